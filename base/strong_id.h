@@ -1,0 +1,21 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace fsdprun {
+
+/// An integer that cannot be mixed up with another kind of id: `using Generation = StrongId<struct GenerationTag>`.
+template <class Tag>
+class StrongId {
+ public:
+  constexpr StrongId() = default;
+  constexpr explicit StrongId(uint64_t value) : value_(value) {}
+  constexpr uint64_t value() const { return value_; }
+  constexpr auto operator<=>(const StrongId&) const = default;
+
+ private:
+  uint64_t value_ = 0;
+};
+
+}  // namespace fsdprun

@@ -1,0 +1,44 @@
+# LibTorch without find_package(Torch), whose CUDA builds demand a CUDA toolkit.
+# Looked for in TORCH_DIR (cache or environment), then in the PyPI wheel of .venv.
+#   LibTorch::torch   headers, libtorch_cpu, libc10 (all that CPU training needs)
+#   LibTorch::cuda    adds libtorch_cuda, libc10_cuda and the CUDA and NCCL headers; only if LibTorch_CUDA_FOUND
+set(TORCH_DIR "$ENV{TORCH_DIR}" CACHE PATH "LibTorch root (the folder with include/ and lib/)")
+file(GLOB _wheel_roots ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+find_path(LibTorch_INCLUDE_DIR torch/csrc/api/include/torch/torch.h
+  HINTS ${TORCH_DIR} ${_wheel_roots} PATH_SUFFIXES include NO_DEFAULT_PATH)
+get_filename_component(LibTorch_ROOT "${LibTorch_INCLUDE_DIR}" DIRECTORY)
+find_library(LibTorch_CPU_LIBRARY torch_cpu HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
+find_library(LibTorch_C10_LIBRARY c10 HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
+find_library(LibTorch_UMBRELLA_LIBRARY torch HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorch
+  REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR
+  REASON_FAILURE_MESSAGE "run scripts/setup, or pass -DTORCH_DIR=<a LibTorch root>")
+
+if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
+  add_library(LibTorch::torch INTERFACE IMPORTED)
+  target_include_directories(LibTorch::torch SYSTEM INTERFACE
+    ${LibTorch_INCLUDE_DIR} ${LibTorch_INCLUDE_DIR}/torch/csrc/api/include)
+  target_compile_definitions(LibTorch::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+  target_link_libraries(LibTorch::torch INTERFACE ${LibTorch_CPU_LIBRARY} ${LibTorch_C10_LIBRARY})
+  target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${LibTorch_ROOT}/lib)
+
+  find_library(LibTorch_CUDA_LIBRARY torch_cuda HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
+  find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
+  file(GLOB _nvidia_includes ${LibTorch_ROOT}/../nvidia/*/include)
+  find_path(LibTorch_CUDA_INCLUDE_DIR cuda_runtime_api.h
+    HINTS ${_nvidia_includes} /usr/local/cuda/include NO_DEFAULT_PATH)
+  find_path(LibTorch_NCCL_INCLUDE_DIR nccl.h HINTS ${_nvidia_includes} NO_DEFAULT_PATH)
+  if(LibTorch_CUDA_LIBRARY AND LibTorch_CUDA_INCLUDE_DIR AND LibTorch_NCCL_INCLUDE_DIR)
+    set(LibTorch_CUDA_FOUND TRUE)
+    add_library(LibTorch::cuda INTERFACE IMPORTED)
+    target_include_directories(LibTorch::cuda SYSTEM INTERFACE
+      ${LibTorch_NCCL_INCLUDE_DIR} ${LibTorch_CUDA_INCLUDE_DIR})
+    target_compile_definitions(LibTorch::cuda INTERFACE USE_CUDA USE_C10D_NCCL)
+    target_link_libraries(LibTorch::cuda INTERFACE LibTorch::torch ${LibTorch_CUDA_LIBRARY}
+      ${LibTorch_C10_CUDA_LIBRARY})
+  endif()
+endif()
+mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_UMBRELLA_LIBRARY
+  LibTorch_CUDA_LIBRARY LibTorch_C10_CUDA_LIBRARY LibTorch_CUDA_INCLUDE_DIR LibTorch_NCCL_INCLUDE_DIR)

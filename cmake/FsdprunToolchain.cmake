@@ -1,0 +1,26 @@
+# Compiler launcher, linker, warnings and sanitizers, attached to targets through fsdprun_options.
+find_program(FSDPRUN_CCACHE ccache)
+if(FSDPRUN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Precompiled headers need these two relaxations; see ccache's manual, "Precompiled headers".
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${FSDPRUN_CCACHE})
+endif()
+
+add_library(fsdprun_options INTERFACE)
+target_include_directories(fsdprun_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(fsdprun_options INTERFACE
+  -Wall -Wextra -Wno-missing-field-initializers
+  $<$<BOOL:${FSDPRUN_WERROR}>:-Werror>
+  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+
+find_program(FSDPRUN_MOLD mold)
+if(FSDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_link_options(fsdprun_options INTERFACE -fuse-ld=mold)
+endif()
+
+if(FSDPRUN_SANITIZE)
+  target_compile_options(fsdprun_options INTERFACE
+    -fsanitize=${FSDPRUN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(fsdprun_options INTERFACE -fsanitize=${FSDPRUN_SANITIZE})
+endif()
