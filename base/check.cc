@@ -6,7 +6,8 @@
 namespace fsdprun::internal {
 
 void CheckFailed(const char* file, int line, const char* condition, const char* why) {
-  std::fprintf(stderr, "fsdprun: broken invariant at %s:%d: %s (%s); this is a bug, please report it\n",
+  std::fprintf(stderr,
+               "fsdprun: broken invariant at %s:%d: %s (%s); this is a bug, please report it\n",
                file, line, condition, why);
   std::abort();
 }

@@ -11,7 +11,8 @@
 namespace fsdprun {
 
 EventLoop::EventLoop()
-    : epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)), wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   FSDPRUN_CHECK(epoll_fd_.valid() && wake_fd_.valid(), "out of file descriptors at start");
   epoll_event event{.events = EPOLLIN, .data = {.fd = wake_fd_.get()}};
   FSDPRUN_CHECK(::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, wake_fd_.get(), &event) == 0,
@@ -108,13 +109,15 @@ int EventLoop::PollTimeoutMs() const {
 
 void EventLoop::Watch(int fd, uint32_t epoll_events, FdReaction reaction) {
   epoll_event event{.events = epoll_events, .data = {.fd = fd}};
-  FSDPRUN_CHECK(::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, fd, &event) == 0, "cannot watch descriptor");
+  FSDPRUN_CHECK(::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, fd, &event) == 0,
+                "cannot watch descriptor");
   reactions_[fd] = std::move(reaction);
 }
 
 void EventLoop::Rewatch(int fd, uint32_t epoll_events) {
   epoll_event event{.events = epoll_events, .data = {.fd = fd}};
-  FSDPRUN_CHECK(::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, fd, &event) == 0, "descriptor is not watched");
+  FSDPRUN_CHECK(::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, fd, &event) == 0,
+                "descriptor is not watched");
 }
 
 void EventLoop::Unwatch(int fd) {

@@ -17,8 +17,8 @@
 
 namespace fsdprun {
 
-/// One thread's loop over descriptors, timers and posted closures. All mutable daemon state belongs to the thread that
-/// calls Run(); every other thread may only Post(). Reactions must not block.
+/// One thread's loop over descriptors, timers and posted closures. All mutable daemon state belongs
+/// to the thread that calls Run(); every other thread may only Post(). Reactions must not block.
 class EventLoop {
  public:
   using TimerId = uint64_t;
@@ -41,8 +41,8 @@ class EventLoop {
   /// Forgets a timer; a timer that has run or was cancelled is ignored.
   void Cancel(TimerId id);
 
-  /// Calls `reaction` with the ready events of `fd` (EPOLLIN, ...). The caller keeps ownership of the descriptor and
-  /// must Unwatch it before closing it. Loop thread only (or before Run()).
+  /// Calls `reaction` with the ready events of `fd` (EPOLLIN, ...). The caller keeps ownership of
+  /// the descriptor and must Unwatch it before closing it. Loop thread only (or before Run()).
   void Watch(int fd, uint32_t epoll_events, FdReaction reaction);
   /// Changes the events waited for.
   void Rewatch(int fd, uint32_t epoll_events);

@@ -42,7 +42,8 @@ void Log(LogLevel level, absl::string_view line) {
   if (level < g_level.load(std::memory_order_relaxed)) {
     return;
   }
-  const std::string text = absl::StrCat("fsdprun ", kLevelNames[static_cast<int>(level)], " ", line);
+  const std::string text =
+      absl::StrCat("fsdprun ", kLevelNames[static_cast<int>(level)], " ", line);
   g_sink.load(std::memory_order_acquire)(level, text);
 }
 

@@ -7,8 +7,8 @@
 
 namespace fsdprun {
 
-/// std::mutex with clang's lock annotations. Not absl::Mutex: ThreadSanitizer cannot see into Debian's abseil and
-/// reports false races through it.
+/// std::mutex with clang's lock annotations. Not absl::Mutex: ThreadSanitizer cannot see into
+/// Debian's abseil and reports false races through it.
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
@@ -34,8 +34,8 @@ class CondVar {
  public:
   /// Waits until `predicate` holds; `mu` must be held by the caller.
   template <class Predicate>
-  void Wait(Mutex& mu, Predicate predicate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu)
-      ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  void Wait(Mutex& mu, Predicate predicate)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);
     cv_.wait(lock, predicate);
     lock.release();

@@ -8,9 +8,9 @@
 
 /// Returns from the enclosing function when `expr` (an absl::Status) is not OK.
 #define RETURN_IF_ERROR(expr)                        \
-  do {                                                 \
-    absl::Status fsdprun_status = (expr);              \
-    if (!fsdprun_status.ok()) return fsdprun_status;   \
+  do {                                               \
+    absl::Status fsdprun_status = (expr);            \
+    if (!fsdprun_status.ok()) return fsdprun_status; \
   } while (false)
 
 /// Assigns the value of `expr` (an absl::StatusOr) to `lhs`, or returns its status.

@@ -5,7 +5,8 @@
 
 namespace fsdprun {
 
-/// An integer that cannot be mixed up with another kind of id: `using Generation = StrongId<struct GenerationTag>`.
+/// An integer that cannot be mixed up with another kind of id: `using Generation = StrongId<struct
+/// GenerationTag>`.
 template <class Tag>
 class StrongId {
  public:

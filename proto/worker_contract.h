@@ -1,9 +1,10 @@
 #pragma once
 
-// The contract between the agent side (launcher, agent, keeper) and a worker process, written down once.
-// Standard library only: it is linked into processes with gRPC and into processes with libtorch.
-// A worker in any language can speak it: environment variables, one inherited socket with JSON lines,
-// a JSON error file and exit codes. Every part but RANK/WORLD_SIZE may be ignored by a worker.
+// The contract between the agent side (launcher, agent, keeper) and a worker process, written down
+// once. Standard library only: it is linked into processes with gRPC and into processes with
+// libtorch. A worker in any language can speak it: environment variables, one inherited socket with
+// JSON lines, a JSON error file and exit codes. Every part but RANK/WORLD_SIZE may be ignored by a
+// worker.
 
 #include <string_view>
 
@@ -12,7 +13,8 @@ namespace fsdprun::contract {
 /// Version of the JSON records on the control socket; the `v` field of every record.
 inline constexpr int kControlVersion = 1;
 
-// --- Environment: torchrun's names, with torchrun's meanings ---------------------------------------------------------
+// --- Environment: torchrun's names, with torchrun's meanings
+// ---------------------------------------------------------
 inline constexpr char kEnvRank[] = "RANK";
 inline constexpr char kEnvLocalRank[] = "LOCAL_RANK";
 inline constexpr char kEnvWorldSize[] = "WORLD_SIZE";
@@ -32,24 +34,31 @@ inline constexpr char kEnvErrorFile[] = "TORCHELASTIC_ERROR_FILE";
 inline constexpr char kEnvNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr char kEnvOmpNumThreads[] = "OMP_NUM_THREADS";
 
-// --- Environment: ours -----------------------------------------------------------------------------------------------
-/// Decimal generation number of the world this worker belongs to (fencing token; rises by one per formed world).
+// --- Environment: ours
+// -----------------------------------------------------------------------------------------------
+/// Decimal generation number of the world this worker belongs to (fencing token; rises by one per
+/// formed world).
 inline constexpr char kEnvGeneration[] = "FSDPRUN_GENERATION";
-/// Number of an inherited, connected AF_UNIX SOCK_STREAM descriptor; JSON lines in both directions. Absent under
-/// torchrun. A worker that does not know it simply leaves it open.
+/// Number of an inherited, connected AF_UNIX SOCK_STREAM descriptor; JSON lines in both directions.
+/// Absent under torchrun. A worker that does not know it simply leaves it open.
 inline constexpr char kEnvControlFd[] = "FSDPRUN_CONTROL_FD";
-/// Id shared by all processes of one job (also the prefix of anything a worker must name machine-wide).
+/// Id shared by all processes of one job (also the prefix of anything a worker must name
+/// machine-wide).
 inline constexpr char kEnvJobId[] = "FSDPRUN_JOB_ID";
-/// "terminal" when the launcher draws the progress line from control records; workers then print no progress of their
-/// own. "plain" or absent: workers print plain progress lines to their standard output.
+/// "terminal" when the launcher draws the progress line from control records; workers then print no
+/// progress of their own. "plain" or absent: workers print plain progress lines to their standard
+/// output.
 inline constexpr char kEnvProgressView[] = "FSDPRUN_PROGRESS_VIEW";
 
-// --- Control records, worker -> agent: one JSON object per line, at most kMaxRecordBytes -----------------------------
+// --- Control records, worker -> agent: one JSON object per line, at most kMaxRecordBytes
+// -----------------------------
 // {"v":1,"type":"hello","rank":R,"generation":G,"pid":P}
-// {"v":1,"type":"progress","step":S,"total":T,"text":"loss 2.31 ..."}      rank 0 sends text, others may omit it
-// {"v":1,"type":"checkpoint","step":S,"path":"..."}                         a durable checkpoint was committed
-// {"v":1,"type":"done"}                                                     leaving on purpose; exit 0 follows
-// agent -> worker:
+// {"v":1,"type":"progress","step":S,"total":T,"text":"loss 2.31 ..."}      rank 0 sends text,
+// others may omit it
+// {"v":1,"type":"checkpoint","step":S,"path":"..."}                         a durable checkpoint
+// was committed
+// {"v":1,"type":"done"}                                                     leaving on purpose;
+// exit 0 follows agent -> worker:
 // {"v":1,"type":"stop","grace_ms":N}                                        finish, save, exit 0
 // Unknown types and unknown fields are ignored by both sides.
 inline constexpr std::string_view kRecordHello = "hello";
@@ -59,16 +68,20 @@ inline constexpr std::string_view kRecordDone = "done";
 inline constexpr std::string_view kRecordStop = "stop";
 inline constexpr int kMaxRecordBytes = 8192;
 
-// --- Exit codes of a worker ------------------------------------------------------------------------------------------
+// --- Exit codes of a worker
+// ------------------------------------------------------------------------------------------
 inline constexpr int kExitOk = 0;
 /// Failed; another try may succeed, so it is charged to the restart budget.
 inline constexpr int kExitFailure = 1;
-/// Command line or configuration cannot work however often it is tried (EX_CONFIG): the job ends at once.
+/// Command line or configuration cannot work however often it is tried (EX_CONFIG): the job ends at
+/// once.
 inline constexpr int kExitConfig = 78;
 
-// --- Error file (TORCHELASTIC_ERROR_FILE), torchelastic's schema -----------------------------------------------------
-// {"message": {"message": "<Type>: <text>", "extraInfo": {"py_callstack": "<stack>", "timestamp": "<unix seconds>"}}}
-// Written to a temporary name and renamed, so that a reader never sees half of it.
+// --- Error file (TORCHELASTIC_ERROR_FILE), torchelastic's schema
+// -----------------------------------------------------
+// {"message": {"message": "<Type>: <text>", "extraInfo": {"py_callstack": "<stack>", "timestamp":
+// "<unix seconds>"}}} Written to a temporary name and renamed, so that a reader never sees half of
+// it.
 
 /// True for the exit codes after which a restart cannot help.
 bool IsPermanentExit(int exit_code);

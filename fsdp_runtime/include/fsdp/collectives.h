@@ -1,0 +1,89 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/export.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+enum class ReduceOp { kSum, kAvg, kMax };
+
+/// A collective in flight. Dropping it does not cancel it.
+class FSDP_API Work {
+ public:
+  virtual ~Work() = default;
+  /// CPU: blocks the host until the result is in place. CUDA: makes the current stream wait and
+  /// returns. Throws c10::Error naming the operation and the lost peer or the expired deadline. May
+  /// be called once or more.
+  virtual void wait() = 0;
+};
+using WorkPtr = std::shared_ptr<Work>;
+
+/// Two independent queues. Operations of one lane run in issue order; the lanes overlap each other
+/// and compute. Parameters are gathered on one and gradients reduced on the other.
+enum class Lane { kGather, kReduce };
+
+/// The collectives of one process group, ordered after all work that the caller's current stream
+/// (CUDA) or thread (CPU) has issued before. Every rank must issue the same operations with the
+/// same sizes in the same order per lane. Tensors are contiguous and must stay alive and untouched
+/// until wait() has returned (CPU) or the stream has passed it. dtypes: float32, float64, bfloat16,
+/// float16 for reductions; any for gathers and broadcasts. Thread: issue from one thread at a time.
+class FSDP_API Collectives {
+ public:
+  virtual ~Collectives() = default;
+
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+  /// "shm", "gloo", "nccl" or "recording(<inner>)".
+  virtual std::string name() const = 0;
+
+  /// output: [size * n], input: [n]. `input` may be output's own slice [rank * n, (rank + 1) * n)
+  /// (in place: no copy).
+  virtual WorkPtr all_gather_into(at::Tensor output, at::Tensor input,
+                                  Lane lane = Lane::kGather) = 0;
+  /// output: [n], input: [size * n]. The sum runs over ranks 0, 1, 2, ... in this order, so every
+  /// run gives the same bits; kAvg divides the sum by size. `input` may be overwritten.
+  virtual WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
+                                      Lane lane = Lane::kReduce) = 0;
+  virtual WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane = Lane::kReduce) = 0;
+  virtual WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane = Lane::kReduce) = 0;
+  /// Host-blocking: returns when every rank has entered.
+  virtual void barrier() = 0;
+};
+
+/// One issued collective, as the recording decorator sees it.
+struct FSDP_API CollectiveRecord {
+  std::string operation;  // "all_gather", "reduce_scatter", "all_reduce", "broadcast", "barrier"
+  Lane lane = Lane::kGather;
+  int64_t numel = 0;  // of the larger tensor
+  std::string dtype;
+  bool operator==(const CollectiveRecord&) const = default;
+};
+
+/// Passes everything on to `inner` and keeps a record per operation; proves that all ranks issue
+/// the same sequence.
+class FSDP_API RecordingCollectives : public Collectives {
+ public:
+  explicit RecordingCollectives(std::shared_ptr<Collectives> inner);
+  int64_t rank() const override;
+  int64_t size() const override;
+  std::string name() const override;
+  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Lane lane) override;
+  WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op, Lane lane) override;
+  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override;
+  WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane) override;
+  void barrier() override;
+
+  const std::vector<CollectiveRecord>& records() const { return records_; }
+  void clear() { records_.clear(); }
+
+ private:
+  std::shared_ptr<Collectives> inner_;
+  std::vector<CollectiveRecord> records_;
+};
+
+}  // namespace fsdp

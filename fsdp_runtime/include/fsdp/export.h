@@ -1,0 +1,4 @@
+#pragma once
+
+/// Marks what libfsdp exports; everything else is hidden.
+#define FSDP_API __attribute__((visibility("default")))

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <fsdp/collectives.h>
+#include <fsdp/export.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace fsdp {
+
+/// Where this process stands and where the store is. Filled from RANK, WORLD_SIZE, LOCAL_RANK,
+/// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, FSDPRUN_GENERATION, so it works under fsdprun,
+/// torchrun and by hand.
+struct FSDP_API ProcessGroupOptions {
+  /// "auto": nccl with CUDA devices; else shm when all ranks are on one host; else gloo. Or one of
+  /// those by name.
+  std::string backend = "auto";
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  int64_t local_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;
+  /// Key prefix in the store; carries the generation so that no stale key can be read.
+  std::string store_prefix = "fsdp";
+  /// Bound of every wait of a collective and of the rendezvous.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+
+  /// Throws c10::Error naming the variable that is missing or malformed. A process without RANK is
+  /// a world of one.
+  static ProcessGroupOptions from_environment();
+};
+
+/// Forms the process group; all ranks must call it. Blocks until everybody is there or the timeout
+/// names who is not. A world of one needs neither store nor backend.
+FSDP_API std::shared_ptr<Collectives> init_process_group(const ProcessGroupOptions& options);
+
+}  // namespace fsdp

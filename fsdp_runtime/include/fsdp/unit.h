@@ -1,0 +1,120 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/export.h>
+
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace fsdp {
+
+class ModuleState;
+
+namespace detail {
+
+/// nullptr when the module is not sharded.
+FSDP_API std::shared_ptr<ModuleState> find_state(const torch::nn::Module& module);
+/// Runs before forward; may replace the tensors (input cast, identity node for post-backward).
+/// Order is the order of the call's tensor arguments, flattened.
+FSDP_API void pre_forward(ModuleState& state, std::vector<at::Tensor*>& inputs);
+/// Runs after forward; hooks the outputs for pre-backward.
+FSDP_API void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs);
+/// Runs when forward throws, so that the unit is not left half gathered.
+FSDP_API void abandon_forward(ModuleState& state) noexcept;
+
+/// Collects the tensors inside an argument or a result. Overload it (found by ADL) for your own
+/// structs.
+inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out) {
+  if (tensor.defined()) {
+    out.push_back(&tensor);
+  }
+}
+template <class T>
+void visit_tensors(std::optional<T>& value, std::vector<at::Tensor*>& out) {
+  if (value) {
+    visit_tensors(*value, out);
+  }
+}
+template <class T>
+void visit_tensors(std::vector<T>& values, std::vector<at::Tensor*>& out) {
+  for (T& value : values) {
+    visit_tensors(value, out);
+  }
+}
+template <class... T>
+void visit_tensors(std::tuple<T...>& values, std::vector<at::Tensor*>& out) {
+  std::apply([&out](auto&... value) { (visit_tensors(value, out), ...); }, values);
+}
+template <class T>
+requires std::is_arithmetic_v<T>
+void visit_tensors(T&, std::vector<at::Tensor*>&) {}
+
+}  // namespace detail
+
+/// Calls `body(args...)` as the forward of `module`: gathers before, frees after, hooks backward.
+/// The escape hatch for hand-written loops; Unit<M> is the usual way. Without fully_shard it is a
+/// plain call.
+template <class Body, class... Args>
+auto call(const torch::nn::Module& module, Body&& body, Args... args) {
+  using detail::visit_tensors;
+  std::shared_ptr<ModuleState> state = detail::find_state(module);
+  if (!state) {
+    return std::forward<Body>(body)(std::move(args)...);
+  }
+  std::vector<at::Tensor*> inputs;
+  (visit_tensors(args, inputs), ...);
+  detail::pre_forward(*state, inputs);
+  try {
+    auto result = std::forward<Body>(body)(std::move(args)...);
+    std::vector<at::Tensor*> outputs;
+    visit_tensors(result, outputs);
+    detail::post_forward(*state, outputs);
+    return result;
+  } catch (...) {
+    detail::abandon_forward(*state);
+    throw;
+  }
+}
+
+/// Typed, shared handle of a module whose call operator is M::forward with FSDP around it. Register
+/// the module itself
+/// (`register_module(name, unit.ptr())`), so that names stay as they are:
+///
+///   layers.emplace_back(std::make_shared<Block>(config));
+///   register_module("layers." ..., layers.back().ptr());
+///   ...
+///   x = layers[i](x, cos, sin);
+template <class M>
+class Unit {
+ public:
+  Unit() = default;
+  explicit Unit(std::shared_ptr<M> module) : module_(std::move(module)) {}
+
+  template <class... Args>
+  auto operator()(Args&&... args) const {
+    M& module = *module_;
+    return call(
+        module,
+        [&module](auto&&... forwarded) {
+          return module.forward(std::forward<decltype(forwarded)>(forwarded)...);
+        },
+        std::decay_t<Args>(std::forward<Args>(args))...);
+  }
+
+  M* operator->() const { return module_.get(); }
+  M& operator*() const { return *module_; }
+  const std::shared_ptr<M>& ptr() const { return module_; }
+
+ private:
+  std::shared_ptr<M> module_;
+};
+
+}  // namespace fsdp
