@@ -7,6 +7,29 @@
 # LAYER   a library may depend on project libraries of its own layer or below.
 # DEPS    project libraries; EXTERNAL third-party targets.
 
+# Every target that does without LibTorch hangs below `torch_free`, which is what the tsan preset builds:
+# ThreadSanitizer cannot see into LibTorch.
+add_custom_target(torch_free)
+
+option(FSDPRUN_TORCH_TESTS "Register the tests that link LibTorch" ON)
+set(FSDPRUN_TEST_PREFIX "" CACHE STRING "Put before the names of all tests, so that one ctest can run several builds")
+set(FSDPRUN_TEST_LABEL "" CACHE STRING "Label put on all tests of this build")
+
+# Sets `out` to ON if LibTorch is among the arguments or comes with one of the project's libraries among them.
+function(_fsdprun_needs_torch out)
+  set(${out} OFF PARENT_SCOPE)
+  foreach(dep IN LISTS ARGN)
+    if(dep MATCHES "^LibTorch::")
+      set(${out} ON PARENT_SCOPE)
+    elseif(TARGET ${dep})
+      get_target_property(needs ${dep} FSDPRUN_TORCH)
+      if(needs STREQUAL "ON")
+        set(${out} ON PARENT_SCOPE)
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
 function(_fsdprun_check_edges name side layer)
   foreach(dep IN LISTS ARGN)
     if(NOT TARGET ${dep})
@@ -46,7 +69,9 @@ function(fsdprun_library)
     endif()
     target_link_libraries(${ARG_NAME} PUBLIC fsdprun_options ${ARG_DEPS} ${ARG_EXTERNAL})
   endif()
-  set_target_properties(${ARG_NAME} PROPERTIES FSDPRUN_LAYER ${ARG_LAYER} FSDPRUN_SIDE ${ARG_SIDE})
+  _fsdprun_needs_torch(torch ${ARG_DEPS} ${ARG_EXTERNAL})
+  set_target_properties(${ARG_NAME} PROPERTIES
+    FSDPRUN_LAYER ${ARG_LAYER} FSDPRUN_SIDE ${ARG_SIDE} FSDPRUN_TORCH ${torch})
 endfunction()
 
 # fsdprun_binary(NAME fsdprun OUTPUT fsdprun SIDE control SRCS main.cc DEPS ...)
@@ -56,6 +81,10 @@ function(fsdprun_binary)
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE fsdprun_options ${ARG_DEPS} ${ARG_EXTERNAL})
   set_target_properties(${ARG_NAME} PROPERTIES OUTPUT_NAME ${ARG_OUTPUT} FSDPRUN_SIDE ${ARG_SIDE})
+  _fsdprun_needs_torch(torch ${ARG_DEPS} ${ARG_EXTERNAL})
+  if(NOT torch)
+    add_dependencies(torch_free ${ARG_NAME})
+  endif()
 endfunction()
 
 # fsdprun_test(NAME cli_test SRCS ... DEPS ... LABELS unit [TIMEOUT 60] [PER_CASE] [ENVIRONMENT ...])
@@ -65,16 +94,51 @@ function(fsdprun_test)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  _fsdprun_needs_torch(torch ${ARG_DEPS} ${ARG_EXTERNAL})
+  if(torch AND NOT FSDPRUN_TORCH_TESTS)
+    return()
+  endif()
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_link_libraries(${ARG_NAME} PRIVATE fsdprun_options ${ARG_DEPS} ${ARG_EXTERNAL} GTest::gtest GTest::gmock GTest::gtest_main)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(torch)
+    list(APPEND ARG_LABELS torch)
+  else()
+    add_dependencies(torch_free ${ARG_NAME})
+  endif()
+  list(APPEND ARG_LABELS ${FSDPRUN_TEST_LABEL})
   if(ARG_PER_CASE)
     include(GoogleTest)
-    gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST
-      PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}")
+    gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${FSDPRUN_TEST_PREFIX}"
+      PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+    # gtest_discover_tests cuts properties that are lists; these are set by a file that ctest reads after its own.
+    set(properties ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}_properties.cmake)
+    file(WRITE ${properties} "set_tests_properties(\${${ARG_NAME}_TESTS} PROPERTIES "
+      "LABELS [==[${ARG_LABELS}]==] ENVIRONMENT [==[${ARG_ENVIRONMENT}]==])\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${properties})
   else()
-    add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} ${ARG_ARGS})
-    set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+    add_test(NAME ${FSDPRUN_TEST_PREFIX}${ARG_NAME} COMMAND ${ARG_NAME} ${ARG_ARGS})
+    set_tests_properties(${FSDPRUN_TEST_PREFIX}${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
       ENVIRONMENT "${ARG_ENVIRONMENT}")
   endif()
+endfunction()
+
+# fsdprun_script_test(NAME launcher_kill COMMAND ${Python} script.py ... LABELS integration [TORCH] [TIMEOUT 120])
+# A test that is a script around the built programs. TORCH: it starts programs that link LibTorch.
+function(fsdprun_script_test)
+  cmake_parse_arguments(ARG "TORCH;RUN_SERIAL" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+  if(ARG_TORCH AND NOT FSDPRUN_TORCH_TESTS)
+    return()
+  endif()
+  if(ARG_TORCH)
+    list(APPEND ARG_LABELS torch)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  list(APPEND ARG_LABELS ${FSDPRUN_TEST_LABEL})
+  set(name ${FSDPRUN_TEST_PREFIX}${ARG_NAME})
+  add_test(NAME ${name} COMMAND ${ARG_COMMAND})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "${ARG_ENVIRONMENT}" RUN_SERIAL "${ARG_RUN_SERIAL}" SKIP_RETURN_CODE 77)
 endfunction()
