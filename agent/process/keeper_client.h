@@ -1,0 +1,144 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "agent/process/keeper_protocol.h"
+#include "base/event_loop.h"
+#include "base/unique_fd.h"
+
+namespace fsdprun {
+
+/// One worker to be started by the keeper; see keeper::SpawnCommand for the wire form.
+struct WorkerSpec {
+  /// Slot on this node; unique among workers that have not been reported as exited.
+  int local_rank = 0;
+  /// Program and arguments. A program without '/' is looked up in the PATH of `environment`.
+  std::vector<std::string> argv;
+  /// The whole environment of the worker; nothing is inherited.
+  std::map<std::string, std::string> environment;
+  /// Working directory; empty keeps the launcher's.
+  std::string working_directory;
+  /// Files that receive the raw bytes of the streams (created, truncated; their folder must exist).
+  /// An empty path leaves the stream connected to the launcher's own.
+  std::string stdout_path;
+  std::string stderr_path;
+  /// Whether to give the worker a control socket (FSDPRUN_CONTROL_FD).
+  bool wants_control_fd = true;
+};
+
+/// What the keeper reports, on the loop thread. Unset callbacks are skipped. A callback may call
+/// any method of the client; it may destroy the client only from within on_lost.
+struct KeeperCallbacks {
+  std::function<void(const keeper::HelloReport&)> on_hello;
+  std::function<void(const keeper::SpawnedReport&)> on_spawned;
+  std::function<void(const keeper::SpawnFailedReport&)> on_spawn_failed;
+  /// Comes after the last on_log_grew/on_log_data of output that the worker wrote before it died.
+  std::function<void(const keeper::ExitedReport&)> on_exited;
+  /// The file of a stream has grown to `size` bytes; give it to a LogFollower.
+  std::function<void(const keeper::LogGrewReport&)> on_log_grew;
+  /// Output of a stream whose file cannot be written (see on_log_degraded); raw bytes, in order.
+  std::function<void(const keeper::LogDataReport&)> on_log_data;
+  /// Once per stream: the log file cannot be written, its output comes through on_log_data from
+  /// here on.
+  std::function<void(const keeper::LogDegradedReport&)> on_log_degraded;
+  /// One line that the worker wrote to its control socket, without the newline, not validated.
+  std::function<void(const keeper::ControlRecordReport&)> on_control_record;
+  /// Something worth a log line, for example a dropped over-long control record.
+  std::function<void(const keeper::NoteReport&)> on_note;
+  /// No worker and no process started by a worker is alive; sent each time the count drops to zero
+  /// after a spawn, and in answer to KillAll.
+  std::function<void()> on_all_gone;
+  /// The keeper is gone without having been asked to (or broke the protocol). All its workers are
+  /// dead and every process that was reparented to this one has been killed, or `reason` says what
+  /// is left.
+  std::function<void(const std::string& reason)> on_lost;
+};
+
+/// The agent's end of a keeper process: starts it, sends commands, turns frames into callbacks.
+/// Thread: loop thread only (construction and Start() also before the loop runs). Nothing blocks;
+/// commands are queued. Destroying the client (or this process dying in any way) closes the socket:
+/// the keeper then kills every worker.
+class KeeperClient {
+ public:
+  KeeperClient(EventLoop& loop, KeeperCallbacks callbacks);
+  ~KeeperClient();
+  KeeperClient(const KeeperClient&) = delete;
+  KeeperClient& operator=(const KeeperClient&) = delete;
+
+  /// Starts `keeper_path` and makes this process a subreaper (so that a killed keeper's strays can
+  /// be found). Errors: NOT_FOUND/PERMISSION_DENIED/INTERNAL with the path and what to do.
+  absl::Status Start(const std::string& keeper_path);
+
+  /// Asks for a worker; answered by on_spawned or on_spawn_failed. Errors: INVALID_ARGUMENT for an
+  /// empty argv or a spec too large to send, UNAVAILABLE when the keeper is gone.
+  absl::Status Spawn(const WorkerSpec& spec);
+  /// Sends `signal` to one worker, or to all with keeper::kAllRanks; to its whole process group
+  /// when `group`.
+  void Signal(int local_rank, int signal, bool group);
+  /// SIGKILL for every worker and everything they started; answered by on_all_gone.
+  void KillAll();
+  /// Sends one JSON line (no newline) to a worker's control socket; dropped with a note if the
+  /// worker does not read.
+  void SendControl(int local_rank, const std::string& line);
+  /// Kills what is left, then the keeper exits; on_lost is not called. Idempotent.
+  void Shutdown();
+
+  /// The keeper's process id; 0 before Start().
+  pid_t pid() const { return pid_; }
+  /// True between a successful Start() and the loss or end of the keeper.
+  bool is_alive() const { return socket_.valid(); }
+
+ private:
+  void Send(const std::string& frame);
+  void OnSocket(uint32_t events);
+  bool Flush();
+  bool ReadFrames();
+  void Dispatch(const keeper::Report& report);
+  void Lose(const std::string& reason);
+  void Sweep(MonoTime deadline);
+  void FinishLoss(const std::string& what_is_left);
+  void CloseSocket();
+
+  // Constant after construction.
+  EventLoop& loop_;
+  const KeeperCallbacks callbacks_;
+
+  // Owned by the loop thread.
+  UniqueFd socket_;
+  UniqueFd pidfd_;
+  pid_t pid_ = 0;
+  bool shutting_down_ = false;
+  bool is_reaped_ = true;
+  std::string lost_reason_;
+  std::string outgoing_;
+  std::string incoming_;
+  EventLoop::TimerId sweep_timer_ = 0;
+  std::set<pid_t> foreign_children_;
+  /// Told false by the destructor, for callbacks that destroy the client while frames are being
+  /// read.
+  std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
+};
+
+/// Path of `fsdp-keeper` beside the running program. Errors: NOT_FOUND naming the folder.
+absl::StatusOr<std::string> FindKeeperBinary();
+
+/// Makes this process the one to which orphaned descendants are reparented. Idempotent,
+/// process-wide.
+void BecomeSubreaper();
+
+/// Sends SIGKILL to every descendant of this process that is not `spared` or a descendant of one of
+/// `spared`, and reaps those of its children that are dead. Returns how many are still alive; call
+/// again until zero. Never blocks, never touches a process that is not a descendant. Thread: any.
+int KillStrays(const std::set<pid_t>& spared);
+
+}  // namespace fsdprun

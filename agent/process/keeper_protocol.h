@@ -1,0 +1,135 @@
+#pragma once
+
+// Frames between the agent and fsdp-keeper on one AF_UNIX stream: u32 length of what follows, u8
+// type, fields in order. Integers are host-endian (one machine), strings are u32 length + bytes.
+// Standard library only: the keeper links it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace fsdprun::keeper {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+/// Bytes of a frame after its length field. Linux allows 6 MiB of arguments and environment at the
+/// usual stack limit.
+inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
+inline constexpr uint32_t kMaxReportBytes = 64u << 10;
+inline constexpr uint32_t kFrameHeaderBytes = 4;
+inline constexpr int kAllRanks = -1;
+/// More workers than any node has accelerators or cores.
+inline constexpr int kMaxLocalRank = 4095;
+
+enum class Stream : uint8_t { kStdout = 0, kStderr = 1 };
+
+// --- Commands, agent -> keeper
+// ---------------------------------------------------------------------------------------
+struct SpawnCommand {
+  int32_t local_rank = 0;
+  std::vector<std::string> argv;
+  /// NAME=value; the whole environment.
+  std::vector<std::string> environment;
+  std::string working_directory;
+  std::string stdout_path;
+  std::string stderr_path;
+  bool wants_control_fd = false;
+};
+struct SignalCommand {
+  int32_t local_rank = kAllRanks;
+  int32_t signal = 0;
+  bool group = false;
+};
+struct ControlLineCommand {
+  int32_t local_rank = 0;
+  std::string line;
+};
+struct KillAllCommand {};
+struct ShutdownCommand {};
+using Command =
+    std::variant<SpawnCommand, SignalCommand, ControlLineCommand, KillAllCommand, ShutdownCommand>;
+
+// --- Reports, keeper -> agent
+// ----------------------------------------------------------------------------------------
+struct HelloReport {
+  int32_t pid = 0;
+  uint32_t version = kProtocolVersion;
+};
+struct SpawnedReport {
+  int32_t local_rank = 0;
+  int32_t pid = 0;
+  /// Field 22 of /proc/<pid>/stat (clock ticks since boot): with the pid, the identity of the
+  /// process.
+  uint64_t start_time_ticks = 0;
+};
+/// Nothing was started. `attempted` is a verb phrase ("run", "change to directory", ...), `path`
+/// its object.
+struct SpawnFailedReport {
+  int32_t local_rank = 0;
+  int32_t error = 0;
+  std::string attempted;
+  std::string path;
+};
+struct ExitedReport {
+  int32_t local_rank = 0;
+  int32_t pid = 0;
+  /// Exit code 0..255 when `signal` is 0.
+  int32_t exit_code = 0;
+  int32_t signal = 0;
+  bool dumped_core = false;
+  /// CLOCK_MONOTONIC of this machine when the death was seen.
+  int64_t monotonic_ns = 0;
+  /// CLOCK_REALTIME of the same instant, for people.
+  int64_t wall_ns = 0;
+};
+struct LogGrewReport {
+  int32_t local_rank = 0;
+  Stream stream = Stream::kStdout;
+  uint64_t size_bytes = 0;
+};
+struct LogDataReport {
+  int32_t local_rank = 0;
+  Stream stream = Stream::kStdout;
+  std::string data;
+};
+struct LogDegradedReport {
+  int32_t local_rank = 0;
+  Stream stream = Stream::kStdout;
+  int32_t error = 0;
+  std::string path;
+};
+struct ControlRecordReport {
+  int32_t local_rank = 0;
+  std::string line;
+};
+struct NoteReport {
+  int32_t local_rank = kAllRanks;
+  std::string text;
+};
+struct AllGoneReport {};
+using Report =
+    std::variant<HelloReport, SpawnedReport, SpawnFailedReport, ExitedReport, LogGrewReport,
+                 LogDataReport, LogDegradedReport, ControlRecordReport, NoteReport, AllGoneReport>;
+
+/// Appends one whole frame (length, type, fields) to `out`.
+void AppendCommand(const Command& command, std::string& out);
+/// The same for reports; the view forms exist so that the keeper copies payloads once and allocates
+/// nothing.
+void AppendReport(const Report& report, std::string& out);
+void AppendLogData(int local_rank, Stream stream, std::string_view data, std::string& out);
+void AppendControlRecord(int local_rank, std::string_view line, std::string& out);
+
+/// Decodes one frame without its length field. Nothing for unknown types, truncated or over-long
+/// fields, trailing bytes or values out of range: the peer is broken and the connection must end.
+std::optional<Command> DecodeCommand(std::string_view frame);
+std::optional<Report> DecodeReport(std::string_view frame);
+
+/// What stands at the front of a stream buffer.
+enum class FrameState { kComplete, kIncomplete, kInvalid };
+/// Finds the first frame in `buffer`. On kComplete `frame` is its content; it occupies
+/// kFrameHeaderBytes + frame.size().
+FrameState NextFrame(std::string_view buffer, uint32_t max_bytes, std::string_view& frame);
+
+}  // namespace fsdprun::keeper

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "agent/store/key_value_table.h"
+#include "base/event_loop.h"
+#include "base/unique_fd.h"
+
+namespace fsdprun {
+
+/// A key-value server that unmodified torch.distributed.TCPStore clients (libuv or legacy,
+/// is_master=False) talk to. One per generation's rendezvous, or one that is Reset() between
+/// generations. It never resolves a name, forward or reverse: hosts are numeric. Thread: loop
+/// thread only (construction and Listen() also before the loop runs). Memory: bounded by Limits; a
+/// client that exceeds one is disconnected and the rest go on.
+class StoreServer {
+ public:
+  struct Limits {
+    size_t max_key_bytes = 64u << 10;
+    size_t max_value_bytes = 256u << 20;
+    /// Sum over all keys and values.
+    size_t max_table_bytes = 1u << 30;
+    /// Keys in one multi-key request.
+    size_t max_keys_per_request = 1u << 17;
+    /// Answers queued for one client that does not read them.
+    size_t max_pending_reply_bytes = 512u << 20;
+    size_t max_connections = 16384;
+    /// A connection must send its validation word within this time.
+    Duration handshake_timeout = std::chrono::seconds(10);
+  };
+  /// Receives a connection whose first byte is not the store's: 'P' (HTTP/2 preface) or 0x16 (TLS).
+  /// Nothing has been read from it. It lets gRPC and the store share one port.
+  using ForeignConnection = std::function<void(UniqueFd)>;
+
+  explicit StoreServer(EventLoop& loop);
+  StoreServer(EventLoop& loop, const Limits& limits, ForeignConnection on_foreign = nullptr);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  /// Binds a numeric address ("127.0.0.1", "::1", "0.0.0.0") and port (0: any free one); returns
+  /// the port. Errors: INVALID_ARGUMENT (not numeric), UNAVAILABLE naming address, port and reason
+  /// (in use, not local).
+  absl::StatusOr<int> Listen(const std::string& host, int port);
+  /// The same with a socket that is bound (listening or not yet) by someone else.
+  absl::StatusOr<int> ListenOn(UniqueFd bound_socket);
+
+  /// Starts `generation` afresh: forgets every key and disconnects every client, so that nothing of
+  /// an earlier world can be read and no earlier client can write. The listening socket stays.
+  void Reset(uint64_t generation);
+  /// Ends listening and every connection. Called by the destructor.
+  void Close();
+
+  uint64_t generation() const { return generation_; }
+  int port() const { return port_; }
+  size_t connection_count() const { return connections_.size(); }
+  size_t key_count() const { return table_.KeyCount(); }
+
+ private:
+  struct Connection;
+
+  void OnAcceptable();
+  void OnReady(uint64_t id, uint32_t events);
+  bool Identify(Connection& connection);
+  bool ReadSome(Connection& connection);
+  bool Consume(Connection& connection);
+  bool FlushReplies(Connection& connection);
+  void Wake(const std::string& key);
+  void Drop(uint64_t id);
+
+  // Constant after construction.
+  EventLoop& loop_;
+  const Limits limits_;
+  const ForeignConnection on_foreign_;
+
+  // Owned by the loop thread.
+  UniqueFd listener_;
+  int port_ = 0;
+  uint64_t generation_ = 0;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, std::unique_ptr<Connection>> connections_;
+  KeyValueTable table_;
+};
+
+}  // namespace fsdprun

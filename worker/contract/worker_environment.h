@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace fsdprun::worker {
+
+/// What a worker learns from its environment (torchrun's variables and ours), parsed once at the
+/// start of main.
+struct WorkerEnvironment {
+  int rank = 0;
+  int local_rank = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  int group_rank = 0;
+  int group_world_size = 1;
+  int role_rank = 0;
+  int role_world_size = 1;
+  std::string role_name = "default";
+  /// Empty and 0 in a single-process world.
+  std::string master_addr;
+  int master_port = 0;
+  int restart_count = 0;
+  int max_restarts = 0;
+  std::string run_id;
+  /// True when a store server already runs at master_addr:master_port and this process must only be
+  /// its client.
+  bool uses_agent_store = false;
+  /// Where to write the error file; empty when nobody reads one.
+  std::string error_file;
+  uint64_t generation = 0;
+  std::string job_id;
+  /// Inherited control socket, or -1.
+  int control_fd = -1;
+  /// True when the launcher draws the progress line, so this process must print none.
+  bool launcher_draws_progress = false;
+  /// False when none of torchrun's variables is set: a single-process world.
+  bool is_launched = false;
+};
+
+/// Parses a whole environment. With neither RANK nor WORLD_SIZE set it is a single-process world.
+/// Otherwise RANK and WORLD_SIZE are required, MASTER_ADDR and MASTER_PORT too when WORLD_SIZE > 1,
+/// and the rest have torchrun's single-node defaults (LOCAL_RANK = RANK, LOCAL_WORLD_SIZE =
+/// WORLD_SIZE). Errors: std::invalid_argument naming variable, value and expectation.
+WorkerEnvironment ParseWorkerEnvironment(const std::map<std::string, std::string>& variables);
+
+/// Copies `environ`; a name that occurs twice keeps its first value, as getenv does.
+std::map<std::string, std::string> ReadProcessEnvironment();
+
+}  // namespace fsdprun::worker
