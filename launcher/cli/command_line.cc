@@ -1,0 +1,413 @@
+#include "launcher/cli/command_line.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr uint16_t kDefaultC10dPort = 29400;
+
+// A flag's text and where it came from: "--nnodes" or "PET_NNODES".
+struct RawValue {
+  std::string source;
+  std::string text;
+};
+
+// Keyed by the flag's name in the table. Switches hold "0" or "1".
+struct RawFlags {
+  std::map<std::string, RawValue> values;
+  std::vector<std::string> program;
+
+  const RawValue* Find(const char* name) const {
+    const auto it = values.find(name);
+    return it == values.end() ? nullptr : &it->second;
+  }
+  bool IsOn(const char* name) const {
+    const RawValue* value = Find(name);
+    return value != nullptr && value->text != "0";
+  }
+};
+
+absl::Status Wrong(const RawValue& value, absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat(value.source, ": '", value.text, "' is not ", expected));
+}
+
+absl::Status ReadEnvironment(const Environment& environment, RawFlags* flags) {
+  for (const FlagSpec& flag : FlagTable()) {
+    const std::string twin = FlagEnvironmentTwin(flag);
+    const auto it = environment.find(twin);
+    if (it == environment.end() || it->second.empty()) {
+      continue;
+    }
+    const RawValue value{twin, it->second};
+    if (!flag.takes_value) {
+      int number = 0;
+      if (!absl::SimpleAtoi(value.text, &number)) {
+        return Wrong(value, "a number (0 = off, 1 = on)");
+      }
+      flags->values[flag.name] = {twin, number == 0 ? "0" : "1"};
+      continue;
+    }
+    flags->values[flag.name] = value;
+  }
+  return absl::OkStatus();
+}
+
+// One flag of the command line with its value, which may be the following word. Advances `*index` past both.
+absl::Status ReadFlag(CliProgram program, const std::vector<std::string>& args, size_t* index, RawFlags* flags) {
+  const std::string& word = args[*index];
+  const FlagSpec* flag = nullptr;
+  absl::string_view attached;
+  bool has_attached = false;
+  if (absl::StartsWith(word, "--")) {
+    const size_t equals = word.find('=');
+    ASSIGN_OR_RETURN(flag, FindFlag(program, absl::string_view(word).substr(2, equals == std::string::npos
+                                                                                   ? std::string::npos
+                                                                                   : equals - 2)));
+    if (equals != std::string::npos) {
+      has_attached = true;
+      attached = absl::string_view(word).substr(equals + 1);
+    }
+  } else {
+    flag = FindShortFlag(program, word[1]);
+    if (flag == nullptr || (word.size() > 2 && !flag->takes_value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown flag ", word, "; see ", ProgramName(program), " --help"));
+    }
+    has_attached = word.size() > 2;
+    attached = absl::string_view(word).substr(2);
+  }
+  ++*index;
+  const std::string source = absl::StrCat("--", flag->name);
+  if (!flag->takes_value) {
+    if (has_attached) {
+      return absl::InvalidArgumentError(absl::StrCat(source, " takes no value, but '", attached, "' was given"));
+    }
+    flags->values[flag->name] = {source, "1"};
+    return absl::OkStatus();
+  }
+  if (!has_attached) {
+    if (*index == args.size() || absl::StartsWith(args[*index], "--")) {
+      return absl::InvalidArgumentError(absl::StrCat(source, " needs a value: ", flag->metavar));
+    }
+    attached = args[(*index)++];
+  }
+  flags->values[flag->name] = {source, std::string(attached)};
+  return absl::OkStatus();
+}
+
+absl::Status ReadArguments(CliProgram program, const std::vector<std::string>& args, RawFlags* flags) {
+  size_t index = 0;
+  while (index < args.size() && args[index].size() > 1 && args[index][0] == '-') {
+    if (args[index] == "--") {
+      ++index;
+      break;
+    }
+    RETURN_IF_ERROR(ReadFlag(program, args, &index, flags));
+  }
+  flags->program.assign(args.begin() + static_cast<ptrdiff_t>(index), args.end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view expected) {
+  int number = 0;
+  if (!absl::SimpleAtoi(value.text, &number) || number < minimum) {
+    return Wrong(value, expected);
+  }
+  return number;
+}
+
+absl::StatusOr<uint16_t> ToPort(const RawValue& value) {
+  int number = 0;
+  if (!absl::SimpleAtoi(value.text, &number) || number < 0 || number > 65535) {
+    return Wrong(value, "a port (0 to 65535)");
+  }
+  return static_cast<uint16_t>(number);
+}
+
+absl::StatusOr<std::chrono::milliseconds> ToSeconds(const RawValue& value, bool zero_allowed) {
+  double seconds = 0;
+  const bool is_number = absl::SimpleAtod(value.text, &seconds) && seconds <= 1e8;
+  if (!is_number || !(zero_allowed ? seconds >= 0 : seconds > 0)) {
+    return Wrong(value, zero_allowed ? "a number of seconds, 0 or more" : "a number of seconds above 0");
+  }
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+absl::Status ReadNodes(const RawFlags& flags, LaunchPlan* plan) {
+  const RawValue* value = flags.Find("nnodes");
+  if (value == nullptr) {
+    return absl::OkStatus();
+  }
+  const std::vector<std::string> parts = absl::StrSplit(value->text, ':');
+  int low = 0;
+  int high = 0;
+  const bool parsed = parts.size() <= 2 && absl::SimpleAtoi(parts.front(), &low) && absl::SimpleAtoi(parts.back(), &high);
+  if (!parsed || low < 1 || high < low) {
+    return Wrong(*value, "N or MIN:MAX with 1 <= MIN <= MAX");
+  }
+  plan->min_nodes = low;
+  plan->max_nodes = high;
+  return absl::OkStatus();
+}
+
+absl::Status ReadWorkers(const RawFlags& flags, const MachineFacts& machine, LaunchPlan* plan) {
+  const RawValue* value = flags.Find("nproc-per-node");
+  if (value == nullptr) {
+    return absl::OkStatus();
+  }
+  if (value->text == "cpu" || (value->text == "auto" && machine.gpus == 0)) {
+    plan->nproc_per_node = machine.usable_cpus;
+  } else if (value->text == "gpu" || value->text == "auto") {
+    if (machine.gpus == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(value->source, ": 'gpu' was asked for, but this machine has no NVIDIA GPU; give a number or cpu"));
+    }
+    plan->nproc_per_node = machine.gpus;
+  } else {
+    ASSIGN_OR_RETURN(plan->nproc_per_node, ToInt(*value, 1, "a number of 1 or more, cpu, gpu or auto"));
+  }
+  return absl::OkStatus();
+}
+
+// k=v,k=v with blanks trimmed; of equal keys the last wins. Keys that are not ours are ignored.
+absl::Status ReadRendezvousConf(const RawFlags& flags, LaunchPlan* plan) {
+  const RawValue* value = flags.Find("rdzv-conf");
+  if (value == nullptr || value->text.empty()) {
+    return absl::OkStatus();
+  }
+  for (absl::string_view item : absl::StrSplit(value->text, ',')) {
+    const std::pair<absl::string_view, absl::string_view> pair = absl::StrSplit(item, absl::MaxSplits('=', 1));
+    const absl::string_view key = absl::StripAsciiWhitespace(pair.first);
+    const absl::string_view text = absl::StripAsciiWhitespace(pair.second);
+    if (key.empty() || text.empty()) {
+      return Wrong(*value, "a list key=value,key=value");
+    }
+    const RawValue timeout{absl::StrCat(value->source, " ", key), std::string(text)};
+    if (key == "join_timeout") {
+      ASSIGN_OR_RETURN(plan->join_timeout, ToSeconds(timeout, false));
+    } else if (key == "last_call_timeout") {
+      ASSIGN_OR_RETURN(plan->last_call_timeout, ToSeconds(timeout, true));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadBackend(const RawFlags& flags, LaunchPlan* plan) {
+  const RawValue* value = flags.Find("rdzv-backend");
+  if (value == nullptr || value->text == "static" || value->text.empty()) {
+    return absl::OkStatus();
+  }
+  if (value->text != "c10d") {
+    return Wrong(*value, "c10d or static");
+  }
+  plan->backend = RendezvousBackend::kC10d;
+  return absl::OkStatus();
+}
+
+absl::Status ReadMaster(const RawFlags& flags, LaunchPlan* plan) {
+  if (const RawValue* value = flags.Find("master-addr"); value != nullptr && !value->text.empty()) {
+    plan->master_addr = value->text;
+    if (absl::StartsWith(plan->master_addr, "[") && absl::EndsWith(plan->master_addr, "]")) {
+      plan->master_addr = plan->master_addr.substr(1, plan->master_addr.size() - 2);
+    }
+  }
+  if (const RawValue* value = flags.Find("master-port")) {
+    ASSIGN_OR_RETURN(plan->master_port, ToPort(*value));
+    plan->master_port_is_explicit = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadEndpoint(const RawFlags& flags, LaunchPlan* plan) {
+  const RawValue* value = flags.Find("rdzv-endpoint");
+  const bool is_given = value != nullptr && !value->text.empty();
+  if (is_given) {
+    const bool is_static = plan->backend == RendezvousBackend::kStatic;
+    absl::StatusOr<HostPort> endpoint =
+        ParseHostPort(value->text, is_static ? plan->master_port : kDefaultC10dPort);
+    if (!endpoint.ok()) {
+      return Wrong(*value, "HOST, HOST:PORT or [IPV6]:PORT");
+    }
+    plan->endpoint = *std::move(endpoint);
+    if (is_static) {
+      plan->master_addr = plan->endpoint.host;
+      plan->master_port = plan->endpoint.port;
+      plan->master_port_is_explicit = true;
+    }
+    return absl::OkStatus();
+  }
+  if (plan->backend == RendezvousBackend::kC10d) {
+    plan->endpoint = {"localhost", kDefaultC10dPort};
+  } else {
+    plan->endpoint = {plan->master_addr, plan->master_port};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadIdentity(const RawFlags& flags, LaunchPlan* plan) {
+  if (const RawValue* value = flags.Find("rdzv-id")) {
+    plan->rdzv_id = value->text;
+    plan->rdzv_id_is_random = value->text.empty();
+    if (value->text.size() > 256 || value->text.find('/') != std::string::npos) {
+      return Wrong(*value, "a run id of at most 256 characters without '/'");
+    }
+  }
+  if (const RawValue* value = flags.Find("node-rank")) {
+    ASSIGN_OR_RETURN(plan->node_rank, ToInt(*value, 0, "a rank of 0 or more"));
+  }
+  if (const RawValue* value = flags.Find("role"); value != nullptr && !value->text.empty()) {
+    plan->role = value->text;
+  }
+  if (const RawValue* value = flags.Find("local-addr")) {
+    plan->local_addr = value->text;
+  }
+  if (const RawValue* value = flags.Find("token-file")) {
+    plan->token_file = value->text;
+  }
+  if (const RawValue* value = flags.Find("log-dir")) {
+    plan->log_dir = value->text;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadFailurePolicy(const RawFlags& flags, LaunchPlan* plan) {
+  if (const RawValue* value = flags.Find("max-restarts")) {
+    ASSIGN_OR_RETURN(plan->max_restarts, ToInt(*value, 0, "a number of 0 or more"));
+  }
+  if (const RawValue* value = flags.Find("shutdown-timeout")) {
+    ASSIGN_OR_RETURN(plan->shutdown_timeout, ToSeconds(*value, true));
+  }
+  if (const RawValue* value = flags.Find("monitor-interval")) {
+    RETURN_IF_ERROR(ToSeconds(*value, false).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadProgram(CliProgram program, const RawFlags& flags, LaunchPlan* plan) {
+  if (flags.IsOn("module") && flags.IsOn("no-python")) {
+    return absl::InvalidArgumentError("--module and --no-python exclude each other: a module is run by Python");
+  }
+  if (flags.IsOn("module")) {
+    plan->program_kind = ProgramKind::kPythonModule;
+  } else if (flags.IsOn("no-python")) {
+    plan->program_kind = ProgramKind::kExecutable;
+  }
+  plan->program = flags.program;
+  if (plan->program.empty() || plan->program.front().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("no program to run was given: ", ProgramName(program),
+                                                   " [flags] PROGRAM [arguments]; see ", ProgramName(program), " --help"));
+  }
+  return absl::OkStatus();
+}
+
+// Rules between flags, once each of them is valid for itself.
+absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* plan) {
+  plan->standalone = flags.IsOn("standalone");
+  if (plan->standalone) {
+    if (plan->max_nodes > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--standalone runs one node, but --nnodes is ", flags.Find("nnodes")->text));
+    }
+    plan->backend = RendezvousBackend::kC10d;
+    plan->rdzv_id_is_random = true;
+    plan->master_addr = "127.0.0.1";
+  }
+  if (program == CliProgram::kFsdpAgent) {
+    const RawValue* endpoint = flags.Find("rdzv-endpoint");
+    if (endpoint == nullptr || endpoint->text.empty() || plan->endpoint.port == 0) {
+      return absl::InvalidArgumentError("--rdzv-endpoint HOST:PORT is needed: where the coordinator listens");
+    }
+    if (plan->rdzv_id_is_random) {
+      return absl::InvalidArgumentError("--rdzv-id: '' is not the run id that the coordinator was given");
+    }
+    return absl::OkStatus();
+  }
+  if (plan->IsSingleNode()) {
+    return absl::OkStatus();
+  }
+  if (plan->rdzv_id_is_random) {
+    return absl::InvalidArgumentError("--rdzv-id: '' would be another random id on each node; give all nodes the same id");
+  }
+  if (plan->endpoint.port == 0) {
+    return absl::InvalidArgumentError("port 0 means any free port, which the other nodes cannot know; give a port");
+  }
+  if (plan->backend == RendezvousBackend::kStatic) {
+    plan->node_rank = std::max(plan->node_rank, 0);
+    if (plan->node_rank >= plan->max_nodes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--node-rank: ", plan->node_rank, " is not below --nnodes ", plan->max_nodes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_port) {
+  absl::string_view host = text;
+  absl::string_view port;
+  bool has_port = false;
+  if (absl::ConsumePrefix(&host, "[")) {
+    const size_t close = host.find(']');
+    if (close == absl::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' lacks a closing bracket"));
+    }
+    port = host.substr(close + 1);
+    host = host.substr(0, close);
+    has_port = absl::ConsumePrefix(&port, ":");
+    if (!has_port && !port.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' has text after the bracket"));
+    }
+  } else if (const size_t colon = text.rfind(':'); colon != absl::string_view::npos && text.find(':') == colon) {
+    host = text.substr(0, colon);
+    port = text.substr(colon + 1);
+    has_port = true;
+  }
+  int number = default_port;
+  const bool port_is_good = !has_port || (absl::SimpleAtoi(port, &number) && number >= 0 && number <= 65535);
+  if (host.empty() || !port_is_good) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not HOST:PORT"));
+  }
+  return HostPort{std::string(host), static_cast<uint16_t>(number)};
+}
+
+absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program, const std::vector<std::string>& args,
+                                            const Environment& environment, const MachineFacts& machine) {
+  RawFlags flags;
+  RETURN_IF_ERROR(ReadArguments(program, args, &flags));
+  LaunchPlan plan;
+  if (flags.IsOn("help") || flags.IsOn("version")) {
+    plan.request = flags.IsOn("help") ? Request::kHelp : Request::kVersion;
+    return plan;
+  }
+  RawFlags merged;
+  RETURN_IF_ERROR(ReadEnvironment(environment, &merged));
+  for (auto& [name, value] : flags.values) {
+    merged.values[name] = std::move(value);
+  }
+  merged.program = std::move(flags.program);
+  RETURN_IF_ERROR(ReadNodes(merged, &plan));
+  RETURN_IF_ERROR(ReadWorkers(merged, machine, &plan));
+  RETURN_IF_ERROR(ReadBackend(merged, &plan));
+  RETURN_IF_ERROR(ReadMaster(merged, &plan));
+  RETURN_IF_ERROR(ReadEndpoint(merged, &plan));
+  RETURN_IF_ERROR(ReadIdentity(merged, &plan));
+  RETURN_IF_ERROR(ReadRendezvousConf(merged, &plan));
+  RETURN_IF_ERROR(ReadFailurePolicy(merged, &plan));
+  RETURN_IF_ERROR(Reconcile(program, merged, &plan));
+  RETURN_IF_ERROR(ReadProgram(program, merged, &plan));
+  plan.request = merged.IsOn("dry-run") ? Request::kDryRun : Request::kRun;
+  return plan;
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,156 @@
+#include "launcher/cli/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr MachineFacts kCpuBox{.usable_cpus = 6, .gpus = 0};
+
+absl::StatusOr<LaunchPlan> Parse(const std::vector<std::string>& args, const Environment& env = {},
+                                 const MachineFacts& machine = kCpuBox) {
+  return ParseCommandLine(CliProgram::kFsdprun, args, env, machine);
+}
+
+std::string ErrorOf(const std::vector<std::string>& args, const Environment& env = {}) {
+  const absl::StatusOr<LaunchPlan> plan = Parse(args, env);
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << "accepted: " << args.front();
+  const std::string message(plan.status().message());
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  return message;
+}
+
+TEST(CommandLineTest, DefaultsAreTorchruns) {
+  const LaunchPlan plan = Parse({"train.py"}).value();
+  EXPECT_EQ(plan.min_nodes, 1);
+  EXPECT_EQ(plan.max_nodes, 1);
+  EXPECT_EQ(plan.nproc_per_node, 1);
+  EXPECT_EQ(plan.backend, RendezvousBackend::kStatic);
+  EXPECT_EQ(plan.rdzv_id, "none");
+  EXPECT_EQ(plan.master_addr, "127.0.0.1");
+  EXPECT_EQ(plan.master_port, 29500);
+  EXPECT_FALSE(plan.master_port_is_explicit);
+  EXPECT_EQ(plan.max_restarts, 0);
+  EXPECT_EQ(plan.shutdown_timeout, std::chrono::seconds(30));
+  EXPECT_EQ(plan.program_kind, ProgramKind::kPythonScript);
+  EXPECT_THAT(plan.program, ElementsAre("train.py"));
+}
+
+TEST(CommandLineTest, SpellingsAndPrefixes) {
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"--nproc-per-node", "3", "s"}, {"--nproc_per_node=3", "s"}, {"--nproc-per=3", "s"},
+           {"--nproc_p", "3", "s"}, {"--nproc", "3", "s"}}) {
+    EXPECT_EQ(Parse(args).value().nproc_per_node, 3) << args.front();
+  }
+  EXPECT_TRUE(Parse({"--stand", "s"}).value().standalone);
+  EXPECT_THAT(ErrorOf({"--no", "s"}), HasSubstr("ambiguous"));
+}
+
+TEST(CommandLineTest, OptionsEndAtTheProgram) {
+  const LaunchPlan plan = Parse({"--nnodes", "1", "s.sh", "--nproc-per-node", "3", "--", "x", "--tee=3", "-h"}).value();
+  EXPECT_THAT(plan.program, ElementsAre("s.sh", "--nproc-per-node", "3", "--", "x", "--tee=3", "-h"));
+  EXPECT_EQ(plan.nproc_per_node, 1);
+  EXPECT_THAT(Parse({"--", "s.py", "a"}).value().program, ElementsAre("s.py", "a"));
+  EXPECT_THAT(Parse({"s.py", "--nproc", "3"}).value().program, ElementsAre("s.py", "--nproc", "3"));
+}
+
+TEST(CommandLineTest, CommandLineWinsOverEnvironment) {
+  const Environment env = {{"PET_NPROC_PER_NODE", "3"}, {"PET_STANDALONE", "1"}, {"PET_NO_PYTHON", "1"}};
+  EXPECT_EQ(Parse({"s"}, env).value().nproc_per_node, 3);
+  EXPECT_TRUE(Parse({"s"}, env).value().standalone);
+  EXPECT_EQ(Parse({"s"}, env).value().program_kind, ProgramKind::kExecutable);
+  EXPECT_EQ(Parse({"--nproc-per-node=2", "s"}, env).value().nproc_per_node, 2);
+  EXPECT_FALSE(Parse({"s"}, {{"PET_STANDALONE", "0"}}).value().standalone);
+  EXPECT_EQ(Parse({"s"}, {{"PET_NPROC_PER_NODE", ""}}).value().nproc_per_node, 1);
+  EXPECT_THAT(ErrorOf({"s"}, {{"PET_MODULE", "yes"}}), HasSubstr("PET_MODULE: 'yes'"));
+}
+
+TEST(CommandLineTest, WorkersPerNodeWords) {
+  EXPECT_EQ(Parse({"--nproc-per-node=cpu", "s"}).value().nproc_per_node, 6);
+  EXPECT_EQ(Parse({"--nproc-per-node=auto", "s"}).value().nproc_per_node, 6);
+  const MachineFacts gpu_box{.usable_cpus = 6, .gpus = 4};
+  EXPECT_EQ(Parse({"--nproc-per-node=auto", "s"}, {}, gpu_box).value().nproc_per_node, 4);
+  EXPECT_EQ(Parse({"--nproc-per-node=gpu", "s"}, {}, gpu_box).value().nproc_per_node, 4);
+  EXPECT_EQ(Parse({"--nproc-per-node=cpu", "s"}, {}, gpu_box).value().nproc_per_node, 6);
+  EXPECT_THAT(ErrorOf({"--nproc-per-node=gpu", "s"}), HasSubstr("no NVIDIA GPU"));
+}
+
+TEST(CommandLineTest, WrongValuesNameFlagValueAndExpectation) {
+  EXPECT_THAT(ErrorOf({"--nnodes=1:2:3", "s"}), HasSubstr("--nnodes: '1:2:3' is not N or MIN:MAX"));
+  EXPECT_THAT(ErrorOf({"--nnodes=3:2", "s"}), HasSubstr("--nnodes: '3:2'"));
+  EXPECT_THAT(ErrorOf({"--nproc-per-node=0", "s"}), HasSubstr("--nproc-per-node: '0'"));
+  EXPECT_THAT(ErrorOf({"--nproc-per-node=foo", "s"}), HasSubstr("--nproc-per-node: 'foo'"));
+  EXPECT_THAT(ErrorOf({"--max-restarts=-1", "s"}), HasSubstr("--max-restarts: '-1'"));
+  EXPECT_THAT(ErrorOf({"--monitor-interval=0", "s"}), HasSubstr("--monitor-interval: '0'"));
+  EXPECT_THAT(ErrorOf({"--rdzv-backend=etcd9", "s"}), HasSubstr("c10d or static"));
+  EXPECT_THAT(ErrorOf({"--rdzv-conf=a", "s"}), HasSubstr("key=value"));
+  EXPECT_THAT(ErrorOf({"--rdzv-conf=a=1,", "s"}), HasSubstr("key=value"));
+  EXPECT_THAT(ErrorOf({"--rdzv-conf=join_timeout=0", "s"}), HasSubstr("join_timeout: '0'"));
+  EXPECT_THAT(ErrorOf({"--rdzv-backend=c10d", "--rdzv-endpoint=h:70000", "s"}), HasSubstr("h:70000"));
+  EXPECT_THAT(ErrorOf({"--master-port=x", "s"}), HasSubstr("--master-port: 'x'"));
+  EXPECT_THAT(ErrorOf({"--shutdown-timeout=-1", "s"}), HasSubstr("--shutdown-timeout: '-1'"));
+  EXPECT_THAT(ErrorOf({"--module", "--no-python", "s"}), HasSubstr("exclude each other"));
+  EXPECT_THAT(ErrorOf({"--standalone", "--nnodes=2", "s"}), HasSubstr("--standalone"));
+  EXPECT_THAT(ErrorOf({"--nnodes=2", "--node-rank=2", "s"}), HasSubstr("--node-rank: 2"));
+  EXPECT_THAT(ErrorOf({"--standalone=1", "s"}), HasSubstr("takes no value"));
+  EXPECT_THAT(ErrorOf({"--nnodes"}), HasSubstr("needs a value"));
+  EXPECT_THAT(ErrorOf({"--nnodes", "--standalone", "s"}), HasSubstr("needs a value"));
+  EXPECT_THAT(ErrorOf({"--standalone"}), HasSubstr("no program"));
+  EXPECT_THAT(ErrorOf({"-z", "s"}), HasSubstr("unknown flag -z"));
+}
+
+TEST(CommandLineTest, UnknownFlagNamesTheNearest) {
+  EXPECT_THAT(ErrorOf({"--nproc-pre-node=2", "s"}), HasSubstr("did you mean --nproc-per-node?"));
+  EXPECT_THAT(ErrorOf({"--max-restart-s=2", "s"}), HasSubstr("did you mean --max-restarts?"));
+  EXPECT_THAT(ErrorOf({"--zzzzzzzzzz", "s"}), HasSubstr("see fsdprun --help"));
+}
+
+TEST(CommandLineTest, RendezvousConf) {
+  const LaunchPlan plan =
+      Parse({"--rdzv-conf", " join_timeout = 5 ,last_call_timeout=0.5,is_host=1,join_timeout=7", "s"}).value();
+  EXPECT_EQ(plan.join_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(plan.last_call_timeout, std::chrono::milliseconds(500));
+  EXPECT_TRUE(Parse({"--rdzv-conf='join_timeout=5,timeout=5'", "s"}).ok());
+}
+
+TEST(CommandLineTest, EndpointsOfEachBackend) {
+  const LaunchPlan c10d = Parse({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[::1]", "s"}).value();
+  EXPECT_EQ(c10d.endpoint, (HostPort{"::1", 29400}));
+  EXPECT_EQ(ToString(c10d.endpoint), "[::1]:29400");
+  EXPECT_EQ(Parse({"--nnodes=2", "--rdzv-backend=c10d", "s"}).value().endpoint, (HostPort{"localhost", 29400}));
+  const LaunchPlan fixed = Parse({"--nnodes=2", "--master-addr=10.0.0.1", "--master-port=1234", "s"}).value();
+  EXPECT_EQ(fixed.endpoint, (HostPort{"10.0.0.1", 1234}));
+  EXPECT_EQ(fixed.node_rank, 0);
+  const LaunchPlan by_endpoint = Parse({"--nnodes=2", "--rdzv-endpoint=10.0.0.2:77", "s"}).value();
+  EXPECT_EQ(by_endpoint.master_addr, "10.0.0.2");
+  EXPECT_EQ(by_endpoint.master_port, 77);
+}
+
+TEST(CommandLineTest, AgentNeedsAnEndpointAndOffersNoLauncherFlags) {
+  EXPECT_THAT(std::string(ParseCommandLine(CliProgram::kFsdpAgent, {"s"}, {}, kCpuBox).status().message()),
+              HasSubstr("--rdzv-endpoint"));
+  EXPECT_TRUE(
+      ParseCommandLine(CliProgram::kFsdpAgent, {"--rdzv-endpoint=h:1", "--rdzv-id=a", "s"}, {}, kCpuBox).ok());
+  EXPECT_FALSE(ParseCommandLine(CliProgram::kFsdpAgent, {"--standalone", "s"}, {}, kCpuBox).ok());
+  EXPECT_THAT(HelpText(CliProgram::kFsdpAgent), ::testing::Not(HasSubstr("--standalone")));
+}
+
+TEST(CommandLineTest, HelpHasEveryFlagSignalsAndExitCodes) {
+  const std::string help = HelpText(CliProgram::kFsdprun);
+  for (const FlagSpec& flag : FlagTable()) {
+    EXPECT_THAT(help, HasSubstr(std::string("--") + flag.name));
+  }
+  EXPECT_THAT(help, HasSubstr("Signals:"));
+  EXPECT_THAT(help, HasSubstr("Exit codes:"));
+  EXPECT_THAT(help, HasSubstr("PET_NPROC_PER_NODE"));
+  EXPECT_EQ(Parse({"-h"}).value().request, Request::kHelp);
+  EXPECT_EQ(Parse({"--nnodes", "1", "--version"}).value().request, Request::kVersion);
+  EXPECT_EQ(Parse({"--dry-run", "s"}).value().request, Request::kDryRun);
+}
+
+}  // namespace
+}  // namespace fsdprun

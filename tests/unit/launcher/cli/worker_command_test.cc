@@ -1,0 +1,30 @@
+#include "launcher/cli/worker_command.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdprun {
+namespace {
+
+TEST(WorkerCommandTest, ReplacesOnlyTheLocalRank) {
+  EXPECT_EQ(SubstituteLocalRank("${local_rank}", 3), "3");
+  EXPECT_EQ(SubstituteLocalRank("gpu$local_rank.log", 3), "gpu3.log");
+  EXPECT_EQ(SubstituteLocalRank("$$", 3), "$");
+  EXPECT_EQ(SubstituteLocalRank("$$local_rank", 3), "$local_rank");
+  EXPECT_EQ(SubstituteLocalRank("$HOME ${other} $", 3), "$HOME ${other} $");
+  EXPECT_EQ(SubstituteLocalRank("$local_ranks ${local_rank", 3), "$local_ranks ${local_rank");
+  EXPECT_EQ(SubstituteLocalRank("", 3), "");
+}
+
+TEST(WorkerCommandTest, ScriptModuleAndExecutable) {
+  LaunchPlan plan;
+  plan.program = {"train.py", "--rank=${local_rank}"};
+  EXPECT_EQ(WorkerCommand(plan, "/usr/bin/python3", 1),
+            (std::vector<std::string>{"/usr/bin/python3", "-u", "train.py", "--rank=1"}));
+  plan.program_kind = ProgramKind::kPythonModule;
+  EXPECT_EQ(WorkerCommand(plan, "py", 0), (std::vector<std::string>{"py", "-u", "-m", "train.py", "--rank=0"}));
+  plan.program_kind = ProgramKind::kExecutable;
+  EXPECT_EQ(WorkerCommand(plan, "py", 0), (std::vector<std::string>{"train.py", "--rank=0"}));
+}
+
+}  // namespace
+}  // namespace fsdprun
