@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace fsdp::plan {
+
+/// An axis-aligned piece of a tensor: element (i0, i1, ...) belongs to it when offsets[d] <= i_d <
+/// offsets[d] + sizes[d]. A 0-dim tensor has one box without offsets and sizes.
+struct Box {
+  std::vector<int64_t> offsets;
+  std::vector<int64_t> sizes;
+  bool operator==(const Box&) const = default;
+};
+
+/// Elements of a tensor of this shape; 1 for a 0-dim tensor.
+int64_t numel_of(const std::vector<int64_t>& shape);
+int64_t numel_of(const Box& box);
+
+/// Cuts the element range [flat_begin, flat_end) of a row-major tensor into boxes, in flat order. Each box is
+/// itself a contiguous element range, so the data of the boxes, one after the other, is the data of
+/// the range. An empty range has no boxes; a range of a 1-dim tensor has one, of a 2-dim tensor at
+/// most three (part of a row, whole rows, part of a row), of a d-dim tensor at most 2d - 1.
+/// Errors: std::invalid_argument if the range does not lie within the tensor.
+std::vector<Box> flat_range_to_boxes(const std::vector<int64_t>& shape, int64_t flat_begin,
+                                     int64_t flat_end);
+
+/// Flat element index of the first element of `box` in a row-major tensor of `shape`.
+int64_t flat_begin_of(const std::vector<int64_t>& shape, const Box& box);
+
+/// The common part; nullopt when it is empty. Both boxes have the same number of dimensions.
+std::optional<Box> intersect(const Box& a, const Box& b);
+
+/// `inner`, which lies within `outer`, in the coordinates of a tensor that holds just `outer`.
+Box relative_to(const Box& inner, const Box& outer);
+
+}  // namespace fsdp::plan

@@ -1,0 +1,102 @@
+#include "fsdp_runtime/plan/box.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <stdexcept>
+
+namespace fsdp::plan {
+namespace {
+
+// Independent of the code under test: walks every index of the box.
+std::vector<int64_t> flat_indices(const std::vector<int64_t>& shape, const Box& box) {
+  std::vector<int64_t> result;
+  std::vector<int64_t> index = box.offsets;
+  for (int64_t n = 0; n < numel_of(box); ++n) {
+    int64_t flat = 0;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      flat = flat * shape[d] + index[d];
+    }
+    result.push_back(flat);
+    for (size_t d = shape.size(); d-- > 0;) {
+      if (++index[d] < box.offsets[d] + box.sizes[d]) {
+        break;
+      }
+      index[d] = box.offsets[d];
+    }
+  }
+  return result;
+}
+
+TEST(BoxTest, WholeTensorIsOneBox) {
+  const auto boxes = flat_range_to_boxes({3, 4}, 0, 12);
+  ASSERT_EQ(boxes.size(), 1u);
+  EXPECT_EQ(boxes[0], (Box{{0, 0}, {3, 4}}));
+}
+
+TEST(BoxTest, RangeOfAMatrixIsPartOfARowThenRowsThenPartOfARow) {
+  const auto boxes = flat_range_to_boxes({5, 4}, 3, 18);
+  ASSERT_EQ(boxes.size(), 3u);
+  EXPECT_EQ(boxes[0], (Box{{0, 3}, {1, 1}}));
+  EXPECT_EQ(boxes[1], (Box{{1, 0}, {3, 4}}));
+  EXPECT_EQ(boxes[2], (Box{{4, 0}, {1, 2}}));
+}
+
+TEST(BoxTest, RangeWithinOneRowIsOneBox) {
+  EXPECT_EQ(flat_range_to_boxes({5, 4}, 5, 7), (std::vector<Box>{{{1, 1}, {1, 2}}}));
+}
+
+TEST(BoxTest, EmptyRangesHaveNoBoxes) {
+  EXPECT_TRUE(flat_range_to_boxes({5, 4}, 7, 7).empty());
+  EXPECT_TRUE(flat_range_to_boxes({0, 4}, 0, 0).empty());
+  EXPECT_TRUE(flat_range_to_boxes({}, 0, 0).empty());
+}
+
+TEST(BoxTest, ScalarHasOneBoxWithoutDimensions) {
+  EXPECT_EQ(flat_range_to_boxes({}, 0, 1), (std::vector<Box>{Box{}}));
+}
+
+TEST(BoxTest, RejectsRangesOutsideTheTensor) {
+  EXPECT_THROW(flat_range_to_boxes({2, 2}, 0, 5), std::invalid_argument);
+  EXPECT_THROW(flat_range_to_boxes({2, 2}, -1, 2), std::invalid_argument);
+  EXPECT_THROW(flat_range_to_boxes({2, 2}, 3, 2), std::invalid_argument);
+}
+
+TEST(BoxTest, BoxesOfRandomRangesCoverExactlyTheRangeInOrder) {
+  std::mt19937 random(20240611);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<int64_t> shape(1 + random() % 4);
+    for (int64_t& size : shape) {
+      size = 1 + random() % 6;
+    }
+    const int64_t numel = numel_of(shape);
+    int64_t begin = random() % (numel + 1);
+    int64_t end = random() % (numel + 1);
+    if (begin > end) {
+      std::swap(begin, end);
+    }
+    const auto boxes = flat_range_to_boxes(shape, begin, end);
+    EXPECT_LE(boxes.size(), 2 * shape.size() - 1);
+    int64_t next = begin;
+    for (const Box& box : boxes) {
+      EXPECT_EQ(flat_begin_of(shape, box), next);
+      for (int64_t flat : flat_indices(shape, box)) {
+        ASSERT_EQ(flat, next++);
+      }
+    }
+    ASSERT_EQ(next, end);
+  }
+}
+
+TEST(BoxTest, IntersectionIsTheCommonElements) {
+  const Box a{{0, 2}, {3, 4}};
+  const Box b{{2, 0}, {3, 4}};
+  EXPECT_EQ(intersect(a, b), (Box{{2, 2}, {1, 2}}));
+  EXPECT_EQ(intersect(a, Box{{3, 0}, {1, 9}}), std::nullopt);
+  EXPECT_EQ(intersect(Box{}, Box{}), Box{});
+  EXPECT_THROW(intersect(a, Box{}), std::invalid_argument);
+  EXPECT_EQ(relative_to(Box{{2, 2}, {1, 2}}, a), (Box{{2, 0}, {1, 2}}));
+}
+
+}  // namespace
+}  // namespace fsdp::plan
