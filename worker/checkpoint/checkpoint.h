@@ -1,0 +1,135 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/collectives.h>
+#include <fsdp/fully_shard.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/checkpoint/error.h"
+
+namespace fsdprun::worker::checkpoint {
+
+class FileSystem;
+
+/// What one checkpoint holds, seen from one rank.
+struct State {
+  /// `fqn` is the full checkpoint key: "model.<fqn>", "optim.state.<fqn>.exp_avg" (or
+  /// .exp_avg_sq; same slices as the parameter) or "optim.state.<fqn>.step" (global_shape {}, range
+  /// [0, 1), float32; on every rank). A range that several ranks hold is written once, by the
+  /// lowest of them. `local`: [flat_end - flat_begin], contiguous, CPU or CUDA.
+  std::vector<fsdp::ShardedSlice> tensors;
+  /// Hyper-parameters as JSON: a list of objects ("lr", "betas", "eps", "weight_decay", "params":
+  /// [fqn...]). Stored as one Python list of dicts under `optim.param_groups`. Only rank 0's is
+  /// written.
+  std::string param_groups_json = "[]";
+  /// Step, tokens, data cursor, schedule, RNG: any JSON object. Stored as one Python dict under
+  /// `train.state`. Only rank 0's is written. Numbers come back exactly; NaN and infinity are
+  /// refused.
+  std::string training_state_json = "{}";
+  /// For fsdprun.json only, so that tools need not open the pickles.
+  int64_t tokens = 0;
+};
+
+/// What a process of the job has in common with its peers, for every call below.
+struct Group {
+  /// Not null. The calls of this library are collective over it, in the same order on all ranks.
+  std::shared_ptr<fsdp::Collectives> collectives;
+  /// Where the small byte tensors that are exchanged live: CUDA for NCCL, else CPU.
+  at::Device device = at::kCPU;
+  /// Receives one line per warning, on rank 0 only. Unset: stderr.
+  std::function<void(const std::string&)> warn;
+};
+
+struct SaverOptions {
+  /// `checkpoint.dir`: made if missing, on a file system that all ranks see.
+  std::string dir;
+  /// How many checkpoints stay; 0: all.
+  int64_t keep = 0;
+  Group group;
+  /// Fencing (Note [Fencing by claim]): FSDPRUN_GENERATION and FSDPRUN_JOB_ID.
+  uint64_t generation = 0;
+  std::string job_id;
+  std::string build_id;
+  /// Larger pieces are cut into chunks of at most this size.
+  int64_t chunk_bytes_max = int64_t{1} << 30;
+  /// All effects on disk go through this; unset: the real one. Tests inject faults here.
+  std::shared_ptr<FileSystem> file_system;
+};
+
+/// Writes checkpoints `<dir>/step-<N>/` in DCP's layout. One per job process, all ranks.
+/// Thread: one. Blocking. Errors: CheckpointError, with the same text on all ranks.
+class Saver {
+ public:
+  /// Collective. Claims the directory for this generation and removes what dead runs left behind.
+  /// Errors: the directory cannot be made or written; a newer generation of this job has claimed
+  /// it.
+  explicit Saver(SaverOptions options);
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  /// Collective. Writes, commits and prunes; returns the path of the published checkpoint. Replaces
+  /// an earlier one of the same step. On an error nothing is published and the earlier checkpoints
+  /// are as they were; the caller may go on training and try again.
+  std::string Save(int64_t step, const State& state);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// How much FindResume reads before it calls a checkpoint good.
+enum class Verify {
+  kStructure,  // .metadata and fsdprun.json, presence and size of every file; Load checks what it
+               // reads
+  kFull,       // and the checksum of every file, the files being divided among the ranks
+};
+
+/// A checkpoint that passed verification. The same on all ranks.
+struct Candidate {
+  std::string path;
+  /// From fsdprun.json; for a checkpoint that Python wrote, from the directory's name, else 0.
+  int64_t step = 0;
+  int64_t tokens = 0;
+  int64_t world_size = 0;
+  /// false: no fsdprun.json (Python wrote it), so there are no checksums to verify.
+  bool has_checksums = false;
+  /// What was skipped on the way here, newest first; each was also given to Group::warn.
+  std::vector<std::string> warnings;
+};
+
+/// Chooses what to resume from; collective, all ranks get rank 0's choice.
+/// `resume` is `checkpoint.resume`: "auto": the newest checkpoint in `dir` that verifies; newer ones
+/// that do not are named in a warning and passed over; none at all (or no directory): nullopt.
+/// "none": nullopt. Else the path of one checkpoint (or of a directory whose newest is meant); it
+/// must verify. Errors: CheckpointError if that path does not verify, or if `auto` found checkpoints
+/// but not one of them is good.
+std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
+                                    const Group& group, Verify verify = Verify::kFull);
+
+struct LoadOptions {
+  /// Keys of `State::tensors` that the checkpoint lacks are left as they are instead of refused.
+  bool allow_missing = false;
+  /// Neither `optim.param_groups` nor `train.state` need be there (weights written by Python).
+  bool weights_only = false;
+};
+
+/// Fills `state` from `candidate`; collective. Each `tensors[i].local` is overwritten in place (it
+/// may be a view of a flat shard), whatever world size wrote the checkpoint; `param_groups_json`
+/// and `training_state_json` are replaced on every rank. A stored dtype that differs is converted
+/// if every value converts exactly, else refused. Errors: CheckpointError naming the missing or
+/// mis-shaped keys, or the file and item that are damaged; `state` is then partly overwritten.
+void Load(const Candidate& candidate, State& state, const Group& group,
+          const LoadOptions& options = {});
+
+/// Makes `dir` if it is missing and proves that a file can be written there and synced. Not
+/// collective. Errors: CheckpointError naming the path and what to do. Takes milliseconds.
+void CheckWritable(const std::string& dir);
+
+}  // namespace fsdprun::worker::checkpoint
