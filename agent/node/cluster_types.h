@@ -1,0 +1,161 @@
+#pragma once
+
+// Plain data that the coordinator and the agents share: who a node is, what a generation assigns to
+// it, how a worker ended, how the job ended. Values only; no behaviour but small predicates.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/strong_id.h"
+
+namespace fsdprun {
+
+/// Number of a formed world; rises by one per formation and fences everything that belongs to it. 0
+/// means none.
+using Generation = StrongId<struct GenerationTag>;
+/// Random non-zero number of one agent life: separates a restarted agent from its former self.
+using Incarnation = StrongId<struct IncarnationTag>;
+
+/// What an agent says about its node when it joins.
+struct NodeInfo {
+  Incarnation incarnation;
+  /// Host name or the name the operator gave; not unique (two agents may share a machine).
+  std::string name;
+  /// Numeric address under which the other nodes reach this one; becomes MASTER_ADDR if it gets
+  /// group rank 0.
+  std::string address;
+  /// Number of workers this node runs; at least 1. May differ from node to node.
+  int local_world_size = 1;
+  /// Workers of equal role are ranked together (torchrun's --role).
+  std::string role = "default";
+  /// The group rank the operator asked for (torchrun's --node-rank).
+  std::optional<int> requested_node_rank;
+};
+
+/// One node's place in the world of `generation`. Worker `i` of the node has LOCAL_RANK i, RANK
+/// rank_offset + i and ROLE_RANK role_rank_offset + i.
+struct RankAssignment {
+  Generation generation;
+  int group_rank = 0;
+  int group_world_size = 1;
+  int rank_offset = 0;
+  int world_size = 1;
+  int local_world_size = 1;
+  std::string role = "default";
+  int role_rank_offset = 0;
+  int role_world_size = 1;
+  /// Failed generations so far (TORCHELASTIC_RESTART_COUNT): equal on all nodes; membership changes
+  /// do not count.
+  int restart_count = 0;
+  int max_restarts = 0;
+  /// Endpoint of this generation's store. Empty and 0 in a prepare order; filled in by the commit
+  /// order.
+  std::string master_addr;
+  int master_port = 0;
+};
+
+/// Where group rank 0 serves the store of a generation.
+struct StoreEndpoint {
+  std::string address;
+  int port = 0;
+};
+
+/// How one worker process ended. The executor fills in what the kernel and the files say;
+/// NodeMachine adds `rank`, `last_step`, `after_stop` and `killed_by_us`.
+struct WorkerExit {
+  int local_rank = 0;
+  int rank = 0;
+  int64_t pid = 0;
+  /// Exit code; meaningful when `signal` is 0.
+  int exit_code = 0;
+  /// Signal that ended the process, or 0 if it exited by itself.
+  int signal = 0;
+  /// A stop signal of ours had been sent to the worker before it ended.
+  bool after_stop = false;
+  /// `signal` is one that we had sent: the death is our doing and never a cause.
+  bool killed_by_us = false;
+  /// From the worker's error file; empty if it wrote none.
+  std::string error_message;
+  std::string traceback;
+  /// Raw contents of the error file (bounded by the reader), for passing on to a parent launcher's
+  /// error file.
+  std::string error_json;
+  /// The last lines the worker wrote to standard error, oldest first.
+  std::vector<std::string> stderr_tail;
+  /// Last training step the worker reported, or -1.
+  int64_t last_step = -1;
+  /// File with the worker's output on its node; empty if output was not captured.
+  std::string log_path;
+  /// Wall clock of the node when the exit was seen, in nanoseconds since 1970. For display only,
+  /// never compared.
+  int64_t exited_unix_ns = 0;
+
+  bool Succeeded() const { return signal == 0 && exit_code == 0; }
+};
+
+/// What a node has to say about training progress. -1 and "" mean "not reported".
+struct Progress {
+  int64_t step = -1;
+  int64_t total = -1;
+  /// One line of metrics from rank 0.
+  std::string text;
+};
+
+/// Why a generation, or the job, failed.
+enum class CauseKind {
+  kWorkerFailed,   // a worker exited non-zero or died of a signal that we did not send
+  kNodeLost,       // a node's stream broke and stayed broken, or it fell silent
+  kKeeperDied,     // the parent process of a node's workers died, and the workers with it
+  kPrepareFailed,  // a node could not set up logs or the store
+  kSpawnFailed,    // a node could not start a worker process
+  kNodeWedged,     // processes of a node outlived SIGKILL
+  kNodeStuck,      // a node did not answer an order before the order's deadline
+  kJoinTimeout,    // too few nodes joined
+};
+
+/// One failure, on one node, as the coordinator received it.
+struct Failure {
+  CauseKind kind = CauseKind::kWorkerFailed;
+  Generation generation;
+  std::string node_name;
+  std::string node_address;
+  int group_rank = -1;
+  /// Set for kWorkerFailed.
+  std::optional<WorkerExit> worker;
+  /// A sentence for an operator: what was attempted, on what, what happened.
+  std::string what;
+};
+
+/// The failures of the last generation, with the root cause picked out.
+struct FailureReport {
+  Failure root;
+  /// Further failures in receive order, root cause excluded; at most kMaxOtherFailures are kept.
+  std::vector<Failure> others;
+  /// All further failures, also those not kept in `others`.
+  int other_failures = 0;
+  /// Workers that died because we stopped them.
+  int collateral = 0;
+};
+inline constexpr int kMaxOtherFailures = 32;
+
+enum class OutcomeKind { kSucceeded, kFailed, kStoppedBySignal };
+
+/// How the job ended.
+struct JobOutcome {
+  OutcomeKind kind = OutcomeKind::kSucceeded;
+  /// Exit code for the launcher.
+  int exit_code = 0;
+  /// The operator's signal, for kStoppedBySignal.
+  int signal = 0;
+  /// One sentence for an operator.
+  std::string reason;
+  int restarts_used = 0;
+  int max_restarts = 0;
+  Generation generation;
+  /// Set for kFailed; may be set for kStoppedBySignal if a failure came first.
+  std::optional<FailureReport> failure;
+};
+
+}  // namespace fsdprun

@@ -1,0 +1,293 @@
+#pragma once
+
+// What one node does for generation g, as a pure state machine: no clock, thread, lock, descriptor
+// or log. The agent carries out the actions (keeper, processes, files, stream) and feeds back what
+// happened.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "agent/node/cluster_types.h"
+#include "agent/node/messages.h"
+#include "base/mono_time.h"
+
+namespace fsdprun {
+
+/// Constants of one agent life.
+struct NodeSpec {
+  NodeInfo node;
+  /// Shown in errors, e.g. "10.0.0.1:29400".
+  std::string coordinator_endpoint;
+  Duration beat_interval = std::chrono::milliseconds(500);
+  /// How long an agent that has never been admitted tries to reach the coordinator.
+  Duration connect_timeout = std::chrono::seconds(600);
+  /// How long workers keep running without a coordinator. No process of a job may outlive its
+  /// launcher by more than 1 s.
+  Duration coordinator_loss_grace = std::chrono::milliseconds(500);
+  /// Between the stop signal and SIGKILL when the operator signals this agent. Stop orders bring
+  /// their own grace.
+  Duration stop_grace = std::chrono::seconds(30);
+  /// Between SIGKILL and declaring the node wedged.
+  Duration kill_wait = std::chrono::seconds(5);
+};
+
+namespace node {
+
+// --- Events
+// ------------------------------------------------------------------------------------------------------------
+
+/// First event of a life; asks for the keeper and the first connection attempt.
+struct Boot {};
+/// A stream to the coordinator is open.
+struct StreamUp {};
+/// The stream broke, or an attempt to open one failed. The transport must also turn about 3 s of
+/// silence into this (HTTP/2 keepalive), so that a cut-off agent notices.
+struct StreamLost {
+  std::string what;
+};
+struct KeeperReady {};
+/// The keeper died or could not be started; `what` says how.
+struct KeeperLost {
+  std::string what;
+};
+/// Answer to PrepareNode: log files exist and, on group rank 0, the store listens at `store`.
+struct LogsAndStoreReady {
+  Generation generation;
+  std::optional<StoreEndpoint> store;
+};
+/// Answer to PrepareNode.
+struct PrepareFailed {
+  Generation generation;
+  std::string what;
+};
+/// Answer to SpawnWorkers: pids in order of local rank.
+struct WorkersSpawned {
+  Generation generation;
+  std::vector<int64_t> pids;
+};
+/// Answer to SpawnWorkers; workers of other local ranks may have been started.
+struct SpawnFailed {
+  Generation generation;
+  int local_rank = 0;
+  std::string what;
+};
+/// A worker was reaped. `exit.rank`, `last_step`, `after_stop`, `killed_by_us` need not be filled
+/// in.
+struct WorkerReaped {
+  Generation generation;
+  WorkerExit exit;
+};
+/// Nothing of the generation is left: workers reaped, their descendants gone. Follows the last
+/// WorkerReaped, and answers every KillWorkers and KillStrays, also if nothing had been running.
+struct AllWorkersGone {
+  Generation generation;
+};
+/// A control record of a worker.
+struct WorkerProgress {
+  Generation generation;
+  int local_rank = 0;
+  Progress progress;
+};
+/// A signal sent to this agent by an operator. Not used where the same process hosts the
+/// coordinator: there the JobMachine gets OperatorStop and this node is stopped by it.
+struct OperatorSignal {
+  int signal = 15;
+};
+/// The time asked for by `wake_at` has come.
+struct TimerDue {};
+
+using Event = std::variant<TimerDue, ToAgent, Boot, StreamUp, StreamLost, KeeperReady, KeeperLost,
+                           LogsAndStoreReady, PrepareFailed, WorkersSpawned, SpawnFailed,
+                           WorkerReaped, AllWorkersGone, WorkerProgress, OperatorSignal>;
+
+// --- Actions
+// -----------------------------------------------------------------------------------------------------------
+
+/// Write `message` to the stream; drop it if the stream is down (it is repeated on the next one).
+struct Send {
+  FromAgent message;
+};
+/// Start a keeper after `delay`; answer KeeperReady or KeeperLost.
+struct StartKeeper {
+  Duration delay{};
+};
+/// Open a stream after `delay`; answer StreamUp or StreamLost.
+struct ReconnectStream {
+  Duration delay{};
+};
+/// Make log folders; if `reset_store`, drop any older store and serve a fresh one. Answer
+/// LogsAndStoreReady/PrepareFailed.
+struct PrepareNode {
+  RankAssignment assignment;
+  bool reset_store = false;
+};
+/// Start the workers; the assignment now has the master endpoint. Answer WorkersSpawned or
+/// SpawnFailed.
+struct SpawnWorkers {
+  RankAssignment assignment;
+};
+/// Send `signal` (and SIGCONT) to every live worker of the generation; over the control socket also
+/// a stop record with `grace`.
+struct SignalWorkers {
+  Generation generation;
+  int signal = 15;
+  Duration grace{};
+};
+/// SIGKILL every process of the generation, descendants too. Answer AllWorkersGone.
+struct KillWorkers {
+  Generation generation;
+};
+/// The keeper is dead: find what it left of the generation and SIGKILL it. Answer AllWorkersGone.
+struct KillStrays {
+  Generation generation;
+};
+/// End the agent: close the keeper's socket (which ends whatever is left), print `message` if not
+/// empty, exit. Last action of a life; every later event is ignored.
+struct Exit {
+  int code = 0;
+  std::string message;
+};
+
+using Action = std::variant<Send, StartKeeper, ReconnectStream, PrepareNode, SpawnWorkers,
+                            SignalWorkers, KillWorkers, KillStrays, Exit>;
+
+struct Effects {
+  /// To be carried out in order.
+  std::vector<Action> actions;
+  /// Why the machine is in its present state; changes only with a decision. Valid until the next
+  /// Step.
+  std::string_view reason;
+  /// Deliver TimerDue at this time (replaces the earlier request). MonoTime::max() means never.
+  MonoTime wake_at = MonoTime::max();
+};
+
+/// What the node is doing for its generation.
+enum class Phase {
+  kIdle,       // holds no generation
+  kPreparing,  // PrepareNode is running
+  kPrepared,   // waits for the commit
+  kSpawning,   // SpawnWorkers is running
+  kRunning,    // workers run (some may have exited)
+  kStopping,   // stop signal sent, SIGKILL to come
+  kKilling,    // SIGKILL sent
+  kWedged,     // something outlived SIGKILL
+  kGone,       // nothing of the generation is left; its reports are kept for repeating
+};
+std::string_view PhaseName(Phase phase);
+
+}  // namespace node
+
+/// Decides for one node. Total: every event is legal in every state; stale ones are dropped and
+/// counted. Thread: owned by one loop thread. Time: `now` never goes back between calls.
+class NodeMachine {
+ public:
+  explicit NodeMachine(NodeSpec spec);
+
+  node::Effects Step(const node::Event& event, MonoTime now);
+
+  node::Phase phase() const { return phase_; }
+  /// The generation held; 0 if none.
+  Generation generation() const { return assignment_.generation; }
+  /// Highest generation ever acknowledged.
+  Generation highest_seen() const { return highest_seen_; }
+  bool exited() const { return exited_; }
+  const RankAssignment& assignment() const { return assignment_; }
+  /// Messages dropped because they were about another generation or incarnation.
+  uint64_t stale_dropped() const { return stale_dropped_; }
+  /// Empty, or the sentence that names the broken invariant. O(local world size).
+  std::string CheckInvariants() const;
+
+ private:
+  enum class WorkerState { kNotStarted, kRunning, kExited };
+  struct Worker {
+    WorkerState state = WorkerState::kNotStarted;
+    int64_t pid = 0;
+    int64_t last_step = -1;
+  };
+  struct Out;
+
+  void Handle(const node::TimerDue&, Out& out);
+  void Handle(const ToAgent& order, Out& out);
+  void Handle(const node::Boot&, Out& out);
+  void Handle(const node::StreamUp&, Out& out);
+  void Handle(const node::StreamLost& lost, Out& out);
+  void Handle(const node::KeeperReady&, Out& out);
+  void Handle(const node::KeeperLost& lost, Out& out);
+  void Handle(const node::LogsAndStoreReady& ready, Out& out);
+  void Handle(const node::PrepareFailed& failed, Out& out);
+  void Handle(const node::WorkersSpawned& spawned, Out& out);
+  void Handle(const node::SpawnFailed& failed, Out& out);
+  void Handle(const node::WorkerReaped& reaped, Out& out);
+  void Handle(const node::AllWorkersGone& gone, Out& out);
+  void Handle(const node::WorkerProgress& progress, Out& out);
+  void Handle(const node::OperatorSignal& signal, Out& out);
+
+  void Obey(const AdmitAgent&, Generation g, Out& out);
+  void Obey(const RejectAgent& reject, Generation g, Out& out);
+  void Obey(const PrepareGeneration& prepare, Generation g, Out& out);
+  void Obey(const CommitGeneration& commit, Generation g, Out& out);
+  void Obey(const StopWorkers& stop, Generation g, Out& out);
+  void Obey(const ReleaseAgent& release, Generation g, Out& out);
+
+  bool MayHaveProcesses() const;
+  bool IsStale(Generation g);
+  void BeginPrepare(const RankAssignment& assignment, Out& out);
+  void StopGeneration(int signal, Duration grace, std::string_view reason, Out& out);
+  void KillGeneration(Out& out);
+  void BecomeGone(Out& out);
+  void Fault(CauseKind kind, std::string what, Out& out);
+  void Leave(int exit_code, std::string message, Out& out);
+  void FinishExit(Out& out);
+  void SendReport(AgentMessage message, Out& out);
+  void SendNow(AgentMessage message, Generation g, Out& out);
+  void SetReason(std::string reason);
+  MonoTime NextWake() const;
+
+  // Constant after construction.
+  const NodeSpec spec_;
+
+  // Link to the coordinator.
+  bool stream_up_ = false;
+  bool admitted_ = false;
+  bool ever_admitted_ = false;
+  MonoTime stream_deadline_ = MonoTime::max();
+  Duration reconnect_delay_{};
+  MonoTime next_beat_ = MonoTime::max();
+
+  // Keeper.
+  bool keeper_ready_ = false;
+  int keeper_failures_ = 0;
+
+  // The generation held.
+  node::Phase phase_ = node::Phase::kIdle;
+  RankAssignment assignment_;
+  Generation highest_seen_;
+  std::vector<Worker> workers_;
+  int live_workers_ = 0;
+  uint64_t signals_sent_ = 0;
+  bool prepare_started_ = false;
+  MonoTime kill_at_ = MonoTime::max();
+  MonoTime wedged_at_ = MonoTime::max();
+  /// A newer generation that waits for the remains of the present one.
+  std::optional<RankAssignment> next_assignment_;
+  /// What has been reported about the generation, for repeating on a new stream.
+  std::vector<AgentMessage> reports_;
+  Progress progress_;
+  bool progress_changed_ = false;
+
+  // End of life.
+  bool leaving_ = false;
+  bool exited_ = false;
+  int exit_code_ = 0;
+  std::string exit_message_;
+  MonoTime exit_at_ = MonoTime::max();
+
+  std::string reason_;
+  uint64_t stale_dropped_ = 0;
+};
+
+}  // namespace fsdprun

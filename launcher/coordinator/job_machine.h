@@ -1,0 +1,291 @@
+#pragma once
+
+// The coordinator's decisions as a pure state machine: rendezvous, membership, ranks, leases,
+// restarts, the end of the job. No clock, thread, lock, I/O, randomness or log. The gRPC service
+// and the simulator drive the same object.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "agent/node/cluster_types.h"
+#include "agent/node/messages.h"
+#include "base/mono_time.h"
+#include "launcher/coordinator/rank_assignment.h"
+#include "launcher/coordinator/root_cause.h"
+
+namespace fsdprun {
+
+/// Constants of one job.
+struct JobSpec {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  /// Failed generations that may be followed by another one; for the whole job, not per node.
+  int max_restarts = 0;
+  /// How long the job waits for min_nodes, at the start and after a loss.
+  Duration join_timeout = std::chrono::seconds(600);
+  /// How long a first formation with at least min_nodes waits for more, up to max_nodes.
+  Duration last_call = std::chrono::seconds(30);
+  /// Between the stop signal and SIGKILL.
+  Duration stop_grace = std::chrono::seconds(30);
+  /// Silence after which a node is suspected, and after which it is lost. Beats come every 0.5 s.
+  Duration suspect_after = std::chrono::milliseconds(1500);
+  Duration dead_after = std::chrono::milliseconds(3000);
+  /// A node whose stream broke is lost unless the same incarnation is back within this time.
+  Duration reconnect_grace = std::chrono::milliseconds(250);
+  /// Deadline of the answers to prepare and to commit.
+  Duration prepare_timeout = std::chrono::seconds(60);
+  Duration start_timeout = std::chrono::seconds(60);
+  /// How long a stop order may take beyond its grace (SIGKILL, wedge detection, messages).
+  Duration stop_margin = std::chrono::seconds(8);
+  /// How long released agents may take to leave before the job is finished without their farewell.
+  Duration release_timeout = std::chrono::seconds(1);
+  /// More than this fraction of the nodes silent at once (and at least three) means that the
+  /// coordinator is cut off.
+  double partition_fraction = 0.3;
+  /// A wake-up this late means that the coordinator itself had been stopped; leases start afresh.
+  Duration stall_tolerance = std::chrono::milliseconds(500);
+};
+
+namespace job {
+
+// --- Events: FromAgent, and these
+// ----------------------------------------------------------------------------------------
+
+/// The agent's current stream broke. Not to be sent for a stream that the agent has already
+/// replaced by a newer one.
+struct AgentStreamLost {
+  Incarnation incarnation;
+};
+/// A signal for the whole job. The second one ends the grace.
+struct OperatorStop {
+  int signal = 15;
+};
+/// The time asked for by `wake_at` has come.
+struct TimerDue {};
+
+using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop>;
+
+// --- Actions: ToAgent, and this
+// ------------------------------------------------------------------------------------------
+
+/// The job is over and all agents have left (or had their time). Last action; every later event is
+/// only answered by a release.
+struct FinishJob {
+  JobOutcome outcome;
+};
+
+using Action = std::variant<ToAgent, FinishJob>;
+
+struct Effects {
+  /// To be carried out in order. Messages to agents without a stream are dropped by the carrier.
+  std::vector<Action> actions;
+  /// Why the job is in its present state; changes only with a decision. Valid until the next Step.
+  std::string_view reason;
+  /// Deliver TimerDue at this time (replaces the earlier request). MonoTime::max() means never.
+  MonoTime wake_at = MonoTime::max();
+};
+
+enum class Phase {
+  kGathering,  // waits for nodes
+  kPreparing,  // members set up logs and store
+  kRunning,    // committed: workers start or run
+  kStopping,   // waits until nothing of the generation is left
+  kReleasing,  // outcome decided; waits for the agents' farewell
+  kFinished,
+};
+std::string_view PhaseName(Phase phase);
+
+enum class NodeState {
+  kSpare,      // admitted, holds nothing; may become a member
+  kCleaning,   // came back holding something of an older generation, which is being stopped
+  kPreparing,  // member, from here on
+  kPrepared,
+  kCommitted,
+  kStarted,
+  kStopping,
+  kStopped,
+  kReleased,
+};
+std::string_view NodeStateName(NodeState state);
+
+/// What the coordinator knows of one agent.
+struct Node {
+  NodeInfo info;
+  NodeState state = NodeState::kSpare;
+  /// Rank in the current world; meaningful for members.
+  RankAssignment assignment;
+  int previous_group_rank = -1;
+  /// Order of admission.
+  uint64_t sequence = 0;
+  bool connected = true;
+  bool suspect = false;
+  /// An operator's signal ends this agent; it is never a member again.
+  bool leaving = false;
+  MonoTime last_heard{};
+  MonoTime stream_lost_at{};
+  /// For kCleaning: the generation being stopped.
+  Generation held;
+  /// Local ranks that ended by themselves with exit code 0, and all that ended.
+  std::vector<bool> succeeded;
+  std::vector<bool> exited;
+  int succeeded_count = 0;
+};
+
+}  // namespace job
+
+/// Decides for the whole job. Total: every event is legal in every state; stale ones are dropped
+/// and counted. Thread: owned by one loop thread. Time: `now` is the coordinator's monotonic clock
+/// and never goes back between calls.
+class JobMachine {
+ public:
+  /// `first_generation` is the last generation already used (0 for a new job).
+  explicit JobMachine(JobSpec spec, Generation last_generation = {});
+
+  job::Effects Step(const job::Event& event, MonoTime now);
+
+  job::Phase phase() const { return phase_; }
+  /// Generation of the current or last world; 0 before the first.
+  Generation generation() const { return generation_; }
+  int restarts_used() const { return restarts_used_; }
+  /// Losses, departures and growth that ended a world without being charged as a failure of the
+  /// program.
+  int membership_changes() const { return membership_changes_; }
+  /// Set once decided.
+  const std::optional<JobOutcome>& outcome() const { return outcome_; }
+  const std::map<Incarnation, job::Node>& nodes() const { return nodes_; }
+  /// Latest progress of the node with group rank 0.
+  const Progress& progress() const { return progress_; }
+  std::string_view reason() const { return reason_; }
+  /// Messages dropped because they were about another generation or an unknown incarnation.
+  uint64_t stale_dropped() const { return stale_dropped_; }
+  /// Rises with every step that changed more than a lease; lets observers skip the rest.
+  uint64_t revision() const { return revision_; }
+  /// Empty, or the sentence that names the broken invariant; also compares with the state before
+  /// the last Step. O(nodes).
+  std::string CheckInvariants() const;
+
+ private:
+  using Node = job::Node;
+  struct Out;
+  enum class StopKind { kFailure, kMembership, kOperator };
+  /// What a step must not take back; compared by CheckInvariants.
+  struct Milestones {
+    Generation generation;
+    int restarts_used = 0;
+    int membership_changes = 0;
+    int formations = 0;
+    bool outcome_decided = false;
+  };
+
+  // job_machine.cc: events and the workers of the current world.
+  void Handle(const job::TimerDue&, Out& out);
+  void Handle(const FromAgent& envelope, Out& out);
+  void Handle(const job::AgentStreamLost& lost, Out& out);
+  void Handle(const job::OperatorStop& stop, Out& out);
+  void On(const AgentJoined& joined, const FromAgent& envelope, Out& out);
+  void On(const AgentBeat& beat, const FromAgent& envelope, Out& out);
+  void On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out);
+  void On(const AgentStarted&, const FromAgent& envelope, Out& out);
+  void On(const WorkerExited& exited, const FromAgent& envelope, Out& out);
+  void On(const NodeFaulted& fault, const FromAgent& envelope, Out& out);
+  void On(const WorkersStopped&, const FromAgent& envelope, Out& out);
+  void On(const AgentLeft& left, const FromAgent& envelope, Out& out);
+
+  // job_membership.cc: who is there.
+  std::string WhyNot(const NodeInfo& info) const;
+  void Admit(const AgentJoined& joined, Generation held, Out& out);
+  void Reattach(Node& node, Generation held, Out& out);
+  void RepeatOpenOrder(Node& node, Out& out);
+  void StartCleaning(Node& node, Generation held, Out& out);
+  void BecomeSpare(Node& node, Out& out);
+  void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
+  void EraseNode(Incarnation incarnation);
+  void ScanLeases(Out& out);
+  bool CoordinatorSeemsCutOff(Out& out);
+  void RefreshLeases(MonoTime now);
+  void OrderOverdue(Out& out);
+
+  // job_worlds.cc: forming and ending worlds.
+  std::vector<Incarnation> Eligible() const;
+  bool AwaitsVerdict() const;
+  void MaybeForm(Out& out);
+  void MaybeGrow(Out& out);
+  void Form(std::vector<Incarnation> chosen, Out& out);
+  void CommitWorld(Out& out);
+  void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
+  void FinishStop(Out& out);
+  void Regather(Out& out);
+  void JoinTimedOut(Out& out);
+  void Finish(JobOutcome outcome, Out& out);
+  void FinishFailed(const std::string& why, Out& out);
+  void MaybeSendFinish(Out& out);
+  std::string Missing() const;
+
+  Node* Find(Incarnation incarnation);
+  Node* FindMember(const FromAgent& envelope);
+  static bool IsMember(const Node& node);
+  void RecordFailure(Failure failure, MonoTime since, Out& out);
+  Failure FailureOf(const Node& node, CauseKind kind, std::string what) const;
+  void SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out);
+  void SetReason(std::string reason);
+  MonoTime NextWake() const;
+
+  // Constant after construction.
+  const JobSpec spec_;
+
+  job::Phase phase_ = job::Phase::kGathering;
+  Generation generation_;
+  /// No generation up to this one may be used again: the highest that any agent has seen.
+  Generation generation_floor_;
+  std::map<Incarnation, Node> nodes_;
+  uint64_t next_sequence_ = 1;
+
+  // The current world.
+  int members_ = 0;
+  /// Members that have not yet answered the phase's order.
+  int awaiting_ = 0;
+  int world_size_ = 0;
+  int succeeded_workers_ = 0;
+  StoreEndpoint store_;
+  FailureLog failures_;
+  Progress progress_;
+
+  // The stop under way (phase kStopping).
+  StopKind stop_kind_ = StopKind::kMembership;
+  int stop_signal_ = 15;
+  Duration stop_grace_{};
+  std::string stop_why_;
+
+  // Budgets and the end.
+  int formations_ = 0;
+  int restarts_used_ = 0;
+  int membership_changes_ = 0;
+  std::optional<int> operator_signal_;
+  std::optional<JobOutcome> outcome_;
+
+  /// Nodes that went away since the last world was complete, with what happened; for messages.
+  std::vector<std::string> departed_;
+
+  // Timers; MonoTime::max() when not set.
+  bool begun_ = false;
+  MonoTime order_deadline_ = MonoTime::max();
+  MonoTime join_deadline_ = MonoTime::max();
+  MonoTime last_call_at_ = MonoTime::max();
+  MonoTime next_scan_ = MonoTime::max();
+  bool lease_extended_ = false;
+  MonoTime lease_extended_until_{};
+  MonoTime promised_wake_ = MonoTime::max();
+
+  std::string reason_;
+  uint64_t stale_dropped_ = 0;
+  uint64_t revision_ = 0;
+  Milestones before_;
+};
+
+}  // namespace fsdprun

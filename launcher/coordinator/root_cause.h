@@ -1,0 +1,45 @@
+#pragma once
+
+// Which of the failures of one generation was the cause, and which are its victims.
+
+#include <vector>
+
+#include "agent/node/cluster_types.h"
+#include "base/mono_time.h"
+
+namespace fsdprun {
+
+/// Collects the failures of one generation in the order in which the coordinator received them.
+class FailureLog {
+ public:
+  /// Adds a failure received at `received`. `since` is when it began as far as the coordinator can
+  /// tell: for a lost node the break of its stream or its last sign of life, otherwise `received`.
+  /// Victims of a stop order are only counted.
+  void Add(Failure failure, MonoTime received, MonoTime since);
+  void Clear();
+
+  bool empty() const { return entries_.empty(); }
+  /// True if a worker said that no restart can help (contract::kExitConfig).
+  bool HasPermanent() const;
+  /// The report with the root cause picked out; `empty()` must be false. See Note [Root cause].
+  FailureReport Report() const;
+  int collateral() const { return collateral_; }
+
+ private:
+  struct Entry {
+    Failure failure;
+    MonoTime received;
+    MonoTime since;
+  };
+  size_t RootIndex() const;
+
+  std::vector<Entry> entries_;
+  int collateral_ = 0;
+};
+
+/// True for a death by a signal that victims of another failure do not die of: SIGKILL, SIGSEGV,
+/// SIGBUS and the like, but not SIGABRT (an uncaught exception, a watchdog) and not SIGPIPE (a lost
+/// peer).
+bool IsCulpritSignal(int signal);
+
+}  // namespace fsdprun
