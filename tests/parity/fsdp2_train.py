@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Trains the reference Llama with PyTorch's FSDP2 over Gloo, from the same config file as fsdp-train.
+
+Run by a launcher (torchrun or fsdprun), one process per rank. Reads the keys of fsdp-train's configuration that a
+plain fp32 run needs, and writes one JSON line per step: step, loss (mean over ranks), losses (per rank), grad_norm, lr.
+"""
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+import numpy
+import safetensors_io
+import torch
+import torch.distributed as dist
+from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+
+class Windows:
+    """The token stream cut into windows: window i is inputs tokens[i*T .. i*T+T-1], targets one further."""
+
+    def __init__(self, paths: list[str], length: int):
+        joined = b"".join(Path(path).read_bytes() for path in paths)
+        self.tokens = torch.from_numpy(numpy.frombuffer(joined, dtype=numpy.uint8).astype(numpy.int64))
+        self.length = length
+        self.count = (len(self.tokens) - 1) // length
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        begin = index * self.length
+        return self.tokens[begin : begin + self.length], self.tokens[begin + 1 : begin + self.length + 1]
+
+
+def window_indices(step: int, per_rank: int, rank: int, world: int) -> list[int]:
+    """Windows of one rank and step without shuffle; `per_rank` counts all micro batches of the step."""
+    return [(step * per_rank + j) * world + rank for j in range(per_rank)]
+
+
+def learning_rate(step: int, steps: int, base: float, schedule: dict) -> float:
+    """lr of 0-based `step`: linear warm-up, then constant, or a cosine that ends at min_lr_ratio."""
+    warmup = schedule.get("warmup_steps", 0)
+    if step < warmup:
+        return base * (step + 1) / warmup
+    if schedule.get("kind", "constant") == "constant":
+        return base
+    done = (step - warmup) / max(1, steps - warmup)
+    lowest = schedule.get("min_lr_ratio", 0.0)
+    return base * (lowest + (1 - lowest) * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def build_model(config: dict) -> LlamaForCausalLM:
+    model_config = LlamaConfig.from_file(Path(config["model"]["config"]))
+    torch.manual_seed(config["model"].get("seed", 0))
+    model = LlamaForCausalLM(model_config)
+    weights = config["model"].get("weights", "none")
+    if weights != "none":
+        missing, unexpected = model.load_state_dict(safetensors_io.load(Path(weights) / "model.safetensors"), strict=False)
+        assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    return model
+
+
+def make_optimizer(config: dict, model: torch.nn.Module, kind: str) -> torch.optim.AdamW:
+    options = config["optimizer"]
+    extra = {"default": {}, "fused": {"fused": True}, "foreach": {"foreach": True}}[kind]
+    return torch.optim.AdamW(model.parameters(), lr=options["lr"], betas=tuple(options["betas"]), eps=options["eps"],
+                             weight_decay=options["weight_decay"], **extra)
+
+
+def train_step(model, optimizer, windows: Windows, config: dict, step: int) -> tuple[torch.Tensor, float | None]:
+    """One optimizer step; returns this rank's mean loss and the global gradient norm."""
+    train = config["train"]
+    micro, rounds = train["micro_batch_size"], train.get("grad_accumulation", 1)
+    indices = window_indices(step, micro * rounds, dist.get_rank(), dist.get_world_size())
+    total = torch.zeros(())
+    for number in range(rounds):
+        pairs = [windows[i] for i in indices[number * micro : (number + 1) * micro]]
+        inputs, targets = (torch.stack(side) for side in zip(*pairs))
+        model.set_requires_gradient_sync(number == rounds - 1)
+        loss = next_token_loss(model(inputs), targets)
+        (loss / rounds if rounds > 1 else loss).backward()
+        total += loss.detach() / rounds if rounds > 1 else loss.detach()
+    norm = None
+    if train.get("max_grad_norm", 0) > 0:
+        norm_tensor = torch.nn.utils.clip_grad_norm_(model.parameters(), train["max_grad_norm"])
+        norm = (norm_tensor.full_tensor() if isinstance(norm_tensor, DTensor) else norm_tensor).item()
+    optimizer.step()
+    optimizer.zero_grad()
+    return total, norm
+
+
+def save_full_weights(model: torch.nn.Module, path: Path) -> None:
+    full = {name: value.full_tensor() for name, value in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        full.pop("lm_head.weight", None)
+    if dist.get_rank() == 0:
+        safetensors_io.save(path, full)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="fsdp-train's configuration")
+    parser.add_argument("--output", type=Path, required=True, help="JSONL with one record per step")
+    parser.add_argument("--final-weights", type=Path, help="write the trained weights there, as safetensors")
+    parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default")
+    options = parser.parse_args()
+    config = json.loads(options.config.read_text())
+
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (world,))
+    model = build_model(config)
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = make_optimizer(config, model, options.optimizer)
+    windows = Windows(config["data"]["train"], config["data"]["seq_len"])
+
+    steps = config["train"]["steps"]
+    tokens_per_step = (config["train"]["micro_batch_size"] * config["train"].get("grad_accumulation", 1) * world
+                       * config["data"]["seq_len"])
+    with open(options.output if rank == 0 else "/dev/null", "w") as output:
+        for step in range(steps):
+            started = time.perf_counter()
+            lr = learning_rate(step, steps, config["optimizer"]["lr"], config.get("schedule", {}))
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            loss, norm = train_step(model, optimizer, windows, config, step)
+            gathered = torch.empty(world)
+            dist.all_gather_into_tensor(gathered, loss.view(1))
+            record = {"step": step + 1, "loss": gathered.mean().item(), "losses": gathered.tolist(),
+                      "grad_norm": norm, "lr": lr, "tokens": tokens_per_step * (step + 1),
+                      "step_seconds": time.perf_counter() - started}
+            output.write(json.dumps(record) + "\n")
+            output.flush()
+    if options.final_weights:
+        save_full_weights(model, options.final_weights)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
