@@ -196,6 +196,7 @@ class NodeMachine {
   Generation highest_seen() const { return highest_seen_; }
   bool exited() const { return exited_; }
   const RankAssignment& assignment() const { return assignment_; }
+  std::string_view reason() const { return reason_; }
   /// Messages dropped because they were about another generation or incarnation.
   uint64_t stale_dropped() const { return stale_dropped_; }
   /// Empty, or the sentence that names the broken invariant. O(local world size).
@@ -240,7 +241,13 @@ class NodeMachine {
   void KillGeneration(Out& out);
   void BecomeGone(Out& out);
   void Fault(CauseKind kind, std::string what, Out& out);
-  void Leave(int exit_code, std::string message, Out& out);
+  void Introduce(Out& out);
+  void FailWithoutProcesses(CauseKind kind, std::string what, Out& out);
+  void LoseWorkersWithKeeper(const std::string& what, Out& out);
+  void RestartKeeper(const std::string& what, Out& out);
+  void GiveUpCoordinator(Out& out);
+  void DeclareWedged(Out& out);
+  void Leave(int exit_code, std::string message, Duration patience, Out& out);
   void FinishExit(Out& out);
   void SendReport(AgentMessage message, Out& out);
   void SendNow(AgentMessage message, Generation g, Out& out);
@@ -256,11 +263,13 @@ class NodeMachine {
   bool ever_admitted_ = false;
   MonoTime stream_deadline_ = MonoTime::max();
   Duration reconnect_delay_{};
+  std::string link_error_;
   MonoTime next_beat_ = MonoTime::max();
 
   // Keeper.
   bool keeper_ready_ = false;
   int keeper_failures_ = 0;
+  MonoTime keeper_ready_at_{};
 
   // The generation held.
   node::Phase phase_ = node::Phase::kIdle;
@@ -281,6 +290,7 @@ class NodeMachine {
 
   // End of life.
   bool leaving_ = false;
+  int operator_signal_ = 0;
   bool exited_ = false;
   int exit_code_ = 0;
   std::string exit_message_;

@@ -131,8 +131,7 @@ struct Node {
   MonoTime stream_lost_at{};
   /// For kCleaning: the generation being stopped.
   Generation held;
-  /// Local ranks that ended by themselves with exit code 0, and all that ended.
-  std::vector<bool> succeeded;
+  /// Which local ranks have ended, and how many of them by themselves with exit code 0.
   std::vector<bool> exited;
   int succeeded_count = 0;
 };
@@ -199,15 +198,19 @@ class JobMachine {
 
   // job_membership.cc: who is there.
   std::string WhyNot(const NodeInfo& info) const;
+  const Node* HolderOf(int requested_node_rank) const;
+  bool HasForgotten(const Node& node, Generation held) const;
   void Admit(const AgentJoined& joined, Generation held, Out& out);
   void Reattach(Node& node, Generation held, Out& out);
   void RepeatOpenOrder(Node& node, Out& out);
   void StartCleaning(Node& node, Generation held, Out& out);
   void BecomeSpare(Node& node, Out& out);
   void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
+  void EndPartOf(const Node& node, CauseKind kind, const std::string& what, Out& out);
   void EraseNode(Incarnation incarnation);
   void ScanLeases(Out& out);
-  bool CoordinatorSeemsCutOff(Out& out);
+  MonoTime LeaseEnd(const Node& node) const;
+  void ExtendLeasesIfCutOff(int silent, int total, Out& out);
   void RefreshLeases(MonoTime now);
   void OrderOverdue(Out& out);
 
@@ -219,13 +222,20 @@ class JobMachine {
   void Form(std::vector<Incarnation> chosen, Out& out);
   void CommitWorld(Out& out);
   void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
+  void HastenStop(StopKind kind, Duration grace, Out& out);
   void FinishStop(Out& out);
   void Regather(Out& out);
   void JoinTimedOut(Out& out);
   void Finish(JobOutcome outcome, Out& out);
   void FinishFailed(const std::string& why, Out& out);
   void MaybeSendFinish(Out& out);
+  int ReleaseCode(const Node& node) const;
   std::string Missing() const;
+
+  // job_invariants.cc
+  std::string CheckMilestones() const;
+  std::string CheckCounts() const;
+  std::string CheckRanks() const;
 
   Node* Find(Incarnation incarnation);
   Node* FindMember(const FromAgent& envelope);
@@ -277,6 +287,7 @@ class JobMachine {
   MonoTime order_deadline_ = MonoTime::max();
   MonoTime join_deadline_ = MonoTime::max();
   MonoTime last_call_at_ = MonoTime::max();
+  bool last_call_over_ = false;
   MonoTime next_scan_ = MonoTime::max();
   bool lease_extended_ = false;
   MonoTime lease_extended_until_{};

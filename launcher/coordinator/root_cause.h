@@ -2,6 +2,7 @@
 
 // Which of the failures of one generation was the cause, and which are its victims.
 
+#include <cstddef>
 #include <vector>
 
 #include "agent/node/cluster_types.h"
@@ -34,6 +35,7 @@ class FailureLog {
   size_t RootIndex() const;
 
   std::vector<Entry> entries_;
+  int not_kept_ = 0;
   int collateral_ = 0;
 };
 

@@ -1,0 +1,373 @@
+#include "agent/node/node_machine.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "agent/node/node_machine_internal.h"
+#include "base/check.h"
+
+namespace fsdprun {
+
+namespace {
+
+constexpr Duration kAdmitTimeout = std::chrono::seconds(10);
+constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
+constexpr Duration kRetryMax = std::chrono::milliseconds(100);
+constexpr Duration kRetryMaxBeforeAdmission = std::chrono::seconds(1);
+constexpr Duration kKeeperRetry = std::chrono::milliseconds(100);
+/// A keeper that lived this long was healthy: its death starts a new count.
+constexpr Duration kKeeperHealthyAfter = std::chrono::seconds(10);
+constexpr int kKeeperFailuresMax = 5;
+/// After the coordinator is lost nothing may live on for long: the exit takes the keeper, and the
+/// workers, with it.
+constexpr Duration kPatienceWithoutCoordinator = std::chrono::milliseconds(300);
+
+std::string Seconds(Duration d) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s"
+                        : std::to_string(ms / 1000) + "." + std::to_string(ms % 1000 / 100) + " s";
+}
+
+}  // namespace
+
+std::string_view node::PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kIdle:
+      return "idle";
+    case Phase::kPreparing:
+      return "preparing";
+    case Phase::kPrepared:
+      return "prepared";
+    case Phase::kSpawning:
+      return "spawning";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kStopping:
+      return "stopping";
+    case Phase::kKilling:
+      return "killing";
+    case Phase::kWedged:
+      return "wedged";
+    case Phase::kGone:
+      return "gone";
+  }
+  return "?";
+}
+
+NodeMachine::NodeMachine(NodeSpec spec) : spec_(std::move(spec)) {
+  FSDPRUN_CHECK(spec_.node.incarnation.value() != 0, "an agent life needs a random number");
+  FSDPRUN_CHECK(spec_.node.local_world_size >= 1, "a node has at least one worker");
+}
+
+node::Effects NodeMachine::Step(const node::Event& event, MonoTime now) {
+  Out out{{}, now};
+  if (!exited_) {
+    std::visit([&](const auto& e) { Handle(e, out); }, event);
+  }
+  out.effects.reason = reason_;
+  out.effects.wake_at = NextWake();
+  return std::move(out.effects);
+}
+
+// --- Coordinator link
+// --------------------------------------------------------------------------------------------------
+
+void NodeMachine::Handle(const node::Boot&, Out& out) {
+  stream_deadline_ = out.now + spec_.connect_timeout;
+  SetReason("connecting to the coordinator at " + spec_.coordinator_endpoint);
+  out.effects.actions.push_back(node::StartKeeper{});
+  out.effects.actions.push_back(node::ReconnectStream{});
+}
+
+void NodeMachine::Handle(const node::StreamUp&, Out& out) {
+  stream_up_ = true;
+  admitted_ = false;
+  if (ever_admitted_) {
+    stream_deadline_ = out.now + kAdmitTimeout;
+  }
+  Introduce(out);
+}
+
+void NodeMachine::Introduce(Out& out) {
+  SendNow(AgentJoined{spec_.node, highest_seen_}, generation(), out);
+  for (const AgentMessage& report : reports_) {
+    SendNow(report, generation(), out);
+  }
+  if (leaving_) {
+    SendNow(AgentLeft{operator_signal_, MayHaveProcesses()}, generation(), out);
+  }
+}
+
+void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
+  const bool was_admitted = admitted_;
+  const bool was_up = stream_up_;
+  stream_up_ = false;
+  admitted_ = false;
+  next_beat_ = MonoTime::max();
+  link_error_ = lost.what;
+  if (ever_admitted_) {
+    const MonoTime limit = out.now + spec_.coordinator_loss_grace;
+    stream_deadline_ = was_admitted ? limit : std::min(stream_deadline_, limit);
+  }
+  if (was_up) {
+    reconnect_delay_ = {};
+    SetReason("lost the stream to the coordinator at " + spec_.coordinator_endpoint +
+              "; reconnecting");
+  } else {
+    reconnect_delay_ = std::clamp(reconnect_delay_ * 2, kFirstRetry,
+                                  ever_admitted_ ? kRetryMax : kRetryMaxBeforeAdmission);
+  }
+  out.effects.actions.push_back(node::ReconnectStream{reconnect_delay_});
+}
+
+void NodeMachine::GiveUpCoordinator(Out& out) {
+  stream_deadline_ = MonoTime::max();
+  if (ever_admitted_) {
+    Leave(1,
+          "lost the coordinator at " + spec_.coordinator_endpoint + " (" + link_error_ +
+              ") and could not reach it again within " + Seconds(spec_.coordinator_loss_grace) +
+              "; the workers of this node were ended. Look at the launcher on that host.",
+          kPatienceWithoutCoordinator, out);
+    return;
+  }
+  Leave(1,
+        "could not join through the coordinator at " + spec_.coordinator_endpoint + " within " +
+            Seconds(spec_.connect_timeout) + " (" + link_error_ +
+            "); check --rdzv-endpoint and that the launcher on that host is running",
+        kPatienceWithoutCoordinator, out);
+}
+
+// --- Keeper
+// ------------------------------------------------------------------------------------------------------------
+
+void NodeMachine::Handle(const node::KeeperReady&, Out& out) {
+  keeper_ready_ = true;
+  keeper_ready_at_ = out.now;
+  if (phase_ == node::Phase::kPreparing && !prepare_started_) {
+    prepare_started_ = true;
+    out.effects.actions.push_back(node::PrepareNode{assignment_, assignment_.group_rank == 0});
+  }
+}
+
+void NodeMachine::Handle(const node::KeeperLost& lost, Out& out) {
+  const bool was_healthy = keeper_ready_ && out.now - keeper_ready_at_ >= kKeeperHealthyAfter;
+  keeper_ready_ = false;
+  keeper_failures_ = was_healthy ? 1 : keeper_failures_ + 1;
+  switch (phase_) {
+    case node::Phase::kIdle:
+    case node::Phase::kGone:
+      break;
+    case node::Phase::kPreparing:
+      prepare_started_ = false;  // a new keeper prepares again
+      break;
+    case node::Phase::kPrepared:
+      FailWithoutProcesses(CauseKind::kKeeperDied, "keeper died: " + lost.what, out);
+      break;
+    case node::Phase::kSpawning:
+    case node::Phase::kRunning:
+    case node::Phase::kStopping:
+    case node::Phase::kKilling:
+    case node::Phase::kWedged:
+      LoseWorkersWithKeeper(lost.what, out);
+      break;
+  }
+  RestartKeeper(lost.what, out);
+}
+
+void NodeMachine::LoseWorkersWithKeeper(const std::string& what, Out& out) {
+  int lost = 0;
+  for (Worker& worker : workers_) {
+    lost += worker.state == WorkerState::kExited ? 0 : 1;
+    worker.state = WorkerState::kExited;
+  }
+  live_workers_ = 0;
+  if (lost > 0) {
+    Fault(CauseKind::kKeeperDied,
+          "keeper died (" + what + ") and " + std::to_string(lost) + " worker(s) with it", out);
+  }
+  phase_ = node::Phase::kKilling;
+  kill_at_ = MonoTime::max();
+  wedged_at_ = out.now + spec_.kill_wait;
+  out.effects.actions.push_back(node::KillStrays{generation()});
+}
+
+void NodeMachine::RestartKeeper(const std::string& what, Out& out) {
+  if (exited_) {
+    return;
+  }
+  if (keeper_failures_ > kKeeperFailuresMax) {
+    Leave(1,
+          "the keeper failed " + std::to_string(keeper_failures_) +
+              " times in a row on this node, last: " + what,
+          spec_.kill_wait, out);
+    return;
+  }
+  const Duration delay =
+      keeper_failures_ <= 1 ? Duration{} : kKeeperRetry * (1 << (keeper_failures_ - 2));
+  out.effects.actions.push_back(node::StartKeeper{delay});
+}
+
+// --- Generation
+// --------------------------------------------------------------------------------------------------------
+
+void NodeMachine::Handle(const node::LogsAndStoreReady& ready, Out& out) {
+  if (IsStale(ready.generation) || phase_ != node::Phase::kPreparing) {
+    return;
+  }
+  phase_ = node::Phase::kPrepared;
+  AgentPrepared prepared;
+  if (assignment_.group_rank == 0) {
+    prepared.store = ready.store;
+  }
+  SendReport(std::move(prepared), out);
+}
+
+void NodeMachine::Handle(const node::PrepareFailed& failed, Out& out) {
+  if (IsStale(failed.generation) || phase_ != node::Phase::kPreparing) {
+    return;
+  }
+  FailWithoutProcesses(CauseKind::kPrepareFailed, failed.what, out);
+}
+
+void NodeMachine::FailWithoutProcesses(CauseKind kind, std::string what, Out& out) {
+  Fault(kind, std::move(what), out);
+  BecomeGone(out);
+}
+
+void NodeMachine::Handle(const node::WorkersSpawned& spawned, Out& out) {
+  if (IsStale(spawned.generation) || !MayHaveProcesses()) {
+    return;
+  }
+  for (size_t i = 0; i < workers_.size() && i < spawned.pids.size(); ++i) {
+    if (workers_[i].state == WorkerState::kNotStarted) {
+      workers_[i] = {WorkerState::kRunning, spawned.pids[i], -1};
+      ++live_workers_;
+    }
+  }
+  keeper_failures_ = 0;
+  if (phase_ == node::Phase::kSpawning) {
+    phase_ = node::Phase::kRunning;
+    SetReason("running generation " + std::to_string(generation().value()) + ": ranks " +
+              std::to_string(assignment_.rank_offset) + "-" +
+              std::to_string(assignment_.rank_offset + assignment_.local_world_size - 1) + " of " +
+              std::to_string(assignment_.world_size));
+    SendReport(AgentStarted{}, out);
+  }
+}
+
+void NodeMachine::Handle(const node::SpawnFailed& failed, Out& out) {
+  if (IsStale(failed.generation) || phase_ != node::Phase::kSpawning) {
+    return;
+  }
+  Fault(CauseKind::kSpawnFailed,
+        "could not start the worker of local rank " + std::to_string(failed.local_rank) + ": " +
+            failed.what,
+        out);
+  KillGeneration(out);
+}
+
+void NodeMachine::Handle(const node::WorkerReaped& reaped, Out& out) {
+  const int local_rank = reaped.exit.local_rank;
+  if (IsStale(reaped.generation) || !MayHaveProcesses() || local_rank < 0 ||
+      local_rank >= static_cast<int>(workers_.size())) {
+    return;
+  }
+  Worker& worker = workers_[local_rank];
+  if (worker.state == WorkerState::kExited) {
+    return;
+  }
+  live_workers_ -= worker.state == WorkerState::kRunning ? 1 : 0;
+  worker.state = WorkerState::kExited;
+  WorkerExit exit = reaped.exit;
+  exit.rank = assignment_.rank_offset + local_rank;
+  exit.last_step = std::max(exit.last_step, worker.last_step);
+  exit.after_stop = signals_sent_ != 0;
+  exit.killed_by_us = exit.signal > 0 && exit.signal < 64 && (signals_sent_ >> exit.signal & 1);
+  SendReport(WorkerExited{std::move(exit)}, out);
+}
+
+void NodeMachine::Handle(const node::AllWorkersGone& gone, Out& out) {
+  if (IsStale(gone.generation)) {
+    return;
+  }
+  switch (phase_) {
+    case node::Phase::kIdle:
+    case node::Phase::kPreparing:
+    case node::Phase::kPrepared:
+    case node::Phase::kSpawning:
+    case node::Phase::kGone:
+      return;
+    case node::Phase::kRunning:
+      if (live_workers_ > 0) {
+        Fault(CauseKind::kKeeperDied, "workers vanished without an exit status", out);
+      }
+      break;
+    case node::Phase::kStopping:
+    case node::Phase::kKilling:
+    case node::Phase::kWedged:
+      break;
+  }
+  BecomeGone(out);
+}
+
+void NodeMachine::Handle(const node::WorkerProgress& progress, Out&) {
+  if (IsStale(progress.generation) || progress.local_rank < 0 ||
+      progress.local_rank >= static_cast<int>(workers_.size())) {
+    return;
+  }
+  Worker& worker = workers_[progress.local_rank];
+  worker.last_step = std::max(worker.last_step, progress.progress.step);
+  if (progress.local_rank == 0) {
+    progress_ = progress.progress;
+    progress_changed_ = true;
+  }
+}
+
+void NodeMachine::Handle(const node::OperatorSignal& signal, Out& out) {
+  if (leaving_) {
+    if (MayHaveProcesses()) {
+      KillGeneration(out);
+    }
+    return;
+  }
+  leaving_ = true;
+  operator_signal_ = signal.signal;
+  exit_code_ = 1;
+  exit_message_ = "stopped by signal " + std::to_string(signal.signal);
+  SetReason("leaving: " + exit_message_);
+  if (!MayHaveProcesses()) {
+    FinishExit(out);
+    return;
+  }
+  SendNow(AgentLeft{signal.signal, true}, generation(), out);
+  StopGeneration(signal.signal, spec_.stop_grace, reason_, out);
+}
+
+void NodeMachine::Handle(const node::TimerDue&, Out& out) {
+  if (out.now >= exit_at_) {
+    FinishExit(out);
+    return;
+  }
+  if (out.now >= stream_deadline_) {
+    GiveUpCoordinator(out);
+    return;
+  }
+  if (out.now >= kill_at_) {
+    KillGeneration(out);
+  }
+  if (out.now >= wedged_at_) {
+    DeclareWedged(out);
+  }
+  if (!exited_ && out.now >= next_beat_) {
+    next_beat_ = out.now + spec_.beat_interval;
+    AgentBeat beat;
+    if (progress_changed_) {
+      progress_changed_ = false;
+      beat.progress = progress_;
+    }
+    SendNow(std::move(beat), generation(), out);
+  }
+}
+
+}  // namespace fsdprun

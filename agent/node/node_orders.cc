@@ -1,0 +1,298 @@
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "agent/node/node_machine_internal.h"
+#include "base/check.h"
+
+namespace fsdprun {
+
+void NodeMachine::Handle(const ToAgent& order, Out& out) {
+  if (order.incarnation != spec_.node.incarnation) {
+    ++stale_dropped_;
+    return;
+  }
+  std::visit([&](const auto& o) { Obey(o, order.generation, out); }, order.message);
+}
+
+void NodeMachine::Obey(const AdmitAgent&, Generation, Out& out) {
+  admitted_ = true;
+  ever_admitted_ = true;
+  stream_deadline_ = MonoTime::max();
+  reconnect_delay_ = {};
+  next_beat_ = out.now + spec_.beat_interval;
+  if (!leaving_ && !MayHaveProcesses()) {
+    SetReason("admitted; waiting for a place in the world");
+  }
+}
+
+void NodeMachine::Obey(const RejectAgent& reject, Generation, Out& out) {
+  if (reject.rejoin) {
+    Introduce(out);
+    return;
+  }
+  Leave(1, "refused by the coordinator at " + spec_.coordinator_endpoint + ": " + reject.reason,
+        spec_.kill_wait, out);
+}
+
+void NodeMachine::Obey(const PrepareGeneration& prepare, Generation g, Out& out) {
+  if (g <= highest_seen_ || leaving_ || prepare.assignment.generation != g) {
+    stale_dropped_ += g == generation() ? 0 : 1;
+    return;
+  }
+  highest_seen_ = g;
+  if (!MayHaveProcesses()) {
+    BeginPrepare(prepare.assignment, out);
+    return;
+  }
+  // Only a coordinator that has lost its memory orders a new world over a live one; the old one
+  // goes first.
+  next_assignment_ = prepare.assignment;
+  if (phase_ != node::Phase::kKilling && phase_ != node::Phase::kWedged) {
+    KillGeneration(out);
+  }
+}
+
+void NodeMachine::BeginPrepare(const RankAssignment& assignment, Out& out) {
+  FSDPRUN_CHECK(!MayHaveProcesses(), "nothing of g may be left when g + 1 begins");
+  FSDPRUN_CHECK(generation() < assignment.generation, "generations rise");
+  assignment_ = assignment;
+  phase_ = node::Phase::kPreparing;
+  workers_.assign(assignment.local_world_size, Worker{});
+  live_workers_ = 0;
+  signals_sent_ = 0;
+  reports_.clear();
+  progress_ = {};
+  progress_changed_ = false;
+  SetReason("preparing generation " + std::to_string(generation().value()));
+  prepare_started_ = keeper_ready_;
+  if (keeper_ready_) {
+    out.effects.actions.push_back(node::PrepareNode{assignment_, assignment_.group_rank == 0});
+  }
+}
+
+void NodeMachine::Obey(const CommitGeneration& commit, Generation g, Out& out) {
+  if (IsStale(g) || phase_ != node::Phase::kPrepared || leaving_) {
+    return;
+  }
+  assignment_.master_addr = commit.store.address;
+  assignment_.master_port = commit.store.port;
+  phase_ = node::Phase::kSpawning;
+  SetReason("starting the workers of generation " + std::to_string(g.value()));
+  out.effects.actions.push_back(node::SpawnWorkers{assignment_});
+}
+
+void NodeMachine::Obey(const StopWorkers& stop, Generation g, Out& out) {
+  if (g > generation()) {
+    // Its prepare order was lost, or waits for the remains of an older generation: nothing of g
+    // exists here.
+    highest_seen_ = std::max(highest_seen_, g);
+    next_assignment_.reset();
+    SendNow(WorkersStopped{}, g, out);
+    return;
+  }
+  if (IsStale(g)) {
+    return;
+  }
+  StopGeneration(stop.signal, stop.grace, stop.reason, out);
+}
+
+void NodeMachine::Obey(const ReleaseAgent& release, Generation, Out& out) {
+  Leave(release.exit_code, release.reason, spec_.kill_wait, out);
+}
+
+// --- Ending a generation, ending the agent
+// -----------------------------------------------------------------------------
+
+void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view reason, Out& out) {
+  switch (phase_) {
+    case node::Phase::kIdle:
+      return;
+    case node::Phase::kGone:
+      SendNow(WorkersStopped{}, generation(), out);
+      return;
+    case node::Phase::kPreparing:
+    case node::Phase::kPrepared:
+      SetReason("stopped before the start: " + std::string(reason));
+      BecomeGone(out);
+      return;
+    case node::Phase::kSpawning:
+    case node::Phase::kRunning: {
+      SetReason("stopping: " + std::string(reason));
+      const bool only_remains = phase_ == node::Phase::kRunning && live_workers_ == 0;
+      if (grace <= Duration{} || only_remains) {
+        KillGeneration(out);
+        return;
+      }
+      phase_ = node::Phase::kStopping;
+      kill_at_ = out.now + grace;
+      signals_sent_ |= uint64_t{1} << (signal & 63);
+      out.effects.actions.push_back(node::SignalWorkers{generation(), signal, grace});
+      return;
+    }
+    case node::Phase::kStopping:
+      kill_at_ = std::min(kill_at_, out.now + grace);
+      if (kill_at_ <= out.now) {
+        KillGeneration(out);
+      }
+      return;
+    case node::Phase::kKilling:
+    case node::Phase::kWedged:
+      return;
+  }
+}
+
+void NodeMachine::KillGeneration(Out& out) {
+  FSDPRUN_CHECK(MayHaveProcesses(), "there must be something to kill");
+  phase_ = node::Phase::kKilling;
+  kill_at_ = MonoTime::max();
+  wedged_at_ = out.now + spec_.kill_wait;
+  signals_sent_ |= uint64_t{1} << SIGKILL;
+  if (keeper_ready_) {
+    out.effects.actions.push_back(node::KillWorkers{generation()});
+  } else {
+    out.effects.actions.push_back(node::KillStrays{generation()});
+  }
+}
+
+void NodeMachine::DeclareWedged(Out& out) {
+  wedged_at_ = MonoTime::max();
+  phase_ = node::Phase::kWedged;
+  std::string pids;
+  for (const Worker& worker : workers_) {
+    if (worker.state == WorkerState::kRunning) {
+      pids += " " + std::to_string(worker.pid);
+    }
+  }
+  Fault(CauseKind::kNodeWedged,
+        pids.empty() ? "descendants of the workers outlived SIGKILL"
+                     : "SIGKILL did not end pid" + pids + "; a device or file system hangs",
+        out);
+  if (leaving_) {
+    FinishExit(out);
+  }
+}
+
+void NodeMachine::BecomeGone(Out& out) {
+  phase_ = node::Phase::kGone;
+  kill_at_ = MonoTime::max();
+  wedged_at_ = MonoTime::max();
+  live_workers_ = 0;
+  for (Worker& worker : workers_) {
+    worker.state = WorkerState::kExited;
+  }
+  SendReport(WorkersStopped{}, out);
+  if (leaving_) {
+    FinishExit(out);
+  } else if (next_assignment_) {
+    const RankAssignment next = *next_assignment_;
+    next_assignment_.reset();
+    BeginPrepare(next, out);
+  }
+}
+
+void NodeMachine::Fault(CauseKind kind, std::string what, Out& out) {
+  SetReason(what);
+  SendReport(NodeFaulted{kind, std::move(what)}, out);
+}
+
+void NodeMachine::Leave(int exit_code, std::string message, Duration patience, Out& out) {
+  leaving_ = true;
+  next_assignment_.reset();
+  exit_code_ = exit_code;
+  exit_message_ = std::move(message);
+  SetReason("leaving: " + exit_message_);
+  if (!MayHaveProcesses() || phase_ == node::Phase::kWedged) {
+    FinishExit(out);
+    return;
+  }
+  exit_at_ = std::min(exit_at_, out.now + patience);
+  if (phase_ != node::Phase::kKilling) {
+    KillGeneration(out);
+  }
+}
+
+void NodeMachine::FinishExit(Out& out) {
+  FSDPRUN_CHECK(!exited_, "an agent leaves once");
+  SendNow(AgentLeft{operator_signal_, false}, generation(), out);
+  out.effects.actions.push_back(node::Exit{exit_code_, exit_message_});
+  exited_ = true;
+}
+
+// --- Small things
+// ------------------------------------------------------------------------------------------------------
+
+bool NodeMachine::MayHaveProcesses() const {
+  switch (phase_) {
+    case node::Phase::kSpawning:
+    case node::Phase::kRunning:
+    case node::Phase::kStopping:
+    case node::Phase::kKilling:
+    case node::Phase::kWedged:
+      return true;
+    case node::Phase::kIdle:
+    case node::Phase::kPreparing:
+    case node::Phase::kPrepared:
+    case node::Phase::kGone:
+      return false;
+  }
+  return false;
+}
+
+bool NodeMachine::IsStale(Generation g) {
+  if (g == generation() && g != Generation{}) {
+    return false;
+  }
+  ++stale_dropped_;
+  return true;
+}
+
+void NodeMachine::SendReport(AgentMessage message, Out& out) {
+  reports_.push_back(message);
+  SendNow(std::move(message), generation(), out);
+}
+
+void NodeMachine::SendNow(AgentMessage message, Generation g, Out& out) {
+  if (stream_up_) {
+    out.effects.actions.push_back(
+        node::Send{FromAgent{spec_.node.incarnation, g, std::move(message)}});
+  }
+}
+
+void NodeMachine::SetReason(std::string reason) { reason_ = std::move(reason); }
+
+MonoTime NodeMachine::NextWake() const {
+  if (exited_) {
+    return MonoTime::max();
+  }
+  return std::min({next_beat_, kill_at_, wedged_at_, stream_deadline_, exit_at_});
+}
+
+std::string NodeMachine::CheckInvariants() const {
+  if (generation() > highest_seen_) {
+    return "the generation held is newer than the highest seen";
+  }
+  int running = 0;
+  for (const Worker& worker : workers_) {
+    running += worker.state == WorkerState::kRunning ? 1 : 0;
+  }
+  if (running != live_workers_) {
+    return "live_workers_ does not count the running workers";
+  }
+  if (running > 0 && !MayHaveProcesses()) {
+    return "workers run in phase " + std::string(node::PhaseName(phase_));
+  }
+  if (phase_ == node::Phase::kStopping && kill_at_ == MonoTime::max()) {
+    return "stopping without a deadline";
+  }
+  if (phase_ == node::Phase::kKilling && wedged_at_ == MonoTime::max()) {
+    return "killing without a deadline";
+  }
+  if (!exited_ && !stream_up_ && stream_deadline_ == MonoTime::max() &&
+      exit_at_ == MonoTime::max() && ever_admitted_) {
+    return "without a stream and without a deadline";
+  }
+  return "";
+}
+
+}  // namespace fsdprun

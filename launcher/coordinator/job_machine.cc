@@ -1,0 +1,377 @@
+#include "launcher/coordinator/job_machine.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "base/check.h"
+#include "launcher/coordinator/job_machine_internal.h"
+
+namespace fsdprun {
+
+using job::NodeState;
+using job::Phase;
+
+std::string_view job::PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kGathering:
+      return "gathering";
+    case Phase::kPreparing:
+      return "preparing";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kStopping:
+      return "stopping";
+    case Phase::kReleasing:
+      return "releasing";
+    case Phase::kFinished:
+      return "finished";
+  }
+  return "?";
+}
+
+std::string_view job::NodeStateName(NodeState state) {
+  switch (state) {
+    case NodeState::kSpare:
+      return "spare";
+    case NodeState::kCleaning:
+      return "cleaning";
+    case NodeState::kPreparing:
+      return "preparing";
+    case NodeState::kPrepared:
+      return "prepared";
+    case NodeState::kCommitted:
+      return "committed";
+    case NodeState::kStarted:
+      return "started";
+    case NodeState::kStopping:
+      return "stopping";
+    case NodeState::kStopped:
+      return "stopped";
+    case NodeState::kReleased:
+      return "released";
+  }
+  return "?";
+}
+
+JobMachine::JobMachine(JobSpec spec, Generation last_generation)
+    : spec_(std::move(spec)), generation_(last_generation), generation_floor_(last_generation) {
+  FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
+  FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
+  FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
+}
+
+job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
+  before_ = {generation_, restarts_used_, membership_changes_, formations_, outcome_.has_value()};
+  Out out{{}, now, true};
+  if (!begun_) {
+    begun_ = true;
+    join_deadline_ = now + spec_.join_timeout;
+    SetReason("waiting for nodes: " + Missing());
+  }
+  if (promised_wake_ != MonoTime::max() && now - promised_wake_ > spec_.stall_tolerance) {
+    RefreshLeases(now);
+  }
+  std::visit([&](const auto& e) { Handle(e, out); }, event);
+  if (now >= next_scan_) {
+    ScanLeases(out);
+  }
+  revision_ += out.changed ? 1 : 0;
+  promised_wake_ = NextWake();
+  out.effects.reason = reason_;
+  out.effects.wake_at = promised_wake_;
+  return std::move(out.effects);
+}
+
+// --- Events
+// ------------------------------------------------------------------------------------------------------------
+
+void JobMachine::Handle(const job::TimerDue&, Out& out) {
+  out.changed = false;
+  if (out.now >= order_deadline_) {
+    OrderOverdue(out);
+  }
+  if (phase_ != Phase::kGathering) {
+    return;
+  }
+  if (out.now >= last_call_at_) {
+    last_call_at_ = MonoTime::max();
+    last_call_over_ = true;
+    out.changed = true;
+    MaybeForm(out);
+  }
+  if (phase_ == Phase::kGathering && out.now >= join_deadline_) {
+    JoinTimedOut(out);
+  }
+}
+
+void JobMachine::Handle(const FromAgent& envelope, Out& out) {
+  std::visit([&](const auto& message) { On(message, envelope, out); }, envelope.message);
+}
+
+void JobMachine::Handle(const job::AgentStreamLost& lost, Out& out) {
+  Node* node = Find(lost.incarnation);
+  if (node == nullptr || !node->connected) {
+    out.changed = false;
+    return;
+  }
+  if (node->state == NodeState::kReleased) {
+    EraseNode(lost.incarnation);
+    MaybeSendFinish(out);
+    return;
+  }
+  node->connected = false;
+  node->stream_lost_at = out.now;
+  next_scan_ = std::min(next_scan_, out.now + spec_.reconnect_grace);
+}
+
+void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
+  if (outcome_) {
+    return;
+  }
+  const bool again = operator_signal_.has_value();
+  if (!again) {
+    operator_signal_ = stop.signal;
+  }
+  const std::string why = "stopped by signal " + std::to_string(*operator_signal_);
+  const Duration grace = again ? Duration{} : spec_.stop_grace;
+  switch (phase_) {
+    case Phase::kGathering: {
+      JobOutcome outcome;
+      outcome.kind = OutcomeKind::kStoppedBySignal;
+      outcome.exit_code = 1;
+      outcome.signal = *operator_signal_;
+      outcome.reason = why + " while waiting for nodes";
+      Finish(std::move(outcome), out);
+      return;
+    }
+    case Phase::kPreparing:
+    case Phase::kRunning:
+    case Phase::kStopping:
+      BeginStop(StopKind::kOperator, *operator_signal_, grace, why, out);
+      return;
+    case Phase::kReleasing:
+    case Phase::kFinished:
+      return;
+  }
+}
+
+// --- Messages
+// ----------------------------------------------------------------------------------------------------------
+
+void JobMachine::On(const AgentBeat& beat, const FromAgent& envelope, Out& out) {
+  out.changed = false;
+  Node* node = Find(envelope.incarnation);
+  if (node == nullptr) {
+    ++stale_dropped_;
+    out.effects.actions.push_back(
+        ToAgent{envelope.incarnation, Generation{},
+                RejectAgent{"this agent has been given up; it may join again", true}});
+    return;
+  }
+  node->last_heard = out.now;
+  if (node->suspect) {
+    node->suspect = false;
+    out.changed = true;
+    MaybeForm(out);
+    MaybeGrow(out);
+  }
+  const bool is_first = IsMember(*node) && node->assignment.group_rank == 0;
+  if (is_first && envelope.generation == generation_ && beat.progress.step >= 0) {
+    progress_ = beat.progress;
+  }
+}
+
+void JobMachine::On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out) {
+  Node* node = FindMember(envelope);
+  if (node == nullptr || node->state != NodeState::kPreparing) {
+    return;
+  }
+  if (node->assignment.group_rank == 0) {
+    if (!prepared.store || prepared.store->address.empty() || prepared.store->port <= 0) {
+      RecordFailure(FailureOf(*node, CauseKind::kPrepareFailed,
+                              "group rank 0 is prepared but names no store endpoint"),
+                    out.now, out);
+      BeginStop(StopKind::kFailure, SIGTERM, spec_.stop_grace, "no store endpoint", out);
+      return;
+    }
+    store_ = *prepared.store;
+  }
+  node->state = NodeState::kPrepared;
+  if (--awaiting_ == 0) {
+    CommitWorld(out);
+  }
+}
+
+void JobMachine::On(const AgentStarted&, const FromAgent& envelope, Out&) {
+  Node* node = FindMember(envelope);
+  if (node == nullptr || node->state != NodeState::kCommitted) {
+    return;
+  }
+  node->state = NodeState::kStarted;
+  if (--awaiting_ == 0) {
+    order_deadline_ = MonoTime::max();
+    SetReason("running generation " + std::to_string(generation_.value()) + ": " +
+              std::to_string(world_size_) + " workers on " + std::to_string(members_) + " nodes");
+  }
+}
+
+void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& out) {
+  Node* node = FindMember(envelope);
+  const int local_rank = exited.exit.local_rank;
+  if (node == nullptr || (phase_ != Phase::kRunning && phase_ != Phase::kStopping) ||
+      local_rank < 0 || local_rank >= node->info.local_world_size || node->exited[local_rank]) {
+    return;
+  }
+  node->exited[local_rank] = true;
+  if (exited.exit.Succeeded()) {
+    if (exited.exit.after_stop) {
+      return;
+    }
+    ++node->succeeded_count;
+    ++succeeded_workers_;
+    if (phase_ == Phase::kRunning && succeeded_workers_ == world_size_) {
+      JobOutcome outcome;
+      outcome.reason = "all " + std::to_string(world_size_) + " workers exited with 0";
+      Finish(std::move(outcome), out);
+    }
+    return;
+  }
+  Failure failure = FailureOf(*node, CauseKind::kWorkerFailed, "");
+  failure.worker = exited.exit;
+  failure.what =
+      "rank " + std::to_string(exited.exit.rank) +
+      (exited.exit.signal != 0 ? " died of signal " + std::to_string(exited.exit.signal)
+                               : " exited with " + std::to_string(exited.exit.exit_code));
+  const std::string what = failure.what + " on " + node->info.name;
+  RecordFailure(std::move(failure), out.now, out);
+  if (phase_ == Phase::kRunning || !exited.exit.after_stop) {
+    BeginStop(StopKind::kFailure, SIGTERM, spec_.stop_grace, what, out);
+  }
+}
+
+void JobMachine::On(const NodeFaulted& fault, const FromAgent& envelope, Out& out) {
+  Node* node = FindMember(envelope);
+  if (fault.kind == CauseKind::kNodeWedged && Find(envelope.incarnation) != nullptr) {
+    LoseNode(envelope.incarnation, CauseKind::kNodeWedged, fault.what, out);
+    return;
+  }
+  if (node == nullptr || node->state == NodeState::kStopped) {
+    return;
+  }
+  RecordFailure(FailureOf(*node, fault.kind, fault.what), out.now, out);
+  BeginStop(StopKind::kFailure, SIGTERM, spec_.stop_grace, node->info.name + ": " + fault.what,
+            out);
+}
+
+void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) {
+  Node* cleaning = Find(envelope.incarnation);
+  if (cleaning != nullptr && cleaning->state == NodeState::kCleaning) {
+    if (envelope.generation == cleaning->held) {
+      BecomeSpare(*cleaning, out);
+    }
+    return;
+  }
+  Node* node = FindMember(envelope);
+  if (node == nullptr || node->state != NodeState::kStopping) {
+    return;  // while the world runs: all workers of the node have ended, which their exits have
+             // told
+  }
+  node->state = NodeState::kStopped;
+  if (--awaiting_ == 0) {
+    FinishStop(out);
+  }
+}
+
+void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) {
+  Node* node = Find(envelope.incarnation);
+  if (node == nullptr) {
+    ++stale_dropped_;
+    return;
+  }
+  if (node->state == NodeState::kReleased) {
+    if (!left.workers_running) {
+      EraseNode(envelope.incarnation);
+      MaybeSendFinish(out);
+    }
+    return;
+  }
+  node->leaving = true;
+  const std::string what =
+      "left" + (left.signal != 0 ? " on signal " + std::to_string(left.signal) : std::string());
+  if (!left.workers_running) {
+    LoseNode(envelope.incarnation, CauseKind::kNodeLost, what, out);
+  } else if (phase_ == Phase::kRunning && IsMember(*node)) {
+    BeginStop(StopKind::kMembership, SIGTERM, spec_.stop_grace, node->info.name + " " + what, out);
+  }
+}
+
+// --- Small things
+// ------------------------------------------------------------------------------------------------------
+
+job::Node* JobMachine::Find(Incarnation incarnation) {
+  const auto it = nodes_.find(incarnation);
+  return it == nodes_.end() ? nullptr : &it->second;
+}
+
+/// The sender, if it is a member and speaks of the current generation; see Note [Fencing by
+/// generation].
+job::Node* JobMachine::FindMember(const FromAgent& envelope) {
+  Node* node = Find(envelope.incarnation);
+  if (node == nullptr || !IsMember(*node) || envelope.generation != generation_) {
+    ++stale_dropped_;
+    return nullptr;
+  }
+  return node;
+}
+
+bool JobMachine::IsMember(const Node& node) {
+  switch (node.state) {
+    case NodeState::kPreparing:
+    case NodeState::kPrepared:
+    case NodeState::kCommitted:
+    case NodeState::kStarted:
+    case NodeState::kStopping:
+    case NodeState::kStopped:
+      return true;
+    case NodeState::kSpare:
+    case NodeState::kCleaning:
+    case NodeState::kReleased:
+      return false;
+  }
+  return false;
+}
+
+Failure JobMachine::FailureOf(const Node& node, CauseKind kind, std::string what) const {
+  Failure failure;
+  failure.kind = kind;
+  failure.generation = generation_;
+  failure.node_name = node.info.name;
+  failure.node_address = node.info.address;
+  failure.group_rank = IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;
+  failure.what = std::move(what);
+  return failure;
+}
+
+void JobMachine::RecordFailure(Failure failure, MonoTime since, Out& out) {
+  failures_.Add(std::move(failure), out.now, since);
+}
+
+void JobMachine::SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out) {
+  out.effects.actions.push_back(ToAgent{node.info.incarnation, g, std::move(message)});
+}
+
+void JobMachine::SetReason(std::string reason) { reason_ = std::move(reason); }
+
+MonoTime JobMachine::NextWake() const {
+  if (phase_ == Phase::kFinished) {
+    return MonoTime::max();
+  }
+  MonoTime wake = std::min(next_scan_, order_deadline_);
+  if (phase_ == Phase::kGathering) {
+    wake = std::min({wake, join_deadline_, last_call_at_});
+  }
+  return wake;
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,17 @@
+#pragma once
+
+// Shared by the translation units of JobMachine only.
+
+#include "launcher/coordinator/job_machine.h"
+
+namespace fsdprun {
+
+/// What one Step collects.
+struct JobMachine::Out {
+  job::Effects effects;
+  MonoTime now;
+  /// More than a lease changed.
+  bool changed = true;
+};
+
+}  // namespace fsdprun

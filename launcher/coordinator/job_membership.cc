@@ -1,0 +1,325 @@
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <utility>
+
+#include "base/check.h"
+#include "launcher/coordinator/job_machine_internal.h"
+
+namespace fsdprun {
+
+using job::NodeState;
+using job::Phase;
+
+namespace {
+
+/// Fewer silent nodes than this are never taken for a fault of the coordinator's own network.
+constexpr int kCutOffNodesMin = 3;
+
+std::string Seconds(Duration d) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(d).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+// --- Joining
+// -----------------------------------------------------------------------------------------------------------
+
+void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& out) {
+  if (joined.node.incarnation != envelope.incarnation || envelope.incarnation == Incarnation{}) {
+    ++stale_dropped_;
+    return;
+  }
+  generation_floor_ = std::max({generation_floor_, joined.highest_seen, envelope.generation});
+  Node* known = Find(envelope.incarnation);
+  if (known == nullptr) {
+    Admit(joined, envelope.generation, out);
+    return;
+  }
+  if (HasForgotten(*known, envelope.generation)) {
+    LoseNode(envelope.incarnation, CauseKind::kNodeLost, "came back without its generation", out);
+    Admit(joined, envelope.generation, out);
+    return;
+  }
+  Reattach(*known, envelope.generation, out);
+}
+
+/// A member that has acknowledged the current generation must still hold it.
+bool JobMachine::HasForgotten(const Node& node, Generation held) const {
+  switch (node.state) {
+    case NodeState::kPrepared:
+    case NodeState::kCommitted:
+    case NodeState::kStarted:
+      return held != generation_;
+    default:
+      return false;
+  }
+}
+
+std::string JobMachine::WhyNot(const NodeInfo& info) const {
+  if (info.local_world_size < 1) {
+    return "node " + info.name + " offers " + std::to_string(info.local_world_size) +
+           " workers; at least 1 is needed";
+  }
+  if (!info.requested_node_rank) {
+    return "";
+  }
+  const int rank = *info.requested_node_rank;
+  if (rank < 0 || rank >= spec_.max_nodes) {
+    return "node rank " + std::to_string(rank) + " is outside 0.." +
+           std::to_string(spec_.max_nodes - 1) + "; check --node-rank and --nnodes";
+  }
+  const Node* holder = HolderOf(rank);
+  if (holder != nullptr && holder->connected && !holder->suspect) {
+    return "node rank " + std::to_string(rank) + " is taken by node " + holder->info.name + " (" +
+           holder->info.address + "); give every node its own --node-rank";
+  }
+  return "";
+}
+
+const job::Node* JobMachine::HolderOf(int requested_node_rank) const {
+  for (const auto& [incarnation, node] : nodes_) {
+    if (node.info.requested_node_rank == requested_node_rank && !node.leaving) {
+      return &node;
+    }
+  }
+  return nullptr;
+}
+
+void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
+  const NodeInfo& info = joined.node;
+  if (outcome_) {
+    const int code = held == Generation{} ? 0 : outcome_->exit_code;
+    out.effects.actions.push_back(
+        ToAgent{info.incarnation, Generation{}, ReleaseAgent{code, outcome_->reason}});
+    return;
+  }
+  const std::string refusal = WhyNot(info);
+  if (!refusal.empty()) {
+    out.effects.actions.push_back(
+        ToAgent{info.incarnation, Generation{}, RejectAgent{refusal, false}});
+    return;
+  }
+  if (info.requested_node_rank) {
+    const Node* holder = HolderOf(*info.requested_node_rank);
+    if (holder != nullptr) {
+      LoseNode(holder->info.incarnation, CauseKind::kNodeLost, "was replaced by a new agent", out);
+    }
+  }
+  Node node;
+  node.info = info;
+  node.sequence = next_sequence_++;
+  node.last_heard = out.now;
+  Node& admitted = nodes_.emplace(info.incarnation, std::move(node)).first->second;
+  next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
+  SendTo(admitted, Generation{}, AdmitAgent{}, out);
+  if (held != Generation{}) {
+    StartCleaning(admitted, held, out);
+  } else {
+    BecomeSpare(admitted, out);
+  }
+}
+
+void JobMachine::Reattach(Node& node, Generation held, Out& out) {
+  node.connected = true;
+  node.suspect = false;
+  node.last_heard = out.now;
+  next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
+  if (node.state != NodeState::kReleased) {
+    SendTo(node, Generation{}, AdmitAgent{}, out);
+  }
+  if (node.state == NodeState::kSpare && held != Generation{}) {
+    StartCleaning(node, held, out);
+  } else if (node.state == NodeState::kSpare) {
+    BecomeSpare(node, out);
+  } else {
+    RepeatOpenOrder(node, out);
+  }
+}
+
+void JobMachine::RepeatOpenOrder(Node& node, Out& out) {
+  switch (node.state) {
+    case NodeState::kPreparing:
+      SendTo(node, generation_, PrepareGeneration{node.assignment}, out);
+      return;
+    case NodeState::kCommitted:
+      SendTo(node, generation_, CommitGeneration{store_}, out);
+      return;
+    case NodeState::kStopping:
+      SendTo(node, generation_, StopWorkers{stop_signal_, stop_grace_, stop_why_}, out);
+      return;
+    case NodeState::kCleaning:
+      StartCleaning(node, node.held, out);
+      return;
+    case NodeState::kReleased:
+      SendTo(node, Generation{}, ReleaseAgent{ReleaseCode(node), outcome_->reason}, out);
+      return;
+    case NodeState::kSpare:
+    case NodeState::kPrepared:
+    case NodeState::kStarted:
+    case NodeState::kStopped:
+      return;
+  }
+}
+
+void JobMachine::StartCleaning(Node& node, Generation held, Out& out) {
+  node.state = NodeState::kCleaning;
+  node.held = held;
+  SendTo(node, held, StopWorkers{SIGTERM, Duration{}, "left over from an earlier generation"}, out);
+}
+
+void JobMachine::BecomeSpare(Node& node, Out& out) {
+  node.state = NodeState::kSpare;
+  node.held = {};
+  MaybeForm(out);
+  MaybeGrow(out);
+}
+
+// --- Losing
+// ------------------------------------------------------------------------------------------------------------
+
+void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what,
+                          Out& out) {
+  const Node node = nodes_.at(incarnation);
+  if (kind != CauseKind::kNodeLost) {
+    SendTo(node, Generation{}, ReleaseAgent{1, "node " + node.info.name + ": " + what}, out);
+  }
+  nodes_.erase(incarnation);
+  departed_.push_back(node.info.name + " (" + what + ")");
+  if (!IsMember(node)) {
+    MaybeForm(out);
+    return;
+  }
+  --members_;
+  const bool owed_answer = (phase_ == Phase::kPreparing && node.state == NodeState::kPreparing) ||
+                           (phase_ == Phase::kRunning && node.state == NodeState::kCommitted) ||
+                           (phase_ == Phase::kStopping && node.state == NodeState::kStopping);
+  awaiting_ -= owed_answer ? 1 : 0;
+  EndPartOf(node, kind, what, out);
+}
+
+/// What the loss of the member `node`, already removed, means for the world.
+void JobMachine::EndPartOf(const Node& node, CauseKind kind, const std::string& what, Out& out) {
+  const bool is_done = node.succeeded_count == node.info.local_world_size;
+  const bool is_failure =
+      !node.leaving && !is_done && (phase_ != Phase::kPreparing || kind != CauseKind::kNodeLost);
+  if (is_failure) {
+    const MonoTime since = node.connected ? node.last_heard : node.stream_lost_at;
+    RecordFailure(FailureOf(node, kind, "node " + node.info.name + " " + what), since, out);
+  }
+  if (phase_ == Phase::kStopping) {
+    if (awaiting_ == 0) {
+      FinishStop(out);
+    }
+    return;
+  }
+  if (phase_ == Phase::kRunning && is_done) {
+    return;  // its part of the job is complete
+  }
+  BeginStop(is_failure ? StopKind::kFailure : StopKind::kMembership, SIGTERM, spec_.stop_grace,
+            "node " + node.info.name + " " + what, out);
+}
+
+void JobMachine::EraseNode(Incarnation incarnation) { nodes_.erase(incarnation); }
+
+void JobMachine::OrderOverdue(Out& out) {
+  order_deadline_ = MonoTime::max();
+  out.changed = true;
+  if (phase_ == Phase::kReleasing) {
+    nodes_.clear();
+    MaybeSendFinish(out);
+    return;
+  }
+  NodeState owing = NodeState::kStopping;
+  std::string what = "did not report its workers stopped in time";
+  if (phase_ == Phase::kPreparing) {
+    owing = NodeState::kPreparing;
+    what = "did not set up logs and store within " + Seconds(spec_.prepare_timeout);
+  } else if (phase_ == Phase::kRunning) {
+    owing = NodeState::kCommitted;
+    what = "did not start its workers within " + Seconds(spec_.start_timeout);
+  }
+  std::vector<Incarnation> stuck;
+  for (const auto& [incarnation, node] : nodes_) {
+    if (IsMember(node) && node.state == owing) {
+      stuck.push_back(incarnation);
+    }
+  }
+  for (const Incarnation incarnation : stuck) {
+    LoseNode(incarnation, CauseKind::kNodeStuck, what, out);
+  }
+}
+
+// --- Leases
+// ------------------------------------------------------------------------------------------------------------
+
+void JobMachine::RefreshLeases(MonoTime now) {
+  for (auto& [incarnation, node] : nodes_) {
+    node.last_heard = now;
+    node.stream_lost_at = now;
+  }
+}
+
+MonoTime JobMachine::LeaseEnd(const Node& node) const {
+  const MonoTime end = node.connected ? node.last_heard + spec_.dead_after
+                                      : node.stream_lost_at + spec_.reconnect_grace;
+  return std::max(end, lease_extended_until_);
+}
+
+void JobMachine::ScanLeases(Out& out) {
+  int silent = 0;
+  int total = 0;
+  for (auto& [incarnation, node] : nodes_) {
+    if (node.state == NodeState::kReleased) {
+      continue;
+    }
+    ++total;
+    if (node.connected && !node.suspect && out.now - node.last_heard >= spec_.suspect_after) {
+      node.suspect = true;
+      out.changed = true;
+    }
+    silent += node.suspect || !node.connected ? 1 : 0;
+  }
+  ExtendLeasesIfCutOff(silent, total, out);
+  std::vector<Incarnation> lost;
+  next_scan_ = MonoTime::max();
+  for (const auto& [incarnation, node] : nodes_) {
+    if (node.state == NodeState::kReleased) {
+      continue;
+    }
+    const bool fresh = node.connected && !node.suspect;
+    const MonoTime next = fresh ? node.last_heard + spec_.suspect_after : LeaseEnd(node);
+    if (!fresh && next <= out.now) {
+      lost.push_back(incarnation);
+    } else {
+      next_scan_ = std::min(next_scan_, next);
+    }
+  }
+  for (const Incarnation incarnation : lost) {
+    const Node& node = nodes_.at(incarnation);
+    const std::string what = node.connected ? "was silent for " + Seconds(out.now - node.last_heard)
+                                            : "broke its stream and did not come back within " +
+                                                  Seconds(out.now - node.stream_lost_at);
+    out.changed = true;
+    LoseNode(incarnation, CauseKind::kNodeLost, what, out);
+  }
+}
+
+void JobMachine::ExtendLeasesIfCutOff(int silent, int total, Out& out) {
+  if (silent == 0) {
+    lease_extended_ = false;
+    return;
+  }
+  if (lease_extended_ || silent < kCutOffNodesMin || silent <= spec_.partition_fraction * total) {
+    return;
+  }
+  lease_extended_ = true;
+  lease_extended_until_ = out.now + spec_.dead_after;
+  out.changed = true;
+  SetReason(std::to_string(silent) + " of " + std::to_string(total) +
+            " nodes fell silent at once: this host may be cut off; waiting " +
+            Seconds(spec_.dead_after) + " more for them");
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,354 @@
+#include <algorithm>
+#include <csignal>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "launcher/coordinator/job_machine_internal.h"
+
+namespace fsdprun {
+
+using job::NodeState;
+using job::Phase;
+
+// --- Forming
+// -----------------------------------------------------------------------------------------------------------
+
+std::vector<Incarnation> JobMachine::Eligible() const {
+  std::vector<Incarnation> eligible;
+  for (const auto& [incarnation, node] : nodes_) {
+    if (node.state == NodeState::kSpare && node.connected && !node.suspect && !node.leaving) {
+      eligible.push_back(incarnation);
+    }
+  }
+  return eligible;
+}
+
+/// A node is suspected or reconnecting: its lease will soon tell whether the world has it.
+bool JobMachine::AwaitsVerdict() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    const Node& node = entry.second;
+    return (node.suspect || !node.connected) && !node.leaving;
+  });
+}
+
+void JobMachine::MaybeForm(Out& out) {
+  if (phase_ != Phase::kGathering) {
+    return;
+  }
+  const std::vector<Incarnation> eligible = Eligible();
+  const int count = static_cast<int>(eligible.size());
+  if (count < spec_.min_nodes) {
+    last_call_at_ = MonoTime::max();
+    last_call_over_ = false;
+    SetReason("waiting for nodes: " + Missing());
+    return;
+  }
+  if (count >= spec_.max_nodes) {
+    Form(eligible, out);
+  } else if (AwaitsVerdict()) {
+    SetReason("enough nodes; waiting for the verdict on a silent one");
+  } else if (formations_ > 0 || last_call_over_) {
+    Form(eligible, out);
+  } else {
+    last_call_at_ = std::min(last_call_at_, out.now + spec_.last_call);
+    SetReason("last call: " + std::to_string(count) + " nodes are enough, up to " +
+              std::to_string(spec_.max_nodes) + " may join");
+  }
+}
+
+void JobMachine::MaybeGrow(Out& out) {
+  const bool may_grow = (phase_ == Phase::kRunning || phase_ == Phase::kPreparing) &&
+                        members_ < spec_.max_nodes && succeeded_workers_ == 0;
+  if (!may_grow) {
+    return;
+  }
+  const std::vector<Incarnation> joiners = Eligible();
+  if (joiners.empty()) {
+    return;
+  }
+  BeginStop(StopKind::kMembership, SIGTERM, spec_.stop_grace,
+            "node " + nodes_.at(joiners.front()).info.name + " joins a world of " +
+                std::to_string(members_),
+            out);
+}
+
+void JobMachine::Form(std::vector<Incarnation> chosen, Out& out) {
+  // Who is in: survivors, then nodes with a requested rank, then first come. The others stay
+  // spares.
+  const auto precedence = [&](Incarnation i) {
+    const Node& node = nodes_.at(i);
+    return std::tuple(node.previous_group_rank < 0, !node.info.requested_node_rank, node.sequence);
+  };
+  std::sort(chosen.begin(), chosen.end(),
+            [&](Incarnation a, Incarnation b) { return precedence(a) < precedence(b); });
+  chosen.resize(std::min(chosen.size(), static_cast<size_t>(spec_.max_nodes)));
+
+  generation_ = Generation(std::max(generation_, generation_floor_).value() + 1);
+  generation_floor_ = generation_;
+  std::vector<Candidate> candidates;
+  for (const Incarnation i : chosen) {
+    candidates.push_back({nodes_.at(i).info, nodes_.at(i).previous_group_rank});
+  }
+  const std::vector<RankAssignment> assignments =
+      AssignRanks(candidates, {generation_, restarts_used_, spec_.max_restarts});
+
+  ++formations_;
+  phase_ = Phase::kPreparing;
+  members_ = static_cast<int>(chosen.size());
+  awaiting_ = members_;
+  world_size_ = assignments.front().world_size;
+  succeeded_workers_ = 0;
+  store_ = {};
+  failures_.Clear();
+  join_deadline_ = MonoTime::max();
+  last_call_at_ = MonoTime::max();
+  order_deadline_ = out.now + spec_.prepare_timeout;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    Node& node = nodes_.at(chosen[i]);
+    node.state = NodeState::kPreparing;
+    node.assignment = assignments[i];
+    node.exited.assign(node.info.local_world_size, false);
+    node.succeeded_count = 0;
+    SendTo(node, generation_, PrepareGeneration{node.assignment}, out);
+  }
+  SetReason("forming generation " + std::to_string(generation_.value()) + " of " +
+            std::to_string(members_) + " nodes, " + std::to_string(world_size_) + " workers");
+}
+
+void JobMachine::CommitWorld(Out& out) {
+  FSDPRUN_CHECK(store_.port > 0, "group rank 0 has named the store");
+  phase_ = Phase::kRunning;
+  awaiting_ = members_;
+  order_deadline_ = out.now + spec_.start_timeout;
+  departed_.clear();
+  for (auto& [incarnation, node] : nodes_) {
+    if (IsMember(node)) {
+      node.state = NodeState::kCommitted;
+      SendTo(node, generation_, CommitGeneration{store_}, out);
+    }
+  }
+  SetReason("starting generation " + std::to_string(generation_.value()));
+}
+
+// --- Stopping
+// ----------------------------------------------------------------------------------------------------------
+
+void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std::string& why,
+                           Out& out) {
+  if (phase_ == Phase::kStopping) {
+    HastenStop(kind, grace, out);
+    return;
+  }
+  if (phase_ != Phase::kPreparing && phase_ != Phase::kRunning) {
+    return;
+  }
+  phase_ = Phase::kStopping;
+  stop_kind_ = kind;
+  stop_signal_ = signal;
+  stop_grace_ = grace;
+  stop_why_ = why;
+  awaiting_ = members_;
+  order_deadline_ = out.now + grace + spec_.stop_margin;
+  SetReason("stopping generation " + std::to_string(generation_.value()) + ": " + why);
+  for (auto& [incarnation, node] : nodes_) {
+    if (IsMember(node)) {
+      node.state = NodeState::kStopping;
+      SendTo(node, generation_, StopWorkers{signal, grace, why}, out);
+    }
+  }
+  if (awaiting_ == 0) {
+    FinishStop(out);
+  }
+}
+
+/// A stop is under way: a graver kind prevails, a shorter grace is passed on.
+void JobMachine::HastenStop(StopKind kind, Duration grace, Out& out) {
+  if (kind == StopKind::kFailure && stop_kind_ == StopKind::kMembership) {
+    stop_kind_ = kind;
+  }
+  if (grace >= stop_grace_) {
+    return;
+  }
+  stop_grace_ = grace;
+  order_deadline_ = std::min(order_deadline_, out.now + grace + spec_.stop_margin);
+  for (auto& [incarnation, node] : nodes_) {
+    if (node.state == NodeState::kStopping) {
+      SendTo(node, generation_, StopWorkers{stop_signal_, grace, stop_why_}, out);
+    }
+  }
+}
+
+void JobMachine::FinishStop(Out& out) {
+  FSDPRUN_CHECK(awaiting_ == 0, "every member has stopped");
+  for (auto& [incarnation, node] : nodes_) {
+    const bool was_member = IsMember(node);
+    node.previous_group_rank = was_member ? node.assignment.group_rank : -1;
+    if (was_member) {
+      node.state = NodeState::kSpare;
+    }
+  }
+  members_ = 0;
+  order_deadline_ = MonoTime::max();
+  if (succeeded_workers_ == world_size_) {
+    JobOutcome outcome;
+    outcome.reason = "all " + std::to_string(world_size_) + " workers exited with 0";
+    Finish(std::move(outcome), out);
+    return;
+  }
+  if (operator_signal_) {
+    JobOutcome outcome;
+    outcome.kind = OutcomeKind::kStoppedBySignal;
+    outcome.exit_code = 1;
+    outcome.signal = *operator_signal_;
+    outcome.reason = "stopped by signal " + std::to_string(*operator_signal_);
+    Finish(std::move(outcome), out);
+    return;
+  }
+  if (stop_kind_ != StopKind::kFailure) {
+    ++membership_changes_;
+    Regather(out);
+  } else if (failures_.HasPermanent()) {
+    FinishFailed("a worker reported a configuration error, which no restart can cure", out);
+  } else if (restarts_used_ == spec_.max_restarts) {
+    FinishFailed(spec_.max_restarts == 0
+                     ? "no restarts are allowed (--max-restarts 0)"
+                     : "all " + std::to_string(spec_.max_restarts) + " restarts are used up",
+                 out);
+  } else {
+    ++restarts_used_;
+    Regather(out);
+  }
+}
+
+void JobMachine::Regather(Out& out) {
+  phase_ = Phase::kGathering;
+  join_deadline_ = out.now + spec_.join_timeout;
+  last_call_at_ = MonoTime::max();
+  MaybeForm(out);
+}
+
+// --- The end
+// -----------------------------------------------------------------------------------------------------------
+
+std::string JobMachine::Missing() const {
+  constexpr size_t kNamesMax = 8;
+  std::string present;
+  size_t count = 0;
+  std::vector<bool> taken(spec_.max_nodes, false);
+  bool all_requested = !nodes_.empty();
+  for (const Incarnation i : Eligible()) {
+    const NodeInfo& info = nodes_.at(i).info;
+    if (count++ < kNamesMax) {
+      present += (present.empty() ? "" : ", ") + info.name;
+    }
+    all_requested = all_requested && info.requested_node_rank.has_value();
+    if (info.requested_node_rank) {
+      taken[*info.requested_node_rank] = true;
+    }
+  }
+  std::string text = std::to_string(count) + " of " + std::to_string(spec_.min_nodes) + " joined";
+  if (!present.empty()) {
+    text += " (" + present + (count > kNamesMax ? ", ..." : "") + ")";
+  }
+  std::string ranks;
+  for (int r = 0; all_requested && count > 0 && r < spec_.min_nodes; ++r) {
+    ranks += taken[r] ? "" : (ranks.empty() ? "" : ", ") + std::to_string(r);
+  }
+  if (!ranks.empty()) {
+    text += "; missing node rank " + ranks;
+  }
+  const size_t shown = std::min(departed_.size(), kNamesMax);
+  for (size_t i = departed_.size() - shown; i < departed_.size(); ++i) {
+    text += (i == departed_.size() - shown ? "; went away: " : ", ") + departed_[i];
+  }
+  return text;
+}
+
+void JobMachine::JoinTimedOut(Out& out) {
+  const std::vector<Incarnation> eligible = Eligible();
+  if (static_cast<int>(eligible.size()) >= spec_.min_nodes) {
+    Form(eligible, out);
+    return;
+  }
+  out.changed = true;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(spec_.join_timeout).count();
+  JobOutcome outcome;
+  outcome.kind = OutcomeKind::kFailed;
+  outcome.exit_code = 1;
+  outcome.reason = "too few nodes within " + std::to_string(seconds) + " s: " + Missing();
+  FailureReport report;
+  report.root.kind = CauseKind::kJoinTimeout;
+  report.root.generation = generation_;
+  report.root.what = outcome.reason;
+  if (!failures_.empty()) {
+    const FailureReport before = failures_.Report();
+    report.others.push_back(before.root);
+    report.other_failures = 1 + before.other_failures;
+    report.collateral = before.collateral;
+  }
+  outcome.failure = std::move(report);
+  Finish(std::move(outcome), out);
+}
+
+void JobMachine::FinishFailed(const std::string& why, Out& out) {
+  JobOutcome outcome;
+  outcome.kind = OutcomeKind::kFailed;
+  outcome.exit_code = 1;
+  if (failures_.empty()) {
+    // A worker ended by a signal that its own node had sent, without an order of ours: still the
+    // end of the world.
+    Failure failure;
+    failure.generation = generation_;
+    failure.what = stop_why_;
+    outcome.failure = FailureReport{std::move(failure), {}, 0, failures_.collateral()};
+  } else {
+    outcome.failure = failures_.Report();
+  }
+  const Failure& root = outcome.failure->root;
+  outcome.reason =
+      root.what + (root.worker ? " on node " + root.node_name : std::string()) + "; " + why;
+  Finish(std::move(outcome), out);
+}
+
+int JobMachine::ReleaseCode(const Node& node) const {
+  const bool took_part = IsMember(node) || node.previous_group_rank >= 0;
+  const bool no_world =
+      outcome_->failure && outcome_->failure->root.kind == CauseKind::kJoinTimeout;
+  return took_part || no_world || node.leaving ? outcome_->exit_code : 0;
+}
+
+void JobMachine::Finish(JobOutcome outcome, Out& out) {
+  FSDPRUN_CHECK(!outcome_, "a job ends once");
+  outcome.restarts_used = restarts_used_;
+  outcome.max_restarts = spec_.max_restarts;
+  outcome.generation = generation_;
+  if (outcome.kind == OutcomeKind::kStoppedBySignal && !failures_.empty()) {
+    outcome.failure = failures_.Report();
+  }
+  outcome_ = std::move(outcome);
+  phase_ = Phase::kReleasing;
+  awaiting_ = 0;
+  order_deadline_ = out.now + spec_.release_timeout;
+  SetReason(outcome_->reason);
+  for (auto& [incarnation, node] : nodes_) {
+    SendTo(node, Generation{}, ReleaseAgent{ReleaseCode(node), outcome_->reason}, out);
+    node.previous_group_rank =
+        IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;
+    node.state = NodeState::kReleased;
+  }
+  members_ = 0;
+  MaybeSendFinish(out);
+}
+
+void JobMachine::MaybeSendFinish(Out& out) {
+  if (phase_ != Phase::kReleasing || !nodes_.empty()) {
+    return;
+  }
+  phase_ = Phase::kFinished;
+  order_deadline_ = MonoTime::max();
+  next_scan_ = MonoTime::max();
+  out.effects.actions.push_back(job::FinishJob{*outcome_});
+}
+
+}  // namespace fsdprun

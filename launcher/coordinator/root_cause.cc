@@ -1,0 +1,117 @@
+#include "launcher/coordinator/root_cause.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "base/check.h"
+#include "proto/worker_contract.h"
+
+namespace fsdprun {
+
+// Note [Root cause]
+// The first failure that the coordinator receives is the cause, with two exceptions, because the
+// notice of a hard death is slow (the kernel tears down the memory first, about 70 ms per GiB; a
+// broken stream has a grace; a silent node has a lease) while its victims exit fast, of a lost
+// connection:
+// 1. a worker that died of a culprit signal, if its notice comes before its node has reported that
+// all is stopped;
+// 2. a node that was lost, or whose keeper died, if its silence began before the first failure was
+// received. Either outranks a plain exit. Workers that end after a stop order other than by a
+// culprit signal of foreign origin are collateral: they are counted and never listed.
+
+namespace {
+
+/// A notice of a lost node may trail the moment of the loss by one beat.
+constexpr Duration kSilenceSlack = std::chrono::milliseconds(500);
+constexpr size_t kEntriesMax = 4096;
+
+bool IsPlainExit(const Failure& failure) {
+  return failure.kind == CauseKind::kWorkerFailed && !IsCulpritSignal(failure.worker->signal);
+}
+
+bool IsCollateral(const Failure& failure) {
+  if (failure.kind != CauseKind::kWorkerFailed) {
+    return false;
+  }
+  const WorkerExit& exit = *failure.worker;
+  return exit.killed_by_us || (exit.after_stop && !IsCulpritSignal(exit.signal));
+}
+
+}  // namespace
+
+bool IsCulpritSignal(int signal) {
+  switch (signal) {
+    case SIGKILL:
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGILL:
+    case SIGFPE:
+    case SIGSYS:
+    case SIGTRAP:
+    case SIGXCPU:
+    case SIGXFSZ:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void FailureLog::Add(Failure failure, MonoTime received, MonoTime since) {
+  FSDPRUN_CHECK(failure.kind != CauseKind::kWorkerFailed || failure.worker.has_value(),
+                "a worker's failure says how the worker ended");
+  if (IsCollateral(failure)) {
+    ++collateral_;
+    return;
+  }
+  if (entries_.size() < kEntriesMax) {
+    entries_.push_back({std::move(failure), received, since});
+  } else {
+    ++not_kept_;
+  }
+}
+
+void FailureLog::Clear() {
+  entries_.clear();
+  not_kept_ = 0;
+  collateral_ = 0;
+}
+
+bool FailureLog::HasPermanent() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& e) {
+    return e.failure.worker && e.failure.worker->signal == 0 &&
+           contract::IsPermanentExit(e.failure.worker->exit_code);
+  });
+}
+
+size_t FailureLog::RootIndex() const {
+  if (!IsPlainExit(entries_[0].failure)) {
+    return 0;
+  }
+  for (size_t i = 1; i < entries_.size(); ++i) {
+    const Entry& e = entries_[i];
+    const bool hard_death = e.failure.kind == CauseKind::kWorkerFailed;
+    if (!IsPlainExit(e.failure) &&
+        (hard_death || e.since <= entries_[0].received + kSilenceSlack)) {
+      return i;
+    }
+  }
+  return 0;
+}
+
+FailureReport FailureLog::Report() const {
+  FSDPRUN_CHECK(!entries_.empty(), "no failure, no report");
+  const size_t root = RootIndex();
+  FailureReport report;
+  report.root = entries_[root].failure;
+  report.other_failures = static_cast<int>(entries_.size()) - 1 + not_kept_;
+  report.collateral = collateral_;
+  for (size_t i = 0; i < entries_.size() && report.others.size() < kMaxOtherFailures; ++i) {
+    if (i != root) {
+      report.others.push_back(entries_[i].failure);
+    }
+  }
+  return report;
+}
+
+}  // namespace fsdprun
