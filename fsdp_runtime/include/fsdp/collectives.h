@@ -53,6 +53,13 @@ class FSDP_API Collectives {
   virtual WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane = Lane::kReduce) = 0;
   /// Host-blocking: returns when every rank has entered.
   virtual void barrier() = 0;
+
+  /// Uninitialised memory that this backend moves fastest: shape [numel], contiguous, at least
+  /// 64-byte aligned. Shared memory gives pages that all ranks map, so that peers read a gradient
+  /// slot in place and a gather is one copy. Any tensor works with any operation; this one is only
+  /// cheaper. Local call (ranks may differ), any thread. The tensor may outlive the group. Default:
+  /// at::empty on the CPU.
+  virtual at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype);
 };
 
 /// One issued collective, as the recording decorator sees it.
@@ -77,6 +84,7 @@ class FSDP_API RecordingCollectives : public Collectives {
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override;
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane) override;
   void barrier() override;
+  at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype) override;
 
   const std::vector<CollectiveRecord>& records() const { return records_; }
   void clear() { records_.clear(); }

@@ -1,0 +1,98 @@
+#include "fsdp_runtime/shm/arena.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+
+namespace fsdp::shm {
+namespace {
+
+size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Pieces of this size and more start on their own page, so that freeing one frees all its memory.
+constexpr size_t kPageAlignedFrom = 64 * 1024;
+
+size_t page_bytes() {
+  static const size_t bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+}  // namespace
+
+Arena::Arena(std::shared_ptr<Mapping> memory) : memory_(std::move(memory)) {
+  free_.emplace(0, memory_->bytes());
+}
+
+void* Arena::allocate(size_t bytes) {
+  const size_t unit = bytes >= kPageAlignedFrom ? page_bytes() : kAlignment;
+  const size_t wanted = round_up(std::max<size_t>(bytes, 1), unit);
+  if (wanted < bytes) {
+    return nullptr;
+  }
+  std::lock_guard lock(mu_);
+  auto best = free_.end();
+  for (auto it = free_.begin(); it != free_.end(); ++it) {
+    const size_t begin = round_up(it->first, unit);
+    const bool fits = begin <= it->second && it->second - begin >= wanted;
+    if (fits && (best == free_.end() || it->second - it->first < best->second - best->first)) {
+      best = it;
+    }
+  }
+  if (best == free_.end()) {
+    return nullptr;
+  }
+  const auto [free_begin, free_end] = *best;
+  const size_t begin = round_up(free_begin, unit);
+  free_.erase(best);
+  if (free_begin < begin) {
+    free_.emplace(free_begin, begin);
+  }
+  if (begin + wanted < free_end) {
+    free_.emplace(begin + wanted, free_end);
+  }
+  used_.emplace(begin, begin + wanted);
+  allocated_bytes_ += wanted;
+  return memory_->data() + begin;
+}
+
+void Arena::free(void* piece) {
+  std::lock_guard lock(mu_);
+  const auto used = used_.find(static_cast<size_t>(static_cast<char*>(piece) - memory_->data()));
+  if (used == used_.end()) {
+    // Only a double free comes here; going on would hand the range out twice.
+    std::terminate();
+  }
+  size_t begin = used->first;
+  size_t end = used->second;
+  used_.erase(used);
+  allocated_bytes_ -= end - begin;
+  auto next = free_.lower_bound(begin);
+  if (next != free_.end() && next->first == end) {
+    end = next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin() && std::prev(next)->second == begin) {
+    begin = std::prev(next)->first;
+    free_.erase(std::prev(next));
+  }
+  release_pages(begin, end);
+  free_.emplace(begin, end);
+}
+
+size_t Arena::allocated_bytes() const {
+  std::lock_guard lock(mu_);
+  return allocated_bytes_;
+}
+
+void Arena::release_pages(size_t begin, size_t end) {
+  begin = round_up(begin, page_bytes());
+  end = end / page_bytes() * page_bytes();
+  if (begin < end) {
+    ::madvise(memory_->data() + begin, end - begin, MADV_REMOVE);
+  }
+}
+
+}  // namespace fsdp::shm

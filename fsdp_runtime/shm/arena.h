@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "fsdp_runtime/shm/mapping.h"
+
+namespace fsdp::shm {
+
+/// Hands out pieces of one shared mapping. Freed memory goes back to the system at once, so the
+/// arena's size is only a range of addresses. Best fit over coalesced free ranges: made for a few
+/// large, long-lived pieces, not for many small ones. Any thread.
+class Arena {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  /// Shares the life of `memory`.
+  explicit Arena(std::shared_ptr<Mapping> memory);
+
+  /// nullptr when no range of `bytes` is left.
+  void* allocate(size_t bytes);
+  /// `piece` must come from allocate().
+  void free(void* piece);
+  /// Bytes handed out now.
+  size_t allocated_bytes() const;
+
+ private:
+  void release_pages(size_t begin, size_t end);
+
+  const std::shared_ptr<Mapping> memory_;
+  mutable std::mutex mu_;
+  std::map<size_t, size_t> free_;  // guarded by mu_: begin -> end of each free range
+  std::map<size_t, size_t> used_;  // guarded by mu_: begin -> end of each piece
+  size_t allocated_bytes_ = 0;     // guarded by mu_
+};
+
+}  // namespace fsdp::shm

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "fsdp_runtime/shm/reduce.h"
+
+namespace fsdp::shm {
+
+inline constexpr int kLanes = 2;
+inline constexpr uint64_t kMagic = 0x6d68735f70647366;  // "fsdp_shm"
+inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr int kRanksMax = 256;
+
+/// Staged transfers go through a ring of this many chunks per rank and lane.
+inline constexpr size_t kStagingChunks = 4;
+inline constexpr size_t kStagingChunkBytes = 256 * 1024;
+
+enum class Kind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
+
+/// What one rank contributes to one operation. All but `arena_offset` must be equal on all ranks.
+struct Descriptor {
+  Kind kind = Kind::kBarrier;
+  DType dtype = DType::kByte;
+  ReduceOp op = ReduceOp::kSum;
+  int32_t root = 0;
+  /// Elements per rank (gather, scatter) or in all.
+  uint64_t numel = 0;
+  /// Where the contribution starts in the rank's arena; kNotInArena: it is staged.
+  int64_t arena_offset = 0;
+};
+inline constexpr int64_t kNotInArena = -1;
+
+// Note [Sequence numbers of a lane]
+// Every rank counts the operations of a lane: 1, 2, 3, ... Operation s goes
+//   1. write `descriptor`, posted = s          (my contribution can be read)
+//   2. wait until every peer has posted >= s
+//   3. move data; through the staging ring: produced and consumed = progress(s, chunks)
+//   4. done = s; wait until every peer has done >= s   (nobody reads my contribution any more)
+// A rank cannot write the descriptor of s + 1 before all peers have done s, so one descriptor per
+// rank and lane is enough, and a ring's chunk is free again once every peer has consumed it.
+
+/// Staged progress of operation `sequence`, comparable across operations.
+inline constexpr uint64_t progress(uint64_t sequence, uint64_t chunks) {
+  return (sequence << 24) | chunks;
+}
+inline constexpr uint64_t kChunksMax = (uint64_t{1} << 24) - 1;
+
+/// The state of one rank in one lane. Written by its owner, but for the bell.
+struct Slot {
+  alignas(64) std::atomic<uint64_t> posted;
+  std::atomic<uint64_t> done;
+  Descriptor descriptor;  // published by `posted`
+  alignas(64) std::atomic<uint64_t> produced;
+  std::atomic<uint64_t> consumed;
+  /// Rung by peers after each change of theirs; the owner sleeps on it.
+  alignas(64) std::atomic<uint32_t> bell;
+  std::atomic<uint32_t> is_sleeping;
+};
+
+struct RankState {
+  alignas(64) std::atomic<uint32_t> left;
+};
+
+/// Start of the control mapping; the staging rings follow at staging_offset().
+struct Control {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t world_size;
+  uint64_t nonce;
+  /// 0 while all is well; the first rank that gives up writes 1 + its rank, then the reason.
+  alignas(64) std::atomic<uint32_t> failed_rank;
+  std::atomic<uint32_t> is_reason_written;
+  std::array<char, 512> reason;
+  RankState ranks[kRanksMax];
+  Slot slots[kLanes][kRanksMax];
+};
+
+inline constexpr size_t staging_offset() { return (sizeof(Control) + 4095) / 4096 * 4096; }
+inline constexpr size_t staging_ring_bytes() { return kStagingChunks * kStagingChunkBytes; }
+inline constexpr size_t control_bytes(int world_size) {
+  return staging_offset() + static_cast<size_t>(world_size) * kLanes * staging_ring_bytes();
+}
+
+}  // namespace fsdp::shm

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace fsdp::shm {
+
+/// What every operation of this library throws: says what was attempted, on which rank, and who is
+/// missing.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& what) : std::runtime_error(what) {}
+};
+
+}  // namespace fsdp::shm

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace fsdp::shm {
+
+/// Owns a file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd() {
+    if (fd_ >= 0) {
+      ::close(fd_);
+    }
+  }
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// A shared mapping of a nameless memory file. Nothing appears in /dev/shm, so nothing can be left
+/// behind: the memory goes with its last mapping.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  /// Creates `bytes` of zeroed memory, sparse: a page costs memory from its first write on.
+  static Mapping create(const std::string& label, size_t bytes);
+  /// Maps what process `pid` holds as descriptor `fd`. Throws Error if /proc does not let us.
+  static Mapping open(pid_t pid, int fd, size_t bytes);
+
+  char* data() const { return static_cast<char*>(data_); }
+  size_t bytes() const { return bytes_; }
+  int fd() const { return fd_.get(); }
+  /// Once every peer has mapped it the descriptor is not needed any more.
+  void close_fd() { Fd gone = std::move(fd_); }
+  /// Keeps the range out of core dumps (peers' memory) and asks for huge pages where allowed.
+  void advise(bool dump);
+
+ private:
+  Fd fd_;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace fsdp::shm

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <fsdp/collectives.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace fsdp {
+
+/// A collective that a host thread carries out. wait() blocks and rethrows what it threw.
+class HostWork : public Work {
+ public:
+  void wait() override;
+  /// Once, by whoever ran it.
+  void complete(std::exception_ptr error);
+
+ private:
+  std::mutex mu_;
+  std::condition_variable is_done_changed_;
+  bool is_done_ = false;      // guarded by mu_
+  std::exception_ptr error_;  // guarded by mu_
+};
+
+/// Runs operations one after another in the order of run(), on a thread of its own.
+class LaneThread {
+ public:
+  /// `name`: at most 15 characters, shown by top and gdb.
+  explicit LaneThread(std::string name);
+  ~LaneThread();
+
+  WorkPtr run(std::function<void()> operation);
+  /// True while an operation runs or waits.
+  bool is_busy();
+  /// Runs what has been queued, then ends the thread. Idempotent.
+  void stop();
+
+ private:
+  struct Entry {
+    std::function<void()> operation;
+    std::shared_ptr<HostWork> work;
+  };
+  void loop();
+
+  std::mutex mu_;
+  std::condition_variable queue_changed_;
+  std::deque<Entry> queue_;     // guarded by mu_
+  bool is_running_op_ = false;  // guarded by mu_
+  bool is_stopping_ = false;    // guarded by mu_
+  std::thread thread_;
+};
+
+}  // namespace fsdp

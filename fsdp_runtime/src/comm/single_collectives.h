@@ -1,0 +1,13 @@
+#pragma once
+
+#include <fsdp/collectives.h>
+
+#include <memory>
+#include <string>
+
+namespace fsdp {
+
+/// The collectives of a world of one: copies on the current stream or thread, nothing in flight.
+std::shared_ptr<Collectives> make_single_collectives(std::string name);
+
+}  // namespace fsdp
