@@ -38,7 +38,7 @@ def write_case(folder: Path, steps: int, micro_batch: int, length: int) -> Path:
         "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01},
         "schedule": {"kind": "constant", "warmup_steps": 0},
         "parallel": {"backend": "gloo"},
-        "checkpoint": {"dir": str(folder / "checkpoints"), "every_steps": 0, "resume": "none"},
+        "checkpoint": {"dir": "", "every_steps": 0, "resume": "none"},
         "metrics": {"jsonl": str(folder / "metrics.jsonl"), "every_steps": 1},
     }
     path = folder / "train.json"

@@ -19,6 +19,7 @@ from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.utils.data.distributed import DistributedSampler
 
 
 class Windows:
@@ -35,9 +36,11 @@ class Windows:
         return self.tokens[begin : begin + self.length], self.tokens[begin + 1 : begin + self.length + 1]
 
 
-def window_indices(step: int, per_rank: int, rank: int, world: int) -> list[int]:
-    """Windows of one rank and step without shuffle; `per_rank` counts all micro batches of the step."""
-    return [(step * per_rank + j) * world + rank for j in range(per_rank)]
+def window_order(windows: Windows, data: dict) -> list[int]:
+    """This rank's windows of the first epoch in the order in which it sees them."""
+    sampler = DistributedSampler(range(windows.count), dist.get_world_size(), dist.get_rank(),
+                                 shuffle=data.get("shuffle", False), seed=data.get("seed", 0))
+    return list(sampler)
 
 
 def learning_rate(step: int, steps: int, base: float, schedule: dict) -> float:
@@ -70,11 +73,11 @@ def make_optimizer(config: dict, model: torch.nn.Module, kind: str) -> torch.opt
                              weight_decay=options["weight_decay"], **extra)
 
 
-def train_step(model, optimizer, windows: Windows, config: dict, step: int) -> tuple[torch.Tensor, float | None]:
+def train_step(model, optimizer, windows: Windows, order: list[int], config: dict, step: int) -> tuple[torch.Tensor, float | None]:
     """One optimizer step; returns this rank's mean loss and the global gradient norm."""
     train = config["train"]
     micro, rounds = train["micro_batch_size"], train.get("grad_accumulation", 1)
-    indices = window_indices(step, micro * rounds, dist.get_rank(), dist.get_world_size())
+    indices = order[step * micro * rounds : (step + 1) * micro * rounds]
     total = torch.zeros(())
     for number in range(rounds):
         pairs = [windows[i] for i in indices[number * micro : (number + 1) * micro]]
@@ -119,6 +122,8 @@ def main() -> None:
     optimizer = make_optimizer(config, model, options.optimizer)
     windows = Windows(config["data"]["train"], config["data"]["seq_len"])
 
+    order = window_order(windows, config["data"])
+
     steps = config["train"]["steps"]
     tokens_per_step = (config["train"]["micro_batch_size"] * config["train"].get("grad_accumulation", 1) * world
                        * config["data"]["seq_len"])
@@ -128,7 +133,7 @@ def main() -> None:
             lr = learning_rate(step, steps, config["optimizer"]["lr"], config.get("schedule", {}))
             for group in optimizer.param_groups:
                 group["lr"] = lr
-            loss, norm = train_step(model, optimizer, windows, config, step)
+            loss, norm = train_step(model, optimizer, windows, order, config, step)
             gathered = torch.empty(world)
             dist.all_gather_into_tensor(gathered, loss.view(1))
             record = {"step": step + 1, "loss": gathered.mean().item(), "losses": gathered.tolist(),

@@ -20,12 +20,13 @@ def hf_config(hidden: int, layers: int, heads: int, kv_heads: int, intermediate:
             "mlp_bias": False, "torch_dtype": "float32"}
 
 
-def train_config(folder: Path, steps: int, micro_batch: int, accumulation: int, length: int, clip: float) -> dict:
+def train_config(folder: Path, steps: int, micro_batch: int, accumulation: int, length: int, clip: float,
+                 shuffle: bool) -> dict:
     """fsdp-train's configuration with nothing left to a default that matters for the losses."""
     return {
         "model": {"config": str(folder / "config.json"), "weights": str(folder), "seed": 0},
         "data": {"train": [str(folder / "train.txt")], "valid": [], "format": "text", "tokenizer": "byte",
-                 "seq_len": length, "shuffle": False, "seed": 0},
+                 "seq_len": length, "shuffle": shuffle, "seed": 3},
         "train": {"steps": steps, "micro_batch_size": micro_batch, "grad_accumulation": accumulation,
                   "max_grad_norm": clip, "eval_every": 0},
         "optimizer": {"name": "adamw", "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01},
@@ -37,7 +38,8 @@ def train_config(folder: Path, steps: int, micro_batch: int, accumulation: int, 
 
 
 def write_case(folder: Path, *, steps: int = 20, micro_batch: int = 2, accumulation: int = 1, length: int = 64,
-               clip: float = 0.0, tied: bool = False, ranks: int = 4, seed: int = 1) -> Path:
+               clip: float = 0.0, tied: bool = False, shuffle: bool = False, ranks: int = 4,
+               seed: int = 1) -> Path:
     """Writes the case into `folder`; returns the path of the configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     config = hf_config(64, 4, 4, 2, 176, 256, length, tied)
@@ -59,7 +61,8 @@ def write_case(folder: Path, *, steps: int = 20, micro_batch: int = 2, accumulat
         text += words.choice(vocabulary) + words.choice([" ", " ", " ", ", ", ".\n"])
     (folder / "train.txt").write_text(text)
     path = folder / "train.json"
-    path.write_text(json.dumps(train_config(folder, steps, micro_batch, accumulation, length, clip), indent=2))
+    settings = train_config(folder, steps, micro_batch, accumulation, length, clip, shuffle)
+    path.write_text(json.dumps(settings, indent=2))
     return path
 
 
@@ -70,9 +73,10 @@ def main() -> None:
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--clip", type=float, default=0.0)
     parser.add_argument("--tied", action="store_true")
+    parser.add_argument("--shuffle", action="store_true")
     options = parser.parse_args()
     print(write_case(options.folder.resolve(), steps=options.steps, accumulation=options.accumulation, clip=options.clip,
-                     tied=options.tied))
+                     tied=options.tied, shuffle=options.shuffle))
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ def main() -> int:
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--clip", type=float, default=0.0)
     parser.add_argument("--tied", action="store_true")
+    parser.add_argument("--shuffle", action="store_true")
     parser.add_argument("--tolerance", type=float, help="relative; 0: bit-equal (default: 0 at two ranks, else 1e-6)")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="fused", help="Python's AdamW")
     parser.add_argument("--checkpoint", action="store_true",
@@ -92,7 +93,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.keep or Path(temporary)).resolve()
         config = make_case.write_case(folder, steps=options.steps, accumulation=options.accumulation, clip=options.clip,
-                                      tied=options.tied, ranks=options.ranks)
+                                      tied=options.tied, shuffle=options.shuffle, ranks=options.ranks)
         launch = [str(options.bin / "fsdprun"), "--standalone", f"--nproc-per-node={options.ranks}"]
         run([*launch, "--no-python", sys.executable, str(HERE / "fsdp2_train.py"), "--config", str(config), "--output", str(folder / "python.jsonl"),
              "--final-weights", str(folder / "final.safetensors"), "--optimizer", options.optimizer],
