@@ -1,0 +1,44 @@
+#include "worker/data/sample_order.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace fsdprun::worker {
+
+SampleOrder::SampleOrder(int64_t sample_count, int64_t world_size)
+    : sample_count_(sample_count), world_size_(world_size) {
+  if (sample_count < 1 || world_size < 1) {
+    throw std::invalid_argument("sample order over " + std::to_string(sample_count) +
+                                " samples and " + std::to_string(world_size) + " ranks");
+  }
+}
+
+int64_t SampleOrder::Position(const DataCursor& cursor, int64_t rank) const {
+  return (cursor.offset + rank) % sample_count_;
+}
+
+DataCursor SampleOrder::Normalize(DataCursor cursor) const {
+  if (cursor.offset >= sample_count_) {
+    return {cursor.epoch + 1, 0};
+  }
+  return cursor;
+}
+
+DataCursor SampleOrder::NextRound(const DataCursor& cursor) const {
+  return Normalize({cursor.epoch, cursor.offset + world_size_});
+}
+
+DataCursor SampleOrder::Advance(DataCursor cursor, int64_t rounds) const {
+  const auto rounds_left = [this](int64_t offset) {
+    return (sample_count_ - offset + world_size_ - 1) / world_size_;
+  };
+  const int64_t to_epoch_end = rounds_left(cursor.offset);
+  if (rounds < to_epoch_end) {
+    return {cursor.epoch, cursor.offset + rounds * world_size_};
+  }
+  rounds -= to_epoch_end;
+  const int64_t per_epoch = rounds_left(0);
+  return {cursor.epoch + 1 + rounds / per_epoch, (rounds % per_epoch) * world_size_};
+}
+
+}  // namespace fsdprun::worker

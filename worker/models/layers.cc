@@ -1,0 +1,43 @@
+#include "worker/models/layers.h"
+
+#include <ATen/ATen.h>
+#include <fsdp/fully_shard.h>
+
+namespace fsdprun::worker {
+
+at::Tensor ParameterPlace::Make(at::IntArrayRef sizes) const {
+  if (is_hollow) {
+    return fsdp::hollow_parameter(sizes, at::kFloat, device);
+  }
+  return at::empty(sizes, at::TensorOptions(at::kFloat).device(device));
+}
+
+Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias,
+               const ParameterPlace& place) {
+  weight = register_parameter("weight", place.Make({out_features, in_features}));
+  if (has_bias) {
+    bias = register_parameter("bias", place.Make({out_features}));
+  }
+}
+
+at::Tensor Linear::forward(const at::Tensor& x) {
+  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
+}
+
+Embedding::Embedding(int64_t vocab_size, int64_t hidden_size, const ParameterPlace& place) {
+  weight = register_parameter("weight", place.Make({vocab_size, hidden_size}));
+}
+
+at::Tensor Embedding::forward(const at::Tensor& tokens) { return at::embedding(weight, tokens); }
+
+RmsNorm::RmsNorm(int64_t hidden_size, double eps, const ParameterPlace& place) : eps_(eps) {
+  weight = register_parameter("weight", place.Make({hidden_size}));
+}
+
+at::Tensor RmsNorm::forward(const at::Tensor& x) {
+  const at::Tensor x_f32 = x.to(at::kFloat);
+  const at::Tensor variance = x_f32.pow(2).mean(-1, /*keepdim=*/true);
+  return weight * (x_f32 * at::rsqrt(variance + eps_)).to(x.scalar_type());
+}
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <string>
+
+namespace fsdprun::worker {
+
+/// How parameters come to be: with memory that nobody has written yet, or hollow (shape only), to
+/// be filled after fully_shard.
+struct ParameterPlace {
+  at::Device device = at::kCPU;
+  bool is_hollow = false;
+
+  /// A float32 parameter of `sizes`.
+  at::Tensor Make(at::IntArrayRef sizes) const;
+};
+
+/// y = x W^T + b. weight: [out_features, in_features], bias: [out_features] or absent.
+class Linear : public torch::nn::Module {
+ public:
+  Linear(int64_t in_features, int64_t out_features, bool has_bias, const ParameterPlace& place);
+  /// x: [..., in_features] -> [..., out_features].
+  at::Tensor forward(const at::Tensor& x);
+
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+/// weight: [vocab_size, hidden_size].
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(int64_t vocab_size, int64_t hidden_size, const ParameterPlace& place);
+  /// tokens: int64 [...] -> [..., hidden_size].
+  at::Tensor forward(const at::Tensor& tokens);
+
+  at::Tensor weight;
+};
+
+/// Root mean square norm in float32 whatever the input's dtype, the result cast back before the
+/// weight, as LlamaRMSNorm in Hugging Face's transformers does. weight: [hidden_size].
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(int64_t hidden_size, double eps, const ParameterPlace& place);
+  at::Tensor forward(const at::Tensor& x);
+
+  at::Tensor weight;
+
+ private:
+  double eps_;
+};
+
+}  // namespace fsdprun::worker

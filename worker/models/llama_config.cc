@@ -1,0 +1,188 @@
+#include "worker/models/llama_config.h"
+
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+
+namespace fsdprun::worker {
+namespace {
+
+// No dimension of a real model comes near; products of two stay inside int64.
+constexpr int64_t kMaxDimension = int64_t{1} << 31;
+
+/// Typed access to the keys of one object of the file; every complaint names file, key and value.
+class Fields {
+ public:
+  Fields(const Json& object, std::string source, std::string prefix = "")
+      : object_(object), source_(std::move(source)), prefix_(std::move(prefix)) {}
+
+  bool Has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+
+  [[noreturn]] void Refuse(const char* key, const std::string& expectation) const {
+    const std::string value = Has(key) ? " = " + Excerpt(object_.at(key)) : " is missing";
+    throw ConfigError(source_ + ": " + prefix_ + key + value + ": expected " + expectation);
+  }
+
+  int64_t Dimension(const char* key) const {
+    // A number beyond int64 turns negative here and is refused with the rest.
+    const bool is_good = Has(key) && object_.at(key).is_number_integer() &&
+                         object_.at(key).get<int64_t>() >= 1 &&
+                         object_.at(key).get<int64_t>() <= kMaxDimension;
+    if (!is_good) {
+      Refuse(key, "an integer >= 1");
+    }
+    return object_.at(key).get<int64_t>();
+  }
+  int64_t Dimension(const char* key, int64_t missing) const {
+    return Has(key) ? Dimension(key) : missing;
+  }
+
+  double Positive(const char* key) const {
+    if (!Has(key) || !object_.at(key).is_number() || !(object_.at(key).get<double>() > 0) ||
+        !std::isfinite(object_.at(key).get<double>())) {
+      Refuse(key, "a number > 0");
+    }
+    return object_.at(key).get<double>();
+  }
+  double Positive(const char* key, double missing) const {
+    return Has(key) ? Positive(key) : missing;
+  }
+
+  bool Flag(const char* key, bool missing) const {
+    if (!Has(key)) {
+      return missing;
+    }
+    if (!object_.at(key).is_boolean()) {
+      Refuse(key, "true or false");
+    }
+    return object_.at(key).get<bool>();
+  }
+
+  std::string Text(const char* key, const std::string& missing) const {
+    if (!Has(key)) {
+      return missing;
+    }
+    if (!object_.at(key).is_string()) {
+      Refuse(key, "a string");
+    }
+    return object_.at(key).get<std::string>();
+  }
+
+  Fields Object(const char* key) const {
+    if (!object_.at(key).is_object()) {
+      Refuse(key, "an object");
+    }
+    return Fields(object_.at(key), source_, prefix_ + key + ".");
+  }
+
+ private:
+  const Json& object_;
+  std::string source_;
+  std::string prefix_;
+};
+
+/// rope_parameters is the newer spelling and holds theta too; rope_scaling the older, whose files
+/// may say "type".
+void ParseRope(const Fields& fields, LlamaConfig& config) {
+  config.rope_theta = fields.Positive("rope_theta", config.rope_theta);
+  const char* key = fields.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!fields.Has(key)) {
+    return;
+  }
+  const Fields rope = fields.Object(key);
+  config.rope_theta = rope.Positive("rope_theta", config.rope_theta);
+  const char* type_key = rope.Has("rope_type") ? "rope_type" : "type";
+  const std::string type = rope.Text(type_key, "default");
+  if (type == "default") {
+    return;
+  }
+  if (type != "llama3") {
+    rope.Refuse(type_key, "\"default\" or \"llama3\"");
+  }
+  config.rope_scaling = Llama3RopeScaling{rope.Positive("factor"), rope.Positive("low_freq_factor"),
+                                          rope.Positive("high_freq_factor"),
+                                          rope.Positive("original_max_position_embeddings")};
+  if (config.rope_scaling->high_freq_factor <= config.rope_scaling->low_freq_factor) {
+    rope.Refuse("high_freq_factor", "a number greater than low_freq_factor");
+  }
+}
+
+void ParseHeads(const Fields& fields, LlamaConfig& config) {
+  config.num_attention_heads = fields.Dimension("num_attention_heads");
+  config.num_key_value_heads = fields.Dimension("num_key_value_heads", config.num_attention_heads);
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    fields.Refuse("num_key_value_heads", "a divisor of num_attention_heads = " +
+                                             std::to_string(config.num_attention_heads));
+  }
+  if (!fields.Has("head_dim") && config.hidden_size % config.num_attention_heads != 0) {
+    fields.Refuse(
+        "num_attention_heads",
+        "a divisor of hidden_size = " + std::to_string(config.hidden_size) + " (or a head_dim)");
+  }
+  config.head_dim = fields.Dimension("head_dim", config.hidden_size / config.num_attention_heads);
+  if (config.head_dim % 2 != 0) {
+    fields.Refuse(
+        fields.Has("head_dim") ? "head_dim" : "num_attention_heads",
+        "an even head_dim (rotary embedding turns pairs), not " + std::to_string(config.head_dim));
+  }
+}
+
+}  // namespace
+
+LlamaConfig ParseLlamaConfig(const Json& document, const std::string& source) {
+  if (!document.is_object()) {
+    throw ConfigError(source + ": expected an object, got " + Excerpt(document));
+  }
+  const Fields fields(document, source);
+  if (fields.Text("model_type", "") != "llama") {
+    fields.Refuse("model_type", "\"llama\"");
+  }
+  if (fields.Text("hidden_act", "silu") != "silu") {
+    fields.Refuse("hidden_act", "\"silu\"");
+  }
+  if (fields.Has("attention_dropout") && document.at("attention_dropout") != 0.0) {
+    fields.Refuse("attention_dropout", "0 (dropout is not supported)");
+  }
+  LlamaConfig config;
+  config.vocab_size = fields.Dimension("vocab_size");
+  config.hidden_size = fields.Dimension("hidden_size");
+  config.intermediate_size = fields.Dimension("intermediate_size");
+  config.num_hidden_layers = fields.Dimension("num_hidden_layers");
+  ParseHeads(fields, config);
+  config.max_position_embeddings =
+      fields.Dimension("max_position_embeddings", config.max_position_embeddings);
+  config.rms_norm_eps = fields.Positive("rms_norm_eps", config.rms_norm_eps);
+  ParseRope(fields, config);
+  config.attention_bias = fields.Flag("attention_bias", false);
+  config.mlp_bias = fields.Flag("mlp_bias", false);
+  config.tie_word_embeddings = fields.Flag("tie_word_embeddings", false);
+  config.initializer_range = fields.Positive("initializer_range", config.initializer_range);
+  return config;
+}
+
+LlamaConfig ReadLlamaConfig(const std::string& path) {
+  std::filesystem::path file = path;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) {
+    file /= "config.json";
+  }
+  return ParseLlamaConfig(ReadStrictJsonFile(file), file.string());
+}
+
+int64_t ParameterCount(const LlamaConfig& config) {
+  const int64_t query = config.num_attention_heads * config.head_dim;
+  const int64_t key_value = config.num_key_value_heads * config.head_dim;
+  int64_t block = 2 * config.hidden_size + 2 * config.hidden_size * (query + key_value) +
+                  3 * config.hidden_size * config.intermediate_size;
+  if (config.attention_bias) {
+    block += query + 2 * key_value + config.hidden_size;
+  }
+  if (config.mlp_bias) {
+    block += 2 * config.intermediate_size + config.hidden_size;
+  }
+  const int64_t embeddings =
+      config.vocab_size * config.hidden_size * (config.tie_word_embeddings ? 1 : 2);
+  return embeddings + config.num_hidden_layers * block + config.hidden_size;
+}
+
+}  // namespace fsdprun::worker
