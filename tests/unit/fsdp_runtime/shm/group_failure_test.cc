@@ -1,0 +1,98 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/fsdp_runtime/shm/thread_ranks.h"
+
+namespace fsdp::shm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::run_ranks;
+
+TEST(GroupFailureTest, TimeoutNamesOperationSequenceAndRank) {
+  std::shared_ptr<World> world = make_thread_world(2);
+  Group group(world, 0, milliseconds(100));
+  Group silent(world, 1, milliseconds(100));
+  float x = 1;
+  try {
+    group.all_reduce(1, &x, 1, DType::kF32, ReduceOp::kSum);
+    FAIL() << "no peer came, yet it returned";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("all_reduce #1"), HasSubstr("rank 1"), HasSubstr("100 ms")));
+  }
+  // The failure is the group's: the late rank hears of it at once.
+  EXPECT_THROW(silent.barrier(0), std::runtime_error);
+}
+
+TEST(GroupFailureTest, MismatchNamesBothOperations) {
+  const auto errors = run_ranks(2, [](Group& group) {
+    float x[4] = {};
+    if (group.rank() == 0) {
+      group.all_reduce(1, x, 4, DType::kF32, ReduceOp::kSum);
+    } else {
+      group.all_reduce(1, x, 3, DType::kF32, ReduceOp::kSum);
+    }
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("4 x float32"), HasSubstr("3 x float32"),
+                             HasSubstr("same operations in the same order")));
+  }
+}
+
+TEST(GroupFailureTest, LeavingPeerIsNamedWithinATenthOfASecond) {
+  const auto begin = steady_clock::now();
+  const auto errors = run_ranks(
+      3,
+      [](Group& group) {
+        group.barrier(0);
+        if (group.rank() != 2) {
+          group.barrier(0);
+        }
+      },
+      std::chrono::seconds(60));
+  EXPECT_THAT(errors[0], HasSubstr("rank 2 left the group"));
+  EXPECT_THAT(errors[1], HasSubstr("rank 2 left the group"));
+  EXPECT_EQ(errors[2], "");
+  EXPECT_LT(steady_clock::now() - begin, milliseconds(2000));
+}
+
+TEST(GroupFailureTest, WhatARankDidBeforeItLeftStillCounts) {
+  for (int round = 0; round < 50; ++round) {
+    for (const std::string& error : run_ranks(3, [](Group& group) {
+           float x = 1;
+           group.all_reduce(1, &x, 1, DType::kF32, ReduceOp::kSum);
+           ASSERT_EQ(x, 3);
+         })) {
+      ASSERT_EQ(error, "");
+    }
+  }
+}
+
+TEST(GroupFailureTest, AbortReachesWaitersOfBothLanes) {
+  const auto errors = run_ranks(2, [](Group& group) {
+    group.barrier(0);
+    if (group.rank() == 0) {
+      group.abort("the operator said so");
+    } else {
+      std::string first;
+      std::thread other([&] {
+        try {
+          group.barrier(1);
+        } catch (const std::exception& error) {
+          first = error.what();
+        }
+      });
+      EXPECT_THROW(group.barrier(0), std::runtime_error);
+      other.join();
+      throw std::runtime_error(first);
+    }
+  });
+  EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 0"), HasSubstr("the operator said so")));
+}
+
+}  // namespace
+}  // namespace fsdp::shm

@@ -1,0 +1,218 @@
+#include "fsdp_runtime/shm/world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "fsdp_runtime/shm/error.h"
+#include "fsdp_runtime/shm/group.h"
+
+namespace fsdp::shm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+using ::testing::HasSubstr;
+
+// A folder as key-value store, so that processes can meet without a server.
+class FolderExchange : public Exchange {
+ public:
+  explicit FolderExchange(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  void put(const std::string& key, const std::string& value) override {
+    const auto temporary = folder_ / (name(key) + "." + std::to_string(::getpid()));
+    std::ofstream(temporary) << value;
+    std::filesystem::rename(temporary, folder_ / name(key));
+  }
+  std::string get(const std::string& key, steady_clock::time_point deadline) override {
+    while (!std::filesystem::exists(folder_ / name(key))) {
+      if (steady_clock::now() > deadline) {
+        throw Error("no key " + key);
+      }
+      ::usleep(500);
+    }
+    std::ifstream in(folder_ / name(key));
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+
+ private:
+  static std::string name(std::string key) {
+    std::replace(key.begin(), key.end(), '/', '_');
+    return key;
+  }
+  const std::filesystem::path folder_;
+};
+
+class WorldTest : public ::testing::Test {
+ protected:
+  WorldTest() {
+    char path[] = "/tmp/fsdp_shm_world_XXXXXX";
+    folder_ = ::mkdtemp(path);
+  }
+  ~WorldTest() override { std::filesystem::remove_all(folder_); }
+
+  // Runs `body(rank)` in a child process; its result is the exit status.
+  template <typename Body>
+  pid_t spawn(Body body) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      int status = 99;
+      try {
+        status = body();
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "child: %s\n", error.what());
+      }
+      ::_exit(status);
+    }
+    return pid;
+  }
+  static int exit_status(pid_t pid) {
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  std::filesystem::path folder_;
+};
+
+int count_names_in_dev_shm() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    count += entry.path().filename().string().find("fsdp") != std::string::npos;
+  }
+  return count;
+}
+
+TEST_F(WorldTest, ProcessesReduceThroughArenaAndRing) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 3; ++rank) {
+    children.push_back(spawn([&, rank] {
+      FolderExchange exchange(folder_);
+      Group group(attach(exchange, rank, 3, seconds(20)), rank, seconds(20));
+      constexpr size_t kNumel = 300000;
+      const auto slot = group.allocate(3 * kNumel * sizeof(float));
+      auto* grads = static_cast<float*>(slot.get());
+      std::vector<float> staged(3 * kNumel), from_arena(kNumel), from_ring(kNumel);
+      for (size_t i = 0; i < 3 * kNumel; ++i) {
+        grads[i] = staged[i] = static_cast<float>(rank + 1) * 0.1f + static_cast<float>(i % 7);
+      }
+      group.reduce_scatter(1, from_arena.data(), grads, kNumel, DType::kF32, ReduceOp::kAvg);
+      group.reduce_scatter(1, from_ring.data(), staged.data(), kNumel, DType::kF32, ReduceOp::kAvg);
+      const size_t at = static_cast<size_t>(rank) * kNumel + 5;
+      const float base = static_cast<float>(at % 7);
+      const float expected = (((1 * 0.1f + base) + (2 * 0.1f + base)) + (3 * 0.1f + base)) / 3;
+      return from_arena == from_ring && from_arena[5] == expected ? 0 : 1;
+    }));
+  }
+  for (const pid_t child : children) {
+    EXPECT_EQ(exit_status(child), 0);
+  }
+  EXPECT_EQ(count_names_in_dev_shm(), 0);
+}
+
+TEST_F(WorldTest, KilledPeerIsNamedWithinATenthOfASecond) {
+  const pid_t victim = spawn([&] {
+    FolderExchange exchange(folder_);
+    Group group(attach(exchange, 1, 2, seconds(20)), 1, seconds(60));
+    group.barrier(0);
+    ::raise(SIGSTOP);
+    return 0;
+  });
+  FolderExchange exchange(folder_);
+  Group group(attach(exchange, 0, 2, seconds(20)), 0, seconds(60));
+  group.barrier(0);
+  steady_clock::time_point killed;
+  std::thread killer([&] {
+    int status = 0;
+    ::waitpid(victim, &status, WUNTRACED);
+    killed = steady_clock::now();
+    ::kill(victim, SIGKILL);
+  });
+  float x = 1;
+  try {
+    group.all_reduce(1, &x, 1, DType::kF32, ReduceOp::kSum);
+    ADD_FAILURE() << "the peer is dead, yet it returned";
+  } catch (const Error& error) {
+    const auto noticed = steady_clock::now();
+    killer.join();
+    EXPECT_LT(noticed - killed, milliseconds(100));
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 died"));
+  }
+  exit_status(victim);
+}
+
+TEST_F(WorldTest, MissingRankIsNamed) {
+  FolderExchange exchange(folder_);
+  try {
+    attach(exchange, 0, 2, milliseconds(50));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 has not arrived"));
+  }
+}
+
+TEST_F(WorldTest, StaleRecordOfADeadRunIsRefused) {
+  const pid_t former = spawn([&] { return 0; });
+  exit_status(former);
+  FolderExchange exchange(folder_);
+  exchange.put("shm/card/0", std::to_string(former) + " 7 4096 8 1234");
+  EXPECT_THROW(attach(exchange, 1, 2, milliseconds(500)), Error);
+}
+
+TEST_F(WorldTest, ControlBlockOfAnotherRunIsRefused) {
+  // A live process whose memory has the right size but another nonce than the store says.
+  Mapping arena = Mapping::create("stale-arena", 1 << 20);
+  Mapping control = Mapping::create("stale-control", control_bytes(2));
+  FolderExchange exchange(folder_);
+  exchange.put("shm/card/0", std::to_string(::getpid()) + " " + std::to_string(arena.fd()) + " " +
+                                 std::to_string(1 << 20) + " " + std::to_string(control.fd()) +
+                                 " 1234");
+  try {
+    attach(exchange, 1, 2, milliseconds(500));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("stale"));
+  }
+}
+
+TEST_F(WorldTest, HostileRecordsAreRefused) {
+  for (const char* record : {"", "x", "-1 3 4096 4 1", "1 2", "99999999999999999999 1 1 1 1",
+                             "failed: no memory", "1 0 18446744073709551615 0 0"}) {
+    FolderExchange exchange(folder_);
+    exchange.put("shm/card/0", record);
+    EXPECT_THROW(attach(exchange, 1, 2, milliseconds(200)), Error) << record;
+  }
+}
+
+TEST_F(WorldTest, OneRanksFailureReachesAllWithItsReason) {
+  const pid_t healthy = spawn([&] {
+    FolderExchange exchange(folder_);
+    try {
+      attach(exchange, 0, 2, seconds(20));
+    } catch (const Error& error) {
+      return std::strstr(error.what(), "no memory") != nullptr ? 0 : 1;
+    }
+    return 2;
+  });
+  FolderExchange exchange(folder_);
+  exchange.put("shm/card/1", "failed: no memory");
+  EXPECT_EQ(exit_status(healthy), 0);
+}
+
+TEST(HostIdentityTest, IsStableAndNamesTheKernel) {
+  EXPECT_EQ(host_identity(), host_identity());
+  EXPECT_GT(host_identity().size(), 36u);
+}
+
+}  // namespace
+}  // namespace fsdp::shm
