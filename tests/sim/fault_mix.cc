@@ -1,0 +1,86 @@
+#include "tests/sim/fault_mix.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace fsdprun::sim {
+
+namespace {
+
+const std::map<std::string, FaultKind>& KindNames() {
+  static const std::map<std::string, FaultKind> names = {
+      {"kill_worker", FaultKind::kKillWorker},
+      {"hang_on_term", FaultKind::kHangOnTerm},
+      {"kill_agent", FaultKind::kKillAgent},
+      {"power_off", FaultKind::kPowerOff},
+      {"kill_keeper", FaultKind::kKillKeeper},
+      {"partition", FaultKind::kPartition},
+      {"one_way_partition", FaultKind::kOneWayPartition},
+      {"clog", FaultKind::kClog},
+      {"reset_stream", FaultKind::kResetStream},
+      {"pause_agent", FaultKind::kPauseAgent},
+      {"pause_coordinator", FaultKind::kPauseCoordinator},
+      {"mass_leave", FaultKind::kMassLeave},
+      {"duplicate_agent", FaultKind::kDuplicateAgent},
+      {"fail_prepare", FaultKind::kFailPrepare},
+  };
+  return names;
+}
+
+bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* mix) {
+  const std::map<std::string, double*> reals = {
+      {"mean_gap_s", &mix->mean_gap_s},
+      {"faults_for_s", &mix->faults_for_s},
+      {"settle_s", &mix->settle_s},
+      {"work_s", &mix->work_s},
+      {"duplicate", &mix->duplicate},
+      {"max_delay_ms", &mix->max_delay_ms},
+      {"min_fraction", &mix->min_fraction},
+      {"stop_grace_s", &mix->stop_grace_s},
+      {"coordinator_loss_grace_s", &mix->coordinator_loss_grace_s},
+  };
+  const std::map<std::string, int*> integers = {{"spares", &mix->spares},
+                                                {"max_restarts", &mix->max_restarts}};
+  if (const auto it = reals.find(key); it != reals.end() && value.is_number()) {
+    *it->second = value.get<double>();
+    return true;
+  }
+  if (const auto it = integers.find(key); it != integers.end() && value.is_number_integer()) {
+    *it->second = value.get<int>();
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+FaultMix LoadFaultMix(const std::string& path, std::string* error) {
+  std::ifstream file(path);
+  const nlohmann::json root = nlohmann::json::parse(file, nullptr, false);
+  if (!root.is_object() || !root.contains("name") || !root["name"].is_string()) {
+    *error = path + ": expected a JSON object with a name";
+    return {};
+  }
+  FaultMix mix;
+  for (const auto& [key, value] : root.items()) {
+    if (key == "name" || ReadNumber(key, value, &mix)) {
+      continue;
+    }
+    const bool is_weights = key == "weights" && value.is_object();
+    if (!is_weights) {
+      *error = path + ": unknown key or wrong type: " + key;
+      return {};
+    }
+    for (const auto& [kind, weight] : value.items()) {
+      if (KindNames().count(kind) == 0 || !weight.is_number()) {
+        *error = path + ": unknown fault " + kind;
+        return {};
+      }
+      mix.weights[KindNames().at(kind)] = weight.get<double>();
+    }
+  }
+  mix.name = root["name"].get<std::string>();
+  return mix;
+}
+
+}  // namespace fsdprun::sim

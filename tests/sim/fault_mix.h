@@ -1,0 +1,55 @@
+#pragma once
+
+// What goes wrong in a simulated run, and what kind of job it happens to.
+
+#include <map>
+#include <string>
+
+namespace fsdprun::sim {
+
+enum class FaultKind {
+  kKillWorker,        // SIGKILL or a plain exit of one worker; its peers may fail of it
+  kHangOnTerm,        // a worker that ignores SIGTERM from now on
+  kKillAgent,         // SIGKILL of an agent; a new incarnation comes later
+  kPowerOff,          // a node vanishes without a farewell; a new incarnation comes later
+  kKillKeeper,        // the parent of a node's workers dies
+  kPartition,         // a node, or a third of all, is cut off in both directions
+  kOneWayPartition,   // only one direction is cut
+  kClog,              // a slow node: its messages take long
+  kResetStream,       // a node's stream breaks and what was in flight is lost
+  kPauseAgent,        // SIGSTOP of an agent, SIGCONT later
+  kPauseCoordinator,  // the same for the coordinator
+  kMassLeave,         // several agents get an operator's signal; new ones come later
+  kDuplicateAgent,    // a second agent for a node that is alive
+  kFailPrepare,       // the node's next preparation fails
+};
+
+struct FaultMix {
+  std::string name;
+  /// Relative frequency of each kind.
+  std::map<FaultKind, double> weights;
+  /// Mean virtual time between faults.
+  double mean_gap_s = 5;
+  /// Faults stop this long after the start; everything heals.
+  double faults_for_s = 60;
+  /// After healing, the job must be running or finished within this time.
+  double settle_s = 60;
+  /// How long the workers of an undisturbed generation run before they exit with 0. 0 means: until
+  /// the run ends.
+  double work_s = 30;
+  /// Chance that a message is delivered a second time, late.
+  double duplicate = 0;
+  double max_delay_ms = 5;
+  /// min_nodes = nodes * min_fraction, at least 1; spares join beyond max_nodes.
+  double min_fraction = 1.0;
+  int spares = 0;
+  int max_restarts = 1000;
+  double stop_grace_s = 5;
+  /// How long agents keep workers without a coordinator.
+  double coordinator_loss_grace_s = 0.5;
+};
+
+/// Reads a mix from a JSON file; on error returns a mix without a name and says why in `error`.
+FaultMix LoadFaultMix(const std::string& path, std::string* error);
+
+}  // namespace fsdprun::sim

@@ -1,0 +1,222 @@
+#include <utility>
+
+#include "tests/sim/sim_world.h"
+
+namespace fsdprun::sim {
+
+namespace {
+
+/// What the transport's keepalive takes to notice that a peer is out of reach.
+constexpr Nanos kKeepalive = 3 * kSecond;
+constexpr Nanos kConnectTimeout = 200 * kMilli;
+
+}  // namespace
+
+Nanos World::Delay(const Slot& slot) {
+  const Nanos max = static_cast<Nanos>(options_.mix.max_delay_ms * kMilli);
+  const Nanos delay = random_.Between(50 * kMicro, std::max(max, 51 * kMicro));
+  return slot.clogged_until > now_ ? delay + random_.Between(0, 800 * kMilli) : delay;
+}
+
+void World::Connect(uint32_t index) {
+  Agent& agent = *agents_[index];
+  if (!agent.alive) {
+    return;
+  }
+  const Slot& slot = slots_[agent.slot];
+  if (slot.up_cut_until > now_ || slot.down_cut_until > now_) {
+    At(now_ + kConnectTimeout,
+       [this, index] { StepAgent(index, node::StreamLost{"connect timed out"}); });
+    return;
+  }
+  At(now_ + Delay(slot) + Delay(slot), [this, index] {
+    if (!agents_[index]->alive) {
+      return;
+    }
+    Stream stream;
+    stream.agent = index;
+    streams_.push_back(std::move(stream));
+    agents_[index]->stream = static_cast<uint32_t>(streams_.size());
+    StepAgent(index, node::StreamUp{});
+  });
+}
+
+void World::SendUp(uint32_t stream_index, FromAgent message) {
+  Stream& stream = streams_[stream_index];
+  const Slot& slot = slots_[agents_[stream.agent]->slot];
+  if (options_.mix.duplicate > 0) {
+    MaybeDuplicate(stream_index, message);
+  }
+  stream.up.queue.push_back(std::move(message));
+  stream.up.last_delivery = std::max(stream.up.last_delivery, now_ + Delay(slot));
+  queue_.Push(stream.up.last_delivery, ItemKind::kDeliverUp, stream_index);
+}
+
+/// A second, late copy, past the order of the stream. Introductions are not duplicated: a stream
+/// begins with one.
+void World::MaybeDuplicate(uint32_t stream_index, const FromAgent& message) {
+  if (healed_ || std::holds_alternative<AgentJoined>(message.message) ||
+      !random_.Chance(options_.mix.duplicate)) {
+    return;
+  }
+  At(now_ + random_.Between(0, 2 * kSecond), [this, stream_index, message] {
+    if (coordinator_paused_until_ <= now_ && streams_[stream_index].server_open) {
+      StepJob(message);
+    }
+  });
+}
+
+void World::DeliverUp(uint32_t stream_index) {
+  Stream* stream = &streams_[stream_index];
+  if (slots_[agents_[stream->agent]->slot].up_cut_until > now_ ||
+      coordinator_paused_until_ > now_) {
+    stream->up.stalled = true;
+    return;
+  }
+  Direction<FromAgent>& up = stream->up;
+  if (up.head == up.queue.size()) {
+    if (up.close_pending && stream->server_open) {
+      stream->server_open = false;
+      const Incarnation incarnation = agents_[stream->agent]->incarnation;
+      const auto current = current_stream_.find(incarnation.value());
+      if (current != current_stream_.end() && current->second == stream_index) {
+        current_stream_.erase(current);
+        StepJob(job::AgentStreamLost{incarnation});
+      }
+    }
+    return;
+  }
+  job::Event event(std::move(up.queue[up.head++]));
+  if (up.head == up.queue.size()) {
+    up.queue.clear();
+    up.head = 0;
+  }
+  if (!stream->server_open) {
+    return;
+  }
+  const FromAgent& message = std::get<FromAgent>(event);
+  if (std::holds_alternative<AgentJoined>(message.message)) {
+    const auto current = current_stream_.find(message.incarnation.value());
+    if (current != current_stream_.end() && current->second != stream_index) {
+      streams_[current->second].server_open = false;
+    }
+    current_stream_[message.incarnation.value()] = stream_index;
+  }
+  result_.beats += std::holds_alternative<AgentBeat>(message.message) ? 1 : 0;
+  StepJob(event);
+}
+
+void World::SendDown(ToAgent message) {
+  const auto current = current_stream_.find(message.incarnation.value());
+  if (current == current_stream_.end()) {
+    return;
+  }
+  Stream& stream = streams_[current->second];
+  const Slot& slot = slots_[agents_[stream.agent]->slot];
+  stream.down.queue.push_back(std::move(message));
+  stream.down.last_delivery = std::max(stream.down.last_delivery, now_ + Delay(slot));
+  queue_.Push(stream.down.last_delivery, ItemKind::kDeliverDown, current->second);
+}
+
+void World::DeliverDown(uint32_t stream_index) {
+  Stream& stream = streams_[stream_index];
+  Agent& agent = *agents_[stream.agent];
+  if (slots_[agent.slot].down_cut_until > now_ || agent.paused_until > now_) {
+    stream.down.stalled = true;
+    return;
+  }
+  if (stream.down.head == stream.down.queue.size()) {
+    return;
+  }
+  const node::Event event(std::move(stream.down.queue[stream.down.head++]));
+  if (stream.down.head == stream.down.queue.size()) {
+    stream.down.queue.clear();
+    stream.down.head = 0;
+  }
+  if (stream.agent_open) {
+    StepAgent(stream.agent, event);
+  }
+}
+
+/// The agent's side of its stream closes: what it has sent still arrives, then the end of the
+/// stream.
+void World::CloseByAgent(uint32_t index) {
+  Agent& agent = *agents_[index];
+  if (agent.stream == 0) {
+    return;
+  }
+  const uint32_t stream_index = agent.stream - 1;
+  agent.stream = 0;
+  Stream& stream = streams_[stream_index];
+  stream.agent_open = false;
+  stream.up.close_pending = true;
+  stream.up.last_delivery = std::max(stream.up.last_delivery, now_ + Delay(slots_[agent.slot]));
+  queue_.Push(stream.up.last_delivery, ItemKind::kDeliverUp, stream_index);
+}
+
+/// A reset: what is in flight is lost in both directions.
+void World::BreakStream(uint32_t index) {
+  Agent& agent = *agents_[index];
+  if (agent.stream == 0) {
+    return;
+  }
+  Stream& stream = streams_[agent.stream - 1];
+  stream.up.queue.clear();
+  stream.up.head = 0;
+  stream.down.queue.clear();
+  stream.down.head = 0;
+  CloseByAgent(index);
+  StepAgent(index, node::StreamLost{"connection reset"});
+}
+
+void World::Unstall(uint32_t stream_index) {
+  Stream& stream = streams_[stream_index];
+  if (stream.up.stalled) {
+    stream.up.stalled = false;
+    const size_t waiting =
+        stream.up.queue.size() - stream.up.head + (stream.up.close_pending ? 1 : 0);
+    for (size_t i = 0; i < waiting; ++i) {
+      queue_.Push(now_, ItemKind::kDeliverUp, stream_index);
+    }
+  }
+  if (stream.down.stalled) {
+    stream.down.stalled = false;
+    for (size_t i = stream.down.head; i < stream.down.queue.size(); ++i) {
+      queue_.Push(now_, ItemKind::kDeliverDown, stream_index);
+    }
+  }
+}
+
+void World::UnstallAll() {
+  for (uint32_t i = 0; i < streams_.size(); ++i) {
+    Unstall(i);
+  }
+}
+
+void World::CutSlot(int slot_index, bool up, bool down, Nanos duration) {
+  Slot& slot = slots_[slot_index];
+  const Nanos until = now_ + duration;
+  if (up) {
+    slot.up_cut_until = std::max(slot.up_cut_until, until);
+  }
+  if (down) {
+    slot.down_cut_until = std::max(slot.down_cut_until, until);
+  }
+  At(until, [this] { UnstallAll(); });
+  if (duration < kKeepalive || !slot.agent || agents_[*slot.agent]->stream == 0) {
+    return;
+  }
+  // Either direction is needed for the keepalive's answer.
+  At(now_ + kKeepalive,
+     [this, slot_index, index = *slot.agent, stream = agents_[*slot.agent]->stream] {
+       Agent& agent = *agents_[index];
+       const Slot& s = slots_[slot_index];
+       if (agent.alive && agent.stream == stream &&
+           (s.up_cut_until > now_ || s.down_cut_until > now_)) {
+         CloseByAgent(index);
+         StepAgent(index, node::StreamLost{"no answer to keepalive"});
+       }
+     });
+}
+
+}  // namespace fsdprun::sim

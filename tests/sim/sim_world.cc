@@ -1,0 +1,216 @@
+#include "tests/sim/sim_world.h"
+
+#include <cstdio>
+#include <utility>
+
+namespace fsdprun::sim {
+
+namespace {
+
+JobSpec MakeJobSpec(const SimOptions& options) {
+  JobSpec spec;
+  spec.max_nodes = options.nodes;
+  spec.min_nodes = std::max(1, static_cast<int>(options.nodes * options.mix.min_fraction));
+  spec.max_restarts = options.mix.max_restarts;
+  spec.stop_grace = Duration(static_cast<Nanos>(options.mix.stop_grace_s * kSecond));
+  return spec;
+}
+
+}  // namespace
+
+World::World(SimOptions options)
+    : options_(std::move(options)),
+      random_(options_.seed * 0x9e3779b97f4a7c15 + 1),
+      job_(std::make_unique<JobMachine>(MakeJobSpec(options_))) {
+  for (int i = 0; i < options_.nodes + options_.mix.spares; ++i) {
+    Slot slot;
+    slot.name = "node-" + std::to_string(i);
+    slots_.push_back(std::move(slot));
+    At(random_.Between(0, kSecond), [this, i] { StartAgent(i); });
+  }
+  if (!options_.mix.weights.empty()) {
+    ScheduleFault();
+  }
+  const Nanos heal = static_cast<Nanos>(options_.mix.faults_for_s * kSecond);
+  At(heal, [this] {
+    healed_ = true;
+    for (Slot& slot : slots_) {
+      slot.up_cut_until = slot.down_cut_until = slot.clogged_until = 0;
+    }
+    UnstallAll();
+    Log("everything heals");
+  });
+  At(heal + static_cast<Nanos>(options_.mix.settle_s * kSecond), [this] { CheckSettled(); });
+}
+
+SimResult World::Run(double hours) {
+  const Nanos limit =
+      hours > 0 ? static_cast<Nanos>(hours * 3600 * kSecond) : std::numeric_limits<Nanos>::max();
+  while (!queue_.empty() && result_.violation.empty()) {
+    const Item item = queue_.Pop();
+    if (item.at > limit) {
+      break;
+    }
+    now_ = item.at;
+    ++result_.items;
+    Fire(item);
+  }
+  if (result_.violation.empty() && queue_.empty()) {
+    for (uint32_t i = 0; i < agents_.size(); ++i) {
+      if (AnyAlive(i) || agents_[i]->alive) {
+        Violate("a process of " + slots_[agents_[i]->slot].name + " outlives the job");
+      }
+    }
+    if (!job_finished_) {
+      Violate("nothing is left to happen, but the job has not finished");
+    }
+  }
+  result_.ended_at = now_;
+  result_.restarts = job_->restarts_used();
+  result_.membership_changes = job_->membership_changes();
+  result_.formations = static_cast<int>(worlds_.size());
+  result_.stale_dropped = job_->stale_dropped();
+  result_.outcome = job_->outcome();
+  return result_;
+}
+
+void World::Fire(const Item& item) {
+  switch (item.kind) {
+    case ItemKind::kNodeTimer: {
+      Agent& agent = *agents_[item.index];
+      if (agent.timer_at != item.at || !agent.alive) {
+        return;
+      }
+      if (agent.paused_until > now_) {
+        agent.timer_at = agent.paused_until;
+        queue_.Push(agent.timer_at, ItemKind::kNodeTimer, item.index);
+        return;
+      }
+      agent.timer_at = 0;
+      StepAgent(item.index, node::TimerDue{});
+      return;
+    }
+    case ItemKind::kJobTimer:
+      if (job_timer_at_ != item.at) {
+        return;
+      }
+      if (coordinator_paused_until_ > now_) {
+        job_timer_at_ = coordinator_paused_until_;
+        queue_.Push(job_timer_at_, ItemKind::kJobTimer, 0);
+        return;
+      }
+      job_timer_at_ = 0;
+      StepJob(job::TimerDue{});
+      return;
+    case ItemKind::kDeliverUp:
+      DeliverUp(item.index);
+      return;
+    case ItemKind::kDeliverDown:
+      DeliverDown(item.index);
+      return;
+    case ItemKind::kCall: {
+      const std::function<void()> call = std::move(calls_[item.index]);
+      free_calls_.push_back(item.index);
+      call();
+      return;
+    }
+  }
+}
+
+void World::At(Nanos when, std::function<void()> call) {
+  uint32_t index = 0;
+  if (free_calls_.empty()) {
+    index = static_cast<uint32_t>(calls_.size());
+    calls_.push_back(std::move(call));
+  } else {
+    index = free_calls_.back();
+    free_calls_.pop_back();
+    calls_[index] = std::move(call);
+  }
+  queue_.Push(when, ItemKind::kCall, index);
+}
+
+Nanos World::Virtual(MonoTime t) { return t.time_since_epoch().count(); }
+
+void World::Violate(const std::string& what) {
+  if (result_.violation.empty()) {
+    char at[32];
+    std::snprintf(at, sizeof at, "%.6f s", static_cast<double>(now_) / kSecond);
+    result_.violation = "at " + std::string(at) + ": " + what + " [" +
+                        std::string(job::PhaseName(job_->phase())) + ": " +
+                        std::string(job_->reason()) + "]";
+  }
+}
+
+void World::Log(const std::string& line) {
+  if (options_.log) {
+    std::printf("%12.6f  %s\n", static_cast<double>(now_) / kSecond, line.c_str());
+  }
+}
+
+// --- Coordinator
+// -------------------------------------------------------------------------------------------------------
+
+void World::StepJob(const job::Event& event) {
+  job::Effects effects = job_->Step(event, Mono(now_));
+  for (job::Action& action : effects.actions) {
+    if (auto* to_agent = std::get_if<ToAgent>(&action)) {
+      SendDown(std::move(*to_agent));
+    } else {
+      job_finished_ = true;
+      Log("job finished: " + std::get<job::FinishJob>(action).outcome.reason);
+    }
+  }
+  ScheduleJobTimer(effects.wake_at);
+  CheckJob();
+}
+
+void World::ScheduleJobTimer(MonoTime wake) {
+  if (wake == MonoTime::max()) {
+    job_timer_at_ = 0;
+    return;
+  }
+  const Nanos at = std::max(Virtual(wake), now_);
+  if (at != job_timer_at_) {
+    job_timer_at_ = at;
+    queue_.Push(at, ItemKind::kJobTimer, 0);
+  }
+}
+
+void World::CheckJob() {
+  if (options_.log && job_->reason() != last_reason_) {
+    last_reason_ = std::string(job_->reason());
+    Log("job: " + last_reason_);
+  }
+  if (job_->revision() < checked_revision_ + static_cast<uint64_t>(options_.check_every)) {
+    return;
+  }
+  checked_revision_ = job_->revision();
+  const std::string broken = job_->CheckInvariants();
+  if (!broken.empty()) {
+    Violate("JobMachine: " + broken);
+  }
+}
+
+bool World::JobIsSettled() const {
+  if (job_->phase() == job::Phase::kFinished) {
+    return true;
+  }
+  if (job_->phase() != job::Phase::kRunning) {
+    return false;
+  }
+  for (const auto& [incarnation, node] : job_->nodes()) {
+    if (node.state == job::NodeState::kCommitted) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void World::CheckSettled() {
+  if (!JobIsSettled()) {
+    Violate("the job is neither running nor finished although faults ended long ago");
+  }
+}
+
+}  // namespace fsdprun::sim
