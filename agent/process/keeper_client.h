@@ -93,6 +93,10 @@ class KeeperClient {
   /// Kills what is left, then the keeper exits; on_lost is not called. Idempotent.
   void Shutdown();
 
+  /// Says that `child` of this process was not started by the keeper, so that a loss does not kill
+  /// it. Children that exist at Start() are known already.
+  void SpareChild(pid_t child) { foreign_children_.insert(child); }
+
   /// The keeper's process id; 0 before Start().
   pid_t pid() const { return pid_; }
   /// True between a successful Start() and the loss or end of the keeper.

@@ -47,9 +47,9 @@ class KeyValueTable {
   void AddWaiter(ClientId client, const std::vector<std::string>& keys);
   void RemoveWaiter(ClientId client);
   bool IsWaiting(ClientId client) const { return waits_.count(client) > 0; }
-  /// Clients whose last missing key is `key`, which exists now; they no longer wait. In order of
-  /// their ids.
-  std::vector<ClientId> TakeSatisfied(const std::string& key);
+  /// Tells at most `at_most` of the clients that wait for `key`, in order of their ids, that it
+  /// exists now; returns those that miss nothing any more and thus no longer wait.
+  std::vector<ClientId> TakeSatisfied(const std::string& key, size_t at_most);
 
   /// Forgets everything, waiters too.
   void Clear();

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/store/key_value_table.h"
+#include "agent/store/store_protocol.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 
@@ -22,12 +23,11 @@ namespace fsdprun {
 class StoreServer {
  public:
   struct Limits {
-    size_t max_key_bytes = 64u << 10;
-    size_t max_value_bytes = 256u << 20;
+    StoreRequestLimits request;
     /// Sum over all keys and values.
     size_t max_table_bytes = 1u << 30;
-    /// Keys in one multi-key request.
-    size_t max_keys_per_request = 1u << 17;
+    /// Requests received but not complete, over all clients.
+    size_t max_incoming_bytes = 1u << 30;
     /// Answers queued for one client that does not read them.
     size_t max_pending_reply_bytes = 512u << 20;
     size_t max_connections = 16384;
@@ -65,13 +65,20 @@ class StoreServer {
  private:
   struct Connection;
 
+  absl::StatusOr<int> StartListening(UniqueFd socket, const std::string& name);
   void OnAcceptable();
   void OnReady(uint64_t id, uint32_t events);
-  bool Identify(Connection& connection);
-  bool ReadSome(Connection& connection);
-  bool Consume(Connection& connection);
-  bool FlushReplies(Connection& connection);
-  void Wake(const std::string& key);
+  void HandOver(Connection& connection);
+  bool ReceiveSome(Connection& connection);
+  bool Serve(Connection& connection);
+  bool AnswerRequests(Connection& connection);
+  bool SendReplies(Connection& connection);
+  void Apply(Connection& connection, StoreRequest& request);
+  void ApplyToValue(Connection& connection, StoreRequest& request);
+  void ApplyToKeys(Connection& connection, StoreRequest& request);
+  void ApplyToQueue(Connection& connection, StoreRequest& request);
+  void Wake(const std::string& key, size_t at_most);
+  void CheckHandshake(uint64_t id);
   void Drop(uint64_t id);
 
   // Constant after construction.
@@ -81,11 +88,16 @@ class StoreServer {
 
   // Owned by the loop thread.
   UniqueFd listener_;
+  /// Given up to accept and close connections when the process has no descriptor left.
+  UniqueFd reserve_;
   int port_ = 0;
   uint64_t generation_ = 0;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   KeyValueTable table_;
+  size_t incoming_bytes_ = 0;
+  /// Told false by the destructor, for deadlines that are still armed.
+  std::shared_ptr<bool> is_alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace fsdprun

@@ -1,0 +1,58 @@
+// fsdp-keeper: the parent of a node's workers. Started by the agent with a socket as descriptor 3.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "agent/process/keeper.h"
+
+namespace {
+
+constexpr int kAgentFd = 3;
+
+/// Decisions come over the socket, so a Ctrl-C or a node-wide TERM must not end the keeper before
+/// its workers.
+void ShieldFromSignals() {
+  struct sigaction ignore = {};
+  ignore.sa_handler = SIG_IGN;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU,
+                           SIGXFSZ, SIGUSR1, SIGUSR2, SIGALRM}) {
+    ::sigaction(signal, &ignore, nullptr);
+  }
+  // Blocked too: a worker between clone and exec inherits the mask, so that a signal meant for it
+  // waits instead of being ignored. It resets both just before exec.
+  sigset_t blocked;
+  sigfillset(&blocked);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) {
+    sigdelset(&blocked, fault);
+  }
+  ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
+}
+
+bool IsStreamSocket(int fd) {
+  int type = 0;
+  socklen_t size = sizeof(type);
+  return ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+}  // namespace
+
+int main() {
+  if (!IsStreamSocket(kAgentFd)) {
+    std::fprintf(stderr,
+                 "fsdp-keeper: descriptor 3 is not the agent's socket; it is started by fsdprun or "
+                 "fsdp-agent, "
+                 "not by hand\n");
+    return 2;
+  }
+  ::setsid();  // Fails harmlessly when the agent already made us a session leader.
+  ShieldFromSignals();
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
+  return fsdprun::keeper::Keeper(kAgentFd).Run();
+}

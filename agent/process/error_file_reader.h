@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace fsdprun {
+
+/// What a worker said about its failure in its error file (TORCHELASTIC_ERROR_FILE).
+struct WorkerError {
+  /// "<Type>: <text>".
+  std::string message;
+  /// Call stack, or the message when the file has none.
+  std::string stack;
+  /// Unix seconds, when the file says so.
+  std::optional<int64_t> timestamp_s;
+  /// The whole file, for passing on; empty when nothing could be read.
+  std::string json;
+};
+
+/// The content, or in `problem` why there is none. Never a reason to stop: a worker may die while
+/// it writes.
+struct ErrorFileResult {
+  std::optional<WorkerError> error;
+  /// Empty when `error` is set. "not written" when there is no file.
+  std::string problem;
+};
+
+/// Reads torchelastic's nested format, the plain one ({"message": "<text>", "timestamp": 10 or
+/// "10"}) and nested ones without extraInfo. Reads at most kMaxErrorFileBytes.
+ErrorFileResult ReadErrorFile(const std::string& path);
+
+inline constexpr size_t kMaxErrorFileBytes = 8u << 20;
+
+}  // namespace fsdprun

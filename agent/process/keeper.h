@@ -1,0 +1,135 @@
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/process/keeper_protocol.h"
+#include "agent/process/process_scan.h"
+#include "agent/process/spawn.h"
+#include "agent/process/worker_streams.h"
+
+namespace fsdprun::keeper {
+
+/// The parent of a node's workers: starts them, reaps them, keeps their output, and outlives its
+/// agent only for as long as it takes to kill them all. One thread, one poll loop; after a worker
+/// has been started nothing is allocated for it.
+///
+/// Note [Who belongs to a worker]
+/// A worker leads a session of its own. When it dies, every process of that session and all their
+/// descendants are killed. The dead leader is reaped only after its session is empty: until then
+/// the kernel cannot reuse the session id, so the match cannot hit a stranger. A descendant that
+/// left the session and lost its parent is reparented to the keeper (a subreaper) and can no longer
+/// be told from its siblings' ones; it is killed when no worker is left, before AllGone.
+class Keeper {
+ public:
+  /// `agent_fd`: connected stream socket; owned from here on.
+  explicit Keeper(int agent_fd);
+  ~Keeper();
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  /// Serves until the agent asks for the end or is gone, and nothing of the job is alive. Returns
+  /// the exit status.
+  int Run();
+
+ private:
+  enum class Phase {
+    kStarting,  ///< cloned, exec has not succeeded yet
+    kRunning,
+    kDead,      ///< exit status known, output being collected
+    kReported,  ///< the agent knows; reaped once its session is empty
+    kFailed,    ///< never ran; reaped as soon as it has exited
+  };
+  struct Worker {
+    int local_rank = 0;
+    pid_t pid = -1;
+    int pidfd = -1;
+    int failure_pipe = -1;
+    Phase phase = Phase::kStarting;
+    /// Marked by KillAll; those started later are spared by its sweep.
+    bool is_doomed = false;
+    /// Output read after the death, so that a surviving writer cannot delay the report for ever.
+    size_t bytes_after_death = 0;
+    std::array<LogStream, 2> logs;
+    ControlSocket control;
+    std::unique_ptr<SpawnPlan> plan;
+    ExitedReport exit;
+
+    ~Worker();
+    bool IsAlive() const { return phase == Phase::kStarting || phase == Phase::kRunning; }
+  };
+  /// What a pollfd stands for.
+  enum class Source { kAgent, kChildSignal, kPidfd, kFailurePipe, kStdout, kStderr, kControl };
+  struct Polled {
+    Source source;
+    Worker* worker;
+  };
+
+  void FillPollSet();
+  void AddPoll(int fd, short events, Source source, Worker* worker);
+  int PollTimeoutMs() const;
+  void React(const Polled& polled, short events);
+
+  // Agent.
+  void ReceiveCommands();
+  void Apply(const SpawnCommand& command);
+  void Apply(const SignalCommand& command);
+  void Apply(const ControlLineCommand& command);
+  void Apply(const KillAllCommand& command);
+  void Apply(const ShutdownCommand& command);
+  void LoseAgent();
+  void Flush();
+  bool HasRoom(size_t bytes) const;
+
+  // Workers.
+  bool OpenStreams(Worker& worker, const SpawnCommand& command, ChildFds& fds,
+                   SpawnFailedReport& failure);
+  void ReadFailurePipe(Worker& worker);
+  void ReadLog(Worker& worker, int stream);
+  void ReadControl(Worker& worker);
+  void NoteDeath(Worker& worker);
+  void CollectOutput(Worker& worker);
+  void ReportWorker(Worker& worker);
+  Worker* FindCurrent(int local_rank);
+  bool AnyAlive() const;
+
+  // The end of processes.
+  void Sweep();
+  void MarkVictims();
+  bool KillVictims();
+  void ReapStrays();
+  void ReapWorkers();
+  bool HasSession(pid_t leader) const;
+  bool IsWorkerPid(pid_t pid) const;
+  void ScheduleSweep(bool unfinished);
+
+  int agent_fd_;
+  int child_signal_fd_ = -1;
+  const pid_t self_;
+  bool is_ending_ = false;
+  bool owes_all_gone_ = false;
+  std::vector<std::unique_ptr<Worker>> workers_;
+
+  std::string incoming_;
+  std::string outgoing_;
+  std::unique_ptr<char[]> buffer_;
+  std::vector<pollfd> pollfds_;
+  std::vector<Polled> polled_;
+
+  // Sweeping.
+  bool sweep_wanted_ = false;
+  int64_t next_sweep_ns_ = 0;
+  int64_t sweep_pause_ns_ = 0;
+  std::vector<ProcessInfo> processes_;
+  std::vector<char> is_ours_;
+  std::vector<char> is_spared_;
+  std::vector<char> is_victim_;
+};
+
+}  // namespace fsdprun::keeper

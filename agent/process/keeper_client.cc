@@ -1,0 +1,385 @@
+#include "agent/process/keeper_client.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/process/process_scan.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+
+extern char** environ;
+
+namespace fsdprun {
+namespace {
+
+constexpr int kKeeperSocketFd = 3;
+constexpr auto kSweepPause = std::chrono::milliseconds(2);
+/// After this a process that SIGKILL does not end (blocked in the kernel) is reported instead of
+/// waited for.
+constexpr auto kSweepLimit = std::chrono::seconds(2);
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+std::set<pid_t> ListChildren() {
+  std::vector<ProcessInfo> processes;
+  ScanProcesses(processes);
+  std::set<pid_t> children;
+  for (const ProcessInfo& process : processes) {
+    if (process.parent == ::getpid()) {
+      children.insert(process.pid);
+    }
+  }
+  return children;
+}
+
+/// Starts the keeper in a session of its own with every signal blocked, so that a Ctrl-C during its
+/// first instructions cannot reach it. Returns an errno.
+int SpawnKeeper(const std::string& path, int socket_fd, pid_t& pid) {
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_adddup2(&actions, socket_fd, kKeeperSocketFd);
+  sigset_t all;
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+  char name[] = "fsdp-keeper";
+  char* argv[] = {name, nullptr};
+  const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, environ);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  return error;
+}
+
+absl::Status SpawnError(const std::string& path, int error) {
+  const std::string text = absl::StrCat("start ", path, ": ", ErrorText(error));
+  if (error == ENOENT) {
+    return absl::NotFoundError(absl::StrCat(text, "; install fsdp-keeper beside fsdprun"));
+  }
+  if (error == EACCES) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(text, "; make it executable (and its file system not noexec)"));
+  }
+  return absl::InternalError(text);
+}
+
+std::string DescribeEnd(int status) {
+  if (WIFSIGNALED(status)) {
+    return absl::StrCat("the keeper was killed by signal ", WTERMSIG(status));
+  }
+  return absl::StrCat("the keeper exited with code ", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+KeeperClient::KeeperClient(EventLoop& loop, KeeperCallbacks callbacks)
+    : loop_(loop), callbacks_(std::move(callbacks)) {}
+
+KeeperClient::~KeeperClient() {
+  *is_live_ = false;
+  if (sweep_timer_ != 0) {
+    loop_.Cancel(sweep_timer_);
+  }
+  if (pidfd_.valid()) {
+    loop_.Unwatch(pidfd_.get());
+  }
+  CloseSocket();  // The keeper sees the end of the stream and kills everything.
+}
+
+absl::Status KeeperClient::Start(const std::string& keeper_path) {
+  FSDPRUN_CHECK(pid_ == 0, "a client starts one keeper");
+  BecomeSubreaper();
+  foreign_children_ = ListChildren();
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return absl::InternalError(absl::StrCat("create the keeper's socket: ", ErrorText(errno)));
+  }
+  socket_.reset(ends[0]);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  UniqueFd keeper_end(ends[1]);
+  if (const int error = SpawnKeeper(keeper_path, keeper_end.get(), pid_); error != 0) {
+    socket_.reset();
+    pid_ = 0;
+    return SpawnError(keeper_path, error);
+  }
+  is_reaped_ = false;
+  pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  if (!pidfd_.valid()) {
+    socket_.reset();
+    return absl::InternalError(
+        absl::StrCat("watch the keeper (pid ", pid_, "): ", ErrorText(errno)));
+  }
+  loop_.Watch(socket_.get(), EPOLLIN, [this](uint32_t events) { OnSocket(events); });
+  return absl::OkStatus();
+}
+
+absl::Status KeeperClient::Spawn(const WorkerSpec& spec) {
+  if (spec.argv.empty() || spec.argv.front().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("start worker ", spec.local_rank, ": no program is given"));
+  }
+  if (!is_alive()) {
+    return absl::UnavailableError(
+        absl::StrCat("start worker ", spec.local_rank, ": the keeper is gone"));
+  }
+  keeper::SpawnCommand command{.local_rank = spec.local_rank, .argv = spec.argv};
+  for (const auto& [name, value] : spec.environment) {
+    command.environment.push_back(absl::StrCat(name, "=", value));
+  }
+  command.working_directory = spec.working_directory;
+  command.stdout_path = spec.stdout_path;
+  command.stderr_path = spec.stderr_path;
+  command.wants_control_fd = spec.wants_control_fd;
+  std::string frame;
+  keeper::AppendCommand(command, frame);
+  const std::string_view content = std::string_view(frame).substr(keeper::kFrameHeaderBytes);
+  if (content.size() > keeper::kMaxCommandBytes || !keeper::DecodeCommand(content)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "start worker ", spec.local_rank, ": arguments and environment take ", content.size(),
+        " bytes (at most ", keeper::kMaxCommandBytes,
+        "), hold a zero byte, or the local rank is not in 0..", keeper::kMaxLocalRank));
+  }
+  Send(frame);
+  return absl::OkStatus();
+}
+
+void KeeperClient::Signal(int local_rank, int signal, bool group) {
+  std::string frame;
+  keeper::AppendCommand(keeper::SignalCommand{local_rank, signal, group}, frame);
+  Send(frame);
+}
+
+void KeeperClient::KillAll() {
+  std::string frame;
+  keeper::AppendCommand(keeper::KillAllCommand{}, frame);
+  Send(frame);
+}
+
+void KeeperClient::SendControl(int local_rank, const std::string& line) {
+  std::string frame;
+  keeper::AppendCommand(keeper::ControlLineCommand{local_rank, line}, frame);
+  Send(frame);
+}
+
+void KeeperClient::Shutdown() {
+  if (shutting_down_) {
+    return;
+  }
+  std::string frame;
+  keeper::AppendCommand(keeper::ShutdownCommand{}, frame);
+  Send(frame);
+  shutting_down_ = true;
+}
+
+void KeeperClient::Send(const std::string& frame) {
+  if (!is_alive() || shutting_down_) {
+    return;
+  }
+  outgoing_ += frame;
+  if (Flush()) {
+    loop_.Rewatch(socket_.get(), outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  }
+}
+
+/// False when the stream is broken; the reading side then notices and reports it.
+bool KeeperClient::Flush() {
+  size_t sent = 0;
+  while (sent < outgoing_.size()) {
+    const ssize_t n =
+        ::send(socket_.get(), outgoing_.data() + sent, outgoing_.size() - sent, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) {
+      continue;
+    }
+    if (n < 0) {
+      const bool is_full = errno == EAGAIN || errno == EWOULDBLOCK;
+      outgoing_.erase(0, is_full ? sent : outgoing_.size());
+      return is_full;
+    }
+    sent += static_cast<size_t>(n);
+  }
+  outgoing_.clear();
+  return true;
+}
+
+void KeeperClient::OnSocket(uint32_t events) {
+  if ((events & EPOLLOUT) != 0 && Flush()) {
+    loop_.Rewatch(socket_.get(), outgoing_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+  }
+  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0) {
+    return;
+  }
+  char buffer[64 << 10];
+  const ssize_t got = ::recv(socket_.get(), buffer, sizeof(buffer), 0);
+  if (got > 0) {
+    incoming_.append(buffer, static_cast<size_t>(got));
+    const std::shared_ptr<bool> is_live = is_live_;
+    if (!ReadFrames() && *is_live) {
+      Lose("the keeper sent a frame that cannot be read");
+    }
+  } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+    Lose("");
+  }
+}
+
+/// False when the stream holds garbage or a callback ended this object or its connection.
+bool KeeperClient::ReadFrames() {
+  const std::shared_ptr<bool> is_live = is_live_;
+  size_t used = 0;
+  for (;;) {
+    std::string_view frame;
+    const auto state =
+        keeper::NextFrame(std::string_view(incoming_).substr(used), keeper::kMaxReportBytes, frame);
+    if (state == keeper::FrameState::kIncomplete) {
+      break;
+    }
+    const auto report =
+        state == keeper::FrameState::kComplete ? keeper::DecodeReport(frame) : std::nullopt;
+    if (!report) {
+      return false;
+    }
+    used += keeper::kFrameHeaderBytes + frame.size();
+    Dispatch(*report);
+    if (!*is_live) {
+      return true;
+    }
+  }
+  incoming_.erase(0, used);
+  return true;
+}
+
+void KeeperClient::Dispatch(const keeper::Report& report) {
+  const auto call_if_set = [](const auto& callback, const auto&... arguments) {
+    if (callback) {
+      callback(arguments...);
+    }
+  };
+  using Call = decltype(call_if_set);
+  struct Visitor {
+    const KeeperCallbacks& on;
+    const Call& call;
+    void operator()(const keeper::HelloReport& r) const { call(on.on_hello, r); }
+    void operator()(const keeper::SpawnedReport& r) const { call(on.on_spawned, r); }
+    void operator()(const keeper::SpawnFailedReport& r) const { call(on.on_spawn_failed, r); }
+    void operator()(const keeper::ExitedReport& r) const { call(on.on_exited, r); }
+    void operator()(const keeper::LogGrewReport& r) const { call(on.on_log_grew, r); }
+    void operator()(const keeper::LogDataReport& r) const { call(on.on_log_data, r); }
+    void operator()(const keeper::LogDegradedReport& r) const { call(on.on_log_degraded, r); }
+    void operator()(const keeper::ControlRecordReport& r) const { call(on.on_control_record, r); }
+    void operator()(const keeper::NoteReport& r) const { call(on.on_note, r); }
+    void operator()(const keeper::AllGoneReport&) const { call(on.on_all_gone); }
+  };
+  std::visit(Visitor{callbacks_, call_if_set}, report);
+}
+
+/// The stream ended or cannot be trusted. The keeper may be dead (then its workers die by their
+/// parent-death signal and their children are reparented to us) or about to die of the closed
+/// socket.
+void KeeperClient::Lose(const std::string& reason) {
+  CloseSocket();
+  lost_reason_ = reason;
+  if (!reason.empty()) {
+    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  }
+  const MonoTime deadline = MonoNow() + kSweepLimit;
+  loop_.Watch(pidfd_.get(), EPOLLIN, [this, deadline](uint32_t) {
+    loop_.Unwatch(pidfd_.get());
+    int status = 0;
+    ::waitpid(pid_, &status, 0);  // Ready: does not block.
+    is_reaped_ = true;
+    if (lost_reason_.empty()) {
+      lost_reason_ = DescribeEnd(status);
+    }
+    Sweep(deadline);
+  });
+}
+
+void KeeperClient::Sweep(MonoTime deadline) {
+  sweep_timer_ = 0;
+  const int left = KillStrays(foreign_children_);
+  if (left == 0) {
+    return FinishLoss("");
+  }
+  if (MonoNow() >= deadline) {
+    return FinishLoss(
+        absl::StrCat("; ", left, " of its processes cannot be killed (blocked in the kernel?)"));
+  }
+  sweep_timer_ = loop_.At(MonoNow() + kSweepPause, [this, deadline] { Sweep(deadline); });
+}
+
+void KeeperClient::FinishLoss(const std::string& what_is_left) {
+  if (shutting_down_ || !callbacks_.on_lost) {
+    return;
+  }
+  // Copies: the callback may destroy this object.
+  const auto on_lost = callbacks_.on_lost;
+  const std::string reason = lost_reason_ + what_is_left;
+  on_lost(reason);
+}
+
+void KeeperClient::CloseSocket() {
+  if (socket_.valid()) {
+    loop_.Unwatch(socket_.get());
+    socket_.reset();
+  }
+}
+
+absl::StatusOr<std::string> FindKeeperBinary() {
+  char self[4096];
+  const ssize_t size = ::readlink("/proc/self/exe", self, sizeof(self));
+  if (size <= 0) {
+    return absl::NotFoundError(
+        absl::StrCat("read /proc/self/exe to find fsdp-keeper: ", ErrorText(errno)));
+  }
+  const std::string program(self, static_cast<size_t>(size));
+  const std::string path = absl::StrCat(program.substr(0, program.rfind('/') + 1), "fsdp-keeper");
+  if (::access(path.c_str(), X_OK) != 0) {
+    return absl::NotFoundError(absl::StrCat("find ", path, ": ", ErrorText(errno),
+                                            "; install fsdp-keeper in the same folder as fsdprun"));
+  }
+  return path;
+}
+
+void BecomeSubreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+int KillStrays(const std::set<pid_t>& spared) {
+  std::vector<ProcessInfo> processes;
+  ScanProcesses(processes);
+  const pid_t self = ::getpid();
+  std::vector<char> is_ours(processes.size());
+  std::vector<char> is_spared(processes.size());
+  for (size_t i = 0; i < processes.size(); ++i) {
+    is_ours[i] = processes[i].pid == self;
+    is_spared[i] = spared.count(processes[i].pid) > 0;
+  }
+  MarkDescendants(processes, is_ours);
+  MarkDescendants(processes, is_spared);
+  int alive = 0;
+  for (size_t i = 0; i < processes.size(); ++i) {
+    if (!is_ours[i] || is_spared[i] || processes[i].pid == self) {
+      continue;
+    }
+    if (!processes[i].IsDead()) {
+      ++alive;
+      KillExactly(processes[i]);
+    } else if (processes[i].parent == self) {
+      ::waitpid(processes[i].pid, nullptr, WNOHANG);
+    }
+  }
+  return alive;
+}
+
+}  // namespace fsdprun

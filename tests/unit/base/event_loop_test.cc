@@ -1,0 +1,117 @@
+#include "base/event_loop.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace fsdprun {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(EventLoopTest, PostedClosuresRunInOrderOnTheLoopThread) {
+  EventLoop loop;
+  std::vector<int> order;
+  loop.Post([&] { order.push_back(loop.IsCurrent() ? 1 : -1); });
+  loop.Post([&] {
+    order.push_back(2);
+    loop.Post([&] {
+      order.push_back(3);
+      loop.Stop();
+    });
+  });
+  EXPECT_FALSE(loop.IsCurrent());
+  loop.Run();
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(EventLoopTest, ManyThreadsMayPost) {
+  EventLoop loop;
+  constexpr int kThreads = 4;
+  constexpr int kEach = 500;
+  int count = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kEach; ++i) {
+        loop.Post([&] {
+          if (++count == kThreads * kEach) {
+            loop.Stop();
+          }
+        });
+      }
+    });
+  }
+  loop.Run();
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(count, kThreads * kEach);
+}
+
+TEST(EventLoopTest, TimersRunInOrderOfTheirTimeAndCanBeCancelled) {
+  EventLoop loop;
+  std::vector<int> order;
+  const MonoTime now = MonoNow();
+  loop.At(now + 4ms, [&] {
+    order.push_back(3);
+    loop.Stop();
+  });
+  loop.At(now + 2ms, [&] { order.push_back(2); });
+  const auto cancelled = loop.At(now + 1ms, [&] { order.push_back(99); });
+  loop.At(now, [&] {
+    order.push_back(1);
+    loop.Cancel(cancelled);
+  });
+  loop.Run();
+  loop.Cancel(cancelled);
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(EventLoopTest, AnUnwatchedDescriptorOfTheSameBatchIsNotCalled) {
+  EventLoop loop;
+  int first[2];
+  int second[2];
+  ASSERT_EQ(::pipe2(first, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(second, O_CLOEXEC), 0);
+  int calls = 0;
+  const auto react = [&](uint32_t) {
+    ++calls;
+    loop.Unwatch(first[0]);
+    loop.Unwatch(second[0]);
+    loop.Post([&] { loop.Stop(); });
+  };
+  loop.Watch(first[0], EPOLLIN, react);
+  loop.Watch(second[0], EPOLLIN, react);
+  ASSERT_EQ(::write(first[1], "x", 1), 1);
+  ASSERT_EQ(::write(second[1], "x", 1), 1);
+  loop.Run();
+  EXPECT_EQ(calls, 1);
+  for (const int fd : {first[0], first[1], second[0], second[1]}) {
+    ::close(fd);
+  }
+}
+
+TEST(EventLoopTest, RewatchChangesTheEvents) {
+  EventLoop loop;
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  bool was_writable = false;
+  loop.Watch(ends[1], 0, [&](uint32_t events) {
+    was_writable = (events & EPOLLOUT) != 0;
+    loop.Stop();
+  });
+  loop.Post([&] { loop.Rewatch(ends[1], EPOLLOUT); });
+  loop.Run();
+  EXPECT_TRUE(was_writable);
+  loop.Unwatch(ends[1]);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace fsdprun
