@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -39,6 +40,15 @@ class CondVar {
     std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);
     cv_.wait(lock, predicate);
     lock.release();
+  }
+  /// The same until `deadline` at the latest; returns whether `predicate` holds.
+  template <class Predicate>
+  bool WaitUntil(Mutex& mu, std::chrono::steady_clock::time_point deadline, Predicate predicate)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);
+    const bool holds = cv_.wait_until(lock, deadline, predicate);
+    lock.release();
+    return holds;
   }
   void NotifyAll() { cv_.notify_all(); }
 

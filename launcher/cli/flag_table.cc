@@ -234,7 +234,6 @@ constexpr char kSignalsAndExits[] =
     "  FSDPRUN_TOKEN   job token, the same on all nodes (a random string)\n"
     "  PYTHON_EXEC     Python interpreter for scripts and modules (default: python3 on PATH)\n"
     "  LOGLEVEL        DEBUG, INFO, WARNING (default) or ERROR\n"
-    "  NO_COLOR        no colours\n"
     "  TMPDIR          where temporary log directories go (default: /tmp)\n";
 
 }  // namespace

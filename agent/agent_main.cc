@@ -1,0 +1,7 @@
+#include <unistd.h>
+
+#include "launcher/run/launch.h"
+
+int main(int argc, char** argv) {
+  return fsdprun::RunProgram(fsdprun::CliProgram::kFsdpAgent, argc, argv, environ);
+}

@@ -1,0 +1,347 @@
+#include "agent/local/local_agent.h"
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/process/error_file_reader.h"
+#include "agent/process/log_follower.h"
+#include "agent/process/worker_environment.h"
+#include "base/log.h"
+#include "proto/worker_contract.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kStraySweepPause = std::chrono::milliseconds(10);
+constexpr int kTailLines = 20;
+constexpr size_t kTailBytes = 16u << 10;
+
+bool IsPermanent(const absl::Status& status) {
+  return absl::IsUnauthenticated(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
+         absl::IsUnimplemented(status);
+}
+
+std::string Explain(const absl::Status& status, const std::string& endpoint) {
+  std::string text = absl::StrCat("the coordinator at ", endpoint, " refused this node: ", status.message());
+  if (absl::IsUnauthenticated(status)) {
+    absl::StrAppend(&text, "; set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes");
+  }
+  return text;
+}
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+}  // namespace
+
+LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link, WorkerStore& store)
+    : loop_(loop),
+      options_(std::move(options)),
+      hooks_(std::move(hooks)),
+      link_(link),
+      store_(store),
+      machine_(options_.spec),
+      output_(hooks_.sink) {}
+
+LocalAgent::~LocalAgent() {
+  *is_live_ = false;
+  loop_.Cancel(wake_timer_);
+}
+
+void LocalAgent::Start() {
+  CoordinatorLink::Callbacks callbacks;
+  callbacks.on_up = [this] { Feed(node::StreamUp{}); };
+  callbacks.on_message = [this](const ToAgent& message) {
+    was_admitted_ |= std::holds_alternative<AdmitAgent>(message.message);
+    Feed(message);
+  };
+  callbacks.on_lost = [this](const absl::Status& status) { OnLinkLost(status); };
+  link_.SetCallbacks(std::move(callbacks));
+  Feed(node::Boot{});
+}
+
+void LocalAgent::OperatorSignal(int signal) { Feed(node::OperatorSignal{signal}); }
+
+void LocalAgent::ResumeOutput() { output_.Pump(); }
+
+void LocalAgent::DrainOutput() { output_.Drain(); }
+
+// Actions may answer at once; their events wait until the actions before them have been carried out.
+void LocalAgent::Feed(node::Event event) {
+  events_.push_back(std::move(event));
+  if (is_feeding_) {
+    return;
+  }
+  is_feeding_ = true;
+  while (!events_.empty() && !has_ended_) {
+    const node::Event next = std::move(events_.front());
+    events_.pop_front();
+    const node::Effects effects = machine_.Step(next, MonoNow());
+    loop_.Cancel(wake_timer_);
+    if (effects.wake_at != MonoTime::max()) {
+      wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(node::TimerDue{}); });
+    }
+    for (const node::Action& action : effects.actions) {
+      std::visit([this](const auto& what) { Do(what); }, action);
+    }
+  }
+  is_feeding_ = false;
+}
+
+void LocalAgent::Later(Duration delay, std::function<void()> action) {
+  if (delay <= Duration::zero()) {
+    action();
+    return;
+  }
+  loop_.At(MonoNow() + delay, [live = is_live_, this, action = std::move(action)] {
+    if (*live && !has_ended_) {
+      action();
+    }
+  });
+}
+
+// --- Link ----------------------------------------------------------------------------------------------------------------
+
+void LocalAgent::Do(const node::Send& send) { link_.Send(send.message); }
+
+void LocalAgent::Do(const node::ReconnectStream& reconnect) {
+  Later(reconnect.delay, [this] { link_.Open(); });
+}
+
+void LocalAgent::OnLinkLost(const absl::Status& status) {
+  last_link_error_ = status;
+  if (IsPermanent(status)) {
+    Feed(ToAgent{options_.spec.node.incarnation, Generation(),
+                 RejectAgent{Explain(status, options_.spec.coordinator_endpoint)}});
+    return;
+  }
+  Feed(node::StreamLost{std::string(status.message())});
+}
+
+// --- Keeper --------------------------------------------------------------------------------------------------------------
+
+void LocalAgent::Do(const node::StartKeeper& start) {
+  Later(start.delay, [this] { OpenKeeper(); });
+}
+
+void LocalAgent::OpenKeeper() {
+  keeper_ = std::make_unique<KeeperClient>(loop_, MakeKeeperCallbacks());
+  if (const absl::Status status = keeper_->Start(options_.keeper_path); !status.ok()) {
+    Feed(node::KeeperLost{std::string(status.message())});
+  }
+}
+
+KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
+  KeeperCallbacks callbacks;
+  callbacks.on_hello = [this](const keeper::HelloReport&) { Feed(node::KeeperReady{}); };
+  callbacks.on_spawned = [this](const keeper::SpawnedReport& report) { OnSpawned(report); };
+  callbacks.on_spawn_failed = [this](const keeper::SpawnFailedReport& report) {
+    OnSpawnFailed(report.local_rank,
+                  absl::StrCat("cannot ", report.attempted, " ", report.path, ": ", ErrorText(report.error)));
+  };
+  callbacks.on_exited = [this](const keeper::ExitedReport& report) { OnExited(report); };
+  callbacks.on_log_grew = [this](const keeper::LogGrewReport& report) {
+    output_.Grew(report.local_rank, report.stream, report.size_bytes);
+  };
+  callbacks.on_log_data = [this](const keeper::LogDataReport& report) {
+    output_.Data(report.local_rank, report.stream, report.data);
+  };
+  callbacks.on_log_degraded = [](const keeper::LogDegradedReport& report) {
+    Log(LogLevel::kWarning, absl::StrCat("cannot write ", report.path, ": ", ErrorText(report.error),
+                                         "; this output is only shown, not kept"));
+  };
+  callbacks.on_control_record = [this](const keeper::ControlRecordReport& report) { OnControlRecord(report); };
+  callbacks.on_note = [](const keeper::NoteReport& report) { Log(LogLevel::kInfo, report.text); };
+  callbacks.on_all_gone = [this] { Feed(node::AllWorkersGone{assignment_.generation}); };
+  callbacks.on_lost = [this](const std::string& reason) { Feed(node::KeeperLost{reason}); };
+  return callbacks;
+}
+
+// --- Workers -------------------------------------------------------------------------------------------------------------
+
+std::string LocalAgent::WorkerDir(int local_rank) const {
+  return absl::StrCat(options_.run_dir, "/attempt_", assignment_.generation.value() - 1, "/", local_rank);
+}
+
+void LocalAgent::Do(const node::PrepareNode& prepare) {
+  assignment_ = prepare.assignment;
+  const Generation generation = assignment_.generation;
+  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
+    std::error_code error;
+    std::filesystem::create_directories(WorkerDir(local_rank), error);
+    if (error) {
+      Feed(node::PrepareFailed{generation, absl::StrCat("cannot make the log directory ", WorkerDir(local_rank), ": ",
+                                                        error.message())});
+      return;
+    }
+  }
+  std::optional<StoreEndpoint> store;
+  if (prepare.reset_store) {
+    const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew(generation);
+    if (!endpoint.ok()) {
+      Feed(node::PrepareFailed{generation, absl::StrCat("cannot serve the workers' store: ", endpoint.status().message())});
+      return;
+    }
+    store = *endpoint;
+  }
+  Feed(node::LogsAndStoreReady{generation, store});
+}
+
+void LocalAgent::Do(const node::SpawnWorkers& spawn) {
+  assignment_ = spawn.assignment;
+  spawned_pids_.clear();
+  spawn_is_answered_ = false;
+  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
+    if (const absl::Status status = SpawnOne(local_rank); !status.ok()) {
+      OnSpawnFailed(local_rank, std::string(status.message()));
+      return;
+    }
+  }
+}
+
+std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank, const std::string& error_file) {
+  const WorkerPlace place{.rank = assignment_.rank_offset + local_rank,
+                          .local_rank = local_rank,
+                          .world_size = assignment_.world_size,
+                          .local_world_size = assignment_.local_world_size,
+                          .group_rank = assignment_.group_rank,
+                          .group_world_size = assignment_.group_world_size,
+                          .role_rank = assignment_.role_rank_offset + local_rank,
+                          .role_world_size = assignment_.role_world_size,
+                          .role_name = assignment_.role};
+  const WorkerSettings settings{.master_addr = assignment_.master_addr,
+                                .master_port = assignment_.master_port,
+                                .restart_count = assignment_.restart_count,
+                                .max_restarts = assignment_.max_restarts,
+                                .run_id = options_.run_id,
+                                .error_file = error_file,
+                                .generation = assignment_.generation.value(),
+                                .job_id = options_.job_id,
+                                .progress_view = options_.draws_progress ? "terminal" : "plain",
+                                .signals_to_handle = options_.handled_signals};
+  WorkerVariables variables = BuildWorkerEnvironment(options_.base_environment, place, settings);
+  if (variables.defaulted_omp_threads && !std::exchange(has_warned_of_omp_, true)) {
+    Log(LogLevel::kWarning,
+        "OMP_NUM_THREADS is not set; every worker gets 1, so that they do not crowd the machine. Set it to tune");
+  }
+  return std::move(variables.environment);
+}
+
+absl::Status LocalAgent::SpawnOne(int local_rank) {
+  const std::string directory = WorkerDir(local_rank);
+  WorkerSpec spec;
+  spec.local_rank = local_rank;
+  spec.argv = options_.command(local_rank);
+  spec.environment = EnvironmentOf(local_rank, directory + "/error.json");
+  spec.stdout_path = directory + "/stdout.log";
+  spec.stderr_path = directory + "/stderr.log";
+  output_.Follow(local_rank, keeper::Stream::kStdout, spec.stdout_path);
+  output_.Follow(local_rank, keeper::Stream::kStderr, spec.stderr_path);
+  return keeper_->Spawn(spec);
+}
+
+void LocalAgent::OnSpawned(const keeper::SpawnedReport& report) {
+  spawned_pids_[report.local_rank] = report.pid;
+  if (spawn_is_answered_ || static_cast<int>(spawned_pids_.size()) < assignment_.local_world_size) {
+    return;
+  }
+  spawn_is_answered_ = true;
+  node::WorkersSpawned spawned{assignment_.generation, {}};
+  for (const auto& [local_rank, pid] : spawned_pids_) {
+    spawned.pids.push_back(pid);
+  }
+  Feed(std::move(spawned));
+}
+
+void LocalAgent::OnSpawnFailed(int local_rank, const std::string& what) {
+  if (!std::exchange(spawn_is_answered_, true)) {
+    Feed(node::SpawnFailed{assignment_.generation, local_rank, what});
+  }
+}
+
+void LocalAgent::OnExited(const keeper::ExitedReport& report) {
+  const std::string directory = WorkerDir(report.local_rank);
+  WorkerExit exit;
+  exit.local_rank = report.local_rank;
+  exit.pid = report.pid;
+  exit.exit_code = report.exit_code;
+  exit.signal = report.signal;
+  exit.exited_unix_ns = report.wall_ns;
+  exit.log_path = directory + "/stderr.log";
+  if (!exit.Succeeded()) {
+    if (const ErrorFileResult result = ReadErrorFile(directory + "/error.json"); result.error.has_value()) {
+      exit.error_message = result.error->message;
+      exit.traceback = result.error->stack;
+      exit.error_json = result.error->json;
+    }
+    exit.stderr_tail = TailLines(exit.log_path, kTailLines, kTailBytes);
+  }
+  Feed(node::WorkerReaped{assignment_.generation, std::move(exit)});
+}
+
+void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
+  const nlohmann::json record = nlohmann::json::parse(report.line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() || record.value("type", nlohmann::json()) != std::string(contract::kRecordProgress)) {
+    return;
+  }
+  const auto number = [&record](const char* key) {
+    const auto it = record.find(key);
+    return it != record.end() && it->is_number_integer() ? it->get<int64_t>() : int64_t{-1};
+  };
+  Progress progress{.step = number("step"), .total = number("total")};
+  if (const auto it = record.find("text"); it != record.end() && it->is_string()) {
+    progress.text = it->get<std::string>().substr(0, 1024);
+  }
+  if (assignment_.rank_offset + report.local_rank == 0 && hooks_.on_progress) {
+    hooks_.on_progress(progress);
+  }
+  Feed(node::WorkerProgress{assignment_.generation, report.local_rank, std::move(progress)});
+}
+
+// --- Ending --------------------------------------------------------------------------------------------------------------
+
+void LocalAgent::Do(const node::SignalWorkers& signal) {
+  if (keeper_ == nullptr || !keeper_->is_alive()) {
+    return;
+  }
+  const auto grace_ms = std::chrono::duration_cast<std::chrono::milliseconds>(signal.grace).count();
+  const std::string stop = absl::StrCat("{\"v\":", contract::kControlVersion, ",\"type\":\"stop\",\"grace_ms\":", grace_ms, "}");
+  for (const auto& [local_rank, pid] : spawned_pids_) {
+    keeper_->SendControl(local_rank, stop);
+  }
+  keeper_->Signal(keeper::kAllRanks, signal.signal, /*group=*/true);
+  keeper_->Signal(keeper::kAllRanks, SIGCONT, /*group=*/true);
+}
+
+void LocalAgent::Do(const node::KillWorkers& kill) {
+  if (keeper_ != nullptr && keeper_->is_alive()) {
+    keeper_->KillAll();
+  } else {
+    SweepStrays(kill.generation);
+  }
+}
+
+void LocalAgent::Do(const node::KillStrays& kill) { SweepStrays(kill.generation); }
+
+void LocalAgent::SweepStrays(Generation generation) {
+  if (fsdprun::KillStrays({}) == 0) {
+    Feed(node::AllWorkersGone{generation});
+    return;
+  }
+  Later(kStraySweepPause, [this, generation] { SweepStrays(generation); });
+}
+
+void LocalAgent::Do(const node::Exit& exit) {
+  has_ended_ = true;
+  loop_.Cancel(wake_timer_);
+  if (keeper_ != nullptr) {
+    keeper_->Shutdown();
+  }
+  output_.Drain();
+  hooks_.on_exit(exit.code, exit.message);
+}
+
+}  // namespace fsdprun

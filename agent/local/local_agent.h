@@ -1,0 +1,126 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/local/output_pump.h"
+#include "agent/local/worker_store.h"
+#include "agent/node/node_machine.h"
+#include "agent/process/keeper_client.h"
+#include "agent/rpc/coordinator_link.h"
+#include "base/event_loop.h"
+
+namespace fsdprun {
+
+/// One node's agent: carries out what NodeMachine decides, with a keeper, log files, a store and a link, and feeds back
+/// what happened. Decides nothing itself.
+/// Thread: loop thread only, hooks too.
+class LocalAgent {
+ public:
+  struct Options {
+    NodeSpec spec;
+    std::string keeper_path;
+    /// Environment that every worker gets before its own variables are set.
+    std::map<std::string, std::string> base_environment;
+    /// The command line of the worker with this local rank.
+    std::function<std::vector<std::string>(int local_rank)> command;
+    std::string run_id;
+    std::string job_id;
+    /// `attempt_<n>/<local rank>/` are made below it.
+    std::string run_dir;
+    /// FSDPRUN_PROGRESS_VIEW of the workers.
+    bool draws_progress = false;
+    /// For TORCHELASTIC_SIGNALS_TO_HANDLE.
+    std::string handled_signals;
+  };
+  struct Hooks {
+    /// The workers with rank 0's last progress record, if it is on this node.
+    std::function<void(const Progress&)> on_progress;
+    /// Every line for standard output or error; see OutputPump.
+    OutputPump::Sink sink;
+    /// The end of this life: nothing is left. Nothing is called afterwards.
+    std::function<void(int code, const std::string& message)> on_exit;
+  };
+
+  LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link, WorkerStore& store);
+  ~LocalAgent();
+  LocalAgent(const LocalAgent&) = delete;
+  LocalAgent& operator=(const LocalAgent&) = delete;
+
+  /// Begins the life: keeper and first connection attempt.
+  void Start();
+  /// An operator's signal for this agent alone (see node::OperatorSignal).
+  void OperatorSignal(int signal);
+  /// The consumer of the sink has room again.
+  void ResumeOutput();
+  /// Hands the output that is still in log files to the sink, whatever room it has.
+  void DrainOutput();
+
+  const NodeMachine& machine() const { return machine_; }
+  /// The coordinator has admitted this agent at least once.
+  bool was_admitted() const { return was_admitted_; }
+  /// What the link last said when it broke or could not be opened.
+  const absl::Status& last_link_error() const { return last_link_error_; }
+  /// The process id of the keeper, or 0.
+  pid_t keeper_pid() const { return keeper_ != nullptr ? keeper_->pid() : 0; }
+
+ private:
+  void Feed(node::Event event);
+  void Do(const node::Send& send);
+  void Do(const node::StartKeeper& start);
+  void Do(const node::ReconnectStream& reconnect);
+  void Do(const node::PrepareNode& prepare);
+  void Do(const node::SpawnWorkers& spawn);
+  void Do(const node::SignalWorkers& signal);
+  void Do(const node::KillWorkers& kill);
+  void Do(const node::KillStrays& kill);
+  void Do(const node::Exit& exit);
+
+  void OpenKeeper();
+  KeeperCallbacks MakeKeeperCallbacks();
+  void ConnectLink();
+  void OnLinkLost(const absl::Status& status);
+  absl::Status SpawnOne(int local_rank);
+  std::map<std::string, std::string> EnvironmentOf(int local_rank, const std::string& error_file);
+  void OnSpawned(const keeper::SpawnedReport& report);
+  void OnSpawnFailed(int local_rank, const std::string& what);
+  void OnExited(const keeper::ExitedReport& report);
+  void OnControlRecord(const keeper::ControlRecordReport& report);
+  void SweepStrays(Generation generation);
+  /// After `delay`; nothing if the agent has ended by then.
+  void Later(Duration delay, std::function<void()> action);
+  std::string WorkerDir(int local_rank) const;
+
+  // Constant after construction.
+  EventLoop& loop_;
+  const Options options_;
+  const Hooks hooks_;
+  CoordinatorLink& link_;
+  WorkerStore& store_;
+
+  // Owned by the loop thread.
+  NodeMachine machine_;
+  std::deque<node::Event> events_;
+  bool is_feeding_ = false;
+  bool has_ended_ = false;
+  bool was_admitted_ = false;
+  bool has_warned_of_omp_ = false;
+  absl::Status last_link_error_;
+  EventLoop::TimerId wake_timer_ = 0;
+  std::unique_ptr<KeeperClient> keeper_;
+  OutputPump output_;
+
+  // The generation whose workers were last prepared or started.
+  RankAssignment assignment_;
+  std::map<int, int64_t> spawned_pids_;
+  bool spawn_is_answered_ = true;
+
+  const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
+};
+
+}  // namespace fsdprun

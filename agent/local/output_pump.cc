@@ -1,0 +1,93 @@
+#include "agent/local/output_pump.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr size_t kChunkBytes = 64u << 10;
+/// A line longer than this is passed on in pieces.
+constexpr size_t kMaxLineBytes = 4u << 20;
+
+}  // namespace
+
+OutputPump::OutputPump(Sink sink) : sink_(std::move(sink)) {}
+
+void OutputPump::Follow(int local_rank, keeper::Stream stream, const std::string& path) {
+  Source& source = sources_[{local_rank, stream}];
+  PumpOne(stream, source, /*is_forced=*/true);
+  Finish(stream, source);
+  source = Source{.path = path};
+}
+
+void OutputPump::Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes) {
+  Source& source = sources_[{local_rank, stream}];
+  source.size = std::max(source.size, size_bytes);
+  PumpOne(stream, source, /*is_forced=*/false);
+}
+
+void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view bytes) {
+  Source& source = sources_[{local_rank, stream}];
+  PumpOne(stream, source, /*is_forced=*/true);
+  Pass(stream, source, bytes);
+}
+
+void OutputPump::Pump() {
+  for (auto& [key, source] : sources_) {
+    PumpOne(key.second, source, /*is_forced=*/false);
+  }
+}
+
+void OutputPump::Drain() {
+  for (auto& [key, source] : sources_) {
+    PumpOne(key.second, source, /*is_forced=*/true);
+    Finish(key.second, source);
+  }
+}
+
+void OutputPump::PumpOne(keeper::Stream stream, Source& source, bool is_forced) {
+  if (source.offset < source.size && !source.file.valid()) {
+    source.file.reset(::open(source.path.c_str(), O_RDONLY | O_CLOEXEC));
+  }
+  char buffer[kChunkBytes];
+  while (source.offset < source.size && (is_forced || sink_.has_room())) {
+    const size_t wanted = std::min<uint64_t>(sizeof(buffer), source.size - source.offset);
+    const ssize_t count = ::pread(source.file.get(), buffer, wanted, static_cast<off_t>(source.offset));
+    if (count <= 0) {
+      // Somebody removed or cut the file; what it held cannot be shown any more.
+      source.offset = source.size;
+      return;
+    }
+    source.offset += static_cast<uint64_t>(count);
+    Pass(stream, source, absl::string_view(buffer, static_cast<size_t>(count)));
+  }
+}
+
+void OutputPump::Pass(keeper::Stream stream, Source& source, absl::string_view bytes) {
+  // A carriage return ends a line too, so that a worker's own progress bar stays alive.
+  const size_t end = bytes.find_last_of("\n\r");
+  const size_t whole = end == absl::string_view::npos ? 0 : end + 1;
+  if (whole > 0) {
+    std::string lines = std::exchange(source.partial, std::string());
+    absl::StrAppend(&lines, bytes.substr(0, whole));
+    sink_.write(stream, lines);
+  }
+  absl::StrAppend(&source.partial, bytes.substr(whole));
+  if (source.partial.size() > kMaxLineBytes) {
+    Finish(stream, source);
+  }
+}
+
+void OutputPump::Finish(keeper::Stream stream, Source& source) {
+  if (!source.partial.empty()) {
+    sink_.write(stream, std::exchange(source.partial, std::string()));
+  }
+}
+
+}  // namespace fsdprun

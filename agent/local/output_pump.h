@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "agent/process/keeper_protocol.h"
+#include "base/unique_fd.h"
+
+namespace fsdprun {
+
+/// Carries the workers' output from their log files to the console, in whole lines, as fast as the console takes it.
+/// The files hold everything in any case, so a slow console delays nobody and loses nothing.
+/// Thread: loop thread only.
+class OutputPump {
+ public:
+  struct Sink {
+    /// Whole lines of one worker's stream.
+    std::function<void(keeper::Stream, absl::string_view lines)> write;
+    /// False: come back with Pump() later.
+    std::function<bool()> has_room;
+  };
+
+  explicit OutputPump(Sink sink);
+
+  /// Follows this file for a worker's stream from its beginning; an earlier one is drained first.
+  void Follow(int local_rank, keeper::Stream stream, const std::string& path);
+  /// The file of a followed stream has `size_bytes` by now.
+  void Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes);
+  /// Bytes of a stream that did not go to a file.
+  void Data(int local_rank, keeper::Stream stream, absl::string_view bytes);
+  /// Moves what is there and fits.
+  void Pump();
+  /// Moves everything, also last lines without an end.
+  void Drain();
+
+ private:
+  struct Source {
+    std::string path;
+    UniqueFd file;
+    uint64_t offset = 0;
+    uint64_t size = 0;
+    std::string partial;
+  };
+
+  void PumpOne(keeper::Stream stream, Source& source, bool is_forced);
+  void Pass(keeper::Stream stream, Source& source, absl::string_view bytes);
+  void Finish(keeper::Stream stream, Source& source);
+
+  const Sink sink_;
+  std::map<std::pair<int, keeper::Stream>, Source> sources_;
+};
+
+}  // namespace fsdprun

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "agent/node/cluster_types.h"
+#include "agent/store/store_server.h"
+#include "base/event_loop.h"
+
+namespace fsdprun {
+
+/// Where MASTER_ADDR:MASTER_PORT of a generation is served when this node has group rank 0: on a port that was bound
+/// beforehand (static rendezvous, coordinator's port), or on a free one of this node's address.
+/// Thread: loop thread only.
+class WorkerStore {
+ public:
+  /// Binds a free port of the numeric `address` when a store is first needed.
+  WorkerStore(EventLoop& loop, std::string address);
+  /// Serves on `bound`, which already listens, and tells workers `address`.
+  WorkerStore(EventLoop& loop, std::string address, std::unique_ptr<StoreServer> bound);
+
+  /// An empty store for `generation`; nothing of an earlier generation can be read from it.
+  absl::StatusOr<StoreEndpoint> Renew(Generation generation);
+
+ private:
+  EventLoop& loop_;
+  const std::string address_;
+  std::unique_ptr<StoreServer> server_;
+};
+
+}  // namespace fsdprun

@@ -1,0 +1,331 @@
+#include "agent/rpc/codec.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMaxErrorTextBytes = 64u << 10;
+constexpr size_t kMaxErrorJsonBytes = 256u << 10;
+constexpr size_t kMaxTailLines = 64;
+constexpr size_t kMaxTailLineBytes = 4096;
+constexpr int kMaxWorkersPerNode = 4096;
+constexpr int kMaxWorldSize = 1 << 24;
+constexpr int kMaxSignal = 64;
+
+std::string Cut(const std::string& text, size_t max_bytes) { return text.substr(0, max_bytes); }
+
+absl::Status CheckRange(const char* field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", expected ", low, " to ", high));
+}
+
+absl::Status CheckLength(const char* field, size_t bytes, size_t max_bytes) {
+  if (bytes <= max_bytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(field, " has ", bytes, " bytes, expected at most ", max_bytes));
+}
+
+// --- Parts ---------------------------------------------------------------------------------------------------------------
+
+void EncodeNode(const NodeInfo& node, v1::NodeInfo* out) {
+  out->set_incarnation(node.incarnation.value());
+  out->set_name(Cut(node.name, kMaxNameBytes));
+  out->set_address(Cut(node.address, kMaxNameBytes));
+  out->set_local_world_size(node.local_world_size);
+  out->set_role(Cut(node.role, kMaxNameBytes));
+  if (node.requested_node_rank.has_value()) {
+    out->set_requested_node_rank(*node.requested_node_rank);
+  }
+}
+
+absl::StatusOr<NodeInfo> DecodeNode(const v1::NodeInfo& node) {
+  RETURN_IF_ERROR(CheckLength("node.name", node.name().size(), kMaxNameBytes));
+  RETURN_IF_ERROR(CheckLength("node.address", node.address().size(), kMaxNameBytes));
+  RETURN_IF_ERROR(CheckLength("node.role", node.role().size(), kMaxNameBytes));
+  RETURN_IF_ERROR(CheckRange("node.local_world_size", node.local_world_size(), 1, kMaxWorkersPerNode));
+  NodeInfo result{.incarnation = Incarnation(node.incarnation()),
+                  .name = node.name(),
+                  .address = node.address(),
+                  .local_world_size = node.local_world_size(),
+                  .role = node.role()};
+  if (node.has_requested_node_rank()) {
+    RETURN_IF_ERROR(CheckRange("node.requested_node_rank", node.requested_node_rank(), 0, kMaxWorldSize));
+    result.requested_node_rank = node.requested_node_rank();
+  }
+  return result;
+}
+
+void EncodeStore(const StoreEndpoint& store, v1::StoreEndpoint* out) {
+  out->set_address(store.address);
+  out->set_port(store.port);
+}
+
+absl::StatusOr<StoreEndpoint> DecodeStore(const v1::StoreEndpoint& store) {
+  RETURN_IF_ERROR(CheckLength("store.address", store.address().size(), kMaxNameBytes));
+  RETURN_IF_ERROR(CheckRange("store.port", store.port(), 1, 65535));
+  return StoreEndpoint{store.address(), store.port()};
+}
+
+void EncodeExit(const WorkerExit& exit, v1::WorkerExit* out) {
+  out->set_local_rank(exit.local_rank);
+  out->set_rank(exit.rank);
+  out->set_pid(exit.pid);
+  out->set_exit_code(exit.exit_code);
+  out->set_signal(exit.signal);
+  out->set_after_stop(exit.after_stop);
+  out->set_killed_by_us(exit.killed_by_us);
+  out->set_error_message(Cut(exit.error_message, kMaxErrorTextBytes));
+  out->set_traceback(Cut(exit.traceback, kMaxErrorTextBytes));
+  // Half a JSON text is worth nothing.
+  out->set_error_json(exit.error_json.size() <= kMaxErrorJsonBytes ? exit.error_json : "");
+  const size_t lines = exit.stderr_tail.size();
+  for (size_t i = lines - std::min(lines, kMaxTailLines); i < lines; ++i) {
+    out->add_stderr_tail(Cut(exit.stderr_tail[i], kMaxTailLineBytes));
+  }
+  out->set_last_step(exit.last_step);
+  out->set_log_path(Cut(exit.log_path, kMaxTailLineBytes));
+  out->set_exited_unix_ns(exit.exited_unix_ns);
+}
+
+absl::StatusOr<WorkerExit> DecodeExit(const v1::WorkerExit& exit) {
+  RETURN_IF_ERROR(CheckRange("exit.local_rank", exit.local_rank(), 0, kMaxWorkersPerNode - 1));
+  RETURN_IF_ERROR(CheckRange("exit.rank", exit.rank(), 0, kMaxWorldSize));
+  RETURN_IF_ERROR(CheckRange("exit.exit_code", exit.exit_code(), 0, 255));
+  RETURN_IF_ERROR(CheckRange("exit.signal", exit.signal(), 0, kMaxSignal));
+  RETURN_IF_ERROR(CheckRange("exit.stderr_tail lines", exit.stderr_tail_size(), 0, kMaxTailLines));
+  WorkerExit result;
+  result.local_rank = exit.local_rank();
+  result.rank = exit.rank();
+  result.pid = exit.pid();
+  result.exit_code = exit.exit_code();
+  result.signal = exit.signal();
+  result.after_stop = exit.after_stop();
+  result.killed_by_us = exit.killed_by_us();
+  result.error_message = exit.error_message();
+  result.traceback = exit.traceback();
+  result.error_json = exit.error_json();
+  result.stderr_tail.assign(exit.stderr_tail().begin(), exit.stderr_tail().end());
+  result.last_step = exit.last_step();
+  result.log_path = exit.log_path();
+  result.exited_unix_ns = exit.exited_unix_ns();
+  return result;
+}
+
+void EncodeAssignment(const RankAssignment& assignment, v1::RankAssignment* out) {
+  out->set_generation(assignment.generation.value());
+  out->set_group_rank(assignment.group_rank);
+  out->set_group_world_size(assignment.group_world_size);
+  out->set_rank_offset(assignment.rank_offset);
+  out->set_world_size(assignment.world_size);
+  out->set_local_world_size(assignment.local_world_size);
+  out->set_role(assignment.role);
+  out->set_role_rank_offset(assignment.role_rank_offset);
+  out->set_role_world_size(assignment.role_world_size);
+  out->set_restart_count(assignment.restart_count);
+  out->set_max_restarts(assignment.max_restarts);
+}
+
+absl::StatusOr<RankAssignment> DecodeAssignment(const v1::RankAssignment& in) {
+  RETURN_IF_ERROR(CheckRange("assignment.world_size", in.world_size(), 1, kMaxWorldSize));
+  RETURN_IF_ERROR(CheckRange("assignment.local_world_size", in.local_world_size(), 1, kMaxWorkersPerNode));
+  RETURN_IF_ERROR(
+      CheckRange("assignment.rank_offset", in.rank_offset(), 0, in.world_size() - in.local_world_size()));
+  RETURN_IF_ERROR(CheckRange("assignment.group_rank", in.group_rank(), 0, in.group_world_size() - 1));
+  RETURN_IF_ERROR(CheckRange("assignment.role_rank_offset", in.role_rank_offset(), 0, in.role_world_size() - 1));
+  RETURN_IF_ERROR(CheckLength("assignment.role", in.role().size(), kMaxNameBytes));
+  RankAssignment result;
+  result.generation = Generation(in.generation());
+  result.group_rank = in.group_rank();
+  result.group_world_size = in.group_world_size();
+  result.rank_offset = in.rank_offset();
+  result.world_size = in.world_size();
+  result.local_world_size = in.local_world_size();
+  result.role = in.role();
+  result.role_rank_offset = in.role_rank_offset();
+  result.role_world_size = in.role_world_size();
+  result.restart_count = in.restart_count();
+  result.max_restarts = in.max_restarts();
+  return result;
+}
+
+absl::StatusOr<CauseKind> DecodeCause(v1::CauseKind kind) {
+  RETURN_IF_ERROR(CheckRange("fault kind", kind, v1::CAUSE_KIND_WORKER_FAILED, v1::CAUSE_KIND_JOIN_TIMEOUT));
+  return static_cast<CauseKind>(kind - v1::CAUSE_KIND_WORKER_FAILED);
+}
+
+// The wire's numbers are the enum's, shifted by one for UNSPECIFIED.
+static_assert(static_cast<int>(CauseKind::kWorkerFailed) + 1 == v1::CAUSE_KIND_WORKER_FAILED);
+static_assert(static_cast<int>(CauseKind::kNodeWedged) + 1 == v1::CAUSE_KIND_NODE_WEDGED);
+static_assert(static_cast<int>(CauseKind::kJoinTimeout) + 1 == v1::CAUSE_KIND_JOIN_TIMEOUT);
+
+// --- Agent -> coordinator ------------------------------------------------------------------------------------------------
+
+struct AgentEncoder {
+  v1::AgentMessage* out;
+
+  void operator()(const AgentJoined& joined) const {
+    EncodeNode(joined.node, out->mutable_joined()->mutable_node());
+    out->mutable_joined()->set_highest_seen(joined.highest_seen.value());
+  }
+  void operator()(const AgentBeat& beat) const {
+    v1::Progress* progress = out->mutable_beat()->mutable_progress();
+    progress->set_step(beat.progress.step);
+    progress->set_total(beat.progress.total);
+    progress->set_text(Cut(beat.progress.text, kMaxNameBytes));
+  }
+  void operator()(const AgentPrepared& prepared) const {
+    v1::AgentPrepared* message = out->mutable_prepared();
+    if (prepared.store.has_value()) {
+      EncodeStore(*prepared.store, message->mutable_store());
+    }
+  }
+  void operator()(const AgentStarted&) const { out->mutable_started(); }
+  void operator()(const WorkerExited& exited) const { EncodeExit(exited.exit, out->mutable_worker_exited()->mutable_exit()); }
+  void operator()(const NodeFaulted& faulted) const {
+    out->mutable_faulted()->set_kind(static_cast<v1::CauseKind>(static_cast<int>(faulted.kind) + 1));
+    out->mutable_faulted()->set_what(Cut(faulted.what, kMaxErrorTextBytes));
+  }
+  void operator()(const WorkersStopped&) const { out->mutable_stopped(); }
+  void operator()(const AgentLeft& left) const {
+    out->mutable_left()->set_signal(left.signal);
+    out->mutable_left()->set_workers_running(left.workers_running);
+  }
+};
+
+absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
+  switch (in.message_case()) {
+    case v1::AgentMessage::kJoined: {
+      ASSIGN_OR_RETURN(NodeInfo node, DecodeNode(in.joined().node()));
+      return AgentJoined{std::move(node), Generation(in.joined().highest_seen())};
+    }
+    case v1::AgentMessage::kBeat: {
+      const v1::Progress& progress = in.beat().progress();
+      RETURN_IF_ERROR(CheckLength("progress.text", progress.text().size(), kMaxNameBytes));
+      return AgentBeat{{progress.step(), progress.total(), progress.text()}};
+    }
+    case v1::AgentMessage::kPrepared: {
+      AgentPrepared prepared;
+      if (in.prepared().has_store()) {
+        ASSIGN_OR_RETURN(prepared.store, DecodeStore(in.prepared().store()));
+      }
+      return prepared;
+    }
+    case v1::AgentMessage::kStarted:
+      return AgentStarted{};
+    case v1::AgentMessage::kWorkerExited: {
+      ASSIGN_OR_RETURN(WorkerExit exit, DecodeExit(in.worker_exited().exit()));
+      return WorkerExited{std::move(exit)};
+    }
+    case v1::AgentMessage::kFaulted: {
+      ASSIGN_OR_RETURN(const CauseKind kind, DecodeCause(in.faulted().kind()));
+      return NodeFaulted{kind, in.faulted().what()};
+    }
+    case v1::AgentMessage::kStopped:
+      return WorkersStopped{};
+    case v1::AgentMessage::kLeft:
+      RETURN_IF_ERROR(CheckRange("left.signal", in.left().signal(), 0, kMaxSignal));
+      return AgentLeft{in.left().signal(), in.left().workers_running()};
+    case v1::AgentMessage::MESSAGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("agent message without a known content");
+}
+
+// --- Coordinator -> agent ------------------------------------------------------------------------------------------------
+
+struct CoordinatorEncoder {
+  v1::CoordinatorMessage* out;
+
+  void operator()(const AdmitAgent&) const { out->mutable_admit(); }
+  void operator()(const RejectAgent& reject) const {
+    out->mutable_reject()->set_reason(Cut(reject.reason, kMaxErrorTextBytes));
+  }
+  void operator()(const PrepareGeneration& prepare) const {
+    EncodeAssignment(prepare.assignment, out->mutable_prepare()->mutable_assignment());
+  }
+  void operator()(const CommitGeneration& commit) const { EncodeStore(commit.store, out->mutable_commit()->mutable_store()); }
+  void operator()(const StopWorkers& stop) const {
+    out->mutable_stop()->set_signal(stop.signal);
+    out->mutable_stop()->set_grace_ns(stop.grace.count());
+    out->mutable_stop()->set_reason(Cut(stop.reason, kMaxErrorTextBytes));
+  }
+  void operator()(const ReleaseAgent& release) const {
+    out->mutable_release()->set_exit_code(release.exit_code);
+    out->mutable_release()->set_reason(Cut(release.reason, kMaxErrorTextBytes));
+  }
+};
+
+absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) {
+  switch (in.message_case()) {
+    case v1::CoordinatorMessage::kAdmit:
+      return AdmitAgent{};
+    case v1::CoordinatorMessage::kReject:
+      return RejectAgent{in.reject().reason()};
+    case v1::CoordinatorMessage::kPrepare: {
+      ASSIGN_OR_RETURN(RankAssignment assignment, DecodeAssignment(in.prepare().assignment()));
+      return PrepareGeneration{std::move(assignment)};
+    }
+    case v1::CoordinatorMessage::kCommit: {
+      ASSIGN_OR_RETURN(StoreEndpoint store, DecodeStore(in.commit().store()));
+      return CommitGeneration{std::move(store)};
+    }
+    case v1::CoordinatorMessage::kStop:
+      RETURN_IF_ERROR(CheckRange("stop.signal", in.stop().signal(), 1, kMaxSignal));
+      RETURN_IF_ERROR(CheckRange("stop.grace_ns", in.stop().grace_ns(), 0, int64_t{1} << 56));
+      return StopWorkers{in.stop().signal(), Duration(in.stop().grace_ns()), in.stop().reason()};
+    case v1::CoordinatorMessage::kRelease:
+      RETURN_IF_ERROR(CheckRange("release.exit_code", in.release().exit_code(), 0, 255));
+      return ReleaseAgent{in.release().exit_code(), in.release().reason()};
+    case v1::CoordinatorMessage::MESSAGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("coordinator message without a known content");
+}
+
+}  // namespace
+
+v1::AgentMessage Encode(const FromAgent& message, const std::string& job_id) {
+  v1::AgentMessage out;
+  out.set_job_id(job_id);
+  out.set_incarnation(message.incarnation.value());
+  out.set_generation(message.generation.value());
+  std::visit(AgentEncoder{&out}, message.message);
+  return out;
+}
+
+v1::CoordinatorMessage Encode(const ToAgent& message, const std::string& job_id) {
+  v1::CoordinatorMessage out;
+  out.set_job_id(job_id);
+  out.set_incarnation(message.incarnation.value());
+  out.set_generation(message.generation.value());
+  std::visit(CoordinatorEncoder{&out}, message.message);
+  return out;
+}
+
+absl::StatusOr<FromAgent> Decode(const v1::AgentMessage& message) {
+  if (message.incarnation() == 0) {
+    return absl::InvalidArgumentError("incarnation is 0");
+  }
+  ASSIGN_OR_RETURN(AgentMessage body, DecodeBody(message));
+  if (const auto* joined = std::get_if<AgentJoined>(&body);
+      joined != nullptr && joined->node.incarnation.value() != message.incarnation()) {
+    return absl::InvalidArgumentError("node.incarnation differs from the envelope's incarnation");
+  }
+  return FromAgent{Incarnation(message.incarnation()), Generation(message.generation()), std::move(body)};
+}
+
+absl::StatusOr<ToAgent> Decode(const v1::CoordinatorMessage& message) {
+  ASSIGN_OR_RETURN(CoordinatorMessage body, DecodeBody(message));
+  return ToAgent{Incarnation(message.incarnation()), Generation(message.generation()), std::move(body)};
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,249 @@
+#include "agent/rpc/grpc_link.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/rpc/codec.h"
+#include "base/check.h"
+#include "base/mutex.h"
+#include "fsdprun/v1/coordinator.grpc.pb.h"
+
+namespace fsdprun {
+namespace {
+
+// About 3 s of silence end a connection: a cut cable gives no other sign.
+constexpr int kKeepaliveTimeMs = 1000;
+constexpr int kKeepaliveTimeoutMs = 2000;
+constexpr Duration kFlushTimeout = std::chrono::seconds(1);
+constexpr Duration kCancelTimeout = std::chrono::seconds(5);
+
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Retrying is decided above: no shared connection, no back-off of the library's own, no proxy in between.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetServiceConfigJSON("{}");
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+}  // namespace
+
+// One stream. Lives until gRPC is done with it and the link has let go of it.
+// Thread: the reactions run on gRPC's threads, Send/FinishWriting/Cancel/WaitDone on the loop thread.
+class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
+ public:
+  Stream(GrpcLink& link, uint64_t id, const std::string& token)
+      : link_(link), id_(id), stub_(v1::Coordinator::NewStub(NewChannel(link.options_.target))) {
+    context_.AddMetadata(kTokenMetadataKey, token);
+  }
+
+  void Start(std::shared_ptr<Stream> self) {
+    self_ = std::move(self);
+    stub_->async()->Attach(&context_, this);
+    StartRead(&incoming_);
+    // Send() starts writes from outside the reactions; the hold keeps OnDone away until no more can come.
+    AddHold();
+    StartCall();
+  }
+
+  void Send(v1::AgentMessage message) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (is_broken_) {
+      return;
+    }
+    outgoing_.push_back(std::move(message));
+    if (outgoing_.size() == 1) {
+      StartWrite(&outgoing_.front());
+    }
+  }
+
+  // No more writes after those that are queued.
+  void FinishWriting(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_broken_ || outgoing_.empty(); });
+    if (!is_broken_ && outgoing_.empty()) {
+      StartWritesDone();
+      changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+    }
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+  bool IsDone() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return is_done_;
+  }
+
+  bool WaitDone(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+  }
+
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (ok) {
+      link_.PostIfLive([&link = link_, id = id_] { link.ReportUp(id); });
+    }
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      {
+        MutexLock lock(mu_);
+        is_broken_ = true;
+        changed_.NotifyAll();
+      }
+      RemoveHold();
+      return;
+    }
+    absl::StatusOr<ToAgent> message = incoming_.job_id() == link_.options_.job_id
+                                          ? Decode(incoming_)
+                                          : absl::NotFoundError("the message is about another job");
+    link_.PostIfLive([&link = link_, id = id_, message = std::move(message)] { link.ReportMessage(id, message); });
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    MutexLock lock(mu_);
+    outgoing_.pop_front();
+    if (!ok) {
+      is_broken_ = true;
+      outgoing_.clear();
+    } else if (!outgoing_.empty() && !is_broken_) {
+      StartWrite(&outgoing_.front());
+    }
+    changed_.NotifyAll();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    link_.PostIfLive([&link = link_, id = id_, result = FromGrpc(status)] { link.ReportLoss(id, result); });
+    const std::shared_ptr<Stream> self = std::move(self_);
+    MutexLock lock(mu_);
+    is_done_ = true;
+    changed_.NotifyAll();
+  }
+
+ private:
+  // Constant after construction.
+  GrpcLink& link_;
+  const uint64_t id_;
+  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+
+  grpc::ClientContext context_;
+  std::shared_ptr<Stream> self_;
+  v1::CoordinatorMessage incoming_;
+
+  Mutex mu_;
+  CondVar changed_;
+  /// The front is being written. A deque, so that its address stays.
+  std::deque<v1::AgentMessage> outgoing_ ABSL_GUARDED_BY(mu_);
+  bool is_broken_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_done_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+GrpcLink::GrpcLink(EventLoop& loop, Options options) : loop_(loop), options_(std::move(options)) {}
+
+GrpcLink::~GrpcLink() {
+  *is_live_ = false;
+  loop_.Cancel(open_timer_);
+  DropStream();
+  for (const auto& stream : retired_) {
+    FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kCancelTimeout), "gRPC does not finish a cancelled stream");
+  }
+}
+
+void GrpcLink::SetCallbacks(Callbacks callbacks) { callbacks_ = std::move(callbacks); }
+
+void GrpcLink::Open() {
+  DropStream();
+  const uint64_t id = ++stream_id_;
+  absl::StatusOr<std::string> token = options_.token();
+  if (!token.ok()) {
+    ScheduleLoss(id, token.status());
+    return;
+  }
+  stream_ = std::make_shared<Stream>(*this, id, *token);
+  stream_->Start(stream_);
+  open_timer_ = loop_.At(MonoNow() + options_.open_timeout, [this, id] {
+    ReportLoss(id, absl::UnavailableError(absl::StrCat("no answer from ", options_.target, " within ",
+                                                       ToSeconds(options_.open_timeout), " s")));
+  });
+}
+
+void GrpcLink::Send(const FromAgent& message) {
+  if (stream_ != nullptr) {
+    stream_->Send(Encode(message, options_.job_id));
+  }
+}
+
+void GrpcLink::Close() {
+  if (stream_ != nullptr) {
+    ++stream_id_;
+    stream_->FinishWriting(MonoNow() + kFlushTimeout);
+    DropStream();
+  }
+}
+
+void GrpcLink::DropStream() {
+  loop_.Cancel(open_timer_);
+  std::erase_if(retired_, [](const std::shared_ptr<Stream>& stream) { return stream->IsDone(); });
+  if (stream_ != nullptr) {
+    stream_->Cancel();
+    retired_.push_back(std::move(stream_));
+    stream_.reset();
+  }
+}
+
+void GrpcLink::ScheduleLoss(uint64_t id, absl::Status status) {
+  PostIfLive([this, id, status = std::move(status)] { ReportLoss(id, status); });
+}
+
+void GrpcLink::ReportUp(uint64_t id) {
+  if (id == stream_id_ && stream_ != nullptr) {
+    loop_.Cancel(open_timer_);
+    callbacks_.on_up();
+  }
+}
+
+void GrpcLink::ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message) {
+  if (id != stream_id_) {
+    return;
+  }
+  if (!message.ok()) {
+    ReportLoss(id, message.status());
+    return;
+  }
+  callbacks_.on_message(*message);
+}
+
+void GrpcLink::ReportLoss(uint64_t id, const absl::Status& status) {
+  if (id != stream_id_) {
+    return;
+  }
+  ++stream_id_;
+  DropStream();
+  callbacks_.on_lost(status.ok() ? absl::UnavailableError("the coordinator closed the stream") : status);
+}
+
+void GrpcLink::PostIfLive(absl::AnyInvocable<void()> closure) {
+  loop_.Post([live = is_live_, closure = std::move(closure)]() mutable {
+    if (*live) {
+      closure();
+    }
+  });
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,203 @@
+#include "launcher/report/console.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr char kEraseLine[] = "\r\x1b[2K";
+
+std::atomic<Console*> log_console{nullptr};
+
+void WriteLogLine(LogLevel /*level*/, absl::string_view line) {
+  if (Console* console = log_console.load()) {
+    console->WriteLines(ConsoleStream::kError, line);
+  }
+}
+
+void WriteLogLineToStderr(LogLevel /*level*/, absl::string_view line) {
+  const std::string text = absl::StrCat(line, "\n");
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace
+
+Console::Console(const Options& options, std::function<void()> on_room)
+    : options_(options), on_room_(std::move(on_room)), writer_([this] { WriterMain(); }) {
+  ::pthread_setname_np(writer_.native_handle(), "console");
+}
+
+Console::~Console() { Close(MonoNow()); }
+
+void Console::WriteLines(ConsoleStream stream, absl::string_view text) {
+  if (text.empty()) {
+    return;
+  }
+  Item item{stream, std::string(text)};
+  if (item.text.back() != '\n' && item.text.back() != '\r') {
+    item.text.push_back('\n');
+  }
+  MutexLock lock(mu_);
+  if (closing_) {
+    return;
+  }
+  queued_bytes_ += item.text.size();
+  queue_.push_back(std::move(item));
+  changed_.NotifyAll();
+}
+
+void Console::SetProgress(std::string text) {
+  if (!options_.draws_progress) {
+    return;
+  }
+  MutexLock lock(mu_);
+  if (text != progress_) {
+    progress_ = std::move(text);
+    progress_changed_ = true;
+    changed_.NotifyAll();
+  }
+}
+
+bool Console::HasRoom() {
+  MutexLock lock(mu_);
+  const bool has_room = queued_bytes_ < options_.room_bytes;
+  someone_waits_for_room_ |= !has_room;
+  return has_room;
+}
+
+void Console::Close(MonoTime deadline) {
+  if (!writer_.joinable()) {
+    return;
+  }
+  {
+    MutexLock lock(mu_);
+    closing_ = true;
+    changed_.NotifyAll();
+    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return finished_; });
+  }
+  gives_up_ = true;
+  writer_.join();
+}
+
+void Console::WriterMain() {
+  for (;;) {
+    std::deque<Item> batch;
+    std::string progress;
+    bool redraw = false;
+    bool is_last = false;
+    bool room_again = false;
+    {
+      MutexLock lock(mu_);
+      changed_.Wait(mu_, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return !queue_.empty() || progress_changed_ || closing_;
+      });
+      batch.swap(queue_);
+      is_last = closing_;
+      progress = progress_;
+      redraw = std::exchange(progress_changed_, false) || !batch.empty();
+    }
+    size_t written = 0;
+    for (const Item& item : batch) {
+      Emit(item);
+      written += item.text.size();
+    }
+    if (is_last) {
+      EraseProgress();
+    } else if (redraw && options_.draws_progress && !progress.empty()) {
+      DrawProgress(progress);
+    }
+    {
+      MutexLock lock(mu_);
+      queued_bytes_ -= written;
+      room_again = someone_waits_for_room_ && queued_bytes_ < options_.room_bytes;
+      someone_waits_for_room_ &= !room_again;
+      if (is_last) {
+        finished_ = true;
+        changed_.NotifyAll();
+        return;
+      }
+    }
+    if (room_again && on_room_) {
+      on_room_();
+    }
+  }
+}
+
+void Console::Emit(const Item& item) {
+  EraseProgress();
+  WriteAll(item.stream == ConsoleStream::kOut ? options_.out_fd : options_.error_fd, item.text);
+}
+
+void Console::DrawProgress(const std::string& text) {
+  std::string line = kEraseLine;
+  absl::StrAppend(&line, text.substr(0, options_.width > 1 ? options_.width - 1 : 0));
+  WriteAll(options_.error_fd, line);
+  progress_is_drawn_ = true;
+}
+
+void Console::EraseProgress() {
+  if (std::exchange(progress_is_drawn_, false)) {
+    WriteAll(options_.error_fd, kEraseLine);
+  }
+}
+
+// The descriptors are shared with other programs, so they are not made non-blocking: poll first, then write at most
+// what a pipe is sure to take.
+void Console::WriteAll(int fd, absl::string_view data) {
+  bool& is_gone = fd == options_.out_fd ? out_is_gone_ : error_is_gone_;
+  while (!data.empty() && !is_gone && WaitWritable(fd)) {
+    const ssize_t n = ::write(fd, data.data(), std::min<size_t>(data.size(), PIPE_BUF));
+    if (n >= 0) {
+      data.remove_prefix(static_cast<size_t>(n));
+    } else if (errno != EINTR && errno != EAGAIN) {
+      is_gone = true;
+    }
+  }
+}
+
+bool Console::WaitWritable(int fd) {
+  while (!gives_up_) {
+    pollfd poll_fd{.fd = fd, .events = POLLOUT, .revents = 0};
+    const int ready = ::poll(&poll_fd, 1, 100);
+    if (ready > 0) {
+      return true;
+    }
+    if (ready < 0 && errno != EINTR) {
+      return false;
+    }
+  }
+  return false;
+}
+
+Console::Options OptionsForProcess(const char* term, const char* columns) {
+  Console::Options options;
+  options.draws_progress = ::isatty(STDERR_FILENO) != 0 && term != nullptr && std::strcmp(term, "dumb") != 0;
+  winsize size{};
+  int number = 0;
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    options.width = size.ws_col;
+  } else if (columns != nullptr && absl::SimpleAtoi(columns, &number) && number > 0) {
+    options.width = static_cast<size_t>(number);
+  }
+  return options;
+}
+
+void RouteLogTo(Console* console) {
+  log_console = console;
+  SetLogSink(console != nullptr ? WriteLogLine : WriteLogLineToStderr);
+}
+
+}  // namespace fsdprun

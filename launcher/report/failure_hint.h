@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "agent/node/cluster_types.h"
+
+namespace fsdprun {
+
+/// What an operator should try next after this failure; empty when nothing better than the log is known. Pure.
+std::string FailureHint(const Failure& failure);
+
+/// `SIGSEGV` for 11; `signal 77` for an unknown number.
+std::string SignalName(int signal);
+
+}  // namespace fsdprun

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "agent/node/cluster_types.h"
+
+namespace fsdprun {
+
+/// The progress line: `step 120/1000 12% loss 2.31 ...`. Empty while nothing has been reported. Pure.
+std::string FormatProgressLine(const Progress& progress);
+
+}  // namespace fsdprun

@@ -1,0 +1,322 @@
+#include "launcher/rpc/coordinator_service.h"
+
+#include <fcntl.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
+
+#include <atomic>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/rpc/codec.h"
+#include "base/check.h"
+#include "base/mutex.h"
+#include "fsdprun/v1/coordinator.grpc.pb.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr int kKeepaliveTimeMs = 1000;
+constexpr int kKeepaliveTimeoutMs = 2000;
+constexpr int kMinPingIntervalMs = 300;
+constexpr Duration kFlushTimeout = std::chrono::seconds(1);
+constexpr Duration kDoneTimeout = std::chrono::seconds(5);
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+}  // namespace
+
+bool EqualInConstantTime(absl::string_view a, absl::string_view b) {
+  unsigned char difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    // Reads b even where the lengths differ, so that the time says nothing about the token's content.
+    difference |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
+  }
+  return difference == 0;
+}
+
+// One agent's stream. Lives until gRPC is done with it and the service has let go of it.
+// Thread: the reactions run on gRPC's threads, the rest on the loop thread.
+class CoordinatorService::Stream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
+ public:
+  Stream(CoordinatorService& service, uint64_t id) : service_(service), id_(id) {}
+
+  void Start(std::shared_ptr<Stream> self) {
+    self_ = std::move(self);
+    StartSendInitialMetadata();
+    StartRead(&incoming_);
+  }
+
+  // The caller has no business here: nothing is read from it.
+  void StartRefused(std::shared_ptr<Stream> self, const absl::Status& status) {
+    self_ = std::move(self);
+    End(status);
+  }
+
+  void Send(v1::CoordinatorMessage message) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (is_finishing_) {
+      return;
+    }
+    outgoing_.push_back(std::move(message));
+    if (outgoing_.size() == 1) {
+      StartWrite(&outgoing_.front());
+    }
+  }
+
+  void Flush(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_ || outgoing_.empty(); });
+  }
+
+  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (!std::exchange(is_finishing_, true)) {
+      Finish(ToGrpc(status));
+    }
+  }
+
+  bool WaitDone(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+  }
+
+  // Set once, by the first message: the agent at the other end. Loop thread.
+  Incarnation agent;
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      service_.PostIfLive([&service = service_, id = id_] { service.ReportLoss(id); });
+      return;
+    }
+    absl::StatusOr<FromAgent> message =
+        incoming_.job_id() == service_.options_.job_id
+            ? Decode(incoming_)
+            : absl::NotFoundError(absl::StrCat("the coordinator here is of run id '", service_.options_.job_id,
+                                               "', not '", incoming_.job_id(), "'"));
+    if (!message.ok()) {
+      service_.PostIfLive([&service = service_, id = id_, status = message.status()] { service.Refuse(id, status); });
+      return;
+    }
+    service_.PostIfLive([&service = service_, id = id_, message = *std::move(message)] { service.ReportMessage(id, message); });
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    MutexLock lock(mu_);
+    outgoing_.pop_front();
+    if (!ok) {
+      outgoing_.clear();
+    } else if (!outgoing_.empty() && !is_finishing_) {
+      StartWrite(&outgoing_.front());
+    }
+    changed_.NotifyAll();
+  }
+
+  void OnDone() override {
+    const std::shared_ptr<Stream> self = std::move(self_);
+    MutexLock lock(mu_);
+    is_done_ = true;
+    outgoing_.clear();
+    changed_.NotifyAll();
+  }
+
+ private:
+  // Constant after construction.
+  CoordinatorService& service_;
+  const uint64_t id_;
+
+  std::shared_ptr<Stream> self_;
+  v1::AgentMessage incoming_;
+
+  Mutex mu_;
+  CondVar changed_;
+  /// The front is being written. A deque, so that its address stays.
+  std::deque<v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mu_);
+  bool is_finishing_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_done_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// What gRPC sees of the service. Reactions run on gRPC's threads.
+class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
+ public:
+  explicit Endpoint(CoordinatorService& service) : service_(service) {}
+
+  grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Attach(
+      grpc::CallbackServerContext* context) override {
+    const auto& metadata = context->client_metadata();
+    const auto token = metadata.find(kTokenMetadataKey);
+    const bool is_known = token != metadata.end() && EqualInConstantTime({token->second.data(), token->second.size()},
+                                                                         service_.options_.token);
+    const uint64_t id = next_id_++;
+    auto stream = std::make_shared<Stream>(service_, id);
+    if (!Register(stream)) {
+      stream->StartRefused(stream, absl::UnavailableError("the coordinator is shutting down"));
+      return stream.get();
+    }
+    if (!is_known) {
+      service_.PostIfLive([&service = service_, peer = context->peer()] {
+        service.callbacks_.on_refused(absl::StrCat("a caller at ", peer, " without the job's token"));
+      });
+      stream->StartRefused(stream, absl::UnauthenticatedError("the job's token is missing or wrong"));
+      return stream.get();
+    }
+    // Posted before the first message can be: the loop knows the stream when that arrives.
+    service_.PostIfLive([&service = service_, id, stream] { service.streams_.emplace(id, stream); });
+    stream->Start(stream);
+    return stream.get();
+  }
+
+  // Refuses calls from here on and returns the streams that are not done.
+  std::vector<std::shared_ptr<Stream>> CloseDoor() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    is_closed_ = true;
+    std::vector<std::shared_ptr<Stream>> streams;
+    for (const std::weak_ptr<Stream>& weak : open_) {
+      if (std::shared_ptr<Stream> stream = weak.lock()) {
+        streams.push_back(std::move(stream));
+      }
+    }
+    return streams;
+  }
+
+  std::unique_ptr<grpc::Server> server;
+
+ private:
+  bool Register(const std::shared_ptr<Stream>& stream) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    std::erase_if(open_, [](const std::weak_ptr<Stream>& weak) { return weak.expired(); });
+    open_.push_back(stream);
+    return !is_closed_;
+  }
+
+  CoordinatorService& service_;
+  std::atomic<uint64_t> next_id_{1};
+  Mutex mu_;
+  /// Every stream that gRPC has not finished, also those that the loop has not heard of yet.
+  std::vector<std::weak_ptr<Stream>> open_ ABSL_GUARDED_BY(mu_);
+  bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+CoordinatorService::CoordinatorService(EventLoop& loop, Options options, Callbacks callbacks)
+    : loop_(loop), options_(std::move(options)), callbacks_(std::move(callbacks)) {}
+
+CoordinatorService::~CoordinatorService() {
+  Shutdown();
+  *is_live_ = false;
+}
+
+absl::Status CoordinatorService::Start() {
+  FSDPRUN_CHECK(!options_.token.empty(), "a coordinator on the network needs a token");
+  endpoint_ = std::make_unique<Endpoint>(*this);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(endpoint_.get());
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  endpoint_->server = builder.BuildAndStart();
+  if (endpoint_->server == nullptr) {
+    return absl::InternalError("gRPC could not start the coordinator's service");
+  }
+  return absl::OkStatus();
+}
+
+void CoordinatorService::AddConnection(UniqueFd connection) {
+  const int flags = ::fcntl(connection.get(), F_GETFL);
+  if (flags >= 0 && ::fcntl(connection.get(), F_SETFL, flags | O_NONBLOCK) == 0) {
+    grpc::AddInsecureChannelFromFd(endpoint_->server.get(), connection.release());
+  }
+}
+
+void CoordinatorService::Send(const ToAgent& message) {
+  const auto it = stream_of_agent_.find(message.incarnation);
+  if (it != stream_of_agent_.end()) {
+    streams_.at(it->second)->Send(Encode(message, options_.job_id));
+  }
+}
+
+void CoordinatorService::Shutdown() {
+  if (std::exchange(is_shut_down_, true) || endpoint_ == nullptr) {
+    return;
+  }
+  const MonoTime flush_deadline = MonoNow() + kFlushTimeout;
+  const std::vector<std::shared_ptr<Stream>> open = endpoint_->CloseDoor();
+  for (const auto& stream : open) {
+    stream->Flush(flush_deadline);
+    stream->End(absl::OkStatus());
+  }
+  for (const auto& stream : open) {
+    stream->WaitDone(flush_deadline);
+  }
+  endpoint_->server->Shutdown(std::chrono::system_clock::now());
+  for (const auto& stream : open) {
+    FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kDoneTimeout), "gRPC does not finish a stream after shutdown");
+  }
+  endpoint_->server->Wait();
+  streams_.clear();
+  stream_of_agent_.clear();
+}
+
+void CoordinatorService::ReportMessage(uint64_t id, const FromAgent& message) {
+  const auto it = streams_.find(id);
+  if (it == streams_.end() || is_shut_down_) {
+    return;
+  }
+  Stream& stream = *it->second;
+  if (stream.agent != Incarnation() && stream.agent != message.incarnation) {
+    Refuse(id, absl::InvalidArgumentError("one stream speaks for two incarnations"));
+    return;
+  }
+  if (stream.agent == Incarnation()) {
+    stream.agent = message.incarnation;
+    const auto older = stream_of_agent_.find(message.incarnation);
+    if (older != stream_of_agent_.end()) {
+      const auto node = streams_.extract(older->second);
+      node.mapped()->End(absl::AbortedError("the agent has opened a newer stream"));
+    }
+    stream_of_agent_[message.incarnation] = id;
+  }
+  callbacks_.on_message(message);
+}
+
+void CoordinatorService::ReportLoss(uint64_t id) {
+  const auto it = streams_.find(id);
+  if (it == streams_.end() || is_shut_down_) {
+    return;
+  }
+  const std::shared_ptr<Stream> stream = it->second;
+  streams_.erase(it);
+  stream->End(absl::OkStatus());
+  if (stream->agent != Incarnation()) {
+    stream_of_agent_.erase(stream->agent);
+    callbacks_.on_stream_lost(stream->agent);
+  }
+}
+
+void CoordinatorService::Refuse(uint64_t id, const absl::Status& status) {
+  const auto it = streams_.find(id);
+  if (it == streams_.end()) {
+    return;
+  }
+  it->second->End(status);
+  callbacks_.on_refused(std::string(status.message()));
+  ReportLoss(id);
+}
+
+void CoordinatorService::PostIfLive(absl::AnyInvocable<void()> closure) {
+  loop_.Post([live = is_live_, closure = std::move(closure)]() mutable {
+    if (*live) {
+      closure();
+    }
+  });
+}
+
+}  // namespace fsdprun

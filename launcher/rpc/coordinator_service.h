@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "agent/node/messages.h"
+#include "base/event_loop.h"
+#include "base/unique_fd.h"
+
+namespace fsdprun {
+
+/// The coordinator's side of the agents' streams: checks the token, decodes, posts to the loop. It binds no port:
+/// connections are accepted elsewhere and handed over, because the workers' store shares the port.
+/// Thread: loop thread only, callbacks too.
+class CoordinatorService {
+ public:
+  struct Options {
+    std::string job_id;
+    /// What every call must carry in its metadata.
+    std::string token;
+  };
+  struct Callbacks {
+    std::function<void(const FromAgent&)> on_message;
+    /// The agent's current stream broke; not called for a stream that the agent has replaced.
+    std::function<void(Incarnation)> on_stream_lost;
+    /// Somebody called without the job's token or for another job; worth a log line.
+    std::function<void(const std::string& what)> on_refused;
+  };
+
+  CoordinatorService(EventLoop& loop, Options options, Callbacks callbacks);
+  /// Shutdown().
+  ~CoordinatorService();
+  CoordinatorService(const CoordinatorService&) = delete;
+  CoordinatorService& operator=(const CoordinatorService&) = delete;
+
+  /// Starts gRPC. Errors: INTERNAL.
+  absl::Status Start();
+  /// Serves a connection that somebody has accepted and from which nothing has been read.
+  void AddConnection(UniqueFd connection);
+  /// Queues `message` for the agent it names; dropped if that agent has no stream.
+  void Send(const ToAgent& message);
+  /// Writes what is queued (waiting at most a second), ends all streams and gRPC. Idempotent.
+  void Shutdown();
+
+ private:
+  class Stream;
+  class Endpoint;
+
+  void ReportMessage(uint64_t id, const FromAgent& message);
+  void ReportLoss(uint64_t id);
+  void Refuse(uint64_t id, const absl::Status& status);
+  void PostIfLive(absl::AnyInvocable<void()> closure);
+
+  // Constant after construction.
+  EventLoop& loop_;
+  const Options options_;
+  const Callbacks callbacks_;
+  std::unique_ptr<Endpoint> endpoint_;
+
+  // Owned by the loop thread.
+  /// Streams that have spoken, by agent; streams_ has all that are authenticated.
+  std::map<Incarnation, uint64_t> stream_of_agent_;
+  std::map<uint64_t, std::shared_ptr<Stream>> streams_;
+  bool is_shut_down_ = false;
+  const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
+};
+
+/// Compares in a time that depends on the lengths only.
+bool EqualInConstantTime(absl::string_view a, absl::string_view b);
+
+}  // namespace fsdprun

@@ -1,0 +1,124 @@
+#include "launcher/run/coordinator_host.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace fsdprun {
+
+// The agent's link within one process: plain calls, but opening is answered later, as over the network.
+class CoordinatorHost::LocalLink : public CoordinatorLink {
+ public:
+  explicit LocalLink(CoordinatorHost& host) : host_(host) {}
+  ~LocalLink() override { *is_live_ = false; }
+
+  void SetCallbacks(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
+  void Open() override {
+    is_open_ = true;
+    host_.loop_.Post([this, live = is_live_] {
+      if (*live && is_open_) {
+        callbacks_.on_up();
+      }
+    });
+  }
+  void Send(const FromAgent& message) override {
+    if (is_open_) {
+      agent_ = message.incarnation;
+      host_.Feed(message);
+    }
+  }
+  void Close() override { is_open_ = false; }
+
+  // True if the message was for the agent at this link.
+  bool Deliver(const ToAgent& message) {
+    if (message.incarnation != agent_ || !is_open_) {
+      return false;
+    }
+    callbacks_.on_message(message);
+    return true;
+  }
+
+ private:
+  CoordinatorHost& host_;
+  Callbacks callbacks_;
+  bool is_open_ = false;
+  Incarnation agent_;
+  const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
+};
+
+CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
+    : loop_(loop),
+      options_(std::move(options)),
+      hooks_(std::move(hooks)),
+      machine_(options_.spec),
+      local_link_(std::make_unique<LocalLink>(*this)) {}
+
+CoordinatorHost::~CoordinatorHost() { loop_.Cancel(wake_timer_); }
+
+absl::Status CoordinatorHost::Start() {
+  if (!options_.token.empty()) {
+    CoordinatorService::Callbacks callbacks;
+    callbacks.on_message = [this](const FromAgent& message) { Feed(message); };
+    callbacks.on_stream_lost = [this](Incarnation agent) { Feed(job::AgentStreamLost{agent}); };
+    callbacks.on_refused = [](const std::string& what) { Log(LogLevel::kWarning, "refused " + what); };
+    service_ = std::make_unique<CoordinatorService>(
+        loop_, CoordinatorService::Options{options_.run_id, options_.token}, std::move(callbacks));
+    if (absl::Status status = service_->Start(); !status.ok()) {
+      return status;
+    }
+  }
+  // The join timeout runs from here, whether or not an agent ever joins.
+  Feed(job::TimerDue{});
+  return absl::OkStatus();
+}
+
+CoordinatorLink& CoordinatorHost::local_link() { return *local_link_; }
+
+void CoordinatorHost::AddConnection(UniqueFd connection) {
+  if (service_ != nullptr) {
+    service_->AddConnection(std::move(connection));
+  }
+}
+
+void CoordinatorHost::OperatorStop(int signal) { Feed(job::OperatorStop{signal}); }
+
+void CoordinatorHost::Shutdown() {
+  if (service_ != nullptr) {
+    service_->Shutdown();
+  }
+}
+
+// Delivering to the local agent may answer at once; its messages wait until all actions have been carried out.
+void CoordinatorHost::Feed(job::Event event) {
+  events_.push_back(std::move(event));
+  if (is_feeding_) {
+    return;
+  }
+  is_feeding_ = true;
+  while (!events_.empty()) {
+    const job::Event next = std::move(events_.front());
+    events_.pop_front();
+    const job::Effects effects = machine_.Step(next, MonoNow());
+    loop_.Cancel(wake_timer_);
+    if (effects.wake_at != MonoTime::max()) {
+      wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(job::TimerDue{}); });
+    }
+    for (const job::Action& action : effects.actions) {
+      std::visit([this](const auto& what) { Do(what); }, action);
+    }
+    if (hooks_.on_step) {
+      hooks_.on_step();
+    }
+  }
+  is_feeding_ = false;
+}
+
+void CoordinatorHost::Do(const ToAgent& message) {
+  if (!local_link_->Deliver(message) && service_ != nullptr) {
+    service_->Send(message);
+  }
+}
+
+void CoordinatorHost::Do(const job::FinishJob& finish) { hooks_.on_finish(finish.outcome); }
+
+}  // namespace fsdprun

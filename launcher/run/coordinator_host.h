@@ -1,0 +1,72 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "agent/rpc/coordinator_link.h"
+#include "base/event_loop.h"
+#include "base/unique_fd.h"
+#include "launcher/coordinator/job_machine.h"
+#include "launcher/rpc/coordinator_service.h"
+
+namespace fsdprun {
+
+/// Runs the coordinator of one job: feeds JobMachine and carries its messages, to the agent of this process directly
+/// and to the others over gRPC. gRPC is not started for a job of one node.
+/// Thread: loop thread only.
+class CoordinatorHost {
+ public:
+  struct Options {
+    JobSpec spec;
+    std::string run_id;
+    /// Empty: no other process can join.
+    std::string token;
+  };
+  struct Hooks {
+    std::function<void(const JobOutcome&)> on_finish;
+    /// After every step: the machine may have changed.
+    std::function<void()> on_step;
+  };
+
+  CoordinatorHost(EventLoop& loop, Options options, Hooks hooks);
+  ~CoordinatorHost();
+  CoordinatorHost(const CoordinatorHost&) = delete;
+  CoordinatorHost& operator=(const CoordinatorHost&) = delete;
+
+  /// Starts gRPC if there is a token. Errors: INTERNAL.
+  absl::Status Start();
+  /// The link for the agent in this process.
+  CoordinatorLink& local_link();
+  /// A connection of another agent.
+  void AddConnection(UniqueFd connection);
+  void OperatorStop(int signal);
+  /// Ends all streams; see CoordinatorService::Shutdown().
+  void Shutdown();
+
+  const JobMachine& machine() const { return machine_; }
+
+ private:
+  class LocalLink;
+
+  void Feed(job::Event event);
+  void Do(const ToAgent& message);
+  void Do(const job::FinishJob& finish);
+
+  // Constant after construction.
+  EventLoop& loop_;
+  const Options options_;
+  const Hooks hooks_;
+
+  // Owned by the loop thread.
+  JobMachine machine_;
+  std::deque<job::Event> events_;
+  bool is_feeding_ = false;
+  EventLoop::TimerId wake_timer_ = 0;
+  std::unique_ptr<LocalLink> local_link_;
+  std::unique_ptr<CoordinatorService> service_;
+};
+
+}  // namespace fsdprun

@@ -1,0 +1,241 @@
+#include "launcher/run/endpoint.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr int kListenBacklog = 1024;
+
+std::string ErrorText(int error) { return std::generic_category().message(error); }
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  int family() const { return storage.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+absl::StatusOr<SocketAddress> ToSocketAddress(const NumericEndpoint& endpoint) {
+  SocketAddress result;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&result.storage);
+  if (::inet_pton(AF_INET, endpoint.address.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(endpoint.port);
+    result.length = sizeof(*v4);
+    return result;
+  }
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&result.storage);
+  if (::inet_pton(AF_INET6, endpoint.address.c_str(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(endpoint.port);
+    result.length = sizeof(*v6);
+    return result;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("'", endpoint.address, "' is not a numeric address"));
+}
+
+std::string AddressText(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof(text));
+  } else if (address->sa_family == AF_INET6) {
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof(text));
+  }
+  return text;
+}
+
+// The inode of the socket that listens on `port`, from one of /proc/net/tcp and tcp6; empty if there is none.
+std::string ListeningInode(const char* path, uint16_t port) {
+  std::ifstream table(path);
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::istringstream fields(line);
+    std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
+    fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
+    uint32_t local_port = 0;
+    const size_t colon = local.rfind(':');
+    if (state == "0A" && colon != std::string::npos && absl::SimpleHexAtoi(local.substr(colon + 1), &local_port) &&
+        local_port == port) {
+      return inode;
+    }
+  }
+  return "";
+}
+
+bool HoldsSocket(const std::string& pid, const std::string& link_text) {
+  const std::string folder = absl::StrCat("/proc/", pid, "/fd");
+  DIR* fds = ::opendir(folder.c_str());
+  if (fds == nullptr) {
+    return false;
+  }
+  bool found = false;
+  while (const dirent* entry = found ? nullptr : ::readdir(fds)) {
+    char target[64];
+    const ssize_t n = ::readlinkat(::dirfd(fds), entry->d_name, target, sizeof(target));
+    found = n > 0 && std::string(target, static_cast<size_t>(n)) == link_text;
+  }
+  ::closedir(fds);
+  return found;
+}
+
+bool WaitFor(int fd, short events, MonoTime deadline) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - MonoNow()).count();
+    pollfd poll_fd{.fd = fd, .events = events, .revents = 0};
+    const int ready = left > 0 ? ::poll(&poll_fd, 1, static_cast<int>(left)) : 0;
+    if (ready >= 0 || errno != EINTR) {
+      return ready > 0;
+    }
+  }
+}
+
+}  // namespace
+
+std::string ToString(const NumericEndpoint& endpoint) { return ToString(HostPort{endpoint.address, endpoint.port}); }
+
+absl::StatusOr<NumericEndpoint> Resolve(const HostPort& endpoint) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(endpoint.host.c_str(), nullptr, &hints, &found);
+  if (error != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot find the address of host '", endpoint.host, "': ",
+                                               ::gai_strerror(error), "; give a numeric address or mend the name service"));
+  }
+  const addrinfo* best = found;
+  for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {
+    if (candidate->ai_family == AF_INET) {
+      best = candidate;
+      break;
+    }
+  }
+  NumericEndpoint result{AddressText(best->ai_addr), endpoint.port};
+  ::freeaddrinfo(found);
+  return result;
+}
+
+bool IsLoopback(const std::string& numeric_address) {
+  return absl::StartsWith(numeric_address, "127.") || numeric_address == "::1" ||
+         absl::StartsWith(numeric_address, "::ffff:127.");
+}
+
+bool IsOwnAddress(const std::string& numeric_address) {
+  if (IsLoopback(numeric_address)) {
+    return true;
+  }
+  ifaddrs* interfaces = nullptr;
+  if (::getifaddrs(&interfaces) != 0) {
+    return false;
+  }
+  bool found = false;
+  for (const ifaddrs* entry = interfaces; entry != nullptr && !found; entry = entry->ifa_next) {
+    found = entry->ifa_addr != nullptr && AddressText(entry->ifa_addr) == numeric_address;
+  }
+  ::freeifaddrs(interfaces);
+  return found;
+}
+
+absl::StatusOr<std::string> AddressTowards(const NumericEndpoint& target) {
+  ASSIGN_OR_RETURN(const SocketAddress address, ToSocketAddress(target));
+  const UniqueFd socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  if (!socket.valid() || ::connect(socket.get(), address.get(), address.length) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
+    return absl::UnavailableError(absl::StrCat("no route to ", ToString(target), ": ", ErrorText(errno)));
+  }
+  return AddressText(reinterpret_cast<const sockaddr*>(&own));
+}
+
+absl::StatusOr<UniqueFd> BindListener(const NumericEndpoint& endpoint) {
+  ASSIGN_OR_RETURN(const SocketAddress address, ToSocketAddress(endpoint));
+  UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int one = 1;
+  // Lets a new job take the port while connections of the last one are in TIME_WAIT; two listeners stay impossible.
+  if (!socket.valid() || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+      ::bind(socket.get(), address.get(), address.length) != 0 || ::listen(socket.get(), kListenBacklog) != 0) {
+    const int error = errno;
+    const std::string message = absl::StrCat("cannot listen on ", ToString(endpoint), ": ", ErrorText(error));
+    return error == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::UnavailableError(message);
+  }
+  return socket;
+}
+
+std::string PortHolder(uint16_t port) {
+  std::string inode = ListeningInode("/proc/net/tcp", port);
+  if (inode.empty()) {
+    inode = ListeningInode("/proc/net/tcp6", port);
+  }
+  DIR* proc = inode.empty() ? nullptr : ::opendir("/proc");
+  if (proc == nullptr) {
+    return "";
+  }
+  const std::string link_text = absl::StrCat("socket:[", inode, "]");
+  std::string holder;
+  while (const dirent* entry = holder.empty() ? ::readdir(proc) : nullptr) {
+    int pid = 0;
+    if (absl::SimpleAtoi(entry->d_name, &pid) && HoldsSocket(entry->d_name, link_text)) {
+      std::string name;
+      std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/comm")), name);
+      holder = absl::StrCat("process ", pid, " (", name, ")");
+    }
+  }
+  ::closedir(proc);
+  return holder;
+}
+
+absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
+  // The client's preface and an empty SETTINGS frame; a server must answer with a SETTINGS frame of its own.
+  static constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
+  static constexpr char kSettingsFrame = 4;
+  ASSIGN_OR_RETURN(const SocketAddress address, ToSocketAddress(endpoint));
+  const UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid() || (::connect(socket.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) ||
+      !WaitFor(socket.get(), POLLOUT, deadline)) {
+    return absl::UnavailableError(absl::StrCat("nobody answers on ", ToString(endpoint)));
+  }
+  int error = 0;
+  socklen_t length = sizeof(error);
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+    return absl::UnavailableError(absl::StrCat("nobody answers on ", ToString(endpoint), ": ", ErrorText(error)));
+  }
+  char reply[9];
+  size_t have = 0;
+  if (::send(socket.get(), kHello, sizeof(kHello) - 1, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(kHello) - 1)) {
+    while (have < sizeof(reply) && WaitFor(socket.get(), POLLIN, deadline)) {
+      const ssize_t n = ::read(socket.get(), reply + have, sizeof(reply) - have);
+      if (n <= 0) {
+        break;
+      }
+      have += static_cast<size_t>(n);
+    }
+  }
+  if (have == sizeof(reply) && reply[3] == kSettingsFrame) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat("what listens on ", ToString(endpoint), " is no coordinator"));
+}
+
+}  // namespace fsdprun

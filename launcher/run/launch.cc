@@ -1,0 +1,373 @@
+#include "launcher/run/launch.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/local/local_agent.h"
+#include "agent/local/worker_store.h"
+#include "agent/process/keeper_client.h"
+#include "agent/rpc/grpc_link.h"
+#include "base/check.h"
+#include "base/event_loop.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "launcher/cli/worker_command.h"
+#include "launcher/report/console.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/report/progress_line.h"
+#include "launcher/run/coordinator_host.h"
+#include "launcher/run/job_token.h"
+#include "launcher/run/machine.h"
+#include "launcher/run/meeting.h"
+#include "launcher/run/signals.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
+/// How long a reader of our output that has stopped reading may hold up the end.
+constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
+constexpr char kVersion[] = "0.1.0";
+
+const char* ValueOf(const Environment& environment, const char* name) {
+  const auto it = environment.find(name);
+  return it == environment.end() ? nullptr : it->second.c_str();
+}
+
+uint64_t RandomNonZero() {
+  uint64_t number = 0;
+  while (number == 0) {
+    FSDPRUN_CHECK(::getrandom(&number, sizeof(number), 0) == sizeof(number), "the kernel gives no random bytes");
+  }
+  return number;
+}
+
+// A random UUID (version 4), as torchrun makes for --standalone.
+std::string RandomRunId() {
+  std::string hex = RandomHex(16);
+  hex[12] = '4';
+  hex[16] = "89ab"[hex[16] % 4];
+  return absl::StrCat(hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-", hex.substr(16, 4), "-",
+                      hex.substr(20));
+}
+
+// Readers see the old content or the new one. Returns an errno.
+int ReplaceFile(const std::string& path, const std::string& text) {
+  const std::string temporary = absl::StrCat(path, ".", ::getpid());
+  const UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.valid() || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::rename(temporary.c_str(), path.c_str()) != 0) {
+    return errno;
+  }
+  return 0;
+}
+
+// One launcher's life. Everything is owned here and used on the loop thread only.
+class Launcher {
+ public:
+  Launcher(CliProgram program, const LaunchPlan& plan, const Environment& environment)
+      : program_(program),
+        plan_(plan),
+        environment_(environment),
+        signals_(loop_, [this](int signal) { OnSignal(signal); }),
+        console_(OptionsForProcess(ValueOf(environment, "TERM"), ValueOf(environment, "COLUMNS")),
+                 [this] { loop_.Post([this] { ResumeOutput(); }); }) {
+    RouteLogTo(&console_);
+  }
+  ~Launcher() { RouteLogTo(nullptr); }
+
+  int Run() {
+    if (const absl::Status status = Start(); !status.ok()) {
+      Say(status.message());
+      RemoveRunDir();
+      console_.Close(MonoNow() + kConsoleDrainTimeout);
+      return absl::IsInvalidArgument(status) ? 2 : 1;
+    }
+    ScheduleNotice();
+    loop_.Run();
+    return Finish();
+  }
+
+ private:
+  void Say(absl::string_view text) {
+    console_.WriteLines(ConsoleStream::kError, absl::StrCat(ProgramName(program_), ": ", text));
+  }
+
+  absl::Status Start() {
+    ASSIGN_OR_RETURN(python_, CheckProgram(plan_, environment_));
+    ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
+    ASSIGN_OR_RETURN(meeting_, Meet(plan_, environment_, program_));
+    run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
+    ASSIGN_OR_RETURN(run_dir_, MakeRunDir(plan_, run_id_, environment_));
+    RETURN_IF_ERROR(OpenLink());
+    MakeStore();
+    MakeAgent();
+    agent_->Start();
+    return absl::OkStatus();
+  }
+
+  // The coordinator in this process, or the way to it.
+  absl::Status OpenLink() {
+    if (meeting_.hosts) {
+      CoordinatorHost::Hooks hooks;
+      hooks.on_finish = [this](const JobOutcome& outcome) {
+        outcome_ = outcome;
+        StopWhenDone();
+      };
+      hooks.on_step = [this] { ShowProgress(host_->machine().progress()); };
+      host_ = std::make_unique<CoordinatorHost>(
+          loop_, CoordinatorHost::Options{MakeJobSpec(), run_id_, meeting_.endpoint.port == 0 ? "" : meeting_.token},
+          std::move(hooks));
+      link_ = &host_->local_link();
+      return host_->Start();
+    }
+    grpc_link_ = std::make_unique<GrpcLink>(
+        loop_, GrpcLink::Options{.target = ToString(meeting_.endpoint),
+                                 .job_id = run_id_,
+                                 .token = [token = meeting_.token, path = meeting_.token_path]() {
+                                   return token.empty() ? TokenFile::Read(path) : absl::StatusOr<std::string>(token);
+                                 }});
+    link_ = grpc_link_.get();
+    return absl::OkStatus();
+  }
+
+  JobSpec MakeJobSpec() const {
+    JobSpec spec;
+    spec.min_nodes = plan_.min_nodes;
+    spec.max_nodes = plan_.max_nodes;
+    spec.max_restarts = plan_.max_restarts;
+    spec.join_timeout = plan_.join_timeout;
+    spec.last_call = plan_.last_call_timeout;
+    spec.stop_grace = plan_.shutdown_timeout;
+    return spec;
+  }
+
+  // The coordinator's port serves the store too: what begins like HTTP/2 is an agent.
+  void MakeStore() {
+    if (!meeting_.listener.valid()) {
+      store_ = std::make_unique<WorkerStore>(loop_, meeting_.node_address);
+      return;
+    }
+    auto server = std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
+      if (host_ != nullptr) {
+        host_->AddConnection(std::move(connection));
+      }
+    });
+    FSDPRUN_CHECK(server->ListenOn(std::move(meeting_.listener)).ok(), "the listening socket is bound");
+    const bool is_shared = meeting_.endpoint.port != 0;
+    store_ = std::make_unique<WorkerStore>(loop_, is_shared ? meeting_.endpoint.address : meeting_.node_address,
+                                           std::move(server));
+  }
+
+  NodeSpec MakeNodeSpec() const {
+    NodeSpec spec;
+    spec.node.incarnation = Incarnation(RandomNonZero());
+    spec.node.name = plan_.local_addr.empty() ? HostName() : plan_.local_addr;
+    spec.node.address = meeting_.node_address;
+    spec.node.local_world_size = plan_.nproc_per_node;
+    spec.node.role = plan_.role;
+    if (plan_.node_rank >= 0) {
+      spec.node.requested_node_rank = plan_.node_rank;
+    }
+    spec.coordinator_endpoint = meeting_.endpoint.port == 0 ? "this process" : ToString(meeting_.endpoint);
+    spec.connect_timeout = plan_.join_timeout;
+    spec.stop_grace = plan_.shutdown_timeout;
+    return spec;
+  }
+
+  void MakeAgent() {
+    LocalAgent::Options options;
+    options.spec = MakeNodeSpec();
+    options.keeper_path = keeper_path_;
+    options.base_environment = environment_;
+    // The job's secret is for agents; workers have no use for it.
+    options.base_environment.erase("FSDPRUN_TOKEN");
+    options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
+    options.run_id = run_id_;
+    options.job_id = meeting_.endpoint.port == 0 ? RandomHex(8) : absl::StrCat(run_id_, "-", meeting_.endpoint.port);
+    options.run_dir = run_dir_;
+    options.draws_progress = console_.draws_progress();
+    options.handled_signals = SignalWatcher::Names();
+    LocalAgent::Hooks hooks;
+    hooks.on_progress = [this](const Progress& progress) { ShowProgress(progress); };
+    hooks.sink.write = [this](keeper::Stream stream, absl::string_view lines) {
+      console_.WriteLines(stream == keeper::Stream::kStdout ? ConsoleStream::kOut : ConsoleStream::kError, lines);
+    };
+    hooks.sink.has_room = [this] { return console_.HasRoom(); };
+    hooks.on_exit = [this](int code, const std::string& message) {
+      agent_exit_ = code;
+      agent_message_ = message;
+      StopWhenDone();
+    };
+    agent_ = std::make_unique<LocalAgent>(loop_, std::move(options), std::move(hooks), *link_, *store_);
+  }
+
+  void OnSignal(int signal) {
+    if (host_ != nullptr) {
+      host_->OperatorStop(signal);
+    } else if (agent_ != nullptr) {
+      agent_->OperatorSignal(signal);
+    }
+  }
+
+  void ResumeOutput() {
+    if (agent_ != nullptr) {
+      agent_->ResumeOutput();
+    }
+  }
+
+  void ShowProgress(const Progress& progress) {
+    if (console_.draws_progress() && (progress.step >= 0 || !progress.text.empty())) {
+      console_.SetProgress(FormatProgressLine(progress));
+    }
+  }
+
+  void ScheduleNotice() {
+    loop_.At(MonoNow() + kWaitNoticeInterval, [this] {
+      GiveNotice();
+      ScheduleNotice();
+    });
+  }
+
+  // Says what is waited for; nothing once the job runs.
+  void GiveNotice() {
+    waited_ += kWaitNoticeInterval;
+    const std::string how_long = absl::StrCat(ToSeconds(waited_), " s of ", ToSeconds(plan_.join_timeout), " s");
+    if (host_ != nullptr && host_->machine().phase() == job::Phase::kGathering) {
+      Say(absl::StrCat("waiting for nodes: ", host_->machine().nodes().size(), " of ", plan_.min_nodes, " have joined at ",
+                       ToString(meeting_.endpoint), " with run id '", run_id_, "' (", how_long, ")"));
+    } else if (host_ == nullptr && !agent_->was_admitted()) {
+      Say(absl::StrCat("waiting for the coordinator at ", ToString(meeting_.endpoint), " (", how_long,
+                       "): ", agent_->last_link_error().message()));
+    }
+  }
+
+  void StopWhenDone() {
+    if (agent_exit_.has_value() && (host_ == nullptr || outcome_.has_value())) {
+      loop_.Stop();
+    }
+  }
+
+  int Finish() {
+    link_->Close();
+    if (host_ != nullptr) {
+      host_->Shutdown();
+    }
+    const int exit_code = outcome_.has_value() ? outcome_->exit_code : *agent_exit_;
+    if (outcome_.has_value()) {
+      ReportOutcome();
+    } else if (!agent_message_.empty()) {
+      Say(agent_message_);
+    }
+    if (exit_code == 0) {
+      RemoveRunDir();
+    } else {
+      Say(absl::StrCat("logs of this node's workers are in ", run_dir_));
+    }
+    console_.Close(MonoNow() + kConsoleDrainTimeout);
+    return exit_code;
+  }
+
+  void ReportOutcome() {
+    if (outcome_->kind == OutcomeKind::kSucceeded) {
+      return;
+    }
+    const std::string report = FormatFailureReport(*outcome_, {plan_.program.front()});
+    if (outcome_->kind == OutcomeKind::kFailed && !report.empty()) {
+      console_.WriteLines(ConsoleStream::kError, report);
+      WriteErrorFile();
+    } else {
+      Say(FormatOutcomeLine(*outcome_));
+    }
+  }
+
+  // A launcher that is itself started by a launcher tells it the root cause.
+  void WriteErrorFile() {
+    const char* path = ValueOf(environment_, "TORCHELASTIC_ERROR_FILE");
+    if (path == nullptr || *path == '\0') {
+      return;
+    }
+    if (const int error = ReplaceFile(path, LauncherErrorJson(*outcome_)); error != 0) {
+      Say(absl::StrCat("cannot write the error file ", path, ": ", std::generic_category().message(error)));
+    }
+  }
+
+  // Logs in a temporary directory are kept for failures only.
+  void RemoveRunDir() {
+    if (plan_.log_dir.empty() && !run_dir_.empty()) {
+      std::error_code ignored;
+      std::filesystem::remove_all(run_dir_, ignored);
+    }
+  }
+
+  // Constant after construction.
+  const CliProgram program_;
+  const LaunchPlan& plan_;
+  const Environment& environment_;
+
+  EventLoop loop_;
+  SignalWatcher signals_;
+  Console console_;
+
+  // Set by Start().
+  std::string python_;
+  std::string keeper_path_;
+  std::string run_id_;
+  std::string run_dir_;
+  Meeting meeting_;
+  std::unique_ptr<CoordinatorHost> host_;
+  std::unique_ptr<GrpcLink> grpc_link_;
+  CoordinatorLink* link_ = nullptr;
+  std::unique_ptr<WorkerStore> store_;
+  std::unique_ptr<LocalAgent> agent_;
+
+  Duration waited_{};
+  std::optional<JobOutcome> outcome_;
+  std::optional<int> agent_exit_;
+  std::string agent_message_;
+};
+
+}  // namespace
+
+int Launch(CliProgram program, const LaunchPlan& plan, const Environment& environment) {
+  if (const char* level = ValueOf(environment, "LOGLEVEL")) {
+    SetLogLevel(ParseLogLevel(level));
+  }
+  return Launcher(program, plan, environment).Run();
+}
+
+int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer) {
+  const Environment environment = ReadEnvironment(environ_pointer);
+  const absl::StatusOr<LaunchPlan> plan =
+      ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment, LookAtMachine());
+  if (!plan.ok()) {
+    std::fprintf(stderr, "%s: %s\n", ProgramName(program), std::string(plan.status().message()).c_str());
+    return 2;
+  }
+  switch (plan->request) {
+    case Request::kHelp:
+      std::fputs(HelpText(program).c_str(), stdout);
+      return 0;
+    case Request::kVersion:
+      std::printf("%s %s\n", ProgramName(program), kVersion);
+      return 0;
+    case Request::kDryRun:
+      std::fputs(DescribePlan(*plan).c_str(), stdout);
+      return 0;
+    case Request::kRun:
+      break;
+  }
+  return Launch(program, *plan, environment);
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/event_loop.h"
+#include "base/unique_fd.h"
+
+namespace fsdprun {
+
+/// Turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into calls on the loop thread. A signal that was ignored when the program
+/// started (nohup) stays ignored. SIGPIPE is ignored from here on.
+/// Construct on the main thread before any other thread exists: the others inherit the mask.
+class SignalWatcher {
+ public:
+  SignalWatcher(EventLoop& loop, std::function<void(int signal)> on_signal);
+  ~SignalWatcher();
+  SignalWatcher(const SignalWatcher&) = delete;
+  SignalWatcher& operator=(const SignalWatcher&) = delete;
+
+  /// `SIGTERM,SIGINT,SIGHUP,SIGQUIT`, torchrun's default list.
+  static const char* Names() { return "SIGTERM,SIGINT,SIGHUP,SIGQUIT"; }
+
+ private:
+  EventLoop& loop_;
+  UniqueFd fd_;
+};
+
+}  // namespace fsdprun
