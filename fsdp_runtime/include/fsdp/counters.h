@@ -1,0 +1,25 @@
+#pragma once
+
+#include <fsdp/export.h>
+
+#include <cstdint>
+
+namespace fsdp {
+
+class FSDPModule;
+
+/// What the units under one root have done since they were sharded. After the first step of a
+/// training loop `slot_allocations` stays as it is: the steady state allocates nothing.
+struct FSDP_API RuntimeCounters {
+  int64_t slot_allocations = 0;  // arena slots ever allocated
+  int64_t slot_bytes = 0;        // bytes of all arena slots
+  int64_t gathers = 0;           // all-gathers issued
+  int64_t gathered_bytes = 0;    // bytes of their outputs
+  int64_t reductions = 0;        // reduce-scatters issued
+  int64_t reduced_bytes = 0;     // bytes of their inputs
+};
+
+/// The counters shared by all units that have the same root as `unit`.
+FSDP_API RuntimeCounters runtime_counters(const FSDPModule& unit);
+
+}  // namespace fsdp

@@ -1,0 +1,45 @@
+#include "fsdp_runtime/plan/execution_order.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::plan {
+
+void ExecutionOrder::begin_forward() {
+  std::swap(predicted_, current_);
+  current_.clear();
+  forward_cursor_ = 0;
+  backward_cursor_ = 0;
+}
+
+std::optional<int64_t> ExecutionOrder::on_forward(int64_t unit) {
+  current_.push_back(unit);
+  backward_cursor_ = current_.size();
+  const auto from = predicted_.begin() + static_cast<std::ptrdiff_t>(forward_cursor_);
+  const auto found = std::find(from, predicted_.end(), unit);
+  if (found == predicted_.end()) {
+    return std::nullopt;
+  }
+  forward_cursor_ = static_cast<size_t>(found - predicted_.begin()) + 1;
+  if (forward_cursor_ == predicted_.size()) {
+    return std::nullopt;
+  }
+  return predicted_[forward_cursor_];
+}
+
+void ExecutionOrder::begin_backward() { backward_cursor_ = current_.size(); }
+
+std::optional<int64_t> ExecutionOrder::on_backward(int64_t unit) {
+  // Two forwards may precede a backward: the second pass over the same order starts at its end.
+  for (size_t end : {backward_cursor_, current_.size()}) {
+    for (size_t i = std::min(end, current_.size()); i-- > 0;) {
+      if (current_[i] == unit) {
+        backward_cursor_ = i;
+        return i == 0 ? std::nullopt : std::optional<int64_t>(current_[i - 1]);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace fsdp::plan

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace fsdp::plan {
+
+/// Learns in which order units run forward and answers which one to gather ahead. Units are named
+/// by small integers; a unit may run several times per forward. The answers depend only on the
+/// calls made, so ranks that run the same model ask for the same gathers in the same order.
+class ExecutionOrder {
+ public:
+  /// A new forward of the whole model starts: what was recorded becomes the prediction.
+  void begin_forward();
+  /// `unit` runs forward. Returns the unit predicted to run next; nullopt in the first forward, at
+  /// the end, or when the forward has left the predicted path.
+  std::optional<int64_t> on_forward(int64_t unit);
+  /// A new backward starts.
+  void begin_backward();
+  /// `unit` starts its backward. Returns the unit that ran forward just before it, which is the one
+  /// whose backward comes next.
+  std::optional<int64_t> on_backward(int64_t unit);
+
+  const std::vector<int64_t>& recorded() const { return current_; }
+
+ private:
+  std::vector<int64_t> predicted_;
+  std::vector<int64_t> current_;
+  size_t forward_cursor_ = 0;   // next index to look at in predicted_
+  size_t backward_cursor_ = 0;  // one past the next index to look at in current_
+};
+
+}  // namespace fsdp::plan

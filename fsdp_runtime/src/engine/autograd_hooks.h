@@ -1,0 +1,52 @@
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace fsdp {
+
+class ModuleState;
+class ParamGroup;
+
+/// Identity on a unit's inputs whose backward is the unit's post-backward. It was created before
+/// everything in the unit's forward, so the engine, which takes the youngest ready node first, runs
+/// it after every gradient of the unit has been accumulated.
+class PostBackwardNode : public torch::autograd::Node {
+ public:
+  /// Replaces the tensors, all of which require grad.
+  static void install(ModuleState& state, const std::vector<at::Tensor*>& inputs);
+
+  PostBackwardNode(ModuleState& state, torch::autograd::edge_list&& next_edges);
+  ~PostBackwardNode() override;
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+  std::string name() const override { return "FsdpPostBackward"; }
+
+ private:
+  /// Counts this use as done. Returns whether others of the same forward remain.
+  bool finish_use();
+
+  std::weak_ptr<ModuleState> state_;
+  int64_t forward_id_;
+  bool is_counted_ = true;
+};
+
+/// Hands a parameter's gradient to its group as soon as autograd has it. Lives in the parameter's
+/// autograd metadata, so its end is the end of the parameter: then the units whose modules are gone
+/// are released.
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  GradientHook(std::weak_ptr<ModuleState> state, std::weak_ptr<ParamGroup> group, size_t index);
+  ~GradientHook() override;
+  void operator()(const at::Tensor& parameter) override;
+
+ private:
+  std::weak_ptr<ModuleState> state_;
+  std::weak_ptr<ParamGroup> group_;
+  size_t index_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,140 @@
+#include <ATen/ATen.h>
+#include <fsdp/counters.h>
+#include <fsdp/fully_shard.h>
+#include <torch/nn/module.h>
+
+#include "fsdp_runtime/plan/box.h"
+#include "fsdp_runtime/src/engine/module_state.h"
+#include "fsdp_runtime/src/engine/module_walk.h"
+
+namespace fsdp {
+namespace {
+
+const std::shared_ptr<ModuleState>& checked(const std::shared_ptr<ModuleState>& state) {
+  TORCH_CHECK(state, "fsdp: empty FSDPModule handle; fully_shard returns a full one");
+  return state;
+}
+
+template <class Apply>
+void for_units(const std::shared_ptr<ModuleState>& state, bool recurse, Apply apply) {
+  if (!recurse) {
+    apply(*checked(state));
+    return;
+  }
+  for (const std::shared_ptr<ModuleState>& unit : units_below(checked(state)->module())) {
+    apply(*unit);
+  }
+}
+
+ShardedSlice slice_of(const ParamRef& param, const at::Tensor& shard) {
+  const plan::ParamSlice& slice = param.group->slice(param.index);
+  ShardedSlice result{param.fqn, param.group->shape(param.index), slice.flat_begin, slice.flat_end,
+                      at::Tensor()};
+  if (shard.defined()) {
+    result.local = shard.narrow(0, slice.shard_offset, slice.numel());
+  }
+  return result;
+}
+
+std::vector<std::weak_ptr<ModuleState>> states_of(const std::vector<FSDPModule>& modules) {
+  std::vector<std::weak_ptr<ModuleState>> states;
+  states.reserve(modules.size());
+  for (const FSDPModule& module : modules) {
+    states.push_back(checked(module.state()));
+  }
+  return states;
+}
+
+}  // namespace
+
+void FSDPModule::unshard() { checked(state_)->finish_unshard(); }
+
+void FSDPModule::reshard() { checked(state_)->reshard(); }
+
+void FSDPModule::set_requires_gradient_sync(bool requires_gradient_sync, bool recurse) {
+  for_units(state_, recurse,
+            [=](ModuleState& unit) { unit.requires_gradient_sync = requires_gradient_sync; });
+}
+
+void FSDPModule::set_reshard_after_forward(bool reshard_after_forward, bool recurse) {
+  for_units(state_, recurse,
+            [=](ModuleState& unit) { unit.reshard_after_forward = reshard_after_forward; });
+}
+
+void FSDPModule::set_reshard_after_backward(bool reshard_after_backward, bool recurse) {
+  for_units(state_, recurse,
+            [=](ModuleState& unit) { unit.reshard_after_backward = reshard_after_backward; });
+}
+
+void FSDPModule::set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules) {
+  checked(state_)->forward_prefetch = states_of(modules);
+}
+
+void FSDPModule::set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules) {
+  checked(state_)->backward_prefetch = states_of(modules);
+}
+
+void FSDPModule::set_gradient_divide_factor(double factor) {
+  TORCH_CHECK(factor > 0, "set_gradient_divide_factor: expected a positive factor, got ", factor);
+  for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
+    group->set_gradient_divide_factor(factor);
+  }
+}
+
+std::vector<ShardedSlice> FSDPModule::sharded_parameters() const {
+  std::vector<ShardedSlice> slices;
+  for (const ParamRef& param : params_below(*checked(state_))) {
+    slices.push_back(slice_of(param, param.group->shard()));
+  }
+  return slices;
+}
+
+std::vector<ShardedSlice> FSDPModule::sharded_gradients() const {
+  std::vector<ShardedSlice> slices;
+  for (const ParamRef& param : params_below(*checked(state_))) {
+    slices.push_back(slice_of(param, param.group->gradient()));
+  }
+  return slices;
+}
+
+void FSDPModule::init_parameters(
+    const std::function<void(const std::string& fqn, at::Tensor full)>& init) {
+  at::NoGradGuard no_grad;
+  for_units(state_, /*recurse=*/true, [](ModuleState& unit) { unit.reshard(); });
+  for (const ParamRef& param : params_below(*state_)) {
+    at::Tensor full =
+        at::empty(param.group->shape(param.index), param.group->shard().options());
+    init(param.fqn, full);
+    const ShardedSlice slice = slice_of(param, param.group->shard());
+    if (slice.local.numel() > 0) {
+      slice.local.copy_(full.flatten().slice(0, slice.flat_begin, slice.flat_end));
+    }
+  }
+}
+
+at::Tensor FSDPModule::full_parameter(const std::string& fqn) {
+  for (const ParamRef& param : params_below(*checked(state_))) {
+    if (param.fqn == fqn) {
+      const plan::ParamPlacement& place = param.group->layout().params[param.index];
+      return param.group->gather_copy()
+          .narrow(0, place.offset, place.numel)
+          .view(param.group->shape(param.index))
+          .clone();
+    }
+  }
+  TORCH_CHECK(false, "full_parameter: no parameter ", fqn, " below ", state_->module()->name());
+}
+
+std::vector<FSDPModule> FSDPModule::units() const {
+  std::vector<FSDPModule> modules;
+  for (const std::shared_ptr<ModuleState>& unit : units_below(checked(state_)->module())) {
+    modules.emplace_back(unit);
+  }
+  return modules;
+}
+
+RuntimeCounters runtime_counters(const FSDPModule& unit) {
+  return checked(unit.state())->context().counters();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,169 @@
+#include <ATen/ATen.h>
+#include <fsdp/fully_shard.h>
+#include <fsdp/unit.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include <map>
+#include <unordered_set>
+
+#include "fsdp_runtime/src/engine/autograd_hooks.h"
+#include "fsdp_runtime/src/engine/claims.h"
+#include "fsdp_runtime/src/engine/module_state.h"
+#include "fsdp_runtime/src/engine/module_walk.h"
+#include "fsdp_runtime/src/engine/registry.h"
+
+namespace fsdp {
+namespace {
+
+using ModulePtr = std::shared_ptr<torch::nn::Module>;
+
+void check_parameter(const std::string& fqn, const at::Tensor& tensor, const DeviceMesh& mesh) {
+  TORCH_CHECK(tensor.dim() > 0, "fully_shard: parameter ", fqn,
+              " has no dimension to shard; make it a tensor of shape [1]");
+  TORCH_CHECK(tensor.device().type() == mesh.device_type(), "fully_shard: parameter ", fqn,
+              " is on ", tensor.device(), ", the mesh is of ", mesh.device_type(),
+              "; create it there, or without memory by fsdp::hollow_parameter");
+  TORCH_CHECK(tensor.is_contiguous(), "fully_shard: parameter ", fqn, " of shape ", tensor.sizes(),
+              " and strides ", tensor.strides(), " is not contiguous");
+  TORCH_CHECK(tensor.is_leaf(), "fully_shard: parameter ", fqn, " is not a leaf of autograd");
+}
+
+/// The parameters at and below `module` that no unit has yet, under their first names.
+std::vector<NamedParameter> unclaimed_parameters(const ModulePtr& module, const DeviceMesh& mesh) {
+  std::vector<NamedParameter> params;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  walk_modules(module, "", [&](const std::string& name, const ModulePtr& visited) {
+    if (Registry::get().find(*visited)) {
+      return false;
+    }
+    for (const auto& param : visited->named_parameters(/*recurse=*/false)) {
+      const std::string fqn = join_names(name, param.key());
+      if (!seen.insert(param.value().unsafeGetTensorImpl()).second) {
+        continue;
+      }
+      const std::string owner = claimed_as(param.value());
+      TORCH_CHECK(owner.empty(), "fully_shard: parameter ", fqn, " of ", module->name(),
+                  " is the same tensor as ", owner,
+                  ", which another unit has sharded; shard the modules that share it as one unit");
+      check_parameter(fqn, param.value(), mesh);
+      params.push_back({fqn, param.value()});
+    }
+    return true;
+  });
+  return params;
+}
+
+std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedParameter>& params,
+                                                     const FullyShardOptions& options) {
+  // Ordered by first appearance, so that all ranks have the same groups in the same order.
+  std::vector<std::vector<NamedParameter>> kinds;
+  std::map<std::pair<at::ScalarType, bool>, size_t> kind_of;
+  for (const NamedParameter& param : params) {
+    const auto key = std::make_pair(param.tensor.scalar_type(), param.tensor.requires_grad());
+    const auto [it, is_new] = kind_of.try_emplace(key, kinds.size());
+    if (is_new) {
+      kinds.emplace_back();
+    }
+    kinds[it->second].push_back(param);
+  }
+  const GroupOptions group_options{options.mesh->group(), options.mp_policy.param_dtype,
+                                   options.mp_policy.reduce_dtype};
+  std::vector<std::shared_ptr<ParamGroup>> groups;
+  groups.reserve(kinds.size());
+  for (const std::vector<NamedParameter>& kind : kinds) {
+    groups.push_back(std::make_shared<ParamGroup>(kind, group_options));
+  }
+  return groups;
+}
+
+void install_gradient_hooks(const std::vector<NamedParameter>& params,
+                            const std::shared_ptr<ModuleState>& state) {
+  std::map<const c10::TensorImpl*, at::Tensor> tensors;
+  for (const NamedParameter& param : params) {
+    tensors.emplace(param.tensor.unsafeGetTensorImpl(), param.tensor);
+  }
+  for (const std::shared_ptr<ParamGroup>& group : state->groups()) {
+    for (size_t i = 0; i < group->size(); ++i) {
+      const at::Tensor& tensor = tensors.at(group->key(i));
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          tensor, std::make_unique<GradientHook>(state, group, i));
+      claim(tensor, group->fqn(i));
+    }
+  }
+}
+
+/// Names every parameter from the topmost unit, which is what messages should say.
+void rename_from(const ModuleState& root) {
+  for (const ParamRef& param : params_below(root)) {
+    param.group->set_fqn(param.index, param.fqn);
+  }
+}
+
+}  // namespace
+
+FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options) {
+  TORCH_CHECK(module, "fully_shard: module is null");
+  TORCH_CHECK(options.mesh, "fully_shard: options.mesh is null; make one by init_device_mesh");
+  TORCH_CHECK(!Registry::get().find(*module), "fully_shard: ", module->name(),
+              " has been sharded already");
+  const std::vector<NamedParameter> params = unclaimed_parameters(module, *options.mesh);
+  auto state = std::make_shared<ModuleState>(module, options, make_groups(params, options));
+  install_gradient_hooks(params, state);
+  Registry::get().add(module, state);
+
+  // The topmost unit is the root: it takes over what its nested units shared so far.
+  const std::vector<std::shared_ptr<ModuleState>> units = units_below(module);
+  const c10::Device device = params.empty() ? c10::Device(options.mesh->device_type())
+                                            : params.front().tensor.device();
+  auto context = std::make_shared<RunContext>(options.mesh->group(), device);
+  for (size_t i = 0; i < units.size(); ++i) {
+    units[i]->adopt(context, static_cast<int64_t>(i));
+  }
+  context->set_units(units);
+  rename_from(*state);
+  return FSDPModule(state);
+}
+
+FSDPModule fsdp_module(const torch::nn::Module& module) {
+  return FSDPModule(Registry::get().find(module));
+}
+
+at::Tensor hollow_parameter(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
+  int64_t numel = 1;
+  for (int64_t size : sizes) {
+    TORCH_CHECK(size >= 0, "hollow_parameter: negative dimension in ", sizes);
+    numel *= size;
+  }
+  const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, at::DataPtr(nullptr, device),
+                       /*allocator=*/nullptr, /*resizable=*/false);
+  at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype).device(device));
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= std::max<int64_t>(sizes[d], 1);
+  }
+  tensor.set_(storage, 0, sizes, strides);
+  return tensor;
+}
+
+namespace detail {
+
+std::shared_ptr<ModuleState> find_state(const torch::nn::Module& module) {
+  return Registry::get().find(module);
+}
+
+void pre_forward(ModuleState& state, std::vector<at::Tensor*>& inputs) {
+  state.pre_forward(inputs);
+}
+
+void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs) {
+  state.post_forward(outputs);
+}
+
+void abandon_forward(ModuleState& state) noexcept { state.abandon_forward(); }
+
+}  // namespace detail
+}  // namespace fsdp

@@ -1,0 +1,245 @@
+#include "fsdp_runtime/src/engine/module_state.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "fsdp_runtime/src/engine/autograd_hooks.h"
+
+namespace fsdp {
+
+ModuleState::ModuleState(const std::shared_ptr<torch::nn::Module>& module,
+                         FullyShardOptions options, std::vector<std::shared_ptr<ParamGroup>> groups)
+    : reshard_after_forward(options.reshard_after_forward),
+      module_(module),
+      options_(std::move(options)),
+      groups_(std::move(groups)) {}
+
+std::shared_ptr<torch::nn::Module> ModuleState::module() const {
+  std::shared_ptr<torch::nn::Module> module = module_.lock();
+  TORCH_CHECK(module, "fsdp: the module of this handle has been destroyed");
+  return module;
+}
+
+void ModuleState::adopt(std::shared_ptr<RunContext> context, int64_t index) {
+  for (const auto& group : groups_) {
+    group->set_context(context);
+  }
+  context_ = std::move(context);
+  index_ = index;
+}
+
+void ModuleState::start_unshard() {
+  for (const auto& group : groups_) {
+    group->start_unshard();
+  }
+}
+
+void ModuleState::finish_unshard() {
+  for (const auto& group : groups_) {
+    group->finish_unshard();
+  }
+}
+
+void ModuleState::reshard() {
+  for (const auto& group : groups_) {
+    group->reshard();
+  }
+}
+
+bool ModuleState::is_sharded() const {
+  return std::all_of(groups_.begin(), groups_.end(),
+                     [](const auto& group) { return group->is_sharded(); });
+}
+
+void ModuleState::pre_forward(std::vector<at::Tensor*>& inputs) {
+  const bool is_recomputation = context_->in_backward();
+  if (!is_recomputation) {
+    context_->forget_failed_backward();
+    if (is_root()) {
+      context_->begin_forward();
+    }
+    training_ = Training::kForward;
+  }
+  start_unshard();
+  // The next gather is issued before this one is waited for, so that the lane never runs dry.
+  if (!is_recomputation) {
+    context_->on_unit_forward(*this);
+  } else {
+    announce_backward();
+  }
+  finish_unshard();
+  if (options_.mp_policy.cast_forward_inputs) {
+    cast(inputs, options_.mp_policy.param_dtype);
+  }
+  // A recomputation inside this unit's own backward has its hooks from the first time.
+  if (training_ != Training::kPreBackward) {
+    hook_inputs(inputs);
+  }
+}
+
+void ModuleState::post_forward(std::vector<at::Tensor*>& outputs) {
+  cast(outputs, options_.mp_policy.output_dtype);
+  if (training_ != Training::kPreBackward) {
+    hook_outputs(outputs);
+  }
+  if (context_->in_backward()) {
+    return;  // backward needs the parameters right away
+  }
+  training_ = Training::kIdle;
+  if (is_root() && !at::GradMode::is_enabled()) {
+    context_->reshard_all();  // no backward will come to do it
+  } else if (reshards_after_forward()) {
+    reshard();
+  }
+}
+
+void ModuleState::abandon_forward() noexcept {
+  try {
+    if (context_->in_backward()) {
+      return;  // the failed backward is cleaned up as a whole
+    }
+    training_ = Training::kIdle;
+    if (is_root()) {
+      context_->reshard_all();
+    } else {
+      reshard();
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the exception of the forward is the one to report
+  }
+}
+
+void ModuleState::cast(std::vector<at::Tensor*>& tensors,
+                       std::optional<at::ScalarType> dtype) const {
+  if (!dtype) {
+    return;
+  }
+  for (at::Tensor* tensor : tensors) {
+    if (tensor->is_floating_point() && tensor->scalar_type() != *dtype) {
+      *tensor = tensor->to(*dtype);
+    }
+  }
+}
+
+void ModuleState::hook_inputs(std::vector<at::Tensor*>& inputs) {
+  if (!at::GradMode::is_enabled()) {
+    return;
+  }
+  std::vector<at::Tensor*> differentiable;
+  for (at::Tensor* input : inputs) {
+    if (input->requires_grad()) {
+      differentiable.push_back(input);
+    }
+  }
+  if (!differentiable.empty()) {
+    PostBackwardNode::install(*this, differentiable);
+  }
+}
+
+void ModuleState::hook_outputs(std::vector<at::Tensor*>& outputs) {
+  if (!at::GradMode::is_enabled()) {
+    return;
+  }
+  std::weak_ptr<ModuleState> self = weak_from_this();
+  for (at::Tensor* output : outputs) {
+    // A leaf would keep the hook for good, and its gradient does not pass through this unit.
+    if (output->requires_grad() && output->grad_fn() != nullptr) {
+      output->register_hook([self](const at::Tensor&) {
+        if (std::shared_ptr<ModuleState> state = self.lock()) {
+          state->pre_backward();
+        }
+      });
+    }
+  }
+}
+
+void ModuleState::announce_backward() {
+  if (!is_backward_announced_) {
+    is_backward_announced_ = true;
+    context_->on_unit_backward(*this);
+  }
+}
+
+void ModuleState::pre_backward() {
+  context_->enter_backward();
+  if (training_ == Training::kPreBackward) {
+    return;
+  }
+  training_ = Training::kPreBackward;
+  start_unshard();
+  announce_backward();
+  for (const auto& group : groups_) {
+    if (group->is_trainable()) {
+      group->begin_gradients();
+    }
+  }
+  finish_unshard();
+}
+
+void ModuleState::on_gradient(ParamGroup& group, size_t index, const at::Tensor& parameter) {
+  // Normally a no-op: only outputs that fsdp::call could not see come here unannounced.
+  if (training_ != Training::kPreBackward) {
+    pre_backward();
+  }
+  group.begin_gradients();
+  at::Tensor& gradient = parameter.mutable_grad();
+  group.accumulate_gradient(index, gradient);
+  gradient.reset();
+}
+
+void ModuleState::post_backward() {
+  if (training_ != Training::kPreBackward) {
+    return;
+  }
+  training_ = Training::kPostBackward;
+  if (reshard_after_backward) {
+    reshard();
+  }
+  if (requires_gradient_sync) {
+    for (const auto& group : groups_) {
+      if (group->collects_gradients()) {
+        group->start_reduction();
+      }
+    }
+  }
+  is_backward_announced_ = false;
+  training_ = Training::kIdle;
+}
+
+void ModuleState::abandon_backward() {
+  for (const auto& group : groups_) {
+    group->abandon_gradients();
+    group->reshard();
+  }
+  training_ = Training::kIdle;
+  is_backward_announced_ = false;
+  uses_.clear();
+}
+
+void ModuleState::add_use(int64_t forward_id) {
+  for (auto& [id, count] : uses_) {
+    if (id == forward_id) {
+      ++count;
+      return;
+    }
+  }
+  uses_.emplace_back(forward_id, 1);
+}
+
+bool ModuleState::remove_use(int64_t forward_id) {
+  for (auto it = uses_.begin(); it != uses_.end(); ++it) {
+    if (it->first != forward_id) {
+      continue;
+    }
+    if (--it->second > 0) {
+      return true;
+    }
+    uses_.erase(it);
+    return false;
+  }
+  return false;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,74 @@
+#include "fsdp_runtime/src/engine/module_walk.h"
+
+#include <torch/nn/module.h>
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "fsdp_runtime/src/engine/module_state.h"
+#include "fsdp_runtime/src/engine/registry.h"
+
+namespace fsdp {
+namespace {
+
+using ModulePtr = std::shared_ptr<torch::nn::Module>;
+using Visit = std::function<bool(const std::string&, const ModulePtr&)>;
+
+void walk(const ModulePtr& module, const std::string& name, const Visit& visit,
+          std::unordered_set<const torch::nn::Module*>& seen) {
+  if (!seen.insert(module.get()).second || !visit(name, module)) {
+    return;
+  }
+  for (const auto& child : module->named_children()) {
+    walk(child.value(), join_names(name, child.key()), visit, seen);
+  }
+}
+
+}  // namespace
+
+void walk_modules(const ModulePtr& module, const std::string& name, const Visit& visit) {
+  std::unordered_set<const torch::nn::Module*> seen;
+  walk(module, name, visit, seen);
+}
+
+std::string join_names(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+std::vector<std::shared_ptr<ModuleState>> units_below(const ModulePtr& module) {
+  std::vector<std::shared_ptr<ModuleState>> units;
+  walk_modules(module, "", [&units](const std::string&, const ModulePtr& visited) {
+    if (std::shared_ptr<ModuleState> state = Registry::get().find(*visited)) {
+      units.push_back(std::move(state));
+    }
+    return true;
+  });
+  return units;
+}
+
+std::vector<ParamRef> params_below(const ModuleState& root) {
+  const ModulePtr module = root.module();
+  std::unordered_map<const c10::TensorImpl*, ParamRef> by_tensor;
+  for (const std::shared_ptr<ModuleState>& unit : units_below(module)) {
+    for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
+      for (size_t i = 0; i < group->size(); ++i) {
+        by_tensor[group->key(i)] = {"", group.get(), i};
+      }
+    }
+  }
+  std::vector<ParamRef> params;
+  walk_modules(module, "", [&](const std::string& name, const ModulePtr& visited) {
+    for (const auto& param : visited->named_parameters(/*recurse=*/false)) {
+      const auto found = by_tensor.find(param.value().unsafeGetTensorImpl());
+      if (found != by_tensor.end()) {
+        found->second.fqn = join_names(name, param.key());
+        params.push_back(found->second);
+        by_tensor.erase(found);
+      }
+    }
+    return true;
+  });
+  return params;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace fsdp {
+
+class ModuleState;
+class ParamGroup;
+
+/// A parameter of a group, by the name it has below some module.
+struct ParamRef {
+  std::string fqn;
+  ParamGroup* group = nullptr;
+  size_t index = 0;
+};
+
+/// Visits `module` and everything below it in registration order, with names; a module that can be
+/// reached twice is visited once. `visit` returns whether to go on below. Depth: the module tree's.
+void walk_modules(
+    const std::shared_ptr<torch::nn::Module>& module, const std::string& name,
+    const std::function<bool(const std::string&, const std::shared_ptr<torch::nn::Module>&)>&
+        visit);
+
+/// "" + "weight" -> "weight"; "block" + "weight" -> "block.weight".
+std::string join_names(const std::string& prefix, const std::string& name);
+
+/// The units at and below `module`, in registration order.
+std::vector<std::shared_ptr<ModuleState>> units_below(
+    const std::shared_ptr<torch::nn::Module>& module);
+
+/// The parameters of all units at and below `root`, in registration order, named from there. A
+/// parameter with several names is there once, under its first.
+std::vector<ParamRef> params_below(const ModuleState& root);
+
+}  // namespace fsdp

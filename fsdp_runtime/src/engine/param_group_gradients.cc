@@ -1,0 +1,145 @@
+#include <ATen/ATen.h>
+
+#include "fsdp_runtime/src/engine/param_group.h"
+#include "fsdp_runtime/src/engine/run_context.h"
+
+namespace fsdp {
+
+bool ParamGroup::is_trainable() const {
+  for (const Param& param : params_) {
+    const auto tensor = param.tensor.lock();
+    if (tensor && tensor->requires_grad()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool ParamGroup::reduces_locally() const {
+  return comm_->size() == 1 && reduce_dtype_ == dtype_ && !divide_factor_;
+}
+
+void ParamGroup::begin_gradients() {
+  if (collects_gradients_) {
+    return;
+  }
+  if (is_reducing()) {
+    context_->finish_reductions_through(this);
+  }
+  if (reduces_locally()) {
+    if (!gradient_.defined()) {
+      gradient_ = at::empty_like(shard_);
+    }
+    gradient_storage_.point_to(gradient_.data_ptr());
+  } else {
+    gradient_slot_ = context_->take_gradient_slot(gradient_storage_.bytes());
+    gradient_storage_.point_to(gradient_slot_->data());
+  }
+  // Locally reduced gradients of earlier backwards are in place already, and are added to.
+  const bool holds_gradients = reduces_locally() && has_gradient_;
+  for (Param& param : params_) {
+    param.received_gradient = holds_gradients;
+  }
+  collects_gradients_ = true;
+}
+
+void ParamGroup::accumulate_gradient(size_t index, const at::Tensor& gradient) {
+  Param& param = params_[index];
+  if (param.received_gradient) {
+    param.gradient.add_(gradient);
+  } else {
+    param.gradient.copy_(gradient);
+    param.received_gradient = true;
+  }
+}
+
+void ParamGroup::zero_what_received_nothing() {
+  for (Param& param : params_) {
+    if (!param.received_gradient) {
+      param.gradient.zero_();
+    }
+  }
+  // Padding takes part in the reduction and in the norm of the shard's gradient.
+  char* base = static_cast<char*>(gathered_gradient_.data_ptr());
+  const size_t element = gathered_gradient_.element_size();
+  for (const plan::Range& gap : padding_) {
+    if (device_.is_cpu()) {
+      memset(base + gap.begin * element, 0, (gap.end - gap.begin) * element);
+    } else {
+      gathered_gradient_.narrow(0, gap.begin, gap.end - gap.begin).zero_();
+    }
+  }
+}
+
+void ParamGroup::start_reduction() {
+  TORCH_INTERNAL_ASSERT(collects_gradients_ && !is_reducing());
+  at::NoGradGuard no_grad;
+  zero_what_received_nothing();
+  collects_gradients_ = false;
+  if (reduces_locally()) {
+    has_gradient_ = true;
+    gradient_storage_.poison();
+    return;
+  }
+  if (!gradient_.defined()) {
+    gradient_ = at::empty_like(shard_);
+  }
+  at::Tensor output = gradient_;
+  if (has_gradient_ || reduce_dtype_ != dtype_) {
+    const int64_t element = static_cast<int64_t>(c10::elementSize(reduce_dtype_));
+    reduced_slot_ = context_->take_gradient_slot(layout_.shard_numel * element);
+    reduced_ = reduced_slot_->memory.view(reduce_dtype_);
+    output = reduced_;
+  }
+  const ReduceOp op = divide_factor_ ? ReduceOp::kSum : ReduceOp::kAvg;
+  reduction_ = comm_->reduce_scatter_into(output, gathered_gradient_, op, Lane::kReduce);
+  context_->add_reduction(this);
+  RuntimeCounters& counters = context_->counters_in_place();
+  counters.reductions += 1;
+  counters.reduced_bytes += gradient_storage_.bytes();
+}
+
+void ParamGroup::finish_reduction() {
+  TORCH_INTERNAL_ASSERT(is_reducing());
+  reduction_->wait();
+  reduction_.reset();
+  at::NoGradGuard no_grad;
+  at::Tensor arrived = reduced_slot_ != nullptr ? reduced_ : gradient_;
+  if (divide_factor_) {
+    arrived.div_(*divide_factor_);
+  }
+  if (reduced_slot_ != nullptr) {
+    if (has_gradient_) {
+      gradient_.add_(reduced_);
+    } else {
+      gradient_.copy_(reduced_);
+    }
+    reduced_.reset();
+    context_->give_back_gradient_slot(reduced_slot_);
+    reduced_slot_ = nullptr;
+  }
+  has_gradient_ = true;
+  gradient_storage_.poison();
+  context_->give_back_gradient_slot(gradient_slot_);
+  gradient_slot_ = nullptr;
+}
+
+at::Tensor ParamGroup::gradient() const { return has_gradient_ ? gradient_ : at::Tensor(); }
+
+void ParamGroup::drop_gradient() { has_gradient_ = false; }
+
+void ParamGroup::abandon_gradients() {
+  if (!collects_gradients_) {
+    return;
+  }
+  collects_gradients_ = false;
+  gradient_storage_.poison();
+  if (gradient_slot_ != nullptr) {
+    context_->give_back_gradient_slot(gradient_slot_);
+    gradient_slot_ = nullptr;
+  } else {
+    has_gradient_ = false;  // partly overwritten
+  }
+}
+
+}  // namespace fsdp

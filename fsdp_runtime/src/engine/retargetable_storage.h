@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace fsdp {
+
+/// A storage whose memory can be exchanged under the tensors that view it. Autograd sees neither a
+/// new tensor nor a new version, so what it saved in forward reads the memory that is there in
+/// backward. Owns no memory: whoever points it somewhere keeps that alive.
+class RetargetableStorage {
+ public:
+  /// Starts poisoned.
+  RetargetableStorage(int64_t bytes, c10::Device device);
+  /// Poisons, as tensors may outlive this object.
+  ~RetargetableStorage();
+  RetargetableStorage(const RetargetableStorage&) = delete;
+  RetargetableStorage& operator=(const RetargetableStorage&) = delete;
+
+  /// `data` holds at least bytes() bytes and stays valid until the next call.
+  void point_to(void* data);
+  /// From here on every access through a view is a fault.
+  void poison();
+  /// A contiguous tensor of `sizes`, `offset` elements into the storage.
+  at::Tensor view(at::ScalarType dtype, int64_t offset, at::IntArrayRef sizes) const;
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  c10::Storage storage_;
+  c10::Device device_;
+  int64_t bytes_;
+};
+
+}  // namespace fsdp

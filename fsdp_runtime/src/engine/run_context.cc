@@ -1,0 +1,153 @@
+#include "fsdp_runtime/src/engine/run_context.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+
+#include "fsdp_runtime/src/engine/module_state.h"
+
+namespace fsdp {
+
+RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device)
+    : parameter_slots_(comm, device, SlotArena::Memory::kPlain),
+      gradient_slots_(comm, device, SlotArena::Memory::kComm) {}
+
+void RunContext::set_units(const std::vector<std::shared_ptr<ModuleState>>& units) {
+  units_.assign(units.begin(), units.end());
+}
+
+void RunContext::begin_forward() {
+  ++forward_id_;
+  order_.begin_forward();
+}
+
+void RunContext::prefetch(int64_t unit_index) {
+  if (std::shared_ptr<ModuleState> unit = units_[static_cast<size_t>(unit_index)].lock()) {
+    unit->start_unshard();
+  }
+}
+
+namespace {
+
+// Returns whether there was an explicit list.
+bool prefetch_listed(const std::vector<std::weak_ptr<ModuleState>>& listed) {
+  for (const std::weak_ptr<ModuleState>& weak : listed) {
+    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
+      unit->start_unshard();
+    }
+  }
+  return !listed.empty();
+}
+
+}  // namespace
+
+void RunContext::on_unit_forward(const ModuleState& unit) {
+  const std::optional<int64_t> next = order_.on_forward(unit.index());
+  if (!prefetch_listed(unit.forward_prefetch) && next) {
+    prefetch(*next);
+  }
+}
+
+void RunContext::on_unit_backward(const ModuleState& unit) {
+  const std::optional<int64_t> next = order_.on_backward(unit.index());
+  if (!prefetch_listed(unit.backward_prefetch) && next) {
+    prefetch(*next);
+  }
+}
+
+void RunContext::enter_backward() {
+  if (backward_queued_) {
+    return;
+  }
+  backward_queued_ = true;
+  order_.begin_backward();
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [self = shared_from_this()] { self->finish_backward(); });
+}
+
+bool RunContext::in_backward() const {
+  return backward_queued_ && torch::autograd::get_current_graph_task_id() != -1;
+}
+
+void RunContext::forget_failed_backward() {
+  if (!backward_queued_) {
+    return;
+  }
+  finish_all_reductions();
+  for (const std::weak_ptr<ModuleState>& weak : units_) {
+    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
+      unit->abandon_backward();
+    }
+  }
+  backward_queued_ = false;
+}
+
+void RunContext::finish_backward() {
+  // Every rank walks the same list, so what is left is reduced in the same order everywhere.
+  for (auto weak = units_.rbegin(); weak != units_.rend(); ++weak) {
+    if (std::shared_ptr<ModuleState> unit = weak->lock()) {
+      unit->post_backward();
+    }
+  }
+  for (const std::weak_ptr<ModuleState>& weak : units_) {
+    std::shared_ptr<ModuleState> unit = weak.lock();
+    if (unit && unit->reshard_after_backward) {
+      unit->reshard();
+    }
+  }
+  finish_all_reductions();
+  backward_queued_ = false;
+}
+
+void RunContext::reshard_all() {
+  for (const std::weak_ptr<ModuleState>& weak : units_) {
+    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
+      unit->reshard();
+    }
+  }
+}
+
+Slot* RunContext::take_gradient_slot(int64_t bytes) {
+  while (true) {
+    if (Slot* slot = gradient_slots_.take_free(bytes)) {
+      return slot;
+    }
+    if (gradient_slots_.count(bytes) < kGradientSlots || reducing_.empty()) {
+      return gradient_slots_.take(bytes);
+    }
+    finish_oldest_reduction();
+  }
+}
+
+void RunContext::finish_oldest_reduction() {
+  ParamGroup* group = reducing_.front();
+  reducing_.pop_front();
+  group->finish_reduction();
+}
+
+void RunContext::finish_reductions_through(const ParamGroup* group) {
+  while (group->is_reducing()) {
+    TORCH_INTERNAL_ASSERT(!reducing_.empty());
+    finish_oldest_reduction();
+  }
+}
+
+void RunContext::finish_all_reductions() {
+  while (!reducing_.empty()) {
+    finish_oldest_reduction();
+  }
+}
+
+void RunContext::forget_reduction(const ParamGroup* group) {
+  reducing_.erase(std::remove(reducing_.begin(), reducing_.end(), group), reducing_.end());
+}
+
+RuntimeCounters RunContext::counters() const {
+  RuntimeCounters counters = counters_;
+  counters.slot_allocations = parameter_slots_.allocations() + gradient_slots_.allocations();
+  counters.slot_bytes = parameter_slots_.bytes() + gradient_slots_.bytes();
+  return counters;
+}
+
+}  // namespace fsdp
