@@ -108,14 +108,16 @@ def check_includes(files: dict[str, str], graph: Graph) -> list[str]:
 
 def check_purity(files: dict[str, str], _graph: Graph) -> list[str]:
     headers = (r"#\s*include\s*<(thread|mutex|shared_mutex|condition_variable|atomic|future|fstream|filesystem|random|"
-               r"iostream|unordered_map|unordered_set|unistd\.h|sys/[^>]*|pthread\.h|fcntl\.h|grpc[^>]*)>")
+               r"iostream|unistd\.h|sys/[^>]*|pthread\.h|fcntl\.h|grpc[^>]*)>")
     calls = (r"(\bstd::getenv|\bgetenv\(|_clock::now|absl::Now\(|clock_gettime|std::hash\b|unordered_(map|set)|"
              r"flat_hash|std::thread|std::mutex|\brand\(|random_device|mt19937|\bopen\(|\bfopen\(|LOG\()")
     complaints = []
     for path, text in files.items():
         if is_cpp(path) and path.startswith(PURE):
             complaints += lines_matching(path, text, headers, "a pure core does not include")
-            complaints += lines_matching(path, text, calls, "a pure core does not use")
+            # A hash container that is only looked into gives the same answers in any order; the comment above it says so.
+            body = re.sub(r"#\s*include.*", "", re.sub(r"(never\s+(?://+\s*)?iterated.*\n).*", r"\1", text))
+            complaints += lines_matching(path, body, calls, "a pure core does not use")
     return complaints
 
 
@@ -197,6 +199,7 @@ def self_test() -> None:
         ("includes", {"fsdp_runtime/src/a.cc": "#include <grpcpp/grpcpp.h>\n"}),
         ("includes", {"base/a.cc": '#include "a.h"\n'}),
         ("purity", {"agent/node/a.cc": "#include <thread>\n"}),
+        ("purity", {"agent/node/a.h": "// Index.\nabsl::flat_hash_map<int, int> index_;\n"}),
         ("purity", {"launcher/cli/a.cc": 'auto x = std::getenv("A");\n'}),
         ("sleep", {"agent/process/a.cc": "std::this_thread::sleep_for(x);\n"}),
         ("sizes", {"base/a.cc": "\n" * 801}),
@@ -210,7 +213,7 @@ def self_test() -> None:
         assert len(CHECKS[check](files, graph)) == 1, f"{check} does not complain once about {files}"
     table = "".join(f"      {{{i}}},\n" for i in range(90))
     assert not long_functions("base/a.cc", f"int F() {{\n  static const T t = {{\n{table}  }};\n  return 1;\n}}\n")
-    good = {"agent/node/a.cc": '#include "base/a.h"\n#include <vector>\n// never sleep_for(\nvoid F() {\n  G();\n}\n'}
+    good = {"agent/node/a.cc": '#include "base/a.h"\n#include <vector>\n// never sleep_for(\n// never\n/// iterated.\nstd::unordered_map<int, int> i_;\nvoid F() {\n  G();\n}\n'}
     for check, function in CHECKS.items():
         assert function(good, graph) == [], f"{check} complains about good text: {function(good, graph)}"
     print(f"{len(bad)} broken texts found, one good text left alone")
