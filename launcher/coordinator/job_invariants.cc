@@ -56,6 +56,9 @@ std::string JobMachine::CheckCounts() const {
   }
   const bool has_world =
       phase_ == Phase::kPreparing || phase_ == Phase::kRunning || phase_ == Phase::kStopping;
+  if (index_.size() != nodes_.size()) {
+    return "the index does not hold the nodes";
+  }
   if (members != members_ || (!has_world && members != 0)) {
     return "members_ is " + std::to_string(members_) + ", counted " + std::to_string(members);
   }

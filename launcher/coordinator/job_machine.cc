@@ -67,7 +67,7 @@ job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
   if (!begun_) {
     begun_ = true;
     join_deadline_ = now + spec_.join_timeout;
-    SetReason("waiting for nodes: " + Missing());
+    SetReason("waiting for nodes: " + Missing({}));
   }
   if (promised_wake_ != MonoTime::max() && now - promised_wake_ > spec_.stall_tolerance) {
     RefreshLeases(now);
@@ -310,8 +310,8 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
 // ------------------------------------------------------------------------------------------------------
 
 job::Node* JobMachine::Find(Incarnation incarnation) {
-  const auto it = nodes_.find(incarnation);
-  return it == nodes_.end() ? nullptr : &it->second;
+  const auto it = index_.find(incarnation.value());
+  return it == index_.end() ? nullptr : it->second;
 }
 
 /// The sender, if it is a member and speaks of the current generation; see Note [Fencing by

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "agent/node/cluster_types.h"
 #include "agent/node/messages.h"
 #include "base/mono_time.h"
@@ -230,7 +230,7 @@ class JobMachine {
   void FinishFailed(const std::string& why, Out& out);
   void MaybeSendFinish(Out& out);
   int ReleaseCode(const Node& node) const;
-  std::string Missing() const;
+  std::string Missing(const std::vector<Incarnation>& eligible) const;
 
   // job_invariants.cc
   std::string CheckMilestones() const;
@@ -254,6 +254,9 @@ class JobMachine {
   /// No generation up to this one may be used again: the highest that any agent has seen.
   Generation generation_floor_;
   std::map<Incarnation, Node> nodes_;
+  /// The same nodes for looking up the sender of a message, which is what happens most; never
+  /// iterated.
+  absl::flat_hash_map<uint64_t, Node*> index_;
   uint64_t next_sequence_ = 1;
 
   // The current world.

@@ -112,6 +112,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   node.sequence = next_sequence_++;
   node.last_heard = out.now;
   Node& admitted = nodes_.emplace(info.incarnation, std::move(node)).first->second;
+  index_[info.incarnation.value()] = &admitted;
   next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
   SendTo(admitted, Generation{}, AdmitAgent{}, out);
   if (held != Generation{}) {
@@ -185,7 +186,7 @@ void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::st
   if (kind != CauseKind::kNodeLost) {
     SendTo(node, Generation{}, ReleaseAgent{1, "node " + node.info.name + ": " + what}, out);
   }
-  nodes_.erase(incarnation);
+  EraseNode(incarnation);
   departed_.push_back(node.info.name + " (" + what + ")");
   if (!IsMember(node)) {
     MaybeForm(out);
@@ -221,12 +222,16 @@ void JobMachine::EndPartOf(const Node& node, CauseKind kind, const std::string& 
             "node " + node.info.name + " " + what, out);
 }
 
-void JobMachine::EraseNode(Incarnation incarnation) { nodes_.erase(incarnation); }
+void JobMachine::EraseNode(Incarnation incarnation) {
+  index_.erase(incarnation.value());
+  nodes_.erase(incarnation);
+}
 
 void JobMachine::OrderOverdue(Out& out) {
   order_deadline_ = MonoTime::max();
   out.changed = true;
   if (phase_ == Phase::kReleasing) {
+    index_.clear();
     nodes_.clear();
     MaybeSendFinish(out);
     return;

@@ -36,20 +36,20 @@ void JobMachine::MaybeForm(Out& out) {
   if (phase_ != Phase::kGathering) {
     return;
   }
-  const std::vector<Incarnation> eligible = Eligible();
+  std::vector<Incarnation> eligible = Eligible();
   const int count = static_cast<int>(eligible.size());
   if (count < spec_.min_nodes) {
     last_call_at_ = MonoTime::max();
     last_call_over_ = false;
-    SetReason("waiting for nodes: " + Missing());
+    SetReason("waiting for nodes: " + Missing(eligible));
     return;
   }
   if (count >= spec_.max_nodes) {
-    Form(eligible, out);
+    Form(std::move(eligible), out);
   } else if (AwaitsVerdict()) {
     SetReason("enough nodes; waiting for the verdict on a silent one");
   } else if (formations_ > 0 || last_call_over_) {
-    Form(eligible, out);
+    Form(std::move(eligible), out);
   } else {
     last_call_at_ = std::min(last_call_at_, out.now + spec_.last_call);
     SetReason("last call: " + std::to_string(count) + " nodes are enough, up to " +
@@ -231,15 +231,15 @@ void JobMachine::Regather(Out& out) {
 // --- The end
 // -----------------------------------------------------------------------------------------------------------
 
-std::string JobMachine::Missing() const {
+std::string JobMachine::Missing(const std::vector<Incarnation>& eligible) const {
   constexpr size_t kNamesMax = 8;
   std::string present;
-  size_t count = 0;
+  const size_t count = eligible.size();
   std::vector<bool> taken(spec_.max_nodes, false);
-  bool all_requested = !nodes_.empty();
-  for (const Incarnation i : Eligible()) {
-    const NodeInfo& info = nodes_.at(i).info;
-    if (count++ < kNamesMax) {
+  bool all_requested = true;
+  for (size_t i = 0; i < count && (i < kNamesMax || all_requested); ++i) {
+    const NodeInfo& info = nodes_.at(eligible[i]).info;
+    if (i < kNamesMax) {
       present += (present.empty() ? "" : ", ") + info.name;
     }
     all_requested = all_requested && info.requested_node_rank.has_value();
@@ -266,9 +266,9 @@ std::string JobMachine::Missing() const {
 }
 
 void JobMachine::JoinTimedOut(Out& out) {
-  const std::vector<Incarnation> eligible = Eligible();
+  std::vector<Incarnation> eligible = Eligible();
   if (static_cast<int>(eligible.size()) >= spec_.min_nodes) {
-    Form(eligible, out);
+    Form(std::move(eligible), out);
     return;
   }
   out.changed = true;
@@ -276,7 +276,7 @@ void JobMachine::JoinTimedOut(Out& out) {
   JobOutcome outcome;
   outcome.kind = OutcomeKind::kFailed;
   outcome.exit_code = 1;
-  outcome.reason = "too few nodes within " + std::to_string(seconds) + " s: " + Missing();
+  outcome.reason = "too few nodes within " + std::to_string(seconds) + " s: " + Missing(eligible);
   FailureReport report;
   report.root.kind = CauseKind::kJoinTimeout;
   report.root.generation = generation_;

@@ -69,7 +69,7 @@ void World::StepAgent(uint32_t index, const node::Event& event) {
   }
 }
 
-void World::Execute(uint32_t index, const node::Send& send) {
+void World::Execute(uint32_t index, node::Send& send) {
   Agent& agent = *agents_[index];
   if (std::holds_alternative<AgentPrepared>(send.message.message)) {
     const Generation g = send.message.generation;
@@ -84,7 +84,7 @@ void World::Execute(uint32_t index, const node::Send& send) {
     }
   }
   if (agent.stream != 0) {
-    SendUp(agent.stream - 1, send.message);
+    SendUp(agent.stream - 1, std::move(send.message));
   }
 }
 

@@ -102,6 +102,7 @@ class World {
 
   // sim_world.cc
   void Fire(const Item& item);
+  void Prefetch(const Item& item) const;
   void At(Nanos when, std::function<void()> call);
   void Violate(const std::string& what);
   void Log(const std::string& line);
@@ -116,7 +117,7 @@ class World {
   // sim_agent.cc: the executor of NodeMachine and its processes.
   uint32_t StartAgent(int slot);
   void StepAgent(uint32_t index, const node::Event& event);
-  void Execute(uint32_t index, const node::Send& send);
+  void Execute(uint32_t index, node::Send& send);
   void Execute(uint32_t index, const node::StartKeeper& start);
   void Execute(uint32_t index, const node::ReconnectStream& reconnect);
   void Execute(uint32_t index, const node::PrepareNode& prepare);

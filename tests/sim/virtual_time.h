@@ -72,6 +72,19 @@ class TimeQueue {
     }
   }
 
+  /// Calls `visit` once per item of the millisecond that follows the present one, when the present
+  /// one begins.
+  template <class Visit>
+  void LookAhead(Visit visit) {
+    if (looked_ahead_ == current_) {
+      return;
+    }
+    looked_ahead_ = current_;
+    for (const Item& item : wheel_[(current_ + 1) % kBuckets]) {
+      visit(item);
+    }
+  }
+
   bool empty() const { return size_ == 0; }
 
   /// The earliest item; the queue must not be empty.
@@ -105,6 +118,7 @@ class TimeQueue {
 
   Nanos now_ = 0;
   int64_t current_ = 0;
+  int64_t looked_ahead_ = 0;
   uint64_t next_sequence_ = 0;
   size_t size_ = 0;
   std::vector<Item> heap_;
