@@ -90,6 +90,7 @@ int Keeper::Run() {
     Flush();  // Deaths go out before the processes of the dead are looked for.
     if (sweep_wanted_ && NowNs(CLOCK_MONOTONIC) >= next_sweep_ns_) {
       Sweep();
+      Flush();
     }
     const bool nothing_left = workers_.empty() && !owes_all_gone_;
     if (is_ending_ && nothing_left && (agent_fd_ < 0 || outgoing_.empty())) {
@@ -338,6 +339,9 @@ bool Keeper::HasRoom(size_t bytes) const {
 // ---------------------------------------------------------------------------------------------------------
 
 void Keeper::ReadFailurePipe(Worker& worker) {
+  if (worker.failure_pipe < 0) {
+    return;  // Read already, when the death of the child was seen in the same round.
+  }
   ChildFailure failure;
   const ssize_t got = ::read(worker.failure_pipe, &failure, sizeof(failure));
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {

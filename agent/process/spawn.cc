@@ -133,8 +133,9 @@ bool ConnectStreams(const ChildFds& fds) {
 
 SpawnPlan::SpawnPlan(const SpawnCommand& command, int control_fd)
     : candidates(ListCandidates(command.argv.front(), FindPath(command.environment))),
+      arguments(command.argv),
       environment(command.environment),
-      argv(Pointers(command.argv)),
+      argv(Pointers(arguments)),
       working_directory(command.working_directory) {
   if (control_fd >= 0) {
     environment.push_back(std::string(contract::kEnvControlFd) + "=" + std::to_string(control_fd));

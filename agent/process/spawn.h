@@ -46,6 +46,7 @@ struct SpawnPlan {
 
   /// Programs to try in order: argv[0] itself, or one per entry of the worker's PATH.
   std::vector<std::string> candidates;
+  std::vector<std::string> arguments;
   std::vector<std::string> environment;
   /// For a file without a known format, as execvp: /bin/sh <file> <arguments>.
   std::vector<const char*> shell_argv;

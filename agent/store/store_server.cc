@@ -47,6 +47,11 @@ void PutText(std::string& out, std::string_view text) {
   out.append(text);
 }
 
+bool IsWrite(StoreOp op) {
+  return op == StoreOp::kSet || op == StoreOp::kCompareSet || op == StoreOp::kAdd ||
+         op == StoreOp::kAppend || op == StoreOp::kMultiSet || op == StoreOp::kQueuePush;
+}
+
 int BoundPort(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
@@ -287,13 +292,13 @@ bool StoreServer::AnswerRequests(Connection& connection) {
     }
     used += consumed;
     connection.needed = 1;
-    Apply(connection, request);
-    if (table_.SizeBytes() > limits_.max_table_bytes) {
-      Log(LogLevel::kError, absl::StrCat("store full table_bytes=", table_.SizeBytes(),
-                                         " limit=", limits_.max_table_bytes,
-                                         "; the client that wrote last is disconnected"));
+    if (IsWrite(request.op) && table_.SizeBytes() + consumed > limits_.max_table_bytes) {
+      Log(LogLevel::kError,
+          absl::StrCat("store full table_bytes=", table_.SizeBytes(), " request_bytes=", consumed,
+                       " limit=", limits_.max_table_bytes, "; the client is disconnected"));
       return false;
     }
+    Apply(connection, request);
   }
   connection.incoming.erase(0, used);
   if (connection.incoming.empty() && connection.incoming.capacity() > kKeptBufferBytes) {

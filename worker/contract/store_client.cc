@@ -231,7 +231,7 @@ void StoreClient::Wait(const std::vector<std::string>& keys, Milliseconds timeou
 }
 
 void StoreClient::WaitUntil(const std::vector<std::string>& keys, TimePoint deadline) {
-  SendAll(Request(Op::kWait).Keys(keys).bytes(), deadline, "wait for");
+  SendAll(Request(Op::kWait).Keys(keys).bytes(), deadline, "wait");
   pollfd readable{.fd = fd_, .events = POLLIN, .revents = 0};
   int ready = 0;
   do {
@@ -242,9 +242,9 @@ void StoreClient::WaitUntil(const std::vector<std::string>& keys, TimePoint dead
     return;
   }
   uint8_t answer = 1;
-  ReceiveAll(&answer, sizeof(answer), Clock::now() + timeout_, "wait for");
+  ReceiveAll(&answer, sizeof(answer), Clock::now() + timeout_, "wait");
   if (answer != 0) {
-    Fail("wait for", "the server cancelled the wait");
+    Fail("wait", "the server cancelled the wait");
   }
 }
 
@@ -254,11 +254,11 @@ void StoreClient::WaitUntil(const std::vector<std::string>& keys, TimePoint dead
 void StoreClient::CancelWait(const std::vector<std::string>& keys) {
   const TimePoint deadline =
       Clock::now() + std::max<Milliseconds>(timeout_, std::chrono::seconds(1));
-  SendAll(Request(Op::kCancelWait).bytes(), deadline, "stop waiting for");
+  SendAll(Request(Op::kCancelWait).bytes(), deadline, "cancel a wait");
   uint8_t answer = 1;
-  ReceiveAll(&answer, sizeof(answer), deadline, "stop waiting for");
+  ReceiveAll(&answer, sizeof(answer), deadline, "cancel a wait");
   if (answer == 0) {
-    ReceiveAll(&answer, sizeof(answer), deadline, "stop waiting for");
+    ReceiveAll(&answer, sizeof(answer), deadline, "cancel a wait");
     return;
   }
   std::string names;

@@ -31,7 +31,9 @@ TEST(StatusMacrosTest, AssignOrReturnMovesTheValueOrReturnsTheError) {
   EXPECT_EQ(out, 5);
 }
 
-TEST(StatusMacrosTest, AnnotateLeavesSuccessAlone) { EXPECT_TRUE(Annotate(absl::OkStatus(), "x").ok()); }
+TEST(StatusMacrosTest, AnnotateLeavesSuccessAlone) {
+  EXPECT_TRUE(Annotate(absl::OkStatus(), "x").ok());
+}
 
 }  // namespace
 }  // namespace fsdprun

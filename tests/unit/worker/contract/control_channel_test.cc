@@ -34,7 +34,8 @@ struct Pair {
     return text;
   }
   void Write(const std::string& text) const {
-    EXPECT_EQ(::send(agent, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+    EXPECT_EQ(::send(agent, text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
   }
   int agent = -1;
   int worker = -1;
@@ -114,7 +115,8 @@ TEST(ControlChannelTest, ReadsStopThroughGarbageAndFragments) {
   EXPECT_FALSE(channel.PollStop().has_value());
   pair.Write("not json\n[]\n{\"type\":1}\n{\"type\":\"future\"}\n" + std::string(20'000, 'z'));
   EXPECT_FALSE(channel.PollStop().has_value());
-  pair.Write("{\"type\":\"stop\",\"grace_ms\":1}\n");  // The end of the over-long line: not a record.
+  pair.Write(
+      "{\"type\":\"stop\",\"grace_ms\":1}\n");  // The end of the over-long line: not a record.
   EXPECT_FALSE(channel.PollStop().has_value());
   pair.Write("{\"v\":1,\"type\":\"stop\",");
   EXPECT_FALSE(channel.PollStop().has_value());

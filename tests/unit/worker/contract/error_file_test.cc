@@ -24,12 +24,15 @@ class ErrorFileTest : public testing::Test {
 
 TEST_F(ErrorFileTest, WritesTorchelasticsSchemaAndLeavesNoTemporary) {
   const std::string path = folder_ + "/error.json";
-  EXPECT_EQ(WriteErrorFile(path, "RuntimeError", "bad \xff byte \"quoted\"", "frame 1\nframe 2"), "");
+  EXPECT_EQ(WriteErrorFile(path, "RuntimeError", "bad \xff byte \"quoted\"", "frame 1\nframe 2"),
+            "");
   std::ifstream in(path);
   const auto file = nlohmann::json::parse(in);
-  EXPECT_THAT(file["message"]["message"].get<std::string>(), testing::StartsWith("RuntimeError: bad "));
+  EXPECT_THAT(file["message"]["message"].get<std::string>(),
+              testing::StartsWith("RuntimeError: bad "));
   EXPECT_EQ(file["message"]["extraInfo"]["py_callstack"], "frame 1\nframe 2");
-  EXPECT_GT(std::stoll(file["message"]["extraInfo"]["timestamp"].get<std::string>()), 1'600'000'000);
+  EXPECT_GT(std::stoll(file["message"]["extraInfo"]["timestamp"].get<std::string>()),
+            1'600'000'000);
   const auto count = std::distance(std::filesystem::directory_iterator(folder_), {});
   EXPECT_EQ(count, 1);
 }
@@ -43,7 +46,8 @@ TEST_F(ErrorFileTest, ReplacesAnOlderFile) {
 }
 
 TEST_F(ErrorFileTest, SaysWhatFailedAndWhere) {
-  EXPECT_THAT(WriteErrorFile(folder_ + "/none/error.json", "A", "b", ""), testing::HasSubstr(folder_ + "/none"));
+  EXPECT_THAT(WriteErrorFile(folder_ + "/none/error.json", "A", "b", ""),
+              testing::HasSubstr(folder_ + "/none"));
   std::filesystem::create_directory(folder_ + "/taken");
   EXPECT_THAT(WriteErrorFile(folder_ + "/taken", "A", "b", ""), testing::HasSubstr("rename to"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);

@@ -20,7 +20,8 @@ std::string ErrorOf(const Variables& variables) {
 }
 
 Variables TwoRanks() {
-  return {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  return {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
 }
 
 TEST(WorkerEnvironmentTest, NothingSetIsASingleProcessWorld) {
@@ -80,7 +81,8 @@ TEST(WorkerEnvironmentTest, ErrorsNameVariableValueAndExpectation) {
   EXPECT_THAT(ErrorOf(variables), testing::HasSubstr("RANK='1 '"));
   variables = TwoRanks();
   variables["MASTER_PORT"] = "65536";
-  EXPECT_THAT(ErrorOf(variables), testing::HasSubstr("MASTER_PORT='65536': expected an integer in 1..65535"));
+  EXPECT_THAT(ErrorOf(variables),
+              testing::HasSubstr("MASTER_PORT='65536': expected an integer in 1..65535"));
   variables["WORLD_SIZE"] = "0";
   EXPECT_THAT(ErrorOf(variables), testing::HasSubstr("WORLD_SIZE='0'"));
 }
@@ -88,7 +90,8 @@ TEST(WorkerEnvironmentTest, ErrorsNameVariableValueAndExpectation) {
 TEST(WorkerEnvironmentTest, MissingPartsOfAWorldAreRefused) {
   EXPECT_THAT(ErrorOf({{"RANK", "0"}}), testing::HasSubstr("WORLD_SIZE is not set"));
   EXPECT_THAT(ErrorOf({{"WORLD_SIZE", "2"}}), testing::HasSubstr("RANK is not set"));
-  EXPECT_THAT(ErrorOf({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), testing::HasSubstr("MASTER_ADDR is not set"));
+  EXPECT_THAT(ErrorOf({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
+              testing::HasSubstr("MASTER_ADDR is not set"));
   EXPECT_EQ(ErrorOf({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "");
 }
 

@@ -1,0 +1,403 @@
+#include "agent/process/keeper_client.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "agent/process/log_follower.h"
+#include "tests/unit/agent/process/keeper_fixture.h"
+
+namespace fsdprun {
+namespace {
+
+using keeper::Stream;
+using testing::HasSubstr;
+
+class KeeperClientTest : public KeeperFixture {};
+
+TEST_F(KeeperClientTest, MissingKeeperIsNotFound) {
+  KeeperClient client(loop_, {});
+  const absl::Status status = client.Start("/none/fsdp-keeper");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/none/fsdp-keeper"));
+  EXPECT_FALSE(client.is_alive());
+}
+
+TEST_F(KeeperClientTest, SaysHello) {
+  StartKeeper();
+  ASSERT_TRUE(RunUntil([&] { return !hellos_.empty(); }));
+  EXPECT_EQ(hellos_[0].pid, client_->pid());
+  EXPECT_EQ(hellos_[0].version, keeper::kProtocolVersion);
+}
+
+TEST_F(KeeperClientTest, ReportsExitCodesAndSignals) {
+  StartKeeper();
+  Spawn(Shell(0, "exit 0"));
+  Spawn(Shell(1, "exit 7"));
+  Spawn(Shell(2, "kill -SEGV $$"));
+  ASSERT_TRUE(RunUntil([&] { return exited_.size() == 3 && all_gone_ > 0; }));
+  EXPECT_EQ(exited_[0].exit_code, 0);
+  EXPECT_EQ(exited_[1].exit_code, 7);
+  EXPECT_EQ(exited_[1].signal, 0);
+  EXPECT_EQ(exited_[2].signal, SIGSEGV);
+  EXPECT_EQ(exited_[2].pid, spawned_[2].pid);
+  EXPECT_GT(exited_[0].monotonic_ns, 0);
+  EXPECT_GT(spawned_[0].start_time_ticks, 0u);
+}
+
+TEST_F(KeeperClientTest, SlotCanBeUsedAgainAfterItsExit) {
+  StartKeeper();
+  for (int i = 0; i < 3; ++i) {
+    exited_.clear();
+    Spawn(Shell(0, "exit " + std::to_string(i)));
+    ASSERT_TRUE(RunUntilExited(0));
+    EXPECT_EQ(exited_[0].exit_code, i);
+  }
+  Spawn(Shell(0, "exec tail -f /dev/null"));
+  Spawn(Shell(0, "true"));
+  ASSERT_TRUE(RunUntil([&] { return !spawn_failed_.empty(); }));
+  EXPECT_EQ(spawn_failed_[0].error, EEXIST);
+}
+
+TEST_F(KeeperClientTest, MissingProgramIsNamed) {
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "");
+  spec.argv = {"no-such-program"};
+  Spawn(spec);
+  spec.local_rank = 1;
+  spec.argv = {"/none/trainer"};
+  Spawn(spec);
+  ASSERT_TRUE(RunUntil([&] { return spawn_failed_.size() == 2; }));
+  std::sort(spawn_failed_.begin(), spawn_failed_.end(),
+            [](const auto& a, const auto& b) { return a.local_rank < b.local_rank; });
+  EXPECT_EQ(spawn_failed_[0].error, ENOENT);
+  EXPECT_EQ(spawn_failed_[0].attempted, "run");
+  EXPECT_EQ(spawn_failed_[0].path, "no-such-program");
+  EXPECT_EQ(spawn_failed_[1].path, "/none/trainer");
+  EXPECT_TRUE(spawned_.empty());
+  EXPECT_TRUE(exited_.empty());
+}
+
+TEST_F(KeeperClientTest, FileWithoutPermissionAndBadFolderAreNamed) {
+  StartKeeper();
+  const std::string file = folder_ + "/trainer";
+  std::ofstream(file) << "text";
+  WorkerSpec spec = Shell(0, "");
+  spec.argv = {file};
+  Spawn(spec);
+  ASSERT_TRUE(RunUntil([&] { return spawn_failed_.size() == 1; }));
+  EXPECT_EQ(spawn_failed_[0].error, EACCES);
+  EXPECT_EQ(spawn_failed_[0].path, file);
+  spec = Shell(0, "true");
+  spec.working_directory = folder_ + "/none";
+  Spawn(spec);
+  ASSERT_TRUE(RunUntil([&] { return spawn_failed_.size() == 2; }));
+  EXPECT_EQ(spawn_failed_[1].error, ENOENT);
+  EXPECT_EQ(spawn_failed_[1].path, folder_ + "/none");
+  EXPECT_THAT(spawn_failed_[1].attempted, HasSubstr("directory"));
+}
+
+TEST_F(KeeperClientTest, ScriptWithoutInterpreterRunsInTheShell) {
+  StartKeeper();
+  const std::string file = folder_ + "/script";
+  std::ofstream(file) << "exit $1\n";
+  ::chmod(file.c_str(), 0755);
+  WorkerSpec spec = Shell(0, "");
+  spec.argv = {file, "9"};
+  Spawn(spec);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(exited_[0].exit_code, 9);
+}
+
+TEST_F(KeeperClientTest, ImpossibleSpecsAreRefusedBeforeTheyAreSent) {
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "true");
+  spec.argv = {};
+  EXPECT_EQ(client_->Spawn(spec).code(), absl::StatusCode::kInvalidArgument);
+  spec.argv = {"x", std::string(keeper::kMaxCommandBytes, 'y')};
+  EXPECT_EQ(client_->Spawn(spec).code(), absl::StatusCode::kInvalidArgument);
+  spec.argv = {std::string("x\0y", 3)};
+  EXPECT_EQ(client_->Spawn(spec).code(), absl::StatusCode::kInvalidArgument);
+  spec = Shell(-2, "true");
+  EXPECT_EQ(client_->Spawn(spec).code(), absl::StatusCode::kInvalidArgument);
+  Spawn(Shell(0, "exit 3"));
+  ASSERT_TRUE(RunUntilExited(0));
+}
+
+TEST_F(KeeperClientTest, WorkerHasItsOwnSessionDefaultSignalsAndOnlyItsEnvironment) {
+  StartKeeper();
+  Spawn(Shell(0,
+              "grep -E '^(SigBlk|SigIgn)' /proc/self/status; cut -d' ' -f6 /proc/$$/stat; echo $$; "
+              "env | sort"));
+  ASSERT_TRUE(RunUntilExited(0));
+  const std::string out = ReadFile(LogPath(0, "out"));
+  EXPECT_THAT(out, HasSubstr("SigBlk:\t0000000000000000\n"));
+  // Bits above 31 are libc's own signals, which a process inherits from whoever started the tests.
+  EXPECT_THAT(out, testing::ContainsRegex("SigIgn:\t[0-9a-f]{8}[08]0000000\n"));
+  const std::string pid = std::to_string(spawned_[0].pid);
+  EXPECT_THAT(out, HasSubstr(pid + "\n" + pid + "\n"));
+  EXPECT_THAT(out, HasSubstr("FSDPRUN_CONTROL_FD="));
+  EXPECT_THAT(out, testing::Not(HasSubstr("HOME=")));
+}
+
+TEST_F(KeeperClientTest, KeepsTwentyThousandLinesOfBothStreams) {
+  StartKeeper();
+  constexpr int kLines = 20'000;
+  for (int rank = 0; rank < 2; ++rank) {
+    Spawn(Shell(rank,
+                "i=0; while [ $i -lt 20000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"));
+  }
+  ASSERT_TRUE(RunUntil([&] { return exited_.size() == 2; }));
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const auto& [stream, name] :
+         {std::pair{Stream::kStdout, "out"}, std::pair{Stream::kStderr, "err"}}) {
+      int next = 0;
+      LogFollower follower(LogPath(rank, name),
+                           [&, text = std::string(name)](std::string_view line, bool, bool) {
+                             ASSERT_EQ(line, text + " " + std::to_string(next));
+                             ++next;
+                           });
+      follower.GrewTo(log_size_[{rank, stream}]);
+      EXPECT_EQ(next, kLines);
+    }
+  }
+}
+
+TEST_F(KeeperClientTest, FullDiskSendsTheRestToTheAgent) {
+  StartKeeper();
+  WorkerSpec spec =
+      Shell(0, "echo one; echo two; yes xxxxxxxxxxxxxxx | head -c 3000000; echo last");
+  spec.stdout_path = "/dev/full";
+  Spawn(spec);
+  ASSERT_TRUE(RunUntilExited(0));
+  const std::string& data = log_data_[{0, Stream::kStdout}];
+  EXPECT_EQ(data.size(), 3'000'000u + 13);
+  EXPECT_THAT(data, testing::StartsWith("one\ntwo\nxxx"));
+  EXPECT_THAT(data, testing::EndsWith("last\n"));
+  ASSERT_EQ(degraded_.size(), 1u);
+  EXPECT_EQ(degraded_[0].error, ENOSPC);
+  EXPECT_EQ(degraded_[0].path, "/dev/full");
+  EXPECT_EQ(exited_[0].exit_code, 0);
+}
+
+TEST_F(KeeperClientTest, FileThatCannotBeCreatedDegradesInsteadOfFailing) {
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "echo hello >&2");
+  spec.stderr_path = folder_ + "/none/err";
+  Spawn(spec);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ((log_data_[{0, Stream::kStderr}]), "hello\n");
+  ASSERT_EQ(degraded_.size(), 1u);
+  EXPECT_EQ(degraded_[0].error, ENOENT);
+}
+
+/// For descriptors above 9, which dash's redirections do not know.
+WorkerSpec Bash(WorkerSpec spec) {
+  spec.argv[0] = "bash";
+  return spec;
+}
+
+TEST_F(KeeperClientTest, ControlRecordsGoBothWays) {
+  StartKeeper();
+  Spawn(Bash(
+      Shell(0, "eval \"echo hi >&$FSDPRUN_CONTROL_FD\"; eval \"head -n1 <&$FSDPRUN_CONTROL_FD\"")));
+  ASSERT_TRUE(RunUntil([&] { return !records_[0].empty(); }));
+  EXPECT_EQ(records_[0][0], "hi");
+  client_->SendControl(0, "{\"type\":\"stop\"}");
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(ReadFile(LogPath(0, "out")), "{\"type\":\"stop\"}\n");
+}
+
+TEST_F(KeeperClientTest, OverlongControlRecordsAreDroppedWithANote) {
+  StartKeeper();
+  Spawn(Bash(
+      Shell(0,
+            "eval \"exec 9>&$FSDPRUN_CONTROL_FD\"; (head -c 50000 /dev/zero | tr '\\0' x; echo; "
+            "echo next) >&9")));
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(records_[0], std::vector<std::string>{"next"});
+  ASSERT_FALSE(notes_.empty());
+  EXPECT_THAT(notes_[0], HasSubstr("8192"));
+}
+
+TEST_F(KeeperClientTest, SignalsLeaderOrGroup) {
+  StartKeeper();
+  const std::string child =
+      "(trap 'echo child >> $FOLDER/got; exit' TERM; echo >> $FOLDER/ready; while :; do read x < "
+      "$FOLDER/fifo; done) & ";
+  ASSERT_EQ(::mkfifo((folder_ + "/fifo").c_str(), 0600), 0);
+  const std::string leader =
+      "trap 'echo leader >> $FOLDER/got; wait; exit 5' TERM; echo >> $FOLDER/ready; wait";
+  Spawn(Shell(0, child + leader));
+  ReadPids("ready", 2);
+  client_->Signal(keeper::kAllRanks, SIGTERM, /*group=*/true);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(exited_[0].exit_code, 5);
+  const std::string got = ReadFile(folder_ + "/got");
+  EXPECT_THAT(got, HasSubstr("leader\n"));
+  EXPECT_THAT(got, HasSubstr("child\n"));
+}
+
+// --- Nothing survives
+// ------------------------------------------------------------------------------------------------
+
+/// A worker with a child in its session, a child in a session of its own, and a double-forked
+/// daemon; each writes its pid and never ends by itself.
+const char kFamily[] =
+    "trap '' TERM HUP INT; f='echo $$ >> $FOLDER/pids; exec tail -f /dev/null'; "
+    "sh -c \"$f\" & setsid sh -c \"$f\" & (setsid sh -c \"$f\" &) ; echo $$ >> $FOLDER/pids; wait";
+
+TEST_F(KeeperClientTest, ClosingTheSocketEndsEveryProcessWithinASecond) {
+  StartKeeper();
+  Spawn(Shell(0, kFamily));
+  std::vector<pid_t> pids = ReadPids("pids", 4);
+  ASSERT_EQ(pids.size(), 4u);
+  pids.push_back(client_->pid());
+  const MonoTime start = MonoNow();
+  client_.reset();
+  ASSERT_TRUE(RunUntilDead(pids));
+  EXPECT_LT(ToSeconds(MonoNow() - start), 1.0);
+  RecordProperty("milliseconds", static_cast<int>(ToSeconds(MonoNow() - start) * 1e3));
+}
+
+TEST_F(KeeperClientTest, KillAllEndsEveryProcessBeforeAllGone) {
+  StartKeeper();
+  Spawn(Shell(0, kFamily));
+  const std::vector<pid_t> pids = ReadPids("pids", 4);
+  ASSERT_EQ(pids.size(), 4u);
+  client_->KillAll();
+  ASSERT_TRUE(RunUntil([&] { return all_gone_ == 1; }));
+  EXPECT_TRUE(std::none_of(pids.begin(), pids.end(), IsAlive));
+  EXPECT_EQ(exited_[0].signal, SIGKILL);
+}
+
+TEST_F(KeeperClientTest, WhatACrashedWorkerLeavesBehindIsGoneBeforeAllGone) {
+  StartKeeper();
+  const std::string family(kFamily);
+  Spawn(Shell(0, family.substr(0, family.rfind("wait")) +
+                     "while [ $(wc -l < $FOLDER/pids) -lt 4 ]; do :; done; kill -KILL $$"));
+  const std::vector<pid_t> pids = ReadPids("pids", 4);
+  ASSERT_TRUE(RunUntil([&] { return all_gone_ == 1; }));
+  EXPECT_TRUE(std::none_of(pids.begin(), pids.end(), IsAlive));
+  EXPECT_EQ(exited_[0].signal, SIGKILL);
+}
+
+TEST_F(KeeperClientTest, SiblingsOfADeadWorkerAreSpared) {
+  StartKeeper();
+  Spawn(Shell(1, kFamily));
+  const std::vector<pid_t> pids = ReadPids("pids", 4);
+  Spawn(Shell(0, "exit 1"));
+  ASSERT_TRUE(RunUntilExited(0));
+  exited_.clear();
+  Spawn(Shell(0, "exit 2"));
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_TRUE(std::all_of(pids.begin(), pids.end(), IsAlive));
+  EXPECT_EQ(all_gone_, 0);
+}
+
+TEST_F(KeeperClientTest, KillingTheKeeperEndsEveryProcessAndIsReported) {
+  StartKeeper();
+  Spawn(Shell(0, kFamily));
+  const std::vector<pid_t> pids = ReadPids("pids", 4);
+  ASSERT_EQ(pids.size(), 4u);
+  const MonoTime start = MonoNow();
+  ::kill(client_->pid(), SIGKILL);
+  ASSERT_TRUE(RunUntil([&] { return !lost_.empty(); }));
+  EXPECT_LT(ToSeconds(MonoNow() - start), 1.0);
+  EXPECT_TRUE(std::none_of(pids.begin(), pids.end(), IsAlive));
+  EXPECT_EQ(lost_, std::vector<std::string>{"the keeper was killed by signal 9"});
+  EXPECT_FALSE(client_->is_alive());
+  EXPECT_EQ(client_->Spawn(Shell(0, "true")).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(KeeperClientTest, TheClientMayBeDestroyedAsItIsLost) {
+  KeeperCallbacks on;
+  bool is_lost = false;
+  on.on_lost = [&](const std::string&) {
+    client_.reset();
+    is_lost = true;
+  };
+  client_ = std::make_unique<KeeperClient>(loop_, on);
+  ASSERT_TRUE(client_->Start(FSDPRUN_KEEPER_BINARY).ok());
+  ::kill(client_->pid(), SIGKILL);
+  EXPECT_TRUE(RunUntil([&] { return is_lost; }));
+}
+
+TEST_F(KeeperClientTest, TerminalSignalsDoNotEndTheKeeper) {
+  StartKeeper();
+  ASSERT_TRUE(RunUntil([&] { return !hellos_.empty(); }));
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    ::kill(client_->pid(), signal);
+  }
+  Spawn(Shell(0, "exit 4"));
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_TRUE(lost_.empty());
+}
+
+TEST_F(KeeperClientTest, ShutdownEndsTheKeeperWithoutALoss) {
+  StartKeeper();
+  Spawn(Shell(0, kFamily));
+  std::vector<pid_t> pids = ReadPids("pids", 4);
+  pids.push_back(client_->pid());
+  client_->Shutdown();
+  EXPECT_TRUE(RunUntilDead(pids));
+  EXPECT_TRUE(lost_.empty());
+}
+
+TEST_F(KeeperClientTest, KillStraysSparesKnownChildrenAndTheirFamilies) {
+  BecomeSubreaper();
+  const auto start_shell = [&](const char* script) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::setenv("FOLDER", folder_.c_str(), 1);
+      ::execl("/bin/sh", "sh", "-c", script, nullptr);
+      ::_exit(127);
+    }
+    return pid;
+  };
+  const pid_t known =
+      start_shell("tail -f /dev/null & echo $! >> $FOLDER/known; echo $$ >> $FOLDER/known; wait");
+  const pid_t stray = start_shell(
+      "setsid tail -f /dev/null & echo $! >> $FOLDER/stray; echo $$ >> $FOLDER/stray; wait");
+  const std::vector<pid_t> kept = ReadPids("known", 2);
+  const std::vector<pid_t> doomed = ReadPids("stray", 2);
+  ASSERT_EQ(doomed.back(), stray);
+  EXPECT_TRUE(RunUntil([&] { return KillStrays({known}) == 0; }));
+  EXPECT_TRUE(std::none_of(doomed.begin(), doomed.end(), IsAlive));
+  EXPECT_TRUE(std::all_of(kept.begin(), kept.end(), IsAlive));
+  EXPECT_TRUE(IsAlive(::getppid()));
+}
+
+TEST_F(KeeperClientTest, LaunchOfTwoTrivialWorkersIsFast) {
+  StartKeeper();
+  ASSERT_TRUE(RunUntil([&] { return !hellos_.empty(); }));
+  std::vector<double> milliseconds;
+  for (int i = 0; i < 20; ++i) {
+    exited_.clear();
+    const MonoTime start = MonoNow();
+    for (int rank = 0; rank < 2; ++rank) {
+      WorkerSpec spec = Shell(rank, "");
+      spec.argv = {"true"};
+      Spawn(spec);
+    }
+    // No RunUntil: its millisecond timer would be what is measured.
+    loop_.Post([] {});
+    while (exited_.size() < 2 && ToSeconds(MonoNow() - start) < 10) {
+      loop_.At(MonoNow() + std::chrono::microseconds(50), [&] { loop_.Stop(); });
+      loop_.Run();
+    }
+    milliseconds.push_back(ToSeconds(MonoNow() - start) * 1e3);
+  }
+  std::sort(milliseconds.begin(), milliseconds.end());
+  std::printf("spawn to exit of 2 x true: median %.2f ms, best %.2f ms, worst %.2f ms\n",
+              milliseconds[10], milliseconds[0], milliseconds[19]);
+  EXPECT_LT(milliseconds[10], 500);
+}
+
+}  // namespace
+}  // namespace fsdprun

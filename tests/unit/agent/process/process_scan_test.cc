@@ -1,0 +1,60 @@
+#include "agent/process/process_scan.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace fsdprun {
+namespace {
+
+TEST(ProcessScanTest, ParsesACommandFullOfTraps) {
+  ProcessInfo info;
+  ASSERT_TRUE(ParseProcStat(
+      "42 (a) R 1 (\n) S 7 42 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 18446744073709551615 9",
+      info));
+  EXPECT_EQ(info.pid, 42);
+  EXPECT_EQ(info.state, 'S');
+  EXPECT_EQ(info.parent, 7);
+  EXPECT_EQ(info.session, 40);
+  EXPECT_EQ(info.start_time_ticks, ~uint64_t{0});
+}
+
+TEST(ProcessScanTest, RefusesWhatIsNoStat) {
+  ProcessInfo info;
+  for (const char* text : {"", "42", "42 (x", "42 (x)", "42 (x) S", "42 (x) S 1 2",
+                           "x (x) S 1 2 3 4", "42 (x) S 1 2 3 4 5 6"}) {
+    EXPECT_FALSE(ParseProcStat(text, info)) << text;
+  }
+}
+
+TEST(ProcessScanTest, FindsThisProcess) {
+  std::vector<ProcessInfo> processes;
+  ScanProcesses(processes);
+  const auto self = std::find_if(processes.begin(), processes.end(),
+                                 [](const auto& p) { return p.pid == ::getpid(); });
+  ASSERT_NE(self, processes.end());
+  EXPECT_EQ(self->parent, ::getppid());
+  EXPECT_EQ(self->session, ::getsid(0));
+  EXPECT_FALSE(self->IsDead());
+}
+
+TEST(ProcessScanTest, MarksDescendantsAlsoAcrossWrappedPids) {
+  // 900 -> 5 -> 901 -> 3, and 6 -> 7 apart.
+  std::vector<ProcessInfo> processes = {{.pid = 3, .parent = 901}, {.pid = 5, .parent = 900},
+                                        {.pid = 6, .parent = 1},   {.pid = 7, .parent = 6},
+                                        {.pid = 900, .parent = 1}, {.pid = 901, .parent = 5}};
+  std::vector<char> marks = {0, 0, 0, 0, 1, 0};
+  MarkDescendants(processes, marks);
+  EXPECT_EQ(marks, (std::vector<char>{1, 1, 0, 0, 1, 1}));
+}
+
+TEST(ProcessScanTest, AnotherProcessWithTheSamePidIsNotKilled) {
+  ProcessInfo self;
+  ASSERT_TRUE(ReadProcess(::getpid(), self));
+  self.start_time_ticks += 1;
+  EXPECT_FALSE(KillExactly(self));
+}
+
+}  // namespace
+}  // namespace fsdprun

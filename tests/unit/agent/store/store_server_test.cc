@@ -1,0 +1,328 @@
+#include "agent/store/store_server.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "worker/contract/store_client.h"
+
+extern char** environ;
+
+namespace fsdprun {
+namespace {
+
+using namespace std::chrono_literals;
+using worker::StoreClient;
+using worker::StoreError;
+using worker::StoreTimeout;
+using Bytes = StoreClient::Bytes;
+
+Bytes ToBytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+/// A server on a loop thread of its own; the test threads are its clients.
+class StoreServerTest : public testing::Test {
+ protected:
+  void Start(const StoreServer::Limits& limits = {},
+             StoreServer::ForeignConnection on_foreign = nullptr) {
+    server_ = std::make_unique<StoreServer>(loop_, limits, std::move(on_foreign));
+    const auto port = server_->Listen("127.0.0.1", 0);
+    ASSERT_TRUE(port.ok()) << port.status();
+    port_ = *port;
+    thread_ = std::thread([this] { loop_.Run(); });
+  }
+  ~StoreServerTest() override {
+    if (thread_.joinable()) {
+      OnLoop([this] { server_.reset(); });
+      loop_.Stop();
+      thread_.join();
+    }
+  }
+  void OnLoop(const std::function<void()>& closure) {
+    std::promise<void> done;
+    loop_.Post([&] {
+      closure();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  size_t ConnectionCount() {
+    size_t count = 0;
+    OnLoop([&] { count = server_->connection_count(); });
+    return count;
+  }
+  StoreClient Client(StoreClient::Milliseconds timeout = 10s) const {
+    return StoreClient("127.0.0.1", port_, timeout);
+  }
+  UniqueFd RawConnection() const {
+    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+  /// Whether the server ends the connection within ten seconds, whatever it sends before.
+  static bool IsEnded(const UniqueFd& fd) {
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    while (std::chrono::steady_clock::now() < deadline) {
+      pollfd ready{.fd = fd.get(), .events = POLLIN, .revents = 0};
+      ::poll(&ready, 1, 1000);
+      char buffer[4096];
+      const ssize_t got = ::recv(fd.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno == ECONNRESET)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  EventLoop loop_;
+  std::unique_ptr<StoreServer> server_;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+std::string Greeting() { return std::string("\0\xCE\xF7\x85\x3C", 5); }
+
+void SendText(const UniqueFd& fd, const std::string& text) {
+  [[maybe_unused]] const ssize_t n = ::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
+}
+
+TEST_F(StoreServerTest, ServesEveryOperationOfTheNativeClient) {
+  Start();
+  StoreClient client = Client();
+  client.Set("a", "1");
+  EXPECT_EQ(client.Get("a"), ToBytes("1"));
+  EXPECT_EQ(client.Add("n", 5), 5);
+  EXPECT_EQ(client.Add("n", -6), -1);
+  EXPECT_TRUE(client.Check({"a", "n"}));
+  EXPECT_FALSE(client.Check({"a", "none"}));
+  EXPECT_EQ(client.CompareSet("c", {}, ToBytes("x")), ToBytes("x"));
+  EXPECT_EQ(client.CompareSet("c", ToBytes("x"), ToBytes("y")), ToBytes("y"));
+  EXPECT_EQ(client.KeyCount(), 3);
+  EXPECT_TRUE(client.Delete("a"));
+  EXPECT_FALSE(client.Delete("a"));
+  const std::string big(5 << 20, 'z');
+  client.Set("big", big);
+  EXPECT_EQ(client.Get("big"), ToBytes(big));
+}
+
+TEST_F(StoreServerTest, WaitIsAnsweredByAnotherClient) {
+  Start();
+  std::thread setter([this] {
+    StoreClient other = Client();
+    other.Set("x", "1");
+    other.Add("y", 1);
+  });
+  StoreClient client = Client();
+  client.Wait({"x", "y"});
+  EXPECT_EQ(client.Get("x"), ToBytes("1"));
+  setter.join();
+}
+
+TEST_F(StoreServerTest, AWaitThatTimesOutLeavesTheConnectionUsable) {
+  Start();
+  StoreClient client = Client();
+  try {
+    client.Wait({"never"}, 50ms);
+    FAIL();
+  } catch (const StoreTimeout& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("'never'"));
+  }
+  EXPECT_EQ(client.Add("n", 1), 1);
+  EXPECT_THROW(client.Get("never", 20ms), StoreTimeout);
+  EXPECT_EQ(client.Add("n", 1), 2);
+}
+
+TEST_F(StoreServerTest, ManyClientsCountTogether) {
+  Start();
+  constexpr int kClients = 8;
+  constexpr int kEach = 200;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kClients; ++i) {
+    threads.emplace_back([this] {
+      StoreClient client = Client();
+      for (int k = 0; k < kEach; ++k) {
+        client.Add("count", 1);
+      }
+    });
+  }
+  for (auto& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(Client().Add("count", 0), kClients * kEach);
+}
+
+TEST_F(StoreServerTest, ResetForgetsKeysAndDisconnectsEarlierClients) {
+  Start();
+  StoreClient stale = Client();
+  stale.Set("MASTER", "old");
+  std::thread waiter([this] {
+    StoreClient blocked = Client();
+    EXPECT_THROW(blocked.Wait({"never"}), StoreError);
+  });
+  while (ConnectionCount() < 2) {
+  }
+  const UniqueFd half = RawConnection();
+  SendText(half, Greeting() + "\x01\x05");
+  OnLoop([this] { server_->Reset(2); });
+  waiter.join();
+  EXPECT_THROW(stale.Get("MASTER"), StoreError);
+  EXPECT_TRUE(IsEnded(half));
+  StoreClient fresh = Client();
+  EXPECT_EQ(fresh.KeyCount(), 0);
+  EXPECT_FALSE(fresh.Check({"MASTER"}));
+}
+
+TEST_F(StoreServerTest, HostileClientsAreDisconnectedAndTheOthersServed) {
+  StoreServer::Limits limits;
+  limits.request.max_value_bytes = 1 << 20;
+  Start(limits);
+  StoreClient good = Client();
+  const std::string huge("\xff\xff\xff\xff\xff\xff\xff\x7f", 8);
+  const std::string key("\x02\0\0\0\0\0\0\0/k", 10);
+  for (const std::string& attack :
+       {std::string("garbage\n"), std::string("\x00\x00\x00\x00\x00", 5), Greeting() + "\x63",
+        Greeting() + "\x03" + huge, Greeting() + "\x01" + key + huge, Greeting() + "\x06" + huge,
+        Greeting() + Greeting()}) {
+    const UniqueFd fd = RawConnection();
+    SendText(fd, attack);
+    EXPECT_TRUE(IsEnded(fd));
+    EXPECT_EQ(good.Add("alive", 0), 0);
+  }
+  // Adding to what is no number ends the culprit's connection only.
+  StoreClient culprit = Client();
+  culprit.Set("text", "abc");
+  EXPECT_THROW(culprit.Add("text", 1), StoreError);
+  EXPECT_EQ(good.Get("text"), ToBytes("abc"));
+}
+
+TEST_F(StoreServerTest, RandomBytesDoNotHurt) {
+  Start();
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    const UniqueFd fd = RawConnection();
+    std::string bytes = Greeting();
+    const size_t size = random() % 200;
+    for (size_t i = 0; i < size; ++i) {
+      bytes.push_back(static_cast<char>(random() % 3 == 0 ? random() % 18 : random() % 2));
+    }
+    SendText(fd, bytes);
+  }
+  EXPECT_EQ(Client().Add("n", 1), 1);
+}
+
+TEST_F(StoreServerTest, SilentClientsAreDroppedAfterTheHandshakeTime) {
+  StoreServer::Limits limits;
+  limits.handshake_timeout = 50ms;
+  Start(limits);
+  StoreClient good = Client();
+  const UniqueFd silent = RawConnection();
+  EXPECT_TRUE(IsEnded(silent));
+  EXPECT_EQ(good.Add("n", 1), 1);
+}
+
+TEST_F(StoreServerTest, AFullTableRefusesTheWriterOnly) {
+  StoreServer::Limits limits;
+  limits.max_table_bytes = 4 << 20;
+  Start(limits);
+  StoreClient good = Client();
+  good.Set("small", "1");
+  StoreClient greedy = Client();
+  greedy.Set("big", std::string(5 << 20, 'x'));
+  EXPECT_THROW(greedy.Get("big"), StoreError);
+  EXPECT_EQ(good.Get("small"), ToBytes("1"));
+}
+
+TEST_F(StoreServerTest, AClientThatDoesNotReadCannotFillTheMemory) {
+  StoreServer::Limits limits;
+  Start(limits);
+  StoreClient good = Client();
+  good.Set("big", std::string(8 << 20, 'x'));
+  const UniqueFd greedy = RawConnection();
+  std::string request = Greeting();
+  for (int i = 0; i < 1000; ++i) {  // 8 GB of answers, were they all made.
+    request += std::string("\x03\x04\0\0\0\0\0\0\0/big", 13);
+  }
+  SendText(greedy, request);
+  EXPECT_EQ(good.Add("n", 1), 1);
+  EXPECT_EQ(good.Add("n", 1), 2);
+}
+
+TEST_F(StoreServerTest, OtherProtocolsAreHandedOverUntouched) {
+  std::promise<int> handed;
+  Start({}, [&](UniqueFd fd) { handed.set_value(fd.release()); });
+  const UniqueFd client = RawConnection();
+  SendText(client, "PRI * HTTP/2.0\r\n");
+  auto future = handed.get_future();
+  ASSERT_EQ(future.wait_for(10s), std::future_status::ready);
+  const UniqueFd server_side(future.get());
+  char buffer[16];
+  EXPECT_EQ(::recv(server_side.get(), buffer, sizeof(buffer), 0), 16);
+  EXPECT_EQ(std::string(buffer, 16), "PRI * HTTP/2.0\r\n");
+  EXPECT_EQ(ConnectionCount(), 0u);
+}
+
+TEST(StoreServerListenTest, RefusesNamesAndTakenPorts) {
+  EventLoop loop;
+  StoreServer server(loop);
+  EXPECT_EQ(server.Listen("localhost", 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(server.Listen("127.0.0.1", 70'000).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto port = server.Listen("127.0.0.1", 0);
+  ASSERT_TRUE(port.ok());
+  StoreServer second(loop);
+  const auto status = second.Listen("127.0.0.1", *port).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr(std::to_string(*port)));
+  EXPECT_TRUE(StoreServer(loop).Listen("::1", 0).ok() || ::access("/proc/net/if_inet6", R_OK) != 0);
+}
+
+TEST(StoreServerListenTest, TakesOverABoundSocket) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  socklen_t size = sizeof(address);
+  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  EventLoop loop;
+  StoreServer server(loop);
+  const auto port = server.ListenOn(std::move(fd));
+  ASSERT_TRUE(port.ok());
+  EXPECT_EQ(*port, ntohs(address.sin_port));
+}
+
+TEST_F(StoreServerTest, ServesTorchsOwnClientsAndAGlooWorldOfFour) {
+  if (::access(FSDPRUN_PYTHON, X_OK) != 0) {
+    GTEST_SKIP() << FSDPRUN_PYTHON << " is not there";
+  }
+  Start();
+  std::string port = std::to_string(port_);
+  std::vector<std::string> arguments = {FSDPRUN_PYTHON, FSDPRUN_STORE_SCRIPT, port};
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) {
+    argv.push_back(argument.data());
+  }
+  argv.push_back(nullptr);
+  pid_t pid = 0;
+  ASSERT_EQ(::posix_spawn(&pid, FSDPRUN_PYTHON, nullptr, nullptr, argv.data(), environ), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace fsdprun
