@@ -12,4 +12,10 @@ class Error : public std::runtime_error {
   explicit Error(const std::string& what) : std::runtime_error(what) {}
 };
 
+/// Shared memory cannot be used between these ranks; another transport may. All ranks get it.
+class Unavailable : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace fsdp::shm

@@ -9,7 +9,6 @@
 #include <climits>
 #include <cstring>
 #include <fstream>
-#include <optional>
 #include <random>
 #include <sstream>
 
@@ -20,7 +19,16 @@ namespace {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+// What a rank publishes about its try to attach: kOk, or one of the others and the reason.
+constexpr char kOk[] = "ok";
 constexpr char kFailed[] = "failed: ";
+constexpr char kGaveUp[] = "gave up: ";
+
+// A rank that never came; nothing is wrong with shared memory itself.
+class Absent : public Error {
+ public:
+  using Error::Error;
+};
 
 // What a rank tells the others about itself.
 struct Card {
@@ -108,8 +116,8 @@ std::string get_from(Exchange& exchange, const char* what, int rank, Deadline de
   try {
     return exchange.get(rank_key(what, rank), deadline);
   } catch (const std::exception& error) {
-    throw Error("shared-memory group: rank " + std::to_string(rank) + " has not arrived (" +
-                error.what() + ")");
+    throw Absent("shared-memory group: rank " + std::to_string(rank) + " has not arrived (" +
+                 error.what() + ")");
   }
 }
 
@@ -131,18 +139,18 @@ void open_peers(World& world, Exchange& exchange, Deadline deadline) {
   }
 }
 
-// Every rank publishes how it went and reads how it went elsewhere, so that all agree.
-void agree(Exchange& exchange, const World& world, const std::optional<std::string>& failure,
-           Deadline deadline) {
-  exchange.put(rank_key("status", world.rank), failure ? kFailed + *failure : "ok");
-  if (failure) {
-    throw Error("rank " + std::to_string(world.rank) + ": " + *failure);
-  }
+// Reads how it went on every rank, so that all come to the same end.
+void agree(Exchange& exchange, const World& world, Deadline deadline) {
   for (int peer = 0; peer < world.size; ++peer) {
     const std::string status = get_from(exchange, "status", peer, deadline);
-    if (status != "ok") {
-      throw Error("shared-memory group: rank " + std::to_string(peer) + " " + status);
+    if (status == kOk) {
+      continue;
     }
+    const std::string reason = "shared-memory group: rank " + std::to_string(peer) + " " + status;
+    if (status.rfind(kFailed, 0) == 0) {
+      throw Unavailable(reason);
+    }
+    throw Error(reason);
   }
 }
 
@@ -174,16 +182,15 @@ std::string host_identity() {
 std::shared_ptr<World> attach(Exchange& exchange, int rank, int size,
                               std::chrono::milliseconds timeout) {
   if (size < 1 || size > kRanksMax || rank < 0 || rank >= size) {
-    throw Error("shared-memory group: rank " + std::to_string(rank) + " of " +
-                std::to_string(size) + "; at most " + std::to_string(kRanksMax) +
-                " ranks of one host are supported");
+    throw Unavailable("shared-memory group: rank " + std::to_string(rank) + " of " +
+                      std::to_string(size) + "; at most " + std::to_string(kRanksMax) +
+                      " ranks of one host are supported");
   }
   const Deadline deadline = std::chrono::steady_clock::now() + timeout;
   auto world = std::make_shared<World>();
   world->size = size;
   world->rank = rank;
   world->arenas.resize(static_cast<size_t>(size));
-  std::optional<std::string> failure;
   bool is_card_out = false;
   try {
     Card card;
@@ -199,13 +206,19 @@ std::shared_ptr<World> attach(Exchange& exchange, int rank, int size,
     exchange.put(rank_key("card", rank), card.text());
     is_card_out = true;
     open_peers(*world, exchange, deadline);
+    exchange.put(rank_key("status", rank), kOk);
+  } catch (const Absent& error) {
+    exchange.put(rank_key("status", rank), std::string(kGaveUp) + error.what());
+    throw;
   } catch (const std::exception& error) {
-    failure = error.what();
+    const std::string status = std::string(kFailed) + error.what();
     if (!is_card_out) {
-      exchange.put(rank_key("card", rank), kFailed + *failure);
+      exchange.put(rank_key("card", rank), status);
     }
+    exchange.put(rank_key("status", rank), status);
+    throw Unavailable(error.what());
   }
-  agree(exchange, *world, failure, deadline);
+  agree(exchange, *world, deadline);
   // Everybody has mapped everything: the descriptors have served.
   world->control.close_fd();
   world->arenas[rank]->close_fd();

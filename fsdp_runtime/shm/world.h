@@ -44,8 +44,8 @@ std::string host_identity();
 
 /// Forms the world of `size` processes; every rank calls it. Rank 0 creates the control block, each
 /// rank its arena; descriptors travel as pid and number through `exchange` and are opened through
-/// /proc. Either all ranks succeed or all throw Error with the reason of the first that failed; a
-/// rank that does not come within `timeout` is named.
+/// /proc. Either all ranks succeed or all throw: Unavailable with the reason of one that could not,
+/// or Error naming a rank that did not come within `timeout`.
 std::shared_ptr<World> attach(Exchange& exchange, int rank, int size,
                               std::chrono::milliseconds timeout);
 

@@ -31,14 +31,15 @@ enum class Lane { kGather, kReduce };
 /// (CUDA) or thread (CPU) has issued before. Every rank must issue the same operations with the
 /// same sizes in the same order per lane. Tensors are contiguous and must stay alive and untouched
 /// until wait() has returned (CPU) or the stream has passed it. dtypes: float32, float64, bfloat16,
-/// float16 for reductions; any for gathers and broadcasts. Thread: issue from one thread at a time.
+/// float16 for reductions, int32 and int64 too for kSum and kMax; any for gathers and broadcasts.
+/// Thread: issue from one thread at a time.
 class FSDP_API Collectives {
  public:
   virtual ~Collectives() = default;
 
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// "shm", "gloo", "nccl" or "recording(<inner>)".
+  /// "shm", "gloo", "nccl", "single" or "recording(<inner>)".
   virtual std::string name() const = 0;
 
   /// output: [size * n], input: [n]. `input` may be output's own slice [rank * n, (rank + 1) * n)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <fsdp/collectives.h>
 #include <fsdp/export.h>
 
@@ -11,17 +12,22 @@
 namespace fsdp {
 
 /// Where this process stands and where the store is. Filled from RANK, WORLD_SIZE, LOCAL_RANK,
-/// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, FSDPRUN_GENERATION, so it works under fsdprun,
-/// torchrun and by hand.
+/// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_USE_AGENT_STORE and FSDPRUN_GENERATION (or
+/// TORCHELASTIC_RESTART_COUNT), so it works under fsdprun, torchrun and by hand.
 struct FSDP_API ProcessGroupOptions {
-  /// "auto": nccl with CUDA devices; else shm when all ranks are on one host; else gloo. Or one of
-  /// those by name.
+  /// "auto": nccl if `device_type` is CUDA; else shm when all ranks are on one host; else gloo. Or
+  /// one of those by name.
   std::string backend = "auto";
+  /// Where the tensors will live.
+  c10::DeviceType device_type = c10::DeviceType::CPU;
   int64_t rank = 0;
   int64_t world_size = 1;
   int64_t local_rank = 0;
   std::string master_addr = "127.0.0.1";
   int master_port = 0;
+  /// This process serves the store itself (rank 0 by hand, or under a launcher whose agent does
+  /// not).
+  bool host_store = false;
   /// Key prefix in the store; carries the generation so that no stale key can be read.
   std::string store_prefix = "fsdp";
   /// Bound of every wait of a collective and of the rendezvous.
@@ -33,7 +39,9 @@ struct FSDP_API ProcessGroupOptions {
 };
 
 /// Forms the process group; all ranks must call it. Blocks until everybody is there or the timeout
-/// names who is not. A world of one needs neither store nor backend.
+/// names who is not. A world of one needs neither store nor backend and is called "single". Device:
+/// nccl takes CUDA device `local_rank`. Memory of the store that rank 0 serves: as long as the
+/// group.
 FSDP_API std::shared_ptr<Collectives> init_process_group(const ProcessGroupOptions& options);
 
 }  // namespace fsdp

@@ -11,7 +11,7 @@ std::vector<std::shared_ptr<Collectives>> make_local_world(int64_t size,
                                                            std::chrono::milliseconds timeout) {
   TORCH_CHECK(size >= 1, "make_local_world: at least one rank expected, got ", size);
   if (size == 1) {
-    return {make_single_collectives("shm")};
+    return {make_single_collectives("single")};
   }
   std::shared_ptr<shm::World> world = shm::make_thread_world(static_cast<int>(size));
   std::vector<std::shared_ptr<Collectives>> ranks;

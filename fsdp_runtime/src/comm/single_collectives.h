@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fsdp/collectives.h>
+#include <fsdp/export.h>
 
 #include <memory>
 #include <string>
@@ -8,6 +9,6 @@
 namespace fsdp {
 
 /// The collectives of a world of one: copies on the current stream or thread, nothing in flight.
-std::shared_ptr<Collectives> make_single_collectives(std::string name);
+FSDP_API std::shared_ptr<Collectives> make_single_collectives(std::string name);
 
 }  // namespace fsdp

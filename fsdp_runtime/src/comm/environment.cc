@@ -1,0 +1,74 @@
+#include <c10/util/Exception.h>
+#include <fsdp/process_group.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+namespace fsdp {
+namespace {
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? std::optional<std::string>(value) : std::nullopt;
+}
+
+int64_t parse(const char* name, const std::string& value, int64_t smallest, int64_t largest) {
+  int64_t number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  TORCH_CHECK(error == std::errc() && stop == end && number >= smallest && number <= largest,
+              "environment: ", name, " is '", value, "'; a number from ", smallest, " to ", largest,
+              " expected");
+  return number;
+}
+
+int64_t required(const char* name, int64_t smallest, int64_t largest) {
+  const auto value = variable(name);
+  TORCH_CHECK(value, "environment: RANK is set but ", name,
+              " is not; start the program with fsdprun or torchrun, or set RANK, WORLD_SIZE, "
+              "MASTER_ADDR and MASTER_PORT");
+  return parse(name, *value, smallest, largest);
+}
+
+// A restarted world may meet the store of its predecessor; what tells them apart goes into the
+// keys.
+std::string prefix_of_this_world() {
+  if (const auto generation = variable("FSDPRUN_GENERATION")) {
+    return "fsdp/generation" + *generation;
+  }
+  if (const auto restarts = variable("TORCHELASTIC_RESTART_COUNT")) {
+    return "fsdp/restart" + *restarts;
+  }
+  return "fsdp";
+}
+
+}  // namespace
+
+ProcessGroupOptions ProcessGroupOptions::from_environment() {
+  ProcessGroupOptions options;
+  options.store_prefix = prefix_of_this_world();
+  if (const auto local_rank = variable("LOCAL_RANK")) {
+    options.local_rank = parse("LOCAL_RANK", *local_rank, 0, 4095);
+  }
+  if (!variable("RANK")) {
+    return options;
+  }
+  options.world_size = required("WORLD_SIZE", 1, 1 << 20);
+  options.rank = required("RANK", 0, options.world_size - 1);
+  if (options.world_size == 1) {
+    return options;
+  }
+  const auto address = variable("MASTER_ADDR");
+  TORCH_CHECK(address, "environment: WORLD_SIZE is ", options.world_size,
+              " but MASTER_ADDR is not set; it names the host of the store");
+  options.master_addr = *address;
+  options.master_port = static_cast<int>(required("MASTER_PORT", 1, 65535));
+  // torchrun's rule: an agent serves the store if it says so, else rank 0 does.
+  options.host_store =
+      options.rank == 0 && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True";
+  return options;
+}
+
+}  // namespace fsdp

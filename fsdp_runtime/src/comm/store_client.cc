@@ -1,0 +1,220 @@
+#include "fsdp_runtime/src/comm/store_client.h"
+
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include "fsdp_runtime/src/comm/store_connection.h"
+
+namespace fsdp {
+namespace {
+
+// The first byte of a request. The numbers are c10d::TCPStore's.
+enum class Op : uint8_t {
+  kValidate = 0,
+  kSet = 1,
+  kCompareSet = 2,
+  kGet = 3,
+  kAdd = 4,
+  kCheck = 5,
+  kWait = 6,
+  kGetNumKeys = 7,
+  kDeleteKey = 8,
+  kAppend = 9,
+  kMultiGet = 10,
+  kMultiSet = 11,
+  kPing = 13,
+};
+constexpr uint32_t kMagic = 0x3C85F7CE;
+constexpr uint8_t kKeysAreReady = 0;  // reply to kCheck
+constexpr uint8_t kStopWaiting = 0;   // reply to kWait
+
+void put(StoreConnection& connection, Op op) { connection.put_byte(static_cast<uint8_t>(op)); }
+
+// Python's clients see user keys under this prefix, beside the store's own.
+std::string wire_key(const std::string& key) { return "/" + key; }
+
+void put_keys(StoreConnection& connection, const std::vector<std::string>& keys) {
+  connection.put_u64(keys.size());
+  for (const std::string& key : keys) {
+    connection.put_string(wire_key(key));
+  }
+}
+
+void await_keys(StoreConnection& connection, const std::vector<std::string>& keys) {
+  put(connection, Op::kWait);
+  put_keys(connection, keys);
+  connection.flush();
+  const uint8_t reply = connection.take_byte();
+  TORCH_CHECK(reply == kStopWaiting, "unexpected reply ", int{reply}, " to a wait");
+}
+
+std::string joined(const std::vector<std::string>& keys) {
+  std::string text;
+  for (const std::string& key : keys) {
+    text += (text.empty() ? "" : ", ") + key;
+  }
+  return text;
+}
+
+}  // namespace
+
+// Runs `body` on a connection that is up, and keeps the connection only if it went well: after a
+// half-read answer the stream has no meaning.
+template <typename Call>
+auto StoreClient::call(const char* operation, const std::string& key, TimePoint deadline,
+                       Call&& body) {
+  std::lock_guard lock(mu_);
+  std::unique_ptr<StoreConnection> connection = std::move(connection_);
+  try {
+    if (connection == nullptr) {
+      connection = std::make_unique<StoreConnection>(host_, port_, deadline);
+      const auto nonce = static_cast<uint32_t>(::getpid());
+      put(*connection, Op::kValidate);
+      connection->put_u32(kMagic);
+      put(*connection, Op::kPing);
+      connection->put_u32(nonce);
+      connection->flush();
+      TORCH_CHECK(connection->take_u32() == nonce, "it does not speak the store's protocol");
+    }
+    connection->set_deadline(deadline);
+    auto result = body(*connection);
+    connection_ = std::move(connection);
+    return result;
+  } catch (const c10::Error& error) {
+    TORCH_CHECK(false, "store at ", host_, ":", port_, ", ", operation, key.empty() ? "" : " ", key,
+                ": ", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    TORCH_CHECK(false, "store at ", host_, ":", port_, ", ", operation, key.empty() ? "" : " ", key,
+                ": ", error.what());
+  }
+}
+
+StoreClient::StoreClient(std::string host, int port, std::chrono::milliseconds timeout)
+    : host_(std::move(host)), port_(port), timeout_(timeout) {
+  call("connecting", "", deadline(), [](StoreConnection&) { return 0; });
+}
+
+StoreClient::~StoreClient() = default;
+
+void StoreClient::set(const std::string& key, std::string_view value) {
+  call("setting", key, deadline(), [&](StoreConnection& connection) {
+    put(connection, Op::kSet);
+    connection.put_string(wire_key(key));
+    connection.put_string(value);
+    connection.flush();
+    return 0;
+  });
+}
+
+std::string StoreClient::get(const std::string& key, TimePoint deadline) {
+  return call("getting", key, deadline, [&](StoreConnection& connection) {
+    await_keys(connection, {key});
+    put(connection, Op::kGet);
+    connection.put_string(wire_key(key));
+    connection.flush();
+    return connection.take_string();
+  });
+}
+
+void StoreClient::wait(const std::vector<std::string>& keys, TimePoint deadline) {
+  call("waiting for", joined(keys), deadline, [&](StoreConnection& connection) {
+    await_keys(connection, keys);
+    return 0;
+  });
+}
+
+bool StoreClient::check(const std::vector<std::string>& keys) {
+  return call("checking", joined(keys), deadline(), [&](StoreConnection& connection) {
+    put(connection, Op::kCheck);
+    put_keys(connection, keys);
+    connection.flush();
+    return connection.take_byte() == kKeysAreReady;
+  });
+}
+
+int64_t StoreClient::add(const std::string& key, int64_t amount) {
+  return call("adding to", key, deadline(), [&](StoreConnection& connection) {
+    put(connection, Op::kAdd);
+    connection.put_string(wire_key(key));
+    connection.put_i64(amount);
+    connection.flush();
+    return connection.take_i64();
+  });
+}
+
+std::string StoreClient::compare_set(const std::string& key, std::string_view expected,
+                                     std::string_view desired) {
+  return call("comparing and setting", key, deadline(), [&](StoreConnection& connection) {
+    put(connection, Op::kCompareSet);
+    connection.put_string(wire_key(key));
+    connection.put_string(expected);
+    connection.put_string(desired);
+    connection.flush();
+    return connection.take_string();
+  });
+}
+
+bool StoreClient::delete_key(const std::string& key) {
+  return call("deleting", key, deadline(), [&](StoreConnection& connection) {
+    put(connection, Op::kDeleteKey);
+    connection.put_string(wire_key(key));
+    connection.flush();
+    return connection.take_i64() == 1;
+  });
+}
+
+int64_t StoreClient::num_keys() {
+  return call("counting keys", "", deadline(), [&](StoreConnection& connection) {
+    put(connection, Op::kGetNumKeys);
+    connection.flush();
+    return connection.take_i64();
+  });
+}
+
+void StoreClient::append(const std::string& key, std::string_view value) {
+  call("appending to", key, deadline(), [&](StoreConnection& connection) {
+    put(connection, Op::kAppend);
+    connection.put_string(wire_key(key));
+    connection.put_string(value);
+    connection.flush();
+    return 0;
+  });
+}
+
+std::vector<std::string> StoreClient::multi_get(const std::vector<std::string>& keys,
+                                                TimePoint deadline) {
+  return call("getting", joined(keys), deadline, [&](StoreConnection& connection) {
+    await_keys(connection, keys);
+    put(connection, Op::kMultiGet);
+    put_keys(connection, keys);
+    connection.flush();
+    std::vector<std::string> values;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      values.push_back(connection.take_string());
+    }
+    return values;
+  });
+}
+
+void StoreClient::multi_set(const std::vector<std::string>& keys,
+                            const std::vector<std::string>& values) {
+  TORCH_CHECK(keys.size() == values.size(), "multi_set: ", keys.size(), " keys but ", values.size(),
+              " values");
+  call("setting", joined(keys), deadline(), [&](StoreConnection& connection) {
+    put(connection, Op::kMultiSet);
+    connection.put_u64(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) {
+      connection.put_string(wire_key(keys[i]));
+      connection.put_string(values[i]);
+    }
+    connection.flush();
+    return 0;
+  });
+}
+
+std::string StoreClient::local_address() {
+  return call("reading the local address", "", deadline(),
+              [](StoreConnection& connection) { return connection.local_address(); });
+}
+
+}  // namespace fsdp

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <fsdp/export.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+class StoreConnection;
+
+/// A client of the key-value store that torchrun, fsdprun and c10d::TCPStore serve, in the same
+/// protocol and with the same key names, so that it mixes with Python clients. Unlike c10d's client
+/// it never asks for the reverse name of an address, which can stall a connect by seconds. Thread:
+/// any; calls of one client run one after another. Errors: c10::Error that names the server, the
+/// operation and the key. A failed or expired call drops the connection, the next call makes a new
+/// one.
+class FSDP_API StoreClient {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  /// Connects, and goes on trying while nobody listens, for at most `timeout`; that is also the
+  /// bound of every call without a deadline of its own. `host`: an address, or a name to look up.
+  StoreClient(std::string host, int port, std::chrono::milliseconds timeout);
+  ~StoreClient();
+  StoreClient(const StoreClient&) = delete;
+  StoreClient& operator=(const StoreClient&) = delete;
+
+  void set(const std::string& key, std::string_view value);
+  /// Waits until the key is there.
+  std::string get(const std::string& key, TimePoint deadline);
+  void wait(const std::vector<std::string>& keys, TimePoint deadline);
+  bool check(const std::vector<std::string>& keys);
+  /// Adds to the decimal value of `key` (0 if missing) and returns the sum.
+  int64_t add(const std::string& key, int64_t amount);
+  /// Sets `desired` if the value is `expected`; returns the value afterwards. A missing key equals
+  /// an empty `expected`.
+  std::string compare_set(const std::string& key, std::string_view expected,
+                          std::string_view desired);
+  bool delete_key(const std::string& key);
+  int64_t num_keys();
+  void append(const std::string& key, std::string_view value);
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys, TimePoint deadline);
+  void multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values);
+
+  const std::string& host() const { return host_; }
+  int port() const { return port_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  TimePoint deadline() const { return std::chrono::steady_clock::now() + timeout_; }
+  /// The numeric address of this machine on the way to the server.
+  std::string local_address();
+
+ private:
+  template <typename Call>
+  auto call(const char* operation, const std::string& key, TimePoint deadline, Call&& body);
+
+  const std::string host_;
+  const int port_;
+  const std::chrono::milliseconds timeout_;
+  std::mutex mu_;
+  std::unique_ptr<StoreConnection> connection_;  // guarded by mu_; null after a failure
+};
+
+}  // namespace fsdp

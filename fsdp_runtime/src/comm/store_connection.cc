@@ -1,0 +1,220 @@
+#include "fsdp_runtime/src/comm/store_connection.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+
+namespace fsdp {
+namespace {
+
+using TimePoint = StoreConnection::TimePoint;
+using std::chrono::milliseconds;
+
+// More than any value that a rendezvous exchanges; a server that announces more is none of ours.
+constexpr uint64_t kValueBytesMax = uint64_t{64} << 20;
+
+[[noreturn]] void fail(const std::string& what, int error) {
+  throw std::runtime_error(what + ": " + std::strerror(error));
+}
+
+int remaining_ms(TimePoint deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX));
+}
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Addresses resolve(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  // A numeric address never meets a resolver.
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) {
+    hints.ai_flags = AI_NUMERICSERV;
+    error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  }
+  if (error != 0) {
+    throw std::runtime_error("looking up '" + host + "': " + ::gai_strerror(error));
+  }
+  return Addresses(found);
+}
+
+// 0, or the errno of the attempt.
+int try_connect(int fd, const addrinfo& address, TimePoint deadline) {
+  if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) {
+    return 0;
+  }
+  if (errno != EINPROGRESS) {
+    return errno;
+  }
+  pollfd entry{fd, POLLOUT, 0};
+  if (::poll(&entry, 1, remaining_ms(deadline)) != 1) {
+    return ETIMEDOUT;
+  }
+  int error = 0;
+  socklen_t length = sizeof(error);
+  ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
+}
+
+int connect_once(const addrinfo* list, TimePoint deadline, int& last_error) {
+  for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
+    const int fd = ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+      last_error = errno;
+      continue;
+    }
+    last_error = try_connect(fd, *address, deadline);
+    if (last_error == 0) {
+      return fd;
+    }
+    ::close(fd);
+  }
+  return -1;
+}
+
+}  // namespace
+
+StoreConnection::StoreConnection(const std::string& host, int port, TimePoint deadline)
+    : deadline_(deadline) {
+  const Addresses addresses = resolve(host, port);
+  milliseconds pause{5};
+  int error = 0;
+  while ((fd_ = connect_once(addresses.get(), deadline, error)) < 0) {
+    if (remaining_ms(deadline) == 0) {
+      fail("nobody accepted a connection", error);
+    }
+    // Nothing announces that a remote port starts to listen: ask again, less and less often.
+    ::poll(nullptr, 0, std::min<int>(static_cast<int>(pause.count()), remaining_ms(deadline)));
+    pause = std::min(pause * 2, milliseconds(200));
+  }
+  const int on = 1;
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+StoreConnection::~StoreConnection() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+  }
+}
+
+void StoreConnection::put_raw(const void* data, size_t bytes) {
+  out_.append(static_cast<const char*>(data), bytes);
+}
+
+void StoreConnection::put_string(std::string_view value) {
+  put_u64(value.size());
+  out_.append(value);
+}
+
+void StoreConnection::wait_for(short events, const char* what) {
+  while (true) {
+    pollfd entry{fd_, events, 0};
+    const int ready = ::poll(&entry, 1, remaining_ms(deadline_));
+    if (ready == 1) {
+      return;
+    }
+    if (ready == 0) {
+      throw std::runtime_error(std::string("no answer in time while ") + what);
+    }
+    if (errno != EINTR) {
+      fail(what, errno);
+    }
+  }
+}
+
+void StoreConnection::flush() {
+  size_t sent = 0;
+  while (sent < out_.size()) {
+    const ssize_t n = ::send(fd_, out_.data() + sent, out_.size() - sent, MSG_NOSIGNAL);
+    if (n > 0) {
+      sent += static_cast<size_t>(n);
+    } else if (errno == EAGAIN) {
+      wait_for(POLLOUT, "sending");
+    } else if (errno != EINTR) {
+      fail("sending", errno);
+    }
+  }
+  out_.clear();
+}
+
+void StoreConnection::take_raw(void* data, size_t bytes) {
+  auto* target = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::recv(fd_, target, bytes, 0);
+    if (n > 0) {
+      target += n;
+      bytes -= static_cast<size_t>(n);
+    } else if (n == 0) {
+      throw std::runtime_error("the server closed the connection");
+    } else if (errno == EAGAIN) {
+      wait_for(POLLIN, "waiting for the answer");
+    } else if (errno != EINTR) {
+      fail("receiving", errno);
+    }
+  }
+}
+
+uint8_t StoreConnection::take_byte() {
+  uint8_t value = 0;
+  take_raw(&value, sizeof(value));
+  return value;
+}
+
+uint32_t StoreConnection::take_u32() {
+  uint32_t value = 0;
+  take_raw(&value, sizeof(value));
+  return value;
+}
+
+int64_t StoreConnection::take_i64() {
+  int64_t value = 0;
+  take_raw(&value, sizeof(value));
+  return value;
+}
+
+std::string StoreConnection::take_string() {
+  uint64_t bytes = 0;
+  take_raw(&bytes, sizeof(bytes));
+  if (bytes > kValueBytesMax) {
+    throw std::runtime_error("the server announces a value of " + std::to_string(bytes) +
+                             " bytes; it does not speak the store's protocol");
+  }
+  std::string value(bytes, '\0');
+  take_raw(value.data(), bytes);
+  return value;
+}
+
+std::string StoreConnection::local_address() const {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  char text[INET6_ADDRSTRLEN] = {};
+  if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    fail("reading the socket's own address", errno);
+  }
+  const void* bytes =
+      address.ss_family == AF_INET6
+          ? static_cast<const void*>(&reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr)
+          : static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(&address)->sin_addr);
+  ::inet_ntop(address.ss_family, bytes, text, sizeof(text));
+  return text;
+}
+
+}  // namespace fsdp

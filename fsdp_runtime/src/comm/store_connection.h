@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace fsdp {
+
+/// A TCP connection with a deadline on everything. Numbers travel in host order, strings as a
+/// 64-bit length and the bytes: what the store's protocol uses. Throws std::runtime_error.
+class StoreConnection {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  StoreConnection(const std::string& host, int port, TimePoint deadline);
+  ~StoreConnection();
+  StoreConnection(const StoreConnection&) = delete;
+  StoreConnection& operator=(const StoreConnection&) = delete;
+
+  /// Bound of the calls below.
+  void set_deadline(TimePoint deadline) { deadline_ = deadline; }
+
+  // Collected until flush().
+  void put_byte(uint8_t value) { out_.push_back(static_cast<char>(value)); }
+  void put_u64(uint64_t value) { put_raw(&value, sizeof(value)); }
+  void put_i64(int64_t value) { put_raw(&value, sizeof(value)); }
+  void put_u32(uint32_t value) { put_raw(&value, sizeof(value)); }
+  void put_string(std::string_view value);
+  void flush();
+
+  uint8_t take_byte();
+  uint32_t take_u32();
+  int64_t take_i64();
+  std::string take_string();
+
+  std::string local_address() const;
+
+ private:
+  void put_raw(const void* data, size_t bytes);
+  void take_raw(void* data, size_t bytes);
+  void wait_for(short events, const char* what);
+
+  int fd_ = -1;
+  TimePoint deadline_;
+  std::string out_;
+};
+
+}  // namespace fsdp

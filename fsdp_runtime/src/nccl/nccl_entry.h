@@ -1,0 +1,20 @@
+#pragma once
+
+#include <fsdp/collectives.h>
+#include <fsdp/process_group.h>
+
+#include <memory>
+
+#include "fsdp_runtime/src/comm/store_client.h"
+
+namespace fsdp {
+
+/// The one entry of the library with the NCCL backend, found by name. `store` is null for a world
+/// of one. The caller owns the result. Throws c10::Error without a usable GPU.
+using MakeNcclCollectives =
+    std::shared_ptr<Collectives>* (*)(const std::shared_ptr<StoreClient>& store,
+                                      const ProcessGroupOptions& options);
+inline constexpr char kNcclEntry[] = "fsdp_make_nccl_collectives";
+inline constexpr char kNcclLibrary[] = "libfsdp_nccl.so";
+
+}  // namespace fsdp
