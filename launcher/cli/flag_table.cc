@@ -67,7 +67,7 @@ const std::vector<FlagSpec>& FlagTable() {
       {"role", 0, true, "NAME", "default", G::kNodes, false, "ROLE_NAME of this node's workers."},
 
       {"rdzv-backend", 0, true, "c10d|static", "static", G::kRendezvous, true,
-       "c10d: whoever can bind the endpoint first hosts the coordinator, ranks follow the order of joining. "
+       "c10d: whoever can bind the endpoint first hosts the coordinator; survivors keep their ranks, newcomers are ordered by name. "
        "static: node rank 0 hosts it."},
       {"rdzv-endpoint", 0, true, "HOST[:PORT]", "c10d: localhost:29400; static: master-addr:master-port",
        G::kRendezvous, false, "Where the coordinator listens."},

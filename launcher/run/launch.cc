@@ -266,7 +266,7 @@ class Launcher {
     const int exit_code = outcome_.has_value() ? outcome_->exit_code : *agent_exit_;
     if (outcome_.has_value()) {
       ReportOutcome();
-    } else if (!agent_message_.empty()) {
+    } else if (exit_code != 0 && !agent_message_.empty()) {
       Say(agent_message_);
     }
     if (exit_code == 0) {

@@ -1,0 +1,157 @@
+"""Support for black-box tests: start launchers, wait for what they do, prove that nothing is left behind."""
+
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+import uuid
+
+BIN = pathlib.Path(os.environ.get("FSDPRUN_BIN", "build/release/bin")).resolve()
+MARKER = "FSDPRUN_TEST_MARKER"
+
+
+def wait_until(condition, deadline_s=20.0, what="condition"):
+    """Returns the first true value of condition(); fails after deadline_s."""
+    end = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {deadline_s} s for {what}")
+        time.sleep(0.002)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def is_alive(pid):
+    """True for a process that exists and is no zombie."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def processes_with(text):
+    """Pids of live processes whose environment contains the text; children keep it whatever they do."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if text.encode() in (entry / "environ").read_bytes() and is_alive(int(entry.name)):
+                found.append(int(entry.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            pass
+    return found
+
+
+class JobCase(unittest.TestCase):
+    """A temporary directory, a unique marker in the environment of everything started, and a check that no process
+    with the marker lives when the test is over."""
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="fsdprun_test_"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        self.marker = uuid.uuid4().hex
+        self.launchers = []
+        (self.dir / "tmp").mkdir()
+        self.env = {
+            k: v for k, v in os.environ.items()
+            if not k.startswith(("PET_", "TORCHELASTIC_", "FSDPRUN_")) and k not in (
+                "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "LOGLEVEL")
+        }
+        self.env.update({
+            MARKER: self.marker, "D": str(self.dir), "TMPDIR": str(self.dir / "tmp"), "PYTHON_EXEC": sys.executable,
+            "PYTHONDONTWRITEBYTECODE": "1", "LOGLEVEL": "ERROR",
+        })
+
+    def tearDown(self):
+        for launcher in self.launchers:
+            if launcher.poll() is None:
+                launcher.kill()
+            launcher.communicate()
+        try:
+            self.assert_nothing_left(2.0)
+        finally:
+            for pid in processes_with(self.marker):
+                os.kill(pid, signal.SIGKILL)
+
+    def script(self, body, name="worker.py"):
+        """A worker script with the usual imports; D is the test's directory."""
+        head = """\
+            import json, os, pathlib, signal, subprocess, sys, time
+            D = pathlib.Path(os.environ["D"])
+            RANK, LOCAL_RANK, WORLD = (int(os.environ[k]) for k in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+            RESTART, GENERATION = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["FSDPRUN_GENERATION"])
+            def note(kind, text=None):
+                name = f"{kind}.{GENERATION}.{RANK}"
+                (D / f"part-{name}").write_text(str(os.getpid() if text is None else text))
+                (D / f"part-{name}").rename(D / name)
+            def wait_for(*names):
+                while not all((D / n).exists() for n in names):
+                    time.sleep(0.005)
+            """
+        path = self.dir / name
+        path.write_text(textwrap.dedent(head) + textwrap.dedent(body))
+        return str(path)
+
+    def start(self, *args, binary="fsdprun", env=None, **popen):
+        popen.setdefault("stdout", subprocess.PIPE)
+        popen.setdefault("stderr", subprocess.PIPE)
+        launcher = subprocess.Popen([str(BIN / binary), *map(str, args)], env={**self.env, **(env or {})}, text=True,
+                                    errors="replace", stdin=subprocess.DEVNULL, **popen)
+        self.launchers.append(launcher)
+        return launcher
+
+    def finish(self, launcher, timeout_s=60):
+        """(exit code, stdout, stderr) once the launcher has ended by itself."""
+        try:
+            out, err = launcher.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            launcher.kill()
+            out, err = launcher.communicate()
+            self.fail(f"still running after {timeout_s} s\nstdout: {out}\nstderr: {err}")
+        return launcher.returncode, out, err
+
+    def run_job(self, *args, timeout_s=60, **kwargs):
+        return self.finish(self.start(*args, **kwargs), timeout_s)
+
+    def notes(self, kind):
+        """{(generation, rank): text} of the notes that workers have left."""
+        found = {}
+        for path in self.dir.glob(f"{kind}.*.*"):
+            _, generation, rank = path.name.split(".")
+            found[int(generation), int(rank)] = path.read_text()
+        return found
+
+    def wait_for_notes(self, kind, generation, ranks, deadline_s=20.0):
+        def all_there():
+            notes = self.notes(kind)
+            return notes if all((generation, r) in notes for r in ranks) else None
+        return wait_until(all_there, deadline_s, f"notes {kind} of generation {generation}")
+
+    def assert_nothing_left(self, deadline_s=1.0):
+        end = time.monotonic() + deadline_s
+        while (left := processes_with(self.marker)) and time.monotonic() < end:
+            time.sleep(0.005)
+        names = [pathlib.Path(f"/proc/{p}/cmdline").read_bytes().replace(b"\0", b" ") for p in left if is_alive(p)]
+        self.assertEqual(left, [], f"processes are left: {names}")
+
+    def assert_one_line_error(self, result, code, *words):
+        rc, _, err = result
+        self.assertEqual(rc, code, err)
+        self.assertEqual(len(err.strip().splitlines()), 1, err)
+        for word in words:
+            self.assertIn(str(word), err)

@@ -1,0 +1,129 @@
+"""Wrong input: one line that says what and where, quickly, and nothing started."""
+
+import os
+import socket
+import time
+import unittest
+
+from job_case import JobCase, free_port
+
+
+class BadInputTest(JobCase):
+    def setUp(self):
+        super().setUp()
+        self.started = time.monotonic()
+        self.touch = self.script("note('started')")
+
+    def tearDown(self):
+        self.assertLess(time.monotonic() - self.started, 2)
+        self.assertEqual(self.notes("started"), {})
+        super().tearDown()
+
+    def test_unknown_flag(self):
+        self.assert_one_line_error(self.run_job("--nproc-pre-node=2", self.touch), 2, "--nproc-pre-node",
+                                   "did you mean --nproc-per-node")
+
+    def test_wrong_values(self):
+        for flag in ("--nnodes=1:2:3", "--nnodes=0", "--nproc-per-node=foo", "--max-restarts=x", "--rdzv-backend=zz",
+                     "--rdzv-conf=a", "--master-port=99999", "--monitor-interval=0"):
+            with self.subTest(flag):
+                name, value = flag.split("=")
+                self.assert_one_line_error(self.run_job(flag, self.touch), 2, name, f"'{value}'")
+
+    def test_wrong_environment_twin(self):
+        self.assert_one_line_error(self.run_job(self.touch, env={"PET_NNODES": "x"}), 2, "PET_NNODES", "'x'")
+
+    def test_no_program(self):
+        self.assert_one_line_error(self.run_job("--standalone"), 2, "no program")
+
+    def test_missing_script(self):
+        self.assert_one_line_error(self.run_job("--standalone", "/nowhere/train.py"), 1, "/nowhere/train.py", "No such file")
+
+    def test_missing_executable(self):
+        self.assert_one_line_error(self.run_job("--standalone", "--no-python", "./nope"), 1, "./nope")
+        self.assert_one_line_error(self.run_job("--standalone", "--no-python", "no-such-command"), 1, "no-such-command", "PATH")
+
+    def test_not_executable(self):
+        self.assert_one_line_error(self.run_job("--standalone", "--no-python", self.touch), 1, self.touch, "chmod +x")
+
+    def test_missing_python(self):
+        self.assert_one_line_error(self.run_job("--standalone", self.touch, env={"PYTHON_EXEC": "/no/python"}), 1, "/no/python")
+
+    def test_unusable_log_directory(self):
+        self.assert_one_line_error(self.run_job("--standalone", "--log-dir", self.touch, self.touch), 1, self.touch, "--log-dir")
+        self.assert_one_line_error(self.run_job("--standalone", "--log-dir", "/proc/nope", self.touch), 1, "/proc/nope")
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
+    def test_unwritable_log_directory(self):
+        (self.dir / "closed").mkdir(mode=0o500)
+        self.assert_one_line_error(self.run_job("--standalone", "--log-dir", self.dir / "closed", self.touch), 1, "closed")
+
+    def test_port_in_use(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            holder = f"process {os.getpid()}"
+            self.assert_one_line_error(self.run_job(f"--master-port={port}", self.touch), 1, port, holder)
+            self.assert_one_line_error(self.run_job("--nnodes=2", f"--master-port={port}", self.touch), 1, port, holder)
+
+    def test_port_in_use_by_no_coordinator(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            self.assert_one_line_error(
+                self.run_job("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", self.touch), 1, port,
+                f"process {os.getpid()}", "no coordinator")
+
+    def test_unknown_host(self):
+        self.assert_one_line_error(self.run_job("--nnodes=2", "--master-addr=no-such-host.invalid", self.touch), 1,
+                                   "no-such-host.invalid")
+
+    def test_address_of_another_machine(self):
+        self.assert_one_line_error(self.run_job("--nnodes=2", "--master-addr=192.0.2.1", self.touch,
+                                                env={"FSDPRUN_TOKEN": "t"}), 1, "192.0.2.1", "not an address of this machine")
+
+    def test_agent_without_endpoint(self):
+        self.assert_one_line_error(self.run_job(self.touch, binary="fsdp-agent"), 2, "--rdzv-endpoint")
+
+    def test_help_and_version(self):
+        for binary in ("fsdprun", "fsdp-agent"):
+            rc, out, err = self.run_job("--help", binary=binary)
+            self.assertEqual((rc, err), (0, ""))
+            for word in ("usage:", "--nproc-per-node", "PET_NPROC_PER_NODE", "Signals:", "Exit codes:"):
+                self.assertIn(word, out)
+        self.assertEqual(self.run_job("--version")[0], 0)
+
+    def test_dry_run_prints_the_plan(self):
+        rc, out, _ = self.run_job("--dry-run", "--nnodes=2:3", "--rdzv-backend=c10d", f"--rdzv-endpoint=h:{free_port()}", "x.py")
+        self.assertEqual(rc, 0)
+        self.assertIn("nodes: 2:3", out)
+
+
+class DefaultPortTest(JobCase):
+    def test_busy_default_port_is_replaced(self):
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                other.bind(("127.0.0.1", 29500))
+                other.listen()
+            except OSError:
+                pass  # Somebody else holds it, which is just as good.
+            rc, _, err = self.run_job(self.script("note('port', os.environ['MASTER_PORT'])"), env={"LOGLEVEL": "INFO"})
+        self.assertEqual(rc, 0, err)
+        self.assertIn("29500 is in use", err)
+        self.assertNotEqual(self.notes("port")[1, 0], "29500")
+
+    def test_join_timeout_says_how_many_are_missing(self):
+        started = time.monotonic()
+        rc, _, err = self.run_job("--nnodes=2", f"--master-port={free_port()}", "--rdzv-conf=join_timeout=1",
+                                  self.script("note('started')"))
+        self.assertEqual(rc, 1)
+        self.assertLess(time.monotonic() - started, 4)
+        self.assertIn("1 of 2", err)
+        self.assertEqual(self.notes("started"), {})
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

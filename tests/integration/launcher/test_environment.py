@@ -1,0 +1,108 @@
+"""What a worker finds in its environment, arguments and log directory."""
+
+import json
+import re
+import unittest
+
+from job_case import JobCase, free_port
+
+DUMP = """
+    note("env", json.dumps({"env": dict(os.environ), "argv": sys.argv[1:]}))
+    print(f"out{RANK}"); print(f"err{RANK}", file=sys.stderr)
+"""
+
+
+class EnvironmentTest(JobCase):
+    def dumps(self):
+        return {rank: json.loads(text) for (_, rank), text in self.notes("env").items()}
+
+    def test_static_single_worker_has_torchruns_table(self):
+        port = free_port()
+        rc, _, err = self.run_job("--master-port", port, self.script(DUMP), env={"SENTINEL": "kept"})
+        self.assertEqual(rc, 0, err)
+        env = self.dumps()[0]["env"]
+        expected = {
+            "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0",
+            "GROUP_WORLD_SIZE": "1", "ROLE_RANK": "0", "ROLE_WORLD_SIZE": "1", "ROLE_NAME": "default",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "FSDPRUN_GENERATION": "1", "FSDPRUN_PROGRESS_VIEW": "plain",
+            "SENTINEL": "kept",
+        }
+        self.assertEqual({k: env.get(k) for k in expected}, expected)
+        self.assertNotIn("OMP_NUM_THREADS", env)
+        self.assertTrue(env["FSDPRUN_CONTROL_FD"].isdigit())
+        self.assertRegex(env["TORCHELASTIC_ERROR_FILE"], r"/fsdprun_none_[0-9a-f]{8}/attempt_0/0/error\.json$")
+
+    def test_standalone_ranks_ports_and_threads(self):
+        rc, _, err = self.run_job("--standalone", "--nproc-per-node=3", "--role", "trainer", self.script(DUMP),
+                                  env={"LOGLEVEL": "WARNING", "FSDPRUN_TOKEN": "secret"})
+        self.assertEqual(rc, 0, err)
+        self.assertIn("OMP_NUM_THREADS", err)
+        dumps = self.dumps()
+        self.assertEqual(sorted(dumps), [0, 1, 2])
+        for rank, dump in dumps.items():
+            env = dump["env"]
+            self.assertEqual((env["RANK"], env["LOCAL_RANK"], env["ROLE_RANK"]), (str(rank),) * 3)
+            self.assertEqual((env["WORLD_SIZE"], env["ROLE_WORLD_SIZE"], env["ROLE_NAME"]), ("3", "3", "trainer"))
+            self.assertEqual(env["OMP_NUM_THREADS"], "1")
+            self.assertNotIn("FSDPRUN_TOKEN", env)
+            self.assertNotEqual(env["MASTER_PORT"], "29500")
+            self.assertRegex(env["TORCHELASTIC_RUN_ID"], r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab]")
+
+    def test_exported_threads_are_kept(self):
+        rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", self.script(DUMP),
+                                  env={"OMP_NUM_THREADS": "7", "LOGLEVEL": "WARNING"})
+        self.assertEqual((rc, err.count("OMP_NUM_THREADS")), (0, 0), err)
+        self.assertEqual({d["env"]["OMP_NUM_THREADS"] for d in self.dumps().values()}, {"7"})
+
+    def test_arguments_are_verbatim_but_for_the_local_rank(self):
+        rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", self.script(DUMP), "--nproc-per-node", "3", "--",
+                                  "x", "--tee=3", "${local_rank}", "$local_rank", "$$", "$HOME")
+        self.assertEqual(rc, 0, err)
+        for rank, dump in self.dumps().items():
+            self.assertEqual(dump["argv"], ["--nproc-per-node", "3", "--", "x", "--tee=3", str(rank), str(rank), "$", "$HOME"])
+
+    def test_nodes_of_different_size_and_role(self):
+        port, script = free_port(), self.script(DUMP)
+        args = ["--nnodes=3", f"--master-port={port}"]
+        nodes = [self.start(*args, f"--node-rank={n}", f"--nproc-per-node={n + 1}", f"--role=r{n % 2}", script)
+                 for n in range(3)]
+        for node in nodes:
+            rc, _, err = self.finish(node)
+            self.assertEqual(rc, 0, err)
+        env = {rank: dump["env"] for rank, dump in self.dumps().items()}
+        self.assertEqual(sorted(env), list(range(6)))
+        self.assertEqual([env[r]["GROUP_RANK"] for r in range(6)], list("011222"))
+        self.assertEqual([env[r]["LOCAL_RANK"] for r in range(6)], list("001012"))
+        self.assertEqual([env[r]["ROLE_RANK"] for r in range(6)], list("001123"))
+        self.assertEqual([env[r]["ROLE_WORLD_SIZE"] for r in range(6)], list("422444"))
+        self.assertEqual({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in env.values()}, {("127.0.0.1", str(port))})
+
+    def test_log_directory_layout(self):
+        logs = self.dir / "logs"
+        rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", "--log-dir", logs, self.script(DUMP))
+        self.assertEqual((rc, sorted(out.split()), sorted(err.split())), (0, ["out0", "out1"], ["err0", "err1"]))
+        files = {str(p.relative_to(logs)): p.read_text() for p in logs.rglob("*.log")}
+        self.assertEqual({re.sub(r"^[0-9a-f-]{36}_[0-9a-f]{8}/", "", k): v for k, v in files.items()}, {
+            f"attempt_0/{r}/std{s}.log": f"{s}{r}\n" for r in (0, 1) for s in ("out", "err")})
+
+    def test_temporary_logs_go_after_success_only(self):
+        self.assertEqual(self.run_job("--standalone", self.script("pass"))[0], 0)
+        self.assertEqual(list((self.dir / "tmp").iterdir()), [])
+        rc, _, err = self.run_job("--standalone", self.script("sys.exit(3)"))
+        self.assertEqual(rc, 1)
+        (kept,) = (self.dir / "tmp").iterdir()
+        self.assertIn(str(kept), err)
+
+    def test_a_module_is_run_by_python(self):
+        (self.dir / "pkg").mkdir()
+        (self.dir / "pkg" / "__init__.py").touch()
+        self.script(DUMP, "pkg/mod.py")
+        rc, _, err = self.run_job("--standalone", "-m", "pkg.mod", "a", cwd=self.dir)
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(self.dumps()[0]["argv"], ["a"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
