@@ -18,11 +18,11 @@ struct Box {
 int64_t numel_of(const std::vector<int64_t>& shape);
 int64_t numel_of(const Box& box);
 
-/// Cuts the element range [flat_begin, flat_end) of a row-major tensor into boxes, in flat order. Each box is
-/// itself a contiguous element range, so the data of the boxes, one after the other, is the data of
-/// the range. An empty range has no boxes; a range of a 1-dim tensor has one, of a 2-dim tensor at
-/// most three (part of a row, whole rows, part of a row), of a d-dim tensor at most 2d - 1.
-/// Errors: std::invalid_argument if the range does not lie within the tensor.
+/// Cuts the element range [flat_begin, flat_end) of a row-major tensor into boxes, in flat order.
+/// Each box is itself a contiguous element range, so the data of the boxes, one after the other, is
+/// the data of the range. An empty range has no boxes; a range of a 1-dim tensor has one, of a
+/// 2-dim tensor at most three (part of a row, whole rows, part of a row), of a d-dim tensor at most
+/// 2d - 1. Errors: std::invalid_argument if the range does not lie within the tensor.
 std::vector<Box> flat_range_to_boxes(const std::vector<int64_t>& shape, int64_t flat_begin,
                                      int64_t flat_end);
 

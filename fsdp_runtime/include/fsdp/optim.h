@@ -42,7 +42,7 @@ class FSDP_API AdamW {
   std::vector<ShardedSlice> exp_avg_sq() const;
   /// Steps taken so far. Setting it is for resuming.
   int64_t step_count() const { return step_count_; }
-  void set_step_count(int64_t step_count) { step_count_ = step_count; }
+  void set_step_count(int64_t step_count);
 
  private:
   struct GroupState;

@@ -42,8 +42,7 @@ bool PostBackwardNode::finish_use() {
   return state && state->remove_use(forward_id_);
 }
 
-torch::autograd::variable_list PostBackwardNode::apply(
-    torch::autograd::variable_list&& gradients) {
+torch::autograd::variable_list PostBackwardNode::apply(torch::autograd::variable_list&& gradients) {
   const bool has_other_uses = finish_use();
   std::shared_ptr<ModuleState> state = state_.lock();
   if (state && !has_other_uses) {

@@ -6,8 +6,8 @@
 
 namespace fsdp {
 
-/// Remembers that a unit has `parameter`, under the name the unit knows it by. Process-wide, guarded
-/// by a mutex; forgets parameters that have died.
+/// Remembers that a unit has `parameter`, under the name the unit knows it by. Process-wide,
+/// guarded by a mutex; forgets parameters that have died.
 void claim(const at::Tensor& parameter, const std::string& fqn);
 
 /// The name under which a unit has `parameter`; empty when none has.

@@ -102,8 +102,7 @@ void FSDPModule::init_parameters(
   at::NoGradGuard no_grad;
   for_units(state_, /*recurse=*/true, [](ModuleState& unit) { unit.reshard(); });
   for (const ParamRef& param : params_below(*state_)) {
-    at::Tensor full =
-        at::empty(param.group->shape(param.index), param.group->shard().options());
+    at::Tensor full = at::empty(param.group->shape(param.index), param.group->shard().options());
     init(param.fqn, full);
     const ShardedSlice slice = slice_of(param, param.group->shard());
     if (slice.local.numel() > 0) {

@@ -114,8 +114,8 @@ FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options
 
   // The topmost unit is the root: it takes over what its nested units shared so far.
   const std::vector<std::shared_ptr<ModuleState>> units = units_below(module);
-  const c10::Device device = params.empty() ? c10::Device(options.mesh->device_type())
-                                            : params.front().tensor.device();
+  const c10::Device device =
+      params.empty() ? c10::Device(options.mesh->device_type()) : params.front().tensor.device();
   auto context = std::make_shared<RunContext>(options.mesh->group(), device);
   for (size_t i = 0; i < units.size(); ++i) {
     units[i]->adopt(context, static_cast<int64_t>(i));

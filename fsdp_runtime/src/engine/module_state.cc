@@ -107,7 +107,8 @@ void ModuleState::abandon_forward() noexcept {
     } else {
       reshard();
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the exception of the forward is the one to report
+  } catch (
+      ...) {  // NOLINT(bugprone-empty-catch): the exception of the forward is the one to report
   }
 }
 

@@ -26,10 +26,9 @@ struct ParamRef {
 
 /// Visits `module` and everything below it in registration order, with names; a module that can be
 /// reached twice is visited once. `visit` returns whether to go on below. Depth: the module tree's.
-void walk_modules(
-    const std::shared_ptr<torch::nn::Module>& module, const std::string& name,
-    const std::function<bool(const std::string&, const std::shared_ptr<torch::nn::Module>&)>&
-        visit);
+void walk_modules(const std::shared_ptr<torch::nn::Module>& module, const std::string& name,
+                  const std::function<bool(const std::string&,
+                                           const std::shared_ptr<torch::nn::Module>&)>& visit);
 
 /// "" + "weight" -> "weight"; "block" + "weight" -> "block.weight".
 std::string join_names(const std::string& prefix, const std::string& name);

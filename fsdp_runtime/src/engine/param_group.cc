@@ -47,8 +47,8 @@ ParamGroup::ParamGroup(const std::vector<NamedParameter>& params, const GroupOpt
                         device_) {
   at::NoGradGuard no_grad;
   gathered_ = storage_.view(compute_dtype_, 0, {layout_.numel()});
-  own_part_ = storage_.view(compute_dtype_, comm_->rank() * layout_.shard_numel,
-                            {layout_.shard_numel});
+  own_part_ =
+      storage_.view(compute_dtype_, comm_->rank() * layout_.shard_numel, {layout_.shard_numel});
   gathered_gradient_ = gradient_storage_.view(reduce_dtype_, 0, {layout_.numel()});
   keep_pieces(params);
   retarget_parameters(params);

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fsdp::plan {
+
+/// One group as the memory plan sees it. Groups are given in execution order.
+struct GroupMemory {
+  int64_t numel = 0;            // of the whole group, padding included
+  int64_t master_bytes = 4;     // per element of the shard
+  int64_t compute_bytes = 4;    // per element of the gathered parameters
+  int64_t reduce_bytes = 4;     // per element of the gradients that are reduced
+  bool stays_gathered = false;  // between forward and backward
+  bool is_trainable = true;
+};
+
+/// Bytes per rank. Activations and what the model allocates itself are not in it.
+struct MemoryPlan {
+  int64_t shard_bytes = 0;
+  int64_t gradient_bytes = 0;        // of the shards' gradients
+  int64_t optimizer_bytes = 0;       // two states like the shard, as AdamW keeps
+  int64_t parameter_slot_bytes = 0;  // arena
+  int64_t gradient_slot_bytes = 0;   // arena
+  int64_t peak_bytes() const {
+    return shard_bytes + gradient_bytes + optimizer_bytes + parameter_slot_bytes +
+           gradient_slot_bytes;
+  }
+};
+
+/// What training a model takes, with one group gathered ahead and at most two gradient slots per
+/// size: slots are shared by groups of one size, and each group that stays gathered has its own.
+/// Reduction of every microbatch's gradients, no accumulation without it.
+MemoryPlan plan_memory(const std::vector<GroupMemory>& groups, int64_t ranks);
+
+}  // namespace fsdp::plan

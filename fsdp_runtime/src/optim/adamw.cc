@@ -1,0 +1,144 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <fsdp/optim.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "fsdp_runtime/src/engine/module_state.h"
+#include "fsdp_runtime/src/engine/module_walk.h"
+#include "fsdp_runtime/src/optim/adamw_kernel.h"
+
+namespace fsdp {
+
+struct AdamW::GroupState {
+  std::shared_ptr<ParamGroup> group;
+  at::Tensor exp_avg;
+  at::Tensor exp_avg_sq;
+  std::vector<DecaySegment> segments;
+  int64_t steps = 0;  // updates of this group, as a group without gradient is skipped
+};
+
+namespace {
+
+// One segment per run of parameters that agree on decay; padding goes with what precedes it, where
+// it stays zero.
+std::vector<DecaySegment> segments_of(const ParamGroup& group, const std::vector<ParamRef>& params,
+                                      const std::function<bool(const std::string&)>& no_decay) {
+  std::vector<DecaySegment> segments;
+  for (const ParamRef& param : params) {
+    if (param.group != &group || group.slice(param.index).numel() == 0) {
+      continue;
+    }
+    const bool decays = !no_decay || !no_decay(param.fqn);
+    const int64_t begin = segments.empty() ? 0 : group.slice(param.index).shard_offset;
+    if (segments.empty() || segments.back().decays != decays) {
+      if (!segments.empty()) {
+        segments.back().end = begin;
+      }
+      segments.push_back({begin, 0, decays});
+    }
+  }
+  if (!segments.empty()) {
+    segments.back().end = group.layout().shard_numel;
+  }
+  return segments;
+}
+
+std::vector<ShardedSlice> state_slices(const ModuleState& root,
+                                       const std::function<at::Tensor(const ParamGroup*)>& flat) {
+  std::vector<ShardedSlice> slices;
+  for (const ParamRef& param : params_below(root)) {
+    const at::Tensor state = flat(param.group);
+    if (!state.defined()) {
+      continue;
+    }
+    const plan::ParamSlice& slice = param.group->slice(param.index);
+    slices.push_back({param.fqn, param.group->shape(param.index), slice.flat_begin, slice.flat_end,
+                      state.narrow(0, slice.shard_offset, slice.numel())});
+  }
+  return slices;
+}
+
+}  // namespace
+
+AdamW::AdamW(FSDPModule root, AdamWOptions options)
+    : root_(std::move(root)), options_(std::move(options)) {
+  TORCH_CHECK(root_, "AdamW: empty FSDPModule handle; pass what fully_shard returned for the root");
+  TORCH_CHECK(options_.eps >= 0 && options_.weight_decay >= 0 && options_.lr >= 0,
+              "AdamW: lr, eps and weight_decay are at least 0, got ", options_.lr, ", ",
+              options_.eps, " and ", options_.weight_decay);
+  for (double beta : {options_.beta1, options_.beta2}) {
+    TORCH_CHECK(beta >= 0 && beta < 1, "AdamW: betas lie in [0, 1), got ", beta);
+  }
+  const std::vector<ParamRef> params = params_below(*root_.state());
+  for (const FSDPModule& unit : root_.units()) {
+    for (const std::shared_ptr<ParamGroup>& group : unit.state()->groups()) {
+      if (!group->is_trainable()) {
+        continue;
+      }
+      auto state = std::make_shared<GroupState>();
+      state->group = group;
+      state->exp_avg = at::zeros_like(group->shard());
+      state->exp_avg_sq = at::zeros_like(group->shard());
+      state->segments = segments_of(*group, params, options_.no_decay);
+      groups_.push_back(std::move(state));
+    }
+  }
+}
+
+void AdamW::step() {
+  at::NoGradGuard no_grad;
+  for (const FSDPModule& unit : root_.units()) {
+    unit.state()->reshard();  // what is gathered is about to be out of date
+  }
+  for (const std::shared_ptr<GroupState>& state : groups_) {
+    const at::Tensor gradient = state->group->gradient();
+    if (!gradient.defined()) {
+      continue;
+    }
+    ++state->steps;
+    const AdamWStep step = make_adamw_step(options_, state->steps);
+    const AdamWTensors tensors{state->group->shard(), gradient, state->exp_avg, state->exp_avg_sq};
+    apply_adamw(tensors, state->segments, step);
+  }
+  ++step_count_;
+}
+
+void AdamW::zero_grad() {
+  for (const std::shared_ptr<GroupState>& state : groups_) {
+    state->group->drop_gradient();
+  }
+}
+
+void AdamW::set_step_count(int64_t step_count) {
+  step_count_ = step_count;
+  for (const std::shared_ptr<GroupState>& state : groups_) {
+    state->steps = step_count;
+  }
+}
+
+std::vector<ShardedSlice> AdamW::exp_avg() const {
+  return state_slices(*root_.state(), [this](const ParamGroup* group) {
+    for (const auto& state : groups_) {
+      if (state->group.get() == group) {
+        return state->exp_avg;
+      }
+    }
+    return at::Tensor();
+  });
+}
+
+std::vector<ShardedSlice> AdamW::exp_avg_sq() const {
+  return state_slices(*root_.state(), [this](const ParamGroup* group) {
+    for (const auto& state : groups_) {
+      if (state->group.get() == group) {
+        return state->exp_avg_sq;
+      }
+    }
+    return at::Tensor();
+  });
+}
+
+}  // namespace fsdp

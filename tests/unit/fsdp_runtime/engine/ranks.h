@@ -1,0 +1,53 @@
+#pragma once
+
+#include <fsdp/device_mesh.h>
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fsdp_runtime/src/comm/local_world.h"
+
+namespace fsdp::testing {
+
+/// One rank of a world of threads: what its thread works with.
+struct Rank {
+  int64_t rank = 0;
+  int64_t size = 1;
+  std::shared_ptr<RecordingCollectives> comm;
+  std::shared_ptr<DeviceMesh> mesh;
+};
+
+/// Runs `body` once per rank, each on its own thread, and rethrows the first exception.
+inline void run_ranks(int64_t size, const std::function<void(Rank&)>& body) {
+  const auto world = make_local_world(size, std::chrono::seconds(20));
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int64_t r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        Rank rank;
+        rank.rank = r;
+        rank.size = size;
+        rank.comm = std::make_shared<RecordingCollectives>(world[static_cast<size_t>(r)]);
+        rank.mesh = init_device_mesh(c10::kCPU, {size}, {"dp_shard"}, rank.comm);
+        body(rank);
+      } catch (...) {
+        errors[static_cast<size_t>(r)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  }
+}
+
+}  // namespace fsdp::testing

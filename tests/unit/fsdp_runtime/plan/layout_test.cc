@@ -1,0 +1,184 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+
+#include "fsdp_runtime/plan/box.h"
+#include "fsdp_runtime/plan/group_layout.h"
+#include "fsdp_runtime/plan/memory_plan.h"
+#include "fsdp_runtime/plan/reshard_plan.h"
+
+namespace fsdp::plan {
+namespace {
+
+std::vector<ParamShape> random_params(std::mt19937& random) {
+  std::vector<ParamShape> params(random() % 8);
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i].fqn = "p" + std::to_string(i);
+    params[i].shape.resize(1 + random() % 3);
+    for (int64_t& size : params[i].shape) {
+      const int64_t choices[] = {1, 2, 3, 5, 8, 17, 64, 96, 0};
+      size = choices[random() % (random() % 16 == 0 ? 9 : 8)];
+    }
+  }
+  return params;
+}
+
+// Numbers every parameter element, and cuts them up as `layout` says: one vector per rank.
+std::vector<std::vector<int64_t>> shards_of_numbers(const GroupLayout& layout) {
+  std::vector<std::vector<int64_t>> shards;
+  for (int64_t rank = 0; rank < layout.ranks; ++rank) {
+    std::vector<int64_t> shard(static_cast<size_t>(layout.shard_numel), -1);
+    const std::vector<ParamSlice> slices = slices_of_rank(layout, rank);
+    int64_t first = 0;
+    for (size_t i = 0; i < slices.size(); ++i) {
+      for (int64_t k = 0; k < slices[i].numel(); ++k) {
+        shard[static_cast<size_t>(slices[i].shard_offset + k)] = first + slices[i].flat_begin + k;
+      }
+      first += layout.params[i].numel;
+    }
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+std::vector<std::vector<int64_t>> apply(const std::vector<Move>& moves, const GroupLayout& to,
+                                        const std::vector<std::vector<int64_t>>& from_shards) {
+  std::vector<std::vector<int64_t>> shards(
+      static_cast<size_t>(to.ranks), std::vector<int64_t>(static_cast<size_t>(to.shard_numel), -1));
+  for (const Move& move : moves) {
+    const auto begin = from_shards[move.from_rank].begin() + move.from_offset;
+    const auto target = shards[move.to_rank].begin() + move.to_offset;
+    EXPECT_TRUE(std::all_of(target, target + move.numel, [](int64_t v) { return v == -1; }));
+    std::copy(begin, begin + move.numel, target);
+  }
+  return shards;
+}
+
+TEST(GroupLayoutTest, SlicesCoverEveryElementExactlyOnceAtAlignedPlaces) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 600; ++round) {
+    const std::vector<ParamShape> params = random_params(random);
+    const int64_t ranks = 1 + round % 17;
+    const GroupLayout layout = make_group_layout(params, ranks);
+    ASSERT_EQ(layout.params.size(), params.size());
+    EXPECT_EQ(layout.shard_numel % kAlignment, 0);
+    int64_t total = 0;
+    for (size_t i = 0; i < params.size(); ++i) {
+      EXPECT_EQ(layout.params[i].numel, numel_of(params[i].shape));
+      EXPECT_EQ(layout.params[i].offset % kAlignment, 0);
+      total += layout.params[i].numel;
+    }
+    std::vector<int64_t> seen;
+    for (const auto& shard : shards_of_numbers(layout)) {
+      std::copy_if(shard.begin(), shard.end(), std::back_inserter(seen),
+                   [](int64_t v) { return v >= 0; });
+    }
+    std::vector<int64_t> all(static_cast<size_t>(total));
+    std::iota(all.begin(), all.end(), 0);
+    ASSERT_EQ(seen, all) << "round " << round;
+  }
+}
+
+TEST(GroupLayoutTest, PaddingIsWhatNoParameterCoversAndIsBounded) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 600; ++round) {
+    const std::vector<ParamShape> params = random_params(random);
+    const int64_t ranks = 1 + round % 17;
+    const GroupLayout layout = make_group_layout(params, ranks);
+    int64_t covered = 0;
+    int64_t end = 0;
+    for (const ParamPlacement& param : layout.params) {
+      covered += param.numel;
+      EXPECT_GE(param.offset, end) << "parameters overlap or are out of order";
+      end = param.offset + param.numel;
+    }
+    EXPECT_LE(end, layout.numel());
+    int64_t padding = 0;
+    for (const Range& gap : padding_of(layout)) {
+      EXPECT_LT(gap.begin, gap.end);
+      padding += gap.end - gap.begin;
+    }
+    EXPECT_EQ(covered + padding, layout.numel());
+    const int64_t plain =
+        covered + (kAlignment - 1) * static_cast<int64_t>(params.size()) + ranks * kAlignment;
+    EXPECT_LE(layout.numel(), plain + plain / kRowPaddingDivisor);
+  }
+}
+
+TEST(GroupLayoutTest, BigMatricesAreCutBetweenRows) {
+  const std::vector<ParamShape> params = {
+      {"q", {2048, 2048}}, {"norm", {2048}}, {"up", {5632, 2048}}, {"down", {2048, 5632}}};
+  for (int64_t ranks : {2, 3, 8, 16}) {
+    const GroupLayout layout = make_group_layout(params, ranks);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const std::vector<ParamSlice> slices = slices_of_rank(layout, rank);
+      for (size_t i = 0; i < params.size(); ++i) {
+        if (params[i].shape.size() == 2) {
+          EXPECT_EQ(slices[i].flat_begin % params[i].shape[1], 0) << params[i].fqn;
+        }
+      }
+    }
+  }
+}
+
+TEST(GroupLayoutTest, RowsAreGivenUpWhereTheyCostTooMuch) {
+  const GroupLayout layout = make_group_layout({{"wide", {3, 1009}}}, 4);
+  EXPECT_LT(layout.numel(), 3 * 1009 + 5 * kAlignment);
+}
+
+TEST(GroupLayoutTest, ParametersSmallerThanTheWorldLeaveRanksEmpty) {
+  const GroupLayout layout = make_group_layout({{"scale", {3}}}, 17);
+  EXPECT_EQ(slices_of_rank(layout, 0)[0], (ParamSlice{0, 3, 0}));
+  for (int64_t rank = 1; rank < 17; ++rank) {
+    EXPECT_EQ(slices_of_rank(layout, rank)[0].numel(), 0);
+  }
+}
+
+TEST(GroupLayoutTest, RejectsNonsense) {
+  EXPECT_THROW(make_group_layout({}, 0), std::invalid_argument);
+  EXPECT_THROW(make_group_layout({{"p", {-1}}}, 1), std::invalid_argument);
+  EXPECT_THROW(slices_of_rank(make_group_layout({}, 2), 2), std::invalid_argument);
+}
+
+TEST(ReshardPlanTest, ThereAndBackIsTheIdentity) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 400; ++round) {
+    const std::vector<ParamShape> params = random_params(random);
+    const GroupLayout a = make_group_layout(params, 1 + random() % 17);
+    const GroupLayout b = make_group_layout(params, 1 + random() % 17);
+    const auto in_a = shards_of_numbers(a);
+    const auto in_b = apply(plan_reshard(a, b), b, in_a);
+    ASSERT_EQ(in_b, shards_of_numbers(b));
+    ASSERT_EQ(apply(plan_reshard(b, a), a, in_b), in_a);
+  }
+}
+
+TEST(ReshardPlanTest, RejectsLayoutsOfDifferentParameters) {
+  const GroupLayout a = make_group_layout({{"p", {3}}}, 2);
+  EXPECT_THROW(plan_reshard(a, make_group_layout({{"p", {4}}}, 2)), std::invalid_argument);
+  EXPECT_THROW(plan_reshard(a, make_group_layout({}, 2)), std::invalid_argument);
+}
+
+TEST(MemoryPlanTest, EqualBlocksShareTwoSlotsAndTheRootHasItsOwn) {
+  std::vector<GroupMemory> groups(5);
+  groups[0] = {.numel = 100, .stays_gathered = true};
+  for (size_t i = 1; i < groups.size(); ++i) {
+    groups[i] = {.numel = 40, .compute_bytes = 2};
+  }
+  const MemoryPlan plan = plan_memory(groups, 2);
+  EXPECT_EQ(plan.shard_bytes, (100 + 4 * 40) / 2 * 4);
+  EXPECT_EQ(plan.optimizer_bytes, 2 * plan.shard_bytes);
+  EXPECT_EQ(plan.parameter_slot_bytes, 100 * 4 + 2 * 40 * 2);
+  EXPECT_EQ(plan.gradient_slot_bytes, 100 * 4 + 2 * 40 * 4);
+}
+
+TEST(MemoryPlanTest, FrozenGroupsNeedNoGradientMemory) {
+  const MemoryPlan plan = plan_memory({{.numel = 64, .is_trainable = false}}, 1);
+  EXPECT_EQ(plan.gradient_bytes + plan.gradient_slot_bytes + plan.optimizer_bytes, 0);
+}
+
+}  // namespace
+}  // namespace fsdp::plan
