@@ -8,6 +8,7 @@
 namespace fsdprun {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -375,7 +376,7 @@ TEST(JobMachineTest, StuckAndWedgedNodesAreReleasedAndTheOthersGoOn) {
               ElementsAre("release 2 1"));
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 1"));
   EXPECT_THAT(job.Wait(std::chrono::seconds(61), {1}),
-              ElementsAre("release 1 1"));  // never prepares
+              Contains("release 1 1"));  // never prepares
   EXPECT_EQ(job.machine_.phase(), job::Phase::kGathering);
 }
 
