@@ -35,6 +35,11 @@ def free_port():
         return s.getsockname()[1]
 
 
+def is_listening(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
 def is_alive(pid):
     """True for a process that exists and is no zombie."""
     try:

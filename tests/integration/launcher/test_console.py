@@ -1,0 +1,114 @@
+"""Workers' output on the launcher's streams: whole lines, nothing lost, no harm from readers; several jobs at once."""
+
+import os
+import pty
+import re
+import subprocess
+import unittest
+
+from job_case import JobCase, wait_until
+
+
+class ConsoleTest(JobCase):
+    def test_lines_are_never_mixed_or_lost(self):
+        rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", self.script("""
+            for i in range(20000):
+                sys.stdout.write(f"o{RANK} "); sys.stdout.write(f"{i:06d}\\n")
+                if i % 4 == 0: sys.stderr.write(f"e{RANK} {i:06d}\\n")
+        """))
+        self.assertEqual(rc, 0)
+        for stream, letter, count in ((out, "o", 20000), (err, "e", 5000)):
+            lines = stream.splitlines()
+            self.assertEqual([line for line in lines if not re.fullmatch(rf"{letter}[01] \d{{6}}", line)], [])
+            for rank in "01":
+                mine = [line for line in lines if line[1] == rank]
+                self.assertEqual((len(mine), mine), (count, sorted(mine)))
+
+    def test_partial_lines_of_two_workers_stay_apart(self):
+        rc, out, _ = self.run_job("--standalone", "--nproc-per-node=2", self.script("""
+            for i in range(5):
+                note(f"turn{i}")
+                wait_for(f"turn{i}.1.{1 - RANK}")
+                print("ab"[RANK], end="", flush=True)
+        """))
+        self.assertEqual((rc, sorted(out.split())), (0, ["aaaaa", "bbbbb"]))
+
+    def test_a_very_long_line_arrives_whole(self):
+        rc, out, _ = self.run_job("--standalone", "--nproc-per-node=2", self.script("print('xy'[RANK] * 1000000)"))
+        self.assertEqual((rc, sorted(len(line) for line in out.splitlines())), (0, [1000000, 1000000]))
+        self.assertEqual({len(set(line)) for line in out.splitlines()}, {1})
+
+    def test_a_reader_that_leaves_early_does_no_harm(self):
+        logs = self.dir / "logs"
+        launcher = self.start("--standalone", "--nproc-per-node=2", "--log-dir", logs, self.script("""
+            for i in range(20000): print(i)
+            note("done")
+        """))
+        self.assertEqual(launcher.stdout.readline(), "0\n")
+        launcher.stdout.close()
+        launcher.stdout = None
+        rc, _, err = self.finish(launcher)
+        self.assertEqual((rc, err), (0, ""))
+        self.assertEqual([p.read_text().count("\n") for p in logs.rglob("stdout.log")], [20000, 20000])
+
+    def test_a_slow_reader_holds_up_nobody_and_loses_nothing(self):
+        launcher = self.start("--standalone", "--nproc-per-node=2", self.script("""
+            for i in range(100000): print(f"line {i}")
+            sys.stdout.flush()
+            note("done")
+        """))
+        self.wait_for_notes("done", 1, range(2))
+        rc, out, _ = self.finish(launcher)
+        self.assertEqual((rc, len(out.splitlines())), (0, 200000))
+
+    def test_last_line_without_an_end(self):
+        rc, out, _ = self.run_job("--standalone", self.script("print('whole'); print('half', end='')"))
+        self.assertEqual((rc, out.splitlines()), (0, ["whole", "half"]))
+
+    def test_progress_line_on_a_terminal(self):
+        leader, follower = pty.openpty()
+        launcher = self.start("--standalone", "--nproc-per-node=2", self.script("""
+            note("view", os.environ["FSDPRUN_PROGRESS_VIEW"])
+            control = os.fdopen(int(os.environ["FSDPRUN_CONTROL_FD"]), "w")
+            print(json.dumps({"v": 1, "type": "progress", "step": 3, "total": 10, "text": f"loss {RANK}.5"}), file=control, flush=True)
+            wait_for("go")
+            print("a log line")
+        """), stdout=follower, stderr=follower, env={"TERM": "xterm"})
+        os.close(follower)
+        seen = b""
+        def read_until(text):
+            nonlocal seen
+            while text not in seen:
+                seen += os.read(leader, 4096)
+        read_until(b"step 3/10 (30%)  loss 0.5")
+        (self.dir / "go").touch()
+        read_until(b"a log line")
+        self.assertEqual(launcher.wait(20), 0)
+        self.assertEqual(set(self.notes("view").values()), {"terminal"})
+        # The progress line is erased before anything else is written, and once more at the end.
+        self.assertRegex(seen, rb"loss 0\.5(\r\x1b\[2K(step [^\r\n]*)?)*\r\x1b\[2Ka log line")
+        self.assertNotIn(b"loss 1.5", seen)
+        os.close(leader)
+
+    def test_two_jobs_at_once(self):
+        worker = """
+            note(f"here-{os.environ['TORCHELASTIC_RUN_ID']}-{os.environ['MASTER_PORT']}")
+            while len(list(D.glob("here-*"))) < 4: time.sleep(0.01)
+        """
+        script = self.script(worker)
+        jobs = [self.start("--standalone", "--nproc-per-node=2", script) for _ in range(2)]
+        for job in jobs:
+            rc, _, err = self.finish(job, 30)
+            self.assertEqual(rc, 0, err)
+
+    def test_two_default_static_jobs_at_once(self):
+        worker = "note(f\"here-{os.environ['MASTER_PORT']}\")\nwhile len(list(D.glob('here-*'))) < 2: time.sleep(0.01)"
+        script = self.script(worker)
+        jobs = [self.start(script) for _ in range(2)]
+        for job in jobs:
+            rc, _, err = self.finish(job, 30)
+            self.assertEqual(rc, 0, err)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

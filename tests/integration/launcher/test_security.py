@@ -1,0 +1,114 @@
+"""The token, and strangers on the coordinator's port."""
+
+import os
+import socket
+import stat
+import unittest
+
+from job_case import JobCase, free_port, is_listening, wait_until
+
+WAITER = "note('pid')\nwait_for('go')"
+
+
+class SecurityTest(JobCase):
+    def token_files(self):
+        return list((self.dir / "run").rglob("*.token"))
+
+    def setUp(self):
+        super().setUp()
+        (self.dir / "run").mkdir(mode=0o700)
+        self.env["XDG_RUNTIME_DIR"] = str(self.dir / "run")
+
+    def test_address_on_the_network_needs_a_token(self):
+        result = self.run_job("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=192.0.2.1:29400", self.script("pass"))
+        self.assert_one_line_error(result, 2, "192.0.2.1", "FSDPRUN_TOKEN")
+
+    def test_token_file_is_private_and_removed(self):
+        script, port = self.script(WAITER), free_port()
+        nodes = [self.start("--nnodes=2", f"--master-port={port}", f"--node-rank={n}", script) for n in range(2)]
+        self.wait_for_notes("pid", 1, range(2))
+        (path,) = self.token_files()
+        self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(path.parent.stat().st_mode), 0o700)
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+        self.assertEqual(self.token_files(), [])
+
+    def test_open_token_folder_is_refused(self):
+        folder = self.dir / "run" / "fsdprun"
+        folder.mkdir()
+        folder.chmod(0o777)
+        result = self.run_job("--nnodes=2", f"--master-port={free_port()}", self.script("pass"))
+        self.assert_one_line_error(result, 1, folder, "not a private directory")
+
+    def test_token_folder_may_be_no_link(self):
+        (self.dir / "elsewhere").mkdir(mode=0o700)
+        (self.dir / "run" / "fsdprun").symlink_to(self.dir / "elsewhere")
+        result = self.run_job("--nnodes=2", f"--master-port={free_port()}", self.script("pass"))
+        self.assert_one_line_error(result, 1, "not a private directory")
+
+    def test_token_of_a_dead_launcher_is_replaced(self):
+        script, port = self.script(WAITER), free_port()
+        first = self.start("--nnodes=2", f"--master-port={port}", script)
+        wait_until(self.token_files, what="the token file")
+        first.kill()
+        first.wait()
+        (self.dir / "go").touch()
+        nodes = [self.start("--nnodes=2", f"--master-port={port}", f"--node-rank={n}", script) for n in range(2)]
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_wrong_token(self):
+        script, port = self.script("pass"), free_port()
+        host = self.start("--nnodes=2", f"--master-port={port}", script, env={"FSDPRUN_TOKEN": "right"})
+        rc, _, err = self.run_job("--nnodes=2", f"--master-port={port}", "--node-rank=1", script,
+                                  env={"FSDPRUN_TOKEN": "wrong"}, timeout_s=10)
+        self.assertEqual(rc, 1)
+        self.assertIn("token", err)
+        self.assertIn("FSDPRUN_TOKEN", err)
+        rc, _, err = self.run_job("--nnodes=2", f"--master-port={port}", "--node-rank=1", script,
+                                  env={"FSDPRUN_TOKEN": "right"})
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(self.finish(host)[0], 0)
+
+    def test_token_from_a_file(self):
+        script, port = self.script("pass"), free_port()
+        (self.dir / "secret").write_text("text of the token\n")
+        nodes = [self.start("--nnodes=2", f"--master-port={port}", f"--node-rank={n}", "--token-file", self.dir / "secret",
+                            script) for n in range(2)]
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_another_run_id_is_told_so(self):
+        script, port = self.script("pass"), free_port()
+        args = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
+        host = self.start(*args, "--rdzv-id=one", script, env={"FSDPRUN_TOKEN": "t"})
+        wait_until(lambda: is_listening(port), what="the coordinator")
+        rc, _, err = self.run_job(*args, "--rdzv-id=two", script, env={"FSDPRUN_TOKEN": "t"}, timeout_s=10)
+        self.assertEqual(rc, 1)
+        self.assertIn("'one'", err)
+        self.assertIn("'two'", err)
+        self.assertIsNone(host.poll())
+
+    def test_garbage_on_the_port_does_no_harm(self):
+        script, port = self.script(WAITER), free_port()
+        nodes = [self.start("--nnodes=2", f"--master-port={port}", f"--node-rank={n}", script) for n in range(2)]
+        self.wait_for_notes("pid", 1, range(2))
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"P", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + os.urandom(4096),
+                        b"\x16\x03\x01" + os.urandom(100), os.urandom(4096), b"\x00" * 64):
+            with socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.sendall(garbage)
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_agent_program_joins_and_leaves_with_the_job(self):
+        script, port = self.script("note('rank')"), free_port()
+        agent = self.start("--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id=day", "--nproc-per-node=2", script,
+                           binary="fsdp-agent")
+        host = self.start("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=day", script)
+        for launcher in (host, agent):
+            rc, _, err = self.finish(launcher, 30)
+            self.assertEqual(rc, 0, err)
+        self.assertEqual(set(self.notes("rank")), {(1, r) for r in range(3)})
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
