@@ -100,16 +100,18 @@ struct Candidate {
   int64_t world_size = 0;
   /// false: no fsdprun.json (Python wrote it), so there are no checksums to verify.
   bool has_checksums = false;
+  /// All files were compared with their checksums (Verify::kFull); Load need not do it again.
+  bool files_verified = false;
   /// What was skipped on the way here, newest first; each was also given to Group::warn.
   std::vector<std::string> warnings;
 };
 
 /// Chooses what to resume from; collective, all ranks get rank 0's choice.
-/// `resume` is `checkpoint.resume`: "auto": the newest checkpoint in `dir` that verifies; newer ones
-/// that do not are named in a warning and passed over; none at all (or no directory): nullopt.
+/// `resume` is `checkpoint.resume`: "auto": the newest checkpoint in `dir` that verifies; newer
+/// ones that do not are named in a warning and passed over; none at all (or no directory): nullopt.
 /// "none": nullopt. Else the path of one checkpoint (or of a directory whose newest is meant); it
-/// must verify. Errors: CheckpointError if that path does not verify, or if `auto` found checkpoints
-/// but not one of them is good.
+/// must verify. Errors: CheckpointError if that path does not verify, or if `auto` found
+/// checkpoints but not one of them is good.
 std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
                                     const Group& group, Verify verify = Verify::kFull);
 

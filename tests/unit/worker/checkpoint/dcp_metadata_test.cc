@@ -1,0 +1,101 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/unit/worker/checkpoint/temporary_directory.h"
+#include "worker/checkpoint/dcp_metadata.h"
+#include "worker/checkpoint/error.h"
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+DcpMetadata Example() {
+  DcpMetadata metadata;
+  metadata.tensors["model.w"] = {"bfloat16",
+                                 {5, 3},
+                                 {{{{0, 0}, {1, 2}}, {"__0_0.distcp", 0, 100}},
+                                  {{{0, 2}, {1, 1}}, {"__1_0.distcp", 0, 100}},
+                                  {{{1, 0}, {4, 3}}, {"__1_0.distcp", 100, int64_t{1} << 40}}}};
+  metadata.tensors["optim.state.w.step"] = {"float32", {}, {{{{}, {}}, {"__0_0.distcp", 100, 9}}}};
+  metadata.objects["train.state"] = {"__0_0.distcp", 109, 7};
+  metadata.paths["model.w"] = PathOfKey("model.w");
+  metadata.paths["list.0.x"] = {"list", int64_t{0}, "x"};
+  return metadata;
+}
+
+std::string RefusalOf(const DcpMetadata& metadata) {
+  return MessageOf<CheckpointError>(
+      [&] { DecodeDcpMetadata(EncodeDcpMetadata(metadata), ".metadata"); });
+}
+
+TEST(DcpMetadataTest, ComesBackAsItWas) {
+  EXPECT_EQ(DecodeDcpMetadata(EncodeDcpMetadata(Example()), "it"), Example());
+}
+
+TEST(DcpMetadataTest, EveryTruncationIsRefused) {
+  const std::string bytes = EncodeDcpMetadata(Example());
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(DecodeDcpMetadata(bytes.substr(0, length), "it"), CheckpointError) << length;
+  }
+}
+
+TEST(DcpMetadataTest, PathsOutsideAreRefused) {
+  for (const std::string file : {"../x", "/etc/passwd", "a/b", "..", ".", ""}) {
+    DcpMetadata metadata = Example();
+    metadata.objects["train.state"].file = file;
+    EXPECT_THAT(RefusalOf(metadata), HasSubstr("train.state")) << file;
+  }
+  DcpMetadata metadata = Example();
+  metadata.objects["train.state"].file = std::string("a\0b", 3);
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("no plain file"));
+}
+
+TEST(DcpMetadataTest, ImpossiblePlacesAreRefused) {
+  DcpMetadata metadata = Example();
+  metadata.objects["train.state"].offset = INT64_MAX - 3;
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("beyond any file"));
+  metadata = Example();
+  metadata.objects["train.state"].length = -1;
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("negative"));
+}
+
+TEST(DcpMetadataTest, PiecesMustTileTheTensor) {
+  DcpMetadata metadata = Example();
+  metadata.tensors["model.w"].chunks.pop_back();
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("3 of the 15"));
+  metadata = Example();
+  metadata.tensors["model.w"].chunks[0].box.sizes = {1, 3};
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("more pieces"));
+  metadata = Example();
+  metadata.tensors["model.w"].chunks[2].box = {{2, 0}, {4, 3}};
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("outside"));
+  metadata = Example();
+  metadata.tensors["model.w"].shape = {6, 3};
+  metadata.tensors["model.w"].chunks.push_back({{{1, 0}, {1, 3}}, {"f", 0, 1}});
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("twice"));
+  metadata.tensors["model.w"].chunks.back().box = {{2, 0}, {1, 3}};
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("overlap"));
+}
+
+TEST(DcpMetadataTest, OverflowingShapesAreRefused) {
+  DcpMetadata metadata = Example();
+  metadata.tensors["model.w"].shape = {int64_t{1} << 40, int64_t{1} << 40};
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("impossible size"));
+}
+
+TEST(DcpMetadataTest, KeysNestAsPythonExpects) {
+  EXPECT_THAT(PathOfKey("model.layers.0.weight"),
+              ElementsAre(PathPart("model"), PathPart("layers.0.weight")));
+  EXPECT_THAT(PathOfKey("optim.state.layers.0.weight.exp_avg"),
+              ElementsAre(PathPart("optim"), PathPart("state"), PathPart("layers.0.weight"),
+                          PathPart("exp_avg")));
+  EXPECT_THAT(PathOfKey("optim.param_groups"),
+              ElementsAre(PathPart("optim"), PathPart("param_groups")));
+}
+
+}  // namespace
+}  // namespace fsdprun::worker::checkpoint

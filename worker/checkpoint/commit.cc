@@ -1,0 +1,234 @@
+#include "worker/checkpoint/commit.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "worker/checkpoint/error.h"
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kManifestBytesMax = int64_t{256} << 20;
+constexpr int64_t kClaimBytesMax = 64 << 10;
+
+std::string ClaimPath(const std::string& directory) { return directory + "/.claim"; }
+
+/// nullopt when there is none or it is not readable: then nobody's claim stands.
+std::optional<Claim> ReadClaim(const std::string& directory) {
+  if (!FileExists(ClaimPath(directory))) {
+    return std::nullopt;
+  }
+  const json value =
+      json::parse(ReadWholeFile(ClaimPath(directory), kClaimBytesMax), nullptr, false);
+  try {
+    return Claim{value.at("job_id").get<std::string>(), value.at("generation").get<uint64_t>(),
+                 value.at("claim").get<std::string>()};
+  } catch (const json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string Describe(const Claim& claim) {
+  return "job '" + claim.job_id + "', generation " + std::to_string(claim.generation);
+}
+
+/// "step-N.<kind>-<anything>"; returns N.
+std::optional<int64_t> LeftoverStep(std::string_view name, std::string_view kind) {
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos || !name.substr(dot + 1).starts_with(kind)) {
+    return std::nullopt;
+  }
+  return ParseStepName(name.substr(0, dot));
+}
+
+/// Two renames stand in for a swap where the file system has none; a crash between them leaves the
+/// old checkpoint under its ".old-" name and nothing under its own.
+void PutBackOld(FileSystem& file_system, const std::string& directory, const Warn& warn) {
+  for (const std::string& name : ListDirectory(directory)) {
+    const std::optional<int64_t> step = LeftoverStep(name, "old-");
+    if (!step) {
+      continue;
+    }
+    const std::string path = directory + "/" + StepName(*step);
+    if (!DirectoryExists(path) && FileExists(directory + "/" + name + "/" + kMetadataFile)) {
+      CheckIo(file_system.Rename(directory + "/" + name, path), "put back", path);
+      warn("put back " + path + ", which a crash had left half replaced");
+    }
+  }
+}
+
+void RemoveLeftovers(FileSystem& file_system, const std::string& directory, const Warn& warn) {
+  for (const std::string& name : ListDirectory(directory)) {
+    const bool is_leftover =
+        LeftoverStep(name, "tmp-") || LeftoverStep(name, "old-") || LeftoverStep(name, "delete-");
+    if (!is_leftover) {
+      continue;
+    }
+    const std::string path = directory + "/" + name;
+    if (const int error = file_system.RemoveTree(path); error != 0) {
+      warn(DescribeIoError("remove the left-over", path, error));
+    }
+  }
+}
+
+int64_t NextSequence(const std::string& directory) {
+  int64_t newest = 0;
+  for (const StepEntry& entry : ListSteps(directory)) {
+    newest = std::max(newest, entry.sequence.value_or(0));
+  }
+  return newest + 1;
+}
+
+/// Moves the finished `temporary` to `target`, over an earlier one if need be.
+void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const std::string& target,
+                   const Claim& claim) {
+  if (!DirectoryExists(target)) {
+    CheckIo(file_system.Rename(temporary, target), "publish", target);
+    return;
+  }
+  const int error = file_system.Exchange(temporary, target);
+  if (error == 0) {
+    return;
+  }
+  if (error != EINVAL && error != ENOSYS && error != ENOTSUP) {
+    CheckIo(error, "publish", target);
+  }
+  const std::string old = target + ".old-" + claim.id;
+  CheckIo(file_system.Rename(target, old), "move aside", target);
+  if (const int failed = file_system.Rename(temporary, target); failed != 0) {
+    file_system.Rename(old, target);
+    CheckIo(failed, "publish", target);
+  }
+}
+
+void CheckClaim(const std::string& directory, const Claim& claim) {
+  const std::optional<Claim> current = ReadClaim(directory);
+  if (!current || *current != claim) {
+    throw CheckpointError("did not publish in " + directory + ": " +
+                          (current ? Describe(*current) + " has" : "somebody has removed or") +
+                          " claimed it since; this process (" + Describe(claim) +
+                          ") is stale and should end");
+  }
+}
+
+}  // namespace
+
+std::string StepName(int64_t step) { return "step-" + std::to_string(step); }
+
+std::optional<int64_t> ParseStepName(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
+  const std::string_view digits = name.substr(kPrefix.size());
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || step < 0 || StepName(step) != name) {
+    return std::nullopt;
+  }
+  return step;
+}
+
+std::string TemporaryName(int64_t step, const Claim& claim) {
+  return StepName(step) + ".tmp-" + std::to_string(claim.generation) + "-" + claim.id;
+}
+
+void TakeClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
+               const Warn& warn) {
+  CheckIo(file_system.MakeDirectory(directory), "make the directory", directory);
+  const DirectoryLock lock(file_system, directory);
+  const std::optional<Claim> current = ReadClaim(directory);
+  if (current && !claim.job_id.empty() && current->job_id == claim.job_id &&
+      current->generation > claim.generation) {
+    throw CheckpointError("cannot use " + directory + ": " + Describe(*current) +
+                          " has claimed it, and this process is of the older generation " +
+                          std::to_string(claim.generation) + "; it should end");
+  }
+  const json value = {
+      {"job_id", claim.job_id}, {"generation", claim.generation}, {"claim", claim.id}};
+  file_system.ReplaceFile(ClaimPath(directory), value.dump() + "\n");
+  PutBackOld(file_system, directory, warn);
+  RemoveLeftovers(file_system, directory, warn);
+}
+
+std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
+                    const std::string& metadata_bytes, Manifest manifest) {
+  const std::string temporary = directory + "/" + TemporaryName(manifest.step, claim);
+  const std::string target = directory + "/" + StepName(manifest.step);
+  const DirectoryLock lock(file_system, directory);
+  CheckClaim(directory, claim);
+  manifest.sequence = NextSequence(directory);
+  manifest.files[kMetadataFile] = {
+      static_cast<int64_t>(metadata_bytes.size()), HashBytes(metadata_bytes), {}};
+  file_system.ReplaceFile(temporary + "/" + kManifestFile, EncodeManifest(manifest));
+  file_system.ReplaceFile(temporary + "/" + kMetadataFile, metadata_bytes);
+  MoveIntoPlace(file_system, temporary, target, claim);
+  CheckIo(file_system.SyncDirectory(directory), "sync", directory);
+  file_system.ReplaceFile(directory + "/latest", StepName(manifest.step) + "\n");
+  return target;
+}
+
+std::vector<StepEntry> ListSteps(const std::string& directory) {
+  std::vector<StepEntry> entries;
+  for (const std::string& name : ListDirectory(directory)) {
+    const std::optional<int64_t> step = ParseStepName(name);
+    const std::string path = directory + "/" + name;
+    if (!step || !DirectoryExists(path)) {
+      continue;
+    }
+    StepEntry entry{path, *step, FileExists(path + "/" + kMetadataFile), 0};
+    const std::string manifest = path + "/" + kManifestFile;
+    if (FileExists(manifest)) {
+      try {
+        entry.sequence =
+            DecodeManifest(ReadWholeFile(manifest, kManifestBytesMax), manifest).sequence;
+      } catch (const CheckpointError&) {
+        entry.sequence.reset();
+      }
+    }
+    entries.push_back(std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(), [](const StepEntry& a, const StepEntry& b) {
+    constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+    return std::pair(a.sequence.value_or(kUnknown), a.step) >
+           std::pair(b.sequence.value_or(kUnknown), b.step);
+  });
+  return entries;
+}
+
+void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim, int64_t keep,
+           const std::string& published, const Warn& warn) {
+  // A swap leaves the replaced checkpoint under the temporary name.
+  const std::string temporary =
+      directory + "/" +
+      TemporaryName(*ParseStepName(published.substr(published.find_last_of('/') + 1)), claim);
+  std::vector<std::string> doomed = {temporary, published + ".old-" + claim.id};
+  int64_t kept = 0;
+  for (const StepEntry& entry : ListSteps(directory)) {
+    if (keep == 0 || !entry.is_complete || !entry.sequence) {
+      continue;
+    }
+    ++kept;
+    if (kept > keep && entry.path != published) {
+      // Under another name first: a half-removed checkpoint is never taken for one.
+      const std::string renamed = entry.path + ".delete-" + claim.id;
+      if (const int error = file_system.Rename(entry.path, renamed); error != 0) {
+        warn(DescribeIoError("remove the old checkpoint", entry.path, error));
+        continue;
+      }
+      doomed.push_back(renamed);
+    }
+  }
+  for (const std::string& path : doomed) {
+    if (const int error = file_system.RemoveTree(path); error != 0) {
+      warn(DescribeIoError("remove", path, error));
+    }
+  }
+}
+
+}  // namespace fsdprun::worker::checkpoint

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker/checkpoint/file_system.h"
+#include "worker/checkpoint/manifest.h"
+
+namespace fsdprun::worker::checkpoint {
+
+// Note [Commit protocol]
+//   1. rank 0 makes `step-N.tmp-<generation>-<claim>/`; every rank writes its file there and syncs
+//      file and directory; the ranks exchange results, and any error ends the attempt for all;
+//   2. rank 0, under the directory's lock and after checking its claim: fsdprun.json, then
+//      `.metadata` (tmp, sync, rename), sync; rename the directory to `step-N` (swap, if one is
+//      there); sync the parent; then `latest` (tmp, sync, rename);
+//   3. prune.
+// A directory named `step-N` is therefore always complete, and whatever dies at whatever point
+// leaves every earlier checkpoint in place. Readers go by the directories, not by `latest`.
+
+// Note [Fencing by claim]
+// A process that was replaced but still runs must not publish over its successor. Rank 0 claims
+// the directory at start by writing job, generation and a random id into `.claim`; the newest
+// claim wins, and publishing needs the claim to be one's own still. Only a start that comes late,
+// of an older generation of the same job, is refused a claim. Another job may take over.
+
+struct Claim {
+  std::string job_id;
+  uint64_t generation = 0;
+  std::string id;  // random, unique per Saver
+  bool operator==(const Claim&) const = default;
+};
+
+using Warn = std::function<void(const std::string&)>;
+
+std::string StepName(int64_t step);
+/// The step of a directory name "step-<N>", N without leading zeros; else nullopt.
+std::optional<int64_t> ParseStepName(std::string_view name);
+std::string TemporaryName(int64_t step, const Claim& claim);
+
+/// Rank 0 at start: makes `directory`, claims it, puts back a checkpoint that a crash left between
+/// two renames, and removes what dead runs left. Errors: CheckpointError.
+void TakeClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
+               const Warn& warn);
+
+/// Rank 0, step 2 of the protocol; `manifest.sequence` is set here. Returns the published path.
+/// Errors: CheckpointError; earlier checkpoints are untouched then.
+std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
+                    const std::string& metadata_bytes, Manifest manifest);
+
+/// A directory `step-<N>`.
+struct StepEntry {
+  std::string path;
+  int64_t step = 0;
+  bool is_complete = false;         // has .metadata
+  std::optional<int64_t> sequence;  // absent: fsdprun.json is missing (0) or unreadable
+};
+
+/// Newest first: by publication, then by step. An entry whose fsdprun.json is damaged counts as
+/// newer than all, so that it is looked at and reported rather than overlooked.
+std::vector<StepEntry> ListSteps(const std::string& directory);
+
+/// Removes all but the newest `keep` complete checkpoints (0: keeps all). `published` stays in any
+/// case. Never throws for one that cannot be removed; warns.
+void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim, int64_t keep,
+           const std::string& published, const Warn& warn);
+
+}  // namespace fsdprun::worker::checkpoint

@@ -1,0 +1,123 @@
+#include "worker/checkpoint/exchange.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+constexpr char kGood = 'K';
+constexpr char kFailed = 'E';
+
+std::string OneLine(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+/// kGood and the result, or kFailed and the message.
+std::string Outcome(const std::function<std::string()>& attempt) {
+  try {
+    return kGood + attempt();
+  } catch (const c10::Error& error) {
+    return kFailed + OneLine(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return kFailed + OneLine(error.what());
+  }
+}
+
+at::Tensor OnHost(const at::Tensor& tensor) { return tensor.to(at::kCPU); }
+
+/// A byte tensor of `byte_count` that starts with `text`.
+at::Tensor ToTensor(const std::string& text, int64_t byte_count, at::Device device) {
+  at::Tensor bytes = at::zeros({byte_count}, at::kByte);
+  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return bytes.to(device);
+}
+
+}  // namespace
+
+std::vector<std::string> GatherTexts(const Group& group, const std::string& mine) {
+  const int64_t world_size = group.collectives->size();
+  const at::Tensor length =
+      at::zeros({1}, at::kLong).fill_(static_cast<int64_t>(mine.size())).to(group.device);
+  at::Tensor lengths = at::zeros({world_size}, at::kLong).to(group.device);
+  group.collectives->all_gather_into(lengths, length)->wait();
+  lengths = OnHost(lengths);
+  const int64_t* counts = lengths.const_data_ptr<int64_t>();
+  // Padded to eight bytes: some transports want aligned pieces.
+  const int64_t stride =
+      (std::max<int64_t>(*std::max_element(counts, counts + world_size), 1) + 7) & ~int64_t{7};
+  at::Tensor all = at::zeros({world_size * stride}, at::kByte).to(group.device);
+  const at::Tensor piece = ToTensor(mine, stride, group.device);
+  group.collectives->all_gather_into(all, piece)->wait();
+  all = OnHost(all);
+  const char* bytes = static_cast<const char*>(all.const_data_ptr());
+  std::vector<std::string> texts;
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    texts.emplace_back(bytes + rank * stride, static_cast<size_t>(counts[rank]));
+  }
+  return texts;
+}
+
+std::string BroadcastText(const Group& group, const std::string& mine) {
+  const bool is_source = group.collectives->rank() == 0;
+  at::Tensor length =
+      at::zeros({1}, at::kLong).fill_(static_cast<int64_t>(mine.size())).to(group.device);
+  group.collectives->broadcast(length, 0)->wait();
+  const int64_t byte_count = OnHost(length).const_data_ptr<int64_t>()[0];
+  if (byte_count == 0) {
+    return {};
+  }
+  at::Tensor bytes = ToTensor(is_source ? mine : std::string(), byte_count, group.device);
+  group.collectives->broadcast(bytes, 0)->wait();
+  bytes = OnHost(bytes);
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(byte_count)};
+}
+
+std::vector<std::string> AttemptOnAll(const Group& group,
+                                      const std::function<std::string()>& attempt) {
+  std::vector<std::string> outcomes = GatherTexts(group, Outcome(attempt));
+  std::string failure;
+  size_t failed_count = 0;
+  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+    if (outcomes[rank][0] == kFailed && ++failed_count == 1) {
+      failure = outcomes.size() > 1 ? "rank " + std::to_string(rank) + ": " : std::string();
+      failure += outcomes[rank].substr(1);
+    }
+    outcomes[rank].erase(0, 1);
+  }
+  if (failed_count > 1) {
+    failure += " (and " + std::to_string(failed_count - 1) + " more ranks failed)";
+  }
+  if (failed_count > 0) {
+    throw CheckpointError(failure);
+  }
+  return outcomes;
+}
+
+std::string AttemptOnFirst(const Group& group, const std::function<std::string()>& attempt) {
+  const bool is_first = group.collectives->rank() == 0;
+  const std::string outcome = BroadcastText(group, is_first ? Outcome(attempt) : std::string());
+  if (outcome[0] == kFailed) {
+    throw CheckpointError(outcome.substr(1));
+  }
+  return outcome.substr(1);
+}
+
+void EmitWarning(const Group& group, const std::string& message) {
+  if (group.collectives->rank() != 0) {
+    return;
+  }
+  if (group.warn) {
+    group.warn(message);
+  } else {
+    std::fprintf(stderr, "warning: checkpoint: %s\n", message.c_str());
+  }
+}
+
+}  // namespace fsdprun::worker::checkpoint

@@ -1,0 +1,137 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <nlohmann/json.hpp>
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/opened.h"
+#include "worker/checkpoint/scalar_type.h"
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+constexpr size_t kNamesShown = 5;
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t d = 0; d < shape.size(); ++d) {
+    text += (d == 0 ? "" : ", ") + std::to_string(shape[d]);
+  }
+  return text + "]";
+}
+
+/// "a, b, c and 4 more"
+std::string ListText(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kNamesShown); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  if (names.size() > kNamesShown) {
+    text += " and " + std::to_string(names.size() - kNamesShown) + " more";
+  }
+  return text;
+}
+
+void CheckKeys(const Opened& opened, const State& state, const LoadOptions& options) {
+  std::vector<std::string> missing;
+  std::vector<std::string> misshaped;
+  for (const fsdp::ShardedSlice& slice : state.tensors) {
+    const auto found = opened.metadata.tensors.find(slice.fqn);
+    if (found == opened.metadata.tensors.end()) {
+      missing.push_back(slice.fqn);
+    } else if (found->second.shape != slice.global_shape) {
+      misshaped.push_back(slice.fqn + " (stored " + ShapeText(found->second.shape) + ", expected " +
+                          ShapeText(slice.global_shape) + ")");
+    }
+  }
+  if (!missing.empty() && !options.allow_missing) {
+    throw CheckpointError("cannot load " + opened.path + ": it lacks " + ListText(missing) +
+                          "; was it written by another model?");
+  }
+  if (!misshaped.empty()) {
+    throw CheckpointError("cannot load " + opened.path + ": other shapes: " + ListText(misshaped) +
+                          "; was it written by another model?");
+  }
+}
+
+/// `stored` in dtype `type`. Refuses values that would not come back the same.
+at::Tensor ConvertExactly(const at::Tensor& stored, at::ScalarType type, const std::string& key) {
+  at::Tensor converted = stored.to(type);
+  const at::Tensor back = converted.to(stored.scalar_type());
+  const at::Tensor is_same = back.eq(stored).logical_or(stored.ne(stored));
+  if (!is_same.all().item<bool>()) {
+    throw CheckpointError("cannot load " + key + ": it is stored as " +
+                          c10::toString(stored.scalar_type()) +
+                          ", and not every value is exact as " + c10::toString(type));
+  }
+  return converted;
+}
+
+void LoadSlice(Reader& reader, const StoredTensor& stored, const fsdp::ShardedSlice& slice) {
+  const int64_t count = slice.flat_end - slice.flat_begin;
+  if (slice.local.numel() != count) {
+    throw CheckpointError("cannot load " + slice.fqn + ": expected " + std::to_string(count) +
+                          " local elements, got " + std::to_string(slice.local.numel()));
+  }
+  if (count == 0) {
+    return;
+  }
+  const DTypeInfo* dtype = FindDType(stored.dtype);
+  if (dtype == nullptr) {
+    throw CheckpointError("cannot load " + slice.fqn + ": dtype " + stored.dtype +
+                          " is not supported");
+  }
+  const at::ScalarType type = ToScalarType(dtype->dtype);
+  at::Tensor local = slice.local;
+  if (local.scalar_type() == type && local.is_cpu() && local.is_contiguous()) {
+    reader.ReadRange(slice.fqn, slice.flat_begin, slice.flat_end, local.mutable_data_ptr());
+    return;
+  }
+  at::Tensor staging = at::empty({count}, at::TensorOptions().dtype(type));
+  reader.ReadRange(slice.fqn, slice.flat_begin, slice.flat_end, staging.mutable_data_ptr());
+  if (local.scalar_type() != type) {
+    staging = ConvertExactly(staging, local.scalar_type(), slice.fqn);
+  }
+  local.copy_(staging.view(local.sizes()));
+}
+
+void LoadObject(Reader& reader, const std::string& path, const char* key, bool is_needed,
+                std::string& out) {
+  const std::optional<nlohmann::json> value = reader.ReadObject(key);
+  if (value) {
+    out = value->dump();
+  } else if (is_needed) {
+    throw CheckpointError("cannot load " + path + ": it lacks " + key);
+  }
+}
+
+void LoadHere(const Candidate& candidate, State& state, const LoadOptions& options) {
+  const at::NoGradGuard no_grad;
+  const Opened opened = OpenCheckpoint(candidate.path);
+  CheckKeys(opened, state, options);
+  Reader reader(opened, !candidate.files_verified);
+  for (const fsdp::ShardedSlice& slice : state.tensors) {
+    const auto stored = opened.metadata.tensors.find(slice.fqn);
+    if (stored != opened.metadata.tensors.end()) {
+      LoadSlice(reader, stored->second, slice);
+    }
+  }
+  LoadObject(reader, opened.path, "optim.param_groups", !options.weights_only,
+             state.param_groups_json);
+  LoadObject(reader, opened.path, "train.state", !options.weights_only, state.training_state_json);
+  state.tokens = candidate.tokens;
+}
+
+}  // namespace
+
+void Load(const Candidate& candidate, State& state, const Group& group,
+          const LoadOptions& options) {
+  AttemptOnAll(group, [&] {
+    LoadHere(candidate, state, options);
+    return std::string();
+  });
+}
+
+}  // namespace fsdprun::worker::checkpoint

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdprun::worker::checkpoint {
+
+inline constexpr char kManifestFile[] = "fsdprun.json";
+inline constexpr char kMetadataFile[] = ".metadata";
+
+/// One blob of a file.
+struct ManifestItem {
+  std::string key;
+  int64_t offset = 0;
+  int64_t length = 0;
+  std::string xxh3;
+  bool operator==(const ManifestItem&) const = default;
+};
+
+struct ManifestFile {
+  int64_t bytes = 0;
+  std::string xxh3;
+  std::vector<ManifestItem> items;
+  bool operator==(const ManifestFile&) const = default;
+};
+
+/// fsdprun.json: what DCP's format has no place for. It protects itself with a checksum over its
+/// own content, and all other files with theirs.
+struct Manifest {
+  int64_t step = 0;
+  int64_t tokens = 0;
+  int64_t world_size = 0;
+  uint64_t generation = 0;
+  /// Rises with every checkpoint published in a directory: what is newest, whatever its step.
+  int64_t sequence = 0;
+  std::string job_id;
+  std::string build_id;
+  std::map<std::string, ManifestFile> files;  // `.metadata` included
+  bool operator==(const Manifest&) const = default;
+};
+
+std::string EncodeManifest(const Manifest& manifest);
+
+/// Errors: CheckpointError, starting with `what`, on malformed JSON, an unknown schema version,
+/// missing fields or a wrong checksum.
+Manifest DecodeManifest(std::string_view text, const std::string& what);
+
+}  // namespace fsdprun::worker::checkpoint

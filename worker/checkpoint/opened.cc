@@ -1,0 +1,248 @@
+#include "worker/checkpoint/opened.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "worker/checkpoint/error.h"
+#include "worker/checkpoint/torch_blob.h"
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+using fsdp::plan::Box;
+using nlohmann::json;
+
+constexpr int64_t kMetadataBytesMax = int64_t{256} << 20;
+constexpr int64_t kManifestBytesMax = int64_t{256} << 20;
+
+void CheckSizes(const Opened& opened) {
+  std::map<std::string, int64_t> ends;
+  const auto note = [&](const BlobLocation& blob) {
+    if (!blob.file.empty()) {
+      ends[blob.file] = std::max(ends[blob.file], blob.offset + blob.length);
+    }
+  };
+  for (const auto& [key, blob] : opened.metadata.objects) {
+    note(blob);
+  }
+  for (const auto& [key, tensor] : opened.metadata.tensors) {
+    for (const StoredChunk& chunk : tensor.chunks) {
+      note(chunk.blob);
+    }
+  }
+  for (const auto& [name, end] : ends) {
+    const InputFile file(opened.path + "/" + name);
+    if (file.size() < end) {
+      throw CheckpointError(file.path() + " is truncated: it has " + std::to_string(file.size()) +
+                            " bytes, .metadata places data up to byte " + std::to_string(end));
+    }
+    if (opened.manifest && !opened.manifest->files.contains(name)) {
+      throw CheckpointError(file.path() + " is not listed in " + kManifestFile);
+    }
+  }
+}
+
+void CheckListed(const Opened& opened) {
+  for (const auto& [name, expected] : opened.manifest->files) {
+    const InputFile file(opened.path + "/" + name);
+    if (file.size() != expected.bytes) {
+      throw CheckpointError(file.path() + " is " +
+                            (file.size() < expected.bytes ? "truncated" : "too long") +
+                            ": it has " + std::to_string(file.size()) + " bytes, " + kManifestFile +
+                            " says " + std::to_string(expected.bytes));
+    }
+  }
+}
+
+/// Longest run of elements that is contiguous both in a tensor of `outer_shape` and in `inner`,
+/// for the part `wanted`, which lies in both.
+size_t FirstWholeDim(const Box& wanted, const std::vector<int64_t>& outer_shape,
+                     const std::vector<int64_t>& inner_shape) {
+  size_t dim = wanted.sizes.size();
+  while (dim > 0 && wanted.sizes[dim - 1] == outer_shape[dim - 1] &&
+         wanted.sizes[dim - 1] == inner_shape[dim - 1]) {
+    --dim;
+  }
+  // One dimension more: a part of it is still one run if everything below is whole.
+  return dim > 0 ? dim - 1 : 0;
+}
+
+void Insert(json& root, const std::vector<PathPart>& path, size_t first, json value,
+            const std::string& key) {
+  json* place = &root;
+  for (size_t i = first; i < path.size(); ++i) {
+    if (const auto* index = std::get_if<int64_t>(&path[i])) {
+      if (*index < 0 || *index > 100000 || !(place->is_null() || place->is_array())) {
+        throw CheckpointError("the path of " + key + " in .metadata makes no sense");
+      }
+      place = &(*place)[static_cast<size_t>(*index)];
+    } else {
+      if (!(place->is_null() || place->is_object())) {
+        throw CheckpointError("the path of " + key + " in .metadata makes no sense");
+      }
+      place = &(*place)[std::get<std::string>(path[i])];
+    }
+  }
+  *place = std::move(value);
+}
+
+}  // namespace
+
+Opened OpenCheckpoint(const std::string& path) {
+  Opened opened;
+  opened.path = path;
+  const std::string metadata_path = path + "/" + kMetadataFile;
+  if (!FileExists(metadata_path)) {
+    throw CheckpointError(path + " is not a complete checkpoint: it has no .metadata");
+  }
+  const std::string bytes = ReadWholeFile(metadata_path, kMetadataBytesMax);
+  const std::string manifest_path = path + "/" + kManifestFile;
+  if (FileExists(manifest_path)) {
+    opened.manifest =
+        DecodeManifest(ReadWholeFile(manifest_path, kManifestBytesMax), manifest_path);
+    const auto expected = opened.manifest->files.find(kMetadataFile);
+    if (expected == opened.manifest->files.end() || expected->second.xxh3 != HashBytes(bytes)) {
+      throw CheckpointError(metadata_path + " is damaged: its checksum does not match " +
+                            kManifestFile);
+    }
+    CheckListed(opened);
+  }
+  opened.metadata = DecodeDcpMetadata(bytes, metadata_path);
+  CheckSizes(opened);
+  return opened;
+}
+
+void VerifyFile(const std::string& path, const std::string& name, const ManifestFile& expected) {
+  const InputFile file(path + "/" + name);
+  if (file.size() == expected.bytes && HashFile(file, 0, file.size()) == expected.xxh3) {
+    return;
+  }
+  std::string damaged;
+  for (const ManifestItem& item : expected.items) {
+    if (item.offset + item.length > file.size() ||
+        HashFile(file, item.offset, item.length) != item.xxh3) {
+      damaged += damaged.empty() ? ": item " : ", ";
+      damaged += item.key;
+      if (damaged.size() > 300) {
+        damaged += ", ...";
+        break;
+      }
+    }
+  }
+  throw CheckpointError(file.path() + " is damaged: its checksum does not match " + kManifestFile +
+                        damaged);
+}
+
+/// One blob of an open file.
+class Reader::FileSource : public BlobSource {
+ public:
+  FileSource(const InputFile& file, const BlobLocation& blob) : file_(file), blob_(blob) {}
+  int64_t size() const override { return blob_.length; }
+  void Read(int64_t offset, void* out, int64_t byte_count) const override {
+    file_.Read(blob_.offset + offset, out, byte_count);
+  }
+
+ private:
+  const InputFile& file_;
+  const BlobLocation& blob_;
+};
+
+Reader::Reader(const Opened& opened, bool verify_blobs)
+    : opened_(opened), verify_blobs_(verify_blobs && opened.manifest.has_value()) {
+  if (!verify_blobs_) {
+    return;
+  }
+  for (const auto& [name, file] : opened.manifest->files) {
+    for (const ManifestItem& item : file.items) {
+      items_[{name, item.offset}] = &item;
+    }
+  }
+}
+
+Reader::~Reader() = default;
+
+Reader::FileSource Reader::Source(const std::string& key, const BlobLocation& blob) {
+  const std::string path = opened_.path + "/" + blob.file;
+  const InputFile& file = files_.try_emplace(blob.file, path).first->second;
+  const std::pair<std::string, int64_t> place(blob.file, blob.offset);
+  if (verify_blobs_ && !verified_.contains(place)) {
+    const auto item = items_.find(place);
+    if (item == items_.end() || item->second->length != blob.length ||
+        HashFile(file, blob.offset, blob.length) != item->second->xxh3) {
+      throw CheckpointError(path + " is damaged: the checksum of " + key + " does not match");
+    }
+    verified_.insert(place);
+  }
+  return {file, blob};
+}
+
+void Reader::ReadRange(const std::string& key, int64_t begin, int64_t end, void* out) {
+  const auto found = opened_.metadata.tensors.find(key);
+  if (found == opened_.metadata.tensors.end()) {
+    throw CheckpointError(opened_.path + " has no tensor " + key);
+  }
+  const StoredTensor& tensor = found->second;
+  for (const Box& wanted : fsdp::plan::flat_range_to_boxes(tensor.shape, begin, end)) {
+    for (const StoredChunk& chunk : tensor.chunks) {
+      if (const std::optional<Box> part = fsdp::plan::intersect(wanted, chunk.box)) {
+        ReadChunk(key, tensor, chunk, *part, begin, static_cast<char*>(out));
+      }
+    }
+  }
+}
+
+void Reader::ReadChunk(const std::string& key, const StoredTensor& tensor, const StoredChunk& chunk,
+                       const Box& wanted, int64_t begin, char* out) {
+  const FileSource source = Source(key, chunk.blob);
+  const std::string what = key + " in " + opened_.path + "/" + chunk.blob.file;
+  const TensorBlob blob = ReadTensorFrame(source, what);
+  const DTypeInfo& dtype = InfoOf(blob.dtype);
+  if (blob.sizes != chunk.box.sizes || dtype.name != tensor.dtype) {
+    throw CheckpointError(what + " has another shape or dtype than .metadata says");
+  }
+  const size_t run_dim = FirstWholeDim(wanted, tensor.shape, chunk.box.sizes);
+  Box run = wanted;
+  for (size_t d = 0; d < run_dim; ++d) {
+    run.sizes[d] = 1;
+  }
+  const int64_t run_bytes = fsdp::plan::numel_of(run) * dtype.element_bytes;
+  while (true) {
+    const int64_t from =
+        fsdp::plan::flat_begin_of(chunk.box.sizes, fsdp::plan::relative_to(run, chunk.box));
+    const int64_t to = fsdp::plan::flat_begin_of(tensor.shape, run) - begin;
+    source.Read(blob.data_offset + from * dtype.element_bytes, out + to * dtype.element_bytes,
+                run_bytes);
+    size_t d = run_dim;
+    while (d > 0 && ++run.offsets[d - 1] == wanted.offsets[d - 1] + wanted.sizes[d - 1]) {
+      run.offsets[d - 1] = wanted.offsets[d - 1];
+      --d;
+    }
+    if (d == 0) {
+      return;
+    }
+  }
+}
+
+std::optional<json> Reader::ReadObject(const std::string& key) {
+  const auto read = [&](const std::string& item, const BlobLocation& blob) {
+    return UnpackObject(Source(item, blob), item + " in " + opened_.path + "/" + blob.file);
+  };
+  const auto& objects = opened_.metadata.objects;
+  if (const auto found = objects.find(key); found != objects.end()) {
+    return read(key, found->second);
+  }
+  std::optional<json> whole;
+  const std::vector<PathPart> prefix = PathOfKey(key);
+  for (const auto& [item, path] : opened_.metadata.paths) {
+    const auto found = objects.find(item);
+    if (found == objects.end() || path.size() <= prefix.size() ||
+        !std::equal(prefix.begin(), prefix.end(), path.begin())) {
+      continue;
+    }
+    whole = whole.value_or(json());
+    Insert(*whole, path, prefix.size(), read(item, found->second), item);
+  }
+  return whole;
+}
+
+}  // namespace fsdprun::worker::checkpoint

@@ -1,0 +1,168 @@
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/commit.h"
+#include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/opened.h"
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kManifestBytesMax = int64_t{256} << 20;
+
+std::string WithoutTrailingSlash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') {
+    path.pop_back();
+  }
+  return path;
+}
+
+/// Paths to try, newest first. `warn` hears of directories that are no candidates.
+std::vector<std::string> CandidatesIn(const std::string& directory, const Warn& warn) {
+  std::vector<std::string> paths;
+  for (const StepEntry& entry : ListSteps(directory)) {
+    if (entry.is_complete) {
+      paths.push_back(entry.path);
+    } else {
+      warn("passed over " + entry.path + ": it is incomplete (no .metadata)");
+    }
+  }
+  return paths;
+}
+
+std::vector<std::string> Candidates(const std::string& dir, const std::string& resume,
+                                    const Warn& warn) {
+  if (resume == "auto") {
+    return CandidatesIn(WithoutTrailingSlash(dir), warn);
+  }
+  const std::string path = WithoutTrailingSlash(resume);
+  if (!DirectoryExists(path)) {
+    throw CheckpointError("cannot resume from " + path +
+                          ": no such directory; give the path of a checkpoint, or auto or none");
+  }
+  if (FileExists(path + "/" + kMetadataFile)) {
+    return {path};
+  }
+  std::vector<std::string> paths = CandidatesIn(path, warn);
+  if (paths.empty()) {
+    throw CheckpointError("cannot resume from " + path +
+                          ": it is no checkpoint (no .metadata) and holds no step-<N>");
+  }
+  return paths;
+}
+
+Candidate Describe(const Opened& opened) {
+  Candidate candidate;
+  candidate.path = opened.path;
+  candidate.has_checksums = opened.manifest.has_value();
+  if (opened.manifest) {
+    candidate.step = opened.manifest->step;
+    candidate.tokens = opened.manifest->tokens;
+    candidate.world_size = opened.manifest->world_size;
+  } else {
+    candidate.step =
+        ParseStepName(opened.path.substr(opened.path.find_last_of('/') + 1)).value_or(0);
+  }
+  return candidate;
+}
+
+/// Each rank reads every world-size'th file.
+void VerifyMyShare(const std::string& path, const Group& group) {
+  const std::string name = path + "/" + kManifestFile;
+  const Manifest manifest = DecodeManifest(ReadWholeFile(name, kManifestBytesMax), name);
+  int64_t index = 0;
+  for (const auto& [file, expected] : manifest.files) {
+    if (index++ % group.collectives->size() == group.collectives->rank()) {
+      VerifyFile(path, file, expected);
+    }
+  }
+}
+
+/// Throws on all ranks, or on none.
+Candidate VerifyOnAll(const std::string& path, const Group& group, Verify verify) {
+  const std::string text = AttemptOnFirst(group, [&] {
+    const Candidate candidate = Describe(OpenCheckpoint(path));
+    return json{candidate.path, candidate.step, candidate.tokens, candidate.world_size,
+                candidate.has_checksums}
+        .dump();
+  });
+  const json value = json::parse(text);
+  Candidate candidate;
+  candidate.path = value.at(0).get<std::string>();
+  candidate.step = value.at(1).get<int64_t>();
+  candidate.tokens = value.at(2).get<int64_t>();
+  candidate.world_size = value.at(3).get<int64_t>();
+  candidate.has_checksums = value.at(4).get<bool>();
+  if (verify == Verify::kFull && candidate.has_checksums) {
+    AttemptOnAll(group, [&] {
+      VerifyMyShare(candidate.path, group);
+      return std::string();
+    });
+    candidate.files_verified = true;
+  }
+  return candidate;
+}
+
+}  // namespace
+
+std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
+                                    const Group& group, Verify verify) {
+  if (resume == "none") {
+    return std::nullopt;
+  }
+  const json paths = json::parse(AttemptOnFirst(group, [&] {
+    return json(Candidates(dir, resume,
+                           [&](const std::string& message) { EmitWarning(group, message); }))
+        .dump();
+  }));
+  std::vector<std::string> warnings;
+  std::string first_error;
+  for (const json& path : paths) {
+    try {
+      Candidate candidate = VerifyOnAll(path.get<std::string>(), group, verify);
+      for (const std::string& warning : warnings) {
+        EmitWarning(group, warning + "; resuming from the older " + candidate.path + " instead");
+      }
+      candidate.warnings = std::move(warnings);
+      return candidate;
+    } catch (const CheckpointError& error) {
+      warnings.push_back("passed over " + path.get<std::string>() + ": " + error.what());
+      first_error = first_error.empty() ? error.what() : first_error;
+    }
+  }
+  if (!warnings.empty()) {
+    throw CheckpointError("cannot resume: none of the " + std::to_string(warnings.size()) +
+                          " checkpoints is good; the newest: " + first_error +
+                          "; move it away or set checkpoint.resume to none to start over");
+  }
+  return std::nullopt;
+}
+
+void CheckWritable(const std::string& dir) {
+  FileSystem file_system;
+  const std::string directory = WithoutTrailingSlash(dir);
+  CheckIo(file_system.MakeDirectory(directory), "make the directory", directory);
+  const std::string path = directory + "/.probe-" + std::to_string(getpid());
+  const std::string bytes(4096, '\0');
+  const auto needed = static_cast<int64_t>(bytes.size());
+  int error = 0;
+  {
+    FileDescriptor file;
+    error = file_system.Create(path, file);
+    error = error != 0 ? error : file_system.Write(file, path, bytes.data(), bytes.size());
+    error = error != 0 ? error : file_system.Sync(file, path);
+  }
+  const std::string message =
+      error != 0 ? DescribeIoError("write", path, error, needed) : std::string();
+  file_system.RemoveTree(path);
+  if (!message.empty()) {
+    throw CheckpointError(message);
+  }
+}
+
+}  // namespace fsdprun::worker::checkpoint

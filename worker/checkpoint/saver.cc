@@ -1,0 +1,268 @@
+#include <ATen/core/Tensor.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/commit.h"
+#include "worker/checkpoint/dcp_metadata.h"
+#include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/rank_file.h"
+#include "worker/checkpoint/save_plan.h"
+#include "worker/checkpoint/scalar_type.h"
+#include "worker/checkpoint/torch_blob.h"
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kParamGroupsKey[] = "optim.param_groups";
+constexpr char kTrainStateKey[] = "train.state";
+
+// Note [Snapshot, then write]
+// Save is these two in a row. A snapshot holds everything that a write needs and nothing that
+// training changes once its tensors are copies; writing it from another thread is what an
+// asynchronous save will be. Today the write ends before Save returns, so tensors that are on the
+// host already are not copied.
+struct Snapshot {
+  int64_t step = 0;
+  int64_t tokens = 0;
+  std::vector<SliceInfo> slices;
+  std::vector<at::Tensor> host;      // one per slice: contiguous, on the CPU
+  std::vector<BlobToWrite> objects;  // rank 0's
+};
+
+BlobToWrite ObjectBlob(const char* key, const std::string& text) {
+  const json value = json::parse(text, nullptr, false);
+  if (value.is_discarded()) {
+    throw CheckpointError(std::string("cannot save ") + key +
+                          ": not valid JSON: " + text.substr(0, 100));
+  }
+  BlobToWrite blob;
+  blob.key = key;
+  blob.object = PackObject(value);
+  return blob;
+}
+
+SliceInfo InfoOfSlice(const fsdp::ShardedSlice& slice) {
+  SliceInfo info{slice.fqn, ToDType(slice.local.scalar_type(), slice.fqn), slice.global_shape,
+                 slice.flat_begin, slice.flat_end};
+  if (slice.local.numel() != slice.flat_end - slice.flat_begin) {
+    throw CheckpointError("cannot save " + slice.fqn + ": expected " +
+                          std::to_string(slice.flat_end - slice.flat_begin) +
+                          " local elements, got " + std::to_string(slice.local.numel()));
+  }
+  return info;
+}
+
+Snapshot TakeSnapshot(int64_t step, const State& state, bool is_first) {
+  if (step < 0) {
+    throw CheckpointError("cannot save step " + std::to_string(step) + ": expected >= 0");
+  }
+  Snapshot snapshot;
+  snapshot.step = step;
+  snapshot.tokens = state.tokens;
+  for (const fsdp::ShardedSlice& slice : state.tensors) {
+    snapshot.slices.push_back(InfoOfSlice(slice));
+    snapshot.host.push_back(slice.local.detach().to(at::kCPU).contiguous());
+  }
+  if (is_first) {
+    snapshot.objects.push_back(ObjectBlob(kParamGroupsKey, state.param_groups_json));
+    snapshot.objects.push_back(ObjectBlob(kTrainStateKey, state.training_state_json));
+  }
+  return snapshot;
+}
+
+std::vector<BlobToWrite> BlobsOf(const Snapshot& snapshot,
+                                 const std::vector<PlannedChunk>& chunks) {
+  std::vector<BlobToWrite> blobs = snapshot.objects;
+  for (const PlannedChunk& chunk : chunks) {
+    const SliceInfo& slice = snapshot.slices[chunk.slice];
+    const auto* bytes = static_cast<const char*>(snapshot.host[chunk.slice].const_data_ptr());
+    BlobToWrite blob;
+    blob.key = slice.key;
+    blob.dtype = slice.dtype;
+    blob.sizes = chunk.box.sizes;
+    blob.data = bytes + (chunk.begin - slice.begin) * InfoOf(slice.dtype).element_bytes;
+    blobs.push_back(std::move(blob));
+  }
+  return blobs;
+}
+
+std::string EncodeWritten(const ManifestFile& file) {
+  json items = json::array();
+  for (const ManifestItem& item : file.items) {
+    items.push_back({item.key, item.offset, item.length, item.xxh3});
+  }
+  const std::vector<uint8_t> bytes = json::to_cbor(json{file.bytes, file.xxh3, items});
+  return {bytes.begin(), bytes.end()};
+}
+
+ManifestFile DecodeWritten(const std::string& bytes) {
+  const json value = json::from_cbor(bytes);
+  ManifestFile file{value.at(0).get<int64_t>(), value.at(1).get<std::string>(), {}};
+  for (const json& item : value.at(2)) {
+    file.items.push_back({item.at(0).get<std::string>(), item.at(1).get<int64_t>(),
+                          item.at(2).get<int64_t>(), item.at(3).get<std::string>()});
+  }
+  return file;
+}
+
+/// What all ranks planned and wrote, as `.metadata`.
+DcpMetadata ComposeMetadata(const std::vector<std::vector<SliceInfo>>& slices,
+                            const std::vector<std::vector<PlannedChunk>>& plan,
+                            const std::vector<ManifestFile>& written) {
+  DcpMetadata metadata;
+  for (size_t rank = 0; rank < slices.size(); ++rank) {
+    for (const SliceInfo& slice : slices[rank]) {
+      StoredTensor& tensor = metadata.tensors[slice.key];
+      tensor.dtype = InfoOf(slice.dtype).name;
+      tensor.shape = slice.shape;
+      metadata.paths[slice.key] = PathOfKey(slice.key);
+    }
+    const std::vector<ManifestItem>& items = written[rank].items;
+    const size_t object_count = items.size() - plan[rank].size();
+    for (size_t i = 0; i < items.size(); ++i) {
+      const BlobLocation blob{RankFileName(static_cast<int64_t>(rank)), items[i].offset,
+                              items[i].length};
+      if (i < object_count) {
+        metadata.objects[items[i].key] = blob;
+        metadata.paths[items[i].key] = PathOfKey(items[i].key);
+      } else {
+        metadata.tensors[items[i].key].chunks.push_back({plan[rank][i - object_count].box, blob});
+      }
+    }
+  }
+  return metadata;
+}
+
+std::string RandomId() {
+  std::random_device entropy;
+  char text[17];
+  std::snprintf(text, sizeof text, "%08x%08x", entropy(), entropy());
+  return text;
+}
+
+}  // namespace
+
+struct Saver::Impl {
+  explicit Impl(SaverOptions given) : options(std::move(given)) {
+    if (!options.file_system) {
+      options.file_system = std::make_shared<FileSystem>();
+    }
+  }
+
+  bool is_first() const { return options.group.collectives->rank() == 0; }
+  void WarnAll(const std::string& message) const { EmitWarning(options.group, message); }
+
+  std::string TemporaryPath(int64_t step) const {
+    return options.dir + "/" + TemporaryName(step, claim);
+  }
+
+  void TakeDirectory();
+  std::string Write(const Snapshot& snapshot, const std::vector<std::string>& slice_texts);
+  std::string PublishWritten(const Snapshot& snapshot,
+                             const std::vector<std::vector<SliceInfo>>& slices,
+                             const std::vector<std::vector<PlannedChunk>>& plan,
+                             const std::vector<std::string>& written_texts);
+  void Discard(int64_t step) const;
+
+  SaverOptions options;
+  Claim claim;
+};
+
+void Saver::Impl::TakeDirectory() {
+  claim = {options.job_id, options.generation, {}};
+  claim.id = AttemptOnFirst(options.group, [&] {
+    Claim mine{options.job_id, options.generation, RandomId()};
+    TakeClaim(*options.file_system, options.dir, mine,
+              [this](const std::string& message) { WarnAll(message); });
+    return mine.id;
+  });
+}
+
+/// After a failed attempt. What cannot be removed now goes at the next start.
+void Saver::Impl::Discard(int64_t step) const {
+  if (is_first()) {
+    options.file_system->RemoveTree(TemporaryPath(step));
+  }
+}
+
+std::string Saver::Impl::PublishWritten(const Snapshot& snapshot,
+                                        const std::vector<std::vector<SliceInfo>>& slices,
+                                        const std::vector<std::vector<PlannedChunk>>& plan,
+                                        const std::vector<std::string>& written_texts) {
+  std::vector<ManifestFile> written;
+  Manifest manifest;
+  for (size_t rank = 0; rank < written_texts.size(); ++rank) {
+    written.push_back(DecodeWritten(written_texts[rank]));
+    if (!written.back().items.empty()) {
+      manifest.files[RankFileName(static_cast<int64_t>(rank))] = written.back();
+    }
+  }
+  manifest.step = snapshot.step;
+  manifest.tokens = snapshot.tokens;
+  manifest.world_size = static_cast<int64_t>(written.size());
+  manifest.generation = options.generation;
+  manifest.job_id = options.job_id;
+  manifest.build_id = options.build_id;
+  const DcpMetadata metadata = ComposeMetadata(slices, plan, written);
+  return Publish(*options.file_system, options.dir, claim, EncodeDcpMetadata(metadata),
+                 std::move(manifest));
+}
+
+std::string Saver::Impl::Write(const Snapshot& snapshot,
+                               const std::vector<std::string>& slice_texts) {
+  std::vector<std::vector<SliceInfo>> slices;
+  for (const std::string& text : slice_texts) {
+    slices.push_back(DecodeSlices(text));
+  }
+  // The same input on every rank, so the same plan or the same error.
+  const std::vector<std::vector<PlannedChunk>> plan = PlanSave(slices, options.chunk_bytes_max);
+  const int64_t rank = options.group.collectives->rank();
+  const std::vector<std::string> written = AttemptOnAll(options.group, [&] {
+    return EncodeWritten(WriteRankFile(*options.file_system, TemporaryPath(snapshot.step), rank,
+                                       BlobsOf(snapshot, plan[static_cast<size_t>(rank)])));
+  });
+  return AttemptOnFirst(options.group,
+                        [&] { return PublishWritten(snapshot, slices, plan, written); });
+}
+
+Saver::Saver(SaverOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
+  impl_->TakeDirectory();
+}
+
+Saver::~Saver() = default;
+
+std::string Saver::Save(int64_t step, const State& state) {
+  Impl& impl = *impl_;
+  Snapshot snapshot;
+  std::string published;
+  try {
+    const std::vector<std::string> slices = AttemptOnAll(impl.options.group, [&] {
+      snapshot = TakeSnapshot(step, state, impl.is_first());
+      if (impl.is_first()) {
+        FileSystem& file_system = *impl.options.file_system;
+        const std::string path = impl.TemporaryPath(step);
+        CheckIo(file_system.RemoveTree(path), "remove", path);
+        CheckIo(file_system.MakeDirectory(path), "make the directory", path);
+      }
+      return EncodeSlices(snapshot.slices);
+    });
+    published = impl.Write(snapshot, slices);
+  } catch (const CheckpointError& error) {
+    impl.Discard(step);
+    throw CheckpointError("checkpoint of step " + std::to_string(step) +
+                          " failed: " + error.what());
+  }
+  if (impl.is_first()) {
+    Prune(*impl.options.file_system, impl.options.dir, impl.claim, impl.options.keep, published,
+          [&impl](const std::string& message) { impl.WarnAll(message); });
+  }
+  return published;
+}
+
+}  // namespace fsdprun::worker::checkpoint

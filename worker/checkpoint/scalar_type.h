@@ -1,0 +1,30 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <string>
+
+#include "worker/checkpoint/dtype.h"
+#include "worker/checkpoint/error.h"
+
+namespace fsdprun::worker::checkpoint {
+
+inline constexpr at::ScalarType kScalarTypes[] = {
+    at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
+    at::kInt,   at::kShort,  at::kChar, at::kByte,     at::kBool,
+};
+
+inline at::ScalarType ToScalarType(DType dtype) { return kScalarTypes[static_cast<int>(dtype)]; }
+
+/// Errors: CheckpointError naming `key` for a dtype that is not stored.
+inline DType ToDType(at::ScalarType type, const std::string& key) {
+  for (const DTypeInfo& info : kDTypes) {
+    if (ToScalarType(info.dtype) == type) {
+      return info.dtype;
+    }
+  }
+  throw CheckpointError("cannot store " + key + ": dtype " + c10::toString(type) +
+                        " is not supported");
+}
+
+}  // namespace fsdprun::worker::checkpoint
