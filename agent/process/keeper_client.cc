@@ -116,7 +116,6 @@ absl::Status KeeperClient::Start(const std::string& keeper_path) {
     pid_ = 0;
     return SpawnError(keeper_path, error);
   }
-  is_reaped_ = false;
   pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (!pidfd_.valid()) {
     socket_.reset();
@@ -295,11 +294,18 @@ void KeeperClient::Lose(const std::string& reason) {
     ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
   }
   const MonoTime deadline = MonoNow() + kSweepLimit;
+  sweep_timer_ = loop_.At(deadline, [this] {
+    sweep_timer_ = 0;
+    loop_.Unwatch(pidfd_.get());
+    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+    lost_reason_ += lost_reason_.empty() ? "the keeper closed its socket" : "";
+    FinishLoss(absl::StrCat("; it (pid ", pid_, ") does not end, so its workers may be alive"));
+  });
   loop_.Watch(pidfd_.get(), EPOLLIN, [this, deadline](uint32_t) {
     loop_.Unwatch(pidfd_.get());
+    loop_.Cancel(sweep_timer_);
     int status = 0;
     ::waitpid(pid_, &status, 0);  // Ready: does not block.
-    is_reaped_ = true;
     if (lost_reason_.empty()) {
       lost_reason_ = DescribeEnd(status);
     }

@@ -122,7 +122,6 @@ class KeeperClient {
   UniqueFd pidfd_;
   pid_t pid_ = 0;
   bool shutting_down_ = false;
-  bool is_reaped_ = true;
   std::string lost_reason_;
   std::string outgoing_;
   std::string incoming_;

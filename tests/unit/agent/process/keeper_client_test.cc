@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -26,6 +27,61 @@ TEST_F(KeeperClientTest, MissingKeeperIsNotFound) {
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/none/fsdp-keeper"));
   EXPECT_FALSE(client.is_alive());
+}
+
+TEST_F(KeeperClientTest, KeeperIsLookedForBesideTheProgram) {
+  // The tests' folder has none.
+  const absl::StatusOr<std::string> path = FindKeeperBinary();
+  EXPECT_EQ(path.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(path.status().message()), HasSubstr("/fsdp-keeper"));
+}
+
+/// A keeper without a client: the test speaks to it over a bare socket.
+struct BareKeeper {
+  BareKeeper() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    pid = ::fork();
+    if (pid == 0) {
+      ::dup2(ends[1], 3);
+      ::execl(FSDPRUN_KEEPER_BINARY, "fsdp-keeper", nullptr);
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    socket.reset(ends[0]);
+  }
+  void Send(const std::string& bytes) const {
+    EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  pid_t pid = -1;
+  UniqueFd socket;
+};
+
+TEST_F(KeeperClientTest, GarbageFromTheAgentEndsWorkersAndKeeper) {
+  const std::string garbage = std::string("\x03\0\0\0\x63xx", 7);
+  const std::string huge_length = std::string(4, '\xff');
+  int round = 0;
+  for (const std::string& attack : {garbage, huge_length}) {
+    const BareKeeper keeper;
+    const std::string name = "pid" + std::to_string(round++);
+    keeper::SpawnCommand spawn{
+        .local_rank = 0,
+        .argv = {"/bin/sh", "-c",
+                 "echo $$ > " + folder_ + "/" + name + "; exec tail -f /dev/null"}};
+    spawn.environment = {"PATH=/usr/bin:/bin"};
+    std::string frame;
+    keeper::AppendCommand(spawn, frame);
+    keeper.Send(frame.substr(0, 9));
+    keeper.Send(frame.substr(9));
+    const std::vector<pid_t> worker = ReadPids(name, 1);
+    ASSERT_EQ(worker.size(), 1u);
+    keeper.Send(attack);
+    EXPECT_TRUE(RunUntilDead({worker[0], keeper.pid}));
+    int status = -1;
+    EXPECT_EQ(::waitpid(keeper.pid, &status, 0), keeper.pid);
+    EXPECT_EQ(status, 0);
+  }
 }
 
 TEST_F(KeeperClientTest, SaysHello) {
