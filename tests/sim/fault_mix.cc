@@ -34,6 +34,7 @@ bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* m
       {"settle_s", &mix->settle_s},
       {"work_s", &mix->work_s},
       {"duplicate", &mix->duplicate},
+      {"reset_per_message", &mix->reset_per_message},
       {"max_delay_ms", &mix->max_delay_ms},
       {"min_fraction", &mix->min_fraction},
       {"stop_grace_s", &mix->stop_grace_s},

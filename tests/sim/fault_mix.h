@@ -39,6 +39,9 @@ struct FaultMix {
   double work_s = 30;
   /// Chance that a message is delivered a second time, late.
   double duplicate = 0;
+  /// Chance that a message other than a beat is followed by a reset of its stream, so that it is
+  /// often lost.
+  double reset_per_message = 0;
   double max_delay_ms = 5;
   /// min_nodes = nodes * min_fraction, at least 1; spares join beyond max_nodes.
   double min_fraction = 1.0;

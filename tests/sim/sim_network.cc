@@ -47,9 +47,25 @@ void World::SendUp(uint32_t stream_index, FromAgent message) {
   if (options_.mix.duplicate > 0) {
     MaybeDuplicate(stream_index, message);
   }
+  if (!std::holds_alternative<AgentBeat>(message.message)) {
+    MaybeReset(stream_index);
+  }
   stream.up.queue.push_back(std::move(message));
   stream.up.last_delivery = std::max(stream.up.last_delivery, now_ + Delay(slot));
   queue_.Push(stream.up.last_delivery, ItemKind::kDeliverUp, stream_index);
+}
+
+/// Resets hit where it hurts: while something is in flight.
+void World::MaybeReset(uint32_t stream_index) {
+  if (healed_ || !random_.Chance(options_.mix.reset_per_message)) {
+    return;
+  }
+  At(now_ + random_.Between(0, kMilli), [this, stream_index] {
+    const uint32_t agent = streams_[stream_index].agent;
+    if (agents_[agent]->alive && agents_[agent]->stream == stream_index + 1) {
+      BreakStream(agent);
+    }
+  });
 }
 
 /// A second, late copy, past the order of the stream. Introductions are not duplicated: a stream
@@ -113,6 +129,7 @@ void World::SendDown(ToAgent message) {
   }
   Stream& stream = streams_[current->second];
   const Slot& slot = slots_[agents_[stream.agent]->slot];
+  MaybeReset(current->second);
   stream.down.queue.push_back(std::move(message));
   stream.down.last_delivery = std::max(stream.down.last_delivery, now_ + Delay(slot));
   queue_.Push(stream.down.last_delivery, ItemKind::kDeliverDown, current->second);

@@ -176,6 +176,7 @@ void World::StepJob(const job::Event& event) {
   job::Effects effects = job_->Step(event, Mono(now_));
   for (job::Action& action : effects.actions) {
     if (auto* to_agent = std::get_if<ToAgent>(&action)) {
+      CheckRelease(*to_agent);
       SendDown(std::move(*to_agent));
     } else {
       job_finished_ = true;
@@ -184,6 +185,15 @@ void World::StepJob(const job::Event& event) {
   }
   ScheduleJobTimer(effects.wake_at);
   CheckJob();
+}
+
+/// No fault of the nemesis lasts as long as the deadlines of orders: whoever is given up as stuck
+/// was owed a message.
+void World::CheckRelease(const ToAgent& message) {
+  const auto* release = std::get_if<ReleaseAgent>(&message.message);
+  if (release != nullptr && !job_->outcome()) {
+    Violate("a node was given up as stuck or wedged: " + release->reason);
+  }
 }
 
 void World::ScheduleJobTimer(MonoTime wake) {

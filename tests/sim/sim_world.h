@@ -111,6 +111,7 @@ class World {
   void StepJob(const job::Event& event);
   void ScheduleJobTimer(MonoTime wake);
   void CheckJob();
+  void CheckRelease(const ToAgent& message);
   void CheckSettled();
   bool JobIsSettled() const;
 
@@ -146,6 +147,7 @@ class World {
   void UnstallAll();
   void CutSlot(int slot, bool up, bool down, Nanos duration);
   Nanos Delay(const Slot& slot);
+  void MaybeReset(uint32_t stream);
   void MaybeDuplicate(uint32_t stream, const FromAgent& message);
 
   // sim_nemesis.cc
