@@ -82,7 +82,7 @@ Group::Operation Group::begin(int lane, Descriptor descriptor, const void* contr
   return operation;
 }
 
-void Group::check_matches(const Operation& operation, int peer) const {
+void Group::check_matches(const Operation& operation, int peer) {
   const Descriptor& own = operation.own;
   const Descriptor& other = world_->slot(operation.lane, peer).descriptor;
   if (other.kind == own.kind && other.dtype == own.dtype && other.op == own.op &&
@@ -91,12 +91,11 @@ void Group::check_matches(const Operation& operation, int peer) const {
   }
   Operation theirs = operation;
   theirs.own = other;
-  // Every rank sees the mismatch by itself. Not a failure of the group's memory, but the order of
-  // operations is lost, so the group is.
+  // The order of operations is lost for good, so the whole group fails.
   const std::string reason = "rank " + std::to_string(rank_) + " issued " + operation.name() +
                              " but rank " + std::to_string(peer) + " issued " + theirs.name() +
                              "; every rank must issue the same operations in the same order";
-  const_cast<Group*>(this)->fail(reason);
+  fail(reason);
 }
 
 void Group::finish(const Operation& operation) {

@@ -56,7 +56,7 @@ class Group {
 
   Operation begin(int lane, Descriptor descriptor, const void* contribution);
   void finish(const Operation& operation);
-  void check_matches(const Operation& operation, int peer) const;
+  void check_matches(const Operation& operation, int peer);
   /// Moves the data in `chunks` steps: stage(c) fills the own ring if this rank stages, consume(c)
   /// reads what the peers provide.
   template <typename Stage, typename Consume>

@@ -75,10 +75,14 @@ void LaneThread::loop() {
     }
     // The tensors go before the waiter wakes up: it may free the memory that they are views of.
     entry.operation = nullptr;
+    lock.lock();
+    // Idle before the waiter wakes up: it may destroy the group at once, which must not look like
+    // leaving with work in flight.
+    is_running_op_ = false;
+    lock.unlock();
     entry.work->complete(std::move(error));
     entry.work.reset();
     lock.lock();
-    is_running_op_ = false;
   }
 }
 

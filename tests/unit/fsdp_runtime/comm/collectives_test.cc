@@ -1,0 +1,240 @@
+#include <ATen/ATen.h>
+#include <fsdp/collectives.h>
+#include <fsdp/device_mesh.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "fsdp_runtime/src/comm/local_world.h"
+#include "tests/unit/fsdp_runtime/comm/ranks.h"
+
+namespace fsdp {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::run_backend;
+
+// Rank r's contribution; the same on every rank that asks, so that references are local.
+at::Tensor contribution(int64_t rank, int64_t numel, at::ScalarType dtype) {
+  at::Tensor index = at::arange(numel, at::kDouble);
+  return ((index * (0.37 + 0.11 * static_cast<double>(rank))).sin() * 3.0).to(dtype);
+}
+
+// Rank order, accumulated in float32 for the 16-bit types, rounded once.
+at::Tensor reference_sum(int64_t size, int64_t numel, at::ScalarType dtype, bool average) {
+  const bool is_short = dtype == at::kBFloat16 || dtype == at::kHalf;
+  const at::ScalarType wide = is_short ? at::kFloat : dtype;
+  at::Tensor sum = contribution(0, numel, dtype).to(wide);
+  for (int64_t rank = 1; rank < size; ++rank) {
+    sum = sum + contribution(rank, numel, dtype).to(wide);
+  }
+  return (average ? sum / static_cast<double>(size) : sum).to(dtype);
+}
+
+// backend, ranks, elements per rank, memory from empty_for_comm
+class CollectivesTest
+    : public ::testing::TestWithParam<std::tuple<std::string, int64_t, int64_t, bool>> {
+ protected:
+  int64_t size() const { return std::get<1>(GetParam()); }
+  int64_t numel() const { return std::get<2>(GetParam()); }
+  at::Tensor place(Collectives& group, const at::Tensor& values) const {
+    if (!std::get<3>(GetParam())) {
+      return values.clone();
+    }
+    at::Tensor placed = group.empty_for_comm(values.numel(), values.scalar_type());
+    return placed.copy_(values);
+  }
+  void run(const testing::Body& body) const {
+    for (const std::string& error : run_backend(std::get<0>(GetParam()), size(), body)) {
+      EXPECT_EQ(error, "");
+    }
+  }
+};
+
+constexpr at::ScalarType kFloats[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
+
+TEST_P(CollectivesTest, ReduceScatterEqualsTheReferenceBitForBit) {
+  run([&](Collectives& group) {
+    for (const at::ScalarType dtype : kFloats) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+        at::Tensor input = place(group, contribution(group.rank(), size() * numel(), dtype));
+        at::Tensor output = at::empty({numel()}, dtype);
+        group.reduce_scatter_into(output, input, op)->wait();
+        const at::Tensor expected =
+            reference_sum(size(), size() * numel(), dtype, op == ReduceOp::kAvg)
+                .narrow(0, group.rank() * numel(), numel());
+        ASSERT_TRUE(at::equal(output, expected)) << dtype;
+      }
+    }
+  });
+}
+
+TEST_P(CollectivesTest, AllGatherInAndOutOfPlace) {
+  run([&](Collectives& group) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kByte, at::kLong, at::kBFloat16}) {
+      std::vector<at::Tensor> parts;
+      for (int64_t rank = 0; rank < size(); ++rank) {
+        parts.push_back((contribution(rank, numel(), at::kFloat) * 40 + 128).to(dtype));
+      }
+      const at::Tensor expected = at::cat(parts);
+      const at::Tensor own = parts[static_cast<size_t>(group.rank())];
+      at::Tensor output = place(group, at::zeros_like(expected));
+      group.all_gather_into(output, place(group, own))->wait();
+      ASSERT_TRUE(at::equal(output, expected)) << dtype;
+      at::Tensor again = place(group, at::zeros_like(expected));
+      at::Tensor slice = again.narrow(0, group.rank() * numel(), numel());
+      slice.copy_(own);
+      group.all_gather_into(again, slice)->wait();
+      ASSERT_TRUE(at::equal(again, expected)) << dtype;
+    }
+  });
+}
+
+TEST_P(CollectivesTest, AllReduceAndBroadcast) {
+  run([&](Collectives& group) {
+    for (const at::ScalarType dtype : kFloats) {
+      at::Tensor tensor = place(group, contribution(group.rank(), numel(), dtype));
+      group.all_reduce(tensor, ReduceOp::kAvg)->wait();
+      ASSERT_TRUE(at::equal(tensor, reference_sum(size(), numel(), dtype, true))) << dtype;
+      const int64_t root = size() - 1;
+      at::Tensor sent = place(group, contribution(group.rank(), numel(), dtype));
+      group.broadcast(sent, root)->wait();
+      ASSERT_TRUE(at::equal(sent, contribution(root, numel(), dtype))) << dtype;
+    }
+    at::Tensor highest = at::full({numel()}, group.rank(), at::kLong);
+    group.all_reduce(highest, ReduceOp::kMax)->wait();
+    ASSERT_TRUE(at::equal(highest, at::full({numel()}, size() - 1, at::kLong)));
+  });
+}
+
+TEST_P(CollectivesTest, LanesOverlapWhateverTheOrderOfIssue) {
+  run([&](Collectives& group) {
+    at::Tensor gathered = at::empty({size() * numel()});
+    at::Tensor reduced = at::empty({numel()});
+    for (int round = 0; round < 5; ++round) {
+      at::Tensor own = place(group, contribution(group.rank(), numel(), at::kFloat));
+      at::Tensor grads = place(group, contribution(group.rank(), size() * numel(), at::kFloat));
+      WorkPtr gather, reduce;
+      if (group.rank() % 2 == 0) {
+        gather = group.all_gather_into(gathered, own);
+        reduce = group.reduce_scatter_into(reduced, grads, ReduceOp::kSum);
+        reduce->wait();
+        gather->wait();
+      } else {
+        reduce = group.reduce_scatter_into(reduced, grads, ReduceOp::kSum);
+        gather = group.all_gather_into(gathered, own);
+        gather->wait();
+        reduce->wait();
+      }
+      gather->wait();
+      group.barrier();
+    }
+    ASSERT_TRUE(at::equal(reduced, reference_sum(size(), size() * numel(), at::kFloat, false)
+                                       .narrow(0, group.rank() * numel(), numel())));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Local, CollectivesTest,
+                         ::testing::Combine(::testing::Values("local"),
+                                            ::testing::Values<int64_t>(1, 2, 3, 4),
+                                            ::testing::Values<int64_t>(1, 1021, 300007),
+                                            ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(Gloo, CollectivesTest,
+                         ::testing::Combine(::testing::Values("gloo"),
+                                            ::testing::Values<int64_t>(2, 3),
+                                            ::testing::Values<int64_t>(1, 70001),
+                                            ::testing::Values(false)));
+INSTANTIATE_TEST_SUITE_P(Shm, CollectivesTest,
+                         ::testing::Combine(::testing::Values("auto"),
+                                            ::testing::Values<int64_t>(2),
+                                            ::testing::Values<int64_t>(70001), ::testing::Bool()));
+
+TEST(CollectivesErrorTest, ArgumentsAreCheckedAtTheCall) {
+  auto world = make_local_world(2);
+  Collectives& group = *world[0];
+  EXPECT_THROW(group.all_gather_into(at::empty({3}), at::empty({2})), c10::Error);
+  EXPECT_THROW(group.all_gather_into(at::empty({4}), at::empty({2}, at::kDouble)), c10::Error);
+  EXPECT_THROW(group.reduce_scatter_into(at::empty({2}), at::empty({3}), ReduceOp::kSum),
+               c10::Error);
+  EXPECT_THROW(group.reduce_scatter_into(at::empty({1}, at::kByte), at::empty({2}, at::kByte),
+                                         ReduceOp::kSum),
+               c10::Error);
+  EXPECT_THROW(group.all_reduce(at::empty({2}, at::kLong), ReduceOp::kAvg), c10::Error);
+  EXPECT_THROW(group.all_reduce(at::empty({4, 4}).t(), ReduceOp::kSum), c10::Error);
+  EXPECT_THROW(group.all_reduce(at::Tensor(), ReduceOp::kSum), c10::Error);
+  EXPECT_THROW(group.broadcast(at::empty({2}), 2), c10::Error);
+  EXPECT_THROW(group.empty_for_comm(-1, at::kFloat), c10::Error);
+}
+
+TEST(CollectivesErrorTest, WaitRethrowsAsOftenAsItIsCalled) {
+  auto world = make_local_world(2, std::chrono::milliseconds(80));
+  const WorkPtr work = world[0]->all_reduce(at::ones({3}), ReduceOp::kSum);
+  for (int i = 0; i < 2; ++i) {
+    try {
+      work->wait();
+      FAIL() << "rank 1 never came";
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("all_reduce #1"), HasSubstr("rank 1")));
+    }
+  }
+}
+
+TEST(CollectivesErrorTest, LeavingWithWorkInFlightDoesNotBlock) {
+  auto world = make_local_world(2, std::chrono::minutes(10));
+  const auto begin = std::chrono::steady_clock::now();
+  world[0]->all_reduce(at::ones({3}), ReduceOp::kSum);
+  world[0].reset();
+  EXPECT_THROW(world[1]->all_reduce(at::ones({3}), ReduceOp::kSum)->wait(), c10::Error);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(CollectivesErrorTest, CommMemoryOutlivesTheGroup) {
+  auto world = make_local_world(2);
+  at::Tensor kept = world[0]->empty_for_comm(100000, at::kFloat);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(kept.data_ptr()) % 64, 0u);
+  world.clear();
+  kept.fill_(3);
+  EXPECT_EQ(kept.sum().item<double>(), 300000);
+}
+
+TEST(RecordingCollectivesTest, RecordsAndPassesOn) {
+  auto world = make_local_world(1);
+  RecordingCollectives recording(world[0]);
+  EXPECT_EQ(recording.name(), "recording(single)");
+  at::Tensor input = at::arange(6, at::kFloat);
+  at::Tensor output = at::empty({6});
+  recording.all_gather_into(output, input, Lane::kGather)->wait();
+  recording.reduce_scatter_into(output, input, ReduceOp::kAvg, Lane::kReduce)->wait();
+  recording.all_reduce(output, ReduceOp::kSum, Lane::kReduce)->wait();
+  recording.broadcast(output, 0, Lane::kGather)->wait();
+  recording.barrier();
+  EXPECT_TRUE(at::equal(output, input));
+  const std::vector<CollectiveRecord> expected = {{"all_gather", Lane::kGather, 6, "Float"},
+                                                  {"reduce_scatter", Lane::kReduce, 6, "Float"},
+                                                  {"all_reduce", Lane::kReduce, 6, "Float"},
+                                                  {"broadcast", Lane::kGather, 6, "Float"},
+                                                  {"barrier", Lane::kReduce, 0, ""}};
+  EXPECT_EQ(recording.records(), expected);
+  recording.clear();
+  EXPECT_TRUE(recording.records().empty());
+}
+
+TEST(DeviceMeshTest, ChecksShapeAndNames) {
+  auto world = make_local_world(2);
+  const auto mesh = init_device_mesh(c10::kCPU, {2}, {"dp_shard"}, world[1]);
+  EXPECT_EQ(mesh->size(), 2);
+  EXPECT_EQ(mesh->local_rank(), 1);
+  EXPECT_EQ(mesh->group(), world[1]);
+  EXPECT_THROW(mesh->group(1), c10::Error);
+  EXPECT_THROW(init_device_mesh(c10::kCPU, {3}, {"dp"}, world[0]), c10::Error);
+  EXPECT_THROW(init_device_mesh(c10::kCPU, {2}, {}, world[0]), c10::Error);
+  EXPECT_THROW(init_device_mesh(c10::kCPU, {2}, {""}, world[0]), c10::Error);
+  EXPECT_THROW(init_device_mesh(c10::kCPU, {2, 1}, {"dp", "dp"}, world[0]), c10::Error);
+  EXPECT_THROW(init_device_mesh(c10::kCPU, {2, 1}, {"dp", "tp"}, world[0]), c10::Error);
+  EXPECT_THROW(init_device_mesh(c10::kCPU, {2}, {"dp"}, nullptr), c10::Error);
+}
+
+}  // namespace
+}  // namespace fsdp

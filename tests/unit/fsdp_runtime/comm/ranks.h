@@ -1,0 +1,79 @@
+#pragma once
+
+#include <c10/util/Exception.h>
+#include <fsdp/collectives.h>
+#include <fsdp/process_group.h>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <vector>
+
+#include "fsdp_runtime/src/comm/local_world.h"
+
+namespace fsdp::testing {
+
+using Body = std::function<void(Collectives&)>;
+
+/// Runs `body` on one thread per rank; returns each rank's error text ("" if none).
+inline std::vector<std::string> run_threads(
+    int64_t size, const std::function<std::shared_ptr<Collectives>(int64_t)>& make,
+    const Body& body) {
+  std::vector<std::string> errors(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const std::shared_ptr<Collectives> group = make(rank);
+        body(*group);
+      } catch (const c10::Error& error) {
+        errors[static_cast<size_t>(rank)] = error.what_without_backtrace();
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return errors;
+}
+
+/// A store served in this process on a free port.
+inline c10::intrusive_ptr<c10d::TCPStore> serve_store() {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+}
+
+/// The group of `backend` with threads as ranks. "local" is make_local_world.
+inline std::vector<std::string> run_backend(
+    const std::string& backend, int64_t size, const Body& body,
+    std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+  if (backend == "local") {
+    auto world = make_local_world(size, timeout);
+    return run_threads(
+        size, [&](int64_t rank) { return std::move(world[static_cast<size_t>(rank)]); }, body);
+  }
+  const auto store = serve_store();
+  return run_threads(
+      size,
+      [&](int64_t rank) {
+        ProcessGroupOptions options;
+        options.backend = backend;
+        options.rank = rank;
+        options.world_size = size;
+        options.master_port = store->getPort();
+        options.timeout = timeout;
+        return init_process_group(options);
+      },
+      body);
+}
+
+}  // namespace fsdp::testing

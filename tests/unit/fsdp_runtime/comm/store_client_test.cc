@@ -1,0 +1,172 @@
+#include "fsdp_runtime/src/comm/store_client.h"
+
+#include <arpa/inet.h>
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "fsdp_runtime/src/comm/c10d_store.h"
+#include "tests/unit/fsdp_runtime/comm/ranks.h"
+
+namespace fsdp {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::serve_store;
+
+steady_clock::time_point in(milliseconds time) { return steady_clock::now() + time; }
+
+TEST(StoreClientTest, SpeaksToLibTorchsServer) {
+  const auto server = serve_store();
+  StoreClient client("127.0.0.1", server->getPort(), seconds(10));
+  client.set("a", "alpha");
+  EXPECT_EQ(client.get("a", in(seconds(5))), "alpha");
+  EXPECT_EQ(server->get_to_str("a"), "alpha") << "keys must look alike to c10d's clients";
+  server->set("b", std::vector<uint8_t>{'b', 'e', 't', 'a'});
+  EXPECT_EQ(client.get("b", in(seconds(5))), "beta");
+  EXPECT_EQ(client.add("n", 5), 5);
+  EXPECT_EQ(client.add("n", -2), 3);
+  EXPECT_TRUE(client.check({"a", "b"}));
+  EXPECT_FALSE(client.check({"a", "zzz"}));
+  EXPECT_EQ(client.compare_set("c", "", "first"), "first");
+  EXPECT_EQ(client.compare_set("c", "wrong", "second"), "first");
+  EXPECT_EQ(client.compare_set("c", "first", "second"), "second");
+  client.append("a", "bet");
+  EXPECT_EQ(client.get("a", in(seconds(5))), "alphabet");
+  client.multi_set({"x", "y"}, {"1", std::string(100000, 'y')});
+  EXPECT_EQ(client.multi_get({"y", "x"}, in(seconds(5))),
+            (std::vector<std::string>{std::string(100000, 'y'), "1"}));
+  EXPECT_GE(client.num_keys(), 5);
+  EXPECT_TRUE(client.delete_key("a"));
+  EXPECT_FALSE(client.delete_key("a"));
+  EXPECT_EQ(client.local_address(), "127.0.0.1");
+}
+
+TEST(StoreClientTest, GetWaitsForTheKey) {
+  const auto server = serve_store();
+  StoreClient reader("127.0.0.1", server->getPort(), seconds(10));
+  std::thread writer([&] {
+    StoreClient client("127.0.0.1", server->getPort(), seconds(10));
+    ::usleep(20000);
+    client.set("late", "value");
+  });
+  EXPECT_EQ(reader.get("late", in(seconds(10))), "value");
+  writer.join();
+}
+
+TEST(StoreClientTest, ExpiredWaitNamesTheKeyAndTheClientStaysUsable) {
+  const auto server = serve_store();
+  StoreClient client("127.0.0.1", server->getPort(), seconds(10));
+  try {
+    client.get("never", in(milliseconds(50)));
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("never"), HasSubstr("127.0.0.1")));
+  }
+  client.set("a", "1");
+  EXPECT_EQ(client.get("a", in(seconds(5))), "1");
+}
+
+TEST(StoreClientTest, C10dStoreOnTopKeepsItsPrefix) {
+  const auto server = serve_store();
+  const auto client = std::make_shared<StoreClient>("127.0.0.1", server->getPort(), seconds(10));
+  auto store = c10::make_intrusive<ClientStore>(client, "group");
+  store->set("k", std::vector<uint8_t>{1, 2, 0, 255});
+  EXPECT_EQ(store->get("k"), (std::vector<uint8_t>{1, 2, 0, 255}));
+  EXPECT_EQ(server->get("group/k"), (std::vector<uint8_t>{1, 2, 0, 255}));
+  EXPECT_EQ(store->clone()->add("count", 4), 4);
+  EXPECT_EQ(store->multiGet({"k"})[0].size(), 4u);
+  EXPECT_THROW(store->wait({"never"}, milliseconds(50)), c10::Error);
+}
+
+// A server that answers the greeting with `answer` and then hangs up or says no more.
+class HostileServer {
+ public:
+  HostileServer(std::string answer, bool hangs_up) {
+    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    ::bind(listener_, reinterpret_cast<sockaddr*>(&address), length);
+    ::listen(listener_, 8);
+    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this, answer = std::move(answer), hangs_up] {
+      const int fd = ::accept(listener_, nullptr, nullptr);
+      char request[4096];
+      (void)!::recv(fd, request, sizeof(request), 0);
+      if (answer == "echo") {
+        // The greeting in full, then a value of 2^60 bytes for whatever is asked.
+        (void)!::send(fd, request + 6, 4, MSG_NOSIGNAL);
+        (void)!::recv(fd, request, sizeof(request), 0);
+        const std::string value("\0\0\0\0\0\0\0\0\x10", 9);
+        (void)!::send(fd, value.data(), value.size(), MSG_NOSIGNAL);
+      } else {
+        (void)!::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
+      }
+      if (!hangs_up) {
+        (void)!::recv(fd, request, sizeof(request), 0);
+      }
+      ::close(fd);
+    });
+  }
+  ~HostileServer() {
+    thread_.join();
+    ::close(listener_);
+  }
+  int port() const { return port_; }
+
+ private:
+  int listener_ = -1;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+TEST(StoreClientTest, HostileServersEndInAnError) {
+  {
+    HostileServer other_protocol("HTTP/1.1 400 Bad Request\r\n\r\n", true);
+    EXPECT_THROW(StoreClient("127.0.0.1", other_protocol.port(), seconds(5)), c10::Error);
+  }
+  {
+    HostileServer hangs_up("", true);
+    EXPECT_THROW(StoreClient("127.0.0.1", hangs_up.port(), seconds(5)), c10::Error);
+  }
+  {
+    HostileServer silent("", false);
+    const auto begin = steady_clock::now();
+    EXPECT_THROW(StoreClient("127.0.0.1", silent.port(), milliseconds(100)), c10::Error);
+    EXPECT_LT(steady_clock::now() - begin, seconds(3));
+  }
+  {
+    HostileServer announces_too_much("echo", true);
+    StoreClient client("127.0.0.1", announces_too_much.port(), seconds(5));
+    try {
+      client.get("key", in(seconds(5)));
+      FAIL();
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("announces"));
+    }
+  }
+}
+
+TEST(StoreClientTest, UnknownHostIsNamed) {
+  try {
+    StoreClient client("no.such.host.invalid", 29500, milliseconds(500));
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no.such.host.invalid"));
+  }
+}
+
+}  // namespace
+}  // namespace fsdp
