@@ -187,11 +187,19 @@ void World::StepJob(const job::Event& event) {
   CheckJob();
 }
 
-/// No fault of the nemesis lasts as long as the deadlines of orders: whoever is given up as stuck
-/// was owed a message.
+/// Whoever is given up as stuck although it could be reached for long was owed a message.
 void World::CheckRelease(const ToAgent& message) {
+  constexpr Nanos kLong = 10 * kSecond;
   const auto* release = std::get_if<ReleaseAgent>(&message.message);
-  if (release != nullptr && !job_->outcome()) {
+  const auto stream = current_stream_.find(message.incarnation.value());
+  if (release == nullptr || job_->outcome() || stream == current_stream_.end()) {
+    return;
+  }
+  const Agent& agent = *agents_[streams_[stream->second].agent];
+  const Slot& slot = slots_[agent.slot];
+  const Nanos disturbed_until = std::max(
+      {slot.up_cut_until, slot.down_cut_until, agent.paused_until, coordinator_paused_until_});
+  if (disturbed_until == 0 || disturbed_until + kLong < now_) {
     Violate("a node was given up as stuck or wedged: " + release->reason);
   }
 }
