@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 
 #include "tests/unit/worker/checkpoint/temporary_directory.h"
@@ -40,6 +41,21 @@ TEST(DcpMetadataTest, EveryTruncationIsRefused) {
   const std::string bytes = EncodeDcpMetadata(Example());
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_THROW(DecodeDcpMetadata(bytes.substr(0, length), "it"), CheckpointError) << length;
+  }
+}
+
+TEST(DcpMetadataTest, MutatedBytesAreReadOrRefusedButNeverCrash) {
+  const std::string good = EncodeDcpMetadata(Example());
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 20000; ++i) {
+    std::string bytes = good;
+    for (uint64_t changes = 1 + random() % 4; changes > 0; --changes) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    try {
+      DecodeDcpMetadata(bytes, "it");
+    } catch (const CheckpointError&) {
+    }
   }
 }
 
