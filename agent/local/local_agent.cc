@@ -21,12 +21,13 @@ constexpr int kTailLines = 20;
 constexpr size_t kTailBytes = 16u << 10;
 
 bool IsPermanent(const absl::Status& status) {
-  return absl::IsUnauthenticated(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
-         absl::IsUnimplemented(status);
+  return absl::IsUnauthenticated(status) || absl::IsNotFound(status) ||
+         absl::IsInvalidArgument(status) || absl::IsUnimplemented(status);
 }
 
 std::string Explain(const absl::Status& status, const std::string& endpoint) {
-  std::string text = absl::StrCat("the coordinator at ", endpoint, " refused this node: ", status.message());
+  std::string text =
+      absl::StrCat("the coordinator at ", endpoint, " refused this node: ", status.message());
   if (absl::IsUnauthenticated(status)) {
     absl::StrAppend(&text, "; set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes");
   }
@@ -37,7 +38,8 @@ std::string ErrorText(int error) { return std::generic_category().message(error)
 
 }  // namespace
 
-LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link, WorkerStore& store)
+LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link,
+                       WorkerStore& store)
     : loop_(loop),
       options_(std::move(options)),
       hooks_(std::move(hooks)),
@@ -69,7 +71,8 @@ void LocalAgent::ResumeOutput() { output_.Pump(); }
 
 void LocalAgent::DrainOutput() { output_.Drain(); }
 
-// Actions may answer at once; their events wait until the actions before them have been carried out.
+// Actions may answer at once; their events wait until the actions before them have been carried
+// out.
 void LocalAgent::Feed(node::Event event) {
   events_.push_back(std::move(event));
   if (is_feeding_) {
@@ -103,7 +106,8 @@ void LocalAgent::Later(Duration delay, std::function<void()> action) {
   });
 }
 
-// --- Link ----------------------------------------------------------------------------------------------------------------
+// --- Link
+// ----------------------------------------------------------------------------------------------------------------
 
 void LocalAgent::Do(const node::Send& send) { link_.Send(send.message); }
 
@@ -121,7 +125,8 @@ void LocalAgent::OnLinkLost(const absl::Status& status) {
   Feed(node::StreamLost{std::string(status.message())});
 }
 
-// --- Keeper --------------------------------------------------------------------------------------------------------------
+// --- Keeper
+// --------------------------------------------------------------------------------------------------------------
 
 void LocalAgent::Do(const node::StartKeeper& start) {
   Later(start.delay, [this] { OpenKeeper(); });
@@ -139,8 +144,8 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
   callbacks.on_hello = [this](const keeper::HelloReport&) { Feed(node::KeeperReady{}); };
   callbacks.on_spawned = [this](const keeper::SpawnedReport& report) { OnSpawned(report); };
   callbacks.on_spawn_failed = [this](const keeper::SpawnFailedReport& report) {
-    OnSpawnFailed(report.local_rank,
-                  absl::StrCat("cannot ", report.attempted, " ", report.path, ": ", ErrorText(report.error)));
+    OnSpawnFailed(report.local_rank, absl::StrCat("cannot ", report.attempted, " ", report.path,
+                                                  ": ", ErrorText(report.error)));
   };
   callbacks.on_exited = [this](const keeper::ExitedReport& report) { OnExited(report); };
   callbacks.on_log_grew = [this](const keeper::LogGrewReport& report) {
@@ -150,20 +155,25 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
     output_.Data(report.local_rank, report.stream, report.data);
   };
   callbacks.on_log_degraded = [](const keeper::LogDegradedReport& report) {
-    Log(LogLevel::kWarning, absl::StrCat("cannot write ", report.path, ": ", ErrorText(report.error),
-                                         "; this output is only shown, not kept"));
+    Log(LogLevel::kWarning,
+        absl::StrCat("cannot write ", report.path, ": ", ErrorText(report.error),
+                     "; this output is only shown, not kept"));
   };
-  callbacks.on_control_record = [this](const keeper::ControlRecordReport& report) { OnControlRecord(report); };
+  callbacks.on_control_record = [this](const keeper::ControlRecordReport& report) {
+    OnControlRecord(report);
+  };
   callbacks.on_note = [](const keeper::NoteReport& report) { Log(LogLevel::kInfo, report.text); };
   callbacks.on_all_gone = [this] { Feed(node::AllWorkersGone{assignment_.generation}); };
   callbacks.on_lost = [this](const std::string& reason) { Feed(node::KeeperLost{reason}); };
   return callbacks;
 }
 
-// --- Workers -------------------------------------------------------------------------------------------------------------
+// --- Workers
+// -------------------------------------------------------------------------------------------------------------
 
 std::string LocalAgent::WorkerDir(int local_rank) const {
-  return absl::StrCat(options_.run_dir, "/attempt_", assignment_.generation.value() - 1, "/", local_rank);
+  return absl::StrCat(options_.run_dir, "/attempt_", assignment_.generation.value() - 1, "/",
+                      local_rank);
 }
 
 void LocalAgent::Do(const node::PrepareNode& prepare) {
@@ -173,8 +183,9 @@ void LocalAgent::Do(const node::PrepareNode& prepare) {
     std::error_code error;
     std::filesystem::create_directories(WorkerDir(local_rank), error);
     if (error) {
-      Feed(node::PrepareFailed{generation, absl::StrCat("cannot make the log directory ", WorkerDir(local_rank), ": ",
-                                                        error.message())});
+      Feed(node::PrepareFailed{
+          generation, absl::StrCat("cannot make the log directory ", WorkerDir(local_rank), ": ",
+                                   error.message())});
       return;
     }
   }
@@ -182,7 +193,8 @@ void LocalAgent::Do(const node::PrepareNode& prepare) {
   if (prepare.reset_store) {
     const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew(generation);
     if (!endpoint.ok()) {
-      Feed(node::PrepareFailed{generation, absl::StrCat("cannot serve the workers' store: ", endpoint.status().message())});
+      Feed(node::PrepareFailed{generation, absl::StrCat("cannot serve the workers' store: ",
+                                                        endpoint.status().message())});
       return;
     }
     store = *endpoint;
@@ -202,7 +214,8 @@ void LocalAgent::Do(const node::SpawnWorkers& spawn) {
   }
 }
 
-std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank, const std::string& error_file) {
+std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank,
+                                                             const std::string& error_file) {
   const WorkerPlace place{.rank = assignment_.rank_offset + local_rank,
                           .local_rank = local_rank,
                           .world_size = assignment_.world_size,
@@ -225,7 +238,8 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank, con
   WorkerVariables variables = BuildWorkerEnvironment(options_.base_environment, place, settings);
   if (variables.defaulted_omp_threads && !std::exchange(has_warned_of_omp_, true)) {
     Log(LogLevel::kWarning,
-        "OMP_NUM_THREADS is not set; every worker gets 1, so that they do not crowd the machine. Set it to tune");
+        "OMP_NUM_THREADS is not set; every worker gets 1, so that they do not crowd the machine. "
+        "Set it to tune");
   }
   return std::move(variables.environment);
 }
@@ -272,7 +286,8 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
   exit.exited_unix_ns = report.wall_ns;
   exit.log_path = directory + "/stderr.log";
   if (!exit.Succeeded()) {
-    if (const ErrorFileResult result = ReadErrorFile(directory + "/error.json"); result.error.has_value()) {
+    if (const ErrorFileResult result = ReadErrorFile(directory + "/error.json");
+        result.error.has_value()) {
       exit.error_message = result.error->message;
       exit.traceback = result.error->stack;
       exit.error_json = result.error->json;
@@ -283,8 +298,10 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
 }
 
 void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
-  const nlohmann::json record = nlohmann::json::parse(report.line, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() || record.value("type", nlohmann::json()) != std::string(contract::kRecordProgress)) {
+  const nlohmann::json record =
+      nlohmann::json::parse(report.line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() ||
+      record.value("type", nlohmann::json()) != std::string(contract::kRecordProgress)) {
     return;
   }
   const auto number = [&record](const char* key) {
@@ -301,14 +318,16 @@ void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
   Feed(node::WorkerProgress{assignment_.generation, report.local_rank, std::move(progress)});
 }
 
-// --- Ending --------------------------------------------------------------------------------------------------------------
+// --- Ending
+// --------------------------------------------------------------------------------------------------------------
 
 void LocalAgent::Do(const node::SignalWorkers& signal) {
   if (keeper_ == nullptr || !keeper_->is_alive()) {
     return;
   }
   const auto grace_ms = std::chrono::duration_cast<std::chrono::milliseconds>(signal.grace).count();
-  const std::string stop = absl::StrCat("{\"v\":", contract::kControlVersion, ",\"type\":\"stop\",\"grace_ms\":", grace_ms, "}");
+  const std::string stop = absl::StrCat("{\"v\":", contract::kControlVersion,
+                                        ",\"type\":\"stop\",\"grace_ms\":", grace_ms, "}");
   for (const auto& [local_rank, pid] : spawned_pids_) {
     keeper_->SendControl(local_rank, stop);
   }

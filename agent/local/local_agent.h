@@ -17,9 +17,8 @@
 
 namespace fsdprun {
 
-/// One node's agent: carries out what NodeMachine decides, with a keeper, log files, a store and a link, and feeds back
-/// what happened. Decides nothing itself.
-/// Thread: loop thread only, hooks too.
+/// One node's agent: carries out what NodeMachine decides, with a keeper, log files, a store and a
+/// link, and feeds back what happened. Decides nothing itself. Thread: loop thread only, hooks too.
 class LocalAgent {
  public:
   struct Options {
@@ -47,7 +46,8 @@ class LocalAgent {
     std::function<void(int code, const std::string& message)> on_exit;
   };
 
-  LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link, WorkerStore& store);
+  LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link,
+             WorkerStore& store);
   ~LocalAgent();
   LocalAgent(const LocalAgent&) = delete;
   LocalAgent& operator=(const LocalAgent&) = delete;

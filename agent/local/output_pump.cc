@@ -58,7 +58,8 @@ void OutputPump::PumpOne(keeper::Stream stream, Source& source, bool is_forced) 
   char buffer[kChunkBytes];
   while (source.offset < source.size && (is_forced || sink_.has_room())) {
     const size_t wanted = std::min<uint64_t>(sizeof(buffer), source.size - source.offset);
-    const ssize_t count = ::pread(source.file.get(), buffer, wanted, static_cast<off_t>(source.offset));
+    const ssize_t count =
+        ::pread(source.file.get(), buffer, wanted, static_cast<off_t>(source.offset));
     if (count <= 0) {
       // Somebody removed or cut the file; what it held cannot be shown any more.
       source.offset = source.size;

@@ -12,9 +12,9 @@
 
 namespace fsdprun {
 
-/// Carries the workers' output from their log files to the console, in whole lines, as fast as the console takes it.
-/// The files hold everything in any case, so a slow console delays nobody and loses nothing.
-/// Thread: loop thread only.
+/// Carries the workers' output from their log files to the console, in whole lines, as fast as the
+/// console takes it. The files hold everything in any case, so a slow console delays nobody and
+/// loses nothing. Thread: loop thread only.
 class OutputPump {
  public:
   struct Sink {

@@ -4,7 +4,8 @@
 
 namespace fsdprun {
 
-WorkerStore::WorkerStore(EventLoop& loop, std::string address) : loop_(loop), address_(std::move(address)) {}
+WorkerStore::WorkerStore(EventLoop& loop, std::string address)
+    : loop_(loop), address_(std::move(address)) {}
 
 WorkerStore::WorkerStore(EventLoop& loop, std::string address, std::unique_ptr<StoreServer> bound)
     : loop_(loop), address_(std::move(address)), server_(std::move(bound)) {}

@@ -10,9 +10,9 @@
 
 namespace fsdprun {
 
-/// Where MASTER_ADDR:MASTER_PORT of a generation is served when this node has group rank 0: on a port that was bound
-/// beforehand (static rendezvous, coordinator's port), or on a free one of this node's address.
-/// Thread: loop thread only.
+/// Where MASTER_ADDR:MASTER_PORT of a generation is served when this node has group rank 0: on a
+/// port that was bound beforehand (static rendezvous, coordinator's port), or on a free one of this
+/// node's address. Thread: loop thread only.
 class WorkerStore {
  public:
   /// Binds a free port of the numeric `address` when a store is first needed.

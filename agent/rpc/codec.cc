@@ -24,17 +24,20 @@ absl::Status CheckRange(const char* field, int64_t value, int64_t low, int64_t h
   if (value >= low && value <= high) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", expected ", low, " to ", high));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, ", expected ", low, " to ", high));
 }
 
 absl::Status CheckLength(const char* field, size_t bytes, size_t max_bytes) {
   if (bytes <= max_bytes) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(field, " has ", bytes, " bytes, expected at most ", max_bytes));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has ", bytes, " bytes, expected at most ", max_bytes));
 }
 
-// --- Parts ---------------------------------------------------------------------------------------------------------------
+// --- Parts
+// ---------------------------------------------------------------------------------------------------------------
 
 void EncodeNode(const NodeInfo& node, v1::NodeInfo* out) {
   out->set_incarnation(node.incarnation.value());
@@ -51,14 +54,16 @@ absl::StatusOr<NodeInfo> DecodeNode(const v1::NodeInfo& node) {
   RETURN_IF_ERROR(CheckLength("node.name", node.name().size(), kMaxNameBytes));
   RETURN_IF_ERROR(CheckLength("node.address", node.address().size(), kMaxNameBytes));
   RETURN_IF_ERROR(CheckLength("node.role", node.role().size(), kMaxNameBytes));
-  RETURN_IF_ERROR(CheckRange("node.local_world_size", node.local_world_size(), 1, kMaxWorkersPerNode));
+  RETURN_IF_ERROR(
+      CheckRange("node.local_world_size", node.local_world_size(), 1, kMaxWorkersPerNode));
   NodeInfo result{.incarnation = Incarnation(node.incarnation()),
                   .name = node.name(),
                   .address = node.address(),
                   .local_world_size = node.local_world_size(),
                   .role = node.role()};
   if (node.has_requested_node_rank()) {
-    RETURN_IF_ERROR(CheckRange("node.requested_node_rank", node.requested_node_rank(), 0, kMaxWorldSize));
+    RETURN_IF_ERROR(
+        CheckRange("node.requested_node_rank", node.requested_node_rank(), 0, kMaxWorldSize));
     result.requested_node_rank = node.requested_node_rank();
   }
   return result;
@@ -136,11 +141,14 @@ void EncodeAssignment(const RankAssignment& assignment, v1::RankAssignment* out)
 
 absl::StatusOr<RankAssignment> DecodeAssignment(const v1::RankAssignment& in) {
   RETURN_IF_ERROR(CheckRange("assignment.world_size", in.world_size(), 1, kMaxWorldSize));
-  RETURN_IF_ERROR(CheckRange("assignment.local_world_size", in.local_world_size(), 1, kMaxWorkersPerNode));
   RETURN_IF_ERROR(
-      CheckRange("assignment.rank_offset", in.rank_offset(), 0, in.world_size() - in.local_world_size()));
-  RETURN_IF_ERROR(CheckRange("assignment.group_rank", in.group_rank(), 0, in.group_world_size() - 1));
-  RETURN_IF_ERROR(CheckRange("assignment.role_rank_offset", in.role_rank_offset(), 0, in.role_world_size() - 1));
+      CheckRange("assignment.local_world_size", in.local_world_size(), 1, kMaxWorkersPerNode));
+  RETURN_IF_ERROR(CheckRange("assignment.rank_offset", in.rank_offset(), 0,
+                             in.world_size() - in.local_world_size()));
+  RETURN_IF_ERROR(
+      CheckRange("assignment.group_rank", in.group_rank(), 0, in.group_world_size() - 1));
+  RETURN_IF_ERROR(CheckRange("assignment.role_rank_offset", in.role_rank_offset(), 0,
+                             in.role_world_size() - 1));
   RETURN_IF_ERROR(CheckLength("assignment.role", in.role().size(), kMaxNameBytes));
   RankAssignment result;
   result.generation = Generation(in.generation());
@@ -158,7 +166,8 @@ absl::StatusOr<RankAssignment> DecodeAssignment(const v1::RankAssignment& in) {
 }
 
 absl::StatusOr<CauseKind> DecodeCause(v1::CauseKind kind) {
-  RETURN_IF_ERROR(CheckRange("fault kind", kind, v1::CAUSE_KIND_WORKER_FAILED, v1::CAUSE_KIND_JOIN_TIMEOUT));
+  RETURN_IF_ERROR(
+      CheckRange("fault kind", kind, v1::CAUSE_KIND_WORKER_FAILED, v1::CAUSE_KIND_JOIN_TIMEOUT));
   return static_cast<CauseKind>(kind - v1::CAUSE_KIND_WORKER_FAILED);
 }
 
@@ -167,7 +176,8 @@ static_assert(static_cast<int>(CauseKind::kWorkerFailed) + 1 == v1::CAUSE_KIND_W
 static_assert(static_cast<int>(CauseKind::kNodeWedged) + 1 == v1::CAUSE_KIND_NODE_WEDGED);
 static_assert(static_cast<int>(CauseKind::kJoinTimeout) + 1 == v1::CAUSE_KIND_JOIN_TIMEOUT);
 
-// --- Agent -> coordinator ------------------------------------------------------------------------------------------------
+// --- Agent -> coordinator
+// ------------------------------------------------------------------------------------------------
 
 struct AgentEncoder {
   v1::AgentMessage* out;
@@ -189,9 +199,12 @@ struct AgentEncoder {
     }
   }
   void operator()(const AgentStarted&) const { out->mutable_started(); }
-  void operator()(const WorkerExited& exited) const { EncodeExit(exited.exit, out->mutable_worker_exited()->mutable_exit()); }
+  void operator()(const WorkerExited& exited) const {
+    EncodeExit(exited.exit, out->mutable_worker_exited()->mutable_exit());
+  }
   void operator()(const NodeFaulted& faulted) const {
-    out->mutable_faulted()->set_kind(static_cast<v1::CauseKind>(static_cast<int>(faulted.kind) + 1));
+    out->mutable_faulted()->set_kind(
+        static_cast<v1::CauseKind>(static_cast<int>(faulted.kind) + 1));
     out->mutable_faulted()->set_what(Cut(faulted.what, kMaxErrorTextBytes));
   }
   void operator()(const WorkersStopped&) const { out->mutable_stopped(); }
@@ -240,7 +253,8 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
   return absl::InvalidArgumentError("agent message without a known content");
 }
 
-// --- Coordinator -> agent ------------------------------------------------------------------------------------------------
+// --- Coordinator -> agent
+// ------------------------------------------------------------------------------------------------
 
 struct CoordinatorEncoder {
   v1::CoordinatorMessage* out;
@@ -252,7 +266,9 @@ struct CoordinatorEncoder {
   void operator()(const PrepareGeneration& prepare) const {
     EncodeAssignment(prepare.assignment, out->mutable_prepare()->mutable_assignment());
   }
-  void operator()(const CommitGeneration& commit) const { EncodeStore(commit.store, out->mutable_commit()->mutable_store()); }
+  void operator()(const CommitGeneration& commit) const {
+    EncodeStore(commit.store, out->mutable_commit()->mutable_store());
+  }
   void operator()(const StopWorkers& stop) const {
     out->mutable_stop()->set_signal(stop.signal);
     out->mutable_stop()->set_grace_ns(stop.grace.count());
@@ -320,12 +336,14 @@ absl::StatusOr<FromAgent> Decode(const v1::AgentMessage& message) {
       joined != nullptr && joined->node.incarnation.value() != message.incarnation()) {
     return absl::InvalidArgumentError("node.incarnation differs from the envelope's incarnation");
   }
-  return FromAgent{Incarnation(message.incarnation()), Generation(message.generation()), std::move(body)};
+  return FromAgent{Incarnation(message.incarnation()), Generation(message.generation()),
+                   std::move(body)};
 }
 
 absl::StatusOr<ToAgent> Decode(const v1::CoordinatorMessage& message) {
   ASSIGN_OR_RETURN(CoordinatorMessage body, DecodeBody(message));
-  return ToAgent{Incarnation(message.incarnation()), Generation(message.generation()), std::move(body)};
+  return ToAgent{Incarnation(message.incarnation()), Generation(message.generation()),
+                 std::move(body)};
 }
 
 }  // namespace fsdprun

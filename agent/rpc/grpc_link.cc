@@ -28,7 +28,8 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Retrying is decided above: no shared connection, no back-off of the library's own, no proxy in between.
+  // Retrying is decided above: no shared connection, no back-off of the library's own, no proxy in
+  // between.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -43,7 +44,8 @@ absl::Status FromGrpc(const grpc::Status& status) {
 }  // namespace
 
 // One stream. Lives until gRPC is done with it and the link has let go of it.
-// Thread: the reactions run on gRPC's threads, Send/FinishWriting/Cancel/WaitDone on the loop thread.
+// Thread: the reactions run on gRPC's threads, Send/FinishWriting/Cancel/WaitDone on the loop
+// thread.
 class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
   Stream(GrpcLink& link, uint64_t id, const std::string& token)
@@ -55,7 +57,8 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
     self_ = std::move(self);
     stub_->async()->Attach(&context_, this);
     StartRead(&incoming_);
-    // Send() starts writes from outside the reactions; the hold keeps OnDone away until no more can come.
+    // Send() starts writes from outside the reactions; the hold keeps OnDone away until no more can
+    // come.
     AddHold();
     StartCall();
   }
@@ -74,10 +77,13 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
   // No more writes after those that are queued.
   void FinishWriting(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
-    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_broken_ || outgoing_.empty(); });
+    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return is_broken_ || outgoing_.empty();
+    });
     if (!is_broken_ && outgoing_.empty()) {
       StartWritesDone();
-      changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+      changed_.WaitUntil(mu_, deadline,
+                         [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
     }
   }
 
@@ -90,7 +96,8 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
 
   bool WaitDone(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+    return changed_.WaitUntil(mu_, deadline,
+                              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
   }
 
   void OnReadInitialMetadataDone(bool ok) override {
@@ -112,7 +119,9 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
     absl::StatusOr<ToAgent> message = incoming_.job_id() == link_.options_.job_id
                                           ? Decode(incoming_)
                                           : absl::NotFoundError("the message is about another job");
-    link_.PostIfLive([&link = link_, id = id_, message = std::move(message)] { link.ReportMessage(id, message); });
+    link_.PostIfLive([&link = link_, id = id_, message = std::move(message)] {
+      link.ReportMessage(id, message);
+    });
     StartRead(&incoming_);
   }
 
@@ -129,7 +138,8 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
   }
 
   void OnDone(const grpc::Status& status) override {
-    link_.PostIfLive([&link = link_, id = id_, result = FromGrpc(status)] { link.ReportLoss(id, result); });
+    link_.PostIfLive(
+        [&link = link_, id = id_, result = FromGrpc(status)] { link.ReportLoss(id, result); });
     const std::shared_ptr<Stream> self = std::move(self_);
     MutexLock lock(mu_);
     is_done_ = true;
@@ -161,7 +171,8 @@ GrpcLink::~GrpcLink() {
   loop_.Cancel(open_timer_);
   DropStream();
   for (const auto& stream : retired_) {
-    FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kCancelTimeout), "gRPC does not finish a cancelled stream");
+    FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kCancelTimeout),
+                  "gRPC does not finish a cancelled stream");
   }
 }
 
@@ -178,8 +189,9 @@ void GrpcLink::Open() {
   stream_ = std::make_shared<Stream>(*this, id, *token);
   stream_->Start(stream_);
   open_timer_ = loop_.At(MonoNow() + options_.open_timeout, [this, id] {
-    ReportLoss(id, absl::UnavailableError(absl::StrCat("no answer from ", options_.target, " within ",
-                                                       ToSeconds(options_.open_timeout), " s")));
+    ReportLoss(id,
+               absl::UnavailableError(absl::StrCat("no answer from ", options_.target, " within ",
+                                                   ToSeconds(options_.open_timeout), " s")));
   });
 }
 
@@ -235,7 +247,8 @@ void GrpcLink::ReportLoss(uint64_t id, const absl::Status& status) {
   }
   ++stream_id_;
   DropStream();
-  callbacks_.on_lost(status.ok() ? absl::UnavailableError("the coordinator closed the stream") : status);
+  callbacks_.on_lost(status.ok() ? absl::UnavailableError("the coordinator closed the stream")
+                                 : status);
 }
 
 void GrpcLink::PostIfLive(absl::AnyInvocable<void()> closure) {

@@ -13,15 +13,16 @@
 
 namespace fsdprun {
 
-/// CoordinatorLink over one gRPC bidirectional stream. The network library starts with the first Open().
+/// CoordinatorLink over one gRPC bidirectional stream. The network library starts with the first
+/// Open().
 class GrpcLink : public CoordinatorLink {
  public:
   struct Options {
     /// Numeric `address:port`.
     std::string target;
     std::string job_id;
-    /// Read before every attempt: the coordinator on this machine may not have written the token yet. UNAVAILABLE means
-    /// "not yet".
+    /// Read before every attempt: the coordinator on this machine may not have written the token
+    /// yet. UNAVAILABLE means "not yet".
     std::function<absl::StatusOr<std::string>()> token;
     /// From Open() to the coordinator's first answer.
     Duration open_timeout = std::chrono::seconds(5);

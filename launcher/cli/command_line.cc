@@ -38,7 +38,8 @@ struct RawFlags {
 };
 
 absl::Status Wrong(const RawValue& value, absl::string_view expected) {
-  return absl::InvalidArgumentError(absl::StrCat(value.source, ": '", value.text, "' is not ", expected));
+  return absl::InvalidArgumentError(
+      absl::StrCat(value.source, ": '", value.text, "' is not ", expected));
 }
 
 absl::Status ReadEnvironment(const Environment& environment, RawFlags* flags) {
@@ -62,17 +63,19 @@ absl::Status ReadEnvironment(const Environment& environment, RawFlags* flags) {
   return absl::OkStatus();
 }
 
-// One flag of the command line with its value, which may be the following word. Advances `*index` past both.
-absl::Status ReadFlag(CliProgram program, const std::vector<std::string>& args, size_t* index, RawFlags* flags) {
+// One flag of the command line with its value, which may be the following word. Advances `*index`
+// past both.
+absl::Status ReadFlag(CliProgram program, const std::vector<std::string>& args, size_t* index,
+                      RawFlags* flags) {
   const std::string& word = args[*index];
   const FlagSpec* flag = nullptr;
   absl::string_view attached;
   bool has_attached = false;
   if (absl::StartsWith(word, "--")) {
     const size_t equals = word.find('=');
-    ASSIGN_OR_RETURN(flag, FindFlag(program, absl::string_view(word).substr(2, equals == std::string::npos
-                                                                                   ? std::string::npos
-                                                                                   : equals - 2)));
+    ASSIGN_OR_RETURN(flag, FindFlag(program, absl::string_view(word).substr(
+                                                 2, equals == std::string::npos ? std::string::npos
+                                                                                : equals - 2)));
     if (equals != std::string::npos) {
       has_attached = true;
       attached = absl::string_view(word).substr(equals + 1);
@@ -90,7 +93,8 @@ absl::Status ReadFlag(CliProgram program, const std::vector<std::string>& args, 
   const std::string source = absl::StrCat("--", flag->name);
   if (!flag->takes_value) {
     if (has_attached) {
-      return absl::InvalidArgumentError(absl::StrCat(source, " takes no value, but '", attached, "' was given"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(source, " takes no value, but '", attached, "' was given"));
     }
     flags->values[flag->name] = {source, "1"};
     return absl::OkStatus();
@@ -105,7 +109,8 @@ absl::Status ReadFlag(CliProgram program, const std::vector<std::string>& args, 
   return absl::OkStatus();
 }
 
-absl::Status ReadArguments(CliProgram program, const std::vector<std::string>& args, RawFlags* flags) {
+absl::Status ReadArguments(CliProgram program, const std::vector<std::string>& args,
+                           RawFlags* flags) {
   size_t index = 0;
   while (index < args.size() && args[index].size() > 1 && args[index][0] == '-') {
     if (args[index] == "--") {
@@ -138,7 +143,8 @@ absl::StatusOr<std::chrono::milliseconds> ToSeconds(const RawValue& value, bool 
   double seconds = 0;
   const bool is_number = absl::SimpleAtod(value.text, &seconds) && seconds <= 1e8;
   if (!is_number || !(zero_allowed ? seconds >= 0 : seconds > 0)) {
-    return Wrong(value, zero_allowed ? "a number of seconds, 0 or more" : "a number of seconds above 0");
+    return Wrong(value,
+                 zero_allowed ? "a number of seconds, 0 or more" : "a number of seconds above 0");
   }
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
@@ -151,7 +157,8 @@ absl::Status ReadNodes(const RawFlags& flags, LaunchPlan* plan) {
   const std::vector<std::string> parts = absl::StrSplit(value->text, ':');
   int low = 0;
   int high = 0;
-  const bool parsed = parts.size() <= 2 && absl::SimpleAtoi(parts.front(), &low) && absl::SimpleAtoi(parts.back(), &high);
+  const bool parsed = parts.size() <= 2 && absl::SimpleAtoi(parts.front(), &low) &&
+                      absl::SimpleAtoi(parts.back(), &high);
   if (!parsed || low < 1 || high < low) {
     return Wrong(*value, "N or MIN:MAX with 1 <= MIN <= MAX");
   }
@@ -169,12 +176,14 @@ absl::Status ReadWorkers(const RawFlags& flags, const MachineFacts& machine, Lau
     plan->nproc_per_node = machine.usable_cpus;
   } else if (value->text == "gpu" || value->text == "auto") {
     if (machine.gpus == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(value->source, ": 'gpu' was asked for, but this machine has no NVIDIA GPU; give a number or cpu"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          value->source,
+          ": 'gpu' was asked for, but this machine has no NVIDIA GPU; give a number or cpu"));
     }
     plan->nproc_per_node = machine.gpus;
   } else {
-    ASSIGN_OR_RETURN(plan->nproc_per_node, ToInt(*value, 1, "a number of 1 or more, cpu, gpu or auto"));
+    ASSIGN_OR_RETURN(plan->nproc_per_node,
+                     ToInt(*value, 1, "a number of 1 or more, cpu, gpu or auto"));
   }
   return absl::OkStatus();
 }
@@ -186,7 +195,8 @@ absl::Status ReadRendezvousConf(const RawFlags& flags, LaunchPlan* plan) {
     return absl::OkStatus();
   }
   for (absl::string_view item : absl::StrSplit(value->text, ',')) {
-    const std::pair<absl::string_view, absl::string_view> pair = absl::StrSplit(item, absl::MaxSplits('=', 1));
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(item, absl::MaxSplits('=', 1));
     const absl::string_view key = absl::StripAsciiWhitespace(pair.first);
     const absl::string_view text = absl::StripAsciiWhitespace(pair.second);
     if (key.empty() || text.empty()) {
@@ -295,7 +305,8 @@ absl::Status ReadFailurePolicy(const RawFlags& flags, LaunchPlan* plan) {
 
 absl::Status ReadProgram(CliProgram program, const RawFlags& flags, LaunchPlan* plan) {
   if (flags.IsOn("module") && flags.IsOn("no-python")) {
-    return absl::InvalidArgumentError("--module and --no-python exclude each other: a module is run by Python");
+    return absl::InvalidArgumentError(
+        "--module and --no-python exclude each other: a module is run by Python");
   }
   if (flags.IsOn("module")) {
     plan->program_kind = ProgramKind::kPythonModule;
@@ -304,8 +315,9 @@ absl::Status ReadProgram(CliProgram program, const RawFlags& flags, LaunchPlan* 
   }
   plan->program = flags.program;
   if (plan->program.empty() || plan->program.front().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("no program to run was given: ", ProgramName(program),
-                                                   " [flags] PROGRAM [arguments]; see ", ProgramName(program), " --help"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("no program to run was given: ", ProgramName(program),
+                     " [flags] PROGRAM [arguments]; see ", ProgramName(program), " --help"));
   }
   return absl::OkStatus();
 }
@@ -325,10 +337,12 @@ absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* pl
   if (program == CliProgram::kFsdpAgent) {
     const RawValue* endpoint = flags.Find("rdzv-endpoint");
     if (endpoint == nullptr || endpoint->text.empty() || plan->endpoint.port == 0) {
-      return absl::InvalidArgumentError("--rdzv-endpoint HOST:PORT is needed: where the coordinator listens");
+      return absl::InvalidArgumentError(
+          "--rdzv-endpoint HOST:PORT is needed: where the coordinator listens");
     }
     if (plan->rdzv_id_is_random) {
-      return absl::InvalidArgumentError("--rdzv-id: '' is not the run id that the coordinator was given");
+      return absl::InvalidArgumentError(
+          "--rdzv-id: '' is not the run id that the coordinator was given");
     }
     return absl::OkStatus();
   }
@@ -336,16 +350,18 @@ absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* pl
     return absl::OkStatus();
   }
   if (plan->rdzv_id_is_random) {
-    return absl::InvalidArgumentError("--rdzv-id: '' would be another random id on each node; give all nodes the same id");
+    return absl::InvalidArgumentError(
+        "--rdzv-id: '' would be another random id on each node; give all nodes the same id");
   }
   if (plan->endpoint.port == 0) {
-    return absl::InvalidArgumentError("port 0 means any free port, which the other nodes cannot know; give a port");
+    return absl::InvalidArgumentError(
+        "port 0 means any free port, which the other nodes cannot know; give a port");
   }
   if (plan->backend == RendezvousBackend::kStatic) {
     plan->node_rank = std::max(plan->node_rank, 0);
     if (plan->node_rank >= plan->max_nodes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--node-rank: ", plan->node_rank, " is not below --nnodes ", plan->max_nodes));
+      return absl::InvalidArgumentError(absl::StrCat("--node-rank: ", plan->node_rank,
+                                                     " is not below --nnodes ", plan->max_nodes));
     }
   }
   return absl::OkStatus();
@@ -368,21 +384,25 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_
     if (!has_port && !port.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("'", text, "' has text after the bracket"));
     }
-  } else if (const size_t colon = text.rfind(':'); colon != absl::string_view::npos && text.find(':') == colon) {
+  } else if (const size_t colon = text.rfind(':');
+             colon != absl::string_view::npos && text.find(':') == colon) {
     host = text.substr(0, colon);
     port = text.substr(colon + 1);
     has_port = true;
   }
   int number = default_port;
-  const bool port_is_good = !has_port || (absl::SimpleAtoi(port, &number) && number >= 0 && number <= 65535);
+  const bool port_is_good =
+      !has_port || (absl::SimpleAtoi(port, &number) && number >= 0 && number <= 65535);
   if (host.empty() || !port_is_good) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not HOST:PORT"));
   }
   return HostPort{std::string(host), static_cast<uint16_t>(number)};
 }
 
-absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program, const std::vector<std::string>& args,
-                                            const Environment& environment, const MachineFacts& machine) {
+absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program,
+                                            const std::vector<std::string>& args,
+                                            const Environment& environment,
+                                            const MachineFacts& machine) {
   RawFlags flags;
   RETURN_IF_ERROR(ReadArguments(program, args, &flags));
   LaunchPlan plan;

@@ -20,9 +20,12 @@ struct MachineFacts {
 };
 
 /// Parses `args` (without the program's own name) over the PET_* variables of `environment`. Pure.
-/// Errors: INVALID_ARGUMENT with one line that names the flag (or variable), its value and what was expected.
-absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program, const std::vector<std::string>& args,
-                                            const Environment& environment, const MachineFacts& machine);
+/// Errors: INVALID_ARGUMENT with one line that names the flag (or variable), its value and what was
+/// expected.
+absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program,
+                                            const std::vector<std::string>& args,
+                                            const Environment& environment,
+                                            const MachineFacts& machine);
 
 /// `host`, `host:port`, `[v6]`, `[v6]:port`; a missing port becomes `default_port`.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_port);

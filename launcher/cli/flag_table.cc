@@ -58,7 +58,8 @@ const std::vector<FlagSpec>& FlagTable() {
       {"standalone", 0, false, "", "off", G::kNodes, true,
        "One node, a random run id, free ports. Overrides the rendezvous flags."},
       {"nnodes", 0, true, "N|MIN:MAX", "1", G::kNodes, true,
-       "Nodes of the job. With MIN:MAX the job starts with MIN nodes once --rdzv-conf's last_call_timeout has passed, "
+       "Nodes of the job. With MIN:MAX the job starts with MIN nodes once --rdzv-conf's "
+       "last_call_timeout has passed, "
        "at once with MAX."},
       {"nproc-per-node", 0, true, "N|cpu|gpu|auto", "1", G::kNodes, false,
        "Workers on this node. auto: one per GPU, or one per usable CPU without GPUs."},
@@ -67,20 +68,27 @@ const std::vector<FlagSpec>& FlagTable() {
       {"role", 0, true, "NAME", "default", G::kNodes, false, "ROLE_NAME of this node's workers."},
 
       {"rdzv-backend", 0, true, "c10d|static", "static", G::kRendezvous, true,
-       "c10d: whoever can bind the endpoint first hosts the coordinator; survivors keep their ranks, newcomers are ordered by name. "
+       "c10d: whoever can bind the endpoint first hosts the coordinator; survivors keep their "
+       "ranks, newcomers are ordered by name. "
        "static: node rank 0 hosts it."},
-      {"rdzv-endpoint", 0, true, "HOST[:PORT]", "c10d: localhost:29400; static: master-addr:master-port",
-       G::kRendezvous, false, "Where the coordinator listens."},
-      {"rdzv-id", 0, true, "ID", "none", G::kRendezvous, false, "Run id; all nodes of a job give the same."},
-      {"rdzv-conf", 0, true, "K=V,...", "join_timeout=600,last_call_timeout=30", G::kRendezvous, false,
-       "Timeouts in seconds. Unknown keys are ignored, as by torchrun."},
-      {"master-addr", 0, true, "ADDR", "127.0.0.1", G::kRendezvous, true, "Static: address of node rank 0."},
+      {"rdzv-endpoint", 0, true, "HOST[:PORT]",
+       "c10d: localhost:29400; static: master-addr:master-port", G::kRendezvous, false,
+       "Where the coordinator listens."},
+      {"rdzv-id", 0, true, "ID", "none", G::kRendezvous, false,
+       "Run id; all nodes of a job give the same."},
+      {"rdzv-conf", 0, true, "K=V,...", "join_timeout=600,last_call_timeout=30", G::kRendezvous,
+       false, "Timeouts in seconds. Unknown keys are ignored, as by torchrun."},
+      {"master-addr", 0, true, "ADDR", "127.0.0.1", G::kRendezvous, true,
+       "Static: address of node rank 0."},
       {"master-port", 0, true, "PORT", "29500", G::kRendezvous, true,
-       "Static: port of node rank 0. A busy default port of a one-node job is replaced by a free one."},
+       "Static: port of node rank 0. A busy default port of a one-node job is replaced by a free "
+       "one."},
       {"local-addr", 0, true, "ADDR", "from the route to the coordinator", G::kRendezvous, false,
        "Address of this node that the others can reach."},
-      {"token-file", 0, true, "FILE", "FSDPRUN_TOKEN, else a private file on this machine", G::kRendezvous, false,
-       "File with the job token. Jobs over several machines need it, or the variable FSDPRUN_TOKEN."},
+      {"token-file", 0, true, "FILE", "FSDPRUN_TOKEN, else a private file on this machine",
+       G::kRendezvous, false,
+       "File with the job token. Jobs over several machines need it, or the variable "
+       "FSDPRUN_TOKEN."},
 
       {"max-restarts", 0, true, "N", "0", G::kFailures, true,
        "How many times the workers of the whole job are restarted after a failure."},
@@ -90,9 +98,11 @@ const std::vector<FlagSpec>& FlagTable() {
        "Time between asking workers to stop (SIGTERM) and killing them (SIGKILL)."},
 
       {"log-dir", 0, true, "DIR", "temporary, removed after success", G::kOutput, false,
-       "Where DIR/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json} are written."},
+       "Where DIR/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json} "
+       "are written."},
 
-      {"module", 'm', false, "", "off", G::kProgram, false, "The program is a Python module (python -u -m)."},
+      {"module", 'm', false, "", "off", G::kProgram, false,
+       "The program is a Python module (python -u -m)."},
       {"no-python", 0, false, "", "off", G::kProgram, false,
        "The program is an executable, not a Python script."},
 
@@ -125,10 +135,11 @@ absl::StatusOr<const FlagSpec*> FindFlag(CliProgram program, absl::string_view w
     return candidates.front();
   }
   if (!candidates.empty()) {
-    const std::string names = absl::StrJoin(candidates, ", ", [](std::string* out, const FlagSpec* flag) {
-      absl::StrAppend(out, "--", flag->name);
-    });
-    return absl::InvalidArgumentError(absl::StrCat("--", written, " is ambiguous: it could be ", names));
+    const std::string names = absl::StrJoin(
+        candidates, ", ",
+        [](std::string* out, const FlagSpec* flag) { absl::StrAppend(out, "--", flag->name); });
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", written, " is ambiguous: it could be ", names));
   }
   std::string message = absl::StrCat("unknown flag --", written);
   if (const FlagSpec* nearest = Nearest(program, name)) {
@@ -158,9 +169,9 @@ struct GroupTitle {
   const char* title;
 };
 constexpr GroupTitle kGroupTitles[] = {
-    {FlagGroup::kNodes, "Nodes and workers"},   {FlagGroup::kRendezvous, "Finding each other"},
-    {FlagGroup::kFailures, "Failures"},         {FlagGroup::kOutput, "Logs"},
-    {FlagGroup::kProgram, "What to run"},       {FlagGroup::kOther, "Other"},
+    {FlagGroup::kNodes, "Nodes and workers"}, {FlagGroup::kRendezvous, "Finding each other"},
+    {FlagGroup::kFailures, "Failures"},       {FlagGroup::kOutput, "Logs"},
+    {FlagGroup::kProgram, "What to run"},     {FlagGroup::kOther, "Other"},
 };
 
 void AppendWrapped(absl::string_view text, std::string* out) {
@@ -190,7 +201,9 @@ void AppendFlag(const FlagSpec& flag, std::string* out) {
   absl::StrAppend(out, "\n");
   AppendWrapped(flag.help, out);
   if (*flag.default_text != '\0') {
-    AppendWrapped(absl::StrCat("Default: ", flag.default_text, ". Environment: ", FlagEnvironmentTwin(flag), "."), out);
+    AppendWrapped(absl::StrCat("Default: ", flag.default_text,
+                               ". Environment: ", FlagEnvironmentTwin(flag), "."),
+                  out);
   }
 }
 
@@ -204,25 +217,31 @@ constexpr char kLauncherIntro[] =
     "  fsdprun --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train.py\n"
     "  fsdprun --standalone --nproc-per-node 2 --no-python fsdp-train --config run.json\n";
 constexpr char kAgentIntro[] =
-    "usage: fsdp-agent --rdzv-endpoint HOST:PORT --rdzv-id ID [flags] PROGRAM [arguments of PROGRAM]\n"
+    "usage: fsdp-agent --rdzv-endpoint HOST:PORT --rdzv-id ID [flags] PROGRAM [arguments of "
+    "PROGRAM]\n"
     "\n"
-    "One node's agent as a program of its own, for service managers: it runs PROGRAM as this node's\n"
-    "workers whenever the coordinator at the endpoint (an fsdprun) forms a world. It never hosts the\n"
-    "coordinator, never runs a command from the network, and joins again with a new incarnation when\n"
+    "One node's agent as a program of its own, for service managers: it runs PROGRAM as this "
+    "node's\n"
+    "workers whenever the coordinator at the endpoint (an fsdprun) forms a world. It never hosts "
+    "the\n"
+    "coordinator, never runs a command from the network, and joins again with a new incarnation "
+    "when\n"
     "the connection breaks. It ends with the job, on a signal, or when it cannot join within\n"
     "join_timeout.\n"
     "\n"
     "  FSDPRUN_TOKEN=... fsdp-agent --rdzv-endpoint 10.0.0.1:29400 --rdzv-id run7 train.py\n";
 constexpr char kRules[] =
     "\n"
-    "Flags may be written with dashes or underscores, as --flag value or --flag=value, and shortened\n"
+    "Flags may be written with dashes or underscores, as --flag value or --flag=value, and "
+    "shortened\n"
     "while unambiguous. They end at PROGRAM: what follows goes to it unchanged, but for\n"
     "${local_rank} and $local_rank, which become the worker's local rank ($$ is a plain $).\n"
     "The command line wins over the PET_* environment.\n";
 constexpr char kSignalsAndExits[] =
     "\nSignals:\n"
     "  SIGINT, SIGTERM, SIGHUP, SIGQUIT\n"
-    "        First: the same signal goes to every worker, the job ends within the shutdown timeout\n"
+    "        First: the same signal goes to every worker, the job ends within the shutdown "
+    "timeout\n"
     "        and exits 1. Second: everything is killed at once.\n"
     "  SIGKILL\n"
     "        No process of the job outlives the launcher by more than a moment.\n"

@@ -35,8 +35,9 @@ std::string FlagDest(const FlagSpec& flag);
 /// `nproc-per-node` -> `PET_NPROC_PER_NODE`.
 std::string FlagEnvironmentTwin(const FlagSpec& flag);
 
-/// The flag meant by `written` (no leading dashes; dashes and underscores are the same): its exact name or an
-/// unambiguous prefix of it. Errors: INVALID_ARGUMENT, with the nearest flag or the candidates.
+/// The flag meant by `written` (no leading dashes; dashes and underscores are the same): its exact
+/// name or an unambiguous prefix of it. Errors: INVALID_ARGUMENT, with the nearest flag or the
+/// candidates.
 absl::StatusOr<const FlagSpec*> FindFlag(CliProgram program, absl::string_view written);
 
 /// The flag with this one-letter name, or nullptr.

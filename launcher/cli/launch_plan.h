@@ -8,7 +8,8 @@
 
 namespace fsdprun {
 
-/// Host and port as the user wrote them. IPv6 hosts are kept without brackets. An empty host means "not given".
+/// Host and port as the user wrote them. IPv6 hosts are kept without brackets. An empty host means
+/// "not given".
 struct HostPort {
   std::string host;
   uint16_t port = 0;
@@ -30,7 +31,8 @@ enum class ProgramKind {
 
 enum class Request { kRun, kDryRun, kHelp, kVersion };
 
-/// Everything that the command line and the PET_* environment decide, with all defaults filled in. Plain data.
+/// Everything that the command line and the PET_* environment decide, with all defaults filled in.
+/// Plain data.
 struct LaunchPlan {
   Request request = Request::kRun;
 

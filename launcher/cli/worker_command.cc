@@ -2,8 +2,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/strip.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace fsdprun {
 namespace {
@@ -38,7 +38,8 @@ std::string SubstituteLocalRank(absl::string_view argument, int local_rank) {
   return result;
 }
 
-std::vector<std::string> WorkerCommand(const LaunchPlan& plan, absl::string_view python, int local_rank) {
+std::vector<std::string> WorkerCommand(const LaunchPlan& plan, absl::string_view python,
+                                       int local_rank) {
   std::vector<std::string> command;
   if (plan.program_kind != ProgramKind::kExecutable) {
     command = {std::string(python), "-u"};

@@ -8,11 +8,14 @@
 
 namespace fsdprun {
 
-/// Python's Template.safe_substitute for one name: `${local_rank}` and `$local_rank` become the number, `$$` becomes
+/// Python's Template.safe_substitute for one name: `${local_rank}` and `$local_rank` become the
+/// number, `$$` becomes
 /// `$`, everything else stays.
 std::string SubstituteLocalRank(absl::string_view argument, int local_rank);
 
-/// The command line of the worker with this local rank. `python` is the interpreter's path (unused for executables).
-std::vector<std::string> WorkerCommand(const LaunchPlan& plan, absl::string_view python, int local_rank);
+/// The command line of the worker with this local rank. `python` is the interpreter's path (unused
+/// for executables).
+std::vector<std::string> WorkerCommand(const LaunchPlan& plan, absl::string_view python,
+                                       int local_rank);
 
 }  // namespace fsdprun

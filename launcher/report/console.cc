@@ -86,7 +86,8 @@ void Console::Close(MonoTime deadline) {
     MutexLock lock(mu_);
     closing_ = true;
     changed_.NotifyAll();
-    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return finished_; });
+    changed_.WaitUntil(mu_, deadline,
+                       [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return finished_; });
   }
   gives_up_ = true;
   writer_.join();
@@ -154,8 +155,8 @@ void Console::EraseProgress() {
   }
 }
 
-// The descriptors are shared with other programs, so they are not made non-blocking: poll first, then write at most
-// what a pipe is sure to take.
+// The descriptors are shared with other programs, so they are not made non-blocking: poll first,
+// then write at most what a pipe is sure to take.
 void Console::WriteAll(int fd, absl::string_view data) {
   bool& is_gone = fd == options_.out_fd ? out_is_gone_ : error_is_gone_;
   while (!data.empty() && !is_gone && WaitWritable(fd)) {
@@ -184,7 +185,8 @@ bool Console::WaitWritable(int fd) {
 
 Console::Options OptionsForProcess(const char* term, const char* columns) {
   Console::Options options;
-  options.draws_progress = ::isatty(STDERR_FILENO) != 0 && term != nullptr && std::strcmp(term, "dumb") != 0;
+  options.draws_progress =
+      ::isatty(STDERR_FILENO) != 0 && term != nullptr && std::strcmp(term, "dumb") != 0;
   winsize size{};
   int number = 0;
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {

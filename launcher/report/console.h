@@ -16,11 +16,13 @@ namespace fsdprun {
 
 enum class ConsoleStream { kOut, kError };
 
-/// The launcher's standard output and error. Whole lines only, so that output of several workers never mixes within a
-/// line; on a terminal one progress line stays at the bottom and is redrawn, and no line cuts through it.
-/// A thread of its own writes, so that a slow or blocked reader never holds up the loop. A reader that went away
+/// The launcher's standard output and error. Whole lines only, so that output of several workers
+/// never mixes within a line; on a terminal one progress line stays at the bottom and is redrawn,
+/// and no line cuts through it. A thread of its own writes, so that a slow or blocked reader never
+/// holds up the loop. A reader that went away
 /// (`| head -1`) is not an error: the rest is dropped.
-/// Thread: any, except where noted. Memory: what is queued; producers of bulk output ask HasRoom() first.
+/// Thread: any, except where noted. Memory: what is queued; producers of bulk output ask HasRoom()
+/// first.
 class Console {
  public:
   struct Options {
@@ -34,7 +36,8 @@ class Console {
     size_t room_bytes = 1u << 20;
   };
 
-  /// Starts the writer thread. `on_room` is called on that thread when there is room again after HasRoom() was false.
+  /// Starts the writer thread. `on_room` is called on that thread when there is room again after
+  /// HasRoom() was false.
   explicit Console(const Options& options, std::function<void()> on_room = nullptr);
   /// Close() with a deadline of now.
   ~Console();
@@ -48,7 +51,8 @@ class Console {
   bool draws_progress() const { return options_.draws_progress; }
   bool HasRoom() ABSL_LOCKS_EXCLUDED(mu_);
 
-  /// Waits until everything is written or `deadline` has passed, then ends the thread. Idempotent; one thread only.
+  /// Waits until everything is written or `deadline` has passed, then ends the thread. Idempotent;
+  /// one thread only.
   void Close(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -87,10 +91,12 @@ class Console {
   std::thread writer_;
 };
 
-/// Console options for this process's own streams: a progress line if standard error is a terminal that can draw one.
+/// Console options for this process's own streams: a progress line if standard error is a terminal
+/// that can draw one.
 Console::Options OptionsForProcess(const char* term, const char* columns);
 
-/// Sends base/log lines to `console` (nullptr: back to standard error). The console must outlive its use.
+/// Sends base/log lines to `console` (nullptr: back to standard error). The console must outlive
+/// its use.
 void RouteLogTo(Console* console);
 
 }  // namespace fsdprun

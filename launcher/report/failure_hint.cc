@@ -16,21 +16,36 @@ struct TextHint {
   const char* hint;
 };
 
-// The first pattern found in the worker's error message, traceback or last lines wins; the most specific come first.
+// The first pattern found in the worker's error message, traceback or last lines wins; the most
+// specific come first.
 constexpr TextHint kTextHints[] = {
-    {"CUDA out of memory", "the GPU is full: lower the micro batch size or sequence length, or shard over more workers"},
-    {"torch.OutOfMemoryError", "the GPU is full: lower the micro batch size or sequence length, or shard over more workers"},
-    {"std::bad_alloc", "memory ran out: use fewer workers per node or a smaller model, batch or data buffer"},
-    {"MemoryError", "memory ran out: use fewer workers per node or a smaller model, batch or data buffer"},
-    {"Cannot allocate memory", "memory ran out: use fewer workers per node or a smaller model, batch or data buffer"},
-    {"No space left on device", "the disk is full: free space or point checkpoints, logs and TMPDIR elsewhere"},
-    {"ModuleNotFoundError", "install the module for this Python (PYTHON_EXEC chooses another interpreter), or set PYTHONPATH"},
-    {"ImportError", "install the module for this Python (PYTHON_EXEC chooses another interpreter), or set PYTHONPATH"},
-    {"Address already in use", "another process holds the port: end it, or choose another --master-port"},
+    {"CUDA out of memory",
+     "the GPU is full: lower the micro batch size or sequence length, or shard over more workers"},
+    {"torch.OutOfMemoryError",
+     "the GPU is full: lower the micro batch size or sequence length, or shard over more workers"},
+    {"std::bad_alloc",
+     "memory ran out: use fewer workers per node or a smaller model, batch or data buffer"},
+    {"MemoryError",
+     "memory ran out: use fewer workers per node or a smaller model, batch or data buffer"},
+    {"Cannot allocate memory",
+     "memory ran out: use fewer workers per node or a smaller model, batch or data buffer"},
+    {"No space left on device",
+     "the disk is full: free space or point checkpoints, logs and TMPDIR elsewhere"},
+    {"ModuleNotFoundError",
+     "install the module for this Python (PYTHON_EXEC chooses another interpreter), or set "
+     "PYTHONPATH"},
+    {"ImportError",
+     "install the module for this Python (PYTHON_EXEC chooses another interpreter), or set "
+     "PYTHONPATH"},
+    {"Address already in use",
+     "another process holds the port: end it, or choose another --master-port"},
     {"EADDRINUSE", "another process holds the port: end it, or choose another --master-port"},
-    {"error while loading shared libraries", "a library is not found: set LD_LIBRARY_PATH or reinstall the program"},
-    {"Connection closed by peer", "another worker went away first; look at the earliest error in the logs of all nodes"},
-    {"Connection reset by peer", "another worker went away first; look at the earliest error in the logs of all nodes"},
+    {"error while loading shared libraries",
+     "a library is not found: set LD_LIBRARY_PATH or reinstall the program"},
+    {"Connection closed by peer",
+     "another worker went away first; look at the earliest error in the logs of all nodes"},
+    {"Connection reset by peer",
+     "another worker went away first; look at the earliest error in the logs of all nodes"},
     {"NCCL", "run again with NCCL_DEBUG=INFO to see which rank and which network interface failed"},
     {"Permission denied", "check the owner and mode of the path named above"},
     {"SyntaxError", "correct the script; no worker got as far as running it"},
@@ -39,27 +54,31 @@ constexpr TextHint kTextHints[] = {
 std::string SignalHint(int signal) {
   switch (signal) {
     case SIGKILL:
-      return "nobody in this job sent SIGKILL, so most likely the kernel's out-of-memory killer did: look for it with "
+      return "nobody in this job sent SIGKILL, so most likely the kernel's out-of-memory killer "
+             "did: look for it with "
              "`dmesg | grep -i 'killed process'`, then use less memory or fewer workers per node";
     case SIGSEGV:
     case SIGBUS:
     case SIGILL:
     case SIGFPE:
-      return "native code crashed: run again with `ulimit -c unlimited` (or PYTHONFAULTHANDLER=1 for Python) to see where; "
+      return "native code crashed: run again with `ulimit -c unlimited` (or PYTHONFAULTHANDLER=1 "
+             "for Python) to see where; "
              "SIGBUS can also mean that /dev/shm is full";
     case SIGABRT:
-      return "the program aborted itself (failed assertion, uncaught exception or watchdog): its last lines say why";
+      return "the program aborted itself (failed assertion, uncaught exception or watchdog): its "
+             "last lines say why";
     case SIGTERM:
     case SIGINT:
-      return "somebody outside this job sent the signal: a batch system at its time limit, or an operator";
+      return "somebody outside this job sent the signal: a batch system at its time limit, or an "
+             "operator";
     default:
       return "";
   }
 }
 
 std::string WorkerHint(const WorkerExit& worker) {
-  const std::string text =
-      absl::StrCat(worker.error_message, "\n", worker.traceback, "\n", absl::StrJoin(worker.stderr_tail, "\n"));
+  const std::string text = absl::StrCat(worker.error_message, "\n", worker.traceback, "\n",
+                                        absl::StrJoin(worker.stderr_tail, "\n"));
   for (const auto& [pattern, hint] : kTextHints) {
     if (absl::StrContains(text, pattern)) {
       return hint;
@@ -69,7 +88,8 @@ std::string WorkerHint(const WorkerExit& worker) {
     return SignalHint(worker.signal);
   }
   if (worker.exit_code == contract::kExitConfig) {
-    return "the worker says that its configuration can never work, so it was not restarted: correct what it names";
+    return "the worker says that its configuration can never work, so it was not restarted: "
+           "correct what it names";
   }
   return "";
 }
@@ -78,7 +98,8 @@ std::string WorkerHint(const WorkerExit& worker) {
 
 std::string SignalName(int signal) {
   const char* abbreviation = ::sigabbrev_np(signal);
-  return abbreviation != nullptr ? absl::StrCat("SIG", abbreviation) : absl::StrCat("signal ", signal);
+  return abbreviation != nullptr ? absl::StrCat("SIG", abbreviation)
+                                 : absl::StrCat("signal ", signal);
 }
 
 std::string FailureHint(const Failure& failure) {
@@ -86,20 +107,26 @@ std::string FailureHint(const Failure& failure) {
     case CauseKind::kWorkerFailed:
       return failure.worker.has_value() ? WorkerHint(*failure.worker) : "";
     case CauseKind::kNodeLost:
-      return "check that the node is up and reachable; start fsdprun there again, with --max-restarts above 0 the job "
+      return "check that the node is up and reachable; start fsdprun there again, with "
+             "--max-restarts above 0 the job "
              "waits for it";
     case CauseKind::kKeeperDied:
-      return "fsdp-keeper was killed, most likely by the out-of-memory killer or an operator: see `dmesg`";
+      return "fsdp-keeper was killed, most likely by the out-of-memory killer or an operator: see "
+             "`dmesg`";
     case CauseKind::kPrepareFailed:
-      return "check space and permissions of the log directory and that the node's address is right (--local-addr)";
+      return "check space and permissions of the log directory and that the node's address is "
+             "right (--local-addr)";
     case CauseKind::kSpawnFailed:
-      return "check that the program exists on that node and may be executed, and the limits of `ulimit -u` and `-n`";
+      return "check that the program exists on that node and may be executed, and the limits of "
+             "`ulimit -u` and `-n`";
     case CauseKind::kNodeWedged:
-      return "a process hangs in the kernel, usually on a dead file system or device: look for state D in `ps`";
+      return "a process hangs in the kernel, usually on a dead file system or device: look for "
+             "state D in `ps`";
     case CauseKind::kNodeStuck:
       return "the node is overloaded or its disk hangs: look at its load and at `dmesg`";
     case CauseKind::kJoinTimeout:
-      return "start fsdprun on the missing nodes with the same --rdzv-id and endpoint, and check firewalls; "
+      return "start fsdprun on the missing nodes with the same --rdzv-id and endpoint, and check "
+             "firewalls; "
              "--rdzv-conf join_timeout=SECONDS waits longer";
   }
   return "";

@@ -6,7 +6,8 @@
 
 namespace fsdprun {
 
-/// What an operator should try next after this failure; empty when nothing better than the log is known. Pure.
+/// What an operator should try next after this failure; empty when nothing better than the log is
+/// known. Pure.
 std::string FailureHint(const Failure& failure);
 
 /// `SIGSEGV` for 11; `signal 77` for an unknown number.

@@ -26,7 +26,9 @@ std::string CountOf(int count, absl::string_view singular, absl::string_view plu
 }
 
 // Negative for signals, as torchrun and Python's subprocess have it.
-int ExitCodeOf(const WorkerExit& worker) { return worker.signal != 0 ? -worker.signal : worker.exit_code; }
+int ExitCodeOf(const WorkerExit& worker) {
+  return worker.signal != 0 ? -worker.signal : worker.exit_code;
+}
 
 void AppendIndentedLines(absl::string_view text, size_t max_lines, std::string* out) {
   std::vector<std::string> lines;
@@ -49,8 +51,8 @@ void AppendTraceback(const WorkerExit& worker, std::string* out) {
       AppendIndentedLines(worker.traceback, kTracebackLines, out);
     }
   } else if (worker.signal != 0) {
-    absl::StrAppend(out, "  traceback : Signal ", worker.signal, " (", SignalName(worker.signal), ") received by PID ",
-                    worker.pid, "\n");
+    absl::StrAppend(out, "  traceback : Signal ", worker.signal, " (", SignalName(worker.signal),
+                    ") received by PID ", worker.pid, "\n");
   } else {
     absl::StrAppend(out, "  traceback : <N/A>; the worker wrote no error file\n");
   }
@@ -59,7 +61,8 @@ void AppendTraceback(const WorkerExit& worker, std::string* out) {
 void AppendWorker(const WorkerExit& worker, std::string* out) {
   absl::StrAppend(out, "  rank      : ", worker.rank, " (local_rank: ", worker.local_rank, ")\n");
   absl::StrAppend(out, "  exitcode  : ", ExitCodeOf(worker), " (pid: ", worker.pid, ")");
-  absl::StrAppend(out, worker.signal != 0 ? absl::StrCat(" ", SignalName(worker.signal)) : "", "\n");
+  absl::StrAppend(out, worker.signal != 0 ? absl::StrCat(" ", SignalName(worker.signal)) : "",
+                  "\n");
   std::string error_file = "<N/A>";
   if (!worker.error_json.empty() && !worker.log_path.empty()) {
     error_file = worker.log_path.substr(0, worker.log_path.rfind('/') + 1) + "error.json";
@@ -71,7 +74,8 @@ void AppendWorker(const WorkerExit& worker, std::string* out) {
   }
   if (!worker.stderr_tail.empty()) {
     const size_t count = std::min(worker.stderr_tail.size(), kTailLines);
-    absl::StrAppend(out, "  last ", CountOf(static_cast<int>(count), "line", "lines"), " of standard error:\n");
+    absl::StrAppend(out, "  last ", CountOf(static_cast<int>(count), "line", "lines"),
+                    " of standard error:\n");
     for (size_t i = worker.stderr_tail.size() - count; i < worker.stderr_tail.size(); ++i) {
       absl::StrAppend(out, "    | ", StripControl(worker.stderr_tail[i]), "\n");
     }
@@ -85,13 +89,15 @@ void AppendWhatWasDone(const JobOutcome& outcome, std::string* out) {
   const FailureReport& report = *outcome.failure;
   absl::StrAppend(out, "Already done: ");
   if (report.collateral > 0) {
-    absl::StrAppend(out, CountOf(report.collateral, "other worker was", "other workers were"), " stopped; ");
+    absl::StrAppend(out, CountOf(report.collateral, "other worker was", "other workers were"),
+                    " stopped; ");
   }
   if (report.other_failures > 0) {
     absl::StrAppend(out, CountOf(report.other_failures, "later failure is", "later failures are"),
                     " taken for a consequence; ");
   }
-  absl::StrAppend(out, outcome.restarts_used, " of ", CountOf(outcome.max_restarts, "restart", "restarts"),
+  absl::StrAppend(out, outcome.restarts_used, " of ",
+                  CountOf(outcome.max_restarts, "restart", "restarts"),
                   " used (--max-restarts).\n");
 }
 
@@ -99,8 +105,9 @@ std::string HostOf(const Failure& failure) {
   if (failure.node_name.empty()) {
     return failure.node_address.empty() ? "<unknown>" : failure.node_address;
   }
-  return failure.node_address.empty() ? failure.node_name
-                                      : absl::StrCat(failure.node_name, " (", failure.node_address, ")");
+  return failure.node_address.empty()
+             ? failure.node_name
+             : absl::StrCat(failure.node_name, " (", failure.node_address, ")");
 }
 
 }  // namespace
@@ -155,7 +162,8 @@ std::string FormatFailureReport(const JobOutcome& outcome, const ReportContext& 
   absl::StrAppend(&text, Rule('-'));
   AppendWhatWasDone(outcome, &text);
   const std::string hint = FailureHint(root);
-  absl::StrAppend(&text, "What to do  : ", hint.empty() ? "read the worker's log named above" : hint, ".\n");
+  absl::StrAppend(
+      &text, "What to do  : ", hint.empty() ? "read the worker's log named above" : hint, ".\n");
   absl::StrAppend(&text, Rule('='));
   return text;
 }
@@ -177,7 +185,8 @@ std::string LauncherErrorJson(const JobOutcome& outcome) {
     return "";
   }
   const Failure& root = outcome.failure->root;
-  nlohmann::json message = {{"message", root.what}, {"extraInfo", {{"py_callstack", ""}, {"timestamp", "0"}}}};
+  nlohmann::json message = {{"message", root.what},
+                            {"extraInfo", {{"py_callstack", ""}, {"timestamp", "0"}}}};
   int exit_code = 1;
   if (root.worker.has_value()) {
     exit_code = ExitCodeOf(*root.worker);
@@ -186,10 +195,12 @@ std::string LauncherErrorJson(const JobOutcome& outcome) {
       message["message"] = root.worker->error_message;
       message["extraInfo"]["py_callstack"] = root.worker->traceback;
     } else if (root.worker->signal != 0) {
-      message["message"] = absl::StrCat("Signal ", root.worker->signal, " (", SignalName(root.worker->signal),
-                                        ") received by PID ", root.worker->pid);
+      message["message"] =
+          absl::StrCat("Signal ", root.worker->signal, " (", SignalName(root.worker->signal),
+                       ") received by PID ", root.worker->pid);
     }
-    const nlohmann::json original = nlohmann::json::parse(root.worker->error_json, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json original =
+        nlohmann::json::parse(root.worker->error_json, nullptr, /*allow_exceptions=*/false);
     if (original.is_object() && original.contains("message") && original["message"].is_object()) {
       message = original["message"];
     }

@@ -33,7 +33,8 @@ grpc::Status ToGrpc(const absl::Status& status) {
 bool EqualInConstantTime(absl::string_view a, absl::string_view b) {
   unsigned char difference = a.size() == b.size() ? 0 : 1;
   for (size_t i = 0; i < a.size(); ++i) {
-    // Reads b even where the lengths differ, so that the time says nothing about the token's content.
+    // Reads b even where the lengths differ, so that the time says nothing about the token's
+    // content.
     difference |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
   }
   return difference == 0;
@@ -41,7 +42,8 @@ bool EqualInConstantTime(absl::string_view a, absl::string_view b) {
 
 // One agent's stream. Lives until gRPC is done with it and the service has let go of it.
 // Thread: the reactions run on gRPC's threads, the rest on the loop thread.
-class CoordinatorService::Stream : public grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
+class CoordinatorService::Stream
+    : public grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
   Stream(CoordinatorService& service, uint64_t id) : service_(service), id_(id) {}
 
@@ -70,7 +72,9 @@ class CoordinatorService::Stream : public grpc::ServerBidiReactor<v1::AgentMessa
 
   void Flush(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
-    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_ || outgoing_.empty(); });
+    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return is_done_ || outgoing_.empty();
+    });
   }
 
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -82,7 +86,8 @@ class CoordinatorService::Stream : public grpc::ServerBidiReactor<v1::AgentMessa
 
   bool WaitDone(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+    return changed_.WaitUntil(mu_, deadline,
+                              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
   }
 
   // Set once, by the first message: the agent at the other end. Loop thread.
@@ -96,13 +101,18 @@ class CoordinatorService::Stream : public grpc::ServerBidiReactor<v1::AgentMessa
     absl::StatusOr<FromAgent> message =
         incoming_.job_id() == service_.options_.job_id
             ? Decode(incoming_)
-            : absl::NotFoundError(absl::StrCat("the coordinator here is of run id '", service_.options_.job_id,
-                                               "', not '", incoming_.job_id(), "'"));
+            : absl::NotFoundError(absl::StrCat("the coordinator here is of run id '",
+                                               service_.options_.job_id, "', not '",
+                                               incoming_.job_id(), "'"));
     if (!message.ok()) {
-      service_.PostIfLive([&service = service_, id = id_, status = message.status()] { service.Refuse(id, status); });
+      service_.PostIfLive([&service = service_, id = id_, status = message.status()] {
+        service.Refuse(id, status);
+      });
       return;
     }
-    service_.PostIfLive([&service = service_, id = id_, message = *std::move(message)] { service.ReportMessage(id, message); });
+    service_.PostIfLive([&service = service_, id = id_, message = *std::move(message)] {
+      service.ReportMessage(id, message);
+    });
     StartRead(&incoming_);
   }
 
@@ -150,8 +160,9 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
       grpc::CallbackServerContext* context) override {
     const auto& metadata = context->client_metadata();
     const auto token = metadata.find(kTokenMetadataKey);
-    const bool is_known = token != metadata.end() && EqualInConstantTime({token->second.data(), token->second.size()},
-                                                                         service_.options_.token);
+    const bool is_known =
+        token != metadata.end() &&
+        EqualInConstantTime({token->second.data(), token->second.size()}, service_.options_.token);
     const uint64_t id = next_id_++;
     auto stream = std::make_shared<Stream>(service_, id);
     if (!Register(stream)) {
@@ -160,13 +171,16 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
     }
     if (!is_known) {
       service_.PostIfLive([&service = service_, peer = context->peer()] {
-        service.callbacks_.on_refused(absl::StrCat("a caller at ", peer, " without the job's token"));
+        service.callbacks_.on_refused(
+            absl::StrCat("a caller at ", peer, " without the job's token"));
       });
-      stream->StartRefused(stream, absl::UnauthenticatedError("the job's token is missing or wrong"));
+      stream->StartRefused(stream,
+                           absl::UnauthenticatedError("the job's token is missing or wrong"));
       return stream.get();
     }
     // Posted before the first message can be: the loop knows the stream when that arrives.
-    service_.PostIfLive([&service = service_, id, stream] { service.streams_.emplace(id, stream); });
+    service_.PostIfLive(
+        [&service = service_, id, stream] { service.streams_.emplace(id, stream); });
     stream->Start(stream);
     return stream.get();
   }
@@ -220,7 +234,8 @@ absl::Status CoordinatorService::Start() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   endpoint_->server = builder.BuildAndStart();
   if (endpoint_->server == nullptr) {
@@ -258,7 +273,8 @@ void CoordinatorService::Shutdown() {
   }
   endpoint_->server->Shutdown(std::chrono::system_clock::now());
   for (const auto& stream : open) {
-    FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kDoneTimeout), "gRPC does not finish a stream after shutdown");
+    FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kDoneTimeout),
+                  "gRPC does not finish a stream after shutdown");
   }
   endpoint_->server->Wait();
   streams_.clear();

@@ -15,9 +15,9 @@
 
 namespace fsdprun {
 
-/// The coordinator's side of the agents' streams: checks the token, decodes, posts to the loop. It binds no port:
-/// connections are accepted elsewhere and handed over, because the workers' store shares the port.
-/// Thread: loop thread only, callbacks too.
+/// The coordinator's side of the agents' streams: checks the token, decodes, posts to the loop. It
+/// binds no port: connections are accepted elsewhere and handed over, because the workers' store
+/// shares the port. Thread: loop thread only, callbacks too.
 class CoordinatorService {
  public:
   struct Options {

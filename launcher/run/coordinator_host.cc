@@ -6,7 +6,8 @@
 
 namespace fsdprun {
 
-// The agent's link within one process: plain calls, but opening is answered later, as over the network.
+// The agent's link within one process: plain calls, but opening is answered later, as over the
+// network.
 class CoordinatorHost::LocalLink : public CoordinatorLink {
  public:
   explicit LocalLink(CoordinatorHost& host) : host_(host) {}
@@ -60,7 +61,9 @@ absl::Status CoordinatorHost::Start() {
     CoordinatorService::Callbacks callbacks;
     callbacks.on_message = [this](const FromAgent& message) { Feed(message); };
     callbacks.on_stream_lost = [this](Incarnation agent) { Feed(job::AgentStreamLost{agent}); };
-    callbacks.on_refused = [](const std::string& what) { Log(LogLevel::kWarning, "refused " + what); };
+    callbacks.on_refused = [](const std::string& what) {
+      Log(LogLevel::kWarning, "refused " + what);
+    };
     service_ = std::make_unique<CoordinatorService>(
         loop_, CoordinatorService::Options{options_.run_id, options_.token}, std::move(callbacks));
     if (absl::Status status = service_->Start(); !status.ok()) {
@@ -88,7 +91,8 @@ void CoordinatorHost::Shutdown() {
   }
 }
 
-// Delivering to the local agent may answer at once; its messages wait until all actions have been carried out.
+// Delivering to the local agent may answer at once; its messages wait until all actions have been
+// carried out.
 void CoordinatorHost::Feed(job::Event event) {
   events_.push_back(std::move(event));
   if (is_feeding_) {

@@ -52,20 +52,24 @@ absl::StatusOr<SocketAddress> ToSocketAddress(const NumericEndpoint& endpoint) {
     result.length = sizeof(*v6);
     return result;
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", endpoint.address, "' is not a numeric address"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", endpoint.address, "' is not a numeric address"));
 }
 
 std::string AddressText(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address->sa_family == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof(text));
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+                sizeof(text));
   } else if (address->sa_family == AF_INET6) {
-    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof(text));
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+                sizeof(text));
   }
   return text;
 }
 
-// The inode of the socket that listens on `port`, from one of /proc/net/tcp and tcp6; empty if there is none.
+// The inode of the socket that listens on `port`, from one of /proc/net/tcp and tcp6; empty if
+// there is none.
 std::string ListeningInode(const char* path, uint16_t port) {
   std::ifstream table(path);
   std::string line;
@@ -73,11 +77,12 @@ std::string ListeningInode(const char* path, uint16_t port) {
   while (std::getline(table, line)) {
     std::istringstream fields(line);
     std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
-    fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
+    fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >>
+        timeout >> inode;
     uint32_t local_port = 0;
     const size_t colon = local.rfind(':');
-    if (state == "0A" && colon != std::string::npos && absl::SimpleHexAtoi(local.substr(colon + 1), &local_port) &&
-        local_port == port) {
+    if (state == "0A" && colon != std::string::npos &&
+        absl::SimpleHexAtoi(local.substr(colon + 1), &local_port) && local_port == port) {
       return inode;
     }
   }
@@ -113,7 +118,9 @@ bool WaitFor(int fd, short events, MonoTime deadline) {
 
 }  // namespace
 
-std::string ToString(const NumericEndpoint& endpoint) { return ToString(HostPort{endpoint.address, endpoint.port}); }
+std::string ToString(const NumericEndpoint& endpoint) {
+  return ToString(HostPort{endpoint.address, endpoint.port});
+}
 
 absl::StatusOr<NumericEndpoint> Resolve(const HostPort& endpoint) {
   addrinfo hints{};
@@ -121,8 +128,9 @@ absl::StatusOr<NumericEndpoint> Resolve(const HostPort& endpoint) {
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(endpoint.host.c_str(), nullptr, &hints, &found);
   if (error != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot find the address of host '", endpoint.host, "': ",
-                                               ::gai_strerror(error), "; give a numeric address or mend the name service"));
+    return absl::UnavailableError(absl::StrCat(
+        "cannot find the address of host '", endpoint.host, "': ", ::gai_strerror(error),
+        "; give a numeric address or mend the name service"));
   }
   const addrinfo* best = found;
   for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {
@@ -164,7 +172,8 @@ absl::StatusOr<std::string> AddressTowards(const NumericEndpoint& target) {
   socklen_t length = sizeof(own);
   if (!socket.valid() || ::connect(socket.get(), address.get(), address.length) != 0 ||
       ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
-    return absl::UnavailableError(absl::StrCat("no route to ", ToString(target), ": ", ErrorText(errno)));
+    return absl::UnavailableError(
+        absl::StrCat("no route to ", ToString(target), ": ", ErrorText(errno)));
   }
   return AddressText(reinterpret_cast<const sockaddr*>(&own));
 }
@@ -173,12 +182,17 @@ absl::StatusOr<UniqueFd> BindListener(const NumericEndpoint& endpoint) {
   ASSIGN_OR_RETURN(const SocketAddress address, ToSocketAddress(endpoint));
   UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int one = 1;
-  // Lets a new job take the port while connections of the last one are in TIME_WAIT; two listeners stay impossible.
-  if (!socket.valid() || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
-      ::bind(socket.get(), address.get(), address.length) != 0 || ::listen(socket.get(), kListenBacklog) != 0) {
+  // Lets a new job take the port while connections of the last one are in TIME_WAIT; two listeners
+  // stay impossible.
+  if (!socket.valid() ||
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+      ::bind(socket.get(), address.get(), address.length) != 0 ||
+      ::listen(socket.get(), kListenBacklog) != 0) {
     const int error = errno;
-    const std::string message = absl::StrCat("cannot listen on ", ToString(endpoint), ": ", ErrorText(error));
-    return error == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::UnavailableError(message);
+    const std::string message =
+        absl::StrCat("cannot listen on ", ToString(endpoint), ": ", ErrorText(error));
+    return error == EADDRINUSE ? absl::AlreadyExistsError(message)
+                               : absl::UnavailableError(message);
   }
   return socket;
 }
@@ -207,23 +221,27 @@ std::string PortHolder(uint16_t port) {
 }
 
 absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
-  // The client's preface and an empty SETTINGS frame; a server must answer with a SETTINGS frame of its own.
+  // The client's preface and an empty SETTINGS frame; a server must answer with a SETTINGS frame of
+  // its own.
   static constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
   static constexpr char kSettingsFrame = 4;
   ASSIGN_OR_RETURN(const SocketAddress address, ToSocketAddress(endpoint));
   const UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid() || (::connect(socket.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) ||
+  if (!socket.valid() ||
+      (::connect(socket.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) ||
       !WaitFor(socket.get(), POLLOUT, deadline)) {
     return absl::UnavailableError(absl::StrCat("nobody answers on ", ToString(endpoint)));
   }
   int error = 0;
   socklen_t length = sizeof(error);
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
-    return absl::UnavailableError(absl::StrCat("nobody answers on ", ToString(endpoint), ": ", ErrorText(error)));
+    return absl::UnavailableError(
+        absl::StrCat("nobody answers on ", ToString(endpoint), ": ", ErrorText(error)));
   }
   char reply[9];
   size_t have = 0;
-  if (::send(socket.get(), kHello, sizeof(kHello) - 1, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(kHello) - 1)) {
+  if (::send(socket.get(), kHello, sizeof(kHello) - 1, MSG_NOSIGNAL) ==
+      static_cast<ssize_t>(sizeof(kHello) - 1)) {
     while (have < sizeof(reply) && WaitFor(socket.get(), POLLIN, deadline)) {
       const ssize_t n = ::read(socket.get(), reply + have, sizeof(reply) - have);
       if (n <= 0) {
@@ -235,7 +253,8 @@ absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
   if (have == sizeof(reply) && reply[3] == kSettingsFrame) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(absl::StrCat("what listens on ", ToString(endpoint), " is no coordinator"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("what listens on ", ToString(endpoint), " is no coordinator"));
 }
 
 }  // namespace fsdprun

@@ -21,8 +21,8 @@ struct NumericEndpoint {
 
 std::string ToString(const NumericEndpoint& endpoint);
 
-/// Looks the host up (forward only; IPv4 first). Blocks for as long as the resolver takes. Errors: UNAVAILABLE naming
-/// host and reason.
+/// Looks the host up (forward only; IPv4 first). Blocks for as long as the resolver takes. Errors:
+/// UNAVAILABLE naming host and reason.
 absl::StatusOr<NumericEndpoint> Resolve(const HostPort& endpoint);
 
 /// True for 127.0.0.0/8, ::1 and their mapped forms.
@@ -31,18 +31,21 @@ bool IsLoopback(const std::string& numeric_address);
 /// True if an interface of this machine has the address.
 bool IsOwnAddress(const std::string& numeric_address);
 
-/// The address of this machine from which `target` is reached; no packet is sent. Errors: UNAVAILABLE without a route.
+/// The address of this machine from which `target` is reached; no packet is sent. Errors:
+/// UNAVAILABLE without a route.
 absl::StatusOr<std::string> AddressTowards(const NumericEndpoint& target);
 
-/// A bound and listening socket. Port 0 takes a free one. Errors: ALREADY_EXISTS if the port is in use, UNAVAILABLE
-/// otherwise; both name the endpoint.
+/// A bound and listening socket. Port 0 takes a free one. Errors: ALREADY_EXISTS if the port is in
+/// use, UNAVAILABLE otherwise; both name the endpoint.
 absl::StatusOr<UniqueFd> BindListener(const NumericEndpoint& endpoint);
 
-/// `process 123 (python3)`, or empty if the process that listens on this machine's `port` cannot be found out.
+/// `process 123 (python3)`, or empty if the process that listens on this machine's `port` cannot be
+/// found out.
 std::string PortHolder(uint16_t port);
 
-/// Whether an HTTP/2 server, which a coordinator is, answers there. OK, UNAVAILABLE (nobody answers) or
-/// FAILED_PRECONDITION (somebody who is no HTTP/2 server). Blocks until `deadline` at most.
+/// Whether an HTTP/2 server, which a coordinator is, answers there. OK, UNAVAILABLE (nobody
+/// answers) or FAILED_PRECONDITION (somebody who is no HTTP/2 server). Blocks until `deadline` at
+/// most.
 absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline);
 
 }  // namespace fsdprun

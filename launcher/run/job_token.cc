@@ -29,7 +29,8 @@ absl::StatusOr<std::string> ReadSmallFile(int fd, const std::string& path) {
   const ssize_t n = ::read(fd, buffer, sizeof(buffer));
   if (n < 0 || n > static_cast<ssize_t>(kMaxTokenBytes)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot take a token from ", path, ": ", n < 0 ? ErrorText(errno) : "it is longer than 4096 bytes"));
+        absl::StrCat("cannot take a token from ", path, ": ",
+                     n < 0 ? ErrorText(errno) : "it is longer than 4096 bytes"));
   }
   return std::string(absl::StripAsciiWhitespace(absl::string_view(buffer, static_cast<size_t>(n))));
 }
@@ -37,21 +38,25 @@ absl::StatusOr<std::string> ReadSmallFile(int fd, const std::string& path) {
 // The folder must be a real directory of this user that nobody else can enter.
 absl::Status MakePrivateFolder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot make ", path, " for the job token: ", ErrorText(errno)));
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot make ", path, " for the job token: ", ErrorText(errno)));
   }
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() ||
       (info.st_mode & 077) != 0) {
     return absl::PermissionDeniedError(
-        absl::StrCat(path, " is not a private directory of this user, so the job token is not safe there; remove it, or "
-                           "set FSDPRUN_TOKEN on all nodes"));
+        absl::StrCat(path,
+                     " is not a private directory of this user, so the job token is not safe "
+                     "there; remove it, or "
+                     "set FSDPRUN_TOKEN on all nodes"));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> GivenToken(const Environment& environment, const std::string& token_file) {
+absl::StatusOr<std::string> GivenToken(const Environment& environment,
+                                       const std::string& token_file) {
   const auto it = environment.find("FSDPRUN_TOKEN");
   if (it != environment.end() && !it->second.empty()) {
     if (it->second.size() > kMaxTokenBytes) {
@@ -64,7 +69,8 @@ absl::StatusOr<std::string> GivenToken(const Environment& environment, const std
   }
   const UniqueFd file(::open(token_file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) {
-    return absl::InvalidArgumentError(absl::StrCat("--token-file: cannot open '", token_file, "': ", ErrorText(errno)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--token-file: cannot open '", token_file, "': ", ErrorText(errno)));
   }
   ASSIGN_OR_RETURN(std::string token, ReadSmallFile(file.get(), token_file));
   if (token.empty()) {
@@ -73,23 +79,28 @@ absl::StatusOr<std::string> GivenToken(const Environment& environment, const std
   return token;
 }
 
-absl::StatusOr<std::string> TokenFile::Path(const Environment& environment, uint16_t port, absl::string_view run_id) {
+absl::StatusOr<std::string> TokenFile::Path(const Environment& environment, uint16_t port,
+                                            absl::string_view run_id) {
   std::string folder = absl::StrCat("/tmp/fsdprun-", ::geteuid());
-  if (const auto it = environment.find("XDG_RUNTIME_DIR"); it != environment.end() && !it->second.empty()) {
+  if (const auto it = environment.find("XDG_RUNTIME_DIR");
+      it != environment.end() && !it->second.empty()) {
     folder = absl::StrCat(it->second, "/fsdprun");
   }
   RETURN_IF_ERROR(MakePrivateFolder(folder));
   // The id is the user's text; hexadecimal is safe in a file name.
-  return absl::StrCat(folder, "/", port, "-", absl::BytesToHexString(run_id.substr(0, 100)), ".token");
+  return absl::StrCat(folder, "/", port, "-", absl::BytesToHexString(run_id.substr(0, 100)),
+                      ".token");
 }
 
 absl::StatusOr<TokenFile> TokenFile::Create(const std::string& path) {
   ::unlink(path.c_str());
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const UniqueFd file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   TokenFile result(path, RandomHex(kTokenBytes));
   const auto size = static_cast<ssize_t>(result.token_.size());
   if (!file.valid() || ::write(file.get(), result.token_.data(), result.token_.size()) != size) {
-    return absl::UnavailableError(absl::StrCat("cannot write the job token to ", path, ": ", ErrorText(errno)));
+    return absl::UnavailableError(
+        absl::StrCat("cannot write the job token to ", path, ": ", ErrorText(errno)));
   }
   return result;
 }
@@ -100,7 +111,8 @@ absl::StatusOr<std::string> TokenFile::Read(const std::string& path) {
     if (errno == ENOENT) {
       return absl::UnavailableError(absl::StrCat("there is no job token in ", path, " yet"));
     }
-    return absl::PermissionDeniedError(absl::StrCat("cannot read the job token in ", path, ": ", ErrorText(errno)));
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot read the job token in ", path, ": ", ErrorText(errno)));
   }
   struct stat info {};
   if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid() ||
@@ -114,7 +126,8 @@ absl::StatusOr<std::string> TokenFile::Read(const std::string& path) {
   return token;
 }
 
-TokenFile::TokenFile(std::string path, std::string token) : path_(std::move(path)), token_(std::move(token)) {}
+TokenFile::TokenFile(std::string path, std::string token)
+    : path_(std::move(path)), token_(std::move(token)) {}
 
 TokenFile::TokenFile(TokenFile&& other) noexcept
     : path_(std::exchange(other.path_, std::string())), token_(std::move(other.token_)) {}

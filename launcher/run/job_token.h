@@ -8,20 +8,25 @@
 
 namespace fsdprun {
 
-/// The token that the operator gave: FSDPRUN_TOKEN, else the content of --token-file; empty if neither is there.
-/// Errors: INVALID_ARGUMENT for an unreadable, empty or over-long token.
-absl::StatusOr<std::string> GivenToken(const Environment& environment, const std::string& token_file);
+/// The token that the operator gave: FSDPRUN_TOKEN, else the content of --token-file; empty if
+/// neither is there. Errors: INVALID_ARGUMENT for an unreadable, empty or over-long token.
+absl::StatusOr<std::string> GivenToken(const Environment& environment,
+                                       const std::string& token_file);
 
-/// A token shared by the launchers of one user on one machine: a file of mode 0600 in a private folder.
+/// A token shared by the launchers of one user on one machine: a file of mode 0600 in a private
+/// folder.
 class TokenFile {
  public:
-  /// Where the token of this job lives. Errors: PERMISSION_DENIED if the folder is not safely this user's own.
-  static absl::StatusOr<std::string> Path(const Environment& environment, uint16_t port, absl::string_view run_id);
+  /// Where the token of this job lives. Errors: PERMISSION_DENIED if the folder is not safely this
+  /// user's own.
+  static absl::StatusOr<std::string> Path(const Environment& environment, uint16_t port,
+                                          absl::string_view run_id);
 
-  /// Writes a fresh random token, replacing one left by a launcher that died. Only for the holder of the port.
+  /// Writes a fresh random token, replacing one left by a launcher that died. Only for the holder
+  /// of the port.
   static absl::StatusOr<TokenFile> Create(const std::string& path);
-  /// Reads the token of the launcher that holds the port. Errors: UNAVAILABLE if there is none (yet),
-  /// PERMISSION_DENIED if it is not a private file of this user.
+  /// Reads the token of the launcher that holds the port. Errors: UNAVAILABLE if there is none
+  /// (yet), PERMISSION_DENIED if it is not a private file of this user.
   static absl::StatusOr<std::string> Read(const std::string& path);
 
   /// Removes the file.

@@ -47,7 +47,8 @@ const char* ValueOf(const Environment& environment, const char* name) {
 uint64_t RandomNonZero() {
   uint64_t number = 0;
   while (number == 0) {
-    FSDPRUN_CHECK(::getrandom(&number, sizeof(number), 0) == sizeof(number), "the kernel gives no random bytes");
+    FSDPRUN_CHECK(::getrandom(&number, sizeof(number), 0) == sizeof(number),
+                  "the kernel gives no random bytes");
   }
   return number;
 }
@@ -57,15 +58,16 @@ std::string RandomRunId() {
   std::string hex = RandomHex(16);
   hex[12] = '4';
   hex[16] = "89ab"[hex[16] % 4];
-  return absl::StrCat(hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-", hex.substr(16, 4), "-",
-                      hex.substr(20));
+  return absl::StrCat(hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
+                      hex.substr(16, 4), "-", hex.substr(20));
 }
 
 // Readers see the old content or the new one. Returns an errno.
 int ReplaceFile(const std::string& path, const std::string& text) {
   const std::string temporary = absl::StrCat(path, ".", ::getpid());
   const UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.valid() || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+  if (!file.valid() ||
+      ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       ::rename(temporary.c_str(), path.c_str()) != 0) {
     return errno;
   }
@@ -126,7 +128,9 @@ class Launcher {
       };
       hooks.on_step = [this] { ShowProgress(host_->machine().progress()); };
       host_ = std::make_unique<CoordinatorHost>(
-          loop_, CoordinatorHost::Options{MakeJobSpec(), run_id_, meeting_.endpoint.port == 0 ? "" : meeting_.token},
+          loop_,
+          CoordinatorHost::Options{MakeJobSpec(), run_id_,
+                                   meeting_.endpoint.port == 0 ? "" : meeting_.token},
           std::move(hooks));
       link_ = &host_->local_link();
       return host_->Start();
@@ -135,7 +139,8 @@ class Launcher {
         loop_, GrpcLink::Options{.target = ToString(meeting_.endpoint),
                                  .job_id = run_id_,
                                  .token = [token = meeting_.token, path = meeting_.token_path]() {
-                                   return token.empty() ? TokenFile::Read(path) : absl::StatusOr<std::string>(token);
+                                   return token.empty() ? TokenFile::Read(path)
+                                                        : absl::StatusOr<std::string>(token);
                                  }});
     link_ = grpc_link_.get();
     return absl::OkStatus();
@@ -158,15 +163,17 @@ class Launcher {
       store_ = std::make_unique<WorkerStore>(loop_, meeting_.node_address);
       return;
     }
-    auto server = std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
-      if (host_ != nullptr) {
-        host_->AddConnection(std::move(connection));
-      }
-    });
-    FSDPRUN_CHECK(server->ListenOn(std::move(meeting_.listener)).ok(), "the listening socket is bound");
+    auto server =
+        std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
+          if (host_ != nullptr) {
+            host_->AddConnection(std::move(connection));
+          }
+        });
+    FSDPRUN_CHECK(server->ListenOn(std::move(meeting_.listener)).ok(),
+                  "the listening socket is bound");
     const bool is_shared = meeting_.endpoint.port != 0;
-    store_ = std::make_unique<WorkerStore>(loop_, is_shared ? meeting_.endpoint.address : meeting_.node_address,
-                                           std::move(server));
+    store_ = std::make_unique<WorkerStore>(
+        loop_, is_shared ? meeting_.endpoint.address : meeting_.node_address, std::move(server));
   }
 
   NodeSpec MakeNodeSpec() const {
@@ -179,7 +186,8 @@ class Launcher {
     if (plan_.node_rank >= 0) {
       spec.node.requested_node_rank = plan_.node_rank;
     }
-    spec.coordinator_endpoint = meeting_.endpoint.port == 0 ? "this process" : ToString(meeting_.endpoint);
+    spec.coordinator_endpoint =
+        meeting_.endpoint.port == 0 ? "this process" : ToString(meeting_.endpoint);
     spec.connect_timeout = plan_.join_timeout;
     spec.stop_grace = plan_.shutdown_timeout;
     return spec;
@@ -194,14 +202,17 @@ class Launcher {
     options.base_environment.erase("FSDPRUN_TOKEN");
     options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
     options.run_id = run_id_;
-    options.job_id = meeting_.endpoint.port == 0 ? RandomHex(8) : absl::StrCat(run_id_, "-", meeting_.endpoint.port);
+    options.job_id = meeting_.endpoint.port == 0
+                         ? RandomHex(8)
+                         : absl::StrCat(run_id_, "-", meeting_.endpoint.port);
     options.run_dir = run_dir_;
     options.draws_progress = console_.draws_progress();
     options.handled_signals = SignalWatcher::Names();
     LocalAgent::Hooks hooks;
     hooks.on_progress = [this](const Progress& progress) { ShowProgress(progress); };
     hooks.sink.write = [this](keeper::Stream stream, absl::string_view lines) {
-      console_.WriteLines(stream == keeper::Stream::kStdout ? ConsoleStream::kOut : ConsoleStream::kError, lines);
+      console_.WriteLines(
+          stream == keeper::Stream::kStdout ? ConsoleStream::kOut : ConsoleStream::kError, lines);
     };
     hooks.sink.has_room = [this] { return console_.HasRoom(); };
     hooks.on_exit = [this](int code, const std::string& message) {
@@ -209,7 +220,8 @@ class Launcher {
       agent_message_ = message;
       StopWhenDone();
     };
-    agent_ = std::make_unique<LocalAgent>(loop_, std::move(options), std::move(hooks), *link_, *store_);
+    agent_ =
+        std::make_unique<LocalAgent>(loop_, std::move(options), std::move(hooks), *link_, *store_);
   }
 
   void OnSignal(int signal) {
@@ -242,13 +254,15 @@ class Launcher {
   // Says what is waited for; nothing once the job runs.
   void GiveNotice() {
     waited_ += kWaitNoticeInterval;
-    const std::string how_long = absl::StrCat(ToSeconds(waited_), " s of ", ToSeconds(plan_.join_timeout), " s");
+    const std::string how_long =
+        absl::StrCat(ToSeconds(waited_), " s of ", ToSeconds(plan_.join_timeout), " s");
     if (host_ != nullptr && host_->machine().phase() == job::Phase::kGathering) {
-      Say(absl::StrCat("waiting for nodes: ", host_->machine().nodes().size(), " of ", plan_.min_nodes, " have joined at ",
-                       ToString(meeting_.endpoint), " with run id '", run_id_, "' (", how_long, ")"));
+      Say(absl::StrCat("waiting for nodes: ", host_->machine().nodes().size(), " of ",
+                       plan_.min_nodes, " have joined at ", ToString(meeting_.endpoint),
+                       " with run id '", run_id_, "' (", how_long, ")"));
     } else if (host_ == nullptr && !agent_->was_admitted()) {
-      Say(absl::StrCat("waiting for the coordinator at ", ToString(meeting_.endpoint), " (", how_long,
-                       "): ", agent_->last_link_error().message()));
+      Say(absl::StrCat("waiting for the coordinator at ", ToString(meeting_.endpoint), " (",
+                       how_long, "): ", agent_->last_link_error().message()));
     }
   }
 
@@ -298,7 +312,8 @@ class Launcher {
       return;
     }
     if (const int error = ReplaceFile(path, LauncherErrorJson(*outcome_)); error != 0) {
-      Say(absl::StrCat("cannot write the error file ", path, ": ", std::generic_category().message(error)));
+      Say(absl::StrCat("cannot write the error file ", path, ": ",
+                       std::generic_category().message(error)));
     }
   }
 
@@ -348,10 +363,11 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
 
 int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer) {
   const Environment environment = ReadEnvironment(environ_pointer);
-  const absl::StatusOr<LaunchPlan> plan =
-      ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment, LookAtMachine());
+  const absl::StatusOr<LaunchPlan> plan = ParseCommandLine(
+      program, std::vector<std::string>(argv + 1, argv + argc), environment, LookAtMachine());
   if (!plan.ok()) {
-    std::fprintf(stderr, "%s: %s\n", ProgramName(program), std::string(plan.status().message()).c_str());
+    std::fprintf(stderr, "%s: %s\n", ProgramName(program),
+                 std::string(plan.status().message()).c_str());
     return 2;
   }
   switch (plan->request) {

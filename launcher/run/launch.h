@@ -5,8 +5,8 @@
 
 namespace fsdprun {
 
-/// Runs a job, or one node of it, from start to end. Returns the exit code; prints everything an operator needs.
-/// Call on the main thread before other threads exist.
+/// Runs a job, or one node of it, from start to end. Returns the exit code; prints everything an
+/// operator needs. Call on the main thread before other threads exist.
 int Launch(CliProgram program, const LaunchPlan& plan, const Environment& environment);
 
 /// main() of both programs: parses, answers --help, --version and --dry-run, else Launch().

@@ -36,10 +36,11 @@ int CountGpus() {
   int count = 0;
   while (const dirent* entry = ::readdir(devices)) {
     absl::string_view name = entry->d_name;
-    count += absl::ConsumePrefix(&name, "nvidia") && !name.empty() &&
-                     std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isdigit(c); })
-                 ? 1
-                 : 0;
+    count +=
+        absl::ConsumePrefix(&name, "nvidia") && !name.empty() &&
+                std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isdigit(c); })
+            ? 1
+            : 0;
   }
   ::closedir(devices);
   return count;
@@ -55,8 +56,8 @@ absl::Status CheckExecutable(const std::string& path) {
     return absl::PermissionDeniedError(absl::StrCat("cannot run '", path, "': it is a directory"));
   }
   if (::access(path.c_str(), X_OK) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("cannot run '", path, "': ", ErrorText(errno), "; make it executable (chmod +x)"));
+    return absl::PermissionDeniedError(absl::StrCat("cannot run '", path, "': ", ErrorText(errno),
+                                                    "; make it executable (chmod +x)"));
   }
   return absl::OkStatus();
 }
@@ -118,31 +119,38 @@ absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environme
   }
   std::string python = ValueOr(environment, "PYTHON_EXEC", "python3");
   if (const absl::Status status = FindOnPath(python, environment); !status.ok()) {
-    return absl::NotFoundError(absl::StrCat(status.message(), "; it is to run the script: install Python, set PYTHON_EXEC, or "
-                                                              "give --no-python for a program that is no script"));
+    return absl::NotFoundError(
+        absl::StrCat(status.message(),
+                     "; it is to run the script: install Python, set PYTHON_EXEC, or "
+                     "give --no-python for a program that is no script"));
   }
   if (plan.program_kind == ProgramKind::kPythonScript && ::access(program.c_str(), R_OK) != 0) {
     const int error = errno;
-    const bool is_command = error == ENOENT && program.find('/') == std::string::npos && FindOnPath(program, environment).ok();
-    return absl::NotFoundError(absl::StrCat("cannot read the script '", program, "': ", ErrorText(error),
-                                            is_command ? "; it is a command on PATH: give --no-python to run it" : ""));
+    const bool is_command = error == ENOENT && program.find('/') == std::string::npos &&
+                            FindOnPath(program, environment).ok();
+    return absl::NotFoundError(
+        absl::StrCat("cannot read the script '", program, "': ", ErrorText(error),
+                     is_command ? "; it is a command on PATH: give --no-python to run it" : ""));
   }
   return python;
 }
 
-absl::StatusOr<std::string> MakeRunDir(const LaunchPlan& plan, const std::string& run_id, const Environment& environment) {
+absl::StatusOr<std::string> MakeRunDir(const LaunchPlan& plan, const std::string& run_id,
+                                       const Environment& environment) {
   const bool is_temporary = plan.log_dir.empty();
   const std::string base = is_temporary ? ValueOr(environment, "TMPDIR", "/tmp") : plan.log_dir;
   std::error_code error;
   std::filesystem::create_directories(base, error);
   if (error) {
-    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", base, "': ", error.message(),
-                                               "; choose another with --log-dir"));
+    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", base, "': ",
+                                               error.message(), "; choose another with --log-dir"));
   }
-  const std::string path = absl::StrCat(std::filesystem::absolute(base).lexically_normal().string(), "/",
-                                        is_temporary ? "fsdprun_" : "", run_id, "_", RandomHex(4));
+  const std::string path =
+      absl::StrCat(std::filesystem::absolute(base).lexically_normal().string(), "/",
+                   is_temporary ? "fsdprun_" : "", run_id, "_", RandomHex(4));
   if (::mkdir(path.c_str(), 0700) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", path, "': ", ErrorText(errno),
+    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", path,
+                                               "': ", ErrorText(errno),
                                                "; choose another with --log-dir"));
   }
   return path;

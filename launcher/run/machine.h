@@ -18,12 +18,14 @@ std::string HostName();
 /// The environment of this process. Read once, in main.
 Environment ReadEnvironment(char** environ_pointer);
 
-/// Makes sure that the program of `plan` can be started here and returns the interpreter to use (empty for executables).
-/// Errors: NOT_FOUND or PERMISSION_DENIED naming the path and what to do.
+/// Makes sure that the program of `plan` can be started here and returns the interpreter to use
+/// (empty for executables). Errors: NOT_FOUND or PERMISSION_DENIED naming the path and what to do.
 absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environment& environment);
 
 /// A fresh directory for one run's logs, mode 0700: `<log_dir>/<run id>_<8 random>`, or
-/// `$TMPDIR/fsdprun_<run id>_<8 random>` when no log_dir was given. Errors: name the directory and the reason.
-absl::StatusOr<std::string> MakeRunDir(const LaunchPlan& plan, const std::string& run_id, const Environment& environment);
+/// `$TMPDIR/fsdprun_<run id>_<8 random>` when no log_dir was given. Errors: name the directory and
+/// the reason.
+absl::StatusOr<std::string> MakeRunDir(const LaunchPlan& plan, const std::string& run_id,
+                                       const Environment& environment);
 
 }  // namespace fsdprun

@@ -15,7 +15,8 @@ constexpr Duration kProbeTimeout = std::chrono::milliseconds(1500);
 absl::Status NameHolder(const absl::Status& status, uint16_t port, absl::string_view advice) {
   const std::string holder = PortHolder(port);
   return absl::AlreadyExistsError(
-      absl::StrCat(status.message(), holder.empty() ? "" : absl::StrCat(" (held by ", holder, ")"), "; ", advice));
+      absl::StrCat(status.message(), holder.empty() ? "" : absl::StrCat(" (held by ", holder, ")"),
+                   "; ", advice));
 }
 
 absl::StatusOr<std::string> OwnAddress(const LaunchPlan& plan, const std::string& fallback) {
@@ -24,7 +25,8 @@ absl::StatusOr<std::string> OwnAddress(const LaunchPlan& plan, const std::string
   }
   ASSIGN_OR_RETURN(const NumericEndpoint resolved, Resolve({plan.local_addr, 0}));
   if (!IsOwnAddress(resolved.address)) {
-    return absl::UnavailableError(absl::StrCat("--local-addr: '", plan.local_addr, "' is not an address of this machine"));
+    return absl::UnavailableError(
+        absl::StrCat("--local-addr: '", plan.local_addr, "' is not an address of this machine"));
   }
   return resolved.address;
 }
@@ -42,7 +44,8 @@ absl::StatusOr<Meeting> MeetAlone(const LaunchPlan& plan) {
     if (plan.master_port_is_explicit) {
       return NameHolder(listener.status(), master.port, "choose another --master-port");
     }
-    Log(LogLevel::kInfo, absl::StrCat("port ", master.port, " is in use, the workers' store takes a free one"));
+    Log(LogLevel::kInfo,
+        absl::StrCat("port ", master.port, " is in use, the workers' store takes a free one"));
     master.port = 0;
     listener = BindListener(master);
   }
@@ -58,12 +61,14 @@ absl::Status TakeToken(const LaunchPlan& plan, const Environment& environment, M
     return absl::OkStatus();
   }
   if (!IsLoopback(meeting->endpoint.address)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the coordinator's address ", ToString(meeting->endpoint),
-        " can be reached from other machines, so the job needs a token: set FSDPRUN_TOKEN to the same random text on all "
-        "nodes (for example from `openssl rand -hex 32`), or give --token-file"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the coordinator's address ", ToString(meeting->endpoint),
+                     " can be reached from other machines, so the job needs a token: set "
+                     "FSDPRUN_TOKEN to the same random text on all "
+                     "nodes (for example from `openssl rand -hex 32`), or give --token-file"));
   }
-  ASSIGN_OR_RETURN(meeting->token_path, TokenFile::Path(environment, meeting->endpoint.port, plan.rdzv_id));
+  ASSIGN_OR_RETURN(meeting->token_path,
+                   TokenFile::Path(environment, meeting->endpoint.port, plan.rdzv_id));
   return absl::OkStatus();
 }
 
@@ -92,9 +97,10 @@ absl::Status HostOrJoin(const LaunchPlan& plan, Meeting* meeting) {
   const bool is_own = IsOwnAddress(meeting->endpoint.address);
   const bool must_host = is_static && plan.node_rank == 0;
   if (must_host && !is_own) {
-    return absl::UnavailableError(absl::StrCat("this is node rank 0, but ", meeting->endpoint.address,
-                                               " is not an address of this machine; give --master-addr an address of "
-                                               "node 0, or this node another --node-rank"));
+    return absl::UnavailableError(
+        absl::StrCat("this is node rank 0, but ", meeting->endpoint.address,
+                     " is not an address of this machine; give --master-addr an address of "
+                     "node 0, or this node another --node-rank"));
   }
   if (must_host || (!is_static && is_own)) {
     absl::StatusOr<UniqueFd> listener = BindListener(meeting->endpoint);
@@ -113,7 +119,8 @@ absl::Status HostOrJoin(const LaunchPlan& plan, Meeting* meeting) {
 
 }  // namespace
 
-absl::StatusOr<Meeting> Meet(const LaunchPlan& plan, const Environment& environment, CliProgram program) {
+absl::StatusOr<Meeting> Meet(const LaunchPlan& plan, const Environment& environment,
+                             CliProgram program) {
   if (program == CliProgram::kFsdprun && plan.IsSingleNode()) {
     return MeetAlone(plan);
   }

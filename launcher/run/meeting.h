@@ -13,23 +13,28 @@
 
 namespace fsdprun {
 
-/// How this launcher meets the others: whether it hosts the coordinator, on which socket, with which secret.
+/// How this launcher meets the others: whether it hosts the coordinator, on which socket, with
+/// which secret.
 struct Meeting {
   /// The coordinator runs in this process.
   bool hosts = false;
   /// Where it listens; port 0 for a job of one node, which nobody else can join.
   NumericEndpoint endpoint;
-  /// Bound to `endpoint` if this launcher hosts, or to the workers' store of a static one-node job; else invalid.
+  /// Bound to `endpoint` if this launcher hosts, or to the workers' store of a static one-node job;
+  /// else invalid.
   UniqueFd listener;
   /// This node's address for the others and for MASTER_ADDR.
   std::string node_address;
-  /// Given by the operator or written to `token_file`; empty if it has to be read from `token_path`.
+  /// Given by the operator or written to `token_file`; empty if it has to be read from
+  /// `token_path`.
   std::string token;
   std::string token_path;
   std::optional<TokenFile> token_file;
 };
 
-/// Decides and binds. Errors name the address or port, who holds it if that can be found out, and what to do.
-absl::StatusOr<Meeting> Meet(const LaunchPlan& plan, const Environment& environment, CliProgram program);
+/// Decides and binds. Errors name the address or port, who holds it if that can be found out, and
+/// what to do.
+absl::StatusOr<Meeting> Meet(const LaunchPlan& plan, const Environment& environment,
+                             CliProgram program);
 
 }  // namespace fsdprun

@@ -10,7 +10,8 @@
 
 namespace fsdprun {
 
-SignalWatcher::SignalWatcher(EventLoop& loop, std::function<void(int signal)> on_signal) : loop_(loop) {
+SignalWatcher::SignalWatcher(EventLoop& loop, std::function<void(int signal)> on_signal)
+    : loop_(loop) {
   sigset_t watched;
   sigemptyset(&watched);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {

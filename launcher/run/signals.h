@@ -8,8 +8,8 @@
 
 namespace fsdprun {
 
-/// Turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into calls on the loop thread. A signal that was ignored when the program
-/// started (nohup) stays ignored. SIGPIPE is ignored from here on.
+/// Turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into calls on the loop thread. A signal that was
+/// ignored when the program started (nohup) stays ignored. SIGPIPE is ignored from here on.
 /// Construct on the main thread before any other thread exists: the others inherit the mask.
 class SignalWatcher {
  public:

@@ -18,7 +18,8 @@ absl::StatusOr<LaunchPlan> Parse(const std::vector<std::string>& args, const Env
 
 std::string ErrorOf(const std::vector<std::string>& args, const Environment& env = {}) {
   const absl::StatusOr<LaunchPlan> plan = Parse(args, env);
-  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << "accepted: " << args.front();
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument)
+      << "accepted: " << args.front();
   const std::string message(plan.status().message());
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   return message;
@@ -41,9 +42,12 @@ TEST(CommandLineTest, DefaultsAreTorchruns) {
 }
 
 TEST(CommandLineTest, SpellingsAndPrefixes) {
-  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
-           {"--nproc-per-node", "3", "s"}, {"--nproc_per_node=3", "s"}, {"--nproc-per=3", "s"},
-           {"--nproc_p", "3", "s"}, {"--nproc", "3", "s"}}) {
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"--nproc-per-node", "3", "s"},
+                                             {"--nproc_per_node=3", "s"},
+                                             {"--nproc-per=3", "s"},
+                                             {"--nproc_p", "3", "s"},
+                                             {"--nproc", "3", "s"}}) {
     EXPECT_EQ(Parse(args).value().nproc_per_node, 3) << args.front();
   }
   EXPECT_TRUE(Parse({"--stand", "s"}).value().standalone);
@@ -51,15 +55,18 @@ TEST(CommandLineTest, SpellingsAndPrefixes) {
 }
 
 TEST(CommandLineTest, OptionsEndAtTheProgram) {
-  const LaunchPlan plan = Parse({"--nnodes", "1", "s.sh", "--nproc-per-node", "3", "--", "x", "--tee=3", "-h"}).value();
-  EXPECT_THAT(plan.program, ElementsAre("s.sh", "--nproc-per-node", "3", "--", "x", "--tee=3", "-h"));
+  const LaunchPlan plan =
+      Parse({"--nnodes", "1", "s.sh", "--nproc-per-node", "3", "--", "x", "--tee=3", "-h"}).value();
+  EXPECT_THAT(plan.program,
+              ElementsAre("s.sh", "--nproc-per-node", "3", "--", "x", "--tee=3", "-h"));
   EXPECT_EQ(plan.nproc_per_node, 1);
   EXPECT_THAT(Parse({"--", "s.py", "a"}).value().program, ElementsAre("s.py", "a"));
   EXPECT_THAT(Parse({"s.py", "--nproc", "3"}).value().program, ElementsAre("s.py", "--nproc", "3"));
 }
 
 TEST(CommandLineTest, CommandLineWinsOverEnvironment) {
-  const Environment env = {{"PET_NPROC_PER_NODE", "3"}, {"PET_STANDALONE", "1"}, {"PET_NO_PYTHON", "1"}};
+  const Environment env = {
+      {"PET_NPROC_PER_NODE", "3"}, {"PET_STANDALONE", "1"}, {"PET_NO_PYTHON", "1"}};
   EXPECT_EQ(Parse({"s"}, env).value().nproc_per_node, 3);
   EXPECT_TRUE(Parse({"s"}, env).value().standalone);
   EXPECT_EQ(Parse({"s"}, env).value().program_kind, ProgramKind::kExecutable);
@@ -90,7 +97,8 @@ TEST(CommandLineTest, WrongValuesNameFlagValueAndExpectation) {
   EXPECT_THAT(ErrorOf({"--rdzv-conf=a", "s"}), HasSubstr("key=value"));
   EXPECT_THAT(ErrorOf({"--rdzv-conf=a=1,", "s"}), HasSubstr("key=value"));
   EXPECT_THAT(ErrorOf({"--rdzv-conf=join_timeout=0", "s"}), HasSubstr("join_timeout: '0'"));
-  EXPECT_THAT(ErrorOf({"--rdzv-backend=c10d", "--rdzv-endpoint=h:70000", "s"}), HasSubstr("h:70000"));
+  EXPECT_THAT(ErrorOf({"--rdzv-backend=c10d", "--rdzv-endpoint=h:70000", "s"}),
+              HasSubstr("h:70000"));
   EXPECT_THAT(ErrorOf({"--master-port=x", "s"}), HasSubstr("--master-port: 'x'"));
   EXPECT_THAT(ErrorOf({"--shutdown-timeout=-1", "s"}), HasSubstr("--shutdown-timeout: '-1'"));
   EXPECT_THAT(ErrorOf({"--module", "--no-python", "s"}), HasSubstr("exclude each other"));
@@ -111,18 +119,23 @@ TEST(CommandLineTest, UnknownFlagNamesTheNearest) {
 
 TEST(CommandLineTest, RendezvousConf) {
   const LaunchPlan plan =
-      Parse({"--rdzv-conf", " join_timeout = 5 ,last_call_timeout=0.5,is_host=1,join_timeout=7", "s"}).value();
+      Parse(
+          {"--rdzv-conf", " join_timeout = 5 ,last_call_timeout=0.5,is_host=1,join_timeout=7", "s"})
+          .value();
   EXPECT_EQ(plan.join_timeout, std::chrono::seconds(7));
   EXPECT_EQ(plan.last_call_timeout, std::chrono::milliseconds(500));
   EXPECT_TRUE(Parse({"--rdzv-conf='join_timeout=5,timeout=5'", "s"}).ok());
 }
 
 TEST(CommandLineTest, EndpointsOfEachBackend) {
-  const LaunchPlan c10d = Parse({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[::1]", "s"}).value();
+  const LaunchPlan c10d =
+      Parse({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=[::1]", "s"}).value();
   EXPECT_EQ(c10d.endpoint, (HostPort{"::1", 29400}));
   EXPECT_EQ(ToString(c10d.endpoint), "[::1]:29400");
-  EXPECT_EQ(Parse({"--nnodes=2", "--rdzv-backend=c10d", "s"}).value().endpoint, (HostPort{"localhost", 29400}));
-  const LaunchPlan fixed = Parse({"--nnodes=2", "--master-addr=10.0.0.1", "--master-port=1234", "s"}).value();
+  EXPECT_EQ(Parse({"--nnodes=2", "--rdzv-backend=c10d", "s"}).value().endpoint,
+            (HostPort{"localhost", 29400}));
+  const LaunchPlan fixed =
+      Parse({"--nnodes=2", "--master-addr=10.0.0.1", "--master-port=1234", "s"}).value();
   EXPECT_EQ(fixed.endpoint, (HostPort{"10.0.0.1", 1234}));
   EXPECT_EQ(fixed.node_rank, 0);
   const LaunchPlan by_endpoint = Parse({"--nnodes=2", "--rdzv-endpoint=10.0.0.2:77", "s"}).value();
@@ -131,10 +144,12 @@ TEST(CommandLineTest, EndpointsOfEachBackend) {
 }
 
 TEST(CommandLineTest, AgentNeedsAnEndpointAndOffersNoLauncherFlags) {
-  EXPECT_THAT(std::string(ParseCommandLine(CliProgram::kFsdpAgent, {"s"}, {}, kCpuBox).status().message()),
-              HasSubstr("--rdzv-endpoint"));
-  EXPECT_TRUE(
-      ParseCommandLine(CliProgram::kFsdpAgent, {"--rdzv-endpoint=h:1", "--rdzv-id=a", "s"}, {}, kCpuBox).ok());
+  EXPECT_THAT(
+      std::string(ParseCommandLine(CliProgram::kFsdpAgent, {"s"}, {}, kCpuBox).status().message()),
+      HasSubstr("--rdzv-endpoint"));
+  EXPECT_TRUE(ParseCommandLine(CliProgram::kFsdpAgent, {"--rdzv-endpoint=h:1", "--rdzv-id=a", "s"},
+                               {}, kCpuBox)
+                  .ok());
   EXPECT_FALSE(ParseCommandLine(CliProgram::kFsdpAgent, {"--standalone", "s"}, {}, kCpuBox).ok());
   EXPECT_THAT(HelpText(CliProgram::kFsdpAgent), ::testing::Not(HasSubstr("--standalone")));
 }

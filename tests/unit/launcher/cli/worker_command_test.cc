@@ -21,7 +21,8 @@ TEST(WorkerCommandTest, ScriptModuleAndExecutable) {
   EXPECT_EQ(WorkerCommand(plan, "/usr/bin/python3", 1),
             (std::vector<std::string>{"/usr/bin/python3", "-u", "train.py", "--rank=1"}));
   plan.program_kind = ProgramKind::kPythonModule;
-  EXPECT_EQ(WorkerCommand(plan, "py", 0), (std::vector<std::string>{"py", "-u", "-m", "train.py", "--rank=0"}));
+  EXPECT_EQ(WorkerCommand(plan, "py", 0),
+            (std::vector<std::string>{"py", "-u", "-m", "train.py", "--rank=0"}));
   plan.program_kind = ProgramKind::kExecutable;
   EXPECT_EQ(WorkerCommand(plan, "py", 0), (std::vector<std::string>{"train.py", "--rank=0"}));
 }

@@ -1,0 +1,99 @@
+#include "agent/local/output_pump.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+namespace fsdprun {
+namespace {
+
+using keeper::Stream;
+
+class OutputPumpTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = ::testing::TempDir() + "/output_pump_XXXXXX";
+    ::close(::mkstemp(path_.data()));
+  }
+  void TearDown() override { ::unlink(path_.c_str()); }
+
+  // Appends to the followed file and tells the pump.
+  void Append(const std::string& text) {
+    std::ofstream(path_, std::ios::app | std::ios::binary) << text;
+    size_ += text.size();
+    pump_.Grew(0, Stream::kStdout, size_);
+  }
+
+  std::string path_;
+  uint64_t size_ = 0;
+  bool has_room_ = true;
+  std::string shown_;
+  OutputPump pump_{
+      {[this](Stream, absl::string_view lines) { shown_.append(lines.data(), lines.size()); },
+       [this] { return has_room_; }}};
+};
+
+TEST_F(OutputPumpTest, PassesWholeLinesOnly) {
+  pump_.Follow(0, Stream::kStdout, path_);
+  Append("one\ntw");
+  EXPECT_EQ(shown_, "one\n");
+  Append("o\nthr");
+  EXPECT_EQ(shown_, "one\ntwo\n");
+  pump_.Drain();
+  EXPECT_EQ(shown_, "one\ntwo\nthr");
+  pump_.Drain();
+  EXPECT_EQ(shown_, "one\ntwo\nthr");
+}
+
+TEST_F(OutputPumpTest, CarriageReturnEndsALine) {
+  pump_.Follow(0, Stream::kStdout, path_);
+  Append("\r 10%\r 20%");
+  EXPECT_EQ(shown_, "\r 10%\r");
+}
+
+TEST_F(OutputPumpTest, WaitsForRoomAndLosesNothing) {
+  pump_.Follow(0, Stream::kStdout, path_);
+  has_room_ = false;
+  Append(std::string(200000, 'x') + "\n");
+  EXPECT_EQ(shown_, "");
+  has_room_ = true;
+  pump_.Pump();
+  EXPECT_EQ(shown_.size(), 200001u);
+}
+
+TEST_F(OutputPumpTest, DrainIgnoresTheLackOfRoom) {
+  pump_.Follow(0, Stream::kStdout, path_);
+  has_room_ = false;
+  Append("text\n");
+  pump_.Drain();
+  EXPECT_EQ(shown_, "text\n");
+}
+
+TEST_F(OutputPumpTest, NextGenerationDrainsTheOneBefore) {
+  pump_.Follow(0, Stream::kStdout, path_);
+  has_room_ = false;
+  Append("old");
+  pump_.Follow(0, Stream::kStdout, path_ + ".next");
+  EXPECT_EQ(shown_, "old");
+}
+
+TEST_F(OutputPumpTest, FileThatVanishedIsSkippedAndDirectDataGoesOn) {
+  pump_.Follow(0, Stream::kStdout, path_ + ".missing");
+  pump_.Grew(0, Stream::kStdout, 100);
+  pump_.Data(0, Stream::kStdout, "direct\n");
+  EXPECT_EQ(shown_, "direct\n");
+}
+
+TEST_F(OutputPumpTest, WorkersAndStreamsDoNotShareAPartialLine) {
+  pump_.Data(0, Stream::kStdout, "a");
+  pump_.Data(1, Stream::kStdout, "b");
+  pump_.Data(0, Stream::kStderr, "c");
+  pump_.Data(0, Stream::kStdout, "\n");
+  EXPECT_EQ(shown_, "a\n");
+}
+
+}  // namespace
+}  // namespace fsdprun

@@ -1,0 +1,173 @@
+#include "agent/rpc/codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace fsdprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Incarnation kAgent(0xfedcba9876543210);
+constexpr Generation kGeneration(12);
+
+// Encodes, sends through the wire format, decodes.
+absl::StatusOr<FromAgent> RoundTrip(AgentMessage message) {
+  const std::string bytes =
+      Encode(FromAgent{kAgent, kGeneration, std::move(message)}, "job").SerializeAsString();
+  v1::AgentMessage wire;
+  EXPECT_TRUE(wire.ParseFromString(bytes));
+  EXPECT_EQ(wire.job_id(), "job");
+  return Decode(wire);
+}
+
+absl::StatusOr<ToAgent> RoundTrip(CoordinatorMessage message) {
+  const std::string bytes =
+      Encode(ToAgent{kAgent, kGeneration, std::move(message)}, "job").SerializeAsString();
+  v1::CoordinatorMessage wire;
+  EXPECT_TRUE(wire.ParseFromString(bytes));
+  return Decode(wire);
+}
+
+TEST(CodecTest, JoinedKeepsEveryField) {
+  NodeInfo node{kAgent, "n\xff", "10.0.0.1", 8, "trainer", 3};
+  const FromAgent back = RoundTrip(AgentMessage(AgentJoined{node, Generation(11)})).value();
+  EXPECT_EQ(back.incarnation, kAgent);
+  EXPECT_EQ(back.generation, kGeneration);
+  const auto& joined = std::get<AgentJoined>(back.message);
+  EXPECT_EQ(joined.highest_seen, Generation(11));
+  EXPECT_EQ(joined.node.incarnation, kAgent);
+  EXPECT_EQ(joined.node.name, "n\xff");
+  EXPECT_EQ(joined.node.address, "10.0.0.1");
+  EXPECT_EQ(joined.node.local_world_size, 8);
+  EXPECT_EQ(joined.node.role, "trainer");
+  EXPECT_EQ(joined.node.requested_node_rank, 3);
+}
+
+TEST(CodecTest, ExitKeepsEveryField) {
+  WorkerExit exit;
+  exit.local_rank = 1;
+  exit.rank = 5;
+  exit.pid = 77;
+  exit.exit_code = 3;
+  exit.signal = 0;
+  exit.after_stop = true;
+  exit.killed_by_us = true;
+  exit.error_message = "E\xfe";
+  exit.traceback = "t";
+  exit.error_json = "{}";
+  exit.stderr_tail = {"a", "b\x80"};
+  exit.last_step = 99;
+  exit.log_path = "/l";
+  exit.exited_unix_ns = 123;
+  const FromAgent message = RoundTrip(AgentMessage(WorkerExited{exit})).value();
+  const WorkerExit& back = std::get<WorkerExited>(message.message).exit;
+  EXPECT_EQ(std::tie(back.local_rank, back.rank, back.pid, back.exit_code, back.signal),
+            std::tie(exit.local_rank, exit.rank, exit.pid, exit.exit_code, exit.signal));
+  EXPECT_TRUE(back.after_stop && back.killed_by_us);
+  EXPECT_EQ(std::tie(back.error_message, back.traceback, back.error_json, back.stderr_tail),
+            std::tie(exit.error_message, exit.traceback, exit.error_json, exit.stderr_tail));
+  EXPECT_EQ(std::tie(back.last_step, back.log_path, back.exited_unix_ns),
+            std::tie(exit.last_step, exit.log_path, exit.exited_unix_ns));
+}
+
+TEST(CodecTest, SmallMessagesKeepKindAndFields) {
+  EXPECT_TRUE(
+      std::holds_alternative<AgentStarted>(RoundTrip(AgentMessage(AgentStarted{}))->message));
+  EXPECT_TRUE(
+      std::holds_alternative<WorkersStopped>(RoundTrip(AgentMessage(WorkersStopped{}))->message));
+  EXPECT_FALSE(std::get<AgentPrepared>(RoundTrip(AgentMessage(AgentPrepared{}))->message).store);
+  const auto prepared = RoundTrip(AgentMessage(AgentPrepared{StoreEndpoint{"::1", 9}})).value();
+  EXPECT_EQ(std::get<AgentPrepared>(prepared.message).store->port, 9);
+  const auto left = RoundTrip(AgentMessage(AgentLeft{15, true})).value();
+  EXPECT_EQ(std::get<AgentLeft>(left.message).signal, 15);
+  for (int kind = 0; kind <= static_cast<int>(CauseKind::kJoinTimeout); ++kind) {
+    const auto back =
+        RoundTrip(AgentMessage(NodeFaulted{static_cast<CauseKind>(kind), "w"})).value();
+    EXPECT_EQ(static_cast<int>(std::get<NodeFaulted>(back.message).kind), kind);
+  }
+  const auto stop = RoundTrip(CoordinatorMessage(StopWorkers{9, Duration(5), "why"})).value();
+  EXPECT_EQ(std::get<StopWorkers>(stop.message).grace, Duration(5));
+  EXPECT_EQ(std::get<StopWorkers>(stop.message).reason, "why");
+  const auto release = RoundTrip(CoordinatorMessage(ReleaseAgent{1, "r"})).value();
+  EXPECT_EQ(std::get<ReleaseAgent>(release.message).exit_code, 1);
+  const auto reject = RoundTrip(CoordinatorMessage(RejectAgent{"no"})).value();
+  EXPECT_EQ(std::get<RejectAgent>(reject.message).reason, "no");
+  EXPECT_TRUE(
+      std::holds_alternative<AdmitAgent>(RoundTrip(CoordinatorMessage(AdmitAgent{}))->message));
+  const auto commit = RoundTrip(CoordinatorMessage(CommitGeneration{{"10.1.1.1", 80}})).value();
+  EXPECT_EQ(std::get<CommitGeneration>(commit.message).store.address, "10.1.1.1");
+}
+
+TEST(CodecTest, AssignmentKeepsEveryField) {
+  RankAssignment a{kGeneration, 1, 3, 4, 20, 6, "r", 2, 9, 5, 7};
+  const auto message = RoundTrip(CoordinatorMessage(PrepareGeneration{a})).value();
+  const RankAssignment& b = std::get<PrepareGeneration>(message.message).assignment;
+  EXPECT_EQ(b.generation, a.generation);
+  EXPECT_EQ(
+      std::tie(b.group_rank, b.group_world_size, b.rank_offset, b.world_size, b.local_world_size),
+      std::tie(a.group_rank, a.group_world_size, a.rank_offset, a.world_size, a.local_world_size));
+  EXPECT_EQ(
+      std::tie(b.role, b.role_rank_offset, b.role_world_size, b.restart_count, b.max_restarts),
+      std::tie(a.role, a.role_rank_offset, a.role_world_size, a.restart_count, a.max_restarts));
+}
+
+TEST(CodecTest, NonsenseIsRefusedWithTheFieldsName) {
+  v1::AgentMessage wire;
+  EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("incarnation"));
+  wire.set_incarnation(7);
+  EXPECT_FALSE(Decode(wire).ok());
+  wire.mutable_joined()->mutable_node()->set_incarnation(7);
+  EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("local_world_size is 0"));
+  wire.mutable_joined()->mutable_node()->set_local_world_size(2);
+  EXPECT_TRUE(Decode(wire).ok());
+  wire.mutable_joined()->mutable_node()->set_incarnation(8);
+  EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("differs"));
+  wire.mutable_faulted()->set_kind(v1::CAUSE_KIND_UNSPECIFIED);
+  EXPECT_FALSE(Decode(wire).ok());
+  wire.mutable_prepared()->mutable_store()->set_port(70000);
+  EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("70000"));
+  wire.mutable_worker_exited()->mutable_exit()->set_local_rank(-1);
+  EXPECT_FALSE(Decode(wire).ok());
+  v1::CoordinatorMessage order;
+  order.mutable_stop()->set_signal(99);
+  EXPECT_THAT(std::string(Decode(order).status().message()), HasSubstr("signal is 99"));
+  order.mutable_prepare()->mutable_assignment()->set_world_size(2);
+  EXPECT_FALSE(Decode(order).ok());
+}
+
+TEST(CodecTest, WhateverIsSentFitsTheLimit) {
+  WorkerExit exit;
+  exit.error_message.assign(10 << 20, 'm');
+  exit.traceback.assign(10 << 20, 't');
+  exit.error_json.assign(10 << 20, 'j');
+  exit.stderr_tail.assign(5000, std::string(100000, 'l'));
+  const auto wire = Encode(FromAgent{kAgent, kGeneration, WorkerExited{exit}}, "job");
+  EXPECT_LT(wire.ByteSizeLong(), static_cast<size_t>(kMaxMessageBytes));
+  const FromAgent back = Decode(wire).value();
+  EXPECT_EQ(std::get<WorkerExited>(back.message).exit.error_json, "")
+      << "half a JSON text is useless";
+}
+
+TEST(CodecTest, RandomBytesNeverDoHarm) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes(random() % 64, '\0');
+    for (char& byte : bytes) {
+      byte = static_cast<char>(random());
+    }
+    v1::AgentMessage message;
+    if (message.ParseFromString(bytes)) {
+      Decode(message).status().IgnoreError();
+    }
+    v1::CoordinatorMessage order;
+    if (order.ParseFromString(bytes)) {
+      Decode(order).status().IgnoreError();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdprun

@@ -1,0 +1,118 @@
+#include "launcher/report/console.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <future>
+#include <thread>
+
+#include "base/unique_fd.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kLong = std::chrono::seconds(20);
+
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+    read.reset(ends[0]);
+    write.reset(ends[1]);
+  }
+  std::string ReadAll() {
+    write.reset();
+    std::string all;
+    char buffer[4096];
+    ssize_t n = 0;
+    while ((n = ::read(read.get(), buffer, sizeof(buffer))) > 0) {
+      all.append(buffer, static_cast<size_t>(n));
+    }
+    return all;
+  }
+  UniqueFd read;
+  UniqueFd write;
+};
+
+TEST(ConsoleTest, StreamsStayApartAndLinesEnd) {
+  Pipe out;
+  Pipe error;
+  {
+    Console console({.out_fd = out.write.get(), .error_fd = error.write.get()});
+    console.WriteLines(ConsoleStream::kOut, "one\n");
+    console.WriteLines(ConsoleStream::kError, "two");
+    console.WriteLines(ConsoleStream::kOut, "three");
+    console.Close(MonoNow() + kLong);
+  }
+  EXPECT_EQ(out.ReadAll(), "one\nthree\n");
+  EXPECT_EQ(error.ReadAll(), "two\n");
+}
+
+TEST(ConsoleTest, ProgressLineIsErasedBeforeALineAndAtTheEnd) {
+  Pipe error;
+  {
+    Console console({.out_fd = error.write.get(),
+                     .error_fd = error.write.get(),
+                     .draws_progress = true,
+                     .width = 6});
+    console.SetProgress("step 1 of many");
+    char drawn[10];
+    ASSERT_EQ(::read(error.read.get(), drawn, sizeof(drawn)), 10);
+    EXPECT_EQ(std::string(drawn, 10), "\r\x1b[2Kstep ") << "cut to the width";
+    console.WriteLines(ConsoleStream::kOut, "line");
+    console.Close(MonoNow() + kLong);
+  }
+  const std::string rest = error.ReadAll();
+  EXPECT_EQ(rest.find("\r\x1b[2Kline\n"), 0u) << rest;
+  EXPECT_TRUE(rest == "\r\x1b[2Kline\n" || rest.substr(rest.size() - 5) == "\r\x1b[2K") << rest;
+}
+
+TEST(ConsoleTest, BlockedReaderBlocksNobodyAndRoomIsReported) {
+  Pipe out;
+  std::promise<void> has_room_again;
+  Console console({.out_fd = out.write.get(), .error_fd = out.write.get(), .room_bytes = 1 << 20},
+                  [&has_room_again] { has_room_again.set_value(); });
+  const std::string line(1000, 'x');
+  for (int i = 0; i < 2000; ++i) {
+    console.WriteLines(ConsoleStream::kOut, line);
+  }
+  EXPECT_FALSE(console.HasRoom());
+  size_t got = 0;
+  std::thread reader([&out, &got] {
+    char buffer[65536];
+    while (got < 2000u * 1001u) {
+      got += static_cast<size_t>(::read(out.read.get(), buffer, sizeof(buffer)));
+    }
+  });
+  has_room_again.get_future().wait();
+  console.Close(MonoNow() + kLong);
+  reader.join();
+  EXPECT_EQ(got, 2000u * 1001u);
+}
+
+TEST(ConsoleTest, ReaderThatNeverReadsDelaysTheEndNoLongerThanTheDeadline) {
+  Pipe out;
+  Console console({.out_fd = out.write.get(), .error_fd = out.write.get()});
+  console.WriteLines(ConsoleStream::kOut, std::string(1 << 20, 'x'));
+  const MonoTime start = MonoNow();
+  console.Close(start + std::chrono::milliseconds(50));
+  EXPECT_LT(MonoNow() - start, std::chrono::seconds(5));
+}
+
+TEST(ConsoleTest, ReaderThatWentAwayIsNoError) {
+  ::signal(SIGPIPE, SIG_IGN);
+  Pipe out;
+  Pipe error;
+  out.read.reset();
+  Console console({.out_fd = out.write.get(), .error_fd = error.write.get()});
+  console.WriteLines(ConsoleStream::kOut, "lost");
+  console.WriteLines(ConsoleStream::kError, "kept");
+  console.Close(MonoNow() + kLong);
+  EXPECT_EQ(error.ReadAll(), "kept\n");
+}
+
+}  // namespace
+}  // namespace fsdprun

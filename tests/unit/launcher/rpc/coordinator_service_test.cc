@@ -1,0 +1,212 @@
+#include "launcher/rpc/coordinator_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <vector>
+
+#include "agent/rpc/grpc_link.h"
+
+namespace fsdprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Duration kLong = std::chrono::seconds(20);
+
+// A coordinator service with its listener and any number of links, on one loop.
+class CoordinatorServiceTest : public ::testing::Test {
+ protected:
+  struct Agent {
+    std::unique_ptr<GrpcLink> link;
+    bool is_up = false;
+    std::vector<ToAgent> received;
+    std::vector<absl::Status> losses;
+  };
+
+  void SetUp() override {
+    listener_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    ASSERT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+    ASSERT_EQ(::listen(listener_.get(), 16), 0);
+    ASSERT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+    target_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) {
+      service_->AddConnection(UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+    });
+    CoordinatorService::Callbacks callbacks;
+    callbacks.on_message = [this](const FromAgent& message) { heard_.push_back(message); };
+    callbacks.on_stream_lost = [this](Incarnation agent) { lost_.push_back(agent); };
+    callbacks.on_refused = [this](const std::string& what) { refused_.push_back(what); };
+    service_ = std::make_unique<CoordinatorService>(
+        loop_, CoordinatorService::Options{"job", "secret"}, std::move(callbacks));
+    ASSERT_TRUE(service_->Start().ok());
+  }
+
+  std::unique_ptr<Agent> Connect(const std::string& token, const std::string& job = "job") {
+    auto agent = std::make_unique<Agent>();
+    agent->link = std::make_unique<GrpcLink>(
+        loop_, GrpcLink::Options{
+                   .target = target_,
+                   .job_id = job,
+                   .token = [token] { return absl::StatusOr<std::string>(token); },
+               });
+    CoordinatorLink::Callbacks callbacks;
+    callbacks.on_up = [a = agent.get()] { a->is_up = true; };
+    callbacks.on_message = [a = agent.get()](const ToAgent& m) { a->received.push_back(m); };
+    callbacks.on_lost = [a = agent.get()](const absl::Status& s) { a->losses.push_back(s); };
+    agent->link->SetCallbacks(std::move(callbacks));
+    agent->link->Open();
+    return agent;
+  }
+
+  // Runs the loop until the condition holds.
+  void RunUntil(std::function<bool()> condition) {
+    bool timed_out = false;
+    const EventLoop::TimerId deadline = loop_.At(MonoNow() + kLong, [this, &timed_out] {
+      timed_out = true;
+      loop_.Stop();
+    });
+    std::function<void()> check = [&] {
+      if (condition()) {
+        loop_.Stop();
+      } else {
+        loop_.At(MonoNow() + std::chrono::milliseconds(1), check);
+      }
+    };
+    loop_.Post(check);
+    loop_.Run();
+    loop_.Cancel(deadline);
+    ASSERT_FALSE(timed_out);
+  }
+
+  static FromAgent Joined(uint64_t incarnation) {
+    NodeInfo node;
+    node.incarnation = Incarnation(incarnation);
+    node.name = "n";
+    return {Incarnation(incarnation), Generation(0), AgentJoined{node, Generation(0)}};
+  }
+
+  EventLoop loop_;
+  UniqueFd listener_;
+  std::string target_;
+  std::unique_ptr<CoordinatorService> service_;
+  std::vector<FromAgent> heard_;
+  std::vector<Incarnation> lost_;
+  std::vector<std::string> refused_;
+};
+
+TEST_F(CoordinatorServiceTest, MessagesTravelBothWaysInOrder) {
+  const auto agent = Connect("secret");
+  RunUntil([&] { return agent->is_up; });
+  agent->link->Send(Joined(7));
+  for (int i = 0; i < 100; ++i) {
+    agent->link->Send({Incarnation(7), Generation(3), AgentBeat{{i, 100, "t"}}});
+  }
+  RunUntil([&] { return heard_.size() == 101; });
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(std::get<AgentBeat>(heard_[static_cast<size_t>(i) + 1].message).progress.step, i);
+    service_->Send({Incarnation(7), Generation(3), StopWorkers{15, Duration(i), "r"}});
+  }
+  service_->Send({Incarnation(8), Generation(3), AdmitAgent{}});
+  RunUntil([&] { return agent->received.size() == 100; });
+  EXPECT_EQ(std::get<StopWorkers>(agent->received.back().message).grace, Duration(99));
+}
+
+TEST_F(CoordinatorServiceTest, WrongTokenIsUnauthenticated) {
+  for (const char* token : {"", "Secret", "secret2", "secre"}) {
+    const auto agent = Connect(token);
+    RunUntil([&] { return !agent->losses.empty(); });
+    EXPECT_TRUE(absl::IsUnauthenticated(agent->losses.front())) << agent->losses.front();
+  }
+  EXPECT_TRUE(heard_.empty());
+  EXPECT_EQ(refused_.size(), 4u);
+}
+
+TEST_F(CoordinatorServiceTest, AnotherJobIsNotFound) {
+  const auto agent = Connect("secret", "other");
+  RunUntil([&] { return agent->is_up; });
+  agent->link->Send(Joined(7));
+  RunUntil([&] { return !agent->losses.empty(); });
+  EXPECT_TRUE(absl::IsNotFound(agent->losses.front()));
+  EXPECT_THAT(std::string(agent->losses.front().message()), HasSubstr("'job', not 'other'"));
+  EXPECT_TRUE(heard_.empty());
+}
+
+TEST_F(CoordinatorServiceTest, BrokenStreamIsReportedOnce) {
+  auto agent = Connect("secret");
+  RunUntil([&] { return agent->is_up; });
+  agent->link->Send(Joined(7));
+  RunUntil([&] { return heard_.size() == 1; });
+  agent.reset();
+  RunUntil([&] { return !lost_.empty(); });
+  EXPECT_EQ(lost_, std::vector<Incarnation>{Incarnation(7)});
+}
+
+TEST_F(CoordinatorServiceTest, NewerStreamOfAnAgentReplacesTheOlderSilently) {
+  const auto first = Connect("secret");
+  const auto second = Connect("secret");
+  RunUntil([&] { return first->is_up && second->is_up; });
+  first->link->Send(Joined(7));
+  RunUntil([&] { return heard_.size() == 1; });
+  second->link->Send(Joined(7));
+  RunUntil([&] { return heard_.size() == 2 && !first->losses.empty(); });
+  service_->Send({Incarnation(7), Generation(0), AdmitAgent{}});
+  RunUntil([&] { return second->received.size() == 1; });
+  EXPECT_TRUE(lost_.empty());
+  EXPECT_TRUE(first->received.empty());
+}
+
+TEST_F(CoordinatorServiceTest, OneStreamMaySpeakForOneAgentOnly) {
+  const auto agent = Connect("secret");
+  RunUntil([&] { return agent->is_up; });
+  agent->link->Send(Joined(7));
+  agent->link->Send({Incarnation(8), Generation(0), AgentStarted{}});
+  RunUntil([&] { return !agent->losses.empty(); });
+  EXPECT_TRUE(absl::IsInvalidArgument(agent->losses.front()));
+  EXPECT_EQ(lost_, std::vector<Incarnation>{Incarnation(7)});
+}
+
+TEST_F(CoordinatorServiceTest, CloseWritesWhatIsQueued) {
+  const auto agent = Connect("secret");
+  RunUntil([&] { return agent->is_up; });
+  agent->link->Send(Joined(7));
+  agent->link->Send({Incarnation(7), Generation(0), AgentLeft{}});
+  agent->link->Close();
+  RunUntil([&] { return heard_.size() == 2 && lost_.size() == 1; });
+}
+
+TEST_F(CoordinatorServiceTest, ShutdownWritesWhatIsQueued) {
+  const auto agent = Connect("secret");
+  RunUntil([&] { return agent->is_up; });
+  agent->link->Send(Joined(7));
+  RunUntil([&] { return heard_.size() == 1; });
+  service_->Send({Incarnation(7), Generation(0), ReleaseAgent{0, "done"}});
+  service_->Shutdown();
+  RunUntil([&] { return agent->received.size() == 1 && !agent->losses.empty(); });
+}
+
+TEST_F(CoordinatorServiceTest, NobodyThereIsUnavailable) {
+  target_ = "127.0.0.1:1";
+  const auto agent = Connect("secret");
+  RunUntil([&] { return !agent->losses.empty(); });
+  EXPECT_TRUE(absl::IsUnavailable(agent->losses.front()));
+}
+
+TEST(EqualInConstantTimeTest, ComparesContentAndLength) {
+  EXPECT_TRUE(EqualInConstantTime("", ""));
+  EXPECT_TRUE(EqualInConstantTime("abc", "abc"));
+  EXPECT_FALSE(EqualInConstantTime("abc", "abd"));
+  EXPECT_FALSE(EqualInConstantTime("abc", "ab"));
+  EXPECT_FALSE(EqualInConstantTime("ab", "abab"));
+  EXPECT_FALSE(EqualInConstantTime("a", ""));
+}
+
+}  // namespace
+}  // namespace fsdprun
