@@ -58,6 +58,8 @@ void LocalAgent::Start() {
   callbacks.on_up = [this] { Feed(node::StreamUp{}); };
   callbacks.on_message = [this](const ToAgent& message) {
     was_admitted_ |= std::holds_alternative<AdmitAgent>(message.message);
+    was_let_go_ |= std::holds_alternative<ReleaseAgent>(message.message) ||
+                   std::holds_alternative<RejectAgent>(message.message);
     Feed(message);
   };
   callbacks.on_lost = [this](const absl::Status& status) { OnLinkLost(status); };
@@ -65,7 +67,10 @@ void LocalAgent::Start() {
   Feed(node::Boot{});
 }
 
-void LocalAgent::OperatorSignal(int signal) { Feed(node::OperatorSignal{signal}); }
+void LocalAgent::OperatorSignal(int signal) {
+  was_let_go_ = true;
+  Feed(node::OperatorSignal{signal});
+}
 
 void LocalAgent::ResumeOutput() { output_.Pump(); }
 
@@ -118,6 +123,7 @@ void LocalAgent::Do(const node::ReconnectStream& reconnect) {
 void LocalAgent::OnLinkLost(const absl::Status& status) {
   last_link_error_ = status;
   if (IsPermanent(status)) {
+    was_let_go_ = true;
     Feed(ToAgent{options_.spec.node.incarnation, Generation(),
                  RejectAgent{Explain(status, options_.spec.coordinator_endpoint)}});
     return;

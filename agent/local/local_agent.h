@@ -64,6 +64,9 @@ class LocalAgent {
   const NodeMachine& machine() const { return machine_; }
   /// The coordinator has admitted this agent at least once.
   bool was_admitted() const { return was_admitted_; }
+  /// The coordinator went away in the middle of the job: it admitted this agent and never let it
+  /// go.
+  bool has_lost_coordinator() const { return was_admitted_ && !was_let_go_; }
   /// What the link last said when it broke or could not be opened.
   const absl::Status& last_link_error() const { return last_link_error_; }
   /// The process id of the keeper, or 0.
@@ -109,6 +112,8 @@ class LocalAgent {
   bool is_feeding_ = false;
   bool has_ended_ = false;
   bool was_admitted_ = false;
+  /// Released or rejected by the coordinator, or ended by an operator.
+  bool was_let_go_ = false;
   bool has_warned_of_omp_ = false;
   absl::Status last_link_error_;
   EventLoop::TimerId wake_timer_ = 0;

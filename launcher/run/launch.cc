@@ -218,10 +218,32 @@ class Launcher {
     hooks.on_exit = [this](int code, const std::string& message) {
       agent_exit_ = code;
       agent_message_ = message;
+      if (program_ == CliProgram::kFsdpAgent && agent_->has_lost_coordinator()) {
+        loop_.Post([this] { BeginNextLife(); });
+        return;
+      }
       StopWhenDone();
     };
     agent_ =
         std::make_unique<LocalAgent>(loop_, std::move(options), std::move(hooks), *link_, *store_);
+  }
+
+  // A lone agent outlives its coordinator: it joins again as a new incarnation, with logs of its
+  // own.
+  void BeginNextLife() {
+    Say(agent_message_);
+    const absl::StatusOr<std::string> run_dir = MakeRunDir(plan_, run_id_, environment_);
+    if (!run_dir.ok()) {
+      agent_message_ = std::string(run_dir.status().message());
+      loop_.Stop();
+      return;
+    }
+    run_dir_ = *run_dir;
+    agent_exit_.reset();
+    waited_ = Duration::zero();
+    agent_.reset();
+    MakeAgent();
+    agent_->Start();
   }
 
   void OnSignal(int signal) {

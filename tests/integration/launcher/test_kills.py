@@ -96,9 +96,28 @@ class KillsTest(JobCase):
         first = self.pids(1, range(2))
         nodes[0].kill()
         wait_until(lambda: not any(map(is_alive, first)), 5, "all workers to be gone")
-        nodes[1].send_signal(signal.SIGTERM)
         rc, _, err = self.finish(nodes[1], 20)
-        self.assertEqual(rc, 1, err)
+        self.assertEqual(rc, 1)
+        self.assertIn("lost the coordinator", err)
+
+    def test_agent_program_joins_the_next_coordinator(self):
+        script, port = self.script(PATIENT), free_port()
+        host_args = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=day", script]
+        agent = self.start(f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=day", script, binary="fsdp-agent")
+        host = self.start(*host_args)
+        first = self.pids(1, range(2))
+        host.kill()
+        wait_until(lambda: not any(map(is_alive, first)), 5, "all workers to be gone")
+        for note in self.dir.glob("pid.*"):
+            note.unlink()
+        host = self.start("--max-restarts=1", *host_args)
+        second = self.pids(1, range(2))
+        self.assertFalse(set(first) & set(second))
+        os.kill(second[0], signal.SIGKILL)
+        for launcher in (host, agent):
+            rc, _, err = self.finish(launcher, 30)
+            self.assertEqual(rc, 0, err)
+        self.assertIn("lost the coordinator", err)
 
     def test_killed_launcher_leaves_nothing(self):
         worker = """
