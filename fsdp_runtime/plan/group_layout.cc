@@ -47,7 +47,9 @@ GroupLayout lay_out(const std::vector<ParamShape>& params, int64_t ranks, const 
     layout.params.push_back({start, numel});
     next = start + numel;
   }
-  layout.shard_numel = round_up((next + ranks - 1) / ranks, rule.shard_multiple);
+  // Never empty, so that no collective has to move nothing.
+  layout.shard_numel =
+      round_up(std::max<int64_t>((next + ranks - 1) / ranks, 1), rule.shard_multiple);
   return layout;
 }
 

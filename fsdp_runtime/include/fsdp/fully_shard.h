@@ -90,12 +90,16 @@ class FSDP_API FSDPModule {
 };
 
 /// Shards the parameters of `module` that no earlier call has claimed, as one group: one
-/// all-gather, one reduce-scatter. Call it bottom-up (blocks, then the root). Parameter names are
-/// unchanged. Parameters may be hollow (fsdp::hollow_parameter); then no full copy ever exists and
-/// init_parameters or a checkpoint fills the shards. Afterwards the module must be called through
-/// fsdp::Unit (or fsdp::call). Errors: TORCH_CHECK on an already sharded module, a non-contiguous
-/// or 0-dim parameter, mixed dtypes in one group, a parameter shared with a unit that is sharded
-/// elsewhere (names both).
+/// all-gather, one reduce-scatter. Parameters that differ in dtype or requires_grad form groups of
+/// their own. Call it bottom-up (blocks, then the root): the topmost sharded module is the root.
+/// Parameter names are unchanged; a parameter registered under several names stays one. Parameters
+/// may be hollow (fsdp::hollow_parameter); then no full copy ever exists and init_parameters or a
+/// checkpoint fills the shards. Otherwise each rank keeps its pieces of its own values. Afterwards
+/// the module must be called through fsdp::Unit (or fsdp::call); a parameter that is touched while
+/// it is sharded stops the process. Gradients never show up in `.grad`; they are reduced into
+/// sharded_gradients(). Errors: TORCH_CHECK on an already sharded module, a parameter that is
+/// 0-dim, non-contiguous, no leaf or on another device than the mesh, and a parameter shared with a
+/// unit that is sharded elsewhere (names both).
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                                 const FullyShardOptions& options);
 

@@ -39,6 +39,15 @@ void claim(const at::Tensor& parameter, const std::string& fqn) {
   }
 }
 
+void rename_claim(const c10::TensorImpl* parameter, const std::string& fqn) {
+  Claims& all = claims();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.by_tensor.find(parameter);
+  if (found != all.by_tensor.end()) {
+    found->second.fqn = fqn;
+  }
+}
+
 std::string claimed_as(const at::Tensor& parameter) {
   Claims& all = claims();
   std::lock_guard<std::mutex> lock(all.mutex);

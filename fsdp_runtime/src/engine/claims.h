@@ -10,6 +10,9 @@ namespace fsdp {
 /// guarded by a mutex; forgets parameters that have died.
 void claim(const at::Tensor& parameter, const std::string& fqn);
 
+/// Changes the name of a live, claimed parameter.
+void rename_claim(const c10::TensorImpl* parameter, const std::string& fqn);
+
 /// The name under which a unit has `parameter`; empty when none has.
 std::string claimed_as(const at::Tensor& parameter);
 

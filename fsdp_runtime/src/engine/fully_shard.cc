@@ -97,6 +97,7 @@ void install_gradient_hooks(const std::vector<NamedParameter>& params,
 void rename_from(const ModuleState& root) {
   for (const ParamRef& param : params_below(root)) {
     param.group->set_fqn(param.index, param.fqn);
+    rename_claim(param.group->key(param.index), param.fqn);
   }
 }
 
