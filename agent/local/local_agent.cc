@@ -72,7 +72,7 @@ void LocalAgent::OperatorSignal(int signal) {
   Feed(node::OperatorSignal{signal});
 }
 
-void LocalAgent::ResumeOutput() { output_.Pump(); }
+bool LocalAgent::ResumeOutput() { return output_.Pump(); }
 
 void LocalAgent::DrainOutput() { output_.Drain(); }
 
@@ -365,7 +365,6 @@ void LocalAgent::Do(const node::Exit& exit) {
   if (keeper_ != nullptr) {
     keeper_->Shutdown();
   }
-  output_.Drain();
   hooks_.on_exit(exit.code, exit.message);
 }
 

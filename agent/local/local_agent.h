@@ -56,8 +56,9 @@ class LocalAgent {
   void Start();
   /// An operator's signal for this agent alone (see node::OperatorSignal).
   void OperatorSignal(int signal);
-  /// The consumer of the sink has room again.
-  void ResumeOutput();
+  /// The consumer of the sink has room again. True if everything has been handed over by now but
+  /// last lines without an end.
+  bool ResumeOutput();
   /// Hands the output that is still in log files to the sink, whatever room it has.
   void DrainOutput();
 

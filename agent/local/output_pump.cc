@@ -38,10 +38,13 @@ void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view b
   Pass(stream, source, bytes);
 }
 
-void OutputPump::Pump() {
+bool OutputPump::Pump() {
+  bool is_all_moved = true;
   for (auto& [key, source] : sources_) {
     PumpOne(key.second, source, /*is_forced=*/false);
+    is_all_moved &= source.offset >= source.size;
   }
+  return is_all_moved;
 }
 
 void OutputPump::Drain() {

@@ -32,8 +32,8 @@ class OutputPump {
   void Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes);
   /// Bytes of a stream that did not go to a file.
   void Data(int local_rank, keeper::Stream stream, absl::string_view bytes);
-  /// Moves what is there and fits.
-  void Pump();
+  /// Moves what is there and fits; true if nothing is left in the files.
+  bool Pump();
   /// Moves everything, also last lines without an end.
   void Drain();
 

@@ -78,6 +78,13 @@ bool Console::HasRoom() {
   return has_room;
 }
 
+bool Console::WaitForRoom(MonoTime deadline) {
+  MutexLock lock(mu_);
+  return changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return queued_bytes_ < options_.room_bytes;
+  });
+}
+
 void Console::Close(MonoTime deadline) {
   if (!writer_.joinable()) {
     return;
@@ -123,6 +130,7 @@ void Console::WriterMain() {
     {
       MutexLock lock(mu_);
       queued_bytes_ -= written;
+      changed_.NotifyAll();
       room_again = someone_waits_for_room_ && queued_bytes_ < options_.room_bytes;
       someone_waits_for_room_ &= !room_again;
       if (is_last) {

@@ -50,6 +50,8 @@ class Console {
   void SetProgress(std::string text) ABSL_LOCKS_EXCLUDED(mu_);
   bool draws_progress() const { return options_.draws_progress; }
   bool HasRoom() ABSL_LOCKS_EXCLUDED(mu_);
+  /// Waits for room; false if there is none by `deadline`.
+  bool WaitForRoom(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   /// Waits until everything is written or `deadline` has passed, then ends the thread. Idempotent;
   /// one thread only.

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "agent/local/local_agent.h"
 #include "agent/local/worker_store.h"
@@ -37,6 +38,7 @@ namespace {
 constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 /// How long a reader of our output that has stopped reading may hold up the end.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
+constexpr Duration kHastyDrainTimeout = std::chrono::seconds(2);
 constexpr char kVersion[] = "0.1.0";
 
 const char* ValueOf(const Environment& environment, const char* name) {
@@ -126,7 +128,12 @@ class Launcher {
         outcome_ = outcome;
         StopWhenDone();
       };
-      hooks.on_step = [this] { ShowProgress(host_->machine().progress()); };
+      hooks.on_step = [this] {
+        // Rank 0's own node has fresher news than its beats bring.
+        if (agent_ != nullptr && agent_->machine().assignment().group_rank != 0) {
+          ShowProgress(host_->machine().progress());
+        }
+      };
       host_ = std::make_unique<CoordinatorHost>(
           loop_,
           CoordinatorHost::Options{MakeJobSpec(), run_id_,
@@ -193,6 +200,19 @@ class Launcher {
     return spec;
   }
 
+  // Names what the workers share on a machine, so it must be the same on all nodes of the job and
+  // fit a file name.
+  std::string JobId() const {
+    if (meeting_.endpoint.port == 0) {
+      return RandomHex(8);
+    }
+    std::string name = run_id_.substr(0, 40);
+    for (char& c : name) {
+      c = absl::ascii_isalnum(c) ? c : '-';
+    }
+    return absl::StrCat(name, "-", meeting_.endpoint.port);
+  }
+
   void MakeAgent() {
     LocalAgent::Options options;
     options.spec = MakeNodeSpec();
@@ -202,9 +222,7 @@ class Launcher {
     options.base_environment.erase("FSDPRUN_TOKEN");
     options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
     options.run_id = run_id_;
-    options.job_id = meeting_.endpoint.port == 0
-                         ? RandomHex(8)
-                         : absl::StrCat(run_id_, "-", meeting_.endpoint.port);
+    options.job_id = JobId();
     options.run_dir = run_dir_;
     options.draws_progress = console_.draws_progress();
     options.handled_signals = SignalWatcher::Names();
@@ -239,6 +257,7 @@ class Launcher {
       return;
     }
     run_dir_ = *run_dir;
+    agent_->DrainOutput();
     agent_exit_.reset();
     waited_ = Duration::zero();
     agent_.reset();
@@ -294,11 +313,25 @@ class Launcher {
     }
   }
 
+  // Shows what is still in the log files at the reader's pace.
+  void ShowRemainingOutput(MonoTime deadline) {
+    while (!agent_->ResumeOutput() && console_.WaitForRoom(deadline)) {
+    }
+    if (MonoNow() < deadline) {
+      agent_->DrainOutput();
+    }
+  }
+
   int Finish() {
+    const bool is_in_haste =
+        outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
+    const MonoTime drain_deadline =
+        MonoNow() + (is_in_haste ? kHastyDrainTimeout : kConsoleDrainTimeout);
     link_->Close();
     if (host_ != nullptr) {
       host_->Shutdown();
     }
+    ShowRemainingOutput(drain_deadline);
     const int exit_code = outcome_.has_value() ? outcome_->exit_code : *agent_exit_;
     if (outcome_.has_value()) {
       ReportOutcome();
@@ -310,7 +343,7 @@ class Launcher {
     } else {
       Say(absl::StrCat("logs of this node's workers are in ", run_dir_));
     }
-    console_.Close(MonoNow() + kConsoleDrainTimeout);
+    console_.Close(drain_deadline);
     return exit_code;
   }
 

@@ -1,12 +1,12 @@
 """Workers' output on the launcher's streams: whole lines, nothing lost, no harm from readers; several jobs at once."""
 
 import os
+import pathlib
 import pty
 import re
-import subprocess
 import unittest
 
-from job_case import JobCase, wait_until
+from job_case import JobCase, processes_with, wait_until
 
 
 class ConsoleTest(JobCase):
@@ -60,6 +60,21 @@ class ConsoleTest(JobCase):
         self.wait_for_notes("done", 1, range(2))
         rc, out, _ = self.finish(launcher)
         self.assertEqual((rc, len(out.splitlines())), (0, 200000))
+
+    def test_a_reader_that_starts_late_costs_no_memory(self):
+        launcher = self.start("--standalone", self.script("""
+            line = "x" * 1023
+            for i in range(64 * 1024): print(line)
+            sys.stdout.flush()
+            note("done")
+        """))
+        self.wait_for_notes("done", 1, [0], 60)
+        wait_until(lambda: not [p for p in processes_with(self.marker) if p != launcher.pid], 20, "the worker to be gone")
+        status = pathlib.Path(f"/proc/{launcher.pid}/status").read_text()
+        peak_kb = int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1))
+        rc, out, _ = self.finish(launcher)
+        self.assertEqual((rc, len(out)), (0, 64 << 20))
+        self.assertLess(peak_kb, 64 << 10)
 
     def test_last_line_without_an_end(self):
         rc, out, _ = self.run_job("--standalone", self.script("print('whole'); print('half', end='')"))
