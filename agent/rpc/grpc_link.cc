@@ -186,7 +186,8 @@ void GrpcLink::Open() {
     ScheduleLoss(id, token.status());
     return;
   }
-  stream_ = std::make_shared<Stream>(*this, id, *token);
+  used_token_ = *token;
+  stream_ = std::make_shared<Stream>(*this, id, used_token_);
   stream_->Start(stream_);
   open_timer_ = loop_.At(MonoNow() + options_.open_timeout, [this, id] {
     ReportLoss(id,
@@ -247,8 +248,19 @@ void GrpcLink::ReportLoss(uint64_t id, const absl::Status& status) {
   }
   ++stream_id_;
   DropStream();
-  callbacks_.on_lost(status.ok() ? absl::UnavailableError("the coordinator closed the stream")
-                                 : status);
+  if (status.ok()) {
+    callbacks_.on_lost(absl::UnavailableError("the coordinator closed the stream"));
+  } else if (absl::IsUnauthenticated(status) && TokenHasChanged()) {
+    callbacks_.on_lost(
+        absl::UnavailableError("a new coordinator has just replaced the job's token"));
+  } else {
+    callbacks_.on_lost(status);
+  }
+}
+
+bool GrpcLink::TokenHasChanged() const {
+  const absl::StatusOr<std::string> token = options_.token();
+  return token.ok() && *token != used_token_;
 }
 
 void GrpcLink::PostIfLive(absl::AnyInvocable<void()> closure) {

@@ -44,6 +44,9 @@ class GrpcLink : public CoordinatorLink {
   void ReportUp(uint64_t id);
   void ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message);
   void ReportLoss(uint64_t id, const absl::Status& status);
+  /// The token in force is not the one of the last attempt: that attempt came between two
+  /// coordinators.
+  bool TokenHasChanged() const;
   /// Runs `closure` on the loop thread unless the link has been destroyed by then. From any thread.
   void PostIfLive(absl::AnyInvocable<void()> closure);
 
@@ -56,6 +59,7 @@ class GrpcLink : public CoordinatorLink {
   /// Of the current stream or attempt; what older ones report is dropped.
   uint64_t stream_id_ = 0;
   EventLoop::TimerId open_timer_ = 0;
+  std::string used_token_;
   std::shared_ptr<Stream> stream_;
   /// Cancelled streams whose end has not been seen; the loop must outlive them.
   std::vector<std::shared_ptr<Stream>> retired_;

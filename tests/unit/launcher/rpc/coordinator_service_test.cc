@@ -129,6 +129,27 @@ TEST_F(CoordinatorServiceTest, WrongTokenIsUnauthenticated) {
   EXPECT_EQ(refused_.size(), 4u);
 }
 
+TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptIsWorthAnotherTry) {
+  auto agent = std::make_unique<Agent>();
+  int reads = 0;
+  agent->link = std::make_unique<GrpcLink>(
+      loop_,
+      GrpcLink::Options{.target = target_, .job_id = "job", .token = [&reads] {
+                          return absl::StatusOr<std::string>(reads++ == 0 ? "old" : "secret");
+                        }});
+  CoordinatorLink::Callbacks callbacks;
+  callbacks.on_up = [a = agent.get()] { a->is_up = true; };
+  callbacks.on_message = [](const ToAgent&) {};
+  callbacks.on_lost = [a = agent.get()](const absl::Status& s) { a->losses.push_back(s); };
+  agent->link->SetCallbacks(std::move(callbacks));
+  agent->link->Open();
+  RunUntil([&] { return !agent->losses.empty(); });
+  EXPECT_TRUE(absl::IsUnavailable(agent->losses.front())) << agent->losses.front();
+  agent->is_up = false;
+  agent->link->Open();
+  RunUntil([&] { return agent->is_up; });
+}
+
 TEST_F(CoordinatorServiceTest, AnotherJobIsNotFound) {
   const auto agent = Connect("secret", "other");
   RunUntil([&] { return agent->is_up; });
