@@ -218,7 +218,7 @@ const std::vector<ConfigKey>& ConfigSchema() {
       {"checkpoint.every_steps", kInteger, "0", "an integer >= 0",
        "steps between checkpoints; 0: only at the end", IsCount<0>},
       {"checkpoint.keep", kInteger, "2", "an integer >= 0",
-       "newest checkpoints that are kept; 0: all", IsCount<1>},
+       "newest checkpoints that are kept; 0: all", IsCount<0>},
       {"checkpoint.async", kBoolean, "false",
        "false (checkpoints are written before the next step begins)",
        "write checkpoints in the background", IsFalse},

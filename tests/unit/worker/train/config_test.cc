@@ -1,0 +1,259 @@
+#include "worker/train/config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "worker/train/config_schema.h"
+
+namespace fsdprun::worker {
+namespace {
+
+const std::vector<std::string> kRequired = {"model.config=m", "data.train=[\"t\"]"};
+
+std::vector<std::string> With(const std::string& assignment) {
+  std::vector<std::string> overrides = kRequired;
+  overrides.push_back(assignment);
+  return overrides;
+}
+
+/// What the resolution says, or "accepted".
+std::string Refusal(const std::vector<std::string>& overrides) {
+  try {
+    ResolveConfig("", overrides);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ConfigTest, RequiredKeysAreNamed) {
+  EXPECT_EQ(Refusal({}), "configuration: model.config is missing: expected a path");
+  EXPECT_EQ(Refusal({"model.config=m"}),
+            "configuration: data.train is missing: expected a list of at least one path");
+}
+
+TEST(ConfigTest, SchemaIsExactlyTheContract) {
+  const std::map<std::string, std::set<std::string>> contract = {
+      {"model", {"config", "weights", "seed"}},
+      {"data", {"train", "valid", "format", "tokenizer", "seq_len", "shuffle", "seed"}},
+      {"train",
+       {"steps", "micro_batch_size", "grad_accumulation", "max_grad_norm",
+        "activation_checkpointing", "eval_every", "eval_batches"}},
+      {"optimizer", {"name", "lr", "betas", "eps", "weight_decay", "no_decay"}},
+      {"schedule", {"kind", "warmup_steps", "min_lr_ratio"}},
+      {"parallel", {"backend", "strategy", "dp_replicate", "tp"}},
+      {"precision", {"param", "reduce", "output"}},
+      {"checkpoint", {"dir", "every_steps", "keep", "async", "resume"}},
+      {"metrics", {"jsonl", "tensorboard", "every_steps"}}};
+  std::map<std::string, std::set<std::string>> actual;
+  for (const ConfigKey& key : ConfigSchema()) {
+    const std::string path(key.path);
+    actual[path.substr(0, path.find('.'))].insert(path.substr(path.find('.') + 1));
+  }
+  EXPECT_EQ(actual, contract);
+}
+
+TEST(ConfigTest, EveryDefaultIsValid) {
+  EXPECT_NO_THROW(ValidateConfig(ResolveConfig("", kRequired)));
+}
+
+struct KeyCase {
+  std::string key;
+  std::vector<std::string> good;
+  std::vector<std::string> bad;
+};
+
+std::vector<KeyCase> KeyCases() {
+  const std::vector<std::string> bad_count = {
+      "-1", "1.5", "\"7\"", "true", "[]", "null", "18446744073709551615", "99999999999999999999"};
+  std::vector<std::string> bad_positive = bad_count;
+  bad_positive.push_back("0");
+  const std::vector<std::string> bad_number = {"-0.1", "\"a\"", "true", "null", "[1]"};
+  const std::vector<std::string> bad_flag = {"1", "\"true\"", "yes", "null"};
+  const std::vector<std::string> bad_list = {"\"a.txt\"", "[1]", "[\"\"]", "{}", "a.txt"};
+  return {
+      {"model.config", {"dir", "\"dir\"", "7"}, {"", "\"\""}},
+      {"model.weights", {"none", "dir"}, {""}},
+      {"model.seed", {"0", "9223372036854775807"}, {"-1", "1.5", "\"1\"", "9223372036854775808"}},
+      {"data.train",
+       {"[\"a\", \"b\"]"},
+       [&] {
+         auto bad = bad_list;
+         bad.push_back("[]");
+         return bad;
+       }()},
+      {"data.valid", {"[]", "[\"a\"]"}, bad_list},
+      {"data.format", {"text"}, {"parquet", ""}},
+      {"data.tokenizer", {"byte"}, {"gpt2"}},
+      {"data.seq_len", {"1", "4096"}, bad_positive},
+      {"data.shuffle", {"true", "false"}, bad_flag},
+      {"data.seed", {"3"}, {"-3", "x"}},
+      {"train.steps", {"0", "1"}, bad_count},
+      {"train.micro_batch_size", {"1"}, bad_positive},
+      {"train.grad_accumulation", {"1", "8"}, bad_positive},
+      {"train.max_grad_norm", {"0", "1", "0.5"}, bad_number},
+      {"train.activation_checkpointing", {"true", "false"}, bad_flag},
+      {"train.eval_every", {"0", "5"}, bad_count},
+      {"train.eval_batches", {"0", "5"}, bad_count},
+      {"optimizer.name", {"adamw"}, {"sgd", "AdamW"}},
+      {"optimizer.lr", {"0", "1e-3"}, bad_number},
+      {"optimizer.betas",
+       {"[0, 0.5]", "[0.9, 0.999]"},
+       {"[0.9]", "[0.9, 1]", "[-0.1, 0.9]", "[0.9, 0.9, 0.9]", "0.9", "[\"a\", 0.9]"}},
+      {"optimizer.eps", {"1e-8"}, {"0", "-1", "\"x\""}},
+      {"optimizer.weight_decay", {"0", "0.1"}, bad_number},
+      {"optimizer.no_decay", {"[]", "[\"*norm*\"]"}, bad_list},
+      {"schedule.kind", {"constant", "linear", "cosine"}, {"exponential", ""}},
+      {"schedule.warmup_steps", {"0", "10"}, bad_count},
+      {"schedule.min_lr_ratio", {"0", "1", "0.1"}, {"-0.1", "1.1", "\"x\""}},
+      {"parallel.backend", {"auto", "shm", "gloo", "nccl"}, {"mpi"}},
+      {"parallel.strategy", {"full_shard", "shard_grad_op"}, {"no_shard", "hybrid_shard"}},
+      {"parallel.dp_replicate", {"1"}, {"0", "2", "\"1\"", "1.0"}},
+      {"parallel.tp", {"1"}, {"0", "2"}},
+      {"precision.param", {"float32", "bfloat16"}, {"float16", "bf16"}},
+      {"precision.reduce", {"float32", "bfloat16"}, {"float64"}},
+      {"precision.output", {"float32", "bfloat16"}, {"int8"}},
+      {"checkpoint.dir", {"", "/x", "5"}, {}},
+      {"checkpoint.every_steps", {"0", "3"}, bad_count},
+      {"checkpoint.keep", {"0", "1", "3"}, bad_count},
+      {"checkpoint.async", {"false"}, {"true", "0"}},
+      {"checkpoint.resume", {"auto", "none", "/some/path"}, {""}},
+      {"metrics.jsonl", {"", "m.jsonl"}, {}},
+      {"metrics.tensorboard", {""}, {"runs/tb"}},
+      {"metrics.every_steps", {"0", "10"}, bad_count},
+  };
+}
+
+TEST(ConfigTest, EveryKeyTakesGoodValuesAndRefusesBadOnesByName) {
+  std::set<std::string> covered;
+  for (const KeyCase& key : KeyCases()) {
+    covered.insert(key.key);
+    for (const std::string& value : key.good) {
+      EXPECT_EQ(Refusal(With(key.key + "=" + value)), "accepted") << key.key << "=" << value;
+    }
+    for (const std::string& value : key.bad) {
+      const std::string refusal = Refusal(With(key.key + "=" + value));
+      EXPECT_NE(refusal.find(key.key), std::string::npos) << key.key << "=" << value << refusal;
+      EXPECT_NE(refusal.find("expected"), std::string::npos) << key.key << "=" << value << refusal;
+      EXPECT_EQ(refusal.find('\n'), std::string::npos) << refusal;
+    }
+  }
+  EXPECT_EQ(covered.size(), ConfigSchema().size());
+}
+
+TEST(ConfigTest, ErrorsHaveKeyValueAndExpectation) {
+  EXPECT_EQ(Refusal(With("data.seq_len=0")),
+            "configuration: data.seq_len = 0: expected an integer >= 1");
+  EXPECT_EQ(Refusal(With("optimizer.betas=[0.9,1.5]")),
+            "configuration: optimizer.betas = [0.9,1.5]: expected a list of two numbers in [0, 1)");
+  EXPECT_EQ(Refusal(With("parallel.tp=2")),
+            "configuration: parallel.tp = 2: expected 1 (tensor parallelism is not supported)");
+}
+
+TEST(ConfigTest, UnknownNamesGetASuggestion) {
+  EXPECT_EQ(Refusal(With("train.step=5")),
+            "--set: train.step = 5: expected a known key (see fsdp-train --help); did you mean "
+            "train.steps?");
+  EXPECT_EQ(Refusal(With("train.lr=5")),
+            "--set: train.lr = 5: expected a known key (see fsdp-train --help); did you mean "
+            "optimizer.lr?");
+  EXPECT_EQ(Refusal(With("qqqqqqqqqqqqqqqqqqqq=5")),
+            "--set: qqqqqqqqqqqqqqqqqqqq = 5: expected a known key (see fsdp-train --help)");
+}
+
+TEST(ConfigTest, OverrideWithoutAssignmentIsRefused) {
+  for (const char* text : {"train.steps", "", "=5"}) {
+    EXPECT_EQ(Refusal(With(text)),
+              std::string("--set ") + text + ": expected section.key=value, e.g. train.steps=100");
+  }
+}
+
+class ConfigFileTest : public testing::Test {
+ protected:
+  ~ConfigFileTest() override { std::filesystem::remove(path_); }
+  std::string RefusalOf(const std::string& content) {
+    std::ofstream(path_) << content;
+    try {
+      ResolveConfig(path_, kRequired);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  const std::string path_ = testing::TempDir() + "config_" + std::to_string(getpid()) + ".json";
+};
+
+TEST_F(ConfigFileTest, SyntaxErrorsNameFileLineAndColumn) {
+  const std::string refusal = RefusalOf("{\n  \"train\": {\"steps\": 5,}\n}");
+  EXPECT_EQ(refusal.find(path_ + ":2:24: not valid JSON: "), 0u) << refusal;
+  EXPECT_NE(RefusalOf("").find(path_ + ":1:1: not valid JSON"), std::string::npos);
+}
+
+TEST_F(ConfigFileTest, StructureErrorsAreNamed) {
+  EXPECT_EQ(RefusalOf("[]"), path_ + ": expected an object of sections, got []");
+  EXPECT_EQ(RefusalOf(R"({"train": 5})"), path_ + ": train = 5: expected an object");
+  EXPECT_EQ(RefusalOf(R"({"trian": {}})"),
+            path_ + ": trian = {}: expected a known section; did you mean train?");
+  EXPECT_EQ(RefusalOf(R"({"train": {"steps": 1, "steps": 2}})"),
+            path_ + ": key \"steps\" occurs twice in one object");
+  EXPECT_EQ(RefusalOf(R"({"train": {"stepz": 1}})"),
+            path_ +
+                ": train.stepz = 1: expected a known key (see fsdp-train --help); did you mean "
+                "train.steps?");
+}
+
+TEST_F(ConfigFileTest, UnreadableFileIsNamed) {
+  try {
+    ResolveConfig("/nonexistent/train.json", {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "cannot read /nonexistent/train.json: No such file or directory");
+  }
+}
+
+TEST_F(ConfigFileTest, OverridesWinOverFileOverDefaults) {
+  std::ofstream(path_) << R"({"train": {"steps": 7, "grad_accumulation": 3}})";
+  std::vector<std::string> overrides = With("train.steps=9");
+  overrides.push_back("optimizer.betas=[0.8, 0.95]");
+  const TrainConfig config = ParseConfig(ResolveConfig(path_, overrides));
+  EXPECT_EQ(config.train.steps, 9);
+  EXPECT_EQ(config.train.grad_accumulation, 3);
+  EXPECT_EQ(config.train.micro_batch_size, 1);
+  EXPECT_EQ(config.optimizer.beta1, 0.8);
+  EXPECT_EQ(config.optimizer.beta2, 0.95);
+  EXPECT_EQ(config.schedule.total_steps, 9);
+  EXPECT_EQ(config.data.train, std::vector<std::string>{"t"});
+}
+
+TEST(ConfigTest, PrintedConfigReadsBackTheSame) {
+  const Json resolved = ResolveConfig("", With("optimizer.lr=0.0003"));
+  EXPECT_EQ(Json::parse(resolved.dump(2)), resolved);
+}
+
+TEST(ConfigTest, DescriptionNamesEveryKey) {
+  const std::string text = DescribeConfigKeys();
+  for (const ConfigKey& key : ConfigSchema()) {
+    EXPECT_NE(text.find(std::string(key.path.substr(key.path.find('.') + 1)) + ": "),
+              std::string::npos);
+  }
+}
+
+TEST(PatternTest, StarStandsForAnyText) {
+  EXPECT_TRUE(MatchesPattern("model.norm.weight", "*norm.weight"));
+  EXPECT_TRUE(MatchesPattern("model.norm.weight", "model.*"));
+  EXPECT_TRUE(MatchesPattern("model.norm.weight", "*"));
+  EXPECT_TRUE(MatchesPattern("a.b.a.b.c", "*a.b.c"));
+  EXPECT_TRUE(MatchesPattern("abc", "abc"));
+  EXPECT_TRUE(MatchesPattern("", "*"));
+  EXPECT_FALSE(MatchesPattern("model.norm.weight", "norm"));
+  EXPECT_FALSE(MatchesPattern("model.norm.weight", "*norm"));
+  EXPECT_FALSE(MatchesPattern("abc", "abcd"));
+  EXPECT_FALSE(MatchesPattern("abc", ""));
+}
+
+}  // namespace
+}  // namespace fsdprun::worker

@@ -1,0 +1,97 @@
+#include "worker/train/metrics.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace fsdprun::worker {
+namespace {
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(MetricsTest, RecordHasTheContractsKeysAndReadsBackExactly) {
+  StepMetrics metrics{7, std::nextafter(2.0F, 3.0F), 0.1F, 1.0 / 3.0, 1792, 1234.5, 0.25, 4096};
+  const auto record = nlohmann::ordered_json::parse(FormatStepRecord(metrics));
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : record.items()) {
+    keys.push_back(key);
+  }
+  EXPECT_EQ(keys, (std::vector<std::string>{"step", "loss", "grad_norm", "lr", "tokens",
+                                            "tokens_per_second", "step_seconds", "memory_bytes"}));
+  EXPECT_EQ(static_cast<float>(record["loss"].get<double>()), metrics.loss);
+  EXPECT_EQ(record["loss"].get<double>(), double{metrics.loss});
+  EXPECT_EQ(record["lr"].get<double>(), 1.0 / 3.0);
+  EXPECT_EQ(record["step"], 7);
+}
+
+TEST(MetricsTest, EvalRecordHasStepAndLoss) {
+  EXPECT_EQ(FormatEvalRecord(3, 0.5), R"({"step": 3, "eval_loss": 0.5})");
+}
+
+TEST(MetricsTest, KeepsWholeRecordsUpToTheResumedStep) {
+  const std::string one = FormatEvalRecord(1, 1) + "\n", two = FormatEvalRecord(2, 1) + "\n",
+                    three = FormatEvalRecord(3, 1) + "\n";
+  EXPECT_EQ(KeptRecords(one + two + three, 2), one + two);
+  EXPECT_EQ(KeptRecords(one + two + three, 9), one + two + three);
+  EXPECT_EQ(KeptRecords(one + two.substr(0, 9), 9), one);
+  EXPECT_EQ(KeptRecords(one + "garbage\n" + two, 9), one);
+  EXPECT_EQ(KeptRecords("", 9), "");
+}
+
+class MetricsLogTest : public testing::Test {
+ protected:
+  ~MetricsLogTest() override { std::filesystem::remove_all(folder_); }
+  const std::string folder_ = testing::TempDir() + "metrics_" + std::to_string(getpid());
+  const std::string path_ = folder_ + "/deep/metrics.jsonl";
+};
+
+TEST_F(MetricsLogTest, ResumingRemovesRecordsOfLostStepsAndAppends) {
+  {
+    MetricsLog log(path_, 0);
+    for (int step = 1; step <= 4; ++step) {
+      log.Append(FormatEvalRecord(step, step));
+    }
+  }
+  MetricsLog(path_, 2).Append(FormatEvalRecord(3, 30));
+  EXPECT_EQ(ReadAll(path_), FormatEvalRecord(1, 1) + "\n" + FormatEvalRecord(2, 2) + "\n" +
+                                FormatEvalRecord(3, 30) + "\n");
+  MetricsLog(path_, 0).Append(FormatEvalRecord(1, 9));
+  EXPECT_EQ(ReadAll(path_), FormatEvalRecord(1, 9) + "\n");
+}
+
+TEST_F(MetricsLogTest, CheckingDoesNotChangeTheFile) {
+  MetricsLog(path_, 0).Append("x");
+  MetricsLog::CheckWritable(path_);
+  EXPECT_EQ(ReadAll(path_), "x\n");
+}
+
+TEST_F(MetricsLogTest, EmptyPathDoesNothing) {
+  MetricsLog log("", 0);
+  log.Append("x");
+  MetricsLog::CheckWritable("");
+}
+
+TEST_F(MetricsLogTest, FullAndImpossibleTargetsAreNamed) {
+  EXPECT_THROW(MetricsLog("/proc/nothing/metrics.jsonl", 0), std::runtime_error);
+  MetricsLog full("/dev/full", 0);
+  try {
+    full.Append("x");
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(),
+                 "cannot write metrics file /dev/full: No space left on device; choose another "
+                 "metrics.jsonl or make room");
+  }
+}
+
+}  // namespace
+}  // namespace fsdprun::worker

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "worker/train/sampling_request.h"
+
+namespace fsdprun::worker {
+
+enum class Command { kTrain, kPrintConfig, kSample, kHelp, kVersion };
+
+/// The command line of fsdp-train, parsed.
+struct CommandLine {
+  Command command = Command::kTrain;
+  std::string config;
+  std::vector<std::string> overrides;
+  SampleRequest sample;
+};
+
+/// `arguments` without the program's name. `--flag value` and `--flag=value` are the same. Errors:
+/// ConfigError, one line naming the argument and what is expected. Pure.
+CommandLine ParseCommandLine(const std::vector<std::string>& arguments);
+
+/// What --help prints, the configuration keys included.
+std::string HelpText();
+
+}  // namespace fsdprun::worker

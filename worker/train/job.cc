@@ -1,0 +1,114 @@
+#include "worker/train/job.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fsdp/process_group.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+
+#include "worker/weights/load_weights.h"
+
+namespace fsdprun::worker {
+namespace {
+
+at::ScalarType DtypeNamed(const std::string& name) {
+  return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
+/// An unset dtype spares the runtime a cast that changes nothing.
+std::optional<at::ScalarType> UnlessFloat32(const std::string& name) {
+  return name == "float32" ? std::nullopt : std::optional(DtypeNamed(name));
+}
+
+fsdp::MixedPrecisionPolicy Policy(const TrainConfig::Precision& precision, bool is_root) {
+  fsdp::MixedPrecisionPolicy policy;
+  policy.param_dtype = UnlessFloat32(precision.param);
+  const bool is_mixed = precision.param != "float32" || precision.reduce != "float32";
+  if (is_mixed) {
+    policy.reduce_dtype = DtypeNamed(precision.reduce);
+  }
+  if (is_root && precision.output != precision.param) {
+    policy.output_dtype = DtypeNamed(precision.output);
+  }
+  return policy;
+}
+
+at::Device ChooseDevice(const fsdp::ProcessGroupOptions& options) {
+  const bool may_use_cuda = options.backend == "auto" || options.backend == "nccl";
+  if (!may_use_cuda || !at::hasCUDA()) {
+    return at::kCPU;
+  }
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank));
+  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+  return device;
+}
+
+}  // namespace
+
+Job MakeJob(const TrainConfig& config, const LlamaConfig& llama) {
+  auto options = fsdp::ProcessGroupOptions::from_environment();
+  options.backend = config.parallel.backend;
+  Job job;
+  job.device = ChooseDevice(options);
+  options.device_type = job.device.type();
+  job.group = fsdp::init_process_group(options);
+  const auto mesh =
+      fsdp::init_device_mesh(job.device.type(), {job.group->size()}, {"dp_shard"}, job.group);
+
+  fsdp::FullyShardOptions blocks;
+  blocks.mesh = mesh;
+  blocks.reshard_after_forward = config.parallel.strategy == "full_shard";
+  blocks.mp_policy = Policy(config.precision, /*is_root=*/false);
+  fsdp::FullyShardOptions root = blocks;
+  root.reshard_after_forward = false;
+  root.mp_policy = Policy(config.precision, /*is_root=*/true);
+
+  job.model = fsdp::Unit<Llama>(
+      std::make_shared<Llama>(llama, ParameterPlace{job.device, /*is_hollow=*/true}));
+  job.root = job.model->Shard(blocks, root);
+  return job;
+}
+
+void FillWeights(const TrainConfig& config, Job& job) {
+  const LlamaConfig& llama = job.model->config();
+  if (config.model.weights != "none") {
+    LoadWeights(config.model.weights, job.root.sharded_parameters(), llama.tie_word_embeddings);
+    return;
+  }
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(config.model.seed);
+  job.root.init_parameters([&](const std::string& fqn, at::Tensor full) {
+    // Drawn on the CPU wherever the shards are, so that a seed means one model on every device.
+    const at::Tensor drawn = full.is_cpu() ? full : at::empty_like(full, at::kCPU);
+    InitLlamaParameter(llama, fqn, drawn, generator);
+    if (!full.is_cpu()) {
+      full.copy_(drawn);
+    }
+  });
+}
+
+int64_t PeakMemoryBytes(at::Device device) {
+  if (device.is_cuda()) {
+    const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+    return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)]
+        .peak;
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+void SetThreads(int64_t world_size) {
+  const char* given = std::getenv("OMP_NUM_THREADS");
+  const int threads = given != nullptr ? std::atoi(given) : 0;
+  if (threads > 0) {
+    at::set_num_threads(threads);
+  } else if (world_size > 1) {
+    at::set_num_threads(1);
+  }
+}
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <fsdp/collectives.h>
+#include <fsdp/device_mesh.h>
+#include <fsdp/fully_shard.h>
+#include <fsdp/unit.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "worker/models/llama.h"
+#include "worker/train/config.h"
+
+namespace fsdprun::worker {
+
+/// The sharded model and the ranks that hold it.
+struct Job {
+  std::shared_ptr<fsdp::Collectives> group;
+  at::Device device = at::kCPU;
+  fsdp::Unit<Llama> model;
+  fsdp::FSDPModule root;
+
+  int64_t rank() const { return group->rank(); }
+  int64_t world_size() const { return group->size(); }
+};
+
+/// Forms the process group that the environment describes and shards a hollow model over it. The
+/// shards hold no values yet: FillWeights or a checkpoint gives them. Collective.
+Job MakeJob(const TrainConfig& config, const LlamaConfig& llama);
+
+/// Random weights from model.seed or those of model.weights. No collective.
+void FillWeights(const TrainConfig& config, Job& job);
+
+/// Peak memory of this process: allocated on the device, or resident for CPU.
+int64_t PeakMemoryBytes(at::Device device);
+
+/// Sets torch's threads to OMP_NUM_THREADS; without it to 1 in a world of several ranks.
+void SetThreads(int64_t world_size);
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,131 @@
+#include "worker/train/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
+
+namespace fsdprun::worker {
+namespace {
+
+/// JSON has no infinity and no NaN.
+std::string Exact(double value) {
+  if (!std::isfinite(value)) {
+    return "null";
+  }
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+[[noreturn]] void Fail(const std::string& action, const std::string& path,
+                       const std::string& cause) {
+  throw std::runtime_error("cannot " + action + " metrics file " + path + ": " + cause +
+                           "; choose another metrics.jsonl or make room");
+}
+
+void WriteAll(int fd, const std::string& text, const std::string& path) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = write(fd, text.data() + done, text.size() - done);
+    if (written < 0 && errno != EINTR) {
+      Fail("write", path, std::strerror(errno));
+    }
+    done += written > 0 ? static_cast<size_t>(written) : 0;
+  }
+}
+
+int OpenForAppending(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) {
+    std::filesystem::create_directories(folder, ignored);
+  }
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    Fail("open", path, std::strerror(errno));
+  }
+  return fd;
+}
+
+}  // namespace
+
+std::string FormatStepRecord(const StepMetrics& m) {
+  return "{\"step\": " + std::to_string(m.step) + ", \"loss\": " + Exact(double{m.loss}) +
+         ", \"grad_norm\": " + Exact(double{m.grad_norm}) + ", \"lr\": " + Exact(m.lr) +
+         ", \"tokens\": " + std::to_string(m.tokens) +
+         ", \"tokens_per_second\": " + Exact(m.tokens_per_second) +
+         ", \"step_seconds\": " + Exact(m.step_seconds) +
+         ", \"memory_bytes\": " + std::to_string(m.memory_bytes) + "}";
+}
+
+std::string FormatEvalRecord(int64_t step, double loss) {
+  return "{\"step\": " + std::to_string(step) + ", \"eval_loss\": " + Exact(loss) + "}";
+}
+
+std::string KeptRecords(const std::string& content, int64_t completed_steps) {
+  size_t kept = 0;
+  while (kept < content.size()) {
+    const size_t end = content.find('\n', kept);
+    if (end == std::string::npos) {
+      break;
+    }
+    const auto record = nlohmann::json::parse(content.begin() + static_cast<ptrdiff_t>(kept),
+                                              content.begin() + static_cast<ptrdiff_t>(end),
+                                              nullptr, /*allow_exceptions=*/false);
+    const bool is_kept = record.is_object() && record.contains("step") &&
+                         record.at("step").is_number_integer() &&
+                         record.at("step").get<int64_t>() <= completed_steps;
+    if (!is_kept) {
+      break;
+    }
+    kept = end + 1;
+  }
+  return content.substr(0, kept);
+}
+
+MetricsLog::MetricsLog(const std::string& path, int64_t completed_steps) : path_(path) {
+  if (path.empty()) {
+    return;
+  }
+  fd_ = OpenForAppending(path);
+  off_t kept = 0;
+  if (completed_steps > 0) {
+    std::ifstream in(path, std::ios::binary);
+    const std::string content{std::istreambuf_iterator<char>(in), {}};
+    kept = static_cast<off_t>(KeptRecords(content, completed_steps).size());
+  }
+  // A device or a pipe cannot be cut, and has nothing to cut.
+  if (ftruncate(fd_, kept) != 0 && errno != EINVAL) {
+    Fail("cut", path, std::strerror(errno));
+  }
+}
+
+MetricsLog::~MetricsLog() {
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+void MetricsLog::Append(const std::string& record) {
+  if (fd_ >= 0) {
+    WriteAll(fd_, record + "\n", path_);
+  }
+}
+
+void MetricsLog::CheckWritable(const std::string& path) {
+  if (!path.empty()) {
+    close(OpenForAppending(path));
+  }
+}
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "worker/contract/control_channel.h"
+#include "worker/train/metrics.h"
+
+namespace fsdprun::worker {
+
+/// "loss 2.3104  grad 0.92  lr 3.0e-04  12.3k tok/s  410 MiB  ETA 3m12s", from numbers alone.
+std::string FormatProgress(const StepMetrics& metrics, double eta_seconds);
+
+/// "59s", "3m12s", "4h05m", "2d03h".
+std::string FormatDuration(double seconds);
+
+/// Remaining time from the recent speed: an exponential mean over about 20 steps. Pure.
+class EtaEstimate {
+ public:
+  void Record(double step_seconds);
+  double SecondsFor(int64_t steps) const { return mean_ * static_cast<double>(steps); }
+
+ private:
+  double mean_ = 0;
+};
+
+/// Who shows the progress of this process.
+enum class ProgressView {
+  kNone,      // another rank does
+  kLauncher,  // the launcher, from control records
+  kTerminal,  // this process redraws one line
+  kPlain,     // this process prints plain lines
+};
+
+/// Shows steps and events on standard output and tells the agent. Rank 0 only has a view.
+class Progress {
+ public:
+  /// `channel` outlives this object.
+  Progress(ProgressView view, int64_t total_steps, int64_t every_steps, ControlChannel& channel);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void Step(const StepMetrics& metrics);
+  /// A line of its own: evaluation, checkpoint, resume.
+  void Event(const std::string& text);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void Redraw(const std::string& line);
+
+  ProgressView view_;
+  int64_t total_steps_;
+  int64_t every_steps_;
+  ControlChannel& channel_;
+  EtaEstimate eta_;
+  Clock::time_point last_shown_{};
+  bool has_open_line_ = false;
+};
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,74 @@
+#include "worker/train/sampling.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "worker/train/training_state.h"
+
+namespace fsdprun::worker {
+namespace {
+
+constexpr int64_t kByteTokens = 256;
+
+/// Draws the next token from the logits of the last position; never one that is no byte.
+int64_t Draw(const at::Tensor& logits, double temperature, const at::Generator& generator) {
+  const at::Tensor bytes = logits.slice(0, 0, kByteTokens).to(at::kCPU, at::kDouble);
+  if (temperature == 0) {
+    return bytes.argmax().item<int64_t>();
+  }
+  return at::multinomial(at::softmax(bytes / temperature, 0), 1, /*replacement=*/false, generator)
+      .item<int64_t>();
+}
+
+Job LoadModel(const TrainConfig& config, const std::string& path) {
+  const LlamaConfig llama = ReadLlamaConfig(config.model.config);
+  if (llama.vocab_size < kByteTokens) {
+    throw ConfigError(config.model.config + ": vocab_size = " + std::to_string(llama.vocab_size) +
+                      ": expected at least 256 for data.tokenizer \"byte\"");
+  }
+  Job job = MakeJob(config, llama);
+  const checkpoint::Group group{job.group, job.device, nullptr};
+  const auto candidate = checkpoint::FindResume("", path, group);
+  if (!candidate) {
+    throw ConfigError("--checkpoint " + path + ": expected a checkpoint");
+  }
+  checkpoint::State state = WeightTensors(job);
+  checkpoint::LoadOptions options;
+  options.weights_only = true;
+  checkpoint::Load(*candidate, state, group, options);
+  return job;
+}
+
+}  // namespace
+
+void Sample(const TrainConfig& config, const SampleRequest& request,
+            const std::function<void(std::string_view)>& write) {
+  const at::NoGradGuard no_grad;
+  Job job = LoadModel(config, request.checkpoint);
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(request.seed);
+  write(request.prompt);
+  std::vector<int64_t> tokens;
+  for (const char byte : request.prompt) {
+    tokens.push_back(static_cast<unsigned char>(byte));
+  }
+  if (tokens.empty()) {
+    tokens.push_back('\n');
+  }
+  for (int64_t i = 0; i < request.bytes; ++i) {
+    const auto length = std::min<int64_t>(static_cast<int64_t>(tokens.size()), config.data.seq_len);
+    const at::Tensor context =
+        at::tensor(at::ArrayRef<int64_t>(tokens).slice(tokens.size() - static_cast<size_t>(length)))
+            .view({1, length})
+            .to(job.device);
+    const at::Tensor logits = job.model(context).select(0, 0).select(0, length - 1);
+    tokens.push_back(Draw(logits, request.temperature, generator));
+    const char byte = static_cast<char>(tokens.back());
+    write(std::string_view(&byte, 1));
+  }
+}
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,82 @@
+#include "worker/train/stop_signal.h"
+
+#include <signal.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "proto/worker_contract.h"
+
+namespace fsdprun::worker {
+namespace {
+
+static_assert(std::atomic<int64_t>::is_always_lock_free, "used in a signal handler");
+
+std::atomic<bool> is_raised{false};
+std::atomic<bool> is_acknowledged{false};
+std::atomic<int64_t> patience_ms{30'000};
+timer_t give_up_timer;
+
+void Arm(int64_t milliseconds) {
+  itimerspec when{};
+  when.it_value.tv_sec = milliseconds / 1000;
+  when.it_value.tv_nsec = milliseconds % 1000 * 1'000'000;
+  timer_settime(give_up_timer, 0, &when, nullptr);
+}
+
+extern "C" void OnStop(int) {
+  const int saved_errno = errno;
+  if (!is_raised.exchange(true) && !is_acknowledged) {
+    Arm(patience_ms);
+  }
+  errno = saved_errno;
+}
+
+extern "C" void OnGiveUp(int) {
+  constexpr char kMessage[] =
+      "fsdp-train: asked to stop, but the running step did not end (a peer is gone or stuck); "
+      "leaving without a checkpoint\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  _exit(contract::kExitFailure);
+}
+
+void Handle(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  if (sigaction(signal, &action, nullptr) != 0) {
+    throw std::runtime_error(std::string("cannot handle signals: ") + std::strerror(errno));
+  }
+}
+
+}  // namespace
+
+void StopSignal::Install() {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGALRM;
+  if (timer_create(CLOCK_MONOTONIC, &event, &give_up_timer) != 0) {
+    throw std::runtime_error(std::string("cannot create a timer: ") + std::strerror(errno));
+  }
+  Handle(SIGALRM, OnGiveUp);
+  Handle(SIGTERM, OnStop);
+  Handle(SIGINT, OnStop);
+}
+
+void StopSignal::SetPatience(std::chrono::milliseconds patience) { patience_ms = patience.count(); }
+
+bool StopSignal::IsRaised() { return is_raised; }
+
+void StopSignal::Acknowledge() {
+  is_acknowledged = true;
+  Arm(0);
+}
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,327 @@
+#include "worker/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <fsdp/activation_checkpoint.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "worker/train/evaluation.h"
+#include "worker/train/stop_signal.h"
+#include "worker/train/training_state.h"
+
+namespace fsdprun::worker {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a stop waits for the running phase: see StopSignal.
+constexpr auto kLongPatience = std::chrono::milliseconds(30'000);
+constexpr auto kStartPatience = std::chrono::milliseconds(10'000);
+constexpr double kShortestPatienceSeconds = 2;
+constexpr double kPatienceInSteps = 4;
+
+constexpr int64_t kByteTokens = 256;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+ProgressView ChooseView(const WorkerEnvironment& environment) {
+  if (environment.rank != 0) {
+    return ProgressView::kNone;
+  }
+  if (environment.launcher_draws_progress) {
+    return ProgressView::kLauncher;
+  }
+  return isatty(STDOUT_FILENO) == 1 ? ProgressView::kTerminal : ProgressView::kPlain;
+}
+
+std::shared_ptr<const TokenStream> OpenStream(const char* key,
+                                              const std::vector<std::string>& paths,
+                                              int64_t seq_len) {
+  auto stream = std::make_shared<const TokenStream>(paths);
+  if (stream->window_count(seq_len) == 0) {
+    throw ConfigError(std::string(key) + ": the text has " + std::to_string(stream->size()) +
+                      " bytes, one window needs data.seq_len + 1 = " + std::to_string(seq_len + 1) +
+                      "; give more text or a shorter data.seq_len");
+  }
+  return stream;
+}
+
+checkpoint::Group CheckpointGroup(const Job& job) { return {job.group, job.device, nullptr}; }
+
+std::string Text(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+}  // namespace
+
+Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
+                 ControlChannel& channel)
+    : config_(ParseConfig(resolved)), resolved_(resolved), channel_(channel) {
+  StopSignal::SetPatience(kStartPatience);
+  llama_ = ReadLlamaConfig(config_.model.config);
+  CheckInput(environment);
+  const int64_t seq_len = config_.data.seq_len;
+  auto stream = OpenStream("data.train", config_.data.train, seq_len);
+  if (config_.train.eval_every > 0) {
+    valid_ = OpenStream("data.valid", config_.data.valid, seq_len);
+  }
+  SetThreads(environment.world_size);
+  progress_ = std::make_unique<Progress>(ChooseView(environment), config_.train.steps,
+                                         config_.metrics.every_steps, channel_);
+  progress_->Event("configuration: " + resolved_.dump());
+
+  job_ = MakeJob(config_, llama_);
+  batches_.emplace(std::move(stream), BatchOptions{seq_len, config_.data.shuffle, config_.data.seed,
+                                                   job_.rank(), job_.world_size(), job_.device});
+  MakeOptimizer();
+  if (!config_.checkpoint.dir.empty()) {
+    checkpoint::SaverOptions options;
+    options.dir = config_.checkpoint.dir;
+    options.keep = config_.checkpoint.keep;
+    options.group = CheckpointGroup(job_);
+    options.generation = environment.generation;
+    options.job_id = environment.job_id;
+    saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
+  }
+  Resume();
+  if (job_.rank() == 0) {
+    metrics_ = std::make_unique<MetricsLog>(config_.metrics.jsonl, step_);
+  }
+}
+
+void Trainer::CheckInput(const WorkerEnvironment& environment) {
+  if (llama_.vocab_size < kByteTokens) {
+    throw ConfigError(config_.model.config + ": vocab_size = " + std::to_string(llama_.vocab_size) +
+                      ": expected at least 256 for data.tokenizer \"byte\"");
+  }
+  if (config_.data.seq_len > llama_.max_position_embeddings) {
+    throw ConfigError("configuration: data.seq_len = " + std::to_string(config_.data.seq_len) +
+                      ": expected at most the model's max_position_embeddings = " +
+                      std::to_string(llama_.max_position_embeddings));
+  }
+  if (config_.train.eval_every > 0 && config_.data.valid.empty()) {
+    throw ConfigError(
+        "configuration: data.valid = []: expected at least one path, because "
+        "train.eval_every is not 0");
+  }
+  if (environment.rank != 0) {
+    return;
+  }
+  try {
+    MetricsLog::CheckWritable(config_.metrics.jsonl);
+    if (!config_.checkpoint.dir.empty()) {
+      checkpoint::CheckWritable(config_.checkpoint.dir);
+    }
+  } catch (const std::runtime_error& error) {
+    throw ConfigError(error.what());
+  }
+}
+
+void Trainer::MakeOptimizer() {
+  if (config_.train.activation_checkpointing) {
+    job_.model->SetBlockCall([](const fsdp::Unit<LlamaBlock>& block, const at::Tensor& x,
+                                const at::Tensor& cos, const at::Tensor& sin) {
+      return fsdp::activation_checkpoint(
+          [block](const at::Tensor& x_again, const at::Tensor& cos_again,
+                  const at::Tensor& sin_again) { return block(x_again, cos_again, sin_again); },
+          x, cos, sin);
+    });
+  }
+  const TrainConfig::Optimizer& options = config_.optimizer;
+  const auto parameters = job_.root.sharded_parameters();
+  for (const std::string& pattern : options.no_decay) {
+    const bool is_used = std::any_of(parameters.begin(), parameters.end(), [&](const auto& slice) {
+      return MatchesPattern(slice.fqn, pattern);
+    });
+    if (!is_used) {
+      throw ConfigError("configuration: optimizer.no_decay has \"" + pattern +
+                        "\": expected a pattern that matches a parameter, e.g. \"" +
+                        parameters.back().fqn + "\"");
+    }
+  }
+  fsdp::AdamWOptions adamw{options.lr,  options.beta1,        options.beta2,
+                           options.eps, options.weight_decay, nullptr};
+  if (!options.no_decay.empty()) {
+    adamw.no_decay = [options](const std::string& fqn) { return IsExemptFromDecay(options, fqn); };
+  }
+  optimizer_ = std::make_unique<fsdp::AdamW>(job_.root, adamw);
+}
+
+void Trainer::Resume() {
+  at::manual_seed(config_.model.seed);
+  const std::string& resume = config_.checkpoint.resume;
+  if (!config_.checkpoint.dir.empty() || (resume != "auto" && resume != "none")) {
+    const auto candidate =
+        checkpoint::FindResume(config_.checkpoint.dir, resume, CheckpointGroup(job_));
+    if (candidate) {
+      LoadState(*candidate);
+      return;
+    }
+  }
+  FillWeights(config_, job_);
+  progress_->Event("starting at step 0: " + std::to_string(ParameterCount(llama_)) +
+                   " parameters on " + std::to_string(job_.world_size()) + " ranks (" +
+                   job_.group->name() + "), " + std::to_string(batches_->window_count()) +
+                   " windows of " + std::to_string(config_.data.seq_len) + " tokens");
+}
+
+void Trainer::LoadState(const checkpoint::Candidate& candidate) {
+  const at::Tensor steps = at::zeros({1}, at::kFloat);
+  checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
+  checkpoint::Load(candidate, state, CheckpointGroup(job_));
+  const TrainingState training = ParseTrainingState(state.training_state_json);
+  step_ = training.step;
+  tokens_ = training.tokens;
+  saved_step_ = step_;
+  optimizer_->set_step_count(static_cast<int64_t>(steps.item<float>()));
+  RestoreRng(training.rng);
+  if (training.windows != batches_->window_count()) {
+    progress_->Event("warning: the training data had " + std::to_string(training.windows) +
+                     " windows at the checkpoint and has " +
+                     std::to_string(batches_->window_count()) +
+                     " now; going on at the same place of the same epoch");
+  }
+  batches_->set_cursor(training.cursor);
+  progress_->Event("resuming after step " + std::to_string(step_) + " from " + candidate.path +
+                   " (written by " + std::to_string(candidate.world_size) + " ranks, now " +
+                   std::to_string(job_.world_size()) + ")");
+}
+
+void Trainer::Run() {
+  const TrainConfig::Train& train = config_.train;
+  bool is_stop_asked = false;
+  while (step_ < train.steps && !is_stop_asked) {
+    is_stop_asked = Step();
+    const bool is_due =
+        config_.checkpoint.every_steps > 0 && step_ % config_.checkpoint.every_steps == 0;
+    if (train.eval_every > 0 && step_ % train.eval_every == 0 && !is_stop_asked) {
+      EvaluateNow();
+    }
+    if (is_due && !is_stop_asked) {
+      SaveNow();
+    }
+  }
+  StopSignal::Acknowledge();
+  if (train.eval_every > 0 && !is_stop_asked) {
+    EvaluateNow();
+  }
+  SaveNow();
+  job_.group->barrier();
+  progress_->Event(is_stop_asked ? "stopped on request after step " + std::to_string(step_)
+                                 : "done: " + std::to_string(step_) + " steps");
+}
+
+bool Trainer::IsStopAsked() { return StopSignal::IsRaised() || channel_.PollStop().has_value(); }
+
+float Trainer::ForwardBackward(int64_t forwards, bool& is_stop_asked) {
+  at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(job_.device));
+  for (int64_t i = 0; i < forwards; ++i) {
+    const Batch batch = batches_->Next(config_.train.micro_batch_size);
+    job_.root.set_requires_gradient_sync(i == forwards - 1);
+    at::Tensor part = CausalLoss(job_.model(batch.inputs), batch.targets);
+    if (forwards > 1) {
+      part = part / static_cast<double>(forwards);
+    }
+    part.backward();
+    loss += part.detach();
+  }
+  // One small all-reduce: the mean loss, and whether anybody wants to stop, so that all ranks stop
+  // after the same step.
+  const float wish = IsStopAsked() ? 1.0F : 0.0F;
+  const at::Tensor report = at::stack({loss, at::full_like(loss, wish)});
+  job_.group->all_reduce(report, fsdp::ReduceOp::kAvg, fsdp::Lane::kReduce)->wait();
+  const at::Tensor on_host = report.cpu();
+  is_stop_asked = on_host[1].item<float>() > 0;
+  return on_host[0].item<float>();
+}
+
+bool Trainer::Step() {
+  const Clock::time_point start = Clock::now();
+  const TrainConfig::Train& train = config_.train;
+  StepMetrics metrics;
+  metrics.step = step_ + 1;
+  metrics.lr = config_.optimizer.lr * config_.schedule.Factor(step_);
+  optimizer_->set_lr(metrics.lr);
+
+  bool is_stop_asked = false;
+  metrics.loss = ForwardBackward(train.grad_accumulation, is_stop_asked);
+  metrics.grad_norm = fsdp::clip_grad_norm_(job_.root, train.max_grad_norm).item<float>();
+  for (const auto& [what, value] :
+       {std::pair("loss", metrics.loss), std::pair("gradient norm", metrics.grad_norm)}) {
+    if (!std::isfinite(value)) {
+      throw std::runtime_error(
+          "step " + std::to_string(metrics.step) + ": the " + what + " is " +
+          Text("%g", double{value}) + " (lr " + Text("%g", metrics.lr) +
+          "); the weights were not updated. Lower optimizer.lr, clip with train.max_grad_norm, or "
+          "look at the data of this step");
+    }
+  }
+  optimizer_->step();
+  optimizer_->zero_grad();
+
+  step_ = metrics.step;
+  const int64_t step_tokens =
+      train.micro_batch_size * train.grad_accumulation * job_.world_size() * config_.data.seq_len;
+  tokens_ += step_tokens;
+  metrics.tokens = tokens_;
+  metrics.step_seconds = SecondsSince(start);
+  metrics.tokens_per_second = static_cast<double>(step_tokens) / metrics.step_seconds;
+  StopSignal::SetPatience(std::chrono::milliseconds(static_cast<int64_t>(
+      1000 * std::max(kShortestPatienceSeconds, kPatienceInSteps * metrics.step_seconds))));
+  Report(metrics);
+  return is_stop_asked;
+}
+
+void Trainer::Report(StepMetrics metrics) {
+  if (job_.rank() != 0) {
+    return;
+  }
+  metrics.memory_bytes = PeakMemoryBytes(job_.device);
+  const int64_t every = config_.metrics.every_steps;
+  if (every > 0 && (step_ % every == 0 || step_ == config_.train.steps)) {
+    metrics_->Append(FormatStepRecord(metrics));
+  }
+  progress_->Step(metrics);
+}
+
+void Trainer::EvaluateNow() {
+  if (evaluated_step_ == step_) {
+    return;
+  }
+  StopSignal::SetPatience(kLongPatience);
+  const double loss = Evaluate(job_, *valid_, config_.data.seq_len, config_.train.micro_batch_size,
+                               config_.train.eval_batches);
+  evaluated_step_ = step_;
+  if (metrics_) {
+    metrics_->Append(FormatEvalRecord(step_, loss));
+  }
+  progress_->Event("eval after step " + std::to_string(step_) + ": loss " + Text("%.4f", loss));
+}
+
+void Trainer::SaveNow() {
+  if (!saver_ || saved_step_ == step_) {
+    return;
+  }
+  StopSignal::SetPatience(kLongPatience);
+  const at::Tensor steps = at::full({1}, static_cast<double>(optimizer_->step_count()), at::kFloat);
+  checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
+  const double lr = config_.optimizer.lr * config_.schedule.Factor(std::max<int64_t>(0, step_ - 1));
+  state.param_groups_json = FormatParamGroups(job_, config_.optimizer, lr);
+  state.training_state_json = FormatTrainingState(
+      {step_, tokens_, batches_->cursor(), batches_->window_count(), CaptureRng()});
+  state.tokens = tokens_;
+  const std::string path = saver_->Save(step_, state);
+  saved_step_ = step_;
+  channel_.SendCheckpoint(step_, path);
+  progress_->Event("checkpoint " + path);
+}
+
+}  // namespace fsdprun::worker

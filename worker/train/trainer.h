@@ -1,0 +1,69 @@
+#pragma once
+
+#include <fsdp/optim.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/contract/control_channel.h"
+#include "worker/contract/worker_environment.h"
+#include "worker/data/token_stream.h"
+#include "worker/train/batches.h"
+#include "worker/train/config.h"
+#include "worker/train/job.h"
+#include "worker/train/metrics.h"
+#include "worker/train/progress.h"
+
+namespace fsdprun::worker {
+
+/// One training run of this rank, from the configuration to the last checkpoint.
+/// Thread: one. All calls are collective over the job's ranks.
+class Trainer {
+ public:
+  /// Checks the input (data, model description, output paths), forms the job, fills the weights and
+  /// resumes. Errors: ConfigError for what no restart can mend; c10::Error, CheckpointError,
+  /// std::runtime_error else. `channel` outlives this object.
+  Trainer(const Json& resolved, const WorkerEnvironment& environment, ControlChannel& channel);
+
+  /// Trains to train.steps, or until a stop is asked for (a signal, or a stop record to any rank),
+  /// which is followed after the running step on all ranks alike: checkpoint, return. Errors: as
+  /// above; a loss or gradient norm that is not finite, naming the step, before it reaches the
+  /// weights.
+  void Run();
+
+ private:
+  void CheckInput(const WorkerEnvironment& environment);
+  void MakeOptimizer();
+  void Resume();
+  void LoadState(const checkpoint::Candidate& candidate);
+  /// Returns whether some rank was asked to stop.
+  bool Step();
+  float ForwardBackward(int64_t forwards, bool& is_stop_asked);
+  void Report(StepMetrics metrics);
+  void EvaluateNow();
+  void SaveNow();
+  bool IsStopAsked();
+
+  TrainConfig config_;
+  Json resolved_;
+  ControlChannel& channel_;
+  LlamaConfig llama_;
+  std::shared_ptr<const TokenStream> valid_;
+  std::optional<TrainBatches> batches_;
+  Job job_;
+  std::unique_ptr<fsdp::AdamW> optimizer_;
+  std::unique_ptr<checkpoint::Saver> saver_;
+  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<Progress> progress_;
+
+  /// Steps done.
+  int64_t step_ = 0;
+  int64_t tokens_ = 0;
+  int64_t saved_step_ = -1;
+  int64_t evaluated_step_ = -1;
+};
+
+}  // namespace fsdprun::worker

@@ -1,0 +1,142 @@
+#include "worker/train/training_state.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "worker/json/strict_json.h"
+
+namespace fsdprun::worker {
+namespace {
+
+constexpr int kFormat = 1;
+constexpr char kHexDigits[] = "0123456789abcdef";
+
+std::string ToHex(const at::Tensor& bytes) {
+  std::string text;
+  const auto* data = bytes.const_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < bytes.numel(); ++i) {
+    text.push_back(kHexDigits[data[i] >> 4]);
+    text.push_back(kHexDigits[data[i] & 15]);
+  }
+  return text;
+}
+
+at::Tensor FromHex(const std::string& text) {
+  const bool is_hex =
+      text.size() % 2 == 0 && text.find_first_not_of(kHexDigits) == std::string::npos;
+  if (!is_hex) {
+    throw std::runtime_error("training state: rng is not hexadecimal");
+  }
+  const auto nibble = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  const at::Tensor bytes = at::empty({static_cast<int64_t>(text.size() / 2)}, at::kByte);
+  auto* data = bytes.mutable_data_ptr<uint8_t>();
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    data[i / 2] = static_cast<uint8_t>(nibble(text[i]) << 4 | nibble(text[i + 1]));
+  }
+  return bytes;
+}
+
+int64_t Count(const Json& document, const char* key) {
+  if (!document.is_object() || !document.contains(key) || !document.at(key).is_number_integer() ||
+      document.at(key).get<int64_t>() < 0) {
+    throw std::runtime_error(std::string("training state: ") + key +
+                             " is missing or not a count >= 0");
+  }
+  return document.at(key).get<int64_t>();
+}
+
+void Append(std::vector<fsdp::ShardedSlice>& to, std::vector<fsdp::ShardedSlice> slices,
+            const std::string& prefix, const std::string& suffix) {
+  for (fsdp::ShardedSlice& slice : slices) {
+    slice.fqn = prefix + slice.fqn + suffix;
+    to.push_back(std::move(slice));
+  }
+}
+
+}  // namespace
+
+std::string FormatTrainingState(const TrainingState& state) {
+  const Json document = {{"format", kFormat},
+                         {"step", state.step},
+                         {"tokens", state.tokens},
+                         {"data",
+                          {{"epoch", state.cursor.epoch},
+                           {"offset", state.cursor.offset},
+                           {"windows", state.windows}}},
+                         {"rng", state.rng}};
+  return document.dump();
+}
+
+TrainingState ParseTrainingState(const std::string& text) {
+  const Json document = ParseStrictJson(text, "training state");
+  if (Count(document, "format") != kFormat) {
+    throw std::runtime_error("training state: format " + Excerpt(document.at("format")) +
+                             ": expected " + std::to_string(kFormat));
+  }
+  if (!document.contains("data") || !document.contains("rng") || !document.at("rng").is_string()) {
+    throw std::runtime_error("training state: data or rng is missing");
+  }
+  const Json& data = document.at("data");
+  TrainingState state;
+  state.step = Count(document, "step");
+  state.tokens = Count(document, "tokens");
+  state.cursor = {Count(data, "epoch"), Count(data, "offset")};
+  state.windows = Count(data, "windows");
+  state.rng = document.at("rng").get<std::string>();
+  return state;
+}
+
+std::string CaptureRng() { return ToHex(at::detail::getDefaultCPUGenerator().get_state()); }
+
+void RestoreRng(const std::string& rng) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  generator.set_state(FromHex(rng));
+}
+
+checkpoint::State WeightTensors(const Job& job) {
+  checkpoint::State state;
+  Append(state.tensors, job.root.sharded_parameters(), "model.", "");
+  return state;
+}
+
+checkpoint::State CheckpointTensors(const Job& job, const fsdp::AdamW& optimizer,
+                                    const at::Tensor& steps) {
+  checkpoint::State state = WeightTensors(job);
+  Append(state.tensors, optimizer.exp_avg(), "optim.state.", ".exp_avg");
+  Append(state.tensors, optimizer.exp_avg_sq(), "optim.state.", ".exp_avg_sq");
+  for (const fsdp::ShardedSlice& parameter : job.root.sharded_parameters()) {
+    state.tensors.push_back({"optim.state." + parameter.fqn + ".step", {}, 0, 1, steps});
+  }
+  return state;
+}
+
+bool IsExemptFromDecay(const TrainConfig::Optimizer& options, const std::string& fqn) {
+  return std::any_of(options.no_decay.begin(), options.no_decay.end(),
+                     [&fqn](const std::string& pattern) { return MatchesPattern(fqn, pattern); });
+}
+
+std::string FormatParamGroups(const Job& job, const TrainConfig::Optimizer& options, double lr) {
+  Json decayed = Json::array();
+  Json exempt = Json::array();
+  for (const fsdp::ShardedSlice& parameter : job.root.sharded_parameters()) {
+    (IsExemptFromDecay(options, parameter.fqn) ? exempt : decayed).push_back(parameter.fqn);
+  }
+  Json groups = Json::array();
+  const auto add = [&](double weight_decay, const Json& names) {
+    if (!names.empty()) {
+      groups.push_back({{"lr", lr},
+                        {"betas", {options.beta1, options.beta2}},
+                        {"eps", options.eps},
+                        {"weight_decay", weight_decay},
+                        {"params", names}});
+    }
+  };
+  add(options.weight_decay, decayed);
+  add(0.0, exempt);
+  return groups.dump();
+}
+
+}  // namespace fsdprun::worker

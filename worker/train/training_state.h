@@ -1,0 +1,47 @@
+#pragma once
+
+#include <fsdp/optim.h>
+
+#include <cstdint>
+#include <string>
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/data/sample_order.h"
+#include "worker/train/job.h"
+
+namespace fsdprun::worker {
+
+/// What a run needs besides tensors to go on as if it had not stopped. The learning rate follows
+/// from the step.
+struct TrainingState {
+  int64_t step = 0;
+  int64_t tokens = 0;
+  DataCursor cursor;
+  /// Windows of the training data when the state was written.
+  int64_t windows = 0;
+  /// State of torch's default CPU generator, hexadecimal.
+  std::string rng;
+};
+
+std::string FormatTrainingState(const TrainingState& state);
+/// Errors: std::runtime_error naming what is missing or impossible.
+TrainingState ParseTrainingState(const std::string& text);
+
+std::string CaptureRng();
+void RestoreRng(const std::string& rng);
+
+/// The tensors of the run as checkpoint slices: parameters, AdamW's moments, its step count.
+/// `steps`: 0-dim-like float32 [1] tensor that backs the step entries; read it after a load.
+checkpoint::State CheckpointTensors(const Job& job, const fsdp::AdamW& optimizer,
+                                    const at::Tensor& steps);
+
+/// The same without optimizer state, for reading weights only.
+checkpoint::State WeightTensors(const Job& job);
+
+/// AdamW's options in PyTorch's terms, one group with and, where patterns match, one without decay.
+std::string FormatParamGroups(const Job& job, const TrainConfig::Optimizer& options, double lr);
+
+/// Whether optimizer.no_decay exempts `fqn`.
+bool IsExemptFromDecay(const TrainConfig::Optimizer& options, const std::string& fqn);
+
+}  // namespace fsdprun::worker
