@@ -12,7 +12,7 @@
 #include "fsdp_runtime/src/comm/shm_collectives.h"
 #include "fsdp_runtime/src/comm/single_collectives.h"
 #include "fsdp_runtime/src/comm/store_client.h"
-#include "fsdp_runtime/src/nccl/nccl_entry.h"
+#include "fsdp_runtime/src/comm/nccl_entry.h"
 
 namespace fsdp {
 namespace {
