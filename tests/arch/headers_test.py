@@ -28,7 +28,7 @@ def needs_torch(header: Path, root: Path, known: dict[Path, bool]) -> bool:
 
 def compile_alone(header: Path, root: Path, build: Path, compiler: str) -> str:
     command = [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-missing-field-initializers",
-               "-I", root, "-I", root / "fsdp_runtime/include", "-I", build, "-x", "c++", "-"]
+               "-I", root, "-I", root / "fsdp_runtime/include", "-isystem", build / "generated", "-x", "c++", "-"]
     done = subprocess.run([str(part) for part in command], input=f'#include "{header}"\n', text=True,
                           capture_output=True)
     return "" if done.returncode == 0 else f"{header.relative_to(root)} does not compile alone:\n{done.stderr}"

@@ -9,10 +9,10 @@
 #include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/shm/world.h"
 #include "fsdp_runtime/src/comm/gloo_collectives.h"
+#include "fsdp_runtime/src/comm/nccl_entry.h"
 #include "fsdp_runtime/src/comm/shm_collectives.h"
 #include "fsdp_runtime/src/comm/single_collectives.h"
 #include "fsdp_runtime/src/comm/store_client.h"
-#include "fsdp_runtime/src/comm/nccl_entry.h"
 
 namespace fsdp {
 namespace {

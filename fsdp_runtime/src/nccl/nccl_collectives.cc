@@ -12,8 +12,8 @@
 
 #include "fsdp_runtime/src/comm/arguments.h"
 #include "fsdp_runtime/src/comm/c10d_store.h"
-#include "fsdp_runtime/src/comm/single_collectives.h"
 #include "fsdp_runtime/src/comm/nccl_entry.h"
+#include "fsdp_runtime/src/comm/single_collectives.h"
 
 namespace fsdp {
 namespace {
