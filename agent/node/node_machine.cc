@@ -61,13 +61,19 @@ NodeMachine::NodeMachine(NodeSpec spec) : spec_(std::move(spec)) {
 }
 
 node::Effects NodeMachine::Step(const node::Event& event, MonoTime now) {
-  Out out{{}, now};
+  node::Effects effects;
+  Step(event, now, effects);
+  return effects;
+}
+
+void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& effects) {
+  effects.actions.clear();
+  Out out{effects, now};
   if (!exited_) {
     std::visit([&](const auto& e) { Handle(e, out); }, event);
   }
-  out.effects.reason = reason_;
-  out.effects.wake_at = NextWake();
-  return std::move(out.effects);
+  effects.reason = reason_;
+  effects.wake_at = NextWake();
 }
 
 // --- Coordinator link

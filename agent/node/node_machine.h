@@ -19,9 +19,6 @@ namespace fsdprun {
 
 /// Constants of one agent life.
 struct NodeSpec {
-  NodeInfo node;
-  /// Shown in errors, e.g. "10.0.0.1:29400".
-  std::string coordinator_endpoint;
   Duration beat_interval = std::chrono::milliseconds(500);
   /// How long an agent that has never been admitted tries to reach the coordinator.
   Duration connect_timeout = std::chrono::seconds(600);
@@ -33,6 +30,9 @@ struct NodeSpec {
   Duration stop_grace = std::chrono::seconds(30);
   /// Between SIGKILL and declaring the node wedged.
   Duration kill_wait = std::chrono::seconds(5);
+  NodeInfo node;
+  /// Shown in errors, e.g. "10.0.0.1:29400".
+  std::string coordinator_endpoint;
 };
 
 namespace node {
@@ -188,6 +188,8 @@ class NodeMachine {
   explicit NodeMachine(NodeSpec spec);
 
   node::Effects Step(const node::Event& event, MonoTime now);
+  /// The same into the caller's `effects`, whose buffer is used again: a beat costs no allocation.
+  void Step(const node::Event& event, MonoTime now, node::Effects& effects);
 
   node::Phase phase() const { return phase_; }
   /// The generation held; 0 if none.
@@ -250,53 +252,57 @@ class NodeMachine {
   void Leave(int exit_code, std::string message, Duration patience, Out& out);
   void FinishExit(Out& out);
   void SendReport(AgentMessage message, Out& out);
-  void SendNow(AgentMessage message, Generation g, Out& out);
+  template <class Message>
+  void SendNow(Message&& message, Generation g, Out& out);
   void SetReason(std::string reason);
   MonoTime NextWake() const;
+
+  // Read at every step, beats above all, and therefore together and first.
+  bool exited_ = false;
+  bool stream_up_ = false;
+  bool progress_changed_ = false;
+  node::Phase phase_ = node::Phase::kIdle;
+  Generation highest_seen_;
+  // Timers; MonoTime::max() when not set.
+  MonoTime next_beat_ = MonoTime::max();
+  MonoTime kill_at_ = MonoTime::max();
+  MonoTime wedged_at_ = MonoTime::max();
+  MonoTime stream_deadline_ = MonoTime::max();
+  MonoTime exit_at_ = MonoTime::max();
+  std::string reason_;
+  RankAssignment assignment_;
 
   // Constant after construction.
   const NodeSpec spec_;
 
   // Link to the coordinator.
-  bool stream_up_ = false;
   bool admitted_ = false;
   bool ever_admitted_ = false;
-  MonoTime stream_deadline_ = MonoTime::max();
   Duration reconnect_delay_{};
   std::string link_error_;
-  MonoTime next_beat_ = MonoTime::max();
 
   // Keeper.
   bool keeper_ready_ = false;
   int keeper_failures_ = 0;
   MonoTime keeper_ready_at_{};
 
-  // The generation held.
-  node::Phase phase_ = node::Phase::kIdle;
-  RankAssignment assignment_;
-  Generation highest_seen_;
+  // The generation held, which assignment_ names.
   std::vector<Worker> workers_;
   int live_workers_ = 0;
   uint64_t signals_sent_ = 0;
   bool prepare_started_ = false;
-  MonoTime kill_at_ = MonoTime::max();
-  MonoTime wedged_at_ = MonoTime::max();
   /// A newer generation that waits for the remains of the present one.
   std::optional<RankAssignment> next_assignment_;
   /// What has been reported about the generation, for repeating on a new stream.
   std::vector<AgentMessage> reports_;
   Progress progress_;
-  bool progress_changed_ = false;
 
   // End of life.
   bool leaving_ = false;
   int operator_signal_ = 0;
-  bool exited_ = false;
   int exit_code_ = 0;
   std::string exit_message_;
-  MonoTime exit_at_ = MonoTime::max();
 
-  std::string reason_;
   uint64_t stale_dropped_ = 0;
 };
 

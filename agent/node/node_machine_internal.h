@@ -2,14 +2,31 @@
 
 // Shared by the translation units of NodeMachine only.
 
+#include <utility>
+#include <variant>
+
 #include "agent/node/node_machine.h"
 
 namespace fsdprun {
 
 /// What one Step collects.
 struct NodeMachine::Out {
-  node::Effects effects;
+  node::Effects& effects;
   MonoTime now;
 };
+
+/// Drops the message if there is no stream: it is repeated on the next one. Builds the message in
+/// its place, since the beats of thousands of nodes pass here.
+template <class Message>
+void NodeMachine::SendNow(Message&& message, Generation g, Out& out) {
+  if (!stream_up_) {
+    return;
+  }
+  node::Action& action = out.effects.actions.emplace_back(std::in_place_type<node::Send>);
+  FromAgent& envelope = std::get<node::Send>(action).message;
+  envelope.incarnation = spec_.node.incarnation;
+  envelope.generation = g;
+  envelope.message = std::forward<Message>(message);
+}
 
 }  // namespace fsdprun

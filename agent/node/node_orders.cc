@@ -252,13 +252,6 @@ void NodeMachine::SendReport(AgentMessage message, Out& out) {
   SendNow(std::move(message), generation(), out);
 }
 
-void NodeMachine::SendNow(AgentMessage message, Generation g, Out& out) {
-  if (stream_up_) {
-    out.effects.actions.push_back(
-        node::Send{FromAgent{spec_.node.incarnation, g, std::move(message)}});
-  }
-}
-
 void NodeMachine::SetReason(std::string reason) { reason_ = std::move(reason); }
 
 MonoTime NodeMachine::NextWake() const {

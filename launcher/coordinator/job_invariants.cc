@@ -46,7 +46,7 @@ std::string JobMachine::CheckMilestones() const {
 std::string JobMachine::CheckCounts() const {
   int members = 0;
   int owing = 0;
-  for (const auto& [incarnation, node] : nodes_) {
+  for (const Node& node : nodes_) {
     members += IsMember(node) ? 1 : 0;
     owing += (phase_ == Phase::kPreparing && node.state == NodeState::kPreparing) ||
                      (phase_ == Phase::kRunning && node.state == NodeState::kCommitted) ||
@@ -56,8 +56,8 @@ std::string JobMachine::CheckCounts() const {
   }
   const bool has_world =
       phase_ == Phase::kPreparing || phase_ == Phase::kRunning || phase_ == Phase::kStopping;
-  if (index_.size() != nodes_.size()) {
-    return "the index does not hold the nodes";
+  if (const std::string_view broken = nodes_.CheckInvariants(); !broken.empty()) {
+    return std::string(broken);
   }
   if (members != members_ || (!has_world && members != 0)) {
     return "members_ is " + std::to_string(members_) + ", counted " + std::to_string(members);
@@ -86,7 +86,7 @@ std::string JobMachine::CheckRanks() const {
     return "";
   }
   std::vector<const RankAssignment*> by_group_rank(members_, nullptr);
-  for (const auto& [incarnation, node] : nodes_) {
+  for (const Node& node : nodes_) {
     if (!IsMember(node)) {
       continue;
     }

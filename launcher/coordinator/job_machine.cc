@@ -54,16 +54,23 @@ std::string_view job::NodeStateName(NodeState state) {
   return "?";
 }
 
-JobMachine::JobMachine(JobSpec spec, Generation last_generation)
-    : spec_(std::move(spec)), generation_(last_generation), generation_floor_(last_generation) {
+JobMachine::JobMachine(const JobSpec& spec, Generation last_generation)
+    : spec_(spec), generation_(last_generation), generation_floor_(last_generation) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
 }
 
 job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
+  job::Effects effects;
+  Step(event, now, effects);
+  return effects;
+}
+
+void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effects) {
   before_ = {generation_, restarts_used_, membership_changes_, formations_, outcome_.has_value()};
-  Out out{{}, now, true};
+  effects.actions.clear();
+  Out out{effects, now, true};
   if (!begun_) {
     begun_ = true;
     join_deadline_ = now + spec_.join_timeout;
@@ -78,9 +85,8 @@ job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
   }
   revision_ += out.changed ? 1 : 0;
   promised_wake_ = NextWake();
-  out.effects.reason = reason_;
-  out.effects.wake_at = promised_wake_;
-  return std::move(out.effects);
+  effects.reason = reason_;
+  effects.wake_at = promised_wake_;
 }
 
 // --- Events
@@ -110,13 +116,13 @@ void JobMachine::Handle(const FromAgent& envelope, Out& out) {
 }
 
 void JobMachine::Handle(const job::AgentStreamLost& lost, Out& out) {
-  Node* node = Find(lost.incarnation);
+  Node* node = nodes_.Find(lost.incarnation);
   if (node == nullptr || !node->connected) {
     out.changed = false;
     return;
   }
   if (node->state == NodeState::kReleased) {
-    EraseNode(lost.incarnation);
+    nodes_.Erase(lost.incarnation);
     MaybeSendFinish(out);
     return;
   }
@@ -161,7 +167,7 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
 
 void JobMachine::On(const AgentBeat& beat, const FromAgent& envelope, Out& out) {
   out.changed = false;
-  Node* node = Find(envelope.incarnation);
+  Node* node = nodes_.Find(envelope.incarnation);
   if (node == nullptr) {
     ++stale_dropped_;
     out.effects.actions.push_back(
@@ -252,7 +258,7 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
 
 void JobMachine::On(const NodeFaulted& fault, const FromAgent& envelope, Out& out) {
   Node* node = FindMember(envelope);
-  if (fault.kind == CauseKind::kNodeWedged && Find(envelope.incarnation) != nullptr) {
+  if (fault.kind == CauseKind::kNodeWedged && nodes_.Find(envelope.incarnation) != nullptr) {
     LoseNode(envelope.incarnation, CauseKind::kNodeWedged, fault.what, out);
     return;
   }
@@ -265,7 +271,7 @@ void JobMachine::On(const NodeFaulted& fault, const FromAgent& envelope, Out& ou
 }
 
 void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) {
-  Node* cleaning = Find(envelope.incarnation);
+  Node* cleaning = nodes_.Find(envelope.incarnation);
   if (cleaning != nullptr && cleaning->state == NodeState::kCleaning) {
     if (envelope.generation == cleaning->held) {
       BecomeSpare(*cleaning, out);
@@ -284,14 +290,14 @@ void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) 
 }
 
 void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) {
-  Node* node = Find(envelope.incarnation);
+  Node* node = nodes_.Find(envelope.incarnation);
   if (node == nullptr) {
     ++stale_dropped_;
     return;
   }
   if (node->state == NodeState::kReleased) {
     if (!left.workers_running) {
-      EraseNode(envelope.incarnation);
+      nodes_.Erase(envelope.incarnation);
       MaybeSendFinish(out);
     }
     return;
@@ -309,15 +315,10 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
 // --- Small things
 // ------------------------------------------------------------------------------------------------------
 
-job::Node* JobMachine::Find(Incarnation incarnation) {
-  const auto it = index_.find(incarnation.value());
-  return it == index_.end() ? nullptr : it->second;
-}
-
 /// The sender, if it is a member and speaks of the current generation; see Note [Fencing by
 /// generation].
 job::Node* JobMachine::FindMember(const FromAgent& envelope) {
-  Node* node = Find(envelope.incarnation);
+  Node* node = nodes_.Find(envelope.incarnation);
   if (node == nullptr || !IsMember(*node) || envelope.generation != generation_) {
     ++stale_dropped_;
     return nullptr;

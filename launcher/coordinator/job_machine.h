@@ -5,17 +5,16 @@
 // and the simulator drive the same object.
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "agent/node/cluster_types.h"
 #include "agent/node/messages.h"
 #include "base/mono_time.h"
+#include "launcher/coordinator/node_table.h"
 #include "launcher/coordinator/rank_assignment.h"
 #include "launcher/coordinator/root_cause.h"
 
@@ -101,41 +100,6 @@ enum class Phase {
 };
 std::string_view PhaseName(Phase phase);
 
-enum class NodeState {
-  kSpare,      // admitted, holds nothing; may become a member
-  kCleaning,   // came back holding something of an older generation, which is being stopped
-  kPreparing,  // member, from here on
-  kPrepared,
-  kCommitted,
-  kStarted,
-  kStopping,
-  kStopped,
-  kReleased,
-};
-std::string_view NodeStateName(NodeState state);
-
-/// What the coordinator knows of one agent.
-struct Node {
-  NodeInfo info;
-  NodeState state = NodeState::kSpare;
-  /// Rank in the current world; meaningful for members.
-  RankAssignment assignment;
-  int previous_group_rank = -1;
-  /// Order of admission.
-  uint64_t sequence = 0;
-  bool connected = true;
-  bool suspect = false;
-  /// An operator's signal ends this agent; it is never a member again.
-  bool leaving = false;
-  MonoTime last_heard{};
-  MonoTime stream_lost_at{};
-  /// For kCleaning: the generation being stopped.
-  Generation held;
-  /// Which local ranks have ended, and how many of them by themselves with exit code 0.
-  std::vector<bool> exited;
-  int succeeded_count = 0;
-};
-
 }  // namespace job
 
 /// Decides for the whole job. Total: every event is legal in every state; stale ones are dropped
@@ -144,9 +108,11 @@ struct Node {
 class JobMachine {
  public:
   /// `first_generation` is the last generation already used (0 for a new job).
-  explicit JobMachine(JobSpec spec, Generation last_generation = {});
+  explicit JobMachine(const JobSpec& spec, Generation last_generation = {});
 
   job::Effects Step(const job::Event& event, MonoTime now);
+  /// The same into the caller's `effects`, whose buffer is used again: a beat costs no allocation.
+  void Step(const job::Event& event, MonoTime now, job::Effects& effects);
 
   job::Phase phase() const { return phase_; }
   /// Generation of the current or last world; 0 before the first.
@@ -157,7 +123,7 @@ class JobMachine {
   int membership_changes() const { return membership_changes_; }
   /// Set once decided.
   const std::optional<JobOutcome>& outcome() const { return outcome_; }
-  const std::map<Incarnation, job::Node>& nodes() const { return nodes_; }
+  const NodeTable& nodes() const { return nodes_; }
   /// Latest progress of the node with group rank 0.
   const Progress& progress() const { return progress_; }
   std::string_view reason() const { return reason_; }
@@ -207,7 +173,6 @@ class JobMachine {
   void BecomeSpare(Node& node, Out& out);
   void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
   void EndPartOf(const Node& node, CauseKind kind, const std::string& what, Out& out);
-  void EraseNode(Incarnation incarnation);
   void ScanLeases(Out& out);
   MonoTime LeaseEnd(const Node& node) const;
   void ExtendLeasesIfCutOff(int silent, int total, Out& out);
@@ -237,7 +202,6 @@ class JobMachine {
   std::string CheckCounts() const;
   std::string CheckRanks() const;
 
-  Node* Find(Incarnation incarnation);
   Node* FindMember(const FromAgent& envelope);
   static bool IsMember(const Node& node);
   void RecordFailure(Failure failure, MonoTime since, Out& out);
@@ -253,10 +217,7 @@ class JobMachine {
   Generation generation_;
   /// No generation up to this one may be used again: the highest that any agent has seen.
   Generation generation_floor_;
-  std::map<Incarnation, Node> nodes_;
-  /// The same nodes for looking up the sender of a message, which is what happens most; never
-  /// iterated.
-  absl::flat_hash_map<uint64_t, Node*> index_;
+  NodeTable nodes_;
   uint64_t next_sequence_ = 1;
 
   // The current world.

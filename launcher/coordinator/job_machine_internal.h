@@ -8,7 +8,7 @@ namespace fsdprun {
 
 /// What one Step collects.
 struct JobMachine::Out {
-  job::Effects effects;
+  job::Effects& effects;
   MonoTime now;
   /// More than a lease changed.
   bool changed = true;

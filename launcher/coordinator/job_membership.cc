@@ -32,7 +32,7 @@ void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& o
     return;
   }
   generation_floor_ = std::max({generation_floor_, joined.highest_seen, envelope.generation});
-  Node* known = Find(envelope.incarnation);
+  Node* known = nodes_.Find(envelope.incarnation);
   if (known == nullptr) {
     Admit(joined, envelope.generation, out);
     return;
@@ -79,7 +79,7 @@ std::string JobMachine::WhyNot(const NodeInfo& info) const {
 }
 
 const job::Node* JobMachine::HolderOf(int requested_node_rank) const {
-  for (const auto& [incarnation, node] : nodes_) {
+  for (const Node& node : nodes_) {
     if (node.info.requested_node_rank == requested_node_rank && !node.leaving) {
       return &node;
     }
@@ -111,8 +111,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   node.info = info;
   node.sequence = next_sequence_++;
   node.last_heard = out.now;
-  Node& admitted = nodes_.emplace(info.incarnation, std::move(node)).first->second;
-  index_[info.incarnation.value()] = &admitted;
+  Node& admitted = nodes_.Insert(std::move(node));
   next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
   SendTo(admitted, Generation{}, AdmitAgent{}, out);
   if (held != Generation{}) {
@@ -182,11 +181,11 @@ void JobMachine::BecomeSpare(Node& node, Out& out) {
 
 void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what,
                           Out& out) {
-  const Node node = nodes_.at(incarnation);
+  const Node node = nodes_.At(incarnation);
   if (kind != CauseKind::kNodeLost) {
     SendTo(node, Generation{}, ReleaseAgent{1, "node " + node.info.name + ": " + what}, out);
   }
-  EraseNode(incarnation);
+  nodes_.Erase(incarnation);
   departed_.push_back(node.info.name + " (" + what + ")");
   if (!IsMember(node)) {
     MaybeForm(out);
@@ -222,17 +221,11 @@ void JobMachine::EndPartOf(const Node& node, CauseKind kind, const std::string& 
             "node " + node.info.name + " " + what, out);
 }
 
-void JobMachine::EraseNode(Incarnation incarnation) {
-  index_.erase(incarnation.value());
-  nodes_.erase(incarnation);
-}
-
 void JobMachine::OrderOverdue(Out& out) {
   order_deadline_ = MonoTime::max();
   out.changed = true;
   if (phase_ == Phase::kReleasing) {
-    index_.clear();
-    nodes_.clear();
+    nodes_.Clear();
     MaybeSendFinish(out);
     return;
   }
@@ -246,9 +239,9 @@ void JobMachine::OrderOverdue(Out& out) {
     what = "did not start its workers within " + Seconds(spec_.start_timeout);
   }
   std::vector<Incarnation> stuck;
-  for (const auto& [incarnation, node] : nodes_) {
+  for (const Node& node : nodes_) {
     if (IsMember(node) && node.state == owing) {
-      stuck.push_back(incarnation);
+      stuck.push_back(node.info.incarnation);
     }
   }
   for (const Incarnation incarnation : stuck) {
@@ -260,7 +253,7 @@ void JobMachine::OrderOverdue(Out& out) {
 // ------------------------------------------------------------------------------------------------------------
 
 void JobMachine::RefreshLeases(MonoTime now) {
-  for (auto& [incarnation, node] : nodes_) {
+  for (Node& node : nodes_) {
     node.last_heard = now;
     node.stream_lost_at = now;
   }
@@ -275,7 +268,7 @@ MonoTime JobMachine::LeaseEnd(const Node& node) const {
 void JobMachine::ScanLeases(Out& out) {
   int silent = 0;
   int total = 0;
-  for (auto& [incarnation, node] : nodes_) {
+  for (Node& node : nodes_) {
     if (node.state == NodeState::kReleased) {
       continue;
     }
@@ -289,20 +282,20 @@ void JobMachine::ScanLeases(Out& out) {
   ExtendLeasesIfCutOff(silent, total, out);
   std::vector<Incarnation> lost;
   next_scan_ = MonoTime::max();
-  for (const auto& [incarnation, node] : nodes_) {
+  for (const Node& node : nodes_) {
     if (node.state == NodeState::kReleased) {
       continue;
     }
     const bool fresh = node.connected && !node.suspect;
     const MonoTime next = fresh ? node.last_heard + spec_.suspect_after : LeaseEnd(node);
     if (!fresh && next <= out.now) {
-      lost.push_back(incarnation);
+      lost.push_back(node.info.incarnation);
     } else {
       next_scan_ = std::min(next_scan_, next);
     }
   }
   for (const Incarnation incarnation : lost) {
-    const Node& node = nodes_.at(incarnation);
+    const Node& node = nodes_.At(incarnation);
     const std::string what = node.connected ? "was silent for " + Seconds(out.now - node.last_heard)
                                             : "broke its stream and did not come back within " +
                                                   Seconds(out.now - node.stream_lost_at);

@@ -16,9 +16,9 @@ using job::Phase;
 
 std::vector<Incarnation> JobMachine::Eligible() const {
   std::vector<Incarnation> eligible;
-  for (const auto& [incarnation, node] : nodes_) {
+  for (const Node& node : nodes_) {
     if (node.state == NodeState::kSpare && node.connected && !node.suspect && !node.leaving) {
-      eligible.push_back(incarnation);
+      eligible.push_back(node.info.incarnation);
     }
   }
   return eligible;
@@ -26,10 +26,12 @@ std::vector<Incarnation> JobMachine::Eligible() const {
 
 /// A node is suspected or reconnecting: its lease will soon tell whether the world has it.
 bool JobMachine::AwaitsVerdict() const {
-  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
-    const Node& node = entry.second;
-    return (node.suspect || !node.connected) && !node.leaving;
-  });
+  for (const Node& node : nodes_) {
+    if ((node.suspect || !node.connected) && !node.leaving) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void JobMachine::MaybeForm(Out& out) {
@@ -68,7 +70,7 @@ void JobMachine::MaybeGrow(Out& out) {
     return;
   }
   BeginStop(StopKind::kMembership, SIGTERM, spec_.stop_grace,
-            "node " + nodes_.at(joiners.front()).info.name + " joins a world of " +
+            "node " + nodes_.At(joiners.front()).info.name + " joins a world of " +
                 std::to_string(members_),
             out);
 }
@@ -77,7 +79,7 @@ void JobMachine::Form(std::vector<Incarnation> chosen, Out& out) {
   // Who is in: survivors, then nodes with a requested rank, then first come. The others stay
   // spares.
   const auto precedence = [&](Incarnation i) {
-    const Node& node = nodes_.at(i);
+    const Node& node = nodes_.At(i);
     return std::tuple(node.previous_group_rank < 0, !node.info.requested_node_rank, node.sequence);
   };
   std::sort(chosen.begin(), chosen.end(),
@@ -87,8 +89,10 @@ void JobMachine::Form(std::vector<Incarnation> chosen, Out& out) {
   generation_ = Generation(std::max(generation_, generation_floor_).value() + 1);
   generation_floor_ = generation_;
   std::vector<Candidate> candidates;
+  candidates.reserve(chosen.size());
   for (const Incarnation i : chosen) {
-    candidates.push_back({nodes_.at(i).info, nodes_.at(i).previous_group_rank});
+    const Node& node = nodes_.At(i);
+    candidates.push_back({node.info, node.previous_group_rank});
   }
   const std::vector<RankAssignment> assignments =
       AssignRanks(candidates, {generation_, restarts_used_, spec_.max_restarts});
@@ -105,7 +109,7 @@ void JobMachine::Form(std::vector<Incarnation> chosen, Out& out) {
   last_call_at_ = MonoTime::max();
   order_deadline_ = out.now + spec_.prepare_timeout;
   for (size_t i = 0; i < chosen.size(); ++i) {
-    Node& node = nodes_.at(chosen[i]);
+    Node& node = nodes_.At(chosen[i]);
     node.state = NodeState::kPreparing;
     node.assignment = assignments[i];
     node.exited.assign(node.info.local_world_size, false);
@@ -122,7 +126,7 @@ void JobMachine::CommitWorld(Out& out) {
   awaiting_ = members_;
   order_deadline_ = out.now + spec_.start_timeout;
   departed_.clear();
-  for (auto& [incarnation, node] : nodes_) {
+  for (Node& node : nodes_) {
     if (IsMember(node)) {
       node.state = NodeState::kCommitted;
       SendTo(node, generation_, CommitGeneration{store_}, out);
@@ -151,7 +155,7 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
   awaiting_ = members_;
   order_deadline_ = out.now + grace + spec_.stop_margin;
   SetReason("stopping generation " + std::to_string(generation_.value()) + ": " + why);
-  for (auto& [incarnation, node] : nodes_) {
+  for (Node& node : nodes_) {
     if (IsMember(node)) {
       node.state = NodeState::kStopping;
       SendTo(node, generation_, StopWorkers{signal, grace, why}, out);
@@ -172,7 +176,7 @@ void JobMachine::HastenStop(StopKind kind, Duration grace, Out& out) {
   }
   stop_grace_ = grace;
   order_deadline_ = std::min(order_deadline_, out.now + grace + spec_.stop_margin);
-  for (auto& [incarnation, node] : nodes_) {
+  for (Node& node : nodes_) {
     if (node.state == NodeState::kStopping) {
       SendTo(node, generation_, StopWorkers{stop_signal_, grace, stop_why_}, out);
     }
@@ -181,7 +185,7 @@ void JobMachine::HastenStop(StopKind kind, Duration grace, Out& out) {
 
 void JobMachine::FinishStop(Out& out) {
   FSDPRUN_CHECK(awaiting_ == 0, "every member has stopped");
-  for (auto& [incarnation, node] : nodes_) {
+  for (Node& node : nodes_) {
     const bool was_member = IsMember(node);
     node.previous_group_rank = was_member ? node.assignment.group_rank : -1;
     if (was_member) {
@@ -238,7 +242,7 @@ std::string JobMachine::Missing(const std::vector<Incarnation>& eligible) const 
   std::vector<bool> taken(spec_.max_nodes, false);
   bool all_requested = true;
   for (size_t i = 0; i < count && (i < kNamesMax || all_requested); ++i) {
-    const NodeInfo& info = nodes_.at(eligible[i]).info;
+    const NodeInfo& info = nodes_.At(eligible[i]).info;
     if (i < kNamesMax) {
       present += (present.empty() ? "" : ", ") + info.name;
     }
@@ -331,7 +335,7 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   awaiting_ = 0;
   order_deadline_ = out.now + spec_.release_timeout;
   SetReason(outcome_->reason);
-  for (auto& [incarnation, node] : nodes_) {
+  for (Node& node : nodes_) {
     SendTo(node, Generation{}, ReleaseAgent{ReleaseCode(node), outcome_->reason}, out);
     node.previous_group_rank =
         IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;

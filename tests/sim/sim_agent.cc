@@ -43,7 +43,8 @@ void World::StepAgent(uint32_t index, const node::Event& event) {
     return;
   }
   const Generation seen = agent.machine.highest_seen();
-  node::Effects effects = agent.machine.Step(event, Mono(now_));
+  node::Effects& effects = node_effects_;
+  agent.machine.Step(event, Mono(now_), effects);
   if (agent.machine.highest_seen() < seen) {
     Violate("the generation went back on " + slots_[agent.slot].name);
   }
@@ -84,7 +85,7 @@ void World::Execute(uint32_t index, node::Send& send) {
     }
   }
   if (agent.stream != 0) {
-    SendUp(agent.stream - 1, std::move(send.message));
+    SendUp(agent.stream - 1, send.message);
   }
 }
 

@@ -50,10 +50,14 @@ void World::InjectFault() {
     return;
   }
   ++result_.faults;
-  const uint32_t index = *picked;
+  Log("fault " + std::to_string(static_cast<int>(kind)) + " on " +
+      slots_[agents_[*picked]->slot].name);
+  Inflict(kind, *picked);
+}
+
+void World::Inflict(FaultKind kind, uint32_t index) {
   Agent& agent = *agents_[index];
   const int slot = agent.slot;
-  Log("fault " + std::to_string(static_cast<int>(kind)) + " on " + slots_[slot].name);
   switch (kind) {
     case FaultKind::kKillWorker:
       KillWorker(index);
@@ -69,10 +73,7 @@ void World::InjectFault() {
       RestartLater(slot, 100 * kMilli, 8 * kSecond);
       return;
     case FaultKind::kKillKeeper:
-      if (agent.keeper_alive) {
-        agent.keeper_alive = false;
-        StepAgent(index, node::KeeperLost{"killed by signal 9"});
-      }
+      KillKeeper(index);
       return;
     case FaultKind::kPartition:
       PartitionSome(true, true);
@@ -88,36 +89,54 @@ void World::InjectFault() {
     case FaultKind::kResetStream:
       BreakStream(index);
       return;
-    case FaultKind::kPauseAgent: {
-      agent.paused_until = now_ + random_.Between(100 * kMilli, 10 * kSecond);
-      At(agent.paused_until, [this] { UnstallAll(); });
+    case FaultKind::kPauseAgent:
+      PauseUntil(agent.paused_until, now_ + random_.Between(100 * kMilli, 10 * kSecond));
       return;
-    }
     case FaultKind::kPauseCoordinator:
-      coordinator_paused_until_ = now_ + random_.Between(100 * kMilli, 8 * kSecond);
-      At(coordinator_paused_until_, [this] { UnstallAll(); });
+      PauseUntil(coordinator_paused_until_, now_ + random_.Between(100 * kMilli, 8 * kSecond));
       return;
     case FaultKind::kMassLeave:
-      for (int i = 0; i < 1 + options_.nodes / 8; ++i) {
-        if (const std::optional<uint32_t> leaver = PickAgent()) {
-          StepAgent(*leaver, node::OperatorSignal{SIGTERM});
-        }
-      }
+      LeaveInNumbers();
       return;
-    case FaultKind::kDuplicateAgent: {
-      Slot extra;
-      extra.name = slots_[slot].name;
-      extra.is_extra = true;
-      slots_.push_back(std::move(extra));
-      const uint32_t duplicate = StartAgent(static_cast<int>(slots_.size()) - 1);
-      At(now_ + random_.Between(kSecond, 20 * kSecond),
-         [this, duplicate] { StepAgent(duplicate, node::OperatorSignal{SIGINT}); });
+    case FaultKind::kDuplicateAgent:
+      DuplicateAgent(slot);
       return;
-    }
     case FaultKind::kFailPrepare:
       agent.fail_next_prepare = true;
       return;
   }
+}
+
+void World::KillKeeper(uint32_t index) {
+  if (agents_[index]->keeper_alive) {
+    agents_[index]->keeper_alive = false;
+    StepAgent(index, node::KeeperLost{"killed by signal 9"});
+  }
+}
+
+/// SIGSTOP now, SIGCONT then; what has arrived meanwhile is read at once.
+void World::PauseUntil(Nanos& paused_until, Nanos then) {
+  paused_until = then;
+  At(then, [this] { UnstallAll(); });
+}
+
+void World::LeaveInNumbers() {
+  for (int i = 0; i < 1 + options_.nodes / 8; ++i) {
+    if (const std::optional<uint32_t> leaver = PickAgent()) {
+      StepAgent(*leaver, node::OperatorSignal{SIGTERM});
+    }
+  }
+}
+
+/// A second agent for a node that is alive; an operator notices after a while and stops it.
+void World::DuplicateAgent(int slot) {
+  Slot extra;
+  extra.name = slots_[slot].name;
+  extra.is_extra = true;
+  slots_.push_back(std::move(extra));
+  const uint32_t duplicate = StartAgent(static_cast<int>(slots_.size()) - 1);
+  At(now_ + random_.Between(kSecond, 20 * kSecond),
+     [this, duplicate] { StepAgent(duplicate, node::OperatorSignal{SIGINT}); });
 }
 
 /// One worker dies; some of its peers fail soon after, of the lost connection, and their notice may

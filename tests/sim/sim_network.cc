@@ -35,13 +35,14 @@ void World::Connect(uint32_t index) {
     }
     Stream stream;
     stream.agent = index;
-    streams_.push_back(std::move(stream));
+    streams_.push_back(stream);
     agents_[index]->stream = static_cast<uint32_t>(streams_.size());
     StepAgent(index, node::StreamUp{});
   });
 }
 
-void World::SendUp(uint32_t stream_index, FromAgent message) {
+/// Takes the message away.
+void World::SendUp(uint32_t stream_index, FromAgent& message) {
   Stream& stream = streams_[stream_index];
   const Slot& slot = slots_[agents_[stream.agent]->slot];
   if (options_.mix.duplicate > 0) {
@@ -50,7 +51,7 @@ void World::SendUp(uint32_t stream_index, FromAgent message) {
   if (!std::holds_alternative<AgentBeat>(message.message)) {
     MaybeReset(stream_index);
   }
-  stream.up.queue.push_back(std::move(message));
+  up_messages_.Append(stream.up.queue, std::move(message));
   stream.up.last_delivery = std::max(stream.up.last_delivery, now_ + Delay(slot));
   queue_.Push(stream.up.last_delivery, ItemKind::kDeliverUp, stream_index);
 }
@@ -83,46 +84,54 @@ void World::MaybeDuplicate(uint32_t stream_index, const FromAgent& message) {
 }
 
 void World::DeliverUp(uint32_t stream_index) {
-  Stream* stream = &streams_[stream_index];
-  if (slots_[agents_[stream->agent]->slot].up_cut_until > now_ ||
-      coordinator_paused_until_ > now_) {
-    stream->up.stalled = true;
+  Stream& stream = streams_[stream_index];
+  if (slots_[agents_[stream.agent]->slot].up_cut_until > now_ || coordinator_paused_until_ > now_) {
+    stream.up.stalled = true;
     return;
   }
-  Direction<FromAgent>& up = stream->up;
-  if (up.head == up.queue.size()) {
-    if (up.close_pending && stream->server_open) {
-      stream->server_open = false;
-      const Incarnation incarnation = agents_[stream->agent]->incarnation;
-      const auto current = current_stream_.find(incarnation.value());
-      if (current != current_stream_.end() && current->second == stream_index) {
-        current_stream_.erase(current);
-        StepJob(job::AgentStreamLost{incarnation});
-      }
+  if (stream.up.queue.empty()) {
+    EndUp(stream_index);
+    return;
+  }
+  const auto cell = up_messages_.TakeFirst(stream.up.queue);
+  if (stream.server_open) {
+    const job::Event& event = up_messages_[cell];
+    const FromAgent& message = std::get<FromAgent>(event);
+    if (std::holds_alternative<AgentJoined>(message.message)) {
+      ReplaceStream(message.incarnation, stream_index);
     }
-    return;
+    result_.beats += std::holds_alternative<AgentBeat>(message.message) ? 1 : 0;
+    StepJob(event);
   }
-  job::Event event(std::move(up.queue[up.head++]));
-  if (up.head == up.queue.size()) {
-    up.queue.clear();
-    up.head = 0;
-  }
-  if (!stream->server_open) {
-    return;
-  }
-  const FromAgent& message = std::get<FromAgent>(event);
-  if (std::holds_alternative<AgentJoined>(message.message)) {
-    const auto current = current_stream_.find(message.incarnation.value());
-    if (current != current_stream_.end() && current->second != stream_index) {
-      streams_[current->second].server_open = false;
-    }
-    current_stream_[message.incarnation.value()] = stream_index;
-  }
-  result_.beats += std::holds_alternative<AgentBeat>(message.message) ? 1 : 0;
-  StepJob(event);
+  up_messages_.Release(cell);
 }
 
-void World::SendDown(ToAgent message) {
+/// The coordinator listens to an agent's newest stream only.
+void World::ReplaceStream(Incarnation incarnation, uint32_t stream_index) {
+  const auto [current, is_first] = current_stream_.emplace(incarnation.value(), stream_index);
+  if (!is_first && current->second != stream_index) {
+    streams_[current->second].server_open = false;
+    current->second = stream_index;
+  }
+}
+
+/// Everything has arrived: the coordinator sees the end of the stream, if there is one.
+void World::EndUp(uint32_t stream_index) {
+  Stream& stream = streams_[stream_index];
+  if (!stream.up.close_pending || !stream.server_open) {
+    return;
+  }
+  stream.server_open = false;
+  const Incarnation incarnation = agents_[stream.agent]->incarnation;
+  const auto current = current_stream_.find(incarnation.value());
+  if (current != current_stream_.end() && current->second == stream_index) {
+    current_stream_.erase(current);
+    StepJob(job::AgentStreamLost{incarnation});
+  }
+}
+
+/// Takes the message away.
+void World::SendDown(ToAgent& message) {
   const auto current = current_stream_.find(message.incarnation.value());
   if (current == current_stream_.end()) {
     return;
@@ -130,29 +139,26 @@ void World::SendDown(ToAgent message) {
   Stream& stream = streams_[current->second];
   const Slot& slot = slots_[agents_[stream.agent]->slot];
   MaybeReset(current->second);
-  stream.down.queue.push_back(std::move(message));
+  down_messages_.Append(stream.down.queue, std::move(message));
   stream.down.last_delivery = std::max(stream.down.last_delivery, now_ + Delay(slot));
   queue_.Push(stream.down.last_delivery, ItemKind::kDeliverDown, current->second);
 }
 
 void World::DeliverDown(uint32_t stream_index) {
   Stream& stream = streams_[stream_index];
-  Agent& agent = *agents_[stream.agent];
+  const Agent& agent = *agents_[stream.agent];
   if (slots_[agent.slot].down_cut_until > now_ || agent.paused_until > now_) {
     stream.down.stalled = true;
     return;
   }
-  if (stream.down.head == stream.down.queue.size()) {
+  if (stream.down.queue.empty()) {
     return;
   }
-  const node::Event event(std::move(stream.down.queue[stream.down.head++]));
-  if (stream.down.head == stream.down.queue.size()) {
-    stream.down.queue.clear();
-    stream.down.head = 0;
-  }
+  const auto cell = down_messages_.TakeFirst(stream.down.queue);
   if (stream.agent_open) {
-    StepAgent(stream.agent, event);
+    StepAgent(stream.agent, down_messages_[cell]);
   }
+  down_messages_.Release(cell);
 }
 
 /// The agent's side of its stream closes: what it has sent still arrives, then the end of the
@@ -178,10 +184,8 @@ void World::BreakStream(uint32_t index) {
     return;
   }
   Stream& stream = streams_[agent.stream - 1];
-  stream.up.queue.clear();
-  stream.up.head = 0;
-  stream.down.queue.clear();
-  stream.down.head = 0;
+  up_messages_.Clear(stream.up.queue);
+  down_messages_.Clear(stream.down.queue);
   CloseByAgent(index);
   StepAgent(index, node::StreamLost{"connection reset"});
 }
@@ -190,15 +194,14 @@ void World::Unstall(uint32_t stream_index) {
   Stream& stream = streams_[stream_index];
   if (stream.up.stalled) {
     stream.up.stalled = false;
-    const size_t waiting =
-        stream.up.queue.size() - stream.up.head + (stream.up.close_pending ? 1 : 0);
+    const size_t waiting = up_messages_.Length(stream.up.queue) + (stream.up.close_pending ? 1 : 0);
     for (size_t i = 0; i < waiting; ++i) {
       queue_.Push(now_, ItemKind::kDeliverUp, stream_index);
     }
   }
   if (stream.down.stalled) {
     stream.down.stalled = false;
-    for (size_t i = stream.down.head; i < stream.down.queue.size(); ++i) {
+    for (size_t i = down_messages_.Length(stream.down.queue); i > 0; --i) {
       queue_.Push(now_, ItemKind::kDeliverDown, stream_index);
     }
   }

@@ -15,6 +15,7 @@
 #include "agent/node/node_machine.h"
 #include "launcher/coordinator/job_machine.h"
 #include "tests/sim/fault_mix.h"
+#include "tests/sim/message_pool.h"
 #include "tests/sim/virtual_time.h"
 
 namespace fsdprun::sim {
@@ -59,50 +60,49 @@ class World {
     bool ignores_term = false;
     bool dying = false;
   };
-  /// One agent life, with what it has on its node.
-  struct Agent {
+  /// One agent life, with what it has on its node. What a beat reads comes first.
+  struct alignas(64) Agent {
     explicit Agent(NodeSpec spec) : machine(std::move(spec)) {}
-    NodeMachine machine;
-    int slot = 0;
-    Incarnation incarnation;
     bool alive = true;
     bool keeper_alive = false;
     bool fail_next_prepare = false;
+    int slot = 0;
     uint32_t stream = 0;  // index + 1, 0: none
     Nanos timer_at = 0;   // of the pending timer item, 0: none
     Nanos paused_until = 0;
+    NodeMachine machine;
+    Incarnation incarnation;
     Generation acknowledged;
     std::vector<Process> processes;
   };
-  /// A bidirectional stream; each direction is a FIFO of messages in flight.
-  template <class Message>
+  /// One direction of a stream: messages in flight arrive in order.
+  template <class Event>
   struct Direction {
-    std::vector<Message> queue;
-    size_t head = 0;
+    typename MessagePool<Event>::Fifo queue;
     Nanos last_delivery = 0;
     bool stalled = false;
     bool close_pending = false;
   };
-  struct Stream {
+  struct alignas(64) Stream {
     uint32_t agent = 0;
     bool agent_open = true;   // the agent still listens to it
     bool server_open = true;  // the coordinator still listens to it
-    Direction<FromAgent> up;
-    Direction<ToAgent> down;
+    Direction<job::Event> up;
+    Direction<node::Event> down;
   };
   /// A place in the cluster; agents come and go on it.
   struct Slot {
-    std::string name;
-    std::optional<uint32_t> agent;
-    bool is_extra = false;
     Nanos up_cut_until = 0;
     Nanos down_cut_until = 0;
     Nanos clogged_until = 0;
+    std::optional<uint32_t> agent;
+    bool is_extra = false;
+    std::string name;
   };
 
   // sim_world.cc
   void Fire(const Item& item);
-  void Prefetch(const Item& item) const;
+  void Prefetch(const Item& item, int buckets_ahead) const;
   void At(Nanos when, std::function<void()> call);
   void Violate(const std::string& what);
   void Log(const std::string& line);
@@ -137,10 +137,12 @@ class World {
 
   // sim_network.cc
   void Connect(uint32_t index);
-  void SendUp(uint32_t stream, FromAgent message);
-  void SendDown(ToAgent message);
+  void SendUp(uint32_t stream, FromAgent& message);
+  void SendDown(ToAgent& message);
   void DeliverUp(uint32_t stream);
   void DeliverDown(uint32_t stream);
+  void ReplaceStream(Incarnation incarnation, uint32_t stream);
+  void EndUp(uint32_t stream);
   void CloseByAgent(uint32_t index);
   void BreakStream(uint32_t index);
   void Unstall(uint32_t stream);
@@ -153,9 +155,14 @@ class World {
   // sim_nemesis.cc
   void ScheduleFault();
   void InjectFault();
+  void Inflict(FaultKind kind, uint32_t index);
   FaultKind PickFault();
   std::optional<uint32_t> PickAgent();
   void KillWorker(uint32_t index);
+  void KillKeeper(uint32_t index);
+  void PauseUntil(Nanos& paused_until, Nanos then);
+  void LeaveInNumbers();
+  void DuplicateAgent(int slot);
   void PartitionSome(bool up, bool down);
 
   const SimOptions options_;
@@ -175,6 +182,11 @@ class World {
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<Agent>> agents_;
   std::vector<Stream> streams_;
+  MessagePool<job::Event> up_messages_;
+  MessagePool<node::Event> down_messages_;
+  /// Used again by every step; carrying out effects never steps the same machine.
+  job::Effects job_effects_;
+  node::Effects node_effects_;
   std::unordered_map<uint64_t, uint32_t> current_stream_;  // by incarnation; only looked up
 
   /// generation -> global rank -> incarnation that started it: at most one world per generation,

@@ -3,9 +3,10 @@
 // Virtual time and seeded randomness: what makes a simulated run a pure function of its seed.
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace fsdprun::sim {
@@ -53,44 +54,36 @@ struct Item {
   }
 };
 
-/// Priority queue over virtual time: a wheel of millisecond buckets, since almost everything
-/// happens within seconds; only the bucket that is being drained is a heap. Thirty million beats
+/// Priority queue over virtual time: a wheel of short buckets, since almost everything happens
+/// within a second; only the bucket that is being drained is a heap. The buckets are lists in one
+/// pool of entries, so that the memory in use is that of the pending items. Sixty million events
 /// take seconds, not minutes.
 class TimeQueue {
  public:
   void Push(Nanos at, ItemKind kind, uint32_t index) {
     const Item item{std::max(at, now_), next_sequence_++, kind, index};
-    const int64_t bucket = item.at / kBucketNanos;
+    const int64_t bucket = item.at >> kBucketBits;
     ++size_;
     if (bucket <= current_) {
       heap_.push_back(item);
       std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
     } else if (bucket < current_ + kBuckets) {
-      wheel_[bucket % kBuckets].push_back(item);
+      Link(bucket, item);
     } else {
       far_[bucket].push_back(item);
     }
   }
 
-  /// Calls `visit` once per item of the millisecond that follows the present one, when the present
-  /// one begins.
-  template <class Visit>
-  void LookAhead(Visit visit) {
-    if (looked_ahead_ == current_) {
-      return;
-    }
-    looked_ahead_ = current_;
-    for (const Item& item : wheel_[(current_ + 1) % kBuckets]) {
-      visit(item);
-    }
-  }
-
   bool empty() const { return size_ == 0; }
 
-  /// The earliest item; the queue must not be empty.
-  Item Pop() {
+  /// The earliest item; the queue must not be empty. When a bucket begins, calls
+  /// `soon(item, buckets_ahead)` for the items of the two that follow.
+  template <class Soon>
+  Item Pop(Soon soon) {
     while (heap_.empty()) {
       Advance();
+      ForEachOf(current_ + 2, [&](const Item& item) { soon(item, 2); });
+      ForEachOf(current_ + 1, [&](const Item& item) { soon(item, 1); });
     }
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
     const Item item = heap_.back();
@@ -101,28 +94,62 @@ class TimeQueue {
   }
 
  private:
+  static constexpr int kBucketBits = 18;  // 0.26 ms
   static constexpr int64_t kBuckets = 4096;
-  static constexpr Nanos kBucketNanos = kMilli;
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  struct Entry {
+    Item item;
+    uint32_t next = kNone;
+  };
+
+  uint32_t& Head(int64_t bucket) { return wheel_[bucket & (kBuckets - 1)]; }
+
+  void Link(int64_t bucket, const Item& item) {
+    uint32_t entry = free_;
+    if (entry == kNone) {
+      entry = static_cast<uint32_t>(entries_.size());
+      entries_.emplace_back();
+    } else {
+      free_ = entries_[entry].next;
+    }
+    entries_[entry] = {item, Head(bucket)};
+    Head(bucket) = entry;
+  }
+
+  template <class Visit>
+  void ForEachOf(int64_t bucket, Visit visit) {
+    for (uint32_t entry = Head(bucket); entry != kNone; entry = entries_[entry].next) {
+      visit(entries_[entry].item);
+    }
+  }
 
   void Advance() {
     ++current_;
-    heap_.swap(wheel_[current_ % kBuckets]);
-    wheel_[current_ % kBuckets].clear();
-    const int64_t reachable = current_ + kBuckets - 1;
-    for (auto it = far_.begin(); it != far_.end() && it->first <= reachable; it = far_.erase(it)) {
-      std::vector<Item>& to = it->first == current_ ? heap_ : wheel_[it->first % kBuckets];
-      to.insert(to.end(), it->second.begin(), it->second.end());
+    uint32_t entry = std::exchange(Head(current_), kNone);
+    while (entry != kNone) {
+      heap_.push_back(entries_[entry].item);
+      const uint32_t next = std::exchange(entries_[entry].next, free_);
+      free_ = std::exchange(entry, next);
     }
     std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
+    // An item enters the wheel as soon as its bucket has a place there: before it is due.
+    const int64_t reachable = current_ + kBuckets - 1;
+    for (auto it = far_.begin(); it != far_.end() && it->first <= reachable; it = far_.erase(it)) {
+      for (const Item& item : it->second) {
+        Link(it->first, item);
+      }
+    }
   }
 
   Nanos now_ = 0;
   int64_t current_ = 0;
-  int64_t looked_ahead_ = 0;
   uint64_t next_sequence_ = 0;
   size_t size_ = 0;
   std::vector<Item> heap_;
-  std::array<std::vector<Item>, kBuckets> wheel_;
+  std::vector<uint32_t> wheel_ = std::vector<uint32_t>(kBuckets, kNone);
+  std::vector<Entry> entries_;
+  uint32_t free_ = kNone;
   std::map<int64_t, std::vector<Item>> far_;
 };
 

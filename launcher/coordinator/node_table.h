@@ -1,0 +1,109 @@
+#pragma once
+
+// What the coordinator knows of the agents, and where it keeps it.
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "agent/node/cluster_types.h"
+#include "base/mono_time.h"
+
+namespace fsdprun {
+
+namespace job {
+
+enum class NodeState {
+  kSpare,      // admitted, holds nothing; may become a member
+  kCleaning,   // came back holding something of an older generation, which is being stopped
+  kPreparing,  // member, from here on
+  kPrepared,
+  kCommitted,
+  kStarted,
+  kStopping,
+  kStopped,
+  kReleased,
+};
+std::string_view NodeStateName(NodeState state);
+
+/// What the coordinator knows of one agent. What each beat and each scan of the leases reads comes
+/// first and fits one cache line: with thousands of nodes those reads are what a step costs.
+struct alignas(64) Node {
+  NodeState state = NodeState::kSpare;
+  bool connected = true;
+  bool suspect = false;
+  /// An operator's signal ends this agent; it is never a member again.
+  bool leaving = false;
+  MonoTime last_heard{};
+  MonoTime stream_lost_at{};
+  /// For kCleaning: the generation being stopped.
+  Generation held;
+  /// Order of admission.
+  uint64_t sequence = 0;
+  int previous_group_rank = -1;
+  /// How many workers have ended by themselves with exit code 0.
+  int succeeded_count = 0;
+  /// Rank in the current world; meaningful for members.
+  RankAssignment assignment;
+  NodeInfo info;
+  /// Which local ranks have ended.
+  std::vector<bool> exited;
+};
+
+}  // namespace job
+
+/// The admitted nodes. Iterated in order of incarnation at the speed of an array, found by
+/// incarnation with one hash lookup. A Node stays where it is until it is erased; insertion and
+/// erasure are O(nodes) in pointers and end all iterations.
+class NodeTable {
+ public:
+  template <class T>
+  class Iterator {
+   public:
+    explicit Iterator(const std::unique_ptr<job::Node>* at) : at_(at) {}
+    T& operator*() const { return **at_; }
+    Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return at_ != other.at_; }
+
+   private:
+    const std::unique_ptr<job::Node>* at_;
+  };
+
+  size_t size() const { return ordered_.size(); }
+  bool empty() const { return ordered_.empty(); }
+  Iterator<job::Node> begin() { return Iterator<job::Node>(ordered_.data()); }
+  Iterator<job::Node> end() { return Iterator<job::Node>(ordered_.data() + size()); }
+  Iterator<const job::Node> begin() const { return Iterator<const job::Node>(ordered_.data()); }
+  Iterator<const job::Node> end() const {
+    return Iterator<const job::Node>(ordered_.data() + size());
+  }
+
+  /// nullptr if there is no such node.
+  job::Node* Find(Incarnation incarnation) const {
+    const auto it = index_.find(incarnation.value());
+    return it == index_.end() ? nullptr : it->second;
+  }
+  /// The node must be there.
+  job::Node& At(Incarnation incarnation) const;
+  /// `node.info.incarnation` must not be there yet.
+  job::Node& Insert(job::Node node);
+  /// Does nothing if there is no such node.
+  void Erase(Incarnation incarnation);
+  void Clear();
+  /// Empty, or what is wrong between order and index.
+  std::string_view CheckInvariants() const;
+
+ private:
+  using Order = std::vector<std::unique_ptr<job::Node>>;
+  Order::iterator PlaceOf(Incarnation incarnation);
+
+  Order ordered_;
+  absl::flat_hash_map<uint64_t, job::Node*> index_;  // never iterated
+};
+
+}  // namespace fsdprun
