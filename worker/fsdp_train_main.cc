@@ -2,20 +2,19 @@
 // went wrong into one line, an error file and an exit code of the contract.
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "proto/worker_contract.h"
 #include "worker/contract/control_channel.h"
-#include "worker/contract/error_file.h"
 #include "worker/contract/worker_environment.h"
 #include "worker/train/command_line.h"
 #include "worker/train/config.h"
+#include "worker/train/failure.h"
 #include "worker/train/sampling.h"
-#include "worker/train/stop_signal.h"
 #include "worker/train/trainer.h"
 
 namespace fsdprun::worker {
@@ -23,40 +22,25 @@ namespace {
 
 constexpr char kVersion[] = "0.1.0";
 
-/// c10::Error appends a backtrace; the first line says it all.
-std::string FirstLine(std::string_view text) {
-  return std::string(text.substr(0, text.find('\n')));
-}
-
-int Fail(const std::string& error_file, std::string_view type, std::string_view text, int code) {
-  const std::string line = FirstLine(text);
-  std::fflush(stdout);
-  std::fprintf(stderr, "fsdp-train: %s\n", line.c_str());
-  const std::string problem = WriteErrorFile(error_file, type, line, text);
-  if (!problem.empty()) {
-    std::fprintf(stderr, "fsdp-train: %s\n", problem.c_str());
-  }
-  return code;
-}
-
 int Train(const CommandLine& line, const WorkerEnvironment& environment) {
   ControlChannel channel(environment.control_fd);
   channel.SendHello(environment.rank, environment.generation);
-  StopSignal::Install();
   Trainer trainer(ResolveConfig(line.config, line.overrides), environment, channel);
   trainer.Run();
   channel.SendDone();
   return contract::kExitOk;
 }
 
-int SampleCommand(const CommandLine& line) {
-  // Sampling is a world of one wherever it runs; "auto" lets it pick a GPU.
-  Json resolved = ResolveConfig(line.config, line.overrides);
-  Sample(ParseConfig(resolved), line.sample, [](std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  });
-  std::fputc('\n', stdout);
+int SampleCommand(const CommandLine& line, const WorkerEnvironment& environment) {
+  const auto write = [is_first = environment.rank == 0](std::string_view text) {
+    if (is_first) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+    }
+  };
+  // The model is sharded over all ranks of the job, and every rank draws the same bytes.
+  Sample(ParseConfig(ResolveConfig(line.config, line.overrides)), line.sample, write);
+  write("\n");
   return contract::kExitOk;
 }
 
@@ -73,7 +57,7 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
       std::printf("%s\n", ResolveConfig(line.config, line.overrides).dump(2).c_str());
       return contract::kExitOk;
     case Command::kSample:
-      return SampleCommand(line);
+      return SampleCommand(line, environment);
     case Command::kTrain:
       return Train(line, environment);
   }
@@ -81,16 +65,18 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  const char* path = std::getenv(contract::kEnvErrorFile);
-  const std::string error_file = path != nullptr ? path : "";
+  const std::map<std::string, std::string> variables = ReadProcessEnvironment();
+  WorkerEnvironment environment;
+  // Known before the rest, in which something may be wrong.
+  if (const auto path = variables.find(contract::kEnvErrorFile); path != variables.end()) {
+    environment.error_file = path->second;
+  }
   try {
-    return RunCommand(arguments, ParseWorkerEnvironment(ReadProcessEnvironment()));
-  } catch (const ConfigError& error) {
-    return Fail(error_file, "ConfigError", error.what(), contract::kExitConfig);
-  } catch (const std::invalid_argument& error) {
-    return Fail(error_file, "EnvironmentError", error.what(), contract::kExitConfig);
-  } catch (const std::exception& error) {
-    return Fail(error_file, "RuntimeError", error.what(), contract::kExitFailure);
+    environment = ParseWorkerEnvironment(variables);
+    return RunCommand(arguments, environment);
+  } catch (const std::exception&) {
+    return ReportFailure(DescribeFailure(std::current_exception(), environment.is_launched),
+                         environment);
   }
 }
 

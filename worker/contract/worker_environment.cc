@@ -21,8 +21,8 @@ const std::string* Find(const Variables& variables, const std::string& name) {
 
 [[noreturn]] void Refuse(const std::string& name, const std::string& value,
                          const std::string& expectation) {
-  throw std::invalid_argument("environment variable " + name + "='" + value + "': expected " +
-                              expectation);
+  throw EnvironmentError("environment variable " + name + "='" + value + "': expected " +
+                         expectation);
 }
 
 template <class Integer>
@@ -49,9 +49,9 @@ std::string TextOr(const Variables& variables, const char* name, const std::stri
 const std::string& Require(const Variables& variables, const char* name, const std::string& why) {
   const std::string* text = Find(variables, name);
   if (text == nullptr || text->empty()) {
-    throw std::invalid_argument("environment variable " + std::string(name) +
-                                " is not set: expected it because " + why +
-                                "; start the program with fsdprun or torchrun");
+    throw EnvironmentError("environment variable " + std::string(name) +
+                           " is not set: expected it because " + why +
+                           "; start the program with fsdprun or torchrun");
   }
   return *text;
 }

@@ -2,9 +2,16 @@
 
 #include <cstdint>
 #include <map>
+#include <stdexcept>
 #include <string>
 
 namespace fsdprun::worker {
+
+/// A variable that cannot be right. what() is one line naming variable, value and expectation.
+class EnvironmentError : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
 
 /// What a worker learns from its environment (torchrun's variables and ours), parsed once at the
 /// start of main.
@@ -42,7 +49,7 @@ struct WorkerEnvironment {
 /// Parses a whole environment. With neither RANK nor WORLD_SIZE set it is a single-process world.
 /// Otherwise RANK and WORLD_SIZE are required, MASTER_ADDR and MASTER_PORT too when WORLD_SIZE > 1,
 /// and the rest have torchrun's single-node defaults (LOCAL_RANK = RANK, LOCAL_WORLD_SIZE =
-/// WORLD_SIZE). Errors: std::invalid_argument naming variable, value and expectation.
+/// WORLD_SIZE). Errors: EnvironmentError.
 WorkerEnvironment ParseWorkerEnvironment(const std::map<std::string, std::string>& variables);
 
 /// Copies `environ`; a name that occurs twice keeps its first value, as getenv does.

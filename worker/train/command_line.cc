@@ -34,7 +34,7 @@ class Arguments {
   std::string Value(const std::string& expectation) {
     if (!has_value_) {
       if (at_ == arguments_.size()) {
-        throw ConfigError(name_ + ": expected " + expectation);
+        throw UsageError(name_ + ": expected " + expectation);
       }
       value_ = arguments_[at_++];
     }
@@ -45,7 +45,7 @@ class Arguments {
   /// Call when no flag took the argument's value.
   void RefuseLeftOver() const {
     if (has_value_) {
-      throw ConfigError(name_ + "=" + value_ + ": expected no value");
+      throw UsageError(name_ + "=" + value_ + ": expected no value");
     }
   }
 
@@ -56,7 +56,7 @@ class Arguments {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !(value >= low) ||
         !(value <= high)) {
-      throw ConfigError(name_ + " " + text + ": expected " + expectation);
+      throw UsageError(name_ + " " + text + ": expected " + expectation);
     }
     return value;
   }
@@ -87,12 +87,31 @@ bool ParseSampleFlag(Arguments& arguments, SampleRequest& sample) {
   return true;
 }
 
+void ParseFlag(Arguments& arguments, CommandLine& line) {
+  const std::string& name = arguments.name();
+  const bool is_sample = line.command == Command::kSample;
+  if (name == "--config") {
+    line.config = arguments.Value("a JSON file");
+  } else if (name == "--set") {
+    line.overrides.push_back(arguments.Value("section.key=value"));
+  } else if (name == "--print-config" && !is_sample) {
+    line.command = Command::kPrintConfig;
+  } else if (!is_sample || !ParseSampleFlag(arguments, line.sample)) {
+    throw UsageError(name + ": expected a known argument (see fsdp-train --help)");
+  }
+}
+
 }  // namespace
 
 CommandLine ParseCommandLine(const std::vector<std::string>& given) {
+  if (given.empty()) {
+    throw UsageError(
+        "nothing to do: give --config FILE to train, e.g. fsdprun --standalone --nproc-per-node 2 "
+        "--no-python fsdp-train --config train.json (see fsdp-train --help)");
+  }
   CommandLine line;
   std::vector<std::string> rest = given;
-  const bool is_sample = !rest.empty() && rest.front() == "sample";
+  const bool is_sample = rest.front() == "sample";
   if (is_sample) {
     line.command = Command::kSample;
     rest.erase(rest.begin());
@@ -100,27 +119,15 @@ CommandLine ParseCommandLine(const std::vector<std::string>& given) {
   Arguments arguments(rest);
   while (arguments.Next()) {
     const std::string& name = arguments.name();
-    if (name == "--help" || name == "-h") {
-      line.command = Command::kHelp;
+    if (name == "--help" || name == "-h" || name == "--version") {
+      line.command = name == "--version" ? Command::kVersion : Command::kHelp;
       return line;
     }
-    if (name == "--version") {
-      line.command = Command::kVersion;
-      return line;
-    }
-    if (name == "--config") {
-      line.config = arguments.Value("a JSON file");
-    } else if (name == "--set") {
-      line.overrides.push_back(arguments.Value("section.key=value"));
-    } else if (name == "--print-config" && !is_sample) {
-      line.command = Command::kPrintConfig;
-    } else if (!is_sample || !ParseSampleFlag(arguments, line.sample)) {
-      throw ConfigError(name + ": expected a known argument (see fsdp-train --help)");
-    }
+    ParseFlag(arguments, line);
     arguments.RefuseLeftOver();
   }
   if (is_sample && line.sample.checkpoint.empty()) {
-    throw ConfigError("sample: --checkpoint is missing: expected a checkpoint directory");
+    throw UsageError("sample: --checkpoint is missing: expected a checkpoint directory");
   }
   return line;
 }
@@ -143,10 +150,13 @@ sample prints the prompt and the bytes that the checkpoint's weights write after
   --temperature T    default 1; 0: always the likeliest byte
   --seed S           default 0
 
-SIGTERM, SIGINT or the agent's stop record: finish the running step, save a checkpoint if
-checkpoint.dir is set, exit 0. If the step does not end (a peer is gone), exit 1.
-Exit codes: 0 done or stopped on request; 1 failed, a restart may help; 78 the command line, the
-configuration or an input file cannot work.
+Signals: on SIGTERM, SIGINT or the agent's stop record it finishes the running step, saves a checkpoint
+if checkpoint.dir is set, and exits 0. Before the first step it just ends. If the step does not end
+(a peer is gone), it exits 1.
+The loss of a step is the mean over its micro batches and ranks; with train.grad_accumulation A each
+micro batch contributes the gradient of its loss / A.
+Exit codes: 0 done or stopped on request; 1 failed, a restart may help; 78 the configuration or an
+input file cannot work; 2 the command line cannot work (78 under a launcher, which restarts a 2).
 
 Configuration keys
 )" + DescribeConfigKeys();

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/json/strict_json.h"
 #include "worker/train/sampling_request.h"
 
 namespace fsdprun::worker {
@@ -17,8 +18,14 @@ struct CommandLine {
   SampleRequest sample;
 };
 
+/// A command line that fsdp-train does not understand. what() is one line.
+class UsageError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
 /// `arguments` without the program's name. `--flag value` and `--flag=value` are the same. Errors:
-/// ConfigError, one line naming the argument and what is expected. Pure.
+/// UsageError, one line naming the argument and what is expected. Pure.
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments);
 
 /// What --help prints, the configuration keys included.

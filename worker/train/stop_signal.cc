@@ -1,5 +1,6 @@
 #include "worker/train/stop_signal.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <time.h>
@@ -77,6 +78,16 @@ bool StopSignal::IsRaised() { return is_raised; }
 void StopSignal::Acknowledge() {
   is_acknowledged = true;
   Arm(0);
+}
+
+void StopSignal::AwaitEnd(std::chrono::milliseconds limit) {
+  signal(SIGTERM, SIG_DFL);
+  signal(SIGINT, SIG_DFL);
+  if (is_raised) {
+    raise(SIGTERM);
+  }
+  const timespec time{limit.count() / 1000, limit.count() % 1000 * 1'000'000};
+  ppoll(nullptr, 0, &time, nullptr);
 }
 
 }  // namespace fsdprun::worker

@@ -19,6 +19,9 @@ class StopSignal {
   static bool IsRaised();
   /// The wish is being followed: no more hurry.
   static void Acknowledge();
+  /// For a process with nothing left to finish: returns after `limit`, or not at all when a signal
+  /// to stop comes or has come before.
+  static void AwaitEnd(std::chrono::milliseconds limit);
 };
 
 }  // namespace fsdprun::worker

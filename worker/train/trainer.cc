@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "worker/train/evaluation.h"
+#include "worker/train/failure.h"
 #include "worker/train/stop_signal.h"
 #include "worker/train/training_state.h"
 
@@ -18,7 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a stop waits for the running phase: see StopSignal.
+// Before the first step there is nothing to save, so the signals just end the process. From then
+// on: how long a stop waits for the running phase: see StopSignal.
 constexpr auto kLongPatience = std::chrono::milliseconds(30'000);
 constexpr auto kStartPatience = std::chrono::milliseconds(10'000);
 constexpr double kShortestPatienceSeconds = 2;
@@ -60,12 +62,25 @@ std::string Text(const char* format, double value) {
   return text;
 }
 
+/// Loss and norm are reduced over the job, so all ranks agree.
+void CheckFinite(const StepMetrics& metrics) {
+  for (const auto& [what, value] :
+       {std::pair("loss", metrics.loss), std::pair("gradient norm", metrics.grad_norm)}) {
+    if (!std::isfinite(value)) {
+      throw DivergedError(
+          "step " + std::to_string(metrics.step) + ": the " + what + " is " +
+          Text("%g", double{value}) + " (lr " + Text("%g", metrics.lr) +
+          "); the weights were not updated. Lower optimizer.lr, clip with train.max_grad_norm, or "
+          "look at the data of this step");
+    }
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
                  ControlChannel& channel)
     : config_(ParseConfig(resolved)), resolved_(resolved), channel_(channel) {
-  StopSignal::SetPatience(kStartPatience);
   llama_ = ReadLlamaConfig(config_.model.config);
   CheckInput(environment);
   const int64_t seq_len = config_.data.seq_len;
@@ -155,12 +170,24 @@ void Trainer::MakeOptimizer() {
   optimizer_ = std::make_unique<fsdp::AdamW>(job_.root, adamw);
 }
 
+std::optional<checkpoint::Candidate> Trainer::FindCandidate() const {
+  const std::string& resume = config_.checkpoint.resume;
+  try {
+    return checkpoint::FindResume(config_.checkpoint.dir, resume, CheckpointGroup(job_));
+  } catch (const checkpoint::CheckpointError& error) {
+    if (resume == "auto") {
+      throw;
+    }
+    // The user has named this one; it will not get better by a restart.
+    throw ConfigError(std::string("checkpoint.resume: ") + error.what());
+  }
+}
+
 void Trainer::Resume() {
   at::manual_seed(config_.model.seed);
   const std::string& resume = config_.checkpoint.resume;
   if (!config_.checkpoint.dir.empty() || (resume != "auto" && resume != "none")) {
-    const auto candidate =
-        checkpoint::FindResume(config_.checkpoint.dir, resume, CheckpointGroup(job_));
+    const auto candidate = FindCandidate();
     if (candidate) {
       LoadState(*candidate);
       return;
@@ -198,6 +225,8 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
 void Trainer::Run() {
   const TrainConfig::Train& train = config_.train;
   bool is_stop_asked = false;
+  StopSignal::SetPatience(kStartPatience);
+  StopSignal::Install();
   while (step_ < train.steps && !is_stop_asked) {
     is_stop_asked = Step();
     const bool is_due =
@@ -254,16 +283,7 @@ bool Trainer::Step() {
   bool is_stop_asked = false;
   metrics.loss = ForwardBackward(train.grad_accumulation, is_stop_asked);
   metrics.grad_norm = fsdp::clip_grad_norm_(job_.root, train.max_grad_norm).item<float>();
-  for (const auto& [what, value] :
-       {std::pair("loss", metrics.loss), std::pair("gradient norm", metrics.grad_norm)}) {
-    if (!std::isfinite(value)) {
-      throw std::runtime_error(
-          "step " + std::to_string(metrics.step) + ": the " + what + " is " +
-          Text("%g", double{value}) + " (lr " + Text("%g", metrics.lr) +
-          "); the weights were not updated. Lower optimizer.lr, clip with train.max_grad_norm, or "
-          "look at the data of this step");
-    }
-  }
+  CheckFinite(metrics);
   optimizer_->step();
   optimizer_->zero_grad();
 

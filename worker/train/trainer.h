@@ -30,17 +30,20 @@ class Trainer {
 
   /// Trains to train.steps, or until a stop is asked for (a signal, or a stop record to any rank),
   /// which is followed after the running step on all ranks alike: checkpoint, return. Errors: as
-  /// above; a loss or gradient norm that is not finite, naming the step, before it reaches the
-  /// weights.
+  /// above; DivergedError for a loss or gradient norm that is not finite, naming the step, before
+  /// it reaches the weights.
   void Run();
 
  private:
   void CheckInput(const WorkerEnvironment& environment);
   void MakeOptimizer();
   void Resume();
+  std::optional<checkpoint::Candidate> FindCandidate() const;
   void LoadState(const checkpoint::Candidate& candidate);
   /// Returns whether some rank was asked to stop.
   bool Step();
+  /// Runs `forwards` micro batches; each adds the gradient of its loss / forwards. Returns the mean
+  /// loss over micro batches and ranks.
   float ForwardBackward(int64_t forwards, bool& is_stop_asked);
   void Report(StepMetrics metrics);
   void EvaluateNow();

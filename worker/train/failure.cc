@@ -1,0 +1,70 @@
+#include "worker/train/failure.h"
+
+#include <cstdio>
+#include <string_view>
+
+#include "proto/worker_contract.h"
+#include "worker/checkpoint/error.h"
+#include "worker/contract/error_file.h"
+#include "worker/json/strict_json.h"
+#include "worker/train/command_line.h"
+#include "worker/train/stop_signal.h"
+
+namespace fsdprun::worker {
+namespace {
+
+constexpr auto kDeference = std::chrono::milliseconds(1000);
+constexpr int kExitUsage = 2;
+
+/// c10::Error appends a backtrace; the first line says it all.
+std::string FirstLine(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+Failure Describe(const char* type, const std::exception& error, int exit_code, bool is_shared) {
+  return {type, FirstLine(error.what()), error.what(), exit_code, is_shared};
+}
+
+}  // namespace
+
+Failure DescribeFailure(const std::exception_ptr& error, bool is_launched) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const UsageError& usage) {
+    return Describe("UsageError", usage, is_launched ? contract::kExitConfig : kExitUsage, true);
+  } catch (const ConfigError& config) {
+    return Describe("ConfigError", config, contract::kExitConfig, true);
+  } catch (const EnvironmentError& environment) {
+    return Describe("EnvironmentError", environment, contract::kExitConfig, false);
+  } catch (const checkpoint::CheckpointError& checkpoint) {
+    return Describe("CheckpointError", checkpoint, contract::kExitFailure, true);
+  } catch (const DivergedError& diverged) {
+    return Describe("DivergedError", diverged, contract::kExitFailure, true);
+  } catch (const std::exception& other) {
+    return Describe("RuntimeError", other, contract::kExitFailure, false);
+  }
+}
+
+std::string ConsoleLine(const Failure& failure, const WorkerEnvironment& environment) {
+  const bool is_told_for_all = failure.is_shared && environment.rank == 0;
+  const std::string rank = environment.world_size > 1 && !is_told_for_all
+                               ? "rank " + std::to_string(environment.rank) + ": "
+                               : std::string();
+  return "fsdp-train: " + rank + failure.line;
+}
+
+int ReportFailure(const Failure& failure, const WorkerEnvironment& environment) {
+  std::fflush(stdout);
+  const std::string problem =
+      WriteErrorFile(environment.error_file, failure.type, failure.line, failure.text);
+  if (failure.is_shared && environment.local_rank != 0) {
+    StopSignal::AwaitEnd(kDeference);
+  }
+  std::fprintf(stderr, "%s\n", ConsoleLine(failure, environment).c_str());
+  if (!problem.empty()) {
+    std::fprintf(stderr, "fsdp-train: %s\n", problem.c_str());
+  }
+  return failure.exit_code;
+}
+
+}  // namespace fsdprun::worker
