@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/process/error_file_reader.h"
-#include "agent/process/log_follower.h"
+#include "agent/process/log_tail.h"
 #include "agent/process/worker_environment.h"
 #include "base/log.h"
 #include "proto/worker_contract.h"

@@ -490,12 +490,14 @@ bool Keeper::AnyAlive() const {
 // --------------------------------------------------------------------------------------------
 
 void Keeper::Sweep() {
-  ScanProcesses(processes_);
+  // A worker that lives on keeps all its descendants: there is nothing to look for among them.
+  ScanDescendants(
+      self_, [this](const ProcessInfo& process) { return IsSpared(process); }, processes_);
   MarkVictims();
   const bool killed_any = KillVictims();
   ReapStrays();
   ReapWorkers();
-  if (owes_all_gone_ && workers_.empty() && !killed_any) {
+  if (owes_all_gone_ && workers_.empty() && !HasAnyChild()) {
     owes_all_gone_ = false;
     AppendReport(AllGoneReport{}, outgoing_);
   }
@@ -566,6 +568,12 @@ void Keeper::ReapWorkers() {
 bool Keeper::HasSession(pid_t leader) const {
   return std::any_of(processes_.begin(), processes_.end(), [leader](const ProcessInfo& process) {
     return process.session == leader && process.pid != leader && !process.IsDead();
+  });
+}
+
+bool Keeper::IsSpared(const ProcessInfo& process) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&process](const auto& w) {
+    return w->IsAlive() && !w->is_doomed && (process.pid == w->pid || process.session == w->pid);
   });
 }
 

@@ -106,6 +106,7 @@ class Keeper {
   void ReapStrays();
   void ReapWorkers();
   bool HasSession(pid_t leader) const;
+  bool IsSpared(const ProcessInfo& process) const;
   bool IsWorkerPid(pid_t pid) const;
   void ScheduleSweep(bool unfinished);
 

@@ -34,11 +34,16 @@ constexpr auto kSweepLimit = std::chrono::seconds(2);
 std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 std::set<pid_t> ListChildren() {
-  std::vector<ProcessInfo> processes;
-  ScanProcesses(processes);
   std::set<pid_t> children;
+  if (!HasAnyChild()) {
+    return children;
+  }
+  const pid_t self = ::getpid();
+  std::vector<ProcessInfo> processes;
+  ScanDescendants(
+      self, [self](const ProcessInfo& process) { return process.pid != self; }, processes);
   for (const ProcessInfo& process : processes) {
-    if (process.parent == ::getpid()) {
+    if (process.parent == self) {
       children.insert(process.pid);
     }
   }
@@ -362,9 +367,14 @@ absl::StatusOr<std::string> FindKeeperBinary() {
 void BecomeSubreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 int KillStrays(const std::set<pid_t>& spared) {
+  if (!HasAnyChild()) {
+    return 0;
+  }
   std::vector<ProcessInfo> processes;
-  ScanProcesses(processes);
   const pid_t self = ::getpid();
+  ScanDescendants(
+      self, [&spared](const ProcessInfo& process) { return spared.count(process.pid) > 0; },
+      processes);
   std::vector<char> is_ours(processes.size());
   std::vector<char> is_spared(processes.size());
   for (size_t i = 0; i < processes.size(); ++i) {

@@ -44,7 +44,7 @@ struct KeeperCallbacks {
   std::function<void(const keeper::SpawnFailedReport&)> on_spawn_failed;
   /// Comes after the last on_log_grew/on_log_data of output that the worker wrote before it died.
   std::function<void(const keeper::ExitedReport&)> on_exited;
-  /// The file of a stream has grown to `size` bytes; give it to a LogFollower.
+  /// The file of a stream has grown to `size` bytes; what is new can be read from it.
   std::function<void(const keeper::LogGrewReport&)> on_log_grew;
   /// Output of a stream whose file cannot be written (see on_log_degraded); raw bytes, in order.
   std::function<void(const keeper::LogDataReport&)> on_log_data;

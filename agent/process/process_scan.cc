@@ -3,14 +3,17 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace fsdprun {
 namespace {
@@ -35,6 +38,81 @@ bool TakeNumber(std::string_view& text, Integer& value) {
   }
   text.remove_prefix(static_cast<size_t>(result.ptr - text.data()));
   return true;
+}
+
+/// Calls `visit` for every entry of `folder` whose name is a number. False without such a folder.
+template <class Visit>
+bool ForEachNumber(const char* folder, const Visit& visit) {
+  const int fd = ::open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return false;
+  }
+  alignas(KernelDirent) char buffer[8192];
+  for (;;) {
+    const long size = ::syscall(SYS_getdents64, fd, buffer, sizeof(buffer));
+    if (size <= 0) {
+      break;
+    }
+    for (long at = 0; at < size;) {
+      const auto* entry = reinterpret_cast<const KernelDirent*>(buffer + at);
+      at += entry->length;
+      const char* name = reinterpret_cast<const char*>(entry) + offsetof(KernelDirent, name);
+      if (name[0] >= '1' && name[0] <= '9') {
+        visit(std::atoi(name));
+      }
+    }
+  }
+  ::close(fd);
+  return true;
+}
+
+void SortByPid(std::vector<ProcessInfo>& processes) {
+  std::sort(processes.begin(), processes.end(),
+            [](const ProcessInfo& a, const ProcessInfo& b) { return a.pid < b.pid; });
+}
+
+void AddOnce(pid_t pid, std::vector<ProcessInfo>& processes) {
+  const bool is_known = std::any_of(processes.begin(), processes.end(),
+                                    [pid](const ProcessInfo& p) { return p.pid == pid; });
+  ProcessInfo info;
+  if (!is_known && ReadProcess(pid, info)) {
+    processes.push_back(info);
+  }
+}
+
+/// Appends the children of one thread. False on a kernel that does not list them.
+bool AddChildrenOfThread(pid_t pid, pid_t thread, std::vector<ProcessInfo>& processes) {
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/%d/task/%d/children", static_cast<int>(pid),
+                static_cast<int>(thread));
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return false;
+  }
+  char text[4096];
+  pid_t child = 0;
+  for (ssize_t size; (size = ::read(fd, text, sizeof(text))) > 0;) {
+    for (ssize_t i = 0; i < size; ++i) {
+      if (text[i] >= '0' && text[i] <= '9') {
+        child = child * 10 + (text[i] - '0');
+      } else if (child != 0) {
+        AddOnce(std::exchange(child, 0), processes);
+      }
+    }
+  }
+  ::close(fd);
+  return true;
+}
+
+/// Appends the children of all threads of a process. False if none could be asked.
+bool AddChildren(pid_t pid, std::vector<ProcessInfo>& processes) {
+  char folder[32];
+  std::snprintf(folder, sizeof(folder), "/proc/%d/task", static_cast<int>(pid));
+  bool is_listed = false;
+  ForEachNumber(folder, [pid, &processes, &is_listed](pid_t thread) {
+    is_listed |= AddChildrenOfThread(pid, thread, processes);
+  });
+  return is_listed;
 }
 
 }  // namespace
@@ -82,29 +160,44 @@ bool ReadProcess(pid_t pid, ProcessInfo& info) {
 
 void ScanProcesses(std::vector<ProcessInfo>& processes) {
   processes.clear();
-  const int fd = ::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) {
+  ForEachNumber("/proc", [&processes](pid_t pid) {
+    ProcessInfo info;
+    if (ReadProcess(pid, info)) {
+      processes.push_back(info);
+    }
+  });
+  SortByPid(processes);
+}
+
+void ScanDescendants(pid_t root, const std::function<bool(const ProcessInfo&)>& skips_children,
+                     std::vector<ProcessInfo>& processes) {
+  // More rounds are needed only while parents die faster than their children can be listed.
+  constexpr int kMaxRounds = 8;
+  processes.clear();
+  ProcessInfo self;
+  if (!ReadProcess(root, self)) {
     return;
   }
-  alignas(KernelDirent) char buffer[8192];
-  for (;;) {
-    const long size = ::syscall(SYS_getdents64, fd, buffer, sizeof(buffer));
-    if (size <= 0) {
-      break;
+  processes.push_back(self);
+  size_t known = 0;
+  for (int round = 0; round < kMaxRounds && known < processes.size(); ++round) {
+    known = processes.size();
+    if (!AddChildren(root, processes)) {
+      return ScanProcesses(processes);
     }
-    for (long at = 0; at < size;) {
-      const auto* entry = reinterpret_cast<const KernelDirent*>(buffer + at);
-      at += entry->length;
-      const char* name = reinterpret_cast<const char*>(entry) + offsetof(KernelDirent, name);
-      ProcessInfo info;
-      if (name[0] >= '1' && name[0] <= '9' && ReadProcess(std::atoi(name), info)) {
-        processes.push_back(info);
+    for (size_t i = known; i < processes.size(); ++i) {
+      const ProcessInfo process = processes[i];
+      if (!skips_children(process)) {
+        AddChildren(process.pid, processes);
       }
     }
   }
-  ::close(fd);
-  std::sort(processes.begin(), processes.end(),
-            [](const ProcessInfo& a, const ProcessInfo& b) { return a.pid < b.pid; });
+  SortByPid(processes);
+}
+
+bool HasAnyChild() {
+  siginfo_t ignored;
+  return ::waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
 void MarkDescendants(const std::vector<ProcessInfo>& processes, std::vector<char>& is_member) {

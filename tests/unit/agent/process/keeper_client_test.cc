@@ -9,8 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
 
-#include "agent/process/log_follower.h"
 #include "tests/unit/agent/process/keeper_fixture.h"
 
 namespace fsdprun {
@@ -212,13 +213,13 @@ TEST_F(KeeperClientTest, KeepsTwentyThousandLinesOfBothStreams) {
   for (int rank = 0; rank < 2; ++rank) {
     for (const auto& [stream, name] :
          {std::pair{Stream::kStdout, "out"}, std::pair{Stream::kStderr, "err"}}) {
+      const std::string path = LogPath(rank, name);
+      EXPECT_EQ(log_size_[std::pair(rank, stream)], std::filesystem::file_size(path));
+      std::ifstream file(path);
       int next = 0;
-      LogFollower follower(LogPath(rank, name),
-                           [&, text = std::string(name)](std::string_view line, bool, bool) {
-                             ASSERT_EQ(line, text + " " + std::to_string(next));
-                             ++next;
-                           });
-      follower.GrewTo(log_size_[{rank, stream}]);
+      for (std::string line; std::getline(file, line); ++next) {
+        ASSERT_EQ(line, std::string(name) + " " + std::to_string(next));
+      }
       EXPECT_EQ(next, kLines);
     }
   }

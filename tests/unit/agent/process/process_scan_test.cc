@@ -1,9 +1,13 @@
 #include "agent/process/process_scan.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
+#include <thread>
 
 namespace fsdprun {
 namespace {
@@ -37,6 +41,56 @@ TEST(ProcessScanTest, FindsThisProcess) {
   EXPECT_EQ(self->parent, ::getppid());
   EXPECT_EQ(self->session, ::getsid(0));
   EXPECT_FALSE(self->IsDead());
+}
+
+// A child that has a child; both live until the pipe is closed. Returns the child's pid.
+pid_t ForkTwice(int keep_alive_fd, int unused_fd) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(unused_fd);
+    ::fork();
+    char byte = 0;
+    ::_exit(::read(keep_alive_fd, &byte, 1) == 0 ? 0 : 1);
+  }
+  return child;
+}
+
+size_t CountBelow(const std::vector<ProcessInfo>& processes, pid_t parent) {
+  return static_cast<size_t>(std::count_if(processes.begin(), processes.end(),
+                                           [parent](const auto& p) { return p.parent == parent; }));
+}
+
+TEST(ProcessScanTest, FindsDescendantsOnlyAndNotBelowTheSkipped) {
+  EXPECT_FALSE(HasAnyChild());
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  // Forked by another thread: children belong to the thread that made them.
+  pid_t child = 0;
+  std::promise<void> may_end;
+  std::promise<void> has_forked;
+  std::thread forker([&] {
+    child = ForkTwice(ends[0], ends[1]);
+    has_forked.set_value();
+    may_end.get_future().wait();
+  });
+  has_forked.get_future().wait();
+  std::vector<ProcessInfo> processes;
+  do {
+    ScanDescendants(
+        ::getpid(), [](const ProcessInfo&) { return false; }, processes);
+  } while (CountBelow(processes, child) == 0);
+  EXPECT_EQ(processes.size(), 3u);
+  EXPECT_EQ(CountBelow(processes, ::getpid()), 1u);
+  ScanDescendants(
+      ::getpid(), [child](const ProcessInfo& p) { return p.pid == child; }, processes);
+  EXPECT_EQ(processes.size(), 2u);
+  EXPECT_TRUE(HasAnyChild());
+  ::close(ends[0]);
+  ::close(ends[1]);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(HasAnyChild());
+  may_end.set_value();
+  forker.join();
 }
 
 TEST(ProcessScanTest, MarksDescendantsAlsoAcrossWrappedPids) {
