@@ -21,6 +21,9 @@ namespace {
 constexpr int kKeepaliveTimeMs = 1000;
 constexpr int kKeepaliveTimeoutMs = 2000;
 constexpr int kMinPingIntervalMs = 300;
+/// A connection without a call: a stranger, or a handshake that does not come to its end. An agent
+/// makes its call at once and keeps it.
+constexpr int kNoCallTimeoutMs = 5000;
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 constexpr Duration kDoneTimeout = std::chrono::seconds(5);
 
@@ -237,6 +240,7 @@ absl::Status CoordinatorService::Start() {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kNoCallTimeoutMs);
   endpoint_->server = builder.BuildAndStart();
   if (endpoint_->server == nullptr) {
     return absl::InternalError("gRPC could not start the coordinator's service");

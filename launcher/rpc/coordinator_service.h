@@ -41,7 +41,8 @@ class CoordinatorService {
 
   /// Starts gRPC. Errors: INTERNAL.
   absl::Status Start();
-  /// Serves a connection that somebody has accepted and from which nothing has been read.
+  /// Serves a connection that somebody has accepted and from which nothing has been read. One that
+  /// makes no call within seconds is closed.
   void AddConnection(UniqueFd connection);
   /// Queues `message` for the agent it names; dropped if that agent has no stream.
   void Send(const ToAgent& message);

@@ -5,6 +5,15 @@
 #include "base/log.h"
 
 namespace fsdprun {
+namespace {
+
+void LogIfAny(const std::optional<std::string>& line) {
+  if (line.has_value()) {
+    Log(LogLevel::kWarning, *line);
+  }
+}
+
+}  // namespace
 
 // The agent's link within one process: plain calls, but opening is answered later, as over the
 // network.
@@ -61,8 +70,8 @@ absl::Status CoordinatorHost::Start() {
     CoordinatorService::Callbacks callbacks;
     callbacks.on_message = [this](const FromAgent& message) { Feed(message); };
     callbacks.on_stream_lost = [this](Incarnation agent) { Feed(job::AgentStreamLost{agent}); };
-    callbacks.on_refused = [](const std::string& what) {
-      Log(LogLevel::kWarning, "refused " + what);
+    callbacks.on_refused = [this](const std::string& what) {
+      LogIfAny(refusals_.Add(what, MonoNow()));
     };
     service_ = std::make_unique<CoordinatorService>(
         loop_, CoordinatorService::Options{options_.run_id, options_.token}, std::move(callbacks));
@@ -88,6 +97,7 @@ void CoordinatorHost::OperatorStop(int signal) { Feed(job::OperatorStop{signal})
 void CoordinatorHost::Shutdown() {
   if (service_ != nullptr) {
     service_->Shutdown();
+    LogIfAny(refusals_.Rest());
   }
 }
 

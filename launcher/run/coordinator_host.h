@@ -11,6 +11,7 @@
 #include "base/unique_fd.h"
 #include "launcher/coordinator/job_machine.h"
 #include "launcher/rpc/coordinator_service.h"
+#include "launcher/run/refusal_log.h"
 
 namespace fsdprun {
 
@@ -67,6 +68,7 @@ class CoordinatorHost {
   EventLoop::TimerId wake_timer_ = 0;
   std::unique_ptr<LocalLink> local_link_;
   std::unique_ptr<CoordinatorService> service_;
+  RefusalLog refusals_;
 };
 
 }  // namespace fsdprun

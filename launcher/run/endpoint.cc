@@ -197,6 +197,16 @@ absl::StatusOr<UniqueFd> BindListener(const NumericEndpoint& endpoint) {
   return socket;
 }
 
+absl::StatusOr<uint16_t> PortOf(const UniqueFd& socket) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot ask for a bound port: ", ErrorText(errno)));
+  }
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
+                                         : reinterpret_cast<const sockaddr_in&>(own).sin_port);
+}
+
 std::string PortHolder(uint16_t port) {
   std::string inode = ListeningInode("/proc/net/tcp", port);
   if (inode.empty()) {

@@ -39,6 +39,9 @@ absl::StatusOr<std::string> AddressTowards(const NumericEndpoint& target);
 /// use, UNAVAILABLE otherwise; both name the endpoint.
 absl::StatusOr<UniqueFd> BindListener(const NumericEndpoint& endpoint);
 
+/// The port that a bound socket has. Errors: UNAVAILABLE.
+absl::StatusOr<uint16_t> PortOf(const UniqueFd& socket);
+
 /// `process 123 (python3)`, or empty if the process that listens on this machine's `port` cannot be
 /// found out.
 std::string PortHolder(uint16_t port);

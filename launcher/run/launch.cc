@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -425,6 +426,9 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
                  std::string(plan.status().message()).c_str());
     return 2;
   }
+  // gRPC's own lines speak of its files and line numbers; what matters of them we say ourselves.
+  // Before any thread, and not for the workers: theirs is the environment read above.
+  ::setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   switch (plan->request) {
     case Request::kHelp:
       std::fputs(HelpText(program).c_str(), stdout);

@@ -44,10 +44,10 @@ absl::StatusOr<Meeting> MeetAlone(const LaunchPlan& plan) {
     if (plan.master_port_is_explicit) {
       return NameHolder(listener.status(), master.port, "choose another --master-port");
     }
-    Log(LogLevel::kInfo,
-        absl::StrCat("port ", master.port, " is in use, the workers' store takes a free one"));
-    master.port = 0;
-    listener = BindListener(master);
+    const uint16_t busy_port = std::exchange(master.port, uint16_t{0});
+    ASSIGN_OR_RETURN(listener, BindListener(master));
+    ASSIGN_OR_RETURN(const uint16_t port, PortOf(*listener));
+    Log(LogLevel::kWarning, absl::StrCat("MASTER_PORT ", busy_port, " is busy, using ", port));
   }
   RETURN_IF_ERROR(listener.status());
   meeting.listener = *std::move(listener);

@@ -86,6 +86,29 @@ class CoordinatorServiceTest : public ::testing::Test {
     ASSERT_FALSE(timed_out);
   }
 
+  UniqueFd ConnectRaw() const {
+    sockaddr_in address{};
+    socklen_t length = sizeof(address);
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length);
+    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+    return socket;
+  }
+
+  // Acknowledges every PING frame (RFC 9113, 6.7) in what a server has sent in whole frames.
+  static void AnswerPings(int fd, const std::string& frames) {
+    for (size_t at = 0; at + 9 <= frames.size();) {
+      const auto* head = reinterpret_cast<const unsigned char*>(frames.data() + at);
+      const size_t size = 9 + (head[0] << 16 | head[1] << 8 | head[2]);
+      if (head[3] == 6 && head[4] == 0) {
+        std::string answer = frames.substr(at, size);
+        answer[4] = 1;
+        ::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
+      }
+      at += size;
+    }
+  }
+
   static FromAgent Joined(uint64_t incarnation) {
     NodeInfo node;
     node.incarnation = Incarnation(incarnation);
@@ -218,6 +241,31 @@ TEST_F(CoordinatorServiceTest, NobodyThereIsUnavailable) {
   const auto agent = Connect("secret");
   RunUntil([&] { return !agent->losses.empty(); });
   EXPECT_TRUE(absl::IsUnavailable(agent->losses.front()));
+}
+
+// Strangers that hold a connection: one that begins a handshake, one that ends it and answers pings
+// for ever, and one that never says a thing.
+TEST_F(CoordinatorServiceTest, ConnectionWithoutACallIsClosed) {
+  const std::string preface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+  const auto agent = Connect("secret");
+  for (const std::string& hello : {std::string("P"), preface, std::string()}) {
+    const UniqueFd stranger = ConnectRaw();
+    ASSERT_EQ(::send(stranger.get(), hello.data(), hello.size(), 0),
+              static_cast<ssize_t>(hello.size()));
+    bool is_closed = false;
+    loop_.Watch(stranger.get(), EPOLLIN, [&](uint32_t) {
+      char buffer[256];
+      const ssize_t got = ::recv(stranger.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+      is_closed |= got == 0 || (got < 0 && errno != EAGAIN);
+      if (got > 0 && hello.size() > 1) {
+        AnswerPings(stranger.get(), std::string(buffer, static_cast<size_t>(got)));
+      }
+    });
+    RunUntil([&] { return is_closed; });
+    loop_.Unwatch(stranger.get());
+  }
+  EXPECT_TRUE(agent->is_up);
+  EXPECT_TRUE(agent->losses.empty());
 }
 
 TEST(EqualInConstantTimeTest, ComparesContentAndLength) {

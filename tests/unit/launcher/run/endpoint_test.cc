@@ -11,13 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-uint16_t PortOf(const UniqueFd& socket) {
-  sockaddr_in address{};
-  socklen_t length = sizeof(address);
-  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  return ntohs(address.sin_port);
-}
-
 TEST(EndpointTest, ResolvesNumericAndLocalNames) {
   EXPECT_EQ(Resolve({"127.0.0.1", 5}).value(), (NumericEndpoint{"127.0.0.1", 5}));
   EXPECT_EQ(Resolve({"localhost", 5}).value(), (NumericEndpoint{"127.0.0.1", 5}));
@@ -36,7 +29,7 @@ TEST(EndpointTest, KnowsOwnAndLoopbackAddresses) {
 
 TEST(EndpointTest, SecondListenerOfAPortIsRefusedAndTheHolderIsNamed) {
   const UniqueFd first = BindListener({"127.0.0.1", 0}).value();
-  const uint16_t port = PortOf(first);
+  const uint16_t port = PortOf(first).value();
   const absl::Status second = BindListener({"127.0.0.1", port}).status();
   EXPECT_TRUE(absl::IsAlreadyExists(second)) << second;
   EXPECT_THAT(std::string(second.message()), HasSubstr(std::to_string(port)));
@@ -55,7 +48,7 @@ TEST(EndpointTest, RouteToLoopbackStartsAtLoopback) {
 
 TEST(EndpointTest, ProbeTellsNobodyFromSomebodyElse) {
   const UniqueFd silent = BindListener({"127.0.0.1", 0}).value();
-  const uint16_t port = PortOf(silent);
+  const uint16_t port = PortOf(silent).value();
   const MonoTime deadline = MonoNow() + std::chrono::milliseconds(100);
   EXPECT_TRUE(absl::IsFailedPrecondition(ProbeHttp2({"127.0.0.1", port}, deadline)));
   EXPECT_TRUE(
