@@ -148,7 +148,9 @@ std::string FormatFailureReport(const JobOutcome& outcome, const ReportContext& 
     return "";
   }
   const Failure& root = outcome.failure->root;
-  std::string text = absl::StrCat(Rule('='), context.program, " FAILED\n", Rule('-'));
+  // The name that scripts made for torchrun look for.
+  std::string text = absl::StrCat("fsdprun: ChildFailedError: ", context.program, " failed\n",
+                                  Rule('='), context.program, " FAILED\n", Rule('-'));
   absl::StrAppend(&text, "Root Cause (first observed failure):\n[0]:\n");
   if (root.worker.has_value() && root.worker->exited_unix_ns > 0) {
     absl::StrAppend(&text, "  time      : ", FormatTime(root.worker->exited_unix_ns), "\n");

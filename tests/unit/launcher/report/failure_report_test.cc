@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 JobOutcome FailedOutcome() {
   ::setenv("TZ", "UTC", 1);
@@ -51,6 +52,7 @@ TEST(FailureReportTest, HasTorchrunsLabelsAndWhatWasDone) {
         "used"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+  EXPECT_THAT(text, StartsWith("fsdprun: ChildFailedError: train.py failed\n===="));
   EXPECT_THAT(text, Not(HasSubstr("last step")));
 }
 
