@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -17,7 +18,10 @@ bool IsCount(const Json& value) {
   return value.get<int64_t>() >= kLow && value.get<int64_t>() <= kMaxCount;
 }
 bool IsSeed(const Json& value) { return value.get<int64_t>() >= 0; }
-bool IsNotNegative(const Json& value) { return value.get<double>() >= 0; }
+// Larger ones do not reach the kernels: float32 cannot hold them.
+bool IsNotNegative(const Json& value) {
+  return value.get<double>() >= 0 && value.get<double>() <= std::numeric_limits<float>::max();
+}
 bool IsPositive(const Json& value) { return value.get<double>() > 0; }
 bool IsFraction(const Json& value) { return value.get<double>() >= 0 && value.get<double>() <= 1; }
 bool IsOne(const Json& value) { return value == 1; }
@@ -173,7 +177,7 @@ const std::vector<ConfigKey>& ConfigSchema() {
        "windows per rank in one forward", IsCount<1>},
       {"train.grad_accumulation", kInteger, "1", "an integer >= 1",
        "forwards per rank and optimizer step", IsCount<1>},
-      {"train.max_grad_norm", kNumber, "1.0", "a number >= 0",
+      {"train.max_grad_norm", kNumber, "1.0", "a number from 0 to 3.4e38",
        "clip the global gradient norm to this; 0: never", IsNotNegative},
       {"train.activation_checkpointing", kBoolean, "false", "true or false",
        "recompute each block in backward instead of keeping its activations", nullptr},
@@ -183,12 +187,13 @@ const std::vector<ConfigKey>& ConfigSchema() {
        "micro batches per rank in one evaluation; 0: all of data.valid", IsCount<0>},
 
       {"optimizer.name", kString, "\"adamw\"", "\"adamw\"", "optimizer", IsAdamW},
-      {"optimizer.lr", kNumber, "0.001", "a number >= 0", "peak learning rate", IsNotNegative},
+      {"optimizer.lr", kNumber, "0.001", "a number from 0 to 3.4e38", "peak learning rate",
+       IsNotNegative},
       {"optimizer.betas", kBetas, "[0.9, 0.999]", "a list of two numbers in [0, 1)",
        "decay rates of the moment estimates", AreBetas},
       {"optimizer.eps", kNumber, "1e-8", "a number > 0", "added to the denominator", IsPositive},
-      {"optimizer.weight_decay", kNumber, "0.01", "a number >= 0", "decoupled weight decay",
-       IsNotNegative},
+      {"optimizer.weight_decay", kNumber, "0.01", "a number from 0 to 3.4e38",
+       "decoupled weight decay", IsNotNegative},
       {"optimizer.no_decay", kStringList, "[]", "a list of name patterns",
        "parameters without weight decay; * stands for any text, e.g. \"*norm.weight\"", nullptr},
 

@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fsdp/process_group.h>
 #include <sys/resource.h>
 
+#include <cmath>
 #include <cstdlib>
 
 #include "worker/weights/load_weights.h"
@@ -88,6 +90,19 @@ void FillWeights(const TrainConfig& config, Job& job) {
       full.copy_(drawn);
     }
   });
+}
+
+bool HasFiniteWeights(const Job& job) {
+  const at::NoGradGuard no_grad;
+  at::Tensor largest = at::zeros({1}, at::TensorOptions(at::kFloat).device(job.device));
+  for (const fsdp::ShardedSlice& slice : job.root.sharded_parameters()) {
+    if (slice.local.numel() > 0) {
+      largest = at::maximum(largest, at::linalg_vector_norm(slice.local, INFINITY).to(at::kFloat));
+    }
+  }
+  const at::Tensor bad_count = at::isfinite(largest).logical_not().to(at::kFloat);
+  job.group->all_reduce(bad_count, fsdp::ReduceOp::kSum, fsdp::Lane::kReduce)->wait();
+  return bad_count.item<float>() == 0;
 }
 
 int64_t PeakMemoryBytes(at::Device device) {

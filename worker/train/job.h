@@ -32,6 +32,9 @@ Job MakeJob(const TrainConfig& config, const LlamaConfig& llama);
 /// Random weights from model.seed or those of model.weights. No collective.
 void FillWeights(const TrainConfig& config, Job& job);
 
+/// Whether every weight on every rank is a finite number. Collective.
+bool HasFiniteWeights(const Job& job);
+
 /// Peak memory of this process: allocated on the device, or resident for CPU.
 int64_t PeakMemoryBytes(at::Device device);
 

@@ -331,6 +331,11 @@ void Trainer::SaveNow() {
     return;
   }
   StopSignal::SetPatience(kLongPatience);
+  if (!HasFiniteWeights(job_)) {
+    throw DivergedError("step " + std::to_string(step_) +
+                        ": its update has made weights infinite or NaN, so no checkpoint of it was "
+                        "written. Lower optimizer.lr, and resume from the checkpoint before");
+  }
   const at::Tensor steps = at::full({1}, static_cast<double>(optimizer_->step_count()), at::kFloat);
   checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
   const double lr = config_.optimizer.lr * config_.schedule.Factor(std::max<int64_t>(0, step_ - 1));

@@ -31,8 +31,9 @@ class ConfigurationTest(TrainCase):
         self.assert_refused(CONFIG_EXIT, [self.config, "trian", "did you mean train?"])
 
     def test_wrong_types_and_values(self):
-        for setting, word in (("train.steps=many", "integer"), ("train.steps=-1", ">= 0"), ("optimizer.lr=-1", ">= 0"),
-                              ("data.seq_len=0", ">= 1"), ("optimizer.betas=[1,2]", "[0, 1)"), ("parallel.tp=2", "1")):
+        for setting, word in (("train.steps=many", "integer"), ("train.steps=-1", ">= 0"), ("optimizer.lr=-1", "from 0"),
+                              ("optimizer.lr=1e39", "3.4e38"), ("data.seq_len=0", ">= 1"),
+                              ("optimizer.betas=[1,2]", "[0, 1)"), ("parallel.tp=2", "1")):
             with self.subTest(setting):
                 self.assert_refused(CONFIG_EXIT, [setting.split("=")[0], word], setting, ranks=0)
         self.both_ways(["parallel.backend", "shm"], "parallel.backend=mpi")
@@ -145,7 +146,8 @@ class CommandLineTest(TrainCase):
         self.assert_one_line_error(self.run_plain(), 2, "--config", "fsdprun", "--help")
 
     def test_unknown_flag_is_not_retried(self):
-        rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", "--max-restarts=3", "--no-python", TRAIN, "--confg")
+        rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", "--max-restarts=3", "--no-python", TRAIN,
+                                    "--confg")
         self.assertNotEqual(rc, 0)
         self.assertEqual(len(self.own_lines(out, err)), 1, err)
         self.assertIn("0 of 3 restarts used", err)

@@ -1,0 +1,121 @@
+"""Damaged checkpoints, full disks: the older good checkpoint is used or kept, and the reason is said."""
+
+import unittest
+
+from train_case import TrainCase
+
+
+def flip_bit(path, at=None):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if at is None else at] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+class DamageTest(TrainCase):
+    """Steps 2, 4 and 6 are saved by 2 ranks; then something happens to the newest."""
+
+    def setUp(self):
+        super().setUp()
+        self.train_well(*self.saving())
+        self.assertEqual(self.steps_saved(), [2, 4, 6])
+        self.reference = self.losses()
+        self.newest = self.checkpoints / "step-6"
+
+    def assert_passed_over(self, *words):
+        """The run goes on from step 4, says why once, repeats steps 5 and 6 with the same losses."""
+        out, err = self.train_well(*self.saving(), "train.steps=8")
+        warnings = [line for line in err.splitlines() if "warning: checkpoint:" in line]
+        self.assertEqual(len(warnings), 1, err)
+        for word in (str(self.newest), str(self.checkpoints / "step-4"), *words):
+            self.assertIn(str(word), warnings[0])
+        self.assertIn("resuming after step 4", out)
+        losses = self.losses()
+        self.assertEqual(sorted(losses), list(range(1, 9)))
+        self.assertEqual({step: losses[step] for step in self.reference}, self.reference)
+        self.assertIn(8, self.steps_saved())
+
+    def test_truncated_data(self):
+        truncate(self.newest / "__1_0.distcp")
+        self.assert_passed_over("__1_0.distcp", "truncated")
+
+    def test_flipped_bit_in_data(self):
+        flip_bit(self.newest / "__0_0.distcp")
+        self.assert_passed_over("__0_0.distcp", "checksum")
+
+    def test_missing_data(self):
+        (self.newest / "__1_0.distcp").unlink()
+        self.assert_passed_over("__1_0.distcp", "No such file")
+
+    def test_truncated_metadata(self):
+        truncate(self.newest / ".metadata")
+        self.assert_passed_over(".metadata", "checksum")
+
+    def test_flipped_bit_in_metadata(self):
+        flip_bit(self.newest / ".metadata")
+        self.assert_passed_over(".metadata", "checksum")
+
+    def test_flipped_bit_in_manifest(self):
+        flip_bit(self.newest / "fsdprun.json")
+        self.assert_passed_over("fsdprun.json")
+
+    def test_missing_metadata(self):
+        (self.newest / ".metadata").unlink()
+        out, err = self.train_well(*self.saving(), "train.steps=8")
+        self.assertIn(f"passed over {self.newest}: it is incomplete", err)
+        self.assertIn("resuming after step 4", out)
+
+    def test_all_damaged(self):
+        for step in (2, 4, 6):
+            flip_bit(self.checkpoints / f"step-{step}" / "__0_0.distcp")
+        before = sorted(path.name for path in self.checkpoints.iterdir())
+        self.assert_refused(1, ["none of the 3 checkpoints is good", "step-6/__0_0.distcp", "checksum"],
+                            *self.saving(), "train.steps=8")
+        self.assertEqual(sorted(path.name for path in self.checkpoints.iterdir()), before)
+
+    def test_named_checkpoint_is_damaged(self):
+        flip_bit(self.newest / "__0_0.distcp")
+        self.assert_refused(78, ["checkpoint.resume", "step-6/__0_0.distcp"], *self.saving(), "train.steps=8",
+                            f"checkpoint.resume={self.newest}")
+
+    def test_named_older_checkpoint(self):
+        out, _ = self.train_well(f"checkpoint.resume={self.checkpoints / 'step-2'}", "train.steps=3", ranks=3)
+        self.assertIn("resuming after step 2", out)
+        self.assertIn("written by 2 ranks, now 3", out)
+
+    def test_other_model(self):
+        config = self.model / "config.json"
+        config.write_text(config.read_text().replace('"intermediate_size": 64', '"intermediate_size": 96'))
+        self.assert_refused(1, ["step-6", "mlp", "shape"], *self.saving(), "train.steps=8")
+
+
+class FullDiskTest(TrainCase):
+    def test_disk_that_fills_up_in_the_middle(self):
+        reference = self.dir / "reference.jsonl"
+        self.train_well("train.steps=40", f"metrics.jsonl={reference}")
+        self.checkpoints = self.disk("2m") / "run"
+        # Room for two checkpoints of 0.6 MB and a third while it is being written, not for more.
+        settings = (*self.saving(every=4, keep=2), "train.steps=40")
+        self.train_well(*self.saving(every=4, keep=2), "train.steps=8")
+        self.assertEqual(self.steps_saved(), [4, 8])
+        filler = self.fill(self.checkpoints.parent, leave=100_000)
+        rc, out, err = self.train(*settings)
+        self.assertNotEqual(rc, 0)
+        lines = self.own_lines(out, err)
+        self.assertEqual(len(lines), 1, err)
+        for word in ("checkpoint of step 12 failed", self.checkpoints, "full", "bytes are free", "checkpoint.keep"):
+            self.assertIn(str(word), lines[0])
+        self.assertEqual(sorted(p.name for p in self.checkpoints.iterdir() if not p.name.startswith(".")),
+                         ["latest", "step-4", "step-8"])
+        filler.unlink()
+        out, _ = self.train_well(*settings)
+        self.assertIn("resuming after step 8", out)
+        self.assertEqual(self.steps_saved(), [36, 40])
+        self.assertEqual(self.losses(), self.losses(reference))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,163 @@
+"""What single options promise: weights from a Hugging Face directory, accumulation, evaluation, logs."""
+
+import json
+import unittest
+
+import safetensors_io
+import torch
+from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
+from train_case import TRAIN, TrainCase
+
+SEQUENCE = 16
+
+
+class ReferenceCase(TrainCase):
+    """The model's weights in a Hugging Face directory, and what Python says of them."""
+
+    def setUp(self):
+        super().setUp()
+        config = json.loads((self.model / "config.json").read_text())
+        config.update(hidden_act="silu", rope_theta=10000.0, tie_word_embeddings=False)
+        (self.model / "config.json").write_text(json.dumps(config))
+        torch.manual_seed(3)
+        self.reference = LlamaForCausalLM(LlamaConfig.from_file(self.model))
+        with torch.no_grad():
+            for parameter in self.reference.parameters():
+                parameter.normal_(1.0 if parameter.dim() == 1 else 0.0, 0.1)
+        self.save(torch.float32)
+
+    def save(self, dtype):
+        self.weights = {name: tensor.to(dtype) for name, tensor in self.reference.state_dict().items()}
+        safetensors_io.save(self.model / "model.safetensors", self.weights)
+
+    def windows(self, *numbers, text="train.txt"):
+        tokens = torch.tensor(list((self.dir / text).read_bytes()))
+        return torch.stack([tokens[n * SEQUENCE:(n + 1) * SEQUENCE + 1] for n in numbers])
+
+    def loss(self, *numbers, text="train.txt"):
+        """Mean loss of the windows; float."""
+        batch = self.windows(*numbers, text=text)
+        return next_token_loss(self.reference(batch[:, :-1]), batch[:, 1:])
+
+
+class WeightsTest(ReferenceCase):
+    SETTINGS = ("data.shuffle=false", "train.steps=1")
+
+    def test_first_loss_is_that_of_python(self):
+        self.train_well(*self.SETTINGS, f"model.weights={self.model}")
+        expected = ((self.loss(0) + self.loss(1)) / 2).item()
+        self.assertAlmostEqual(self.losses()[1], expected, delta=1e-6)
+
+    def test_bfloat16_weights(self):
+        self.save(torch.bfloat16)
+        self.reference.load_state_dict({name: tensor.float() for name, tensor in self.weights.items()})
+        self.train_well(*self.SETTINGS, f"model.weights={self.model}")
+        self.assertAlmostEqual(self.losses()[1], ((self.loss(0) + self.loss(1)) / 2).item(), delta=1e-6)
+
+    def test_weights_in_two_files_with_an_index(self):
+        names = sorted(self.weights)
+        parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+        for file, held in parts.items():
+            safetensors_io.save(self.model / file, {name: self.weights[name] for name in held})
+        (self.model / "model.safetensors").unlink()
+        (self.model / "model.safetensors.index.json").write_text(json.dumps({
+            "metadata": {}, "weight_map": {name: file for file, held in parts.items() for name in held}}))
+        self.train_well(*self.SETTINGS, f"model.weights={self.model}")
+        self.assertAlmostEqual(self.losses()[1], ((self.loss(0) + self.loss(1)) / 2).item(), delta=1e-6)
+
+    def test_wrong_shape(self):
+        self.weights["model.norm.weight"] = torch.ones(33)
+        safetensors_io.save(self.model / "model.safetensors", self.weights)
+        self.assert_refused(78, ["model.norm.weight", "[33]", "[32]"], f"model.weights={self.model}")
+
+
+class AccumulationTest(ReferenceCase):
+    def test_loss_and_gradient_are_means_over_micro_batches(self):
+        """3 accumulated micro batches of 2 windows on 2 ranks, against one backward over all 12 windows."""
+        self.train_well("data.shuffle=false", "train.steps=1", f"model.weights={self.model}",
+                        "train.micro_batch_size=2", "train.grad_accumulation=3", "train.max_grad_norm=0")
+        whole = self.loss(*range(12))
+        whole.backward()
+        norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in self.reference.parameters()])).item()
+        record = self.records()[0]
+        self.assertAlmostEqual(record["loss"], whole.item(), delta=1e-6)
+        self.assertAlmostEqual(record["grad_norm"], norm, delta=1e-5 * norm)
+        self.assertEqual(record["tokens"], 12 * SEQUENCE)
+
+
+class EvaluationTest(ReferenceCase):
+    def evaluations(self, path=None):
+        return {r["step"]: r["eval_loss"] for r in self.records(path) if "eval_loss" in r}
+
+    def settings(self):
+        (self.dir / "valid.txt").write_bytes((self.dir / "train.txt").read_bytes()[5000:5000 + 7 * SEQUENCE + 1])
+        return (f'data.valid=["{self.dir / "valid.txt"}"]', "train.eval_every=2", "train.micro_batch_size=2",
+                "train.steps=5", f"model.weights={self.model}")
+
+    def test_mean_over_distinct_windows_at_any_world_size(self):
+        settings = (*self.settings(), "optimizer.lr=0")
+        expected = self.loss(*range(7), text="valid.txt").item()
+        for ranks in (1, 2, 3):
+            self.train_well(*settings, ranks=ranks)
+            self.assertEqual(sorted(self.evaluations()), [2, 4, 5])
+            for loss in self.evaluations().values():
+                self.assertAlmostEqual(loss, expected, delta=1e-6)
+
+    def test_evaluation_changes_nothing_and_repeats(self):
+        settings = self.settings()
+        self.train_well(*settings)
+        once = self.evaluations()
+        self.assertNotEqual(once[2], once[5])
+        losses = self.losses()
+        self.train_well(*settings)
+        self.assertEqual((self.evaluations(), self.losses()), (once, losses))
+        self.train_well(*settings, "train.eval_every=0")
+        self.assertEqual((self.evaluations(), self.losses()), ({}, losses))
+        self.train_well(*settings, "train.eval_every=0", "data.valid=[]")
+        self.assertEqual(self.losses(), losses)
+
+    def test_resumed_run_evaluates_where_the_whole_run_did(self):
+        settings = self.settings()
+        self.train_well(*settings)
+        whole = (self.evaluations(), self.losses())
+        self.train_well(*settings, *self.saving(every=3), "train.steps=3")
+        self.train_well(*settings, *self.saving(every=3))
+        resumed = self.evaluations()
+        # A run ends with an evaluation, so the first part has one after step 3 too.
+        self.assertEqual({step: loss for step, loss in resumed.items() if step != 3}, whole[0])
+        self.assertEqual(self.losses(), whole[1])
+
+
+class LogTest(TrainCase):
+    def test_no_step_is_a_run_too(self):
+        out, _ = self.train_well("train.steps=0", *self.saving())
+        self.assertIn("done: 0 steps", out)
+        self.assertEqual((self.records(), self.steps_saved()), ([], [0]))
+
+    def test_metrics_every_few_steps_and_at_the_end(self):
+        self.train_well("train.steps=7", "metrics.every_steps=3")
+        self.assertEqual(sorted(self.losses()), [3, 6, 7])
+        self.train_well("train.steps=7", "metrics.every_steps=0")
+        self.assertEqual(self.records(), [])
+
+    def test_finished_run_has_nothing_more_to_do(self):
+        self.train_well(*self.saving())
+        before = self.metrics.read_bytes()
+        out, _ = self.train_well(*self.saving())
+        self.assertIn("resuming after step 6", out)
+        self.assertEqual((self.metrics.read_bytes(), self.steps_saved()), (before, [2, 4, 6]))
+
+    def test_sample_under_a_launcher_prints_once(self):
+        self.train_well(*self.saving())
+        _, train = self.arguments(ranks=0)
+        sample = ["sample", "--checkpoint", self.checkpoints, *train, "--prompt", "hello", "--bytes", "20"]
+        rc, alone, err = self.run_job(*sample, binary=TRAIN)
+        self.assertEqual((rc, err), (0, ""))
+        rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", "--no-python", TRAIN, *sample)
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(out.count("hello"), 1)
+        self.assertEqual(out, alone)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
