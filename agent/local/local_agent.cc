@@ -54,6 +54,7 @@ LocalAgent::~LocalAgent() {
 }
 
 void LocalAgent::Start() {
+  foreign_children_ = ListChildren();
   CoordinatorLink::Callbacks callbacks;
   callbacks.on_up = [this] { Feed(node::StreamUp{}); };
   callbacks.on_message = [this](const ToAgent& message) {
@@ -160,10 +161,8 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
   callbacks.on_log_data = [this](const keeper::LogDataReport& report) {
     output_.Data(report.local_rank, report.stream, report.data);
   };
-  callbacks.on_log_degraded = [](const keeper::LogDegradedReport& report) {
-    Log(LogLevel::kWarning,
-        absl::StrCat("cannot write ", report.path, ": ", ErrorText(report.error),
-                     "; this output is only shown, not kept"));
+  callbacks.on_log_degraded = [this](const keeper::LogDegradedReport& report) {
+    WarnOfLogs(absl::StrCat("write ", report.path, ": ", ErrorText(report.error)));
   };
   callbacks.on_control_record = [this](const keeper::ControlRecordReport& report) {
     OnControlRecord(report);
@@ -189,10 +188,9 @@ void LocalAgent::Do(const node::PrepareNode& prepare) {
     std::error_code error;
     std::filesystem::create_directories(WorkerDir(local_rank), error);
     if (error) {
-      Feed(node::PrepareFailed{
-          generation, absl::StrCat("cannot make the log directory ", WorkerDir(local_rank), ": ",
-                                   error.message())});
-      return;
+      // The keeper then passes the output on without a file, as on a full disk.
+      WarnOfLogs(
+          absl::StrCat("make the log directory ", WorkerDir(local_rank), ": ", error.message()));
     }
   }
   std::optional<StoreEndpoint> store;
@@ -351,8 +349,14 @@ void LocalAgent::Do(const node::KillWorkers& kill) {
 
 void LocalAgent::Do(const node::KillStrays& kill) { SweepStrays(kill.generation); }
 
+void LocalAgent::WarnOfLogs(const std::string& what) {
+  Log(std::exchange(has_warned_of_logs_, true) ? LogLevel::kInfo : LogLevel::kWarning,
+      absl::StrCat("cannot ", what,
+                   "; output that cannot be kept in a file is only shown (said once)"));
+}
+
 void LocalAgent::SweepStrays(Generation generation) {
-  if (fsdprun::KillStrays({}) == 0) {
+  if (fsdprun::KillStrays(foreign_children_) == 0) {
     Feed(node::AllWorkersGone{generation});
     return;
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,8 @@ class LocalAgent {
   void OnSpawnFailed(int local_rank, const std::string& what);
   void OnExited(const keeper::ExitedReport& report);
   void OnControlRecord(const keeper::ControlRecordReport& report);
+  /// Says once that log files cannot be written.
+  void WarnOfLogs(const std::string& what);
   void SweepStrays(Generation generation);
   /// After `delay`; nothing if the agent has ended by then.
   void Later(Duration delay, std::function<void()> action);
@@ -116,6 +119,9 @@ class LocalAgent {
   /// Released or rejected by the coordinator, or ended by an operator.
   bool was_let_go_ = false;
   bool has_warned_of_omp_ = false;
+  bool has_warned_of_logs_ = false;
+  /// Children that this process had before it started any; they are none of ours to kill.
+  std::set<pid_t> foreign_children_;
   absl::Status last_link_error_;
   EventLoop::TimerId wake_timer_ = 0;
   std::unique_ptr<KeeperClient> keeper_;

@@ -33,23 +33,6 @@ constexpr auto kSweepLimit = std::chrono::seconds(2);
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }
 
-std::set<pid_t> ListChildren() {
-  std::set<pid_t> children;
-  if (!HasAnyChild()) {
-    return children;
-  }
-  const pid_t self = ::getpid();
-  std::vector<ProcessInfo> processes;
-  ScanDescendants(
-      self, [self](const ProcessInfo& process) { return process.pid != self; }, processes);
-  for (const ProcessInfo& process : processes) {
-    if (process.parent == self) {
-      children.insert(process.pid);
-    }
-  }
-  return children;
-}
-
 /// Starts the keeper in a session of its own with every signal blocked, so that a Ctrl-C during its
 /// first instructions cannot reach it. Returns an errno.
 int SpawnKeeper(const std::string& path, int socket_fd, pid_t& pid) {
@@ -365,6 +348,23 @@ absl::StatusOr<std::string> FindKeeperBinary() {
 }
 
 void BecomeSubreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+std::set<pid_t> ListChildren() {
+  std::set<pid_t> children;
+  if (!HasAnyChild()) {
+    return children;
+  }
+  const pid_t self = ::getpid();
+  std::vector<ProcessInfo> processes;
+  ScanDescendants(
+      self, [self](const ProcessInfo& process) { return process.pid != self; }, processes);
+  for (const ProcessInfo& process : processes) {
+    if (process.parent == self) {
+      children.insert(process.pid);
+    }
+  }
+  return children;
+}
 
 int KillStrays(const std::set<pid_t>& spared) {
   if (!HasAnyChild()) {

@@ -139,6 +139,9 @@ absl::StatusOr<std::string> FindKeeperBinary();
 /// process-wide.
 void BecomeSubreaper();
 
+/// The children of this process, alive or dead. Thread: any.
+std::set<pid_t> ListChildren();
+
 /// Sends SIGKILL to every descendant of this process that is not `spared` or a descendant of one of
 /// `spared`, and reaps those of its children that are dead. Returns how many are still alive; call
 /// again until zero. Never blocks, never touches a process that is not a descendant. Thread: any.

@@ -85,6 +85,12 @@ bool Console::WaitForRoom(MonoTime deadline) {
   });
 }
 
+bool Console::WaitWritten(MonoTime deadline) {
+  MutexLock lock(mu_);
+  return changed_.WaitUntil(mu_, deadline,
+                            [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return queued_bytes_ == 0; });
+}
+
 void Console::Close(MonoTime deadline) {
   if (!writer_.joinable()) {
     return;
@@ -178,17 +184,18 @@ void Console::WriteAll(int fd, absl::string_view data) {
 }
 
 bool Console::WaitWritable(int fd) {
-  while (!gives_up_) {
+  // Also after giving up: a blocked standard output must not cost the report on standard error.
+  for (;;) {
+    const bool is_last_try = gives_up_;
     pollfd poll_fd{.fd = fd, .events = POLLOUT, .revents = 0};
-    const int ready = ::poll(&poll_fd, 1, 100);
+    const int ready = ::poll(&poll_fd, 1, is_last_try ? 0 : 100);
     if (ready > 0) {
       return true;
     }
-    if (ready < 0 && errno != EINTR) {
+    if (is_last_try || (ready < 0 && errno != EINTR)) {
       return false;
     }
   }
-  return false;
 }
 
 Console::Options OptionsForProcess(const char* term, const char* columns) {

@@ -53,8 +53,11 @@ class Console {
   /// Waits for room; false if there is none by `deadline`.
   bool WaitForRoom(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
-  /// Waits until everything is written or `deadline` has passed, then ends the thread. Idempotent;
-  /// one thread only.
+  /// Waits until everything queued so far is written; false if it is not by `deadline`.
+  bool WaitWritten(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+
+  /// Waits until everything is written or `deadline` has passed, then ends the thread; what a
+  /// reader takes without waiting is still written. Idempotent; one thread only.
   void Close(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

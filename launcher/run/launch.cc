@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -39,6 +40,7 @@ namespace {
 constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 /// How long a reader of our output that has stopped reading may hold up the end.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
+constexpr Duration kSignalCheckInterval = std::chrono::milliseconds(100);
 constexpr Duration kHastyDrainTimeout = std::chrono::seconds(2);
 constexpr char kVersion[] = "0.1.0";
 
@@ -314,25 +316,38 @@ class Launcher {
     }
   }
 
-  // Shows what is still in the log files at the reader's pace.
-  void ShowRemainingOutput(MonoTime deadline) {
-    while (!agent_->ResumeOutput() && console_.WaitForRoom(deadline)) {
+  // Shows what is still in the log files at the reader's pace. Returns `deadline`, or an earlier
+  // time because a signal has ended our patience with the reader.
+  MonoTime ShowRemainingOutput(MonoTime deadline) {
+    while (!agent_->ResumeOutput()) {
+      console_.WaitForRoom(std::min(deadline, MonoNow() + kSignalCheckInterval));
+      if (MonoNow() >= deadline || signals_.TakePending()) {
+        return MonoNow();
+      }
     }
-    if (MonoNow() < deadline) {
-      agent_->DrainOutput();
+    agent_->DrainOutput();
+    return AwaitReader(deadline);
+  }
+
+  // Waits until the reader has taken everything. Returns as above.
+  MonoTime AwaitReader(MonoTime deadline) {
+    while (!console_.WaitWritten(std::min(deadline, MonoNow() + kSignalCheckInterval))) {
+      if (MonoNow() >= deadline || signals_.TakePending()) {
+        return MonoNow();
+      }
     }
+    return deadline;
   }
 
   int Finish() {
     const bool is_in_haste =
         outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
-    const MonoTime drain_deadline =
-        MonoNow() + (is_in_haste ? kHastyDrainTimeout : kConsoleDrainTimeout);
+    MonoTime drain_deadline = MonoNow() + (is_in_haste ? kHastyDrainTimeout : kConsoleDrainTimeout);
     link_->Close();
     if (host_ != nullptr) {
       host_->Shutdown();
     }
-    ShowRemainingOutput(drain_deadline);
+    drain_deadline = ShowRemainingOutput(drain_deadline);
     const int exit_code = outcome_.has_value() ? outcome_->exit_code : *agent_exit_;
     if (outcome_.has_value()) {
       ReportOutcome();
@@ -341,10 +356,10 @@ class Launcher {
     }
     if (exit_code == 0) {
       RemoveRunDir();
-    } else {
+    } else if (::rmdir(run_dir_.c_str()) != 0) {  // Empty: no worker was ever started.
       Say(absl::StrCat("logs of this node's workers are in ", run_dir_));
     }
-    console_.Close(drain_deadline);
+    console_.Close(AwaitReader(drain_deadline));
     return exit_code;
   }
 

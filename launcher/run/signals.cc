@@ -33,6 +33,11 @@ SignalWatcher::SignalWatcher(EventLoop& loop, std::function<void(int signal)> on
   });
 }
 
+bool SignalWatcher::TakePending() {
+  signalfd_siginfo info{};
+  return ::read(fd_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
+}
+
 SignalWatcher::~SignalWatcher() { loop_.Unwatch(fd_.get()); }
 
 }  // namespace fsdprun

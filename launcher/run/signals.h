@@ -18,6 +18,10 @@ class SignalWatcher {
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
 
+  /// Whether a signal has come that the loop has not been told of; for the time after the loop. It
+  /// counts as told from here on.
+  bool TakePending();
+
   /// `SIGTERM,SIGINT,SIGHUP,SIGQUIT`, torchrun's default list.
   static const char* Names() { return "SIGTERM,SIGINT,SIGHUP,SIGQUIT"; }
 

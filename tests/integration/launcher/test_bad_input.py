@@ -1,6 +1,7 @@
 """Wrong input: one line that says what and where, quickly, and nothing started."""
 
 import os
+import signal
 import socket
 import time
 import unittest
@@ -52,6 +53,13 @@ class BadInputTest(JobCase):
     def test_unusable_log_directory(self):
         self.assert_one_line_error(self.run_job("--standalone", "--log-dir", self.touch, self.touch), 1, self.touch, "--log-dir")
         self.assert_one_line_error(self.run_job("--standalone", "--log-dir", "/proc/nope", self.touch), 1, "/proc/nope")
+
+    def test_unusable_temporary_directory(self):
+        self.assert_one_line_error(self.run_job("--standalone", self.touch, env={"TMPDIR": "/proc/nope"}), 1, "/proc/nope",
+                                   "--log-dir")
+
+    def test_no_arguments(self):
+        self.assert_one_line_error(self.run_job(), 2, "no program", "--help")
 
     @unittest.skipIf(os.geteuid() == 0, "root may write anywhere")
     def test_unwritable_log_directory(self):
@@ -115,6 +123,19 @@ class DefaultPortTest(JobCase):
         port = self.notes("port")[1, 0]
         self.assertNotEqual(port, "29500")
         self.assertEqual(err, f"fsdprun WARNING MASTER_PORT 29500 is busy, using {port}\n")
+
+    def test_waiting_for_the_coordinator_is_told_every_five_seconds(self):
+        port = free_port()
+        launcher = self.start("--nnodes=2", "--node-rank=1", f"--master-port={port}", self.script("note('started')"))
+        started = time.monotonic()
+        line = launcher.stderr.readline()
+        self.assertLess(abs(time.monotonic() - started - 5), 1.5)
+        for word in ("waiting for the coordinator", f"127.0.0.1:{port}", "5 s of 600 s"):
+            self.assertIn(word, line)
+        launcher.send_signal(signal.SIGINT)
+        rc, _, err = self.finish(launcher, 5)
+        self.assertEqual((rc, err), (1, "fsdprun: stopped by signal 2\n"))
+        self.assertEqual(list((self.dir / "tmp").glob("fsdprun_*")), [])
 
     def test_join_timeout_says_how_many_are_missing(self):
         started = time.monotonic()

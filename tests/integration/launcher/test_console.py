@@ -4,6 +4,7 @@ import os
 import pathlib
 import pty
 import re
+import subprocess
 import unittest
 
 from job_case import JobCase, processes_with, wait_until
@@ -23,6 +24,52 @@ class ConsoleTest(JobCase):
             for rank in "01":
                 mine = [line for line in lines if line[1] == rank]
                 self.assertEqual((len(mine), mine), (count, sorted(mine)))
+
+    def test_files_get_everything_in_order(self):
+        script = self.script("""
+            for i in range(20000):
+                print(f"o{RANK} {i:06d}")
+                if i % 100 == 0: sys.stdout.flush()
+                print(f"e{RANK} {i:06d}", file=sys.stderr)
+            print(f"o{RANK} last", end="")
+            print(f"e{RANK} last", end="", file=sys.stderr)
+        """)
+        for shared in (False, True):
+            with self.subTest(shared=shared):
+                with open(self.dir / "out", "w") as out, open(self.dir / "err", "w") as err:
+                    launcher = self.start("--standalone", "--nproc-per-node=2", script, stdout=out,
+                                          stderr=out if shared else err)
+                    self.assertEqual(launcher.wait(60), 0)
+                lines = {"o": (self.dir / "out").read_text(), "e": (self.dir / ("out" if shared else "err")).read_text()}
+                for letter, text in lines.items():
+                    self.assertTrue(text.endswith("\n"))
+                    for rank in "01":
+                        mine = [line for line in text.splitlines() if line.startswith(letter + rank)]
+                        self.assertEqual(mine, [f"{letter}{rank} {i:06d}" for i in range(20000)] + [f"{letter}{rank} last"])
+                self.assertEqual(sum(text.count("\n") for text in set(lines.values())), 80004)
+
+    def test_a_full_log_disk_is_told_once_and_loses_nothing(self):
+        for options, what in (("size=64k", "No space left"), ("nr_inodes=2", "cannot make the log directory")):
+            with self.subTest(options):
+                disk = self.dir / options
+                disk.mkdir()
+                if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True).returncode != 0:
+                    self.skipTest("a file system cannot be mounted here")
+                self.addCleanup(subprocess.run, ["umount", "-l", disk])
+                rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--log-dir", disk,
+                                            self.script("""
+                    for i in range(4000): print(f"{RESTART} {RANK} {i:06d}" + "x" * 30)
+                    sys.stdout.flush()
+                    note("done")
+                    wait_for(f"done.{GENERATION}.0", f"done.{GENERATION}.1")
+                    sys.exit(1 - RESTART)
+                """), env={"LOGLEVEL": "WARNING", "OMP_NUM_THREADS": "1"}, timeout_s=20)
+                self.assertEqual(rc, 0, err)
+                self.assertEqual(len(set(out.splitlines())), 16000)
+                self.assertEqual(err.count("only shown"), 1, err)
+                self.assertIn(what, err)
+                for note in self.dir.glob("done.*"):
+                    note.unlink()
 
     def test_partial_lines_of_two_workers_stay_apart(self):
         rc, out, _ = self.run_job("--standalone", "--nproc-per-node=2", self.script("""
