@@ -13,7 +13,7 @@ using Variables = std::map<std::string, std::string>;
 std::string ErrorOf(const Variables& variables) {
   try {
     ParseWorkerEnvironment(variables);
-  } catch (const std::invalid_argument& error) {
+  } catch (const EnvironmentError& error) {
     return error.what();
   }
   return "";

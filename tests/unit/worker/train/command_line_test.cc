@@ -10,7 +10,7 @@ namespace {
 std::string Refusal(const std::vector<std::string>& arguments) {
   try {
     ParseCommandLine(arguments);
-  } catch (const ConfigError& error) {
+  } catch (const UsageError& error) {
     return error.what();
   }
   return "accepted";
@@ -21,6 +21,7 @@ TEST(CommandLineTest, BadArgumentsAreNamed) {
             "--confg: expected a known argument (see fsdp-train --help)");
   EXPECT_EQ(Refusal({"train.json"}),
             "train.json: expected a known argument (see fsdp-train --help)");
+  EXPECT_TRUE(Refusal({}).starts_with("nothing to do: give --config FILE")) << Refusal({});
   EXPECT_EQ(Refusal({"--config"}), "--config: expected a JSON file");
   EXPECT_EQ(Refusal({"--print-config=yes"}), "--print-config=yes: expected no value");
   EXPECT_EQ(Refusal({"--bytes", "5"}),

@@ -1,8 +1,12 @@
 #include "worker/train/progress.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
 
 namespace fsdprun::worker {
 namespace {
@@ -62,6 +66,58 @@ TEST(ProgressTest, OtherRanksAreSilent) {
   progress.Step(kMetrics);
   progress.Event("hello");
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+}
+
+/// The standard output of five steps and an event in between, and the records the agent got.
+struct Shown {
+  std::string output;
+  std::vector<nlohmann::json> records;
+};
+
+Shown ShowFiveSteps(ProgressView view) {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  testing::internal::CaptureStdout();
+  {
+    ControlChannel channel(ends[0]);
+    Progress progress(view, 5, 1, channel);
+    for (int64_t step = 1; step <= 5; ++step) {
+      StepMetrics metrics = kMetrics;
+      metrics.step = step;
+      progress.Step(metrics);
+      if (step == 1) {
+        progress.Event("hello");
+      }
+    }
+  }
+  Shown shown{testing::internal::GetCapturedStdout(), {}};
+  std::string sent(8192, '\0');
+  sent.resize(static_cast<size_t>(read(ends[1], sent.data(), sent.size())));
+  close(ends[1]);
+  for (size_t begin = 0; begin < sent.size(); begin = sent.find('\n', begin) + 1) {
+    shown.records.push_back(
+        nlohmann::json::parse(sent.substr(begin, sent.find('\n', begin) - begin)));
+  }
+  return shown;
+}
+
+TEST(ProgressTest, LauncherViewSendsAtMostTenLinesASecondAndTheLast) {
+  const Shown shown = ShowFiveSteps(ProgressView::kLauncher);
+  EXPECT_EQ(shown.output, "hello\n");
+  ASSERT_GE(shown.records.size(), 2u);
+  EXPECT_LT(shown.records.size(), 5u);  // five steps take no 100 ms
+  EXPECT_EQ(shown.records.front()["step"], 1);
+  EXPECT_EQ(shown.records.back()["step"], 5);
+  EXPECT_EQ(shown.records.back()["total"], 5);
+  EXPECT_TRUE(shown.records.back()["text"].get<std::string>().starts_with("loss 2.3100"));
+}
+
+TEST(ProgressTest, TerminalViewRedrawsOneLineAndKeepsEvents) {
+  const std::string output = ShowFiveSteps(ProgressView::kTerminal).output;
+  EXPECT_TRUE(output.starts_with("\r\033[Kstep 1/5  loss 2.3100")) << output;
+  EXPECT_NE(output.find("\r\033[Khello\n"), std::string::npos) << output;
+  EXPECT_NE(output.find("\r\033[Kstep 5/5"), std::string::npos) << output;
+  EXPECT_TRUE(output.ends_with("\n")) << "the shell's prompt begins on a line of its own";
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+#include "worker/train/failure.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "worker/checkpoint/error.h"
+#include "worker/train/command_line.h"
+#include "worker/train/stop_signal.h"
+
+namespace fsdprun::worker {
+namespace {
+
+template <class Error>
+Failure Describe(const char* text, bool is_launched = true) {
+  return DescribeFailure(std::make_exception_ptr(Error(text)), is_launched);
+}
+
+WorkerEnvironment Rank(int rank, int local_rank, int world_size) {
+  WorkerEnvironment environment;
+  environment.rank = rank;
+  environment.local_rank = local_rank;
+  environment.world_size = world_size;
+  return environment;
+}
+
+TEST(FailureTest, ExitCodesSayWhetherARestartMayHelp) {
+  EXPECT_EQ(Describe<ConfigError>("x").exit_code, 78);
+  EXPECT_EQ(Describe<EnvironmentError>("x").exit_code, 78);
+  EXPECT_EQ(Describe<UsageError>("x", /*is_launched=*/true).exit_code, 78);
+  EXPECT_EQ(Describe<UsageError>("x", /*is_launched=*/false).exit_code, 2);
+  EXPECT_EQ(Describe<checkpoint::CheckpointError>("x").exit_code, 1);
+  EXPECT_EQ(Describe<DivergedError>("x").exit_code, 1);
+  EXPECT_EQ(Describe<std::runtime_error>("x").exit_code, 1);
+}
+
+TEST(FailureTest, OnlyTheFirstLineIsForTheConsole) {
+  const Failure failure = Describe<std::runtime_error>("what\nframe #0\nframe #1");
+  EXPECT_EQ(failure.line, "what");
+  EXPECT_EQ(failure.text, "what\nframe #0\nframe #1");
+}
+
+TEST(FailureTest, TheRankIsNamedWhereItMayMatter) {
+  const Failure shared = Describe<ConfigError>("bad");
+  const Failure own = Describe<std::runtime_error>("bad");
+  EXPECT_EQ(ConsoleLine(shared, Rank(0, 0, 4)), "fsdp-train: bad");
+  EXPECT_EQ(ConsoleLine(shared, Rank(2, 0, 4)), "fsdp-train: rank 2: bad");
+  EXPECT_EQ(ConsoleLine(own, Rank(0, 0, 4)), "fsdp-train: rank 0: bad");
+  EXPECT_EQ(ConsoleLine(own, Rank(0, 0, 1)), "fsdp-train: bad");
+}
+
+/// What a child process with the failure does: its standard error, wait status and lifetime.
+struct Outcome {
+  std::string error_text;
+  int status = 0;
+  double seconds = 0;
+};
+
+Outcome ReportInChild(const Failure& failure, const WorkerEnvironment& environment, int signal) {
+  const auto start = std::chrono::steady_clock::now();
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    StopSignal::Install();
+    if (signal != 0) {
+      raise(signal);
+    }
+    _exit(ReportFailure(failure, environment));
+  }
+  close(ends[1]);
+  Outcome outcome;
+  char text[1000];
+  for (ssize_t n; (n = read(ends[0], text, sizeof text)) > 0;) {
+    outcome.error_text.append(text, static_cast<size_t>(n));
+  }
+  close(ends[0]);
+  waitpid(child, &outcome.status, 0);
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return outcome;
+}
+
+TEST(FailureTest, FirstRankOfTheNodeTellsAtOnce) {
+  const Outcome outcome = ReportInChild(Describe<ConfigError>("bad"), Rank(0, 0, 2), 0);
+  EXPECT_EQ(outcome.error_text, "fsdp-train: bad\n");
+  EXPECT_EQ(WEXITSTATUS(outcome.status), 78);
+  EXPECT_LT(outcome.seconds, 0.9);
+}
+
+TEST(FailureTest, AnotherRankThatNobodyEndsTellsAfterAWhile) {
+  const Outcome outcome = ReportInChild(Describe<ConfigError>("bad"), Rank(1, 1, 2), 0);
+  EXPECT_EQ(outcome.error_text, "fsdp-train: rank 1: bad\n");
+  EXPECT_EQ(WEXITSTATUS(outcome.status), 78);
+  EXPECT_GE(outcome.seconds, 0.9);
+}
+
+TEST(FailureTest, AnotherRankThatIsAskedToStopEndsInSilence) {
+  const Outcome outcome = ReportInChild(Describe<ConfigError>("bad"), Rank(1, 1, 2), SIGTERM);
+  EXPECT_EQ(outcome.error_text, "");
+  EXPECT_TRUE(WIFSIGNALED(outcome.status));
+  EXPECT_LT(outcome.seconds, 0.9);
+}
+
+}  // namespace
+}  // namespace fsdprun::worker

@@ -1,0 +1,148 @@
+#include "worker/train/training_state.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "worker/train/config_schema.h"
+
+namespace fsdprun::worker {
+namespace {
+
+std::string Refusal(const std::string& text) {
+  try {
+    ParseTrainingState(text);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+/// A good state with one value replaced; "/data/epoch" names a nested one.
+std::string With(const std::string& pointer, const nlohmann::json& value) {
+  auto document = nlohmann::json::parse(FormatTrainingState({1, 2, {3, 4}, 5, "00ff"}));
+  document[nlohmann::json::json_pointer(pointer)] = value;
+  return document.dump();
+}
+
+TEST(TrainingStateTest, ComesBackAsItWas) {
+  const int64_t large = (int64_t{1} << 62) + 1;  // not a double
+  const TrainingState state = ParseTrainingState(
+      FormatTrainingState({large, large + 2, {large + 4, large + 6}, large + 8, "0123abcdef"}));
+  EXPECT_EQ(state.step, large);
+  EXPECT_EQ(state.tokens, large + 2);
+  EXPECT_EQ(state.cursor, (DataCursor{large + 4, large + 6}));
+  EXPECT_EQ(state.windows, large + 8);
+  EXPECT_EQ(state.rng, "0123abcdef");
+}
+
+TEST(TrainingStateTest, WhatIsImpossibleIsNamed) {
+  EXPECT_EQ(Refusal(With("/step", 1)), "accepted");
+  EXPECT_EQ(Refusal(With("/step", -1)), "training state: step is missing or not a count >= 0");
+  EXPECT_EQ(Refusal(With("/tokens", 1.5)), "training state: tokens is missing or not a count >= 0");
+  EXPECT_EQ(Refusal(With("/data/epoch", nullptr)),
+            "training state: epoch is missing or not a count >= 0");
+  EXPECT_EQ(Refusal(With("/data", 7)), "training state: epoch is missing or not a count >= 0");
+  EXPECT_EQ(Refusal(With("/format", 2)), "training state: format 2: expected 1");
+  EXPECT_EQ(Refusal(With("/rng", 7)), "training state: data or rng is missing");
+  EXPECT_EQ(Refusal("[]"), "training state: format is missing or not a count >= 0");
+  EXPECT_NE(Refusal("{").find("not valid JSON"), std::string::npos);
+}
+
+TEST(TrainingStateTest, RandomNumbersGoOnWhereTheyWere) {
+  at::manual_seed(5);
+  at::rand({3});
+  const std::string rng = CaptureRng();
+  const at::Tensor next = at::randn({100});
+  at::manual_seed(6);
+  RestoreRng(rng);
+  EXPECT_TRUE(at::randn({100}).equal(next));
+  EXPECT_THROW(RestoreRng("0g"), std::runtime_error);
+  EXPECT_THROW(RestoreRng("abc"), std::runtime_error);
+  EXPECT_ANY_THROW(RestoreRng("00"));
+}
+
+class JobStateTest : public testing::Test {
+ protected:
+  JobStateTest() {
+    Json resolved = DefaultConfig();
+    resolved["model"]["config"] = "unused";
+    resolved["data"]["train"] = {"unused"};
+    resolved["optimizer"]["no_decay"] = {"*norm.weight"};
+    config_ = ParseConfig(resolved);
+    LlamaConfig llama;
+    llama.vocab_size = 16;
+    llama.hidden_size = 8;
+    llama.intermediate_size = 12;
+    llama.num_hidden_layers = 1;
+    llama.num_attention_heads = llama.num_key_value_heads = 2;
+    llama.head_dim = 4;
+    job_ = MakeJob(config_, llama);
+    FillWeights(config_, job_);
+    optimizer_ = std::make_unique<fsdp::AdamW>(job_.root, fsdp::AdamWOptions{});
+  }
+  TrainConfig config_;
+  Job job_;
+  std::unique_ptr<fsdp::AdamW> optimizer_;
+};
+
+TEST_F(JobStateTest, CheckpointHasWeightsMomentsAndStepsOfEveryParameter) {
+  const at::Tensor steps = at::full({1}, 9.0F);
+  const checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
+  const auto parameters = job_.root.sharded_parameters();
+  EXPECT_EQ(state.tensors.size(), 4 * parameters.size());
+  std::set<std::string> keys;
+  for (const fsdp::ShardedSlice& slice : state.tensors) {
+    keys.insert(slice.fqn);
+    EXPECT_EQ(slice.local.numel(), slice.flat_end - slice.flat_begin) << slice.fqn;
+  }
+  EXPECT_EQ(keys.size(), state.tensors.size());
+  for (const fsdp::ShardedSlice& parameter : parameters) {
+    EXPECT_TRUE(keys.contains("model." + parameter.fqn));
+    for (const char* suffix : {".exp_avg", ".exp_avg_sq", ".step"}) {
+      EXPECT_TRUE(keys.contains("optim.state." + parameter.fqn + suffix)) << suffix;
+    }
+  }
+  EXPECT_EQ(WeightTensors(job_).tensors.size(), parameters.size());
+}
+
+TEST_F(JobStateTest, CheckpointTensorsAreTheTrainingsOwn) {
+  // A load fills them in place, so they must be views of what is trained.
+  for (const fsdp::ShardedSlice& slice : WeightTensors(job_).tensors) {
+    slice.local.fill_(0.25);
+  }
+  for (const fsdp::ShardedSlice& slice : job_.root.sharded_parameters()) {
+    EXPECT_TRUE((slice.local == 0.25).all().item<bool>()) << slice.fqn;
+  }
+}
+
+TEST_F(JobStateTest, ParameterGroupsSplitByDecay) {
+  const auto groups = nlohmann::json::parse(FormatParamGroups(job_, config_.optimizer, 0.5));
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0]["weight_decay"], 0.01);
+  EXPECT_EQ(groups[1]["weight_decay"], 0.0);
+  EXPECT_EQ(groups[1]["lr"], 0.5);
+  EXPECT_EQ(groups[0]["betas"], nlohmann::json({0.9, 0.999}));
+  EXPECT_EQ(groups[1]["params"].size(), 3u);  // two in the block and the final one
+  EXPECT_EQ(groups[0]["params"].size() + groups[1]["params"].size(),
+            job_.root.sharded_parameters().size());
+}
+
+TEST_F(JobStateTest, OneInfiniteWeightIsSeen) {
+  EXPECT_TRUE(HasFiniteWeights(job_));
+  for (const double bad : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+    const at::Tensor last = job_.root.sharded_parameters().back().local;
+    const at::Tensor before = last.clone();
+    last[last.numel() - 1].fill_(bad);
+    EXPECT_FALSE(HasFiniteWeights(job_)) << bad;
+    last.copy_(before);
+  }
+  EXPECT_TRUE(HasFiniteWeights(job_));
+}
+
+}  // namespace
+}  // namespace fsdprun::worker

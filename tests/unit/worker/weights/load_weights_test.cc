@@ -1,0 +1,176 @@
+#include "worker/weights/load_weights.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "worker/json/strict_json.h"
+
+namespace fsdprun::worker {
+namespace {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+const char* NameOfDtype(at::ScalarType dtype) {
+  return dtype == at::kFloat      ? "F32"
+         : dtype == at::kBFloat16 ? "BF16"
+         : dtype == at::kHalf     ? "F16"
+                                  : "I64";
+}
+
+class LoadWeightsTest : public testing::Test {
+ protected:
+  LoadWeightsTest() {
+    std::filesystem::create_directories(folder_);
+    tensors_["model.embed_tokens.weight"] = Counting({7, 4}, 1);
+    tensors_["model.layers.0.weight"] = Counting({3, 5}, 100);
+    tensors_["model.norm.weight"] = Counting({5}, 200);
+  }
+  ~LoadWeightsTest() override { std::filesystem::remove_all(folder_); }
+
+  /// Distinct small whole numbers, exact in every dtype.
+  static at::Tensor Counting(const std::vector<int64_t>& shape, int64_t first) {
+    const int64_t count = c10::multiply_integers(shape);
+    return at::arange(first, first + count, at::TensorOptions(at::kFloat)).view(shape);
+  }
+
+  void Write(const Tensors& tensors, const std::string& name = "model.safetensors") {
+    nlohmann::ordered_json header = nlohmann::ordered_json::object();
+    std::string data;
+    for (const auto& [fqn, tensor] : tensors) {
+      const size_t begin = data.size();
+      data.append(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+      header[fqn] = {{"dtype", NameOfDtype(tensor.scalar_type())},
+                     {"shape", tensor.sizes().vec()},
+                     {"data_offsets", {begin, data.size()}}};
+    }
+    const std::string text = header.dump();
+    const uint64_t length = text.size();
+    std::ofstream out(folder_ / name, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&length), sizeof length) << text << data;
+  }
+
+  /// The slices of one of `world` ranks: flat ranges that ignore rows, as FSDP's may.
+  std::vector<fsdp::ShardedSlice> Shards(int64_t rank, int64_t world,
+                                         at::ScalarType dtype = at::kFloat) {
+    std::vector<fsdp::ShardedSlice> slices;
+    for (const auto& [fqn, tensor] : tensors_) {
+      const int64_t begin = tensor.numel() * rank / world;
+      const int64_t end = tensor.numel() * (rank + 1) / world;
+      slices.push_back(
+          {fqn, tensor.sizes().vec(), begin, end, at::full({end - begin}, -1.0, dtype)});
+    }
+    return slices;
+  }
+
+  std::string Refusal(bool has_tied_head = false) {
+    try {
+      LoadWeights(folder_.string(), Shards(0, 2), has_tied_head);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  void ExpectLoaded(const std::vector<fsdp::ShardedSlice>& slices) {
+    for (const fsdp::ShardedSlice& slice : slices) {
+      const at::Tensor expected =
+          tensors_.at(slice.fqn).view({-1}).slice(0, slice.flat_begin, slice.flat_end);
+      EXPECT_TRUE(slice.local.to(at::kFloat).equal(expected)) << slice.fqn;
+    }
+  }
+
+  Tensors tensors_;
+  const std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) / ("load_weights_" + std::to_string(getpid()));
+};
+
+TEST_F(LoadWeightsTest, EveryRankGetsItsRangeInEveryStoredAndShardDtype) {
+  for (const at::ScalarType stored : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    Tensors converted;
+    for (const auto& [fqn, tensor] : tensors_) {
+      converted[fqn] = tensor.to(stored);
+    }
+    Write(converted);
+    for (const at::ScalarType shard : {at::kFloat, at::kBFloat16}) {
+      for (const int64_t world : {1, 2, 3, 8}) {
+        for (int64_t rank = 0; rank < world; ++rank) {
+          const auto slices = Shards(rank, world, shard);
+          LoadWeights(folder_.string(), slices, false);
+          ExpectLoaded(slices);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LoadWeightsTest, ShardsThatAreViewsOfOneFlatTensorAreFilledInPlace) {
+  Write(tensors_);
+  auto slices = Shards(1, 3);
+  int64_t total = 1;
+  for (const fsdp::ShardedSlice& slice : slices) {
+    total += slice.local.numel();
+  }
+  const at::Tensor flat = at::full({total}, -7.0);
+  int64_t at = 0;
+  for (fsdp::ShardedSlice& slice : slices) {
+    slice.local = flat.slice(0, at, at + slice.local.numel());
+    at += slice.local.numel();
+  }
+  LoadWeights(folder_.string(), slices, false);
+  ExpectLoaded(slices);
+  EXPECT_EQ(flat[total - 1].item<float>(), -7);
+}
+
+TEST_F(LoadWeightsTest, MissingAndSuperfluousTensorsAreNamed) {
+  Tensors given = tensors_;
+  given.erase("model.norm.weight");
+  Write(given);
+  EXPECT_EQ(Refusal(),
+            "weights " + folder_.string() + " lack tensors of the model: model.norm.weight");
+  given = tensors_;
+  for (int i = 0; i < 7; ++i) {
+    given["extra." + std::to_string(i)] = Counting({1}, 0);
+  }
+  given["model.layers.0.self_attn.rotary_emb.inv_freq"] = Counting({2}, 0);
+  Write(given);
+  EXPECT_EQ(Refusal(), "weights " + folder_.string() +
+                           " hold tensors that the model lacks: extra.0, extra.1, extra.2, "
+                           "extra.3, extra.4 and 2 more");
+}
+
+TEST_F(LoadWeightsTest, WrongShapeAndDtypeAreNamedBeforeAnythingIsRead) {
+  Tensors given = tensors_;
+  given["model.layers.0.weight"] = Counting({5, 3}, 0);
+  Write(given);
+  EXPECT_EQ(Refusal(), "weights " + folder_.string() +
+                           ": tensor model.layers.0.weight has shape [5, 3], the model expects "
+                           "[3, 5]");
+  given = tensors_;
+  given["model.norm.weight"] = Counting({5}, 0).to(at::kLong);
+  Write(given);
+  const auto slices = Shards(0, 1);
+  EXPECT_THROW(LoadWeights(folder_.string(), slices, false), ConfigError);
+  EXPECT_EQ(Refusal(), "tensor model.norm.weight has dtype I64: expected F32, BF16 or F16");
+  EXPECT_EQ(slices[0].local.min().item<float>(), -1);
+  EXPECT_EQ(slices[0].local.max().item<float>(), -1);
+}
+
+TEST_F(LoadWeightsTest, TiedHeadMayBeStoredIfItIsTheEmbedding) {
+  Tensors given = tensors_;
+  given["lm_head.weight"] = tensors_["model.embed_tokens.weight"];
+  Write(given);
+  EXPECT_EQ(Refusal(/*has_tied_head=*/true), "accepted");
+  EXPECT_NE(Refusal(/*has_tied_head=*/false).find("lacks: lm_head.weight"), std::string::npos);
+  given["lm_head.weight"] = tensors_["model.embed_tokens.weight"] + 1;
+  Write(given);
+  EXPECT_NE(Refusal(/*has_tied_head=*/true).find("tie_word_embeddings"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fsdprun::worker
