@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/server_posix.h>
+#include <netdb.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <deque>
@@ -29,6 +31,20 @@ constexpr Duration kDoneTimeout = std::chrono::seconds(5);
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+// `10.0.0.7:4711`, or `an unknown address`.
+std::string PeerName(int socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof(host), port,
+                    sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown address";
+  }
+  return absl::StrCat(host, ":", port);
 }
 
 }  // namespace
@@ -173,7 +189,7 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
       return stream.get();
     }
     if (!is_known) {
-      service_.PostIfLive([&service = service_, peer = context->peer()] {
+      service_.PostIfLive([&service = service_, peer = NameOf(context->peer())] {
         service.callbacks_.on_refused(
             absl::StrCat("a caller at ", peer, " without the job's token"));
       });
@@ -201,9 +217,22 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
     return streams;
   }
 
+  // gRPC knows a connection that it was handed by its descriptor only ("fd:7").
+  void Remember(const UniqueFd& connection) ABSL_LOCKS_EXCLUDED(mu_) {
+    const std::string name = PeerName(connection.get());
+    MutexLock lock(mu_);
+    names_[absl::StrCat("fd:", connection.get())] = name;
+  }
+
   std::unique_ptr<grpc::Server> server;
 
  private:
+  std::string NameOf(const std::string& peer) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    const auto it = names_.find(peer);
+    return it == names_.end() ? peer : it->second;
+  }
+
   bool Register(const std::shared_ptr<Stream>& stream) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     std::erase_if(open_, [](const std::weak_ptr<Stream>& weak) { return weak.expired(); });
@@ -217,6 +246,9 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
   /// Every stream that gRPC has not finished, also those that the loop has not heard of yet.
   std::vector<std::weak_ptr<Stream>> open_ ABSL_GUARDED_BY(mu_);
   bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
+  /// The addresses behind descriptors, also of those closed since: a number is reused, so there are
+  /// no more than descriptors.
+  std::map<std::string, std::string> names_ ABSL_GUARDED_BY(mu_);
 };
 
 CoordinatorService::CoordinatorService(EventLoop& loop, Options options, Callbacks callbacks)
@@ -251,6 +283,7 @@ absl::Status CoordinatorService::Start() {
 void CoordinatorService::AddConnection(UniqueFd connection) {
   const int flags = ::fcntl(connection.get(), F_GETFL);
   if (flags >= 0 && ::fcntl(connection.get(), F_SETFL, flags | O_NONBLOCK) == 0) {
+    endpoint_->Remember(connection);
     grpc::AddInsecureChannelFromFd(endpoint_->server.get(), connection.release());
   }
 }

@@ -1,8 +1,10 @@
 """The token, and strangers on the coordinator's port."""
 
 import os
+import select
 import socket
 import stat
+import time
 import unittest
 
 from job_case import JobCase, free_port, is_listening, wait_until
@@ -98,6 +100,45 @@ class SecurityTest(JobCase):
                 stranger.sendall(garbage)
         (self.dir / "go").touch()
         self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_silent_strangers_are_hung_up_on(self):
+        script, port = self.script(WAITER), free_port()
+        nodes = [self.start("--nnodes=2", f"--master-port={port}", f"--node-rank={n}", script) for n in range(2)]
+        self.wait_for_notes("pid", 1, range(2))
+        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+        strangers = {hello: socket.create_connection(("127.0.0.1", port)) for hello in (b"P", preface, b"", b"\x16\x03\x01")}
+        for hello, stranger in strangers.items():
+            stranger.sendall(hello)
+        end = time.monotonic() + 15
+        while strangers and time.monotonic() < end:
+            for stranger in select.select(list(strangers.values()), [], [], 0.5)[0]:
+                data = stranger.recv(4096)
+                if not data:
+                    strangers = {h: s for h, s in strangers.items() if s is not stranger}
+                    stranger.close()
+                # A stranger that speaks HTTP/2 well enough to keep the connection alive.
+                for at in [i for i in range(len(data) - 16) if data[i:i + 5] == b"\0\0\x08\x06\0"]:
+                    stranger.sendall(data[at:at + 4] + b"\1" + data[at + 5:at + 17])
+        self.assertEqual(list(strangers), [])
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_refusals_do_not_fill_the_log(self):
+        script, port = self.script("pass"), free_port()
+        host = self.start("--nnodes=2", f"--master-port={port}", script, env={"FSDPRUN_TOKEN": "right", "LOGLEVEL": "WARNING"})
+        wait_until(lambda: is_listening(port), what="the coordinator")
+        join = ["--nnodes=2", f"--master-port={port}", "--node-rank=1", script]
+        strangers = [self.start(*join, env={"FSDPRUN_TOKEN": "wrong"}) for _ in range(4)]
+        for stranger in strangers:
+            rc, _, err = self.finish(stranger, 10)
+            self.assertEqual(rc, 1)
+            self.assertIn("token", err)
+        self.assertEqual(self.run_job(*join, env={"FSDPRUN_TOKEN": "right"})[0], 0)
+        rc, _, err = self.finish(host)
+        lines = [line for line in err.splitlines() if "refused" in line]
+        self.assertEqual((rc, len(lines)), (0, 2), err)
+        self.assertRegex(lines[0], r"refused a caller at 127\.0\.0\.1:\d+ without the job's token")
+        self.assertIn("refused 3 more", lines[1])
 
     def test_agent_program_joins_and_leaves_with_the_job(self):
         script, port = self.script("note('rank')"), free_port()

@@ -150,6 +150,7 @@ TEST_F(CoordinatorServiceTest, WrongTokenIsUnauthenticated) {
   }
   EXPECT_TRUE(heard_.empty());
   EXPECT_EQ(refused_.size(), 4u);
+  EXPECT_THAT(refused_.front(), HasSubstr("a caller at 127.0.0.1:"));
 }
 
 TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptIsWorthAnotherTry) {
