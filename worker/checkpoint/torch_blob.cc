@@ -80,29 +80,8 @@ std::string TensorPickle(DType dtype, const std::vector<int64_t>& sizes) {
   return out.Finish();
 }
 
-void EmitJson(PickleWriter& out, const json& value, int depth) {
-  if (depth > kDepthMax) {
-    throw CheckpointError("cannot store a JSON value that is nested deeper than " +
-                          std::to_string(kDepthMax));
-  }
+void EmitScalar(PickleWriter& out, const json& value) {
   switch (value.type()) {
-    case json::value_t::object:
-      out.EmptyDict();
-      out.Mark();
-      for (const auto& [key, item] : value.items()) {
-        out.String(key);
-        EmitJson(out, item, depth + 1);
-      }
-      out.SetItems();
-      return;
-    case json::value_t::array:
-      out.EmptyList();
-      out.Mark();
-      for (const json& item : value) {
-        EmitJson(out, item, depth + 1);
-      }
-      out.Appends();
-      return;
     case json::value_t::string:
       out.String(value.get_ref<const std::string&>());
       return;
@@ -124,6 +103,31 @@ void EmitJson(PickleWriter& out, const json& value, int depth) {
     default:
       out.None();
       return;
+  }
+}
+
+void EmitJson(PickleWriter& out, const json& value, int depth) {
+  if (depth > kDepthMax) {
+    throw CheckpointError("cannot store a JSON value that is nested deeper than " +
+                          std::to_string(kDepthMax));
+  }
+  if (value.is_object()) {
+    out.EmptyDict();
+    out.Mark();
+    for (const auto& [key, item] : value.items()) {
+      out.String(key);
+      EmitJson(out, item, depth + 1);
+    }
+    out.SetItems();
+  } else if (value.is_array()) {
+    out.EmptyList();
+    out.Mark();
+    for (const json& item : value) {
+      EmitJson(out, item, depth + 1);
+    }
+    out.Appends();
+  } else {
+    EmitScalar(out, value);
   }
 }
 

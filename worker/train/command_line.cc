@@ -153,10 +153,12 @@ sample prints the prompt and the bytes that the checkpoint's weights write after
 Signals: on SIGTERM, SIGINT or the agent's stop record it finishes the running step, saves a checkpoint
 if checkpoint.dir is set, and exits 0. Before the first step it just ends. If the step does not end
 (a peer is gone), it exits 1.
-The loss of a step is the mean over its micro batches and ranks; with train.grad_accumulation A each
-micro batch contributes the gradient of its loss / A.
+
 Exit codes: 0 done or stopped on request; 1 failed, a restart may help; 78 the configuration or an
 input file cannot work; 2 the command line cannot work (78 under a launcher, which restarts a 2).
+
+Loss: that of a step is the mean over its micro batches and ranks; with train.grad_accumulation A
+each micro batch adds the gradient of its loss / A.
 
 Configuration keys
 )" + DescribeConfigKeys();

@@ -1,6 +1,7 @@
 """What single options promise: weights from a Hugging Face directory, accumulation, evaluation, logs."""
 
 import json
+import time
 import unittest
 
 import safetensors_io
@@ -129,6 +130,15 @@ class EvaluationTest(ReferenceCase):
 
 
 class LogTest(TrainCase):
+    def test_full_disk_under_the_metrics_ends_the_job_at_once(self):
+        started = time.monotonic()
+        rc, out, err = self.train("metrics.jsonl=/dev/full")
+        self.assertNotEqual(rc, 0)
+        self.assertLess(time.monotonic() - started, 5)
+        self.assertIn("fsdp-train: rank 0: cannot write metrics file /dev/full: No space left on device", err)
+        self.assertIn("exitcode  : 1 ", err)
+        self.assert_nothing_left()
+
     def test_no_step_is_a_run_too(self):
         out, _ = self.train_well("train.steps=0", *self.saving())
         self.assertIn("done: 0 steps", out)
