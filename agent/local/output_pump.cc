@@ -34,15 +34,20 @@ void OutputPump::Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes
 
 void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view bytes) {
   Source& source = sources_[{local_rank, stream}];
-  PumpOne(stream, source, /*is_forced=*/true);
-  Pass(stream, source, bytes);
+  if (source.dropped_bytes > 0 || backlog_bytes_ + bytes.size() > kMaxBacklogBytes) {
+    source.dropped_bytes += bytes.size();
+  } else {
+    absl::StrAppend(&source.backlog, bytes);
+    backlog_bytes_ += bytes.size();
+  }
+  PumpOne(stream, source, /*is_forced=*/false);
 }
 
 bool OutputPump::Pump() {
   bool is_all_moved = true;
   for (auto& [key, source] : sources_) {
     PumpOne(key.second, source, /*is_forced=*/false);
-    is_all_moved &= source.offset >= source.size;
+    is_all_moved &= source.offset >= source.size && source.backlog.empty();
   }
   return is_all_moved;
 }
@@ -66,10 +71,25 @@ void OutputPump::PumpOne(keeper::Stream stream, Source& source, bool is_forced) 
     if (count <= 0) {
       // Somebody removed or cut the file; what it held cannot be shown any more.
       source.offset = source.size;
-      return;
+      break;
     }
     source.offset += static_cast<uint64_t>(count);
     Pass(stream, source, absl::string_view(buffer, static_cast<size_t>(count)));
+  }
+  if (source.offset >= source.size && !source.backlog.empty() && (is_forced || sink_.has_room())) {
+    PassBacklog(stream, source);
+  }
+}
+
+void OutputPump::PassBacklog(keeper::Stream stream, Source& source) {
+  const std::string backlog = std::exchange(source.backlog, std::string());
+  backlog_bytes_ -= backlog.size();
+  Pass(stream, source, backlog);
+  if (const uint64_t dropped = std::exchange(source.dropped_bytes, 0); dropped > 0) {
+    Finish(stream, source);
+    sink_.write(stream, absl::StrCat("[fsdprun: ", dropped,
+                                     " bytes of output are missing here: its log file cannot be "
+                                     "written, and the reader of this console was too slow]\n"));
   }
 }
 

@@ -14,9 +14,12 @@ namespace fsdprun {
 
 /// Carries the workers' output from their log files to the console, in whole lines, as fast as the
 /// console takes it. The files hold everything in any case, so a slow console delays nobody and
-/// loses nothing. Thread: loop thread only.
+/// loses nothing. Of output that cannot be kept in files, kMaxBacklogBytes wait for a slow console;
+/// more is dropped, and that is said. Thread: loop thread only.
 class OutputPump {
  public:
+  static constexpr size_t kMaxBacklogBytes = 64u << 20;
+
   struct Sink {
     /// Whole lines of one worker's stream.
     std::function<void(keeper::Stream, absl::string_view lines)> write;
@@ -32,7 +35,7 @@ class OutputPump {
   void Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes);
   /// Bytes of a stream that did not go to a file.
   void Data(int local_rank, keeper::Stream stream, absl::string_view bytes);
-  /// Moves what is there and fits; true if nothing is left in the files.
+  /// Moves what is there and fits; true if nothing is left but last lines without an end.
   bool Pump();
   /// Moves everything, also last lines without an end.
   void Drain();
@@ -43,14 +46,19 @@ class OutputPump {
     UniqueFd file;
     uint64_t offset = 0;
     uint64_t size = 0;
+    /// Came after what is in the file.
+    std::string backlog;
+    uint64_t dropped_bytes = 0;
     std::string partial;
   };
 
   void PumpOne(keeper::Stream stream, Source& source, bool is_forced);
   void Pass(keeper::Stream stream, Source& source, absl::string_view bytes);
+  void PassBacklog(keeper::Stream stream, Source& source);
   void Finish(keeper::Stream stream, Source& source);
 
   const Sink sink_;
+  size_t backlog_bytes_ = 0;
   std::map<std::pair<int, keeper::Stream>, Source> sources_;
 };
 

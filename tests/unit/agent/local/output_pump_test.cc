@@ -36,6 +36,32 @@ class OutputPumpTest : public ::testing::Test {
        [this] { return has_room_; }}};
 };
 
+TEST_F(OutputPumpTest, OutputWithoutAFileWaitsForRoomAndIsBounded) {
+  pump_.Follow(0, Stream::kStdout, path_);
+  has_room_ = false;
+  Append("in the file\n");
+  pump_.Data(0, Stream::kStdout, "after it\n");
+  EXPECT_EQ(shown_, "");
+  EXPECT_FALSE(pump_.Pump());
+  has_room_ = true;
+  EXPECT_TRUE(pump_.Pump());
+  EXPECT_EQ(shown_, "in the file\nafter it\n");
+
+  shown_.clear();
+  has_room_ = false;
+  const std::string mebibyte((1u << 20) - 1, 'x');
+  for (size_t i = 0; i < OutputPump::kMaxBacklogBytes / (1u << 20) + 10; ++i) {
+    pump_.Data(0, Stream::kStdout, mebibyte + "\n");
+  }
+  has_room_ = true;
+  pump_.Data(0, Stream::kStdout, "end\n");
+  pump_.Drain();
+  EXPECT_LT(shown_.size(), OutputPump::kMaxBacklogBytes + 1000);
+  EXPECT_NE(shown_.find("[fsdprun: 10485764 bytes of output are missing here"), std::string::npos);
+  pump_.Data(0, Stream::kStdout, "and on\n");
+  EXPECT_EQ(shown_.substr(shown_.size() - 7), "and on\n");
+}
+
 TEST_F(OutputPumpTest, PassesWholeLinesOnly) {
   pump_.Follow(0, Stream::kStdout, path_);
   Append("one\ntw");
