@@ -103,7 +103,8 @@ class NodeTable {
   Order::iterator PlaceOf(Incarnation incarnation);
 
   Order ordered_;
-  absl::flat_hash_map<uint64_t, job::Node*> index_;  // never iterated
+  // Only looked into, never iterated.
+  absl::flat_hash_map<uint64_t, job::Node*> index_;
 };
 
 }  // namespace fsdprun

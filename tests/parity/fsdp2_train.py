@@ -84,7 +84,6 @@ def train_step(model, optimizer, windows: Windows, order: list[int], config: dic
     for number in range(rounds):
         pairs = [windows[i] for i in indices[number * micro : (number + 1) * micro]]
         inputs, targets = (torch.stack(side) for side in zip(*pairs))
-        model.set_requires_gradient_sync(number == rounds - 1)
         loss = next_token_loss(model(inputs), targets)
         (loss / rounds if rounds > 1 else loss).backward()
         total += loss.detach() / rounds if rounds > 1 else loss.detach()

@@ -254,7 +254,6 @@ float Trainer::ForwardBackward(int64_t forwards, bool& is_stop_asked) {
   at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(job_.device));
   for (int64_t i = 0; i < forwards; ++i) {
     const Batch batch = batches_->Next(config_.train.micro_batch_size);
-    job_.root.set_requires_gradient_sync(i == forwards - 1);
     at::Tensor part = CausalLoss(job_.model(batch.inputs), batch.targets);
     if (forwards > 1) {
       part = part / static_cast<double>(forwards);

@@ -16,7 +16,7 @@
 #include <random>
 #include <thread>
 
-#include "worker/contract/store_client.h"
+#include "tests/support/store_client.h"
 
 extern char** environ;
 
@@ -24,9 +24,9 @@ namespace fsdprun {
 namespace {
 
 using namespace std::chrono_literals;
-using worker::StoreClient;
-using worker::StoreError;
-using worker::StoreTimeout;
+using support::StoreClient;
+using support::StoreError;
+using support::StoreTimeout;
 using Bytes = StoreClient::Bytes;
 
 Bytes ToBytes(const std::string& text) { return {text.begin(), text.end()}; }

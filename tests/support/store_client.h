@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace fsdprun::worker {
+namespace fsdprun::support {
 
 /// Any failure of a StoreClient call; what() names operation, key, address and cause.
 class StoreError : public std::runtime_error {
@@ -84,4 +84,4 @@ class StoreClient {
   int fd_ = -1;
 };
 
-}  // namespace fsdprun::worker
+}  // namespace fsdprun::support

@@ -1,4 +1,4 @@
-#include "worker/contract/store_client.h"
+#include "tests/support/store_client.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-namespace fsdprun::worker {
+namespace fsdprun::support {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -366,4 +366,4 @@ void StoreClient::Fail(const char* operation, const std::string& cause) {
                    std::to_string(port_) + ": " + cause);
 }
 
-}  // namespace fsdprun::worker
+}  // namespace fsdprun::support
