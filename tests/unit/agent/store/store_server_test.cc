@@ -170,12 +170,8 @@ TEST_F(StoreServerTest, ResetForgetsKeysAndDisconnectsEarlierClients) {
   Start();
   StoreClient stale = Client();
   stale.Set("MASTER", "old");
-  std::thread waiter([this] {
-    StoreClient blocked = Client();
-    EXPECT_THROW(blocked.Wait({"never"}), StoreError);
-  });
-  while (ConnectionCount() < 2) {
-  }
+  StoreClient blocked = Client();  // connected before the reset, or its greeting would be cut
+  std::thread waiter([&blocked] { EXPECT_THROW(blocked.Wait({"never"}), StoreError); });
   const UniqueFd half = RawConnection();
   SendText(half, Greeting() + "\x01\x05");
   OnLoop([this] { server_->Reset(2); });
