@@ -69,7 +69,7 @@ GroupLayout make_group_layout(const std::vector<ParamShape>& params, int64_t ran
       rows.insert(row_numel(param));
     }
   }
-  const GroupLayout plain = lay_out(params, ranks, RowRule{});
+  GroupLayout plain = lay_out(params, ranks, RowRule{});
   const int64_t limit = plain.numel() + plain.numel() / kRowPaddingDivisor;
   while (!rows.empty()) {
     RowRule rule{rows, kAlignment};

@@ -170,7 +170,7 @@ std::string read_link(const char* path) {
 }  // namespace
 
 char* World::staging(int lane, int rank_of_ring) const {
-  const auto ring = static_cast<size_t>(rank_of_ring * kLanes + lane);
+  const auto ring = static_cast<size_t>(rank_of_ring) * kLanes + static_cast<size_t>(lane);
   return control.data() + staging_offset() + ring * staging_ring_bytes();
 }
 

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 PRODUCT = re.compile(r"^(proto|base|launcher|agent|worker|fsdp_runtime)/")
+# clang 14 has no _Float16 for plain x86-64, which g++ 12 compiles this file with.
+BEYOND_CLANG_14 = {"fsdp_runtime/shm/reduce.cc"}
 TORCH = re.compile(r"#\s*include\s*<(torch|ATen|c10)/")
 PROJECT_INCLUDE = re.compile(r'#\s*include\s*[<"]([\w./-]+\.h)[>"]')
 
@@ -31,6 +33,8 @@ def main() -> None:
     for entry in json.loads(source.read_text()):
         path = Path(entry["file"])
         if not path.is_relative_to(root) or not PRODUCT.match(str(path.relative_to(root))):
+            continue
+        if str(path.relative_to(root)) in BEYOND_CLANG_14:
             continue
         if reaches_torch(path, root, known) or (only and str(path) not in only):
             continue

@@ -159,7 +159,7 @@ void TakeClaim(FileSystem& file_system, const std::string& directory, const Clai
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
                     const std::string& metadata_bytes, Manifest manifest) {
   const std::string temporary = directory + "/" + TemporaryName(manifest.step, claim);
-  const std::string target = directory + "/" + StepName(manifest.step);
+  std::string target = directory + "/" + StepName(manifest.step);
   const DirectoryLock lock(file_system, directory);
   CheckClaim(directory, claim);
   manifest.sequence = NextSequence(directory);

@@ -34,7 +34,7 @@ std::string FormatDuration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) {
     return "-";
   }
-  const auto whole = static_cast<long long>(seconds + 0.5);
+  const auto whole = std::llround(seconds);
   if (whole < 60) {
     return Format("%llds", whole);
   }
