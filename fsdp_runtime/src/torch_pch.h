@@ -1,13 +1,11 @@
 #pragma once
 
-// Precompiled for libfsdp: the torch headers that most of its sources need. A source still includes
-// what it uses; this only saves parsing it again.
+// Precompiled once for all that uses LibTorch (cmake/FsdprunTargets.cmake). A source still includes
+// what it uses; this only saves parsing it again. Autograd's and torch::nn's headers stay out: they leave
+// templates to instantiate in every file that sees them, which costs more than parsing them where needed.
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
-#include <torch/nn/module.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cstdint>

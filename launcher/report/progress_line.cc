@@ -11,10 +11,10 @@ std::string FormatProgressLine(const Progress& progress) {
   }
   std::string line = absl::StrCat("step ", progress.step);
   if (progress.total > 0) {
-    absl::StrAppend(&line, "/", progress.total, " (", 100 * progress.step / progress.total, "%)");
+    absl::StrAppend(&line, "/", progress.total);
   }
   if (!progress.text.empty()) {
-    absl::StrAppend(&line, "  ", StripControl(progress.text));
+    absl::StrAppend(&line, " ", StripControl(progress.text));
   }
   return line;
 }

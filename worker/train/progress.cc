@@ -48,8 +48,8 @@ std::string FormatDuration(double seconds) {
 }
 
 std::string FormatProgress(const StepMetrics& m, double eta_seconds) {
-  return Format("loss %.4f  grad %.3g  lr %.2e  ", double{m.loss}, double{m.grad_norm}, m.lr) +
-         FormatRate(m.tokens_per_second) + " tok/s  " + FormatMemory(m.memory_bytes) + "  ETA " +
+  return Format("loss %.4f grad %.3g lr %.2e ", double{m.loss}, double{m.grad_norm}, m.lr) +
+         FormatRate(m.tokens_per_second) + " tok/s " + FormatMemory(m.memory_bytes) + " ETA " +
          FormatDuration(eta_seconds);
 }
 
@@ -75,7 +75,7 @@ void Progress::Step(const StepMetrics& metrics) {
   eta_.Record(metrics.step_seconds);
   const std::string text = FormatProgress(metrics, eta_.SecondsFor(total_steps_ - metrics.step));
   const std::string line =
-      "step " + std::to_string(metrics.step) + "/" + std::to_string(total_steps_) + "  " + text;
+      "step " + std::to_string(metrics.step) + "/" + std::to_string(total_steps_) + " " + text;
   const bool is_last = metrics.step == total_steps_;
   if (view_ == ProgressView::kPlain && every_steps_ > 0 &&
       (metrics.step % every_steps_ == 0 || is_last)) {

@@ -9,7 +9,8 @@
 
 namespace fsdprun::worker {
 
-/// "loss 2.3104  grad 0.92  lr 3.0e-04  12.3k tok/s  410 MiB  ETA 3m12s", from numbers alone.
+/// "loss 2.3104 grad 0.92 lr 3.00e-04 12.3k tok/s 410 MiB ETA 3m12s", from numbers alone: with
+/// the step in front it fits into 80 columns.
 std::string FormatProgress(const StepMetrics& metrics, double eta_seconds);
 
 /// "59s", "3m12s", "4h05m", "2d03h".

@@ -6,7 +6,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "fsdp_runtime/src/comm/store_client.h"
+#include "fsdp_runtime/store/store_client.h"
 
 namespace fsdp {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "fsdp_runtime/src/comm/store_client.h"
+#include "fsdp_runtime/store/store_client.h"
 
 namespace fsdp {
 

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "fsdp_runtime/src/comm/store_client.h"
+#include "fsdp_runtime/store/store_client.h"
 
 namespace fsdp {
 

@@ -12,7 +12,7 @@
 #include "fsdp_runtime/src/comm/nccl_entry.h"
 #include "fsdp_runtime/src/comm/shm_collectives.h"
 #include "fsdp_runtime/src/comm/single_collectives.h"
-#include "fsdp_runtime/src/comm/store_client.h"
+#include "fsdp_runtime/store/store_client.h"
 
 namespace fsdp {
 namespace {
@@ -75,9 +75,8 @@ std::vector<std::string> exchange_hosts(StoreExchange& exchange, const ProcessGr
   for (int64_t rank = 0; rank < options.world_size; ++rank) {
     try {
       hosts.push_back(exchange.get("host/" + std::to_string(rank), deadline));
-    } catch (const c10::Error& error) {
+    } catch (const StoreTimeout&) {
       // Past the deadline the rest is asked without waiting, to name all that are missing.
-      TORCH_CHECK(std::chrono::steady_clock::now() >= deadline, error.what_without_backtrace());
       missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
     }
@@ -144,10 +143,7 @@ struct Served {
   CollectivesPtr group;
 };
 
-}  // namespace
-
-CollectivesPtr init_process_group(const ProcessGroupOptions& options) {
-  check_options(options);
+CollectivesPtr form(const ProcessGroupOptions& options) {
   const bool is_nccl =
       options.backend == "nccl" || (options.backend == "auto" && options.device_type == c10::kCUDA);
   if (options.world_size == 1 && !is_nccl) {
@@ -166,6 +162,17 @@ CollectivesPtr init_process_group(const ProcessGroupOptions& options) {
   served->group = is_nccl ? form_nccl(store, options) : form_on_cpu(store, options, deadline);
   served->group->barrier();
   return served->store ? CollectivesPtr(served, served->group.get()) : served->group;
+}
+
+}  // namespace
+
+CollectivesPtr init_process_group(const ProcessGroupOptions& options) {
+  check_options(options);
+  try {
+    return form(options);
+  } catch (const StoreError& error) {
+    TORCH_CHECK(false, "init_process_group: rank ", options.rank, ": ", error.what());
+  }
 }
 
 }  // namespace fsdp

@@ -16,7 +16,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/support/store_client.h"
+#include "fsdp_runtime/store/store_client.h"
 
 extern char** environ;
 
@@ -24,12 +24,13 @@ namespace fsdprun {
 namespace {
 
 using namespace std::chrono_literals;
-using support::StoreClient;
-using support::StoreError;
-using support::StoreTimeout;
-using Bytes = StoreClient::Bytes;
+using fsdp::StoreClient;
+using fsdp::StoreError;
+using fsdp::StoreTimeout;
 
-Bytes ToBytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::chrono::steady_clock::time_point In(std::chrono::milliseconds time) {
+  return std::chrono::steady_clock::now() + time;
+}
 
 /// A server on a loop thread of its own; the test threads are its clients.
 class StoreServerTest : public testing::Test {
@@ -62,9 +63,7 @@ class StoreServerTest : public testing::Test {
     OnLoop([&] { count = server_->connection_count(); });
     return count;
   }
-  StoreClient Client(StoreClient::Milliseconds timeout = 10s) const {
-    return StoreClient("127.0.0.1", port_, timeout);
-  }
+  StoreClient Client() const { return {"127.0.0.1", port_, 10s}; }
   UniqueFd RawConnection() const {
     UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
@@ -104,47 +103,47 @@ void SendText(const UniqueFd& fd, const std::string& text) {
 TEST_F(StoreServerTest, ServesEveryOperationOfTheNativeClient) {
   Start();
   StoreClient client = Client();
-  client.Set("a", "1");
-  EXPECT_EQ(client.Get("a"), ToBytes("1"));
-  EXPECT_EQ(client.Add("n", 5), 5);
-  EXPECT_EQ(client.Add("n", -6), -1);
-  EXPECT_TRUE(client.Check({"a", "n"}));
-  EXPECT_FALSE(client.Check({"a", "none"}));
-  EXPECT_EQ(client.CompareSet("c", {}, ToBytes("x")), ToBytes("x"));
-  EXPECT_EQ(client.CompareSet("c", ToBytes("x"), ToBytes("y")), ToBytes("y"));
-  EXPECT_EQ(client.KeyCount(), 3);
-  EXPECT_TRUE(client.Delete("a"));
-  EXPECT_FALSE(client.Delete("a"));
+  client.set("a", "1");
+  EXPECT_EQ(client.get("a", In(10s)), "1");
+  EXPECT_EQ(client.add("n", 5), 5);
+  EXPECT_EQ(client.add("n", -6), -1);
+  EXPECT_TRUE(client.check({"a", "n"}));
+  EXPECT_FALSE(client.check({"a", "none"}));
+  EXPECT_EQ(client.compare_set("c", "", "x"), "x");
+  EXPECT_EQ(client.compare_set("c", "x", "y"), "y");
+  EXPECT_EQ(client.num_keys(), 3);
+  EXPECT_TRUE(client.delete_key("a"));
+  EXPECT_FALSE(client.delete_key("a"));
   const std::string big(5 << 20, 'z');
-  client.Set("big", big);
-  EXPECT_EQ(client.Get("big"), ToBytes(big));
+  client.set("big", big);
+  EXPECT_EQ(client.get("big", In(10s)), big);
 }
 
 TEST_F(StoreServerTest, WaitIsAnsweredByAnotherClient) {
   Start();
   std::thread setter([this] {
     StoreClient other = Client();
-    other.Set("x", "1");
-    other.Add("y", 1);
+    other.set("x", "1");
+    other.add("y", 1);
   });
   StoreClient client = Client();
-  client.Wait({"x", "y"});
-  EXPECT_EQ(client.Get("x"), ToBytes("1"));
+  client.wait({"x", "y"}, In(10s));
+  EXPECT_EQ(client.get("x", In(10s)), "1");
   setter.join();
 }
 
-TEST_F(StoreServerTest, AWaitThatTimesOutLeavesTheConnectionUsable) {
+TEST_F(StoreServerTest, AWaitThatTimesOutLeavesTheClientUsable) {
   Start();
   StoreClient client = Client();
   try {
-    client.Wait({"never"}, 50ms);
+    client.wait({"never"}, In(50ms));
     FAIL();
   } catch (const StoreTimeout& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("'never'"));
   }
-  EXPECT_EQ(client.Add("n", 1), 1);
-  EXPECT_THROW(client.Get("never", 20ms), StoreTimeout);
-  EXPECT_EQ(client.Add("n", 1), 2);
+  EXPECT_EQ(client.add("n", 1), 1);
+  EXPECT_THROW(client.get("never", In(20ms)), StoreTimeout);
+  EXPECT_EQ(client.add("n", 1), 2);
 }
 
 TEST_F(StoreServerTest, ManyClientsCountTogether) {
@@ -156,31 +155,31 @@ TEST_F(StoreServerTest, ManyClientsCountTogether) {
     threads.emplace_back([this] {
       StoreClient client = Client();
       for (int k = 0; k < kEach; ++k) {
-        client.Add("count", 1);
+        client.add("count", 1);
       }
     });
   }
   for (auto& thread : threads) {
     thread.join();
   }
-  EXPECT_EQ(Client().Add("count", 0), kClients * kEach);
+  EXPECT_EQ(Client().add("count", 0), kClients * kEach);
 }
 
 TEST_F(StoreServerTest, ResetForgetsKeysAndDisconnectsEarlierClients) {
   Start();
   StoreClient stale = Client();
-  stale.Set("MASTER", "old");
+  stale.set("MASTER", "old");
   StoreClient blocked = Client();  // connected before the reset, or its greeting would be cut
-  std::thread waiter([&blocked] { EXPECT_THROW(blocked.Wait({"never"}), StoreError); });
+  std::thread waiter([&blocked] { EXPECT_THROW(blocked.wait({"never"}, In(10s)), StoreError); });
   const UniqueFd half = RawConnection();
   SendText(half, Greeting() + "\x01\x05");
   OnLoop([this] { server_->Reset(2); });
   waiter.join();
-  EXPECT_THROW(stale.Get("MASTER"), StoreError);
+  EXPECT_THROW(stale.get("MASTER", In(10s)), StoreError);
   EXPECT_TRUE(IsEnded(half));
   StoreClient fresh = Client();
-  EXPECT_EQ(fresh.KeyCount(), 0);
-  EXPECT_FALSE(fresh.Check({"MASTER"}));
+  EXPECT_EQ(fresh.num_keys(), 0);
+  EXPECT_FALSE(fresh.check({"MASTER"}));
 }
 
 TEST_F(StoreServerTest, HostileClientsAreDisconnectedAndTheOthersServed) {
@@ -197,13 +196,13 @@ TEST_F(StoreServerTest, HostileClientsAreDisconnectedAndTheOthersServed) {
     const UniqueFd fd = RawConnection();
     SendText(fd, attack);
     EXPECT_TRUE(IsEnded(fd));
-    EXPECT_EQ(good.Add("alive", 0), 0);
+    EXPECT_EQ(good.add("alive", 0), 0);
   }
   // Adding to what is no number ends the culprit's connection only.
   StoreClient culprit = Client();
-  culprit.Set("text", "abc");
-  EXPECT_THROW(culprit.Add("text", 1), StoreError);
-  EXPECT_EQ(good.Get("text"), ToBytes("abc"));
+  culprit.set("text", "abc");
+  EXPECT_THROW(culprit.add("text", 1), StoreError);
+  EXPECT_EQ(good.get("text", In(10s)), "abc");
 }
 
 TEST_F(StoreServerTest, RandomBytesDoNotHurt) {
@@ -218,7 +217,7 @@ TEST_F(StoreServerTest, RandomBytesDoNotHurt) {
     }
     SendText(fd, bytes);
   }
-  EXPECT_EQ(Client().Add("n", 1), 1);
+  EXPECT_EQ(Client().add("n", 1), 1);
 }
 
 TEST_F(StoreServerTest, SilentClientsAreDroppedAfterTheHandshakeTime) {
@@ -228,7 +227,7 @@ TEST_F(StoreServerTest, SilentClientsAreDroppedAfterTheHandshakeTime) {
   StoreClient good = Client();
   const UniqueFd silent = RawConnection();
   EXPECT_TRUE(IsEnded(silent));
-  EXPECT_EQ(good.Add("n", 1), 1);
+  EXPECT_EQ(good.add("n", 1), 1);
 }
 
 TEST_F(StoreServerTest, AFullTableRefusesTheWriterOnly) {
@@ -236,26 +235,26 @@ TEST_F(StoreServerTest, AFullTableRefusesTheWriterOnly) {
   limits.max_table_bytes = 4 << 20;
   Start(limits);
   StoreClient good = Client();
-  good.Set("small", "1");
+  good.set("small", "1");
   StoreClient greedy = Client();
-  greedy.Set("big", std::string(5 << 20, 'x'));
-  EXPECT_THROW(greedy.Get("big"), StoreError);
-  EXPECT_EQ(good.Get("small"), ToBytes("1"));
+  greedy.set("big", std::string(5 << 20, 'x'));
+  EXPECT_THROW(greedy.get("big", In(10s)), StoreError);
+  EXPECT_EQ(good.get("small", In(10s)), "1");
 }
 
 TEST_F(StoreServerTest, AClientThatDoesNotReadCannotFillTheMemory) {
   StoreServer::Limits limits;
   Start(limits);
   StoreClient good = Client();
-  good.Set("big", std::string(8 << 20, 'x'));
+  good.set("big", std::string(8 << 20, 'x'));
   const UniqueFd greedy = RawConnection();
   std::string request = Greeting();
   for (int i = 0; i < 1000; ++i) {  // 8 GB of answers, were they all made.
     request += std::string("\x03\x04\0\0\0\0\0\0\0/big", 13);
   }
   SendText(greedy, request);
-  EXPECT_EQ(good.Add("n", 1), 1);
-  EXPECT_EQ(good.Add("n", 1), 2);
+  EXPECT_EQ(good.add("n", 1), 1);
+  EXPECT_EQ(good.add("n", 1), 2);
 }
 
 TEST_F(StoreServerTest, OtherProtocolsAreHandedOverUntouched) {

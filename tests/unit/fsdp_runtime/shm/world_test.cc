@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/unique_fd.h"
 #include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/shm/group.h"
 
@@ -35,11 +38,16 @@ class FolderExchange : public Exchange {
     std::filesystem::rename(temporary, folder_ / name(key));
   }
   std::string get(const std::string& key, steady_clock::time_point deadline) override {
+    const fsdprun::UniqueFd changes(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    ::inotify_add_watch(changes.get(), folder_.c_str(), IN_MOVED_TO);
     while (!std::filesystem::exists(folder_ / name(key))) {
-      if (steady_clock::now() > deadline) {
+      const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
+      pollfd waiting{changes.get(), POLLIN, 0};
+      if (left.count() <= 0 || ::poll(&waiting, 1, static_cast<int>(left.count())) == 0) {
         throw Error("no key " + key);
       }
-      ::usleep(500);
+      char events[4096];
+      (void)!::read(changes.get(), events, sizeof events);
     }
     std::ifstream in(folder_ / name(key));
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};

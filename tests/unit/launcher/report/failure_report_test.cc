@@ -132,7 +132,7 @@ TEST(FailureHintTest, TextBeatsSignalAndEveryKindHasAHint) {
 }
 
 TEST(ProgressLineTest, ShowsWhatIsKnown) {
-  EXPECT_EQ(FormatProgressLine({3, 10, "loss 2"}), "step 3/10 (30%)  loss 2");
+  EXPECT_EQ(FormatProgressLine({3, 10, "loss 2"}), "step 3/10 loss 2");
   EXPECT_EQ(FormatProgressLine({3, -1, ""}), "step 3");
   EXPECT_EQ(FormatProgressLine({-1, -1, "a\x1b[2Kb"}), "ab");
 }

@@ -398,7 +398,7 @@ TEST(CheckpointTest, StaleGenerationNeitherClaimsNorPublishes) {
 TEST(CheckpointTest, FileInTheWayIsNamed) {
   const TemporaryDirectory dir;
   std::ofstream(dir / "file") << "x";
-  for (const std::string path : {dir / "file", dir / "file/below"}) {
+  for (const std::string& path : {dir / "file", dir / "file/below"}) {
     EXPECT_THAT(MessageOf<CheckpointError>([&] { CheckWritable(path); }),
                 HasSubstr("file where a directory is needed"));
   }

@@ -6,10 +6,12 @@
 #include <string>
 #include <string_view>
 
+#include "fsdp_runtime/store/store_error.h"
+
 namespace fsdp {
 
 /// A TCP connection with a deadline on everything. Numbers travel in host order, strings as a
-/// 64-bit length and the bytes: what the store's protocol uses. Throws std::runtime_error.
+/// 64-bit length and the bytes: what the store's protocol uses. Errors: StoreError, StoreTimeout.
 class StoreConnection {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

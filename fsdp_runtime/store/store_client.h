@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fsdp/export.h>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -10,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "fsdp_runtime/store/store_error.h"
+
 namespace fsdp {
 
 class StoreConnection;
@@ -17,10 +17,10 @@ class StoreConnection;
 /// A client of the key-value store that torchrun, fsdprun and c10d::TCPStore serve, in the same
 /// protocol and with the same key names, so that it mixes with Python clients. Unlike c10d's client
 /// it never asks for the reverse name of an address, which can stall a connect by seconds. Thread:
-/// any; calls of one client run one after another. Errors: c10::Error that names the server, the
+/// any; calls of one client run one after another. Errors: StoreError that names the server, the
 /// operation and the key. A failed or expired call drops the connection, the next call makes a new
 /// one.
-class FSDP_API StoreClient {
+class StoreClient {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -56,6 +56,7 @@ class FSDP_API StoreClient {
   std::string local_address();
 
  private:
+  std::string described(const char* operation, const std::string& key) const;
   template <typename Call>
   auto call(const char* operation, const std::string& key, TimePoint deadline, Call&& body);
 

@@ -1,9 +1,8 @@
-#include "fsdp_runtime/src/comm/store_client.h"
+#include "fsdp_runtime/store/store_client.h"
 
-#include <c10/util/Exception.h>
 #include <unistd.h>
 
-#include "fsdp_runtime/src/comm/store_connection.h"
+#include "fsdp_runtime/store/store_connection.h"
 
 namespace fsdp {
 namespace {
@@ -45,7 +44,9 @@ void await_keys(StoreConnection& connection, const std::vector<std::string>& key
   put_keys(connection, keys);
   connection.flush();
   const uint8_t reply = connection.take_byte();
-  TORCH_CHECK(reply == kStopWaiting, "unexpected reply ", int{reply}, " to a wait");
+  if (reply != kStopWaiting) {
+    throw StoreError("unexpected reply " + std::to_string(reply) + " to a wait");
+  }
 }
 
 std::string joined(const std::vector<std::string>& keys) {
@@ -74,19 +75,24 @@ auto StoreClient::call(const char* operation, const std::string& key, TimePoint 
       put(*connection, Op::kPing);
       connection->put_u32(nonce);
       connection->flush();
-      TORCH_CHECK(connection->take_u32() == nonce, "it does not speak the store's protocol");
+      if (connection->take_u32() != nonce) {
+        throw StoreError("it does not speak the store's protocol");
+      }
     }
     connection->set_deadline(deadline);
     auto result = body(*connection);
     connection_ = std::move(connection);
     return result;
-  } catch (const c10::Error& error) {
-    TORCH_CHECK(false, "store at ", host_, ":", port_, ", ", operation, key.empty() ? "" : " ", key,
-                ": ", error.what_without_backtrace());
+  } catch (const StoreTimeout& error) {
+    throw StoreTimeout(described(operation, key) + error.what());
   } catch (const std::exception& error) {
-    TORCH_CHECK(false, "store at ", host_, ":", port_, ", ", operation, key.empty() ? "" : " ", key,
-                ": ", error.what());
+    throw StoreError(described(operation, key) + error.what());
   }
+}
+
+std::string StoreClient::described(const char* operation, const std::string& key) const {
+  return "store at " + host_ + ":" + std::to_string(port_) + ", " + operation +
+         (key.empty() ? "" : " '" + key + "'") + ": ";
 }
 
 StoreClient::StoreClient(std::string host, int port, std::chrono::milliseconds timeout)
@@ -198,8 +204,10 @@ std::vector<std::string> StoreClient::multi_get(const std::vector<std::string>& 
 
 void StoreClient::multi_set(const std::vector<std::string>& keys,
                             const std::vector<std::string>& values) {
-  TORCH_CHECK(keys.size() == values.size(), "multi_set: ", keys.size(), " keys but ", values.size(),
-              " values");
+  if (keys.size() != values.size()) {
+    throw StoreError("multi_set: " + std::to_string(keys.size()) + " keys but " +
+                     std::to_string(values.size()) + " values");
+  }
   call("setting", joined(keys), deadline(), [&](StoreConnection& connection) {
     put(connection, Op::kMultiSet);
     connection.put_u64(keys.size());

@@ -1,4 +1,4 @@
-#include "fsdp_runtime/src/comm/store_connection.h"
+#include "fsdp_runtime/store/store_connection.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -13,7 +13,6 @@
 #include <climits>
 #include <cstring>
 #include <memory>
-#include <stdexcept>
 
 namespace fsdp {
 namespace {
@@ -25,7 +24,7 @@ using std::chrono::milliseconds;
 constexpr uint64_t kValueBytesMax = uint64_t{64} << 20;
 
 [[noreturn]] void fail(const std::string& what, int error) {
-  throw std::runtime_error(what + ": " + std::strerror(error));
+  throw StoreError(what + ": " + std::strerror(error));
 }
 
 int remaining_ms(TimePoint deadline) {
@@ -51,7 +50,7 @@ Addresses resolve(const std::string& host, int port) {
     error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   }
   if (error != 0) {
-    throw std::runtime_error("looking up '" + host + "': " + ::gai_strerror(error));
+    throw StoreError("looking up '" + host + "': " + ::gai_strerror(error));
   }
   return Addresses(found);
 }
@@ -132,7 +131,7 @@ void StoreConnection::wait_for(short events, const char* what) {
       return;
     }
     if (ready == 0) {
-      throw std::runtime_error(std::string("no answer in time while ") + what);
+      throw StoreTimeout(std::string("no answer in time while ") + what);
     }
     if (errno != EINTR) {
       fail(what, errno);
@@ -163,7 +162,7 @@ void StoreConnection::take_raw(void* data, size_t bytes) {
       target += n;
       bytes -= static_cast<size_t>(n);
     } else if (n == 0) {
-      throw std::runtime_error("the server closed the connection");
+      throw StoreError("the server closed the connection");
     } else if (errno == EAGAIN) {
       wait_for(POLLIN, "waiting for the answer");
     } else if (errno != EINTR) {
@@ -194,8 +193,8 @@ std::string StoreConnection::take_string() {
   uint64_t bytes = 0;
   take_raw(&bytes, sizeof(bytes));
   if (bytes > kValueBytesMax) {
-    throw std::runtime_error("the server announces a value of " + std::to_string(bytes) +
-                             " bytes; it does not speak the store's protocol");
+    throw StoreError("the server announces a value of " + std::to_string(bytes) +
+                     " bytes; it does not speak the store's protocol");
   }
   std::string value(bytes, '\0');
   take_raw(value.data(), bytes);

@@ -1,0 +1,140 @@
+#include <gtest/gtest.h>
+
+#include "tests/unit/fsdp_runtime/engine/sharded_model.h"
+
+namespace fsdp::testing {
+namespace {
+
+TEST(FullyShardTest, SlicesAreNamedFromTheHandleAndWriteThrough) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    std::vector<std::string> names;
+    for (const ShardedSlice& slice : setup.root.sharded_parameters()) {
+      names.push_back(slice.fqn);
+      at::NoGradGuard no_grad;
+      slice.local.fill_(0.5);
+    }
+    const std::vector<std::string> expected = {
+        "embedding",    "gain",        "block0.up",   "block0.bias", "block0.down",
+        "block0.spare", "block1.up",   "block1.bias", "block1.down", "block1.spare",
+        "block2.up",    "block2.bias", "block2.down", "block2.spare"};
+    EXPECT_EQ(names, expected);
+    EXPECT_EQ(fsdp_module(*setup.model->blocks[1]).sharded_parameters()[0].fqn, "up");
+    EXPECT_TRUE(at::equal(setup.root.full_parameter("block2.down"), at::full({15, 33}, 0.5)));
+    EXPECT_THROW(setup.root.full_parameter("block9.down"), c10::Error);
+  });
+}
+
+TEST(FullyShardTest, MixedPrecisionComputesInBfloat16AndReducesInFloat) {
+  run_ranks(2, [](Rank& rank) {
+    FullyShardOptions options;
+    options.mp_policy = {.param_dtype = at::kBFloat16,
+                         .reduce_dtype = at::kFloat,
+                         .output_dtype = std::nullopt,
+                         .cast_forward_inputs = true};
+    Sharded setup = make(rank, {}, options);
+    PlainTraining plain({}, 2, {});
+    for (auto& param : plain.model->named_parameters()) {
+      param.value().set_data(param.value().to(at::kBFloat16));
+    }
+    const auto bfloat_gradient = [&](int64_t r) {
+      plain.model->zero_grad();
+      loss(plain.model, 0, r).backward();
+      Gradients gradients;
+      for (auto& param : plain.model->named_parameters()) {
+        if (param.value().grad().defined()) {
+          gradients[param.key()] = param.value().grad().to(at::kFloat);
+        }
+      }
+      return gradients;
+    };
+    Gradients expected = bfloat_gradient(0);
+    for (const auto& [fqn, gradient] : bfloat_gradient(1)) {
+      expected[fqn] = (expected[fqn] + gradient) / 2;
+    }
+    at::Tensor result = loss(setup.model, 0, rank.rank);
+    EXPECT_EQ(setup.model->embedding.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(result.item<float>(), loss(plain.model, 0, rank.rank).item<float>());
+    result.backward();
+    EXPECT_EQ(setup.root.sharded_gradients()[0].local.scalar_type(), at::kFloat);
+    expect_gradients(setup.root, expected);
+    EXPECT_EQ(setup.root.full_parameter("gain").scalar_type(), at::kFloat);
+  });
+}
+
+TEST(FullyShardTest, FrozenParametersAreGatheredButNotReduced) {
+  run_ranks(2, [](Rank& rank) {
+    ToyConfig config;
+    config.frozen_first_weight = true;
+    Sharded setup = make(rank, config);
+    loss(setup.model, 0, rank.rank).backward();
+    // Per block: one gather of what trains and one of what is frozen.
+    EXPECT_EQ(count(rank, "all_gather"), 1 + 3 * 2 * 2);
+    EXPECT_EQ(count(rank, "reduce_scatter"), 4);
+    for (const ShardedSlice& slice : setup.root.sharded_gradients()) {
+      EXPECT_EQ(slice.local.defined(), !slice.fqn.ends_with(".up")) << slice.fqn;
+    }
+  });
+}
+
+TEST(FullyShardTest, GroupsOfNoDecayParametersDoNotDecay) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    AdamWOptions options;
+    options.weight_decay = 0.5;
+    options.lr = 0.1;
+    options.no_decay = [](const std::string& fqn) { return !fqn.ends_with(".spare"); };
+    AdamW optimizer(setup.root, options);
+    at::Tensor before = setup.root.full_parameter("block1.spare");
+    loss(setup.model, 0, rank.rank).backward();
+    optimizer.step();
+    // No gradient reaches it, so decay is all that moves it.
+    EXPECT_TRUE(at::equal(setup.root.full_parameter("block1.spare"), before * (1 - 0.1 * 0.5)));
+    EXPECT_EQ(optimizer.exp_avg().size(), 14u);
+    EXPECT_EQ(optimizer.exp_avg_sq()[3].fqn, "block0.bias");
+    EXPECT_EQ(optimizer.step_count(), 1);
+  });
+}
+
+TEST(FullyShardTest, ErrorsNameTheParameterAndTheWayOut) {
+  run_ranks(1, [](Rank& rank) {
+    const FullyShardOptions options{
+        .mesh = rank.mesh, .reshard_after_forward = std::nullopt, .mp_policy = {}};
+    const auto error_of = [](auto call) -> std::string {
+      try {
+        call();
+      } catch (const c10::Error& error) {
+        return error.what_without_backtrace();
+      }
+      return "no error";
+    };
+    const auto module_with = [](const at::Tensor& tensor) {
+      auto module = std::make_shared<torch::nn::Module>("Odd");
+      module->register_parameter("odd", tensor, false);
+      return module;
+    };
+    EXPECT_NE(error_of([&] { fully_shard(nullptr, options); }).find("null"), std::string::npos);
+    EXPECT_NE(
+        error_of([&] { fully_shard(module_with(at::zeros({2})), {}); }).find("init_device_mesh"),
+        std::string::npos);
+    EXPECT_NE(error_of([&] {
+                fully_shard(module_with(at::zeros({})), options);
+              }).find("odd has no dimension"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] {
+                fully_shard(module_with(at::zeros({2, 3}).t()), options);
+              }).find("odd of shape [3, 2]"),
+              std::string::npos);
+    auto module = module_with(at::zeros({2}));
+    fully_shard(module, options);
+    EXPECT_NE(error_of([&] { fully_shard(module, options); }).find("already"), std::string::npos);
+    const std::string shared =
+        error_of([&] { fully_shard(module_with(module->parameters()[0]), options); });
+    EXPECT_NE(shared.find("parameter odd of Odd is the same tensor as odd"), std::string::npos)
+        << shared;
+    EXPECT_NE(error_of([] { FSDPModule().unshard(); }).find("empty"), std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::testing

@@ -1,0 +1,201 @@
+#include <gtest/gtest.h>
+
+#include "tests/unit/fsdp_runtime/engine/sharded_model.h"
+
+namespace fsdp::testing {
+namespace {
+
+TEST(GradientsTest, ParametersUnusedOnSomeRanksAreReducedAsZeros) {
+  run_ranks(3, [](Rank& rank) {
+    Sharded setup = make(rank);
+    setup.model->blocks[0]->use_spare = rank.rank == 2;
+    PlainTraining plain({}, 3, {});
+    const Gradients expected = plain.gradients([&](int64_t r) {
+      plain.model->blocks[0]->use_spare = r == 2;
+      return loss(plain.model, 0, r);
+    });
+    loss(setup.model, 0, rank.rank).backward();
+    EXPECT_GT(expected.at("block0.spare").abs().max().item<double>(), 0);
+    EXPECT_EQ(expected.at("block1.spare").abs().max().item<double>(), 0);
+    expect_gradients(setup.root, expected, 1e-7);
+  });
+}
+
+TEST(GradientsTest, TwoForwardsBeforeOneBackward) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    PlainTraining plain({}, 2, {});
+    const auto both = [](const Unit<ToyModel>& model, int64_t r) {
+      return loss(model, 0, r) + loss(model, 1, r);
+    };
+    both(setup.model, rank.rank).backward();
+    expect_gradients(setup.root, plain.gradients([&](int64_t r) { return both(plain.model, r); }));
+  });
+}
+
+TEST(GradientsTest, TwoForwardsThenTwoBackwards) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    PlainTraining plain({}, 2, {});
+    at::Tensor first = loss(setup.model, 0, rank.rank);
+    at::Tensor second = loss(setup.model, 1, rank.rank);
+    {
+      at::NoGradGuard no_grad;  // a reference pass in between, as preference training does
+      loss(setup.model, 2, rank.rank);
+    }
+    second.backward();
+    first.backward();
+    Gradients expected = plain.gradients([&](int64_t r) { return loss(plain.model, 1, r); });
+    for (const auto& [fqn, gradient] :
+         plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); })) {
+      expected[fqn] = expected[fqn] + gradient;
+    }
+    expect_gradients(setup.root, expected);
+  });
+}
+
+TEST(GradientsTest, MicrobatchesWithoutSyncAreReducedOnce) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    PlainTraining plain({}, 2, {});
+    for (int pass = 0; pass < 2; ++pass) {  // the second pass reuses the slots of the first
+      rank.comm->clear();
+      setup.root.set_requires_gradient_sync(false);
+      loss(setup.model, 0, rank.rank).backward();
+      EXPECT_EQ(count(rank, "reduce_scatter"), 0);
+      setup.root.set_requires_gradient_sync(true);
+      loss(setup.model, 1, rank.rank).backward();
+      EXPECT_EQ(count(rank, "reduce_scatter"), 4);
+      AdamW(setup.root, {}).zero_grad();
+    }
+    setup.root.set_requires_gradient_sync(false);
+    loss(setup.model, 0, rank.rank).backward();
+    setup.root.set_requires_gradient_sync(true);
+    loss(setup.model, 1, rank.rank).backward();
+    const Gradients expected = plain.gradients(
+        [&](int64_t r) { return loss(plain.model, 0, r) + loss(plain.model, 1, r); });
+    // The reference adds the microbatches inside autograd, in another order.
+    expect_gradients(setup.root, expected, 1e-7);
+  });
+}
+
+TEST(GradientsTest, MicrobatchesWithSyncAddUp) {
+  for (int64_t ranks : {1, 2}) {
+    run_ranks(ranks, [](Rank& rank) {
+      Sharded setup = make(rank);
+      PlainTraining plain({}, rank.size, {});
+      Gradients expected = plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); });
+      for (const auto& [fqn, gradient] :
+           plain.gradients([&](int64_t r) { return loss(plain.model, 1, r); })) {
+        expected[fqn] = expected[fqn] + gradient;
+      }
+      loss(setup.model, 0, rank.rank).backward();
+      loss(setup.model, 1, rank.rank).backward();
+      expect_gradients(setup.root, expected);
+    });
+  }
+}
+
+TEST(GradientsTest, StepAfterForwardWithoutBackwardIsSeenByTheNextForward) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    AdamW optimizer(setup.root, {});
+    loss(setup.model, 0, rank.rank).backward();
+    const float before = loss(setup.model, 0, rank.rank).item<float>();  // leaves the root gathered
+    optimizer.step();
+    at::NoGradGuard no_grad;
+    EXPECT_LT(loss(setup.model, 0, rank.rank).item<float>(), before);
+  });
+}
+
+TEST(GradientsTest, GraphRunBackwardTwiceGivesTheGradientTwice) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    PlainTraining plain({}, 2, {});
+    Gradients expected = plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); });
+    for (auto& [fqn, gradient] : expected) {
+      gradient = gradient * 2;
+    }
+    at::Tensor result = loss(setup.model, 0, rank.rank);
+    result.backward({}, /*retain_graph=*/true);
+    result.backward();
+    expect_gradients(setup.root, expected);
+  });
+}
+
+TEST(GradientsTest, ForwardThatThrowsLeavesTheModelUsable) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    PlainTraining plain({}, 2, {});
+    for (int step = 0; step < 2; ++step) {
+      loss(setup.model, 1, rank.rank).backward();
+      setup.model->blocks[1]->fail = true;
+      EXPECT_THROW(loss(setup.model, 0, rank.rank), c10::Error);
+      setup.model->blocks[1]->fail = false;
+      AdamW(setup.root, {}).zero_grad();
+    }
+    loss(setup.model, 0, rank.rank).backward();
+    expect_gradients(setup.root,
+                     plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
+  });
+}
+
+TEST(GradientsTest, BackwardThatThrowsLeavesTheModelUsable) {
+  run_ranks(2, [](Rank& rank) {
+    ToyConfig config;
+    config.checkpointing = ToyConfig::Checkpointing::kAroundUnit;
+    Sharded setup = make(rank, config);
+    PlainTraining plain(config, 2, {});
+    for (int step = 0; step < 2; ++step) {
+      at::Tensor failing = loss(setup.model, 0, rank.rank);
+      setup.model->blocks[1]->fail = true;  // the recomputation of block 1 throws
+      EXPECT_THROW(failing.backward(), c10::Error);
+      setup.model->blocks[1]->fail = false;
+    }
+    AdamW(setup.root, {}).zero_grad();
+    at::Tensor result = loss(setup.model, 0, rank.rank);
+    AdamW(setup.root, {}).zero_grad();  // the failed backward's reductions count until dropped
+    result.backward();
+    expect_gradients(setup.root,
+                     plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
+  });
+}
+
+TEST(GradientsTest, ClippingMeasuresTheWholeModelAndScales) {
+  for (int64_t ranks : {1, 2, 3}) {
+    run_ranks(ranks, [](Rank& rank) {
+      Sharded setup = make(rank);
+      PlainTraining plain({}, rank.size, {});
+      Gradients expected = plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); });
+      double square_sum = 0;
+      for (const auto& [fqn, gradient] : expected) {
+        square_sum += gradient.to(at::kDouble).square().sum().item<double>();
+      }
+      loss(setup.model, 0, rank.rank).backward();
+      rank.comm->clear();
+      EXPECT_NEAR(clip_grad_norm_(setup.root, 0).item<double>(), std::sqrt(square_sum), 1e-6);
+      EXPECT_EQ(rank.comm->records().size(), 1u);
+      clip_grad_norm_(setup.root, 0.01);
+      EXPECT_NEAR(clip_grad_norm_(setup.root, 0).item<double>(), 0.01, 1e-6);
+    });
+  }
+}
+
+TEST(GradientsTest, GradientDivideFactorReplacesTheAverage) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    PlainTraining plain({}, 2, {});
+    for (FSDPModule unit : setup.root.units()) {
+      unit.set_gradient_divide_factor(4);
+    }
+    Gradients expected = plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); });
+    for (auto& [fqn, gradient] : expected) {
+      gradient = gradient / 2;
+    }
+    loss(setup.model, 0, rank.rank).backward();
+    expect_gradients(setup.root, expected);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::testing
