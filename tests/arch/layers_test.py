@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows that configuring fails on an upward edge and on an edge across sides, and passes without them."""
+"""Shows that configuring fails on an upward edge, an edge across sides and a wrong declaration, and passes without them."""
 
 import subprocess
 import sys
@@ -12,6 +12,9 @@ set(CMAKE_CXX_STANDARD 20)
 add_library(fsdprun_options INTERFACE)
 include({root}/cmake/FsdprunTargets.cmake)
 file(WRITE ${{CMAKE_BINARY_DIR}}/a.cc "int a;")
+foreach(external LibTorch::torch gRPC::grpc++ protobuf::libprotobuf absl::status)
+  add_library(${{external}} INTERFACE IMPORTED)
+endforeach()
 set(src ${{CMAKE_BINARY_DIR}}/a.cc)
 fsdprun_library(NAME contract SIDE shared LAYER 0 SRCS ${{src}})
 fsdprun_library(NAME low SIDE control LAYER 1 SRCS ${{src}} DEPS contract)
@@ -31,6 +34,20 @@ CASES = [
     ("fsdprun_library(NAME bad SIDE control LAYER 5 SRCS ${src} DEPS fsdprun_options)", "not a project library"),
     ("fsdprun_library(NAME bad SIDE control LAYER 5 SRCS ${src} DEPS later)", "not declared"),
     ("fsdprun_library(NAME bad SIDE middle LAYER 5 SRCS ${src})", "SIDE is"),
+    ("fsdprun_binary(NAME bad OUTPUT bad SRCS ${src})", "SIDE is"),
+    ("fsdprun_library(NAME bad SIDE control SRCS ${src})", "LAYER is"),
+    ("fsdprun_library(NAME good SIDE control LAYER 5 SRCS ${src} EXTERNAL gRPC::grpc++ absl::status)", None),
+    ("fsdprun_library(NAME good SIDE runtime LAYER 5 SRCS ${src} EXTERNAL LibTorch::torch)", None),
+    ("fsdprun_library(NAME bad SIDE control LAYER 5 SRCS ${src} EXTERNAL LibTorch::torch)", "must not link"),
+    ("fsdprun_library(NAME bad SIDE shared LAYER 5 SRCS ${src} EXTERNAL LibTorch::torch)", "must not link"),
+    ("fsdprun_library(NAME bad SIDE shared LAYER 5 SRCS ${src} EXTERNAL absl::status)", "must not link"),
+    ("fsdprun_library(NAME bad SIDE runtime LAYER 5 SRCS ${src} EXTERNAL gRPC::grpc++)", "must not link"),
+    ("fsdprun_library(NAME bad SIDE runtime LAYER 5 SRCS ${src} EXTERNAL protobuf::libprotobuf)", "must not link"),
+    ("fsdprun_binary(NAME bad OUTPUT bad SIDE runtime SRCS ${src} EXTERNAL absl::status)", "must not link"),
+    ("fsdprun_library(NAME bad SIDE control LAYER 5 SRCS ${src} EXTERNAL high)", "is a project library"),
+    ("fsdprun_binary(LIBS high NAME bad OUTPUT bad SIDE control SRCS ${src})", "unknown arguments"),
+    ("fsdprun_test(LABEL unit NAME bad SRCS ${src})", "unknown arguments"),
+    ("fsdprun_script_test(LABEL unit NAME bad COMMAND true)", "unknown arguments"),
 ]
 
 
