@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "base/check.h"
 #include "proto/worker_contract.h"
 
@@ -17,8 +20,10 @@ namespace fsdprun {
 // 1. a worker that died of a culprit signal, if its notice comes before its node has reported that
 // all is stopped;
 // 2. a node that was lost, or whose keeper died, if its silence began before the first failure was
-// received. Either outranks a plain exit. Workers that end after a stop order other than by a
-// culprit signal of foreign origin are collateral: they are counted and never listed.
+// received. Either outranks a plain exit, unless that exit has told of an error that is not the
+// loss of a peer. Workers that end after a stop order are collateral: they are counted and never
+// listed. The exception is SIGKILL or SIGBUS of foreign origin, the marks of exhausted memory,
+// whose notice may trail the order; a crash by any other signal is as likely one of the shutdown.
 
 namespace {
 
@@ -35,7 +40,23 @@ bool IsCollateral(const Failure& failure) {
     return false;
   }
   const WorkerExit& exit = *failure.worker;
-  return exit.killed_by_us || (exit.after_stop && !IsCulpritSignal(exit.signal));
+  const bool may_be_memory = exit.signal == SIGKILL || exit.signal == SIGBUS;
+  return exit.killed_by_us || (exit.after_stop && !may_be_memory);
+}
+
+/// The worker has said what was wrong, and it was not that another one went away.
+bool TellsItsOwnError(const Failure& failure) {
+  if (failure.kind != CauseKind::kWorkerFailed || failure.worker->error_message.empty()) {
+    return false;
+  }
+  const std::string text = absl::AsciiStrToLower(failure.worker->error_message);
+  for (const char* lost_peer : {"connect", "peer", "socket", "broken pipe", "nccl", "gloo",
+                                "timed out", "timeout", "barrier", "store"}) {
+    if (absl::StrContains(text, lost_peer)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -85,7 +106,7 @@ bool FailureLog::HasPermanent() const {
 }
 
 size_t FailureLog::RootIndex() const {
-  if (!IsPlainExit(entries_[0].failure)) {
+  if (!IsPlainExit(entries_[0].failure) || TellsItsOwnError(entries_[0].failure)) {
     return 0;
   }
   for (size_t i = 1; i < entries_.size(); ++i) {

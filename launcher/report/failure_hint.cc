@@ -46,7 +46,8 @@ constexpr TextHint kTextHints[] = {
      "another worker went away first; look at the earliest error in the logs of all nodes"},
     {"Connection reset by peer",
      "another worker went away first; look at the earliest error in the logs of all nodes"},
-    {"NCCL", "run again with NCCL_DEBUG=INFO to see which rank and which network interface failed"},
+    {"NCCL error",
+     "run again with NCCL_DEBUG=INFO to see which rank and which network interface failed"},
     {"Permission denied", "check the owner and mode of the path named above"},
     {"SyntaxError", "correct the script; no worker got as far as running it"},
 };
@@ -77,6 +78,9 @@ std::string SignalHint(int signal) {
 }
 
 std::string WorkerHint(const WorkerExit& worker) {
+  if (worker.signal == SIGKILL) {
+    return SignalHint(SIGKILL);  // Its victim had no time for a last word: any text is older.
+  }
   const std::string text = absl::StrCat(worker.error_message, "\n", worker.traceback, "\n",
                                         absl::StrJoin(worker.stderr_tail, "\n"));
   for (const auto& [pattern, hint] : kTextHints) {

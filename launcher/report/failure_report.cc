@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kRuleWidth = 60;
 constexpr size_t kTailLines = 20;
 constexpr size_t kTracebackLines = 30;
+constexpr size_t kOthersShown = 3;
 
 std::string Rule(char c) { return std::string(kRuleWidth, c) + "\n"; }
 
@@ -92,7 +93,7 @@ void AppendWhatWasDone(const JobOutcome& outcome, std::string* out) {
     absl::StrAppend(out, CountOf(report.collateral, "other worker was", "other workers were"),
                     " stopped; ");
   }
-  if (report.other_failures > 0) {
+  if (report.other_failures > 0 && report.root.kind != CauseKind::kJoinTimeout) {
     absl::StrAppend(out, CountOf(report.other_failures, "later failure is", "later failures are"),
                     " taken for a consequence; ");
   }
@@ -108,6 +109,34 @@ std::string HostOf(const Failure& failure) {
   return failure.node_address.empty()
              ? failure.node_name
              : absl::StrCat(failure.node_name, " (", failure.node_address, ")");
+}
+
+void AppendOthers(const FailureReport& report, std::string* out) {
+  const size_t shown = std::min(report.others.size(), kOthersShown);
+  if (shown == 0) {
+    return;
+  }
+  absl::StrAppend(out,
+                  report.root.kind == CauseKind::kJoinTimeout ? "Before that" : "Other failures",
+                  " (", shown, " of ", report.other_failures, "):\n");
+  for (size_t i = 0; i < shown; ++i) {
+    const Failure& other = report.others[i];
+    absl::StrAppend(out, "[", i + 1, "]: ", StripControl(other.what), " (host: ", HostOf(other));
+    if (other.worker.has_value() && !other.worker->log_path.empty()) {
+      absl::StrAppend(out, ", log: ", other.worker->log_path);
+    }
+    absl::StrAppend(out, ")\n");
+    if (other.worker.has_value() && !other.worker->error_message.empty()) {
+      absl::StrAppend(out, "  ", StripControl(other.worker->error_message), "\n");
+    }
+  }
+}
+
+// The names that scripts made for torchrun look for.
+std::string Heading(CauseKind kind, const std::string& program) {
+  return kind == CauseKind::kJoinTimeout
+             ? absl::StrCat("fsdprun: RendezvousTimeoutError: too few nodes for ", program, "\n")
+             : absl::StrCat("fsdprun: ChildFailedError: ", program, " failed\n");
 }
 
 }  // namespace
@@ -126,7 +155,7 @@ std::string StripControl(absl::string_view text) {
       } else {
         ++i;
       }
-    } else if (c == '\t') {
+    } else if (c == '\t' || c == '\n') {
       clean.push_back(' ');
     } else if (c >= 0x20 && c != 0x7f) {
       clean.push_back(static_cast<char>(c));
@@ -148,9 +177,8 @@ std::string FormatFailureReport(const JobOutcome& outcome, const ReportContext& 
     return "";
   }
   const Failure& root = outcome.failure->root;
-  // The name that scripts made for torchrun look for.
-  std::string text = absl::StrCat("fsdprun: ChildFailedError: ", context.program, " failed\n",
-                                  Rule('='), context.program, " FAILED\n", Rule('-'));
+  std::string text = absl::StrCat(Heading(root.kind, context.program), Rule('='), context.program,
+                                  " FAILED\n", Rule('-'));
   absl::StrAppend(&text, "Root Cause (first observed failure):\n[0]:\n");
   if (root.worker.has_value() && root.worker->exited_unix_ns > 0) {
     absl::StrAppend(&text, "  time      : ", FormatTime(root.worker->exited_unix_ns), "\n");
@@ -162,6 +190,7 @@ std::string FormatFailureReport(const JobOutcome& outcome, const ReportContext& 
     absl::StrAppend(&text, "  what      : ", StripControl(root.what), "\n");
   }
   absl::StrAppend(&text, Rule('-'));
+  AppendOthers(*outcome.failure, &text);
   AppendWhatWasDone(outcome, &text);
   const std::string hint = FailureHint(root);
   absl::StrAppend(

@@ -13,8 +13,8 @@ struct ReportContext {
   std::string program;
 };
 
-/// The one block that ends a failed job: root cause first, with torchrun's labels; then what was
-/// already done and what to do next. Empty for an outcome without a failure. Times are printed in
+/// The one block that ends a failed job: root cause first, with torchrun's labels; then up to three
+/// other failures, what was already done and what to do next. Empty for an outcome without a failure. Times are printed in
 /// the process's time zone. Pure otherwise.
 std::string FormatFailureReport(const JobOutcome& outcome, const ReportContext& context);
 
@@ -26,7 +26,7 @@ std::string FormatOutcomeLine(const JobOutcome& outcome);
 /// without a failure.
 std::string LauncherErrorJson(const JobOutcome& outcome);
 
-/// `text` without control characters and escape sequences (tabs become blanks).
+/// `text` without control characters and escape sequences (tabs and newlines become blanks).
 std::string StripControl(absl::string_view text);
 
 /// `2026-01-31_08:15:00` in local time.

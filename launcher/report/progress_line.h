@@ -6,7 +6,7 @@
 
 namespace fsdprun {
 
-/// The progress line: `step 120/1000 12% loss 2.31 ...`. Empty while nothing has been reported.
+/// The progress line: `step 120/1000 loss 2.31 ...`. Empty while nothing has been reported.
 /// Pure.
 std::string FormatProgressLine(const Progress& progress);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <utility>
 
 namespace fsdprun {
 namespace {
@@ -41,6 +42,41 @@ TEST(FailureLogTest, ForeignSignalOutranksThePlainExitOfItsVictim) {
     log.Add(WorkerFailure(0, 1, 0), At(10), At(10));
     log.Add(WorkerFailure(5, 0, signal), At(900), At(900));
     EXPECT_EQ(log.Report().root.worker->rank, 5) << signal;
+  }
+}
+
+TEST(FailureLogTest, CrashWhileBeingStoppedIsCollateral) {
+  for (const int signal : {SIGSEGV, SIGILL, SIGFPE, SIGABRT}) {
+    FailureLog log;
+    log.Add(WorkerFailure(0, 1, 0), At(10), At(10));
+    Failure crashed = WorkerFailure(5, 0, signal);
+    crashed.worker->after_stop = true;
+    log.Add(crashed, At(900), At(900));
+    EXPECT_EQ(log.Report().root.worker->rank, 0) << signal;
+    EXPECT_EQ(log.Report().collateral, 1) << signal;
+  }
+}
+
+TEST(FailureLogTest, ForeignKillWhoseNoticeTrailsTheStopOutranks) {
+  for (const int signal : {SIGKILL, SIGBUS}) {
+    FailureLog log;
+    log.Add(WorkerFailure(0, 1, 0), At(10), At(10));
+    Failure killed = WorkerFailure(5, 0, signal);
+    killed.worker->after_stop = true;
+    log.Add(killed, At(900), At(900));
+    EXPECT_EQ(log.Report().root.worker->rank, 5) << signal;
+  }
+}
+
+TEST(FailureLogTest, ErrorThatSpeaksForItselfIsNotOutranked) {
+  for (const auto& [message, root] : {std::pair("ValueError: no such file", 0),
+                                      std::pair("RuntimeError: Connection closed by peer", 5)}) {
+    FailureLog log;
+    Failure told = WorkerFailure(0, 1, 0);
+    told.worker->error_message = message;
+    log.Add(told, At(10), At(10));
+    log.Add(WorkerFailure(5, 0, SIGKILL), At(900), At(900));
+    EXPECT_EQ(log.Report().root.worker->rank, root) << message;
   }
 }
 

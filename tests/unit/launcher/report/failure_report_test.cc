@@ -87,6 +87,31 @@ TEST(FailureReportTest, FailureOfANodeHasNoRank) {
   EXPECT_THAT(text, Not(HasSubstr("rank      :")));
 }
 
+TEST(FailureReportTest, JoinTimeoutHasItsOwnNameAndTellsWhatCameBefore) {
+  JobOutcome outcome = FailedOutcome();
+  Failure before = outcome.failure->root;
+  before.what = "rank 5 exited with 7";
+  before.worker->error_message = "ValueError: no";
+  outcome.failure->others = {before};
+  outcome.failure->root = Failure{};
+  outcome.failure->root.kind = CauseKind::kJoinTimeout;
+  outcome.failure->root.what = "too few nodes within 5 s";
+  const std::string text = FormatFailureReport(outcome, {"x"});
+  EXPECT_THAT(text, StartsWith("fsdprun: RendezvousTimeoutError: too few nodes for x\n===="));
+  EXPECT_THAT(text, HasSubstr("Before that (1 of 1):\n[1]: rank 5 exited with 7 (host: n1 "
+                              "(10.0.0.1), log: /logs/1/stderr.log)\n  ValueError: no\n"));
+  EXPECT_THAT(text, Not(HasSubstr("consequence")));
+}
+
+TEST(FailureReportTest, ShowsAtMostThreeOtherFailures) {
+  JobOutcome outcome = FailedOutcome();
+  outcome.failure->others.assign(5, outcome.failure->root);
+  outcome.failure->other_failures = 9;
+  const std::string text = FormatFailureReport(outcome, {"x"});
+  EXPECT_THAT(text, HasSubstr("Other failures (3 of 9):\n[1]: "));
+  EXPECT_THAT(text, Not(HasSubstr("[4]: ")));
+}
+
 TEST(FailureReportTest, NoFailureNoBlock) {
   EXPECT_EQ(FormatFailureReport(JobOutcome{}, {"x"}), "");
   EXPECT_EQ(LauncherErrorJson(JobOutcome{}), "");
@@ -108,19 +133,26 @@ TEST(FailureReportTest, ErrorJsonKeepsTheWorkersMessageAndAddsTheCode) {
 }
 
 TEST(StripControlTest, RemovesEscapesAndKeepsUtf8) {
-  EXPECT_EQ(StripControl("a\tb\x1b[31;1mred\x1b[0m\r\n\x07"), "a bred");
+  EXPECT_EQ(StripControl("a\tb\x1b[31;1mred\x1b[0m\r\n\x07"), "a bred ");
+  EXPECT_EQ(StripControl("line one\nline two"), "line one line two");
   EXPECT_EQ(StripControl("gr\xc3\xbc\xc3\x9f"), "gr\xc3\xbc\xc3\x9f");
   EXPECT_EQ(StripControl("cut \x1b["), "cut ");
   EXPECT_EQ(StripControl("\x1b"), "");
 }
 
-TEST(FailureHintTest, TextBeatsSignalAndEveryKindHasAHint) {
+TEST(FailureHintTest, TextBeatsSignalsButSigkillAndEveryKindHasAHint) {
   Failure failure;
   failure.worker = WorkerExit{};
   failure.worker->signal = SIGKILL;
   EXPECT_THAT(FailureHint(failure), HasSubstr("out-of-memory"));
   failure.worker->stderr_tail = {"ModuleNotFoundError: No module named 'x'"};
+  EXPECT_THAT(FailureHint(failure), HasSubstr("out-of-memory"));
+  failure.worker->signal = SIGABRT;
   EXPECT_THAT(FailureHint(failure), HasSubstr("install the module"));
+  failure.worker->stderr_tail = {"[W ProcessGroupNCCL.cpp:1] Warning: destroy it"};
+  EXPECT_THAT(FailureHint(failure), HasSubstr("aborted itself"));
+  failure.worker->stderr_tail = {"DistBackendError: NCCL error in: x.cpp"};
+  EXPECT_THAT(FailureHint(failure), HasSubstr("NCCL_DEBUG"));
   failure.worker = WorkerExit{.exit_code = 78};
   EXPECT_THAT(FailureHint(failure), HasSubstr("never work"));
   failure.worker->exit_code = 1;
