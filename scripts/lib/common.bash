@@ -13,11 +13,35 @@ die() {
   exit "${2:-1}"
 }
 
+# Bytes of memory that this process may still use: what the machine has left, or less where a control group says so.
+available_memory() {
+  local available limit used
+  available=$(awk '/^MemAvailable:/ {printf "%.0f", $2 * 1024}' /proc/meminfo)
+  limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
+  used=$(cat /sys/fs/cgroup/memory.current 2>/dev/null || echo 0)
+  used=$((used - $(awk '$1 == "inactive_file" {n = $2} END {print n + 0}' /sys/fs/cgroup/memory.stat 2>/dev/null || echo 0)))
+  if [[ $limit =~ ^[0-9]+$ ]] && ((limit - used < available)); then
+    available=$((limit > used ? limit - used : 0))
+  fi
+  echo "$available"
+}
+
+# Cores that this process may use: nproc knows of affinity, but not of a control group's quota.
+usable_cores() {
+  local cores quota period
+  cores=$(nproc)
+  read -r quota period < <(cat /sys/fs/cgroup/cpu.max 2>/dev/null || echo max 100000)
+  if [[ $quota =~ ^[0-9]+$ ]] && ((quota < cores * period)); then
+    cores=$(((quota + period - 1) / period))
+  fi
+  echo "$cores"
+}
+
 # A compiler that reads LibTorch's headers needs about 1.5 GB: as many jobs as cores, but no more than memory allows.
 build_jobs() {
-  local cores memory_gib by_memory
-  cores=$(nproc)
-  memory_gib=$(awk '/^MemAvailable:/ {print int($2 / 1048576)}' /proc/meminfo)
-  by_memory=$((memory_gib / 2 > 0 ? memory_gib / 2 : 1))
+  local cores by_memory
+  cores=$(usable_cores)
+  by_memory=$(($(available_memory) / (2 << 30)))
+  ((by_memory > 0)) || by_memory=1
   echo $((cores < by_memory ? cores : by_memory))
 }
