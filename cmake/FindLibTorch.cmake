@@ -3,13 +3,22 @@
 #   LibTorch::torch   headers, libtorch_cpu, libc10 (all that CPU training needs)
 #   LibTorch::cuda    adds libtorch_cuda, libc10_cuda and the CUDA and NCCL headers; only if LibTorch_CUDA_FOUND
 set(TORCH_DIR "$ENV{TORCH_DIR}" CACHE PATH "LibTorch root (the folder with include/ and lib/)")
+# What was found is cached, and must be looked for again when TORCH_DIR names another one.
+if(NOT "${TORCH_DIR}" STREQUAL "${LibTorch_FOUND_FOR}")
+  foreach(part INCLUDE_DIR CPU_LIBRARY C10_LIBRARY CUDA_LIBRARY C10_CUDA_LIBRARY CUDA_INCLUDE_DIR NCCL_INCLUDE_DIR)
+    unset(LibTorch_${part} CACHE)
+  endforeach()
+endif()
+set(LibTorch_FOUND_FOR "${TORCH_DIR}" CACHE INTERNAL "The TORCH_DIR that the other entries belong to")
+if(TORCH_DIR AND NOT EXISTS ${TORCH_DIR}/include/torch/csrc/api/include/torch/torch.h)
+  message(FATAL_ERROR "TORCH_DIR=${TORCH_DIR} has no include/torch/csrc/api/include/torch/torch.h; name a LibTorch root")
+endif()
 file(GLOB _wheel_roots ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
 find_path(LibTorch_INCLUDE_DIR torch/csrc/api/include/torch/torch.h
   HINTS ${TORCH_DIR} ${_wheel_roots} PATH_SUFFIXES include NO_DEFAULT_PATH)
 get_filename_component(LibTorch_ROOT "${LibTorch_INCLUDE_DIR}" DIRECTORY)
 find_library(LibTorch_CPU_LIBRARY torch_cpu HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
 find_library(LibTorch_C10_LIBRARY c10 HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
-find_library(LibTorch_UMBRELLA_LIBRARY torch HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
@@ -40,5 +49,5 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
       ${LibTorch_C10_CUDA_LIBRARY})
   endif()
 endif()
-mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_UMBRELLA_LIBRARY
+mark_as_advanced(LibTorch_INCLUDE_DIR LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY
   LibTorch_CUDA_LIBRARY LibTorch_C10_CUDA_LIBRARY LibTorch_CUDA_INCLUDE_DIR LibTorch_NCCL_INCLUDE_DIR)

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-VALID_KEYS = ("valid_loss", "eval_loss")
-
 
 def curve(losses: dict[int, float], rows: int = 8) -> str:
     """Mean training loss over equal stretches of steps, with bars."""
@@ -28,7 +26,7 @@ def main() -> int:
     metrics, train, valid = map(Path, sys.argv[1:4])
     records = [json.loads(line) for line in metrics.read_text().splitlines()]
     losses = {record["step"]: record["loss"] for record in records if "loss" in record}  # the latest of a resumed step
-    judged = [record[key] for record in records for key in VALID_KEYS if record.get(key) is not None]
+    judged = [record["eval_loss"] for record in records if record.get("eval_loss") is not None]
     if not losses or not judged:
         sys.exit(f"{metrics} has no training or no validation losses")
     print(curve(losses))
