@@ -56,6 +56,10 @@ class Graph:
             graph.deps[name] = [dep for dep in deps.split(",") if dep]
         return graph
 
+    def has_both_halves(self) -> bool:
+        """False for a build of one half only, which declares nothing about the other."""
+        return {"launcher", "worker"} <= set(self.folder.values())
+
     def owner_folder(self, path: str) -> str | None:
         """The deepest declared folder that holds the path; libfsdp's public headers belong to its sources."""
         if path.startswith("fsdp_runtime/include/"):
@@ -83,6 +87,8 @@ def check_includes(files: dict[str, str], graph: Graph) -> list[str]:
         if not is_cpp(path) or not path.startswith(PRODUCT):
             continue
         own = graph.owner_folder(path)
+        if own is None and graph.has_both_halves():
+            complaints.append(f"{path}:1: no library or program is declared for this folder")
         visible = graph.visible_folders(own) if own else None
         for number, line in enumerate(text.splitlines(), 1):
             match = INCLUDE.match(line)
@@ -192,6 +198,8 @@ def self_test() -> None:
     """Every rule complains about a text made to break it, and about nothing in a text that keeps it."""
     graph = Graph.parse("low|base|control|1|\nhigh|agent/node|control|2|low\nrt|fsdp_runtime/src|runtime|3|\n")
     body = "".join(f"  Do({i});\n" for i in range(70))
+    whole = Graph.parse("program|launcher|control|99|\ntrain|worker|runtime|99|\n")
+    assert len(check_includes({"agent/main.cc": "", "worker/main.cc": ""}, whole)) == 1
     bad = [
         ("includes", {"base/a.h": '#include "agent/node/b.h"\n'}),
         ("includes", {"agent/node/a.h": "#include <fsdp/unit.h>\n"}),

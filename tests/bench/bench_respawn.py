@@ -4,10 +4,8 @@
 The workers are shells that write their process id down and wait, so that nothing but the launcher is measured.
 """
 
-import argparse
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -54,21 +52,5 @@ def respawn_ms(launcher: str) -> float:
             process.wait(60)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--at-least", type=float, default=5.0, help="fail below this ratio")
-    options = parser.parse_args()
-    times: dict[str, list[float]] = {measure.FSDPRUN: [], measure.TORCHRUN: []}
-    for _ in range(options.repeats):
-        for launcher, values in times.items():
-            values.append(respawn_ms(launcher))
-    ratio = statistics.median(times[measure.TORCHRUN]) / statistics.median(times[measure.FSDPRUN])
-    print(measure.table(["kill -9 of a worker to all respawned, ms", "median (range)", "times faster"], [
-        ["torchrun", measure.summary(times[measure.TORCHRUN]), "1"],
-        ["fsdprun", measure.summary(times[measure.FSDPRUN]), f"{ratio:.1f}"]]))
-    return 0 if ratio >= options.at_least else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure.compare_launchers(__doc__, "kill -9 of a worker to all respawned", respawn_ms, at_least=5.0, warm_up=False))
