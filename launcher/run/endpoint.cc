@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -13,8 +14,11 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <future>
 #include <sstream>
 #include <system_error>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -25,6 +29,7 @@ namespace fsdprun {
 namespace {
 
 constexpr int kListenBacklog = 1024;
+constexpr auto kCancelCheckInterval = std::chrono::milliseconds(50);
 
 std::string ErrorText(int error) { return std::generic_category().message(error); }
 
@@ -116,32 +121,121 @@ bool WaitFor(int fd, short events, MonoTime deadline) {
   }
 }
 
+bool IsNumeric(absl::string_view host) { return ToSocketAddress({std::string(host), 0}).ok(); }
+
+bool IsLocalhost(absl::string_view host) {
+  return absl::StartsWithIgnoreCase(host, "localhost") ||
+         absl::EndsWithIgnoreCase(host, ".localhost") || host == "ip6-localhost" ||
+         host == "ip6-loopback";
+}
+
+absl::Status NoAddress(const std::string& host, absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat("cannot find the address of host '", host, "': ", why,
+                                             "; give a numeric address or mend the name service"));
+}
+
+// What the resolver says. `error` is one of getaddrinfo's.
+struct Found {
+  int error = 0;
+  std::vector<std::string> addresses;
+};
+
+Found AskResolver(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  Found found;
+  found.error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+      if (entry->ai_family == family) {
+        found.addresses.push_back(AddressText(entry->ai_addr));
+      }
+    }
+  }
+  if (list != nullptr) {
+    ::freeaddrinfo(list);
+  }
+  if (found.error == 0 && found.addresses.empty()) {
+    found.error = EAI_NONAME;
+  }
+  return found;
+}
+
+// Whether a reply that begins so can be HTTP/2's first frame from a server, an empty or small
+// SETTINGS.
+bool MayBeSettingsFrame(absl::string_view reply) {
+  static constexpr char kSettingsFrame = 4;
+  return (reply.empty() || reply[0] == 0) && (reply.size() < 4 || reply[3] == kSettingsFrame);
+}
+
 }  // namespace
 
 std::string ToString(const NumericEndpoint& endpoint) {
   return ToString(HostPort{endpoint.address, endpoint.port});
 }
 
-absl::StatusOr<NumericEndpoint> Resolve(const HostPort& endpoint) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(endpoint.host.c_str(), nullptr, &hints, &found);
-  if (error != 0) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot find the address of host '", endpoint.host, "': ", ::gai_strerror(error),
-        "; give a numeric address or mend the name service"));
-  }
-  const addrinfo* best = found;
-  for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {
-    if (candidate->ai_family == AF_INET) {
-      best = candidate;
-      break;
+absl::StatusOr<std::vector<std::string>> LookUp(const std::string& host, const Patience& patience) {
+  // The resolver cannot be interrupted; a thread that it keeps waiting is left behind.
+  std::promise<Found> promise;
+  std::future<Found> future = promise.get_future();
+  std::thread([host, promise = std::move(promise)]() mutable {
+    promise.set_value(AskResolver(host));
+  }).detach();
+  while (future.wait_for(kCancelCheckInterval) != std::future_status::ready) {
+    if (patience.is_cancelled && patience.is_cancelled()) {
+      return absl::CancelledError(
+          absl::StrCat("interrupted while looking up the address of host '", host, "'"));
+    }
+    if (MonoNow() >= patience.deadline) {
+      return NoAddress(host, "the name service does not answer");
     }
   }
-  NumericEndpoint result{AddressText(best->ai_addr), endpoint.port};
-  ::freeaddrinfo(found);
-  return result;
+  const Found found = future.get();
+  if (found.error != 0) {
+    return NoAddress(host, ::gai_strerror(found.error));
+  }
+  return found.addresses;
+}
+
+AddressChoice ChooseAddress(absl::string_view host, absl::string_view own_name,
+                            const std::vector<std::string>& addresses) {
+  if (IsNumeric(host) || IsLocalhost(host)) {
+    return {addresses.front(), false};
+  }
+  for (const std::string& address : addresses) {
+    if (!IsLoopback(address)) {
+      return {address, false};
+    }
+  }
+  // node0 and node0.domain are one machine.
+  const auto first_label = [](absl::string_view name) { return name.substr(0, name.find('.')); };
+  return {addresses.front(), absl::EqualsIgnoreCase(first_label(host), first_label(own_name))};
+}
+
+absl::StatusOr<std::string> RoutableAddress() {
+  // An address set aside for documentation: whatever leads there is the default route.
+  if (const auto by_route = AddressTowards({"192.0.2.1", 9});
+      by_route.ok() && !IsLoopback(*by_route)) {
+    return by_route;
+  }
+  ifaddrs* interfaces = nullptr;
+  if (::getifaddrs(&interfaces) != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot list the network interfaces: ", ErrorText(errno)));
+  }
+  std::string address;
+  for (const ifaddrs* entry = interfaces; entry != nullptr && address.empty();
+       entry = entry->ifa_next) {
+    if (entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_INET &&
+        (entry->ifa_flags & (IFF_UP | IFF_LOOPBACK)) == IFF_UP) {
+      address = AddressText(entry->ifa_addr);
+    }
+  }
+  ::freeifaddrs(interfaces);
+  return address.empty() ? absl::StatusOr<std::string>(absl::NotFoundError(
+                               "this machine has no address that others can reach"))
+                         : address;
 }
 
 bool IsLoopback(const std::string& numeric_address) {
@@ -234,7 +328,6 @@ absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
   // The client's preface and an empty SETTINGS frame; a server must answer with a SETTINGS frame of
   // its own.
   static constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
-  static constexpr char kSettingsFrame = 4;
   ASSIGN_OR_RETURN(const SocketAddress address, ToSocketAddress(endpoint));
   const UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid() ||
@@ -250,9 +343,11 @@ absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
   }
   char reply[9];
   size_t have = 0;
+  const auto text = [&] { return absl::string_view(reply, have); };
   if (::send(socket.get(), kHello, sizeof(kHello) - 1, MSG_NOSIGNAL) ==
       static_cast<ssize_t>(sizeof(kHello) - 1)) {
-    while (have < sizeof(reply) && WaitFor(socket.get(), POLLIN, deadline)) {
+    while (have < sizeof(reply) && MayBeSettingsFrame(text()) &&
+           WaitFor(socket.get(), POLLIN, deadline)) {
       const ssize_t n = ::read(socket.get(), reply + have, sizeof(reply) - have);
       if (n <= 0) {
         break;
@@ -260,11 +355,13 @@ absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
       have += static_cast<size_t>(n);
     }
   }
-  if (have == sizeof(reply) && reply[3] == kSettingsFrame) {
-    return absl::OkStatus();
+  if (!MayBeSettingsFrame(text())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("what listens on ", ToString(endpoint), " is no coordinator"));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("what listens on ", ToString(endpoint), " is no coordinator"));
+  return have == sizeof(reply)
+             ? absl::OkStatus()
+             : absl::UnavailableError(absl::StrCat("no answer from ", ToString(endpoint)));
 }
 
 }  // namespace fsdprun

@@ -14,7 +14,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "agent/local/local_agent.h"
 #include "agent/local/worker_store.h"
@@ -113,7 +112,8 @@ class Launcher {
   absl::Status Start() {
     ASSIGN_OR_RETURN(python_, CheckProgram(plan_, environment_));
     ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
-    ASSIGN_OR_RETURN(meeting_, Meet(plan_, environment_, program_));
+    ASSIGN_OR_RETURN(
+        meeting_, Meet(plan_, environment_, program_, [this] { return signals_.TakePending(); }));
     run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
     ASSIGN_OR_RETURN(run_dir_, MakeRunDir(plan_, run_id_, environment_));
     RETURN_IF_ERROR(OpenLink());
@@ -203,19 +203,6 @@ class Launcher {
     return spec;
   }
 
-  // Names what the workers share on a machine, so it must be the same on all nodes of the job and
-  // fit a file name.
-  std::string JobId() const {
-    if (meeting_.endpoint.port == 0) {
-      return RandomHex(8);
-    }
-    std::string name = run_id_.substr(0, 40);
-    for (char& c : name) {
-      c = absl::ascii_isalnum(c) ? c : '-';
-    }
-    return absl::StrCat(name, "-", meeting_.endpoint.port);
-  }
-
   void MakeAgent() {
     LocalAgent::Options options;
     options.spec = MakeNodeSpec();
@@ -225,7 +212,6 @@ class Launcher {
     options.base_environment.erase("FSDPRUN_TOKEN");
     options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
     options.run_id = run_id_;
-    options.job_id = JobId();
     options.run_dir = run_dir_;
     options.draws_progress = console_.draws_progress();
     options.handled_signals = SignalWatcher::Names();

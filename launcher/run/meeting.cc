@@ -1,10 +1,13 @@
 #include "launcher/run/meeting.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "launcher/run/machine.h"
 
 namespace fsdprun {
 namespace {
@@ -19,26 +22,59 @@ absl::Status NameHolder(const absl::Status& status, uint16_t port, absl::string_
                    "; ", advice));
 }
 
-absl::StatusOr<std::string> OwnAddress(const LaunchPlan& plan, const std::string& fallback) {
+// The resolver may be slow in a healthy cluster; a dead name service takes up to half a minute to
+// say so.
+constexpr Duration kLookUpTimeout = std::chrono::seconds(5);
+
+using IsCancelled = std::function<bool()>;
+
+absl::StatusOr<std::vector<std::string>> Find(const std::string& host,
+                                              const IsCancelled& is_cancelled) {
+  return LookUp(host, {MonoNow() + kLookUpTimeout, is_cancelled});
+}
+
+// An address of `host` for all nodes of the job; hides_own_address if only this machine knows the
+// name under it.
+absl::StatusOr<AddressChoice> SharedAddress(const std::string& host,
+                                            const IsCancelled& is_cancelled) {
+  ASSIGN_OR_RETURN(const auto addresses, Find(host, is_cancelled));
+  AddressChoice choice = ChooseAddress(host, HostName(), addresses);
+  const absl::StatusOr<std::string> routable =
+      choice.hides_own_address ? RoutableAddress() : choice.address;
+  // A machine without a network is alone: its loopback will do.
+  return routable.ok() ? AddressChoice{*routable, choice.hides_own_address}
+                       : AddressChoice{choice.address, false};
+}
+
+absl::StatusOr<std::string> OwnAddress(const LaunchPlan& plan, const IsCancelled& is_cancelled,
+                                       const std::string& fallback) {
   if (plan.local_addr.empty()) {
     return fallback;
   }
-  ASSIGN_OR_RETURN(const NumericEndpoint resolved, Resolve({plan.local_addr, 0}));
-  if (!IsOwnAddress(resolved.address)) {
+  ASSIGN_OR_RETURN(const AddressChoice choice, SharedAddress(plan.local_addr, is_cancelled));
+  if (!IsOwnAddress(choice.address)) {
     return absl::UnavailableError(
         absl::StrCat("--local-addr: '", plan.local_addr, "' is not an address of this machine"));
   }
-  return resolved.address;
+  return choice.address;
 }
 
 // One node: only the workers' store listens, in static mode on the master port.
-absl::StatusOr<Meeting> MeetAlone(const LaunchPlan& plan) {
+absl::StatusOr<Meeting> MeetAlone(const LaunchPlan& plan, const IsCancelled& is_cancelled) {
   Meeting meeting{.hosts = true};
-  ASSIGN_OR_RETURN(meeting.node_address, OwnAddress(plan, "127.0.0.1"));
+  ASSIGN_OR_RETURN(meeting.node_address, OwnAddress(plan, is_cancelled, "127.0.0.1"));
   if (plan.backend == RendezvousBackend::kC10d) {
     return meeting;
   }
-  ASSIGN_OR_RETURN(NumericEndpoint master, Resolve({plan.master_addr, plan.master_port}));
+  ASSIGN_OR_RETURN(const auto addresses, Find(plan.master_addr, is_cancelled));
+  NumericEndpoint master{addresses.front(), plan.master_port};
+  const bool is_wildcard = master.address == "0.0.0.0" || master.address == "::";
+  if (!is_wildcard && !IsOwnAddress(master.address)) {
+    return absl::UnavailableError(
+        absl::StrCat("--master-addr: '", plan.master_addr,
+                     "' is not an address of this machine, which is the only node of the job; "
+                     "leave the flag out, or give --nnodes"));
+  }
   absl::StatusOr<UniqueFd> listener = BindListener(master);
   if (absl::IsAlreadyExists(listener.status())) {
     if (plan.master_port_is_explicit) {
@@ -53,6 +89,22 @@ absl::StatusOr<Meeting> MeetAlone(const LaunchPlan& plan) {
   meeting.listener = *std::move(listener);
   meeting.node_address = master.address;
   return meeting;
+}
+
+struct Place {
+  NumericEndpoint listens_at;
+  NumericEndpoint reached_at;
+};
+
+absl::StatusOr<Place> PlaceOfCoordinator(const LaunchPlan& plan, const IsCancelled& is_cancelled) {
+  const uint16_t port = plan.endpoint.port;
+  ASSIGN_OR_RETURN(const AddressChoice choice, SharedAddress(plan.endpoint.host, is_cancelled));
+  if (!choice.hides_own_address) {
+    return Place{{choice.address, port}, {choice.address, port}};
+  }
+  // The others know the name under an address that this machine does not tell: listen on all.
+  ASSIGN_OR_RETURN(const std::string address, OwnAddress(plan, is_cancelled, choice.address));
+  return Place{{"0.0.0.0", port}, {address, port}};
 }
 
 absl::Status TakeToken(const LaunchPlan& plan, const Environment& environment, Meeting* meeting) {
@@ -92,7 +144,7 @@ absl::Status CheckNeighbour(const Meeting& meeting) {
   return absl::OkStatus();
 }
 
-absl::Status HostOrJoin(const LaunchPlan& plan, Meeting* meeting) {
+absl::Status HostOrJoin(const LaunchPlan& plan, const Place& place, Meeting* meeting) {
   const bool is_static = plan.backend == RendezvousBackend::kStatic;
   const bool is_own = IsOwnAddress(meeting->endpoint.address);
   const bool must_host = is_static && plan.node_rank == 0;
@@ -103,7 +155,7 @@ absl::Status HostOrJoin(const LaunchPlan& plan, Meeting* meeting) {
                      "node 0, or this node another --node-rank"));
   }
   if (must_host || (!is_static && is_own)) {
-    absl::StatusOr<UniqueFd> listener = BindListener(meeting->endpoint);
+    absl::StatusOr<UniqueFd> listener = BindListener(place.listens_at);
     if (listener.ok()) {
       return Host(*std::move(listener), meeting);
     }
@@ -120,21 +172,22 @@ absl::Status HostOrJoin(const LaunchPlan& plan, Meeting* meeting) {
 }  // namespace
 
 absl::StatusOr<Meeting> Meet(const LaunchPlan& plan, const Environment& environment,
-                             CliProgram program) {
+                             CliProgram program, const std::function<bool()>& is_cancelled) {
   if (program == CliProgram::kFsdprun && plan.IsSingleNode()) {
-    return MeetAlone(plan);
+    return MeetAlone(plan, is_cancelled);
   }
   Meeting meeting;
-  ASSIGN_OR_RETURN(meeting.endpoint, Resolve(plan.endpoint));
+  ASSIGN_OR_RETURN(const Place place, PlaceOfCoordinator(plan, is_cancelled));
+  meeting.endpoint = place.reached_at;
   RETURN_IF_ERROR(TakeToken(plan, environment, &meeting));
   if (program == CliProgram::kFsdprun) {
-    RETURN_IF_ERROR(HostOrJoin(plan, &meeting));
+    RETURN_IF_ERROR(HostOrJoin(plan, place, &meeting));
   }
   std::string fallback = meeting.endpoint.address;
   if (!meeting.hosts && plan.local_addr.empty()) {
     ASSIGN_OR_RETURN(fallback, AddressTowards(meeting.endpoint));
   }
-  ASSIGN_OR_RETURN(meeting.node_address, OwnAddress(plan, fallback));
+  ASSIGN_OR_RETURN(meeting.node_address, OwnAddress(plan, is_cancelled, fallback));
   return meeting;
 }
 

@@ -18,10 +18,10 @@ namespace fsdprun {
 struct Meeting {
   /// The coordinator runs in this process.
   bool hosts = false;
-  /// Where it listens; port 0 for a job of one node, which nobody else can join.
+  /// Where the others reach it; port 0 for a job of one node, which nobody else can join.
   NumericEndpoint endpoint;
-  /// Bound to `endpoint` if this launcher hosts, or to the workers' store of a static one-node job;
-  /// else invalid.
+  /// Bound to `endpoint`, or to all addresses, if this launcher hosts, or to the workers' store of
+  /// a static one-node job; else invalid.
   UniqueFd listener;
   /// This node's address for the others and for MASTER_ADDR.
   std::string node_address;
@@ -32,9 +32,10 @@ struct Meeting {
   std::optional<TokenFile> token_file;
 };
 
-/// Decides and binds. Errors name the address or port, who holds it if that can be found out, and
-/// what to do.
+/// Decides and binds. Names are looked up within a few seconds each, or until `is_cancelled`.
+/// Errors name the address or port, who holds it if that can be found out, and what to do;
+/// CANCELLED.
 absl::StatusOr<Meeting> Meet(const LaunchPlan& plan, const Environment& environment,
-                             CliProgram program);
+                             CliProgram program, const std::function<bool()>& is_cancelled);
 
 }  // namespace fsdprun

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import threading
 import time
 import unittest
 
@@ -82,9 +83,18 @@ class BadInputTest(JobCase):
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
+            def answer():
+                with other.accept()[0] as caller:
+                    caller.recv(64)
+                    caller.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            threading.Thread(target=answer, daemon=True).start()
             self.assert_one_line_error(
                 self.run_job("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", self.touch), 1, port,
                 f"process {os.getpid()}", "no coordinator")
+
+    def test_address_of_another_machine_for_one_node(self):
+        self.assert_one_line_error(self.run_job("--master-addr=192.0.2.1", self.touch), 1, "192.0.2.1",
+                                   "not an address of this machine", "--nnodes")
 
     def test_unknown_host(self):
         self.assert_one_line_error(self.run_job("--nnodes=2", "--master-addr=no-such-host.invalid", self.touch), 1,

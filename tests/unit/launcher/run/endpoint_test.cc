@@ -3,18 +3,53 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace fsdprun {
 namespace {
 
 using ::testing::HasSubstr;
 
-TEST(EndpointTest, ResolvesNumericAndLocalNames) {
-  EXPECT_EQ(Resolve({"127.0.0.1", 5}).value(), (NumericEndpoint{"127.0.0.1", 5}));
-  EXPECT_EQ(Resolve({"localhost", 5}).value(), (NumericEndpoint{"127.0.0.1", 5}));
-  EXPECT_EQ(ToString(Resolve({"::1", 5}).value()), "[::1]:5");
+using Addresses = std::vector<std::string>;
+
+TEST(EndpointTest, LooksUpNumericAndLocalNames) {
+  EXPECT_EQ(LookUp("127.0.0.1", {}).value(), Addresses{"127.0.0.1"});
+  EXPECT_EQ(LookUp("localhost", {}).value().front(), "127.0.0.1");
+  EXPECT_EQ(LookUp("::1", {}).value(), Addresses{"::1"});
+  EXPECT_EQ(ToString(NumericEndpoint{"::1", 5}), "[::1]:5");
+  const absl::Status unknown = LookUp("no-such-host.invalid", {}).status();
+  EXPECT_TRUE(absl::IsUnavailable(unknown)) << unknown;
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("no-such-host.invalid"));
+}
+
+void ExpectChoice(const AddressChoice& choice, const std::string& address, bool hides) {
+  EXPECT_EQ(choice.address, address);
+  EXPECT_EQ(choice.hides_own_address, hides) << address;
+}
+
+TEST(EndpointTest, ChoosesAnAddressThatOthersReach) {
+  ExpectChoice(ChooseAddress("node0", "node0", {"127.0.1.1", "10.0.0.7"}), "10.0.0.7", false);
+  ExpectChoice(ChooseAddress("node0", "node0", {"127.0.1.1"}), "127.0.1.1", true);
+  ExpectChoice(ChooseAddress("node0.site", "NODE0", {"127.0.1.1"}), "127.0.1.1", true);
+  ExpectChoice(ChooseAddress("alias", "node0", {"127.0.0.1"}), "127.0.0.1", false);
+  ExpectChoice(ChooseAddress("127.0.1.1", "127", {"127.0.1.1"}), "127.0.1.1", false);
+  ExpectChoice(ChooseAddress("localhost", "localhost", {"127.0.0.1", "::1"}), "127.0.0.1", false);
+  ExpectChoice(ChooseAddress("10.0.0.1", "node0", {"10.0.0.1"}), "10.0.0.1", false);
+}
+
+TEST(EndpointTest, RoutableAddressIsOwnAndNotLoopback) {
+  if (const absl::StatusOr<std::string> address = RoutableAddress(); address.ok()) {
+    EXPECT_TRUE(IsOwnAddress(*address)) << *address;
+    EXPECT_FALSE(IsLoopback(*address)) << *address;
+  } else {
+    EXPECT_TRUE(absl::IsNotFound(address.status())) << address.status();
+  }
 }
 
 TEST(EndpointTest, KnowsOwnAndLoopbackAddresses) {
@@ -46,11 +81,37 @@ TEST(EndpointTest, RouteToLoopbackStartsAtLoopback) {
   EXPECT_EQ(AddressTowards({"127.0.0.1", 80}).value(), "127.0.0.1");
 }
 
-TEST(EndpointTest, ProbeTellsNobodyFromSomebodyElse) {
+// What the probe says of a server that answers with `answer` and hangs up.
+absl::Status ProbeServerThatSays(const std::string& answer) {
+  const UniqueFd listener = BindListener({"127.0.0.1", 0}).value();
+  std::thread server([&] {
+    pollfd waits{.fd = listener.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&waits, 1, 20'000), 1);
+    const UniqueFd connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    char hello[64];
+    EXPECT_GT(::read(connection.get(), hello, sizeof(hello)), 0);
+    EXPECT_EQ(::send(connection.get(), answer.data(), answer.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(answer.size()));
+  });
+  absl::Status status =
+      ProbeHttp2({"127.0.0.1", PortOf(listener).value()}, MonoNow() + std::chrono::seconds(20));
+  server.join();
+  return status;
+}
+
+TEST(EndpointTest, ProbeRefusesOnlyAnswersThatAreNotHttp2) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(ProbeServerThatSays("HTTP/1.1 400 no\r\n\r\n")));
+  EXPECT_TRUE(absl::IsFailedPrecondition(ProbeServerThatSays("-ERR\r\n")));
+  EXPECT_TRUE(absl::IsFailedPrecondition(ProbeServerThatSays(std::string(9, '\0'))));
+  EXPECT_TRUE(ProbeServerThatSays(std::string("\0\0\0\4\0\0\0\0\0", 9)).ok());
+  EXPECT_TRUE(absl::IsUnavailable(ProbeServerThatSays("")));
+}
+
+TEST(EndpointTest, ProbeOfABusyOrMissingServerIsWorthAnotherTry) {
   const UniqueFd silent = BindListener({"127.0.0.1", 0}).value();
   const uint16_t port = PortOf(silent).value();
   const MonoTime deadline = MonoNow() + std::chrono::milliseconds(100);
-  EXPECT_TRUE(absl::IsFailedPrecondition(ProbeHttp2({"127.0.0.1", port}, deadline)));
+  EXPECT_TRUE(absl::IsUnavailable(ProbeHttp2({"127.0.0.1", port}, deadline)));
   EXPECT_TRUE(
       absl::IsUnavailable(ProbeHttp2({"127.0.0.1", 1}, MonoNow() + std::chrono::seconds(5))));
 }
