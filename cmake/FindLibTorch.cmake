@@ -26,7 +26,7 @@ find_package_handle_standard_args(LibTorch
   REASON_FAILURE_MESSAGE "run scripts/setup, or pass -DTORCH_DIR=<a LibTorch root>")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
-  add_library(LibTorch::torch INTERFACE IMPORTED)
+  add_library(LibTorch::torch INTERFACE IMPORTED GLOBAL)
   target_include_directories(LibTorch::torch SYSTEM INTERFACE
     ${LibTorch_INCLUDE_DIR} ${LibTorch_INCLUDE_DIR}/torch/csrc/api/include)
   target_compile_definitions(LibTorch::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
@@ -41,7 +41,7 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
   find_path(LibTorch_NCCL_INCLUDE_DIR nccl.h HINTS ${_nvidia_includes} NO_DEFAULT_PATH)
   if(LibTorch_CUDA_LIBRARY AND LibTorch_CUDA_INCLUDE_DIR AND LibTorch_NCCL_INCLUDE_DIR)
     set(LibTorch_CUDA_FOUND TRUE)
-    add_library(LibTorch::cuda INTERFACE IMPORTED)
+    add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)
     target_include_directories(LibTorch::cuda SYSTEM INTERFACE
       ${LibTorch_NCCL_INCLUDE_DIR} ${LibTorch_CUDA_INCLUDE_DIR})
     target_compile_definitions(LibTorch::cuda INTERFACE USE_CUDA USE_C10D_NCCL)
