@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "fsdp_runtime/store/store_connection.h"
 
 namespace fsdp {
@@ -24,6 +26,7 @@ enum class Op : uint8_t {
   kPing = 13,
 };
 constexpr uint32_t kMagic = 0x3C85F7CE;
+constexpr std::chrono::milliseconds kRedialMax{2000};
 constexpr uint8_t kKeysAreReady = 0;  // reply to kCheck
 constexpr uint8_t kStopWaiting = 0;   // reply to kWait
 
@@ -68,7 +71,11 @@ auto StoreClient::call(const char* operation, const std::string& key, TimePoint 
   std::unique_ptr<StoreConnection> connection = std::move(connection_);
   try {
     if (connection == nullptr) {
-      connection = std::make_unique<StoreConnection>(host_, port_, deadline);
+      // A server that was there before is gone for good if it does not answer soon.
+      const TimePoint dial_deadline =
+          was_connected_ ? std::min(deadline, std::chrono::steady_clock::now() + kRedialMax)
+                         : deadline;
+      connection = std::make_unique<StoreConnection>(host_, port_, dial_deadline);
       const auto nonce = static_cast<uint32_t>(::getpid());
       put(*connection, Op::kValidate);
       connection->put_u32(kMagic);
@@ -78,6 +85,7 @@ auto StoreClient::call(const char* operation, const std::string& key, TimePoint 
       if (connection->take_u32() != nonce) {
         throw StoreError("it does not speak the store's protocol");
       }
+      was_connected_ = true;
     }
     connection->set_deadline(deadline);
     auto result = body(*connection);

@@ -19,7 +19,7 @@ class StoreConnection;
 /// it never asks for the reverse name of an address, which can stall a connect by seconds. Thread:
 /// any; calls of one client run one after another. Errors: StoreError that names the server, the
 /// operation and the key. A failed or expired call drops the connection, the next call makes a new
-/// one.
+/// one, and gives up within seconds if nobody answers.
 class StoreClient {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -65,6 +65,7 @@ class StoreClient {
   const std::chrono::milliseconds timeout_;
   std::mutex mu_;
   std::unique_ptr<StoreConnection> connection_;  // guarded by mu_; null after a failure
+  bool was_connected_ = false;                   // guarded by mu_
 };
 
 }  // namespace fsdp

@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 
 // More than any value that a rendezvous exchanges; a server that announces more is none of ours.
 constexpr uint64_t kValueBytesMax = uint64_t{64} << 20;
+// An address that swallows packets is given up for the next one, or a newer one of the same name.
+constexpr milliseconds kAttemptMax{3000};
 
 [[noreturn]] void fail(const std::string& what, int error) {
   throw StoreError(what + ": " + std::strerror(error));
@@ -73,32 +75,67 @@ int try_connect(int fd, const addrinfo& address, TimePoint deadline) {
   return error;
 }
 
-int connect_once(const addrinfo* list, TimePoint deadline, int& last_error) {
-  for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
+// A port of the ephemeral range to which nobody listens can be dialled from itself.
+bool is_connected_to_itself(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_length = sizeof(own);
+  socklen_t peer_length = sizeof(peer);
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 &&
+         own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
+}
+
+// The socket, or -1 and why there is none.
+int connect_once(const std::string& host, int port, TimePoint deadline, std::string& reason) {
+  Addresses addresses;
+  try {
+    addresses = resolve(host, port);
+  } catch (const StoreError& error) {
+    reason = error.what();
+    return -1;
+  }
+  int error = 0;
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
     const int fd = ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
-      last_error = errno;
+      error = errno;
       continue;
     }
-    last_error = try_connect(fd, *address, deadline);
-    if (last_error == 0) {
+    error = try_connect(fd, *address, deadline);
+    if (error == 0 && is_connected_to_itself(fd)) {
+      error = ECONNREFUSED;
+    }
+    if (error == 0) {
       return fd;
     }
     ::close(fd);
   }
+  reason = std::string("nobody accepted a connection: ") + std::strerror(error);
   return -1;
+}
+
+std::string numeric_address(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* bytes =
+      address.ss_family == AF_INET6
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+          : static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr);
+  ::inet_ntop(address.ss_family, bytes, text, sizeof(text));
+  return text;
 }
 
 }  // namespace
 
 StoreConnection::StoreConnection(const std::string& host, int port, TimePoint deadline)
     : deadline_(deadline) {
-  const Addresses addresses = resolve(host, port);
   milliseconds pause{5};
-  int error = 0;
-  while ((fd_ = connect_once(addresses.get(), deadline, error)) < 0) {
+  std::string reason;
+  while ((fd_ = connect_once(host, port,
+                             std::min(deadline, std::chrono::steady_clock::now() + kAttemptMax),
+                             reason)) < 0) {
     if (remaining_ms(deadline) == 0) {
-      fail("nobody accepted a connection", error);
+      throw StoreError(reason);
     }
     // Nothing announces that a remote port starts to listen: ask again, less and less often.
     ::poll(nullptr, 0, std::min<int>(static_cast<int>(pause.count()), remaining_ms(deadline)));
@@ -204,16 +241,30 @@ std::string StoreConnection::take_string() {
 std::string StoreConnection::local_address() const {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
-  char text[INET6_ADDRSTRLEN] = {};
   if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     fail("reading the socket's own address", errno);
   }
-  const void* bytes =
-      address.ss_family == AF_INET6
-          ? static_cast<const void*>(&reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr)
-          : static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(&address)->sin_addr);
-  ::inet_ntop(address.ss_family, bytes, text, sizeof(text));
-  return text;
+  return numeric_address(address);
+}
+
+std::string local_address_towards(const std::string& host, int port) {
+  const Addresses addresses = resolve(host, port);
+  int error = 0;
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    const int fd = ::socket(address->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_storage own{};
+    socklen_t length = sizeof(own);
+    const bool is_found = fd >= 0 && ::connect(fd, address->ai_addr, address->ai_addrlen) == 0 &&
+                          ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0;
+    error = errno;
+    if (fd >= 0) {
+      ::close(fd);
+    }
+    if (is_found) {
+      return numeric_address(own);
+    }
+  }
+  fail("looking for the route to '" + host + "'", error);
 }
 
 }  // namespace fsdp

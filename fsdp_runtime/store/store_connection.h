@@ -16,6 +16,8 @@ class StoreConnection {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
+  /// Tries until `deadline`; each attempt looks `host` up anew, as names and addresses may come
+  /// late.
   StoreConnection(const std::string& host, int port, TimePoint deadline);
   ~StoreConnection();
   StoreConnection(const StoreConnection&) = delete;
@@ -48,5 +50,9 @@ class StoreConnection {
   TimePoint deadline_;
   std::string out_;
 };
+
+/// The numeric address that this machine would use to reach `host`. Sends nothing. Throws
+/// StoreError.
+std::string local_address_towards(const std::string& host, int port);
 
 }  // namespace fsdp
