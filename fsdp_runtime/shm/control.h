@@ -11,7 +11,7 @@ namespace fsdp::shm {
 
 inline constexpr int kLanes = 2;
 inline constexpr uint64_t kMagic = 0x6d68735f70647366;  // "fsdp_shm"
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr int kRanksMax = 256;
 
 /// Staged transfers go through a ring of this many chunks per rank and lane.
@@ -73,6 +73,7 @@ struct Control {
   /// 0 while all is well; the first rank that gives up writes 1 + its rank, then the reason.
   alignas(64) std::atomic<uint32_t> failed_rank;
   std::atomic<uint32_t> is_reason_written;
+  std::atomic<uint32_t> is_peer_lost;  // the reason is that a rank is gone
   std::array<char, 512> reason;
   RankState ranks[kRanksMax];
   Slot slots[kLanes][kRanksMax];

@@ -94,7 +94,9 @@ void Group::check_matches(const Operation& operation, int peer) {
   // The order of operations is lost for good, so the whole group fails.
   const std::string reason = "rank " + std::to_string(rank_) + " issued " + operation.name() +
                              " but rank " + std::to_string(peer) + " issued " + theirs.name() +
-                             "; every rank must issue the same operations in the same order";
+                             "; every rank must issue the same operations in the same order: look "
+                             "for a branch that depends "
+                             "on the rank or its data";
   fail(reason);
 }
 

@@ -21,8 +21,9 @@ namespace fsdp::shm {
 /// Memory from allocate() is read by peers in place. Other memory goes through a staging ring: one
 /// more copy, the same bits.
 ///
-/// Errors: Error when a peer dies, leaves, fails, issues something else or does not come within the
-/// timeout. The failure is the whole group's: every rank's current and later operations throw.
+/// Errors: PeerLost when a peer dies or leaves, Error when one fails, issues something else or does
+/// not come within the timeout. The failure is the whole group's: every rank's current and later
+/// operations throw.
 class Group {
  public:
   Group(std::shared_ptr<World> world, int rank, std::chrono::milliseconds timeout);
@@ -43,7 +44,8 @@ class Group {
   void broadcast(int lane, void* buffer, size_t bytes, int root);
   void barrier(int lane);
 
-  /// Makes every rank's current and later operations throw, naming this rank and `reason`.
+  /// Makes every rank's current and later operations throw PeerLost, naming this rank and `reason`:
+  /// it is about to leave.
   void abort(const std::string& reason);
 
   /// Memory that peers can read in place, or nullptr when the range is used up. Any thread. The
@@ -71,8 +73,11 @@ class Group {
   void sleep_until_rung(int lane, const std::function<bool()>& is_done);
   void ring_peers(int lane);
   void throw_if_failed() const;
-  void throw_if_gone(const Operation& operation, int peer, const IsReady& is_ready);
-  [[noreturn]] void fail(const std::string& reason);
+  void throw_if_gone(const Operation& operation, const char* phase, int peer,
+                     const IsReady& is_ready);
+  enum class Cause { kPeerLost, kOther };
+  void publish_failure(const std::string& reason, Cause cause);
+  [[noreturn]] void fail(const std::string& reason, Cause cause = Cause::kOther);
   int64_t arena_offset_of(const void* pointer) const;
 
   // constant after construction

@@ -75,19 +75,20 @@ void Group::wait_for_peers(const Operation& operation, const char* phase, const 
     }
     next_check = now + kLivenessPeriod;
     for (int other = 0; other < size(); ++other) {
-      throw_if_gone(operation, other, is_ready);
+      throw_if_gone(operation, phase, other, is_ready);
     }
     if (now >= operation.deadline && !is_done()) {
       fail(operation.name() + ": rank " + std::to_string(rank_) + " waited " +
            std::to_string(timeout_.count()) + " ms for rank " + std::to_string(peer) + " to " +
            phase + ", and it did not (it has issued " +
            std::to_string(world_->slot(operation.lane, peer).posted.load()) +
-           " operations on this lane)");
+           " operations on this lane); look at its log and stack, or raise the group's timeout");
     }
   }
 }
 
-void Group::throw_if_gone(const Operation& operation, int peer, const IsReady& is_ready) {
+void Group::throw_if_gone(const Operation& operation, const char* phase, int peer,
+                          const IsReady& is_ready) {
   if (peer == rank_) {
     return;
   }
@@ -97,7 +98,8 @@ void Group::throw_if_gone(const Operation& operation, int peer, const IsReady& i
   // What it did before it went still counts: look at its words after seeing it gone.
   if ((is_dead || has_left) && !is_ready(peer)) {
     fail(operation.name() + ": rank " + std::to_string(peer) +
-         (is_dead && !has_left ? " died" : " left the group") + " before it took part");
+             (is_dead && !has_left ? " died" : " left the group") + " before it could " + phase,
+         Cause::kPeerLost);
   }
 }
 
@@ -111,23 +113,30 @@ void Group::throw_if_failed() const {
   if (block.is_reason_written.load() != 0) {
     reason.assign(block.reason.data(), ::strnlen(block.reason.data(), block.reason.size()));
   }
-  throw Error("shared-memory group failed, noticed by rank " + std::to_string(failed - 1) + ": " +
-              reason);
+  reason =
+      "shared-memory group failed, noticed by rank " + std::to_string(failed - 1) + ": " + reason;
+  if (block.is_peer_lost.load() != 0) {
+    throw PeerLost(reason);
+  }
+  throw Error(reason);
 }
 
-void Group::fail(const std::string& reason) {
-  abort(reason);
+void Group::fail(const std::string& reason, Cause cause) {
+  publish_failure(reason, cause);
   throw_if_failed();
   throw Error(reason);
 }
 
-void Group::abort(const std::string& reason) {
+void Group::abort(const std::string& reason) { publish_failure(reason, Cause::kPeerLost); }
+
+void Group::publish_failure(const std::string& reason, Cause cause) {
   Control& block = world_->block();
   uint32_t nobody = 0;
   if (block.failed_rank.compare_exchange_strong(nobody, static_cast<uint32_t>(rank_) + 1)) {
     const size_t length = std::min(reason.size(), block.reason.size() - 1);
     std::memcpy(block.reason.data(), reason.data(), length);
     block.reason[length] = '\0';
+    block.is_peer_lost.store(cause == Cause::kPeerLost ? 1 : 0);
     block.is_reason_written.store(1);
   }
   for (int lane = 0; lane < kLanes; ++lane) {

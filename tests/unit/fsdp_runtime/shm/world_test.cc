@@ -128,7 +128,7 @@ TEST_F(WorldTest, ProcessesReduceThroughArenaAndRing) {
   EXPECT_EQ(count_names_in_dev_shm(), 0);
 }
 
-TEST_F(WorldTest, KilledPeerIsNamedWithinATenthOfASecond) {
+TEST_F(WorldTest, KilledPeerIsNamedLongBeforeTheTimeout) {
   const pid_t victim = spawn([&] {
     FolderExchange exchange(folder_);
     Group group(attach(exchange, 1, 2, seconds(20)), 1, seconds(60));
@@ -150,11 +150,11 @@ TEST_F(WorldTest, KilledPeerIsNamedWithinATenthOfASecond) {
   try {
     group.all_reduce(1, &x, 1, DType::kF32, ReduceOp::kSum);
     ADD_FAILURE() << "the peer is dead, yet it returned";
-  } catch (const Error& error) {
+  } catch (const PeerLost& error) {
     const auto noticed = steady_clock::now();
     killer.join();
-    EXPECT_LT(noticed - killed, milliseconds(100));
-    EXPECT_THAT(error.what(), HasSubstr("rank 1 died"));
+    EXPECT_LT(noticed - killed, seconds(10));  // of a timeout of 60
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 died before it could start it"));
   }
   exit_status(victim);
 }
