@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,9 @@ namespace fsdprun {
 namespace {
 
 constexpr uint16_t kDefaultC10dPort = 29400;
+constexpr int kMaxNodes = 65536;
+/// With what is put around it, an id must fit a file name.
+constexpr size_t kMaxRunIdBytes = 200;
 
 // A flag's text and where it came from: "--nnodes" or "PET_NNODES".
 struct RawValue {
@@ -42,11 +46,11 @@ absl::Status Wrong(const RawValue& value, absl::string_view expected) {
       absl::StrCat(value.source, ": '", value.text, "' is not ", expected));
 }
 
-absl::Status ReadEnvironment(const Environment& environment, RawFlags* flags) {
+absl::Status ReadEnvironment(CliProgram program, const Environment& environment, RawFlags* flags) {
   for (const FlagSpec& flag : FlagTable()) {
     const std::string twin = FlagEnvironmentTwin(flag);
     const auto it = environment.find(twin);
-    if (it == environment.end() || it->second.empty()) {
+    if (!Offers(program, flag) || it == environment.end() || it->second.empty()) {
       continue;
     }
     const RawValue value{twin, it->second};
@@ -82,6 +86,10 @@ absl::Status ReadFlag(CliProgram program, const std::vector<std::string>& args, 
     }
   } else {
     flag = FindShortFlag(program, word[1]);
+    if (const std::string unsupported = UnsupportedFlag(word.substr(1, 1));
+        flag == nullptr && !unsupported.empty()) {
+      return absl::InvalidArgumentError(unsupported);
+    }
     if (flag == nullptr || (word.size() > 2 && !flag->takes_value)) {
       return absl::InvalidArgumentError(
           absl::StrCat("unknown flag ", word, "; see ", ProgramName(program), " --help"));
@@ -159,8 +167,8 @@ absl::Status ReadNodes(const RawFlags& flags, LaunchPlan* plan) {
   int high = 0;
   const bool parsed = parts.size() <= 2 && absl::SimpleAtoi(parts.front(), &low) &&
                       absl::SimpleAtoi(parts.back(), &high);
-  if (!parsed || low < 1 || high < low) {
-    return Wrong(*value, "N or MIN:MAX with 1 <= MIN <= MAX");
+  if (!parsed || low < 1 || high < low || high > kMaxNodes) {
+    return Wrong(*value, absl::StrCat("N or MIN:MAX with 1 <= MIN <= MAX <= ", kMaxNodes));
   }
   plan->min_nodes = low;
   plan->max_nodes = high;
@@ -178,9 +186,12 @@ absl::Status ReadWorkers(const RawFlags& flags, const MachineFacts& machine, Lau
     if (machine.gpus == 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           value->source,
-          ": 'gpu' was asked for, but this machine has no NVIDIA GPU; give a number or cpu"));
+          ": 'gpu' was asked for, but this machine shows no NVIDIA GPU; give a number or cpu"));
     }
     plan->nproc_per_node = machine.gpus;
+  } else if (value->text == "xpu" || value->text == "mps") {
+    return absl::InvalidArgumentError(absl::StrCat("torchrun's --nproc-per-node ", value->text,
+                                                   " is not supported yet; give a number"));
   } else {
     ASSIGN_OR_RETURN(plan->nproc_per_node,
                      ToInt(*value, 1, "a number of 1 or more, cpu, gpu or auto"));
@@ -217,6 +228,10 @@ absl::Status ReadBackend(const RawFlags& flags, LaunchPlan* plan) {
   if (value == nullptr || value->text == "static" || value->text.empty()) {
     return absl::OkStatus();
   }
+  if (value->text == "etcd" || value->text == "etcd-v2" || value->text == "zeus-adapter") {
+    return absl::InvalidArgumentError(absl::StrCat("torchrun's --rdzv-backend ", value->text,
+                                                   " is not supported yet; give c10d or static"));
+  }
   if (value->text != "c10d") {
     return Wrong(*value, "c10d or static");
   }
@@ -242,7 +257,8 @@ absl::Status ReadEndpoint(const RawFlags& flags, LaunchPlan* plan) {
   const RawValue* value = flags.Find("rdzv-endpoint");
   const bool is_given = value != nullptr && !value->text.empty();
   if (is_given) {
-    const bool is_static = plan->backend == RendezvousBackend::kStatic;
+    // An agent cannot know the backend; what hosts coordinators for agents is c10d.
+    const bool is_static = plan->backend == RendezvousBackend::kStatic && !plan->is_agent;
     absl::StatusOr<HostPort> endpoint =
         ParseHostPort(value->text, is_static ? plan->master_port : kDefaultC10dPort);
     if (!endpoint.ok()) {
@@ -268,8 +284,12 @@ absl::Status ReadIdentity(const RawFlags& flags, LaunchPlan* plan) {
   if (const RawValue* value = flags.Find("rdzv-id")) {
     plan->rdzv_id = value->text;
     plan->rdzv_id_is_random = value->text.empty();
-    if (value->text.size() > 256 || value->text.find('/') != std::string::npos) {
-      return Wrong(*value, "a run id of at most 256 characters without '/'");
+    const bool is_printable =
+        std::none_of(value->text.begin(), value->text.end(), absl::ascii_iscntrl);
+    if (value->text.size() > kMaxRunIdBytes || !is_printable ||
+        value->text.find('/') != std::string::npos) {
+      return Wrong(*value, absl::StrCat("a run id of at most ", kMaxRunIdBytes,
+                                        " printable characters without '/'"));
     }
   }
   if (const RawValue* value = flags.Find("node-rank")) {
@@ -332,7 +352,6 @@ absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* pl
     }
     plan->backend = RendezvousBackend::kC10d;
     plan->rdzv_id_is_random = true;
-    plan->master_addr = "127.0.0.1";
   }
   if (program == CliProgram::kFsdpAgent) {
     const RawValue* endpoint = flags.Find("rdzv-endpoint");
@@ -345,6 +364,12 @@ absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* pl
           "--rdzv-id: '' is not the run id that the coordinator was given");
     }
     return absl::OkStatus();
+  }
+  if (plan->backend == RendezvousBackend::kC10d) {
+    plan->node_rank = -1;  // as torchrun
+  } else if (plan->node_rank >= plan->max_nodes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--node-rank: ", plan->node_rank, " is not below --nnodes ", plan->max_nodes));
   }
   if (plan->IsSingleNode()) {
     return absl::OkStatus();
@@ -359,10 +384,6 @@ absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* pl
   }
   if (plan->backend == RendezvousBackend::kStatic) {
     plan->node_rank = std::max(plan->node_rank, 0);
-    if (plan->node_rank >= plan->max_nodes) {
-      return absl::InvalidArgumentError(absl::StrCat("--node-rank: ", plan->node_rank,
-                                                     " is not below --nnodes ", plan->max_nodes));
-    }
   }
   return absl::OkStatus();
 }
@@ -411,11 +432,19 @@ absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program,
     return plan;
   }
   RawFlags merged;
-  RETURN_IF_ERROR(ReadEnvironment(environment, &merged));
+  RETURN_IF_ERROR(ReadEnvironment(program, environment, &merged));
   for (auto& [name, value] : flags.values) {
     merged.values[name] = std::move(value);
   }
   merged.program = std::move(flags.program);
+  if (merged.IsOn("standalone")) {
+    // As with torchrun, whatever a cluster's environment says of a rendezvous does not count.
+    for (const char* name :
+         {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank", "master-addr", "master-port"}) {
+      merged.values.erase(name);
+    }
+  }
+  plan.is_agent = program == CliProgram::kFsdpAgent;
   RETURN_IF_ERROR(ReadNodes(merged, &plan));
   RETURN_IF_ERROR(ReadWorkers(merged, machine, &plan));
   RETURN_IF_ERROR(ReadBackend(merged, &plan));

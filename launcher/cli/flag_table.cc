@@ -11,9 +11,25 @@
 namespace fsdprun {
 namespace {
 
-bool Offers(CliProgram program, const FlagSpec& flag) {
-  return program == CliProgram::kFsdprun || !flag.launcher_only;
-}
+struct UnsupportedName {
+  const char* name;
+  char letter;
+};
+// Flags of torchrun that change what its user gets; to ignore them would be worse than to refuse.
+constexpr UnsupportedName kUnsupported[] = {
+    {"tee", 't'},
+    {"redirects", 'r'},
+    {"local-ranks-filter", 0},
+    {"run-path", 0},
+    {"start-method", 0},
+    {"signals-to-handle", 0},
+    {"event-log-handler", 0},
+    {"logs-specs", 0},
+    {"virtual-local-rank", 0},
+    {"numa-binding", 0},
+    {"duplicate-stdout-filters", 0},
+    {"duplicate-stderr-filters", 0},
+};
 
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -48,6 +64,20 @@ const FlagSpec* Nearest(CliProgram program, absl::string_view name) {
 
 }  // namespace
 
+bool Offers(CliProgram program, const FlagSpec& flag) {
+  return program == CliProgram::kFsdprun || !flag.launcher_only;
+}
+
+std::string UnsupportedFlag(absl::string_view written) {
+  const std::string name = absl::StrReplaceAll(written, {{"_", "-"}});
+  for (const UnsupportedName& flag : kUnsupported) {
+    if (name == flag.name || (name.size() == 1 && name[0] == flag.letter)) {
+      return absl::StrCat("torchrun's --", flag.name, " is not supported yet");
+    }
+  }
+  return "";
+}
+
 const char* ProgramName(CliProgram program) {
   return program == CliProgram::kFsdprun ? "fsdprun" : "fsdp-agent";
 }
@@ -64,7 +94,8 @@ const std::vector<FlagSpec>& FlagTable() {
       {"nproc-per-node", 0, true, "N|cpu|gpu|auto", "1", G::kNodes, false,
        "Workers on this node. auto: one per GPU, or one per usable CPU without GPUs."},
       {"node-rank", 0, true, "N", "0 (static)", G::kNodes, false,
-       "This node's rank. Static rendezvous needs it; node 0 hosts the coordinator."},
+       "This node's rank. Static rendezvous needs it; node 0 hosts the coordinator. Ignored with "
+       "c10d."},
       {"role", 0, true, "NAME", "default", G::kNodes, false, "ROLE_NAME of this node's workers."},
 
       {"rdzv-backend", 0, true, "c10d|static", "static", G::kRendezvous, true,
@@ -87,8 +118,9 @@ const std::vector<FlagSpec>& FlagTable() {
        "Address of this node that the others can reach."},
       {"token-file", 0, true, "FILE", "FSDPRUN_TOKEN, else a private file on this machine",
        G::kRendezvous, false,
-       "File with the job token. Jobs over several machines need it, or the variable "
-       "FSDPRUN_TOKEN."},
+       "File with the job token; it wins over the variable FSDPRUN_TOKEN. Jobs over several "
+       "machines need one of them. "
+       "Keep it private (mode 600)."},
 
       {"max-restarts", 0, true, "N", "0", G::kFailures, true,
        "How many times the workers of the whole job are restarted after a failure."},
@@ -113,10 +145,8 @@ const std::vector<FlagSpec>& FlagTable() {
   return table;
 }
 
-std::string FlagDest(const FlagSpec& flag) { return absl::StrReplaceAll(flag.name, {{"-", "_"}}); }
-
 std::string FlagEnvironmentTwin(const FlagSpec& flag) {
-  return absl::StrCat("PET_", absl::AsciiStrToUpper(FlagDest(flag)));
+  return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag.name, {{"-", "_"}})));
 }
 
 absl::StatusOr<const FlagSpec*> FindFlag(CliProgram program, absl::string_view written) {
@@ -140,6 +170,9 @@ absl::StatusOr<const FlagSpec*> FindFlag(CliProgram program, absl::string_view w
         [](std::string* out, const FlagSpec* flag) { absl::StrAppend(out, "--", flag->name); });
     return absl::InvalidArgumentError(
         absl::StrCat("--", written, " is ambiguous: it could be ", names));
+  }
+  if (const std::string unsupported = UnsupportedFlag(name); !unsupported.empty()) {
+    return absl::InvalidArgumentError(unsupported);
   }
   std::string message = absl::StrCat("unknown flag --", written);
   if (const FlagSpec* nearest = Nearest(program, name)) {
@@ -240,9 +273,12 @@ constexpr char kRules[] =
 constexpr char kSignalsAndExits[] =
     "\nSignals:\n"
     "  SIGINT, SIGTERM, SIGHUP, SIGQUIT\n"
-    "        First: the same signal goes to every worker, the job ends within the shutdown "
-    "timeout\n"
-    "        and exits 1. Second: everything is killed at once.\n"
+    "        Where the coordinator runs (one node, or node 0), first: the same signal goes to "
+    "every\n"
+    "        worker, the job ends within the shutdown timeout and exits 1. On another node, first: "
+    "only\n"
+    "        its own workers are stopped and it leaves the job, which goes on as --nnodes allows.\n"
+    "        Second: this node's workers are killed at once, at the coordinator all.\n"
     "  SIGKILL\n"
     "        No process of the job outlives the launcher by more than a moment.\n"
     "\nExit codes:\n"
@@ -268,7 +304,12 @@ std::string HelpText(CliProgram program) {
       }
     }
   }
-  absl::StrAppend(&text, kSignalsAndExits);
+  absl::StrAppend(&text, kSignalsAndExits, "\nNot supported yet, of torchrun's flags:\n");
+  AppendWrapped(absl::StrJoin(kUnsupported, ", ",
+                              [](std::string* out, const UnsupportedName& flag) {
+                                absl::StrAppend(out, "--", flag.name);
+                              }),
+                &text);
   return text;
 }
 

@@ -30,18 +30,23 @@ struct FlagSpec {
 /// All flags, in the order of the help text.
 const std::vector<FlagSpec>& FlagTable();
 
-/// `nproc-per-node` -> `nproc_per_node`.
-std::string FlagDest(const FlagSpec& flag);
 /// `nproc-per-node` -> `PET_NPROC_PER_NODE`.
 std::string FlagEnvironmentTwin(const FlagSpec& flag);
 
+bool Offers(CliProgram program, const FlagSpec& flag);
+
 /// The flag meant by `written` (no leading dashes; dashes and underscores are the same): its exact
 /// name or an unambiguous prefix of it. Errors: INVALID_ARGUMENT, with the nearest flag or the
-/// candidates.
+/// candidates, or
+/// because torchrun has it and we have not.
 absl::StatusOr<const FlagSpec*> FindFlag(CliProgram program, absl::string_view written);
 
 /// The flag with this one-letter name, or nullptr.
 const FlagSpec* FindShortFlag(CliProgram program, char letter);
+
+/// "torchrun's --tee is not supported yet" if `written` is a flag of torchrun (long name without
+/// dashes, or its letter) that is not offered here; else empty.
+std::string UnsupportedFlag(absl::string_view written);
 
 /// Help grouped by task, with defaults, environment twins, signals and exit codes.
 std::string HelpText(CliProgram program);

@@ -35,19 +35,24 @@ std::string DescribePlan(const LaunchPlan& plan) {
   const auto line = [&text](const char* key, const std::string& value) {
     absl::StrAppend(&text, key, ": ", value, "\n");
   };
-  line("nodes", nodes);
+  if (!plan.is_agent) {
+    line("nodes", nodes);
+  }
   line("workers_per_node", absl::StrCat(plan.nproc_per_node));
   if (plan.node_rank >= 0) {
     line("node_rank", absl::StrCat(plan.node_rank));
   }
   line("role", plan.role);
-  line("rendezvous", plan.backend == RendezvousBackend::kC10d ? "c10d" : "static");
-  line("coordinator", plan.IsSingleNode() ? "in this process" : ToString(plan.endpoint));
+  const bool is_alone = plan.IsSingleNode() && !plan.is_agent;
+  line("coordinator", is_alone ? "in this process" : ToString(plan.endpoint));
   line("run_id", plan.rdzv_id_is_random ? "random" : plan.rdzv_id);
-  line("master_addr", plan.master_addr);
-  line("max_restarts", absl::StrCat(plan.max_restarts));
   line("join_timeout_s", absl::StrCat(plan.join_timeout.count() / 1000.0));
-  line("last_call_timeout_s", absl::StrCat(plan.last_call_timeout.count() / 1000.0));
+  if (!plan.is_agent) {
+    line("rendezvous", plan.backend == RendezvousBackend::kC10d ? "c10d" : "static");
+    line("master_addr", plan.master_addr);
+    line("max_restarts", absl::StrCat(plan.max_restarts));
+    line("last_call_timeout_s", absl::StrCat(plan.last_call_timeout.count() / 1000.0));
+  }
   line("shutdown_timeout_s", absl::StrCat(plan.shutdown_timeout.count() / 1000.0));
   line("log_dir", plan.log_dir.empty() ? "temporary, removed after success" : plan.log_dir);
   line("program_kind", KindName(plan.program_kind));

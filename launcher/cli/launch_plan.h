@@ -35,13 +35,15 @@ enum class Request { kRun, kDryRun, kHelp, kVersion };
 /// Plain data.
 struct LaunchPlan {
   Request request = Request::kRun;
+  /// The plan of an fsdp-agent, to which the coordinator tells what is the whole job's.
+  bool is_agent = false;
 
   // Membership.
   bool standalone = false;
   int min_nodes = 1;
   int max_nodes = 1;
   int nproc_per_node = 1;
-  /// Meaningful in static mode; -1 = not given (c10d gives ranks in join order).
+  /// -1 = none asked for (with c10d always: it gives ranks by itself).
   int node_rank = -1;
   std::string role = "default";
 

@@ -83,7 +83,7 @@ TEST(CommandLineTest, WorkersPerNodeWords) {
   EXPECT_EQ(Parse({"--nproc-per-node=auto", "s"}, {}, gpu_box).value().nproc_per_node, 4);
   EXPECT_EQ(Parse({"--nproc-per-node=gpu", "s"}, {}, gpu_box).value().nproc_per_node, 4);
   EXPECT_EQ(Parse({"--nproc-per-node=cpu", "s"}, {}, gpu_box).value().nproc_per_node, 6);
-  EXPECT_THAT(ErrorOf({"--nproc-per-node=gpu", "s"}), HasSubstr("no NVIDIA GPU"));
+  EXPECT_THAT(ErrorOf({"--nproc-per-node=gpu", "s"}), HasSubstr("shows no NVIDIA GPU"));
 }
 
 TEST(CommandLineTest, WrongValuesNameFlagValueAndExpectation) {
@@ -109,6 +109,42 @@ TEST(CommandLineTest, WrongValuesNameFlagValueAndExpectation) {
   EXPECT_THAT(ErrorOf({"--nnodes", "--standalone", "s"}), HasSubstr("needs a value"));
   EXPECT_THAT(ErrorOf({"--standalone"}), HasSubstr("no program"));
   EXPECT_THAT(ErrorOf({"-z", "s"}), HasSubstr("unknown flag -z"));
+}
+
+TEST(CommandLineTest, FlagsOfTorchrunThatAreMissingAreNamed) {
+  for (const char* flag : {"--tee", "--tee=3", "-t", "-t3"}) {
+    EXPECT_EQ(ErrorOf({flag, "3", "s"}), "torchrun's --tee is not supported yet") << flag;
+  }
+  EXPECT_THAT(ErrorOf({"--local_ranks_filter=0", "s"}), HasSubstr("--local-ranks-filter is not"));
+  EXPECT_THAT(ErrorOf({"--rdzv-backend=etcd-v2", "s"}), HasSubstr("not supported yet"));
+  EXPECT_THAT(ErrorOf({"--nproc-per-node=xpu", "s"}), HasSubstr("not supported yet"));
+  EXPECT_THAT(HelpText(CliProgram::kFsdprun), HasSubstr("--redirects"));
+}
+
+TEST(CommandLineTest, StandaloneIgnoresTheRendezvousOfTheEnvironment) {
+  const Environment env = {{"PET_RDZV_BACKEND", "zookeeper"},
+                           {"PET_RDZV_ENDPOINT", "::"},
+                           {"PET_RDZV_ID", "a/b"},
+                           {"PET_NODE_RANK", "1"},
+                           {"PET_MASTER_PORT", "x"},
+                           {"PET_MASTER_ADDR", "10.0.0.1"}};
+  const LaunchPlan plan = Parse({"--standalone", "--node-rank=7", "s"}, env).value();
+  EXPECT_EQ(plan.node_rank, -1);
+  EXPECT_TRUE(plan.rdzv_id_is_random);
+  EXPECT_EQ(plan.backend, RendezvousBackend::kC10d);
+  EXPECT_EQ(plan.master_addr, "127.0.0.1");
+}
+
+TEST(CommandLineTest, NodeRankCountsInStaticModeOnly) {
+  EXPECT_THAT(ErrorOf({"s"}, {{"PET_NODE_RANK", "1"}}), HasSubstr("--node-rank: 1 is not below"));
+  EXPECT_EQ(Parse({"--nnodes=2", "--rdzv-backend=c10d", "--node-rank=2", "s"}).value().node_rank,
+            -1);
+}
+
+TEST(CommandLineTest, SizesAreBounded) {
+  EXPECT_THAT(ErrorOf({"--nnodes=1:2147483647", "s"}), HasSubstr("MAX <= 65536"));
+  EXPECT_THAT(ErrorOf({"--rdzv-id", std::string(201, 'a'), "s"}), HasSubstr("at most 200"));
+  EXPECT_THAT(ErrorOf({"--rdzv-id=a\tb", "s"}), HasSubstr("printable"));
 }
 
 TEST(CommandLineTest, UnknownFlagNamesTheNearest) {
@@ -151,6 +187,12 @@ TEST(CommandLineTest, AgentNeedsAnEndpointAndOffersNoLauncherFlags) {
                                {}, kCpuBox)
                   .ok());
   EXPECT_FALSE(ParseCommandLine(CliProgram::kFsdpAgent, {"--standalone", "s"}, {}, kCpuBox).ok());
+  const LaunchPlan plan = ParseCommandLine(CliProgram::kFsdpAgent, {"--rdzv-endpoint=h", "s"},
+                                           {{"PET_STANDALONE", "1"}, {"PET_NNODES", "x"}}, kCpuBox)
+                              .value();
+  EXPECT_EQ(plan.endpoint, (HostPort{"h", 29400}));
+  EXPECT_THAT(DescribePlan(plan), HasSubstr("coordinator: h:29400\n"));
+  EXPECT_THAT(DescribePlan(plan), ::testing::Not(HasSubstr("nodes: ")));
   EXPECT_THAT(HelpText(CliProgram::kFsdpAgent), ::testing::Not(HasSubstr("--standalone")));
 }
 
