@@ -1,5 +1,6 @@
 #include "launcher/report/console.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
@@ -18,6 +19,7 @@
 namespace fsdprun {
 namespace {
 
+constexpr Duration kRoomInterval = std::chrono::milliseconds(20);
 constexpr char kEraseLine[] = "\r\x1b[2K";
 
 std::atomic<Console*> log_console{nullptr};
@@ -33,10 +35,24 @@ void WriteLogLineToStderr(LogLevel /*level*/, absl::string_view line) {
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
+// A description of its own of the terminal behind `fd`; invalid if it is no terminal or may not be
+// opened (after su).
+UniqueFd OpenTerminal(int fd) {
+  if (::isatty(fd) == 0) {
+    return UniqueFd();
+  }
+  const std::string path = absl::StrCat("/proc/self/fd/", fd);
+  return UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
+
 }  // namespace
 
 Console::Console(const Options& options, std::function<void()> on_room)
-    : options_(options), on_room_(std::move(on_room)), writer_([this] { WriterMain(); }) {
+    : options_(options),
+      out_terminal_(OpenTerminal(options.out_fd)),
+      error_terminal_(OpenTerminal(options.error_fd)),
+      on_room_(std::move(on_room)),
+      writer_([this] { WriterMain(); }) {
   ::pthread_setname_np(writer_.native_handle(), "console");
 }
 
@@ -103,6 +119,7 @@ void Console::Close(MonoTime deadline) {
                        [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return finished_; });
   }
   gives_up_ = true;
+  changed_.NotifyAll();
   writer_.join();
 }
 
@@ -153,34 +170,50 @@ void Console::WriterMain() {
 
 void Console::Emit(const Item& item) {
   EraseProgress();
-  WriteAll(item.stream == ConsoleStream::kOut ? options_.out_fd : options_.error_fd, item.text);
+  WriteAll(item.stream, item.text);
 }
 
 void Console::DrawProgress(const std::string& text) {
   std::string line = kEraseLine;
   absl::StrAppend(&line, text.substr(0, options_.width > 1 ? options_.width - 1 : 0));
-  WriteAll(options_.error_fd, line);
+  WriteAll(ConsoleStream::kError, line);
   progress_is_drawn_ = true;
 }
 
 void Console::EraseProgress() {
   if (std::exchange(progress_is_drawn_, false)) {
-    WriteAll(options_.error_fd, kEraseLine);
+    WriteAll(ConsoleStream::kError, kEraseLine);
   }
 }
 
 // The descriptors are shared with other programs, so they are not made non-blocking: poll first,
-// then write at most what a pipe is sure to take.
-void Console::WriteAll(int fd, absl::string_view data) {
-  bool& is_gone = fd == options_.out_fd ? out_is_gone_ : error_is_gone_;
+// then write at most what a pipe is sure to take. A terminal may be writable and yet take less than
+// that, so it is written to through a non-blocking description of our own.
+void Console::WriteAll(ConsoleStream stream, absl::string_view data) {
+  const bool is_out = stream == ConsoleStream::kOut;
+  const UniqueFd& terminal = is_out ? out_terminal_ : error_terminal_;
+  const int inherited = is_out ? options_.out_fd : options_.error_fd;
+  const int fd = terminal.valid() ? terminal.get() : inherited;
+  bool& is_gone = is_out ? out_is_gone_ : error_is_gone_;
   while (!data.empty() && !is_gone && WaitWritable(fd)) {
     const ssize_t n = ::write(fd, data.data(), std::min<size_t>(data.size(), PIPE_BUF));
-    if (n >= 0) {
+    if (n > 0) {
       data.remove_prefix(static_cast<size_t>(n));
-    } else if (errno != EINTR && errno != EAGAIN) {
+    } else if (n == 0 || errno == EAGAIN) {
+      if (gives_up_) {
+        return;
+      }
+      WaitForMoreRoom();
+    } else if (errno != EINTR) {
       is_gone = true;
     }
   }
+}
+
+// A terminal with room for one byte is writable, but takes no newline.
+void Console::WaitForMoreRoom() {
+  MutexLock lock(mu_);
+  changed_.WaitUntil(mu_, MonoNow() + kRoomInterval, [this] { return gives_up_.load(); });
 }
 
 bool Console::WaitWritable(int fd) {

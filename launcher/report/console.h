@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mono_time.h"
 #include "base/mutex.h"
+#include "base/unique_fd.h"
 
 namespace fsdprun {
 
@@ -70,11 +71,15 @@ class Console {
   void Emit(const Item& item);
   void DrawProgress(const std::string& text);
   void EraseProgress();
-  void WriteAll(int fd, absl::string_view data);
+  void WriteAll(ConsoleStream stream, absl::string_view data);
   bool WaitWritable(int fd);
+  void WaitForMoreRoom() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.
   const Options options_;
+  /// Descriptions of our own of streams that are terminals; else invalid.
+  const UniqueFd out_terminal_;
+  const UniqueFd error_terminal_;
   const std::function<void()> on_room_;
 
   // Owned by the writer thread.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <unistd.h>
 
 #include <array>
@@ -100,6 +101,23 @@ TEST(ConsoleTest, ReaderThatNeverReadsDelaysTheEndNoLongerThanTheDeadline) {
   const MonoTime start = MonoNow();
   console.Close(start + std::chrono::milliseconds(50));
   EXPECT_LT(MonoNow() - start, std::chrono::seconds(5));
+}
+
+TEST(ConsoleTest, TerminalThatNobodyReadsDelaysTheEndNoLongerThanTheDeadline) {
+  for (const size_t first : {1u, 2u, 3u, 4096u}) {
+    int leader = -1;
+    int follower = -1;
+    ASSERT_EQ(::openpty(&leader, &follower, nullptr, nullptr, nullptr), 0);
+    const UniqueFd leader_end(leader);
+    const UniqueFd follower_end(follower);
+    Console console({.out_fd = follower, .error_fd = follower});
+    console.WriteLines(ConsoleStream::kOut, std::string(first, 'x'));
+    console.WriteLines(ConsoleStream::kOut, std::string(1 << 20, '\n'));
+    const MonoTime start = MonoNow();
+    console.Close(start + std::chrono::milliseconds(50));
+    EXPECT_LT(MonoNow() - start, std::chrono::seconds(5));
+    EXPECT_EQ(::fcntl(follower, F_GETFL) & O_NONBLOCK, 0) << "it is not ours alone";
+  }
 }
 
 TEST(ConsoleTest, ReaderThatWentAwayIsNoError) {
