@@ -9,12 +9,18 @@
 #include "base/check.h"
 
 namespace fsdprun {
+namespace {
+
+/// Stands for the wake-up descriptor; registrations of others begin at 1.
+constexpr uint64_t kWakeUp = 0;
+
+}  // namespace
 
 EventLoop::EventLoop()
     : epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   FSDPRUN_CHECK(epoll_fd_.valid() && wake_fd_.valid(), "out of file descriptors at start");
-  epoll_event event{.events = EPOLLIN, .data = {.fd = wake_fd_.get()}};
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kWakeUp}};
   FSDPRUN_CHECK(::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, wake_fd_.get(), &event) == 0,
                 "cannot watch the wake-up descriptor");
 }
@@ -22,7 +28,6 @@ EventLoop::EventLoop()
 EventLoop::~EventLoop() = default;
 
 void EventLoop::Run() {
-  owner_ = std::this_thread::get_id();
   stopped_ = false;
   RunPosted();
   while (!stopped_) {
@@ -34,21 +39,19 @@ void EventLoop::Run() {
     const int count = ::epoll_wait(epoll_fd_.get(), ready, 64, PollTimeoutMs());
     FSDPRUN_CHECK(count >= 0 || errno == EINTR, "epoll_wait failed");
     for (int i = 0; i < count && !stopped_; ++i) {
-      const int fd = ready[i].data.fd;
-      if (fd == wake_fd_.get()) {
+      if (ready[i].data.u64 == kWakeUp) {
         uint64_t ignored = 0;
-        [[maybe_unused]] const ssize_t n = ::read(fd, &ignored, sizeof(ignored));
+        [[maybe_unused]] const ssize_t n = ::read(wake_fd_.get(), &ignored, sizeof(ignored));
         RunPosted();
         continue;
       }
       // Looked up at arrival: an earlier reaction of this batch may have unwatched it.
-      if (auto it = reactions_.find(fd); it != reactions_.end()) {
+      if (auto it = reactions_.find(ready[i].data.u64); it != reactions_.end()) {
         const FdReaction reaction = it->second;
         reaction(ready[i].events);
       }
     }
   }
-  owner_ = std::thread::id();
 }
 
 void EventLoop::Stop() {
@@ -108,24 +111,28 @@ int EventLoop::PollTimeoutMs() const {
 }
 
 void EventLoop::Watch(int fd, uint32_t epoll_events, FdReaction reaction) {
-  epoll_event event{.events = epoll_events, .data = {.fd = fd}};
+  const uint64_t registration = next_registration_++;
+  epoll_event event{.events = epoll_events, .data = {.u64 = registration}};
   FSDPRUN_CHECK(::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, fd, &event) == 0,
                 "cannot watch descriptor");
-  reactions_[fd] = std::move(reaction);
+  registrations_[fd] = registration;
+  reactions_[registration] = std::move(reaction);
 }
 
 void EventLoop::Rewatch(int fd, uint32_t epoll_events) {
-  epoll_event event{.events = epoll_events, .data = {.fd = fd}};
+  const auto it = registrations_.find(fd);
+  FSDPRUN_CHECK(it != registrations_.end(), "descriptor is not watched");
+  epoll_event event{.events = epoll_events, .data = {.u64 = it->second}};
   FSDPRUN_CHECK(::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, fd, &event) == 0,
                 "descriptor is not watched");
 }
 
 void EventLoop::Unwatch(int fd) {
-  if (reactions_.erase(fd) > 0) {
+  if (const auto it = registrations_.find(fd); it != registrations_.end()) {
     ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    reactions_.erase(it->second);
+    registrations_.erase(it);
   }
 }
-
-bool EventLoop::IsCurrent() const { return owner_ == std::this_thread::get_id(); }
 
 }  // namespace fsdprun

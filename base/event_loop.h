@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -48,9 +47,6 @@ class EventLoop {
   void Rewatch(int fd, uint32_t epoll_events);
   void Unwatch(int fd);
 
-  /// True on the thread that is inside Run().
-  bool IsCurrent() const;
-
  private:
   void RunPosted();
   void RunDueTimers();
@@ -61,9 +57,12 @@ class EventLoop {
   UniqueFd wake_fd_;
 
   // Owned by the loop thread.
-  std::thread::id owner_;
   bool stopped_ = false;
-  std::map<int, FdReaction> reactions_;
+  /// Number of each watched descriptor's registration. Events carry it instead of the descriptor,
+  /// whose number may be another one's by the time they are looked at.
+  std::map<int, uint64_t> registrations_;
+  std::map<uint64_t, FdReaction> reactions_;
+  uint64_t next_registration_ = 1;
   std::map<std::pair<MonoTime, TimerId>, absl::AnyInvocable<void()>> timers_;
   std::map<TimerId, MonoTime> timer_deadlines_;
   TimerId next_timer_ = 1;
