@@ -24,6 +24,9 @@ void ShieldFromSignals() {
                            SIGXFSZ, SIGUSR1, SIGUSR2, SIGALRM}) {
     ::sigaction(signal, &ignore, nullptr);
   }
+  // Whoever started all this may have ignored it, which exec keeps; the kernel would then reap the
+  // workers and forget how they ended.
+  ::signal(SIGCHLD, SIG_DFL);
   // Blocked too: a worker between clone and exec inherits the mask, so that a signal meant for it
   // waits instead of being ignored. It resets both just before exec.
   sigset_t blocked;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "proto/worker_contract.h"
@@ -28,6 +29,8 @@ constexpr size_t kBulkRoom = 64u << 10;
 /// steps.
 constexpr size_t kGrowthBacklogBytes = 16u << 10;
 constexpr size_t kOutputAfterDeathBytes = 4u << 20;
+/// What a worker is said to have exited with when the kernel no longer knows.
+constexpr int kUnknownExitCode = 255;
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kShortestSweepPause = 1 * kMillisecond;
 constexpr int64_t kLongestSweepPause = 100 * kMillisecond;
@@ -94,7 +97,7 @@ int Keeper::Run() {
     }
     const bool nothing_left = workers_.empty() && !owes_all_gone_;
     if (is_ending_ && nothing_left && (agent_fd_ < 0 || outgoing_.empty())) {
-      return 0;
+      return exit_status_;
     }
   }
 }
@@ -180,7 +183,6 @@ void Keeper::React(const Polled& polled, short events) {
 }
 
 // --- Agent
-// -----------------------------------------------------------------------------------------------------------
 
 void Keeper::ReceiveCommands() {
   const ssize_t got = ::recv(agent_fd_, buffer_.get(), kReadBytes, MSG_DONTWAIT);
@@ -198,7 +200,12 @@ void Keeper::ReceiveCommands() {
     }
     const auto command = state == FrameState::kComplete ? DecodeCommand(frame) : std::nullopt;
     if (!command) {
-      return LoseAgent();  // Half-understood orders are worse than none.
+      // Half-understood orders are worse than none.
+      std::fprintf(stderr,
+                   "fsdp-keeper: the agent sent an order that cannot be read; ending the workers. "
+                   "Install fsdprun, fsdp-agent and fsdp-keeper from one build\n");
+      exit_status_ = 1;
+      return LoseAgent();
     }
     rest.remove_prefix(kFrameHeaderBytes + frame.size());
     std::visit([this](const auto& c) { Apply(c); }, *command);
@@ -210,7 +217,8 @@ void Keeper::Apply(const SpawnCommand& command) {
   SpawnFailedReport failure{.local_rank = command.local_rank, .path = command.argv.front()};
   if (is_ending_ || FindCurrent(command.local_rank) != nullptr) {
     failure.error = is_ending_ ? ESHUTDOWN : EEXIST;
-    failure.attempted = "start a second worker in the same slot for";
+    failure.attempted = is_ending_ ? "start, while everything is being ended,"
+                                   : "start a second worker in the same slot for";
     AppendReport(failure, outgoing_);
     return;
   }
@@ -336,7 +344,6 @@ bool Keeper::HasRoom(size_t bytes) const {
 }
 
 // --- Workers
-// ---------------------------------------------------------------------------------------------------------
 
 void Keeper::ReadFailurePipe(Worker& worker) {
   if (worker.failure_pipe < 0) {
@@ -414,12 +421,20 @@ void Keeper::NoteDeath(Worker& worker) {
   // Not reaped yet; see Note [Who belongs to a worker].
   const int rc = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(worker.pidfd), &info,
                           WEXITED | WNOHANG | WNOWAIT);
-  if (rc != 0 || info.si_pid == 0) {
+  if (rc == 0 && info.si_pid == 0) {
     return;
   }
   worker.exit.local_rank = worker.local_rank;
   worker.exit.pid = worker.pid;
-  if (info.si_code == CLD_EXITED) {
+  if (rc != 0) {
+    // Dead and already reaped: by whom cannot be known, nor how it ended. Its number is free again,
+    // so that nothing may be sent to it.
+    worker.exit.exit_code = kUnknownExitCode;
+    AppendReport(NoteReport{worker.local_rank, "cannot learn how the worker ended (" +
+                                                   std::string(std::strerror(errno)) +
+                                                   "); taken as a failure"},
+                 outgoing_);
+  } else if (info.si_code == CLD_EXITED) {
     worker.exit.exit_code = info.si_status;
   } else {
     worker.exit.signal = info.si_status;
@@ -428,7 +443,9 @@ void Keeper::NoteDeath(Worker& worker) {
   worker.exit.monotonic_ns = NowNs(CLOCK_MONOTONIC);
   worker.exit.wall_ns = NowNs(CLOCK_REALTIME);
   worker.phase = Phase::kDead;
-  ::kill(-worker.pid, SIGKILL);
+  if (rc == 0) {
+    ::kill(-worker.pid, SIGKILL);
+  }
   sweep_wanted_ = true;
   next_sweep_ns_ = 0;
   sweep_pause_ns_ = 0;
@@ -482,12 +499,7 @@ Keeper::Worker* Keeper::FindCurrent(int local_rank) {
   return nullptr;
 }
 
-bool Keeper::AnyAlive() const {
-  return std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->IsAlive(); });
-}
-
 // --- The end of processes
-// --------------------------------------------------------------------------------------------
 
 void Keeper::Sweep() {
   // A worker that lives on keeps all its descendants: there is nothing to look for among them.
@@ -561,7 +573,8 @@ void Keeper::ReapWorkers() {
     if (!is_over || HasSession(worker->pid)) {
       return false;
     }
-    return ::waitpid(worker->pid, nullptr, WNOHANG) == worker->pid;
+    const pid_t reaped = ::waitpid(worker->pid, nullptr, WNOHANG);
+    return reaped == worker->pid || (reaped < 0 && errno == ECHILD);
   });
 }
 

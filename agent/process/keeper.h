@@ -35,7 +35,7 @@ class Keeper {
   Keeper& operator=(const Keeper&) = delete;
 
   /// Serves until the agent asks for the end or is gone, and nothing of the job is alive. Returns
-  /// the exit status.
+  /// the exit status: 0, or 1 after an order that could not be read (then said on standard error).
   int Run();
 
  private:
@@ -97,7 +97,6 @@ class Keeper {
   void CollectOutput(Worker& worker);
   void ReportWorker(Worker& worker);
   Worker* FindCurrent(int local_rank);
-  bool AnyAlive() const;
 
   // The end of processes.
   void Sweep();
@@ -115,6 +114,7 @@ class Keeper {
   const pid_t self_;
   bool is_ending_ = false;
   bool owes_all_gone_ = false;
+  int exit_status_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
 
   std::string incoming_;

@@ -12,12 +12,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/process/process_scan.h"
 #include "base/check.h"
+#include "base/error_text.h"
 #include "base/status_macros.h"
 
 extern char** environ;
@@ -30,8 +30,7 @@ constexpr auto kSweepPause = std::chrono::milliseconds(2);
 /// After this a process that SIGKILL does not end (blocked in the kernel) is reported instead of
 /// waited for.
 constexpr auto kSweepLimit = std::chrono::seconds(2);
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
+constexpr Duration kHelloLimit = std::chrono::seconds(10);
 
 /// Starts the keeper in a session of its own with every signal blocked, so that a Ctrl-C during its
 /// first instructions cannot reach it. Returns an errno.
@@ -41,10 +40,17 @@ int SpawnKeeper(const std::string& path, int socket_fd, pid_t& pid) {
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_adddup2(&actions, socket_fd, kKeeperSocketFd);
+  // What our own parent left open is no business of the workers.
+  posix_spawn_file_actions_addclosefrom_np(&actions, kKeeperSocketFd + 1);
   sigset_t all;
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &all);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  posix_spawnattr_setsigdefault(&attributes, &child);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
   char name[] = "fsdp-keeper";
   char* argv[] = {name, nullptr};
   const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, environ);
@@ -65,6 +71,13 @@ absl::Status SpawnError(const std::string& path, int error) {
   return absl::InternalError(text);
 }
 
+/// Of the running program; empty, and errno set, if /proc does not tell.
+std::string OwnPath() {
+  char self[4096];
+  const ssize_t size = ::readlink("/proc/self/exe", self, sizeof(self));
+  return size <= 0 ? std::string() : std::string(self, static_cast<size_t>(size));
+}
+
 std::string DescribeEnd(int status) {
   if (WIFSIGNALED(status)) {
     return absl::StrCat("the keeper was killed by signal ", WTERMSIG(status));
@@ -79,13 +92,15 @@ KeeperClient::KeeperClient(EventLoop& loop, KeeperCallbacks callbacks)
 
 KeeperClient::~KeeperClient() {
   *is_live_ = false;
-  if (sweep_timer_ != 0) {
-    loop_.Cancel(sweep_timer_);
-  }
+  loop_.Cancel(sweep_timer_);
+  loop_.Cancel(hello_timer_);
   if (pidfd_.valid()) {
     loop_.Unwatch(pidfd_.get());
   }
   CloseSocket();  // The keeper sees the end of the stream and kills everything.
+  if (!has_ended()) {
+    ::waitpid(pid_, nullptr, WNOHANG);
+  }
 }
 
 absl::Status KeeperClient::Start(const std::string& keeper_path) {
@@ -106,11 +121,21 @@ absl::Status KeeperClient::Start(const std::string& keeper_path) {
   }
   pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (!pidfd_.valid()) {
+    const int error = errno;
     socket_.reset();
+    const pid_t pid = std::exchange(pid_, 0);
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);  // It has just been started and holds nothing: it dies at once.
     return absl::InternalError(
-        absl::StrCat("watch the keeper (pid ", pid_, "): ", ErrorText(errno)));
+        absl::StrCat("watch the keeper (pid ", pid, "): ", ErrorText(error)));
   }
+  path_ = keeper_path;
   loop_.Watch(socket_.get(), EPOLLIN, [this](uint32_t events) { OnSocket(events); });
+  hello_timer_ = loop_.At(MonoNow() + kHelloLimit, [this] {
+    hello_timer_ = 0;
+    Lose(absl::StrCat("the keeper ", path_, " (pid ", pid_, ") has not answered within ",
+                      ToSeconds(kHelloLimit), " s; does its file system hang?"));
+  });
   return absl::OkStatus();
 }
 
@@ -222,7 +247,8 @@ void KeeperClient::OnSocket(uint32_t events) {
   }
 }
 
-/// False when the stream holds garbage or a callback ended this object or its connection.
+/// False when the stream holds garbage. Stops early, and returns true, when what a frame says ends
+/// the connection or its callback ends this object.
 bool KeeperClient::ReadFrames() {
   const std::shared_ptr<bool> is_live = is_live_;
   size_t used = 0;
@@ -239,6 +265,10 @@ bool KeeperClient::ReadFrames() {
       return false;
     }
     used += keeper::kFrameHeaderBytes + frame.size();
+    const auto* hello = std::get_if<keeper::HelloReport>(&*report);
+    if (hello != nullptr && !AcceptHello(*hello)) {
+      return true;
+    }
     Dispatch(*report);
     if (!*is_live) {
       return true;
@@ -246,6 +276,18 @@ bool KeeperClient::ReadFrames() {
   }
   incoming_.erase(0, used);
   return true;
+}
+
+/// Loses a keeper that speaks another version.
+bool KeeperClient::AcceptHello(const keeper::HelloReport& hello) {
+  loop_.Cancel(std::exchange(hello_timer_, 0));
+  if (hello.version == keeper::kProtocolVersion) {
+    return true;
+  }
+  Lose(absl::StrCat("the keeper ", path_, " speaks version ", hello.version, " of the protocol, ",
+                    OwnPath(), " version ", keeper::kProtocolVersion,
+                    "; install both from one build"));
+  return false;
 }
 
 void KeeperClient::Dispatch(const keeper::Report& report) {
@@ -277,6 +319,7 @@ void KeeperClient::Dispatch(const keeper::Report& report) {
 /// socket.
 void KeeperClient::Lose(const std::string& reason) {
   CloseSocket();
+  loop_.Cancel(std::exchange(hello_timer_, 0));
   lost_reason_ = reason;
   if (!reason.empty()) {
     ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
@@ -294,6 +337,7 @@ void KeeperClient::Lose(const std::string& reason) {
     loop_.Cancel(sweep_timer_);
     int status = 0;
     ::waitpid(pid_, &status, 0);  // Ready: does not block.
+    was_reaped_ = true;
     if (lost_reason_.empty()) {
       lost_reason_ = DescribeEnd(status);
     }
@@ -315,7 +359,13 @@ void KeeperClient::Sweep(MonoTime deadline) {
 }
 
 void KeeperClient::FinishLoss(const std::string& what_is_left) {
-  if (shutting_down_ || !callbacks_.on_lost) {
+  if (shutting_down_) {
+    if (const auto on_ended = callbacks_.on_ended) {
+      on_ended();
+    }
+    return;
+  }
+  if (!callbacks_.on_lost) {
     return;
   }
   // Copies: the callback may destroy this object.
@@ -332,13 +382,11 @@ void KeeperClient::CloseSocket() {
 }
 
 absl::StatusOr<std::string> FindKeeperBinary() {
-  char self[4096];
-  const ssize_t size = ::readlink("/proc/self/exe", self, sizeof(self));
-  if (size <= 0) {
+  const std::string program = OwnPath();
+  if (program.empty()) {
     return absl::NotFoundError(
         absl::StrCat("read /proc/self/exe to find fsdp-keeper: ", ErrorText(errno)));
   }
-  const std::string program(self, static_cast<size_t>(size));
   const std::string path = absl::StrCat(program.substr(0, program.rfind('/') + 1), "fsdp-keeper");
   if (::access(path.c_str(), X_OK) != 0) {
     return absl::NotFoundError(absl::StrCat("find ", path, ": ", ErrorText(errno),

@@ -37,7 +37,7 @@ struct WorkerSpec {
 };
 
 /// What the keeper reports, on the loop thread. Unset callbacks are skipped. A callback may call
-/// any method of the client; it may destroy the client only from within on_lost.
+/// any method of the client; it may destroy the client only from within on_lost or on_ended.
 struct KeeperCallbacks {
   std::function<void(const keeper::HelloReport&)> on_hello;
   std::function<void(const keeper::SpawnedReport&)> on_spawned;
@@ -62,6 +62,9 @@ struct KeeperCallbacks {
   /// dead and every process that was reparented to this one has been killed, or `reason` says what
   /// is left.
   std::function<void(const std::string& reason)> on_lost;
+  /// After Shutdown(): the keeper has ended and was reaped, and nothing of the job is left; or
+  /// something blocked in the kernel does not end within some seconds.
+  std::function<void()> on_ended;
 };
 
 /// The agent's end of a keeper process: starts it, sends commands, turns frames into callbacks.
@@ -90,23 +93,23 @@ class KeeperClient {
   /// Sends one JSON line (no newline) to a worker's control socket; dropped with a note if the
   /// worker does not read.
   void SendControl(int local_rank, const std::string& line);
-  /// Kills what is left, then the keeper exits; on_lost is not called. Idempotent.
+  /// Kills what is left, then the keeper exits; answered by on_ended, on_lost is not called.
+  /// Idempotent.
   void Shutdown();
-
-  /// Says that `child` of this process was not started by the keeper, so that a loss does not kill
-  /// it. Children that exist at Start() are known already.
-  void SpareChild(pid_t child) { foreign_children_.insert(child); }
 
   /// The keeper's process id; 0 before Start().
   pid_t pid() const { return pid_; }
   /// True between a successful Start() and the loss or end of the keeper.
   bool is_alive() const { return socket_.valid(); }
+  /// No keeper process is left: none was started, or it has been reaped.
+  bool has_ended() const { return pid_ == 0 || was_reaped_; }
 
  private:
   void Send(const std::string& frame);
   void OnSocket(uint32_t events);
   bool Flush();
   bool ReadFrames();
+  bool AcceptHello(const keeper::HelloReport& hello);
   void Dispatch(const keeper::Report& report);
   void Lose(const std::string& reason);
   void Sweep(MonoTime deadline);
@@ -121,11 +124,14 @@ class KeeperClient {
   UniqueFd socket_;
   UniqueFd pidfd_;
   pid_t pid_ = 0;
+  std::string path_;
   bool shutting_down_ = false;
+  bool was_reaped_ = false;
   std::string lost_reason_;
   std::string outgoing_;
   std::string incoming_;
   EventLoop::TimerId sweep_timer_ = 0;
+  EventLoop::TimerId hello_timer_ = 0;
   std::set<pid_t> foreign_children_;
   /// Told false by the destructor, for callbacks that destroy the client while frames are being
   /// read.

@@ -26,7 +26,6 @@ inline constexpr int kMaxLocalRank = 4095;
 enum class Stream : uint8_t { kStdout = 0, kStderr = 1 };
 
 // --- Commands, agent -> keeper
-// ---------------------------------------------------------------------------------------
 struct SpawnCommand {
   int32_t local_rank = 0;
   std::vector<std::string> argv;
@@ -52,7 +51,6 @@ using Command =
     std::variant<SpawnCommand, SignalCommand, ControlLineCommand, KillAllCommand, ShutdownCommand>;
 
 // --- Reports, keeper -> agent
-// ----------------------------------------------------------------------------------------
 struct HelloReport {
   int32_t pid = 0;
   uint32_t version = kProtocolVersion;

@@ -54,7 +54,6 @@ std::vector<const char*> Pointers(const std::vector<std::string>& strings) {
 }
 
 // --- The child: async-signal-safe calls only, nothing is allocated
-// ---------------------------------------------------
 
 [[noreturn]] void FailChild(int failure_pipe, ChildFailure::Step step, int error, int candidate) {
   const ChildFailure failure{step, error, candidate};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -27,6 +28,19 @@ class KeeperFixture : public testing::Test {
  protected:
   static constexpr auto kPatience = std::chrono::seconds(20);
 
+  /// What a promised time is multiplied with on this build and machine: FSDPRUN_TIME_FACTOR, or a
+  /// guess.
+  static double TimeFactor() {
+    if (const char* given = ::getenv("FSDPRUN_TIME_FACTOR")) {
+      return ::atof(given);
+    }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return 10;
+#else
+    return 2;
+#endif
+  }
+
   KeeperFixture()
       : folder_(testing::TempDir() + "keeper_" + std::to_string(::getpid()) + "_" +
                 testing::UnitTest::GetInstance()->current_test_info()->name()) {
@@ -38,7 +52,7 @@ class KeeperFixture : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  void StartKeeper() {
+  void StartKeeper(const std::string& path = FSDPRUN_KEEPER_BINARY) {
     KeeperCallbacks on;
     on.on_hello = [this](const auto& r) { hellos_.push_back(r); };
     on.on_spawned = [this](const auto& r) { spawned_[r.local_rank] = r; };
@@ -51,8 +65,9 @@ class KeeperFixture : public testing::Test {
     on.on_note = [this](const auto& r) { notes_.push_back(r.text); };
     on.on_all_gone = [this] { ++all_gone_; };
     on.on_lost = [this](const std::string& reason) { lost_.push_back(reason); };
+    on.on_ended = [this] { ++ended_; };
     client_ = std::make_unique<KeeperClient>(loop_, on);
-    const absl::Status status = client_->Start(FSDPRUN_KEEPER_BINARY);
+    const absl::Status status = client_->Start(path);
     ASSERT_TRUE(status.ok()) << status;
   }
 
@@ -136,6 +151,7 @@ class KeeperFixture : public testing::Test {
   std::map<int, std::vector<std::string>> records_;
   std::vector<std::string> notes_;
   int all_gone_ = 0;
+  int ended_ = 0;
   std::vector<std::string> lost_;
 };
 
