@@ -20,42 +20,61 @@ constexpr size_t kMaxLineBytes = 4u << 20;
 OutputPump::OutputPump(Sink sink) : sink_(std::move(sink)) {}
 
 void OutputPump::Follow(int local_rank, keeper::Stream stream, const std::string& path) {
-  Source& source = sources_[{local_rank, stream}];
-  PumpOne(stream, source, /*is_forced=*/true);
-  Finish(stream, source);
-  source = Source{.path = path};
+  Sources& sources = sources_[{local_rank, stream}];
+  sources.push_back(Source{.path = path});
+  PumpStream(stream, sources, /*is_forced=*/false);
 }
 
 void OutputPump::Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes) {
-  Source& source = sources_[{local_rank, stream}];
-  source.size = std::max(source.size, size_bytes);
-  PumpOne(stream, source, /*is_forced=*/false);
+  Sources& sources = SourcesOf(local_rank, stream);
+  sources.back().size = std::max(sources.back().size, size_bytes);
+  PumpStream(stream, sources, /*is_forced=*/false);
 }
 
 void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view bytes) {
-  Source& source = sources_[{local_rank, stream}];
+  Sources& sources = SourcesOf(local_rank, stream);
+  Source& source = sources.back();
   if (source.dropped_bytes > 0 || backlog_bytes_ + bytes.size() > kMaxBacklogBytes) {
     source.dropped_bytes += bytes.size();
   } else {
     absl::StrAppend(&source.backlog, bytes);
     backlog_bytes_ += bytes.size();
   }
-  PumpOne(stream, source, /*is_forced=*/false);
+  PumpStream(stream, sources, /*is_forced=*/false);
 }
 
 bool OutputPump::Pump() {
   bool is_all_moved = true;
-  for (auto& [key, source] : sources_) {
-    PumpOne(key.second, source, /*is_forced=*/false);
-    is_all_moved &= source.offset >= source.size && source.backlog.empty();
+  for (auto& [key, sources] : sources_) {
+    PumpStream(key.second, sources, /*is_forced=*/false);
+    is_all_moved &= sources.back().IsMoved();
   }
   return is_all_moved;
 }
 
 void OutputPump::Drain() {
-  for (auto& [key, source] : sources_) {
-    PumpOne(key.second, source, /*is_forced=*/true);
-    Finish(key.second, source);
+  for (auto& [key, sources] : sources_) {
+    PumpStream(key.second, sources, /*is_forced=*/true);
+    Finish(key.second, sources.back());
+  }
+}
+
+OutputPump::Sources& OutputPump::SourcesOf(int local_rank, keeper::Stream stream) {
+  Sources& sources = sources_[{local_rank, stream}];
+  if (sources.empty()) {
+    sources.emplace_back();
+  }
+  return sources;
+}
+
+void OutputPump::PumpStream(keeper::Stream stream, Sources& sources, bool is_forced) {
+  for (;;) {
+    PumpOne(stream, sources.front(), is_forced);
+    if (!sources.front().IsMoved() || sources.size() == 1) {
+      return;
+    }
+    Finish(stream, sources.front());
+    sources.pop_front();
   }
 }
 
@@ -76,7 +95,7 @@ void OutputPump::PumpOne(keeper::Stream stream, Source& source, bool is_forced) 
     source.offset += static_cast<uint64_t>(count);
     Pass(stream, source, absl::string_view(buffer, static_cast<size_t>(count)));
   }
-  if (source.offset >= source.size && !source.backlog.empty() && (is_forced || sink_.has_room())) {
+  if (source.offset >= source.size && !source.IsMoved() && (is_forced || sink_.has_room())) {
     PassBacklog(stream, source);
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -29,7 +30,8 @@ class OutputPump {
 
   explicit OutputPump(Sink sink);
 
-  /// Follows this file for a worker's stream from its beginning; an earlier one is drained first.
+  /// Follows this file for a worker's stream from its beginning. What an earlier one still holds
+  /// comes first, at the reader's pace.
   void Follow(int local_rank, keeper::Stream stream, const std::string& path);
   /// The file of a followed stream has `size_bytes` by now.
   void Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes);
@@ -50,7 +52,15 @@ class OutputPump {
     std::string backlog;
     uint64_t dropped_bytes = 0;
     std::string partial;
+
+    /// Nothing is left but a last line without an end.
+    bool IsMoved() const { return offset >= size && backlog.empty() && dropped_bytes == 0; }
   };
+  /// Never empty once it is known: the last is the one followed, those before it are being emptied.
+  using Sources = std::deque<Source>;
+
+  Sources& SourcesOf(int local_rank, keeper::Stream stream);
+  void PumpStream(keeper::Stream stream, Sources& sources, bool is_forced);
 
   void PumpOne(keeper::Stream stream, Source& source, bool is_forced);
   void Pass(keeper::Stream stream, Source& source, absl::string_view bytes);
@@ -59,7 +69,7 @@ class OutputPump {
 
   const Sink sink_;
   size_t backlog_bytes_ = 0;
-  std::map<std::pair<int, keeper::Stream>, Source> sources_;
+  std::map<std::pair<int, keeper::Stream>, Sources> sources_;
 };
 
 }  // namespace fsdprun

@@ -98,12 +98,42 @@ TEST_F(OutputPumpTest, DrainIgnoresTheLackOfRoom) {
   EXPECT_EQ(shown_, "text\n");
 }
 
-TEST_F(OutputPumpTest, NextGenerationDrainsTheOneBefore) {
+TEST_F(OutputPumpTest, NextGenerationWaitsForTheOneBeforeAtTheReadersPace) {
   pump_.Follow(0, Stream::kStdout, path_);
   has_room_ = false;
   Append("old");
+  pump_.Data(0, Stream::kStdout, " end");
   pump_.Follow(0, Stream::kStdout, path_ + ".next");
-  EXPECT_EQ(shown_, "old");
+  pump_.Data(0, Stream::kStdout, "new\n");
+  EXPECT_EQ(shown_, "");
+  EXPECT_FALSE(pump_.Pump());
+  has_room_ = true;
+  EXPECT_TRUE(pump_.Pump());
+  EXPECT_EQ(shown_, "old endnew\n");
+}
+
+TEST_F(OutputPumpTest, DrainTakesEarlierGenerationsToo) {
+  has_room_ = false;
+  for (int generation = 0; generation < 3; ++generation) {
+    pump_.Follow(0, Stream::kStdout, path_);
+    pump_.Data(0, Stream::kStdout, std::to_string(generation));
+  }
+  EXPECT_EQ(shown_, "");
+  pump_.Drain();
+  EXPECT_EQ(shown_, "012");
+}
+
+// The other stream has taken all the room there is for waiting.
+TEST_F(OutputPumpTest, AStreamThatLostEverythingSaysSoAndGoesOn) {
+  has_room_ = false;
+  pump_.Data(0, Stream::kStdout, std::string(OutputPump::kMaxBacklogBytes, 'x'));
+  pump_.Data(1, Stream::kStdout, "lost\n");
+  EXPECT_FALSE(pump_.Pump());
+  has_room_ = true;
+  EXPECT_TRUE(pump_.Pump());
+  EXPECT_NE(shown_.find("[fsdprun: 5 bytes of output are missing here"), std::string::npos);
+  pump_.Data(1, Stream::kStdout, "and on\n");
+  EXPECT_EQ(shown_.substr(shown_.size() - 7), "and on\n");
 }
 
 TEST_F(OutputPumpTest, FileThatVanishedIsSkippedAndDirectDataGoesOn) {
