@@ -10,6 +10,7 @@
 #include "agent/process/error_file_reader.h"
 #include "agent/process/log_tail.h"
 #include "agent/process/worker_environment.h"
+#include "base/error_text.h"
 #include "base/log.h"
 #include "proto/worker_contract.h"
 
@@ -17,6 +18,8 @@ namespace fsdprun {
 namespace {
 
 constexpr Duration kStraySweepPause = std::chrono::milliseconds(10);
+/// No process of a job may outlive its launcher by more than 1 s.
+constexpr Duration kKeeperEndTimeout = std::chrono::milliseconds(200);
 constexpr int kTailLines = 20;
 constexpr size_t kTailBytes = 16u << 10;
 
@@ -25,16 +28,20 @@ bool IsPermanent(const absl::Status& status) {
          absl::IsInvalidArgument(status) || absl::IsUnimplemented(status);
 }
 
-std::string Explain(const absl::Status& status, const std::string& endpoint) {
-  std::string text =
-      absl::StrCat("the coordinator at ", endpoint, " refused this node: ", status.message());
+/// What the link was told, with what to do next.
+std::string Explain(const absl::Status& status) {
+  std::string text(status.message());
   if (absl::IsUnauthenticated(status)) {
     absl::StrAppend(&text, "; set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes");
+  } else if (absl::IsNotFound(status)) {
+    absl::StrAppend(&text, "; give all nodes the same --rdzv-id and --rdzv-endpoint");
+  } else if (absl::IsUnimplemented(status)) {
+    absl::StrAppend(&text, "; is another program listening at this --rdzv-endpoint?");
+  } else {
+    absl::StrAppend(&text, "; install the same version of fsdprun on all nodes");
   }
   return text;
 }
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 
@@ -59,8 +66,9 @@ void LocalAgent::Start() {
   callbacks.on_up = [this] { Feed(node::StreamUp{}); };
   callbacks.on_message = [this](const ToAgent& message) {
     was_admitted_ |= std::holds_alternative<AdmitAgent>(message.message);
+    const auto* reject = std::get_if<RejectAgent>(&message.message);
     was_let_go_ |= std::holds_alternative<ReleaseAgent>(message.message) ||
-                   std::holds_alternative<RejectAgent>(message.message);
+                   (reject != nullptr && !reject->rejoin);
     Feed(message);
   };
   callbacks.on_lost = [this](const absl::Status& status) { OnLinkLost(status); };
@@ -113,7 +121,6 @@ void LocalAgent::Later(Duration delay, std::function<void()> action) {
 }
 
 // --- Link
-// ----------------------------------------------------------------------------------------------------------------
 
 void LocalAgent::Do(const node::Send& send) { link_.Send(send.message); }
 
@@ -125,15 +132,13 @@ void LocalAgent::OnLinkLost(const absl::Status& status) {
   last_link_error_ = status;
   if (IsPermanent(status)) {
     was_let_go_ = true;
-    Feed(ToAgent{options_.spec.node.incarnation, Generation(),
-                 RejectAgent{Explain(status, options_.spec.coordinator_endpoint)}});
+    Feed(ToAgent{options_.spec.node.incarnation, Generation(), RejectAgent{Explain(status)}});
     return;
   }
   Feed(node::StreamLost{std::string(status.message())});
 }
 
 // --- Keeper
-// --------------------------------------------------------------------------------------------------------------
 
 void LocalAgent::Do(const node::StartKeeper& start) {
   Later(start.delay, [this] { OpenKeeper(); });
@@ -167,14 +172,19 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
   callbacks.on_control_record = [this](const keeper::ControlRecordReport& report) {
     OnControlRecord(report);
   };
-  callbacks.on_note = [](const keeper::NoteReport& report) { Log(LogLevel::kInfo, report.text); };
+  callbacks.on_note = [](const keeper::NoteReport& report) {
+    Log(LogLevel::kWarning,
+        report.local_rank == keeper::kAllRanks
+            ? report.text
+            : absl::StrCat("worker with local rank ", report.local_rank, ": ", report.text));
+  };
   callbacks.on_all_gone = [this] { Feed(node::AllWorkersGone{assignment_.generation}); };
   callbacks.on_lost = [this](const std::string& reason) { Feed(node::KeeperLost{reason}); };
+  callbacks.on_ended = [this] { FinishExit(); };
   return callbacks;
 }
 
 // --- Workers
-// -------------------------------------------------------------------------------------------------------------
 
 std::string LocalAgent::WorkerDir(int local_rank) const {
   return absl::StrCat(options_.run_dir, "/attempt_", assignment_.generation.value() - 1, "/",
@@ -236,7 +246,7 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank,
                                 .run_id = options_.run_id,
                                 .error_file = error_file,
                                 .generation = assignment_.generation.value(),
-                                .job_id = options_.job_id,
+                                .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
                                 .progress_view = options_.draws_progress ? "terminal" : "plain",
                                 .signals_to_handle = options_.handled_signals};
   WorkerVariables variables = BuildWorkerEnvironment(options_.base_environment, place, settings);
@@ -290,11 +300,15 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
   exit.exited_unix_ns = report.wall_ns;
   exit.log_path = directory + "/stderr.log";
   if (!exit.Succeeded()) {
-    if (const ErrorFileResult result = ReadErrorFile(directory + "/error.json");
-        result.error.has_value()) {
+    const std::string error_path = directory + "/error.json";
+    std::error_code ignored;
+    if (const ErrorFileResult result = ReadErrorFile(error_path); result.error.has_value()) {
       exit.error_message = result.error->message;
       exit.traceback = result.error->stack;
       exit.error_json = result.error->json;
+    } else if (std::filesystem::exists(error_path, ignored)) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("cannot use the error file ", error_path, ": ", result.problem));
     }
     exit.stderr_tail = TailLines(exit.log_path, kTailLines, kTailBytes);
   }
@@ -323,7 +337,6 @@ void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
 }
 
 // --- Ending
-// --------------------------------------------------------------------------------------------------------------
 
 void LocalAgent::Do(const node::SignalWorkers& signal) {
   if (keeper_ == nullptr || !keeper_->is_alive()) {
@@ -356,20 +369,45 @@ void LocalAgent::WarnOfLogs(const std::string& what) {
 }
 
 void LocalAgent::SweepStrays(Generation generation) {
-  if (fsdprun::KillStrays(foreign_children_) == 0) {
+  const bool is_sweeping = swept_generation_.has_value();
+  swept_generation_ = generation;
+  if (!is_sweeping) {
+    SweepOnce();
+  }
+}
+
+void LocalAgent::SweepOnce() {
+  std::set<pid_t> spared = foreign_children_;
+  if (keeper_ != nullptr && keeper_->is_alive()) {
+    spared.insert(keeper_->pid());  // The next one, which may be there before all strays are gone.
+  }
+  if (fsdprun::KillStrays(spared) == 0) {
+    const Generation generation = *std::exchange(swept_generation_, std::nullopt);
     Feed(node::AllWorkersGone{generation});
     return;
   }
-  Later(kStraySweepPause, [this, generation] { SweepStrays(generation); });
+  Later(kStraySweepPause, [this] { SweepOnce(); });
 }
 
+// The keeper is waited for, since whoever lives on would have a zombie for every life, and must not
+// take what it still holds for strangers' processes.
 void LocalAgent::Do(const node::Exit& exit) {
   has_ended_ = true;
   loop_.Cancel(wake_timer_);
-  if (keeper_ != nullptr) {
-    keeper_->Shutdown();
+  exit_ = exit;
+  if (keeper_ == nullptr || keeper_->has_ended()) {
+    FinishExit();
+    return;
   }
-  hooks_.on_exit(exit.code, exit.message);
+  keeper_->Shutdown();
+  wake_timer_ = loop_.At(MonoNow() + kKeeperEndTimeout, [this] { FinishExit(); });
+}
+
+void LocalAgent::FinishExit() {
+  if (const std::optional<node::Exit> exit = std::exchange(exit_, std::nullopt)) {
+    loop_.Cancel(wake_timer_);
+    hooks_.on_exit(exit->code, exit->message);
+  }
 }
 
 }  // namespace fsdprun

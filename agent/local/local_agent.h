@@ -30,7 +30,6 @@ class LocalAgent {
     /// The command line of the worker with this local rank.
     std::function<std::vector<std::string>(int local_rank)> command;
     std::string run_id;
-    std::string job_id;
     /// `attempt_<n>/<local rank>/` are made below it.
     std::string run_dir;
     /// FSDPRUN_PROGRESS_VIEW of the workers.
@@ -43,7 +42,8 @@ class LocalAgent {
     std::function<void(const Progress&)> on_progress;
     /// Every line for standard output or error; see OutputPump.
     OutputPump::Sink sink;
-    /// The end of this life: nothing is left. Nothing is called afterwards.
+    /// The end of this life: nothing is left, or what is left is blocked in the kernel. Only `sink`
+    /// may be called afterwards, by ResumeOutput() and DrainOutput().
     std::function<void(int code, const std::string& message)> on_exit;
   };
 
@@ -98,7 +98,10 @@ class LocalAgent {
   void OnControlRecord(const keeper::ControlRecordReport& report);
   /// Says once that log files cannot be written.
   void WarnOfLogs(const std::string& what);
+  /// Ends in AllWorkersGone for the last generation asked for.
   void SweepStrays(Generation generation);
+  void SweepOnce();
+  void FinishExit();
   /// After `delay`; nothing if the agent has ended by then.
   void Later(Duration delay, std::function<void()> action);
   std::string WorkerDir(int local_rank) const;
@@ -131,6 +134,11 @@ class LocalAgent {
   RankAssignment assignment_;
   std::map<int, int64_t> spawned_pids_;
   bool spawn_is_answered_ = true;
+
+  /// Set while strays are being killed.
+  std::optional<Generation> swept_generation_;
+  /// Set between the decision to end and the end of the keeper.
+  std::optional<node::Exit> exit_;
 
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };

@@ -54,6 +54,9 @@ struct RankAssignment {
   /// order.
   std::string master_addr;
   int master_port = 0;
+  /// Random name of the launch: equal on all nodes and in all generations of one launch, another
+  /// in the next. Part of FSDPRUN_JOB_ID.
+  std::string launch_id;
 };
 
 /// Where group rank 0 serves the store of a generation.

@@ -26,7 +26,6 @@
 namespace fsdprun {
 
 // --- Agent -> coordinator
-// ----------------------------------------------------------------------------------------------
 
 /// First message on every stream. The envelope's generation is the one the agent holds (0 if none).
 struct AgentJoined {
@@ -76,7 +75,6 @@ struct FromAgent {
 };
 
 // --- Coordinator -> agent
-// ----------------------------------------------------------------------------------------------
 
 /// Answer to AgentJoined.
 struct AdmitAgent {};

@@ -77,7 +77,6 @@ void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& ef
 }
 
 // --- Coordinator link
-// --------------------------------------------------------------------------------------------------
 
 void NodeMachine::Handle(const node::Boot&, Out& out) {
   stream_deadline_ = out.now + spec_.connect_timeout;
@@ -145,7 +144,6 @@ void NodeMachine::GiveUpCoordinator(Out& out) {
 }
 
 // --- Keeper
-// ------------------------------------------------------------------------------------------------------------
 
 void NodeMachine::Handle(const node::KeeperReady&, Out& out) {
   keeper_ready_ = true;
@@ -215,7 +213,6 @@ void NodeMachine::RestartKeeper(const std::string& what, Out& out) {
 }
 
 // --- Generation
-// --------------------------------------------------------------------------------------------------------
 
 void NodeMachine::Handle(const node::LogsAndStoreReady& ready, Out& out) {
   if (IsStale(ready.generation) || phase_ != node::Phase::kPreparing) {

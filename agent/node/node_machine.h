@@ -38,7 +38,6 @@ struct NodeSpec {
 namespace node {
 
 // --- Events
-// ------------------------------------------------------------------------------------------------------------
 
 /// First event of a life; asks for the keeper and the first connection attempt.
 struct Boot {};
@@ -105,7 +104,6 @@ using Event = std::variant<TimerDue, ToAgent, Boot, StreamUp, StreamLost, Keeper
                            WorkerReaped, AllWorkersGone, WorkerProgress, OperatorSignal>;
 
 // --- Actions
-// -----------------------------------------------------------------------------------------------------------
 
 /// Write `message` to the stream; drop it if the stream is down (it is repeated on the next one).
 struct Send {

@@ -102,7 +102,6 @@ void NodeMachine::Obey(const ReleaseAgent& release, Generation, Out& out) {
 }
 
 // --- Ending a generation, ending the agent
-// -----------------------------------------------------------------------------
 
 void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view reason, Out& out) {
   switch (phase_) {
@@ -220,7 +219,6 @@ void NodeMachine::FinishExit(Out& out) {
 }
 
 // --- Small things
-// ------------------------------------------------------------------------------------------------------
 
 bool NodeMachine::MayHaveProcesses() const {
   switch (phase_) {

@@ -30,6 +30,17 @@ std::string VirtualDevice(const std::map<std::string, std::string>& environment,
 
 }  // namespace
 
+std::string WorkerJobId(const std::string& run_id, const std::string& launch_id) {
+  constexpr size_t kMaxPartBytes = 40;
+  std::string id = run_id.substr(0, kMaxPartBytes) + "-" + launch_id.substr(0, kMaxPartBytes);
+  for (char& c : id) {
+    const bool is_plain =
+        (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    c = is_plain ? c : '-';
+  }
+  return id;
+}
+
 WorkerVariables BuildWorkerEnvironment(
     const std::map<std::string, std::string>& launcher_environment, const WorkerPlace& place,
     const WorkerSettings& settings) {

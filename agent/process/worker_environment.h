@@ -48,6 +48,10 @@ struct WorkerVariables {
   bool defaulted_omp_threads = false;
 };
 
+/// What a job's workers share on a machine is named by this: equal on all nodes of one launch,
+/// another for the next launch of the same run. Fits a file name. Pure.
+std::string WorkerJobId(const std::string& run_id, const std::string& launch_id);
+
 /// The environment of one worker: `launcher_environment` with torchrun's variables (and ours) laid
 /// over it. Pure. OMP_NUM_THREADS becomes 1 only if it is unset and the node has several workers. A
 /// control descriptor number inherited from an outer launcher is removed; the keeper adds the

@@ -1,6 +1,9 @@
 #include "agent/rpc/codec.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +20,9 @@ constexpr size_t kMaxTailLineBytes = 4096;
 constexpr int kMaxWorkersPerNode = 4096;
 constexpr int kMaxWorldSize = 1 << 24;
 constexpr int kMaxSignal = 64;
+constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+/// Far above what a job can count up to, far below where adding one wraps.
+constexpr uint64_t kMaxGeneration = uint64_t{1} << 48;
 
 std::string Cut(const std::string& text, size_t max_bytes) { return text.substr(0, max_bytes); }
 
@@ -28,6 +34,14 @@ absl::Status CheckRange(const char* field, int64_t value, int64_t low, int64_t h
       absl::StrCat(field, " is ", value, ", expected ", low, " to ", high));
 }
 
+absl::Status CheckGeneration(const char* field, uint64_t value) {
+  if (value <= kMaxGeneration) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, ", expected at most ", kMaxGeneration));
+}
+
 absl::Status CheckLength(const char* field, size_t bytes, size_t max_bytes) {
   if (bytes <= max_bytes) {
     return absl::OkStatus();
@@ -36,8 +50,19 @@ absl::Status CheckLength(const char* field, size_t bytes, size_t max_bytes) {
       absl::StrCat(field, " has ", bytes, " bytes, expected at most ", max_bytes));
 }
 
+/// IPv4 or IPv6; the latter may name its interface after a '%'.
+absl::Status CheckNumericAddress(const char* field, const std::string& address) {
+  RETURN_IF_ERROR(CheckLength(field, address.size(), kMaxNameBytes));
+  in6_addr parsed;
+  if (::inet_pton(AF_INET, address.c_str(), &parsed) == 1 ||
+      ::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &parsed) == 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is '", address, "', expected a numeric address"));
+}
+
 // --- Parts
-// ---------------------------------------------------------------------------------------------------------------
 
 void EncodeNode(const NodeInfo& node, v1::NodeInfo* out) {
   out->set_incarnation(node.incarnation.value());
@@ -75,8 +100,8 @@ void EncodeStore(const StoreEndpoint& store, v1::StoreEndpoint* out) {
 }
 
 absl::StatusOr<StoreEndpoint> DecodeStore(const v1::StoreEndpoint& store) {
-  RETURN_IF_ERROR(CheckLength("store.address", store.address().size(), kMaxNameBytes));
   RETURN_IF_ERROR(CheckRange("store.port", store.port(), 1, 65535));
+  RETURN_IF_ERROR(CheckNumericAddress("store.address", store.address()));
   return StoreEndpoint{store.address(), store.port()};
 }
 
@@ -132,24 +157,37 @@ void EncodeAssignment(const RankAssignment& assignment, v1::RankAssignment* out)
   out->set_rank_offset(assignment.rank_offset);
   out->set_world_size(assignment.world_size);
   out->set_local_world_size(assignment.local_world_size);
-  out->set_role(assignment.role);
+  out->set_role(Cut(assignment.role, kMaxNameBytes));
   out->set_role_rank_offset(assignment.role_rank_offset);
   out->set_role_world_size(assignment.role_world_size);
   out->set_restart_count(assignment.restart_count);
   out->set_max_restarts(assignment.max_restarts);
+  out->set_launch_id(Cut(assignment.launch_id, kMaxNameBytes));
+}
+
+absl::Status CheckAssignment(const v1::RankAssignment& in) {
+  RETURN_IF_ERROR(CheckGeneration("assignment.generation", in.generation()));
+  RETURN_IF_ERROR(CheckRange("assignment.world_size", in.world_size(), 1, kMaxWorldSize));
+  const int64_t workers = in.local_world_size();
+  RETURN_IF_ERROR(CheckRange("assignment.local_world_size", workers, 1, kMaxWorkersPerNode));
+  RETURN_IF_ERROR(
+      CheckRange("assignment.rank_offset", in.rank_offset(), 0, in.world_size() - workers));
+  RETURN_IF_ERROR(
+      CheckRange("assignment.group_world_size", in.group_world_size(), 1, in.world_size()));
+  RETURN_IF_ERROR(
+      CheckRange("assignment.group_rank", in.group_rank(), 0, in.group_world_size() - 1));
+  RETURN_IF_ERROR(
+      CheckRange("assignment.role_world_size", in.role_world_size(), workers, in.world_size()));
+  RETURN_IF_ERROR(CheckRange("assignment.role_rank_offset", in.role_rank_offset(), 0,
+                             in.role_world_size() - workers));
+  RETURN_IF_ERROR(CheckRange("assignment.max_restarts", in.max_restarts(), 0, kMaxInt));
+  RETURN_IF_ERROR(CheckRange("assignment.restart_count", in.restart_count(), 0, in.max_restarts()));
+  RETURN_IF_ERROR(CheckLength("assignment.role", in.role().size(), kMaxNameBytes));
+  return CheckLength("assignment.launch_id", in.launch_id().size(), kMaxNameBytes);
 }
 
 absl::StatusOr<RankAssignment> DecodeAssignment(const v1::RankAssignment& in) {
-  RETURN_IF_ERROR(CheckRange("assignment.world_size", in.world_size(), 1, kMaxWorldSize));
-  RETURN_IF_ERROR(
-      CheckRange("assignment.local_world_size", in.local_world_size(), 1, kMaxWorkersPerNode));
-  RETURN_IF_ERROR(CheckRange("assignment.rank_offset", in.rank_offset(), 0,
-                             in.world_size() - in.local_world_size()));
-  RETURN_IF_ERROR(
-      CheckRange("assignment.group_rank", in.group_rank(), 0, in.group_world_size() - 1));
-  RETURN_IF_ERROR(CheckRange("assignment.role_rank_offset", in.role_rank_offset(), 0,
-                             in.role_world_size() - 1));
-  RETURN_IF_ERROR(CheckLength("assignment.role", in.role().size(), kMaxNameBytes));
+  RETURN_IF_ERROR(CheckAssignment(in));
   RankAssignment result;
   result.generation = Generation(in.generation());
   result.group_rank = in.group_rank();
@@ -162,13 +200,23 @@ absl::StatusOr<RankAssignment> DecodeAssignment(const v1::RankAssignment& in) {
   result.role_world_size = in.role_world_size();
   result.restart_count = in.restart_count();
   result.max_restarts = in.max_restarts();
+  result.launch_id = in.launch_id();
   return result;
 }
 
-absl::StatusOr<CauseKind> DecodeCause(v1::CauseKind kind) {
-  RETURN_IF_ERROR(
-      CheckRange("fault kind", kind, v1::CAUSE_KIND_WORKER_FAILED, v1::CAUSE_KIND_JOIN_TIMEOUT));
-  return static_cast<CauseKind>(kind - v1::CAUSE_KIND_WORKER_FAILED);
+/// Only what NodeFaulted may say: the other kinds are the coordinator's own conclusions, or need a
+/// worker.
+absl::StatusOr<CauseKind> DecodeFault(v1::CauseKind kind) {
+  switch (kind) {
+    case v1::CAUSE_KIND_KEEPER_DIED:
+    case v1::CAUSE_KIND_PREPARE_FAILED:
+    case v1::CAUSE_KIND_SPAWN_FAILED:
+    case v1::CAUSE_KIND_NODE_WEDGED:
+      return static_cast<CauseKind>(kind - v1::CAUSE_KIND_WORKER_FAILED);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("fault kind is ", kind, ", which no node reports"));
+  }
 }
 
 // The wire's numbers are the enum's, shifted by one for UNSPECIFIED.
@@ -177,7 +225,6 @@ static_assert(static_cast<int>(CauseKind::kNodeWedged) + 1 == v1::CAUSE_KIND_NOD
 static_assert(static_cast<int>(CauseKind::kJoinTimeout) + 1 == v1::CAUSE_KIND_JOIN_TIMEOUT);
 
 // --- Agent -> coordinator
-// ------------------------------------------------------------------------------------------------
 
 struct AgentEncoder {
   v1::AgentMessage* out;
@@ -218,6 +265,7 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
   switch (in.message_case()) {
     case v1::AgentMessage::kJoined: {
       ASSIGN_OR_RETURN(NodeInfo node, DecodeNode(in.joined().node()));
+      RETURN_IF_ERROR(CheckGeneration("joined.highest_seen", in.joined().highest_seen()));
       return AgentJoined{std::move(node), Generation(in.joined().highest_seen())};
     }
     case v1::AgentMessage::kBeat: {
@@ -239,7 +287,7 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
       return WorkerExited{std::move(exit)};
     }
     case v1::AgentMessage::kFaulted: {
-      ASSIGN_OR_RETURN(const CauseKind kind, DecodeCause(in.faulted().kind()));
+      ASSIGN_OR_RETURN(const CauseKind kind, DecodeFault(in.faulted().kind()));
       return NodeFaulted{kind, in.faulted().what()};
     }
     case v1::AgentMessage::kStopped:
@@ -254,7 +302,6 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
 }
 
 // --- Coordinator -> agent
-// ------------------------------------------------------------------------------------------------
 
 struct CoordinatorEncoder {
   v1::CoordinatorMessage* out;
@@ -262,6 +309,7 @@ struct CoordinatorEncoder {
   void operator()(const AdmitAgent&) const { out->mutable_admit(); }
   void operator()(const RejectAgent& reject) const {
     out->mutable_reject()->set_reason(Cut(reject.reason, kMaxErrorTextBytes));
+    out->mutable_reject()->set_rejoin(reject.rejoin);
   }
   void operator()(const PrepareGeneration& prepare) const {
     EncodeAssignment(prepare.assignment, out->mutable_prepare()->mutable_assignment());
@@ -285,7 +333,7 @@ absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) 
     case v1::CoordinatorMessage::kAdmit:
       return AdmitAgent{};
     case v1::CoordinatorMessage::kReject:
-      return RejectAgent{in.reject().reason()};
+      return RejectAgent{in.reject().reason(), in.reject().rejoin()};
     case v1::CoordinatorMessage::kPrepare: {
       ASSIGN_OR_RETURN(RankAssignment assignment, DecodeAssignment(in.prepare().assignment()));
       return PrepareGeneration{std::move(assignment)};
@@ -331,6 +379,7 @@ absl::StatusOr<FromAgent> Decode(const v1::AgentMessage& message) {
   if (message.incarnation() == 0) {
     return absl::InvalidArgumentError("incarnation is 0");
   }
+  RETURN_IF_ERROR(CheckGeneration("generation", message.generation()));
   ASSIGN_OR_RETURN(AgentMessage body, DecodeBody(message));
   if (const auto* joined = std::get_if<AgentJoined>(&body);
       joined != nullptr && joined->node.incarnation.value() != message.incarnation()) {
@@ -341,6 +390,7 @@ absl::StatusOr<FromAgent> Decode(const v1::AgentMessage& message) {
 }
 
 absl::StatusOr<ToAgent> Decode(const v1::CoordinatorMessage& message) {
+  RETURN_IF_ERROR(CheckGeneration("generation", message.generation()));
   ASSIGN_OR_RETURN(CoordinatorMessage body, DecodeBody(message));
   return ToAgent{Incarnation(message.incarnation()), Generation(message.generation()),
                  std::move(body)};

@@ -90,7 +90,6 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
 }
 
 // --- Events
-// ------------------------------------------------------------------------------------------------------------
 
 void JobMachine::Handle(const job::TimerDue&, Out& out) {
   out.changed = false;
@@ -163,7 +162,6 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
 }
 
 // --- Messages
-// ----------------------------------------------------------------------------------------------------------
 
 void JobMachine::On(const AgentBeat& beat, const FromAgent& envelope, Out& out) {
   out.changed = false;
@@ -313,7 +311,6 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
 }
 
 // --- Small things
-// ------------------------------------------------------------------------------------------------------
 
 /// The sender, if it is a member and speaks of the current generation; see Note [Fencing by
 /// generation].

@@ -22,6 +22,9 @@ namespace fsdprun {
 
 /// Constants of one job.
 struct JobSpec {
+  /// Random name of this launch; carried by every assignment. Generations are counted afresh by
+  /// each launch, so that only both together name a world once and for all.
+  std::string launch_id;
   int min_nodes = 1;
   int max_nodes = 1;
   /// Failed generations that may be followed by another one; for the whole job, not per node.
@@ -54,7 +57,6 @@ struct JobSpec {
 namespace job {
 
 // --- Events: FromAgent, and these
-// ----------------------------------------------------------------------------------------
 
 /// The agent's current stream broke. Not to be sent for a stream that the agent has already
 /// replaced by a newer one.
@@ -71,7 +73,6 @@ struct TimerDue {};
 using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop>;
 
 // --- Actions: ToAgent, and this
-// ------------------------------------------------------------------------------------------
 
 /// The job is over and all agents have left (or had their time). Last action; every later event is
 /// only answered by a release.

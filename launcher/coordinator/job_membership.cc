@@ -24,7 +24,6 @@ std::string Seconds(Duration d) {
 }  // namespace
 
 // --- Joining
-// -----------------------------------------------------------------------------------------------------------
 
 void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& out) {
   if (joined.node.incarnation != envelope.incarnation || envelope.incarnation == Incarnation{}) {
@@ -177,7 +176,6 @@ void JobMachine::BecomeSpare(Node& node, Out& out) {
 }
 
 // --- Losing
-// ------------------------------------------------------------------------------------------------------------
 
 void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what,
                           Out& out) {
@@ -250,7 +248,6 @@ void JobMachine::OrderOverdue(Out& out) {
 }
 
 // --- Leases
-// ------------------------------------------------------------------------------------------------------------
 
 void JobMachine::RefreshLeases(MonoTime now) {
   for (Node& node : nodes_) {

@@ -12,7 +12,6 @@ using job::NodeState;
 using job::Phase;
 
 // --- Forming
-// -----------------------------------------------------------------------------------------------------------
 
 std::vector<Incarnation> JobMachine::Eligible() const {
   std::vector<Incarnation> eligible;
@@ -95,7 +94,7 @@ void JobMachine::Form(std::vector<Incarnation> chosen, Out& out) {
     candidates.push_back({node.info, node.previous_group_rank});
   }
   const std::vector<RankAssignment> assignments =
-      AssignRanks(candidates, {generation_, restarts_used_, spec_.max_restarts});
+      AssignRanks(candidates, {generation_, restarts_used_, spec_.max_restarts, spec_.launch_id});
 
   ++formations_;
   phase_ = Phase::kPreparing;
@@ -136,7 +135,6 @@ void JobMachine::CommitWorld(Out& out) {
 }
 
 // --- Stopping
-// ----------------------------------------------------------------------------------------------------------
 
 void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std::string& why,
                            Out& out) {
@@ -233,7 +231,6 @@ void JobMachine::Regather(Out& out) {
 }
 
 // --- The end
-// -----------------------------------------------------------------------------------------------------------
 
 std::string JobMachine::Missing(const std::vector<Incarnation>& eligible) const {
   constexpr size_t kNamesMax = 8;

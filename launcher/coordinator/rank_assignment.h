@@ -21,6 +21,7 @@ struct WorldNumbers {
   Generation generation;
   int restart_count = 0;
   int max_restarts = 0;
+  std::string launch_id;
 };
 
 /// Less-than with runs of digits compared as numbers: node-2 before node-10.

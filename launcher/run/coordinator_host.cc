@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "launcher/run/job_token.h"
 
 namespace fsdprun {
 namespace {
@@ -11,6 +12,11 @@ void LogIfAny(const std::optional<std::string>& line) {
   if (line.has_value()) {
     Log(LogLevel::kWarning, *line);
   }
+}
+
+CoordinatorHost::Options WithLaunchId(CoordinatorHost::Options options) {
+  options.spec.launch_id = RandomHex(4);
+  return options;
 }
 
 }  // namespace
@@ -58,7 +64,7 @@ class CoordinatorHost::LocalLink : public CoordinatorLink {
 
 CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
     : loop_(loop),
-      options_(std::move(options)),
+      options_(WithLaunchId(std::move(options))),
       hooks_(std::move(hooks)),
       machine_(options_.spec),
       local_link_(std::make_unique<LocalLink>(*this)) {}

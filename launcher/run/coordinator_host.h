@@ -21,6 +21,7 @@ namespace fsdprun {
 class CoordinatorHost {
  public:
   struct Options {
+    /// `launch_id` is filled in here: every host is a launch of its own.
     JobSpec spec;
     std::string run_id;
     /// Empty: no other process can join.

@@ -7,6 +7,13 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
+TEST(WorkerEnvironmentBuilderTest, JobIdNamesRunAndLaunchAndFitsAFileName) {
+  EXPECT_EQ(WorkerJobId("none", "12ab34cd"), "none-12ab34cd");
+  EXPECT_NE(WorkerJobId("none", "12ab34cd"), WorkerJobId("none", "12ab34ce"));
+  EXPECT_EQ(WorkerJobId("../a b", "1"), "---a-b-1");
+  EXPECT_LT(WorkerJobId(std::string(5000, 'x'), std::string(5000, 'y')).size(), 100u);
+}
+
 TEST(WorkerEnvironmentBuilderTest, LaysTorchrunsTableOverTheLaunchersEnvironment) {
   WorkerPlace place{
       .rank = 5, .local_rank = 1, .world_size = 8, .local_world_size = 4, .group_rank = 1};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 namespace fsdprun {
@@ -73,36 +74,77 @@ TEST(CodecTest, ExitKeepsEveryField) {
             std::tie(exit.last_step, exit.log_path, exit.exited_unix_ns));
 }
 
-TEST(CodecTest, SmallMessagesKeepKindAndFields) {
+TEST(CodecTest, AgentMessagesKeepEveryField) {
+  const auto beat = RoundTrip(AgentMessage(AgentBeat{{7, 100, "loss 2\xff"}})).value();
+  const Progress& progress = std::get<AgentBeat>(beat.message).progress;
+  EXPECT_EQ(progress.step, 7);
+  EXPECT_EQ(progress.total, 100);
+  EXPECT_EQ(progress.text, "loss 2\xff");
+  const auto silent = RoundTrip(AgentMessage(AgentBeat{})).value();
+  EXPECT_EQ(std::get<AgentBeat>(silent.message).progress.step, -1);
+  EXPECT_EQ(std::get<AgentBeat>(silent.message).progress.total, -1);
+
   EXPECT_TRUE(
       std::holds_alternative<AgentStarted>(RoundTrip(AgentMessage(AgentStarted{}))->message));
   EXPECT_TRUE(
       std::holds_alternative<WorkersStopped>(RoundTrip(AgentMessage(WorkersStopped{}))->message));
+
   EXPECT_FALSE(std::get<AgentPrepared>(RoundTrip(AgentMessage(AgentPrepared{}))->message).store);
   const auto prepared = RoundTrip(AgentMessage(AgentPrepared{StoreEndpoint{"::1", 9}})).value();
+  EXPECT_EQ(std::get<AgentPrepared>(prepared.message).store->address, "::1");
   EXPECT_EQ(std::get<AgentPrepared>(prepared.message).store->port, 9);
-  const auto left = RoundTrip(AgentMessage(AgentLeft{15, true})).value();
-  EXPECT_EQ(std::get<AgentLeft>(left.message).signal, 15);
-  for (int kind = 0; kind <= static_cast<int>(CauseKind::kJoinTimeout); ++kind) {
-    const auto back =
-        RoundTrip(AgentMessage(NodeFaulted{static_cast<CauseKind>(kind), "w"})).value();
-    EXPECT_EQ(static_cast<int>(std::get<NodeFaulted>(back.message).kind), kind);
+
+  for (const bool workers_running : {false, true}) {
+    const auto left = RoundTrip(AgentMessage(AgentLeft{15, workers_running})).value();
+    EXPECT_EQ(std::get<AgentLeft>(left.message).signal, 15);
+    EXPECT_EQ(std::get<AgentLeft>(left.message).workers_running, workers_running);
   }
+}
+
+TEST(CodecTest, NodesReportOnlyFaultsOfTheirOwn) {
+  for (const CauseKind kind : {CauseKind::kKeeperDied, CauseKind::kPrepareFailed,
+                               CauseKind::kSpawnFailed, CauseKind::kNodeWedged}) {
+    const auto back = RoundTrip(AgentMessage(NodeFaulted{kind, "w"})).value();
+    EXPECT_EQ(std::get<NodeFaulted>(back.message).kind, kind);
+    EXPECT_EQ(std::get<NodeFaulted>(back.message).what, "w");
+  }
+  for (const CauseKind kind : {CauseKind::kWorkerFailed, CauseKind::kNodeLost,
+                               CauseKind::kNodeStuck, CauseKind::kJoinTimeout}) {
+    EXPECT_THAT(std::string(RoundTrip(AgentMessage(NodeFaulted{kind, "w"})).status().message()),
+                HasSubstr("fault kind"));
+  }
+}
+
+TEST(CodecTest, OrdersKeepEveryField) {
+  EXPECT_TRUE(
+      std::holds_alternative<AdmitAgent>(RoundTrip(CoordinatorMessage(AdmitAgent{}))->message));
+  for (const bool rejoin : {false, true}) {
+    const auto reject = RoundTrip(CoordinatorMessage(RejectAgent{"no", rejoin})).value();
+    EXPECT_EQ(reject.incarnation, kAgent);
+    EXPECT_EQ(reject.generation, kGeneration);
+    EXPECT_EQ(std::get<RejectAgent>(reject.message).reason, "no");
+    EXPECT_EQ(std::get<RejectAgent>(reject.message).rejoin, rejoin);
+  }
+  const auto commit = RoundTrip(CoordinatorMessage(CommitGeneration{{"10.1.1.1", 80}})).value();
+  EXPECT_EQ(std::get<CommitGeneration>(commit.message).store.address, "10.1.1.1");
+  EXPECT_EQ(std::get<CommitGeneration>(commit.message).store.port, 80);
   const auto stop = RoundTrip(CoordinatorMessage(StopWorkers{9, Duration(5), "why"})).value();
+  EXPECT_EQ(std::get<StopWorkers>(stop.message).signal, 9);
   EXPECT_EQ(std::get<StopWorkers>(stop.message).grace, Duration(5));
   EXPECT_EQ(std::get<StopWorkers>(stop.message).reason, "why");
   const auto release = RoundTrip(CoordinatorMessage(ReleaseAgent{1, "r"})).value();
   EXPECT_EQ(std::get<ReleaseAgent>(release.message).exit_code, 1);
-  const auto reject = RoundTrip(CoordinatorMessage(RejectAgent{"no"})).value();
-  EXPECT_EQ(std::get<RejectAgent>(reject.message).reason, "no");
-  EXPECT_TRUE(
-      std::holds_alternative<AdmitAgent>(RoundTrip(CoordinatorMessage(AdmitAgent{}))->message));
-  const auto commit = RoundTrip(CoordinatorMessage(CommitGeneration{{"10.1.1.1", 80}})).value();
-  EXPECT_EQ(std::get<CommitGeneration>(commit.message).store.address, "10.1.1.1");
+  EXPECT_EQ(std::get<ReleaseAgent>(release.message).reason, "r");
+}
+
+RankAssignment SomeAssignment() {
+  RankAssignment a{kGeneration, 1, 3, 4, 20, 6, "r", 2, 9, 5, 7};
+  a.launch_id = "12ab34cd";
+  return a;
 }
 
 TEST(CodecTest, AssignmentKeepsEveryField) {
-  RankAssignment a{kGeneration, 1, 3, 4, 20, 6, "r", 2, 9, 5, 7};
+  const RankAssignment a = SomeAssignment();
   const auto message = RoundTrip(CoordinatorMessage(PrepareGeneration{a})).value();
   const RankAssignment& b = std::get<PrepareGeneration>(message.message).assignment;
   EXPECT_EQ(b.generation, a.generation);
@@ -112,6 +154,34 @@ TEST(CodecTest, AssignmentKeepsEveryField) {
   EXPECT_EQ(
       std::tie(b.role, b.role_rank_offset, b.role_world_size, b.restart_count, b.max_restarts),
       std::tie(a.role, a.role_rank_offset, a.role_world_size, a.restart_count, a.max_restarts));
+  EXPECT_EQ(b.launch_id, a.launch_id);
+}
+
+TEST(CodecTest, AssignmentsThatCannotBeAreRefusedWithTheFieldsName) {
+  constexpr int kLowest = std::numeric_limits<int>::min();
+  constexpr int kHighest = std::numeric_limits<int>::max();
+  const auto refusal = [](auto change) {
+    v1::CoordinatorMessage wire =
+        Encode(ToAgent{kAgent, kGeneration, PrepareGeneration{SomeAssignment()}}, "job");
+    change(wire.mutable_prepare()->mutable_assignment());
+    return std::string(Decode(wire).status().message());
+  };
+  EXPECT_THAT(refusal([](auto* a) { a->set_generation(~uint64_t{0}); }), HasSubstr("generation"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_rank_offset(15); }), HasSubstr("rank_offset"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_group_world_size(kLowest); }),
+              HasSubstr("group_world_size"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_group_world_size(21); }), HasSubstr("group_world_size"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_group_rank(3); }), HasSubstr("group_rank"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_role_world_size(kLowest); }),
+              HasSubstr("role_world_size"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_role_rank_offset(4); }), HasSubstr("role_rank_offset"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_role_rank_offset(kHighest); }),
+              HasSubstr("role_rank_offset"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_restart_count(8); }), HasSubstr("restart_count"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_max_restarts(-1); }), HasSubstr("max_restarts"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_launch_id(std::string(2000, 'x')); }),
+              HasSubstr("launch_id"));
+  EXPECT_EQ(refusal([](auto*) {}), "");
 }
 
 TEST(CodecTest, NonsenseIsRefusedWithTheFieldsName) {
@@ -129,6 +199,16 @@ TEST(CodecTest, NonsenseIsRefusedWithTheFieldsName) {
   EXPECT_FALSE(Decode(wire).ok());
   wire.mutable_prepared()->mutable_store()->set_port(70000);
   EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("70000"));
+  wire.mutable_prepared()->mutable_store()->set_port(7000);
+  wire.mutable_prepared()->mutable_store()->set_address("node-1");
+  EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("'node-1'"));
+  wire.mutable_joined()->mutable_node()->set_incarnation(7);
+  wire.mutable_joined()->mutable_node()->set_local_world_size(2);
+  wire.mutable_joined()->set_highest_seen(~uint64_t{0});
+  EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("highest_seen"));
+  wire.set_generation(~uint64_t{0});
+  EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("generation"));
+  wire.set_generation(1);
   wire.mutable_worker_exited()->mutable_exit()->set_local_rank(-1);
   EXPECT_FALSE(Decode(wire).ok());
   v1::CoordinatorMessage order;

@@ -132,6 +132,27 @@ JobSpec Spec(int min, int max, int restarts) {
   return spec;
 }
 
+TEST(JobMachineTest, AllNodesOfAWorldGetTheLaunchId) {
+  JobSpec spec;
+  spec.launch_id = "12ab34cd";
+  spec.min_nodes = spec.max_nodes = 2;
+  JobMachine machine(spec);
+  std::vector<std::string> ids;
+  for (const uint64_t who : {1, 2}) {
+    NodeInfo node;
+    node.incarnation = Incarnation(who);
+    const job::Effects effects = machine.Step(
+        FromAgent{Incarnation(who), Generation{}, AgentJoined{node, Generation{}}}, MonoTime{});
+    for (const job::Action& action : effects.actions) {
+      const auto& order = std::get<ToAgent>(action).message;
+      if (const auto* prepare = std::get_if<PrepareGeneration>(&order)) {
+        ids.push_back(prepare->assignment.launch_id);
+      }
+    }
+  }
+  EXPECT_THAT(ids, ElementsAre("12ab34cd", "12ab34cd"));
+}
+
 TEST(JobMachineTest, FormsAtOnceWhenCompleteRunsAndFinishes) {
   Job job(Spec(2, 2, 0));
   EXPECT_THAT(job.Join(1), ElementsAre("admit 1"));

@@ -1,0 +1,176 @@
+#include "agent/local/local_agent.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/process/process_scan.h"
+
+namespace fsdprun {
+namespace {
+
+/// Keeps what the agent says and lets a test play the coordinator.
+class FakeLink : public CoordinatorLink {
+ public:
+  explicit FakeLink(EventLoop& loop) : loop_(loop) {}
+  void SetCallbacks(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
+  void Open() override {
+    loop_.Post([this] { callbacks_.on_up(); });
+  }
+  void Send(const FromAgent& message) override {
+    said_.push_back(message);
+    if (on_said_) {
+      on_said_(message);
+    }
+  }
+  void Close() override {}
+
+  void Order(uint64_t generation, CoordinatorMessage message) {
+    loop_.Post([this, generation, message = std::move(message)] {
+      callbacks_.on_message(ToAgent{Incarnation(1), Generation(generation), message});
+    });
+  }
+  template <class Message>
+  int Count() const {
+    return static_cast<int>(std::count_if(said_.begin(), said_.end(), [](const FromAgent& m) {
+      return std::holds_alternative<Message>(m.message);
+    }));
+  }
+
+  std::function<void(const FromAgent&)> on_said_;
+
+ private:
+  EventLoop& loop_;
+  Callbacks callbacks_;
+  std::vector<FromAgent> said_;
+};
+
+bool IsAlive(pid_t pid) {
+  ProcessInfo info;
+  return ReadProcess(pid, info) && !info.IsDead();
+}
+
+/// An agent with a real keeper and one real worker that never ends by itself.
+class LocalAgentTest : public testing::Test {
+ protected:
+  LocalAgentTest()
+      : folder_(testing::TempDir() + "local_agent_" + std::to_string(::getpid())),
+        link_(loop_),
+        store_(loop_, "127.0.0.1") {
+    LocalAgent::Options options;
+    options.spec.node.incarnation = Incarnation(1);
+    options.keeper_path = FSDPRUN_KEEPER_BINARY;
+    options.base_environment = {{"PATH", "/usr/bin:/bin"}};
+    options.command = [](int) { return std::vector<std::string>{"tail", "-f", "/dev/null"}; };
+    options.run_id = "run";
+    options.run_dir = folder_;
+    LocalAgent::Hooks hooks;
+    hooks.sink.write = [](keeper::Stream, absl::string_view) {};
+    hooks.sink.has_room = [] { return true; };
+    hooks.on_exit = [this](int code, const std::string&) { exit_code_ = code; };
+    agent_ =
+        std::make_unique<LocalAgent>(loop_, std::move(options), std::move(hooks), link_, store_);
+  }
+  ~LocalAgentTest() override {
+    agent_.reset();
+    RunUntil([] { return KillStrays({}) == 0; });
+    std::filesystem::remove_all(folder_);
+  }
+
+  /// Runs the loop until `condition` holds; false after a long time.
+  bool RunUntil(const std::function<bool()>& condition) {
+    const MonoTime deadline = MonoNow() + std::chrono::seconds(30);
+    bool holds = false;
+    const std::function<void()> check = [&] {
+      holds = condition();
+      if (holds || MonoNow() >= deadline) {
+        loop_.Stop();
+      } else {
+        loop_.At(MonoNow() + std::chrono::milliseconds(2), [&] { check(); });
+      }
+    };
+    loop_.Post([&] { check(); });
+    loop_.Run();
+    return holds;
+  }
+
+  void Admit() {
+    agent_->Start();
+    ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentJoined>() == 1; }));
+    link_.Order(0, AdmitAgent{});
+    ASSERT_TRUE(RunUntil([&] { return agent_->was_admitted(); }));
+  }
+  void RunGenerationOne() {
+    RankAssignment assignment;
+    assignment.generation = Generation(1);
+    link_.Order(1, PrepareGeneration{assignment});
+    ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentPrepared>() == 1; }));
+    link_.Order(1, CommitGeneration{{"127.0.0.1", 1}});
+    ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentStarted>() == 1; }));
+  }
+
+  const std::string folder_;
+  EventLoop loop_;
+  FakeLink link_;
+  WorkerStore store_;
+  std::optional<int> exit_code_;
+  std::unique_ptr<LocalAgent> agent_;
+};
+
+// A stray that is still there on the first look for strays makes the second one meet the next
+// keeper.
+TEST_F(LocalAgentTest, ASlowEndOfStraysSparesTheNextKeeper) {
+  Admit();
+  RunGenerationOne();
+  pid_t stray = 0;
+  link_.on_said_ = [&stray](const FromAgent& message) {
+    if (std::holds_alternative<NodeFaulted>(message.message)) {
+      stray = ::fork();
+      if (stray == 0) {
+        ::execl("/usr/bin/tail", "tail", "-f", "/dev/null", nullptr);
+        ::_exit(127);
+      }
+    }
+  };
+  const pid_t first = agent_->keeper_pid();
+  ::kill(first, SIGKILL);
+  pid_t next = first;
+  ASSERT_TRUE(RunUntil([&] { return (next = agent_->keeper_pid()) != first; }));
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkersStopped>() == 1; }));
+  ASSERT_GT(stray, 0);
+  EXPECT_FALSE(IsAlive(stray));
+  EXPECT_EQ(agent_->keeper_pid(), next);
+  EXPECT_TRUE(IsAlive(next));
+}
+
+TEST_F(LocalAgentTest, ToBeAskedToJoinAgainIsNotToBeLetGo) {
+  Admit();
+  link_.Order(0, RejectAgent{"given up", /*rejoin=*/true});
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentJoined>() == 2; }));
+  EXPECT_TRUE(agent_->has_lost_coordinator());
+  EXPECT_FALSE(exit_code_.has_value());
+  link_.Order(0, RejectAgent{"no", /*rejoin=*/false});
+  ASSERT_TRUE(RunUntil([&] { return exit_code_.has_value(); }));
+  EXPECT_EQ(exit_code_, 1);
+  EXPECT_FALSE(agent_->has_lost_coordinator());
+}
+
+TEST_F(LocalAgentTest, NoChildIsLeftAtTheEndOfALife) {
+  Admit();
+  RunGenerationOne();
+  link_.Order(0, ReleaseAgent{3, "over"});
+  ASSERT_TRUE(RunUntil([&] { return exit_code_.has_value(); }));
+  EXPECT_EQ(exit_code_, 3);
+  EXPECT_TRUE(ListChildren().empty());
+}
+
+}  // namespace
+}  // namespace fsdprun
