@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <limits>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/store/store_server_internal.h"
 #include "base/check.h"
+#include "base/error_text.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
@@ -29,23 +29,7 @@ constexpr size_t kPauseReplyBytes = 1u << 20;
 /// A buffer that has grown beyond this is given back once it is empty.
 constexpr size_t kKeptBufferBytes = 1u << 20;
 constexpr int kBacklog = 4096;
-constexpr auto kEveryone = std::numeric_limits<size_t>::max();
-constexpr uint8_t kReady = 0;
-constexpr uint8_t kNotReady = 1;
-constexpr uint8_t kStopWaiting = 0;
-constexpr uint8_t kWaitCanceled = 1;
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
-
-template <class Integer>
-void PutInt(std::string& out, Integer value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-void PutText(std::string& out, std::string_view text) {
-  PutInt(out, static_cast<uint64_t>(text.size()));
-  out.append(text);
-}
+constexpr Duration kRefusalLineInterval = std::chrono::seconds(10);
 
 bool IsWrite(StoreOp op) {
   return op == StoreOp::kSet || op == StoreOp::kCompareSet || op == StoreOp::kAdd ||
@@ -62,6 +46,21 @@ int BoundPort(int fd) {
     return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   }
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::string PeerName(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  char text[INET6_ADDRSTRLEN] = "";
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return "a client";
+  }
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  const bool is_v6 = address.ss_family == AF_INET6;
+  const void* bytes = is_v6 ? static_cast<const void*>(&v6.sin6_addr) : &v4.sin_addr;
+  ::inet_ntop(address.ss_family, bytes, text, sizeof(text));
+  return absl::StrCat("the client ", text, " port ", ntohs(is_v6 ? v6.sin6_port : v4.sin_port));
 }
 
 absl::StatusOr<UniqueFd> Bind(const std::string& host, int port) {
@@ -95,31 +94,12 @@ absl::StatusOr<UniqueFd> Bind(const std::string& host, int port) {
 
 }  // namespace
 
-struct StoreServer::Connection {
-  uint64_t id = 0;
-  UniqueFd fd;
-  bool is_validated = false;
-  std::string incoming;
-  /// The request at the front cannot be complete with fewer bytes.
-  size_t needed = 1;
-  std::string replies;
-  size_t replies_sent = 0;
-  bool watches_output = false;
-  /// A limit was exceeded or a value cannot be what the operation needs; to be dropped.
-  bool is_broken = false;
-
-  size_t PendingReplyBytes() const { return replies.size() - replies_sent; }
-};
-
 StoreServer::StoreServer(EventLoop& loop) : StoreServer(loop, Limits()) {}
 
 StoreServer::StoreServer(EventLoop& loop, const Limits& limits, ForeignConnection on_foreign)
     : loop_(loop), limits_(limits), on_foreign_(std::move(on_foreign)) {}
 
-StoreServer::~StoreServer() {
-  *is_alive_ = false;
-  Close();
-}
+StoreServer::~StoreServer() { Close(); }
 
 absl::StatusOr<int> StoreServer::Listen(const std::string& host, int port) {
   ASSIGN_OR_RETURN(UniqueFd fd, Bind(host, port));
@@ -181,13 +161,18 @@ void StoreServer::OnAcceptable() {
   if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
     // Without this the loop would spin on the waiting client. It is told by a closed connection and
     // may try again.
+    NoteRefusal(-1, "this process has no file descriptor left; raise its limit (ulimit -n)");
     reserve_.reset();
     { const UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
     reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     return;
   }
-  if (!fd.valid() || connections_.size() >= limits_.max_connections) {
+  if (!fd.valid()) {
     return;
+  }
+  if (connections_.size() >= limits_.max_connections) {
+    return NoteRefusal(fd.get(), absl::StrCat("there are ", connections_.size(),
+                                              " connections, which is the limit"));
   }
   const int one = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -196,22 +181,13 @@ void StoreServer::OnAcceptable() {
   connection->id = id;
   connection->fd = std::move(fd);
   loop_.Watch(connection->fd.get(), EPOLLIN, [this, id](uint32_t events) { OnReady(id, events); });
-  connections_.emplace(id, std::move(connection));
-  CheckHandshake(id);
-}
-
-/// Arms the deadline for the first bytes. One timer per connection, ended with it or by validation.
-void StoreServer::CheckHandshake(uint64_t id) {
-  const auto is_alive = is_alive_;
-  loop_.At(MonoNow() + limits_.handshake_timeout, [this, is_alive, id] {
-    if (!*is_alive) {
-      return;
-    }
-    const auto it = connections_.find(id);
-    if (it != connections_.end() && !it->second->is_validated) {
-      Drop(id);
-    }
+  connection->handshake_timer = loop_.At(MonoNow() + limits_.handshake_timeout, [this, id] {
+    Connection& silent = *connections_.at(id);
+    Refuse(silent, absl::StrCat("it did not introduce itself within ",
+                                ToSeconds(limits_.handshake_timeout), " s"));
+    Drop(id);
   });
+  connections_.emplace(id, std::move(connection));
 }
 
 void StoreServer::OnReady(uint64_t id, uint32_t events) {
@@ -238,6 +214,7 @@ void StoreServer::OnReady(uint64_t id, uint32_t events) {
 
 void StoreServer::HandOver(Connection& connection) {
   loop_.Unwatch(connection.fd.get());
+  loop_.Cancel(connection.handshake_timer);
   UniqueFd fd = std::move(connection.fd);
   connections_.erase(connection.id);
   on_foreign_(std::move(fd));
@@ -252,7 +229,11 @@ bool StoreServer::ReceiveSome(Connection& connection) {
   }
   connection.incoming.append(buffer, static_cast<size_t>(got));
   incoming_bytes_ += static_cast<size_t>(got);
-  return incoming_bytes_ <= limits_.max_incoming_bytes;
+  if (incoming_bytes_ > limits_.max_incoming_bytes) {
+    Refuse(connection, absl::StrCat("incomplete requests hold ", incoming_bytes_,
+                                    " bytes, the limit is ", limits_.max_incoming_bytes));
+  }
+  return !connection.is_broken;
 }
 
 /// Answers what has been received for as long as the client reads its answers. False: to be
@@ -285,6 +266,7 @@ bool StoreServer::AnswerRequests(Connection& connection) {
         ParseStoreRequest(std::string_view(connection.incoming).substr(used), limits_.request,
                           request, consumed, connection.needed);
     if (parse == StoreParse::kInvalid) {
+      Refuse(connection, "its request is not the store's, or longer than allowed");
       return false;
     }
     if (parse == StoreParse::kIncomplete) {
@@ -293,9 +275,9 @@ bool StoreServer::AnswerRequests(Connection& connection) {
     used += consumed;
     connection.needed = 1;
     if (IsWrite(request.op) && table_.SizeBytes() + consumed > limits_.max_table_bytes) {
-      Log(LogLevel::kError,
-          absl::StrCat("store full table_bytes=", table_.SizeBytes(), " request_bytes=", consumed,
-                       " limit=", limits_.max_table_bytes, "; the client is disconnected"));
+      Refuse(connection,
+             absl::StrCat("the store is full: ", table_.SizeBytes(), " bytes and a request of ",
+                          consumed, ", the limit is ", limits_.max_table_bytes));
       return false;
     }
     Apply(connection, request);
@@ -336,141 +318,33 @@ bool StoreServer::SendReplies(Connection& connection) {
     loop_.Rewatch(connection.fd.get(), has_more ? EPOLLOUT : EPOLLIN);
     connection.watches_output = has_more;
   }
-  return connection.PendingReplyBytes() <= limits_.max_pending_reply_bytes;
+  if (connection.PendingReplyBytes() > limits_.max_pending_reply_bytes) {
+    Refuse(connection,
+           absl::StrCat("it has not read ", connection.PendingReplyBytes(),
+                        " bytes of answers, the limit is ", limits_.max_pending_reply_bytes));
+  }
+  return !connection.is_broken;
 }
 
-void StoreServer::Apply(Connection& connection, StoreRequest& request) {
-  if (!connection.is_validated) {
-    connection.is_validated =
-        request.op == StoreOp::kValidate && request.number == kStoreValidationWord;
-    connection.is_broken = !connection.is_validated;
+/// Marks the client as one to be dropped, and says why.
+void StoreServer::Refuse(Connection& connection, const std::string& why) {
+  connection.is_broken = true;
+  NoteRefusal(connection.fd.get(), why);
+}
+
+/// `fd`: the client's socket, or -1 if it has none yet.
+void StoreServer::NoteRefusal(int fd, const std::string& why) {
+  const MonoTime now = MonoNow();
+  if (now < next_refusal_line_) {
+    ++unsaid_refusals_;
     return;
   }
-  switch (request.op) {
-    case StoreOp::kPing:
-      return PutInt(connection.replies, static_cast<uint32_t>(request.number));
-    case StoreOp::kValidate:
-      connection.is_broken = true;
-      return;
-    case StoreOp::kKeyCount:
-      return PutInt(connection.replies, static_cast<int64_t>(table_.KeyCount()));
-    case StoreOp::kListKeys:
-    case StoreOp::kCheck:
-    case StoreOp::kWait:
-    case StoreOp::kCancelWait:
-    case StoreOp::kMultiGet:
-    case StoreOp::kMultiSet:
-      return ApplyToKeys(connection, request);
-    case StoreOp::kQueuePush:
-    case StoreOp::kQueuePop:
-    case StoreOp::kQueueLength:
-      return ApplyToQueue(connection, request);
-    default:
-      return ApplyToValue(connection, request);
-  }
-}
-
-void StoreServer::ApplyToValue(Connection& connection, StoreRequest& request) {
-  const std::string& key = request.keys[0];
-  switch (request.op) {
-    case StoreOp::kSet:
-      table_.Set(key, std::move(request.values[0]));
-      return Wake(key, kEveryone);
-    case StoreOp::kAppend:
-      table_.Append(key, request.values[0]);
-      return Wake(key, kEveryone);
-    case StoreOp::kCompareSet:
-      PutText(connection.replies, table_.CompareSet(key, request.values[0], request.values[1]));
-      return table_.Exists(key) ? Wake(key, kEveryone) : void();
-    case StoreOp::kAdd: {
-      const std::optional<int64_t> sum = table_.Add(key, request.number);
-      connection.is_broken = !sum.has_value();
-      PutInt(connection.replies, sum.value_or(0));
-      return sum ? Wake(key, kEveryone) : void();
-    }
-    case StoreOp::kGet: {
-      // PyTorch's server answers a missing key with an empty value; its clients wait first.
-      const std::string* value = table_.Find(key);
-      return PutText(connection.replies, value ? std::string_view(*value) : std::string_view());
-    }
-    case StoreOp::kDelete:
-      return PutInt(connection.replies, static_cast<int64_t>(table_.Delete(key)));
-    default:
-      FSDPRUN_CHECK(false, "an operation on a value is missing here");
-  }
-}
-
-void StoreServer::ApplyToKeys(Connection& connection, StoreRequest& request) {
-  switch (request.op) {
-    case StoreOp::kCheck:
-      return PutInt(connection.replies, table_.ExistAll(request.keys) ? kReady : kNotReady);
-    case StoreOp::kWait:
-      if (table_.ExistAll(request.keys)) {
-        return PutInt(connection.replies, kStopWaiting);
-      }
-      return table_.AddWaiter(connection.id, request.keys);
-    case StoreOp::kCancelWait:
-      table_.RemoveWaiter(connection.id);
-      return PutInt(connection.replies, kWaitCanceled);
-    case StoreOp::kMultiGet:
-      for (const std::string& key : request.keys) {
-        const std::string* value = table_.Find(key);
-        PutText(connection.replies, value ? std::string_view(*value) : std::string_view());
-        connection.is_broken |= connection.PendingReplyBytes() > limits_.max_pending_reply_bytes;
-        if (connection.is_broken) {
-          return;
-        }
-      }
-      return;
-    case StoreOp::kMultiSet:
-      for (size_t i = 0; i < request.keys.size(); ++i) {
-        table_.Set(request.keys[i], std::move(request.values[i]));
-        Wake(request.keys[i], kEveryone);
-      }
-      return;
-    case StoreOp::kListKeys: {
-      PutInt(connection.replies, static_cast<int64_t>(table_.KeyCount()));
-      for (const std::string& key : table_.Keys()) {
-        PutText(connection.replies, key);
-      }
-      return;
-    }
-    default:
-      FSDPRUN_CHECK(false, "an operation on several keys is missing here");
-  }
-}
-
-void StoreServer::ApplyToQueue(Connection& connection, StoreRequest& request) {
-  const std::string& key = request.keys[0];
-  switch (request.op) {
-    case StoreOp::kQueuePush:
-      table_.Push(key, std::move(request.values[0]));
-      // One item serves one client.
-      return Wake(key, 1);
-    case StoreOp::kQueueLength:
-      return PutInt(connection.replies, static_cast<int64_t>(table_.QueueLength(key)));
-    case StoreOp::kQueuePop: {
-      PutInt(connection.replies, static_cast<int64_t>(table_.QueueLength(key)));
-      if (const std::optional<std::string> value = table_.Pop(key)) {
-        PutText(connection.replies, *value);
-      }
-      return;
-    }
-    default:
-      FSDPRUN_CHECK(false, "an operation on a queue is missing here");
-  }
-}
-
-void StoreServer::Wake(const std::string& key, size_t at_most) {
-  for (const uint64_t id : table_.TakeSatisfied(key, at_most)) {
-    Connection& waiter = *connections_.at(id);
-    PutInt(waiter.replies, kStopWaiting);
-    // A broken waiter is found by its own events; it must not be dropped while another request is
-    // being answered.
-    if (waiter.PendingReplyBytes() == sizeof(kStopWaiting)) {
-      [[maybe_unused]] const bool is_sent = SendReplies(waiter);
-    }
-  }
+  next_refusal_line_ = now + kRefusalLineInterval;
+  const int unsaid = std::exchange(unsaid_refusals_, 0);
+  Log(LogLevel::kWarning,
+      absl::StrCat(
+          "the workers' store on port ", port_, " disconnected ", PeerName(fd), ": ", why,
+          unsaid > 0 ? absl::StrCat(" (", unsaid, " more since the last such line)") : ""));
 }
 
 void StoreServer::Drop(uint64_t id) {
@@ -479,6 +353,7 @@ void StoreServer::Drop(uint64_t id) {
   table_.RemoveWaiter(id);
   incoming_bytes_ -= it->second->incoming.size();
   loop_.Unwatch(it->second->fd.get());
+  loop_.Cancel(it->second->handshake_timer);
   connections_.erase(it);
 }
 

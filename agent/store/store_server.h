@@ -19,7 +19,7 @@ namespace fsdprun {
 /// is_master=False) talk to. One per generation's rendezvous, or one that is Reset() between
 /// generations. It never resolves a name, forward or reverse: hosts are numeric. Thread: loop
 /// thread only (construction and Listen() also before the loop runs). Memory: bounded by Limits; a
-/// client that exceeds one is disconnected and the rest go on.
+/// client that exceeds one is disconnected, which is logged at most every 10 s, and the rest go on.
 class StoreServer {
  public:
   struct Limits {
@@ -78,7 +78,8 @@ class StoreServer {
   void ApplyToKeys(Connection& connection, StoreRequest& request);
   void ApplyToQueue(Connection& connection, StoreRequest& request);
   void Wake(const std::string& key, size_t at_most);
-  void CheckHandshake(uint64_t id);
+  void Refuse(Connection& connection, const std::string& why);
+  void NoteRefusal(int fd, const std::string& why);
   void Drop(uint64_t id);
 
   // Constant after construction.
@@ -96,8 +97,8 @@ class StoreServer {
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   KeyValueTable table_;
   size_t incoming_bytes_ = 0;
-  /// Told false by the destructor, for deadlines that are still armed.
-  std::shared_ptr<bool> is_alive_ = std::make_shared<bool>(true);
+  MonoTime next_refusal_line_{};
+  int unsaid_refusals_ = 0;
 };
 
 }  // namespace fsdprun

@@ -242,8 +242,11 @@ TEST_F(StoreServerTest, AFullTableRefusesTheWriterOnly) {
   EXPECT_EQ(good.get("small", In(10s)), "1");
 }
 
+// Were its requests answered while it reads nothing, the client would exceed the limit and be
+// dropped.
 TEST_F(StoreServerTest, AClientThatDoesNotReadCannotFillTheMemory) {
   StoreServer::Limits limits;
+  limits.max_pending_reply_bytes = 32 << 20;
   Start(limits);
   StoreClient good = Client();
   good.set("big", std::string(8 << 20, 'x'));
@@ -255,6 +258,7 @@ TEST_F(StoreServerTest, AClientThatDoesNotReadCannotFillTheMemory) {
   SendText(greedy, request);
   EXPECT_EQ(good.add("n", 1), 1);
   EXPECT_EQ(good.add("n", 1), 2);
+  EXPECT_EQ(ConnectionCount(), 2u);
 }
 
 TEST_F(StoreServerTest, OtherProtocolsAreHandedOverUntouched) {
