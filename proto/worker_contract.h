@@ -14,7 +14,6 @@ namespace fsdprun::contract {
 inline constexpr int kControlVersion = 1;
 
 // --- Environment: torchrun's names, with torchrun's meanings
-// ---------------------------------------------------------
 inline constexpr char kEnvRank[] = "RANK";
 inline constexpr char kEnvLocalRank[] = "LOCAL_RANK";
 inline constexpr char kEnvWorldSize[] = "WORLD_SIZE";
@@ -35,7 +34,6 @@ inline constexpr char kEnvNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HAN
 inline constexpr char kEnvOmpNumThreads[] = "OMP_NUM_THREADS";
 
 // --- Environment: ours
-// -----------------------------------------------------------------------------------------------
 /// Decimal generation number of the world this worker belongs to (fencing token; rises by one per
 /// formed world).
 inline constexpr char kEnvGeneration[] = "FSDPRUN_GENERATION";
@@ -50,17 +48,17 @@ inline constexpr char kEnvJobId[] = "FSDPRUN_JOB_ID";
 /// output.
 inline constexpr char kEnvProgressView[] = "FSDPRUN_PROGRESS_VIEW";
 
-// --- Control records, worker -> agent: one JSON object per line, at most kMaxRecordBytes
-// -----------------------------
+// clang-format off
+// --- Control records: one JSON object per line, at most kMaxRecordBytes
+// Worker -> agent; the agent acts on "progress" and needs none of the others:
 // {"v":1,"type":"hello","rank":R,"generation":G,"pid":P}
-// {"v":1,"type":"progress","step":S,"total":T,"text":"loss 2.31 ..."}      rank 0 sends text,
-// others may omit it
-// {"v":1,"type":"checkpoint","step":S,"path":"..."}                         a durable checkpoint
-// was committed
-// {"v":1,"type":"done"}                                                     leaving on purpose;
-// exit 0 follows agent -> worker:
-// {"v":1,"type":"stop","grace_ms":N}                                        finish, save, exit 0
+// {"v":1,"type":"progress","step":S,"total":T,"text":"loss 2.31 ..."}   text: rank 0 only
+// {"v":1,"type":"checkpoint","step":S,"path":"..."}                     a checkpoint was committed
+// {"v":1,"type":"done"}                                                 leaving; exit 0 follows
+// Agent -> worker:
+// {"v":1,"type":"stop","grace_ms":N}                                    finish, save, exit 0
 // Unknown types and unknown fields are ignored by both sides.
+// clang-format on
 inline constexpr std::string_view kRecordHello = "hello";
 inline constexpr std::string_view kRecordProgress = "progress";
 inline constexpr std::string_view kRecordCheckpoint = "checkpoint";
@@ -69,7 +67,6 @@ inline constexpr std::string_view kRecordStop = "stop";
 inline constexpr int kMaxRecordBytes = 8192;
 
 // --- Exit codes of a worker
-// ------------------------------------------------------------------------------------------
 inline constexpr int kExitOk = 0;
 /// Failed; another try may succeed, so it is charged to the restart budget.
 inline constexpr int kExitFailure = 1;
@@ -78,10 +75,11 @@ inline constexpr int kExitFailure = 1;
 inline constexpr int kExitConfig = 78;
 
 // --- Error file (TORCHELASTIC_ERROR_FILE), torchelastic's schema
-// -----------------------------------------------------
-// {"message": {"message": "<Type>: <text>", "extraInfo": {"py_callstack": "<stack>", "timestamp":
-// "<unix seconds>"}}} Written to a temporary name and renamed, so that a reader never sees half of
-// it.
+// clang-format off
+// {"message": {"message": "<Type>: <text>",
+//              "extraInfo": {"py_callstack": "<stack>", "timestamp": "<unix seconds>"}}}
+// clang-format on
+// Written to a temporary name and renamed, so that a reader never sees half of it.
 
 /// True for the exit codes after which a restart cannot help.
 bool IsPermanentExit(int exit_code);
