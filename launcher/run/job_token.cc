@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 
@@ -53,30 +55,44 @@ absl::Status MakePrivateFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
+// The token, if a request can carry it.
+absl::StatusOr<std::string> Checked(const std::string& token, absl::string_view source) {
+  if (token.size() > kMaxTokenBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(source, " is longer than 4096 bytes"));
+  }
+  if (!std::all_of(token.begin(), token.end(), [](char c) { return c >= 0x20 && c <= 0x7e; })) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source,
+                     ": a token is made of printable ASCII characters only (for example "
+                     "by `openssl rand -hex 32`)"));
+  }
+  return token;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> GivenToken(const Environment& environment,
                                        const std::string& token_file) {
-  const auto it = environment.find("FSDPRUN_TOKEN");
-  if (it != environment.end() && !it->second.empty()) {
-    if (it->second.size() > kMaxTokenBytes) {
-      return absl::InvalidArgumentError("FSDPRUN_TOKEN is longer than 4096 bytes");
-    }
-    return it->second;
-  }
   if (token_file.empty()) {
-    return std::string();
+    const auto it = environment.find("FSDPRUN_TOKEN");
+    return it == environment.end() || it->second.empty() ? std::string()
+                                                         : Checked(it->second, "FSDPRUN_TOKEN");
   }
   const UniqueFd file(::open(token_file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--token-file: cannot open '", token_file, "': ", ErrorText(errno)));
   }
-  ASSIGN_OR_RETURN(std::string token, ReadSmallFile(file.get(), token_file));
+  ASSIGN_OR_RETURN(const std::string token, ReadSmallFile(file.get(), token_file));
   if (token.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--token-file: '", token_file, "' is empty"));
   }
-  return token;
+  struct stat info {};
+  if (::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 077) != 0) {
+    Log(LogLevel::kWarning, absl::StrCat("others may read the job token in ", token_file,
+                                         ", and who has it can join the job: chmod 600 it"));
+  }
+  return Checked(token, absl::StrCat("--token-file '", token_file, "'"));
 }
 
 absl::StatusOr<std::string> TokenFile::Path(const Environment& environment, uint16_t port,

@@ -8,8 +8,10 @@
 
 namespace fsdprun {
 
-/// The token that the operator gave: FSDPRUN_TOKEN, else the content of --token-file; empty if
-/// neither is there. Errors: INVALID_ARGUMENT for an unreadable, empty or over-long token.
+/// The token that the operator gave: the content of `token_file` if one is named, else
+/// FSDPRUN_TOKEN; empty if neither is there. Warns of a file that others can read. Errors:
+/// INVALID_ARGUMENT for an unreadable, empty or over-long token, and for one with other than
+/// printable ASCII characters, which no request can carry.
 absl::StatusOr<std::string> GivenToken(const Environment& environment,
                                        const std::string& token_file);
 

@@ -1,18 +1,20 @@
 #include "launcher/run/launch.h"
 
-#include <fcntl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agent/local/local_agent.h"
@@ -25,9 +27,9 @@
 #include "base/status_macros.h"
 #include "launcher/cli/worker_command.h"
 #include "launcher/report/console.h"
-#include "launcher/report/failure_report.h"
 #include "launcher/report/progress_line.h"
 #include "launcher/run/coordinator_host.h"
+#include "launcher/run/job_end.h"
 #include "launcher/run/job_token.h"
 #include "launcher/run/machine.h"
 #include "launcher/run/meeting.h"
@@ -39,7 +41,6 @@ namespace {
 constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 /// How long a reader of our output that has stopped reading may hold up the end.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
-constexpr Duration kSignalCheckInterval = std::chrono::milliseconds(100);
 constexpr Duration kHastyDrainTimeout = std::chrono::seconds(2);
 constexpr char kVersion[] = "0.1.0";
 
@@ -64,18 +65,6 @@ std::string RandomRunId() {
   hex[16] = "89ab"[hex[16] % 4];
   return absl::StrCat(hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
                       hex.substr(16, 4), "-", hex.substr(20));
-}
-
-// Readers see the old content or the new one. Returns an errno.
-int ReplaceFile(const std::string& path, const std::string& text) {
-  const std::string temporary = absl::StrCat(path, ".", ::getpid());
-  const UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.valid() ||
-      ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::rename(temporary.c_str(), path.c_str()) != 0) {
-    return errno;
-  }
-  return 0;
 }
 
 // One launcher's life. Everything is owned here and used on the loop thread only.
@@ -132,6 +121,7 @@ class Launcher {
         StopWhenDone();
       };
       hooks.on_step = [this] {
+        NotePhase();
         // Rank 0's own node has fresher news than its beats bring.
         if (agent_ != nullptr && agent_->machine().assignment().group_rank != 0) {
           ShowProgress(host_->machine().progress());
@@ -229,6 +219,9 @@ class Launcher {
         loop_.Post([this] { BeginNextLife(); });
         return;
       }
+      if (host_ != nullptr && !host_->machine().outcome().has_value()) {
+        OnOwnAgentGone();
+      }
       StopWhenDone();
     };
     agent_ =
@@ -238,6 +231,9 @@ class Launcher {
   // A lone agent outlives its coordinator: it joins again as a new incarnation, with logs of its
   // own.
   void BeginNextLife() {
+    if (is_ended_by_signal_) {
+      return;
+    }
     Say(agent_message_);
     const absl::StatusOr<std::string> run_dir = MakeRunDir(plan_, run_id_, environment_);
     if (!run_dir.ok()) {
@@ -245,10 +241,13 @@ class Launcher {
       loop_.Stop();
       return;
     }
+    if (::rmdir(run_dir_.c_str()) != 0) {  // A life without workers leaves nothing to keep.
+      earlier_run_dirs_.push_back(run_dir_);
+    }
     run_dir_ = *run_dir;
     agent_->DrainOutput();
     agent_exit_.reset();
-    waited_ = Duration::zero();
+    waiting_since_ = MonoNow();
     agent_.reset();
     MakeAgent();
     agent_->Start();
@@ -257,6 +256,10 @@ class Launcher {
   void OnSignal(int signal) {
     if (host_ != nullptr) {
       host_->OperatorStop(signal);
+    } else if (agent_exit_.has_value() && agent_->has_lost_coordinator()) {
+      is_ended_by_signal_ = true;  // Between two lives: there is nobody to be told.
+      agent_message_ = absl::StrCat("stopped by signal ", signal);
+      loop_.Stop();
     } else if (agent_ != nullptr) {
       agent_->OperatorSignal(signal);
     }
@@ -283,102 +286,91 @@ class Launcher {
 
   // Says what is waited for; nothing once the job runs.
   void GiveNotice() {
-    waited_ += kWaitNoticeInterval;
+    const auto since = std::chrono::floor<std::chrono::seconds>(MonoNow() - waiting_since_);
     const std::string how_long =
-        absl::StrCat(ToSeconds(waited_), " s of ", ToSeconds(plan_.join_timeout), " s");
-    if (host_ != nullptr && host_->machine().phase() == job::Phase::kGathering) {
-      Say(absl::StrCat("waiting for nodes: ", host_->machine().nodes().size(), " of ",
-                       plan_.min_nodes, " have joined at ", ToString(meeting_.endpoint),
-                       " with run id '", run_id_, "' (", how_long, ")"));
+        absl::StrCat(since.count(), " s of ", ToSeconds(plan_.join_timeout), " s");
+    if (host_ != nullptr && is_gathering_) {
+      const std::string where =
+          meeting_.endpoint.port == 0
+              ? ""
+              : absl::StrCat(" at ", ToString(meeting_.endpoint), " with run id '", run_id_, "'");
+      const std::string_view reason = host_->machine().reason();
+      Say(absl::StrCat(absl::string_view(reason.data(), reason.size()), where, " (", how_long,
+                       ")"));
     } else if (host_ == nullptr && !agent_->was_admitted()) {
       Say(absl::StrCat("waiting for the coordinator at ", ToString(meeting_.endpoint), " (",
                        how_long, "): ", agent_->last_link_error().message()));
     }
   }
 
+  // After every step of the coordinator.
+  void NotePhase() {
+    const bool was_gathering =
+        std::exchange(is_gathering_, host_->machine().phase() == job::Phase::kGathering);
+    if (is_gathering_ && !was_gathering) {
+      waiting_since_ = MonoNow();
+    }
+  }
+
+  // The agent of this process has ended for good while the job goes on. Nobody else can run the
+  // only node of a job, and a launcher whose own node was refused has been started wrongly.
+  void OnOwnAgentGone() {
+    if (plan_.IsSingleNode() || !agent_->was_admitted()) {
+      is_job_lost_ = true;
+    } else {
+      Say(absl::StrCat(agent_message_, "; the coordinator goes on here for the other nodes"));
+    }
+  }
+
   void StopWhenDone() {
-    if (agent_exit_.has_value() && (host_ == nullptr || outcome_.has_value())) {
+    if (agent_exit_.has_value() && (host_ == nullptr || outcome_.has_value() || is_job_lost_)) {
       loop_.Stop();
     }
-  }
-
-  // Shows what is still in the log files at the reader's pace. Returns `deadline`, or an earlier
-  // time because a signal has ended our patience with the reader.
-  MonoTime ShowRemainingOutput(MonoTime deadline) {
-    while (!agent_->ResumeOutput()) {
-      console_.WaitForRoom(std::min(deadline, MonoNow() + kSignalCheckInterval));
-      if (MonoNow() >= deadline || signals_.TakePending()) {
-        return MonoNow();
-      }
-    }
-    agent_->DrainOutput();
-    return AwaitReader(deadline);
-  }
-
-  // Waits until the reader has taken everything. Returns as above.
-  MonoTime AwaitReader(MonoTime deadline) {
-    while (!console_.WaitWritten(std::min(deadline, MonoNow() + kSignalCheckInterval))) {
-      if (MonoNow() >= deadline || signals_.TakePending()) {
-        return MonoNow();
-      }
-    }
-    return deadline;
   }
 
   int Finish() {
     const bool is_in_haste =
         outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
-    MonoTime drain_deadline = MonoNow() + (is_in_haste ? kHastyDrainTimeout : kConsoleDrainTimeout);
+    OutputDrain drain(console_, signals_,
+                      MonoNow() + (is_in_haste ? kHastyDrainTimeout : kConsoleDrainTimeout));
     link_->Close();
     if (host_ != nullptr) {
       host_->Shutdown();
     }
-    drain_deadline = ShowRemainingOutput(drain_deadline);
-    const int exit_code = outcome_.has_value() ? outcome_->exit_code : *agent_exit_;
+    drain.ShowRest(*agent_);
+    const int exit_code = ExitCode();
     if (outcome_.has_value()) {
-      ReportOutcome();
+      ReportOutcome(*outcome_, {program_, plan_, environment_, console_});
     } else if (exit_code != 0 && !agent_message_.empty()) {
       Say(agent_message_);
     }
-    if (exit_code == 0) {
+    if (exit_code == 0 && drain.all_shown()) {
       RemoveRunDir();
     } else if (::rmdir(run_dir_.c_str()) != 0) {  // Empty: no worker was ever started.
-      Say(absl::StrCat("logs of this node's workers are in ", run_dir_));
+      Say(absl::StrCat(drain.all_shown() ? "" : "not all output could be shown; ",
+                       "logs of this node's workers are in ", run_dir_));
     }
-    console_.Close(AwaitReader(drain_deadline));
+    drain.AwaitReader();
+    console_.Close(drain.deadline());
     return exit_code;
   }
 
-  void ReportOutcome() {
-    if (outcome_->kind == OutcomeKind::kSucceeded) {
-      return;
+  int ExitCode() const {
+    if (outcome_.has_value()) {
+      return outcome_->exit_code;
     }
-    const std::string report = FormatFailureReport(*outcome_, {plan_.program.front()});
-    if (outcome_->kind == OutcomeKind::kFailed && !report.empty()) {
-      console_.WriteLines(ConsoleStream::kError, report);
-      WriteErrorFile();
-    } else {
-      Say(FormatOutcomeLine(*outcome_));
-    }
-  }
-
-  // A launcher that is itself started by a launcher tells it the root cause.
-  void WriteErrorFile() {
-    const char* path = ValueOf(environment_, "TORCHELASTIC_ERROR_FILE");
-    if (path == nullptr || *path == '\0') {
-      return;
-    }
-    if (const int error = ReplaceFile(path, LauncherErrorJson(*outcome_)); error != 0) {
-      Say(absl::StrCat("cannot write the error file ", path, ": ",
-                       std::generic_category().message(error)));
-    }
+    // Without an outcome the coordinator here has ended before its job.
+    return host_ != nullptr ? std::max(*agent_exit_, 1) : *agent_exit_;
   }
 
   // Logs in a temporary directory are kept for failures only.
   void RemoveRunDir() {
-    if (plan_.log_dir.empty() && !run_dir_.empty()) {
-      std::error_code ignored;
-      std::filesystem::remove_all(run_dir_, ignored);
+    earlier_run_dirs_.push_back(run_dir_);
+    for (const std::string& run_dir : earlier_run_dirs_) {
+      if (plan_.log_dir.empty() && !run_dir.empty()) {
+        std::error_code ignored;
+        std::filesystem::remove_all(run_dir, ignored);
+      }
     }
   }
 
@@ -396,6 +388,8 @@ class Launcher {
   std::string keeper_path_;
   std::string run_id_;
   std::string run_dir_;
+  /// Of the lives that a lone agent has had before.
+  std::vector<std::string> earlier_run_dirs_;
   Meeting meeting_;
   std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<GrpcLink> grpc_link_;
@@ -403,7 +397,12 @@ class Launcher {
   std::unique_ptr<WorkerStore> store_;
   std::unique_ptr<LocalAgent> agent_;
 
-  Duration waited_{};
+  /// Since when nodes, or the coordinator, are waited for.
+  MonoTime waiting_since_ = MonoNow();
+  bool is_gathering_ = false;
+  bool is_ended_by_signal_ = false;
+  /// The own agent has ended, and with it a job that has no outcome.
+  bool is_job_lost_ = false;
   std::optional<JobOutcome> outcome_;
   std::optional<int> agent_exit_;
   std::string agent_message_;
@@ -420,8 +419,9 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
 
 int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer) {
   const Environment environment = ReadEnvironment(environ_pointer);
-  const absl::StatusOr<LaunchPlan> plan = ParseCommandLine(
-      program, std::vector<std::string>(argv + 1, argv + argc), environment, LookAtMachine());
+  const absl::StatusOr<LaunchPlan> plan =
+      ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment,
+                       LookAtMachine(environment));
   if (!plan.ok()) {
     std::fprintf(stderr, "%s: %s\n", ProgramName(program),
                  std::string(plan.status().message()).c_str());
@@ -430,6 +430,9 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
   // gRPC's own lines speak of its files and line numbers; what matters of them we say ourselves.
   // Before any thread, and not for the workers: theirs is the environment read above.
   ::setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  // Whoever started us may have ignored it, which exec keeps: the kernel would then reap the keeper
+  // and forget how it ended.
+  ::signal(SIGCHLD, SIG_DFL);
   switch (plan->request) {
     case Request::kHelp:
       std::fputs(HelpText(program).c_str(), stdout);

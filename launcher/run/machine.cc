@@ -14,8 +14,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "launcher/run/job_token.h"
 
 namespace fsdprun {
@@ -82,7 +84,20 @@ absl::Status FindOnPath(const std::string& name, const Environment& environment)
 
 }  // namespace
 
-MachineFacts LookAtMachine() {
+int VisibleGpus(int devices, absl::string_view list) {
+  int visible = 0;
+  for (absl::string_view entry : absl::StrSplit(list, ',')) {
+    entry = absl::StripAsciiWhitespace(entry);
+    int index = 0;
+    if (entry.empty() || (absl::SimpleAtoi(entry, &index) && (index < 0 || index >= devices))) {
+      break;
+    }
+    ++visible;
+  }
+  return devices == 0 ? 0 : visible;
+}
+
+MachineFacts LookAtMachine(const Environment& environment) {
   MachineFacts facts;
   cpu_set_t usable;
   CPU_ZERO(&usable);
@@ -92,6 +107,9 @@ MachineFacts LookAtMachine() {
     facts.usable_cpus = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
   }
   facts.gpus = CountGpus();
+  if (const auto it = environment.find("CUDA_VISIBLE_DEVICES"); it != environment.end()) {
+    facts.gpus = VisibleGpus(facts.gpus, it->second);
+  }
   return facts;
 }
 

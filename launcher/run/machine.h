@@ -4,13 +4,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/launch_plan.h"
 
 namespace fsdprun {
 
-/// CPUs that this process may use (affinity and cpusets count) and NVIDIA devices that exist.
-MachineFacts LookAtMachine();
+/// CPUs that this process may use (affinity and cpusets count) and NVIDIA devices that exist and
+/// that CUDA_VISIBLE_DEVICES, if set, lets programs see.
+MachineFacts LookAtMachine(const Environment& environment);
+
+/// How many of `devices` GPUs a CUDA_VISIBLE_DEVICES of `list` shows: the entries up to the first
+/// that names none (negative or too high a number, or nothing); other names (UUIDs) count. Pure.
+int VisibleGpus(int devices, absl::string_view list);
 
 /// The host's own name for itself; never asks a name service.
 std::string HostName();

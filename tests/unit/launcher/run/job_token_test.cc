@@ -62,12 +62,19 @@ TEST_F(JobTokenTest, OpenFolderIsRefused) {
   EXPECT_TRUE(absl::IsPermissionDenied(TokenFile::Path(environment_, 1, "id").status()));
 }
 
-TEST_F(JobTokenTest, GivenTokenComesFromEnvironmentThenFile) {
+TEST_F(JobTokenTest, GivenTokenComesFromTheFileThenTheEnvironment) {
   std::ofstream(folder_ + "/t") << "  from file \n";
   EXPECT_EQ(GivenToken({}, "").value(), "");
   EXPECT_EQ(GivenToken({}, folder_ + "/t").value(), "from file");
-  EXPECT_EQ(GivenToken({{"FSDPRUN_TOKEN", "from env"}}, folder_ + "/t").value(), "from env");
+  EXPECT_EQ(GivenToken({{"FSDPRUN_TOKEN", "from env"}}, "").value(), "from env");
+  EXPECT_EQ(GivenToken({{"FSDPRUN_TOKEN", "from env"}}, folder_ + "/t").value(), "from file");
+  EXPECT_FALSE(GivenToken({{"FSDPRUN_TOKEN", "from env"}}, folder_ + "/missing").ok());
   EXPECT_TRUE(absl::IsInvalidArgument(GivenToken({}, folder_ + "/missing").status()));
+  for (const char* unsendable : {"gr\xc3\xbcn", "two\nlines", "tab\t", "\x7f"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(GivenToken({{"FSDPRUN_TOKEN", unsendable}}, "").status()));
+    std::ofstream(folder_ + "/odd") << unsendable << "x";
+    EXPECT_FALSE(GivenToken({}, folder_ + "/odd").ok()) << unsendable;
+  }
   std::ofstream(folder_ + "/empty") << "\n";
   EXPECT_TRUE(absl::IsInvalidArgument(GivenToken({}, folder_ + "/empty").status()));
 }

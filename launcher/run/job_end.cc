@@ -1,0 +1,110 @@
+#include "launcher/run/job_end.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "base/unique_fd.h"
+#include "launcher/report/failure_report.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kSignalCheckInterval = std::chrono::milliseconds(100);
+
+void Say(const EndContext& context, absl::string_view text) {
+  context.console.WriteLines(ConsoleStream::kError,
+                             absl::StrCat(ProgramName(context.program), ": ", text));
+}
+
+// Returns an errno.
+int WriteFile(const std::string& path, absl::string_view text) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file.valid()) {
+    return errno;
+  }
+  while (!text.empty()) {
+    const ssize_t n = ::write(file.get(), text.data(), text.size());
+    if (n < 0 && errno != EINTR) {
+      return errno;
+    }
+    text.remove_prefix(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  }
+  return 0;
+}
+
+// Readers see the old content or the new one. Returns an errno.
+int ReplaceFile(const std::string& path, const std::string& text) {
+  const std::string temporary = absl::StrCat(path, ".", ::getpid());
+  int error = WriteFile(temporary, text);
+  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) {
+    error = errno;
+  }
+  if (error != 0) {
+    ::unlink(temporary.c_str());
+  }
+  return error;
+}
+
+// A launcher that is itself started by a launcher tells it the root cause.
+void WriteErrorFile(const JobOutcome& outcome, const EndContext& context) {
+  const auto it = context.environment.find("TORCHELASTIC_ERROR_FILE");
+  if (it == context.environment.end() || it->second.empty()) {
+    return;
+  }
+  if (const int error = ReplaceFile(it->second, LauncherErrorJson(outcome)); error != 0) {
+    Say(context, absl::StrCat("cannot write the error file ", it->second, ": ",
+                              std::generic_category().message(error)));
+  }
+}
+
+}  // namespace
+
+bool OutputDrain::IsOver() {
+  if (MonoNow() >= deadline_ || signals_.TakePending()) {
+    deadline_ = std::min(deadline_, MonoNow());
+    return true;
+  }
+  return false;
+}
+
+void OutputDrain::ShowRest(LocalAgent& agent) {
+  while (!agent.ResumeOutput()) {
+    console_.WaitForRoom(std::min(deadline_, MonoNow() + kSignalCheckInterval));
+    if (IsOver()) {
+      return;
+    }
+  }
+  agent.DrainOutput();
+  AwaitReader();
+  all_shown_ = console_.WaitWritten(MonoNow());
+}
+
+void OutputDrain::AwaitReader() {
+  while (!console_.WaitWritten(std::min(deadline_, MonoNow() + kSignalCheckInterval))) {
+    if (IsOver()) {
+      return;
+    }
+  }
+}
+
+void ReportOutcome(const JobOutcome& outcome, const EndContext& context) {
+  if (outcome.kind == OutcomeKind::kSucceeded) {
+    return;
+  }
+  const std::string report = FormatFailureReport(outcome, {context.plan.program.front()});
+  if (outcome.kind == OutcomeKind::kFailed && !report.empty()) {
+    context.console.WriteLines(ConsoleStream::kError, report);
+    WriteErrorFile(outcome, context);
+  } else {
+    Say(context, FormatOutcomeLine(outcome));
+  }
+}
+
+}  // namespace fsdprun
