@@ -15,10 +15,13 @@ import uuid
 
 BIN = pathlib.Path(os.environ.get("FSDPRUN_BIN", "build/release/bin")).resolve()
 MARKER = "FSDPRUN_TEST_MARKER"
+# How many times slower than a release build on a quiet machine bounds in seconds may be.
+TIME_FACTOR = float(os.environ.get("FSDPRUN_TIME_FACTOR", "1"))
 
 
 def wait_until(condition, deadline_s=20.0, what="condition"):
-    """Returns the first true value of condition(); fails after deadline_s."""
+    """Returns the first true value of condition(); fails after deadline_s (times the factor)."""
+    deadline_s *= TIME_FACTOR
     end = time.monotonic() + deadline_s
     while True:
         value = condition()
@@ -121,7 +124,8 @@ class JobCase(unittest.TestCase):
         return launcher
 
     def finish(self, launcher, timeout_s=60):
-        """(exit code, stdout, stderr) once the launcher has ended by itself."""
+        """(exit code, stdout, stderr) once the launcher has ended by itself, within timeout_s times the factor."""
+        timeout_s *= TIME_FACTOR
         try:
             out, err = launcher.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -148,7 +152,7 @@ class JobCase(unittest.TestCase):
         return wait_until(all_there, deadline_s, f"notes {kind} of generation {generation}")
 
     def assert_nothing_left(self, deadline_s=1.0):
-        end = time.monotonic() + deadline_s
+        end = time.monotonic() + deadline_s * TIME_FACTOR
         while (left := processes_with(self.marker)) and time.monotonic() < end:
             time.sleep(0.005)
         names = [pathlib.Path(f"/proc/{p}/cmdline").read_bytes().replace(b"\0", b" ") for p in left if is_alive(p)]

@@ -1,15 +1,14 @@
 """Wrong input: one line that says what and where, quickly, and nothing started."""
 
 import os
+import shutil
 import signal
 import socket
 import threading
 import time
 import unittest
 
-from job_case import JobCase, free_port
-
-TIME_FACTOR = float(os.environ.get("FSDPRUN_TIME_FACTOR", "1"))
+from job_case import BIN, TIME_FACTOR, JobCase, free_port
 
 
 class BadInputTest(JobCase):
@@ -141,7 +140,7 @@ class DefaultPortTest(JobCase):
         launcher = self.start("--nnodes=2", "--node-rank=1", f"--master-port={port}", self.script("note('started')"))
         started = time.monotonic()
         line = launcher.stderr.readline()
-        self.assertLess(abs(time.monotonic() - started - 5), 1.5)
+        self.assertLess(abs(time.monotonic() - started - 5), 1.5 * TIME_FACTOR)
         for word in ("waiting for the coordinator", f"127.0.0.1:{port}", "5 s of 600 s"):
             self.assertIn(word, line)
         launcher.send_signal(signal.SIGINT)
@@ -149,13 +148,34 @@ class DefaultPortTest(JobCase):
         self.assertEqual((rc, err), (1, "fsdprun: stopped by signal 2\n"))
         self.assertEqual(list((self.dir / "tmp").glob("fsdprun_*")), [])
 
+    def test_node_rank_of_the_environment_does_not_count_for_standalone_and_c10d(self):
+        script = self.script("note('rank')")
+        for args in (["--standalone"], ["--rdzv-backend=c10d"]):
+            rc, _, err = self.run_job(*args, script, env={"PET_NODE_RANK": "1"}, timeout_s=20)
+            self.assertEqual(rc, 0, err)
+        rc, _, err = self.run_job("--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{free_port()}",
+                                  "--rdzv-conf=last_call_timeout=0", "--node-rank=2", script, timeout_s=20)
+        self.assertEqual(rc, 0, err)
+
+    def test_a_job_ends_with_the_agent_of_its_only_node(self):
+        keeper = self.dir / "fsdp-keeper"  # A launcher looks for it beside itself.
+        keeper.write_text("#!/bin/sh\nexit 1\n")
+        keeper.chmod(0o755)
+        launcher = shutil.copy(BIN / "fsdprun", self.dir)
+        started = time.monotonic()
+        rc, _, err = self.run_job("--standalone", self.script("pass"), binary=launcher)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("keeper", err)
+        self.assertLess(time.monotonic() - started, 30 * TIME_FACTOR)
+
     def test_join_timeout_says_how_many_are_missing(self):
         started = time.monotonic()
         rc, _, err = self.run_job("--nnodes=2", f"--master-port={free_port()}", "--rdzv-conf=join_timeout=1",
                                   self.script("note('started')"))
         self.assertEqual(rc, 1)
-        self.assertLess(time.monotonic() - started, 4)
+        self.assertLess(time.monotonic() - started, 4 * TIME_FACTOR)
         self.assertIn("1 of 2", err)
+        self.assertIn("RendezvousTimeoutError", err)
         self.assertEqual(self.notes("started"), {})
 
 

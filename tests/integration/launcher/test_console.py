@@ -4,10 +4,11 @@ import os
 import pathlib
 import pty
 import re
+import select
 import subprocess
 import unittest
 
-from job_case import JobCase, processes_with, wait_until
+from job_case import TIME_FACTOR, JobCase, processes_with, wait_until
 
 
 class ConsoleTest(JobCase):
@@ -141,6 +142,7 @@ class ConsoleTest(JobCase):
         def read_until(text):
             nonlocal seen
             while text not in seen:
+                self.assertTrue(select.select([leader], [], [], 20 * TIME_FACTOR)[0], seen)
                 seen += os.read(leader, 4096)
         read_until(b"step 3/10 loss 0.5")
         (self.dir / "go").touch()
