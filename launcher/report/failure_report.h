@@ -14,8 +14,8 @@ struct ReportContext {
 };
 
 /// The one block that ends a failed job: root cause first, with torchrun's labels; then up to three
-/// other failures, what was already done and what to do next. Empty for an outcome without a failure. Times are printed in
-/// the process's time zone. Pure otherwise.
+/// other failures, what was already done and what to do next. Empty for an outcome without a
+/// failure. Times are printed in the process's time zone. Pure otherwise.
 std::string FormatFailureReport(const JobOutcome& outcome, const ReportContext& context);
 
 /// One sentence for nodes that do not print the block, and for jobs that end without one.
