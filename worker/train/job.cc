@@ -39,11 +39,21 @@ fsdp::MixedPrecisionPolicy Policy(const TrainConfig::Precision& precision, bool 
   return policy;
 }
 
+// fsdp::cuda_device_count() loads LibTorch's CUDA half, so it comes before any other question about
+// CUDA.
 at::Device ChooseDevice(const fsdp::ProcessGroupOptions& options) {
   const bool may_use_cuda = options.backend == "auto" || options.backend == "nccl";
-  if (!may_use_cuda || !at::hasCUDA()) {
+  const int64_t gpus = may_use_cuda ? fsdp::cuda_device_count() : 0;
+  if (gpus == 0) {
+    TORCH_CHECK(
+        options.backend != "nccl",
+        "parallel.backend is nccl, but no GPU can be used here (no driver, none visible, or "
+        "a CPU build of LibTorch); choose auto, gloo or shm to train on CPUs");
     return at::kCPU;
   }
+  TORCH_CHECK(
+      options.local_rank < gpus, "local rank ", options.local_rank, " but ", gpus,
+      " GPUs are visible; start one worker per GPU, or set parallel.backend to gloo or shm");
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank));
   c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
   return device;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <fsdp/export.h>
 
 #include <cstdint>
@@ -12,13 +13,20 @@ namespace fsdp {
 
 enum class ReduceOp { kSum, kAvg, kMax };
 
+/// A peer died or left the group while this rank needed it: this rank is a victim, not the cause.
+class FSDP_API PeerError : public c10::Error {
+ public:
+  using c10::Error::Error;
+};
+
 /// A collective in flight. Dropping it does not cancel it.
 class FSDP_API Work {
  public:
   virtual ~Work() = default;
   /// CPU: blocks the host until the result is in place. CUDA: makes the current stream wait and
-  /// returns. Throws c10::Error naming the operation and the lost peer or the expired deadline. May
-  /// be called once or more.
+  /// returns. Throws c10::Error naming the operation and the expired deadline or the lost peer (the
+  /// latter as PeerError; CUDA: the error shows up when the host next waits, by c10d's watchdog).
+  /// May be called once or more.
   virtual void wait() = 0;
 };
 using WorkPtr = std::shared_ptr<Work>;
@@ -41,13 +49,16 @@ class FSDP_API Collectives {
   virtual int64_t size() const = 0;
   /// "shm", "gloo", "nccl", "single" or "recording(<inner>)".
   virtual std::string name() const = 0;
+  /// Where the tensors must be; CUDA with its index.
+  virtual c10::Device device() const { return c10::kCPU; }
 
   /// output: [size * n], input: [n]. `input` may be output's own slice [rank * n, (rank + 1) * n)
   /// (in place: no copy).
   virtual WorkPtr all_gather_into(at::Tensor output, at::Tensor input,
                                   Lane lane = Lane::kGather) = 0;
-  /// output: [n], input: [size * n]. The sum runs over ranks 0, 1, 2, ... in this order, so every
-  /// run gives the same bits; kAvg divides the sum by size. `input` may be overwritten.
+  /// output: [n], input: [size * n]. CPU: the sum runs over ranks 0, 1, 2, ... in this order, so
+  /// every run gives the same bits; NCCL chooses its own order. kAvg divides the sum by size.
+  /// `input` may be overwritten.
   virtual WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
                                       Lane lane = Lane::kReduce) = 0;
   virtual WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane = Lane::kReduce) = 0;
@@ -59,7 +70,7 @@ class FSDP_API Collectives {
   /// 64-byte aligned. Shared memory gives pages that all ranks map, so that peers read a gradient
   /// slot in place and a gather is one copy. Any tensor works with any operation; this one is only
   /// cheaper. Local call (ranks may differ), any thread. The tensor may outlive the group. Default:
-  /// at::empty on the CPU.
+  /// at::empty on device().
   virtual at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype);
 };
 
@@ -80,6 +91,7 @@ class FSDP_API RecordingCollectives : public Collectives {
   int64_t rank() const override;
   int64_t size() const override;
   std::string name() const override;
+  c10::Device device() const override;
   WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Lane lane) override;
   WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op, Lane lane) override;
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override;

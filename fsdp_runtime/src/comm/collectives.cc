@@ -4,7 +4,7 @@
 namespace fsdp {
 
 at::Tensor Collectives::empty_for_comm(int64_t numel, at::ScalarType dtype) {
-  return at::empty({numel}, at::TensorOptions().dtype(dtype));
+  return at::empty({numel}, at::TensorOptions().dtype(dtype).device(device()));
 }
 
 RecordingCollectives::RecordingCollectives(std::shared_ptr<Collectives> inner)
@@ -14,6 +14,7 @@ RecordingCollectives::RecordingCollectives(std::shared_ptr<Collectives> inner)
 
 int64_t RecordingCollectives::rank() const { return inner_->rank(); }
 int64_t RecordingCollectives::size() const { return inner_->size(); }
+c10::Device RecordingCollectives::device() const { return inner_->device(); }
 std::string RecordingCollectives::name() const { return "recording(" + inner_->name() + ")"; }
 
 WorkPtr RecordingCollectives::all_gather_into(at::Tensor output, at::Tensor input, Lane lane) {

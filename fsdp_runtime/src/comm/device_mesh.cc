@@ -32,6 +32,9 @@ std::shared_ptr<DeviceMesh> init_device_mesh(c10::DeviceType device_type,
                                              std::vector<std::string> axis_names,
                                              std::shared_ptr<Collectives> world) {
   TORCH_CHECK(world != nullptr, "init_device_mesh: world is null; call init_process_group first");
+  TORCH_CHECK(world->device().type() == device_type, "init_device_mesh: a mesh of ", device_type,
+              " over the group '", world->name(), "', whose tensors are on ", world->device(),
+              "; set ProcessGroupOptions::device_type to the mesh's");
   TORCH_CHECK(shape.size() == axis_names.size(), "init_device_mesh: ", shape.size(), " axes but ",
               axis_names.size(), " names; every axis needs a name");
   std::set<std::string> seen;

@@ -35,13 +35,15 @@ int64_t required(const char* name, int64_t smallest, int64_t largest) {
 // A restarted world may meet the store of its predecessor; what tells them apart goes into the
 // keys.
 std::string prefix_of_this_world() {
+  const auto run = variable("TORCHELASTIC_RUN_ID");
+  const std::string prefix = run ? "fsdp/" + *run : "fsdp";
   if (const auto generation = variable("FSDPRUN_GENERATION")) {
-    return "fsdp/generation" + *generation;
+    return prefix + "/generation" + *generation;
   }
   if (const auto restarts = variable("TORCHELASTIC_RESTART_COUNT")) {
-    return "fsdp/restart" + *restarts;
+    return prefix + "/restart" + *restarts;
   }
-  return "fsdp";
+  return prefix;
 }
 
 }  // namespace

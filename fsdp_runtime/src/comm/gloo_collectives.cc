@@ -23,15 +23,15 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
 // all-gather.
 constexpr size_t kAllReduceOneShotBytes = 64 * 1024;
 
-Group make_group(const std::shared_ptr<StoreClient>& store, const std::string& prefix, int64_t rank,
-                 int64_t size, std::chrono::milliseconds timeout) {
+Group make_group(const std::shared_ptr<StoreClient>& store, const std::string& prefix,
+                 const std::string& address, int64_t rank, int64_t size,
+                 std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->threads = 1;
-  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  const std::optional<std::string> interface = gloo_interface();
   options->devices.push_back(
-      interface != nullptr && *interface != '\0'
-          ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
-          : c10d::ProcessGroupGloo::createDeviceForHostname(store->local_address()));
+      interface ? c10d::ProcessGroupGloo::createDeviceForInterface(*interface)
+                : c10d::ProcessGroupGloo::createDeviceForHostname(address));
   // A connection of its own per group: Gloo waits in the store.
   auto own = c10::make_intrusive<ClientStore>(
       std::make_shared<StoreClient>(store->host(), store->port(), timeout), prefix);
@@ -95,10 +95,22 @@ class GlooCollectives : public HostCollectives {
     std::vector<at::Tensor> tensors{bytes_of(tensor)};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    groups_[static_cast<size_t>(lane)]->broadcast(tensors, options)->wait();
+    const uint64_t sequence = ++sequence_[static_cast<size_t>(lane)];
+    try {
+      groups_[static_cast<size_t>(lane)]->broadcast(tensors, options)->wait();
+    } catch (const std::exception& error) {
+      throw_lost(lane, "broadcast", sequence, "a rank", error);
+    }
   }
 
-  void do_barrier(int lane) override { groups_[static_cast<size_t>(lane)]->barrier()->wait(); }
+  void do_barrier(int lane) override {
+    const uint64_t sequence = ++sequence_[static_cast<size_t>(lane)];
+    try {
+      groups_[static_cast<size_t>(lane)]->barrier()->wait();
+    } catch (const std::exception& error) {
+      throw_lost(lane, "barrier", sequence, "a rank", error);
+    }
+  }
 
   // Gloo offers no way to end an operation early; each ends by its timeout.
   void interrupt() override {}
@@ -137,6 +149,19 @@ class GlooCollectives : public HostCollectives {
                         transport_op(op));
   }
 
+  // What Gloo throws for a connection that ended means that the peer is gone; for a wait that
+  // expired it may be late, or never have issued the operation.
+  [[noreturn]] void throw_lost(int lane, const char* operation, uint64_t sequence,
+                               const std::string& peer, const std::exception& error) const {
+    const std::string reason = error.what();
+    const bool is_late = reason.find("imed out") != std::string::npos;
+    const std::string what =
+        c10::str(operation, " #", sequence, " on lane ", lane, ": rank ", rank(),
+                 is_late ? " gave up on " : " lost ", peer, ": ", reason);
+    TORCH_CHECK(!is_late, what);
+    throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, what);
+  }
+
   // Sends outgoing(peer) to and receives incoming(peer) from every peer at once.
   template <typename Outgoing, typename Incoming>
   void exchange(int lane, const char* operation, Outgoing outgoing, Incoming incoming) {
@@ -162,8 +187,7 @@ class GlooCollectives : public HostCollectives {
       try {
         transfer.work->wait();
       } catch (const std::exception& error) {
-        TORCH_CHECK(false, operation, " #", sequence, " on lane ", lane, ": rank ", rank(),
-                    " lost or gave up on rank ", transfer.peer, ": ", error.what());
+        throw_lost(lane, operation, sequence, "rank " + std::to_string(transfer.peer), error);
       }
     }
   }
@@ -175,13 +199,20 @@ class GlooCollectives : public HostCollectives {
 
 }  // namespace
 
+std::optional<std::string> gloo_interface() {
+  const char* name = std::getenv("GLOO_SOCKET_IFNAME");
+  return name != nullptr && *name != '\0' ? std::optional<std::string>(name) : std::nullopt;
+}
+
 std::shared_ptr<Collectives> make_gloo_collectives(const std::shared_ptr<StoreClient>& store,
-                                                   const std::string& prefix, int64_t rank,
+                                                   const std::string& prefix,
+                                                   const std::string& address, int64_t rank,
                                                    int64_t size,
                                                    std::chrono::milliseconds timeout) {
   std::array<Group, 2> groups;
   for (size_t lane = 0; lane < groups.size(); ++lane) {
-    groups[lane] = make_group(store, prefix + "/gloo" + std::to_string(lane), rank, size, timeout);
+    groups[lane] =
+        make_group(store, prefix + "/gloo" + std::to_string(lane), address, rank, size, timeout);
   }
   return std::make_shared<GlooCollectives>(std::move(groups), rank, size);
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "fsdp_runtime/store/store_client.h"
@@ -11,10 +12,13 @@
 namespace fsdp {
 
 /// Collectives of CPU ranks on any hosts, over Gloo's TCP connections. Blocks until all ranks are
-/// connected. Connections go over the interface that leads to the store, or over
-/// GLOO_SOCKET_IFNAME.
+/// connected. Each rank listens on `address`, its own, or on GLOO_SOCKET_IFNAME.
 std::shared_ptr<Collectives> make_gloo_collectives(const std::shared_ptr<StoreClient>& store,
-                                                   const std::string& prefix, int64_t rank,
+                                                   const std::string& prefix,
+                                                   const std::string& address, int64_t rank,
                                                    int64_t size, std::chrono::milliseconds timeout);
+
+/// GLOO_SOCKET_IFNAME, if set.
+std::optional<std::string> gloo_interface();
 
 }  // namespace fsdp

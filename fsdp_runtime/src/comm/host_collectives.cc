@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
+#include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/src/comm/arguments.h"
 
 namespace fsdp {
@@ -59,6 +60,8 @@ WorkPtr HostCollectives::run(Lane lane, std::function<void()> operation) {
       operation();
     } catch (const c10::Error&) {
       throw;
+    } catch (const shm::PeerLost& error) {
+      throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, error.what());
     } catch (const std::exception& error) {
       TORCH_CHECK(false, error.what());
     }

@@ -3,6 +3,7 @@
 #include <fsdp/collectives.h>
 #include <fsdp/process_group.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "fsdp_runtime/store/store_client.h"
@@ -15,6 +16,9 @@ using MakeNcclCollectives =
     std::shared_ptr<Collectives>* (*)(const std::shared_ptr<StoreClient>& store,
                                       const ProcessGroupOptions& options);
 inline constexpr char kNcclEntry[] = "fsdp_make_nccl_collectives";
+/// How many GPUs this process sees.
+using CountCudaDevices = int64_t (*)();
+inline constexpr char kCountCudaDevicesEntry[] = "fsdp_count_cuda_devices";
 inline constexpr char kNcclLibrary[] = "libfsdp_nccl.so";
 
 }  // namespace fsdp

@@ -1,9 +1,12 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <fsdp/process_group.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "fsdp_runtime/shm/error.h"
@@ -13,6 +16,7 @@
 #include "fsdp_runtime/src/comm/shm_collectives.h"
 #include "fsdp_runtime/src/comm/single_collectives.h"
 #include "fsdp_runtime/store/store_client.h"
+#include "fsdp_runtime/store/store_connection.h"
 
 namespace fsdp {
 namespace {
@@ -31,6 +35,25 @@ void check_options(const ProcessGroupOptions& options) {
   TORCH_CHECK(options.world_size == 1 || (options.master_port > 0 && options.master_port < 65536),
               "init_process_group: master_port is ", options.master_port,
               "; the port of the store expected");
+  TORCH_CHECK(options.timeout.count() > 0, "init_process_group: timeout is ",
+              options.timeout.count(), " ms; a positive time expected");
+}
+
+std::chrono::milliseconds left_until(TimePoint deadline) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return std::max(left, std::chrono::milliseconds(1));
+}
+
+// Groups formed one after another in a process have keys of their own. Counted per rank, as ranks
+// may be threads, and per store, as that is where the keys meet.
+std::string prefix_of_next_group(const ProcessGroupOptions& options) {
+  static std::mutex mutex;
+  static std::map<std::string, int64_t> counts;
+  const std::string key = options.master_addr + " " + std::to_string(options.master_port) + " " +
+                          std::to_string(options.rank) + " " + options.store_prefix;
+  std::lock_guard lock(mutex);
+  return options.store_prefix + "/group" + std::to_string(counts[key]++);
 }
 
 // The store as the transport wants it: keys under the group's prefix.
@@ -87,9 +110,10 @@ std::vector<std::string> exchange_hosts(StoreExchange& exchange, const ProcessGr
   return hosts;
 }
 
-CollectivesPtr form_shm(StoreExchange& exchange, const ProcessGroupOptions& options) {
+CollectivesPtr form_shm(StoreExchange& exchange, const ProcessGroupOptions& options,
+                        TimePoint deadline) {
   auto world = shm::attach(exchange, static_cast<int>(options.rank),
-                           static_cast<int>(options.world_size), options.timeout);
+                           static_cast<int>(options.world_size), left_until(deadline));
   return make_shm_collectives(std::move(world), options.rank, options.timeout);
 }
 
@@ -100,24 +124,66 @@ std::filesystem::path own_folder() {
   return std::filesystem::path(info.dli_fname).parent_path();
 }
 
-// In a library of its own, so that CPU training never loads CUDA.
-CollectivesPtr form_nccl(const StorePtr& store, const ProcessGroupOptions& options) {
-  const std::string path = own_folder() / kNcclLibrary;
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  TORCH_CHECK(library != nullptr, "init_process_group: backend nccl needs ", path,
-              " and a CUDA build of LibTorch: ", ::dlerror(),
-              "; choose backend gloo or shm to train on CPUs");
-  auto make = reinterpret_cast<MakeNcclCollectives>(::dlsym(library, kNcclEntry));
-  TORCH_CHECK(make != nullptr, "init_process_group: ", path, " has no entry ", kNcclEntry,
+// In a library of its own, so that CPU training never loads CUDA. Loaded once, and for good.
+bool has_nvidia_driver() {
+  return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
+}
+
+struct NcclLibrary {
+  void* handle = nullptr;
+  std::string failure;
+};
+const NcclLibrary& nccl_library() {
+  static const NcclLibrary library = [] {
+    NcclLibrary loaded;
+    const std::string path = own_folder() / kNcclLibrary;
+    loaded.handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    loaded.failure = loaded.handle == nullptr ? ::dlerror() : "";
+    return loaded;
+  }();
+  return library;
+}
+
+template <typename Entry>
+Entry nccl_entry(void* library, const char* name) {
+  auto entry = reinterpret_cast<Entry>(::dlsym(library, name));
+  TORCH_CHECK(entry != nullptr, "init_process_group: ", kNcclLibrary, " has no entry ", name,
               "; it is of another version");
+  return entry;
+}
+
+CollectivesPtr form_nccl(const StorePtr& store, const ProcessGroupOptions& options) {
+  TORCH_CHECK(has_nvidia_driver(),
+              "init_process_group: backend nccl needs a GPU and this machine has no NVIDIA driver; "
+              "choose backend gloo or shm to train on CPUs");
+  const NcclLibrary& library = nccl_library();
+  TORCH_CHECK(library.handle != nullptr, "init_process_group: backend nccl needs ", kNcclLibrary,
+              " beside libfsdp and a CUDA build of LibTorch (", library.failure,
+              "); choose backend gloo or shm to train on CPUs");
+  const auto make = nccl_entry<MakeNcclCollectives>(library.handle, kNcclEntry);
   const std::unique_ptr<CollectivesPtr> made(make(store, options));
   return *made;
 }
 
+// Where Gloo listens: what the others reach. Rank 0 may have come to the store by the loopback, so
+// it is the route to the master's address that counts.
+std::string gloo_address(const StorePtr& store, const ProcessGroupOptions& options,
+                         bool is_one_host) {
+  if (is_one_host || gloo_interface()) {
+    return store->local_address();
+  }
+  std::string address = local_address_towards(options.master_addr, options.master_port);
+  TORCH_CHECK(address.rfind("127.", 0) != 0 && address != "::1", "init_process_group: rank ",
+              options.rank, " would offer the loopback address ", address,
+              " to ranks on other hosts, because '", options.master_addr,
+              "' is looked up as such here; set GLOO_SOCKET_IFNAME to the interface to use, or "
+              "MASTER_ADDR to an address of it");
+  return address;
+}
+
 CollectivesPtr form_on_cpu(const StorePtr& store, const ProcessGroupOptions& options,
+                           StoreExchange& exchange, const std::vector<std::string>& hosts,
                            TimePoint deadline) {
-  StoreExchange exchange(store, options.store_prefix);
-  const std::vector<std::string> hosts = exchange_hosts(exchange, options, deadline);
   const bool is_one_host = std::all_of(hosts.begin(), hosts.end(),
                                        [&](const std::string& host) { return host == hosts[0]; });
   TORCH_CHECK(options.backend != "shm" || is_one_host,
@@ -125,16 +191,20 @@ CollectivesPtr form_on_cpu(const StorePtr& store, const ProcessGroupOptions& opt
               "one pid namespace; choose backend gloo");
   if (options.backend != "gloo" && is_one_host) {
     try {
-      return form_shm(exchange, options);
+      return form_shm(exchange, options, deadline);
     } catch (const shm::Unavailable& error) {
       // Every rank comes here: attach() makes them agree.
       TORCH_CHECK(options.backend == "auto", "init_process_group: ", error.what());
+      if (options.rank == 0) {
+        TORCH_WARN("init_process_group: takes gloo instead of shared memory: ", error.what());
+      }
     } catch (const shm::Error& error) {
       TORCH_CHECK(false, "init_process_group: ", error.what());
     }
   }
-  return make_gloo_collectives(store, options.store_prefix, options.rank, options.world_size,
-                               options.timeout);
+  return make_gloo_collectives(store, options.store_prefix,
+                               gloo_address(store, options, is_one_host), options.rank,
+                               options.world_size, options.timeout);
 }
 
 // Keeps the served store for as long as the group lives.
@@ -143,23 +213,25 @@ struct Served {
   CollectivesPtr group;
 };
 
-CollectivesPtr form(const ProcessGroupOptions& options) {
+CollectivesPtr form(const ProcessGroupOptions& given) {
   const bool is_nccl =
-      options.backend == "nccl" || (options.backend == "auto" && options.device_type == c10::kCUDA);
-  if (options.world_size == 1 && !is_nccl) {
-    return make_single_collectives("single");
+      given.backend == "nccl" || (given.backend == "auto" && given.device_type == c10::kCUDA);
+  if (given.world_size == 1) {
+    return is_nccl ? form_nccl(nullptr, given) : make_single_collectives("single");
   }
-  if (options.world_size == 1) {
-    return form_nccl(nullptr, options);
-  }
+  const TimePoint deadline = std::chrono::steady_clock::now() + given.timeout;
+  ProcessGroupOptions options = given;
+  options.store_prefix = prefix_of_next_group(given);
   auto served = std::make_shared<Served>();
   if (options.host_store) {
     served->store = serve_store(options);
   }
-  const TimePoint deadline = std::chrono::steady_clock::now() + options.timeout;
   auto store = std::make_shared<StoreClient>(options.host_store ? "127.0.0.1" : options.master_addr,
                                              options.master_port, options.timeout);
-  served->group = is_nccl ? form_nccl(store, options) : form_on_cpu(store, options, deadline);
+  StoreExchange exchange(store, options.store_prefix);
+  const std::vector<std::string> hosts = exchange_hosts(exchange, options, deadline);
+  served->group =
+      is_nccl ? form_nccl(store, options) : form_on_cpu(store, options, exchange, hosts, deadline);
   served->group->barrier();
   return served->store ? CollectivesPtr(served, served->group.get()) : served->group;
 }
@@ -173,6 +245,23 @@ CollectivesPtr init_process_group(const ProcessGroupOptions& options) {
   } catch (const StoreError& error) {
     TORCH_CHECK(false, "init_process_group: rank ", options.rank, ": ", error.what());
   }
+}
+
+int64_t cuda_device_count() {
+  if (!has_nvidia_driver()) {
+    return 0;
+  }
+  const NcclLibrary& library = nccl_library();
+  const int64_t devices = library.handle == nullptr ? 0
+                                                    : nccl_entry<CountCudaDevices>(
+                                                          library.handle, kCountCudaDevicesEntry)();
+  if (devices == 0) {
+    TORCH_WARN_ONCE("this machine has an NVIDIA driver, but no GPU can be used: ",
+                    library.handle == nullptr
+                        ? library.failure
+                        : "none is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
+  return devices;
 }
 
 }  // namespace fsdp

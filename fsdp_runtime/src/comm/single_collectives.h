@@ -9,6 +9,7 @@
 namespace fsdp {
 
 /// The collectives of a world of one: copies on the current stream or thread, nothing in flight.
-FSDP_API std::shared_ptr<Collectives> make_single_collectives(std::string name);
+FSDP_API std::shared_ptr<Collectives> make_single_collectives(std::string name,
+                                                              c10::Device device = c10::kCPU);
 
 }  // namespace fsdp

@@ -44,6 +44,10 @@ class StreamWork : public Work {
   at::cuda::CUDAEvent done_;
 };
 
+// Two communicators in one process must reach the device in the same order on every rank, or their
+// kernels can wait for each other: give NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 and newer), and
+// keep CUDA_DEVICE_MAX_CONNECTIONS at its default, as 1 serialises the lanes with compute.
+//
 // Each lane has a communicator and a high-priority stream. An operation starts after what the
 // current stream holds when it is issued, and runs on the lane's stream as a synchronous operation
 // of c10d: no further stream, no stash of tensors, no record_stream. The caller keeps the tensors
@@ -83,6 +87,7 @@ class NcclCollectives : public Collectives {
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
   std::string name() const override { return "nccl"; }
+  c10::Device device() const override { return device_; }
 
   WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Lane lane) override {
     check_all_gather(output, input, size_, c10::kCUDA);
@@ -136,10 +141,6 @@ class NcclCollectives : public Collectives {
     static_cast<StreamWork&>(*work).synchronize();
   }
 
-  at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype) override {
-    return at::empty({numel}, at::TensorOptions().dtype(dtype).device(device_));
-  }
-
  private:
   static CUDAStream new_stream(c10::Device device) {
     return c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index());
@@ -177,10 +178,16 @@ extern "C" FSDP_API std::shared_ptr<Collectives>* fsdp_make_nccl_collectives(
   TORCH_CHECK(options.local_rank >= 0 && options.local_rank < devices,
               "init_process_group: local_rank ", options.local_rank, " but ", devices,
               " GPUs are visible; start one worker per GPU");
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank));
+  c10::cuda::set_device(device.index());
   if (options.world_size == 1) {
-    return new std::shared_ptr<Collectives>(make_single_collectives("nccl"));
+    return new std::shared_ptr<Collectives>(make_single_collectives("nccl", device));
   }
   return new std::shared_ptr<Collectives>(std::make_shared<NcclCollectives>(store, options));
+}
+
+extern "C" FSDP_API int64_t fsdp_count_cuda_devices() {
+  return static_cast<int64_t>(c10::cuda::device_count());
 }
 
 }  // namespace fsdp

@@ -186,8 +186,8 @@ TEST(CollectivesErrorTest, LeavingWithWorkInFlightDoesNotBlock) {
   const auto begin = std::chrono::steady_clock::now();
   world[0]->all_reduce(at::ones({3}), ReduceOp::kSum);
   world[0].reset();
-  EXPECT_THROW(world[1]->all_reduce(at::ones({3}), ReduceOp::kSum)->wait(), c10::Error);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_THROW(world[1]->all_reduce(at::ones({3}), ReduceOp::kSum)->wait(), PeerError);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));
 }
 
 TEST(CollectivesErrorTest, CommMemoryOutlivesTheGroup) {
@@ -234,6 +234,7 @@ TEST(DeviceMeshTest, ChecksShapeAndNames) {
   EXPECT_THROW(init_device_mesh(c10::kCPU, {2, 1}, {"dp", "dp"}, world[0]), c10::Error);
   EXPECT_THROW(init_device_mesh(c10::kCPU, {2, 1}, {"dp", "tp"}, world[0]), c10::Error);
   EXPECT_THROW(init_device_mesh(c10::kCPU, {2}, {"dp"}, nullptr), c10::Error);
+  EXPECT_THROW(init_device_mesh(c10::kCUDA, {2}, {"dp"}, world[0]), c10::Error);
 }
 
 }  // namespace

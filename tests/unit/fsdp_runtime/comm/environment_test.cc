@@ -16,7 +16,7 @@ class EnvironmentTest : public ::testing::Test {
   static void clear() {
     for (const char* name :
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FSDPRUN_GENERATION",
-          "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"}) {
+          "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"}) {
       ::unsetenv(name);
     }
   }
@@ -73,6 +73,8 @@ TEST_F(EnvironmentTest, EveryLifeOfAWorldHasKeysOfItsOwn) {
   const std::string generation = ProcessGroupOptions::from_environment().store_prefix;
   EXPECT_NE(by_hand, restarted);
   EXPECT_NE(restarted, generation);
+  set("TORCHELASTIC_RUN_ID", "another-run");
+  EXPECT_NE(ProcessGroupOptions::from_environment().store_prefix, generation);
 }
 
 TEST_F(EnvironmentTest, ErrorsNameTheVariable) {
