@@ -22,8 +22,6 @@ class ExecutionOrder {
   /// whose backward comes next.
   std::optional<int64_t> on_backward(int64_t unit);
 
-  const std::vector<int64_t>& recorded() const { return current_; }
-
  private:
   std::vector<int64_t> predicted_;
   std::vector<int64_t> current_;

@@ -6,8 +6,6 @@
 namespace fsdp::plan {
 namespace {
 
-constexpr int64_t kGradientSlotsPerSize = 2;
-
 // The group in use and the one gathered ahead need a slot each: two of a size only where neighbours
 // are of that size.
 int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {

@@ -5,6 +5,9 @@
 
 namespace fsdp::plan {
 
+/// Gradient memory per slot size: one that backward writes and one that a reduction reads.
+inline constexpr int64_t kGradientSlotsPerSize = 2;
+
 /// One group as the memory plan sees it. Groups are given in execution order.
 struct GroupMemory {
   int64_t numel = 0;            // of the whole group, padding included

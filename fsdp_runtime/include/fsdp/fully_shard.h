@@ -67,6 +67,9 @@ class FSDP_API FSDPModule {
   /// Units gathered ahead when this one runs, instead of the next in the recorded order.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
   void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
+  /// Sums are divided by `factor` instead of by the number of ranks. Holds from the next backward
+  /// that starts a new sum on, so not between microbatches that are reduced together. The sum is
+  /// formed in the reduction dtype before it is divided: reduce float16 gradients in float32.
   void set_gradient_divide_factor(double factor);
 
   /// This rank's pieces of all parameters under this unit, nested units included, in registration
@@ -95,11 +98,14 @@ class FSDP_API FSDPModule {
 /// Parameter names are unchanged; a parameter registered under several names stays one. Parameters
 /// may be hollow (fsdp::hollow_parameter); then no full copy ever exists and init_parameters or a
 /// checkpoint fills the shards. Otherwise each rank keeps its pieces of its own values. Afterwards
-/// the module must be called through fsdp::Unit (or fsdp::call); a parameter that is touched while
-/// it is sharded stops the process. Gradients never show up in `.grad`; they are reduced into
-/// sharded_gradients(). Errors: TORCH_CHECK on an already sharded module, a parameter that is
-/// 0-dim, non-contiguous, no leaf or on another device than the mesh, and a parameter shared with a
-/// unit that is sharded elsewhere (names both).
+/// the module must be called through fsdp::Unit (or fsdp::call); a parameter on the CPU that is
+/// touched while it is sharded stops the process, on CUDA a kernel then gets a null pointer and the
+/// device reports an illegal access when it next synchronises. A unit whose backward runs must run
+/// it on every rank, as each rank takes part in its reduction; parameters of it that only some
+/// ranks use are reduced as zeros by the others. Gradients never show up in `.grad`; they are
+/// reduced into sharded_gradients(). Errors: TORCH_CHECK on an already sharded module, a parameter
+/// that is 0-dim, non-contiguous, no leaf or on another device than the mesh's group, and a
+/// parameter shared with a unit that is sharded elsewhere (names both).
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                                 const FullyShardOptions& options);
 

@@ -46,6 +46,8 @@ class FSDP_API AdamW {
 
  private:
   struct GroupState;
+  std::vector<ShardedSlice> slices_of(at::Tensor GroupState::*tensor) const;
+
   FSDPModule root_;
   AdamWOptions options_;
   int64_t step_count_ = 0;

@@ -27,11 +27,23 @@ FSDP_API std::shared_ptr<ModuleState> find_state(const torch::nn::Module& module
 FSDP_API void pre_forward(ModuleState& state, std::vector<at::Tensor*>& inputs);
 /// Runs after forward; hooks the outputs for pre-backward.
 FSDP_API void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs);
-/// Runs when forward throws, so that the unit is not left half gathered.
+/// Runs when forward or what goes before or after it throws, so that the unit is not left half
+/// gathered.
 FSDP_API void abandon_forward(ModuleState& state) noexcept;
 
-/// Collects the tensors inside an argument or a result. Overload it (found by ADL) for your own
-/// structs.
+/// Collects the tensors inside an argument or a result: tensors, numbers, and optionals, vectors
+/// and tuples of such, however nested. Overload it (found by ADL) for your own structs.
+inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out);
+template <class T>
+void visit_tensors(std::optional<T>& value, std::vector<at::Tensor*>& out);
+template <class T>
+void visit_tensors(std::vector<T>& values, std::vector<at::Tensor*>& out);
+template <class... T>
+void visit_tensors(std::tuple<T...>& values, std::vector<at::Tensor*>& out);
+template <class T>
+requires std::is_arithmetic_v<T>
+void visit_tensors(T&, std::vector<at::Tensor*>&);
+
 inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out) {
   if (tensor.defined()) {
     out.push_back(&tensor);
@@ -71,8 +83,8 @@ auto call(const torch::nn::Module& module, Body&& body, Args... args) {
   }
   std::vector<at::Tensor*> inputs;
   (visit_tensors(args, inputs), ...);
-  detail::pre_forward(*state, inputs);
   try {
+    detail::pre_forward(*state, inputs);
     auto result = std::forward<Body>(body)(std::move(args)...);
     std::vector<at::Tensor*> outputs;
     visit_tensors(result, outputs);

@@ -14,30 +14,61 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-at::Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
+/// The default generators that a segment with these inputs may draw from, and where they stand.
+class GeneratorStates {
+ public:
+  explicit GeneratorStates(const std::vector<at::Tensor>& inputs) {
+    add(at::detail::getDefaultCPUGenerator());
+    for (const at::Tensor& input : inputs) {
+      if (input.is_cuda()) {
+        add(at::globalContext().defaultGenerator(input.device()));
+      }
+    }
+  }
+  /// Where the same generators stand now.
+  GeneratorStates now() const {
+    GeneratorStates current;
+    for (const auto& [generator, state] : states_) {
+      current.add(generator);
+    }
+    return current;
+  }
+  void restore() const {
+    for (const auto& [generator, state] : states_) {
+      at::Generator target = generator;
+      std::lock_guard<std::mutex> lock(target.mutex());
+      target.set_state(state);
+    }
+  }
 
-void set_generator_state(const at::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(state);
-}
+ private:
+  GeneratorStates() = default;
+  void add(const at::Generator& generator) {
+    for (const auto& [known, state] : states_) {
+      if (known == generator) {
+        return;
+      }
+    }
+    at::Generator source = generator;
+    std::lock_guard<std::mutex> lock(source.mutex());
+    states_.emplace_back(source, source.get_state());
+  }
 
-/// Puts the default generator to `state` and, at the end, back to where it was.
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
+};
+
+/// Puts the generators to `states` and, at the end, back to where they were.
 class GeneratorScope {
  public:
-  explicit GeneratorScope(const at::Tensor& state) : outer_(generator_state()) {
-    set_generator_state(state);
+  explicit GeneratorScope(const GeneratorStates& states) : outer_(states.now()) {
+    states.restore();
   }
-  ~GeneratorScope() { set_generator_state(outer_); }
+  ~GeneratorScope() { outer_.restore(); }
   GeneratorScope(const GeneratorScope&) = delete;
   GeneratorScope& operator=(const GeneratorScope&) = delete;
 
  private:
-  at::Tensor outer_;
+  GeneratorStates outer_;
 };
 
 /// Stands for the whole segment in the graph; its backward runs the segment again, with a graph,
@@ -46,7 +77,7 @@ class CheckpointNode : public autograd::Node {
  public:
   CheckpointNode(autograd::edge_list&& next_edges, CheckpointBody body,
                  const std::vector<at::Tensor>& inputs)
-      : Node(std::move(next_edges)), body_(std::move(body)), generator_state_(generator_state()) {
+      : Node(std::move(next_edges)), body_(std::move(body)), generators_(inputs) {
     for (const at::Tensor& input : inputs) {
       inputs_.emplace_back(input, /*is_output=*/false);
       requires_grad_.push_back(input.requires_grad());
@@ -60,7 +91,7 @@ class CheckpointNode : public autograd::Node {
     std::vector<at::Tensor> inputs = fresh_inputs();
     std::vector<at::Tensor> outputs;
     {
-      GeneratorScope scope(generator_state_);
+      GeneratorScope scope(generators_);
       at::AutoGradMode with_graph(true);
       outputs = body_(inputs);
     }
@@ -103,7 +134,7 @@ class CheckpointNode : public autograd::Node {
   CheckpointBody body_;
   std::vector<autograd::SavedVariable> inputs_;
   std::vector<bool> requires_grad_;
-  at::Tensor generator_state_;
+  GeneratorStates generators_;
 };
 
 }  // namespace

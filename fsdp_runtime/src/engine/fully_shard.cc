@@ -1,4 +1,6 @@
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/strides.h>
 #include <fsdp/fully_shard.h>
 #include <fsdp/unit.h>
 #include <torch/csrc/autograd/variable.h>
@@ -21,8 +23,9 @@ using ModulePtr = std::shared_ptr<torch::nn::Module>;
 void check_parameter(const std::string& fqn, const at::Tensor& tensor, const DeviceMesh& mesh) {
   TORCH_CHECK(tensor.dim() > 0, "fully_shard: parameter ", fqn,
               " has no dimension to shard; make it a tensor of shape [1]");
-  TORCH_CHECK(tensor.device().type() == mesh.device_type(), "fully_shard: parameter ", fqn,
-              " is on ", tensor.device(), ", the mesh is of ", mesh.device_type(),
+  const c10::Device device = mesh.group()->device();
+  TORCH_CHECK(tensor.device() == device, "fully_shard: parameter ", fqn, " is on ", tensor.device(),
+              ", the mesh's group is on ", device,
               "; create it there, or without memory by fsdp::hollow_parameter");
   TORCH_CHECK(tensor.is_contiguous(), "fully_shard: parameter ", fqn, " of shape ", tensor.sizes(),
               " and strides ", tensor.strides(), " is not contiguous");
@@ -108,6 +111,12 @@ FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options
   TORCH_CHECK(options.mesh, "fully_shard: options.mesh is null; make one by init_device_mesh");
   TORCH_CHECK(!Registry::get().find(*module), "fully_shard: ", module->name(),
               " has been sharded already");
+  // All that can be refused is refused before the first parameter is taken over.
+  for (const std::shared_ptr<ModuleState>& unit : units_below(module)) {
+    for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
+      group->check_unused();
+    }
+  }
   const std::vector<NamedParameter> params = unclaimed_parameters(module, *options.mesh);
   auto state = std::make_shared<ModuleState>(module, options, make_groups(params, options));
   install_gradient_hooks(params, state);
@@ -116,7 +125,7 @@ FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options
   // The topmost unit is the root: it takes over what its nested units shared so far.
   const std::vector<std::shared_ptr<ModuleState>> units = units_below(module);
   const c10::Device device =
-      params.empty() ? c10::Device(options.mesh->device_type()) : params.front().tensor.device();
+      params.empty() ? options.mesh->group()->device() : params.front().tensor.device();
   auto context = std::make_shared<RunContext>(options.mesh->group(), device);
   for (size_t i = 0; i < units.size(); ++i) {
     units[i]->adopt(context, static_cast<int64_t>(i));
@@ -136,17 +145,14 @@ at::Tensor hollow_parameter(at::IntArrayRef sizes, at::ScalarType dtype, c10::De
     TORCH_CHECK(size >= 0, "hollow_parameter: negative dimension in ", sizes);
     numel *= size;
   }
+  if (!device.is_cpu() && !device.has_index()) {
+    device = c10::impl::VirtualGuardImpl(device.type()).getDevice();  // as at::empty does
+  }
   const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, at::DataPtr(nullptr, device),
                        /*allocator=*/nullptr, /*resizable=*/false);
   at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype).device(device));
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    strides[d] = stride;
-    stride *= std::max<int64_t>(sizes[d], 1);
-  }
-  tensor.set_(storage, 0, sizes, strides);
+  tensor.set_(storage, 0, sizes, c10::contiguous_strides(sizes));
   return tensor;
 }
 

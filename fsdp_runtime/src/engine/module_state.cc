@@ -216,7 +216,6 @@ void ModuleState::abandon_backward() {
   }
   training_ = Training::kIdle;
   is_backward_announced_ = false;
-  uses_.clear();
 }
 
 void ModuleState::add_use(int64_t forward_id) {

@@ -105,10 +105,14 @@ void ParamGroup::make_gradient_views() {
   }
 }
 
-void ParamGroup::set_context(std::shared_ptr<RunContext> context) {
+void ParamGroup::check_unused() const {
   TORCH_CHECK(is_sharded() && !collects_gradients_ && gradient_slot_ == nullptr && !reduction_,
               "fully_shard: ", params_.front().fqn,
               " is in use; shard the root before the first forward");
+}
+
+void ParamGroup::set_context(std::shared_ptr<RunContext> context) {
+  check_unused();
   context_ = std::move(context);
 }
 

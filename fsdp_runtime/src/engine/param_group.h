@@ -48,7 +48,9 @@ class ParamGroup {
   ParamGroup(const ParamGroup&) = delete;
   ParamGroup& operator=(const ParamGroup&) = delete;
 
-  /// Only while sharded and without gradients in slots.
+  /// TORCH_CHECK if gathered or with gradients in slots.
+  void check_unused() const;
+  /// Only while unused.
   void set_context(std::shared_ptr<RunContext> context);
 
   // Parameters.
@@ -68,6 +70,7 @@ class ParamGroup {
   void drop_gradient();
   /// Forgets unreduced gradients.
   void abandon_gradients();
+  /// Holds from the next begin_gradients() on.
   void set_gradient_divide_factor(std::optional<double> factor) { divide_factor_ = factor; }
 
   /// [shard_numel] in the parameters' own dtype.
@@ -134,6 +137,8 @@ class ParamGroup {
   at::Tensor gathered_gradient_;  // the whole storage, flat
   Slot* gradient_slot_ = nullptr;
   bool collects_gradients_ = false;
+  bool collects_in_place_ = false;     // in gradient_, fixed by begin_gradients() like the divisor
+  std::optional<double> sum_divisor_;  // unset: average over the ranks
   WorkPtr reduction_;
   Slot* reduced_slot_ = nullptr;  // output of the reduction when it can't go to gradient_ itself
   at::Tensor reduced_;

@@ -16,7 +16,7 @@ bool ParamGroup::is_trainable() const {
 }
 
 bool ParamGroup::reduces_locally() const {
-  return comm_->size() == 1 && reduce_dtype_ == dtype_ && !divide_factor_;
+  return comm_->size() == 1 && reduce_dtype_ == dtype_ && !sum_divisor_;
 }
 
 void ParamGroup::begin_gradients() {
@@ -26,7 +26,10 @@ void ParamGroup::begin_gradients() {
   if (is_reducing()) {
     context_->finish_reductions_through(this);
   }
-  if (reduces_locally()) {
+  const bool is_average = divide_factor_ == static_cast<double>(comm_->size());
+  sum_divisor_ = is_average ? std::nullopt : divide_factor_;
+  collects_in_place_ = reduces_locally();
+  if (collects_in_place_) {
     if (!gradient_.defined()) {
       gradient_ = at::empty_like(shard_);
     }
@@ -36,7 +39,7 @@ void ParamGroup::begin_gradients() {
     gradient_storage_.point_to(gradient_slot_->data());
   }
   // Locally reduced gradients of earlier backwards are in place already, and are added to.
-  const bool holds_gradients = reduces_locally() && has_gradient_;
+  const bool holds_gradients = collects_in_place_ && has_gradient_;
   for (Param& param : params_) {
     param.received_gradient = holds_gradients;
   }
@@ -76,7 +79,7 @@ void ParamGroup::start_reduction() {
   at::NoGradGuard no_grad;
   zero_what_received_nothing();
   collects_gradients_ = false;
-  if (reduces_locally()) {
+  if (collects_in_place_) {
     has_gradient_ = true;
     gradient_storage_.poison();
     return;
@@ -91,7 +94,7 @@ void ParamGroup::start_reduction() {
     reduced_ = reduced_slot_->memory.view(reduce_dtype_);
     output = reduced_;
   }
-  const ReduceOp op = divide_factor_ ? ReduceOp::kSum : ReduceOp::kAvg;
+  const ReduceOp op = sum_divisor_ ? ReduceOp::kSum : ReduceOp::kAvg;
   reduction_ = comm_->reduce_scatter_into(output, gathered_gradient_, op, Lane::kReduce);
   context_->add_reduction(this);
   RuntimeCounters& counters = context_->counters_in_place();
@@ -105,8 +108,8 @@ void ParamGroup::finish_reduction() {
   reduction_.reset();
   at::NoGradGuard no_grad;
   at::Tensor arrived = reduced_slot_ != nullptr ? reduced_ : gradient_;
-  if (divide_factor_) {
-    arrived.div_(*divide_factor_);
+  if (sum_divisor_) {
+    arrived.div_(*sum_divisor_);
   }
   if (reduced_slot_ != nullptr) {
     if (has_gradient_) {

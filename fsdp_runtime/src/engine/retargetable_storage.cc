@@ -1,6 +1,7 @@
 #include "fsdp_runtime/src/engine/retargetable_storage.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/strides.h>
 
 #include "fsdp_runtime/src/engine/poison.h"
 
@@ -21,20 +22,15 @@ void RetargetableStorage::point_to(void* data) {
 }
 
 void RetargetableStorage::poison() {
-  // A device kernel that is handed a null pointer faults as loudly as the CPU does on a guard page.
+  // On a device a kernel gets the null pointer: an illegal access that the next synchronisation
+  // reports, later than the CPU's fault on the guard page. Operations that check for memory refuse.
   point_to(device_.is_cpu() ? poison_address(bytes_) : nullptr);
 }
 
 at::Tensor RetargetableStorage::view(at::ScalarType dtype, int64_t offset,
                                      at::IntArrayRef sizes) const {
   at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype).device(device_));
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
-  for (size_t d = sizes.size(); d-- > 0;) {
-    strides[d] = stride;
-    stride *= std::max<int64_t>(sizes[d], 1);
-  }
-  tensor.set_(storage_, offset, sizes, strides);
+  tensor.set_(storage_, offset, sizes, c10::contiguous_strides(sizes));
   return tensor;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "fsdp_runtime/plan/memory_plan.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 
 namespace fsdp {
@@ -57,17 +58,21 @@ void RunContext::on_unit_backward(const ModuleState& unit) {
 }
 
 void RunContext::enter_backward() {
-  if (backward_queued_) {
+  if (backward_queued_ && !backward_mark_.expired()) {
     return;
   }
+  forget_failed_backward();
   backward_queued_ = true;
   order_.begin_backward();
+  const auto mark = std::make_shared<BackwardMark>();
+  backward_mark_ = mark;
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = shared_from_this()] { self->finish_backward(); });
+      [self = shared_from_this(), mark] { self->finish_backward(); });
 }
 
 bool RunContext::in_backward() const {
-  return backward_queued_ && torch::autograd::get_current_graph_task_id() != -1;
+  return backward_queued_ && !backward_mark_.expired() &&
+         torch::autograd::get_current_graph_task_id() != -1;
 }
 
 void RunContext::forget_failed_backward() {
@@ -113,7 +118,7 @@ Slot* RunContext::take_gradient_slot(int64_t bytes) {
     if (Slot* slot = gradient_slots_.take_free(bytes)) {
       return slot;
     }
-    if (gradient_slots_.count(bytes) < kGradientSlots || reducing_.empty()) {
+    if (gradient_slots_.count(bytes) < plan::kGradientSlotsPerSize || reducing_.empty()) {
       return gradient_slots_.take(bytes);
     }
     finish_oldest_reduction();
@@ -121,9 +126,9 @@ Slot* RunContext::take_gradient_slot(int64_t bytes) {
 }
 
 void RunContext::finish_oldest_reduction() {
-  ParamGroup* group = reducing_.front();
+  // One that failed stays, and fails whoever comes next with the same words.
+  reducing_.front()->finish_reduction();
   reducing_.pop_front();
-  group->finish_reduction();
 }
 
 void RunContext::finish_reductions_through(const ParamGroup* group) {

@@ -31,7 +31,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   void on_unit_forward(const ModuleState& unit);
   /// `unit` begins its backward; gathers the unit before it ahead.
   void on_unit_backward(const ModuleState& unit);
-  /// Called by every unit whose backward begins: the first one queues finish_backward().
+  /// Called by every unit whose backward begins: the first one queues finish_backward(), after
+  /// cleaning up behind an earlier backward that failed.
   void enter_backward();
   /// A backward that queued finish_backward() is running on this thread, so a forward is a
   /// recomputation.
@@ -45,8 +46,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
 
   Slot* take_parameter_slot(int64_t bytes) { return parameter_slots_.take(bytes); }
   void give_back_parameter_slot(Slot* slot) { parameter_slots_.give_back(slot); }
-  /// A slot for gradients. With kGradientSlots of this size in use, waits for the oldest reduction
-  /// that reads one of them before the arena grows.
+  /// A slot for gradients. With plan::kGradientSlotsPerSize of this size in use, waits for the
+  /// oldest reduction that reads one of them before the arena grows.
   Slot* take_gradient_slot(int64_t bytes);
   void give_back_gradient_slot(Slot* slot) { gradient_slots_.give_back(slot); }
 
@@ -61,12 +62,11 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   RuntimeCounters& counters_in_place() { return counters_; }
 
  private:
+  struct BackwardMark {};
+
   void finish_backward();
   void finish_oldest_reduction();
   void prefetch(int64_t unit_index);
-
-  /// Gradient memory per slot size: one that backward writes and one that a reduction reads.
-  static constexpr int64_t kGradientSlots = 2;
 
   SlotArena parameter_slots_;
   SlotArena gradient_slots_;
@@ -76,6 +76,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   RuntimeCounters counters_;
   int64_t forward_id_ = 0;
   bool backward_queued_ = false;
+  // Lives in the queued callback, and so ends with its backward however that ends.
+  std::weak_ptr<BackwardMark> backward_mark_;
 };
 
 }  // namespace fsdp

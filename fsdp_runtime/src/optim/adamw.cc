@@ -1,10 +1,5 @@
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <c10/core/InferenceMode.h>
 #include <fsdp/optim.h>
-
-#include <algorithm>
-#include <cmath>
 
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
@@ -119,26 +114,19 @@ void AdamW::set_step_count(int64_t step_count) {
   }
 }
 
-std::vector<ShardedSlice> AdamW::exp_avg() const {
-  return state_slices(*root_.state(), [this](const ParamGroup* group) {
+std::vector<ShardedSlice> AdamW::slices_of(at::Tensor GroupState::*tensor) const {
+  return state_slices(*root_.state(), [&](const ParamGroup* group) {
     for (const auto& state : groups_) {
       if (state->group.get() == group) {
-        return state->exp_avg;
+        return (*state).*tensor;
       }
     }
     return at::Tensor();
   });
 }
 
-std::vector<ShardedSlice> AdamW::exp_avg_sq() const {
-  return state_slices(*root_.state(), [this](const ParamGroup* group) {
-    for (const auto& state : groups_) {
-      if (state->group.get() == group) {
-        return state->exp_avg_sq;
-      }
-    }
-    return at::Tensor();
-  });
-}
+std::vector<ShardedSlice> AdamW::exp_avg() const { return slices_of(&GroupState::exp_avg); }
+
+std::vector<ShardedSlice> AdamW::exp_avg_sq() const { return slices_of(&GroupState::exp_avg_sq); }
 
 }  // namespace fsdp

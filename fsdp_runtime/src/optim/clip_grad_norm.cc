@@ -32,7 +32,9 @@ at::Tensor clip_grad_norm_(const FSDPModule& root, double max_norm) {
   const at::Tensor total_norm = square_sum.sqrt().to(at::kFloat).squeeze(0);
   if (max_norm > 0) {
     const at::Tensor factor = (max_norm / (total_norm + 1e-6)).clamp_max(1.0);
-    if (!total_norm.is_cpu() || factor.item<float>() < 1.0F) {
+    // A norm that is no number makes every gradient so, as torch does: the step must not look well.
+    const bool leaves_all = total_norm.is_cpu() && factor.item<float>() >= 1.0F;
+    if (!leaves_all) {
       for (at::Tensor& gradient : gradients) {
         gradient.mul_(factor);
       }

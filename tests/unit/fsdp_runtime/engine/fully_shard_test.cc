@@ -96,6 +96,29 @@ TEST(FullyShardTest, GroupsOfNoDecayParametersDoNotDecay) {
   });
 }
 
+TEST(FullyShardTest, ArgumentsNest) {
+  struct Odd : torch::nn::Module {
+    at::Tensor forward(std::optional<std::vector<at::Tensor>> parts,
+                       std::tuple<at::Tensor, int> pair) {
+      return parts->at(0) * weight + std::get<0>(pair) * std::get<1>(pair);
+    }
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+  };
+  run_ranks(1, [](Rank& rank) {
+    Unit<Odd> odd(std::make_shared<Odd>());
+    fully_shard(odd.ptr(),
+                {.mesh = rank.mesh, .reshard_after_forward = std::nullopt, .mp_policy = {}});
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    const at::Tensor y = at::ones({2}).requires_grad_();
+    const auto run = [&odd](const at::Tensor& a, std::tuple<at::Tensor, int> pair, int times) {
+      return odd(std::optional(std::vector<at::Tensor>{a}), pair) * times;
+    };
+    activation_checkpoint(run, x, std::make_tuple(y, 5), 2).sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 6.0)));
+    EXPECT_TRUE(at::equal(y.grad(), at::full({2}, 10.0)));
+  });
+}
+
 TEST(FullyShardTest, ErrorsNameTheParameterAndTheWayOut) {
   run_ranks(1, [](Rank& rank) {
     const FullyShardOptions options{

@@ -1,4 +1,7 @@
+#include <fsdp/counters.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
@@ -158,6 +161,90 @@ TEST(GradientsTest, BackwardThatThrowsLeavesTheModelUsable) {
     result.backward();
     expect_gradients(setup.root,
                      plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
+  });
+}
+
+// No forward comes between the backward that fails and the next one.
+TEST(GradientsTest, BackwardAfterAFailedOneIsComplete) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    PlainTraining plain({}, 2, {});
+    at::Tensor kept = loss(setup.model, 0, rank.rank);
+    {
+      const at::Tensor tokens = tokens_of({}, 1, rank.rank);
+      const at::Tensor logits = setup.model(tokens);
+      // Fails right after the root's backward has begun.
+      logits.register_hook([](const at::Tensor&) { TORCH_CHECK(false, "told to fail"); });
+      EXPECT_THROW(loss_of(logits, tokens).backward(), c10::Error);
+    }
+    kept.backward();
+    expect_gradients(setup.root,
+                     plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
+    EXPECT_EQ(runtime_counters(setup.root).reductions, 4);
+  });
+}
+
+// A reduction that failed is told in its own words, again and again.
+TEST(GradientsTest, FailedReductionKeepsItsReason) {
+  struct LostPeer : RecordingCollectives {
+    using RecordingCollectives::RecordingCollectives;
+    struct Lost : Work {
+      void wait() override { TORCH_CHECK(false, "rank 1 died"); }
+    };
+    WorkPtr reduce_scatter_into(at::Tensor, at::Tensor, ReduceOp, Lane) override {
+      return std::make_shared<Lost>();
+    }
+  };
+  const auto world = make_local_world(1);
+  Rank rank;
+  rank.mesh =
+      init_device_mesh(c10::kCPU, {1}, {"dp_shard"}, std::make_shared<LostPeer>(world.front()));
+  FullyShardOptions options;
+  options.mp_policy.param_dtype = at::kBFloat16;  // or a world of one would not communicate
+  Sharded setup = make(rank, {}, options);
+  const auto error_of = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "no error";
+  };
+  EXPECT_NE(error_of([&] { loss(setup.model, 0, 0).backward(); }).find("rank 1 died"),
+            std::string::npos);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_NE(error_of([&] { loss(setup.model, 0, 0); }).find("rank 1 died"), std::string::npos);
+  }
+}
+
+TEST(GradientsTest, DivideFactorSetBetweenMicrobatchesHoldsFromTheNextSumOn) {
+  for (int64_t ranks : {1, 2}) {
+    run_ranks(ranks, [](Rank& rank) {
+      Sharded setup = make(rank);
+      PlainTraining plain({}, rank.size, {});
+      Gradients expected = plain.gradients(
+          [&](int64_t r) { return loss(plain.model, 0, r) + loss(plain.model, 1, r); });
+      setup.root.set_requires_gradient_sync(false);
+      loss(setup.model, 0, rank.rank).backward();
+      for (FSDPModule unit : setup.root.units()) {
+        unit.set_gradient_divide_factor(4);
+      }
+      setup.root.set_requires_gradient_sync(true);
+      loss(setup.model, 1, rank.rank).backward();
+      expect_gradients(setup.root, expected, 1e-7);
+    });
+  }
+}
+
+TEST(GradientsTest, ClippingANormThatIsNoNumberSpoilsAllGradients) {
+  run_ranks(1, [](Rank& rank) {
+    Sharded setup = make(rank);
+    loss(setup.model, 0, rank.rank).backward();
+    setup.root.sharded_gradients()[0].local.fill_(NAN);
+    EXPECT_TRUE(std::isnan(clip_grad_norm_(setup.root, 1.0).item<float>()));
+    for (const ShardedSlice& slice : setup.root.sharded_gradients()) {
+      EXPECT_TRUE(at::isnan(slice.local).all().item<bool>()) << slice.fqn;
+    }
   });
 }
 

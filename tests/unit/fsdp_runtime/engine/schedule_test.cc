@@ -1,5 +1,6 @@
 #include <fsdp/counters.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "fsdp_runtime/plan/memory_plan.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
@@ -61,6 +62,9 @@ TEST(ScheduleTest, SteadyStateAllocatesNothingAndRepeatsAddresses) {
     int64_t allocations = 0;
     for (int step = 0; step < 4; ++step) {
       std::vector<const void*> seen;
+      for (const Unit<ToyBlock>& block : setup.model->blocks) {
+        block->seen_at = &seen;
+      }
       at::Tensor result = loss(setup.model, step, rank.rank);
       seen.push_back(setup.model->embedding.const_data_ptr());
       result.backward();
@@ -70,6 +74,7 @@ TEST(ScheduleTest, SteadyStateAllocatesNothingAndRepeatsAddresses) {
       }
     }
     EXPECT_EQ(runtime_counters(setup.root).slot_allocations, allocations);
+    EXPECT_EQ(addresses[2].size(), 4u);
     EXPECT_EQ(addresses[2], addresses[3]);
   });
 }
@@ -225,7 +230,11 @@ TEST(ScheduleDeathTest, TouchingAReshardedParameterIsAFault) {
       setup.model->embedding.sum();
     });
   };
-  EXPECT_DEATH(touch(), "");
+#if defined(__SANITIZE_ADDRESS__)
+  EXPECT_DEATH(touch(), "AddressSanitizer: SEGV");
+#else
+  EXPECT_EXIT(touch(), ::testing::KilledBySignal(SIGSEGV), "");
+#endif
 }
 
 }  // namespace

@@ -45,6 +45,9 @@ struct ToyBlock : torch::nn::Module {
   }
   at::Tensor forward(at::Tensor x) {
     TORCH_CHECK(!fail, "forward was told to fail");
+    if (seen_at != nullptr) {
+      seen_at->push_back(up.const_data_ptr());
+    }
     if (config.checkpointing == ToyConfig::Checkpointing::kInsideUnit) {
       return activation_checkpoint([this](const at::Tensor& t) { return body(t); }, x);
     }
@@ -54,6 +57,7 @@ struct ToyBlock : torch::nn::Module {
   ToyConfig config;
   bool use_spare = false;
   bool fail = false;
+  std::vector<const void*>* seen_at = nullptr;  // gets the weight's address of each forward
   at::Tensor up, bias, down, spare;
 };
 
