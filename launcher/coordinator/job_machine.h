@@ -108,7 +108,7 @@ std::string_view PhaseName(Phase phase);
 /// and never goes back between calls.
 class JobMachine {
  public:
-  /// `first_generation` is the last generation already used (0 for a new job).
+  /// `last_generation` is the last one already used (0 for a new job).
   explicit JobMachine(const JobSpec& spec, Generation last_generation = {});
 
   job::Effects Step(const job::Event& event, MonoTime now);

@@ -215,8 +215,7 @@ AddressChoice ChooseAddress(absl::string_view host, absl::string_view own_name,
 
 absl::StatusOr<std::string> RoutableAddress() {
   // An address set aside for documentation: whatever leads there is the default route.
-  if (const auto by_route = AddressTowards({"192.0.2.1", 9});
-      by_route.ok() && !IsLoopback(*by_route)) {
+  if (auto by_route = AddressTowards({"192.0.2.1", 9}); by_route.ok() && !IsLoopback(*by_route)) {
     return by_route;
   }
   ifaddrs* interfaces = nullptr;
