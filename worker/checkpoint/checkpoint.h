@@ -55,7 +55,6 @@ struct SaverOptions {
   /// Fencing (Note [Fencing by claim]): FSDPRUN_GENERATION and FSDPRUN_JOB_ID.
   uint64_t generation = 0;
   std::string job_id;
-  std::string build_id;
   /// Larger pieces are cut into chunks of at most this size.
   int64_t chunk_bytes_max = int64_t{1} << 30;
   /// All effects on disk go through this; unset: the real one. Tests inject faults here.
@@ -75,8 +74,8 @@ class Saver {
   Saver& operator=(const Saver&) = delete;
 
   /// Collective. Writes, commits and prunes; returns the path of the published checkpoint. Replaces
-  /// an earlier one of the same step. On an error nothing is published and the earlier checkpoints
-  /// are as they were; the caller may go on training and try again.
+  /// an earlier one of the same step. On an error nothing is published, unless the message says
+  /// so, and the earlier checkpoints are as they were; the caller may go on and try again.
   std::string Save(int64_t step, const State& state);
 
  private:
@@ -96,14 +95,11 @@ struct Candidate {
   std::string path;
   /// From fsdprun.json; for a checkpoint that Python wrote, from the directory's name, else 0.
   int64_t step = 0;
-  int64_t tokens = 0;
   int64_t world_size = 0;
   /// false: no fsdprun.json (Python wrote it), so there are no checksums to verify.
   bool has_checksums = false;
   /// All files were compared with their checksums (Verify::kFull); Load need not do it again.
   bool files_verified = false;
-  /// What was skipped on the way here, newest first; each was also given to Group::warn.
-  std::vector<std::string> warnings;
 };
 
 /// Chooses what to resume from; collective, all ranks get rank 0's choice.
@@ -115,9 +111,13 @@ struct Candidate {
 std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
                                     const Group& group, Verify verify = Verify::kFull);
 
+/// Of several checkpoints in `dir`, those that the launch `job_id` has written: the newest that
+/// verifies; nullopt if there is none (damaged ones are named in a warning) or `job_id` is empty.
+/// Collective, as FindResume.
+std::optional<Candidate> FindOwn(const std::string& dir, const std::string& job_id,
+                                 const Group& group, Verify verify = Verify::kFull);
+
 struct LoadOptions {
-  /// Keys of `State::tensors` that the checkpoint lacks are left as they are instead of refused.
-  bool allow_missing = false;
   /// Neither `optim.param_groups` nor `train.state` need be there (weights written by Python).
   bool weights_only = false;
 };
@@ -125,8 +125,9 @@ struct LoadOptions {
 /// Fills `state` from `candidate`; collective. Each `tensors[i].local` is overwritten in place (it
 /// may be a view of a flat shard), whatever world size wrote the checkpoint; `param_groups_json`
 /// and `training_state_json` are replaced on every rank. A stored dtype that differs is converted
-/// if every value converts exactly, else refused. Errors: CheckpointError naming the missing or
-/// mis-shaped keys, or the file and item that are damaged; `state` is then partly overwritten.
+/// if every value converts exactly, else refused. Errors: MismatchError naming the missing or
+/// mis-shaped keys; CheckpointError naming the file and item that are damaged; `state` is then
+/// partly overwritten.
 void Load(const Candidate& candidate, State& state, const Group& group,
           const LoadOptions& options = {});
 

@@ -13,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kManifestBytesMax = int64_t{256} << 20;
 constexpr int64_t kClaimBytesMax = 64 << 10;
 
 std::string ClaimPath(const std::string& directory) { return directory + "/.claim"; }
@@ -106,13 +105,34 @@ void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const 
   }
 }
 
-void CheckClaim(const std::string& directory, const Claim& claim) {
+void CheckClaim(const std::string& directory, const Claim& claim, const std::string& action) {
   const std::optional<Claim> current = ReadClaim(directory);
   if (!current || *current != claim) {
-    throw CheckpointError("did not publish in " + directory + ": " +
-                          (current ? Describe(*current) + " has" : "somebody has removed or") +
-                          " claimed it since; this process (" + Describe(claim) +
-                          ") is stale and should end");
+    throw CheckpointError("cannot " + action + " in " + directory + ": " +
+                          (current ? Describe(*current) + " has claimed it since"
+                                   : "its claim file has been removed or damaged") +
+                          "; this process (" + Describe(claim) + ") is stale and should end");
+  }
+}
+
+/// Renames all but the newest `keep` complete checkpoints and adds the new names to `doomed`: a
+/// half-removed checkpoint is never taken for one. Under the lock, since a successor may publish.
+void SetAside(FileSystem& file_system, const std::string& directory, const Claim& claim,
+              int64_t keep, const std::string& published, const Warn& warn,
+              std::vector<std::string>& doomed) {
+  const DirectoryLock lock(file_system, directory);
+  CheckClaim(directory, claim, "prune");
+  int64_t kept = 0;
+  for (const StepEntry& entry : ListSteps(directory)) {
+    if (!entry.is_complete || !entry.sequence || ++kept <= keep || entry.path == published) {
+      continue;
+    }
+    const std::string renamed = entry.path + ".delete-" + claim.id;
+    if (const int error = file_system.Rename(entry.path, renamed); error != 0) {
+      warn(DescribeIoError("remove the old checkpoint", entry.path, error));
+      continue;
+    }
+    doomed.push_back(renamed);
   }
 }
 
@@ -147,7 +167,10 @@ void TakeClaim(FileSystem& file_system, const std::string& directory, const Clai
       current->generation > claim.generation) {
     throw CheckpointError("cannot use " + directory + ": " + Describe(*current) +
                           " has claimed it, and this process is of the older generation " +
-                          std::to_string(claim.generation) + "; it should end");
+                          std::to_string(claim.generation) +
+                          " of the same job, so it is stale and should end; if nothing of that job "
+                          "runs any more, remove " +
+                          ClaimPath(directory));
   }
   const json value = {
       {"job_id", claim.job_id}, {"generation", claim.generation}, {"claim", claim.id}};
@@ -157,19 +180,26 @@ void TakeClaim(FileSystem& file_system, const std::string& directory, const Clai
 }
 
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
-                    const std::string& metadata_bytes, Manifest manifest) {
+                    const std::string& metadata_bytes, Manifest manifest, const Warn& warn) {
   const std::string temporary = directory + "/" + TemporaryName(manifest.step, claim);
   std::string target = directory + "/" + StepName(manifest.step);
   const DirectoryLock lock(file_system, directory);
-  CheckClaim(directory, claim);
+  CheckClaim(directory, claim, "publish");
   manifest.sequence = NextSequence(directory);
   manifest.files[kMetadataFile] = {
       static_cast<int64_t>(metadata_bytes.size()), HashBytes(metadata_bytes), {}};
   file_system.ReplaceFile(temporary + "/" + kManifestFile, EncodeManifest(manifest));
   file_system.ReplaceFile(temporary + "/" + kMetadataFile, metadata_bytes);
   MoveIntoPlace(file_system, temporary, target, claim);
-  CheckIo(file_system.SyncDirectory(directory), "sync", directory);
-  file_system.ReplaceFile(directory + "/latest", StepName(manifest.step) + "\n");
+  if (const int error = file_system.SyncDirectory(directory); error != 0) {
+    throw CheckpointError("published " + target + ", but a power failure may undo it: " +
+                          DescribeIoError("sync", directory, error));
+  }
+  try {
+    file_system.ReplaceFile(directory + "/latest", StepName(manifest.step) + "\n");
+  } catch (const CheckpointError& error) {
+    warn(std::string("published ") + target + ", but `latest` does not name it: " + error.what());
+  }
   return target;
 }
 
@@ -181,12 +211,13 @@ std::vector<StepEntry> ListSteps(const std::string& directory) {
     if (!step || !DirectoryExists(path)) {
       continue;
     }
-    StepEntry entry{path, *step, FileExists(path + "/" + kMetadataFile), 0};
+    StepEntry entry{path, *step, FileExists(path + "/" + kMetadataFile), 0, {}};
     const std::string manifest = path + "/" + kManifestFile;
     if (FileExists(manifest)) {
       try {
-        entry.sequence =
-            DecodeManifest(ReadWholeFile(manifest, kManifestBytesMax), manifest).sequence;
+        Manifest decoded = DecodeManifest(ReadWholeFile(manifest, kManifestBytesMax), manifest);
+        entry.sequence = decoded.sequence;
+        entry.job_id = std::move(decoded.job_id);
       } catch (const CheckpointError&) {
         entry.sequence.reset();
       }
@@ -208,20 +239,11 @@ void Prune(FileSystem& file_system, const std::string& directory, const Claim& c
       directory + "/" +
       TemporaryName(*ParseStepName(published.substr(published.find_last_of('/') + 1)), claim);
   std::vector<std::string> doomed = {temporary, published + ".old-" + claim.id};
-  int64_t kept = 0;
-  for (const StepEntry& entry : ListSteps(directory)) {
-    if (keep == 0 || !entry.is_complete || !entry.sequence) {
-      continue;
-    }
-    ++kept;
-    if (kept > keep && entry.path != published) {
-      // Under another name first: a half-removed checkpoint is never taken for one.
-      const std::string renamed = entry.path + ".delete-" + claim.id;
-      if (const int error = file_system.Rename(entry.path, renamed); error != 0) {
-        warn(DescribeIoError("remove the old checkpoint", entry.path, error));
-        continue;
-      }
-      doomed.push_back(renamed);
+  if (keep > 0) {
+    try {
+      SetAside(file_system, directory, claim, keep, published, warn, doomed);
+    } catch (const CheckpointError& error) {
+      warn(std::string("removed no old checkpoints: ") + error.what());
     }
   }
   for (const std::string& path : doomed) {

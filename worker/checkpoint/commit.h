@@ -26,7 +26,9 @@ namespace fsdprun::worker::checkpoint {
 // A process that was replaced but still runs must not publish over its successor. Rank 0 claims
 // the directory at start by writing job, generation and a random id into `.claim`; the newest
 // claim wins, and publishing needs the claim to be one's own still. Only a start that comes late,
-// of an older generation of the same job, is refused a claim. Another job may take over.
+// of an older generation of the same job, is refused a claim. Another job may take over, and so
+// may the same command started again: a job id names one launch. Without a job id (another
+// launcher, a start by hand) generations are not compared at all.
 
 struct Claim {
   std::string job_id;
@@ -48,16 +50,18 @@ void TakeClaim(FileSystem& file_system, const std::string& directory, const Clai
                const Warn& warn);
 
 /// Rank 0, step 2 of the protocol; `manifest.sequence` is set here. Returns the published path.
-/// Errors: CheckpointError; earlier checkpoints are untouched then.
+/// Errors: CheckpointError; earlier checkpoints are untouched then, and nothing is published unless
+/// the message says so. `warn` hears of a `latest` that could not be written.
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
-                    const std::string& metadata_bytes, Manifest manifest);
+                    const std::string& metadata_bytes, Manifest manifest, const Warn& warn);
 
 /// A directory `step-<N>`.
 struct StepEntry {
   std::string path;
   int64_t step = 0;
   bool is_complete = false;         // has .metadata
-  std::optional<int64_t> sequence;  // absent: fsdprun.json is missing (0) or unreadable
+  std::optional<int64_t> sequence;  // 0: there is no fsdprun.json; absent: it is unreadable
+  std::string job_id;               // empty: unknown
 };
 
 /// Newest first: by publication, then by step. An entry whose fsdprun.json is damaged counts as
@@ -65,7 +69,7 @@ struct StepEntry {
 std::vector<StepEntry> ListSteps(const std::string& directory);
 
 /// Removes all but the newest `keep` complete checkpoints (0: keeps all). `published` stays in any
-/// case. Never throws for one that cannot be removed; warns.
+/// case. Never throws; warns of what cannot be removed, and removes none when the claim is lost.
 void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim, int64_t keep,
            const std::string& published, const Warn& warn);
 

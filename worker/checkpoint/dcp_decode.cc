@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::string_view kMetadataModule = "torch.distributed.checkpoint.metadata";
 constexpr int64_t kDimensionsMax = 16;
+constexpr size_t kTextBytesMax = 4096;  // of a key, a file name, a part of a path
+constexpr size_t kPathPartsMax = 64;
 
 constexpr PickleGlobal kAllowed[] = {
     {kMetadataModule, "Metadata"},
@@ -79,12 +81,13 @@ class Decoder {
     throw CheckpointError(what_ + " " + problem);
   }
 
-  /// A file may refer to one big list from many places; this keeps the time linear all the same.
-  void Visit() {
-    if (visits_left_ == 0) {
+  /// A file may refer to one big list or string from many places; this keeps time and memory linear
+  /// all the same.
+  void Visit(uint64_t bytes_copied = 0) {
+    if (visits_left_ <= bytes_copied) {
       Fail("refers to the same parts so often that it would not end");
     }
-    --visits_left_;
+    visits_left_ -= 1 + bytes_copied;
   }
 
   void Expect(const PickleNode& node, PickleKind kind, const std::string& place) const {
@@ -132,8 +135,13 @@ class Decoder {
     return *field;
   }
 
-  std::string Text(const PickleNode& node, const std::string& place) const {
+  std::string Text(const PickleNode& node, const std::string& place) {
     Expect(node, PickleKind::kString, place);
+    if (node.text.size() > kTextBytesMax) {
+      Fail("has a string of " + std::to_string(node.text.size()) + " bytes as " + place +
+           ", over the bound of " + std::to_string(kTextBytesMax));
+    }
+    Visit(node.text.size());
     return std::string(node.text);
   }
 
@@ -333,6 +341,9 @@ class Decoder {
       const std::string key = Text(tree_.item(node, i), "a key");
       const PickleNode& path = tree_.item(node, i + 1);
       Expect(path, PickleKind::kTuple, "the path of " + key);
+      if (path.items.size() > kPathPartsMax) {
+        Fail("has more than " + std::to_string(kPathPartsMax) + " parts in the path of " + key);
+      }
       std::vector<PathPart> parts;
       for (size_t p = 0; p < path.items.size(); ++p) {
         Visit();

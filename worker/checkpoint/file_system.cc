@@ -31,6 +31,16 @@ constexpr int kLockRetryMs = 10;
 
 int Errno(int result) { return result < 0 ? errno : 0; }
 
+/// The errno of a call that a signal may interrupt (a stop request comes as one).
+template <typename Call>
+int ErrnoOf(Call&& call) {
+  int error = 0;
+  do {
+    error = Errno(call());
+  } while (error == EINTR);
+  return error;
+}
+
 FileDescriptor OpenDescriptor(const std::string& path, int flags) {
   return FileDescriptor(open(path.c_str(), flags | O_CLOEXEC, 0644));
 }
@@ -95,7 +105,7 @@ int FileSystem::Reserve(const FileDescriptor& file, const std::string& path, int
   if (const int error = Intercept("reserve", path); error != 0) {
     return error;
   }
-  const int error = Errno(fallocate(file.get(), 0, 0, byte_count));
+  const int error = ErrnoOf([&] { return fallocate(file.get(), 0, 0, byte_count); });
   return error == EOPNOTSUPP || error == ENOSYS ? 0 : error;
 }
 
@@ -123,7 +133,7 @@ int FileSystem::Sync(const FileDescriptor& file, const std::string& path) {
   if (const int error = Intercept("sync", path); error != 0) {
     return error;
   }
-  return Errno(fsync(file.get()));
+  return ErrnoOf([&] { return fsync(file.get()); });
 }
 
 int FileSystem::SyncDirectory(const std::string& path) {
@@ -134,7 +144,7 @@ int FileSystem::SyncDirectory(const std::string& path) {
   if (directory.get() < 0) {
     return errno;
   }
-  const int error = Errno(fsync(directory.get()));
+  const int error = ErrnoOf([&] { return fsync(directory.get()); });
   // Some network file systems have no fsync of a directory; their renames are durable at once.
   return error == EINVAL ? 0 : error;
 }
@@ -216,7 +226,9 @@ void CheckIo(int error, std::string_view action, const std::string& path, int64_
   }
 }
 
-InputFile::InputFile(const std::string& path) : path_(path), file_(OpenDescriptor(path, O_RDONLY)) {
+// O_NONBLOCK: opening a FIFO must not wait for its writer.
+InputFile::InputFile(const std::string& path)
+    : path_(path), file_(OpenDescriptor(path, O_RDONLY | O_NONBLOCK)) {
   if (file_.get() < 0) {
     throw CheckpointError("cannot read " + path + ": " + std::strerror(errno));
   }

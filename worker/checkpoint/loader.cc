@@ -34,7 +34,7 @@ std::string ListText(const std::vector<std::string>& names) {
   return text;
 }
 
-void CheckKeys(const Opened& opened, const State& state, const LoadOptions& options) {
+void CheckKeys(const Opened& opened, const State& state) {
   std::vector<std::string> missing;
   std::vector<std::string> misshaped;
   for (const fsdp::ShardedSlice& slice : state.tensors) {
@@ -46,13 +46,13 @@ void CheckKeys(const Opened& opened, const State& state, const LoadOptions& opti
                           ShapeText(slice.global_shape) + ")");
     }
   }
-  if (!missing.empty() && !options.allow_missing) {
-    throw CheckpointError("cannot load " + opened.path + ": it lacks " + ListText(missing) +
-                          "; was it written by another model?");
+  if (!missing.empty()) {
+    throw MismatchError("cannot load " + opened.path + ": it lacks " + ListText(missing) +
+                        "; was it written by another model?");
   }
   if (!misshaped.empty()) {
-    throw CheckpointError("cannot load " + opened.path + ": other shapes: " + ListText(misshaped) +
-                          "; was it written by another model?");
+    throw MismatchError("cannot load " + opened.path + ": other shapes: " + ListText(misshaped) +
+                        "; was it written by another model?");
   }
 }
 
@@ -62,9 +62,9 @@ at::Tensor ConvertExactly(const at::Tensor& stored, at::ScalarType type, const s
   const at::Tensor back = converted.to(stored.scalar_type());
   const at::Tensor is_same = back.eq(stored).logical_or(stored.ne(stored));
   if (!is_same.all().item<bool>()) {
-    throw CheckpointError("cannot load " + key + ": it is stored as " +
-                          c10::toString(stored.scalar_type()) +
-                          ", and not every value is exact as " + c10::toString(type));
+    throw MismatchError("cannot load " + key + ": it is stored as " +
+                        c10::toString(stored.scalar_type()) + ", and not every value is exact as " +
+                        c10::toString(type));
   }
   return converted;
 }
@@ -80,8 +80,8 @@ void LoadSlice(Reader& reader, const StoredTensor& stored, const fsdp::ShardedSl
   }
   const DTypeInfo* dtype = FindDType(stored.dtype);
   if (dtype == nullptr) {
-    throw CheckpointError("cannot load " + slice.fqn + ": dtype " + stored.dtype +
-                          " is not supported");
+    throw MismatchError("cannot load " + slice.fqn + ": dtype " + stored.dtype +
+                        " is not supported");
   }
   const at::ScalarType type = ToScalarType(dtype->dtype);
   at::Tensor local = slice.local;
@@ -103,35 +103,41 @@ void LoadObject(Reader& reader, const std::string& path, const char* key, bool i
   if (value) {
     out = value->dump();
   } else if (is_needed) {
-    throw CheckpointError("cannot load " + path + ": it lacks " + key);
+    throw MismatchError("cannot load " + path + ": it lacks " + key);
   }
 }
 
 void LoadHere(const Candidate& candidate, State& state, const LoadOptions& options) {
   const at::NoGradGuard no_grad;
   const Opened opened = OpenCheckpoint(candidate.path);
-  CheckKeys(opened, state, options);
+  CheckKeys(opened, state);
   Reader reader(opened, !candidate.files_verified);
   for (const fsdp::ShardedSlice& slice : state.tensors) {
-    const auto stored = opened.metadata.tensors.find(slice.fqn);
-    if (stored != opened.metadata.tensors.end()) {
-      LoadSlice(reader, stored->second, slice);
-    }
+    LoadSlice(reader, opened.metadata.tensors.at(slice.fqn), slice);
   }
   LoadObject(reader, opened.path, "optim.param_groups", !options.weights_only,
              state.param_groups_json);
   LoadObject(reader, opened.path, "train.state", !options.weights_only, state.training_state_json);
-  state.tokens = candidate.tokens;
 }
 
 }  // namespace
 
 void Load(const Candidate& candidate, State& state, const Group& group,
           const LoadOptions& options) {
-  AttemptOnAll(group, [&] {
-    LoadHere(candidate, state, options);
-    return std::string();
+  // Outcomes travel as text, so a mismatch comes as a result.
+  const std::vector<std::string> mismatches = AttemptOnAll(group, [&]() -> std::string {
+    try {
+      LoadHere(candidate, state, options);
+      return {};
+    } catch (const MismatchError& error) {
+      return error.what();
+    }
   });
+  for (const std::string& mismatch : mismatches) {
+    if (!mismatch.empty()) {
+      throw MismatchError(mismatch);
+    }
+  }
 }
 
 }  // namespace fsdprun::worker::checkpoint

@@ -12,6 +12,7 @@ using nlohmann::json;
 
 constexpr int kSchema = 1;
 constexpr char kChecksumField[] = "manifest_xxh3";
+constexpr int kDepthMax = 64;  // deeper JSON would be freed by deep recursion
 
 json FileToJson(const ManifestFile& file) {
   json items = json::array();
@@ -22,18 +23,26 @@ json FileToJson(const ManifestFile& file) {
   return {{"bytes", file.bytes}, {"xxh3", file.xxh3}, {"items", std::move(items)}};
 }
 
-ManifestFile FileFromJson(const json& value) {
+ManifestFile FileFromJson(const json& value, const std::string& complaint) {
   ManifestFile file;
   file.bytes = value.at("bytes").get<int64_t>();
+  if (file.bytes < 0) {
+    throw CheckpointError(complaint + std::to_string(file.bytes) + " bytes");
+  }
   file.xxh3 = value.at("xxh3").get<std::string>();
   for (const json& item : value.at("items")) {
     file.items.push_back({item.at("key").get<std::string>(), item.at("offset").get<int64_t>(),
                           item.at("length").get<int64_t>(), item.at("xxh3").get<std::string>()});
+    const ManifestItem& last = file.items.back();
+    if (last.offset < 0 || last.length < 0 || last.offset > file.bytes ||
+        last.length > file.bytes - last.offset) {
+      throw CheckpointError(complaint + "the item " + last.key + " outside of it");
+    }
   }
   return file;
 }
 
-Manifest FromJson(const json& value) {
+Manifest FromJson(const json& value, const std::string& what) {
   Manifest manifest;
   manifest.step = value.at("step").get<int64_t>();
   manifest.tokens = value.at("tokens").get<int64_t>();
@@ -41,9 +50,8 @@ Manifest FromJson(const json& value) {
   manifest.generation = value.at("generation").get<uint64_t>();
   manifest.sequence = value.at("sequence").get<int64_t>();
   manifest.job_id = value.at("job_id").get<std::string>();
-  manifest.build_id = value.at("build_id").get<std::string>();
   for (const auto& [name, file] : value.at("files").items()) {
-    manifest.files[name] = FileFromJson(file);
+    manifest.files[name] = FileFromJson(file, what + " is damaged: " + name + " has ");
   }
   return manifest;
 }
@@ -62,14 +70,20 @@ std::string EncodeManifest(const Manifest& manifest) {
                 {"generation", manifest.generation},
                 {"sequence", manifest.sequence},
                 {"job_id", manifest.job_id},
-                {"build_id", manifest.build_id},
                 {"files", std::move(files)}};
   value[kChecksumField] = HashBytes(value.dump());
   return value.dump(1) + "\n";
 }
 
 Manifest DecodeManifest(std::string_view text, const std::string& what) {
-  json value = json::parse(text, nullptr, false);
+  const auto keep = [&what](int depth, json::parse_event_t, json&) {
+    if (depth > kDepthMax) {
+      throw CheckpointError(what + " is damaged: it is nested deeper than " +
+                            std::to_string(kDepthMax));
+    }
+    return true;
+  };
+  json value = json::parse(text, keep, false);
   if (!value.is_object() || !value.contains(kChecksumField)) {
     throw CheckpointError(what + " is damaged: it is no JSON object with a checksum");
   }
@@ -84,7 +98,7 @@ Manifest DecodeManifest(std::string_view text, const std::string& what) {
                             "; this build reads " + std::to_string(kSchema) +
                             ": use the build that wrote it");
     }
-    return FromJson(value);
+    return FromJson(value, what);
   } catch (const json::exception& error) {
     throw CheckpointError(what + " is damaged: " + error.what());
   }

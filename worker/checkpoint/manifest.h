@@ -10,6 +10,7 @@ namespace fsdprun::worker::checkpoint {
 
 inline constexpr char kManifestFile[] = "fsdprun.json";
 inline constexpr char kMetadataFile[] = ".metadata";
+inline constexpr int64_t kManifestBytesMax = int64_t{256} << 20;
 
 /// One blob of a file.
 struct ManifestItem {
@@ -37,15 +38,14 @@ struct Manifest {
   /// Rises with every checkpoint published in a directory: what is newest, whatever its step.
   int64_t sequence = 0;
   std::string job_id;
-  std::string build_id;
   std::map<std::string, ManifestFile> files;  // `.metadata` included
   bool operator==(const Manifest&) const = default;
 };
 
 std::string EncodeManifest(const Manifest& manifest);
 
-/// Errors: CheckpointError, starting with `what`, on malformed JSON, an unknown schema version,
-/// missing fields or a wrong checksum.
+/// Errors: CheckpointError, starting with `what`, on malformed or deeply nested JSON, an unknown
+/// schema version, missing fields, impossible sizes or a wrong checksum.
 Manifest DecodeManifest(std::string_view text, const std::string& what);
 
 }  // namespace fsdprun::worker::checkpoint

@@ -13,7 +13,6 @@ using fsdp::plan::Box;
 using nlohmann::json;
 
 constexpr int64_t kMetadataBytesMax = int64_t{256} << 20;
-constexpr int64_t kManifestBytesMax = int64_t{256} << 20;
 
 void CheckSizes(const Opened& opened) {
   std::map<std::string, int64_t> ends;
@@ -67,14 +66,18 @@ size_t FirstWholeDim(const Box& wanted, const std::vector<int64_t>& outer_shape,
   return dim > 0 ? dim - 1 : 0;
 }
 
+/// `room`: how many list entries may still be made; an index makes all those before it.
 void Insert(json& root, const std::vector<PathPart>& path, size_t first, json value,
-            const std::string& key) {
+            const std::string& key, size_t& room) {
   json* place = &root;
   for (size_t i = first; i < path.size(); ++i) {
     if (const auto* index = std::get_if<int64_t>(&path[i])) {
-      if (*index < 0 || *index > 100000 || !(place->is_null() || place->is_array())) {
+      const size_t growth =
+          *index < static_cast<int64_t>(place->size()) ? 0 : static_cast<size_t>(*index) + 1;
+      if (*index < 0 || growth > room || !(place->is_null() || place->is_array())) {
         throw CheckpointError("the path of " + key + " in .metadata makes no sense");
       }
+      room -= growth == 0 ? 0 : growth - place->size();
       place = &(*place)[static_cast<size_t>(*index)];
     } else {
       if (!(place->is_null() || place->is_object())) {
@@ -176,6 +179,13 @@ Reader::FileSource Reader::Source(const std::string& key, const BlobLocation& bl
   return {file, blob};
 }
 
+void Reader::VerifyRecord(const BlobSource& source, const BlobLocation& blob,
+                          const ZipRecord& record, const std::string& what) {
+  if (!opened_.manifest && verified_.emplace(blob.file, blob.offset).second) {
+    CheckCrc(source, record, what);
+  }
+}
+
 void Reader::ReadRange(const std::string& key, int64_t begin, int64_t end, void* out) {
   const auto found = opened_.metadata.tensors.find(key);
   if (found == opened_.metadata.tensors.end()) {
@@ -196,6 +206,7 @@ void Reader::ReadChunk(const std::string& key, const StoredTensor& tensor, const
   const FileSource source = Source(key, chunk.blob);
   const std::string what = key + " in " + opened_.path + "/" + chunk.blob.file;
   const TensorBlob blob = ReadTensorFrame(source, what);
+  VerifyRecord(source, chunk.blob, blob.record, what);
   const DTypeInfo& dtype = InfoOf(blob.dtype);
   if (blob.sizes != chunk.box.sizes || dtype.name != tensor.dtype) {
     throw CheckpointError(what + " has another shape or dtype than .metadata says");
@@ -232,6 +243,7 @@ std::optional<json> Reader::ReadObject(const std::string& key) {
     return read(key, found->second);
   }
   std::optional<json> whole;
+  size_t room = 64 * opened_.metadata.paths.size();
   const std::vector<PathPart> prefix = PathOfKey(key);
   for (const auto& [item, path] : opened_.metadata.paths) {
     const auto found = objects.find(item);
@@ -240,7 +252,7 @@ std::optional<json> Reader::ReadObject(const std::string& key) {
       continue;
     }
     whole = whole.value_or(json());
-    Insert(*whole, path, prefix.size(), read(item, found->second), item);
+    Insert(*whole, path, prefix.size(), read(item, found->second), item, room);
   }
   return whole;
 }

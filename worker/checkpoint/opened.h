@@ -11,6 +11,8 @@
 #include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/torch_blob.h"
+#include "worker/checkpoint/zip_archive.h"
 
 namespace fsdprun::worker::checkpoint {
 
@@ -34,7 +36,8 @@ void VerifyFile(const std::string& path, const std::string& name, const Manifest
 class Reader {
  public:
   /// verify_blobs: compare every blob with its checksum before it is used; not needed when
-  /// VerifyFile has been run. `opened` must outlive the reader.
+  /// VerifyFile has been run. Without fsdprun.json every record is compared with the archive's own
+  /// CRC-32 instead. `opened` must outlive the reader.
   Reader(const Opened& opened, bool verify_blobs);
   ~Reader();
 
@@ -49,6 +52,8 @@ class Reader {
  private:
   class FileSource;
   FileSource Source(const std::string& key, const BlobLocation& blob);
+  void VerifyRecord(const BlobSource& source, const BlobLocation& blob, const ZipRecord& record,
+                    const std::string& what);
   void ReadChunk(const std::string& key, const StoredTensor& tensor, const StoredChunk& chunk,
                  const fsdp::plan::Box& wanted, int64_t begin, char* out);
 

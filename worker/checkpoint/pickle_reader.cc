@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t kInputBytesMax = size_t{256} << 20;
 constexpr size_t kStringBytesMax = size_t{64} << 20;
+// A node takes about a hundred times the byte that may stand for it in the stream.
+constexpr size_t kNodesMax = size_t{1} << 25;
 
 std::string Printable(std::string_view text) {
   std::string out;
@@ -122,6 +124,9 @@ class PickleReader {
   }
 
   PickleNode& Push(PickleKind kind) {
+    if (tree_.nodes_.size() == kNodesMax) {
+      Fail("has more than " + std::to_string(kNodesMax) + " values");
+    }
     tree_.nodes_.emplace_back();
     tree_.nodes_.back().kind = kind;
     stack_.push_back(static_cast<uint32_t>(tree_.nodes_.size() - 1));

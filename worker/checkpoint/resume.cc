@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -12,8 +13,6 @@ namespace fsdprun::worker::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kManifestBytesMax = int64_t{256} << 20;
 
 std::string WithoutTrailingSlash(std::string path) {
   while (path.size() > 1 && path.back() == '/') {
@@ -62,7 +61,6 @@ Candidate Describe(const Opened& opened) {
   candidate.has_checksums = opened.manifest.has_value();
   if (opened.manifest) {
     candidate.step = opened.manifest->step;
-    candidate.tokens = opened.manifest->tokens;
     candidate.world_size = opened.manifest->world_size;
   } else {
     candidate.step =
@@ -87,17 +85,15 @@ void VerifyMyShare(const std::string& path, const Group& group) {
 Candidate VerifyOnAll(const std::string& path, const Group& group, Verify verify) {
   const std::string text = AttemptOnFirst(group, [&] {
     const Candidate candidate = Describe(OpenCheckpoint(path));
-    return json{candidate.path, candidate.step, candidate.tokens, candidate.world_size,
-                candidate.has_checksums}
+    return json{candidate.path, candidate.step, candidate.world_size, candidate.has_checksums}
         .dump();
   });
   const json value = json::parse(text);
   Candidate candidate;
   candidate.path = value.at(0).get<std::string>();
   candidate.step = value.at(1).get<int64_t>();
-  candidate.tokens = value.at(2).get<int64_t>();
-  candidate.world_size = value.at(3).get<int64_t>();
-  candidate.has_checksums = value.at(4).get<bool>();
+  candidate.world_size = value.at(2).get<int64_t>();
+  candidate.has_checksums = value.at(3).get<bool>();
   if (verify == Verify::kFull && candidate.has_checksums) {
     AttemptOnAll(group, [&] {
       VerifyMyShare(candidate.path, group);
@@ -108,6 +104,34 @@ Candidate VerifyOnAll(const std::string& path, const Group& group, Verify verify
   return candidate;
 }
 
+/// What was tried, and the newest that is good.
+struct Search {
+  std::optional<Candidate> found;
+  std::vector<std::string> warnings;  // one per checkpoint that is not good, newest first
+  std::string first_error;
+};
+
+/// `list` runs on rank 0 only.
+Search FindNewest(const Group& group, Verify verify,
+                  const std::function<std::vector<std::string>()>& list) {
+  const json paths = json::parse(AttemptOnFirst(group, [&] { return json(list()).dump(); }));
+  Search search;
+  for (const json& path : paths) {
+    try {
+      search.found = VerifyOnAll(path.get<std::string>(), group, verify);
+      for (const std::string& warning : search.warnings) {
+        EmitWarning(group,
+                    warning + "; resuming from the older " + search.found->path + " instead");
+      }
+      break;
+    } catch (const CheckpointError& error) {
+      search.warnings.push_back("passed over " + path.get<std::string>() + ": " + error.what());
+      search.first_error = search.first_error.empty() ? error.what() : search.first_error;
+    }
+  }
+  return search;
+}
+
 }  // namespace
 
 std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
@@ -115,32 +139,36 @@ std::optional<Candidate> FindResume(const std::string& dir, const std::string& r
   if (resume == "none") {
     return std::nullopt;
   }
-  const json paths = json::parse(AttemptOnFirst(group, [&] {
-    return json(Candidates(dir, resume,
-                           [&](const std::string& message) { EmitWarning(group, message); }))
-        .dump();
-  }));
-  std::vector<std::string> warnings;
-  std::string first_error;
-  for (const json& path : paths) {
-    try {
-      Candidate candidate = VerifyOnAll(path.get<std::string>(), group, verify);
-      for (const std::string& warning : warnings) {
-        EmitWarning(group, warning + "; resuming from the older " + candidate.path + " instead");
-      }
-      candidate.warnings = std::move(warnings);
-      return candidate;
-    } catch (const CheckpointError& error) {
-      warnings.push_back("passed over " + path.get<std::string>() + ": " + error.what());
-      first_error = first_error.empty() ? error.what() : first_error;
-    }
-  }
-  if (!warnings.empty()) {
-    throw CheckpointError("cannot resume: none of the " + std::to_string(warnings.size()) +
-                          " checkpoints is good; the newest: " + first_error +
+  const Warn warn = [&group](const std::string& message) { EmitWarning(group, message); };
+  Search search = FindNewest(group, verify, [&] { return Candidates(dir, resume, warn); });
+  if (!search.found && !search.warnings.empty()) {
+    throw CheckpointError("cannot resume: none of the " + std::to_string(search.warnings.size()) +
+                          " checkpoints is good; the newest: " + search.first_error +
                           "; move it away or set checkpoint.resume to none to start over");
   }
-  return std::nullopt;
+  return std::move(search.found);
+}
+
+std::optional<Candidate> FindOwn(const std::string& dir, const std::string& job_id,
+                                 const Group& group, Verify verify) {
+  if (job_id.empty()) {
+    return std::nullopt;
+  }
+  Search search = FindNewest(group, verify, [&] {
+    std::vector<std::string> paths;
+    for (const StepEntry& entry : ListSteps(WithoutTrailingSlash(dir))) {
+      if (entry.is_complete && entry.job_id == job_id) {
+        paths.push_back(entry.path);
+      }
+    }
+    return paths;
+  });
+  if (!search.found) {
+    for (const std::string& warning : search.warnings) {
+      EmitWarning(group, warning);
+    }
+  }
+  return std::move(search.found);
 }
 
 void CheckWritable(const std::string& dir) {

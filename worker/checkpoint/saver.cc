@@ -208,10 +208,9 @@ std::string Saver::Impl::PublishWritten(const Snapshot& snapshot,
   manifest.world_size = static_cast<int64_t>(written.size());
   manifest.generation = options.generation;
   manifest.job_id = options.job_id;
-  manifest.build_id = options.build_id;
   const DcpMetadata metadata = ComposeMetadata(slices, plan, written);
   return Publish(*options.file_system, options.dir, claim, EncodeDcpMetadata(metadata),
-                 std::move(manifest));
+                 std::move(manifest), [this](const std::string& message) { WarnAll(message); });
 }
 
 std::string Saver::Impl::Write(const Snapshot& snapshot,

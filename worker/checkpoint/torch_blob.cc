@@ -134,13 +134,11 @@ void EmitJson(PickleWriter& out, const json& value, int depth) {
 /// Plain Python data as JSON. Carries depth and a budget: nodes may be shared or cyclic.
 class JsonBuilder {
  public:
-  JsonBuilder(const PickleTree& tree, const std::string& what)
-      : tree_(tree), what_(what), visits_left_(4 * tree.size() + 1000) {}
+  JsonBuilder(const PickleTree& tree, size_t input_bytes, const std::string& what)
+      : tree_(tree), what_(what), visits_left_(4 * input_bytes + 1000) {}
 
   json Build(const PickleNode& node, int depth = 0) {
-    if (depth > kDepthMax || visits_left_-- == 0) {
-      throw CheckpointError(what_ + " is nested too deeply or refers to itself");
-    }
+    Visit(depth, node.text.size());
     switch (node.kind) {
       case PickleKind::kNone:
         return nullptr;
@@ -169,6 +167,7 @@ class JsonBuilder {
           if (key.kind != PickleKind::kString) {
             throw CheckpointError(what_ + " has a dict key that is no string");
           }
+          Visit(depth, key.text.size());
           object[std::string(key.text)] = Build(tree_.item(node, i + 1), depth + 1);
         }
         return object;
@@ -180,6 +179,13 @@ class JsonBuilder {
   }
 
  private:
+  void Visit(int depth, size_t bytes_copied) {
+    if (depth > kDepthMax || visits_left_ <= bytes_copied) {
+      throw CheckpointError(what_ + " is nested too deeply or refers to itself");
+    }
+    visits_left_ -= 1 + bytes_copied;
+  }
+
   const PickleTree& tree_;
   const std::string& what_;
   size_t visits_left_;
@@ -191,6 +197,7 @@ std::string ReadRecord(const BlobSource& source, const std::map<std::string, Zip
   if (found == records.end() || found->second.byte_count > kPickleBytesMax) {
     throw CheckpointError(what + ": the archive has no record " + name + " of a sane size");
   }
+  CheckCrc(source, found->second, what + ", record " + name + ",");
   std::string bytes(static_cast<size_t>(found->second.byte_count), '\0');
   source.Read(found->second.data_offset, bytes.data(), found->second.byte_count);
   return bytes;
@@ -323,14 +330,14 @@ TensorBlob ReadTensorFrame(const BlobSource& source, const std::string& what) {
     throw CheckpointError(what + " lacks the bytes of its tensor");
   }
   return {tensor.dtype->dtype, tensor.sizes,
-          data->second.data_offset + tensor.storage_offset * element_bytes};
+          data->second.data_offset + tensor.storage_offset * element_bytes, data->second};
 }
 
 json UnpackObject(const BlobSource& source, const std::string& what) {
   const std::map<std::string, ZipRecord> records = ReadZip(source, what);
   const std::string pickle = ReadRecord(source, records, "data.pkl", what);
   const PickleTree tree = ReadPickle(pickle, kObjectGlobals, what);
-  return JsonBuilder(tree, what).Build(tree.root());
+  return JsonBuilder(tree, pickle.size(), what).Build(tree.root());
 }
 
 }  // namespace fsdprun::worker::checkpoint

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/checkpoint/dtype.h"
+#include "worker/checkpoint/zip_archive.h"
 
 namespace fsdprun::worker::checkpoint {
 
@@ -49,6 +50,7 @@ struct TensorBlob {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> sizes;
   int64_t data_offset = 0;  // bytes from the blob's start to the tensor's first element
+  ZipRecord record;         // the storage, which may be larger than the tensor
 };
 
 /// Reads the frame, not the data. `what` names the item in errors.

@@ -24,6 +24,7 @@ constexpr uint16_t kEncryptedFlag = 0x0001;
 constexpr uint16_t kDosDate = 0x0021;  // 1 January 1980: the bytes depend on nothing but the data
 constexpr uint16_t kPaddingField = 0x4246;  // "FB", as torch pads
 constexpr int64_t kDirectoryBytesMax = int64_t{16} << 20;
+constexpr int64_t kCrcBufferBytes = int64_t{4} << 20;
 
 void Put16(std::string& out, uint32_t value) {
   out += static_cast<char>(value);
@@ -147,7 +148,9 @@ class ZipReader {
     if (sizes[0] != sizes[1]) {
       Fail("has the compressed record " + name + "; only stored ones are read");
     }
-    return {std::move(name), Locate(sizes[2], sizes[0])};
+    ZipRecord record = Locate(sizes[2], sizes[0]);
+    record.crc32 = static_cast<uint32_t>(Get(entry, 16, 4));
+    return {std::move(name), record};
   }
 
   /// Replaces those of uncompressed size, compressed size, header offset that are all ones.
@@ -184,7 +187,7 @@ class ZipReader {
     if (data_offset > limit || byte_count > limit - data_offset) {
       Fail("points outside of itself");
     }
-    return {static_cast<int64_t>(data_offset), static_cast<int64_t>(byte_count)};
+    return {static_cast<int64_t>(data_offset), static_cast<int64_t>(byte_count), 0};
   }
 
   const BlobSource& source_;
@@ -254,6 +257,23 @@ std::string ZipWriter::Finish() {
 
 std::map<std::string, ZipRecord> ReadZip(const BlobSource& source, const std::string& what) {
   return ZipReader(source, what).Run();
+}
+
+void CheckCrc(const BlobSource& source, const ZipRecord& record, const std::string& what) {
+  if (record.crc32 == 0) {
+    return;
+  }
+  std::string buffer(static_cast<size_t>(std::min(record.byte_count, kCrcBufferBytes)), '\0');
+  uint32_t crc = 0;
+  for (int64_t done = 0; done < record.byte_count;) {
+    const int64_t count = std::min(record.byte_count - done, kCrcBufferBytes);
+    source.Read(record.data_offset + done, buffer.data(), count);
+    crc = Crc32(crc, buffer.data(), static_cast<size_t>(count));
+    done += count;
+  }
+  if (crc != record.crc32) {
+    throw CheckpointError(what + " is damaged: its CRC-32 does not match");
+  }
 }
 
 }  // namespace fsdprun::worker::checkpoint

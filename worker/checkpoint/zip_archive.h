@@ -40,11 +40,16 @@ class ZipWriter {
 struct ZipRecord {
   int64_t data_offset = 0;
   int64_t byte_count = 0;
+  uint32_t crc32 = 0;  // 0: perhaps not computed, which torch.save can be told
 };
 
 /// The records of a zip (Zip64 included) by name without the leading folder ("data.pkl").
 /// Errors: CheckpointError, starting with `what`, on compressed or encrypted records, on duplicate
 /// names, and on anything that points outside of the archive.
 std::map<std::string, ZipRecord> ReadZip(const BlobSource& source, const std::string& what);
+
+/// Reads the record and compares it with its CRC-32, unless that is 0.
+/// Errors: CheckpointError, starting with `what`.
+void CheckCrc(const BlobSource& source, const ZipRecord& record, const std::string& what);
 
 }  // namespace fsdprun::worker::checkpoint
