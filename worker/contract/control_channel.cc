@@ -41,11 +41,15 @@ std::string DumpWithText(Json record, const char* key, std::string_view text) {
 
 ControlChannel::ControlChannel(int fd) : fd_(fd) {
   if (fd_ >= 0) {
-    // Children of the worker must not hold the agent's socket open. Fails for a number that is no
-    // descriptor.
-    if (::fcntl(fd_, F_SETFD, FD_CLOEXEC) != 0) {
+    // Fails for a number that is no socket; another file of this process is not ours to close.
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    if (::getsockopt(fd_, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX) {
       fd_ = -1;
+      return;
     }
+    // Children of the worker must not hold the agent's socket open.
+    ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
   }
 }
 

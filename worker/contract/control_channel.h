@@ -7,7 +7,8 @@
 
 namespace fsdprun::worker {
 
-/// A request from the agent to finish: save what must be saved and exit 0 within `grace_ms`.
+/// A request from the agent to finish: save what must be saved and exit 0. After `grace_ms` the
+/// agent ends the process; nothing here keeps that time.
 struct StopRequest {
   int64_t grace_ms = 0;
 };
@@ -15,7 +16,8 @@ struct StopRequest {
 /// The worker's end of the control socket (FSDPRUN_CONTROL_FD): JSON lines both ways, see
 /// proto/worker_contract.h. Nothing here blocks, throws or raises SIGPIPE: a record that cannot be
 /// sent at once is dropped, a dead agent makes the channel inert. Constructed with -1 it is inert
-/// from the start. Thread: one at a time. Ownership: closes the descriptor.
+/// from the start, as with a descriptor that is no Unix socket, which it leaves open. Thread: one
+/// at a time. Ownership: closes the descriptor.
 class ControlChannel {
  public:
   explicit ControlChannel(int fd);

@@ -11,6 +11,7 @@ namespace fsdprun::worker {
 namespace {
 
 constexpr size_t kMaxJsonBytes = size_t{64} << 20;
+constexpr int kMaxDepth = 64;  // deeper JSON would be freed by deep recursion
 
 std::string Position(std::string_view text, size_t byte) {
   size_t line = 1;
@@ -72,11 +73,21 @@ Json ParseStrictJson(std::string_view text, const std::string& source) {
   Json document;
   try {
     document = Json::parse(
-        text.begin(), text.end(),
-        [&](int, Json::parse_event_t event, Json& parsed) { return duplicates(event, parsed); });
+        text.begin(), text.end(), [&](int depth, Json::parse_event_t event, Json& parsed) {
+          if (depth > kMaxDepth) {
+            throw ConfigError(source + ": nested deeper than " + std::to_string(kMaxDepth));
+          }
+          return duplicates(event, parsed);
+        });
   } catch (const Json::parse_error& error) {
     throw ConfigError(source + ":" + Position(text, error.byte) +
                       ": not valid JSON: " + Cause(error));
+  } catch (const Json::exception& error) {
+    const std::string_view text_of_error = error.what();
+    const size_t end_of_prefix = text_of_error.find("] ");
+    throw ConfigError(source + ": not valid JSON: " +
+                      std::string(text_of_error.substr(
+                          end_of_prefix == std::string_view::npos ? 0 : end_of_prefix + 2)));
   }
   if (duplicates.found()) {
     throw ConfigError(source + ": key \"" + duplicates.first() + "\" occurs twice in one object");
@@ -91,8 +102,10 @@ std::string ReadSmallFile(const std::filesystem::path& path, size_t max_bytes) {
     throw ConfigError("cannot read " + path.string() + ": " +
                       (status ? status.message() : std::strerror(ENOENT)));
   }
-  if (type == std::filesystem::file_type::directory) {
-    throw ConfigError("cannot read " + path.string() + ": it is a directory");
+  if (type != std::filesystem::file_type::regular) {
+    throw ConfigError(
+        "cannot read " + path.string() + ": it is " +
+        (type == std::filesystem::file_type::directory ? "a directory" : "no regular file"));
   }
   std::ifstream in(path, std::ios::binary);
   if (!in) {

@@ -7,8 +7,10 @@
 namespace fsdprun::worker {
 namespace {
 
-// No dimension of a real model comes near; products of two stay inside int64.
-constexpr int64_t kMaxDimension = int64_t{1} << 31;
+// No real model comes near; the number of parameters stays far inside int64.
+constexpr int64_t kMaxDimension = int64_t{1} << 22;
+constexpr int64_t kMaxLayers = int64_t{1} << 13;
+constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
 /// Typed access to the keys of one object of the file; every complaint names file, key and value.
 class Fields {
@@ -23,18 +25,18 @@ class Fields {
     throw ConfigError(source_ + ": " + prefix_ + key + value + ": expected " + expectation);
   }
 
-  int64_t Dimension(const char* key) const {
+  int64_t Dimension(const char* key, int64_t max = kMaxDimension) const {
     // A number beyond int64 turns negative here and is refused with the rest.
-    const bool is_good = Has(key) && object_.at(key).is_number_integer() &&
-                         object_.at(key).get<int64_t>() >= 1 &&
-                         object_.at(key).get<int64_t>() <= kMaxDimension;
-    if (!is_good) {
+    if (!Has(key) || !object_.at(key).is_number_integer() || object_.at(key).get<int64_t>() < 1) {
       Refuse(key, "an integer >= 1");
+    }
+    if (object_.at(key).get<int64_t>() > max) {
+      Refuse(key, "at most " + std::to_string(max));
     }
     return object_.at(key).get<int64_t>();
   }
-  int64_t Dimension(const char* key, int64_t missing) const {
-    return Has(key) ? Dimension(key) : missing;
+  int64_t DimensionOr(int64_t missing, const char* key, int64_t max = kMaxDimension) const {
+    return Has(key) ? Dimension(key, max) : missing;
   }
 
   double Positive(const char* key) const {
@@ -109,7 +111,8 @@ void ParseRope(const Fields& fields, LlamaConfig& config) {
 
 void ParseHeads(const Fields& fields, LlamaConfig& config) {
   config.num_attention_heads = fields.Dimension("num_attention_heads");
-  config.num_key_value_heads = fields.Dimension("num_key_value_heads", config.num_attention_heads);
+  config.num_key_value_heads =
+      fields.DimensionOr(config.num_attention_heads, "num_key_value_heads");
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
     fields.Refuse("num_key_value_heads", "a divisor of num_attention_heads = " +
                                              std::to_string(config.num_attention_heads));
@@ -119,7 +122,11 @@ void ParseHeads(const Fields& fields, LlamaConfig& config) {
         "num_attention_heads",
         "a divisor of hidden_size = " + std::to_string(config.hidden_size) + " (or a head_dim)");
   }
-  config.head_dim = fields.Dimension("head_dim", config.hidden_size / config.num_attention_heads);
+  config.head_dim = fields.DimensionOr(config.hidden_size / config.num_attention_heads, "head_dim");
+  if (config.head_dim > kMaxDimension / config.num_attention_heads) {
+    fields.Refuse("num_attention_heads",
+                  "num_attention_heads * head_dim to be at most " + std::to_string(kMaxDimension));
+  }
   if (config.head_dim % 2 != 0) {
     fields.Refuse(
         fields.Has("head_dim") ? "head_dim" : "num_attention_heads",
@@ -147,10 +154,10 @@ LlamaConfig ParseLlamaConfig(const Json& document, const std::string& source) {
   config.vocab_size = fields.Dimension("vocab_size");
   config.hidden_size = fields.Dimension("hidden_size");
   config.intermediate_size = fields.Dimension("intermediate_size");
-  config.num_hidden_layers = fields.Dimension("num_hidden_layers");
+  config.num_hidden_layers = fields.Dimension("num_hidden_layers", kMaxLayers);
   ParseHeads(fields, config);
   config.max_position_embeddings =
-      fields.Dimension("max_position_embeddings", config.max_position_embeddings);
+      fields.DimensionOr(config.max_position_embeddings, "max_position_embeddings", kMaxPositions);
   config.rms_norm_eps = fields.Positive("rms_norm_eps", config.rms_norm_eps);
   ParseRope(fields, config);
   config.attention_bias = fields.Flag("attention_bias", false);

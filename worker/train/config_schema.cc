@@ -148,6 +148,27 @@ void Assign(Json& config, const std::string& path, const Json& value, const std:
   config[std::string(SectionOf(path))][std::string(NameOf(path))] = value;
 }
 
+bool IsUtf8(std::string_view text) {
+  try {
+    Json(std::string(text)).dump();
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
+/// Discarded if it is no JSON value; no key takes one that is nested.
+Json ParseOverride(const std::string& text) {
+  constexpr int kMaxDepth = 8;
+  const auto keep = [](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMaxDepth) {
+      throw ConfigError("--set: nested deeper than " + std::to_string(kMaxDepth));
+    }
+    return true;
+  };
+  return Json::parse(text, keep, /*allow_exceptions=*/false);
+}
+
 }  // namespace
 
 const std::vector<ConfigKey>& ConfigSchema() {
@@ -279,7 +300,10 @@ void ApplyOverride(Json& config, std::string_view assignment) {
   }
   const std::string path(assignment.substr(0, equals));
   const std::string text(assignment.substr(equals + 1));
-  Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!IsUtf8(assignment)) {
+    throw ConfigError("--set " + Excerpt(Json(std::string(assignment))) + ": expected UTF-8");
+  }
+  Json value = ParseOverride(text);
   const ConfigKey* key = FindKey(path);
   const bool wants_text = key != nullptr && key->kind == ValueKind::kString;
   if (value.is_discarded() || (wants_text && !value.is_string())) {

@@ -1,6 +1,7 @@
 #include "worker/train/metrics.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,10 +13,13 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
 namespace fsdprun::worker {
 namespace {
+
+constexpr std::string_view kRecordStart = "{\"step\": ";
 
 /// JSON has no infinity and no NaN.
 std::string Exact(double value) {
@@ -50,11 +54,45 @@ int OpenForAppending(const std::string& path) {
   if (!folder.empty()) {
     std::filesystem::create_directories(folder, ignored);
   }
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  // O_NONBLOCK: opening a FIFO must not wait for its reader.
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) {
+    Fail("open", path,
+         errno == ENXIO ? std::string("nobody reads from this pipe") : std::strerror(errno));
+  }
+  if (fcntl(fd, F_SETFL, O_APPEND) != 0) {
     Fail("open", path, std::strerror(errno));
   }
   return fd;
+}
+
+/// Only such a file has records of an earlier run.
+bool IsRegular(int fd) {
+  struct stat stats {};
+  return fstat(fd, &stats) == 0 && S_ISREG(stats.st_mode);
+}
+
+bool IsRecord(std::string_view line) {
+  const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return record.is_object() && record.contains("step") && record.at("step").is_number_integer();
+}
+
+/// Throws if the file's first line is no record: then it is some file of the user's.
+void CheckOwn(int fd, const std::string& path) {
+  if (!IsRegular(fd)) {
+    return;
+  }
+  constexpr size_t kFirstLineMax = 4096;
+  std::string line(kFirstLineMax, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(line.data(), static_cast<std::streamsize>(line.size()));
+  line.resize(static_cast<size_t>(in.gcount()));
+  const size_t end = line.find('\n');
+  const bool is_torn = end == std::string::npos &&
+                       line.substr(0, kRecordStart.size()) == kRecordStart.substr(0, line.size());
+  if (!is_torn && !IsRecord(std::string_view(line).substr(0, end))) {
+    Fail("use", path, "it is there already and is no metrics file, so it is left as it is");
+  }
 }
 
 }  // namespace
@@ -99,7 +137,8 @@ MetricsLog::MetricsLog(const std::string& path, int64_t completed_steps) : path_
   }
   fd_ = OpenForAppending(path);
   off_t kept = 0;
-  if (completed_steps > 0) {
+  CheckOwn(fd_, path);
+  if (completed_steps > 0 && IsRegular(fd_)) {
     std::ifstream in(path, std::ios::binary);
     const std::string content{std::istreambuf_iterator<char>(in), {}};
     kept = static_cast<off_t>(KeptRecords(content, completed_steps).size());
@@ -124,7 +163,14 @@ void MetricsLog::Append(const std::string& record) {
 
 void MetricsLog::CheckWritable(const std::string& path) {
   if (!path.empty()) {
-    close(OpenForAppending(path));
+    const int fd = OpenForAppending(path);
+    try {
+      CheckOwn(fd, path);
+    } catch (...) {
+      close(fd);
+      throw;
+    }
+    close(fd);
   }
 }
 

@@ -34,7 +34,7 @@ class MetricsLog {
   /// Opens `path` (empty: every call does nothing) for a run that continues after
   /// `completed_steps`: records of later steps, left by a run whose checkpoint was older, and a
   /// torn last line are removed; 0 starts the file anew. Errors: std::runtime_error naming path and
-  /// cause.
+  /// cause; also for a file that is not empty and no metrics file, which is left as it is.
   MetricsLog(const std::string& path, int64_t completed_steps);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;

@@ -71,7 +71,13 @@ void StopSignal::Install() {
   Handle(SIGINT, OnStop);
 }
 
-void StopSignal::SetPatience(std::chrono::milliseconds patience) { patience_ms = patience.count(); }
+void StopSignal::SetPatience(std::chrono::milliseconds patience) {
+  patience_ms = patience.count();
+  // A signal that came in the phase before must not end this one by that phase's clock.
+  if (is_raised && !is_acknowledged) {
+    Arm(patience_ms);
+  }
+}
 
 bool StopSignal::IsRaised() { return is_raised; }
 

@@ -5,15 +5,15 @@
 namespace fsdprun::worker {
 
 /// SIGTERM and SIGINT as a wish to stop after the running step. When a peer is dead the step never
-/// ends; so a process that still has not come to ObserveStop() a while after the signal says so and
-/// leaves with contract::kExitFailure, instead of holding up the restart of the job until it is
-/// killed. One per process; the handlers stay for the life of the process.
+/// ends; so a process that has not acknowledged a while after the signal says so and leaves with
+/// contract::kExitFailure, instead of holding up the restart of the job until it is killed. One per
+/// process; the handlers stay for the life of the process.
 class StopSignal {
  public:
   /// Installs the handlers.
   static void Install();
   /// How long after a signal the process waits for the trainer to ask. Long phases (evaluation,
-  /// loading) need more than a step.
+  /// saving) need more than a step. Counts from now if a signal has come already.
   static void SetPatience(std::chrono::milliseconds patience);
   /// Whether a signal has come.
   static bool IsRaised();

@@ -103,6 +103,15 @@ TEST(DcpMetadataTest, OverflowingShapesAreRefused) {
   EXPECT_THAT(RefusalOf(metadata), HasSubstr("impossible size"));
 }
 
+TEST(DcpMetadataTest, LongNamesAndPathsAreRefused) {
+  DcpMetadata metadata = Example();
+  metadata.objects[std::string(5000, 'k')] = {"f", 0, 1};
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("over the bound of 4096"));
+  metadata = Example();
+  metadata.paths["train.state"] = std::vector<PathPart>(65, PathPart(int64_t{0}));
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("more than 64 parts"));
+}
+
 TEST(DcpMetadataTest, KeysNestAsPythonExpects) {
   EXPECT_THAT(PathOfKey("model.layers.0.weight"),
               ElementsAre(PathPart("model"), PathPart("layers.0.weight")));

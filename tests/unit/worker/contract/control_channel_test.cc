@@ -109,6 +109,16 @@ TEST(ControlChannelTest, DeadAgentMakesTheChannelInert) {
   EXPECT_FALSE(wrong.is_open());
 }
 
+TEST(ControlChannelTest, AnotherFileOfTheProcessIsLeftAlone) {
+  const int file = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  {
+    ControlChannel channel(file);
+    EXPECT_FALSE(channel.is_open());
+    EXPECT_FALSE(channel.SendDone());
+  }
+  EXPECT_EQ(::close(file), 0);
+}
+
 TEST(ControlChannelTest, ReadsStopThroughGarbageAndFragments) {
   const Pair pair;
   ControlChannel channel(pair.worker);

@@ -1,6 +1,7 @@
 #include "worker/json/strict_json.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -52,6 +53,30 @@ TEST(StrictJsonTest, RepeatedKeysAreRefusedPerObject) {
   EXPECT_EQ(ParseRefusal(R"({"a":{"b":1,"b":2}})"), "f.json: key \"b\" occurs twice in one object");
   EXPECT_EQ(ParseRefusal(R"({"":1,"":2})"), "f.json: key \"\" occurs twice in one object");
   EXPECT_EQ(ParseRefusal(R"([{"b":1},{"b":{"b":2}}])"), "accepted");
+}
+
+TEST(StrictJsonTest, NumbersThatNoDoubleHoldsAreRefused) {
+  const std::string refusal = ParseRefusal("{\"a\": 1e999}");
+  EXPECT_TRUE(refusal.starts_with("f.json: not valid JSON: ")) << refusal;
+  EXPECT_NE(refusal.find("1e999"), std::string::npos) << refusal;
+}
+
+TEST(StrictJsonTest, DeepNestingIsRefused) {
+  EXPECT_EQ(ParseRefusal(std::string(50, '[') + std::string(50, ']')), "accepted");
+  for (const char* open : {"[", "{\"a\":"}) {
+    std::string text;
+    for (int i = 0; i < 100'000; ++i) {
+      text += open;
+    }
+    EXPECT_EQ(ParseRefusal(text), "f.json: nested deeper than 64");
+  }
+}
+
+TEST(StrictJsonTest, PipesAreRefusedAtOnce) {
+  const std::string path = testing::TempDir() + "strict_json_fifo_" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(ReadRefusal(path), "cannot read " + path + ": it is no regular file");
+  std::filesystem::remove(path);
 }
 
 TEST(StrictJsonTest, ExcerptsAreOneShortLine) {

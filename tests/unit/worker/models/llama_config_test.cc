@@ -65,6 +65,8 @@ TEST(LlamaConfigTest, BadValuesAreNamed) {
        "rope_scaling.low_freq_factor is missing: expected a number > 0"},
       {"rope_scaling", "linear", "rope_scaling = \"linear\": expected an object"},
       {"vocab_size", Json::parse("18446744073709551615"), "vocab_size = 18446744073709551615"},
+      {"num_hidden_layers", int64_t{1} << 31, "num_hidden_layers = 2147483648: expected at most"},
+      {"head_dim", int64_t{1} << 22, "num_attention_heads = 4: expected num_attention_heads *"},
   };
   for (const auto& [key, value, expected] : cases) {
     Json document = GoodDocument();

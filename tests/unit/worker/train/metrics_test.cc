@@ -1,6 +1,8 @@
 #include "worker/train/metrics.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -69,9 +71,41 @@ TEST_F(MetricsLogTest, ResumingRemovesRecordsOfLostStepsAndAppends) {
 }
 
 TEST_F(MetricsLogTest, CheckingDoesNotChangeTheFile) {
-  MetricsLog(path_, 0).Append("x");
+  MetricsLog(path_, 0).Append(FormatEvalRecord(1, 1));
   MetricsLog::CheckWritable(path_);
-  EXPECT_EQ(ReadAll(path_), "x\n");
+  EXPECT_EQ(ReadAll(path_), FormatEvalRecord(1, 1) + "\n");
+}
+
+TEST_F(MetricsLogTest, SomeOtherFileIsRefusedAndLeftAsItIs) {
+  std::filesystem::create_directories(folder_);
+  const std::string path = folder_ + "/thesis.txt";
+  for (const std::string text : {"years of work\n", "x", "{}\n", "{\"steps\": 1}\n"}) {
+    std::ofstream(path) << text;
+    EXPECT_THROW(MetricsLog::CheckWritable(path), std::runtime_error) << text;
+    EXPECT_THROW(MetricsLog(path, 0), std::runtime_error) << text;
+    EXPECT_EQ(ReadAll(path), text);
+  }
+}
+
+TEST_F(MetricsLogTest, FileWhoseFirstRecordIsTornIsStartedAnew) {
+  std::filesystem::create_directories(folder_ + "/deep");
+  for (const std::string text : {"{\"st", "{\"step\": 1, \"lo"}) {
+    std::ofstream(path_) << text;
+    MetricsLog(path_, 0).Append(FormatEvalRecord(1, 1));
+    EXPECT_EQ(ReadAll(path_), FormatEvalRecord(1, 1) + "\n");
+  }
+}
+
+TEST_F(MetricsLogTest, PipesNeitherHangNorAreRead) {
+  std::filesystem::create_directories(folder_);
+  const std::string path = folder_ + "/fifo";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THROW(MetricsLog(path, 3), std::runtime_error);  // nobody reads
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  MetricsLog(path, 3).Append("x");
+  char text[8];
+  EXPECT_EQ(read(reader, text, sizeof text), 2);
+  close(reader);
 }
 
 TEST_F(MetricsLogTest, EmptyPathDoesNothing) {
