@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -12,7 +13,7 @@
 namespace fsdprun {
 namespace {
 
-constexpr Duration kProbeTimeout = std::chrono::milliseconds(1500);
+constexpr Duration kProbeTimeout = std::chrono::milliseconds(1000);
 
 // Adds the process that holds the port to "address in use".
 absl::Status NameHolder(const absl::Status& status, uint16_t port, absl::string_view advice) {
@@ -135,9 +136,15 @@ absl::Status Host(UniqueFd listener, Meeting* meeting) {
   return absl::OkStatus();
 }
 
-// A port of this machine that is taken may be our job's coordinator, or anything else.
+// A port of this machine that is taken may be our job's coordinator, or anything else. One that is
+// too busy to answer yet is waited for; a program that is no launcher is not.
 absl::Status CheckNeighbour(const Meeting& meeting) {
-  const absl::Status probe = ProbeHttp2(meeting.endpoint, MonoNow() + kProbeTimeout);
+  absl::Status probe = ProbeHttp2(meeting.endpoint, MonoNow() + kProbeTimeout);
+  const std::string holder = PortHolder(meeting.endpoint.port);
+  if (absl::IsUnavailable(probe) && !holder.empty() && !absl::StrContains(holder, "(fsdprun)")) {
+    probe = absl::FailedPreconditionError(
+        absl::StrCat("what listens on ", ToString(meeting.endpoint), " is no coordinator"));
+  }
   if (absl::IsFailedPrecondition(probe)) {
     return NameHolder(probe, meeting.endpoint.port, "choose another port for the rendezvous");
   }

@@ -91,6 +91,15 @@ class BadInputTest(JobCase):
                 self.run_job("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", self.touch), 1, port,
                 f"process {os.getpid()}", "no coordinator")
 
+    def test_port_in_use_by_somebody_silent(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            self.assert_one_line_error(
+                self.run_job("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", self.touch), 1, port,
+                f"process {os.getpid()}", "no coordinator")
+
     def test_address_of_another_machine_for_one_node(self):
         self.assert_one_line_error(self.run_job("--master-addr=192.0.2.1", self.touch), 1, "192.0.2.1",
                                    "not an address of this machine", "--nnodes")
