@@ -27,6 +27,7 @@ constexpr double kShortestPatienceSeconds = 2;
 constexpr double kPatienceInSteps = 4;
 
 constexpr int64_t kByteTokens = 256;
+constexpr int64_t kMaxStepTokens = int64_t{1} << 40;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -60,6 +61,23 @@ std::string Text(const char* format, double value) {
   char text[64];
   std::snprintf(text, sizeof text, format, value);
   return text;
+}
+
+/// It will not get better by a restart.
+[[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate,
+                                   const std::exception& error) {
+  throw ConfigError("cannot resume from " + candidate.path + ": " + error.what() +
+                    "; choose another checkpoint.dir or set checkpoint.resume");
+}
+
+/// The optimizer's step count, which is stored as float32.
+int64_t StepCount(const at::Tensor& steps) {
+  const auto count = double{steps.item<float>()};
+  constexpr double kMax = 1e15;
+  if (!(count >= 0 && count <= kMax)) {
+    throw checkpoint::MismatchError("its optimizer has done " + Text("%g", count) + " steps");
+  }
+  return static_cast<int64_t>(count);
 }
 
 /// Loss and norm are reduced over the job, so all ranks agree.
@@ -106,7 +124,7 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
     options.job_id = environment.job_id;
     saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
   }
-  Resume();
+  Resume(environment.job_id);
   if (job_.rank() == 0) {
     metrics_ = std::make_unique<MetricsLog>(config_.metrics.jsonl, step_);
   }
@@ -121,6 +139,16 @@ void Trainer::CheckInput(const WorkerEnvironment& environment) {
     throw ConfigError("configuration: data.seq_len = " + std::to_string(config_.data.seq_len) +
                       ": expected at most the model's max_position_embeddings = " +
                       std::to_string(llama_.max_position_embeddings));
+  }
+  int64_t step_tokens = config_.data.seq_len;
+  for (const int64_t factor : {config_.train.micro_batch_size, config_.train.grad_accumulation,
+                               int64_t{environment.world_size}}) {
+    if (step_tokens > kMaxStepTokens / factor) {
+      throw ConfigError(
+          "configuration: train.micro_batch_size * train.grad_accumulation * data.seq_len * ranks: "
+          "expected at most 2^40 tokens per step");
+    }
+    step_tokens *= factor;
   }
   if (config_.train.eval_every > 0 && config_.data.valid.empty()) {
     throw ConfigError(
@@ -170,10 +198,23 @@ void Trainer::MakeOptimizer() {
   optimizer_ = std::make_unique<fsdp::AdamW>(job_.root, adamw);
 }
 
-std::optional<checkpoint::Candidate> Trainer::FindCandidate() const {
+// Note [Own checkpoints first]
+// A restart runs with the configuration of the first start. If checkpoint.resume is "none" or a
+// path, taking it literally would throw away all that this launch has done; so its own checkpoints,
+// of which a first start finds none, come before the configured place.
+std::optional<checkpoint::Candidate> Trainer::FindCandidate(const std::string& job_id) const {
+  const std::string& dir = config_.checkpoint.dir;
   const std::string& resume = config_.checkpoint.resume;
+  if (!dir.empty()) {
+    if (auto own = checkpoint::FindOwn(dir, job_id, CheckpointGroup(job_))) {
+      return own;
+    }
+  }
+  if (resume == "none" || (resume == "auto" && dir.empty())) {
+    return std::nullopt;
+  }
   try {
-    return checkpoint::FindResume(config_.checkpoint.dir, resume, CheckpointGroup(job_));
+    return checkpoint::FindResume(dir, resume, CheckpointGroup(job_));
   } catch (const checkpoint::CheckpointError& error) {
     if (resume == "auto") {
       throw;
@@ -183,15 +224,17 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate() const {
   }
 }
 
-void Trainer::Resume() {
+void Trainer::Resume(const std::string& job_id) {
   at::manual_seed(config_.model.seed);
-  const std::string& resume = config_.checkpoint.resume;
-  if (!config_.checkpoint.dir.empty() || (resume != "auto" && resume != "none")) {
-    const auto candidate = FindCandidate();
-    if (candidate) {
+  if (const auto candidate = FindCandidate(job_id)) {
+    try {
       LoadState(*candidate);
-      return;
+    } catch (const checkpoint::MismatchError& error) {
+      RefuseCheckpoint(*candidate, error);
+    } catch (const ConfigError& error) {
+      RefuseCheckpoint(*candidate, error);
     }
+    return;
   }
   FillWeights(config_, job_);
   progress_->Event("starting at step 0: " + std::to_string(ParameterCount(llama_)) +
@@ -208,7 +251,11 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
   step_ = training.step;
   tokens_ = training.tokens;
   saved_step_ = step_;
-  optimizer_->set_step_count(static_cast<int64_t>(steps.item<float>()));
+  optimizer_->set_step_count(StepCount(steps));
+  for (const std::string& change : DescribeChangedGroups(
+           state.param_groups_json, FormatParamGroups(job_, config_.optimizer, 0))) {
+    progress_->Event("warning: " + change);
+  }
   RestoreRng(training.rng);
   if (training.windows != batches_->window_count()) {
     progress_->Event("warning: the training data had " + std::to_string(training.windows) +

@@ -37,8 +37,9 @@ class Trainer {
  private:
   void CheckInput(const WorkerEnvironment& environment);
   void MakeOptimizer();
-  void Resume();
-  std::optional<checkpoint::Candidate> FindCandidate() const;
+  /// `job_id`: of this launch; empty: unknown.
+  void Resume(const std::string& job_id);
+  std::optional<checkpoint::Candidate> FindCandidate(const std::string& job_id) const;
   void LoadState(const checkpoint::Candidate& candidate);
   /// Returns whether some rank was asked to stop.
   bool Step();

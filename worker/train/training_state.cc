@@ -4,7 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
-#include <stdexcept>
+#include <map>
 
 #include "worker/json/strict_json.h"
 
@@ -28,7 +28,7 @@ at::Tensor FromHex(const std::string& text) {
   const bool is_hex =
       text.size() % 2 == 0 && text.find_first_not_of(kHexDigits) == std::string::npos;
   if (!is_hex) {
-    throw std::runtime_error("training state: rng is not hexadecimal");
+    throw ConfigError("training state: rng is not hexadecimal");
   }
   const auto nibble = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
   const at::Tensor bytes = at::empty({static_cast<int64_t>(text.size() / 2)}, at::kByte);
@@ -42,8 +42,7 @@ at::Tensor FromHex(const std::string& text) {
 int64_t Count(const Json& document, const char* key) {
   if (!document.is_object() || !document.contains(key) || !document.at(key).is_number_integer() ||
       document.at(key).get<int64_t>() < 0) {
-    throw std::runtime_error(std::string("training state: ") + key +
-                             " is missing or not a count >= 0");
+    throw ConfigError(std::string("training state: ") + key + " is missing or not a count >= 0");
   }
   return document.at(key).get<int64_t>();
 }
@@ -73,11 +72,11 @@ std::string FormatTrainingState(const TrainingState& state) {
 TrainingState ParseTrainingState(const std::string& text) {
   const Json document = ParseStrictJson(text, "training state");
   if (Count(document, "format") != kFormat) {
-    throw std::runtime_error("training state: format " + Excerpt(document.at("format")) +
-                             ": expected " + std::to_string(kFormat));
+    throw ConfigError("training state: format " + Excerpt(document.at("format")) + ": expected " +
+                      std::to_string(kFormat));
   }
   if (!document.contains("data") || !document.contains("rng") || !document.at("rng").is_string()) {
-    throw std::runtime_error("training state: data or rng is missing");
+    throw ConfigError("training state: data or rng is missing");
   }
   const Json& data = document.at("data");
   TrainingState state;
@@ -94,6 +93,38 @@ std::string CaptureRng() { return ToHex(at::detail::getDefaultCPUGenerator().get
 void RestoreRng(const std::string& rng) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(FromHex(rng));
+}
+
+std::vector<std::string> DescribeChangedGroups(const std::string& stored,
+                                               const std::string& current) {
+  const auto by_parameter = [](const std::string& text) {
+    std::map<std::string, Json> groups;
+    for (const Json& group : Json::parse(text, nullptr, /*allow_exceptions=*/false)) {
+      if (!group.is_object() || !group.contains("params") || !group.at("params").is_array()) {
+        continue;
+      }
+      for (const Json& name : group.at("params")) {
+        groups[name.is_string() ? name.get<std::string>() : name.dump()] = group;
+      }
+    }
+    return groups;
+  };
+  const std::map<std::string, Json> before = by_parameter(stored);
+  const std::map<std::string, Json> now = by_parameter(current);
+  std::vector<std::string> changes;
+  for (const char* key : {"betas", "eps", "weight_decay"}) {
+    const auto changed = std::find_if(now.begin(), now.end(), [&](const auto& entry) {
+      const auto old = before.find(entry.first);
+      return old != before.end() && old->second.contains(key) &&
+             old->second.at(key) != entry.second.at(key);
+    });
+    if (changed != now.end()) {
+      changes.push_back("optimizer." + std::string(key) + " of " + changed->first + " was " +
+                        Excerpt(before.at(changed->first).at(key)) + " at the checkpoint and is " +
+                        Excerpt(changed->second.at(key)) + " now");
+    }
+  }
+  return changes;
 }
 
 checkpoint::State WeightTensors(const Job& job) {

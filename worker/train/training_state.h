@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/sample_order.h"
@@ -40,6 +41,11 @@ checkpoint::State WeightTensors(const Job& job);
 
 /// AdamW's options in PyTorch's terms, one group with and, where patterns match, one without decay.
 std::string FormatParamGroups(const Job& job, const TrainConfig::Optimizer& options, double lr);
+
+/// One line for each of betas, eps and weight_decay that some parameter of both lists of groups has
+/// otherwise in `current` than in `stored`. Pure.
+std::vector<std::string> DescribeChangedGroups(const std::string& stored,
+                                               const std::string& current);
 
 /// Whether optimizer.no_decay exempts `fqn`.
 bool IsExemptFromDecay(const TrainConfig::Optimizer& options, const std::string& fqn);
