@@ -12,6 +12,7 @@ cases: worker     kill -9 of one worker
 import argparse
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -43,6 +44,11 @@ def processes_of(folder: Path) -> dict[int, str]:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def is_alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def records(path: Path) -> list[dict]:
@@ -132,6 +138,15 @@ def compare_with_reference(reference: list[dict], ours: list[dict]) -> int:
     return 1 if wrong else 0
 
 
+def check_resumed_once(job: Job) -> None:
+    """The job has gone on from the last checkpoint before the kill: not from step 0, and in one restart."""
+    log = (job.folder / "job.log").read_text()
+    resumed = [int(step) for step in re.findall(r"resuming after step (\d+) ", log)]
+    if len(resumed) != 1 or not KILL_AT - KILL_AT % EVERY <= resumed[0] < STEPS:
+        sys.exit(f"resumed after steps {resumed}, expected once after {KILL_AT - KILL_AT % EVERY} or later:\n{log[-4000:]}")
+    print(f"resumed once, after step {resumed[0]}")
+
+
 def run_killed(bin_dir: Path, root: Path, case: str) -> int:
     nodes = 1 if case == "worker" else 2
     reference = Job(bin_dir, root / "reference", nodes)
@@ -148,12 +163,15 @@ def run_killed(bin_dir: Path, root: Path, case: str) -> int:
             # The coordinator lives in the other launcher: the one whose endpoint is bound goes on.
             lost = (launcher_without_coordinator(job),)
             victim = lost[0].pid
+        if not is_alive(victim):
+            sys.exit(f"the {case} {victim} was gone before it was killed")
         os.kill(victim, signal.SIGKILL)
         print(f"killed {case} {victim} at step {records(job.metrics)[-1]['step']}")
         if case == "agent":
             lost[0].wait()
             job.start_node()
         job.finish(lost)
+        check_resumed_once(job)
         return compare_with_reference(records(reference.metrics), records(job.metrics))
     finally:
         reference.end()
