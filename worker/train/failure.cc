@@ -1,5 +1,7 @@
 #include "worker/train/failure.h"
 
+#include <fsdp/collectives.h>
+
 #include <cstdio>
 #include <string_view>
 
@@ -40,6 +42,10 @@ Failure DescribeFailure(const std::exception_ptr& error, bool is_launched) {
     return Describe("CheckpointError", checkpoint, contract::kExitFailure, true);
   } catch (const DivergedError& diverged) {
     return Describe("DivergedError", diverged, contract::kExitFailure, true);
+  } catch (const fsdp::PeerError& peer) {
+    Failure failure = Describe("PeerError", peer, contract::kExitFailure, false);
+    failure.is_victim = true;
+    return failure;
   } catch (const std::exception& other) {
     return Describe("RuntimeError", other, contract::kExitFailure, false);
   }
@@ -57,7 +63,7 @@ int ReportFailure(const Failure& failure, const WorkerEnvironment& environment) 
   std::fflush(stdout);
   const std::string problem =
       WriteErrorFile(environment.error_file, failure.type, failure.line, failure.text);
-  if (failure.is_shared && environment.local_rank != 0) {
+  if (failure.is_victim || (failure.is_shared && environment.local_rank != 0)) {
     StopSignal::AwaitEnd(kDeference);
   }
   std::fprintf(stderr, "%s\n", ConsoleLine(failure, environment).c_str());

@@ -25,6 +25,8 @@ struct Failure {
   int exit_code = 1;
   /// Every rank of this node comes to the same failure by itself.
   bool is_shared = false;
+  /// A peer was lost: somebody else has the cause to tell.
+  bool is_victim = false;
 };
 
 /// `is_launched`: started by a launcher, which restarts every exit code but
@@ -35,9 +37,9 @@ Failure DescribeFailure(const std::exception_ptr& error, bool is_launched);
 std::string ConsoleLine(const Failure& failure, const WorkerEnvironment& environment);
 
 /// Writes the error file and, on standard error, one line for one problem: a failure that all ranks
-/// share is told by the first rank of the node, at once. The others wait about a second to be ended
-/// with the job; a rank that is still there then has the problem alone and tells it. Returns the
-/// exit code.
+/// share is told by the first rank of the node, at once. The others, and victims of a lost peer,
+/// wait about a second to be ended with the job; a rank that is still there then has the problem
+/// alone and tells it. Returns the exit code.
 int ReportFailure(const Failure& failure, const WorkerEnvironment& environment);
 
 }  // namespace fsdprun::worker

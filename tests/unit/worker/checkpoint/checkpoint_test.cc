@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "tests/unit/worker/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/checkpoint/thread_ranks.h"
 #include "worker/checkpoint/file_system.h"
+#include "worker/checkpoint/manifest.h"
 
 namespace fsdprun::worker::checkpoint {
 namespace {
@@ -294,11 +296,11 @@ TEST(CheckpointTest, MissingAndMisshapedKeysAreNamed) {
     const Candidate candidate = *FindResume(dir.path(), "auto", group);
     State state = StateOf(0, 1, -1);
     state.tensors[0].fqn = "model.other";
-    EXPECT_THAT(MessageOf<CheckpointError>([&] { Load(candidate, state, group); }),
+    EXPECT_THAT(MessageOf<MismatchError>([&] { Load(candidate, state, group); }),
                 HasSubstr("lacks model.other"));
     state = StateOf(0, 1, -1);
     state.tensors[2].global_shape = {6};
-    EXPECT_THAT(MessageOf<CheckpointError>([&] { Load(candidate, state, group); }),
+    EXPECT_THAT(MessageOf<MismatchError>([&] { Load(candidate, state, group); }),
                 HasSubstr("model.norm.weight (stored [5], expected [6])"));
   });
 }
@@ -395,6 +397,149 @@ TEST(CheckpointTest, StaleGenerationNeitherClaimsNorPublishes) {
   EXPECT_EQ(LoadAndCheck(dir.path(), 1), 9);
 }
 
+TEST(CheckpointTest, SameCommandClaimsAgainAfterRestarts) {
+  const TemporaryDirectory dir;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    const auto save = [&](const char* job_id, uint64_t generation, int64_t step) {
+      options.job_id = job_id;
+      options.generation = generation;
+      Saver(options).Save(step, StateOf(0, 1, step));
+    };
+    save("run-1", 1, 1);
+    save("run-1", 2, 2);  // a restart
+    save("run-2", 1, 3);  // the job ended; the same command again
+    save("", 2, 4);       // another launcher
+    save("", 1, 5);
+  });
+  EXPECT_EQ(LoadAndCheck(dir.path(), 1), 5);
+}
+
+TEST(CheckpointTest, OwnCheckpointsAreThoseOfTheLaunch) {
+  const TemporaryDirectory dir;
+  std::vector<std::string> warnings;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    const Group group = GroupOf(collectives, &warnings);
+    SaverOptions options = OptionsOf(dir.path(), group);
+    const auto save = [&](const char* job_id, int64_t step) {
+      options.job_id = job_id;
+      Saver(options).Save(step, StateOf(0, 1, step));
+    };
+    EXPECT_FALSE(FindOwn(dir / "absent", "run-1", group));
+    save("run-1", 1);
+    save("run-1", 2);
+    save("run-2", 3);
+    save("", 4);
+    EXPECT_EQ(FindOwn(dir.path(), "run-1", group)->step, 2);
+    EXPECT_EQ(FindOwn(dir.path(), "run-2", group)->step, 3);
+    EXPECT_FALSE(FindOwn(dir.path(), "run-3", group));
+    EXPECT_FALSE(FindOwn(dir.path(), "", group));
+    std::filesystem::resize_file(dir / "step-2/__0_0.distcp", 100);
+    EXPECT_EQ(FindOwn(dir.path(), "run-1", group)->step, 1);
+    EXPECT_EQ(warnings.size(), 1u);
+    std::filesystem::resize_file(dir / "step-3/__0_0.distcp", 100);
+    EXPECT_FALSE(FindOwn(dir.path(), "run-2", group));
+    EXPECT_EQ(warnings.size(), 2u);
+  });
+}
+
+/// What a Save of step 2 over an earlier step 2 says if rank 0's `at`th `effect` fails.
+std::string SaveWithFault(const std::string& dir, const char* effect, int64_t at, int error,
+                          std::vector<std::string>& warnings) {
+  std::string message;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir, GroupOf(collectives, &warnings));
+    options.keep = 1;
+    options.file_system = std::make_shared<Faulty>(at, error, effect);
+    try {
+      Saver saver(std::move(options));
+      saver.Save(2, StateOf(0, 1, 2));
+    } catch (const CheckpointError& failure) {
+      message = failure.what();
+    }
+  });
+  return message;
+}
+
+TEST(CheckpointTest, FaultsOfTheFirstRankLeaveAGoodCheckpointAndSayWhatIsPublished) {
+  for (const char* effect : {"rename", "sync_directory", "exchange", "remove"}) {
+    for (int64_t at = 0; at < 20; ++at) {
+      const TemporaryDirectory dir;
+      SaveSteps(dir.path(), 1, {1, 2});
+      std::vector<std::string> warnings;
+      std::string message;
+      try {
+        message = SaveWithFault(dir.path(), effect, at, EIO, warnings);
+      } catch (const CheckpointError&) {
+        continue;  // the claim failed
+      }
+      EXPECT_EQ(LoadAndCheck(dir.path(), 1), 2) << effect << at << message;
+      const bool has_published = message.empty() || message.find("published") != std::string::npos;
+      const json manifest = json::parse(std::ifstream(dir / "step-2/fsdprun.json"));
+      EXPECT_EQ(manifest["sequence"], has_published ? 3 : 2) << effect << at << message;
+    }
+  }
+}
+
+TEST(CheckpointTest, FileSystemWithoutSwapReplacesByTwoRenames) {
+  for (const int error : {EINVAL, ENOSYS}) {
+    const TemporaryDirectory dir;
+    SaveSteps(dir.path(), 1, {1, 2});
+    std::vector<std::string> warnings;
+    EXPECT_EQ(SaveWithFault(dir.path(), "exchange", 0, error, warnings), "");
+    EXPECT_THAT(ListDirectory(dir.path()),
+                ::testing::ElementsAre(".claim", ".lock", "latest", "step-2"));
+    EXPECT_EQ(json::parse(std::ifstream(dir / "step-2/fsdprun.json"))["sequence"], 3);
+    EXPECT_EQ(LoadAndCheck(dir.path(), 1), 2);
+  }
+}
+
+TEST(CheckpointTest, PipeInPlaceOfAFileIsRefusedAtOnce) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  std::filesystem::remove(dir / "step-1/__0_0.distcp");
+  ASSERT_EQ(mkfifo((dir / "step-1/__0_0.distcp").c_str(), 0600), 0);
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 1); }),
+              HasSubstr("not a regular file"));
+}
+
+TEST(CheckpointTest, HostileManifestsAreRefused) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) {
+    deep += "{\"a\":";
+  }
+  std::ofstream(dir / "step-1/fsdprun.json") << deep;
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 1); }),
+              HasSubstr("nested deeper"));
+  Manifest manifest;
+  manifest.files["f"] = {100, "", {{"k", INT64_MAX, INT64_MAX, ""}}};
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { DecodeManifest(EncodeManifest(manifest), "it"); }),
+              HasSubstr("the item k outside of it"));
+}
+
+TEST(CheckpointTest, WithoutAManifestTheArchivesOwnChecksumsAreCompared) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  const json manifest = json::parse(std::ifstream(dir / "step-1/fsdprun.json"));
+  std::filesystem::remove(dir / "step-1/fsdprun.json");
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2), 1);
+  const json& items = manifest["files"]["__0_0.distcp"]["items"];
+  const auto offset = items.back()["offset"].get<uint64_t>();
+  const std::string path = dir / "step-1/__0_0.distcp";
+  std::string bytes = ReadWholeFile(path, 1 << 20);
+  // A record's data follow its name and the extra field, whose length stands before the name.
+  const std::string record = "archive/data/0";
+  const size_t name = bytes.find(record, offset);
+  ASSERT_NE(name, std::string::npos);
+  const size_t extra = static_cast<uint8_t>(bytes[name - 2]) +
+                       (static_cast<size_t>(static_cast<uint8_t>(bytes[name - 1])) << 8);
+  FlipBit(path, 8 * (name + record.size() + extra));
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 2); }),
+              HasSubstr("CRC-32 does not match"));
+}
+
 TEST(CheckpointTest, FileInTheWayIsNamed) {
   const TemporaryDirectory dir;
   std::ofstream(dir / "file") << "x";
@@ -424,6 +569,17 @@ TEST(CheckpointTest, PythonReadsOursAndWeReadPythons) {
   for (int64_t readers = 1; readers <= 3; ++readers) {
     EXPECT_EQ(LoadAndCheck(dir.path(), readers), 4);
   }
+  // norm.weight of step 4 begins with 64.0, and so do its bytes.
+  const float first[] = {64, 65, 66};
+  for (const std::string& file : FilesOf(dir / "step-4")) {
+    const std::string bytes = ReadWholeFile(file, 1 << 20);
+    const size_t at = bytes.find(std::string_view(reinterpret_cast<const char*>(first), 8));
+    if (at != std::string::npos) {
+      FlipBit(file, 8 * at);
+    }
+  }
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 2); }),
+              HasSubstr("CRC-32 does not match"));
 }
 
 }  // namespace

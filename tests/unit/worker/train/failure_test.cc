@@ -1,5 +1,6 @@
 #include "worker/train/failure.h"
 
+#include <fsdp/collectives.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -101,6 +102,18 @@ TEST(FailureTest, AnotherRankThatIsAskedToStopEndsInSilence) {
   const Outcome outcome = ReportInChild(Describe<ConfigError>("bad"), Rank(1, 1, 2), SIGTERM);
   EXPECT_EQ(outcome.error_text, "");
   EXPECT_TRUE(WIFSIGNALED(outcome.status));
+}
+
+TEST(FailureTest, VictimOfALostPeerLeavesTheTellingToTheCause) {
+  const Failure victim = DescribeFailure(
+      std::make_exception_ptr(fsdp::PeerError({__func__, __FILE__, __LINE__}, "rank 1 died")),
+      true);
+  EXPECT_EQ(victim.type, "PeerError");
+  EXPECT_EQ(victim.line, "rank 1 died");
+  EXPECT_EQ(ReportInChild(victim, Rank(0, 0, 2), SIGTERM).error_text, "");
+  const Outcome alone = ReportInChild(victim, Rank(0, 0, 2), 0);
+  EXPECT_EQ(alone.error_text, "fsdp-train: rank 0: rank 1 died\n");
+  EXPECT_EQ(WEXITSTATUS(alone.status), 1);
 }
 
 /// Exit code of a process that is asked to stop and then enters a phase with `patience`.

@@ -144,5 +144,19 @@ TEST_F(JobStateTest, OneInfiniteWeightIsSeen) {
   EXPECT_TRUE(HasFiniteWeights(job_));
 }
 
+TEST(TrainingStateTest, ChangedOptionsOfTheOptimizerAreNamed) {
+  const std::string stored =
+      R"([{"betas":[0.9,0.95],"eps":1e-8,"weight_decay":0.1,"params":["a","b"]}])";
+  EXPECT_TRUE(DescribeChangedGroups(stored, stored).empty());
+  const std::string now =
+      R"([{"betas":[0.9,0.99],"eps":1e-8,"weight_decay":0.1,"params":["a"]},
+          {"betas":[0.9,0.99],"eps":1e-8,"weight_decay":0.0,"params":["b","c"]}])";
+  EXPECT_EQ(DescribeChangedGroups(stored, now),
+            (std::vector<std::string>{
+                "optimizer.betas of a was [0.9,0.95] at the checkpoint and is [0.9,0.99] now",
+                "optimizer.weight_decay of b was 0.1 at the checkpoint and is 0.0 now"}));
+  EXPECT_TRUE(DescribeChangedGroups("null", now).empty());
+}
+
 }  // namespace
 }  // namespace fsdprun::worker
