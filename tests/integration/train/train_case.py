@@ -7,7 +7,7 @@ import random
 import subprocess
 import time
 
-from job_case import BIN, JobCase
+from job_case import BIN, TIME_FACTOR, JobCase
 
 TRAIN = pathlib.Path(os.environ.get("FSDP_TRAIN", BIN / "fsdp-train")).resolve()
 
@@ -76,6 +76,7 @@ class TrainCase(JobCase):
 
     def assert_refused(self, code, words, *settings, limit_s=2.0, ranks=2, **kwargs):
         """One line of fsdp-train that has all words; the exit code; in time, and at the second try at the latest."""
+        limit_s *= TIME_FACTOR
         for is_last in (False, True):
             started = time.monotonic()
             rc, out, err = self.train(*settings, ranks=ranks, **kwargs)
