@@ -1,8 +1,9 @@
 #pragma once
 
 // Precompiled once for all that uses LibTorch (cmake/FsdprunTargets.cmake). A source still includes
-// what it uses; this only saves parsing it again. Autograd's and torch::nn's headers stay out: they leave
-// templates to instantiate in every file that sees them, which costs more than parsing them where needed.
+// what it uses; this only saves parsing it again. Autograd's and torch::nn's headers stay out: they
+// leave templates to instantiate in every file that sees them, which costs more than parsing them
+// where needed.
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
