@@ -37,8 +37,7 @@ bool Offers(CliProgram program, const FlagSpec& flag);
 
 /// The flag meant by `written` (no leading dashes; dashes and underscores are the same): its exact
 /// name or an unambiguous prefix of it. Errors: INVALID_ARGUMENT, with the nearest flag or the
-/// candidates, or
-/// because torchrun has it and we have not.
+/// candidates, or because torchrun has it and we have not.
 absl::StatusOr<const FlagSpec*> FindFlag(CliProgram program, absl::string_view written);
 
 /// The flag with this one-letter name, or nullptr.

@@ -1,0 +1,105 @@
+// The end of processes: whom a keeper kills and reaps. See Note [Who belongs to a worker].
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "agent/process/keeper.h"
+
+namespace fsdprun::keeper {
+
+void Keeper::Sweep() {
+  // A worker that lives on keeps all its descendants: there is nothing to look for among them.
+  ScanDescendants(
+      self_, [this](const ProcessInfo& process) { return IsSpared(process); }, processes_);
+  MarkVictims();
+  const bool killed_any = KillVictims();
+  ReapStrays();
+  ReapWorkers();
+  if (owes_all_gone_ && workers_.empty() && !HasAnyChild()) {
+    owes_all_gone_ = false;
+    AppendReport(AllGoneReport{}, outgoing_);
+  }
+  const bool some_dead =
+      std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return !w->IsAlive(); });
+  const bool some_doomed =
+      std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->is_doomed; });
+  ScheduleSweep(killed_any || some_dead || some_doomed || (owes_all_gone_ && workers_.empty()));
+}
+
+/// Victims are the sessions of dead and doomed workers with all their descendants; once no other
+/// worker lives, every descendant of the keeper.
+void Keeper::MarkVictims() {
+  is_ours_.assign(processes_.size(), 0);
+  is_spared_.assign(processes_.size(), 0);
+  is_victim_.assign(processes_.size(), 0);
+  const bool takes_all = std::none_of(workers_.begin(), workers_.end(),
+                                      [](const auto& w) { return w->IsAlive() && !w->is_doomed; });
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    is_ours_[i] = processes_[i].pid == self_;
+    for (const auto& worker : workers_) {
+      const bool is_member =
+          processes_[i].session == worker->pid || processes_[i].pid == worker->pid;
+      const bool keeps = worker->IsAlive() && !worker->is_doomed;
+      is_spared_[i] = is_spared_[i] || (is_member && keeps);
+      is_victim_[i] = is_victim_[i] || (is_member && !keeps);
+    }
+  }
+  MarkDescendants(processes_, is_ours_);
+  MarkDescendants(processes_, is_spared_);
+  MarkDescendants(processes_, is_victim_);
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    const bool is_candidate = (takes_all && is_ours_[i]) || is_victim_[i];
+    is_victim_[i] = is_candidate && is_ours_[i] && !is_spared_[i] && processes_[i].pid != self_;
+  }
+}
+
+/// True when there was a living victim.
+bool Keeper::KillVictims() {
+  bool any = false;
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    if (is_victim_[i] && !processes_[i].IsDead()) {
+      KillExactly(processes_[i]);
+      any = true;
+    }
+  }
+  return any;
+}
+
+void Keeper::ReapStrays() {
+  for (const ProcessInfo& process : processes_) {
+    if (process.parent == self_ && process.IsDead() && !IsWorkerPid(process.pid)) {
+      ::waitpid(process.pid, nullptr, WNOHANG);
+    }
+  }
+}
+
+void Keeper::ReapWorkers() {
+  std::erase_if(workers_, [this](const std::unique_ptr<Worker>& worker) {
+    const bool is_over = worker->phase == Phase::kReported || worker->phase == Phase::kFailed;
+    if (!is_over || HasSession(worker->pid)) {
+      return false;
+    }
+    const pid_t reaped = ::waitpid(worker->pid, nullptr, WNOHANG);
+    return reaped == worker->pid || (reaped < 0 && errno == ECHILD);
+  });
+}
+
+bool Keeper::HasSession(pid_t leader) const {
+  return std::any_of(processes_.begin(), processes_.end(), [leader](const ProcessInfo& process) {
+    return process.session == leader && process.pid != leader && !process.IsDead();
+  });
+}
+
+bool Keeper::IsSpared(const ProcessInfo& process) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&process](const auto& w) {
+    return w->IsAlive() && !w->is_doomed && (process.pid == w->pid || process.session == w->pid);
+  });
+}
+
+bool Keeper::IsWorkerPid(pid_t pid) const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [pid](const auto& w) { return w->pid == pid; });
+}
+
+}  // namespace fsdprun::keeper
