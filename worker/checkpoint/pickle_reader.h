@@ -5,7 +5,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace fsdprun::worker::checkpoint {
@@ -64,7 +63,7 @@ class PickleTree {
   size_t size() const { return nodes_.size(); }
 
  private:
-  friend class PickleReader;
+  friend class PickleMachine;
   std::deque<PickleNode> nodes_;
   uint32_t root_ = 0;
 };

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace fsdprun::worker::checkpoint {
+
+/// The bytes of one pickle, and the place in them that has been read. Views point into `bytes`.
+/// Errors: CheckpointError for what is not there, as Fail.
+class PickleInput {
+ public:
+  /// Both must outlive the object.
+  PickleInput(std::string_view bytes, const std::string& what) : bytes_(bytes), what_(what) {}
+
+  /// Throws CheckpointError: "<what>: the pickle <problem> (byte 3 of 10)".
+  [[noreturn]] void Fail(const std::string& problem) const;
+
+  std::string_view Take(size_t byte_count);
+  /// A little-endian number of at most 8 bytes.
+  uint64_t TakeUnsigned(int byte_count);
+  /// Up to the next newline, which is taken too.
+  std::string_view TakeLine();
+  /// As Take, for a length that the pickle itself announces.
+  std::string_view TakeText(uint64_t byte_count);
+
+  size_t size() const { return bytes_.size(); }
+  size_t position() const { return position_; }
+  size_t left() const { return bytes_.size() - position_; }
+
+ private:
+  std::string_view bytes_;
+  const std::string& what_;
+  size_t position_ = 0;
+};
+
+}  // namespace fsdprun::worker::checkpoint

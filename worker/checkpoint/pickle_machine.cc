@@ -1,0 +1,146 @@
+#include "worker/checkpoint/pickle_machine.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+// A node takes about a hundred times the byte that may stand for it in the stream.
+constexpr size_t kNodesMax = size_t{1} << 25;
+
+std::string Printable(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 200)) {
+    out += c >= ' ' && c <= '~' ? c : '?';
+  }
+  return out;
+}
+
+}  // namespace
+
+PickleNode& PickleMachine::Push(PickleKind kind) {
+  if (tree_.nodes_.size() == kNodesMax) {
+    input_.Fail("has more than " + std::to_string(kNodesMax) + " values");
+  }
+  tree_.nodes_.emplace_back();
+  tree_.nodes_.back().kind = kind;
+  stack_.push_back(static_cast<uint32_t>(tree_.nodes_.size() - 1));
+  return tree_.nodes_.back();
+}
+
+uint32_t PickleMachine::Pop() {
+  if (Available() == 0) {
+    input_.Fail("takes a value from an empty stack");
+  }
+  const uint32_t top = stack_.back();
+  stack_.pop_back();
+  return top;
+}
+
+PickleNode& PickleMachine::Top() {
+  if (Available() == 0) {
+    input_.Fail("takes a value from an empty stack");
+  }
+  return tree_.nodes_[stack_.back()];
+}
+
+std::vector<uint32_t> PickleMachine::PopToMark() {
+  if (marks_.empty()) {
+    input_.Fail("lacks a mark");
+  }
+  std::vector<uint32_t> items(stack_.begin() + static_cast<ptrdiff_t>(marks_.back()), stack_.end());
+  stack_.resize(marks_.back());
+  marks_.pop_back();
+  return items;
+}
+
+std::vector<uint32_t> PickleMachine::PopCount(size_t count) {
+  if (Available() < count) {
+    input_.Fail("takes a value from an empty stack");
+  }
+  std::vector<uint32_t> items(stack_.end() - static_cast<ptrdiff_t>(count), stack_.end());
+  stack_.resize(stack_.size() - count);
+  return items;
+}
+
+void PickleMachine::Extend(PickleKind kind, const std::vector<uint32_t>& items) {
+  PickleNode& target = Top();
+  if (target.kind != kind || (kind == PickleKind::kDict && items.size() % 2 != 0)) {
+    input_.Fail(std::string("adds items to ") + KindName(target.kind));
+  }
+  target.items.insert(target.items.end(), items.begin(), items.end());
+}
+
+void PickleMachine::Global(std::string_view module, std::string_view name) {
+  if (std::find(allowed_.begin(), allowed_.end(), PickleGlobal{module, name}) == allowed_.end()) {
+    input_.Fail("names the Python object " + Printable(module) + "." + Printable(name) +
+                ", which has no place in a checkpoint; it was not resolved, and the file is "
+                "refused");
+  }
+  PickleNode& node = Push(PickleKind::kGlobal);
+  node.text = module;
+  node.name = name;
+}
+
+void PickleMachine::StackGlobal() {
+  const std::vector<uint32_t> names = PopCount(2);
+  const PickleNode& module = tree_.at(names[0]);
+  const PickleNode& name = tree_.at(names[1]);
+  if (module.kind != PickleKind::kString || name.kind != PickleKind::kString) {
+    input_.Fail("has a global whose name is no string");
+  }
+  Global(module.text, name.text);
+}
+
+void PickleMachine::Call(PickleKind kind) {
+  std::vector<uint32_t> items = PopCount(2);
+  const PickleNode& callable = tree_.at(items[0]);
+  const PickleNode& arguments = tree_.at(items[1]);
+  if (callable.kind != PickleKind::kGlobal || arguments.kind != PickleKind::kTuple) {
+    input_.Fail("calls something that is not a named function with a tuple");
+  }
+  if (kind == PickleKind::kReduce && callable.name == "OrderedDict" && arguments.items.empty()) {
+    Push(PickleKind::kDict);  // filled by SETITEMS like a plain dict
+    return;
+  }
+  Push(kind).items = std::move(items);
+}
+
+void PickleMachine::Build() {
+  const uint32_t state = Pop();
+  PickleNode& target = Top();
+  if ((target.kind != PickleKind::kObject && target.kind != PickleKind::kReduce) ||
+      target.items.size() != 2) {
+    input_.Fail(std::string("gives a state to ") + KindName(target.kind));
+  }
+  target.items.push_back(state);
+}
+
+void PickleMachine::Put(uint64_t index) {
+  // Every memo entry costs at least one byte, so a larger index is no work of a pickler.
+  if (index > input_.size()) {
+    input_.Fail("has the memo index " + std::to_string(index) + ", over the bound of its own size");
+  }
+  Top();
+  memo_[index] = stack_.back();
+}
+
+void PickleMachine::Get(uint64_t index) {
+  const auto found = memo_.find(index);
+  if (found == memo_.end()) {
+    input_.Fail("refers to the memo index " + std::to_string(index) + ", which is not set");
+  }
+  stack_.push_back(found->second);
+}
+
+PickleTree PickleMachine::Finish() {
+  if (stack_.size() != 1 || !marks_.empty()) {
+    input_.Fail("does not end with one value");
+  }
+  tree_.root_ = stack_.back();
+  return std::move(tree_);
+}
+
+}  // namespace fsdprun::worker::checkpoint
