@@ -8,7 +8,6 @@
 #include "fsdp_runtime/plan/box.h"
 #include "fsdp_runtime/plan/group_layout.h"
 #include "fsdp_runtime/plan/memory_plan.h"
-#include "fsdp_runtime/plan/reshard_plan.h"
 
 namespace fsdp::plan {
 namespace {
@@ -40,19 +39,6 @@ std::vector<std::vector<int64_t>> shards_of_numbers(const GroupLayout& layout) {
       first += layout.params[i].numel;
     }
     shards.push_back(std::move(shard));
-  }
-  return shards;
-}
-
-std::vector<std::vector<int64_t>> apply(const std::vector<Move>& moves, const GroupLayout& to,
-                                        const std::vector<std::vector<int64_t>>& from_shards) {
-  std::vector<std::vector<int64_t>> shards(
-      static_cast<size_t>(to.ranks), std::vector<int64_t>(static_cast<size_t>(to.shard_numel), -1));
-  for (const Move& move : moves) {
-    const auto begin = from_shards[move.from_rank].begin() + move.from_offset;
-    const auto target = shards[move.to_rank].begin() + move.to_offset;
-    EXPECT_TRUE(std::all_of(target, target + move.numel, [](int64_t v) { return v == -1; }));
-    std::copy(begin, begin + move.numel, target);
   }
   return shards;
 }
@@ -141,25 +127,6 @@ TEST(GroupLayoutTest, RejectsNonsense) {
   EXPECT_THROW(make_group_layout({}, 0), std::invalid_argument);
   EXPECT_THROW(make_group_layout({{"p", {-1}}}, 1), std::invalid_argument);
   EXPECT_THROW(slices_of_rank(make_group_layout({}, 2), 2), std::invalid_argument);
-}
-
-TEST(ReshardPlanTest, ThereAndBackIsTheIdentity) {
-  std::mt19937 random(9);
-  for (int round = 0; round < 400; ++round) {
-    const std::vector<ParamShape> params = random_params(random);
-    const GroupLayout a = make_group_layout(params, 1 + random() % 17);
-    const GroupLayout b = make_group_layout(params, 1 + random() % 17);
-    const auto in_a = shards_of_numbers(a);
-    const auto in_b = apply(plan_reshard(a, b), b, in_a);
-    ASSERT_EQ(in_b, shards_of_numbers(b));
-    ASSERT_EQ(apply(plan_reshard(b, a), a, in_b), in_a);
-  }
-}
-
-TEST(ReshardPlanTest, RejectsLayoutsOfDifferentParameters) {
-  const GroupLayout a = make_group_layout({{"p", {3}}}, 2);
-  EXPECT_THROW(plan_reshard(a, make_group_layout({{"p", {4}}}, 2)), std::invalid_argument);
-  EXPECT_THROW(plan_reshard(a, make_group_layout({}, 2)), std::invalid_argument);
 }
 
 TEST(MemoryPlanTest, EqualBlocksShareTwoSlotsAndTheRootHasItsOwn) {
