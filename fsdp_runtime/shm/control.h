@@ -70,7 +70,8 @@ struct Control {
   uint32_t version;
   uint32_t world_size;
   uint64_t nonce;
-  /// 0 while all is well; the first rank that gives up writes 1 + its rank, then the reason.
+  /// 0 while all is well; the first rank that gives up writes 1 + its rank, then the reason, then
+  /// that it is written. Only from then on is the group's failure to be read.
   alignas(64) std::atomic<uint32_t> failed_rank;
   std::atomic<uint32_t> is_reason_written;
   std::atomic<uint32_t> is_peer_lost;  // the reason is that a rank is gone

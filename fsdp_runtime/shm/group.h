@@ -77,6 +77,7 @@ class Group {
                      const IsReady& is_ready);
   enum class Cause { kPeerLost, kOther };
   void publish_failure(const std::string& reason, Cause cause);
+  [[noreturn]] static void throw_error(const std::string& reason, Cause cause);
   [[noreturn]] void fail(const std::string& reason, Cause cause = Cause::kOther);
   int64_t arena_offset_of(const void* pointer) const;
 

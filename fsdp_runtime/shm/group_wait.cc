@@ -105,17 +105,18 @@ void Group::throw_if_gone(const Operation& operation, const char* phase, int pee
 
 void Group::throw_if_failed() const {
   Control& block = world_->block();
-  const uint32_t failed = block.failed_rank.load();
-  if (failed == 0) {
+  if (block.is_reason_written.load() == 0) {
     return;
   }
-  std::string reason = "the reason was not recorded";
-  if (block.is_reason_written.load() != 0) {
-    reason.assign(block.reason.data(), ::strnlen(block.reason.data(), block.reason.size()));
-  }
-  reason =
-      "shared-memory group failed, noticed by rank " + std::to_string(failed - 1) + ": " + reason;
-  if (block.is_peer_lost.load() != 0) {
+  const std::string reason =
+      "shared-memory group failed, noticed by rank " +
+      std::to_string(block.failed_rank.load() - 1) + ": " +
+      std::string(block.reason.data(), ::strnlen(block.reason.data(), block.reason.size()));
+  throw_error(reason, block.is_peer_lost.load() != 0 ? Cause::kPeerLost : Cause::kOther);
+}
+
+void Group::throw_error(const std::string& reason, Cause cause) {
+  if (cause == Cause::kPeerLost) {
     throw PeerLost(reason);
   }
   throw Error(reason);
@@ -124,7 +125,8 @@ void Group::throw_if_failed() const {
 void Group::fail(const std::string& reason, Cause cause) {
   publish_failure(reason, cause);
   throw_if_failed();
-  throw Error(reason);
+  // Another rank was first and has yet to write its reason, or died while it wrote.
+  throw_error(reason, cause);
 }
 
 void Group::abort(const std::string& reason) { publish_failure(reason, Cause::kPeerLost); }

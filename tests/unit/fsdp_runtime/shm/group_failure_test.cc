@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fsdp_runtime/shm/error.h"
 #include "tests/unit/fsdp_runtime/shm/thread_ranks.h"
 
 namespace fsdp::shm {
@@ -26,6 +27,43 @@ TEST(GroupFailureTest, TimeoutNamesOperationSequenceAndRank) {
   }
   // The failure is the group's: the late rank hears of it at once.
   EXPECT_THROW(silent.barrier(0), std::runtime_error);
+}
+
+// A rank may be preempted between claiming the failure and writing its reason. Whoever looks in
+// between must not take the lost peer for a fault of the peer that noticed.
+TEST(GroupFailureTest, FailureIsReadOnlyOnceItsReasonIsWritten) {
+  std::shared_ptr<World> world = make_thread_world(2);
+  Control& block = world->block();
+  block.failed_rank.store(2);
+  Group group(world, 0, std::chrono::seconds(60));
+  std::string reason;
+  std::thread waiter([&] {
+    try {
+      group.barrier(0);
+    } catch (const PeerLost& error) {
+      reason = error.what();
+    } catch (const std::exception& error) {
+      reason = std::string("no lost peer: ") + error.what();
+    }
+  });
+  while (world->slot(0, 0).posted.load() == 0) {
+    std::this_thread::yield();
+  }
+  std::string("rank 7 died").copy(block.reason.data(), block.reason.size());
+  block.is_peer_lost.store(1);
+  block.is_reason_written.store(1);
+  waiter.join();
+  EXPECT_EQ(reason, "shared-memory group failed, noticed by rank 1: rank 7 died");
+}
+
+TEST(GroupFailureTest, RankThatDiedWhileItWroteTheReasonIsFoundLost) {
+  std::shared_ptr<World> world = make_thread_world(2);
+  world->block().failed_rank.store(2);
+  { Group gone(world, 1, std::chrono::seconds(60)); }
+  Group group(world, 0, std::chrono::seconds(60));
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_THROW(group.barrier(0), PeerLost);
+  }
 }
 
 TEST(GroupFailureTest, MismatchNamesBothOperations) {
