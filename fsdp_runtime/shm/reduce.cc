@@ -151,11 +151,6 @@ const char* name_of(DType dtype) {
   return index < std::size(kNames) ? kNames[index] : "unknown";
 }
 
-bool can_reduce(DType dtype, ReduceOp op) {
-  const bool is_integer = dtype == DType::kI32 || dtype == DType::kI64;
-  return dtype != DType::kByte && !(is_integer && op == ReduceOp::kAvg);
-}
-
 void reduce_ordered(void* out, const void* const* sources, size_t count, size_t numel, DType dtype,
                     ReduceOp op) {
   switch (dtype) {
