@@ -5,132 +5,14 @@
 
 #include <csignal>
 
+#include "tests/unit/launcher/coordinator/job_driver.h"
+
 namespace fsdprun {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-/// Drives a JobMachine and writes down what it orders, one word group per action: "prepare 1 g1
-/// rank 0".
-class Job {
- public:
-  explicit Job(JobSpec spec) : machine_(spec) {}
-
-  std::vector<std::string> Step(const job::Event& event) {
-    const job::Effects effects = machine_.Step(event, now_);
-    wake_at_ = effects.wake_at;
-    EXPECT_EQ(machine_.CheckInvariants(), "");
-    std::vector<std::string> words;
-    for (const job::Action& action : effects.actions) {
-      words.push_back(Words(action));
-    }
-    return words;
-  }
-  std::vector<std::string> Say(uint64_t who, uint64_t g, AgentMessage message) {
-    return Step(FromAgent{Incarnation(who), Generation(g), std::move(message)});
-  }
-  std::vector<std::string> Join(uint64_t who, std::optional<int> rank = {}, uint64_t held = 0) {
-    NodeInfo info;
-    info.incarnation = Incarnation(who);
-    info.name = "node-" + std::to_string(who);
-    info.address = "10.0.0." + std::to_string(who);
-    info.local_world_size = 2;
-    info.requested_node_rank = rank;
-    return Say(who, held, AgentJoined{info, Generation(held)});
-  }
-  std::vector<std::string> Prepared(uint64_t who, uint64_t g) {
-    return Say(who, g, AgentPrepared{StoreEndpoint{"10.0.0.1", 30000}});
-  }
-  std::vector<std::string> Exit(uint64_t who, uint64_t g, int local_rank, int code,
-                                int signal = 0) {
-    WorkerExit exit;
-    exit.local_rank = local_rank;
-    exit.rank = local_rank;
-    exit.exit_code = code;
-    exit.signal = signal;
-    return Say(who, g, WorkerExited{exit});
-  }
-  /// Time passes and the machine is woken whenever it asked for it; `beating` agents beat every 0.5
-  /// s.
-  std::vector<std::string> Wait(Duration d, std::vector<uint64_t> beating = {}) {
-    std::vector<std::string> words;
-    const MonoTime end = now_ + d;
-    MonoTime next_beat = now_;
-    while (now_ < end) {
-      now_ = std::min({end, std::max(wake_at_, now_), next_beat});
-      const auto keep = [&words](const std::vector<std::string>& more) {
-        words.insert(words.end(), more.begin(), more.end());
-      };
-      if (now_ == next_beat) {
-        next_beat += std::chrono::milliseconds(500);
-        for (const uint64_t who : beating) {
-          keep(Say(who, 0, AgentBeat{}));
-        }
-      }
-      keep(Step(job::TimerDue{}));
-    }
-    return words;
-  }
-  /// Two nodes of two workers each run generation 1.
-  void RunTwo() {
-    Join(1);
-    Join(2);
-    Start(1, {1, 2});
-  }
-  void Start(uint64_t g, std::vector<uint64_t> who) {
-    for (const uint64_t w : who) {
-      Prepared(w, g);
-    }
-    for (const uint64_t w : who) {
-      Say(w, g, AgentStarted{});
-    }
-  }
-
-  JobMachine machine_;
-  MonoTime now_{std::chrono::hours(1)};
-  MonoTime wake_at_ = MonoTime::max();
-  std::optional<JobOutcome> finished_;
-
- private:
-  std::string Words(const job::Action& action) {
-    if (const auto* finish = std::get_if<job::FinishJob>(&action)) {
-      finished_ = finish->outcome;
-      return "finish " + std::to_string(finish->outcome.exit_code);
-    }
-    const ToAgent& to = std::get<ToAgent>(action);
-    const std::string who = std::to_string(to.incarnation.value());
-    const std::string g = " g" + std::to_string(to.generation.value());
-    if (std::holds_alternative<AdmitAgent>(to.message)) return "admit " + who;
-    if (const auto* m = std::get_if<RejectAgent>(&to.message)) {
-      return (m->rejoin ? "rejoin " : "reject ") + who + ": " + m->reason;
-    }
-    if (const auto* m = std::get_if<PrepareGeneration>(&to.message)) {
-      return "prepare " + who + g + " rank " + std::to_string(m->assignment.group_rank) + " of " +
-             std::to_string(m->assignment.group_world_size) + " restart " +
-             std::to_string(m->assignment.restart_count);
-    }
-    if (const auto* m = std::get_if<CommitGeneration>(&to.message)) {
-      return "commit " + who + g + " " + m->store.address + ":" + std::to_string(m->store.port);
-    }
-    if (std::holds_alternative<StopWorkers>(to.message)) {
-      const StopWorkers& stop = std::get<StopWorkers>(to.message);
-      return "stop " + who + g + " signal " + std::to_string(stop.signal) + " grace " +
-             std::to_string(stop.grace / std::chrono::seconds(1));
-    }
-    return "release " + who + " " + std::to_string(std::get<ReleaseAgent>(to.message).exit_code);
-  }
-};
-
-JobSpec Spec(int min, int max, int restarts) {
-  JobSpec spec;
-  spec.min_nodes = min;
-  spec.max_nodes = max;
-  spec.max_restarts = restarts;
-  return spec;
-}
 
 TEST(JobMachineTest, AllNodesOfAWorldGetTheLaunchId) {
   JobSpec spec;
@@ -193,13 +75,6 @@ TEST(JobMachineTest, JoinTimeoutNamesHowManyAndWhoIsMissing) {
   EXPECT_EQ(job.finished_->failure->root.kind, CauseKind::kJoinTimeout);
 }
 
-TEST(JobMachineTest, ImpossibleAndTakenNodeRanksAreRefused) {
-  Job job(Spec(2, 2, 0));
-  EXPECT_THAT(job.Join(1, 5), ElementsAre(HasSubstr("node rank 5 is outside 0..1")));
-  job.Join(2, 0);
-  EXPECT_THAT(job.Join(3, 0), ElementsAre(HasSubstr("node rank 0 is taken by node node-2")));
-}
-
 TEST(JobMachineTest, SimultaneousFailuresAreChargedOnce) {
   Job job(Spec(2, 2, 3));
   job.RunTwo();
@@ -253,21 +128,6 @@ TEST(JobMachineTest, CulpritWhoseNoticeComesLateIsTheCauseNotItsVictim) {
   EXPECT_EQ(report.collateral, 1);
 }
 
-TEST(JobMachineTest, NodeLostDuringPrepareRestartsTheFormationUncharged) {
-  Job job(Spec(2, 3, 0));
-  job.Join(1);
-  job.Join(2);
-  job.Join(3);
-  job.Prepared(1, 1);
-  job.Step(job::AgentStreamLost{Incarnation(2)});
-  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300)),
-              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 3 g1 signal 15 grace 30"));
-  job.Say(1, 1, WorkersStopped{});
-  EXPECT_THAT(job.Say(3, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 0",
-                                                           "prepare 3 g2 rank 1 of 2 restart 0"));
-  EXPECT_EQ(job.machine_.membership_changes(), 1);
-}
-
 TEST(JobMachineTest, StaleMessagesAreDroppedAndCounted) {
   Job job(Spec(2, 2, 3));
   job.RunTwo();
@@ -281,18 +141,6 @@ TEST(JobMachineTest, StaleMessagesAreDroppedAndCounted) {
   EXPECT_THAT(job.Say(2, 9, WorkersStopped{}), IsEmpty());  // of the future
   EXPECT_EQ(job.machine_.stale_dropped(), before + 4);
   EXPECT_EQ(job.machine_.phase(), job::Phase::kPreparing);
-}
-
-TEST(JobMachineTest, LostNodeIsReplacedAndTheSurvivorKeepsItsPlace) {
-  Job job(Spec(2, 2, 3));
-  job.RunTwo();
-  job.Step(job::AgentStreamLost{Incarnation(1)});
-  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300)),
-              ElementsAre("stop 2 g1 signal 15 grace 30"));
-  job.Say(2, 1, WorkersStopped{});
-  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("went away: node-1"));
-  EXPECT_THAT(job.Join(3), ElementsAre("admit 3", "prepare 2 g2 rank 0 of 2 restart 1",
-                                       "prepare 3 g2 rank 1 of 2 restart 1"));
 }
 
 TEST(JobMachineTest, SpareIsPromotedAndAnUnusedOneIsReleasedWithZero) {
@@ -309,61 +157,6 @@ TEST(JobMachineTest, SpareIsPromotedAndAnUnusedOneIsReleasedWithZero) {
   job.Say(1, 2, WorkersStopped{});
   EXPECT_THAT(job.Say(3, 2, WorkersStopped{}),
               ElementsAre("release 1 1", "release 3 1", "release 4 0"));
-}
-
-TEST(JobMachineTest, SameIncarnationBackWithinTheGraceGoesOn) {
-  Job job(Spec(2, 2, 0));
-  job.RunTwo();
-  job.Step(job::AgentStreamLost{Incarnation(2)});
-  job.Wait(std::chrono::milliseconds(200));
-  EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2"));
-  EXPECT_THAT(job.Wait(std::chrono::seconds(2), {1, 2}), IsEmpty());
-  EXPECT_EQ(job.machine_.phase(), job::Phase::kRunning);
-}
-
-TEST(JobMachineTest, OpenOrdersAreRepeatedToAnAgentThatIsBack) {
-  Job job(Spec(2, 2, 0));
-  job.Join(1);
-  job.Join(2);
-  job.Step(job::AgentStreamLost{Incarnation(2)});
-  EXPECT_THAT(job.Join(2), ElementsAre("admit 2", "prepare 2 g1 rank 1 of 2 restart 0"));
-  job.Prepared(1, 1);
-  job.Prepared(2, 1);
-  job.Step(job::AgentStreamLost{Incarnation(2)});
-  EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2", "commit 2 g1 10.0.0.1:30000"));
-}
-
-TEST(JobMachineTest, SilentNodeIsLostAfterThreeSecondsAndMayComeBackClean) {
-  Job job(Spec(1, 2, 3));
-  job.RunTwo();
-  EXPECT_THAT(job.Wait(std::chrono::milliseconds(2900), {1}), IsEmpty());
-  EXPECT_THAT(job.Wait(std::chrono::milliseconds(200), {1}),
-              ElementsAre("stop 1 g1 signal 15 grace 30"));
-  EXPECT_THAT(job.Say(2, 1, AgentBeat{}), ElementsAre(HasSubstr("rejoin 2")));
-  EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2", "stop 2 g1 signal 15 grace 0"));
-  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), IsEmpty());
-  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 1",
-                                                           "prepare 2 g2 rank 1 of 2 restart 1"));
-}
-
-TEST(JobMachineTest, ManySilentNodesAtOnceExtendTheLeaseOnce) {
-  Job job(Spec(4, 4, 3));
-  for (const uint64_t who : {1, 2, 3, 4}) {
-    job.Join(who);
-  }
-  job.Start(1, {1, 2, 3, 4});
-  EXPECT_THAT(job.Wait(std::chrono::milliseconds(4000), {1}), IsEmpty());
-  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("3 of 4 nodes fell silent at once"));
-  EXPECT_THAT(job.Wait(std::chrono::milliseconds(1500), {1}), Not(IsEmpty()));
-  EXPECT_EQ(job.machine_.nodes().size(), 1u);
-}
-
-TEST(JobMachineTest, StoppedCoordinatorDoesNotTakeItsOwnSleepForTheirSilence) {
-  Job job(Spec(2, 2, 0));
-  job.RunTwo();
-  job.now_ += std::chrono::seconds(20);
-  EXPECT_THAT(job.Step(job::TimerDue{}), IsEmpty());
-  EXPECT_THAT(job.Wait(std::chrono::seconds(5), {1, 2}), IsEmpty());
 }
 
 TEST(JobMachineTest, JoinerGrowsTheWorldUncharged) {
@@ -387,18 +180,6 @@ TEST(JobMachineTest, OperatorStopEndsInOrderAndTheSecondSignalEndsTheGrace) {
   job.Wait(std::chrono::seconds(2));
   EXPECT_EQ(job.finished_->kind, OutcomeKind::kStoppedBySignal);
   EXPECT_EQ(job.finished_->exit_code, 1);
-}
-
-TEST(JobMachineTest, StuckAndWedgedNodesAreReleasedAndTheOthersGoOn) {
-  Job job(Spec(1, 2, 3));
-  job.RunTwo();
-  job.Exit(1, 1, 0, 1);
-  EXPECT_THAT(job.Say(2, 1, NodeFaulted{CauseKind::kNodeWedged, "pid 12 outlived SIGKILL"}),
-              ElementsAre("release 2 1"));
-  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 1"));
-  EXPECT_THAT(job.Wait(std::chrono::seconds(61), {1}),
-              Contains("release 1 1"));  // never prepares
-  EXPECT_EQ(job.machine_.phase(), job::Phase::kGathering);
 }
 
 TEST(JobMachineTest, EarlyExitWithZeroIsNoFailureEvenIfTheNodeThenLeaves) {

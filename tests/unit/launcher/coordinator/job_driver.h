@@ -1,0 +1,137 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launcher/coordinator/job_machine.h"
+
+namespace fsdprun {
+
+/// Drives a JobMachine and writes down what it orders, one word group per action: "prepare 1 g1
+/// rank 0".
+class Job {
+ public:
+  explicit Job(JobSpec spec) : machine_(spec) {}
+
+  std::vector<std::string> Step(const job::Event& event) {
+    const job::Effects effects = machine_.Step(event, now_);
+    wake_at_ = effects.wake_at;
+    EXPECT_EQ(machine_.CheckInvariants(), "");
+    std::vector<std::string> words;
+    for (const job::Action& action : effects.actions) {
+      words.push_back(Words(action));
+    }
+    return words;
+  }
+  std::vector<std::string> Say(uint64_t who, uint64_t g, AgentMessage message) {
+    return Step(FromAgent{Incarnation(who), Generation(g), std::move(message)});
+  }
+  std::vector<std::string> Join(uint64_t who, std::optional<int> rank = {}, uint64_t held = 0) {
+    NodeInfo info;
+    info.incarnation = Incarnation(who);
+    info.name = "node-" + std::to_string(who);
+    info.address = "10.0.0." + std::to_string(who);
+    info.local_world_size = 2;
+    info.requested_node_rank = rank;
+    return Say(who, held, AgentJoined{info, Generation(held)});
+  }
+  std::vector<std::string> Prepared(uint64_t who, uint64_t g) {
+    return Say(who, g, AgentPrepared{StoreEndpoint{"10.0.0.1", 30000}});
+  }
+  std::vector<std::string> Exit(uint64_t who, uint64_t g, int local_rank, int code,
+                                int signal = 0) {
+    WorkerExit exit;
+    exit.local_rank = local_rank;
+    exit.rank = local_rank;
+    exit.exit_code = code;
+    exit.signal = signal;
+    return Say(who, g, WorkerExited{exit});
+  }
+  /// Time passes and the machine is woken whenever it asked for it; `beating` agents beat every 0.5
+  /// s.
+  std::vector<std::string> Wait(Duration d, std::vector<uint64_t> beating = {}) {
+    std::vector<std::string> words;
+    const MonoTime end = now_ + d;
+    MonoTime next_beat = now_;
+    while (now_ < end) {
+      now_ = std::min({end, std::max(wake_at_, now_), next_beat});
+      const auto keep = [&words](const std::vector<std::string>& more) {
+        words.insert(words.end(), more.begin(), more.end());
+      };
+      if (now_ == next_beat) {
+        next_beat += std::chrono::milliseconds(500);
+        for (const uint64_t who : beating) {
+          keep(Say(who, 0, AgentBeat{}));
+        }
+      }
+      keep(Step(job::TimerDue{}));
+    }
+    return words;
+  }
+  /// Two nodes of two workers each run generation 1.
+  void RunTwo() {
+    Join(1);
+    Join(2);
+    Start(1, {1, 2});
+  }
+  void Start(uint64_t g, std::vector<uint64_t> who) {
+    for (const uint64_t w : who) {
+      Prepared(w, g);
+    }
+    for (const uint64_t w : who) {
+      Say(w, g, AgentStarted{});
+    }
+  }
+
+  JobMachine machine_;
+  MonoTime now_{std::chrono::hours(1)};
+  MonoTime wake_at_ = MonoTime::max();
+  std::optional<JobOutcome> finished_;
+
+ private:
+  std::string Words(const job::Action& action) {
+    if (const auto* finish = std::get_if<job::FinishJob>(&action)) {
+      finished_ = finish->outcome;
+      return "finish " + std::to_string(finish->outcome.exit_code);
+    }
+    const ToAgent& to = std::get<ToAgent>(action);
+    const std::string who = std::to_string(to.incarnation.value());
+    const std::string g = " g" + std::to_string(to.generation.value());
+    if (std::holds_alternative<AdmitAgent>(to.message)) return "admit " + who;
+    if (const auto* m = std::get_if<RejectAgent>(&to.message)) {
+      return (m->rejoin ? "rejoin " : "reject ") + who + ": " + m->reason;
+    }
+    if (const auto* m = std::get_if<PrepareGeneration>(&to.message)) {
+      return "prepare " + who + g + " rank " + std::to_string(m->assignment.group_rank) + " of " +
+             std::to_string(m->assignment.group_world_size) + " restart " +
+             std::to_string(m->assignment.restart_count);
+    }
+    if (const auto* m = std::get_if<CommitGeneration>(&to.message)) {
+      return "commit " + who + g + " " + m->store.address + ":" + std::to_string(m->store.port);
+    }
+    if (std::holds_alternative<StopWorkers>(to.message)) {
+      const StopWorkers& stop = std::get<StopWorkers>(to.message);
+      return "stop " + who + g + " signal " + std::to_string(stop.signal) + " grace " +
+             std::to_string(stop.grace / std::chrono::seconds(1));
+    }
+    return "release " + who + " " + std::to_string(std::get<ReleaseAgent>(to.message).exit_code);
+  }
+};
+
+inline JobSpec Spec(int min, int max, int restarts) {
+  JobSpec spec;
+  spec.min_nodes = min;
+  spec.max_nodes = max;
+  spec.max_restarts = restarts;
+  return spec;
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,119 @@
+// Who is there: joining, leases, losing, coming back.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/launcher/coordinator/job_driver.h"
+
+namespace fsdprun {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+TEST(JobMembershipTest, ImpossibleAndTakenNodeRanksAreRefused) {
+  Job job(Spec(2, 2, 0));
+  EXPECT_THAT(job.Join(1, 5), ElementsAre(HasSubstr("node rank 5 is outside 0..1")));
+  job.Join(2, 0);
+  EXPECT_THAT(job.Join(3, 0), ElementsAre(HasSubstr("node rank 0 is taken by node node-2")));
+}
+
+TEST(JobMembershipTest, NodeLostDuringPrepareRestartsTheFormationUncharged) {
+  Job job(Spec(2, 3, 0));
+  job.Join(1);
+  job.Join(2);
+  job.Join(3);
+  job.Prepared(1, 1);
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300)),
+              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 3 g1 signal 15 grace 30"));
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_THAT(job.Say(3, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 0",
+                                                           "prepare 3 g2 rank 1 of 2 restart 0"));
+  EXPECT_EQ(job.machine_.membership_changes(), 1);
+}
+
+TEST(JobMembershipTest, LostNodeIsReplacedAndTheSurvivorKeepsItsPlace) {
+  Job job(Spec(2, 2, 3));
+  job.RunTwo();
+  job.Step(job::AgentStreamLost{Incarnation(1)});
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300)),
+              ElementsAre("stop 2 g1 signal 15 grace 30"));
+  job.Say(2, 1, WorkersStopped{});
+  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("went away: node-1"));
+  EXPECT_THAT(job.Join(3), ElementsAre("admit 3", "prepare 2 g2 rank 0 of 2 restart 1",
+                                       "prepare 3 g2 rank 1 of 2 restart 1"));
+}
+
+TEST(JobMembershipTest, SameIncarnationBackWithinTheGraceGoesOn) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  job.Wait(std::chrono::milliseconds(200));
+  EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2"));
+  EXPECT_THAT(job.Wait(std::chrono::seconds(2), {1, 2}), IsEmpty());
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRunning);
+}
+
+TEST(JobMembershipTest, OpenOrdersAreRepeatedToAnAgentThatIsBack) {
+  Job job(Spec(2, 2, 0));
+  job.Join(1);
+  job.Join(2);
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Join(2), ElementsAre("admit 2", "prepare 2 g1 rank 1 of 2 restart 0"));
+  job.Prepared(1, 1);
+  job.Prepared(2, 1);
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2", "commit 2 g1 10.0.0.1:30000"));
+}
+
+TEST(JobMembershipTest, SilentNodeIsLostAfterThreeSecondsAndMayComeBackClean) {
+  Job job(Spec(1, 2, 3));
+  job.RunTwo();
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(2900), {1}), IsEmpty());
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(200), {1}),
+              ElementsAre("stop 1 g1 signal 15 grace 30"));
+  EXPECT_THAT(job.Say(2, 1, AgentBeat{}), ElementsAre(HasSubstr("rejoin 2")));
+  EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2", "stop 2 g1 signal 15 grace 0"));
+  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), IsEmpty());
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 1",
+                                                           "prepare 2 g2 rank 1 of 2 restart 1"));
+}
+
+TEST(JobMembershipTest, ManySilentNodesAtOnceExtendTheLeaseOnce) {
+  Job job(Spec(4, 4, 3));
+  for (const uint64_t who : {1, 2, 3, 4}) {
+    job.Join(who);
+  }
+  job.Start(1, {1, 2, 3, 4});
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(4000), {1}), IsEmpty());
+  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("3 of 4 nodes fell silent at once"));
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(1500), {1}), Not(IsEmpty()));
+  EXPECT_EQ(job.machine_.nodes().size(), 1u);
+}
+
+TEST(JobMembershipTest, StoppedCoordinatorDoesNotTakeItsOwnSleepForTheirSilence) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  job.now_ += std::chrono::seconds(20);
+  EXPECT_THAT(job.Step(job::TimerDue{}), IsEmpty());
+  EXPECT_THAT(job.Wait(std::chrono::seconds(5), {1, 2}), IsEmpty());
+}
+
+TEST(JobMembershipTest, StuckAndWedgedNodesAreReleasedAndTheOthersGoOn) {
+  Job job(Spec(1, 2, 3));
+  job.RunTwo();
+  job.Exit(1, 1, 0, 1);
+  EXPECT_THAT(job.Say(2, 1, NodeFaulted{CauseKind::kNodeWedged, "pid 12 outlived SIGKILL"}),
+              ElementsAre("release 2 1"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 1"));
+  EXPECT_THAT(job.Wait(std::chrono::seconds(61), {1}),
+              Contains("release 1 1"));  // never prepares
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kGathering);
+}
+
+}  // namespace
+}  // namespace fsdprun
