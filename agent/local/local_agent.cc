@@ -297,6 +297,7 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
   exit.pid = report.pid;
   exit.exit_code = report.exit_code;
   exit.signal = report.signal;
+  exit.dumped_core = report.dumped_core;
   exit.exited_unix_ns = report.wall_ns;
   exit.log_path = directory + "/stderr.log";
   if (!exit.Succeeded()) {

@@ -75,6 +75,8 @@ struct WorkerExit {
   int exit_code = 0;
   /// Signal that ended the process, or 0 if it exited by itself.
   int signal = 0;
+  /// `signal` made the kernel write a core dump.
+  bool dumped_core = false;
   /// A stop signal of ours had been sent to the worker before it ended.
   bool after_stop = false;
   /// `signal` is one that we had sent: the death is our doing and never a cause.

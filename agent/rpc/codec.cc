@@ -111,6 +111,7 @@ void EncodeExit(const WorkerExit& exit, v1::WorkerExit* out) {
   out->set_pid(exit.pid);
   out->set_exit_code(exit.exit_code);
   out->set_signal(exit.signal);
+  out->set_dumped_core(exit.dumped_core);
   out->set_after_stop(exit.after_stop);
   out->set_killed_by_us(exit.killed_by_us);
   out->set_error_message(Cut(exit.error_message, kMaxErrorTextBytes));
@@ -138,6 +139,7 @@ absl::StatusOr<WorkerExit> DecodeExit(const v1::WorkerExit& exit) {
   result.pid = exit.pid();
   result.exit_code = exit.exit_code();
   result.signal = exit.signal();
+  result.dumped_core = exit.dumped_core();
   result.after_stop = exit.after_stop();
   result.killed_by_us = exit.killed_by_us();
   result.error_message = exit.error_message();

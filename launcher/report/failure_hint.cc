@@ -52,8 +52,15 @@ constexpr TextHint kTextHints[] = {
     {"SyntaxError", "correct the script; no worker got as far as running it"},
 };
 
-std::string SignalHint(int signal) {
-  switch (signal) {
+/// Only the kernel's setting on the worker's node says where a core dump goes.
+constexpr char kCoreHint[] =
+    "open the core dump with gdb: /proc/sys/kernel/core_pattern on that host says where it is "
+    "(relative to the worker's directory; `coredumpctl` where systemd takes it)";
+constexpr char kNoCoreHint[] =
+    "run again with `ulimit -c unlimited` (or PYTHONFAULTHANDLER=1 for Python) to see where";
+
+std::string SignalHint(const WorkerExit& worker) {
+  switch (worker.signal) {
     case SIGKILL:
       return "nobody in this job sent SIGKILL, so most likely the kernel's out-of-memory killer "
              "did: look for it with "
@@ -62,12 +69,13 @@ std::string SignalHint(int signal) {
     case SIGBUS:
     case SIGILL:
     case SIGFPE:
-      return "native code crashed: run again with `ulimit -c unlimited` (or PYTHONFAULTHANDLER=1 "
-             "for Python) to see where; "
-             "SIGBUS can also mean that /dev/shm is full";
+      return absl::StrCat("native code crashed: ", worker.dumped_core ? kCoreHint : kNoCoreHint,
+                          "; SIGBUS can also mean that /dev/shm is full");
     case SIGABRT:
-      return "the program aborted itself (failed assertion, uncaught exception or watchdog): its "
-             "last lines say why";
+      return absl::StrCat(
+          "the program aborted itself (failed assertion, uncaught exception or watchdog): its last "
+          "lines say why",
+          worker.dumped_core ? absl::StrCat("; or ", kCoreHint) : "");
     case SIGTERM:
     case SIGINT:
       return "somebody outside this job sent the signal: a batch system at its time limit, or an "
@@ -79,7 +87,7 @@ std::string SignalHint(int signal) {
 
 std::string WorkerHint(const WorkerExit& worker) {
   if (worker.signal == SIGKILL) {
-    return SignalHint(SIGKILL);  // Its victim had no time for a last word: any text is older.
+    return SignalHint(worker);  // Its victim had no time for a last word: any text is older.
   }
   const std::string text = absl::StrCat(worker.error_message, "\n", worker.traceback, "\n",
                                         absl::StrJoin(worker.stderr_tail, "\n"));
@@ -89,7 +97,7 @@ std::string WorkerHint(const WorkerExit& worker) {
     }
   }
   if (worker.signal != 0) {
-    return SignalHint(worker.signal);
+    return SignalHint(worker);
   }
   if (worker.exit_code == contract::kExitConfig) {
     return "the worker says that its configuration can never work, so it was not restarted: "

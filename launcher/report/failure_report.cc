@@ -59,11 +59,18 @@ void AppendTraceback(const WorkerExit& worker, std::string* out) {
   }
 }
 
+void AppendExitCode(const WorkerExit& worker, std::string* out) {
+  absl::StrAppend(out, "  exitcode  : ", ExitCodeOf(worker), " (pid: ", worker.pid, ")");
+  if (worker.signal != 0) {
+    absl::StrAppend(out, " ", SignalName(worker.signal),
+                    worker.dumped_core ? " (core dumped)" : "");
+  }
+  absl::StrAppend(out, "\n");
+}
+
 void AppendWorker(const WorkerExit& worker, std::string* out) {
   absl::StrAppend(out, "  rank      : ", worker.rank, " (local_rank: ", worker.local_rank, ")\n");
-  absl::StrAppend(out, "  exitcode  : ", ExitCodeOf(worker), " (pid: ", worker.pid, ")");
-  absl::StrAppend(out, worker.signal != 0 ? absl::StrCat(" ", SignalName(worker.signal)) : "",
-                  "\n");
+  AppendExitCode(worker, out);
   std::string error_file = "<N/A>";
   if (!worker.error_json.empty() && !worker.log_path.empty()) {
     error_file = worker.log_path.substr(0, worker.log_path.rfind('/') + 1) + "error.json";

@@ -171,6 +171,26 @@ TEST_F(KeeperClientTest, ReportsExitCodesAndSignals) {
   EXPECT_GT(spawned_[0].start_time_ticks, 0u);
 }
 
+// Whether there is a dump depends on the limits and settings of the machine, so that another parent
+// of the same death is asked.
+TEST_F(KeeperClientTest, CoreDumpsAreReportedAsTheKernelTellsThem) {
+  const std::string crash = "cd $FOLDER && ulimit -c unlimited; kill -SEGV $$";
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::setenv("FOLDER", folder_.c_str(), 1);
+    ::execl("/bin/sh", "sh", "-c", crash.c_str(), nullptr);
+    ::_exit(127);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  ASSERT_TRUE(WIFSIGNALED(status)) << status;
+  StartKeeper();
+  Spawn(Shell(0, crash));
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(exited_[0].signal, SIGSEGV);
+  EXPECT_EQ(exited_[0].dumped_core, WCOREDUMP(status) != 0);
+}
+
 TEST_F(KeeperClientTest, SlotCanBeUsedAgainAfterItsExit) {
   StartKeeper();
   for (int i = 0; i < 3; ++i) {

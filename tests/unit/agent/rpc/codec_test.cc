@@ -54,6 +54,7 @@ TEST(CodecTest, ExitKeepsEveryField) {
   exit.pid = 77;
   exit.exit_code = 3;
   exit.signal = 0;
+  exit.dumped_core = true;
   exit.after_stop = true;
   exit.killed_by_us = true;
   exit.error_message = "E\xfe";
@@ -67,7 +68,7 @@ TEST(CodecTest, ExitKeepsEveryField) {
   const WorkerExit& back = std::get<WorkerExited>(message.message).exit;
   EXPECT_EQ(std::tie(back.local_rank, back.rank, back.pid, back.exit_code, back.signal),
             std::tie(exit.local_rank, exit.rank, exit.pid, exit.exit_code, exit.signal));
-  EXPECT_TRUE(back.after_stop && back.killed_by_us);
+  EXPECT_TRUE(back.dumped_core && back.after_stop && back.killed_by_us);
   EXPECT_EQ(std::tie(back.error_message, back.traceback, back.error_json, back.stderr_tail),
             std::tie(exit.error_message, exit.traceback, exit.error_json, exit.stderr_tail));
   EXPECT_EQ(std::tie(back.last_step, back.log_path, back.exited_unix_ns),

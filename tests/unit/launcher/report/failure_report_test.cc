@@ -66,6 +66,25 @@ TEST(FailureReportTest, SignalsAreNegativeAndNamed) {
   EXPECT_THAT(text, HasSubstr("  last step : 41\n"));
 }
 
+TEST(FailureReportTest, ACoreDumpIsNamedAndToldWhereToLookFor) {
+  JobOutcome outcome = FailedOutcome();
+  WorkerExit& worker = *outcome.failure->root.worker;
+  worker.dumped_core = true;
+  for (const int signal : {SIGSEGV, SIGABRT}) {
+    worker.signal = signal;
+    const std::string text = FormatFailureReport(outcome, {"x"});
+    EXPECT_THAT(text, HasSubstr(SignalName(signal) + " (core dumped)\n"));
+    EXPECT_THAT(text, HasSubstr("core_pattern"));
+    EXPECT_THAT(text, Not(HasSubstr("ulimit -c")));
+  }
+  worker.dumped_core = false;
+  worker.signal = SIGSEGV;
+  const std::string text = FormatFailureReport(outcome, {"x"});
+  EXPECT_THAT(text, Not(HasSubstr("core_pattern")));
+  EXPECT_THAT(text, Not(HasSubstr("core dumped")));
+  EXPECT_THAT(text, HasSubstr("ulimit -c"));
+}
+
 TEST(FailureReportTest, ShowsOnlyTheLastLinesWithoutControlCharacters) {
   JobOutcome outcome = FailedOutcome();
   for (int i = 0; i < 30; ++i) {
