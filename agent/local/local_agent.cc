@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/process/error_file_reader.h"
-#include "agent/process/log_tail.h"
+#include "agent/process/output_tail.h"
 #include "agent/process/worker_environment.h"
 #include "base/error_text.h"
 #include "base/log.h"
@@ -21,7 +21,6 @@ constexpr Duration kStraySweepPause = std::chrono::milliseconds(10);
 /// No process of a job may outlive its launcher by more than 1 s.
 constexpr Duration kKeeperEndTimeout = std::chrono::milliseconds(200);
 constexpr int kTailLines = 20;
-constexpr size_t kTailBytes = 16u << 10;
 
 bool IsPermanent(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsNotFound(status) ||
@@ -311,7 +310,7 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
       Log(LogLevel::kWarning,
           absl::StrCat("cannot use the error file ", error_path, ": ", result.problem));
     }
-    exit.stderr_tail = TailLines(exit.log_path, kTailLines, kTailBytes);
+    exit.stderr_tail = keeper::LastLines(report.stderr_tail, kTailLines, report.stderr_is_cut);
   }
   Feed(node::WorkerReaped{assignment_.generation, std::move(exit)});
 }

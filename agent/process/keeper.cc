@@ -485,6 +485,11 @@ void Keeper::ReportWorker(Worker& worker) {
   const bool is_drained = (worker.logs[0].is_drained() && worker.logs[1].is_drained()) ||
                           worker.bytes_after_death >= kOutputAfterDeathBytes;
   if (worker.phase == Phase::kDead && is_drained) {
+    if (worker.exit.signal != 0 || worker.exit.exit_code != 0) {
+      const OutputTail& tail = worker.logs[1].tail();
+      worker.exit.stderr_tail = tail.Text();
+      worker.exit.stderr_is_cut = tail.is_cut();
+    }
     AppendReport(worker.exit, outgoing_);
     worker.phase = Phase::kReported;
   }

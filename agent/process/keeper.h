@@ -56,7 +56,7 @@ class Keeper {
     bool is_doomed = false;
     /// Output read after the death, so that a surviving writer cannot delay the report for ever.
     size_t bytes_after_death = 0;
-    std::array<LogStream, 2> logs;
+    std::array<LogStream, 2> logs{{LogStream(0), LogStream(kStderrTailBytes)}};
     ControlSocket control;
     std::unique_ptr<SpawnPlan> plan;
     ExitedReport exit;

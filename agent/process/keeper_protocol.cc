@@ -210,7 +210,9 @@ struct ReportAppender {
         .Int(r.signal)
         .Int(static_cast<uint8_t>(r.dumped_core))
         .Int(r.monotonic_ns)
-        .Int(r.wall_ns);
+        .Int(r.wall_ns)
+        .Text(r.stderr_tail)
+        .Int(static_cast<uint8_t>(r.stderr_is_cut));
   }
   void operator()(const LogGrewReport& r) const {
     FrameWriter(FrameType::kLogGrew, out).Int(r.local_rank).Int(r.stream).Int(r.size_bytes);
@@ -248,7 +250,9 @@ std::optional<Report> DecodeExited(FrameReader& reader) {
   r.dumped_core = reader.Flag();
   r.monotonic_ns = reader.Int<int64_t>();
   r.wall_ns = reader.Int<int64_t>();
-  return Finish(reader, r);
+  r.stderr_tail = reader.Text();
+  r.stderr_is_cut = reader.Flag();
+  return Finish(reader, std::move(r));
 }
 
 std::optional<Report> DecodeLifeReport(FrameType type, FrameReader& reader) {

@@ -13,12 +13,15 @@
 
 namespace fsdprun::keeper {
 
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 /// Bytes of a frame after its length field. Linux allows 6 MiB of arguments and environment at the
 /// usual stack limit.
 inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
 inline constexpr uint32_t kMaxReportBytes = 64u << 10;
 inline constexpr uint32_t kFrameHeaderBytes = 4;
+/// How much of a failed worker's standard error comes with the report of its end.
+inline constexpr uint32_t kStderrTailBytes = 16u << 10;
+static_assert(kStderrTailBytes <= kMaxReportBytes / 2);
 inline constexpr int kAllRanks = -1;
 /// More workers than any node has accelerators or cores.
 inline constexpr int kMaxLocalRank = 4095;
@@ -81,6 +84,11 @@ struct ExitedReport {
   int64_t monotonic_ns = 0;
   /// CLOCK_REALTIME of the same instant, for people.
   int64_t wall_ns = 0;
+  /// The last kStderrTailBytes of standard error, from memory: there although no file took them.
+  /// Empty if the worker succeeded or its standard error is not the keeper's to read.
+  std::string stderr_tail;
+  /// There was more before it.
+  bool stderr_is_cut = false;
 };
 struct LogGrewReport {
   int32_t local_rank = 0;

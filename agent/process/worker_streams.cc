@@ -58,6 +58,7 @@ std::string_view LogStream::ReadOnce(char* buffer, size_t size) {
     return {};
   }
   is_empty_ = false;
+  tail_.Append({buffer, static_cast<size_t>(got)});
   const size_t stored = Store(buffer, static_cast<size_t>(got));
   size_bytes_ += stored;
   owes_growth = owes_growth || stored > 0;

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "agent/process/keeper_protocol.h"
+#include "agent/process/output_tail.h"
 
 namespace fsdprun::keeper {
 
@@ -15,7 +15,8 @@ void CloseFd(int& fd);
 /// cannot take it.
 class LogStream {
  public:
-  LogStream() = default;
+  /// `tail_bytes`: how much of its end is kept in memory.
+  explicit LogStream(size_t tail_bytes) : tail_(tail_bytes) {}
   ~LogStream();
   LogStream(const LogStream&) = delete;
   LogStream& operator=(const LogStream&) = delete;
@@ -39,6 +40,8 @@ class LogStream {
   int file_error() const { return file_error_; }
   const std::string& path() const { return path_; }
   uint64_t size_bytes() const { return size_bytes_; }
+  /// The end of all that was read, wherever it went.
+  const OutputTail& tail() const { return tail_; }
 
   /// Reports that wait for room in the agent's socket.
   bool owes_growth = false;
@@ -54,6 +57,7 @@ class LogStream {
   uint64_t size_bytes_ = 0;
   int file_error_ = 0;
   bool is_empty_ = true;
+  OutputTail tail_;
 };
 
 /// The keeper's end of a worker's control socket: cuts the byte stream into lines of bounded

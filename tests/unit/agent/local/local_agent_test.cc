@@ -38,6 +38,7 @@ class FakeLink : public CoordinatorLink {
       callbacks_.on_message(ToAgent{Incarnation(1), Generation(generation), message});
     });
   }
+  const std::vector<FromAgent>& said() const { return said_; }
   template <class Message>
   int Count() const {
     return static_cast<int>(std::count_if(said_.begin(), said_.end(), [](const FromAgent& m) {
@@ -58,20 +59,24 @@ bool IsAlive(pid_t pid) {
   return ReadProcess(pid, info) && !info.IsDead();
 }
 
-/// An agent with a real keeper and one real worker that never ends by itself.
+/// An agent with a real keeper and one real worker, which never ends by itself unless a test has
+/// another one.
 class LocalAgentTest : public testing::Test {
  protected:
   LocalAgentTest()
       : folder_(testing::TempDir() + "local_agent_" + std::to_string(::getpid())),
         link_(loop_),
         store_(loop_, "127.0.0.1") {
+    MakeAgent(folder_, {"tail", "-f", "/dev/null"});
+  }
+  void MakeAgent(const std::string& run_dir, const std::vector<std::string>& command) {
     LocalAgent::Options options;
     options.spec.node.incarnation = Incarnation(1);
     options.keeper_path = FSDPRUN_KEEPER_BINARY;
     options.base_environment = {{"PATH", "/usr/bin:/bin"}};
-    options.command = [](int) { return std::vector<std::string>{"tail", "-f", "/dev/null"}; };
+    options.command = [command](int) { return command; };
     options.run_id = "run";
-    options.run_dir = folder_;
+    options.run_dir = run_dir;
     LocalAgent::Hooks hooks;
     hooks.sink.write = [](keeper::Stream, absl::string_view) {};
     hooks.sink.has_room = [] { return true; };
@@ -161,6 +166,19 @@ TEST_F(LocalAgentTest, ToBeAskedToJoinAgainIsNotToBeLetGo) {
   ASSERT_TRUE(RunUntil([&] { return exit_code_.has_value(); }));
   EXPECT_EQ(exit_code_, 1);
   EXPECT_FALSE(agent_->has_lost_coordinator());
+}
+
+TEST_F(LocalAgentTest, LastWordsReachTheCoordinatorWithoutLogFiles) {
+  MakeAgent("/dev/null/no folder can be made here", {"sh", "-c", "echo last words >&2; exit 3"});
+  Admit();
+  RunGenerationOne();
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkerExited>() == 1; }));
+  for (const FromAgent& message : link_.said()) {
+    if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
+      EXPECT_EQ(exited->exit.exit_code, 3);
+      EXPECT_EQ(exited->exit.stderr_tail, std::vector<std::string>{"last words"});
+    }
+  }
 }
 
 TEST_F(LocalAgentTest, NoChildIsLeftAtTheEndOfALife) {

@@ -326,6 +326,23 @@ TEST_F(KeeperClientTest, FullDiskSendsTheRestToTheAgent) {
   EXPECT_EQ(exited_[0].exit_code, 0);
 }
 
+TEST_F(KeeperClientTest, LastWordsComeWithTheExitWhetherOrNotAFileTookThem) {
+  StartKeeper();
+  const std::string words = "yes xxxxxxxxxxxxxxx | head -c 100000 >&2; echo last words >&2; exit ";
+  WorkerSpec spec = Shell(0, words + "3");
+  spec.stderr_path = "/dev/full";
+  Spawn(spec);
+  Spawn(Shell(1, "echo short >&2; kill -KILL $$"));
+  Spawn(Shell(2, words + "0"));
+  ASSERT_TRUE(RunUntil([&] { return exited_.size() == 3; }));
+  EXPECT_EQ(exited_[0].stderr_tail.size(), keeper::kStderrTailBytes);
+  EXPECT_THAT(exited_[0].stderr_tail, testing::EndsWith("xxx\nlast words\n"));
+  EXPECT_TRUE(exited_[0].stderr_is_cut);
+  EXPECT_EQ(exited_[1].stderr_tail, "short\n");
+  EXPECT_FALSE(exited_[1].stderr_is_cut);
+  EXPECT_EQ(exited_[2].stderr_tail, "");
+}
+
 TEST_F(KeeperClientTest, FileThatCannotBeCreatedDegradesInsteadOfFailing) {
   StartKeeper();
   WorkerSpec spec = Shell(0, "echo hello >&2");
