@@ -60,7 +60,8 @@ class LocalAgent {
   /// The consumer of the sink has room again. True if everything has been handed over by now but
   /// last lines without an end.
   bool ResumeOutput();
-  /// Hands the output that is still in log files to the sink, whatever room it has.
+  /// Hands the output that is still in log files to the sink, whatever room it has; see
+  /// OutputPump::Drain.
   void DrainOutput();
 
   const NodeMachine& machine() const { return machine_; }

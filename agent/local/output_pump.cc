@@ -22,13 +22,13 @@ OutputPump::OutputPump(Sink sink) : sink_(std::move(sink)) {}
 void OutputPump::Follow(int local_rank, keeper::Stream stream, const std::string& path) {
   Sources& sources = sources_[{local_rank, stream}];
   sources.push_back(Source{.path = path});
-  PumpStream(stream, sources, /*is_forced=*/false);
+  PumpStream(stream, sources, /*budget_bytes=*/nullptr);
 }
 
 void OutputPump::Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes) {
   Sources& sources = SourcesOf(local_rank, stream);
   sources.back().size = std::max(sources.back().size, size_bytes);
-  PumpStream(stream, sources, /*is_forced=*/false);
+  PumpStream(stream, sources, /*budget_bytes=*/nullptr);
 }
 
 void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view bytes) {
@@ -40,21 +40,22 @@ void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view b
     absl::StrAppend(&source.backlog, bytes);
     backlog_bytes_ += bytes.size();
   }
-  PumpStream(stream, sources, /*is_forced=*/false);
+  PumpStream(stream, sources, /*budget_bytes=*/nullptr);
 }
 
 bool OutputPump::Pump() {
   bool is_all_moved = true;
   for (auto& [key, sources] : sources_) {
-    PumpStream(key.second, sources, /*is_forced=*/false);
+    PumpStream(key.second, sources, /*budget_bytes=*/nullptr);
     is_all_moved &= sources.back().IsMoved();
   }
   return is_all_moved;
 }
 
 void OutputPump::Drain() {
+  size_t budget_bytes = kMaxBacklogBytes;
   for (auto& [key, sources] : sources_) {
-    PumpStream(key.second, sources, /*is_forced=*/true);
+    PumpStream(key.second, sources, &budget_bytes);
     Finish(key.second, sources.back());
   }
 }
@@ -67,9 +68,9 @@ OutputPump::Sources& OutputPump::SourcesOf(int local_rank, keeper::Stream stream
   return sources;
 }
 
-void OutputPump::PumpStream(keeper::Stream stream, Sources& sources, bool is_forced) {
+void OutputPump::PumpStream(keeper::Stream stream, Sources& sources, size_t* budget_bytes) {
   for (;;) {
-    PumpOne(stream, sources.front(), is_forced);
+    PumpOne(stream, sources.front(), budget_bytes);
     if (!sources.front().IsMoved() || sources.size() == 1) {
       return;
     }
@@ -78,25 +79,43 @@ void OutputPump::PumpStream(keeper::Stream stream, Sources& sources, bool is_for
   }
 }
 
-void OutputPump::PumpOne(keeper::Stream stream, Source& source, bool is_forced) {
+void OutputPump::PumpOne(keeper::Stream stream, Source& source, size_t* budget_bytes) {
+  PumpFile(stream, source, budget_bytes);
+  if (budget_bytes != nullptr && source.offset < source.size) {
+    Finish(stream, source);
+    sink_.write(stream, absl::StrCat("[fsdprun: ", source.size - source.offset,
+                                     " bytes of output are not shown here, since the reader of "
+                                     "this console was too slow; they are at the end of ",
+                                     source.path, "]\n"));
+    source.offset = source.size;
+  }
+  if (source.offset >= source.size && !source.IsMoved() &&
+      (budget_bytes != nullptr || sink_.has_room())) {
+    PassBacklog(stream, source);
+  }
+}
+
+void OutputPump::PumpFile(keeper::Stream stream, Source& source, size_t* budget_bytes) {
   if (source.offset < source.size && !source.file.valid()) {
     source.file.reset(::open(source.path.c_str(), O_RDONLY | O_CLOEXEC));
   }
   char buffer[kChunkBytes];
-  while (source.offset < source.size && (is_forced || sink_.has_room())) {
-    const size_t wanted = std::min<uint64_t>(sizeof(buffer), source.size - source.offset);
+  while (source.offset < source.size &&
+         (budget_bytes != nullptr ? *budget_bytes > 0 : sink_.has_room())) {
+    size_t wanted = std::min<uint64_t>(sizeof(buffer), source.size - source.offset);
+    wanted = budget_bytes != nullptr ? std::min(wanted, *budget_bytes) : wanted;
     const ssize_t count =
         ::pread(source.file.get(), buffer, wanted, static_cast<off_t>(source.offset));
     if (count <= 0) {
       // Somebody removed or cut the file; what it held cannot be shown any more.
       source.offset = source.size;
-      break;
+      return;
     }
     source.offset += static_cast<uint64_t>(count);
+    if (budget_bytes != nullptr) {
+      *budget_bytes -= static_cast<size_t>(count);
+    }
     Pass(stream, source, absl::string_view(buffer, static_cast<size_t>(count)));
-  }
-  if (source.offset >= source.size && !source.IsMoved() && (is_forced || sink_.has_room())) {
-    PassBacklog(stream, source);
   }
 }
 

@@ -39,7 +39,9 @@ class OutputPump {
   void Data(int local_rank, keeper::Stream stream, absl::string_view bytes);
   /// Moves what is there and fits; true if nothing is left but last lines without an end.
   bool Pump();
-  /// Moves everything, also last lines without an end.
+  /// Moves everything at once, also last lines without an end. The sink keeps it, whatever room it
+  /// has: of what is in files, only the first kMaxBacklogBytes go to it, and where the rest lies is
+  /// said.
   void Drain();
 
  private:
@@ -60,9 +62,11 @@ class OutputPump {
   using Sources = std::deque<Source>;
 
   Sources& SourcesOf(int local_rank, keeper::Stream stream);
-  void PumpStream(keeper::Stream stream, Sources& sources, bool is_forced);
-
-  void PumpOne(keeper::Stream stream, Source& source, bool is_forced);
+  /// `budget_bytes`: what may be read from files whatever room there is, less what was; nullptr: as
+  /// much as there is room for.
+  void PumpStream(keeper::Stream stream, Sources& sources, size_t* budget_bytes);
+  void PumpOne(keeper::Stream stream, Source& source, size_t* budget_bytes);
+  void PumpFile(keeper::Stream stream, Source& source, size_t* budget_bytes);
   void Pass(keeper::Stream stream, Source& source, absl::string_view bytes);
   void PassBacklog(keeper::Stream stream, Source& source);
   void Finish(keeper::Stream stream, Source& source);

@@ -98,6 +98,29 @@ TEST_F(OutputPumpTest, DrainIgnoresTheLackOfRoom) {
   EXPECT_EQ(shown_, "text\n");
 }
 
+// The end of a life does not wait for a reader, nor may a long log move into memory.
+TEST_F(OutputPumpTest, DrainTakesABoundedPartOfLongLogsAndNamesTheRest) {
+  pump_.Follow(0, Stream::kStdout, path_);
+  has_room_ = false;
+  std::string line(1023, 'x');
+  line += "\n";
+  std::ofstream file(path_, std::ios::binary);
+  for (size_t i = 0; i < OutputPump::kMaxBacklogBytes / line.size() + 2; ++i) {
+    file << line;
+  }
+  file.close();
+  size_ = OutputPump::kMaxBacklogBytes + 2 * line.size();
+  pump_.Grew(0, Stream::kStdout, size_);
+  pump_.Data(0, Stream::kStdout, "after the file\n");
+  pump_.Drain();
+  const std::string note = "[fsdprun: 2048 bytes of output are not shown here";
+  EXPECT_EQ(shown_.find(note), OutputPump::kMaxBacklogBytes);
+  EXPECT_NE(shown_.find("at the end of " + path_ + "]\nafter the file\n"), std::string::npos);
+  shown_.clear();
+  pump_.Drain();
+  EXPECT_EQ(shown_, "");
+}
+
 TEST_F(OutputPumpTest, NextGenerationWaitsForTheOneBeforeAtTheReadersPace) {
   pump_.Follow(0, Stream::kStdout, path_);
   has_room_ = false;
