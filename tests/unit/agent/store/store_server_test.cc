@@ -5,8 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +103,16 @@ void SendText(const UniqueFd& fd, const std::string& text) {
   [[maybe_unused]] const ssize_t n = ::send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL);
 }
 
+/// The next `size` bytes, or fewer if they do not come within ten seconds.
+std::string Receive(const UniqueFd& fd, size_t size) {
+  const timeval patience{.tv_sec = 10, .tv_usec = 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  std::string bytes(size, '?');
+  const ssize_t got = ::recv(fd.get(), bytes.data(), size, MSG_WAITALL);
+  bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  return bytes;
+}
+
 TEST_F(StoreServerTest, ServesEveryOperationOfTheNativeClient) {
   Start();
   StoreClient client = Client();
@@ -119,7 +132,24 @@ TEST_F(StoreServerTest, ServesEveryOperationOfTheNativeClient) {
   EXPECT_EQ(client.get("big", In(10s)), big);
 }
 
-TEST_F(StoreServerTest, WaitIsAnsweredByAnotherClient) {
+TEST_F(StoreServerTest, AWaitIsAnsweredOnceAllItsKeysAreThere) {
+  Start();
+  const UniqueFd waiter = RawConnection();
+  const std::string two_keys("\x06\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0/x\x02\0\0\0\0\0\0\0/y", 29);
+  const std::string ping("\x0dping", 5);
+  SendText(waiter, Greeting() + two_keys + ping);
+  // Requests are served in order: the answer to the second says that the wait has been noted.
+  EXPECT_EQ(Receive(waiter, 4), "ping");
+  StoreClient other = Client();
+  other.set("x", "1");
+  EXPECT_EQ(other.add("n", 1), 1);
+  char byte = 0;
+  EXPECT_EQ(::recv(waiter.get(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(other.add("y", 1), 1);
+  EXPECT_EQ(Receive(waiter, 1), std::string(1, '\0'));
+}
+
+TEST_F(StoreServerTest, TheNativeClientWaitsForKeysOfAnother) {
   Start();
   std::thread setter([this] {
     StoreClient other = Client();
@@ -304,6 +334,20 @@ TEST(StoreServerListenTest, TakesOverABoundSocket) {
   EXPECT_EQ(*port, ntohs(address.sin_port));
 }
 
+/// How a child with a process group of its own ended; -1, and the group is killed, if it has not
+/// within `patience`.
+int AwaitChild(pid_t pid, std::chrono::milliseconds patience) {
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  pollfd ended{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+  const bool has_ended = ::poll(&ended, 1, static_cast<int>(patience.count())) == 1;
+  if (!has_ended) {
+    ::kill(-pid, SIGKILL);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  return has_ended ? status : -1;
+}
+
 TEST_F(StoreServerTest, ServesTorchsOwnClientsAndAGlooWorldOfFour) {
   if (::access(FSDPRUN_PYTHON, X_OK) != 0) {
     GTEST_SKIP() << FSDPRUN_PYTHON << " is not there";
@@ -316,11 +360,13 @@ TEST_F(StoreServerTest, ServesTorchsOwnClientsAndAGlooWorldOfFour) {
     argv.push_back(argument.data());
   }
   argv.push_back(nullptr);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t pid = 0;
-  ASSERT_EQ(::posix_spawn(&pid, FSDPRUN_PYTHON, nullptr, nullptr, argv.data(), environ), 0);
-  int status = 0;
-  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-  EXPECT_EQ(status, 0);
+  ASSERT_EQ(::posix_spawn(&pid, FSDPRUN_PYTHON, nullptr, &attributes, argv.data(), environ), 0);
+  ::posix_spawnattr_destroy(&attributes);
+  EXPECT_EQ(AwaitChild(pid, 200s), 0);
 }
 
 }  // namespace
