@@ -1,6 +1,8 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/types.h>
+#include <time.h>
 
 #include <array>
 #include <cstdint>
@@ -64,6 +66,7 @@ class Keeper {
     ~Worker();
     bool IsAlive() const { return phase == Phase::kStarting || phase == Phase::kRunning; }
   };
+  static constexpr size_t kReadBytes = 32u << 10;
   /// What a pollfd stands for.
   enum class Source { kAgent, kChildSignal, kPidfd, kFailurePipe, kStdout, kStderr, kControl };
   struct Polled {
@@ -71,6 +74,7 @@ class Keeper {
     Worker* worker;
   };
 
+  static int64_t NowNs(clockid_t clock);
   void FillPollSet();
   void AddPoll(int fd, short events, Source source, Worker* worker);
   int PollTimeoutMs() const;
@@ -85,7 +89,8 @@ class Keeper {
   void Apply(const ShutdownCommand& command);
   void LoseAgent();
   void Flush();
-  bool HasRoom(size_t bytes) const;
+  /// Output may be read that has to pass through the agent's socket.
+  bool HasBulkRoom() const;
 
   // Workers.
   bool OpenStreams(Worker& worker, const SpawnCommand& command, ChildFds& fds,

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -15,7 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/process/process_scan.h"
+#include "agent/process/strays.h"
 #include "base/check.h"
 #include "base/error_text.h"
 #include "base/status_macros.h"
@@ -393,57 +392,6 @@ absl::StatusOr<std::string> FindKeeperBinary() {
                                             "; install fsdp-keeper in the same folder as fsdprun"));
   }
   return path;
-}
-
-void BecomeSubreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
-
-std::set<pid_t> ListChildren() {
-  std::set<pid_t> children;
-  if (!HasAnyChild()) {
-    return children;
-  }
-  const pid_t self = ::getpid();
-  std::vector<ProcessInfo> processes;
-  ScanDescendants(
-      self, [self](const ProcessInfo& process) { return process.pid != self; }, processes);
-  for (const ProcessInfo& process : processes) {
-    if (process.parent == self) {
-      children.insert(process.pid);
-    }
-  }
-  return children;
-}
-
-int KillStrays(const std::set<pid_t>& spared) {
-  if (!HasAnyChild()) {
-    return 0;
-  }
-  std::vector<ProcessInfo> processes;
-  const pid_t self = ::getpid();
-  ScanDescendants(
-      self, [&spared](const ProcessInfo& process) { return spared.count(process.pid) > 0; },
-      processes);
-  std::vector<char> is_ours(processes.size());
-  std::vector<char> is_spared(processes.size());
-  for (size_t i = 0; i < processes.size(); ++i) {
-    is_ours[i] = processes[i].pid == self;
-    is_spared[i] = spared.count(processes[i].pid) > 0;
-  }
-  MarkDescendants(processes, is_ours);
-  MarkDescendants(processes, is_spared);
-  int alive = 0;
-  for (size_t i = 0; i < processes.size(); ++i) {
-    if (!is_ours[i] || is_spared[i] || processes[i].pid == self) {
-      continue;
-    }
-    if (!processes[i].IsDead()) {
-      ++alive;
-      KillExactly(processes[i]);
-    } else if (processes[i].parent == self) {
-      ::waitpid(processes[i].pid, nullptr, WNOHANG);
-    }
-  }
-  return alive;
 }
 
 }  // namespace fsdprun

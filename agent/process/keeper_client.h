@@ -141,16 +141,4 @@ class KeeperClient {
 /// Path of `fsdp-keeper` beside the running program. Errors: NOT_FOUND naming the folder.
 absl::StatusOr<std::string> FindKeeperBinary();
 
-/// Makes this process the one to which orphaned descendants are reparented. Idempotent,
-/// process-wide.
-void BecomeSubreaper();
-
-/// The children of this process, alive or dead. Thread: any.
-std::set<pid_t> ListChildren();
-
-/// Sends SIGKILL to every descendant of this process that is not `spared` or a descendant of one of
-/// `spared`, and reaps those of its children that are dead. Returns how many are still alive; call
-/// again until zero. Never blocks, never touches a process that is not a descendant. Thread: any.
-int KillStrays(const std::set<pid_t>& spared);
-
 }  // namespace fsdprun

@@ -1,5 +1,6 @@
 // The end of processes: whom a keeper kills and reaps. See Note [Who belongs to a worker].
 #include <sys/wait.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -7,6 +8,12 @@
 #include "agent/process/keeper.h"
 
 namespace fsdprun::keeper {
+namespace {
+
+constexpr int64_t kShortestSweepPauseNs = 1'000'000;
+constexpr int64_t kLongestSweepPauseNs = 100'000'000;
+
+}  // namespace
 
 void Keeper::Sweep() {
   // A worker that lives on keeps all its descendants: there is nothing to look for among them.
@@ -100,6 +107,16 @@ bool Keeper::IsSpared(const ProcessInfo& process) const {
 bool Keeper::IsWorkerPid(pid_t pid) const {
   return std::any_of(workers_.begin(), workers_.end(),
                      [pid](const auto& w) { return w->pid == pid; });
+}
+
+/// While something dies the pause doubles up to its limit, so that an unkillable process costs
+/// nothing; in quiet times a child signal is answered at most once per longest pause.
+void Keeper::ScheduleSweep(bool unfinished) {
+  sweep_wanted_ = unfinished;
+  sweep_pause_ns_ =
+      unfinished ? std::clamp(sweep_pause_ns_ * 2, kShortestSweepPauseNs, kLongestSweepPauseNs)
+                 : kLongestSweepPauseNs;
+  next_sweep_ns_ = NowNs(CLOCK_MONOTONIC) + sweep_pause_ns_;
 }
 
 }  // namespace fsdprun::keeper

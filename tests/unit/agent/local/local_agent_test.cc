@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "agent/process/process_scan.h"
+#include "agent/process/strays.h"
 
 namespace fsdprun {
 namespace {

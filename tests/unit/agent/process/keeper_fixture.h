@@ -23,6 +23,7 @@
 
 #include "agent/process/keeper_client.h"
 #include "agent/process/process_scan.h"
+#include "agent/process/strays.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 

@@ -1,0 +1,187 @@
+// What comes from a worker, from its start to the report of its end.
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "agent/process/keeper.h"
+#include "proto/worker_contract.h"
+
+namespace fsdprun::keeper {
+namespace {
+
+/// Growth is told again only when the agent has nearly caught up: a slow agent gets few, large
+/// steps.
+constexpr size_t kGrowthBacklogBytes = 16u << 10;
+constexpr size_t kOutputAfterDeathBytes = 4u << 20;
+/// What a worker is said to have exited with when the kernel no longer knows.
+constexpr int kUnknownExitCode = 255;
+
+Stream StreamOf(int index) { return index == 0 ? Stream::kStdout : Stream::kStderr; }
+
+}  // namespace
+
+void Keeper::ReadFailurePipe(Worker& worker) {
+  if (worker.failure_pipe < 0) {
+    return;  // Read already, when the death of the child was seen in the same round.
+  }
+  ChildFailure failure;
+  const ssize_t got = ::read(worker.failure_pipe, &failure, sizeof(failure));
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    return;
+  }
+  CloseFd(worker.failure_pipe);
+  if (got == static_cast<ssize_t>(sizeof(failure))) {
+    AppendReport(Describe(failure, *worker.plan, worker.local_rank), outgoing_);
+    worker.phase = Phase::kFailed;
+  } else {
+    ProcessInfo info;
+    ReadProcess(worker.pid, info);
+    AppendReport(SpawnedReport{worker.local_rank, worker.pid, info.start_time_ticks}, outgoing_);
+    worker.phase = Phase::kRunning;
+    owes_all_gone_ = true;
+  }
+  worker.plan.reset();
+}
+
+void Keeper::ReadLog(Worker& worker, int stream) {
+  LogStream& log = worker.logs[static_cast<size_t>(stream)];
+  if (!log.is_open() || (log.file_error() != 0 && !HasBulkRoom())) {
+    return;
+  }
+  const uint64_t size_before = log.size_bytes();
+  const std::string_view rest = log.ReadOnce(buffer_.get(), kReadBytes);
+  if (!worker.IsAlive()) {
+    worker.bytes_after_death += log.size_bytes() - size_before + rest.size();
+  }
+  if (log.owes_degradation) {
+    // What did reach the file is told first, so that the agent can put the pieces in order.
+    if (log.owes_growth) {
+      AppendReport(LogGrewReport{worker.local_rank, StreamOf(stream), log.size_bytes()}, outgoing_);
+      log.owes_growth = false;
+    }
+    AppendReport(
+        LogDegradedReport{worker.local_rank, StreamOf(stream), log.file_error(), log.path()},
+        outgoing_);
+    log.owes_degradation = false;
+  }
+  if (!rest.empty()) {
+    AppendLogData(worker.local_rank, StreamOf(stream), rest, outgoing_);
+  }
+}
+
+void Keeper::ReadControl(Worker& worker) {
+  worker.control.Receive();
+  std::string_view line;
+  while (worker.control.TakeLine(line)) {
+    AppendControlRecord(worker.local_rank, line, outgoing_);
+  }
+  if (worker.control.TakeOverflow() && HasBulkRoom()) {
+    AppendReport(
+        NoteReport{worker.local_rank, "dropped a control record longer than " +
+                                          std::to_string(contract::kMaxRecordBytes) + " bytes"},
+        outgoing_);
+  }
+}
+
+void Keeper::NoteDeath(Worker& worker) {
+  if (worker.phase == Phase::kStarting && worker.failure_pipe >= 0) {
+    ReadFailurePipe(worker);  // Says whether this is a death or a failed start.
+  }
+  if (worker.phase != Phase::kRunning) {
+    sweep_wanted_ = true;
+    next_sweep_ns_ = 0;
+    return;
+  }
+  siginfo_t info{};
+  // Not reaped yet; see Note [Who belongs to a worker].
+  const int rc = ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(worker.pidfd), &info,
+                          WEXITED | WNOHANG | WNOWAIT);
+  if (rc == 0 && info.si_pid == 0) {
+    return;
+  }
+  worker.exit.local_rank = worker.local_rank;
+  worker.exit.pid = worker.pid;
+  if (rc != 0) {
+    // Dead and already reaped: by whom cannot be known, nor how it ended. Its number is free again,
+    // so that nothing may be sent to it.
+    worker.exit.exit_code = kUnknownExitCode;
+    AppendReport(NoteReport{worker.local_rank, "cannot learn how the worker ended (" +
+                                                   std::string(std::strerror(errno)) +
+                                                   "); taken as a failure"},
+                 outgoing_);
+  } else if (info.si_code == CLD_EXITED) {
+    worker.exit.exit_code = info.si_status;
+  } else {
+    worker.exit.signal = info.si_status;
+    worker.exit.dumped_core = info.si_code == CLD_DUMPED;
+  }
+  worker.exit.monotonic_ns = NowNs(CLOCK_MONOTONIC);
+  worker.exit.wall_ns = NowNs(CLOCK_REALTIME);
+  worker.phase = Phase::kDead;
+  if (rc == 0) {
+    ::kill(-worker.pid, SIGKILL);
+  }
+  sweep_wanted_ = true;
+  next_sweep_ns_ = 0;
+  sweep_pause_ns_ = 0;
+}
+
+void Keeper::CollectOutput(Worker& worker) {
+  for (int i = 0; i < 2; ++i) {
+    LogStream& log = worker.logs[static_cast<size_t>(i)];
+    // Asks the pipe afresh: it may have been filled after it was last found empty.
+    do {
+      ReadLog(worker, i);
+    } while (log.is_open() && !log.is_drained() &&
+             worker.bytes_after_death < kOutputAfterDeathBytes &&
+             (log.file_error() == 0 || HasBulkRoom()));
+  }
+  while (worker.control.is_open() && HasBulkRoom()) {
+    pollfd ready{.fd = worker.control.fd(), .events = POLLIN, .revents = 0};
+    if (::poll(&ready, 1, 0) <= 0) {
+      break;
+    }
+    ReadControl(worker);
+  }
+}
+
+void Keeper::ReportWorker(Worker& worker) {
+  if (worker.phase == Phase::kDead) {
+    CollectOutput(worker);
+  }
+  const bool tells_growth = worker.phase == Phase::kDead || outgoing_.size() < kGrowthBacklogBytes;
+  for (int i = 0; i < 2 && tells_growth; ++i) {
+    LogStream& log = worker.logs[static_cast<size_t>(i)];
+    if (log.owes_growth) {
+      AppendReport(LogGrewReport{worker.local_rank, StreamOf(i), log.size_bytes()}, outgoing_);
+      log.owes_growth = false;
+    }
+  }
+  const bool is_drained = (worker.logs[0].is_drained() && worker.logs[1].is_drained()) ||
+                          worker.bytes_after_death >= kOutputAfterDeathBytes;
+  if (worker.phase == Phase::kDead && is_drained) {
+    if (worker.exit.signal != 0 || worker.exit.exit_code != 0) {
+      const OutputTail& tail = worker.logs[1].tail();
+      worker.exit.stderr_tail = tail.Text();
+      worker.exit.stderr_is_cut = tail.is_cut();
+    }
+    AppendReport(worker.exit, outgoing_);
+    worker.phase = Phase::kReported;
+  }
+}
+
+Keeper::Worker* Keeper::FindCurrent(int local_rank) {
+  for (const auto& worker : workers_) {
+    if (worker->local_rank == local_rank && (worker->IsAlive() || worker->phase == Phase::kDead)) {
+      return worker.get();
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace fsdprun::keeper
