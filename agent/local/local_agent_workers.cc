@@ -38,7 +38,7 @@ void LocalAgent::Do(const node::PrepareNode& prepare) {
   }
   std::optional<StoreEndpoint> store;
   if (prepare.reset_store) {
-    const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew(generation);
+    const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew();
     if (!endpoint.ok()) {
       Feed(node::PrepareFailed{generation, absl::StrCat("cannot serve the workers' store: ",
                                                         endpoint.status().message())});

@@ -10,7 +10,7 @@ WorkerStore::WorkerStore(EventLoop& loop, std::string address)
 WorkerStore::WorkerStore(EventLoop& loop, std::string address, std::unique_ptr<StoreServer> bound)
     : loop_(loop), address_(std::move(address)), server_(std::move(bound)) {}
 
-absl::StatusOr<StoreEndpoint> WorkerStore::Renew(Generation generation) {
+absl::StatusOr<StoreEndpoint> WorkerStore::Renew() {
   if (server_ == nullptr) {
     auto server = std::make_unique<StoreServer>(loop_);
     const absl::StatusOr<int> port = server->Listen(address_, 0);
@@ -19,7 +19,7 @@ absl::StatusOr<StoreEndpoint> WorkerStore::Renew(Generation generation) {
     }
     server_ = std::move(server);
   }
-  server_->Reset(generation.value());
+  server_->Reset();
   return StoreEndpoint{address_, server_->port()};
 }
 

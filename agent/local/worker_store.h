@@ -20,8 +20,8 @@ class WorkerStore {
   /// Serves on `bound`, which already listens, and tells workers `address`.
   WorkerStore(EventLoop& loop, std::string address, std::unique_ptr<StoreServer> bound);
 
-  /// An empty store for `generation`; nothing of an earlier generation can be read from it.
-  absl::StatusOr<StoreEndpoint> Renew(Generation generation);
+  /// An empty store; nothing of an earlier generation can be read from it.
+  absl::StatusOr<StoreEndpoint> Renew();
 
  private:
   EventLoop& loop_;

@@ -151,7 +151,6 @@ absl::Status KeeperClient::Spawn(const WorkerSpec& spec) {
   for (const auto& [name, value] : spec.environment) {
     command.environment.push_back(absl::StrCat(name, "=", value));
   }
-  command.working_directory = spec.working_directory;
   command.stdout_path = spec.stdout_path;
   command.stderr_path = spec.stderr_path;
   command.wants_control_fd = spec.wants_control_fd;

@@ -26,8 +26,6 @@ struct WorkerSpec {
   std::vector<std::string> argv;
   /// The whole environment of the worker; nothing is inherited.
   std::map<std::string, std::string> environment;
-  /// Working directory; empty keeps the launcher's.
-  std::string working_directory;
   /// Files that receive the raw bytes of the streams (created, truncated; their folder must exist).
   /// An empty path leaves the stream connected to the launcher's own.
   std::string stdout_path;

@@ -144,14 +144,12 @@ std::optional<Command> DecodeSpawn(FrameReader& reader) {
   spawn.local_rank = reader.LocalRank(false);
   spawn.argv = reader.List();
   spawn.environment = reader.List();
-  spawn.working_directory = reader.Text();
   spawn.stdout_path = reader.Text();
   spawn.stderr_path = reader.Text();
   spawn.wants_control_fd = reader.Flag();
   // These become C strings.
   if (!reader.Done() || spawn.argv.empty() || HasZeroByte(spawn.argv) ||
-      HasZeroByte(spawn.environment) ||
-      HasZeroByte({spawn.working_directory, spawn.stdout_path, spawn.stderr_path})) {
+      HasZeroByte(spawn.environment) || HasZeroByte({spawn.stdout_path, spawn.stderr_path})) {
     return std::nullopt;
   }
   return spawn;
@@ -169,7 +167,6 @@ struct CommandAppender {
         .Int(c.local_rank)
         .List(c.argv)
         .List(c.environment)
-        .Text(c.working_directory)
         .Text(c.stdout_path)
         .Text(c.stderr_path)
         .Int(static_cast<uint8_t>(c.wants_control_fd));
@@ -193,7 +190,7 @@ struct ReportAppender {
     FrameWriter(FrameType::kHello, out).Int(r.pid).Int(r.version);
   }
   void operator()(const SpawnedReport& r) const {
-    FrameWriter(FrameType::kSpawned, out).Int(r.local_rank).Int(r.pid).Int(r.start_time_ticks);
+    FrameWriter(FrameType::kSpawned, out).Int(r.local_rank).Int(r.pid);
   }
   void operator()(const SpawnFailedReport& r) const {
     FrameWriter(FrameType::kSpawnFailed, out)
@@ -209,7 +206,6 @@ struct ReportAppender {
         .Int(r.exit_code)
         .Int(r.signal)
         .Int(static_cast<uint8_t>(r.dumped_core))
-        .Int(r.monotonic_ns)
         .Int(r.wall_ns)
         .Text(r.stderr_tail)
         .Int(static_cast<uint8_t>(r.stderr_is_cut));
@@ -248,7 +244,6 @@ std::optional<Report> DecodeExited(FrameReader& reader) {
   r.exit_code = reader.Int<int32_t>();
   r.signal = reader.Int<int32_t>();
   r.dumped_core = reader.Flag();
-  r.monotonic_ns = reader.Int<int64_t>();
   r.wall_ns = reader.Int<int64_t>();
   r.stderr_tail = reader.Text();
   r.stderr_is_cut = reader.Flag();
@@ -267,7 +262,6 @@ std::optional<Report> DecodeLifeReport(FrameType type, FrameReader& reader) {
       SpawnedReport r;
       r.local_rank = reader.LocalRank(false);
       r.pid = reader.Int<int32_t>();
-      r.start_time_ticks = reader.Int<uint64_t>();
       return Finish(reader, r);
     }
     case FrameType::kSpawnFailed: {

@@ -34,7 +34,6 @@ struct SpawnCommand {
   std::vector<std::string> argv;
   /// NAME=value; the whole environment.
   std::vector<std::string> environment;
-  std::string working_directory;
   std::string stdout_path;
   std::string stderr_path;
   bool wants_control_fd = false;
@@ -61,11 +60,8 @@ struct HelloReport {
 struct SpawnedReport {
   int32_t local_rank = 0;
   int32_t pid = 0;
-  /// Field 22 of /proc/<pid>/stat (clock ticks since boot): with the pid, the identity of the
-  /// process.
-  uint64_t start_time_ticks = 0;
 };
-/// Nothing was started. `attempted` is a verb phrase ("run", "change to directory", ...), `path`
+/// Nothing was started. `attempted` is a verb phrase ("run", "start a session for", ...), `path`
 /// its object.
 struct SpawnFailedReport {
   int32_t local_rank = 0;
@@ -80,9 +76,7 @@ struct ExitedReport {
   int32_t exit_code = 0;
   int32_t signal = 0;
   bool dumped_core = false;
-  /// CLOCK_MONOTONIC of this machine when the death was seen.
-  int64_t monotonic_ns = 0;
-  /// CLOCK_REALTIME of the same instant, for people.
+  /// CLOCK_REALTIME when the death was seen, for people.
   int64_t wall_ns = 0;
   /// The last kStderrTailBytes of standard error, from memory: there although no file took them.
   /// Empty if the worker succeeded or its standard error is not the keeper's to read.

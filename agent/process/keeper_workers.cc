@@ -39,9 +39,7 @@ void Keeper::ReadFailurePipe(Worker& worker) {
     AppendReport(Describe(failure, *worker.plan, worker.local_rank), outgoing_);
     worker.phase = Phase::kFailed;
   } else {
-    ProcessInfo info;
-    ReadProcess(worker.pid, info);
-    AppendReport(SpawnedReport{worker.local_rank, worker.pid, info.start_time_ticks}, outgoing_);
+    AppendReport(SpawnedReport{worker.local_rank, worker.pid}, outgoing_);
     worker.phase = Phase::kRunning;
     owes_all_gone_ = true;
   }
@@ -120,7 +118,6 @@ void Keeper::NoteDeath(Worker& worker) {
     worker.exit.signal = info.si_status;
     worker.exit.dumped_core = info.si_code == CLD_DUMPED;
   }
-  worker.exit.monotonic_ns = NowNs(CLOCK_MONOTONIC);
   worker.exit.wall_ns = NowNs(CLOCK_REALTIME);
   worker.phase = Phase::kDead;
   if (rc == 0) {

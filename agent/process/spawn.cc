@@ -121,9 +121,6 @@ bool ConnectStreams(const ChildFds& fds) {
   if (!ConnectStreams(fds)) {
     FailChild(failure_pipe, Step::kStreams, errno, 0);
   }
-  if (!plan.working_directory.empty() && ::chdir(plan.working_directory.c_str()) != 0) {
-    FailChild(failure_pipe, Step::kDirectory, errno, 0);
-  }
   ResetSignals();
   Exec(plan, plan.shell_argv, failure_pipe);
 }
@@ -134,8 +131,7 @@ SpawnPlan::SpawnPlan(const SpawnCommand& command, int control_fd)
     : candidates(ListCandidates(command.argv.front(), FindPath(command.environment))),
       arguments(command.argv),
       environment(command.environment),
-      argv(Pointers(arguments)),
-      working_directory(command.working_directory) {
+      argv(Pointers(arguments)) {
   if (control_fd >= 0) {
     environment.push_back(std::string(contract::kEnvControlFd) + "=" + std::to_string(control_fd));
   }
@@ -186,10 +182,6 @@ SpawnFailedReport Describe(const ChildFailure& failure, const SpawnPlan& plan, i
     case ChildFailure::Step::kStreams:
       report.attempted = "connect the output streams of";
       break;
-    case ChildFailure::Step::kDirectory:
-      report.attempted = "change to the working directory";
-      report.path = plan.working_directory;
-      return report;
     case ChildFailure::Step::kExec:
       report.attempted = "run";
       // A program that is in no folder of PATH is best named as the user wrote it.

@@ -30,7 +30,7 @@ struct StartedChild {
 
 /// What a child that could not exec writes into the failure pipe.
 struct ChildFailure {
-  enum class Step : int32_t { kSession, kParentDied, kStreams, kDirectory, kExec };
+  enum class Step : int32_t { kSession, kParentDied, kStreams, kExec };
   Step step = Step::kExec;
   int32_t error = 0;
   /// Index into SpawnPlan::candidates for kExec.
@@ -52,7 +52,6 @@ struct SpawnPlan {
   std::vector<const char*> shell_argv;
   std::vector<const char*> argv;
   std::vector<const char*> envp;
-  std::string working_directory;
 };
 
 /// Starts a child in a session of its own that dies with the keeper. Returns at once: exec's

@@ -130,13 +130,12 @@ absl::StatusOr<int> StoreServer::StartListening(UniqueFd socket, const std::stri
   return port_;
 }
 
-void StoreServer::Reset(uint64_t generation) {
-  generation_ = generation;
+void StoreServer::Reset() {
   while (!connections_.empty()) {
     Drop(connections_.begin()->first);
   }
   table_.Clear();
-  // Clients still in the accept queue connected before this generation began.
+  // Clients still in the accept queue connected before this.
   while (listener_.valid()) {
     const UniqueFd stale(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!stale.valid()) {

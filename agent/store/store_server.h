@@ -51,16 +51,14 @@ class StoreServer {
   /// The same with a socket that is bound (listening or not yet) by someone else.
   absl::StatusOr<int> ListenOn(UniqueFd bound_socket);
 
-  /// Starts `generation` afresh: forgets every key and disconnects every client, so that nothing of
-  /// an earlier world can be read and no earlier client can write. The listening socket stays.
-  void Reset(uint64_t generation);
+  /// Starts afresh: forgets every key and disconnects every client, so that nothing of an earlier
+  /// world can be read and no earlier client can write. The listening socket stays.
+  void Reset();
   /// Ends listening and every connection. Called by the destructor.
   void Close();
 
-  uint64_t generation() const { return generation_; }
   int port() const { return port_; }
   size_t connection_count() const { return connections_.size(); }
-  size_t key_count() const { return table_.KeyCount(); }
 
  private:
   struct Connection;
@@ -92,7 +90,6 @@ class StoreServer {
   /// Given up to accept and close connections when the process has no descriptor left.
   UniqueFd reserve_;
   int port_ = 0;
-  uint64_t generation_ = 0;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   KeyValueTable table_;

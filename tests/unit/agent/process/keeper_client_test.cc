@@ -167,8 +167,7 @@ TEST_F(KeeperClientTest, ReportsExitCodesAndSignals) {
   EXPECT_EQ(exited_[1].signal, 0);
   EXPECT_EQ(exited_[2].signal, SIGSEGV);
   EXPECT_EQ(exited_[2].pid, spawned_[2].pid);
-  EXPECT_GT(exited_[0].monotonic_ns, 0);
-  EXPECT_GT(spawned_[0].start_time_ticks, 0u);
+  EXPECT_GT(exited_[0].wall_ns, 0);
 }
 
 // Whether there is a dump depends on the limits and settings of the machine, so that another parent
@@ -224,7 +223,7 @@ TEST_F(KeeperClientTest, MissingProgramIsNamed) {
   EXPECT_TRUE(exited_.empty());
 }
 
-TEST_F(KeeperClientTest, FileWithoutPermissionAndBadFolderAreNamed) {
+TEST_F(KeeperClientTest, FileWithoutPermissionIsNamed) {
   StartKeeper();
   const std::string file = folder_ + "/trainer";
   std::ofstream(file) << "text";
@@ -234,13 +233,6 @@ TEST_F(KeeperClientTest, FileWithoutPermissionAndBadFolderAreNamed) {
   ASSERT_TRUE(RunUntil([&] { return spawn_failed_.size() == 1; }));
   EXPECT_EQ(spawn_failed_[0].error, EACCES);
   EXPECT_EQ(spawn_failed_[0].path, file);
-  spec = Shell(0, "true");
-  spec.working_directory = folder_ + "/none";
-  Spawn(spec);
-  ASSERT_TRUE(RunUntil([&] { return spawn_failed_.size() == 2; }));
-  EXPECT_EQ(spawn_failed_[1].error, ENOENT);
-  EXPECT_EQ(spawn_failed_[1].path, folder_ + "/none");
-  EXPECT_THAT(spawn_failed_[1].attempted, HasSubstr("directory"));
 }
 
 TEST_F(KeeperClientTest, ScriptWithoutInterpreterRunsInTheShell) {

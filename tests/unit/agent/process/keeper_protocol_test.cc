@@ -22,13 +22,12 @@ std::vector<std::string> AllCommands() {
 
 std::vector<std::string> AllReports() {
   const std::vector<Report> reports = {HelloReport{.pid = 1},
-                                       SpawnedReport{1, 2, 3},
+                                       SpawnedReport{1, 2},
                                        SpawnFailedReport{1, 2, "run", "/bin/x"},
                                        ExitedReport{.local_rank = 1,
                                                     .pid = 2,
                                                     .signal = 9,
                                                     .dumped_core = true,
-                                                    .monotonic_ns = 5,
                                                     .wall_ns = 6,
                                                     .stderr_tail = "x\n",
                                                     .stderr_is_cut = true},

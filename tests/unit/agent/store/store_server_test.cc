@@ -203,7 +203,7 @@ TEST_F(StoreServerTest, ResetForgetsKeysAndDisconnectsEarlierClients) {
   std::thread waiter([&blocked] { EXPECT_THROW(blocked.wait({"never"}, In(10s)), StoreError); });
   const UniqueFd half = RawConnection();
   SendText(half, Greeting() + "\x01\x05");
-  OnLoop([this] { server_->Reset(2); });
+  OnLoop([this] { server_->Reset(); });
   waiter.join();
   EXPECT_THROW(stale.get("MASTER", In(10s)), StoreError);
   EXPECT_TRUE(IsEnded(half));
