@@ -16,13 +16,13 @@
 #include <fstream>
 #include <future>
 #include <sstream>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/error_text.h"
 #include "base/status_macros.h"
 
 namespace fsdprun {
@@ -30,8 +30,6 @@ namespace {
 
 constexpr int kListenBacklog = 1024;
 constexpr auto kCancelCheckInterval = std::chrono::milliseconds(50);
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 struct SocketAddress {
   sockaddr_storage storage{};

@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <string>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/error_text.h"
 #include "base/unique_fd.h"
 #include "launcher/report/failure_report.h"
 
@@ -59,8 +59,7 @@ void WriteErrorFile(const JobOutcome& outcome, const EndContext& context) {
     return;
   }
   if (const int error = ReplaceFile(it->second, LauncherErrorJson(outcome)); error != 0) {
-    Say(context, absl::StrCat("cannot write the error file ", it->second, ": ",
-                              std::generic_category().message(error)));
+    Say(context, absl::StrCat("cannot write the error file ", it->second, ": ", ErrorText(error)));
   }
 }
 

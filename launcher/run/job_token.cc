@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/error_text.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
@@ -23,8 +23,6 @@ namespace {
 
 constexpr size_t kMaxTokenBytes = 4096;
 constexpr size_t kTokenBytes = 32;
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 absl::StatusOr<std::string> ReadSmallFile(int fd, const std::string& path) {
   char buffer[kMaxTokenBytes + 1];

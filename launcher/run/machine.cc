@@ -18,12 +18,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/error_text.h"
 #include "launcher/run/job_token.h"
 
 namespace fsdprun {
 namespace {
-
-std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 std::string ValueOr(const Environment& environment, const char* name, const char* fallback) {
   const auto it = environment.find(name);
