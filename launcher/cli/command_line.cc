@@ -7,10 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "launcher/cli/raw_flags.h"
 
 namespace fsdprun {
 namespace {
@@ -19,117 +19,6 @@ constexpr uint16_t kDefaultC10dPort = 29400;
 constexpr int kMaxNodes = 65536;
 /// With what is put around it, an id must fit a file name.
 constexpr size_t kMaxRunIdBytes = 200;
-
-// A flag's text and where it came from: "--nnodes" or "PET_NNODES".
-struct RawValue {
-  std::string source;
-  std::string text;
-};
-
-// Keyed by the flag's name in the table. Switches hold "0" or "1".
-struct RawFlags {
-  std::map<std::string, RawValue> values;
-  std::vector<std::string> program;
-
-  const RawValue* Find(const char* name) const {
-    const auto it = values.find(name);
-    return it == values.end() ? nullptr : &it->second;
-  }
-  bool IsOn(const char* name) const {
-    const RawValue* value = Find(name);
-    return value != nullptr && value->text != "0";
-  }
-};
-
-absl::Status Wrong(const RawValue& value, absl::string_view expected) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(value.source, ": '", value.text, "' is not ", expected));
-}
-
-absl::Status ReadEnvironment(CliProgram program, const Environment& environment, RawFlags* flags) {
-  for (const FlagSpec& flag : FlagTable()) {
-    const std::string twin = FlagEnvironmentTwin(flag);
-    const auto it = environment.find(twin);
-    if (!Offers(program, flag) || it == environment.end() || it->second.empty()) {
-      continue;
-    }
-    const RawValue value{twin, it->second};
-    if (!flag.takes_value) {
-      int number = 0;
-      if (!absl::SimpleAtoi(value.text, &number)) {
-        return Wrong(value, "a number (0 = off, 1 = on)");
-      }
-      flags->values[flag.name] = {twin, number == 0 ? "0" : "1"};
-      continue;
-    }
-    flags->values[flag.name] = value;
-  }
-  return absl::OkStatus();
-}
-
-// One flag of the command line with its value, which may be the following word. Advances `*index`
-// past both.
-absl::Status ReadFlag(CliProgram program, const std::vector<std::string>& args, size_t* index,
-                      RawFlags* flags) {
-  const std::string& word = args[*index];
-  const FlagSpec* flag = nullptr;
-  absl::string_view attached;
-  bool has_attached = false;
-  if (absl::StartsWith(word, "--")) {
-    const size_t equals = word.find('=');
-    ASSIGN_OR_RETURN(flag, FindFlag(program, absl::string_view(word).substr(
-                                                 2, equals == std::string::npos ? std::string::npos
-                                                                                : equals - 2)));
-    if (equals != std::string::npos) {
-      has_attached = true;
-      attached = absl::string_view(word).substr(equals + 1);
-    }
-  } else {
-    flag = FindShortFlag(program, word[1]);
-    if (const std::string unsupported = UnsupportedFlag(word.substr(1, 1));
-        flag == nullptr && !unsupported.empty()) {
-      return absl::InvalidArgumentError(unsupported);
-    }
-    if (flag == nullptr || (word.size() > 2 && !flag->takes_value)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("unknown flag ", word, "; see ", ProgramName(program), " --help"));
-    }
-    has_attached = word.size() > 2;
-    attached = absl::string_view(word).substr(2);
-  }
-  ++*index;
-  const std::string source = absl::StrCat("--", flag->name);
-  if (!flag->takes_value) {
-    if (has_attached) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(source, " takes no value, but '", attached, "' was given"));
-    }
-    flags->values[flag->name] = {source, "1"};
-    return absl::OkStatus();
-  }
-  if (!has_attached) {
-    if (*index == args.size() || absl::StartsWith(args[*index], "--")) {
-      return absl::InvalidArgumentError(absl::StrCat(source, " needs a value: ", flag->metavar));
-    }
-    attached = args[(*index)++];
-  }
-  flags->values[flag->name] = {source, std::string(attached)};
-  return absl::OkStatus();
-}
-
-absl::Status ReadArguments(CliProgram program, const std::vector<std::string>& args,
-                           RawFlags* flags) {
-  size_t index = 0;
-  while (index < args.size() && args[index].size() > 1 && args[index][0] == '-') {
-    if (args[index] == "--") {
-      ++index;
-      break;
-    }
-    RETURN_IF_ERROR(ReadFlag(program, args, &index, flags));
-  }
-  flags->program.assign(args.begin() + static_cast<ptrdiff_t>(index), args.end());
-  return absl::OkStatus();
-}
 
 absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view expected) {
   int number = 0;
@@ -344,8 +233,7 @@ absl::Status ReadProgram(CliProgram program, const RawFlags& flags, LaunchPlan* 
 
 // Rules between flags, once each of them is valid for itself.
 absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* plan) {
-  plan->standalone = flags.IsOn("standalone");
-  if (plan->standalone) {
+  if (flags.IsOn("standalone")) {
     if (plan->max_nodes > 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("--standalone runs one node, but --nnodes is ", flags.Find("nnodes")->text));
@@ -424,15 +312,13 @@ absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program,
                                             const std::vector<std::string>& args,
                                             const Environment& environment,
                                             const MachineFacts& machine) {
-  RawFlags flags;
-  RETURN_IF_ERROR(ReadArguments(program, args, &flags));
+  ASSIGN_OR_RETURN(RawFlags flags, FlagsOfArguments(program, args));
   LaunchPlan plan;
   if (flags.IsOn("help") || flags.IsOn("version")) {
     plan.request = flags.IsOn("help") ? Request::kHelp : Request::kVersion;
     return plan;
   }
-  RawFlags merged;
-  RETURN_IF_ERROR(ReadEnvironment(program, environment, &merged));
+  ASSIGN_OR_RETURN(RawFlags merged, FlagsOfEnvironment(program, environment));
   for (auto& [name, value] : flags.values) {
     merged.values[name] = std::move(value);
   }

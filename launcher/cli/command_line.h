@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -10,8 +9,6 @@
 #include "launcher/cli/launch_plan.h"
 
 namespace fsdprun {
-
-using Environment = std::map<std::string, std::string>;
 
 /// What `cpu`, `gpu` and `auto` stand for on this machine.
 struct MachineFacts {

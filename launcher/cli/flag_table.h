@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -8,6 +8,9 @@
 #include "absl/strings/string_view.h"
 
 namespace fsdprun {
+
+/// The environment of a process: name to value.
+using Environment = std::map<std::string, std::string>;
 
 /// The two programs that share one flag table.
 enum class CliProgram { kFsdprun, kFsdpAgent };

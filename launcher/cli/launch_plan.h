@@ -39,7 +39,6 @@ struct LaunchPlan {
   bool is_agent = false;
 
   // Membership.
-  bool standalone = false;
   int min_nodes = 1;
   int max_nodes = 1;
   int nproc_per_node = 1;

@@ -50,7 +50,7 @@ TEST(CommandLineTest, SpellingsAndPrefixes) {
                                              {"--nproc", "3", "s"}}) {
     EXPECT_EQ(Parse(args).value().nproc_per_node, 3) << args.front();
   }
-  EXPECT_TRUE(Parse({"--stand", "s"}).value().standalone);
+  EXPECT_TRUE(Parse({"--stand", "s"}).value().rdzv_id_is_random);
   EXPECT_THAT(ErrorOf({"--no", "s"}), HasSubstr("ambiguous"));
 }
 
@@ -68,10 +68,10 @@ TEST(CommandLineTest, CommandLineWinsOverEnvironment) {
   const Environment env = {
       {"PET_NPROC_PER_NODE", "3"}, {"PET_STANDALONE", "1"}, {"PET_NO_PYTHON", "1"}};
   EXPECT_EQ(Parse({"s"}, env).value().nproc_per_node, 3);
-  EXPECT_TRUE(Parse({"s"}, env).value().standalone);
+  EXPECT_TRUE(Parse({"s"}, env).value().rdzv_id_is_random);
   EXPECT_EQ(Parse({"s"}, env).value().program_kind, ProgramKind::kExecutable);
   EXPECT_EQ(Parse({"--nproc-per-node=2", "s"}, env).value().nproc_per_node, 2);
-  EXPECT_FALSE(Parse({"s"}, {{"PET_STANDALONE", "0"}}).value().standalone);
+  EXPECT_FALSE(Parse({"s"}, {{"PET_STANDALONE", "0"}}).value().rdzv_id_is_random);
   EXPECT_EQ(Parse({"s"}, {{"PET_NPROC_PER_NODE", ""}}).value().nproc_per_node, 1);
   EXPECT_THAT(ErrorOf({"s"}, {{"PET_MODULE", "yes"}}), HasSubstr("PET_MODULE: 'yes'"));
 }
