@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 
 /// Returns from the enclosing function when `expr` (an absl::Status) is not OK.
 #define RETURN_IF_ERROR(expr)                        \
@@ -22,15 +21,3 @@
   auto tmp = (expr);                              \
   if (!tmp.ok()) return tmp.status();             \
   lhs = std::move(tmp).value()
-
-namespace fsdprun {
-
-/// The same status with what was being attempted put in front of its message.
-inline absl::Status Annotate(const absl::Status& status, absl::string_view attempted) {
-  if (status.ok()) {
-    return status;
-  }
-  return absl::Status(status.code(), absl::StrCat(attempted, ": ", status.message()));
-}
-
-}  // namespace fsdprun

@@ -30,32 +30,7 @@ std::string_view job::PhaseName(Phase phase) {
   return "?";
 }
 
-std::string_view job::NodeStateName(NodeState state) {
-  switch (state) {
-    case NodeState::kSpare:
-      return "spare";
-    case NodeState::kCleaning:
-      return "cleaning";
-    case NodeState::kPreparing:
-      return "preparing";
-    case NodeState::kPrepared:
-      return "prepared";
-    case NodeState::kCommitted:
-      return "committed";
-    case NodeState::kStarted:
-      return "started";
-    case NodeState::kStopping:
-      return "stopping";
-    case NodeState::kStopped:
-      return "stopped";
-    case NodeState::kReleased:
-      return "released";
-  }
-  return "?";
-}
-
-JobMachine::JobMachine(const JobSpec& spec, Generation last_generation)
-    : spec_(spec), generation_(last_generation), generation_floor_(last_generation) {
+JobMachine::JobMachine(const JobSpec& spec) : spec_(spec) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");

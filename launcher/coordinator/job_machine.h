@@ -108,8 +108,7 @@ std::string_view PhaseName(Phase phase);
 /// and never goes back between calls.
 class JobMachine {
  public:
-  /// `last_generation` is the last one already used (0 for a new job).
-  explicit JobMachine(const JobSpec& spec, Generation last_generation = {});
+  explicit JobMachine(const JobSpec& spec);
 
   job::Effects Step(const job::Event& event, MonoTime now);
   /// The same into the caller's `effects`, whose buffer is used again: a beat costs no allocation.

@@ -26,7 +26,6 @@ enum class NodeState {
   kStopped,
   kReleased,
 };
-std::string_view NodeStateName(NodeState state);
 
 /// What the coordinator knows of one agent. What each beat and each scan of the leases reads comes
 /// first and fits one cache line: with thousands of nodes those reads are what a step costs.

@@ -18,7 +18,7 @@ absl::Status Use(bool succeeds, int& out) {
   ASSIGN_OR_RETURN(const std::unique_ptr<int> value, MakeInt(succeeds));
   RETURN_IF_ERROR(absl::OkStatus());
   out = *value;
-  RETURN_IF_ERROR(Annotate(absl::AbortedError("late"), "use the int"));
+  RETURN_IF_ERROR(absl::AbortedError("late"));
   out = -1;
   return absl::OkStatus();
 }
@@ -27,12 +27,8 @@ TEST(StatusMacrosTest, AssignOrReturnMovesTheValueOrReturnsTheError) {
   int out = 0;
   EXPECT_EQ(Use(false, out), absl::NotFoundError("no int"));
   EXPECT_EQ(out, 0);
-  EXPECT_EQ(Use(true, out), absl::AbortedError("use the int: late"));
+  EXPECT_EQ(Use(true, out), absl::AbortedError("late"));
   EXPECT_EQ(out, 5);
-}
-
-TEST(StatusMacrosTest, AnnotateLeavesSuccessAlone) {
-  EXPECT_TRUE(Annotate(absl::OkStatus(), "x").ok());
 }
 
 }  // namespace
