@@ -14,7 +14,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,9 @@ from pathlib import Path
 import dcp_read
 import make_case
 from parity_test import float32_bits
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from free_port import free_port  # noqa: E402
 
 STEPS, EVERY, KILL_AT = 120, 20, 50
 
@@ -67,12 +69,6 @@ def wait_until(what: str, condition, limit_s: float):
             return value
         time.sleep(0.002)
     sys.exit(f"not within {limit_s:g} s: {what}")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Job:

@@ -13,6 +13,9 @@ import time
 import unittest
 import uuid
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from free_port import free_port  # noqa: E402, F401
+
 BIN = pathlib.Path(os.environ.get("FSDPRUN_BIN", "build/release/bin")).resolve()
 MARKER = "FSDPRUN_TEST_MARKER"
 # How many times slower than a release build on a quiet machine bounds in seconds may be.
@@ -30,12 +33,6 @@ def wait_until(condition, deadline_s=20.0, what="condition"):
         if time.monotonic() > end:
             raise AssertionError(f"waited {deadline_s} s for {what}")
         time.sleep(0.002)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def is_listening(port):
