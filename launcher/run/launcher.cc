@@ -1,0 +1,370 @@
+#include "launcher/run/launcher.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "agent/process/keeper_client.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "launcher/cli/worker_command.h"
+#include "launcher/report/progress_line.h"
+#include "launcher/run/job_end.h"
+#include "launcher/run/job_token.h"
+#include "launcher/run/machine.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
+/// How long a reader of our output that has stopped reading may hold up the end.
+constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
+constexpr Duration kHastyDrainTimeout = std::chrono::seconds(2);
+
+const char* ValueOf(const Environment& environment, const char* name) {
+  const auto it = environment.find(name);
+  return it == environment.end() ? nullptr : it->second.c_str();
+}
+
+uint64_t RandomNonZero() {
+  uint64_t number = 0;
+  while (number == 0) {
+    FSDPRUN_CHECK(::getrandom(&number, sizeof(number), 0) == sizeof(number),
+                  "the kernel gives no random bytes");
+  }
+  return number;
+}
+
+// A random UUID (version 4), as torchrun makes for --standalone.
+std::string RandomRunId() {
+  std::string hex = RandomHex(16);
+  hex[12] = '4';
+  hex[16] = "89ab"[hex[16] % 4];
+  return absl::StrCat(hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
+                      hex.substr(16, 4), "-", hex.substr(20));
+}
+
+}  // namespace
+
+Launcher::Launcher(CliProgram program, const LaunchPlan& plan, const Environment& environment)
+    : program_(program),
+      plan_(plan),
+      environment_(environment),
+      signals_(loop_, [this](int signal) { OnSignal(signal); }),
+      console_(OptionsForProcess(ValueOf(environment, "TERM"), ValueOf(environment, "COLUMNS")),
+               [this] { loop_.Post([this] { ResumeOutput(); }); }) {
+  RouteLogTo(&console_);
+}
+
+Launcher::~Launcher() { RouteLogTo(nullptr); }
+
+int Launcher::Run() {
+  if (const absl::Status status = Start(); !status.ok()) {
+    Say(status.message());
+    RemoveRunDir();
+    console_.Close(MonoNow() + kConsoleDrainTimeout);
+    return absl::IsInvalidArgument(status) ? 2 : 1;
+  }
+  ScheduleNotice();
+  loop_.Run();
+  return Finish();
+}
+
+void Launcher::Say(absl::string_view text) {
+  console_.WriteLines(ConsoleStream::kError, absl::StrCat(ProgramName(program_), ": ", text));
+}
+
+absl::Status Launcher::Start() {
+  ASSIGN_OR_RETURN(python_, CheckProgram(plan_, environment_));
+  ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
+  ASSIGN_OR_RETURN(meeting_,
+                   Meet(plan_, environment_, program_, [this] { return signals_.TakePending(); }));
+  run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
+  ASSIGN_OR_RETURN(run_dir_, MakeRunDir(plan_, run_id_, environment_));
+  RETURN_IF_ERROR(OpenLink());
+  MakeStore();
+  MakeAgent();
+  agent_->Start();
+  return absl::OkStatus();
+}
+
+// The coordinator in this process, or the way to it.
+absl::Status Launcher::OpenLink() {
+  if (meeting_.hosts) {
+    MakeHost();
+    link_ = &host_->local_link();
+    return host_->Start();
+  }
+  grpc_link_ = std::make_unique<GrpcLink>(
+      loop_, GrpcLink::Options{.target = ToString(meeting_.endpoint),
+                               .job_id = run_id_,
+                               .token = [token = meeting_.token, path = meeting_.token_path]() {
+                                 return token.empty() ? TokenFile::Read(path)
+                                                      : absl::StatusOr<std::string>(token);
+                               }});
+  link_ = grpc_link_.get();
+  return absl::OkStatus();
+}
+
+void Launcher::MakeHost() {
+  CoordinatorHost::Hooks hooks;
+  hooks.on_finish = [this](const JobOutcome& outcome) {
+    outcome_ = outcome;
+    StopWhenDone();
+  };
+  hooks.on_step = [this] { OnCoordinatorStep(); };
+  host_ = std::make_unique<CoordinatorHost>(
+      loop_,
+      CoordinatorHost::Options{MakeJobSpec(), run_id_,
+                               meeting_.endpoint.port == 0 ? "" : meeting_.token},
+      std::move(hooks));
+}
+
+JobSpec Launcher::MakeJobSpec() const {
+  JobSpec spec;
+  spec.min_nodes = plan_.min_nodes;
+  spec.max_nodes = plan_.max_nodes;
+  spec.max_restarts = plan_.max_restarts;
+  spec.join_timeout = plan_.join_timeout;
+  spec.last_call = plan_.last_call_timeout;
+  spec.stop_grace = plan_.shutdown_timeout;
+  return spec;
+}
+
+// The coordinator's port serves the store too: what begins like HTTP/2 is an agent.
+void Launcher::MakeStore() {
+  if (!meeting_.listener.valid()) {
+    store_ = std::make_unique<WorkerStore>(loop_, meeting_.node_address);
+    return;
+  }
+  auto server =
+      std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
+        if (host_ != nullptr) {
+          host_->AddConnection(std::move(connection));
+        }
+      });
+  FSDPRUN_CHECK(server->ListenOn(std::move(meeting_.listener)).ok(),
+                "the listening socket is bound");
+  const bool is_shared = meeting_.endpoint.port != 0;
+  store_ = std::make_unique<WorkerStore>(
+      loop_, is_shared ? meeting_.endpoint.address : meeting_.node_address, std::move(server));
+}
+
+NodeSpec Launcher::MakeNodeSpec() const {
+  NodeSpec spec;
+  spec.node.incarnation = Incarnation(RandomNonZero());
+  spec.node.name = plan_.local_addr.empty() ? HostName() : plan_.local_addr;
+  spec.node.address = meeting_.node_address;
+  spec.node.local_world_size = plan_.nproc_per_node;
+  spec.node.role = plan_.role;
+  if (plan_.node_rank >= 0) {
+    spec.node.requested_node_rank = plan_.node_rank;
+  }
+  spec.coordinator_endpoint =
+      meeting_.endpoint.port == 0 ? "this process" : ToString(meeting_.endpoint);
+  spec.connect_timeout = plan_.join_timeout;
+  spec.stop_grace = plan_.shutdown_timeout;
+  return spec;
+}
+
+LocalAgent::Options Launcher::MakeAgentOptions() const {
+  LocalAgent::Options options;
+  options.spec = MakeNodeSpec();
+  options.keeper_path = keeper_path_;
+  options.base_environment = environment_;
+  // The job's secret is for agents; workers have no use for it.
+  options.base_environment.erase("FSDPRUN_TOKEN");
+  options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
+  options.run_id = run_id_;
+  options.run_dir = run_dir_;
+  options.draws_progress = console_.draws_progress();
+  options.handled_signals = SignalWatcher::Names();
+  return options;
+}
+
+void Launcher::MakeAgent() {
+  LocalAgent::Hooks hooks;
+  hooks.on_progress = [this](const Progress& progress) { ShowProgress(progress); };
+  hooks.sink.write = [this](keeper::Stream stream, absl::string_view lines) {
+    console_.WriteLines(
+        stream == keeper::Stream::kStdout ? ConsoleStream::kOut : ConsoleStream::kError, lines);
+  };
+  hooks.sink.has_room = [this] { return console_.HasRoom(); };
+  hooks.on_exit = [this](int code, const std::string& message) { OnAgentExit(code, message); };
+  agent_ =
+      std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
+}
+
+// A lone agent outlives its coordinator: it joins again as a new incarnation, with logs of its
+// own.
+void Launcher::BeginNextLife() {
+  if (is_ended_by_signal_) {
+    return;
+  }
+  Say(agent_message_);
+  const absl::StatusOr<std::string> run_dir = MakeRunDir(plan_, run_id_, environment_);
+  if (!run_dir.ok()) {
+    agent_message_ = std::string(run_dir.status().message());
+    loop_.Stop();
+    return;
+  }
+  if (::rmdir(run_dir_.c_str()) != 0) {  // A life without workers leaves nothing to keep.
+    earlier_run_dirs_.push_back(run_dir_);
+  }
+  run_dir_ = *run_dir;
+  agent_->DrainOutput();
+  agent_exit_.reset();
+  waiting_since_ = MonoNow();
+  agent_.reset();
+  MakeAgent();
+  agent_->Start();
+}
+
+void Launcher::OnSignal(int signal) {
+  if (host_ != nullptr) {
+    host_->OperatorStop(signal);
+  } else if (agent_exit_.has_value() && agent_->has_lost_coordinator()) {
+    is_ended_by_signal_ = true;  // Between two lives: there is nobody to be told.
+    agent_message_ = absl::StrCat("stopped by signal ", signal);
+    loop_.Stop();
+  } else if (agent_ != nullptr) {
+    agent_->OperatorSignal(signal);
+  }
+}
+
+void Launcher::OnCoordinatorStep() {
+  NotePhase();
+  // Rank 0's own node has fresher news than its beats bring.
+  if (agent_ != nullptr && agent_->machine().assignment().group_rank != 0) {
+    ShowProgress(host_->machine().progress());
+  }
+}
+
+void Launcher::OnAgentExit(int code, const std::string& message) {
+  agent_exit_ = code;
+  agent_message_ = message;
+  if (program_ == CliProgram::kFsdpAgent && agent_->has_lost_coordinator()) {
+    loop_.Post([this] { BeginNextLife(); });
+    return;
+  }
+  if (host_ != nullptr && !host_->machine().outcome().has_value()) {
+    OnOwnAgentGone();
+  }
+  StopWhenDone();
+}
+
+// The agent of this process has ended for good while the job goes on. Nobody else can run the
+// only node of a job, and a launcher whose own node was refused has been started wrongly.
+void Launcher::OnOwnAgentGone() {
+  if (plan_.IsSingleNode() || !agent_->was_admitted()) {
+    is_job_lost_ = true;
+  } else {
+    Say(absl::StrCat(agent_message_, "; the coordinator goes on here for the other nodes"));
+  }
+}
+
+void Launcher::StopWhenDone() {
+  if (agent_exit_.has_value() && (host_ == nullptr || outcome_.has_value() || is_job_lost_)) {
+    loop_.Stop();
+  }
+}
+
+void Launcher::ResumeOutput() {
+  if (agent_ != nullptr) {
+    agent_->ResumeOutput();
+  }
+}
+
+void Launcher::ShowProgress(const Progress& progress) {
+  if (console_.draws_progress() && (progress.step >= 0 || !progress.text.empty())) {
+    console_.SetProgress(FormatProgressLine(progress));
+  }
+}
+
+void Launcher::ScheduleNotice() {
+  loop_.At(MonoNow() + kWaitNoticeInterval, [this] {
+    GiveNotice();
+    ScheduleNotice();
+  });
+}
+
+// Says what is waited for; nothing once the job runs.
+void Launcher::GiveNotice() {
+  const auto since = std::chrono::floor<std::chrono::seconds>(MonoNow() - waiting_since_);
+  const std::string how_long =
+      absl::StrCat(since.count(), " s of ", ToSeconds(plan_.join_timeout), " s");
+  if (host_ != nullptr && is_gathering_) {
+    const std::string where =
+        meeting_.endpoint.port == 0
+            ? ""
+            : absl::StrCat(" at ", ToString(meeting_.endpoint), " with run id '", run_id_, "'");
+    const std::string_view reason = host_->machine().reason();
+    Say(absl::StrCat(absl::string_view(reason.data(), reason.size()), where, " (", how_long, ")"));
+  } else if (host_ == nullptr && !agent_->was_admitted()) {
+    Say(absl::StrCat("waiting for the coordinator at ", ToString(meeting_.endpoint), " (", how_long,
+                     "): ", agent_->last_link_error().message()));
+  }
+}
+
+// After every step of the coordinator.
+void Launcher::NotePhase() {
+  const bool was_gathering =
+      std::exchange(is_gathering_, host_->machine().phase() == job::Phase::kGathering);
+  if (is_gathering_ && !was_gathering) {
+    waiting_since_ = MonoNow();
+  }
+}
+
+int Launcher::Finish() {
+  const bool is_in_haste = outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
+  OutputDrain drain(console_, signals_,
+                    MonoNow() + (is_in_haste ? kHastyDrainTimeout : kConsoleDrainTimeout));
+  link_->Close();
+  if (host_ != nullptr) {
+    host_->Shutdown();
+  }
+  drain.ShowRest(*agent_);
+  const int exit_code = ExitCode();
+  if (outcome_.has_value()) {
+    ReportOutcome(*outcome_, {program_, plan_, environment_, console_});
+  } else if (exit_code != 0 && !agent_message_.empty()) {
+    Say(agent_message_);
+  }
+  if (exit_code == 0 && drain.all_shown()) {
+    RemoveRunDir();
+  } else if (::rmdir(run_dir_.c_str()) != 0) {  // Empty: no worker was ever started.
+    Say(absl::StrCat(drain.all_shown() ? "" : "not all output could be shown; ",
+                     "logs of this node's workers are in ", run_dir_));
+  }
+  drain.AwaitReader();
+  console_.Close(drain.deadline());
+  return exit_code;
+}
+
+int Launcher::ExitCode() const {
+  if (outcome_.has_value()) {
+    return outcome_->exit_code;
+  }
+  // Without an outcome the coordinator here has ended before its job.
+  return host_ != nullptr ? std::max(*agent_exit_, 1) : *agent_exit_;
+}
+
+// Logs in a temporary directory are kept for failures only.
+void Launcher::RemoveRunDir() {
+  earlier_run_dirs_.push_back(run_dir_);
+  for (const std::string& run_dir : earlier_run_dirs_) {
+    if (plan_.log_dir.empty() && !run_dir.empty()) {
+      std::error_code ignored;
+      std::filesystem::remove_all(run_dir, ignored);
+    }
+  }
+}
+
+}  // namespace fsdprun
