@@ -70,16 +70,6 @@ std::string Text(const char* format, double value) {
                     "; choose another checkpoint.dir or set checkpoint.resume");
 }
 
-/// The optimizer's step count, which is stored as float32.
-int64_t StepCount(const at::Tensor& steps) {
-  const auto count = double{steps.item<float>()};
-  constexpr double kMax = 1e15;
-  if (!(count >= 0 && count <= kMax)) {
-    throw checkpoint::MismatchError("its optimizer has done " + Text("%g", count) + " steps");
-  }
-  return static_cast<int64_t>(count);
-}
-
 /// Loss and norm are reduced over the job, so all ranks agree.
 void CheckFinite(const StepMetrics& metrics) {
   for (const auto& [what, value] :
@@ -220,7 +210,8 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate(const std::string& j
       throw;
     }
     // The user has named this one; it will not get better by a restart.
-    throw ConfigError(std::string("checkpoint.resume: ") + error.what());
+    throw ConfigError(std::string("checkpoint.resume: ") + error.what() +
+                      "; give another path, or auto or none");
   }
 }
 
@@ -244,14 +235,14 @@ void Trainer::Resume(const std::string& job_id) {
 }
 
 void Trainer::LoadState(const checkpoint::Candidate& candidate) {
-  const at::Tensor steps = at::zeros({1}, at::kFloat);
+  const at::Tensor steps = CaptureSteps(*optimizer_);
   checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
   checkpoint::Load(candidate, state, CheckpointGroup(job_));
   const TrainingState training = ParseTrainingState(state.training_state_json);
   step_ = training.step;
   tokens_ = training.tokens;
   saved_step_ = step_;
-  optimizer_->set_step_count(StepCount(steps));
+  RestoreSteps(steps, *optimizer_);
   for (const std::string& change : DescribeChangedGroups(
            state.param_groups_json, FormatParamGroups(job_, config_.optimizer, 0))) {
     progress_->Event("warning: " + change);
@@ -382,8 +373,7 @@ void Trainer::SaveNow() {
                         ": its update has made weights infinite or NaN, so no checkpoint of it was "
                         "written. Lower optimizer.lr, and resume from the checkpoint before");
   }
-  const at::Tensor steps = at::full({1}, static_cast<double>(optimizer_->step_count()), at::kFloat);
-  checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
+  checkpoint::State state = CheckpointTensors(job_, *optimizer_, CaptureSteps(*optimizer_));
   const double lr = config_.optimizer.lr * config_.schedule.Factor(std::max<int64_t>(0, step_ - 1));
   state.param_groups_json = FormatParamGroups(job_, config_.optimizer, lr);
   state.training_state_json = FormatTrainingState(

@@ -4,6 +4,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <map>
 
 #include "worker/json/strict_json.h"
@@ -127,6 +129,30 @@ std::vector<std::string> DescribeChangedGroups(const std::string& stored,
   return changes;
 }
 
+at::Tensor CaptureSteps(const fsdp::AdamW& optimizer) {
+  const std::vector<int64_t> counts = optimizer.parameter_steps();
+  return at::tensor(at::ArrayRef<int64_t>(counts)).to(at::kFloat);
+}
+
+void RestoreSteps(const at::Tensor& steps, fsdp::AdamW& optimizer) {
+  constexpr float kMax = 1e15F;
+  std::vector<int64_t> counts;
+  for (int64_t i = 0; i < steps.numel(); ++i) {
+    const float count = steps[i].item<float>();
+    if (!(count >= 0 && count <= kMax && std::floor(count) == count)) {
+      char text[32];
+      std::snprintf(text, sizeof text, "%g", double{count});
+      throw checkpoint::MismatchError(std::string("its optimizer has done ") + text + " steps");
+    }
+    counts.push_back(static_cast<int64_t>(count));
+  }
+  try {
+    optimizer.set_parameter_steps(counts);
+  } catch (const c10::Error& error) {
+    throw checkpoint::MismatchError(error.what_without_backtrace());
+  }
+}
+
 checkpoint::State WeightTensors(const Job& job) {
   checkpoint::State state;
   Append(state.tensors, job.root.sharded_parameters(), "model.", "");
@@ -138,8 +164,10 @@ checkpoint::State CheckpointTensors(const Job& job, const fsdp::AdamW& optimizer
   checkpoint::State state = WeightTensors(job);
   Append(state.tensors, optimizer.exp_avg(), "optim.state.", ".exp_avg");
   Append(state.tensors, optimizer.exp_avg_sq(), "optim.state.", ".exp_avg_sq");
+  int64_t index = 0;
   for (const fsdp::ShardedSlice& parameter : job.root.sharded_parameters()) {
-    state.tensors.push_back({"optim.state." + parameter.fqn + ".step", {}, 0, 1, steps});
+    state.tensors.push_back(
+        {"optim.state." + parameter.fqn + ".step", {}, 0, 1, steps.narrow(0, index++, 1)});
   }
   return state;
 }

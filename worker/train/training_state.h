@@ -31,8 +31,14 @@ TrainingState ParseTrainingState(const std::string& text);
 std::string CaptureRng();
 void RestoreRng(const std::string& rng);
 
-/// The tensors of the run as checkpoint slices: parameters, AdamW's moments, its step count.
-/// `steps`: 0-dim-like float32 [1] tensor that backs the step entries; read it after a load.
+/// The steps that each parameter has done, as a checkpoint stores them: float32 [parameters].
+at::Tensor CaptureSteps(const fsdp::AdamW& optimizer);
+/// Errors: checkpoint::MismatchError for a count that is no whole number >= 0, and naming two
+/// parameters of one group whose counts differ, which the optimizer cannot go on with.
+void RestoreSteps(const at::Tensor& steps, fsdp::AdamW& optimizer);
+
+/// The tensors of the run as checkpoint slices: parameters, AdamW's moments, step counts. `steps`:
+/// as CaptureSteps has them; backs the step entries, so pass it to RestoreSteps after a load.
 checkpoint::State CheckpointTensors(const Job& job, const fsdp::AdamW& optimizer,
                                     const at::Tensor& steps);
 

@@ -40,12 +40,20 @@ class FSDP_API AdamW {
   /// sharded_parameters() order.
   std::vector<ShardedSlice> exp_avg() const;
   std::vector<ShardedSlice> exp_avg_sq() const;
-  /// Steps taken so far. Setting it is for resuming.
+  /// Steps taken so far. Setting it is for resuming where every parameter has had every step.
   int64_t step_count() const { return step_count_; }
   void set_step_count(int64_t step_count);
+  /// Updates that each parameter has had, Python's `step` of its state, in sharded_parameters()
+  /// order; 0 for frozen ones. They differ where a group had no gradient in some of the steps.
+  std::vector<int64_t> parameter_steps() const;
+  /// For resuming, in the same order. Errors: TORCH_CHECK naming two parameters of one group with
+  /// different counts, as a group is updated as a whole with one bias correction; a negative count.
+  /// Nothing is set then.
+  void set_parameter_steps(const std::vector<int64_t>& steps);
 
  private:
   struct GroupState;
+  std::shared_ptr<GroupState> state_of(const ParamGroup* group) const;
   std::vector<ShardedSlice> slices_of(at::Tensor GroupState::*tensor) const;
 
   FSDPModule root_;

@@ -5,6 +5,9 @@
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/optim/adamw_kernel.h"
 
+#include <algorithm>
+#include <map>
+
 namespace fsdp {
 
 struct AdamW::GroupState {
@@ -114,14 +117,49 @@ void AdamW::set_step_count(int64_t step_count) {
   }
 }
 
+std::vector<int64_t> AdamW::parameter_steps() const {
+  std::vector<int64_t> steps;
+  for (const ParamRef& param : params_below(*root_.state())) {
+    const std::shared_ptr<GroupState> state = state_of(param.group);
+    steps.push_back(state ? state->steps : 0);
+  }
+  return steps;
+}
+
+void AdamW::set_parameter_steps(const std::vector<int64_t>& steps) {
+  const std::vector<ParamRef> params = params_below(*root_.state());
+  TORCH_CHECK(steps.size() == params.size(), "AdamW: step counts of ", steps.size(),
+              " parameters given, there are ", params.size());
+  std::map<const ParamGroup*, size_t> first_of;
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!state_of(params[i].group)) {
+      continue;
+    }
+    TORCH_CHECK(steps[i] >= 0, "AdamW: ", params[i].fqn, " cannot have done ", steps[i], " steps");
+    const size_t first = first_of.try_emplace(params[i].group, i).first->second;
+    TORCH_CHECK(steps[i] == steps[first], "AdamW: ", params[first].fqn, " has done ", steps[first],
+                " steps but ", params[i].fqn, " ", steps[i],
+                "; they are sharded as one group, which is updated as a whole with one bias "
+                "correction");
+  }
+  step_count_ = 0;
+  for (const std::shared_ptr<GroupState>& state : groups_) {
+    state->steps = steps[first_of.at(state->group.get())];
+    step_count_ = std::max(step_count_, state->steps);
+  }
+}
+
+std::shared_ptr<AdamW::GroupState> AdamW::state_of(const ParamGroup* group) const {
+  const auto found = std::find_if(groups_.begin(), groups_.end(), [group](const auto& state) {
+    return state->group.get() == group;
+  });
+  return found == groups_.end() ? nullptr : *found;
+}
+
 std::vector<ShardedSlice> AdamW::slices_of(at::Tensor GroupState::*tensor) const {
   return state_slices(*root_.state(), [&](const ParamGroup* group) {
-    for (const auto& state : groups_) {
-      if (state->group.get() == group) {
-        return (*state).*tensor;
-      }
-    }
-    return at::Tensor();
+    const std::shared_ptr<GroupState> state = state_of(group);
+    return state ? (*state).*tensor : at::Tensor();
   });
 }
 

@@ -2,6 +2,9 @@
 
 import unittest
 
+import torch
+from torch.distributed.checkpoint import format_utils
+
 from train_case import TrainCase
 
 
@@ -90,6 +93,43 @@ class DamageTest(TrainCase):
         config = self.model / "config.json"
         config.write_text(config.read_text().replace('"intermediate_size": 64', '"intermediate_size": 96'))
         self.assert_refused(78, ["step-6", "mlp", "shape"], *self.saving(), "train.steps=8")
+
+
+class StepCountTest(TrainCase):
+    """Each parameter's AdamW state has a `step` of its own, and Python may have written different ones."""
+
+    def setUp(self):
+        super().setUp()
+        self.train_well(*self.saving())
+
+    def state_of(self, checkpoint):
+        whole = self.dir / "whole.pt"
+        format_utils.dcp_to_torch_save(checkpoint, whole)
+        return torch.load(whole)
+
+    def rewritten(self, changed, step):
+        """The path of step 6 written by Python, with another `step` where the parameter's name has `changed`."""
+        state = self.state_of(self.checkpoints / "step-6")
+        names = [name for name in state["optim"]["state"] if changed in name]
+        self.assertTrue(names)
+        for name in names:
+            state["optim"]["state"][name]["step"] = torch.tensor(float(step))
+        torch.save(state, self.dir / "changed.pt")
+        path = self.dir / "rewritten"
+        format_utils.torch_save_to_dcp(self.dir / "changed.pt", path)
+        return path
+
+    def test_different_steps_in_one_block_are_refused(self):
+        path = self.rewritten("layers.1.mlp.up_proj", 3)
+        self.assert_refused(78, [path, "has done 6 steps but model.layers.1.mlp.up_proj.weight 3"],
+                            f"checkpoint.resume={path}", "train.steps=8")
+
+    def test_each_block_goes_on_with_its_own(self):
+        path = self.rewritten("layers.0.", 3)
+        self.train_well(f"checkpoint.dir={self.dir / 'second'}", f"checkpoint.resume={path}", "train.steps=8",
+                        "checkpoint.every_steps=8")
+        for name, values in self.state_of(self.dir / "second" / "step-8")["optim"]["state"].items():
+            self.assertEqual(values["step"].item(), 5 if "layers.0." in name else 8, name)
 
 
 class FullDiskTest(TrainCase):

@@ -96,6 +96,47 @@ TEST(FullyShardTest, GroupsOfNoDecayParametersDoNotDecay) {
   });
 }
 
+// Both optimizers have the same moments and gradients, so only the bias correction can differ.
+TEST(FullyShardTest, StepCountsOfParametersComeBack) {
+  run_ranks(2, [](Rank& rank) {
+    const auto train = [&rank](const std::vector<int64_t>& resumed_at) {
+      Sharded setup = make(rank);
+      AdamW optimizer(setup.root, {});
+      if (!resumed_at.empty()) {
+        optimizer.set_parameter_steps(resumed_at);
+      }
+      loss(setup.model, 0, rank.rank).backward();
+      optimizer.step();
+      std::map<std::string, at::Tensor> after;
+      for (const ShardedSlice& slice : setup.root.sharded_parameters()) {
+        after[slice.fqn] = setup.root.full_parameter(slice.fqn);
+      }
+      return std::make_pair(after, optimizer.parameter_steps());
+    };
+    const auto [fresh, counts] = train({});
+    EXPECT_EQ(counts, std::vector<int64_t>(counts.size(), 1));
+    std::vector<int64_t> later(counts.size(), 0);
+    const Sharded names = make(rank);
+    const auto parameters = names.root.sharded_parameters();
+    for (size_t i = 0; i < later.size(); ++i) {
+      later[i] = parameters[i].fqn.starts_with("block1.") ? 5 : 0;
+    }
+    const auto [resumed, resumed_counts] = train(later);
+    for (size_t i = 0; i < later.size(); ++i) {
+      EXPECT_EQ(resumed_counts[i], later[i] + 1);
+      const std::string& fqn = parameters[i].fqn;
+      const bool is_equal = at::equal(fresh.at(fqn), resumed.at(fqn));
+      const bool has_gradient = !fqn.ends_with(".spare");
+      EXPECT_EQ(is_equal, later[i] == 0 || !has_gradient) << fqn;
+    }
+    AdamW optimizer(names.root, {});
+    later.back() = 3;
+    EXPECT_THROW(optimizer.set_parameter_steps(later), c10::Error);
+    EXPECT_THROW(optimizer.set_parameter_steps({1}), c10::Error);
+    EXPECT_EQ(optimizer.step_count(), 0);
+  });
+}
+
 TEST(FullyShardTest, ArgumentsNest) {
   struct Odd : torch::nn::Module {
     at::Tensor forward(std::optional<std::vector<at::Tensor>> parts,

@@ -91,8 +91,7 @@ class JobStateTest : public testing::Test {
 };
 
 TEST_F(JobStateTest, CheckpointHasWeightsMomentsAndStepsOfEveryParameter) {
-  const at::Tensor steps = at::full({1}, 9.0F);
-  const checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
+  const checkpoint::State state = CheckpointTensors(job_, *optimizer_, CaptureSteps(*optimizer_));
   const auto parameters = job_.root.sharded_parameters();
   EXPECT_EQ(state.tensors.size(), 4 * parameters.size());
   std::set<std::string> keys;
@@ -118,6 +117,45 @@ TEST_F(JobStateTest, CheckpointTensorsAreTheTrainingsOwn) {
   for (const fsdp::ShardedSlice& slice : job_.root.sharded_parameters()) {
     EXPECT_TRUE((slice.local == 0.25).all().item<bool>()) << slice.fqn;
   }
+}
+
+TEST_F(JobStateTest, EveryParameterHasAStepCountOfItsOwn) {
+  const auto parameters = job_.root.sharded_parameters();
+  const at::Tensor steps = CaptureSteps(*optimizer_);
+  ASSERT_EQ(steps.numel(), static_cast<int64_t>(parameters.size()));
+  // As a load fills them: the block has done 7 steps, the rest 9.
+  for (const fsdp::ShardedSlice& slice : CheckpointTensors(job_, *optimizer_, steps).tensors) {
+    if (slice.fqn.ends_with(".step")) {
+      slice.local.fill_(slice.fqn.find(".layers.0.") != std::string::npos ? 7 : 9);
+    }
+  }
+  RestoreSteps(steps, *optimizer_);
+  EXPECT_TRUE(CaptureSteps(*optimizer_).equal(steps));
+  EXPECT_EQ(steps.min().item<float>(), 7);
+  EXPECT_EQ(optimizer_->step_count(), 9);
+}
+
+TEST_F(JobStateTest, StepCountsThatCannotBeGoneOnWithAreRefused) {
+  const auto parameters = job_.root.sharded_parameters();
+  const auto error_with = [&](int64_t index, double count) -> std::string {
+    const at::Tensor steps = at::full({static_cast<int64_t>(parameters.size())}, 9.0F);
+    steps[index].fill_(count);
+    try {
+      RestoreSteps(steps, *optimizer_);
+    } catch (const checkpoint::MismatchError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(error_with(0, -1), "its optimizer has done -1 steps");
+  EXPECT_EQ(error_with(0, 2.5), "its optimizer has done 2.5 steps");
+  EXPECT_EQ(error_with(0, std::nan("")), "its optimizer has done nan steps");
+  // The second and the third parameter are of one block.
+  const std::string error = error_with(2, 8);
+  EXPECT_NE(error.find(parameters[1].fqn + " has done 9 steps but " + parameters[2].fqn + " 8"),
+            std::string::npos)
+      << error;
+  EXPECT_EQ(optimizer_->step_count(), 0);  // nothing of what was refused is kept
 }
 
 TEST_F(JobStateTest, ParameterGroupsSplitByDecay) {
