@@ -69,7 +69,8 @@ class FSDP_API FSDPModule {
   void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
   /// Sums are divided by `factor` instead of by the number of ranks. Holds from the next backward
   /// that starts a new sum on, so not between microbatches that are reduced together. The sum is
-  /// formed in the reduction dtype before it is divided: reduce float16 gradients in float32.
+  /// formed in the reduction dtype and then divided; in float16, which overflows early, a part of
+  /// the division comes first, as in FSDP2.
   void set_gradient_divide_factor(double factor);
 
   /// This rank's pieces of all parameters under this unit, nested units included, in registration

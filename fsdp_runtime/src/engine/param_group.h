@@ -30,6 +30,20 @@ struct GroupOptions {
   std::optional<at::ScalarType> reduce_dtype;  // unset: param_dtype
 };
 
+/// How a sum over ranks becomes an average, or a sum over something else: divisors before and after
+/// the reduction.
+struct GradientDivision {
+  ReduceOp op = ReduceOp::kAvg;
+  double before = 1;
+  double after = 1;
+};
+
+/// `factor`: what the sum is to be divided by; unset: by `ranks`. float16, whose sums overflow
+/// early, is divided by about the factor's square root, a power of two, before and by the rest
+/// afterwards, as FSDP2 does. Pure.
+FSDP_API GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
+                                           at::ScalarType reduce_dtype);
+
 /// Parameters that are gathered and reduced together: one flat range, one shard per rank.
 ///
 /// The module's own parameter tensors become views of one retargetable storage. Unsharded, it
@@ -137,8 +151,8 @@ class ParamGroup {
   at::Tensor gathered_gradient_;  // the whole storage, flat
   Slot* gradient_slot_ = nullptr;
   bool collects_gradients_ = false;
-  bool collects_in_place_ = false;     // in gradient_, fixed by begin_gradients() like the divisor
-  std::optional<double> sum_divisor_;  // unset: average over the ranks
+  bool collects_in_place_ = false;  // in gradient_, fixed by begin_gradients() like the division
+  GradientDivision division_;
   WorkPtr reduction_;
   Slot* reduced_slot_ = nullptr;  // output of the reduction when it can't go to gradient_ itself
   at::Tensor reduced_;

@@ -1,9 +1,27 @@
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "fsdp_runtime/src/engine/param_group.h"
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
+
+GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
+                                  at::ScalarType reduce_dtype) {
+  const double divisor = factor.value_or(static_cast<double>(ranks));
+  if (reduce_dtype == at::kHalf) {
+    double before = 1;
+    while (std::fmod(divisor, before) == 0 && divisor / before > before) {
+      before *= 2;
+    }
+    return {ReduceOp::kSum, before, divisor / before};
+  }
+  if (divisor == static_cast<double>(ranks)) {
+    return {ReduceOp::kAvg, 1, 1};
+  }
+  return {ReduceOp::kSum, 1, divisor};
+}
 
 bool ParamGroup::is_trainable() const {
   for (const Param& param : params_) {
@@ -16,7 +34,7 @@ bool ParamGroup::is_trainable() const {
 }
 
 bool ParamGroup::reduces_locally() const {
-  return comm_->size() == 1 && reduce_dtype_ == dtype_ && !sum_divisor_;
+  return comm_->size() == 1 && reduce_dtype_ == dtype_ && division_.before * division_.after == 1;
 }
 
 void ParamGroup::begin_gradients() {
@@ -26,8 +44,7 @@ void ParamGroup::begin_gradients() {
   if (is_reducing()) {
     context_->finish_reductions_through(this);
   }
-  const bool is_average = divide_factor_ == static_cast<double>(comm_->size());
-  sum_divisor_ = is_average ? std::nullopt : divide_factor_;
+  division_ = divide_gradients(divide_factor_, comm_->size(), reduce_dtype_);
   collects_in_place_ = reduces_locally();
   if (collects_in_place_) {
     if (!gradient_.defined()) {
@@ -94,8 +111,10 @@ void ParamGroup::start_reduction() {
     reduced_ = reduced_slot_->memory.view(reduce_dtype_);
     output = reduced_;
   }
-  const ReduceOp op = sum_divisor_ ? ReduceOp::kSum : ReduceOp::kAvg;
-  reduction_ = comm_->reduce_scatter_into(output, gathered_gradient_, op, Lane::kReduce);
+  if (division_.before != 1) {
+    gathered_gradient_.div_(division_.before);
+  }
+  reduction_ = comm_->reduce_scatter_into(output, gathered_gradient_, division_.op, Lane::kReduce);
   context_->add_reduction(this);
   RuntimeCounters& counters = context_->counters_in_place();
   counters.reductions += 1;
@@ -108,8 +127,8 @@ void ParamGroup::finish_reduction() {
   reduction_.reset();
   at::NoGradGuard no_grad;
   at::Tensor arrived = reduced_slot_ != nullptr ? reduced_ : gradient_;
-  if (sum_divisor_) {
-    arrived.div_(*sum_divisor_);
+  if (division_.after != 1) {
+    arrived.div_(division_.after);
   }
   if (reduced_slot_ != nullptr) {
     if (has_gradient_) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "fsdp_runtime/src/engine/param_group.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
 namespace fsdp::testing {
@@ -266,6 +267,50 @@ TEST(GradientsTest, ClippingMeasuresTheWholeModelAndScales) {
       EXPECT_NEAR(clip_grad_norm_(setup.root, 0).item<double>(), 0.01, 1e-6);
     });
   }
+}
+
+// The divisors that torch.distributed.fsdp's _get_gradient_divide_factors returns.
+TEST(GradientsTest, Float16IsDividedBeforeAndAfterTheSumLikeFsdp2) {
+  const auto divisors = [](std::optional<double> factor, int64_t ranks) {
+    const GradientDivision division = divide_gradients(factor, ranks, at::kHalf);
+    EXPECT_EQ(division.op, ReduceOp::kSum);
+    return std::make_pair(division.before, division.after);
+  };
+  EXPECT_EQ(divisors(std::nullopt, 1), std::make_pair(1.0, 1.0));
+  EXPECT_EQ(divisors(std::nullopt, 2), std::make_pair(2.0, 1.0));
+  EXPECT_EQ(divisors(std::nullopt, 3), std::make_pair(2.0, 1.5));
+  EXPECT_EQ(divisors(std::nullopt, 8), std::make_pair(4.0, 2.0));
+  EXPECT_EQ(divisors(std::nullopt, 256), std::make_pair(16.0, 16.0));
+  EXPECT_EQ(divisors(6, 2), std::make_pair(4.0, 1.5));
+  EXPECT_EQ(divisors(7.5, 2), std::make_pair(1.0, 7.5));
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    EXPECT_EQ(divide_gradients(std::nullopt, 4, dtype).op, ReduceOp::kAvg);
+    EXPECT_EQ(divide_gradients(4, 4, dtype).op, ReduceOp::kAvg);
+    EXPECT_EQ(divide_gradients(2, 4, dtype).op, ReduceOp::kSum);
+    EXPECT_EQ(divide_gradients(2, 4, dtype).before, 1);
+    EXPECT_EQ(divide_gradients(2, 4, dtype).after, 2);
+  }
+}
+
+// The sum of both ranks' gradients is larger than any float16; what it is divided to is not.
+TEST(GradientsTest, Float16SumsThatWouldOverflowAreDividedFirst) {
+  struct Line : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x) { return x * weight; }
+    at::Tensor weight = register_parameter("weight", at::ones({256}));
+  };
+  run_ranks(2, [](Rank& rank) {
+    Unit<Line> line(std::make_shared<Line>());
+    FullyShardOptions options;
+    options.mesh = rank.mesh;
+    options.mp_policy.reduce_dtype = at::kHalf;
+    FSDPModule root = fully_shard(line.ptr(), options);
+    root.set_gradient_divide_factor(4);
+    for (int microbatch = 1; microbatch <= 2; ++microbatch) {
+      line(at::full({256}, 40000.0)).sum().backward();
+      const at::Tensor gradient = root.sharded_gradients()[0].local;
+      EXPECT_TRUE(at::equal(gradient, at::full_like(gradient, microbatch * 20000.0)));
+    }
+  });
 }
 
 TEST(GradientsTest, GradientDivideFactorReplacesTheAverage) {
