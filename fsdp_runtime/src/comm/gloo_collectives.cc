@@ -172,23 +172,29 @@ class GlooCollectives : public HostCollectives {
       std::vector<at::Tensor> tensors;
       c10::intrusive_ptr<c10d::Work> work;
     };
+    // Both to issue a transfer and to wait for it fails once the connection has ended.
+    const auto attempt = [&](int64_t peer, const auto& step) {
+      try {
+        step();
+      } catch (const std::exception& error) {
+        throw_lost(lane, operation, sequence, "rank " + std::to_string(peer), error);
+      }
+    };
     std::vector<Transfer> transfers;
     for (const bool is_send : {false, true}) {
       for (int64_t step = 1; step < size(); ++step) {
         const int64_t peer = (rank() + step) % size();
         Transfer transfer{peer, {is_send ? outgoing(peer) : incoming(peer)}, nullptr};
         // Messages between two ranks arrive in order, so one tag serves all.
-        transfer.work = is_send ? group->send(transfer.tensors, static_cast<int>(peer), 0)
-                                : group->recv(transfer.tensors, static_cast<int>(peer), 0);
+        attempt(peer, [&] {
+          transfer.work = is_send ? group->send(transfer.tensors, static_cast<int>(peer), 0)
+                                  : group->recv(transfer.tensors, static_cast<int>(peer), 0);
+        });
         transfers.push_back(std::move(transfer));
       }
     }
-    for (Transfer& transfer : transfers) {
-      try {
-        transfer.work->wait();
-      } catch (const std::exception& error) {
-        throw_lost(lane, operation, sequence, "rank " + std::to_string(transfer.peer), error);
-      }
+    for (const Transfer& transfer : transfers) {
+      attempt(transfer.peer, [&] { transfer.work->wait(); });
     }
   }
 

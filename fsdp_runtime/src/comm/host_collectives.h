@@ -31,11 +31,12 @@ class HostCollectives : public Collectives {
   virtual void do_all_reduce(int lane, at::Tensor& tensor, ReduceOp op) = 0;
   virtual void do_broadcast(int lane, at::Tensor& tensor, int64_t root) = 0;
   virtual void do_barrier(int lane) = 0;
-  /// Makes running operations of all ranks fail soon; any thread.
+  /// Makes running operations of all ranks fail soon, if the backend can; any thread.
   virtual void interrupt() = 0;
 
   /// A backend calls it first in its destructor: operations must not outlive what they use.
-  /// Operations still in flight are interrupted, not waited for.
+  /// Operations still in flight are interrupted; it returns when the last has ended, at the latest
+  /// by its deadline.
   void stop_lanes();
 
  private:

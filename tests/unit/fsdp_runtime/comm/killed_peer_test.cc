@@ -76,6 +76,8 @@ TEST_P(KilledPeerTest, SurvivorsHearOfItSoon) {
     EXPECT_LT(steady_clock::now() - begin, seconds(20));
     EXPECT_THAT(error.what(), AllOf(HasSubstr("all_reduce"), HasSubstr("rank 1")));
   }
+  // What is issued later meets a connection that is known to have ended.
+  EXPECT_THROW(group->all_reduce(at::ones({1000}), ReduceOp::kSum)->wait(), PeerError);
   EXPECT_THROW(group->barrier(), c10::Error);
   int status = 0;
   ::waitpid(victim, &status, 0);

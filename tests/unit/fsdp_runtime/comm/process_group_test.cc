@@ -2,7 +2,12 @@
 #include <fsdp/process_group.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
@@ -15,6 +20,33 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::run_backend;
 using testing::serve_store;
+
+/// A port of this machine that nobody else is given while the object lives. It is bound and not
+/// listened on, so that connections to it are refused; the store's server, which like this one
+/// allows addresses to be reused, can still take it.
+class ReservedPort {
+ public:
+  ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    socklen_t length = sizeof address;
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    const bool is_bound =
+        ::bind(socket_, any, length) == 0 && ::getsockname(socket_, any, &length) == 0;
+    EXPECT_TRUE(is_bound) << std::strerror(errno);
+    number_ = ntohs(address.sin_port);
+  }
+  ~ReservedPort() { ::close(socket_); }
+  ReservedPort(const ReservedPort&) = delete;
+  ReservedPort& operator=(const ReservedPort&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int socket_;
+  int number_ = 0;
+};
 
 std::string error_of(const ProcessGroupOptions& options) {
   try {
@@ -40,15 +72,14 @@ TEST(ProcessGroupTest, AutoIsSharedMemoryOnOneHost) {
 }
 
 TEST(ProcessGroupTest, RankZeroServesTheStore) {
-  // A port that was free a moment ago; the test retries would hide a real failure, so it does not.
-  const int port = serve_store()->getPort();
+  const ReservedPort port;
   const auto errors = testing::run_threads(
       2,
       [&](int64_t rank) {
         ProcessGroupOptions options;
         options.rank = rank;
         options.world_size = 2;
-        options.master_port = port;
+        options.master_port = port.number();
         options.host_store = rank == 0;
         options.timeout = seconds(30);
         return init_process_group(options);
@@ -73,10 +104,11 @@ TEST(ProcessGroupTest, MissingRanksAreNamed) {
 }
 
 TEST(ProcessGroupTest, NobodyServesTheStore) {
+  const ReservedPort port;
   ProcessGroupOptions options;
   options.world_size = 2;
   options.rank = 1;
-  options.master_port = serve_store()->getPort();
+  options.master_port = port.number();
   options.timeout = milliseconds(200);
   EXPECT_THAT(error_of(options), AllOf(HasSubstr("nobody accepted"), HasSubstr("127.0.0.1")));
 }
