@@ -251,7 +251,9 @@ std::optional<json> Reader::ReadObject(const std::string& key) {
         !std::equal(prefix.begin(), prefix.end(), path.begin())) {
       continue;
     }
-    whole = whole.value_or(json());
+    if (!whole) {
+      whole.emplace();
+    }
     Insert(*whole, path, prefix.size(), read(item, found->second), item, room);
   }
   return whole;
