@@ -105,11 +105,14 @@ struct Candidate {
 /// Chooses what to resume from; collective, all ranks get rank 0's choice.
 /// `resume` is `checkpoint.resume`: "auto": the newest checkpoint in `dir` that verifies; newer
 /// ones that do not are named in a warning and passed over; none at all (or no directory): nullopt.
-/// "none": nullopt. Else the path of one checkpoint (or of a directory whose newest is meant); it
-/// must verify. Errors: CheckpointError if that path does not verify, or if `auto` found
-/// checkpoints but not one of them is good.
+/// "none": nullopt. Else as FindAt. Errors: CheckpointError if `auto` found checkpoints but not one
+/// of them is good; as FindAt.
 std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
                                     const Group& group, Verify verify = Verify::kFull);
+
+/// The checkpoint `path`, or, of those in the directory `path`, the newest that verifies.
+/// Collective, as FindResume. Errors: CheckpointError if there is none or none verifies.
+Candidate FindAt(const std::string& path, const Group& group, Verify verify = Verify::kFull);
 
 /// Of several checkpoints in `dir`, those that the launch `job_id` has written: the newest that
 /// verifies; nullopt if there is none (damaged ones are named in a warning) or `job_id` is empty.

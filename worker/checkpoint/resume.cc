@@ -34,23 +34,19 @@ std::vector<std::string> CandidatesIn(const std::string& directory, const Warn& 
   return paths;
 }
 
-std::vector<std::string> Candidates(const std::string& dir, const std::string& resume,
-                                    const Warn& warn) {
-  if (resume == "auto") {
-    return CandidatesIn(WithoutTrailingSlash(dir), warn);
-  }
-  const std::string path = WithoutTrailingSlash(resume);
+/// `path` itself, or what is in it.
+std::vector<std::string> CandidatesAt(const std::string& given, const Warn& warn) {
+  const std::string path = WithoutTrailingSlash(given);
   if (!DirectoryExists(path)) {
-    throw CheckpointError("cannot resume from " + path +
-                          ": no such directory; give the path of a checkpoint, or auto or none");
+    throw CheckpointError(path +
+                          ": no such directory; expected a checkpoint or a directory of them");
   }
   if (FileExists(path + "/" + kMetadataFile)) {
     return {path};
   }
   std::vector<std::string> paths = CandidatesIn(path, warn);
   if (paths.empty()) {
-    throw CheckpointError("cannot resume from " + path +
-                          ": it is no checkpoint (no .metadata) and holds no step-<N>");
+    throw CheckpointError(path + " is no checkpoint (no .metadata) and holds no step-<N>");
   }
   return paths;
 }
@@ -120,8 +116,7 @@ Search FindNewest(const Group& group, Verify verify,
     try {
       search.found = VerifyOnAll(path.get<std::string>(), group, verify);
       for (const std::string& warning : search.warnings) {
-        EmitWarning(group,
-                    warning + "; resuming from the older " + search.found->path + " instead");
+        EmitWarning(group, warning + "; taking the older " + search.found->path + " instead");
       }
       break;
     } catch (const CheckpointError& error) {
@@ -132,6 +127,11 @@ Search FindNewest(const Group& group, Verify verify,
   return search;
 }
 
+std::string NoneIsGood(const Search& search) {
+  return "none of the " + std::to_string(search.warnings.size()) +
+         " checkpoints is good; the newest: " + search.first_error;
+}
+
 }  // namespace
 
 std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
@@ -139,14 +139,26 @@ std::optional<Candidate> FindResume(const std::string& dir, const std::string& r
   if (resume == "none") {
     return std::nullopt;
   }
+  if (resume != "auto") {
+    return FindAt(resume, group, verify);
+  }
   const Warn warn = [&group](const std::string& message) { EmitWarning(group, message); };
-  Search search = FindNewest(group, verify, [&] { return Candidates(dir, resume, warn); });
+  Search search =
+      FindNewest(group, verify, [&] { return CandidatesIn(WithoutTrailingSlash(dir), warn); });
   if (!search.found && !search.warnings.empty()) {
-    throw CheckpointError("cannot resume: none of the " + std::to_string(search.warnings.size()) +
-                          " checkpoints is good; the newest: " + search.first_error +
+    throw CheckpointError("cannot resume: " + NoneIsGood(search) +
                           "; move it away or set checkpoint.resume to none to start over");
   }
   return std::move(search.found);
+}
+
+Candidate FindAt(const std::string& path, const Group& group, Verify verify) {
+  const Warn warn = [&group](const std::string& message) { EmitWarning(group, message); };
+  const Search search = FindNewest(group, verify, [&] { return CandidatesAt(path, warn); });
+  if (!search.found) {
+    throw CheckpointError(NoneIsGood(search));
+  }
+  return *search.found;
 }
 
 std::optional<Candidate> FindOwn(const std::string& dir, const std::string& job_id,

@@ -32,14 +32,11 @@ Job LoadModel(const TrainConfig& config, const std::string& path) {
   }
   Job job = MakeJob(config, llama);
   const checkpoint::Group group{job.group, job.device, nullptr};
-  const auto candidate = checkpoint::FindResume("", path, group);
-  if (!candidate) {
-    throw ConfigError("--checkpoint " + path + ": expected a checkpoint");
-  }
+  const checkpoint::Candidate candidate = checkpoint::FindAt(path, group);
   checkpoint::State state = WeightTensors(job);
   checkpoint::LoadOptions options;
   options.weights_only = true;
-  checkpoint::Load(*candidate, state, group, options);
+  checkpoint::Load(candidate, state, group, options);
   return job;
 }
 

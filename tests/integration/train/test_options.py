@@ -158,6 +158,13 @@ class LogTest(TrainCase):
         self.assertIn("resuming after step 6", out)
         self.assertEqual((self.metrics.read_bytes(), self.steps_saved()), (before, [2, 4, 6]))
 
+    def test_sample_says_what_is_wrong_with_its_checkpoint(self):
+        _, train = self.arguments(ranks=0)
+        absent = self.dir / "absent"
+        rc, out, err = self.run_job("sample", "--checkpoint", absent, *train, binary=TRAIN)
+        self.assertEqual((rc, out), (1, ""))
+        self.assertEqual(err, f"fsdp-train: {absent}: no such directory; expected a checkpoint or a directory of them\n")
+
     def test_sample_under_a_launcher_prints_once(self):
         self.train_well(*self.saving())
         _, train = self.arguments(ranks=0)
