@@ -1,0 +1,113 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <fstream>
+#include <random>
+
+#include "tests/unit/worker/checkpoint/checkpoint_case.h"
+#include "worker/checkpoint/manifest.h"
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CheckpointDamageTest, DamagedFileIsNamedAndTheOlderOneUsed) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 2, {1, 2});
+  std::filesystem::resize_file(dir / "step-2/__1_0.distcp", 100);
+  std::vector<std::string> warnings;
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2, Verify::kFull, "auto", &warnings), 1);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("step-2/__1_0.distcp is truncated"));
+  EXPECT_THAT(warnings[0], HasSubstr("older " + (dir / "step-1")));
+  EXPECT_THAT(MessageOf<CheckpointError>(
+                  [&] { LoadAndCheck(dir.path(), 2, Verify::kFull, dir / "step-2"); }),
+              HasSubstr("truncated"));
+}
+
+TEST(CheckpointDamageTest, FlippedTensorByteNamesFileAndItem) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  const json manifest = json::parse(std::ifstream(dir / "step-1/fsdprun.json"));
+  const json& item = manifest["files"]["__0_0.distcp"]["items"].back();
+  FlipBit(dir / "step-1/__0_0.distcp", 8 * (item["offset"].get<uint64_t>() + 700));
+  for (const Verify verify : {Verify::kFull, Verify::kStructure}) {
+    const std::string message =
+        MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 2, verify); });
+    EXPECT_THAT(message, HasSubstr("__0_0.distcp"));
+    EXPECT_THAT(message, HasSubstr(item["key"].get<std::string>()));
+  }
+}
+
+TEST(CheckpointDamageTest, ThousandBitFlipsAreFoundOrHarmless) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 2, {1});
+  std::mt19937_64 random(3);
+  const std::vector<std::string> files = FilesOf(dir / "step-1");
+  int found = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string& file = files[random() % files.size()];
+    const uint64_t bit = random();
+    FlipBit(file, bit);
+    try {
+      EXPECT_EQ(LoadAndCheck(dir.path(), 1), 1);  // checks every value
+    } catch (const CheckpointError&) {
+      ++found;
+    }
+    FlipBit(file, bit);
+  }
+  EXPECT_GT(found, 900);
+  EXPECT_EQ(LoadAndCheck(dir.path(), 1), 1);
+}
+
+TEST(CheckpointDamageTest, PipeInPlaceOfAFileIsRefusedAtOnce) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  std::filesystem::remove(dir / "step-1/__0_0.distcp");
+  ASSERT_EQ(mkfifo((dir / "step-1/__0_0.distcp").c_str(), 0600), 0);
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 1); }),
+              HasSubstr("not a regular file"));
+}
+
+TEST(CheckpointDamageTest, HostileManifestsAreRefused) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) {
+    deep += "{\"a\":";
+  }
+  std::ofstream(dir / "step-1/fsdprun.json") << deep;
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 1); }),
+              HasSubstr("nested deeper"));
+  Manifest manifest;
+  manifest.files["f"] = {100, "", {{"k", INT64_MAX, INT64_MAX, ""}}};
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { DecodeManifest(EncodeManifest(manifest), "it"); }),
+              HasSubstr("the item k outside of it"));
+}
+
+TEST(CheckpointDamageTest, WithoutAManifestTheArchivesOwnChecksumsAreCompared) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  const json manifest = json::parse(std::ifstream(dir / "step-1/fsdprun.json"));
+  std::filesystem::remove(dir / "step-1/fsdprun.json");
+  EXPECT_EQ(LoadAndCheck(dir.path(), 2), 1);
+  const json& items = manifest["files"]["__0_0.distcp"]["items"];
+  const auto offset = items.back()["offset"].get<uint64_t>();
+  const std::string path = dir / "step-1/__0_0.distcp";
+  std::string bytes = ReadWholeFile(path, 1 << 20);
+  // A record's data follow its name and the extra field, whose length stands before the name.
+  const std::string record = "archive/data/0";
+  const size_t name = bytes.find(record, offset);
+  ASSERT_NE(name, std::string::npos);
+  const size_t extra = static_cast<uint8_t>(bytes[name - 2]) +
+                       (static_cast<size_t>(static_cast<uint8_t>(bytes[name - 1])) << 8);
+  FlipBit(path, 8 * (name + record.size() + extra));
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 2); }),
+              HasSubstr("CRC-32 does not match"));
+}
+
+}  // namespace
+}  // namespace fsdprun::worker::checkpoint
