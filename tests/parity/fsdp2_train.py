@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Trains the reference Llama with PyTorch's FSDP2 over Gloo, from the same config file as fsdp-train.
 
-Run by a launcher (torchrun or fsdprun), one process per rank. Reads the keys of fsdp-train's configuration that a
-plain fp32 run needs, and writes one JSON line per step: step, loss (mean over ranks), losses (per rank), grad_norm, lr.
+Run by a launcher (torchrun or fsdprun), one process per rank. Reads the keys of fsdp-train's configuration that decide
+what is computed, and writes one JSON line per step: step, loss (mean over ranks), losses (per rank), grad_norm, lr.
 """
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
@@ -18,9 +17,11 @@ import safetensors_io
 import torch
 import torch.distributed as dist
 from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 from torch.utils.data.distributed import DistributedSampler
 
 
@@ -45,16 +46,35 @@ def window_order(windows: Windows, data: dict) -> list[int]:
     return list(sampler)
 
 
-def learning_rate(step: int, steps: int, base: float, schedule: dict) -> float:
-    """lr of 0-based `step`: linear warm-up, then constant, or a cosine that ends at min_lr_ratio."""
-    warmup = schedule.get("warmup_steps", 0)
-    if step < warmup:
-        return base * (step + 1) / warmup
-    if schedule.get("kind", "constant") == "constant":
-        return base
-    done = (step - warmup) / max(1, steps - warmup)
-    lowest = schedule.get("min_lr_ratio", 0.0)
-    return base * (lowest + (1 - lowest) * 0.5 * (1 + math.cos(math.pi * done)))
+def make_scheduler(optimizer: torch.optim.Optimizer, steps: int, schedule: dict) -> LRScheduler:
+    """PyTorch's own schedulers put together: a linear warm-up, then constant, or a line or cosine down to min_lr_ratio."""
+    warmup, lowest = schedule.get("warmup_steps", 0), schedule.get("min_lr_ratio", 0.0)
+    kind, rest = schedule.get("kind", "constant"), max(1, steps - warmup)
+    if kind == "cosine":
+        main = CosineAnnealingLR(optimizer, T_max=rest, eta_min=lowest * optimizer.defaults["lr"])
+    elif kind == "linear":
+        main = LinearLR(optimizer, start_factor=1.0, end_factor=lowest, total_iters=rest)
+    else:
+        main = ConstantLR(optimizer, factor=1.0)
+    if warmup == 0:
+        return main
+    rise = LinearLR(optimizer, start_factor=1 / warmup, end_factor=1.0, total_iters=max(1, warmup - 1))
+    return SequentialLR(optimizer, [rise, main], milestones=[warmup])
+
+
+def shard(model: LlamaForCausalLM, config: dict, world: int) -> None:
+    """Each block a unit and the rest the root's, with the dtypes and checkpointed blocks of the configuration."""
+    mesh = init_device_mesh("cpu", (world,))
+    precision = config.get("precision", {})
+    dtypes = {key: getattr(torch, precision.get(key, "float32")) for key in ("param", "reduce", "output")}
+    policy = MixedPrecisionPolicy(param_dtype=dtypes["param"], reduce_dtype=dtypes["reduce"])
+    root_policy = MixedPrecisionPolicy(param_dtype=dtypes["param"], reduce_dtype=dtypes["reduce"], output_dtype=dtypes["output"])
+    layers = model.model.layers
+    for number in range(len(layers)):
+        if config["train"].get("activation_checkpointing", False):
+            layers[number] = checkpoint_wrapper(layers[number])
+        fully_shard(layers[number], mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=root_policy)
 
 
 def build_model(config: dict) -> LlamaForCausalLM:
@@ -75,8 +95,9 @@ def make_optimizer(config: dict, model: torch.nn.Module, kind: str) -> torch.opt
                              weight_decay=options["weight_decay"], **extra)
 
 
-def train_step(model, optimizer, windows: Windows, order: list[int], config: dict, step: int) -> tuple[torch.Tensor, float | None]:
-    """One optimizer step; returns this rank's mean loss and the global gradient norm."""
+def train_step(model, optimizer, windows: Windows, order: list[int], config: dict, step: int,
+               is_measured: bool) -> tuple[torch.Tensor, float | None]:
+    """One optimizer step; returns this rank's mean loss and the global gradient norm, if it is clipped or measured."""
     train = config["train"]
     micro, rounds = train["micro_batch_size"], train.get("grad_accumulation", 1)
     indices = order[step * micro * rounds : (step + 1) * micro * rounds]
@@ -87,9 +108,10 @@ def train_step(model, optimizer, windows: Windows, order: list[int], config: dic
         loss = next_token_loss(model(inputs), targets)
         (loss / rounds if rounds > 1 else loss).backward()
         total += loss.detach() / rounds if rounds > 1 else loss.detach()
-    norm = None
-    if train.get("max_grad_norm", 0) > 0:
-        norm_tensor = torch.nn.utils.clip_grad_norm_(model.parameters(), train["max_grad_norm"])
+    norm, limit = None, train.get("max_grad_norm", 0)
+    if limit > 0 or is_measured:
+        # An infinite limit only measures: all gradients are multiplied by 1.
+        norm_tensor = torch.nn.utils.clip_grad_norm_(model.parameters(), limit if limit > 0 else float("inf"))
         norm = (norm_tensor.full_tensor() if isinstance(norm_tensor, DTensor) else norm_tensor).item()
     optimizer.step()
     optimizer.zero_grad()
@@ -109,32 +131,28 @@ def main() -> None:
     parser.add_argument("--config", type=Path, required=True, help="fsdp-train's configuration")
     parser.add_argument("--output", type=Path, required=True, help="JSONL with one record per step")
     parser.add_argument("--final-weights", type=Path, help="write the trained weights there, as safetensors")
+    parser.add_argument("--grad-norm", action="store_true", help="measure the gradient norm though it is not clipped")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default")
     options = parser.parse_args()
     config = json.loads(options.config.read_text())
 
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    mesh = init_device_mesh("cpu", (world,))
     model = build_model(config)
-    for layer in model.model.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    optimizer = make_optimizer(config, model, options.optimizer)
-    windows = Windows(config["data"]["train"], config["data"]["seq_len"])
-
-    order = window_order(windows, config["data"])
-
+    shard(model, config, world)
     steps = config["train"]["steps"]
+    optimizer = make_optimizer(config, model, options.optimizer)
+    scheduler = make_scheduler(optimizer, steps, config.get("schedule", {}))
+    windows = Windows(config["data"]["train"], config["data"]["seq_len"])
+    order = window_order(windows, config["data"])
     tokens_per_step = (config["train"]["micro_batch_size"] * config["train"].get("grad_accumulation", 1) * world
                        * config["data"]["seq_len"])
     with open(options.output if rank == 0 else "/dev/null", "w") as output:
         for step in range(steps):
             started = time.perf_counter()
-            lr = learning_rate(step, steps, config["optimizer"]["lr"], config.get("schedule", {}))
-            for group in optimizer.param_groups:
-                group["lr"] = lr
-            loss, norm = train_step(model, optimizer, windows, order, config, step)
+            lr = optimizer.param_groups[0]["lr"]
+            loss, norm = train_step(model, optimizer, windows, order, config, step, options.grad_norm)
+            scheduler.step()
             gathered = torch.empty(world)
             dist.all_gather_into_tensor(gathered, loss.view(1))
             record = {"step": step + 1, "loss": gathered.mean().item(), "losses": gathered.tolist(),

@@ -38,9 +38,9 @@ def train_config(folder: Path, steps: int, micro_batch: int, accumulation: int, 
 
 
 def write_case(folder: Path, *, steps: int = 20, micro_batch: int = 2, accumulation: int = 1, length: int = 64,
-               clip: float = 0.0, tied: bool = False, shuffle: bool = False, ranks: int = 4,
-               seed: int = 1) -> Path:
-    """Writes the case into `folder`; returns the path of the configuration."""
+               clip: float = 0.0, tied: bool = False, shuffle: bool = False, ranks: int = 4, seed: int = 1,
+               changes: dict[str, dict] | None = None) -> Path:
+    """Writes the case into `folder`; returns the path of the configuration. `changes`: section -> keys that replace its own."""
     folder.mkdir(parents=True, exist_ok=True)
     config = hf_config(64, 4, 4, 2, 176, 256, length, tied)
     (folder / "config.json").write_text(json.dumps(config, indent=2))
@@ -62,6 +62,8 @@ def write_case(folder: Path, *, steps: int = 20, micro_batch: int = 2, accumulat
     (folder / "train.txt").write_text(text)
     path = folder / "train.json"
     settings = train_config(folder, steps, micro_batch, accumulation, length, clip, shuffle)
+    for section, keys in (changes or {}).items():
+        settings.setdefault(section, {}).update(keys)
     path.write_text(json.dumps(settings, indent=2))
     return path
 

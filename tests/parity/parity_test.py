@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Trains the same tiny Llama twice, with fsdp-train and with PyTorch's FSDP2, and compares every loss.
+"""Trains the same tiny Llama twice, with fsdp-train and with PyTorch's FSDP2, and compares every step.
 
-Both sides start from the same weights and batches, in fp32, with one compute thread per rank; Python uses
-torch.optim.AdamW with its default implementation, which ours follows operation by operation. At two ranks the losses
-must be bit-equal: a sum of two has one order. At more ranks the order of a reduction is the backend's choice, so that
-losses may differ by 1e-6 relative.
+Both sides start from the same weights and batches, with one compute thread per rank; Python uses torch.optim.AdamW with
+its default implementation, which ours follows operation by operation, and PyTorch's own schedulers and clip_grad_norm_.
+
+loss       At two ranks bit-equal: a sum of two has one order. At more ranks the order of a reduction is the backend's
+           choice, so that losses may differ by 1e-6 relative.
+grad_norm  Within 5e-6 relative: the same gradients at two ranks, but their squares are summed in float32 shard by shard
+           on our side and parameter by parameter on PyTorch's.
+lr         Within 1e-12 relative: the same formula, which PyTorch's schedulers apply step by step.
 """
 
 import argparse
@@ -38,37 +42,62 @@ def run(command: list[str], log: Path, limit_s: float) -> None:
         sys.exit(f"exit code {done.returncode} of: {' '.join(command)}\n{log.read_text()[-4000:]}")
 
 
-def read_losses(path: Path) -> list[float]:
+def read_steps(path: Path) -> list[dict]:
     records = [json.loads(line) for line in path.read_text().splitlines()]
     records = [record for record in records if "loss" in record]
     assert [record["step"] for record in records] == sorted({record["step"] for record in records}), "steps out of order"
-    return [record["loss"] for record in records]
+    return records
 
 
-def compare(ours: list[float], theirs: list[float], tolerance: float) -> tuple[str, int]:
-    """A table, and in how many steps the losses differ by more than allowed (tolerance 0: in any bit)."""
-    rows, wrong = ["step  fsdp-train          PyTorch FSDP2       difference"], 0
+def difference(a: float, b: float, tolerance: float) -> tuple[str, bool]:
+    """In words, and whether it is more than allowed (tolerance 0: any). Both are exact as read, so == compares bits."""
+    if a == b:
+        return "bit-equal", False
+    relative = abs(a - b) / abs(b)
+    is_wrong = tolerance == 0 or not relative <= tolerance
+    return f"{relative:.1e}{' TOO MUCH' if is_wrong else ''}", is_wrong
+
+
+def compare(ours: list[dict], theirs: list[dict], tolerances: dict[str, float]) -> tuple[str, int]:
+    """A table, and in how many places the steps differ by more than allowed. The first key is shown with its values."""
+    shown, *others = tolerances
+    rows = ["step  " + "".join(f"{text:<20}" for text in (f"our {shown}", f"PyTorch's {shown}", "differs by", *others))]
+    wrong = 0
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True), 1):
-        equal = float32_bits(a) == float32_bits(b)
-        relative = abs(a - b) / abs(b)
-        bad = not equal and (tolerance == 0 or not relative <= tolerance)
-        wrong += bad
-        verdict = "bit-equal" if equal else f"{relative:.1e} relative"
-        rows.append(f"{step:4d}  {a:<18.9g}  {b:<18.9g}  {verdict}{'  TOO MUCH' if bad else ''}")
+        cells = [f"{a[shown]:.9g}", f"{b[shown]:.9g}"]
+        for key, tolerance in tolerances.items():
+            text, is_wrong = difference(a[key], b[key], tolerance)
+            cells.append(text)
+            wrong += is_wrong
+        rows.append(f"{step:4d}  " + "".join(f"{cell:<20}" for cell in cells))
     return "\n".join(rows), wrong
 
 
 def self_test() -> None:
-    """The comparison must notice one bit, a loss that is not a number, and a missing step."""
+    """The comparison must notice one bit, a loss that is not a number, a wrong norm, and a missing step."""
+    def count(ours: list[float], theirs: list[float], tolerance: float) -> int:
+        return compare([{"loss": x} for x in ours], [{"loss": x} for x in theirs], {"loss": tolerance})[1]
+
     one_bit_more = struct.unpack("<f", struct.pack("<I", float32_bits(2.5) + 1))[0]
-    assert compare([2.5], [2.5], 0)[1] == 0 and compare([one_bit_more], [2.5], 0)[1] == 1
-    assert compare([2.5 + 1e-5], [2.5], 1e-6)[1] == 1 and compare([one_bit_more], [2.5], 1e-6)[1] == 0
-    assert compare([float("nan")], [2.5], 1e-6)[1] == 1
+    assert count([2.5], [2.5], 0) == 0 and count([one_bit_more], [2.5], 0) == 1
+    assert count([2.5 + 1e-5], [2.5], 1e-6) == 1 and count([one_bit_more], [2.5], 1e-6) == 0
+    assert count([float("nan")], [2.5], 1e-6) == 1
+    assert compare([{"loss": 1.0, "norm": 2.0}], [{"loss": 1.0, "norm": 2.1}], {"loss": 0.0, "norm": 1e-3})[1] == 1
     try:
-        compare([1.0], [1.0, 2.0], 0)
+        count([1.0], [1.0, 2.0], 0)
     except ValueError:
         return
     raise AssertionError("a missing step went unnoticed")
+
+
+def changes_of(options: argparse.Namespace) -> dict[str, dict]:
+    """Sections of the configuration that the options change."""
+    changes: dict[str, dict] = {"train": {"activation_checkpointing": options.activation_checkpointing}}
+    if options.precision != "float32":
+        changes["precision"] = {"param": options.precision, "reduce": "float32", "output": "float32"}
+    if options.schedule != "constant":
+        changes["schedule"] = {"kind": options.schedule, "warmup_steps": 5, "min_lr_ratio": 0.1}
+    return changes
 
 
 def main() -> int:
@@ -82,6 +111,12 @@ def main() -> int:
     parser.add_argument("--tied", action="store_true")
     parser.add_argument("--shuffle", action="store_true")
     parser.add_argument("--tolerance", type=float, help="relative; 0: bit-equal (default: 0 at two ranks, else 1e-6)")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32",
+                        help="of the parameters in computation; gradients are reduced in float32")
+    parser.add_argument("--schedule", choices=["constant", "linear", "cosine"], default="constant",
+                        help="of the learning rate; the others have 5 steps of warm-up and end at a tenth")
+    parser.add_argument("--activation-checkpointing", action="store_true",
+                        help="on both sides; our losses must also be those without it")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default", help="Python's AdamW")
     parser.add_argument("--checkpoint", action="store_true",
                         help="also read our checkpoint with Python's DCP and compare it with FSDP2's weights, bit by bit")
@@ -89,23 +124,32 @@ def main() -> int:
     options = parser.parse_args()
     self_test()
     tolerance = options.tolerance if options.tolerance is not None else (0.0 if options.ranks <= 2 else 1e-6)
+    tolerances = {"loss": tolerance, "grad_norm": 5e-6, "lr": 1e-12, "tokens": 0.0}
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.keep or Path(temporary)).resolve()
         config = make_case.write_case(folder, steps=options.steps, accumulation=options.accumulation, clip=options.clip,
-                                      tied=options.tied, shuffle=options.shuffle, ranks=options.ranks)
+                                      tied=options.tied, shuffle=options.shuffle, ranks=options.ranks,
+                                      changes=changes_of(options))
         launch = [str(options.bin / "fsdprun"), "--standalone", f"--nproc-per-node={options.ranks}"]
-        run([*launch, "--no-python", sys.executable, str(HERE / "fsdp2_train.py"), "--config", str(config), "--output", str(folder / "python.jsonl"),
-             "--final-weights", str(folder / "final.safetensors"), "--optimizer", options.optimizer],
-            folder / "python.log", 300)
+        ours = [*launch, "--no-python", str(options.bin / "fsdp-train"), "--config", str(config),
+                "--set", f"parallel.backend={options.backend}"]
+        run([*launch, "--no-python", sys.executable, str(HERE / "fsdp2_train.py"), "--config", str(config),
+             "--output", str(folder / "python.jsonl"), "--final-weights", str(folder / "final.safetensors"),
+             "--optimizer", options.optimizer, "--grad-norm"], folder / "python.log", 300)
         every = options.steps if options.checkpoint else 0
-        run([*launch, "--no-python", str(options.bin / "fsdp-train"), "--config", str(config),
-             "--set", f"parallel.backend={options.backend}", "--set", f"checkpoint.every_steps={every}"],
-            folder / "ours.log", 300)
-        table, wrong = compare(read_losses(folder / "metrics.jsonl"), read_losses(folder / "python.jsonl"), tolerance)
+        run([*ours, "--set", f"checkpoint.every_steps={every}"], folder / "ours.log", 300)
+        steps = read_steps(folder / "metrics.jsonl")
+        table, wrong = compare(steps, read_steps(folder / "python.jsonl"), tolerances)
         print(table)
-        print(f"{options.ranks} ranks, {options.backend}: " + (f"{wrong} losses differ too much" if wrong else
+        print(f"{options.ranks} ranks, {options.backend}: " + (f"{wrong} values differ too much" if wrong else
               "every loss is " + ("bit-equal" if tolerance == 0 else f"within {tolerance:g} relative")))
+        if options.activation_checkpointing:
+            run([*ours, "--set", "train.activation_checkpointing=false", "--set", "checkpoint.dir=",
+                 "--set", f"metrics.jsonl={folder / 'kept.jsonl'}"], folder / "kept.log", 300)
+            table, changed = compare(steps, read_steps(folder / "kept.jsonl"), {"loss": 0.0, "grad_norm": 0.0})
+            print(f"{table}\nfsdp-train that keeps its activations: {changed or 'no'} values differ")
+            wrong += changed
         if options.checkpoint:
             differing = dcp_read.compare(folder / "checkpoints", safetensors_io.load(folder / "final.safetensors"))
             print("\n".join(differing) or "the checkpoint, read by torch.distributed.checkpoint, has the same bits")
