@@ -28,17 +28,4 @@ DataCursor SampleOrder::NextRound(const DataCursor& cursor) const {
   return Normalize({cursor.epoch, cursor.offset + world_size_});
 }
 
-DataCursor SampleOrder::Advance(DataCursor cursor, int64_t rounds) const {
-  const auto rounds_left = [this](int64_t offset) {
-    return (sample_count_ - offset + world_size_ - 1) / world_size_;
-  };
-  const int64_t to_epoch_end = rounds_left(cursor.offset);
-  if (rounds < to_epoch_end) {
-    return {cursor.epoch, cursor.offset + rounds * world_size_};
-  }
-  rounds -= to_epoch_end;
-  const int64_t per_epoch = rounds_left(0);
-  return {cursor.epoch + 1 + rounds / per_epoch, (rounds % per_epoch) * world_size_};
-}
-
 }  // namespace fsdprun::worker

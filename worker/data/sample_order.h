@@ -32,8 +32,6 @@ class SampleOrder {
   int64_t Position(const DataCursor& cursor, int64_t rank) const;
   /// The cursor after one round.
   DataCursor NextRound(const DataCursor& cursor) const;
-  /// The cursor after `rounds` rounds, without walking them.
-  DataCursor Advance(DataCursor cursor, int64_t rounds) const;
   /// A cursor read from a checkpoint whose data may have changed in length: valid as it is, or at
   /// the start of the next epoch.
   DataCursor Normalize(DataCursor cursor) const;

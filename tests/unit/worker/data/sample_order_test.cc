@@ -55,21 +55,6 @@ TEST(SampleOrderTest, EqualsTorchDistributedSamplerOverEpochs) {
   EXPECT_EQ(cases, 60);
 }
 
-TEST(SampleOrderTest, AdvanceEqualsRoundByRound) {
-  for (const int64_t samples : {1, 3, 10, 12}) {
-    for (const int64_t world : {1, 2, 5}) {
-      const SampleOrder order(samples, world);
-      for (const DataCursor start : {DataCursor{0, 0}, DataCursor{2, samples - 1}}) {
-        DataCursor walked = start;
-        for (int64_t rounds = 0; rounds < 40; ++rounds) {
-          EXPECT_EQ(order.Advance(start, rounds), walked);
-          walked = order.NextRound(walked);
-        }
-      }
-    }
-  }
-}
-
 TEST(SampleOrderTest, OtherWorldSizeInMidEpochLosesAndRepeatsNothing) {
   constexpr int64_t kSamples = 24;
   std::multiset<int64_t> seen;
