@@ -23,6 +23,7 @@ const std::map<std::string, FaultKind>& KindNames() {
       {"mass_leave", FaultKind::kMassLeave},
       {"duplicate_agent", FaultKind::kDuplicateAgent},
       {"fail_prepare", FaultKind::kFailPrepare},
+      {"operator_stop", FaultKind::kOperatorStop},
   };
   return names;
 }
@@ -37,6 +38,7 @@ bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* m
       {"reset_per_message", &mix->reset_per_message},
       {"max_delay_ms", &mix->max_delay_ms},
       {"min_fraction", &mix->min_fraction},
+      {"static_ranks", &mix->static_ranks},
       {"stop_grace_s", &mix->stop_grace_s},
       {"coordinator_loss_grace_s", &mix->coordinator_loss_grace_s},
   };

@@ -22,6 +22,7 @@ enum class FaultKind {
   kMassLeave,         // several agents get an operator's signal; new ones come later
   kDuplicateAgent,    // a second agent for a node that is alive
   kFailPrepare,       // the node's next preparation fails
+  kOperatorStop,      // an operator's signal for the whole job, perhaps followed by a second one
 };
 
 struct FaultMix {
@@ -46,6 +47,9 @@ struct FaultMix {
   /// min_nodes = nodes * min_fraction, at least 1; spares join beyond max_nodes.
   double min_fraction = 1.0;
   int spares = 0;
+  /// Chance that the nodes of a run ask for their ranks (--node-rank). Spares then ask for a rank
+  /// that another node has.
+  double static_ranks = 0;
   int max_restarts = 1000;
   double stop_grace_s = 5;
   /// How long agents keep workers without a coordinator.

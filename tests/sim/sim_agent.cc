@@ -13,6 +13,8 @@ constexpr Nanos kConnectTakes = kMilli;
 /// A keeper that sees its agent's socket close ends the workers within this time.
 constexpr Nanos kOrphansEndWithin = 50 * kMilli;
 
+int64_t PidOf(size_t process_index) { return 1001 + static_cast<int64_t>(process_index); }
+
 }  // namespace
 
 uint32_t World::StartAgent(int slot_index) {
@@ -23,6 +25,8 @@ uint32_t World::StartAgent(int slot_index) {
   spec.node.address =
       "10.0." + std::to_string(slot_index / 250) + "." + std::to_string(slot_index % 250 + 1);
   spec.node.local_world_size = options_.local_world_size;
+  spec.node.role = slot_index % 3 == 2 ? "reader" : "trainer";
+  spec.node.requested_node_rank = slot.node_rank;
   spec.coordinator_endpoint = "10.0.0.1:29400";
   spec.coordinator_loss_grace =
       Duration(static_cast<Nanos>(options_.mix.coordinator_loss_grace_s * kSecond));
@@ -127,6 +131,10 @@ void World::Execute(uint32_t index, const node::SpawnWorkers& spawn) {
       world.master_port != a.master_port || a.master_port == 0) {
     Violate("two worlds in generation " + std::to_string(a.generation.value()));
   }
+  const std::optional<int>& asked = slots_[agent.slot].node_rank;
+  if (asked && a.group_world_size == options_.nodes && a.group_rank != *asked) {
+    Violate("a complete world does not give the ranks that its nodes ask for");
+  }
   std::vector<int64_t> pids;
   for (int i = 0; i < a.local_world_size; ++i) {
     const int rank = a.rank_offset + i;
@@ -135,7 +143,7 @@ void World::Execute(uint32_t index, const node::SpawnWorkers& spawn) {
       Violate("rank " + std::to_string(rank) + " was started twice or is outside the world");
     }
     agent.processes.push_back({a.generation, i});
-    pids.push_back(1000 + static_cast<int64_t>(agent.processes.size()));
+    pids.push_back(PidOf(agent.processes.size() - 1));
   }
   started_ranks_.erase(started_ranks_.begin(),
                        started_ranks_.lower_bound(
@@ -143,6 +151,7 @@ void World::Execute(uint32_t index, const node::SpawnWorkers& spawn) {
   const Generation g = a.generation;
   At(now_ + random_.Between(kMilli, 5 * kMilli), [this, index, g, pids] {
     StepAgent(index, node::WorkersSpawned{g, pids});
+    StepAgent(index, node::WorkerProgress{g, 0, {12, 100, "loss 2.5"}});
   });
   if (options_.mix.work_s > 0) {
     At(now_ + static_cast<Nanos>(options_.mix.work_s * kSecond) + random_.Between(0, 500 * kMilli),
@@ -212,8 +221,16 @@ void World::EndProcess(uint32_t index, size_t process_index, int exit_code, int 
   const Generation g = process.generation;
   WorkerExit exit;
   exit.local_rank = process.local_rank;
+  exit.pid = PidOf(process_index);
   exit.exit_code = exit_code;
   exit.signal = signal;
+  exit.dumped_core = signal != 0;
+  exit.error_message = exit_code != 0 ? "no space left" : "";
+  exit.traceback = exit_code != 0 ? "at step 12" : "";
+  exit.error_json = exit_code != 0 ? "{}" : "";
+  exit.stderr_tail = {"step 12", "the end"};
+  exit.log_path = "/logs/stderr.log";
+  exit.exited_unix_ns = now_;
   At(now_ + notice_delay, [this, index, g, exit] {
     if (!agents_[index]->keeper_alive) {
       return;

@@ -1,6 +1,6 @@
 // sim_main --seed 1 --nodes 64 [--hours H] [--faults FILE] [--log short] [--runs N] [--check-every
 // K]
-// [--min-beats B] [--max-seconds S]
+// [--min-beats B] [--max-seconds S] [--wire-every W]
 //
 // Runs N seeds from --seed on and prints one line each. Exit code 1 at the first violation, with
 // its command line; or if a run delivered fewer beats than B or took more than S seconds of CPU
@@ -23,7 +23,7 @@ std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
   std::map<std::string, std::string> arguments = {
       {"--seed", "1"}, {"--nodes", "64"},      {"--hours", "0"},       {"--faults", ""},
       {"--log", ""},   {"--check-every", "1"}, {"--max-seconds", "0"}, {"--min-beats", "0"},
-      {"--runs", "1"}, {"--local", "2"}};
+      {"--runs", "1"}, {"--local", "2"},       {"--wire-every", "1"}};
   for (int i = 1; i < argc; i += 2) {
     if (arguments.count(argv[i]) == 0 || i + 1 == argc) {
       std::fprintf(stderr, "sim_main: unknown flag or missing value: %s\n", argv[i]);
@@ -89,6 +89,7 @@ int main(int argc, char** argv) {
   options.local_world_size = std::stoi(arguments["--local"]);
   options.log = arguments["--log"] == "short";
   options.check_every = std::stoi(arguments["--check-every"]);
+  options.wire_every = std::stoi(arguments["--wire-every"]);
   if (!arguments["--faults"].empty()) {
     std::string error;
     options.mix = fsdprun::sim::LoadFaultMix(arguments["--faults"], &error);

@@ -104,6 +104,9 @@ void World::Inflict(FaultKind kind, uint32_t index) {
     case FaultKind::kFailPrepare:
       agent.fail_next_prepare = true;
       return;
+    case FaultKind::kOperatorStop:
+      StopJob();
+      return;
   }
 }
 
@@ -120,6 +123,24 @@ void World::PauseUntil(Nanos& paused_until, Nanos then) {
   At(then, [this] { UnstallAll(); });
 }
 
+/// Ctrl-C, and once more by an operator without patience.
+void World::StopJob() {
+  SignalCoordinator();
+  if (random_.Chance(0.5)) {
+    At(now_ + random_.Between(0, 5 * kSecond), [this] { SignalCoordinator(); });
+  }
+}
+
+/// A stopped coordinator hears of it when it goes on.
+void World::SignalCoordinator() {
+  if (coordinator_paused_until_ > now_) {
+    At(coordinator_paused_until_, [this] { SignalCoordinator(); });
+    return;
+  }
+  stop_heard_ |= !job_->outcome().has_value();
+  StepJob(job::OperatorStop{SIGINT});
+}
+
 void World::LeaveInNumbers() {
   for (int i = 0; i < 1 + options_.nodes / 8; ++i) {
     if (const std::optional<uint32_t> leaver = PickAgent()) {
@@ -132,6 +153,7 @@ void World::LeaveInNumbers() {
 void World::DuplicateAgent(int slot) {
   Slot extra;
   extra.name = slots_[slot].name;
+  extra.node_rank = slots_[slot].node_rank;
   extra.is_extra = true;
   slots_.push_back(std::move(extra));
   const uint32_t duplicate = StartAgent(static_cast<int>(slots_.size()) - 1);

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "tests/sim/sim_world.h"
+#include "tests/sim/wire.h"
 
 namespace fsdprun::sim {
 
@@ -41,10 +42,25 @@ void World::Connect(uint32_t index) {
   });
 }
 
+/// From here on the message is what its receiver decodes.
+template <class Message>
+void World::PassWire(Message& message) {
+  if (options_.wire_every == 0 || ++messages_sent_ % options_.wire_every != 0) {
+    return;
+  }
+  absl::StatusOr<Message> received = OverTheWire(message);
+  if (!received.ok()) {
+    Violate(std::string(received.status().message()));
+    return;
+  }
+  message = *std::move(received);
+}
+
 /// Takes the message away.
 void World::SendUp(uint32_t stream_index, FromAgent& message) {
   Stream& stream = streams_[stream_index];
   const Slot& slot = slots_[agents_[stream.agent]->slot];
+  PassWire(message);
   if (options_.mix.duplicate > 0) {
     MaybeDuplicate(stream_index, message);
   }
@@ -138,6 +154,7 @@ void World::SendDown(ToAgent& message) {
   }
   Stream& stream = streams_[current->second];
   const Slot& slot = slots_[agents_[stream.agent]->slot];
+  PassWire(message);
   MaybeReset(current->second);
   down_messages_.Append(stream.down.queue, std::move(message));
   stream.down.last_delivery = std::max(stream.down.last_delivery, now_ + Delay(slot));

@@ -22,9 +22,14 @@ World::World(SimOptions options)
     : options_(std::move(options)),
       random_(options_.seed * 0x9e3779b97f4a7c15 + 1),
       job_(std::make_unique<JobMachine>(MakeJobSpec(options_))) {
+  const bool ranks_are_static =
+      options_.mix.static_ranks > 0 && random_.Chance(options_.mix.static_ranks);
   for (int i = 0; i < options_.nodes + options_.mix.spares; ++i) {
     Slot slot;
     slot.name = "node-" + std::to_string(i);
+    if (ranks_are_static) {
+      slot.node_rank = i % options_.nodes;
+    }
     slots_.push_back(std::move(slot));
     At(random_.Between(0, kSecond), [this, i] { StartAgent(i); });
   }
@@ -181,11 +186,18 @@ void World::StepJob(const job::Event& event) {
       SendDown(*to_agent);
     } else {
       job_finished_ = true;
-      Log("job finished: " + std::get<job::FinishJob>(action).outcome.reason);
+      CheckOutcome(std::get<job::FinishJob>(action).outcome);
     }
   }
   ScheduleJobTimer(job_effects_.wake_at);
   CheckJob();
+}
+
+void World::CheckOutcome(const JobOutcome& outcome) {
+  Log("job finished: " + outcome.reason);
+  if (stop_heard_ && outcome.kind == OutcomeKind::kFailed) {
+    Violate("the operator had stopped the job, which yet ended as a failure");
+  }
 }
 
 /// Whoever is given up as stuck although it could be reached for long was owed a message.
@@ -236,7 +248,7 @@ bool World::JobIsSettled() const {
   if (job_->phase() == job::Phase::kFinished) {
     return true;
   }
-  if (job_->phase() != job::Phase::kRunning) {
+  if (job_->phase() != job::Phase::kRunning || stop_heard_) {
     return false;
   }
   for (const job::Node& node : job_->nodes()) {
@@ -249,7 +261,8 @@ bool World::JobIsSettled() const {
 
 void World::CheckSettled() {
   if (!JobIsSettled()) {
-    Violate("the job is neither running nor finished although faults ended long ago");
+    Violate(stop_heard_ ? "the job goes on although an operator has stopped it long ago"
+                        : "the job is neither running nor finished although faults ended long ago");
   }
 }
 

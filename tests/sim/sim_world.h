@@ -1,7 +1,8 @@
 #pragma once
 
-// A whole job in one thread and virtual time: the real JobMachine, real NodeMachines, a faulty
-// network, fake processes, and a nemesis. Every run is a pure function of (seed, nodes, mix).
+// A whole job in one thread and virtual time: the real JobMachine, real NodeMachines, the real
+// codecs, a faulty network, fake processes, and a nemesis. Every run is a pure function of (seed,
+// nodes, mix).
 
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,9 @@ struct SimOptions {
   bool log = false;
   /// Check the JobMachine's invariants after every so many changes (1: after each).
   int check_every = 1;
+  /// Every so-many-th message passes through the codecs (1: all, 0: none). They change nothing, but
+  /// cost more than all the rest of a beat.
+  int wire_every = 1;
 };
 
 struct SimResult {
@@ -97,6 +101,8 @@ class World {
     Nanos clogged_until = 0;
     std::optional<uint32_t> agent;
     bool is_extra = false;
+    /// The rank that agents here ask for.
+    std::optional<int> node_rank;
     std::string name;
   };
 
@@ -109,6 +115,7 @@ class World {
   static MonoTime Mono(Nanos t) { return MonoTime(Duration(t)); }
   static Nanos Virtual(MonoTime t);
   void StepJob(const job::Event& event);
+  void CheckOutcome(const JobOutcome& outcome);
   void ScheduleJobTimer(MonoTime wake);
   void CheckJob();
   void CheckRelease(const ToAgent& message);
@@ -137,6 +144,8 @@ class World {
 
   // sim_network.cc
   void Connect(uint32_t index);
+  template <class Message>
+  void PassWire(Message& message);
   void SendUp(uint32_t stream, FromAgent& message);
   void SendDown(ToAgent& message);
   void DeliverUp(uint32_t stream);
@@ -161,6 +170,8 @@ class World {
   void KillWorker(uint32_t index);
   void KillKeeper(uint32_t index);
   void PauseUntil(Nanos& paused_until, Nanos then);
+  void StopJob();
+  void SignalCoordinator();
   void LeaveInNumbers();
   void DuplicateAgent(int slot);
   void PartitionSome(bool up, bool down);
@@ -178,6 +189,9 @@ class World {
   uint64_t checked_revision_ = 0;
   std::string last_reason_;
   bool job_finished_ = false;
+  /// An operator's signal has reached the job before its end was decided.
+  bool stop_heard_ = false;
+  uint64_t messages_sent_ = 0;
 
   std::vector<Slot> slots_;
   std::vector<std::unique_ptr<Agent>> agents_;
