@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -20,6 +21,8 @@ namespace fsdprun {
 namespace {
 
 constexpr Duration kRoomInterval = std::chrono::milliseconds(20);
+/// Ends a write of the writer thread that waits. Ignored by default, and nobody else's.
+constexpr int kInterrupt = SIGURG;
 constexpr char kEraseLine[] = "\r\x1b[2K";
 
 std::atomic<Console*> log_console{nullptr};
@@ -33,6 +36,13 @@ void WriteLogLine(LogLevel /*level*/, absl::string_view line) {
 void WriteLogLineToStderr(LogLevel /*level*/, absl::string_view line) {
   const std::string text = absl::StrCat(line, "\n");
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+// With this handler a signal does nothing but end the system call that waits; without SA_RESTART.
+void MakeInterruptible() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  ::sigaction(kInterrupt, &action, nullptr);
 }
 
 // A description of its own of the terminal behind `fd`; invalid if it is no terminal or may not be
@@ -53,6 +63,7 @@ Console::Console(const Options& options, std::function<void()> on_room)
       error_terminal_(OpenTerminal(options.error_fd)),
       on_room_(std::move(on_room)),
       writer_([this] { WriterMain(); }) {
+  MakeInterruptible();
   ::pthread_setname_np(writer_.native_handle(), "console");
 }
 
@@ -115,12 +126,21 @@ void Console::Close(MonoTime deadline) {
     MutexLock lock(mu_);
     closing_ = true;
     changed_.NotifyAll();
-    changed_.WaitUntil(mu_, deadline,
-                       [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return finished_; });
   }
+  WaitFinished(deadline);
   gives_up_ = true;
   changed_.NotifyAll();
+  // Again and again: a signal that comes just before the write does not end it.
+  while (!WaitFinished(MonoNow() + kRoomInterval)) {
+    ::pthread_kill(writer_.native_handle(), kInterrupt);
+  }
   writer_.join();
+}
+
+bool Console::WaitFinished(MonoTime deadline) {
+  MutexLock lock(mu_);
+  return changed_.WaitUntil(mu_, deadline,
+                            [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return finished_; });
 }
 
 void Console::WriterMain() {
@@ -188,7 +208,9 @@ void Console::EraseProgress() {
 
 // The descriptors are shared with other programs, so they are not made non-blocking: poll first,
 // then write at most what a pipe is sure to take. A terminal may be writable and yet take less than
-// that, so it is written to through a non-blocking description of our own.
+// that, so it is written to through a non-blocking description of our own. Where we may not open it
+// (after su), and where another program fills the pipe in between, the write waits, and Close()
+// interrupts it.
 void Console::WriteAll(ConsoleStream stream, absl::string_view data) {
   const bool is_out = stream == ConsoleStream::kOut;
   const UniqueFd& terminal = is_out ? out_terminal_ : error_terminal_;
@@ -196,8 +218,11 @@ void Console::WriteAll(ConsoleStream stream, absl::string_view data) {
   const int fd = terminal.valid() ? terminal.get() : inherited;
   bool& is_gone = is_out ? out_is_gone_ : error_is_gone_;
   while (!data.empty() && !is_gone && WaitWritable(fd)) {
-    const ssize_t n = ::write(fd, data.data(), std::min<size_t>(data.size(), PIPE_BUF));
-    if (n > 0) {
+    const auto chunk = static_cast<ssize_t>(std::min<size_t>(data.size(), PIPE_BUF));
+    const ssize_t n = ::write(fd, data.data(), static_cast<size_t>(chunk));
+    if (gives_up_ && n < chunk && !terminal.valid()) {
+      is_gone = true;  // It has waited, and would again.
+    } else if (n > 0) {
       data.remove_prefix(static_cast<size_t>(n));
     } else if (n == 0 || errno == EAGAIN) {
       if (gives_up_) {

@@ -73,6 +73,7 @@ class Console {
   void EraseProgress();
   void WriteAll(ConsoleStream stream, absl::string_view data);
   bool WaitWritable(int fd);
+  bool WaitFinished(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
   void WaitForMoreRoom() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.

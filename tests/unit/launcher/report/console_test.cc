@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -117,6 +119,27 @@ TEST(ConsoleTest, TerminalThatNobodyReadsDelaysTheEndNoLongerThanTheDeadline) {
     console.Close(start + std::chrono::milliseconds(50));
     EXPECT_LT(MonoNow() - start, std::chrono::seconds(5));
     EXPECT_EQ(::fcntl(follower, F_GETFL) & O_NONBLOCK, 0) << "it is not ours alone";
+  }
+}
+
+// As after su: the terminal is there, but cannot be opened once more.
+TEST(ConsoleTest, TerminalThatMayNotBeOpenedDelaysTheEndNoLongerThanTheDeadline) {
+  for (const size_t first : {1u, 2u, 3u, 4096u}) {
+    int leader = -1;
+    int follower = -1;
+    ASSERT_EQ(::openpty(&leader, &follower, nullptr, nullptr, nullptr), 0);
+    const UniqueFd leader_end(leader);
+    const UniqueFd follower_end(follower);
+    ASSERT_EQ(::fchmod(follower, 0), 0);
+    const int user = ::setfsuid(65534);  // Whom root is not: it may open everything.
+    Console console({.out_fd = follower, .error_fd = follower});
+    ::setfsuid(user);
+    console.WriteLines(ConsoleStream::kOut, std::string(first, 'x'));
+    console.WriteLines(ConsoleStream::kOut, std::string(1 << 20, '\n'));
+    console.WriteLines(ConsoleStream::kError, "the report");
+    const MonoTime start = MonoNow();
+    console.Close(start + std::chrono::milliseconds(50));
+    EXPECT_LT(MonoNow() - start, std::chrono::seconds(5));
   }
 }
 
