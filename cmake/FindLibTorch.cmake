@@ -44,7 +44,6 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
     add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)
     target_include_directories(LibTorch::cuda SYSTEM INTERFACE
       ${LibTorch_NCCL_INCLUDE_DIR} ${LibTorch_CUDA_INCLUDE_DIR})
-    target_compile_definitions(LibTorch::cuda INTERFACE USE_CUDA USE_C10D_NCCL)
     target_link_libraries(LibTorch::cuda INTERFACE LibTorch::torch ${LibTorch_CUDA_LIBRARY}
       ${LibTorch_C10_CUDA_LIBRARY})
   endif()

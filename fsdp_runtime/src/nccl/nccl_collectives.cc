@@ -1,3 +1,7 @@
+// Here and not on the command line, so that this file can share the precompiled header.
+#define USE_CUDA
+#define USE_C10D_NCCL
+
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
