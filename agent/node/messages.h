@@ -1,7 +1,7 @@
 #pragma once
 
 // The conversation between an agent and the coordinator, as values. The gRPC layer only encodes and
-// decodes these; both machines speak them directly in the simulator.
+// decodes these; the simulator passes them through the same codec.
 //
 // Note [Fencing by generation]
 // Every message carries the incarnation of the agent and the generation it is about. A message
