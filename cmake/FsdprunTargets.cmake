@@ -181,6 +181,21 @@ function(fsdprun_binary)
   endif()
 endfunction()
 
+# Headers that are precompiled for tests: in `header`, which needs the targets that follow it.
+function(fsdprun_precompile_for_tests name header)
+  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/tests/test_pch.cc)
+  target_link_libraries(${name} PRIVATE GTest::gmock ${ARGN})
+  target_precompile_headers(${name} PRIVATE ${header})
+  _fsdprun_compile_as_test(${name})
+endfunction()
+
+# What a precompiled header and its users must agree in. Most of a test's compile time would go into optimising what
+# gtest's macros expand to: only what is tested is optimised.
+function(_fsdprun_compile_as_test name)
+  target_link_libraries(${name} PRIVATE fsdprun_options)
+  target_compile_options(${name} PRIVATE -fPIC -O0 -pthread)
+endfunction()
+
 # fsdprun_test(NAME cli_test SRCS ... DEPS ... LABELS unit [TIMEOUT 60] [PER_CASE] [ENVIRONMENT ...])
 # One ctest entry per binary; PER_CASE makes one per TEST() (for binaries that start fast, i.e. without libtorch).
 function(fsdprun_test)
@@ -194,14 +209,14 @@ function(fsdprun_test)
     return()
   endif()
   add_executable(${ARG_NAME} ${ARG_SRCS})
-  target_link_libraries(${ARG_NAME} PRIVATE fsdprun_options ${ARG_DEPS} ${ARG_EXTERNAL} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} ${ARG_EXTERNAL} GTest::gtest GTest::gmock GTest::gtest_main)
+  _fsdprun_compile_as_test(${ARG_NAME})
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(torch)
     list(APPEND ARG_LABELS torch)
-    _fsdprun_reuse_torch_headers(${ARG_NAME})
+    target_precompile_headers(${ARG_NAME} REUSE_FROM fsdprun_torch_test_headers)
   else()
     target_precompile_headers(${ARG_NAME} REUSE_FROM fsdprun_test_headers)
-    target_compile_options(${ARG_NAME} PRIVATE -fPIC)  # as the precompiled header is
     add_dependencies(torch_free ${ARG_NAME})
   endif()
   list(APPEND ARG_LABELS ${FSDPRUN_TEST_LABEL})

@@ -1,12 +1,12 @@
 #include <ATen/ATen.h>
 #include <fsdp/optim.h>
 
+#include <algorithm>
+#include <map>
+
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/optim/adamw_kernel.h"
-
-#include <algorithm>
-#include <map>
 
 namespace fsdp {
 
