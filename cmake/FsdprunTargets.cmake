@@ -137,7 +137,8 @@ function(fsdprun_library)
   endif()
 endfunction()
 
-# Parsing LibTorch's headers costs about ten seconds a file: libfsdp precompiles them once for all that links it.
+# Parsing LibTorch's headers costs about ten seconds a file: libfsdp precompiles them once for all that links it
+# but tests, which have headers of their own.
 # Objects of one precompiled header agree in how they are addressed and seen, hence the two settings.
 function(_fsdprun_reuse_torch_headers name)
   if(TARGET fsdp AND NOT name STREQUAL "fsdp")

@@ -1,6 +1,8 @@
 #pragma once
 
-// Precompiled once for all tests that use LibTorch (cmake/FsdprunTargets.cmake).
+// Precompiled once for all tests that use LibTorch (cmake/FsdprunTargets.cmake). Unlike the
+// product's, it has torch::nn: most of these tests need it, and unoptimised its templates are
+// cheap.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

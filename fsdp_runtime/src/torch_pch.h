@@ -1,7 +1,8 @@
 #pragma once
 
-// Precompiled once for all that uses LibTorch (cmake/FsdprunTargets.cmake). A source still includes
-// what it uses; this only saves parsing it again. Autograd's and torch::nn's headers stay out: they
+// Precompiled once for all programs and libraries that use LibTorch (cmake/FsdprunTargets.cmake);
+// tests have tests/torch_test_pch.h. A source still includes what it uses; this only saves parsing
+// it again. Autograd's and torch::nn's headers stay out: they
 // leave templates to instantiate in every file that sees them, which costs more than parsing them
 // where needed.
 

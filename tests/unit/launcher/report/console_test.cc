@@ -40,6 +40,18 @@ struct Pipe {
   UniqueFd write;
 };
 
+/// Nobody reads its leader.
+struct Terminal {
+  Terminal() {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(::openpty(&ends[0], &ends[1], nullptr, nullptr, nullptr), 0);
+    leader.reset(ends[0]);
+    follower.reset(ends[1]);
+  }
+  UniqueFd leader;
+  UniqueFd follower;
+};
+
 TEST(ConsoleTest, StreamsStayApartAndLinesEnd) {
   Pipe out;
   Pipe error;
@@ -107,32 +119,24 @@ TEST(ConsoleTest, ReaderThatNeverReadsDelaysTheEndNoLongerThanTheDeadline) {
 
 TEST(ConsoleTest, TerminalThatNobodyReadsDelaysTheEndNoLongerThanTheDeadline) {
   for (const size_t first : {1u, 2u, 3u, 4096u}) {
-    int leader = -1;
-    int follower = -1;
-    ASSERT_EQ(::openpty(&leader, &follower, nullptr, nullptr, nullptr), 0);
-    const UniqueFd leader_end(leader);
-    const UniqueFd follower_end(follower);
-    Console console({.out_fd = follower, .error_fd = follower});
+    const Terminal terminal;
+    Console console({.out_fd = terminal.follower.get(), .error_fd = terminal.follower.get()});
     console.WriteLines(ConsoleStream::kOut, std::string(first, 'x'));
     console.WriteLines(ConsoleStream::kOut, std::string(1 << 20, '\n'));
     const MonoTime start = MonoNow();
     console.Close(start + std::chrono::milliseconds(50));
     EXPECT_LT(MonoNow() - start, std::chrono::seconds(5));
-    EXPECT_EQ(::fcntl(follower, F_GETFL) & O_NONBLOCK, 0) << "it is not ours alone";
+    EXPECT_EQ(::fcntl(terminal.follower.get(), F_GETFL) & O_NONBLOCK, 0) << "it is not ours alone";
   }
 }
 
 // As after su: the terminal is there, but cannot be opened once more.
 TEST(ConsoleTest, TerminalThatMayNotBeOpenedDelaysTheEndNoLongerThanTheDeadline) {
   for (const size_t first : {1u, 2u, 3u, 4096u}) {
-    int leader = -1;
-    int follower = -1;
-    ASSERT_EQ(::openpty(&leader, &follower, nullptr, nullptr, nullptr), 0);
-    const UniqueFd leader_end(leader);
-    const UniqueFd follower_end(follower);
-    ASSERT_EQ(::fchmod(follower, 0), 0);
+    const Terminal terminal;
+    ASSERT_EQ(::fchmod(terminal.follower.get(), 0), 0);
     const int user = ::setfsuid(65534);  // Whom root is not: it may open everything.
-    Console console({.out_fd = follower, .error_fd = follower});
+    Console console({.out_fd = terminal.follower.get(), .error_fd = terminal.follower.get()});
     ::setfsuid(user);
     console.WriteLines(ConsoleStream::kOut, std::string(first, 'x'));
     console.WriteLines(ConsoleStream::kOut, std::string(1 << 20, '\n'));
