@@ -8,7 +8,6 @@ namespace fsdp::shm {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::run_ranks;
@@ -81,8 +80,8 @@ TEST(GroupFailureTest, MismatchNamesBothOperations) {
   }
 }
 
-TEST(GroupFailureTest, LeavingPeerIsNamedSoon) {
-  const auto begin = steady_clock::now();
+// The group would wait ten minutes, longer than this test may take.
+TEST(GroupFailureTest, LeavingPeerIsNamedLongBeforeTheTimeout) {
   const auto errors = run_ranks(
       3,
       [](Group& group) {
@@ -91,12 +90,10 @@ TEST(GroupFailureTest, LeavingPeerIsNamedSoon) {
           group.barrier(0);
         }
       },
-      std::chrono::seconds(60));
+      std::chrono::minutes(10));
   EXPECT_THAT(errors[0], HasSubstr("rank 2 left the group"));
   EXPECT_THAT(errors[1], HasSubstr("rank 2 left the group"));
   EXPECT_EQ(errors[2], "");
-  // It takes milliseconds, of a timeout of 60 s; a loaded machine may take a while to run anybody.
-  EXPECT_LT(steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 TEST(GroupFailureTest, WhatARankDidBeforeItLeftStillCounts) {

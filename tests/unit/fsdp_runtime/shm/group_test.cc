@@ -2,23 +2,28 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
-#include <numeric>
-#include <tuple>
+#include <memory>
+#include <vector>
 
+#include "tests/unit/fsdp_runtime/shm/same_bits.h"
 #include "tests/unit/fsdp_runtime/shm/thread_ranks.h"
 
 namespace fsdp::shm {
 namespace {
 
 using testing::run_ranks;
+using testing::same_bits;
 
-// A buffer in the arena or in private memory, so that each test runs on both paths.
+// A copy of `values` in the arena or in private memory, so that both paths are tested.
 struct Buffer {
-  Buffer(Group& group, size_t numel, bool in_arena)
-      : owned(in_arena ? group.allocate(std::max<size_t>(numel, 1) * 4) : nullptr),
-        fallback(in_arena ? 0 : numel + 1),
-        data(in_arena ? static_cast<float*>(owned.get()) : fallback.data()) {}
+  Buffer(Group& group, const std::vector<float>& values, bool in_arena)
+      : owned(in_arena ? group.allocate(values.size() * sizeof(float)) : nullptr),
+        fallback(in_arena ? std::vector<float>() : values),
+        data(in_arena ? static_cast<float*>(owned.get()) : fallback.data()) {
+    std::copy(values.begin(), values.end(), data);
+  }
   std::shared_ptr<void> owned;
   std::vector<float> fallback;
   float* data;
@@ -28,16 +33,61 @@ float value(int rank, size_t i) {
   return static_cast<float>(rank + 1) * 0.37f + static_cast<float>(i % 1013) * 1.0e-3f;
 }
 
-// ranks, elements per rank, how the buffers lie: 0 private, 1 arena, 2 odd ranks in the arena
-class GroupTest : public ::testing::TestWithParam<std::tuple<int, size_t, int>> {
- protected:
-  int size() const { return std::get<0>(GetParam()); }
-  size_t numel() const { return std::get<1>(GetParam()); }
-  bool in_arena(int rank) const {
-    const int placement = std::get<2>(GetParam());
-    return placement == 1 || (placement == 2 && rank % 2 == 1);
+// What `rank` contributes.
+std::vector<float> values_of(int rank, size_t numel) {
+  std::vector<float> values(numel);
+  for (size_t i = 0; i < numel; ++i) {
+    values[i] = value(rank, i);
   }
-  void expect_ok(const std::function<void(Group&)>& body) {
+  return values;
+}
+
+// Elements [begin, end) of the sum of what all ranks contribute, added in rank order.
+std::vector<float> sum_over_ranks(int ranks, size_t begin, size_t end) {
+  std::vector<float> sums(end - begin);
+  for (size_t i = begin; i < end; ++i) {
+    float sum = value(0, i);
+    for (int rank = 1; rank < ranks; ++rank) {
+      sum += value(rank, i);
+    }
+    sums[i - begin] = sum;
+  }
+  return sums;
+}
+
+enum class Placement { kPrivate, kArena, kOddRanksInArena };
+
+struct GroupCase {
+  const char* name;
+  int ranks;
+  size_t numel;  // per rank
+  Placement placement;
+};
+
+class GroupTest : public ::testing::TestWithParam<GroupCase> {
+ protected:
+  int size() const { return GetParam().ranks; }
+  size_t numel() const { return GetParam().numel; }
+  size_t total() const { return numel() * static_cast<size_t>(size()); }
+  static size_t rank_of(const Group& group) { return static_cast<size_t>(group.rank()); }
+  Buffer place(Group& group, const std::vector<float>& values) const {
+    const Placement placement = GetParam().placement;
+    return {group, values,
+            placement == Placement::kArena ||
+                (placement == Placement::kOddRanksInArena && group.rank() % 2 == 1)};
+  }
+  std::vector<float> all_in_rank_order() const {
+    std::vector<float> all;
+    for (int rank = 0; rank < size(); ++rank) {
+      const std::vector<float> values = values_of(rank, numel());
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+  std::vector<float> own_sums(const Group& group) const {
+    return sum_over_ranks(size(), rank_of(group) * numel(), (rank_of(group) + 1) * numel());
+  }
+  void expect_ok(const std::function<void(Group&)>& body) const {
     for (const std::string& error : run_ranks(size(), body)) {
       EXPECT_EQ(error, "");
     }
@@ -45,109 +95,82 @@ class GroupTest : public ::testing::TestWithParam<std::tuple<int, size_t, int>> 
 };
 
 TEST_P(GroupTest, AllGatherConcatenatesInRankOrder) {
+  const std::vector<float> expected = all_in_rank_order();
   expect_ok([&](Group& group) {
-    Buffer input(group, numel(), in_arena(group.rank()));
-    for (size_t i = 0; i < numel(); ++i) {
-      input.data[i] = value(group.rank(), i);
-    }
-    std::vector<float> output(numel() * static_cast<size_t>(size()));
+    const Buffer input = place(group, values_of(group.rank(), numel()));
+    std::vector<float> output(total());
     group.all_gather(0, output.data(), input.data, numel() * 4);
-    for (size_t i = 0; i < output.size(); ++i) {
-      ASSERT_EQ(output[i], value(static_cast<int>(i / numel()), i % numel()));
-    }
+    EXPECT_TRUE(same_bits(output.data(), expected));
   });
 }
 
 TEST_P(GroupTest, AllGatherInPlace) {
+  const std::vector<float> expected = all_in_rank_order();
   expect_ok([&](Group& group) {
-    Buffer output(group, numel() * static_cast<size_t>(size()), in_arena(group.rank()));
-    float* own = output.data + static_cast<size_t>(group.rank()) * numel();
-    for (size_t i = 0; i < numel(); ++i) {
-      own[i] = value(group.rank(), i);
-    }
+    const Buffer output = place(group, std::vector<float>(total()));
+    float* own = output.data + rank_of(group) * numel();
+    const std::vector<float> values = values_of(group.rank(), numel());
+    std::copy(values.begin(), values.end(), own);
     group.all_gather(0, output.data, own, numel() * 4);
-    for (size_t i = 0; i < numel() * static_cast<size_t>(size()); ++i) {
-      ASSERT_EQ(output.data[i], value(static_cast<int>(i / numel()), i % numel()));
-    }
+    EXPECT_TRUE(same_bits(output.data, expected));
   });
 }
 
 TEST_P(GroupTest, ReduceScatterAddsInRankOrder) {
   expect_ok([&](Group& group) {
-    const size_t total = numel() * static_cast<size_t>(size());
-    Buffer input(group, total, in_arena(group.rank()));
-    for (size_t i = 0; i < total; ++i) {
-      input.data[i] = value(group.rank(), i);
-    }
+    const Buffer input = place(group, values_of(group.rank(), total()));
     std::vector<float> output(numel());
     group.reduce_scatter(1, output.data(), input.data, numel(), DType::kF32, ReduceOp::kAvg);
-    for (size_t i = 0; i < numel(); ++i) {
-      const size_t at = static_cast<size_t>(group.rank()) * numel() + i;
-      float sum = value(0, at);
-      for (int rank = 1; rank < size(); ++rank) {
-        sum += value(rank, at);
-      }
-      ASSERT_EQ(output[i], sum / static_cast<float>(size()));
+    std::vector<float> expected = own_sums(group);
+    for (float& sum : expected) {
+      sum /= static_cast<float>(size());
     }
+    EXPECT_TRUE(same_bits(output.data(), expected));
   });
 }
 
 TEST_P(GroupTest, ReduceScatterIntoItsOwnInput) {
   expect_ok([&](Group& group) {
-    const size_t total = numel() * static_cast<size_t>(size());
-    Buffer input(group, total, in_arena(group.rank()));
-    for (size_t i = 0; i < total; ++i) {
-      input.data[i] = value(group.rank(), i);
-    }
-    float* own = input.data + static_cast<size_t>(group.rank()) * numel();
+    const Buffer input = place(group, values_of(group.rank(), total()));
+    float* own = input.data + rank_of(group) * numel();
     group.reduce_scatter(1, own, input.data, numel(), DType::kF32, ReduceOp::kSum);
-    for (size_t i = 0; i < numel(); ++i) {
-      const size_t at = static_cast<size_t>(group.rank()) * numel() + i;
-      float sum = value(0, at);
-      for (int rank = 1; rank < size(); ++rank) {
-        sum += value(rank, at);
-      }
-      ASSERT_EQ(own[i], sum);
-    }
+    EXPECT_TRUE(same_bits(own, own_sums(group)));
   });
 }
 
 TEST_P(GroupTest, AllReduceGivesEveryRankTheSameBits) {
+  const std::vector<float> expected = sum_over_ranks(size(), 0, numel());
   expect_ok([&](Group& group) {
-    Buffer buffer(group, numel(), in_arena(group.rank()));
-    for (size_t i = 0; i < numel(); ++i) {
-      buffer.data[i] = value(group.rank(), i);
-    }
+    const Buffer buffer = place(group, values_of(group.rank(), numel()));
     group.all_reduce(1, buffer.data, numel(), DType::kF32, ReduceOp::kSum);
-    for (size_t i = 0; i < numel(); ++i) {
-      float sum = value(0, i);
-      for (int rank = 1; rank < size(); ++rank) {
-        sum += value(rank, i);
-      }
-      ASSERT_EQ(buffer.data[i], sum);
-    }
+    EXPECT_TRUE(same_bits(buffer.data, expected));
   });
 }
 
 TEST_P(GroupTest, BroadcastFromEveryRoot) {
   expect_ok([&](Group& group) {
-    Buffer buffer(group, numel(), in_arena(group.rank()));
     for (int root = 0; root < size(); ++root) {
-      for (size_t i = 0; i < numel(); ++i) {
-        buffer.data[i] = value(group.rank() + 10 * root, i);
-      }
+      const Buffer buffer = place(group, values_of(group.rank() + 10 * root, numel()));
       group.broadcast(0, buffer.data, numel() * 4, root);
-      for (size_t i = 0; i < numel(); ++i) {
-        ASSERT_EQ(buffer.data[i], value(root + 10 * root, i));
-      }
+      EXPECT_TRUE(same_bits(buffer.data, values_of(root + 10 * root, numel())));
     }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, GroupTest,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 4),
-                                            ::testing::Values<size_t>(1, 1021, 700001),
-                                            ::testing::Values(0, 1, 2)));
+// One element, part of one staging chunk, more chunks than are staged at once, each in every kind of
+// memory; and every number of ranks.
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, GroupTest,
+    ::testing::Values(GroupCase{"one_alone", 1, 1021, Placement::kArena},
+                      GroupCase{"one_element_private", 4, 1, Placement::kPrivate},
+                      GroupCase{"one_element_arena", 2, 1, Placement::kArena},
+                      GroupCase{"one_element_mixed", 3, 1, Placement::kOddRanksInArena},
+                      GroupCase{"one_chunk_private", 3, 1021, Placement::kPrivate},
+                      GroupCase{"one_chunk_mixed", 2, 1021, Placement::kOddRanksInArena},
+                      GroupCase{"many_chunks_private", 2, 700001, Placement::kPrivate},
+                      GroupCase{"many_chunks_arena", 3, 700001, Placement::kArena},
+                      GroupCase{"many_chunks_mixed", 4, 700001, Placement::kOddRanksInArena}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(GroupOrderTest, EmptyOperationsStillMeet) {
   for (const std::string& error : run_ranks(3, [](Group& group) {

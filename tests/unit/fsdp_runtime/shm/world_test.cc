@@ -24,6 +24,7 @@ namespace fsdp::shm {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::minutes;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
@@ -128,22 +129,21 @@ TEST_F(WorldTest, ProcessesReduceThroughArenaAndRing) {
   EXPECT_EQ(count_names_in_dev_shm(), 0);
 }
 
+// The group would wait ten minutes, longer than this test may take.
 TEST_F(WorldTest, KilledPeerIsNamedLongBeforeTheTimeout) {
   const pid_t victim = spawn([&] {
     FolderExchange exchange(folder_);
-    Group group(attach(exchange, 1, 2, seconds(20)), 1, seconds(60));
+    Group group(attach(exchange, 1, 2, seconds(20)), 1, minutes(10));
     group.barrier(0);
     ::raise(SIGSTOP);
     return 0;
   });
   FolderExchange exchange(folder_);
-  Group group(attach(exchange, 0, 2, seconds(20)), 0, seconds(60));
+  Group group(attach(exchange, 0, 2, seconds(20)), 0, minutes(10));
   group.barrier(0);
-  steady_clock::time_point killed;
   std::thread killer([&] {
     int status = 0;
     ::waitpid(victim, &status, WUNTRACED);
-    killed = steady_clock::now();
     ::kill(victim, SIGKILL);
   });
   float x = 1;
@@ -151,11 +151,9 @@ TEST_F(WorldTest, KilledPeerIsNamedLongBeforeTheTimeout) {
     group.all_reduce(1, &x, 1, DType::kF32, ReduceOp::kSum);
     ADD_FAILURE() << "the peer is dead, yet it returned";
   } catch (const PeerLost& error) {
-    const auto noticed = steady_clock::now();
-    killer.join();
-    EXPECT_LT(noticed - killed, seconds(10));  // of a timeout of 60
     EXPECT_THAT(error.what(), HasSubstr("rank 1 died before it could start it"));
   }
+  killer.join();
   exit_status(victim);
 }
 
