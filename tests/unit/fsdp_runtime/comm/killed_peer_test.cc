@@ -14,8 +14,6 @@
 namespace fsdp {
 namespace {
 
-using std::chrono::seconds;
-using std::chrono::steady_clock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -25,7 +23,7 @@ ProcessGroupOptions options_of(const std::string& backend, int64_t rank, int por
   options.rank = rank;
   options.world_size = 2;
   options.master_port = port;
-  options.timeout = seconds(60);
+  options.timeout = std::chrono::minutes(10);  // longer than a test may take
   return options;
 }
 
@@ -47,7 +45,7 @@ ProcessGroupOptions options_of(const std::string& backend, int64_t rank, int por
 // Each case is a process of its own: it forks before any thread has been started.
 class KilledPeerTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(KilledPeerTest, SurvivorsHearOfItSoon) {
+TEST_P(KilledPeerTest, SurvivorsHearOfItLongBeforeTheTimeout) {
   int ports[2], ready[2];
   ASSERT_EQ(::pipe2(ports, O_CLOEXEC), 0);
   ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
@@ -66,14 +64,11 @@ TEST_P(KilledPeerTest, SurvivorsHearOfItSoon) {
   char byte = 0;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
   const WorkPtr work = group->all_reduce(at::ones({1000}), ReduceOp::kSum);
-  const auto begin = steady_clock::now();
   ::kill(victim, SIGKILL);
   try {
     work->wait();
     ADD_FAILURE() << "the peer is dead, yet the operation ended well";
   } catch (const PeerError& error) {
-    // Far below the timeout; a loaded machine may take a while to run anybody.
-    EXPECT_LT(steady_clock::now() - begin, seconds(20));
     EXPECT_THAT(error.what(), AllOf(HasSubstr("all_reduce"), HasSubstr("rank 1")));
   }
   // What is issued later meets a connection that is known to have ended.

@@ -21,7 +21,7 @@ TEST(GradientsTest, ParametersUnusedOnSomeRanksAreReducedAsZeros) {
     loss(setup.model, 0, rank.rank).backward();
     EXPECT_GT(expected.at("block0.spare").abs().max().item<double>(), 0);
     EXPECT_EQ(expected.at("block1.spare").abs().max().item<double>(), 0);
-    expect_gradients(setup.root, expected, 1e-7);
+    expect_gradients(rank, setup.root, expected, 1e-7);
   });
 }
 
@@ -33,7 +33,8 @@ TEST(GradientsTest, TwoForwardsBeforeOneBackward) {
       return loss(model, 0, r) + loss(model, 1, r);
     };
     both(setup.model, rank.rank).backward();
-    expect_gradients(setup.root, plain.gradients([&](int64_t r) { return both(plain.model, r); }));
+    expect_gradients(rank, setup.root,
+                     plain.gradients([&](int64_t r) { return both(plain.model, r); }));
   });
 }
 
@@ -54,7 +55,7 @@ TEST(GradientsTest, TwoForwardsThenTwoBackwards) {
          plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); })) {
       expected[fqn] = expected[fqn] + gradient;
     }
-    expect_gradients(setup.root, expected);
+    expect_gradients(rank, setup.root, expected);
   });
 }
 
@@ -79,7 +80,7 @@ TEST(GradientsTest, MicrobatchesWithoutSyncAreReducedOnce) {
     const Gradients expected = plain.gradients(
         [&](int64_t r) { return loss(plain.model, 0, r) + loss(plain.model, 1, r); });
     // The reference adds the microbatches inside autograd, in another order.
-    expect_gradients(setup.root, expected, 1e-7);
+    expect_gradients(rank, setup.root, expected, 1e-7);
   });
 }
 
@@ -95,7 +96,7 @@ TEST(GradientsTest, MicrobatchesWithSyncAddUp) {
       }
       loss(setup.model, 0, rank.rank).backward();
       loss(setup.model, 1, rank.rank).backward();
-      expect_gradients(setup.root, expected);
+      expect_gradients(rank, setup.root, expected);
     });
   }
 }
@@ -123,7 +124,7 @@ TEST(GradientsTest, GraphRunBackwardTwiceGivesTheGradientTwice) {
     at::Tensor result = loss(setup.model, 0, rank.rank);
     result.backward({}, /*retain_graph=*/true);
     result.backward();
-    expect_gradients(setup.root, expected);
+    expect_gradients(rank, setup.root, expected);
   });
 }
 
@@ -139,7 +140,7 @@ TEST(GradientsTest, ForwardThatThrowsLeavesTheModelUsable) {
       AdamW(setup.root, {}).zero_grad();
     }
     loss(setup.model, 0, rank.rank).backward();
-    expect_gradients(setup.root,
+    expect_gradients(rank, setup.root,
                      plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
   });
 }
@@ -160,7 +161,7 @@ TEST(GradientsTest, BackwardThatThrowsLeavesTheModelUsable) {
     at::Tensor result = loss(setup.model, 0, rank.rank);
     AdamW(setup.root, {}).zero_grad();  // the failed backward's reductions count until dropped
     result.backward();
-    expect_gradients(setup.root,
+    expect_gradients(rank, setup.root,
                      plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
   });
 }
@@ -179,7 +180,7 @@ TEST(GradientsTest, BackwardAfterAFailedOneIsComplete) {
       EXPECT_THROW(loss_of(logits, tokens).backward(), c10::Error);
     }
     kept.backward();
-    expect_gradients(setup.root,
+    expect_gradients(rank, setup.root,
                      plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
     EXPECT_EQ(runtime_counters(setup.root).reductions, 4);
   });
@@ -232,7 +233,7 @@ TEST(GradientsTest, DivideFactorSetBetweenMicrobatchesHoldsFromTheNextSumOn) {
       }
       setup.root.set_requires_gradient_sync(true);
       loss(setup.model, 1, rank.rank).backward();
-      expect_gradients(setup.root, expected, 1e-7);
+      expect_gradients(rank, setup.root, expected, 1e-7);
     });
   }
 }
@@ -325,7 +326,7 @@ TEST(GradientsTest, GradientDivideFactorReplacesTheAverage) {
       gradient = gradient / 2;
     }
     loss(setup.model, 0, rank.rank).backward();
-    expect_gradients(setup.root, expected);
+    expect_gradients(rank, setup.root, expected);
   });
 }
 

@@ -2,6 +2,8 @@
 
 // A sharded toy model and what the engine's tests measure on it.
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <string>
@@ -32,18 +34,38 @@ inline at::Tensor loss(const Unit<ToyModel>& model, int64_t step, int64_t rank) 
   return loss_of(model(tokens), tokens);
 }
 
-// This rank's pieces of the gradients against whole ones. Exact unless a bound is given.
-inline void expect_gradients(const FSDPModule& root, const Gradients& expected, double bound = 0) {
+inline void expect_piece(const ShardedSlice& slice, const at::Tensor& whole, double bound) {
+  ASSERT_TRUE(slice.local.defined()) << slice.fqn << " has no gradient";
+  ASSERT_LE(slice.flat_end, whole.numel()) << slice.fqn;
+  const at::Tensor piece =
+      whole.flatten().slice(0, slice.flat_begin, slice.flat_end).to(at::kDouble);
+  ASSERT_EQ(slice.local.numel(), piece.numel()) << slice.fqn;
+  // A NaN on either side is not within any bound.
+  EXPECT_TRUE(((slice.local.flatten().to(at::kDouble) - piece).abs() <= bound).all().item<bool>())
+      << slice.fqn << " differs from what training without sharding gives";
+}
+
+/// The gradients of all ranks, which all call this, against whole ones: each parameter that is
+/// expected to have a gradient has it, no other one has, and the pieces of the ranks together are
+/// the whole, each element on one rank. Exact unless a bound is given.
+inline void expect_gradients(const Rank& rank, const FSDPModule& root, const Gradients& expected,
+                             double bound = 0) {
+  std::map<std::string, at::Tensor> holders;  // of each element, by how many ranks it is held
+  for (const auto& [fqn, whole] : expected) {
+    holders[fqn] = at::zeros({whole.numel()}, at::kLong);
+  }
   for (const ShardedSlice& slice : root.sharded_gradients()) {
     if (expected.count(slice.fqn) == 0) {
+      EXPECT_FALSE(slice.local.defined()) << slice.fqn << " has a gradient, expected none";
       continue;
     }
-    ASSERT_TRUE(slice.local.defined()) << slice.fqn;
-    const at::Tensor piece =
-        expected.at(slice.fqn).flatten().slice(0, slice.flat_begin, slice.flat_end);
-    if (piece.numel() > 0) {
-      EXPECT_LE((slice.local - piece).abs().max().item<double>(), bound) << slice.fqn;
-    }
+    expect_piece(slice, expected.at(slice.fqn), bound);
+    holders.at(slice.fqn).slice(0, slice.flat_begin, slice.flat_end) += 1;
+  }
+  for (auto& [fqn, count] : holders) {
+    rank.comm->all_reduce(count, ReduceOp::kSum, Lane::kReduce)->wait();
+    EXPECT_TRUE(count.eq(1).all().item<bool>())
+        << fqn << ": the ranks' pieces are not the whole gradient, each element once";
   }
 }
 

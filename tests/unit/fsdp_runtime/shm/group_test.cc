@@ -157,8 +157,8 @@ TEST_P(GroupTest, BroadcastFromEveryRoot) {
   });
 }
 
-// One element, part of one staging chunk, more chunks than are staged at once, each in every kind of
-// memory; and every number of ranks.
+// One element, part of one staging chunk, more chunks than are staged at once, each in every kind
+// of memory; and every number of ranks.
 INSTANTIATE_TEST_SUITE_P(
     Sizes, GroupTest,
     ::testing::Values(GroupCase{"one_alone", 1, 1021, Placement::kArena},
