@@ -6,8 +6,8 @@
 namespace fsdprun::worker {
 
 at::Tensor ParameterPlace::Make(at::IntArrayRef sizes) const {
-  if (is_hollow) {
-    return fsdp::hollow_parameter(sizes, at::kFloat, device);
+  if (is_unmaterialized) {
+    return fsdp::unmaterialized_parameter(sizes, at::kFloat, device);
   }
   return at::empty(sizes, at::TensorOptions(at::kFloat).device(device));
 }
@@ -24,11 +24,15 @@ at::Tensor Linear::forward(const at::Tensor& x) {
   return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
 }
 
-Embedding::Embedding(int64_t vocab_size, int64_t hidden_size, const ParameterPlace& place) {
+Embedding::Embedding(int64_t vocab_size, int64_t hidden_size, std::optional<int64_t> padding_token,
+                     const ParameterPlace& place)
+    : padding_index_(padding_token.value_or(-1)) {
   weight = register_parameter("weight", place.Make({vocab_size, hidden_size}));
 }
 
-at::Tensor Embedding::forward(const at::Tensor& tokens) { return at::embedding(weight, tokens); }
+at::Tensor Embedding::forward(const at::Tensor& tokens) {
+  return at::embedding(weight, tokens, padding_index_);
+}
 
 RmsNorm::RmsNorm(int64_t hidden_size, double eps, const ParameterPlace& place) : eps_(eps) {
   weight = register_parameter("weight", place.Make({hidden_size}));

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace fsdprun::worker {
@@ -12,7 +13,7 @@ namespace fsdprun::worker {
 /// be filled after fully_shard.
 struct ParameterPlace {
   at::Device device = at::kCPU;
-  bool is_hollow = false;
+  bool is_unmaterialized = false;
 
   /// A float32 parameter of `sizes`.
   at::Tensor Make(at::IntArrayRef sizes) const;
@@ -32,11 +33,16 @@ class Linear : public torch::nn::Module {
 /// weight: [vocab_size, hidden_size].
 class Embedding : public torch::nn::Module {
  public:
-  Embedding(int64_t vocab_size, int64_t hidden_size, const ParameterPlace& place);
+  /// The row of `padding_token` gets no gradient from here.
+  Embedding(int64_t vocab_size, int64_t hidden_size, std::optional<int64_t> padding_token,
+            const ParameterPlace& place);
   /// tokens: int64 [...] -> [..., hidden_size].
   at::Tensor forward(const at::Tensor& tokens);
 
   at::Tensor weight;
+
+ private:
+  int64_t padding_index_;  // -1: none
 };
 
 /// Root mean square norm in float32 whatever the input's dtype, the result cast back before the

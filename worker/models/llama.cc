@@ -85,7 +85,8 @@ Llama::Llama(const LlamaConfig& config, const ParameterPlace& place) : config_(c
   // Hugging Face's tree: model.{embed_tokens, layers.N, norm}, lm_head.
   auto body = register_module("model", std::make_shared<torch::nn::Module>("LlamaModel"));
   embed_tokens_ = body->register_module(
-      "embed_tokens", std::make_shared<Embedding>(config.vocab_size, config.hidden_size, place));
+      "embed_tokens", std::make_shared<Embedding>(config.vocab_size, config.hidden_size,
+                                                  config.padding_token, place));
   auto layers = body->register_module("layers", std::make_shared<torch::nn::Module>("LlamaLayers"));
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     blocks_.emplace_back(std::make_shared<LlamaBlock>(config, place));
@@ -136,6 +137,9 @@ void InitLlamaParameter(const LlamaConfig& config, const std::string& fqn, at::T
     full.zero_();
   } else {
     full.normal_(0.0, config.initializer_range, generator);
+    if (config.padding_token && fqn == "model.embed_tokens.weight") {
+      full[*config.padding_token].zero_();
+    }
   }
 }
 

@@ -88,8 +88,8 @@ class Llama : public torch::nn::Module {
 };
 
 /// Writes the start value of the parameter `fqn` into `full`, drawing from `generator`: ones for
-/// norms, zeros for biases, else normal(0, initializer_range). Called in registration order with
-/// one generator it gives the same model at any world size.
+/// norms, zeros for biases and the padding token's embedding, else normal(0, initializer_range).
+/// Called in registration order with one generator it gives the same model at any world size.
 void InitLlamaParameter(const LlamaConfig& config, const std::string& fqn, at::Tensor full,
                         const at::Generator& generator);
 

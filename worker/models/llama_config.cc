@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 namespace fsdprun::worker {
@@ -50,6 +51,24 @@ class Fields {
     return Has(key) ? Positive(key) : missing;
   }
 
+  double NumberOr(double missing, const char* key) const {
+    if (!Has(key)) {
+      return missing;
+    }
+    if (!object_.at(key).is_number()) {
+      Refuse(key, "a number");
+    }
+    return object_.at(key).get<double>();
+  }
+
+  /// nullopt: not an integer, or beyond int64.
+  std::optional<int64_t> Integer(const char* key) const {
+    const Json& value = object_.at(key);
+    const bool fits = value.is_number_integer() &&
+                      !(value.is_number_unsigned() && value.get<uint64_t>() >> 63 != 0);
+    return fits ? std::optional(value.get<int64_t>()) : std::nullopt;
+  }
+
   bool Flag(const char* key, bool missing) const {
     if (!Has(key)) {
       return missing;
@@ -77,6 +96,16 @@ class Fields {
     return Fields(object_.at(key), source_, prefix_ + key + ".");
   }
 
+  bool IsEmpty() const { return object_.empty(); }
+
+  void RefuseKeysExcept(const std::set<std::string>& known, const std::string& expectation) const {
+    for (const auto& [key, value] : object_.items()) {
+      if (!known.contains(key)) {
+        Refuse(key.c_str(), expectation);
+      }
+    }
+  }
+
  private:
   const Json& object_;
   std::string source_;
@@ -84,26 +113,38 @@ class Fields {
 };
 
 /// rope_parameters is the newer spelling and holds theta too; rope_scaling the older, whose files
-/// may say "type".
+/// may say "type". A file with both means rope_scaling, as for every version of transformers.
+const char* RopeKey(const Fields& fields) {
+  if (fields.Has("rope_scaling") && !fields.Object("rope_scaling").IsEmpty()) {
+    return "rope_scaling";
+  }
+  return fields.Has("rope_parameters") ? "rope_parameters" : nullptr;
+}
+
 void ParseRope(const Fields& fields, LlamaConfig& config) {
   config.rope_theta = fields.Positive("rope_theta", config.rope_theta);
-  const char* key = fields.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (!fields.Has(key)) {
+  const char* key = RopeKey(fields);
+  if (key == nullptr) {
     return;
   }
   const Fields rope = fields.Object(key);
   config.rope_theta = rope.Positive("rope_theta", config.rope_theta);
   const char* type_key = rope.Has("rope_type") ? "rope_type" : "type";
   const std::string type = rope.Text(type_key, "default");
+  if (type != "default" && type != "llama3") {
+    rope.Refuse(type_key, "\"default\" or \"llama3\"");
+  }
+  rope.RefuseKeysExcept({"rope_type", "type", "rope_theta", "factor", "low_freq_factor",
+                         "high_freq_factor", "original_max_position_embeddings"},
+                        "only the keys of rope_type \"default\" and \"llama3\"");
   if (type == "default") {
     return;
   }
-  if (type != "llama3") {
-    rope.Refuse(type_key, "\"default\" or \"llama3\"");
-  }
-  config.rope_scaling = Llama3RopeScaling{rope.Positive("factor"), rope.Positive("low_freq_factor"),
-                                          rope.Positive("high_freq_factor"),
-                                          rope.Positive("original_max_position_embeddings")};
+  // transformers prefers the key beside rope_scaling to the one inside.
+  const char* original = "original_max_position_embeddings";
+  config.rope_scaling = Llama3RopeScaling{
+      rope.Positive("factor"), rope.Positive("low_freq_factor"), rope.Positive("high_freq_factor"),
+      (fields.Has(original) ? fields : rope).Positive(original)};
   if (config.rope_scaling->high_freq_factor <= config.rope_scaling->low_freq_factor) {
     rope.Refuse("high_freq_factor", "a number greater than low_freq_factor");
   }
@@ -134,6 +175,45 @@ void ParseHeads(const Fields& fields, LlamaConfig& config) {
   }
 }
 
+/// Keys with which transformers computes something else. The oracle of llama_oracle_test.cc has a
+/// case for every key that transformers knows.
+void RefuseUnsupported(const Fields& fields) {
+  if (fields.Text("model_type", "") != "llama") {
+    fields.Refuse("model_type", "\"llama\"");
+  }
+  if (fields.Text("hidden_act", "silu") != "silu") {
+    fields.Refuse("hidden_act", "\"silu\"");
+  }
+  if (fields.NumberOr(0.0, "attention_dropout") != 0.0) {
+    fields.Refuse("attention_dropout", "0 (dropout is not supported)");
+  }
+  if (!fields.Flag("is_causal", true)) {
+    fields.Refuse("is_causal", "true");
+  }
+  if (fields.Has("partial_rotary_factor")) {
+    fields.Refuse("partial_rotary_factor", "no such key (the whole head is rotated)");
+  }
+  if (fields.Has("per_layer_config")) {
+    fields.Refuse("per_layer_config", "no such key (all layers are alike)");
+  }
+  if (fields.Has("quantization_config")) {
+    fields.Refuse("quantization_config", "no such key (weights are F32, BF16 or F16)");
+  }
+}
+
+/// A negative index counts from the end of the vocabulary, as in torch.nn.Embedding.
+std::optional<int64_t> ParsePaddingToken(const Fields& fields, int64_t vocab_size) {
+  if (!fields.Has("pad_token_id")) {
+    return std::nullopt;
+  }
+  const std::optional<int64_t> token = fields.Integer("pad_token_id");
+  if (!token || *token < -vocab_size || *token >= vocab_size) {
+    fields.Refuse("pad_token_id",
+                  "null or a token of the vocabulary of " + std::to_string(vocab_size));
+  }
+  return *token < 0 ? *token + vocab_size : *token;
+}
+
 }  // namespace
 
 LlamaConfig ParseLlamaConfig(const Json& document, const std::string& source) {
@@ -141,17 +221,10 @@ LlamaConfig ParseLlamaConfig(const Json& document, const std::string& source) {
     throw ConfigError(source + ": expected an object, got " + Excerpt(document));
   }
   const Fields fields(document, source);
-  if (fields.Text("model_type", "") != "llama") {
-    fields.Refuse("model_type", "\"llama\"");
-  }
-  if (fields.Text("hidden_act", "silu") != "silu") {
-    fields.Refuse("hidden_act", "\"silu\"");
-  }
-  if (fields.Has("attention_dropout") && document.at("attention_dropout") != 0.0) {
-    fields.Refuse("attention_dropout", "0 (dropout is not supported)");
-  }
+  RefuseUnsupported(fields);
   LlamaConfig config;
   config.vocab_size = fields.Dimension("vocab_size");
+  config.padding_token = ParsePaddingToken(fields, config.vocab_size);
   config.hidden_size = fields.Dimension("hidden_size");
   config.intermediate_size = fields.Dimension("intermediate_size");
   config.num_hidden_layers = fields.Dimension("num_hidden_layers", kMaxLayers);

@@ -33,12 +33,15 @@ struct LlamaConfig {
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
+  /// Its row of the embedding starts at zero and gets no gradient through the embedding (a tied
+  /// head still gives it one), as with torch.nn.Embedding's padding_idx.
+  std::optional<int64_t> padding_token;
 };
 
 /// Reads the description; keys that do not concern the network are ignored, as the HF loader does.
 /// `source` names it in errors. Errors: ConfigError naming key, value and expectation for what is
 /// missing, mistyped, impossible (heads that do not divide) or not supported (another model_type,
-/// activation, RoPE type).
+/// activation, RoPE type, layers that differ).
 LlamaConfig ParseLlamaConfig(const Json& document, const std::string& source);
 
 /// `path`: an HF model directory or a config.json in one.

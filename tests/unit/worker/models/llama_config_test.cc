@@ -64,6 +64,17 @@ TEST(LlamaConfigTest, BadValuesAreNamed) {
       {"rope_scaling", Json::parse(R"({"rope_type": "llama3", "factor": 8})"),
        "rope_scaling.low_freq_factor is missing: expected a number > 0"},
       {"rope_scaling", "linear", "rope_scaling = \"linear\": expected an object"},
+      {"rope_parameters", Json::parse(R"({"full_attention": {"rope_type": "default"}})"),
+       "rope_parameters.full_attention = {\"rope_type\":\"default\"}: expected only the keys of"},
+      {"partial_rotary_factor", 0.5, "partial_rotary_factor = 0.5: expected no such key"},
+      {"is_causal", false, "is_causal = false: expected true"},
+      {"per_layer_config", Json::object(), "per_layer_config = {}: expected no such key"},
+      {"quantization_config", Json::object(), "quantization_config = {}: expected no such key"},
+      {"pad_token_id", 256,
+       "pad_token_id = 256: expected null or a token of the vocabulary of 256"},
+      {"pad_token_id", -257, "pad_token_id = -257: expected null or a token"},
+      {"pad_token_id", 1.5, "pad_token_id = 1.5: expected null or a token"},
+      {"pad_token_id", Json::parse("18446744073709551615"), "pad_token_id = 18446744073709551615"},
       {"vocab_size", Json::parse("18446744073709551615"), "vocab_size = 18446744073709551615"},
       {"num_hidden_layers", int64_t{1} << 31, "num_hidden_layers = 2147483648: expected at most"},
       {"head_dim", int64_t{1} << 22, "num_attention_heads = 4: expected num_attention_heads *"},
@@ -77,16 +88,48 @@ TEST(LlamaConfigTest, BadValuesAreNamed) {
   EXPECT_EQ(Refusal(Json::array()), "config.json: expected an object, got []");
 }
 
-TEST(LlamaConfigTest, RopeParametersWinOverTheOlderSpelling) {
+Json Llama3Scaling() {
+  return Json::parse(R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8,
+    "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
+}
+
+TEST(LlamaConfigTest, RopeParametersWinOverTheThetaBesideThem) {
   Json document = GoodDocument();
   document["rope_theta"] = 10000.0;
-  document["rope_parameters"] = Json::parse(
-      R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8, "low_freq_factor": 1,
-          "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
+  document["rope_parameters"] = Llama3Scaling();
   const LlamaConfig config = ParseLlamaConfig(document, "c");
   EXPECT_EQ(config.rope_theta, 500000);
   ASSERT_TRUE(config.rope_scaling.has_value());
   EXPECT_EQ(config.rope_scaling->factor, 8);
+}
+
+TEST(LlamaConfigTest, RopeScalingWinsOverRopeParametersUnlessEmpty) {
+  Json document = GoodDocument();
+  document["rope_scaling"] = Llama3Scaling();
+  document["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 700.0}};
+  EXPECT_EQ(ParseLlamaConfig(document, "c").rope_theta, 500000);
+  EXPECT_TRUE(ParseLlamaConfig(document, "c").rope_scaling.has_value());
+  document["rope_scaling"] = Json::object();
+  EXPECT_EQ(ParseLlamaConfig(document, "c").rope_theta, 700);
+  EXPECT_FALSE(ParseLlamaConfig(document, "c").rope_scaling.has_value());
+}
+
+TEST(LlamaConfigTest, OriginalLengthBesideRopeScalingWins) {
+  Json document = GoodDocument();
+  document["rope_scaling"] = Llama3Scaling();
+  document["original_max_position_embeddings"] = 64;
+  EXPECT_EQ(ParseLlamaConfig(document, "c").rope_scaling->original_max_position_embeddings, 64);
+}
+
+TEST(LlamaConfigTest, PaddingTokenCountsFromTheEndWhenNegative) {
+  Json document = GoodDocument();
+  EXPECT_FALSE(ParseLlamaConfig(document, "c").padding_token.has_value());
+  document["pad_token_id"] = nullptr;
+  EXPECT_FALSE(ParseLlamaConfig(document, "c").padding_token.has_value());
+  document["pad_token_id"] = 5;
+  EXPECT_EQ(ParseLlamaConfig(document, "c").padding_token, 5);
+  document["pad_token_id"] = -1;
+  EXPECT_EQ(ParseLlamaConfig(document, "c").padding_token, 255);
 }
 
 TEST(LlamaConfigTest, UnreadableFileIsNamed) {

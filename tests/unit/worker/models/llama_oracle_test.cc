@@ -1,0 +1,136 @@
+// Our Llama against Hugging Face's: the same config.json, weights and tokens through transformers'
+// LlamaForCausalLM (llama_oracle.py) and through ours.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/models/llama.h"
+#include "worker/weights/load_weights.h"
+#include "worker/weights/safetensors.h"
+
+namespace fsdprun::worker {
+namespace {
+
+at::Tensor ReadTensor(const SafetensorsFile& file, const std::string& name) {
+  const SafetensorsEntry& entry = file.header().tensors.at(name);
+  at::Tensor tensor = at::empty(entry.shape, entry.dtype == "I64" ? at::kLong : at::kFloat);
+  file.Read(entry.begin, entry.end - entry.begin, tensor.data_ptr());
+  return tensor;
+}
+
+std::vector<fsdp::ShardedSlice> WholeSlices(const Llama& model) {
+  std::vector<fsdp::ShardedSlice> slices;
+  for (const auto& parameter : model.named_parameters()) {
+    const at::Tensor& value = parameter.value();
+    slices.push_back(
+        {parameter.key(), value.sizes().vec(), 0, value.numel(), value.detach().view({-1})});
+  }
+  return slices;
+}
+
+/// Both sides run the same kernels in the same order on one thread, so that bits are compared.
+void ExpectSameResults(const std::filesystem::path& folder) {
+  const LlamaConfig config = ReadLlamaConfig(folder.string());
+  const auto model = std::make_shared<Llama>(config, ParameterPlace{});
+  LoadWeights(folder.string(), WholeSlices(*model), config.tie_word_embeddings);
+
+  const SafetensorsFile expected(folder / "expected.safetensors");
+  const at::Tensor logits = model->forward(ReadTensor(expected, "tokens"));
+  const at::Tensor loss = CausalLoss(logits, ReadTensor(expected, "targets"));
+  loss.backward();
+
+  EXPECT_TRUE(logits.equal(ReadTensor(expected, "logits")));
+  EXPECT_TRUE(loss.equal(ReadTensor(expected, "loss")));
+  size_t compared = 0;
+  for (const auto& parameter : model->named_parameters()) {
+    const at::Tensor gradient = ReadTensor(expected, "grad." + parameter.key());
+    EXPECT_TRUE(parameter.value().grad().equal(gradient)) << parameter.key();
+    ++compared;
+  }
+  EXPECT_EQ(compared + 4, expected.header().tensors.size()) << "besides tokens, targets, ...";
+}
+
+/// Empty if the configuration is accepted.
+std::string Refusal(const std::filesystem::path& folder) {
+  try {
+    ReadLlamaConfig(folder.string());
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// Runs the oracle once for both tests.
+class LlamaOracleTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    at::set_num_threads(1);
+    const char* python = std::getenv("FSDPRUN_PYTHON");
+    if (python == nullptr) {
+      return;
+    }
+    folder_ = std::filesystem::path(testing::TempDir()) / ("llama_" + std::to_string(getpid()));
+    const char* script = std::getenv("FSDPRUN_LLAMA_ORACLE");
+    ASSERT_NE(script, nullptr) << "run through ctest";
+    const std::string command = std::string(python) + " " + script + " " + folder_->string();
+    ASSERT_EQ(std::system(command.c_str()), 0)
+        << command << "\nIt needs the packages of scripts/test-requirements.txt.";
+  }
+  static void TearDownTestSuite() {
+    if (folder_) {
+      std::filesystem::remove_all(*folder_);
+    }
+  }
+  void SetUp() override {
+    if (!folder_) {
+      GTEST_SKIP() << "needs FSDPRUN_PYTHON (ctest sets it after scripts/setup)";
+    }
+  }
+  static std::vector<std::filesystem::path> Cases(const char* kind) {
+    std::vector<std::filesystem::path> cases;
+    for (const auto& entry : std::filesystem::directory_iterator(*folder_ / kind)) {
+      cases.push_back(entry.path());
+    }
+    std::sort(cases.begin(), cases.end());
+    EXPECT_FALSE(cases.empty());
+    return cases;
+  }
+
+ private:
+  static std::optional<std::filesystem::path> folder_;
+};
+std::optional<std::filesystem::path> LlamaOracleTest::folder_;
+
+TEST_F(LlamaOracleTest, SavedModelsGiveTheSameLogitsLossAndGradients) {
+  for (const std::filesystem::path& folder : Cases("models")) {
+    SCOPED_TRACE(folder.filename().string());
+    ExpectSameResults(folder);
+  }
+}
+
+TEST_F(LlamaOracleTest, EveryKeyThatChangesResultsIsHonouredOrRefused) {
+  for (const std::filesystem::path& folder : Cases("fields")) {
+    SCOPED_TRACE(folder.filename().string());
+    const std::string expectation = ReadStrictJsonFile(folder / "expectation.json");
+    const std::string refusal = Refusal(folder);
+    if (expectation == "refuse") {
+      EXPECT_NE(refusal, "");
+    } else if (refusal.empty()) {
+      ExpectSameResults(folder);
+    } else {
+      ADD_FAILURE() << "refused: " << refusal;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdprun::worker
