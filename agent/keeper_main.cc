@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kAgentFd = 3;
 
-/// Decisions come over the socket, so a Ctrl-C or a node-wide TERM must not end the keeper before
-/// its workers.
+/// The keeper acts on commands from its socket only: a Ctrl-C or a node-wide TERM must not end it
+/// before its workers.
 void ShieldFromSignals() {
   struct sigaction ignore = {};
   ignore.sa_handler = SIG_IGN;
@@ -24,8 +24,8 @@ void ShieldFromSignals() {
                            SIGXFSZ, SIGUSR1, SIGUSR2, SIGALRM}) {
     ::sigaction(signal, &ignore, nullptr);
   }
-  // Whoever started all this may have ignored it, which exec keeps; the kernel would then reap the
-  // workers and forget how they ended.
+  // An ignored SIGCHLD is inherited across exec; the kernel would then reap the workers and discard
+  // their exit status.
   ::signal(SIGCHLD, SIG_DFL);
   // Blocked too: a worker between clone and exec inherits the mask, so that a signal meant for it
   // waits instead of being ignored. It resets both just before exec.
@@ -48,9 +48,8 @@ bool IsStreamSocket(int fd) {
 int main() {
   if (!IsStreamSocket(kAgentFd)) {
     std::fprintf(stderr,
-                 "fsdp-keeper: descriptor 3 is not the agent's socket; it is started by fsdprun or "
-                 "fsdp-agent, "
-                 "not by hand\n");
+                 "fsdp-keeper: descriptor 3 is not the agent's socket; fsdp-keeper is started by "
+                 "fsdprun or fsdp-agent, not by hand\n");
     return 2;
   }
   ::setsid();  // Fails harmlessly when the agent already made us a session leader.

@@ -5,8 +5,8 @@
 
 namespace fsdprun {
 
-/// What the number of a failed system call means, for example "No such file or directory". Unlike
-/// strerror() it may be called from any thread.
+/// The text for an errno value, for example "No such file or directory". Unlike strerror(),
+/// thread-safe.
 inline std::string ErrorText(int error) { return std::generic_category().message(error); }
 
 }  // namespace fsdprun

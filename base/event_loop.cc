@@ -11,7 +11,7 @@
 namespace fsdprun {
 namespace {
 
-/// Stands for the wake-up descriptor; registrations of others begin at 1.
+/// Registration id of the wake-up descriptor; the others start at 1.
 constexpr uint64_t kWakeUp = 0;
 
 }  // namespace
@@ -45,7 +45,7 @@ void EventLoop::Run() {
         RunPosted();
         continue;
       }
-      // Looked up at arrival: an earlier reaction of this batch may have unwatched it.
+      // Looked up here because an earlier reaction of this batch may have unwatched it.
       if (auto it = reactions_.find(ready[i].data.u64); it != reactions_.end()) {
         const FdReaction reaction = it->second;
         reaction(ready[i].events);

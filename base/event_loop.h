@@ -37,13 +37,13 @@ class EventLoop {
 
   /// Runs `closure` once at or after `when`. Loop thread only (or before Run()).
   TimerId At(MonoTime when, absl::AnyInvocable<void()> closure);
-  /// Forgets a timer; a timer that has run or was cancelled is ignored.
+  /// Cancels a timer; does nothing if it has run or was cancelled.
   void Cancel(TimerId id);
 
   /// Calls `reaction` with the ready events of `fd` (EPOLLIN, ...). The caller keeps ownership of
   /// the descriptor and must Unwatch it before closing it. Loop thread only (or before Run()).
   void Watch(int fd, uint32_t epoll_events, FdReaction reaction);
-  /// Changes the events waited for.
+  /// Changes the watched events.
   void Rewatch(int fd, uint32_t epoll_events);
   void Unwatch(int fd);
 
@@ -58,8 +58,8 @@ class EventLoop {
 
   // Owned by the loop thread.
   bool stopped_ = false;
-  /// Number of each watched descriptor's registration. Events carry it instead of the descriptor,
-  /// whose number may be another one's by the time they are looked at.
+  /// Registration id of each watched descriptor. Events carry the id instead of the descriptor,
+  /// whose number may be reused before they are handled.
   std::map<int, uint64_t> registrations_;
   std::map<uint64_t, FdReaction> reactions_;
   uint64_t next_registration_ = 1;

@@ -15,7 +15,7 @@ constexpr const char* kLevelNames[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
 
 void WriteToStderr(LogLevel, absl::string_view line) {
   const std::string text = absl::StrCat(line, "\n");
-  // A closed standard error is no reason to fail; there is nobody left to tell.
+  // A closed standard error is not a failure, and there is nowhere to report it.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 

@@ -1,10 +1,16 @@
 #include "agent/local/local_agent.h"
 
 #include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/process/strays.h"
+#include "agent/process/error_file_reader.h"
+#include "agent/process/orphans.h"
+#include "agent/process/output_tail.h"
+#include "agent/process/worker_environment.h"
 #include "base/error_text.h"
 #include "base/log.h"
 #include "proto/worker_contract.h"
@@ -12,7 +18,8 @@
 namespace fsdprun {
 namespace {
 
-constexpr Duration kStraySweepPause = std::chrono::milliseconds(10);
+constexpr int kTailLines = 20;
+constexpr Duration kOrphanSweepPause = std::chrono::milliseconds(10);
 /// No process of a job may outlive its launcher by more than 1 s.
 constexpr Duration kKeeperEndTimeout = std::chrono::milliseconds(200);
 
@@ -21,7 +28,7 @@ bool IsPermanent(const absl::Status& status) {
          absl::IsInvalidArgument(status) || absl::IsUnimplemented(status);
 }
 
-/// What the link was told, with what to do next.
+/// The link's error, with what to do next.
 std::string Explain(const absl::Status& status) {
   std::string text(status.message());
   if (absl::IsUnauthenticated(status)) {
@@ -60,8 +67,8 @@ void LocalAgent::Start() {
   callbacks.on_message = [this](const ToAgent& message) {
     was_admitted_ |= std::holds_alternative<AdmitAgent>(message.message);
     const auto* reject = std::get_if<RejectAgent>(&message.message);
-    was_let_go_ |= std::holds_alternative<ReleaseAgent>(message.message) ||
-                   (reject != nullptr && !reject->rejoin);
+    was_released_ |= std::holds_alternative<ReleaseAgent>(message.message) ||
+                     (reject != nullptr && !reject->rejoin);
     Feed(message);
   };
   callbacks.on_lost = [this](const absl::Status& status) { OnLinkLost(status); };
@@ -70,7 +77,7 @@ void LocalAgent::Start() {
 }
 
 void LocalAgent::OperatorSignal(int signal) {
-  was_let_go_ = true;
+  was_released_ = true;
   Feed(node::OperatorSignal{signal});
 }
 
@@ -78,8 +85,8 @@ bool LocalAgent::ResumeOutput() { return output_.Pump(); }
 
 void LocalAgent::DrainOutput() { output_.Drain(); }
 
-// Actions may answer at once; their events wait until the actions before them have been carried
-// out.
+// An action may produce an event synchronously; that event is queued until the current actions have
+// been executed.
 void LocalAgent::Feed(node::Event event) {
   events_.push_back(std::move(event));
   if (is_feeding_) {
@@ -101,7 +108,7 @@ void LocalAgent::Feed(node::Event event) {
   is_feeding_ = false;
 }
 
-void LocalAgent::Later(Duration delay, std::function<void()> action) {
+void LocalAgent::RunAfter(Duration delay, std::function<void()> action) {
   if (delay <= Duration::zero()) {
     action();
     return;
@@ -118,13 +125,13 @@ void LocalAgent::Later(Duration delay, std::function<void()> action) {
 void LocalAgent::Do(const node::Send& send) { link_.Send(send.message); }
 
 void LocalAgent::Do(const node::ReconnectStream& reconnect) {
-  Later(reconnect.delay, [this] { link_.Open(); });
+  RunAfter(reconnect.delay, [this] { link_.Open(); });
 }
 
 void LocalAgent::OnLinkLost(const absl::Status& status) {
   last_link_error_ = status;
   if (IsPermanent(status)) {
-    was_let_go_ = true;
+    was_released_ = true;
     Feed(ToAgent{options_.spec.node.incarnation, Generation(), RejectAgent{Explain(status)}});
     return;
   }
@@ -134,7 +141,7 @@ void LocalAgent::OnLinkLost(const absl::Status& status) {
 // --- Keeper
 
 void LocalAgent::Do(const node::StartKeeper& start) {
-  Later(start.delay, [this] { OpenKeeper(); });
+  RunAfter(start.delay, [this] { OpenKeeper(); });
 }
 
 void LocalAgent::OpenKeeper() {
@@ -177,7 +184,166 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
   return callbacks;
 }
 
-// --- Ending
+// --- Workers
+
+std::string LocalAgent::WorkerDir(int local_rank) const {
+  return absl::StrCat(options_.run_dir, "/attempt_", assignment_.generation.value() - 1, "/",
+                      local_rank);
+}
+
+void LocalAgent::Do(const node::PrepareNode& prepare) {
+  assignment_ = prepare.assignment;
+  const Generation generation = assignment_.generation;
+  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
+    std::error_code error;
+    std::filesystem::create_directories(WorkerDir(local_rank), error);
+    if (error) {
+      // The keeper then forwards the output without a file, as it does on a full disk.
+      WarnOfLogs(
+          absl::StrCat("make the log directory ", WorkerDir(local_rank), ": ", error.message()));
+    }
+  }
+  std::optional<StoreEndpoint> store;
+  if (prepare.reset_store) {
+    const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew();
+    if (!endpoint.ok()) {
+      Feed(node::PrepareFailed{generation, absl::StrCat("cannot serve the workers' store: ",
+                                                        endpoint.status().message())});
+      return;
+    }
+    store = *endpoint;
+  }
+  Feed(node::LogsAndStoreReady{generation, store});
+}
+
+void LocalAgent::WarnOfLogs(const std::string& what) {
+  Log(std::exchange(has_warned_of_logs_, true) ? LogLevel::kInfo : LogLevel::kWarning,
+      absl::StrCat("cannot ", what,
+                   "; output that cannot be logged to a file is only shown here (warned once)"));
+}
+
+void LocalAgent::Do(const node::SpawnWorkers& spawn) {
+  assignment_ = spawn.assignment;
+  spawned_pids_.clear();
+  spawn_is_answered_ = false;
+  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
+    if (const absl::Status status = SpawnOne(local_rank); !status.ok()) {
+      OnSpawnFailed(local_rank, std::string(status.message()));
+      return;
+    }
+  }
+}
+
+std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank,
+                                                             const std::string& error_file) {
+  const WorkerPlace place{.rank = assignment_.rank_offset + local_rank,
+                          .local_rank = local_rank,
+                          .world_size = assignment_.world_size,
+                          .local_world_size = assignment_.local_world_size,
+                          .group_rank = assignment_.group_rank,
+                          .group_world_size = assignment_.group_world_size,
+                          .role_rank = assignment_.role_rank_offset + local_rank,
+                          .role_world_size = assignment_.role_world_size,
+                          .role_name = assignment_.role};
+  const WorkerSettings settings{.master_addr = assignment_.master_addr,
+                                .master_port = assignment_.master_port,
+                                .restart_count = assignment_.restart_count,
+                                .max_restarts = assignment_.max_restarts,
+                                .run_id = options_.run_id,
+                                .error_file = error_file,
+                                .generation = assignment_.generation.value(),
+                                .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
+                                .progress_view = options_.draws_progress ? "terminal" : "plain",
+                                .signals_to_handle = options_.handled_signals};
+  WorkerVariables variables = BuildWorkerEnvironment(options_.base_environment, place, settings);
+  if (variables.defaulted_omp_threads && !std::exchange(has_warned_of_omp_, true)) {
+    Log(LogLevel::kWarning,
+        "OMP_NUM_THREADS is not set; each worker gets 1 to avoid oversubscribing the CPUs. Set it "
+        "to tune performance");
+  }
+  return std::move(variables.environment);
+}
+
+absl::Status LocalAgent::SpawnOne(int local_rank) {
+  const std::string directory = WorkerDir(local_rank);
+  WorkerSpec spec;
+  spec.local_rank = local_rank;
+  spec.argv = options_.command(local_rank);
+  spec.environment = EnvironmentOf(local_rank, directory + "/error.json");
+  spec.stdout_path = directory + "/stdout.log";
+  spec.stderr_path = directory + "/stderr.log";
+  output_.Follow(local_rank, keeper::Stream::kStdout, spec.stdout_path);
+  output_.Follow(local_rank, keeper::Stream::kStderr, spec.stderr_path);
+  return keeper_->Spawn(spec);
+}
+
+void LocalAgent::OnSpawned(const keeper::SpawnedReport& report) {
+  spawned_pids_[report.local_rank] = report.pid;
+  if (spawn_is_answered_ || static_cast<int>(spawned_pids_.size()) < assignment_.local_world_size) {
+    return;
+  }
+  spawn_is_answered_ = true;
+  node::WorkersSpawned spawned{assignment_.generation, {}};
+  for (const auto& [local_rank, pid] : spawned_pids_) {
+    spawned.pids.push_back(pid);
+  }
+  Feed(std::move(spawned));
+}
+
+void LocalAgent::OnSpawnFailed(int local_rank, const std::string& what) {
+  if (!std::exchange(spawn_is_answered_, true)) {
+    Feed(node::SpawnFailed{assignment_.generation, local_rank, what});
+  }
+}
+
+void LocalAgent::OnExited(const keeper::ExitedReport& report) {
+  const std::string directory = WorkerDir(report.local_rank);
+  WorkerExit exit;
+  exit.local_rank = report.local_rank;
+  exit.pid = report.pid;
+  exit.exit_code = report.exit_code;
+  exit.signal = report.signal;
+  exit.dumped_core = report.dumped_core;
+  exit.exited_unix_ns = report.wall_ns;
+  exit.log_path = directory + "/stderr.log";
+  if (!exit.Succeeded()) {
+    const std::string error_path = directory + "/error.json";
+    std::error_code ignored;
+    if (const ErrorFileResult result = ReadErrorFile(error_path); result.error.has_value()) {
+      exit.error_message = result.error->message;
+      exit.traceback = result.error->stack;
+      exit.error_json = result.error->json;
+    } else if (std::filesystem::exists(error_path, ignored)) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("cannot use the error file ", error_path, ": ", result.problem));
+    }
+    exit.stderr_tail = keeper::LastLines(report.stderr_tail, kTailLines, report.stderr_is_cut);
+  }
+  Feed(node::WorkerReaped{assignment_.generation, std::move(exit)});
+}
+
+void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
+  const nlohmann::json record =
+      nlohmann::json::parse(report.line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() ||
+      record.value("type", nlohmann::json()) != std::string(contract::kRecordProgress)) {
+    return;
+  }
+  const auto number = [&record](const char* key) {
+    const auto it = record.find(key);
+    return it != record.end() && it->is_number_integer() ? it->get<int64_t>() : int64_t{-1};
+  };
+  Progress progress{.step = number("step"), .total = number("total")};
+  if (const auto it = record.find("text"); it != record.end() && it->is_string()) {
+    progress.text = it->get<std::string>().substr(0, 1024);
+  }
+  if (assignment_.rank_offset + report.local_rank == 0 && hooks_.on_progress) {
+    hooks_.on_progress(progress);
+  }
+  Feed(node::WorkerProgress{assignment_.generation, report.local_rank, std::move(progress)});
+}
+
+// --- Stopping
 
 void LocalAgent::Do(const node::SignalWorkers& signal) {
   if (keeper_ == nullptr || !keeper_->is_alive()) {
@@ -197,13 +363,13 @@ void LocalAgent::Do(const node::KillWorkers& kill) {
   if (keeper_ != nullptr && keeper_->is_alive()) {
     keeper_->KillAll();
   } else {
-    SweepStrays(kill.generation);
+    SweepOrphans(kill.generation);
   }
 }
 
-void LocalAgent::Do(const node::KillStrays& kill) { SweepStrays(kill.generation); }
+void LocalAgent::Do(const node::KillOrphans& kill) { SweepOrphans(kill.generation); }
 
-void LocalAgent::SweepStrays(Generation generation) {
+void LocalAgent::SweepOrphans(Generation generation) {
   const bool is_sweeping = swept_generation_.has_value();
   swept_generation_ = generation;
   if (!is_sweeping) {
@@ -214,18 +380,18 @@ void LocalAgent::SweepStrays(Generation generation) {
 void LocalAgent::SweepOnce() {
   std::set<pid_t> spared = foreign_children_;
   if (keeper_ != nullptr && keeper_->is_alive()) {
-    spared.insert(keeper_->pid());  // The next one, which may be there before all strays are gone.
+    spared.insert(keeper_->pid());  // A new keeper may start before all orphans are gone.
   }
-  if (fsdprun::KillStrays(spared) == 0) {
+  if (fsdprun::KillOrphans(spared) == 0) {
     const Generation generation = *std::exchange(swept_generation_, std::nullopt);
     Feed(node::AllWorkersGone{generation});
     return;
   }
-  Later(kStraySweepPause, [this] { SweepOnce(); });
+  RunAfter(kOrphanSweepPause, [this] { SweepOnce(); });
 }
 
-// The keeper is waited for, since whoever lives on would have a zombie for every life, and must not
-// take what it still holds for strangers' processes.
+// Waits for the keeper to exit: a process that goes on (fsdp-agent) would otherwise collect one
+// zombie per incarnation, and would later treat the old keeper's processes as foreign ones.
 void LocalAgent::Do(const node::Exit& exit) {
   has_ended_ = true;
   loop_.Cancel(wake_timer_);

@@ -18,8 +18,9 @@
 
 namespace fsdprun {
 
-/// One node's agent: carries out what NodeMachine decides, with a keeper, log files, a store and a
-/// link, and feeds back what happened. Decides nothing itself. Thread: loop thread only, hooks too.
+/// One node's agent: executes NodeMachine's actions with a keeper, log files, a store and a link,
+/// and feeds the resulting events back. Makes no decisions itself. Thread: loop thread only, hooks
+/// too.
 class LocalAgent {
  public:
   struct Options {
@@ -38,12 +39,12 @@ class LocalAgent {
     std::string handled_signals;
   };
   struct Hooks {
-    /// The workers with rank 0's last progress record, if it is on this node.
+    /// Rank 0's latest progress record, if rank 0 runs on this node.
     std::function<void(const Progress&)> on_progress;
     /// Every line for standard output or error; see OutputPump.
     OutputPump::Sink sink;
-    /// The end of this life: nothing is left, or what is left is blocked in the kernel. Only `sink`
-    /// may be called afterwards, by ResumeOutput() and DrainOutput().
+    /// The agent has ended: no process is left, or what is left is blocked in the kernel.
+    /// Afterwards only `sink` may be called, by ResumeOutput() and DrainOutput().
     std::function<void(int code, const std::string& message)> on_exit;
   };
 
@@ -53,24 +54,23 @@ class LocalAgent {
   LocalAgent(const LocalAgent&) = delete;
   LocalAgent& operator=(const LocalAgent&) = delete;
 
-  /// Begins the life: keeper and first connection attempt.
+  /// Starts the keeper and makes the first connection attempt.
   void Start();
   /// An operator's signal for this agent alone (see node::OperatorSignal).
   void OperatorSignal(int signal);
-  /// The consumer of the sink has room again. True if everything has been handed over by now but
-  /// last lines without an end.
+  /// The sink has room again. True if everything but unterminated last lines has been passed to it.
   bool ResumeOutput();
-  /// Hands the output that is still in log files to the sink, whatever room it has; see
+  /// Passes the output that is still in log files to the sink even if it has no room; see
   /// OutputPump::Drain.
   void DrainOutput();
 
   const NodeMachine& machine() const { return machine_; }
   /// The coordinator has admitted this agent at least once.
   bool was_admitted() const { return was_admitted_; }
-  /// The coordinator went away in the middle of the job: it admitted this agent and never let it
-  /// go.
-  bool has_lost_coordinator() const { return was_admitted_ && !was_let_go_; }
-  /// What the link last said when it broke or could not be opened.
+  /// The coordinator was lost in the middle of the job: it admitted this agent and never released
+  /// it.
+  bool has_lost_coordinator() const { return was_admitted_ && !was_released_; }
+  /// The last error with which the link broke or could not be opened.
   const absl::Status& last_link_error() const { return last_link_error_; }
   /// The process id of the keeper, or 0.
   pid_t keeper_pid() const { return keeper_ != nullptr ? keeper_->pid() : 0; }
@@ -84,7 +84,7 @@ class LocalAgent {
   void Do(const node::SpawnWorkers& spawn);
   void Do(const node::SignalWorkers& signal);
   void Do(const node::KillWorkers& kill);
-  void Do(const node::KillStrays& kill);
+  void Do(const node::KillOrphans& kill);
   void Do(const node::Exit& exit);
 
   void OpenKeeper();
@@ -97,14 +97,14 @@ class LocalAgent {
   void OnSpawnFailed(int local_rank, const std::string& what);
   void OnExited(const keeper::ExitedReport& report);
   void OnControlRecord(const keeper::ControlRecordReport& report);
-  /// Says once that log files cannot be written.
+  /// Warns, once, that log files cannot be written.
   void WarnOfLogs(const std::string& what);
   /// Ends in AllWorkersGone for the last generation asked for.
-  void SweepStrays(Generation generation);
+  void SweepOrphans(Generation generation);
   void SweepOnce();
   void FinishExit();
-  /// After `delay`; nothing if the agent has ended by then.
-  void Later(Duration delay, std::function<void()> action);
+  /// Runs `action` after `delay`, unless the agent has ended by then.
+  void RunAfter(Duration delay, std::function<void()> action);
   std::string WorkerDir(int local_rank) const;
 
   // Constant after construction.
@@ -121,10 +121,10 @@ class LocalAgent {
   bool has_ended_ = false;
   bool was_admitted_ = false;
   /// Released or rejected by the coordinator, or ended by an operator.
-  bool was_let_go_ = false;
+  bool was_released_ = false;
   bool has_warned_of_omp_ = false;
   bool has_warned_of_logs_ = false;
-  /// Children that this process had before it started any; they are none of ours to kill.
+  /// Children that this process already had when the agent started; never killed.
   std::set<pid_t> foreign_children_;
   absl::Status last_link_error_;
   EventLoop::TimerId wake_timer_ = 0;
@@ -136,7 +136,7 @@ class LocalAgent {
   std::map<int, int64_t> spawned_pids_;
   bool spawn_is_answered_ = true;
 
-  /// Set while strays are being killed.
+  /// Set while orphans are being killed.
   std::optional<Generation> swept_generation_;
   /// Set between the decision to end and the end of the keeper.
   std::optional<node::Exit> exit_;

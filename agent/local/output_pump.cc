@@ -84,7 +84,7 @@ void OutputPump::PumpOne(keeper::Stream stream, Source& source, size_t* budget_b
   if (budget_bytes != nullptr && source.offset < source.size) {
     Finish(stream, source);
     sink_.write(stream, absl::StrCat("[fsdprun: ", source.size - source.offset,
-                                     " bytes of output are not shown here, since the reader of "
+                                     " bytes of output are not shown here because the reader of "
                                      "this console was too slow; they are at the end of ",
                                      source.path, "]\n"));
     source.offset = source.size;
@@ -107,7 +107,7 @@ void OutputPump::PumpFile(keeper::Stream stream, Source& source, size_t* budget_
     const ssize_t count =
         ::pread(source.file.get(), buffer, wanted, static_cast<off_t>(source.offset));
     if (count <= 0) {
-      // Somebody removed or cut the file; what it held cannot be shown any more.
+      // The file was removed or truncated; its content can no longer be shown.
       source.offset = source.size;
       return;
     }
@@ -126,13 +126,13 @@ void OutputPump::PassBacklog(keeper::Stream stream, Source& source) {
   if (const uint64_t dropped = std::exchange(source.dropped_bytes, 0); dropped > 0) {
     Finish(stream, source);
     sink_.write(stream, absl::StrCat("[fsdprun: ", dropped,
-                                     " bytes of output are missing here: its log file cannot be "
-                                     "written, and the reader of this console was too slow]\n"));
+                                     " bytes of output are lost: the log file cannot be written, "
+                                     "and the reader of this console was too slow]\n"));
   }
 }
 
 void OutputPump::Pass(keeper::Stream stream, Source& source, absl::string_view bytes) {
-  // A carriage return ends a line too, so that a worker's own progress bar stays alive.
+  // A carriage return ends a line too, so that a worker's own progress bar keeps updating.
   const size_t end = bytes.find_last_of("\n\r");
   const size_t whole = end == absl::string_view::npos ? 0 : end + 1;
   if (whole > 0) {

@@ -13,10 +13,10 @@
 
 namespace fsdprun {
 
-/// Carries the workers' output from their log files to the console, in whole lines, as fast as the
-/// console takes it. The files hold everything in any case, so a slow console delays nobody and
-/// loses nothing. Of output that cannot be kept in files, kMaxBacklogBytes wait for a slow console;
-/// more is dropped, and that is said. Thread: loop thread only.
+/// Copies the workers' output from their log files to the console, in whole lines, as fast as the
+/// console accepts it. The files hold everything, so a slow console blocks no worker and loses
+/// nothing. Output that cannot be logged to a file is buffered up to kMaxBacklogBytes; the rest is
+/// dropped and the console says how much. Thread: loop thread only.
 class OutputPump {
  public:
   static constexpr size_t kMaxBacklogBytes = 64u << 20;
@@ -30,18 +30,17 @@ class OutputPump {
 
   explicit OutputPump(Sink sink);
 
-  /// Follows this file for a worker's stream from its beginning. What an earlier one still holds
-  /// comes first, at the reader's pace.
+  /// Follows this file for a worker's stream from its beginning, after the rest of the stream's
+  /// previous file.
   void Follow(int local_rank, keeper::Stream stream, const std::string& path);
-  /// The file of a followed stream has `size_bytes` by now.
+  /// The file of a followed stream has grown to `size_bytes`.
   void Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes);
-  /// Bytes of a stream that did not go to a file.
+  /// Bytes of a stream that could not be written to its file.
   void Data(int local_rank, keeper::Stream stream, absl::string_view bytes);
-  /// Moves what is there and fits; true if nothing is left but last lines without an end.
+  /// Moves as much as the sink has room for; true if nothing but unterminated last lines is left.
   bool Pump();
-  /// Moves everything at once, also last lines without an end. The sink keeps it, whatever room it
-  /// has: of what is in files, only the first kMaxBacklogBytes go to it, and where the rest lies is
-  /// said.
+  /// Moves everything at once, unterminated last lines too, even if the sink has no room. At most
+  /// kMaxBacklogBytes are read from files; for the rest the path of the file is printed.
   void Drain();
 
  private:
@@ -50,20 +49,21 @@ class OutputPump {
     UniqueFd file;
     uint64_t offset = 0;
     uint64_t size = 0;
-    /// Came after what is in the file.
+    /// Output that follows what is in the file.
     std::string backlog;
     uint64_t dropped_bytes = 0;
     std::string partial;
 
-    /// Nothing is left but a last line without an end.
+    /// Nothing but an unterminated last line is left.
     bool IsMoved() const { return offset >= size && backlog.empty() && dropped_bytes == 0; }
   };
-  /// Never empty once it is known: the last is the one followed, those before it are being emptied.
+  /// Never empty once created: the last source is being followed, those before it are being
+  /// drained.
   using Sources = std::deque<Source>;
 
   Sources& SourcesOf(int local_rank, keeper::Stream stream);
-  /// `budget_bytes`: what may be read from files whatever room there is, less what was; nullptr: as
-  /// much as there is room for.
+  /// `budget_bytes`: how much may still be read from files regardless of the sink's room; nullptr:
+  /// as much as the sink has room for.
   void PumpStream(keeper::Stream stream, Sources& sources, size_t* budget_bytes);
   void PumpOne(keeper::Stream stream, Source& source, size_t* budget_bytes);
   void PumpFile(keeper::Stream stream, Source& source, size_t* budget_bytes);

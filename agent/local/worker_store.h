@@ -10,17 +10,17 @@
 
 namespace fsdprun {
 
-/// Where MASTER_ADDR:MASTER_PORT of a generation is served when this node has group rank 0: on a
-/// port that was bound beforehand (static rendezvous, coordinator's port), or on a free one of this
-/// node's address. Thread: loop thread only.
+/// Serves MASTER_ADDR:MASTER_PORT of a generation when this node has group rank 0: on a port that
+/// was bound beforehand (static rendezvous, coordinator's port), or on a free port of this node's
+/// address. Thread: loop thread only.
 class WorkerStore {
  public:
   /// Binds a free port of the numeric `address` when a store is first needed.
   WorkerStore(EventLoop& loop, std::string address);
-  /// Serves on `bound`, which already listens, and tells workers `address`.
+  /// Serves on `bound`, which already listens; workers connect to `address`.
   WorkerStore(EventLoop& loop, std::string address, std::unique_ptr<StoreServer> bound);
 
-  /// An empty store; nothing of an earlier generation can be read from it.
+  /// Empties the store for a new generation, so that no key of an earlier one can be read.
   absl::StatusOr<StoreEndpoint> Renew();
 
  private:

@@ -1,20 +1,20 @@
 #pragma once
 
-// The conversation between an agent and the coordinator, as values. The gRPC layer only encodes and
+// The messages between an agent and the coordinator, as values. The gRPC layer only encodes and
 // decodes these; the simulator passes them through the same codec.
 //
 // Note [Fencing by generation]
 // Every message carries the incarnation of the agent and the generation it is about. A message
 // about another generation than the receiver's current one is stale: it is dropped and counted. A
 // message from an unknown incarnation (other than AgentJoined) is dropped and counted, too. A node
-// acknowledges generations in rising order only, and has nothing left of g when it acknowledges g
-// + 1.
+// acknowledges generations in increasing order only, and no process of g is left when it
+// acknowledges g + 1.
 //
 // Note [Lost messages]
 // A stream delivers in order and at most once; what was in flight when it breaks is lost. Nothing
-// is acknowledged singly: when the agent is back on a new stream, it sends AgentJoined and then
-// once more everything it has reported about its current generation, and the coordinator repeats
-// the orders that are still open. Receiving twice is harmless.
+// is acknowledged individually: on a new stream the agent sends AgentJoined and then repeats
+// everything it has reported about its current generation, and the coordinator repeats the orders
+// that are still open. Messages are idempotent.
 
 #include <optional>
 #include <string>
@@ -27,14 +27,15 @@ namespace fsdprun {
 
 // --- Agent -> coordinator
 
-/// First message on every stream. The envelope's generation is the one the agent holds (0 if none).
+/// First message on every stream. The envelope's generation is the one the agent currently holds (0
+/// if none).
 struct AgentJoined {
   NodeInfo node;
   /// The highest generation the agent has ever acknowledged.
   Generation highest_seen;
 };
-/// Sign of life, every NodeSpec::beat_interval.
-struct AgentBeat {
+/// Renews the node's lease; sent every NodeSpec::heartbeat_interval.
+struct AgentHeartbeat {
   Progress progress;
 };
 /// Ready to start the workers of the envelope's generation.
@@ -54,9 +55,9 @@ struct NodeFaulted {
   CauseKind kind = CauseKind::kKeeperDied;
   std::string what;
 };
-/// Nothing of the envelope's generation is left on the node.
+/// No process of the envelope's generation is left on the node.
 struct WorkersStopped {};
-/// The agent leaves on its own: an operator's signal on that node, or the answer to ReleaseAgent.
+/// The agent leaves: after an operator's signal on that node, or in answer to ReleaseAgent.
 struct AgentLeft {
   /// The operator's signal, or 0.
   int signal = 0;
@@ -64,10 +65,10 @@ struct AgentLeft {
   bool workers_running = false;
 };
 
-using AgentMessage = std::variant<AgentBeat, AgentJoined, AgentPrepared, AgentStarted, WorkerExited,
-                                  NodeFaulted, WorkersStopped, AgentLeft>;
+using AgentMessage = std::variant<AgentHeartbeat, AgentJoined, AgentPrepared, AgentStarted,
+                                  WorkerExited, NodeFaulted, WorkersStopped, AgentLeft>;
 
-/// Envelope of everything an agent says.
+/// Envelope of every message from an agent.
 struct FromAgent {
   Incarnation incarnation;
   Generation generation;
@@ -78,9 +79,9 @@ struct FromAgent {
 
 /// Answer to AgentJoined.
 struct AdmitAgent {};
-/// Answer to AgentJoined: the agent can never be part of this job; it exits with 1 and shows
-/// `reason`. With `rejoin` it is the answer to anything else from an agent that has been given up:
-/// it introduces itself anew with AgentJoined.
+/// Answer to AgentJoined: the agent can never be part of this job; it prints `reason` and exits
+/// with 1. With `rejoin` it answers any other message of an agent that was declared lost: the agent
+/// joins again with AgentJoined.
 struct RejectAgent {
   std::string reason;
   bool rejoin = false;
@@ -94,14 +95,14 @@ struct PrepareGeneration {
 struct CommitGeneration {
   StoreEndpoint store;
 };
-/// Stop what runs of the envelope's generation: `signal`, then SIGKILL after `grace`; answer
-/// WorkersStopped. A repeated order may shorten the grace, never lengthen it.
+/// Stop the workers of the envelope's generation: `signal`, then SIGKILL after `grace`; answer
+/// WorkersStopped. A repeated order may shorten the grace, never extend it.
 struct StopWorkers {
   int signal = 15;
   Duration grace{};
   std::string reason;
 };
-/// The job is over for this agent: end whatever is left and exit with `exit_code`.
+/// The job is over for this agent: kill what is left and exit with `exit_code`.
 struct ReleaseAgent {
   int exit_code = 0;
   std::string reason;
@@ -110,7 +111,7 @@ struct ReleaseAgent {
 using CoordinatorMessage = std::variant<AdmitAgent, RejectAgent, PrepareGeneration,
                                         CommitGeneration, StopWorkers, ReleaseAgent>;
 
-/// Envelope of everything the coordinator says. AdmitAgent, RejectAgent and ReleaseAgent carry
+/// Envelope of every message from the coordinator. AdmitAgent, RejectAgent and ReleaseAgent carry
 /// generation 0.
 struct ToAgent {
   Incarnation incarnation;

@@ -16,12 +16,12 @@ constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
 constexpr Duration kRetryMax = std::chrono::milliseconds(100);
 constexpr Duration kRetryMaxBeforeAdmission = std::chrono::seconds(1);
 constexpr Duration kKeeperRetry = std::chrono::milliseconds(100);
-/// A keeper that lived this long was healthy: its death starts a new count.
+/// A keeper that ran this long was healthy: its death resets the failure count.
 constexpr Duration kKeeperHealthyAfter = std::chrono::seconds(10);
 constexpr int kKeeperFailuresMax = 5;
-/// After the coordinator is lost nothing may live on for long: the exit takes the keeper, and the
-/// workers, with it.
-constexpr Duration kPatienceWithoutCoordinator = std::chrono::milliseconds(300);
+/// How long the workers may take to die before an agent without a coordinator exits anyway; its
+/// exit ends the keeper, and with it the workers.
+constexpr Duration kExitTimeoutWithoutCoordinator = std::chrono::milliseconds(300);
 
 std::string Seconds(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
@@ -91,10 +91,10 @@ void NodeMachine::Handle(const node::StreamUp&, Out& out) {
   if (ever_admitted_) {
     stream_deadline_ = out.now + kAdmitTimeout;
   }
-  Introduce(out);
+  SendJoin(out);
 }
 
-void NodeMachine::Introduce(Out& out) {
+void NodeMachine::SendJoin(Out& out) {
   SendNow(AgentJoined{spec_.node, highest_seen_}, generation(), out);
   for (const AgentMessage& report : reports_) {
     SendNow(report, generation(), out);
@@ -109,7 +109,7 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
   const bool was_up = stream_up_;
   stream_up_ = false;
   admitted_ = false;
-  next_beat_ = MonoTime::max();
+  next_heartbeat_ = MonoTime::max();
   link_error_ = lost.what;
   if (ever_admitted_) {
     const MonoTime limit = out.now + spec_.coordinator_loss_grace;
@@ -133,14 +133,14 @@ void NodeMachine::GiveUpCoordinator(Out& out) {
           "lost the coordinator at " + spec_.coordinator_endpoint + " (" + link_error_ +
               ") and could not reach it again within " + Seconds(spec_.coordinator_loss_grace) +
               "; the workers of this node were ended. Look at the launcher on that host.",
-          kPatienceWithoutCoordinator, out);
+          kExitTimeoutWithoutCoordinator, out);
     return;
   }
   Leave(1,
         "could not join through the coordinator at " + spec_.coordinator_endpoint + " within " +
             Seconds(spec_.connect_timeout) + " (" + link_error_ +
             "); check --rdzv-endpoint and that the launcher on that host is running",
-        kPatienceWithoutCoordinator, out);
+        kExitTimeoutWithoutCoordinator, out);
 }
 
 // --- Keeper
@@ -193,7 +193,7 @@ void NodeMachine::LoseWorkersWithKeeper(const std::string& what, Out& out) {
   phase_ = node::Phase::kKilling;
   kill_at_ = MonoTime::max();
   wedged_at_ = out.now + spec_.kill_wait;
-  out.effects.actions.push_back(node::KillStrays{generation()});
+  out.effects.actions.push_back(node::KillOrphans{generation()});
 }
 
 void NodeMachine::RestartKeeper(const std::string& what, Out& out) {
@@ -362,14 +362,14 @@ void NodeMachine::Handle(const node::TimerDue&, Out& out) {
   if (out.now >= wedged_at_) {
     DeclareWedged(out);
   }
-  if (!exited_ && out.now >= next_beat_) {
-    next_beat_ = out.now + spec_.beat_interval;
-    AgentBeat beat;
+  if (!exited_ && out.now >= next_heartbeat_) {
+    next_heartbeat_ = out.now + spec_.heartbeat_interval;
+    AgentHeartbeat heartbeat;
     if (progress_changed_) {
       progress_changed_ = false;
-      beat.progress = progress_;
+      heartbeat.progress = progress_;
     }
-    SendNow(std::move(beat), generation(), out);
+    SendNow(std::move(heartbeat), generation(), out);
   }
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// What one node does for generation g, as a pure state machine: no clock, thread, lock, descriptor
-// or log. The agent carries out the actions (keeper, processes, files, stream) and feeds back what
-// happened.
+// What one node does for its generation, as a pure state machine: no clock, thread, lock,
+// descriptor or log. The agent executes the actions (keeper, processes, files, stream) and feeds
+// back the resulting events.
 
 #include <cstdint>
 #include <optional>
@@ -17,9 +17,9 @@
 
 namespace fsdprun {
 
-/// Constants of one agent life.
+/// Constants of one incarnation of an agent.
 struct NodeSpec {
-  Duration beat_interval = std::chrono::milliseconds(500);
+  Duration heartbeat_interval = std::chrono::milliseconds(500);
   /// How long an agent that has never been admitted tries to reach the coordinator.
   Duration connect_timeout = std::chrono::seconds(600);
   /// How long workers keep running without a coordinator. No process of a job may outlive its
@@ -39,7 +39,7 @@ namespace node {
 
 // --- Events
 
-/// First event of a life; asks for the keeper and the first connection attempt.
+/// First event of an incarnation; starts the keeper and the first connection attempt.
 struct Boot {};
 /// A stream to the coordinator is open.
 struct StreamUp {};
@@ -80,12 +80,12 @@ struct WorkerReaped {
   Generation generation;
   WorkerExit exit;
 };
-/// Nothing of the generation is left: workers reaped, their descendants gone. Follows the last
-/// WorkerReaped, and answers every KillWorkers and KillStrays, also if nothing had been running.
+/// No process of the generation is left: workers reaped, their descendants gone. Follows the last
+/// WorkerReaped, and answers every KillWorkers and KillOrphans, even if nothing was running.
 struct AllWorkersGone {
   Generation generation;
 };
-/// A control record of a worker.
+/// A progress record from a worker's control socket.
 struct WorkerProgress {
   Generation generation;
   int local_rank = 0;
@@ -128,33 +128,33 @@ struct PrepareNode {
 struct SpawnWorkers {
   RankAssignment assignment;
 };
-/// Send `signal` (and SIGCONT) to every live worker of the generation; over the control socket also
-/// a stop record with `grace`.
+/// Send `signal` (and SIGCONT) to every live worker of the generation, and a stop record with
+/// `grace` over its control socket.
 struct SignalWorkers {
   Generation generation;
   int signal = 15;
   Duration grace{};
 };
-/// SIGKILL every process of the generation, descendants too. Answer AllWorkersGone.
+/// SIGKILL every process of the generation, including descendants. Answer AllWorkersGone.
 struct KillWorkers {
   Generation generation;
 };
-/// The keeper is dead: find what it left of the generation and SIGKILL it. Answer AllWorkersGone.
-struct KillStrays {
+/// The keeper is dead: find the processes it left behind and SIGKILL them. Answer AllWorkersGone.
+struct KillOrphans {
   Generation generation;
 };
-/// End the agent: close the keeper's socket (which ends whatever is left), print `message` if not
-/// empty, exit. Last action of a life; every later event is ignored.
+/// End the agent: close the keeper's socket (which kills whatever is left), print `message` if not
+/// empty, exit. Last action of an incarnation; every later event is ignored.
 struct Exit {
   int code = 0;
   std::string message;
 };
 
 using Action = std::variant<Send, StartKeeper, ReconnectStream, PrepareNode, SpawnWorkers,
-                            SignalWorkers, KillWorkers, KillStrays, Exit>;
+                            SignalWorkers, KillWorkers, KillOrphans, Exit>;
 
 struct Effects {
-  /// To be carried out in order.
+  /// To be executed in order.
   std::vector<Action> actions;
   /// Why the machine is in its present state; changes only with a decision. Valid until the next
   /// Step.
@@ -170,23 +170,23 @@ enum class Phase {
   kPrepared,   // waits for the commit
   kSpawning,   // SpawnWorkers is running
   kRunning,    // workers run (some may have exited)
-  kStopping,   // stop signal sent, SIGKILL to come
+  kStopping,   // stop signal sent, waiting for the grace
   kKilling,    // SIGKILL sent
-  kWedged,     // something outlived SIGKILL
-  kGone,       // nothing of the generation is left; its reports are kept for repeating
+  kWedged,     // a process survived SIGKILL
+  kGone,       // no process of the generation is left; its reports are kept for repeating
 };
 std::string_view PhaseName(Phase phase);
 
 }  // namespace node
 
 /// Decides for one node. Total: every event is legal in every state; stale ones are dropped and
-/// counted. Thread: owned by one loop thread. Time: `now` never goes back between calls.
+/// counted. Thread: owned by one loop thread. Time: `now` is monotonic.
 class NodeMachine {
  public:
   explicit NodeMachine(NodeSpec spec);
 
   node::Effects Step(const node::Event& event, MonoTime now);
-  /// The same into the caller's `effects`, whose buffer is used again: a beat costs no allocation.
+  /// The same into the caller's `effects`, whose buffer is reused: a heartbeat allocates nothing.
   void Step(const node::Event& event, MonoTime now, node::Effects& effects);
 
   node::Phase phase() const { return phase_; }
@@ -199,7 +199,7 @@ class NodeMachine {
   std::string_view reason() const { return reason_; }
   /// Messages dropped because they were about another generation or incarnation.
   uint64_t stale_dropped() const { return stale_dropped_; }
-  /// Empty, or the sentence that names the broken invariant. O(local world size).
+  /// Empty, or a sentence that names the violated invariant. O(local world size).
   std::string CheckInvariants() const;
 
  private:
@@ -227,12 +227,12 @@ class NodeMachine {
   void Handle(const node::WorkerProgress& progress, Out& out);
   void Handle(const node::OperatorSignal& signal, Out& out);
 
-  void Obey(const AdmitAgent&, Generation g, Out& out);
-  void Obey(const RejectAgent& reject, Generation g, Out& out);
-  void Obey(const PrepareGeneration& prepare, Generation g, Out& out);
-  void Obey(const CommitGeneration& commit, Generation g, Out& out);
-  void Obey(const StopWorkers& stop, Generation g, Out& out);
-  void Obey(const ReleaseAgent& release, Generation g, Out& out);
+  void Apply(const AdmitAgent&, Generation g, Out& out);
+  void Apply(const RejectAgent& reject, Generation g, Out& out);
+  void Apply(const PrepareGeneration& prepare, Generation g, Out& out);
+  void Apply(const CommitGeneration& commit, Generation g, Out& out);
+  void Apply(const StopWorkers& stop, Generation g, Out& out);
+  void Apply(const ReleaseAgent& release, Generation g, Out& out);
 
   bool MayHaveProcesses() const;
   bool IsStale(Generation g);
@@ -241,13 +241,13 @@ class NodeMachine {
   void KillGeneration(Out& out);
   void BecomeGone(Out& out);
   void Fault(CauseKind kind, std::string what, Out& out);
-  void Introduce(Out& out);
+  void SendJoin(Out& out);
   void FailWithoutProcesses(CauseKind kind, std::string what, Out& out);
   void LoseWorkersWithKeeper(const std::string& what, Out& out);
   void RestartKeeper(const std::string& what, Out& out);
   void GiveUpCoordinator(Out& out);
   void DeclareWedged(Out& out);
-  void Leave(int exit_code, std::string message, Duration patience, Out& out);
+  void Leave(int exit_code, std::string message, Duration timeout, Out& out);
   void FinishExit(Out& out);
   void SendReport(AgentMessage message, Out& out);
   template <class Message>
@@ -255,14 +255,14 @@ class NodeMachine {
   void SetReason(std::string reason);
   MonoTime NextWake() const;
 
-  // Read at every step, beats above all, and therefore together and first.
+  // Read at every step, heartbeats included, and therefore together and first.
   bool exited_ = false;
   bool stream_up_ = false;
   bool progress_changed_ = false;
   node::Phase phase_ = node::Phase::kIdle;
   Generation highest_seen_;
   // Timers; MonoTime::max() when not set.
-  MonoTime next_beat_ = MonoTime::max();
+  MonoTime next_heartbeat_ = MonoTime::max();
   MonoTime kill_at_ = MonoTime::max();
   MonoTime wedged_at_ = MonoTime::max();
   MonoTime stream_deadline_ = MonoTime::max();
@@ -289,13 +289,13 @@ class NodeMachine {
   int live_workers_ = 0;
   uint64_t signals_sent_ = 0;
   bool prepare_started_ = false;
-  /// A newer generation that waits for the remains of the present one.
+  /// A newer generation that waits until the current one is gone.
   std::optional<RankAssignment> next_assignment_;
   /// What has been reported about the generation, for repeating on a new stream.
   std::vector<AgentMessage> reports_;
   Progress progress_;
 
-  // End of life.
+  // Leaving.
   bool leaving_ = false;
   int operator_signal_ = 0;
   int exit_code_ = 0;

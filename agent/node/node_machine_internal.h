@@ -9,14 +9,14 @@
 
 namespace fsdprun {
 
-/// What one Step collects.
+/// The effects that one Step collects.
 struct NodeMachine::Out {
   node::Effects& effects;
   MonoTime now;
 };
 
 /// Drops the message if there is no stream: it is repeated on the next one. Builds the message in
-/// its place, since the beats of thousands of nodes pass here.
+/// place, because this is the path of every heartbeat of thousands of simulated nodes.
 template <class Message>
 void NodeMachine::SendNow(Message&& message, Generation g, Out& out) {
   if (!stream_up_) {

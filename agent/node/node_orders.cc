@@ -12,30 +12,30 @@ void NodeMachine::Handle(const ToAgent& order, Out& out) {
     ++stale_dropped_;
     return;
   }
-  std::visit([&](const auto& o) { Obey(o, order.generation, out); }, order.message);
+  std::visit([&](const auto& o) { Apply(o, order.generation, out); }, order.message);
 }
 
-void NodeMachine::Obey(const AdmitAgent&, Generation, Out& out) {
+void NodeMachine::Apply(const AdmitAgent&, Generation, Out& out) {
   admitted_ = true;
   ever_admitted_ = true;
   stream_deadline_ = MonoTime::max();
   reconnect_delay_ = {};
-  next_beat_ = out.now + spec_.beat_interval;
+  next_heartbeat_ = out.now + spec_.heartbeat_interval;
   if (!leaving_ && !MayHaveProcesses()) {
     SetReason("admitted; waiting for a place in the world");
   }
 }
 
-void NodeMachine::Obey(const RejectAgent& reject, Generation, Out& out) {
+void NodeMachine::Apply(const RejectAgent& reject, Generation, Out& out) {
   if (reject.rejoin) {
-    Introduce(out);
+    SendJoin(out);
     return;
   }
   Leave(1, "refused by the coordinator at " + spec_.coordinator_endpoint + ": " + reject.reason,
         spec_.kill_wait, out);
 }
 
-void NodeMachine::Obey(const PrepareGeneration& prepare, Generation g, Out& out) {
+void NodeMachine::Apply(const PrepareGeneration& prepare, Generation g, Out& out) {
   if (g <= highest_seen_ || leaving_ || prepare.assignment.generation != g) {
     stale_dropped_ += g == generation() ? 0 : 1;
     return;
@@ -45,8 +45,8 @@ void NodeMachine::Obey(const PrepareGeneration& prepare, Generation g, Out& out)
     BeginPrepare(prepare.assignment, out);
     return;
   }
-  // Only a coordinator that has lost its memory orders a new world over a live one; the old one
-  // goes first.
+  // Only a coordinator that has lost its state orders a new world while an old one is alive; the
+  // old one is killed first.
   next_assignment_ = prepare.assignment;
   if (phase_ != node::Phase::kKilling && phase_ != node::Phase::kWedged) {
     KillGeneration(out);
@@ -71,7 +71,7 @@ void NodeMachine::BeginPrepare(const RankAssignment& assignment, Out& out) {
   }
 }
 
-void NodeMachine::Obey(const CommitGeneration& commit, Generation g, Out& out) {
+void NodeMachine::Apply(const CommitGeneration& commit, Generation g, Out& out) {
   if (IsStale(g) || phase_ != node::Phase::kPrepared || leaving_) {
     return;
   }
@@ -82,9 +82,9 @@ void NodeMachine::Obey(const CommitGeneration& commit, Generation g, Out& out) {
   out.effects.actions.push_back(node::SpawnWorkers{assignment_});
 }
 
-void NodeMachine::Obey(const StopWorkers& stop, Generation g, Out& out) {
+void NodeMachine::Apply(const StopWorkers& stop, Generation g, Out& out) {
   if (g > generation()) {
-    // Its prepare order was lost, or waits for the remains of an older generation: nothing of g
+    // Its prepare order was lost, or waits for an older generation to be gone: no process of g
     // exists here.
     highest_seen_ = std::max(highest_seen_, g);
     next_assignment_.reset();
@@ -97,7 +97,7 @@ void NodeMachine::Obey(const StopWorkers& stop, Generation g, Out& out) {
   StopGeneration(stop.signal, stop.grace, stop.reason, out);
 }
 
-void NodeMachine::Obey(const ReleaseAgent& release, Generation, Out& out) {
+void NodeMachine::Apply(const ReleaseAgent& release, Generation, Out& out) {
   Leave(release.exit_code, release.reason, spec_.kill_wait, out);
 }
 
@@ -150,7 +150,7 @@ void NodeMachine::KillGeneration(Out& out) {
   if (keeper_ready_) {
     out.effects.actions.push_back(node::KillWorkers{generation()});
   } else {
-    out.effects.actions.push_back(node::KillStrays{generation()});
+    out.effects.actions.push_back(node::KillOrphans{generation()});
   }
 }
 
@@ -164,7 +164,7 @@ void NodeMachine::DeclareWedged(Out& out) {
     }
   }
   Fault(CauseKind::kNodeWedged,
-        pids.empty() ? "descendants of the workers outlived SIGKILL"
+        pids.empty() ? "descendants of the workers survived SIGKILL"
                      : "SIGKILL did not end pid" + pids + "; a device or file system hangs",
         out);
   if (leaving_) {
@@ -195,7 +195,7 @@ void NodeMachine::Fault(CauseKind kind, std::string what, Out& out) {
   SendReport(NodeFaulted{kind, std::move(what)}, out);
 }
 
-void NodeMachine::Leave(int exit_code, std::string message, Duration patience, Out& out) {
+void NodeMachine::Leave(int exit_code, std::string message, Duration timeout, Out& out) {
   leaving_ = true;
   next_assignment_.reset();
   exit_code_ = exit_code;
@@ -205,7 +205,7 @@ void NodeMachine::Leave(int exit_code, std::string message, Duration patience, O
     FinishExit(out);
     return;
   }
-  exit_at_ = std::min(exit_at_, out.now + patience);
+  exit_at_ = std::min(exit_at_, out.now + timeout);
   if (phase_ != node::Phase::kKilling) {
     KillGeneration(out);
   }
@@ -218,7 +218,7 @@ void NodeMachine::FinishExit(Out& out) {
   exited_ = true;
 }
 
-// --- Small things
+// --- Helpers
 
 bool NodeMachine::MayHaveProcesses() const {
   switch (phase_) {
@@ -256,7 +256,7 @@ MonoTime NodeMachine::NextWake() const {
   if (exited_) {
     return MonoTime::max();
   }
-  return std::min({next_beat_, kill_at_, wedged_at_, stream_deadline_, exit_at_});
+  return std::min({next_heartbeat_, kill_at_, wedged_at_, stream_deadline_, exit_at_});
 }
 
 std::string NodeMachine::CheckInvariants() const {

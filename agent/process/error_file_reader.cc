@@ -19,7 +19,7 @@ ErrorFileResult Problem(std::string text) {
   return {.error = std::nullopt, .problem = std::move(text)};
 }
 
-/// False with `problem` set when the file cannot be taken as a whole.
+/// False with `problem` set when the file cannot be read completely.
 bool ReadWhole(const std::string& path, std::string& text, std::string& problem) {
   // O_NONBLOCK: a worker may have left a FIFO there.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -75,7 +75,7 @@ const Json& Field(const Json& object, const char* name) {
 
 ErrorFileResult ReadErrorFile(const std::string& path) {
   if (path.empty()) {
-    return Problem("not asked for");
+    return Problem("no error file was requested");
   }
   WorkerError error;
   std::string problem;

@@ -18,8 +18,8 @@ struct WorkerError {
   std::string json;
 };
 
-/// The content, or in `problem` why there is none. Never a reason to stop: a worker may die while
-/// it writes.
+/// The content, or in `problem` why there is none. A damaged file is not an error of the agent: a
+/// worker may die while it writes.
 struct ErrorFileResult {
   std::optional<WorkerError> error;
   /// Empty when `error` is set. "not written" when there is no file.

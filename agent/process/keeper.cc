@@ -13,9 +13,9 @@
 namespace fsdprun::keeper {
 namespace {
 
-/// Queue towards the agent. Output is not read from a worker while less than kBulkRoom is free, so
-/// the queue cannot grow beyond this but for the rare reports (one per command or death), which
-/// always get in.
+/// Capacity of the queue towards the agent. Output is not read from a worker while less than
+/// kBulkRoom is free; only the rare reports (one per command or death), which are always queued,
+/// can exceed it.
 constexpr size_t kOutgoingBytes = 512u << 10;
 constexpr size_t kBulkRoom = 64u << 10;
 constexpr int64_t kMillisecond = 1'000'000;
@@ -63,18 +63,18 @@ int Keeper::Run() {
     const int ready = ::poll(pollfds_.data(), pollfds_.size(), PollTimeoutMs());
     for (size_t i = 0; ready > 0 && i < pollfds_.size(); ++i) {
       if (pollfds_[i].revents != 0) {
-        React(polled_[i], pollfds_[i].revents);
+        HandlePoll(polled_[i], pollfds_[i].revents);
       }
     }
     for (const auto& worker : workers_) {
       ReportWorker(*worker);
     }
-    Flush();  // Deaths go out before the processes of the dead are looked for.
+    Flush();  // Report deaths before scanning for the processes that dead workers left.
     if (sweep_wanted_ && NowNs(CLOCK_MONOTONIC) >= next_sweep_ns_) {
       Sweep();
       Flush();
     }
-    const bool nothing_left = workers_.empty() && !owes_all_gone_;
+    const bool nothing_left = workers_.empty() && !all_gone_pending_;
     if (is_ending_ && nothing_left && (agent_fd_ < 0 || outgoing_.empty())) {
       return exit_status_;
     }
@@ -95,7 +95,7 @@ void Keeper::FillPollSet() {
     AddPoll(worker->failure_pipe, POLLIN, Source::kFailurePipe, worker.get());
     for (int i = 0; i < 2; ++i) {
       const LogStream& log = worker->logs[static_cast<size_t>(i)];
-      // A working file takes output at any time; without one it must pass through the agent's
+      // A working log file accepts output at any time; without one it must go through the agent's
       // socket.
       if (log.file_error() == 0 || has_room) {
         AddPoll(log.pipe(), POLLIN, i == 0 ? Source::kStdout : Source::kStderr, worker.get());
@@ -124,7 +124,7 @@ int Keeper::PollTimeoutMs() const {
   return left <= 0 ? 0 : static_cast<int>((left + kMillisecond - 1) / kMillisecond);
 }
 
-void Keeper::React(const Polled& polled, short events) {
+void Keeper::HandlePoll(const Polled& polled, short events) {
   switch (polled.source) {
     case Source::kAgent:
       if (agent_fd_ >= 0 && (events & (POLLIN | POLLHUP | POLLERR)) != 0) {
@@ -139,7 +139,7 @@ void Keeper::React(const Polled& polled, short events) {
       return;
     }
     case Source::kPidfd:
-      NoteDeath(*polled.worker);
+      OnWorkerDeath(*polled.worker);
       return;
     case Source::kFailurePipe:
       ReadFailurePipe(*polled.worker);
@@ -179,9 +179,9 @@ void Keeper::ReceiveCommands() {
     }
     const auto command = state == FrameState::kComplete ? DecodeCommand(frame) : std::nullopt;
     if (!command) {
-      // Half-understood orders are worse than none.
+      // Acting on a partly understood command is worse than stopping.
       std::fprintf(stderr,
-                   "fsdp-keeper: the agent sent an order that cannot be read; ending the workers. "
+                   "fsdp-keeper: cannot decode a command of the agent; killing the workers. "
                    "Install fsdprun, fsdp-agent and fsdp-keeper from one build\n");
       exit_status_ = 1;
       return LoseAgent();

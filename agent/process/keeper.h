@@ -18,16 +18,16 @@
 
 namespace fsdprun::keeper {
 
-/// The parent of a node's workers: starts them, reaps them, keeps their output, and outlives its
-/// agent only for as long as it takes to kill them all. One thread, one poll loop; after a worker
-/// has been started nothing is allocated for it.
+/// The parent of a node's workers: starts them, reaps them, stores their output, and outlives its
+/// agent only for as long as it takes to kill them all. One thread, one poll loop; nothing is
+/// allocated for a worker after its start.
 ///
 /// Note [Who belongs to a worker]
-/// A worker leads a session of its own. When it dies, every process of that session and all their
+/// A worker leads its own session. When it dies, every process of that session and all their
 /// descendants are killed. The dead leader is reaped only after its session is empty: until then
-/// the kernel cannot reuse the session id, so the match cannot hit a stranger. A descendant that
+/// the kernel cannot reuse the session id, so no unrelated process can match. A descendant that
 /// left the session and lost its parent is reparented to the keeper (a subreaper) and can no longer
-/// be told from its siblings' ones; it is killed when no worker is left, before AllGone.
+/// be attributed to one worker; it is killed when no worker is left, before AllGone.
 class Keeper {
  public:
   /// `agent_fd`: connected stream socket; owned from here on.
@@ -36,8 +36,9 @@ class Keeper {
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
-  /// Serves until the agent asks for the end or is gone, and nothing of the job is alive. Returns
-  /// the exit status: 0, or 1 after an order that could not be read (then said on standard error).
+  /// Serves until the agent shuts it down or is gone, and no process of the job is alive. Returns
+  /// the exit status: 0, or 1 after a command that could not be decoded (reported on standard
+  /// error).
   int Run();
 
  private:
@@ -45,7 +46,7 @@ class Keeper {
     kStarting,  ///< cloned, exec has not succeeded yet
     kRunning,
     kDead,      ///< exit status known, output being collected
-    kReported,  ///< the agent knows; reaped once its session is empty
+    kReported,  ///< reported to the agent; reaped once its session is empty
     kFailed,    ///< never ran; reaped as soon as it has exited
   };
   struct Worker {
@@ -54,9 +55,10 @@ class Keeper {
     int pidfd = -1;
     int failure_pipe = -1;
     Phase phase = Phase::kStarting;
-    /// Marked by KillAll; those started later are spared by its sweep.
-    bool is_doomed = false;
-    /// Output read after the death, so that a surviving writer cannot delay the report for ever.
+    /// Set by KillAll; workers started later are not touched by its sweep.
+    bool kill_requested = false;
+    /// Bytes of output read after the death; bounded, so that a surviving writer cannot delay the
+    /// report forever.
     size_t bytes_after_death = 0;
     std::array<LogStream, 2> logs{{LogStream(0), LogStream(kStderrTailBytes)}};
     ControlSocket control;
@@ -67,7 +69,7 @@ class Keeper {
     bool IsAlive() const { return phase == Phase::kStarting || phase == Phase::kRunning; }
   };
   static constexpr size_t kReadBytes = 32u << 10;
-  /// What a pollfd stands for.
+  /// What a pollfd belongs to.
   enum class Source { kAgent, kChildSignal, kPidfd, kFailurePipe, kStdout, kStderr, kControl };
   struct Polled {
     Source source;
@@ -78,7 +80,7 @@ class Keeper {
   void FillPollSet();
   void AddPoll(int fd, short events, Source source, Worker* worker);
   int PollTimeoutMs() const;
-  void React(const Polled& polled, short events);
+  void HandlePoll(const Polled& polled, short events);
 
   // Agent.
   void ReceiveCommands();
@@ -89,7 +91,7 @@ class Keeper {
   void Apply(const ShutdownCommand& command);
   void LoseAgent();
   void Flush();
-  /// Output may be read that has to pass through the agent's socket.
+  /// The queue to the agent has room for output that cannot go to a log file.
   bool HasBulkRoom() const;
 
   // Workers.
@@ -98,16 +100,16 @@ class Keeper {
   void ReadFailurePipe(Worker& worker);
   void ReadLog(Worker& worker, int stream);
   void ReadControl(Worker& worker);
-  void NoteDeath(Worker& worker);
+  void OnWorkerDeath(Worker& worker);
   void CollectOutput(Worker& worker);
   void ReportWorker(Worker& worker);
   Worker* FindCurrent(int local_rank);
 
-  // The end of processes.
+  // Killing and reaping.
   void Sweep();
   void MarkVictims();
   bool KillVictims();
-  void ReapStrays();
+  void ReapOrphans();
   void ReapWorkers();
   bool HasSession(pid_t leader) const;
   bool IsSpared(const ProcessInfo& process) const;
@@ -118,7 +120,7 @@ class Keeper {
   int child_signal_fd_ = -1;
   const pid_t self_;
   bool is_ending_ = false;
-  bool owes_all_gone_ = false;
+  bool all_gone_pending_ = false;
   int exit_status_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/process/strays.h"
+#include "agent/process/orphans.h"
 #include "base/check.h"
 #include "base/error_text.h"
 #include "base/status_macros.h"
@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kKeeperSocketFd = 3;
 constexpr auto kSweepPause = std::chrono::milliseconds(2);
-/// After this a process that SIGKILL does not end (blocked in the kernel) is reported instead of
+/// A process that survives SIGKILL for this long (blocked in the kernel) is reported and no longer
 /// waited for.
 constexpr auto kSweepLimit = std::chrono::seconds(2);
 constexpr Duration kHelloLimit = std::chrono::seconds(10);
@@ -39,7 +39,7 @@ int SpawnKeeper(const std::string& path, int socket_fd, pid_t& pid) {
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_adddup2(&actions, socket_fd, kKeeperSocketFd);
-  // What our own parent left open is no business of the workers.
+  // Workers must not inherit descriptors that our own parent left open.
   posix_spawn_file_actions_addclosefrom_np(&actions, kKeeperSocketFd + 1);
   sigset_t all;
   sigfillset(&all);
@@ -70,7 +70,7 @@ absl::Status SpawnError(const std::string& path, int error) {
   return absl::InternalError(text);
 }
 
-/// Of the running program; empty, and errno set, if /proc does not tell.
+/// Path of the running program; empty, with errno set, if /proc cannot be read.
 std::string OwnPath() {
   char self[4096];
   const ssize_t size = ::readlink("/proc/self/exe", self, sizeof(self));
@@ -96,7 +96,7 @@ KeeperClient::~KeeperClient() {
   if (pidfd_.valid()) {
     loop_.Unwatch(pidfd_.get());
   }
-  CloseSocket();  // The keeper sees the end of the stream and kills everything.
+  CloseSocket();  // The keeper reads end of file and kills everything.
   if (!has_ended()) {
     ::waitpid(pid_, nullptr, WNOHANG);
   }
@@ -124,7 +124,7 @@ absl::Status KeeperClient::Start(const std::string& keeper_path) {
     socket_.reset();
     const pid_t pid = std::exchange(pid_, 0);
     ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);  // It has just been started and holds nothing: it dies at once.
+    ::waitpid(pid, nullptr, 0);  // It has just started and has no children: it dies at once.
     return absl::InternalError(
         absl::StrCat("watch the keeper (pid ", pid, "): ", ErrorText(error)));
   }
@@ -238,15 +238,15 @@ void KeeperClient::OnSocket(uint32_t events) {
     incoming_.append(buffer, static_cast<size_t>(got));
     const std::shared_ptr<bool> is_live = is_live_;
     if (!ReadFrames() && *is_live) {
-      Lose("the keeper sent a frame that cannot be read");
+      Lose("the keeper sent a frame that cannot be decoded");
     }
   } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
     Lose("");
   }
 }
 
-/// False when the stream holds garbage. Stops early, and returns true, when what a frame says ends
-/// the connection or its callback ends this object.
+/// False when a frame cannot be decoded. Stops early, and returns true, when a frame ends the
+/// connection or its callback destroys this object.
 bool KeeperClient::ReadFrames() {
   const std::shared_ptr<bool> is_live = is_live_;
   size_t used = 0;
@@ -276,7 +276,7 @@ bool KeeperClient::ReadFrames() {
   return true;
 }
 
-/// Loses a keeper that speaks another version.
+/// False, after dropping the keeper, if it speaks another protocol version.
 bool KeeperClient::AcceptHello(const keeper::HelloReport& hello) {
   loop_.Cancel(std::exchange(hello_timer_, 0));
   if (hello.version == keeper::kProtocolVersion) {
@@ -312,9 +312,9 @@ void KeeperClient::Dispatch(const keeper::Report& report) {
   std::visit(Visitor{callbacks_, call_if_set}, report);
 }
 
-/// The stream ended or cannot be trusted. The keeper may be dead (then its workers die by their
-/// parent-death signal and their children are reparented to us) or about to die of the closed
-/// socket.
+/// The stream ended or is corrupt. The keeper may be dead (then its workers die by their
+/// parent-death signal and their children are reparented to us) or about to exit because of the
+/// closed socket.
 void KeeperClient::Lose(const std::string& reason) {
   CloseSocket();
   loop_.Cancel(std::exchange(hello_timer_, 0));
@@ -345,7 +345,7 @@ void KeeperClient::Lose(const std::string& reason) {
 
 void KeeperClient::Sweep(MonoTime deadline) {
   sweep_timer_ = 0;
-  const int left = KillStrays(foreign_children_);
+  const int left = KillOrphans(foreign_children_);
   if (left == 0) {
     return FinishLoss("");
   }

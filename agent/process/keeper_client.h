@@ -56,12 +56,11 @@ struct KeeperCallbacks {
   /// No worker and no process started by a worker is alive; sent each time the count drops to zero
   /// after a spawn, and in answer to KillAll.
   std::function<void()> on_all_gone;
-  /// The keeper is gone without having been asked to (or broke the protocol). All its workers are
-  /// dead and every process that was reparented to this one has been killed, or `reason` says what
-  /// is left.
+  /// The keeper exited without Shutdown(), or violated the protocol. All its workers are dead and
+  /// every process that was reparented to this one has been killed, or `reason` says what is left.
   std::function<void(const std::string& reason)> on_lost;
-  /// After Shutdown(): the keeper has ended and was reaped, and nothing of the job is left; or
-  /// something blocked in the kernel does not end within some seconds.
+  /// After Shutdown(): the keeper was reaped and no process of the job is left, or a process
+  /// blocked in the kernel did not end within a few seconds.
   std::function<void()> on_ended;
 };
 
@@ -76,8 +75,9 @@ class KeeperClient {
   KeeperClient(const KeeperClient&) = delete;
   KeeperClient& operator=(const KeeperClient&) = delete;
 
-  /// Starts `keeper_path` and makes this process a subreaper (so that a killed keeper's strays can
-  /// be found). Errors: NOT_FOUND/PERMISSION_DENIED/INTERNAL with the path and what to do.
+  /// Starts `keeper_path` and makes this process a subreaper, so that the orphans of a killed
+  /// keeper can be found. Errors: NOT_FOUND/PERMISSION_DENIED/INTERNAL with the path and what to
+  /// do.
   absl::Status Start(const std::string& keeper_path);
 
   /// Asks for a worker; answered by on_spawned or on_spawn_failed. Errors: INVALID_ARGUMENT for an
@@ -91,8 +91,7 @@ class KeeperClient {
   /// Sends one JSON line (no newline) to a worker's control socket; dropped with a note if the
   /// worker does not read.
   void SendControl(int local_rank, const std::string& line);
-  /// Kills what is left, then the keeper exits; answered by on_ended, on_lost is not called.
-  /// Idempotent.
+  /// The keeper kills what is left and exits; answered by on_ended instead of on_lost. Idempotent.
   void Shutdown();
 
   /// The keeper's process id; 0 before Start().
@@ -131,7 +130,7 @@ class KeeperClient {
   EventLoop::TimerId sweep_timer_ = 0;
   EventLoop::TimerId hello_timer_ = 0;
   std::set<pid_t> foreign_children_;
-  /// Told false by the destructor, for callbacks that destroy the client while frames are being
+  /// Set to false by the destructor, for callbacks that destroy the client while frames are being
   /// read.
   std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };

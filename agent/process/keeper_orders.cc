@@ -1,4 +1,4 @@
-// What the agent orders: starting workers, speaking to them, ending them.
+// The agent's commands: start workers, signal them, write to their control sockets, kill them.
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -99,13 +99,13 @@ void Keeper::Apply(const ControlLineCommand& command) {
 
 void Keeper::Apply(const KillAllCommand&) {
   for (const auto& worker : workers_) {
-    worker->is_doomed = true;
+    worker->kill_requested = true;
     if (worker->IsAlive()) {
       ::kill(-worker->pid, SIGKILL);
       SendSignal(worker->pidfd, SIGKILL);
     }
   }
-  owes_all_gone_ = true;
+  all_gone_pending_ = true;
   sweep_wanted_ = true;
   next_sweep_ns_ = 0;
   sweep_pause_ns_ = 0;

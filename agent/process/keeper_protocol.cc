@@ -250,7 +250,7 @@ std::optional<Report> DecodeExited(FrameReader& reader) {
   return Finish(reader, std::move(r));
 }
 
-std::optional<Report> DecodeLifeReport(FrameType type, FrameReader& reader) {
+std::optional<Report> DecodeProcessReport(FrameType type, FrameReader& reader) {
   switch (type) {
     case FrameType::kHello: {
       HelloReport r;
@@ -369,7 +369,7 @@ std::optional<Report> DecodeReport(std::string_view frame) {
     case FrameType::kNote:
       return DecodeOutputReport(type, reader);
     default:
-      return DecodeLifeReport(type, reader);
+      return DecodeProcessReport(type, reader);
   }
 }
 

@@ -19,7 +19,7 @@ inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
 inline constexpr uint32_t kMaxReportBytes = 64u << 10;
 inline constexpr uint32_t kFrameHeaderBytes = 4;
-/// How much of a failed worker's standard error comes with the report of its end.
+/// How much of a failed worker's standard error is part of ExitedReport.
 inline constexpr uint32_t kStderrTailBytes = 16u << 10;
 static_assert(kStderrTailBytes <= kMaxReportBytes / 2);
 inline constexpr int kAllRanks = -1;
@@ -76,12 +76,13 @@ struct ExitedReport {
   int32_t exit_code = 0;
   int32_t signal = 0;
   bool dumped_core = false;
-  /// CLOCK_REALTIME when the death was seen, for people.
+  /// CLOCK_REALTIME when the death was seen; for display only.
   int64_t wall_ns = 0;
-  /// The last kStderrTailBytes of standard error, from memory: there although no file took them.
-  /// Empty if the worker succeeded or its standard error is not the keeper's to read.
+  /// The last kStderrTailBytes of standard error, from memory: present even if the log file could
+  /// not be written. Empty if the worker succeeded or its standard error does not go through the
+  /// keeper.
   std::string stderr_tail;
-  /// There was more before it.
+  /// Earlier output is missing from stderr_tail.
   bool stderr_is_cut = false;
 };
 struct LogGrewReport {
@@ -126,7 +127,7 @@ void AppendControlRecord(int local_rank, std::string_view line, std::string& out
 std::optional<Command> DecodeCommand(std::string_view frame);
 std::optional<Report> DecodeReport(std::string_view frame);
 
-/// What stands at the front of a stream buffer.
+/// State of the frame at the front of a stream buffer.
 enum class FrameState { kComplete, kIncomplete, kInvalid };
 /// Finds the first frame in `buffer`. On kComplete `frame` is its content; it occupies
 /// kFrameHeaderBytes + frame.size().

@@ -1,4 +1,4 @@
-// The end of processes: whom a keeper kills and reaps. See Note [Who belongs to a worker].
+// Which processes a keeper kills and reaps. See Note [Who belongs to a worker].
 #include <sys/wait.h>
 #include <time.h>
 
@@ -16,38 +16,39 @@ constexpr int64_t kLongestSweepPauseNs = 100'000'000;
 }  // namespace
 
 void Keeper::Sweep() {
-  // A worker that lives on keeps all its descendants: there is nothing to look for among them.
+  // A live worker keeps all its descendants, so they need not be scanned.
   ScanDescendants(
       self_, [this](const ProcessInfo& process) { return IsSpared(process); }, processes_);
   MarkVictims();
   const bool killed_any = KillVictims();
-  ReapStrays();
+  ReapOrphans();
   ReapWorkers();
-  if (owes_all_gone_ && workers_.empty() && !HasAnyChild()) {
-    owes_all_gone_ = false;
+  if (all_gone_pending_ && workers_.empty() && !HasAnyChild()) {
+    all_gone_pending_ = false;
     AppendReport(AllGoneReport{}, outgoing_);
   }
   const bool some_dead =
       std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return !w->IsAlive(); });
-  const bool some_doomed =
-      std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->is_doomed; });
-  ScheduleSweep(killed_any || some_dead || some_doomed || (owes_all_gone_ && workers_.empty()));
+  const bool some_to_kill = std::any_of(workers_.begin(), workers_.end(),
+                                        [](const auto& w) { return w->kill_requested; });
+  ScheduleSweep(killed_any || some_dead || some_to_kill || (all_gone_pending_ && workers_.empty()));
 }
 
-/// Victims are the sessions of dead and doomed workers with all their descendants; once no other
-/// worker lives, every descendant of the keeper.
+/// Victims are the sessions of dead workers and of those to be killed, with all their descendants;
+/// once no other worker is alive, every descendant of the keeper.
 void Keeper::MarkVictims() {
   is_ours_.assign(processes_.size(), 0);
   is_spared_.assign(processes_.size(), 0);
   is_victim_.assign(processes_.size(), 0);
-  const bool takes_all = std::none_of(workers_.begin(), workers_.end(),
-                                      [](const auto& w) { return w->IsAlive() && !w->is_doomed; });
+  const bool takes_all = std::none_of(workers_.begin(), workers_.end(), [](const auto& w) {
+    return w->IsAlive() && !w->kill_requested;
+  });
   for (size_t i = 0; i < processes_.size(); ++i) {
     is_ours_[i] = processes_[i].pid == self_;
     for (const auto& worker : workers_) {
       const bool is_member =
           processes_[i].session == worker->pid || processes_[i].pid == worker->pid;
-      const bool keeps = worker->IsAlive() && !worker->is_doomed;
+      const bool keeps = worker->IsAlive() && !worker->kill_requested;
       is_spared_[i] = is_spared_[i] || (is_member && keeps);
       is_victim_[i] = is_victim_[i] || (is_member && !keeps);
     }
@@ -73,7 +74,7 @@ bool Keeper::KillVictims() {
   return any;
 }
 
-void Keeper::ReapStrays() {
+void Keeper::ReapOrphans() {
   for (const ProcessInfo& process : processes_) {
     if (process.parent == self_ && process.IsDead() && !IsWorkerPid(process.pid)) {
       ::waitpid(process.pid, nullptr, WNOHANG);
@@ -100,7 +101,8 @@ bool Keeper::HasSession(pid_t leader) const {
 
 bool Keeper::IsSpared(const ProcessInfo& process) const {
   return std::any_of(workers_.begin(), workers_.end(), [&process](const auto& w) {
-    return w->IsAlive() && !w->is_doomed && (process.pid == w->pid || process.session == w->pid);
+    return w->IsAlive() && !w->kill_requested &&
+           (process.pid == w->pid || process.session == w->pid);
   });
 }
 
@@ -109,8 +111,8 @@ bool Keeper::IsWorkerPid(pid_t pid) const {
                      [pid](const auto& w) { return w->pid == pid; });
 }
 
-/// While something dies the pause doubles up to its limit, so that an unkillable process costs
-/// nothing; in quiet times a child signal is answered at most once per longest pause.
+/// While processes are dying the pause doubles up to its limit, so that an unkillable process costs
+/// little; otherwise SIGCHLD triggers at most one sweep per kLongestSweepPauseNs.
 void Keeper::ScheduleSweep(bool unfinished) {
   sweep_wanted_ = unfinished;
   sweep_pause_ns_ =

@@ -1,4 +1,4 @@
-// What comes from a worker, from its start to the report of its end.
+// Events of a worker, from its start to the report of its exit.
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -14,11 +14,11 @@
 namespace fsdprun::keeper {
 namespace {
 
-/// Growth is told again only when the agent has nearly caught up: a slow agent gets few, large
-/// steps.
+/// Log growth is reported again only when the agent has nearly caught up: a slow agent gets few,
+/// large reports.
 constexpr size_t kGrowthBacklogBytes = 16u << 10;
 constexpr size_t kOutputAfterDeathBytes = 4u << 20;
-/// What a worker is said to have exited with when the kernel no longer knows.
+/// Reported exit code of a worker whose status the kernel has already discarded.
 constexpr int kUnknownExitCode = 255;
 
 Stream StreamOf(int index) { return index == 0 ? Stream::kStdout : Stream::kStderr; }
@@ -41,7 +41,7 @@ void Keeper::ReadFailurePipe(Worker& worker) {
   } else {
     AppendReport(SpawnedReport{worker.local_rank, worker.pid}, outgoing_);
     worker.phase = Phase::kRunning;
-    owes_all_gone_ = true;
+    all_gone_pending_ = true;
   }
   worker.plan.reset();
 }
@@ -56,16 +56,16 @@ void Keeper::ReadLog(Worker& worker, int stream) {
   if (!worker.IsAlive()) {
     worker.bytes_after_death += log.size_bytes() - size_before + rest.size();
   }
-  if (log.owes_degradation) {
-    // What did reach the file is told first, so that the agent can put the pieces in order.
-    if (log.owes_growth) {
+  if (log.degradation_pending) {
+    // Report the growth of the file first, so that the agent sees the output in order.
+    if (log.growth_pending) {
       AppendReport(LogGrewReport{worker.local_rank, StreamOf(stream), log.size_bytes()}, outgoing_);
-      log.owes_growth = false;
+      log.growth_pending = false;
     }
     AppendReport(
         LogDegradedReport{worker.local_rank, StreamOf(stream), log.file_error(), log.path()},
         outgoing_);
-    log.owes_degradation = false;
+    log.degradation_pending = false;
   }
   if (!rest.empty()) {
     AppendLogData(worker.local_rank, StreamOf(stream), rest, outgoing_);
@@ -86,9 +86,9 @@ void Keeper::ReadControl(Worker& worker) {
   }
 }
 
-void Keeper::NoteDeath(Worker& worker) {
+void Keeper::OnWorkerDeath(Worker& worker) {
   if (worker.phase == Phase::kStarting && worker.failure_pipe >= 0) {
-    ReadFailurePipe(worker);  // Says whether this is a death or a failed start.
+    ReadFailurePipe(worker);  // Tells a death from a failed start.
   }
   if (worker.phase != Phase::kRunning) {
     sweep_wanted_ = true;
@@ -105,8 +105,8 @@ void Keeper::NoteDeath(Worker& worker) {
   worker.exit.local_rank = worker.local_rank;
   worker.exit.pid = worker.pid;
   if (rc != 0) {
-    // Dead and already reaped: by whom cannot be known, nor how it ended. Its number is free again,
-    // so that nothing may be sent to it.
+    // Already reaped by someone else, so its status is lost. Its pid may be reused: it must not be
+    // signalled.
     worker.exit.exit_code = kUnknownExitCode;
     AppendReport(NoteReport{worker.local_rank, "cannot learn how the worker ended (" +
                                                    std::string(std::strerror(errno)) +
@@ -131,7 +131,7 @@ void Keeper::NoteDeath(Worker& worker) {
 void Keeper::CollectOutput(Worker& worker) {
   for (int i = 0; i < 2; ++i) {
     LogStream& log = worker.logs[static_cast<size_t>(i)];
-    // Asks the pipe afresh: it may have been filled after it was last found empty.
+    // Polls the pipe again: output may have arrived after it was last found empty.
     do {
       ReadLog(worker, i);
     } while (log.is_open() && !log.is_drained() &&
@@ -151,12 +151,13 @@ void Keeper::ReportWorker(Worker& worker) {
   if (worker.phase == Phase::kDead) {
     CollectOutput(worker);
   }
-  const bool tells_growth = worker.phase == Phase::kDead || outgoing_.size() < kGrowthBacklogBytes;
-  for (int i = 0; i < 2 && tells_growth; ++i) {
+  const bool reports_growth =
+      worker.phase == Phase::kDead || outgoing_.size() < kGrowthBacklogBytes;
+  for (int i = 0; i < 2 && reports_growth; ++i) {
     LogStream& log = worker.logs[static_cast<size_t>(i)];
-    if (log.owes_growth) {
+    if (log.growth_pending) {
       AppendReport(LogGrewReport{worker.local_rank, StreamOf(i), log.size_bytes()}, outgoing_);
-      log.owes_growth = false;
+      log.growth_pending = false;
     }
   }
   const bool is_drained = (worker.logs[0].is_drained() && worker.logs[1].is_drained()) ||

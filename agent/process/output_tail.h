@@ -16,12 +16,12 @@ class OutputTail {
   void Append(std::string_view bytes);
   /// The last `capacity_bytes`, or all there was; valid until the next Append.
   std::string_view Text() const;
-  /// Something came before Text().
+  /// There was output before Text().
   bool is_cut() const { return total_bytes_ > capacity_bytes_; }
 
  private:
   const size_t capacity_bytes_;
-  /// Ends with Text(); what stands before it is erased only now and then, since that moves the
+  /// Ends with Text(); what precedes it is erased only from time to time, because erasing moves the
   /// rest.
   std::string kept_;
   uint64_t total_bytes_ = 0;

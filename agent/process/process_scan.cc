@@ -104,7 +104,7 @@ bool AddChildrenOfThread(pid_t pid, pid_t thread, std::vector<ProcessInfo>& proc
   return true;
 }
 
-/// Appends the children of all threads of a process. False if none could be asked.
+/// Appends the children of all threads of a process. False if no thread's list could be read.
 bool AddChildren(pid_t pid, std::vector<ProcessInfo>& processes) {
   char folder[32];
   std::snprintf(folder, sizeof(folder), "/proc/%d/task", static_cast<int>(pid));
@@ -222,8 +222,8 @@ void MarkDescendants(const std::vector<ProcessInfo>& processes, std::vector<char
 }
 
 bool KillExactly(const ProcessInfo& target) {
-  // The descriptor pins the process it was opened for; the start time tells whether that is the one
-  // we mean.
+  // The descriptor pins the process it was opened for; the start time tells whether that is
+  // `target`.
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, target.pid, 0));
   if (pidfd < 0) {
     return false;

@@ -31,11 +31,10 @@ bool ReadProcess(pid_t pid, ProcessInfo& info);
 /// capacity, allocates nothing else. Processes that end meanwhile may be missing.
 void ScanProcesses(std::vector<ProcessInfo>& processes);
 
-/// The same for `root` and what descends from it, at the price of those processes alone. Does not
-/// descend into a process (it is listed, its children are not) for which `skips_children` is true.
-/// `root` must be a subreaper: then a process whose parent dies during the scan is found again
-/// among its children. Falls back to ScanProcesses() on a kernel without
-/// /proc/<pid>/task/*/children.
+/// The same for `root` and its descendants, at the cost of those processes only. A process for
+/// which `skips_children` is true is listed without its children. `root` must be a subreaper: then
+/// a process whose parent dies during the scan is found again among its children. Falls back to
+/// ScanProcesses() on a kernel without /proc/<pid>/task/*/children.
 void ScanDescendants(pid_t root, const std::function<bool(const ProcessInfo&)>& skips_children,
                      std::vector<ProcessInfo>& processes);
 
@@ -43,8 +42,8 @@ void ScanDescendants(pid_t root, const std::function<bool(const ProcessInfo&)>& 
 /// process. Pure.
 void MarkDescendants(const std::vector<ProcessInfo>& processes, std::vector<char>& is_member);
 
-/// Exact and at one instant: false if no child of this process exists, alive or dead. For a
-/// subreaper that means that nothing descends from it.
+/// Exact, one system call: false if this process has no child, alive or dead. For a subreaper that
+/// means that it has no descendants.
 bool HasAnyChild();
 
 /// SIGKILLs `target` if it is still the same process; whether a signal was sent.

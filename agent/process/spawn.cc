@@ -66,7 +66,7 @@ void ResetSignals() {
   action.sa_handler = SIG_DFL;
   for (int signal = 1; signal <= 64; ++signal) {
     ::sigaction(signal, &action,
-                nullptr);  // Refused for KILL, STOP and libc's own: they need none.
+                nullptr);  // Fails for KILL, STOP and libc's own signals, which need no reset.
   }
   sigset_t none;
   sigemptyset(&none);
@@ -83,7 +83,7 @@ bool ConnectStreams(const ChildFds& fds) {
   return fds.control_fd < 0 || ::fcntl(fds.control_fd, F_SETFD, 0) == 0;
 }
 
-/// execvpe: tries each candidate, and reports the error that says most about why none ran.
+/// As execvpe: tries each candidate, and reports the most informative error if none ran.
 [[noreturn]] void Exec(const SpawnPlan& plan, const std::vector<const char*>& shell_argv,
                        int failure_pipe) {
   int error = ENOENT;
@@ -116,7 +116,7 @@ bool ConnectStreams(const ChildFds& fds) {
   }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != keeper) {
-    FailChild(failure_pipe, Step::kParentDied, ESRCH, 0);  // It died before the line above.
+    FailChild(failure_pipe, Step::kParentDied, ESRCH, 0);  // It died before prctl took effect.
   }
   if (!ConnectStreams(fds)) {
     FailChild(failure_pipe, Step::kStreams, errno, 0);
@@ -148,8 +148,8 @@ StartedChild StartChild(const SpawnPlan& plan, const ChildFds& fds) {
     return child;
   }
   const pid_t keeper = ::getpid();
-  // Without CLONE_VM: the keeper goes on while the child may wait for a slow disk inside exec. Not
-  // clone3, which some container runtimes refuse; the third argument is the pidfd's place on every
+  // Without CLONE_VM: the keeper must not block while the child waits for a slow disk inside exec.
+  // Not clone3, which some container runtimes refuse; the third argument is the pidfd on every
   // architecture.
   const long pid = ::syscall(SYS_clone, static_cast<unsigned long>(CLONE_PIDFD | SIGCHLD), nullptr,
                              &child.pidfd, nullptr, nullptr);
@@ -184,7 +184,7 @@ SpawnFailedReport Describe(const ChildFailure& failure, const SpawnPlan& plan, i
       break;
     case ChildFailure::Step::kExec:
       report.attempted = "run";
-      // A program that is in no folder of PATH is best named as the user wrote it.
+      // A program that is in no directory of PATH is named as the user wrote it.
       report.path = failure.error == ENOENT && plan.candidates.size() > 1
                         ? plan.argv.front()
                         : plan.candidates[static_cast<size_t>(failure.candidate)];

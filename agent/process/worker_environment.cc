@@ -10,7 +10,8 @@ namespace {
 constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 
-/// The worker's one device: its entry of the launcher's list, or its number when there is no list.
+/// The worker's only device: its entry of the launcher's list, or its local rank when there is no
+/// list.
 std::string VirtualDevice(const std::map<std::string, std::string>& environment, int local_rank) {
   const auto it = environment.find(kCudaVisibleDevices);
   if (it == environment.end()) {

@@ -6,7 +6,7 @@
 
 namespace fsdprun {
 
-/// Where one worker stands in the world of one generation; what the coordinator assigned.
+/// One worker's ranks in the world of one generation, as assigned by the coordinator.
 struct WorkerPlace {
   int rank = 0;
   int local_rank = 0;
@@ -44,16 +44,16 @@ struct WorkerSettings {
 
 struct WorkerVariables {
   std::map<std::string, std::string> environment;
-  /// OMP_NUM_THREADS was not set and became 1: worth one warning per job.
+  /// OMP_NUM_THREADS was not set and became 1; to be warned of once per job.
   bool defaulted_omp_threads = false;
 };
 
-/// What a job's workers share on a machine is named by this: equal on all nodes of one launch,
-/// another for the next launch of the same run. Fits a file name. Pure.
+/// Prefix for names that a job's workers share on a machine: equal on all nodes of one launch,
+/// different for the next launch of the same run. A valid part of a file name. Pure.
 std::string WorkerJobId(const std::string& run_id, const std::string& launch_id);
 
-/// The environment of one worker: `launcher_environment` with torchrun's variables (and ours) laid
-/// over it. Pure. OMP_NUM_THREADS becomes 1 only if it is unset and the node has several workers. A
+/// The environment of one worker: `launcher_environment` overridden by torchrun's variables and
+/// ours. Pure. OMP_NUM_THREADS becomes 1 only if it is unset and the node has several workers. A
 /// control descriptor number inherited from an outer launcher is removed; the keeper adds the
 /// worker's own.
 WorkerVariables BuildWorkerEnvironment(

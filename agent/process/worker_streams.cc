@@ -11,8 +11,8 @@
 namespace fsdprun::keeper {
 namespace {
 
-/// A burst that fits the pipe does not make the worker wait for the keeper. Best effort: users have
-/// a limit.
+/// A burst that fits the pipe does not block the worker. Best effort: the kernel limits pipe memory
+/// per user.
 constexpr int kPipeBytes = 256 << 10;
 
 }  // namespace
@@ -61,7 +61,7 @@ std::string_view LogStream::ReadOnce(char* buffer, size_t size) {
   tail_.Append({buffer, static_cast<size_t>(got)});
   const size_t stored = Store(buffer, static_cast<size_t>(got));
   size_bytes_ += stored;
-  owes_growth = owes_growth || stored > 0;
+  growth_pending = growth_pending || stored > 0;
   return {buffer + stored, static_cast<size_t>(got) - stored};
 }
 
@@ -81,7 +81,7 @@ size_t LogStream::Store(const char* data, size_t size) {
 void LogStream::Degrade(int error) {
   CloseFd(file_);
   file_error_ = error;
-  owes_degradation = true;
+  degradation_pending = true;
 }
 
 void LogStream::Close() {
@@ -159,7 +159,7 @@ void ControlSocket::Flush() {
   if (sent > 0) {
     unsent_.erase(0, static_cast<size_t>(sent));
   } else if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-    unsent_.clear();  // The worker closed its end; what it wrote before is still to be read.
+    unsent_.clear();  // The worker closed its end; what it wrote before can still be read.
   }
 }
 

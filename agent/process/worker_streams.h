@@ -11,8 +11,8 @@ namespace fsdprun::keeper {
 /// Closes `fd` and makes it -1.
 void CloseFd(int& fd);
 
-/// One output stream of a worker: a pipe that is emptied into a file, or handed on when the file
-/// cannot take it.
+/// One output stream of a worker: a pipe that is copied to a log file, or forwarded to the agent
+/// when the file cannot be written.
 class LogStream {
  public:
   /// `tail_bytes`: how much of its end is kept in memory.
@@ -25,9 +25,9 @@ class LogStream {
   /// file that cannot be created degrades the stream, it does not fail it.
   int Open(const std::string& path);
 
-  /// Reads once into `buffer` and stores it. Bytes that the file did not take are returned and stay
-  /// valid until the next call; the file is not tried again after the first error, so that what it
-  /// holds is a true beginning.
+  /// Reads once into `buffer` and appends it to the file. Returns the bytes that could not be
+  /// written, valid until the next call. The file is not retried after the first error, so that it
+  /// holds a prefix of the stream.
   std::string_view ReadOnce(char* buffer, size_t size);
 
   void Close();
@@ -40,12 +40,12 @@ class LogStream {
   int file_error() const { return file_error_; }
   const std::string& path() const { return path_; }
   uint64_t size_bytes() const { return size_bytes_; }
-  /// The end of all that was read, wherever it went.
+  /// The end of everything read, whether or not it reached the file.
   const OutputTail& tail() const { return tail_; }
 
-  /// Reports that wait for room in the agent's socket.
-  bool owes_growth = false;
-  bool owes_degradation = false;
+  /// Reports that are not yet queued to the agent.
+  bool growth_pending = false;
+  bool degradation_pending = false;
 
  private:
   size_t Store(const char* data, size_t size);
@@ -60,7 +60,7 @@ class LogStream {
   OutputTail tail_;
 };
 
-/// The keeper's end of a worker's control socket: cuts the byte stream into lines of bounded
+/// The keeper's end of a worker's control socket: splits the byte stream into lines of bounded
 /// length.
 class ControlSocket {
  public:

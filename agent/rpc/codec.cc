@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -21,7 +23,7 @@ constexpr int kMaxWorkersPerNode = 4096;
 constexpr int kMaxWorldSize = 1 << 24;
 constexpr int kMaxSignal = 64;
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
-/// Far above what a job can count up to, far below where adding one wraps.
+/// Far above what a job can reach, far below overflow.
 constexpr uint64_t kMaxGeneration = uint64_t{1} << 48;
 
 std::string Cut(const std::string& text, size_t max_bytes) { return text.substr(0, max_bytes); }
@@ -50,16 +52,27 @@ absl::Status CheckLength(const char* field, size_t bytes, size_t max_bytes) {
       absl::StrCat(field, " has ", bytes, " bytes, expected at most ", max_bytes));
 }
 
-/// IPv4 or IPv6; the latter may name its interface after a '%'.
+/// For texts that become environment variables of the workers.
+absl::Status CheckName(const char* field, const std::string& text) {
+  if (text.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(field, " has a zero byte"));
+  }
+  return CheckLength(field, text.size(), kMaxNameBytes);
+}
+
+/// IPv4 or IPv6; the latter may have a zone after a '%'.
 absl::Status CheckNumericAddress(const char* field, const std::string& address) {
   RETURN_IF_ERROR(CheckLength(field, address.size(), kMaxNameBytes));
   in6_addr parsed;
-  if (::inet_pton(AF_INET, address.c_str(), &parsed) == 1 ||
-      ::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &parsed) == 1) {
+  // inet_pton stops at a zero byte, and does not see the zone.
+  const bool is_printable = std::none_of(address.begin(), address.end(), absl::ascii_iscntrl);
+  if (is_printable &&
+      (::inet_pton(AF_INET, address.c_str(), &parsed) == 1 ||
+       ::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &parsed) == 1)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is '", address, "', expected a numeric address"));
+  return absl::InvalidArgumentError(absl::StrCat(field, " is '", absl::Utf8SafeCHexEscape(address),
+                                                 "', expected a numeric address"));
 }
 
 // --- Parts
@@ -77,8 +90,8 @@ void EncodeNode(const NodeInfo& node, v1::NodeInfo* out) {
 
 absl::StatusOr<NodeInfo> DecodeNode(const v1::NodeInfo& node) {
   RETURN_IF_ERROR(CheckLength("node.name", node.name().size(), kMaxNameBytes));
-  RETURN_IF_ERROR(CheckLength("node.address", node.address().size(), kMaxNameBytes));
-  RETURN_IF_ERROR(CheckLength("node.role", node.role().size(), kMaxNameBytes));
+  RETURN_IF_ERROR(CheckName("node.address", node.address()));
+  RETURN_IF_ERROR(CheckName("node.role", node.role()));
   RETURN_IF_ERROR(
       CheckRange("node.local_world_size", node.local_world_size(), 1, kMaxWorkersPerNode));
   NodeInfo result{.incarnation = Incarnation(node.incarnation()),
@@ -116,7 +129,7 @@ void EncodeExit(const WorkerExit& exit, v1::WorkerExit* out) {
   out->set_killed_by_us(exit.killed_by_us);
   out->set_error_message(Cut(exit.error_message, kMaxErrorTextBytes));
   out->set_traceback(Cut(exit.traceback, kMaxErrorTextBytes));
-  // Half a JSON text is worth nothing.
+  // Truncated JSON is useless.
   out->set_error_json(exit.error_json.size() <= kMaxErrorJsonBytes ? exit.error_json : "");
   const size_t lines = exit.stderr_tail.size();
   for (size_t i = lines - std::min(lines, kMaxTailLines); i < lines; ++i) {
@@ -184,8 +197,8 @@ absl::Status CheckAssignment(const v1::RankAssignment& in) {
                              in.role_world_size() - workers));
   RETURN_IF_ERROR(CheckRange("assignment.max_restarts", in.max_restarts(), 0, kMaxInt));
   RETURN_IF_ERROR(CheckRange("assignment.restart_count", in.restart_count(), 0, in.max_restarts()));
-  RETURN_IF_ERROR(CheckLength("assignment.role", in.role().size(), kMaxNameBytes));
-  return CheckLength("assignment.launch_id", in.launch_id().size(), kMaxNameBytes);
+  RETURN_IF_ERROR(CheckName("assignment.role", in.role()));
+  return CheckName("assignment.launch_id", in.launch_id());
 }
 
 absl::StatusOr<RankAssignment> DecodeAssignment(const v1::RankAssignment& in) {
@@ -206,8 +219,8 @@ absl::StatusOr<RankAssignment> DecodeAssignment(const v1::RankAssignment& in) {
   return result;
 }
 
-/// Only what NodeFaulted may say: the other kinds are the coordinator's own conclusions, or need a
-/// worker.
+/// Accepts only the kinds that NodeFaulted may carry: the coordinator derives the others itself, or
+/// they need a worker.
 absl::StatusOr<CauseKind> DecodeFault(v1::CauseKind kind) {
   switch (kind) {
     case v1::CAUSE_KIND_KEEPER_DIED:
@@ -235,11 +248,11 @@ struct AgentEncoder {
     EncodeNode(joined.node, out->mutable_joined()->mutable_node());
     out->mutable_joined()->set_highest_seen(joined.highest_seen.value());
   }
-  void operator()(const AgentBeat& beat) const {
-    v1::Progress* progress = out->mutable_beat()->mutable_progress();
-    progress->set_step(beat.progress.step);
-    progress->set_total(beat.progress.total);
-    progress->set_text(Cut(beat.progress.text, kMaxNameBytes));
+  void operator()(const AgentHeartbeat& heartbeat) const {
+    v1::Progress* progress = out->mutable_heartbeat()->mutable_progress();
+    progress->set_step(heartbeat.progress.step);
+    progress->set_total(heartbeat.progress.total);
+    progress->set_text(Cut(heartbeat.progress.text, kMaxNameBytes));
   }
   void operator()(const AgentPrepared& prepared) const {
     v1::AgentPrepared* message = out->mutable_prepared();
@@ -270,10 +283,10 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
       RETURN_IF_ERROR(CheckGeneration("joined.highest_seen", in.joined().highest_seen()));
       return AgentJoined{std::move(node), Generation(in.joined().highest_seen())};
     }
-    case v1::AgentMessage::kBeat: {
-      const v1::Progress& progress = in.beat().progress();
+    case v1::AgentMessage::kHeartbeat: {
+      const v1::Progress& progress = in.heartbeat().progress();
       RETURN_IF_ERROR(CheckLength("progress.text", progress.text().size(), kMaxNameBytes));
-      return AgentBeat{{progress.step(), progress.total(), progress.text()}};
+      return AgentHeartbeat{{progress.step(), progress.total(), progress.text()}};
     }
     case v1::AgentMessage::kPrepared: {
       AgentPrepared prepared;

@@ -14,8 +14,8 @@ inline constexpr int kMaxMessageBytes = 1 << 20;
 /// Metadata key of the job token.
 inline constexpr char kTokenMetadataKey[] = "fsdprun-token";
 
-// Encoding cuts texts to what fits kMaxMessageBytes. Decoding checks every field, because the peer
-// is another program: INVALID_ARGUMENT names the field and the value.
+// Encoding truncates texts so that a message fits kMaxMessageBytes. Decoding validates every field,
+// because the peer is another program: INVALID_ARGUMENT names the field and the value.
 v1::AgentMessage Encode(const FromAgent& message, const std::string& job_id);
 v1::CoordinatorMessage Encode(const ToAgent& message, const std::string& job_id);
 absl::StatusOr<FromAgent> Decode(const v1::AgentMessage& message);

@@ -14,22 +14,22 @@ class CoordinatorLink {
   struct Callbacks {
     std::function<void()> on_up;
     std::function<void(const ToAgent&)> on_message;
-    /// The stream broke or could not be opened. Codes that retrying cannot cure: UNAUTHENTICATED,
-    /// NOT_FOUND (another job lives there), INVALID_ARGUMENT, UNIMPLEMENTED (a gRPC server that is
-    /// no coordinator). Others: try again.
+    /// The stream broke or could not be opened. Permanent codes: UNAUTHENTICATED, NOT_FOUND
+    /// (another job's coordinator), INVALID_ARGUMENT, UNIMPLEMENTED (a gRPC server that is not a
+    /// coordinator). All others may be retried.
     std::function<void(const absl::Status&)> on_lost;
   };
 
   virtual ~CoordinatorLink() = default;
   /// Must be called once, before Open().
   virtual void SetCallbacks(Callbacks callbacks) = 0;
-  /// Opens a stream, dropping an older one silently; answered by on_up or on_lost, never from
-  /// within Open().
+  /// Opens a stream, replacing an older one without a callback; answered by on_up or on_lost, never
+  /// from within Open().
   virtual void Open() = 0;
   /// Queues a message; dropped while no stream is up.
   virtual void Send(const FromAgent& message) = 0;
-  /// Ends the stream after what is queued has been written, waiting for that at most a moment. No
-  /// callback follows.
+  /// Ends the stream after writing what is queued, with a timeout of about a second. No callback
+  /// follows.
   virtual void Close() = 0;
 };
 

@@ -15,7 +15,7 @@
 namespace fsdprun {
 namespace {
 
-// About 3 s of silence end a connection: a cut cable gives no other sign.
+// About 3 s without an answer end a connection: an unplugged cable is not noticed otherwise.
 constexpr int kKeepaliveTimeMs = 1000;
 constexpr int kKeepaliveTimeoutMs = 2000;
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
@@ -28,8 +28,7 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Retrying is decided above: no shared connection, no back-off of the library's own, no proxy in
-  // between.
+  // NodeMachine decides about retries: no shared connection, no backoff of gRPC's own, no proxy.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -43,7 +42,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
 
 }  // namespace
 
-// One stream. Lives until gRPC is done with it and the link has let go of it.
+// One stream. Lives until gRPC is done with it and the link has dropped it.
 // Thread: the reactions run on gRPC's threads, Send/FinishWriting/Cancel/WaitDone on the loop
 // thread.
 class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
@@ -57,8 +56,8 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
     self_ = std::move(self);
     stub_->async()->Attach(&context_, this);
     StartRead(&incoming_);
-    // Send() starts writes from outside the reactions; the hold keeps OnDone away until no more can
-    // come.
+    // Send() starts writes outside of reactions; the hold delays OnDone until no more writes can
+    // follow.
     AddHold();
     StartCall();
   }

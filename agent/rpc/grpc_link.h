@@ -13,8 +13,7 @@
 
 namespace fsdprun {
 
-/// CoordinatorLink over one gRPC bidirectional stream. The network library starts with the first
-/// Open().
+/// CoordinatorLink over one gRPC bidirectional stream. gRPC is initialised by the first Open().
 class GrpcLink : public CoordinatorLink {
  public:
   struct Options {
@@ -44,8 +43,8 @@ class GrpcLink : public CoordinatorLink {
   void ReportUp(uint64_t id);
   void ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message);
   void ReportLoss(uint64_t id, const absl::Status& status);
-  /// The token in force is not the one of the last attempt: that attempt came between two
-  /// coordinators.
+  /// The token has changed since the last attempt: a new coordinator has replaced the one that
+  /// wrote the old token.
   bool TokenHasChanged() const;
   /// Runs `closure` on the loop thread unless the link has been destroyed by then. From any thread.
   void PostIfLive(absl::AnyInvocable<void()> closure);
@@ -56,14 +55,14 @@ class GrpcLink : public CoordinatorLink {
   Callbacks callbacks_;
 
   // Owned by the loop thread.
-  /// Of the current stream or attempt; what older ones report is dropped.
+  /// Id of the current stream or attempt; reports of older ones are dropped.
   uint64_t stream_id_ = 0;
   EventLoop::TimerId open_timer_ = 0;
   std::string used_token_;
   std::shared_ptr<Stream> stream_;
   /// Cancelled streams whose end has not been seen; the loop must outlive them.
   std::vector<std::shared_ptr<Stream>> retired_;
-  /// Told false by the destructor; posted closures look at it.
+  /// Set to false by the destructor; checked by posted closures.
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };
 

@@ -11,7 +11,7 @@
 
 namespace fsdprun {
 
-/// The contents of a store: values, queues and who waits for what. Pure: no sockets, no clock.
+/// The contents of a store: values, queues and waiters. Pure: no sockets, no clock.
 class KeyValueTable {
  public:
   using ClientId = uint64_t;
@@ -20,8 +20,7 @@ class KeyValueTable {
   /// Null when missing. Queues are not values.
   const std::string* Find(const std::string& key) const;
   void Append(const std::string& key, std::string_view tail);
-  /// Adds to a decimal counter. A value that is no number, or a sum that does not fit, gives
-  /// nothing.
+  /// Adds to a decimal counter. nullopt if the value is not a number or the sum overflows.
   std::optional<int64_t> Add(const std::string& key, int64_t amount);
   /// TCPStore's rule: a missing key is created only for an empty `expected`, otherwise `expected`
   /// is returned.
@@ -33,7 +32,7 @@ class KeyValueTable {
   std::optional<std::string> Pop(const std::string& key);
   size_t QueueLength(const std::string& key) const;
 
-  /// True when a value or a non-empty queue stands at `key`.
+  /// True if `key` has a value or a non-empty queue.
   bool Exists(const std::string& key) const;
   bool ExistAll(const std::vector<std::string>& keys) const;
   /// Values only, as TCPStore counts and lists them.
@@ -42,13 +41,13 @@ class KeyValueTable {
   /// Bytes of all keys and values.
   size_t SizeBytes() const { return size_bytes_; }
 
-  /// Notes that `client` waits for `keys`, of which at least one is missing; replaces its earlier
-  /// wait.
+  /// Registers `client` as waiting for `keys`, of which at least one is missing; replaces its
+  /// earlier wait.
   void AddWaiter(ClientId client, const std::vector<std::string>& keys);
   void RemoveWaiter(ClientId client);
   bool IsWaiting(ClientId client) const { return waits_.count(client) > 0; }
-  /// Tells at most `at_most` of the clients that wait for `key`, in order of their ids, that it
-  /// exists now; returns those that miss nothing any more and thus no longer wait.
+  /// Marks `key` as present for at most `at_most` of the clients that wait for it, in order of
+  /// their ids; returns those that no longer wait for anything.
   std::vector<ClientId> TakeSatisfied(const std::string& key, size_t at_most);
 
   /// Forgets everything, waiters too.

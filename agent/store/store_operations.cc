@@ -1,4 +1,4 @@
-// What each operation of a store's client does to the table, and what it is answered.
+// The effect of each client operation on the table, and its reply.
 
 #include <limits>
 #include <optional>
@@ -37,7 +37,7 @@ void StoreServer::Apply(Connection& connection, StoreRequest& request) {
         request.op == StoreOp::kValidate && request.number == kStoreValidationWord;
     loop_.Cancel(std::exchange(connection.handshake_timer, 0));
     if (!connection.is_validated) {
-      Refuse(connection, "it did not begin as a store's client");
+      Refuse(connection, "it did not start with the store's handshake");
     }
     return;
   }
@@ -45,7 +45,7 @@ void StoreServer::Apply(Connection& connection, StoreRequest& request) {
     case StoreOp::kPing:
       return PutInt(connection.replies, static_cast<uint32_t>(request.number));
     case StoreOp::kValidate:
-      return Refuse(connection, "it introduced itself twice");
+      return Refuse(connection, "it sent the handshake twice");
     case StoreOp::kKeyCount:
       return PutInt(connection.replies, static_cast<int64_t>(table_.KeyCount()));
     case StoreOp::kListKeys:
@@ -79,7 +79,7 @@ void StoreServer::ApplyToValue(Connection& connection, StoreRequest& request) {
     case StoreOp::kAdd: {
       const std::optional<int64_t> sum = table_.Add(key, request.number);
       if (!sum) {
-        return Refuse(connection, "it adds to a value that is no number");
+        return Refuse(connection, "it adds to a value that is not a number");
       }
       PutInt(connection.replies, *sum);
       return Wake(key, kEveryone);
@@ -113,7 +113,7 @@ void StoreServer::ApplyToKeys(Connection& connection, StoreRequest& request) {
         const std::string* value = table_.Find(key);
         PutText(connection.replies, value ? std::string_view(*value) : std::string_view());
         if (connection.PendingReplyBytes() > limits_.max_pending_reply_bytes) {
-          return Refuse(connection, absl::StrCat("the values it asks for exceed ",
+          return Refuse(connection, absl::StrCat("the values it requested exceed ",
                                                  limits_.max_pending_reply_bytes, " bytes"));
         }
       }
@@ -161,8 +161,8 @@ void StoreServer::Wake(const std::string& key, size_t at_most) {
   for (const uint64_t id : table_.TakeSatisfied(key, at_most)) {
     Connection& waiter = *connections_.at(id);
     PutInt(waiter.replies, kStopWaiting);
-    // A broken waiter is found by its own events; it must not be dropped while another request is
-    // being answered.
+    // A broken waiter is dropped by its own events, never while another client's request is being
+    // served.
     if (waiter.PendingReplyBytes() == sizeof(kStopWaiting)) {
       [[maybe_unused]] const bool is_sent = SendReplies(waiter);
     }

@@ -5,8 +5,8 @@
 namespace fsdprun {
 namespace {
 
-/// Walks over a request. Measuring first and copying afterwards keeps an incomplete request from
-/// being copied each time another piece of it arrives.
+/// Walks over a request. Measuring first and copying afterwards avoids copying an incomplete
+/// request each time another piece of it arrives.
 class Cursor {
  public:
   Cursor(std::string_view bytes, const StoreRequestLimits& limits)

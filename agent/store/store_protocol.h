@@ -58,9 +58,8 @@ struct StoreRequest {
 enum class StoreParse { kComplete, kIncomplete, kInvalid };
 
 /// Decodes the request at the front of `bytes`. kComplete: `consumed` bytes belong to it.
-/// kIncomplete: nothing is known to be wrong; it cannot be complete before `needed` bytes are
-/// there. kInvalid: unknown operation or a limit exceeded; found as soon as the offending length
-/// has arrived, not when its bytes have.
+/// kIncomplete: valid so far; it needs at least `needed` bytes. kInvalid: unknown operation or a
+/// limit exceeded; detected as soon as the offending length has arrived, before its bytes have.
 StoreParse ParseStoreRequest(std::string_view bytes, const StoreRequestLimits& limits,
                              StoreRequest& request, size_t& consumed, size_t& needed);
 

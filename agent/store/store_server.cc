@@ -23,10 +23,10 @@ namespace {
 constexpr char kHttp2Preface = 'P';
 constexpr char kTlsHandshake = 0x16;
 constexpr size_t kReceiveBytes = 64u << 10;
-/// With this much unread, a client's further requests wait: a short request may ask for a long
-/// answer.
+/// A client with this many unread reply bytes is not served until it reads them: a short request
+/// may have a long reply.
 constexpr size_t kPauseReplyBytes = 1u << 20;
-/// A buffer that has grown beyond this is given back once it is empty.
+/// A buffer that has grown beyond this is freed once it is empty.
 constexpr size_t kKeptBufferBytes = 1u << 20;
 constexpr int kBacklog = 4096;
 constexpr Duration kRefusalLineInterval = std::chrono::seconds(10);
@@ -158,8 +158,8 @@ void StoreServer::Close() {
 void StoreServer::OnAcceptable() {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
-    // Without this the loop would spin on the waiting client. It is told by a closed connection and
-    // may try again.
+    // Accept and close with the reserved descriptor: otherwise the loop would spin on the pending
+    // client. It may retry.
     NoteRefusal(-1, "this process has no file descriptor left; raise its limit (ulimit -n)");
     reserve_.reset();
     { const UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
@@ -182,7 +182,7 @@ void StoreServer::OnAcceptable() {
   loop_.Watch(connection->fd.get(), EPOLLIN, [this, id](uint32_t events) { OnReady(id, events); });
   connection->handshake_timer = loop_.At(MonoNow() + limits_.handshake_timeout, [this, id] {
     Connection& silent = *connections_.at(id);
-    Refuse(silent, absl::StrCat("it did not introduce itself within ",
+    Refuse(silent, absl::StrCat("it did not send the handshake within ",
                                 ToSeconds(limits_.handshake_timeout), " s"));
     Drop(id);
   });
@@ -235,8 +235,7 @@ bool StoreServer::ReceiveSome(Connection& connection) {
   return !connection.is_broken;
 }
 
-/// Answers what has been received for as long as the client reads its answers. False: to be
-/// dropped.
+/// Serves received requests for as long as the client reads its replies. False: to be dropped.
 bool StoreServer::Serve(Connection& connection) {
   for (;;) {
     const size_t size_before = connection.incoming.size();
@@ -265,7 +264,7 @@ bool StoreServer::AnswerRequests(Connection& connection) {
         ParseStoreRequest(std::string_view(connection.incoming).substr(used), limits_.request,
                           request, consumed, connection.needed);
     if (parse == StoreParse::kInvalid) {
-      Refuse(connection, "its request is not the store's, or longer than allowed");
+      Refuse(connection, "its request is not a store request, or exceeds a limit");
       return false;
     }
     if (parse == StoreParse::kIncomplete) {
@@ -312,8 +311,7 @@ bool StoreServer::SendReplies(Connection& connection) {
     connection.replies_sent = 0;
   }
   if (has_more != connection.watches_output) {
-    // Until it has read its answers, a client gets no further ones: its requests wait in the
-    // kernel.
+    // Until the client has read its replies, its further requests stay in the kernel's buffer.
     loop_.Rewatch(connection.fd.get(), has_more ? EPOLLOUT : EPOLLIN);
     connection.watches_output = has_more;
   }
@@ -325,7 +323,7 @@ bool StoreServer::SendReplies(Connection& connection) {
   return !connection.is_broken;
 }
 
-/// Marks the client as one to be dropped, and says why.
+/// Marks the client to be dropped, and logs why.
 void StoreServer::Refuse(Connection& connection, const std::string& why) {
   connection.is_broken = true;
   NoteRefusal(connection.fd.get(), why);
@@ -335,15 +333,15 @@ void StoreServer::Refuse(Connection& connection, const std::string& why) {
 void StoreServer::NoteRefusal(int fd, const std::string& why) {
   const MonoTime now = MonoNow();
   if (now < next_refusal_line_) {
-    ++unsaid_refusals_;
+    ++suppressed_refusals_;
     return;
   }
   next_refusal_line_ = now + kRefusalLineInterval;
-  const int unsaid = std::exchange(unsaid_refusals_, 0);
+  const int suppressed = std::exchange(suppressed_refusals_, 0);
   Log(LogLevel::kWarning,
       absl::StrCat(
           "the workers' store on port ", port_, " disconnected ", PeerName(fd), ": ", why,
-          unsaid > 0 ? absl::StrCat(" (", unsaid, " more since the last such line)") : ""));
+          suppressed > 0 ? absl::StrCat(" (", suppressed, " more since the last such line)") : ""));
 }
 
 void StoreServer::Drop(uint64_t id) {

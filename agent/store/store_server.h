@@ -15,11 +15,11 @@
 
 namespace fsdprun {
 
-/// A key-value server that unmodified torch.distributed.TCPStore clients (libuv or legacy,
-/// is_master=False) talk to. One per generation's rendezvous, or one that is Reset() between
-/// generations. It never resolves a name, forward or reverse: hosts are numeric. Thread: loop
-/// thread only (construction and Listen() also before the loop runs). Memory: bounded by Limits; a
-/// client that exceeds one is disconnected, which is logged at most every 10 s, and the rest go on.
+/// A key-value server for unmodified torch.distributed.TCPStore clients (libuv or legacy,
+/// is_master=False). One per generation, or one that is Reset() between generations. It never
+/// resolves a name, forward or reverse: hosts are numeric. Thread: loop thread only (construction
+/// and Listen() also before the loop runs). Memory: bounded by Limits; a client that exceeds one is
+/// disconnected, which is logged at most every 10 s; the others are not affected.
 class StoreServer {
  public:
   struct Limits {
@@ -34,8 +34,8 @@ class StoreServer {
     /// A connection must send its validation word within this time.
     Duration handshake_timeout = std::chrono::seconds(10);
   };
-  /// Receives a connection whose first byte is not the store's: 'P' (HTTP/2 preface) or 0x16 (TLS).
-  /// Nothing has been read from it. It lets gRPC and the store share one port.
+  /// Receives a connection whose first byte is 'P' (HTTP/2 preface) or 0x16 (TLS); nothing has been
+  /// read from it. This lets gRPC and the store share one port.
   using ForeignConnection = std::function<void(UniqueFd)>;
 
   explicit StoreServer(EventLoop& loop);
@@ -51,8 +51,8 @@ class StoreServer {
   /// The same with a socket that is bound (listening or not yet) by someone else.
   absl::StatusOr<int> ListenOn(UniqueFd bound_socket);
 
-  /// Starts afresh: forgets every key and disconnects every client, so that nothing of an earlier
-  /// world can be read and no earlier client can write. The listening socket stays.
+  /// Removes every key and disconnects every client, so that no key of an earlier world can be read
+  /// and no earlier client can write. The listening socket stays open.
   void Reset();
   /// Ends listening and every connection. Called by the destructor.
   void Close();
@@ -87,7 +87,8 @@ class StoreServer {
 
   // Owned by the loop thread.
   UniqueFd listener_;
-  /// Given up to accept and close connections when the process has no descriptor left.
+  /// Closed to make room for accepting and closing a connection when the process has no descriptor
+  /// left.
   UniqueFd reserve_;
   int port_ = 0;
   uint64_t next_id_ = 1;
@@ -95,7 +96,7 @@ class StoreServer {
   KeyValueTable table_;
   size_t incoming_bytes_ = 0;
   MonoTime next_refusal_line_{};
-  int unsaid_refusals_ = 0;
+  int suppressed_refusals_ = 0;
 };
 
 }  // namespace fsdprun

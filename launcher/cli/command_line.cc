@@ -17,13 +17,13 @@ namespace {
 
 constexpr uint16_t kDefaultC10dPort = 29400;
 constexpr int kMaxNodes = 65536;
-/// With what is put around it, an id must fit a file name.
+/// A file name contains the id with a prefix and a suffix.
 constexpr size_t kMaxRunIdBytes = 200;
 
 absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view expected) {
   int number = 0;
   if (!absl::SimpleAtoi(value.text, &number) || number < minimum) {
-    return Wrong(value, expected);
+    return InvalidValue(value, expected);
   }
   return number;
 }
@@ -31,7 +31,7 @@ absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view 
 absl::StatusOr<uint16_t> ToPort(const RawValue& value) {
   int number = 0;
   if (!absl::SimpleAtoi(value.text, &number) || number < 0 || number > 65535) {
-    return Wrong(value, "a port (0 to 65535)");
+    return InvalidValue(value, "a port (0 to 65535)");
   }
   return static_cast<uint16_t>(number);
 }
@@ -40,8 +40,8 @@ absl::StatusOr<std::chrono::milliseconds> ToSeconds(const RawValue& value, bool 
   double seconds = 0;
   const bool is_number = absl::SimpleAtod(value.text, &seconds) && seconds <= 1e8;
   if (!is_number || !(zero_allowed ? seconds >= 0 : seconds > 0)) {
-    return Wrong(value,
-                 zero_allowed ? "a number of seconds, 0 or more" : "a number of seconds above 0");
+    return InvalidValue(
+        value, zero_allowed ? "a number of seconds, 0 or more" : "a number of seconds above 0");
   }
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
@@ -57,7 +57,7 @@ absl::Status ReadNodes(const RawFlags& flags, LaunchPlan* plan) {
   const bool parsed = parts.size() <= 2 && absl::SimpleAtoi(parts.front(), &low) &&
                       absl::SimpleAtoi(parts.back(), &high);
   if (!parsed || low < 1 || high < low || high > kMaxNodes) {
-    return Wrong(*value, absl::StrCat("N or MIN:MAX with 1 <= MIN <= MAX <= ", kMaxNodes));
+    return InvalidValue(*value, absl::StrCat("N or MIN:MAX with 1 <= MIN <= MAX <= ", kMaxNodes));
   }
   plan->min_nodes = low;
   plan->max_nodes = high;
@@ -75,7 +75,8 @@ absl::Status ReadWorkers(const RawFlags& flags, const MachineFacts& machine, Lau
     if (machine.gpus == 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           value->source,
-          ": 'gpu' was asked for, but this machine shows no NVIDIA GPU; give a number or cpu"));
+          ": 'gpu' was requested, but no NVIDIA GPU is visible on this machine; give a number or "
+          "cpu"));
     }
     plan->nproc_per_node = machine.gpus;
   } else if (value->text == "xpu" || value->text == "mps") {
@@ -88,7 +89,8 @@ absl::Status ReadWorkers(const RawFlags& flags, const MachineFacts& machine, Lau
   return absl::OkStatus();
 }
 
-// k=v,k=v with blanks trimmed; of equal keys the last wins. Keys that are not ours are ignored.
+// k=v,k=v with blanks trimmed; the last of equal keys wins. Unknown keys are ignored, as by
+// torchrun.
 absl::Status ReadRendezvousConf(const RawFlags& flags, LaunchPlan* plan) {
   const RawValue* value = flags.Find("rdzv-conf");
   if (value == nullptr || value->text.empty()) {
@@ -100,7 +102,7 @@ absl::Status ReadRendezvousConf(const RawFlags& flags, LaunchPlan* plan) {
     const absl::string_view key = absl::StripAsciiWhitespace(pair.first);
     const absl::string_view text = absl::StripAsciiWhitespace(pair.second);
     if (key.empty() || text.empty()) {
-      return Wrong(*value, "a list key=value,key=value");
+      return InvalidValue(*value, "a list key=value,key=value");
     }
     const RawValue timeout{absl::StrCat(value->source, " ", key), std::string(text)};
     if (key == "join_timeout") {
@@ -122,10 +124,15 @@ absl::Status ReadBackend(const RawFlags& flags, LaunchPlan* plan) {
                                                    " is not supported yet; give c10d or static"));
   }
   if (value->text != "c10d") {
-    return Wrong(*value, "c10d or static");
+    return InvalidValue(*value, "c10d or static");
   }
   plan->backend = RendezvousBackend::kC10d;
   return absl::OkStatus();
+}
+
+/// Brackets can only surround an IPv6 address that is followed by a port.
+bool IsHost(absl::string_view host) {
+  return !host.empty() && host.find_first_of("[]") == absl::string_view::npos;
 }
 
 absl::Status ReadMaster(const RawFlags& flags, LaunchPlan* plan) {
@@ -133,6 +140,10 @@ absl::Status ReadMaster(const RawFlags& flags, LaunchPlan* plan) {
     plan->master_addr = value->text;
     if (absl::StartsWith(plan->master_addr, "[") && absl::EndsWith(plan->master_addr, "]")) {
       plan->master_addr = plan->master_addr.substr(1, plan->master_addr.size() - 2);
+    }
+    if (!IsHost(plan->master_addr)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(value->source, ": '", value->text, "' is not a host name or address"));
     }
   }
   if (const RawValue* value = flags.Find("master-port")) {
@@ -146,12 +157,13 @@ absl::Status ReadEndpoint(const RawFlags& flags, LaunchPlan* plan) {
   const RawValue* value = flags.Find("rdzv-endpoint");
   const bool is_given = value != nullptr && !value->text.empty();
   if (is_given) {
-    // An agent cannot know the backend; what hosts coordinators for agents is c10d.
+    // fsdp-agent has no --rdzv-backend flag; the coordinators it connects to use c10d's default
+    // port.
     const bool is_static = plan->backend == RendezvousBackend::kStatic && !plan->is_agent;
     absl::StatusOr<HostPort> endpoint =
         ParseHostPort(value->text, is_static ? plan->master_port : kDefaultC10dPort);
     if (!endpoint.ok()) {
-      return Wrong(*value, "HOST, HOST:PORT or [IPV6]:PORT");
+      return InvalidValue(*value, "HOST, HOST:PORT or [IPV6]:PORT");
     }
     plan->endpoint = *std::move(endpoint);
     if (is_static) {
@@ -177,8 +189,8 @@ absl::Status ReadIdentity(const RawFlags& flags, LaunchPlan* plan) {
         std::none_of(value->text.begin(), value->text.end(), absl::ascii_iscntrl);
     if (value->text.size() > kMaxRunIdBytes || !is_printable ||
         value->text.find('/') != std::string::npos) {
-      return Wrong(*value, absl::StrCat("a run id of at most ", kMaxRunIdBytes,
-                                        " printable characters without '/'"));
+      return InvalidValue(*value, absl::StrCat("a run id of at most ", kMaxRunIdBytes,
+                                               " printable characters without '/'"));
     }
   }
   if (const RawValue* value = flags.Find("node-rank")) {
@@ -231,7 +243,7 @@ absl::Status ReadProgram(CliProgram program, const RawFlags& flags, LaunchPlan* 
   return absl::OkStatus();
 }
 
-// Rules between flags, once each of them is valid for itself.
+// Rules about combinations of flags, each of which is valid by itself.
 absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* plan) {
   if (flags.IsOn("standalone")) {
     if (plan->max_nodes > 1) {
@@ -264,7 +276,8 @@ absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* pl
   }
   if (plan->rdzv_id_is_random) {
     return absl::InvalidArgumentError(
-        "--rdzv-id: '' would be another random id on each node; give all nodes the same id");
+        "--rdzv-id: '' would become a different random id on each node; give all nodes the same "
+        "id");
   }
   if (plan->endpoint.port == 0) {
     return absl::InvalidArgumentError(
@@ -302,7 +315,7 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_
   int number = default_port;
   const bool port_is_good =
       !has_port || (absl::SimpleAtoi(port, &number) && number >= 0 && number <= 65535);
-  if (host.empty() || !port_is_good) {
+  if (!IsHost(host) || !port_is_good) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not HOST:PORT"));
   }
   return HostPort{std::string(host), static_cast<uint16_t>(number)};
@@ -324,7 +337,7 @@ absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program,
   }
   merged.program = std::move(flags.program);
   if (merged.IsOn("standalone")) {
-    // As with torchrun, whatever a cluster's environment says of a rendezvous does not count.
+    // As torchrun does: rendezvous settings in the environment are ignored.
     for (const char* name :
          {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank", "master-addr", "master-port"}) {
       merged.values.erase(name);

@@ -10,7 +10,7 @@
 
 namespace fsdprun {
 
-/// What `cpu`, `gpu` and `auto` stand for on this machine.
+/// What the values `cpu`, `gpu` and `auto` resolve to on this machine.
 struct MachineFacts {
   int usable_cpus = 1;
   int gpus = 0;

@@ -15,7 +15,7 @@ struct UnsupportedName {
   const char* name;
   char letter;
 };
-// Flags of torchrun that change what its user gets; to ignore them would be worse than to refuse.
+// Flags of torchrun that change behaviour: refusing them is safer than ignoring them.
 constexpr UnsupportedName kUnsupported[] = {
     {"tee", 't'},
     {"redirects", 'r'},
@@ -48,7 +48,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
   return row[b.size()];
 }
 
-// The most alike flag if it is alike enough to be worth naming.
+// The flag with the smallest edit distance, if it is close enough to be suggested.
 const FlagSpec* Nearest(CliProgram program, absl::string_view name) {
   const FlagSpec* best = nullptr;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
@@ -99,35 +99,34 @@ const std::vector<FlagSpec>& FlagTable() {
       {"role", 0, true, "NAME", "default", G::kNodes, false, "ROLE_NAME of this node's workers."},
 
       {"rdzv-backend", 0, true, "c10d|static", "static", G::kRendezvous, true,
-       "c10d: whoever can bind the endpoint first hosts the coordinator; survivors keep their "
-       "ranks, newcomers are ordered by name. "
-       "static: node rank 0 hosts it."},
+       "c10d: the launcher that binds the endpoint first hosts the coordinator; surviving nodes "
+       "keep their order, new ones are ordered by name. static: node rank 0 hosts it."},
       {"rdzv-endpoint", 0, true, "HOST[:PORT]",
        "c10d: localhost:29400; static: master-addr:master-port", G::kRendezvous, false,
        "Where the coordinator listens."},
       {"rdzv-id", 0, true, "ID", "none", G::kRendezvous, false,
-       "Run id; all nodes of a job give the same."},
+       "Run id; must be the same on all nodes of a job."},
       {"rdzv-conf", 0, true, "K=V,...", "join_timeout=600,last_call_timeout=30", G::kRendezvous,
        false, "Timeouts in seconds. Unknown keys are ignored, as by torchrun."},
       {"master-addr", 0, true, "ADDR", "127.0.0.1", G::kRendezvous, true,
        "Static: address of node rank 0."},
       {"master-port", 0, true, "PORT", "29500", G::kRendezvous, true,
-       "Static: port of node rank 0. A busy default port of a one-node job is replaced by a free "
-       "one."},
+       "Static: port of node rank 0. If the default port of a one-node job is in use, a free one "
+       "is "
+       "taken."},
       {"local-addr", 0, true, "ADDR", "from the route to the coordinator", G::kRendezvous, false,
        "Address of this node that the others can reach."},
       {"token-file", 0, true, "FILE", "FSDPRUN_TOKEN, else a private file on this machine",
        G::kRendezvous, false,
-       "File with the job token; it wins over the variable FSDPRUN_TOKEN. Jobs over several "
-       "machines need one of them. "
-       "Keep it private (mode 600)."},
+       "File with the job token; overrides the variable FSDPRUN_TOKEN. Jobs over several machines "
+       "need one of them. Keep it private (mode 600)."},
 
       {"max-restarts", 0, true, "N", "0", G::kFailures, true,
-       "How many times the workers of the whole job are restarted after a failure."},
+       "How many times all workers of the job are restarted after a failure."},
       {"monitor-interval", 0, true, "SECONDS", "0.1", G::kFailures, false,
-       "Accepted for compatibility; failures are events here, nothing is polled."},
+       "Accepted for compatibility; has no effect, because workers are not polled."},
       {"shutdown-timeout", 0, true, "SECONDS", "30", G::kFailures, false,
-       "Time between asking workers to stop (SIGTERM) and killing them (SIGKILL)."},
+       "Time between SIGTERM and SIGKILL when workers are stopped."},
 
       {"log-dir", 0, true, "DIR", "temporary, removed after success", G::kOutput, false,
        "Where DIR/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json} "
@@ -145,7 +144,7 @@ const std::vector<FlagSpec>& FlagTable() {
   return table;
 }
 
-std::string FlagEnvironmentTwin(const FlagSpec& flag) {
+std::string FlagVariableName(const FlagSpec& flag) {
   return absl::StrCat("PET_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag.name, {{"-", "_"}})));
 }
 
@@ -202,7 +201,7 @@ struct GroupTitle {
   const char* title;
 };
 constexpr GroupTitle kGroupTitles[] = {
-    {FlagGroup::kNodes, "Nodes and workers"}, {FlagGroup::kRendezvous, "Finding each other"},
+    {FlagGroup::kNodes, "Nodes and workers"}, {FlagGroup::kRendezvous, "Rendezvous"},
     {FlagGroup::kFailures, "Failures"},       {FlagGroup::kOutput, "Logs"},
     {FlagGroup::kProgram, "What to run"},     {FlagGroup::kOther, "Other"},
 };
@@ -235,7 +234,7 @@ void AppendFlag(const FlagSpec& flag, std::string* out) {
   AppendWrapped(flag.help, out);
   if (*flag.default_text != '\0') {
     AppendWrapped(absl::StrCat("Default: ", flag.default_text,
-                               ". Environment: ", FlagEnvironmentTwin(flag), "."),
+                               ". Environment: ", FlagVariableName(flag), "."),
                   out);
   }
 }
@@ -243,8 +242,8 @@ void AppendFlag(const FlagSpec& flag, std::string* out) {
 constexpr char kLauncherIntro[] =
     "usage: fsdprun [flags] PROGRAM [arguments of PROGRAM]\n"
     "\n"
-    "Starts PROGRAM as the workers of one distributed job, watches them, restarts them after a\n"
-    "failure and leaves nothing behind. Command line and environment are torchrun's.\n"
+    "Starts PROGRAM as the workers of one distributed job, monitors them, restarts them after a\n"
+    "failure and leaves no process behind. Command line and environment are torchrun's.\n"
     "\n"
     "  fsdprun --standalone --nproc-per-node 4 train.py\n"
     "  fsdprun --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train.py\n"
@@ -253,14 +252,12 @@ constexpr char kAgentIntro[] =
     "usage: fsdp-agent --rdzv-endpoint HOST:PORT --rdzv-id ID [flags] PROGRAM [arguments of "
     "PROGRAM]\n"
     "\n"
-    "One node's agent as a program of its own, for service managers: it runs PROGRAM as this "
-    "node's\n"
-    "workers whenever the coordinator at the endpoint (an fsdprun) forms a world. It never hosts "
-    "the\n"
-    "coordinator, never runs a command from the network, and joins again with a new incarnation "
-    "when\n"
-    "the connection breaks. It ends with the job, on a signal, or when it cannot join within\n"
-    "join_timeout.\n"
+    "The agent of one node as a separate program, for service managers: it runs PROGRAM as this\n"
+    "node's workers whenever the coordinator at the endpoint (an fsdprun) forms a world. It never\n"
+    "hosts the coordinator, never runs a command from the network, and joins again with a new\n"
+    "incarnation when the connection breaks. It exits with the job, on a signal, or when it "
+    "cannot\n"
+    "join within join_timeout.\n"
     "\n"
     "  FSDPRUN_TOKEN=... fsdp-agent --rdzv-endpoint 10.0.0.1:29400 --rdzv-id run7 train.py\n";
 constexpr char kRules[] =

@@ -34,13 +34,13 @@ struct FlagSpec {
 const std::vector<FlagSpec>& FlagTable();
 
 /// `nproc-per-node` -> `PET_NPROC_PER_NODE`.
-std::string FlagEnvironmentTwin(const FlagSpec& flag);
+std::string FlagVariableName(const FlagSpec& flag);
 
 bool Offers(CliProgram program, const FlagSpec& flag);
 
 /// The flag meant by `written` (no leading dashes; dashes and underscores are the same): its exact
-/// name or an unambiguous prefix of it. Errors: INVALID_ARGUMENT, with the nearest flag or the
-/// candidates, or because torchrun has it and we have not.
+/// name or an unambiguous prefix of it. Errors: INVALID_ARGUMENT with the nearest flag, the
+/// candidates, or a note that torchrun's flag is not supported.
 absl::StatusOr<const FlagSpec*> FindFlag(CliProgram program, absl::string_view written);
 
 /// The flag with this one-letter name, or nullptr.
@@ -50,7 +50,7 @@ const FlagSpec* FindShortFlag(CliProgram program, char letter);
 /// dashes, or its letter) that is not offered here; else empty.
 std::string UnsupportedFlag(absl::string_view written);
 
-/// Help grouped by task, with defaults, environment twins, signals and exit codes.
+/// Help grouped by task, with defaults, environment variables, signals and exit codes.
 std::string HelpText(CliProgram program);
 
 }  // namespace fsdprun

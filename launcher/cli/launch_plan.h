@@ -22,7 +22,7 @@ std::string ToString(const HostPort& endpoint);
 
 enum class RendezvousBackend { kStatic, kC10d };
 
-/// How the words after the options become a command.
+/// How the words after the flags become a command.
 enum class ProgramKind {
   kPythonScript,  ///< `python -u SCRIPT ARGS`
   kPythonModule,  ///< `python -u -m MODULE ARGS`
@@ -35,14 +35,14 @@ enum class Request { kRun, kDryRun, kHelp, kVersion };
 /// Plain data.
 struct LaunchPlan {
   Request request = Request::kRun;
-  /// The plan of an fsdp-agent, to which the coordinator tells what is the whole job's.
+  /// The plan of an fsdp-agent, which gets the job-wide settings from the coordinator.
   bool is_agent = false;
 
   // Membership.
   int min_nodes = 1;
   int max_nodes = 1;
   int nproc_per_node = 1;
-  /// -1 = none asked for (with c10d always: it gives ranks by itself).
+  /// -1 = not requested (always with c10d, which assigns ranks itself).
   int node_rank = -1;
   std::string role = "default";
 

@@ -88,7 +88,7 @@ bool RawFlags::IsOn(const char* name) const {
   return value != nullptr && value->text != "0";
 }
 
-absl::Status Wrong(const RawValue& value, absl::string_view expected) {
+absl::Status InvalidValue(const RawValue& value, absl::string_view expected) {
   return absl::InvalidArgumentError(
       absl::StrCat(value.source, ": '", value.text, "' is not ", expected));
 }
@@ -111,18 +111,18 @@ absl::StatusOr<RawFlags> FlagsOfArguments(CliProgram program,
 absl::StatusOr<RawFlags> FlagsOfEnvironment(CliProgram program, const Environment& environment) {
   RawFlags flags;
   for (const FlagSpec& flag : FlagTable()) {
-    const std::string twin = FlagEnvironmentTwin(flag);
-    const auto it = environment.find(twin);
+    const std::string variable = FlagVariableName(flag);
+    const auto it = environment.find(variable);
     if (!Offers(program, flag) || it == environment.end() || it->second.empty()) {
       continue;
     }
-    const RawValue value{twin, it->second};
+    const RawValue value{variable, it->second};
     if (!flag.takes_value) {
       int number = 0;
       if (!absl::SimpleAtoi(value.text, &number)) {
-        return Wrong(value, "a number (0 = off, 1 = on)");
+        return InvalidValue(value, "a number (0 = off, 1 = on)");
       }
-      flags.values[flag.name] = {twin, number == 0 ? "0" : "1"};
+      flags.values[flag.name] = {variable, number == 0 ? "0" : "1"};
       continue;
     }
     flags.values[flag.name] = value;

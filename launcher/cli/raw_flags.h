@@ -17,7 +17,7 @@ struct RawValue {
   std::string text;
 };
 
-/// What was given, not yet understood. Keyed by the flag's name in the table; switches hold "0" or
+/// The given flags, not yet parsed. Keyed by the flag's name in the table; switches hold "0" or
 /// "1".
 struct RawFlags {
   std::map<std::string, RawValue> values;
@@ -30,12 +30,12 @@ struct RawFlags {
 };
 
 /// "SOURCE: 'TEXT' is not EXPECTED", as INVALID_ARGUMENT.
-absl::Status Wrong(const RawValue& value, absl::string_view expected);
+absl::Status InvalidValue(const RawValue& value, absl::string_view expected);
 
 /// The flags among `args`, up to the program. Pure. Errors: INVALID_ARGUMENT.
 absl::StatusOr<RawFlags> FlagsOfArguments(CliProgram program, const std::vector<std::string>& args);
 
-/// The flags that are set by their twins in `environment`. Pure. Errors: INVALID_ARGUMENT.
+/// The flags that are set by PET_* variables in `environment`. Pure. Errors: INVALID_ARGUMENT.
 absl::StatusOr<RawFlags> FlagsOfEnvironment(CliProgram program, const Environment& environment);
 
 }  // namespace fsdprun

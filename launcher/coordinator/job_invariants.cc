@@ -71,8 +71,8 @@ std::string JobMachine::CheckCounts() const {
   if (owing > 0 && order_deadline_ == MonoTime::max()) {
     return "an order is open without a deadline";
   }
-  if (phase_ == Phase::kGathering && join_deadline_ == MonoTime::max()) {
-    return "gathering without a deadline";
+  if (phase_ == Phase::kRendezvous && join_deadline_ == MonoTime::max()) {
+    return "rendezvous without a deadline";
   }
   if (succeeded_workers_ > world_size_) {
     return "more workers succeeded than the world has";

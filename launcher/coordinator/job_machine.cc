@@ -14,8 +14,8 @@ using job::Phase;
 
 std::string_view job::PhaseName(Phase phase) {
   switch (phase) {
-    case Phase::kGathering:
-      return "gathering";
+    case Phase::kRendezvous:
+      return "rendezvous";
     case Phase::kPreparing:
       return "preparing";
     case Phase::kRunning:
@@ -69,9 +69,9 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
 void JobMachine::Handle(const job::TimerDue&, Out& out) {
   out.changed = false;
   if (out.now >= order_deadline_) {
-    OrderOverdue(out);
+    OnOrderTimeout(out);
   }
-  if (phase_ != Phase::kGathering) {
+  if (phase_ != Phase::kRendezvous) {
     return;
   }
   if (out.now >= last_call_at_) {
@@ -80,8 +80,8 @@ void JobMachine::Handle(const job::TimerDue&, Out& out) {
     out.changed = true;
     MaybeForm(out);
   }
-  if (phase_ == Phase::kGathering && out.now >= join_deadline_) {
-    JoinTimedOut(out);
+  if (phase_ == Phase::kRendezvous && out.now >= join_deadline_) {
+    OnJoinTimeout(out);
   }
 }
 
@@ -116,7 +116,7 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
   const std::string why = "stopped by signal " + std::to_string(*operator_signal_);
   const Duration grace = again ? Duration{} : spec_.stop_grace;
   switch (phase_) {
-    case Phase::kGathering: {
+    case Phase::kRendezvous: {
       JobOutcome outcome;
       outcome.kind = OutcomeKind::kStoppedBySignal;
       outcome.exit_code = 1;
@@ -138,14 +138,14 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
 
 // --- Messages
 
-void JobMachine::On(const AgentBeat& beat, const FromAgent& envelope, Out& out) {
+void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out) {
   out.changed = false;
   Node* node = nodes_.Find(envelope.incarnation);
   if (node == nullptr) {
     ++stale_dropped_;
     out.effects.actions.push_back(
         ToAgent{envelope.incarnation, Generation{},
-                RejectAgent{"this agent has been given up; it may join again", true}});
+                RejectAgent{"this agent was declared lost; it may join again", true}});
     return;
   }
   node->last_heard = out.now;
@@ -156,8 +156,8 @@ void JobMachine::On(const AgentBeat& beat, const FromAgent& envelope, Out& out) 
     MaybeGrow(out);
   }
   const bool is_first = IsMember(*node) && node->assignment.group_rank == 0;
-  if (is_first && envelope.generation == generation_ && beat.progress.step >= 0) {
-    progress_ = beat.progress;
+  if (is_first && envelope.generation == generation_ && heartbeat.progress.step >= 0) {
+    progress_ = heartbeat.progress;
   }
 }
 
@@ -253,8 +253,7 @@ void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) 
   }
   Node* node = FindMember(envelope);
   if (node == nullptr || node->state != NodeState::kStopping) {
-    return;  // while the world runs: all workers of the node have ended, which their exits have
-             // told
+    return;  // While the world runs: all workers of the node have exited, which is already known.
   }
   node->state = NodeState::kStopped;
   if (--awaiting_ == 0) {
@@ -285,10 +284,10 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
   }
 }
 
-// --- Small things
+// --- Helpers
 
-/// The sender, if it is a member and speaks of the current generation; see Note [Fencing by
-/// generation].
+/// The sender, if it is a member and the message is about the current generation; see Note [Fencing
+/// by generation].
 job::Node* JobMachine::FindMember(const FromAgent& envelope) {
   Node* node = nodes_.Find(envelope.incarnation);
   if (node == nullptr || !IsMember(*node) || envelope.generation != generation_) {
@@ -341,7 +340,7 @@ MonoTime JobMachine::NextWake() const {
     return MonoTime::max();
   }
   MonoTime wake = std::min(next_scan_, order_deadline_);
-  if (phase_ == Phase::kGathering) {
+  if (phase_ == Phase::kRendezvous) {
     wake = std::min({wake, join_deadline_, last_call_at_});
   }
   return wake;

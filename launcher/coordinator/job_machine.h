@@ -2,7 +2,7 @@
 
 // The coordinator's decisions as a pure state machine: rendezvous, membership, ranks, leases,
 // restarts, the end of the job. No clock, thread, lock, I/O, randomness or log. The gRPC service
-// and the simulator drive the same object.
+// and the simulator drive the same class.
 
 #include <cstdint>
 #include <optional>
@@ -22,8 +22,8 @@ namespace fsdprun {
 
 /// Constants of one job.
 struct JobSpec {
-  /// Random name of this launch; carried by every assignment. Generations are counted afresh by
-  /// each launch, so that only both together name a world once and for all.
+  /// Random name of this launch; part of every assignment. Each launch counts generations from 1,
+  /// so only launch and generation together identify a world.
   std::string launch_id;
   int min_nodes = 1;
   int max_nodes = 1;
@@ -35,7 +35,8 @@ struct JobSpec {
   Duration last_call = std::chrono::seconds(30);
   /// Between the stop signal and SIGKILL.
   Duration stop_grace = std::chrono::seconds(30);
-  /// Silence after which a node is suspected, and after which it is lost. Beats come every 0.5 s.
+  /// Time without a heartbeat after which a node is suspected, and after which it is lost.
+  /// Heartbeats come every 0.5 s.
   Duration suspect_after = std::chrono::milliseconds(1500);
   Duration dead_after = std::chrono::milliseconds(3000);
   /// A node whose stream broke is lost unless the same incarnation is back within this time.
@@ -45,12 +46,12 @@ struct JobSpec {
   Duration start_timeout = std::chrono::seconds(60);
   /// How long a stop order may take beyond its grace (SIGKILL, wedge detection, messages).
   Duration stop_margin = std::chrono::seconds(8);
-  /// How long released agents may take to leave before the job is finished without their farewell.
+  /// How long released agents may take to send AgentLeft before the job finishes without them.
   Duration release_timeout = std::chrono::seconds(1);
-  /// More than this fraction of the nodes silent at once (and at least three) means that the
-  /// coordinator is cut off.
+  /// If more than this fraction of the nodes (and at least three) are silent at once, the
+  /// coordinator assumes that it is itself partitioned.
   double partition_fraction = 0.3;
-  /// A wake-up this late means that the coordinator itself had been stopped; leases start afresh.
+  /// A wake-up this late means that the coordinator itself was stopped; all leases are renewed.
   Duration stall_tolerance = std::chrono::milliseconds(500);
 };
 
@@ -63,7 +64,7 @@ namespace job {
 struct AgentStreamLost {
   Incarnation incarnation;
 };
-/// A signal for the whole job. The second one ends the grace.
+/// A signal for the whole job. A second one ends the grace at once.
 struct OperatorStop {
   int signal = 15;
 };
@@ -74,8 +75,8 @@ using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop>;
 
 // --- Actions: ToAgent, and this
 
-/// The job is over and all agents have left (or had their time). Last action; every later event is
-/// only answered by a release.
+/// The job is over and all agents have left or timed out. Last action; every later event is only
+/// answered by a release.
 struct FinishJob {
   JobOutcome outcome;
 };
@@ -83,7 +84,7 @@ struct FinishJob {
 using Action = std::variant<ToAgent, FinishJob>;
 
 struct Effects {
-  /// To be carried out in order. Messages to agents without a stream are dropped by the carrier.
+  /// To be executed in order. Messages to agents without a stream are dropped by the executor.
   std::vector<Action> actions;
   /// Why the job is in its present state; changes only with a decision. Valid until the next Step.
   std::string_view reason;
@@ -92,11 +93,11 @@ struct Effects {
 };
 
 enum class Phase {
-  kGathering,  // waits for nodes
-  kPreparing,  // members set up logs and store
-  kRunning,    // committed: workers start or run
-  kStopping,   // waits until nothing of the generation is left
-  kReleasing,  // outcome decided; waits for the agents' farewell
+  kRendezvous,  // waits for nodes
+  kPreparing,   // members set up logs and store
+  kRunning,     // committed: workers start or run
+  kStopping,    // waits until no process of the generation is left
+  kReleasing,   // outcome decided; waits for the agents to leave
   kFinished,
 };
 std::string_view PhaseName(Phase phase);
@@ -104,22 +105,20 @@ std::string_view PhaseName(Phase phase);
 }  // namespace job
 
 /// Decides for the whole job. Total: every event is legal in every state; stale ones are dropped
-/// and counted. Thread: owned by one loop thread. Time: `now` is the coordinator's monotonic clock
-/// and never goes back between calls.
+/// and counted. Thread: owned by one loop thread. Time: `now` is the coordinator's monotonic clock.
 class JobMachine {
  public:
   explicit JobMachine(const JobSpec& spec);
 
   job::Effects Step(const job::Event& event, MonoTime now);
-  /// The same into the caller's `effects`, whose buffer is used again: a beat costs no allocation.
+  /// The same into the caller's `effects`, whose buffer is reused: a heartbeat allocates nothing.
   void Step(const job::Event& event, MonoTime now, job::Effects& effects);
 
   job::Phase phase() const { return phase_; }
   /// Generation of the current or last world; 0 before the first.
   Generation generation() const { return generation_; }
   int restarts_used() const { return restarts_used_; }
-  /// Losses, departures and growth that ended a world without being charged as a failure of the
-  /// program.
+  /// Losses, departures and growth that ended a world without counting as a failure of the program.
   int membership_changes() const { return membership_changes_; }
   /// Set once decided.
   const std::optional<JobOutcome>& outcome() const { return outcome_; }
@@ -129,9 +128,9 @@ class JobMachine {
   std::string_view reason() const { return reason_; }
   /// Messages dropped because they were about another generation or an unknown incarnation.
   uint64_t stale_dropped() const { return stale_dropped_; }
-  /// Rises with every step that changed more than a lease; lets observers skip the rest.
+  /// Incremented by every step that changed more than a lease; lets observers skip the others.
   uint64_t revision() const { return revision_; }
-  /// Empty, or the sentence that names the broken invariant; also compares with the state before
+  /// Empty, or a sentence that names the violated invariant; also compares with the state before
   /// the last Step. O(nodes).
   std::string CheckInvariants() const;
 
@@ -139,7 +138,7 @@ class JobMachine {
   using Node = job::Node;
   struct Out;
   enum class StopKind { kFailure, kMembership, kOperator };
-  /// What a step must not take back; compared by CheckInvariants.
+  /// State that a step must not revert; compared by CheckInvariants.
   struct Milestones {
     Generation generation;
     int restarts_used = 0;
@@ -154,7 +153,7 @@ class JobMachine {
   void Handle(const job::AgentStreamLost& lost, Out& out);
   void Handle(const job::OperatorStop& stop, Out& out);
   void On(const AgentJoined& joined, const FromAgent& envelope, Out& out);
-  void On(const AgentBeat& beat, const FromAgent& envelope, Out& out);
+  void On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out);
   void On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out);
   void On(const AgentStarted&, const FromAgent& envelope, Out& out);
   void On(const WorkerExited& exited, const FromAgent& envelope, Out& out);
@@ -162,35 +161,35 @@ class JobMachine {
   void On(const WorkersStopped&, const FromAgent& envelope, Out& out);
   void On(const AgentLeft& left, const FromAgent& envelope, Out& out);
 
-  // job_membership.cc: who is there.
-  std::string WhyNot(const NodeInfo& info) const;
+  // job_membership.cc: joining, losing nodes, leases.
+  std::string RejectionReason(const NodeInfo& info) const;
   const Node* HolderOf(int requested_node_rank) const;
-  bool HasForgotten(const Node& node, Generation held) const;
+  bool HasLostGeneration(const Node& node, Generation held) const;
   void Admit(const AgentJoined& joined, Generation held, Out& out);
   void Reattach(Node& node, Generation held, Out& out);
   void RepeatOpenOrder(Node& node, Out& out);
   void StartCleaning(Node& node, Generation held, Out& out);
   void BecomeSpare(Node& node, Out& out);
   void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
-  void EndPartOf(const Node& node, CauseKind kind, const std::string& what, Out& out);
+  void HandleMemberLoss(const Node& node, CauseKind kind, const std::string& what, Out& out);
   void ScanLeases(Out& out);
   MonoTime LeaseEnd(const Node& node) const;
   void ExtendLeasesIfCutOff(int silent, int total, Out& out);
   void RefreshLeases(MonoTime now);
-  void OrderOverdue(Out& out);
+  void OnOrderTimeout(Out& out);
 
   // job_worlds.cc: forming and ending worlds.
   std::vector<Incarnation> Eligible() const;
-  bool AwaitsVerdict() const;
+  bool AwaitsLeaseDecision() const;
   void MaybeForm(Out& out);
   void MaybeGrow(Out& out);
-  void Form(std::vector<Incarnation> chosen, Out& out);
+  void FormWorld(std::vector<Incarnation> chosen, Out& out);
   void CommitWorld(Out& out);
   void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
-  void HastenStop(StopKind kind, Duration grace, Out& out);
+  void EscalateStop(StopKind kind, Duration grace, Out& out);
   void FinishStop(Out& out);
-  void Regather(Out& out);
-  void JoinTimedOut(Out& out);
+  void RestartRendezvous(Out& out);
+  void OnJoinTimeout(Out& out);
   void Finish(JobOutcome outcome, Out& out);
   void FinishFailed(const std::string& why, Out& out);
   void MaybeSendFinish(Out& out);
@@ -213,9 +212,9 @@ class JobMachine {
   // Constant after construction.
   const JobSpec spec_;
 
-  job::Phase phase_ = job::Phase::kGathering;
+  job::Phase phase_ = job::Phase::kRendezvous;
   Generation generation_;
-  /// No generation up to this one may be used again: the highest that any agent has seen.
+  /// The highest generation that any agent has seen; no generation up to it may be reused.
   Generation generation_floor_;
   NodeTable nodes_;
   uint64_t next_sequence_ = 1;
@@ -230,7 +229,7 @@ class JobMachine {
   FailureLog failures_;
   Progress progress_;
 
-  // The stop under way (phase kStopping).
+  // The stop in progress (phase kStopping).
   StopKind stop_kind_ = StopKind::kMembership;
   int stop_signal_ = 15;
   Duration stop_grace_{};
@@ -243,7 +242,7 @@ class JobMachine {
   std::optional<int> operator_signal_;
   std::optional<JobOutcome> outcome_;
 
-  /// Nodes that went away since the last world was complete, with what happened; for messages.
+  /// Nodes that left or were lost since the last complete world, with the reason; for messages.
   std::vector<std::string> departed_;
 
   // Timers; MonoTime::max() when not set.

@@ -6,7 +6,7 @@
 
 namespace fsdprun {
 
-/// What one Step collects.
+/// The effects that one Step collects.
 struct JobMachine::Out {
   job::Effects& effects;
   MonoTime now;

@@ -13,7 +13,7 @@ using job::Phase;
 
 namespace {
 
-/// Fewer silent nodes than this are never taken for a fault of the coordinator's own network.
+/// Fewer silent nodes than this are never attributed to the coordinator's own network.
 constexpr int kCutOffNodesMin = 3;
 
 std::string Seconds(Duration d) {
@@ -36,8 +36,8 @@ void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& o
     Admit(joined, envelope.generation, out);
     return;
   }
-  if (HasForgotten(*known, envelope.generation)) {
-    LoseNode(envelope.incarnation, CauseKind::kNodeLost, "came back without its generation", out);
+  if (HasLostGeneration(*known, envelope.generation)) {
+    LoseNode(envelope.incarnation, CauseKind::kNodeLost, "rejoined without its generation", out);
     Admit(joined, envelope.generation, out);
     return;
   }
@@ -45,7 +45,7 @@ void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& o
 }
 
 /// A member that has acknowledged the current generation must still hold it.
-bool JobMachine::HasForgotten(const Node& node, Generation held) const {
+bool JobMachine::HasLostGeneration(const Node& node, Generation held) const {
   switch (node.state) {
     case NodeState::kPrepared:
     case NodeState::kCommitted:
@@ -56,7 +56,7 @@ bool JobMachine::HasForgotten(const Node& node, Generation held) const {
   }
 }
 
-std::string JobMachine::WhyNot(const NodeInfo& info) const {
+std::string JobMachine::RejectionReason(const NodeInfo& info) const {
   if (info.local_world_size < 1) {
     return "node " + info.name + " offers " + std::to_string(info.local_world_size) +
            " workers; at least 1 is needed";
@@ -94,7 +94,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
         ToAgent{info.incarnation, Generation{}, ReleaseAgent{code, outcome_->reason}});
     return;
   }
-  const std::string refusal = WhyNot(info);
+  const std::string refusal = RejectionReason(info);
   if (!refusal.empty()) {
     out.effects.actions.push_back(
         ToAgent{info.incarnation, Generation{}, RejectAgent{refusal, false}});
@@ -194,11 +194,12 @@ void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::st
                            (phase_ == Phase::kRunning && node.state == NodeState::kCommitted) ||
                            (phase_ == Phase::kStopping && node.state == NodeState::kStopping);
   awaiting_ -= owed_answer ? 1 : 0;
-  EndPartOf(node, kind, what, out);
+  HandleMemberLoss(node, kind, what, out);
 }
 
-/// What the loss of the member `node`, already removed, means for the world.
-void JobMachine::EndPartOf(const Node& node, CauseKind kind, const std::string& what, Out& out) {
+/// Handles the loss of the member `node`, which has already been removed.
+void JobMachine::HandleMemberLoss(const Node& node, CauseKind kind, const std::string& what,
+                                  Out& out) {
   const bool is_done = node.succeeded_count == node.info.local_world_size;
   const bool is_failure =
       !node.leaving && !is_done && (phase_ != Phase::kPreparing || kind != CauseKind::kNodeLost);
@@ -213,13 +214,13 @@ void JobMachine::EndPartOf(const Node& node, CauseKind kind, const std::string& 
     return;
   }
   if (phase_ == Phase::kRunning && is_done) {
-    return;  // its part of the job is complete
+    return;  // all its workers have succeeded
   }
   BeginStop(is_failure ? StopKind::kFailure : StopKind::kMembership, SIGTERM, spec_.stop_grace,
             "node " + node.info.name + " " + what, out);
 }
 
-void JobMachine::OrderOverdue(Out& out) {
+void JobMachine::OnOrderTimeout(Out& out) {
   order_deadline_ = MonoTime::max();
   out.changed = true;
   if (phase_ == Phase::kReleasing) {
@@ -294,7 +295,7 @@ void JobMachine::ScanLeases(Out& out) {
   for (const Incarnation incarnation : lost) {
     const Node& node = nodes_.At(incarnation);
     const std::string what = node.connected ? "was silent for " + Seconds(out.now - node.last_heard)
-                                            : "broke its stream and did not come back within " +
+                                            : "lost its stream and did not reconnect within " +
                                                   Seconds(out.now - node.stream_lost_at);
     out.changed = true;
     LoseNode(incarnation, CauseKind::kNodeLost, what, out);
@@ -313,8 +314,8 @@ void JobMachine::ExtendLeasesIfCutOff(int silent, int total, Out& out) {
   lease_extended_until_ = out.now + spec_.dead_after;
   out.changed = true;
   SetReason(std::to_string(silent) + " of " + std::to_string(total) +
-            " nodes fell silent at once: this host may be cut off; waiting " +
-            Seconds(spec_.dead_after) + " more for them");
+            " nodes fell silent at once: this host may be partitioned; extending their leases by " +
+            Seconds(spec_.dead_after));
 }
 
 }  // namespace fsdprun

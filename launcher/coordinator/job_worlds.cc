@@ -23,8 +23,8 @@ std::vector<Incarnation> JobMachine::Eligible() const {
   return eligible;
 }
 
-/// A node is suspected or reconnecting: its lease will soon tell whether the world has it.
-bool JobMachine::AwaitsVerdict() const {
+/// A node is suspected or reconnecting: its lease will soon decide whether it can be a member.
+bool JobMachine::AwaitsLeaseDecision() const {
   for (const Node& node : nodes_) {
     if ((node.suspect || !node.connected) && !node.leaving) {
       return true;
@@ -34,7 +34,7 @@ bool JobMachine::AwaitsVerdict() const {
 }
 
 void JobMachine::MaybeForm(Out& out) {
-  if (phase_ != Phase::kGathering) {
+  if (phase_ != Phase::kRendezvous) {
     return;
   }
   std::vector<Incarnation> eligible = Eligible();
@@ -46,11 +46,11 @@ void JobMachine::MaybeForm(Out& out) {
     return;
   }
   if (count >= spec_.max_nodes) {
-    Form(std::move(eligible), out);
-  } else if (AwaitsVerdict()) {
-    SetReason("enough nodes; waiting for the verdict on a silent one");
+    FormWorld(std::move(eligible), out);
+  } else if (AwaitsLeaseDecision()) {
+    SetReason("enough nodes; waiting for a silent one to reconnect or its lease to expire");
   } else if (formations_ > 0 || last_call_over_) {
-    Form(std::move(eligible), out);
+    FormWorld(std::move(eligible), out);
   } else {
     last_call_at_ = std::min(last_call_at_, out.now + spec_.last_call);
     SetReason("last call: " + std::to_string(count) + " nodes are enough, up to " +
@@ -74,8 +74,8 @@ void JobMachine::MaybeGrow(Out& out) {
             out);
 }
 
-void JobMachine::Form(std::vector<Incarnation> chosen, Out& out) {
-  // Who is in: survivors, then nodes with a requested rank, then first come. The others stay
+void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
+  // Members: survivors first, then nodes with a requested rank, then by arrival. The others remain
   // spares.
   const auto precedence = [&](Incarnation i) {
     const Node& node = nodes_.At(i);
@@ -139,7 +139,7 @@ void JobMachine::CommitWorld(Out& out) {
 void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std::string& why,
                            Out& out) {
   if (phase_ == Phase::kStopping) {
-    HastenStop(kind, grace, out);
+    EscalateStop(kind, grace, out);
     return;
   }
   if (phase_ != Phase::kPreparing && phase_ != Phase::kRunning) {
@@ -164,8 +164,9 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
   }
 }
 
-/// A stop is under way: a graver kind prevails, a shorter grace is passed on.
-void JobMachine::HastenStop(StopKind kind, Duration grace, Out& out) {
+/// A stop is in progress: a failure overrides a membership change, and a shorter grace is sent to
+/// the nodes.
+void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
   if (kind == StopKind::kFailure && stop_kind_ == StopKind::kMembership) {
     stop_kind_ = kind;
   }
@@ -209,9 +210,9 @@ void JobMachine::FinishStop(Out& out) {
   }
   if (stop_kind_ != StopKind::kFailure) {
     ++membership_changes_;
-    Regather(out);
+    RestartRendezvous(out);
   } else if (failures_.HasPermanent()) {
-    FinishFailed("a worker reported a configuration error, which no restart can cure", out);
+    FinishFailed("a worker reported a configuration error, which a restart cannot fix", out);
   } else if (restarts_used_ == spec_.max_restarts) {
     FinishFailed(spec_.max_restarts == 0
                      ? "no restarts are allowed (--max-restarts 0)"
@@ -219,12 +220,12 @@ void JobMachine::FinishStop(Out& out) {
                  out);
   } else {
     ++restarts_used_;
-    Regather(out);
+    RestartRendezvous(out);
   }
 }
 
-void JobMachine::Regather(Out& out) {
-  phase_ = Phase::kGathering;
+void JobMachine::RestartRendezvous(Out& out) {
+  phase_ = Phase::kRendezvous;
   join_deadline_ = out.now + spec_.join_timeout;
   last_call_at_ = MonoTime::max();
   MaybeForm(out);
@@ -261,15 +262,15 @@ std::string JobMachine::Missing(const std::vector<Incarnation>& eligible) const 
   }
   const size_t shown = std::min(departed_.size(), kNamesMax);
   for (size_t i = departed_.size() - shown; i < departed_.size(); ++i) {
-    text += (i == departed_.size() - shown ? "; went away: " : ", ") + departed_[i];
+    text += (i == departed_.size() - shown ? "; gone: " : ", ") + departed_[i];
   }
   return text;
 }
 
-void JobMachine::JoinTimedOut(Out& out) {
+void JobMachine::OnJoinTimeout(Out& out) {
   std::vector<Incarnation> eligible = Eligible();
   if (static_cast<int>(eligible.size()) >= spec_.min_nodes) {
-    Form(std::move(eligible), out);
+    FormWorld(std::move(eligible), out);
     return;
   }
   out.changed = true;
@@ -297,8 +298,8 @@ void JobMachine::FinishFailed(const std::string& why, Out& out) {
   outcome.kind = OutcomeKind::kFailed;
   outcome.exit_code = 1;
   if (failures_.empty()) {
-    // A worker ended by a signal that its own node had sent, without an order of ours: still the
-    // end of the world.
+    // Only collateral deaths were recorded: a worker died of a signal that its own node had sent
+    // without an order of ours.
     Failure failure;
     failure.generation = generation_;
     failure.what = stop_why_;

@@ -13,7 +13,7 @@ job::Node& NodeTable::At(Incarnation incarnation) const {
   return *node;
 }
 
-NodeTable::Order::iterator NodeTable::PlaceOf(Incarnation incarnation) {
+NodeTable::Order::iterator NodeTable::LowerBound(Incarnation incarnation) {
   return std::lower_bound(ordered_.begin(), ordered_.end(), incarnation,
                           [](const std::unique_ptr<job::Node>& node, Incarnation i) {
                             return node->info.incarnation < i;
@@ -24,14 +24,14 @@ job::Node& NodeTable::Insert(job::Node node) {
   const Incarnation incarnation = node.info.incarnation;
   FSDPRUN_CHECK(Find(incarnation) == nullptr, "an incarnation is admitted once");
   const auto place =
-      ordered_.insert(PlaceOf(incarnation), std::make_unique<job::Node>(std::move(node)));
+      ordered_.insert(LowerBound(incarnation), std::make_unique<job::Node>(std::move(node)));
   index_[incarnation.value()] = place->get();
   return **place;
 }
 
 void NodeTable::Erase(Incarnation incarnation) {
   if (index_.erase(incarnation.value()) != 0) {
-    ordered_.erase(PlaceOf(incarnation));
+    ordered_.erase(LowerBound(incarnation));
   }
 }
 

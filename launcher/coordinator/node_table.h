@@ -1,6 +1,6 @@
 #pragma once
 
-// What the coordinator knows of the agents, and where it keeps it.
+// What the coordinator knows about the agents.
 
 #include <cstdint>
 #include <memory>
@@ -16,8 +16,8 @@ namespace fsdprun {
 namespace job {
 
 enum class NodeState {
-  kSpare,      // admitted, holds nothing; may become a member
-  kCleaning,   // came back holding something of an older generation, which is being stopped
+  kSpare,      // admitted, holds no generation; may become a member
+  kCleaning,   // rejoined while holding an older generation, which is being stopped
   kPreparing,  // member, from here on
   kPrepared,
   kCommitted,
@@ -27,8 +27,9 @@ enum class NodeState {
   kReleased,
 };
 
-/// What the coordinator knows of one agent. What each beat and each scan of the leases reads comes
-/// first and fits one cache line: with thousands of nodes those reads are what a step costs.
+/// What the coordinator knows about one agent. The fields that each heartbeat and each lease scan
+/// read come first and fit one cache line: with thousands of nodes those reads dominate the cost of
+/// a step.
 struct alignas(64) Node {
   NodeState state = NodeState::kSpare;
   bool connected = true;
@@ -42,20 +43,20 @@ struct alignas(64) Node {
   /// Order of admission.
   uint64_t sequence = 0;
   int previous_group_rank = -1;
-  /// How many workers have ended by themselves with exit code 0.
+  /// Number of workers that exited with 0 without being stopped.
   int succeeded_count = 0;
   /// Rank in the current world; meaningful for members.
   RankAssignment assignment;
   NodeInfo info;
-  /// Which local ranks have ended.
+  /// Which local ranks have exited.
   std::vector<bool> exited;
 };
 
 }  // namespace job
 
 /// The admitted nodes. Iterated in order of incarnation at the speed of an array, found by
-/// incarnation with one hash lookup. A Node stays where it is until it is erased; insertion and
-/// erasure are O(nodes) in pointers and end all iterations.
+/// incarnation with one hash lookup. A Node's address is stable until it is erased; insertion and
+/// erasure move O(nodes) pointers and invalidate iterators.
 class NodeTable {
  public:
   template <class T>
@@ -99,10 +100,10 @@ class NodeTable {
 
  private:
   using Order = std::vector<std::unique_ptr<job::Node>>;
-  Order::iterator PlaceOf(Incarnation incarnation);
+  Order::iterator LowerBound(Incarnation incarnation);
 
   Order ordered_;
-  // Only looked into, never iterated.
+  // Only for lookups, never iterated.
   absl::flat_hash_map<uint64_t, job::Node*> index_;
 };
 

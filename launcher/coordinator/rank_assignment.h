@@ -1,6 +1,6 @@
 #pragma once
 
-// Who gets which ranks: a pure function of the member nodes.
+// Rank assignment: a pure function of the member nodes.
 
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ struct Candidate {
   int previous_group_rank = -1;
 };
 
-/// What is equal for all members of a world.
+/// What all members of a world share.
 struct WorldNumbers {
   Generation generation;
   int restart_count = 0;

@@ -13,21 +13,21 @@
 namespace fsdprun {
 
 // Note [Root cause]
-// The first failure that the coordinator receives is the cause, with two exceptions, because the
-// notice of a hard death is slow (the kernel tears down the memory first, about 70 ms per GiB; a
-// broken stream has a grace; a silent node has a lease) while its victims exit fast, of a lost
+// The first failure that the coordinator receives is the root cause, with two exceptions. The
+// notice of a hard death is slow (the kernel frees the memory first, about 70 ms per GiB; a broken
+// stream has a grace; a silent node has a lease), while its victims exit quickly because of a lost
 // connection:
-// 1. a worker that died of a culprit signal, if its notice comes before its node has reported that
-// all is stopped;
+// 1. a worker that died of a culprit signal, if its exit is received before its node has reported
+// WorkersStopped;
 // 2. a node that was lost, or whose keeper died, if its silence began before the first failure was
-// received. Either outranks a plain exit, unless that exit has told of an error that is not the
-// loss of a peer. Workers that end after a stop order are collateral: they are counted and never
-// listed. The exception is SIGKILL or SIGBUS of foreign origin, the marks of exhausted memory,
-// whose notice may trail the order; a crash by any other signal is as likely one of the shutdown.
+// received. Either outranks a plain exit, unless that exit came with an error other than the loss
+// of a peer. Workers that exit after a stop order are collateral: counted, never listed. The
+// exception is a SIGKILL or SIGBUS that we did not send, typical of exhausted memory, whose notice
+// may arrive after the order; any other crash is as likely caused by the shutdown.
 
 namespace {
 
-/// A notice of a lost node may trail the moment of the loss by one beat.
+/// The last heartbeat of a lost node may precede the loss by one heartbeat interval.
 constexpr Duration kSilenceSlack = std::chrono::milliseconds(500);
 constexpr size_t kEntriesMax = 4096;
 
@@ -44,8 +44,8 @@ bool IsCollateral(const Failure& failure) {
   return exit.killed_by_us || (exit.after_stop && !may_be_memory);
 }
 
-/// The worker has said what was wrong, and it was not that another one went away.
-bool TellsItsOwnError(const Failure& failure) {
+/// The worker reported an error other than the loss of a peer.
+bool ReportsOwnError(const Failure& failure) {
   if (failure.kind != CauseKind::kWorkerFailed || failure.worker->error_message.empty()) {
     return false;
   }
@@ -106,7 +106,7 @@ bool FailureLog::HasPermanent() const {
 }
 
 size_t FailureLog::RootIndex() const {
-  if (!IsPlainExit(entries_[0].failure) || TellsItsOwnError(entries_[0].failure)) {
+  if (!IsPlainExit(entries_[0].failure) || ReportsOwnError(entries_[0].failure)) {
     return 0;
   }
   for (size_t i = 1; i < entries_.size(); ++i) {

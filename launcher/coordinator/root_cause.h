@@ -1,6 +1,6 @@
 #pragma once
 
-// Which of the failures of one generation was the cause, and which are its victims.
+// Which failure of a generation is the root cause, and which are its consequences.
 
 #include <cstddef>
 #include <vector>
@@ -14,13 +14,13 @@ namespace fsdprun {
 class FailureLog {
  public:
   /// Adds a failure received at `received`. `since` is when it began as far as the coordinator can
-  /// tell: for a lost node the break of its stream or its last sign of life, otherwise `received`.
+  /// tell: for a lost node the break of its stream or its last heartbeat, otherwise `received`.
   /// Victims of a stop order are only counted.
   void Add(Failure failure, MonoTime received, MonoTime since);
   void Clear();
 
   bool empty() const { return entries_.empty(); }
-  /// True if a worker said that no restart can help (contract::kExitConfig).
+  /// True if a worker exited with a code after which a restart cannot help (contract::kExitConfig).
   bool HasPermanent() const;
   /// The report with the root cause picked out; `empty()` must be false. See Note [Root cause].
   FailureReport Report() const;

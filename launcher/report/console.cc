@@ -21,7 +21,7 @@ namespace fsdprun {
 namespace {
 
 constexpr Duration kRoomInterval = std::chrono::milliseconds(20);
-/// Ends a write of the writer thread that waits. Ignored by default, and nobody else's.
+/// Interrupts a blocked write of the writer thread. Ignored by default and not used otherwise.
 constexpr int kInterrupt = SIGURG;
 constexpr char kEraseLine[] = "\r\x1b[2K";
 
@@ -38,15 +38,15 @@ void WriteLogLineToStderr(LogLevel /*level*/, absl::string_view line) {
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-// With this handler a signal does nothing but end the system call that waits; without SA_RESTART.
+// An empty handler without SA_RESTART: the signal only interrupts a blocked system call.
 void MakeInterruptible() {
   struct sigaction action {};
   action.sa_handler = [](int) {};
   ::sigaction(kInterrupt, &action, nullptr);
 }
 
-// A description of its own of the terminal behind `fd`; invalid if it is no terminal or may not be
-// opened (after su).
+// A separate open file description of the terminal behind `fd`; invalid if it is not a terminal or
+// may not be opened (after su).
 UniqueFd OpenTerminal(int fd) {
   if (::isatty(fd) == 0) {
     return UniqueFd();
@@ -130,7 +130,7 @@ void Console::Close(MonoTime deadline) {
   WaitFinished(deadline);
   gives_up_ = true;
   changed_.NotifyAll();
-  // Again and again: a signal that comes just before the write does not end it.
+  // Repeatedly: a signal that arrives just before the write does not interrupt it.
   while (!WaitFinished(MonoNow() + kRoomInterval)) {
     ::pthread_kill(writer_.native_handle(), kInterrupt);
   }
@@ -207,10 +207,10 @@ void Console::EraseProgress() {
 }
 
 // The descriptors are shared with other programs, so they are not made non-blocking: poll first,
-// then write at most what a pipe is sure to take. A terminal may be writable and yet take less than
-// that, so it is written to through a non-blocking description of our own. Where we may not open it
-// (after su), and where another program fills the pipe in between, the write waits, and Close()
-// interrupts it.
+// then write at most PIPE_BUF bytes, which a writable pipe accepts. A terminal may be writable and
+// yet accept less, so it is written to through a separate non-blocking description. Where that may
+// not be opened (after su), and where another program fills the pipe in between, the write blocks
+// and Close() interrupts it.
 void Console::WriteAll(ConsoleStream stream, absl::string_view data) {
   const bool is_out = stream == ConsoleStream::kOut;
   const UniqueFd& terminal = is_out ? out_terminal_ : error_terminal_;
@@ -221,7 +221,7 @@ void Console::WriteAll(ConsoleStream stream, absl::string_view data) {
     const auto chunk = static_cast<ssize_t>(std::min<size_t>(data.size(), PIPE_BUF));
     const ssize_t n = ::write(fd, data.data(), static_cast<size_t>(chunk));
     if (gives_up_ && n < chunk && !terminal.valid()) {
-      is_gone = true;  // It has waited, and would again.
+      is_gone = true;  // It blocked, and would block again.
     } else if (n > 0) {
       data.remove_prefix(static_cast<size_t>(n));
     } else if (n == 0 || errno == EAGAIN) {
@@ -235,14 +235,15 @@ void Console::WriteAll(ConsoleStream stream, absl::string_view data) {
   }
 }
 
-// A terminal with room for one byte is writable, but takes no newline.
+// A terminal with room for one byte is writable, but does not accept a newline.
 void Console::WaitForMoreRoom() {
   MutexLock lock(mu_);
   changed_.WaitUntil(mu_, MonoNow() + kRoomInterval, [this] { return gives_up_.load(); });
 }
 
 bool Console::WaitWritable(int fd) {
-  // Also after giving up: a blocked standard output must not cost the report on standard error.
+  // Tries once even after giving up: a blocked standard output must not suppress the report on
+  // standard error.
   for (;;) {
     const bool is_last_try = gives_up_;
     pollfd poll_fd{.fd = fd, .events = POLLOUT, .revents = 0};

@@ -18,12 +18,10 @@ namespace fsdprun {
 enum class ConsoleStream { kOut, kError };
 
 /// The launcher's standard output and error. Whole lines only, so that output of several workers
-/// never mixes within a line; on a terminal one progress line stays at the bottom and is redrawn,
-/// and no line cuts through it. A thread of its own writes, so that a slow or blocked reader never
-/// holds up the loop. A reader that went away
-/// (`| head -1`) is not an error: the rest is dropped.
-/// Thread: any, except where noted. Memory: what is queued; producers of bulk output ask HasRoom()
-/// first.
+/// never mixes within a line; on a terminal a progress line stays at the bottom and is redrawn
+/// after other lines. A separate thread writes, so that a slow or blocked reader never blocks the
+/// loop. A closed pipe (`| head -1`) is not an error: the rest is dropped. Thread: any, except
+/// where noted. Memory: what is queued; producers of bulk output check HasRoom() first.
 class Console {
  public:
   struct Options {
@@ -57,8 +55,8 @@ class Console {
   /// Waits until everything queued so far is written; false if it is not by `deadline`.
   bool WaitWritten(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
-  /// Waits until everything is written or `deadline` has passed, then ends the thread; what a
-  /// reader takes without waiting is still written. Idempotent; one thread only.
+  /// Waits until everything is written or `deadline` has passed, then ends the thread; what can be
+  /// written without blocking is still written. Idempotent; one thread only.
   void Close(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -78,7 +76,7 @@ class Console {
 
   // Constant after construction.
   const Options options_;
-  /// Descriptions of our own of streams that are terminals; else invalid.
+  /// Separate open file descriptions of streams that are terminals; else invalid.
   const UniqueFd out_terminal_;
   const UniqueFd error_terminal_;
   const std::function<void()> on_room_;

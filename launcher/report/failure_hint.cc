@@ -49,10 +49,10 @@ constexpr TextHint kTextHints[] = {
     {"NCCL error",
      "run again with NCCL_DEBUG=INFO to see which rank and which network interface failed"},
     {"Permission denied", "check the owner and mode of the path named above"},
-    {"SyntaxError", "correct the script; no worker got as far as running it"},
+    {"SyntaxError", "correct the script; no worker could start running it"},
 };
 
-/// Only the kernel's setting on the worker's node says where a core dump goes.
+/// Where a core dump goes depends on the kernel's setting on the worker's node.
 constexpr char kCoreHint[] =
     "open the core dump with gdb: /proc/sys/kernel/core_pattern on that host says where it is "
     "(relative to the worker's directory; `coredumpctl` where systemd takes it)";
@@ -78,7 +78,7 @@ std::string SignalHint(const WorkerExit& worker) {
           worker.dumped_core ? absl::StrCat("; or ", kCoreHint) : "");
     case SIGTERM:
     case SIGINT:
-      return "somebody outside this job sent the signal: a batch system at its time limit, or an "
+      return "the signal was sent from outside this job: a batch system at its time limit, or an "
              "operator";
     default:
       return "";
@@ -87,7 +87,7 @@ std::string SignalHint(const WorkerExit& worker) {
 
 std::string WorkerHint(const WorkerExit& worker) {
   if (worker.signal == SIGKILL) {
-    return SignalHint(worker);  // Its victim had no time for a last word: any text is older.
+    return SignalHint(worker);  // SIGKILL leaves no time to report: any error text is older.
   }
   const std::string text = absl::StrCat(worker.error_message, "\n", worker.traceback, "\n",
                                         absl::StrJoin(worker.stderr_tail, "\n"));
@@ -100,7 +100,7 @@ std::string WorkerHint(const WorkerExit& worker) {
     return SignalHint(worker);
   }
   if (worker.exit_code == contract::kExitConfig) {
-    return "the worker says that its configuration can never work, so it was not restarted: "
+    return "the worker reported a configuration that can never work, so it was not restarted: "
            "correct what it names";
   }
   return "";
@@ -119,9 +119,8 @@ std::string FailureHint(const Failure& failure) {
     case CauseKind::kWorkerFailed:
       return failure.worker.has_value() ? WorkerHint(*failure.worker) : "";
     case CauseKind::kNodeLost:
-      return "check that the node is up and reachable; start fsdprun there again, with "
-             "--max-restarts above 0 the job "
-             "waits for it";
+      return "check that the node is up and reachable and start fsdprun there again; with "
+             "--max-restarts above 0 the job waits for it";
     case CauseKind::kKeeperDied:
       return "fsdp-keeper was killed, most likely by the out-of-memory killer or an operator: see "
              "`dmesg`";
@@ -138,8 +137,7 @@ std::string FailureHint(const Failure& failure) {
       return "the node is overloaded or its disk hangs: look at its load and at `dmesg`";
     case CauseKind::kJoinTimeout:
       return "start fsdprun on the missing nodes with the same --rdzv-id and endpoint, and check "
-             "firewalls; "
-             "--rdzv-conf join_timeout=SECONDS waits longer";
+             "firewalls; --rdzv-conf join_timeout=SECONDS waits longer";
   }
   return "";
 }

@@ -102,7 +102,7 @@ void AppendWhatWasDone(const JobOutcome& outcome, std::string* out) {
   }
   if (report.other_failures > 0 && report.root.kind != CauseKind::kJoinTimeout) {
     absl::StrAppend(out, CountOf(report.other_failures, "later failure is", "later failures are"),
-                    " taken for a consequence; ");
+                    " considered a consequence; ");
   }
   absl::StrAppend(out, outcome.restarts_used, " of ",
                   CountOf(outcome.max_restarts, "restart", "restarts"),
@@ -139,7 +139,7 @@ void AppendOthers(const FailureReport& report, std::string* out) {
   }
 }
 
-// The names that scripts made for torchrun look for.
+// Scripts written for torchrun look for these error names.
 std::string Heading(CauseKind kind, const std::string& program) {
   return kind == CauseKind::kJoinTimeout
              ? absl::StrCat("fsdprun: RendezvousTimeoutError: too few nodes for ", program, "\n")
@@ -209,11 +209,11 @@ std::string FormatFailureReport(const JobOutcome& outcome, const ReportContext& 
 std::string FormatOutcomeLine(const JobOutcome& outcome) {
   switch (outcome.kind) {
     case OutcomeKind::kSucceeded:
-      return "the job has succeeded";
+      return "the job succeeded";
     case OutcomeKind::kStoppedBySignal:
       return absl::StrCat("the job was ended by ", SignalName(outcome.signal));
     case OutcomeKind::kFailed:
-      return absl::StrCat("the job has failed: ", outcome.reason);
+      return absl::StrCat("the job failed: ", outcome.reason);
   }
   return "";
 }

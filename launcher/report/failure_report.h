@@ -13,12 +13,12 @@ struct ReportContext {
   std::string program;
 };
 
-/// The one block that ends a failed job: root cause first, with torchrun's labels; then up to three
-/// other failures, what was already done and what to do next. Empty for an outcome without a
-/// failure. Times are printed in the process's time zone. Pure otherwise.
+/// The report printed at the end of a failed job: root cause first, with torchrun's labels; then up
+/// to three other failures, what was already done and what to do next. Empty for an outcome without
+/// a failure. Times are printed in the process's time zone. Pure otherwise.
 std::string FormatFailureReport(const JobOutcome& outcome, const ReportContext& context);
 
-/// One sentence for nodes that do not print the block, and for jobs that end without one.
+/// One sentence for nodes that do not print the report, and for jobs that end without one.
 std::string FormatOutcomeLine(const JobOutcome& outcome);
 
 /// What goes into the launcher's own TORCHELASTIC_ERROR_FILE: the root cause's JSON with

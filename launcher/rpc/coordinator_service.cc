@@ -23,8 +23,8 @@ namespace {
 constexpr int kKeepaliveTimeMs = 1000;
 constexpr int kKeepaliveTimeoutMs = 2000;
 constexpr int kMinPingIntervalMs = 300;
-/// A connection without a call: a stranger, or a handshake that does not come to its end. An agent
-/// makes its call at once and keeps it.
+/// Timeout of a connection without a call: an unknown client, or a handshake that does not
+/// complete. An agent makes its call at once and keeps it open.
 constexpr int kNoCallTimeoutMs = 5000;
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 constexpr Duration kDoneTimeout = std::chrono::seconds(5);
@@ -59,7 +59,7 @@ bool EqualInConstantTime(absl::string_view a, absl::string_view b) {
   return difference == 0;
 }
 
-// One agent's stream. Lives until gRPC is done with it and the service has let go of it.
+// One agent's stream. Lives until gRPC is done with it and the service has dropped it.
 // Thread: the reactions run on gRPC's threads, the rest on the loop thread.
 class CoordinatorService::Stream
     : public grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
@@ -72,7 +72,7 @@ class CoordinatorService::Stream
     StartRead(&incoming_);
   }
 
-  // The caller has no business here: nothing is read from it.
+  // Ends the call with `status`; nothing is read from it.
   void StartRefused(std::shared_ptr<Stream> self, const absl::Status& status) {
     self_ = std::move(self);
     End(status);
@@ -120,7 +120,7 @@ class CoordinatorService::Stream
     absl::StatusOr<FromAgent> message =
         incoming_.job_id() == service_.options_.job_id
             ? Decode(incoming_)
-            : absl::NotFoundError(absl::StrCat("the coordinator here is of run id '",
+            : absl::NotFoundError(absl::StrCat("this coordinator has run id '",
                                                service_.options_.job_id, "', not '",
                                                incoming_.job_id(), "'"));
     if (!message.ok()) {
@@ -191,21 +191,22 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
     if (!is_known) {
       service_.PostIfLive([&service = service_, peer = NameOf(context->peer())] {
         service.callbacks_.on_refused(
-            absl::StrCat("a caller at ", peer, " without the job's token"));
+            absl::StrCat("a call from ", peer, " without the job's token"));
       });
       stream->StartRefused(stream,
                            absl::UnauthenticatedError("the job's token is missing or wrong"));
       return stream.get();
     }
-    // Posted before the first message can be: the loop knows the stream when that arrives.
+    // Posted before any message of the stream, so that the loop knows the stream when the first one
+    // arrives.
     service_.PostIfLive(
         [&service = service_, id, stream] { service.streams_.emplace(id, stream); });
     stream->Start(stream);
     return stream.get();
   }
 
-  // Refuses calls from here on and returns the streams that are not done.
-  std::vector<std::shared_ptr<Stream>> CloseDoor() ABSL_LOCKS_EXCLUDED(mu_) {
+  // Refuses further calls and returns the streams that are not done.
+  std::vector<std::shared_ptr<Stream>> CloseToNewStreams() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     is_closed_ = true;
     std::vector<std::shared_ptr<Stream>> streams;
@@ -217,8 +218,8 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
     return streams;
   }
 
-  // gRPC knows a connection that it was handed by its descriptor only ("fd:7").
-  void Remember(const UniqueFd& connection) ABSL_LOCKS_EXCLUDED(mu_) {
+  // gRPC names a connection that was handed over as a descriptor "fd:7"; this records its address.
+  void RecordPeer(const UniqueFd& connection) ABSL_LOCKS_EXCLUDED(mu_) {
     const std::string name = PeerName(connection.get());
     MutexLock lock(mu_);
     names_[absl::StrCat("fd:", connection.get())] = name;
@@ -243,11 +244,11 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
   CoordinatorService& service_;
   std::atomic<uint64_t> next_id_{1};
   Mutex mu_;
-  /// Every stream that gRPC has not finished, also those that the loop has not heard of yet.
+  /// Every stream that gRPC has not finished, including those not yet posted to the loop.
   std::vector<std::weak_ptr<Stream>> open_ ABSL_GUARDED_BY(mu_);
   bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
-  /// The addresses behind descriptors, also of those closed since: a number is reused, so there are
-  /// no more than descriptors.
+  /// Peer address by descriptor. Entries of closed descriptors stay; since numbers are reused, the
+  /// map is bounded by the descriptor limit.
   std::map<std::string, std::string> names_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -283,7 +284,7 @@ absl::Status CoordinatorService::Start() {
 void CoordinatorService::AddConnection(UniqueFd connection) {
   const int flags = ::fcntl(connection.get(), F_GETFL);
   if (flags >= 0 && ::fcntl(connection.get(), F_SETFL, flags | O_NONBLOCK) == 0) {
-    endpoint_->Remember(connection);
+    endpoint_->RecordPeer(connection);
     grpc::AddInsecureChannelFromFd(endpoint_->server.get(), connection.release());
   }
 }
@@ -300,7 +301,7 @@ void CoordinatorService::Shutdown() {
     return;
   }
   const MonoTime flush_deadline = MonoNow() + kFlushTimeout;
-  const std::vector<std::shared_ptr<Stream>> open = endpoint_->CloseDoor();
+  const std::vector<std::shared_ptr<Stream>> open = endpoint_->CloseToNewStreams();
   for (const auto& stream : open) {
     stream->Flush(flush_deadline);
     stream->End(absl::OkStatus());
@@ -325,7 +326,7 @@ void CoordinatorService::ReportMessage(uint64_t id, const FromAgent& message) {
   }
   Stream& stream = *it->second;
   if (stream.agent != Incarnation() && stream.agent != message.incarnation) {
-    Refuse(id, absl::InvalidArgumentError("one stream speaks for two incarnations"));
+    Refuse(id, absl::InvalidArgumentError("messages of two incarnations on one stream"));
     return;
   }
   if (stream.agent == Incarnation()) {

@@ -29,7 +29,7 @@ class CoordinatorService {
     std::function<void(const FromAgent&)> on_message;
     /// The agent's current stream broke; not called for a stream that the agent has replaced.
     std::function<void(Incarnation)> on_stream_lost;
-    /// Somebody called without the job's token or for another job; worth a log line.
+    /// A call without the job's token or for another job was refused; to be logged.
     std::function<void(const std::string& what)> on_refused;
   };
 
@@ -41,8 +41,8 @@ class CoordinatorService {
 
   /// Starts gRPC. Errors: INTERNAL.
   absl::Status Start();
-  /// Serves a connection that somebody has accepted and from which nothing has been read. One that
-  /// makes no call within seconds is closed.
+  /// Serves an accepted connection from which nothing has been read. Closed if it makes no call
+  /// within seconds.
   void AddConnection(UniqueFd connection);
   /// Queues `message` for the agent it names; dropped if that agent has no stream.
   void Send(const ToAgent& message);
@@ -65,7 +65,7 @@ class CoordinatorService {
   std::unique_ptr<Endpoint> endpoint_;
 
   // Owned by the loop thread.
-  /// Streams that have spoken, by agent; streams_ has all that are authenticated.
+  /// Streams that have sent a message, by agent; streams_ has all authenticated ones.
   std::map<Incarnation, uint64_t> stream_of_agent_;
   std::map<uint64_t, std::shared_ptr<Stream>> streams_;
   bool is_shut_down_ = false;

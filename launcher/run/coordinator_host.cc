@@ -21,7 +21,7 @@ CoordinatorHost::Options WithLaunchId(CoordinatorHost::Options options) {
 
 }  // namespace
 
-// The agent's link within one process: plain calls, but opening is answered later, as over the
+// The in-process link of the agent: plain calls, but Open() is answered asynchronously, as over the
 // network.
 class CoordinatorHost::LocalLink : public CoordinatorLink {
  public:
@@ -107,8 +107,8 @@ void CoordinatorHost::Shutdown() {
   }
 }
 
-// Delivering to the local agent may answer at once; its messages wait until all actions have been
-// carried out.
+// The local agent may answer synchronously; its messages are queued until all actions have been
+// executed.
 void CoordinatorHost::Feed(job::Event event) {
   events_.push_back(std::move(event));
   if (is_feeding_) {

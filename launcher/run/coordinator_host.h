@@ -15,9 +15,9 @@
 
 namespace fsdprun {
 
-/// Runs the coordinator of one job: feeds JobMachine and carries its messages, to the agent of this
-/// process directly and to the others over gRPC. gRPC is not started for a job of one node. Thread:
-/// loop thread only.
+/// Runs the coordinator of one job: feeds JobMachine and delivers its messages, to the agent of
+/// this process directly and to the others over gRPC. gRPC is not started for a one-node job.
+/// Thread: loop thread only.
 class CoordinatorHost {
  public:
   struct Options {

@@ -129,20 +129,20 @@ bool IsLocalhost(absl::string_view host) {
 
 absl::Status NoAddress(const std::string& host, absl::string_view why) {
   return absl::UnavailableError(absl::StrCat("cannot find the address of host '", host, "': ", why,
-                                             "; give a numeric address or mend the name service"));
+                                             "; give a numeric address or fix name resolution"));
 }
 
-// What the resolver says. `error` is one of getaddrinfo's.
-struct Found {
+// `error` is one of getaddrinfo's codes.
+struct ResolverResult {
   int error = 0;
   std::vector<std::string> addresses;
 };
 
-Found AskResolver(const std::string& host) {
+ResolverResult Resolve(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
-  Found found;
+  ResolverResult found;
   found.error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
   for (const int family : {AF_INET, AF_INET6}) {
     for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
@@ -160,8 +160,8 @@ Found AskResolver(const std::string& host) {
   return found;
 }
 
-// Whether a reply that begins so can be HTTP/2's first frame from a server, an empty or small
-// SETTINGS.
+// Whether `reply` can be the beginning of an HTTP/2 server's first frame, an empty or small
+// SETTINGS frame.
 bool MayBeSettingsFrame(absl::string_view reply) {
   static constexpr char kSettingsFrame = 4;
   return (reply.empty() || reply[0] == 0) && (reply.size() < 4 || reply[3] == kSettingsFrame);
@@ -173,23 +173,24 @@ std::string ToString(const NumericEndpoint& endpoint) {
   return ToString(HostPort{endpoint.address, endpoint.port});
 }
 
-absl::StatusOr<std::vector<std::string>> LookUp(const std::string& host, const Patience& patience) {
-  // The resolver cannot be interrupted; a thread that it keeps waiting is left behind.
-  std::promise<Found> promise;
-  std::future<Found> future = promise.get_future();
+absl::StatusOr<std::vector<std::string>> LookUpHost(const std::string& host,
+                                                    const LookupOptions& options) {
+  // getaddrinfo() cannot be interrupted, so it runs on a thread that is abandoned if it hangs.
+  std::promise<ResolverResult> promise;
+  std::future<ResolverResult> future = promise.get_future();
   std::thread([host, promise = std::move(promise)]() mutable {
-    promise.set_value(AskResolver(host));
+    promise.set_value(Resolve(host));
   }).detach();
   while (future.wait_for(kCancelCheckInterval) != std::future_status::ready) {
-    if (patience.is_cancelled && patience.is_cancelled()) {
+    if (options.is_cancelled && options.is_cancelled()) {
       return absl::CancelledError(
           absl::StrCat("interrupted while looking up the address of host '", host, "'"));
     }
-    if (MonoNow() >= patience.deadline) {
-      return NoAddress(host, "the name service does not answer");
+    if (MonoNow() >= options.deadline) {
+      return NoAddress(host, "the name server does not answer");
     }
   }
-  const Found found = future.get();
+  const ResolverResult found = future.get();
   if (found.error != 0) {
     return NoAddress(host, ::gai_strerror(found.error));
   }
@@ -212,7 +213,7 @@ AddressChoice ChooseAddress(absl::string_view host, absl::string_view own_name,
 }
 
 absl::StatusOr<std::string> RoutableAddress() {
-  // An address set aside for documentation: whatever leads there is the default route.
+  // An address reserved for documentation (TEST-NET-1): its route is the default route.
   if (auto by_route = AddressTowards({"192.0.2.1", 9}); by_route.ok() && !IsLoopback(*by_route)) {
     return by_route;
   }
@@ -273,8 +274,8 @@ absl::StatusOr<UniqueFd> BindListener(const NumericEndpoint& endpoint) {
   ASSIGN_OR_RETURN(const SocketAddress address, ToSocketAddress(endpoint));
   UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int one = 1;
-  // Lets a new job take the port while connections of the last one are in TIME_WAIT; two listeners
-  // stay impossible.
+  // Lets a new job bind the port while connections of the previous one are in TIME_WAIT; two
+  // listeners remain impossible.
   if (!socket.valid() ||
       ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
       ::bind(socket.get(), address.get(), address.length) != 0 ||
@@ -330,13 +331,13 @@ absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
   if (!socket.valid() ||
       (::connect(socket.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) ||
       !WaitFor(socket.get(), POLLOUT, deadline)) {
-    return absl::UnavailableError(absl::StrCat("nobody answers on ", ToString(endpoint)));
+    return absl::UnavailableError(absl::StrCat("cannot connect to ", ToString(endpoint)));
   }
   int error = 0;
   socklen_t length = sizeof(error);
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
     return absl::UnavailableError(
-        absl::StrCat("nobody answers on ", ToString(endpoint), ": ", ErrorText(error)));
+        absl::StrCat("cannot connect to ", ToString(endpoint), ": ", ErrorText(error)));
   }
   char reply[9];
   size_t have = 0;
@@ -354,7 +355,7 @@ absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
   }
   if (!MayBeSettingsFrame(text())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("what listens on ", ToString(endpoint), " is no coordinator"));
+        absl::StrCat("the program that listens on ", ToString(endpoint), " is no coordinator"));
   }
   return have == sizeof(reply)
              ? absl::OkStatus()

@@ -24,27 +24,27 @@ struct NumericEndpoint {
 
 std::string ToString(const NumericEndpoint& endpoint);
 
-/// How long a look-up may take: until `deadline`, or until `is_cancelled` (asked every 50 ms) says
-/// true.
-struct Patience {
+/// A lookup ends at `deadline`, or when `is_cancelled` (polled every 50 ms) returns true.
+struct LookupOptions {
   MonoTime deadline = MonoTime::max();
   std::function<bool()> is_cancelled;
 };
 
 /// The addresses of the host (forward only; IPv4 before IPv6, else in the resolver's order; never
 /// empty). Errors: UNAVAILABLE naming host and reason, CANCELLED.
-absl::StatusOr<std::vector<std::string>> LookUp(const std::string& host, const Patience& patience);
+absl::StatusOr<std::vector<std::string>> LookUpHost(const std::string& host,
+                                                    const LookupOptions& options);
 
-/// Which address of a host the nodes of one job are to use.
+/// The address of a host that the nodes of a job use.
 struct AddressChoice {
   std::string address;
-  /// The host is this machine under its own name, which leads to loopback only (stock Debian maps
-  /// it to 127.0.1.1): others reach it at another address.
-  bool hides_own_address = false;
+  /// The host is this machine under its own name, which resolves to loopback only (stock Debian
+  /// maps it to 127.0.1.1): other machines reach it at another address.
+  bool resolves_to_loopback_here = false;
 };
 
-/// The first address that other machines can reach, else the first. `addresses` is not empty; a
-/// host that is a number or some `localhost` is taken at its word. Pure.
+/// The first address that is not loopback, else the first. A numeric host or a form of `localhost`
+/// always gives the first. `addresses` is not empty. Pure.
 AddressChoice ChooseAddress(absl::string_view host, absl::string_view own_name,
                             const std::vector<std::string>& addresses);
 
@@ -70,12 +70,12 @@ absl::StatusOr<UniqueFd> BindListener(const NumericEndpoint& endpoint);
 absl::StatusOr<uint16_t> PortOf(const UniqueFd& socket);
 
 /// `process 123 (python3)`, or empty if the process that listens on this machine's `port` cannot be
-/// found out.
+/// determined.
 std::string PortHolder(uint16_t port);
 
-/// Whether an HTTP/2 server, which a coordinator is, answers there. OK, UNAVAILABLE (nobody
-/// answers, or not in time) or FAILED_PRECONDITION (the answer is not HTTP/2). Blocks until
-/// `deadline` at most.
+/// Whether an HTTP/2 server, such as a coordinator, answers at `endpoint`: OK, UNAVAILABLE (no
+/// answer in time) or FAILED_PRECONDITION (the answer is not HTTP/2). Blocks until `deadline` at
+/// most.
 absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline);
 
 }  // namespace fsdprun

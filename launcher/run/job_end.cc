@@ -18,7 +18,7 @@ namespace {
 
 constexpr Duration kSignalCheckInterval = std::chrono::milliseconds(100);
 
-void Say(const EndContext& context, absl::string_view text) {
+void Print(const EndContext& context, absl::string_view text) {
   context.console.WriteLines(ConsoleStream::kError,
                              absl::StrCat(ProgramName(context.program), ": ", text));
 }
@@ -39,7 +39,7 @@ int WriteFile(const std::string& path, absl::string_view text) {
   return 0;
 }
 
-// Readers see the old content or the new one. Returns an errno.
+// Atomically: readers see the old content or the new one. Returns an errno.
 int ReplaceFile(const std::string& path, const std::string& text) {
   const std::string temporary = absl::StrCat(path, ".", ::getpid());
   int error = WriteFile(temporary, text);
@@ -52,14 +52,15 @@ int ReplaceFile(const std::string& path, const std::string& text) {
   return error;
 }
 
-// A launcher that is itself started by a launcher tells it the root cause.
+// Reports the root cause to the outer launcher, if this one was started by one.
 void WriteErrorFile(const JobOutcome& outcome, const EndContext& context) {
   const auto it = context.environment.find("TORCHELASTIC_ERROR_FILE");
   if (it == context.environment.end() || it->second.empty()) {
     return;
   }
   if (const int error = ReplaceFile(it->second, LauncherErrorJson(outcome)); error != 0) {
-    Say(context, absl::StrCat("cannot write the error file ", it->second, ": ", ErrorText(error)));
+    Print(context,
+          absl::StrCat("cannot write the error file ", it->second, ": ", ErrorText(error)));
   }
 }
 
@@ -73,7 +74,7 @@ bool OutputDrain::IsOver() {
   return false;
 }
 
-void OutputDrain::ShowRest(LocalAgent& agent) {
+void OutputDrain::ShowRemainingOutput(LocalAgent& agent) {
   while (!agent.ResumeOutput()) {
     console_.WaitForRoom(std::min(deadline_, MonoNow() + kSignalCheckInterval));
     if (IsOver()) {
@@ -81,11 +82,11 @@ void OutputDrain::ShowRest(LocalAgent& agent) {
     }
   }
   agent.DrainOutput();
-  AwaitReader();
+  WaitForReader();
   all_shown_ = console_.WaitWritten(MonoNow());
 }
 
-void OutputDrain::AwaitReader() {
+void OutputDrain::WaitForReader() {
   while (!console_.WaitWritten(std::min(deadline_, MonoNow() + kSignalCheckInterval))) {
     if (IsOver()) {
       return;
@@ -102,7 +103,7 @@ void ReportOutcome(const JobOutcome& outcome, const EndContext& context) {
     context.console.WriteLines(ConsoleStream::kError, report);
     WriteErrorFile(outcome, context);
   } else {
-    Say(context, FormatOutcomeLine(outcome));
+    Print(context, FormatOutcomeLine(outcome));
   }
 }
 

@@ -9,21 +9,21 @@
 
 namespace fsdprun {
 
-/// Waits at the end for whoever reads the console, until a deadline or until a signal has ended our
-/// patience. Thread: the main thread, after the loop.
+/// Flushes the remaining output to the console's reader at the end of a run, until a deadline or a
+/// signal. Thread: the main thread, after the loop.
 class OutputDrain {
  public:
   OutputDrain(Console& console, SignalWatcher& signals, MonoTime deadline)
       : console_(console), signals_(signals), deadline_(deadline) {}
 
-  /// Shows what is still in the agent's log files, at the reader's pace.
-  void ShowRest(LocalAgent& agent);
-  /// Waits until the reader has taken everything that was queued.
-  void AwaitReader();
+  /// Shows what is left in the agent's log files, at the reader's pace.
+  void ShowRemainingOutput(LocalAgent& agent);
+  /// Waits until the reader has read everything that was queued.
+  void WaitForReader();
 
-  /// The reader has taken everything that ShowRest() had to show, or has gone away.
+  /// The reader has read all of ShowRemainingOutput()'s output, or has closed its end.
   bool all_shown() const { return all_shown_; }
-  /// The given one, or the earlier time at which a signal came.
+  /// The given deadline, or the earlier time at which a signal arrived.
   MonoTime deadline() const { return deadline_; }
 
  private:
@@ -42,8 +42,8 @@ struct EndContext {
   Console& console;
 };
 
-/// Says how the job has ended, unless it ended well; a failure also to the launcher that has
-/// started this one (TORCHELASTIC_ERROR_FILE).
+/// Prints how the job ended, unless it succeeded; a failure is also written to the error file of an
+/// outer launcher (TORCHELASTIC_ERROR_FILE).
 void ReportOutcome(const JobOutcome& outcome, const EndContext& context);
 
 }  // namespace fsdprun

@@ -29,7 +29,7 @@ absl::StatusOr<std::string> ReadSmallFile(int fd, const std::string& path) {
   const ssize_t n = ::read(fd, buffer, sizeof(buffer));
   if (n < 0 || n > static_cast<ssize_t>(kMaxTokenBytes)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot take a token from ", path, ": ",
+        absl::StrCat("cannot read a token from ", path, ": ",
                      n < 0 ? ErrorText(errno) : "it is longer than 4096 bytes"));
   }
   return std::string(absl::StripAsciiWhitespace(absl::string_view(buffer, static_cast<size_t>(n))));
@@ -47,13 +47,12 @@ absl::Status MakePrivateFolder(const std::string& path) {
     return absl::PermissionDeniedError(
         absl::StrCat(path,
                      " is not a private directory of this user, so the job token is not safe "
-                     "there; remove it, or "
-                     "set FSDPRUN_TOKEN on all nodes"));
+                     "there; remove it, or set FSDPRUN_TOKEN on all nodes"));
   }
   return absl::OkStatus();
 }
 
-// The token, if a request can carry it.
+// The token, if it is a valid metadata value.
 absl::StatusOr<std::string> Checked(const std::string& token, absl::string_view source) {
   if (token.size() > kMaxTokenBytes) {
     return absl::InvalidArgumentError(absl::StrCat(source, " is longer than 4096 bytes"));
@@ -87,8 +86,9 @@ absl::StatusOr<std::string> GivenToken(const Environment& environment,
   }
   struct stat info {};
   if (::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 077) != 0) {
-    Log(LogLevel::kWarning, absl::StrCat("others may read the job token in ", token_file,
-                                         ", and who has it can join the job: chmod 600 it"));
+    Log(LogLevel::kWarning, absl::StrCat("the job token in ", token_file,
+                                         " is readable by other users, who could then join the "
+                                         "job; chmod 600 it"));
   }
   return Checked(token, absl::StrCat("--token-file '", token_file, "'"));
 }
@@ -101,7 +101,7 @@ absl::StatusOr<std::string> TokenFile::Path(const Environment& environment, uint
     folder = absl::StrCat(it->second, "/fsdprun");
   }
   RETURN_IF_ERROR(MakePrivateFolder(folder));
-  // The id is the user's text; hexadecimal is safe in a file name.
+  // The id is arbitrary text; hexadecimal is safe in a file name.
   return absl::StrCat(folder, "/", port, "-", absl::BytesToHexString(run_id.substr(0, 100)),
                       ".token");
 }
@@ -161,7 +161,7 @@ TokenFile::~TokenFile() {
 std::string RandomHex(size_t bytes) {
   std::string buffer(bytes, '\0');
   FSDPRUN_CHECK(::getrandom(buffer.data(), buffer.size(), 0) == static_cast<ssize_t>(bytes),
-                "the kernel gives no random bytes");
+                "getrandom failed");
   return absl::BytesToHexString(buffer);
 }
 

@@ -8,10 +8,10 @@
 
 namespace fsdprun {
 
-/// The token that the operator gave: the content of `token_file` if one is named, else
-/// FSDPRUN_TOKEN; empty if neither is there. Warns of a file that others can read. Errors:
-/// INVALID_ARGUMENT for an unreadable, empty or over-long token, and for one with other than
-/// printable ASCII characters, which no request can carry.
+/// The operator's token: the content of `token_file` if given, else FSDPRUN_TOKEN; empty if neither
+/// is set. Warns of a file that other users can read. Errors: INVALID_ARGUMENT for an unreadable,
+/// empty or over-long token, and for characters other than printable ASCII, which gRPC metadata
+/// cannot carry.
 absl::StatusOr<std::string> GivenToken(const Environment& environment,
                                        const std::string& token_file);
 
@@ -19,8 +19,8 @@ absl::StatusOr<std::string> GivenToken(const Environment& environment,
 /// folder.
 class TokenFile {
  public:
-  /// Where the token of this job lives. Errors: PERMISSION_DENIED if the folder is not safely this
-  /// user's own.
+  /// The path of this job's token. Errors: PERMISSION_DENIED if the directory is not private to
+  /// this user.
   static absl::StatusOr<std::string> Path(const Environment& environment, uint16_t port,
                                           absl::string_view run_id);
 

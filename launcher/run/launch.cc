@@ -32,17 +32,17 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
   const Environment environment = ReadEnvironment(environ_pointer);
   const absl::StatusOr<LaunchPlan> plan =
       ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment,
-                       LookAtMachine(environment));
+                       DetectMachine(environment));
   if (!plan.ok()) {
     std::fprintf(stderr, "%s: %s\n", ProgramName(program),
                  std::string(plan.status().message()).c_str());
     return 2;
   }
-  // gRPC's own lines speak of its files and line numbers; what matters of them we say ourselves.
-  // Before any thread, and not for the workers: theirs is the environment read above.
+  // gRPC's own log lines name its source files; we report what matters ourselves. Set before any
+  // thread exists, and not for the workers, which get the environment read above.
   ::setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  // Whoever started us may have ignored it, which exec keeps: the kernel would then reap the keeper
-  // and forget how it ended.
+  // An ignored SIGCHLD is inherited across exec; the kernel would then reap the keeper and discard
+  // its exit status.
   ::signal(SIGCHLD, SIG_DFL);
   switch (plan->request) {
     case Request::kHelp:

@@ -24,9 +24,9 @@ namespace fsdprun {
 namespace {
 
 constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
-/// How long a reader of our output that has stopped reading may hold up the end.
+/// How long a stalled reader of our output may delay the exit.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
-constexpr Duration kHastyDrainTimeout = std::chrono::seconds(2);
+constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
 
 const char* ValueOf(const Environment& environment, const char* name) {
   const auto it = environment.find(name);
@@ -36,8 +36,7 @@ const char* ValueOf(const Environment& environment, const char* name) {
 uint64_t RandomNonZero() {
   uint64_t number = 0;
   while (number == 0) {
-    FSDPRUN_CHECK(::getrandom(&number, sizeof(number), 0) == sizeof(number),
-                  "the kernel gives no random bytes");
+    FSDPRUN_CHECK(::getrandom(&number, sizeof(number), 0) == sizeof(number), "getrandom failed");
   }
   return number;
 }
@@ -67,25 +66,25 @@ Launcher::~Launcher() { RouteLogTo(nullptr); }
 
 int Launcher::Run() {
   if (const absl::Status status = Start(); !status.ok()) {
-    Say(status.message());
+    Print(status.message());
     RemoveRunDir();
     console_.Close(MonoNow() + kConsoleDrainTimeout);
     return absl::IsInvalidArgument(status) ? 2 : 1;
   }
-  ScheduleNotice();
+  ScheduleWaitNotice();
   loop_.Run();
   return Finish();
 }
 
-void Launcher::Say(absl::string_view text) {
+void Launcher::Print(absl::string_view text) {
   console_.WriteLines(ConsoleStream::kError, absl::StrCat(ProgramName(program_), ": ", text));
 }
 
 absl::Status Launcher::Start() {
   ASSIGN_OR_RETURN(python_, CheckProgram(plan_, environment_));
   ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
-  ASSIGN_OR_RETURN(meeting_,
-                   Meet(plan_, environment_, program_, [this] { return signals_.TakePending(); }));
+  ASSIGN_OR_RETURN(rendezvous_, ResolveRendezvous(plan_, environment_, program_,
+                                                  [this] { return signals_.TakePending(); }));
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   ASSIGN_OR_RETURN(run_dir_, MakeRunDir(plan_, run_id_, environment_));
   RETURN_IF_ERROR(OpenLink());
@@ -95,20 +94,21 @@ absl::Status Launcher::Start() {
   return absl::OkStatus();
 }
 
-// The coordinator in this process, or the way to it.
+// Opens the link to the coordinator, in this process or over gRPC.
 absl::Status Launcher::OpenLink() {
-  if (meeting_.hosts) {
+  if (rendezvous_.hosts) {
     MakeHost();
     link_ = &host_->local_link();
     return host_->Start();
   }
   grpc_link_ = std::make_unique<GrpcLink>(
-      loop_, GrpcLink::Options{.target = ToString(meeting_.endpoint),
-                               .job_id = run_id_,
-                               .token = [token = meeting_.token, path = meeting_.token_path]() {
-                                 return token.empty() ? TokenFile::Read(path)
-                                                      : absl::StatusOr<std::string>(token);
-                               }});
+      loop_,
+      GrpcLink::Options{.target = ToString(rendezvous_.endpoint),
+                        .job_id = run_id_,
+                        .token = [token = rendezvous_.token, path = rendezvous_.token_path]() {
+                          return token.empty() ? TokenFile::Read(path)
+                                               : absl::StatusOr<std::string>(token);
+                        }});
   link_ = grpc_link_.get();
   return absl::OkStatus();
 }
@@ -123,7 +123,7 @@ void Launcher::MakeHost() {
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
       CoordinatorHost::Options{MakeJobSpec(), run_id_,
-                               meeting_.endpoint.port == 0 ? "" : meeting_.token},
+                               rendezvous_.endpoint.port == 0 ? "" : rendezvous_.token},
       std::move(hooks));
 }
 
@@ -138,10 +138,11 @@ JobSpec Launcher::MakeJobSpec() const {
   return spec;
 }
 
-// The coordinator's port serves the store too: what begins like HTTP/2 is an agent.
+// The coordinator's port serves the store too: a connection that starts with the HTTP/2 preface is
+// an agent's.
 void Launcher::MakeStore() {
-  if (!meeting_.listener.valid()) {
-    store_ = std::make_unique<WorkerStore>(loop_, meeting_.node_address);
+  if (!rendezvous_.listener.valid()) {
+    store_ = std::make_unique<WorkerStore>(loop_, rendezvous_.node_address);
     return;
   }
   auto server =
@@ -150,25 +151,26 @@ void Launcher::MakeStore() {
           host_->AddConnection(std::move(connection));
         }
       });
-  FSDPRUN_CHECK(server->ListenOn(std::move(meeting_.listener)).ok(),
+  FSDPRUN_CHECK(server->ListenOn(std::move(rendezvous_.listener)).ok(),
                 "the listening socket is bound");
-  const bool is_shared = meeting_.endpoint.port != 0;
+  const bool is_shared = rendezvous_.endpoint.port != 0;
   store_ = std::make_unique<WorkerStore>(
-      loop_, is_shared ? meeting_.endpoint.address : meeting_.node_address, std::move(server));
+      loop_, is_shared ? rendezvous_.endpoint.address : rendezvous_.node_address,
+      std::move(server));
 }
 
 NodeSpec Launcher::MakeNodeSpec() const {
   NodeSpec spec;
   spec.node.incarnation = Incarnation(RandomNonZero());
   spec.node.name = plan_.local_addr.empty() ? HostName() : plan_.local_addr;
-  spec.node.address = meeting_.node_address;
+  spec.node.address = rendezvous_.node_address;
   spec.node.local_world_size = plan_.nproc_per_node;
   spec.node.role = plan_.role;
   if (plan_.node_rank >= 0) {
     spec.node.requested_node_rank = plan_.node_rank;
   }
   spec.coordinator_endpoint =
-      meeting_.endpoint.port == 0 ? "this process" : ToString(meeting_.endpoint);
+      rendezvous_.endpoint.port == 0 ? "this process" : ToString(rendezvous_.endpoint);
   spec.connect_timeout = plan_.join_timeout;
   spec.stop_grace = plan_.shutdown_timeout;
   return spec;
@@ -179,7 +181,7 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.spec = MakeNodeSpec();
   options.keeper_path = keeper_path_;
   options.base_environment = environment_;
-  // The job's secret is for agents; workers have no use for it.
+  // Only agents need the job's secret.
   options.base_environment.erase("FSDPRUN_TOKEN");
   options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
   options.run_id = run_id_;
@@ -202,20 +204,20 @@ void Launcher::MakeAgent() {
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
 }
 
-// A lone agent outlives its coordinator: it joins again as a new incarnation, with logs of its
-// own.
-void Launcher::BeginNextLife() {
+// An fsdp-agent outlives its coordinator: it joins again as a new incarnation, with a new log
+// directory.
+void Launcher::RestartAgent() {
   if (is_ended_by_signal_) {
     return;
   }
-  Say(agent_message_);
+  Print(agent_message_);
   const absl::StatusOr<std::string> run_dir = MakeRunDir(plan_, run_id_, environment_);
   if (!run_dir.ok()) {
     agent_message_ = std::string(run_dir.status().message());
     loop_.Stop();
     return;
   }
-  if (::rmdir(run_dir_.c_str()) != 0) {  // A life without workers leaves nothing to keep.
+  if (::rmdir(run_dir_.c_str()) != 0) {  // Empty if no worker was started.
     earlier_run_dirs_.push_back(run_dir_);
   }
   run_dir_ = *run_dir;
@@ -231,7 +233,7 @@ void Launcher::OnSignal(int signal) {
   if (host_ != nullptr) {
     host_->OperatorStop(signal);
   } else if (agent_exit_.has_value() && agent_->has_lost_coordinator()) {
-    is_ended_by_signal_ = true;  // Between two lives: there is nobody to be told.
+    is_ended_by_signal_ = true;  // Between two incarnations: there is no agent to signal.
     agent_message_ = absl::StrCat("stopped by signal ", signal);
     loop_.Stop();
   } else if (agent_ != nullptr) {
@@ -240,8 +242,8 @@ void Launcher::OnSignal(int signal) {
 }
 
 void Launcher::OnCoordinatorStep() {
-  NotePhase();
-  // Rank 0's own node has fresher news than its beats bring.
+  TrackPhase();
+  // On rank 0's own node the progress comes directly from the worker, before the heartbeat.
   if (agent_ != nullptr && agent_->machine().assignment().group_rank != 0) {
     ShowProgress(host_->machine().progress());
   }
@@ -251,22 +253,22 @@ void Launcher::OnAgentExit(int code, const std::string& message) {
   agent_exit_ = code;
   agent_message_ = message;
   if (program_ == CliProgram::kFsdpAgent && agent_->has_lost_coordinator()) {
-    loop_.Post([this] { BeginNextLife(); });
+    loop_.Post([this] { RestartAgent(); });
     return;
   }
   if (host_ != nullptr && !host_->machine().outcome().has_value()) {
-    OnOwnAgentGone();
+    OnLocalAgentExit();
   }
   StopWhenDone();
 }
 
-// The agent of this process has ended for good while the job goes on. Nobody else can run the
-// only node of a job, and a launcher whose own node was refused has been started wrongly.
-void Launcher::OnOwnAgentGone() {
+// The agent of this process has ended while the job is still running. A one-node job cannot go on
+// without it, and a launcher whose own node was rejected was started with wrong flags.
+void Launcher::OnLocalAgentExit() {
   if (plan_.IsSingleNode() || !agent_->was_admitted()) {
     is_job_lost_ = true;
   } else {
-    Say(absl::StrCat(agent_message_, "; the coordinator goes on here for the other nodes"));
+    Print(absl::StrCat(agent_message_, "; the coordinator keeps running here for the other nodes"));
   }
 }
 
@@ -288,62 +290,64 @@ void Launcher::ShowProgress(const Progress& progress) {
   }
 }
 
-void Launcher::ScheduleNotice() {
+void Launcher::ScheduleWaitNotice() {
   loop_.At(MonoNow() + kWaitNoticeInterval, [this] {
-    GiveNotice();
-    ScheduleNotice();
+    PrintWaitNotice();
+    ScheduleWaitNotice();
   });
 }
 
-// Says what is waited for; nothing once the job runs.
-void Launcher::GiveNotice() {
+// Prints what the launcher is waiting for; nothing once the job runs.
+void Launcher::PrintWaitNotice() {
   const auto since = std::chrono::floor<std::chrono::seconds>(MonoNow() - waiting_since_);
   const std::string how_long =
       absl::StrCat(since.count(), " s of ", ToSeconds(plan_.join_timeout), " s");
-  if (host_ != nullptr && is_gathering_) {
+  if (host_ != nullptr && is_in_rendezvous_) {
     const std::string where =
-        meeting_.endpoint.port == 0
+        rendezvous_.endpoint.port == 0
             ? ""
-            : absl::StrCat(" at ", ToString(meeting_.endpoint), " with run id '", run_id_, "'");
+            : absl::StrCat(" at ", ToString(rendezvous_.endpoint), " with run id '", run_id_, "'");
     const std::string_view reason = host_->machine().reason();
-    Say(absl::StrCat(absl::string_view(reason.data(), reason.size()), where, " (", how_long, ")"));
+    Print(
+        absl::StrCat(absl::string_view(reason.data(), reason.size()), where, " (", how_long, ")"));
   } else if (host_ == nullptr && !agent_->was_admitted()) {
-    Say(absl::StrCat("waiting for the coordinator at ", ToString(meeting_.endpoint), " (", how_long,
-                     "): ", agent_->last_link_error().message()));
+    Print(absl::StrCat("waiting for the coordinator at ", ToString(rendezvous_.endpoint), " (",
+                       how_long, "): ", agent_->last_link_error().message()));
   }
 }
 
 // After every step of the coordinator.
-void Launcher::NotePhase() {
-  const bool was_gathering =
-      std::exchange(is_gathering_, host_->machine().phase() == job::Phase::kGathering);
-  if (is_gathering_ && !was_gathering) {
+void Launcher::TrackPhase() {
+  const bool was_in_rendezvous =
+      std::exchange(is_in_rendezvous_, host_->machine().phase() == job::Phase::kRendezvous);
+  if (is_in_rendezvous_ && !was_in_rendezvous) {
     waiting_since_ = MonoNow();
   }
 }
 
 int Launcher::Finish() {
-  const bool is_in_haste = outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
+  const bool is_interrupted =
+      outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
   OutputDrain drain(console_, signals_,
-                    MonoNow() + (is_in_haste ? kHastyDrainTimeout : kConsoleDrainTimeout));
+                    MonoNow() + (is_interrupted ? kInterruptedDrainTimeout : kConsoleDrainTimeout));
   link_->Close();
   if (host_ != nullptr) {
     host_->Shutdown();
   }
-  drain.ShowRest(*agent_);
+  drain.ShowRemainingOutput(*agent_);
   const int exit_code = ExitCode();
   if (outcome_.has_value()) {
     ReportOutcome(*outcome_, {program_, plan_, environment_, console_});
   } else if (exit_code != 0 && !agent_message_.empty()) {
-    Say(agent_message_);
+    Print(agent_message_);
   }
   if (exit_code == 0 && drain.all_shown()) {
     RemoveRunDir();
-  } else if (::rmdir(run_dir_.c_str()) != 0) {  // Empty: no worker was ever started.
-    Say(absl::StrCat(drain.all_shown() ? "" : "not all output could be shown; ",
-                     "logs of this node's workers are in ", run_dir_));
+  } else if (::rmdir(run_dir_.c_str()) != 0) {  // Empty if no worker was ever started.
+    Print(absl::StrCat(drain.all_shown() ? "" : "not all output could be shown; ",
+                       "logs of this node's workers are in ", run_dir_));
   }
-  drain.AwaitReader();
+  drain.WaitForReader();
   console_.Close(drain.deadline());
   return exit_code;
 }
@@ -352,7 +356,7 @@ int Launcher::ExitCode() const {
   if (outcome_.has_value()) {
     return outcome_->exit_code;
   }
-  // Without an outcome the coordinator here has ended before its job.
+  // Without an outcome the coordinator in this process ended before the job did.
   return host_ != nullptr ? std::max(*agent_exit_, 1) : *agent_exit_;
 }
 

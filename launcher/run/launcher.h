@@ -19,14 +19,13 @@
 #include "launcher/coordinator/job_machine.h"
 #include "launcher/report/console.h"
 #include "launcher/run/coordinator_host.h"
-#include "launcher/run/meeting.h"
+#include "launcher/run/rendezvous.h"
 #include "launcher/run/signals.h"
 
 namespace fsdprun {
 
-/// One launcher's life: the agent of this node, and the job's coordinator if this is the place for
-/// it. Thread: the main thread, which runs the loop that everything here is used on. `plan` and
-/// `environment` must outlive it.
+/// One run of a launcher: the agent of this node, and the job's coordinator if it is hosted here.
+/// Thread: the main thread, which also runs the loop. `plan` and `environment` must outlive it.
 class Launcher {
  public:
   Launcher(CliProgram program, const LaunchPlan& plan, const Environment& environment);
@@ -34,13 +33,13 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  /// Until the job, or this node's part of it, is over. Returns the exit code. Once.
+  /// Runs until the job, or this node's part of it, is over. Returns the exit code. Call once.
   int Run();
 
  private:
-  void Say(absl::string_view text);
+  void Print(absl::string_view text);
 
-  // Setting up.
+  // Setup.
   absl::Status Start();
   absl::Status OpenLink();
   JobSpec MakeJobSpec() const;
@@ -50,22 +49,22 @@ class Launcher {
   LocalAgent::Options MakeAgentOptions() const;
   void MakeAgent();
 
-  // What happens.
-  void BeginNextLife();
+  // Events.
+  void RestartAgent();
   void OnSignal(int signal);
   void OnCoordinatorStep();
   void OnAgentExit(int code, const std::string& message);
-  void OnOwnAgentGone();
+  void OnLocalAgentExit();
   void StopWhenDone();
 
-  // What is shown meanwhile.
+  // Output while running.
   void ResumeOutput();
   void ShowProgress(const Progress& progress);
-  void ScheduleNotice();
-  void GiveNotice();
-  void NotePhase();
+  void ScheduleWaitNotice();
+  void PrintWaitNotice();
+  void TrackPhase();
 
-  // The end.
+  // Shutdown.
   int Finish();
   int ExitCode() const;
   void RemoveRunDir();
@@ -84,20 +83,20 @@ class Launcher {
   std::string keeper_path_;
   std::string run_id_;
   std::string run_dir_;
-  /// Of the lives that a lone agent has had before.
+  /// Log directories of fsdp-agent's earlier incarnations.
   std::vector<std::string> earlier_run_dirs_;
-  Meeting meeting_;
+  Rendezvous rendezvous_;
   std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<GrpcLink> grpc_link_;
   CoordinatorLink* link_ = nullptr;
   std::unique_ptr<WorkerStore> store_;
   std::unique_ptr<LocalAgent> agent_;
 
-  /// Since when nodes, or the coordinator, are waited for.
+  /// Since when the launcher has been waiting for nodes or for the coordinator.
   MonoTime waiting_since_ = MonoNow();
-  bool is_gathering_ = false;
+  bool is_in_rendezvous_ = false;
   bool is_ended_by_signal_ = false;
-  /// The own agent has ended, and with it a job that has no outcome.
+  /// The local agent has ended, and the job cannot go on; there is no outcome.
   bool is_job_lost_ = false;
   std::optional<JobOutcome> outcome_;
   std::optional<int> agent_exit_;

@@ -47,7 +47,7 @@ int CountGpus() {
   return count;
 }
 
-// The error of running `path`, or OK.
+// OK if `path` can be executed.
 absl::Status CheckExecutable(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
@@ -96,7 +96,7 @@ int VisibleGpus(int devices, absl::string_view list) {
   return devices == 0 ? 0 : visible;
 }
 
-MachineFacts LookAtMachine(const Environment& environment) {
+MachineFacts DetectMachine(const Environment& environment) {
   MachineFacts facts;
   cpu_set_t usable;
   CPU_ZERO(&usable);
@@ -138,8 +138,8 @@ absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environme
   if (const absl::Status status = FindOnPath(python, environment); !status.ok()) {
     return absl::NotFoundError(
         absl::StrCat(status.message(),
-                     "; it is to run the script: install Python, set PYTHON_EXEC, or "
-                     "give --no-python for a program that is no script"));
+                     "; it is needed to run the script: install Python, set PYTHON_EXEC, or "
+                     "give --no-python for a program that is not a script"));
   }
   if (plan.program_kind == ProgramKind::kPythonScript && ::access(program.c_str(), R_OK) != 0) {
     const int error = errno;

@@ -10,21 +10,21 @@
 
 namespace fsdprun {
 
-/// CPUs that this process may use (affinity and cpusets count) and NVIDIA devices that exist and
-/// that CUDA_VISIBLE_DEVICES, if set, lets programs see.
-MachineFacts LookAtMachine(const Environment& environment);
+/// CPUs that this process may use (affinity and cpusets included) and NVIDIA devices that are
+/// visible (CUDA_VISIBLE_DEVICES).
+MachineFacts DetectMachine(const Environment& environment);
 
-/// How many of `devices` GPUs a CUDA_VISIBLE_DEVICES of `list` shows: the entries up to the first
-/// that names none (negative or too high a number, or nothing); other names (UUIDs) count. Pure.
+/// How many of `devices` GPUs are visible with CUDA_VISIBLE_DEVICES=`list`: the entries before the
+/// first invalid one (negative, too high or empty); other names (UUIDs) count. Pure.
 int VisibleGpus(int devices, absl::string_view list);
 
-/// The host's own name for itself; never asks a name service.
+/// gethostname(); never asks a name server.
 std::string HostName();
 
 /// The environment of this process. Read once, in main.
 Environment ReadEnvironment(char** environ_pointer);
 
-/// Makes sure that the program of `plan` can be started here and returns the interpreter to use
+/// Checks that the program of `plan` can be started here and returns the interpreter to use
 /// (empty for executables). Errors: NOT_FOUND or PERMISSION_DENIED naming the path and what to do.
 absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environment& environment);
 

@@ -8,19 +8,19 @@ namespace fsdprun {
 
 std::optional<std::string> RefusalLog::Add(const std::string& what, MonoTime now) {
   if (last_line_.has_value() && now - *last_line_ < kInterval) {
-    ++left_out_;
+    ++suppressed_;
     return std::nullopt;
   }
   last_line_ = now;
-  const uint64_t left_out = std::exchange(left_out_, 0);
+  const uint64_t suppressed = std::exchange(suppressed_, 0);
   return absl::StrCat("refused ", what,
-                      left_out == 0 ? "" : absl::StrCat("; and ", left_out, " more before it"));
+                      suppressed == 0 ? "" : absl::StrCat("; and ", suppressed, " more before it"));
 }
 
 std::optional<std::string> RefusalLog::Rest() {
-  const uint64_t left_out = std::exchange(left_out_, 0);
-  return left_out == 0 ? std::nullopt
-                       : std::make_optional(absl::StrCat("refused ", left_out, " more"));
+  const uint64_t suppressed = std::exchange(suppressed_, 0);
+  return suppressed == 0 ? std::nullopt
+                         : std::make_optional(absl::StrCat("refused ", suppressed, " more"));
 }
 
 }  // namespace fsdprun

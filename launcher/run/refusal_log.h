@@ -8,8 +8,8 @@
 
 namespace fsdprun {
 
-/// Decides which refused strangers are worth a log line: the first, then at most one per interval
-/// with the number of those left out, so that a scanner or an agent with an old token cannot fill
+/// Rate-limits log lines about refused connections: the first, then at most one per interval with
+/// the number of suppressed ones, so that a port scanner or an agent with an old token cannot flood
 /// the log. Pure: no clock.
 class RefusalLog {
  public:
@@ -17,12 +17,12 @@ class RefusalLog {
 
   /// The line for this refusal, or nothing.
   std::optional<std::string> Add(const std::string& what, MonoTime now);
-  /// The line for those that were left out since the last one, or nothing; for the end.
+  /// The line for those suppressed since the last one, or nothing; for the end of the job.
   std::optional<std::string> Rest();
 
  private:
   std::optional<MonoTime> last_line_;
-  uint64_t left_out_ = 0;
+  uint64_t suppressed_ = 0;
 };
 
 }  // namespace fsdprun

@@ -18,8 +18,8 @@ class SignalWatcher {
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
 
-  /// Whether a signal has come that the loop has not been told of; for the time after the loop. It
-  /// counts as told from here on.
+  /// Consumes a pending signal that the loop has not handled, for use after the loop has ended;
+  /// false if there is none.
   bool TakePending();
 
   /// `SIGTERM,SIGINT,SIGHUP,SIGQUIT`, torchrun's default list.

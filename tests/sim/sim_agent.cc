@@ -188,7 +188,7 @@ void World::Execute(uint32_t index, const node::KillWorkers& kill) {
   KillGenerationOf(index, kill.generation);
 }
 
-void World::Execute(uint32_t index, const node::KillStrays& kill) {
+void World::Execute(uint32_t index, const node::KillOrphans& kill) {
   KillGenerationOf(index, kill.generation);
 }
 

@@ -64,7 +64,7 @@ void World::SendUp(uint32_t stream_index, FromAgent& message) {
   if (options_.mix.duplicate > 0) {
     MaybeDuplicate(stream_index, message);
   }
-  if (!std::holds_alternative<AgentBeat>(message.message)) {
+  if (!std::holds_alternative<AgentHeartbeat>(message.message)) {
     MaybeReset(stream_index);
   }
   up_messages_.Append(stream.up.queue, std::move(message));
@@ -116,7 +116,7 @@ void World::DeliverUp(uint32_t stream_index) {
     if (std::holds_alternative<AgentJoined>(message.message)) {
       ReplaceStream(message.incarnation, stream_index);
     }
-    result_.beats += std::holds_alternative<AgentBeat>(message.message) ? 1 : 0;
+    result_.beats += std::holds_alternative<AgentHeartbeat>(message.message) ? 1 : 0;
     StepJob(event);
   }
   up_messages_.Release(cell);

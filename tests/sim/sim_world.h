@@ -132,7 +132,7 @@ class World {
   void Execute(uint32_t index, const node::SpawnWorkers& spawn);
   void Execute(uint32_t index, const node::SignalWorkers& signal);
   void Execute(uint32_t index, const node::KillWorkers& kill);
-  void Execute(uint32_t index, const node::KillStrays& kill);
+  void Execute(uint32_t index, const node::KillOrphans& kill);
   void Execute(uint32_t index, const node::Exit& exit);
   void KillGenerationOf(uint32_t index, Generation g);
   void EndProcess(uint32_t index, size_t process, int exit_code, int signal, Nanos notice_delay);

@@ -44,7 +44,7 @@ static auto Fields(const AgentJoined& joined) {
   const auto& [node, highest_seen] = joined;
   return std::tie(node, highest_seen);
 }
-static auto Fields(const AgentBeat& beat) {
+static auto Fields(const AgentHeartbeat& beat) {
   const auto& [progress] = beat;
   return std::tie(progress);
 }

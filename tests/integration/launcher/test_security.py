@@ -140,10 +140,10 @@ class SecurityTest(JobCase):
         took = time.monotonic() - started
         lines = [line for line in err.splitlines() if "refused" in line]
         self.assertEqual(rc, 0, err)
-        self.assertRegex(lines[0], r"refused a caller at 127\.0\.0\.1:\d+ without the job's token")
+        self.assertRegex(lines[0], r"refused a call from at 127\.0\.0\.1:\d+ without the job's token")
         # At most one line in ten seconds, and none of the four is forgotten: `and N more` or a line of its own.
         counts = [int(n) for line in lines for n in re.findall(r"(\d+) more", line)]
-        named = sum("refused a caller" in line for line in lines)
+        named = sum("refused a call from" in line for line in lines)
         self.assertEqual(named + sum(counts), 4, err)
         self.assertLessEqual(named, 1 + took / 10, err)
 

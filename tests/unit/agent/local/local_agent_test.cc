@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "agent/process/orphans.h"
 #include "agent/process/process_scan.h"
-#include "agent/process/strays.h"
 
 namespace fsdprun {
 namespace {
@@ -87,7 +87,7 @@ class LocalAgentTest : public testing::Test {
   }
   ~LocalAgentTest() override {
     agent_.reset();
-    RunUntil([] { return KillStrays({}) == 0; });
+    RunUntil([] { return KillOrphans({}) == 0; });
     std::filesystem::remove_all(folder_);
   }
 

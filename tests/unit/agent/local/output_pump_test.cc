@@ -57,7 +57,7 @@ TEST_F(OutputPumpTest, OutputWithoutAFileWaitsForRoomAndIsBounded) {
   pump_.Data(0, Stream::kStdout, "end\n");
   pump_.Drain();
   EXPECT_LT(shown_.size(), OutputPump::kMaxBacklogBytes + 1000);
-  EXPECT_NE(shown_.find("[fsdprun: 10485764 bytes of output are missing here"), std::string::npos);
+  EXPECT_NE(shown_.find("[fsdprun: 10485764 bytes of output are lost"), std::string::npos);
   pump_.Data(0, Stream::kStdout, "and on\n");
   EXPECT_EQ(shown_.substr(shown_.size() - 7), "and on\n");
 }
@@ -154,7 +154,7 @@ TEST_F(OutputPumpTest, AStreamThatLostEverythingSaysSoAndGoesOn) {
   EXPECT_FALSE(pump_.Pump());
   has_room_ = true;
   EXPECT_TRUE(pump_.Pump());
-  EXPECT_NE(shown_.find("[fsdprun: 5 bytes of output are missing here"), std::string::npos);
+  EXPECT_NE(shown_.find("[fsdprun: 5 bytes of output are lost"), std::string::npos);
   pump_.Data(1, Stream::kStdout, "and on\n");
   EXPECT_EQ(shown_.substr(shown_.size() - 7), "and on\n");
 }

@@ -123,7 +123,7 @@ class Agent {
     return "signal " + std::to_string(a.signal) + Of(a.generation);
   }
   std::string Words(const node::KillWorkers& a) { return "kill" + Of(a.generation); }
-  std::string Words(const node::KillStrays& a) { return "kill strays" + Of(a.generation); }
+  std::string Words(const node::KillOrphans& a) { return "kill orphans" + Of(a.generation); }
   std::string Words(const node::Exit& a) {
     exit_message_ = a.message;
     return "exit " + std::to_string(a.code);
@@ -253,7 +253,7 @@ TEST(NodeMachineTest, DeadKeeperFailsTheGenerationAndIsReplaced) {
   agent.Up();
   agent.Run(1);
   EXPECT_THAT(agent.Step(node::KeeperLost{"killed by signal 9"}),
-              ElementsAre("send fault g1", "kill strays g1", "keeper in 0ms"));
+              ElementsAre("send fault g1", "kill orphans g1", "keeper in 0ms"));
   agent.Step(node::KeeperReady{});
   EXPECT_THAT(agent.Step(node::AllWorkersGone{Generation(1)}), ElementsAre("send stopped g1"));
   EXPECT_THAT(agent.Prepare(2), ElementsAre("prepare g2 store"));

@@ -59,7 +59,7 @@ TEST_F(ErrorFileReaderTest, BrokenFilesGiveAReason) {
 
 TEST_F(ErrorFileReaderTest, MissingFilesFoldersAndPipesGiveAReason) {
   EXPECT_EQ(ReadErrorFile(path_).problem, "not written");
-  EXPECT_EQ(ReadErrorFile("").problem, "not asked for");
+  EXPECT_EQ(ReadErrorFile("").problem, "no error file was requested");
   EXPECT_THAT(ReadErrorFile("/tmp").problem, testing::HasSubstr("not a regular file"));
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THAT(ReadErrorFile(path_).problem, testing::HasSubstr("not a regular file"));

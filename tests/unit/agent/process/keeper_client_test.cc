@@ -502,7 +502,7 @@ TEST_F(KeeperClientTest, ShutdownEndsTheKeeperWithoutALoss) {
   EXPECT_TRUE(lost_.empty());
 }
 
-TEST_F(KeeperClientTest, KillStraysSparesKnownChildrenAndTheirFamilies) {
+TEST_F(KeeperClientTest, KillOrphansSparesKnownChildrenAndTheirFamilies) {
   BecomeSubreaper();
   const auto start_shell = [&](const char* script) {
     const pid_t pid = ::fork();
@@ -520,7 +520,7 @@ TEST_F(KeeperClientTest, KillStraysSparesKnownChildrenAndTheirFamilies) {
   const std::vector<pid_t> kept = ReadPids("known", 2);
   const std::vector<pid_t> doomed = ReadPids("stray", 2);
   ASSERT_EQ(doomed.back(), stray);
-  EXPECT_TRUE(RunUntilNoStrayIsLeft({known}));
+  EXPECT_TRUE(RunUntilNoOrphanIsLeft({known}));
   EXPECT_TRUE(std::none_of(doomed.begin(), doomed.end(), IsAlive));
   EXPECT_TRUE(std::all_of(kept.begin(), kept.end(), IsAlive));
   EXPECT_TRUE(IsAlive(::getppid()));

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "agent/process/keeper_client.h"
+#include "agent/process/orphans.h"
 #include "agent/process/process_scan.h"
-#include "agent/process/strays.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 
@@ -58,7 +58,7 @@ class KeeperFixture : public testing::Test {
   }
   ~KeeperFixture() override {
     client_.reset();
-    RunUntilNoStrayIsLeft({});
+    RunUntilNoOrphanIsLeft({});
     std::filesystem::remove_all(folder_);
   }
 
@@ -196,11 +196,11 @@ class KeeperFixture : public testing::Test {
     return all_dead;
   }
   /// Nobody tells of strays: they are looked for again every millisecond.
-  bool RunUntilNoStrayIsLeft(const std::set<pid_t>& spared) {
+  bool RunUntilNoOrphanIsLeft(const std::set<pid_t>& spared) {
     EventLoop::TimerId timer = 0;
     const bool none_left = RunUntil([&] {
       timer = loop_.At(MonoNow() + std::chrono::milliseconds(1), [this] { Notice(); });
-      return KillStrays(spared) == 0;
+      return KillOrphans(spared) == 0;
     });
     loop_.Cancel(timer);
     return none_left;

@@ -76,14 +76,14 @@ TEST(CodecTest, ExitKeepsEveryField) {
 }
 
 TEST(CodecTest, AgentMessagesKeepEveryField) {
-  const auto beat = RoundTrip(AgentMessage(AgentBeat{{7, 100, "loss 2\xff"}})).value();
-  const Progress& progress = std::get<AgentBeat>(beat.message).progress;
+  const auto beat = RoundTrip(AgentMessage(AgentHeartbeat{{7, 100, "loss 2\xff"}})).value();
+  const Progress& progress = std::get<AgentHeartbeat>(beat.message).progress;
   EXPECT_EQ(progress.step, 7);
   EXPECT_EQ(progress.total, 100);
   EXPECT_EQ(progress.text, "loss 2\xff");
-  const auto silent = RoundTrip(AgentMessage(AgentBeat{})).value();
-  EXPECT_EQ(std::get<AgentBeat>(silent.message).progress.step, -1);
-  EXPECT_EQ(std::get<AgentBeat>(silent.message).progress.total, -1);
+  const auto silent = RoundTrip(AgentMessage(AgentHeartbeat{})).value();
+  EXPECT_EQ(std::get<AgentHeartbeat>(silent.message).progress.step, -1);
+  EXPECT_EQ(std::get<AgentHeartbeat>(silent.message).progress.total, -1);
 
   EXPECT_TRUE(
       std::holds_alternative<AgentStarted>(RoundTrip(AgentMessage(AgentStarted{}))->message));

@@ -83,7 +83,7 @@ TEST(CommandLineTest, WorkersPerNodeWords) {
   EXPECT_EQ(Parse({"--nproc-per-node=auto", "s"}, {}, gpu_box).value().nproc_per_node, 4);
   EXPECT_EQ(Parse({"--nproc-per-node=gpu", "s"}, {}, gpu_box).value().nproc_per_node, 4);
   EXPECT_EQ(Parse({"--nproc-per-node=cpu", "s"}, {}, gpu_box).value().nproc_per_node, 6);
-  EXPECT_THAT(ErrorOf({"--nproc-per-node=gpu", "s"}), HasSubstr("shows no NVIDIA GPU"));
+  EXPECT_THAT(ErrorOf({"--nproc-per-node=gpu", "s"}), HasSubstr("no NVIDIA GPU is visible"));
 }
 
 TEST(CommandLineTest, WrongValuesNameFlagValueAndExpectation) {

@@ -69,7 +69,7 @@ class Job {
       if (now_ == next_beat) {
         next_beat += std::chrono::milliseconds(500);
         for (const uint64_t who : beating) {
-          keep(Say(who, 0, AgentBeat{}));
+          keep(Say(who, 0, AgentHeartbeat{}));
         }
       }
       keep(Step(job::TimerDue{}));

@@ -55,9 +55,9 @@ TEST(JobMachineTest, FormsAtOnceWhenCompleteRunsAndFinishes) {
 TEST(JobMachineTest, LastCallRunsOnlyBetweenMinAndMax) {
   Job job(Spec(1, 3, 0));
   job.Join(1);
-  EXPECT_EQ(job.machine_.phase(), job::Phase::kGathering);
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRendezvous);
   job.Wait(std::chrono::seconds(29), {1});
-  EXPECT_EQ(job.machine_.phase(), job::Phase::kGathering);
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRendezvous);
   job.Wait(std::chrono::seconds(2), {1});
   EXPECT_EQ(job.machine_.phase(), job::Phase::kPreparing);
 }

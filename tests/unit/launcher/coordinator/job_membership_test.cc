@@ -43,7 +43,7 @@ TEST(JobMembershipTest, LostNodeIsReplacedAndTheSurvivorKeepsItsPlace) {
   EXPECT_THAT(job.Wait(std::chrono::milliseconds(300)),
               ElementsAre("stop 2 g1 signal 15 grace 30"));
   job.Say(2, 1, WorkersStopped{});
-  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("went away: node-1"));
+  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("gone: node-1"));
   EXPECT_THAT(job.Join(3), ElementsAre("admit 3", "prepare 2 g2 rank 0 of 2 restart 1",
                                        "prepare 3 g2 rank 1 of 2 restart 1"));
 }
@@ -76,7 +76,7 @@ TEST(JobMembershipTest, SilentNodeIsLostAfterThreeSecondsAndMayComeBackClean) {
   EXPECT_THAT(job.Wait(std::chrono::milliseconds(2900), {1}), IsEmpty());
   EXPECT_THAT(job.Wait(std::chrono::milliseconds(200), {1}),
               ElementsAre("stop 1 g1 signal 15 grace 30"));
-  EXPECT_THAT(job.Say(2, 1, AgentBeat{}), ElementsAre(HasSubstr("rejoin 2")));
+  EXPECT_THAT(job.Say(2, 1, AgentHeartbeat{}), ElementsAre(HasSubstr("rejoin 2")));
   EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2", "stop 2 g1 signal 15 grace 0"));
   EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), IsEmpty());
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 1",
@@ -112,7 +112,7 @@ TEST(JobMembershipTest, StuckAndWedgedNodesAreReleasedAndTheOthersGoOn) {
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 1"));
   EXPECT_THAT(job.Wait(std::chrono::seconds(61), {1}),
               Contains("release 1 1"));  // never prepares
-  EXPECT_EQ(job.machine_.phase(), job::Phase::kGathering);
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRendezvous);
 }
 
 }  // namespace

@@ -48,7 +48,8 @@ TEST(FailureReportTest, HasTorchrunsLabelsAndWhatWasDone) {
         "  time      : 1970-01-01_00:00:01\n", "  host      : n1 (10.0.0.1)\n",
         "  rank      : 5 (local_rank: 1)\n", "  exitcode  : 7 (pid: 4711)\n",
         "  error_file: <N/A>\n", "  traceback : ", "  log       : /logs/1/stderr.log\n",
-        "7 other workers were stopped; 1 later failure is taken for a consequence; 2 of 3 restarts "
+        "7 other workers were stopped; 1 later failure is considered a consequence; 2 of 3 "
+        "restarts "
         "used"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }

@@ -130,11 +130,12 @@ TEST_F(CoordinatorServiceTest, MessagesTravelBothWaysInOrder) {
   RunUntil([&] { return agent->is_up; });
   agent->link->Send(Joined(7));
   for (int i = 0; i < 100; ++i) {
-    agent->link->Send({Incarnation(7), Generation(3), AgentBeat{{i, 100, "t"}}});
+    agent->link->Send({Incarnation(7), Generation(3), AgentHeartbeat{{i, 100, "t"}}});
   }
   RunUntil([&] { return heard_.size() == 101; });
   for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(std::get<AgentBeat>(heard_[static_cast<size_t>(i) + 1].message).progress.step, i);
+    EXPECT_EQ(std::get<AgentHeartbeat>(heard_[static_cast<size_t>(i) + 1].message).progress.step,
+              i);
     service_->Send({Incarnation(7), Generation(3), StopWorkers{15, Duration(i), "r"}});
   }
   service_->Send({Incarnation(8), Generation(3), AdmitAgent{}});
@@ -150,7 +151,7 @@ TEST_F(CoordinatorServiceTest, WrongTokenIsUnauthenticated) {
   }
   EXPECT_TRUE(heard_.empty());
   EXPECT_EQ(refused_.size(), 4u);
-  EXPECT_THAT(refused_.front(), HasSubstr("a caller at 127.0.0.1:"));
+  EXPECT_THAT(refused_.front(), HasSubstr("a call from 127.0.0.1:"));
 }
 
 TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptIsWorthAnotherTry) {

@@ -19,18 +19,18 @@ using ::testing::HasSubstr;
 using Addresses = std::vector<std::string>;
 
 TEST(EndpointTest, LooksUpNumericAndLocalNames) {
-  EXPECT_EQ(LookUp("127.0.0.1", {}).value(), Addresses{"127.0.0.1"});
-  EXPECT_EQ(LookUp("localhost", {}).value().front(), "127.0.0.1");
-  EXPECT_EQ(LookUp("::1", {}).value(), Addresses{"::1"});
+  EXPECT_EQ(LookUpHost("127.0.0.1", {}).value(), Addresses{"127.0.0.1"});
+  EXPECT_EQ(LookUpHost("localhost", {}).value().front(), "127.0.0.1");
+  EXPECT_EQ(LookUpHost("::1", {}).value(), Addresses{"::1"});
   EXPECT_EQ(ToString(NumericEndpoint{"::1", 5}), "[::1]:5");
-  const absl::Status unknown = LookUp("no-such-host.invalid", {}).status();
+  const absl::Status unknown = LookUpHost("no-such-host.invalid", {}).status();
   EXPECT_TRUE(absl::IsUnavailable(unknown)) << unknown;
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("no-such-host.invalid"));
 }
 
 void ExpectChoice(const AddressChoice& choice, const std::string& address, bool hides) {
   EXPECT_EQ(choice.address, address);
-  EXPECT_EQ(choice.hides_own_address, hides) << address;
+  EXPECT_EQ(choice.resolves_to_loopback_here, hides) << address;
 }
 
 TEST(EndpointTest, ChoosesAnAddressThatOthersReach) {

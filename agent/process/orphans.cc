@@ -1,4 +1,4 @@
-#include "agent/process/strays.h"
+#include "agent/process/orphans.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -29,7 +29,7 @@ std::set<pid_t> ListChildren() {
   return children;
 }
 
-int KillStrays(const std::set<pid_t>& spared) {
+int KillOrphans(const std::set<pid_t>& spared) {
   if (!HasAnyChild()) {
     return 0;
   }

@@ -6,7 +6,7 @@
 
 namespace fsdprun {
 
-/// Makes this process the one to which orphaned descendants are reparented. Idempotent,
+/// Makes this process the subreaper, to which orphaned descendants are reparented. Idempotent,
 /// process-wide.
 void BecomeSubreaper();
 
@@ -16,6 +16,6 @@ std::set<pid_t> ListChildren();
 /// Sends SIGKILL to every descendant of this process that is not `spared` or a descendant of one of
 /// `spared`, and reaps those of its children that are dead. Returns how many are still alive; call
 /// again until zero. Never blocks, never touches a process that is not a descendant. Thread: any.
-int KillStrays(const std::set<pid_t>& spared);
+int KillOrphans(const std::set<pid_t>& spared);
 
 }  // namespace fsdprun
