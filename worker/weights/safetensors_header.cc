@@ -214,6 +214,11 @@ SafetensorsHeader ParseSafetensorsHeader(std::string_view text, int64_t data_beg
   if (text.empty() || text.front() != '{') {
     throw ConfigError(source + ": not a safetensors file: the header does not begin with {");
   }
+  // The JSON library takes a zero byte for the end of the text, and no JSON has one.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    throw ConfigError(source + ": the header is not valid JSON at its byte " +
+                      std::to_string(zero + 1));
+  }
   SafetensorsHeader header;
   HeaderEvents events(header);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &events)) {

@@ -90,6 +90,8 @@ TEST_F(SafetensorsTest, RefusesDamagedFiles) {
   EXPECT_NE(HeaderRefusal(" {}", 0).find("does not begin with {"), std::string::npos);
   EXPECT_NE(HeaderRefusal("{\"a\":\"\xff\"}", 0).find("not valid JSON"), std::string::npos);
   EXPECT_NE(HeaderRefusal("{} {}", 0).find("not valid JSON"), std::string::npos);
+  EXPECT_NE(HeaderRefusal(std::string("{}\0{", 4), 0).find("not valid JSON at its byte 3"),
+            std::string::npos);
 }
 
 std::string OneTensor(const std::string& fields) { return "{\"t\":{" + fields + "}}"; }
