@@ -13,25 +13,22 @@ import time
 import unittest
 import uuid
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from events import PATIENCE_S, wait_for_ends, wait_for_files
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "support"))
 from free_port import free_port  # noqa: E402, F401
 
 BIN = pathlib.Path(os.environ.get("FSDPRUN_BIN", "build/release/bin")).resolve()
 MARKER = "FSDPRUN_TEST_MARKER"
-# How many times slower than a release build on a quiet machine bounds in seconds may be.
-TIME_FACTOR = float(os.environ.get("FSDPRUN_TIME_FACTOR", "1"))
 
 
-def wait_until(condition, deadline_s=20.0, what="condition"):
-    """Returns the first true value of condition(); fails after deadline_s (times the factor)."""
-    deadline_s *= TIME_FACTOR
-    end = time.monotonic() + deadline_s
-    while True:
-        value = condition()
-        if value:
-            return value
+def wait_until_listening(port):
+    """Nothing tells of a stranger's socket: the port is tried again and again."""
+    end = time.monotonic() + PATIENCE_S
+    while not is_listening(port):
         if time.monotonic() > end:
-            raise AssertionError(f"waited {deadline_s} s for {what}")
+            raise AssertionError(f"waited {PATIENCE_S:.0f} s for somebody to listen on port {port}")
         time.sleep(0.002)
 
 
@@ -88,25 +85,34 @@ class JobCase(unittest.TestCase):
                 launcher.kill()
             launcher.communicate()
         try:
-            self.assert_nothing_left(2.0)
+            self.assert_nothing_left()
         finally:
             for pid in processes_with(self.marker):
                 os.kill(pid, signal.SIGKILL)
 
     def script(self, body, name="worker.py"):
         """A worker script with the usual imports; D is the test's directory."""
-        head = """\
+        head = f"""\
             import json, os, pathlib, signal, subprocess, sys, time
             D = pathlib.Path(os.environ["D"])
             RANK, LOCAL_RANK, WORLD = (int(os.environ[k]) for k in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
             RESTART, GENERATION = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["FSDPRUN_GENERATION"])
             def note(kind, text=None):
-                name = f"{kind}.{GENERATION}.{RANK}"
-                (D / f"part-{name}").write_text(str(os.getpid() if text is None else text))
-                (D / f"part-{name}").rename(D / name)
+                name = f"{{kind}}.{{GENERATION}}.{{RANK}}"
+                (D / f"part-{{name}}").write_text(str(os.getpid() if text is None else text))
+                (D / f"part-{{name}}").rename(D / name)
+            def wait_until(condition):
+                sys.path.insert(0, {str(HERE)!r})
+                from events import wait_for_files
+                wait_for_files(condition, D, "what other workers or the test do")
             def wait_for(*names):
-                while not all((D / n).exists() for n in names):
-                    time.sleep(0.005)
+                wait_until(lambda: all((D / name).exists() for name in names))
+            def live_on():  # A signal that comes before the wait wakes it too, which time.sleep() does not promise.
+                waker, woken = os.pipe()
+                os.set_blocking(woken, False)
+                signal.set_wakeup_fd(woken)
+                while True:
+                    os.read(waker, 1)
             """
         path = self.dir / name
         path.write_text(textwrap.dedent(head) + textwrap.dedent(body))
@@ -120,19 +126,18 @@ class JobCase(unittest.TestCase):
         self.launchers.append(launcher)
         return launcher
 
-    def finish(self, launcher, timeout_s=60):
-        """(exit code, stdout, stderr) once the launcher has ended by itself, within timeout_s times the factor."""
-        timeout_s *= TIME_FACTOR
+    def finish(self, launcher):
+        """(exit code, stdout, stderr) once the launcher has ended by itself."""
         try:
-            out, err = launcher.communicate(timeout=timeout_s)
+            out, err = launcher.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             launcher.kill()
             out, err = launcher.communicate()
-            self.fail(f"still running after {timeout_s} s\nstdout: {out}\nstderr: {err}")
+            self.fail(f"still running after {PATIENCE_S:.0f} s\nstdout: {out}\nstderr: {err}")
         return launcher.returncode, out, err
 
-    def run_job(self, *args, timeout_s=60, **kwargs):
-        return self.finish(self.start(*args, **kwargs), timeout_s)
+    def run_job(self, *args, **kwargs):
+        return self.finish(self.start(*args, **kwargs))
 
     def notes(self, kind):
         """{(generation, rank): text} of the notes that workers have left."""
@@ -142,18 +147,25 @@ class JobCase(unittest.TestCase):
             found[int(generation), int(rank)] = path.read_text()
         return found
 
-    def wait_for_notes(self, kind, generation, ranks, deadline_s=20.0):
+    def wait_for_notes(self, kind, generation, ranks):
         def all_there():
             notes = self.notes(kind)
             return notes if all((generation, r) in notes for r in ranks) else None
-        return wait_until(all_there, deadline_s, f"notes {kind} of generation {generation}")
+        return wait_for_files(all_there, self.dir, f"notes {kind} of generation {generation}")
 
-    def assert_nothing_left(self, deadline_s=1.0):
-        end = time.monotonic() + deadline_s * TIME_FACTOR
-        while (left := processes_with(self.marker)) and time.monotonic() < end:
-            time.sleep(0.005)
-        names = [pathlib.Path(f"/proc/{p}/cmdline").read_bytes().replace(b"\0", b" ") for p in left if is_alive(p)]
-        self.assertEqual(left, [], f"processes are left: {names}")
+    def wait_for_run_directory(self):
+        """A launcher makes it before it waits for anybody."""
+        wait_for_files(lambda: list((self.dir / "tmp").iterdir()), self.dir / "tmp", "the run directory")
+
+    def wait_for_end_of_all_but(self, launcher):
+        """Its workers and its keeper."""
+        while left := [pid for pid in processes_with(self.marker) if pid != launcher.pid]:
+            wait_for_ends(left)
+
+    def assert_nothing_left(self):
+        """Everything that has been started ends without further ado. Workers that must be ended live on by themselves."""
+        while left := processes_with(self.marker):
+            wait_for_ends(left, "everything to end")
 
     def assert_one_line_error(self, result, code, *words):
         rc, _, err = result

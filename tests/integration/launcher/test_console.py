@@ -8,7 +8,8 @@ import select
 import subprocess
 import unittest
 
-from job_case import TIME_FACTOR, JobCase, processes_with, wait_until
+from events import PATIENCE_S
+from job_case import JobCase
 
 
 class ConsoleTest(JobCase):
@@ -40,7 +41,7 @@ class ConsoleTest(JobCase):
                 with open(self.dir / "out", "w") as out, open(self.dir / "err", "w") as err:
                     launcher = self.start("--standalone", "--nproc-per-node=2", script, stdout=out,
                                           stderr=out if shared else err)
-                    self.assertEqual(launcher.wait(60), 0)
+                    self.assertEqual(launcher.wait(PATIENCE_S), 0)
                 lines = {"o": (self.dir / "out").read_text(), "e": (self.dir / ("out" if shared else "err")).read_text()}
                 for letter, text in lines.items():
                     self.assertTrue(text.endswith("\n"))
@@ -64,7 +65,7 @@ class ConsoleTest(JobCase):
                     note("done")
                     wait_for(f"done.{GENERATION}.0", f"done.{GENERATION}.1")
                     sys.exit(1 - RESTART)
-                """), env={"LOGLEVEL": "WARNING", "OMP_NUM_THREADS": "1"}, timeout_s=20)
+                """), env={"LOGLEVEL": "WARNING", "OMP_NUM_THREADS": "1"})
                 self.assertEqual(rc, 0, err)
                 self.assertEqual(len(set(out.splitlines())), 16000)
                 self.assertEqual(err.count("only shown"), 1, err)
@@ -116,8 +117,8 @@ class ConsoleTest(JobCase):
             sys.stdout.flush()
             note("done")
         """))
-        self.wait_for_notes("done", 1, [0], 60)
-        wait_until(lambda: not [p for p in processes_with(self.marker) if p != launcher.pid], 20, "the worker to be gone")
+        self.wait_for_notes("done", 1, [0])
+        self.wait_for_end_of_all_but(launcher)
         status = pathlib.Path(f"/proc/{launcher.pid}/status").read_text()
         peak_kb = int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1))
         rc, out, _ = self.finish(launcher)
@@ -142,12 +143,12 @@ class ConsoleTest(JobCase):
         def read_until(text):
             nonlocal seen
             while text not in seen:
-                self.assertTrue(select.select([leader], [], [], 20 * TIME_FACTOR)[0], seen)
+                self.assertTrue(select.select([leader], [], [], PATIENCE_S)[0], seen)
                 seen += os.read(leader, 4096)
         read_until(b"step 3/10 loss 0.5")
         (self.dir / "go").touch()
         read_until(b"a log line")
-        self.assertEqual(launcher.wait(20), 0)
+        self.assertEqual(launcher.wait(PATIENCE_S), 0)
         self.assertEqual(set(self.notes("view").values()), {"terminal"})
         # The progress line is erased before anything else is written, and once more at the end.
         self.assertRegex(seen, rb"loss 0\.5(\r\x1b\[2K(step [^\r\n]*)?)*\r\x1b\[2Ka log line")
@@ -157,20 +158,23 @@ class ConsoleTest(JobCase):
     def test_two_jobs_at_once(self):
         worker = """
             note(f"here-{os.environ['TORCHELASTIC_RUN_ID']}-{os.environ['MASTER_PORT']}")
-            while len(list(D.glob("here-*"))) < 4: time.sleep(0.01)
+            wait_until(lambda: len(list(D.glob("here-*"))) == 4)
         """
         script = self.script(worker)
         jobs = [self.start("--standalone", "--nproc-per-node=2", script) for _ in range(2)]
         for job in jobs:
-            rc, _, err = self.finish(job, 30)
+            rc, _, err = self.finish(job)
             self.assertEqual(rc, 0, err)
 
     def test_two_default_static_jobs_at_once(self):
-        worker = "note(f\"here-{os.environ['MASTER_PORT']}\")\nwhile len(list(D.glob('here-*'))) < 2: time.sleep(0.01)"
+        worker = """
+            note(f"here-{os.environ['MASTER_PORT']}")
+            wait_until(lambda: len(list(D.glob("here-*"))) == 2)
+        """
         script = self.script(worker)
         jobs = [self.start(script) for _ in range(2)]
         for job in jobs:
-            rc, _, err = self.finish(job, 30)
+            rc, _, err = self.finish(job)
             self.assertEqual(rc, 0, err)
 
 

@@ -19,7 +19,7 @@ class ReportTest(JobCase):
             if RANK == 1:
                 print("line\\x1b[31m one", file=sys.stderr)
                 sys.exit(7)
-            time.sleep(60)
+            live_on()
         """)
         script = re.escape(str(self.dir / "worker.py"))
         self.assertRegex(err, rf"(?m)^fsdprun: ChildFailedError: {script} failed\n=+\n{script} FAILED$")
@@ -32,7 +32,7 @@ class ReportTest(JobCase):
         self.assertEqual(err.count("\x1b"), 1)
 
     def test_segmentation_fault(self):
-        err = self.fail_job("os.kill(os.getpid(), signal.SIGSEGV) if RANK == 0 else time.sleep(60)")
+        err = self.fail_job("os.kill(os.getpid(), signal.SIGSEGV) if RANK == 0 else live_on()")
         self.assertRegex(err, r"exitcode  : -11 \(pid: \d+\) SIGSEGV")
         self.assertRegex(err, r"Signal 11 \(SIGSEGV\) received by PID \d+")
 
@@ -86,7 +86,7 @@ class ReportTest(JobCase):
         self.assertIn("What to do  : install the module", err)
 
     def test_two_nodes_print_one_block(self):
-        script, port = self.script("sys.exit(4 * RANK) if RANK else time.sleep(60)"), free_port()
+        script, port = self.script("sys.exit(4 * RANK) if RANK else live_on()"), free_port()
         nodes = [self.start("--nnodes=2", f"--master-port={port}", f"--node-rank={n}", script) for n in range(2)]
         (rc0, _, err0), (rc1, _, err1) = (self.finish(n) for n in nodes)
         self.assertEqual((rc0, rc1), (1, 1))

@@ -27,7 +27,7 @@ class RestartsTest(JobCase):
             if RESTART == 0:
                 wait_for("pid.1.0", "pid.1.1", "pid.1.2")
                 if RANK == 1: os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(60)
+                live_on()
         """
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=3", "--max-restarts=1", self.script(worker))
         self.assertEqual(rc, 0, err)
@@ -39,9 +39,9 @@ class RestartsTest(JobCase):
         worker = """
             note("start")
             if RANK == 1:
-                wait_for("left.1.0")
-                time.sleep(0.3)
-            note("left")
+                wait_for("start.1.0")
+                from events import wait_for_ends
+                wait_for_ends([int((D / "start.1.0").read_text())])
         """
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", self.script(worker))
         self.assertEqual((rc, err), (0, ""))
@@ -57,7 +57,7 @@ class RestartsTest(JobCase):
             wait_for("restart.1.0", "restart.1.1")
             if RESTART == 0:
                 if RANK == 1: sys.exit(9)
-                time.sleep(60)
+                live_on()
         """
         script, port = self.script(worker), free_port()
         nodes = [self.start("--nnodes=2", f"--master-port={port}", f"--node-rank={n}", "--max-restarts=1", script)

@@ -1,5 +1,8 @@
 """Damaged checkpoints, full disks: the older good checkpoint is used or kept, and the reason is said."""
 
+import pathlib
+import shutil
+import tempfile
 import unittest
 
 import torch
@@ -21,9 +24,21 @@ def truncate(path):
 class DamageTest(TrainCase):
     """Steps 2, 4 and 6 are saved by 2 ranks; then something happens to the newest."""
 
+    @classmethod
+    def setUpClass(cls):
+        cls.trained = pathlib.Path(tempfile.mkdtemp(prefix="fsdprun_test_"))
+        cls.addClassCleanup(shutil.rmtree, cls.trained)
+
     def setUp(self):
+        """The training is the same for all: the first test does it, the others begin with a copy of what it left."""
         super().setUp()
-        self.train_well(*self.saving())
+        if not (self.trained / "metrics.jsonl").exists():
+            self.train_well(*self.saving())
+            shutil.copytree(self.checkpoints, self.trained / "checkpoints", symlinks=True)
+            shutil.copy(self.metrics, self.trained)
+        else:
+            shutil.copytree(self.trained / "checkpoints", self.checkpoints, symlinks=True)
+            shutil.copy(self.trained / "metrics.jsonl", self.metrics)
         self.assertEqual(self.steps_saved(), [2, 4, 6])
         self.reference = self.losses()
         self.newest = self.checkpoints / "step-6"

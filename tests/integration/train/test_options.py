@@ -1,13 +1,11 @@
 """What single options promise: weights from a Hugging Face directory, accumulation, evaluation, logs."""
 
 import json
-import time
 import unittest
 
 import safetensors_io
 import torch
 from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
-from job_case import TIME_FACTOR
 from train_case import TRAIN, TrainCase
 
 SEQUENCE = 16
@@ -132,10 +130,9 @@ class EvaluationTest(ReferenceCase):
 
 class LogTest(TrainCase):
     def test_full_disk_under_the_metrics_ends_the_job_at_once(self):
-        started = time.monotonic()
-        rc, out, err = self.train("metrics.jsonl=/dev/full")
+        # More steps than fit into the time that a test may take.
+        rc, out, err = self.train("metrics.jsonl=/dev/full", "train.steps=100000000")
         self.assertNotEqual(rc, 0)
-        self.assertLess(time.monotonic() - started, 5 * TIME_FACTOR)
         self.assertIn("fsdp-train: rank 0: cannot write metrics file /dev/full: No space left on device", err)
         self.assertIn("exitcode  : 1 ", err)
         self.assert_nothing_left()
