@@ -238,7 +238,8 @@ class Decoder {
     ExpectObject(properties, "TensorProperties");
     const PickleNode* state = properties.items.size() == 3 ? &tree_.item(properties, 2) : nullptr;
     if (state == nullptr || state->kind != PickleKind::kTuple || state->items.size() != 5 ||
-        tree_.item(*state, 0).kind != PickleKind::kGlobal) {
+        tree_.item(*state, 0).kind != PickleKind::kGlobal ||
+        tree_.item(*state, 0).text != "torch" || tree_.item(*state, 0).name == "Size") {
       Fail("has no dtype for " + key);
     }
     return std::string(tree_.item(*state, 0).name);
@@ -262,12 +263,14 @@ class Decoder {
     }
     CheckCover(tensor, key);
     for (StoredChunk& chunk : tensor.chunks) {
+      if (ElementsOf(chunk.box.sizes, key) == 0) {
+        continue;  // no blob is read for it, and it may share its place with another piece
+      }
       const auto found = storage_.find({key, chunk.box.offsets});
-      if (found != storage_.end()) {
-        chunk.blob = found->second;
-      } else if (ElementsOf(chunk.box.sizes, key) != 0) {
+      if (found == storage_.end()) {
         Fail("does not say where a piece of " + key + " is stored");
       }
+      chunk.blob = found->second;
     }
     return tensor;
   }

@@ -133,6 +133,9 @@ void EmitStorage(PickleWriter& out, const DcpMetadata& metadata) {
   }
   for (const auto& [key, tensor] : metadata.tensors) {
     for (size_t i = 0; i < tensor.chunks.size(); ++i) {
+      if (tensor.chunks[i].blob.file.empty()) {
+        continue;  // an empty piece
+      }
       EmitIndex(out, key, &tensor.chunks[i].box, i);
       EmitLocation(out, tensor.chunks[i].blob);
     }

@@ -19,7 +19,7 @@ struct BlobLocation {
   bool operator==(const BlobLocation&) const = default;
 };
 
-/// One stored piece of a tensor. An empty piece may have no blob (length 0).
+/// One stored piece of a tensor. An empty piece has no blob (no file, length 0).
 struct StoredChunk {
   fsdp::plan::Box box;
   BlobLocation blob;

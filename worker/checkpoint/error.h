@@ -1,15 +1,27 @@
 #pragma once
 
+#include <algorithm>
+#include <cctype>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace fsdprun::worker::checkpoint {
 
 /// The exception of this library: one line that says what was attempted, on which file or
-/// tensor, and what to do next. Save, FindResume and Load throw it with the same text on all ranks.
+/// tensor, and what to do next; control characters, which quoted names may hold, are replaced.
+/// Save, FindResume and Load throw it with the same text on all ranks.
 class CheckpointError : public std::runtime_error {
  public:
-  explicit CheckpointError(const std::string& message) : std::runtime_error(message) {}
+  explicit CheckpointError(std::string message) : std::runtime_error(OneLine(std::move(message))) {}
+
+ private:
+  static std::string OneLine(std::string message) {
+    std::replace_if(
+        message.begin(), message.end(),
+        [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
+    return message;
+  }
 };
 
 /// The checkpoint is intact, but it is not one of this model: trying again will not help.

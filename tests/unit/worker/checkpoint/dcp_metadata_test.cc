@@ -37,6 +37,25 @@ TEST(DcpMetadataTest, ComesBackAsItWas) {
   EXPECT_EQ(DecodeDcpMetadata(EncodeDcpMetadata(Example()), "it"), Example());
 }
 
+TEST(DcpMetadataTest, EmptyPiecesNeedNoBlob) {
+  DcpMetadata metadata = Example();
+  metadata.tensors["none"] = {"float32", {0, 4}, {{{{0, 0}, {0, 4}}, {}}}};
+  EXPECT_EQ(DecodeDcpMetadata(EncodeDcpMetadata(metadata), "it"), metadata);
+  // Python gives an empty shard the offset at which the next one begins, and stores one entry.
+  DcpMetadata shared = Example();
+  shared.tensors["model.w"].chunks.push_back({{{1, 0}, {0, 3}}, {}});
+  EXPECT_EQ(DecodeDcpMetadata(EncodeDcpMetadata(shared), "it"), shared);
+}
+
+TEST(DcpMetadataTest, DtypesAreTorchs) {
+  std::string bytes = EncodeDcpMetadata(Example());
+  const std::string global = "ctorch\nbfloat16\n";
+  const std::string other = "ccollections\nOrderedDict\n";
+  bytes.replace(bytes.find(global), global.size(), other);
+  EXPECT_THAT(MessageOf<CheckpointError>([&] { DecodeDcpMetadata(bytes, "it"); }),
+              HasSubstr("has no dtype for model.w"));
+}
+
 TEST(DcpMetadataTest, EveryTruncationIsRefused) {
   const std::string bytes = EncodeDcpMetadata(Example());
   for (size_t length = 0; length < bytes.size(); ++length) {
@@ -57,6 +76,14 @@ TEST(DcpMetadataTest, MutatedBytesAreReadOrRefusedButNeverCrash) {
     } catch (const CheckpointError&) {
     }
   }
+}
+
+TEST(DcpMetadataTest, ErrorsAreOneLineWhateverTheFileContains) {
+  DcpMetadata metadata = Example();
+  metadata.objects["a\n\x1b[2Jb"] = {"..", 0, 1};
+  const std::string refusal = RefusalOf(metadata);
+  EXPECT_THAT(refusal, HasSubstr("a??[2Jb"));
+  EXPECT_EQ(refusal.find('\n'), std::string::npos);
 }
 
 TEST(DcpMetadataTest, PathsOutsideAreRefused) {
