@@ -100,12 +100,13 @@ def changes_of(options: argparse.Namespace) -> dict[str, dict]:
     return changes
 
 
-def main() -> int:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=Path, default=ROOT / "build/bin")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--backend", choices=["shm", "gloo"], default="shm")
+    parser.add_argument("--backend", choices=["shm", "gloo"], nargs="+", default=["shm"],
+                        help="of ours; each is compared with the one run of PyTorch, which uses Gloo")
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--clip", type=float, default=0.0)
     parser.add_argument("--tied", action="store_true")
@@ -119,41 +120,70 @@ def main() -> int:
                         help="on both sides; our losses must also be those without it")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default", help="Python's AdamW")
     parser.add_argument("--checkpoint", action="store_true",
-                        help="also read our checkpoint with Python's DCP and compare it with FSDP2's weights, bit by bit")
+                        help="also read our checkpoints with Python's DCP and compare them with FSDP2's weights, bit by bit")
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it")
     options = parser.parse_args()
-    self_test()
-    tolerance = options.tolerance if options.tolerance is not None else (0.0 if options.ranks <= 2 else 1e-6)
-    tolerances = {"loss": tolerance, "grad_norm": 5e-6, "lr": 1e-12, "tokens": 0.0}
+    if options.tolerance is None:
+        options.tolerance = 0.0 if options.ranks <= 2 else 1e-6
+    return options
 
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = (options.keep or Path(temporary)).resolve()
-        config = make_case.write_case(folder, steps=options.steps, accumulation=options.accumulation, clip=options.clip,
-                                      tied=options.tied, shuffle=options.shuffle, ranks=options.ranks,
-                                      changes=changes_of(options))
-        launch = [str(options.bin / "fsdprun"), "--standalone", f"--nproc-per-node={options.ranks}"]
-        ours = [*launch, "--no-python", str(options.bin / "fsdp-train"), "--config", str(config),
-                "--set", f"parallel.backend={options.backend}"]
-        run([*launch, "--no-python", sys.executable, str(HERE / "fsdp2_train.py"), "--config", str(config),
-             "--output", str(folder / "python.jsonl"), "--final-weights", str(folder / "final.safetensors"),
-             "--optimizer", options.optimizer, "--grad-norm"], folder / "python.log", 300)
-        every = options.steps if options.checkpoint else 0
-        run([*ours, "--set", f"checkpoint.every_steps={every}"], folder / "ours.log", 300)
-        steps = read_steps(folder / "metrics.jsonl")
-        table, wrong = compare(steps, read_steps(folder / "python.jsonl"), tolerances)
+
+class Case:
+    """One configuration in `folder`: PyTorch's run of it, and ours with each backend in a folder of its own."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path):
+        self.options, self.folder = options, folder
+        self.config = make_case.write_case(folder, steps=options.steps, accumulation=options.accumulation,
+                                           clip=options.clip, tied=options.tied, shuffle=options.shuffle,
+                                           ranks=options.ranks, changes=changes_of(options))
+        self.launch = [str(options.bin / "fsdprun"), "--standalone", f"--nproc-per-node={options.ranks}", "--no-python"]
+        self.final_weights = folder / "final.safetensors"
+
+    def train_pytorch(self) -> list[dict]:
+        output = self.folder / "python.jsonl"
+        run([*self.launch, sys.executable, str(HERE / "fsdp2_train.py"), "--config", str(self.config), "--output",
+             str(output), "--final-weights", str(self.final_weights), "--optimizer", self.options.optimizer,
+             "--grad-norm"], self.folder / "python.log", 300)
+        return read_steps(output)
+
+    def train_ours(self, name: str, backend: str, *settings: str) -> list[dict]:
+        place = self.folder / name
+        place.mkdir(exist_ok=True)
+        every = self.options.steps if self.options.checkpoint else 0
+        sets = [word for text in (f"parallel.backend={backend}", f"metrics.jsonl={place / 'metrics.jsonl'}",
+                                  f"checkpoint.dir={place / 'checkpoints'}", f"checkpoint.every_steps={every}", *settings)
+                for word in ("--set", text)]
+        run([*self.launch, str(self.options.bin / "fsdp-train"), "--config", str(self.config), *sets],
+            place / "log", 300)
+        return read_steps(place / "metrics.jsonl")
+
+    def count_differences(self, backend: str, theirs: list[dict]) -> int:
+        """Trains with the backend, prints what was compared, and returns in how many places it differs too much."""
+        tolerance = self.options.tolerance
+        steps = self.train_ours(backend, backend)
+        table, wrong = compare(steps, theirs, {"loss": tolerance, "grad_norm": 5e-6, "lr": 1e-12, "tokens": 0.0})
         print(table)
-        print(f"{options.ranks} ranks, {options.backend}: " + (f"{wrong} values differ too much" if wrong else
+        print(f"{self.options.ranks} ranks, {backend}: " + (f"{wrong} values differ too much" if wrong else
               "every loss is " + ("bit-equal" if tolerance == 0 else f"within {tolerance:g} relative")))
-        if options.activation_checkpointing:
-            run([*ours, "--set", "train.activation_checkpointing=false", "--set", "checkpoint.dir=",
-                 "--set", f"metrics.jsonl={folder / 'kept.jsonl'}"], folder / "kept.log", 300)
-            table, changed = compare(steps, read_steps(folder / "kept.jsonl"), {"loss": 0.0, "grad_norm": 0.0})
+        if self.options.activation_checkpointing:
+            kept = self.train_ours(f"{backend}-kept", backend, "train.activation_checkpointing=false")
+            table, changed = compare(steps, kept, {"loss": 0.0, "grad_norm": 0.0})
             print(f"{table}\nfsdp-train that keeps its activations: {changed or 'no'} values differ")
             wrong += changed
-        if options.checkpoint:
-            differing = dcp_read.compare(folder / "checkpoints", safetensors_io.load(folder / "final.safetensors"))
+        if self.options.checkpoint:
+            differing = dcp_read.compare(self.folder / backend / "checkpoints", safetensors_io.load(self.final_weights))
             print("\n".join(differing) or "the checkpoint, read by torch.distributed.checkpoint, has the same bits")
             wrong += len(differing)
+        return wrong
+
+
+def main() -> int:
+    options = parse_options()
+    self_test()
+    with tempfile.TemporaryDirectory() as temporary:
+        case = Case(options, (options.keep or Path(temporary)).resolve())
+        theirs = case.train_pytorch()
+        wrong = sum(case.count_differences(backend, theirs) for backend in options.backend)
     return 1 if wrong else 0
 
 
