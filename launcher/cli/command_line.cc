@@ -17,6 +17,8 @@ namespace {
 
 constexpr uint16_t kDefaultC10dPort = 29400;
 constexpr int kMaxNodes = 65536;
+/// The keeper and the coordinator refuse more.
+constexpr int kMaxWorkersPerNode = 4096;
 /// A file name contains the id with a prefix and a suffix.
 constexpr size_t kMaxRunIdBytes = 200;
 
@@ -85,6 +87,11 @@ absl::Status ReadWorkers(const RawFlags& flags, const MachineFacts& machine, Lau
   } else {
     ASSIGN_OR_RETURN(plan->nproc_per_node,
                      ToInt(*value, 1, "a number of 1 or more, cpu, gpu or auto"));
+  }
+  if (plan->nproc_per_node > kMaxWorkersPerNode) {
+    return absl::InvalidArgumentError(absl::StrCat(value->source, ": '", value->text, "' means ",
+                                                   plan->nproc_per_node, " workers, at most ",
+                                                   kMaxWorkersPerNode, " run on one node"));
   }
   return absl::OkStatus();
 }

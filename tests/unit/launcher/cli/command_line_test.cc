@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace fsdprun {
 namespace {
 
@@ -143,6 +145,9 @@ TEST(CommandLineTest, NodeRankCountsInStaticModeOnly) {
 
 TEST(CommandLineTest, SizesAreBounded) {
   EXPECT_THAT(ErrorOf({"--nnodes=1:2147483647", "s"}), HasSubstr("MAX <= 65536"));
+  EXPECT_EQ(Parse({"--nproc-per-node=4096", "s"}).value().nproc_per_node, 4096);
+  EXPECT_THAT(ErrorOf({"--nproc-per-node=4097", "s"}),
+              HasSubstr("--nproc-per-node: '4097' means 4097 workers, at most 4096"));
   EXPECT_THAT(ErrorOf({"--rdzv-id", std::string(201, 'a'), "s"}), HasSubstr("at most 200"));
   EXPECT_THAT(ErrorOf({"--rdzv-id=a\tb", "s"}), HasSubstr("printable"));
 }
@@ -177,6 +182,15 @@ TEST(CommandLineTest, EndpointsOfEachBackend) {
   const LaunchPlan by_endpoint = Parse({"--nnodes=2", "--rdzv-endpoint=10.0.0.2:77", "s"}).value();
   EXPECT_EQ(by_endpoint.master_addr, "10.0.0.2");
   EXPECT_EQ(by_endpoint.master_port, 77);
+}
+
+TEST(CommandLineTest, HostsWithStrayBracketsAreRefused) {
+  for (const char* host : {"[x", "x]", "[]", "[[::1]]"}) {
+    EXPECT_THAT(ErrorOf({absl::StrCat("--master-addr=", host), "s"}), HasSubstr("--master-addr: '"))
+        << host;
+    EXPECT_FALSE(ParseHostPort(host, 1).ok()) << host;
+  }
+  EXPECT_EQ(Parse({"--master-addr=[::1]", "s"}).value().master_addr, "::1");
 }
 
 TEST(CommandLineTest, AgentNeedsAnEndpointAndOffersNoLauncherFlags) {
