@@ -219,6 +219,32 @@ TEST(CodecTest, NonsenseIsRefusedWithTheFieldsName) {
   EXPECT_FALSE(Decode(order).ok());
 }
 
+TEST(CodecTest, TextsForTheEnvironmentAreCheckedWhole) {
+  const auto refusal = [](const std::string& address) {
+    v1::CoordinatorMessage wire =
+        Encode(ToAgent{kAgent, kGeneration, CommitGeneration{{address, 80}}}, "job");
+    return std::string(Decode(wire).status().message());
+  };
+  EXPECT_EQ(refusal("fe80::1%eth0"), "");
+  EXPECT_THAT(refusal(std::string("10.0.0.1\0x", 10)), HasSubstr("'10.0.0.1\\x00x'"));
+  EXPECT_THAT(refusal("fe80::1%e\nth0"), HasSubstr("'fe80::1%e\\nth0'"));
+  const std::string zero("a\0b", 3);
+  RankAssignment assignment = SomeAssignment();
+  assignment.role = zero;
+  EXPECT_THAT(
+      std::string(RoundTrip(CoordinatorMessage(PrepareGeneration{assignment})).status().message()),
+      HasSubstr("assignment.role has a zero byte"));
+  assignment = SomeAssignment();
+  assignment.launch_id = zero;
+  EXPECT_THAT(
+      std::string(RoundTrip(CoordinatorMessage(PrepareGeneration{assignment})).status().message()),
+      HasSubstr("assignment.launch_id has a zero byte"));
+  const AgentMessage joined =
+      AgentJoined{NodeInfo{kAgent, "n", "10.0.0.1", 8, zero}, Generation(1)};
+  EXPECT_THAT(std::string(RoundTrip(joined).status().message()),
+              HasSubstr("node.role has a zero byte"));
+}
+
 TEST(CodecTest, WhateverIsSentFitsTheLimit) {
   WorkerExit exit;
   exit.error_message.assign(10 << 20, 'm');
