@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 
 // More than any value that a rendezvous exchanges; a server that announces more is none of ours.
 constexpr uint64_t kValueBytesMax = uint64_t{64} << 20;
+constexpr size_t kFirstPieceBytes = size_t{64} << 10;
 // An address that swallows packets is given up for the next one, or a newer one of the same name.
 constexpr milliseconds kAttemptMax{3000};
 
@@ -233,8 +234,13 @@ std::string StoreConnection::take_string() {
     throw StoreError("the server announces a value of " + std::to_string(bytes) +
                      " bytes; it does not speak the store's protocol");
   }
-  std::string value(bytes, '\0');
-  take_raw(value.data(), bytes);
+  std::string value;
+  while (value.size() < bytes) {
+    // Memory follows what has arrived: the announced length alone may be wrong.
+    const size_t have = value.size();
+    value.resize(std::min<size_t>(bytes, std::max(kFirstPieceBytes, 2 * have)));
+    take_raw(value.data() + have, value.size() - have);
+  }
   return value;
 }
 

@@ -1,10 +1,13 @@
 #include "worker/json/strict_json.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <set>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace fsdprun::worker {
@@ -12,6 +15,13 @@ namespace {
 
 constexpr size_t kMaxJsonBytes = size_t{64} << 20;
 constexpr int kMaxDepth = 64;  // deeper JSON would be freed by deep recursion
+
+std::string OneLine(std::string message) {
+  std::replace_if(
+      message.begin(), message.end(),
+      [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
+  return message;
+}
 
 std::string Position(std::string_view text, size_t byte) {
   size_t line = 1;
@@ -67,6 +77,8 @@ class DuplicateKeys {
 };
 
 }  // namespace
+
+ConfigError::ConfigError(std::string message) : std::runtime_error(OneLine(std::move(message))) {}
 
 Json ParseStrictJson(std::string_view text, const std::string& source) {
   DuplicateKeys duplicates;

@@ -9,10 +9,11 @@
 namespace fsdprun::worker {
 
 /// User input (configuration, model description, weights, data) that cannot work however often it
-/// is tried; main answers it with contract::kExitConfig. what() is one line.
+/// is tried; main answers it with contract::kExitConfig. what() is one line: control characters in
+/// quoted input are replaced.
 class ConfigError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit ConfigError(std::string message);
 };
 
 /// Keeps the order of keys, so that what is printed looks like what was written.

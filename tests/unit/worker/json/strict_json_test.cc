@@ -55,6 +55,12 @@ TEST(StrictJsonTest, RepeatedKeysAreRefusedPerObject) {
   EXPECT_EQ(ParseRefusal(R"([{"b":1},{"b":{"b":2}}])"), "accepted");
 }
 
+TEST(StrictJsonTest, ErrorsAreOneLineWhateverTheInputContains) {
+  EXPECT_EQ(ParseRefusal(R"({"a\nb\u001b":1,"a\nb\u001b":2})"),
+            "f.json: key \"a?b?\" occurs twice in one object");
+  EXPECT_EQ(std::string(ConfigError("a\x7f\tb\xc3\xa4").what()), "a??b\xc3\xa4");
+}
+
 TEST(StrictJsonTest, NumbersThatNoDoubleHoldsAreRefused) {
   const std::string refusal = ParseRefusal("{\"a\": 1e999}");
   EXPECT_TRUE(refusal.starts_with("f.json: not valid JSON: ")) << refusal;
