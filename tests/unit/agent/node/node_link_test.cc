@@ -1,0 +1,207 @@
+// What a node makes of its link to the coordinator, of its keeper, and of what its workers report.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/unit/agent/node/agent_driver.h"
+
+namespace fsdprun {
+namespace {
+
+using node::Phase;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+/// The delays before the next `count` attempts, all of which fail.
+std::vector<std::string> FailedAttempts(Agent& agent, int count) {
+  std::vector<std::string> words;
+  for (int i = 0; i < count; ++i) {
+    words.push_back(agent.Step(node::StreamLost{"connection refused"}).at(0));
+  }
+  return words;
+}
+
+TEST(NodeLinkTest, BeforeAdmissionAttemptsBackOffToASecond) {
+  Agent agent;
+  agent.Step(node::Boot{});
+  EXPECT_THAT(FailedAttempts(agent, 9),
+              ElementsAre("connect in 10ms", "connect in 20ms", "connect in 40ms",
+                          "connect in 80ms", "connect in 160ms", "connect in 320ms",
+                          "connect in 640ms", "connect in 1000ms", "connect in 1000ms"));
+}
+
+TEST(NodeLinkTest, AfterAdmissionAttemptsBackOffToATenthOfASecond) {
+  Agent agent;
+  agent.Up();
+  EXPECT_THAT(FailedAttempts(agent, 7),
+              ElementsAre("connect in 0ms", "connect in 10ms", "connect in 20ms", "connect in 40ms",
+                          "connect in 80ms", "connect in 100ms", "connect in 100ms"));
+}
+
+TEST(NodeLinkTest, FailedAttemptsDoNotExtendTheGrace) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::StreamLost{"connection reset"});
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(300)), IsEmpty());
+  agent.Step(node::StreamLost{"connection refused"});
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(190)), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(20)), ElementsAre("kill g1"));
+}
+
+TEST(NodeLinkTest, CoordinatorThatDoesNotAdmitAgainIsGivenUpAfterTenSeconds) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::StreamLost{"connection reset"});
+  agent.Step(node::StreamUp{});
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(9900)), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(200)), ElementsAre("kill g1"));
+}
+
+TEST(NodeLinkTest, FirstAdmissionMayTakeTheWholeConnectTimeout) {
+  NodeSpec spec = Agent::Spec();
+  spec.connect_timeout = std::chrono::seconds(60);
+  Agent agent(spec);
+  agent.Step(node::Boot{});
+  agent.Step(node::StreamUp{});
+  EXPECT_THAT(agent.Wait(std::chrono::seconds(59)), IsEmpty());
+  EXPECT_FALSE(agent.machine_.exited());
+  agent.Wait(std::chrono::seconds(2));
+  EXPECT_TRUE(agent.machine_.exited());
+}
+
+TEST(NodeLinkTest, OnlyAnIdleNodeWaitsForAPlaceInTheWorld) {
+  Agent agent;
+  agent.Up();
+  EXPECT_THAT(std::string(agent.machine_.reason()), HasSubstr("waiting for a place"));
+  agent.Run(1);
+  agent.Step(node::StreamLost{"connection reset"});
+  agent.Step(node::StreamUp{});
+  agent.Order(0, AdmitAgent{});
+  EXPECT_THAT(std::string(agent.machine_.reason()), Not(HasSubstr("waiting for a place")));
+}
+
+TEST(NodeKeeperTest, PreparingWaitsForTheKeeperAndHappensOnce) {
+  Agent agent;
+  agent.Step(node::Boot{});
+  agent.Step(node::StreamUp{});
+  agent.Order(0, AdmitAgent{});
+  EXPECT_THAT(agent.Prepare(1), IsEmpty());
+  EXPECT_THAT(agent.Step(node::KeeperReady{}), ElementsAre("prepare g1 store"));
+  EXPECT_THAT(agent.Step(node::KeeperReady{}), IsEmpty());
+}
+
+TEST(NodeKeeperTest, IdleNodeHasNothingToPrepareWhenTheKeeperIsReady) {
+  Agent agent;
+  agent.Step(node::Boot{});
+  EXPECT_THAT(agent.Step(node::KeeperReady{}), IsEmpty());
+}
+
+TEST(NodeKeeperTest, NewKeeperPreparesAgain) {
+  Agent agent;
+  agent.Up();
+  agent.Prepare(1);
+  EXPECT_THAT(agent.Step(node::KeeperLost{"killed by signal 9"}), ElementsAre("keeper in 0ms"));
+  EXPECT_THAT(agent.Step(node::KeeperReady{}), ElementsAre("prepare g1 store"));
+}
+
+TEST(NodeKeeperTest, KeeperThatLivedLongStartsANewCount) {
+  Agent agent;
+  agent.Up();
+  for (int i = 0; i < 8; ++i) {
+    agent.Wait(std::chrono::seconds(11));
+    EXPECT_THAT(agent.Step(node::KeeperLost{"killed by signal 9"}), ElementsAre("keeper in 0ms"));
+    agent.Step(node::KeeperReady{});
+  }
+}
+
+TEST(NodeKeeperTest, KeepersThatDieSoonEndTheAgent) {
+  Agent agent;
+  agent.Up();
+  for (int i = 0; i < 5; ++i) {
+    agent.Step(node::KeeperLost{"killed by signal 9"});
+    agent.Step(node::KeeperReady{});
+    agent.Wait(std::chrono::seconds(1));
+  }
+  EXPECT_THAT(agent.Step(node::KeeperLost{"killed by signal 9"}),
+              ElementsAre("send left g0", "exit 1"));
+}
+
+TEST(NodeReportTest, FailedPreparationIsReportedAndNothingIsLeft) {
+  Agent agent;
+  agent.Up();
+  agent.Prepare(2);
+  EXPECT_THAT(agent.Step(node::PrepareFailed{Generation(1), "late"}), IsEmpty());
+  EXPECT_THAT(agent.Step(node::PrepareFailed{Generation(2), "the disk is full"}),
+              ElementsAre("send fault g2", "send stopped g2"));
+  EXPECT_EQ(agent.machine_.reason(), "the disk is full");
+  EXPECT_THAT(agent.Step(node::PrepareFailed{Generation(2), "again"}), IsEmpty());
+}
+
+TEST(NodeReportTest, OnlyGroupRankZeroNamesTheStore) {
+  for (const int group_rank : {0, 1}) {
+    Agent agent;
+    agent.Up();
+    agent.Prepare(1, group_rank);
+    agent.Step(node::LogsAndStoreReady{Generation(1), StoreEndpoint{"10.0.0.1", 3}});
+    EXPECT_EQ(agent.last_store_.has_value(), group_rank == 0);
+  }
+}
+
+TEST(NodeReportTest, HeartbeatTellsNewProgressOfTheFirstWorkerOnce) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  const auto step_of_next_heartbeat = [&agent] {
+    agent.Wait(std::chrono::milliseconds(500));
+    return agent.last_progress_.step;
+  };
+  agent.Step(node::WorkerProgress{Generation(1), 0, Progress{5, 100, ""}});
+  EXPECT_EQ(step_of_next_heartbeat(), 5);
+  EXPECT_EQ(step_of_next_heartbeat(), -1);
+  agent.Step(node::WorkerProgress{Generation(1), 1, Progress{6, 100, ""}});  // not the first
+  EXPECT_EQ(step_of_next_heartbeat(), -1);
+  agent.Step(node::WorkerProgress{Generation(2), 0, Progress{7, 100, ""}});  // not of this world
+  EXPECT_EQ(step_of_next_heartbeat(), -1);
+}
+
+TEST(NodeReportTest, ExitTellsTheLastStepOfThatWorker) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::WorkerProgress{Generation(1), 1, Progress{7, 100, ""}});
+  agent.Step(node::WorkerProgress{Generation(1), 2, Progress{8, 100, ""}});   // no such worker
+  agent.Step(node::WorkerProgress{Generation(1), -1, Progress{9, 100, ""}});  // no such worker
+  agent.Reap(1, 0, 3);
+  EXPECT_EQ(agent.last_exit_.last_step, -1);
+  agent.Reap(1, 1, 3);
+  EXPECT_EQ(agent.last_exit_.last_step, 7);
+}
+
+TEST(NodeStopTest, WorkersThatAreBeingStartedHaveTheirGrace) {
+  Agent agent;
+  agent.Up();
+  agent.Prepare(1);
+  agent.Step(node::LogsAndStoreReady{Generation(1), {}});
+  agent.Order(1, CommitGeneration{});
+  EXPECT_THAT(agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(2), "test"}),
+              ElementsAre("signal 15 g1"));
+}
+
+TEST(NodeStopTest, DescendantsOfEndedWorkersHaveNone) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Reap(1, 0, 0);
+  agent.Reap(1, 1, 0);
+  EXPECT_THAT(agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(2), "test"}),
+              ElementsAre("kill g1"));
+}
+
+}  // namespace
+}  // namespace fsdprun

@@ -1,0 +1,171 @@
+// Why a world is stopped, and what that costs.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/unit/launcher/coordinator/job_driver.h"
+
+namespace fsdprun {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// A worker that ended after its node had sent it a stop signal.
+WorkerExited Stopped(int local_rank, int code, int signal = 0) {
+  WorkerExit exit;
+  exit.local_rank = exit.rank = local_rank;
+  exit.exit_code = code;
+  exit.signal = signal;
+  exit.after_stop = true;
+  exit.killed_by_us = signal != 0;
+  return WorkerExited{exit};
+}
+
+/// One node runs generation 1 and is being stopped since a second one has joined.
+Job Growing() {
+  Job job(Spec(1, 3, 3));
+  job.Join(1);
+  job.Wait(std::chrono::seconds(31), {1});
+  job.Start(1, {1});
+  EXPECT_THAT(job.Join(2), Contains("stop 1 g1 signal 15 grace 30"));
+  return job;
+}
+
+TEST(JobStopTest, WorkerThatTheStopEndsIsNoFailure) {
+  Job job = Growing();
+  EXPECT_THAT(job.Say(1, 1, Stopped(0, 1)), IsEmpty());
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 0"));
+}
+
+TEST(JobStopTest, WorkerThatFailsBeforeTheStopReachesItIsCharged) {
+  Job job = Growing();
+  EXPECT_THAT(job.Exit(1, 1, 0, 7), IsEmpty());
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 1"));
+}
+
+TEST(JobStopTest, SignalOfTheNodesOwnEndsARunningWorld) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  EXPECT_THAT(job.Say(2, 1, Stopped(0, 0, SIGTERM)),
+              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 2 g1 signal 15 grace 30"));
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), ElementsAre("release 1 1", "release 2 1"));
+  EXPECT_THAT(job.machine_.outcome()->reason, HasSubstr("rank 0 died of signal 15 on node-2"));
+}
+
+TEST(JobStopTest, NodeThatAnOperatorStopsEndsTheWorldUncharged) {
+  Job job(Spec(1, 2, 0));
+  job.RunTwo();
+  EXPECT_THAT(job.Say(2, 1, AgentLeft{SIGINT, true}),
+              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 2 g1 signal 15 grace 30"));
+  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("node-2 left on signal 2"));
+  job.Say(2, 1, WorkersStopped{});
+  EXPECT_THAT(job.Say(2, 1, AgentLeft{SIGINT, false}), IsEmpty());
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 0"));
+}
+
+TEST(JobStopTest, AgentThatLeavesWithoutASignalIsToldSo) {
+  Job job(Spec(3, 3, 0));
+  job.Join(1);
+  job.Join(2);
+  job.Say(2, 0, AgentLeft{});
+  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr(": node-2 (left)"));
+}
+
+TEST(JobStopTest, SpareThatAnOperatorStopsLeavesTheWorldAlone) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  job.Join(3);
+  EXPECT_THAT(job.Say(3, 0, AgentLeft{SIGINT, true}), IsEmpty());
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRunning);
+}
+
+TEST(JobStopTest, DepartingNodeDoesNotHoldUpTheNextWorld) {
+  Job job(Spec(1, 3, 0));
+  for (const uint64_t who : {1, 2, 3}) {
+    job.Join(who);
+  }
+  job.Start(1, {1, 2, 3});
+  job.Say(3, 1, AgentLeft{SIGINT, true});
+  job.Say(3, 1, WorkersStopped{});
+  job.Step(job::AgentStreamLost{Incarnation(3)});
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 0",
+                                                           "prepare 2 g2 rank 1 of 2 restart 0"));
+}
+
+TEST(JobStopTest, NodeThatJoinsWhileTheWorldPreparesIsTakenIn) {
+  Job job(Spec(1, 3, 0));
+  job.Join(1);
+  EXPECT_THAT(job.Wait(std::chrono::seconds(31), {1}), Contains(HasSubstr("prepare 1 g1")));
+  EXPECT_THAT(job.Join(2), ElementsAre("admit 2", "stop 1 g1 signal 15 grace 30"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 0",
+                                                           "prepare 2 g2 rank 1 of 2 restart 0"));
+}
+
+TEST(JobStopTest, NodeThatCannotPrepareFailsTheWorldOnce) {
+  Job job(Spec(2, 2, 1));
+  job.Join(1);
+  job.Join(2);
+  const NodeFaulted fault{CauseKind::kPrepareFailed, "the disk is full"};
+  EXPECT_THAT(job.Say(2, 1, fault),
+              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 2 g1 signal 15 grace 30"));
+  job.Say(2, 1, WorkersStopped{});
+  EXPECT_THAT(job.Say(2, 1, fault), IsEmpty());  // repeated on a new stream
+  EXPECT_THAT(job.Say(9, 1, fault), IsEmpty());  // of nobody
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 1"));
+  job.Say(2, 2, fault);
+  job.Say(2, 2, WorkersStopped{});
+  job.Say(2, 2, fault);
+  job.Say(1, 2, WorkersStopped{});
+  const JobOutcome& outcome = *job.machine_.outcome();
+  EXPECT_THAT(outcome.reason, HasSubstr("the disk is full"));
+  EXPECT_EQ(outcome.failure->root.kind, CauseKind::kPrepareFailed);
+  EXPECT_EQ(outcome.failure->other_failures, 0);
+}
+
+TEST(JobStopTest, SpareThatComesBackWithRemainsIsCleanedFirst) {
+  Job job(Spec(2, 2, 0));
+  job.Join(1);
+  EXPECT_THAT(job.Join(1, {}, 1), ElementsAre("admit 1", "stop 1 g1 signal 15 grace 0"));
+  EXPECT_THAT(job.Join(2), ElementsAre("admit 2"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 0",
+                                                           "prepare 2 g2 rank 1 of 2 restart 0"));
+}
+
+TEST(JobStopTest, NodeThatNeverStartsItsWorkersIsReleased) {
+  Job job(Spec(1, 2, 3));
+  job.Join(1);
+  job.Join(2);
+  job.Prepared(1, 1);
+  job.Prepared(2, 1);
+  job.Say(1, 1, AgentStarted{});
+  EXPECT_THAT(job.Wait(std::chrono::seconds(60), {1, 2}),
+              ElementsAre("release 2 1", "stop 1 g1 signal 15 grace 30"));
+  EXPECT_THAT(std::string(job.machine_.reason()),
+              HasSubstr("node-2 did not start its workers within 60.0 s"));
+}
+
+TEST(JobStopTest, NodeWhoseWorkersFinishedBeforeItReportedTheStartMayGo) {
+  Job job(Spec(2, 2, 0));
+  job.Join(1);
+  job.Join(2);
+  job.Prepared(1, 1);
+  job.Prepared(2, 1);
+  job.Say(1, 1, AgentStarted{});
+  job.Exit(2, 1, 0, 0);
+  job.Exit(2, 1, 1, 0);
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Wait(std::chrono::seconds(1), {1}), IsEmpty());
+  EXPECT_EQ(job.machine_.nodes().size(), 1u);
+  job.Exit(1, 1, 0, 0);
+  EXPECT_THAT(job.Exit(1, 1, 1, 0), ElementsAre("release 1 0"));
+}
+
+}  // namespace
+}  // namespace fsdprun
