@@ -1,6 +1,7 @@
 #pragma once
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -17,6 +18,10 @@
 #include "agent/process/worker_streams.h"
 
 namespace fsdprun::keeper {
+
+/// How a child ended, as waitid() tells it: its exit code, or its signal and whether it dumped
+/// core.
+void DecodeWaitStatus(const siginfo_t& info, ExitedReport& report);
 
 /// The parent of a node's workers: starts them, reaps them, stores their output, and outlives its
 /// agent only for as long as it takes to kill them all. One thread, one poll loop; nothing is

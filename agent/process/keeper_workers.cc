@@ -86,6 +86,15 @@ void Keeper::ReadControl(Worker& worker) {
   }
 }
 
+void DecodeWaitStatus(const siginfo_t& info, ExitedReport& report) {
+  if (info.si_code == CLD_EXITED) {
+    report.exit_code = info.si_status;
+  } else {
+    report.signal = info.si_status;
+    report.dumped_core = info.si_code == CLD_DUMPED;
+  }
+}
+
 void Keeper::OnWorkerDeath(Worker& worker) {
   if (worker.phase == Phase::kStarting && worker.failure_pipe >= 0) {
     ReadFailurePipe(worker);  // Tells a death from a failed start.
@@ -112,11 +121,8 @@ void Keeper::OnWorkerDeath(Worker& worker) {
                                                    std::string(std::strerror(errno)) +
                                                    "); taken as a failure"},
                  outgoing_);
-  } else if (info.si_code == CLD_EXITED) {
-    worker.exit.exit_code = info.si_status;
   } else {
-    worker.exit.signal = info.si_status;
-    worker.exit.dumped_core = info.si_code == CLD_DUMPED;
+    DecodeWaitStatus(info, worker.exit);
   }
   worker.exit.wall_ns = NowNs(CLOCK_REALTIME);
   worker.phase = Phase::kDead;

@@ -14,6 +14,7 @@
 
 #include "agent/process/orphans.h"
 #include "agent/process/process_scan.h"
+#include "tests/unit/base/loop_waiter.h"
 
 namespace fsdprun {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 /// Keeps what the agent says and lets a test play the coordinator.
 class FakeLink : public CoordinatorLink {
  public:
-  explicit FakeLink(EventLoop& loop) : loop_(loop) {}
+  FakeLink(EventLoop& loop, LoopWaiter& waiter) : loop_(loop), waiter_(waiter) {}
   void SetCallbacks(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
   void Open() override {
     loop_.Post([this] { callbacks_.on_up(); });
@@ -31,12 +32,14 @@ class FakeLink : public CoordinatorLink {
     if (on_said_) {
       on_said_(message);
     }
+    waiter_.Notice();
   }
   void Close() override {}
 
   void Order(uint64_t generation, CoordinatorMessage message) {
     loop_.Post([this, generation, message = std::move(message)] {
       callbacks_.on_message(ToAgent{Incarnation(1), Generation(generation), message});
+      waiter_.Notice();
     });
   }
   const std::vector<FromAgent>& said() const { return said_; }
@@ -51,6 +54,7 @@ class FakeLink : public CoordinatorLink {
 
  private:
   EventLoop& loop_;
+  LoopWaiter& waiter_;
   Callbacks callbacks_;
   std::vector<FromAgent> said_;
 };
@@ -66,7 +70,7 @@ class LocalAgentTest : public testing::Test {
  protected:
   LocalAgentTest()
       : folder_(testing::TempDir() + "local_agent_" + std::to_string(::getpid())),
-        link_(loop_),
+        link_(loop_, waiter_),
         store_(loop_, "127.0.0.1") {
     MakeAgent(folder_, {"tail", "-f", "/dev/null"});
   }
@@ -81,32 +85,22 @@ class LocalAgentTest : public testing::Test {
     LocalAgent::Hooks hooks;
     hooks.sink.write = [](keeper::Stream, absl::string_view) {};
     hooks.sink.has_room = [] { return true; };
-    hooks.on_exit = [this](int code, const std::string&) { exit_code_ = code; };
+    hooks.on_exit = [this](int code, const std::string&) {
+      exit_code_ = code;
+      waiter_.Notice();
+    };
     agent_ =
         std::make_unique<LocalAgent>(loop_, std::move(options), std::move(hooks), link_, store_);
   }
   ~LocalAgentTest() override {
     agent_.reset();
-    RunUntil([] { return KillOrphans({}) == 0; });
+    waiter_.PollUntil([] { return KillOrphans({}) == 0; });
     std::filesystem::remove_all(folder_);
   }
 
-  /// Runs the loop until `condition` holds; false after a long time.
-  bool RunUntil(const std::function<bool()>& condition) {
-    const MonoTime deadline = MonoNow() + std::chrono::seconds(30);
-    bool holds = false;
-    const std::function<void()> check = [&] {
-      holds = condition();
-      if (holds || MonoNow() >= deadline) {
-        loop_.Stop();
-      } else {
-        loop_.At(MonoNow() + std::chrono::milliseconds(2), [&] { check(); });
-      }
-    };
-    loop_.Post([&] { check(); });
-    loop_.Run();
-    return holds;
-  }
+  /// Runs the loop until `condition` holds; it is asked again when the agent has said something,
+  /// obeyed or ended.
+  bool RunUntil(const std::function<bool()>& condition) { return waiter_.RunUntil(condition); }
 
   void Admit() {
     agent_->Start();
@@ -114,17 +108,19 @@ class LocalAgentTest : public testing::Test {
     link_.Order(0, AdmitAgent{});
     ASSERT_TRUE(RunUntil([&] { return agent_->was_admitted(); }));
   }
-  void RunGenerationOne() {
+  /// Generations begin with 1 and follow each other.
+  void RunGeneration(int generation) {
     RankAssignment assignment;
-    assignment.generation = Generation(1);
-    link_.Order(1, PrepareGeneration{assignment});
-    ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentPrepared>() == 1; }));
-    link_.Order(1, CommitGeneration{{"127.0.0.1", 1}});
-    ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentStarted>() == 1; }));
+    assignment.generation = Generation(generation);
+    link_.Order(generation, PrepareGeneration{assignment});
+    ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentPrepared>() == generation; }));
+    link_.Order(generation, CommitGeneration{{"127.0.0.1", 1}});
+    ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentStarted>() == generation; }));
   }
 
   const std::string folder_;
   EventLoop loop_;
+  LoopWaiter waiter_{loop_};
   FakeLink link_;
   WorkerStore store_;
   std::optional<int> exit_code_;
@@ -135,7 +131,7 @@ class LocalAgentTest : public testing::Test {
 // keeper.
 TEST_F(LocalAgentTest, ASlowEndOfStraysSparesTheNextKeeper) {
   Admit();
-  RunGenerationOne();
+  RunGeneration(1);
   pid_t stray = 0;
   link_.on_said_ = [&stray](const FromAgent& message) {
     if (std::holds_alternative<NodeFaulted>(message.message)) {
@@ -148,11 +144,12 @@ TEST_F(LocalAgentTest, ASlowEndOfStraysSparesTheNextKeeper) {
   };
   const pid_t first = agent_->keeper_pid();
   ::kill(first, SIGKILL);
-  pid_t next = first;
-  ASSERT_TRUE(RunUntil([&] { return (next = agent_->keeper_pid()) != first; }));
   ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkersStopped>() == 1; }));
   ASSERT_GT(stray, 0);
   EXPECT_FALSE(IsAlive(stray));
+  const pid_t next = agent_->keeper_pid();
+  EXPECT_NE(next, first);
+  RunGeneration(2);
   EXPECT_EQ(agent_->keeper_pid(), next);
   EXPECT_TRUE(IsAlive(next));
 }
@@ -172,7 +169,7 @@ TEST_F(LocalAgentTest, ToBeAskedToJoinAgainIsNotToBeLetGo) {
 TEST_F(LocalAgentTest, LastWordsReachTheCoordinatorWithoutLogFiles) {
   MakeAgent("/dev/null/no folder can be made here", {"sh", "-c", "echo last words >&2; exit 3"});
   Admit();
-  RunGenerationOne();
+  RunGeneration(1);
   ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkerExited>() == 1; }));
   for (const FromAgent& message : link_.said()) {
     if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
@@ -184,7 +181,7 @@ TEST_F(LocalAgentTest, LastWordsReachTheCoordinatorWithoutLogFiles) {
 
 TEST_F(LocalAgentTest, NoChildIsLeftAtTheEndOfALife) {
   Admit();
-  RunGenerationOne();
+  RunGeneration(1);
   link_.Order(0, ReleaseAgent{3, "over"});
   ASSERT_TRUE(RunUntil([&] { return exit_code_.has_value(); }));
   EXPECT_EQ(exit_code_, 3);

@@ -161,17 +161,20 @@ TEST_F(KeeperClientTest, ReportsExitCodesAndSignals) {
   Spawn(Shell(0, "exit 0"));
   Spawn(Shell(1, "exit 7"));
   Spawn(Shell(2, "kill -SEGV $$"));
-  ASSERT_TRUE(RunUntil([&] { return exited_.size() == 3 && all_gone_ > 0; }));
+  Spawn(Shell(3, "kill -KILL $$"));
+  ASSERT_TRUE(RunUntil([&] { return exited_.size() == 4 && all_gone_ > 0; }));
   EXPECT_EQ(exited_[0].exit_code, 0);
   EXPECT_EQ(exited_[1].exit_code, 7);
   EXPECT_EQ(exited_[1].signal, 0);
   EXPECT_EQ(exited_[2].signal, SIGSEGV);
   EXPECT_EQ(exited_[2].pid, spawned_[2].pid);
+  EXPECT_EQ(exited_[3].signal, SIGKILL);
+  EXPECT_FALSE(exited_[1].dumped_core || exited_[3].dumped_core);
   EXPECT_GT(exited_[0].wall_ns, 0);
 }
 
 // Whether there is a dump depends on the limits and settings of the machine, so that another parent
-// of the same death is asked.
+// of the same death is asked; both answers to it are tested in WaitStatusTest.
 TEST_F(KeeperClientTest, CoreDumpsAreReportedAsTheKernelTellsThem) {
   const std::string crash = "cd $FOLDER && ulimit -c unlimited; kill -SEGV $$";
   const pid_t pid = ::fork();
@@ -280,23 +283,20 @@ TEST_F(KeeperClientTest, WorkerHasItsOwnSessionDefaultSignalsAndOnlyItsEnvironme
 
 TEST_F(KeeperClientTest, KeepsTwentyThousandLinesOfBothStreams) {
   StartKeeper();
-  constexpr int kLines = 20'000;
   for (int rank = 0; rank < 2; ++rank) {
     Spawn(Shell(rank,
                 "i=0; while [ $i -lt 20000 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"));
   }
   ASSERT_TRUE(RunUntil([&] { return exited_.size() == 2; }));
-  for (int rank = 0; rank < 2; ++rank) {
-    for (const auto& [stream, name] :
-         {std::pair{Stream::kStdout, "out"}, std::pair{Stream::kStderr, "err"}}) {
-      const std::string path = LogPath(rank, name);
-      EXPECT_EQ(log_size_[std::pair(rank, stream)], std::filesystem::file_size(path));
-      std::ifstream file(path);
-      int next = 0;
-      for (std::string line; std::getline(file, line); ++next) {
-        ASSERT_EQ(line, std::string(name) + " " + std::to_string(next));
-      }
-      EXPECT_EQ(next, kLines);
+  for (const auto& [stream, name] :
+       {std::pair{Stream::kStdout, "out"}, std::pair{Stream::kStderr, "err"}}) {
+    std::string expected;
+    for (int i = 0; i < 20'000; ++i) {
+      expected += std::string(name) + " " + std::to_string(i) + "\n";
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(log_size_[std::pair(rank, stream)], expected.size());
+      EXPECT_TRUE(ReadFile(LogPath(rank, name)) == expected) << LogPath(rank, name);
     }
   }
 }
@@ -401,17 +401,14 @@ const char kFamily[] =
     "trap '' TERM HUP INT; f='echo $$ >> $FOLDER/pids; exec tail -f /dev/null'; "
     "sh -c \"$f\" & setsid sh -c \"$f\" & (setsid sh -c \"$f\" &) ; echo $$ >> $FOLDER/pids; wait";
 
-TEST_F(KeeperClientTest, ClosingTheSocketEndsEveryProcessWithinASecond) {
+TEST_F(KeeperClientTest, ClosingTheSocketEndsEveryProcess) {
   StartKeeper();
   Spawn(Shell(0, kFamily));
   std::vector<pid_t> pids = ReadPids("pids", 4);
   ASSERT_EQ(pids.size(), 4u);
   pids.push_back(client_->pid());
-  const MonoTime start = MonoNow();
   client_.reset();
-  ASSERT_TRUE(RunUntilDead(pids));
-  EXPECT_LT(ToSeconds(MonoNow() - start), 1.0 * TimeFactor());
-  RecordProperty("milliseconds", static_cast<int>(ToSeconds(MonoNow() - start) * 1e3));
+  EXPECT_TRUE(RunUntilDead(pids));
 }
 
 TEST_F(KeeperClientTest, KillAllEndsEveryProcessBeforeAllGone) {
@@ -454,10 +451,8 @@ TEST_F(KeeperClientTest, KillingTheKeeperEndsEveryProcessAndIsReported) {
   Spawn(Shell(0, kFamily));
   const std::vector<pid_t> pids = ReadPids("pids", 4);
   ASSERT_EQ(pids.size(), 4u);
-  const MonoTime start = MonoNow();
   ::kill(client_->pid(), SIGKILL);
   ASSERT_TRUE(RunUntil([&] { return !lost_.empty(); }));
-  EXPECT_LT(ToSeconds(MonoNow() - start), 1.0 * TimeFactor());
   EXPECT_TRUE(std::none_of(pids.begin(), pids.end(), IsAlive));
   EXPECT_EQ(lost_, std::vector<std::string>{"the keeper was killed by signal 9"});
   EXPECT_FALSE(client_->is_alive());
@@ -524,27 +519,6 @@ TEST_F(KeeperClientTest, KillOrphansSparesKnownChildrenAndTheirFamilies) {
   EXPECT_TRUE(std::none_of(doomed.begin(), doomed.end(), IsAlive));
   EXPECT_TRUE(std::all_of(kept.begin(), kept.end(), IsAlive));
   EXPECT_TRUE(IsAlive(::getppid()));
-}
-
-TEST_F(KeeperClientTest, LaunchOfTwoTrivialWorkersIsFast) {
-  StartKeeper();
-  ASSERT_TRUE(RunUntil([&] { return !hellos_.empty(); }));
-  std::vector<double> milliseconds;
-  for (int i = 0; i < 20; ++i) {
-    exited_.clear();
-    const MonoTime start = MonoNow();
-    for (int rank = 0; rank < 2; ++rank) {
-      WorkerSpec spec = Shell(rank, "");
-      spec.argv = {"true"};
-      Spawn(spec);
-    }
-    ASSERT_TRUE(RunUntil([&] { return exited_.size() == 2; }));
-    milliseconds.push_back(ToSeconds(MonoNow() - start) * 1e3);
-  }
-  std::sort(milliseconds.begin(), milliseconds.end());
-  std::printf("spawn to exit of 2 x true: median %.2f ms, best %.2f ms, worst %.2f ms\n",
-              milliseconds[10], milliseconds[0], milliseconds[19]);
-  EXPECT_LT(milliseconds[10], 500 * TimeFactor());
 }
 
 }  // namespace

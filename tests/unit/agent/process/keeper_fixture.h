@@ -26,31 +26,13 @@
 #include "agent/process/process_scan.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
+#include "tests/unit/base/loop_waiter.h"
 
 namespace fsdprun {
 
-/// A real keeper with real workers. Everything it reports is kept; tests wait for reports under a
-/// deadline.
+/// A real keeper with real workers. Everything it reports is kept; tests wait for reports.
 class KeeperFixture : public testing::Test {
  protected:
-  /// What a promised time is multiplied with on this build and machine: FSDPRUN_TIME_FACTOR, or a
-  /// guess.
-  static double TimeFactor() {
-    if (const char* given = ::getenv("FSDPRUN_TIME_FACTOR")) {
-      return ::atof(given);
-    }
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return 10;
-#else
-    return 2;
-#endif
-  }
-
-  /// How long a wait for something that must come lasts.
-  static Duration Patience() {
-    return std::chrono::seconds(static_cast<int>(std::max(20.0, 10 * TimeFactor())));
-  }
-
   KeeperFixture()
       : folder_(testing::TempDir() + "keeper_" + std::to_string(::getpid()) + "_" +
                 testing::UnitTest::GetInstance()->current_test_info()->name()) {
@@ -107,37 +89,10 @@ class KeeperFixture : public testing::Test {
     ASSERT_TRUE(status.ok()) << status;
   }
 
-  /// Runs the loop until `condition` holds; false after Patience(). It is asked at the beginning
-  /// and after every Notice(), which every report of the keeper gives.
-  bool RunUntil(const std::function<bool()>& condition) {
-    bool holds = false;
-    bool is_over = false;
-    const auto end = [&] {
-      if (!std::exchange(is_over, true)) {
-        loop_.Stop();
-      }
-    };
-    check_ = [&] {
-      if (!is_over && condition()) {
-        holds = true;
-        end();
-      }
-    };
-    Notice();
-    const EventLoop::TimerId deadline = loop_.At(MonoNow() + Patience(), end);
-    loop_.Run();
-    loop_.Cancel(deadline);
-    check_ = nullptr;
-    return holds;
-  }
-  /// What a condition depends on may have changed.
-  void Notice() {
-    loop_.Post([this] {
-      if (check_) {
-        check_();
-      }
-    });
-  }
+  /// Runs the loop until `condition` holds; false if it does not. Every report of the keeper makes
+  /// it ask again.
+  bool RunUntil(const std::function<bool()>& condition) { return waiter_.RunUntil(condition); }
+  void Notice() { waiter_.Notice(); }
   bool RunUntilExited(int local_rank) {
     return RunUntil([&] { return exited_.count(local_rank) > 0; });
   }
@@ -195,19 +150,13 @@ class KeeperFixture : public testing::Test {
     }
     return all_dead;
   }
-  /// Nobody tells of strays: they are looked for again every millisecond.
   bool RunUntilNoOrphanIsLeft(const std::set<pid_t>& spared) {
-    EventLoop::TimerId timer = 0;
-    const bool none_left = RunUntil([&] {
-      timer = loop_.At(MonoNow() + std::chrono::milliseconds(1), [this] { Notice(); });
-      return KillOrphans(spared) == 0;
-    });
-    loop_.Cancel(timer);
-    return none_left;
+    return waiter_.PollUntil([&spared] { return KillOrphans(spared) == 0; });
   }
 
   const std::string folder_;
   EventLoop loop_;
+  LoopWaiter waiter_{loop_};
   std::unique_ptr<KeeperClient> client_;
 
   std::vector<keeper::HelloReport> hellos_;
@@ -222,10 +171,6 @@ class KeeperFixture : public testing::Test {
   int all_gone_ = 0;
   int ended_ = 0;
   std::vector<std::string> lost_;
-
- private:
-  /// Set while RunUntil() waits.
-  std::function<void()> check_;
 };
 
 }  // namespace fsdprun

@@ -76,19 +76,15 @@ class StoreServerTest : public testing::Test {
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     return fd;
   }
-  /// Whether the server ends the connection within ten seconds, whatever it sends before.
+  /// Whether the server ends the connection, whatever it sends before.
   static bool IsEnded(const UniqueFd& fd) {
-    const auto deadline = std::chrono::steady_clock::now() + 10s;
-    while (std::chrono::steady_clock::now() < deadline) {
-      pollfd ready{.fd = fd.get(), .events = POLLIN, .revents = 0};
-      ::poll(&ready, 1, 1000);
-      char buffer[4096];
-      const ssize_t got = ::recv(fd.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
-      if (got == 0 || (got < 0 && errno == ECONNRESET)) {
-        return true;
-      }
+    const timeval patience{.tv_sec = 60, .tv_usec = 0};
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    char buffer[4096];
+    ssize_t got = 0;
+    while ((got = ::recv(fd.get(), buffer, sizeof(buffer), 0)) > 0) {
     }
-    return false;
+    return got == 0 || errno == ECONNRESET;
   }
 
   EventLoop loop_;
@@ -334,6 +330,7 @@ TEST(StoreServerListenTest, TakesOverABoundSocket) {
   EXPECT_EQ(*port, ntohs(address.sin_port));
 }
 
+#ifdef FSDPRUN_PYTHON  // only where PyTorch is
 /// How a child with a process group of its own ended; -1, and the group is killed, if it has not
 /// within `patience`.
 int AwaitChild(pid_t pid, std::chrono::milliseconds patience) {
@@ -349,9 +346,6 @@ int AwaitChild(pid_t pid, std::chrono::milliseconds patience) {
 }
 
 TEST_F(StoreServerTest, ServesTorchsOwnClientsAndAGlooWorldOfFour) {
-  if (::access(FSDPRUN_PYTHON, X_OK) != 0) {
-    GTEST_SKIP() << FSDPRUN_PYTHON << " is not there";
-  }
   Start();
   std::string port = std::to_string(port_);
   std::vector<std::string> arguments = {FSDPRUN_PYTHON, FSDPRUN_STORE_SCRIPT, port};
@@ -368,6 +362,7 @@ TEST_F(StoreServerTest, ServesTorchsOwnClientsAndAGlooWorldOfFour) {
   ::posix_spawnattr_destroy(&attributes);
   EXPECT_EQ(AwaitChild(pid, 200s), 0);
 }
+#endif
 
 }  // namespace
 }  // namespace fsdprun

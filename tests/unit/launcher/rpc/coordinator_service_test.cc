@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "agent/rpc/grpc_link.h"
+#include "tests/unit/base/loop_waiter.h"
 
 namespace fsdprun {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr Duration kLong = std::chrono::seconds(20);
 
 // A coordinator service with its listener and any number of links, on one loop.
 class CoordinatorServiceTest : public ::testing::Test {
@@ -41,9 +40,18 @@ class CoordinatorServiceTest : public ::testing::Test {
       service_->AddConnection(UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
     });
     CoordinatorService::Callbacks callbacks;
-    callbacks.on_message = [this](const FromAgent& message) { heard_.push_back(message); };
-    callbacks.on_stream_lost = [this](Incarnation agent) { lost_.push_back(agent); };
-    callbacks.on_refused = [this](const std::string& what) { refused_.push_back(what); };
+    callbacks.on_message = [this](const FromAgent& message) {
+      heard_.push_back(message);
+      waiter_.Notice();
+    };
+    callbacks.on_stream_lost = [this](Incarnation agent) {
+      lost_.push_back(agent);
+      waiter_.Notice();
+    };
+    callbacks.on_refused = [this](const std::string& what) {
+      refused_.push_back(what);
+      waiter_.Notice();
+    };
     service_ = std::make_unique<CoordinatorService>(
         loop_, CoordinatorService::Options{"job", "secret"}, std::move(callbacks));
     ASSERT_TRUE(service_->Start().ok());
@@ -57,33 +65,31 @@ class CoordinatorServiceTest : public ::testing::Test {
                    .job_id = job,
                    .token = [token] { return absl::StatusOr<std::string>(token); },
                });
-    CoordinatorLink::Callbacks callbacks;
-    callbacks.on_up = [a = agent.get()] { a->is_up = true; };
-    callbacks.on_message = [a = agent.get()](const ToAgent& m) { a->received.push_back(m); };
-    callbacks.on_lost = [a = agent.get()](const absl::Status& s) { a->losses.push_back(s); };
-    agent->link->SetCallbacks(std::move(callbacks));
+    Listen(*agent);
     agent->link->Open();
     return agent;
   }
 
-  // Runs the loop until the condition holds.
-  void RunUntil(std::function<bool()> condition) {
-    bool timed_out = false;
-    const EventLoop::TimerId deadline = loop_.At(MonoNow() + kLong, [this, &timed_out] {
-      timed_out = true;
-      loop_.Stop();
-    });
-    std::function<void()> check = [&] {
-      if (condition()) {
-        loop_.Stop();
-      } else {
-        loop_.At(MonoNow() + std::chrono::milliseconds(1), check);
-      }
+  void Listen(Agent& agent) {
+    CoordinatorLink::Callbacks callbacks;
+    callbacks.on_up = [this, &agent] {
+      agent.is_up = true;
+      waiter_.Notice();
     };
-    loop_.Post(check);
-    loop_.Run();
-    loop_.Cancel(deadline);
-    ASSERT_FALSE(timed_out);
+    callbacks.on_message = [this, &agent](const ToAgent& message) {
+      agent.received.push_back(message);
+      waiter_.Notice();
+    };
+    callbacks.on_lost = [this, &agent](const absl::Status& status) {
+      agent.losses.push_back(status);
+      waiter_.Notice();
+    };
+    agent.link->SetCallbacks(std::move(callbacks));
+  }
+
+  // Runs the loop until the condition holds.
+  void RunUntil(const std::function<bool()>& condition) {
+    ASSERT_TRUE(waiter_.RunUntil(condition));
   }
 
   UniqueFd ConnectRaw() const {
@@ -117,6 +123,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   }
 
   EventLoop loop_;
+  LoopWaiter waiter_{loop_};
   UniqueFd listener_;
   std::string target_;
   std::unique_ptr<CoordinatorService> service_;
@@ -162,11 +169,7 @@ TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptIsWorthAnotherTry) {
       GrpcLink::Options{.target = target_, .job_id = "job", .token = [&reads] {
                           return absl::StatusOr<std::string>(reads++ == 0 ? "old" : "secret");
                         }});
-  CoordinatorLink::Callbacks callbacks;
-  callbacks.on_up = [a = agent.get()] { a->is_up = true; };
-  callbacks.on_message = [](const ToAgent&) {};
-  callbacks.on_lost = [a = agent.get()](const absl::Status& s) { a->losses.push_back(s); };
-  agent->link->SetCallbacks(std::move(callbacks));
+  Listen(*agent);
   agent->link->Open();
   RunUntil([&] { return !agent->losses.empty(); });
   EXPECT_TRUE(absl::IsUnavailable(agent->losses.front())) << agent->losses.front();
@@ -250,22 +253,25 @@ TEST_F(CoordinatorServiceTest, NobodyThereIsUnavailable) {
 TEST_F(CoordinatorServiceTest, ConnectionWithoutACallIsClosed) {
   const std::string preface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
   const auto agent = Connect("secret");
-  for (const std::string& hello : {std::string("P"), preface, std::string()}) {
-    const UniqueFd stranger = ConnectRaw();
-    ASSERT_EQ(::send(stranger.get(), hello.data(), hello.size(), 0),
-              static_cast<ssize_t>(hello.size()));
-    bool is_closed = false;
-    loop_.Watch(stranger.get(), EPOLLIN, [&](uint32_t) {
+  const std::vector<std::string> hellos = {"P", preface, ""};
+  std::vector<UniqueFd> strangers;
+  size_t closed = 0;
+  for (const std::string& hello : hellos) {
+    const int fd = strangers.emplace_back(ConnectRaw()).get();
+    ASSERT_EQ(::send(fd, hello.data(), hello.size(), 0), static_cast<ssize_t>(hello.size()));
+    loop_.Watch(fd, EPOLLIN, [this, fd, &hello, &closed](uint32_t) {
       char buffer[256];
-      const ssize_t got = ::recv(stranger.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
-      is_closed |= got == 0 || (got < 0 && errno != EAGAIN);
+      const ssize_t got = ::recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
       if (got > 0 && hello.size() > 1) {
-        AnswerPings(stranger.get(), std::string(buffer, static_cast<size_t>(got)));
+        AnswerPings(fd, std::string(buffer, static_cast<size_t>(got)));
+      } else if (got == 0 || (got < 0 && errno != EAGAIN)) {
+        ++closed;
+        loop_.Unwatch(fd);
+        waiter_.Notice();
       }
     });
-    RunUntil([&] { return is_closed; });
-    loop_.Unwatch(stranger.get());
   }
+  RunUntil([&] { return closed == strangers.size(); });
   EXPECT_TRUE(agent->is_up);
   EXPECT_TRUE(agent->losses.empty());
 }
