@@ -19,9 +19,12 @@ from pathlib import Path
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_PROGRESS_BARS="1")
 
 import torch  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
 from transformers.integrations import sdpa_attention  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "parity"))
+import llama_reference  # noqa: E402
 
 BASE = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "vocab_size": 96,
         "hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -169,6 +172,19 @@ def write_field(folder: Path, changes: dict, expectation: str) -> None:
     assert is_same == (expectation == "ignore"), f"{folder.name}: transformers' results do {'not ' * is_same}change"
 
 
+def check_parity_reference(folder: Path) -> None:
+    """The plain Llama that tests/parity shards with FSDP2 computes what transformers does, too."""
+    model = llama_reference.LlamaForCausalLM(llama_reference.LlamaConfig.from_file(folder))
+    model.load_state_dict(load_file(folder / "model.safetensors"), strict="tied" not in folder.name)
+    expected = load_file(folder / "expected.safetensors")
+    logits = model(expected["tokens"])
+    loss = llama_reference.next_token_loss(logits, expected["targets"])
+    loss.backward()
+    results = {"logits": logits, "loss": loss} | {f"grad.{name}": p.grad for name, p in model.named_parameters()}
+    wrong = [name for name, value in results.items() if not torch.equal(value, expected[name])]
+    assert not wrong and len(results) + 2 == len(expected), f"{folder.name}: tests/parity/llama_reference.py differs: {wrong}"
+
+
 def main() -> None:
     torch.set_num_threads(1)
     # transformers has two ways to share key and value heads, which round differently in the last bit: within the kernel
@@ -180,6 +196,8 @@ def main() -> None:
     root = Path(sys.argv[1])
     for name, (changes, save_options, dtype) in MODELS.items():
         write_model(root / "models" / name, changes, save_options, dtype)
+    for name in ("grouped", "multi_query", "one_group_wide_head", "tied", "large_eps"):
+        check_parity_reference(root / "models" / name)
     for name, (changes, expectation) in FIELDS.items():
         write_field(root / "fields" / name, changes, expectation)
 

@@ -131,6 +131,7 @@ def official_view(content: bytes, scratch: Path) -> dict | None:
         tensors = deserialize(content)
     except SafetensorError:
         return None
+    (scratch / "file").unlink(missing_ok=True)  # a file that is truncated instead is flushed to the disk
     (scratch / "file").write_bytes(content)
     with safe_open(scratch / "file", framework="np") as file:
         metadata = file.metadata() or {}

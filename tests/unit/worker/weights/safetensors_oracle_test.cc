@@ -83,6 +83,7 @@ class SafetensorsOracleTest : public testing::Test {
 
   Document ViewOf(const Document& entry) {
     const std::filesystem::path path = folder_ / "file";
+    std::filesystem::remove(path);  // a file that is truncated instead is flushed to the disk
     std::ofstream(path, std::ios::binary) << FromHex(entry["file"]);
     return View(path);
   }

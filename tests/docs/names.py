@@ -1,0 +1,81 @@
+"""Whether what a documented command names exists: script, flag, test, label, target, preset."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+# Stand for something that the reader fills in.
+PLACEHOLDERS = {"NAME", "LABEL", "PRESET", "OUTPUT.md"}
+
+
+class Names:
+    def __init__(self, root: Path, build: Path):
+        self.root, self.build = root, build
+        listed = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], capture_output=True, text=True,
+                                check=True).stdout
+        tests = json.loads(listed)["tests"]
+        self.tests = [test["name"] for test in tests]
+        self.labels = {label for test in tests for entry in test.get("properties", []) if entry["name"] == "LABELS"
+                       for label in entry["value"]}
+        presets = json.loads((root / "CMakePresets.json").read_text())["configurePresets"]
+        self.presets = {preset["name"] for preset in presets if not preset.get("hidden")}
+
+    def complaints(self, words: list[str]) -> list[str]:
+        while "=" in words[0]:  # VARIABLE=value before the command
+            words = words[1:]
+        if words[0] == "ctest":
+            return self._ctest(words)
+        if words[0] == "ninja":
+            return self._ninja(words)
+        if words[0] in ("fsdprun", "fsdp-train", "fsdp-agent", "fsdpctl"):
+            shown = subprocess.run([self.build / "bin" / words[0], "--help"], capture_output=True, text=True, check=True)
+            return [f"{words[0]} --help says nothing of {word}" for word in words[1:] if word not in shown.stdout]
+        if words[0] == ".venv/bin/python" or words[0].endswith("fsdprun"):
+            script = next(number for number, word in enumerate(words) if word.endswith(".py"))
+            return self._python_script(words[script], words[script + 1 :])
+        return self._script(words[0], words[1:])
+
+    def _script(self, path: str, arguments: list[str]) -> list[str]:
+        script = self.root / path
+        if not script.is_file():
+            return [f"{path} does not exist"]
+        if path.endswith(".py"):
+            return self._python_script(path, arguments)
+        text = script.read_text()
+        found = [f"{path} knows no {word}" for word in arguments if word.startswith("--") and word not in text]
+        for option, value in zip(arguments, arguments[1:]):
+            if option == "--label" and value not in self.labels | PLACEHOLDERS:
+                found.append(f"no test has the label {value}")
+            if option == "--preset" and value not in self.presets | PLACEHOLDERS:
+                found.append(f"there is no preset {value}")
+        if path == "scripts/build" and arguments and arguments[0] not in self.presets | PLACEHOLDERS:
+            found.append(f"there is no preset {arguments[0]}")
+        return found
+
+    def _python_script(self, path: str, arguments: list[str]) -> list[str]:
+        """Flags, and words without a dash or a slash, have to be strings of the script's source."""
+        script = self.root / path
+        if not script.is_file():
+            return [f"{path} does not exist"]
+        text = script.read_text()
+        return [f"{path} knows no {word}" for word in arguments
+                if re.fullmatch(r"--[a-z-]+|[a-z][a-z_]*", word) and f'"{word}"' not in text]
+
+    def _ctest(self, words: list[str]) -> list[str]:
+        found = []
+        for option, value in zip(words, words[1:]):
+            if value in PLACEHOLDERS:
+                continue
+            if option == "-R" and not any(re.search(value, name) for name in self.tests):
+                found.append(f"no test has a name like {value}")
+            if option in ("-L", "-LE") and not any(re.search(value, label) for label in self.labels):
+                found.append(f"no test has a label like {value}")
+            if option == "--test-dir" and Path(value).name not in self.presets:
+                found.append(f"no preset builds into {value}")
+        return found
+
+    def _ninja(self, words: list[str]) -> list[str]:
+        targets = [word for number, word in enumerate(words[1:], 1) if not word.startswith("-") and words[number - 1] != "-C"]
+        return [f"there is no target {target}" for target in targets
+                if subprocess.run(["ninja", "-C", self.build, "-t", "query", target], capture_output=True).returncode != 0]

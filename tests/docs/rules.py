@@ -1,0 +1,72 @@
+"""How docs_test.py treats each command and block of the documentation. A new one that no rule matches fails the test:
+give it a rule here. Rules are tried in order; they are regular expressions of the whole command, so that a command may
+be reworded as long as its kind is clear."""
+
+import re
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Run:
+    """The command is run in the scratch folder, after these replacements in its text, and has to succeed."""
+
+    replace: dict[str, str] = field(default_factory=dict)
+    launchers: int = 1  # how many times at once, as the nodes of one job
+    expect: tuple[str, ...] = ()  # regular expressions that the output has to contain
+
+
+@dataclass(frozen=True)
+class Named:
+    """The command is not run, for this reason; what it names (script, flags, target, label, preset) has to exist."""
+
+    reason: str
+
+
+COMMANDS: list[tuple[str, Run | Named]] = [
+    # {port} is a free port. The workers are the scratch folder's train.py and worker, which print their rank.
+    (r"\S*=?\S* ?build/bin/fsdprun .*--nproc-per-node 4 .*train\.py.*",
+     Run(expect=tuple(rf"rank {rank} of 4" for rank in range(4)))),
+    (r"build/bin/fsdprun --dry-run .*", Run()),
+    (r"build/bin/fsdprun --nnodes 2 .*--rdzv-endpoint node0:29400.*",
+     Run(replace={"node0:29400": "127.0.0.1:{port}", "--nproc-per-node 8": "--nproc-per-node 2"}, launchers=2,
+         expect=tuple(rf"rank {rank} of 4" for rank in range(4)))),
+    (r"build/bin/fsdprun .*--no-python \./worker", Run(expect=(r"rank 0 of 2", r"rank 1 of 2"))),
+    (r"build/bin/fsdprun .*build/bin/fsdp-train --config train\.json.*",
+     Run(replace={"train.steps=1000": "train.steps=24 --set checkpoint.every_steps=12"},
+         expect=(r"^eval after step 24: loss [0-4]\.", r"^done: 24 steps"))),
+    (r"build/bin/fsdp-train sample .*", Run(expect=(r"^In the ",))),
+    (r"(build/bin/)?(fsdprun|fsdp-train|fsdp-agent|fsdpctl)( sample)? --help", Run(expect=(r"[Uu]sage",))),
+    (r"fsdp(run|-train|-agent|ctl)( [a-z]+)?", Named("a name in a sentence")),
+    (r"build/bin/fsdprun .*tests/parity/all_reduce_worker\.py", Named("python_worker_standalone runs it")),
+    (r"(PYTHON_EXEC=\S+ )?(build/bin/)?fsdprun .*", Run()),
+    (r"export \w+=.*", Run()),
+    (r"scripts/setup --check", Named("what it answers depends on the machine")),
+    (r"(\w+=\S+ )?(scripts|\.ci)/\S+.*", Named("they install, build, or run all tests")),
+    (r"\.venv/bin/python .*", Named("ctest runs the same scripts, the benchmarks only scripts/bench")),
+    (r"ctest .*", Named("it would start the tests again")),
+    (r"ninja .*", Named("it would build")),
+]
+
+
+def rule_of(command: str) -> Run | Named | None:
+    return next((rule for pattern, rule in COMMANDS if re.fullmatch(pattern, command)), None)
+
+
+# Blocks that are not commands: language and a pattern that the text contains -> what is done with it.
+BLOCKS: list[tuple[str, str, str]] = [
+    ("json", r'"model".*"data".*"train"', "training configuration"),
+    ("cpp", r"int main\(", "C++ program"),
+    ("cmake", r"add_subdirectory\(fsdprun", "CMake project"),
+    ("", r"fsdp-keeper\n.*worker 0", "picture"),
+    ("text", r".", "output"),
+]
+# Languages of blocks of commands; a fence without language is one unless BLOCKS knows it.
+COMMAND_LANGUAGES = ("", "sh", "bash", "shell", "console")
+
+
+def kind_of_block(language: str, text: str) -> str | None:
+    """None: nothing is known about such a block."""
+    for known, pattern, kind in BLOCKS:
+        if language == known and re.search(pattern, text, re.S):
+            return kind
+    return "commands" if language in COMMAND_LANGUAGES else None
