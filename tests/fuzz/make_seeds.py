@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets: small valid inputs, made by Python's own writers of the formats.
+
+    .venv/bin/python tests/fuzz/make_seeds.py     needs PyTorch (what torch.save and torch.distributed.checkpoint write)
+                                                  and protoc
+
+The seeds are in the repository, so this is only for adding to them. Inputs that a fuzzer found lie beside them, named
+after what they broke, and are left alone.
+"""
+
+import io
+import json
+import pickle
+import struct
+import subprocess
+import tempfile
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import torch
+import torch.distributed.checkpoint as dcp
+
+HERE = Path(__file__).resolve().parent
+PROTO = HERE.parents[1] / "proto"
+MAX_BYTES = 4096
+
+
+def write(target: str, name: str, content: bytes | str) -> None:
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    assert len(data) <= MAX_BYTES, f"{target}/{name} has {len(data)} bytes"
+    (folder / name).write_bytes(data)
+
+
+def saved(value: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def pickle_of(archive: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(archive)) as records:
+        return next(records.read(name) for name in records.namelist() if name.endswith("data.pkl"))
+
+
+STATE = {"step": 3, "seed": 2**64 - 1, "lowest": -2**63, "lr": 0.1, "none": None, "flag": True,
+         "nested": {"list": [1, "two", 3.5, []], "tuple": (1, 2)}}
+
+
+def pickles() -> None:
+    shared = ["x"] * 3
+    for protocol in (2, 3, 4, 5):
+        write("pickle", f"state_protocol_{protocol}", pickle.dumps([STATE, shared, shared, b"by"], protocol=protocol))
+    write("pickle", "ordered_dict", pickle.dumps(OrderedDict(a=1, b=torch.Size([2, 3])), protocol=2))
+    write("pickle", "tensor", pickle_of(saved(torch.arange(6, dtype=torch.float32).reshape(2, 3))))
+    cycle: list = []
+    cycle.append(cycle)
+    write("pickle", "cycle", pickle.dumps(cycle, protocol=2))
+
+
+def metadata() -> None:
+    state = {"model": {"w": torch.arange(6.0).reshape(2, 3), "b": torch.zeros(0)}, "list": [torch.tensor(1)], "n": 3}
+    with tempfile.TemporaryDirectory() as folder:
+        dcp.save(state, checkpoint_id=folder, no_dist=True)
+        write("dcp_metadata", "python", (Path(folder) / ".metadata").read_bytes())
+        dcp.save({"w": torch.ones(1)}, checkpoint_id=folder, no_dist=True)
+        write("dcp_metadata", "python_small", (Path(folder) / ".metadata").read_bytes())
+
+
+def small_archive(zip64: bool) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", allowZip64=True) as archive:
+        for name, content in (("a/data.pkl", pickle.dumps({"a": 1}, protocol=2)), ("a/data/0", b"12345678")):
+            with archive.open(name, "w", force_zip64=zip64) as record:
+                record.write(content)
+    return buffer.getvalue()
+
+
+def archives() -> None:
+    tensor = saved(torch.arange(3, dtype=torch.int16))
+    write("zip", "tensor", b"r" + tensor)
+    write("zip", "object", b"r" + saved({"a": [1, 2.5, "x"], "b": None}))
+    write("zip", "tensor_consistent", b"s" + tensor)
+    write("zip", "small", b"s" + small_archive(zip64=False))
+    write("zip", "zip64", b"s" + small_archive(zip64=True))
+    write("zip", "pickle_of_object", b"p" + pickle_of(saved(STATE)))
+    write("zip", "pickle_of_tensor", b"p" + pickle_of(saved(torch.arange(6, dtype=torch.int16).reshape(2, 3))))
+
+
+def safetensors() -> None:
+    header = {"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+              "b": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]},
+              "e": {"dtype": "I8", "shape": [0, 5], "data_offsets": [32, 32]},
+              "s": {"dtype": "F64", "shape": [], "data_offsets": [32, 40]}}
+    text = json.dumps(header, separators=(",", ":"))
+    write("safetensors", "header", text)
+    write("safetensors", "header_of_one", '{"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}')
+    write("safetensors", "header_empty", "{}")
+    write("safetensors", "file", struct.pack("<Q", len(text) + 2) + text.encode() + b"  " + bytes(range(40)))
+    write("safetensors", "file_empty", struct.pack("<Q", 2) + b"{}")
+
+
+def documents() -> None:
+    write("json", "configuration", json.dumps({"model": {"layers": 4, "rate": 3e-4, "tied": False}, "names": ["ä", "\n"]}))
+    write("json", "keys", '{"a":1,"b":{"a":2,"c":3},"d":[{"a":4}]}')
+    write("json", "numbers", "[0,-1,18446744073709551615,-9223372036854775808,1e308,-0.0,99999999999999999999]")
+    write("json", "deep", "[" * 60 + "null" + "]" * 60)
+    write("json", "escapes", '{"\\u0000\\ud83d\\ude00":"\\\\\\"\\/\\b\\f\\n\\r\\t"}')
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("<Q", len(value)) + value
+
+
+def store() -> None:
+    word = struct.pack("<I", 0x3C85F7CE)
+    requests = {
+        "greeting": b"\0" + word + b"\x0d" + struct.pack("<I", 77),
+        "values": b"\1" + text(b"/k") + text(b"v") + b"\3" + text(b"/k") + b"\4" + text(b"/n") + struct.pack("<q", -3)
+                  + b"\2" + text(b"/k") + text(b"v") + text(b"w") + b"\x09" + text(b"/k") + text(b"tail"),
+        "keys": b"\6" + struct.pack("<Q", 2) + text(b"/a") + text(b"/b") + b"\x0b" + struct.pack("<Q", 2) + text(b"/a")
+                + text(b"1") + text(b"/b") + text(b"2") + b"\x0a" + struct.pack("<Q", 1) + text(b"/a") + b"\x0c",
+        "queue": b"\x0e" + text(b"/q") + text(b"item") + b"\x10" + text(b"/q") + b"\x0f" + text(b"/q"),
+        "listing": b"\7\x11\5" + struct.pack("<Q", 0) + b"\x08" + text(b"/k"),
+    }
+    for name, content in requests.items():
+        write("store_request", name, content)
+    write("store_reply", "all_kinds", b"wbis\n" + struct.pack("<IBq", 77, 0, -3) + text(b"value"))
+    write("store_reply", "values", b"sss\n" + text(b"a") + text(b"") + text(b"x" * 300))
+    write("store_reply", "hang_up", b"s\n" + struct.pack("<Q", 5) + b"abc")
+
+
+def frame(kind: int, content: bytes) -> bytes:
+    return struct.pack("<IB", len(content) + 1, kind) + content
+
+
+def word_list(*words: bytes) -> bytes:
+    return struct.pack("<I", len(words)) + b"".join(short(word) for word in words)
+
+
+def short(value: bytes) -> bytes:
+    return struct.pack("<I", len(value)) + value
+
+
+def keeper() -> None:
+    rank = struct.pack("<i", 1)
+    spawn = rank + word_list(b"python3", b"-u", b"train.py") + word_list(b"RANK=1", b"A=b") + short(b"/o") + short(b"/e") + b"\1"
+    write("keeper_frame", "commands", frame(1, spawn) + frame(2, struct.pack("<iiB", -1, 15, 1))
+          + frame(3, rank + short(b'{"v":1}')) + frame(4, b"") + frame(5, b""))
+    write("keeper_frame", "life", frame(64, struct.pack("<iI", 7, 2)) + frame(65, rank + struct.pack("<i", 99))
+          + frame(66, rank + struct.pack("<i", 2) + short(b"run") + short(b"/x"))
+          + frame(67, rank + struct.pack("<iiiBq", 99, 0, 9, 1, 10**18) + short(b"Traceback") + b"\0") + frame(73, b""))
+    write("keeper_frame", "output", frame(68, rank + b"\1" + struct.pack("<Q", 5)) + frame(69, rank + b"\0" + short(b"line\n"))
+          + frame(70, rank + b"\1" + struct.pack("<i", 28) + short(b"/full")) + frame(71, rank + short(b'{"type":"hello"}'))
+          + frame(72, struct.pack("<i", -1) + short(b"a note")))
+
+
+MESSAGES = {
+    "a_joined": 'generation: 3 joined { node { incarnation: 7 name: "n0" address: "10.0.0.1" local_world_size: 8 '
+                'role: "trainer" requested_node_rank: 1 } highest_seen: 2 }',
+    "a_heartbeat": 'generation: 3 heartbeat { progress { step: 5 total: 100 text: "loss 2.3" } }',
+    "a_prepared": 'generation: 3 prepared { store { address: "fe80::1%eth0" port: 29500 } }',
+    "a_exited": 'generation: 3 worker_exited { exit { local_rank: 1 rank: 9 pid: 77 exit_code: 1 error_message: "E: x" '
+                'traceback: "tb" error_json: "{}" stderr_tail: "a" stderr_tail: "b" last_step: 4 log_path: "/l" '
+                'exited_unix_ns: 1000 } }',
+    "a_faulted": 'generation: 3 faulted { kind: CAUSE_KIND_SPAWN_FAILED what: "start python3" }',
+    "a_left": "generation: 3 left { signal: 15 workers_running: true }",
+    "c_prepare": 'generation: 3 prepare { assignment { generation: 3 group_rank: 1 group_world_size: 2 rank_offset: 8 '
+                 'world_size: 16 local_world_size: 8 role: "trainer" role_rank_offset: 8 role_world_size: 16 '
+                 'restart_count: 1 max_restarts: 3 launch_id: "abcdef" } }',
+    "c_commit": 'generation: 3 commit { store { address: "10.0.0.1" port: 29500 } }',
+    "c_stop": 'generation: 3 stop { signal: 15 grace_ns: 30000000000 reason: "a worker failed" }',
+    "c_reject": 'reject { reason: "full" rejoin: true }',
+}
+
+
+def messages() -> None:
+    for name, content in MESSAGES.items():
+        kind = {"a": "AgentMessage", "c": "CoordinatorMessage"}[name[0]]
+        encoded = subprocess.run(["protoc", f"--proto_path={PROTO}", f"--encode=fsdprun.v1.{kind}",
+                                  "fsdprun/v1/coordinator.proto"], input=f'job_id: "job" incarnation: 7 {content}'.encode(),
+                                 capture_output=True, check=True).stdout
+        write("codec", name[2:], name[0].encode() + encoded)
+
+
+def command_lines() -> None:
+    lines = {
+        "standalone": ["--standalone", "--nproc-per-node=4", "train.py", "--rank", "${local_rank}", "$$x"],
+        "static": ["--nnodes", "2", "--node_rank", "1", "--master-addr", "[fe80::1]", "--master-port", "29501", "-m", "pkg"],
+        "elastic": ["--nnodes=1:4", "--rdzv-backend", "c10d", "--rdzv-endpoint", "[::1]:29400", "--rdzv-id", "run7",
+                    "--rdzv-conf", "join_timeout=60, last_call_timeout=0.5", "--max-restarts", "3", "--no-python", "a.out"],
+        "environment": ["env PET_NNODES=2", "env PET_MASTER_ADDR=node0", "env PET_STANDALONE=0", "env PET_MODULE=1",
+                        "--shutdown-timeout", "5", "--local-addr", "10.0.0.1", "--log-dir", "logs", "pkg"],
+        "agent": ["agent", "--rdzv-endpoint", "10.0.0.1:29400", "--rdzv-id", "run7", "--token-file", "t", "--role", "r",
+                  "--nproc-per-node", "gpu", "--dry-run", "train.py"],
+    }
+    for name, words in lines.items():
+        write("command_line", name, "\n".join(words))
+
+
+if __name__ == "__main__":
+    for make in (pickles, metadata, archives, safetensors, documents, store, keeper, messages, command_lines):
+        make()

@@ -1,0 +1,119 @@
+// A safetensors file -> checked header. An input that begins with '{' is the header of a file whose
+// data size is taken from the header itself, because mutation would rarely keep the two consistent;
+// any other input is the whole file. Accepted headers are compared with a plain JSON parse.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+#include "tests/fuzz/fuzz_support.h"
+#include "worker/weights/safetensors.h"
+
+namespace fsdprun::worker {
+namespace {
+
+/// The largest end of data_offsets in the header, 0 without any.
+int64_t ClaimedDataBytes(const Json& header) {
+  int64_t end = 0;
+  if (!header.is_object()) {
+    return 0;
+  }
+  for (const auto& [name, entry] : header.items()) {
+    if (!entry.is_object() || !entry.contains("data_offsets")) {
+      continue;
+    }
+    const Json& offsets = entry.at("data_offsets");
+    if (offsets.is_array() && offsets.size() == 2 && offsets[1].is_number_unsigned() &&
+        offsets[1].get<uint64_t>() < uint64_t{1} << 62) {
+      end = std::max(end, offsets[1].get<int64_t>());
+    }
+  }
+  return end;
+}
+
+/// Recomputes sizes with 128-bit arithmetic and checks that the tensors tile the data.
+void CheckAccepted(const SafetensorsHeader& header, const Json& plain, int64_t data_begin,
+                   int64_t file_bytes) {
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (const auto& [name, entry] : header.tensors) {
+    __extension__ unsigned __int128 bits = SafetensorsDtypeBits(entry.dtype);
+    FSDPRUN_CHECK(bits != 0, "unknown dtype accepted");
+    for (const int64_t dimension : entry.shape) {
+      FSDPRUN_CHECK(dimension >= 0, "negative dimension");
+      bits *= static_cast<uint64_t>(dimension);
+      FSDPRUN_CHECK(bits >> 70 == 0, "impossible size accepted");
+    }
+    FSDPRUN_CHECK(entry.begin <= entry.end &&
+                      bits == 8 * static_cast<decltype(bits)>(entry.end - entry.begin),
+                  "data_offsets do not match the shape");
+    const Json& said = plain.at(name);
+    FSDPRUN_CHECK(
+        said.at("dtype") == entry.dtype && said.at("shape") == entry.shape &&
+            said.at("data_offsets") == Json({entry.begin - data_begin, entry.end - data_begin}),
+        "entry differs from the header");
+    ranges.emplace_back(entry.begin, entry.end);
+  }
+  FSDPRUN_CHECK(plain.size() == header.tensors.size() + plain.count("__metadata__"),
+                "entry missing");
+  std::sort(ranges.begin(), ranges.end());
+  int64_t at = data_begin;
+  for (const auto& [begin, end] : ranges) {
+    FSDPRUN_CHECK(begin == at, "hole or overlap");
+    at = end;
+  }
+  FSDPRUN_CHECK(at == file_bytes, "tensors do not end at the end of the file");
+}
+
+/// Calls `read`; false if it throws the documented exception.
+template <class Read>
+bool IsAccepted(size_t input_bytes, Read&& read) {
+  try {
+    const fuzz::MemoryBound bound((64 << 10) + 256 * input_bytes);
+    read();
+    return true;
+  } catch (const ConfigError& error) {
+    FSDPRUN_CHECK(fuzz::IsOneLine(error.what()), "error message is not one line");
+    return false;
+  }
+}
+
+void FuzzHeader(std::string_view text) {
+  const Json plain = Json::parse(text.begin(), text.end(), nullptr, false);
+  const auto data_begin = static_cast<int64_t>(8 + text.size());
+  const int64_t file_bytes = data_begin + ClaimedDataBytes(plain);
+  SafetensorsHeader header;
+  if (IsAccepted(text.size(), [&] {
+        header = ParseSafetensorsHeader(text, data_begin, file_bytes, "the file");
+      })) {
+    CheckAccepted(header, plain, data_begin, file_bytes);
+  }
+}
+
+void FuzzFile(std::string_view bytes) {
+  static const int fd = ::memfd_create("fuzz", MFD_CLOEXEC);
+  FSDPRUN_CHECK(::ftruncate(fd, static_cast<off_t>(bytes.size())) == 0 &&
+                    ::pwrite(fd, bytes.data(), bytes.size(), 0) == ssize_t(bytes.size()),
+                "writing the input to a memfd failed");
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  IsAccepted(bytes.size(), [&] {
+    const SafetensorsFile file(path);
+    for (const auto& [name, entry] : file.header().tensors) {
+      std::string data(static_cast<size_t>(entry.end - entry.begin), '\0');
+      file.Read(entry.begin, entry.end - entry.begin, data.data());
+      FSDPRUN_CHECK(data == bytes.substr(static_cast<size_t>(entry.begin), data.size()),
+                    "wrong tensor data");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace fsdprun::worker
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view input = fsdprun::fuzz::AsText(data, size);
+  input.starts_with('{') ? fsdprun::worker::FuzzHeader(input) : fsdprun::worker::FuzzFile(input);
+  return 0;
+}
