@@ -1,5 +1,5 @@
-// fsdp-train: the worker. Reads command line and environment once, runs one command, and turns what
-// went wrong into one line, an error file and an exit code of the contract.
+// fsdp-train: the worker. Reads command line and environment once, runs one command, and reports a
+// failure as one line, an error file and an exit code of the contract.
 
 #include <cstdio>
 #include <exception>
@@ -38,7 +38,7 @@ int SampleCommand(const CommandLine& line, const WorkerEnvironment& environment)
       std::fflush(stdout);
     }
   };
-  // The model is sharded over all ranks of the job, and every rank draws the same bytes.
+  // The model is sharded over all ranks of the job, and every rank samples the same bytes.
   Sample(ParseConfig(ResolveConfig(line.config, line.overrides)), line.sample, write);
   write("\n");
   return contract::kExitOk;
@@ -67,7 +67,7 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
 int Main(const std::vector<std::string>& arguments) {
   const std::map<std::string, std::string> variables = ReadProcessEnvironment();
   WorkerEnvironment environment;
-  // Known before the rest, in which something may be wrong.
+  // Read first, so that an invalid variable can be reported in the error file.
   if (const auto path = variables.find(contract::kEnvErrorFile); path != variables.end()) {
     environment.error_file = path->second;
   }

@@ -15,8 +15,8 @@ int64_t product(const std::vector<int64_t>& sizes) {
   return result;
 }
 
-// The row [.., index, :, ..] of dimension `dim` restricted to `count` indices, with everything in
-// the leading dimensions pinned to `prefix` and everything in the trailing ones whole.
+// `count` rows of dimension prefix.size(), starting at `index`: leading dimensions fixed to
+// `prefix`, trailing ones whole.
 Box rows(const std::vector<int64_t>& shape, const std::vector<int64_t>& prefix, int64_t index,
          int64_t count) {
   const size_t dim = prefix.size();
@@ -30,9 +30,9 @@ Box rows(const std::vector<int64_t>& shape, const std::vector<int64_t>& prefix, 
   return box;
 }
 
-// Appends the boxes of [begin, end) within the sub-tensor at `prefix`. Depth: shape.size(). A call
-// with both ends inside one row recurses once; the first call that spans rows splits in a head and
-// a tail, each of which touches one end of its row and so never splits again.
+// Appends the boxes of [begin, end) within the sub-tensor at `prefix`. Depth: shape.size(). A range
+// within one row recurses once; the first range that spans rows is split into a head and a tail,
+// each of which touches one end of its row and is not split again.
 void append_boxes(const std::vector<int64_t>& shape, std::vector<int64_t>& prefix, int64_t begin,
                   int64_t end, std::vector<Box>& out) {
   if (begin >= end) {

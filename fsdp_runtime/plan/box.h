@@ -19,7 +19,7 @@ int64_t numel_of(const std::vector<int64_t>& shape);
 int64_t numel_of(const Box& box);
 
 /// Cuts the element range [flat_begin, flat_end) of a row-major tensor into boxes, in flat order.
-/// Each box is itself a contiguous element range, so the data of the boxes, one after the other, is
+/// Each box is itself a contiguous element range, so the concatenated data of the boxes is
 /// the data of the range. An empty range has no boxes; a range of a 1-dim tensor has one, of a
 /// 2-dim tensor at most three (part of a row, whole rows, part of a row), of a d-dim tensor at most
 /// 2d - 1. Errors: std::invalid_argument if the range does not lie within the tensor.
@@ -29,10 +29,10 @@ std::vector<Box> flat_range_to_boxes(const std::vector<int64_t>& shape, int64_t 
 /// Flat element index of the first element of `box` in a row-major tensor of `shape`.
 int64_t flat_begin_of(const std::vector<int64_t>& shape, const Box& box);
 
-/// The common part; nullopt when it is empty. Both boxes have the same number of dimensions.
+/// The intersection; nullopt when it is empty. Both boxes have the same number of dimensions.
 std::optional<Box> intersect(const Box& a, const Box& b);
 
-/// `inner`, which lies within `outer`, in the coordinates of a tensor that holds just `outer`.
+/// `inner`, which lies within `outer`, in coordinates relative to `outer`.
 Box relative_to(const Box& inner, const Box& outer);
 
 }  // namespace fsdp::plan

@@ -30,7 +30,7 @@ std::optional<int64_t> ExecutionOrder::on_forward(int64_t unit) {
 void ExecutionOrder::begin_backward() { backward_cursor_ = current_.size(); }
 
 std::optional<int64_t> ExecutionOrder::on_backward(int64_t unit) {
-  // Two forwards may precede a backward: the second pass over the same order starts at its end.
+  // Two forwards may precede a backward: search down from the cursor, then again from the end.
   for (size_t end : {backward_cursor_, current_.size()}) {
     for (size_t i = std::min(end, current_.size()); i-- > 0;) {
       if (current_[i] == unit) {

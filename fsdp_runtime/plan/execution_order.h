@@ -6,12 +6,13 @@
 
 namespace fsdp::plan {
 
-/// Learns in which order units run forward and answers which one to gather ahead. Units are named
-/// by small integers; a unit may run several times per forward. The answers depend only on the
-/// calls made, so ranks that run the same model ask for the same gathers in the same order.
+/// Records the order in which units run forward and tells which one to prefetch. Units are
+/// identified by small integers; a unit may run several times per forward. The answers depend only
+/// on the calls made, so ranks that run the same model issue the same all-gathers in the same
+/// order.
 class ExecutionOrder {
  public:
-  /// A new forward of the whole model starts: what was recorded becomes the prediction.
+  /// A new forward of the whole model starts: the recorded order becomes the prediction.
   void begin_forward();
   /// `unit` runs forward. Returns the unit predicted to run next; nullopt in the first forward, at
   /// the end, or when the forward has left the predicted path.

@@ -14,7 +14,7 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Elements per index of dimension 0; 0 when rows play no role (vectors, empty parameters).
+// Elements per index of dimension 0; 0 for parameters without rows (vectors, empty parameters).
 int64_t row_numel(const ParamShape& param) {
   if (param.shape.size() < 2 || numel_of(param.shape) == 0) {
     return 0;
@@ -47,7 +47,7 @@ GroupLayout lay_out(const std::vector<ParamShape>& params, int64_t ranks, const 
     layout.params.push_back({start, numel});
     next = start + numel;
   }
-  // Never empty, so that no collective has to move nothing.
+  // Never empty, so that no collective is empty.
   layout.shard_numel =
       round_up(std::max<int64_t>((next + ranks - 1) / ranks, 1), rule.shard_multiple);
   return layout;

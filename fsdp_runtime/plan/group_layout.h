@@ -6,21 +6,21 @@
 
 namespace fsdp::plan {
 
-/// What the layout needs to know of one parameter. The row is what lies under one index of
+/// What the layout needs to know about one parameter. A row is the sub-tensor at one index of
 /// dimension 0.
 struct ParamShape {
   std::string fqn;
   std::vector<int64_t> shape;
 };
 
-/// Where a parameter lies in its group, in elements.
+/// A parameter's range in its group, in elements.
 struct ParamPlacement {
   int64_t offset = 0;
   int64_t numel = 0;
   bool operator==(const ParamPlacement&) const = default;
 };
 
-/// The piece of a parameter that one rank holds. Empty pieces have flat_begin == flat_end.
+/// The range of a parameter that one rank holds. Empty if flat_begin == flat_end.
 struct ParamSlice {
   int64_t flat_begin = 0;    // first element, in the parameter
   int64_t flat_end = 0;      // one past the last element, in the parameter
@@ -29,9 +29,9 @@ struct ParamSlice {
   bool operator==(const ParamSlice&) const = default;
 };
 
-/// A group of parameters as one flat range that is cut into `ranks` equal shards: what an
-/// all-gather of the shards writes *is* the parameters, and a reduce-scatter of gradients in the
-/// same layout leaves each rank the gradient of its shard.
+/// A group of parameters as one flat range that is cut into `ranks` equal shards: the output of an
+/// all-gather of the shards *is* the parameters, and a reduce-scatter of gradients in the same
+/// layout gives each rank the gradient of its shard.
 struct GroupLayout {
   int64_t ranks = 1;
   int64_t shard_numel = 0;
@@ -45,8 +45,8 @@ struct GroupLayout {
 /// bfloat16.
 inline constexpr int64_t kAlignment = 64;
 
-/// A layout that lets ranks cut parameters at rows may be larger than the one that does not by this
-/// part of it.
+/// A layout whose shards end between rows may be larger than the plain one by 1 /
+/// kRowPaddingDivisor.
 inline constexpr int64_t kRowPaddingDivisor = 64;
 
 /// Lays out `params` in order for `ranks` ranks.
@@ -54,13 +54,13 @@ inline constexpr int64_t kRowPaddingDivisor = 64;
 /// Rule: every parameter starts at a multiple of kAlignment and the shard size is one too. If it
 /// costs no more than 1 / kRowPaddingDivisor of the group, the shard size is also a multiple of the
 /// row sizes of the matrices (parameters of two or more dimensions), and a matrix starts at a
-/// multiple of its row size, so that ranks cut it between rows. Where that costs too much, the
-/// largest row size is given up first, and so on. Padding lies between parameters and at the end,
-/// never inside a parameter.
-/// Errors: std::invalid_argument on ranks < 1 or a negative dimension.
+/// multiple of its row size, so that shards end between rows. If that costs too much, the
+/// constraint is dropped for the largest row size, and so on. Padding lies between parameters and
+/// at the end, never inside a parameter. Errors: std::invalid_argument on ranks < 1 or a negative
+/// dimension.
 GroupLayout make_group_layout(const std::vector<ParamShape>& params, int64_t ranks);
 
-/// What `rank` holds of each parameter, in the layout's order.
+/// The slice of each parameter that `rank` holds, in the layout's order.
 std::vector<ParamSlice> slices_of_rank(const GroupLayout& layout, int64_t rank);
 
 /// A half-open element range.
@@ -70,7 +70,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// The ranges of the whole group that belong to no parameter, in ascending order.
+/// The ranges of the group that belong to no parameter, in ascending order.
 std::vector<Range> padding_of(const GroupLayout& layout);
 
 }  // namespace fsdp::plan

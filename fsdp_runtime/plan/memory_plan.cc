@@ -6,8 +6,8 @@
 namespace fsdp::plan {
 namespace {
 
-// The group in use and the one gathered ahead need a slot each: two of a size only where neighbours
-// are of that size.
+// The group in use and the prefetched one need a slot each: two slots of a size only where
+// consecutive groups have that size.
 int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {
   int64_t bytes = 0;
   std::map<int64_t, int64_t> slots;

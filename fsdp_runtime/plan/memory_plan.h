@@ -5,10 +5,10 @@
 
 namespace fsdp::plan {
 
-/// Gradient memory per slot size: one that backward writes and one that a reduction reads.
+/// Gradient slots per size: one that backward writes and one that a reduce-scatter reads.
 inline constexpr int64_t kGradientSlotsPerSize = 2;
 
-/// One group as the memory plan sees it. Groups are given in execution order.
+/// Input of plan_memory for one group. Groups are given in execution order.
 struct GroupMemory {
   int64_t numel = 0;            // of the whole group, padding included
   int64_t master_bytes = 4;     // per element of the shard
@@ -18,7 +18,7 @@ struct GroupMemory {
   bool is_trainable = true;
 };
 
-/// Bytes per rank. Activations and what the model allocates itself are not in it.
+/// Bytes per rank, without activations and other allocations of the model.
 struct MemoryPlan {
   int64_t shard_bytes = 0;
   int64_t gradient_bytes = 0;        // of the shards' gradients
@@ -31,9 +31,9 @@ struct MemoryPlan {
   }
 };
 
-/// What training a model takes, with one group gathered ahead and at most two gradient slots per
-/// size: slots are shared by groups of one size, and each group that stays gathered has its own.
-/// Reduction of every microbatch's gradients, no accumulation without it.
+/// Memory for training a model with one group prefetched and at most two gradient slots per size:
+/// slots are shared by groups of one size, and each group that stays unsharded has its own. Assumes
+/// that every micro batch's gradients are reduced (no accumulation of unsharded gradients).
 MemoryPlan plan_memory(const std::vector<GroupMemory>& groups, int64_t ranks);
 
 }  // namespace fsdp::plan

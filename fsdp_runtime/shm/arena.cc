@@ -12,7 +12,7 @@ namespace {
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Pieces of this size and more start on their own page, so that freeing one frees all its memory.
+// Allocations of this size and more are page-aligned, so that freeing one releases all its pages.
 constexpr size_t kPageAlignedFrom = 64 * 1024;
 
 size_t page_bytes() {
@@ -62,7 +62,7 @@ void Arena::free(void* piece) {
   std::lock_guard lock(mu_);
   const auto used = used_.find(static_cast<size_t>(static_cast<char*>(piece) - memory_->data()));
   if (used == used_.end()) {
-    // Only a double free comes here; going on would hand the range out twice.
+    // A double free; continuing would allocate the range twice.
     std::terminate();
   }
   size_t begin = used->first;

@@ -9,21 +9,21 @@
 
 namespace fsdp::shm {
 
-/// Hands out pieces of one shared mapping. Freed memory goes back to the system at once, so the
-/// arena's size is only a range of addresses. Best fit over coalesced free ranges: made for a few
-/// large, long-lived pieces, not for many small ones. Any thread.
+/// Allocator over one shared mapping. Freed memory is returned to the system at once, so the
+/// arena's size is only address space. Best fit over coalesced free ranges: for a few large,
+/// long-lived allocations, not for many small ones. Any thread.
 class Arena {
  public:
   static constexpr size_t kAlignment = 64;
 
-  /// Shares the life of `memory`.
+  /// Shares ownership of `memory`.
   explicit Arena(std::shared_ptr<Mapping> memory);
 
   /// nullptr when no range of `bytes` is left.
   void* allocate(size_t bytes);
   /// `piece` must come from allocate().
   void free(void* piece);
-  /// Bytes handed out now.
+  /// Bytes currently allocated.
   size_t allocated_bytes() const;
 
  private:

@@ -34,11 +34,11 @@ struct Descriptor {
 inline constexpr int64_t kNotInArena = -1;
 
 // Note [Sequence numbers of a lane]
-// Every rank counts the operations of a lane: 1, 2, 3, ... Operation s goes
+// Every rank counts the operations of a lane: 1, 2, 3, ... Operation s proceeds as follows:
 //   1. write `descriptor`, posted = s          (my contribution can be read)
 //   2. wait until every peer has posted >= s
 //   3. move data; through the staging ring: produced and consumed = progress(s, chunks)
-//   4. done = s; wait until every peer has done >= s   (nobody reads my contribution any more)
+//   4. done = s; wait until every peer has done >= s   (no peer reads my contribution any more)
 // A rank cannot write the descriptor of s + 1 before all peers have done s, so one descriptor per
 // rank and lane is enough, and a ring's chunk is free again once every peer has consumed it.
 
@@ -48,15 +48,15 @@ inline constexpr uint64_t progress(uint64_t sequence, uint64_t chunks) {
 }
 inline constexpr uint64_t kChunksMax = (uint64_t{1} << 24) - 1;
 
-/// The state of one rank in one lane. Written by its owner, but for the bell.
+/// The state of one rank in one lane. Written by its owner, except the doorbell.
 struct Slot {
   alignas(64) std::atomic<uint64_t> posted;
   std::atomic<uint64_t> done;
   Descriptor descriptor;  // published by `posted`
   alignas(64) std::atomic<uint64_t> produced;
   std::atomic<uint64_t> consumed;
-  /// Rung by peers after each change of theirs; the owner sleeps on it.
-  alignas(64) std::atomic<uint32_t> bell;
+  /// Futex on which the owner sleeps; incremented by peers after each change of their state.
+  alignas(64) std::atomic<uint32_t> doorbell;
   std::atomic<uint32_t> is_sleeping;
 };
 
@@ -70,8 +70,8 @@ struct Control {
   uint32_t version;
   uint32_t world_size;
   uint64_t nonce;
-  /// 0 while all is well; the first rank that gives up writes 1 + its rank, then the reason, then
-  /// that it is written. Only from then on is the group's failure to be read.
+  /// 0 until the group fails. The first failing rank stores 1 + its rank, then the reason, then
+  /// is_reason_written; only then may other ranks read the failure.
   alignas(64) std::atomic<uint32_t> failed_rank;
   std::atomic<uint32_t> is_reason_written;
   std::atomic<uint32_t> is_peer_lost;  // the reason is that a rank is gone

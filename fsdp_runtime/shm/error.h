@@ -5,20 +5,20 @@
 
 namespace fsdp::shm {
 
-/// What every operation of this library throws: says what was attempted, on which rank, and who is
-/// missing.
+/// Thrown by every operation of this library; names the operation, the rank and the missing peer.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& what) : std::runtime_error(what) {}
 };
 
-/// A peer died or left the group while others needed it.
+/// A peer died or left the group during an operation.
 class PeerLost : public Error {
  public:
   using Error::Error;
 };
 
-/// Shared memory cannot be used between these ranks; another transport may. All ranks get it.
+/// Shared memory cannot be used between these ranks, but another transport may work. Thrown on all
+/// ranks.
 class Unavailable : public Error {
  public:
   using Error::Error;

@@ -28,7 +28,7 @@ inline void futex_wake(std::atomic<uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-/// Tells the core that this is a spin loop.
+/// Hint to the CPU in a spin loop.
 inline void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

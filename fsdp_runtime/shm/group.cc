@@ -1,33 +1,59 @@
 #include "fsdp_runtime/shm/group.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "fsdp_runtime/shm/error.h"
-#include "fsdp_runtime/shm/group_internal.h"
+#include "fsdp_runtime/shm/futex.h"
 
 namespace fsdp::shm {
 namespace {
 
-// Below this an all-reduce is one exchange in which every rank adds everything; above, a
-// reduce-scatter and an all-gather, which read each element twice whatever the world's size.
+// Up to this size an all-reduce is one exchange in which every rank reduces everything; above, a
+// reduce-scatter and an all-gather, which read each element twice regardless of the world size.
 constexpr size_t kAllReduceOneShotBytes = 256 * 1024;
+
+// Ranks usually share cores with other ranks' compute, so spin for about a microsecond only.
+constexpr int kSpins = 40;
+// Interval of liveness checks of peers; a live peer wakes the sleeper through its doorbell.
+constexpr std::chrono::milliseconds kLivenessPeriod{20};
 
 size_t chunks_for(size_t units, size_t units_per_chunk) {
   return (units + units_per_chunk - 1) / units_per_chunk;
 }
 
-}  // namespace
+bool has_exited(const Fd& pidfd) {
+  pollfd entry{pidfd.get(), POLLIN, 0};
+  return pidfd.valid() && ::poll(&entry, 1, 0) == 1;
+}
 
-const char* name_of(Kind kind) {
+const char* kind_name(Kind kind) {
   static constexpr const char* kNames[] = {"all_gather", "reduce_scatter", "all_reduce",
                                            "broadcast", "barrier"};
   const auto index = static_cast<size_t>(kind);
   return index < std::size(kNames) ? kNames[index] : "unknown";
 }
 
+}  // namespace
+
+/// One collective in flight on this rank.
+struct Group::Operation {
+  int lane = 0;
+  uint64_t sequence = 0;
+  Descriptor own;
+  std::chrono::steady_clock::time_point deadline;
+  std::vector<bool> is_staged;  // per rank; the root's only in a broadcast
+  bool is_any_staged = false;
+
+  std::string name() const;
+};
+
 std::string Group::Operation::name() const {
-  return std::string(shm::name_of(own.kind)) + " #" + std::to_string(sequence) + " on lane " +
+  return std::string(kind_name(own.kind)) + " #" + std::to_string(sequence) + " on lane " +
          std::to_string(lane) + " (" + std::to_string(own.numel) + " x " + shm::name_of(own.dtype) +
          ")";
 }
@@ -41,7 +67,7 @@ Group::Group(std::shared_ptr<World> world, int rank, std::chrono::milliseconds t
 Group::~Group() {
   world_->block().ranks[rank_].left.store(1);
   for (int lane = 0; lane < kLanes; ++lane) {
-    ring_peers(lane);
+    wake_peers(lane);
   }
 }
 
@@ -65,7 +91,7 @@ Group::Operation Group::begin(int lane, Descriptor descriptor, const void* contr
   Slot& slot = world_->slot(lane, rank_);
   slot.descriptor = descriptor;
   slot.posted.store(operation.sequence);
-  ring_peers(lane);
+  wake_peers(lane);
   wait_for_peers(operation, "start it", [&](int peer) {
     return world_->slot(lane, peer).posted.load() >= operation.sequence;
   });
@@ -91,18 +117,17 @@ void Group::check_matches(const Operation& operation, int peer) {
   }
   Operation theirs = operation;
   theirs.own = other;
-  // The order of operations is lost for good, so the whole group fails.
+  // The ranks are out of step and cannot recover, so the whole group fails.
   const std::string reason = "rank " + std::to_string(rank_) + " issued " + operation.name() +
                              " but rank " + std::to_string(peer) + " issued " + theirs.name() +
                              "; every rank must issue the same operations in the same order: look "
-                             "for a branch that depends "
-                             "on the rank or its data";
+                             "for a branch that depends on the rank or its data";
   fail(reason);
 }
 
 void Group::finish(const Operation& operation) {
   world_->slot(operation.lane, rank_).done.store(operation.sequence);
-  ring_peers(operation.lane);
+  wake_peers(operation.lane);
   wait_for_peers(operation, "finish it", [&](int peer) {
     return world_->slot(operation.lane, peer).done.load() >= operation.sequence;
   });
@@ -133,7 +158,7 @@ void Group::run(Operation& operation, size_t chunks, Stage stage, Consume consum
       }
       stage(chunk, world_->staging(lane, rank_) + chunk % kStagingChunks * kStagingChunkBytes);
       own.produced.store(progress(operation.sequence, chunk + 1));
-      ring_peers(lane);
+      wake_peers(lane);
     }
     if (operation.is_any_staged) {
       wait_for_peers(operation, "provide data", [&](int peer) {
@@ -144,7 +169,7 @@ void Group::run(Operation& operation, size_t chunks, Stage stage, Consume consum
     consume(chunk);
     if (operation.is_any_staged) {
       own.consumed.store(progress(operation.sequence, chunk + 1));
-      ring_peers(lane);
+      wake_peers(lane);
     }
   }
 }
@@ -160,7 +185,7 @@ void Group::all_gather(int lane, void* output, const void* input, size_t bytes) 
       operation, chunks_for(bytes, step),
       [&](size_t chunk, char* ring) { std::memcpy(ring, own + chunk * step, length(chunk)); },
       [&](size_t chunk) {
-        // Every rank starts at another peer, so that they do not all read the same memory.
+        // Every rank starts with a different peer, so that they do not all read the same memory.
         for (int i = 0; i < size(); ++i) {
           const int peer = (rank_ + i) % size();
           char* target = out + static_cast<size_t>(peer) * bytes + chunk * step;
@@ -230,7 +255,7 @@ void Group::all_reduce(int lane, void* buffer, size_t numel, DType dtype, Reduce
   }
 }
 
-// Always through the rings: the result replaces the contribution while peers may still read it.
+// Always staged: the result overwrites the contribution while peers may still read it.
 void Group::all_reduce_staged(int lane, void* buffer, size_t numel, DType dtype, ReduceOp op) {
   Operation operation =
       begin(lane, {.kind = Kind::kAllReduce, .dtype = dtype, .op = op, .numel = numel}, nullptr);
@@ -274,5 +299,140 @@ void Group::broadcast(int lane, void* buffer, size_t bytes, int root) {
 }
 
 void Group::barrier(int lane) { finish(begin(lane, {.kind = Kind::kBarrier}, nullptr)); }
+
+// --- Waiting and failing
+
+void Group::wake_peers(int lane) {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) {
+      continue;
+    }
+    Slot& slot = world_->slot(lane, peer);
+    slot.doorbell.fetch_add(1);
+    if (slot.is_sleeping.load() != 0) {
+      futex_wake(slot.doorbell);
+    }
+  }
+}
+
+// Note [Doorbell]
+// The sleeper reads the doorbell, sets is_sleeping, checks the condition again, and sleeps only if
+// the doorbell is unchanged. The waker changes the data, then the doorbell, then checks
+// is_sleeping. All of these are sequentially consistent, so either the sleeper sees the data or the
+// waker sees the sleeper.
+void Group::sleep_until_woken(int lane, const std::function<bool()>& is_done) {
+  Slot& own = world_->slot(lane, rank_);
+  const uint32_t doorbell = own.doorbell.load();
+  own.is_sleeping.store(1);
+  if (!is_done()) {
+    futex_wait(own.doorbell, doorbell, kLivenessPeriod);
+  }
+  own.is_sleeping.store(0);
+}
+
+void Group::wait_for_peers(const Operation& operation, const char* phase, const IsReady& is_ready) {
+  int peer = 0;
+  // Advances over the peers that are ready; done at size().
+  const auto is_done = [&] {
+    while (peer < size() && (peer == rank_ || is_ready(peer))) {
+      ++peer;
+    }
+    return peer == size();
+  };
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (is_done()) {
+      return;
+    }
+    cpu_relax();
+  }
+  auto next_check = std::chrono::steady_clock::now() + kLivenessPeriod;
+  while (!is_done()) {
+    sleep_until_woken(operation.lane, is_done);
+    throw_if_failed();
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_check) {
+      continue;
+    }
+    next_check = now + kLivenessPeriod;
+    for (int other = 0; other < size(); ++other) {
+      throw_if_gone(operation, phase, other, is_ready);
+    }
+    if (now >= operation.deadline && !is_done()) {
+      fail(operation.name() + ": rank " + std::to_string(rank_) + " waited " +
+           std::to_string(timeout_.count()) + " ms for rank " + std::to_string(peer) + " to " +
+           phase + ", and it did not (it has issued " +
+           std::to_string(world_->slot(operation.lane, peer).posted.load()) +
+           " operations on this lane); look at its log and stack, or raise the group's timeout");
+    }
+  }
+}
+
+void Group::throw_if_gone(const Operation& operation, const char* phase, int peer,
+                          const IsReady& is_ready) {
+  if (peer == rank_) {
+    return;
+  }
+  const bool is_dead =
+      !world_->pidfds.empty() && has_exited(world_->pidfds[static_cast<size_t>(peer)]);
+  const bool has_left = world_->block().ranks[peer].left.load() != 0;
+  // What it did before it left still counts: check its state after seeing that it is gone.
+  if ((is_dead || has_left) && !is_ready(peer)) {
+    fail(operation.name() + ": rank " + std::to_string(peer) +
+             (is_dead && !has_left ? " died" : " left the group") + " before it could " + phase,
+         Cause::kPeerLost);
+  }
+}
+
+void Group::throw_if_failed() const {
+  Control& block = world_->block();
+  if (block.is_reason_written.load() == 0) {
+    return;
+  }
+  const std::string reason =
+      "shared-memory group failed, noticed by rank " +
+      std::to_string(block.failed_rank.load() - 1) + ": " +
+      std::string(block.reason.data(), ::strnlen(block.reason.data(), block.reason.size()));
+  throw_error(reason, block.is_peer_lost.load() != 0 ? Cause::kPeerLost : Cause::kOther);
+}
+
+void Group::throw_error(const std::string& reason, Cause cause) {
+  if (cause == Cause::kPeerLost) {
+    throw PeerLost(reason);
+  }
+  throw Error(reason);
+}
+
+void Group::fail(const std::string& reason, Cause cause) {
+  publish_failure(reason, cause);
+  throw_if_failed();
+  // Another rank failed first and has not yet written its reason, or died while writing it.
+  throw_error(reason, cause);
+}
+
+void Group::abort(const std::string& reason) { publish_failure(reason, Cause::kPeerLost); }
+
+void Group::publish_failure(const std::string& reason, Cause cause) {
+  Control& block = world_->block();
+  uint32_t nobody = 0;
+  if (block.failed_rank.compare_exchange_strong(nobody, static_cast<uint32_t>(rank_) + 1)) {
+    const size_t length = std::min(reason.size(), block.reason.size() - 1);
+    std::memcpy(block.reason.data(), reason.data(), length);
+    block.reason[length] = '\0';
+    block.is_peer_lost.store(cause == Cause::kPeerLost ? 1 : 0);
+    block.is_reason_written.store(1);
+  }
+  for (int lane = 0; lane < kLanes; ++lane) {
+    wake_peers(lane);
+  }
+}
+
+int64_t Group::arena_offset_of(const void* pointer) const {
+  const Mapping& arena = *world_->arenas[static_cast<size_t>(rank_)];
+  const char* begin = arena.data();
+  const auto* address = static_cast<const char*>(pointer);
+  const bool is_inside =
+      !std::less<>()(address, begin) && std::less<>()(address, begin + arena.bytes());
+  return is_inside ? address - begin : kNotInArena;
+}
 
 }  // namespace fsdp::shm

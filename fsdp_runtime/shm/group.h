@@ -15,19 +15,18 @@ namespace fsdp::shm {
 
 /// One rank's membership in a World, and the collectives over it. The operations block; at most one
 /// thread per lane. Every rank calls the same operations with the same arguments in the same order
-/// per lane; the lanes do not wait for each other. Buffers must stay as they are until the call
-/// returns.
+/// per lane; the lanes are independent. Buffers must not be modified until the call returns.
 ///
 /// Memory from allocate() is read by peers in place. Other memory goes through a staging ring: one
 /// more copy, the same bits.
 ///
-/// Errors: PeerLost when a peer dies or leaves, Error when one fails, issues something else or does
-/// not come within the timeout. The failure is the whole group's: every rank's current and later
+/// Errors: PeerLost when a peer dies or leaves, Error when one fails, issues a different operation
+/// or does not arrive within the timeout. The whole group fails: every rank's current and later
 /// operations throw.
 class Group {
  public:
   Group(std::shared_ptr<World> world, int rank, std::chrono::milliseconds timeout);
-  /// Tells the peers that this rank is gone. No operation may be running.
+  /// Marks this rank as gone for its peers. No operation may be running.
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -35,9 +34,9 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return world_->size; }
 
-  /// output: size() x bytes in rank order; input may be the own part of output.
+  /// output: size() x bytes in rank order; input may be this rank's part of output.
   void all_gather(int lane, void* output, const void* input, size_t bytes);
-  /// output: numel; input: size() x numel. output may be the own part of input.
+  /// output: numel; input: size() x numel. output may be this rank's part of input.
   void reduce_scatter(int lane, void* output, const void* input, size_t numel, DType dtype,
                       ReduceOp op);
   void all_reduce(int lane, void* buffer, size_t numel, DType dtype, ReduceOp op);
@@ -48,7 +47,7 @@ class Group {
   /// it is about to leave.
   void abort(const std::string& reason);
 
-  /// Memory that peers can read in place, or nullptr when the range is used up. Any thread. The
+  /// Memory that peers can read in place, or nullptr when the arena is exhausted. Any thread. The
   /// memory outlives the group if the pointer does.
   std::shared_ptr<void> allocate(size_t bytes);
 
@@ -59,19 +58,19 @@ class Group {
   Operation begin(int lane, Descriptor descriptor, const void* contribution);
   void finish(const Operation& operation);
   void check_matches(const Operation& operation, int peer);
-  /// Moves the data in `chunks` steps: stage(c) fills the own ring if this rank stages, consume(c)
-  /// reads what the peers provide.
+  /// Moves the data in `chunks` steps: stage(c) fills this rank's staging ring if it stages,
+  /// consume(c) reads the peers' data.
   template <typename Stage, typename Consume>
   void run(Operation& operation, size_t chunks, Stage stage, Consume consume);
-  /// Where `peer` provides byte `offset` of its contribution, or, when it stages, chunk `chunk`.
+  /// Address of byte `offset` of the peer's contribution or, if it stages, of chunk `chunk`.
   const char* source(const Operation& operation, int peer, size_t offset, size_t chunk) const;
   void all_reduce_staged(int lane, void* buffer, size_t numel, DType dtype, ReduceOp op);
 
-  // group_wait.cc
+  // Waiting and failing.
   /// Returns when is_ready(peer) holds for every peer.
   void wait_for_peers(const Operation& operation, const char* phase, const IsReady& is_ready);
-  void sleep_until_rung(int lane, const std::function<bool()>& is_done);
-  void ring_peers(int lane);
+  void sleep_until_woken(int lane, const std::function<bool()>& is_done);
+  void wake_peers(int lane);
   void throw_if_failed() const;
   void throw_if_gone(const Operation& operation, const char* phase, int peer,
                      const IsReady& is_ready);

@@ -32,8 +32,8 @@ class Fd {
   int fd_ = -1;
 };
 
-/// A shared mapping of a nameless memory file. Nothing appears in /dev/shm, so nothing can be left
-/// behind: the memory goes with its last mapping.
+/// A shared mapping of an anonymous memory file (memfd). Nothing appears in /dev/shm, so nothing
+/// can be left behind: the memory is freed with its last mapping.
 class Mapping {
  public:
   Mapping() = default;
@@ -41,15 +41,15 @@ class Mapping {
   Mapping& operator=(Mapping&& other) noexcept;
   ~Mapping();
 
-  /// Creates `bytes` of zeroed memory, sparse: a page costs memory from its first write on.
+  /// Creates `bytes` of zeroed, sparse memory: a page is allocated by its first write.
   static Mapping create(const std::string& label, size_t bytes);
-  /// Maps what process `pid` holds as descriptor `fd`. Throws Error if /proc does not let us.
+  /// Maps descriptor `fd` of process `pid`. Throws Error if /proc does not allow it.
   static Mapping open(pid_t pid, int fd, size_t bytes);
 
   char* data() const { return static_cast<char*>(data_); }
   size_t bytes() const { return bytes_; }
   int fd() const { return fd_.get(); }
-  /// Once every peer has mapped it the descriptor is not needed any more.
+  /// Closes the descriptor, which is not needed once every peer has mapped it.
   void close_fd() { Fd gone = std::move(fd_); }
   /// Keeps the range out of core dumps (peers' memory) and asks for huge pages where allowed.
   void advise(bool dump);

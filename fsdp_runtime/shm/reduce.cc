@@ -5,8 +5,8 @@
 #include <cstring>
 #include <iterator>
 
-// One copy of each loop for AVX2 and one for the baseline, chosen at load time. Sanitizers'
-// runtimes are not up yet when the choice is made.
+// One version of each loop for AVX2 and one for the baseline, selected at load time, when the
+// sanitizers' runtimes are not initialised yet.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define FSDPRUN_MULTIVERSION __attribute__((target_clones("arch=haswell", "default")))
@@ -17,7 +17,7 @@
 namespace fsdp::shm {
 namespace {
 
-// Fits the first-level cache together with the sources' lines.
+// Fits the L1 cache together with the sources' lines.
 constexpr size_t kBlock = 1024;
 
 FSDPRUN_MULTIVERSION void add_f32(float* acc, const float* x, size_t n) {
@@ -53,7 +53,7 @@ FSDPRUN_MULTIVERSION void narrow_f16(_Float16* out, const float* x, size_t n) {
 template <typename T>
 void take_max(T* acc, const T* x, size_t n) {
   for (size_t i = 0; i < n; ++i) {
-    // A NaN in x fails both comparisons of (acc >= x), so it is taken; one in acc stays.
+    // A NaN in x fails acc >= x, so it is taken; one in acc stays.
     acc[i] = (acc[i] >= x[i] || acc[i] != acc[i]) ? acc[i] : x[i];
   }
 }
@@ -70,7 +70,7 @@ void divide(double* acc, size_t by, size_t n) { divide_f64(acc, static_cast<doub
 template <typename Int>
 void divide(Int*, size_t, size_t) {}
 
-// Types that are accumulated as they are.
+// Types that are accumulated without conversion.
 template <typename T>
 struct Plain {
   using Storage = T;

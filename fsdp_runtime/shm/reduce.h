@@ -11,10 +11,10 @@ enum class ReduceOp : uint8_t { kSum, kAvg, kMax };
 size_t size_of(DType dtype);
 const char* name_of(DType dtype);
 
-/// out[i] = sources[0][i] op sources[1][i] op ..., taken in this order, so that every run and every
-/// machine gives the same bits. bfloat16 and float16 are added in float32 and rounded once. kAvg
-/// divides the sum by `count`; integers have no average, and bytes are only ever moved. kMax of
-/// anything and NaN is NaN. `out` may be one of the sources.
+/// out[i] = sources[0][i] op sources[1][i] op ..., evaluated in this order, so that every run and
+/// every machine gives the same bits. bfloat16 and float16 are added in float32 and rounded once.
+/// kAvg divides the sum by `count`; it is not defined for integers, and bytes cannot be reduced.
+/// kMax propagates NaN. `out` may be one of the sources.
 void reduce_ordered(void* out, const void* const* sources, size_t count, size_t numel, DType dtype,
                     ReduceOp op);
 

@@ -19,19 +19,20 @@ namespace {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// What a rank publishes about its try to attach: kOk, or one of the others and the reason.
+// Status that a rank publishes after its attempt to attach: kOk, or one of the others and the
+// reason.
 constexpr char kOk[] = "ok";
 constexpr char kFailed[] = "failed: ";
 constexpr char kGaveUp[] = "gave up: ";
 
-// A rank that never came; nothing is wrong with shared memory itself.
-class Absent : public Error {
+// A rank did not arrive; shared memory itself works.
+class RankMissing : public Error {
  public:
   using Error::Error;
 };
 
-// What a rank tells the others about itself.
-struct Card {
+// What a rank publishes about itself.
+struct RankInfo {
   pid_t pid = 0;
   int arena_fd = -1;
   size_t arena_bytes = 0;
@@ -43,24 +44,24 @@ struct Card {
     out << pid << ' ' << arena_fd << ' ' << arena_bytes << ' ' << control_fd << ' ' << nonce;
     return out.str();
   }
-  static Card parse(const std::string& text, int rank) {
-    Card card;
+  static RankInfo parse(const std::string& text, int rank) {
+    RankInfo info;
     std::istringstream in(text);
-    in >> card.pid >> card.arena_fd >> card.arena_bytes >> card.control_fd >> card.nonce;
+    in >> info.pid >> info.arena_fd >> info.arena_bytes >> info.control_fd >> info.nonce;
     if (text.rfind(kFailed, 0) == 0) {
       throw Error("rank " + std::to_string(rank) + " " + text);
     }
-    if (in.fail() || card.pid <= 0 || card.arena_fd < 0) {
+    if (in.fail() || info.pid <= 0 || info.arena_fd < 0) {
       throw Error("shared-memory group: rank " + std::to_string(rank) +
                   " published an unreadable record in the store; do all ranks run the same "
                   "version?");
     }
-    return card;
+    return info;
   }
 };
 
-// Only a range of addresses: a page costs memory once it is written. More than the machine's memory
-// is of no use; all ranks' arenas together must leave room in a 47-bit address space.
+// Address space only: a page is allocated by its first write. At most the machine's memory; all
+// ranks' arenas together must leave room in a 47-bit address space.
 size_t arena_bytes_for(int size) {
   struct sysinfo info {};
   ::sysinfo(&info);
@@ -87,7 +88,7 @@ Mapping create_control(int size, uint64_t nonce) {
   return control;
 }
 
-Mapping open_control(const Card& creator, int size) {
+Mapping open_control(const RankInfo& creator, int size) {
   Mapping control = Mapping::open(creator.pid, creator.control_fd, control_bytes(size));
   const auto* block = reinterpret_cast<const Control*>(control.data());
   if (block->magic != kMagic || block->version != kLayoutVersion || block->nonce != creator.nonce ||
@@ -116,8 +117,8 @@ std::string get_from(Exchange& exchange, const char* what, int rank, Deadline de
   try {
     return exchange.get(rank_key(what, rank), deadline);
   } catch (const std::exception& error) {
-    throw Absent("shared-memory group: rank " + std::to_string(rank) + " has not arrived (" +
-                 error.what() + ")");
+    throw RankMissing("shared-memory group: rank " + std::to_string(rank) + " has not arrived (" +
+                      error.what() + ")");
   }
 }
 
@@ -127,20 +128,20 @@ void open_peers(World& world, Exchange& exchange, Deadline deadline) {
       world.pidfds.emplace_back();
       continue;
     }
-    const Card card = Card::parse(get_from(exchange, "card", peer, deadline), peer);
-    world.pidfds.push_back(open_pidfd(card.pid));
+    const RankInfo info = RankInfo::parse(get_from(exchange, "info", peer, deadline), peer);
+    world.pidfds.push_back(open_pidfd(info.pid));
     auto arena =
-        std::make_shared<Mapping>(Mapping::open(card.pid, card.arena_fd, card.arena_bytes));
+        std::make_shared<Mapping>(Mapping::open(info.pid, info.arena_fd, info.arena_bytes));
     arena->advise(/*dump=*/false);
     world.arenas[peer] = std::move(arena);
     if (peer == 0) {
-      world.control = open_control(card, world.size);
+      world.control = open_control(info, world.size);
     }
   }
 }
 
-// Reads how it went on every rank, so that all come to the same end.
-void agree(Exchange& exchange, const World& world, Deadline deadline) {
+// Reads the status of every rank, so that all ranks succeed or fail together.
+void check_all_attached(Exchange& exchange, const World& world, Deadline deadline) {
   for (int peer = 0; peer < world.size; ++peer) {
     const std::string status = get_from(exchange, "status", peer, deadline);
     if (status == kOk) {
@@ -191,35 +192,35 @@ std::shared_ptr<World> attach(Exchange& exchange, int rank, int size,
   world->size = size;
   world->rank = rank;
   world->arenas.resize(static_cast<size_t>(size));
-  bool is_card_out = false;
+  bool is_info_published = false;
   try {
-    Card card;
-    card.pid = ::getpid();
+    RankInfo info;
+    info.pid = ::getpid();
     world->arenas[rank] = create_arena(size);
-    card.arena_fd = world->arenas[rank]->fd();
-    card.arena_bytes = world->arenas[rank]->bytes();
+    info.arena_fd = world->arenas[rank]->fd();
+    info.arena_bytes = world->arenas[rank]->bytes();
     if (rank == 0) {
-      card.nonce = std::random_device{}() | (uint64_t{std::random_device{}()} << 32);
-      world->control = create_control(size, card.nonce);
-      card.control_fd = world->control.fd();
+      info.nonce = std::random_device{}() | (uint64_t{std::random_device{}()} << 32);
+      world->control = create_control(size, info.nonce);
+      info.control_fd = world->control.fd();
     }
-    exchange.put(rank_key("card", rank), card.text());
-    is_card_out = true;
+    exchange.put(rank_key("info", rank), info.text());
+    is_info_published = true;
     open_peers(*world, exchange, deadline);
     exchange.put(rank_key("status", rank), kOk);
-  } catch (const Absent& error) {
+  } catch (const RankMissing& error) {
     exchange.put(rank_key("status", rank), std::string(kGaveUp) + error.what());
     throw;
   } catch (const std::exception& error) {
     const std::string status = std::string(kFailed) + error.what();
-    if (!is_card_out) {
-      exchange.put(rank_key("card", rank), status);
+    if (!is_info_published) {
+      exchange.put(rank_key("info", rank), status);
     }
     exchange.put(rank_key("status", rank), status);
     throw Unavailable(error.what());
   }
-  agree(exchange, *world, deadline);
-  // Everybody has mapped everything: the descriptors have served.
+  check_all_attached(exchange, *world, deadline);
+  // All ranks have mapped all memory: the descriptors are not needed any more.
   world->control.close_fd();
   world->arenas[rank]->close_fd();
   return world;

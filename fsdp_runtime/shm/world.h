@@ -13,7 +13,7 @@
 
 namespace fsdp::shm {
 
-/// How ranks find each other once: a key-value store that all of them reach.
+/// Key-value store through which the ranks exchange information while forming a world.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -24,7 +24,7 @@ class Exchange {
 };
 
 /// The memory that the ranks of one host share: a control block with staging rings, and one arena
-/// per rank. Constant after construction but for the shared words themselves.
+/// per rank. Constant after construction, except the shared memory itself.
 struct World {
   int size = 0;
   /// The rank of this process; -1 when the ranks are threads of it.
@@ -38,14 +38,13 @@ struct World {
   char* staging(int lane, int rank_of_ring) const;
 };
 
-/// A name for "same kernel, same pid namespace, same user": ranks with equal names can attach to
-/// each other.
+/// Identifies kernel, pid namespace and user: ranks with equal identities can attach to each other.
 std::string host_identity();
 
 /// Forms the world of `size` processes; every rank calls it. Rank 0 creates the control block, each
-/// rank its arena; descriptors travel as pid and number through `exchange` and are opened through
-/// /proc. Either all ranks succeed or all throw: Unavailable with the reason of one that could not,
-/// or Error naming a rank that did not come within `timeout`.
+/// rank its arena; descriptors are published as pid and number through `exchange` and opened
+/// through /proc. Either all ranks succeed or all throw: Unavailable with the reason of a rank that
+/// failed, or Error naming a rank that did not arrive within `timeout`.
 std::shared_ptr<World> attach(Exchange& exchange, int rank, int size,
                               std::chrono::milliseconds timeout);
 

@@ -62,8 +62,8 @@ std::string joined(const std::vector<std::string>& keys) {
 
 }  // namespace
 
-// Runs `body` on a connection that is up, and keeps the connection only if it went well: after a
-// half-read answer the stream has no meaning.
+// Runs `body` on an open connection, and keeps the connection only on success: after a partly read
+// reply the stream is out of sync.
 template <typename Call>
 auto StoreClient::call(const char* operation, const std::string& key, TimePoint deadline,
                        Call&& body) {
@@ -71,7 +71,7 @@ auto StoreClient::call(const char* operation, const std::string& key, TimePoint 
   std::unique_ptr<StoreConnection> connection = std::move(connection_);
   try {
     if (connection == nullptr) {
-      // A server that was there before is gone for good if it does not answer soon.
+      // A server that was reachable before is considered gone if it does not answer soon.
       const TimePoint dial_deadline =
           was_connected_ ? std::min(deadline, std::chrono::steady_clock::now() + kRedialMax)
                          : deadline;

@@ -14,25 +14,25 @@ namespace fsdp {
 
 class StoreConnection;
 
-/// A client of the key-value store that torchrun, fsdprun and c10d::TCPStore serve, in the same
-/// protocol and with the same key names, so that it mixes with Python clients. Unlike c10d's client
-/// it never asks for the reverse name of an address, which can stall a connect by seconds. Thread:
-/// any; calls of one client run one after another. Errors: StoreError that names the server, the
-/// operation and the key. A failed or expired call drops the connection, the next call makes a new
-/// one, and gives up within seconds if nobody answers.
+/// A client of the key-value store that torchrun, fsdprun and c10d::TCPStore serve, with the same
+/// protocol and key names, so that it interoperates with Python clients. Unlike c10d's client it
+/// never does a reverse DNS lookup, which can delay a connect by seconds. Thread: any; calls of one
+/// client are serialised. Errors: StoreError that names the server, the operation and the key. A
+/// failed or expired call drops the connection; the next call opens a new one, and fails within
+/// seconds if the server does not answer.
 class StoreClient {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// Connects, and goes on trying while nobody listens, for at most `timeout`; that is also the
-  /// bound of every call without a deadline of its own. `host`: an address, or a name to look up.
+  /// Connects, retrying while nothing listens, for at most `timeout`; that is also the timeout of
+  /// every call without a deadline. `host`: an address, or a name to look up.
   StoreClient(std::string host, int port, std::chrono::milliseconds timeout);
   ~StoreClient();
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
   void set(const std::string& key, std::string_view value);
-  /// Waits until the key is there.
+  /// Waits until the key exists.
   std::string get(const std::string& key, TimePoint deadline);
   void wait(const std::vector<std::string>& keys, TimePoint deadline);
   bool check(const std::vector<std::string>& keys);
@@ -52,7 +52,7 @@ class StoreClient {
   int port() const { return port_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   TimePoint deadline() const { return std::chrono::steady_clock::now() + timeout_; }
-  /// The numeric address of this machine on the way to the server.
+  /// The numeric address of this machine on the connection to the server.
   std::string local_address();
 
  private:

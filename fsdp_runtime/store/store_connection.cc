@@ -20,10 +20,12 @@ namespace {
 using TimePoint = StoreConnection::TimePoint;
 using std::chrono::milliseconds;
 
-// More than any value that a rendezvous exchanges; a server that announces more is none of ours.
+// More than any value that a rendezvous exchanges; a server that announces more does not speak this
+// protocol.
 constexpr uint64_t kValueBytesMax = uint64_t{64} << 20;
 constexpr size_t kFirstPieceBytes = size_t{64} << 10;
-// An address that swallows packets is given up for the next one, or a newer one of the same name.
+// Timeout of one connection attempt, after which the next address, or a new lookup of the name, is
+// tried.
 constexpr milliseconds kAttemptMax{3000};
 
 [[noreturn]] void fail(const std::string& what, int error) {
@@ -44,7 +46,7 @@ Addresses resolve(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  // A numeric address never meets a resolver.
+  // A numeric address is never passed to the resolver.
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
   int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
@@ -76,7 +78,7 @@ int try_connect(int fd, const addrinfo& address, TimePoint deadline) {
   return error;
 }
 
-// A port of the ephemeral range to which nobody listens can be dialled from itself.
+// TCP can connect a port of the ephemeral range to itself if nothing listens on it.
 bool is_connected_to_itself(int fd) {
   sockaddr_storage own{};
   sockaddr_storage peer{};
@@ -112,7 +114,7 @@ int connect_once(const std::string& host, int port, TimePoint deadline, std::str
     }
     ::close(fd);
   }
-  reason = std::string("nobody accepted a connection: ") + std::strerror(error);
+  reason = std::string("cannot connect: ") + std::strerror(error);
   return -1;
 }
 
@@ -138,7 +140,7 @@ StoreConnection::StoreConnection(const std::string& host, int port, TimePoint de
     if (remaining_ms(deadline) == 0) {
       throw StoreError(reason);
     }
-    // Nothing announces that a remote port starts to listen: ask again, less and less often.
+    // There is no event for a remote port that starts to listen: retry with increasing pauses.
     ::poll(nullptr, 0, std::min<int>(static_cast<int>(pause.count()), remaining_ms(deadline)));
     pause = std::min(pause * 2, milliseconds(200));
   }

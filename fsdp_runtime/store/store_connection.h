@@ -10,14 +10,15 @@
 
 namespace fsdp {
 
-/// A TCP connection with a deadline on everything. Numbers travel in host order, strings as a
-/// 64-bit length and the bytes: what the store's protocol uses. Errors: StoreError, StoreTimeout.
+/// A TCP connection with a deadline for every operation. Wire format of the store's protocol:
+/// numbers in host byte order, strings as a 64-bit length and the bytes. Errors: StoreError,
+/// StoreTimeout.
 class StoreConnection {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  /// Tries until `deadline`; each attempt looks `host` up anew, as names and addresses may come
-  /// late.
+  /// Retries until `deadline`; each attempt looks `host` up again, because its name may not be
+  /// registered yet.
   StoreConnection(const std::string& host, int port, TimePoint deadline);
   ~StoreConnection();
   StoreConnection(const StoreConnection&) = delete;
@@ -26,7 +27,7 @@ class StoreConnection {
   /// Bound of the calls below.
   void set_deadline(TimePoint deadline) { deadline_ = deadline; }
 
-  // Collected until flush().
+  // Buffered until flush().
   void put_byte(uint8_t value) { out_.push_back(static_cast<char>(value)); }
   void put_u64(uint64_t value) { put_raw(&value, sizeof(value)); }
   void put_i64(int64_t value) { put_raw(&value, sizeof(value)); }

@@ -23,7 +23,7 @@ std::string Dump(const Json& record) {
   return record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-/// The record with as much of `text` under `key` as fits. Escapes make the written text up to six
+/// The record with as much of `text` under `key` as fits. Escapes can make the encoded text six
 /// times longer, so the text is halved until it fits.
 std::string DumpWithText(Json record, const char* key, std::string_view text) {
   text = text.substr(0, contract::kMaxRecordBytes);
@@ -41,7 +41,7 @@ std::string DumpWithText(Json record, const char* key, std::string_view text) {
 
 ControlChannel::ControlChannel(int fd) : fd_(fd) {
   if (fd_ >= 0) {
-    // Fails for a number that is no socket; another file of this process is not ours to close.
+    // A descriptor that is not a Unix socket belongs to something else and must not be closed.
     int domain = 0;
     socklen_t size = sizeof domain;
     if (::getsockopt(fd_, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX) {

@@ -63,8 +63,7 @@ std::string WriteErrorFile(const std::string& path, std::string_view type, std::
                         {"timestamp", std::to_string(static_cast<long long>(std::time(nullptr)))}};
     const Json file = {{"message", {{"message", message}, {"extraInfo", extra}}}};
     return WriteAtomically(path, file.dump(-1, ' ', false, Json::error_handler_t::replace));
-  } catch (
-      const std::exception& error) {  // Out of memory: the failure being reported may be just that.
+  } catch (const std::exception& error) {  // The failure being reported may be lack of memory.
     return std::string("write the error file: ") + error.what();
   }
 }

@@ -5,7 +5,7 @@
 
 namespace fsdprun::worker {
 
-/// Writes torchelastic's error file so that a reader sees either nothing or all of it: temporary
+/// Writes torchelastic's error file atomically: temporary
 /// name, fsync, rename. `type` and `text` become "<type>: <text>"; `stack` goes to
 /// extraInfo.py_callstack (empty: the message again). An empty `path` does nothing. Never throws:
 /// it runs while the process is failing. Returns an empty string, or what went wrong on which path.

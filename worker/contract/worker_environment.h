@@ -7,14 +7,13 @@
 
 namespace fsdprun::worker {
 
-/// A variable that cannot be right. what() is one line naming variable, value and expectation.
+/// An invalid environment variable. what() is one line naming variable, value and expectation.
 class EnvironmentError : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
 
-/// What a worker learns from its environment (torchrun's variables and ours), parsed once at the
-/// start of main.
+/// The worker's environment (torchrun's variables and ours), parsed once at the start of main.
 struct WorkerEnvironment {
   int rank = 0;
   int local_rank = 0;
@@ -31,10 +30,9 @@ struct WorkerEnvironment {
   int restart_count = 0;
   int max_restarts = 0;
   std::string run_id;
-  /// True when a store server already runs at master_addr:master_port and this process must only be
-  /// its client.
+  /// A store server already runs at master_addr:master_port; this process must only be its client.
   bool uses_agent_store = false;
-  /// Where to write the error file; empty when nobody reads one.
+  /// Path of the error file; empty if none is requested.
   std::string error_file;
   uint64_t generation = 0;
   std::string job_id;

@@ -15,7 +15,7 @@
 namespace fsdprun::worker {
 namespace {
 
-/// Closes on every way out of the constructor that opened it.
+/// Closes the descriptor also if the constructor throws.
 struct ScopedFd {
   int fd;
   ~ScopedFd() {

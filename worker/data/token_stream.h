@@ -26,7 +26,7 @@ class MappedFile {
 };
 
 /// The files of a data set, in the order given, as one stream of byte tokens: token i is the value
-/// (0..255) of byte i. Nothing is added between files.
+/// (0..255) of byte i. There is no separator between files.
 /// Memory: maps only; the page cache is shared by the ranks of a host. Thread: const methods are
 /// safe from many.
 class TokenStream {
@@ -34,7 +34,7 @@ class TokenStream {
   explicit TokenStream(const std::vector<std::string>& paths);
 
   int64_t size() const { return size_; }
-  /// Windows of seq_len inputs with their targets: the last window still has one token after it.
+  /// Number of windows of seq_len inputs; each needs one more token for its last target.
   int64_t window_count(int64_t seq_len) const { return size_ <= 0 ? 0 : (size_ - 1) / seq_len; }
   /// Writes tokens [begin, begin + count) to `out`. Precondition: inside the stream.
   void CopyTokens(int64_t begin, int64_t count, int64_t* out) const;

@@ -14,7 +14,7 @@ namespace fsdprun::worker {
 namespace {
 
 constexpr size_t kMaxJsonBytes = size_t{64} << 20;
-constexpr int kMaxDepth = 64;  // deeper JSON would be freed by deep recursion
+constexpr int kMaxDepth = 64;  // the library frees nested values recursively
 
 std::string OneLine(std::string message) {
   std::replace_if(
@@ -50,7 +50,7 @@ std::string Cause(const nlohmann::json::parse_error& error) {
   return text;
 }
 
-/// Remembers the keys of every open object and names the first that comes twice.
+/// Tracks the keys of every open object and finds the first duplicate.
 class DuplicateKeys {
  public:
   bool operator()(Json::parse_event_t event, const Json& parsed) {

@@ -5,7 +5,7 @@
 
 namespace fsdprun::worker {
 
-at::Tensor ParameterPlace::Make(at::IntArrayRef sizes) const {
+at::Tensor ParameterFactory::Make(at::IntArrayRef sizes) const {
   if (is_unmaterialized) {
     return fsdp::unmaterialized_parameter(sizes, at::kFloat, device);
   }
@@ -13,10 +13,10 @@ at::Tensor ParameterPlace::Make(at::IntArrayRef sizes) const {
 }
 
 Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias,
-               const ParameterPlace& place) {
-  weight = register_parameter("weight", place.Make({out_features, in_features}));
+               const ParameterFactory& factory) {
+  weight = register_parameter("weight", factory.Make({out_features, in_features}));
   if (has_bias) {
-    bias = register_parameter("bias", place.Make({out_features}));
+    bias = register_parameter("bias", factory.Make({out_features}));
   }
 }
 
@@ -25,17 +25,17 @@ at::Tensor Linear::forward(const at::Tensor& x) {
 }
 
 Embedding::Embedding(int64_t vocab_size, int64_t hidden_size, std::optional<int64_t> padding_token,
-                     const ParameterPlace& place)
+                     const ParameterFactory& factory)
     : padding_index_(padding_token.value_or(-1)) {
-  weight = register_parameter("weight", place.Make({vocab_size, hidden_size}));
+  weight = register_parameter("weight", factory.Make({vocab_size, hidden_size}));
 }
 
 at::Tensor Embedding::forward(const at::Tensor& tokens) {
   return at::embedding(weight, tokens, padding_index_);
 }
 
-RmsNorm::RmsNorm(int64_t hidden_size, double eps, const ParameterPlace& place) : eps_(eps) {
-  weight = register_parameter("weight", place.Make({hidden_size}));
+RmsNorm::RmsNorm(int64_t hidden_size, double eps, const ParameterFactory& factory) : eps_(eps) {
+  weight = register_parameter("weight", factory.Make({hidden_size}));
 }
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) {

@@ -9,9 +9,9 @@
 
 namespace fsdprun::worker {
 
-/// How parameters come to be: with memory that nobody has written yet, or hollow (shape only), to
-/// be filled after fully_shard.
-struct ParameterPlace {
+/// Creates parameters, with uninitialised memory or unmaterialized (without memory), to be
+/// initialised after fully_shard.
+struct ParameterFactory {
   at::Device device = at::kCPU;
   bool is_unmaterialized = false;
 
@@ -22,7 +22,7 @@ struct ParameterPlace {
 /// y = x W^T + b. weight: [out_features, in_features], bias: [out_features] or absent.
 class Linear : public torch::nn::Module {
  public:
-  Linear(int64_t in_features, int64_t out_features, bool has_bias, const ParameterPlace& place);
+  Linear(int64_t in_features, int64_t out_features, bool has_bias, const ParameterFactory& factory);
   /// x: [..., in_features] -> [..., out_features].
   at::Tensor forward(const at::Tensor& x);
 
@@ -33,9 +33,9 @@ class Linear : public torch::nn::Module {
 /// weight: [vocab_size, hidden_size].
 class Embedding : public torch::nn::Module {
  public:
-  /// The row of `padding_token` gets no gradient from here.
+  /// The row of `padding_token` gets no gradient from this lookup.
   Embedding(int64_t vocab_size, int64_t hidden_size, std::optional<int64_t> padding_token,
-            const ParameterPlace& place);
+            const ParameterFactory& factory);
   /// tokens: int64 [...] -> [..., hidden_size].
   at::Tensor forward(const at::Tensor& tokens);
 
@@ -45,11 +45,11 @@ class Embedding : public torch::nn::Module {
   int64_t padding_index_;  // -1: none
 };
 
-/// Root mean square norm in float32 whatever the input's dtype, the result cast back before the
+/// Root mean square norm, computed in float32 and cast back before the multiplication by the
 /// weight, as LlamaRMSNorm in Hugging Face's transformers does. weight: [hidden_size].
 class RmsNorm : public torch::nn::Module {
  public:
-  RmsNorm(int64_t hidden_size, double eps, const ParameterPlace& place);
+  RmsNorm(int64_t hidden_size, double eps, const ParameterFactory& factory);
   at::Tensor forward(const at::Tensor& x);
 
   at::Tensor weight;

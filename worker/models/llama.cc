@@ -21,12 +21,12 @@ at::Tensor RepeatHeads(const at::Tensor& x, int64_t groups) {
 
 }  // namespace
 
-LlamaAttention::LlamaAttention(const LlamaConfig& config, const ParameterPlace& place)
+LlamaAttention::LlamaAttention(const LlamaConfig& config, const ParameterFactory& factory)
     : head_dim_(config.head_dim), groups_(config.num_attention_heads / config.num_key_value_heads) {
   const int64_t query = config.num_attention_heads * config.head_dim;
   const int64_t key_value = config.num_key_value_heads * config.head_dim;
   const auto make = [&](const char* name, int64_t in, int64_t out) {
-    return register_module(name, std::make_shared<Linear>(in, out, config.attention_bias, place));
+    return register_module(name, std::make_shared<Linear>(in, out, config.attention_bias, factory));
   };
   q_proj_ = make("q_proj", config.hidden_size, query);
   k_proj_ = make("k_proj", config.hidden_size, key_value);
@@ -51,9 +51,9 @@ at::Tensor LlamaAttention::forward(const at::Tensor& x, const at::Tensor& cos,
   return o_proj_->forward(attended.transpose(1, 2).contiguous().reshape({batch, length, -1}));
 }
 
-LlamaMlp::LlamaMlp(const LlamaConfig& config, const ParameterPlace& place) {
+LlamaMlp::LlamaMlp(const LlamaConfig& config, const ParameterFactory& factory) {
   const auto make = [&](const char* name, int64_t in, int64_t out) {
-    return register_module(name, std::make_shared<Linear>(in, out, config.mlp_bias, place));
+    return register_module(name, std::make_shared<Linear>(in, out, config.mlp_bias, factory));
   };
   gate_proj_ = make("gate_proj", config.hidden_size, config.intermediate_size);
   up_proj_ = make("up_proj", config.hidden_size, config.intermediate_size);
@@ -65,12 +65,12 @@ at::Tensor LlamaMlp::forward(const at::Tensor& x) {
   return down_proj_->forward(gate * up_proj_->forward(x));
 }
 
-LlamaBlock::LlamaBlock(const LlamaConfig& config, const ParameterPlace& place) {
-  self_attn_ = register_module("self_attn", std::make_shared<LlamaAttention>(config, place));
-  mlp_ = register_module("mlp", std::make_shared<LlamaMlp>(config, place));
+LlamaBlock::LlamaBlock(const LlamaConfig& config, const ParameterFactory& factory) {
+  self_attn_ = register_module("self_attn", std::make_shared<LlamaAttention>(config, factory));
+  mlp_ = register_module("mlp", std::make_shared<LlamaMlp>(config, factory));
   const auto norm = [&](const char* name) {
     return register_module(
-        name, std::make_shared<RmsNorm>(config.hidden_size, config.rms_norm_eps, place));
+        name, std::make_shared<RmsNorm>(config.hidden_size, config.rms_norm_eps, factory));
   };
   input_layernorm_ = norm("input_layernorm");
   post_attention_layernorm_ = norm("post_attention_layernorm");
@@ -81,23 +81,23 @@ at::Tensor LlamaBlock::forward(const at::Tensor& x, const at::Tensor& cos, const
   return attended + mlp_->forward(post_attention_layernorm_->forward(attended));
 }
 
-Llama::Llama(const LlamaConfig& config, const ParameterPlace& place) : config_(config) {
+Llama::Llama(const LlamaConfig& config, const ParameterFactory& factory) : config_(config) {
   // Hugging Face's tree: model.{embed_tokens, layers.N, norm}, lm_head.
   auto body = register_module("model", std::make_shared<torch::nn::Module>("LlamaModel"));
   embed_tokens_ = body->register_module(
       "embed_tokens", std::make_shared<Embedding>(config.vocab_size, config.hidden_size,
-                                                  config.padding_token, place));
+                                                  config.padding_token, factory));
   auto layers = body->register_module("layers", std::make_shared<torch::nn::Module>("LlamaLayers"));
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    blocks_.emplace_back(std::make_shared<LlamaBlock>(config, place));
+    blocks_.emplace_back(std::make_shared<LlamaBlock>(config, factory));
     layers->register_module(std::to_string(i), blocks_.back().ptr());
   }
   norm_ = body->register_module(
-      "norm", std::make_shared<RmsNorm>(config.hidden_size, config.rms_norm_eps, place));
+      "norm", std::make_shared<RmsNorm>(config.hidden_size, config.rms_norm_eps, factory));
   if (!config.tie_word_embeddings) {
     lm_head_ = register_module(
         "lm_head",
-        std::make_shared<Linear>(config.hidden_size, config.vocab_size, /*has_bias=*/false, place));
+        std::make_shared<Linear>(config.hidden_size, config.vocab_size, /*has_bias=*/false, factory));
   }
 }
 

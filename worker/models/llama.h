@@ -19,7 +19,7 @@ namespace fsdprun::worker {
 /// Causal self-attention with grouped key/value heads and rotary positions.
 class LlamaAttention : public torch::nn::Module {
  public:
-  LlamaAttention(const LlamaConfig& config, const ParameterPlace& place);
+  LlamaAttention(const LlamaConfig& config, const ParameterFactory& factory);
   /// x: [batch, length, hidden]; cos, sin: [1, length, head_dim].
   at::Tensor forward(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
@@ -32,7 +32,7 @@ class LlamaAttention : public torch::nn::Module {
 /// SwiGLU: down(silu(gate(x)) * up(x)).
 class LlamaMlp : public torch::nn::Module {
  public:
-  LlamaMlp(const LlamaConfig& config, const ParameterPlace& place);
+  LlamaMlp(const LlamaConfig& config, const ParameterFactory& factory);
   at::Tensor forward(const at::Tensor& x);
 
  private:
@@ -42,7 +42,7 @@ class LlamaMlp : public torch::nn::Module {
 /// One decoder layer, pre-norm.
 class LlamaBlock : public torch::nn::Module {
  public:
-  LlamaBlock(const LlamaConfig& config, const ParameterPlace& place);
+  LlamaBlock(const LlamaConfig& config, const ParameterFactory& factory);
   at::Tensor forward(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
  private:
@@ -51,16 +51,17 @@ class LlamaBlock : public torch::nn::Module {
   std::shared_ptr<RmsNorm> input_layernorm_, post_attention_layernorm_;
 };
 
-/// Calls one block; the trainer puts activation checkpointing here.
+/// Calls one block; the trainer wraps it in activation checkpointing.
 using BlockCall = std::function<at::Tensor(const fsdp::Unit<LlamaBlock>& block, const at::Tensor& x,
                                            const at::Tensor& cos, const at::Tensor& sin)>;
 
-/// LlamaForCausalLM: Hugging Face's operations in Hugging Face's order, so that the same weights
-/// give the same bits; parameters named and ordered as there ("model.layers.0.self_attn.q_proj.
-/// weight", ...). A tied head is the embedding itself and has no name of its own.
+/// LlamaForCausalLM with Hugging Face's operations in the same order, so that the same weights give
+/// the same bits, and with the same parameter names and order
+/// ("model.layers.0.self_attn.q_proj.weight", ...). A tied head is the embedding and has no name of
+/// its own.
 class Llama : public torch::nn::Module {
  public:
-  Llama(const LlamaConfig& config, const ParameterPlace& place);
+  Llama(const LlamaConfig& config, const ParameterFactory& factory);
 
   /// tokens: int64 [batch, length] -> logits [batch, length, vocab_size].
   at::Tensor forward(const at::Tensor& tokens);
@@ -82,14 +83,14 @@ class Llama : public torch::nn::Module {
   std::shared_ptr<RmsNorm> norm_;
   std::shared_ptr<Linear> lm_head_;  // null when tied
   BlockCall block_call_;
-  /// Tables for the longest length so far.
+  /// Tables for the longest sequence so far.
   at::Tensor cos_;
   at::Tensor sin_;
 };
 
-/// Writes the start value of the parameter `fqn` into `full`, drawing from `generator`: ones for
-/// norms, zeros for biases and the padding token's embedding, else normal(0, initializer_range).
-/// Called in registration order with one generator it gives the same model at any world size.
+/// Initialises the parameter `fqn` in `full` with `generator`: ones for norms, zeros for biases and
+/// the padding token's embedding, else normal(0, initializer_range). Called in registration order
+/// with one generator it gives the same model at any world size.
 void InitLlamaParameter(const LlamaConfig& config, const std::string& fqn, at::Tensor full,
                         const at::Generator& generator);
 

@@ -8,12 +8,12 @@
 namespace fsdprun::worker {
 namespace {
 
-// No real model comes near; the number of parameters stays far inside int64.
+// Far above any real model; keeps parameter counts far inside int64.
 constexpr int64_t kMaxDimension = int64_t{1} << 22;
 constexpr int64_t kMaxLayers = int64_t{1} << 13;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
-/// Typed access to the keys of one object of the file; every complaint names file, key and value.
+/// Typed access to the keys of one object of the file; every error names file, key and value.
 class Fields {
  public:
   Fields(const Json& object, std::string source, std::string prefix = "")
@@ -27,7 +27,7 @@ class Fields {
   }
 
   int64_t Dimension(const char* key, int64_t max = kMaxDimension) const {
-    // A number beyond int64 turns negative here and is refused with the rest.
+    // A number beyond int64 becomes negative here and is rejected too.
     if (!Has(key) || !object_.at(key).is_number_integer() || object_.at(key).get<int64_t>() < 1) {
       Refuse(key, "an integer >= 1");
     }

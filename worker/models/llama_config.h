@@ -16,7 +16,7 @@ struct Llama3RopeScaling {
   double original_max_position_embeddings = 8192;
 };
 
-/// What a Hugging Face config.json with model_type "llama" says about the network.
+/// The network described by a Hugging Face config.json with model_type "llama".
 struct LlamaConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -38,10 +38,10 @@ struct LlamaConfig {
   std::optional<int64_t> padding_token;
 };
 
-/// Reads the description; keys that do not concern the network are ignored, as the HF loader does.
-/// `source` names it in errors. Errors: ConfigError naming key, value and expectation for what is
-/// missing, mistyped, impossible (heads that do not divide) or not supported (another model_type,
-/// activation, RoPE type, layers that differ).
+/// Parses config.json; keys that do not concern the network are ignored, as by the HF loader.
+/// `source` names it in errors. Errors: ConfigError naming key, value and expectation for keys that
+/// are missing, of the wrong type, inconsistent (heads that do not divide) or not supported
+/// (another model_type, activation, RoPE type, layers that differ).
 LlamaConfig ParseLlamaConfig(const Json& document, const std::string& source);
 
 /// `path`: an HF model directory or a config.json in one.

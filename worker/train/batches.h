@@ -11,7 +11,7 @@
 
 namespace fsdprun::worker {
 
-/// Inputs and the tokens that follow them; int64 [batch, seq_len].
+/// Inputs and targets (the inputs shifted by one token); int64 [batch, seq_len].
 struct Batch {
   at::Tensor inputs;
   at::Tensor targets;
@@ -26,9 +26,9 @@ struct BatchOptions {
   at::Device device = at::kCPU;
 };
 
-/// The windows of the training stream that this rank takes, in DistributedSampler's order (see
-/// SampleOrder); shuffled by torch.randperm with seed + epoch, as Python does.
-/// Memory: 8 bytes per window when shuffled.
+/// This rank's windows of the training stream, in DistributedSampler's order (see SampleOrder);
+/// shuffled by torch.randperm with seed + epoch, as Python does. Memory: 8 bytes per window when
+/// shuffled.
 class TrainBatches {
  public:
   /// Precondition: the stream has at least one window.

@@ -18,7 +18,7 @@ struct CommandLine {
   SampleRequest sample;
 };
 
-/// A command line that fsdp-train does not understand. what() is one line.
+/// An invalid command line. what() is one line.
 class UsageError : public ConfigError {
  public:
   using ConfigError::ConfigError;
@@ -28,7 +28,7 @@ class UsageError : public ConfigError {
 /// UsageError, one line naming the argument and what is expected. Pure.
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments);
 
-/// What --help prints, the configuration keys included.
+/// The output of --help, including the configuration keys.
 std::string HelpText();
 
 }  // namespace fsdprun::worker

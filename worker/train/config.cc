@@ -64,7 +64,7 @@ TrainConfig ParseConfig(const Json& resolved) {
 }
 
 bool MatchesPattern(std::string_view name, std::string_view pattern) {
-  // Greedy with one point of return: the last star can always take one character more.
+  // Greedy with backtracking to the last star only, which can always match one more character.
   size_t at = 0;
   size_t in_pattern = 0;
   size_t star = std::string_view::npos;

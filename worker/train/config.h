@@ -70,8 +70,7 @@ Json ResolveConfig(const std::string& path, const std::vector<std::string>& over
 /// Typed view of a resolved configuration. Precondition: ValidateConfig accepts it.
 TrainConfig ParseConfig(const Json& resolved);
 
-/// Whether `name` matches `pattern`, in which * stands for any text, also none. Without * it must
-/// be the whole name.
+/// Whether `name` matches `pattern`, in which * matches any text, including none.
 bool MatchesPattern(std::string_view name, std::string_view pattern);
 
 }  // namespace fsdprun::worker

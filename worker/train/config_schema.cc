@@ -9,16 +9,16 @@
 namespace fsdprun::worker {
 namespace {
 
-// Bounds far above any use that keep sums and products of counts inside int64.
+// Far above any use; keeps sums and products of counts inside int64.
 constexpr int64_t kMaxCount = int64_t{1} << 40;
 
 template <int64_t kLow>
 bool IsCount(const Json& value) {
-  // A number beyond int64 turns negative here.
+  // A number beyond int64 becomes negative here.
   return value.get<int64_t>() >= kLow && value.get<int64_t>() <= kMaxCount;
 }
 bool IsSeed(const Json& value) { return value.get<int64_t>() >= 0; }
-// Larger ones do not reach the kernels: float32 cannot hold them.
+// At most what a float32 can hold, because the kernels use float32.
 bool IsNotNegative(const Json& value) {
   return value.get<double>() >= 0 && value.get<double>() <= std::numeric_limits<float>::max();
 }
@@ -97,7 +97,7 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// "; did you mean X?" for the nearest candidate, or nothing when none is near.
+/// "; did you mean X?" for the nearest candidate, or nothing if none is close.
 std::string Suggest(std::string_view given, const std::vector<std::string_view>& candidates) {
   std::string_view best;
   size_t best_distance = given.size() / 3 + 2;
@@ -127,7 +127,7 @@ std::vector<std::string_view> SectionNames() {
   for (const ConfigKey& key : ConfigSchema()) {
     candidates.push_back(key.path);
   }
-  // The right name under the wrong section is nearer than any other spelling.
+  // The right name in the wrong section is a better suggestion than a similar spelling.
   for (const ConfigKey& key : ConfigSchema()) {
     if (path.find('.') != std::string::npos && NameOf(key.path) == NameOf(path)) {
       candidates = {key.path};
@@ -157,7 +157,8 @@ bool IsUtf8(std::string_view text) {
   }
 }
 
-/// Discarded if it is no JSON value; no key takes one that is nested.
+/// Discarded if it is not a JSON value. The depth is limited, because no key has a deeply nested
+/// value.
 Json ParseOverride(const std::string& text) {
   constexpr int kMaxDepth = 8;
   const auto keep = [](int depth, Json::parse_event_t, Json&) {

@@ -10,17 +10,17 @@ namespace fsdprun::worker {
 
 enum class ValueKind { kString, kInteger, kNumber, kBoolean, kStringList, kBetas };
 
-/// One key of the training configuration. The table of these is the only place that knows the keys:
-/// defaults, validation, `--help` and the documentation come from it.
+/// One key of the training configuration. Defaults, validation and `--help` all come from the table
+/// of these.
 struct ConfigKey {
   std::string_view path;  // "section.name"
   ValueKind kind;
   /// JSON text; empty: the key must be given.
   std::string_view default_value;
-  /// What a good value is, as the error message says it: "an integer >= 1".
+  /// What is expected, as worded in error messages: "an integer >= 1".
   std::string_view expectation;
   std::string_view help;
-  /// Checks a value whose type is right already; nullptr: every such value is good.
+  /// Checks a value of the right type; nullptr: every such value is valid.
   bool (*is_valid)(const Json& value);
 };
 
@@ -30,12 +30,12 @@ const std::vector<ConfigKey>& ConfigSchema();
 /// Defaults of all keys that have one, as nested sections.
 Json DefaultConfig();
 
-/// Lays `document` (sections of keys) over `config`. `source` names it in errors. Errors:
+/// Merges `document` (sections of keys) into `config`. `source` names it in errors. Errors:
 /// ConfigError for an unknown section or key (with the nearest known name) and for a section that
 /// is not an object.
 void MergeConfig(Json& config, const Json& document, const std::string& source);
 
-/// Lays one `a.b=value` over `config`; the value is JSON if it parses as JSON, else a string.
+/// Applies one `a.b=value` to `config`; the value is JSON if it parses as JSON, else a string.
 /// Errors: ConfigError.
 void ApplyOverride(Json& config, std::string_view assignment);
 
@@ -43,7 +43,7 @@ void ApplyOverride(Json& config, std::string_view assignment);
 /// and expectation.
 void ValidateConfig(const Json& config);
 
-/// The table for people: one paragraph per section, one line per key.
+/// The table as help text: one paragraph per section, two lines per key.
 std::string DescribeConfigKeys();
 
 }  // namespace fsdprun::worker

@@ -31,7 +31,7 @@ double Evaluate(Job& job, const TokenStream& stream, int64_t seq_len, int64_t ba
 
   at::Tensor sums = at::zeros({2}, at::TensorOptions(at::kDouble).device(job.device));
   for (int64_t round = 0; round < rounds; ++round) {
-    // Every rank runs every forward, since gathering the parameters takes all of them.
+    // Every rank runs every forward, because the all-gathers need all ranks.
     std::vector<int64_t> taken;
     at::Tensor weights = at::zeros({batch_size}, at::kDouble);
     for (int64_t j = 0; j < batch_size; ++j) {

@@ -15,10 +15,11 @@
 namespace fsdprun::worker {
 namespace {
 
-constexpr auto kDeference = std::chrono::milliseconds(1000);
+/// How long a victim waits to be killed with the job before it reports its own error.
+constexpr auto kVictimDelay = std::chrono::milliseconds(1000);
 constexpr int kExitUsage = 2;
 
-/// c10::Error appends a backtrace; the first line says it all.
+/// c10::Error appends a backtrace; the first line is the message.
 std::string FirstLine(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
@@ -52,8 +53,8 @@ Failure DescribeFailure(const std::exception_ptr& error, bool is_launched) {
 }
 
 std::string ConsoleLine(const Failure& failure, const WorkerEnvironment& environment) {
-  const bool is_told_for_all = failure.is_shared && environment.rank == 0;
-  const std::string rank = environment.world_size > 1 && !is_told_for_all
+  const bool is_reported_once = failure.is_shared && environment.rank == 0;
+  const std::string rank = environment.world_size > 1 && !is_reported_once
                                ? "rank " + std::to_string(environment.rank) + ": "
                                : std::string();
   return "fsdp-train: " + rank + failure.line;
@@ -64,7 +65,7 @@ int ReportFailure(const Failure& failure, const WorkerEnvironment& environment) 
   const std::string problem =
       WriteErrorFile(environment.error_file, failure.type, failure.line, failure.text);
   if (failure.is_victim || (failure.is_shared && environment.local_rank != 0)) {
-    StopSignal::AwaitEnd(kDeference);
+    StopSignal::WaitForTermination(kVictimDelay);
   }
   std::fprintf(stderr, "%s\n", ConsoleLine(failure, environment).c_str());
   if (!problem.empty()) {

@@ -8,24 +8,25 @@
 
 namespace fsdprun::worker {
 
-/// Training went wrong in a way that all ranks see alike (they judge reduced values), such as a
-/// loss that is not finite.
+/// Training diverged, such as a loss that is not finite. All ranks detect it alike, from reduced
+/// values.
 class DivergedError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// What ended this process, as console, error file and exit code tell it.
+/// The failure that ended this process, as reported on the console, in the error file and by the
+/// exit code.
 struct Failure {
   std::string type;
   /// One line.
   std::string line;
-  /// All there is to say, for the error file.
+  /// The full text, for the error file.
   std::string text;
   int exit_code = 1;
-  /// Every rank of this node comes to the same failure by itself.
+  /// Every rank of this node detects the same failure.
   bool is_shared = false;
-  /// A peer was lost: somebody else has the cause to tell.
+  /// A peer was lost: the root cause is elsewhere.
   bool is_victim = false;
 };
 
@@ -33,13 +34,13 @@ struct Failure {
 /// contract::kExitConfig. Pure.
 Failure DescribeFailure(const std::exception_ptr& error, bool is_launched);
 
-/// "fsdp-train: <line>", with the rank where there are several and the failure may be that of one.
+/// "fsdp-train: <line>", with the rank if there are several and the failure may concern only one.
 std::string ConsoleLine(const Failure& failure, const WorkerEnvironment& environment);
 
-/// Writes the error file and, on standard error, one line for one problem: a failure that all ranks
-/// share is told by the first rank of the node, at once. The others, and victims of a lost peer,
-/// wait about a second to be ended with the job; a rank that is still there then has the problem
-/// alone and tells it. Returns the exit code.
+/// Writes the error file and reports each problem once, as a line on standard error: a failure
+/// shared by all ranks is reported at once by the node's first rank. The others, and victims of a
+/// lost peer, wait about a second to be killed with the job; a rank that is still alive then
+/// reports it too. Returns the exit code.
 int ReportFailure(const Failure& failure, const WorkerEnvironment& environment);
 
 }  // namespace fsdprun::worker

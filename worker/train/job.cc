@@ -21,7 +21,7 @@ at::ScalarType DtypeNamed(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-/// An unset dtype spares the runtime a cast that changes nothing.
+/// An unset dtype avoids a no-op cast in the runtime.
 std::optional<at::ScalarType> UnlessFloat32(const std::string& name) {
   return name == "float32" ? std::nullopt : std::optional(DtypeNamed(name));
 }
@@ -39,8 +39,8 @@ fsdp::MixedPrecisionPolicy Policy(const TrainConfig::Precision& precision, bool 
   return policy;
 }
 
-// fsdp::cuda_device_count() loads LibTorch's CUDA half, so it comes before any other question about
-// CUDA.
+// fsdp::cuda_device_count() loads LibTorch's CUDA libraries, so it must be called before any other
+// CUDA query.
 at::Device ChooseDevice(const fsdp::ProcessGroupOptions& options) {
   const bool may_use_cuda = options.backend == "auto" || options.backend == "nccl";
   const int64_t gpus = may_use_cuda ? fsdp::cuda_device_count() : 0;
@@ -80,7 +80,7 @@ Job MakeJob(const TrainConfig& config, const LlamaConfig& llama) {
   root.mp_policy = Policy(config.precision, /*is_root=*/true);
 
   job.model = fsdp::Unit<Llama>(
-      std::make_shared<Llama>(llama, ParameterPlace{job.device, /*is_hollow=*/true}));
+      std::make_shared<Llama>(llama, ParameterFactory{job.device, /*is_unmaterialized=*/true}));
   job.root = job.model->Shard(blocks, root);
   return job;
 }
@@ -93,7 +93,7 @@ void FillWeights(const TrainConfig& config, Job& job) {
   }
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(config.model.seed);
   job.root.init_parameters([&](const std::string& fqn, at::Tensor full) {
-    // Drawn on the CPU wherever the shards are, so that a seed means one model on every device.
+    // Always generated on the CPU, so that a seed gives the same model on every device.
     const at::Tensor drawn = full.is_cpu() ? full : at::empty_like(full, at::kCPU);
     InitLlamaParameter(llama, fqn, drawn, generator);
     if (!full.is_cpu()) {

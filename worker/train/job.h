@@ -25,8 +25,8 @@ struct Job {
   int64_t world_size() const { return group->size(); }
 };
 
-/// Forms the process group that the environment describes and shards a hollow model over it. The
-/// shards hold no values yet: FillWeights or a checkpoint gives them. Collective.
+/// Forms the process group that the environment describes and shards an unmaterialized model over
+/// it. The shards are not initialised; FillWeights or a checkpoint does that. Collective.
 Job MakeJob(const TrainConfig& config, const LlamaConfig& llama);
 
 /// Random weights from model.seed or those of model.weights. No collective.

@@ -66,7 +66,7 @@ int OpenForAppending(const std::string& path) {
   return fd;
 }
 
-/// Only such a file has records of an earlier run.
+/// Only a regular file can contain records of an earlier run.
 bool IsRegular(int fd) {
   struct stat stats {};
   return fstat(fd, &stats) == 0 && S_ISREG(stats.st_mode);
@@ -77,8 +77,8 @@ bool IsRecord(std::string_view line) {
   return record.is_object() && record.contains("step") && record.at("step").is_number_integer();
 }
 
-/// Throws if the file's first line is no record: then it is some file of the user's.
-void CheckOwn(int fd, const std::string& path) {
+/// Throws if the file's first line is not a record: then it is another file of the user's.
+void CheckIsMetricsFile(int fd, const std::string& path) {
   if (!IsRegular(fd)) {
     return;
   }
@@ -137,13 +137,13 @@ MetricsLog::MetricsLog(const std::string& path, int64_t completed_steps) : path_
   }
   fd_ = OpenForAppending(path);
   off_t kept = 0;
-  CheckOwn(fd_, path);
+  CheckIsMetricsFile(fd_, path);
   if (completed_steps > 0 && IsRegular(fd_)) {
     std::ifstream in(path, std::ios::binary);
     const std::string content{std::istreambuf_iterator<char>(in), {}};
     kept = static_cast<off_t>(KeptRecords(content, completed_steps).size());
   }
-  // A device or a pipe cannot be cut, and has nothing to cut.
+  // A device or a pipe cannot be truncated, and need not be.
   if (ftruncate(fd_, kept) != 0 && errno != EINVAL) {
     Fail("cut", path, std::strerror(errno));
   }
@@ -165,7 +165,7 @@ void MetricsLog::CheckWritable(const std::string& path) {
   if (!path.empty()) {
     const int fd = OpenForAppending(path);
     try {
-      CheckOwn(fd, path);
+      CheckIsMetricsFile(fd, path);
     } catch (...) {
       close(fd);
       throw;

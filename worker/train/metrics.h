@@ -5,9 +5,9 @@
 
 namespace fsdprun::worker {
 
-/// What one optimizer step gave.
+/// The metrics of one optimizer step.
 struct StepMetrics {
-  /// Steps done, this one included.
+  /// Number of completed steps, including this one.
   int64_t step = 0;
   /// Mean over all samples of the step on all ranks.
   float loss = 0;
@@ -32,9 +32,9 @@ std::string FormatEvalRecord(int64_t step, double loss);
 class MetricsLog {
  public:
   /// Opens `path` (empty: every call does nothing) for a run that continues after
-  /// `completed_steps`: records of later steps, left by a run whose checkpoint was older, and a
-  /// torn last line are removed; 0 starts the file anew. Errors: std::runtime_error naming path and
-  /// cause; also for a file that is not empty and no metrics file, which is left as it is.
+  /// `completed_steps`: records of later steps, which were done after the last checkpoint, and an
+  /// incomplete last line are removed; 0 starts the file anew. Errors: std::runtime_error naming
+  /// path and cause; also for a non-empty file that is not a metrics file, which is not modified.
   MetricsLog(const std::string& path, int64_t completed_steps);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
@@ -42,8 +42,8 @@ class MetricsLog {
 
   void Append(const std::string& record);
 
-  /// Opens and closes `path` without changing what is in it, so that a bad path shows before the
-  /// job forms. Errors as the constructor's.
+  /// Opens and closes `path` without changing its content, to detect an invalid path before the job
+  /// is formed. Errors: as the constructor's.
   static void CheckWritable(const std::string& path);
 
  private:

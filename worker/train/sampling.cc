@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kByteTokens = 256;
 
-/// Draws the next token from the logits of the last position; never one that is no byte.
+/// Samples the next token from the logits of the last position; only byte tokens.
 int64_t Draw(const at::Tensor& logits, double temperature, const at::Generator& generator) {
   const at::Tensor bytes = logits.slice(0, 0, kByteTokens).to(at::kCPU, at::kDouble);
   if (temperature == 0) {

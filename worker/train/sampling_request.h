@@ -5,13 +5,13 @@
 
 namespace fsdprun::worker {
 
-/// What `fsdp-train sample` was asked for.
+/// Arguments of `fsdp-train sample`.
 struct SampleRequest {
-  /// A checkpoint, or a directory whose newest is meant.
+  /// A checkpoint, or a directory of checkpoints, whose newest is used.
   std::string checkpoint;
   std::string prompt;
   int64_t bytes = 200;
-  /// 0: always the likeliest byte.
+  /// 0: greedy.
   double temperature = 1;
   uint64_t seed = 0;
 };

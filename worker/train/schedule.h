@@ -6,7 +6,7 @@ namespace fsdprun::worker {
 
 enum class ScheduleKind { kConstant, kLinear, kCosine };
 
-/// Course of the learning rate, a pure function of the step.
+/// Learning rate schedule, a pure function of the step.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::kConstant;
   int64_t warmup_steps = 0;

@@ -21,25 +21,25 @@ static_assert(std::atomic<int64_t>::is_always_lock_free, "used in a signal handl
 
 std::atomic<bool> is_raised{false};
 std::atomic<bool> is_acknowledged{false};
-std::atomic<int64_t> patience_ms{30'000};
-timer_t give_up_timer;
+std::atomic<int64_t> timeout_ms{30'000};
+timer_t timeout_timer;
 
 void Arm(int64_t milliseconds) {
   itimerspec when{};
   when.it_value.tv_sec = milliseconds / 1000;
   when.it_value.tv_nsec = milliseconds % 1000 * 1'000'000;
-  timer_settime(give_up_timer, 0, &when, nullptr);
+  timer_settime(timeout_timer, 0, &when, nullptr);
 }
 
 extern "C" void OnStop(int) {
   const int saved_errno = errno;
   if (!is_raised.exchange(true) && !is_acknowledged) {
-    Arm(patience_ms);
+    Arm(timeout_ms);
   }
   errno = saved_errno;
 }
 
-extern "C" void OnGiveUp(int) {
+extern "C" void OnTimeout(int) {
   constexpr char kMessage[] =
       "fsdp-train: asked to stop, but the running step did not end (a peer is gone or stuck); "
       "leaving without a checkpoint\n";
@@ -63,19 +63,19 @@ void StopSignal::Install() {
   sigevent event{};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = SIGALRM;
-  if (timer_create(CLOCK_MONOTONIC, &event, &give_up_timer) != 0) {
+  if (timer_create(CLOCK_MONOTONIC, &event, &timeout_timer) != 0) {
     throw std::runtime_error(std::string("cannot create a timer: ") + std::strerror(errno));
   }
-  Handle(SIGALRM, OnGiveUp);
+  Handle(SIGALRM, OnTimeout);
   Handle(SIGTERM, OnStop);
   Handle(SIGINT, OnStop);
 }
 
-void StopSignal::SetPatience(std::chrono::milliseconds patience) {
-  patience_ms = patience.count();
-  // A signal that came in the phase before must not end this one by that phase's clock.
+void StopSignal::SetTimeout(std::chrono::milliseconds timeout) {
+  timeout_ms = timeout.count();
+  // A pending signal gets the new phase's timeout, not the previous one's.
   if (is_raised && !is_acknowledged) {
-    Arm(patience_ms);
+    Arm(timeout_ms);
   }
 }
 
@@ -86,7 +86,7 @@ void StopSignal::Acknowledge() {
   Arm(0);
 }
 
-void StopSignal::AwaitEnd(std::chrono::milliseconds limit) {
+void StopSignal::WaitForTermination(std::chrono::milliseconds limit) {
   signal(SIGTERM, SIG_DFL);
   signal(SIGINT, SIG_DFL);
   if (is_raised) {

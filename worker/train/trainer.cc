@@ -19,12 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Before the first step there is nothing to save, so the signals just end the process. From then
-// on: how long a stop waits for the running phase: see StopSignal.
-constexpr auto kLongPatience = std::chrono::milliseconds(30'000);
-constexpr auto kStartPatience = std::chrono::milliseconds(10'000);
-constexpr double kShortestPatienceSeconds = 2;
-constexpr double kPatienceInSteps = 4;
+// How long a stop waits for the current phase; see StopSignal. Before the first step there is
+// nothing to save, so a signal terminates the process.
+constexpr auto kLongPhaseTimeout = std::chrono::milliseconds(30'000);
+constexpr auto kStartTimeout = std::chrono::milliseconds(10'000);
+constexpr double kMinStepTimeoutSeconds = 2;
+constexpr double kTimeoutInSteps = 4;
 
 constexpr int64_t kByteTokens = 256;
 constexpr int64_t kMaxStepTokens = int64_t{1} << 40;
@@ -63,14 +63,14 @@ std::string Text(const char* format, double value) {
   return text;
 }
 
-/// It will not get better by a restart.
+/// As a ConfigError, because a restart would fail again.
 [[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate,
                                    const std::exception& error) {
   throw ConfigError("cannot resume from " + candidate.path + ": " + error.what() +
                     "; choose another checkpoint.dir or set checkpoint.resume");
 }
 
-/// Loss and norm are reduced over the job, so all ranks agree.
+/// Loss and norm are all-reduced, so all ranks throw or none.
 void CheckFinite(const StepMetrics& metrics) {
   for (const auto& [what, value] :
        {std::pair("loss", metrics.loss), std::pair("gradient norm", metrics.grad_norm)}) {
@@ -190,8 +190,8 @@ void Trainer::MakeOptimizer() {
 
 // Note [Own checkpoints first]
 // A restart runs with the configuration of the first start. If checkpoint.resume is "none" or a
-// path, taking it literally would throw away all that this launch has done; so its own checkpoints,
-// of which a first start finds none, come before the configured place.
+// path, following it literally would discard this launch's progress; so the launch's own
+// checkpoints, of which the first start finds none, take precedence.
 std::optional<checkpoint::Candidate> Trainer::FindCandidate(const std::string& job_id) const {
   const std::string& dir = config_.checkpoint.dir;
   const std::string& resume = config_.checkpoint.resume;
@@ -209,7 +209,7 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate(const std::string& j
     if (resume == "auto") {
       throw;
     }
-    // The user has named this one; it will not get better by a restart.
+    // The user named this checkpoint; a restart would fail again.
     throw ConfigError(std::string("checkpoint.resume: ") + error.what() +
                       "; give another path, or auto or none");
   }
@@ -252,7 +252,7 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
     progress_->Event("warning: the training data had " + std::to_string(training.windows) +
                      " windows at the checkpoint and has " +
                      std::to_string(batches_->window_count()) +
-                     " now; going on at the same place of the same epoch");
+                     " now; continuing at the same position of the same epoch");
   }
   batches_->set_cursor(training.cursor);
   progress_->Event("resuming after step " + std::to_string(step_) + " from " + candidate.path +
@@ -262,33 +262,35 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
 
 void Trainer::Run() {
   const TrainConfig::Train& train = config_.train;
-  bool is_stop_asked = false;
-  StopSignal::SetPatience(kStartPatience);
+  bool is_stop_requested = false;
+  StopSignal::SetTimeout(kStartTimeout);
   StopSignal::Install();
-  while (step_ < train.steps && !is_stop_asked) {
-    is_stop_asked = Step();
+  while (step_ < train.steps && !is_stop_requested) {
+    is_stop_requested = Step();
     const bool is_due =
         config_.checkpoint.every_steps > 0 && step_ % config_.checkpoint.every_steps == 0;
-    if (train.eval_every > 0 && step_ % train.eval_every == 0 && !is_stop_asked) {
+    if (train.eval_every > 0 && step_ % train.eval_every == 0 && !is_stop_requested) {
       EvaluateNow();
     }
-    if (is_due && !is_stop_asked) {
+    if (is_due && !is_stop_requested) {
       SaveNow();
     }
   }
   StopSignal::Acknowledge();
-  if (train.eval_every > 0 && !is_stop_asked) {
+  if (train.eval_every > 0 && !is_stop_requested) {
     EvaluateNow();
   }
   SaveNow();
   job_.group->barrier();
-  progress_->Event(is_stop_asked ? "stopped on request after step " + std::to_string(step_)
-                                 : "done: " + std::to_string(step_) + " steps");
+  progress_->Event(is_stop_requested ? "stopped on request after step " + std::to_string(step_)
+                                     : "done: " + std::to_string(step_) + " steps");
 }
 
-bool Trainer::IsStopAsked() { return StopSignal::IsRaised() || channel_.PollStop().has_value(); }
+bool Trainer::IsStopRequested() {
+  return StopSignal::IsRaised() || channel_.PollStop().has_value();
+}
 
-float Trainer::ForwardBackward(int64_t forwards, bool& is_stop_asked) {
+float Trainer::ForwardBackward(int64_t forwards, bool& is_stop_requested) {
   at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(job_.device));
   for (int64_t i = 0; i < forwards; ++i) {
     const Batch batch = batches_->Next(config_.train.micro_batch_size);
@@ -299,13 +301,13 @@ float Trainer::ForwardBackward(int64_t forwards, bool& is_stop_asked) {
     part.backward();
     loss += part.detach();
   }
-  // One small all-reduce: the mean loss, and whether anybody wants to stop, so that all ranks stop
-  // after the same step.
-  const float wish = IsStopAsked() ? 1.0F : 0.0F;
-  const at::Tensor report = at::stack({loss, at::full_like(loss, wish)});
+  // One small all-reduce: the mean loss, and whether any rank was asked to stop, so that all ranks
+  // stop after the same step.
+  const float stop = IsStopRequested() ? 1.0F : 0.0F;
+  const at::Tensor report = at::stack({loss, at::full_like(loss, stop)});
   job_.group->all_reduce(report, fsdp::ReduceOp::kAvg, fsdp::Lane::kReduce)->wait();
   const at::Tensor on_host = report.cpu();
-  is_stop_asked = on_host[1].item<float>() > 0;
+  is_stop_requested = on_host[1].item<float>() > 0;
   return on_host[0].item<float>();
 }
 
@@ -317,8 +319,8 @@ bool Trainer::Step() {
   metrics.lr = config_.optimizer.lr * config_.schedule.Factor(step_);
   optimizer_->set_lr(metrics.lr);
 
-  bool is_stop_asked = false;
-  metrics.loss = ForwardBackward(train.grad_accumulation, is_stop_asked);
+  bool is_stop_requested = false;
+  metrics.loss = ForwardBackward(train.grad_accumulation, is_stop_requested);
   metrics.grad_norm = fsdp::clip_grad_norm_(job_.root, train.max_grad_norm).item<float>();
   CheckFinite(metrics);
   optimizer_->step();
@@ -331,10 +333,10 @@ bool Trainer::Step() {
   metrics.tokens = tokens_;
   metrics.step_seconds = SecondsSince(start);
   metrics.tokens_per_second = static_cast<double>(step_tokens) / metrics.step_seconds;
-  StopSignal::SetPatience(std::chrono::milliseconds(static_cast<int64_t>(
-      1000 * std::max(kShortestPatienceSeconds, kPatienceInSteps * metrics.step_seconds))));
+  StopSignal::SetTimeout(std::chrono::milliseconds(static_cast<int64_t>(
+      1000 * std::max(kMinStepTimeoutSeconds, kTimeoutInSteps * metrics.step_seconds))));
   Report(metrics);
-  return is_stop_asked;
+  return is_stop_requested;
 }
 
 void Trainer::Report(StepMetrics metrics) {
@@ -353,7 +355,7 @@ void Trainer::EvaluateNow() {
   if (evaluated_step_ == step_) {
     return;
   }
-  StopSignal::SetPatience(kLongPatience);
+  StopSignal::SetTimeout(kLongPhaseTimeout);
   const double loss = Evaluate(job_, *valid_, config_.data.seq_len, config_.train.micro_batch_size,
                                config_.train.eval_batches);
   evaluated_step_ = step_;
@@ -367,11 +369,11 @@ void Trainer::SaveNow() {
   if (!saver_ || saved_step_ == step_) {
     return;
   }
-  StopSignal::SetPatience(kLongPatience);
+  StopSignal::SetTimeout(kLongPhaseTimeout);
   if (!HasFiniteWeights(job_)) {
     throw DivergedError("step " + std::to_string(step_) +
                         ": its update has made weights infinite or NaN, so no checkpoint of it was "
-                        "written. Lower optimizer.lr, and resume from the checkpoint before");
+                        "written. Lower optimizer.lr, and resume from the previous checkpoint");
   }
   checkpoint::State state = CheckpointTensors(job_, *optimizer_, CaptureSteps(*optimizer_));
   const double lr = config_.optimizer.lr * config_.schedule.Factor(std::max<int64_t>(0, step_ - 1));

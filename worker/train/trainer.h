@@ -23,33 +23,33 @@ namespace fsdprun::worker {
 /// Thread: one. All calls are collective over the job's ranks.
 class Trainer {
  public:
-  /// Checks the input (data, model description, output paths), forms the job, fills the weights and
-  /// resumes. Errors: ConfigError for what no restart can mend; c10::Error, CheckpointError,
-  /// std::runtime_error else. `channel` outlives this object.
+  /// Checks the input (data, model description, output paths), forms the job, initialises or loads
+  /// the weights. Errors: ConfigError if a restart cannot help; otherwise c10::Error,
+  /// CheckpointError, std::runtime_error. `channel` outlives this object.
   Trainer(const Json& resolved, const WorkerEnvironment& environment, ControlChannel& channel);
 
-  /// Trains to train.steps, or until a stop is asked for (a signal, or a stop record to any rank),
-  /// which is followed after the running step on all ranks alike: checkpoint, return. Errors: as
-  /// above; DivergedError for a loss or gradient norm that is not finite, naming the step, before
-  /// it reaches the weights.
+  /// Trains to train.steps, or until a stop is requested (a signal, or a stop record to any rank);
+  /// then all ranks save a checkpoint after the current step and return. Errors: as above;
+  /// DivergedError for a loss or gradient norm that is not finite, naming the step, before the
+  /// weights are updated.
   void Run();
 
  private:
   void CheckInput(const WorkerEnvironment& environment);
   void MakeOptimizer();
-  /// `job_id`: of this launch; empty: unknown.
+  /// `job_id`: id of this launch; empty if unknown.
   void Resume(const std::string& job_id);
   std::optional<checkpoint::Candidate> FindCandidate(const std::string& job_id) const;
   void LoadState(const checkpoint::Candidate& candidate);
   /// Returns whether some rank was asked to stop.
   bool Step();
-  /// Runs `forwards` micro batches; each adds the gradient of its loss / forwards. Returns the mean
-  /// loss over micro batches and ranks.
-  float ForwardBackward(int64_t forwards, bool& is_stop_asked);
+  /// Runs `forwards` micro batches; each contributes the gradient of its loss / forwards. Returns
+  /// the mean loss over micro batches and ranks.
+  float ForwardBackward(int64_t forwards, bool& is_stop_requested);
   void Report(StepMetrics metrics);
   void EvaluateNow();
   void SaveNow();
-  bool IsStopAsked();
+  bool IsStopRequested();
 
   TrainConfig config_;
   Json resolved_;
@@ -63,7 +63,7 @@ class Trainer {
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<Progress> progress_;
 
-  /// Steps done.
+  /// Completed steps.
   int64_t step_ = 0;
   int64_t tokens_ = 0;
   int64_t saved_step_ = -1;

@@ -12,8 +12,8 @@
 
 namespace fsdprun::worker {
 
-/// What a run needs besides tensors to go on as if it had not stopped. The learning rate follows
-/// from the step.
+/// The state besides tensors that a run needs to resume exactly. The learning rate follows from the
+/// step.
 struct TrainingState {
   int64_t step = 0;
   int64_t tokens = 0;
@@ -31,14 +31,14 @@ TrainingState ParseTrainingState(const std::string& text);
 std::string CaptureRng();
 void RestoreRng(const std::string& rng);
 
-/// The steps that each parameter has done, as a checkpoint stores them: float32 [parameters].
+/// The step count of each parameter, as stored in a checkpoint: float32 [parameters].
 at::Tensor CaptureSteps(const fsdp::AdamW& optimizer);
-/// Errors: checkpoint::MismatchError for a count that is no whole number >= 0, and naming two
-/// parameters of one group whose counts differ, which the optimizer cannot go on with.
+/// Errors: checkpoint::MismatchError for a count that is not an integer >= 0, and naming two
+/// parameters of one group whose counts differ, which the optimizer does not support.
 void RestoreSteps(const at::Tensor& steps, fsdp::AdamW& optimizer);
 
 /// The tensors of the run as checkpoint slices: parameters, AdamW's moments, step counts. `steps`:
-/// as CaptureSteps has them; backs the step entries, so pass it to RestoreSteps after a load.
+/// from CaptureSteps; the step entries are views of it, so pass it to RestoreSteps after a load.
 checkpoint::State CheckpointTensors(const Job& job, const fsdp::AdamW& optimizer,
                                     const at::Tensor& steps);
 
@@ -48,8 +48,8 @@ checkpoint::State WeightTensors(const Job& job);
 /// AdamW's options in PyTorch's terms, one group with and, where patterns match, one without decay.
 std::string FormatParamGroups(const Job& job, const TrainConfig::Optimizer& options, double lr);
 
-/// One line for each of betas, eps and weight_decay that some parameter of both lists of groups has
-/// otherwise in `current` than in `stored`. Pure.
+/// One line for each of betas, eps and weight_decay that differs between `stored` and `current` for
+/// some parameter in both. Pure.
 std::vector<std::string> DescribeChangedGroups(const std::string& stored,
                                                const std::string& current);
 

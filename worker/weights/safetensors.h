@@ -19,17 +19,17 @@ struct SafetensorsEntry {
   int64_t end = 0;
 };
 
-/// Parsed and fully checked header. Source: the format description of huggingface/safetensors.
+/// Parsed and validated header. Source: the format description of huggingface/safetensors.
 struct SafetensorsHeader {
   std::map<std::string, SafetensorsEntry> tensors;
   std::map<std::string, std::string> metadata;
 };
 
-/// Checks everything that the format demands: the header is one JSON object of known fields without
-/// repeated keys, sizes equal shape times element size without overflow, and the tensors tile the
-/// rest of the file from its first to its last byte without hole or overlap.
-/// `text` is the header, `data_begin` the offset of the first byte behind it. Errors: ConfigError
-/// naming file, tensor and defect. Memory: proportional to the text.
+/// Validates everything that the format requires: the header is one JSON object of known fields
+/// without duplicate keys, sizes equal shape times element size without overflow, and the tensors
+/// tile the rest of the file without gaps or overlaps. `text` is the header, `data_begin` the
+/// offset of the first byte after it. Errors: ConfigError naming file, tensor and defect. Memory:
+/// proportional to the text.
 SafetensorsHeader ParseSafetensorsHeader(std::string_view text, int64_t data_begin,
                                          int64_t file_bytes, const std::string& source);
 
@@ -66,8 +66,8 @@ class SafetensorsModel {
     const SafetensorsEntry* entry = nullptr;
   };
 
-  /// Errors: ConfigError; a name outside the directory, a tensor that the index promises and its
-  /// file lacks, or one in two files.
+  /// Errors: ConfigError, also for a file name outside the directory, a tensor that is in the index
+  /// but not in its file, or one in two files.
   explicit SafetensorsModel(const std::filesystem::path& directory);
 
   const std::map<std::string, Located>& tensors() const { return tensors_; }

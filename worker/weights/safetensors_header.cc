@@ -1,5 +1,5 @@
-// The header of a safetensors file, parsed as a stream of events: a JSON library's tree of a
-// hostile header of 100 MB would take gigabytes, and it would silently keep one of two equal keys.
+// The header of a safetensors file, parsed with a SAX parser: the DOM of a malicious header of 100
+// MB would take gigabytes, and would silently keep one of two duplicate keys.
 
 #include <algorithm>
 #include <limits>

@@ -21,14 +21,14 @@ FSDP_API std::vector<at::Tensor> run_checkpointed(CheckpointBody body,
 
 }  // namespace detail
 
-/// Runs `body(args...)`, which returns one tensor, without keeping what its backward would need;
-/// backward runs it again. Exact: same kernels, same inputs, and the default random generators of
-/// the CPU and of the inputs' CUDA devices are put back to where they stood. Tensors in `args`
-/// (also inside optionals, vectors and tuples) get gradients; parameters that `body` uses get
-/// theirs as usual. What `body` refers to must live until backward. Works around a unit and inside
-/// one; around is the better place, as the unit is then gathered once for recomputation and
-/// backward together. Without an argument that requires grad it is a plain call. Reentrant:
-/// backward must not be restricted to some inputs.
+/// Runs `body(args...)`, which returns one tensor, without saving its activations; backward
+/// recomputes them. Exact: same kernels, same inputs, and the default random generators of the CPU
+/// and of the inputs' CUDA devices are restored for the recomputation. Tensors in `args` (also
+/// inside optionals, vectors and tuples) get gradients; parameters that `body` uses get theirs as
+/// usual. Whatever `body` refers to must live until backward. Works around a unit and inside one;
+/// around a unit is better, because the unit is then gathered once for recomputation and backward
+/// together. Without an argument that requires grad it is a plain call. Reentrant: backward must
+/// not be restricted to some inputs.
 template <class Body, class... Args>
 at::Tensor activation_checkpoint(Body body, Args... args) {
   using detail::visit_tensors;
@@ -39,7 +39,7 @@ at::Tensor activation_checkpoint(Body body, Args... args) {
   inputs.reserve(found.size());
   for (at::Tensor* tensor : found) {
     inputs.push_back(*tensor);
-    *tensor = tensor->detach();  // marks the place; shares the memory and holds no graph
+    *tensor = tensor->detach();  // a placeholder: shares the memory and holds no graph
   }
   auto run = [body = std::move(body),
               arguments = std::move(arguments)](const std::vector<at::Tensor>& tensors) mutable {

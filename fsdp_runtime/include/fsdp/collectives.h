@@ -13,7 +13,7 @@ namespace fsdp {
 
 enum class ReduceOp { kSum, kAvg, kMax };
 
-/// A peer died or left the group while this rank needed it: this rank is a victim, not the cause.
+/// A peer died or left the group during a collective: this rank is a victim, not the root cause.
 class FSDP_API PeerError : public c10::Error {
  public:
   using c10::Error::Error;
@@ -25,19 +25,20 @@ class FSDP_API Work {
   virtual ~Work() = default;
   /// CPU: blocks the host until the result is in place. CUDA: makes the current stream wait and
   /// returns. Throws c10::Error naming the operation and the expired deadline or the lost peer (the
-  /// latter as PeerError; CUDA: the error shows up when the host next waits, by c10d's watchdog).
-  /// May be called once or more.
+  /// latter as PeerError; CUDA: c10d's watchdog reports the error when the host next synchronises).
+  /// May be called more than once.
   virtual void wait() = 0;
 };
 using WorkPtr = std::shared_ptr<Work>;
 
-/// Two independent queues. Operations of one lane run in issue order; the lanes overlap each other
-/// and compute. Parameters are gathered on one and gradients reduced on the other.
+/// Two independent queues, like two CUDA streams. Operations of one lane run in issue order; the
+/// lanes overlap each other and compute. Parameters are all-gathered on one, gradients
+/// reduce-scattered on the other.
 enum class Lane { kGather, kReduce };
 
 /// The collectives of one process group, ordered after all work that the caller's current stream
 /// (CUDA) or thread (CPU) has issued before. Every rank must issue the same operations with the
-/// same sizes in the same order per lane. Tensors are contiguous and must stay alive and untouched
+/// same sizes in the same order per lane. Tensors are contiguous and must stay alive and unmodified
 /// until wait() has returned (CPU) or the stream has passed it. dtypes: float32, float64, bfloat16,
 /// float16 for reductions, int32 and int64 too for kSum and kMax; any for gathers and broadcasts.
 /// Thread: issue from one thread at a time.
@@ -49,7 +50,7 @@ class FSDP_API Collectives {
   virtual int64_t size() const = 0;
   /// "shm", "gloo", "nccl", "single" or "recording(<inner>)".
   virtual std::string name() const = 0;
-  /// Where the tensors must be; CUDA with its index.
+  /// The device of the tensors; CUDA with its index.
   virtual c10::Device device() const { return c10::kCPU; }
 
   /// output: [size * n], input: [n]. `input` may be output's own slice [rank * n, (rank + 1) * n)
@@ -66,15 +67,15 @@ class FSDP_API Collectives {
   /// Host-blocking: returns when every rank has entered.
   virtual void barrier() = 0;
 
-  /// Uninitialised memory that this backend moves fastest: shape [numel], contiguous, at least
-  /// 64-byte aligned. Shared memory gives pages that all ranks map, so that peers read a gradient
-  /// slot in place and a gather is one copy. Any tensor works with any operation; this one is only
-  /// cheaper. Local call (ranks may differ), any thread. The tensor may outlive the group. Default:
-  /// at::empty on device().
+  /// Uninitialised memory that this backend transfers fastest: shape [numel], contiguous, at least
+  /// 64-byte aligned. The shared-memory backend returns pages that all ranks map, so that peers
+  /// read a gradient slot in place and an all-gather is one copy. Every operation accepts any
+  /// tensor; this one is only cheaper. Local call (ranks may differ), any thread. The tensor may
+  /// outlive the group. Default: at::empty on device().
   virtual at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype);
 };
 
-/// One issued collective, as the recording decorator sees it.
+/// One collective issued through RecordingCollectives.
 struct FSDP_API CollectiveRecord {
   std::string operation;  // "all_gather", "reduce_scatter", "all_reduce", "broadcast", "barrier"
   Lane lane = Lane::kGather;
@@ -83,8 +84,7 @@ struct FSDP_API CollectiveRecord {
   bool operator==(const CollectiveRecord&) const = default;
 };
 
-/// Passes everything on to `inner` and keeps a record per operation; proves that all ranks issue
-/// the same sequence.
+/// Forwards every call to `inner` and records it, to check that all ranks issue the same sequence.
 class FSDP_API RecordingCollectives : public Collectives {
  public:
   explicit RecordingCollectives(std::shared_ptr<Collectives> inner);

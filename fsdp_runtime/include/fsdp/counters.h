@@ -8,8 +8,8 @@ namespace fsdp {
 
 class FSDPModule;
 
-/// What the units under one root have done since they were sharded. After the first step of a
-/// training loop `slot_allocations` stays as it is: the steady state allocates nothing.
+/// Counters of the units under one root since they were sharded. `slot_allocations` does not change
+/// after the first training step: the steady state allocates nothing.
 struct FSDP_API RuntimeCounters {
   int64_t slot_allocations = 0;  // arena slots ever allocated
   int64_t slot_bytes = 0;        // bytes of all arena slots

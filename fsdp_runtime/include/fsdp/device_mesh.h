@@ -11,8 +11,8 @@
 
 namespace fsdp {
 
-/// An n-dimensional arrangement of ranks with named axes, row-major. One axis today; the type keeps
-/// the general shape.
+/// An n-dimensional arrangement of ranks with named axes, row-major. Only one axis is supported
+/// today.
 class FSDP_API DeviceMesh {
  public:
   DeviceMesh(c10::DeviceType device_type, std::vector<int64_t> shape,
@@ -34,8 +34,7 @@ class FSDP_API DeviceMesh {
 };
 
 /// Mesh over the whole process group. Errors: TORCH_CHECK if the product of `shape` is not the
-/// group's size, if names are missing or repeated, or if `shape` has more than one axis (one axis
-/// per group is formed today).
+/// group's size, if names are missing or repeated, or if `shape` has more than one axis.
 FSDP_API std::shared_ptr<DeviceMesh> init_device_mesh(c10::DeviceType device_type,
                                                       std::vector<int64_t> shape,
                                                       std::vector<std::string> axis_names,

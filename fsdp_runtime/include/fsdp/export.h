@@ -1,4 +1,4 @@
 #pragma once
 
-/// Marks what libfsdp exports; everything else is hidden.
+/// Marks symbols that libfsdp exports; everything else is hidden.
 #define FSDP_API __attribute__((visibility("default")))

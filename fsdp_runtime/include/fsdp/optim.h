@@ -22,14 +22,14 @@ struct FSDP_API AdamWOptions {
 
 /// AdamW on the flat shards of all units under `root`. CPU float32: bit-equal to Python's
 /// torch.optim.AdamW with default arguments on the same gradients (same ATen kernels, applied to
-/// cache-sized pieces). CUDA: one fused call per segment. State is float32-like-the-parameter and
-/// lives only for this rank's shard: 2 x shard bytes.
+/// cache-sized pieces). CUDA: one fused call per segment. The state has the parameters' dtype and
+/// exists only for this rank's shard: 2 x shard bytes.
 class FSDP_API AdamW {
  public:
   AdamW(FSDPModule root, AdamWOptions options);
 
-  /// One update of every group that has a gradient. Groups without one are skipped, as Python does
-  /// for `.grad is None`.
+  /// Updates every group that has a gradient. Groups without one are skipped, as Python does for
+  /// `.grad is None`.
   void step();
   /// Drops all sharded gradients.
   void zero_grad();
@@ -40,15 +40,16 @@ class FSDP_API AdamW {
   /// sharded_parameters() order.
   std::vector<ShardedSlice> exp_avg() const;
   std::vector<ShardedSlice> exp_avg_sq() const;
-  /// Steps taken so far. Setting it is for resuming where every parameter has had every step.
+  /// Steps taken so far. Setting it is for resuming when every parameter took part in every step.
   int64_t step_count() const { return step_count_; }
   void set_step_count(int64_t step_count);
-  /// Updates that each parameter has had, Python's `step` of its state, in sharded_parameters()
-  /// order; 0 for frozen ones. They differ where a group had no gradient in some of the steps.
+  /// Number of updates of each parameter (`step` of Python's optimizer state), in
+  /// sharded_parameters() order; 0 for frozen ones. Counts differ if a group had no gradient in
+  /// some of the steps.
   std::vector<int64_t> parameter_steps() const;
-  /// For resuming, in the same order. Errors: TORCH_CHECK naming two parameters of one group with
-  /// different counts, as a group is updated as a whole with one bias correction; a negative count.
-  /// Nothing is set then.
+  /// For resuming, in the same order. Errors: TORCH_CHECK on a negative count, and naming two
+  /// parameters of one group with different counts, because a group is updated as a whole with one
+  /// bias correction. Nothing is set then.
   void set_parameter_steps(const std::vector<int64_t>& steps);
 
  private:

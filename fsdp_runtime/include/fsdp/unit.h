@@ -27,8 +27,7 @@ FSDP_API std::shared_ptr<ModuleState> find_state(const torch::nn::Module& module
 FSDP_API void pre_forward(ModuleState& state, std::vector<at::Tensor*>& inputs);
 /// Runs after forward; hooks the outputs for pre-backward.
 FSDP_API void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs);
-/// Runs when forward or what goes before or after it throws, so that the unit is not left half
-/// gathered.
+/// Runs if forward, pre_forward or post_forward throws: reshards the unit.
 FSDP_API void abandon_forward(ModuleState& state) noexcept;
 
 /// Collects the tensors inside an argument or a result: tensors, numbers, and optionals, vectors
@@ -71,9 +70,9 @@ void visit_tensors(T&, std::vector<at::Tensor*>&) {}
 
 }  // namespace detail
 
-/// Calls `body(args...)` as the forward of `module`: gathers before, frees after, hooks backward.
-/// The escape hatch for hand-written loops; Unit<M> is the usual way. Without fully_shard it is a
-/// plain call.
+/// Calls `body(args...)` as the forward of `module`: unshards before, reshards after, registers the
+/// backward hooks. For modules whose forward cannot be called through Unit<M>. Without fully_shard
+/// it is a plain call.
 template <class Body, class... Args>
 auto call(const torch::nn::Module& module, Body&& body, Args... args) {
   using detail::visit_tensors;
@@ -96,9 +95,9 @@ auto call(const torch::nn::Module& module, Body&& body, Args... args) {
   }
 }
 
-/// Typed, shared handle of a module whose call operator is M::forward with FSDP around it. Register
+/// Typed, shared handle of a module whose call operator runs M::forward with FSDP's hooks. Register
 /// the module itself
-/// (`register_module(name, unit.ptr())`), so that names stay as they are:
+/// (`register_module(name, unit.ptr())`), so that parameter names are unchanged:
 ///
 ///   layers.emplace_back(std::make_shared<Block>(config));
 ///   register_module("layers." ..., layers.back().ptr());

@@ -6,8 +6,8 @@
 
 namespace fsdp {
 
-// What every backend asks of its arguments. Each throws c10::Error that names the operation, what
-// was expected and what came.
+// Argument checks shared by all backends. Each throws c10::Error that names the operation, what was
+// expected and what was given.
 FSDP_API void check_tensor(const char* operation, const at::Tensor& tensor, c10::DeviceType device);
 FSDP_API void check_all_gather(const at::Tensor& output, const at::Tensor& input, int64_t size,
                                c10::DeviceType device);

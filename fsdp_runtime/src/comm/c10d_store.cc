@@ -18,7 +18,7 @@ ClientStore::ClientStore(std::shared_ptr<StoreClient> client, std::string prefix
     : c10d::Store(client->timeout()), client_(std::move(client)), prefix_(std::move(prefix)) {}
 
 c10::intrusive_ptr<c10d::Store> ClientStore::clone() {
-  // A connection of its own: a wait of one copy must not hold up the other.
+  // A separate connection: a wait on one copy must not block the other.
   return c10::make_intrusive<ClientStore>(
       std::make_shared<StoreClient>(client_->host(), client_->port(), client_->timeout()), prefix_);
 }

@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-/// A c10d::Store on our client, for the backends of c10d. Keys get `prefix` + "/".
+/// Adapts StoreClient to c10d::Store for c10d's backends. Keys are prefixed with `prefix` + "/".
 class FSDP_API ClientStore : public c10d::Store {
  public:
   ClientStore(std::shared_ptr<StoreClient> client, std::string prefix);

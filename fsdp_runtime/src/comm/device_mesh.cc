@@ -48,7 +48,7 @@ std::shared_ptr<DeviceMesh> init_device_mesh(c10::DeviceType device_type,
     ranks *= shape[axis];
   }
   TORCH_CHECK(shape.size() == 1, "init_device_mesh: ", shape.size(),
-              " axes given; meshes of exactly one axis are formed today");
+              " axes given; only meshes with one axis are supported");
   TORCH_CHECK(ranks == world->size(), "init_device_mesh: the mesh holds ", ranks,
               " ranks but the process group has ", world->size());
   return std::make_shared<DeviceMesh>(device_type, std::move(shape), std::move(axis_names),

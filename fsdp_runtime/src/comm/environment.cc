@@ -32,8 +32,8 @@ int64_t required(const char* name, int64_t smallest, int64_t largest) {
   return parse(name, *value, smallest, largest);
 }
 
-// A restarted world may meet the store of its predecessor; what tells them apart goes into the
-// keys.
+// A restarted world may use the store of its predecessor, so the keys contain what tells them
+// apart.
 std::string prefix_of_this_world() {
   const auto run = variable("TORCHELASTIC_RUN_ID");
   const std::string prefix = run ? "fsdp/" + *run : "fsdp";
@@ -67,7 +67,8 @@ ProcessGroupOptions ProcessGroupOptions::from_environment() {
               " but MASTER_ADDR is not set; it names the host of the store");
   options.master_addr = *address;
   options.master_port = static_cast<int>(required("MASTER_PORT", 1, 65535));
-  // torchrun's rule: an agent serves the store if it says so, else rank 0 does.
+  // torchrun's rule: the agent serves the store if TORCHELASTIC_USE_AGENT_STORE says so, else rank
+  // 0 does.
   options.host_store =
       options.rank == 0 && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True";
   return options;

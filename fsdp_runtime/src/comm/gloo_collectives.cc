@@ -19,7 +19,7 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
 
-// Below this an all-reduce is one exchange of everything; above, a reduce-scatter and an
+// Up to this size an all-reduce is one exchange of everything; above, a reduce-scatter and an
 // all-gather.
 constexpr size_t kAllReduceOneShotBytes = 64 * 1024;
 
@@ -32,7 +32,7 @@ Group make_group(const std::shared_ptr<StoreClient>& store, const std::string& p
   options->devices.push_back(
       interface ? c10d::ProcessGroupGloo::createDeviceForInterface(*interface)
                 : c10d::ProcessGroupGloo::createDeviceForHostname(address));
-  // A connection of its own per group: Gloo waits in the store.
+  // A separate connection per group, because Gloo blocks in the store.
   auto own = c10::make_intrusive<ClientStore>(
       std::make_shared<StoreClient>(store->host(), store->port(), timeout), prefix);
   return c10::make_intrusive<c10d::ProcessGroupGloo>(own, static_cast<int>(rank),
@@ -40,8 +40,8 @@ Group make_group(const std::shared_ptr<StoreClient>& store, const std::string& p
 }
 
 // Gloo's own reduce-scatter is an all-reduce of the whole input. Here every pair of ranks exchanges
-// just what the other needs, straight between the tensors, and the sum runs in rank order: half the
-// traffic, and the same bits in every run. At two ranks they are Gloo's bits too.
+// only what the other needs, without copies, and sums in rank order: half the traffic, and the same
+// bits in every run. At two ranks the result is bit-equal to Gloo's.
 class GlooCollectives : public HostCollectives {
  public:
   GlooCollectives(std::array<Group, 2> groups, int64_t rank, int64_t size)
@@ -112,7 +112,7 @@ class GlooCollectives : public HostCollectives {
     }
   }
 
-  // Gloo offers no way to end an operation early; each ends by its timeout.
+  // Gloo cannot cancel an operation; each ends at its timeout.
   void interrupt() override {}
 
  private:
@@ -149,8 +149,8 @@ class GlooCollectives : public HostCollectives {
                         transport_op(op));
   }
 
-  // What Gloo throws for a connection that ended means that the peer is gone; for a wait that
-  // expired it may be late, or never have issued the operation.
+  // If Gloo reports a closed connection the peer is gone; after a timeout it may be late, or may
+  // never have issued the operation.
   [[noreturn]] void throw_lost(int lane, const char* operation, uint64_t sequence,
                                const std::string& peer, const std::exception& error) const {
     const std::string reason = error.what();
@@ -172,7 +172,7 @@ class GlooCollectives : public HostCollectives {
       std::vector<at::Tensor> tensors;
       c10::intrusive_ptr<c10d::Work> work;
     };
-    // Both to issue a transfer and to wait for it fails once the connection has ended.
+    // Issuing a transfer and waiting for it both fail once the connection is closed.
     const auto attempt = [&](int64_t peer, const auto& step) {
       try {
         step();

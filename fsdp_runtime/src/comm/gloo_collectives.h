@@ -12,7 +12,7 @@
 namespace fsdp {
 
 /// Collectives of CPU ranks on any hosts, over Gloo's TCP connections. Blocks until all ranks are
-/// connected. Each rank listens on `address`, its own, or on GLOO_SOCKET_IFNAME.
+/// connected. Each rank listens on its own `address`, or on GLOO_SOCKET_IFNAME.
 std::shared_ptr<Collectives> make_gloo_collectives(const std::shared_ptr<StoreClient>& store,
                                                    const std::string& prefix,
                                                    const std::string& address, int64_t rank,

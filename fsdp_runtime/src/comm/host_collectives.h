@@ -10,8 +10,8 @@
 
 namespace fsdp {
 
-/// Collectives of CPU tensors by blocking operations: checks the arguments, and runs each operation
-/// on its lane's thread. A backend supplies the blocking operations.
+/// Base of the CPU backends: checks the arguments and runs each operation on its lane's thread. A
+/// backend implements the blocking operations.
 class HostCollectives : public Collectives {
  public:
   HostCollectives(int64_t rank, int64_t size);
@@ -31,12 +31,12 @@ class HostCollectives : public Collectives {
   virtual void do_all_reduce(int lane, at::Tensor& tensor, ReduceOp op) = 0;
   virtual void do_broadcast(int lane, at::Tensor& tensor, int64_t root) = 0;
   virtual void do_barrier(int lane) = 0;
-  /// Makes running operations of all ranks fail soon, if the backend can; any thread.
+  /// Aborts running operations on all ranks, if the backend can; any thread.
   virtual void interrupt() = 0;
 
-  /// A backend calls it first in its destructor: operations must not outlive what they use.
-  /// Operations still in flight are interrupted; it returns when the last has ended, at the latest
-  /// by its deadline.
+  /// To be called first in a backend's destructor, because operations must not outlive the members
+  /// they use. Interrupts operations in flight and returns when the last has ended, at the latest
+  /// at its deadline.
   void stop_lanes();
 
  private:

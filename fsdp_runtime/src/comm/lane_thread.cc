@@ -8,7 +8,7 @@ namespace fsdp {
 
 void HostWork::wait() {
   std::unique_lock lock(mu_);
-  // Bounded: every operation has a deadline of its own and completes its work by then.
+  // Bounded, because every operation has a deadline by which it completes its work.
   is_done_changed_.wait(lock, [&] { return is_done_; });
   if (error_ != nullptr) {
     std::rethrow_exception(error_);
@@ -73,10 +73,10 @@ void LaneThread::loop() {
     } catch (...) {
       error = std::current_exception();
     }
-    // The tensors go before the waiter wakes up: it may free the memory that they are views of.
+    // Release the tensors before waking the waiter, which may free the memory they view.
     entry.operation = nullptr;
     lock.lock();
-    // Idle before the waiter wakes up: it may destroy the group at once, which must not look like
+    // Idle before waking the waiter, which may destroy the group at once; that must not count as
     // leaving with work in flight.
     is_running_op_ = false;
     lock.unlock();

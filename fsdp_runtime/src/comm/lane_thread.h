@@ -12,11 +12,11 @@
 
 namespace fsdp {
 
-/// A collective that a host thread carries out. wait() blocks and rethrows what it threw.
+/// A collective that runs on a host thread. wait() blocks and rethrows its exception.
 class HostWork : public Work {
  public:
   void wait() override;
-  /// Once, by whoever ran it.
+  /// Called once by the thread that ran it.
   void complete(std::exception_ptr error);
 
  private:
@@ -26,7 +26,7 @@ class HostWork : public Work {
   std::exception_ptr error_;  // guarded by mu_
 };
 
-/// Runs operations one after another in the order of run(), on a thread of its own.
+/// Runs operations one after another in the order of run(), on its own thread.
 class LaneThread {
  public:
   /// `name`: at most 15 characters, shown by top and gdb.

@@ -10,8 +10,8 @@
 
 namespace fsdp {
 
-/// The one entry of the library with the NCCL backend, found by name. `store` is null for a world
-/// of one. The caller owns the result. Throws c10::Error without a usable GPU.
+/// Entry point of the NCCL backend's library, looked up by name. `store` is null for a world of
+/// one. The caller owns the result. Throws c10::Error without a usable GPU.
 using MakeNcclCollectives =
     std::shared_ptr<Collectives>* (*)(const std::shared_ptr<StoreClient>& store,
                                       const ProcessGroupOptions& options);

@@ -45,8 +45,8 @@ std::chrono::milliseconds left_until(TimePoint deadline) {
   return std::max(left, std::chrono::milliseconds(1));
 }
 
-// Groups formed one after another in a process have keys of their own. Counted per rank, as ranks
-// may be threads, and per store, as that is where the keys meet.
+// Successive groups of a process use different keys. Counted per rank, because ranks may be
+// threads, and per store, because keys collide only there.
 std::string prefix_of_next_group(const ProcessGroupOptions& options) {
   static std::mutex mutex;
   static std::map<std::string, int64_t> counts;
@@ -56,7 +56,7 @@ std::string prefix_of_next_group(const ProcessGroupOptions& options) {
   return options.store_prefix + "/group" + std::to_string(counts[key]++);
 }
 
-// The store as the transport wants it: keys under the group's prefix.
+// Adapts the store to shm::Exchange, with keys under the group's prefix.
 class StoreExchange : public shm::Exchange {
  public:
   StoreExchange(StorePtr store, std::string prefix)
@@ -89,7 +89,7 @@ c10::intrusive_ptr<c10d::TCPStore> serve_store(const ProcessGroupOptions& option
   }
 }
 
-// What each rank says of the machine it is on; throws naming the ranks that never came.
+// The host identity of each rank; throws naming the ranks that did not arrive.
 std::vector<std::string> exchange_hosts(StoreExchange& exchange, const ProcessGroupOptions& options,
                                         TimePoint deadline) {
   exchange.put("host/" + std::to_string(options.rank), shm::host_identity());
@@ -99,7 +99,8 @@ std::vector<std::string> exchange_hosts(StoreExchange& exchange, const ProcessGr
     try {
       hosts.push_back(exchange.get("host/" + std::to_string(rank), deadline));
     } catch (const StoreTimeout&) {
-      // Past the deadline the rest is asked without waiting, to name all that are missing.
+      // After the deadline the remaining ranks are checked almost without waiting, to name all that
+      // are missing.
       missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
       deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
     }
@@ -120,15 +121,16 @@ CollectivesPtr form_shm(StoreExchange& exchange, const ProcessGroupOptions& opti
 std::filesystem::path own_folder() {
   Dl_info info{};
   TORCH_CHECK(::dladdr(reinterpret_cast<const void*>(&init_process_group), &info) != 0,
-              "init_process_group: cannot find libfsdp's own folder");
+              "init_process_group: cannot find libfsdp's own directory");
   return std::filesystem::path(info.dli_fname).parent_path();
 }
 
-// In a library of its own, so that CPU training never loads CUDA. Loaded once, and for good.
 bool has_nvidia_driver() {
   return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
 }
 
+// The NCCL backend is a separate library, so that CPU training never loads CUDA. Loaded once and
+// never unloaded.
 struct NcclLibrary {
   void* handle = nullptr;
   std::string failure;
@@ -148,7 +150,7 @@ template <typename Entry>
 Entry nccl_entry(void* library, const char* name) {
   auto entry = reinterpret_cast<Entry>(::dlsym(library, name));
   TORCH_CHECK(entry != nullptr, "init_process_group: ", kNcclLibrary, " has no entry ", name,
-              "; it is of another version");
+              "; it is a different version");
   return entry;
 }
 
@@ -165,8 +167,8 @@ CollectivesPtr form_nccl(const StorePtr& store, const ProcessGroupOptions& optio
   return *made;
 }
 
-// Where Gloo listens: what the others reach. Rank 0 may have come to the store by the loopback, so
-// it is the route to the master's address that counts.
+// The address on which Gloo listens, which the other ranks must reach. Rank 0 may be connected to
+// the store through loopback, so the route to the master's address decides.
 std::string gloo_address(const StorePtr& store, const ProcessGroupOptions& options,
                          bool is_one_host) {
   if (is_one_host || gloo_interface()) {
@@ -176,7 +178,7 @@ std::string gloo_address(const StorePtr& store, const ProcessGroupOptions& optio
   TORCH_CHECK(address.rfind("127.", 0) != 0 && address != "::1", "init_process_group: rank ",
               options.rank, " would offer the loopback address ", address,
               " to ranks on other hosts, because '", options.master_addr,
-              "' is looked up as such here; set GLOO_SOCKET_IFNAME to the interface to use, or "
+              "' resolves to it here; set GLOO_SOCKET_IFNAME to the interface to use, or "
               "MASTER_ADDR to an address of it");
   return address;
 }
@@ -193,10 +195,10 @@ CollectivesPtr form_on_cpu(const StorePtr& store, const ProcessGroupOptions& opt
     try {
       return form_shm(exchange, options, deadline);
     } catch (const shm::Unavailable& error) {
-      // Every rank comes here: attach() makes them agree.
+      // Thrown on all ranks by attach(), so all of them fall back.
       TORCH_CHECK(options.backend == "auto", "init_process_group: ", error.what());
       if (options.rank == 0) {
-        TORCH_WARN("init_process_group: takes gloo instead of shared memory: ", error.what());
+        TORCH_WARN("init_process_group: using gloo instead of shared memory: ", error.what());
       }
     } catch (const shm::Error& error) {
       TORCH_CHECK(false, "init_process_group: ", error.what());
@@ -207,7 +209,7 @@ CollectivesPtr form_on_cpu(const StorePtr& store, const ProcessGroupOptions& opt
                                options.world_size, options.timeout);
 }
 
-// Keeps the served store for as long as the group lives.
+// Keeps the served store alive as long as the group.
 struct Served {
   c10::intrusive_ptr<c10d::TCPStore> store;
   CollectivesPtr group;

@@ -51,7 +51,7 @@ class ShmCollectives : public HostCollectives {
   void do_barrier(int lane) override { group_.barrier(lane); }
   void interrupt() override {
     group_.abort("rank " + std::to_string(rank()) +
-                 " gave up its process group while operations were in flight");
+                 " destroyed its process group while operations were in flight");
   }
 
  private:

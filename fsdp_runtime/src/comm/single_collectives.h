@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-/// The collectives of a world of one: copies on the current stream or thread, nothing in flight.
+/// The collectives of a world of one: synchronous copies on the current stream or thread.
 FSDP_API std::shared_ptr<Collectives> make_single_collectives(std::string name,
                                                               c10::Device device = c10::kCPU);
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-/// The default generators that a segment with these inputs may draw from, and where they stand.
+/// The states of the default generators that a segment with these inputs may use.
 class GeneratorStates {
  public:
   explicit GeneratorStates(const std::vector<at::Tensor>& inputs) {
@@ -25,7 +25,7 @@ class GeneratorStates {
       }
     }
   }
-  /// Where the same generators stand now.
+  /// The current states of the same generators.
   GeneratorStates now() const {
     GeneratorStates current;
     for (const auto& [generator, state] : states_) {
@@ -57,7 +57,7 @@ class GeneratorStates {
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
-/// Puts the generators to `states` and, at the end, back to where they were.
+/// Sets the generators to `states` and restores their previous states at the end.
 class GeneratorScope {
  public:
   explicit GeneratorScope(const GeneratorStates& states) : outer_(states.now()) {
@@ -71,8 +71,8 @@ class GeneratorScope {
   GeneratorStates outer_;
 };
 
-/// Stands for the whole segment in the graph; its backward runs the segment again, with a graph,
-/// and that graph backward.
+/// Represents the whole segment in the autograd graph; its backward recomputes the segment with a
+/// graph and runs that graph's backward.
 class CheckpointNode : public autograd::Node {
  public:
   CheckpointNode(autograd::edge_list&& next_edges, CheckpointBody body,
@@ -161,7 +161,7 @@ std::vector<at::Tensor> run_checkpointed(CheckpointBody body, std::vector<at::Te
   for (at::Tensor& output : outputs) {
     const uint32_t input_nr = node->add_input_metadata(output);
     if (output.is_floating_point()) {
-      output = output.detach();  // an output that is an input keeps its own place in the graph
+      output = output.detach();  // an output that is also an input must keep its own graph node
       autograd::impl::set_gradient_edge(output, {node, input_nr});
     }
   }

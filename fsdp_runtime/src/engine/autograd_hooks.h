@@ -12,9 +12,9 @@ namespace fsdp {
 class ModuleState;
 class ParamGroup;
 
-/// Identity on a unit's inputs whose backward is the unit's post-backward. It was created before
-/// everything in the unit's forward, so the engine, which takes the youngest ready node first, runs
-/// it after every gradient of the unit has been accumulated.
+/// Identity on a unit's inputs whose backward runs the unit's post-backward. It is created before
+/// every node of the unit's forward, so the autograd engine, which runs the most recently created
+/// ready node first, runs it after every gradient of the unit has been accumulated.
 class PostBackwardNode : public torch::autograd::Node {
  public:
   /// Replaces the tensors, all of which require grad.
@@ -26,7 +26,7 @@ class PostBackwardNode : public torch::autograd::Node {
   std::string name() const override { return "FsdpPostBackward"; }
 
  private:
-  /// Counts this use as done. Returns whether others of the same forward remain.
+  /// Marks this use as done. Returns whether other uses in the same forward remain.
   bool finish_use();
 
   std::weak_ptr<ModuleState> state_;
@@ -34,9 +34,9 @@ class PostBackwardNode : public torch::autograd::Node {
   bool is_counted_ = true;
 };
 
-/// Hands a parameter's gradient to its group as soon as autograd has it. Lives in the parameter's
-/// autograd metadata, so its end is the end of the parameter: then the units whose modules are gone
-/// are released.
+/// Passes a parameter's gradient to its group as soon as autograd has accumulated it. Owned by the
+/// parameter's autograd metadata, so its destructor runs when the parameter dies; it then releases
+/// units whose modules are gone.
 class GradientHook : public torch::autograd::PostAccumulateGradHook {
  public:
   GradientHook(std::weak_ptr<ModuleState> state, std::weak_ptr<ParamGroup> group, size_t index);

@@ -52,7 +52,7 @@ std::string claimed_as(const at::Tensor& parameter) {
   Claims& all = claims();
   std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.by_tensor.find(parameter.unsafeGetTensorImpl());
-  // The weak reference keeps the address from being reused, so a live one is this very tensor.
+  // The weak reference keeps the address from being reused, so a live entry is this tensor.
   return found == all.by_tensor.end() || found->second.tensor.expired() ? "" : found->second.fqn;
 }
 

@@ -6,14 +6,14 @@
 
 namespace fsdp {
 
-/// Remembers that a unit has `parameter`, under the name the unit knows it by. Process-wide,
-/// guarded by a mutex; forgets parameters that have died.
+/// Records that a unit owns `parameter`, with its name in that unit. Process-wide, guarded by a
+/// mutex; entries of dead parameters are removed.
 void claim(const at::Tensor& parameter, const std::string& fqn);
 
 /// Changes the name of a live, claimed parameter.
 void rename_claim(const c10::TensorImpl* parameter, const std::string& fqn);
 
-/// The name under which a unit has `parameter`; empty when none has.
+/// The name of `parameter` in the unit that owns it; empty if there is none.
 std::string claimed_as(const at::Tensor& parameter);
 
 }  // namespace fsdp

@@ -11,7 +11,7 @@ namespace fsdp {
 namespace {
 
 const std::shared_ptr<ModuleState>& checked(const std::shared_ptr<ModuleState>& state) {
-  TORCH_CHECK(state, "fsdp: empty FSDPModule handle; fully_shard returns a full one");
+  TORCH_CHECK(state, "fsdp: empty FSDPModule handle; use the one that fully_shard returns");
   return state;
 }
 
@@ -47,7 +47,7 @@ std::vector<std::weak_ptr<ModuleState>> states_of(const std::vector<FSDPModule>&
 
 }  // namespace
 
-void FSDPModule::unshard() { checked(state_)->finish_unshard(); }
+void FSDPModule::unshard() { checked(state_)->wait_for_unshard(); }
 
 void FSDPModule::reshard() { checked(state_)->reshard(); }
 
@@ -115,7 +115,7 @@ at::Tensor FSDPModule::full_parameter(const std::string& fqn) {
   for (const ParamRef& param : params_below(*checked(state_))) {
     if (param.fqn == fqn) {
       const plan::ParamPlacement& place = param.group->layout().params[param.index];
-      return param.group->gather_copy()
+      return param.group->all_gather_copy()
           .narrow(0, place.offset, place.numel)
           .view(param.group->shape(param.index))
           .clone();

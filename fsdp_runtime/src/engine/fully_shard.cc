@@ -26,13 +26,13 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor, const Dev
   const c10::Device device = mesh.group()->device();
   TORCH_CHECK(tensor.device() == device, "fully_shard: parameter ", fqn, " is on ", tensor.device(),
               ", the mesh's group is on ", device,
-              "; create it there, or without memory by fsdp::hollow_parameter");
+              "; create it there, or without memory with fsdp::unmaterialized_parameter");
   TORCH_CHECK(tensor.is_contiguous(), "fully_shard: parameter ", fqn, " of shape ", tensor.sizes(),
               " and strides ", tensor.strides(), " is not contiguous");
   TORCH_CHECK(tensor.is_leaf(), "fully_shard: parameter ", fqn, " is not a leaf of autograd");
 }
 
-/// The parameters at and below `module` that no unit has yet, under their first names.
+/// The parameters at and below `module` that no unit owns yet, with their first names.
 std::vector<NamedParameter> unclaimed_parameters(const ModulePtr& module, const DeviceMesh& mesh) {
   std::vector<NamedParameter> params;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -96,7 +96,7 @@ void install_gradient_hooks(const std::vector<NamedParameter>& params,
   }
 }
 
-/// Names every parameter from the topmost unit, which is what messages should say.
+/// Sets every parameter's name to its fqn below the root, for messages.
 void rename_from(const ModuleState& root) {
   for (const ParamRef& param : params_below(root)) {
     param.group->set_fqn(param.index, param.fqn);
@@ -111,7 +111,7 @@ FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options
   TORCH_CHECK(options.mesh, "fully_shard: options.mesh is null; make one by init_device_mesh");
   TORCH_CHECK(!Registry::get().find(*module), "fully_shard: ", module->name(),
               " has been sharded already");
-  // All that can be refused is refused before the first parameter is taken over.
+  // Check everything before the first parameter is modified.
   for (const std::shared_ptr<ModuleState>& unit : units_below(module)) {
     for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
       group->check_unused();
@@ -122,13 +122,13 @@ FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options
   install_gradient_hooks(params, state);
   Registry::get().add(module, state);
 
-  // The topmost unit is the root: it takes over what its nested units shared so far.
+  // The topmost unit is the root: its context replaces the one that its nested units shared so far.
   const std::vector<std::shared_ptr<ModuleState>> units = units_below(module);
   const c10::Device device =
       params.empty() ? options.mesh->group()->device() : params.front().tensor.device();
   auto context = std::make_shared<RunContext>(options.mesh->group(), device);
   for (size_t i = 0; i < units.size(); ++i) {
-    units[i]->adopt(context, static_cast<int64_t>(i));
+    units[i]->set_context(context, static_cast<int64_t>(i));
   }
   context->set_units(units);
   rename_from(*state);
@@ -139,10 +139,11 @@ FSDPModule fsdp_module(const torch::nn::Module& module) {
   return FSDPModule(Registry::get().find(module));
 }
 
-at::Tensor hollow_parameter(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device) {
+at::Tensor unmaterialized_parameter(at::IntArrayRef sizes, at::ScalarType dtype,
+                                    c10::Device device) {
   int64_t numel = 1;
   for (int64_t size : sizes) {
-    TORCH_CHECK(size >= 0, "hollow_parameter: negative dimension in ", sizes);
+    TORCH_CHECK(size >= 0, "unmaterialized_parameter: negative dimension in ", sizes);
     numel *= size;
   }
   if (!device.is_cpu() && !device.has_index()) {

@@ -23,7 +23,7 @@ std::shared_ptr<torch::nn::Module> ModuleState::module() const {
   return module;
 }
 
-void ModuleState::adopt(std::shared_ptr<RunContext> context, int64_t index) {
+void ModuleState::set_context(std::shared_ptr<RunContext> context, int64_t index) {
   for (const auto& group : groups_) {
     group->set_context(context);
   }
@@ -37,9 +37,9 @@ void ModuleState::start_unshard() {
   }
 }
 
-void ModuleState::finish_unshard() {
+void ModuleState::wait_for_unshard() {
   for (const auto& group : groups_) {
-    group->finish_unshard();
+    group->wait_for_unshard();
   }
 }
 
@@ -57,40 +57,41 @@ bool ModuleState::is_sharded() const {
 void ModuleState::pre_forward(std::vector<at::Tensor*>& inputs) {
   const bool is_recomputation = context_->in_backward();
   if (!is_recomputation) {
-    context_->forget_failed_backward();
+    context_->reset_failed_backward();
     if (is_root()) {
       context_->begin_forward();
     }
     training_ = Training::kForward;
   }
   start_unshard();
-  // The next gather is issued before this one is waited for, so that the lane never runs dry.
+  // Issue the prefetch before waiting for this all-gather, so that the lane is never idle.
   if (!is_recomputation) {
     context_->on_unit_forward(*this);
   } else {
     announce_backward();
   }
-  finish_unshard();
+  wait_for_unshard();
   if (options_.mp_policy.cast_forward_inputs) {
     cast(inputs, options_.mp_policy.param_dtype);
   }
-  // A recomputation inside this unit's own backward has its hooks from the first time.
+  // For a recomputation inside this unit's own backward the hooks of the first forward are still
+  // registered.
   if (training_ != Training::kPreBackward) {
-    hook_inputs(inputs);
+    register_post_backward_hook(inputs);
   }
 }
 
 void ModuleState::post_forward(std::vector<at::Tensor*>& outputs) {
   cast(outputs, options_.mp_policy.output_dtype);
   if (training_ != Training::kPreBackward) {
-    hook_outputs(outputs);
+    register_pre_backward_hooks(outputs);
   }
   if (context_->in_backward()) {
     return;  // backward needs the parameters right away
   }
   training_ = Training::kIdle;
   if (is_root() && !at::GradMode::is_enabled()) {
-    context_->reshard_all();  // no backward will come to do it
+    context_->reshard_all();  // there will be no backward that does it
   } else if (reshards_after_forward()) {
     reshard();
   }
@@ -124,7 +125,7 @@ void ModuleState::cast(std::vector<at::Tensor*>& tensors,
   }
 }
 
-void ModuleState::hook_inputs(std::vector<at::Tensor*>& inputs) {
+void ModuleState::register_post_backward_hook(std::vector<at::Tensor*>& inputs) {
   if (!at::GradMode::is_enabled()) {
     return;
   }
@@ -139,13 +140,13 @@ void ModuleState::hook_inputs(std::vector<at::Tensor*>& inputs) {
   }
 }
 
-void ModuleState::hook_outputs(std::vector<at::Tensor*>& outputs) {
+void ModuleState::register_pre_backward_hooks(std::vector<at::Tensor*>& outputs) {
   if (!at::GradMode::is_enabled()) {
     return;
   }
   std::weak_ptr<ModuleState> self = weak_from_this();
   for (at::Tensor* output : outputs) {
-    // A leaf would keep the hook for good, and its gradient does not pass through this unit.
+    // A leaf would keep the hook forever, and its gradient does not pass through this unit.
     if (output->requires_grad() && output->grad_fn() != nullptr) {
       output->register_hook([self](const at::Tensor&) {
         if (std::shared_ptr<ModuleState> state = self.lock()) {
@@ -176,11 +177,11 @@ void ModuleState::pre_backward() {
       group->begin_gradients();
     }
   }
-  finish_unshard();
+  wait_for_unshard();
 }
 
 void ModuleState::on_gradient(ParamGroup& group, size_t index, const at::Tensor& parameter) {
-  // Normally a no-op: only outputs that fsdp::call could not see come here unannounced.
+  // Normally pre_backward has run; it has not for outputs that fsdp::call could not see.
   if (training_ != Training::kPreBackward) {
     pre_backward();
   }

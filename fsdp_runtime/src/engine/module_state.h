@@ -15,11 +15,12 @@
 
 namespace fsdp {
 
-/// One unit: the state machine that drives its parameter groups through forward and backward.
+/// One unit (FSDP2's FSDPState): the state machine that drives its parameter groups through forward
+/// and backward.
 ///
-/// Most units have one group. Parameters that differ in dtype or in requires_grad are kept apart,
-/// because a group has one dtype and is reduced as a whole; a root whose parameters all belong to
-/// nested units has none.
+/// Most units have one group. Parameters that differ in dtype or in requires_grad are in separate
+/// groups, because a group has one dtype and is reduced as a whole; a root whose parameters all
+/// belong to nested units has none.
 class ModuleState : public std::enable_shared_from_this<ModuleState> {
  public:
   enum class Training { kIdle, kForward, kPreBackward, kPostBackward };
@@ -32,21 +33,21 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void abandon_forward() noexcept;
   void pre_backward();
   void post_backward();
-  /// A gradient of parameter `index` of `group` is ready; takes it over.
+  /// Moves the gradient of parameter `index` of `group` out of the parameter into the group.
   void on_gradient(ParamGroup& group, size_t index, const at::Tensor& parameter);
 
   void start_unshard();
-  void finish_unshard();
+  void wait_for_unshard();
   void reshard();
   bool is_sharded() const;
-  /// Drops unreduced gradients and gathered parameters after a failed backward.
+  /// Drops unreduced gradients and unsharded parameters after a failed backward.
   void abandon_backward();
 
-  /// Makes `context` this unit's; `index` names it there, 0 is the root.
-  void adopt(std::shared_ptr<RunContext> context, int64_t index);
+  /// Attaches the unit to `context` as number `index`; 0 is the root.
+  void set_context(std::shared_ptr<RunContext> context, int64_t index);
 
-  // The uses of this unit whose post-backward is still to come, by forward of the root: a unit that
-  // is called twice in one forward is reduced once, after the last of its uses.
+  // Uses of this unit whose post-backward has not run, by forward of the root: a unit that is
+  // called twice in one forward is reduced once, after its last use.
   void add_use(int64_t forward_id);
   /// Returns whether other uses of that forward remain.
   bool remove_use(int64_t forward_id);
@@ -62,21 +63,22 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   bool requires_gradient_sync = true;
   bool reshard_after_backward = true;
   std::optional<bool> reshard_after_forward;
-  /// Gathered ahead instead of the predicted unit when not empty.
+  /// Prefetched instead of the predicted unit if not empty.
   std::vector<std::weak_ptr<ModuleState>> forward_prefetch;
   std::vector<std::weak_ptr<ModuleState>> backward_prefetch;
 
  private:
   bool reshards_after_forward() const { return reshard_after_forward.value_or(!is_root()); }
   void cast(std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) const;
-  void hook_inputs(std::vector<at::Tensor*>& inputs);
-  void hook_outputs(std::vector<at::Tensor*>& outputs);
-  /// Tells the context once per use that this unit's backward has begun.
+  void register_post_backward_hook(std::vector<at::Tensor*>& inputs);
+  void register_pre_backward_hooks(std::vector<at::Tensor*>& outputs);
+  /// Notifies the context, once per use, that this unit's backward has begun.
   void announce_backward();
 
   const std::weak_ptr<torch::nn::Module> module_;
   const FullyShardOptions options_;
-  // The groups hand their slots back to the context when they go, so it goes after them.
+  // The groups release their slots to the context in their destructors, so it must be destroyed
+  // after them.
   std::shared_ptr<RunContext> context_;
   std::vector<std::shared_ptr<ParamGroup>> groups_;
   int64_t index_ = 0;

@@ -17,7 +17,7 @@ namespace fsdp {
 class ModuleState;
 class ParamGroup;
 
-/// A parameter of a group, by the name it has below some module.
+/// A parameter of a group, with its fqn below some module.
 struct ParamRef {
   std::string fqn;
   ParamGroup* group = nullptr;
@@ -25,7 +25,7 @@ struct ParamRef {
 };
 
 /// Visits `module` and everything below it in registration order, with names; a module that can be
-/// reached twice is visited once. `visit` returns whether to go on below. Depth: the module tree's.
+/// reached twice is visited once. `visit` returns whether to descend. Depth: the module tree's.
 void walk_modules(const std::shared_ptr<torch::nn::Module>& module, const std::string& name,
                   const std::function<bool(const std::string&,
                                            const std::shared_ptr<torch::nn::Module>&)>& visit);
@@ -37,8 +37,8 @@ std::string join_names(const std::string& prefix, const std::string& name);
 std::vector<std::shared_ptr<ModuleState>> units_below(
     const std::shared_ptr<torch::nn::Module>& module);
 
-/// The parameters of all units at and below `root`, in registration order, named from there. A
-/// parameter with several names is there once, under its first.
+/// The parameters of all units at and below `root`, in registration order, with fqns relative to
+/// it. A parameter with several names is listed once, under its first.
 std::vector<ParamRef> params_below(const ModuleState& root);
 
 }  // namespace fsdp

@@ -17,11 +17,12 @@ plan::GroupLayout layout_of(const std::vector<NamedParameter>& params, int64_t r
   return plan::make_group_layout(shapes, ranks);
 }
 
-bool is_hollow(const at::Tensor& tensor) {
+bool is_unmaterialized(const at::Tensor& tensor) {
   return tensor.numel() > 0 && tensor.storage().data() == nullptr;
 }
 
-// A destructor and a failing path may not throw; the error has been or will be seen elsewhere.
+// For destructors and error paths, which may not throw; the error has been or will be reported
+// elsewhere.
 void wait_quietly(const WorkPtr& work) noexcept {
   try {
     if (work) {
@@ -47,10 +48,10 @@ ParamGroup::ParamGroup(const std::vector<NamedParameter>& params, const GroupOpt
                         device_) {
   at::NoGradGuard no_grad;
   gathered_ = storage_.view(compute_dtype_, 0, {layout_.numel()});
-  own_part_ =
+  own_slice_ =
       storage_.view(compute_dtype_, comm_->rank() * layout_.shard_numel, {layout_.shard_numel});
   gathered_gradient_ = gradient_storage_.view(reduce_dtype_, 0, {layout_.numel()});
-  keep_pieces(params);
+  copy_local_slices(params);
   retarget_parameters(params);
   make_gradient_views();
 }
@@ -61,23 +62,23 @@ ParamGroup::~ParamGroup() {
   if (!context_) {
     return;
   }
-  context_->forget_reduction(this);
+  context_->remove_reduction(this);
   if (slot_ != nullptr) {
-    context_->give_back_parameter_slot(slot_);
+    context_->release_parameter_slot(slot_);
   }
   for (Slot* slot : {gradient_slot_, reduced_slot_}) {
     if (slot != nullptr) {
-      context_->give_back_gradient_slot(slot);
+      context_->release_gradient_slot(slot);
     }
   }
 }
 
-void ParamGroup::keep_pieces(const std::vector<NamedParameter>& params) {
+void ParamGroup::copy_local_slices(const std::vector<NamedParameter>& params) {
   shard_ = comm_->empty_for_comm(layout_.shard_numel, dtype_);
   shard_.zero_();
   for (size_t i = 0; i < params.size(); ++i) {
     const plan::ParamSlice& slice = slices_[i];
-    if (slice.numel() == 0 || is_hollow(params[i].tensor)) {
+    if (slice.numel() == 0 || is_unmaterialized(params[i].tensor)) {
       continue;
     }
     shard_.narrow(0, slice.shard_offset, slice.numel())
@@ -128,11 +129,11 @@ void ParamGroup::start_unshard() {
     return;
   }
   at::NoGradGuard no_grad;
-  slot_ = context_->take_parameter_slot(storage_.bytes());
+  slot_ = context_->acquire_parameter_slot(storage_.bytes());
   storage_.point_to(slot_->data());
   if (casts_parameters()) {
-    own_part_.copy_(shard_);
-    gather_work_ = comm_->all_gather_into(gathered_, own_part_, Lane::kGather);
+    own_slice_.copy_(shard_);
+    gather_work_ = comm_->all_gather_into(gathered_, own_slice_, Lane::kGather);
   } else {
     gather_work_ = comm_->all_gather_into(gathered_, shard_, Lane::kGather);
   }
@@ -142,7 +143,7 @@ void ParamGroup::start_unshard() {
   counters.gathered_bytes += storage_.bytes();
 }
 
-void ParamGroup::finish_unshard() {
+void ParamGroup::wait_for_unshard() {
   start_unshard();
   if (gather_ == Gather::kInFlight) {
     gather_work_->wait();
@@ -162,12 +163,12 @@ void ParamGroup::reshard() {
   storage_.poison();
   gather_ = Gather::kSharded;
   if (slot_ != nullptr) {
-    context_->give_back_parameter_slot(slot_);
+    context_->release_parameter_slot(slot_);
     slot_ = nullptr;
   }
 }
 
-at::Tensor ParamGroup::gather_copy() const {
+at::Tensor ParamGroup::all_gather_copy() const {
   at::NoGradGuard no_grad;
   at::Tensor whole =
       at::empty({layout_.numel()}, at::TensorOptions().dtype(dtype_).device(device_));

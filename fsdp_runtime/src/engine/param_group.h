@@ -18,7 +18,7 @@ namespace fsdp {
 
 class RunContext;
 
-/// A parameter on its way into a group.
+/// A parameter to be added to a group.
 struct NamedParameter {
   std::string fqn;
   at::Tensor tensor;
@@ -30,33 +30,34 @@ struct GroupOptions {
   std::optional<at::ScalarType> reduce_dtype;  // unset: param_dtype
 };
 
-/// How a sum over ranks becomes an average, or a sum over something else: divisors before and after
-/// the reduction.
+/// How gradients are averaged: reduction op, and divisors before and after the reduction.
 struct GradientDivision {
   ReduceOp op = ReduceOp::kAvg;
   double before = 1;
   double after = 1;
 };
 
-/// `factor`: what the sum is to be divided by; unset: by `ranks`. float16, whose sums overflow
-/// early, is divided by about the factor's square root, a power of two, before and by the rest
-/// afterwards, as FSDP2 does. Pure.
+/// `factor`: divisor of the sum; unset: `ranks`. float16, whose sums overflow easily, is divided by
+/// a power of two near the factor's square root before the reduction and by the rest afterwards, as
+/// FSDP2 does. Pure.
 FSDP_API GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
                                            at::ScalarType reduce_dtype);
 
-/// Parameters that are gathered and reduced together: one flat range, one shard per rank.
+/// Parameters that are all-gathered and reduce-scattered together (FSDP2's FSDPParamGroup): one
+/// flat range, one shard per rank.
 ///
 /// The module's own parameter tensors become views of one retargetable storage. Unsharded, it
-/// points to an arena slot into which the shards were gathered; sharded, to poison. Gradients are
-/// collected in a second storage of the same layout in the reduction dtype, which is the input of
-/// the reduce-scatter. The shard in the parameters' own dtype is separate, permanent memory.
+/// points to an arena slot that holds the output of the all-gather; sharded, to poison. Gradients
+/// are accumulated in a second storage of the same layout in the reduction dtype, which is the
+/// input of the reduce-scatter. The shard in the parameters' own dtype is separate, permanent
+/// memory.
 ///
-/// Thread: the rank's. Ownership: the unit; holds the parameters weakly, as they hold it (through
-/// their gradient hook).
+/// Thread: the rank's. Ownership: the unit; holds the parameters weakly, because their gradient
+/// hooks refer to it.
 class ParamGroup {
  public:
-  /// All of one dtype, contiguous, at least one-dimensional. Keeps this rank's pieces and frees
-  /// everything else.
+  /// `params`: all of one dtype, contiguous, at least one-dimensional. Keeps this rank's slices and
+  /// frees everything else.
   ParamGroup(const std::vector<NamedParameter>& params, const GroupOptions& options);
   ~ParamGroup();
   ParamGroup(const ParamGroup&) = delete;
@@ -68,31 +69,32 @@ class ParamGroup {
   void set_context(std::shared_ptr<RunContext> context);
 
   // Parameters.
-  void start_unshard();   // issues the gather; no-op unless sharded
-  void finish_unshard();  // the parameters can be used afterwards
-  void reshard();         // no-op when sharded
+  void start_unshard();     // issues the all-gather; no-op unless sharded
+  void wait_for_unshard();  // the parameters can be used afterwards
+  void reshard();           // no-op when sharded
   bool is_sharded() const { return gather_ == Gather::kSharded; }
 
-  // Gradients. begin_ and reduce_ bracket a backward; in between accumulate_ adds to the slot.
+  // Gradients: begin_gradients(), accumulate_gradient() for each, start_reduction(),
+  // finish_reduction().
   bool is_trainable() const;
   void begin_gradients();
   void accumulate_gradient(size_t index, const at::Tensor& gradient);
-  void start_reduction();   // whole group, zeros where no gradient came
-  void finish_reduction();  // adds to what the shard's gradient holds already
+  void start_reduction();   // whole group, zeros for missing gradients
+  void finish_reduction();  // adds to the shard's gradient if there is one
   bool collects_gradients() const { return collects_gradients_; }
   bool is_reducing() const { return reduction_ != nullptr; }
   void drop_gradient();
-  /// Forgets unreduced gradients.
+  /// Discards unreduced gradients.
   void abandon_gradients();
-  /// Holds from the next begin_gradients() on.
+  /// Takes effect at the next begin_gradients().
   void set_gradient_divide_factor(std::optional<double> factor) { divide_factor_ = factor; }
 
   /// [shard_numel] in the parameters' own dtype.
   const at::Tensor& shard() const { return shard_; }
   /// Like shard(); undefined until a reduction has finished.
   at::Tensor gradient() const;
-  /// The whole group gathered into new memory, in the parameters' own dtype. Collective.
-  at::Tensor gather_copy() const;
+  /// All-gathers the whole group into new memory, in the parameters' own dtype. Collective.
+  at::Tensor all_gather_copy() const;
 
   size_t size() const { return params_.size(); }
   const std::string& fqn(size_t index) const { return params_[index].fqn; }
@@ -100,7 +102,7 @@ class ParamGroup {
   const std::vector<int64_t>& shape(size_t index) const { return params_[index].shape; }
   const plan::ParamSlice& slice(size_t index) const { return slices_[index]; }
   const plan::GroupLayout& layout() const { return layout_; }
-  /// Identity of the module's tensor; valid as a key only while that lives.
+  /// Identity of the module's tensor; valid as a key only while the tensor is alive.
   const c10::TensorImpl* key(size_t index) const { return params_[index].key; }
   at::ScalarType dtype() const { return dtype_; }
   Collectives& comm() const { return *comm_; }
@@ -117,12 +119,12 @@ class ParamGroup {
     bool received_gradient = false;  // since begin_gradients()
   };
 
-  void keep_pieces(const std::vector<NamedParameter>& params);
+  void copy_local_slices(const std::vector<NamedParameter>& params);
   void retarget_parameters(const std::vector<NamedParameter>& params);
   void make_gradient_views();
-  void zero_what_received_nothing();
+  void zero_missing_gradients();
   bool casts_parameters() const { return compute_dtype_ != dtype_; }
-  /// One rank without casts: the shard is the parameters and its gradient the reduction's input.
+  /// One rank without casts: the shard is the full parameters, without an all-gather.
   bool is_local() const;
   bool reduces_locally() const;
 
@@ -141,8 +143,8 @@ class ParamGroup {
 
   at::Tensor shard_;
   RetargetableStorage storage_;
-  at::Tensor gathered_;  // the whole storage, flat
-  at::Tensor own_part_;  // this rank's range of it
+  at::Tensor gathered_;   // the whole storage, flat
+  at::Tensor own_slice_;  // this rank's range of gathered_
   Gather gather_ = Gather::kSharded;
   WorkPtr gather_work_;
   Slot* slot_ = nullptr;
@@ -151,10 +153,10 @@ class ParamGroup {
   at::Tensor gathered_gradient_;  // the whole storage, flat
   Slot* gradient_slot_ = nullptr;
   bool collects_gradients_ = false;
-  bool collects_in_place_ = false;  // in gradient_, fixed by begin_gradients() like the division
+  bool collects_in_place_ = false;  // in gradient_; set by begin_gradients(), as is division_
   GradientDivision division_;
   WorkPtr reduction_;
-  Slot* reduced_slot_ = nullptr;  // output of the reduction when it can't go to gradient_ itself
+  Slot* reduced_slot_ = nullptr;  // output of the reduction if it cannot be gradient_ itself
   at::Tensor reduced_;
   at::Tensor gradient_;  // allocated once, kept
   bool has_gradient_ = false;

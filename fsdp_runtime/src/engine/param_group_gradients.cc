@@ -52,10 +52,10 @@ void ParamGroup::begin_gradients() {
     }
     gradient_storage_.point_to(gradient_.data_ptr());
   } else {
-    gradient_slot_ = context_->take_gradient_slot(gradient_storage_.bytes());
+    gradient_slot_ = context_->acquire_gradient_slot(gradient_storage_.bytes());
     gradient_storage_.point_to(gradient_slot_->data());
   }
-  // Locally reduced gradients of earlier backwards are in place already, and are added to.
+  // In place, gradients of earlier backwards are still there and are added to.
   const bool holds_gradients = collects_in_place_ && has_gradient_;
   for (Param& param : params_) {
     param.received_gradient = holds_gradients;
@@ -73,13 +73,13 @@ void ParamGroup::accumulate_gradient(size_t index, const at::Tensor& gradient) {
   }
 }
 
-void ParamGroup::zero_what_received_nothing() {
+void ParamGroup::zero_missing_gradients() {
   for (Param& param : params_) {
     if (!param.received_gradient) {
       param.gradient.zero_();
     }
   }
-  // Padding takes part in the reduction and in the norm of the shard's gradient.
+  // Padding is part of the reduction and of the norm of the shard's gradient.
   char* base = static_cast<char*>(gathered_gradient_.data_ptr());
   const size_t element = gathered_gradient_.element_size();
   for (const plan::Range& gap : padding_) {
@@ -94,7 +94,7 @@ void ParamGroup::zero_what_received_nothing() {
 void ParamGroup::start_reduction() {
   TORCH_INTERNAL_ASSERT(collects_gradients_ && !is_reducing());
   at::NoGradGuard no_grad;
-  zero_what_received_nothing();
+  zero_missing_gradients();
   collects_gradients_ = false;
   if (collects_in_place_) {
     has_gradient_ = true;
@@ -107,7 +107,7 @@ void ParamGroup::start_reduction() {
   at::Tensor output = gradient_;
   if (has_gradient_ || reduce_dtype_ != dtype_) {
     const int64_t element = static_cast<int64_t>(c10::elementSize(reduce_dtype_));
-    reduced_slot_ = context_->take_gradient_slot(layout_.shard_numel * element);
+    reduced_slot_ = context_->acquire_gradient_slot(layout_.shard_numel * element);
     reduced_ = reduced_slot_->memory.view(reduce_dtype_);
     output = reduced_;
   }
@@ -137,12 +137,12 @@ void ParamGroup::finish_reduction() {
       gradient_.copy_(reduced_);
     }
     reduced_.reset();
-    context_->give_back_gradient_slot(reduced_slot_);
+    context_->release_gradient_slot(reduced_slot_);
     reduced_slot_ = nullptr;
   }
   has_gradient_ = true;
   gradient_storage_.poison();
-  context_->give_back_gradient_slot(gradient_slot_);
+  context_->release_gradient_slot(gradient_slot_);
   gradient_slot_ = nullptr;
 }
 
@@ -157,7 +157,7 @@ void ParamGroup::abandon_gradients() {
   collects_gradients_ = false;
   gradient_storage_.poison();
   if (gradient_slot_ != nullptr) {
-    context_->give_back_gradient_slot(gradient_slot_);
+    context_->release_gradient_slot(gradient_slot_);
     gradient_slot_ = nullptr;
   } else {
     has_gradient_ = false;  // partly overwritten

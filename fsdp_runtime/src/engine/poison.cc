@@ -13,7 +13,7 @@ void* poison_address(int64_t bytes) {
   static int64_t reserved = 0;
   std::lock_guard<std::mutex> lock(mutex);
   if (bytes > reserved) {
-    // Doubling keeps the number of outgrown reservations, which others may still point to, small.
+    // Doubling limits the number of outgrown reservations, which storages may still point to.
     const int64_t wanted = std::max({bytes, 2 * reserved, int64_t{1} << 30});
     void* mapped = mmap(nullptr, static_cast<size_t>(wanted), PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -32,8 +32,8 @@ std::shared_ptr<ModuleState> Registry::find(const torch::nn::Module& module) {
 }
 
 void Registry::release_expired() {
-  // Destroyed after the lock is gone: a unit's end may end further parameters, which come back
-  // here.
+  // Destroyed after the lock is released: destroying a unit may destroy further parameters, whose
+  // hooks call this again.
   std::vector<std::shared_ptr<ModuleState>> released;
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto it = entries_.begin(); it != entries_.end();) {

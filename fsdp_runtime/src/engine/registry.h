@@ -12,9 +12,9 @@ namespace fsdp {
 
 class ModuleState;
 
-/// Which module has which unit, by the module's address: torch::nn::Module has no place for foreign
-/// state that does not show up in its names. Owns the units and releases them when their modules
-/// are gone. Process-wide; guarded by a mutex, as ranks may be threads.
+/// Maps modules to units by the module's address, because torch::nn::Module cannot hold foreign
+/// state without exposing it as a parameter, buffer or submodule. Owns the units and releases them
+/// when their modules are gone. Process-wide; guarded by a mutex, because ranks may be threads.
 class Registry {
  public:
   static Registry& get();

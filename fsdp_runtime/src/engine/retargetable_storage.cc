@@ -22,8 +22,9 @@ void RetargetableStorage::point_to(void* data) {
 }
 
 void RetargetableStorage::poison() {
-  // On a device a kernel gets the null pointer: an illegal access that the next synchronisation
-  // reports, later than the CPU's fault on the guard page. Operations that check for memory refuse.
+  // On a device a kernel gets a null pointer: an illegal access that is reported at the next
+  // synchronisation, later than the CPU's fault on the guard page. Operations that check for memory
+  // throw.
   point_to(device_.is_cpu() ? poison_address(bytes_) : nullptr);
 }
 

@@ -6,9 +6,9 @@
 
 namespace fsdp {
 
-/// A storage whose memory can be exchanged under the tensors that view it. Autograd sees neither a
-/// new tensor nor a new version, so what it saved in forward reads the memory that is there in
-/// backward. Owns no memory: whoever points it somewhere keeps that alive.
+/// A storage whose memory can be replaced under the tensors that view it. Autograd sees neither a
+/// new tensor nor a new version, so tensors saved in forward read the memory that is current in
+/// backward. Does not own the memory: the caller of point_to() keeps it alive.
 class RetargetableStorage {
  public:
   /// Starts poisoned.
@@ -20,7 +20,7 @@ class RetargetableStorage {
 
   /// `data` holds at least bytes() bytes and stays valid until the next call.
   void point_to(void* data);
-  /// From here on every access through a view is a fault.
+  /// Makes every access through a view fault.
   void poison();
   /// A contiguous tensor of `sizes`, `offset` elements into the storage.
   at::Tensor view(at::ScalarType dtype, int64_t offset, at::IntArrayRef sizes) const;

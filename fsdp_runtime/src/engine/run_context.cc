@@ -61,13 +61,13 @@ void RunContext::enter_backward() {
   if (backward_queued_ && !backward_mark_.expired()) {
     return;
   }
-  forget_failed_backward();
+  reset_failed_backward();
   backward_queued_ = true;
   order_.begin_backward();
   const auto mark = std::make_shared<BackwardMark>();
   backward_mark_ = mark;
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = shared_from_this(), mark] { self->finish_backward(); });
+      [self = shared_from_this(), mark] { self->finalize_backward(); });
 }
 
 bool RunContext::in_backward() const {
@@ -75,7 +75,7 @@ bool RunContext::in_backward() const {
          torch::autograd::get_current_graph_task_id() != -1;
 }
 
-void RunContext::forget_failed_backward() {
+void RunContext::reset_failed_backward() {
   if (!backward_queued_) {
     return;
   }
@@ -88,8 +88,9 @@ void RunContext::forget_failed_backward() {
   backward_queued_ = false;
 }
 
-void RunContext::finish_backward() {
-  // Every rank walks the same list, so what is left is reduced in the same order everywhere.
+void RunContext::finalize_backward() {
+  // Every rank walks the same list, so the remaining units are reduced in the same order on all
+  // ranks.
   for (auto weak = units_.rbegin(); weak != units_.rend(); ++weak) {
     if (std::shared_ptr<ModuleState> unit = weak->lock()) {
       unit->post_backward();
@@ -113,20 +114,20 @@ void RunContext::reshard_all() {
   }
 }
 
-Slot* RunContext::take_gradient_slot(int64_t bytes) {
+Slot* RunContext::acquire_gradient_slot(int64_t bytes) {
   while (true) {
-    if (Slot* slot = gradient_slots_.take_free(bytes)) {
+    if (Slot* slot = gradient_slots_.try_acquire(bytes)) {
       return slot;
     }
     if (gradient_slots_.count(bytes) < plan::kGradientSlotsPerSize || reducing_.empty()) {
-      return gradient_slots_.take(bytes);
+      return gradient_slots_.acquire(bytes);
     }
     finish_oldest_reduction();
   }
 }
 
 void RunContext::finish_oldest_reduction() {
-  // One that failed stays, and fails whoever comes next with the same words.
+  // A failed reduction stays in the queue, so that later calls throw the same error.
   reducing_.front()->finish_reduction();
   reducing_.pop_front();
 }
@@ -144,7 +145,7 @@ void RunContext::finish_all_reductions() {
   }
 }
 
-void RunContext::forget_reduction(const ParamGroup* group) {
+void RunContext::remove_reduction(const ParamGroup* group) {
   reducing_.erase(std::remove(reducing_.begin(), reducing_.end(), group), reducing_.end());
 }
 

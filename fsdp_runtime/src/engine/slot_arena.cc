@@ -9,7 +9,7 @@ namespace fsdp {
 SlotArena::SlotArena(std::shared_ptr<Collectives> comm, c10::Device device, Memory memory)
     : comm_(std::move(comm)), device_(device), memory_(memory) {}
 
-Slot* SlotArena::take_free(int64_t bytes) {
+Slot* SlotArena::try_acquire(int64_t bytes) {
   for (const std::unique_ptr<Slot>& slot : slots_) {
     if (!slot->is_used && slot->bytes == bytes) {
       slot->is_used = true;
@@ -19,8 +19,8 @@ Slot* SlotArena::take_free(int64_t bytes) {
   return nullptr;
 }
 
-Slot* SlotArena::take(int64_t bytes) {
-  if (Slot* slot = take_free(bytes)) {
+Slot* SlotArena::acquire(int64_t bytes) {
+  if (Slot* slot = try_acquire(bytes)) {
     return slot;
   }
   auto slot = std::make_unique<Slot>();
@@ -34,7 +34,7 @@ Slot* SlotArena::take(int64_t bytes) {
   return slots_.back().get();
 }
 
-void SlotArena::give_back(Slot* slot) {
+void SlotArena::release(Slot* slot) {
   TORCH_INTERNAL_ASSERT(slot->is_used, "a slot was given back twice");
   slot->is_used = false;
 }

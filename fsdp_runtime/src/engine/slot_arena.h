@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-/// A reusable piece of memory. Stays at its address for the arena's life.
+/// A reusable buffer with a stable address for the arena's lifetime.
 struct Slot {
   at::Tensor memory;  // bytes
   int64_t bytes = 0;
@@ -17,8 +17,8 @@ struct Slot {
   void* data() const { return memory.data_ptr(); }
 };
 
-/// Slots by exact size. Which slot is handed out depends only on the sequence of calls (the first
-/// free one in creation order), so that a repeated sequence repeats its addresses.
+/// Slots by exact size. acquire() returns the first free one in creation order, so that a repeated
+/// sequence of calls gets the same addresses.
 class SlotArena {
  public:
   enum class Memory { kPlain, kComm };  // kComm: from Collectives::empty_for_comm
@@ -26,10 +26,10 @@ class SlotArena {
   SlotArena(std::shared_ptr<Collectives> comm, c10::Device device, Memory memory);
 
   /// A free slot of this size; nullptr if there is none.
-  Slot* take_free(int64_t bytes);
+  Slot* try_acquire(int64_t bytes);
   /// A free slot, allocated if need be.
-  Slot* take(int64_t bytes);
-  void give_back(Slot* slot);
+  Slot* acquire(int64_t bytes);
+  void release(Slot* slot);
 
   int64_t count(int64_t bytes) const;
   int64_t allocations() const { return static_cast<int64_t>(slots_.size()); }

@@ -37,7 +37,7 @@ c10d::ReduceOp nccl_op(ReduceOp op) {
   TORCH_INTERNAL_ASSERT(false, "unknown reduction ", static_cast<int>(op));
 }
 
-// Done when the lane's stream has reached `done`.
+// Complete when the lane's stream has reached `done`.
 class StreamWork : public Work {
  public:
   explicit StreamWork(at::cuda::CUDAEvent done) : done_(std::move(done)) {}
@@ -48,14 +48,15 @@ class StreamWork : public Work {
   at::cuda::CUDAEvent done_;
 };
 
-// Two communicators in one process must reach the device in the same order on every rank, or their
-// kernels can wait for each other: give NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 and newer), and
-// keep CUDA_DEVICE_MAX_CONNECTIONS at its default, as 1 serialises the lanes with compute.
+// Kernels of two communicators in one process must be launched in the same order on every rank, or
+// they can deadlock: set NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 and newer), and leave
+// CUDA_DEVICE_MAX_CONNECTIONS at its default, because 1 serialises the lanes with compute.
 //
-// Each lane has a communicator and a high-priority stream. An operation starts after what the
-// current stream holds when it is issued, and runs on the lane's stream as a synchronous operation
-// of c10d: no further stream, no stash of tensors, no record_stream. The caller keeps the tensors
-// until a stream that waited has passed, so the allocator cannot hand their memory out too early.
+// Each lane has a communicator and a high-priority stream. An operation waits for the work on the
+// current stream at the time of issue and runs on the lane's stream as a synchronous c10d
+// operation: no internal stream, no tensor stash, no record_stream. The caller keeps the tensors
+// alive until a stream that waited has passed, so the allocator cannot reuse their memory too
+// early.
 class NcclCollectives : public Collectives {
  public:
   NcclCollectives(const std::shared_ptr<StoreClient>& store, const ProcessGroupOptions& options)
@@ -77,13 +78,13 @@ class NcclCollectives : public Collectives {
     }
   }
 
-  // Local on purpose: ending a communicator in concert could hang on a peer that is gone.
+  // Aborts locally: a collective shutdown could hang if a peer is gone.
   ~NcclCollectives() override {
     for (const Group& group : groups_) {
       try {
         group->abort();
       } catch (const std::exception& error) {
-        TORCH_WARN("ending an NCCL communicator: ", error.what());
+        TORCH_WARN("aborting an NCCL communicator: ", error.what());
       }
     }
   }

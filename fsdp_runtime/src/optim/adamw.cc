@@ -20,8 +20,8 @@ struct AdamW::GroupState {
 
 namespace {
 
-// One segment per run of parameters that agree on decay; padding goes with what precedes it, where
-// it stays zero.
+// One segment per run of parameters with the same decay setting; padding belongs to the preceding
+// segment and stays zero.
 std::vector<DecaySegment> segments_of(const ParamGroup& group, const std::vector<ParamRef>& params,
                                       const std::function<bool(const std::string&)>& no_decay) {
   std::vector<DecaySegment> segments;
@@ -89,7 +89,7 @@ AdamW::AdamW(FSDPModule root, AdamWOptions options)
 void AdamW::step() {
   at::NoGradGuard no_grad;
   for (const FSDPModule& unit : root_.units()) {
-    unit.state()->reshard();  // what is gathered is about to be out of date
+    unit.state()->reshard();  // unsharded parameters are about to be stale
   }
   for (const std::shared_ptr<GroupState>& state : groups_) {
     const at::Tensor gradient = state->group->gradient();

@@ -10,7 +10,7 @@
 namespace fsdp {
 namespace {
 
-// Five float32 arrays of this many elements fit a core's second-level cache.
+// Five float32 arrays of this many elements fit the L2 cache.
 constexpr int64_t kPieceNumel = 32 * 1024;
 
 struct Piece {
@@ -51,7 +51,7 @@ void apply_in_pieces(const AdamWTensors& tensors, const std::vector<DecaySegment
                      const AdamWStep& step) {
   const std::vector<Piece> pieces = cut(segments);
   at::parallel_for(0, static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
-    c10::InferenceMode no_autograd;  // of this thread, and cheaper than no_grad
+    c10::InferenceMode no_autograd;  // per thread, and cheaper than no_grad
     at::Tensor scratch = at::empty({kPieceNumel}, tensors.param.options());
     for (int64_t i = begin; i < end; ++i) {
       update_piece(tensors, pieces[static_cast<size_t>(i)], step, scratch);
@@ -89,7 +89,7 @@ AdamWStep make_adamw_step(const AdamWOptions& options, int64_t t) {
   step.weight_decay = options.weight_decay;
   step.decay_factor = 1 - options.lr * options.weight_decay;
   step.step_size = options.lr / (1 - std::pow(options.beta1, static_cast<double>(t)));
-  // pow, not sqrt: the last bit is Python's `** 0.5`.
+  // pow, not sqrt, to be bit-equal to Python's `** 0.5`.
   step.bias_correction2_sqrt = std::pow(1 - std::pow(options.beta2, static_cast<double>(t)), 0.5);
   return step;
 }

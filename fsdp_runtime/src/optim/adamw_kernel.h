@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-/// Elements [begin, end) of a flat shard that all take weight decay or all do not.
+/// Elements [begin, end) of a flat shard, all with or all without weight decay.
 struct DecaySegment {
   int64_t begin = 0;
   int64_t end = 0;
@@ -38,9 +38,9 @@ struct AdamWTensors {
   at::Tensor exp_avg_sq;
 };
 
-/// One update of the segments. CPU: the ATen kernels of torch.optim.AdamW's default path in its
-/// order, on pieces that stay in the cache; an element's result does not depend on where pieces
-/// begin. CUDA: one fused kernel per segment.
+/// One update of the segments. CPU: the ATen kernels of torch.optim.AdamW's default path in the
+/// same order, on cache-sized pieces; results do not depend on the piece boundaries. CUDA: one
+/// fused kernel per segment.
 void apply_adamw(const AdamWTensors& tensors, const std::vector<DecaySegment>& segments,
                  const AdamWStep& step);
 

@@ -21,7 +21,7 @@ at::Tensor clip_grad_norm_(const FSDPModule& root, double max_norm) {
     }
   }
   TORCH_CHECK(comm != nullptr, "clip_grad_norm_: no parameters below the given module");
-  // Squares are summed in double: thousands of shards of different size meet here.
+  // Squares are summed in double, because there may be thousands of shards of different magnitude.
   at::Tensor square_sum = at::zeros({1}, options.dtype(at::kDouble));
   for (const at::Tensor& gradient : gradients) {
     const at::Tensor norm =
@@ -32,7 +32,7 @@ at::Tensor clip_grad_norm_(const FSDPModule& root, double max_norm) {
   const at::Tensor total_norm = square_sum.sqrt().to(at::kFloat).squeeze(0);
   if (max_norm > 0) {
     const at::Tensor factor = (max_norm / (total_norm + 1e-6)).clamp_max(1.0);
-    // A norm that is no number makes every gradient so, as torch does: the step must not look well.
+    // A NaN norm makes every gradient NaN, as in torch: the error must stay visible.
     const bool leaves_all = total_norm.is_cpu() && factor.item<float>() >= 1.0F;
     if (!leaves_all) {
       for (at::Tensor& gradient : gradients) {

@@ -17,26 +17,27 @@ struct ToyConfig {
   int64_t width = 15;
   int64_t hidden = 33;
   int64_t blocks = 3;
-  bool hollow = false;
+  bool unmaterialized = false;
   bool frozen_first_weight = false;
   bool use_block_twice = false;
   enum class Checkpointing { kNone, kAroundUnit, kInsideUnit } checkpointing = Checkpointing::kNone;
 };
 
-inline at::Tensor parameter(at::IntArrayRef sizes, bool hollow) {
-  if (hollow) {
-    return fsdp::hollow_parameter(sizes, at::kFloat, c10::kCPU);
+inline at::Tensor parameter(at::IntArrayRef sizes, bool unmaterialized) {
+  if (unmaterialized) {
+    return fsdp::unmaterialized_parameter(sizes, at::kFloat, c10::kCPU);
   }
   return at::zeros(sizes);
 }
 
 struct ToyBlock : torch::nn::Module {
   explicit ToyBlock(const ToyConfig& config) : config(config) {
-    up = register_parameter("up", parameter({config.hidden, config.width}, config.hollow),
+    up = register_parameter("up", parameter({config.hidden, config.width}, config.unmaterialized),
                             !config.frozen_first_weight);
-    bias = register_parameter("bias", parameter({config.hidden}, config.hollow));
-    down = register_parameter("down", parameter({config.width, config.hidden}, config.hollow));
-    spare = register_parameter("spare", parameter({5, 3}, config.hollow));
+    bias = register_parameter("bias", parameter({config.hidden}, config.unmaterialized));
+    down =
+        register_parameter("down", parameter({config.width, config.hidden}, config.unmaterialized));
+    spare = register_parameter("spare", parameter({5, 3}, config.unmaterialized));
   }
 
   at::Tensor body(const at::Tensor& x) {
@@ -64,9 +65,9 @@ struct ToyBlock : torch::nn::Module {
 /// Embedding tied to the head, blocks between them: a language model in small.
 struct ToyModel : torch::nn::Module {
   explicit ToyModel(const ToyConfig& config) : config(config) {
-    embedding =
-        register_parameter("embedding", parameter({config.vocab, config.width}, config.hollow));
-    gain = register_parameter("gain", parameter({config.width}, config.hollow));
+    embedding = register_parameter("embedding",
+                                   parameter({config.vocab, config.width}, config.unmaterialized));
+    gain = register_parameter("gain", parameter({config.width}, config.unmaterialized));
     head = register_parameter("head", embedding);
     for (int64_t i = 0; i < config.blocks; ++i) {
       blocks.emplace_back(std::make_shared<ToyBlock>(config));
@@ -120,7 +121,7 @@ inline Unit<ToyModel> make_sharded(const ToyConfig& config, const FullyShardOpti
 
 /// The same model without sharding, filled with the same values.
 inline Unit<ToyModel> make_plain(ToyConfig config) {
-  config.hollow = false;
+  config.unmaterialized = false;
   Unit<ToyModel> model(std::make_shared<ToyModel>(config));
   at::NoGradGuard no_grad;
   std::map<const void*, bool> seen;

@@ -25,7 +25,7 @@ std::vector<Case> cases() {
     return all.back();
   };
   add("default", [](Case&) {});
-  add("hollow", [](Case& c) { c.config.hollow = true; });
+  add("unmaterialized", [](Case& c) { c.config.unmaterialized = true; });
   add("keeps_parameters", [](Case& c) { c.reshard_after_forward = false; });
   add("reshards_root", [](Case& c) { c.reshard_after_forward = true; });
   add("frozen_weight", [](Case& c) { c.config.frozen_first_weight = true; });

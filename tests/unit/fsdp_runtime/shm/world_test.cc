@@ -171,7 +171,7 @@ TEST_F(WorldTest, StaleRecordOfADeadRunIsRefused) {
   const pid_t former = spawn([&] { return 0; });
   exit_status(former);
   FolderExchange exchange(folder_);
-  exchange.put("shm/card/0", std::to_string(former) + " 7 4096 8 1234");
+  exchange.put("shm/info/0", std::to_string(former) + " 7 4096 8 1234");
   EXPECT_THROW(attach(exchange, 1, 2, milliseconds(500)), Error);
 }
 
@@ -180,7 +180,7 @@ TEST_F(WorldTest, ControlBlockOfAnotherRunIsRefused) {
   Mapping arena = Mapping::create("stale-arena", 1 << 20);
   Mapping control = Mapping::create("stale-control", control_bytes(2));
   FolderExchange exchange(folder_);
-  exchange.put("shm/card/0", std::to_string(::getpid()) + " " + std::to_string(arena.fd()) + " " +
+  exchange.put("shm/info/0", std::to_string(::getpid()) + " " + std::to_string(arena.fd()) + " " +
                                  std::to_string(1 << 20) + " " + std::to_string(control.fd()) +
                                  " 1234");
   try {
@@ -195,7 +195,7 @@ TEST_F(WorldTest, HostileRecordsAreRefused) {
   for (const char* record : {"", "x", "-1 3 4096 4 1", "1 2", "99999999999999999999 1 1 1 1",
                              "failed: no memory", "1 0 18446744073709551615 0 0"}) {
     FolderExchange exchange(folder_);
-    exchange.put("shm/card/0", record);
+    exchange.put("shm/info/0", record);
     EXPECT_THROW(attach(exchange, 1, 2, milliseconds(200)), Error) << record;
   }
 }
@@ -211,7 +211,7 @@ TEST_F(WorldTest, OneRanksFailureReachesAllWithItsReason) {
     return 2;
   });
   FolderExchange exchange(folder_);
-  exchange.put("shm/card/1", "failed: no memory");
+  exchange.put("shm/info/1", "failed: no memory");
   EXPECT_EQ(exit_status(healthy), 0);
 }
 

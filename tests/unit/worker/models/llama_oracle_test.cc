@@ -40,7 +40,7 @@ std::vector<fsdp::ShardedSlice> WholeSlices(const Llama& model) {
 /// Both sides run the same kernels in the same order on one thread, so that bits are compared.
 void ExpectSameResults(const std::filesystem::path& folder) {
   const LlamaConfig config = ReadLlamaConfig(folder.string());
-  const auto model = std::make_shared<Llama>(config, ParameterPlace{});
+  const auto model = std::make_shared<Llama>(config, ParameterFactory{});
   LoadWeights(folder.string(), WholeSlices(*model), config.tie_word_embeddings);
 
   const SafetensorsFile expected(folder / "expected.safetensors");

@@ -30,7 +30,7 @@ void Init(Llama& model, uint64_t seed) {
 }
 
 TEST(LlamaTest, ParametersAreNamedAndOrderedAsInHuggingFace) {
-  const Llama model(SmallConfig(), ParameterPlace{});
+  const Llama model(SmallConfig(), ParameterFactory{});
   const std::vector<std::string> names = model.named_parameters().keys();
   ASSERT_EQ(names.size(), 2u * 9 + 3);
   EXPECT_EQ(names[0], "model.embed_tokens.weight");
@@ -50,7 +50,7 @@ TEST(LlamaTest, CountsItsParameters) {
       LlamaConfig config = SmallConfig();
       config.tie_word_embeddings = is_tied;
       config.attention_bias = config.mlp_bias = has_bias;
-      const Llama model(config, ParameterPlace{});
+      const Llama model(config, ParameterFactory{});
       int64_t count = 0;
       for (const at::Tensor& parameter : model.parameters()) {
         count += parameter.numel();
@@ -63,8 +63,8 @@ TEST(LlamaTest, CountsItsParameters) {
 TEST(LlamaTest, InitFollowsSeedAndKind) {
   LlamaConfig config = SmallConfig();
   config.attention_bias = true;
-  Llama first(config, ParameterPlace{}), same(config, ParameterPlace{}),
-      other(config, ParameterPlace{});
+  Llama first(config, ParameterFactory{}), same(config, ParameterFactory{}),
+      other(config, ParameterFactory{});
   Init(first, 3);
   Init(same, 3);
   Init(other, 4);
@@ -82,7 +82,7 @@ TEST(LlamaTest, InitFollowsSeedAndKind) {
 TEST(LlamaTest, PaddingTokenStartsAtZeroAndStays) {
   LlamaConfig config = SmallConfig();
   config.padding_token = 3;
-  Llama model(config, ParameterPlace{});
+  Llama model(config, ParameterFactory{});
   Init(model, 1);
   const at::Tensor weight = model.named_parameters()["model.embed_tokens.weight"];
   EXPECT_TRUE(weight[3].eq(0).all().item<bool>());
@@ -94,7 +94,7 @@ TEST(LlamaTest, PaddingTokenStartsAtZeroAndStays) {
 }
 
 TEST(LlamaTest, IsCausalAndStartsNearUniform) {
-  Llama model(SmallConfig(), ParameterPlace{});
+  Llama model(SmallConfig(), ParameterFactory{});
   Init(model, 1);
   const at::NoGradGuard no_grad;
   const at::Tensor tokens = at::arange(20).view({1, 20});
@@ -108,7 +108,7 @@ TEST(LlamaTest, IsCausalAndStartsNearUniform) {
 }
 
 TEST(LlamaTest, LongerInputAfterShorterGetsLongerTables) {
-  Llama model(SmallConfig(), ParameterPlace{});
+  Llama model(SmallConfig(), ParameterFactory{});
   Init(model, 1);
   const at::NoGradGuard no_grad;
   const at::Tensor tokens = at::arange(30).view({1, 30});

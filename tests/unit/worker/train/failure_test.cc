@@ -121,9 +121,9 @@ int PhaseAfterSignal(std::chrono::milliseconds patience) {
   const pid_t child = fork();
   if (child == 0) {
     StopSignal::Install();
-    StopSignal::SetPatience(std::chrono::seconds(1));
+    StopSignal::SetTimeout(std::chrono::seconds(1));
     raise(SIGTERM);
-    StopSignal::SetPatience(patience);
+    StopSignal::SetTimeout(patience);
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
     while (std::chrono::steady_clock::now() < end) {
       usleep(10'000);
