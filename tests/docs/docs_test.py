@@ -6,6 +6,7 @@ commands  Every command line: those of fenced blocks and of inline code. rules.p
 example   The C++ program (compiled and linked by this build) on two ranks, and the CMake lines in a project of its own.
 help      What the documentation says of --help: every key, every flag with its default and its variable.
 refused   torchrun's flags that the README lists as refused are refused, by one line that names them.
+report    A failure report that is shown has the lines of a real one.
 """
 
 import argparse
@@ -180,12 +181,11 @@ def check_help(build: Path) -> list[str]:
 
 
 def check_refused(build: Path) -> list[str]:
-    """The flags that the README's list names ("... these are refused: `--tee`/`-t`, ..."), and no others, are refused."""
-    match = re.search(r"these are refused:(.*?)(?:\.\n|\.$)", (ROOT / "README.md").read_text(), re.S)
-    if match is None:
-        return ["README.md has no list of torchrun's flags after the words 'these are refused:'"]
-    flags = re.findall(r"`(--?[a-z][a-z-]*)(?: \S+)?`", match[1])
-    complaints = [] if len(flags) >= 5 else [f"only {flags} are in the README's list of refused flags"]
+    """The README's paragraph or list item that speaks of refusing and names five flags or more names only such."""
+    parts = re.split(r"\n\s*\n|\n(?=[*-] )", (ROOT / "README.md").read_text())
+    found = [re.findall(r"`(--?[a-z][a-z-]*)(?: \S+)?`", part) for part in parts if "refuse" in part]
+    flags = max(found, key=len, default=[])
+    complaints = [] if len(flags) >= 5 else ["README.md has no list of torchrun's flags that are refused"]
     for flag in flags:
         value = ["xpu"] if flag == "--nproc-per-node" else ["1"]
         done = subprocess.run([build / "bin/fsdprun", "--dry-run", flag, *value, "train.py"], capture_output=True, text=True)
@@ -194,19 +194,41 @@ def check_refused(build: Path) -> list[str]:
     return complaints
 
 
+def labels_of(report: str) -> set[str]:
+    """Words before a colon at the start of a line, as in "  exitcode  : 1"; ranks and pids are left out."""
+    return set(re.findall(r"^ *([A-Za-z][A-Za-z_ ]*?) *:(?= |$)", report, re.M))
+
+
+def check_report(build: Path) -> list[str]:
+    shown = [block for block in snippets.blocks_of(ROOT)
+             if rules.kind_of_block(block.language, block.text) == "failure report"]
+    real = set()
+    for end in ("echo the reason >&2; exit 3", "kill -KILL $$"):
+        command = [build / "bin/fsdprun", "--standalone", "--nproc-per-node", "2", "--no-python", "bash", "-c", end]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        if done.returncode == 0 or "Root Cause (first observed failure)" not in done.stderr:
+            return [f"no report of: {end}\n{done.stderr}"]
+        real |= labels_of(done.stderr)
+    print(f"{len(shown)} reports are shown; a real one has {sorted(real)}")
+    return [f"{block.place}: a real report has no line {label!r}" for block in shown
+            for label in sorted(labels_of(block.text) - real)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("check", choices=["commands", "example", "help", "refused"])
+    parser.add_argument("check", choices=["commands", "example", "help", "refused", "report"])
     parser.add_argument("--build", type=Path, required=True, help="the build whose programs are run")
     parser.add_argument("--source", type=Path, help="example: the C++ program as this build extracted it")
     parser.add_argument("--program", type=Path, help="example: and as it linked it")
     options = parser.parse_args()
+    options.build = options.build.resolve()
     if options.check == "commands":
         complaints = check_commands(options.build)
     elif options.check == "example":
         complaints = check_example(options.build, options.source, options.program)
     else:
-        complaints = (check_help if options.check == "help" else check_refused)(options.build)
+        check = {"help": check_help, "refused": check_refused, "report": check_report}[options.check]
+        complaints = check(options.build)
     print("\n".join(complaints) or "documentation and programs agree")
     return 1 if complaints else 0
 

@@ -58,6 +58,8 @@ BLOCKS: list[tuple[str, str, str]] = [
     ("cpp", r"int main\(", "C++ program"),
     ("cmake", r"add_subdirectory\(fsdprun", "CMake project"),
     ("", r"fsdp-keeper\n.*worker 0", "picture"),
+    ("", r"Root Cause \(first observed failure\)", "failure report"),
+    ("text", r"Root Cause \(first observed failure\)", "failure report"),
     ("text", r".", "output"),
 ]
 # Languages of blocks of commands; a fence without language is one unless BLOCKS knows it.
