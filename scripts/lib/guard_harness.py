@@ -4,8 +4,8 @@
 usage: guard_harness.py FOLDER ACCEPTED.json [--minutes N] [--only FILE[:LINE]] [--both]
 
 FOLDER holds guards.json and build/ (see guard_rewriter.py) and gets results.jsonl, which the next run goes on from as
-long as programs and fault mixes are what they were. ACCEPTED lists the guards whose negation nothing has to notice, each
-with the reason. --both asks the simulator also where a unit test has noticed.
+long as programs and fault mixes are what they were. ACCEPTED lists the guards whose negation nothing has to notice,
+each with the reason. --both asks the simulator also where a unit test has noticed.
 """
 
 import argparse
@@ -23,10 +23,14 @@ from typing import Any, Callable
 
 from guard_rewriter import Guard
 
+Key = tuple[str, str, str, int]  # file, function, text, occurrence
+Accepted = list[dict[str, Any]]
+
 NOTICED_AT_LEAST = 0.9
 MEMORY_BYTES = 2 << 30  # a loop that never ends may also fill memory
 CPU_SECONDS_MIN, CPU_FACTOR = 2, 10  # what a negated run may take: so many times the run without
 WALL_FACTOR = 12  # a busy machine lengthens the time on the wall; only what waits forever gets there
+PROGRESS_EVERY = 50
 UNIT_TESTS = ("coordinator_test", "node_machine_test")
 CLUSTERS = ((3, 30), (16, 15))  # (nodes, seeds)
 TIMEOUT_CODES = (124, 137, 128 + 24)  # timeout's own, SIGKILL, SIGXCPU
@@ -53,6 +57,9 @@ class Verdict:
         return bool(self.unit or self.sim)
 
 
+Verdicts = dict[Key, Verdict]
+
+
 # --- Running
 
 
@@ -61,7 +68,7 @@ def oracles(build: Path, source: Path) -> list[Oracle]:
     found = [Oracle("unit", name, (str(build / "tests" / name), "--gtest_fail_fast", "--gtest_color=no"))
              for name in UNIT_TESTS]
     for mix in sorted((source / "tests/sim/faults").glob("*.json")):
-        if json.loads(mix.read_text())["work_s"] > 0:
+        if json.loads(mix.read_text()).get("work_s", 1) > 0:
             found += [Oracle("sim", f"{mix.stem}, {nodes} nodes",
                              (str(build / "tests/sim_main"), "--nodes", str(nodes), "--runs", str(seeds),
                               "--faults", str(mix))) for nodes, seeds in CLUSTERS]
@@ -69,9 +76,9 @@ def oracles(build: Path, source: Path) -> list[Oracle]:
 
 
 def run(oracle: Oracle, guard: int, cpu_seconds: int) -> str:
-    """"" if the program passes, else what went wrong."""
-    command = ["timeout", "-k", "1", str(cpu_seconds * WALL_FACTOR), "prlimit", f"--cpu={cpu_seconds}:{cpu_seconds + 1}",
-               f"--as={MEMORY_BYTES}", "--core=0", *oracle.command]
+    """Empty if the program passes, else what went wrong."""
+    command = ["timeout", "-k", "1", str(cpu_seconds * WALL_FACTOR), "prlimit", "--core=0", f"--as={MEMORY_BYTES}",
+               f"--cpu={cpu_seconds}:{cpu_seconds + 1}", *oracle.command]
     done = subprocess.run(command, env=os.environ | {"FSDPRUN_NEGATE": str(guard)}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     code = done.returncode if done.returncode >= 0 else 128 - done.returncode
@@ -123,7 +130,7 @@ class Results:
 
     def __init__(self, file: Path, inputs: str):
         self.file, self.inputs = file, inputs
-        self.verdicts: dict[tuple[Any, ...], Verdict] = {}
+        self.verdicts: Verdicts = {}
         lines = file.read_text().splitlines() if file.is_file() else []
         for record in map(json.loads, lines):
             if record["inputs"] == inputs:
@@ -135,7 +142,7 @@ class Results:
         with self.file.open("a") as out:
             out.write(self._line(guard.key, verdict))
 
-    def _line(self, key: tuple[Any, ...], verdict: Verdict) -> str:
+    def _line(self, key: Key, verdict: Verdict) -> str:
         return json.dumps({"inputs": self.inputs, "guard": key, "unit": verdict.unit, "sim": verdict.sim}) + "\n"
 
 
@@ -162,8 +169,8 @@ def try_all(todo: list[Guard], results: Results, limits: dict[Oracle, int], both
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 guard = running.pop(future)
                 results.add(guard, future.result())
-                if not future.result().noticed:
-                    print(f"not noticed: {show(guard)}", flush=True)
+                if len(results.verdicts) % PROGRESS_EVERY == 0:
+                    print(f"{len(results.verdicts)} done", flush=True)
 
 
 def jobs() -> int:
@@ -177,18 +184,17 @@ def show(guard: Guard) -> str:
 # --- Judging
 
 
-def judge(guards: list[Guard], verdicts: dict[tuple[Any, ...], Verdict], accepted: list[dict[str, Any]]) -> list[str]:
+def judge(guards: list[Guard], verdicts: Verdicts, accepted: Accepted) -> list[str]:
     """What is wrong: survivors that nobody has accepted, acceptances that are out of date, too few noticed."""
-    known = {guard.key: guard for guard in guards}
-    reasons = {(a["file"], a["function"], a["guard"], a.get("occurrence", 1)): a.get("reason", "") for a in accepted}
+    known, reasons = {guard.key for guard in guards}, reasons_by_key(accepted)
     wrong = [f"accepted without a reason: {' '.join(map(str, key))}" for key, reason in reasons.items() if not reason]
     wrong += [f"accepted, but there is no such guard: {' '.join(map(str, key))}" for key in reasons if key not in known]
     tried = [guard for guard in guards if guard.key in verdicts]
     for guard in tried:
-        if verdicts[guard.key].noticed and guard.key in reasons:
-            wrong.append(f"accepted as unnoticed, but noticed by {verdicts[guard.key].unit or verdicts[guard.key].sim}: "
-                         f"{show(guard)}")
-        elif not verdicts[guard.key].noticed and guard.key not in reasons:
+        verdict = verdicts[guard.key]
+        if verdict.noticed and guard.key in reasons:
+            wrong.append(f"accepted as unnoticed, but noticed by {verdict.unit or verdict.sim}: {show(guard)}")
+        elif not verdict.noticed and guard.key not in reasons:
             wrong.append(f"no test notices that this guard is negated: {show(guard)}")
     noticed = sum(verdicts[guard.key].noticed for guard in tried)
     if len(tried) == len(guards) and noticed < NOTICED_AT_LEAST * len(guards):
@@ -197,7 +203,18 @@ def judge(guards: list[Guard], verdicts: dict[tuple[Any, ...], Verdict], accepte
     return wrong
 
 
-def summary(guards: list[Guard], verdicts: dict[tuple[Any, ...], Verdict]) -> list[str]:
+def reasons_by_key(accepted: Accepted) -> dict[Key, str]:
+    return {(a["file"], a["function"], a["guard"], a.get("occurrence", 1)): a.get("reason", "") for a in accepted}
+
+
+def survivors(guards: list[Guard], verdicts: Verdicts, accepted: Accepted) -> list[str]:
+    """The accepted ones with their reasons; judge() tells of the others."""
+    reasons = reasons_by_key(accepted)
+    return [f"not noticed: {show(guard)}\n    {reasons[guard.key]}" for guard in guards
+            if guard.key in reasons and guard.key in verdicts and not verdicts[guard.key].noticed]
+
+
+def summary(guards: list[Guard], verdicts: Verdicts) -> list[str]:
     tried = [verdicts[guard.key] for guard in guards if guard.key in verdicts]
     noticed = sum(verdict.noticed for verdict in tried)
 
@@ -205,11 +222,11 @@ def summary(guards: list[Guard], verdicts: dict[tuple[Any, ...], Verdict]) -> li
         return str(sum(bool(holds(verdict)) for verdict in tried))
 
     lines = [f"{len(guards)} guards, {len(tried)} negated, {noticed} noticed ({noticed / max(1, len(tried)):.1%}): "
-             f"{share(lambda v: v.unit)} by unit tests, {share(lambda v: v.sim and not v.unit)} by the simulator alone, "
+             f"{share(lambda v: v.unit)} by unit tests, {share(lambda v: v.sim and not v.unit)} by the simulator only, "
              f"{share(lambda v: not v.noticed)} by nobody"]
     if tried and all(verdict.sim is not None for verdict in tried):
-        lines.append(f"the simulator by itself notices {share(lambda v: v.sim)}, "
-                     f"unit tests alone {share(lambda v: v.unit and not v.sim)}")
+        lines.append(f"the simulator by itself notices {share(lambda v: v.sim)}; "
+                     f"{share(lambda v: v.unit and not v.sim)} are noticed by unit tests only")
     if len(tried) < len(guards):
         lines.append(f"{len(guards) - len(tried)} are left; the next run goes on with them")
     return lines
@@ -251,7 +268,7 @@ def main(arguments: list[str]) -> int:
             print(f"{show(guard)}\n    {told}")
         return 0
     wrong = judge(guards, known, accepted)
-    print("\n".join(wrong + summary(guards, known)))
+    print("\n".join(survivors(guards, known, accepted) + wrong + summary(guards, known)))
     return 1 if wrong else 0
 
 

@@ -134,7 +134,7 @@ class Finder:
             self.places.setdefault((place.begin, place.end), place)
 
     def point(self, location: Node) -> tuple[int, int] | None:
-        """First and last offset of a token, None within a function-like macro (which is an assertion) or another file."""
+        """Where a token begins and ends; None in another file and in a function-like macro, which is an assertion."""
         location = location.get("expansionLoc", location)
         if "offset" not in location or location["file"] != self.file:
             return None

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds scripts/guards against a made-up machine: which guards it finds, which negations it calls noticed, how it judges.
+"""Holds scripts/guards against a made-up machine: which guards it finds, what it calls noticed, how it judges.
 
 usage: guards_test.py ROOT COMPILER
 """
@@ -118,6 +118,8 @@ def judgement() -> None:
     for name, known, accepted, complaint in cases:
         wrong = harness.judge(guards, known, accepted)
         expect(len(wrong) == (complaint is not None) and all(complaint in line for line in wrong), f"{name}: {wrong}")
+    listed = harness.survivors(guards, verdicts(2), [entry(guards[1], "pure optimisation")])
+    expect(len(listed) == 1 and "x > 2" in listed[0] and "pure optimisation" in listed[0], listed)
     text = " ".join(harness.summary(guards, {guards[0].key: silent, guards[1].key: noticed}))
     expect("20 guards, 2 negated, 1 noticed (50.0%)" in text and "18 are left" in text, text)
 
