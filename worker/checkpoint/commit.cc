@@ -75,6 +75,11 @@ void RemoveLeftovers(FileSystem& file_system, const std::string& directory, cons
   }
 }
 
+/// Where the checkpoint that is being replaced waits, if the file system cannot swap.
+std::string AsideName(const std::string& target, const Claim& claim) {
+  return target + ".old-" + claim.id;
+}
+
 int64_t NextSequence(const std::string& directory) {
   int64_t newest = 0;
   for (const StepEntry& entry : ListSteps(directory)) {
@@ -97,7 +102,7 @@ void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const 
   if (error != EINVAL && error != ENOSYS && error != ENOTSUP) {
     CheckIo(error, "publish", target);
   }
-  const std::string old = target + ".old-" + claim.id;
+  const std::string old = AsideName(target, claim);
   CheckIo(file_system.Rename(target, old), "move aside", target);
   if (const int failed = file_system.Rename(temporary, target); failed != 0) {
     file_system.Rename(old, target);
@@ -115,13 +120,15 @@ void CheckClaim(const std::string& directory, const Claim& claim, const std::str
   }
 }
 
-/// Renames all but the newest `keep` complete checkpoints and adds the new names to `doomed`: a
-/// half-removed checkpoint is never taken for one. Under the lock, since a successor may publish.
-void SetAside(FileSystem& file_system, const std::string& directory, const Claim& claim,
-              int64_t keep, const std::string& published, const Warn& warn,
-              std::vector<std::string>& doomed) {
+/// Renames all but the newest `keep` complete checkpoints and returns the new names, which are
+/// durable: a half-removed checkpoint is never taken for one. Under the lock, since a successor may
+/// publish.
+std::vector<std::string> SetAside(FileSystem& file_system, const std::string& directory,
+                                  const Claim& claim, int64_t keep, const std::string& published,
+                                  const Warn& warn) {
   const DirectoryLock lock(file_system, directory);
   CheckClaim(directory, claim, "prune");
+  std::vector<std::string> doomed;
   int64_t kept = 0;
   for (const StepEntry& entry : ListSteps(directory)) {
     if (!entry.is_complete || !entry.sequence || ++kept <= keep || entry.path == published) {
@@ -134,6 +141,10 @@ void SetAside(FileSystem& file_system, const std::string& directory, const Claim
     }
     doomed.push_back(renamed);
   }
+  if (!doomed.empty()) {
+    CheckIo(file_system.SyncDirectory(directory), "sync", directory);
+  }
+  return doomed;
 }
 
 }  // namespace
@@ -158,9 +169,29 @@ std::string TemporaryName(int64_t step, const Claim& claim) {
   return StepName(step) + ".tmp-" + std::to_string(claim.generation) + "-" + claim.id;
 }
 
+int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t step,
+                  const Claim& claim) {
+  const std::string target = directory + "/" + StepName(step);
+  for (const std::string& path :
+       {directory + "/" + TemporaryName(step, claim), AsideName(target, claim)}) {
+    if (!DirectoryExists(path)) {
+      continue;
+    }
+    if (path == AsideName(target, claim) && !DirectoryExists(target)) {
+      continue;  // moved aside and not replaced: the only one
+    }
+    int error = file_system.SyncDirectory(directory);
+    error = error != 0 ? error : file_system.RemoveTree(path);
+    if (error != 0) {
+      return error;
+    }
+  }
+  return 0;
+}
+
 void TakeClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
                const Warn& warn) {
-  CheckIo(file_system.MakeDirectory(directory), "make the directory", directory);
+  file_system.MakeDurableDirectory(directory);
   const DirectoryLock lock(file_system, directory);
   const std::optional<Claim> current = ReadClaim(directory);
   if (current && !claim.job_id.empty() && current->job_id == claim.job_id &&
@@ -174,6 +205,7 @@ void TakeClaim(FileSystem& file_system, const std::string& directory, const Clai
   }
   const json value = {
       {"job_id", claim.job_id}, {"generation", claim.generation}, {"claim", claim.id}};
+  // Its sync of the directory also makes a dead run's renames durable before the rest is removed.
   file_system.ReplaceFile(ClaimPath(directory), value.dump() + "\n");
   PutBackOld(file_system, directory, warn);
   RemoveLeftovers(file_system, directory, warn);
@@ -188,8 +220,9 @@ std::string Publish(FileSystem& file_system, const std::string& directory, const
   manifest.sequence = NextSequence(directory);
   manifest.files[kMetadataFile] = {
       static_cast<int64_t>(metadata_bytes.size()), HashBytes(metadata_bytes), {}};
-  file_system.ReplaceFile(temporary + "/" + kManifestFile, EncodeManifest(manifest));
-  file_system.ReplaceFile(temporary + "/" + kMetadataFile, metadata_bytes);
+  file_system.WriteFile(temporary + "/" + kManifestFile, EncodeManifest(manifest));
+  file_system.WriteFile(temporary + "/" + kMetadataFile, metadata_bytes);
+  CheckIo(file_system.SyncDirectory(temporary), "sync", temporary);
   MoveIntoPlace(file_system, temporary, target, claim);
   if (const int error = file_system.SyncDirectory(directory); error != 0) {
     throw CheckpointError("published " + target + ", but a power failure may undo it: " +
@@ -238,10 +271,12 @@ void Prune(FileSystem& file_system, const std::string& directory, const Claim& c
   const std::string temporary =
       directory + "/" +
       TemporaryName(*ParseStepName(published.substr(published.find_last_of('/') + 1)), claim);
-  std::vector<std::string> doomed = {temporary, published + ".old-" + claim.id};
+  std::vector<std::string> doomed = {temporary, AsideName(published, claim)};
   if (keep > 0) {
     try {
-      SetAside(file_system, directory, claim, keep, published, warn, doomed);
+      const std::vector<std::string> old =
+          SetAside(file_system, directory, claim, keep, published, warn);
+      doomed.insert(doomed.end(), old.begin(), old.end());
     } catch (const CheckpointError& error) {
       warn(std::string("removed no old checkpoints: ") + error.what());
     }

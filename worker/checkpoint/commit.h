@@ -15,12 +15,14 @@ namespace fsdprun::worker::checkpoint {
 // Note [Commit protocol]
 //   1. rank 0 makes `step-N.tmp-<generation>-<claim>/`; every rank writes its file there and syncs
 //      file and directory; the ranks exchange results, and any error ends the attempt for all;
-//   2. rank 0, under the directory's lock and after checking its claim: fsdprun.json, then
-//      `.metadata` (tmp, sync, rename), sync; rename the directory to `step-N` (swap, if one is
-//      there); sync the parent; then `latest` (tmp, sync, rename);
-//   3. prune.
-// A directory named `step-N` is therefore always complete, and whatever dies at whatever point
-// leaves every earlier checkpoint in place. Readers go by the directories, not by `latest`.
+//   2. rank 0, under the directory's lock and after checking its claim: writes and syncs
+//      fsdprun.json and `.metadata`, syncs the directory; renames it to `step-N` (swap, if one is
+//      there); syncs the parent; then `latest` (tmp, sync, rename, sync);
+//   3. prune: old checkpoints get a name that is none of a checkpoint's; sync; then they go.
+// A directory named `step-N` is therefore always complete, and whatever dies at whatever point, a
+// machine that loses power included, leaves every earlier checkpoint in place. Readers go by the
+// directories, not by `latest`. What a rename or a swap has replaced is removed only after the
+// parent was synced: file systems may keep a removal although they lose an earlier rename.
 
 // Note [Fencing by claim]
 // A process that was replaced but still runs must not publish over its successor. Rank 0 claims
@@ -43,6 +45,11 @@ std::string StepName(int64_t step);
 /// The step of a directory name "step-<N>", N without leading zeros; else nullopt.
 std::optional<int64_t> ParseStepName(std::string_view name);
 std::string TemporaryName(int64_t step, const Claim& claim);
+
+/// Removes what an attempt to save `step` left; 0 or an errno. After a swap that may be the
+/// checkpoint that was replaced, so it goes only when the swap is durable.
+int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t step,
+                  const Claim& claim);
 
 /// Rank 0 at start: makes `directory`, claims it, puts back a checkpoint that a crash left between
 /// two renames, and removes what dead runs left. Errors: CheckpointError.

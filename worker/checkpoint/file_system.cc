@@ -82,7 +82,7 @@ FileDescriptor::~FileDescriptor() {
 }
 
 int FileSystem::MakeDirectory(const std::string& path) {
-  if (const int error = Intercept("make_directory", path); error != 0) {
+  if (const int error = Intercept({"make_directory", path}); error != 0) {
     return error;
   }
   std::error_code error;
@@ -94,7 +94,7 @@ int FileSystem::MakeDirectory(const std::string& path) {
 }
 
 int FileSystem::Create(const std::string& path, FileDescriptor& out) {
-  if (const int error = Intercept("create", path); error != 0) {
+  if (const int error = Intercept({"create", path}); error != 0) {
     return error;
   }
   out = OpenDescriptor(path, O_WRONLY | O_CREAT | O_TRUNC);
@@ -102,7 +102,7 @@ int FileSystem::Create(const std::string& path, FileDescriptor& out) {
 }
 
 int FileSystem::Reserve(const FileDescriptor& file, const std::string& path, int64_t byte_count) {
-  if (const int error = Intercept("reserve", path); error != 0) {
+  if (const int error = Intercept({"reserve", path, {}, {}, byte_count}); error != 0) {
     return error;
   }
   const int error = ErrnoOf([&] { return fallocate(file.get(), 0, 0, byte_count); });
@@ -111,7 +111,9 @@ int FileSystem::Reserve(const FileDescriptor& file, const std::string& path, int
 
 int FileSystem::Write(const FileDescriptor& file, const std::string& path, const void* data,
                       size_t byte_count) {
-  if (const int error = Intercept("write", path); error != 0) {
+  if (const int error =
+          Intercept({"write", path, {}, {static_cast<const char*>(data), byte_count}});
+      error != 0) {
     return error;
   }
   const char* next = static_cast<const char*>(data);
@@ -130,14 +132,14 @@ int FileSystem::Write(const FileDescriptor& file, const std::string& path, const
 }
 
 int FileSystem::Sync(const FileDescriptor& file, const std::string& path) {
-  if (const int error = Intercept("sync", path); error != 0) {
+  if (const int error = Intercept({"sync", path}); error != 0) {
     return error;
   }
   return ErrnoOf([&] { return fsync(file.get()); });
 }
 
 int FileSystem::SyncDirectory(const std::string& path) {
-  if (const int error = Intercept("sync_directory", path); error != 0) {
+  if (const int error = Intercept({"sync_directory", path}); error != 0) {
     return error;
   }
   const FileDescriptor directory = OpenDescriptor(path, O_RDONLY | O_DIRECTORY);
@@ -150,21 +152,21 @@ int FileSystem::SyncDirectory(const std::string& path) {
 }
 
 int FileSystem::Rename(const std::string& from, const std::string& to) {
-  if (const int error = Intercept("rename", to); error != 0) {
+  if (const int error = Intercept({"rename", to, from}); error != 0) {
     return error;
   }
   return Errno(rename(from.c_str(), to.c_str()));
 }
 
 int FileSystem::Exchange(const std::string& a, const std::string& b) {
-  if (const int error = Intercept("exchange", b); error != 0) {
+  if (const int error = Intercept({"exchange", b, a}); error != 0) {
     return error;
   }
   return Errno(renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE));
 }
 
 int FileSystem::RemoveTree(const std::string& path) {
-  if (const int error = Intercept("remove", path); error != 0) {
+  if (const int error = Intercept({"remove", path}); error != 0) {
     return error;
   }
   std::error_code error;
@@ -172,13 +174,32 @@ int FileSystem::RemoveTree(const std::string& path) {
   return error.value();
 }
 
-void FileSystem::ReplaceFile(const std::string& path, std::string_view bytes) {
-  const std::string temporary = path + ".tmp";
+void FileSystem::MakeDurableDirectory(const std::string& path) {
+  std::vector<std::string> missing;
+  for (std::string next = path; !DirectoryExists(next) && next != ParentOf(next);
+       next = ParentOf(next)) {
+    missing.push_back(next);
+  }
+  CheckIo(MakeDirectory(path), "make the directory", path);
+  for (const std::string& made : missing) {
+    const std::string parent = ParentOf(made);
+    const int error = SyncDirectory(parent);
+    // Who may write to a directory but not list it cannot open it to sync it.
+    CheckIo(error == EACCES ? 0 : error, "sync", parent);
+  }
+}
+
+void FileSystem::WriteFile(const std::string& path, std::string_view bytes) {
   const auto needed = static_cast<int64_t>(bytes.size());
   FileDescriptor file;
-  CheckIo(Create(temporary, file), "create", temporary, needed);
-  CheckIo(Write(file, temporary, bytes.data(), bytes.size()), "write", temporary, needed);
-  CheckIo(Sync(file, temporary), "write", temporary, needed);
+  CheckIo(Create(path, file), "create", path, needed);
+  CheckIo(Write(file, path, bytes.data(), bytes.size()), "write", path, needed);
+  CheckIo(Sync(file, path), "write", path, needed);
+}
+
+void FileSystem::ReplaceFile(const std::string& path, std::string_view bytes) {
+  const std::string temporary = path + ".tmp";
+  WriteFile(temporary, bytes);
   CheckIo(Rename(temporary, path), "rename to", path);
   CheckIo(SyncDirectory(ParentOf(path)), "sync", ParentOf(path));
 }

@@ -22,8 +22,17 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
+/// A change to the disk that is about to be made.
+struct Effect {
+  std::string_view name;     // the method below in snake case; RemoveTree: "remove"
+  const std::string& path;   // of a rename and an exchange: the second path
+  std::string_view from{};   // the first path of these two
+  std::string_view bytes{};  // what a write writes
+  int64_t byte_count = 0;    // what a reserve reserves
+};
+
 /// All changes to the disk go through one of these, and each announces itself to Intercept first,
-/// so that a test can make any of them fail or die there. Methods return 0 or an errno.
+/// so that a test can record it, make it fail or die there. Methods return 0 or an errno.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -43,12 +52,17 @@ class FileSystem {
   /// Removes a file or a directory with all that is in it. 0 as well if there is none.
   int RemoveTree(const std::string& path);
 
-  /// Create, Write, Sync under `path`.tmp, then Rename and SyncDirectory. Throws CheckpointError.
+  /// MakeDirectory, and SyncDirectory on the parent of each directory that was missing: a power
+  /// failure does not undo it. Throws CheckpointError.
+  void MakeDurableDirectory(const std::string& path);
+  /// Create, Write, Sync. The name is durable only after SyncDirectory. Throws CheckpointError.
+  void WriteFile(const std::string& path, std::string_view bytes);
+  /// WriteFile to `path`.tmp, then Rename and SyncDirectory. Throws CheckpointError.
   void ReplaceFile(const std::string& path, std::string_view bytes);
 
  protected:
   /// A non-zero errno makes the effect fail without being tried.
-  virtual int Intercept(std::string_view /*effect*/, const std::string& /*path*/) { return 0; }
+  virtual int Intercept(const Effect& /*effect*/) { return 0; }
 };
 
 /// One line that names `path`, the reason and the remedy; for a full disk also the needed and the

@@ -186,7 +186,7 @@ std::optional<Candidate> FindOwn(const std::string& dir, const std::string& job_
 void CheckWritable(const std::string& dir) {
   FileSystem file_system;
   const std::string directory = WithoutTrailingSlash(dir);
-  CheckIo(file_system.MakeDirectory(directory), "make the directory", directory);
+  file_system.MakeDurableDirectory(directory);
   const std::string path = directory + "/.probe-" + std::to_string(getpid());
   const std::string bytes(4096, '\0');
   const auto needed = static_cast<int64_t>(bytes.size());

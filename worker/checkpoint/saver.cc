@@ -168,7 +168,9 @@ struct Saver::Impl {
                              const std::vector<std::vector<SliceInfo>>& slices,
                              const std::vector<std::vector<PlannedChunk>>& plan,
                              const std::vector<std::string>& written_texts);
-  void Discard(int64_t step) const;
+  int RemoveAttempt(int64_t step) const {
+    return checkpoint::RemoveAttempt(*options.file_system, options.dir, step, claim);
+  }
 
   SaverOptions options;
   Claim claim;
@@ -182,13 +184,6 @@ void Saver::Impl::TakeDirectory() {
               [this](const std::string& message) { WarnAll(message); });
     return mine.id;
   });
-}
-
-/// After a failed attempt. What cannot be removed now goes at the next start.
-void Saver::Impl::Discard(int64_t step) const {
-  if (is_first()) {
-    options.file_system->RemoveTree(TemporaryPath(step));
-  }
 }
 
 std::string Saver::Impl::PublishWritten(const Snapshot& snapshot,
@@ -246,14 +241,16 @@ std::string Saver::Save(int64_t step, const State& state) {
       if (impl.is_first()) {
         FileSystem& file_system = *impl.options.file_system;
         const std::string path = impl.TemporaryPath(step);
-        CheckIo(file_system.RemoveTree(path), "remove", path);
+        CheckIo(impl.RemoveAttempt(step), "remove", path);
         CheckIo(file_system.MakeDirectory(path), "make the directory", path);
       }
       return EncodeSlices(snapshot.slices);
     });
     published = impl.Write(snapshot, slices);
   } catch (const CheckpointError& error) {
-    impl.Discard(step);
+    if (impl.is_first()) {
+      impl.RemoveAttempt(step);  // what cannot be removed now goes at the next start
+    }
     throw CheckpointError("checkpoint of step " + std::to_string(step) +
                           " failed: " + error.what());
   }

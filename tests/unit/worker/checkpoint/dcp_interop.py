@@ -1,7 +1,9 @@
-"""The Python side of checkpoint_test: reads a checkpoint of ours, or writes one as FSDP2 does.
+"""The Python side of checkpoint_test: writes a checkpoint as FSDP2 does and reads some of ours.
 
-  dcp_interop.py read <checkpoint>    every value is compared, through dcp.load and dcp_to_torch_save
-  dcp_interop.py write <checkpoint>   four gloo ranks, DTensor Shard(0): uneven rows, empty shards
+  dcp_interop.py TO_WRITE [TO_READ ...]
+
+TO_WRITE: by four gloo ranks, DTensor Shard(0): uneven rows, empty shards. TO_READ: every value is compared, through
+dcp.load and dcp_to_torch_save.
 """
 
 import os
@@ -76,13 +78,17 @@ def write_rank(rank, size, path, store):
     dist.destroy_process_group()
 
 
+def write(path):
+    with tempfile.TemporaryDirectory() as folder:
+        # Forked, so that the ranks need not import torch again; nothing has started a thread yet.
+        mp.start_processes(write_rank, args=(4, path, os.path.join(folder, "store")), nprocs=4, start_method="fork")
+
+
 def main():
-    action, path = sys.argv[1:]
-    if action == "read":
+    to_write, *to_read = sys.argv[1:]
+    write(to_write)
+    for path in to_read:
         read(path)
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            mp.spawn(write_rank, args=(4, path, os.path.join(folder, "store")), nprocs=4)
 
 
 if __name__ == "__main__":

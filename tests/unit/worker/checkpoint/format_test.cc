@@ -156,9 +156,14 @@ TEST(SavePlanTest, EveryElementIsWrittenOnce) {
 
 TEST(SavePlanTest, LargePiecesAreCut) {
   const auto plan = PlanSave({{Slice(0, 15)}}, 24);
+  ASSERT_EQ(plan.size(), 1u);
+  int64_t planned = 0;
   for (const PlannedChunk& chunk : plan[0]) {
     EXPECT_LE(chunk.end - chunk.begin, 6);
+    EXPECT_EQ(chunk.begin, planned);
+    planned = chunk.end;
   }
+  EXPECT_EQ(planned, 15);
 }
 
 TEST(SavePlanTest, DisagreementIsRefusedByName) {

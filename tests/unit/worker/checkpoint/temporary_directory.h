@@ -9,11 +9,19 @@
 
 namespace fsdprun::worker::checkpoint {
 
+/// Where files stay in memory and a sync costs nothing, if the machine has such a place.
+inline std::filesystem::path MemoryDirectory() {
+  const std::filesystem::path memory = "/dev/shm";
+  return access(memory.c_str(), R_OK | W_OK | X_OK) == 0 ? memory
+                                                         : std::filesystem::temp_directory_path();
+}
+
 /// A directory that lives as long as the object.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "fsdprun-ckpt-XXXXXX").string();
+  explicit TemporaryDirectory(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string pattern = (parent / "fsdprun-ckpt-XXXXXX").string();
     path_ = mkdtemp(pattern.data());
   }
   ~TemporaryDirectory() {
