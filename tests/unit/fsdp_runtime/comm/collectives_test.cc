@@ -16,19 +16,21 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::run_backend;
 
-// Rank r's contribution; the same on every rank that asks, so that references are local.
-at::Tensor contribution(int64_t rank, int64_t numel, at::ScalarType dtype) {
-  at::Tensor index = at::arange(numel, at::kDouble);
+// Elements [begin, end) of rank r's contribution; the same on every rank that asks, so that
+// references are local.
+at::Tensor contribution(int64_t rank, int64_t begin, int64_t end, at::ScalarType dtype) {
+  const at::Tensor index = at::arange(begin, end, at::kDouble);
   return ((index * (0.37 + 0.11 * static_cast<double>(rank))).sin() * 3.0).to(dtype);
 }
 
 // Rank order, accumulated in float32 for the 16-bit types, rounded once.
-at::Tensor reference_sum(int64_t size, int64_t numel, at::ScalarType dtype, bool average) {
+at::Tensor reference_sum(int64_t size, int64_t begin, int64_t end, at::ScalarType dtype,
+                         bool average) {
   const bool is_short = dtype == at::kBFloat16 || dtype == at::kHalf;
   const at::ScalarType wide = is_short ? at::kFloat : dtype;
-  at::Tensor sum = contribution(0, numel, dtype).to(wide);
+  at::Tensor sum = contribution(0, begin, end, dtype).to(wide);
   for (int64_t rank = 1; rank < size; ++rank) {
-    sum = sum + contribution(rank, numel, dtype).to(wide);
+    sum = sum + contribution(rank, begin, end, dtype).to(wide);
   }
   return (average ? sum / static_cast<double>(size) : sum).to(dtype);
 }
@@ -59,12 +61,12 @@ TEST_P(CollectivesTest, ReduceScatterEqualsTheReferenceBitForBit) {
   run([&](Collectives& group) {
     for (const at::ScalarType dtype : kFloats) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
-        at::Tensor input = place(group, contribution(group.rank(), size() * numel(), dtype));
+        at::Tensor input = place(group, contribution(group.rank(), 0, size() * numel(), dtype));
         at::Tensor output = at::empty({numel()}, dtype);
         group.reduce_scatter_into(output, input, op)->wait();
         const at::Tensor expected =
-            reference_sum(size(), size() * numel(), dtype, op == ReduceOp::kAvg)
-                .narrow(0, group.rank() * numel(), numel());
+            reference_sum(size(), group.rank() * numel(), (group.rank() + 1) * numel(), dtype,
+                          op == ReduceOp::kAvg);
         ASSERT_TRUE(at::equal(output, expected)) << dtype;
       }
     }
@@ -76,7 +78,7 @@ TEST_P(CollectivesTest, AllGatherInAndOutOfPlace) {
     for (const at::ScalarType dtype : {at::kFloat, at::kByte, at::kLong, at::kBFloat16}) {
       std::vector<at::Tensor> parts;
       for (int64_t rank = 0; rank < size(); ++rank) {
-        parts.push_back((contribution(rank, numel(), at::kFloat) * 40 + 128).to(dtype));
+        parts.push_back((contribution(rank, 0, numel(), at::kFloat) * 40 + 128).to(dtype));
       }
       const at::Tensor expected = at::cat(parts);
       const at::Tensor own = parts[static_cast<size_t>(group.rank())];
@@ -95,13 +97,13 @@ TEST_P(CollectivesTest, AllGatherInAndOutOfPlace) {
 TEST_P(CollectivesTest, AllReduceAndBroadcast) {
   run([&](Collectives& group) {
     for (const at::ScalarType dtype : kFloats) {
-      at::Tensor tensor = place(group, contribution(group.rank(), numel(), dtype));
+      at::Tensor tensor = place(group, contribution(group.rank(), 0, numel(), dtype));
       group.all_reduce(tensor, ReduceOp::kAvg)->wait();
-      ASSERT_TRUE(at::equal(tensor, reference_sum(size(), numel(), dtype, true))) << dtype;
+      ASSERT_TRUE(at::equal(tensor, reference_sum(size(), 0, numel(), dtype, true))) << dtype;
       const int64_t root = size() - 1;
-      at::Tensor sent = place(group, contribution(group.rank(), numel(), dtype));
+      at::Tensor sent = place(group, contribution(group.rank(), 0, numel(), dtype));
       group.broadcast(sent, root)->wait();
-      ASSERT_TRUE(at::equal(sent, contribution(root, numel(), dtype))) << dtype;
+      ASSERT_TRUE(at::equal(sent, contribution(root, 0, numel(), dtype))) << dtype;
     }
     at::Tensor highest = at::full({numel()}, group.rank(), at::kLong);
     group.all_reduce(highest, ReduceOp::kMax)->wait();
@@ -114,8 +116,8 @@ TEST_P(CollectivesTest, LanesOverlapWhateverTheOrderOfIssue) {
     at::Tensor gathered = at::empty({size() * numel()});
     at::Tensor reduced = at::empty({numel()});
     for (int round = 0; round < 5; ++round) {
-      at::Tensor own = place(group, contribution(group.rank(), numel(), at::kFloat));
-      at::Tensor grads = place(group, contribution(group.rank(), size() * numel(), at::kFloat));
+      at::Tensor own = place(group, contribution(group.rank(), 0, numel(), at::kFloat));
+      at::Tensor grads = place(group, contribution(group.rank(), 0, size() * numel(), at::kFloat));
       WorkPtr gather, reduce;
       if (group.rank() % 2 == 0) {
         gather = group.all_gather_into(gathered, own);
@@ -131,16 +133,19 @@ TEST_P(CollectivesTest, LanesOverlapWhateverTheOrderOfIssue) {
       gather->wait();
       group.barrier();
     }
-    ASSERT_TRUE(at::equal(reduced, reference_sum(size(), size() * numel(), at::kFloat, false)
-                                       .narrow(0, group.rank() * numel(), numel())));
+    ASSERT_TRUE(at::equal(reduced, reference_sum(size(), group.rank() * numel(),
+                                                 (group.rank() + 1) * numel(), at::kFloat, false)));
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Local, CollectivesTest,
-                         ::testing::Combine(::testing::Values("local"),
-                                            ::testing::Values<int64_t>(1, 2, 3, 4),
-                                            ::testing::Values<int64_t>(1, 1021, 300007),
-                                            ::testing::Bool()));
+// One element, less and much more than the transport moves at once, in either kind of memory, and
+// every number of ranks.
+INSTANTIATE_TEST_SUITE_P(
+    Local, CollectivesTest,
+    ::testing::Values(std::tuple("local", 1, 1021, true), std::tuple("local", 2, 1, false),
+                      std::tuple("local", 3, 1, true), std::tuple("local", 2, 1021, true),
+                      std::tuple("local", 4, 1021, false), std::tuple("local", 2, 300007, false),
+                      std::tuple("local", 3, 300007, true), std::tuple("local", 4, 300007, true)));
 INSTANTIATE_TEST_SUITE_P(Gloo, CollectivesTest,
                          ::testing::Combine(::testing::Values("gloo"),
                                             ::testing::Values<int64_t>(2, 3),

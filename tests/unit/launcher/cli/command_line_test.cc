@@ -27,7 +27,7 @@ std::string ErrorOf(const std::vector<std::string>& args, const Environment& env
   return message;
 }
 
-TEST(CommandLineTest, DefaultsAreTorchruns) {
+TEST(CommandLineTest, WithoutFlagsOneWorkerRunsOnThisNode) {
   const LaunchPlan plan = Parse({"train.py"}).value();
   EXPECT_EQ(plan.min_nodes, 1);
   EXPECT_EQ(plan.max_nodes, 1);
