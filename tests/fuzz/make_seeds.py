@@ -4,8 +4,7 @@
     .venv/bin/python tests/fuzz/make_seeds.py     needs PyTorch (what torch.save and torch.distributed.checkpoint write)
                                                   and protoc
 
-The seeds are in the repository, so this is only for adding to them. Inputs that a fuzzer found lie beside them, named
-after what they broke, and are left alone.
+The seeds are in the repository, so this is only for adding to them. Inputs of fixed bugs (found_*) are left alone.
 """
 
 import io
@@ -103,7 +102,8 @@ def safetensors() -> None:
 
 
 def documents() -> None:
-    write("json", "configuration", json.dumps({"model": {"layers": 4, "rate": 3e-4, "tied": False}, "names": ["ä", "\n"]}))
+    configuration = {"model": {"layers": 4, "rate": 3e-4, "tied": False}, "names": ["ä", "\n"]}
+    write("json", "configuration", json.dumps(configuration))
     write("json", "keys", '{"a":1,"b":{"a":2,"c":3},"d":[{"a":4}]}')
     write("json", "numbers", "[0,-1,18446744073709551615,-9223372036854775808,1e308,-0.0,99999999999999999999]")
     write("json", "deep", "[" * 60 + "null" + "]" * 60)
@@ -146,15 +146,17 @@ def short(value: bytes) -> bytes:
 
 def keeper() -> None:
     rank = struct.pack("<i", 1)
-    spawn = rank + word_list(b"python3", b"-u", b"train.py") + word_list(b"RANK=1", b"A=b") + short(b"/o") + short(b"/e") + b"\1"
+    argv = word_list(b"python3", b"-u", b"train.py")
+    spawn = rank + argv + word_list(b"RANK=1", b"A=b") + short(b"/o") + short(b"/e") + b"\1"
     write("keeper_frame", "commands", frame(1, spawn) + frame(2, struct.pack("<iiB", -1, 15, 1))
           + frame(3, rank + short(b'{"v":1}')) + frame(4, b"") + frame(5, b""))
     write("keeper_frame", "life", frame(64, struct.pack("<iI", 7, 2)) + frame(65, rank + struct.pack("<i", 99))
           + frame(66, rank + struct.pack("<i", 2) + short(b"run") + short(b"/x"))
           + frame(67, rank + struct.pack("<iiiBq", 99, 0, 9, 1, 10**18) + short(b"Traceback") + b"\0") + frame(73, b""))
-    write("keeper_frame", "output", frame(68, rank + b"\1" + struct.pack("<Q", 5)) + frame(69, rank + b"\0" + short(b"line\n"))
-          + frame(70, rank + b"\1" + struct.pack("<i", 28) + short(b"/full")) + frame(71, rank + short(b'{"type":"hello"}'))
-          + frame(72, struct.pack("<i", -1) + short(b"a note")))
+    write("keeper_frame", "output", frame(68, rank + b"\1" + struct.pack("<Q", 5))
+          + frame(69, rank + b"\0" + short(b"line\n"))
+          + frame(70, rank + b"\1" + struct.pack("<i", 28) + short(b"/full"))
+          + frame(71, rank + short(b'{"type":"hello"}')) + frame(72, struct.pack("<i", -1) + short(b"a note")))
 
 
 MESSAGES = {
@@ -179,18 +181,20 @@ MESSAGES = {
 def messages() -> None:
     for name, content in MESSAGES.items():
         kind = {"a": "AgentMessage", "c": "CoordinatorMessage"}[name[0]]
-        encoded = subprocess.run(["protoc", f"--proto_path={PROTO}", f"--encode=fsdprun.v1.{kind}",
-                                  "fsdprun/v1/coordinator.proto"], input=f'job_id: "job" incarnation: 7 {content}'.encode(),
-                                 capture_output=True, check=True).stdout
+        command = ["protoc", f"--proto_path={PROTO}", f"--encode=fsdprun.v1.{kind}", "fsdprun/v1/coordinator.proto"]
+        message = f'job_id: "job" incarnation: 7 {content}'.encode()
+        encoded = subprocess.run(command, input=message, capture_output=True, check=True).stdout
         write("codec", name[2:], name[0].encode() + encoded)
 
 
 def command_lines() -> None:
     lines = {
         "standalone": ["--standalone", "--nproc-per-node=4", "train.py", "--rank", "${local_rank}", "$$x"],
-        "static": ["--nnodes", "2", "--node_rank", "1", "--master-addr", "[fe80::1]", "--master-port", "29501", "-m", "pkg"],
+        "static": ["--nnodes", "2", "--node_rank", "1", "--master-addr", "[fe80::1]", "--master-port", "29501", "-m",
+                   "pkg"],
         "elastic": ["--nnodes=1:4", "--rdzv-backend", "c10d", "--rdzv-endpoint", "[::1]:29400", "--rdzv-id", "run7",
-                    "--rdzv-conf", "join_timeout=60, last_call_timeout=0.5", "--max-restarts", "3", "--no-python", "a.out"],
+                    "--rdzv-conf", "join_timeout=60, last_call_timeout=0.5", "--max-restarts", "3", "--no-python",
+                    "a.out"],
         "environment": ["env PET_NNODES=2", "env PET_MASTER_ADDR=node0", "env PET_STANDALONE=0", "env PET_MODULE=1",
                         "--shutdown-timeout", "5", "--local-addr", "10.0.0.1", "--log-dir", "logs", "pkg"],
         "agent": ["agent", "--rdzv-endpoint", "10.0.0.1:29400", "--rdzv-id", "run7", "--token-file", "t", "--role", "r",
