@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 namespace fsdprun::worker {
 namespace {
@@ -58,8 +59,12 @@ void EtaEstimate::Record(double step_seconds) {
 }
 
 Progress::Progress(ProgressView view, int64_t total_steps, int64_t every_steps,
-                   ControlChannel& channel)
-    : view_(view), total_steps_(total_steps), every_steps_(every_steps), channel_(channel) {}
+                   ControlChannel& channel, std::function<Clock::time_point()> now)
+    : view_(view),
+      total_steps_(total_steps),
+      every_steps_(every_steps),
+      channel_(channel),
+      now_(std::move(now)) {}
 
 Progress::~Progress() {
   if (has_open_line_) {
@@ -82,7 +87,7 @@ void Progress::Step(const StepMetrics& metrics) {
     std::printf("%s\n", line.c_str());
     std::fflush(stdout);
   }
-  const Clock::time_point now = Clock::now();
+  const Clock::time_point now = now_();
   if (!is_last && now - last_shown_ < kRedrawInterval) {
     return;
   }

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "worker/contract/control_channel.h"
@@ -9,8 +10,8 @@
 
 namespace fsdprun::worker {
 
-/// "loss 2.3104 grad 0.92 lr 3.00e-04 12.3k tok/s 410 MiB ETA 3m12s", from numbers alone: with
-/// the step in front it fits into 80 columns.
+/// "loss 2.3104 grad 0.92 lr 3.00e-04 12.3k tok/s 410 MiB ETA 3m12s"; with the step in front it
+/// fits 80 columns. Pure.
 std::string FormatProgress(const StepMetrics& metrics, double eta_seconds);
 
 /// "59s", "3m12s", "4h05m", "2d03h".
@@ -26,36 +27,39 @@ class EtaEstimate {
   double mean_ = 0;
 };
 
-/// Who shows the progress of this process.
+/// Which process displays the progress, and how.
 enum class ProgressView {
-  kNone,      // another rank does
+  kNone,      // another rank's
   kLauncher,  // the launcher, from control records
   kTerminal,  // this process redraws one line
   kPlain,     // this process prints plain lines
 };
 
-/// Shows steps and events on standard output and tells the agent. Rank 0 only has a view.
+/// Displays steps and events on standard output and sends them to the agent. Only rank 0 displays
+/// anything.
 class Progress {
  public:
-  /// `channel` outlives this object.
-  Progress(ProgressView view, int64_t total_steps, int64_t every_steps, ControlChannel& channel);
+  using Clock = std::chrono::steady_clock;
+
+  /// `channel` outlives this object. `now` tells the time by which redrawing is limited.
+  Progress(ProgressView view, int64_t total_steps, int64_t every_steps, ControlChannel& channel,
+           std::function<Clock::time_point()> now = Clock::now);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void Step(const StepMetrics& metrics);
-  /// A line of its own: evaluation, checkpoint, resume.
+  /// Prints a separate line: evaluation, checkpoint, resume.
   void Event(const std::string& text);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void Redraw(const std::string& line);
 
   ProgressView view_;
   int64_t total_steps_;
   int64_t every_steps_;
   ControlChannel& channel_;
+  std::function<Clock::time_point()> now_;
   EtaEstimate eta_;
   Clock::time_point last_shown_{};
   bool has_open_line_ = false;

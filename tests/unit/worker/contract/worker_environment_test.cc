@@ -34,13 +34,16 @@ TEST(WorkerEnvironmentTest, NothingSetIsASingleProcessWorld) {
 }
 
 TEST(WorkerEnvironmentTest, ReadsEveryVariable) {
+  // Each number occurs once, so that none can be read from another's variable.
   Variables variables = TwoRanks();
-  variables.insert({{"LOCAL_RANK", "0"},
-                    {"LOCAL_WORLD_SIZE", "1"},
-                    {"GROUP_RANK", "1"},
-                    {"GROUP_WORLD_SIZE", "2"},
-                    {"ROLE_RANK", "1"},
-                    {"ROLE_WORLD_SIZE", "2"},
+  variables.insert_or_assign("RANK", "10");
+  variables.insert_or_assign("WORLD_SIZE", "20");
+  variables.insert({{"LOCAL_RANK", "2"},
+                    {"LOCAL_WORLD_SIZE", "4"},
+                    {"GROUP_RANK", "6"},
+                    {"GROUP_WORLD_SIZE", "8"},
+                    {"ROLE_RANK", "9"},
+                    {"ROLE_WORLD_SIZE", "11"},
                     {"ROLE_NAME", "trainer"},
                     {"TORCHELASTIC_RESTART_COUNT", "3"},
                     {"TORCHELASTIC_MAX_RESTARTS", "5"},
@@ -53,14 +56,24 @@ TEST(WorkerEnvironmentTest, ReadsEveryVariable) {
                     {"FSDPRUN_PROGRESS_VIEW", "terminal"}});
   const WorkerEnvironment env = ParseWorkerEnvironment(variables);
   EXPECT_TRUE(env.is_launched);
-  EXPECT_EQ(env.rank, 1);
-  EXPECT_EQ(env.local_rank, 0);
-  EXPECT_EQ(env.group_rank, 1);
+  EXPECT_EQ(env.rank, 10);
+  EXPECT_EQ(env.world_size, 20);
+  EXPECT_EQ(env.local_rank, 2);
+  EXPECT_EQ(env.local_world_size, 4);
+  EXPECT_EQ(env.group_rank, 6);
+  EXPECT_EQ(env.group_world_size, 8);
+  EXPECT_EQ(env.role_rank, 9);
+  EXPECT_EQ(env.role_world_size, 11);
   EXPECT_EQ(env.role_name, "trainer");
+  EXPECT_EQ(env.master_addr, "127.0.0.1");
   EXPECT_EQ(env.master_port, 29500);
   EXPECT_EQ(env.restart_count, 3);
+  EXPECT_EQ(env.max_restarts, 5);
+  EXPECT_EQ(env.run_id, "run");
   EXPECT_TRUE(env.uses_agent_store);
+  EXPECT_EQ(env.error_file, "/tmp/e.json");
   EXPECT_EQ(env.generation, ~uint64_t{0});
+  EXPECT_EQ(env.job_id, "job");
   EXPECT_EQ(env.control_fd, 7);
   EXPECT_TRUE(env.launcher_draws_progress);
 }
@@ -92,6 +105,8 @@ TEST(WorkerEnvironmentTest, MissingPartsOfAWorldAreRefused) {
   EXPECT_THAT(ErrorOf({{"WORLD_SIZE", "2"}}), testing::HasSubstr("RANK is not set"));
   EXPECT_THAT(ErrorOf({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
               testing::HasSubstr("MASTER_ADDR is not set"));
+  EXPECT_THAT(ErrorOf({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}),
+              testing::HasSubstr("MASTER_PORT is not set"));
   EXPECT_EQ(ErrorOf({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "");
 }
 

@@ -76,6 +76,7 @@ TEST_F(TokenStreamTest, RangesOutsideThrow) {
   const TokenStream stream({Write("a", "abc")});
   int64_t token = 0;
   EXPECT_THROW(stream.CopyTokens(3, 1, &token), std::out_of_range);
+  EXPECT_THROW(stream.CopyTokens(2, 2, &token), std::out_of_range);
   EXPECT_THROW(stream.CopyTokens(-1, 1, &token), std::out_of_range);
   EXPECT_THROW(stream.CopyTokens(0, INT64_MAX, &token), std::out_of_range);
 }

@@ -39,6 +39,7 @@ TEST(StrictJsonTest, SyntaxErrorsHaveLineAndColumn) {
                                                         {"{\n  \"a\": 1,\n}", "f.json:3:1: "},
                                                         {"{\"a\": 01}", "f.json:1:8: "},
                                                         {"{} x", "f.json:1:4: "},
+                                                        {{"{}\0 x", 5}, "f.json:1:3: "},
                                                         {"[1,\n 2", "f.json:2:3: "},
                                                         {"{'a': 1}", "f.json:1:2: "},
                                                         {"[NaN]", "f.json:1:2: "}}) {
@@ -68,7 +69,11 @@ TEST(StrictJsonTest, NumbersThatNoDoubleHoldsAreRefused) {
 }
 
 TEST(StrictJsonTest, DeepNestingIsRefused) {
-  EXPECT_EQ(ParseRefusal(std::string(50, '[') + std::string(50, ']')), "accepted");
+  const auto nested = [](size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  EXPECT_EQ(ParseRefusal(nested(65)), "accepted");  // the innermost is in 64 others
+  EXPECT_EQ(ParseRefusal(nested(66)), "f.json: nested deeper than 64");
   for (const char* open : {"[", "{\"a\":"}) {
     std::string text;
     for (int i = 0; i < 100'000; ++i) {

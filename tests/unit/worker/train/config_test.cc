@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
+#include <tuple>
 
 #include "worker/train/config_schema.h"
 
@@ -229,17 +231,103 @@ TEST_F(ConfigFileTest, OverridesWinOverFileOverDefaults) {
   EXPECT_EQ(config.data.train, std::vector<std::string>{"t"});
 }
 
-TEST(ConfigTest, PrintedConfigReadsBackTheSame) {
+TEST_F(ConfigFileTest, PrintedConfigReadsBackTheSame) {
   const Json resolved = ResolveConfig("", With("optimizer.lr=0.0003"));
-  EXPECT_EQ(Json::parse(resolved.dump(2)), resolved);
+  std::ofstream(path_) << resolved.dump(2);
+  EXPECT_EQ(ResolveConfig(path_, {}), resolved);
+}
+
+TEST(ConfigTest, EveryKeyReachesItsField) {
+  const TrainConfig config = ParseConfig(ResolveConfig("", {"model.config=c",
+                                                            "model.weights=w",
+                                                            "model.seed=1",
+                                                            R"(data.train=["t"])",
+                                                            R"(data.valid=["v", "u"])",
+                                                            "data.seq_len=2",
+                                                            "data.shuffle=false",
+                                                            "data.seed=3",
+                                                            "train.steps=4",
+                                                            "train.micro_batch_size=5",
+                                                            "train.grad_accumulation=6",
+                                                            "train.max_grad_norm=7.5",
+                                                            "train.activation_checkpointing=true",
+                                                            "train.eval_every=8",
+                                                            "train.eval_batches=9",
+                                                            "optimizer.lr=0.1",
+                                                            "optimizer.betas=[0.2, 0.3]",
+                                                            "optimizer.eps=0.4",
+                                                            "optimizer.weight_decay=0.5",
+                                                            R"(optimizer.no_decay=["*n"])",
+                                                            "schedule.kind=linear",
+                                                            "schedule.warmup_steps=10",
+                                                            "schedule.min_lr_ratio=0.6",
+                                                            "parallel.backend=gloo",
+                                                            "parallel.strategy=shard_grad_op",
+                                                            "precision.param=bfloat16",
+                                                            "checkpoint.dir=d",
+                                                            "checkpoint.every_steps=11",
+                                                            "checkpoint.keep=12",
+                                                            "checkpoint.resume=r",
+                                                            "metrics.jsonl=m",
+                                                            "metrics.every_steps=13"}));
+  const auto& [model, data, train, optimizer, schedule, parallel, precision, checkpoint, metrics] =
+      config;
+  EXPECT_EQ(std::tie(model.config, model.weights, model.seed), std::tuple("c", "w", 1u));
+  EXPECT_EQ(data.train, std::vector<std::string>{"t"});
+  EXPECT_EQ(data.valid, (std::vector<std::string>{"v", "u"}));
+  EXPECT_EQ(std::tie(data.seq_len, data.shuffle, data.seed), std::tuple(2, false, 3u));
+  EXPECT_EQ(std::tie(train.steps, train.micro_batch_size, train.grad_accumulation),
+            std::tuple(4, 5, 6));
+  EXPECT_EQ(std::tie(train.max_grad_norm, train.activation_checkpointing, train.eval_every,
+                     train.eval_batches),
+            std::tuple(7.5, true, 8, 9));
+  EXPECT_EQ(std::tie(optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps,
+                     optimizer.weight_decay),
+            std::tuple(0.1, 0.2, 0.3, 0.4, 0.5));
+  EXPECT_EQ(optimizer.no_decay, std::vector<std::string>{"*n"});
+  EXPECT_EQ(
+      std::tie(schedule.kind, schedule.warmup_steps, schedule.min_lr_ratio, schedule.total_steps),
+      std::tuple(ScheduleKind::kLinear, 10, 0.6, 4));
+  EXPECT_EQ(std::tie(parallel.backend, parallel.strategy), std::tuple("gloo", "shard_grad_op"));
+  EXPECT_EQ(std::tie(checkpoint.dir, checkpoint.every_steps, checkpoint.keep, checkpoint.resume),
+            std::tuple("d", 11, 12, "r"));
+  EXPECT_EQ(std::tie(metrics.jsonl, metrics.every_steps), std::tuple("m", 13));
+}
+
+TEST(ConfigTest, EveryPrecisionReachesItsField) {
+  for (const std::string key : {"param", "reduce", "output"}) {
+    const auto& precision =
+        ParseConfig(ResolveConfig("", With("precision." + key + "=bfloat16"))).precision;
+    EXPECT_EQ(precision.param == "bfloat16", key == "param");
+    EXPECT_EQ(precision.reduce == "bfloat16", key == "reduce");
+    EXPECT_EQ(precision.output == "bfloat16", key == "output");
+  }
 }
 
 TEST(ConfigTest, DescriptionNamesEveryKey) {
-  const std::string text = DescribeConfigKeys();
-  for (const ConfigKey& key : ConfigSchema()) {
-    EXPECT_NE(text.find(std::string(key.path.substr(key.path.find('.') + 1)) + ": "),
-              std::string::npos);
+  std::istringstream text(DescribeConfigKeys());
+  const std::vector<ConfigKey>& schema = ConfigSchema();
+  size_t described = 0;
+  std::string section;
+  for (std::string line; std::getline(text, line);) {
+    if (!line.starts_with(" ")) {
+      section = line.empty() ? section : line;
+      continue;
+    }
+    // Names occur in several sections, so each must stand under its own.
+    ASSERT_LT(described, schema.size()) << line;
+    const ConfigKey& key = schema[described++];
+    const size_t colon = line.find(": ");
+    ASSERT_NE(colon, std::string::npos) << line;
+    EXPECT_EQ(section + "." + line.substr(2, colon - 2), key.path);
+    EXPECT_EQ(line.substr(colon + 2), key.help);
+    EXPECT_FALSE(key.help.empty()) << key.path;
+    ASSERT_TRUE(std::getline(text, line)) << key.path;
+    EXPECT_EQ(line, "      " + std::string(key.expectation) + "; " +
+                        (key.default_value.empty() ? std::string("required")
+                                                   : "default " + std::string(key.default_value)));
   }
+  EXPECT_EQ(described, schema.size());
 }
 
 TEST(PatternTest, StarStandsForAnyText) {

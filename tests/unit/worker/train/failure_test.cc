@@ -2,11 +2,13 @@
 
 #include <fsdp/collectives.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
 
 #include "worker/checkpoint/error.h"
 #include "worker/train/command_line.h"
@@ -86,8 +88,10 @@ Outcome ReportInChild(const Failure& failure, const WorkerEnvironment& environme
 }
 
 TEST(FailureTest, FirstRankOfTheNodeTellsAtOnce) {
-  const Outcome outcome = ReportInChild(Describe<ConfigError>("bad"), Rank(0, 0, 2), 0);
+  // Had it waited, the signal would have ended it in silence.
+  const Outcome outcome = ReportInChild(Describe<ConfigError>("bad"), Rank(0, 0, 2), SIGTERM);
   EXPECT_EQ(outcome.error_text, "fsdp-train: bad\n");
+  ASSERT_TRUE(WIFEXITED(outcome.status));
   EXPECT_EQ(WEXITSTATUS(outcome.status), 78);
 }
 
@@ -101,7 +105,8 @@ TEST(FailureTest, AnotherRankThatNobodyEndsTellsAfterAWhile) {
 TEST(FailureTest, AnotherRankThatIsAskedToStopEndsInSilence) {
   const Outcome outcome = ReportInChild(Describe<ConfigError>("bad"), Rank(1, 1, 2), SIGTERM);
   EXPECT_EQ(outcome.error_text, "");
-  EXPECT_TRUE(WIFSIGNALED(outcome.status));
+  ASSERT_TRUE(WIFSIGNALED(outcome.status));
+  EXPECT_EQ(WTERMSIG(outcome.status), SIGTERM);
 }
 
 TEST(FailureTest, VictimOfALostPeerLeavesTheTellingToTheCause) {
@@ -116,28 +121,28 @@ TEST(FailureTest, VictimOfALostPeerLeavesTheTellingToTheCause) {
   EXPECT_EQ(WEXITSTATUS(alone.status), 1);
 }
 
-/// Exit code of a process that is asked to stop and then enters a phase with `patience`.
-int PhaseAfterSignal(std::chrono::milliseconds patience) {
+/// Exit code of a process that is asked to stop with a patience of 1 s and then enters a phase of
+/// `phase` (unset: one without end) with `patience`. 7: the phase has ended.
+int PhaseAfterSignal(std::chrono::milliseconds patience,
+                     std::optional<std::chrono::milliseconds> phase) {
   const pid_t child = fork();
   if (child == 0) {
     StopSignal::Install();
     StopSignal::SetTimeout(std::chrono::seconds(1));
     raise(SIGTERM);
     StopSignal::SetTimeout(patience);
-    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
-    while (std::chrono::steady_clock::now() < end) {
-      usleep(10'000);
-    }
+    poll(nullptr, 0, phase ? static_cast<int>(phase->count()) : -1);
     _exit(7);
   }
   int status = 0;
   waitpid(child, &status, 0);
-  return WEXITSTATUS(status);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 TEST(StopSignalTest, PhaseThatBeginsAfterTheSignalHasItsOwnPatience) {
-  EXPECT_EQ(PhaseAfterSignal(std::chrono::seconds(60)), 7);
-  EXPECT_EQ(PhaseAfterSignal(std::chrono::milliseconds(50)), 1);
+  // Longer than the patience of the phase before, which must be over.
+  EXPECT_EQ(PhaseAfterSignal(std::chrono::hours(1), std::chrono::milliseconds(1200)), 7);
+  EXPECT_EQ(PhaseAfterSignal(std::chrono::milliseconds(50), std::nullopt), 1);
 }
 
 }  // namespace

@@ -5,12 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 namespace fsdprun::worker {
 namespace {
@@ -96,16 +99,68 @@ TEST_F(MetricsLogTest, FileWhoseFirstRecordIsTornIsStartedAnew) {
   }
 }
 
-TEST_F(MetricsLogTest, PipesNeitherHangNorAreRead) {
-  std::filesystem::create_directories(folder_);
-  const std::string path = folder_ + "/fifo";
-  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  EXPECT_THROW(MetricsLog(path, 3), std::runtime_error);  // nobody reads
-  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  MetricsLog(path, 3).Append("x");
-  char text[8];
-  EXPECT_EQ(read(reader, text, sizeof text), 2);
+class MetricsPipeTest : public MetricsLogTest {
+ protected:
+  MetricsPipeTest() {
+    std::filesystem::create_directories(folder_);
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  }
+  int OpenReader(int flags) const { return open(path_.c_str(), flags | O_NONBLOCK | O_CLOEXEC); }
+
+  const std::string path_ = folder_ + "/fifo";
+};
+
+TEST_F(MetricsPipeTest, OneThatNobodyReadsIsRefused) {
+  for (const int completed_steps : {0, 3}) {
+    try {
+      MetricsLog log(path_, completed_steps);
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(error.what(), "cannot open metrics file " + path_ +
+                                  ": nobody reads from this pipe; choose another metrics.jsonl or "
+                                  "make room");
+    }
+  }
+}
+
+TEST_F(MetricsPipeTest, PipesNeitherHangNorAreRead) {
+  const int reader = OpenReader(O_RDWR);
+  // Of another writer: neither a record to keep nor a file of the user's to leave alone.
+  const std::string before = FormatEvalRecord(1, 1) + "\nno record\n";
+  ASSERT_EQ(write(reader, before.data(), before.size()), static_cast<ssize_t>(before.size()));
+  MetricsLog::CheckWritable(path_);
+  MetricsLog(path_, 3).Append("x");
+  MetricsLog(path_, 0).Append("y");
+  std::string text(1000, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, read(reader, text.data(), text.size()))));
+  EXPECT_EQ(text, before + "x\ny\n");
   close(reader);
+}
+
+TEST_F(MetricsPipeTest, RecordThatFillsThePipeWaitsForTheReader) {
+  const int reader = OpenReader(O_RDONLY);
+  ASSERT_GE(fcntl(reader, F_SETPIPE_SZ, 4096), 4096);
+  auto log = std::make_unique<MetricsLog>(path_, 0);
+  ASSERT_EQ(fcntl(reader, F_SETFL, 0), 0);  // reads wait from here on, until the writer is gone
+  const std::string record(100'000, 'r');
+  std::string error;
+  std::thread writer([&] {
+    try {
+      log->Append(record);
+    } catch (const std::runtime_error& failure) {
+      error = failure.what();
+    }
+    log.reset();
+  });
+  std::string text;
+  char part[4096];
+  for (ssize_t count; (count = read(reader, part, sizeof part)) > 0;) {
+    text.append(part, static_cast<size_t>(count));
+  }
+  writer.join();
+  close(reader);
+  EXPECT_EQ(error, "");
+  EXPECT_TRUE(text == record + "\n") << text.size();
 }
 
 TEST_F(MetricsLogTest, EmptyPathDoesNothing) {

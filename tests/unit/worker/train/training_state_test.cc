@@ -110,6 +110,7 @@ TEST_F(JobStateTest, CheckpointHasWeightsMomentsAndStepsOfEveryParameter) {
 }
 
 TEST_F(JobStateTest, CheckpointTensorsAreTheTrainingsOwn) {
+  ASSERT_FALSE(job_.root.sharded_parameters().empty());
   // A load fills them in place, so they must be views of what is trained.
   for (const fsdp::ShardedSlice& slice : WeightTensors(job_).tensors) {
     slice.local.fill_(0.25);
