@@ -95,9 +95,9 @@ Llama::Llama(const LlamaConfig& config, const ParameterFactory& factory) : confi
   norm_ = body->register_module(
       "norm", std::make_shared<RmsNorm>(config.hidden_size, config.rms_norm_eps, factory));
   if (!config.tie_word_embeddings) {
-    lm_head_ = register_module(
-        "lm_head",
-        std::make_shared<Linear>(config.hidden_size, config.vocab_size, /*has_bias=*/false, factory));
+    lm_head_ =
+        register_module("lm_head", std::make_shared<Linear>(config.hidden_size, config.vocab_size,
+                                                            /*has_bias=*/false, factory));
   }
 }
 
