@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from recovery_test import free_port
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from free_port import free_port  # noqa: E402
 
 SCRIPT = Path(__file__).resolve().parent / "all_reduce_worker.py"
 
