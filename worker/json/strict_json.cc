@@ -81,6 +81,10 @@ class DuplicateKeys {
 ConfigError::ConfigError(std::string message) : std::runtime_error(OneLine(std::move(message))) {}
 
 Json ParseStrictJson(std::string_view text, const std::string& source) {
+  // The library takes a zero byte for the end of the text, and would not look at what follows.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    throw ConfigError(source + ":" + Position(text, zero + 1) + ": not valid JSON: a zero byte");
+  }
   DuplicateKeys duplicates;
   Json document;
   try {
