@@ -68,8 +68,28 @@ void Fuzz(std::string_view input) {
                 "metadata differs after a round trip");
 }
 
+/// Changes the operand of a random BININT1: offsets and sizes are a few bytes of a large pickle,
+/// which blind mutation rarely hits.
+void MutateInteger(uint8_t* data, size_t size, unsigned int seed) {
+  const size_t opcode = fuzz::AsText(data, size).find('K', seed % (size + 1));
+  if (opcode != std::string_view::npos && opcode + 1 < size) {
+    data[opcode + 1] = static_cast<uint8_t>(seed / 7 % 8);
+  }
+}
+
 }  // namespace
 }  // namespace fsdprun::worker::checkpoint
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned int seed) {
+  if (seed % 3 != 0) {
+    return LLVMFuzzerMutate(data, size, max_size);
+  }
+  fsdprun::worker::checkpoint::MutateInteger(data, size, seed / 3);
+  return size;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fsdprun::worker::checkpoint::Fuzz(fsdprun::fuzz::AsText(data, size));

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "base/check.h"
@@ -109,8 +110,43 @@ void FuzzFile(std::string_view bytes) {
   });
 }
 
+/// Replaces a random number of the text by an interesting one: blind mutation mostly breaks the
+/// JSON.
+size_t MutateNumber(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  static constexpr const char* kNumbers[] = {"0",
+                                             "1",
+                                             "2",
+                                             "8",
+                                             "24",
+                                             "32",
+                                             "65",
+                                             "4294967296",
+                                             "1152921504606846976",
+                                             "4611686018427387904",
+                                             "9223372036854775807",
+                                             "18446744073709551615"};
+  std::string text(fuzz::AsText(data, size));
+  const size_t begin = text.find_first_of("0123456789", seed % (size + 1));
+  if (begin == std::string::npos) {
+    return size;
+  }
+  const size_t end = std::min(text.find_first_not_of("0123456789", begin), size);
+  text.replace(begin, end - begin, kNumbers[seed / 7 % std::size(kNumbers)]);
+  const size_t new_size = std::min(text.size(), max_size);
+  text.copy(reinterpret_cast<char*>(data), new_size);
+  return new_size;
+}
+
 }  // namespace
 }  // namespace fsdprun::worker
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
+                                          unsigned int seed) {
+  return seed % 3 == 0 ? fsdprun::worker::MutateNumber(data, size, max_size, seed / 3)
+                       : LLVMFuzzerMutate(data, size, max_size);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input = fsdprun::fuzz::AsText(data, size);
