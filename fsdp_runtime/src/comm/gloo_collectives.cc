@@ -13,6 +13,7 @@
 #include "fsdp_runtime/shm/reduce.h"
 #include "fsdp_runtime/src/comm/c10d_store.h"
 #include "fsdp_runtime/src/comm/host_collectives.h"
+#include "fsdp_runtime/src/comm/sigpipe_block.h"
 
 namespace fsdp {
 namespace {
@@ -215,6 +216,7 @@ std::shared_ptr<Collectives> make_gloo_collectives(const std::shared_ptr<StoreCl
                                                    const std::string& address, int64_t rank,
                                                    int64_t size,
                                                    std::chrono::milliseconds timeout) {
+  const SigpipeBlock no_sigpipe;  // Gloo's own threads are started here.
   std::array<Group, 2> groups;
   for (size_t lane = 0; lane < groups.size(); ++lane) {
     groups[lane] =

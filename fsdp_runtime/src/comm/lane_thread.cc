@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "fsdp_runtime/src/comm/sigpipe_block.h"
+
 namespace fsdp {
 
 void HostWork::wait() {
@@ -25,6 +27,7 @@ void HostWork::complete(std::exception_ptr error) {
 LaneThread::LaneThread(std::string name)
     : thread_([this, name = std::move(name)] {
         ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
+        const SigpipeBlock no_sigpipe;
         loop();
       }) {}
 

@@ -7,8 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+#include <thread>
 
+#include "fsdp_runtime/src/comm/sigpipe_block.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
 namespace fsdp {
@@ -78,6 +81,30 @@ TEST_P(KilledPeerTest, SurvivorsHearOfItLongBeforeTheTimeout) {
   ::waitpid(victim, &status, 0);
   ::close(ports[1]);
   ::close(ready[0]);
+}
+
+TEST(SigpipeBlockTest, WritesFailAndTheProcessLivesOn) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  ::close(ends[0]);
+  {
+    const SigpipeBlock no_sigpipe;
+    EXPECT_EQ(::write(ends[1], "x", 1), -1);
+    EXPECT_EQ(errno, EPIPE);
+    std::thread([&] {
+      EXPECT_EQ(::write(ends[1], "x", 1), -1);
+      EXPECT_EQ(errno, EPIPE);
+    }).join();
+  }
+  EXPECT_EXIT(
+      {
+        ::signal(SIGPIPE, SIG_DFL);
+        (void)!::write(ends[1], "x", 1);
+        ::_exit(0);
+      },
+      ::testing::KilledBySignal(SIGPIPE), "")
+      << "afterwards everything is as before";
+  ::close(ends[1]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, KilledPeerTest, ::testing::Values("shm", "gloo"));
