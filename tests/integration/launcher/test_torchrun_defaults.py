@@ -18,6 +18,7 @@ class TorchrunDefaultsTest(JobCase):
         # Options only: what is positional is the program. A flag without a value has nargs 0.
         cls.options = [a for a in get_args_parser()._actions if a.option_strings and a.dest != "help"]
         cls.default = {option.dest: option.default for option in cls.options}
+        cls.answers = []
 
     def dry_run(self, *args, env=None):
         return self.run_job("--dry-run", *args, "train.py", env=env)
@@ -30,13 +31,16 @@ class TorchrunDefaultsTest(JobCase):
     def tries(self):
         """(option, spelling, how fsdprun takes it) of all that torchrun offers: None means that fsdprun says that it does
         not support this one yet. Options that take a value are given their default, or some text if they have none."""
+        if self.answers:
+            return self.answers
         for option in self.options:
             for spelling in option.option_strings:
                 value = [] if option.nargs == 0 else ["some text" if option.default is None else option.default]
                 rc, _, err = self.dry_run(spelling, *value)
                 name = max(option.option_strings, key=len).replace("_", "-")
                 is_refused = (rc, err) == (2, f"fsdprun: torchrun's {name} is not supported yet\n")
-                yield option, spelling, None if is_refused else (rc, err)
+                self.answers.append((option, spelling, None if is_refused else (rc, err)))
+        return self.answers
 
     def test_the_plan_without_flags_has_torchruns_values(self):
         default, plan = self.default, self.plan()
