@@ -17,7 +17,7 @@ namespace fsdprun::worker::checkpoint {
 
 class FileSystem;
 
-/// What one checkpoint holds, seen from one rank.
+/// The contents of one checkpoint as one rank holds them.
 struct State {
   /// `fqn` is the full checkpoint key: "model.<fqn>", "optim.state.<fqn>.exp_avg" (or
   /// .exp_avg_sq; same slices as the parameter) or "optim.state.<fqn>.step" (global_shape {}, range
@@ -36,7 +36,7 @@ struct State {
   int64_t tokens = 0;
 };
 
-/// What a process of the job has in common with its peers, for every call below.
+/// The ranks that save and load together, for every call below.
 struct Group {
   /// Not null. The calls of this library are collective over it, in the same order on all ranks.
   std::shared_ptr<fsdp::Collectives> collectives;
@@ -75,7 +75,7 @@ class Saver {
 
   /// Collective. Writes, commits and prunes; returns the path of the published checkpoint. Replaces
   /// an earlier one of the same step. On an error nothing is published, unless the message says
-  /// so, and the earlier checkpoints are as they were; the caller may go on and try again.
+  /// so, and the earlier checkpoints are unchanged; the caller may continue and try again.
   std::string Save(int64_t step, const State& state);
 
  private:
@@ -83,7 +83,7 @@ class Saver {
   std::unique_ptr<Impl> impl_;
 };
 
-/// How much FindResume reads before it calls a checkpoint good.
+/// How much FindResume reads before it accepts a checkpoint.
 enum class Verify {
   kStructure,  // .metadata and fsdprun.json, presence and size of every file; Load checks what it
                // reads
@@ -104,9 +104,9 @@ struct Candidate {
 
 /// Chooses what to resume from; collective, all ranks get rank 0's choice.
 /// `resume` is `checkpoint.resume`: "auto": the newest checkpoint in `dir` that verifies; newer
-/// ones that do not are named in a warning and passed over; none at all (or no directory): nullopt.
-/// "none": nullopt. Else as FindAt. Errors: CheckpointError if `auto` found checkpoints but not one
-/// of them is good; as FindAt.
+/// ones that do not are skipped with a warning; none at all (or no directory): nullopt. "none":
+/// nullopt. Else as FindAt. Errors: CheckpointError if `auto` found checkpoints but none of them
+/// verifies; as FindAt.
 std::optional<Candidate> FindResume(const std::string& dir, const std::string& resume,
                                     const Group& group, Verify verify = Verify::kFull);
 
@@ -117,8 +117,8 @@ Candidate FindAt(const std::string& path, const Group& group, Verify verify = Ve
 /// Of several checkpoints in `dir`, those that the launch `job_id` has written: the newest that
 /// verifies; nullopt if there is none (damaged ones are named in a warning) or `job_id` is empty.
 /// Collective, as FindResume.
-std::optional<Candidate> FindOwn(const std::string& dir, const std::string& job_id,
-                                 const Group& group, Verify verify = Verify::kFull);
+std::optional<Candidate> FindOfJob(const std::string& dir, const std::string& job_id,
+                                   const Group& group, Verify verify = Verify::kFull);
 
 struct LoadOptions {
   /// Neither `optim.param_groups` nor `train.state` need be there (weights written by Python).

@@ -17,7 +17,7 @@ constexpr int64_t kClaimBytesMax = 64 << 10;
 
 std::string ClaimPath(const std::string& directory) { return directory + "/.claim"; }
 
-/// nullopt when there is none or it is not readable: then nobody's claim stands.
+/// nullopt when there is none or it cannot be parsed: then nobody holds a claim.
 std::optional<Claim> ReadClaim(const std::string& directory) {
   if (!FileExists(ClaimPath(directory))) {
     return std::nullopt;
@@ -45,9 +45,9 @@ std::optional<int64_t> LeftoverStep(std::string_view name, std::string_view kind
   return ParseStepName(name.substr(0, dot));
 }
 
-/// Two renames stand in for a swap where the file system has none; a crash between them leaves the
-/// old checkpoint under its ".old-" name and nothing under its own.
-void PutBackOld(FileSystem& file_system, const std::string& directory, const Warn& warn) {
+/// Where the file system cannot swap two directories, publishing takes two renames; a crash between
+/// them leaves the replaced checkpoint under its ".old-" name and nothing under its own.
+void RestoreReplaced(FileSystem& file_system, const std::string& directory, const Warn& warn) {
   for (const std::string& name : ListDirectory(directory)) {
     const std::optional<int64_t> step = LeftoverStep(name, "old-");
     if (!step) {
@@ -55,8 +55,8 @@ void PutBackOld(FileSystem& file_system, const std::string& directory, const War
     }
     const std::string path = directory + "/" + StepName(*step);
     if (!DirectoryExists(path) && FileExists(directory + "/" + name + "/" + kMetadataFile)) {
-      CheckIo(file_system.Rename(directory + "/" + name, path), "put back", path);
-      warn("put back " + path + ", which a crash had left half replaced");
+      CheckIo(file_system.Rename(directory + "/" + name, path), "restore", path);
+      warn("restored " + path + ": a crash had interrupted its replacement");
     }
   }
 }
@@ -75,8 +75,8 @@ void RemoveLeftovers(FileSystem& file_system, const std::string& directory, cons
   }
 }
 
-/// Where the checkpoint that is being replaced waits, if the file system cannot swap.
-std::string AsideName(const std::string& target, const Claim& claim) {
+/// The name of a checkpoint during its replacement, if the file system cannot swap.
+std::string ReplacedName(const std::string& target, const Claim& claim) {
   return target + ".old-" + claim.id;
 }
 
@@ -88,7 +88,7 @@ int64_t NextSequence(const std::string& directory) {
   return newest + 1;
 }
 
-/// Moves the finished `temporary` to `target`, over an earlier one if need be.
+/// Renames the complete `temporary` to `target` and replaces an earlier checkpoint of that name.
 void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const std::string& target,
                    const Claim& claim) {
   if (!DirectoryExists(target)) {
@@ -102,7 +102,7 @@ void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const 
   if (error != EINVAL && error != ENOSYS && error != ENOTSUP) {
     CheckIo(error, "publish", target);
   }
-  const std::string old = AsideName(target, claim);
+  const std::string old = ReplacedName(target, claim);
   CheckIo(file_system.Rename(target, old), "move aside", target);
   if (const int failed = file_system.Rename(temporary, target); failed != 0) {
     file_system.Rename(old, target);
@@ -123,12 +123,12 @@ void CheckClaim(const std::string& directory, const Claim& claim, const std::str
 /// Renames all but the newest `keep` complete checkpoints and returns the new names, which are
 /// durable: a half-removed checkpoint is never taken for one. Under the lock, since a successor may
 /// publish.
-std::vector<std::string> SetAside(FileSystem& file_system, const std::string& directory,
-                                  const Claim& claim, int64_t keep, const std::string& published,
-                                  const Warn& warn) {
+std::vector<std::string> RenameForRemoval(FileSystem& file_system, const std::string& directory,
+                                          const Claim& claim, int64_t keep,
+                                          const std::string& published, const Warn& warn) {
   const DirectoryLock lock(file_system, directory);
   CheckClaim(directory, claim, "prune");
-  std::vector<std::string> doomed;
+  std::vector<std::string> to_remove;
   int64_t kept = 0;
   for (const StepEntry& entry : ListSteps(directory)) {
     if (!entry.is_complete || !entry.sequence || ++kept <= keep || entry.path == published) {
@@ -139,12 +139,12 @@ std::vector<std::string> SetAside(FileSystem& file_system, const std::string& di
       warn(DescribeIoError("remove the old checkpoint", entry.path, error));
       continue;
     }
-    doomed.push_back(renamed);
+    to_remove.push_back(renamed);
   }
-  if (!doomed.empty()) {
+  if (!to_remove.empty()) {
     CheckIo(file_system.SyncDirectory(directory), "sync", directory);
   }
-  return doomed;
+  return to_remove;
 }
 
 }  // namespace
@@ -173,12 +173,12 @@ int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t
                   const Claim& claim) {
   const std::string target = directory + "/" + StepName(step);
   for (const std::string& path :
-       {directory + "/" + TemporaryName(step, claim), AsideName(target, claim)}) {
+       {directory + "/" + TemporaryName(step, claim), ReplacedName(target, claim)}) {
     if (!DirectoryExists(path)) {
       continue;
     }
-    if (path == AsideName(target, claim) && !DirectoryExists(target)) {
-      continue;  // moved aside and not replaced: the only one
+    if (path == ReplacedName(target, claim) && !DirectoryExists(target)) {
+      continue;  // not replaced yet: the only copy
     }
     int error = file_system.SyncDirectory(directory);
     error = error != 0 ? error : file_system.RemoveTree(path);
@@ -189,8 +189,8 @@ int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t
   return 0;
 }
 
-void TakeClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
-               const Warn& warn) {
+void AcquireClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
+                  const Warn& warn) {
   file_system.MakeDurableDirectory(directory);
   const DirectoryLock lock(file_system, directory);
   const std::optional<Claim> current = ReadClaim(directory);
@@ -205,9 +205,10 @@ void TakeClaim(FileSystem& file_system, const std::string& directory, const Clai
   }
   const json value = {
       {"job_id", claim.job_id}, {"generation", claim.generation}, {"claim", claim.id}};
-  // Its sync of the directory also makes a dead run's renames durable before the rest is removed.
+  // ReplaceFile syncs the directory, which also makes a dead run's renames durable before its
+  // leftovers are removed.
   file_system.ReplaceFile(ClaimPath(directory), value.dump() + "\n");
-  PutBackOld(file_system, directory, warn);
+  RestoreReplaced(file_system, directory, warn);
   RemoveLeftovers(file_system, directory, warn);
 }
 
@@ -271,17 +272,17 @@ void Prune(FileSystem& file_system, const std::string& directory, const Claim& c
   const std::string temporary =
       directory + "/" +
       TemporaryName(*ParseStepName(published.substr(published.find_last_of('/') + 1)), claim);
-  std::vector<std::string> doomed = {temporary, AsideName(published, claim)};
+  std::vector<std::string> to_remove = {temporary, ReplacedName(published, claim)};
   if (keep > 0) {
     try {
       const std::vector<std::string> old =
-          SetAside(file_system, directory, claim, keep, published, warn);
-      doomed.insert(doomed.end(), old.begin(), old.end());
+          RenameForRemoval(file_system, directory, claim, keep, published, warn);
+      to_remove.insert(to_remove.end(), old.begin(), old.end());
     } catch (const CheckpointError& error) {
       warn(std::string("removed no old checkpoints: ") + error.what());
     }
   }
-  for (const std::string& path : doomed) {
+  for (const std::string& path : to_remove) {
     if (const int error = file_system.RemoveTree(path); error != 0) {
       warn(DescribeIoError("remove", path, error));
     }

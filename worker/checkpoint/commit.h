@@ -18,19 +18,20 @@ namespace fsdprun::worker::checkpoint {
 //   2. rank 0, under the directory's lock and after checking its claim: writes and syncs
 //      fsdprun.json and `.metadata`, syncs the directory; renames it to `step-N` (swap, if one is
 //      there); syncs the parent; then `latest` (tmp, sync, rename, sync);
-//   3. prune: old checkpoints get a name that is none of a checkpoint's; sync; then they go.
-// A directory named `step-N` is therefore always complete, and whatever dies at whatever point, a
-// machine that loses power included, leaves every earlier checkpoint in place. Readers go by the
-// directories, not by `latest`. What a rename or a swap has replaced is removed only after the
+//   3. prune: old checkpoints are renamed to a name that no reader takes for a checkpoint; sync;
+//      then they are removed.
+// A directory named `step-N` is therefore always complete, and a crash at any point, a power loss
+// included, leaves every earlier checkpoint in place. Readers list the directories and do not use
+// `latest`. What a rename or a swap has replaced is removed only after the
 // parent was synced: file systems may keep a removal although they lose an earlier rename.
 
 // Note [Fencing by claim]
 // A process that was replaced but still runs must not publish over its successor. Rank 0 claims
 // the directory at start by writing job, generation and a random id into `.claim`; the newest
-// claim wins, and publishing needs the claim to be one's own still. Only a start that comes late,
-// of an older generation of the same job, is refused a claim. Another job may take over, and so
-// may the same command started again: a job id names one launch. Without a job id (another
-// launcher, a start by hand) generations are not compared at all.
+// claim wins, and publishing requires that the claim is still the publisher's own. Only a late
+// start, one of an older generation of the same job, is refused a claim. Another job may take over,
+// and so may the same command started again: a job id names one launch. Without a job id (another
+// launcher, or started without one) generations are not compared.
 
 struct Claim {
   std::string job_id;
@@ -47,18 +48,18 @@ std::optional<int64_t> ParseStepName(std::string_view name);
 std::string TemporaryName(int64_t step, const Claim& claim);
 
 /// Removes what an attempt to save `step` left; 0 or an errno. After a swap that may be the
-/// checkpoint that was replaced, so it goes only when the swap is durable.
+/// checkpoint that was replaced, so it is removed only when the swap is durable.
 int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t step,
                   const Claim& claim);
 
-/// Rank 0 at start: makes `directory`, claims it, puts back a checkpoint that a crash left between
-/// two renames, and removes what dead runs left. Errors: CheckpointError.
-void TakeClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
-               const Warn& warn);
+/// Rank 0 at start: makes `directory`, claims it, restores a checkpoint whose replacement a crash
+/// interrupted, and removes what dead runs left. Errors: CheckpointError.
+void AcquireClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
+                  const Warn& warn);
 
 /// Rank 0, step 2 of the protocol; `manifest.sequence` is set here. Returns the published path.
 /// Errors: CheckpointError; earlier checkpoints are untouched then, and nothing is published unless
-/// the message says so. `warn` hears of a `latest` that could not be written.
+/// the message says so. A `latest` that could not be written is only a warning.
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
                     const std::string& metadata_bytes, Manifest manifest, const Warn& warn);
 
@@ -72,7 +73,7 @@ struct StepEntry {
 };
 
 /// Newest first: by publication, then by step. An entry whose fsdprun.json is damaged counts as
-/// newer than all, so that it is looked at and reported rather than overlooked.
+/// newer than all, so that it is tried and reported rather than overlooked.
 std::vector<StepEntry> ListSteps(const std::string& directory);
 
 /// Removes all but the newest `keep` complete checkpoints (0: keeps all). `published` stays in any

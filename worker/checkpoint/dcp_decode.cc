@@ -81,11 +81,11 @@ class Decoder {
     throw CheckpointError(what_ + " " + problem);
   }
 
-  /// A file may refer to one big list or string from many places; this keeps time and memory linear
-  /// all the same.
+  /// A file may refer to one large list or string from many places; the budget keeps time and
+  /// memory linear in the size of the file.
   void Visit(uint64_t bytes_copied = 0) {
     if (visits_left_ <= bytes_copied) {
-      Fail("refers to the same parts so often that it would not end");
+      Fail("refers to shared values so often that decoding exceeds its budget");
     }
     visits_left_ -= 1 + bytes_copied;
   }
@@ -319,7 +319,7 @@ class Decoder {
     CheckDisjoint(boxes, key);
   }
 
-  /// Sweep along the first dimension: only boxes whose rows meet are compared.
+  /// Sweeps along the first dimension: only boxes that overlap in it are compared.
   void CheckDisjoint(std::vector<const Box*>& boxes, const std::string& key) {
     if (boxes.size() < 2 || boxes[0]->sizes.empty()) {
       return;

@@ -45,16 +45,16 @@ struct DcpMetadata {
   bool operator==(const DcpMetadata&) const = default;
 };
 
-/// The nested place of a key of ours: "model.<fqn>" -> (model, fqn); "optim.state.<fqn>.<leaf>" ->
-/// (optim, state, fqn, leaf); "a.b" -> (a, b).
+/// The path in the nested state dict of a key that this library writes: "model.<fqn>" -> (model,
+/// fqn); "optim.state.<fqn>.<leaf>" -> (optim, state, fqn, leaf); "a.b" -> (a, b).
 std::vector<PathPart> PathOfKey(std::string_view key);
 
 /// The bytes of `.metadata`: a protocol 2 pickle that Python's DCP reads.
 std::string EncodeDcpMetadata(const DcpMetadata& metadata);
 
 /// Reads what EncodeDcpMetadata or Python's DCP wrote, executing nothing. `what` names the file in
-/// errors. Everything is checked that can be without the other files: chunks lie within their
-/// tensor, do not overlap, and cover it; file names are plain; numbers are in range.
+/// errors. Checks all that can be checked without the other files: chunks lie within their tensor,
+/// do not overlap, and cover it; file names are plain; numbers are in range.
 /// Errors: CheckpointError.
 DcpMetadata DecodeDcpMetadata(std::string_view bytes, const std::string& what);
 

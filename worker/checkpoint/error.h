@@ -24,7 +24,7 @@ class CheckpointError : public std::runtime_error {
   }
 };
 
-/// The checkpoint is intact, but it is not one of this model: trying again will not help.
+/// The checkpoint is intact but belongs to another model: trying again will not help.
 class MismatchError : public CheckpointError {
  public:
   using CheckpointError::CheckpointError;

@@ -49,7 +49,7 @@ std::vector<std::string> GatherTexts(const Group& group, const std::string& mine
   group.collectives->all_gather_into(lengths, length)->wait();
   lengths = OnHost(lengths);
   const int64_t* counts = lengths.const_data_ptr<int64_t>();
-  // Padded to eight bytes: some transports want aligned pieces.
+  // Padded to eight bytes: some transports require aligned pieces.
   const int64_t stride =
       (std::max<int64_t>(*std::max_element(counts, counts + world_size), 1) + 7) & ~int64_t{7};
   at::Tensor all = at::zeros({world_size * stride}, at::kByte).to(group.device);
@@ -100,9 +100,9 @@ std::vector<std::string> AttemptOnAll(const Group& group,
   return outcomes;
 }
 
-std::string AttemptOnFirst(const Group& group, const std::function<std::string()>& attempt) {
-  const bool is_first = group.collectives->rank() == 0;
-  const std::string outcome = BroadcastText(group, is_first ? Outcome(attempt) : std::string());
+std::string AttemptOnRank0(const Group& group, const std::function<std::string()>& attempt) {
+  const bool is_rank0 = group.collectives->rank() == 0;
+  const std::string outcome = BroadcastText(group, is_rank0 ? Outcome(attempt) : std::string());
   if (outcome[0] == kFailed) {
     throw CheckpointError(outcome.substr(1));
   }

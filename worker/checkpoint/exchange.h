@@ -15,16 +15,16 @@ std::vector<std::string> GatherTexts(const Group& group, const std::string& mine
 std::string BroadcastText(const Group& group, const std::string& mine);
 
 // Note [Agreed failure]
-// A rank that throws between two collectives leaves the others waiting. So every step that can
-// fail on one rank alone runs inside one of these: it is tried, the outcomes are exchanged, and
-// then either all ranks go on or all throw the same CheckpointError.
+// A rank that throws between two collectives leaves the others blocked. So every step that can
+// fail on one rank alone runs inside one of the Attempt functions: it is tried, the outcomes are
+// exchanged, and then either all ranks continue or all throw the same CheckpointError.
 
 /// Runs `attempt` on every rank; returns all ranks' results, by rank. Collective.
 std::vector<std::string> AttemptOnAll(const Group& group,
                                       const std::function<std::string()>& attempt);
 
 /// Runs `attempt` on rank 0 alone; returns its result on every rank. Collective.
-std::string AttemptOnFirst(const Group& group, const std::function<std::string()>& attempt);
+std::string AttemptOnRank0(const Group& group, const std::function<std::string()>& attempt);
 
 /// To Group::warn, or to stderr. Rank 0 only.
 void EmitWarning(const Group& group, const std::string& message);

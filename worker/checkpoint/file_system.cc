@@ -50,7 +50,7 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
-/// Of the nearest existing ancestor; -1 if it cannot be told.
+/// Of the nearest existing ancestor; -1 if it cannot be read.
 int64_t FreeBytes(std::string path) {
   struct statvfs stats {};
   while (statvfs(path.c_str(), &stats) != 0) {

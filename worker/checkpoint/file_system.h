@@ -40,7 +40,7 @@ class FileSystem {
   /// 0 as well if the directory is already there; parents are made too.
   int MakeDirectory(const std::string& path);
   int Create(const std::string& path, FileDescriptor& out);
-  /// Tells the file system how much is coming, so that a full disk shows before the first byte.
+  /// Reserves the space in advance, so that a full disk is reported before the first byte.
   int Reserve(const FileDescriptor& file, const std::string& path, int64_t byte_count);
   int Write(const FileDescriptor& file, const std::string& path, const void* data,
             size_t byte_count);

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/exchange.h"
-#include "worker/checkpoint/opened.h"
 #include "worker/checkpoint/scalar_type.h"
 
 namespace fsdprun::worker::checkpoint {
@@ -34,7 +34,7 @@ std::string ListText(const std::vector<std::string>& names) {
   return text;
 }
 
-void CheckKeys(const Opened& opened, const State& state) {
+void CheckKeys(const OpenedCheckpoint& opened, const State& state) {
   std::vector<std::string> missing;
   std::vector<std::string> misshaped;
   for (const fsdp::ShardedSlice& slice : state.tensors) {
@@ -56,7 +56,7 @@ void CheckKeys(const Opened& opened, const State& state) {
   }
 }
 
-/// `stored` in dtype `type`. Refuses values that would not come back the same.
+/// `stored` in dtype `type`. Refuses values that the conversion would change.
 at::Tensor ConvertExactly(const at::Tensor& stored, at::ScalarType type, const std::string& key) {
   at::Tensor converted = stored.to(type);
   const at::Tensor back = converted.to(stored.scalar_type());
@@ -69,7 +69,8 @@ at::Tensor ConvertExactly(const at::Tensor& stored, at::ScalarType type, const s
   return converted;
 }
 
-void LoadSlice(Reader& reader, const StoredTensor& stored, const fsdp::ShardedSlice& slice) {
+void LoadSlice(CheckpointReader& reader, const StoredTensor& stored,
+               const fsdp::ShardedSlice& slice) {
   const int64_t count = slice.flat_end - slice.flat_begin;
   if (slice.local.numel() != count) {
     throw CheckpointError("cannot load " + slice.fqn + ": expected " + std::to_string(count) +
@@ -97,7 +98,7 @@ void LoadSlice(Reader& reader, const StoredTensor& stored, const fsdp::ShardedSl
   local.copy_(staging.view(local.sizes()));
 }
 
-void LoadObject(Reader& reader, const std::string& path, const char* key, bool is_needed,
+void LoadObject(CheckpointReader& reader, const std::string& path, const char* key, bool is_needed,
                 std::string& out) {
   const std::optional<nlohmann::json> value = reader.ReadObject(key);
   if (value) {
@@ -107,11 +108,11 @@ void LoadObject(Reader& reader, const std::string& path, const char* key, bool i
   }
 }
 
-void LoadHere(const Candidate& candidate, State& state, const LoadOptions& options) {
+void LoadLocal(const Candidate& candidate, State& state, const LoadOptions& options) {
   const at::NoGradGuard no_grad;
-  const Opened opened = OpenCheckpoint(candidate.path);
+  const OpenedCheckpoint opened = OpenCheckpoint(candidate.path);
   CheckKeys(opened, state);
-  Reader reader(opened, !candidate.files_verified);
+  CheckpointReader reader(opened, !candidate.files_verified);
   for (const fsdp::ShardedSlice& slice : state.tensors) {
     LoadSlice(reader, opened.metadata.tensors.at(slice.fqn), slice);
   }
@@ -124,10 +125,11 @@ void LoadHere(const Candidate& candidate, State& state, const LoadOptions& optio
 
 void Load(const Candidate& candidate, State& state, const Group& group,
           const LoadOptions& options) {
-  // Outcomes travel as text, so a mismatch comes as a result.
+  // AttemptOnAll exchanges text and rethrows CheckpointError; a mismatch is returned as a result to
+  // keep its type.
   const std::vector<std::string> mismatches = AttemptOnAll(group, [&]() -> std::string {
     try {
-      LoadHere(candidate, state, options);
+      LoadLocal(candidate, state, options);
       return {};
     } catch (const MismatchError& error) {
       return error.what();

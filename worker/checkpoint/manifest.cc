@@ -12,7 +12,7 @@ using nlohmann::json;
 
 constexpr int kSchema = 1;
 constexpr char kChecksumField[] = "manifest_xxh3";
-constexpr int kDepthMax = 64;  // deeper JSON would be freed by deep recursion
+constexpr int kDepthMax = 64;  // the destructor of deeper JSON recurses deeply
 
 json FileToJson(const ManifestFile& file) {
   json items = json::array();

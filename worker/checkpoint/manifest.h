@@ -28,14 +28,15 @@ struct ManifestFile {
   bool operator==(const ManifestFile&) const = default;
 };
 
-/// fsdprun.json: what DCP's format has no place for. It protects itself with a checksum over its
-/// own content, and all other files with theirs.
+/// fsdprun.json: what DCP's format has no field for. It holds a checksum of its own content and one
+/// of every other file.
 struct Manifest {
   int64_t step = 0;
   int64_t tokens = 0;
   int64_t world_size = 0;
   uint64_t generation = 0;
-  /// Rises with every checkpoint published in a directory: what is newest, whatever its step.
+  /// Increases with every checkpoint published in a directory: the order of publication, whatever
+  /// the steps.
   int64_t sequence = 0;
   std::string job_id;
   std::map<std::string, ManifestFile> files;  // `.metadata` included

@@ -7,8 +7,8 @@
 
 namespace fsdprun::worker::checkpoint {
 
-/// The bytes of one pickle, and the place in them that has been read. Views point into `bytes`.
-/// Errors: CheckpointError for what is not there, as Fail.
+/// The bytes of one pickle and the read position. Views point into `bytes`. Errors:
+/// CheckpointError, thrown by Fail, for a read past the end.
 class PickleInput {
  public:
   /// Both must outlive the object.
@@ -22,7 +22,7 @@ class PickleInput {
   uint64_t TakeUnsigned(int byte_count);
   /// Up to the next newline, which is taken too.
   std::string_view TakeLine();
-  /// As Take, for a length that the pickle itself announces.
+  /// As Take, for a length that the pickle states.
   std::string_view TakeText(uint64_t byte_count);
 
   size_t size() const { return bytes_.size(); }

@@ -7,7 +7,7 @@
 namespace fsdprun::worker::checkpoint {
 namespace {
 
-// A node takes about a hundred times the byte that may stand for it in the stream.
+// One byte of the stream may become a node of about a hundred bytes.
 constexpr size_t kNodesMax = size_t{1} << 25;
 
 std::string Printable(std::string_view text) {
@@ -119,7 +119,7 @@ void PickleMachine::Build() {
 }
 
 void PickleMachine::Put(uint64_t index) {
-  // Every memo entry costs at least one byte, so a larger index is no work of a pickler.
+  // Every memo entry takes at least one byte, so no pickler writes a larger index.
   if (index > input_.size()) {
     input_.Fail("has the memo index " + std::to_string(index) + ", over the bound of its own size");
   }

@@ -12,15 +12,15 @@
 
 namespace fsdprun::worker::checkpoint {
 
-/// The stack, the marks and the memo of a pickle that is being read; what each opcode does to them.
-/// Values are nodes of the tree, referred to by index. Errors: CheckpointError, worded by `input`.
+/// The pickle stack machine: stack, marks and memo, and what each opcode does to them. Values are
+/// nodes of the tree, referred to by index. Errors: CheckpointError, thrown by PickleInput::Fail.
 class PickleMachine {
  public:
   /// Both must outlive the object.
   PickleMachine(const PickleInput& input, std::span<const PickleGlobal> allowed)
       : input_(input), allowed_(allowed) {}
 
-  /// A new value on top of the stack. The reference is good until the tree is finished.
+  /// A new value on top of the stack. The reference is valid until Finish.
   PickleNode& Push(PickleKind kind);
   uint32_t Pop();
   std::vector<uint32_t> PopCount(size_t count);
@@ -43,11 +43,11 @@ class PickleMachine {
   void PutNext() { Put(memo_.size()); }
   void Get(uint64_t index);
 
-  /// The tree under the one value that is left. The machine is of no use afterwards.
+  /// The tree under the one value that is left. No other method may be called afterwards.
   PickleTree Finish();
 
  private:
-  /// Values above the newest mark are the only ones an opcode without a mark may take.
+  /// An opcode without a mark may only take values above the newest mark.
   size_t Available() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
   PickleNode& Top();
 

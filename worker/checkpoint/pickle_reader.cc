@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kInputBytesMax = size_t{256} << 20;
 
-/// Reads the opcodes of one stream and has the machine carry them out.
+/// Reads the opcodes of one stream and executes them on the machine.
 class PickleReader {
  public:
   PickleReader(std::string_view input, std::span<const PickleGlobal> allowed,

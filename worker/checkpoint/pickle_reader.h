@@ -10,11 +10,11 @@
 namespace fsdprun::worker::checkpoint {
 
 // Note [Pickle without execution]
-// A pickle is a program: REDUCE calls a function, GLOBAL imports a module. This reader carries
-// nothing out. Calls, objects and persistent ids become plain nodes, a global is a pair of names
-// that must be on the caller's list, and whoever reads the nodes asks for exactly the shape it
-// knows. Nodes refer to each other by index, so a hostile file may build cycles and shared
-// subtrees without leaking; readers that recurse carry a budget.
+// A pickle is a program: REDUCE calls a function, GLOBAL imports a module. This reader calls and
+// imports nothing. Calls, objects and persistent ids become plain nodes, a global is a pair of
+// names that must be on the caller's list, and the code that reads the nodes accepts only the
+// shapes that it knows. Nodes refer to each other by index, so a hostile file may build cycles and
+// shared subtrees without a leak; readers that recurse have a budget.
 
 enum class PickleKind : uint8_t {
   kNone,

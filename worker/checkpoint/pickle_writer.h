@@ -39,7 +39,7 @@ class PickleWriter {
   /// id -> the object the reader finds under this persistent id (torch: a storage).
   void PersistentId() { out_ += 'Q'; }
 
-  /// Ends the stream and returns it; the writer is spent.
+  /// Ends the stream and returns it. No other method may be called afterwards.
   std::string Finish();
 
  private:

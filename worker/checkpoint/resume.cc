@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/commit.h"
 #include "worker/checkpoint/exchange.h"
-#include "worker/checkpoint/opened.h"
 
 namespace fsdprun::worker::checkpoint {
 namespace {
@@ -21,20 +21,20 @@ std::string WithoutTrailingSlash(std::string path) {
   return path;
 }
 
-/// Paths to try, newest first. `warn` hears of directories that are no candidates.
+/// Paths to try, newest first; warns of directories that are not candidates.
 std::vector<std::string> CandidatesIn(const std::string& directory, const Warn& warn) {
   std::vector<std::string> paths;
   for (const StepEntry& entry : ListSteps(directory)) {
     if (entry.is_complete) {
       paths.push_back(entry.path);
     } else {
-      warn("passed over " + entry.path + ": it is incomplete (no .metadata)");
+      warn("skipped " + entry.path + ": it is incomplete (no .metadata)");
     }
   }
   return paths;
 }
 
-/// `path` itself, or what is in it.
+/// `path` itself, or the checkpoints in it.
 std::vector<std::string> CandidatesAt(const std::string& given, const Warn& warn) {
   const std::string path = WithoutTrailingSlash(given);
   if (!DirectoryExists(path)) {
@@ -51,7 +51,7 @@ std::vector<std::string> CandidatesAt(const std::string& given, const Warn& warn
   return paths;
 }
 
-Candidate Describe(const Opened& opened) {
+Candidate Describe(const OpenedCheckpoint& opened) {
   Candidate candidate;
   candidate.path = opened.path;
   candidate.has_checksums = opened.manifest.has_value();
@@ -66,7 +66,7 @@ Candidate Describe(const Opened& opened) {
 }
 
 /// Each rank reads every world-size'th file.
-void VerifyMyShare(const std::string& path, const Group& group) {
+void VerifyOwnFiles(const std::string& path, const Group& group) {
   const std::string name = path + "/" + kManifestFile;
   const Manifest manifest = DecodeManifest(ReadWholeFile(name, kManifestBytesMax), name);
   int64_t index = 0;
@@ -79,7 +79,7 @@ void VerifyMyShare(const std::string& path, const Group& group) {
 
 /// Throws on all ranks, or on none.
 Candidate VerifyOnAll(const std::string& path, const Group& group, Verify verify) {
-  const std::string text = AttemptOnFirst(group, [&] {
+  const std::string text = AttemptOnRank0(group, [&] {
     const Candidate candidate = Describe(OpenCheckpoint(path));
     return json{candidate.path, candidate.step, candidate.world_size, candidate.has_checksums}
         .dump();
@@ -92,7 +92,7 @@ Candidate VerifyOnAll(const std::string& path, const Group& group, Verify verify
   candidate.has_checksums = value.at(3).get<bool>();
   if (verify == Verify::kFull && candidate.has_checksums) {
     AttemptOnAll(group, [&] {
-      VerifyMyShare(candidate.path, group);
+      VerifyOwnFiles(candidate.path, group);
       return std::string();
     });
     candidate.files_verified = true;
@@ -100,17 +100,17 @@ Candidate VerifyOnAll(const std::string& path, const Group& group, Verify verify
   return candidate;
 }
 
-/// What was tried, and the newest that is good.
+/// The newest checkpoint that verifies, and what was tried before it.
 struct Search {
   std::optional<Candidate> found;
-  std::vector<std::string> warnings;  // one per checkpoint that is not good, newest first
+  std::vector<std::string> warnings;  // one per checkpoint that does not verify, newest first
   std::string first_error;
 };
 
 /// `list` runs on rank 0 only.
 Search FindNewest(const Group& group, Verify verify,
                   const std::function<std::vector<std::string>()>& list) {
-  const json paths = json::parse(AttemptOnFirst(group, [&] { return json(list()).dump(); }));
+  const json paths = json::parse(AttemptOnRank0(group, [&] { return json(list()).dump(); }));
   Search search;
   for (const json& path : paths) {
     try {
@@ -120,16 +120,16 @@ Search FindNewest(const Group& group, Verify verify,
       }
       break;
     } catch (const CheckpointError& error) {
-      search.warnings.push_back("passed over " + path.get<std::string>() + ": " + error.what());
+      search.warnings.push_back("skipped " + path.get<std::string>() + ": " + error.what());
       search.first_error = search.first_error.empty() ? error.what() : search.first_error;
     }
   }
   return search;
 }
 
-std::string NoneIsGood(const Search& search) {
+std::string DescribeFailure(const Search& search) {
   return "none of the " + std::to_string(search.warnings.size()) +
-         " checkpoints is good; the newest: " + search.first_error;
+         " checkpoints is valid; the newest: " + search.first_error;
 }
 
 }  // namespace
@@ -146,7 +146,7 @@ std::optional<Candidate> FindResume(const std::string& dir, const std::string& r
   Search search =
       FindNewest(group, verify, [&] { return CandidatesIn(WithoutTrailingSlash(dir), warn); });
   if (!search.found && !search.warnings.empty()) {
-    throw CheckpointError("cannot resume: " + NoneIsGood(search) +
+    throw CheckpointError("cannot resume: " + DescribeFailure(search) +
                           "; move it away or set checkpoint.resume to none to start over");
   }
   return std::move(search.found);
@@ -156,13 +156,13 @@ Candidate FindAt(const std::string& path, const Group& group, Verify verify) {
   const Warn warn = [&group](const std::string& message) { EmitWarning(group, message); };
   const Search search = FindNewest(group, verify, [&] { return CandidatesAt(path, warn); });
   if (!search.found) {
-    throw CheckpointError(NoneIsGood(search));
+    throw CheckpointError(DescribeFailure(search));
   }
   return *search.found;
 }
 
-std::optional<Candidate> FindOwn(const std::string& dir, const std::string& job_id,
-                                 const Group& group, Verify verify) {
+std::optional<Candidate> FindOfJob(const std::string& dir, const std::string& job_id,
+                                   const Group& group, Verify verify) {
   if (job_id.empty()) {
     return std::nullopt;
   }

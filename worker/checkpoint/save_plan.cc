@@ -13,7 +13,7 @@ namespace {
 
 using fsdp::plan::Box;
 
-struct Claimed {
+struct HeldRange {
   int64_t begin = 0;
   int64_t end = 0;
   size_t rank = 0;
@@ -56,14 +56,14 @@ void CheckSlice(const SliceInfo& slice, const SliceInfo& first, size_t rank) {
   }
 }
 
-/// Keeps one rank per range and proves that the ranges tile the tensor.
-std::vector<Claimed> Owners(std::vector<Claimed> claims, const SliceInfo& tensor) {
-  std::sort(claims.begin(), claims.end(), [](const Claimed& a, const Claimed& b) {
+/// Keeps one rank per range and checks that the ranges tile the tensor.
+std::vector<HeldRange> Owners(std::vector<HeldRange> claims, const SliceInfo& tensor) {
+  std::sort(claims.begin(), claims.end(), [](const HeldRange& a, const HeldRange& b) {
     return std::tie(a.begin, a.end, a.rank) < std::tie(b.begin, b.end, b.rank);
   });
-  std::vector<Claimed> owners;
+  std::vector<HeldRange> owners;
   int64_t covered = 0;
-  for (const Claimed& claim : claims) {
+  for (const HeldRange& claim : claims) {
     const bool is_copy =
         !owners.empty() && owners.back().begin == claim.begin && owners.back().end == claim.end;
     if (is_copy && owners.back().rank != claim.rank) {
@@ -89,12 +89,12 @@ std::vector<Claimed> Owners(std::vector<Claimed> claims, const SliceInfo& tensor
 
 std::vector<std::vector<PlannedChunk>> PlanSave(const std::vector<std::vector<SliceInfo>>& ranks,
                                                 int64_t chunk_bytes_max) {
-  std::map<std::string, std::pair<const SliceInfo*, std::vector<Claimed>>> tensors;
+  std::map<std::string, std::pair<const SliceInfo*, std::vector<HeldRange>>> tensors;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     for (size_t i = 0; i < ranks[rank].size(); ++i) {
       const SliceInfo& slice = ranks[rank][i];
       auto& [first, claims] =
-          tensors.try_emplace(slice.key, &slice, std::vector<Claimed>()).first->second;
+          tensors.try_emplace(slice.key, &slice, std::vector<HeldRange>()).first->second;
       CheckSlice(slice, *first, rank);
       if (slice.begin != slice.end) {
         claims.push_back({slice.begin, slice.end, rank, i});
@@ -106,7 +106,7 @@ std::vector<std::vector<PlannedChunk>> PlanSave(const std::vector<std::vector<Sl
   for (const auto& [key, tensor] : tensors) {
     const SliceInfo& info = *tensor.first;
     const int64_t elements_max = std::max<int64_t>(1, bytes_max / InfoOf(info.dtype).element_bytes);
-    for (const Claimed& owner : Owners(tensor.second, info)) {
+    for (const HeldRange& owner : Owners(tensor.second, info)) {
       std::vector<Box> parts;
       for (const Box& box : fsdp::plan::flat_range_to_boxes(info.shape, owner.begin, owner.end)) {
         AppendParts(box, elements_max, parts);

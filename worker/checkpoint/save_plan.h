@@ -9,7 +9,7 @@
 
 namespace fsdprun::worker::checkpoint {
 
-/// What one rank holds of one tensor: the element range [begin, end) of its row-major elements.
+/// One rank's slice of a tensor: the range [begin, end) of its row-major elements.
 struct SliceInfo {
   std::string key;
   DType dtype = DType::kFloat32;

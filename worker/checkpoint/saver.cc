@@ -23,10 +23,9 @@ constexpr char kParamGroupsKey[] = "optim.param_groups";
 constexpr char kTrainStateKey[] = "train.state";
 
 // Note [Snapshot, then write]
-// Save is these two in a row. A snapshot holds everything that a write needs and nothing that
-// training changes once its tensors are copies; writing it from another thread is what an
-// asynchronous save will be. Today the write ends before Save returns, so tensors that are on the
-// host already are not copied.
+// Save takes a snapshot and then writes it. A snapshot holds everything that the write needs. The
+// write ends before Save returns, so tensors that are already on the host are not copied; an
+// asynchronous save would have to copy them too.
 struct Snapshot {
   int64_t step = 0;
   int64_t tokens = 0;
@@ -58,7 +57,7 @@ SliceInfo InfoOfSlice(const fsdp::ShardedSlice& slice) {
   return info;
 }
 
-Snapshot TakeSnapshot(int64_t step, const State& state, bool is_first) {
+Snapshot TakeSnapshot(int64_t step, const State& state, bool is_rank0) {
   if (step < 0) {
     throw CheckpointError("cannot save step " + std::to_string(step) + ": expected >= 0");
   }
@@ -69,7 +68,7 @@ Snapshot TakeSnapshot(int64_t step, const State& state, bool is_first) {
     snapshot.slices.push_back(InfoOfSlice(slice));
     snapshot.host.push_back(slice.local.detach().to(at::kCPU).contiguous());
   }
-  if (is_first) {
+  if (is_rank0) {
     snapshot.objects.push_back(ObjectBlob(kParamGroupsKey, state.param_groups_json));
     snapshot.objects.push_back(ObjectBlob(kTrainStateKey, state.training_state_json));
   }
@@ -111,7 +110,7 @@ ManifestFile DecodeWritten(const std::string& bytes) {
   return file;
 }
 
-/// What all ranks planned and wrote, as `.metadata`.
+/// `.metadata` for what all ranks planned and wrote.
 DcpMetadata ComposeMetadata(const std::vector<std::vector<SliceInfo>>& slices,
                             const std::vector<std::vector<PlannedChunk>>& plan,
                             const std::vector<ManifestFile>& written) {
@@ -155,14 +154,14 @@ struct Saver::Impl {
     }
   }
 
-  bool is_first() const { return options.group.collectives->rank() == 0; }
+  bool is_rank0() const { return options.group.collectives->rank() == 0; }
   void WarnAll(const std::string& message) const { EmitWarning(options.group, message); }
 
   std::string TemporaryPath(int64_t step) const {
     return options.dir + "/" + TemporaryName(step, claim);
   }
 
-  void TakeDirectory();
+  void ClaimDirectory();
   std::string Write(const Snapshot& snapshot, const std::vector<std::string>& slice_texts);
   std::string PublishWritten(const Snapshot& snapshot,
                              const std::vector<std::vector<SliceInfo>>& slices,
@@ -176,12 +175,12 @@ struct Saver::Impl {
   Claim claim;
 };
 
-void Saver::Impl::TakeDirectory() {
+void Saver::Impl::ClaimDirectory() {
   claim = {options.job_id, options.generation, {}};
-  claim.id = AttemptOnFirst(options.group, [&] {
+  claim.id = AttemptOnRank0(options.group, [&] {
     Claim mine{options.job_id, options.generation, RandomId()};
-    TakeClaim(*options.file_system, options.dir, mine,
-              [this](const std::string& message) { WarnAll(message); });
+    AcquireClaim(*options.file_system, options.dir, mine,
+                 [this](const std::string& message) { WarnAll(message); });
     return mine.id;
   });
 }
@@ -221,12 +220,12 @@ std::string Saver::Impl::Write(const Snapshot& snapshot,
     return EncodeWritten(WriteRankFile(*options.file_system, TemporaryPath(snapshot.step), rank,
                                        BlobsOf(snapshot, plan[static_cast<size_t>(rank)])));
   });
-  return AttemptOnFirst(options.group,
+  return AttemptOnRank0(options.group,
                         [&] { return PublishWritten(snapshot, slices, plan, written); });
 }
 
 Saver::Saver(SaverOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
-  impl_->TakeDirectory();
+  impl_->ClaimDirectory();
 }
 
 Saver::~Saver() = default;
@@ -237,8 +236,8 @@ std::string Saver::Save(int64_t step, const State& state) {
   std::string published;
   try {
     const std::vector<std::string> slices = AttemptOnAll(impl.options.group, [&] {
-      snapshot = TakeSnapshot(step, state, impl.is_first());
-      if (impl.is_first()) {
+      snapshot = TakeSnapshot(step, state, impl.is_rank0());
+      if (impl.is_rank0()) {
         FileSystem& file_system = *impl.options.file_system;
         const std::string path = impl.TemporaryPath(step);
         CheckIo(impl.RemoveAttempt(step), "remove", path);
@@ -248,13 +247,13 @@ std::string Saver::Save(int64_t step, const State& state) {
     });
     published = impl.Write(snapshot, slices);
   } catch (const CheckpointError& error) {
-    if (impl.is_first()) {
-      impl.RemoveAttempt(step);  // what cannot be removed now goes at the next start
+    if (impl.is_rank0()) {
+      impl.RemoveAttempt(step);  // what cannot be removed now is removed at the next start
     }
     throw CheckpointError("checkpoint of step " + std::to_string(step) +
                           " failed: " + error.what());
   }
-  if (impl.is_first()) {
+  if (impl.is_rank0()) {
     Prune(*impl.options.file_system, impl.options.dir, impl.claim, impl.options.keep, published,
           [&impl](const std::string& message) { impl.WarnAll(message); });
   }

@@ -22,8 +22,8 @@ constexpr size_t kAlignment = 64;
 constexpr int kDepthMax = 64;
 constexpr int64_t kPickleBytesMax = int64_t{64} << 20;
 
-// torch reads the id only to tell archives apart in its logs; a constant keeps the bytes a
-// function of the data.
+// torch uses the id only to tell archives apart in its logs; a constant makes the bytes depend on
+// the data alone.
 constexpr std::string_view kSerializationId = "0000000000000000000000000000000000000000";
 
 constexpr PickleGlobal kTensorGlobals[] = {
@@ -131,7 +131,7 @@ void EmitJson(PickleWriter& out, const json& value, int depth) {
   }
 }
 
-/// Plain Python data as JSON. Carries depth and a budget: nodes may be shared or cyclic.
+/// Plain Python data as JSON. Depth and budget are bounded: nodes may be shared or cyclic.
 class JsonBuilder {
  public:
   JsonBuilder(const PickleTree& tree, size_t input_bytes, const std::string& what)
@@ -195,7 +195,7 @@ std::string ReadRecord(const BlobSource& source, const std::map<std::string, Zip
                        const std::string& name, const std::string& what) {
   const auto found = records.find(name);
   if (found == records.end() || found->second.byte_count > kPickleBytesMax) {
-    throw CheckpointError(what + ": the archive has no record " + name + " of a sane size");
+    throw CheckpointError(what + ": the archive has no record " + name + " of a plausible size");
   }
   CheckCrc(source, found->second, what + ", record " + name + ",");
   std::string bytes(static_cast<size_t>(found->second.byte_count), '\0');
@@ -292,7 +292,7 @@ BlobFrame FrameTensor(DType dtype, const std::vector<int64_t>& sizes, uint32_t d
   zip.Add("archive/.format_version", "1");
   zip.Add("archive/.storage_alignment", "64");
   zip.Add("archive/byteorder", "little");
-  zip.AddOutside("archive/data/0", static_cast<uint32_t>(data_bytes), data_crc32, kAlignment);
+  zip.AddExternal("archive/data/0", static_cast<uint32_t>(data_bytes), data_crc32, kAlignment);
   BlobFrame frame;
   frame.prefix = zip.TakePrefix();
   zip.Add("archive/version", "3\n");

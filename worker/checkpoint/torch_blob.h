@@ -15,7 +15,7 @@ namespace fsdprun::worker::checkpoint {
 // A blob is a complete torch.save archive: a stored (never compressed) zip with data.pkl, version,
 // byteorder and, for a tensor, data/0. The writer frames raw element bytes with a prefix and a
 // suffix of known length, so that a file's size is known before anything is written and tensors
-// are written from where they lie. Chunks stay below 4 GiB, so no Zip64 is written; it is read.
+// are written from their own memory. Chunks stay below 4 GiB, so no Zip64 is written; it is read.
 
 /// The parts around the element bytes.
 struct BlobFrame {

@@ -21,7 +21,7 @@ constexpr int64_t kEnd64Bytes = 56;
 constexpr int64_t kLocator64Bytes = 20;
 constexpr uint16_t kUtf8Flag = 0x0800;
 constexpr uint16_t kEncryptedFlag = 0x0001;
-constexpr uint16_t kDosDate = 0x0021;  // 1 January 1980: the bytes depend on nothing but the data
+constexpr uint16_t kDosDate = 0x0021;       // 1 January 1980: the bytes depend on the data alone
 constexpr uint16_t kPaddingField = 0x4246;  // "FB", as torch pads
 constexpr int64_t kDirectoryBytesMax = int64_t{16} << 20;
 constexpr int64_t kCrcBufferBytes = int64_t{4} << 20;
@@ -218,8 +218,8 @@ void ZipWriter::Add(std::string_view name, std::string_view bytes) {
   records_.push_back(std::move(record));
 }
 
-void ZipWriter::AddOutside(std::string_view name, uint32_t byte_count, uint32_t crc32,
-                           size_t alignment) {
+void ZipWriter::AddExternal(std::string_view name, uint32_t byte_count, uint32_t crc32,
+                            size_t alignment) {
   Record record{std::string(name), crc32, byte_count, static_cast<uint32_t>(out_.size())};
   const size_t unpadded = out_.size() + kLocalBytes + name.size() + 4;  // 4: the field's own head
   Header(record, 4 + (alignment - unpadded % alignment) % alignment);

@@ -10,15 +10,15 @@ namespace fsdprun::worker::checkpoint {
 
 class BlobSource;
 
-/// Builds a zip of stored records around one large record whose bytes are not here.
+/// Builds a zip of stored records around one large record that the caller writes.
 class ZipWriter {
  public:
   /// A record whose bytes are given.
   void Add(std::string_view name, std::string_view bytes);
   /// The header of a record of which only length and CRC are known, padded so that its data begin
-  /// at a multiple of `alignment`. The caller puts the data after TakePrefix's result.
-  void AddOutside(std::string_view name, uint32_t byte_count, uint32_t crc32, size_t alignment);
-  /// Everything up to the outside data; what is added later follows them.
+  /// at a multiple of `alignment`. The caller writes the data after TakePrefix's result.
+  void AddExternal(std::string_view name, uint32_t byte_count, uint32_t crc32, size_t alignment);
+  /// Everything before the external data; records added later follow that data.
   std::string TakePrefix();
   /// Adds the directory and returns all bytes since TakePrefix.
   std::string Finish();
@@ -40,7 +40,7 @@ class ZipWriter {
 struct ZipRecord {
   int64_t data_offset = 0;
   int64_t byte_count = 0;
-  uint32_t crc32 = 0;  // 0: perhaps not computed, which torch.save can be told
+  uint32_t crc32 = 0;  // 0: perhaps not computed; torch.save has an option for that
 };
 
 /// The records of a zip (Zip64 included) by name without the leading folder ("data.pkl").

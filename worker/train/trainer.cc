@@ -196,7 +196,7 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate(const std::string& j
   const std::string& dir = config_.checkpoint.dir;
   const std::string& resume = config_.checkpoint.resume;
   if (!dir.empty()) {
-    if (auto own = checkpoint::FindOwn(dir, job_id, CheckpointGroup(job_))) {
+    if (auto own = checkpoint::FindOfJob(dir, job_id, CheckpointGroup(job_))) {
       return own;
     }
   }

@@ -83,14 +83,14 @@ class DamageTest(TrainCase):
     def test_missing_metadata(self):
         (self.newest / ".metadata").unlink()
         out, err = self.train_well(*self.saving(), "train.steps=8")
-        self.assertIn(f"passed over {self.newest}: it is incomplete", err)
+        self.assertIn(f"skipped {self.newest}: it is incomplete", err)
         self.assertIn("resuming after step 4", out)
 
     def test_all_damaged(self):
         for step in (2, 4, 6):
             flip_bit(self.checkpoints / f"step-{step}" / "__0_0.distcp")
         before = sorted(path.name for path in self.checkpoints.iterdir())
-        self.assert_refused(1, ["none of the 3 checkpoints is good", "step-6/__0_0.distcp", "checksum"],
+        self.assert_refused(1, ["none of the 3 checkpoints is valid", "step-6/__0_0.distcp", "checksum"],
                             *self.saving(), "train.steps=8")
         self.assertEqual(sorted(path.name for path in self.checkpoints.iterdir()), before)
 

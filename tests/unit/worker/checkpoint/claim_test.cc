@@ -59,20 +59,20 @@ TEST(CheckpointClaimTest, OwnCheckpointsAreThoseOfTheLaunch) {
       options.job_id = job_id;
       Saver(options).Save(step, StateOf(0, 1, step));
     };
-    EXPECT_FALSE(FindOwn(dir / "absent", "run-1", group));
+    EXPECT_FALSE(FindOfJob(dir / "absent", "run-1", group));
     save("run-1", 1);
     save("run-1", 2);
     save("run-2", 3);
     save("", 4);
-    EXPECT_EQ(FindOwn(dir.path(), "run-1", group)->step, 2);
-    EXPECT_EQ(FindOwn(dir.path(), "run-2", group)->step, 3);
-    EXPECT_FALSE(FindOwn(dir.path(), "run-3", group));
-    EXPECT_FALSE(FindOwn(dir.path(), "", group));
+    EXPECT_EQ(FindOfJob(dir.path(), "run-1", group)->step, 2);
+    EXPECT_EQ(FindOfJob(dir.path(), "run-2", group)->step, 3);
+    EXPECT_FALSE(FindOfJob(dir.path(), "run-3", group));
+    EXPECT_FALSE(FindOfJob(dir.path(), "", group));
     std::filesystem::resize_file(dir / "step-2/__0_0.distcp", 100);
-    EXPECT_EQ(FindOwn(dir.path(), "run-1", group)->step, 1);
+    EXPECT_EQ(FindOfJob(dir.path(), "run-1", group)->step, 1);
     EXPECT_EQ(warnings.size(), 1u);
     std::filesystem::resize_file(dir / "step-3/__0_0.distcp", 100);
-    EXPECT_FALSE(FindOwn(dir.path(), "run-2", group));
+    EXPECT_FALSE(FindOfJob(dir.path(), "run-2", group));
     EXPECT_EQ(warnings.size(), 2u);
   });
 }

@@ -1,4 +1,4 @@
-#include "worker/checkpoint/opened.h"
+#include "worker/checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
 #include <limits>
@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr int64_t kMetadataBytesMax = int64_t{256} << 20;
 
-void CheckSizes(const Opened& opened) {
+void CheckSizes(const OpenedCheckpoint& opened) {
   std::map<std::string, int64_t> ends;
   const auto note = [&](const BlobLocation& blob) {
     if (!blob.file.empty()) {
@@ -41,7 +41,7 @@ void CheckSizes(const Opened& opened) {
   }
 }
 
-void CheckListed(const Opened& opened) {
+void CheckListed(const OpenedCheckpoint& opened) {
   for (const auto& [name, expected] : opened.manifest->files) {
     const InputFile file(opened.path + "/" + name);
     if (file.size() != expected.bytes) {
@@ -53,7 +53,7 @@ void CheckListed(const Opened& opened) {
   }
 }
 
-/// Longest run of elements that is contiguous both in a tensor of `outer_shape` and in `inner`,
+/// The longest run of elements that is contiguous both in a tensor of `outer_shape` and in `inner`,
 /// for the part `wanted`, which lies in both.
 size_t FirstWholeDim(const Box& wanted, const std::vector<int64_t>& outer_shape,
                      const std::vector<int64_t>& inner_shape) {
@@ -62,7 +62,7 @@ size_t FirstWholeDim(const Box& wanted, const std::vector<int64_t>& outer_shape,
          wanted.sizes[dim - 1] == inner_shape[dim - 1]) {
     --dim;
   }
-  // One dimension more: a part of it is still one run if everything below is whole.
+  // One dimension more: a part of it is still one run if all inner dimensions are whole.
   return dim > 0 ? dim - 1 : 0;
 }
 
@@ -75,13 +75,13 @@ void Insert(json& root, const std::vector<PathPart>& path, size_t first, json va
       const size_t growth =
           *index < static_cast<int64_t>(place->size()) ? 0 : static_cast<size_t>(*index) + 1;
       if (*index < 0 || growth > room || !(place->is_null() || place->is_array())) {
-        throw CheckpointError("the path of " + key + " in .metadata makes no sense");
+        throw CheckpointError("the path of " + key + " in .metadata is not valid");
       }
       room -= growth == 0 ? 0 : growth - place->size();
       place = &(*place)[static_cast<size_t>(*index)];
     } else {
       if (!(place->is_null() || place->is_object())) {
-        throw CheckpointError("the path of " + key + " in .metadata makes no sense");
+        throw CheckpointError("the path of " + key + " in .metadata is not valid");
       }
       place = &(*place)[std::get<std::string>(path[i])];
     }
@@ -91,8 +91,8 @@ void Insert(json& root, const std::vector<PathPart>& path, size_t first, json va
 
 }  // namespace
 
-Opened OpenCheckpoint(const std::string& path) {
-  Opened opened;
+OpenedCheckpoint OpenCheckpoint(const std::string& path) {
+  OpenedCheckpoint opened;
   opened.path = path;
   const std::string metadata_path = path + "/" + kMetadataFile;
   if (!FileExists(metadata_path)) {
@@ -137,7 +137,7 @@ void VerifyFile(const std::string& path, const std::string& name, const Manifest
 }
 
 /// One blob of an open file.
-class Reader::FileSource : public BlobSource {
+class CheckpointReader::FileSource : public BlobSource {
  public:
   FileSource(const InputFile& file, const BlobLocation& blob) : file_(file), blob_(blob) {}
   int64_t size() const override { return blob_.length; }
@@ -150,7 +150,7 @@ class Reader::FileSource : public BlobSource {
   const BlobLocation& blob_;
 };
 
-Reader::Reader(const Opened& opened, bool verify_blobs)
+CheckpointReader::CheckpointReader(const OpenedCheckpoint& opened, bool verify_blobs)
     : opened_(opened), verify_blobs_(verify_blobs && opened.manifest.has_value()) {
   if (!verify_blobs_) {
     return;
@@ -162,9 +162,10 @@ Reader::Reader(const Opened& opened, bool verify_blobs)
   }
 }
 
-Reader::~Reader() = default;
+CheckpointReader::~CheckpointReader() = default;
 
-Reader::FileSource Reader::Source(const std::string& key, const BlobLocation& blob) {
+CheckpointReader::FileSource CheckpointReader::Source(const std::string& key,
+                                                      const BlobLocation& blob) {
   const std::string path = opened_.path + "/" + blob.file;
   const InputFile& file = files_.try_emplace(blob.file, path).first->second;
   const std::pair<std::string, int64_t> place(blob.file, blob.offset);
@@ -179,14 +180,14 @@ Reader::FileSource Reader::Source(const std::string& key, const BlobLocation& bl
   return {file, blob};
 }
 
-void Reader::VerifyRecord(const BlobSource& source, const BlobLocation& blob,
-                          const ZipRecord& record, const std::string& what) {
+void CheckpointReader::VerifyRecord(const BlobSource& source, const BlobLocation& blob,
+                                    const ZipRecord& record, const std::string& what) {
   if (!opened_.manifest && verified_.emplace(blob.file, blob.offset).second) {
     CheckCrc(source, record, what);
   }
 }
 
-void Reader::ReadRange(const std::string& key, int64_t begin, int64_t end, void* out) {
+void CheckpointReader::ReadRange(const std::string& key, int64_t begin, int64_t end, void* out) {
   const auto found = opened_.metadata.tensors.find(key);
   if (found == opened_.metadata.tensors.end()) {
     throw CheckpointError(opened_.path + " has no tensor " + key);
@@ -201,8 +202,9 @@ void Reader::ReadRange(const std::string& key, int64_t begin, int64_t end, void*
   }
 }
 
-void Reader::ReadChunk(const std::string& key, const StoredTensor& tensor, const StoredChunk& chunk,
-                       const Box& wanted, int64_t begin, char* out) {
+void CheckpointReader::ReadChunk(const std::string& key, const StoredTensor& tensor,
+                                 const StoredChunk& chunk, const Box& wanted, int64_t begin,
+                                 char* out) {
   const FileSource source = Source(key, chunk.blob);
   const std::string what = key + " in " + opened_.path + "/" + chunk.blob.file;
   const TensorBlob blob = ReadTensorFrame(source, what);
@@ -234,7 +236,7 @@ void Reader::ReadChunk(const std::string& key, const StoredTensor& tensor, const
   }
 }
 
-std::optional<json> Reader::ReadObject(const std::string& key) {
+std::optional<json> CheckpointReader::ReadObject(const std::string& key) {
   const auto read = [&](const std::string& item, const BlobLocation& blob) {
     return UnpackObject(Source(item, blob), item + " in " + opened_.path + "/" + blob.file);
   };

@@ -18,35 +18,35 @@ namespace fsdprun::worker::checkpoint {
 
 /// A checkpoint whose structure has been verified: `.metadata` decodes, fsdprun.json (if there is
 /// one) is intact and describes `.metadata`, and every file is there in the right size.
-struct Opened {
+struct OpenedCheckpoint {
   std::string path;
   DcpMetadata metadata;
   std::optional<Manifest> manifest;  // absent in checkpoints that Python wrote
 };
 
 /// Errors: CheckpointError naming the file that is missing or damaged.
-Opened OpenCheckpoint(const std::string& path);
+OpenedCheckpoint OpenCheckpoint(const std::string& path);
 
-/// Compares the whole of one file with its checksum. Errors: CheckpointError naming the file and,
-/// where they can be told, the items that are damaged.
+/// Compares one whole file with its checksum. Errors: CheckpointError naming the file and, where
+/// known, the damaged items.
 void VerifyFile(const std::string& path, const std::string& name, const ManifestFile& expected);
 
-/// Reads tensors and objects out of an opened checkpoint, as little of them as is needed.
+/// Reads tensors and objects from an opened checkpoint, and only the bytes that are needed.
 /// Thread: one.
-class Reader {
+class CheckpointReader {
  public:
   /// verify_blobs: compare every blob with its checksum before it is used; not needed when
   /// VerifyFile has been run. Without fsdprun.json every record is compared with the archive's own
   /// CRC-32 instead. `opened` must outlive the reader.
-  Reader(const Opened& opened, bool verify_blobs);
-  ~Reader();
+  CheckpointReader(const OpenedCheckpoint& opened, bool verify_blobs);
+  ~CheckpointReader();
 
   /// Copies the elements [begin, end) of the row-major tensor `key` to `out`, in the stored dtype.
   /// Errors: CheckpointError naming key and file.
   void ReadRange(const std::string& key, int64_t begin, int64_t end, void* out);
 
-  /// The bytes item `key`; where Python has flattened it (`key`.0.lr, ...), put together again from
-  /// the planner's paths. nullopt if there is neither.
+  /// The bytes item `key`; where Python has flattened it (`key`.0.lr, ...), rebuilt from the
+  /// planner's paths. nullopt if there is neither.
   std::optional<nlohmann::json> ReadObject(const std::string& key);
 
  private:
@@ -57,7 +57,7 @@ class Reader {
   void ReadChunk(const std::string& key, const StoredTensor& tensor, const StoredChunk& chunk,
                  const fsdp::plan::Box& wanted, int64_t begin, char* out);
 
-  const Opened& opened_;
+  const OpenedCheckpoint& opened_;
   bool verify_blobs_;
   std::map<std::string, InputFile> files_;
   std::map<std::pair<std::string, int64_t>, const ManifestItem*> items_;
