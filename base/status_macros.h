@@ -17,7 +17,9 @@
   FSDPRUN_ASSIGN_OR_RETURN_(FSDPRUN_CONCAT_(fsdprun_statusor_, __LINE__), lhs, expr)
 #define FSDPRUN_CONCAT_INNER_(a, b) a##b
 #define FSDPRUN_CONCAT_(a, b) FSDPRUN_CONCAT_INNER_(a, b)
+// NOLINTBEGIN(bugprone-macro-parentheses): a declaration cannot stand in parentheses.
 #define FSDPRUN_ASSIGN_OR_RETURN_(tmp, lhs, expr) \
   auto tmp = (expr);                              \
   if (!tmp.ok()) return tmp.status();             \
   lhs = std::move(tmp).value()
+// NOLINTEND(bugprone-macro-parentheses)

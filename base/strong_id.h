@@ -13,6 +13,8 @@ class StrongId {
   constexpr StrongId() = default;
   constexpr explicit StrongId(uint64_t value) : value_(value) {}
   constexpr uint64_t value() const { return value_; }
+  // clang-tidy 14 takes the 0 of a defaulted <=> for a pointer.
+  // NOLINTNEXTLINE(modernize-use-nullptr)
   constexpr auto operator<=>(const StrongId&) const = default;
 
  private:

@@ -8,13 +8,8 @@
 # DEPS    project libraries; EXTERNAL third-party targets (never LibTorch:: on the control side, never gRPC, protobuf or
 #         Abseil on the runtime side, none of them on the shared side).
 
-# Every target that does without LibTorch hangs below `torch_free`, which is what the tsan preset builds:
-# ThreadSanitizer cannot see into LibTorch.
-add_custom_target(torch_free)
-
-option(FSDPRUN_TORCH_TESTS "Register the tests that link LibTorch" ON)
-set(FSDPRUN_TEST_PREFIX "" CACHE STRING "Put before the names of all tests, so that one ctest can run several builds")
-set(FSDPRUN_TEST_LABEL "" CACHE STRING "Label put on all tests of this build")
+# `programs` is what a user runs; scripts/quickstart builds nothing else.
+add_custom_target(programs)
 
 # Sets `out` to ON if a target that matches `pattern` is among the arguments, or comes with one of the project's libraries
 # among them, which remember it in their property `property`.
@@ -69,24 +64,6 @@ macro(_fsdprun_check_arguments command)
     message(FATAL_ERROR "${command}(${ARG_NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
 endmacro()
-
-# The environment in which a test of a build with sanitizers runs, so that a plain ctest is enough. gRPC, LibTorch and
-# Python keep memory until exit by design: leaks are looked for only where `leaks` is ON.
-function(_fsdprun_sanitizer_environment out leaks)
-  set(environment)
-  if(FSDPRUN_SANITIZE MATCHES "address")
-    set(detect 0)
-    if(leaks)
-      set(detect 1)
-    endif()
-    list(APPEND environment ASAN_OPTIONS=detect_leaks=${detect}:detect_odr_violation=0:strict_string_checks=1
-      UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1)
-  elseif(FSDPRUN_SANITIZE MATCHES "thread")
-    set(suppressions ${PROJECT_SOURCE_DIR}/scripts/sanitizers/tsan.supp)
-    list(APPEND environment TSAN_OPTIONS=suppressions=${suppressions}:halt_on_error=1:second_deadlock_stack=1)
-  endif()
-  set(${out} ${environment} PARENT_SCOPE)
-endfunction()
 
 function(_fsdprun_check_edges name side layer)
   foreach(dep IN LISTS ARGN)
@@ -160,9 +137,9 @@ function(_fsdprun_record name directory side layer)
   set_property(GLOBAL APPEND PROPERTY FSDPRUN_GRAPH "${name}|${folder}|${side}|${layer}|${deps}")
 endfunction()
 
-# fsdprun_binary(NAME fsdprun OUTPUT fsdprun SIDE control SRCS main.cc DEPS ...)
+# fsdprun_binary(NAME fsdprun OUTPUT fsdprun SIDE control SRCS main.cc DEPS ... [FOR_TESTS])
 function(fsdprun_binary)
-  cmake_parse_arguments(ARG "" "NAME;OUTPUT;SIDE" "SRCS;DEPS;EXTERNAL" ${ARGN})
+  cmake_parse_arguments(ARG "FOR_TESTS" "NAME;OUTPUT;SIDE" "SRCS;DEPS;EXTERNAL" ${ARGN})
   _fsdprun_check_arguments(fsdprun_binary)
   _fsdprun_check_side(fsdprun_binary "${ARG_NAME}" "${ARG_SIDE}")
   _fsdprun_check_edges(${ARG_NAME} ${ARG_SIDE} 99 ${ARG_DEPS})
@@ -177,92 +154,8 @@ function(fsdprun_binary)
   _fsdprun_needs_torch(torch ${ARG_DEPS} ${ARG_EXTERNAL})
   if(torch)
     _fsdprun_reuse_torch_headers(${ARG_NAME})
-  else()
-    add_dependencies(torch_free ${ARG_NAME})
   endif()
-endfunction()
-
-# Headers that are precompiled for tests: in `header`, which needs the targets that follow it.
-function(fsdprun_precompile_for_tests name header)
-  add_library(${name} OBJECT ${PROJECT_SOURCE_DIR}/tests/test_pch.cc)
-  target_link_libraries(${name} PRIVATE GTest::gmock ${ARGN})
-  target_precompile_headers(${name} PRIVATE ${header})
-  _fsdprun_compile_as_test(${name})
-endfunction()
-
-# What a precompiled header and its users must agree in. Most of a test's compile time would go into optimising what
-# gtest's macros expand to: only what is tested is optimised.
-function(_fsdprun_compile_as_test name)
-  target_link_libraries(${name} PRIVATE fsdprun_options)
-  target_compile_options(${name} PRIVATE -fPIC -O0 -pthread)
-endfunction()
-
-# fsdprun_test(NAME cli_test SRCS ... DEPS ... LABELS unit [TIMEOUT 60] [PER_CASE] [ENVIRONMENT ...])
-# One ctest entry per binary; PER_CASE makes one per TEST() (for binaries that start fast, i.e. without libtorch).
-function(fsdprun_test)
-  cmake_parse_arguments(ARG "PER_CASE" "NAME;TIMEOUT" "SRCS;DEPS;EXTERNAL;LABELS;ENVIRONMENT;ARGS" ${ARGN})
-  _fsdprun_check_arguments(fsdprun_test)
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+  if(NOT ARG_FOR_TESTS)
+    add_dependencies(programs ${ARG_NAME})
   endif()
-  _fsdprun_needs_torch(torch ${ARG_DEPS} ${ARG_EXTERNAL})
-  if(torch AND NOT FSDPRUN_TORCH_TESTS)
-    return()
-  endif()
-  add_executable(${ARG_NAME} ${ARG_SRCS})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} ${ARG_EXTERNAL} GTest::gtest GTest::gmock GTest::gtest_main)
-  _fsdprun_compile_as_test(${ARG_NAME})
-  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  if(torch)
-    list(APPEND ARG_LABELS torch)
-    target_precompile_headers(${ARG_NAME} REUSE_FROM fsdprun_torch_test_headers)
-  else()
-    target_precompile_headers(${ARG_NAME} REUSE_FROM fsdprun_test_headers)
-    add_dependencies(torch_free ${ARG_NAME})
-  endif()
-  list(APPEND ARG_LABELS ${FSDPRUN_TEST_LABEL})
-  _fsdprun_needs_rpc(rpc ${ARG_DEPS} ${ARG_EXTERNAL})
-  set(leaks ON)
-  if(torch OR rpc)
-    set(leaks OFF)
-  endif()
-  _fsdprun_sanitizer_environment(sanitizer ${leaks})
-  list(APPEND ARG_ENVIRONMENT ${sanitizer})
-  if(ARG_PER_CASE)
-    include(GoogleTest)
-    gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${FSDPRUN_TEST_PREFIX}"
-      PROPERTIES TIMEOUT ${ARG_TIMEOUT})
-    # gtest_discover_tests cuts properties that are lists; these are set by a file that ctest reads after its own.
-    set(properties ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}_properties.cmake)
-    file(WRITE ${properties} "set_tests_properties(\${${ARG_NAME}_TESTS} PROPERTIES "
-      "LABELS [==[${ARG_LABELS}]==] ENVIRONMENT [==[${ARG_ENVIRONMENT}]==])\n")
-    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${properties})
-  else()
-    add_test(NAME ${FSDPRUN_TEST_PREFIX}${ARG_NAME} COMMAND ${ARG_NAME} ${ARG_ARGS})
-    set_tests_properties(${FSDPRUN_TEST_PREFIX}${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-      ENVIRONMENT "${ARG_ENVIRONMENT}")
-  endif()
-endfunction()
-
-# fsdprun_script_test(NAME launcher_kill COMMAND ${Python} script.py ... LABELS integration [TORCH] [TIMEOUT 120])
-# A test that is a script around the built programs. TORCH: it starts programs that link LibTorch.
-function(fsdprun_script_test)
-  cmake_parse_arguments(ARG "TORCH;RUN_SERIAL" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
-  _fsdprun_check_arguments(fsdprun_script_test)
-  if(ARG_TORCH AND NOT FSDPRUN_TORCH_TESTS)
-    return()
-  endif()
-  if(ARG_TORCH)
-    list(APPEND ARG_LABELS torch)
-  endif()
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
-  endif()
-  list(APPEND ARG_LABELS ${FSDPRUN_TEST_LABEL})
-  _fsdprun_sanitizer_environment(sanitizer OFF)
-  list(APPEND ARG_ENVIRONMENT ${sanitizer})
-  set(name ${FSDPRUN_TEST_PREFIX}${ARG_NAME})
-  add_test(NAME ${name} COMMAND ${ARG_COMMAND})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    ENVIRONMENT "${ARG_ENVIRONMENT}" RUN_SERIAL "${ARG_RUN_SERIAL}" SKIP_RETURN_CODE 77)
 endfunction()

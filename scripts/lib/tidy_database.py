@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a compile database that clang-tidy can read, and prints the project's sources in it that do without LibTorch.
+"""Writes a compile database that clang-tidy can read, and prints what to check of the sources that do without LibTorch.
 
-usage: tidy_database.py ROOT COMPILE_COMMANDS OUTPUT [FILE...]     FILEs restrict what is printed
+usage: tidy_database.py ROOT COMPILE_COMMANDS OUTPUT [FILE...]
+
+Without FILEs the database has the batches in which a unity build compiles the sources: the headers that they share are
+parsed once. With FILEs, each of them alone; a FILE that is no such source is left out.
 """
 
 import json
@@ -14,6 +17,8 @@ PRODUCT = re.compile(r"^(proto|base|launcher|agent|worker|fsdp_runtime)/")
 BEYOND_CLANG_14 = {"fsdp_runtime/shm/reduce.cc"}
 TORCH = re.compile(r"#\s*include\s*<(torch|ATen|c10)/")
 PROJECT_INCLUDE = re.compile(r'#\s*include\s*[<"]([\w./-]+\.h)[>"]')
+BATCH_INCLUDE = re.compile(r'^#include "([^"]+\.cc)"', re.M)
+ONLY_GCC = re.compile(r"-fpch-preprocess|-Winvalid-pch|-include \S+cmake_pch\.hxx")
 
 
 def reaches_torch(path: Path, root: Path, known: dict[Path, bool]) -> bool:
@@ -26,23 +31,41 @@ def reaches_torch(path: Path, root: Path, known: dict[Path, bool]) -> bool:
     return known[path]
 
 
+def sources_of(entry: dict) -> list[Path]:
+    """The sources that an entry compiles: several if its file is a batch that CMake wrote."""
+    file = Path(entry["file"])
+    if file.suffix == ".cxx" and file.is_file():
+        return [Path(name) for name in BATCH_INCLUDE.findall(file.read_text())]
+    return [file]
+
+
+def is_checked(path: Path, root: Path, known: dict[Path, bool]) -> bool:
+    if not path.is_relative_to(root):
+        return False
+    name = str(path.relative_to(root))
+    return bool(PRODUCT.match(name)) and name not in BEYOND_CLANG_14 and not reaches_torch(path, root, known)
+
+
+def with_file(entry: dict, file: Path) -> dict:
+    """The entry's command, as clang reads it, for one of the entry's sources."""
+    command = re.sub(r"^.*?(?=\S*(g\+\+|c\+\+|clang\+\+)\S* )", "", entry["command"])
+    command = ONLY_GCC.sub("", command).replace(f"-c {entry['file']}", f"-c {file}")
+    return {"directory": entry["directory"], "file": str(file), "command": command}
+
+
 def main() -> None:
     root, source, output = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-    only = {str((root / name).resolve()) for name in sys.argv[4:]}
-    entries, known = [], {}
+    only = {(root / name).resolve() for name in sys.argv[4:]}
+    known: dict[Path, bool] = {}
+    chosen = []
     for entry in json.loads(source.read_text()):
-        path = Path(entry["file"])
-        if not path.is_relative_to(root) or not PRODUCT.match(str(path.relative_to(root))):
-            continue
-        if str(path.relative_to(root)) in BEYOND_CLANG_14:
-            continue
-        if reaches_torch(path, root, known) or (only and str(path) not in only):
-            continue
-        command = re.sub(r"^.*?(?=\S*(g\+\+|c\+\+|clang\+\+)\S* )", "", entry["command"])
-        command = re.sub(r"-fpch-preprocess|-Winvalid-pch|-include \S+cmake_pch\.hxx", "", command)
-        entries.append({"directory": entry["directory"], "file": str(path), "command": command})
-    output.write_text(json.dumps(entries))
-    print("\n".join(sorted({entry["file"] for entry in entries})))
+        sources = sources_of(entry)
+        if only:
+            chosen += [with_file(entry, path) for path in sources if path in only and is_checked(path, root, known)]
+        elif sources and all(is_checked(path, root, known) for path in sources):
+            chosen.append(with_file(entry, Path(entry["file"])))
+    output.write_text(json.dumps(chosen))
+    print("\n".join(sorted({entry["file"] for entry in chosen})))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@
 namespace fsdprun::worker::checkpoint {
 namespace {
 
-constexpr std::string_view kMetadataModule = "torch.distributed.checkpoint.metadata";
 constexpr int64_t kDimensionsMax = 16;
 constexpr size_t kTextBytesMax = 4096;  // of a key, a file name, a part of a path
 constexpr size_t kPathPartsMax = 64;

@@ -4,7 +4,6 @@
 namespace fsdprun::worker::checkpoint {
 namespace {
 
-constexpr std::string_view kMetadataModule = "torch.distributed.checkpoint.metadata";
 constexpr std::string_view kStorageModule = "torch.distributed.checkpoint.filesystem";
 
 void EmitObject(PickleWriter& out, std::string_view module, std::string_view name) {

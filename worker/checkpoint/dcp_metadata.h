@@ -11,6 +11,9 @@
 
 namespace fsdprun::worker::checkpoint {
 
+/// The Python module of the classes that `.metadata` is a pickle of.
+inline constexpr std::string_view kMetadataModule = "torch.distributed.checkpoint.metadata";
+
 /// Where one blob (a complete torch.save archive) lies.
 struct BlobLocation {
   std::string file;    // plain file name within the checkpoint

@@ -8,6 +8,9 @@
 
 namespace fsdprun::worker {
 
+/// Size of the vocabulary of byte tokens.
+inline constexpr int64_t kByteTokens = 256;
+
 /// Read-only memory map of one file; unmapped on destruction.
 class MappedFile {
  public:

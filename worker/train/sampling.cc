@@ -7,12 +7,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "worker/data/token_stream.h"
 #include "worker/train/training_state.h"
 
 namespace fsdprun::worker {
 namespace {
-
-constexpr int64_t kByteTokens = 256;
 
 /// Samples the next token from the logits of the last position; only byte tokens.
 int64_t Draw(const at::Tensor& logits, double temperature, const at::Generator& generator) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "worker/data/token_stream.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/failure.h"
 #include "worker/train/stop_signal.h"
@@ -26,7 +27,6 @@ constexpr auto kStartTimeout = std::chrono::milliseconds(10'000);
 constexpr double kMinStepTimeoutSeconds = 2;
 constexpr double kTimeoutInSteps = 4;
 
-constexpr int64_t kByteTokens = 256;
 constexpr int64_t kMaxStepTokens = int64_t{1} << 40;
 
 double SecondsSince(Clock::time_point start) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <vector>
 
 #include "tests/unit/fsdp_runtime/shm/same_bits.h"
@@ -63,6 +64,9 @@ struct GroupCase {
   size_t numel;  // per rank
   Placement placement;
 };
+
+// The name of a case in ctest, which must be the same in every run.
+void PrintTo(const GroupCase& given, std::ostream* out) { *out << given.name; }
 
 class GroupTest : public ::testing::TestWithParam<GroupCase> {
  protected:

@@ -7,7 +7,7 @@
 namespace fsdprun::worker {
 namespace {
 
-std::string Refusal(const std::vector<std::string>& arguments) {
+std::string RefusalOfFlags(const std::vector<std::string>& arguments) {
   try {
     ParseCommandLine(arguments);
   } catch (const UsageError& error) {
@@ -17,22 +17,23 @@ std::string Refusal(const std::vector<std::string>& arguments) {
 }
 
 TEST(CommandLineTest, BadArgumentsAreNamed) {
-  EXPECT_EQ(Refusal({"--confg", "x"}),
+  EXPECT_EQ(RefusalOfFlags({"--confg", "x"}),
             "--confg: expected a known argument (see fsdp-train --help)");
-  EXPECT_EQ(Refusal({"train.json"}),
+  EXPECT_EQ(RefusalOfFlags({"train.json"}),
             "train.json: expected a known argument (see fsdp-train --help)");
-  EXPECT_TRUE(Refusal({}).starts_with("nothing to do: give --config FILE")) << Refusal({});
-  EXPECT_EQ(Refusal({"--config"}), "--config: expected a JSON file");
-  EXPECT_EQ(Refusal({"--print-config=yes"}), "--print-config=yes: expected no value");
-  EXPECT_EQ(Refusal({"--bytes", "5"}),
+  EXPECT_TRUE(RefusalOfFlags({}).starts_with("nothing to do: give --config FILE"))
+      << RefusalOfFlags({});
+  EXPECT_EQ(RefusalOfFlags({"--config"}), "--config: expected a JSON file");
+  EXPECT_EQ(RefusalOfFlags({"--print-config=yes"}), "--print-config=yes: expected no value");
+  EXPECT_EQ(RefusalOfFlags({"--bytes", "5"}),
             "--bytes: expected a known argument (see fsdp-train --help)");
-  EXPECT_EQ(Refusal({"sample", "--config", "c"}),
+  EXPECT_EQ(RefusalOfFlags({"sample", "--config", "c"}),
             "sample: --checkpoint is missing: expected a checkpoint directory");
-  EXPECT_EQ(Refusal({"sample", "--checkpoint", "d", "--bytes", "-1"}),
+  EXPECT_EQ(RefusalOfFlags({"sample", "--checkpoint", "d", "--bytes", "-1"}),
             "--bytes -1: expected an integer from 0 to 1000000");
-  EXPECT_EQ(Refusal({"sample", "--checkpoint", "d", "--temperature", "hot"}),
+  EXPECT_EQ(RefusalOfFlags({"sample", "--checkpoint", "d", "--temperature", "hot"}),
             "--temperature hot: expected a number from 0 to 100");
-  EXPECT_EQ(Refusal({"sample", "--checkpoint", "d", "--temperature", "nan"}),
+  EXPECT_EQ(RefusalOfFlags({"sample", "--checkpoint", "d", "--temperature", "nan"}),
             "--temperature nan: expected a number from 0 to 100");
 }
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Compiles headers alone: each must include what it uses. All that do without LibTorch, and libfsdp's public ones.
 
-usage: headers_test.py ROOT BUILD COMPILER [LIBTORCH_INCLUDE_DIR...]     without the last, only those without LibTorch
+usage: check_headers.py ROOT BUILD [FILE...]     FILEs restrict which headers are compiled
 """
 
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/lib"))
-from tidy_database import reaches_torch  # noqa: E402
+from tidy_database import reaches_torch
 
 FOLDERS = ("proto", "base", "launcher", "agent", "worker", "fsdp_runtime")
 PUBLIC = "fsdp_runtime/include"
@@ -26,22 +26,30 @@ def compile_alone(header: Path, root: Path, build: Path, compiler: str, torch: l
     return "" if done.returncode == 0 else f"{header.relative_to(root)} does not compile alone:\n{done.stderr}"
 
 
-def complaints_about(headers: list[Path], jobs: int, *arguments) -> list[str]:
-    with ThreadPoolExecutor(jobs) as pool:
-        return list(filter(None, pool.map(lambda header: compile_alone(header, *arguments), headers)))
+def cached(build: Path, name: str) -> str:
+    """A value of CMake's cache; empty if it is not there."""
+    match = re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)
+    return match.group(1) if match else ""
 
 
 def main() -> int:
-    root, build, compiler, torch = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4:]
+    root, build = Path(sys.argv[1]), Path(sys.argv[2])
+    only = {(root / name).resolve() for name in sys.argv[3:]}
+    compiler, include = cached(build, "CMAKE_CXX_COMPILER"), cached(build, "LibTorch_INCLUDE_DIR")
+    torch = [include, f"{include}/torch/csrc/api/include"] if include else []
     known: dict[Path, bool] = {}
     headers = [path for folder in FOLDERS for path in sorted((root / folder).rglob("*.h"))]
     plain = [path for path in headers if not reaches_torch(path, root, known)]
-    public = [path for path in sorted((root / PUBLIC).rglob("*.h")) if path not in plain] if torch else []
+    public = [path for path in headers if torch and path not in plain and path.is_relative_to(root / PUBLIC)]
     if not plain or (torch and not public):
         sys.exit(f"found no headers under {root}")
-    complaints = complaints_about(plain, os.cpu_count() or 1, root, build, compiler, [])
-    complaints += complaints_about(public, 2, root, build, compiler, torch)  # each takes a gigabyte
-    print("\n".join(complaints) or f"{len(plain) + len(public)} headers compile alone")
+    # Those with LibTorch take ten times as long, so they come first; each needs a gigabyte.
+    todo = [(path, torch) for path in public] + [(path, []) for path in plain]
+    todo = [(path, folders) for path, folders in todo if not only or path in only]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        answers = pool.map(lambda item: compile_alone(item[0], root, build, compiler, item[1]), todo)
+    complaints = list(filter(None, answers))
+    print("\n".join(complaints) or f"{len(todo)} headers compile alone")
     return 1 if complaints else 0
 
 

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Where the minutes of a test run went, and what was skipped.
+
+usage: ledger.py FOLDER [BUILD...]
+
+FOLDER holds phases.tsv (name, seconds; written by scripts/test and scripts/soak) and ctest's results, *.junit.xml.
+Each BUILD is a folder with a .ninja_log. Exit code 1 if a test was skipped and FSDPRUN_ALLOW_SKIPS is not set.
+"""
+
+import os
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+SHOWN = 10
+
+
+def minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60:3d} min {int(seconds) % 60:02d} s"
+
+
+def read_phases(path: Path) -> list[tuple[str, float]]:
+    rows = [line.split("\t") for line in path.read_text().splitlines()]
+    return [(name, float(seconds)) for name, seconds in rows]
+
+
+def slow_files(build: Path, since: float) -> list[tuple[float, str]]:
+    """Seconds that each output took which was made after `since` (seconds since the epoch)."""
+    log, rows = build / ".ninja_log", {}
+    for line in log.read_text().splitlines()[1:] if log.is_file() else []:
+        start, end, _mtime, output, _hash = line.split("\t")
+        path = build / output
+        if path.is_file() and path.stat().st_mtime >= since:
+            rows[output] = (int(end) - int(start)) / 1000
+    return [(seconds, f"{build.name}: {output}") for output, seconds in rows.items()]
+
+
+def read_tests(folder: Path) -> tuple[list[tuple[float, str]], list[str], list[str]]:
+    """All tests with their seconds; names of those that were skipped and of those that failed."""
+    times, skipped, failed = [], [], []
+    for report in sorted(folder.glob("*.junit.xml")):
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            name = case.get("name", "?")
+            times.append((float(case.get("time", 0)), name))
+            if case.find("skipped") is not None:
+                skipped.append(name)
+            if case.find("failure") is not None:
+                failed.append(name)
+    return times, skipped, failed
+
+
+def print_slowest(title: str, rows: list[tuple[float, str]]) -> None:
+    if rows:
+        print(f"\n{title}")
+        for seconds, name in sorted(rows, reverse=True)[:SHOWN]:
+            print(f"  {seconds:7.1f} s  {name}")
+
+
+def main() -> int:
+    folder, builds = Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
+    phases = read_phases(folder / "phases.tsv")
+    started = (folder / "started").stat().st_mtime
+    print("phase                                        time")
+    for name, seconds in phases:
+        print(f"  {name:38s} {minutes(seconds)}")
+    print(f"  {'all':38s} {minutes(sum(seconds for _, seconds in phases))}")
+    print_slowest("slowest files to build", [row for build in builds for row in slow_files(build, started)])
+    times, skipped, failed = read_tests(folder)
+    print_slowest("slowest tests", times)
+    print(f"\n{len(times)} tests, {len(failed)} failed, {len(skipped)} skipped")
+    for name in failed:
+        print(f"  failed: {name}")
+    for name in skipped:
+        print(f"  skipped: {name}")
+    return 1 if skipped and "FSDPRUN_ALLOW_SKIPS" not in os.environ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+# shellcheck shell=bash disable=SC2034
+# Sourced by scripts/test and scripts/soak after common.bash: a run is a list of phases that are timed, and ends with a
+# ledger of where its minutes went.
+
+# begin_run FOLDER: phases and results of the run are written there.
+begin_run() {
+  run_folder=$1
+  rm -rf "$run_folder"
+  mkdir -p "$run_folder"
+  : >"$run_folder/phases.tsv"
+  : >"$run_folder/started"
+}
+
+# phase NAME COMMAND...: runs it and writes down how long it took. Its exit status is the command's.
+phase() {
+  local name=$1 status=0 start=${EPOCHREALTIME/./}
+  shift
+  note "$name"
+  "$@" || status=$?
+  printf '%s\t%d.%03d\n' "$name" $(((${EPOCHREALTIME/./} - start) / 1000000)) \
+    $(((${EPOCHREALTIME/./} - start) / 1000 % 1000)) >>"$run_folder/phases.tsv"
+  return $status
+}
+
+# within SECONDS COMMAND...: CUT_OFF if the time was not enough; then the command and all that it started is ended.
+readonly CUT_OFF=124
+within() {
+  local seconds=$1 child clock ended='' status=0
+  shift
+  set -m  # the command gets a process group of its own
+  "$@" &
+  child=$!
+  set +m
+  trap 'kill -TERM -- "-$child"; exit 130' INT TERM
+  sleep "$seconds" &
+  clock=$!
+  wait -n -p ended "$child" "$clock" || status=$?
+  trap - INT TERM
+  if [[ $ended == "$clock" ]]; then
+    kill -TERM -- "-$child"
+    wait "$child" || true
+    status=$CUT_OFF
+  else
+    kill "$clock"
+  fi
+  return $status
+}
+
+# ThreadSanitizer of g++ 12 cannot map its shadow where the kernel randomises addresses over more than 28 bits.
+fix_addresses=()
+find_address_fix() {
+  local bits
+  bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 32)
+  ((bits > 28)) || return 0
+  fix_addresses=(setarch "$(uname -m)" -R)
+  "${fix_addresses[@]}" true 2>/dev/null || die "ThreadSanitizer needs addresses that are not randomised (vm.mmap_rnd_bits is $bits, it bears 28),
+and this container forbids 'setarch -R'. Run the container with --security-opt seccomp=unconfined, or on the host, as
+root: sysctl vm.mmap_rnd_bits=28. What needs neither: scripts/test --preset release and scripts/test --preset asan"
+}
+
+# One ctest over several build folders, so that one summary covers them all.
+write_combined_tests() {
+  mkdir -p "$ROOT/build/all"
+  local preset
+  for preset in "$@"; do
+    printf 'subdirs("%s")\n' "$ROOT/build/$preset"
+  done >"$ROOT/build/all/CTestTestfile.cmake"
+}
+
+# run_ctest NAME ARGUMENTS...: NAME.junit.xml in the run's folder is what the ledger reads.
+run_ctest() {
+  local name=$1
+  shift
+  "${fix_addresses[@]}" ctest --output-on-failure --no-tests=error -j "${JOBS:-$(build_jobs)}" \
+    --output-junit "$run_folder/$name.junit.xml" "$@"
+}
+
+# finish_run STATUS BUILD...: prints the ledger and exits; a skipped test is an error.
+finish_run() {
+  local status=$1
+  shift
+  say ""
+  python3 "$ROOT/scripts/lib/ledger.py" "$run_folder" "$@" | tee "$run_folder/ledger.txt" || {
+    say "a test was skipped: install what it needs (scripts/setup --tests), or allow it with FSDPRUN_ALLOW_SKIPS=1"
+    ((status != 0)) || status=1
+  }
+  exit "$status"
+}

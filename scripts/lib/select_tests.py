@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Says what a change reaches: which tests, and which C++ files the linters look at.
+
+usage: select_tests.py BUILD... < changed paths
+
+Prints "all", or lines "test NAME", "file PATH" and "target BUILD TARGET". A BUILD is a configured folder in which CMake
+has written who depends on whom (fsdprun_graph.txt, fsdprun_tests.txt). What is not known to reach only some tests
+reaches all.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+PRODUCT = ("proto/", "base/", "launcher/", "agent/", "worker/", "fsdp_runtime/")
+# What no program and no test is made of: the checks of texts and rules look at it.
+TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "tests/bench/")
+# Tests that look at the tree as a whole, whatever changed.
+ALWAYS = ("tests/arch", "tests/docs")
+
+
+@dataclass
+class Node:
+    """A library, a program or a test."""
+
+    name: str
+    folder: str
+    deps: list[str]
+    is_test: bool = False
+    tier: str = ""
+    targets: list[str] = field(default_factory=list)
+
+
+def parse_graph(graph: str, tests: str) -> list[Node]:
+    nodes = []
+    for line in filter(None, graph.splitlines()):
+        name, folder, _side, _layer, deps = line.split("|")
+        nodes.append(Node(name, folder, deps.split(",")))
+    for line in filter(None, tests.splitlines()):
+        name, tier, folder, deps, targets = line.split("|")
+        nodes.append(Node(name, folder, deps.split(","), True, tier, list(filter(None, targets.split(",")))))
+    return nodes
+
+
+def source_folder(path: str) -> str:
+    """libfsdp's public headers belong to its sources."""
+    return str(PurePosixPath(path.replace("fsdp_runtime/include/fsdp/", "fsdp_runtime/src/")).parent)
+
+
+def owners(path: str, nodes: list[Node]) -> set[str]:
+    """Names of what the deepest folder that holds the path declares."""
+    folder = source_folder(path)
+    holders = [node for node in nodes if folder == node.folder or folder.startswith(node.folder + "/")]
+    deepest = max((len(node.folder) for node in holders), default=0)
+    return {node.name for node in holders if len(node.folder) == deepest}
+
+
+def dependents(names: set[str], nodes: list[Node]) -> set[str]:
+    """The names and all that depend on them, directly or not."""
+    reached = set(names)
+    while True:
+        more = {node.name for node in nodes if node.name not in reached and reached & set(node.deps)}
+        if not more:
+            return reached
+        reached |= more
+
+
+def select(paths: list[str], nodes: list[Node]) -> set[str] | None:
+    """Names of the tests that the paths reach; None means all."""
+    touched = set()
+    for path in paths:
+        if path.startswith(TEXTS):
+            continue
+        found = owners(path, nodes) if path.startswith(PRODUCT + ("tests/",)) else set()
+        if not found or path.endswith((".proto", ".cmake", "CMakeLists.txt")):
+            return None
+        touched |= found
+    reached = dependents(touched, nodes)
+    return {node.name for node in nodes if node.is_test and (node.name in reached or node.folder.startswith(ALWAYS))}
+
+
+def read_build(build: Path) -> list[Node]:
+    return parse_graph((build / "fsdprun_graph.txt").read_text(), (build / "fsdprun_tests.txt").read_text())
+
+
+def main() -> None:
+    builds = [Path(name) for name in sys.argv[1:]]
+    paths = sys.stdin.read().split()
+    graphs = [read_build(build) for build in builds]
+    selections = [select(paths, nodes) for nodes in graphs]
+    if any(selected is None for selected in selections):
+        print("all")
+        return
+    for name in sorted(set().union(*selections)):
+        print("test", name)
+    for path in paths:
+        if path.startswith(PRODUCT) and path.endswith((".cc", ".h")):
+            print("file", path)
+    for build, nodes, selected in zip(builds, graphs, selections):
+        chosen = [node for node in nodes if node.name in selected and node.tier == "change"]
+        for target in sorted({target for node in chosen for target in node.targets}):
+            print("target", build, target)
+
+
+if __name__ == "__main__":
+    main()

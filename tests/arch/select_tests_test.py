@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Tests of scripts/lib/select_tests.py on a small made-up project."""
+
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/lib"))
+from select_tests import parse_graph, select  # noqa: E402
+
+GRAPH = """contract|proto|shared|0|
+base|base|control|1|
+cli|launcher/cli|control|2|base
+launch|launcher/run|control|5|cli,base
+fsdprun|launcher|control|99|launch
+shm|fsdp_runtime/shm|runtime|2|
+fsdp|fsdp_runtime/src|runtime|3|shm
+train|worker|runtime|99|fsdp,contract
+"""
+TESTS = """base_test|change|tests/unit/base|base|base_test
+cli_test|change|tests/unit/launcher/cli|cli|cli_test
+launcher_kills|change|tests/integration/launcher|fsdprun|launcher_kills
+shm_test|change|tests/unit/fsdp_runtime/shm|shm|shm_test
+parity_2_ranks|change|tests/parity|fsdprun,train|parity_2_ranks
+arch_words|change|tests/arch||arch_words
+"""
+
+
+class SelectTest(unittest.TestCase):
+    def selected(self, *paths: str) -> set[str] | None:
+        return select(list(paths), parse_graph(GRAPH, TESTS))
+
+    def test_a_library_reaches_what_depends_on_it(self):
+        self.assertEqual(self.selected("launcher/cli/flags.cc"),
+                         {"cli_test", "launcher_kills", "parity_2_ranks", "arch_words"})
+
+    def test_the_lowest_library_reaches_its_side(self):
+        self.assertEqual(self.selected("base/log.h"),
+                         {"base_test", "cli_test", "launcher_kills", "parity_2_ranks", "arch_words"})
+
+    def test_one_side_does_not_reach_the_unit_tests_of_the_other(self):
+        self.assertEqual(self.selected("fsdp_runtime/shm/group.cc"), {"shm_test", "parity_2_ranks", "arch_words"})
+
+    def test_public_headers_belong_to_the_library(self):
+        self.assertEqual(self.selected("fsdp_runtime/include/fsdp/unit.h"), {"parity_2_ranks", "arch_words"})
+
+    def test_a_test_reaches_its_folder(self):
+        self.assertEqual(self.selected("tests/unit/base/log_test.cc"), {"base_test", "arch_words"})
+
+    def test_texts_reach_only_what_looks_at_the_tree(self):
+        self.assertEqual(self.selected("docs/STYLE.md", "README.md"), {"arch_words"})
+
+    def test_what_is_not_known_reaches_everything(self):
+        for path in ("CMakeLists.txt", "scripts/test", "cmake/FsdprunTests.cmake", "base/CMakeLists.txt",
+                     "proto/fsdprun/v1/types.proto", "tests/support/free_port.py", "unheard/of.cc"):
+            self.assertIsNone(self.selected("docs/STYLE.md", path), path)
+
+
+if __name__ == "__main__":
+    unittest.main()
