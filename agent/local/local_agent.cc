@@ -102,7 +102,7 @@ void LocalAgent::Feed(node::Event event) {
       wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(node::TimerDue{}); });
     }
     for (const node::Action& action : effects.actions) {
-      std::visit([this](const auto& what) { Do(what); }, action);
+      std::visit([this](const auto& what) { Execute(what); }, action);
     }
   }
   is_feeding_ = false;
@@ -122,9 +122,9 @@ void LocalAgent::RunAfter(Duration delay, std::function<void()> action) {
 
 // --- Link
 
-void LocalAgent::Do(const node::Send& send) { link_.Send(send.message); }
+void LocalAgent::Execute(const node::Send& send) { link_.Send(send.message); }
 
-void LocalAgent::Do(const node::ReconnectStream& reconnect) {
+void LocalAgent::Execute(const node::ReconnectStream& reconnect) {
   RunAfter(reconnect.delay, [this] { link_.Open(); });
 }
 
@@ -140,7 +140,7 @@ void LocalAgent::OnLinkLost(const absl::Status& status) {
 
 // --- Keeper
 
-void LocalAgent::Do(const node::StartKeeper& start) {
+void LocalAgent::Execute(const node::StartKeeper& start) {
   RunAfter(start.delay, [this] { OpenKeeper(); });
 }
 
@@ -191,7 +191,7 @@ std::string LocalAgent::WorkerDir(int local_rank) const {
                       local_rank);
 }
 
-void LocalAgent::Do(const node::PrepareNode& prepare) {
+void LocalAgent::Execute(const node::PrepareNode& prepare) {
   assignment_ = prepare.assignment;
   const Generation generation = assignment_.generation;
   for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
@@ -222,7 +222,7 @@ void LocalAgent::WarnOfLogs(const std::string& what) {
                    "; output that cannot be logged to a file is only shown here (warned once)"));
 }
 
-void LocalAgent::Do(const node::SpawnWorkers& spawn) {
+void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
   assignment_ = spawn.assignment;
   spawned_pids_.clear();
   spawn_is_answered_ = false;
@@ -345,7 +345,7 @@ void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
 
 // --- Stopping
 
-void LocalAgent::Do(const node::SignalWorkers& signal) {
+void LocalAgent::Execute(const node::SignalWorkers& signal) {
   if (keeper_ == nullptr || !keeper_->is_alive()) {
     return;
   }
@@ -359,7 +359,7 @@ void LocalAgent::Do(const node::SignalWorkers& signal) {
   keeper_->Signal(keeper::kAllRanks, SIGCONT, /*group=*/true);
 }
 
-void LocalAgent::Do(const node::KillWorkers& kill) {
+void LocalAgent::Execute(const node::KillWorkers& kill) {
   if (keeper_ != nullptr && keeper_->is_alive()) {
     keeper_->KillAll();
   } else {
@@ -367,7 +367,7 @@ void LocalAgent::Do(const node::KillWorkers& kill) {
   }
 }
 
-void LocalAgent::Do(const node::KillOrphans& kill) { SweepOrphans(kill.generation); }
+void LocalAgent::Execute(const node::KillOrphans& kill) { SweepOrphans(kill.generation); }
 
 void LocalAgent::SweepOrphans(Generation generation) {
   const bool is_sweeping = swept_generation_.has_value();
@@ -392,7 +392,7 @@ void LocalAgent::SweepOnce() {
 
 // Waits for the keeper to exit: a process that goes on (fsdp-agent) would otherwise collect one
 // zombie per incarnation, and would later treat the old keeper's processes as foreign ones.
-void LocalAgent::Do(const node::Exit& exit) {
+void LocalAgent::Execute(const node::Exit& exit) {
   has_ended_ = true;
   loop_.Cancel(wake_timer_);
   exit_ = exit;

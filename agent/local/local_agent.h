@@ -77,15 +77,15 @@ class LocalAgent {
 
  private:
   void Feed(node::Event event);
-  void Do(const node::Send& send);
-  void Do(const node::StartKeeper& start);
-  void Do(const node::ReconnectStream& reconnect);
-  void Do(const node::PrepareNode& prepare);
-  void Do(const node::SpawnWorkers& spawn);
-  void Do(const node::SignalWorkers& signal);
-  void Do(const node::KillWorkers& kill);
-  void Do(const node::KillOrphans& kill);
-  void Do(const node::Exit& exit);
+  void Execute(const node::Send& send);
+  void Execute(const node::StartKeeper& start);
+  void Execute(const node::ReconnectStream& reconnect);
+  void Execute(const node::PrepareNode& prepare);
+  void Execute(const node::SpawnWorkers& spawn);
+  void Execute(const node::SignalWorkers& signal);
+  void Execute(const node::KillWorkers& kill);
+  void Execute(const node::KillOrphans& kill);
+  void Execute(const node::Exit& exit);
 
   void OpenKeeper();
   KeeperCallbacks MakeKeeperCallbacks();
@@ -99,7 +99,7 @@ class LocalAgent {
   void OnControlRecord(const keeper::ControlRecordReport& report);
   /// Warns, once, that log files cannot be written.
   void WarnOfLogs(const std::string& what);
-  /// Ends in AllWorkersGone for the last generation asked for.
+  /// Ends in AllWorkersGone for the generation of the last call.
   void SweepOrphans(Generation generation);
   void SweepOnce();
   void FinishExit();

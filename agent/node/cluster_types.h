@@ -12,10 +12,10 @@
 
 namespace fsdprun {
 
-/// Number of a formed world; rises by one per formation and fences everything that belongs to it. 0
-/// means none.
+/// Number of a formed world, increased by one each time a world is formed; the fencing token of
+/// everything that belongs to it. 0 means none.
 using Generation = StrongId<struct GenerationTag>;
-/// Random non-zero number of one agent life: separates a restarted agent from its former self.
+/// Random non-zero number of one run of an agent: separates a restarted agent from its predecessor.
 using Incarnation = StrongId<struct IncarnationTag>;
 
 /// What an agent says about its node when it joins.
@@ -30,7 +30,7 @@ struct NodeInfo {
   int local_world_size = 1;
   /// Workers of equal role are ranked together (torchrun's --role).
   std::string role = "default";
-  /// The group rank the operator asked for (torchrun's --node-rank).
+  /// The group rank that the user requested (torchrun's --node-rank).
   std::optional<int> requested_node_rank;
 };
 

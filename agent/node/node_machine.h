@@ -49,7 +49,7 @@ struct StreamLost {
   std::string what;
 };
 struct KeeperReady {};
-/// The keeper died or could not be started; `what` says how.
+/// The keeper died or could not be started, for the reason in `what`.
 struct KeeperLost {
   std::string what;
 };
@@ -96,7 +96,7 @@ struct WorkerProgress {
 struct OperatorSignal {
   int signal = 15;
 };
-/// The time asked for by `wake_at` has come.
+/// The timer of `wake_at` has expired.
 struct TimerDue {};
 
 using Event = std::variant<TimerDue, ToAgent, Boot, StreamUp, StreamLost, KeeperReady, KeeperLost,

@@ -19,8 +19,7 @@
 
 namespace fsdprun::keeper {
 
-/// How a child ended, as waitid() tells it: its exit code, or its signal and whether it dumped
-/// core.
+/// Converts waitid()'s result: exit code, or signal and whether the child dumped core.
 void DecodeWaitStatus(const siginfo_t& info, ExitedReport& report);
 
 /// The parent of a node's workers: starts them, reaps them, stores their output, and outlives its

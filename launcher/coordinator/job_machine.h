@@ -68,7 +68,7 @@ struct AgentStreamLost {
 struct OperatorStop {
   int signal = 15;
 };
-/// The time asked for by `wake_at` has come.
+/// The timer of `wake_at` has expired.
 struct TimerDue {};
 
 using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop>;

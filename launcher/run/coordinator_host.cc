@@ -124,7 +124,7 @@ void CoordinatorHost::Feed(job::Event event) {
       wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(job::TimerDue{}); });
     }
     for (const job::Action& action : effects.actions) {
-      std::visit([this](const auto& what) { Do(what); }, action);
+      std::visit([this](const auto& what) { Execute(what); }, action);
     }
     if (hooks_.on_step) {
       hooks_.on_step();
@@ -133,12 +133,12 @@ void CoordinatorHost::Feed(job::Event event) {
   is_feeding_ = false;
 }
 
-void CoordinatorHost::Do(const ToAgent& message) {
+void CoordinatorHost::Execute(const ToAgent& message) {
   if (!local_link_->Deliver(message) && service_ != nullptr) {
     service_->Send(message);
   }
 }
 
-void CoordinatorHost::Do(const job::FinishJob& finish) { hooks_.on_finish(finish.outcome); }
+void CoordinatorHost::Execute(const job::FinishJob& finish) { hooks_.on_finish(finish.outcome); }
 
 }  // namespace fsdprun

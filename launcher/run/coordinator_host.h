@@ -54,8 +54,8 @@ class CoordinatorHost {
   class LocalLink;
 
   void Feed(job::Event event);
-  void Do(const ToAgent& message);
-  void Do(const job::FinishJob& finish);
+  void Execute(const ToAgent& message);
+  void Execute(const job::FinishJob& finish);
 
   // Constant after construction.
   EventLoop& loop_;

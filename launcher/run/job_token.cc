@@ -35,7 +35,7 @@ absl::StatusOr<std::string> ReadSmallFile(int fd, const std::string& path) {
   return std::string(absl::StripAsciiWhitespace(absl::string_view(buffer, static_cast<size_t>(n))));
 }
 
-// The folder must be a real directory of this user that nobody else can enter.
+// The folder must be a directory, not a link to one, of this user and closed to everybody else.
 absl::Status MakePrivateFolder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::PermissionDeniedError(
