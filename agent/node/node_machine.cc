@@ -96,11 +96,13 @@ void NodeMachine::Handle(const node::StreamUp&, Out& out) {
 
 void NodeMachine::SendJoin(Out& out) {
   SendNow(AgentJoined{spec_.node, highest_seen_}, generation(), out);
+  if (leaving_) {
+    // First of all: the exits below are of this agent's own making, and without a stop that is
+    // known of they would be taken for failures.
+    SendNow(AgentLeft{operator_signal_, MayHaveProcesses()}, generation(), out);
+  }
   for (const AgentMessage& report : reports_) {
     SendNow(report, generation(), out);
-  }
-  if (leaving_) {
-    SendNow(AgentLeft{operator_signal_, MayHaveProcesses()}, generation(), out);
   }
 }
 

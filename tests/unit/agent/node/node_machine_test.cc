@@ -176,6 +176,18 @@ TEST(NodeMachineTest, FirstOperatorSignalIsPassedOnTheSecondKills) {
               ElementsAre("send stopped g1", "send left g1", "exit 1"));
 }
 
+TEST(NodeMachineTest, LeavingAgentSaysSoBeforeItRepeatsWhatItsStopHasEnded) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::StreamLost{"reset"});
+  EXPECT_THAT(agent.Step(node::OperatorSignal{SIGTERM}), ElementsAre("signal 15 g1"));
+  agent.Reap(1, 0, 0, SIGTERM);
+  EXPECT_THAT(agent.Step(node::StreamUp{}),
+              ElementsAre("send joined g1", "send left g1", "send prepared g1", "send started g1",
+                          "send exited g1"));
+}
+
 TEST(NodeMachineTest, RejectionEndsTheAgentUnlessItMayRejoin) {
   Agent agent;
   agent.Up();
