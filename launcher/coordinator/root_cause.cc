@@ -13,17 +13,21 @@
 namespace fsdprun {
 
 // Note [Root cause]
-// The first failure that the coordinator receives is the root cause, with two exceptions. The
+// The first failure that the coordinator receives is the root cause, with exceptions. The
 // notice of a hard death is slow (the kernel frees the memory first, about 70 ms per GiB; a broken
 // stream has a grace; a silent node has a lease), while its victims exit quickly because of a lost
 // connection:
 // 1. a worker that died of a culprit signal, if its exit is received before its node has reported
 // WorkersStopped;
 // 2. a node that was lost, or whose keeper died, if its silence began before the first failure was
-// received. Either outranks a plain exit, unless that exit came with an error other than the loss
-// of a peer. Workers that exit after a stop order are collateral: counted, never listed. The
-// exception is a SIGKILL or SIGBUS that we did not send, typical of exhausted memory, whose notice
-// may arrive after the order; any other crash is as likely caused by the shutdown.
+// received;
+// 3. a worker that reported an error other than the loss of a peer: an interpreter closes its
+// sockets before it exits, so that its peers may be heard first.
+// Each outranks a plain exit, unless that exit came with an error other than the loss of a peer.
+// An exit that says that no restart can help outranks everything: it is why the job ends. Workers
+// that exit after a stop order are collateral: counted, never listed. The exception is a SIGKILL or
+// SIGBUS that we did not send, typical of exhausted memory, whose notice may arrive after the
+// order; any other crash is as likely caused by the shutdown.
 
 namespace {
 
@@ -42,6 +46,12 @@ bool IsCollateral(const Failure& failure) {
   const WorkerExit& exit = *failure.worker;
   const bool may_be_memory = exit.signal == SIGKILL || exit.signal == SIGBUS;
   return exit.killed_by_us || (exit.after_stop && !may_be_memory);
+}
+
+/// The worker has said that no restart can help.
+bool IsPermanent(const Failure& failure) {
+  return failure.worker && failure.worker->signal == 0 &&
+         contract::IsPermanentExit(failure.worker->exit_code);
 }
 
 /// The worker reported an error other than the loss of a peer.
@@ -99,21 +109,24 @@ void FailureLog::Clear() {
 }
 
 bool FailureLog::HasPermanent() const {
-  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& e) {
-    return e.failure.worker && e.failure.worker->signal == 0 &&
-           contract::IsPermanentExit(e.failure.worker->exit_code);
-  });
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& e) { return IsPermanent(e.failure); });
 }
 
 size_t FailureLog::RootIndex() const {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (IsPermanent(entries_[i].failure)) {
+      return i;
+    }
+  }
   if (!IsPlainExit(entries_[0].failure) || ReportsOwnError(entries_[0].failure)) {
     return 0;
   }
   for (size_t i = 1; i < entries_.size(); ++i) {
     const Entry& e = entries_[i];
-    const bool hard_death = e.failure.kind == CauseKind::kWorkerFailed;
-    if (!IsPlainExit(e.failure) &&
-        (hard_death || e.since <= entries_[0].received + kSilenceSlack)) {
+    const bool is_worker = e.failure.kind == CauseKind::kWorkerFailed;
+    const bool came_first = is_worker || e.since <= entries_[0].received + kSilenceSlack;
+    if ((!IsPlainExit(e.failure) && came_first) || ReportsOwnError(e.failure)) {
       return i;
     }
   }

@@ -80,6 +80,27 @@ TEST(FailureLogTest, ErrorThatSpeaksForItselfIsNotOutranked) {
   }
 }
 
+TEST(FailureLogTest, ErrorOfItsOwnOutranksVictimsThatWereHeardFirst) {
+  FailureLog log;
+  Failure victim = WorkerFailure(0, 1, 0);
+  victim.worker->error_message = "Connection closed by peer [10.0.0.7]:20913";
+  log.Add(victim, At(10), At(10));
+  log.Add(WorkerFailure(3, 1, 0), At(11), At(11));
+  Failure culprit = WorkerFailure(5, 1, 0);
+  culprit.worker->error_message = "CUDA out of memory";
+  log.Add(culprit, At(60), At(60));
+  EXPECT_EQ(log.Report().root.worker->rank, 5);
+}
+
+TEST(FailureLogTest, ExitThatEndsTheJobIsItsCause) {
+  FailureLog log;
+  log.Add(WorkerFailure(0, 0, SIGABRT), At(10), At(10));
+  log.Add(WorkerFailure(3, 0, SIGKILL), At(11), At(11));
+  log.Add(WorkerFailure(5, 78, 0), At(20), At(20));
+  EXPECT_TRUE(log.HasPermanent());
+  EXPECT_EQ(log.Report().root.worker->rank, 5);
+}
+
 TEST(FailureLogTest, AbortIsHowVictimsDieSoItDoesNotOutrank) {
   FailureLog log;
   log.Add(WorkerFailure(0, 1, 0), At(10), At(10));
