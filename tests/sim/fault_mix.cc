@@ -24,6 +24,13 @@ const std::map<std::string, FaultKind>& KindNames() {
       {"duplicate_agent", FaultKind::kDuplicateAgent},
       {"fail_prepare", FaultKind::kFailPrepare},
       {"operator_stop", FaultKind::kOperatorStop},
+      {"config_exit", FaultKind::kConfigExit},
+      {"hang_prepare", FaultKind::kHangPrepare},
+      {"fail_spawn", FaultKind::kFailSpawn},
+      {"unkillable_worker", FaultKind::kUnkillableWorker},
+      {"no_keeper", FaultKind::kNoKeeper},
+      {"scrap_node", FaultKind::kScrapNode},
+      {"kill_coordinator", FaultKind::kKillCoordinator},
   };
   return names;
 }
@@ -40,6 +47,8 @@ bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* m
       {"min_fraction", &mix->min_fraction},
       {"static_ranks", &mix->static_ranks},
       {"stop_grace_s", &mix->stop_grace_s},
+      {"prepare_timeout_s", &mix->prepare_timeout_s},
+      {"join_timeout_s", &mix->join_timeout_s},
       {"coordinator_loss_grace_s", &mix->coordinator_loss_grace_s},
   };
   const std::map<std::string, int*> integers = {{"spares", &mix->spares},

@@ -23,6 +23,13 @@ enum class FaultKind {
   kDuplicateAgent,    // a second agent for a node that is alive
   kFailPrepare,       // the node's next preparation fails
   kOperatorStop,      // an operator's signal for the whole job, perhaps followed by a second one
+  kConfigExit,        // a worker says that its configuration cannot work
+  kHangPrepare,       // the node's next preparation never answers
+  kFailSpawn,         // the node cannot start all workers of the next generation
+  kUnkillableWorker,  // a worker in uninterruptible sleep: no signal has effect for a while
+  kNoKeeper,          // the keeper dies, and for a while no new one can be started
+  kScrapNode,         // a node vanishes for good
+  kKillCoordinator,   // the launcher that hosts the coordinator is killed, its agent with it
 };
 
 struct FaultMix {
@@ -33,7 +40,8 @@ struct FaultMix {
   double mean_gap_s = 5;
   /// Faults stop this long after the start; everything heals.
   double faults_for_s = 60;
-  /// After healing, the job must be running or finished within this time.
+  /// After healing, the job must be running or finished within this time; and `work_s` later it
+  /// must have finished.
   double settle_s = 60;
   /// How long the workers of an undisturbed generation run before they exit with 0. 0 means: until
   /// the run ends.
@@ -52,6 +60,8 @@ struct FaultMix {
   double static_ranks = 0;
   int max_restarts = 1000;
   double stop_grace_s = 5;
+  double prepare_timeout_s = 60;
+  double join_timeout_s = 600;
   /// How long agents keep workers without a coordinator.
   double coordinator_loss_grace_s = 0.5;
 };

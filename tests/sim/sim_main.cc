@@ -1,15 +1,18 @@
-// sim_main --seed 1 --nodes 64 [--hours H] [--faults FILE] [--log short] [--runs N] [--check-every
-// K]
-// [--min-beats B] [--max-seconds S] [--wire-every W]
+// sim_main --seed 1|random --nodes 64 [--hours H] [--faults FILE] [--log short] [--runs N]
+// [--minutes M] [--check-every K] [--min-beats B] [--max-seconds S] [--wire-every W]
 //
-// Runs N seeds from --seed on and prints one line each. Exit code 1 at the first violation, with
-// its command line; or if a run delivered fewer beats than B or took more than S seconds of CPU
-// time, which a busy machine does not lengthen as it does the time on the wall.
+// Runs N seeds from --seed on, or as many as M minutes allow, and prints one line each. Exit code 1
+// at the first violation, with the command line that reproduces it; or if a run delivered fewer
+// beats than B or took more than S seconds of CPU time, which a busy machine does not lengthen as
+// it does the time on the wall.
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <limits>
 #include <map>
+#include <random>
 #include <string>
 
 #include "tests/sim/sim_world.h"
@@ -23,7 +26,7 @@ std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
   std::map<std::string, std::string> arguments = {
       {"--seed", "1"}, {"--nodes", "64"},      {"--hours", "0"},       {"--faults", ""},
       {"--log", ""},   {"--check-every", "1"}, {"--max-seconds", "0"}, {"--min-beats", "0"},
-      {"--runs", "1"}, {"--local", "2"},       {"--wire-every", "1"}};
+      {"--runs", "1"}, {"--local", "2"},       {"--wire-every", "1"},  {"--minutes", "0"}};
   for (int i = 1; i < argc; i += 2) {
     if (arguments.count(argv[i]) == 0 || i + 1 == argc) {
       std::fprintf(stderr, "sim_main: unknown flag or missing value: %s\n", argv[i]);
@@ -33,6 +36,9 @@ std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
   }
   return arguments;
 }
+
+/// Small enough to be typed.
+uint64_t RandomSeed() { return std::random_device()() % 1'000'000'000; }
 
 /// What a run must reach besides breaking nothing.
 struct Bounds {
@@ -61,10 +67,11 @@ bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string&
   Print(options.seed, result, seconds);
   if (!result.violation.empty()) {
     std::printf(
-        "VIOLATION %s\nreproduce: sim_main --seed %llu --nodes %d --local %d --faults %s --log "
-        "short\n",
+        "VIOLATION %s\nreproduce: sim_main --seed %llu --nodes %d --local %d --hours %g --faults "
+        "%s "
+        "--log short\n",
         result.violation.c_str(), static_cast<unsigned long long>(options.seed), options.nodes,
-        options.local_world_size, faults_file.c_str());
+        options.local_world_size, bounds.hours, faults_file.c_str());
     return false;
   }
   if (result.beats < bounds.min_beats) {
@@ -76,6 +83,26 @@ bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string&
   if (bounds.max_seconds > 0 && seconds > bounds.max_seconds) {
     std::printf("TOO SLOW: %.2f s of CPU time, limit %.2f s\n", seconds, bounds.max_seconds);
     return false;
+  }
+  return true;
+}
+
+/// False at the first seed that fails.
+bool RunSeeds(SimOptions options, const Bounds& bounds,
+              const std::map<std::string, std::string>& arguments) {
+  using Clock = std::chrono::steady_clock;
+  const double minutes = std::stod(arguments.at("--minutes"));
+  const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(minutes);
+  const uint64_t runs =
+      minutes > 0 ? std::numeric_limits<uint64_t>::max() : std::stoull(arguments.at("--runs"));
+  for (uint64_t run = 0; run < runs; ++run, ++options.seed) {
+    if (minutes > 0 && Clock::now() >= end) {
+      std::printf("%llu seeds, none of which failed\n", static_cast<unsigned long long>(run));
+      return true;
+    }
+    if (!RunSeed(options, bounds, arguments.at("--faults"))) {
+      return false;
+    }
   }
   return true;
 }
@@ -102,12 +129,6 @@ int main(int argc, char** argv) {
   bounds.hours = std::stod(arguments["--hours"]);
   bounds.max_seconds = std::stod(arguments["--max-seconds"]);
   bounds.min_beats = std::stoull(arguments["--min-beats"]);
-  const uint64_t first = std::stoull(arguments["--seed"]);
-  const uint64_t runs = std::stoull(arguments["--runs"]);
-  for (options.seed = first; options.seed < first + runs; ++options.seed) {
-    if (!RunSeed(options, bounds, arguments["--faults"])) {
-      return 1;
-    }
-  }
-  return 0;
+  options.seed = arguments["--seed"] == "random" ? RandomSeed() : std::stoull(arguments["--seed"]);
+  return RunSeeds(options, bounds, arguments) ? 0 : 1;
 }

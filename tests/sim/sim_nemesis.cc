@@ -57,43 +57,76 @@ void World::InjectFault() {
 
 void World::Inflict(FaultKind kind, uint32_t index) {
   Agent& agent = *agents_[index];
-  const int slot = agent.slot;
   switch (kind) {
     case FaultKind::kKillWorker:
-      KillWorker(index);
+    case FaultKind::kConfigExit:
+      KillWorker(kind, index);
       return;
     case FaultKind::kHangOnTerm:
       for (Process& process : agent.processes) {
         process.ignores_term = true;
       }
       return;
+    case FaultKind::kUnkillableWorker:
+      MakeUnkillable(index);
+      return;
     case FaultKind::kKillAgent:
     case FaultKind::kPowerOff:
-      AgentDies(index, kind == FaultKind::kKillAgent);
-      RestartLater(slot, 100 * kMilli, 8 * kSecond);
+    case FaultKind::kScrapNode:
+      KillAgent(kind, index);
       return;
     case FaultKind::kKillKeeper:
       KillKeeper(index);
       return;
+    case FaultKind::kFailPrepare:
+      agent.armed.fail_prepare = true;
+      return;
+    case FaultKind::kHangPrepare:
+      agent.armed.hang_prepare = true;
+      return;
+    case FaultKind::kFailSpawn:
+      agent.armed.fail_spawn = true;
+      return;
+    case FaultKind::kPauseCoordinator:
+      PauseCoordinator(now_ + random_.Between(100 * kMilli, 8 * kSecond));
+      return;
+    case FaultKind::kOperatorStop:
+      StopJob();
+      return;
+    case FaultKind::kKillCoordinator:
+      KillCoordinator();
+      return;
+    default:
+      Disturb(kind, index);
+      return;
+  }
+}
+
+/// What happens to nodes and links rather than to workers.
+void World::Disturb(FaultKind kind, uint32_t index) {
+  const int slot = agents_[index]->slot;
+  switch (kind) {
+    case FaultKind::kNoKeeper:
+      slots_[slot].no_keeper_until = now_ + random_.Between(200 * kMilli, 6 * kSecond);
+      referee_.ledger().Add(FaultOn(kind, slot, slots_[slot].no_keeper_until));
+      KillKeeper(index);
+      return;
     case FaultKind::kPartition:
-      PartitionSome(true, true);
+      PartitionSome(kind, true, true);
       return;
     case FaultKind::kOneWayPartition: {
       const bool up = random_.Chance(0.5);
-      PartitionSome(up, !up);
+      PartitionSome(kind, up, !up);
       return;
     }
     case FaultKind::kClog:
-      slots_[slot].clogged_until = now_ + random_.Between(kSecond, 10 * kSecond);
+      Clog(slot);
       return;
     case FaultKind::kResetStream:
       BreakStream(index);
       return;
     case FaultKind::kPauseAgent:
-      PauseUntil(agent.paused_until, now_ + random_.Between(100 * kMilli, 10 * kSecond));
-      return;
-    case FaultKind::kPauseCoordinator:
-      PauseUntil(coordinator_paused_until_, now_ + random_.Between(100 * kMilli, 8 * kSecond));
+      PauseAgent(index, now_ + random_.Between(100 * kMilli, 10 * kSecond));
       return;
     case FaultKind::kMassLeave:
       LeaveInNumbers();
@@ -101,26 +134,67 @@ void World::Inflict(FaultKind kind, uint32_t index) {
     case FaultKind::kDuplicateAgent:
       DuplicateAgent(slot);
       return;
-    case FaultKind::kFailPrepare:
-      agent.fail_next_prepare = true;
-      return;
-    case FaultKind::kOperatorStop:
-      StopJob();
+    default:
+      Violate("a fault that nobody injects");
       return;
   }
 }
 
-void World::KillKeeper(uint32_t index) {
-  if (agents_[index]->keeper_alive) {
-    agents_[index]->keeper_alive = false;
-    StepAgent(index, node::KeeperLost{"killed by signal 9"});
-  }
+InjectedFault World::FaultOn(FaultKind kind, int slot, Nanos until) const {
+  InjectedFault fault;
+  fault.kind = kind;
+  fault.at = now_;
+  fault.until = until;
+  fault.node = slot;
+  fault.node_name = slot == kCoordinatorNode ? "the coordinator" : slots_[slot].name;
+  return fault;
 }
 
 /// SIGSTOP now, SIGCONT then; what has arrived meanwhile is read at once.
-void World::PauseUntil(Nanos& paused_until, Nanos then) {
-  paused_until = then;
-  At(then, [this] { UnstallAll(); });
+void World::PauseAgent(uint32_t index, Nanos until) {
+  Agent& agent = *agents_[index];
+  referee_.ledger().Add(FaultOn(FaultKind::kPauseAgent, agent.slot, until));
+  referee_.Paused(now_, agent.slot, until);
+  agent.paused_until = std::max(agent.paused_until, until);
+  At(agent.paused_until, [this] { UnstallAll(); });
+}
+
+/// The same; agents whose keepalive is not answered give their streams up.
+void World::PauseCoordinator(Nanos until) {
+  referee_.ledger().Add(FaultOn(FaultKind::kPauseCoordinator, kCoordinatorNode, until));
+  referee_.CoordinatorPaused(now_, until);
+  coordinator_paused_until_ = std::max(coordinator_paused_until_, until);
+  At(coordinator_paused_until_, [this] { UnstallAll(); });
+  At(now_ + kKeepalive, [this] {
+    for (uint32_t i = 0; coordinator_paused_until_ > now_ && i < agents_.size(); ++i) {
+      LoseStream(i, "no answer to keepalive");
+    }
+  });
+}
+
+/// The launcher's process dies: the coordinator, and the agent of its node. Nobody starts them
+/// again: the coordinator's memory is the job.
+void World::KillCoordinator() {
+  referee_.ledger().Add(FaultOn(FaultKind::kKillCoordinator, kCoordinatorNode, kForever));
+  referee_.CoordinatorDied(now_);
+  coordinator_died_ = true;
+  if (slots_[0].agent) {
+    AgentDies(*slots_[0].agent, true);
+  }
+  for (uint32_t i = 0; i < agents_.size(); ++i) {
+    const Slot& slot = slots_[agents_[i]->slot];
+    const bool is_cut = slot.up_cut_until > now_ || slot.down_cut_until > now_;
+    At(now_ + (is_cut ? kKeepalive : Delay(slot)), [this, i] { LoseStream(i, "end of stream"); });
+  }
+}
+
+void World::Clog(int slot_index) {
+  // The last message that crawls arrives this long after the link is well again.
+  constexpr Nanos kLastCrawl = kSecond;
+  Slot& slot = slots_[slot_index];
+  slot.clogged_until = now_ + random_.Between(kSecond, 10 * kSecond);
+  referee_.ledger().Add(FaultOn(FaultKind::kClog, slot_index, slot.clogged_until + kLastCrawl));
+  referee_.CutOff(now_, slot_index, slot.clogged_until + kLastCrawl);
 }
 
 /// Ctrl-C, and once more by an operator without patience.
@@ -137,13 +211,27 @@ void World::SignalCoordinator() {
     At(coordinator_paused_until_, [this] { SignalCoordinator(); });
     return;
   }
-  stop_heard_ |= !job_->outcome().has_value();
+  if (!job_->outcome() && !coordinator_died_) {
+    stop_heard_ = true;
+    referee_.StopHeard();
+  }
   StepJob(job::OperatorStop{SIGINT});
+}
+
+/// An agent that leaves while it reconnects may be gone before it can say so.
+void World::NoteLeaving(uint32_t index) {
+  const Agent& agent = *agents_[index];
+  referee_.AgentLeaves(now_);
+  slots_[agent.slot].is_leaving = true;
+  if (agent.stream == 0) {
+    referee_.ledger().Add(FaultOn(FaultKind::kResetStream, agent.slot, now_));
+  }
 }
 
 void World::LeaveInNumbers() {
   for (int i = 0; i < 1 + options_.nodes / 8; ++i) {
     if (const std::optional<uint32_t> leaver = PickAgent()) {
+      NoteLeaving(*leaver);
       StepAgent(*leaver, node::OperatorSignal{SIGTERM});
     }
   }
@@ -157,41 +245,20 @@ void World::DuplicateAgent(int slot) {
   extra.is_extra = true;
   slots_.push_back(std::move(extra));
   const uint32_t duplicate = StartAgent(static_cast<int>(slots_.size()) - 1);
-  At(now_ + random_.Between(kSecond, 20 * kSecond),
-     [this, duplicate] { StepAgent(duplicate, node::OperatorSignal{SIGINT}); });
+  At(now_ + random_.Between(kSecond, 20 * kSecond), [this, duplicate] {
+    NoteLeaving(duplicate);
+    StepAgent(duplicate, node::OperatorSignal{SIGINT});
+  });
 }
 
-/// One worker dies; some of its peers fail soon after, of the lost connection, and their notice may
-/// be the faster one.
-void World::KillWorker(uint32_t index) {
-  Agent& agent = *agents_[index];
-  for (size_t i = 0; i < agent.processes.size(); ++i) {
-    const Process& process = agent.processes[i];
-    if (!process.alive || process.dying) {
-      continue;
-    }
-    const bool by_signal = random_.Chance(0.5);
-    EndProcess(index, i, by_signal ? 0 : 1, by_signal ? SIGKILL : 0,
-               by_signal ? random_.Between(0, 300 * kMilli) : 0);
-    if (const std::optional<uint32_t> peer = PickAgent(); peer && random_.Chance(0.5)) {
-      At(now_ + random_.Between(kMilli, 50 * kMilli), [this, p = *peer, g = process.generation] {
-        for (size_t j = 0; j < agents_[p]->processes.size(); ++j) {
-          if (agents_[p]->processes[j].generation == g) {
-            EndProcess(p, j, 1, 0, 0);
-          }
-        }
-      });
-    }
-    return;
-  }
-}
-
-void World::PartitionSome(bool up, bool down) {
-  const Nanos duration = random_.Between(200 * kMilli, 12 * kSecond);
+void World::PartitionSome(FaultKind kind, bool up, bool down) {
+  const Nanos until = now_ + random_.Between(200 * kMilli, 12 * kSecond);
   const size_t count = random_.Chance(0.3) ? slots_.size() / 2 : 1;
   const size_t first = random_.Below(slots_.size());
   for (size_t i = 0; i < count; ++i) {
-    CutSlot(static_cast<int>((first + i) % slots_.size()), up, down, duration);
+    const int slot = static_cast<int>((first + i) % slots_.size());
+    referee_.ledger().Add(FaultOn(kind, slot, until));
+    CutSlot(slot, up, down, until);
   }
 }
 

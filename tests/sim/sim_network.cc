@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "tests/sim/sim_world.h"
@@ -7,8 +8,6 @@ namespace fsdprun::sim {
 
 namespace {
 
-/// What the transport's keepalive takes to notice that a peer is out of reach.
-constexpr Nanos kKeepalive = 3 * kSecond;
 constexpr Nanos kConnectTimeout = 200 * kMilli;
 
 }  // namespace
@@ -25,21 +24,31 @@ void World::Connect(uint32_t index) {
     return;
   }
   const Slot& slot = slots_[agent.slot];
-  if (slot.up_cut_until > now_ || slot.down_cut_until > now_) {
-    At(now_ + kConnectTimeout,
-       [this, index] { StepAgent(index, node::StreamLost{"connect timed out"}); });
+  const bool is_unheard =
+      slot.up_cut_until > now_ || slot.down_cut_until > now_ || coordinator_paused_until_ > now_;
+  if (is_unheard || coordinator_died_) {
+    At(now_ + (is_unheard ? kConnectTimeout : kMilli), [this, index, is_unheard] {
+      StepAgent(index, node::StreamLost{is_unheard ? "connect timed out" : "connection refused"});
+    });
     return;
   }
-  At(now_ + Delay(slot) + Delay(slot), [this, index] {
-    if (!agents_[index]->alive) {
-      return;
-    }
-    Stream stream;
-    stream.agent = index;
-    streams_.push_back(stream);
-    agents_[index]->stream = static_cast<uint32_t>(streams_.size());
-    StepAgent(index, node::StreamUp{});
-  });
+  At(now_ + Delay(slot) + Delay(slot), [this, index] { OpenStream(index); });
+}
+
+void World::OpenStream(uint32_t index) {
+  if (!agents_[index]->alive) {
+    return;
+  }
+  if (coordinator_died_) {
+    StepAgent(index, node::StreamLost{"connection refused"});
+    return;
+  }
+  Stream stream;
+  stream.agent = index;
+  streams_.push_back(stream);
+  agents_[index]->stream = static_cast<uint32_t>(streams_.size());
+  referee_.StreamOpened(now_, agents_[index]->slot);
+  StepAgent(index, node::StreamUp{});
 }
 
 /// From here on the message is what its receiver decodes.
@@ -94,7 +103,7 @@ void World::MaybeDuplicate(uint32_t stream_index, const FromAgent& message) {
   }
   At(now_ + random_.Between(0, 2 * kSecond), [this, stream_index, message] {
     if (coordinator_paused_until_ <= now_ && streams_[stream_index].server_open) {
-      StepJob(message);
+      StepJobWithReport(message);
     }
   });
 }
@@ -117,7 +126,7 @@ void World::DeliverUp(uint32_t stream_index) {
       ReplaceStream(message.incarnation, stream_index);
     }
     result_.beats += std::holds_alternative<AgentHeartbeat>(message.message) ? 1 : 0;
-    StepJob(event);
+    StepJobWithReport(event);
   }
   up_messages_.Release(cell);
 }
@@ -163,7 +172,7 @@ void World::SendDown(ToAgent& message) {
 
 void World::DeliverDown(uint32_t stream_index) {
   Stream& stream = streams_[stream_index];
-  const Agent& agent = *agents_[stream.agent];
+  Agent& agent = *agents_[stream.agent];
   if (slots_[agent.slot].down_cut_until > now_ || agent.paused_until > now_) {
     stream.down.stalled = true;
     return;
@@ -173,6 +182,8 @@ void World::DeliverDown(uint32_t stream_index) {
   }
   const auto cell = down_messages_.TakeFirst(stream.down.queue);
   if (stream.agent_open) {
+    agent.was_admitted |=
+        std::holds_alternative<AdmitAgent>(std::get<ToAgent>(down_messages_[cell]).message);
     StepAgent(stream.agent, down_messages_[cell]);
   }
   down_messages_.Release(cell);
@@ -187,6 +198,7 @@ void World::CloseByAgent(uint32_t index) {
   }
   const uint32_t stream_index = agent.stream - 1;
   agent.stream = 0;
+  referee_.StreamClosed(now_, agent.slot);
   Stream& stream = streams_[stream_index];
   stream.agent_open = false;
   stream.up.close_pending = true;
@@ -203,8 +215,30 @@ void World::BreakStream(uint32_t index) {
   Stream& stream = streams_[agent.stream - 1];
   up_messages_.Clear(stream.up.queue);
   down_messages_.Clear(stream.down.queue);
-  CloseByAgent(index);
-  StepAgent(index, node::StreamLost{"connection reset"});
+  NoteReset(agent.slot);
+  LoseStream(index, "connection reset");
+}
+
+void World::LoseStream(uint32_t index, const char* why) {
+  if (agents_[index]->alive && agents_[index]->stream != 0) {
+    CloseByAgent(index);
+    StepAgent(index, node::StreamLost{why});
+  }
+}
+
+/// One reset is made good long before the grace for coming back ends. But several in a row may use
+/// it up; meanwhile another agent that asks for the same rank takes it over; and an agent that
+/// leaves does not come back to repeat a farewell that is lost.
+void World::NoteReset(int slot_index) {
+  constexpr Nanos kInARow = 500 * kMilli;
+  Slot& slot = slots_[slot_index];
+  const auto rivals = std::count_if(slots_.begin(), slots_.end(), [&](const Slot& other) {
+    return slot.node_rank && other.node_rank == slot.node_rank;
+  });
+  if (now_ - slot.resets_at[0] < kInARow || rivals > 1 || slot.is_leaving) {
+    referee_.ledger().Add(FaultOn(FaultKind::kResetStream, slot_index, now_));
+  }
+  slot.resets_at[0] = std::exchange(slot.resets_at[1], now_);
 }
 
 void World::Unstall(uint32_t stream_index) {
@@ -230,28 +264,25 @@ void World::UnstallAll() {
   }
 }
 
-void World::CutSlot(int slot_index, bool up, bool down, Nanos duration) {
+void World::CutSlot(int slot_index, bool up, bool down, Nanos until) {
   Slot& slot = slots_[slot_index];
-  const Nanos until = now_ + duration;
   if (up) {
     slot.up_cut_until = std::max(slot.up_cut_until, until);
   }
   if (down) {
     slot.down_cut_until = std::max(slot.down_cut_until, until);
   }
+  referee_.CutOff(now_, slot_index, until);
   At(until, [this] { UnstallAll(); });
-  if (duration < kKeepalive || !slot.agent || agents_[*slot.agent]->stream == 0) {
+  if (until - now_ < kKeepalive || !slot.agent || agents_[*slot.agent]->stream == 0) {
     return;
   }
   // Either direction is needed for the keepalive's answer.
   At(now_ + kKeepalive,
      [this, slot_index, index = *slot.agent, stream = agents_[*slot.agent]->stream] {
-       Agent& agent = *agents_[index];
        const Slot& s = slots_[slot_index];
-       if (agent.alive && agent.stream == stream &&
-           (s.up_cut_until > now_ || s.down_cut_until > now_)) {
-         CloseByAgent(index);
-         StepAgent(index, node::StreamLost{"no answer to keepalive"});
+       if (agents_[index]->stream == stream && (s.up_cut_until > now_ || s.down_cut_until > now_)) {
+         LoseStream(index, "no answer to keepalive");
        }
      });
 }

@@ -13,7 +13,21 @@ JobSpec MakeJobSpec(const SimOptions& options) {
   spec.min_nodes = std::max(1, static_cast<int>(options.nodes * options.mix.min_fraction));
   spec.max_restarts = options.mix.max_restarts;
   spec.stop_grace = Duration(static_cast<Nanos>(options.mix.stop_grace_s * kSecond));
+  spec.prepare_timeout = Duration(static_cast<Nanos>(options.mix.prepare_timeout_s * kSecond));
+  spec.join_timeout = Duration(static_cast<Nanos>(options.mix.join_timeout_s * kSecond));
   return spec;
+}
+
+OutcomeOracle::Job MakeExpectations(const JobSpec& spec) {
+  return {spec.min_nodes, spec.max_restarts, spec.join_timeout.count()};
+}
+
+/// The grace without a coordinator, NodeMachine's patience with what it kills, the keeper's last
+/// sweep, and what a connection attempt may take in between.
+Nanos ShutdownBound(const FaultMix& mix) {
+  constexpr Nanos kTransport = kKeepalive + 500 * kMilli;
+  constexpr Nanos kPatience = 300 * kMilli;
+  return static_cast<Nanos>(mix.coordinator_loss_grace_s * kSecond) + kPatience + kTransport;
 }
 
 }  // namespace
@@ -21,7 +35,8 @@ JobSpec MakeJobSpec(const SimOptions& options) {
 World::World(SimOptions options)
     : options_(std::move(options)),
       random_(options_.seed * 0x9e3779b97f4a7c15 + 1),
-      job_(std::make_unique<JobMachine>(MakeJobSpec(options_))) {
+      job_(std::make_unique<JobMachine>(MakeJobSpec(options_))),
+      referee_(MakeExpectations(MakeJobSpec(options_)), ShutdownBound(options_.mix)) {
   const bool ranks_are_static =
       options_.mix.static_ranks > 0 && random_.Chance(options_.mix.static_ranks);
   for (int i = 0; i < options_.nodes + options_.mix.spares; ++i) {
@@ -37,15 +52,21 @@ World::World(SimOptions options)
     ScheduleFault();
   }
   const Nanos heal = static_cast<Nanos>(options_.mix.faults_for_s * kSecond);
-  At(heal, [this] {
-    healed_ = true;
-    for (Slot& slot : slots_) {
-      slot.up_cut_until = slot.down_cut_until = slot.clogged_until = 0;
-    }
-    UnstallAll();
-    Log("everything heals");
-  });
+  At(heal, [this] { Heal(); });
   At(heal + static_cast<Nanos>(options_.mix.settle_s * kSecond), [this] { CheckSettled(); });
+}
+
+void World::Heal() {
+  healed_ = true;
+  for (Slot& slot : slots_) {
+    slot.up_cut_until = slot.down_cut_until = slot.clogged_until = slot.no_keeper_until = 0;
+  }
+  for (const std::unique_ptr<Agent>& agent : agents_) {
+    agent->armed = {};
+  }
+  referee_.Healed(now_);
+  UnstallAll();
+  Log("everything heals");
 }
 
 SimResult World::Run(double hours) {
@@ -60,16 +81,12 @@ SimResult World::Run(double hours) {
     now_ = item.at;
     ++result_.items;
     Fire(item);
+    if (const std::string& complaint = referee_.complaint(); !complaint.empty()) {
+      Violate(complaint);
+    }
   }
   if (result_.violation.empty() && queue_.empty()) {
-    for (uint32_t i = 0; i < agents_.size(); ++i) {
-      if (AnyAlive(i) || agents_[i]->alive) {
-        Violate("a process of " + slots_[agents_[i]->slot].name + " outlives the job");
-      }
-    }
-    if (!job_finished_) {
-      Violate("nothing is left to happen, but the job has not finished");
-    }
+    CheckEnd();
   }
   result_.ended_at = now_;
   result_.restarts = job_->restarts_used();
@@ -78,6 +95,17 @@ SimResult World::Run(double hours) {
   result_.stale_dropped = job_->stale_dropped();
   result_.outcome = job_->outcome();
   return result_;
+}
+
+void World::CheckEnd() {
+  for (uint32_t i = 0; i < agents_.size(); ++i) {
+    if (AnyAlive(i) || agents_[i]->alive) {
+      Violate("a process of " + slots_[agents_[i]->slot].name + " outlives the job");
+    }
+  }
+  if (!job_finished_ && !coordinator_died_) {
+    Violate("nothing is left to happen, but the job has not finished");
+  }
 }
 
 /// Thousands of agents do not fit into the cache; whose turn comes is known ahead. First the agent,
@@ -172,97 +200,6 @@ void World::Violate(const std::string& what) {
 void World::Log(const std::string& line) {
   if (options_.log) {
     std::printf("%12.6f  %s\n", static_cast<double>(now_) / kSecond, line.c_str());
-  }
-}
-
-// --- Coordinator
-// -------------------------------------------------------------------------------------------------------
-
-void World::StepJob(const job::Event& event) {
-  job_->Step(event, Mono(now_), job_effects_);
-  for (job::Action& action : job_effects_.actions) {
-    if (auto* to_agent = std::get_if<ToAgent>(&action)) {
-      CheckRelease(*to_agent);
-      SendDown(*to_agent);
-    } else {
-      job_finished_ = true;
-      CheckOutcome(std::get<job::FinishJob>(action).outcome);
-    }
-  }
-  ScheduleJobTimer(job_effects_.wake_at);
-  CheckJob();
-}
-
-void World::CheckOutcome(const JobOutcome& outcome) {
-  Log("job finished: " + outcome.reason);
-  if (stop_heard_ && outcome.kind == OutcomeKind::kFailed) {
-    Violate("the operator had stopped the job, which yet ended as a failure");
-  }
-}
-
-/// Whoever is given up as stuck although it could be reached for long was owed a message.
-void World::CheckRelease(const ToAgent& message) {
-  constexpr Nanos kLong = 10 * kSecond;
-  const auto* release = std::get_if<ReleaseAgent>(&message.message);
-  const auto stream = current_stream_.find(message.incarnation.value());
-  if (release == nullptr || job_->outcome() || stream == current_stream_.end()) {
-    return;
-  }
-  const Agent& agent = *agents_[streams_[stream->second].agent];
-  const Slot& slot = slots_[agent.slot];
-  const Nanos disturbed_until = std::max(
-      {slot.up_cut_until, slot.down_cut_until, agent.paused_until, coordinator_paused_until_});
-  if (disturbed_until == 0 || disturbed_until + kLong < now_) {
-    Violate("a node was given up as stuck or wedged: " + release->reason);
-  }
-}
-
-void World::ScheduleJobTimer(MonoTime wake) {
-  if (wake == MonoTime::max()) {
-    job_timer_at_ = 0;
-    return;
-  }
-  const Nanos at = std::max(Virtual(wake), now_);
-  if (at != job_timer_at_) {
-    job_timer_at_ = at;
-    queue_.Push(at, ItemKind::kJobTimer, 0);
-  }
-}
-
-void World::CheckJob() {
-  if (options_.log && job_->reason() != last_reason_) {
-    last_reason_ = std::string(job_->reason());
-    Log("job: " + last_reason_);
-  }
-  if (job_->revision() < checked_revision_ + static_cast<uint64_t>(options_.check_every)) {
-    return;
-  }
-  checked_revision_ = job_->revision();
-  const std::string broken = job_->CheckInvariants();
-  if (!broken.empty()) {
-    Violate("JobMachine: " + broken);
-  }
-}
-
-bool World::JobIsSettled() const {
-  if (job_->phase() == job::Phase::kFinished) {
-    return true;
-  }
-  if (job_->phase() != job::Phase::kRunning || stop_heard_) {
-    return false;
-  }
-  for (const job::Node& node : job_->nodes()) {
-    if (node.state == job::NodeState::kCommitted) {
-      return false;
-    }
-  }
-  return true;
-}
-
-void World::CheckSettled() {
-  if (!JobIsSettled()) {
-    Violate(stop_heard_ ? "the job goes on although an operator has stopped it long ago"
-                        : "the job is neither running nor finished although faults ended long ago");
   }
 }
 

@@ -2,7 +2,8 @@
 
 // A whole job in one thread and virtual time: the real JobMachine, real NodeMachines, the real
 // codecs, a faulty network, fake processes, and a nemesis. Every run is a pure function of (seed,
-// nodes, mix).
+// nodes, mix). Whether what happens is right is for the oracles to say (tests/sim/oracles); here
+// they are only told.
 
 #include <cstdint>
 #include <functional>
@@ -13,10 +14,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "agent/node/node_machine.h"
 #include "launcher/coordinator/job_machine.h"
 #include "tests/sim/fault_mix.h"
 #include "tests/sim/message_pool.h"
+#include "tests/sim/oracles/referee.h"
+#include "tests/sim/sim_state.h"
 #include "tests/sim/virtual_time.h"
 
 namespace fsdprun::sim {
@@ -57,55 +59,6 @@ class World {
   SimResult Run(double hours);
 
  private:
-  struct Process {
-    Generation generation;
-    int local_rank = 0;
-    bool alive = true;
-    bool ignores_term = false;
-    bool dying = false;
-  };
-  /// One agent life, with what it has on its node. What a beat reads comes first.
-  struct alignas(64) Agent {
-    explicit Agent(NodeSpec spec) : machine(std::move(spec)) {}
-    bool alive = true;
-    bool keeper_alive = false;
-    bool fail_next_prepare = false;
-    int slot = 0;
-    uint32_t stream = 0;  // index + 1, 0: none
-    Nanos timer_at = 0;   // of the pending timer item, 0: none
-    Nanos paused_until = 0;
-    NodeMachine machine;
-    Incarnation incarnation;
-    Generation acknowledged;
-    std::vector<Process> processes;
-  };
-  /// One direction of a stream: messages in flight arrive in order.
-  template <class Event>
-  struct Direction {
-    typename MessagePool<Event>::Fifo queue;
-    Nanos last_delivery = 0;
-    bool stalled = false;
-    bool close_pending = false;
-  };
-  struct alignas(64) Stream {
-    uint32_t agent = 0;
-    bool agent_open = true;   // the agent still listens to it
-    bool server_open = true;  // the coordinator still listens to it
-    Direction<job::Event> up;
-    Direction<node::Event> down;
-  };
-  /// A place in the cluster; agents come and go on it.
-  struct Slot {
-    Nanos up_cut_until = 0;
-    Nanos down_cut_until = 0;
-    Nanos clogged_until = 0;
-    std::optional<uint32_t> agent;
-    bool is_extra = false;
-    /// The rank that agents here ask for.
-    std::optional<int> node_rank;
-    std::string name;
-  };
-
   // sim_world.cc
   void Fire(const Item& item);
   void Prefetch(const Item& item, int buckets_ahead) const;
@@ -114,17 +67,26 @@ class World {
   void Log(const std::string& line);
   static MonoTime Mono(Nanos t) { return MonoTime(Duration(t)); }
   static Nanos Virtual(MonoTime t);
+  void CheckEnd();
+  void Heal();
+  Nanos InMix(double seconds) const { return static_cast<Nanos>(seconds * kSecond); }
+
+  // sim_coordinator.cc: the executor of JobMachine.
   void StepJob(const job::Event& event);
-  void CheckOutcome(const JobOutcome& outcome);
+  /// For an event that is a FromAgent.
+  void StepJobWithReport(const job::Event& event);
+  bool IsFenced(const FromAgent& report) const;
+  void CheckRelease(const ToAgent& message);
   void ScheduleJobTimer(MonoTime wake);
   void CheckJob();
-  void CheckRelease(const ToAgent& message);
   void CheckSettled();
   bool JobIsSettled() const;
+  Nanos WaitsForNodesUntil() const;
 
-  // sim_agent.cc: the executor of NodeMachine and its processes.
+  // sim_agent.cc: the executor of NodeMachine.
   uint32_t StartAgent(int slot);
   void StepAgent(uint32_t index, const node::Event& event);
+  void CheckOrder(const ToAgent& order, Generation held);
   void Execute(uint32_t index, node::Send& send);
   void Execute(uint32_t index, const node::StartKeeper& start);
   void Execute(uint32_t index, const node::ReconnectStream& reconnect);
@@ -134,16 +96,25 @@ class World {
   void Execute(uint32_t index, const node::KillWorkers& kill);
   void Execute(uint32_t index, const node::KillOrphans& kill);
   void Execute(uint32_t index, const node::Exit& exit);
-  void KillGenerationOf(uint32_t index, Generation g);
-  void EndProcess(uint32_t index, size_t process, int exit_code, int signal, Nanos notice_delay);
+  void Prepare(uint32_t index, Generation g, bool has_store);
   void AgentDies(uint32_t index, bool host_lives);
+  void RestartLater(int slot, Nanos low, Nanos high);
+
+  // sim_process.cc: the workers.
+  void CheckWorld(const Agent& agent, const RankAssignment& assignment);
+  int64_t StartWorker(uint32_t index, const RankAssignment& assignment, int local_rank);
+  void KillGenerationOf(uint32_t index, Generation g);
+  void EndProcess(uint32_t index, size_t process, const Ending& ending);
+  void Reap(uint32_t index, size_t process, const WorkerExit& exit);
+  void EndOrphans(uint32_t index);
+  void Wake(uint32_t index, size_t process);
   void FinishWork(uint32_t index, Generation g);
   bool AnyAlive(uint32_t index) const;
-  bool AnyAliveOf(uint32_t index, Generation g) const;
-  void RestartLater(int slot, Nanos low, Nanos high);
+  bool AnyLeftOf(uint32_t index, Generation g) const;
 
   // sim_network.cc
   void Connect(uint32_t index);
+  void OpenStream(uint32_t index);
   template <class Message>
   void PassWire(Message& message);
   void SendUp(uint32_t stream, FromAgent& message);
@@ -154,27 +125,41 @@ class World {
   void EndUp(uint32_t stream);
   void CloseByAgent(uint32_t index);
   void BreakStream(uint32_t index);
+  void LoseStream(uint32_t index, const char* why);
+  void NoteReset(int slot);
   void Unstall(uint32_t stream);
   void UnstallAll();
-  void CutSlot(int slot, bool up, bool down, Nanos duration);
+  void CutSlot(int slot, bool up, bool down, Nanos until);
   Nanos Delay(const Slot& slot);
   void MaybeReset(uint32_t stream);
   void MaybeDuplicate(uint32_t stream, const FromAgent& message);
 
-  // sim_nemesis.cc
+  // sim_nemesis.cc: when, what and where.
   void ScheduleFault();
   void InjectFault();
-  void Inflict(FaultKind kind, uint32_t index);
   FaultKind PickFault();
   std::optional<uint32_t> PickAgent();
-  void KillWorker(uint32_t index);
-  void KillKeeper(uint32_t index);
-  void PauseUntil(Nanos& paused_until, Nanos then);
+  void Inflict(FaultKind kind, uint32_t index);
+  void Disturb(FaultKind kind, uint32_t index);
+  InjectedFault FaultOn(FaultKind kind, int slot, Nanos until) const;
+  void PauseAgent(uint32_t index, Nanos until);
+  void PauseCoordinator(Nanos until);
+  void KillCoordinator();
+  void Clog(int slot);
   void StopJob();
   void SignalCoordinator();
+  void NoteLeaving(uint32_t index);
   void LeaveInNumbers();
   void DuplicateAgent(int slot);
-  void PartitionSome(bool up, bool down);
+  void PartitionSome(FaultKind kind, bool up, bool down);
+
+  // sim_worker_faults.cc: faults of workers and of what holds them.
+  void KillWorker(FaultKind kind, uint32_t index);
+  void KillAgent(FaultKind kind, uint32_t index);
+  void KillKeeper(uint32_t index);
+  void MakeUnkillable(uint32_t index);
+  void FailPeers(FaultLedger::FaultId culprit, Generation g);
+  std::optional<size_t> LiveWorker(uint32_t index) const;
 
   const SimOptions options_;
   Random random_;
@@ -189,8 +174,10 @@ class World {
   uint64_t checked_revision_ = 0;
   std::string last_reason_;
   bool job_finished_ = false;
+  bool coordinator_died_ = false;
   /// An operator's signal has reached the job before its end was decided.
   bool stop_heard_ = false;
+  bool has_decided_ = false;
   uint64_t messages_sent_ = 0;
 
   std::vector<Slot> slots_;
@@ -207,7 +194,9 @@ class World {
   /// each rank at most once.
   std::map<Generation, std::map<int, Incarnation>> started_ranks_;
   std::map<Generation, RankAssignment> worlds_;
+  int64_t next_pid_ = 1001;
   bool healed_ = false;
+  Referee referee_;
   SimResult result_;
 };
 

@@ -1,0 +1,127 @@
+#include "tests/sim/oracles/cause_oracle.h"
+
+#include <algorithm>
+#include <csignal>
+
+namespace fsdprun::sim {
+
+namespace {
+
+bool IsNodeTrouble(CauseKind kind) {
+  return kind == CauseKind::kNodeLost || kind == CauseKind::kNodeStuck;
+}
+
+/// What a fault is called in a report.
+bool KindFits(CauseKind reported, FaultKind injected) {
+  switch (injected) {
+    case FaultKind::kKillWorker:
+    case FaultKind::kConfigExit:
+      return reported == CauseKind::kWorkerFailed;
+    case FaultKind::kKillKeeper:
+      return reported == CauseKind::kKeeperDied;
+    case FaultKind::kFailPrepare:
+      return reported == CauseKind::kPrepareFailed;
+    case FaultKind::kHangPrepare:
+      return reported == CauseKind::kNodeStuck;
+    case FaultKind::kFailSpawn:
+      return reported == CauseKind::kSpawnFailed;
+    case FaultKind::kUnkillableWorker:
+      return reported == CauseKind::kNodeWedged || IsNodeTrouble(reported);
+    case FaultKind::kKillAgent:
+    case FaultKind::kPowerOff:
+    case FaultKind::kScrapNode:
+    case FaultKind::kNoKeeper:
+    case FaultKind::kPartition:
+    case FaultKind::kOneWayPartition:
+    case FaultKind::kClog:
+    case FaultKind::kResetStream:
+    case FaultKind::kPauseAgent:
+    case FaultKind::kPauseCoordinator:
+      return IsNodeTrouble(reported);
+    case FaultKind::kHangOnTerm:
+    case FaultKind::kMassLeave:
+    case FaultKind::kDuplicateAgent:
+    case FaultKind::kOperatorStop:
+    case FaultKind::kKillCoordinator:
+      return false;
+  }
+  return false;
+}
+
+std::string Describe(const Failure& root) {
+  return "the named root cause, \"" + root.what + "\" on " + root.node_name + " in generation " +
+         std::to_string(root.generation.value());
+}
+
+}  // namespace
+
+void CauseOracle::ExitHeard(const WorkerExit& exit) {
+  const bool trails_stop = exit.after_stop && exit.signal != SIGKILL && exit.signal != SIGBUS;
+  if (!trails_stop && !exit.killed_by_us) {
+    heard_pids_.insert(exit.pid);
+  }
+}
+
+void CauseOracle::NodeFaultHeard(const std::string& node_name, Generation g) {
+  heard_nodes_.emplace(node_name, g);
+}
+
+void CauseOracle::Decided(const JobOutcome& outcome) {
+  if (!outcome.failure || outcome.failure->root.kind == CauseKind::kJoinTimeout) {
+    return;  // that nobody came is OutcomeOracle's matter
+  }
+  const Failure& root = outcome.failure->root;
+  const std::vector<InjectedFault>& faults = ledger_.faults();
+  if (std::any_of(faults.begin(), faults.end(), [&](const InjectedFault& fault) {
+        return ledger_.MayFail(fault, root.generation) && Matches(root, fault);
+      })) {
+    return;
+  }
+  const std::optional<FaultLedger::FaultId> culprit =
+      root.worker ? ledger_.CulpritOf(root.worker->pid) : std::nullopt;
+  if (!culprit) {
+    Complain(Describe(root) + ", is no injected fault");
+  } else if (!MayNameVictim(faults[*culprit])) {
+    Complain(Describe(root) + ", is a victim of what was injected on " +
+             faults[*culprit].node_name);
+  }
+}
+
+void CauseOracle::GivenUp(Nanos at, int node, const std::string& reason) {
+  constexpr Nanos kLong = 10 * kSecond;
+  const std::vector<InjectedFault>& faults = ledger_.faults();
+  const bool is_stuck = std::any_of(faults.begin(), faults.end(), [&](const InjectedFault& fault) {
+    const bool holds_it_up =
+        fault.kind == FaultKind::kHangPrepare || fault.kind == FaultKind::kUnkillableWorker;
+    return fault.node == node && holds_it_up && fault.at <= at;
+  });
+  if (!is_stuck && !ledger_.IsDisturbed(node, at - kLong, at)) {
+    Complain("a node that could be reached was given up: " + reason);
+  }
+}
+
+bool CauseOracle::Matches(const Failure& root, const InjectedFault& fault) {
+  if (!KindFits(root.kind, fault.kind)) {
+    return false;
+  }
+  if (fault.pid != 0 && root.kind == CauseKind::kWorkerFailed) {
+    return root.worker && root.worker->pid == fault.pid && root.worker->signal == fault.signal &&
+           root.worker->exit_code == fault.exit_code;
+  }
+  return fault.node == kCoordinatorNode || fault.node_name == root.node_name;
+}
+
+bool CauseOracle::MayNameVictim(const InjectedFault& culprit) const {
+  switch (culprit.kind) {
+    case FaultKind::kKillWorker:
+    case FaultKind::kConfigExit:
+      return heard_pids_.count(culprit.pid) == 0 ||
+             (culprit.signal == 0 && !culprit.tells_its_error);
+    case FaultKind::kKillKeeper:
+      return heard_nodes_.count({culprit.node_name, culprit.generation}) == 0;
+    default:
+      return ledger_.IsDisturbed(culprit.node, culprit.at - kSecond, culprit.at + kSecond);
+  }
+}
+
+}  // namespace fsdprun::sim

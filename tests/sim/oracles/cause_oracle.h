@@ -1,0 +1,49 @@
+#pragma once
+
+// Who is blamed: the root cause in a failure report is an injected fault, never a victim; and no
+// node is given up as stuck for which nothing was injected.
+//
+// Note [When a victim may be named]
+// The coordinator can only name what it was told. A process that failed of a lost peer may stand as
+// the root cause only if, when the report was made, the coordinator had no way to know its culprit:
+// 1. no usable notice of the culprit's end had reached it: the node was cut off, or the notice came
+//    after the node had been told to stop, when an exit (other than by SIGKILL or SIGBUS) cannot be
+//    told from one that the stop caused;
+// 2. the culprit exited with a plain code and no error of its own, and its notice came later: then
+//    nothing but the order of arrival tells the two apart;
+// 3. the culprit is a lost node whose stream seemed to break only after the victim's notice came,
+//    because its link was disturbed.
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "agent/node/cluster_types.h"
+#include "tests/sim/oracles/fault_ledger.h"
+
+namespace fsdprun::sim {
+
+class CauseOracle : public Oracle {
+ public:
+  /// `ledger` outlives the oracle.
+  explicit CauseOracle(const FaultLedger& ledger) : ledger_(ledger) {}
+
+  /// The coordinator was told how a worker ended.
+  void ExitHeard(const WorkerExit& exit);
+  /// The coordinator was told by node `node_name` that it failed as a whole in generation `g`.
+  void NodeFaultHeard(const std::string& node_name, Generation g);
+  void Decided(const JobOutcome& outcome);
+  /// The coordinator dismissed a node, whose stream stands, before the job's end was decided.
+  void GivenUp(Nanos at, int node, const std::string& reason);
+
+ private:
+  /// `root` is what `fault` looks like in a report.
+  static bool Matches(const Failure& root, const InjectedFault& fault);
+  bool MayNameVictim(const InjectedFault& culprit) const;
+
+  const FaultLedger& ledger_;
+  std::set<int64_t> heard_pids_;
+  std::set<std::pair<std::string, Generation>> heard_nodes_;
+};
+
+}  // namespace fsdprun::sim

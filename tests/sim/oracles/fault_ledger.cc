@@ -1,0 +1,118 @@
+#include "tests/sim/oracles/fault_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdprun::sim {
+
+namespace {
+
+/// How long the notice of an isolated fault may be on its way, until the stop that it causes.
+constexpr Nanos kNoticeTakes = 4 * kSecond;
+/// How long a node that comes or leaves may be the reason of a stop.
+constexpr Nanos kMembershipTakes = 2 * kSecond;
+
+}  // namespace
+
+bool IsChargeable(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kHangOnTerm:
+    case FaultKind::kMassLeave:
+    case FaultKind::kDuplicateAgent:
+    case FaultKind::kOperatorStop:
+      return false;
+    default:
+      return true;
+  }
+}
+
+FaultLedger::FaultId FaultLedger::Add(InjectedFault fault) {
+  fault.until = std::max(fault.at, fault.until);
+  faults_.push_back(std::move(fault));
+  return faults_.size() - 1;
+}
+
+void FaultLedger::AddVictim(int64_t pid, FaultId fault) { victims_.emplace(pid, fault); }
+
+void FaultLedger::WorldOrdered(Nanos at, Generation g) {
+  if (worlds_.count(g) != 0) {
+    return;
+  }
+  JobDecided(at);
+  worlds_[g].began = at;
+}
+
+void FaultLedger::StopOrdered(Nanos at, Generation g) {
+  const auto world = worlds_.find(g);
+  if (world != worlds_.end()) {
+    world->second.first_stop = std::min(world->second.first_stop, at);
+  }
+}
+
+void FaultLedger::MembershipChanged(Nanos at) { membership_changes_.push_back(at); }
+
+void FaultLedger::JobDecided(Nanos at) {
+  if (!worlds_.empty()) {
+    Span& last = worlds_.rbegin()->second;
+    last.ended = std::min(last.ended, at);
+  }
+}
+
+std::optional<FaultLedger::FaultId> FaultLedger::CulpritOf(int64_t pid) const {
+  const auto victim = victims_.find(pid);
+  return victim == victims_.end() ? std::nullopt : std::optional<FaultId>(victim->second);
+}
+
+bool FaultLedger::MayFail(const InjectedFault& fault, Generation g) const {
+  if (!IsChargeable(fault.kind)) {
+    return false;
+  }
+  if (fault.generation != Generation{}) {
+    return fault.generation == g;
+  }
+  const auto world = worlds_.find(g);
+  return world != worlds_.end() && fault.at <= world->second.ended &&
+         fault.until + kAftermath >= world->second.began;
+}
+
+bool FaultLedger::MayHaveFailed(Generation g) const {
+  return std::any_of(faults_.begin(), faults_.end(),
+                     [&](const InjectedFault& fault) { return MayFail(fault, g); });
+}
+
+const InjectedFault* FaultLedger::MustHaveFailed(Generation g) const {
+  const auto world = worlds_.find(g);
+  if (world == worlds_.end() || g == Generation{}) {
+    return nullptr;
+  }
+  for (const InjectedFault& fault : faults_) {
+    if (fault.breaks == g && world->second.first_stop > fault.at && IsIsolated(fault)) {
+      return &fault;
+    }
+  }
+  return nullptr;
+}
+
+bool FaultLedger::IsDisturbed(int node, Nanos from, Nanos to) const {
+  return std::any_of(faults_.begin(), faults_.end(), [&](const InjectedFault& fault) {
+    return fault.generation == Generation{} && IsChargeable(fault.kind) &&
+           (fault.node == node || fault.node == kCoordinatorNode) && fault.at <= to &&
+           fault.until + kAftermath >= from;
+  });
+}
+
+/// Nothing but `fault` can have stopped its generation meanwhile.
+bool FaultLedger::IsIsolated(const InjectedFault& fault) const {
+  const Nanos from = fault.at - kMembershipTakes;
+  const Nanos to = fault.at + kNoticeTakes;
+  for (const InjectedFault& other : faults_) {
+    const Nanos end = other.generation == Generation{} ? other.until + kAftermath : other.until;
+    if (&other != &fault && other.at <= to && end >= from) {
+      return false;
+    }
+  }
+  return std::none_of(membership_changes_.begin(), membership_changes_.end(),
+                      [&](Nanos at) { return at >= from && at <= to; });
+}
+
+}  // namespace fsdprun::sim

@@ -1,0 +1,89 @@
+#pragma once
+
+// The ground truth of a run: what was injected, when, on what, and who only fell victim to it.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/node/cluster_types.h"
+#include "tests/sim/fault_mix.h"
+#include "tests/sim/oracles/oracle.h"
+
+namespace fsdprun::sim {
+
+/// The node of a fault that hits the coordinator.
+inline constexpr int kCoordinatorNode = -1;
+
+/// A fault at the moment at which it took effect: a fault that was only armed is not injected yet.
+struct InjectedFault {
+  FaultKind kind = FaultKind::kKillWorker;
+  Nanos at = 0;
+  /// A fault that lasts ends here; otherwise `at`.
+  Nanos until = 0;
+  int node = kCoordinatorNode;
+  std::string node_name;
+  /// What was hit belonged to this generation. 0: the fault disturbs a node or a link, and with it
+  /// whichever generation is there.
+  Generation generation;
+  /// The generation that cannot go on after it; 0: none for certain.
+  Generation breaks;
+  /// For a fault that ends one process.
+  int64_t pid = 0;
+  int exit_code = 0;
+  int signal = 0;
+  /// The process left an error of its own: whoever reads it knows that no peer was the cause.
+  bool tells_its_error = false;
+};
+
+/// True for what can cost a restart; the rest (a worker that is slow to stop, an operator, a node
+/// that leaves politely or comes on top) is never a failure of the job.
+bool IsChargeable(FaultKind kind);
+
+class FaultLedger {
+ public:
+  using FaultId = size_t;
+  /// How long after a disturbance its consequences may show: the lease of a silent node, once
+  /// extended, and the messages about it.
+  static constexpr Nanos kAftermath = 7 * kSecond;
+
+  FaultId Add(InjectedFault fault);
+  /// `pid` ended because it lost its peer to `fault`.
+  void AddVictim(int64_t pid, FaultId fault);
+  /// The coordinator orders generation `g` to be prepared; ends the one before.
+  void WorldOrdered(Nanos at, Generation g);
+  void StopOrdered(Nanos at, Generation g);
+  /// A node came or left on its own: for a moment a stop may be about that.
+  void MembershipChanged(Nanos at);
+  void JobDecided(Nanos at);
+
+  const std::vector<InjectedFault>& faults() const { return faults_; }
+  /// The fault whose victim the process was, if it was one.
+  std::optional<FaultId> CulpritOf(int64_t pid) const;
+  /// `fault` can be why generation `g` failed.
+  bool MayFail(const InjectedFault& fault, Generation g) const;
+  /// Something injected can be why generation `g` failed.
+  bool MayHaveFailed(Generation g) const;
+  /// The fault that must have failed generation `g`, because it hit the running generation and
+  /// nothing else was going on that could explain another course.
+  const InjectedFault* MustHaveFailed(Generation g) const;
+  /// A disturbance of the node, or of the coordinator, overlaps [from, to].
+  bool IsDisturbed(int node, Nanos from, Nanos to) const;
+
+ private:
+  struct Span {
+    Nanos began = 0;
+    Nanos ended = kForever;
+    Nanos first_stop = kForever;
+  };
+  bool IsIsolated(const InjectedFault& fault) const;
+
+  std::vector<InjectedFault> faults_;
+  std::map<int64_t, FaultId> victims_;
+  std::map<Generation, Span> worlds_;
+  std::vector<Nanos> membership_changes_;
+};
+
+}  // namespace fsdprun::sim

@@ -1,0 +1,40 @@
+#pragma once
+
+// Which node can hear the coordinator, and since when. A node that cannot hear cannot be told to
+// let go.
+
+#include <map>
+
+#include "tests/sim/oracles/oracle.h"
+
+namespace fsdprun::sim {
+
+class Hearing {
+ public:
+  /// The node has a stream to the coordinator.
+  void StreamOpened(Nanos at, int node);
+  void StreamClosed(int node);
+  /// Nothing reaches the node until `until`, because of its link.
+  void CutOff(int node, Nanos until);
+  /// The node itself is stopped until `until`; or the coordinator is.
+  void Pause(int node, Nanos until);
+  void PauseCoordinator(Nanos until);
+  /// All links are whole again.
+  void Heal(Nanos at);
+
+  /// Since when the node has been able to hear, as far as is known at `at`; kForever if it cannot.
+  Nanos Since(Nanos at, int node) const;
+  /// When the last disturbance of the node's own ends.
+  Nanos ReachableFrom(int node) const;
+
+ private:
+  struct Ear {
+    Nanos opened_at = kForever;
+    Nanos cut_until = 0;
+    Nanos paused_until = 0;
+  };
+  std::map<int, Ear> ears_;
+  Nanos coordinator_paused_until_ = 0;
+};
+
+}  // namespace fsdprun::sim

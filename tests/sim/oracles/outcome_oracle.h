@@ -1,0 +1,71 @@
+#pragma once
+
+// How the job must end, and what it may charge for: computed from what was injected, not from what
+// the machine counts.
+//
+// Note [Legitimate ends]
+// Once faults have stopped, the job has until its deadline to do all its work; then it must have
+// succeeded, unless it ended before for one of these reasons:
+// 1. an operator's signal reached it;
+// 2. a worker exited with the code for a configuration that cannot work;
+// 3. its restart budget is spent: the world that failed last was the last one that the budget
+//    allows, and each of the worlds charged before had a fault of its own;
+// 4. for the whole join timeout fewer nodes were there than a world needs;
+// 5. the coordinator's process died.
+
+#include <map>
+#include <set>
+
+#include "agent/node/cluster_types.h"
+#include "tests/sim/oracles/fault_ledger.h"
+
+namespace fsdprun::sim {
+
+class OutcomeOracle : public Oracle {
+ public:
+  struct Job {
+    int min_nodes = 1;
+    int max_restarts = 0;
+    Nanos join_timeout = 0;
+  };
+
+  /// `ledger` outlives the oracle and is told of an event before the oracle.
+  OutcomeOracle(const FaultLedger& ledger, Job job) : ledger_(ledger), job_(job) {}
+
+  /// The workers of `g` are told that `restart_count` restarts came before; only the first call for
+  /// a generation counts.
+  void WorldOrdered(Generation g, int restart_count);
+  /// `rank` of `g` did all its work and exited with 0.
+  void RankFinished(Generation g, int rank);
+  /// An agent runs at a place in the world; those that ask for the same rank share one place.
+  void NodeArrived(int place);
+  void NodeGone(Nanos at, int place);
+  /// An operator's signal reached the coordinator before the end was decided.
+  void StopHeard() { stop_heard_ = true; }
+  void CoordinatorDied() { coordinator_died_ = true; }
+  /// `world_size` is that of the last world.
+  void Decided(Nanos at, const JobOutcome& outcome, int world_size);
+  /// By now the job must have ended.
+  void DeadlinePassed();
+
+ private:
+  void CheckSuccess(const JobOutcome& outcome, int world_size);
+  void CheckFailure(Nanos at, const JobOutcome& outcome);
+  void CheckCharge(Generation g, bool charged);
+  bool HadConfigExit(Generation g) const;
+
+  const FaultLedger& ledger_;
+  const Job job_;
+  Generation last_;
+  int last_restart_count_ = 0;
+  std::map<Generation, std::set<int>> finished_;
+  /// Agents at each place that has any.
+  std::map<int, int> nodes_;
+  /// Since when there have been too few nodes.
+  Nanos too_few_since_ = 0;
+  bool stop_heard_ = false;
+  bool coordinator_died_ = false;
+  bool decided_ = false;
+};
+
+}  // namespace fsdprun::sim

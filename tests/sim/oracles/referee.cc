@@ -1,0 +1,124 @@
+#include "tests/sim/oracles/referee.h"
+
+#include <variant>
+
+namespace fsdprun::sim {
+
+Referee::Referee(OutcomeOracle::Job job, Nanos shutdown_bound)
+    : overlap_(hearing_),
+      outcome_(ledger_, job),
+      cause_(ledger_),
+      shutdown_(hearing_, shutdown_bound) {}
+
+const std::string& Referee::complaint() const {
+  for (const Oracle* oracle :
+       {static_cast<const Oracle*>(&overlap_), static_cast<const Oracle*>(&fence_),
+        static_cast<const Oracle*>(&outcome_), static_cast<const Oracle*>(&cause_)}) {
+    if (!oracle->complaint().empty()) {
+      return oracle->complaint();
+    }
+  }
+  return shutdown_.complaint();
+}
+
+void Referee::AgentStarted(Nanos at, int place) {
+  ledger_.MembershipChanged(at);
+  outcome_.NodeArrived(place);
+}
+
+void Referee::AgentDied(Nanos at, int node, int place, uint32_t life) {
+  overlap_.AgentDied(at, life);
+  hearing_.StreamClosed(node);
+  outcome_.NodeGone(at, place);
+}
+
+void Referee::AgentExited(Nanos at, int node, int exit_code) {
+  ledger_.MembershipChanged(at);
+  shutdown_.AgentExited(at, node, exit_code);
+}
+
+void Referee::AgentLeaves(Nanos at) { ledger_.MembershipChanged(at); }
+
+void Referee::StreamOpened(Nanos at, int node) {
+  overlap_.HearingChanges(at, node);
+  hearing_.StreamOpened(at, node);
+}
+
+void Referee::StreamClosed(Nanos at, int node) {
+  overlap_.HearingChanges(at, node);
+  hearing_.StreamClosed(node);
+}
+
+void Referee::CutOff(Nanos at, int node, Nanos until) {
+  overlap_.HearingChanges(at, node);
+  hearing_.CutOff(node, until);
+}
+
+void Referee::Paused(Nanos at, int node, Nanos until) {
+  overlap_.HearingChanges(at, node);
+  hearing_.Pause(node, until);
+}
+
+void Referee::CoordinatorPaused(Nanos at, Nanos until) {
+  overlap_.HearingChangesEverywhere(at);
+  hearing_.PauseCoordinator(until);
+}
+
+void Referee::Healed(Nanos at) {
+  overlap_.HearingChangesEverywhere(at);
+  hearing_.Heal(at);
+}
+
+void Referee::ProcessStarted(Nanos at, const ProcessSighting& process) {
+  overlap_.ProcessStarted(at, process);
+}
+
+void Referee::ProcessEnded(Nanos at, int64_t pid, int node) {
+  overlap_.ProcessEnded(at, pid);
+  if (unkillable_.erase(pid) == 0) {
+    shutdown_.ProcessEnded(at, node);
+  }
+}
+
+void Referee::BecameUnkillable(int64_t pid) {
+  overlap_.BecameUnkillable(pid);
+  unkillable_.insert(pid);
+}
+
+void Referee::BecameKillable(int64_t pid) {
+  overlap_.BecameKillable(pid);
+  unkillable_.erase(pid);
+}
+
+void Referee::OrderSent(Nanos at, const ToAgent& order) {
+  if (const auto* prepare = std::get_if<PrepareGeneration>(&order.message)) {
+    world_size_ = prepare->assignment.world_size;
+    ledger_.WorldOrdered(at, order.generation);
+    outcome_.WorldOrdered(order.generation, prepare->assignment.restart_count);
+  } else if (std::holds_alternative<StopWorkers>(order.message)) {
+    ledger_.StopOrdered(at, order.generation);
+  }
+}
+
+void Referee::ReportHeard(const std::string& node_name, const FromAgent& report) {
+  if (const auto* exited = std::get_if<WorkerExited>(&report.message)) {
+    cause_.ExitHeard(exited->exit);
+  } else if (std::holds_alternative<NodeFaulted>(report.message)) {
+    cause_.NodeFaultHeard(node_name, report.generation);
+  }
+}
+
+void Referee::Decided(Nanos at, const JobOutcome& outcome) {
+  ledger_.JobDecided(at);
+  outcome_.Decided(at, outcome, world_size_);
+  cause_.Decided(outcome);
+  shutdown_.Decided();
+  overlap_.JobEnded(at);
+}
+
+void Referee::CoordinatorDied(Nanos at) {
+  outcome_.CoordinatorDied();
+  shutdown_.CoordinatorDied(at);
+}
+
+}  // namespace fsdprun::sim

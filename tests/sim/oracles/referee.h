@@ -1,0 +1,70 @@
+#pragma once
+
+// All oracles of a run behind one face: what happens is said once and reaches whom it concerns.
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "agent/node/messages.h"
+#include "tests/sim/oracles/cause_oracle.h"
+#include "tests/sim/oracles/fault_ledger.h"
+#include "tests/sim/oracles/fence_oracle.h"
+#include "tests/sim/oracles/hearing.h"
+#include "tests/sim/oracles/outcome_oracle.h"
+#include "tests/sim/oracles/overlap_oracle.h"
+#include "tests/sim/oracles/shutdown_oracle.h"
+
+namespace fsdprun::sim {
+
+class Referee {
+ public:
+  /// `shutdown_bound`: see ShutdownOracle.
+  Referee(OutcomeOracle::Job job, Nanos shutdown_bound);
+
+  /// Empty, or what an oracle complains of.
+  const std::string& complaint() const;
+  FaultLedger& ledger() { return ledger_; }
+  FenceOracle& fence() { return fence_; }
+
+  // Nodes and links.
+  void AgentStarted(Nanos at, int place);
+  void AgentDied(Nanos at, int node, int place, uint32_t life);
+  void AgentExited(Nanos at, int node, int exit_code);
+  void AgentLeaves(Nanos at);
+  void StreamOpened(Nanos at, int node);
+  void StreamClosed(Nanos at, int node);
+  void CutOff(Nanos at, int node, Nanos until);
+  void Paused(Nanos at, int node, Nanos until);
+  void CoordinatorPaused(Nanos at, Nanos until);
+  void Healed(Nanos at);
+
+  // Processes.
+  void ProcessStarted(Nanos at, const ProcessSighting& process);
+  void ProcessEnded(Nanos at, int64_t pid, int node);
+  void BecameUnkillable(int64_t pid);
+  void BecameKillable(int64_t pid);
+  void RankFinished(Generation g, int rank) { outcome_.RankFinished(g, rank); }
+
+  // The coordinator.
+  void OrderSent(Nanos at, const ToAgent& order);
+  void ReportHeard(const std::string& node_name, const FromAgent& report);
+  void StopHeard() { outcome_.StopHeard(); }
+  void GivenUp(Nanos at, int node, const std::string& reason) { cause_.GivenUp(at, node, reason); }
+  void Decided(Nanos at, const JobOutcome& outcome);
+  void CoordinatorDied(Nanos at);
+  void DeadlinePassed() { outcome_.DeadlinePassed(); }
+
+ private:
+  FaultLedger ledger_;
+  Hearing hearing_;
+  OverlapOracle overlap_;
+  FenceOracle fence_;
+  OutcomeOracle outcome_;
+  CauseOracle cause_;
+  ShutdownOracle shutdown_;
+  std::set<int64_t> unkillable_;
+  int world_size_ = 0;
+};
+
+}  // namespace fsdprun::sim
