@@ -112,15 +112,17 @@ bool CauseOracle::Matches(const Failure& root, const InjectedFault& fault) {
 }
 
 bool CauseOracle::MayNameVictim(const InjectedFault& culprit) const {
+  const bool notice_may_be_late =
+      ledger_.IsDisturbed(culprit.node, culprit.at - kSecond, culprit.at + kSecond);
   switch (culprit.kind) {
     case FaultKind::kKillWorker:
     case FaultKind::kConfigExit:
       return heard_pids_.count(culprit.pid) == 0 ||
              (culprit.signal == 0 && !culprit.tells_its_error);
     case FaultKind::kKillKeeper:
-      return heard_nodes_.count({culprit.node_name, culprit.generation}) == 0;
+      return heard_nodes_.count({culprit.node_name, culprit.generation}) == 0 || notice_may_be_late;
     default:
-      return ledger_.IsDisturbed(culprit.node, culprit.at - kSecond, culprit.at + kSecond);
+      return notice_may_be_late;
   }
 }
 

@@ -11,8 +11,8 @@
 //    told from one that the stop caused;
 // 2. the culprit exited with a plain code and no error of its own, and its notice came later: then
 //    nothing but the order of arrival tells the two apart;
-// 3. the culprit is a lost node whose stream seemed to break only after the victim's notice came,
-//    because its link was disturbed.
+// 3. the culprit is a lost node or a dead keeper, which seemed to be lost only after the victim's
+//    notice came, because the node's link was disturbed.
 
 #include <cstdint>
 #include <set>
