@@ -238,7 +238,7 @@ std::string StoreConnection::take_string() {
   }
   std::string value;
   while (value.size() < bytes) {
-    // Memory follows what has arrived: the announced length alone may be wrong.
+    // Allocates as data arrives: the announced length may be wrong.
     const size_t have = value.size();
     value.resize(std::min<size_t>(bytes, std::max(kFirstPieceBytes, 2 * have)));
     take_raw(value.data() + have, value.size() - have);

@@ -263,7 +263,7 @@ class Decoder {
     CheckCover(tensor, key);
     for (StoredChunk& chunk : tensor.chunks) {
       if (ElementsOf(chunk.box.sizes, key) == 0) {
-        continue;  // no blob is read for it, and it may share its place with another piece
+        continue;  // no blob is read for it, and another piece may have the same offsets
       }
       const auto found = storage_.find({key, chunk.box.offsets});
       if (found == storage_.end()) {

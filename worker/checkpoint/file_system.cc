@@ -184,7 +184,7 @@ void FileSystem::MakeDurableDirectory(const std::string& path) {
   for (const std::string& made : missing) {
     const std::string parent = ParentOf(made);
     const int error = SyncDirectory(parent);
-    // Who may write to a directory but not list it cannot open it to sync it.
+    // A directory with write but no read permission cannot be opened for the sync.
     CheckIo(error == EACCES ? 0 : error, "sync", parent);
   }
 }

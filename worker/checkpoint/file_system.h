@@ -27,8 +27,8 @@ struct Effect {
   std::string_view name;     // the method below in snake case; RemoveTree: "remove"
   const std::string& path;   // of a rename and an exchange: the second path
   std::string_view from{};   // the first path of these two
-  std::string_view bytes{};  // what a write writes
-  int64_t byte_count = 0;    // what a reserve reserves
+  std::string_view bytes{};  // of a write
+  int64_t byte_count = 0;    // of a reserve
 };
 
 /// All changes to the disk go through one of these, and each announces itself to Intercept first,

@@ -81,7 +81,7 @@ class DuplicateKeys {
 ConfigError::ConfigError(std::string message) : std::runtime_error(OneLine(std::move(message))) {}
 
 Json ParseStrictJson(std::string_view text, const std::string& source) {
-  // The library takes a zero byte for the end of the text, and would not look at what follows.
+  // The library treats a zero byte as the end of the text and would ignore the rest.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     throw ConfigError(source + ":" + Position(text, zero + 1) + ": not valid JSON: a zero byte");
   }

@@ -91,7 +91,7 @@ void CheckIsMetricsFile(int fd, const std::string& path) {
   const bool is_torn = end == std::string::npos &&
                        line.substr(0, kRecordStart.size()) == kRecordStart.substr(0, line.size());
   if (!is_torn && !IsRecord(std::string_view(line).substr(0, end))) {
-    Fail("use", path, "it is there already and is no metrics file, so it is left as it is");
+    Fail("use", path, "it exists and is not a metrics file; it was not changed");
   }
 }
 

@@ -41,7 +41,7 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `channel` outlives this object. `now` tells the time by which redrawing is limited.
+  /// `channel` outlives this object. `now` is the clock that limits redrawing.
   Progress(ProgressView view, int64_t total_steps, int64_t every_steps, ControlChannel& channel,
            std::function<Clock::time_point()> now = Clock::now);
   ~Progress();

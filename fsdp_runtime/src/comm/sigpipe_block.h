@@ -6,9 +6,8 @@
 namespace fsdp {
 
 /// While it lives, a write of this thread to a connection that the peer has closed fails with EPIPE
-/// instead of ending the process. Threads that are started meanwhile behave so for their whole
-/// life. Gloo writes without MSG_NOSIGNAL, and what a program does with SIGPIPE elsewhere is not
-/// for a library to change.
+/// instead of ending the process. Threads started during that time inherit the mask and keep it.
+/// Gloo writes without MSG_NOSIGNAL, and a library must not change the process's SIGPIPE handler.
 class SigpipeBlock {
  public:
   SigpipeBlock() {

@@ -68,7 +68,7 @@ AdamW::AdamW(FSDPModule root, AdamWOptions options)
               "AdamW: lr, eps and weight_decay are at least 0, got ", options_.lr, ", ",
               options_.eps, " and ", options_.weight_decay);
   for (double beta : {options_.beta1, options_.beta2}) {
-    TORCH_CHECK(beta >= 0 && beta < 1, "AdamW: betas lie in [0, 1), got ", beta);
+    TORCH_CHECK(beta >= 0 && beta < 1, "AdamW: betas must be in [0, 1), got ", beta);
   }
   const std::vector<ParamRef> params = params_below(*root_.state());
   for (const FSDPModule& unit : root_.units()) {
