@@ -14,6 +14,7 @@
 #include "fsdp_runtime/src/comm/gloo_collectives.h"
 #include "fsdp_runtime/src/comm/nccl_entry.h"
 #include "fsdp_runtime/src/comm/shm_collectives.h"
+#include "fsdp_runtime/src/comm/sigpipe_block.h"
 #include "fsdp_runtime/src/comm/single_collectives.h"
 #include "fsdp_runtime/store/store_client.h"
 #include "fsdp_runtime/store/store_connection.h"
@@ -79,6 +80,7 @@ c10::intrusive_ptr<c10d::TCPStore> serve_store(const ProcessGroupOptions& option
   server.isServer = true;
   server.waitWorkers = false;
   server.timeout = options.timeout;
+  const SigpipeBlock no_sigpipe;  // The server's thread is started here.
   try {
     // The server listens on every address; its built-in client needs only the loopback.
     return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", server);

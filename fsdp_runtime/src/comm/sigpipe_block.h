@@ -7,7 +7,8 @@ namespace fsdp {
 
 /// While it lives, a write of this thread to a connection that the peer has closed fails with EPIPE
 /// instead of ending the process. Threads started during that time inherit the mask and keep it.
-/// Gloo writes without MSG_NOSIGNAL, and a library must not change the process's SIGPIPE handler.
+/// Gloo and libuv, with which c10d serves its store, write without MSG_NOSIGNAL, and a library must
+/// not change the process's SIGPIPE handler.
 class SigpipeBlock {
  public:
   SigpipeBlock() {

@@ -7,12 +7,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <thread>
 
 #include "fsdp_runtime/src/comm/sigpipe_block.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
+#include "tests/unit/fsdp_runtime/comm/reserved_port.h"
 
 namespace fsdp {
 namespace {
@@ -45,10 +50,35 @@ ProcessGroupOptions options_of(const std::string& backend, int64_t rank, int por
   ::_exit(1);
 }
 
+struct ThreadStatus {
+  std::string name;
+  bool blocks_sigpipe = false;
+};
+
+/// The threads of this process by their number.
+std::map<int, ThreadStatus> threads() {
+  std::map<int, ThreadStatus> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(entry.path() / "status");
+    ThreadStatus& thread = all[std::stoi(entry.path().filename())];
+    for (std::string key; status >> key;) {
+      if (key == "Name:") {
+        status >> thread.name;
+      } else if (key == "SigBlk:") {
+        std::string mask;
+        status >> mask;
+        thread.blocks_sigpipe = (std::stoull(mask, nullptr, 16) >> (SIGPIPE - 1)) & 1;
+      }
+    }
+  }
+  return all;
+}
+
 // Each case is a process of its own: it forks before any thread has been started.
 class KilledPeerTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(KilledPeerTest, SurvivorsHearOfItLongBeforeTheTimeout) {
+  ::signal(SIGPIPE, SIG_DFL);
   int ports[2], ready[2];
   ASSERT_EQ(::pipe2(ports, O_CLOEXEC), 0);
   ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
@@ -81,6 +111,32 @@ TEST_P(KilledPeerTest, SurvivorsHearOfItLongBeforeTheTimeout) {
   ::waitpid(victim, &status, 0);
   ::close(ports[1]);
   ::close(ready[0]);
+}
+
+// Whether a write meets a closed connection is chance; that none can end the process is not.
+TEST_P(KilledPeerTest, NoThreadOfAGroupCanEndTheProcessBySigpipe) {
+  ::signal(SIGPIPE, SIG_DFL);
+  const testing::ReservedPort port;
+  const std::map<int, ThreadStatus> before = threads();
+  std::array<std::shared_ptr<Collectives>, 2> groups;
+  const auto form = [&](int64_t rank) {
+    ProcessGroupOptions options = options_of(GetParam(), rank, port.number());
+    options.host_store = rank == 0;
+    groups[rank] = init_process_group(options);
+    // A lane sets its mask before its first operation.
+    groups[rank]->all_gather_into(at::empty({2}), at::ones({1}), Lane::kGather)->wait();
+    groups[rank]->all_reduce(at::ones({1}), ReduceOp::kSum, Lane::kReduce)->wait();
+  };
+  std::thread other(form, 1);
+  form(0);
+  other.join();
+  std::map<std::string, int> found;
+  for (const auto& [number, thread] : threads()) {
+    ++found[thread.name];
+    EXPECT_EQ(thread.blocks_sigpipe, before.count(number) == 0) << thread.name << " " << number;
+  }
+  EXPECT_EQ(found["fsdp-gather"], 2);
+  EXPECT_EQ(found["fsdp-reduce"], 2);
 }
 
 TEST(SigpipeBlockTest, WritesFailAndTheProcessLivesOn) {
