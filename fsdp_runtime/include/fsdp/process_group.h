@@ -31,7 +31,8 @@ struct FSDP_API ProcessGroupOptions {
   bool host_store = false;
   /// Key prefix in the store; contains the run and the generation so that no stale key can be read.
   std::string store_prefix = "fsdp";
-  /// Timeout of every collective and of the whole rendezvous.
+  /// Of every collective; of the rendezvous until all ranks have arrived; and once more of
+  /// connecting them (gloo, nccl).
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 
   /// Throws c10::Error naming the variable that is missing or malformed. A process without RANK is
@@ -40,10 +41,11 @@ struct FSDP_API ProcessGroupOptions {
 };
 
 /// Forms the process group; all ranks must call it. Blocks until all ranks have joined; a timeout
-/// error names the missing ones. A world of one needs neither store nor backend and is called
-/// "single". Device: nccl uses CUDA device `local_rank` and makes it the current one. A process may
-/// form several groups, in the same order on all ranks. A store that rank 0 serves lives as long as
-/// the group.
+/// error names the missing ones. A world of one needs no store; its name() is "nccl" on a GPU, else
+/// "single". Device: nccl uses CUDA device `local_rank`, makes it the current one, and sets
+/// NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment unless it is set, without which the two
+/// communicators of a group can deadlock. A process may form several groups, in the same order on
+/// all ranks. A store that rank 0 serves lives as long as the group.
 FSDP_API std::shared_ptr<Collectives> init_process_group(const ProcessGroupOptions& options);
 
 /// How many GPUs this process can use; 0 without a driver or with a CPU build of LibTorch. With an

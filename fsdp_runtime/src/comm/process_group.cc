@@ -1,6 +1,7 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <fsdp/process_group.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -156,6 +157,11 @@ Entry nccl_entry(void* library, const char* name) {
   return entry;
 }
 
+// Each lane has an NCCL communicator. Kernels of two communicators can deadlock if ranks launch
+// them in different orders; this makes NCCL (2.26 and newer) keep the order in which they are
+// issued. NCCL reads it when the first communicator is made.
+void order_launches_across_lanes() { ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0); }
+
 CollectivesPtr form_nccl(const StorePtr& store, const ProcessGroupOptions& options) {
   TORCH_CHECK(has_nvidia_driver(),
               "init_process_group: backend nccl needs a GPU and this machine has no NVIDIA driver; "
@@ -165,6 +171,7 @@ CollectivesPtr form_nccl(const StorePtr& store, const ProcessGroupOptions& optio
               " beside libfsdp and a CUDA build of LibTorch (", library.failure,
               "); choose backend gloo or shm to train on CPUs");
   const auto make = nccl_entry<MakeNcclCollectives>(library.handle, kNcclEntry);
+  order_launches_across_lanes();
   const std::unique_ptr<CollectivesPtr> made(make(store, options));
   return *made;
 }

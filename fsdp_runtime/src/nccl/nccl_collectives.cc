@@ -48,9 +48,9 @@ class StreamWork : public Work {
   at::cuda::CUDAEvent done_;
 };
 
-// Kernels of two communicators in one process must be launched in the same order on every rank, or
-// they can deadlock: set NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 and newer), and leave
-// CUDA_DEVICE_MAX_CONNECTIONS at its default, because 1 serialises the lanes with compute.
+// Relies on NCCL_LAUNCH_ORDER_IMPLICIT=1, which init_process_group sets, against a deadlock of the
+// lanes' kernels. CUDA_DEVICE_MAX_CONNECTIONS must stay at its default, because 1 serialises the
+// lanes with compute.
 //
 // Each lane has a communicator and a high-priority stream. An operation waits for the work on the
 // current stream at the time of issue and runs on the lane's stream as a synchronous c10d
