@@ -69,6 +69,8 @@ class StoreExchange : public shm::Exchange {
   std::string get(const std::string& key, TimePoint deadline) override {
     return store_->get(prefix_ + "/" + key, deadline);
   }
+  /// Does not wait for the key.
+  bool has(const std::string& key) { return store_->check({prefix_ + "/" + key}); }
 
  private:
   const StorePtr store_;
@@ -92,26 +94,36 @@ c10::intrusive_ptr<c10d::TCPStore> serve_store(const ProcessGroupOptions& option
   }
 }
 
+std::string host_key(int64_t rank) { return "host/" + std::to_string(rank); }
+
+// Asks for each rank once and waits for none, so that the answer is quick also for many ranks.
+std::string missing_ranks(StoreExchange& exchange, int64_t world_size) {
+  std::string missing;
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    if (!exchange.has(host_key(rank))) {
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    }
+  }
+  return missing;
+}
+
 // The host identity of each rank; throws naming the ranks that did not arrive.
 std::vector<std::string> exchange_hosts(StoreExchange& exchange, const ProcessGroupOptions& options,
                                         TimePoint deadline) {
-  exchange.put("host/" + std::to_string(options.rank), shm::host_identity());
+  exchange.put(host_key(options.rank), shm::host_identity());
   std::vector<std::string> hosts;
-  std::string missing;
-  for (int64_t rank = 0; rank < options.world_size; ++rank) {
-    try {
-      hosts.push_back(exchange.get("host/" + std::to_string(rank), deadline));
-    } catch (const StoreTimeout&) {
-      // After the deadline the remaining ranks are checked almost without waiting, to name all that
-      // are missing.
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-      deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  try {
+    for (int64_t rank = 0; rank < options.world_size; ++rank) {
+      hosts.push_back(exchange.get(host_key(rank), deadline));
     }
+    return hosts;
+  } catch (const StoreTimeout&) {
+    const std::string missing = missing_ranks(exchange, options.world_size);
+    TORCH_CHECK(
+        false, "init_process_group: rank ", options.rank, " waited ", options.timeout.count(),
+        " ms, and of ", options.world_size, " ranks ",
+        missing.empty() ? "the last arrived after that" : "these have not arrived: " + missing);
   }
-  TORCH_CHECK(missing.empty(), "init_process_group: rank ", options.rank, " waited ",
-              options.timeout.count(), " ms, and of ", options.world_size,
-              " ranks these have not arrived: ", missing);
-  return hosts;
 }
 
 CollectivesPtr form_shm(StoreExchange& exchange, const ProcessGroupOptions& options,
