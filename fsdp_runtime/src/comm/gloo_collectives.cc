@@ -150,12 +150,12 @@ class GlooCollectives : public HostCollectives {
                         transport_op(op));
   }
 
-  // If Gloo reports a closed connection the peer is gone; after a timeout it may be late, or may
-  // never have issued the operation.
+  // After a timeout of the operation the peer may be late, or may never have issued it. Anything
+  // else means that the connection has ended and the peer is gone.
   [[noreturn]] void throw_lost(int lane, const char* operation, uint64_t sequence,
                                const std::string& peer, const std::exception& error) const {
     const std::string reason = error.what();
-    const bool is_late = reason.find("imed out") != std::string::npos;
+    const bool is_late = is_gloo_timeout(reason);
     const std::string what =
         c10::str(operation, " #", sequence, " on lane ", lane, ": rank ", rank(),
                  is_late ? " gave up on " : " lost ", peer, ": ", reason);
@@ -205,6 +205,13 @@ class GlooCollectives : public HostCollectives {
 };
 
 }  // namespace
+
+bool is_gloo_timeout(const std::string& reason) {
+  // The second closes the connections of whoever gave up before. ETIMEDOUT, "Connection timed out",
+  // is the kernel's word for a peer that does not answer any more.
+  return reason.find("Timed out waiting") != std::string::npos ||
+         reason.find("Application timeout") != std::string::npos;
+}
 
 std::optional<std::string> gloo_interface() {
   const char* name = std::getenv("GLOO_SOCKET_IFNAME");

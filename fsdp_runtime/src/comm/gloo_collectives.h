@@ -18,6 +18,9 @@ std::shared_ptr<Collectives> make_gloo_collectives(const std::shared_ptr<StoreCl
                                                    const std::string& address, int64_t rank,
                                                    int64_t size, std::chrono::milliseconds timeout);
 
+/// Whether Gloo's error says that an operation took too long, not that the connection has ended.
+FSDP_API bool is_gloo_timeout(const std::string& reason);
+
 /// GLOO_SOCKET_IFNAME, if set.
 std::optional<std::string> gloo_interface();
 

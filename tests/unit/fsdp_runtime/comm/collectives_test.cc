@@ -6,6 +6,7 @@
 
 #include <tuple>
 
+#include "fsdp_runtime/src/comm/gloo_collectives.h"
 #include "fsdp_runtime/src/comm/local_world.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
@@ -192,6 +193,14 @@ TEST(CollectivesErrorTest, LeavingWithWorkInFlightDoesNotBlock) {
   world[0]->all_reduce(at::ones({3}), ReduceOp::kSum);
   world[0].reset();
   EXPECT_THROW(world[1]->all_reduce(at::ones({3}), ReduceOp::kSum)->wait(), PeerError);
+}
+
+// The texts of Gloo's exceptions. The last is the kernel's error for a peer that no longer answers.
+TEST(CollectivesErrorTest, GloosTimeoutIsNotALostConnection) {
+  EXPECT_TRUE(is_gloo_timeout("Timed out waiting 100ms for recv operation to complete"));
+  EXPECT_TRUE(is_gloo_timeout("Application timeout caused pair closure"));
+  EXPECT_FALSE(is_gloo_timeout("Connection closed by peer [127.0.0.1]:40000"));
+  EXPECT_FALSE(is_gloo_timeout("Read error [127.0.0.1]:40000: Connection timed out"));
 }
 
 TEST(CollectivesErrorTest, CommMemoryOutlivesTheGroup) {
