@@ -105,7 +105,7 @@ TEST(ScheduleTest, GathersRunOneUnitAhead) {
     Unit<ToyModel> model(std::make_shared<ToyModel>(ToyConfig{}));
     std::map<int64_t, std::string> names;
     for (size_t i = 0; i < model->blocks.size(); ++i) {
-      // A further parameter of its own size makes the blocks' groups tell-tale.
+      // A further parameter of its own size makes each block's group recognisable by its size.
       model->blocks[i]->register_parameter("mark", at::zeros({64 * 4 * static_cast<int64_t>(i)}));
       fully_shard(model->blocks[i].ptr(), options);
     }
