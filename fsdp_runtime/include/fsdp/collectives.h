@@ -13,7 +13,8 @@ namespace fsdp {
 
 enum class ReduceOp { kSum, kAvg, kMax };
 
-/// A peer died or left the group during a collective: this rank is a victim, not the root cause.
+/// A peer died or left the group during a collective of a CPU backend: this rank is a victim, not
+/// the root cause.
 class FSDP_API PeerError : public c10::Error {
  public:
   using c10::Error::Error;
@@ -23,10 +24,11 @@ class FSDP_API PeerError : public c10::Error {
 class FSDP_API Work {
  public:
   virtual ~Work() = default;
-  /// CPU: blocks the host until the result is in place. CUDA: makes the current stream wait and
-  /// returns. Throws c10::Error naming the operation and the expired deadline or the lost peer (the
-  /// latter as PeerError; CUDA: c10d's watchdog reports the error when the host next synchronises).
-  /// May be called more than once.
+  /// CPU: blocks the host until the result is in place. Throws c10::Error naming the operation and
+  /// the expired deadline or the lost peer, the latter as PeerError. CUDA: makes the current stream
+  /// wait and returns; it does not report that the operation failed. c10d's watchdog thread notices
+  /// a failure or the timeout, aborts the communicator and by default
+  /// (TORCH_NCCL_ASYNC_ERROR_HANDLING) ends the process. May be called more than once.
   virtual void wait() = 0;
 };
 using WorkPtr = std::shared_ptr<Work>;

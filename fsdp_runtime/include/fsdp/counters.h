@@ -9,7 +9,8 @@ namespace fsdp {
 class FSDPModule;
 
 /// Counters of the units under one root since they were sharded. `slot_allocations` does not change
-/// after the first training step: the steady state allocates nothing.
+/// after the second training step, the first that prefetches in forward: the steady state allocates
+/// nothing.
 struct FSDP_API RuntimeCounters {
   int64_t slot_allocations = 0;  // arena slots ever allocated
   int64_t slot_bytes = 0;        // bytes of all arena slots

@@ -17,12 +17,15 @@ class Module;
 
 namespace fsdp {
 
-/// Compute and reduction dtypes of a unit, FSDP2's MixedPrecisionPolicy. Unset means "as the
-/// parameter".
+/// FSDP2's MixedPrecisionPolicy: the dtypes in which a unit computes and reduces.
 struct FSDP_API MixedPrecisionPolicy {
+  /// Of the gathered parameters. Unset: the parameters' own.
   std::optional<at::ScalarType> param_dtype;
+  /// Of the gradient reduction. Unset: param_dtype, or the parameters' own without that.
   std::optional<at::ScalarType> reduce_dtype;
+  /// To which forward's floating-point results are cast. Unset: no cast.
   std::optional<at::ScalarType> output_dtype;
+  /// Whether forward's floating-point arguments are cast to param_dtype, if that is set.
   bool cast_forward_inputs = true;
 };
 
@@ -103,10 +106,12 @@ class FSDP_API FSDPModule {
 /// resharded parameter on the CPU crashes the process; on CUDA the kernel gets a null pointer and
 /// the device reports an illegal access at the next synchronisation. If a unit's backward runs on
 /// one rank it must run on every rank, because each takes part in its reduce-scatter; parameters
-/// that only some ranks use are reduced as zeros by the others. Gradients are never left in
-/// `.grad`; they are reduced into sharded_gradients(). Errors: TORCH_CHECK on an already sharded
-/// module, on a parameter that is 0-dim, non-contiguous, not a leaf or on another device than the
-/// mesh's group, and on a parameter shared with a unit that is sharded separately (names both).
+/// that only some ranks use are reduced as zeros by the others. Unlike in FSDP2, which leaves its
+/// gradient None, a parameter that no rank used gets a gradient of zeros if its unit's backward
+/// runs. Gradients are never left in `.grad`; they are reduced into sharded_gradients(). Errors:
+/// TORCH_CHECK on an already sharded module, on a parameter that is 0-dim, non-contiguous, not a
+/// leaf or on another device than the mesh's group, and on a parameter shared with a unit that is
+/// sharded separately (names both).
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                                 const FullyShardOptions& options);
 

@@ -29,7 +29,8 @@ class FSDP_API AdamW {
   AdamW(FSDPModule root, AdamWOptions options);
 
   /// Updates every group that has a gradient. Groups without one are skipped, as Python does for
-  /// `.grad is None`.
+  /// `.grad is None`. A parameter that no rank used has a gradient of zeros if its group has one:
+  /// its weight decay, moments and step count go on, where FSDP2's optimizer skips it.
   void step();
   /// Drops all sharded gradients.
   void zero_grad();
