@@ -75,7 +75,8 @@ class Saver {
 
   /// Collective. Writes, commits and prunes; returns the path of the published checkpoint. Replaces
   /// an earlier one of the same step. On an error nothing is published, unless the message says
-  /// so, and the earlier checkpoints are unchanged; the caller may continue and try again.
+  /// so, and the earlier checkpoints are unchanged; the caller may continue and try again, but
+  /// after "published" only with a new Saver.
   std::string Save(int64_t step, const State& state);
 
  private:
@@ -114,11 +115,17 @@ std::optional<Candidate> FindResume(const std::string& dir, const std::string& r
 /// Collective, as FindResume. Errors: CheckpointError if there is none or none verifies.
 Candidate FindAt(const std::string& path, const Group& group, Verify verify = Verify::kFull);
 
-/// Of several checkpoints in `dir`, those that the launch `job_id` has written: the newest that
-/// verifies; nullopt if there is none (damaged ones are named in a warning) or `job_id` is empty.
-/// Collective, as FindResume.
-std::optional<Candidate> FindOfJob(const std::string& dir, const std::string& job_id,
-                                   const Group& group, Verify verify = Verify::kFull);
+/// A launch of a job: its start and its restarts.
+struct Launch {
+  std::string job_id;  // empty: not known
+  bool is_restart = false;
+};
+
+/// Of several checkpoints in `dir`, those that the launch has written: the newest that verifies;
+/// nullopt if there is none. Collective, as FindResume. Errors: CheckpointError if there are some
+/// but none verifies, and at a restart also if there may be some.
+std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch, const Group& group,
+                                   Verify verify = Verify::kFull);
 
 struct LoadOptions {
   /// Neither `optim.param_groups` nor `train.state` need be there (weights written by Python).
@@ -135,7 +142,8 @@ void Load(const Candidate& candidate, State& state, const Group& group,
           const LoadOptions& options = {});
 
 /// Makes `dir` if it is missing and proves that a file can be written there and synced. Not
-/// collective. Errors: CheckpointError naming the path and what to do. Takes milliseconds.
+/// collective. Errors: CheckpointError naming the path and what to do. Takes milliseconds. A new
+/// directory is made durable by the Saver.
 void CheckWritable(const std::string& dir);
 
 }  // namespace fsdprun::worker::checkpoint

@@ -75,6 +75,24 @@ void RemoveLeftovers(FileSystem& file_system, const std::string& directory, cons
   }
 }
 
+/// Also syncs the directory, which makes a dead run's renames durable before its leftovers are
+/// removed. If the disk is full, perhaps with these, they are removed first.
+void WriteClaim(FileSystem& file_system, const std::string& directory, const std::string& text,
+                const Warn& warn) {
+  try {
+    file_system.ReplaceFile(ClaimPath(directory), text);
+    return;
+  } catch (const CheckpointError& error) {
+    if (error.error_number() != ENOSPC && error.error_number() != EDQUOT) {
+      throw;
+    }
+  }
+  CheckIo(file_system.SyncDirectory(directory), "sync", directory);
+  RestoreReplaced(file_system, directory, warn);
+  RemoveLeftovers(file_system, directory, warn);
+  file_system.ReplaceFile(ClaimPath(directory), text);
+}
+
 /// The name of a checkpoint during its replacement, if the file system cannot swap.
 std::string ReplacedName(const std::string& target, const Claim& claim) {
   return target + ".old-" + claim.id;
@@ -120,9 +138,9 @@ void CheckClaim(const std::string& directory, const Claim& claim, const std::str
   }
 }
 
-/// Renames all but the newest `keep` complete checkpoints and returns the new names, which are
-/// durable: a half-removed checkpoint is never taken for one. Under the lock, since a successor may
-/// publish.
+/// Renames all but the newest `keep` complete checkpoints of ours and returns the new names, which
+/// are durable: a half-removed checkpoint is never taken for one. Under the lock, since a successor
+/// may publish.
 std::vector<std::string> RenameForRemoval(FileSystem& file_system, const std::string& directory,
                                           const Claim& claim, int64_t keep,
                                           const std::string& published, const Warn& warn) {
@@ -131,7 +149,8 @@ std::vector<std::string> RenameForRemoval(FileSystem& file_system, const std::st
   std::vector<std::string> to_remove;
   int64_t kept = 0;
   for (const StepEntry& entry : ListSteps(directory)) {
-    if (!entry.is_complete || !entry.sequence || ++kept <= keep || entry.path == published) {
+    const bool is_ours = entry.sequence.value_or(0) > 0;
+    if (!entry.is_complete || !is_ours || ++kept <= keep || entry.path == published) {
       continue;
     }
     const std::string renamed = entry.path + ".delete-" + claim.id;
@@ -180,9 +199,7 @@ int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t
     if (path == ReplacedName(target, claim) && !DirectoryExists(target)) {
       continue;  // not replaced yet: the only copy
     }
-    int error = file_system.SyncDirectory(directory);
-    error = error != 0 ? error : file_system.RemoveTree(path);
-    if (error != 0) {
+    if (const int error = file_system.RemoveTree(path); error != 0) {
       return error;
     }
   }
@@ -205,9 +222,7 @@ void AcquireClaim(FileSystem& file_system, const std::string& directory, const C
   }
   const json value = {
       {"job_id", claim.job_id}, {"generation", claim.generation}, {"claim", claim.id}};
-  // ReplaceFile syncs the directory, which also makes a dead run's renames durable before its
-  // leftovers are removed.
-  file_system.ReplaceFile(ClaimPath(directory), value.dump() + "\n");
+  WriteClaim(file_system, directory, value.dump() + "\n", warn);
   RestoreReplaced(file_system, directory, warn);
   RemoveLeftovers(file_system, directory, warn);
 }
@@ -226,8 +241,9 @@ std::string Publish(FileSystem& file_system, const std::string& directory, const
   CheckIo(file_system.SyncDirectory(temporary), "sync", temporary);
   MoveIntoPlace(file_system, temporary, target, claim);
   if (const int error = file_system.SyncDirectory(directory); error != 0) {
-    throw CheckpointError("published " + target + ", but a power failure may undo it: " +
-                          DescribeIoError("sync", directory, error));
+    throw UnsyncedPublication("published " + target + ", but a power failure may undo it: " +
+                                  DescribeIoError("sync", directory, error),
+                              error);
   }
   try {
     file_system.ReplaceFile(directory + "/latest", StepName(manifest.step) + "\n");

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "worker/checkpoint/error.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/manifest.h"
 
@@ -47,8 +48,8 @@ std::string StepName(int64_t step);
 std::optional<int64_t> ParseStepName(std::string_view name);
 std::string TemporaryName(int64_t step, const Claim& claim);
 
-/// Removes what an attempt to save `step` left; 0 or an errno. After a swap that may be the
-/// checkpoint that was replaced, so it is removed only when the swap is durable.
+/// Removes what an attempt to save `step` left; 0 or an errno. Not after UnsyncedPublication: then
+/// that is the checkpoint which was replaced.
 int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t step,
                   const Claim& claim);
 
@@ -57,9 +58,17 @@ int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t
 void AcquireClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
                   const Warn& warn);
 
+/// Published, but a power failure may undo it. Nothing that it replaced may be removed before a new
+/// Saver has synced the directory: having reported the error once, Linux lets a second sync succeed
+/// that has written nothing.
+class UnsyncedPublication : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
 /// Rank 0, step 2 of the protocol; `manifest.sequence` is set here. Returns the published path.
 /// Errors: CheckpointError; earlier checkpoints are untouched then, and nothing is published unless
-/// the message says so. A `latest` that could not be written is only a warning.
+/// the error is UnsyncedPublication. A `latest` that could not be written is only a warning.
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
                     const std::string& metadata_bytes, Manifest manifest, const Warn& warn);
 
@@ -76,7 +85,8 @@ struct StepEntry {
 /// newer than all, so that it is tried and reported rather than overlooked.
 std::vector<StepEntry> ListSteps(const std::string& directory);
 
-/// Removes all but the newest `keep` complete checkpoints (0: keeps all). `published` stays in any
+/// Removes all but the newest `keep` complete checkpoints with a fsdprun.json (0: keeps all); what
+/// has none was put there by others and is neither removed nor counted. `published` stays in any
 /// case. Never throws; warns of what cannot be removed, and removes none when the claim is lost.
 void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim, int64_t keep,
            const std::string& published, const Warn& warn);

@@ -13,7 +13,11 @@ namespace fsdprun::worker::checkpoint {
 /// Save, FindResume and Load throw it with the same text on all ranks.
 class CheckpointError : public std::runtime_error {
  public:
-  explicit CheckpointError(std::string message) : std::runtime_error(OneLine(std::move(message))) {}
+  explicit CheckpointError(std::string message, int error_number = 0)
+      : std::runtime_error(OneLine(std::move(message))), error_number_(error_number) {}
+
+  /// The errno of the call that failed; 0: it was no system call.
+  int error_number() const { return error_number_; }
 
  private:
   static std::string OneLine(std::string message) {
@@ -22,6 +26,8 @@ class CheckpointError : public std::runtime_error {
         [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
     return message;
   }
+
+  int error_number_;
 };
 
 /// The checkpoint is intact but belongs to another model: trying again will not help.

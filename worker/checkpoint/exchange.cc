@@ -19,15 +19,27 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-/// kGood and the result, or kFailed and the message.
+std::string Failed(int error_number, const char* message) {
+  return kFailed + std::to_string(error_number) + " " + OneLine(message);
+}
+
+/// kGood and the result, or kFailed, the errno and the message.
 std::string Outcome(const std::function<std::string()>& attempt) {
   try {
     return kGood + attempt();
+  } catch (const CheckpointError& error) {
+    return Failed(error.error_number(), error.what());
   } catch (const c10::Error& error) {
-    return kFailed + OneLine(error.what_without_backtrace());
+    return Failed(0, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return kFailed + OneLine(error.what());
+    return Failed(0, error.what());
   }
+}
+
+/// The error of an outcome that begins with kFailed.
+CheckpointError ErrorOf(const std::string& outcome) {
+  const size_t space = outcome.find(' ');
+  return CheckpointError(outcome.substr(space + 1), std::stoi(outcome.substr(1, space - 1)));
 }
 
 at::Tensor OnHost(const at::Tensor& tensor) { return tensor.to(at::kCPU); }
@@ -83,11 +95,14 @@ std::vector<std::string> AttemptOnAll(const Group& group,
                                       const std::function<std::string()>& attempt) {
   std::vector<std::string> outcomes = GatherTexts(group, Outcome(attempt));
   std::string failure;
+  int error_number = 0;
   size_t failed_count = 0;
   for (size_t rank = 0; rank < outcomes.size(); ++rank) {
     if (outcomes[rank][0] == kFailed && ++failed_count == 1) {
       failure = outcomes.size() > 1 ? "rank " + std::to_string(rank) + ": " : std::string();
-      failure += outcomes[rank].substr(1);
+      const CheckpointError error = ErrorOf(outcomes[rank]);
+      failure += error.what();
+      error_number = error.error_number();
     }
     outcomes[rank].erase(0, 1);
   }
@@ -95,7 +110,7 @@ std::vector<std::string> AttemptOnAll(const Group& group,
     failure += " (and " + std::to_string(failed_count - 1) + " more ranks failed)";
   }
   if (failed_count > 0) {
-    throw CheckpointError(failure);
+    throw CheckpointError(failure, error_number);
   }
   return outcomes;
 }
@@ -104,7 +119,7 @@ std::string AttemptOnRank0(const Group& group, const std::function<std::string()
   const bool is_rank0 = group.collectives->rank() == 0;
   const std::string outcome = BroadcastText(group, is_rank0 ? Outcome(attempt) : std::string());
   if (outcome[0] == kFailed) {
-    throw CheckpointError(outcome.substr(1));
+    throw ErrorOf(outcome);
   }
   return outcome.substr(1);
 }

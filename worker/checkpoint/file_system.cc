@@ -50,6 +50,33 @@ std::string ParentOf(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
+/// 0 if there is nothing. Throws if that cannot be told for now.
+mode_t ModeOf(const std::string& path) {
+  struct stat stats {};
+  if (stat(path.c_str(), &stats) == 0) {
+    return stats.st_mode;
+  }
+  CheckIo(MayPass(errno) ? errno : 0, "look at", path);
+  return 0;
+}
+
+/// The parent of `path` and so on, up to the root of their file system.
+std::vector<std::string> AncestorsInFileSystem(const std::string& path) {
+  const auto device_of = [](const std::string& directory) {
+    struct stat stats {};
+    CheckIo(Errno(stat(directory.c_str(), &stats)), "look at", directory);
+    return stats.st_dev;
+  };
+  std::vector<std::string> ancestors;
+  std::string below = std::filesystem::absolute(path).lexically_normal();
+  for (std::string parent = ParentOf(below);
+       parent != below && device_of(parent) == device_of(below); parent = ParentOf(below)) {
+    ancestors.push_back(parent);
+    below = std::move(parent);
+  }
+  return ancestors;
+}
+
 /// Of the nearest existing ancestor; -1 if it cannot be read.
 int64_t FreeBytes(std::string path) {
   struct statvfs stats {};
@@ -175,17 +202,11 @@ int FileSystem::RemoveTree(const std::string& path) {
 }
 
 void FileSystem::MakeDurableDirectory(const std::string& path) {
-  std::vector<std::string> missing;
-  for (std::string next = path; !DirectoryExists(next) && next != ParentOf(next);
-       next = ParentOf(next)) {
-    missing.push_back(next);
-  }
   CheckIo(MakeDirectory(path), "make the directory", path);
-  for (const std::string& made : missing) {
-    const std::string parent = ParentOf(made);
-    const int error = SyncDirectory(parent);
-    // A directory with write but no read permission cannot be opened for the sync.
-    CheckIo(error == EACCES ? 0 : error, "sync", parent);
+  for (const std::string& ancestor : AncestorsInFileSystem(path)) {
+    const int error = SyncDirectory(ancestor);
+    // A directory without read permission cannot be opened for the sync.
+    CheckIo(error == EACCES ? 0 : error, "sync", ancestor);
   }
 }
 
@@ -202,6 +223,26 @@ void FileSystem::ReplaceFile(const std::string& path, std::string_view bytes) {
   WriteFile(temporary, bytes);
   CheckIo(Rename(temporary, path), "rename to", path);
   CheckIo(SyncDirectory(ParentOf(path)), "sync", ParentOf(path));
+}
+
+bool MayPass(int error) {
+  switch (error) {
+    case 0:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ENOENT:
+    case ENOTDIR:
+    case EEXIST:
+    case EISDIR:
+    case EINVAL:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO:
+      return false;
+    default:
+      return true;
+  }
 }
 
 std::string DescribeIoError(std::string_view action, const std::string& path, int error,
@@ -243,7 +284,7 @@ std::string DescribeIoError(std::string_view action, const std::string& path, in
 
 void CheckIo(int error, std::string_view action, const std::string& path, int64_t needed_bytes) {
   if (error != 0) {
-    throw CheckpointError(DescribeIoError(action, path, error, needed_bytes));
+    throw CheckpointError(DescribeIoError(action, path, error, needed_bytes), error);
   }
 }
 
@@ -251,7 +292,8 @@ void CheckIo(int error, std::string_view action, const std::string& path, int64_
 InputFile::InputFile(const std::string& path)
     : path_(path), file_(OpenDescriptor(path, O_RDONLY | O_NONBLOCK)) {
   if (file_.get() < 0) {
-    throw CheckpointError("cannot read " + path + ": " + std::strerror(errno));
+    const int error = errno;
+    throw CheckpointError("cannot read " + path + ": " + std::strerror(error), error);
   }
   struct stat stats {};
   if (fstat(file_.get(), &stats) != 0 || !S_ISREG(stats.st_mode)) {
@@ -268,8 +310,10 @@ void InputFile::Read(int64_t offset, void* out, int64_t byte_count) const {
       continue;
     }
     if (count <= 0) {
+      const int error = count < 0 ? errno : 0;
       throw CheckpointError("cannot read " + path_ + " at byte " + std::to_string(offset) + ": " +
-                            (count < 0 ? std::strerror(errno) : "the file is truncated"));
+                                (error != 0 ? std::strerror(error) : "the file is truncated"),
+                            error);
     }
     next += count;
     offset += count;
@@ -302,15 +346,9 @@ std::vector<std::string> ListDirectory(const std::string& path) {
   return names;
 }
 
-bool FileExists(const std::string& path) {
-  struct stat stats {};
-  return stat(path.c_str(), &stats) == 0 && S_ISREG(stats.st_mode);
-}
+bool FileExists(const std::string& path) { return S_ISREG(ModeOf(path)); }
 
-bool DirectoryExists(const std::string& path) {
-  struct stat stats {};
-  return stat(path.c_str(), &stats) == 0 && S_ISDIR(stats.st_mode);
-}
+bool DirectoryExists(const std::string& path) { return S_ISDIR(ModeOf(path)); }
 
 std::string HashBytes(std::string_view bytes) {
   return Hex(XXH3_64bits(bytes.data(), bytes.size()));

@@ -52,8 +52,9 @@ class FileSystem {
   /// Removes a file or a directory with all that is in it. 0 as well if there is none.
   int RemoveTree(const std::string& path);
 
-  /// MakeDirectory, and SyncDirectory on the parent of each directory that was missing: a power
-  /// failure does not undo it. Throws CheckpointError.
+  /// MakeDirectory, and SyncDirectory on its ancestors in the same file system, also on those that
+  /// were there, since whoever made them need not have synced: a power failure does not undo it.
+  /// Throws CheckpointError.
   void MakeDurableDirectory(const std::string& path);
   /// Create, Write, Sync. The name is durable only after SyncDirectory. Throws CheckpointError.
   void WriteFile(const std::string& path, std::string_view bytes);
@@ -64,6 +65,10 @@ class FileSystem {
   /// A non-zero errno makes the effect fail without being tried.
   virtual int Intercept(const Effect& /*effect*/) { return 0; }
 };
+
+/// Whether a call that failed so may succeed later without a change of the configuration: a full
+/// disk, an I/O error, a stale handle; not a missing permission or a file in the way. 0: no.
+bool MayPass(int error);
 
 /// One line that names `path`, the reason and the remedy; for a full disk also the needed and the
 /// free bytes. `action`: "write", "make the directory". needed_bytes 0: unknown.
@@ -93,6 +98,7 @@ class InputFile {
 
 /// Names in a directory, sorted; empty if there is no such directory. Throws on other errors.
 std::vector<std::string> ListDirectory(const std::string& path);
+/// Whether it exists. Throws CheckpointError if that cannot be told for now (MayPass).
 bool FileExists(const std::string& path);
 bool DirectoryExists(const std::string& path);
 

@@ -105,6 +105,7 @@ struct Search {
   std::optional<Candidate> found;
   std::vector<std::string> warnings;  // one per checkpoint that does not verify, newest first
   std::string first_error;
+  int error_number = 0;  // of an error that may pass, if there was one
 };
 
 /// `list` runs on rank 0 only.
@@ -122,9 +123,33 @@ Search FindNewest(const Group& group, Verify verify,
     } catch (const CheckpointError& error) {
       search.warnings.push_back("skipped " + path.get<std::string>() + ": " + error.what());
       search.first_error = search.first_error.empty() ? error.what() : search.first_error;
+      if (MayPass(error.error_number())) {
+        search.error_number = error.error_number();
+      }
     }
   }
   return search;
+}
+
+constexpr char kStartOver[] = "move it away and start the job anew if its steps may be done again";
+
+/// Those of the launch, newest first. After a restart an unreadable fsdprun.json may be of its only
+/// checkpoint: going on without would silently do all steps again.
+std::vector<std::string> OwnCandidates(const std::string& directory, const Launch& launch) {
+  std::vector<std::string> paths;
+  std::string unreadable;
+  for (const StepEntry& entry : ListSteps(directory)) {
+    if (!entry.sequence) {
+      unreadable = entry.path;
+    } else if (entry.is_complete && entry.job_id == launch.job_id) {
+      paths.push_back(entry.path);
+    }
+  }
+  if (paths.empty() && !unreadable.empty() && launch.is_restart) {
+    throw CheckpointError("cannot tell whether " + unreadable +
+                          " is of this launch: its fsdprun.json cannot be read; " + kStartOver);
+  }
+  return paths;
 }
 
 std::string DescribeFailure(const Search& search) {
@@ -147,7 +172,8 @@ std::optional<Candidate> FindResume(const std::string& dir, const std::string& r
       FindNewest(group, verify, [&] { return CandidatesIn(WithoutTrailingSlash(dir), warn); });
   if (!search.found && !search.warnings.empty()) {
     throw CheckpointError("cannot resume: " + DescribeFailure(search) +
-                          "; move it away or set checkpoint.resume to none to start over");
+                              "; move it away or set checkpoint.resume to none to start over",
+                          search.error_number);
   }
   return std::move(search.found);
 }
@@ -156,29 +182,22 @@ Candidate FindAt(const std::string& path, const Group& group, Verify verify) {
   const Warn warn = [&group](const std::string& message) { EmitWarning(group, message); };
   const Search search = FindNewest(group, verify, [&] { return CandidatesAt(path, warn); });
   if (!search.found) {
-    throw CheckpointError(DescribeFailure(search));
+    throw CheckpointError(DescribeFailure(search), search.error_number);
   }
   return *search.found;
 }
 
-std::optional<Candidate> FindOfJob(const std::string& dir, const std::string& job_id,
-                                   const Group& group, Verify verify) {
-  if (job_id.empty()) {
+std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch, const Group& group,
+                                   Verify verify) {
+  if (launch.job_id.empty()) {
     return std::nullopt;
   }
-  Search search = FindNewest(group, verify, [&] {
-    std::vector<std::string> paths;
-    for (const StepEntry& entry : ListSteps(WithoutTrailingSlash(dir))) {
-      if (entry.is_complete && entry.job_id == job_id) {
-        paths.push_back(entry.path);
-      }
-    }
-    return paths;
-  });
-  if (!search.found) {
-    for (const std::string& warning : search.warnings) {
-      EmitWarning(group, warning);
-    }
+  Search search =
+      FindNewest(group, verify, [&] { return OwnCandidates(WithoutTrailingSlash(dir), launch); });
+  if (!search.found && !search.warnings.empty()) {
+    throw CheckpointError("cannot resume from this launch's own checkpoints: " +
+                              DescribeFailure(search) + "; " + kStartOver,
+                          search.error_number);
   }
   return std::move(search.found);
 }
@@ -186,7 +205,7 @@ std::optional<Candidate> FindOfJob(const std::string& dir, const std::string& jo
 void CheckWritable(const std::string& dir) {
   FileSystem file_system;
   const std::string directory = WithoutTrailingSlash(dir);
-  file_system.MakeDurableDirectory(directory);
+  CheckIo(file_system.MakeDirectory(directory), "make the directory", directory);
   const std::string path = directory + "/.probe-" + std::to_string(getpid());
   const std::string bytes(4096, '\0');
   const auto needed = static_cast<int64_t>(bytes.size());
@@ -201,7 +220,7 @@ void CheckWritable(const std::string& dir) {
       error != 0 ? DescribeIoError("write", path, error, needed) : std::string();
   file_system.RemoveTree(path);
   if (!message.empty()) {
-    throw CheckpointError(message);
+    throw CheckpointError(message, error);
   }
 }
 

@@ -173,6 +173,7 @@ struct Saver::Impl {
 
   SaverOptions options;
   Claim claim;
+  std::string unsynced;  // rank 0: the UnsyncedPublication, after which nothing more is done
 };
 
 void Saver::Impl::ClaimDirectory() {
@@ -203,8 +204,13 @@ std::string Saver::Impl::PublishWritten(const Snapshot& snapshot,
   manifest.generation = options.generation;
   manifest.job_id = options.job_id;
   const DcpMetadata metadata = ComposeMetadata(slices, plan, written);
-  return Publish(*options.file_system, options.dir, claim, EncodeDcpMetadata(metadata),
-                 std::move(manifest), [this](const std::string& message) { WarnAll(message); });
+  try {
+    return Publish(*options.file_system, options.dir, claim, EncodeDcpMetadata(metadata),
+                   std::move(manifest), [this](const std::string& message) { WarnAll(message); });
+  } catch (const UnsyncedPublication& error) {
+    unsynced = error.what();
+    throw;
+  }
 }
 
 std::string Saver::Impl::Write(const Snapshot& snapshot,
@@ -238,6 +244,10 @@ std::string Saver::Save(int64_t step, const State& state) {
     const std::vector<std::string> slices = AttemptOnAll(impl.options.group, [&] {
       snapshot = TakeSnapshot(step, state, impl.is_rank0());
       if (impl.is_rank0()) {
+        if (!impl.unsynced.empty()) {
+          throw CheckpointError(
+              "an earlier one could not be made durable, so start the job anew: " + impl.unsynced);
+        }
         FileSystem& file_system = *impl.options.file_system;
         const std::string path = impl.TemporaryPath(step);
         CheckIo(impl.RemoveAttempt(step), "remove", path);
@@ -247,11 +257,11 @@ std::string Saver::Save(int64_t step, const State& state) {
     });
     published = impl.Write(snapshot, slices);
   } catch (const CheckpointError& error) {
-    if (impl.is_rank0()) {
+    if (impl.is_rank0() && impl.unsynced.empty()) {
       impl.RemoveAttempt(step);  // what cannot be removed now is removed at the next start
     }
-    throw CheckpointError("checkpoint of step " + std::to_string(step) +
-                          " failed: " + error.what());
+    throw CheckpointError("checkpoint of step " + std::to_string(step) + " failed: " + error.what(),
+                          error.error_number());
   }
   if (impl.is_rank0()) {
     Prune(*impl.options.file_system, impl.options.dir, impl.claim, impl.options.keep, published,

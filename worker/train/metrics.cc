@@ -12,7 +12,6 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string_view>
 #include <system_error>
 
@@ -31,10 +30,17 @@ std::string Exact(double value) {
   return text;
 }
 
-[[noreturn]] void Fail(const std::string& action, const std::string& path,
-                       const std::string& cause) {
-  throw std::runtime_error("cannot " + action + " metrics file " + path + ": " + cause +
-                           "; choose another metrics.jsonl or make room");
+[[noreturn]] void Fail(const std::string& action, const std::string& path, const std::string& cause,
+                       int error_number = 0) {
+  throw MetricsError("cannot " + action + " metrics file " + path + ": " + cause +
+                         "; choose another metrics.jsonl or make room",
+                     error_number);
+}
+
+[[noreturn]] void Fail(const std::string& action, const std::string& path, int error_number) {
+  Fail(action, path,
+       error_number == ENXIO ? "nobody reads from this pipe" : std::strerror(error_number),
+       error_number);
 }
 
 void WriteAll(int fd, const std::string& text, const std::string& path) {
@@ -42,26 +48,25 @@ void WriteAll(int fd, const std::string& text, const std::string& path) {
   while (done < text.size()) {
     const ssize_t written = write(fd, text.data() + done, text.size() - done);
     if (written < 0 && errno != EINTR) {
-      Fail("write", path, std::strerror(errno));
+      Fail("write", path, errno);
     }
     done += written > 0 ? static_cast<size_t>(written) : 0;
   }
 }
 
 int OpenForAppending(const std::string& path) {
-  std::error_code ignored;
+  std::error_code made;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) {
-    std::filesystem::create_directories(folder, ignored);
+    std::filesystem::create_directories(folder, made);
   }
   // O_NONBLOCK: opening a FIFO must not wait for its reader.
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd < 0) {
-    Fail("open", path,
-         errno == ENXIO ? std::string("nobody reads from this pipe") : std::strerror(errno));
+    Fail("open", path, errno == ENOENT && made ? made.value() : errno);
   }
   if (fcntl(fd, F_SETFL, O_APPEND) != 0) {
-    Fail("open", path, std::strerror(errno));
+    Fail("open", path, errno);
   }
   return fd;
 }
@@ -92,6 +97,22 @@ void CheckIsMetricsFile(int fd, const std::string& path) {
                        line.substr(0, kRecordStart.size()) == kRecordStart.substr(0, line.size());
   if (!is_torn && !IsRecord(std::string_view(line).substr(0, end))) {
     Fail("use", path, "it exists and is not a metrics file; it was not changed");
+  }
+}
+
+/// Not what a link leads to, such as /dev/stdout.
+bool HasEarlierRecords(const std::string& path) {
+  struct stat stats {};
+  return lstat(path.c_str(), &stats) == 0 && S_ISREG(stats.st_mode) && stats.st_size > 0;
+}
+
+void MoveAside(const std::string& path) {
+  int number = 1;
+  while (std::filesystem::exists(path + "." + std::to_string(number))) {
+    ++number;
+  }
+  if (rename(path.c_str(), (path + "." + std::to_string(number)).c_str()) != 0) {
+    Fail("move aside the earlier", path, errno);
   }
 }
 
@@ -138,14 +159,22 @@ MetricsLog::MetricsLog(const std::string& path, int64_t completed_steps) : path_
   fd_ = OpenForAppending(path);
   off_t kept = 0;
   CheckIsMetricsFile(fd_, path);
+  if (completed_steps == 0 && HasEarlierRecords(path)) {
+    MoveAside(path);
+    close(fd_);
+    fd_ = OpenForAppending(path);
+  }
   if (completed_steps > 0 && IsRegular(fd_)) {
     std::ifstream in(path, std::ios::binary);
+    if (!in) {
+      Fail("read", path, errno);
+    }
     const std::string content{std::istreambuf_iterator<char>(in), {}};
     kept = static_cast<off_t>(KeptRecords(content, completed_steps).size());
   }
   // A device or a pipe cannot be truncated, and need not be.
   if (ftruncate(fd_, kept) != 0 && errno != EINVAL) {
-    Fail("cut", path, std::strerror(errno));
+    Fail("cut", path, errno);
   }
 }
 

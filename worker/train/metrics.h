@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 namespace fsdprun::worker {
@@ -27,14 +28,28 @@ struct StepMetrics {
 std::string FormatStepRecord(const StepMetrics& metrics);
 std::string FormatEvalRecord(int64_t step, double loss);
 
+/// One line that names the metrics file, the cause and the remedy.
+class MetricsError : public std::runtime_error {
+ public:
+  MetricsError(const std::string& message, int error_number)
+      : std::runtime_error(message), error_number_(error_number) {}
+
+  /// The errno of the call that failed; 0: it was no system call.
+  int error_number() const { return error_number_; }
+
+ private:
+  int error_number_;
+};
+
 /// The JSON lines file of a run. Records are appended with one write each; a reader sees whole
 /// lines.
 class MetricsLog {
  public:
   /// Opens `path` (empty: every call does nothing) for a run that continues after
   /// `completed_steps`: records of later steps, which were done after the last checkpoint, and an
-  /// incomplete last line are removed; 0 starts the file anew. Errors: std::runtime_error naming
-  /// path and cause; also for a non-empty file that is not a metrics file, which is not modified.
+  /// incomplete last line are removed; 0 starts the file anew, and an earlier one is moved to the
+  /// first free name of `path`.1, `path`.2 and so on. Errors: MetricsError; also for a
+  /// non-empty file that is not a metrics file, which is not modified.
   MetricsLog(const std::string& path, int64_t completed_steps);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;

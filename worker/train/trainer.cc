@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "worker/checkpoint/file_system.h"
 #include "worker/data/token_stream.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/failure.h"
@@ -26,6 +27,9 @@ constexpr auto kLongPhaseTimeout = std::chrono::milliseconds(30'000);
 constexpr auto kStartTimeout = std::chrono::milliseconds(10'000);
 constexpr double kMinStepTimeoutSeconds = 2;
 constexpr double kTimeoutInSteps = 4;
+
+// Of a launch: its later ones are restarts.
+constexpr uint64_t kFirstGeneration = 1;
 
 constexpr int64_t kMaxStepTokens = int64_t{1} << 40;
 
@@ -68,6 +72,20 @@ std::string Text(const char* format, double value) {
                                    const std::exception& error) {
   throw ConfigError("cannot resume from " + candidate.path + ": " + error.what() +
                     "; choose another checkpoint.dir or set checkpoint.resume");
+}
+
+/// Runs a check at the start and turns its Error into one that ends the job for good, unless it may
+/// pass: a full disk may be full of a killed run's unfinished checkpoint, which the Saver removes.
+/// What has not passed by then fails there, and a restart tries again.
+template <typename Error, typename Check>
+void RefuseForGood(Check&& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    if (!checkpoint::MayPass(error.error_number())) {
+      throw ConfigError(error.what());
+    }
+  }
 }
 
 /// Loss and norm are all-reduced, so all ranks throw or none.
@@ -114,7 +132,7 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
     options.job_id = environment.job_id;
     saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
   }
-  Resume(environment.job_id);
+  Resume({environment.job_id, environment.generation > kFirstGeneration});
   if (job_.rank() == 0) {
     metrics_ = std::make_unique<MetricsLog>(config_.metrics.jsonl, step_);
   }
@@ -148,13 +166,10 @@ void Trainer::CheckInput(const WorkerEnvironment& environment) {
   if (environment.rank != 0) {
     return;
   }
-  try {
-    MetricsLog::CheckWritable(config_.metrics.jsonl);
-    if (!config_.checkpoint.dir.empty()) {
-      checkpoint::CheckWritable(config_.checkpoint.dir);
-    }
-  } catch (const std::runtime_error& error) {
-    throw ConfigError(error.what());
+  RefuseForGood<MetricsError>([&] { MetricsLog::CheckWritable(config_.metrics.jsonl); });
+  if (!config_.checkpoint.dir.empty()) {
+    RefuseForGood<checkpoint::CheckpointError>(
+        [&] { checkpoint::CheckWritable(config_.checkpoint.dir); });
   }
 }
 
@@ -191,12 +206,14 @@ void Trainer::MakeOptimizer() {
 // Note [Own checkpoints first]
 // A restart runs with the configuration of the first start. If checkpoint.resume is "none" or a
 // path, following it literally would discard this launch's progress; so the launch's own
-// checkpoints, of which the first start finds none, take precedence.
-std::optional<checkpoint::Candidate> Trainer::FindCandidate(const std::string& job_id) const {
+// checkpoints, of which the first start finds none, take precedence. If they cannot be read, the
+// job ends: starting over would silently do all its steps again.
+std::optional<checkpoint::Candidate> Trainer::FindCandidate(
+    const checkpoint::Launch& launch) const {
   const std::string& dir = config_.checkpoint.dir;
   const std::string& resume = config_.checkpoint.resume;
   if (!dir.empty()) {
-    if (auto own = checkpoint::FindOfJob(dir, job_id, CheckpointGroup(job_))) {
+    if (auto own = checkpoint::FindOfJob(dir, launch, CheckpointGroup(job_))) {
       return own;
     }
   }
@@ -206,7 +223,7 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate(const std::string& j
   try {
     return checkpoint::FindResume(dir, resume, CheckpointGroup(job_));
   } catch (const checkpoint::CheckpointError& error) {
-    if (resume == "auto") {
+    if (resume == "auto" || checkpoint::MayPass(error.error_number())) {
       throw;
     }
     // The user named this checkpoint; a restart would fail again.
@@ -215,9 +232,9 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate(const std::string& j
   }
 }
 
-void Trainer::Resume(const std::string& job_id) {
+void Trainer::Resume(const checkpoint::Launch& launch) {
   at::manual_seed(config_.model.seed);
-  if (const auto candidate = FindCandidate(job_id)) {
+  if (const auto candidate = FindCandidate(launch)) {
     try {
       LoadState(*candidate);
     } catch (const checkpoint::MismatchError& error) {

@@ -38,8 +38,8 @@ class Trainer {
   void CheckInput(const WorkerEnvironment& environment);
   void MakeOptimizer();
   /// `job_id`: id of this launch; empty if unknown.
-  void Resume(const std::string& job_id);
-  std::optional<checkpoint::Candidate> FindCandidate(const std::string& job_id) const;
+  void Resume(const checkpoint::Launch& launch);
+  std::optional<checkpoint::Candidate> FindCandidate(const checkpoint::Launch& launch) const;
   void LoadState(const checkpoint::Candidate& candidate);
   /// Returns whether some rank was asked to stop.
   bool Step();

@@ -19,14 +19,16 @@ using ::testing::HasSubstr;
 /// A file system that fails with `error`, or dies, at the effect number `at`.
 class Faulty : public FileSystem {
  public:
-  Faulty(int64_t at, int error, std::string effect = {})
-      : at_(at), error_(error), effect_(std::move(effect)) {}
+  Faulty(int64_t at, int error, std::string effect = {}, std::string below = {})
+      : at_(at), error_(error), effect_(std::move(effect)), below_(std::move(below)) {}
 
   bool was_reached() const { return was_reached_; }
 
  protected:
   int Intercept(const Effect& effect) override {
-    if ((!effect_.empty() && effect.name != effect_) || count_++ != at_) {
+    const bool is_counted =
+        (effect_.empty() || effect.name == effect_) && effect.path.starts_with(below_);
+    if (!is_counted || count_++ != at_) {
       return 0;
     }
     was_reached_ = true;
@@ -42,6 +44,7 @@ class Faulty : public FileSystem {
   int64_t at_;
   int error_;
   std::string effect_;
+  std::string below_;  // of effects on these paths only
 };
 
 TEST(CheckpointFaultTest, AnyFailingEffectThrowsOnAllRanksAndPublishesNothing) {
@@ -108,7 +111,7 @@ struct FaultySave {
 
 FaultySave SaveWithFault(const std::string& dir, const std::string& effect, int64_t at, int error) {
   FaultySave save;
-  const auto faulty = std::make_shared<Faulty>(at, error, effect);
+  const auto faulty = std::make_shared<Faulty>(at, error, effect, dir);
   ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
     SaverOptions options = OptionsOf(dir, GroupOf(collectives, &save.warnings));
     options.keep = 1;
@@ -173,6 +176,51 @@ TEST(CheckpointFaultTest, FaultsOfTheFirstRankLeaveAGoodCheckpointAndSayWhatIsPu
     }
     EXPECT_EQ(count.prevented, expected.prevented) << expected.effect;
     EXPECT_EQ(count.tolerated, expected.tolerated) << expected.effect;
+  }
+}
+
+TEST(CheckpointFaultTest, DiskFullOfWhatAKilledRunLeftIsClearedAtTheNextStart) {
+  for (const int error : {ENOSPC, EDQUOT}) {
+    const TemporaryDirectory dir;
+    SaveSteps(dir.path(), 1, {1});
+    std::filesystem::create_directory(dir / "step-2.tmp-1-dead");
+    std::ofstream(dir / "step-2.tmp-1-dead/__0_0.distcp") << "unfinished";
+    const FaultySave save = SaveWithFault(dir.path(), "write", 0, error);
+    EXPECT_TRUE(save.was_reached);
+    EXPECT_EQ(save.message, "");
+    EXPECT_THAT(ListDirectory(dir.path()), ElementsAre(".claim", ".lock", "latest", "step-2"));
+    EXPECT_EQ(LoadAndCheck(dir.path(), 1), 2);
+  }
+}
+
+TEST(CheckpointFaultTest, PublicationWhoseSyncFailsOnceIsNotTrustedToALaterSync) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {2});
+  // Of the claim, the file, .metadata; then of the publication.
+  const auto faulty = std::make_shared<Faulty>(3, EIO, "sync_directory", dir.path());
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    options.file_system = faulty;
+    Saver saver(options);
+    EXPECT_THAT(MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(0, 1, 2)); }),
+                HasSubstr("a power failure may undo it"));
+    const std::vector<std::string> names = ListDirectory(dir.path());
+    EXPECT_TRUE(names.back().starts_with("step-2.tmp-")) << names.back();
+    EXPECT_THAT(MessageOf<CheckpointError>([&] { saver.Save(3, StateOf(0, 1, 3)); }),
+                HasSubstr("start the job anew"));
+    EXPECT_EQ(ListDirectory(dir.path()), names);
+    Saver(options).Save(3, StateOf(0, 1, 3));
+  });
+  EXPECT_THAT(ListDirectory(dir.path()),
+              ElementsAre(".claim", ".lock", "latest", "step-2", "step-3"));
+}
+
+TEST(CheckpointFaultTest, WhatAnotherConfigurationMustMendDoesNotPass) {
+  for (const int error : {ENOSPC, EDQUOT, EIO, ESTALE, EMFILE, ETIMEDOUT}) {
+    EXPECT_TRUE(MayPass(error)) << error;
+  }
+  for (const int error : {0, EACCES, EPERM, EROFS, ENOTDIR, EEXIST, ENAMETOOLONG, ENOENT}) {
+    EXPECT_FALSE(MayPass(error)) << error;
   }
 }
 

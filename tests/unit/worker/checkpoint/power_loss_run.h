@@ -2,13 +2,13 @@
 
 // Records what a run of Savers does to the disk, and tells what a power cut at any point breaks.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +25,9 @@ inline constexpr char kClaimed[] = "claimed";  // a Saver was made
 inline constexpr char kSaved[] = "saved";      // a Save returned
 inline constexpr char kKilled[] = "killed";    // it was killed
 
-inline constexpr char kDirectory[] = "runs/checkpoints";  // both are made by the first Saver
+// Another program has made `runs` and not synced it; the rest is made by the first Saver.
+inline constexpr char kParent[] = "runs";
+inline constexpr char kDirectory[] = "runs/checkpoints";
 
 /// What a run did on the disk, and on which.
 struct Recording {
@@ -34,9 +36,11 @@ struct Recording {
 };
 
 /// What a directory of checkpoints says. A state after a power cut must say at least what the
-/// directory said when the newest Saver was made (claim) and when the newest Save returned (rest).
+/// directory said when the newest Saver was made (claim) and when the newest Save returned (rest);
+/// of the older checkpoints, what has not been removed since.
 struct Summary {
-  int64_t newest = 0;  // the number (sequence) of the newest checkpoint; 0: none
+  int64_t newest = 0;           // the number (sequence) of the newest checkpoint; 0: none
+  std::set<int64_t> sequences;  // of all
   std::string claim;
   std::string latest;
 };
@@ -80,10 +84,11 @@ inline int64_t SequenceOf(const Tree& checkpoint) {
 class Inspector {
  public:
   Summary Summarize(const Tree& tree) {
-    Summary summary{0, ContentOf(tree, ".claim"), ContentOf(tree, "latest")};
+    Summary summary{0, {}, ContentOf(tree, ".claim"), ContentOf(tree, "latest")};
     for (const auto& [step, files] : StepsIn(tree)) {
-      summary.newest = std::max(summary.newest, Inspect(step, files).sequence);
+      summary.sequences.insert(Inspect(step, files).sequence);
     }
+    summary.newest = summary.sequences.empty() ? 0 : *summary.sequences.rbegin();
     return summary;
   }
 
@@ -99,6 +104,11 @@ class Inspector {
     if (left.newest < promise.newest || left.newest > now.newest) {
       return "the newest checkpoint is number " + std::to_string(left.newest) + ", but number " +
              std::to_string(promise.newest) + " was saved";
+    }
+    for (const int64_t sequence : promise.sequences) {
+      if (now.sequences.contains(sequence) && !left.sequences.contains(sequence)) {
+        return "the older checkpoint number " + std::to_string(sequence) + " is lost";
+      }
     }
     if (left.claim != promise.claim && left.claim != now.claim) {
       return "the claim is lost";
@@ -240,16 +250,23 @@ inline Recording RecordRun(int64_t size, const RecordingFileSystem::Fate& fate,
                            const std::function<void(Recorder&)>& body) {
   const TemporaryDirectory root(MemoryDirectory());
   RecordLog log;
+  std::filesystem::create_directory(root / kParent);
+  log.Add({.name = "make_directory", .path = root / kParent});
   ThreadRanks(size).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
     Recorder recorder(log, root / kDirectory, collectives, fate);
     body(recorder);
   });
+  Recording recording{root.path(), log.records()};
+  // The root and what it lies in are durable.
+  std::erase_if(recording.records, [&](const Record& record) {
+    return record.name == "sync_directory" && !record.path.starts_with(root.path());
+  });
   PowerLossDisk disk(root.path());
-  for (const Record& record : log.records()) {
+  for (const Record& record : recording.records) {
     disk.Apply(record);
   }
   EXPECT_EQ(disk.Now(), ReadTree(root.path()));
-  return {root.path(), log.records()};
+  return recording;
 }
 
 }  // namespace fsdprun::worker::checkpoint

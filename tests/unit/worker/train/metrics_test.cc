@@ -69,8 +69,22 @@ TEST_F(MetricsLogTest, ResumingRemovesRecordsOfLostStepsAndAppends) {
   MetricsLog(path_, 2).Append(FormatEvalRecord(3, 30));
   EXPECT_EQ(ReadAll(path_), FormatEvalRecord(1, 1) + "\n" + FormatEvalRecord(2, 2) + "\n" +
                                 FormatEvalRecord(3, 30) + "\n");
-  MetricsLog(path_, 0).Append(FormatEvalRecord(1, 9));
-  EXPECT_EQ(ReadAll(path_), FormatEvalRecord(1, 9) + "\n");
+}
+
+TEST_F(MetricsLogTest, StartingAnewKeepsTheRecordsOfEarlierRuns) {
+  for (int run = 0; run < 3; ++run) {
+    MetricsLog(path_, 0).Append(FormatEvalRecord(1, run));
+  }
+  EXPECT_EQ(ReadAll(path_ + ".1"), FormatEvalRecord(1, 0) + "\n");
+  EXPECT_EQ(ReadAll(path_ + ".2"), FormatEvalRecord(1, 1) + "\n");
+  EXPECT_EQ(ReadAll(path_), FormatEvalRecord(1, 2) + "\n");
+  // A run that did nothing, and a file that others have linked, leave nothing to move.
+  { const MetricsLog log(path_, 0); }
+  { const MetricsLog log(path_, 0); }
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".4"));
+  std::filesystem::create_symlink(path_ + ".1", folder_ + "/link");
+  { const MetricsLog log(folder_ + "/link", 0); }
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ + "/link"));
 }
 
 TEST_F(MetricsLogTest, CheckingDoesNotChangeTheFile) {
