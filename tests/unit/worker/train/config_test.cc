@@ -1,5 +1,6 @@
 #include "worker/train/config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 
 namespace fsdprun::worker {
 namespace {
+
+using ::testing::ElementsAre;
 
 const std::vector<std::string> kRequired = {"model.config=m", "data.train=[\"t\"]"};
 
@@ -238,38 +241,50 @@ TEST_F(ConfigFileTest, PrintedConfigReadsBackTheSame) {
 }
 
 TEST(ConfigTest, EveryKeyReachesItsField) {
-  const TrainConfig config = ParseConfig(ResolveConfig("", {"model.config=c",
-                                                            "model.weights=w",
-                                                            "model.seed=1",
-                                                            R"(data.train=["t"])",
-                                                            R"(data.valid=["v", "u"])",
-                                                            "data.seq_len=2",
-                                                            "data.shuffle=false",
-                                                            "data.seed=3",
-                                                            "train.steps=4",
-                                                            "train.micro_batch_size=5",
-                                                            "train.grad_accumulation=6",
-                                                            "train.max_grad_norm=7.5",
-                                                            "train.activation_checkpointing=true",
-                                                            "train.eval_every=8",
-                                                            "train.eval_batches=9",
-                                                            "optimizer.lr=0.1",
-                                                            "optimizer.betas=[0.2, 0.3]",
-                                                            "optimizer.eps=0.4",
-                                                            "optimizer.weight_decay=0.5",
-                                                            R"(optimizer.no_decay=["*n"])",
-                                                            "schedule.kind=linear",
-                                                            "schedule.warmup_steps=10",
-                                                            "schedule.min_lr_ratio=0.6",
-                                                            "parallel.backend=gloo",
-                                                            "parallel.strategy=shard_grad_op",
-                                                            "precision.param=bfloat16",
-                                                            "checkpoint.dir=d",
-                                                            "checkpoint.every_steps=11",
-                                                            "checkpoint.keep=12",
-                                                            "checkpoint.resume=r",
-                                                            "metrics.jsonl=m",
-                                                            "metrics.every_steps=13"}));
+  const std::vector<std::string> settings = {"model.config=c",
+                                             "model.weights=w",
+                                             "model.seed=1",
+                                             R"(data.train=["t"])",
+                                             R"(data.valid=["v", "u"])",
+                                             "data.seq_len=2",
+                                             "data.shuffle=false",
+                                             "data.seed=3",
+                                             "train.steps=4",
+                                             "train.micro_batch_size=5",
+                                             "train.grad_accumulation=6",
+                                             "train.max_grad_norm=7.5",
+                                             "train.activation_checkpointing=true",
+                                             "train.eval_every=8",
+                                             "train.eval_batches=9",
+                                             "optimizer.lr=0.1",
+                                             "optimizer.betas=[0.2, 0.3]",
+                                             "optimizer.eps=0.4",
+                                             "optimizer.weight_decay=0.5",
+                                             R"(optimizer.no_decay=["*n"])",
+                                             "schedule.kind=linear",
+                                             "schedule.warmup_steps=10",
+                                             "schedule.min_lr_ratio=0.6",
+                                             "parallel.backend=gloo",
+                                             "parallel.strategy=shard_grad_op",
+                                             "precision.param=bfloat16",
+                                             "checkpoint.dir=d",
+                                             "checkpoint.every_steps=11",
+                                             "checkpoint.keep=12",
+                                             "checkpoint.resume=r",
+                                             "metrics.jsonl=m",
+                                             "metrics.every_steps=13"};
+  std::set<std::string> others;
+  for (const ConfigKey& key : ConfigSchema()) {
+    others.insert(std::string(key.path));
+  }
+  for (const std::string& setting : settings) {
+    EXPECT_EQ(others.erase(setting.substr(0, setting.find('='))), 1u) << setting;
+  }
+  // They have one possible value each; those of precision are below.
+  EXPECT_THAT(others, ElementsAre("checkpoint.async", "data.format", "data.tokenizer",
+                                  "metrics.tensorboard", "optimizer.name", "parallel.dp_replicate",
+                                  "parallel.tp", "precision.output", "precision.reduce"));
+  const TrainConfig config = ParseConfig(ResolveConfig("", settings));
   const auto& [model, data, train, optimizer, schedule, parallel, precision, checkpoint, metrics] =
       config;
   EXPECT_EQ(std::tie(model.config, model.weights, model.seed), std::tuple("c", "w", 1u));
