@@ -126,13 +126,14 @@ class Job:
 
 
 def compare_with_reference(reference: list[dict], ours: list[dict]) -> int:
-    """Every record, also of steps that were done twice, has the loss that the uninterrupted run had."""
+    """One record per step, with the loss that the uninterrupted run had; a restart cuts those of lost steps."""
+    for name, run in ("the uninterrupted run", reference), ("the killed one", ours):
+        if (steps := [record["step"] for record in run]) != list(range(1, STEPS + 1)):
+            sys.exit(f"{name} has records of the steps {steps}, not of 1 to {STEPS} once each")
     expected = {record["step"]: record["loss"] for record in reference}
     wrong = [record for record in ours if float32_bits(record["loss"]) != float32_bits(expected[record["step"]])]
     for record in wrong[:5]:
         print(f"step {record['step']}: {record['loss']!r}, uninterrupted {expected[record['step']]!r}")
-    if ours[-1]["step"] != STEPS:
-        sys.exit(f"the job ended at step {ours[-1]['step']} of {STEPS}")
     print(f"{len(ours)} records, {len(ours) - len(wrong)} bit-equal to the uninterrupted run")
     return 1 if wrong else 0
 
@@ -217,7 +218,8 @@ def run_ended(bin_dir: Path, root: Path, case: str) -> int:
 
 
 def run_reshard(bin_dir: Path, root: Path) -> int:
-    """Two ranks train to step 20; three ranks resume with learning rate 0: the weights must come out as they were."""
+    """Two ranks train to step 20; three ranks resume with learning rate 0: the weights must come out as they were. Of
+    the optimizer, whose moments a step does change, the keys and the count of steps are compared."""
     job = Job(bin_dir, root / "reshard")
     try:
         job.start_node((f"train.steps={EVERY}",))
@@ -229,8 +231,11 @@ def run_reshard(bin_dir: Path, root: Path) -> int:
         after = dcp_read.load_tensors(dcp_read.newest_complete(job.folder / "checkpoints"))
         weights = [name for name in before if name.startswith("model.")]
         wrong = [name for name in weights if not before[name].equal(after[name])]
+        counts = {float(tensor) for name, tensor in after.items() if name.endswith(".step")}
+        if set(before) != set(after) or counts != {EVERY + 1}:
+            sys.exit(f"the optimizer has done {counts} steps; keys that differ: {set(before) ^ set(after) or 'none'}")
         print(f"steps {steps[0]} to {steps[-1]}; {len(weights)} weights, changed by 2 -> 3 ranks: {wrong or 'none'}")
-        return 0 if weights and not wrong and steps[-2:] == [EVERY, EVERY + 1] else 1
+        return 0 if weights and not wrong and steps == list(range(1, EVERY + 2)) else 1
     finally:
         job.end()
 
