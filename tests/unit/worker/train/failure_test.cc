@@ -121,14 +121,14 @@ TEST(FailureTest, VictimOfALostPeerLeavesTheTellingToTheCause) {
   EXPECT_EQ(WEXITSTATUS(alone.status), 1);
 }
 
-/// Exit code of a process that is asked to stop with a patience of 1 s and then enters a phase of
+/// Exit code of a process that is asked to stop with a patience of 2 s and then enters a phase of
 /// `phase` (unset: one without end) with `patience`. 7: the phase has ended.
 int PhaseAfterSignal(std::chrono::milliseconds patience,
                      std::optional<std::chrono::milliseconds> phase) {
   const pid_t child = fork();
   if (child == 0) {
     StopSignal::Install();
-    StopSignal::SetTimeout(std::chrono::seconds(1));
+    StopSignal::SetTimeout(std::chrono::seconds(2));
     raise(SIGTERM);
     StopSignal::SetTimeout(patience);
     poll(nullptr, 0, phase ? static_cast<int>(phase->count()) : -1);
@@ -141,7 +141,7 @@ int PhaseAfterSignal(std::chrono::milliseconds patience,
 
 TEST(StopSignalTest, PhaseThatBeginsAfterTheSignalHasItsOwnPatience) {
   // Longer than the patience of the phase before, which must be over.
-  EXPECT_EQ(PhaseAfterSignal(std::chrono::hours(1), std::chrono::milliseconds(1200)), 7);
+  EXPECT_EQ(PhaseAfterSignal(std::chrono::hours(1), std::chrono::milliseconds(2500)), 7);
   EXPECT_EQ(PhaseAfterSignal(std::chrono::milliseconds(50), std::nullopt), 1);
 }
 
