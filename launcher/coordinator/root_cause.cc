@@ -22,12 +22,14 @@ namespace fsdprun {
 // 2. a node that was lost, or whose keeper died, if its silence began before the first failure was
 // received;
 // 3. a worker that reported an error other than the loss of a peer: an interpreter closes its
-// sockets before it exits, so that its peers may be heard first.
-// Each outranks a plain exit, unless that exit came with an error other than the loss of a peer.
-// An exit that says that no restart can help outranks everything: it is why the job ends. Workers
-// that exit after a stop order are collateral: counted, never listed. The exception is a SIGKILL or
-// SIGBUS that we did not send, typical of exhausted memory, whose notice may arrive after the
-// order; any other crash is as likely caused by the shutdown.
+// sockets before it exits, so that its peers may be heard first. It outranks what is known to be a
+// victim, by its words or by its signal: an exit without a word that was heard first is as likely
+// the cause.
+// Each of 1 and 2 outranks a plain exit, unless that exit came with an error other than the loss of
+// a peer. An exit that says that no restart can help outranks everything: it is why the job ends.
+// Workers that exit after a stop order are collateral: counted, never listed. The exception is a
+// SIGKILL or SIGBUS that we did not send, typical of exhausted memory, whose notice may arrive
+// after the order; any other crash is as likely caused by the shutdown.
 
 namespace {
 
@@ -54,19 +56,60 @@ bool IsPermanent(const Failure& failure) {
          contract::IsPermanentExit(failure.worker->exit_code);
 }
 
-/// The worker reported an error other than the loss of a peer.
-bool ReportsOwnError(const Failure& failure) {
-  if (failure.kind != CauseKind::kWorkerFailed || failure.worker->error_message.empty()) {
-    return false;
+/// The message says that a peer was lost. fsdp-train's types say it for certain; other programs'
+/// messages are searched for what the collective libraries and the sockets say.
+bool NamesLostPeer(const std::string& message) {
+  for (const char* victim : {"PeerError:", "StoreError:", "RuntimeError: store at "}) {
+    if (absl::StartsWith(message, victim)) {
+      return true;
+    }
   }
-  const std::string text = absl::AsciiStrToLower(failure.worker->error_message);
-  for (const char* lost_peer : {"connect", "peer", "socket", "broken pipe", "nccl", "gloo",
-                                "timed out", "timeout", "barrier", "store"}) {
-    if (absl::StrContains(text, lost_peer)) {
+  for (const char* own :
+       {"UsageError:", "ConfigError:", "EnvironmentError:", "CheckpointError:", "DivergedError:"}) {
+    if (absl::StartsWith(message, own)) {
       return false;
     }
   }
-  return true;
+  const std::string text = absl::AsciiStrToLower(message);
+  for (const char* phrase : {"connection ",
+                             "connectionerror",
+                             "connectionreset",
+                             "connectionrefused",
+                             "the connection",
+                             "failed to connect",
+                             "by peer",
+                             "lost peer",
+                             "remote peer",
+                             "client socket",
+                             "socket closed",
+                             "broken pipe",
+                             "brokenpipe",
+                             "nccl",
+                             "gloo",
+                             "timed out",
+                             "timeout",
+                             "tcpstore",
+
+                             "in barrier",
+                             "barrier("}) {
+    if (absl::StrContains(text, phrase)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The worker reported an error other than the loss of a peer.
+bool ReportsOwnError(const Failure& failure) {
+  return failure.kind == CauseKind::kWorkerFailed && !failure.worker->error_message.empty() &&
+         !NamesLostPeer(failure.worker->error_message);
+}
+
+/// The worker ended as only the loss of a peer makes workers end. SIGABRT and SIGPIPE are of this
+/// kind, see IsCulpritSignal.
+bool IsKnownVictim(const Failure& failure) {
+  return IsPlainExit(failure) &&
+         (failure.worker->signal != 0 || NamesLostPeer(failure.worker->error_message));
 }
 
 }  // namespace
@@ -122,11 +165,13 @@ size_t FailureLog::RootIndex() const {
   if (!IsPlainExit(entries_[0].failure) || ReportsOwnError(entries_[0].failure)) {
     return 0;
   }
+  const bool is_known_victim = IsKnownVictim(entries_[0].failure);
   for (size_t i = 1; i < entries_.size(); ++i) {
     const Entry& e = entries_[i];
     const bool is_worker = e.failure.kind == CauseKind::kWorkerFailed;
     const bool came_first = is_worker || e.since <= entries_[0].received + kSilenceSlack;
-    if ((!IsPlainExit(e.failure) && came_first) || ReportsOwnError(e.failure)) {
+    const bool outranks_victim = is_known_victim && ReportsOwnError(e.failure);
+    if ((!IsPlainExit(e.failure) && came_first) || outranks_victim) {
       return i;
     }
   }

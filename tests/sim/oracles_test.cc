@@ -81,7 +81,9 @@ JobOutcome SucceededIn(Generation g) {
 class OutcomeOracleTest : public Test {
  protected:
   void Order(Nanos at, Generation g, int restart_count) {
-    ledger_.WorldOrdered(at, g);
+    for (const int node : {1, 2}) {
+      ledger_.WorldOrdered(at, g, node);
+    }
     oracle_.WorldOrdered(g, restart_count);
   }
   void Inject(const InjectedFault& fault) { ledger_.Add(fault); }
@@ -192,15 +194,15 @@ TEST_F(OutcomeOracleTest, NothingIsChargedThatNobodyBroke) {
 
 TEST_F(OutcomeOracleTest, ADisturbanceMayBeChargedUntilItsAftermathIsOver) {
   const Nanos healed = 3 * kSecond;
-  for (const Nanos began : {healed + kSecond, healed + FaultLedger::kAftermath + kSecond}) {
+  for (const Nanos stopped : {healed + kSecond, healed + FaultLedger::kAftermath + kSecond}) {
     FaultLedger ledger;
     OutcomeOracle oracle(ledger, {.min_nodes = 1, .max_restarts = 9});
     ledger.Add(Disturbance(FaultKind::kPartition, kSecond, healed));
-    ledger.WorldOrdered(began, kFirst);
+    ledger.WorldOrdered(0, kFirst, 2);
     oracle.WorldOrdered(kFirst, 0);
-    ledger.WorldOrdered(began + kSecond, kSecondWorld);
+    ledger.WorldOrdered(stopped, kSecondWorld, 2);
     oracle.WorldOrdered(kSecondWorld, 1);
-    EXPECT_EQ(oracle.complaint().empty(), began == healed + kSecond) << began;
+    EXPECT_EQ(oracle.complaint().empty(), stopped == healed + kSecond) << stopped;
   }
 }
 
@@ -218,6 +220,49 @@ TEST_F(OutcomeOracleTest, AFaultDuringAStopNeedNotBeCharged) {
   Inject(ExitOf(11, 10 * kSecond, kFirst));
   Order(12 * kSecond, kSecondWorld, 0);
   EXPECT_NO_COMPLAINT(oracle_);
+}
+
+TEST_F(OutcomeOracleTest, AHealthyWorldIsNotGivenUp) {
+  Order(0, kFirst, 0);
+  ledger_.MembershipChanged(kSecond);
+  ledger_.StopOrdered(9 * kSecond, kFirst);
+  Order(10 * kSecond, kSecondWorld, 0);
+  EXPECT_COMPLAINT(oracle_, "generation 1 was given up");
+}
+
+TEST_F(OutcomeOracleTest, AWorldMayBeGivenUpForANodeThatComesOrIsLost) {
+  Order(0, kFirst, 0);
+  ledger_.MembershipChanged(8 * kSecond);
+  ledger_.StopOrdered(9 * kSecond, kFirst);
+  Order(10 * kSecond, kSecondWorld, 0);
+  EXPECT_NO_COMPLAINT(oracle_);
+
+  FaultLedger ledger;
+  OutcomeOracle found(ledger, {.min_nodes = 1, .max_restarts = 9});
+  ledger.WorldOrdered(0, kFirst, 1);
+  found.WorldOrdered(kFirst, 0);
+  ledger.Add(Disturbance(FaultKind::kPartition, kSecond, 5 * kSecond));
+  ledger.StopOrdered(9 * kSecond, kFirst);
+  ledger.WorldOrdered(10 * kSecond, kSecondWorld, 1);
+  found.WorldOrdered(kSecondWorld, 0);
+  EXPECT_NO_COMPLAINT(found);
+}
+
+TEST_F(OutcomeOracleTest, ADisturbanceOfANodeOutsideTheWorldCostsNoRestart) {
+  Order(0, kFirst, 0);
+  InjectedFault elsewhere = Disturbance(FaultKind::kPartition, kSecond, 5 * kSecond);
+  elsewhere.node = 3;
+  Inject(elsewhere);
+  Order(6 * kSecond, kSecondWorld, 1);
+  EXPECT_COMPLAINT(oracle_, "nothing was injected");
+}
+
+TEST_F(OutcomeOracleTest, AFaultThatWasOverBeforeTheStopCostsNoRestart) {
+  Order(0, kFirst, 0);
+  Inject(Disturbance(FaultKind::kPartition, kSecond, 2 * kSecond));
+  ledger_.StopOrdered(30 * kSecond, kFirst);
+  Order(31 * kSecond, kSecondWorld, 1);
+  EXPECT_COMPLAINT(oracle_, "nothing was injected");
 }
 
 TEST_F(OutcomeOracleTest, OneWorldCostsAtMostOneRestart) {
@@ -257,7 +302,11 @@ TEST_F(OutcomeOracleTest, AgentsThatAskForOneRankAreOneNode) {
 
 class CauseOracleTest : public Test {
  protected:
-  CauseOracleTest() { ledger_.WorldOrdered(0, kFirst); }
+  CauseOracleTest() {
+    for (const int node : {1, 2}) {
+      ledger_.WorldOrdered(0, kFirst, node);
+    }
+  }
   void Hear(int64_t pid, bool after_stop = false) {
     WorkerExit exit;
     exit.pid = pid;
@@ -267,7 +316,7 @@ class CauseOracleTest : public Test {
   }
 
   FaultLedger ledger_;
-  CauseOracle oracle_{ledger_};
+  CauseOracle oracle_{ledger_, 20 * kSecond};
 };
 
 TEST_F(CauseOracleTest, TheCulpritMayBeNamed) {
@@ -293,13 +342,45 @@ TEST_F(CauseOracleTest, AnExitAfterTheStopTellsNothingOfTheCulprit) {
   EXPECT_NO_COMPLAINT(oracle_);
 }
 
-TEST_F(CauseOracleTest, ACulpritWithoutAWordCannotBeToldFromItsVictims) {
+TEST_F(CauseOracleTest, WithoutAWordTheOrderTellsCulpritAndVictimApart) {
   InjectedFault silent = ExitOf(11, kSecond, kFirst);
   silent.tells_its_error = false;
   ledger_.AddVictim(21, ledger_.Add(silent));
+  CauseOracle culprit_first = oracle_;
+  Hear(21);
   Hear(11);
   oracle_.Decided(FailedWith(WorkerFailure("node-2", 21, kFirst)));
   EXPECT_NO_COMPLAINT(oracle_);
+
+  for (const int64_t pid : {11, 21}) {
+    WorkerExit exit;
+    exit.pid = pid;
+    exit.exit_code = 1;
+    culprit_first.ExitHeard(exit);
+  }
+  culprit_first.Decided(FailedWith(WorkerFailure("node-2", 21, kFirst)));
+  EXPECT_COMPLAINT(culprit_first, "is a victim");
+}
+
+TEST_F(CauseOracleTest, AHardDeathIsNamedWheneverItIsHeard) {
+  InjectedFault killed = ExitOf(11, kSecond, kFirst);
+  killed.signal = SIGKILL;
+  killed.tells_its_error = false;
+  ledger_.AddVictim(21, ledger_.Add(killed));
+  Hear(21);
+  Hear(11);
+  oracle_.Decided(FailedWith(WorkerFailure("node-2", 21, kFirst)));
+  EXPECT_COMPLAINT(oracle_, "is a victim");
+}
+
+TEST_F(CauseOracleTest, AHungPreparationExcusesNobodyForever) {
+  InjectedFault hung = Disturbance(FaultKind::kHangPrepare, kSecond, kSecond);
+  hung.generation = kFirst;
+  ledger_.Add(hung);
+  oracle_.GivenUp(21 * kSecond, 2, "stuck");
+  EXPECT_NO_COMPLAINT(oracle_);
+  oracle_.GivenUp(22 * kSecond, 2, "stuck");
+  EXPECT_COMPLAINT(oracle_, "was given up");
 }
 
 TEST_F(CauseOracleTest, AVictimOfADeadKeeperMustNotBeNamedIfItsNodeHasTold) {
@@ -334,10 +415,31 @@ TEST_F(CauseOracleTest, TheReportGivesTheEndAsItWas) {
 
 TEST_F(CauseOracleTest, OnlyADisturbedNodeIsLost) {
   ledger_.Add(Disturbance(FaultKind::kPartition, kSecond, 5 * kSecond));
+  ledger_.JobDecided(6 * kSecond);
   CauseOracle wrong = oracle_;
   wrong.Decided(FailedWith(LostNode("node-7", kFirst)));
   EXPECT_COMPLAINT(wrong, "is no injected fault");
   oracle_.Decided(FailedWith(LostNode("node-2", kFirst)));
+  EXPECT_NO_COMPLAINT(oracle_);
+}
+
+TEST_F(CauseOracleTest, WhatHappensAfterTheStopIsNotItsCause) {
+  ledger_.Add(ExitOf(11, kSecond, kFirst));
+  ledger_.StopOrdered(2 * kSecond, kFirst);
+  InjectedFault late = ExitOf(12, 4 * kSecond, kFirst);
+  ledger_.Add(late);
+  CauseOracle plain = oracle_;
+  plain.Decided(FailedWith(WorkerFailure("node-1", 12, kFirst)));
+  EXPECT_COMPLAINT(plain, "is no injected fault");
+
+  late.pid = 13;
+  late.exit_code = 0;
+  late.signal = SIGKILL;
+  ledger_.Add(late);
+  Failure killed = WorkerFailure("node-1", 13, kFirst);
+  killed.worker->exit_code = 0;
+  killed.worker->signal = SIGKILL;
+  oracle_.Decided(FailedWith(killed));
   EXPECT_NO_COMPLAINT(oracle_);
 }
 
@@ -356,6 +458,8 @@ TEST_F(CauseOracleTest, OnlyAStuckOrDisturbedNodeIsGivenUp) {
 
 class OverlapOracleTest : public Test {
  protected:
+  static constexpr Nanos kAlone = 8 * kSecond;
+
   OverlapOracleTest() {
     for (const int node : {1, 2}) {
       hearing_.StreamOpened(0, node);
@@ -370,11 +474,11 @@ class OverlapOracleTest : public Test {
   void StartNewWorld(Nanos at) { oracle_.ProcessStarted(at, {12, 1, 1, kSecondWorld}); }
   void CutOff(Nanos at, Nanos until) {
     oracle_.HearingChanges(at, 2);
-    hearing_.CutOff(2, until);
+    hearing_.CutOff(at, 2, until);
   }
 
   Hearing hearing_;
-  OverlapOracle oracle_{hearing_};
+  OverlapOracle oracle_{hearing_, kAlone};
 };
 
 TEST_F(OverlapOracleTest, WorldsThatFollowEachOtherAreFine) {
@@ -417,12 +521,42 @@ TEST_F(OverlapOracleTest, ANewCutDoesNotExcuseWhatWasMissedBefore) {
 TEST_F(OverlapOracleTest, AStoppedNodeAndAStoppedCoordinatorAreExcuses) {
   RunOldWorld();
   oracle_.HearingChanges(3 * kSecond, 2);
-  hearing_.Pause(2, 9 * kSecond);
+  hearing_.Pause(3 * kSecond, 2, 9 * kSecond);
   StartNewWorld(7 * kSecond);
   oracle_.HearingChangesEverywhere(8 * kSecond);
-  hearing_.PauseCoordinator(14 * kSecond);
+  hearing_.PauseCoordinator(8 * kSecond, 14 * kSecond);
   oracle_.ProcessEnded(15 * kSecond, 21);
   EXPECT_NO_COMPLAINT(oracle_);
+}
+
+TEST_F(OverlapOracleTest, ANodeThatCannotHearEndsItsWorkersByItself) {
+  const Nanos bound = 3 * kSecond + kAlone + OverlapOracle::kLetGoWithin;
+  for (const Nanos ended : {bound, bound + kMilli}) {
+    Hearing hearing;
+    hearing.StreamOpened(0, 2);
+    OverlapOracle oracle(hearing, kAlone);
+    oracle.ProcessStarted(kSecond, {21, 2, 2, kFirst});
+    hearing.CutOff(3 * kSecond, 2, 90 * kSecond);
+    hearing.StreamClosed(6 * kSecond, 2);
+    oracle.ProcessStarted(7 * kSecond, {12, 1, 1, kSecondWorld});
+    oracle.ProcessEnded(ended, 21);
+    EXPECT_EQ(oracle.complaint().empty(), ended == bound) << ended;
+  }
+}
+
+TEST_F(OverlapOracleTest, TimeInWhichANodeIsStoppedDoesNotCount) {
+  const Nanos bound = 60 * kSecond + kAlone + OverlapOracle::kLetGoWithin;
+  for (const Nanos ended : {bound, bound + kMilli}) {
+    Hearing hearing;
+    hearing.StreamOpened(0, 2);
+    OverlapOracle oracle(hearing, kAlone);
+    oracle.ProcessStarted(kSecond, {21, 2, 2, kFirst});
+    hearing.Pause(3 * kSecond, 2, 60 * kSecond);
+    hearing.StreamClosed(6 * kSecond, 2);
+    oracle.ProcessStarted(30 * kSecond, {12, 1, 1, kSecondWorld});
+    oracle.ProcessEnded(ended, 21);
+    EXPECT_EQ(oracle.complaint().empty(), ended == bound) << ended;
+  }
 }
 
 TEST_F(OverlapOracleTest, NothingOfAnOldGenerationIsStartedLate) {
@@ -434,7 +568,7 @@ TEST_F(OverlapOracleTest, NothingOfAnOldGenerationIsStartedLate) {
 TEST_F(OverlapOracleTest, OrphansEndSoon) {
   RunOldWorld();
   oracle_.AgentDied(3 * kSecond, 2);
-  hearing_.StreamClosed(2);
+  hearing_.StreamClosed(3 * kSecond, 2);
   StartNewWorld(3 * kSecond + 50 * kMilli);
   EXPECT_NO_COMPLAINT(oracle_);
   oracle_.ProcessEnded(4 * kSecond, 21);
@@ -532,7 +666,7 @@ TEST_F(ShutdownOracleTest, WorkersAndAgentsEndWithinTheBound) {
 }
 
 TEST_F(ShutdownOracleTest, AStoppedNodeEndsWithinTheBoundAfterwards) {
-  hearing_.Pause(1, 70 * kSecond);
+  hearing_.Pause(55 * kSecond, 1, 70 * kSecond);
   oracle_.CoordinatorDied(60 * kSecond);
   oracle_.ProcessEnded(71 * kSecond, 1);
   EXPECT_NO_COMPLAINT(oracle_);
@@ -554,39 +688,41 @@ TEST_F(ShutdownOracleTest, NobodyClaimsSuccessForALostJob) {
 
 TEST(RefereeTest, AComplaintOfAnyOracleIsHeard) {
   const OutcomeOracle::Job job{.min_nodes = 1, .max_restarts = 0, .join_timeout = kSecond};
-  Referee overlap(job, kSecond);
+  const Referee::Bounds bounds{.alone = kSecond, .stuck = kSecond};
+  Referee overlap(job, bounds);
   overlap.StreamOpened(0, 1);
   overlap.StreamOpened(0, 2);
   overlap.ProcessStarted(kSecond, {21, 2, 2, kFirst});
   overlap.ProcessStarted(9 * kSecond, {12, 1, 1, kSecondWorld});
   EXPECT_COMPLAINT(overlap, "overlaps a newer world");
 
-  Referee fence(job, kSecond);
+  Referee fence(job, bounds);
   fence.fence().ReportReceived(kFirst, kSecondWorld, true);
   EXPECT_COMPLAINT(fence, "a report about generation 1");
 
-  Referee outcome(job, kSecond);
+  Referee outcome(job, bounds);
   outcome.DeadlinePassed();
   EXPECT_COMPLAINT(outcome, "has not done its work");
 
-  Referee cause(job, kSecond);
+  Referee cause(job, bounds);
   cause.GivenUp(kSecond, 1, "stuck");
   EXPECT_COMPLAINT(cause, "was given up");
 
-  Referee shutdown(job, kSecond);
+  Referee shutdown(job, bounds);
   shutdown.CoordinatorDied(kSecond);
   shutdown.ProcessEnded(9 * kSecond, 21, 1);
   EXPECT_COMPLAINT(shutdown, "outlived the coordinator");
 }
 
 TEST(RefereeTest, OrdersTellOfWorldsAndStops) {
-  Referee referee({.min_nodes = 1, .max_restarts = 0, .join_timeout = kSecond}, kSecond);
+  Referee referee({.min_nodes = 1, .max_restarts = 0, .join_timeout = kSecond},
+                  {.alone = kSecond, .stuck = kSecond});
   RankAssignment assignment;
   assignment.generation = kFirst;
   assignment.world_size = 1;
-  referee.OrderSent(0, {Incarnation(7), kFirst, PrepareGeneration{assignment}});
+  referee.OrderSent(0, 1, {Incarnation(7), kFirst, PrepareGeneration{assignment}});
   referee.RankFinished(kFirst, 0);
-  referee.OrderSent(kSecond, {Incarnation(7), kFirst, StopWorkers{SIGTERM, Duration{}, "why"}});
+  referee.OrderSent(kSecond, 1, {Incarnation(7), kFirst, StopWorkers{SIGTERM, Duration{}, "why"}});
   referee.ledger().Add(ExitOf(11, 2 * kSecond, kFirst));
   EXPECT_EQ(referee.ledger().MustHaveFailed(kFirst), nullptr) << "the stop came before";
   referee.Decided(3 * kSecond, SucceededIn(kFirst));

@@ -31,6 +31,7 @@ uint32_t World::StartAgent(int slot_index) {
   auto agent = std::make_unique<Agent>(spec);
   agent->slot = slot_index;
   agent->incarnation = spec.node.incarnation;
+  slot_of_[agent->incarnation.value()] = slot_index;
   agents_.push_back(std::move(agent));
   const uint32_t index = static_cast<uint32_t>(agents_.size() - 1);
   slot.agent = index;

@@ -29,7 +29,7 @@ void World::StepJob(const job::Event& event) {
   job_->Step(event, Mono(now_), job_effects_);
   for (job::Action& action : job_effects_.actions) {
     if (auto* to_agent = std::get_if<ToAgent>(&action)) {
-      referee_.OrderSent(now_, *to_agent);
+      referee_.OrderSent(now_, slot_of_.at(to_agent->incarnation.value()), *to_agent);
       CheckRelease(*to_agent);
       SendDown(*to_agent);
     } else {

@@ -1,10 +1,10 @@
 // sim_main --seed 1|random --nodes 64 [--hours H] [--faults FILE] [--log short] [--runs N]
 // [--minutes M] [--check-every K] [--min-beats B] [--max-seconds S] [--wire-every W]
 //
-// Runs N seeds from --seed on, or as many as M minutes allow, and prints one line each. Exit code 1
-// at the first violation, with the command line that reproduces it; or if a run delivered fewer
-// beats than B or took more than S seconds of CPU time, which a busy machine does not lengthen as
-// it does the time on the wall.
+// Runs N seeds from --seed on, or as many as M minutes allow. Prints for each the command line that
+// reproduces it, before it runs so that a crash or a hang has a seed, too; and what came of it.
+// Exit code 1 at the first violation; or if a run delivered fewer beats than B or took more than S
+// seconds of CPU time, which a busy machine does not lengthen as it does the time on the wall.
 
 #include <chrono>
 #include <cstdio>
@@ -47,6 +47,13 @@ struct Bounds {
   uint64_t min_beats = 0;
 };
 
+void PrintCommand(const SimOptions& options, const Bounds& bounds, const std::string& faults_file) {
+  std::printf("sim_main --seed %llu --nodes %d --local %d --hours %g --faults %s --log short\n",
+              static_cast<unsigned long long>(options.seed), options.nodes,
+              options.local_world_size, bounds.hours, faults_file.c_str());
+  std::fflush(stdout);
+}
+
 void Print(uint64_t seed, const SimResult& r, double seconds) {
   std::printf(
       "seed %llu: %s, %.1f virtual s in %.2f s, %llu events, %llu beats, %d faults, %d worlds, "
@@ -60,18 +67,15 @@ void Print(uint64_t seed, const SimResult& r, double seconds) {
 }
 
 bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string& faults_file) {
+  PrintCommand(options, bounds, faults_file);
   const std::clock_t start = std::clock();
   fsdprun::sim::World world(options);
   const SimResult result = world.Run(bounds.hours);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   Print(options.seed, result, seconds);
   if (!result.violation.empty()) {
-    std::printf(
-        "VIOLATION %s\nreproduce: sim_main --seed %llu --nodes %d --local %d --hours %g --faults "
-        "%s "
-        "--log short\n",
-        result.violation.c_str(), static_cast<unsigned long long>(options.seed), options.nodes,
-        options.local_world_size, bounds.hours, faults_file.c_str());
+    std::printf("VIOLATION %s\nreproduce: ", result.violation.c_str());
+    PrintCommand(options, bounds, faults_file);
     return false;
   }
   if (result.beats < bounds.min_beats) {

@@ -194,7 +194,7 @@ void World::Clog(int slot_index) {
   Slot& slot = slots_[slot_index];
   slot.clogged_until = now_ + random_.Between(kSecond, 10 * kSecond);
   referee_.ledger().Add(FaultOn(FaultKind::kClog, slot_index, slot.clogged_until + kLastCrawl));
-  referee_.CutOff(now_, slot_index, slot.clogged_until + kLastCrawl);
+  referee_.SlowedDown(now_, slot_index, slot.clogged_until + kLastCrawl);
 }
 
 /// Ctrl-C, and once more by an operator without patience.

@@ -18,14 +18,17 @@ Nanos World::Delay(const Slot& slot) {
   return slot.clogged_until > now_ ? delay + random_.Between(0, 800 * kMilli) : delay;
 }
 
+bool World::IsUnheard(const Slot& slot) const {
+  return slot.up_cut_until > now_ || slot.down_cut_until > now_ || coordinator_paused_until_ > now_;
+}
+
 void World::Connect(uint32_t index) {
   Agent& agent = *agents_[index];
   if (!agent.alive) {
     return;
   }
   const Slot& slot = slots_[agent.slot];
-  const bool is_unheard =
-      slot.up_cut_until > now_ || slot.down_cut_until > now_ || coordinator_paused_until_ > now_;
+  const bool is_unheard = IsUnheard(slot);
   if (is_unheard || coordinator_died_) {
     At(now_ + (is_unheard ? kConnectTimeout : kMilli), [this, index, is_unheard] {
       StepAgent(index, node::StreamLost{is_unheard ? "connect timed out" : "connection refused"});
@@ -39,8 +42,10 @@ void World::OpenStream(uint32_t index) {
   if (!agents_[index]->alive) {
     return;
   }
-  if (coordinator_died_) {
-    StepAgent(index, node::StreamLost{"connection refused"});
+  // A link that was cut during the handshake carries no end of it.
+  if (coordinator_died_ || IsUnheard(slots_[agents_[index]->slot])) {
+    StepAgent(index,
+              node::StreamLost{coordinator_died_ ? "connection refused" : "connect timed out"});
     return;
   }
   Stream stream;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 
 #include "tests/sim/sim_world.h"
 
@@ -8,6 +9,14 @@ namespace fsdprun::sim {
 namespace {
 
 constexpr int kExitConfig = 78;
+
+constexpr const char* kOwnErrors[] = {
+    "CUDA out of memory", "CheckpointError: cannot store NaN in step.json",
+    "RuntimeError: expected F32 but /data/datastore/restored.bin is stored as BF16",
+    "DivergedError: the loss is not finite"};
+constexpr const char* kVictimErrors[] = {
+    "Connection closed by peer [10.0.0.7]:20913", "PeerError: all_gather: rank 3 is gone",
+    "StoreError: get loss: the server closed its side", "RuntimeError: TCPStore recv failed"};
 
 /// How a process ends that fails on its own: hard, with an error of its own, or without a word.
 Ending EndingOfCulprit(FaultKind kind, Random& random) {
@@ -22,7 +31,7 @@ Ending EndingOfCulprit(FaultKind kind, Random& random) {
     case 2:  // an interpreter closes its sockets before it exits
       return {.exit_code = 1,
               .notice_delay = random.Between(0, 100 * kMilli),
-              .error = "CUDA out of memory"};
+              .error = kOwnErrors[random.Below(std::size(kOwnErrors))]};
     default:
       return {.exit_code = 1, .notice_delay = random.Between(0, 100 * kMilli)};
   }
@@ -32,7 +41,7 @@ Ending EndingOfCulprit(FaultKind kind, Random& random) {
 Ending EndingOfVictim(Random& random) {
   switch (random.Below(3)) {
     case 0:
-      return {.exit_code = 1, .error = "Connection closed by peer [10.0.0.7]:20913"};
+      return {.exit_code = 1, .error = kVictimErrors[random.Below(std::size(kVictimErrors))]};
     case 1:
       return {.exit_code = 1};
     default:

@@ -1,5 +1,6 @@
 #include "tests/sim/sim_world.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -24,10 +25,16 @@ OutcomeOracle::Job MakeExpectations(const JobSpec& spec) {
 
 /// The grace without a coordinator, NodeMachine's patience with what it kills, the keeper's last
 /// sweep, and what a connection attempt may take in between.
-Nanos ShutdownBound(const FaultMix& mix) {
+Nanos AloneBound(const FaultMix& mix) {
   constexpr Nanos kTransport = kKeepalive + 500 * kMilli;
   constexpr Nanos kPatience = 300 * kMilli;
   return static_cast<Nanos>(mix.coordinator_loss_grace_s * kSecond) + kPatience + kTransport;
+}
+
+/// The longest that the coordinator waits for one answer, or for one after the other.
+Nanos StuckBound(const JobSpec& spec) {
+  const Duration margin = spec.stop_margin + std::chrono::seconds(2);
+  return (spec.prepare_timeout + spec.stop_grace + margin).count();
 }
 
 }  // namespace
@@ -36,7 +43,8 @@ World::World(SimOptions options)
     : options_(std::move(options)),
       random_(options_.seed * 0x9e3779b97f4a7c15 + 1),
       job_(std::make_unique<JobMachine>(MakeJobSpec(options_))),
-      referee_(MakeExpectations(MakeJobSpec(options_)), ShutdownBound(options_.mix)) {
+      referee_(MakeExpectations(MakeJobSpec(options_)),
+               {.alone = AloneBound(options_.mix), .stuck = StuckBound(MakeJobSpec(options_))}) {
   const bool ranks_are_static =
       options_.mix.static_ranks > 0 && random_.Chance(options_.mix.static_ranks);
   for (int i = 0; i < options_.nodes + options_.mix.spares; ++i) {
@@ -69,13 +77,25 @@ void World::Heal() {
   Log("everything heals");
 }
 
+/// By then even a job that waits for nodes in vain has ended, and every agent that looks for a
+/// coordinator in vain, and everything with them.
+Nanos World::Horizon() const {
+  constexpr double kSlack = 120;
+  const FaultMix& mix = options_.mix;
+  const Nanos longest_wait =
+      std::max<Nanos>(InMix(mix.join_timeout_s), Nanos{NodeSpec{}.connect_timeout.count()});
+  return InMix(mix.faults_for_s + mix.settle_s + mix.work_s + kSlack) + longest_wait;
+}
+
 SimResult World::Run(double hours) {
-  const Nanos limit =
-      hours > 0 ? static_cast<Nanos>(hours * 3600 * kSecond) : std::numeric_limits<Nanos>::max();
+  const Nanos limit = hours > 0 ? static_cast<Nanos>(hours * 3600 * kSecond) : Horizon();
   while (!queue_.empty() && result_.violation.empty()) {
     const Item item =
         queue_.Pop([this](const Item& soon, int buckets_ahead) { Prefetch(soon, buckets_ahead); });
     if (item.at > limit) {
+      if (hours <= 0) {
+        CheckEnd();  // timers of what has long ended may be left
+      }
       break;
     }
     now_ = item.at;

@@ -55,7 +55,7 @@ class World {
  public:
   explicit World(SimOptions options);
   /// Runs until the job has finished and everything has ended, or until `hours` of virtual time
-  /// have passed (0: no limit).
+  /// have passed. With 0 it must end by itself within the time that its mix can take.
   SimResult Run(double hours);
 
  private:
@@ -69,6 +69,7 @@ class World {
   static Nanos Virtual(MonoTime t);
   void CheckEnd();
   void Heal();
+  Nanos Horizon() const;
   Nanos InMix(double seconds) const { return static_cast<Nanos>(seconds * kSecond); }
 
   // sim_coordinator.cc: the executor of JobMachine.
@@ -115,6 +116,7 @@ class World {
   // sim_network.cc
   void Connect(uint32_t index);
   void OpenStream(uint32_t index);
+  bool IsUnheard(const Slot& slot) const;
   template <class Message>
   void PassWire(Message& message);
   void SendUp(uint32_t stream, FromAgent& message);
@@ -189,6 +191,7 @@ class World {
   job::Effects job_effects_;
   node::Effects node_effects_;
   std::unordered_map<uint64_t, uint32_t> current_stream_;  // by incarnation; only looked up
+  std::unordered_map<uint64_t, int> slot_of_;              // the same
 
   /// generation -> global rank -> incarnation that started it: at most one world per generation,
   /// each rank at most once.

@@ -58,7 +58,8 @@ std::string Describe(const Failure& root) {
 void CauseOracle::ExitHeard(const WorkerExit& exit) {
   const bool trails_stop = exit.after_stop && exit.signal != SIGKILL && exit.signal != SIGBUS;
   if (!trails_stop && !exit.killed_by_us) {
-    heard_pids_.insert(exit.pid);
+    const bool is_silent = exit.signal == 0 && exit.error_message.empty();
+    heard_pids_.try_emplace(exit.pid, Word{heard_pids_.size(), is_silent});
   }
 }
 
@@ -73,7 +74,7 @@ void CauseOracle::Decided(const JobOutcome& outcome) {
   const Failure& root = outcome.failure->root;
   const std::vector<InjectedFault>& faults = ledger_.faults();
   if (std::any_of(faults.begin(), faults.end(), [&](const InjectedFault& fault) {
-        return ledger_.MayFail(fault, root.generation) && Matches(root, fault);
+        return ledger_.MayBeRoot(fault, root.generation) && Matches(root, fault);
       })) {
     return;
   }
@@ -81,7 +82,7 @@ void CauseOracle::Decided(const JobOutcome& outcome) {
       root.worker ? ledger_.CulpritOf(root.worker->pid) : std::nullopt;
   if (!culprit) {
     Complain(Describe(root) + ", is no injected fault");
-  } else if (!MayNameVictim(faults[*culprit])) {
+  } else if (!MayNameVictim(root.worker->pid, faults[*culprit])) {
     Complain(Describe(root) + ", is a victim of what was injected on " +
              faults[*culprit].node_name);
   }
@@ -93,7 +94,7 @@ void CauseOracle::GivenUp(Nanos at, int node, const std::string& reason) {
   const bool is_stuck = std::any_of(faults.begin(), faults.end(), [&](const InjectedFault& fault) {
     const bool holds_it_up =
         fault.kind == FaultKind::kHangPrepare || fault.kind == FaultKind::kUnkillableWorker;
-    return fault.node == node && holds_it_up && fault.at <= at;
+    return fault.node == node && holds_it_up && fault.at <= at && at <= fault.until + stuck_bound_;
   });
   if (!is_stuck && !ledger_.IsDisturbed(node, at - kLong, at)) {
     Complain("a node that could be reached was given up: " + reason);
@@ -111,14 +112,22 @@ bool CauseOracle::Matches(const Failure& root, const InjectedFault& fault) {
   return fault.node == kCoordinatorNode || fault.node_name == root.node_name;
 }
 
-bool CauseOracle::MayNameVictim(const InjectedFault& culprit) const {
+bool CauseOracle::MayNameVictim(int64_t victim, const InjectedFault& culprit) const {
   const bool notice_may_be_late =
       ledger_.IsDisturbed(culprit.node, culprit.at - kSecond, culprit.at + kSecond);
   switch (culprit.kind) {
-    case FaultKind::kKillWorker:
     case FaultKind::kConfigExit:
-      return heard_pids_.count(culprit.pid) == 0 ||
-             (culprit.signal == 0 && !culprit.tells_its_error);
+      return heard_pids_.count(culprit.pid) == 0;
+    case FaultKind::kKillWorker: {
+      const auto of_culprit = heard_pids_.find(culprit.pid);
+      const auto of_victim = heard_pids_.find(victim);
+      if (of_culprit == heard_pids_.end() || of_victim == heard_pids_.end()) {
+        return of_culprit == heard_pids_.end();
+      }
+      const bool is_hard = culprit.signal != 0;
+      const bool is_silent = !culprit.tells_its_error || of_victim->second.is_silent;
+      return !is_hard && is_silent && of_victim->second.order < of_culprit->second.order;
+    }
     case FaultKind::kKillKeeper:
       return heard_nodes_.count({culprit.node_name, culprit.generation}) == 0 || notice_may_be_late;
     default:

@@ -9,12 +9,15 @@
 // 1. no usable notice of the culprit's end had reached it: the node was cut off, or the notice came
 //    after the node had been told to stop, when an exit (other than by SIGKILL or SIGBUS) cannot be
 //    told from one that the stop caused;
-// 2. the culprit exited with a plain code and no error of its own, and its notice came later: then
-//    nothing but the order of arrival tells the two apart;
+// 2. the culprit or the victim exited with a plain code and without a word, and the culprit's
+// notice
+//    came later: then nothing but the order of arrival tells the two apart;
 // 3. the culprit is a lost node or a dead keeper, which seemed to be lost only after the victim's
 //    notice came, because the node's link was disturbed.
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -25,8 +28,10 @@ namespace fsdprun::sim {
 
 class CauseOracle : public Oracle {
  public:
-  /// `ledger` outlives the oracle.
-  explicit CauseOracle(const FaultLedger& ledger) : ledger_(ledger) {}
+  /// `stuck_bound`: how long after its end a fault that holds a node up may be why the node is
+  /// given up. `ledger` outlives the oracle.
+  CauseOracle(const FaultLedger& ledger, Nanos stuck_bound)
+      : ledger_(ledger), stuck_bound_(stuck_bound) {}
 
   /// The coordinator was told how a worker ended.
   void ExitHeard(const WorkerExit& exit);
@@ -39,10 +44,17 @@ class CauseOracle : public Oracle {
  private:
   /// `root` is what `fault` looks like in a report.
   static bool Matches(const Failure& root, const InjectedFault& fault);
-  bool MayNameVictim(const InjectedFault& culprit) const;
+  bool MayNameVictim(int64_t victim, const InjectedFault& culprit) const;
+
+  struct Word {
+    size_t order = 0;
+    /// A plain exit without an error.
+    bool is_silent = false;
+  };
 
   const FaultLedger& ledger_;
-  std::set<int64_t> heard_pids_;
+  const Nanos stuck_bound_;
+  std::map<int64_t, Word> heard_pids_;
   std::set<std::pair<std::string, Generation>> heard_nodes_;
 };
 

@@ -1,6 +1,7 @@
 #include "tests/sim/oracles/fault_ledger.h"
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 namespace fsdprun::sim {
@@ -9,6 +10,8 @@ namespace {
 
 /// How long the notice of an isolated fault may be on its way, until the stop that it causes.
 constexpr Nanos kNoticeTakes = 4 * kSecond;
+/// How long the order to stop takes: a worker may fail on its own meanwhile.
+constexpr Nanos kOrderTakes = kSecond;
 /// How long a node that comes or leaves may be the reason of a stop.
 constexpr Nanos kMembershipTakes = 2 * kSecond;
 
@@ -34,12 +37,12 @@ FaultLedger::FaultId FaultLedger::Add(InjectedFault fault) {
 
 void FaultLedger::AddVictim(int64_t pid, FaultId fault) { victims_.emplace(pid, fault); }
 
-void FaultLedger::WorldOrdered(Nanos at, Generation g) {
-  if (worlds_.count(g) != 0) {
-    return;
+void FaultLedger::WorldOrdered(Nanos at, Generation g, int node) {
+  if (worlds_.count(g) == 0) {
+    JobDecided(at);
+    worlds_[g].began = at;
   }
-  JobDecided(at);
-  worlds_[g].began = at;
+  worlds_[g].nodes.insert(node);
 }
 
 void FaultLedger::StopOrdered(Nanos at, Generation g) {
@@ -72,7 +75,36 @@ bool FaultLedger::MayFail(const InjectedFault& fault, Generation g) const {
   }
   const auto world = worlds_.find(g);
   return world != worlds_.end() && fault.at <= world->second.ended &&
-         fault.until + kAftermath >= world->second.began;
+         fault.until + kAftermath >= world->second.StoppedAt() &&
+         (fault.node == kCoordinatorNode || world->second.nodes.count(fault.node) != 0);
+}
+
+bool FaultLedger::MayBeRoot(const InjectedFault& fault, Generation g) const {
+  const auto world = worlds_.find(g);
+  if (world == worlds_.end() || !MayFail(fault, g)) {
+    return false;
+  }
+  const Nanos stopped_at = world->second.StoppedAt();
+  const bool may_be_late = fault.signal == SIGKILL || fault.signal == SIGBUS;
+  return fault.pid == 0 || fault.at <= stopped_at + kOrderTakes || may_be_late ||
+         std::none_of(faults_.begin(), faults_.end(), [&](const InjectedFault& other) {
+           return other.at <= stopped_at && MayFail(other, g);
+         });
+}
+
+bool FaultLedger::MayHaveChangedMembers(Generation g) const {
+  const auto world = worlds_.find(g);
+  if (world == worlds_.end()) {
+    return false;
+  }
+  const Nanos stopped_at = world->second.StoppedAt();
+  return std::any_of(
+             membership_changes_.begin(), membership_changes_.end(),
+             [&](Nanos at) { return at <= stopped_at && at + kMembershipTakes >= stopped_at; }) ||
+         std::any_of(faults_.begin(), faults_.end(), [&](const InjectedFault& fault) {
+           return fault.generation == Generation{} && IsChargeable(fault.kind) &&
+                  fault.at <= stopped_at && fault.until + kAftermath >= stopped_at;
+         });
 }
 
 bool FaultLedger::MayHaveFailed(Generation g) const {

@@ -2,9 +2,11 @@
 
 // The ground truth of a run: what was injected, when, on what, and who only fell victim to it.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,8 +54,8 @@ class FaultLedger {
   FaultId Add(InjectedFault fault);
   /// `pid` ended because it lost its peer to `fault`.
   void AddVictim(int64_t pid, FaultId fault);
-  /// The coordinator orders generation `g` to be prepared; ends the one before.
-  void WorldOrdered(Nanos at, Generation g);
+  /// The coordinator orders `node` to prepare generation `g`; ends the one before.
+  void WorldOrdered(Nanos at, Generation g, int node);
   void StopOrdered(Nanos at, Generation g);
   /// A node came or left on its own: for a moment a stop may be about that.
   void MembershipChanged(Nanos at);
@@ -62,8 +64,15 @@ class FaultLedger {
   const std::vector<InjectedFault>& faults() const { return faults_; }
   /// The fault whose victim the process was, if it was one.
   std::optional<FaultId> CulpritOf(int64_t pid) const;
-  /// `fault` can be why generation `g` failed.
+  /// `fault` can be why generation `g` failed: it hit a node of that world, or the coordinator, and
+  /// when the world was stopped it lasted or was fresh. It may also have come during the stop of a
+  /// membership change, which then counts as a failure.
   bool MayFail(const InjectedFault& fault, Generation g) const;
+  /// `fault` can be called the root cause of `g`: exits of workers long after the stop cannot, if
+  /// something before the stop can.
+  bool MayBeRoot(const InjectedFault& fault, Generation g) const;
+  /// When generation `g` ended, a node came or left, or was lost or found because of a disturbance.
+  bool MayHaveChangedMembers(Generation g) const;
   /// Something injected can be why generation `g` failed.
   bool MayHaveFailed(Generation g) const;
   /// The fault that must have failed generation `g`, because it hit the running generation and
@@ -77,6 +86,9 @@ class FaultLedger {
     Nanos began = 0;
     Nanos ended = kForever;
     Nanos first_stop = kForever;
+    std::set<int> nodes;
+
+    Nanos StoppedAt() const { return std::min(first_stop, ended); }
   };
   bool IsIsolated(const InjectedFault& fault) const;
 

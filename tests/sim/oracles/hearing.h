@@ -13,17 +13,22 @@ class Hearing {
  public:
   /// The node has a stream to the coordinator.
   void StreamOpened(Nanos at, int node);
-  void StreamClosed(int node);
+  void StreamClosed(Nanos at, int node);
   /// Nothing reaches the node until `until`, because of its link.
-  void CutOff(int node, Nanos until);
+  void CutOff(Nanos at, int node, Nanos until);
+  /// What is sent to the node takes long until `until`.
+  void SlowDown(int node, Nanos until);
   /// The node itself is stopped until `until`; or the coordinator is.
-  void Pause(int node, Nanos until);
-  void PauseCoordinator(Nanos until);
+  void Pause(Nanos at, int node, Nanos until);
+  void PauseCoordinator(Nanos at, Nanos until);
   /// All links are whole again.
   void Heal(Nanos at);
 
   /// Since when the node has been able to hear, as far as is known at `at`; kForever if it cannot.
   Nanos Since(Nanos at, int node) const;
+  /// For a node that cannot hear: since when it has been running without a word of the coordinator;
+  /// while it is stopped it does nothing at all. kForever if it hears, be it late, or is stopped.
+  Nanos DeafSince(Nanos at, int node) const;
   /// When the last disturbance of the node's own ends.
   Nanos ReachableFrom(int node) const;
 
@@ -31,8 +36,15 @@ class Hearing {
   struct Ear {
     Nanos opened_at = kForever;
     Nanos cut_until = 0;
+    Nanos slow_until = 0;
     Nanos paused_until = 0;
+    Nanos deaf_since = 0;
   };
+  /// Hears late or in time.
+  bool Hears(Nanos at, const Ear& ear) const;
+  /// To be called before `ear` gets worse.
+  void NoteDeafness(Nanos at, Ear& ear);
+
   std::map<int, Ear> ears_;
   Nanos coordinator_paused_until_ = 0;
 };

@@ -117,6 +117,9 @@ void OutcomeOracle::CheckCharge(Generation g, bool charged) {
     Complain(Named(g) + " was not charged as a failure, although a fault on " +
              ledger_.MustHaveFailed(g)->node_name + " broke it");
   }
+  if (!charged && !ledger_.MayHaveFailed(g) && !ledger_.MayHaveChangedMembers(g)) {
+    Complain(Named(g) + " was given up, but nothing had failed, and no node had come or left");
+  }
 }
 
 bool OutcomeOracle::HadConfigExit(Generation g) const {

@@ -110,6 +110,8 @@ void OverlapOracle::CheckHarmless(Nanos at, const Running& running) {
     may_run_until = running.agent_died_at + kOrphansEndWithin;
   } else if (const Nanos since = hearing_.Since(at, running.sighting.node); since != kForever) {
     may_run_until = since + kLetGoWithin;
+  } else if (const Nanos deaf = hearing_.DeafSince(at, running.sighting.node); deaf != kForever) {
+    may_run_until = deaf + alone_bound_ + kLetGoWithin;
   }
   if (at > may_run_until) {
     Complain(Describe(running.sighting) +

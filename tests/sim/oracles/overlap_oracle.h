@@ -6,8 +6,9 @@
 // The coordinator replaces a node that it cannot reach, and cannot wait for what runs there. So a
 // process of generation g may run, and even be started, while a newer generation runs on other
 // nodes, but only
-// 1. while its node cannot hear the coordinator (cut off, stopped, or its stream broken), and for
-//    kLetGoWithin after it hears again: to reconnect, to be told, to be killed; or
+// 1. while its node cannot hear the coordinator (cut off, stopped, or its stream broken), but only
+//    as long as a node keeps workers without a coordinator; and for kLetGoWithin after it hears
+//    again: to reconnect, to be told, to be killed; or
 // 2. for kOrphansEndWithin after its agent died: the keeper ends it; or
 // 3. while the kernel does not let it die (uninterruptible sleep, with SIGKILL pending): such a
 //    process executes no instruction of its program any more.
@@ -37,8 +38,10 @@ class OverlapOracle : public Oracle {
   static constexpr Nanos kLetGoWithin = 2 * kSecond;
   static constexpr Nanos kOrphansEndWithin = 100 * kMilli;
 
-  /// `hearing` outlives the oracle and is told of a change after the oracle.
-  explicit OverlapOracle(const Hearing& hearing) : hearing_(hearing) {}
+  /// `alone_bound`: see ShutdownOracle. `hearing` outlives the oracle and is told of a change after
+  /// the oracle.
+  OverlapOracle(const Hearing& hearing, Nanos alone_bound)
+      : hearing_(hearing), alone_bound_(alone_bound) {}
 
   void ProcessStarted(Nanos at, const ProcessSighting& process);
   void ProcessEnded(Nanos at, int64_t pid);
@@ -66,6 +69,7 @@ class OverlapOracle : public Oracle {
   void CheckHarmless(Nanos at, const Running& running);
 
   const Hearing& hearing_;
+  const Nanos alone_bound_;
   std::map<int64_t, Running> running_;
   /// How many processes run of each generation; with one generation there is nothing to compare.
   std::map<Generation, int> count_;

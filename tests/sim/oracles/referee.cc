@@ -4,11 +4,11 @@
 
 namespace fsdprun::sim {
 
-Referee::Referee(OutcomeOracle::Job job, Nanos shutdown_bound)
-    : overlap_(hearing_),
+Referee::Referee(OutcomeOracle::Job job, Bounds bounds)
+    : overlap_(hearing_, bounds.alone),
       outcome_(ledger_, job),
-      cause_(ledger_),
-      shutdown_(hearing_, shutdown_bound) {}
+      cause_(ledger_, bounds.stuck),
+      shutdown_(hearing_, bounds.alone) {}
 
 const std::string& Referee::complaint() const {
   for (const Oracle* oracle :
@@ -28,7 +28,7 @@ void Referee::AgentStarted(Nanos at, int place) {
 
 void Referee::AgentDied(Nanos at, int node, int place, uint32_t life) {
   overlap_.AgentDied(at, life);
-  hearing_.StreamClosed(node);
+  hearing_.StreamClosed(at, node);
   outcome_.NodeGone(at, place);
 }
 
@@ -46,22 +46,27 @@ void Referee::StreamOpened(Nanos at, int node) {
 
 void Referee::StreamClosed(Nanos at, int node) {
   overlap_.HearingChanges(at, node);
-  hearing_.StreamClosed(node);
+  hearing_.StreamClosed(at, node);
 }
 
 void Referee::CutOff(Nanos at, int node, Nanos until) {
   overlap_.HearingChanges(at, node);
-  hearing_.CutOff(node, until);
+  hearing_.CutOff(at, node, until);
+}
+
+void Referee::SlowedDown(Nanos at, int node, Nanos until) {
+  overlap_.HearingChanges(at, node);
+  hearing_.SlowDown(node, until);
 }
 
 void Referee::Paused(Nanos at, int node, Nanos until) {
   overlap_.HearingChanges(at, node);
-  hearing_.Pause(node, until);
+  hearing_.Pause(at, node, until);
 }
 
 void Referee::CoordinatorPaused(Nanos at, Nanos until) {
   overlap_.HearingChangesEverywhere(at);
-  hearing_.PauseCoordinator(until);
+  hearing_.PauseCoordinator(at, until);
 }
 
 void Referee::Healed(Nanos at) {
@@ -90,10 +95,10 @@ void Referee::BecameKillable(int64_t pid) {
   unkillable_.erase(pid);
 }
 
-void Referee::OrderSent(Nanos at, const ToAgent& order) {
+void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
   if (const auto* prepare = std::get_if<PrepareGeneration>(&order.message)) {
     world_size_ = prepare->assignment.world_size;
-    ledger_.WorldOrdered(at, order.generation);
+    ledger_.WorldOrdered(at, order.generation, node);
     outcome_.WorldOrdered(order.generation, prepare->assignment.restart_count);
   } else if (std::holds_alternative<StopWorkers>(order.message)) {
     ledger_.StopOrdered(at, order.generation);

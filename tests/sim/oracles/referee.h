@@ -19,8 +19,13 @@ namespace fsdprun::sim {
 
 class Referee {
  public:
-  /// `shutdown_bound`: see ShutdownOracle.
-  Referee(OutcomeOracle::Job job, Nanos shutdown_bound);
+  struct Bounds {
+    /// Within which a node without a coordinator has ended all, see ShutdownOracle.
+    Nanos alone = 0;
+    /// See CauseOracle.
+    Nanos stuck = 0;
+  };
+  Referee(OutcomeOracle::Job job, Bounds bounds);
 
   /// Empty, or what an oracle complains of.
   const std::string& complaint() const;
@@ -35,6 +40,7 @@ class Referee {
   void StreamOpened(Nanos at, int node);
   void StreamClosed(Nanos at, int node);
   void CutOff(Nanos at, int node, Nanos until);
+  void SlowedDown(Nanos at, int node, Nanos until);
   void Paused(Nanos at, int node, Nanos until);
   void CoordinatorPaused(Nanos at, Nanos until);
   void Healed(Nanos at);
@@ -47,7 +53,8 @@ class Referee {
   void RankFinished(Generation g, int rank) { outcome_.RankFinished(g, rank); }
 
   // The coordinator.
-  void OrderSent(Nanos at, const ToAgent& order);
+  /// `order` is meant for `node`.
+  void OrderSent(Nanos at, int node, const ToAgent& order);
   void ReportHeard(const std::string& node_name, const FromAgent& report);
   void StopHeard() { outcome_.StopHeard(); }
   void GivenUp(Nanos at, int node, const std::string& reason) { cause_.GivenUp(at, node, reason); }

@@ -92,6 +92,47 @@ TEST(FailureLogTest, ErrorOfItsOwnOutranksVictimsThatWereHeardFirst) {
   EXPECT_EQ(log.Report().root.worker->rank, 5);
 }
 
+TEST(FailureLogTest, ErrorsOfItsOwnMayContainWordsOfTheTransport) {
+  for (const char* message :
+       {"CheckpointError: cannot store NaN in step.json", "RuntimeError: it is stored as BF16",
+        "RuntimeError: cannot restore at step 12",
+        "ConfigError: cannot read /data/datastore/peers/socket.bin: connection lost",
+        "FileNotFoundError: restored/barrier.pt"}) {
+    FailureLog log;
+    Failure told = WorkerFailure(0, 1, 0);
+    told.worker->error_message = message;
+    log.Add(told, At(10), At(10));
+    log.Add(WorkerFailure(5, 0, SIGKILL), At(900), At(900));
+    EXPECT_EQ(log.Report().root.worker->rank, 0) << message;
+  }
+}
+
+TEST(FailureLogTest, TypesAndPhrasesOfALostPeerMarkAVictim) {
+  for (const char* message :
+       {"PeerError: all_gather: rank 3 is gone", "StoreError: get loss: the server is gone",
+        "RuntimeError: store at 10.0.0.1:4711, getting 'loss': Network is unreachable",
+        "RuntimeError: TCPStore recv failed", "ConnectionResetError: [Errno 104]",
+        "RuntimeError: Connection closed by peer", "RuntimeError: Broken pipe"}) {
+    FailureLog log;
+    Failure victim = WorkerFailure(0, 1, 0);
+    victim.worker->error_message = message;
+    log.Add(victim, At(10), At(10));
+    log.Add(WorkerFailure(5, 0, SIGKILL), At(900), At(900));
+    EXPECT_EQ(log.Report().root.worker->rank, 5) << message;
+  }
+}
+
+TEST(FailureLogTest, ErrorOfItsOwnOutranksOnlyKnownVictims) {
+  for (const auto& [signal, root] : {std::pair(0, 3), std::pair(SIGABRT, 5)}) {
+    FailureLog log;
+    log.Add(WorkerFailure(3, signal == 0 ? 1 : 0, signal), At(10), At(10));
+    Failure later = WorkerFailure(5, 1, 0);
+    later.worker->error_message = "ValueError: the other rank sent nothing";
+    log.Add(later, At(60), At(60));
+    EXPECT_EQ(log.Report().root.worker->rank, root) << signal;
+  }
+}
+
 TEST(FailureLogTest, ExitThatEndsTheJobIsItsCause) {
   FailureLog log;
   log.Add(WorkerFailure(0, 0, SIGABRT), At(10), At(10));
