@@ -108,21 +108,22 @@ TEST(ConsoleTest, BlockedReaderBlocksNobodyAndRoomIsReported) {
   EXPECT_EQ(got, 2000u * 1001u);
 }
 
-// Nobody reads here: without the deadline the end would never come.
+// Nobody reads here: that Close returns at all shows that it gives up; that it does so soon after
+// the deadline is not asked, since a busy machine may delay any return.
 void ExpectCloseAtTheDeadline(Console& console) {
   const MonoTime deadline = MonoNow() + std::chrono::milliseconds(50);
   console.Close(deadline);
   EXPECT_GE(MonoNow(), deadline) << "given up before the time";
 }
 
-TEST(ConsoleTest, ReaderThatNeverReadsDelaysTheEndNoLongerThanTheDeadline) {
+TEST(ConsoleTest, ReaderThatNeverReadsIsGivenUpButNotBeforeTheDeadline) {
   Pipe out;
   Console console({.out_fd = out.write.get(), .error_fd = out.write.get()});
   console.WriteLines(ConsoleStream::kOut, std::string(1 << 20, 'x'));
   ExpectCloseAtTheDeadline(console);
 }
 
-TEST(ConsoleTest, TerminalThatNobodyReadsDelaysTheEndNoLongerThanTheDeadline) {
+TEST(ConsoleTest, TerminalThatNobodyReadsIsGivenUpButNotBeforeTheDeadline) {
   for (const size_t first : {1u, 2u, 3u, 4096u}) {
     const Terminal terminal;
     Console console({.out_fd = terminal.follower.get(), .error_fd = terminal.follower.get()});
@@ -134,7 +135,7 @@ TEST(ConsoleTest, TerminalThatNobodyReadsDelaysTheEndNoLongerThanTheDeadline) {
 }
 
 // As after su: the terminal is there, but cannot be opened once more.
-TEST(ConsoleTest, TerminalThatMayNotBeOpenedDelaysTheEndNoLongerThanTheDeadline) {
+TEST(ConsoleTest, TerminalThatMayNotBeOpenedIsGivenUpButNotBeforeTheDeadline) {
   for (const size_t first : {1u, 2u, 3u, 4096u}) {
     const Terminal terminal;
     ASSERT_EQ(::fchmod(terminal.follower.get(), 0), 0);
