@@ -1,11 +1,15 @@
 // sim_main --seed 1|random --nodes 64 [--hours H] [--faults FILE] [--log short] [--runs N]
 // [--minutes M] [--check-every K] [--min-beats B] [--max-seconds S] [--wire-every W]
+// [--min-questions Q]
 //
 // Runs N seeds from --seed on, or as many as M minutes allow. Prints for each the command line that
 // reproduces it, before it runs so that a crash or a hang has a seed, too; and what came of it.
-// Exit code 1 at the first violation; or if a run delivered fewer beats than B or took more than S
-// seconds of CPU time, which a busy machine does not lengthen as it does the time on the wall.
+// Exit code 1 at the first violation; or if all runs together asked the oracles of outcome, cause
+// and overlap fewer than Q questions (Q: three numbers, as in 10,5,200); or if a run delivered
+// fewer beats than B or took more than S seconds of CPU time, which a busy machine does not
+// lengthen as it does the time on the wall.
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -23,10 +27,19 @@ using fsdprun::sim::SimOptions;
 using fsdprun::sim::SimResult;
 
 std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
-  std::map<std::string, std::string> arguments = {
-      {"--seed", "1"}, {"--nodes", "64"},      {"--hours", "0"},       {"--faults", ""},
-      {"--log", ""},   {"--check-every", "1"}, {"--max-seconds", "0"}, {"--min-beats", "0"},
-      {"--runs", "1"}, {"--local", "2"},       {"--wire-every", "1"},  {"--minutes", "0"}};
+  std::map<std::string, std::string> arguments = {{"--seed", "1"},
+                                                  {"--nodes", "64"},
+                                                  {"--hours", "0"},
+                                                  {"--faults", ""},
+                                                  {"--log", ""},
+                                                  {"--check-every", "1"},
+                                                  {"--max-seconds", "0"},
+                                                  {"--min-beats", "0"},
+                                                  {"--runs", "1"},
+                                                  {"--local", "2"},
+                                                  {"--wire-every", "1"},
+                                                  {"--minutes", "0"},
+                                                  {"--min-questions", "0,0,0"}};
   for (int i = 1; i < argc; i += 2) {
     if (arguments.count(argv[i]) == 0 || i + 1 == argc) {
       std::fprintf(stderr, "sim_main: unknown flag or missing value: %s\n", argv[i]);
@@ -66,13 +79,17 @@ void Print(uint64_t seed, const SimResult& r, double seconds) {
       static_cast<unsigned long long>(r.stale_dropped));
 }
 
-bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string& faults_file) {
+bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string& faults_file,
+             std::array<int, 3>* questions) {
   PrintCommand(options, bounds, faults_file);
   const std::clock_t start = std::clock();
   fsdprun::sim::World world(options);
   const SimResult result = world.Run(bounds.hours);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   Print(options.seed, result, seconds);
+  for (size_t i = 0; i < questions->size(); ++i) {
+    (*questions)[i] += result.questions[i];
+  }
   if (!result.violation.empty()) {
     std::printf("VIOLATION %s\nreproduce: ", result.violation.c_str());
     PrintCommand(options, bounds, faults_file);
@@ -91,6 +108,18 @@ bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string&
   return true;
 }
 
+/// A check that is never asked anything passes whatever happens.
+bool WereAsked(const std::array<int, 3>& questions, const std::string& minimum) {
+  std::array<int, 3> least{};
+  if (std::sscanf(minimum.c_str(), "%d,%d,%d", &least[0], &least[1], &least[2]) != 3) {
+    std::fprintf(stderr, "sim_main: --min-questions %s: expected three numbers\n", minimum.c_str());
+    std::exit(2);
+  }
+  std::printf("questions: %d of the outcome, %d of the cause, %d of the overlap; expected %s\n",
+              questions[0], questions[1], questions[2], minimum.c_str());
+  return questions[0] >= least[0] && questions[1] >= least[1] && questions[2] >= least[2];
+}
+
 /// False at the first seed that fails.
 bool RunSeeds(SimOptions options, const Bounds& bounds,
               const std::map<std::string, std::string>& arguments) {
@@ -99,16 +128,17 @@ bool RunSeeds(SimOptions options, const Bounds& bounds,
   const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(minutes);
   const uint64_t runs =
       minutes > 0 ? std::numeric_limits<uint64_t>::max() : std::stoull(arguments.at("--runs"));
+  std::array<int, 3> questions{};
   for (uint64_t run = 0; run < runs; ++run, ++options.seed) {
     if (minutes > 0 && Clock::now() >= end) {
       std::printf("%llu seeds, none of which failed\n", static_cast<unsigned long long>(run));
       return true;
     }
-    if (!RunSeed(options, bounds, arguments.at("--faults"))) {
+    if (!RunSeed(options, bounds, arguments.at("--faults"), &questions)) {
       return false;
     }
   }
-  return true;
+  return WereAsked(questions, arguments.at("--min-questions"));
 }
 
 }  // namespace

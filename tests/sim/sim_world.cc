@@ -114,6 +114,7 @@ SimResult World::Run(double hours) {
   result_.formations = static_cast<int>(worlds_.size());
   result_.stale_dropped = job_->stale_dropped();
   result_.outcome = job_->outcome();
+  result_.questions = referee_.questions();
   return result_;
 }
 

@@ -5,6 +5,7 @@
 // nodes, mix). Whether what happens is right is for the oracles to say (tests/sim/oracles); here
 // they are only told.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -48,6 +49,8 @@ struct SimResult {
   int membership_changes = 0;
   int faults = 0;
   uint64_t stale_dropped = 0;
+  /// See Referee.
+  std::array<int, 3> questions{};
   std::optional<JobOutcome> outcome;
 };
 

@@ -71,6 +71,7 @@ void CauseOracle::Decided(const JobOutcome& outcome) {
   if (!outcome.failure || outcome.failure->root.kind == CauseKind::kJoinTimeout) {
     return;  // that nobody came is OutcomeOracle's matter
   }
+  CountQuestion();
   const Failure& root = outcome.failure->root;
   const std::vector<InjectedFault>& faults = ledger_.faults();
   if (std::any_of(faults.begin(), faults.end(), [&](const InjectedFault& fault) {

@@ -1,8 +1,9 @@
 #pragma once
 
 // What all oracles have in common. An oracle observes a simulated run from outside: it is fed what
-// was done to the cluster and what the cluster did, never what the machines think of it, and it
-// compares the two. None of them knows the simulator, so that a test can feed it a made-up history.
+// was done to the cluster and what the cluster did, and it compares the two. What the machines
+// think of it is taken on trust in one place only: whether JobMachine dropped a report. None of
+// them knows the simulator, so that a test can feed it a made-up history.
 
 #include <limits>
 #include <string>
@@ -18,8 +19,11 @@ class Oracle {
  public:
   /// Empty, or the first thing that was found wrong.
   const std::string& complaint() const { return complaint_; }
+  /// How often the run put a question of which not every answer would have been right.
+  int questions() const { return questions_; }
 
  protected:
+  void CountQuestion() { ++questions_; }
   void Complain(std::string what) {
     if (complaint_.empty()) {
       complaint_ = std::move(what);
@@ -28,6 +32,7 @@ class Oracle {
 
  private:
   std::string complaint_;
+  int questions_ = 0;
 };
 
 }  // namespace fsdprun::sim

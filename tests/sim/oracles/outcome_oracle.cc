@@ -109,6 +109,9 @@ void OutcomeOracle::CheckFailure(Nanos at, const JobOutcome& outcome) {
 }
 
 void OutcomeOracle::CheckCharge(Generation g, bool charged) {
+  if (!ledger_.MayHaveFailed(g) || ledger_.MustHaveFailed(g) != nullptr) {
+    CountQuestion();
+  }
   if (charged && !ledger_.MayHaveFailed(g)) {
     Complain(Named(g) +
              " was charged as a failure, but nothing was injected that can have failed it");

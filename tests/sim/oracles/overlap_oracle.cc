@@ -113,6 +113,9 @@ void OverlapOracle::CheckHarmless(Nanos at, const Running& running) {
   } else if (const Nanos deaf = hearing_.DeafSince(at, running.sighting.node); deaf != kForever) {
     may_run_until = deaf + alone_bound_ + kLetGoWithin;
   }
+  if (may_run_until != kForever) {
+    CountQuestion();
+  }
   if (at > may_run_until) {
     Complain(Describe(running.sighting) +
              " overlaps a newer world although its node could have ended it " +

@@ -2,6 +2,7 @@
 
 // All oracles of a run behind one face: what happens is said once and reaches whom it concerns.
 
+#include <array>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -29,6 +30,10 @@ class Referee {
 
   /// Empty, or what an oracle complains of.
   const std::string& complaint() const;
+  /// Questions that the run put to the oracles of the outcome, of the cause and of the overlap.
+  std::array<int, 3> questions() const {
+    return {outcome_.questions(), cause_.questions(), overlap_.questions()};
+  }
   FaultLedger& ledger() { return ledger_; }
   FenceOracle& fence() { return fence_; }
 
