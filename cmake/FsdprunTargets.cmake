@@ -9,7 +9,9 @@
 #         Abseil on the runtime side, none of them on the shared side).
 
 # `programs` is what a user runs; scripts/quickstart builds nothing else.
-add_custom_target(programs)
+if(PROJECT_IS_TOP_LEVEL)
+  add_custom_target(programs)
+endif()
 
 # Sets `out` to ON if a target that matches `pattern` is among the arguments, or comes with one of the project's libraries
 # among them, which remember it in their property `property`.
@@ -155,7 +157,7 @@ function(fsdprun_binary)
   if(torch)
     _fsdprun_reuse_torch_headers(${ARG_NAME})
   endif()
-  if(NOT ARG_FOR_TESTS)
+  if(TARGET programs AND NOT ARG_FOR_TESTS)
     add_dependencies(programs ${ARG_NAME})
   endif()
 endfunction()

@@ -82,20 +82,21 @@ function(_fsdprun_compile_as_test name)
   target_compile_options(${name} PRIVATE -fPIC -O0 -pthread)
 endfunction()
 
-# fsdprun_test(NAME cli_test SRCS ... DEPS ... LABELS unit [TIMEOUT 60] [PER_CASE] [THREADS] [OPTIMISED] [SOAK]
-#              [PROCESSORS 2] [COST 20] [ENVIRONMENT ...])
-# One ctest entry per binary; PER_CASE makes one per TEST() (for binaries that start fast, i.e. without libtorch). COST is
-# in seconds: ctest starts the expensive ones first. A binary with a skipped case counts as skipped.
+# fsdprun_test(NAME cli_test SRCS ... DEPS ... LABELS unit [TIMEOUT 300] [PER_CASE] [THREADS] [OPTIMISED] [SOAK]
+#              [PROGRAMS fsdp-keeper] [PROCESSORS 2] [COST 20] [ENVIRONMENT ...])
+# One ctest entry per binary; PER_CASE makes one per TEST() (for binaries that start fast, i.e. without libtorch).
+# PROGRAMS are what it starts. COST is in seconds: ctest starts the expensive ones first. A binary that passes with a
+# skipped case counts as skipped.
 function(fsdprun_test)
   cmake_parse_arguments(ARG "PER_CASE;THREADS;OPTIMISED;SOAK" "NAME;TIMEOUT;PROCESSORS;COST"
-    "SRCS;DEPS;EXTERNAL;LABELS;ENVIRONMENT;ARGS" ${ARGN})
+    "SRCS;DEPS;EXTERNAL;PROGRAMS;LABELS;ENVIRONMENT;ARGS" ${ARGN})
   _fsdprun_check_arguments(fsdprun_test)
   _fsdprun_needs_torch(torch ${ARG_DEPS} ${ARG_EXTERNAL})
   if(torch AND NOT FSDPRUN_TORCH_TESTS)
     return()
   endif()
   add_executable(${ARG_NAME} ${ARG_SRCS})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} ${ARG_EXTERNAL} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} ${ARG_EXTERNAL} fsdprun_test_main)
   _fsdprun_compile_as_test(${ARG_NAME})
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(torch)
@@ -113,7 +114,10 @@ function(fsdprun_test)
   endif()
   _fsdprun_tier(tier "${ARG_SOAK}" ${builds})
   add_dependencies(${tier} ${ARG_NAME})
-  _fsdprun_record_test(${ARG_NAME} ${tier} "${ARG_DEPS}" ${ARG_NAME})
+  if(ARG_PROGRAMS)
+    add_dependencies(${ARG_NAME} ${ARG_PROGRAMS})
+  endif()
+  _fsdprun_record_test(${ARG_NAME} ${tier} "${ARG_DEPS};${ARG_PROGRAMS}" ${ARG_NAME})
   _fsdprun_needs_rpc(rpc ${ARG_DEPS} ${ARG_EXTERNAL})
   set(leaks ON)
   if(torch OR rpc)
@@ -121,10 +125,11 @@ function(fsdprun_test)
   endif()
   _fsdprun_test_properties(properties ${ARG_NAME} ${tier} ${leaks} "${ARG_LABELS}" "${ARG_ENVIRONMENT}"
     "${ARG_TIMEOUT}" "${ARG_PROCESSORS}" "${ARG_COST}")
-  string(APPEND properties " SKIP_REGULAR_EXPRESSION [==[\\[  SKIPPED \\]]==]")
+  string(APPEND properties " SKIP_RETURN_CODE 77")
   if(ARG_PER_CASE)
     include(GoogleTest)
-    gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${_fsdprun_prefix}")
+    gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+      TEST_PREFIX "${_fsdprun_prefix}")
     # gtest_discover_tests cuts properties that are lists; these are set by a file that ctest reads after its own.
     set(file ${CMAKE_CURRENT_BINARY_DIR}/${ARG_NAME}_properties.cmake)
     file(WRITE ${file} "set_tests_properties(\${${ARG_NAME}_TESTS} PROPERTIES ${properties})\n")
@@ -136,7 +141,7 @@ function(fsdprun_test)
 endfunction()
 
 # fsdprun_script_test(NAME launcher_kill COMMAND ${Python} script.py ... LABELS integration [PROGRAMS fsdprun ...]
-#                     [SANITIZERS asan] [TORCH] [SOAK] [TIMEOUT 120] [PROCESSORS 2] [COST 20] [RUN_SERIAL]
+#                     [SANITIZERS asan] [TORCH] [SOAK] [TIMEOUT 300] [PROCESSORS 2] [COST 20] [RUN_SERIAL]
 #                     [RESOURCE_LOCK port_29500])
 # A test that is a script around the built programs, which PROGRAMS names. TORCH: one of them links LibTorch. SANITIZERS
 # names the builds besides release in which it belongs to the tier `change`. Exit code 77 counts as skipped.
@@ -175,7 +180,7 @@ function(_fsdprun_test_properties out name tier leaks labels environment timeout
   _fsdprun_sanitizer_environment(sanitizer ${leaks})
   list(APPEND environment ${sanitizer})
   if(NOT timeout)
-    set(timeout 120)
+    set(timeout 300)
   endif()
   set(text "LABELS [==[${labels}]==] ENVIRONMENT [==[${environment}]==] TIMEOUT ${timeout}")
   if(processors)

@@ -31,9 +31,9 @@ within() {
   "$@" &
   child=$!
   set +m
-  trap 'kill -TERM -- "-$child"; exit 130' INT TERM
   sleep "$seconds" &
   clock=$!
+  trap 'kill -TERM -- "-$child" "$clock"; exit 130' INT TERM
   wait -n -p ended "$child" "$clock" || status=$?
   trap - INT TERM
   if [[ $ended == "$clock" ]]; then
@@ -46,16 +46,17 @@ within() {
   return $status
 }
 
-# ThreadSanitizer of g++ 12 cannot map its shadow where the kernel randomises addresses over more than 28 bits.
+# The sanitizers of g++ 12 and clang 14 cannot map their shadow where the kernel randomises addresses over more than 28
+# bits: ThreadSanitizer never, AddressSanitizer now and then.
 fix_addresses=()
 find_address_fix() {
   local bits
   bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 32)
   ((bits > 28)) || return 0
   fix_addresses=(setarch "$(uname -m)" -R)
-  "${fix_addresses[@]}" true 2>/dev/null || die "ThreadSanitizer needs addresses that are not randomised (vm.mmap_rnd_bits is $bits, it bears 28),
+  "${fix_addresses[@]}" true 2>/dev/null || die "The sanitizers need addresses that are not randomised (vm.mmap_rnd_bits is $bits, they can cope with 28),
 and this container forbids 'setarch -R'. Run the container with --security-opt seccomp=unconfined, or on the host, as
-root: sysctl vm.mmap_rnd_bits=28. What needs neither: scripts/test --preset release and scripts/test --preset asan"
+root: sysctl vm.mmap_rnd_bits=28. What needs neither: scripts/test --preset release and scripts/test --quick"
 }
 
 # One ctest over several build folders, so that one summary covers them all.
@@ -67,22 +68,24 @@ write_combined_tests() {
   done >"$ROOT/build/all/CTestTestfile.cmake"
 }
 
-# run_ctest NAME ARGUMENTS...: NAME.junit.xml in the run's folder is what the ledger reads.
+# run_ctest NAME ARGUMENTS...: NAME.junit.xml in the run's folder is what the ledger reads. A skipped test is an error.
 run_ctest() {
-  local name=$1
+  local name=$1 status=0
   shift
   "${fix_addresses[@]}" ctest --output-on-failure --no-tests=error -j "${JOBS:-$(build_jobs)}" \
-    --output-junit "$run_folder/$name.junit.xml" "$@"
+    --output-junit "$run_folder/$name.junit.xml" "$@" || status=$?
+  if [[ -z ${FSDPRUN_ALLOW_SKIPS:-} ]] && grep -Eq '<skipped|skipped="[1-9]' "$run_folder/$name.junit.xml"; then
+    say "a test was skipped: install what it needs (scripts/setup --tests), or allow it with FSDPRUN_ALLOW_SKIPS=1"
+    ((status != 0)) || status=1
+  fi
+  return $status
 }
 
-# finish_run STATUS BUILD...: prints the ledger and exits; a skipped test is an error.
+# finish_run STATUS BUILD...: prints the ledger and exits.
 finish_run() {
   local status=$1
   shift
   say ""
-  python3 "$ROOT/scripts/lib/ledger.py" "$run_folder" "$@" | tee "$run_folder/ledger.txt" || {
-    say "a test was skipped: install what it needs (scripts/setup --tests), or allow it with FSDPRUN_ALLOW_SKIPS=1"
-    ((status != 0)) || status=1
-  }
+  python3 "$ROOT/scripts/lib/ledger.py" "$run_folder" "$@" | tee "$run_folder/ledger.txt"
   exit "$status"
 }

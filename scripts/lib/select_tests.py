@@ -5,16 +5,19 @@ usage: select_tests.py BUILD... < changed paths
 
 Prints "all", or lines "test NAME", "file PATH" and "target BUILD TARGET". A BUILD is a configured folder in which CMake
 has written who depends on whom (fsdprun_graph.txt, fsdprun_tests.txt). What is not known to reach only some tests
-reaches all.
+reaches all. The FILEs are product sources for the linters: those that changed and those that include them.
 """
 
+import re
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 PRODUCT = ("proto/", "base/", "launcher/", "agent/", "worker/", "fsdp_runtime/")
 # What no program and no test is made of: the checks of texts and rules look at it.
-TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "tests/bench/")
+TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "tests/bench/",
+         "tests/fuzz/")
 # Tests that look at the tree as a whole, whatever changed.
 ALWAYS = ("tests/arch", "tests/docs")
 
@@ -55,6 +58,26 @@ def owners(path: str, nodes: list[Node]) -> set[str]:
     return {node.name for node in holders if len(node.folder) == deepest}
 
 
+def mentions(path: str, text: str) -> bool:
+    """Whether a C++ or Python text includes or imports the file."""
+    if path.endswith(".py"):
+        stem = re.escape(PurePosixPath(path).stem)
+        return re.search(rf"^\s*(import|from) {stem}\b", text, re.M) is not None
+    return f'"{path}"' in text or f"<{path.removeprefix('fsdp_runtime/include/')}>" in text
+
+
+def with_includers(paths: list[str], texts: dict[str, str]) -> list[str]:
+    """The paths and all files of the project that include or import them, directly or not."""
+    reached, todo = list(paths), list(paths)
+    while todo:
+        path = todo.pop()
+        if path.endswith((".h", ".py")):
+            more = [name for name, text in texts.items() if name not in reached and mentions(path, text)]
+            reached += more
+            todo += more
+    return reached
+
+
 def dependents(names: set[str], nodes: list[Node]) -> set[str]:
     """The names and all that depend on them, directly or not."""
     reached = set(names)
@@ -79,6 +102,12 @@ def select(paths: list[str], nodes: list[Node]) -> set[str] | None:
     return {node.name for node in nodes if node.is_test and (node.name in reached or node.folder.startswith(ALWAYS))}
 
 
+def project_texts() -> dict[str, str]:
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.h", "*.cc", "*.py"], check=True,
+                           capture_output=True, text=True).stdout.split()
+    return {name: Path(name).read_text(errors="replace") for name in names if Path(name).is_file()}
+
+
 def read_build(build: Path) -> list[Node]:
     return parse_graph((build / "fsdprun_graph.txt").read_text(), (build / "fsdprun_tests.txt").read_text())
 
@@ -86,14 +115,18 @@ def read_build(build: Path) -> list[Node]:
 def main() -> None:
     builds = [Path(name) for name in sys.argv[1:]]
     paths = sys.stdin.read().split()
+    texts = project_texts()
+    # Product libraries are followed by the graph; between the tests' folders nothing is declared.
+    reached = with_includers(paths, texts)
+    touched = paths + [path for path in reached if path.startswith("tests/")]
     graphs = [read_build(build) for build in builds]
-    selections = [select(paths, nodes) for nodes in graphs]
+    selections = [select(touched, nodes) for nodes in graphs]
     if any(selected is None for selected in selections):
         print("all")
         return
     for name in sorted(set().union(*selections)):
         print("test", name)
-    for path in paths:
+    for path in reached:
         if path.startswith(PRODUCT) and path.endswith((".cc", ".h")):
             print("file", path)
     for build, nodes, selected in zip(builds, graphs, selections):

@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/lib"))
-from select_tests import parse_graph, select  # noqa: E402
+from select_tests import parse_graph, select, with_includers  # noqa: E402
 
 GRAPH = """contract|proto|shared|0|
 base|base|control|1|
@@ -49,6 +49,19 @@ class SelectTest(unittest.TestCase):
 
     def test_texts_reach_only_what_looks_at_the_tree(self):
         self.assertEqual(self.selected("docs/STYLE.md", "README.md"), {"arch_words"})
+
+    def test_includers_are_followed_across_folders(self):
+        texts = {"tests/unit/agent/a_test.cc": '#include "tests/unit/base/waiter.h"\n',
+                 "tests/unit/base/waiter.h": '#include "base/loop.h"\n',
+                 "tests/integration/train/train_case.py": "from job_case import JobCase\n",
+                 "tests/integration/train/test_stop.py": "import train_case\n",
+                 "worker/main.cc": "#include <fsdp/unit.h>\n", "worker/other.cc": "// base/loop.h\n"}
+        self.assertEqual(set(with_includers(["base/loop.h"], texts)),
+                         {"base/loop.h", "tests/unit/base/waiter.h", "tests/unit/agent/a_test.cc"})
+        self.assertEqual(set(with_includers(["tests/integration/launcher/job_case.py"], texts)),
+                         {"tests/integration/launcher/job_case.py", "tests/integration/train/train_case.py",
+                          "tests/integration/train/test_stop.py"})
+        self.assertIn("worker/main.cc", with_includers(["fsdp_runtime/include/fsdp/unit.h"], texts))
 
     def test_what_is_not_known_reaches_everything(self):
         for path in ("CMakeLists.txt", "scripts/test", "cmake/FsdprunTests.cmake", "base/CMakeLists.txt",

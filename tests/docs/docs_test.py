@@ -209,6 +209,8 @@ def check_report(build: Path) -> list[str]:
         if done.returncode == 0 or "Root Cause (first observed failure)" not in done.stderr:
             return [f"no report of: {end}\n{done.stderr}"]
         real |= labels_of(done.stderr)
+    if not shown:
+        return ["README.md and docs/ show no failure report"]
     print(f"{len(shown)} reports are shown; a real one has {sorted(real)}")
     return [f"{block.place}: a real report has no line {label!r}" for block in shown
             for label in sorted(labels_of(block.text) - real)]

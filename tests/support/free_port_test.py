@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 import free_port
+from unittest_main import main
 
 PROCESSES, PORTS = 4, 50
 # Takes ports, tells them, and keeps them until it is told to end.
@@ -40,4 +41,4 @@ class FreePortTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

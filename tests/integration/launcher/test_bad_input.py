@@ -7,9 +7,9 @@ import shutil
 import signal
 import socket
 import threading
-import unittest
 
 from job_case import BIN, JobCase, free_port
+from unittest_main import main
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
 
@@ -190,4 +190,4 @@ class DefaultPortTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -1,8 +1,8 @@
 """Unmodified PyTorch programs: gloo over env://, on one node and on two."""
 
-import unittest
 
 from job_case import JobCase, free_port
+from unittest_main import main
 
 ALL_REDUCE = """
     import torch, torch.distributed as dist
@@ -50,4 +50,4 @@ class CollectivesTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

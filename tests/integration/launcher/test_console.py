@@ -6,10 +6,10 @@ import pty
 import re
 import select
 import subprocess
-import unittest
 
 from events import PATIENCE_S
 from job_case import JobCase
+from unittest_main import main
 
 
 class ConsoleTest(JobCase):
@@ -179,4 +179,4 @@ class ConsoleTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

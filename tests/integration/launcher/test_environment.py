@@ -2,9 +2,9 @@
 
 import json
 import re
-import unittest
 
 from job_case import JobCase, free_port
+from unittest_main import main
 
 DUMP = """
     note("env", json.dumps({"env": dict(os.environ), "argv": sys.argv[1:]}))
@@ -105,4 +105,4 @@ class EnvironmentTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -3,10 +3,10 @@
 import os
 import pathlib
 import signal
-import unittest
 
 from events import wait_for_ends
 from job_case import JobCase, free_port, is_alive
+from unittest_main import main
 
 # Generation 1 waits to be killed; later ones end well.
 PATIENT = """
@@ -149,4 +149,4 @@ class KillsTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -2,9 +2,9 @@
 
 import json
 import re
-import unittest
 
 from job_case import JobCase, free_port
+from unittest_main import main
 
 
 class ReportTest(JobCase):
@@ -97,4 +97,4 @@ class ReportTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -1,8 +1,8 @@
 """The restart budget, and what is not charged to it."""
 
-import unittest
 
 from job_case import JobCase, free_port
+from unittest_main import main
 
 
 class RestartsTest(JobCase):
@@ -68,4 +68,4 @@ class RestartsTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -6,10 +6,10 @@ import select
 import socket
 import stat
 import time
-import unittest
 
 from events import PATIENCE_S, wait_for_files
 from job_case import JobCase, free_port, wait_until_listening
+from unittest_main import main
 
 WAITER = "note('pid')\nwait_for('go')"
 
@@ -160,4 +160,4 @@ class SecurityTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

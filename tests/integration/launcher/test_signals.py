@@ -8,10 +8,10 @@ import signal
 import subprocess
 import termios
 import time
-import unittest
 
 from events import PATIENCE_S
 from job_case import BIN, JobCase, free_port
+from unittest_main import main
 
 # Whoever waits for this grace to pass fails the test.
 LONG_GRACE = f"--shutdown-timeout={5 * PATIENCE_S:.0f}"
@@ -225,4 +225,4 @@ class SignalsTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -1,13 +1,13 @@
 """The defaults of the installed torchrun, asked of torchrun itself, are fsdprun's."""
 
 import inspect
-import unittest
 
 from torch.distributed.elastic.multiprocessing.api import PContext
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousTimeout
 from torch.distributed.run import get_args_parser
 
 from job_case import JobCase
+from unittest_main import main
 
 TWO_NODES = ["--nnodes=2"]  # Where the rendezvous can be seen.
 
@@ -89,4 +89,4 @@ class TorchrunDefaultsTest(JobCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

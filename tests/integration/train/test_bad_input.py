@@ -3,9 +3,9 @@
 import json
 import pathlib
 import struct
-import unittest
 
 from train_case import MODEL, TRAIN, TrainCase
+from unittest_main import main
 
 CONFIG_EXIT = 78
 
@@ -169,4 +169,4 @@ class CommandLineTest(TrainCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

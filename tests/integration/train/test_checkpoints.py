@@ -3,12 +3,12 @@
 import pathlib
 import shutil
 import tempfile
-import unittest
 
 import torch
 from torch.distributed.checkpoint import format_utils
 
 from train_case import TrainCase
+from unittest_main import main
 
 
 def flip_bit(path, at=None):
@@ -173,4 +173,4 @@ class FullDiskTest(TrainCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -1,12 +1,12 @@
 """What single options promise: weights from a Hugging Face directory, accumulation, evaluation, logs."""
 
 import json
-import unittest
 
 import safetensors_io
 import torch
 from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
 from train_case import TRAIN, TrainCase
+from unittest_main import main
 
 SEQUENCE = 16
 
@@ -175,4 +175,4 @@ class LogTest(TrainCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

@@ -4,11 +4,11 @@ import os
 import pathlib
 import signal
 import time
-import unittest
 
 from events import PATIENCE_S, wait_for_files
 from job_case import processes_with
 from train_case import TrainCase
+from unittest_main import main
 
 ENDLESS = 100_000_000  # steps; nobody waits for that many
 
@@ -83,4 +83,4 @@ class DivergenceTest(TrainCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()
