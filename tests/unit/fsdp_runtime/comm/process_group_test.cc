@@ -69,9 +69,10 @@ TEST(ProcessGroupTest, MissingRanksAreNamed) {
   options.world_size = 4;
   options.rank = 1;
   options.master_port = store->getPort();
+  options.store_prefix = testing::prefix_of_new_store();
   // As if rank 2 had come, to each of the groups that are tried below.
   for (int group = 0; group < 10; ++group) {
-    const std::string host = "fsdp/group" + std::to_string(group) + "/host/2";
+    const std::string host = options.store_prefix + "/group" + std::to_string(group) + "/host/2";
     store->set(host, std::vector<uint8_t>{'h'});
   }
   // On a busy machine even the connection to the store may take longer than a short timeout.
@@ -124,6 +125,7 @@ TEST_F(WithoutVisibleGpuTest, NcclSaysSo) {
 
 TEST(ProcessGroupTest, GroupsFormedOneAfterAnotherDoNotMeet) {
   const auto store = serve_store();
+  const std::string prefix = testing::prefix_of_new_store();
   const auto errors = testing::run_threads(
       2,
       [&](int64_t rank) {
@@ -131,6 +133,7 @@ TEST(ProcessGroupTest, GroupsFormedOneAfterAnotherDoNotMeet) {
         options.rank = rank;
         options.world_size = 2;
         options.master_port = store->getPort();
+        options.store_prefix = prefix;
         options.timeout = seconds(60);
         init_process_group(options)->barrier();
         return init_process_group(options);

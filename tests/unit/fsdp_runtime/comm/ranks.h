@@ -4,6 +4,7 @@
 #include <fsdp/collectives.h>
 #include <fsdp/process_group.h>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <functional>
@@ -52,6 +53,14 @@ inline c10::intrusive_ptr<c10d::TCPStore> serve_store() {
   return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
 }
 
+/// A prefix for the keys of one store. init_process_group counts the groups of a process by address
+/// and port, and the kernel may give a later store the port of an earlier one: ranks that have
+/// formed different numbers of groups there would not meet.
+inline std::string prefix_of_new_store() {
+  static std::atomic<int> stores{0};
+  return "store" + std::to_string(stores++);
+}
+
 /// The group of `backend` with threads as ranks. "local" is make_local_world.
 inline std::vector<std::string> run_backend(
     const std::string& backend, int64_t size, const Body& body,
@@ -62,10 +71,12 @@ inline std::vector<std::string> run_backend(
         size, [&](int64_t rank) { return std::move(world[static_cast<size_t>(rank)]); }, body);
   }
   const auto store = serve_store();
+  const std::string prefix = prefix_of_new_store();
   return run_threads(
       size,
       [&](int64_t rank) {
         ProcessGroupOptions options;
+        options.store_prefix = prefix;
         options.backend = backend;
         options.rank = rank;
         options.world_size = size;
