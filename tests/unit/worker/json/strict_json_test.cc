@@ -40,7 +40,6 @@ TEST(StrictJsonTest, SyntaxErrorsHaveLineAndColumn) {
                                                         {"{\"a\": 01}", "f.json:1:8: "},
                                                         {"{} x", "f.json:1:4: "},
                                                         {{"{}\0 x", 5}, "f.json:1:3: "},
-                                                        {{"{}\0 x", 5}, "f.json:1:3: "},
                                                         {"[1,\n 2", "f.json:2:3: "},
                                                         {"{'a': 1}", "f.json:1:2: "},
                                                         {"[NaN]", "f.json:1:2: "}}) {
