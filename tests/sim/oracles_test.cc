@@ -443,6 +443,19 @@ TEST_F(CauseOracleTest, WhatHappensAfterTheStopIsNotItsCause) {
   EXPECT_NO_COMPLAINT(oracle_);
 }
 
+TEST_F(CauseOracleTest, AnAgentGivesUpOnlyIfItWasDisturbedOrTold) {
+  CauseOracle told = oracle_;
+  told.ToldToGo(2);
+  told.AgentExited(kSecond, 2, 1);
+  EXPECT_NO_COMPLAINT(told);
+  told.AgentStarted(2);
+  told.AgentExited(2 * kSecond, 2, 1);
+  EXPECT_COMPLAINT(told, "exits with 1 although");
+  ledger_.Add(Disturbance(FaultKind::kPartition, kSecond, 2 * kSecond));
+  oracle_.AgentExited(5 * kSecond, 2, 1);
+  EXPECT_NO_COMPLAINT(oracle_);
+}
+
 TEST_F(CauseOracleTest, OnlyAStuckOrDisturbedNodeIsGivenUp) {
   ledger_.Add(Disturbance(FaultKind::kPauseAgent, kSecond, 2 * kSecond));
   oracle_.GivenUp(5 * kSecond, 2, "stuck");

@@ -36,7 +36,7 @@ uint32_t World::StartAgent(int slot_index) {
   const uint32_t index = static_cast<uint32_t>(agents_.size() - 1);
   slot.agent = index;
   slot.is_leaving = false;
-  referee_.AgentStarted(now_, slot.node_rank.value_or(slot_index));
+  referee_.AgentStarted(now_, slot_index, slot.node_rank.value_or(slot_index));
   StepAgent(index, node::Boot{});
   return index;
 }

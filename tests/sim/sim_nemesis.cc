@@ -221,7 +221,7 @@ void World::SignalCoordinator() {
 /// An agent that leaves while it reconnects may be gone before it can say so.
 void World::NoteLeaving(uint32_t index) {
   const Agent& agent = *agents_[index];
-  referee_.AgentLeaves(now_);
+  referee_.AgentLeaves(now_, agent.slot);
   slots_[agent.slot].is_leaving = true;
   if (agent.stream == 0) {
     referee_.ledger().Add(FaultOn(FaultKind::kResetStream, agent.slot, now_));

@@ -90,6 +90,19 @@ void CauseOracle::Decided(const JobOutcome& outcome) {
 }
 
 void CauseOracle::GivenUp(Nanos at, int node, const std::string& reason) {
+  if (!MayBeStuck(at, node)) {
+    Complain("a node that could be reached was given up: " + reason);
+  }
+}
+
+void CauseOracle::AgentExited(Nanos at, int node, int exit_code) {
+  if (exit_code != 0 && told_to_go_.count(node) == 0 && !MayBeStuck(at, node)) {
+    Complain("the agent of node " + std::to_string(node) + " exits with " +
+             std::to_string(exit_code) + " although nothing was wrong with it");
+  }
+}
+
+bool CauseOracle::MayBeStuck(Nanos at, int node) const {
   constexpr Nanos kLong = 10 * kSecond;
   const std::vector<InjectedFault>& faults = ledger_.faults();
   const bool is_stuck = std::any_of(faults.begin(), faults.end(), [&](const InjectedFault& fault) {
@@ -97,9 +110,7 @@ void CauseOracle::GivenUp(Nanos at, int node, const std::string& reason) {
         fault.kind == FaultKind::kHangPrepare || fault.kind == FaultKind::kUnkillableWorker;
     return fault.node == node && holds_it_up && fault.at <= at && at <= fault.until + stuck_bound_;
   });
-  if (!is_stuck && !ledger_.IsDisturbed(node, at - kLong, at)) {
-    Complain("a node that could be reached was given up: " + reason);
-  }
+  return is_stuck || ledger_.IsDisturbed(node, at - kLong, at);
 }
 
 bool CauseOracle::Matches(const Failure& root, const InjectedFault& fault) {

@@ -40,8 +40,14 @@ class CauseOracle : public Oracle {
   void Decided(const JobOutcome& outcome);
   /// The coordinator dismissed a node, whose stream stands, before the job's end was decided.
   void GivenUp(Nanos at, int node, const std::string& reason);
+  /// The coordinator told a node to go, or an operator did.
+  void ToldToGo(int node) { told_to_go_.insert(node); }
+  void AgentStarted(int node) { told_to_go_.erase(node); }
+  /// An agent that had been admitted exits on its own, before the job's end was decided.
+  void AgentExited(Nanos at, int node, int exit_code);
 
  private:
+  bool MayBeStuck(Nanos at, int node) const;
   /// `root` is what `fault` looks like in a report.
   static bool Matches(const Failure& root, const InjectedFault& fault);
   bool MayNameVictim(int64_t victim, const InjectedFault& culprit) const;
@@ -56,6 +62,7 @@ class CauseOracle : public Oracle {
   const Nanos stuck_bound_;
   std::map<int64_t, Word> heard_pids_;
   std::set<std::pair<std::string, Generation>> heard_nodes_;
+  std::set<int> told_to_go_;
 };
 
 }  // namespace fsdprun::sim

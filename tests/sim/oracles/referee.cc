@@ -21,7 +21,8 @@ const std::string& Referee::complaint() const {
   return shutdown_.complaint();
 }
 
-void Referee::AgentStarted(Nanos at, int place) {
+void Referee::AgentStarted(Nanos at, int node, int place) {
+  cause_.AgentStarted(node);
   ledger_.MembershipChanged(at);
   outcome_.NodeArrived(place);
 }
@@ -35,9 +36,15 @@ void Referee::AgentDied(Nanos at, int node, int place, uint32_t life) {
 void Referee::AgentExited(Nanos at, int node, int exit_code) {
   ledger_.MembershipChanged(at);
   shutdown_.AgentExited(at, node, exit_code);
+  if (!has_ended_) {
+    cause_.AgentExited(at, node, exit_code);
+  }
 }
 
-void Referee::AgentLeaves(Nanos at) { ledger_.MembershipChanged(at); }
+void Referee::AgentLeaves(Nanos at, int node) {
+  ledger_.MembershipChanged(at);
+  cause_.ToldToGo(node);
+}
 
 void Referee::StreamOpened(Nanos at, int node) {
   overlap_.HearingChanges(at, node);
@@ -102,6 +109,8 @@ void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
     outcome_.WorldOrdered(order.generation, prepare->assignment.restart_count);
   } else if (std::holds_alternative<StopWorkers>(order.message)) {
     ledger_.StopOrdered(at, order.generation);
+  } else if (std::holds_alternative<ReleaseAgent>(order.message)) {
+    cause_.ToldToGo(node);
   }
 }
 
@@ -114,6 +123,7 @@ void Referee::ReportHeard(const std::string& node_name, const FromAgent& report)
 }
 
 void Referee::Decided(Nanos at, const JobOutcome& outcome) {
+  has_ended_ = true;
   ledger_.JobDecided(at);
   outcome_.Decided(at, outcome, world_size_);
   cause_.Decided(outcome);
@@ -122,6 +132,7 @@ void Referee::Decided(Nanos at, const JobOutcome& outcome) {
 }
 
 void Referee::CoordinatorDied(Nanos at) {
+  has_ended_ = true;
   outcome_.CoordinatorDied();
   shutdown_.CoordinatorDied(at);
 }

@@ -38,10 +38,10 @@ class Referee {
   FenceOracle& fence() { return fence_; }
 
   // Nodes and links.
-  void AgentStarted(Nanos at, int place);
+  void AgentStarted(Nanos at, int node, int place);
   void AgentDied(Nanos at, int node, int place, uint32_t life);
   void AgentExited(Nanos at, int node, int exit_code);
-  void AgentLeaves(Nanos at);
+  void AgentLeaves(Nanos at, int node);
   void StreamOpened(Nanos at, int node);
   void StreamClosed(Nanos at, int node);
   void CutOff(Nanos at, int node, Nanos until);
@@ -77,6 +77,8 @@ class Referee {
   ShutdownOracle shutdown_;
   std::set<int64_t> unkillable_;
   int world_size_ = 0;
+  /// The end was decided, or the coordinator died.
+  bool has_ended_ = false;
 };
 
 }  // namespace fsdprun::sim
