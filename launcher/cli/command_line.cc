@@ -225,6 +225,9 @@ absl::Status ReadFailurePolicy(const RawFlags& flags, LaunchPlan* plan) {
   if (const RawValue* value = flags.Find("shutdown-timeout")) {
     ASSIGN_OR_RETURN(plan->shutdown_timeout, ToSeconds(*value, true));
   }
+  if (const RawValue* value = flags.Find("abort-timeout")) {
+    ASSIGN_OR_RETURN(plan->abort_timeout, ToSeconds(*value, true));
+  }
   if (const RawValue* value = flags.Find("monitor-interval")) {
     RETURN_IF_ERROR(ToSeconds(*value, false).status());
   }

@@ -126,7 +126,11 @@ const std::vector<FlagSpec>& FlagTable() {
       {"monitor-interval", 0, true, "SECONDS", "0.1", G::kFailures, false,
        "Accepted for compatibility; has no effect, because workers are not polled."},
       {"shutdown-timeout", 0, true, "SECONDS", "30", G::kFailures, false,
-       "Time between SIGTERM and SIGKILL when workers are stopped."},
+       "Time between the signal and SIGKILL when workers are stopped by an operator or because "
+       "nodes join or leave."},
+      {"abort-timeout", 0, true, "SECONDS", "2", G::kFailures, true,
+       "The same after a failure: the workers that survived it cannot go on without the one that "
+       "failed. At most the shutdown timeout."},
 
       {"log-dir", 0, true, "DIR", "temporary, removed after success", G::kOutput, false,
        "Where DIR/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,error.json} "

@@ -52,6 +52,7 @@ std::string DescribePlan(const LaunchPlan& plan) {
     line("master_addr", plan.master_addr);
     line("max_restarts", absl::StrCat(plan.max_restarts));
     line("last_call_timeout_s", absl::StrCat(plan.last_call_timeout.count() / 1000.0));
+    line("abort_timeout_s", absl::StrCat(plan.abort_timeout.count() / 1000.0));
   }
   line("shutdown_timeout_s", absl::StrCat(plan.shutdown_timeout.count() / 1000.0));
   line("log_dir", plan.log_dir.empty() ? "temporary, removed after success" : plan.log_dir);

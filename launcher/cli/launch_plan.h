@@ -64,6 +64,7 @@ struct LaunchPlan {
   // Failures.
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
+  std::chrono::milliseconds abort_timeout{2'000};
 
   // Output.
   std::string log_dir;

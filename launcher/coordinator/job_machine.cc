@@ -114,7 +114,6 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
     operator_signal_ = stop.signal;
   }
   const std::string why = "stopped by signal " + std::to_string(*operator_signal_);
-  const Duration grace = again ? Duration{} : spec_.stop_grace;
   switch (phase_) {
     case Phase::kRendezvous: {
       JobOutcome outcome;
@@ -128,7 +127,11 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
     case Phase::kPreparing:
     case Phase::kRunning:
     case Phase::kStopping:
-      BeginStop(StopKind::kOperator, *operator_signal_, grace, why, out);
+      if (again) {
+        BeginStop(StopKind::kOperator, *operator_signal_, Duration{}, why, out);
+      } else {
+        Drain(StopKind::kOperator, *operator_signal_, why, out);
+      }
       return;
     case Phase::kReleasing:
     case Phase::kFinished:
@@ -171,7 +174,7 @@ void JobMachine::On(const AgentPrepared& prepared, const FromAgent& envelope, Ou
       RecordFailure(FailureOf(*node, CauseKind::kPrepareFailed,
                               "group rank 0 is prepared but names no store endpoint"),
                     out.now, out);
-      BeginStop(StopKind::kFailure, SIGTERM, spec_.stop_grace, "no store endpoint", out);
+      Abort("no store endpoint", out);
       return;
     }
     store_ = *prepared.store;
@@ -225,7 +228,7 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
   const std::string what = failure.what + " on " + node->info.name;
   RecordFailure(std::move(failure), out.now, out);
   if (phase_ == Phase::kRunning || !exited.exit.after_stop) {
-    BeginStop(StopKind::kFailure, SIGTERM, spec_.stop_grace, what, out);
+    Abort(what, out);
   }
 }
 
@@ -239,8 +242,7 @@ void JobMachine::On(const NodeFaulted& fault, const FromAgent& envelope, Out& ou
     return;
   }
   RecordFailure(FailureOf(*node, fault.kind, fault.what), out.now, out);
-  BeginStop(StopKind::kFailure, SIGTERM, spec_.stop_grace, node->info.name + ": " + fault.what,
-            out);
+  Abort(node->info.name + ": " + fault.what, out);
 }
 
 void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) {
@@ -280,7 +282,7 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
   if (!left.workers_running) {
     LoseNode(envelope.incarnation, CauseKind::kNodeLost, what, out);
   } else if (phase_ == Phase::kRunning && IsMember(*node)) {
-    BeginStop(StopKind::kMembership, SIGTERM, spec_.stop_grace, node->info.name + " " + what, out);
+    Drain(StopKind::kMembership, SIGTERM, node->info.name + " " + what, out);
   }
 }
 

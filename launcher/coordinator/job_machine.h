@@ -33,8 +33,12 @@ struct JobSpec {
   Duration join_timeout = std::chrono::seconds(600);
   /// How long a first formation with at least min_nodes waits for more, up to max_nodes.
   Duration last_call = std::chrono::seconds(30);
-  /// Between the stop signal and SIGKILL.
+  /// Between the stop signal and SIGKILL when workers are drained: an operator's stop, a membership
+  /// change.
   Duration stop_grace = std::chrono::seconds(30);
+  /// The same when a failure has ended the generation: the surviving workers cannot get on without
+  /// the failed one, so their time is the job's downtime. Never longer than `stop_grace`.
+  Duration abort_grace = std::chrono::seconds(2);
   /// Time without a heartbeat after which a node is suspected, and after which it is lost.
   /// Heartbeats come every 0.5 s.
   Duration suspect_after = std::chrono::milliseconds(1500);
@@ -185,6 +189,8 @@ class JobMachine {
   void MaybeGrow(Out& out);
   void FormWorld(std::vector<Incarnation> chosen, Out& out);
   void CommitWorld(Out& out);
+  void Abort(const std::string& why, Out& out);
+  void Drain(StopKind kind, int signal, const std::string& why, Out& out);
   void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
   void EscalateStop(StopKind kind, Duration grace, Out& out);
   void FinishStop(Out& out);

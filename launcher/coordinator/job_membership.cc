@@ -216,8 +216,12 @@ void JobMachine::HandleMemberLoss(const Node& node, CauseKind kind, const std::s
   if (phase_ == Phase::kRunning && is_done) {
     return;  // all its workers have succeeded
   }
-  BeginStop(is_failure ? StopKind::kFailure : StopKind::kMembership, SIGTERM, spec_.stop_grace,
-            "node " + node.info.name + " " + what, out);
+  const std::string why = "node " + node.info.name + " " + what;
+  if (is_failure) {
+    Abort(why, out);
+  } else {
+    Drain(StopKind::kMembership, SIGTERM, why, out);
+  }
 }
 
 void JobMachine::OnOrderTimeout(Out& out) {

@@ -68,10 +68,10 @@ void JobMachine::MaybeGrow(Out& out) {
   if (joiners.empty()) {
     return;
   }
-  BeginStop(StopKind::kMembership, SIGTERM, spec_.stop_grace,
-            "node " + nodes_.At(joiners.front()).info.name + " joins a world of " +
-                std::to_string(members_),
-            out);
+  Drain(StopKind::kMembership, SIGTERM,
+        "node " + nodes_.At(joiners.front()).info.name + " joins a world of " +
+            std::to_string(members_),
+        out);
 }
 
 void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
@@ -136,6 +136,16 @@ void JobMachine::CommitWorld(Out& out) {
 
 // --- Stopping
 
+/// After a failure.
+void JobMachine::Abort(const std::string& why, Out& out) {
+  BeginStop(StopKind::kFailure, SIGTERM, std::min(spec_.abort_grace, spec_.stop_grace), why, out);
+}
+
+/// The workers may finish what they are doing, such as a checkpoint.
+void JobMachine::Drain(StopKind kind, int signal, const std::string& why, Out& out) {
+  BeginStop(kind, signal, spec_.stop_grace, why, out);
+}
+
 void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std::string& why,
                            Out& out) {
   if (phase_ == Phase::kStopping) {
@@ -165,12 +175,12 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
 }
 
 /// A stop is in progress: a failure overrides a membership change, and a shorter grace is sent to
-/// the nodes.
+/// the nodes. A failure does not shorten the grace that an operator's stop gives.
 void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
   if (kind == StopKind::kFailure && stop_kind_ == StopKind::kMembership) {
     stop_kind_ = kind;
   }
-  if (grace >= stop_grace_) {
+  if (grace >= stop_grace_ || (kind == StopKind::kFailure && operator_signal_)) {
     return;
   }
   stop_grace_ = grace;

@@ -135,6 +135,7 @@ JobSpec Launcher::MakeJobSpec() const {
   spec.join_timeout = plan_.join_timeout;
   spec.last_call = plan_.last_call_timeout;
   spec.stop_grace = plan_.shutdown_timeout;
+  spec.abort_grace = plan_.abort_timeout;
   return spec;
 }
 

@@ -1,6 +1,6 @@
 """The restart budget, and what is not charged to it."""
 
-
+from events import PATIENCE_S
 from job_case import JobCase, free_port
 from unittest_main import main
 
@@ -34,6 +34,24 @@ class RestartsTest(JobCase):
         pids = self.notes("pid")
         self.assertEqual(len(set(pids.values())), 6)
         self.assertEqual({self.notes("restart")[2, r] for r in range(3)}, {"1"})
+
+    def test_a_failure_does_not_wait_for_workers_that_ignore_sigterm(self):
+        """The shutdown timeout is for drains: with it, this restart would take longer than the test waits."""
+        worker = """
+            note("start")
+            if RESTART == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN if RANK % 2 else lambda number, frame: note("term"))
+                note("ready")
+                if RANK == 3:
+                    wait_for(*(f"ready.1.{r}" for r in range(4)))
+                    sys.exit(9)
+                live_on()
+        """
+        launcher = self.start("--standalone", "--nproc-per-node=4", "--max-restarts=1",
+                              f"--shutdown-timeout={5 * PATIENCE_S:.0f}", self.script(worker))
+        rc, _, err = self.finish(launcher)
+        self.assertEqual((rc, {g for g, _ in self.notes("start")}), (0, {1, 2}), err)
+        self.assertEqual(set(self.notes("term")), {(1, 0), (1, 2)})
 
     def test_one_worker_may_finish_early(self):
         worker = """

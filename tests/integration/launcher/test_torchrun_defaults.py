@@ -55,7 +55,7 @@ class TorchrunDefaultsTest(JobCase):
             "join_timeout_s": f"{RendezvousTimeout().join.total_seconds():g}",
             "last_call_timeout_s": f"{RendezvousTimeout().last_call.total_seconds():g}",
             "master_addr": default["master_addr"], "max_restarts": str(default["max_restarts"]),
-            "shutdown_timeout_s": str(grace_s), "log_dir": "temporary, removed after success",
+            "shutdown_timeout_s": str(grace_s), "abort_timeout_s": "2", "log_dir": "temporary, removed after success",
             "program_kind": "python script", "program": "train.py",
         })
         two_nodes = self.plan(*TWO_NODES)

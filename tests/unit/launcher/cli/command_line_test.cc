@@ -39,6 +39,7 @@ TEST(CommandLineTest, WithoutFlagsOneWorkerRunsOnThisNode) {
   EXPECT_FALSE(plan.master_port_is_explicit);
   EXPECT_EQ(plan.max_restarts, 0);
   EXPECT_EQ(plan.shutdown_timeout, std::chrono::seconds(30));
+  EXPECT_EQ(plan.abort_timeout, std::chrono::seconds(2));
   EXPECT_EQ(plan.program_kind, ProgramKind::kPythonScript);
   EXPECT_THAT(plan.program, ElementsAre("train.py"));
 }
@@ -103,6 +104,9 @@ TEST(CommandLineTest, WrongValuesNameFlagValueAndExpectation) {
               HasSubstr("h:70000"));
   EXPECT_THAT(ErrorOf({"--master-port=x", "s"}), HasSubstr("--master-port: 'x'"));
   EXPECT_THAT(ErrorOf({"--shutdown-timeout=-1", "s"}), HasSubstr("--shutdown-timeout: '-1'"));
+  EXPECT_THAT(ErrorOf({"--abort-timeout=soon", "s"}), HasSubstr("--abort-timeout: 'soon'"));
+  EXPECT_EQ(Parse({"--abort-timeout=0.5", "s"}).value().abort_timeout,
+            std::chrono::milliseconds(500));
   EXPECT_THAT(ErrorOf({"--module", "--no-python", "s"}), HasSubstr("exclude each other"));
   EXPECT_THAT(ErrorOf({"--standalone", "--nnodes=2", "s"}), HasSubstr("--standalone"));
   EXPECT_THAT(ErrorOf({"--nnodes=2", "--node-rank=2", "s"}), HasSubstr("--node-rank: 2"));

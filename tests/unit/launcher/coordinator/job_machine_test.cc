@@ -79,7 +79,7 @@ TEST(JobMachineTest, SimultaneousFailuresAreChargedOnce) {
   Job job(Spec(2, 2, 3));
   job.RunTwo();
   EXPECT_THAT(job.Exit(2, 1, 0, 7),
-              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 2 g1 signal 15 grace 30"));
+              ElementsAre("stop 1 g1 signal 15 grace 2", "stop 2 g1 signal 15 grace 2"));
   EXPECT_THAT(job.Exit(1, 1, 0, 7), IsEmpty());
   EXPECT_THAT(job.Exit(1, 1, 1, 9), IsEmpty());
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), IsEmpty());

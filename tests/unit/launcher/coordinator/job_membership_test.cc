@@ -40,8 +40,7 @@ TEST(JobMembershipTest, LostNodeIsReplacedAndTheSurvivorKeepsItsPlace) {
   Job job(Spec(2, 2, 3));
   job.RunTwo();
   job.Step(job::AgentStreamLost{Incarnation(1)});
-  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300)),
-              ElementsAre("stop 2 g1 signal 15 grace 30"));
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300)), ElementsAre("stop 2 g1 signal 15 grace 2"));
   job.Say(2, 1, WorkersStopped{});
   EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("gone: node-1"));
   EXPECT_THAT(job.Join(3), ElementsAre("admit 3", "prepare 2 g2 rank 0 of 2 restart 1",
@@ -75,7 +74,7 @@ TEST(JobMembershipTest, SilentNodeIsLostAfterThreeSecondsAndMayComeBackClean) {
   job.RunTwo();
   EXPECT_THAT(job.Wait(std::chrono::milliseconds(2900), {1}), IsEmpty());
   EXPECT_THAT(job.Wait(std::chrono::milliseconds(200), {1}),
-              ElementsAre("stop 1 g1 signal 15 grace 30"));
+              ElementsAre("stop 1 g1 signal 15 grace 2"));
   EXPECT_THAT(job.Say(2, 1, AgentHeartbeat{}), ElementsAre(HasSubstr("rejoin 2")));
   EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2", "stop 2 g1 signal 15 grace 0"));
   EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), IsEmpty());

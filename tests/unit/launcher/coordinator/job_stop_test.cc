@@ -44,7 +44,7 @@ TEST(JobStopTest, WorkerThatTheStopEndsIsNoFailure) {
 
 TEST(JobStopTest, WorkerThatFailsBeforeTheStopReachesItIsCharged) {
   Job job = Growing();
-  EXPECT_THAT(job.Exit(1, 1, 0, 7), IsEmpty());
+  EXPECT_THAT(job.Exit(1, 1, 0, 7), ElementsAre("stop 1 g1 signal 15 grace 2"));
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 1"));
 }
 
@@ -52,7 +52,7 @@ TEST(JobStopTest, SignalOfTheNodesOwnEndsARunningWorld) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
   EXPECT_THAT(job.Say(2, 1, Stopped(0, 0, SIGTERM)),
-              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 2 g1 signal 15 grace 30"));
+              ElementsAre("stop 1 g1 signal 15 grace 2", "stop 2 g1 signal 15 grace 2"));
   job.Say(1, 1, WorkersStopped{});
   EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), ElementsAre("release 1 1", "release 2 1"));
   EXPECT_THAT(job.machine_.outcome()->reason, HasSubstr("rank 0 died of signal 15 on node-2"));
@@ -67,6 +67,40 @@ TEST(JobStopTest, NodeThatAnOperatorStopsEndsTheWorldUncharged) {
   job.Say(2, 1, WorkersStopped{});
   EXPECT_THAT(job.Say(2, 1, AgentLeft{SIGINT, false}), IsEmpty());
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 0"));
+}
+
+TEST(JobStopTest, FailureShortensTheGraceOfAMembershipChange) {
+  Job job(Spec(1, 3, 1));
+  job.Join(1);
+  job.Join(2);
+  EXPECT_THAT(job.Wait(std::chrono::seconds(31), {1, 2}), Contains(HasSubstr("prepare 1 g1")));
+  job.Start(1, {1, 2});
+  EXPECT_THAT(job.Join(3), ElementsAre("admit 3", "stop 1 g1 signal 15 grace 30",
+                                       "stop 2 g1 signal 15 grace 30"));
+  EXPECT_THAT(job.Exit(2, 1, 0, 7),
+              ElementsAre("stop 1 g1 signal 15 grace 2", "stop 2 g1 signal 15 grace 2"));
+  job.Say(1, 1, WorkersStopped{});
+  job.Say(2, 1, WorkersStopped{});
+  EXPECT_EQ(job.machine_.restarts_used(), 1);
+}
+
+TEST(JobStopTest, FailureLeavesAnOperatorsStopItsGrace) {
+  Job job(Spec(2, 2, 1));
+  job.RunTwo();
+  EXPECT_THAT(job.Step(job::OperatorStop{SIGTERM}),
+              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 2 g1 signal 15 grace 30"));
+  EXPECT_THAT(job.Exit(2, 1, 0, 7), IsEmpty());
+  EXPECT_THAT(job.Step(job::AgentStreamLost{Incarnation(2)}), IsEmpty());
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300), {1}), IsEmpty());
+}
+
+TEST(JobStopTest, AbortIsNeverSlowerThanADrain) {
+  JobSpec spec = Spec(2, 2, 1);
+  spec.stop_grace = std::chrono::seconds(1);
+  Job job(spec);
+  job.RunTwo();
+  EXPECT_THAT(job.Exit(2, 1, 0, 7),
+              ElementsAre("stop 1 g1 signal 15 grace 1", "stop 2 g1 signal 15 grace 1"));
 }
 
 TEST(JobStopTest, AgentThatLeavesWithoutASignalIsToldSo) {
@@ -114,7 +148,7 @@ TEST(JobStopTest, NodeThatCannotPrepareFailsTheWorldOnce) {
   job.Join(2);
   const NodeFaulted fault{CauseKind::kPrepareFailed, "the disk is full"};
   EXPECT_THAT(job.Say(2, 1, fault),
-              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 2 g1 signal 15 grace 30"));
+              ElementsAre("stop 1 g1 signal 15 grace 2", "stop 2 g1 signal 15 grace 2"));
   job.Say(2, 1, WorkersStopped{});
   EXPECT_THAT(job.Say(2, 1, fault), IsEmpty());  // repeated on a new stream
   EXPECT_THAT(job.Say(9, 1, fault), IsEmpty());  // of nobody
@@ -146,7 +180,7 @@ TEST(JobStopTest, NodeThatNeverStartsItsWorkersIsReleased) {
   job.Prepared(2, 1);
   job.Say(1, 1, AgentStarted{});
   EXPECT_THAT(job.Wait(std::chrono::seconds(60), {1, 2}),
-              ElementsAre("release 2 1", "stop 1 g1 signal 15 grace 30"));
+              ElementsAre("release 2 1", "stop 1 g1 signal 15 grace 2"));
   EXPECT_THAT(std::string(job.machine_.reason()),
               HasSubstr("node-2 did not start its workers within 60.0 s"));
 }
