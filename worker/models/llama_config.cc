@@ -27,14 +27,17 @@ class Fields {
   }
 
   int64_t Dimension(const char* key, int64_t max = kMaxDimension) const {
-    // A number beyond int64 becomes negative here and is rejected too.
-    if (!Has(key) || !object_.at(key).is_number_integer() || object_.at(key).get<int64_t>() < 1) {
+    if (!Has(key) || !object_.at(key).is_number_integer()) {
       Refuse(key, "an integer >= 1");
     }
-    if (object_.at(key).get<int64_t>() > max) {
+    const std::optional<int64_t> value = Integer(key);
+    if (value && *value < 1) {
+      Refuse(key, "an integer >= 1");
+    }
+    if (!value || *value > max) {
       Refuse(key, "at most " + std::to_string(max));
     }
-    return object_.at(key).get<int64_t>();
+    return *value;
   }
   int64_t DimensionOr(int64_t missing, const char* key, int64_t max = kMaxDimension) const {
     return Has(key) ? Dimension(key, max) : missing;
@@ -165,13 +168,19 @@ void ParseHeads(const Fields& fields, LlamaConfig& config) {
   }
   config.head_dim = fields.DimensionOr(config.hidden_size / config.num_attention_heads, "head_dim");
   if (config.head_dim > kMaxDimension / config.num_attention_heads) {
-    fields.Refuse("num_attention_heads",
-                  "num_attention_heads * head_dim to be at most " + std::to_string(kMaxDimension));
+    fields.Refuse("head_dim", "at most " + std::to_string(kMaxDimension) +
+                                  " / num_attention_heads = " +
+                                  std::to_string(kMaxDimension / config.num_attention_heads));
   }
   if (config.head_dim % 2 != 0) {
-    fields.Refuse(
-        fields.Has("head_dim") ? "head_dim" : "num_attention_heads",
-        "an even head_dim (rotary embedding turns pairs), not " + std::to_string(config.head_dim));
+    const char* const reason = " (rotary embedding turns pairs)";
+    if (fields.Has("head_dim")) {
+      fields.Refuse("head_dim", std::string("an even number") + reason);
+    }
+    fields.Refuse("num_attention_heads",
+                  "an even quotient hidden_size / num_attention_heads, not " +
+                      std::to_string(config.hidden_size) + " / " +
+                      std::to_string(config.num_attention_heads) + reason);
   }
 }
 

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
 namespace fsdprun::worker {
 namespace {
 
@@ -43,54 +48,192 @@ TEST(LlamaConfigTest, EveryRequiredKeyIsNamedWhenMissing) {
   }
 }
 
-TEST(LlamaConfigTest, BadValuesAreNamed) {
-  const std::vector<std::tuple<std::string, Json, std::string>> cases = {
-      {"model_type", "gpt2", "model_type = \"gpt2\": expected \"llama\""},
-      {"hidden_act", "gelu", "hidden_act = \"gelu\": expected \"silu\""},
-      {"vocab_size", 0, "vocab_size = 0: expected an integer >= 1"},
-      {"hidden_size", -64, "hidden_size = -64: expected an integer >= 1"},
-      {"hidden_size", "64", "hidden_size = \"64\": expected an integer >= 1"},
-      {"hidden_size", 66,
-       "num_attention_heads = 4: expected a divisor of hidden_size = 66 (or a head_dim)"},
-      {"num_hidden_layers", 2.5, "num_hidden_layers = 2.5: expected an integer >= 1"},
-      {"num_key_value_heads", 3,
-       "num_key_value_heads = 3: expected a divisor of num_attention_heads = 4"},
-      {"head_dim", 15, "head_dim = 15: expected an even head_dim"},
-      {"rms_norm_eps", 0, "rms_norm_eps = 0: expected a number > 0"},
-      {"attention_bias", 1, "attention_bias = 1: expected true or false"},
-      {"attention_dropout", 0.1, "attention_dropout = 0.1: expected 0"},
-      {"rope_scaling", Json::parse(R"({"type": "yarn"})"),
-       "rope_scaling.type = \"yarn\": expected \"default\" or \"llama3\""},
-      {"rope_scaling", Json::parse(R"({"rope_type": "llama3", "factor": 8})"),
-       "rope_scaling.low_freq_factor is missing: expected a number > 0"},
-      {"rope_scaling", "linear", "rope_scaling = \"linear\": expected an object"},
-      {"rope_parameters", Json::parse(R"({"full_attention": {"rope_type": "default"}})"),
-       "rope_parameters.full_attention = {\"rope_type\":\"default\"}: expected only the keys of"},
-      {"partial_rotary_factor", 0.5, "partial_rotary_factor = 0.5: expected no such key"},
-      {"is_causal", false, "is_causal = false: expected true"},
-      {"per_layer_config", Json::object(), "per_layer_config = {}: expected no such key"},
-      {"quantization_config", Json::object(), "quantization_config = {}: expected no such key"},
-      {"pad_token_id", 256,
-       "pad_token_id = 256: expected null or a token of the vocabulary of 256"},
-      {"pad_token_id", -257, "pad_token_id = -257: expected null or a token"},
-      {"pad_token_id", 1.5, "pad_token_id = 1.5: expected null or a token"},
-      {"pad_token_id", Json::parse("18446744073709551615"), "pad_token_id = 18446744073709551615"},
-      {"vocab_size", Json::parse("18446744073709551615"), "vocab_size = 18446744073709551615"},
-      {"num_hidden_layers", int64_t{1} << 31, "num_hidden_layers = 2147483648: expected at most"},
-      {"head_dim", int64_t{1} << 22, "num_attention_heads = 4: expected num_attention_heads *"},
-  };
-  for (const auto& [key, value, expected] : cases) {
-    Json document = GoodDocument();
-    document[key] = value;
-    EXPECT_NE(Refusal(document).find("config.json: " + expected), std::string::npos)
-        << Refusal(document);
-  }
-  EXPECT_EQ(Refusal(Json::array()), "config.json: expected an object, got []");
-}
-
 Json Llama3Scaling() {
   return Json::parse(R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8,
     "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})");
+}
+
+/// Good, and with rotary scaling under `rope`, one of its two names.
+Json ScaledDocument(const std::string& rope) {
+  Json document = GoodDocument();
+  document[rope] = Llama3Scaling();
+  return document;
+}
+
+/// `document` with `value` at `path`, in which a dot leads into an object.
+Json With(Json document, const std::string& path, const Json& value) {
+  const size_t dot = path.find('.');
+  if (dot == std::string::npos) {
+    document[path] = value;
+  } else {
+    document[path.substr(0, dot)][path.substr(dot + 1)] = value;
+  }
+  return document;
+}
+
+std::string RefusalOf(const std::string& key, const Json& value, const std::string& expectation) {
+  return "config.json: " + key + " = " + value.dump() + ": expected " + expectation;
+}
+
+const std::string kInteger = "an integer >= 1";
+const std::string kPositive = "a number > 0";
+const std::string kFlag = "true or false";
+const std::string kToken = "null or a token of the vocabulary of 256";
+const std::string kWholeHead = "no such key (the whole head is rotated)";
+const std::string kAlike = "no such key (all layers are alike)";
+const std::string kPlainWeights = "no such key (weights are F32, BF16 or F16)";
+
+struct KeyType {
+  std::string key;
+  std::string expectation;
+};
+
+/// Every key that is read; those of rotary scaling below.
+const std::vector<KeyType> kKeys = {
+    {"model_type", "a string"},
+    {"hidden_act", "a string"},
+    {"attention_dropout", "a number"},
+    {"is_causal", kFlag},
+    {"partial_rotary_factor", kWholeHead},
+    {"per_layer_config", kAlike},
+    {"quantization_config", kPlainWeights},
+    {"vocab_size", kInteger},
+    {"pad_token_id", kToken},
+    {"hidden_size", kInteger},
+    {"intermediate_size", kInteger},
+    {"num_hidden_layers", kInteger},
+    {"num_attention_heads", kInteger},
+    {"num_key_value_heads", kInteger},
+    {"head_dim", kInteger},
+    {"max_position_embeddings", kInteger},
+    {"rms_norm_eps", kPositive},
+    {"rope_theta", kPositive},
+    {"rope_scaling", "an object"},
+    {"rope_parameters", "an object"},
+    {"attention_bias", kFlag},
+    {"mlp_bias", kFlag},
+    {"tie_word_embeddings", kFlag},
+    {"initializer_range", kPositive},
+};
+
+const std::vector<KeyType> kScalingKeys = {
+    {"rope_type", "a string"},       {"rope_theta", kPositive},
+    {"factor", kPositive},           {"low_freq_factor", kPositive},
+    {"high_freq_factor", kPositive}, {"original_max_position_embeddings", kPositive},
+};
+
+TEST(LlamaConfigTest, ValueOfAnotherTypeIsRefusedByKeyAndValue) {
+  const Json list = Json::array({"x"});  // no key may be a list
+  for (const auto& [key, expectation] : kKeys) {
+    EXPECT_EQ(Refusal(With(GoodDocument(), key, list)), RefusalOf(key, list, expectation));
+  }
+  for (const std::string rope : {"rope_scaling", "rope_parameters"}) {
+    for (const auto& [key, expectation] : kScalingKeys) {
+      const std::string path = rope + "." + key;
+      EXPECT_EQ(Refusal(With(ScaledDocument(rope), path, list)),
+                RefusalOf(path, list, expectation));
+    }
+    Json older = With(ScaledDocument(rope), rope + ".type", list);
+    older[rope].erase("rope_type");
+    EXPECT_EQ(Refusal(older), RefusalOf(rope + ".type", list, "a string"));
+    const char* const original = "original_max_position_embeddings";
+    EXPECT_EQ(Refusal(With(ScaledDocument(rope), original, list)),
+              RefusalOf(original, list, kPositive));
+  }
+}
+
+TEST(LlamaConfigTest, ScalingKeyIsNamedWhenMissing) {
+  for (const std::string rope : {"rope_scaling", "rope_parameters"}) {
+    for (const char* key :
+         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+      Json document = ScaledDocument(rope);
+      document[rope].erase(key);
+      EXPECT_EQ(Refusal(document),
+                "config.json: " + rope + "." + key + " is missing: expected a number > 0");
+    }
+  }
+}
+
+struct BadValue {
+  std::string key;
+  Json value;
+  std::string expectation;
+};
+
+const Json kBeyondInt64 = std::numeric_limits<uint64_t>::max();
+const std::string kWidest = "at most 4194304";
+const std::string kKnownTypes = "\"default\" or \"llama3\"";
+
+const std::vector<BadValue> kBadValues = {
+    {"model_type", "gpt2", "\"llama\""},
+    {"hidden_act", "gelu", "\"silu\""},
+    {"attention_dropout", 0.1, "0 (dropout is not supported)"},
+    {"is_causal", false, "true"},
+    {"partial_rotary_factor", 0.5, kWholeHead},
+    {"per_layer_config", Json::object(), kAlike},
+    {"quantization_config", Json::object(), kPlainWeights},
+    {"pad_token_id", 256, kToken},
+    {"pad_token_id", -257, kToken},
+    {"pad_token_id", 1.5, kToken},
+    {"pad_token_id", kBeyondInt64, kToken},
+    {"num_hidden_layers", 8193, "at most 8192"},
+    {"max_position_embeddings", int64_t{1} << 32, "at most 2147483648"},
+    {"num_key_value_heads", 3, "a divisor of num_attention_heads = 4"},
+    {"num_attention_heads", 6, "a divisor of hidden_size = 64 (or a head_dim)"},
+    {"head_dim", 15, "an even number (rotary embedding turns pairs)"},
+    {"head_dim", 1 << 22, "at most 4194304 / num_attention_heads = 1048576"},
+    {"rope_scaling.type", "yarn", kKnownTypes},
+    {"rope_scaling.rope_type", "yarn", kKnownTypes},
+    {"rope_scaling.high_freq_factor", 1, "a number greater than low_freq_factor"},
+    {"rope_parameters.full_attention", Json::object(),
+     "only the keys of rope_type \"default\" and \"llama3\""},
+};
+
+/// Out of the range of the key's type.
+std::vector<BadValue> OutOfRange() {
+  std::vector<BadValue> cases;
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
+                          "num_key_value_heads", "head_dim"}) {
+    cases.push_back({key, (1 << 22) + 1, kWidest});
+    cases.push_back({key, kBeyondInt64, kWidest});
+  }
+  for (const auto& [key, expectation] : kKeys) {
+    if (expectation == kInteger) {
+      for (const Json& value : {Json(0), Json(-64), Json(2.5), Json("64"), Json(true)}) {
+        cases.push_back({key, value, kInteger});
+      }
+    } else if (expectation == kPositive) {
+      for (const Json& value : {Json(0), Json(-1), Json("1"), Json(true)}) {
+        cases.push_back({key, value, kPositive});
+      }
+    } else if (expectation == kFlag) {
+      cases.push_back({key, 1, kFlag});
+    }
+  }
+  return cases;
+}
+
+TEST(LlamaConfigTest, BadValueIsRefusedByKeyAndValue) {
+  std::vector<BadValue> cases = OutOfRange();
+  cases.insert(cases.end(), kBadValues.begin(), kBadValues.end());
+  for (const auto& [key, value, expectation] : cases) {
+    const bool is_of_llama3 = key == "rope_scaling.high_freq_factor";
+    const Json document = is_of_llama3 ? ScaledDocument("rope_scaling") : GoodDocument();
+    EXPECT_EQ(Refusal(With(document, key, value)), RefusalOf(key, value, expectation));
+  }
+}
+
+TEST(LlamaConfigTest, WidthThatDoesNotFitTheHeadsIsNamedBesideThem) {
+  EXPECT_EQ(Refusal(With(GoodDocument(), "hidden_size", 66)),
+            RefusalOf("num_attention_heads", 4, "a divisor of hidden_size = 66 (or a head_dim)"));
+  EXPECT_EQ(Refusal(With(GoodDocument(), "hidden_size", 60)),
+            RefusalOf("num_attention_heads", 4,
+                      "an even quotient hidden_size / num_attention_heads, not 60 / 4 (rotary "
+                      "embedding turns pairs)"));
+}
+
+TEST(LlamaConfigTest, OtherThanAnObjectIsRefused) {
+  EXPECT_EQ(Refusal(Json::array()), "config.json: expected an object, got []");
 }
 
 TEST(LlamaConfigTest, RopeParametersWinOverTheThetaBesideThem) {
