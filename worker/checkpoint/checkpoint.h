@@ -74,8 +74,9 @@ class Saver {
   Saver& operator=(const Saver&) = delete;
 
   /// Collective. Writes, commits and prunes; returns the path of the published checkpoint. Replaces
-  /// an earlier one of the same step. On an error nothing is published, unless the message says
-  /// so, and the earlier checkpoints are unchanged; the caller may continue and try again, but
+  /// an earlier one of the same step, and refuses to replace a directory of that name that another
+  /// program made (one without fsdprun.json). On an error nothing is published, unless the message
+  /// says so, and the earlier checkpoints are unchanged; the caller may continue and try again, but
   /// after "published" only with a new Saver.
   std::string Save(int64_t step, const State& state);
 
@@ -145,5 +146,9 @@ void Load(const Candidate& candidate, State& state, const Group& group,
 /// collective. Errors: CheckpointError naming the path and what to do. Takes milliseconds. A new
 /// directory is made durable by the Saver.
 void CheckWritable(const std::string& dir);
+
+/// Proves for the steps of which `is_saved` is true that a save will replace nothing of others. Not
+/// collective. Errors: CheckpointError naming the directory of the lowest step that is in the way.
+void CheckReplaceable(const std::string& dir, const std::function<bool(int64_t step)>& is_saved);
 
 }  // namespace fsdprun::worker::checkpoint

@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kClaimBytesMax = 64 << 10;
+constexpr size_t kClaimIdDigits = 16;
 
 std::string ClaimPath(const std::string& directory) { return directory + "/.claim"; }
 
@@ -36,13 +37,27 @@ std::string Describe(const Claim& claim) {
   return "job '" + claim.job_id + "', generation " + std::to_string(claim.generation);
 }
 
-/// "step-N.<kind>-<anything>"; returns N.
+bool IsClaimId(std::string_view text) {
+  return text.size() == kClaimIdDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+/// "step-N.tmp-<generation>-<claim>", "step-N.old-<claim>", "step-N.delete-<claim>", for `kind`
+/// "tmp-", "old-" or "delete-"; returns N. Not what a user has named step-N.old-backup.
 std::optional<int64_t> LeftoverStep(std::string_view name, std::string_view kind) {
   const size_t dot = name.find('.');
   if (dot == std::string_view::npos || !name.substr(dot + 1).starts_with(kind)) {
     return std::nullopt;
   }
-  return ParseStepName(name.substr(0, dot));
+  std::string_view rest = name.substr(dot + 1 + kind.size());
+  if (kind == "tmp-") {
+    const size_t dash = rest.find_first_not_of("0123456789");
+    if (dash == 0 || dash == std::string_view::npos || rest[dash] != '-') {
+      return std::nullopt;
+    }
+    rest.remove_prefix(dash + 1);
+  }
+  return IsClaimId(rest) ? ParseStepName(name.substr(0, dot)) : std::nullopt;
 }
 
 /// Where the file system cannot swap two directories, publishing takes two renames; a crash between
@@ -106,9 +121,11 @@ int64_t NextSequence(const std::string& directory) {
   return newest + 1;
 }
 
-/// Renames the complete `temporary` to `target` and replaces an earlier checkpoint of that name.
+/// Renames the complete `temporary` to `target` and replaces an earlier checkpoint of that name,
+/// unless it is of others.
 void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const std::string& target,
                    const Claim& claim) {
+  CheckReplaceable(target);
   if (!DirectoryExists(target)) {
     CheckIo(file_system.Rename(temporary, target), "publish", target);
     return;
@@ -186,6 +203,17 @@ std::optional<int64_t> ParseStepName(std::string_view name) {
 
 std::string TemporaryName(int64_t step, const Claim& claim) {
   return StepName(step) + ".tmp-" + std::to_string(claim.generation) + "-" + claim.id;
+}
+
+void CheckReplaceable(const std::string& target) {
+  if (!DirectoryExists(target) || FileExists(target + "/" + kManifestFile)) {
+    return;
+  }
+  const bool is_checkpoint = FileExists(target + "/" + kMetadataFile);
+  throw CheckpointError("refused to replace " + target + ": it is a " +
+                        (is_checkpoint ? "checkpoint" : "directory") +
+                        " that another program made (it has no fsdprun.json); move it away or "
+                        "choose another checkpoint.dir");
 }
 
 int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t step,

@@ -17,8 +17,9 @@ namespace fsdprun::worker::checkpoint {
 //   1. rank 0 makes `step-N.tmp-<generation>-<claim>/`; every rank writes its file there and syncs
 //      file and directory; the ranks exchange results, and any error ends the attempt for all;
 //   2. rank 0, under the directory's lock and after checking its claim: writes and syncs
-//      fsdprun.json and `.metadata`, syncs the directory; renames it to `step-N` (swap, if one is
-//      there); syncs the parent; then `latest` (tmp, sync, rename, sync);
+//      fsdprun.json and `.metadata`, syncs the directory; renames it to `step-N` (swap, if one
+//      of ours is there; one of others is refused); syncs the parent; then `latest` (tmp, sync,
+//      rename, sync);
 //   3. prune: old checkpoints are renamed to a name that no reader takes for a checkpoint; sync;
 //      then they are removed.
 // A directory named `step-N` is therefore always complete, and a crash at any point, a power loss
@@ -37,7 +38,7 @@ namespace fsdprun::worker::checkpoint {
 struct Claim {
   std::string job_id;
   uint64_t generation = 0;
-  std::string id;  // random, unique per Saver
+  std::string id;  // random, unique per Saver: 16 hex digits
   bool operator==(const Claim&) const = default;
 };
 
@@ -47,6 +48,11 @@ std::string StepName(int64_t step);
 /// The step of a directory name "step-<N>", N without leading zeros; else nullopt.
 std::optional<int64_t> ParseStepName(std::string_view name);
 std::string TemporaryName(int64_t step, const Claim& claim);
+
+/// A save may replace what a Saver has written, of whatever launch and however damaged, and what is
+/// not there. Errors: CheckpointError if `target` is a directory without fsdprun.json: as in Prune,
+/// it was put there by others.
+void CheckReplaceable(const std::string& target);
 
 /// Removes what an attempt to save `step` left; 0 or an errno. Not after UnsyncedPublication: then
 /// that is the checkpoint which was replaced.

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -200,6 +201,18 @@ std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch,
                           search.error_number);
   }
   return std::move(search.found);
+}
+
+void CheckReplaceable(const std::string& dir, const std::function<bool(int64_t step)>& is_saved) {
+  std::map<int64_t, std::string> saved;
+  for (const StepEntry& entry : ListSteps(WithoutTrailingSlash(dir))) {
+    if (is_saved(entry.step)) {
+      saved[entry.step] = entry.path;
+    }
+  }
+  for (const auto& [step, path] : saved) {
+    CheckReplaceable(path);
+  }
 }
 
 void CheckWritable(const std::string& dir) {

@@ -248,6 +248,7 @@ std::string Saver::Save(int64_t step, const State& state) {
           throw CheckpointError(
               "an earlier one could not be made durable, so start the job anew: " + impl.unsynced);
         }
+        CheckReplaceable(impl.options.dir + "/" + StepName(step));  // before the bytes are written
         FileSystem& file_system = *impl.options.file_system;
         const std::string path = impl.TemporaryPath(step);
         CheckIo(impl.RemoveAttempt(step), "remove", path);

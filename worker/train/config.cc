@@ -63,6 +63,14 @@ TrainConfig ParseConfig(const Json& resolved) {
   return config;
 }
 
+bool WillSave(const TrainConfig& config, std::optional<int64_t> done, int64_t step) {
+  if (step >= config.train.steps) {
+    return step == config.train.steps && done.value_or(-1) < step;
+  }
+  const int64_t every = config.checkpoint.every_steps;
+  return every > 0 && step > done.value_or(0) && step % every == 0;
+}
+
 bool MatchesPattern(std::string_view name, std::string_view pattern) {
   // Greedy with backtracking to the last star only, which can always match one more character.
   size_t at = 0;

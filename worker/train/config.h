@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,10 @@ Json ResolveConfig(const std::string& path, const std::vector<std::string>& over
 
 /// Typed view of a resolved configuration. Precondition: ValidateConfig accepts it.
 TrainConfig ParseConfig(const Json& resolved);
+
+/// Whether a run that goes on after `done` steps (absent: it starts anew) will save a checkpoint of
+/// `step`, if nothing stops it.
+bool WillSave(const TrainConfig& config, std::optional<int64_t> done, int64_t step);
 
 /// Whether `name` matches `pattern`, in which * matches any text, including none.
 bool MatchesPattern(std::string_view name, std::string_view pattern);

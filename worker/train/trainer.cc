@@ -133,6 +133,7 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
     saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
   }
   Resume({environment.job_id, environment.generation > kFirstGeneration});
+  CheckSavedNames();
   if (job_.rank() == 0) {
     metrics_ = std::make_unique<MetricsLog>(config_.metrics.jsonl, step_);
   }
@@ -275,6 +276,19 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
   progress_->Event("resuming after step " + std::to_string(step_) + " from " + candidate.path +
                    " (written by " + std::to_string(candidate.world_size) + " ranks, now " +
                    std::to_string(job_.world_size()) + ")");
+}
+
+/// Of a directory in the way the user hears now rather than after hours of training.
+void Trainer::CheckSavedNames() const {
+  if (!saver_ || job_.rank() != 0) {
+    return;
+  }
+  const std::optional<int64_t> done =
+      saved_step_ < 0 ? std::nullopt : std::optional<int64_t>(saved_step_);
+  RefuseForGood<checkpoint::CheckpointError>([&] {
+    checkpoint::CheckReplaceable(config_.checkpoint.dir,
+                                 [&](int64_t step) { return WillSave(config_, done, step); });
+  });
 }
 
 void Trainer::Run() {

@@ -41,6 +41,7 @@ class Trainer {
   void Resume(const checkpoint::Launch& launch);
   std::optional<checkpoint::Candidate> FindCandidate(const checkpoint::Launch& launch) const;
   void LoadState(const checkpoint::Candidate& candidate);
+  void CheckSavedNames() const;
   /// Returns whether some rank was asked to stop.
   bool Step();
   /// Runs `forwards` micro batches; each contributes the gradient of its loss / forwards. Returns

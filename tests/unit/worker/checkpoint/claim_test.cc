@@ -4,6 +4,10 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 
@@ -12,7 +16,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
 
 TEST(CheckpointClaimTest, StaleGenerationNeitherClaimsNorPublishes) {
   const TemporaryDirectory dir;
@@ -132,6 +138,160 @@ TEST(CheckpointClaimTest, CheckpointsOfOthersAreNeitherRemovedNorCounted) {
   SaveSteps(dir.path(), 1, {3, 4, 5}, 2);
   EXPECT_THAT(ListDirectory(dir.path()),
               ElementsAre(".claim", ".lock", "latest", "step-1", "step-2", "step-4", "step-5"));
+}
+
+/// step-2 as another program may have made it.
+struct OthersStep {
+  std::string what;                // the error calls it
+  std::vector<std::string> files;  // are all in it
+};
+
+const OthersStep kOthersSteps[] = {
+    {"a checkpoint", {".metadata", "__0_0.distcp"}},
+    {"a directory", {"model.safetensors"}},
+    {"a directory", {}},
+};
+
+void Make(const OthersStep& others, const std::string& path) {
+  std::filesystem::create_directories(path);
+  for (const std::string& file : others.files) {
+    std::ofstream(path + "/" + file) << "precious";
+  }
+}
+
+void ExpectIntact(const OthersStep& others, const std::string& path) {
+  EXPECT_THAT(ListDirectory(path), ElementsAreArray(others.files));
+  for (const std::string& file : others.files) {
+    EXPECT_EQ(ReadWholeFile(path + "/" + file, 100), "precious") << file;
+  }
+}
+
+std::string RefusalOf(const OthersStep& others, const std::string& path) {
+  return "refused to replace " + path + ": it is " + others.what +
+         " that another program made (it has no fsdprun.json); move it away or choose another "
+         "checkpoint.dir";
+}
+
+/// What remains when a save of step 2 was refused.
+void ExpectOnlyTheStepOfOthers(const OthersStep& others, const TemporaryDirectory& dir) {
+  ExpectIntact(others, dir / "step-2");
+  EXPECT_THAT(ListDirectory(dir.path()),
+              ElementsAre(".claim", ".lock", "latest", "step-1", "step-2"));
+  EXPECT_EQ(ReadWholeFile(dir / "latest", 100), "step-1\n");
+}
+
+TEST(CheckpointClaimTest, DirectoryOfOthersIsNotReplaced) {
+  for (const OthersStep& others : kOthersSteps) {
+    const TemporaryDirectory dir;
+    SaveSteps(dir.path(), 2, {1});
+    Make(others, dir / "step-2");
+    ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+      Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+      EXPECT_EQ(
+          MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(collectives->rank(), 2, 2)); }),
+          "checkpoint of step 2 failed: rank 0: " + RefusalOf(others, dir / "step-2"));
+    });
+    ExpectOnlyTheStepOfOthers(others, dir);
+    SaveSteps(dir.path(), 1, {3}, 1);
+    ExpectIntact(others, dir / "step-2");
+  }
+}
+
+/// Another program makes a directory while the files of a save are being written.
+class MakesAtSync : public FileSystem {
+ public:
+  MakesAtSync(const OthersStep& others, std::string path)
+      : others_(others), path_(std::move(path)) {}
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    if (effect.name == "sync" && effect.path.ends_with(".distcp")) {
+      Make(others_, path_);
+    }
+    return 0;
+  }
+
+ private:
+  const OthersStep& others_;
+  std::string path_;
+};
+
+TEST(CheckpointClaimTest, DirectoryThatOthersMakeDuringTheSaveIsNotReplaced) {
+  for (const OthersStep& others : kOthersSteps) {
+    const TemporaryDirectory dir;
+    SaveSteps(dir.path(), 1, {1});
+    ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+      SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+      options.file_system = std::make_shared<MakesAtSync>(others, dir / "step-2");
+      Saver saver(options);
+      EXPECT_THAT(MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(0, 1, 2)); }),
+                  HasSubstr(RefusalOf(others, dir / "step-2")));
+    });
+    ExpectOnlyTheStepOfOthers(others, dir);
+  }
+}
+
+TEST(CheckpointClaimTest, CheckpointOfASaverIsReplacedWhateverItsLaunchAndState) {
+  for (const char* damaged : {"", "fsdprun.json", ".metadata", "__0_0.distcp"}) {
+    const TemporaryDirectory dir;
+    SaveSteps(dir.path(), 1, {1, 2});
+    if (damaged[0] != '\0') {
+      FlipBit(dir / "step-2/" + damaged, 800);
+    }
+    ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+      SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+      options.job_id = "another launch";
+      Saver(options).Save(2, StateOf(0, 1, 2));
+      EXPECT_EQ(FindOfJob(dir.path(), {"another launch"}, options.group)->step, 2) << damaged;
+    });
+    EXPECT_THAT(ListDirectory(dir.path()),
+                ElementsAre(".claim", ".lock", "latest", "step-1", "step-2"));
+  }
+}
+
+TEST(CheckpointClaimTest, OnlyNamesThatASaverGivesAreLeftovers) {
+  const TemporaryDirectory dir;
+  const std::vector<std::string> users = {"step-1.delete-me",
+                                          "step-1.old-0123456789ABCDEF",
+                                          "step-1.old-0123456789abcde",
+                                          "step-1.old-backup",
+                                          "step-1.tmp--0123456789abcdef",
+                                          "step-1.tmp-0123456789abcdef",
+                                          "step-1.tmp-1-0123456789abcdef0",
+                                          "step-1.tmp-of-mine",
+                                          "step-x.old-0123456789abcdef"};
+  const std::vector<std::string> leftovers = {"step-1.delete-0123456789abcdef",
+                                              "step-1.old-0123456789abcdef",
+                                              "step-1.tmp-12-0123456789abcdef"};
+  for (const std::vector<std::string>& names : {users, leftovers}) {
+    for (const std::string& name : names) {
+      Make(kOthersSteps[0], dir / name);
+    }
+  }
+  std::filesystem::create_directory(dir / "step-1");  // so that nothing is to be restored
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+  });
+  std::vector<std::string> expected = {".claim", ".lock", "step-1"};
+  expected.insert(expected.end(), users.begin(), users.end());
+  EXPECT_THAT(ListDirectory(dir.path()), UnorderedElementsAreArray(expected));
+}
+
+TEST(CheckpointClaimTest, DirectoriesInTheWayAreToldByTheLowestStep) {
+  const TemporaryDirectory dir;
+  CheckReplaceable(dir / "absent", [](int64_t) { return true; });
+  SaveSteps(dir.path(), 1, {1, 2});
+  for (const char* name : {"step-4", "step-10", "step-12", "notes"}) {
+    Make(kOthersSteps[0], dir / name);
+  }
+  const auto refusal = [&](int64_t first) {
+    return MessageOf<CheckpointError>([&] {
+      CheckReplaceable(dir.path() + "/", [first](int64_t step) { return step >= first; });
+    });
+  };
+  EXPECT_EQ(refusal(0), RefusalOf(kOthersSteps[0], dir / "step-4"));
+  EXPECT_EQ(refusal(5), RefusalOf(kOthersSteps[0], dir / "step-10"));
+  CheckReplaceable(dir.path(), [](int64_t step) { return step < 4 || step == 5; });
 }
 
 }  // namespace

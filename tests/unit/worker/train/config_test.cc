@@ -345,6 +345,32 @@ TEST(ConfigTest, DescriptionNamesEveryKey) {
   EXPECT_EQ(described, schema.size());
 }
 
+TEST(ConfigTest, SavedStepsAreThoseThatAreDueAndTheLast) {
+  const auto saved = [](const char* steps, const char* every, std::optional<int64_t> done) {
+    const TrainConfig config = ParseConfig(ResolveConfig(
+        "", {"model.config=c", "data.train=[\"t\"]", std::string("train.steps=") + steps,
+             "checkpoint.dir=d", std::string("checkpoint.every_steps=") + every}));
+    std::vector<int64_t> found;
+    for (int64_t step = 0; step < 12; ++step) {
+      if (WillSave(config, done, step)) {
+        found.push_back(step);
+      }
+    }
+    return found;
+  };
+  using Steps = std::vector<int64_t>;
+  EXPECT_EQ(saved("10", "4", std::nullopt), (Steps{4, 8, 10}));
+  EXPECT_EQ(saved("8", "4", std::nullopt), (Steps{4, 8}));
+  EXPECT_EQ(saved("10", "0", std::nullopt), (Steps{10}));
+  EXPECT_EQ(saved("0", "4", std::nullopt), (Steps{0}));
+  EXPECT_EQ(saved("10", "4", 0), (Steps{4, 8, 10}));
+  EXPECT_EQ(saved("10", "4", 4), (Steps{8, 10}));
+  EXPECT_EQ(saved("10", "4", 5), (Steps{8, 10}));
+  EXPECT_EQ(saved("10", "4", 10), Steps{});
+  EXPECT_EQ(saved("10", "4", 11), Steps{});
+  EXPECT_EQ(saved("0", "4", 0), Steps{});
+}
+
 TEST(PatternTest, StarStandsForAnyText) {
   EXPECT_TRUE(MatchesPattern("model.norm.weight", "*norm.weight"));
   EXPECT_TRUE(MatchesPattern("model.norm.weight", "model.*"));
