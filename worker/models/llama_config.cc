@@ -173,14 +173,14 @@ void ParseHeads(const Fields& fields, LlamaConfig& config) {
                                   std::to_string(kMaxDimension / config.num_attention_heads));
   }
   if (config.head_dim % 2 != 0) {
-    const char* const reason = " (rotary embedding turns pairs)";
     if (fields.Has("head_dim")) {
-      fields.Refuse("head_dim", std::string("an even number") + reason);
+      fields.Refuse("head_dim", "an even number (rotary embedding turns pairs)");
     }
     fields.Refuse("num_attention_heads",
                   "an even quotient hidden_size / num_attention_heads, not " +
                       std::to_string(config.hidden_size) + " / " +
-                      std::to_string(config.num_attention_heads) + reason);
+                      std::to_string(config.num_attention_heads) +
+                      " (rotary embedding turns pairs)");
   }
 }
 
