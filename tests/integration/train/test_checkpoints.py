@@ -7,6 +7,7 @@ import tempfile
 import torch
 from torch.distributed.checkpoint import format_utils
 
+from events import wait_for_files
 from train_case import TrainCase
 from unittest_main import main
 
@@ -108,6 +109,48 @@ class DamageTest(TrainCase):
         config = self.model / "config.json"
         config.write_text(config.read_text().replace('"intermediate_size": 64', '"intermediate_size": 96'))
         self.assert_refused(78, ["step-6", "mlp", "shape"], *self.saving(), "train.steps=8")
+
+
+class OthersTest(TrainCase):
+    """Another program has made a directory that has the name of a checkpoint."""
+
+    def others(self, step):
+        path = self.checkpoints / f"step-{step}"
+        path.mkdir(parents=True)
+        (path / "weights.bin").write_text("precious")
+        return path
+
+    def assert_intact(self, path):
+        self.assertEqual([(file.name, file.read_text()) for file in path.iterdir()], [("weights.bin", "precious")])
+
+    def test_refused_before_the_first_step(self):
+        path = self.others(6)
+        _, err = self.assert_refused(78, ["refused to replace", path, "another program", "fsdprun.json", "move it away",
+                                          "checkpoint.dir"], *self.saving(every=4), launcher=["--max-restarts=3"])
+        self.assertIn("0 of 3 restarts used", err)
+        self.assert_intact(path)
+        self.assertEqual((self.steps_saved(), self.records()), ([6], []))
+
+    def test_refused_at_the_save_if_it_came_later(self):
+        # More steps than it takes to make a directory.
+        settings = (*self.saving(every=1000), "train.steps=100000000")
+        launcher = self.start_training(*settings)
+        wait_for_files(self.records, self.dir, "the first step", writes=True)
+        path = self.others(next(step for step in range(1000, 10**9, 1000) if step > self.records()[-1]["step"] + 1000))
+        rc, out, err = self.finish(launcher)
+        self.assertNotEqual(rc, 0)
+        lines = self.own_lines(out, err)
+        self.assertEqual(len(lines), 1, err)
+        for word in (f"checkpoint of step {path.name[5:]} failed", "refused to replace", path, "move it away"):
+            self.assertIn(str(word), lines[0])
+        self.assert_intact(path)
+
+    def test_others_that_are_not_in_the_way(self):
+        paths = [self.others(5), self.others(7)]
+        self.train_well(*self.saving(keep=1))
+        self.assertEqual(self.steps_saved(), [5, 6, 7])
+        for path in paths:
+            self.assert_intact(path)
 
 
 class StepCountTest(TrainCase):
