@@ -97,7 +97,7 @@ TEST(EventLoopTest, AnUnwatchedDescriptorOfTheSameBatchIsNotCalled) {
 }
 
 // The events of a batch are fetched together: the second one is about a descriptor whose number
-// has meanwhile become another one's.
+// has been reused in the meantime.
 TEST(EventLoopTest, AnEventOfAClosedDescriptorDoesNotReachTheNextOfThatNumber) {
   EventLoop loop;
   int first[2];

@@ -8,14 +8,13 @@
 
 namespace fsdprun {
 
-/// Runs a test's event loop until what the test waits for has happened. The condition is asked at
-/// the beginning and after every Notice(), which belongs into every callback that changes what
-/// conditions look at.
+/// Runs a test's event loop until a condition holds. The condition is evaluated at the beginning
+/// and after every Notice(), which every callback that changes its inputs has to call.
 class LoopWaiter {
  public:
   explicit LoopWaiter(EventLoop& loop) : loop_(loop) {}
 
-  /// Runs the loop until `condition` holds; false if it does not within kPatience.
+  /// Runs the loop until `condition` holds; false if it does not within kLimit.
   bool RunUntil(const std::function<bool()>& condition) {
     bool holds = false;
     bool is_over = false;
@@ -31,14 +30,14 @@ class LoopWaiter {
       }
     };
     Notice();
-    const EventLoop::TimerId limit = loop_.At(MonoNow() + kPatience, end);
+    const EventLoop::TimerId limit = loop_.At(MonoNow() + kLimit, end);
     loop_.Run();
     loop_.Cancel(limit);
     check_ = nullptr;
     return holds;
   }
 
-  /// For what nobody reports: asks again every millisecond.
+  /// For conditions that no callback reports: evaluates again every millisecond.
   bool PollUntil(const std::function<bool()>& condition) {
     EventLoop::TimerId timer = 0;
     const bool holds = RunUntil([&] {
@@ -59,8 +58,8 @@ class LoopWaiter {
   }
 
  private:
-  /// For what must come, however slow the machine; no test measures how soon it does.
-  static constexpr Duration kPatience = std::chrono::seconds(60);
+  /// Far longer than any event takes, so that a slow machine fails no test.
+  static constexpr Duration kLimit = std::chrono::seconds(60);
 
   EventLoop& loop_;
   /// Set while RunUntil() waits.

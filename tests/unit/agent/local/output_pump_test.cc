@@ -98,8 +98,8 @@ TEST_F(OutputPumpTest, DrainIgnoresTheLackOfRoom) {
   EXPECT_EQ(shown_, "text\n");
 }
 
-// The end of a life does not wait for a reader, nor may a long log move into memory.
-TEST_F(OutputPumpTest, DrainTakesABoundedPartOfLongLogsAndNamesTheRest) {
+// An agent that exits does not wait for a reader, nor may it load a long log into memory.
+TEST_F(OutputPumpTest, DrainTakesABoundedPartOfLongLogsAndReportsTheRest) {
   pump_.Follow(0, Stream::kStdout, path_);
   has_room_ = false;
   std::string line(1023, 'x');
@@ -147,7 +147,7 @@ TEST_F(OutputPumpTest, DrainTakesEarlierGenerationsToo) {
 }
 
 // The other stream has taken all the room there is for waiting.
-TEST_F(OutputPumpTest, AStreamThatLostEverythingSaysSoAndGoesOn) {
+TEST_F(OutputPumpTest, DroppedOutputIsReportedOnItsStreamAndLaterOutputPasses) {
   has_room_ = false;
   pump_.Data(0, Stream::kStdout, std::string(OutputPump::kMaxBacklogBytes, 'x'));
   pump_.Data(1, Stream::kStdout, "lost\n");

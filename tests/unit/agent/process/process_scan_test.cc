@@ -12,7 +12,7 @@
 namespace fsdprun {
 namespace {
 
-TEST(ProcessScanTest, ParsesACommandFullOfTraps) {
+TEST(ProcessScanTest, ParsesACommandNameWithParenthesesAndSpaces) {
   ProcessInfo info;
   ASSERT_TRUE(ParseProcStat(
       "42 (a) R 1 (\n) S 7 42 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 18446744073709551615 9",
@@ -24,7 +24,7 @@ TEST(ProcessScanTest, ParsesACommandFullOfTraps) {
   EXPECT_EQ(info.start_time_ticks, ~uint64_t{0});
 }
 
-TEST(ProcessScanTest, RefusesWhatIsNoStat) {
+TEST(ProcessScanTest, RejectsMalformedStatLines) {
   ProcessInfo info;
   for (const char* text : {"", "42", "42 (x", "42 (x)", "42 (x) S", "42 (x) S 1 2",
                            "x (x) S 1 2 3 4", "42 (x) S 1 2 3 4 5 6"}) {

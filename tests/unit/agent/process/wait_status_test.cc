@@ -22,8 +22,8 @@ TEST(WaitStatusTest, AnExitHasACodeAndNoSignal) {
   EXPECT_FALSE(report.dumped_core);
 }
 
-// No machine need dump core for this: the kernel's words for it are given.
-TEST(WaitStatusTest, ASignalIsToldWithAndWithoutADump) {
+// Given as siginfo_t, so that no core has to be dumped.
+TEST(WaitStatusTest, SignalIsReportedWithAndWithoutACoreDump) {
   for (const bool dumped : {false, true}) {
     const ExitedReport report = Decoded(dumped ? CLD_DUMPED : CLD_KILLED, SIGSEGV);
     EXPECT_EQ(report.exit_code, 0);

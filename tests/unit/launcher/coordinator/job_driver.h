@@ -15,8 +15,7 @@
 
 namespace fsdprun {
 
-/// Drives a JobMachine and writes down what it orders, one word group per action: "prepare 1 g1
-/// rank 0".
+/// Drives a JobMachine and records its actions as text, such as "prepare 1 g1 rank 0".
 class Job {
  public:
   explicit Job(JobSpec spec) : machine_(spec) {}
@@ -55,20 +54,20 @@ class Job {
     exit.signal = signal;
     return Say(who, g, WorkerExited{exit});
   }
-  /// Time passes and the machine is woken whenever it asked for it; `beating` agents beat every 0.5
-  /// s.
-  std::vector<std::string> Wait(Duration d, std::vector<uint64_t> beating = {}) {
+  /// Advances the time by `d` and fires the machine's timers when they are due; the agents in
+  /// `alive` send a heartbeat every 0.5 s.
+  std::vector<std::string> Wait(Duration d, std::vector<uint64_t> alive = {}) {
     std::vector<std::string> words;
     const MonoTime end = now_ + d;
-    MonoTime next_beat = now_;
+    MonoTime next_heartbeat = now_;
     while (now_ < end) {
-      now_ = std::min({end, std::max(wake_at_, now_), next_beat});
+      now_ = std::min({end, std::max(wake_at_, now_), next_heartbeat});
       const auto keep = [&words](const std::vector<std::string>& more) {
         words.insert(words.end(), more.begin(), more.end());
       };
-      if (now_ == next_beat) {
-        next_beat += std::chrono::milliseconds(500);
-        for (const uint64_t who : beating) {
+      if (now_ == next_heartbeat) {
+        next_heartbeat += std::chrono::milliseconds(500);
+        for (const uint64_t who : alive) {
           keep(Say(who, 0, AgentHeartbeat{}));
         }
       }

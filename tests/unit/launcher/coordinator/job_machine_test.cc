@@ -112,8 +112,8 @@ TEST(JobMachineTest, ConfigurationErrorIsNotRestarted) {
 TEST(JobMachineTest, CulpritWhoseNoticeComesLateIsTheCauseNotItsVictim) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
-  job.Exit(1, 1, 0, 1);           // the victim saw its connection break
-  job.Exit(2, 1, 1, 0, SIGKILL);  // the killed one took long to tear down
+  job.Exit(1, 1, 0, 1);           // a victim, whose connection broke
+  job.Exit(2, 1, 1, 0, SIGKILL);  // its memory took long to free
   WorkerExit collateral;
   collateral.local_rank = 0;
   collateral.signal = SIGTERM;
@@ -137,8 +137,8 @@ TEST(JobMachineTest, StaleMessagesAreDroppedAndCounted) {
   const uint64_t before = job.machine_.stale_dropped();
   EXPECT_THAT(job.Exit(2, 1, 0, 1), IsEmpty());             // of the old generation
   EXPECT_THAT(job.Prepared(2, 1), IsEmpty());               // of the old generation
-  EXPECT_THAT(job.Exit(99, 2, 0, 1), IsEmpty());            // of nobody
-  EXPECT_THAT(job.Say(2, 9, WorkersStopped{}), IsEmpty());  // of the future
+  EXPECT_THAT(job.Exit(99, 2, 0, 1), IsEmpty());            // unknown incarnation
+  EXPECT_THAT(job.Say(2, 9, WorkersStopped{}), IsEmpty());  // newer generation
   EXPECT_EQ(job.machine_.stale_dropped(), before + 4);
   EXPECT_EQ(job.machine_.phase(), job::Phase::kPreparing);
 }

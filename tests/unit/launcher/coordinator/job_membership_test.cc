@@ -1,4 +1,4 @@
-// Who is there: joining, leases, losing, coming back.
+// Membership: joining, leases, loss, reconnection.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(JobMembershipTest, LostNodeIsReplacedAndTheSurvivorKeepsItsPlace) {
                                        "prepare 3 g2 rank 1 of 2 restart 1"));
 }
 
-TEST(JobMembershipTest, SameIncarnationBackWithinTheGraceGoesOn) {
+TEST(JobMembershipTest, ReconnectionWithinTheGraceKeepsTheNode) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
   job.Step(job::AgentStreamLost{Incarnation(2)});
@@ -57,7 +57,7 @@ TEST(JobMembershipTest, SameIncarnationBackWithinTheGraceGoesOn) {
   EXPECT_EQ(job.machine_.phase(), job::Phase::kRunning);
 }
 
-TEST(JobMembershipTest, OpenOrdersAreRepeatedToAnAgentThatIsBack) {
+TEST(JobMembershipTest, OpenOrdersAreRepeatedAfterAReconnection) {
   Job job(Spec(2, 2, 0));
   job.Join(1);
   job.Join(2);
@@ -94,7 +94,7 @@ TEST(JobMembershipTest, ManySilentNodesAtOnceExtendTheLeaseOnce) {
   EXPECT_EQ(job.machine_.nodes().size(), 1u);
 }
 
-TEST(JobMembershipTest, StoppedCoordinatorDoesNotTakeItsOwnSleepForTheirSilence) {
+TEST(JobMembershipTest, PausedCoordinatorRenewsTheLeases) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
   job.now_ += std::chrono::seconds(20);

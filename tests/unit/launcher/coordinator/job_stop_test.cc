@@ -151,7 +151,7 @@ TEST(JobStopTest, NodeThatCannotPrepareFailsTheWorldOnce) {
               ElementsAre("stop 1 g1 signal 15 grace 2", "stop 2 g1 signal 15 grace 2"));
   job.Say(2, 1, WorkersStopped{});
   EXPECT_THAT(job.Say(2, 1, fault), IsEmpty());  // repeated on a new stream
-  EXPECT_THAT(job.Say(9, 1, fault), IsEmpty());  // of nobody
+  EXPECT_THAT(job.Say(9, 1, fault), IsEmpty());  // unknown incarnation
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 1"));
   job.Say(2, 2, fault);
   job.Say(2, 2, WorkersStopped{});
@@ -163,7 +163,7 @@ TEST(JobStopTest, NodeThatCannotPrepareFailsTheWorldOnce) {
   EXPECT_EQ(outcome.failure->other_failures, 0);
 }
 
-TEST(JobStopTest, SpareThatComesBackWithRemainsIsCleanedFirst) {
+TEST(JobStopTest, SpareThatRejoinsWithAnOldGenerationIsCleanedFirst) {
   Job job(Spec(2, 2, 0));
   job.Join(1);
   EXPECT_THAT(job.Join(1, {}, 1), ElementsAre("admit 1", "stop 1 g1 signal 15 grace 0"));

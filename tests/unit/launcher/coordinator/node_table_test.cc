@@ -34,7 +34,7 @@ TEST(NodeTable, IteratesInOrderOfIncarnation) {
   EXPECT_EQ(table.CheckInvariants(), "");
 }
 
-TEST(NodeTable, ANodeStaysWhereItIsWhileOthersComeAndGo) {
+TEST(NodeTable, AddressesAreStableAcrossInsertionAndErasure) {
   NodeTable table;
   job::Node* node = &table.Insert(Make(500));
   for (uint64_t i = 1; i < 400; ++i) {
@@ -49,7 +49,7 @@ TEST(NodeTable, ANodeStaysWhereItIsWhileOthersComeAndGo) {
   EXPECT_EQ(table.CheckInvariants(), "");
 }
 
-TEST(NodeTable, WhatIsNotThereIsNotFoundAndNotErased) {
+TEST(NodeTable, UnknownIncarnationIsNeitherFoundNorErased) {
   NodeTable table;
   table.Insert(Make(1));
   table.Erase(Incarnation(2));
@@ -60,7 +60,7 @@ TEST(NodeTable, WhatIsNotThereIsNotFoundAndNotErased) {
   EXPECT_TRUE(table.empty());
 }
 
-TEST(NodeTable, ClearForgetsAll) {
+TEST(NodeTable, ClearRemovesEveryNode) {
   NodeTable table;
   table.Insert(Make(1));
   table.Insert(Make(2));

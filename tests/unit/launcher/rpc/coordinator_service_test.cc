@@ -161,7 +161,7 @@ TEST_F(CoordinatorServiceTest, WrongTokenIsUnauthenticated) {
   EXPECT_THAT(refused_.front(), HasSubstr("a call from 127.0.0.1:"));
 }
 
-TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptIsWorthAnotherTry) {
+TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptMayBeRetried) {
   auto agent = std::make_unique<Agent>();
   int reads = 0;
   agent->link = std::make_unique<GrpcLink>(
@@ -241,15 +241,15 @@ TEST_F(CoordinatorServiceTest, ShutdownWritesWhatIsQueued) {
   RunUntil([&] { return agent->received.size() == 1 && !agent->losses.empty(); });
 }
 
-TEST_F(CoordinatorServiceTest, NobodyThereIsUnavailable) {
+TEST_F(CoordinatorServiceTest, UnreachableCoordinatorIsUnavailable) {
   target_ = "127.0.0.1:1";
   const auto agent = Connect("secret");
   RunUntil([&] { return !agent->losses.empty(); });
   EXPECT_TRUE(absl::IsUnavailable(agent->losses.front()));
 }
 
-// Strangers that hold a connection: one that begins a handshake, one that ends it and answers pings
-// for ever, and one that never says a thing.
+// Clients that keep a connection without a call: one sends half a handshake, one completes it and
+// answers pings, one sends nothing.
 TEST_F(CoordinatorServiceTest, ConnectionWithoutACallIsClosed) {
   const std::string preface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
   const auto agent = Connect("secret");

@@ -46,7 +46,7 @@ TEST(EndpointTest, ChoosesAnAddressThatOthersReach) {
   ExpectChoice(ChooseAddress("10.0.0.1", "node0", {"10.0.0.1"}), "10.0.0.1", false);
 }
 
-// IPv4 addresses of interfaces that are up and no loopback.
+// IPv4 addresses of interfaces that are up and not loopback.
 Addresses AddressesOnNetworks() {
   Addresses found;
   ifaddrs* interfaces = nullptr;
@@ -103,7 +103,7 @@ TEST(EndpointTest, RouteToLoopbackStartsAtLoopback) {
   EXPECT_EQ(AddressTowards({"127.0.0.1", 80}).value(), "127.0.0.1");
 }
 
-// What the probe says of a server that answers with `answer` and hangs up.
+// The result of probing a server that replies with `answer` and closes the connection.
 absl::Status ProbeServerThatSays(const std::string& answer) {
   const UniqueFd listener = BindListener({"127.0.0.1", 0}).value();
   std::thread server([&] {
@@ -129,7 +129,7 @@ TEST(EndpointTest, ProbeRefusesOnlyAnswersThatAreNotHttp2) {
   EXPECT_TRUE(absl::IsUnavailable(ProbeServerThatSays("")));
 }
 
-TEST(EndpointTest, ProbeOfABusyOrMissingServerIsWorthAnotherTry) {
+TEST(EndpointTest, ProbeOfABusyOrMissingServerMayBeRetried) {
   const UniqueFd silent = BindListener({"127.0.0.1", 0}).value();
   const uint16_t port = PortOf(silent).value();
   const MonoTime deadline = MonoNow() + std::chrono::milliseconds(100);

@@ -19,7 +19,7 @@ TEST(RefusalLogTest, OneLinePerIntervalWithTheCountOfTheOthers) {
   EXPECT_EQ(log.Add("y", start + RefusalLog::kInterval * 2), "refused y");
 }
 
-TEST(RefusalLogTest, TheRestIsToldAtTheEnd) {
+TEST(RefusalLogTest, RemainingRefusalsAreCountedAtTheEnd) {
   RefusalLog log;
   EXPECT_EQ(log.Rest(), std::nullopt);
   log.Add("a", MonoTime{});
