@@ -73,6 +73,9 @@ inline constexpr int kExitFailure = 1;
 /// Command line or configuration cannot work however often it is tried (EX_CONFIG): the job ends at
 /// once.
 inline constexpr int kExitConfig = 78;
+/// Failed only because another worker ended or could not be reached: the cause is elsewhere.
+/// Charged like kExitFailure.
+inline constexpr int kExitPeerLost = 79;
 
 // --- Error file (TORCHELASTIC_ERROR_FILE), torchelastic's schema
 // clang-format off

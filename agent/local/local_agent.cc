@@ -1,5 +1,7 @@
 #include "agent/local/local_agent.h"
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -22,6 +24,12 @@ constexpr int kTailLines = 20;
 constexpr Duration kOrphanSweepPause = std::chrono::milliseconds(10);
 /// No process of a job may outlive its launcher by more than 1 s.
 constexpr Duration kKeeperEndTimeout = std::chrono::milliseconds(200);
+
+int64_t UnixNow() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
 
 bool IsPermanent(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsNotFound(status) ||
@@ -304,8 +312,10 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
   exit.exit_code = report.exit_code;
   exit.signal = report.signal;
   exit.dumped_core = report.dumped_core;
-  exit.exited_unix_ns = report.wall_ns;
+  const Duration age = std::max(MonoNow() - MonoTime(Duration(report.seen_ns)), Duration::zero());
+  exit.exited_unix_ns = UnixNow() - age.count();
   exit.log_path = directory + "/stderr.log";
+  std::optional<Duration> error_age;
   if (!exit.Succeeded()) {
     const std::string error_path = directory + "/error.json";
     std::error_code ignored;
@@ -313,13 +323,14 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
       exit.error_message = result.error->message;
       exit.traceback = result.error->stack;
       exit.error_json = result.error->json;
+      error_age = result.error->age;
     } else if (std::filesystem::exists(error_path, ignored)) {
       Log(LogLevel::kWarning,
           absl::StrCat("cannot use the error file ", error_path, ": ", result.problem));
     }
     exit.stderr_tail = keeper::LastLines(report.stderr_tail, kTailLines, report.stderr_is_cut);
   }
-  Feed(node::WorkerReaped{assignment_.generation, std::move(exit)});
+  Feed(node::WorkerReaped{assignment_.generation, std::move(exit), age, error_age});
 }
 
 void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {

@@ -66,7 +66,7 @@ struct StoreEndpoint {
 };
 
 /// How one worker process ended. The executor fills in what the kernel and the files say;
-/// NodeMachine adds `rank`, `last_step`, `after_stop` and `killed_by_us`.
+/// NodeMachine adds `rank`, `last_step`, `after_stop`, `killed_by_us` and `failed_before_stop`.
 struct WorkerExit {
   int local_rank = 0;
   int rank = 0;
@@ -79,8 +79,11 @@ struct WorkerExit {
   bool dumped_core = false;
   /// A stop signal of ours had been sent to the worker before it ended.
   bool after_stop = false;
-  /// `signal` is one that we had sent: the death is our doing and never a cause.
+  /// `signal` is one that we had sent before the worker ended: the death is our doing.
   bool killed_by_us = false;
+  /// For `after_stop`: the worker had written its error file before the stop signal was sent, and
+  /// was on its way out.
+  bool failed_before_stop = false;
   /// From the worker's error file; empty if it wrote none.
   std::string error_message;
   std::string traceback;

@@ -46,14 +46,22 @@ struct AgentPrepared {
 /// All workers of the envelope's generation have been started.
 struct AgentStarted {};
 /// One worker of the envelope's generation ended.
+//
+// Note [Age of an event]
+// A report says how long before it was sent the event happened, so that the coordinator can order
+// events of several nodes without comparing their clocks. A repeated report has a new age. The time
+// on the wire is not part of it.
 struct WorkerExited {
   WorkerExit exit;
+  /// Since the worker failed: since it wrote its error file, or else since it ended.
+  Duration age{};
 };
 /// The node as a whole failed in the envelope's generation: kKeeperDied, kPrepareFailed,
 /// kSpawnFailed or kNodeWedged.
 struct NodeFaulted {
   CauseKind kind = CauseKind::kKeeperDied;
   std::string what;
+  Duration age{};
 };
 /// No process of the envelope's generation is left on the node.
 struct WorkersStopped {};

@@ -23,6 +23,9 @@ constexpr int kKeeperFailuresMax = 5;
 /// exit ends the keeper, and with it the workers.
 constexpr Duration kExitTimeoutWithoutCoordinator = std::chrono::milliseconds(300);
 
+/// A worker that ran on for longer after it had written its error file has handled that error.
+constexpr Duration kLongestWayOut = std::chrono::seconds(10);
+
 std::string Seconds(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
   return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s"
@@ -101,8 +104,8 @@ void NodeMachine::SendJoin(Out& out) {
     // known of they would be taken for failures.
     SendNow(AgentLeft{operator_signal_, MayHaveProcesses()}, generation(), out);
   }
-  for (const AgentMessage& report : reports_) {
-    SendNow(report, generation(), out);
+  for (const Report& report : reports_) {
+    SendAged(report, out);
   }
 }
 
@@ -119,8 +122,10 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
   }
   if (was_up) {
     reconnect_delay_ = {};
+    std::string before = reason_before_loss_.value_or(reason_);
     SetReason("lost the stream to the coordinator at " + spec_.coordinator_endpoint +
               "; reconnecting");
+    reason_before_loss_ = std::move(before);
   } else {
     reconnect_delay_ = std::clamp(reconnect_delay_ * 2, kFirstRetry,
                                   ever_admitted_ ? kRetryMax : kRetryMaxBeforeAdmission);
@@ -225,7 +230,7 @@ void NodeMachine::Handle(const node::LogsAndStoreReady& ready, Out& out) {
   if (assignment_.group_rank == 0) {
     prepared.store = ready.store;
   }
-  SendReport(std::move(prepared), out);
+  SendReport(std::move(prepared), out.now, out);
 }
 
 void NodeMachine::Handle(const node::PrepareFailed& failed, Out& out) {
@@ -257,7 +262,7 @@ void NodeMachine::Handle(const node::WorkersSpawned& spawned, Out& out) {
               std::to_string(assignment_.rank_offset) + "-" +
               std::to_string(assignment_.rank_offset + assignment_.local_world_size - 1) + " of " +
               std::to_string(assignment_.world_size));
-    SendReport(AgentStarted{}, out);
+    SendReport(AgentStarted{}, out.now, out);
   }
 }
 
@@ -284,12 +289,40 @@ void NodeMachine::Handle(const node::WorkerReaped& reaped, Out& out) {
   }
   live_workers_ -= worker.state == WorkerState::kRunning ? 1 : 0;
   worker.state = WorkerState::kExited;
+  const MonoTime died_at = out.now - reaped.age;
+  const MonoTime failed_at = FailureTime(reaped, out.now);
+  SendReport(WorkerExited{Complete(reaped, died_at, failed_at)}, failed_at, out);
+}
+
+/// What was sent before the death counts, not what was sent before the death was heard of.
+WorkerExit NodeMachine::Complete(const node::WorkerReaped& reaped, MonoTime died_at,
+                                 MonoTime failed_at) const {
   WorkerExit exit = reaped.exit;
-  exit.rank = assignment_.rank_offset + local_rank;
-  exit.last_step = std::max(exit.last_step, worker.last_step);
-  exit.after_stop = signals_sent_ != 0;
-  exit.killed_by_us = exit.signal > 0 && exit.signal < 64 && (signals_sent_ >> exit.signal & 1);
-  SendReport(WorkerExited{std::move(exit)}, out);
+  exit.rank = assignment_.rank_offset + exit.local_rank;
+  exit.last_step = std::max(exit.last_step, workers_[exit.local_rank].last_step);
+  exit.after_stop = died_at >= stopped_at_;
+  exit.killed_by_us = IsOurSignal(exit.signal, died_at);
+  exit.failed_before_stop = exit.after_stop && failed_at < stopped_at_;
+  return exit;
+}
+
+bool NodeMachine::IsOurSignal(int signal, MonoTime died_at) const {
+  return (signal == stop_signal_ && signal != 0 && died_at >= stopped_at_) ||
+         (signal == SIGKILL && died_at >= killed_at_);
+}
+
+/// A program reports its error before it tears down its connections, which is what its peers
+/// notice, and may take long to end after that. A crash and a foreign signal leave no time for a
+/// report: an error file is older then.
+MonoTime NodeMachine::FailureTime(const node::WorkerReaped& reaped, MonoTime now) const {
+  const MonoTime died_at = now - reaped.age;
+  const int signal = reaped.exit.signal;
+  const bool reports = signal == 0 || signal == SIGABRT || IsOurSignal(signal, died_at);
+  if (!reports || !reaped.error_age) {
+    return died_at;
+  }
+  const MonoTime reported_at = std::min(now - *reaped.error_age, died_at);
+  return died_at - reported_at <= kLongestWayOut ? reported_at : died_at;
 }
 
 void NodeMachine::Handle(const node::AllWorkersGone& gone, Out& out) {

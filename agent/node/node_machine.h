@@ -74,11 +74,14 @@ struct SpawnFailed {
   int local_rank = 0;
   std::string what;
 };
-/// A worker was reaped. `exit.rank`, `last_step`, `after_stop`, `killed_by_us` need not be filled
-/// in.
+/// A worker was reaped. What NodeMachine adds to `exit` need not be filled in.
 struct WorkerReaped {
   Generation generation;
   WorkerExit exit;
+  /// Since the worker ended.
+  Duration age{};
+  /// Since the worker wrote its error file, if it wrote one.
+  std::optional<Duration> error_age;
 };
 /// No process of the generation is left: workers reaped, their descendants gone. Follows the last
 /// WorkerReaped, and answers every KillWorkers and KillOrphans, even if nothing was running.
@@ -209,6 +212,10 @@ class NodeMachine {
     int64_t pid = 0;
     int64_t last_step = -1;
   };
+  struct Report {
+    AgentMessage message;
+    MonoTime happened_at{};
+  };
   struct Out;
 
   void Handle(const node::TimerDue&, Out& out);
@@ -249,10 +256,15 @@ class NodeMachine {
   void DeclareWedged(Out& out);
   void Leave(int exit_code, std::string message, Duration timeout, Out& out);
   void FinishExit(Out& out);
-  void SendReport(AgentMessage message, Out& out);
+  WorkerExit Complete(const node::WorkerReaped& reaped, MonoTime died_at, MonoTime failed_at) const;
+  MonoTime FailureTime(const node::WorkerReaped& reaped, MonoTime now) const;
+  bool IsOurSignal(int signal, MonoTime died_at) const;
+  void SendReport(AgentMessage message, MonoTime happened_at, Out& out);
+  void SendAged(const Report& report, Out& out);
   template <class Message>
   void SendNow(Message&& message, Generation g, Out& out);
   void SetReason(std::string reason);
+  void ExplainAdmission();
   MonoTime NextWake() const;
 
   // Read at every step, heartbeats included, and therefore together and first.
@@ -268,6 +280,10 @@ class NodeMachine {
   MonoTime stream_deadline_ = MonoTime::max();
   MonoTime exit_at_ = MonoTime::max();
   std::string reason_;
+  // When the workers of the generation were sent their first signal, and SIGKILL; MonoTime::max()
+  // before.
+  MonoTime stopped_at_ = MonoTime::max();
+  MonoTime killed_at_ = MonoTime::max();
   RankAssignment assignment_;
 
   // Constant after construction.
@@ -278,6 +294,9 @@ class NodeMachine {
   bool ever_admitted_ = false;
   Duration reconnect_delay_{};
   std::string link_error_;
+  /// What reason_ was before it told of the lost stream, which an admission makes a thing of the
+  /// past.
+  std::optional<std::string> reason_before_loss_;
 
   // Keeper.
   bool keeper_ready_ = false;
@@ -287,12 +306,12 @@ class NodeMachine {
   // The generation held, which assignment_ names.
   std::vector<Worker> workers_;
   int live_workers_ = 0;
-  uint64_t signals_sent_ = 0;
+  int stop_signal_ = 0;
   bool prepare_started_ = false;
   /// A newer generation that waits until the current one is gone.
   std::optional<RankAssignment> next_assignment_;
   /// What has been reported about the generation, for repeating on a new stream.
-  std::vector<AgentMessage> reports_;
+  std::vector<Report> reports_;
   Progress progress_;
 
   // Leaving.

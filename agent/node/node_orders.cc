@@ -21,8 +21,16 @@ void NodeMachine::Apply(const AdmitAgent&, Generation, Out& out) {
   stream_deadline_ = MonoTime::max();
   reconnect_delay_ = {};
   next_heartbeat_ = out.now + spec_.heartbeat_interval;
-  if (!leaving_ && !MayHaveProcesses()) {
+  if (!leaving_) {
+    ExplainAdmission();
+  }
+}
+
+void NodeMachine::ExplainAdmission() {
+  if (phase_ == node::Phase::kIdle || phase_ == node::Phase::kGone) {
     SetReason("admitted; waiting for a place in the world");
+  } else if (reason_before_loss_) {
+    SetReason(*std::exchange(reason_before_loss_, std::nullopt));
   }
 }
 
@@ -60,7 +68,9 @@ void NodeMachine::BeginPrepare(const RankAssignment& assignment, Out& out) {
   phase_ = node::Phase::kPreparing;
   workers_.assign(assignment.local_world_size, Worker{});
   live_workers_ = 0;
-  signals_sent_ = 0;
+  stop_signal_ = 0;
+  stopped_at_ = MonoTime::max();
+  killed_at_ = MonoTime::max();
   reports_.clear();
   progress_ = {};
   progress_changed_ = false;
@@ -125,7 +135,8 @@ void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view re
       }
       phase_ = node::Phase::kStopping;
       kill_at_ = out.now + grace;
-      signals_sent_ |= uint64_t{1} << (signal & 63);
+      stop_signal_ = signal;
+      stopped_at_ = out.now;
       out.effects.actions.push_back(node::SignalWorkers{generation(), signal, grace});
       return;
     }
@@ -146,7 +157,8 @@ void NodeMachine::KillGeneration(Out& out) {
   phase_ = node::Phase::kKilling;
   kill_at_ = MonoTime::max();
   wedged_at_ = out.now + spec_.kill_wait;
-  signals_sent_ |= uint64_t{1} << SIGKILL;
+  stopped_at_ = std::min(stopped_at_, out.now);
+  killed_at_ = std::min(killed_at_, out.now);
   if (keeper_ready_) {
     out.effects.actions.push_back(node::KillWorkers{generation()});
   } else {
@@ -180,7 +192,7 @@ void NodeMachine::BecomeGone(Out& out) {
   for (Worker& worker : workers_) {
     worker.state = WorkerState::kExited;
   }
-  SendReport(WorkersStopped{}, out);
+  SendReport(WorkersStopped{}, out.now, out);
   if (leaving_) {
     FinishExit(out);
   } else if (next_assignment_) {
@@ -192,7 +204,7 @@ void NodeMachine::BecomeGone(Out& out) {
 
 void NodeMachine::Fault(CauseKind kind, std::string what, Out& out) {
   SetReason(what);
-  SendReport(NodeFaulted{kind, std::move(what)}, out);
+  SendReport(NodeFaulted{kind, std::move(what)}, out.now, out);
 }
 
 void NodeMachine::Leave(int exit_code, std::string message, Duration timeout, Out& out) {
@@ -245,12 +257,27 @@ bool NodeMachine::IsStale(Generation g) {
   return true;
 }
 
-void NodeMachine::SendReport(AgentMessage message, Out& out) {
-  reports_.push_back(message);
+void NodeMachine::SendReport(AgentMessage message, MonoTime happened_at, Out& out) {
+  reports_.push_back({std::move(message), happened_at});
+  SendAged(reports_.back(), out);
+}
+
+/// See Note [Age of an event].
+void NodeMachine::SendAged(const Report& report, Out& out) {
+  AgentMessage message = report.message;
+  const Duration age = out.now - report.happened_at;
+  if (auto* exited = std::get_if<WorkerExited>(&message)) {
+    exited->age = age;
+  } else if (auto* faulted = std::get_if<NodeFaulted>(&message)) {
+    faulted->age = age;
+  }
   SendNow(std::move(message), generation(), out);
 }
 
-void NodeMachine::SetReason(std::string reason) { reason_ = std::move(reason); }
+void NodeMachine::SetReason(std::string reason) {
+  reason_ = std::move(reason);
+  reason_before_loss_.reset();
+}
 
 MonoTime NodeMachine::NextWake() const {
   if (exited_) {

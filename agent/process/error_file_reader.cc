@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -19,8 +21,16 @@ ErrorFileResult Problem(std::string text) {
   return {.error = std::nullopt, .problem = std::move(text)};
 }
 
+std::chrono::nanoseconds Since(const timespec& then) {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return std::max(std::chrono::seconds(now.tv_sec - then.tv_sec) +
+                      std::chrono::nanoseconds(now.tv_nsec - then.tv_nsec),
+                  std::chrono::nanoseconds(0));
+}
+
 /// False with `problem` set when the file cannot be read completely.
-bool ReadWhole(const std::string& path, std::string& text, std::string& problem) {
+bool ReadWhole(const std::string& path, WorkerError& error, std::string& problem) {
   // O_NONBLOCK: a worker may have left a FIFO there.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) {
@@ -38,9 +48,11 @@ bool ReadWhole(const std::string& path, std::string& text, std::string& problem)
               std::to_string(kMaxErrorFileBytes) + ")";
     return false;
   }
+  std::string& text = error.json;
   text.resize(static_cast<size_t>(status.st_size));
   const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
   text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  error.age = Since(status.st_mtim);
   return true;
 }
 
@@ -79,7 +91,7 @@ ErrorFileResult ReadErrorFile(const std::string& path) {
   }
   WorkerError error;
   std::string problem;
-  if (!ReadWhole(path, error.json, problem)) {
+  if (!ReadWhole(path, error, problem)) {
     return Problem(problem);
   }
   if (error.json.empty()) {

@@ -206,7 +206,7 @@ struct ReportAppender {
         .Int(r.exit_code)
         .Int(r.signal)
         .Int(static_cast<uint8_t>(r.dumped_core))
-        .Int(r.wall_ns)
+        .Int(r.seen_ns)
         .Text(r.stderr_tail)
         .Int(static_cast<uint8_t>(r.stderr_is_cut));
   }
@@ -244,7 +244,7 @@ std::optional<Report> DecodeExited(FrameReader& reader) {
   r.exit_code = reader.Int<int32_t>();
   r.signal = reader.Int<int32_t>();
   r.dumped_core = reader.Flag();
-  r.wall_ns = reader.Int<int64_t>();
+  r.seen_ns = reader.Int<int64_t>();
   r.stderr_tail = reader.Text();
   r.stderr_is_cut = reader.Flag();
   return Finish(reader, std::move(r));

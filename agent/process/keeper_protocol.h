@@ -13,7 +13,7 @@
 
 namespace fsdprun::keeper {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 /// Bytes of a frame after its length field. Linux allows 6 MiB of arguments and environment at the
 /// usual stack limit.
 inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
@@ -76,8 +76,8 @@ struct ExitedReport {
   int32_t exit_code = 0;
   int32_t signal = 0;
   bool dumped_core = false;
-  /// CLOCK_REALTIME when the death was seen; for display only.
-  int64_t wall_ns = 0;
+  /// CLOCK_MONOTONIC when the death was seen; keeper and agent share the clock.
+  int64_t seen_ns = 0;
   /// The last kStderrTailBytes of standard error, from memory: present even if the log file could
   /// not be written. Empty if the worker succeeded or its standard error does not go through the
   /// keeper.

@@ -124,7 +124,7 @@ void Keeper::OnWorkerDeath(Worker& worker) {
   } else {
     DecodeWaitStatus(info, worker.exit);
   }
-  worker.exit.wall_ns = NowNs(CLOCK_REALTIME);
+  worker.exit.seen_ns = NowNs(CLOCK_MONOTONIC);
   worker.phase = Phase::kDead;
   if (rc == 0) {
     ::kill(-worker.pid, SIGKILL);

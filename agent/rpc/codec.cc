@@ -22,6 +22,8 @@ constexpr size_t kMaxTailLineBytes = 4096;
 constexpr int kMaxWorkersPerNode = 4096;
 constexpr int kMaxWorldSize = 1 << 24;
 constexpr int kMaxSignal = 64;
+/// About two years, in nanoseconds: added to any clock it does not overflow.
+constexpr int64_t kMaxNanoseconds = int64_t{1} << 56;
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 /// Far above what a job can reach, far below overflow.
 constexpr uint64_t kMaxGeneration = uint64_t{1} << 48;
@@ -127,6 +129,7 @@ void EncodeExit(const WorkerExit& exit, v1::WorkerExit* out) {
   out->set_dumped_core(exit.dumped_core);
   out->set_after_stop(exit.after_stop);
   out->set_killed_by_us(exit.killed_by_us);
+  out->set_failed_before_stop(exit.failed_before_stop);
   out->set_error_message(Cut(exit.error_message, kMaxErrorTextBytes));
   out->set_traceback(Cut(exit.traceback, kMaxErrorTextBytes));
   // Truncated JSON is useless.
@@ -155,6 +158,7 @@ absl::StatusOr<WorkerExit> DecodeExit(const v1::WorkerExit& exit) {
   result.dumped_core = exit.dumped_core();
   result.after_stop = exit.after_stop();
   result.killed_by_us = exit.killed_by_us();
+  result.failed_before_stop = exit.failed_before_stop();
   result.error_message = exit.error_message();
   result.traceback = exit.traceback();
   result.error_json = exit.error_json();
@@ -234,6 +238,11 @@ absl::StatusOr<CauseKind> DecodeFault(v1::CauseKind kind) {
   }
 }
 
+absl::StatusOr<Duration> DecodeAge(int64_t age_ns) {
+  RETURN_IF_ERROR(CheckRange("age_ns", age_ns, 0, kMaxNanoseconds));
+  return Duration(age_ns);
+}
+
 // The wire's numbers are the enum's, shifted by one for UNSPECIFIED.
 static_assert(static_cast<int>(CauseKind::kWorkerFailed) + 1 == v1::CAUSE_KIND_WORKER_FAILED);
 static_assert(static_cast<int>(CauseKind::kNodeWedged) + 1 == v1::CAUSE_KIND_NODE_WEDGED);
@@ -263,11 +272,13 @@ struct AgentEncoder {
   void operator()(const AgentStarted&) const { out->mutable_started(); }
   void operator()(const WorkerExited& exited) const {
     EncodeExit(exited.exit, out->mutable_worker_exited()->mutable_exit());
+    out->mutable_worker_exited()->set_age_ns(exited.age.count());
   }
   void operator()(const NodeFaulted& faulted) const {
     out->mutable_faulted()->set_kind(
         static_cast<v1::CauseKind>(static_cast<int>(faulted.kind) + 1));
     out->mutable_faulted()->set_what(Cut(faulted.what, kMaxErrorTextBytes));
+    out->mutable_faulted()->set_age_ns(faulted.age.count());
   }
   void operator()(const WorkersStopped&) const { out->mutable_stopped(); }
   void operator()(const AgentLeft& left) const {
@@ -299,11 +310,13 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
       return AgentStarted{};
     case v1::AgentMessage::kWorkerExited: {
       ASSIGN_OR_RETURN(WorkerExit exit, DecodeExit(in.worker_exited().exit()));
-      return WorkerExited{std::move(exit)};
+      ASSIGN_OR_RETURN(const Duration age, DecodeAge(in.worker_exited().age_ns()));
+      return WorkerExited{std::move(exit), age};
     }
     case v1::AgentMessage::kFaulted: {
       ASSIGN_OR_RETURN(const CauseKind kind, DecodeFault(in.faulted().kind()));
-      return NodeFaulted{kind, in.faulted().what()};
+      ASSIGN_OR_RETURN(const Duration age, DecodeAge(in.faulted().age_ns()));
+      return NodeFaulted{kind, in.faulted().what(), age};
     }
     case v1::AgentMessage::kStopped:
       return WorkersStopped{};
@@ -359,7 +372,7 @@ absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) 
     }
     case v1::CoordinatorMessage::kStop:
       RETURN_IF_ERROR(CheckRange("stop.signal", in.stop().signal(), 1, kMaxSignal));
-      RETURN_IF_ERROR(CheckRange("stop.grace_ns", in.stop().grace_ns(), 0, int64_t{1} << 56));
+      RETURN_IF_ERROR(CheckRange("stop.grace_ns", in.stop().grace_ns(), 0, kMaxNanoseconds));
       return StopWorkers{in.stop().signal(), Duration(in.stop().grace_ns()), in.stop().reason()};
     case v1::CoordinatorMessage::kRelease:
       RETURN_IF_ERROR(CheckRange("release.exit_code", in.release().exit_code(), 0, 255));

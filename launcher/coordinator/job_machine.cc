@@ -226,7 +226,7 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
       (exited.exit.signal != 0 ? " died of signal " + std::to_string(exited.exit.signal)
                                : " exited with " + std::to_string(exited.exit.exit_code));
   const std::string what = failure.what + " on " + node->info.name;
-  RecordFailure(std::move(failure), out.now, out);
+  RecordFailure(std::move(failure), out.now - exited.age, out);
   if (phase_ == Phase::kRunning || !exited.exit.after_stop) {
     Abort(what, out);
   }
@@ -241,7 +241,7 @@ void JobMachine::On(const NodeFaulted& fault, const FromAgent& envelope, Out& ou
   if (node == nullptr || node->state == NodeState::kStopped) {
     return;
   }
-  RecordFailure(FailureOf(*node, fault.kind, fault.what), out.now, out);
+  RecordFailure(FailureOf(*node, fault.kind, fault.what), out.now - fault.age, out);
   Abort(node->info.name + ": " + fault.what, out);
 }
 

@@ -3,33 +3,32 @@
 #include <algorithm>
 #include <csignal>
 #include <string>
+#include <string_view>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "base/check.h"
 #include "proto/worker_contract.h"
 
 namespace fsdprun {
 
 // Note [Root cause]
-// The first failure that the coordinator receives is the root cause, with exceptions. The
-// notice of a hard death is slow (the kernel frees the memory first, about 70 ms per GiB; a broken
-// stream has a grace; a silent node has a lease), while its victims exit quickly because of a lost
-// connection:
+// The failure that happened first is the root cause: reports carry their age, see Note [Age of an
+// event]. With exceptions, because some deaths are noticed late (the kernel frees the memory first,
+// about 70 ms per GiB; a broken stream has a grace; a silent node has a lease), while their victims
+// exit quickly because of a lost connection:
 // 1. a worker that died of a culprit signal, if its exit is received before its node has reported
 // WorkersStopped;
-// 2. a node that was lost, or whose keeper died, if its silence began before the first failure was
-// received;
-// 3. a worker that reported an error other than the loss of a peer: an interpreter closes its
-// sockets before it exits, so that its peers may be heard first. It outranks what is known to be a
-// victim, by its words or by its signal: an exit without a word that was heard first is as likely
-// the cause.
-// Each of 1 and 2 outranks a plain exit, unless that exit came with an error other than the loss of
-// a peer. An exit that says that no restart can help outranks everything: it is why the job ends.
-// Workers that exit after a stop order are collateral: counted, never listed. The exception is a
-// SIGKILL or SIGBUS that we did not send, typical of exhausted memory, whose notice may arrive
-// after the order; any other crash is as likely caused by the shutdown.
+// 2. a node that was lost, or whose keeper died, if its silence began before the first failure;
+// 3. a worker that reported an error of its own. It outranks what is known to be a victim, by its
+// exit code, by its signal or by the type of its error; an exit without an error that came first is
+// as likely the cause.
+// Each of 1 and 2 outranks a plain exit, unless that exit came with an error that a lost peer does
+// not cause. An exit that says that no restart can help outranks everything: it is why the job
+// ends. Workers that end after the stop order has reached their node are collateral: counted, never
+// listed. Two exceptions. A SIGKILL or SIGBUS that we did not send is typical of exhausted memory,
+// and its notice may arrive after the order; any other crash is as likely caused by the shutdown. A
+// worker that had written its error file before the order came was failing already; it is the root
+// cause if that was the first failure, and collateral otherwise.
 
 namespace {
 
@@ -56,60 +55,70 @@ bool IsPermanent(const Failure& failure) {
          contract::IsPermanentExit(failure.worker->exit_code);
 }
 
-/// The message says that a peer was lost. fsdp-train's types say it for certain; other programs'
-/// messages are searched for what the collective libraries and the sockets say.
-bool NamesLostPeer(const std::string& message) {
-  for (const char* victim : {"PeerError:", "StoreError:", "RuntimeError: store at "}) {
-    if (absl::StartsWith(message, victim)) {
-      return true;
-    }
-  }
-  for (const char* own :
-       {"UsageError:", "ConfigError:", "EnvironmentError:", "CheckpointError:", "DivergedError:"}) {
-    if (absl::StartsWith(message, own)) {
-      return false;
-    }
-  }
-  const std::string text = absl::AsciiStrToLower(message);
-  for (const char* phrase : {"connection ",
-                             "connectionerror",
-                             "connectionreset",
-                             "connectionrefused",
-                             "the connection",
-                             "failed to connect",
-                             "by peer",
-                             "lost peer",
-                             "remote peer",
-                             "client socket",
-                             "socket closed",
-                             "broken pipe",
-                             "brokenpipe",
-                             "nccl",
-                             "gloo",
-                             "timed out",
-                             "timeout",
-                             "tcpstore",
+/// What an error file says about who is at fault.
+enum class Blame {
+  kNone,    // there is none
+  kPeer,    // another worker was lost
+  kEither,  // types that the loss of a peer and a worker's own fault have in common
+  kThisOne,
+};
 
-                             "in barrier",
-                             "barrier("}) {
-    if (absl::StrContains(text, phrase)) {
-      return true;
+/// Programs that do not know contract::kExitPeerLost can only be told by the type of their error,
+/// which has to be exactly one of these: texts quote file names and other errors. Gloo and c10d
+/// throw plain RuntimeErrors, too.
+Blame BlameOf(const std::string& message) {
+  std::string_view type = std::string_view(message).substr(0, message.find(':'));
+  type.remove_prefix(type.rfind('.') + 1);  // npos + 1 is 0
+  if (message.empty()) {
+    return Blame::kNone;
+  }
+  for (const char* peer : {"PeerError", "DistError", "DistBackendError", "DistNetworkError",
+                           "DistStoreError", "ConnectionError", "ConnectionResetError",
+                           "ConnectionAbortedError", "ConnectionRefusedError", "BrokenPipeError"}) {
+    if (type == peer) {
+      return Blame::kPeer;
     }
   }
-  return false;
+  return type == "RuntimeError" || type == "TimeoutError" ? Blame::kEither : Blame::kThisOne;
+}
+
+Blame BlameOf(const Failure& failure) {
+  if (failure.kind != CauseKind::kWorkerFailed) {
+    return Blame::kNone;
+  }
+  const WorkerExit& exit = *failure.worker;
+  return exit.signal == 0 && exit.exit_code == contract::kExitPeerLost
+             ? Blame::kPeer
+             : BlameOf(exit.error_message);
 }
 
 /// The worker reported an error other than the loss of a peer.
 bool ReportsOwnError(const Failure& failure) {
-  return failure.kind == CauseKind::kWorkerFailed && !failure.worker->error_message.empty() &&
-         !NamesLostPeer(failure.worker->error_message);
+  const Blame blame = BlameOf(failure);
+  return blame == Blame::kThisOne || blame == Blame::kEither;
 }
 
 /// The worker ended as only the loss of a peer makes workers end. SIGABRT and SIGPIPE are of this
 /// kind, see IsCulpritSignal.
 bool IsKnownVictim(const Failure& failure) {
-  return IsPlainExit(failure) &&
-         (failure.worker->signal != 0 || NamesLostPeer(failure.worker->error_message));
+  return IsPlainExit(failure) && (failure.worker->signal != 0 || BlameOf(failure) == Blame::kPeer);
+}
+
+/// A node tells when such a failure happened. Of the others only the time of the decision is known.
+bool IsReported(CauseKind kind) {
+  switch (kind) {
+    case CauseKind::kWorkerFailed:
+    case CauseKind::kKeeperDied:
+    case CauseKind::kPrepareFailed:
+    case CauseKind::kSpawnFailed:
+      return true;
+    case CauseKind::kNodeLost:
+    case CauseKind::kNodeWedged:
+    case CauseKind::kNodeStuck:
+    case CauseKind::kJoinTimeout:
+      return false;
+  }
+  return false;
 }
 
 }  // namespace
@@ -134,19 +143,27 @@ bool IsCulpritSignal(int signal) {
 void FailureLog::Add(Failure failure, MonoTime received, MonoTime since) {
   FSDPRUN_CHECK(failure.kind != CauseKind::kWorkerFailed || failure.worker.has_value(),
                 "a worker's failure says how the worker ended");
+  const MonoTime at = IsReported(failure.kind) ? since : received;
   if (IsCollateral(failure)) {
     ++collateral_;
+    const bool was_failing = failure.worker->failed_before_stop && ReportsOwnError(failure);
+    if (was_failing && (!failed_before_stop_ || at < failed_before_stop_->at)) {
+      failed_before_stop_ = Entry{std::move(failure), at, since};
+    }
     return;
   }
-  if (entries_.size() < kEntriesMax) {
-    entries_.push_back({std::move(failure), received, since});
-  } else {
+  if (entries_.size() == kEntriesMax) {
     ++not_kept_;
+    return;
   }
+  const auto later = std::upper_bound(entries_.begin(), entries_.end(), at,
+                                      [](MonoTime t, const Entry& e) { return t < e.at; });
+  entries_.insert(later, {std::move(failure), at, since});
 }
 
 void FailureLog::Clear() {
   entries_.clear();
+  failed_before_stop_.reset();
   not_kept_ = 0;
   collateral_ = 0;
 }
@@ -162,14 +179,16 @@ size_t FailureLog::RootIndex() const {
       return i;
     }
   }
-  if (!IsPlainExit(entries_[0].failure) || ReportsOwnError(entries_[0].failure)) {
+  const bool may_be_victim =
+      IsPlainExit(entries_[0].failure) && BlameOf(entries_[0].failure) != Blame::kThisOne;
+  if (!may_be_victim) {
     return 0;
   }
   const bool is_known_victim = IsKnownVictim(entries_[0].failure);
   for (size_t i = 1; i < entries_.size(); ++i) {
     const Entry& e = entries_[i];
     const bool is_worker = e.failure.kind == CauseKind::kWorkerFailed;
-    const bool came_first = is_worker || e.since <= entries_[0].received + kSilenceSlack;
+    const bool came_first = is_worker || e.since <= entries_[0].at + kSilenceSlack;
     const bool outranks_victim = is_known_victim && ReportsOwnError(e.failure);
     if ((!IsPlainExit(e.failure) && came_first) || outranks_victim) {
       return i;
@@ -178,15 +197,21 @@ size_t FailureLog::RootIndex() const {
   return 0;
 }
 
+bool FailureLog::StoppedWorkerOutranks(const Entry& root) const {
+  return failed_before_stop_ && failed_before_stop_->at < root.at && IsPlainExit(root.failure) &&
+         !IsPermanent(root.failure);
+}
+
 FailureReport FailureLog::Report() const {
   FSDPRUN_CHECK(!entries_.empty(), "no failure, no report");
   const size_t root = RootIndex();
+  const bool is_stopped = StoppedWorkerOutranks(entries_[root]);
   FailureReport report;
-  report.root = entries_[root].failure;
-  report.other_failures = static_cast<int>(entries_.size()) - 1 + not_kept_;
-  report.collateral = collateral_;
+  report.root = is_stopped ? failed_before_stop_->failure : entries_[root].failure;
+  report.other_failures = static_cast<int>(entries_.size()) - (is_stopped ? 0 : 1) + not_kept_;
+  report.collateral = collateral_ - (is_stopped ? 1 : 0);
   for (size_t i = 0; i < entries_.size() && report.others.size() < kMaxOtherFailures; ++i) {
-    if (i != root) {
+    if (is_stopped || i != root) {
       report.others.push_back(entries_[i].failure);
     }
   }

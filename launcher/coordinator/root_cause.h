@@ -3,6 +3,7 @@
 // Which failure of a generation is the root cause, and which are its consequences.
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "agent/node/cluster_types.h"
@@ -10,12 +11,12 @@
 
 namespace fsdprun {
 
-/// Collects the failures of one generation in the order in which the coordinator received them.
+/// Collects the failures of one generation in the order in which they happened.
 class FailureLog {
  public:
   /// Adds a failure received at `received`. `since` is when it began as far as the coordinator can
-  /// tell: for a lost node the break of its stream or its last heartbeat, otherwise `received`.
-  /// Victims of a stop order are only counted.
+  /// tell: for a lost node the break of its stream or its last heartbeat, for a report `received`
+  /// less the report's age. Victims of a stop order are only counted.
   void Add(Failure failure, MonoTime received, MonoTime since);
   void Clear();
 
@@ -29,12 +30,16 @@ class FailureLog {
  private:
   struct Entry {
     Failure failure;
-    MonoTime received;
+    /// The place in the order: when it happened, or was decided if no report tells.
+    MonoTime at;
     MonoTime since;
   };
   size_t RootIndex() const;
+  bool StoppedWorkerOutranks(const Entry& root) const;
 
   std::vector<Entry> entries_;
+  /// The first of the collateral workers that were failing when the stop order came.
+  std::optional<Entry> failed_before_stop_;
   int not_kept_ = 0;
   int collateral_ = 0;
 };

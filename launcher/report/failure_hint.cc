@@ -16,6 +16,9 @@ struct TextHint {
   const char* hint;
 };
 
+constexpr char kPeerHint[] =
+    "another worker went away first; look at the earliest error in the logs of all nodes";
+
 // The first pattern found in the worker's error message, traceback or last lines wins; the most
 // specific come first.
 constexpr TextHint kTextHints[] = {
@@ -42,10 +45,8 @@ constexpr TextHint kTextHints[] = {
     {"EADDRINUSE", "another process holds the port: end it, or choose another --master-port"},
     {"error while loading shared libraries",
      "a library is not found: set LD_LIBRARY_PATH or reinstall the program"},
-    {"Connection closed by peer",
-     "another worker went away first; look at the earliest error in the logs of all nodes"},
-    {"Connection reset by peer",
-     "another worker went away first; look at the earliest error in the logs of all nodes"},
+    {"Connection closed by peer", kPeerHint},
+    {"Connection reset by peer", kPeerHint},
     {"NCCL error",
      "run again with NCCL_DEBUG=INFO to see which rank and which network interface failed"},
     {"Permission denied", "check the owner and mode of the path named above"},
@@ -98,6 +99,9 @@ std::string WorkerHint(const WorkerExit& worker) {
   }
   if (worker.signal != 0) {
     return SignalHint(worker);
+  }
+  if (worker.exit_code == contract::kExitPeerLost) {
+    return kPeerHint;
   }
   if (worker.exit_code == contract::kExitConfig) {
     return "the worker reported a configuration that can never work, so it was not restarted: "

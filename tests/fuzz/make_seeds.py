@@ -150,12 +150,13 @@ def keeper() -> None:
     spawn = rank + argv + word_list(b"RANK=1", b"A=b") + short(b"/o") + short(b"/e") + b"\1"
     write("keeper_frame", "commands", frame(1, spawn) + frame(2, struct.pack("<iiB", -1, 15, 1))
           + frame(3, rank + short(b'{"v":1}')) + frame(4, b"") + frame(5, b""))
-    write("keeper_frame", "life", frame(64, struct.pack("<iI", 7, 2)) + frame(65, rank + struct.pack("<i", 99))
+    write("keeper_frame", "life", frame(64, struct.pack("<iI", 7, 4)) + frame(65, rank + struct.pack("<i", 99))
           + frame(66, rank + struct.pack("<i", 2) + short(b"run") + short(b"/x"))
           + frame(67, rank + struct.pack("<iiiBq", 99, 0, 9, 1, 10**18) + short(b"Traceback") + b"\0") + frame(73, b""))
     write("keeper_frame", "output", frame(68, rank + b"\1" + struct.pack("<Q", 5))
           + frame(69, rank + b"\0" + short(b"line\n"))
-          + frame(70, rank + b"\1" + struct.pack("<i", 28) + short(b"/full"))
+          + frame(70, rank + b"\1" + struct.pack("<i", 28) + short(b"/full") + short(b"No space"))
+          + frame(74, struct.pack("<i", 8))
           + frame(71, rank + short(b'{"type":"hello"}')) + frame(72, struct.pack("<i", -1) + short(b"a note")))
 
 
@@ -166,8 +167,8 @@ MESSAGES = {
     "a_prepared": 'generation: 3 prepared { store { address: "fe80::1%eth0" port: 29500 } }',
     "a_exited": 'generation: 3 worker_exited { exit { local_rank: 1 rank: 9 pid: 77 exit_code: 1 error_message: "E: x" '
                 'traceback: "tb" error_json: "{}" stderr_tail: "a" stderr_tail: "b" last_step: 4 log_path: "/l" '
-                'exited_unix_ns: 1000 } }',
-    "a_faulted": 'generation: 3 faulted { kind: CAUSE_KIND_SPAWN_FAILED what: "start python3" }',
+                'exited_unix_ns: 1000 failed_before_stop: true } age_ns: 5000000 }',
+    "a_faulted": 'generation: 3 faulted { kind: CAUSE_KIND_SPAWN_FAILED what: "start python3" age_ns: 1000 }',
     "a_left": "generation: 3 left { signal: 15 workers_running: true }",
     "c_prepare": 'generation: 3 prepare { assignment { generation: 3 group_rank: 1 group_world_size: 2 rank_offset: 8 '
                  'world_size: 16 local_world_size: 8 role: "trainer" role_rank_offset: 8 role_world_size: 16 '

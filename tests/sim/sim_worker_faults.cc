@@ -15,8 +15,9 @@ constexpr const char* kOwnErrors[] = {
     "RuntimeError: expected F32 but /data/datastore/restored.bin is stored as BF16",
     "DivergedError: the loss is not finite"};
 constexpr const char* kVictimErrors[] = {
-    "Connection closed by peer [10.0.0.7]:20913", "PeerError: all_gather: rank 3 is gone",
-    "StoreError: get loss: the server closed its side", "RuntimeError: TCPStore recv failed"};
+    "torch.distributed.DistBackendError: Connection closed by peer [10.0.0.7]:20913",
+    "PeerError: all_gather: rank 3 is gone", "DistNetworkError: TCPStore recv failed",
+    "ConnectionResetError: [Errno 104] Connection reset by peer"};
 
 /// How a process ends that fails on its own: hard, with an error of its own, or without a word.
 Ending EndingOfCulprit(FaultKind kind, Random& random) {

@@ -25,11 +25,11 @@ static auto Fields(const Progress& progress) {
 }
 static auto Fields(const WorkerExit& exit) {
   const auto& [local_rank, rank, pid, exit_code, signal, dumped_core, after_stop, killed_by_us,
-               error_message, traceback, error_json, stderr_tail, last_step, log_path,
-               exited_unix_ns] = exit;
+               failed_before_stop, error_message, traceback, error_json, stderr_tail, last_step,
+               log_path, exited_unix_ns] = exit;
   return std::tie(local_rank, rank, pid, exit_code, signal, dumped_core, after_stop, killed_by_us,
-                  error_message, traceback, error_json, stderr_tail, last_step, log_path,
-                  exited_unix_ns);
+                  failed_before_stop, error_message, traceback, error_json, stderr_tail, last_step,
+                  log_path, exited_unix_ns);
 }
 static auto Fields(const RankAssignment& assignment) {
   const auto& [generation, group_rank, group_world_size, rank_offset, world_size, local_world_size,
@@ -54,12 +54,12 @@ static auto Fields(const AgentPrepared& prepared) {
 }
 static auto Fields(const AgentStarted& /*started*/) { return std::tuple(); }
 static auto Fields(const WorkerExited& exited) {
-  const auto& [exit] = exited;
-  return std::tie(exit);
+  const auto& [exit, age] = exited;
+  return std::tie(exit, age);
 }
 static auto Fields(const NodeFaulted& faulted) {
-  const auto& [kind, what] = faulted;
-  return std::tie(kind, what);
+  const auto& [kind, what, age] = faulted;
+  return std::tie(kind, what, age);
 }
 static auto Fields(const WorkersStopped& /*stopped*/) { return std::tuple(); }
 static auto Fields(const AgentLeft& left) {

@@ -44,7 +44,7 @@ Failure DescribeFailure(const std::exception_ptr& error, bool is_launched) {
   } catch (const DivergedError& diverged) {
     return Describe("DivergedError", diverged, contract::kExitFailure, true);
   } catch (const fsdp::PeerError& peer) {
-    Failure failure = Describe("PeerError", peer, contract::kExitFailure, false);
+    Failure failure = Describe("PeerError", peer, contract::kExitPeerLost, false);
     failure.is_victim = true;
     return failure;
   } catch (const std::exception& other) {

@@ -64,8 +64,8 @@ bool IsAlive(pid_t pid) {
   return ReadProcess(pid, info) && !info.IsDead();
 }
 
-/// An agent with a real keeper and one real worker, which never ends by itself unless a test has
-/// another one.
+/// An agent with a real keeper and one real worker, which runs until it is killed unless a test
+/// starts another program.
 class LocalAgentTest : public testing::Test {
  protected:
   LocalAgentTest()
@@ -98,8 +98,8 @@ class LocalAgentTest : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  /// Runs the loop until `condition` holds; it is asked again when the agent has said something,
-  /// obeyed or ended.
+  /// Runs the loop until `condition` holds; it is evaluated again when the agent has sent a
+  /// message, executed an order or exited.
   bool RunUntil(const std::function<bool()>& condition) { return waiter_.RunUntil(condition); }
 
   void Admit() {
@@ -127,16 +127,16 @@ class LocalAgentTest : public testing::Test {
   std::unique_ptr<LocalAgent> agent_;
 };
 
-// A stray that is still there on the first look for strays makes the second one meet the next
-// keeper.
-TEST_F(LocalAgentTest, ASlowEndOfStraysSparesTheNextKeeper) {
+// An orphan that survives the first sweep causes a second one, which runs when the next keeper is
+// already there.
+TEST_F(LocalAgentTest, OrphanSweepSparesTheNextKeeper) {
   Admit();
   RunGeneration(1);
-  pid_t stray = 0;
-  link_.on_said_ = [&stray](const FromAgent& message) {
+  pid_t orphan = 0;
+  link_.on_said_ = [&orphan](const FromAgent& message) {
     if (std::holds_alternative<NodeFaulted>(message.message)) {
-      stray = ::fork();
-      if (stray == 0) {
+      orphan = ::fork();
+      if (orphan == 0) {
         ::execl("/usr/bin/tail", "tail", "-f", "/dev/null", nullptr);
         ::_exit(127);
       }
@@ -145,8 +145,8 @@ TEST_F(LocalAgentTest, ASlowEndOfStraysSparesTheNextKeeper) {
   const pid_t first = agent_->keeper_pid();
   ::kill(first, SIGKILL);
   ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkersStopped>() == 1; }));
-  ASSERT_GT(stray, 0);
-  EXPECT_FALSE(IsAlive(stray));
+  ASSERT_GT(orphan, 0);
+  EXPECT_FALSE(IsAlive(orphan));
   const pid_t next = agent_->keeper_pid();
   EXPECT_NE(next, first);
   RunGeneration(2);
@@ -154,7 +154,7 @@ TEST_F(LocalAgentTest, ASlowEndOfStraysSparesTheNextKeeper) {
   EXPECT_TRUE(IsAlive(next));
 }
 
-TEST_F(LocalAgentTest, ToBeAskedToJoinAgainIsNotToBeLetGo) {
+TEST_F(LocalAgentTest, RequestToRejoinIsNoRelease) {
   Admit();
   link_.Order(0, RejectAgent{"given up", /*rejoin=*/true});
   ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentJoined>() == 2; }));
@@ -166,7 +166,7 @@ TEST_F(LocalAgentTest, ToBeAskedToJoinAgainIsNotToBeLetGo) {
   EXPECT_FALSE(agent_->has_lost_coordinator());
 }
 
-TEST_F(LocalAgentTest, LastWordsReachTheCoordinatorWithoutLogFiles) {
+TEST_F(LocalAgentTest, StderrTailReachesTheCoordinatorWithoutLogFiles) {
   MakeAgent("/dev/null/no folder can be made here", {"sh", "-c", "echo last words >&2; exit 3"});
   Admit();
   RunGeneration(1);
@@ -179,7 +179,23 @@ TEST_F(LocalAgentTest, LastWordsReachTheCoordinatorWithoutLogFiles) {
   }
 }
 
-TEST_F(LocalAgentTest, NoChildIsLeftAtTheEndOfALife) {
+TEST_F(LocalAgentTest, ErrorFileTellsWhenTheWorkerFailed) {
+  MakeAgent(folder_, {"sh", "-c",
+                      R"(echo '{"message": "ValueError: x"}' > $TORCHELASTIC_ERROR_FILE
+                         touch -d '1 second ago' $TORCHELASTIC_ERROR_FILE
+                         exit 1)"});
+  Admit();
+  RunGeneration(1);
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkerExited>() == 1; }));
+  for (const FromAgent& message : link_.said()) {
+    if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
+      EXPECT_EQ(exited->exit.error_message, "ValueError: x");
+      EXPECT_GE(exited->age, std::chrono::seconds(1));
+    }
+  }
+}
+
+TEST_F(LocalAgentTest, NoChildIsLeftAfterTheExit) {
   Admit();
   RunGeneration(1);
   link_.Order(0, ReleaseAgent{3, "over"});

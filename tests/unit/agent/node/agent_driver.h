@@ -15,10 +15,10 @@
 
 namespace fsdprun {
 
-inline constexpr char kMessageNames[][12] = {"beat",   "joined", "prepared", "started",
-                                             "exited", "fault",  "stopped",  "left"};
+inline constexpr char kMessageNames[][12] = {"heartbeat", "joined", "prepared", "started",
+                                             "exited",    "fault",  "stopped",  "left"};
 
-/// Drives a NodeMachine and writes down its actions: "send prepared g1", "kill g1".
+/// Drives a NodeMachine and records its actions as text: "send prepared g1", "kill g1".
 class Agent {
  public:
   explicit Agent(NodeSpec spec = Spec()) : machine_(std::move(spec)) {}
@@ -53,12 +53,14 @@ class Agent {
     a.world_size = 4;
     return Order(g, PrepareGeneration{a});
   }
-  std::vector<std::string> Reap(uint64_t g, int local_rank, int code, int signal = 0) {
+  /// `age`: since the worker ended; `error_age`: since it wrote its error file.
+  std::vector<std::string> Reap(uint64_t g, int local_rank, int code, int signal = 0,
+                                Duration age = {}, std::optional<Duration> error_age = {}) {
     WorkerExit exit;
     exit.local_rank = local_rank;
     exit.exit_code = code;
     exit.signal = signal;
-    return Step(node::WorkerReaped{Generation(g), exit});
+    return Step(node::WorkerReaped{Generation(g), exit, age, error_age});
   }
   std::vector<std::string> Wait(Duration d) {
     std::vector<std::string> words;
@@ -69,10 +71,10 @@ class Agent {
         continue;
       }
       for (const std::string& word : Step(node::TimerDue{})) {
-        if (word.find("beat") == std::string::npos) {
+        if (word.find("heartbeat") == std::string::npos) {
           words.push_back(word);
         } else {
-          ++beats_;
+          ++heartbeats_;
         }
       }
     }
@@ -95,9 +97,10 @@ class Agent {
   NodeMachine machine_;
   MonoTime now_{std::chrono::hours(1)};
   MonoTime wake_at_ = MonoTime::max();
-  int beats_ = 0;
+  int heartbeats_ = 0;
   /// Of the latest message of its kind.
   WorkerExit last_exit_;
+  Duration last_age_{};  // of an exit or a fault
   Progress last_progress_;
   std::optional<StoreEndpoint> last_store_;
   std::string exit_message_;
@@ -111,8 +114,11 @@ class Agent {
   std::string Words(const node::Send& a) {
     if (const auto* exited = std::get_if<WorkerExited>(&a.message.message)) {
       last_exit_ = exited->exit;
-    } else if (const auto* beat = std::get_if<AgentHeartbeat>(&a.message.message)) {
-      last_progress_ = beat->progress;
+      last_age_ = exited->age;
+    } else if (const auto* faulted = std::get_if<NodeFaulted>(&a.message.message)) {
+      last_age_ = faulted->age;
+    } else if (const auto* heartbeat = std::get_if<AgentHeartbeat>(&a.message.message)) {
+      last_progress_ = heartbeat->progress;
     } else if (const auto* prepared = std::get_if<AgentPrepared>(&a.message.message)) {
       last_store_ = prepared->store;
     }

@@ -1,4 +1,4 @@
-// What a node makes of its link to the coordinator, of its keeper, and of what its workers report.
+// How a node handles its link to the coordinator, its keeper and the reports of its workers.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -84,6 +84,40 @@ TEST(NodeLinkTest, OnlyAnIdleNodeWaitsForAPlaceInTheWorld) {
   agent.Step(node::StreamUp{});
   agent.Order(0, AdmitAgent{});
   EXPECT_THAT(std::string(agent.machine_.reason()), Not(HasSubstr("waiting for a place")));
+}
+
+TEST(NodeLinkTest, ReasonForgetsALossThatAnAdmissionHasRepaired) {
+  Agent agent;
+  agent.Step(node::Boot{});
+  agent.Step(node::KeeperReady{});
+  agent.Step(node::StreamUp{});
+  agent.Step(node::StreamLost{"connection reset"});
+  EXPECT_THAT(std::string(agent.machine_.reason()), HasSubstr("lost the stream"));
+  const auto reconnect = [&agent] {
+    agent.Step(node::StreamLost{"connection reset"});
+    agent.Step(node::StreamUp{});
+    agent.Step(node::StreamLost{"connection reset"});  // once more, before it is admitted
+    EXPECT_THAT(std::string(agent.machine_.reason()), HasSubstr("lost the stream"));
+    agent.Step(node::StreamUp{});
+    agent.Order(0, AdmitAgent{});
+    return std::string(agent.machine_.reason());
+  };
+  EXPECT_THAT(reconnect(), HasSubstr("waiting for a place"));
+  agent.Prepare(1);
+  EXPECT_EQ(reconnect(), "preparing generation 1");
+  agent.Step(node::LogsAndStoreReady{Generation(1), StoreEndpoint{"10.0.0.1", 3}});
+  EXPECT_EQ(reconnect(), "preparing generation 1");
+  agent.Order(1, CommitGeneration{StoreEndpoint{"10.0.0.1", 3}});
+  agent.Step(node::WorkersSpawned{Generation(1), {100, 101}});
+  EXPECT_THAT(reconnect(), HasSubstr("running generation 1"));
+  agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(9), "a worker failed"});
+  EXPECT_EQ(reconnect(), "stopping: a worker failed");
+  agent.Step(node::StreamLost{"connection reset"});
+  agent.Step(node::KeeperLost{"killed by signal 9"});
+  agent.Step(node::StreamUp{});
+  agent.Order(0, AdmitAgent{});
+  EXPECT_THAT(std::string(agent.machine_.reason()), HasSubstr("keeper died"))
+      << "newer than the loss";
 }
 
 TEST(NodeKeeperTest, PreparingWaitsForTheKeeperAndHappensOnce) {

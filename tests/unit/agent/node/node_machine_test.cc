@@ -30,7 +30,7 @@ TEST(NodeMachineTest, RunsAGenerationFromPrepareToRelease) {
   EXPECT_THAT(agent.Step(node::WorkersSpawned{Generation(1), {100, 101}}),
               ElementsAre("send started g1"));
   agent.Wait(std::chrono::seconds(5));
-  EXPECT_EQ(agent.beats_, 10);
+  EXPECT_EQ(agent.heartbeats_, 10);
   EXPECT_THAT(agent.Reap(1, 0, 0), ElementsAre("send exited g1"));
   agent.Reap(1, 1, 0);
   EXPECT_THAT(agent.Step(node::AllWorkersGone{Generation(1)}), ElementsAre("send stopped g1"));
@@ -75,6 +75,101 @@ TEST(NodeMachineTest, ForeignSignalAfterStopIsNotOurs) {
   agent.Reap(1, 0, 0, SIGKILL);
   EXPECT_TRUE(agent.last_exit_.after_stop);
   EXPECT_FALSE(agent.last_exit_.killed_by_us);
+}
+
+TEST(NodeMachineTest, DeathBeforeTheStopIsNotOursHoweverLateItIsReaped) {
+  constexpr Duration kMs = std::chrono::milliseconds(1);
+  for (const auto& [age, after_stop] : {std::pair(60 * kMs, false), std::pair(40 * kMs, true)}) {
+    for (const int signal : {0, SIGTERM}) {
+      Agent agent;
+      agent.Up();
+      agent.Run(1);
+      agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(9), "test"});
+      agent.Wait(50 * kMs);
+      agent.Reap(1, 0, signal == 0 ? 1 : 0, signal, age);
+      EXPECT_EQ(agent.last_exit_.after_stop, after_stop) << signal;
+      EXPECT_EQ(agent.last_exit_.killed_by_us, after_stop && signal != 0) << signal;
+      EXPECT_EQ(agent.last_age_, age);
+    }
+  }
+}
+
+TEST(NodeMachineTest, ForeignKillBeforeOursIsNotOurs) {
+  for (const auto& [age, is_ours] : {std::pair(2, false), std::pair(0, true)}) {
+    Agent agent;
+    agent.Up();
+    agent.Run(1);
+    agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(2), "test"});
+    EXPECT_THAT(agent.Wait(std::chrono::milliseconds(2001)), ElementsAre("kill g1"));
+    agent.Reap(1, 0, 0, SIGKILL, std::chrono::milliseconds(age));
+    EXPECT_TRUE(agent.last_exit_.after_stop);
+    EXPECT_EQ(agent.last_exit_.killed_by_us, is_ours);
+  }
+}
+
+/// What a worker that ended 10 ms ago and wrote its error file `error_age` ago is taken for, 50 ms
+/// after the stop.
+struct ErrorBeforeStop {
+  int signal;
+  Duration error_age;
+  Duration age;
+  bool failed_before_stop;
+};
+
+TEST(NodeMachineTest, WorkerFailsWhenItReportsItsErrorNotWhenItEnds) {
+  constexpr Duration kMs = std::chrono::milliseconds(1);
+  const ErrorBeforeStop cases[] = {
+      {0, 70 * kMs, 70 * kMs, true},
+      {0, 30 * kMs, 30 * kMs, false},
+      {SIGTERM, 70 * kMs, 70 * kMs, true},
+      {SIGABRT, 70 * kMs, 70 * kMs, true},
+      {SIGKILL, 70 * kMs, 10 * kMs, false},  // foreign: the file is about something else
+      {SIGSEGV, 70 * kMs, 10 * kMs, false},
+      {0, 5 * kMs, 10 * kMs, false},       // a file is not written by the dead
+      {0, 20'000 * kMs, 10 * kMs, false},  // it went on for too long
+  };
+  for (const ErrorBeforeStop& c : cases) {
+    Agent agent;
+    agent.Up();
+    agent.Run(1);
+    agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(9), "test"});
+    agent.Wait(50 * kMs);
+    agent.Reap(1, 0, c.signal == 0 ? 1 : 0, c.signal, 10 * kMs, c.error_age);
+    EXPECT_EQ(agent.last_age_, c.age) << c.signal << " " << c.error_age / kMs;
+    EXPECT_EQ(agent.last_exit_.failed_before_stop, c.failed_before_stop)
+        << c.signal << " " << c.error_age / kMs;
+    EXPECT_TRUE(agent.last_exit_.after_stop);
+  }
+}
+
+TEST(NodeMachineTest, ErrorOfAWorkerThatNobodyStopsIsJustOlderThanItsEnd) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Reap(1, 0, 1, 0, Duration(10), Duration(70));
+  EXPECT_EQ(agent.last_age_, Duration(70));
+  EXPECT_FALSE(agent.last_exit_.failed_before_stop);
+}
+
+TEST(NodeMachineTest, RepeatedReportsHaveAged) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Reap(1, 0, 3, 0, std::chrono::milliseconds(5));
+  agent.Step(node::StreamLost{"reset"});
+  agent.Wait(std::chrono::milliseconds(200));
+  agent.Step(node::StreamUp{});
+  EXPECT_EQ(agent.last_age_, std::chrono::milliseconds(205));
+
+  Agent other;
+  other.Up();
+  other.Run(1);
+  other.Step(node::KeeperLost{"killed by signal 9"});
+  EXPECT_EQ(other.last_age_, Duration{});
+  other.Step(node::StreamLost{"reset"});
+  other.Wait(std::chrono::milliseconds(200));
+  other.Step(node::StreamUp{});
+  EXPECT_EQ(other.last_age_, std::chrono::milliseconds(200));
 }
 
 TEST(NodeMachineTest, OlderAndForeignOrdersAreDropped) {

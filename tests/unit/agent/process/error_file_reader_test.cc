@@ -45,6 +45,16 @@ TEST_F(ErrorFileReaderTest, ReadsThePlainFormatsAndMissingExtras) {
   EXPECT_FALSE(bare.error->timestamp_s.has_value());
 }
 
+TEST_F(ErrorFileReaderTest, AgeIsThatOfTheLastWriteAndNeverNegative) {
+  const auto age_if_written = [this](std::chrono::seconds ago) {
+    Read(R"({"message": "hello"})");
+    std::filesystem::last_write_time(path_, std::filesystem::file_time_type::clock::now() - ago);
+    return ReadErrorFile(path_).error.value().age;
+  };
+  EXPECT_GE(age_if_written(std::chrono::seconds(100)), std::chrono::seconds(100));
+  EXPECT_EQ(age_if_written(std::chrono::seconds(-100)), std::chrono::seconds(0));
+}
+
 TEST_F(ErrorFileReaderTest, BrokenFilesGiveAReason) {
   EXPECT_THAT(Read("").problem, testing::HasSubstr("empty"));
   EXPECT_THAT(Read(R"({"message": {"mess)").problem, testing::HasSubstr("not valid JSON"));

@@ -58,8 +58,8 @@ struct BareKeeper {
   }
   /// Reads reports up to the first death; none if that does not come in time.
   std::optional<keeper::ExitedReport> ReadExit() const {
-    const timeval patience{.tv_sec = 20, .tv_usec = 0};
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    const timeval timeout{.tv_sec = 20, .tv_usec = 0};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     std::string stream;
     char bytes[4096];
     for (;;) {
@@ -170,12 +170,12 @@ TEST_F(KeeperClientTest, ReportsExitCodesAndSignals) {
   EXPECT_EQ(exited_[2].pid, spawned_[2].pid);
   EXPECT_EQ(exited_[3].signal, SIGKILL);
   EXPECT_FALSE(exited_[1].dumped_core || exited_[3].dumped_core);
-  EXPECT_GT(exited_[0].wall_ns, 0);
+  EXPECT_GT(exited_[0].seen_ns, 0);
 }
 
-// Whether there is a dump depends on the limits and settings of the machine, so that another parent
-// of the same death is asked; both answers to it are tested in WaitStatusTest.
-TEST_F(KeeperClientTest, CoreDumpsAreReportedAsTheKernelTellsThem) {
+// Whether a core is dumped depends on the limits and settings of the machine, so the expectation
+// comes from a child of the test that dies alike; WaitStatusTest covers both cases.
+TEST_F(KeeperClientTest, CoreDumpFlagIsThatOfTheWaitStatus) {
   const std::string crash = "cd $FOLDER && ulimit -c unlimited; kill -SEGV $$";
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -318,7 +318,7 @@ TEST_F(KeeperClientTest, FullDiskSendsTheRestToTheAgent) {
   EXPECT_EQ(exited_[0].exit_code, 0);
 }
 
-TEST_F(KeeperClientTest, LastWordsComeWithTheExitWhetherOrNotAFileTookThem) {
+TEST_F(KeeperClientTest, StderrTailComesWithTheExitWithOrWithoutALogFile) {
   StartKeeper();
   const std::string words = "yes xxxxxxxxxxxxxxx | head -c 100000 >&2; echo last words >&2; exit ";
   WorkerSpec spec = Shell(0, words + "3");
@@ -393,7 +393,7 @@ TEST_F(KeeperClientTest, SignalsLeaderOrGroup) {
   EXPECT_THAT(got, HasSubstr("child\n"));
 }
 
-// --- Nothing survives
+// --- No process is left
 
 /// A worker with a child in its session, a child in a session of its own, and a double-forked
 /// daemon; each writes its pid and never ends by itself.
@@ -422,7 +422,7 @@ TEST_F(KeeperClientTest, KillAllEndsEveryProcessBeforeAllGone) {
   EXPECT_EQ(exited_[0].signal, SIGKILL);
 }
 
-TEST_F(KeeperClientTest, WhatACrashedWorkerLeavesBehindIsGoneBeforeAllGone) {
+TEST_F(KeeperClientTest, DescendantsOfACrashedWorkerAreGoneBeforeAllGone) {
   StartKeeper();
   const std::string family(kFamily);
   Spawn(Shell(0, family.substr(0, family.rfind("wait")) +
@@ -459,7 +459,7 @@ TEST_F(KeeperClientTest, KillingTheKeeperEndsEveryProcessAndIsReported) {
   EXPECT_EQ(client_->Spawn(Shell(0, "true")).code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(KeeperClientTest, TheClientMayBeDestroyedAsItIsLost) {
+TEST_F(KeeperClientTest, ClientMayBeDestroyedInOnLost) {
   KeeperCallbacks on;
   bool is_lost = false;
   on.on_lost = [&](const std::string&) {
@@ -510,11 +510,11 @@ TEST_F(KeeperClientTest, KillOrphansSparesKnownChildrenAndTheirFamilies) {
   };
   const pid_t known =
       start_shell("tail -f /dev/null & echo $! >> $FOLDER/known; echo $$ >> $FOLDER/known; wait");
-  const pid_t stray = start_shell(
-      "setsid tail -f /dev/null & echo $! >> $FOLDER/stray; echo $$ >> $FOLDER/stray; wait");
+  const pid_t orphan = start_shell(
+      "setsid tail -f /dev/null & echo $! >> $FOLDER/orphan; echo $$ >> $FOLDER/orphan; wait");
   const std::vector<pid_t> kept = ReadPids("known", 2);
-  const std::vector<pid_t> doomed = ReadPids("stray", 2);
-  ASSERT_EQ(doomed.back(), stray);
+  const std::vector<pid_t> doomed = ReadPids("orphan", 2);
+  ASSERT_EQ(doomed.back(), orphan);
   EXPECT_TRUE(RunUntilNoOrphanIsLeft({known}));
   EXPECT_TRUE(std::none_of(doomed.begin(), doomed.end(), IsAlive));
   EXPECT_TRUE(std::all_of(kept.begin(), kept.end(), IsAlive));

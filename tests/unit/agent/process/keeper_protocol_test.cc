@@ -28,7 +28,7 @@ std::vector<std::string> AllReports() {
                                                     .pid = 2,
                                                     .signal = 9,
                                                     .dumped_core = true,
-                                                    .wall_ns = 6,
+                                                    .seen_ns = 6,
                                                     .stderr_tail = "x\n",
                                                     .stderr_is_cut = true},
                                        LogGrewReport{1, Stream::kStderr, 99},

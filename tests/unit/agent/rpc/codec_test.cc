@@ -57,6 +57,7 @@ TEST(CodecTest, ExitKeepsEveryField) {
   exit.dumped_core = true;
   exit.after_stop = true;
   exit.killed_by_us = true;
+  exit.failed_before_stop = true;
   exit.error_message = "E\xfe";
   exit.traceback = "t";
   exit.error_json = "{}";
@@ -64,11 +65,12 @@ TEST(CodecTest, ExitKeepsEveryField) {
   exit.last_step = 99;
   exit.log_path = "/l";
   exit.exited_unix_ns = 123;
-  const FromAgent message = RoundTrip(AgentMessage(WorkerExited{exit})).value();
+  const FromAgent message = RoundTrip(AgentMessage(WorkerExited{exit, Duration(7)})).value();
+  EXPECT_EQ(std::get<WorkerExited>(message.message).age, Duration(7));
   const WorkerExit& back = std::get<WorkerExited>(message.message).exit;
   EXPECT_EQ(std::tie(back.local_rank, back.rank, back.pid, back.exit_code, back.signal),
             std::tie(exit.local_rank, exit.rank, exit.pid, exit.exit_code, exit.signal));
-  EXPECT_TRUE(back.dumped_core && back.after_stop && back.killed_by_us);
+  EXPECT_TRUE(back.dumped_core && back.after_stop && back.killed_by_us && back.failed_before_stop);
   EXPECT_EQ(std::tie(back.error_message, back.traceback, back.error_json, back.stderr_tail),
             std::tie(exit.error_message, exit.traceback, exit.error_json, exit.stderr_tail));
   EXPECT_EQ(std::tie(back.last_step, back.log_path, back.exited_unix_ns),
@@ -76,8 +78,8 @@ TEST(CodecTest, ExitKeepsEveryField) {
 }
 
 TEST(CodecTest, AgentMessagesKeepEveryField) {
-  const auto beat = RoundTrip(AgentMessage(AgentHeartbeat{{7, 100, "loss 2\xff"}})).value();
-  const Progress& progress = std::get<AgentHeartbeat>(beat.message).progress;
+  const auto heartbeat = RoundTrip(AgentMessage(AgentHeartbeat{{7, 100, "loss 2\xff"}})).value();
+  const Progress& progress = std::get<AgentHeartbeat>(heartbeat.message).progress;
   EXPECT_EQ(progress.step, 7);
   EXPECT_EQ(progress.total, 100);
   EXPECT_EQ(progress.text, "loss 2\xff");
@@ -105,7 +107,8 @@ TEST(CodecTest, AgentMessagesKeepEveryField) {
 TEST(CodecTest, NodesReportOnlyFaultsOfTheirOwn) {
   for (const CauseKind kind : {CauseKind::kKeeperDied, CauseKind::kPrepareFailed,
                                CauseKind::kSpawnFailed, CauseKind::kNodeWedged}) {
-    const auto back = RoundTrip(AgentMessage(NodeFaulted{kind, "w"})).value();
+    const auto back = RoundTrip(AgentMessage(NodeFaulted{kind, "w", Duration(7)})).value();
+    EXPECT_EQ(std::get<NodeFaulted>(back.message).age, Duration(7));
     EXPECT_EQ(std::get<NodeFaulted>(back.message).kind, kind);
     EXPECT_EQ(std::get<NodeFaulted>(back.message).what, "w");
   }
@@ -113,6 +116,18 @@ TEST(CodecTest, NodesReportOnlyFaultsOfTheirOwn) {
                                CauseKind::kNodeStuck, CauseKind::kJoinTimeout}) {
     EXPECT_THAT(std::string(RoundTrip(AgentMessage(NodeFaulted{kind, "w"})).status().message()),
                 HasSubstr("fault kind"));
+  }
+}
+
+TEST(CodecTest, NegativeAndHugeAgesAreRefused) {
+  for (const int64_t age_ns : {int64_t{-1}, int64_t{1} << 57}) {
+    const Duration age(age_ns);
+    EXPECT_THAT(std::string(RoundTrip(AgentMessage(WorkerExited{{}, age})).status().message()),
+                HasSubstr("age_ns"));
+    EXPECT_THAT(std::string(RoundTrip(AgentMessage(NodeFaulted{CauseKind::kKeeperDied, "w", age}))
+                                .status()
+                                .message()),
+                HasSubstr("age_ns"));
   }
 }
 
@@ -158,7 +173,7 @@ TEST(CodecTest, AssignmentKeepsEveryField) {
   EXPECT_EQ(b.launch_id, a.launch_id);
 }
 
-TEST(CodecTest, AssignmentsThatCannotBeAreRefusedWithTheFieldsName) {
+TEST(CodecTest, InconsistentAssignmentsAreRefusedNamingTheField) {
   constexpr int kLowest = std::numeric_limits<int>::min();
   constexpr int kHighest = std::numeric_limits<int>::max();
   const auto refusal = [](auto change) {
@@ -185,7 +200,7 @@ TEST(CodecTest, AssignmentsThatCannotBeAreRefusedWithTheFieldsName) {
   EXPECT_EQ(refusal([](auto*) {}), "");
 }
 
-TEST(CodecTest, NonsenseIsRefusedWithTheFieldsName) {
+TEST(CodecTest, ValuesOutOfRangeAreRefusedNamingTheField) {
   v1::AgentMessage wire;
   EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("incarnation"));
   wire.set_incarnation(7);
@@ -245,7 +260,7 @@ TEST(CodecTest, TextsForTheEnvironmentAreCheckedWhole) {
               HasSubstr("node.role has a zero byte"));
 }
 
-TEST(CodecTest, WhateverIsSentFitsTheLimit) {
+TEST(CodecTest, EncodedMessagesFitTheSizeLimit) {
   WorkerExit exit;
   exit.error_message.assign(10 << 20, 'm');
   exit.traceback.assign(10 << 20, 't');
@@ -258,7 +273,7 @@ TEST(CodecTest, WhateverIsSentFitsTheLimit) {
       << "half a JSON text is useless";
 }
 
-TEST(CodecTest, RandomBytesNeverDoHarm) {
+TEST(CodecTest, RandomBytesNeverCrashTheDecoder) {
   std::mt19937 random(1);
   for (int round = 0; round < 20000; ++round) {
     std::string bytes(random() % 64, '\0');

@@ -1,5 +1,5 @@
-// How a job ends: what its outcome says, what it names as the cause, what each agent is told; and
-// what an observer sees on the way.
+// How a job ends: its outcome, the root cause, the release of each agent; and what an observer sees
+// until then.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::vector<std::string> StopAll(Job& job, uint64_t g, const std::vector<uint64_
   return last;
 }
 
-TEST(JobOutcomeTest, FailedWorkerIsNamedWithItsNodeAndItsEnd) {
+TEST(JobOutcomeTest, FailedWorkerIsNamedWithItsNodeAndExitStatus) {
   Job job(Spec(2, 2, 1));
   job.RunTwo();
   job.Exit(2, 1, 1, 7);
@@ -95,6 +95,39 @@ TEST(JobOutcomeTest, StreamThatBrokeBeforeTheFailureIsItsCause) {
   EXPECT_EQ(job.machine_.outcome()->failure->root.kind, CauseKind::kNodeLost);
 }
 
+/// Node 1 reports that a worker failed with an error just now, and 30 ms later node 2 reports
+/// `later`.
+CauseKind CauseWhenHeardAfterAFailure(const AgentMessage& later) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  WorkerExit failed;
+  failed.exit_code = 1;
+  failed.error_message = "ValueError: no data";
+  job.Say(1, 1, WorkerExited{failed});
+  job.Wait(std::chrono::milliseconds(30));
+  job.Say(2, 1, later);
+  StopAll(job, 1, {1, 2});
+  return job.machine_.outcome()->failure->root.kind;
+}
+
+TEST(JobOutcomeTest, ReportsAreOrderedByTheirAge) {
+  const auto fault = [](int64_t age_ms) {
+    return NodeFaulted{CauseKind::kKeeperDied, "keeper died", std::chrono::milliseconds(age_ms)};
+  };
+  EXPECT_EQ(CauseWhenHeardAfterAFailure(fault(0)), CauseKind::kWorkerFailed);
+  EXPECT_EQ(CauseWhenHeardAfterAFailure(fault(29)), CauseKind::kWorkerFailed);
+  EXPECT_EQ(CauseWhenHeardAfterAFailure(fault(31)), CauseKind::kKeeperDied);
+
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  job.Exit(1, 1, 0, 7);
+  WorkerExit earlier;
+  earlier.exit_code = 3;
+  job.Say(2, 1, WorkerExited{earlier, std::chrono::milliseconds(1)});
+  StopAll(job, 1, {1, 2});
+  EXPECT_EQ(job.machine_.outcome()->failure->root.worker->exit_code, 3);
+}
+
 TEST(JobOutcomeTest, OperatorsStopKeepsTheReportOfAnEarlierFailure) {
   Job job(Spec(2, 2, 3));
   job.RunTwo();
@@ -107,7 +140,7 @@ TEST(JobOutcomeTest, OperatorsStopKeepsTheReportOfAnEarlierFailure) {
   EXPECT_EQ(outcome.failure->root.worker->exit_code, 7);
 }
 
-TEST(JobOutcomeTest, JoinTimeoutAfterAFailureTellsOfBoth) {
+TEST(JobOutcomeTest, JoinTimeoutAfterAFailureReportsBoth) {
   JobSpec spec = Spec(2, 2, 1);
   spec.join_timeout = std::chrono::seconds(5);
   Job job(spec);
@@ -134,7 +167,7 @@ TEST(JobOutcomeTest, MissingNodeRanksAreFoundAmongManyAndFewNodesAreNamed) {
   EXPECT_THAT(std::string(job.machine_.reason()), EndsWith("missing node rank 7"));
 }
 
-TEST(JobOutcomeTest, NodesThatAskForNoRankMissNone) {
+TEST(JobOutcomeTest, NoMissingRanksAreListedWhenNoneWereRequested) {
   Job job(Spec(4, 4, 0));
   job.Join(1, 0);
   job.Join(2);
@@ -142,7 +175,7 @@ TEST(JobOutcomeTest, NodesThatAskForNoRankMissNone) {
   EXPECT_EQ(job.machine_.reason(), "waiting for nodes: 3 of 4 joined (node-1, node-2, node-3)");
 }
 
-TEST(JobOutcomeTest, AgentThatComesTooLateGetsTheJobsCodeOnlyIfItTookPart) {
+TEST(JobOutcomeTest, LateAgentGetsTheJobsExitCodeOnlyIfItHeldAGeneration) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
   job.Exit(2, 1, 0, 7);

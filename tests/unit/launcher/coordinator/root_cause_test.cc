@@ -5,6 +5,8 @@
 #include <csignal>
 #include <utility>
 
+#include "proto/worker_contract.h"
+
 namespace fsdprun {
 namespace {
 
@@ -16,6 +18,12 @@ Failure WorkerFailure(int rank, int exit_code, int signal) {
   failure.worker->rank = rank;
   failure.worker->exit_code = exit_code;
   failure.worker->signal = signal;
+  return failure;
+}
+
+Failure FailureWithError(int rank, int exit_code, const char* error) {
+  Failure failure = WorkerFailure(rank, exit_code, 0);
+  failure.worker->error_message = error;
   return failure;
 }
 
@@ -68,57 +76,112 @@ TEST(FailureLogTest, ForeignKillWhoseNoticeTrailsTheStopOutranks) {
   }
 }
 
-TEST(FailureLogTest, ErrorThatSpeaksForItselfIsNotOutranked) {
-  for (const auto& [message, root] : {std::pair("ValueError: no such file", 0),
-                                      std::pair("RuntimeError: Connection closed by peer", 5)}) {
-    FailureLog log;
-    Failure told = WorkerFailure(0, 1, 0);
-    told.worker->error_message = message;
-    log.Add(told, At(10), At(10));
-    log.Add(WorkerFailure(5, 0, SIGKILL), At(900), At(900));
-    EXPECT_EQ(log.Report().root.worker->rank, root) << message;
-  }
-}
-
-TEST(FailureLogTest, ErrorOfItsOwnOutranksVictimsThatWereHeardFirst) {
+TEST(FailureLogTest, FirstToHappenIsTheCauseHoweverLateItIsHeard) {
   FailureLog log;
-  Failure victim = WorkerFailure(0, 1, 0);
-  victim.worker->error_message = "Connection closed by peer [10.0.0.7]:20913";
-  log.Add(victim, At(10), At(10));
-  log.Add(WorkerFailure(3, 1, 0), At(11), At(11));
-  Failure culprit = WorkerFailure(5, 1, 0);
-  culprit.worker->error_message = "CUDA out of memory";
-  log.Add(culprit, At(60), At(60));
-  EXPECT_EQ(log.Report().root.worker->rank, 5);
+  log.Add(WorkerFailure(0, 1, 0), At(50), At(50));
+  log.Add(WorkerFailure(3, 1, 0), At(70), At(60));
+  log.Add(WorkerFailure(5, 1, 0), At(90), At(40));
+  const FailureReport report = log.Report();
+  EXPECT_EQ(report.root.worker->rank, 5);
+  ASSERT_EQ(report.others.size(), 2u);
+  EXPECT_EQ(report.others[0].worker->rank, 0);
+  EXPECT_EQ(report.others[1].worker->rank, 3);
 }
 
-TEST(FailureLogTest, ErrorsOfItsOwnMayContainWordsOfTheTransport) {
-  for (const char* message :
-       {"CheckpointError: cannot store NaN in step.json", "RuntimeError: it is stored as BF16",
-        "RuntimeError: cannot restore at step 12",
-        "ConfigError: cannot read /data/datastore/peers/socket.bin: connection lost",
-        "FileNotFoundError: restored/barrier.pt"}) {
-    FailureLog log;
-    Failure told = WorkerFailure(0, 1, 0);
-    told.worker->error_message = message;
-    log.Add(told, At(10), At(10));
-    log.Add(WorkerFailure(5, 0, SIGKILL), At(900), At(900));
-    EXPECT_EQ(log.Report().root.worker->rank, 0) << message;
+TEST(FailureLogTest, FailuresOfTheSameTimeKeepTheOrderInWhichTheyWereHeard) {
+  FailureLog log;
+  log.Add(WorkerFailure(4, 1, 0), At(50), At(50));
+  log.Add(WorkerFailure(2, 1, 0), At(60), At(50));
+  EXPECT_EQ(log.Report().root.worker->rank, 4);
+}
+
+/// Rank 0 fails with `error` and code `exit_code`, and the notice of rank 5's SIGKILL comes later.
+int RootOfErrorBeforeKill(const char* error, int exit_code = 1) {
+  FailureLog log;
+  log.Add(FailureWithError(0, exit_code, error), At(10), At(10));
+  log.Add(WorkerFailure(5, 0, SIGKILL), At(900), At(900));
+  return log.Report().root.worker->rank;
+}
+
+TEST(FailureLogTest, ErrorThatALostPeerDoesNotCauseIsNotOutranked) {
+  for (const char* error :
+       {"ValueError: no such file", "CheckpointError: cannot store NaN in step.json",
+        "ConfigError: cannot read /data/peers/socket.bin: connection lost",
+        "FileNotFoundError: restored/barrier.pt", "torch.cuda.OutOfMemoryError: CUDA out of memory",
+        "MyConnectionError: timed out"}) {
+    EXPECT_EQ(RootOfErrorBeforeKill(error), 0) << error;
   }
 }
 
-TEST(FailureLogTest, TypesAndPhrasesOfALostPeerMarkAVictim) {
-  for (const char* message :
-       {"PeerError: all_gather: rank 3 is gone", "StoreError: get loss: the server is gone",
-        "RuntimeError: store at 10.0.0.1:4711, getting 'loss': Network is unreachable",
-        "RuntimeError: TCPStore recv failed", "ConnectionResetError: [Errno 104]",
-        "RuntimeError: Connection closed by peer", "RuntimeError: Broken pipe"}) {
+TEST(FailureLogTest, ErrorThatALostPeerMayCauseIsOutranked) {
+  for (const char* error :
+       {"PeerError: all_gather: rank 3 is gone", "DistBackendError: NCCL communicator was aborted",
+        "torch.distributed.DistBackendError: NCCL error", "DistNetworkError: recv failed",
+        "DistStoreError: wait timeout", "ConnectionResetError: [Errno 104]",
+        "BrokenPipeError: [Errno 32]", "RuntimeError: Connection closed by peer",
+        "RuntimeError: it is stored as BF16", "TimeoutError"}) {
+    EXPECT_EQ(RootOfErrorBeforeKill(error), 5) << error;
+  }
+}
+
+TEST(FailureLogTest, ExitCodeOfALostPeerMarksAVictimWhateverItSays) {
+  EXPECT_EQ(RootOfErrorBeforeKill("ValueError: no tensor from rank 5", contract::kExitPeerLost), 5);
+}
+
+TEST(FailureLogTest, ErrorOfItsOwnOutranksKnownVictims) {
+  const Failure victims[] = {
+      WorkerFailure(3, contract::kExitPeerLost, 0),
+      FailureWithError(3, 1, "DistNetworkError: Connection closed by peer [10.0.0.7]:20913"),
+      WorkerFailure(3, 0, SIGABRT)};
+  for (const Failure& victim : victims) {
     FailureLog log;
-    Failure victim = WorkerFailure(0, 1, 0);
-    victim.worker->error_message = message;
     log.Add(victim, At(10), At(10));
-    log.Add(WorkerFailure(5, 0, SIGKILL), At(900), At(900));
-    EXPECT_EQ(log.Report().root.worker->rank, 5) << message;
+    log.Add(WorkerFailure(4, 1, 0), At(11), At(11));
+    log.Add(FailureWithError(5, 1, "RuntimeError: CUDA error"), At(60), At(60));
+    EXPECT_EQ(log.Report().root.worker->rank, 5) << victim.worker->error_message;
+  }
+}
+
+/// Rank 5 ends after the stop order, with an error; `failed_before_stop` as its node found out.
+Failure StoppedWithError(const char* error, bool failed_before_stop) {
+  Failure stopped = FailureWithError(5, 1, error);
+  stopped.worker->after_stop = true;
+  stopped.worker->failed_before_stop = failed_before_stop;
+  return stopped;
+}
+
+TEST(FailureLogTest, WorkerStoppedOnItsWayOutIsTheCauseIfItFailedFirst) {
+  FailureLog log;
+  log.Add(WorkerFailure(0, 1, 0), At(50), At(50));
+  log.Add(StoppedWithError("ValueError: bad batch", true), At(120), At(40));
+  const FailureReport report = log.Report();
+  EXPECT_EQ(report.root.worker->rank, 5);
+  EXPECT_EQ(report.collateral, 0);
+  EXPECT_EQ(report.other_failures, 1);
+  ASSERT_EQ(report.others.size(), 1u);
+  EXPECT_EQ(report.others[0].worker->rank, 0);
+}
+
+TEST(FailureLogTest, OtherStoppedWorkersAreCollateral) {
+  const struct {
+    Failure stopped;
+    int64_t failed_ms;
+    Failure first;
+  } cases[] = {
+      {StoppedWithError("ValueError: it failed later", true), 60, WorkerFailure(0, 1, 0)},
+      {StoppedWithError("ValueError: of the shutdown", false), 40, WorkerFailure(0, 1, 0)},
+      {StoppedWithError("PeerError: rank 0 is gone", true), 40, WorkerFailure(0, 1, 0)},
+      {StoppedWithError("ValueError: bad batch", true), 40, WorkerFailure(0, 78, 0)},
+      {StoppedWithError("ValueError: bad batch", true), 40, WorkerFailure(0, 0, SIGSEGV)},
+  };
+  for (const auto& c : cases) {
+    FailureLog log;
+    log.Add(c.first, At(50), At(50));
+    log.Add(c.stopped, At(120), At(c.failed_ms));
+    const FailureReport report = log.Report();
+    EXPECT_EQ(report.root.worker->rank, 0) << c.stopped.worker->error_message;
+    EXPECT_EQ(report.collateral, 1);
+    EXPECT_EQ(report.other_failures, 0);
   }
 }
 

@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/eventfd.h>
 #include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
+#include <cstdint>
 #include <future>
 #include <thread>
 
@@ -40,7 +42,7 @@ struct Pipe {
   UniqueFd write;
 };
 
-/// Nobody reads its leader.
+/// A pseudoterminal whose leader is never read.
 struct Terminal {
   Terminal() {
     int ends[2] = {-1, -1};
@@ -50,6 +52,20 @@ struct Terminal {
   }
   UniqueFd leader;
   UniqueFd follower;
+};
+
+/// Polls as writable, and yet blocks whoever writes eight bytes of text to it: like a pipe that
+/// another program fills between the poll and the write, which cannot be timed.
+struct Clogged {
+  Clogged() : fd(::eventfd(0, EFD_CLOEXEC)) {
+    const uint64_t nearly_full = UINT64_MAX - 2;
+    EXPECT_EQ(::write(fd.get(), &nearly_full, sizeof(nearly_full)), 8);
+  }
+  void Unclog() const {
+    uint64_t count = 0;
+    EXPECT_EQ(::read(fd.get(), &count, sizeof(count)), 8);
+  }
+  UniqueFd fd;
 };
 
 TEST(ConsoleTest, StreamsStayApartAndLinesEnd) {
@@ -85,7 +101,7 @@ TEST(ConsoleTest, ProgressLineIsErasedBeforeALineAndAtTheEnd) {
   EXPECT_TRUE(rest == "\r\x1b[2Kline\n" || rest.substr(rest.size() - 5) == "\r\x1b[2K") << rest;
 }
 
-TEST(ConsoleTest, BlockedReaderBlocksNobodyAndRoomIsReported) {
+TEST(ConsoleTest, SlowReaderBlocksNoProducerAndRoomIsReported) {
   Pipe out;
   std::promise<void> has_room_again;
   Console console({.out_fd = out.write.get(), .error_fd = out.write.get(), .room_bytes = 1 << 20},
@@ -108,38 +124,39 @@ TEST(ConsoleTest, BlockedReaderBlocksNobodyAndRoomIsReported) {
   EXPECT_EQ(got, 2000u * 1001u);
 }
 
-// Nobody reads here: that Close returns at all shows that it gives up; that it does so soon after
-// the deadline is not asked, since a busy machine may delay any return.
+// For streams that nobody reads: Close() returns only if it gives up. How soon after the deadline
+// is not checked, because a busy machine may delay any return.
 void ExpectCloseAtTheDeadline(Console& console) {
   const MonoTime deadline = MonoNow() + std::chrono::milliseconds(50);
   console.Close(deadline);
-  EXPECT_GE(MonoNow(), deadline) << "given up before the time";
+  EXPECT_GE(MonoNow(), deadline) << "gave up before the deadline";
 }
 
-TEST(ConsoleTest, ReaderThatNeverReadsIsGivenUpButNotBeforeTheDeadline) {
+TEST(ConsoleTest, CloseGivesUpOnAPipeThatNobodyReadsAtTheDeadline) {
   Pipe out;
   Console console({.out_fd = out.write.get(), .error_fd = out.write.get()});
   console.WriteLines(ConsoleStream::kOut, std::string(1 << 20, 'x'));
   ExpectCloseAtTheDeadline(console);
 }
 
-TEST(ConsoleTest, TerminalThatNobodyReadsIsGivenUpButNotBeforeTheDeadline) {
+TEST(ConsoleTest, CloseGivesUpOnATerminalThatNobodyReadsAtTheDeadline) {
   for (const size_t first : {1u, 2u, 3u, 4096u}) {
     const Terminal terminal;
     Console console({.out_fd = terminal.follower.get(), .error_fd = terminal.follower.get()});
     console.WriteLines(ConsoleStream::kOut, std::string(first, 'x'));
     console.WriteLines(ConsoleStream::kOut, std::string(1 << 20, '\n'));
     ExpectCloseAtTheDeadline(console);
-    EXPECT_EQ(::fcntl(terminal.follower.get(), F_GETFL) & O_NONBLOCK, 0) << "it is not ours alone";
+    EXPECT_EQ(::fcntl(terminal.follower.get(), F_GETFL) & O_NONBLOCK, 0)
+        << "shared with other programs";
   }
 }
 
-// As after su: the terminal is there, but cannot be opened once more.
-TEST(ConsoleTest, TerminalThatMayNotBeOpenedIsGivenUpButNotBeforeTheDeadline) {
+// The terminal belongs to another user, as after su, and cannot be opened again.
+TEST(ConsoleTest, CloseGivesUpOnATerminalThatCannotBeReopenedAtTheDeadline) {
   for (const size_t first : {1u, 2u, 3u, 4096u}) {
     const Terminal terminal;
     ASSERT_EQ(::fchmod(terminal.follower.get(), 0), 0);
-    const int user = ::setfsuid(65534);  // Whom root is not: it may open everything.
+    const int user = ::setfsuid(65534);  // Root may open everything.
     Console console({.out_fd = terminal.follower.get(), .error_fd = terminal.follower.get()});
     ::setfsuid(user);
     console.WriteLines(ConsoleStream::kOut, std::string(first, 'x'));
@@ -149,7 +166,26 @@ TEST(ConsoleTest, TerminalThatMayNotBeOpenedIsGivenUpButNotBeforeTheDeadline) {
   }
 }
 
-TEST(ConsoleTest, ReaderThatWentAwayIsNoError) {
+TEST(ConsoleTest, CloseInterruptsAWriteThatNeverReturns) {
+  Clogged out;
+  Pipe error;
+  Console console({.out_fd = out.fd.get(), .error_fd = error.write.get()});
+  console.WriteLines(ConsoleStream::kError, "first");
+  console.WriteLines(ConsoleStream::kOut, "1234567\n");
+  char first[6];
+  ASSERT_EQ(::read(error.read.get(), first, sizeof(first)), 6) << "the blocked line comes next";
+  console.WriteLines(ConsoleStream::kError, "the report");
+  std::future<void> close = std::async(std::launch::async, [&] { console.Close(MonoNow()); });
+  const bool has_closed = close.wait_for(kLong) == std::future_status::ready;
+  if (!has_closed) {
+    out.Unclog();  // Lets a Close() that waits for the writer return, so that the test can fail.
+  }
+  close.get();
+  EXPECT_TRUE(has_closed);
+  EXPECT_EQ(error.ReadAll(), "the report\n") << "what does not block is still written";
+}
+
+TEST(ConsoleTest, ClosedPipeIsNoError) {
   ::signal(SIGPIPE, SIG_IGN);
   Pipe out;
   Pipe error;

@@ -67,7 +67,7 @@ TEST(FailureReportTest, SignalsAreNegativeAndNamed) {
   EXPECT_THAT(text, HasSubstr("  last step : 41\n"));
 }
 
-TEST(FailureReportTest, ACoreDumpIsNamedAndToldWhereToLookFor) {
+TEST(FailureReportTest, CoreDumpIsReportedWithWhereToFindIt) {
   JobOutcome outcome = FailedOutcome();
   WorkerExit& worker = *outcome.failure->root.worker;
   worker.dumped_core = true;
@@ -107,7 +107,7 @@ TEST(FailureReportTest, FailureOfANodeHasNoRank) {
   EXPECT_THAT(text, Not(HasSubstr("rank      :")));
 }
 
-TEST(FailureReportTest, JoinTimeoutHasItsOwnNameAndTellsWhatCameBefore) {
+TEST(FailureReportTest, JoinTimeoutHasItsOwnErrorNameAndListsEarlierFailures) {
   JobOutcome outcome = FailedOutcome();
   Failure before = outcome.failure->root;
   before.what = "rank 5 exited with 7";
@@ -132,7 +132,7 @@ TEST(FailureReportTest, ShowsAtMostThreeOtherFailures) {
   EXPECT_THAT(text, Not(HasSubstr("[4]: ")));
 }
 
-TEST(FailureReportTest, NoFailureNoBlock) {
+TEST(FailureReportTest, NoReportWithoutAFailure) {
   EXPECT_EQ(FormatFailureReport(JobOutcome{}, {"x"}), "");
   EXPECT_EQ(LauncherErrorJson(JobOutcome{}), "");
 }
@@ -160,7 +160,7 @@ TEST(StripControlTest, RemovesEscapesAndKeepsUtf8) {
   EXPECT_EQ(StripControl("\x1b"), "");
 }
 
-TEST(FailureHintTest, TextBeatsSignalsButSigkillAndEveryKindHasAHint) {
+TEST(FailureHintTest, ErrorTextTakesPrecedenceOverSignalsExceptSigkill) {
   Failure failure;
   failure.worker = WorkerExit{};
   failure.worker->signal = SIGKILL;
@@ -175,6 +175,8 @@ TEST(FailureHintTest, TextBeatsSignalsButSigkillAndEveryKindHasAHint) {
   EXPECT_THAT(FailureHint(failure), HasSubstr("NCCL_DEBUG"));
   failure.worker = WorkerExit{.exit_code = 78};
   EXPECT_THAT(FailureHint(failure), HasSubstr("never work"));
+  failure.worker->exit_code = 79;
+  EXPECT_THAT(FailureHint(failure), HasSubstr("went away first"));
   failure.worker->exit_code = 1;
   EXPECT_EQ(FailureHint(failure), "");
   for (int kind = 1; kind <= static_cast<int>(CauseKind::kJoinTimeout); ++kind) {

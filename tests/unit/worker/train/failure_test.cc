@@ -10,6 +10,7 @@
 #include <chrono>
 #include <optional>
 
+#include "proto/worker_contract.h"
 #include "worker/checkpoint/error.h"
 #include "worker/train/command_line.h"
 #include "worker/train/stop_signal.h"
@@ -118,7 +119,7 @@ TEST(FailureTest, VictimOfALostPeerLeavesTheTellingToTheCause) {
   EXPECT_EQ(ReportInChild(victim, Rank(0, 0, 2), SIGTERM).error_text, "");
   const Outcome alone = ReportInChild(victim, Rank(0, 0, 2), 0);
   EXPECT_EQ(alone.error_text, "fsdp-train: rank 0: rank 1 died\n");
-  EXPECT_EQ(WEXITSTATUS(alone.status), 1);
+  EXPECT_EQ(WEXITSTATUS(alone.status), contract::kExitPeerLost);
 }
 
 /// Exit code of a process that is asked to stop with a patience of 2 s and then enters a phase of
