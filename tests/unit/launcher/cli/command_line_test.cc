@@ -188,7 +188,7 @@ TEST(CommandLineTest, EndpointsOfEachBackend) {
   EXPECT_EQ(by_endpoint.master_port, 77);
 }
 
-TEST(CommandLineTest, HostsWithStrayBracketsAreRefused) {
+TEST(CommandLineTest, HostsWithUnmatchedBracketsAreRefused) {
   for (const char* host : {"[x", "x]", "[]", "[[::1]]"}) {
     EXPECT_THAT(ErrorOf({absl::StrCat("--master-addr=", host), "s"}), HasSubstr("--master-addr: '"))
         << host;
