@@ -73,13 +73,16 @@ void LocalAgent::Start() {
   CoordinatorLink::Callbacks callbacks;
   callbacks.on_up = [this] { Feed(node::StreamUp{}); };
   callbacks.on_message = [this](const ToAgent& message) {
-    was_admitted_ |= std::holds_alternative<AdmitAgent>(message.message);
+    if (std::holds_alternative<AdmitAgent>(message.message)) {
+      was_admitted_ = true;
+      has_warned_of_silence_ = false;
+    }
     const auto* reject = std::get_if<RejectAgent>(&message.message);
     was_released_ |= std::holds_alternative<ReleaseAgent>(message.message) ||
                      (reject != nullptr && !reject->rejoin);
     Feed(message);
   };
-  callbacks.on_lost = [this](const absl::Status& status) { OnLinkLost(status); };
+  callbacks.on_lost = [this](const LinkLoss& loss) { OnLinkLost(loss); };
   link_.SetCallbacks(std::move(callbacks));
   Feed(node::Boot{});
 }
@@ -136,14 +139,33 @@ void LocalAgent::Execute(const node::ReconnectStream& reconnect) {
   RunAfter(reconnect.delay, [this] { link_.Open(); });
 }
 
-void LocalAgent::OnLinkLost(const absl::Status& status) {
+void LocalAgent::OnLinkLost(const LinkLoss& loss) {
+  const absl::Status& status = loss.status;
   last_link_error_ = status;
+  if (!loss.nothing_listens) {
+    WarnOfSilence();
+  }
   if (IsPermanent(status)) {
     was_released_ = true;
     Feed(ToAgent{options_.spec.node.incarnation, Generation(), RejectAgent{Explain(status)}});
     return;
   }
-  Feed(node::StreamLost{std::string(status.message())});
+  Feed(node::StreamLost{std::string(status.message()), loss.nothing_listens});
+}
+
+/// Not about the break itself, which most often is made good at once, but about the first attempt
+/// that fails.
+void LocalAgent::WarnOfSilence() {
+  const std::optional<MonoTime> deadline = machine_.coordinator_deadline();
+  if (!deadline.has_value() || std::exchange(has_warned_of_silence_, true)) {
+    return;
+  }
+  const auto left = std::chrono::round<std::chrono::seconds>(*deadline - MonoNow());
+  Log(LogLevel::kWarning,
+      absl::StrCat("no answer from the coordinator at ", options_.spec.coordinator_endpoint, " (",
+                   last_link_error_.message(),
+                   "); the workers of this node go on, and are ended if it does not answer within ",
+                   left.count(), " s"));
 }
 
 // --- Keeper

@@ -90,7 +90,8 @@ class LocalAgent {
   void OpenKeeper();
   KeeperCallbacks MakeKeeperCallbacks();
   void ConnectLink();
-  void OnLinkLost(const absl::Status& status);
+  void OnLinkLost(const LinkLoss& loss);
+  void WarnOfSilence();
   absl::Status SpawnOne(int local_rank);
   std::map<std::string, std::string> EnvironmentOf(int local_rank, const std::string& error_file);
   void OnSpawned(const keeper::SpawnedReport& report);
@@ -122,6 +123,7 @@ class LocalAgent {
   bool was_admitted_ = false;
   /// Released or rejected by the coordinator, or ended by an operator.
   bool was_released_ = false;
+  bool has_warned_of_silence_ = false;
   bool has_warned_of_omp_ = false;
   bool has_warned_of_logs_ = false;
   /// Children that this process already had when the agent started; never killed.

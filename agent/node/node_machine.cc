@@ -73,10 +73,12 @@ void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& ef
   effects.actions.clear();
   Out out{effects, now};
   if (!exited_) {
+    ForgiveStall(now);
     std::visit([&](const auto& e) { Handle(e, out); }, event);
   }
+  promised_wake_ = NextWake(now);
   effects.reason = reason_;
-  effects.wake_at = NextWake();
+  effects.wake_at = promised_wake_;
 }
 
 // --- Coordinator link
@@ -92,7 +94,8 @@ void NodeMachine::Handle(const node::StreamUp&, Out& out) {
   stream_up_ = true;
   admitted_ = false;
   if (ever_admitted_) {
-    stream_deadline_ = out.now + kAdmitTimeout;
+    refused_since_ = MonoTime::max();
+    stream_deadline_ = std::max(DeadlineWithoutCoordinator(), out.now + kAdmitTimeout);
   }
   SendJoin(out);
 }
@@ -117,8 +120,9 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
   next_heartbeat_ = MonoTime::max();
   link_error_ = lost.what;
   if (ever_admitted_) {
-    const MonoTime limit = out.now + spec_.coordinator_loss_grace;
-    stream_deadline_ = was_admitted ? limit : std::min(stream_deadline_, limit);
+    coordinator_lost_at_ = was_admitted ? out.now : coordinator_lost_at_;
+    refused_since_ = lost.nothing_listens ? std::min(refused_since_, out.now) : MonoTime::max();
+    stream_deadline_ = DeadlineWithoutCoordinator();
   }
   if (was_up) {
     reconnect_delay_ = {};
@@ -133,12 +137,36 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
   out.effects.actions.push_back(node::ReconnectStream{reconnect_delay_});
 }
 
+/// A coordinator that is silent may only be stopped, and its nodes must not suffer for that; one
+/// whose address refuses connections has ended.
+MonoTime NodeMachine::DeadlineWithoutCoordinator() const {
+  const MonoTime silent = coordinator_lost_at_ + spec_.coordinator_grace;
+  return refused_since_ == MonoTime::max()
+             ? silent
+             : std::min(silent, refused_since_ + spec_.coordinator_ended_grace);
+}
+
+/// Deadlines of others' answers move by the time that this agent itself did not run: the answers
+/// may lie unread. The workers' grace does not, because they did run.
+void NodeMachine::ForgiveStall(MonoTime now) {
+  if (promised_wake_ == MonoTime::max() || now - promised_wake_ <= kStallTolerance) {
+    return;
+  }
+  const Duration late = now - promised_wake_;
+  for (MonoTime* time :
+       {&stream_deadline_, &wedged_at_, &exit_at_, &coordinator_lost_at_, &refused_since_}) {
+    *time = *time == MonoTime::max() ? *time : *time + late;
+  }
+}
+
 void NodeMachine::GiveUpCoordinator(Out& out) {
   stream_deadline_ = MonoTime::max();
   if (ever_admitted_) {
+    const bool has_ended = refused_since_ != MonoTime::max();
     Leave(1,
-          "lost the coordinator at " + spec_.coordinator_endpoint + " (" + link_error_ +
-              ") and could not reach it again within " + Seconds(spec_.coordinator_loss_grace) +
+          "lost the coordinator at " + spec_.coordinator_endpoint + " (" + link_error_ + ") and " +
+              (has_ended ? "nothing listens there any more: its launcher has ended"
+                         : "could not reach it again within " + Seconds(spec_.coordinator_grace)) +
               "; the workers of this node were ended. Look at the launcher on that host.",
           kExitTimeoutWithoutCoordinator, out);
     return;

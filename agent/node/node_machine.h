@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "agent/node/clocks.h"
 #include "agent/node/cluster_types.h"
 #include "agent/node/messages.h"
 #include "base/mono_time.h"
@@ -22,9 +23,12 @@ struct NodeSpec {
   Duration heartbeat_interval = std::chrono::milliseconds(500);
   /// How long an agent that has never been admitted tries to reach the coordinator.
   Duration connect_timeout = std::chrono::seconds(600);
-  /// How long workers keep running without a coordinator. No process of a job may outlive its
-  /// launcher by more than 1 s.
-  Duration coordinator_loss_grace = std::chrono::milliseconds(500);
+  /// How long workers keep running without a coordinator that may come back: its process is
+  /// stopped, its machine is being migrated, the network is down.
+  Duration coordinator_grace = kCoordinatorGrace;
+  /// The same once nothing listens at its address: the process has ended, and the job with it. No
+  /// process of a job may outlive its launcher by more than 1 s.
+  Duration coordinator_ended_grace = std::chrono::milliseconds(500);
   /// Between the stop signal and SIGKILL when the operator signals this agent. Stop orders bring
   /// their own grace.
   Duration stop_grace = std::chrono::seconds(30);
@@ -47,6 +51,8 @@ struct StreamUp {};
 /// silence into this (HTTP/2 keepalive), so that a cut-off agent notices.
 struct StreamLost {
   std::string what;
+  /// The coordinator's host refused the connection: nothing listens at the address.
+  bool nothing_listens = false;
 };
 struct KeeperReady {};
 /// The keeper died or could not be started, for the reason in `what`.
@@ -200,6 +206,12 @@ class NodeMachine {
   bool exited() const { return exited_; }
   const RankAssignment& assignment() const { return assignment_; }
   std::string_view reason() const { return reason_; }
+  /// When an agent that was admitted gives up its coordinator; empty while it has a stream to it.
+  std::optional<MonoTime> coordinator_deadline() const {
+    return ever_admitted_ && stream_deadline_ != MonoTime::max()
+               ? std::optional<MonoTime>(stream_deadline_)
+               : std::nullopt;
+  }
   /// Messages dropped because they were about another generation or incarnation.
   uint64_t stale_dropped() const { return stale_dropped_; }
   /// Empty, or a sentence that names the violated invariant. O(local world size).
@@ -253,6 +265,8 @@ class NodeMachine {
   void LoseWorkersWithKeeper(const std::string& what, Out& out);
   void RestartKeeper(const std::string& what, Out& out);
   void GiveUpCoordinator(Out& out);
+  MonoTime DeadlineWithoutCoordinator() const;
+  void ForgiveStall(MonoTime now);
   void DeclareWedged(Out& out);
   void Leave(int exit_code, std::string message, Duration timeout, Out& out);
   void FinishExit(Out& out);
@@ -265,7 +279,7 @@ class NodeMachine {
   void SendNow(Message&& message, Generation g, Out& out);
   void SetReason(std::string reason);
   void ExplainAdmission();
-  MonoTime NextWake() const;
+  MonoTime NextWake(MonoTime now) const;
 
   // Read at every step, heartbeats included, and therefore together and first.
   bool exited_ = false;
@@ -279,6 +293,7 @@ class NodeMachine {
   MonoTime wedged_at_ = MonoTime::max();
   MonoTime stream_deadline_ = MonoTime::max();
   MonoTime exit_at_ = MonoTime::max();
+  MonoTime promised_wake_ = MonoTime::max();
   std::string reason_;
   // When the workers of the generation were sent their first signal, and SIGKILL; MonoTime::max()
   // before.
@@ -292,6 +307,9 @@ class NodeMachine {
   // Link to the coordinator.
   bool admitted_ = false;
   bool ever_admitted_ = false;
+  /// When the stream of an admitted agent broke, and since when attempts have been refused.
+  MonoTime coordinator_lost_at_ = MonoTime::max();
+  MonoTime refused_since_ = MonoTime::max();
   Duration reconnect_delay_{};
   std::string link_error_;
   /// What reason_ was before it told of the lost stream, which an admission makes a thing of the

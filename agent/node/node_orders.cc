@@ -6,6 +6,12 @@
 #include "base/check.h"
 
 namespace fsdprun {
+namespace {
+
+/// How often an agent without a coordinator wakes up, to notice that it did not run itself.
+constexpr Duration kStallCheckInterval = std::chrono::seconds(1);
+
+}  // namespace
 
 void NodeMachine::Handle(const ToAgent& order, Out& out) {
   if (order.incarnation != spec_.node.incarnation) {
@@ -19,6 +25,8 @@ void NodeMachine::Apply(const AdmitAgent&, Generation, Out& out) {
   admitted_ = true;
   ever_admitted_ = true;
   stream_deadline_ = MonoTime::max();
+  coordinator_lost_at_ = MonoTime::max();
+  refused_since_ = MonoTime::max();
   reconnect_delay_ = {};
   next_heartbeat_ = out.now + spec_.heartbeat_interval;
   if (!leaving_) {
@@ -279,11 +287,13 @@ void NodeMachine::SetReason(std::string reason) {
   reason_before_loss_.reset();
 }
 
-MonoTime NodeMachine::NextWake() const {
+MonoTime NodeMachine::NextWake(MonoTime now) const {
   if (exited_) {
     return MonoTime::max();
   }
-  return std::min({next_heartbeat_, kill_at_, wedged_at_, stream_deadline_, exit_at_});
+  const bool waits_for_coordinator = stream_deadline_ != MonoTime::max();
+  return std::min({next_heartbeat_, kill_at_, wedged_at_, stream_deadline_, exit_at_,
+                   waits_for_coordinator ? now + kStallCheckInterval : MonoTime::max()});
 }
 
 std::string NodeMachine::CheckInvariants() const {

@@ -7,6 +7,15 @@
 
 namespace fsdprun {
 
+/// Why a stream broke or could not be opened.
+struct LinkLoss {
+  /// Permanent codes: UNAUTHENTICATED, NOT_FOUND (another job's coordinator), INVALID_ARGUMENT,
+  /// UNIMPLEMENTED (a gRPC server that is not a coordinator). All others may be retried.
+  absl::Status status;
+  /// The coordinator's host refused the connection: no process listens at the address.
+  bool nothing_listens = false;
+};
+
 /// An agent's connection with the coordinator, in the same process or over the network.
 /// Thread: loop thread only, callbacks too; a callback may call any method.
 class CoordinatorLink {
@@ -14,10 +23,7 @@ class CoordinatorLink {
   struct Callbacks {
     std::function<void()> on_up;
     std::function<void(const ToAgent&)> on_message;
-    /// The stream broke or could not be opened. Permanent codes: UNAUTHENTICATED, NOT_FOUND
-    /// (another job's coordinator), INVALID_ARGUMENT, UNIMPLEMENTED (a gRPC server that is not a
-    /// coordinator). All others may be retried.
-    std::function<void(const absl::Status&)> on_lost;
+    std::function<void(const LinkLoss&)> on_lost;
   };
 
   virtual ~CoordinatorLink() = default;

@@ -3,12 +3,15 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <deque>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/codec.h"
 #include "base/check.h"
+#include "base/error_text.h"
 #include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
 
@@ -38,6 +41,12 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
 
 absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+/// gRPC has no code for it, but ends its message with the system's text for connect()'s error.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsUnavailable(status) &&
+         absl::StrContains(status.message(), ErrorText(ECONNREFUSED));
 }
 
 }  // namespace
@@ -248,12 +257,12 @@ void GrpcLink::ReportLoss(uint64_t id, const absl::Status& status) {
   ++stream_id_;
   DropStream();
   if (status.ok()) {
-    callbacks_.on_lost(absl::UnavailableError("the coordinator closed the stream"));
+    callbacks_.on_lost({absl::UnavailableError("the coordinator closed the stream")});
   } else if (absl::IsUnauthenticated(status) && TokenHasChanged()) {
     callbacks_.on_lost(
-        absl::UnavailableError("a new coordinator has just replaced the job's token"));
+        {absl::UnavailableError("a new coordinator has just replaced the job's token")});
   } else {
-    callbacks_.on_lost(status);
+    callbacks_.on_lost({status, IsRefusal(status)});
   }
 }
 

@@ -51,9 +51,7 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
     join_deadline_ = now + spec_.join_timeout;
     SetReason("waiting for nodes: " + Missing({}));
   }
-  if (promised_wake_ != MonoTime::max() && now - promised_wake_ > spec_.stall_tolerance) {
-    RefreshLeases(now);
-  }
+  ForgiveStall(now, effects);
   std::visit([&](const auto& e) { Handle(e, out); }, event);
   if (now >= next_scan_) {
     ScanLeases(out);

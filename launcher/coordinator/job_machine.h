@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "agent/node/clocks.h"
 #include "agent/node/cluster_types.h"
 #include "agent/node/messages.h"
 #include "base/mono_time.h"
@@ -42,7 +43,7 @@ struct JobSpec {
   /// Time without a heartbeat after which a node is suspected, and after which it is lost.
   /// Heartbeats come every 0.5 s.
   Duration suspect_after = std::chrono::milliseconds(1500);
-  Duration dead_after = std::chrono::milliseconds(3000);
+  Duration dead_after = kNodeLease;
   /// A node whose stream broke is lost unless the same incarnation is back within this time.
   Duration reconnect_grace = std::chrono::milliseconds(250);
   /// Deadline of the answers to prepare and to commit.
@@ -55,8 +56,6 @@ struct JobSpec {
   /// If more than this fraction of the nodes (and at least three) are silent at once, the
   /// coordinator assumes that it is itself partitioned.
   double partition_fraction = 0.3;
-  /// A wake-up this late means that the coordinator itself was stopped; all leases are renewed.
-  Duration stall_tolerance = std::chrono::milliseconds(500);
 };
 
 namespace job {
@@ -92,6 +91,8 @@ struct Effects {
   std::vector<Action> actions;
   /// Why the job is in its present state; changes only with a decision. Valid until the next Step.
   std::string_view reason;
+  /// Set if this step found that the coordinator itself had not run for this long, or longer.
+  Duration stalled{};
   /// Deliver TimerDue at this time (replaces the earlier request). MonoTime::max() means never.
   MonoTime wake_at = MonoTime::max();
 };
@@ -179,7 +180,7 @@ class JobMachine {
   void ScanLeases(Out& out);
   MonoTime LeaseEnd(const Node& node) const;
   void ExtendLeasesIfCutOff(int silent, int total, Out& out);
-  void RefreshLeases(MonoTime now);
+  void ForgiveStall(MonoTime now, job::Effects& effects);
   void OnOrderTimeout(Out& out);
 
   // job_worlds.cc: forming and ending worlds.

@@ -254,10 +254,21 @@ void JobMachine::OnOrderTimeout(Out& out) {
 
 // --- Leases
 
-void JobMachine::RefreshLeases(MonoTime now) {
+/// What was due while the coordinator itself did not run says nothing about the nodes: their
+/// heartbeats and answers lie unread, and the agents whose stream broke are redialling.
+void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
+  effects.stalled = {};
+  if (promised_wake_ == MonoTime::max() || now - promised_wake_ <= kStallTolerance) {
+    return;
+  }
+  effects.stalled = now - promised_wake_;
   for (Node& node : nodes_) {
     node.last_heard = now;
     node.stream_lost_at = now;
+  }
+  lease_extended_until_ = now + spec_.dead_after;
+  for (MonoTime* deadline : {&order_deadline_, &join_deadline_, &last_call_at_}) {
+    *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + effects.stalled;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "launcher/run/job_token.h"
 
@@ -119,6 +120,12 @@ void CoordinatorHost::Feed(job::Event event) {
     const job::Event next = std::move(events_.front());
     events_.pop_front();
     const job::Effects effects = machine_.Step(next, MonoNow());
+    if (effects.stalled > Duration::zero()) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("this launcher did not run for ", ToSeconds(effects.stalled),
+                       " s or longer (stopped by a signal, or its machine was suspended); every "
+                       "node gets a new lease, and the job goes on"));
+    }
     loop_.Cancel(wake_timer_);
     if (effects.wake_at != MonoTime::max()) {
       wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(job::TimerDue{}); });

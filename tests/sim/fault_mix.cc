@@ -49,7 +49,7 @@ bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* m
       {"stop_grace_s", &mix->stop_grace_s},
       {"prepare_timeout_s", &mix->prepare_timeout_s},
       {"join_timeout_s", &mix->join_timeout_s},
-      {"coordinator_loss_grace_s", &mix->coordinator_loss_grace_s},
+      {"coordinator_grace_s", &mix->coordinator_grace_s},
   };
   const std::map<std::string, int*> integers = {{"spares", &mix->spares},
                                                 {"max_restarts", &mix->max_restarts}};

@@ -5,6 +5,9 @@
 #include <map>
 #include <string>
 
+#include "base/mono_time.h"
+#include "tests/sim/virtual_time.h"
+
 namespace fsdprun::sim {
 
 enum class FaultKind {
@@ -62,9 +65,13 @@ struct FaultMix {
   double stop_grace_s = 5;
   double prepare_timeout_s = 60;
   double join_timeout_s = 600;
-  /// How long agents keep workers without a coordinator.
-  double coordinator_loss_grace_s = 0.5;
+  /// How long agents keep workers while the coordinator is silent.
+  double coordinator_grace_s = 30;
 };
+
+inline Duration CoordinatorGrace(const FaultMix& mix) {
+  return Duration(static_cast<Nanos>(mix.coordinator_grace_s * kSecond));
+}
 
 /// Reads a mix from a JSON file; on error returns a mix without a name and says why in `error`.
 FaultMix LoadFaultMix(const std::string& path, std::string* error);

@@ -701,7 +701,7 @@ TEST_F(ShutdownOracleTest, NobodyClaimsSuccessForALostJob) {
 
 TEST(RefereeTest, AComplaintOfAnyOracleIsHeard) {
   const OutcomeOracle::Job job{.min_nodes = 1, .max_restarts = 0, .join_timeout = kSecond};
-  const Referee::Bounds bounds{.alone = kSecond, .stuck = kSecond};
+  const Referee::Bounds bounds{.alone = kSecond, .ended = kSecond, .stuck = kSecond};
   Referee overlap(job, bounds);
   overlap.StreamOpened(0, 1);
   overlap.StreamOpened(0, 2);
@@ -729,7 +729,7 @@ TEST(RefereeTest, AComplaintOfAnyOracleIsHeard) {
 
 TEST(RefereeTest, OrdersTellOfWorldsAndStops) {
   Referee referee({.min_nodes = 1, .max_restarts = 0, .join_timeout = kSecond},
-                  {.alone = kSecond, .stuck = kSecond});
+                  {.alone = kSecond, .ended = kSecond, .stuck = kSecond});
   RankAssignment assignment;
   assignment.generation = kFirst;
   assignment.world_size = 1;

@@ -25,8 +25,7 @@ uint32_t World::StartAgent(int slot_index) {
   spec.node.role = slot_index % 3 == 2 ? "reader" : "trainer";
   spec.node.requested_node_rank = slot.node_rank;
   spec.coordinator_endpoint = "10.0.0.1:29400";
-  spec.coordinator_loss_grace =
-      Duration(static_cast<Nanos>(options_.mix.coordinator_loss_grace_s * kSecond));
+  spec.coordinator_grace = CoordinatorGrace(options_.mix);
   spec.stop_grace = Duration(static_cast<Nanos>(options_.mix.stop_grace_s * kSecond));
   auto agent = std::make_unique<Agent>(spec);
   agent->slot = slot_index;

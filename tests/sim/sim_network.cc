@@ -10,6 +10,10 @@ namespace {
 
 constexpr Nanos kConnectTimeout = 200 * kMilli;
 
+node::StreamLost FailedAttempt(bool refused) {
+  return {refused ? "connection refused" : "connect timed out", refused};
+}
+
 }  // namespace
 
 Nanos World::Delay(const Slot& slot) {
@@ -30,9 +34,8 @@ void World::Connect(uint32_t index) {
   const Slot& slot = slots_[agent.slot];
   const bool is_unheard = IsUnheard(slot);
   if (is_unheard || coordinator_died_) {
-    At(now_ + (is_unheard ? kConnectTimeout : kMilli), [this, index, is_unheard] {
-      StepAgent(index, node::StreamLost{is_unheard ? "connect timed out" : "connection refused"});
-    });
+    At(now_ + (is_unheard ? kConnectTimeout : kMilli),
+       [this, index, is_unheard] { StepAgent(index, FailedAttempt(/*refused=*/!is_unheard)); });
     return;
   }
   At(now_ + Delay(slot) + Delay(slot), [this, index] { OpenStream(index); });
@@ -44,8 +47,7 @@ void World::OpenStream(uint32_t index) {
   }
   // A link that was cut during the handshake carries no end of it.
   if (coordinator_died_ || IsUnheard(slots_[agents_[index]->slot])) {
-    StepAgent(index,
-              node::StreamLost{coordinator_died_ ? "connection refused" : "connect timed out"});
+    StepAgent(index, FailedAttempt(coordinator_died_));
     return;
   }
   Stream stream;

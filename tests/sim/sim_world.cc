@@ -23,12 +23,12 @@ OutcomeOracle::Job MakeExpectations(const JobSpec& spec) {
   return {spec.min_nodes, spec.max_restarts, spec.join_timeout.count()};
 }
 
-/// The grace without a coordinator, NodeMachine's patience with what it kills, the keeper's last
+/// `grace` without a coordinator, how long NodeMachine waits for what it kills, the keeper's last
 /// sweep, and what a connection attempt may take in between.
-Nanos AloneBound(const FaultMix& mix) {
+Nanos AloneBound(Duration grace) {
   constexpr Nanos kTransport = kKeepalive + 500 * kMilli;
-  constexpr Nanos kPatience = 300 * kMilli;
-  return static_cast<Nanos>(mix.coordinator_loss_grace_s * kSecond) + kPatience + kTransport;
+  constexpr Nanos kKillWait = 300 * kMilli;
+  return grace.count() + kKillWait + kTransport;
 }
 
 /// The longest that the coordinator waits for one answer, or for one after the other.
@@ -44,7 +44,9 @@ World::World(SimOptions options)
       random_(options_.seed * 0x9e3779b97f4a7c15 + 1),
       job_(std::make_unique<JobMachine>(MakeJobSpec(options_))),
       referee_(MakeExpectations(MakeJobSpec(options_)),
-               {.alone = AloneBound(options_.mix), .stuck = StuckBound(MakeJobSpec(options_))}) {
+               {.alone = AloneBound(CoordinatorGrace(options_.mix)),
+                .ended = AloneBound(NodeSpec().coordinator_ended_grace),
+                .stuck = StuckBound(MakeJobSpec(options_))}) {
   const bool ranks_are_static =
       options_.mix.static_ranks > 0 && random_.Chance(options_.mix.static_ranks);
   for (int i = 0; i < options_.nodes + options_.mix.spares; ++i) {

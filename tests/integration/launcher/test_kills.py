@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import time
 
 from events import wait_for_ends
 from job_case import JobCase, free_port, is_alive
@@ -99,6 +100,46 @@ class KillsTest(JobCase):
         rc, _, err = self.finish(nodes[1])
         self.assertEqual(rc, 1)
         self.assertIn("lost the coordinator", err)
+
+    def test_stopped_coordinator_costs_nothing(self):
+        """For twice as long as a node may be silent. Its own workers go on, and so do those of the other node."""
+        worker = """
+            note("pid")
+            wait_for("go")
+        """
+        _, nodes = self.two_nodes(self.script(worker), LOGLEVEL="WARNING")
+        first = self.pids(1, range(2))
+        nodes[0].send_signal(signal.SIGSTOP)
+        time.sleep(6)  # the fault itself
+        self.assertEqual([p for p in first if not is_alive(p)], [])
+        nodes[0].send_signal(signal.SIGCONT)
+        (self.dir / "go").touch()
+        said = []
+        for node in nodes:
+            rc, _, err = self.finish(node)
+            self.assertEqual(rc, 0, err)
+            said.append(err)
+        self.assertEqual(set(self.notes("pid")), {(1, 0), (1, 1)})
+        self.assertIn("this launcher did not run for", said[0])
+
+    def test_agent_program_keeps_its_workers_while_the_coordinator_is_stopped(self):
+        worker = """
+            note("pid")
+            wait_for("go")
+        """
+        script, port = self.script(worker), free_port()
+        rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=day"]
+        agent = self.start(*rendezvous, script, binary="fsdp-agent")
+        host = self.start("--nnodes=2", "--rdzv-backend=c10d", *rendezvous, script)
+        self.pids(1, range(2))
+        host.send_signal(signal.SIGSTOP)
+        time.sleep(6)  # the fault itself
+        host.send_signal(signal.SIGCONT)
+        (self.dir / "go").touch()
+        for launcher in (host, agent):
+            rc, _, err = self.finish(launcher)
+            self.assertEqual(rc, 0, err)
+        self.assertEqual(set(self.notes("pid")), {(1, 0), (1, 1)})
 
     def test_agent_program_joins_the_next_coordinator(self):
         script, port = self.script(PATIENT), free_port()

@@ -38,7 +38,8 @@ class OverlapOracle : public Oracle {
   static constexpr Nanos kLetGoWithin = 2 * kSecond;
   static constexpr Nanos kOrphansEndWithin = 100 * kMilli;
 
-  /// `alone_bound`: see ShutdownOracle. `hearing` outlives the oracle and is told of a change after
+  /// `alone_bound`: how long a node keeps workers without a word of its coordinator, and what it
+  /// then takes to end them. `hearing` outlives the oracle and is told of a change after
   /// the oracle.
   OverlapOracle(const Hearing& hearing, Nanos alone_bound)
       : hearing_(hearing), alone_bound_(alone_bound) {}

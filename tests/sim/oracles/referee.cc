@@ -8,7 +8,7 @@ Referee::Referee(OutcomeOracle::Job job, Bounds bounds)
     : overlap_(hearing_, bounds.alone),
       outcome_(ledger_, job),
       cause_(ledger_, bounds.stuck),
-      shutdown_(hearing_, bounds.alone) {}
+      shutdown_(hearing_, bounds.ended) {}
 
 const std::string& Referee::complaint() const {
   for (const Oracle* oracle :

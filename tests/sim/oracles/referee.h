@@ -21,8 +21,10 @@ namespace fsdprun::sim {
 class Referee {
  public:
   struct Bounds {
-    /// Within which a node without a coordinator has ended all, see ShutdownOracle.
+    /// Within which a node whose coordinator is silent has ended all, see OverlapOracle.
     Nanos alone = 0;
+    /// Within which it has when the coordinator's process has ended, see ShutdownOracle.
+    Nanos ended = 0;
     /// See CauseOracle.
     Nanos stuck = 0;
   };

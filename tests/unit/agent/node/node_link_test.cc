@@ -42,25 +42,106 @@ TEST(NodeLinkTest, AfterAdmissionAttemptsBackOffToATenthOfASecond) {
                           "connect in 80ms", "connect in 100ms", "connect in 100ms"));
 }
 
-TEST(NodeLinkTest, FailedAttemptsDoNotExtendTheGrace) {
+/// What an attempt comes to when nothing listens at the coordinator's address.
+const node::StreamLost kRefused{"connection refused", true};
+
+TEST(NodeLinkTest, SilentCoordinatorIsGivenUpAfterItsGrace) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::StreamLost{"keepalive timed out"});
+  for (int second = 5; second < 30; second += 5) {
+    EXPECT_THAT(agent.Wait(std::chrono::seconds(5)), IsEmpty());
+    EXPECT_THAT(agent.Step(node::StreamLost{"no answer within 5 s"}),
+                ElementsAre(HasSubstr("connect in")));
+  }
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(4900)), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(200)), ElementsAre("kill g1"));
+  agent.Step(node::AllWorkersGone{Generation(1)});
+  EXPECT_THAT(agent.exit_message_, HasSubstr("could not reach it again within 30 s"));
+}
+
+TEST(NodeLinkTest, CoordinatorThatComesBackFindsTheWorkersAsTheyWere) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::StreamLost{"keepalive timed out"});
+  agent.Wait(std::chrono::seconds(29));
+  EXPECT_THAT(agent.Step(node::StreamUp{}),
+              ElementsAre("send joined g1", "send prepared g1", "send started g1"));
+  agent.Order(0, AdmitAgent{});
+  EXPECT_THAT(agent.Wait(std::chrono::seconds(60)), IsEmpty());
+  EXPECT_EQ(agent.machine_.phase(), Phase::kRunning);
+  // The next loss has the whole grace again.
+  agent.Step(node::StreamLost{"keepalive timed out"});
+  EXPECT_THAT(agent.Wait(std::chrono::seconds(29)), IsEmpty());
+}
+
+TEST(NodeLinkTest, CoordinatorThatHasEndedIsGivenUpSoonAfterTheFirstRefusal) {
   Agent agent;
   agent.Up();
   agent.Run(1);
   agent.Step(node::StreamLost{"connection reset"});
   EXPECT_THAT(agent.Wait(std::chrono::milliseconds(300)), IsEmpty());
-  agent.Step(node::StreamLost{"connection refused"});
+  agent.Step(kRefused);
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(300)), IsEmpty());
+  agent.Step(kRefused);
   EXPECT_THAT(agent.Wait(std::chrono::milliseconds(190)), IsEmpty());
   EXPECT_THAT(agent.Wait(std::chrono::milliseconds(20)), ElementsAre("kill g1"));
 }
 
-TEST(NodeLinkTest, CoordinatorThatDoesNotAdmitAgainIsGivenUpAfterTenSeconds) {
+TEST(NodeLinkTest, RefusalThatWasNotTheLastWordIsForgotten) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::StreamLost{"connection reset"});
+  agent.Step(kRefused);
+  agent.Step(node::StreamLost{"no answer within 5 s"});
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(29'900)), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(200)), ElementsAre("kill g1"));
+}
+
+TEST(NodeLinkTest, LateRefusalDoesNotExtendTheGrace) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::StreamLost{"keepalive timed out"});
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(29'900)), IsEmpty());
+  agent.Step(kRefused);
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(200)), ElementsAre("kill g1"));
+}
+
+TEST(NodeLinkTest, CoordinatorThatDoesNotAdmitAgainIsGivenUp) {
   Agent agent;
   agent.Up();
   agent.Run(1);
   agent.Step(node::StreamLost{"connection reset"});
   agent.Step(node::StreamUp{});
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(29'900)), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(200)), ElementsAre("kill g1"));
+}
+
+TEST(NodeLinkTest, LateStreamHasTenSecondsForTheAdmission) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::StreamLost{"connection reset"});
+  agent.Wait(std::chrono::seconds(25));
+  agent.Step(node::StreamUp{});
   EXPECT_THAT(agent.Wait(std::chrono::milliseconds(9900)), IsEmpty());
   EXPECT_THAT(agent.Wait(std::chrono::milliseconds(200)), ElementsAre("kill g1"));
+}
+
+TEST(NodeLinkTest, AgentThatWasItselfStoppedGivesTheCoordinatorTheRestOfTheGrace) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::StreamLost{"connection reset"});
+  agent.now_ += std::chrono::seconds(40);
+  EXPECT_THAT(agent.Step(node::TimerDue{}), IsEmpty());
+  EXPECT_THAT(agent.Step(node::StreamLost{"no answer within 5 s"}),
+              ElementsAre(HasSubstr("connect in")));
+  EXPECT_EQ(agent.machine_.phase(), Phase::kRunning);
 }
 
 TEST(NodeLinkTest, FirstAdmissionMayTakeTheWholeConnectTimeout) {

@@ -215,17 +215,17 @@ TEST(NodeMachineTest, NewStreamRepeatsWhatWasReported) {
                           "send exited g1"));
 }
 
-TEST(NodeMachineTest, LostCoordinatorEndsEverythingWithinASecond) {
+TEST(NodeMachineTest, EndedCoordinatorEndsEverythingWithinASecond) {
   Agent agent;
   agent.Up();
   agent.Run(1);
   agent.Step(node::StreamLost{"connection reset"});
-  agent.Step(node::StreamLost{"connection refused"});
+  agent.Step(node::StreamLost{"connection refused", true});
   EXPECT_THAT(agent.Wait(std::chrono::milliseconds(490)), IsEmpty());
   EXPECT_THAT(agent.Wait(std::chrono::milliseconds(20)), ElementsAre("kill g1"));
   EXPECT_THAT(agent.Wait(std::chrono::milliseconds(400)), ElementsAre("exit 1"));
   EXPECT_THAT(agent.exit_message_, HasSubstr("10.0.0.1:29400"));
-  EXPECT_THAT(agent.exit_message_, HasSubstr("connection refused"));
+  EXPECT_THAT(agent.exit_message_, HasSubstr("(connection refused) and nothing listens there"));
 }
 
 TEST(NodeMachineTest, DeadKeeperFailsTheGenerationAndIsReplaced) {

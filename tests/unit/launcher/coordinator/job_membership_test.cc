@@ -82,6 +82,47 @@ TEST(JobMembershipTest, SilentNodeIsLostAfterThreeSecondsAndMayComeBackClean) {
                                                            "prepare 2 g2 rank 1 of 2 restart 1"));
 }
 
+TEST(JobMembershipTest, CoordinatorThatWasStoppedGivesEveryNodeANewLease) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  job.now_ += std::chrono::seconds(10);
+  // The first events that it sees are the streams which the agents have given up meanwhile.
+  EXPECT_THAT(job.Step(job::AgentStreamLost{Incarnation(1)}), IsEmpty());
+  EXPECT_THAT(job.Step(job::AgentStreamLost{Incarnation(2)}), IsEmpty());
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(2900)), IsEmpty());
+  EXPECT_THAT(job.Join(1, {}, 1), ElementsAre("admit 1"));
+  EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2"));
+  EXPECT_THAT(job.Wait(std::chrono::seconds(5), {1, 2}), IsEmpty());
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRunning);
+}
+
+TEST(JobMembershipTest, NodeThatDoesNotComeBackAfterTheCoordinatorsStallIsLost) {
+  Job job(Spec(2, 2, 1));
+  job.RunTwo();
+  job.now_ += std::chrono::seconds(10);
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(3100), {1}),
+              ElementsAre("stop 1 g1 signal 15 grace 2"));
+}
+
+TEST(JobMembershipTest, CoordinatorThatWasStoppedDoesNotHoldItsOrdersDeadlinesAgainstTheNodes) {
+  Job job(Spec(2, 2, 1));
+  job.RunTwo();
+  EXPECT_THAT(job.Exit(2, 1, 0, 7), Contains("stop 1 g1 signal 15 grace 2"));
+  job.now_ += std::chrono::seconds(60);
+  EXPECT_THAT(job.Step(job::TimerDue{}), IsEmpty());  // the answers have not been read yet
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 1"));
+}
+
+TEST(JobMembershipTest, CoordinatorThatWasStoppedSaysForHowLong) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  const Duration late = job.wake_at_ - job.now_ + std::chrono::seconds(6);
+  EXPECT_EQ(job.machine_.Step(job::TimerDue{}, job.now_ + late).stalled, std::chrono::seconds(6));
+  EXPECT_EQ(job.machine_.Step(job::TimerDue{}, job.now_ + late).stalled, Duration::zero());
+}
+
 TEST(JobMembershipTest, ManySilentNodesAtOnceExtendTheLeaseOnce) {
   Job job(Spec(4, 4, 3));
   for (const uint64_t who : {1, 2, 3, 4}) {

@@ -23,7 +23,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     std::unique_ptr<GrpcLink> link;
     bool is_up = false;
     std::vector<ToAgent> received;
-    std::vector<absl::Status> losses;
+    std::vector<LinkLoss> losses;
   };
 
   void SetUp() override {
@@ -57,13 +57,15 @@ class CoordinatorServiceTest : public ::testing::Test {
     ASSERT_TRUE(service_->Start().ok());
   }
 
-  std::unique_ptr<Agent> Connect(const std::string& token, const std::string& job = "job") {
+  std::unique_ptr<Agent> Connect(const std::string& token, const std::string& job = "job",
+                                 Duration open_timeout = std::chrono::seconds(5)) {
     auto agent = std::make_unique<Agent>();
     agent->link = std::make_unique<GrpcLink>(
         loop_, GrpcLink::Options{
                    .target = target_,
                    .job_id = job,
                    .token = [token] { return absl::StatusOr<std::string>(token); },
+                   .open_timeout = open_timeout,
                });
     Listen(*agent);
     agent->link->Open();
@@ -80,8 +82,8 @@ class CoordinatorServiceTest : public ::testing::Test {
       agent.received.push_back(message);
       waiter_.Notice();
     };
-    callbacks.on_lost = [this, &agent](const absl::Status& status) {
-      agent.losses.push_back(status);
+    callbacks.on_lost = [this, &agent](const LinkLoss& loss) {
+      agent.losses.push_back(loss);
       waiter_.Notice();
     };
     agent.link->SetCallbacks(std::move(callbacks));
@@ -154,7 +156,8 @@ TEST_F(CoordinatorServiceTest, WrongTokenIsUnauthenticated) {
   for (const char* token : {"", "Secret", "secret2", "secre"}) {
     const auto agent = Connect(token);
     RunUntil([&] { return !agent->losses.empty(); });
-    EXPECT_TRUE(absl::IsUnauthenticated(agent->losses.front())) << agent->losses.front();
+    EXPECT_TRUE(absl::IsUnauthenticated(agent->losses.front().status))
+        << agent->losses.front().status;
   }
   EXPECT_TRUE(heard_.empty());
   EXPECT_EQ(refused_.size(), 4u);
@@ -172,7 +175,7 @@ TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptMayBeRetried) {
   Listen(*agent);
   agent->link->Open();
   RunUntil([&] { return !agent->losses.empty(); });
-  EXPECT_TRUE(absl::IsUnavailable(agent->losses.front())) << agent->losses.front();
+  EXPECT_TRUE(absl::IsUnavailable(agent->losses.front().status)) << agent->losses.front().status;
   agent->is_up = false;
   agent->link->Open();
   RunUntil([&] { return agent->is_up; });
@@ -183,8 +186,8 @@ TEST_F(CoordinatorServiceTest, AnotherJobIsNotFound) {
   RunUntil([&] { return agent->is_up; });
   agent->link->Send(Joined(7));
   RunUntil([&] { return !agent->losses.empty(); });
-  EXPECT_TRUE(absl::IsNotFound(agent->losses.front()));
-  EXPECT_THAT(std::string(agent->losses.front().message()), HasSubstr("'job', not 'other'"));
+  EXPECT_TRUE(absl::IsNotFound(agent->losses.front().status));
+  EXPECT_THAT(std::string(agent->losses.front().status.message()), HasSubstr("'job', not 'other'"));
   EXPECT_TRUE(heard_.empty());
 }
 
@@ -218,7 +221,7 @@ TEST_F(CoordinatorServiceTest, OneStreamMaySpeakForOneAgentOnly) {
   agent->link->Send(Joined(7));
   agent->link->Send({Incarnation(8), Generation(0), AgentStarted{}});
   RunUntil([&] { return !agent->losses.empty(); });
-  EXPECT_TRUE(absl::IsInvalidArgument(agent->losses.front()));
+  EXPECT_TRUE(absl::IsInvalidArgument(agent->losses.front().status));
   EXPECT_EQ(lost_, std::vector<Incarnation>{Incarnation(7)});
 }
 
@@ -245,7 +248,25 @@ TEST_F(CoordinatorServiceTest, UnreachableCoordinatorIsUnavailable) {
   target_ = "127.0.0.1:1";
   const auto agent = Connect("secret");
   RunUntil([&] { return !agent->losses.empty(); });
-  EXPECT_TRUE(absl::IsUnavailable(agent->losses.front()));
+  EXPECT_TRUE(absl::IsUnavailable(agent->losses.front().status));
+  EXPECT_TRUE(agent->losses.front().nothing_listens) << agent->losses.front().status;
+}
+
+// As of a coordinator whose process is stopped: the kernel accepts the connection.
+TEST_F(CoordinatorServiceTest, SomebodyThereWhoDoesNotAnswerIsNotTakenForNobody) {
+  UniqueFd silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ASSERT_EQ(::bind(silent.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(::listen(silent.get(), 16), 0);
+  ::getsockname(silent.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  target_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  const auto agent = Connect("secret", "job", std::chrono::milliseconds(100));
+  RunUntil([&] { return !agent->losses.empty(); });
+  EXPECT_TRUE(absl::IsUnavailable(agent->losses.front().status));
+  EXPECT_FALSE(agent->losses.front().nothing_listens) << agent->losses.front().status;
 }
 
 // Clients that keep a connection without a call: one sends half a handshake, one completes it and

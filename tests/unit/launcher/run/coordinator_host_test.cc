@@ -22,7 +22,7 @@ std::vector<std::string> LaunchIdsOfTwoGenerations() {
   std::vector<std::string> ids;
   CoordinatorLink::Callbacks callbacks;
   callbacks.on_up = [] {};
-  callbacks.on_lost = [](const absl::Status&) {};
+  callbacks.on_lost = [](const LinkLoss&) {};
   callbacks.on_message = [&ids](const ToAgent& message) {
     if (const auto* prepare = std::get_if<PrepareGeneration>(&message.message)) {
       ids.push_back(prepare->assignment.launch_id);
