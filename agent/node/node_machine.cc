@@ -119,6 +119,9 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
   admitted_ = false;
   next_heartbeat_ = MonoTime::max();
   link_error_ = lost.what;
+  if (released_) {
+    return;  // There is nothing more to hear.
+  }
   if (ever_admitted_) {
     coordinator_lost_at_ = was_admitted ? out.now : coordinator_lost_at_;
     refused_since_ = lost.nothing_listens ? std::min(refused_since_, out.now) : MonoTime::max();

@@ -334,6 +334,8 @@ class NodeMachine {
 
   // Leaving.
   bool leaving_ = false;
+  /// The coordinator has said how the job ended; it may be gone before this node is.
+  bool released_ = false;
   int operator_signal_ = 0;
   int exit_code_ = 0;
   std::string exit_message_;

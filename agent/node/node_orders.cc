@@ -117,6 +117,7 @@ void NodeMachine::Apply(const StopWorkers& stop, Generation g, Out& out) {
 
 void NodeMachine::Apply(const ReleaseAgent& release, Generation, Out& out) {
   Leave(release.exit_code, release.reason, spec_.kill_wait, out);
+  released_ = true;
 }
 
 // --- Ending a generation, ending the agent
@@ -216,6 +217,10 @@ void NodeMachine::Fault(CauseKind kind, std::string what, Out& out) {
 }
 
 void NodeMachine::Leave(int exit_code, std::string message, Duration timeout, Out& out) {
+  if (released_) {
+    return;  // The job's end has been told; what fails while this node cleans up does not change
+             // it.
+  }
   leaving_ = true;
   next_assignment_.reset();
   exit_code_ = exit_code;

@@ -11,6 +11,7 @@ namespace fsdprun {
 namespace {
 
 using node::Phase;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -290,6 +291,30 @@ TEST(NodeMachineTest, RejectionEndsTheAgentUnlessItMayRejoin) {
   EXPECT_THAT(agent.Order(0, RejectAgent{"node rank 0 is taken", false}),
               ElementsAre("send left g0", "exit 1"));
   EXPECT_THAT(agent.exit_message_, HasSubstr("node rank 0 is taken"));
+}
+
+TEST(NodeMachineTest, ReleaseKeepsItsCodeThoughTheCoordinatorIsGoneFirst) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Reap(1, 0, 0);
+  agent.Reap(1, 1, 0);
+  EXPECT_THAT(agent.Order(0, ReleaseAgent{0, "done"}), ElementsAre("kill g1"));
+  agent.Step(node::StreamLost{"the coordinator closed the stream"});
+  agent.Step(node::StreamLost{"connection refused", true});
+  EXPECT_THAT(agent.Wait(std::chrono::seconds(2)), IsEmpty());
+  EXPECT_THAT(agent.Step(node::KeeperLost{"killed by signal 9"}), Contains("kill orphans g1"));
+  EXPECT_THAT(agent.Step(node::AllWorkersGone{Generation(1)}), Contains("exit 0"));
+}
+
+TEST(NodeMachineTest, ReleaseDoesNotWaitForeverForWhatWillNotDie) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Order(0, ReleaseAgent{0, "done"});
+  agent.Step(node::StreamLost{"connection refused", true});
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(4900)), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(200)), Contains("exit 0"));
 }
 
 TEST(NodeMachineTest, UnreachableCoordinatorIsNamedAfterTheConnectTimeout) {
