@@ -100,22 +100,24 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
         ToAgent{info.incarnation, Generation{}, RejectAgent{refusal, false}});
     return;
   }
-  if (info.requested_node_rank) {
-    const Node* holder = HolderOf(*info.requested_node_rank);
-    if (holder != nullptr) {
-      LoseNode(holder->info.incarnation, CauseKind::kNodeLost, "was replaced by a new agent", out);
-    }
-  }
+  const Node* holder = info.requested_node_rank ? HolderOf(*info.requested_node_rank) : nullptr;
+  const Incarnation replaced = holder != nullptr ? holder->info.incarnation : Incarnation{};
   Node node;
   node.info = info;
+  node.state = held != Generation{} ? NodeState::kCleaning : NodeState::kSpare;
+  node.held = held;
   node.sequence = next_sequence_++;
   node.last_heard = out.now;
-  Node& admitted = nodes_.Insert(std::move(node));
   next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
-  SendTo(admitted, Generation{}, AdmitAgent{}, out);
-  if (held != Generation{}) {
+  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmitAgent{}, out);
+  if (replaced != Incarnation{}) {
+    // The loss may form the next world: the newcomer is there already.
+    LoseNode(replaced, CauseKind::kNodeLost, "was replaced by a new agent", out);
+  }
+  Node& admitted = nodes_.At(info.incarnation);
+  if (admitted.state == NodeState::kCleaning) {
     StartCleaning(admitted, held, out);
-  } else {
+  } else if (admitted.state == NodeState::kSpare) {
     BecomeSpare(admitted, out);
   }
 }

@@ -14,7 +14,7 @@ enum class FaultKind {
   kKillWorker,        // SIGKILL or a plain exit of one worker; its peers may fail of it
   kHangOnTerm,        // a worker that ignores SIGTERM from now on
   kKillAgent,         // SIGKILL of an agent; a new incarnation comes later
-  kPowerOff,          // a node vanishes without a farewell; a new incarnation comes later
+  kPowerOff,          // a node vanishes without closing its stream; a new incarnation comes later
   kKillKeeper,        // the parent of a node's workers dies
   kPartition,         // a node, or a third of all, is cut off in both directions
   kOneWayPartition,   // only one direction is cut
@@ -51,8 +51,8 @@ struct FaultMix {
   double work_s = 30;
   /// Chance that a message is delivered a second time, late.
   double duplicate = 0;
-  /// Chance that a message other than a beat is followed by a reset of its stream, so that it is
-  /// often lost.
+  /// Chance that a message other than a heartbeat is followed by a reset of its stream, so that it
+  /// is often lost.
   double reset_per_message = 0;
   double max_delay_ms = 5;
   /// min_nodes = nodes * min_fraction, at least 1; spares join beyond max_nodes.

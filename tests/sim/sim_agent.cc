@@ -50,7 +50,7 @@ void World::StepAgent(uint32_t index, const node::Event& event) {
     return;
   }
   const Generation seen = agent.machine.highest_seen();
-  const Generation held = agent.machine.generation();
+  const Generation held = agent.prepared;
   node::Effects& effects = node_effects_;
   agent.machine.Step(event, Mono(now_), effects);
   if (const auto* order = std::get_if<ToAgent>(&event)) {
@@ -129,6 +129,7 @@ void World::Execute(uint32_t index, const node::ReconnectStream& reconnect) {
 }
 
 void World::Execute(uint32_t index, const node::PrepareNode& prepare) {
+  agents_[index]->prepared = prepare.assignment.generation;
   At(now_ + random_.Between(kMilli, 10 * kMilli),
      [this, index, g = prepare.assignment.generation, has_store = prepare.reset_store] {
        Prepare(index, g, has_store);

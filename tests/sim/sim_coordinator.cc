@@ -7,18 +7,8 @@ namespace fsdprun::sim {
 
 namespace {
 
-/// What the end of a finished job takes: farewells, and workers that are slow to be reaped.
+/// What the end of a finished job takes: releases, and workers that are slow to be reaped.
 constexpr Nanos kEndTakes = 15 * kSecond;
-
-/// True for reports that mean something only for the generation they are about.
-bool IsAboutGeneration(const FromAgent& report) {
-  if (const auto* fault = std::get_if<NodeFaulted>(&report.message)) {
-    return fault->kind != CauseKind::kNodeWedged;  // which is about the node
-  }
-  return !std::holds_alternative<AgentHeartbeat>(report.message) &&
-         !std::holds_alternative<AgentJoined>(report.message) &&
-         !std::holds_alternative<AgentLeft>(report.message);
-}
 
 }  // namespace
 
@@ -37,6 +27,7 @@ void World::StepJob(const job::Event& event) {
       Log("job finished: " + std::get<job::FinishJob>(action).outcome.reason);
     }
   }
+  referee_.OrdersGiven(now_);
   if (!has_decided_ && job_->outcome()) {
     has_decided_ = true;
     referee_.Decided(now_, *job_->outcome());
@@ -51,29 +42,24 @@ void World::StepJobWithReport(const job::Event& event) {
     StepJob(event);
     return;
   }
-  const bool is_fenced = IsFenced(report);
-  const Generation current = job_->generation();
-  const job::Phase phase = job_->phase();
-  const uint64_t dropped = job_->stale_dropped();
-  const job::Node* sender = job_->nodes().Find(report.incarnation);
-  const std::string name = sender != nullptr ? sender->info.name : "";
+  const int slot = slot_of_.at(report.incarnation.value());
+  const Generation current = referee_.current_world().generation();
+  const bool is_stale = referee_.current_world().IsStale(report);
+  const bool is_heard = referee_.current_world().IsOfMember(report);
+  const bool had_decided = has_decided_;
+  if (is_stale) {
+    // A step of its own for what is due anyway: what follows is then the report's doing.
+    StepJob(job::AgentStreamLost{});
+  }
+  referee_.ReportArrives(now_, slot, report);
   StepJob(event);
-  const bool had_effect = job_->stale_dropped() == dropped || job_->phase() != phase;
-  if (is_fenced) {
+  if (is_stale) {
+    const bool had_effect = !job_effects_.actions.empty() || has_decided_ != had_decided;
     referee_.fence().ReportReceived(report.generation, current, had_effect);
   }
-  if (had_effect) {
-    referee_.ReportHeard(name, report);
+  if (is_heard) {
+    referee_.ReportHeard(slots_[slot].name, report);
   }
-}
-
-/// Only the generation's own world may heed the report; a node that came back with an older
-/// generation is waited for, and its last word about that one is heard.
-bool World::IsFenced(const FromAgent& report) const {
-  const job::Node* sender = job_->nodes().Find(report.incarnation);
-  const bool is_awaited = sender != nullptr && sender->state == job::NodeState::kCleaning &&
-                          std::holds_alternative<WorkersStopped>(report.message);
-  return IsAboutGeneration(report) && !is_awaited;
 }
 
 /// Whoever is given up as stuck although it could be reached for long was owed a message.
@@ -112,21 +98,6 @@ void World::CheckJob() {
   }
 }
 
-bool World::JobIsSettled() const {
-  if (job_->phase() == job::Phase::kFinished || coordinator_died_) {
-    return true;
-  }
-  if (job_->phase() != job::Phase::kRunning || stop_heard_) {
-    return false;
-  }
-  for (const job::Node& node : job_->nodes()) {
-    if (node.state == job::NodeState::kCommitted) {
-      return false;
-    }
-  }
-  return true;
-}
-
 /// The time until which a job that lacks nodes for good may wait for them.
 Nanos World::WaitsForNodesUntil() const {
   const bool lacks_nodes =
@@ -138,12 +109,12 @@ Nanos World::WaitsForNodesUntil() const {
 }
 
 void World::CheckSettled() {
-  if (!JobIsSettled() && now_ < WaitsForNodesUntil()) {
+  if (!referee_.IsSettled() && now_ < WaitsForNodesUntil()) {
     At(WaitsForNodesUntil(), [this] { CheckSettled(); });
-  } else if (!JobIsSettled()) {
-    Violate(stop_heard_ ? "the job goes on although an operator has stopped it long ago"
-                        : "the job is neither running nor finished although faults ended long ago");
-  } else if (options_.mix.work_s > 0) {
+    return;
+  }
+  referee_.SettlingTimePassed();
+  if (options_.mix.work_s > 0) {
     At(now_ + InMix(options_.mix.work_s) + kEndTakes, [this] { referee_.DeadlinePassed(); });
   }
 }

@@ -1,15 +1,14 @@
 // sim_main --seed 1|random --nodes 64 [--hours H] [--faults FILE] [--log short] [--runs N]
-// [--minutes M] [--check-every K] [--min-beats B] [--max-seconds S] [--wire-every W]
+// [--minutes M] [--check-every K] [--min-heartbeats B] [--max-seconds S] [--wire-every W]
 // [--min-questions Q]
 //
 // Runs N seeds from --seed on, or as many as M minutes allow. Prints for each the command line that
 // reproduces it, before it runs so that a crash or a hang has a seed, too; and what came of it.
-// Exit code 1 at the first violation; or if all runs together asked the oracles of outcome, cause
-// and overlap fewer than Q questions (Q: three numbers, as in 10,5,200); or if a run delivered
-// fewer beats than B or took more than S seconds of CPU time, which a busy machine does not
-// lengthen as it does the time on the wall.
+// Exit code 1 at the first violation; or if all runs together asked an oracle fewer questions than
+// Q says, as in outcome=10,overlap=200; or if a run delivered fewer heartbeats than B or took more
+// than S seconds of CPU time, which a busy machine does not lengthen as it does the time on the
+// wall.
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <sstream>
 #include <string>
 
 #include "tests/sim/sim_world.h"
@@ -25,21 +25,17 @@ namespace {
 
 using fsdprun::sim::SimOptions;
 using fsdprun::sim::SimResult;
+/// By the name of the oracle.
+using Questions = std::map<std::string, int>;
 
 std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
-  std::map<std::string, std::string> arguments = {{"--seed", "1"},
-                                                  {"--nodes", "64"},
-                                                  {"--hours", "0"},
-                                                  {"--faults", ""},
-                                                  {"--log", ""},
-                                                  {"--check-every", "1"},
-                                                  {"--max-seconds", "0"},
-                                                  {"--min-beats", "0"},
-                                                  {"--runs", "1"},
-                                                  {"--local", "2"},
-                                                  {"--wire-every", "1"},
-                                                  {"--minutes", "0"},
-                                                  {"--min-questions", "0,0,0"}};
+  std::map<std::string, std::string> arguments = {{"--seed", "1"},        {"--nodes", "64"},
+                                                  {"--hours", "0"},       {"--faults", ""},
+                                                  {"--log", ""},          {"--check-every", "1"},
+                                                  {"--max-seconds", "0"}, {"--min-heartbeats", "0"},
+                                                  {"--runs", "1"},        {"--local", "2"},
+                                                  {"--wire-every", "1"},  {"--minutes", "0"},
+                                                  {"--min-questions", ""}};
   for (int i = 1; i < argc; i += 2) {
     if (arguments.count(argv[i]) == 0 || i + 1 == argc) {
       std::fprintf(stderr, "sim_main: unknown flag or missing value: %s\n", argv[i]);
@@ -57,7 +53,7 @@ uint64_t RandomSeed() { return std::random_device()() % 1'000'000'000; }
 struct Bounds {
   double hours = 0;
   double max_seconds = 0;
-  uint64_t min_beats = 0;
+  uint64_t min_heartbeats = 0;
 };
 
 void PrintCommand(const SimOptions& options, const Bounds& bounds, const std::string& faults_file) {
@@ -69,36 +65,37 @@ void PrintCommand(const SimOptions& options, const Bounds& bounds, const std::st
 
 void Print(uint64_t seed, const SimResult& r, double seconds) {
   std::printf(
-      "seed %llu: %s, %.1f virtual s in %.2f s, %llu events, %llu beats, %d faults, %d worlds, "
+      "seed %llu: %s, %.1f virtual s in %.2f s, %llu events, %llu heartbeats, %d faults, %d "
+      "worlds, "
       "%d restarts, %d membership changes, %llu stale\n",
       static_cast<unsigned long long>(seed),
       r.outcome ? r.outcome->reason.c_str() : "still running",
       static_cast<double>(r.ended_at) / fsdprun::sim::kSecond, seconds,
-      static_cast<unsigned long long>(r.items), static_cast<unsigned long long>(r.beats), r.faults,
-      r.formations, r.restarts, r.membership_changes,
+      static_cast<unsigned long long>(r.items), static_cast<unsigned long long>(r.heartbeats),
+      r.faults, r.formations, r.restarts, r.membership_changes,
       static_cast<unsigned long long>(r.stale_dropped));
 }
 
 bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string& faults_file,
-             std::array<int, 3>* questions) {
+             Questions* questions) {
   PrintCommand(options, bounds, faults_file);
   const std::clock_t start = std::clock();
   fsdprun::sim::World world(options);
   const SimResult result = world.Run(bounds.hours);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   Print(options.seed, result, seconds);
-  for (size_t i = 0; i < questions->size(); ++i) {
-    (*questions)[i] += result.questions[i];
+  for (const auto& [oracle, count] : result.questions) {
+    (*questions)[oracle] += count;
   }
   if (!result.violation.empty()) {
     std::printf("VIOLATION %s\nreproduce: ", result.violation.c_str());
     PrintCommand(options, bounds, faults_file);
     return false;
   }
-  if (result.beats < bounds.min_beats) {
-    std::printf("TOO FEW BEATS: %llu, expected at least %llu\n",
-                static_cast<unsigned long long>(result.beats),
-                static_cast<unsigned long long>(bounds.min_beats));
+  if (result.heartbeats < bounds.min_heartbeats) {
+    std::printf("TOO FEW HEARTBEATS: %llu, expected at least %llu\n",
+                static_cast<unsigned long long>(result.heartbeats),
+                static_cast<unsigned long long>(bounds.min_heartbeats));
     return false;
   }
   if (bounds.max_seconds > 0 && seconds > bounds.max_seconds) {
@@ -108,16 +105,32 @@ bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string&
   return true;
 }
 
-/// A check that is never asked anything passes whatever happens.
-bool WereAsked(const std::array<int, 3>& questions, const std::string& minimum) {
-  std::array<int, 3> least{};
-  if (std::sscanf(minimum.c_str(), "%d,%d,%d", &least[0], &least[1], &least[2]) != 3) {
-    std::fprintf(stderr, "sim_main: --min-questions %s: expected three numbers\n", minimum.c_str());
-    std::exit(2);
+/// Reads name=count,name=count. A wrong name would ask for nothing.
+Questions ParseMinimum(const std::string& text, const Questions& asked) {
+  Questions minimum;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const size_t equals = part.find('=');
+    const std::string oracle = part.substr(0, equals);
+    if (equals == std::string::npos || asked.count(oracle) == 0) {
+      std::fprintf(stderr, "sim_main: --min-questions: not an oracle and its count: %s\n",
+                   part.c_str());
+      std::exit(2);
+    }
+    minimum[oracle] = std::stoi(part.substr(equals + 1));
   }
-  std::printf("questions: %d of the outcome, %d of the cause, %d of the overlap; expected %s\n",
-              questions[0], questions[1], questions[2], minimum.c_str());
-  return questions[0] >= least[0] && questions[1] >= least[1] && questions[2] >= least[2];
+  return minimum;
+}
+
+/// A check that is never asked anything passes whatever happens.
+bool WereAsked(const Questions& asked, const std::string& text) {
+  Questions minimum = ParseMinimum(text, asked);
+  bool enough = true;
+  for (const auto& [oracle, count] : asked) {
+    std::printf("questions of the %s: %d, expected %d\n", oracle.c_str(), count, minimum[oracle]);
+    enough = enough && count >= minimum[oracle];
+  }
+  return enough;
 }
 
 /// False at the first seed that fails.
@@ -128,7 +141,7 @@ bool RunSeeds(SimOptions options, const Bounds& bounds,
   const auto end = Clock::now() + std::chrono::duration<double, std::ratio<60>>(minutes);
   const uint64_t runs =
       minutes > 0 ? std::numeric_limits<uint64_t>::max() : std::stoull(arguments.at("--runs"));
-  std::array<int, 3> questions{};
+  Questions questions;
   for (uint64_t run = 0; run < runs; ++run, ++options.seed) {
     if (minutes > 0 && Clock::now() >= end) {
       std::printf("%llu seeds, none of which failed\n", static_cast<unsigned long long>(run));
@@ -162,7 +175,7 @@ int main(int argc, char** argv) {
   Bounds bounds;
   bounds.hours = std::stod(arguments["--hours"]);
   bounds.max_seconds = std::stod(arguments["--max-seconds"]);
-  bounds.min_beats = std::stoull(arguments["--min-beats"]);
+  bounds.min_heartbeats = std::stoull(arguments["--min-heartbeats"]);
   options.seed = arguments["--seed"] == "random" ? RandomSeed() : std::stoull(arguments["--seed"]);
   return RunSeeds(options, bounds, arguments) ? 0 : 1;
 }

@@ -189,15 +189,15 @@ void World::KillCoordinator() {
 }
 
 void World::Clog(int slot_index) {
-  // The last message that crawls arrives this long after the link is well again.
-  constexpr Nanos kLastCrawl = kSecond;
+  // The last message that is delayed arrives this long after the link is well again.
+  constexpr Nanos kLastDelay = kSecond;
   Slot& slot = slots_[slot_index];
   slot.clogged_until = now_ + random_.Between(kSecond, 10 * kSecond);
-  referee_.ledger().Add(FaultOn(FaultKind::kClog, slot_index, slot.clogged_until + kLastCrawl));
-  referee_.SlowedDown(now_, slot_index, slot.clogged_until + kLastCrawl);
+  referee_.ledger().Add(FaultOn(FaultKind::kClog, slot_index, slot.clogged_until + kLastDelay));
+  referee_.SlowedDown(now_, slot_index, slot.clogged_until + kLastDelay);
 }
 
-/// Ctrl-C, and once more by an operator without patience.
+/// Ctrl-C, and once more by an impatient operator.
 void World::StopJob() {
   SignalCoordinator();
   if (random_.Chance(0.5)) {

@@ -132,7 +132,7 @@ void World::DeliverUp(uint32_t stream_index) {
     if (std::holds_alternative<AgentJoined>(message.message)) {
       ReplaceStream(message.incarnation, stream_index);
     }
-    result_.beats += std::holds_alternative<AgentHeartbeat>(message.message) ? 1 : 0;
+    result_.heartbeats += std::holds_alternative<AgentHeartbeat>(message.message) ? 1 : 0;
     StepJobWithReport(event);
   }
   up_messages_.Release(cell);
@@ -235,7 +235,7 @@ void World::LoseStream(uint32_t index, const char* why) {
 
 /// One reset is made good long before the grace for coming back ends. But several in a row may use
 /// it up; meanwhile another agent that asks for the same rank takes it over; and an agent that
-/// leaves does not come back to repeat a farewell that is lost.
+/// leaves does not come back to repeat an AgentLeft that is lost.
 void World::NoteReset(int slot_index) {
   constexpr Nanos kInARow = 500 * kMilli;
   Slot& slot = slots_[slot_index];

@@ -76,6 +76,7 @@ int64_t World::StartWorker(uint32_t index, const RankAssignment& a, int local_ra
   process.local_rank = local_rank;
   process.rank = a.rank_offset + local_rank;
   agent.processes.push_back(process);
+  referee_.RankStarted(a.generation, process.rank);
   referee_.ProcessStarted(now_, {process.pid, agent.slot, index, a.generation});
   return process.pid;
 }

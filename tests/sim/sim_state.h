@@ -50,7 +50,7 @@ struct ArmedFaults {
   bool fail_spawn = false;
 };
 
-/// One agent life, with what it has on its node. What a beat reads comes first.
+/// One agent life, with what it has on its node. What a heartbeat reads comes first.
 struct alignas(64) Agent {
   explicit Agent(NodeSpec spec) : machine(std::move(spec)) {}
   bool alive = true;
@@ -63,6 +63,8 @@ struct alignas(64) Agent {
   Nanos paused_until = 0;
   NodeMachine machine;
   Incarnation incarnation;
+  /// The generation that it last began to prepare, and last reported as prepared.
+  Generation prepared;
   Generation acknowledged;
   std::vector<Process> processes;
 };

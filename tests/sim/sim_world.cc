@@ -23,6 +23,17 @@ OutcomeOracle::Job MakeExpectations(const JobSpec& spec) {
   return {spec.min_nodes, spec.max_restarts, spec.join_timeout.count()};
 }
 
+/// A lease may be extended once by as much.
+RecoveryOracle::Job MakeRecoveryTimes(const JobSpec& spec) {
+  return {.min_nodes = spec.min_nodes,
+          .max_nodes = spec.max_nodes,
+          .stop_grace = spec.stop_grace.count(),
+          .stop_margin = spec.stop_margin.count(),
+          .lease = 2 * spec.dead_after.count(),
+          .prepare_timeout = spec.prepare_timeout.count(),
+          .last_call = spec.last_call.count()};
+}
+
 /// `grace` without a coordinator, how long NodeMachine waits for what it kills, the keeper's last
 /// sweep, and what a connection attempt may take in between.
 Nanos AloneBound(Duration grace) {
@@ -43,7 +54,7 @@ World::World(SimOptions options)
     : options_(std::move(options)),
       random_(options_.seed * 0x9e3779b97f4a7c15 + 1),
       job_(std::make_unique<JobMachine>(MakeJobSpec(options_))),
-      referee_(MakeExpectations(MakeJobSpec(options_)),
+      referee_(MakeExpectations(MakeJobSpec(options_)), MakeRecoveryTimes(MakeJobSpec(options_)),
                {.alone = AloneBound(CoordinatorGrace(options_.mix)),
                 .ended = AloneBound(NodeSpec().coordinator_ended_grace),
                 .stuck = StuckBound(MakeJobSpec(options_))}) {

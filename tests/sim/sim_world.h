@@ -5,7 +5,6 @@
 // nodes, mix). Whether what happens is right is for the oracles to say (tests/sim/oracles); here
 // they are only told.
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -34,7 +33,7 @@ struct SimOptions {
   /// Check the JobMachine's invariants after every so many changes (1: after each).
   int check_every = 1;
   /// Every so-many-th message passes through the codecs (1: all, 0: none). They change nothing, but
-  /// cost more than all the rest of a beat.
+  /// cost more than all the rest of a heartbeat.
   int wire_every = 1;
 };
 
@@ -43,14 +42,14 @@ struct SimResult {
   std::string violation;
   Nanos ended_at = 0;
   uint64_t items = 0;
-  uint64_t beats = 0;
+  uint64_t heartbeats = 0;
   int formations = 0;
   int restarts = 0;
   int membership_changes = 0;
   int faults = 0;
   uint64_t stale_dropped = 0;
   /// See Referee.
-  std::array<int, 3> questions{};
+  std::map<std::string, int> questions;
   std::optional<JobOutcome> outcome;
 };
 
@@ -79,12 +78,10 @@ class World {
   void StepJob(const job::Event& event);
   /// For an event that is a FromAgent.
   void StepJobWithReport(const job::Event& event);
-  bool IsFenced(const FromAgent& report) const;
   void CheckRelease(const ToAgent& message);
   void ScheduleJobTimer(MonoTime wake);
   void CheckJob();
   void CheckSettled();
-  bool JobIsSettled() const;
   Nanos WaitsForNodesUntil() const;
 
   // sim_agent.cc: the executor of NodeMachine.

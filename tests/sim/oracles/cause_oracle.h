@@ -9,9 +9,8 @@
 // 1. no usable notice of the culprit's end had reached it: the node was cut off, or the notice came
 //    after the node had been told to stop, when an exit (other than by SIGKILL or SIGBUS) cannot be
 //    told from one that the stop caused;
-// 2. the culprit or the victim exited with a plain code and without a word, and the culprit's
-// notice
-//    came later: then nothing but the order of arrival tells the two apart;
+// 2. the culprit or the victim exited with a plain code and without an error message, and the
+//    culprit's notice came later: then nothing but the order of arrival tells the two apart;
 // 3. the culprit is a lost node or a dead keeper, which seemed to be lost only after the victim's
 //    notice came, because the node's link was disturbed.
 

@@ -3,14 +3,22 @@
 namespace fsdprun::sim {
 
 void FenceOracle::ReportReceived(Generation about, Generation current, bool had_effect) {
-  if (about != current && had_effect) {
+  if (about == current) {
+    return;
+  }
+  CountQuestion();
+  if (had_effect) {
     Complain("a report about generation " + std::to_string(about.value()) +
              " changed a job whose generation is " + std::to_string(current.value()));
   }
 }
 
 void FenceOracle::OrderReceived(Generation about, Generation held, bool touched_processes) {
-  if (about != Generation{} && about < held && touched_processes) {
+  if (about == Generation{} || about >= held) {
+    return;
+  }
+  CountQuestion();
+  if (touched_processes) {
     Complain("an order about generation " + std::to_string(about.value()) +
              " touched the processes of generation " + std::to_string(held.value()));
   }

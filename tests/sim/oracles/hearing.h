@@ -1,7 +1,7 @@
 #pragma once
 
 // Which node can hear the coordinator, and since when. A node that cannot hear cannot be told to
-// let go.
+// stop its workers.
 
 #include <map>
 
@@ -26,26 +26,26 @@ class Hearing {
 
   /// Since when the node has been able to hear, as far as is known at `at`; kForever if it cannot.
   Nanos Since(Nanos at, int node) const;
-  /// For a node that cannot hear: since when it has been running without a word of the coordinator;
+  /// For a node that cannot hear: since when it has been running without orders;
   /// while it is stopped it does nothing at all. kForever if it hears, be it late, or is stopped.
-  Nanos DeafSince(Nanos at, int node) const;
+  Nanos UnreachableSince(Nanos at, int node) const;
   /// When the last disturbance of the node's own ends.
   Nanos ReachableFrom(int node) const;
 
  private:
-  struct Ear {
+  struct Link {
     Nanos opened_at = kForever;
     Nanos cut_until = 0;
     Nanos slow_until = 0;
     Nanos paused_until = 0;
-    Nanos deaf_since = 0;
+    Nanos unreachable_since = 0;
   };
   /// Hears late or in time.
-  bool Hears(Nanos at, const Ear& ear) const;
-  /// To be called before `ear` gets worse.
-  void NoteDeafness(Nanos at, Ear& ear);
+  bool Hears(Nanos at, const Link& link) const;
+  /// To be called before `link` gets worse.
+  void NoteUnreachable(Nanos at, Link& link);
 
-  std::map<int, Ear> ears_;
+  std::map<int, Link> links_;
   Nanos coordinator_paused_until_ = 0;
 };
 

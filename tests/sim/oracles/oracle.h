@@ -1,9 +1,9 @@
 #pragma once
 
 // What all oracles have in common. An oracle observes a simulated run from outside: it is fed what
-// was done to the cluster and what the cluster did, and it compares the two. What the machines
-// think of it is taken on trust in one place only: whether JobMachine dropped a report. None of
-// them knows the simulator, so that a test can feed it a made-up history.
+// was done to the cluster, the messages and the processes, and compares them. Of the machines it
+// sees nothing but the outcome that the job declares, which is what it judges. None of them knows
+// the simulator, so that a test can feed it a made-up history.
 
 #include <limits>
 #include <string>

@@ -13,7 +13,7 @@ std::string Named(Generation g) { return "generation " + std::to_string(g.value(
 
 }  // namespace
 
-void OutcomeOracle::WorldOrdered(Generation g, int restart_count) {
+void OutcomeOracle::WorldOrdered(Generation g, int restart_count, int world_size) {
   if (g <= last_) {
     return;
   }
@@ -29,6 +29,17 @@ void OutcomeOracle::WorldOrdered(Generation g, int restart_count) {
   }
   last_ = g;
   last_restart_count_ = restart_count;
+  last_world_size_ = world_size;
+  last_started_.clear();
+  last_stopped_ = false;
+}
+
+void OutcomeOracle::StopOrdered(Generation g) { last_stopped_ = last_stopped_ || g == last_; }
+
+void OutcomeOracle::RankStarted(Generation g, int rank) {
+  if (g == last_) {
+    last_started_.insert(rank);
+  }
 }
 
 void OutcomeOracle::RankFinished(Generation g, int rank) { finished_[g].insert(rank); }
@@ -49,14 +60,14 @@ void OutcomeOracle::NodeGone(Nanos at, int place) {
   }
 }
 
-void OutcomeOracle::Decided(Nanos at, const JobOutcome& outcome, int world_size) {
+void OutcomeOracle::Decided(Nanos at, const JobOutcome& outcome) {
   decided_ = true;
   if ((outcome.exit_code == 0) != (outcome.kind == OutcomeKind::kSucceeded)) {
     Complain("exit code " + std::to_string(outcome.exit_code) + " does not fit the outcome");
   }
   switch (outcome.kind) {
     case OutcomeKind::kSucceeded:
-      CheckSuccess(outcome, world_size);
+      CheckSuccess(outcome);
       return;
     case OutcomeKind::kFailed:
       CheckFailure(at, outcome);
@@ -69,6 +80,20 @@ void OutcomeOracle::Decided(Nanos at, const JobOutcome& outcome, int world_size)
   }
 }
 
+bool OutcomeOracle::IsSettled() const {
+  const bool runs = last_world_size_ > 0 && !last_stopped_ && !stop_heard_ &&
+                    static_cast<int>(last_started_.size()) == last_world_size_;
+  return decided_ || coordinator_died_ || runs;
+}
+
+void OutcomeOracle::SettlingTimePassed() {
+  if (!IsSettled()) {
+    Complain(stop_heard_
+                 ? "the job goes on although an operator has stopped it long ago"
+                 : "the job is neither running nor finished although faults ended long ago");
+  }
+}
+
 void OutcomeOracle::DeadlinePassed() {
   if (!decided_ && !coordinator_died_) {
     Complain(stop_heard_ ? "the job goes on although an operator has stopped it long ago"
@@ -76,11 +101,11 @@ void OutcomeOracle::DeadlinePassed() {
   }
 }
 
-void OutcomeOracle::CheckSuccess(const JobOutcome& outcome, int world_size) {
+void OutcomeOracle::CheckSuccess(const JobOutcome& outcome) {
   const int finished = static_cast<int>(finished_[outcome.generation].size());
-  if (outcome.generation != last_ || finished != world_size || world_size == 0) {
+  if (outcome.generation != last_ || finished != last_world_size_ || last_world_size_ == 0) {
     Complain("the job claims success, but only " + std::to_string(finished) + " of " +
-             std::to_string(world_size) + " ranks of " + Named(outcome.generation) +
+             std::to_string(last_world_size_) + " ranks of " + Named(outcome.generation) +
              " have done their work");
   }
 }

@@ -32,9 +32,11 @@ class OutcomeOracle : public Oracle {
   /// `ledger` outlives the oracle and is told of an event before the oracle.
   OutcomeOracle(const FaultLedger& ledger, Job job) : ledger_(ledger), job_(job) {}
 
-  /// The workers of `g` are told that `restart_count` restarts came before; only the first call for
-  /// a generation counts.
-  void WorldOrdered(Generation g, int restart_count);
+  /// The `world_size` workers of `g` are told that `restart_count` restarts came before; only the
+  /// first call for a generation counts.
+  void WorldOrdered(Generation g, int restart_count, int world_size);
+  void StopOrdered(Generation g);
+  void RankStarted(Generation g, int rank);
   /// `rank` of `g` did all its work and exited with 0.
   void RankFinished(Generation g, int rank);
   /// An agent runs at a place in the world; those that ask for the same rank share one place.
@@ -43,13 +45,16 @@ class OutcomeOracle : public Oracle {
   /// An operator's signal reached the coordinator before the end was decided.
   void StopHeard() { stop_heard_ = true; }
   void CoordinatorDied() { coordinator_died_ = true; }
-  /// `world_size` is that of the last world.
-  void Decided(Nanos at, const JobOutcome& outcome, int world_size);
-  /// By now the job must have ended.
+  void Decided(Nanos at, const JobOutcome& outcome);
+  /// The job has ended, or its last world runs: each of its ranks was started, and nobody has been
+  /// told to stop.
+  bool IsSettled() const;
+  /// By now the job must be settled; by now it must have ended.
+  void SettlingTimePassed();
   void DeadlinePassed();
 
  private:
-  void CheckSuccess(const JobOutcome& outcome, int world_size);
+  void CheckSuccess(const JobOutcome& outcome);
   void CheckFailure(Nanos at, const JobOutcome& outcome);
   void CheckCharge(Generation g, bool charged);
   bool HadConfigExit(Generation g) const;
@@ -58,6 +63,9 @@ class OutcomeOracle : public Oracle {
   const Job job_;
   Generation last_;
   int last_restart_count_ = 0;
+  int last_world_size_ = 0;
+  std::set<int> last_started_;
+  bool last_stopped_ = false;
   std::map<Generation, std::set<int>> finished_;
   /// Agents at each place that has any.
   std::map<int, int> nodes_;

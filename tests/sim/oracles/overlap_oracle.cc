@@ -109,9 +109,10 @@ void OverlapOracle::CheckHarmless(Nanos at, const Running& running) {
   if (running.agent_died_at != kForever) {
     may_run_until = running.agent_died_at + kOrphansEndWithin;
   } else if (const Nanos since = hearing_.Since(at, running.sighting.node); since != kForever) {
-    may_run_until = since + kLetGoWithin;
-  } else if (const Nanos deaf = hearing_.DeafSince(at, running.sighting.node); deaf != kForever) {
-    may_run_until = deaf + alone_bound_ + kLetGoWithin;
+    may_run_until = since + kStopsWithin;
+  } else if (const Nanos unreachable = hearing_.UnreachableSince(at, running.sighting.node);
+             unreachable != kForever) {
+    may_run_until = unreachable + alone_bound_ + kStopsWithin;
   }
   if (may_run_until != kForever) {
     CountQuestion();

@@ -7,7 +7,7 @@
 // process of generation g may run, and even be started, while a newer generation runs on other
 // nodes, but only
 // 1. while its node cannot hear the coordinator (cut off, stopped, or its stream broken), but only
-//    as long as a node keeps workers without a coordinator; and for kLetGoWithin after it hears
+//    as long as a node keeps workers without a coordinator; and for kStopsWithin after it hears
 //    again: to reconnect, to be told, to be killed; or
 // 2. for kOrphansEndWithin after its agent died: the keeper ends it; or
 // 3. while the kernel does not let it die (uninterruptible sleep, with SIGKILL pending): such a
@@ -35,7 +35,7 @@ struct ProcessSighting {
 
 class OverlapOracle : public Oracle {
  public:
-  static constexpr Nanos kLetGoWithin = 2 * kSecond;
+  static constexpr Nanos kStopsWithin = 2 * kSecond;
   static constexpr Nanos kOrphansEndWithin = 100 * kMilli;
 
   /// `alone_bound`: how long a node keeps workers without a word of its coordinator, and what it

@@ -4,16 +4,18 @@
 
 namespace fsdprun::sim {
 
-Referee::Referee(OutcomeOracle::Job job, Bounds bounds)
+Referee::Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, Bounds bounds)
     : overlap_(hearing_, bounds.alone),
       outcome_(ledger_, job),
       cause_(ledger_, bounds.stuck),
-      shutdown_(hearing_, bounds.ended) {}
+      shutdown_(hearing_, bounds.ended),
+      recovery_(ledger_, recovery) {}
 
 const std::string& Referee::complaint() const {
   for (const Oracle* oracle :
        {static_cast<const Oracle*>(&overlap_), static_cast<const Oracle*>(&fence_),
-        static_cast<const Oracle*>(&outcome_), static_cast<const Oracle*>(&cause_)}) {
+        static_cast<const Oracle*>(&outcome_), static_cast<const Oracle*>(&cause_),
+        static_cast<const Oracle*>(&recovery_)}) {
     if (!oracle->complaint().empty()) {
       return oracle->complaint();
     }
@@ -21,15 +23,24 @@ const std::string& Referee::complaint() const {
   return shutdown_.complaint();
 }
 
+std::map<std::string, int> Referee::questions() const {
+  return {{"outcome", outcome_.questions()},   {"cause", cause_.questions()},
+          {"overlap", overlap_.questions()},   {"fence", fence_.questions()},
+          {"shutdown", shutdown_.questions()}, {"recovery", recovery_.questions()}};
+}
+
 void Referee::AgentStarted(Nanos at, int node, int place) {
   cause_.AgentStarted(node);
   ledger_.MembershipChanged(at);
+  recovery_.AgentStarted(node);
+  agents_.erase(node);
   outcome_.NodeArrived(place);
 }
 
 void Referee::AgentDied(Nanos at, int node, int place, uint32_t life) {
   overlap_.AgentDied(at, life);
   hearing_.StreamClosed(at, node);
+  recovery_.AgentGone(at, node);
   outcome_.NodeGone(at, place);
 }
 
@@ -43,37 +54,44 @@ void Referee::AgentExited(Nanos at, int node, int exit_code) {
 
 void Referee::AgentLeaves(Nanos at, int node) {
   ledger_.MembershipChanged(at);
+  recovery_.AgentLeaves(node);
   cause_.ToldToGo(node);
 }
 
 void Referee::StreamOpened(Nanos at, int node) {
   overlap_.HearingChanges(at, node);
   hearing_.StreamOpened(at, node);
+  recovery_.StreamOpened(node);
 }
 
 void Referee::StreamClosed(Nanos at, int node) {
   overlap_.HearingChanges(at, node);
   hearing_.StreamClosed(at, node);
+  recovery_.StreamClosed(at, node);
 }
 
 void Referee::CutOff(Nanos at, int node, Nanos until) {
   overlap_.HearingChanges(at, node);
   hearing_.CutOff(at, node, until);
+  recovery_.Disturbed(at, node, until);
 }
 
 void Referee::SlowedDown(Nanos at, int node, Nanos until) {
   overlap_.HearingChanges(at, node);
   hearing_.SlowDown(node, until);
+  recovery_.Disturbed(at, node, until);
 }
 
 void Referee::Paused(Nanos at, int node, Nanos until) {
   overlap_.HearingChanges(at, node);
   hearing_.Pause(at, node, until);
+  recovery_.Disturbed(at, node, until);
 }
 
 void Referee::CoordinatorPaused(Nanos at, Nanos until) {
   overlap_.HearingChangesEverywhere(at);
   hearing_.PauseCoordinator(at, until);
+  recovery_.CoordinatorPaused(at, until);
 }
 
 void Referee::Healed(Nanos at) {
@@ -103,14 +121,46 @@ void Referee::BecameKillable(int64_t pid) {
 }
 
 void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
+  current_world_.OrderSent(order);
+  const auto agent = agents_.find(node);
+  const bool is_to_present_agent = agent != agents_.end() && agent->second == order.incarnation;
   if (const auto* prepare = std::get_if<PrepareGeneration>(&order.message)) {
-    world_size_ = prepare->assignment.world_size;
     ledger_.WorldOrdered(at, order.generation, node);
-    outcome_.WorldOrdered(order.generation, prepare->assignment.restart_count);
-  } else if (std::holds_alternative<StopWorkers>(order.message)) {
+    outcome_.WorldOrdered(order.generation, prepare->assignment.restart_count,
+                          prepare->assignment.world_size);
+    recovery_.WorldOrdered(node, order.generation, is_to_present_agent);
+  } else if (const auto* stop = std::get_if<StopWorkers>(&order.message)) {
     ledger_.StopOrdered(at, order.generation);
+    outcome_.StopOrdered(order.generation);
+    recovery_.StopOrdered(at, order.generation, stop->grace.count());
+    if (is_to_present_agent) {
+      recovery_.ToldToStop(node, order.generation);
+    }
+  } else if (std::holds_alternative<AdmitAgent>(order.message) && is_to_present_agent) {
+    recovery_.Admitted(at, node);
+  } else if (std::holds_alternative<RejectAgent>(order.message) && is_to_present_agent) {
+    recovery_.Dismissed(node);
   } else if (std::holds_alternative<ReleaseAgent>(order.message)) {
     cause_.ToldToGo(node);
+    recovery_.Dismissed(node);
+  }
+}
+
+void Referee::OrdersGiven(Nanos at) {
+  current_world_.OrdersGiven();
+  recovery_.OrdersGiven(at);
+}
+
+void Referee::ReportArrives(Nanos at, int node, const FromAgent& report) {
+  current_world_.ReportArrived(report);
+  if (std::holds_alternative<AgentJoined>(report.message)) {
+    agents_[node] = report.incarnation;
+    if (report.generation == Generation{}) {
+      recovery_.JoinedIdle(at, node);
+    }
+  } else if (std::holds_alternative<WorkersStopped>(report.message) &&
+             agents_[node] == report.incarnation) {
+    recovery_.StoppedHeard(at, node, report.generation);
   }
 }
 
@@ -125,7 +175,11 @@ void Referee::ReportHeard(const std::string& node_name, const FromAgent& report)
 void Referee::Decided(Nanos at, const JobOutcome& outcome) {
   has_ended_ = true;
   ledger_.JobDecided(at);
-  outcome_.Decided(at, outcome, world_size_);
+  outcome_.Decided(at, outcome);
+  if (outcome.kind == OutcomeKind::kFailed && outcome.failure &&
+      outcome.failure->root.kind != CauseKind::kJoinTimeout) {
+    recovery_.WorldFailedJob(at);
+  }
   cause_.Decided(outcome);
   shutdown_.Decided();
   overlap_.JobEnded(at);

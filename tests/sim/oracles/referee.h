@@ -2,18 +2,20 @@
 
 // All oracles of a run behind one face: what happens is said once and reaches whom it concerns.
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
 #include "agent/node/messages.h"
 #include "tests/sim/oracles/cause_oracle.h"
+#include "tests/sim/oracles/current_world.h"
 #include "tests/sim/oracles/fault_ledger.h"
 #include "tests/sim/oracles/fence_oracle.h"
 #include "tests/sim/oracles/hearing.h"
 #include "tests/sim/oracles/outcome_oracle.h"
 #include "tests/sim/oracles/overlap_oracle.h"
+#include "tests/sim/oracles/recovery_oracle.h"
 #include "tests/sim/oracles/shutdown_oracle.h"
 
 namespace fsdprun::sim {
@@ -28,16 +30,15 @@ class Referee {
     /// See CauseOracle.
     Nanos stuck = 0;
   };
-  Referee(OutcomeOracle::Job job, Bounds bounds);
+  Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, Bounds bounds);
 
   /// Empty, or what an oracle complains of.
   const std::string& complaint() const;
-  /// Questions that the run put to the oracles of the outcome, of the cause and of the overlap.
-  std::array<int, 3> questions() const {
-    return {outcome_.questions(), cause_.questions(), overlap_.questions()};
-  }
+  /// How many questions the run put to each oracle.
+  std::map<std::string, int> questions() const;
   FaultLedger& ledger() { return ledger_; }
   FenceOracle& fence() { return fence_; }
+  const CurrentWorld& current_world() const { return current_world_; }
 
   // Nodes and links.
   void AgentStarted(Nanos at, int node, int place);
@@ -57,16 +58,24 @@ class Referee {
   void ProcessEnded(Nanos at, int64_t pid, int node);
   void BecameUnkillable(int64_t pid);
   void BecameKillable(int64_t pid);
+  void RankStarted(Generation g, int rank) { outcome_.RankStarted(g, rank); }
   void RankFinished(Generation g, int rank) { outcome_.RankFinished(g, rank); }
 
   // The coordinator.
   /// `order` is meant for `node`.
   void OrderSent(Nanos at, int node, const ToAgent& order);
+  /// All orders of one step of the coordinator have been sent.
+  void OrdersGiven(Nanos at);
+  /// The coordinator is about to read a report other than a heartbeat.
+  void ReportArrives(Nanos at, int node, const FromAgent& report);
+  /// The coordinator has read a report of a member of the newest world about that world.
   void ReportHeard(const std::string& node_name, const FromAgent& report);
   void StopHeard() { outcome_.StopHeard(); }
   void GivenUp(Nanos at, int node, const std::string& reason) { cause_.GivenUp(at, node, reason); }
   void Decided(Nanos at, const JobOutcome& outcome);
   void CoordinatorDied(Nanos at);
+  bool IsSettled() const { return outcome_.IsSettled(); }
+  void SettlingTimePassed() { outcome_.SettlingTimePassed(); }
   void DeadlinePassed() { outcome_.DeadlinePassed(); }
 
  private:
@@ -77,8 +86,11 @@ class Referee {
   OutcomeOracle outcome_;
   CauseOracle cause_;
   ShutdownOracle shutdown_;
+  RecoveryOracle recovery_;
+  CurrentWorld current_world_;
   std::set<int64_t> unkillable_;
-  int world_size_ = 0;
+  /// The agent that was last heard of on each node.
+  std::map<int, Incarnation> agents_;
   /// The end was decided, or the coordinator died.
   bool has_ended_ = false;
 };

@@ -21,6 +21,7 @@ void ShutdownOracle::CheckInTime(Nanos at, int node, const char* what) {
   if (died_at_ == kForever) {
     return;
   }
+  CountQuestion();
   const Nanos from = std::max(died_at_, hearing_.ReachableFrom(node));
   if (at > from + bound_) {
     Complain(std::string(what) + " of node " + std::to_string(node) +

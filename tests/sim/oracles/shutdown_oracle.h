@@ -14,7 +14,7 @@ namespace fsdprun::sim {
 
 class ShutdownOracle : public Oracle {
  public:
-  /// `bound`: the grace without a coordinator, the patience with workers that are being killed, and
+  /// `bound`: the grace without a coordinator, the wait for workers that are being killed, and
   /// what the transport takes to notice. `hearing` outlives the oracle.
   ShutdownOracle(const Hearing& hearing, Nanos bound) : hearing_(hearing), bound_(bound) {}
 

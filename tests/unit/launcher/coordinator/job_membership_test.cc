@@ -82,6 +82,18 @@ TEST(JobMembershipTest, SilentNodeIsLostAfterThreeSecondsAndMayComeBackClean) {
                                                            "prepare 2 g2 rank 1 of 2 restart 1"));
 }
 
+TEST(JobMembershipTest, NewAgentThatTakesOverARankIsInTheWorldThatItsArrivalForms) {
+  Job job(Spec(1, 2, 1));
+  job.Join(1, 0);
+  job.Join(2, 1);
+  job.Start(1, {1, 2});
+  job.Exit(1, 1, 0, 7);
+  job.Say(1, 1, WorkersStopped{});
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Join(3, 1), ElementsAre("admit 3", "prepare 1 g2 rank 0 of 2 restart 1",
+                                          "prepare 3 g2 rank 1 of 2 restart 1"));
+}
+
 TEST(JobMembershipTest, CoordinatorThatWasStoppedGivesEveryNodeANewLease) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();

@@ -1,0 +1,251 @@
+#include "tests/sim/oracles/recovery_oracle.h"
+
+#include <algorithm>
+#include <string>
+
+namespace fsdprun::sim {
+
+namespace {
+
+std::string Late(Nanos at, Nanos by) { return std::to_string((at - by) / kMilli) + " ms late"; }
+
+/// The latest of `times` that is not after `at`; 0 if there is none.
+Nanos LatestBefore(const std::vector<Nanos>& times, Nanos at) {
+  Nanos latest = 0;
+  for (const Nanos time : times) {
+    latest = time <= at ? std::max(latest, time) : latest;
+  }
+  return latest;
+}
+
+}  // namespace
+
+// --- What happens to nodes
+
+Nanos RecoveryOracle::Node::ReadyAt() const {
+  if (admitted_at == kForever || gone_at != kForever || is_leaving || owes_stop != Generation{}) {
+    return kForever;
+  }
+  return std::max({admitted_at, stopped_at, disturbed_until + kHeardAgain});
+}
+
+void RecoveryOracle::AgentGone(Nanos at, int node) {
+  nodes_[node].gone_at = at;
+  if (members_.count(node) != 0) {
+    lost_.insert(node);
+  }
+  Trouble(at, at);
+}
+
+void RecoveryOracle::StreamClosed(Nanos at, int node) {
+  nodes_[node].admitted_at = kForever;
+  nodes_[node].has_stream = false;
+  Trouble(at, at);
+}
+
+void RecoveryOracle::Disturbed(Nanos at, int node, Nanos until) {
+  nodes_[node].disturbed_until = std::max(nodes_[node].disturbed_until, until);
+  Trouble(at, until);
+}
+
+void RecoveryOracle::CoordinatorPaused(Nanos at, Nanos until) {
+  coordinator_pauses_.push_back(until);
+  Trouble(at, until);
+}
+
+void RecoveryOracle::Trouble(Nanos at, Nanos until) {
+  trouble_.push_back(at);
+  if (until != at) {
+    trouble_.push_back(until);
+  }
+}
+
+Nanos RecoveryOracle::LastTrouble(Nanos at) const { return LatestBefore(trouble_, at); }
+
+Nanos RecoveryOracle::CoordinatorResumed(Nanos at) const {
+  return LatestBefore(coordinator_pauses_, at);
+}
+
+// --- Messages
+
+void RecoveryOracle::Admitted(Nanos at, int node) {
+  Node& admitted = nodes_[node];
+  if (admitted.has_stream) {
+    admitted.admitted_at = std::min(admitted.admitted_at, at);
+  }
+}
+
+void RecoveryOracle::JoinedIdle(Nanos at, int node) {
+  nodes_[node].owes_stop = {};
+  nodes_[node].stopped_at = at;
+}
+
+void RecoveryOracle::StoppedHeard(Nanos at, int node, Generation g) {
+  if (nodes_[node].owes_stop == g) {
+    JoinedIdle(at, node);
+  }
+}
+
+void RecoveryOracle::StopOrdered(Nanos at, Generation g, Nanos grace) {
+  if (g == current_ && stop_.ordered_at == kForever) {
+    stop_ = {at, std::min(grace, job_.stop_grace)};
+    CheckDetection(at, g);
+  }
+}
+
+void RecoveryOracle::WorldOrdered(int node, Generation g, bool is_present) {
+  if (g > current_) {
+    next_ = g;
+    next_members_.insert(node);
+    ++next_size_;
+    if (!is_present || nodes_[node].gone_at != kForever) {
+      next_lost_.insert(node);
+    }
+  }
+}
+
+void RecoveryOracle::OrdersGiven(Nanos at) {
+  if (next_members_.empty()) {
+    return;
+  }
+  CheckSize(at);
+  CheckReaction(at);
+  current_ = next_;
+  members_.swap(next_members_);
+  next_members_.clear();
+  next_size_ = 0;
+  lost_.swap(next_lost_);
+  next_lost_.clear();
+  stop_ = {};
+}
+
+void RecoveryOracle::WorldFailedJob(Nanos at) {
+  const Nanos by = std::max(StopOverBy(), CoordinatorResumed(at)) + kSlack;
+  if (stop_.ordered_at == kForever) {
+    return;
+  }
+  CountQuestion();
+  if (at > by) {
+    Complain("the job's end came " + Late(at, by));
+  }
+}
+
+// --- Time
+
+/// See Note [Time to recover].
+Nanos RecoveryOracle::DetectedBy(const InjectedFault& fault) const {
+  const Nanos takes = fault.kind == FaultKind::kHangPrepare ? job_.prepare_timeout : job_.lease;
+  Nanos from = fault.at;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const InjectedFault& other : ledger_.faults()) {
+      const bool concerns = other.node == fault.node || other.node == kCoordinatorNode;
+      if (concerns && other.generation == Generation{} && other.until > from &&
+          other.at <= from + takes) {
+        from = other.until;
+        moved = true;
+      }
+    }
+  }
+  return from + takes + kSlack;
+}
+
+bool RecoveryOracle::HungUntil(const InjectedFault& fault, Nanos at) const {
+  return fault.kind == FaultKind::kHangPrepare &&
+         std::none_of(ledger_.faults().begin(), ledger_.faults().end(),
+                      [&](const InjectedFault& other) {
+                        return other.kind == FaultKind::kKillKeeper && other.node == fault.node &&
+                               other.at >= fault.at && other.at <= at;
+                      });
+}
+
+void RecoveryOracle::CheckDetection(Nanos at, Generation g) {
+  for (const InjectedFault& fault : ledger_.faults()) {
+    const bool hangs = fault.generation == g && HungUntil(fault, at);
+    if ((fault.breaks != g && !hangs) || fault.at > at) {
+      continue;
+    }
+    CountQuestion();
+    if (const Nanos by = DetectedBy(fault); at > by) {
+      Complain("the stop of generation " + std::to_string(g.value()) + " after a fault on " +
+               fault.node_name + " came " + Late(at, by));
+    }
+  }
+}
+
+Nanos RecoveryOracle::StopOverBy() const {
+  Nanos over = stop_.ordered_at;
+  for (const int member : members_) {
+    const auto node = nodes_.find(member);
+    if (lost_.count(member) != 0 || node == nodes_.end() || node->second.owes_stop == current_) {
+      return stop_.ordered_at + stop_.grace + job_.stop_margin;
+    }
+    over = std::max(over, node->second.stopped_at);
+  }
+  return over;
+}
+
+Nanos RecoveryOracle::ReadySince(int count) const {
+  std::vector<Nanos> times;
+  for (const auto& [id, node] : nodes_) {
+    if (const Nanos ready_at = node.ReadyAt(); ready_at != kForever) {
+      times.push_back(ready_at);
+    }
+  }
+  if (static_cast<int>(times.size()) < count) {
+    return kForever;
+  }
+  std::sort(times.begin(), times.end());
+  return times[count - 1];
+}
+
+/// See Note [Time to recover]; kForever if it cannot be said.
+Nanos RecoveryOracle::FormedBy(Nanos at) const {
+  const bool is_first = current_ == Generation{};
+  const Nanos enough = ReadySince(job_.min_nodes);
+  if (enough == kForever || (!is_first && stop_.ordered_at == kForever)) {
+    return kForever;
+  }
+  const Nanos wait = job_.lease + (is_first ? job_.last_call : 0);
+  const Nanos nodes =
+      std::min(ReadySince(job_.max_nodes), std::max(enough, LastTrouble(at)) + wait);
+  const Nanos stopped = is_first ? 0 : StopOverBy();
+  return std::max({nodes, stopped, CoordinatorResumed(at)}) + kSlack;
+}
+
+void RecoveryOracle::CheckReaction(Nanos at) {
+  const Nanos by = FormedBy(at);
+  if (by == kForever) {
+    return;
+  }
+  CountQuestion();
+  if (at > by) {
+    Complain("generation " + std::to_string(next_.value()) + " was ordered " + Late(at, by));
+  }
+}
+
+// --- Size
+
+/// See Note [Size of a world].
+void RecoveryOracle::CheckSize(Nanos at) {
+  const std::string world = "generation " + std::to_string(next_.value()) + " of " +
+                            std::to_string(next_size_) + " nodes ";
+  CountQuestion();
+  if (next_size_ < job_.min_nodes || next_size_ > job_.max_nodes) {
+    Complain(world + "is outside " + std::to_string(job_.min_nodes) + " to " +
+             std::to_string(job_.max_nodes));
+  }
+  for (const auto& [id, node] : nodes_) {
+    const bool is_member = next_members_.count(id) != 0;
+    if (!is_member && next_size_ < job_.max_nodes && node.ReadyAt() <= at) {
+      Complain(world + "leaves out node " + std::to_string(id) + ", which has been ready for " +
+               std::to_string((at - node.ReadyAt()) / kMilli) + " ms");
+    }
+    if (is_member && node.gone_at != kForever &&
+        at > std::max(node.gone_at, CoordinatorResumed(at)) + job_.lease + kSlack) {
+      Complain(world + "has node " + std::to_string(id) + ", which is long gone");
+    }
+  }
+}
+
+}  // namespace fsdprun::sim
