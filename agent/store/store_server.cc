@@ -131,16 +131,16 @@ absl::StatusOr<int> StoreServer::StartListening(UniqueFd socket, const std::stri
 }
 
 void StoreServer::Reset() {
-  while (!connections_.empty()) {
-    Drop(connections_.begin()->first);
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    Connection& connection = *(it++)->second;
+    if (on_foreign_ && !connection.is_validated && connection.incoming.empty()) {
+      connection.predates_reset = true;  // See Note [Silent connections].
+    } else {
+      Drop(connection.id);
+    }
   }
   table_.Clear();
-  // Clients still in the accept queue connected before this.
-  while (listener_.valid()) {
-    const UniqueFd stale(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!stale.valid()) {
-      break;
-    }
+  while (listener_.valid() && AcceptOne(/*predates_reset=*/true)) {
   }
 }
 
@@ -155,30 +155,43 @@ void StoreServer::Close() {
   table_.Clear();
 }
 
-void StoreServer::OnAcceptable() {
+void StoreServer::OnAcceptable() { AcceptOne(/*predates_reset=*/false); }
+
+bool StoreServer::AcceptOne(bool predates_reset) {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
     // Accept and close with the reserved descriptor: otherwise the loop would spin on the pending
     // client. It may retry.
     NoteRefusal(-1, "this process has no file descriptor left; raise its limit (ulimit -n)");
     reserve_.reset();
-    { const UniqueFd refused(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+    const bool refused =
+        UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).valid();
     reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    return;
+    return refused;
   }
   if (!fd.valid()) {
-    return;
+    return false;
+  }
+  if (predates_reset && !on_foreign_) {
+    return true;
   }
   if (connections_.size() >= limits_.max_connections) {
-    return NoteRefusal(fd.get(), absl::StrCat("there are ", connections_.size(),
-                                              " connections, which is the limit"));
+    NoteRefusal(fd.get(), absl::StrCat("there are ", connections_.size(),
+                                       " connections, which is the limit"));
+    return true;
   }
+  Adopt(std::move(fd), predates_reset);
+  return true;
+}
+
+void StoreServer::Adopt(UniqueFd fd, bool predates_reset) {
   const int one = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   const uint64_t id = next_id_++;
   auto connection = std::make_unique<Connection>();
   connection->id = id;
   connection->fd = std::move(fd);
+  connection->predates_reset = predates_reset;
   loop_.Watch(connection->fd.get(), EPOLLIN, [this, id](uint32_t events) { OnReady(id, events); });
   connection->handshake_timer = loop_.At(MonoNow() + limits_.handshake_timeout, [this, id] {
     Connection& silent = *connections_.at(id);
@@ -204,7 +217,7 @@ void StoreServer::OnReady(uint64_t id, uint32_t events) {
         return HandOver(connection);
       }
     }
-    goes_on = ReceiveSome(connection) && Serve(connection);
+    goes_on = !connection.predates_reset && ReceiveSome(connection) && Serve(connection);
   }
   if (!goes_on) {
     Drop(id);

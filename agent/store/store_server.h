@@ -53,6 +53,13 @@ class StoreServer {
 
   /// Removes every key and disconnects every client, so that no key of an earlier world can be read
   /// and no earlier client can write. The listening socket stays open.
+  //
+  // Note [Silent connections]
+  // On a port that is shared with another protocol, a connection that has not sent a byte may be an
+  // agent that joins, or a client of the world that ends here. It is kept until its first byte
+  // tells: the other protocol's is handed over, a store client is disconnected, because workers of
+  // the next world are started after the reset and cannot have connected before it. The same holds
+  // for connections that the kernel has accepted and this process has not.
   void Reset();
   /// Ends listening and every connection. Called by the destructor.
   void Close();
@@ -65,6 +72,9 @@ class StoreServer {
 
   absl::StatusOr<int> StartListening(UniqueFd socket, const std::string& name);
   void OnAcceptable();
+  /// False if nobody is waiting to be accepted, or this process cannot accept.
+  bool AcceptOne(bool predates_reset);
+  void Adopt(UniqueFd fd, bool predates_reset);
   void OnReady(uint64_t id, uint32_t events);
   void HandOver(Connection& connection);
   bool ReceiveSome(Connection& connection);

@@ -16,6 +16,9 @@ struct StoreServer::Connection {
   uint64_t id = 0;
   UniqueFd fd;
   bool is_validated = false;
+  /// Connected before the last Reset() and silent until then: may be an agent of the coordinator's
+  /// port, but no client of the present generation.
+  bool predates_reset = false;
   std::string incoming;
   /// The request at the front cannot be complete with fewer bytes.
   size_t needed = 1;

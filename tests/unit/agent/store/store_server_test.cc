@@ -301,6 +301,55 @@ TEST_F(StoreServerTest, OtherProtocolsAreHandedOverUntouched) {
   EXPECT_EQ(ConnectionCount(), 0u);
 }
 
+/// Connections that have not sent anything when the store is emptied: one that the server has
+/// accepted and one that is still in the kernel's queue.
+class StoreServerResetTest : public StoreServerTest {
+ protected:
+  void ConnectAndReset() {
+    Start({}, [this](UniqueFd fd) { handed_.push_back(std::move(fd)); });
+    accepted_ = RawConnection();
+    while (ConnectionCount() == 0) {
+    }
+    OnLoop([this] {
+      queued_ = RawConnection();  // The loop is busy here, and accepts nobody.
+      server_->Reset();
+    });
+  }
+  size_t HandedCount() {
+    size_t count = 0;
+    OnLoop([&] { count = handed_.size(); });
+    return count;
+  }
+
+  std::vector<UniqueFd> handed_;
+  UniqueFd accepted_;
+  UniqueFd queued_;
+};
+
+TEST_F(StoreServerResetTest, AgentsThatHaveNotSpokenYetAreKept) {
+  ConnectAndReset();
+  for (UniqueFd* agent : {&accepted_, &queued_}) {
+    SendText(*agent, "PRI * HTTP/2.0\r\n");
+    pollfd ended{.fd = agent->get(), .events = POLLIN | POLLRDHUP, .revents = 0};
+    const size_t handed = HandedCount();
+    while (HandedCount() == handed) {
+      ASSERT_EQ(::poll(&ended, 1, 1), 0) << "disconnected";
+    }
+  }
+  EXPECT_EQ(ConnectionCount(), 0u);
+}
+
+TEST_F(StoreServerResetTest, ClientsOfTheEarlierWorldAreNotLetIntoTheNext) {
+  ConnectAndReset();
+  for (UniqueFd* client : {&accepted_, &queued_}) {
+    SendText(*client, Greeting() + "\x0dping");
+    EXPECT_EQ(Receive(*client, 4), "");
+    EXPECT_TRUE(IsEnded(*client));
+  }
+  EXPECT_EQ(HandedCount(), 0u);
+  EXPECT_EQ(Client().num_keys(), 0);
+}
+
 TEST(StoreServerListenTest, RefusesNamesAndTakenPorts) {
   EventLoop loop;
   StoreServer server(loop);
