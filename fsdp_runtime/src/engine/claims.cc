@@ -4,18 +4,19 @@
 
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace fsdp {
 namespace {
 
-struct Claim {
+struct Entry {
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
-  std::string fqn;
+  Claim claim;
 };
 
 struct Claims {
   std::mutex mutex;
-  std::unordered_map<const c10::TensorImpl*, Claim> by_tensor;
+  std::unordered_map<const c10::TensorImpl*, Entry> by_tensor;
   size_t sweep_at = 1024;
 };
 
@@ -27,12 +28,13 @@ Claims& claims() {
 
 }  // namespace
 
-void claim(const at::Tensor& parameter, const std::string& fqn) {
+void claim(const at::Tensor& parameter, Claim claim) {
   Claims& all = claims();
   std::lock_guard<std::mutex> lock(all.mutex);
   all.by_tensor.insert_or_assign(
       parameter.unsafeGetTensorImpl(),
-      Claim{c10::weak_intrusive_ptr<c10::TensorImpl>(parameter.getIntrusivePtr()), fqn});
+      Entry{c10::weak_intrusive_ptr<c10::TensorImpl>(parameter.getIntrusivePtr()),
+            std::move(claim)});
   if (all.by_tensor.size() > all.sweep_at) {
     std::erase_if(all.by_tensor, [](const auto& entry) { return entry.second.tensor.expired(); });
     all.sweep_at = 2 * all.by_tensor.size() + 1024;
@@ -44,16 +46,19 @@ void rename_claim(const c10::TensorImpl* parameter, const std::string& fqn) {
   std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.by_tensor.find(parameter);
   if (found != all.by_tensor.end()) {
-    found->second.fqn = fqn;
+    found->second.claim.fqn = fqn;
   }
 }
 
-std::string claimed_as(const at::Tensor& parameter) {
+std::optional<Claim> claim_of(const at::Tensor& parameter) {
   Claims& all = claims();
   std::lock_guard<std::mutex> lock(all.mutex);
   const auto found = all.by_tensor.find(parameter.unsafeGetTensorImpl());
   // The weak reference keeps the address from being reused, so a live entry is this tensor.
-  return found == all.by_tensor.end() || found->second.tensor.expired() ? "" : found->second.fqn;
+  if (found == all.by_tensor.end() || found->second.tensor.expired()) {
+    return std::nullopt;
+  }
+  return found->second.claim;
 }
 
 }  // namespace fsdp

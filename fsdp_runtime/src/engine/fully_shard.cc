@@ -32,6 +32,26 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor, const Dev
   TORCH_CHECK(tensor.is_leaf(), "fully_shard: parameter ", fqn, " is not a leaf of autograd");
 }
 
+bool contains(const ModulePtr& outer, const ModulePtr& inner) {
+  bool is_found = false;
+  walk_modules(outer, "", [&](const std::string&, const ModulePtr& visited) {
+    is_found = is_found || visited == inner;
+    return !is_found;
+  });
+  return is_found;
+}
+
+[[noreturn]] void throw_claimed(const ModulePtr& module, const std::string& fqn,
+                                const Claim& owner) {
+  const ModulePtr unit = owner.unit.lock();
+  TORCH_CHECK(!unit || !contains(unit, module), "fully_shard: ", module->name(), " lies inside ",
+              unit->name(), ", which was sharded before it and has taken its parameter ", owner.fqn,
+              "; shard the nested modules first and the module around them last");
+  TORCH_CHECK(false, "fully_shard: parameter ", fqn, " of ", module->name(),
+              " is the same tensor as ", owner.fqn,
+              ", which another unit has sharded; shard the modules that share it as one unit");
+}
+
 /// The parameters at and below `module` that no unit owns yet, with their first names.
 std::vector<NamedParameter> unclaimed_parameters(const ModulePtr& module, const DeviceMesh& mesh) {
   std::vector<NamedParameter> params;
@@ -45,10 +65,9 @@ std::vector<NamedParameter> unclaimed_parameters(const ModulePtr& module, const 
       if (!seen.insert(param.value().unsafeGetTensorImpl()).second) {
         continue;
       }
-      const std::string owner = claimed_as(param.value());
-      TORCH_CHECK(owner.empty(), "fully_shard: parameter ", fqn, " of ", module->name(),
-                  " is the same tensor as ", owner,
-                  ", which another unit has sharded; shard the modules that share it as one unit");
+      if (const std::optional<Claim> owner = claim_of(param.value())) {
+        throw_claimed(module, fqn, *owner);
+      }
       check_parameter(fqn, param.value(), mesh);
       params.push_back({fqn, param.value()});
     }
@@ -91,7 +110,7 @@ void install_gradient_hooks(const std::vector<NamedParameter>& params,
       const at::Tensor& tensor = tensors.at(group->key(i));
       torch::autograd::impl::set_post_acc_grad_hooks(
           tensor, std::make_unique<GradientHook>(state, group, i));
-      claim(tensor, group->fqn(i));
+      claim(tensor, {group->fqn(i), state->module()});
     }
   }
 }

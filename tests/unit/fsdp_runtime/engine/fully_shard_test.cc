@@ -202,5 +202,24 @@ TEST(FullyShardTest, ErrorsNameTheParameterAndTheWayOut) {
   });
 }
 
+TEST(FullyShardTest, RootShardedBeforeItsBlocksIsToldTheOrder) {
+  run_ranks(1, [](Rank& rank) {
+    const FullyShardOptions options{
+        .mesh = rank.mesh, .reshard_after_forward = std::nullopt, .mp_policy = {}};
+    Unit<ToyModel> model(std::make_shared<ToyModel>(ToyConfig{}));
+    fully_shard(model.ptr(), options);
+    try {
+      fully_shard(model->blocks[1].ptr(), options);
+      ADD_FAILURE() << "accepted";
+    } catch (const c10::Error& error) {
+      const std::string text = error.what_without_backtrace();
+      EXPECT_EQ(text,
+                "fully_shard: " + model->blocks[1]->name() + " lies inside " + model->name() +
+                    ", which was sharded before it and has taken its parameter block1.up; shard "
+                    "the nested modules first and the module around them last");
+    }
+  });
+}
+
 }  // namespace
 }  // namespace fsdp::testing
