@@ -1,9 +1,6 @@
 #include <fsdp/counters.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "fsdp_runtime/src/engine/param_group.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
 namespace fsdp::testing {
@@ -220,117 +217,6 @@ TEST(GradientsTest, FailedReductionKeepsItsReason) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     EXPECT_NE(error_of([&] { loss(setup.model, 0, 0); }).find("rank 1 died"), std::string::npos);
   }
-}
-
-TEST(GradientsTest, DivideFactorSetBetweenMicrobatchesHoldsFromTheNextSumOn) {
-  for (int64_t ranks : {1, 2}) {
-    run_ranks(ranks, [](Rank& rank) {
-      Sharded setup = make(rank);
-      PlainTraining plain({}, rank.size, {});
-      Gradients expected = plain.gradients(
-          [&](int64_t r) { return loss(plain.model, 0, r) + loss(plain.model, 1, r); });
-      setup.root.set_requires_gradient_sync(false);
-      loss(setup.model, 0, rank.rank).backward();
-      for (FSDPModule unit : setup.root.units()) {
-        unit.set_gradient_divide_factor(4);
-      }
-      setup.root.set_requires_gradient_sync(true);
-      loss(setup.model, 1, rank.rank).backward();
-      expect_gradients(rank, setup.root, expected, 1e-7);
-    });
-  }
-}
-
-TEST(GradientsTest, ClippingWithANanNormMakesAllGradientsNan) {
-  run_ranks(1, [](Rank& rank) {
-    Sharded setup = make(rank);
-    loss(setup.model, 0, rank.rank).backward();
-    setup.root.sharded_gradients()[0].local.fill_(NAN);
-    EXPECT_TRUE(std::isnan(clip_grad_norm_(setup.root, 1.0).item<float>()));
-    for (const ShardedSlice& slice : setup.root.sharded_gradients()) {
-      EXPECT_TRUE(at::isnan(slice.local).all().item<bool>()) << slice.fqn;
-    }
-  });
-}
-
-TEST(GradientsTest, ClippingMeasuresTheWholeModelAndScales) {
-  for (int64_t ranks : {1, 2, 3}) {
-    run_ranks(ranks, [](Rank& rank) {
-      Sharded setup = make(rank);
-      PlainTraining plain({}, rank.size, {});
-      Gradients expected = plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); });
-      double square_sum = 0;
-      for (const auto& [fqn, gradient] : expected) {
-        square_sum += gradient.to(at::kDouble).square().sum().item<double>();
-      }
-      loss(setup.model, 0, rank.rank).backward();
-      rank.comm->clear();
-      EXPECT_NEAR(clip_grad_norm_(setup.root, 0).item<double>(), std::sqrt(square_sum), 1e-6);
-      EXPECT_EQ(rank.comm->records().size(), 1u);
-      clip_grad_norm_(setup.root, 0.01);
-      EXPECT_NEAR(clip_grad_norm_(setup.root, 0).item<double>(), 0.01, 1e-6);
-    });
-  }
-}
-
-// The divisors that torch.distributed.fsdp's _get_gradient_divide_factors returns.
-TEST(GradientsTest, Float16IsDividedBeforeAndAfterTheSumLikeFsdp2) {
-  const auto divisors = [](std::optional<double> factor, int64_t ranks) {
-    const GradientDivision division = divide_gradients(factor, ranks, at::kHalf);
-    EXPECT_EQ(division.op, ReduceOp::kSum);
-    return std::make_pair(division.before, division.after);
-  };
-  EXPECT_EQ(divisors(std::nullopt, 1), std::make_pair(1.0, 1.0));
-  EXPECT_EQ(divisors(std::nullopt, 2), std::make_pair(2.0, 1.0));
-  EXPECT_EQ(divisors(std::nullopt, 3), std::make_pair(2.0, 1.5));
-  EXPECT_EQ(divisors(std::nullopt, 8), std::make_pair(4.0, 2.0));
-  EXPECT_EQ(divisors(std::nullopt, 256), std::make_pair(16.0, 16.0));
-  EXPECT_EQ(divisors(6, 2), std::make_pair(4.0, 1.5));
-  EXPECT_EQ(divisors(7.5, 2), std::make_pair(1.0, 7.5));
-  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    EXPECT_EQ(divide_gradients(std::nullopt, 4, dtype).op, ReduceOp::kAvg);
-    EXPECT_EQ(divide_gradients(4, 4, dtype).op, ReduceOp::kAvg);
-    EXPECT_EQ(divide_gradients(2, 4, dtype).op, ReduceOp::kSum);
-    EXPECT_EQ(divide_gradients(2, 4, dtype).before, 1);
-    EXPECT_EQ(divide_gradients(2, 4, dtype).after, 2);
-  }
-}
-
-// The sum of both ranks' gradients is larger than any float16; what it is divided to is not.
-TEST(GradientsTest, Float16SumsThatWouldOverflowAreDividedFirst) {
-  struct Line : torch::nn::Module {
-    at::Tensor forward(const at::Tensor& x) { return x * weight; }
-    at::Tensor weight = register_parameter("weight", at::ones({256}));
-  };
-  run_ranks(2, [](Rank& rank) {
-    Unit<Line> line(std::make_shared<Line>());
-    FullyShardOptions options;
-    options.mesh = rank.mesh;
-    options.mp_policy.reduce_dtype = at::kHalf;
-    FSDPModule root = fully_shard(line.ptr(), options);
-    root.set_gradient_divide_factor(4);
-    for (int microbatch = 1; microbatch <= 2; ++microbatch) {
-      line(at::full({256}, 40000.0)).sum().backward();
-      const at::Tensor gradient = root.sharded_gradients()[0].local;
-      EXPECT_TRUE(at::equal(gradient, at::full_like(gradient, microbatch * 20000.0)));
-    }
-  });
-}
-
-TEST(GradientsTest, GradientDivideFactorReplacesTheAverage) {
-  run_ranks(2, [](Rank& rank) {
-    Sharded setup = make(rank);
-    PlainTraining plain({}, 2, {});
-    for (FSDPModule unit : setup.root.units()) {
-      unit.set_gradient_divide_factor(4);
-    }
-    Gradients expected = plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); });
-    for (auto& [fqn, gradient] : expected) {
-      gradient = gradient / 2;
-    }
-    loss(setup.model, 0, rank.rank).backward();
-    expect_gradients(rank, setup.root, expected);
-  });
 }
 
 }  // namespace
