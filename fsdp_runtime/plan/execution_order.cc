@@ -6,15 +6,15 @@
 namespace fsdp::plan {
 
 void ExecutionOrder::begin_forward() {
-  std::swap(predicted_, current_);
-  current_.clear();
+  std::swap(predicted_, started_);
+  started_.clear();
+  ended_.clear();
   forward_cursor_ = 0;
   backward_cursor_ = 0;
 }
 
 std::optional<int64_t> ExecutionOrder::on_forward(int64_t unit) {
-  current_.push_back(unit);
-  backward_cursor_ = current_.size();
+  started_.push_back(unit);
   const auto from = predicted_.begin() + static_cast<std::ptrdiff_t>(forward_cursor_);
   const auto found = std::find(from, predicted_.end(), unit);
   if (found == predicted_.end()) {
@@ -27,15 +27,20 @@ std::optional<int64_t> ExecutionOrder::on_forward(int64_t unit) {
   return predicted_[forward_cursor_];
 }
 
-void ExecutionOrder::begin_backward() { backward_cursor_ = current_.size(); }
+void ExecutionOrder::on_forward_end(int64_t unit) {
+  ended_.push_back(unit);
+  backward_cursor_ = ended_.size();
+}
+
+void ExecutionOrder::begin_backward() { backward_cursor_ = ended_.size(); }
 
 std::optional<int64_t> ExecutionOrder::on_backward(int64_t unit) {
   // Two forwards may precede a backward: search down from the cursor, then again from the end.
-  for (size_t end : {backward_cursor_, current_.size()}) {
-    for (size_t i = std::min(end, current_.size()); i-- > 0;) {
-      if (current_[i] == unit) {
+  for (size_t end : {backward_cursor_, ended_.size()}) {
+    for (size_t i = std::min(end, ended_.size()); i-- > 0;) {
+      if (ended_[i] == unit) {
         backward_cursor_ = i;
-        return i == 0 ? std::nullopt : std::optional<int64_t>(current_[i - 1]);
+        return i == 0 ? std::nullopt : std::optional<int64_t>(ended_[i - 1]);
       }
     }
   }

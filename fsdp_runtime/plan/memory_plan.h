@@ -14,7 +14,7 @@ struct GroupMemory {
   int64_t master_bytes = 4;     // per element of the shard
   int64_t compute_bytes = 4;    // per element of the gathered parameters
   int64_t reduce_bytes = 4;     // per element of the gradients that are reduced
-  bool stays_gathered = false;  // between forward and backward
+  bool stays_gathered = false;  // between forward and backward, or while units inside it run
   bool is_trainable = true;
 };
 

@@ -89,6 +89,7 @@ void ModuleState::post_forward(std::vector<at::Tensor*>& outputs) {
   if (context_->in_backward()) {
     return;  // backward needs the parameters right away
   }
+  context_->on_unit_forward_end(*this);
   training_ = Training::kIdle;
   if (is_root() && !at::GradMode::is_enabled()) {
     context_->reshard_all();  // there will be no backward that does it

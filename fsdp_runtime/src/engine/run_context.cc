@@ -50,6 +50,10 @@ void RunContext::on_unit_forward(const ModuleState& unit) {
   }
 }
 
+void RunContext::on_unit_forward_end(const ModuleState& unit) {
+  order_.on_forward_end(unit.index());
+}
+
 void RunContext::on_unit_backward(const ModuleState& unit) {
   const std::optional<int64_t> next = order_.on_backward(unit.index());
   if (!prefetch_listed(unit.backward_prefetch) && next) {

@@ -29,7 +29,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   void begin_forward();
   /// `unit` begins its forward; prefetches the predicted next unit.
   void on_unit_forward(const ModuleState& unit);
-  /// `unit` begins its backward; prefetches the unit that ran before it in forward.
+  void on_unit_forward_end(const ModuleState& unit);
+  /// `unit` begins its backward; prefetches the unit whose forward ended before its own.
   void on_unit_backward(const ModuleState& unit);
   /// Called by every unit whose backward begins: the first one queues finalize_backward(), after
   /// cleaning up an earlier failed backward.

@@ -80,22 +80,24 @@ TEST(ScheduleTest, SteadyStateAllocatesNothingAndRepeatsAddresses) {
 }
 
 TEST(ScheduleTest, ArenaIsAsLargeAsThePlanSays) {
-  run_ranks(2, [](Rank& rank) {
-    Sharded setup = make(rank);
-    std::vector<plan::GroupMemory> groups;
-    rank.comm->clear();
-    for (int step = 0; step < 3; ++step) {
-      rank.comm->clear();
-      loss(setup.model, step, rank.rank).backward();
-      AdamW(setup.root, {}).zero_grad();  // adding to a gradient takes further memory
-    }
-    for (int i = 0; i < 4; ++i) {  // the forward's gathers: root first
-      groups.push_back({.numel = rank.comm->records()[i].numel, .stays_gathered = i == 0});
-    }
-    const plan::MemoryPlan plan = plan::plan_memory(groups, 2);
-    EXPECT_EQ(runtime_counters(setup.root).slot_bytes,
-              plan.parameter_slot_bytes + plan.gradient_slot_bytes);
-  });
+  for (const std::optional<bool> reshard : {std::optional<bool>(), std::optional(true)}) {
+    run_ranks(2, [&](Rank& rank) {
+      Sharded setup =
+          make(rank, {}, {.mesh = nullptr, .reshard_after_forward = reshard, .mp_policy = {}});
+      std::vector<plan::GroupMemory> groups;
+      for (int step = 0; step < 3; ++step) {
+        rank.comm->clear();
+        loss(setup.model, step, rank.rank).backward();
+        AdamW(setup.root, {}).zero_grad();  // adding to a gradient takes further memory
+      }
+      for (int i = 0; i < 4; ++i) {  // the forward's gathers: root first
+        groups.push_back({.numel = rank.comm->records()[i].numel, .stays_gathered = i == 0});
+      }
+      const plan::MemoryPlan plan = plan::plan_memory(groups, 2);
+      EXPECT_EQ(runtime_counters(setup.root).slot_bytes,
+                plan.parameter_slot_bytes + plan.gradient_slot_bytes);
+    });
+  }
 }
 
 TEST(ScheduleTest, GathersRunOneUnitAhead) {
@@ -120,16 +122,25 @@ TEST(ScheduleTest, GathersRunOneUnitAhead) {
     }
     ASSERT_EQ(names.size(), 4u);
     rank.comm->clear();
-    at::Tensor second = loss(model, 1, rank.rank);
-    second.backward();
-    for (const CollectiveRecord& record : rank.comm->records()) {
-      order.push_back((record.operation == "all_gather" ? "gather " : "reduce ") +
-                      names[record.numel]);
-    }
+    const auto take_records = [&] {
+      for (const CollectiveRecord& record : rank.comm->records()) {
+        order.push_back((record.operation == "all_gather" ? "gather " : "reduce ") +
+                        names[record.numel]);
+      }
+      rank.comm->clear();
+    };
+    const at::Tensor tokens = tokens_of({}, 1, rank.rank);
+    const at::Tensor logits = model(tokens);
+    logits.register_hook([&](const at::Tensor&) {
+      take_records();
+      order.emplace_back("head");
+    });
+    loss_of(logits, tokens).backward();
+    take_records();
     EXPECT_EQ(order, (std::vector<std::string>{
-                         "gather root", "gather 0", "gather 1", "gather 2",           // forward
-                         "gather 2", "gather 1", "reduce 2", "gather 0", "reduce 1",  // backward
-                         "reduce 0", "reduce root"}));
+                         "gather root", "gather 0", "gather 1", "gather 2",       // forward
+                         "gather 2", "head", "gather 1", "reduce 2", "gather 0",  // backward
+                         "reduce 1", "reduce 0", "reduce root"}));
   });
 }
 

@@ -17,6 +17,7 @@ Answers forward(Order& order, const std::vector<int64_t>& units) {
   Answers answers;
   for (int64_t unit : units) {
     answers.push_back(order.on_forward(unit));
+    order.on_forward_end(unit);
   }
   return answers;
 }
@@ -41,6 +42,26 @@ TEST(ExecutionOrderTest, BackwardPredictsTheUnitBefore) {
   ExecutionOrder order;
   forward(order, {0, 1, 2});
   EXPECT_EQ(backward(order, {0, 2, 1}), (Answers{std::nullopt, 1, 0}));
+}
+
+TEST(ExecutionOrderTest, UnitAroundOthersIsFollowedByTheLastOfThemInBackward) {
+  ExecutionOrder order;
+  for (int step = 0; step < 2; ++step) {
+    order.begin_forward();
+    Answers answers;
+    for (const int64_t unit : {0, 1, 2, 3}) {
+      answers.push_back(order.on_forward(unit));
+      if (unit != 0 && unit != 2) {
+        order.on_forward_end(unit);
+      }
+    }
+    order.on_forward_end(2);  // 3 runs inside 2
+    order.on_forward_end(0);
+    if (step == 1) {
+      EXPECT_EQ(answers, (Answers{1, 2, 3, std::nullopt}));
+    }
+    EXPECT_EQ(backward(order, {0, 2, 3, 1}), (Answers{2, 3, 1, std::nullopt}));
+  }
 }
 
 TEST(ExecutionOrderTest, UnitUsedTwiceIsFoundAtItsLaterUseFirst) {
@@ -96,6 +117,7 @@ class Replay {
     return is_on_path && behind < predicted.size() ? std::optional(predicted[behind])
                                                    : std::nullopt;
   }
+  void on_forward_end(int64_t) {}
   void begin_backward() { backwards_.clear(); }
   std::optional<int64_t> on_backward(int64_t unit) {
     backwards_.push_back(unit);
