@@ -25,9 +25,10 @@ struct WorkerError {
 /// worker may die while it writes.
 struct ErrorFileResult {
   std::optional<WorkerError> error;
-  /// Empty when `error` is set. "not written" when there is no file.
+  /// Empty when `error` is set. kErrorFileNotWritten when there is no file.
   std::string problem;
 };
+inline constexpr char kErrorFileNotWritten[] = "not written";
 
 /// Reads torchelastic's nested format, the plain one ({"message": "<text>", "timestamp": 10 or
 /// "10"}) and nested ones without extraInfo. Reads at most kMaxErrorFileBytes.

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
@@ -15,7 +16,7 @@ namespace {
 
 /// Capacity of the queue towards the agent. Output is not read from a worker while less than
 /// kBulkRoom is free; only the rare reports (one per command or death), which are always queued,
-/// can exceed it.
+/// and what a lost log writer leaves (at most LogQueue::kMaxBytes) can exceed it.
 constexpr size_t kOutgoingBytes = 512u << 10;
 constexpr size_t kBulkRoom = 64u << 10;
 constexpr int64_t kMillisecond = 1'000'000;
@@ -30,8 +31,15 @@ int MakeChildSignalFd() {
 }  // namespace
 
 Keeper::Worker::~Worker() {
+  CloseChildFds();
   CloseFd(pidfd);
   CloseFd(failure_pipe);
+}
+
+void Keeper::Worker::CloseChildFds() {
+  CloseFd(child_fds.stdout_fd);
+  CloseFd(child_fds.stderr_fd);
+  CloseFd(child_fds.control_fd);
 }
 
 Keeper::Keeper(int agent_fd)
@@ -59,6 +67,7 @@ int64_t Keeper::NowNs(clockid_t clock) {
 int Keeper::Run() {
   for (;;) {
     Flush();
+    log_writer_.Flush();
     FillPollSet();
     const int ready = ::poll(pollfds_.data(), pollfds_.size(), PollTimeoutMs());
     for (size_t i = 0; ready > 0 && i < pollfds_.size(); ++i) {
@@ -68,6 +77,11 @@ int Keeper::Run() {
     }
     for (const auto& worker : workers_) {
       ReportWorker(*worker);
+    }
+    log_writer_.Flush();
+    CheckLogWriter();
+    if (agent_fd_ >= 0 && lease_.Observe(NowNs(CLOCK_MONOTONIC))) {
+      EndLease();
     }
     Flush();  // Report deaths before scanning for the processes that dead workers left.
     if (sweep_wanted_ && NowNs(CLOCK_MONOTONIC) >= next_sweep_ns_) {
@@ -87,6 +101,9 @@ void Keeper::FillPollSet() {
   AddPoll(agent_fd_, static_cast<short>(POLLIN | (outgoing_.empty() ? 0 : POLLOUT)), Source::kAgent,
           nullptr);
   AddPoll(child_signal_fd_, POLLIN, Source::kChildSignal, nullptr);
+  AddPoll(log_writer_.fd(),
+          static_cast<short>(POLLIN | (log_writer_.wants_to_send() ? POLLOUT : 0)),
+          Source::kLogWriter, nullptr);
   const bool has_room = HasBulkRoom();
   for (const auto& worker : workers_) {
     if (worker->IsAlive() || worker->phase == Phase::kFailed) {
@@ -95,9 +112,7 @@ void Keeper::FillPollSet() {
     AddPoll(worker->failure_pipe, POLLIN, Source::kFailurePipe, worker.get());
     for (int i = 0; i < 2; ++i) {
       const LogStream& log = worker->logs[static_cast<size_t>(i)];
-      // A working log file accepts output at any time; without one it must go through the agent's
-      // socket.
-      if (log.file_error() == 0 || has_room) {
+      if (CanRead(log)) {
         AddPoll(log.pipe(), POLLIN, i == 0 ? Source::kStdout : Source::kStderr, worker.get());
       }
     }
@@ -117,10 +132,13 @@ void Keeper::AddPoll(int fd, short events, Source source, Worker* worker) {
 }
 
 int Keeper::PollTimeoutMs() const {
-  if (!sweep_wanted_) {
+  const int64_t wake_at =
+      std::min({sweep_wanted_ ? next_sweep_ns_ : LogQueue::kNever, log_writer_.DeadlineNs(),
+                agent_fd_ >= 0 ? lease_.NextLookNs() : Lease::kNever});
+  if (wake_at == LogQueue::kNever) {
     return -1;
   }
-  const int64_t left = next_sweep_ns_ - NowNs(CLOCK_MONOTONIC);
+  const int64_t left = wake_at - NowNs(CLOCK_MONOTONIC);
   return left <= 0 ? 0 : static_cast<int>((left + kMillisecond - 1) / kMillisecond);
 }
 
@@ -138,6 +156,9 @@ void Keeper::HandlePoll(const Polled& polled, short events) {
       sweep_wanted_ = true;
       return;
     }
+    case Source::kLogWriter:
+      ReceiveLogAnswers();
+      return;
     case Source::kPidfd:
       OnWorkerDeath(*polled.worker);
       return;
@@ -169,6 +190,7 @@ void Keeper::ReceiveCommands() {
     const bool is_transient = got < 0 && (errno == EAGAIN || errno == EINTR);
     return is_transient ? void() : LoseAgent();
   }
+  lease_.Renew(NowNs(CLOCK_MONOTONIC));
   incoming_.append(buffer_.get(), static_cast<size_t>(got));
   std::string_view rest = incoming_;
   std::string_view frame;
@@ -196,6 +218,15 @@ void Keeper::LoseAgent() {
   CloseFd(agent_fd_);
   outgoing_.clear();
   Apply(ShutdownCommand{});
+}
+
+/// The agent is stopped: its coordinator may have replaced this node, so the workers must go.
+void Keeper::EndLease() {
+  std::fprintf(stderr,
+               "fsdp-keeper: the launcher or agent has been stopped for too long; killing the "
+               "workers of this node\n");
+  exit_status_ = kExitLeaseOver;
+  LoseAgent();
 }
 
 void Keeper::Flush() {

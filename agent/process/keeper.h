@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "agent/process/keeper_protocol.h"
+#include "agent/process/lease.h"
+#include "agent/process/log_writer.h"
 #include "agent/process/process_scan.h"
 #include "agent/process/spawn.h"
 #include "agent/process/worker_streams.h"
@@ -22,9 +24,9 @@ namespace fsdprun::keeper {
 /// Converts waitid()'s result: exit code, or signal and whether the child dumped core.
 void DecodeWaitStatus(const siginfo_t& info, ExitedReport& report);
 
-/// The parent of a node's workers: starts them, reaps them, stores their output, and outlives its
-/// agent only for as long as it takes to kill them all. One thread, one poll loop; nothing is
-/// allocated for a worker after its start.
+/// The parent of a node's workers: starts them, reaps them, has their output stored, and outlives
+/// its agent only for as long as it takes to kill them all. One thread, one poll loop, which
+/// touches no file system but /proc (see Note [Log writer]).
 ///
 /// Note [Who belongs to a worker]
 /// A worker leads its own session. When it dies, every process of that session and all their
@@ -47,11 +49,12 @@ class Keeper {
 
  private:
   enum class Phase {
+    kOpening,   ///< waits for its log files
     kStarting,  ///< cloned, exec has not succeeded yet
     kRunning,
     kDead,      ///< exit status known, output being collected
     kReported,  ///< reported to the agent; reaped once its session is empty
-    kFailed,    ///< never ran; reaped as soon as it has exited
+    kFailed,    ///< never ran; reaped as soon as it has exited, if it was cloned at all
   };
   struct Worker {
     int local_rank = 0;
@@ -67,14 +70,30 @@ class Keeper {
     std::array<LogStream, 2> logs{{LogStream(0), LogStream(kStderrTailBytes)}};
     ControlSocket control;
     std::unique_ptr<SpawnPlan> plan;
+    /// Until the clone.
+    ChildFds child_fds;
+    /// Signals that came before the clone.
+    std::vector<SignalCommand> early_signals;
     ExitedReport exit;
 
     ~Worker();
+    void CloseChildFds();
     bool IsAlive() const { return phase == Phase::kStarting || phase == Phase::kRunning; }
+    bool IsOver() const { return !IsAlive() && phase != Phase::kOpening; }
+    bool IsSettled() const { return logs[0].is_settled() && logs[1].is_settled(); }
   };
-  static constexpr size_t kReadBytes = 32u << 10;
+  static constexpr size_t kReadBytes = LogWriter::kMaxWriteBytes;
   /// What a pollfd belongs to.
-  enum class Source { kAgent, kChildSignal, kPidfd, kFailurePipe, kStdout, kStderr, kControl };
+  enum class Source {
+    kAgent,
+    kChildSignal,
+    kLogWriter,
+    kPidfd,
+    kFailurePipe,
+    kStdout,
+    kStderr,
+    kControl
+  };
   struct Polled {
     Source source;
     Worker* worker;
@@ -93,21 +112,35 @@ class Keeper {
   void Apply(const ControlLineCommand& command);
   void Apply(const KillAllCommand& command);
   void Apply(const ShutdownCommand& command);
+  void Apply(const LeaseCommand& command);
+  void EndLease();
   void LoseAgent();
   void Flush();
   /// The queue to the agent has room for output that cannot go to a log file.
   bool HasBulkRoom() const;
 
   // Workers.
-  bool OpenStreams(Worker& worker, const SpawnCommand& command, ChildFds& fds,
-                   SpawnFailedReport& failure);
+  bool OpenStreams(Worker& worker, const SpawnCommand& command, SpawnFailedReport& failure);
+  void Start(Worker& worker);
+  void CancelStart(Worker& worker, int error, const char* attempted);
   void ReadFailurePipe(Worker& worker);
   void ReadLog(Worker& worker, int stream);
+  bool CanRead(const LogStream& log) const;
   void ReadControl(Worker& worker);
   void OnWorkerDeath(Worker& worker);
   void CollectOutput(Worker& worker);
   void ReportWorker(Worker& worker);
   Worker* FindCurrent(int local_rank);
+
+  // Logs.
+  void BeginLogs(Worker& worker, const SpawnCommand& command);
+  void EndLogs(Worker& worker);
+  void ReceiveLogAnswers();
+  void TakeLogAnswer(const LogWriter::Answer& answer);
+  void SettleLog(Worker& worker, int stream, const LogWriter::Answer& answer);
+  void DegradeLog(Worker& worker, int stream, int error, const std::string& why);
+  void DegradeAllLogs(int error, const std::string& why);
+  void CheckLogWriter();
 
   // Killing and reaping.
   void Sweep();
@@ -127,6 +160,8 @@ class Keeper {
   bool all_gone_pending_ = false;
   int exit_status_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
+  LogWriter log_writer_;
+  Lease lease_;
 
   std::string incoming_;
   std::string outgoing_;

@@ -29,6 +29,8 @@ constexpr auto kSweepPause = std::chrono::milliseconds(2);
 /// A process that survives SIGKILL for this long (blocked in the kernel) is reported and no longer
 /// waited for.
 constexpr auto kSweepLimit = std::chrono::seconds(2);
+/// How often a lease is renewed before it ends.
+constexpr int kLeaseRenewals = 7;
 constexpr Duration kHelloLimit = std::chrono::seconds(10);
 
 /// Starts the keeper in a session of its own with every signal blocked, so that a Ctrl-C during its
@@ -81,6 +83,9 @@ std::string DescribeEnd(int status) {
   if (WIFSIGNALED(status)) {
     return absl::StrCat("the keeper was killed by signal ", WTERMSIG(status));
   }
+  if (WEXITSTATUS(status) == keeper::kExitLeaseOver) {
+    return "the keeper killed the workers because this process had been stopped for too long";
+  }
   return absl::StrCat("the keeper exited with code ", WEXITSTATUS(status));
 }
 
@@ -93,6 +98,7 @@ KeeperClient::~KeeperClient() {
   *is_live_ = false;
   loop_.Cancel(sweep_timer_);
   loop_.Cancel(hello_timer_);
+  loop_.Cancel(lease_timer_);
   if (pidfd_.valid()) {
     loop_.Unwatch(pidfd_.get());
   }
@@ -138,6 +144,14 @@ absl::Status KeeperClient::Start(const std::string& keeper_path) {
   return absl::OkStatus();
 }
 
+void KeeperClient::HoldLease(Duration lease) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(lease).count();
+  std::string frame;
+  keeper::AppendCommand(keeper::LeaseCommand{static_cast<uint32_t>(ms)}, frame);
+  Send(frame);
+  lease_timer_ = loop_.At(MonoNow() + lease / kLeaseRenewals, [this, lease] { HoldLease(lease); });
+}
+
 absl::Status KeeperClient::Spawn(const WorkerSpec& spec) {
   if (spec.argv.empty() || spec.argv.front().empty()) {
     return absl::InvalidArgumentError(
@@ -154,6 +168,7 @@ absl::Status KeeperClient::Spawn(const WorkerSpec& spec) {
   command.stdout_path = spec.stdout_path;
   command.stderr_path = spec.stderr_path;
   command.wants_control_fd = spec.wants_control_fd;
+  command.descriptor_limit = spec.descriptor_limit;
   std::string frame;
   keeper::AppendCommand(command, frame);
   const std::string_view content = std::string_view(frame).substr(keeper::kFrameHeaderBytes);
@@ -298,6 +313,8 @@ void KeeperClient::Dispatch(const keeper::Report& report) {
   struct Visitor {
     const KeeperCallbacks& on;
     const Call& call;
+    std::set<pid_t>& log_writers;
+    void operator()(const keeper::LogWriterReport& r) const { log_writers.insert(r.pid); }
     void operator()(const keeper::HelloReport& r) const { call(on.on_hello, r); }
     void operator()(const keeper::SpawnedReport& r) const { call(on.on_spawned, r); }
     void operator()(const keeper::SpawnFailedReport& r) const { call(on.on_spawn_failed, r); }
@@ -309,7 +326,7 @@ void KeeperClient::Dispatch(const keeper::Report& report) {
     void operator()(const keeper::NoteReport& r) const { call(on.on_note, r); }
     void operator()(const keeper::AllGoneReport&) const { call(on.on_all_gone); }
   };
-  std::visit(Visitor{callbacks_, call_if_set}, report);
+  std::visit(Visitor{callbacks_, call_if_set, log_writers_}, report);
 }
 
 /// The stream ended or is corrupt. The keeper may be dead (then its workers die by their
@@ -318,6 +335,7 @@ void KeeperClient::Dispatch(const keeper::Report& report) {
 void KeeperClient::Lose(const std::string& reason) {
   CloseSocket();
   loop_.Cancel(std::exchange(hello_timer_, 0));
+  loop_.Cancel(std::exchange(lease_timer_, 0));
   lost_reason_ = reason;
   if (!reason.empty()) {
     ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
@@ -345,7 +363,7 @@ void KeeperClient::Lose(const std::string& reason) {
 
 void KeeperClient::Sweep(MonoTime deadline) {
   sweep_timer_ = 0;
-  const int left = KillOrphans(foreign_children_);
+  const int left = KillOrphans(foreign_children_, log_writers_);
   if (left == 0) {
     return FinishLoss("");
   }

@@ -26,12 +26,14 @@ struct WorkerSpec {
   std::vector<std::string> argv;
   /// The whole environment of the worker; nothing is inherited.
   std::map<std::string, std::string> environment;
-  /// Files that receive the raw bytes of the streams (created, truncated; their folder must exist).
+  /// Files that receive the raw bytes of the streams (created with their folders, truncated).
   /// An empty path leaves the stream connected to the launcher's own.
   std::string stdout_path;
   std::string stderr_path;
   /// Whether to give the worker a control socket (FSDPRUN_CONTROL_FD).
   bool wants_control_fd = true;
+  /// Soft limit of open descriptors; 0: the keeper's own.
+  uint64_t descriptor_limit = 0;
 };
 
 /// What the keeper reports, on the loop thread. Unset callbacks are skipped. A callback may call
@@ -80,6 +82,10 @@ class KeeperClient {
   /// do.
   absl::Status Start(const std::string& keeper_path);
 
+  /// From here on the keeper kills the workers and exits when this process has not run its loop for
+  /// `lease`. Renewed by itself, while the loop runs. Call once, after Start().
+  void HoldLease(Duration lease);
+
   /// Asks for a worker; answered by on_spawned or on_spawn_failed. Errors: INVALID_ARGUMENT for an
   /// empty argv or a spec too large to send, UNAVAILABLE when the keeper is gone.
   absl::Status Spawn(const WorkerSpec& spec);
@@ -98,6 +104,8 @@ class KeeperClient {
   pid_t pid() const { return pid_; }
   /// True between a successful Start() and the loss or end of the keeper.
   bool is_alive() const { return socket_.valid(); }
+  /// Processes of the keeper that nobody waits for; see Note [Log writer].
+  const std::set<pid_t>& log_writers() const { return log_writers_; }
   /// No keeper process is left: none was started, or it has been reaped.
   bool has_ended() const { return pid_ == 0 || was_reaped_; }
 
@@ -129,7 +137,9 @@ class KeeperClient {
   std::string incoming_;
   EventLoop::TimerId sweep_timer_ = 0;
   EventLoop::TimerId hello_timer_ = 0;
+  EventLoop::TimerId lease_timer_ = 0;
   std::set<pid_t> foreign_children_;
+  std::set<pid_t> log_writers_;
   /// Set to false by the destructor, for callbacks that destroy the client while frames are being
   /// read.
   std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);

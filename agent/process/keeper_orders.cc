@@ -1,9 +1,11 @@
 // The agent's commands: start workers, signal them, write to their control sockets, kill them.
 #include <signal.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "agent/process/keeper.h"
 
@@ -27,56 +29,80 @@ void Keeper::Apply(const SpawnCommand& command) {
   }
   auto worker = std::make_unique<Worker>();
   worker->local_rank = command.local_rank;
-  ChildFds fds;
-  if (OpenStreams(*worker, command, fds, failure)) {
-    worker->plan = std::make_unique<SpawnPlan>(command, fds.control_fd);
-    const StartedChild child = StartChild(*worker->plan, fds);
-    worker->pid = child.pid;
-    worker->pidfd = child.pidfd;
-    worker->failure_pipe = child.failure_pipe;
-    failure.error = child.error;
-    failure.attempted = "create a process for";
-  }
-  CloseFd(fds.stdout_fd);
-  CloseFd(fds.stderr_fd);
-  CloseFd(fds.control_fd);
-  if (worker->pid < 0) {
+  worker->phase = Phase::kOpening;
+  if (!OpenStreams(*worker, command, failure)) {
     AppendReport(failure, outgoing_);
     return;
   }
+  worker->plan = std::make_unique<SpawnPlan>(command, worker->child_fds.control_fd);
   workers_.push_back(std::move(worker));
+  Worker& added = *workers_.back();
+  BeginLogs(added, command);
+  if (added.IsSettled()) {
+    Start(added);
+  }
 }
 
-bool Keeper::OpenStreams(Worker& worker, const SpawnCommand& command, ChildFds& fds,
-                         SpawnFailedReport& failure) {
+bool Keeper::OpenStreams(Worker& worker, const SpawnCommand& command, SpawnFailedReport& failure) {
   failure.attempted = "make the output pipes of";
   if (!command.stdout_path.empty()) {
-    fds.stdout_fd = worker.logs[0].Open(command.stdout_path);
+    worker.child_fds.stdout_fd = worker.logs[0].MakePipe();
     failure.error = errno;
-    if (fds.stdout_fd < 0) {
+    if (worker.child_fds.stdout_fd < 0) {
       return false;
     }
   }
   if (!command.stderr_path.empty()) {
-    fds.stderr_fd = worker.logs[1].Open(command.stderr_path);
+    worker.child_fds.stderr_fd = worker.logs[1].MakePipe();
     failure.error = errno;
-    if (fds.stderr_fd < 0) {
+    if (worker.child_fds.stderr_fd < 0) {
       return false;
     }
   }
   if (command.wants_control_fd) {
-    fds.control_fd = worker.control.Open();
+    worker.child_fds.control_fd = worker.control.Open();
     failure.error = errno;
     failure.attempted = "make the control socket of";
-    return fds.control_fd >= 0;
+    return worker.child_fds.control_fd >= 0;
   }
   return true;
+}
+
+/// Its log files are open, or will not be.
+void Keeper::Start(Worker& worker) {
+  const StartedChild child = StartChild(*worker.plan, worker.child_fds);
+  if (child.pid < 0) {
+    return CancelStart(worker, child.error, "create a process for");
+  }
+  worker.phase = Phase::kStarting;
+  worker.pid = child.pid;
+  worker.pidfd = child.pidfd;
+  worker.failure_pipe = child.failure_pipe;
+  worker.CloseChildFds();
+  for (const SignalCommand& signal : std::exchange(worker.early_signals, {})) {
+    SendSignal(worker.pidfd, signal.signal);
+  }
+}
+
+void Keeper::CancelStart(Worker& worker, int error, const char* attempted) {
+  AppendReport(SpawnFailedReport{.local_rank = worker.local_rank,
+                                 .error = error,
+                                 .attempted = attempted,
+                                 .path = worker.plan->argv.front()},
+               outgoing_);
+  worker.phase = Phase::kFailed;
+  worker.CloseChildFds();
+  sweep_wanted_ = true;
+  next_sweep_ns_ = 0;
 }
 
 void Keeper::Apply(const SignalCommand& command) {
   for (const auto& worker : workers_) {
     const bool is_meant =
         command.local_rank == kAllRanks || command.local_rank == worker->local_rank;
+    if (is_meant && worker->phase == Phase::kOpening) {
+      worker->early_signals.push_back(command);
+    }
     if (!is_meant || !worker->IsAlive()) {
       continue;
     }
@@ -100,7 +126,9 @@ void Keeper::Apply(const ControlLineCommand& command) {
 void Keeper::Apply(const KillAllCommand&) {
   for (const auto& worker : workers_) {
     worker->kill_requested = true;
-    if (worker->IsAlive()) {
+    if (worker->phase == Phase::kOpening) {
+      CancelStart(*worker, ECANCELED, "start, while everything is being ended,");
+    } else if (worker->IsAlive()) {
       ::kill(-worker->pid, SIGKILL);
       SendSignal(worker->pidfd, SIGKILL);
     }
@@ -114,6 +142,10 @@ void Keeper::Apply(const KillAllCommand&) {
 void Keeper::Apply(const ShutdownCommand&) {
   is_ending_ = true;
   Apply(KillAllCommand{});
+}
+
+void Keeper::Apply(const LeaseCommand& command) {
+  lease_.Set(int64_t{command.lease_ms} * 1'000'000, NowNs(CLOCK_MONOTONIC));
 }
 
 }  // namespace fsdprun::keeper

@@ -12,6 +12,7 @@ enum class FrameType : uint8_t {
   kControlLine = 3,
   kKillAll = 4,
   kShutdown = 5,
+  kLease = 6,
   kHello = 64,
   kSpawned = 65,
   kSpawnFailed = 66,
@@ -22,6 +23,7 @@ enum class FrameType : uint8_t {
   kControlRecord = 71,
   kNote = 72,
   kAllGone = 73,
+  kLogWriter = 74,
 };
 
 /// Appends one frame to a string; the length is filled in by the destructor.
@@ -147,6 +149,7 @@ std::optional<Command> DecodeSpawn(FrameReader& reader) {
   spawn.stdout_path = reader.Text();
   spawn.stderr_path = reader.Text();
   spawn.wants_control_fd = reader.Flag();
+  spawn.descriptor_limit = reader.Int<uint64_t>();
   // These become C strings.
   if (!reader.Done() || spawn.argv.empty() || HasZeroByte(spawn.argv) ||
       HasZeroByte(spawn.environment) || HasZeroByte({spawn.stdout_path, spawn.stderr_path})) {
@@ -169,7 +172,8 @@ struct CommandAppender {
         .List(c.environment)
         .Text(c.stdout_path)
         .Text(c.stderr_path)
-        .Int(static_cast<uint8_t>(c.wants_control_fd));
+        .Int(static_cast<uint8_t>(c.wants_control_fd))
+        .Int(c.descriptor_limit);
   }
   void operator()(const SignalCommand& c) const {
     FrameWriter(FrameType::kSignal, out)
@@ -182,6 +186,9 @@ struct CommandAppender {
   }
   void operator()(const KillAllCommand&) const { FrameWriter(FrameType::kKillAll, out); }
   void operator()(const ShutdownCommand&) const { FrameWriter(FrameType::kShutdown, out); }
+  void operator()(const LeaseCommand& c) const {
+    FrameWriter(FrameType::kLease, out).Int(c.lease_ms);
+  }
 };
 
 struct ReportAppender {
@@ -221,7 +228,11 @@ struct ReportAppender {
         .Int(r.local_rank)
         .Int(r.stream)
         .Int(r.error)
-        .Text(r.path);
+        .Text(r.path)
+        .Text(r.why);
+  }
+  void operator()(const LogWriterReport& r) const {
+    FrameWriter(FrameType::kLogWriter, out).Int(r.pid);
   }
   void operator()(const ControlRecordReport& r) const {
     AppendControlRecord(r.local_rank, r.line, out);
@@ -274,6 +285,8 @@ std::optional<Report> DecodeProcessReport(FrameType type, FrameReader& reader) {
     }
     case FrameType::kExited:
       return DecodeExited(reader);
+    case FrameType::kLogWriter:
+      return Finish(reader, LogWriterReport{reader.Int<int32_t>()});
     case FrameType::kAllGone:
       return Finish(reader, AllGoneReport{});
     default:
@@ -298,6 +311,7 @@ std::optional<Report> DecodeOutputReport(FrameType type, FrameReader& reader) {
       LogDegradedReport r{.local_rank = rank, .stream = reader.StreamField()};
       r.error = reader.Int<int32_t>();
       r.path = reader.Text();
+      r.why = reader.Text();
       return Finish(reader, std::move(r));
     }
     case FrameType::kControlRecord:
@@ -353,6 +367,8 @@ std::optional<Command> DecodeCommand(std::string_view frame) {
       return IfDone<KillAllCommand, Command>(reader, {});
     case FrameType::kShutdown:
       return IfDone<ShutdownCommand, Command>(reader, {});
+    case FrameType::kLease:
+      return IfDone<LeaseCommand, Command>(reader, {reader.Int<uint32_t>()});
     default:
       return std::nullopt;
   }

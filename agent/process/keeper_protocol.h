@@ -13,7 +13,7 @@
 
 namespace fsdprun::keeper {
 
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 /// Bytes of a frame after its length field. Linux allows 6 MiB of arguments and environment at the
 /// usual stack limit.
 inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
@@ -26,6 +26,9 @@ inline constexpr int kAllRanks = -1;
 /// More workers than any node has accelerators or cores.
 inline constexpr int kMaxLocalRank = 4095;
 
+/// Exit code of a keeper whose lease is over.
+inline constexpr int kExitLeaseOver = 3;
+
 enum class Stream : uint8_t { kStdout = 0, kStderr = 1 };
 
 // --- Commands, agent -> keeper
@@ -37,6 +40,8 @@ struct SpawnCommand {
   std::string stdout_path;
   std::string stderr_path;
   bool wants_control_fd = false;
+  /// Soft limit of open descriptors; 0: the keeper's own.
+  uint64_t descriptor_limit = 0;
 };
 struct SignalCommand {
   int32_t local_rank = kAllRanks;
@@ -49,8 +54,13 @@ struct ControlLineCommand {
 };
 struct KillAllCommand {};
 struct ShutdownCommand {};
-using Command =
-    std::variant<SpawnCommand, SignalCommand, ControlLineCommand, KillAllCommand, ShutdownCommand>;
+/// Sets how long the keeper goes on without hearing from its agent; 0: for ever. Every command is a
+/// sign of life, this one says nothing else when repeated.
+struct LeaseCommand {
+  uint32_t lease_ms = 0;
+};
+using Command = std::variant<SpawnCommand, SignalCommand, ControlLineCommand, KillAllCommand,
+                             ShutdownCommand, LeaseCommand>;
 
 // --- Reports, keeper -> agent
 struct HelloReport {
@@ -98,8 +108,16 @@ struct LogDataReport {
 struct LogDegradedReport {
   int32_t local_rank = 0;
   Stream stream = Stream::kStdout;
+  /// errno; ETIMEDOUT and EPIPE also stand for a log writer that hangs or died.
   int32_t error = 0;
   std::string path;
+  /// For people.
+  std::string why;
+};
+/// A log writer has been started. It is no descendant that must be gone, and may be impossible to
+/// kill; see Note [Log writer].
+struct LogWriterReport {
+  int32_t pid = 0;
 };
 struct ControlRecordReport {
   int32_t local_rank = 0;
@@ -110,9 +128,9 @@ struct NoteReport {
   std::string text;
 };
 struct AllGoneReport {};
-using Report =
-    std::variant<HelloReport, SpawnedReport, SpawnFailedReport, ExitedReport, LogGrewReport,
-                 LogDataReport, LogDegradedReport, ControlRecordReport, NoteReport, AllGoneReport>;
+using Report = std::variant<HelloReport, SpawnedReport, SpawnFailedReport, ExitedReport,
+                            LogGrewReport, LogDataReport, LogDegradedReport, LogWriterReport,
+                            ControlRecordReport, NoteReport, AllGoneReport>;
 
 /// Appends one whole frame (length, type, fields) to `out`.
 void AppendCommand(const Command& command, std::string& out);

@@ -23,12 +23,13 @@ void Keeper::Sweep() {
   const bool killed_any = KillVictims();
   ReapOrphans();
   ReapWorkers();
+  log_writer_.ReapAbandoned();
   if (all_gone_pending_ && workers_.empty() && !HasAnyChild()) {
     all_gone_pending_ = false;
     AppendReport(AllGoneReport{}, outgoing_);
   }
   const bool some_dead =
-      std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return !w->IsAlive(); });
+      std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->IsOver(); });
   const bool some_to_kill = std::any_of(workers_.begin(), workers_.end(),
                                         [](const auto& w) { return w->kill_requested; });
   ScheduleSweep(killed_any || some_dead || some_to_kill || (all_gone_pending_ && workers_.empty()));
@@ -45,6 +46,7 @@ void Keeper::MarkVictims() {
   });
   for (size_t i = 0; i < processes_.size(); ++i) {
     is_ours_[i] = processes_[i].pid == self_;
+    is_spared_[i] = log_writer_.Owns(processes_[i].pid);
     for (const auto& worker : workers_) {
       const bool is_member =
           processes_[i].session == worker->pid || processes_[i].pid == worker->pid;
@@ -85,11 +87,15 @@ void Keeper::ReapOrphans() {
 void Keeper::ReapWorkers() {
   std::erase_if(workers_, [this](const std::unique_ptr<Worker>& worker) {
     const bool is_over = worker->phase == Phase::kReported || worker->phase == Phase::kFailed;
-    if (!is_over || HasSession(worker->pid)) {
+    if (!is_over || (worker->pid > 0 && HasSession(worker->pid))) {
       return false;
     }
-    const pid_t reaped = ::waitpid(worker->pid, nullptr, WNOHANG);
-    return reaped == worker->pid || (reaped < 0 && errno == ECHILD);
+    const pid_t reaped = worker->pid > 0 ? ::waitpid(worker->pid, nullptr, WNOHANG) : worker->pid;
+    if (reaped != worker->pid && (reaped >= 0 || errno != ECHILD)) {
+      return false;
+    }
+    EndLogs(*worker);
+    return true;
   });
 }
 

@@ -14,14 +14,8 @@
 namespace fsdprun::keeper {
 namespace {
 
-/// Log growth is reported again only when the agent has nearly caught up: a slow agent gets few,
-/// large reports.
-constexpr size_t kGrowthBacklogBytes = 16u << 10;
-constexpr size_t kOutputAfterDeathBytes = 4u << 20;
 /// Reported exit code of a worker whose status the kernel has already discarded.
 constexpr int kUnknownExitCode = 255;
-
-Stream StreamOf(int index) { return index == 0 ? Stream::kStdout : Stream::kStderr; }
 
 }  // namespace
 
@@ -44,32 +38,6 @@ void Keeper::ReadFailurePipe(Worker& worker) {
     all_gone_pending_ = true;
   }
   worker.plan.reset();
-}
-
-void Keeper::ReadLog(Worker& worker, int stream) {
-  LogStream& log = worker.logs[static_cast<size_t>(stream)];
-  if (!log.is_open() || (log.file_error() != 0 && !HasBulkRoom())) {
-    return;
-  }
-  const uint64_t size_before = log.size_bytes();
-  const std::string_view rest = log.ReadOnce(buffer_.get(), kReadBytes);
-  if (!worker.IsAlive()) {
-    worker.bytes_after_death += log.size_bytes() - size_before + rest.size();
-  }
-  if (log.degradation_pending) {
-    // Report the growth of the file first, so that the agent sees the output in order.
-    if (log.growth_pending) {
-      AppendReport(LogGrewReport{worker.local_rank, StreamOf(stream), log.size_bytes()}, outgoing_);
-      log.growth_pending = false;
-    }
-    AppendReport(
-        LogDegradedReport{worker.local_rank, StreamOf(stream), log.file_error(), log.path()},
-        outgoing_);
-    log.degradation_pending = false;
-  }
-  if (!rest.empty()) {
-    AppendLogData(worker.local_rank, StreamOf(stream), rest, outgoing_);
-  }
 }
 
 void Keeper::ReadControl(Worker& worker) {
@@ -134,54 +102,9 @@ void Keeper::OnWorkerDeath(Worker& worker) {
   sweep_pause_ns_ = 0;
 }
 
-void Keeper::CollectOutput(Worker& worker) {
-  for (int i = 0; i < 2; ++i) {
-    LogStream& log = worker.logs[static_cast<size_t>(i)];
-    // Polls the pipe again: output may have arrived after it was last found empty.
-    do {
-      ReadLog(worker, i);
-    } while (log.is_open() && !log.is_drained() &&
-             worker.bytes_after_death < kOutputAfterDeathBytes &&
-             (log.file_error() == 0 || HasBulkRoom()));
-  }
-  while (worker.control.is_open() && HasBulkRoom()) {
-    pollfd ready{.fd = worker.control.fd(), .events = POLLIN, .revents = 0};
-    if (::poll(&ready, 1, 0) <= 0) {
-      break;
-    }
-    ReadControl(worker);
-  }
-}
-
-void Keeper::ReportWorker(Worker& worker) {
-  if (worker.phase == Phase::kDead) {
-    CollectOutput(worker);
-  }
-  const bool reports_growth =
-      worker.phase == Phase::kDead || outgoing_.size() < kGrowthBacklogBytes;
-  for (int i = 0; i < 2 && reports_growth; ++i) {
-    LogStream& log = worker.logs[static_cast<size_t>(i)];
-    if (log.growth_pending) {
-      AppendReport(LogGrewReport{worker.local_rank, StreamOf(i), log.size_bytes()}, outgoing_);
-      log.growth_pending = false;
-    }
-  }
-  const bool is_drained = (worker.logs[0].is_drained() && worker.logs[1].is_drained()) ||
-                          worker.bytes_after_death >= kOutputAfterDeathBytes;
-  if (worker.phase == Phase::kDead && is_drained) {
-    if (worker.exit.signal != 0 || worker.exit.exit_code != 0) {
-      const OutputTail& tail = worker.logs[1].tail();
-      worker.exit.stderr_tail = tail.Text();
-      worker.exit.stderr_is_cut = tail.is_cut();
-    }
-    AppendReport(worker.exit, outgoing_);
-    worker.phase = Phase::kReported;
-  }
-}
-
 Keeper::Worker* Keeper::FindCurrent(int local_rank) {
   for (const auto& worker : workers_) {
-    if (worker->local_rank == local_rank && (worker->IsAlive() || worker->phase == Phase::kDead)) {
+    if (worker->local_rank == local_rank && (!worker->IsOver() || worker->phase == Phase::kDead)) {
       return worker.get();
     }
   }

@@ -29,7 +29,7 @@ std::set<pid_t> ListChildren() {
   return children;
 }
 
-int KillOrphans(const std::set<pid_t>& spared) {
+int KillOrphans(const std::set<pid_t>& spared, const std::set<pid_t>& not_awaited) {
   if (!HasAnyChild()) {
     return 0;
   }
@@ -52,7 +52,7 @@ int KillOrphans(const std::set<pid_t>& spared) {
       continue;
     }
     if (!processes[i].IsDead()) {
-      ++alive;
+      alive += not_awaited.count(processes[i].pid) > 0 ? 0 : 1;
       KillExactly(processes[i]);
     } else if (processes[i].parent == self) {
       ::waitpid(processes[i].pid, nullptr, WNOHANG);

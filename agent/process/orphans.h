@@ -15,7 +15,8 @@ std::set<pid_t> ListChildren();
 
 /// Sends SIGKILL to every descendant of this process that is not `spared` or a descendant of one of
 /// `spared`, and reaps those of its children that are dead. Returns how many are still alive; call
-/// again until zero. Never blocks, never touches a process that is not a descendant. Thread: any.
-int KillOrphans(const std::set<pid_t>& spared);
+/// again until zero; those that are `not_awaited` are killed too, but not counted. Never blocks,
+/// never touches a process that is not a descendant. Thread: any.
+int KillOrphans(const std::set<pid_t>& spared, const std::set<pid_t>& not_awaited = {});
 
 }  // namespace fsdprun

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -83,6 +84,14 @@ bool ConnectStreams(const ChildFds& fds) {
   return fds.control_fd < 0 || ::fcntl(fds.control_fd, F_SETFD, 0) == 0;
 }
 
+void LimitDescriptors(uint64_t soft_limit) {
+  rlimit limit{};
+  if (soft_limit > 0 && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = std::min<rlim_t>(soft_limit, limit.rlim_max);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+}
+
 /// As execvpe: tries each candidate, and reports the most informative error if none ran.
 [[noreturn]] void Exec(const SpawnPlan& plan, const std::vector<const char*>& shell_argv,
                        int failure_pipe) {
@@ -122,6 +131,7 @@ bool ConnectStreams(const ChildFds& fds) {
     FailChild(failure_pipe, Step::kStreams, errno, 0);
   }
   ResetSignals();
+  LimitDescriptors(plan.descriptor_limit);
   Exec(plan, plan.shell_argv, failure_pipe);
 }
 
@@ -131,7 +141,8 @@ SpawnPlan::SpawnPlan(const SpawnCommand& command, int control_fd)
     : candidates(ListCandidates(command.argv.front(), FindPath(command.environment))),
       arguments(command.argv),
       environment(command.environment),
-      argv(Pointers(arguments)) {
+      argv(Pointers(arguments)),
+      descriptor_limit(command.descriptor_limit) {
   if (control_fd >= 0) {
     environment.push_back(std::string(contract::kEnvControlFd) + "=" + std::to_string(control_fd));
   }

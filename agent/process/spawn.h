@@ -52,6 +52,8 @@ struct SpawnPlan {
   std::vector<const char*> shell_argv;
   std::vector<const char*> argv;
   std::vector<const char*> envp;
+  /// See SpawnCommand.
+  uint64_t descriptor_limit = 0;
 };
 
 /// Starts a child in a session of its own that dies with the keeper. Returns at once: exec's

@@ -26,7 +26,7 @@ void CloseFd(int& fd) {
 
 LogStream::~LogStream() { Close(); }
 
-int LogStream::Open(const std::string& path) {
+int LogStream::MakePipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return -1;
@@ -36,13 +36,13 @@ int LogStream::Open(const std::string& path) {
   ::fcntl(ends[0], F_SETPIPE_SZ, kPipeBytes);
   pipe_ = ends[0];
   is_empty_ = false;
-  path_ = path;
-  file_ =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
-  if (file_ < 0) {
-    Degrade(errno);
-  }
   return ends[1];
+}
+
+void LogStream::BeginFile(const std::string& path, uint64_t file) {
+  path_ = path;
+  file_ = file;
+  unanswered_ = 1;
 }
 
 std::string_view LogStream::ReadOnce(char* buffer, size_t size) {
@@ -59,35 +59,23 @@ std::string_view LogStream::ReadOnce(char* buffer, size_t size) {
   }
   is_empty_ = false;
   tail_.Append({buffer, static_cast<size_t>(got)});
-  const size_t stored = Store(buffer, static_cast<size_t>(got));
-  size_bytes_ += stored;
-  growth_pending = growth_pending || stored > 0;
-  return {buffer + stored, static_cast<size_t>(got) - stored};
+  return {buffer, static_cast<size_t>(got)};
 }
 
-size_t LogStream::Store(const char* data, size_t size) {
-  size_t stored = 0;
-  while (file_ >= 0 && stored < size) {
-    const ssize_t n = ::write(file_, data + stored, size - stored);
-    if (n > 0) {
-      stored += static_cast<size_t>(n);
-    } else if (n == 0 || errno != EINTR) {
-      Degrade(n == 0 ? ENOSPC : errno);
-    }
+void LogStream::OnAnswer(uint64_t written_bytes) {
+  --unanswered_;
+  size_bytes_ += written_bytes;
+  growth_pending = growth_pending || written_bytes > 0;
+}
+
+void LogStream::Degrade(int error, const std::string& why) {
+  if (degradation_.empty()) {
+    file_error_ = error;
+    degradation_ = why;
   }
-  return stored;
 }
 
-void LogStream::Degrade(int error) {
-  CloseFd(file_);
-  file_error_ = error;
-  degradation_pending = true;
-}
-
-void LogStream::Close() {
-  CloseFd(pipe_);
-  CloseFd(file_);
-}
+void LogStream::Close() { CloseFd(pipe_); }
 
 ControlSocket::~ControlSocket() { Close(); }
 

@@ -11,8 +11,8 @@ namespace fsdprun::keeper {
 /// Closes `fd` and makes it -1.
 void CloseFd(int& fd);
 
-/// One output stream of a worker: a pipe that is copied to a log file, or forwarded to the agent
-/// when the file cannot be written.
+/// One output stream of a worker: a pipe whose bytes go to a log file, or to the agent when the
+/// file cannot be written. Knows where they go; moving them is the keeper's.
 class LogStream {
  public:
   /// `tail_bytes`: how much of its end is kept in memory.
@@ -21,14 +21,21 @@ class LogStream {
   LogStream(const LogStream&) = delete;
   LogStream& operator=(const LogStream&) = delete;
 
-  /// Makes the pipe and creates the file; returns the write end for the worker, or -1 with errno. A
-  /// file that cannot be created degrades the stream, it does not fail it.
-  int Open(const std::string& path);
+  /// Makes the pipe; returns the write end for the worker, or -1 with errno.
+  int MakePipe();
+  /// The log writer has been asked to open `path` as `file`.
+  void BeginFile(const std::string& path, uint64_t file);
 
-  /// Reads once into `buffer` and appends it to the file. Returns the bytes that could not be
-  /// written, valid until the next call. The file is not retried after the first error, so that it
-  /// holds a prefix of the stream.
+  /// Reads once into `buffer`; empty if nothing is there. Valid until the next call.
   std::string_view ReadOnce(char* buffer, size_t size);
+
+  /// Bytes have been given to the log writer.
+  void OnRequest() { ++unanswered_; }
+  void OnAnswer(uint64_t written_bytes);
+  /// The file is not used any more; why, for the agent. Its first call counts.
+  void Degrade(int error, const std::string& why);
+  /// The log writer is gone: it answers nothing any more.
+  void ForgetRequests() { unanswered_ = 0; }
 
   void Close();
 
@@ -36,26 +43,31 @@ class LogStream {
   bool is_open() const { return pipe_ >= 0; }
   /// Nothing is in the pipe right now (as of the last ReadOnce).
   bool is_drained() const { return pipe_ < 0 || is_empty_; }
-  /// errno of the file; 0 while it works.
+  /// The log writer has answered everything.
+  bool is_settled() const { return unanswered_ == 0; }
+  /// Output goes to a file; otherwise to the agent, once the stream is settled.
+  bool has_file() const { return file_ != 0 && degradation_.empty(); }
+  uint64_t file() const { return file_; }
   int file_error() const { return file_error_; }
+  /// Why the file is not used; empty while it is.
+  const std::string& degradation() const { return degradation_; }
   const std::string& path() const { return path_; }
+  /// What the log writer has put into the file.
   uint64_t size_bytes() const { return size_bytes_; }
   /// The end of everything read, whether or not it reached the file.
   const OutputTail& tail() const { return tail_; }
 
-  /// Reports that are not yet queued to the agent.
+  /// The file has grown by more than the agent was told.
   bool growth_pending = false;
-  bool degradation_pending = false;
 
  private:
-  size_t Store(const char* data, size_t size);
-  void Degrade(int error);
-
   int pipe_ = -1;
-  int file_ = -1;
   std::string path_;
+  uint64_t file_ = 0;
   uint64_t size_bytes_ = 0;
+  int unanswered_ = 0;
   int file_error_ = 0;
+  std::string degradation_;
   bool is_empty_ = true;
   OutputTail tail_;
 };

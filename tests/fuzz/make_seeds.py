@@ -147,9 +147,10 @@ def short(value: bytes) -> bytes:
 def keeper() -> None:
     rank = struct.pack("<i", 1)
     argv = word_list(b"python3", b"-u", b"train.py")
-    spawn = rank + argv + word_list(b"RANK=1", b"A=b") + short(b"/o") + short(b"/e") + b"\1"
+    spawn = rank + argv + word_list(b"RANK=1", b"A=b") + short(b"/o") + short(b"/e") + b"\1" + struct.pack("<Q", 1024)
     write("keeper_frame", "commands", frame(1, spawn) + frame(2, struct.pack("<iiB", -1, 15, 1))
-          + frame(3, rank + short(b'{"v":1}')) + frame(4, b"") + frame(5, b""))
+          + frame(3, rank + short(b'{"v":1}')) + frame(4, b"") + frame(5, b"")
+          + frame(6, struct.pack("<I", 35000)))
     write("keeper_frame", "life", frame(64, struct.pack("<iI", 7, 4)) + frame(65, rank + struct.pack("<i", 99))
           + frame(66, rank + struct.pack("<i", 2) + short(b"run") + short(b"/x"))
           + frame(67, rank + struct.pack("<iiiBq", 99, 0, 9, 1, 10**18) + short(b"Traceback") + b"\0") + frame(73, b""))

@@ -122,6 +122,54 @@ TEST_F(KeeperClientTest, ExitsAreSeenAlthoughOurParentIgnoredSigchld) {
   EXPECT_EQ(exit->exit_code, 7);
 }
 
+// The test is the agent, and says nothing any more.
+TEST_F(KeeperClientTest, AKeeperWhoseLeaseIsOverEndsTheWorkersAndItself) {
+  const BareKeeper keeper;
+  keeper::SpawnCommand spawn{
+      .local_rank = 0,
+      .argv = {"/bin/sh", "-c", "echo $$ > " + folder_ + "/pid; exec tail -f /dev/null"}};
+  spawn.environment = {"PATH=/usr/bin:/bin"};
+  std::string frames;
+  keeper::AppendCommand(spawn, frames);
+  keeper.Send(frames);
+  const std::vector<pid_t> worker = ReadPids("pid", 1);
+  ASSERT_EQ(worker.size(), 1u);
+  frames.clear();
+  keeper::AppendCommand(keeper::LeaseCommand{.lease_ms = 200}, frames);
+  keeper.Send(frames);
+  EXPECT_TRUE(RunUntilDead({worker[0], keeper.pid}));
+  int status = -1;
+  EXPECT_EQ(::waitpid(keeper.pid, &status, 0), keeper.pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == keeper::kExitLeaseOver) << status;
+}
+
+TEST_F(KeeperClientTest, ALeaseIsRenewedWhileTheLoopRuns) {
+  std::string frame;
+  keeper::AppendCommand(keeper::LeaseCommand{.lease_ms = 70}, frame);
+  std::string hello;
+  keeper::AppendReport(keeper::HelloReport{.pid = 1}, hello);
+  std::ofstream(folder_ + "/hello", std::ios::binary) << hello;
+  const std::string path = folder_ + "/fsdp-keeper";
+  std::ofstream(path) << "#!/bin/sh\ncat " << folder_ << "/hello >&3\nhead -c " << 4 * frame.size()
+                      << " <&3 > " << folder_ << "/got\necho 1 > " << folder_
+                      << "/ready\nexec tail -f /dev/null\n";
+  ::chmod(path.c_str(), 0755);
+  StartKeeper(path);
+  client_->HoldLease(std::chrono::milliseconds(70));
+  ASSERT_EQ(ReadPids("ready", 1).size(), 1u);
+  EXPECT_EQ(ReadFile(folder_ + "/got"), frame + frame + frame + frame);
+}
+
+TEST_F(KeeperClientTest, WorkersGetTheirOwnDescriptorLimit) {
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "ulimit -Sn; ulimit -Sn 201");
+  spec.descriptor_limit = 200;
+  Spawn(spec);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(ReadFile(LogPath(0, "out")), "200\n");
+  EXPECT_EQ(exited_[0].exit_code, 0) << "the hard limit is unchanged";
+}
+
 TEST_F(KeeperClientTest, AKeeperOfAnotherVersionIsLost) {
   std::string hello;
   keeper::AppendReport(keeper::HelloReport{.pid = 1, .version = 99}, hello);
@@ -338,12 +386,125 @@ TEST_F(KeeperClientTest, StderrTailComesWithTheExitWithOrWithoutALogFile) {
 TEST_F(KeeperClientTest, FileThatCannotBeCreatedDegradesInsteadOfFailing) {
   StartKeeper();
   WorkerSpec spec = Shell(0, "echo hello >&2");
-  spec.stderr_path = folder_ + "/none/err";
+  std::ofstream(folder_ + "/file") << "no folder";
+  spec.stderr_path = folder_ + "/file/err";
   Spawn(spec);
   ASSERT_TRUE(RunUntilExited(0));
   EXPECT_EQ((log_data_[{0, Stream::kStderr}]), "hello\n");
   ASSERT_EQ(degraded_.size(), 1u);
-  EXPECT_EQ(degraded_[0].error, ENOENT);
+  EXPECT_EQ(degraded_[0].error, ENOTDIR);
+  EXPECT_EQ(degraded_[0].why, "Not a directory");
+}
+
+TEST_F(KeeperClientTest, FoldersOfLogFilesAreMade) {
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "echo hello");
+  spec.stdout_path = folder_ + "/attempt_0/0/out";
+  Spawn(spec);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(ReadFile(spec.stdout_path), "hello\n");
+  EXPECT_TRUE(degraded_.empty());
+}
+
+// --- File systems that hang. See Note [Log writer].
+
+/// A FIFO that nobody reads: opening it for writing does not return.
+std::string MakeHangingFile(const std::string& path) {
+  EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  return path;
+}
+
+TEST_F(KeeperClientTest, WorkersStartWithoutLogsWhenTheirFilesHang) {
+  StartKeeper();
+  WorkerSpec hangs = Shell(0, "echo out; echo err >&2; exit 3");
+  hangs.stdout_path = MakeHangingFile(folder_ + "/hangs");
+  Spawn(hangs);
+  Spawn(Shell(1, "echo other"));
+  ASSERT_TRUE(RunUntil([&] { return exited_.size() == 2; }));
+  EXPECT_EQ(exited_[0].exit_code, 3);
+  EXPECT_EQ((log_data_[{0, Stream::kStdout}]), "out\n");
+  EXPECT_EQ((log_data_[{0, Stream::kStderr}]), "err\n");
+  EXPECT_EQ((log_data_[{1, Stream::kStdout}]), "other\n");
+  ASSERT_EQ(degraded_.size(), 4u);
+  EXPECT_EQ(degraded_[0].path, hangs.stdout_path);
+  EXPECT_EQ(degraded_[0].why, "the file system did not answer within 1 s");
+
+  // The next start has a writer that works again.
+  exited_.clear();
+  Spawn(Shell(2, "echo logged"));
+  ASSERT_TRUE(RunUntilExited(2));
+  EXPECT_EQ(ReadFile(LogPath(2, "out")), "logged\n");
+}
+
+TEST_F(KeeperClientTest, DeathsAreSeenWhileAFileSystemHangs) {
+  StartKeeper();
+  Spawn(Shell(0, "echo >> $FOLDER/ready; exec tail -f /dev/null"));
+  ReadPids("ready", 1);
+  WorkerSpec hangs = Shell(1, "exec tail -f /dev/null");
+  hangs.stdout_path = MakeHangingFile(folder_ + "/hangs");
+  Spawn(hangs);
+  client_->Signal(0, SIGKILL, /*group=*/false);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(exited_[0].signal, SIGKILL);
+  EXPECT_TRUE(spawned_.count(1) == 0 && degraded_.empty()) << "it was not reported before the hang";
+  // A stop that comes now reaches the worker once it starts.
+  client_->Signal(1, SIGTERM, /*group=*/true);
+  ASSERT_TRUE(RunUntilExited(1));
+  EXPECT_EQ(exited_[1].signal, SIGTERM);
+}
+
+TEST_F(KeeperClientTest, WorkersThatWaitForTheirFilesAreNotStartedAfterAKill) {
+  StartKeeper();
+  WorkerSpec hangs = Shell(0, "true");
+  hangs.stdout_path = MakeHangingFile(folder_ + "/hangs");
+  Spawn(hangs);
+  client_->KillAll();
+  ASSERT_TRUE(RunUntil([&] { return all_gone_ == 1; }));
+  ASSERT_EQ(spawn_failed_.size(), 1u);
+  EXPECT_EQ(spawn_failed_[0].error, ECANCELED);
+  EXPECT_TRUE(spawned_.empty());
+}
+
+/// Numbered lines, more than all queues on the way to a log file hold.
+const char kManyLines[] = "i=0; while [ $i -lt 200000 ]; do echo line $i; i=$((i+1)); done";
+
+std::string ManyLines() {
+  std::string lines;
+  for (int i = 0; i < 200'000; ++i) {
+    lines += "line " + std::to_string(i) + "\n";
+  }
+  return lines;
+}
+
+TEST_F(KeeperClientTest, NothingIsLostOrShownTwiceWhenTheLogWriterStops) {
+  for (const int signal : {SIGSTOP, SIGKILL}) {
+    exited_.clear();
+    degraded_.clear();
+    StartKeeper();
+    Spawn(Shell(0, kManyLines));
+    ASSERT_TRUE(RunUntil([&] { return log_size_[std::pair(0, Stream::kStdout)] > 0; }));
+    ASSERT_EQ(::kill(LogWriterPid(), signal), 0);
+    ASSERT_TRUE(RunUntilExited(0));
+    EXPECT_TRUE(Shown(0, Stream::kStdout, LogPath(0, "out")) == ManyLines()) << signal;
+    EXPECT_FALSE((log_data_[{0, Stream::kStdout}].empty()));
+    ASSERT_EQ(degraded_.size(), 2u);
+    EXPECT_THAT(degraded_[0].why, HasSubstr(signal == SIGSTOP ? "did not answer" : "died"));
+    client_.reset();
+    log_size_.clear();
+    log_data_.clear();
+  }
+}
+
+TEST_F(KeeperClientTest, TheLogWriterEndsWithTheKeeperEvenIfItIsStopped) {
+  StartKeeper();
+  Spawn(Shell(0, "true"));
+  ASSERT_TRUE(RunUntilExited(0));
+  const pid_t writer = LogWriterPid();
+  ASSERT_GT(writer, 0);
+  EXPECT_TRUE(RunUntil([&] { return all_gone_ == 1; })) << "it is taken for what a worker left";
+  ::kill(writer, SIGSTOP);
+  ::kill(client_->pid(), SIGKILL);
+  EXPECT_TRUE(RunUntilDead({writer}));
 }
 
 /// For descriptors above 9, which dash's redirections do not know.

@@ -84,6 +84,19 @@ class KeeperFixture : public testing::Test {
   std::string LogPath(int local_rank, const std::string& stream) const {
     return folder_ + "/" + std::to_string(local_rank) + "." + stream;
   }
+  /// The latest log writer; 0 if none was started.
+  pid_t LogWriterPid() const {
+    pid_t found = 0;
+    for (const pid_t pid : client_->log_writers()) {
+      found = IsAlive(pid) ? pid : found;
+    }
+    return found;
+  }
+  /// What has been shown of a stream: the file as far as it was reported, and what came after it.
+  std::string Shown(int local_rank, keeper::Stream stream, const std::string& path) {
+    const auto key = std::pair(local_rank, stream);
+    return ReadFile(path).substr(0, log_size_[key]) + log_data_[key];
+  }
   void Spawn(const WorkerSpec& spec) {
     const absl::Status status = client_->Spawn(spec);
     ASSERT_TRUE(status.ok()) << status;

@@ -8,7 +8,7 @@ namespace fsdprun::keeper {
 namespace {
 
 std::vector<std::string> AllCommands() {
-  std::vector<std::string> frames(5);
+  std::vector<std::string> frames(6);
   SpawnCommand spawn{.local_rank = 3, .argv = {"python", "-m", "x"}, .environment = {"A=1", "B="}};
   spawn.stdout_path = "/tmp/out";
   spawn.wants_control_fd = true;
@@ -17,6 +17,7 @@ std::vector<std::string> AllCommands() {
   AppendCommand(ControlLineCommand{2, "{}"}, frames[2]);
   AppendCommand(KillAllCommand{}, frames[3]);
   AppendCommand(ShutdownCommand{}, frames[4]);
+  AppendCommand(LeaseCommand{35'000}, frames[5]);
   return frames;
 }
 
@@ -33,7 +34,8 @@ std::vector<std::string> AllReports() {
                                                     .stderr_is_cut = true},
                                        LogGrewReport{1, Stream::kStderr, 99},
                                        LogDataReport{1, Stream::kStdout, std::string("a\0b", 3)},
-                                       LogDegradedReport{1, Stream::kStdout, 28, "/x"},
+                                       LogDegradedReport{1, Stream::kStdout, 28, "/x", "full"},
+                                       LogWriterReport{7},
                                        ControlRecordReport{1, "{}"},
                                        NoteReport{kAllRanks, "note"},
                                        AllGoneReport{}};
