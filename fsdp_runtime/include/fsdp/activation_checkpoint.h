@@ -23,12 +23,13 @@ FSDP_API std::vector<at::Tensor> run_checkpointed(CheckpointBody body,
 
 /// Runs `body(args...)`, which returns one tensor, without saving its activations; backward
 /// recomputes them. Exact: same kernels, same inputs, and the default random generators of the CPU
-/// and of the inputs' CUDA devices are restored for the recomputation. The autocast state is not:
-/// enter autocast inside `body`. Tensors in `args` (also inside optionals, vectors and tuples) get
-/// gradients; parameters that `body` uses get theirs as usual. Whatever `body` refers to must live
-/// until backward. Works around a unit and inside one; around a unit is better, because the unit is
-/// then gathered once for recomputation and backward together. Without an argument that requires
-/// grad it is a plain call. Reentrant: backward must not be restricted to some inputs.
+/// and of the inputs' CUDA devices and the state of autocast for these devices are restored for the
+/// recomputation. Where autocast is enabled, weights that it has cast before are cast anew. Tensors
+/// in `args` (also inside optionals, vectors and tuples) get gradients; parameters that `body` uses
+/// get theirs as usual. Whatever `body` refers to must live until backward. Works around a unit and
+/// inside one; around a unit is better, because the unit is then gathered once for recomputation
+/// and backward together. Without an argument that requires grad it is a plain call. Reentrant:
+/// backward must not be restricted to some inputs.
 template <class Body, class... Args>
 at::Tensor activation_checkpoint(Body body, Args... args) {
   using detail::visit_tensors;

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <fsdp/activation_checkpoint.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -71,13 +72,98 @@ class GeneratorScope {
   GeneratorStates outer_;
 };
 
+/// The state of autocast for the devices that a segment with these inputs may use.
+class AutocastState {
+ public:
+  explicit AutocastState(const std::vector<at::Tensor>& inputs)
+      : uses_cache_(at::autocast::is_autocast_cache_enabled()) {
+    add(at::kCPU);
+    for (const at::Tensor& input : inputs) {
+      if (input.is_cuda()) {
+        add(at::kCUDA);
+      }
+    }
+  }
+  /// The current state for the same devices.
+  AutocastState now() const {
+    AutocastState current;
+    for (const Device& device : devices_) {
+      current.add(device.type);
+    }
+    return current;
+  }
+  void restore() const {
+    for (const Device& device : devices_) {
+      at::autocast::set_autocast_enabled(device.type, device.is_enabled);
+      at::autocast::set_autocast_dtype(device.type, device.dtype);
+    }
+    at::autocast::set_autocast_cache_enabled(uses_cache_);
+  }
+  bool is_enabled() const {
+    return std::any_of(devices_.begin(), devices_.end(),
+                       [](const Device& device) { return device.is_enabled; });
+  }
+
+ private:
+  struct Device {
+    c10::DeviceType type;
+    bool is_enabled;
+    at::ScalarType dtype;
+  };
+
+  AutocastState() : uses_cache_(at::autocast::is_autocast_cache_enabled()) {}
+  void add(c10::DeviceType type) {
+    for (const Device& known : devices_) {
+      if (known.type == type) {
+        return;
+      }
+    }
+    devices_.push_back(
+        {type, at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)});
+  }
+
+  std::vector<Device> devices_;
+  bool uses_cache_;
+};
+
+/// Sets autocast to `state` and restores the previous state at the end. The casts of weights that
+/// autocast keeps do not pass into the scope, where a cast must be younger than its unit's
+/// post-backward node, or out of it, where nobody might forget them before the weights change.
+class AutocastScope {
+ public:
+  explicit AutocastScope(const AutocastState& state)
+      : outer_(state.now()), casts_(state.is_enabled() || outer_.is_enabled()) {
+    clear_casts();
+    state.restore();
+  }
+  ~AutocastScope() {
+    clear_casts();
+    outer_.restore();
+  }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  void clear_casts() const {
+    if (casts_) {
+      at::autocast::clear_cache();
+    }
+  }
+
+  AutocastState outer_;
+  bool casts_;
+};
+
 /// Represents the whole segment in the autograd graph; its backward recomputes the segment with a
 /// graph and runs that graph's backward.
 class CheckpointNode : public autograd::Node {
  public:
   CheckpointNode(autograd::edge_list&& next_edges, CheckpointBody body,
                  const std::vector<at::Tensor>& inputs)
-      : Node(std::move(next_edges)), body_(std::move(body)), generators_(inputs) {
+      : Node(std::move(next_edges)),
+        body_(std::move(body)),
+        generators_(inputs),
+        autocast_(inputs) {
     for (const at::Tensor& input : inputs) {
       inputs_.emplace_back(input, /*is_output=*/false);
       requires_grad_.push_back(input.requires_grad());
@@ -92,6 +178,7 @@ class CheckpointNode : public autograd::Node {
     std::vector<at::Tensor> outputs;
     {
       GeneratorScope scope(generators_);
+      AutocastScope casts(autocast_);
       at::AutoGradMode with_graph(true);
       outputs = body_(inputs);
     }
@@ -135,6 +222,7 @@ class CheckpointNode : public autograd::Node {
   std::vector<autograd::SavedVariable> inputs_;
   std::vector<bool> requires_grad_;
   GeneratorStates generators_;
+  AutocastState autocast_;
 };
 
 }  // namespace
