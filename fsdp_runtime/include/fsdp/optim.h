@@ -32,7 +32,8 @@ class FSDP_API AdamW {
   /// `.grad is None`. A parameter that no rank used has a gradient of zeros if its group has one:
   /// its weight decay, moments and step count go on, where FSDP2's optimizer skips it.
   void step();
-  /// Drops all sharded gradients.
+  /// Drops all gradients: the sharded ones, and those collected without a reduction or left behind
+  /// by a backward that failed.
   void zero_grad();
   void set_lr(double lr) { options_.lr = lr; }
   double lr() const { return options_.lr; }

@@ -10,13 +10,7 @@
 namespace fsdp {
 
 PostBackwardNode::PostBackwardNode(ModuleState& state, torch::autograd::edge_list&& next_edges)
-    : Node(std::move(next_edges)),
-      state_(state.weak_from_this()),
-      forward_id_(state.context().forward_id()) {
-  state.add_use(forward_id_);
-}
-
-PostBackwardNode::~PostBackwardNode() { finish_use(); }
+    : Node(std::move(next_edges)), state_(state.weak_from_this()) {}
 
 void PostBackwardNode::install(ModuleState& state, const std::vector<at::Tensor*>& inputs) {
   torch::autograd::edge_list edges;
@@ -31,22 +25,12 @@ void PostBackwardNode::install(ModuleState& state, const std::vector<at::Tensor*
     *input = input->detach();
     torch::autograd::impl::set_gradient_edge(*input, {node, input_nr});
   }
-}
-
-bool PostBackwardNode::finish_use() {
-  if (!is_counted_) {
-    return false;
-  }
-  is_counted_ = false;
-  std::shared_ptr<ModuleState> state = state_.lock();
-  return state && state->remove_use(forward_id_);
+  state.uses().add(node, state.context().forward_id());
 }
 
 torch::autograd::variable_list PostBackwardNode::apply(torch::autograd::variable_list&& gradients) {
-  const bool has_other_uses = finish_use();
-  std::shared_ptr<ModuleState> state = state_.lock();
-  if (state && !has_other_uses) {
-    state->post_backward();
+  if (std::shared_ptr<ModuleState> state = state_.lock()) {
+    state->end_use(*this);
   }
   return std::move(gradients);
 }

@@ -21,17 +21,11 @@ class PostBackwardNode : public torch::autograd::Node {
   static void install(ModuleState& state, const std::vector<at::Tensor*>& inputs);
 
   PostBackwardNode(ModuleState& state, torch::autograd::edge_list&& next_edges);
-  ~PostBackwardNode() override;
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
   std::string name() const override { return "FsdpPostBackward"; }
 
  private:
-  /// Marks this use as done. Returns whether other uses in the same forward remain.
-  bool finish_use();
-
   std::weak_ptr<ModuleState> state_;
-  int64_t forward_id_;
-  bool is_counted_ = true;
 };
 
 /// Passes a parameter's gradient to its group as soon as autograd has accumulated it. Owned by the

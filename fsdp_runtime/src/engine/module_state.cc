@@ -77,7 +77,7 @@ void ModuleState::pre_forward(std::vector<at::Tensor*>& inputs) {
   // For a recomputation inside this unit's own backward the hooks of the first forward are still
   // registered.
   if (training_ != Training::kPreBackward) {
-    register_post_backward_hook(inputs);
+    is_use_reported_ = register_post_backward_hook(inputs);
   }
 }
 
@@ -126,9 +126,9 @@ void ModuleState::cast(std::vector<at::Tensor*>& tensors,
   }
 }
 
-void ModuleState::register_post_backward_hook(std::vector<at::Tensor*>& inputs) {
+bool ModuleState::register_post_backward_hook(std::vector<at::Tensor*>& inputs) {
   if (!at::GradMode::is_enabled()) {
-    return;
+    return false;
   }
   std::vector<at::Tensor*> differentiable;
   for (at::Tensor* input : inputs) {
@@ -139,6 +139,7 @@ void ModuleState::register_post_backward_hook(std::vector<at::Tensor*>& inputs) 
   if (!differentiable.empty()) {
     PostBackwardNode::install(*this, differentiable);
   }
+  return !differentiable.empty();
 }
 
 void ModuleState::register_pre_backward_hooks(std::vector<at::Tensor*>& outputs) {
@@ -149,6 +150,10 @@ void ModuleState::register_pre_backward_hooks(std::vector<at::Tensor*>& outputs)
   for (at::Tensor* output : outputs) {
     // A leaf would keep the hook forever, and its gradient does not pass through this unit.
     if (output->requires_grad() && output->grad_fn() != nullptr) {
+      if (!is_use_reported_) {
+        uses_.add(output->grad_fn(), context_->forward_id());
+        is_use_reported_ = true;  // by the end of the backward
+      }
       output->register_hook([self](const at::Tensor&) {
         if (std::shared_ptr<ModuleState> state = self.lock()) {
           state->pre_backward();
@@ -192,12 +197,25 @@ void ModuleState::on_gradient(ParamGroup& group, size_t index, const at::Tensor&
   gradient.reset();
 }
 
-void ModuleState::post_backward() {
-  if (training_ != Training::kPreBackward) {
-    return;
+void ModuleState::end_use(const torch::autograd::Node& use) {
+  switch (uses_.end(use)) {
+    case UnitUses::Left::kNone:
+      post_backward();
+      return;
+    case UnitUses::Left::kInSameForward:
+      return;
+    case UnitUses::Left::kInOtherForward:
+      if (reshard_after_backward) {
+        reshard();  // it may be long until then
+      }
+      is_backward_announced_ = false;
+      training_ = Training::kIdle;
+      return;
   }
-  training_ = Training::kPostBackward;
-  if (reshard_after_backward) {
+}
+
+void ModuleState::post_backward() {
+  if (training_ == Training::kPreBackward && reshard_after_backward) {
     reshard();
   }
   if (requires_gradient_sync) {
@@ -212,36 +230,11 @@ void ModuleState::post_backward() {
 }
 
 void ModuleState::abandon_backward() {
-  for (const auto& group : groups_) {
-    group->abandon_gradients();
-    group->reshard();
+  if (reshard_after_backward) {
+    reshard();
   }
   training_ = Training::kIdle;
   is_backward_announced_ = false;
-}
-
-void ModuleState::add_use(int64_t forward_id) {
-  for (auto& [id, count] : uses_) {
-    if (id == forward_id) {
-      ++count;
-      return;
-    }
-  }
-  uses_.emplace_back(forward_id, 1);
-}
-
-bool ModuleState::remove_use(int64_t forward_id) {
-  for (auto it = uses_.begin(); it != uses_.end(); ++it) {
-    if (it->first != forward_id) {
-      continue;
-    }
-    if (--it->second > 0) {
-      return true;
-    }
-    uses_.erase(it);
-    return false;
-  }
-  return false;
 }
 
 }  // namespace fsdp

@@ -7,11 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "fsdp_runtime/src/engine/param_group.h"
 #include "fsdp_runtime/src/engine/run_context.h"
+#include "fsdp_runtime/src/engine/unit_uses.h"
 
 namespace fsdp {
 
@@ -23,7 +23,7 @@ namespace fsdp {
 /// belong to nested units has none.
 class ModuleState : public std::enable_shared_from_this<ModuleState> {
  public:
-  enum class Training { kIdle, kForward, kPreBackward, kPostBackward };
+  enum class Training { kIdle, kForward, kPreBackward };
 
   ModuleState(const std::shared_ptr<torch::nn::Module>& module, FullyShardOptions options,
               std::vector<std::shared_ptr<ParamGroup>> groups);
@@ -32,6 +32,10 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void post_forward(std::vector<at::Tensor*>& outputs);
   void abandon_forward() noexcept;
   void pre_backward();
+  /// The backward of one use ends, that of PostBackwardNode `use`.
+  void end_use(const torch::autograd::Node& use);
+  /// The unit's part of a backward ends: starts the reduction of all gradients collected so far, if
+  /// gradients are to be reduced.
   void post_backward();
   /// Moves the gradient of parameter `index` of `group` out of the parameter into the group.
   void on_gradient(ParamGroup& group, size_t index, const at::Tensor& parameter);
@@ -40,17 +44,14 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void wait_for_unshard();
   void reshard();
   bool is_sharded() const;
-  /// Drops unreduced gradients and unsharded parameters after a failed backward.
+  /// After a failed backward: leaves the parameters as a complete one would, so that this rank
+  /// gathers the same units as the others in the next forward. Gradients stay.
   void abandon_backward();
 
   /// Attaches the unit to `context` as number `index`; 0 is the root.
   void set_context(std::shared_ptr<RunContext> context, int64_t index);
 
-  // Uses of this unit whose post-backward has not run, by forward of the root: a unit that is
-  // called twice in one forward is reduced once, after its last use.
-  void add_use(int64_t forward_id);
-  /// Returns whether other uses of that forward remain.
-  bool remove_use(int64_t forward_id);
+  UnitUses& uses() { return uses_; }
 
   /// TORCH_CHECK if the module is gone.
   std::shared_ptr<torch::nn::Module> module() const;
@@ -70,7 +71,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
  private:
   bool reshards_after_forward() const { return reshard_after_forward.value_or(!is_root()); }
   void cast(std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) const;
-  void register_post_backward_hook(std::vector<at::Tensor*>& inputs);
+  /// Returns whether an input needs a gradient, so that autograd reports the end of this use.
+  bool register_post_backward_hook(std::vector<at::Tensor*>& inputs);
   void register_pre_backward_hooks(std::vector<at::Tensor*>& outputs);
   /// Notifies the context, once per use, that this unit's backward has begun.
   void announce_backward();
@@ -84,7 +86,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   int64_t index_ = 0;
   Training training_ = Training::kIdle;
   bool is_backward_announced_ = false;
-  std::vector<std::pair<int64_t, int64_t>> uses_;  // forward id -> count; few
+  bool is_use_reported_ = false;  // of the call that is running
+  UnitUses uses_;
 };
 
 }  // namespace fsdp

@@ -83,9 +83,8 @@ class ParamGroup {
   void finish_reduction();  // adds to the shard's gradient if there is one
   bool collects_gradients() const { return collects_gradients_; }
   bool is_reducing() const { return reduction_ != nullptr; }
+  /// Drops the shard's gradient and what has been collected for the next reduction.
   void drop_gradient();
-  /// Discards unreduced gradients.
-  void abandon_gradients();
   /// Takes effect at the next begin_gradients().
   void set_gradient_divide_factor(std::optional<double> factor) { divide_factor_ = factor; }
 

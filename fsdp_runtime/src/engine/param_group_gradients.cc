@@ -148,9 +148,8 @@ void ParamGroup::finish_reduction() {
 
 at::Tensor ParamGroup::gradient() const { return has_gradient_ ? gradient_ : at::Tensor(); }
 
-void ParamGroup::drop_gradient() { has_gradient_ = false; }
-
-void ParamGroup::abandon_gradients() {
+void ParamGroup::drop_gradient() {
+  has_gradient_ = false;
   if (!collects_gradients_) {
     return;
   }
@@ -159,8 +158,6 @@ void ParamGroup::abandon_gradients() {
   if (gradient_slot_ != nullptr) {
     context_->release_gradient_slot(gradient_slot_);
     gradient_slot_ = nullptr;
-  } else {
-    has_gradient_ = false;  // partly overwritten
   }
 }
 

@@ -38,7 +38,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// A backward that queued finalize_backward() is running on this thread, so a forward now is an
   /// activation recomputation.
   bool in_backward() const;
-  /// Cleans up after a backward that threw and therefore never ran finalize_backward().
+  /// Cleans up after a backward that threw and therefore never ran finalize_backward(): parameters
+  /// are resharded; gradients stay.
   void reset_failed_backward();
   /// Reshards all units.
   void reshard_all();

@@ -105,6 +105,12 @@ void AdamW::step() {
 }
 
 void AdamW::zero_grad() {
+  for (const FSDPModule& unit : root_.units()) {
+    RunContext& context = unit.state()->context();
+    if (!context.in_backward()) {
+      context.reset_failed_backward();  // or its last reductions would still arrive
+    }
+  }
   for (const std::shared_ptr<GroupState>& state : groups_) {
     state->group->drop_gradient();
   }

@@ -22,16 +22,64 @@ TEST(GradientsTest, ParametersUnusedOnSomeRanksAreReducedAsZeros) {
   });
 }
 
-TEST(GradientsTest, TwoForwardsBeforeOneBackward) {
+// Autograd adds up both uses of a parameter before it hands over the gradient, so there is nothing
+// to reduce until the unit's last use.
+TEST(GradientsTest, TwoForwardsBeforeOneBackwardAreReducedOnce) {
+  for (const bool uses_blocks_twice : {false, true}) {
+    for (const int64_t ranks : {1, 2, 3}) {
+      run_ranks(ranks, [&](Rank& rank) {
+        ToyConfig config;
+        config.use_block_twice = uses_blocks_twice;
+        Sharded setup = make(rank, config);
+        PlainTraining plain(config, rank.size, {});
+        const auto both = [](const Unit<ToyModel>& model, int64_t r) {
+          return loss(model, 0, r) + loss(model, 1, r);
+        };
+        both(setup.model, rank.rank).backward();
+        EXPECT_EQ(count(rank, "reduce_scatter"), rank.size == 1 ? 0 : 4);
+        expect_gradients(rank, setup.root,
+                         plain.gradients([&](int64_t r) { return both(plain.model, r); }));
+      });
+    }
+  }
+}
+
+TEST(GradientsTest, RetainedGraphIsReducedOncePerBackward) {
   run_ranks(2, [](Rank& rank) {
-    Sharded setup = make(rank);
-    PlainTraining plain({}, 2, {});
-    const auto both = [](const Unit<ToyModel>& model, int64_t r) {
-      return loss(model, 0, r) + loss(model, 1, r);
-    };
-    both(setup.model, rank.rank).backward();
-    expect_gradients(rank, setup.root,
-                     plain.gradients([&](int64_t r) { return both(plain.model, r); }));
+    ToyConfig config;
+    config.use_block_twice = true;
+    Sharded setup = make(rank, config);
+    at::Tensor result = loss(setup.model, 0, rank.rank);
+    result.backward({}, /*retain_graph=*/true);
+    EXPECT_EQ(count(rank, "reduce_scatter"), 4);
+    result.backward();
+    EXPECT_EQ(count(rank, "reduce_scatter"), 8);
+  });
+}
+
+// The first use has no input that needs a gradient, and therefore no end that autograd reports.
+TEST(GradientsTest, UseOfDataAndUseOfActivationsAreReducedOnce) {
+  struct Line : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight); }
+    at::Tensor weight = register_parameter("weight", at::eye(6) * 0.5);
+  };
+  struct Twice : torch::nn::Module {
+    Twice() { register_module("line", line.ptr()); }
+    at::Tensor forward(const at::Tensor& x) { return line(line(x)); }
+    Unit<Line> line{std::make_shared<Line>()};
+  };
+  run_ranks(2, [](Rank& rank) {
+    const at::Tensor x = at::arange(12, at::kFloat).view({2, 6});
+    Unit<Twice> plain(std::make_shared<Twice>());
+    plain(x).square().sum().backward();
+    Unit<Twice> model(std::make_shared<Twice>());
+    const FullyShardOptions options{
+        .mesh = rank.mesh, .reshard_after_forward = std::nullopt, .mp_policy = {}};
+    fully_shard(model->line.ptr(), options);
+    const FSDPModule root = fully_shard(model.ptr(), options);
+    model(x).square().sum().backward();
+    EXPECT_EQ(count(rank, "reduce_scatter"), 1);
+    expect_gradients(rank, root, {{"line.weight", plain->line->weight.grad()}});
   });
 }
 
@@ -184,6 +232,62 @@ TEST(GradientsTest, BackwardAfterAFailedOneIsComplete) {
                      plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
     EXPECT_EQ(runtime_counters(setup.root).reductions, 4);
   });
+}
+
+// One rank gives up a micro batch before anything of it has been added up; no collective is in it.
+TEST(GradientsTest, FailedBackwardKeepsEarlierMicrobatches) {
+  for (const int64_t ranks : {1, 2}) {
+    run_ranks(ranks, [](Rank& rank) {
+      Sharded setup =
+          make(rank, {}, {.mesh = nullptr, .reshard_after_forward = false, .mp_policy = {}});
+      setup.root.set_reshard_after_backward(false);
+      setup.root.set_requires_gradient_sync(false);
+      const int64_t failing = rank.size - 1;
+      loss(setup.model, 0, rank.rank).backward();
+      const at::Tensor tokens = tokens_of({}, 1, rank.rank);
+      const at::Tensor logits = setup.model(tokens);
+      if (rank.rank == failing) {
+        logits.register_hook([](const at::Tensor&) { TORCH_CHECK(false, "told to fail"); });
+        EXPECT_THROW(loss_of(logits, tokens).backward(), c10::Error);
+      } else {
+        loss_of(logits, tokens).backward();
+      }
+      setup.root.set_requires_gradient_sync(true);
+      loss(setup.model, 2, rank.rank).backward();
+      PlainTraining plain({}, rank.size, {});
+      expect_gradients(rank, setup.root, plain.gradients([&](int64_t r) {
+        const at::Tensor kept = loss(plain.model, 0, r) + loss(plain.model, 2, r);
+        return r == failing ? kept : kept + loss(plain.model, 1, r);
+      }),
+                       2e-7);
+    });
+  }
+}
+
+// What a failed backward has added up is there as in PyTorch's .grad, and goes with it.
+TEST(GradientsTest, ZeroGradDropsWhatAFailedBackwardLeft) {
+  for (const bool syncs : {false, true}) {
+    run_ranks(2, [&](Rank& rank) {
+      ToyConfig config;
+      config.checkpointing = ToyConfig::Checkpointing::kAroundUnit;
+      Sharded setup = make(rank, config);
+      PlainTraining plain(config, 2, {});
+      AdamW optimizer(setup.root, {});
+      setup.root.set_requires_gradient_sync(syncs);
+      at::Tensor failing = loss(setup.model, 0, rank.rank);
+      setup.model->blocks[1]->fail = true;  // the recomputation of block 1 throws
+      EXPECT_THROW(failing.backward(), c10::Error);
+      setup.model->blocks[1]->fail = false;
+      optimizer.zero_grad();
+      for (const ShardedSlice& slice : setup.root.sharded_gradients()) {
+        EXPECT_FALSE(slice.local.defined()) << slice.fqn;
+      }
+      setup.root.set_requires_gradient_sync(true);
+      loss(setup.model, 1, rank.rank).backward();
+      expect_gradients(rank, setup.root,
+                       plain.gradients([&](int64_t r) { return loss(plain.model, 1, r); }));
+    });
+  }
 }
 
 // The error of a failed reduction is thrown again by every later call.
