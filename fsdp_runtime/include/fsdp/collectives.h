@@ -33,6 +33,16 @@ class FSDP_API Work {
 };
 using WorkPtr = std::shared_ptr<Work>;
 
+/// The answer to Collectives::agree().
+class FSDP_API Agreement {
+ public:
+  virtual ~Agreement() = default;
+  /// Blocks the host. Whether all ranks have passed the same value; false also if the backend
+  /// cannot tell. The same on all ranks. Throws like Work::wait() on the CPU.
+  virtual bool wait() = 0;
+};
+using AgreementPtr = std::shared_ptr<Agreement>;
+
 /// Two independent queues, like two CUDA streams. Operations of one lane run in issue order; the
 /// lanes overlap each other and compute. Parameters are all-gathered on one, gradients
 /// reduce-scattered on the other.
@@ -68,6 +78,9 @@ class FSDP_API Collectives {
   virtual WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane = Lane::kReduce) = 0;
   /// Host-blocking: returns when every rank has entered.
   virtual void barrier() = 0;
+  /// Asks whether all ranks, which all call it, pass the same value. In the order of the reduce
+  /// lane. Default: nobody can tell.
+  virtual AgreementPtr agree(uint64_t value);
 
   /// Uninitialised memory that this backend transfers fastest: shape [numel], contiguous, at least
   /// 64-byte aligned. The shared-memory backend returns pages that all ranks map, so that peers
@@ -86,7 +99,8 @@ struct FSDP_API CollectiveRecord {
   bool operator==(const CollectiveRecord&) const = default;
 };
 
-/// Forwards every call to `inner` and records it, to check that all ranks issue the same sequence.
+/// Forwards every call to `inner` and records those that move data, to check that all ranks issue
+/// the same sequence.
 class FSDP_API RecordingCollectives : public Collectives {
  public:
   explicit RecordingCollectives(std::shared_ptr<Collectives> inner);
@@ -99,6 +113,7 @@ class FSDP_API RecordingCollectives : public Collectives {
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override;
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane) override;
   void barrier() override;
+  AgreementPtr agree(uint64_t value) override;
   at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype) override;
 
   const std::vector<CollectiveRecord>& records() const { return records_; }

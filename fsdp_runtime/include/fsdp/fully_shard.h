@@ -79,7 +79,8 @@ class FSDP_API FSDPModule {
   /// This rank's shards of all parameters under this unit, nested units included, in registration
   /// order of the root.
   std::vector<ShardedSlice> sharded_parameters() const;
-  /// Sharded gradients (same order); entries whose group has no gradient have an undefined `local`.
+  /// Sharded gradients (same order); entries of parameters that no rank has used since zero_grad()
+  /// have an undefined `local`, as `.grad` is None in PyTorch.
   std::vector<ShardedSlice> sharded_gradients() const;
   /// Calls `init(fqn, full)` once per parameter in registration order with a full-size scratch
   /// tensor and keeps this rank's shard. Peak memory: the shards plus one parameter. Every rank
@@ -106,12 +107,12 @@ class FSDP_API FSDPModule {
 /// resharded parameter on the CPU crashes the process; on CUDA the kernel gets a null pointer and
 /// the device reports an illegal access at the next synchronisation. If a unit's backward runs on
 /// one rank it must run on every rank, because each takes part in its reduce-scatter; parameters
-/// that only some ranks use are reduced as zeros by the others. Unlike in FSDP2, which leaves its
-/// gradient None, a parameter that no rank used gets a gradient of zeros if its unit's backward
-/// runs. Gradients are never left in `.grad`; they are reduced into sharded_gradients(). Errors:
-/// TORCH_CHECK on an already sharded module or one inside a module that was sharded before it, on a
-/// parameter that is 0-dim, non-contiguous, not a leaf or on another device than the mesh's group,
-/// and on a parameter shared with a unit that is sharded separately (names both).
+/// that only some ranks use are reduced as zeros by the others, and those that no rank used have no
+/// gradient, as in FSDP2. Gradients are never left in `.grad`; they are reduced into
+/// sharded_gradients(). Errors: TORCH_CHECK on an already sharded module or one inside a module
+/// that was sharded before it, on a parameter that is 0-dim, non-contiguous, not a leaf or on
+/// another device than the mesh's group, and on a parameter shared with a unit that is sharded
+/// separately (names both).
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                                 const FullyShardOptions& options);
 

@@ -28,9 +28,9 @@ class FSDP_API AdamW {
  public:
   AdamW(FSDPModule root, AdamWOptions options);
 
-  /// Updates every group that has a gradient. Groups without one are skipped, as Python does for
-  /// `.grad is None`. A parameter that no rank used has a gradient of zeros if its group has one:
-  /// its weight decay, moments and step count go on, where FSDP2's optimizer skips it.
+  /// Updates every parameter that has a gradient, that is, that some rank has used since the last
+  /// zero_grad(). The others keep their value, moments and step count, as in Python where `.grad`
+  /// is None.
   void step();
   /// Drops all gradients: the sharded ones, and those collected without a reduction or left behind
   /// by a backward that failed.
@@ -46,12 +46,10 @@ class FSDP_API AdamW {
   int64_t step_count() const { return step_count_; }
   void set_step_count(int64_t step_count);
   /// Number of updates of each parameter (`step` of Python's optimizer state), in
-  /// sharded_parameters() order; 0 for frozen ones. Counts differ if a group had no gradient in
-  /// some of the steps.
+  /// sharded_parameters() order; 0 for frozen ones. Counts differ if parameters had no gradient in
+  /// some of the steps. Equal on all ranks.
   std::vector<int64_t> parameter_steps() const;
-  /// For resuming, in the same order. Errors: TORCH_CHECK on a negative count, and naming two
-  /// parameters of one group with different counts, because a group is updated as a whole with one
-  /// bias correction. Nothing is set then.
+  /// For resuming, in the same order. Errors: TORCH_CHECK on a negative count. Nothing is set then.
   void set_parameter_steps(const std::vector<int64_t>& steps);
 
  private:

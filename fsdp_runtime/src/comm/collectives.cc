@@ -7,6 +7,21 @@ at::Tensor Collectives::empty_for_comm(int64_t numel, at::ScalarType dtype) {
   return at::empty({numel}, at::TensorOptions().dtype(dtype).device(device()));
 }
 
+namespace {
+
+class Known : public Agreement {
+ public:
+  explicit Known(bool is_unanimous) : is_unanimous_(is_unanimous) {}
+  bool wait() override { return is_unanimous_; }
+
+ private:
+  bool is_unanimous_;
+};
+
+}  // namespace
+
+AgreementPtr Collectives::agree(uint64_t) { return std::make_shared<Known>(size() == 1); }
+
 RecordingCollectives::RecordingCollectives(std::shared_ptr<Collectives> inner)
     : inner_(std::move(inner)) {
   TORCH_CHECK(inner_ != nullptr, "RecordingCollectives: inner is null");
@@ -42,6 +57,8 @@ void RecordingCollectives::barrier() {
   records_.push_back({"barrier", Lane::kReduce, 0, ""});
   inner_->barrier();
 }
+
+AgreementPtr RecordingCollectives::agree(uint64_t value) { return inner_->agree(value); }
 
 at::Tensor RecordingCollectives::empty_for_comm(int64_t numel, at::ScalarType dtype) {
   return inner_->empty_for_comm(numel, dtype);

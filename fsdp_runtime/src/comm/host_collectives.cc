@@ -1,6 +1,6 @@
 #include "fsdp_runtime/src/comm/host_collectives.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include "fsdp_runtime/shm/error.h"
@@ -103,6 +103,27 @@ WorkPtr HostCollectives::broadcast(at::Tensor tensor, int64_t root, Lane lane) {
 
 void HostCollectives::barrier() {
   run(Lane::kReduce, [this] { do_barrier(static_cast<int>(Lane::kReduce)); })->wait();
+}
+
+AgreementPtr HostCollectives::agree(uint64_t value) {
+  class Gathered : public Agreement {
+   public:
+    Gathered(at::Tensor values, at::Tensor own, WorkPtr gather)
+        : values_(std::move(values)), own_(std::move(own)), gather_(std::move(gather)) {}
+    bool wait() override {
+      gather_->wait();
+      return values_.eq(own_).all().item<bool>();
+    }
+
+   private:
+    at::Tensor values_, own_;
+    WorkPtr gather_;
+  };
+  at::Tensor values = at::empty({size_}, at::kLong);
+  at::Tensor own = values.narrow(0, rank_, 1);
+  own.fill_(static_cast<int64_t>(value));
+  WorkPtr gather = all_gather_into(values, own, Lane::kReduce);
+  return std::make_shared<Gathered>(std::move(values), std::move(own), std::move(gather));
 }
 
 }  // namespace fsdp

@@ -23,6 +23,7 @@ class HostCollectives : public Collectives {
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override;
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane) override;
   void barrier() override;
+  AgreementPtr agree(uint64_t value) override;
 
  protected:
   // Called on the lane's thread; throw on failure.

@@ -92,7 +92,8 @@ std::vector<ShardedSlice> FSDPModule::sharded_parameters() const {
 std::vector<ShardedSlice> FSDPModule::sharded_gradients() const {
   std::vector<ShardedSlice> slices;
   for (const ParamRef& param : params_below(*checked(state_))) {
-    slices.push_back(slice_of(param, param.group->gradient()));
+    const bool has_gradient = param.group->has_gradient(param.index);
+    slices.push_back(slice_of(param, has_gradient ? param.group->gradient() : at::Tensor()));
   }
   return slices;
 }

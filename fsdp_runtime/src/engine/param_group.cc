@@ -95,8 +95,10 @@ void ParamGroup::retarget_parameters(const std::vector<NamedParameter>& params) 
     tensor.set_data(storage_.view(compute_dtype_, layout_.params[i].offset, shape));
     params_.push_back({params[i].fqn, shape,
                        c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
-                       tensor.unsafeGetTensorImpl(), at::Tensor(), false});
+                       tensor.unsafeGetTensorImpl(), at::Tensor(), false, false});
   }
+  own_uses_.assign(params_.size(), 0);
+  is_used_.assign(params_.size(), 0);
 }
 
 void ParamGroup::make_gradient_views() {

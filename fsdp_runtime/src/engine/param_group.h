@@ -85,13 +85,21 @@ class ParamGroup {
   bool is_reducing() const { return reduction_ != nullptr; }
   /// Drops the shard's gradient and what has been collected for the next reduction.
   void drop_gradient();
+  /// By parameter, 1 if this rank has contributed a gradient, not only zeros, to a reduction since
+  /// the last add_uses().
+  const std::vector<uint8_t>& own_uses() const { return own_uses_; }
+  /// By parameter, 1 if some rank has; ends a round of own_uses().
+  void add_uses(const uint8_t* uses_of_all_ranks);
   /// Takes effect at the next begin_gradients().
   void set_gradient_divide_factor(std::optional<double> factor) { divide_factor_ = factor; }
 
   /// [shard_numel] in the parameters' own dtype.
   const at::Tensor& shard() const { return shard_; }
-  /// Like shard(); undefined until a reduction has finished.
+  /// Like shard(); undefined until a reduction has finished. Zeros for parameters without gradient.
   at::Tensor gradient() const;
+  /// Whether some rank has used the parameter since drop_gradient(), which is when `.grad` is not
+  /// None in PyTorch.
+  bool has_gradient(size_t index) const { return has_gradient_ && is_used_[index] != 0; }
   /// All-gathers the whole group into new memory, in the parameters' own dtype. Collective.
   at::Tensor all_gather_copy() const;
 
@@ -114,8 +122,9 @@ class ParamGroup {
     std::vector<int64_t> shape;
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     const c10::TensorImpl* key = nullptr;
-    at::Tensor gradient;             // view of gradient_storage_
-    bool received_gradient = false;  // since begin_gradients()
+    at::Tensor gradient;       // view of gradient_storage_
+    bool has_sum = false;      // of gradients, in the view
+    bool is_added_to = false;  // since begin_gradients()
   };
 
   void copy_local_slices(const std::vector<NamedParameter>& params);
@@ -159,6 +168,8 @@ class ParamGroup {
   at::Tensor reduced_;
   at::Tensor gradient_;  // allocated once, kept
   bool has_gradient_ = false;
+  std::vector<uint8_t> own_uses_;
+  std::vector<uint8_t> is_used_;
   std::optional<double> divide_factor_;
 };
 

@@ -58,24 +58,26 @@ void ParamGroup::begin_gradients() {
   // In place, gradients of earlier backwards are still there and are added to.
   const bool holds_gradients = collects_in_place_ && has_gradient_;
   for (Param& param : params_) {
-    param.received_gradient = holds_gradients;
+    param.has_sum = holds_gradients;
+    param.is_added_to = false;
   }
   collects_gradients_ = true;
 }
 
 void ParamGroup::accumulate_gradient(size_t index, const at::Tensor& gradient) {
   Param& param = params_[index];
-  if (param.received_gradient) {
+  if (param.has_sum) {
     param.gradient.add_(gradient);
   } else {
     param.gradient.copy_(gradient);
-    param.received_gradient = true;
+    param.has_sum = true;
   }
+  param.is_added_to = true;
 }
 
 void ParamGroup::zero_missing_gradients() {
   for (Param& param : params_) {
-    if (!param.received_gradient) {
+    if (!param.has_sum) {
       param.gradient.zero_();
     }
   }
@@ -95,6 +97,10 @@ void ParamGroup::start_reduction() {
   TORCH_INTERNAL_ASSERT(collects_gradients_ && !is_reducing());
   at::NoGradGuard no_grad;
   zero_missing_gradients();
+  for (size_t i = 0; i < params_.size(); ++i) {
+    own_uses_[i] |= params_[i].is_added_to ? 1 : 0;
+  }
+  context_->add_reduced(this);
   collects_gradients_ = false;
   if (collects_in_place_) {
     has_gradient_ = true;
@@ -148,8 +154,17 @@ void ParamGroup::finish_reduction() {
 
 at::Tensor ParamGroup::gradient() const { return has_gradient_ ? gradient_ : at::Tensor(); }
 
+void ParamGroup::add_uses(const uint8_t* uses_of_all_ranks) {
+  for (size_t i = 0; i < params_.size(); ++i) {
+    is_used_[i] |= uses_of_all_ranks[i];
+    own_uses_[i] = 0;
+  }
+}
+
 void ParamGroup::drop_gradient() {
   has_gradient_ = false;
+  own_uses_.assign(params_.size(), 0);
+  is_used_.assign(params_.size(), 0);
   if (!collects_gradients_) {
     return;
   }

@@ -1,9 +1,11 @@
 #include "fsdp_runtime/src/engine/run_context.h"
 
+#include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "fsdp_runtime/plan/memory_plan.h"
 #include "fsdp_runtime/src/engine/module_state.h"
@@ -30,6 +32,26 @@ void RunContext::prefetch(int64_t unit_index) {
 }
 
 namespace {
+
+uint64_t digest_of(const std::vector<uint8_t>& flags) {
+  uint64_t digest = 0xcbf29ce484222325;  // FNV-1a
+  for (const uint8_t flag : flags) {
+    digest = (digest ^ flag) * 0x100000001b3;
+  }
+  return digest;
+}
+
+/// Element by element, 1 where `own` is 1 on some rank.
+std::vector<uint8_t> any_of_ranks(Collectives& comm, const std::vector<uint8_t>& own) {
+  at::Tensor flags = at::empty({static_cast<int64_t>(own.size())}, at::kInt);
+  std::copy(own.begin(), own.end(), flags.data_ptr<int32_t>());
+  flags = flags.to(comm.device());
+  comm.all_reduce(flags, ReduceOp::kMax, Lane::kReduce)->wait();
+  flags = flags.cpu();
+  std::vector<uint8_t> all(own.size());
+  std::copy_n(flags.data_ptr<int32_t>(), all.size(), all.begin());
+  return all;
+}
 
 // Returns whether there was an explicit list.
 bool prefetch_listed(const std::vector<std::weak_ptr<ModuleState>>& listed) {
@@ -100,6 +122,7 @@ void RunContext::finalize_backward() {
       unit->post_backward();
     }
   }
+  std::vector<Exchange> exchanges = start_exchange_of_uses();
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     std::shared_ptr<ModuleState> unit = weak.lock();
     if (unit && unit->reshard_after_backward) {
@@ -107,6 +130,7 @@ void RunContext::finalize_backward() {
     }
   }
   finish_all_reductions();
+  finish_exchange_of_uses(std::move(exchanges));
   backward_queued_ = false;
 }
 
@@ -149,7 +173,54 @@ void RunContext::finish_all_reductions() {
   }
 }
 
+void RunContext::add_reduced(ParamGroup* group) {
+  if (std::find(reduced_.begin(), reduced_.end(), group) == reduced_.end()) {
+    reduced_.push_back(group);
+  }
+}
+
+/// The groups of one communicator; all ranks have reduced the same in the same order.
+struct RunContext::Exchange {
+  Collectives* comm = nullptr;
+  std::vector<ParamGroup*> groups;
+  std::vector<uint8_t> uses;  // of this rank, group by group
+  AgreementPtr agreement;
+};
+
+std::vector<RunContext::Exchange> RunContext::start_exchange_of_uses() {
+  std::vector<Exchange> exchanges;
+  for (ParamGroup* group : reduced_) {
+    auto exchange =
+        std::find_if(exchanges.begin(), exchanges.end(),
+                     [group](const Exchange& known) { return known.comm == &group->comm(); });
+    if (exchange == exchanges.end()) {
+      exchange = exchanges.insert(exchanges.end(), {&group->comm(), {}, {}, nullptr});
+    }
+    exchange->groups.push_back(group);
+    exchange->uses.insert(exchange->uses.end(), group->own_uses().begin(), group->own_uses().end());
+  }
+  reduced_.clear();
+  for (Exchange& exchange : exchanges) {
+    exchange.agreement = exchange.comm->agree(digest_of(exchange.uses));
+  }
+  return exchanges;
+}
+
+void RunContext::finish_exchange_of_uses(std::vector<Exchange> exchanges) {
+  for (Exchange& exchange : exchanges) {
+    if (!exchange.agreement->wait()) {
+      exchange.uses = any_of_ranks(*exchange.comm, exchange.uses);
+    }
+    const uint8_t* next = exchange.uses.data();
+    for (ParamGroup* group : exchange.groups) {
+      group->add_uses(next);
+      next += group->size();
+    }
+  }
+}
+
 void RunContext::remove_reduction(const ParamGroup* group) {
+  reduced_.erase(std::remove(reduced_.begin(), reduced_.end(), group), reduced_.end());
   reducing_.erase(std::remove(reducing_.begin(), reducing_.end(), group), reducing_.end());
 }
 

@@ -57,6 +57,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// Waits for the reductions up to and including `group`'s.
   void finish_reductions_through(const ParamGroup* group);
   void finish_all_reductions();
+  /// `group` takes part in the exchange of uses at the end of this backward.
+  void add_reduced(ParamGroup* group);
   /// `group` is being destroyed.
   void remove_reduction(const ParamGroup* group);
 
@@ -68,6 +70,12 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
 
   void finalize_backward();
   void finish_oldest_reduction();
+  struct Exchange;
+  /// Asks the other ranks whether they have used the same parameters of the groups that have been
+  /// reduced; one question for each communicator.
+  std::vector<Exchange> start_exchange_of_uses();
+  /// Tells the groups which parameters some rank has used.
+  static void finish_exchange_of_uses(std::vector<Exchange> exchanges);
   void prefetch(int64_t unit_index);
 
   SlotArena parameter_slots_;
@@ -75,6 +83,7 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   plan::ExecutionOrder order_;
   std::vector<std::weak_ptr<ModuleState>> units_;
   std::deque<ParamGroup*> reducing_;
+  std::vector<ParamGroup*> reduced_;  // since the last exchange, each once, in this order
   RuntimeCounters counters_;
   int64_t forward_id_ = 0;
   bool backward_queued_ = false;

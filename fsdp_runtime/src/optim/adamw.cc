@@ -11,37 +11,49 @@
 namespace fsdp {
 
 struct AdamW::GroupState {
+  /// A parameter of the group.
+  struct Param {
+    DecaySegment segment;  // its elements of the shard, with the padding behind them, which is zero
+    int64_t steps = 0;     // it has been updated
+  };
   std::shared_ptr<ParamGroup> group;
   at::Tensor exp_avg;
   at::Tensor exp_avg_sq;
-  std::vector<DecaySegment> segments;
-  int64_t steps = 0;  // updates of this group, as a group without gradient is skipped
+  std::vector<Param> params;  // in the group's order
 };
 
 namespace {
 
-// One segment per run of parameters with the same decay setting; padding belongs to the preceding
-// segment and stays zero.
+// Of each parameter of the group.
 std::vector<DecaySegment> segments_of(const ParamGroup& group, const std::vector<ParamRef>& params,
                                       const std::function<bool(const std::string&)>& no_decay) {
-  std::vector<DecaySegment> segments;
+  std::vector<DecaySegment> segments(group.size());
   for (const ParamRef& param : params) {
-    if (param.group != &group || group.slice(param.index).numel() == 0) {
-      continue;
-    }
-    const bool decays = !no_decay || !no_decay(param.fqn);
-    const int64_t begin = segments.empty() ? 0 : group.slice(param.index).shard_offset;
-    if (segments.empty() || segments.back().decays != decays) {
-      if (!segments.empty()) {
-        segments.back().end = begin;
-      }
-      segments.push_back({begin, 0, decays});
+    if (param.group == &group) {
+      segments[param.index].decays = !no_decay || !no_decay(param.fqn);
     }
   }
-  if (!segments.empty()) {
-    segments.back().end = group.layout().shard_numel;
+  int64_t end = group.layout().shard_numel;
+  for (size_t i = group.size(); i-- > 0;) {
+    const bool is_elsewhere = group.slice(i).numel() == 0;
+    segments[i].end = end;
+    segments[i].begin = is_elsewhere ? end : group.slice(i).shard_offset;
+    end = segments[i].begin;
   }
   return segments;
+}
+
+// Neighbours that are updated alike become one segment.
+void append(std::vector<DecaySegment>& segments, const DecaySegment& next) {
+  if (next.begin == next.end) {
+    return;
+  }
+  if (!segments.empty() && segments.back().end == next.begin &&
+      segments.back().decays == next.decays) {
+    segments.back().end = next.end;
+  } else {
+    segments.push_back(next);
+  }
 }
 
 std::vector<ShardedSlice> state_slices(const ModuleState& root,
@@ -80,7 +92,9 @@ AdamW::AdamW(FSDPModule root, AdamWOptions options)
       state->group = group;
       state->exp_avg = at::zeros_like(group->shard());
       state->exp_avg_sq = at::zeros_like(group->shard());
-      state->segments = segments_of(*group, params, options_.no_decay);
+      for (const DecaySegment& segment : segments_of(*group, params, options_.no_decay)) {
+        state->params.push_back({segment});
+      }
       groups_.push_back(std::move(state));
     }
   }
@@ -92,14 +106,18 @@ void AdamW::step() {
     unit.state()->reshard();  // unsharded parameters are about to be stale
   }
   for (const std::shared_ptr<GroupState>& state : groups_) {
-    const at::Tensor gradient = state->group->gradient();
-    if (!gradient.defined()) {
-      continue;
+    std::map<int64_t, std::vector<DecaySegment>> by_steps;  // usually one: of all parameters
+    for (size_t i = 0; i < state->params.size(); ++i) {
+      if (state->group->has_gradient(i)) {
+        GroupState::Param& param = state->params[i];
+        append(by_steps[++param.steps], param.segment);
+      }
     }
-    ++state->steps;
-    const AdamWStep step = make_adamw_step(options_, state->steps);
-    const AdamWTensors tensors{state->group->shard(), gradient, state->exp_avg, state->exp_avg_sq};
-    apply_adamw(tensors, state->segments, step);
+    const AdamWTensors tensors{state->group->shard(), state->group->gradient(), state->exp_avg,
+                               state->exp_avg_sq};
+    for (const auto& [steps, segments] : by_steps) {
+      apply_adamw(tensors, segments, make_adamw_step(options_, steps));
+    }
   }
   ++step_count_;
 }
@@ -119,7 +137,9 @@ void AdamW::zero_grad() {
 void AdamW::set_step_count(int64_t step_count) {
   step_count_ = step_count;
   for (const std::shared_ptr<GroupState>& state : groups_) {
-    state->steps = step_count;
+    for (GroupState::Param& param : state->params) {
+      param.steps = step_count;
+    }
   }
 }
 
@@ -127,7 +147,7 @@ std::vector<int64_t> AdamW::parameter_steps() const {
   std::vector<int64_t> steps;
   for (const ParamRef& param : params_below(*root_.state())) {
     const std::shared_ptr<GroupState> state = state_of(param.group);
-    steps.push_back(state ? state->steps : 0);
+    steps.push_back(state ? state->params[param.index].steps : 0);
   }
   return steps;
 }
@@ -136,22 +156,16 @@ void AdamW::set_parameter_steps(const std::vector<int64_t>& steps) {
   const std::vector<ParamRef> params = params_below(*root_.state());
   TORCH_CHECK(steps.size() == params.size(), "AdamW: step counts of ", steps.size(),
               " parameters given, there are ", params.size());
-  std::map<const ParamGroup*, size_t> first_of;
   for (size_t i = 0; i < params.size(); ++i) {
-    if (!state_of(params[i].group)) {
-      continue;
-    }
-    TORCH_CHECK(steps[i] >= 0, "AdamW: ", params[i].fqn, " cannot have done ", steps[i], " steps");
-    const size_t first = first_of.try_emplace(params[i].group, i).first->second;
-    TORCH_CHECK(steps[i] == steps[first], "AdamW: ", params[first].fqn, " has done ", steps[first],
-                " steps but ", params[i].fqn, " ", steps[i],
-                "; they are sharded as one group, which is updated as a whole with one bias "
-                "correction");
+    TORCH_CHECK(steps[i] >= 0 || !state_of(params[i].group), "AdamW: ", params[i].fqn,
+                " cannot have done ", steps[i], " steps");
   }
   step_count_ = 0;
-  for (const std::shared_ptr<GroupState>& state : groups_) {
-    state->steps = steps[first_of.at(state->group.get())];
-    step_count_ = std::max(step_count_, state->steps);
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (const std::shared_ptr<GroupState> state = state_of(params[i].group)) {
+      state->params[params[i].index].steps = steps[i];
+      step_count_ = std::max(step_count_, steps[i]);
+    }
   }
 }
 

@@ -17,8 +17,8 @@ TEST(GradientsTest, ParametersUnusedOnSomeRanksAreReducedAsZeros) {
     });
     loss(setup.model, 0, rank.rank).backward();
     EXPECT_GT(expected.at("block0.spare").abs().max().item<double>(), 0);
-    EXPECT_EQ(expected.at("block1.spare").abs().max().item<double>(), 0);
-    expect_gradients(rank, setup.root, expected, 1e-7);
+    EXPECT_FALSE(expected.contains("block1.spare"));
+    expect_gradients(rank, setup.root, expected);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <fsdp/optim.h>
 
 #include <cmath>
+#include <set>
 
 #include "tests/unit/fsdp_runtime/engine/toy_model.h"
 
@@ -20,37 +21,48 @@ class PlainTraining {
         seen[param.value().unsafeGetTensorImpl()] = true;
         if (param.value().requires_grad()) {
           states_.push_back({param.key(), param.value(), at::zeros_like(param.value()),
-                             at::zeros_like(param.value())});
+                             at::zeros_like(param.value()), 0});
         }
       }
     }
   }
 
-  /// Gradients of `loss(rank)`, averaged; by parameter name. Unused parameters have zeros.
+  /// Gradients of `loss(rank)`, averaged; by parameter name. Where only some ranks use a parameter,
+  /// the others count as zeros; parameters that no rank uses have none.
   std::map<std::string, at::Tensor> gradients(const std::function<at::Tensor(int64_t)>& loss) {
     std::map<std::string, at::Tensor> sum;
+    std::set<std::string> used;
     for (int64_t rank = 0; rank < ranks_; ++rank) {
       model->zero_grad();
       loss(rank).backward();
       for (const State& state : states_) {
+        if (state.param.grad().defined()) {
+          used.insert(state.fqn);
+        }
         const at::Tensor gradient =
             state.param.grad().defined() ? state.param.grad().clone() : at::zeros_like(state.param);
         sum[state.fqn] = rank == 0 ? gradient : sum[state.fqn] + gradient;
       }
     }
+    std::erase_if(sum, [&](const auto& entry) { return !used.contains(entry.first); });
     for (auto& [fqn, gradient] : sum) {
       gradient.div_(ranks_);
     }
     return sum;
   }
 
+  /// Leaves parameters without a gradient alone, as torch.optim does where it is None.
   void update(const std::map<std::string, at::Tensor>& gradients) {
     at::NoGradGuard no_grad;
-    ++step_;
-    const double correction1 = 1 - std::pow(options_.beta1, step_);
-    const double correction2 = 1 - std::pow(options_.beta2, step_);
     for (State& state : states_) {
-      const at::Tensor& gradient = gradients.at(state.fqn);
+      const auto found = gradients.find(state.fqn);
+      if (found == gradients.end()) {
+        continue;
+      }
+      const at::Tensor& gradient = found->second;
+      ++state.step;
+      const double correction1 = 1 - std::pow(options_.beta1, state.step);
+      const double correction2 = 1 - std::pow(options_.beta2, state.step);
       state.param.mul_(1 - options_.lr * options_.weight_decay);
       state.exp_avg.lerp_(gradient, 1 - options_.beta1);
       state.exp_avg_sq.mul_(options_.beta2).addcmul_(gradient, gradient, 1 - options_.beta2);
@@ -70,11 +82,11 @@ class PlainTraining {
   struct State {
     std::string fqn;
     at::Tensor param, exp_avg, exp_avg_sq;
+    int step = 0;
   };
   int64_t ranks_;
   AdamWOptions options_;
   std::vector<State> states_;
-  int step_ = 0;
 };
 
 }  // namespace fsdp::testing
