@@ -104,6 +104,8 @@ class Finder:
             function = signature(node)
             if ORACLE.match(function):
                 return
+        if kind == "StaticAssertDecl":
+            return  # It cannot be negated at run time, and its negation is noticed by every compiler.
         if kind in CONDITIONS:
             self.add_condition(node, function)
         elif kind == "BinaryOperator" and node["opcode"] in ("&&", "||"):

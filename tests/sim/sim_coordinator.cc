@@ -115,7 +115,7 @@ void World::CheckSettled() {
   }
   referee_.SettlingTimePassed();
   if (options_.mix.work_s > 0) {
-    At(now_ + InMix(options_.mix.work_s) + kEndTakes, [this] { referee_.DeadlinePassed(); });
+    At(now_ + InMix(options_.mix.work_s) + kEndTakes, [this] { referee_.DeadlinePassed(now_); });
   }
 }
 

@@ -23,7 +23,9 @@ Nanos World::Delay(const Slot& slot) {
 }
 
 bool World::IsUnheard(const Slot& slot) const {
-  return slot.up_cut_until > now_ || slot.down_cut_until > now_ || coordinator_paused_until_ > now_;
+  // A stopped process that is killed ends at once.
+  const bool is_paused = coordinator_paused_until_ > now_ && !coordinator_died_;
+  return slot.up_cut_until > now_ || slot.down_cut_until > now_ || is_paused;
 }
 
 void World::Connect(uint32_t index) {

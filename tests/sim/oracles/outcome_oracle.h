@@ -51,7 +51,7 @@ class OutcomeOracle : public Oracle {
   bool IsSettled() const;
   /// By now the job must be settled; by now it must have ended.
   void SettlingTimePassed();
-  void DeadlinePassed();
+  void DeadlinePassed(Nanos at);
 
  private:
   void CheckSuccess(const JobOutcome& outcome);

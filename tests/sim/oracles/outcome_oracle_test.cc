@@ -64,13 +64,31 @@ TEST_F(OutcomeOracleTest, AnUnfinishedJobMissesItsDeadlineUnlessItsCoordinatorDi
   Order(0, kGen1, 0);
   OutcomeOracle died = oracle_;
   died.CoordinatorDied();
-  died.DeadlinePassed();
+  died.DeadlinePassed(100 * kSecond);
   EXPECT_NO_COMPLAINT(died);
   OutcomeOracle stopped = oracle_;
   stopped.StopHeard();
-  stopped.DeadlinePassed();
+  stopped.DeadlinePassed(100 * kSecond);
   EXPECT_COMPLAINT(stopped, "operator has stopped it");
-  oracle_.DeadlinePassed();
+  oracle_.DeadlinePassed(100 * kSecond);
+  EXPECT_COMPLAINT(oracle_, "has not done its work");
+}
+
+TEST_F(OutcomeOracleTest, AJobMayWaitForNodesBeyondItsDeadlineButNotBeyondTheJoinTimeout) {
+  Order(0, kGen1, 0);
+  oracle_.NodeArrived(1);
+  oracle_.NodeArrived(2);
+  OutcomeOracle enough = oracle_;
+  enough.DeadlinePassed(100 * kSecond);
+  EXPECT_COMPLAINT(enough, "has not done its work");
+  oracle_.NodeGone(80 * kSecond, 2);
+  oracle_.DeadlinePassed(100 * kSecond);
+  EXPECT_NO_COMPLAINT(oracle_);
+  OutcomeOracle stopped = oracle_;
+  stopped.StopHeard();
+  stopped.DeadlinePassed(100 * kSecond);
+  EXPECT_COMPLAINT(stopped, "operator has stopped it");
+  oracle_.DeadlinePassed(141 * kSecond);
   EXPECT_COMPLAINT(oracle_, "has not done its work");
 }
 

@@ -76,7 +76,7 @@ class Referee {
   void CoordinatorDied(Nanos at);
   bool IsSettled() const { return outcome_.IsSettled(); }
   void SettlingTimePassed() { outcome_.SettlingTimePassed(); }
-  void DeadlinePassed() { outcome_.DeadlinePassed(); }
+  void DeadlinePassed(Nanos at) { outcome_.DeadlinePassed(at); }
 
  private:
   FaultLedger ledger_;

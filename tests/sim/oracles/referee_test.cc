@@ -9,7 +9,8 @@
 namespace fsdprun::sim {
 namespace {
 
-constexpr OutcomeOracle::Job kExpectedEnd{.min_nodes = 1, .max_restarts = 0, .join_timeout = kSecond};
+constexpr OutcomeOracle::Job kExpectedEnd{
+    .min_nodes = 1, .max_restarts = 0, .join_timeout = kSecond};
 constexpr RecoveryOracle::Job kRecovery{.min_nodes = 1, .max_nodes = 2};
 constexpr Referee::Bounds kBounds{.alone = kSecond, .ended = kSecond, .stuck = kSecond};
 
@@ -26,7 +27,7 @@ TEST(RefereeTest, ForwardsTheComplaintOfEachOracle) {
   EXPECT_COMPLAINT(fence, "a report about generation 1");
 
   Referee outcome(kExpectedEnd, kRecovery, kBounds);
-  outcome.DeadlinePassed();
+  outcome.DeadlinePassed(3 * kSecond);
   EXPECT_COMPLAINT(outcome, "has not done its work");
 
   Referee cause(kExpectedEnd, kRecovery, kBounds);

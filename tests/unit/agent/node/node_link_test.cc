@@ -61,6 +61,17 @@ TEST(NodeLinkTest, SilentCoordinatorIsGivenUpAfterItsGrace) {
   EXPECT_THAT(agent.exit_message_, HasSubstr("could not reach it again within 30 s"));
 }
 
+TEST(NodeLinkTest, DeadlineOfTheCoordinatorIsKnownWhileItIsLost) {
+  Agent agent;
+  agent.Step(node::Boot{});
+  EXPECT_EQ(agent.machine_.coordinator_deadline(), std::nullopt);  // It was never there.
+  agent.Step(node::StreamUp{});
+  agent.Order(0, AdmitAgent{});
+  EXPECT_EQ(agent.machine_.coordinator_deadline(), std::nullopt);
+  agent.Step(node::StreamLost{"keepalive timed out"});
+  EXPECT_EQ(agent.machine_.coordinator_deadline(), agent.now_ + std::chrono::seconds(30));
+}
+
 TEST(NodeLinkTest, CoordinatorThatComesBackFindsTheWorkersAsTheyWere) {
   Agent agent;
   agent.Up();

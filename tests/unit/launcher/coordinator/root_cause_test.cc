@@ -162,6 +162,20 @@ TEST(FailureLogTest, WorkerStoppedOnItsWayOutIsTheCauseIfItFailedFirst) {
   EXPECT_EQ(report.others[0].worker->rank, 0);
 }
 
+TEST(FailureLogTest, OfWorkersStoppedOnTheirWayOutTheFirstToFailIsTheCause) {
+  for (const bool is_heard_first : {true, false}) {
+    FailureLog log;
+    log.Add(WorkerFailure(0, 1, 0), At(50), At(50));
+    Failure first = StoppedWithError("ValueError: bad batch", true);
+    first.worker->rank = 6;
+    const Failure second = StoppedWithError("KeyError: 'loss'", true);
+    log.Add(is_heard_first ? first : second, At(120), At(is_heard_first ? 40 : 45));
+    log.Add(is_heard_first ? second : first, At(130), At(is_heard_first ? 45 : 40));
+    EXPECT_EQ(log.Report().root.worker->rank, 6) << is_heard_first;
+    EXPECT_EQ(log.Report().collateral, 1);
+  }
+}
+
 TEST(FailureLogTest, OtherStoppedWorkersAreCollateral) {
   const struct {
     Failure stopped;
