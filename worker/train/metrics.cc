@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace fsdprun::worker {
 namespace {
@@ -43,15 +44,17 @@ std::string Exact(double value) {
        error_number);
 }
 
-void WriteAll(int fd, const std::string& text, const std::string& path) {
+/// 0 or an errno.
+int WriteAll(int fd, const std::string& text) {
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t written = write(fd, text.data() + done, text.size() - done);
     if (written < 0 && errno != EINTR) {
-      Fail("write", path, errno);
+      return errno;
     }
     done += written > 0 ? static_cast<size_t>(written) : 0;
   }
+  return 0;
 }
 
 int OpenForAppending(const std::string& path) {
@@ -82,6 +85,34 @@ bool IsRecord(std::string_view line) {
   return record.is_object() && record.contains("step") && record.at("step").is_number_integer();
 }
 
+struct Origin {
+  bool is_record = false;
+  int64_t step = 0;
+  std::string run;  // empty: untold
+};
+
+Origin OriginOf(std::string_view line) {
+  if (!IsRecord(line)) {
+    return {};
+  }
+  const auto record = nlohmann::json::parse(line);
+  Origin origin{true, record.at("step").get<int64_t>(), {}};
+  if (const auto run = record.find("run"); run != record.end() && run->is_string()) {
+    origin.run = run->get<std::string>();
+  }
+  return origin;
+}
+
+std::string Quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// Such as /dev/stdout, which may lead to a regular file that is not only ours.
+bool IsOfTheSystem(const std::string& path) {
+  const std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
+  return absolute.starts_with("/dev/") || absolute.starts_with("/proc/");
+}
+
 /// Throws if the file's first line is not a record: then it is another file of the user's.
 void CheckIsMetricsFile(int fd, const std::string& path) {
   if (!IsRegular(fd)) {
@@ -100,20 +131,53 @@ void CheckIsMetricsFile(int fd, const std::string& path) {
   }
 }
 
-/// Not what a link leads to, such as /dev/stdout.
-bool HasEarlierRecords(const std::string& path) {
-  struct stat stats {};
-  return lstat(path.c_str(), &stats) == 0 && S_ISREG(stats.st_mode) && stats.st_size > 0;
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string content{std::istreambuf_iterator<char>(in), {}};
+  if (!in) {
+    Fail("read", path, errno);
+  }
+  return content;
 }
 
-void MoveAside(const std::string& path) {
+std::string FreeName(const std::string& path) {
   int number = 1;
   while (std::filesystem::exists(path + "." + std::to_string(number))) {
     ++number;
   }
-  if (rename(path.c_str(), (path + "." + std::to_string(number)).c_str()) != 0) {
-    Fail("move aside the earlier", path, errno);
+  return path + "." + std::to_string(number);
+}
+
+/// Makes `path` a new file with what is kept, which `fd` then is; nobody sees it without.
+void Replace(int& fd, const std::string& path, const MetricsCut& cut) {
+  struct stat earlier {};
+  if (fstat(fd, &earlier) != 0) {
+    Fail("open", path, errno);
   }
+  const std::string place = path + ".new-" + std::to_string(getpid());
+  unlink(place.c_str());
+  const int made = open(place.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC,
+                        earlier.st_mode & 07777);
+  if (made < 0) {
+    Fail("make the new", path, errno);
+  }
+  int error = WriteAll(made, cut.kept);
+  if (error == 0 && cut.loses_others) {
+    // A link, if there are any here: then the records and the log have a name at any time.
+    const std::string aside = FreeName(path);
+    const bool is_moved =
+        link(path.c_str(), aside.c_str()) == 0 || rename(path.c_str(), aside.c_str()) == 0;
+    error = is_moved ? 0 : errno;
+  }
+  if (error == 0 && rename(place.c_str(), path.c_str()) != 0) {
+    error = errno;
+  }
+  if (error != 0) {
+    close(made);
+    unlink(place.c_str());
+    Fail("begin the new", path, error);
+  }
+  close(std::exchange(fd, made));
 }
 
 }  // namespace
@@ -127,54 +191,55 @@ std::string FormatStepRecord(const StepMetrics& m) {
          ", \"memory_bytes\": " + std::to_string(m.memory_bytes) + "}";
 }
 
+std::string FormatWarningRecord(int64_t step, const std::string& warning) {
+  return "{\"step\": " + std::to_string(step) + ", \"warning\": " + Quoted(warning) + "}";
+}
+
 std::string FormatEvalRecord(int64_t step, double loss) {
   return "{\"step\": " + std::to_string(step) + ", \"eval_loss\": " + Exact(loss) + "}";
 }
 
-std::string KeptRecords(const std::string& content, int64_t completed_steps) {
+MetricsCut CutRecords(const std::string& content, int64_t completed_steps, const std::string& run) {
   size_t kept = 0;
-  while (kept < content.size()) {
-    const size_t end = content.find('\n', kept);
+  bool is_keeping = true;
+  bool loses_others = false;
+  for (size_t begin = 0; begin < content.size();) {
+    const size_t end = content.find('\n', begin);
     if (end == std::string::npos) {
       break;
     }
-    const auto record = nlohmann::json::parse(content.begin() + static_cast<ptrdiff_t>(kept),
-                                              content.begin() + static_cast<ptrdiff_t>(end),
-                                              nullptr, /*allow_exceptions=*/false);
-    const bool is_kept = record.is_object() && record.contains("step") &&
-                         record.at("step").is_number_integer() &&
-                         record.at("step").get<int64_t>() <= completed_steps;
-    if (!is_kept) {
-      break;
-    }
-    kept = end + 1;
+    const Origin origin = OriginOf(std::string_view(content).substr(begin, end - begin));
+    const bool is_own = origin.is_record && origin.run == run;
+    const bool is_untold = origin.is_record && origin.run.empty() && completed_steps > 0;
+    is_keeping = is_keeping && (is_own || is_untold) && origin.step <= completed_steps;
+    kept = is_keeping ? end + 1 : kept;
+    const bool is_lost_step = is_own && origin.step > completed_steps && completed_steps > 0;
+    loses_others = loses_others || (!is_keeping && !is_lost_step);
+    begin = end + 1;
   }
-  return content.substr(0, kept);
+  return {content.substr(0, kept), loses_others};
 }
 
-MetricsLog::MetricsLog(const std::string& path, int64_t completed_steps) : path_(path) {
+MetricsLog::MetricsLog(const std::string& path, int64_t completed_steps, MetricsOrigin origin)
+    : path_(path) {
   if (path.empty()) {
     return;
   }
+  if (!origin.run.empty()) {
+    origin_ = ", \"run\": " + Quoted(origin.run) + ", \"launch\": " + Quoted(origin.launch) +
+              ", \"generation\": " + std::to_string(origin.generation) + "}";
+  }
   fd_ = OpenForAppending(path);
-  off_t kept = 0;
-  CheckIsMetricsFile(fd_, path);
-  if (completed_steps == 0 && HasEarlierRecords(path)) {
-    MoveAside(path);
-    close(fd_);
-    fd_ = OpenForAppending(path);
-  }
-  if (completed_steps > 0 && IsRegular(fd_)) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) {
-      Fail("read", path, errno);
+  try {
+    CheckIsMetricsFile(fd_, path);
+    is_file_ = IsRegular(fd_) && !IsOfTheSystem(path);
+    if (is_file_) {
+      path_ = std::filesystem::canonical(path).string();
+      Replace(fd_, path_, CutRecords(ReadAll(path_), completed_steps, origin.run));
     }
-    const std::string content{std::istreambuf_iterator<char>(in), {}};
-    kept = static_cast<off_t>(KeptRecords(content, completed_steps).size());
-  }
-  // A device or a pipe cannot be truncated, and need not be.
-  if (ftruncate(fd_, kept) != 0 && errno != EINVAL) {
-    Fail("cut", path, errno);
+  } catch (...) {
+    close(fd_);
+    throw;
   }
 }
 
@@ -184,9 +249,42 @@ MetricsLog::~MetricsLog() {
   }
 }
 
+void MetricsLog::RequireOwnFile() {
+  struct stat own {};
+  struct stat named {};
+  if (fstat(fd_, &own) != 0) {
+    Fail("write", path_, errno);
+  }
+  if (stat(path_.c_str(), &named) == 0) {
+    if (named.st_ino != own.st_ino || named.st_dev != own.st_dev) {
+      throw MetricsReplacedError("metrics file " + path_ +
+                                     " is another one now, which this process leaves alone: "
+                                     "somebody has replaced it, such as a newer start of this job",
+                                 0);
+    }
+  } else if (errno == ENOENT && own.st_nlink == 0) {
+    const int fd = OpenForAppending(path_);
+    close(std::exchange(fd_, fd));
+  }
+}
+
 void MetricsLog::Append(const std::string& record) {
-  if (fd_ >= 0) {
-    WriteAll(fd_, record + "\n", path_);
+  if (fd_ < 0) {
+    return;
+  }
+  struct stat before {};
+  if (is_file_) {
+    RequireOwnFile();
+    if (fstat(fd_, &before) != 0) {
+      Fail("write", path_, errno);
+    }
+  }
+  const std::string line =
+      (origin_.empty() ? record : record.substr(0, record.size() - 1) + origin_) + "\n";
+  if (const int error = WriteAll(fd_, line); error != 0) {
+    // No part of a record may stay, which the next one would be appended to.
+    [[maybe_unused]] const int cut = is_file_ ? ftruncate(fd_, before.st_size) : 0;
+    Fail("write", path_, error);
   }
 }
 

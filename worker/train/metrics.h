@@ -27,6 +27,15 @@ struct StepMetrics {
 /// back exactly.
 std::string FormatStepRecord(const StepMetrics& metrics);
 std::string FormatEvalRecord(int64_t step, double loss);
+/// Of something that went wrong and did not end the run.
+std::string FormatWarningRecord(int64_t step, const std::string& warning);
+
+/// Who writes a record; part of each, unless `run` is empty.
+struct MetricsOrigin {
+  std::string run;     // as in checkpoint::State
+  std::string launch;  // FSDPRUN_JOB_ID
+  uint64_t generation = 0;
+};
 
 /// One line that names the metrics file, the cause and the remedy.
 class MetricsError : public std::runtime_error {
@@ -41,20 +50,37 @@ class MetricsError : public std::runtime_error {
   int error_number_;
 };
 
+/// This process has been replaced: another one writes the file now.
+class MetricsReplacedError : public MetricsError {
+ public:
+  using MetricsError::MetricsError;
+};
+
+// Note [One file per opening]
+// Whoever opens the log of a run puts a new file in the place of the old one, with the records that
+// it keeps. A process that was replaced and still runs holds the old file, so nothing that it
+// writes can come between its successor's records; and it can see that its file has lost its name.
+// What is not kept is cut only if the same run will write it anew; else the old file keeps all its
+// records under another name.
+
 /// The JSON lines file of a run. Records are appended with one write each; a reader sees whole
 /// lines.
 class MetricsLog {
  public:
   /// Opens `path` (empty: every call does nothing) for a run that continues after
-  /// `completed_steps`: records of later steps, which were done after the last checkpoint, and an
-  /// incomplete last line are removed; 0 starts the file anew, and an earlier one is moved to the
-  /// first free name of `path`.1, `path`.2 and so on. Errors: MetricsError; also for a
-  /// non-empty file that is not a metrics file, which is not modified.
-  MetricsLog(const std::string& path, int64_t completed_steps);
+  /// `completed_steps`, 0: that begins. Keeps the leading records up to that step, if they are of
+  /// the same run or do not tell theirs. Removes the run's records of later steps, which were done
+  /// after the last checkpoint, and an incomplete last line. If there is more, the earlier file is
+  /// kept as the first free name of `path`.1, `path`.2 and so on. What is no regular file, and what
+  /// is below /dev or /proc, is only appended to. Errors: MetricsError; also for a non-empty file
+  /// that is not a metrics file, which is not modified.
+  MetricsLog(const std::string& path, int64_t completed_steps, MetricsOrigin origin = {});
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
 
+  /// Errors: MetricsError; the next call may succeed, and the file has only whole records.
+  /// MetricsReplacedError: no later call will. A file that was removed is made anew.
   void Append(const std::string& record);
 
   /// Opens and closes `path` without changing its content, to detect an invalid path before the job
@@ -62,12 +88,19 @@ class MetricsLog {
   static void CheckWritable(const std::string& path);
 
  private:
-  std::string path_;
+  void RequireOwnFile();
+
+  std::string path_;  // of the file itself, not of a link to it
   int fd_ = -1;
+  bool is_file_ = false;  // as Note [One file per opening]
+  std::string origin_;    // of the records, as their end
 };
 
-/// The part of a metrics file that a run at `completed_steps` keeps: its leading whole lines whose
-/// "step" is at most that. Pure.
-std::string KeptRecords(const std::string& content, int64_t completed_steps);
+/// What a run at `completed_steps` does with the records of an earlier opening. Pure.
+struct MetricsCut {
+  std::string kept;
+  bool loses_others = false;  // the rest is not only of steps that the run will do again
+};
+MetricsCut CutRecords(const std::string& content, int64_t completed_steps, const std::string& run);
 
 }  // namespace fsdprun::worker

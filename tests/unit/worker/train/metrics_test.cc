@@ -2,18 +2,23 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace fsdprun::worker {
 namespace {
@@ -45,11 +50,51 @@ TEST(MetricsTest, EvalRecordHasStepAndLoss) {
 TEST(MetricsTest, KeepsWholeRecordsUpToTheResumedStep) {
   const std::string one = FormatEvalRecord(1, 1) + "\n", two = FormatEvalRecord(2, 1) + "\n",
                     three = FormatEvalRecord(3, 1) + "\n";
-  EXPECT_EQ(KeptRecords(one + two + three, 2), one + two);
-  EXPECT_EQ(KeptRecords(one + two + three, 9), one + two + three);
-  EXPECT_EQ(KeptRecords(one + two.substr(0, 9), 9), one);
-  EXPECT_EQ(KeptRecords(one + "garbage\n" + two, 9), one);
-  EXPECT_EQ(KeptRecords("", 9), "");
+  const auto kept = [](const std::string& content, int64_t steps) {
+    return CutRecords(content, steps, "").kept;
+  };
+  EXPECT_EQ(kept(one + two + three, 2), one + two);
+  EXPECT_EQ(kept(one + two + three, 9), one + two + three);
+  EXPECT_EQ(kept(one + two.substr(0, 9), 9), one);
+  EXPECT_EQ(kept(one + "garbage\n" + two, 9), one);
+  EXPECT_EQ(kept("", 9), "");
+}
+
+std::string RecordOf(const std::string& run, int64_t step) {
+  return "{\"step\": " + std::to_string(step) +
+         (run.empty() ? std::string() : ", \"run\": \"" + run + "\"") + "}\n";
+}
+
+TEST(MetricsTest, OnlyOwnRecordsOfLostStepsAreCut) {
+  struct Case {
+    std::string kept, rest;
+    bool loses_others;
+  };
+  const std::string mine = RecordOf("mine", 1), lost = RecordOf("mine", 3),
+                    other = RecordOf("other", 1), untold = RecordOf("", 1);
+  for (const Case& c : {Case{mine, lost + lost, false},
+                        {mine, lost + "{\"step\": 4, \"ru", false},
+                        {mine, lost + mine, true},
+                        {mine + untold, "", false},
+                        {untold + mine, lost, false},
+                        {"", other, true},
+                        {"", other + mine, true},
+                        {mine, lost + other, true},
+                        {mine, RecordOf("", 3), true},
+                        {mine, "garbage\n" + lost, true}}) {
+    const MetricsCut cut = CutRecords(c.kept + c.rest, 2, "mine");
+    EXPECT_EQ(cut.kept, c.kept) << c.rest;
+    EXPECT_EQ(cut.loses_others, c.loses_others) << c.kept << c.rest;
+  }
+  for (const std::string& record : {mine, other, untold, lost}) {
+    const MetricsCut fresh = CutRecords(record, 0, "mine");
+    EXPECT_EQ(fresh.kept, "");
+    EXPECT_TRUE(fresh.loses_others);
+  }
+}
+
+TEST(MetricsTest, WarningIsARecordToo) {
+  EXPECT_EQ(FormatWarningRecord(3, "the \"disk\""), R"({"step": 3, "warning": "the \"disk\""})");
 }
 
 class MetricsLogTest : public testing::Test {
@@ -85,6 +130,109 @@ TEST_F(MetricsLogTest, StartingAnewKeepsTheRecordsOfEarlierRuns) {
   std::filesystem::create_symlink(path_ + ".1", folder_ + "/link");
   { const MetricsLog log(folder_ + "/link", 0); }
   EXPECT_TRUE(std::filesystem::is_symlink(folder_ + "/link"));
+  EXPECT_EQ(ReadAll(path_ + ".1.1"), FormatEvalRecord(1, 0) + "\n");
+}
+
+std::vector<std::string> RunsIn(const std::string& path) {
+  std::vector<std::string> runs;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    const auto record = nlohmann::json::parse(line);
+    runs.push_back(record.at("run").get<std::string>() + " " +
+                   std::to_string(record.at("generation").get<uint64_t>()) + " " +
+                   record.at("launch").get<std::string>() + " " +
+                   std::to_string(record.at("step").get<int64_t>()));
+  }
+  return runs;
+}
+
+TEST_F(MetricsLogTest, RecordsTellWhoWroteThem) {
+  MetricsLog(path_, 0, {"r", "job \"1\"", 2}).Append(FormatEvalRecord(1, 1));
+  EXPECT_EQ(RunsIn(path_), std::vector<std::string>{"r 2 job \"1\" 1"});
+}
+
+TEST_F(MetricsLogTest, ResumingKeepsTheRecordsOfAnotherRun) {
+  {
+    MetricsLog log(path_, 0, {"other", "a", 1});
+    for (int step = 1; step <= 4; ++step) {
+      log.Append(FormatEvalRecord(step, step));
+    }
+  }
+  const std::string others = ReadAll(path_);
+  MetricsLog(path_, 2, {"mine", "b", 1}).Append(FormatEvalRecord(3, 30));
+  EXPECT_EQ(ReadAll(path_ + ".1"), others);
+  EXPECT_EQ(RunsIn(path_), std::vector<std::string>{"mine 1 b 3"});
+  MetricsLog(path_, 3, {"mine", "b", 2}).Append(FormatEvalRecord(4, 40));
+  EXPECT_EQ(RunsIn(path_), (std::vector<std::string>{"mine 1 b 3", "mine 2 b 4"}));
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".2"));
+}
+
+/// Whether it was refused.
+bool IsRefused(MetricsLog& log) {
+  try {
+    log.Append(FormatEvalRecord(9, 9));
+    return false;
+  } catch (const MetricsReplacedError&) {
+    return true;
+  }
+}
+
+TEST_F(MetricsLogTest, ProcessThatWasReplacedWritesNothingInItsSuccessorsFile) {
+  int told[2];
+  int asked[2];
+  ASSERT_EQ(pipe(told) + pipe(asked), 0);
+  const pid_t old_world = fork();
+  if (old_world == 0) {
+    MetricsLog log(path_, 0, {"r", "job", 1});
+    for (int step = 1; step <= 4; ++step) {
+      log.Append(FormatEvalRecord(step, step));
+    }
+    char byte = 0;
+    const bool is_told = write(told[1], "x", 1) == 1 && read(asked[0], &byte, 1) == 1;
+    _exit(is_told && IsRefused(log) && IsRefused(log) ? 0 : 1);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(told[0], &byte, 1), 1);
+  MetricsLog log(path_, 2, {"r", "job", 2});
+  log.Append(FormatEvalRecord(3, 3));
+  ASSERT_EQ(write(asked[1], "x", 1), 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(old_world, &status, 0), old_world);
+  EXPECT_EQ(status, 0);
+  log.Append(FormatEvalRecord(4, 4));
+  EXPECT_EQ(RunsIn(path_),
+            (std::vector<std::string>{"r 1 job 1", "r 1 job 2", "r 2 job 3", "r 2 job 4"}));
+  for (const int fd : {told[0], told[1], asked[0], asked[1]}) {
+    close(fd);
+  }
+}
+
+TEST_F(MetricsLogTest, FileThatTheUserRemovesIsMadeAnewAndOneThatIsRenamedGoesOn) {
+  MetricsLog log(path_, 0);
+  log.Append(FormatEvalRecord(1, 1));
+  std::filesystem::remove(path_);
+  log.Append(FormatEvalRecord(2, 2));
+  EXPECT_EQ(ReadAll(path_), FormatEvalRecord(2, 2) + "\n");
+  std::filesystem::rename(path_, path_ + ".rotated");
+  log.Append(FormatEvalRecord(3, 3));
+  EXPECT_EQ(ReadAll(path_ + ".rotated"),
+            FormatEvalRecord(2, 2) + "\n" + FormatEvalRecord(3, 3) + "\n");
+}
+
+TEST_F(MetricsLogTest, AppendThatFailsLeavesWholeRecordsAndTheNextSucceeds) {
+  MetricsLog log(path_, 0);
+  log.Append(FormatEvalRecord(1, 1));
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  rlimit small = limit;
+  small.rlim_cur = FormatEvalRecord(1, 1).size() + 5;
+  const auto ignored = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(log.Append(FormatEvalRecord(2, 2)), MetricsError);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  signal(SIGXFSZ, ignored);
+  log.Append(FormatEvalRecord(3, 3));
+  EXPECT_EQ(ReadAll(path_), FormatEvalRecord(1, 1) + "\n" + FormatEvalRecord(3, 3) + "\n");
 }
 
 TEST_F(MetricsLogTest, CheckingDoesNotChangeTheFile) {
