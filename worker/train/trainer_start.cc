@@ -1,0 +1,255 @@
+// The start of a run: checks of the input, the job, weights new or from a checkpoint.
+#include <fsdp/activation_checkpoint.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "worker/checkpoint/file_system.h"
+#include "worker/data/token_stream.h"
+#include "worker/train/failure.h"
+#include "worker/train/trainer.h"
+#include "worker/train/training_state.h"
+
+namespace fsdprun::worker {
+namespace {
+
+// Of a launch: its later ones are restarts.
+constexpr uint64_t kFirstGeneration = 1;
+
+constexpr int64_t kMaxStepTokens = int64_t{1} << 40;
+
+ProgressView ChooseView(const WorkerEnvironment& environment) {
+  if (environment.rank != 0) {
+    return ProgressView::kNone;
+  }
+  if (environment.launcher_draws_progress) {
+    return ProgressView::kLauncher;
+  }
+  return isatty(STDOUT_FILENO) == 1 ? ProgressView::kTerminal : ProgressView::kPlain;
+}
+
+std::shared_ptr<const TokenStream> OpenStream(const char* key,
+                                              const std::vector<std::string>& paths,
+                                              int64_t seq_len) {
+  auto stream = std::make_shared<const TokenStream>(paths);
+  if (stream->window_count(seq_len) == 0) {
+    throw ConfigError(std::string(key) + ": the text has " + std::to_string(stream->size()) +
+                      " bytes, one window needs data.seq_len + 1 = " + std::to_string(seq_len + 1) +
+                      "; give more text or a shorter data.seq_len");
+  }
+  return stream;
+}
+
+checkpoint::Group CheckpointGroup(const Job& job) { return {job.group, job.device, nullptr}; }
+
+/// As a ConfigError, because a restart would fail again.
+[[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate,
+                                   const std::exception& error) {
+  throw ConfigError("cannot resume from " + candidate.path + ": " + error.what() +
+                    "; choose another checkpoint.dir or set checkpoint.resume");
+}
+
+/// Runs a check at the start and turns its Error into one that ends the job for good, unless it may
+/// pass: a full disk may be full of a killed run's unfinished checkpoint, which the Saver removes.
+/// What has not passed by then fails there, and a restart tries again.
+template <typename Error, typename Check>
+void RefuseForGood(Check&& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    if (!checkpoint::MayPass(error.error_number())) {
+      throw ConfigError(error.what());
+    }
+  }
+}
+
+}  // namespace
+
+Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
+                 ControlChannel& channel)
+    : config_(ParseConfig(resolved)), resolved_(resolved), channel_(channel) {
+  llama_ = ReadLlamaConfig(config_.model.config);
+  CheckInput(environment);
+  const int64_t seq_len = config_.data.seq_len;
+  auto stream = OpenStream("data.train", config_.data.train, seq_len);
+  if (config_.train.eval_every > 0) {
+    valid_ = OpenStream("data.valid", config_.data.valid, seq_len);
+  }
+  SetThreads(environment.world_size);
+  progress_ = std::make_unique<Progress>(ChooseView(environment), config_.train.steps,
+                                         config_.metrics.every_steps, channel_);
+  progress_->Event("configuration: " + resolved_.dump());
+
+  job_ = MakeJob(config_, llama_);
+  batches_.emplace(std::move(stream), BatchOptions{seq_len, config_.data.shuffle, config_.data.seed,
+                                                   job_.rank(), job_.world_size(), job_.device});
+  MakeOptimizer();
+  if (!config_.checkpoint.dir.empty()) {
+    checkpoint::SaverOptions options;
+    options.dir = config_.checkpoint.dir;
+    options.keep = config_.checkpoint.keep;
+    options.group = CheckpointGroup(job_);
+    options.generation = environment.generation;
+    options.job_id = environment.job_id;
+    saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
+  }
+  Resume({environment.job_id, environment.generation > kFirstGeneration});
+  CheckSavedNames();
+  if (job_.rank() == 0) {
+    metrics_ = std::make_unique<MetricsLog>(config_.metrics.jsonl, step_);
+  }
+}
+
+void Trainer::CheckInput(const WorkerEnvironment& environment) {
+  if (llama_.vocab_size < kByteTokens) {
+    throw ConfigError(config_.model.config + ": vocab_size = " + std::to_string(llama_.vocab_size) +
+                      ": expected at least 256 for data.tokenizer \"byte\"");
+  }
+  if (config_.data.seq_len > llama_.max_position_embeddings) {
+    throw ConfigError("configuration: data.seq_len = " + std::to_string(config_.data.seq_len) +
+                      ": expected at most the model's max_position_embeddings = " +
+                      std::to_string(llama_.max_position_embeddings));
+  }
+  int64_t step_tokens = config_.data.seq_len;
+  for (const int64_t factor : {config_.train.micro_batch_size, config_.train.grad_accumulation,
+                               int64_t{environment.world_size}}) {
+    if (step_tokens > kMaxStepTokens / factor) {
+      throw ConfigError(
+          "configuration: train.micro_batch_size * train.grad_accumulation * data.seq_len * ranks: "
+          "expected at most 2^40 tokens per step");
+    }
+    step_tokens *= factor;
+  }
+  if (config_.train.eval_every > 0 && config_.data.valid.empty()) {
+    throw ConfigError(
+        "configuration: data.valid = []: expected at least one path, because "
+        "train.eval_every is not 0");
+  }
+  if (environment.rank != 0) {
+    return;
+  }
+  RefuseForGood<MetricsError>([&] { MetricsLog::CheckWritable(config_.metrics.jsonl); });
+  if (!config_.checkpoint.dir.empty()) {
+    RefuseForGood<checkpoint::CheckpointError>(
+        [&] { checkpoint::CheckWritable(config_.checkpoint.dir); });
+  }
+}
+
+void Trainer::MakeOptimizer() {
+  if (config_.train.activation_checkpointing) {
+    job_.model->SetBlockCall([](const fsdp::Unit<LlamaBlock>& block, const at::Tensor& x,
+                                const at::Tensor& cos, const at::Tensor& sin) {
+      return fsdp::activation_checkpoint(
+          [block](const at::Tensor& x_again, const at::Tensor& cos_again,
+                  const at::Tensor& sin_again) { return block(x_again, cos_again, sin_again); },
+          x, cos, sin);
+    });
+  }
+  const TrainConfig::Optimizer& options = config_.optimizer;
+  const auto parameters = job_.root.sharded_parameters();
+  for (const std::string& pattern : options.no_decay) {
+    const bool is_used = std::any_of(parameters.begin(), parameters.end(), [&](const auto& slice) {
+      return MatchesPattern(slice.fqn, pattern);
+    });
+    if (!is_used) {
+      throw ConfigError("configuration: optimizer.no_decay has \"" + pattern +
+                        "\": expected a pattern that matches a parameter, e.g. \"" +
+                        parameters.back().fqn + "\"");
+    }
+  }
+  fsdp::AdamWOptions adamw{options.lr,  options.beta1,        options.beta2,
+                           options.eps, options.weight_decay, nullptr};
+  if (!options.no_decay.empty()) {
+    adamw.no_decay = [options](const std::string& fqn) { return IsExemptFromDecay(options, fqn); };
+  }
+  optimizer_ = std::make_unique<fsdp::AdamW>(job_.root, adamw);
+}
+
+// Note [Own checkpoints first]
+// A restart runs with the configuration of the first start. If checkpoint.resume is "none" or a
+// path, following it literally would discard this launch's progress; so the launch's own
+// checkpoints, of which the first start finds none, take precedence. If they cannot be read, the
+// job ends: starting over would silently do all its steps again.
+std::optional<checkpoint::Candidate> Trainer::FindCandidate(
+    const checkpoint::Launch& launch) const {
+  const std::string& dir = config_.checkpoint.dir;
+  const std::string& resume = config_.checkpoint.resume;
+  if (!dir.empty()) {
+    if (auto own = checkpoint::FindOfJob(dir, launch, CheckpointGroup(job_))) {
+      return own;
+    }
+  }
+  if (resume == "none" || (resume == "auto" && dir.empty())) {
+    return std::nullopt;
+  }
+  try {
+    return checkpoint::FindResume(dir, resume, CheckpointGroup(job_));
+  } catch (const checkpoint::CheckpointError& error) {
+    if (resume == "auto" || checkpoint::MayPass(error.error_number())) {
+      throw;
+    }
+    // The user named this checkpoint; a restart would fail again.
+    throw ConfigError(std::string("checkpoint.resume: ") + error.what() +
+                      "; give another path, or auto or none");
+  }
+}
+
+void Trainer::Resume(const checkpoint::Launch& launch) {
+  at::manual_seed(config_.model.seed);
+  if (const auto candidate = FindCandidate(launch)) {
+    try {
+      LoadState(*candidate);
+    } catch (const checkpoint::MismatchError& error) {
+      RefuseCheckpoint(*candidate, error);
+    } catch (const ConfigError& error) {
+      RefuseCheckpoint(*candidate, error);
+    }
+    return;
+  }
+  FillWeights(config_, job_);
+  progress_->Event("starting at step 0: " + std::to_string(ParameterCount(llama_)) +
+                   " parameters on " + std::to_string(job_.world_size()) + " ranks (" +
+                   job_.group->name() + "), " + std::to_string(batches_->window_count()) +
+                   " windows of " + std::to_string(config_.data.seq_len) + " tokens");
+}
+
+void Trainer::LoadState(const checkpoint::Candidate& candidate) {
+  const at::Tensor steps = CaptureSteps(*optimizer_);
+  checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
+  checkpoint::Load(candidate, state, CheckpointGroup(job_));
+  const TrainingState training = ParseTrainingState(state.training_state_json);
+  step_ = training.step;
+  tokens_ = training.tokens;
+  saved_step_ = step_;
+  RestoreSteps(steps, *optimizer_);
+  for (const std::string& change : DescribeChangedGroups(
+           state.param_groups_json, FormatParamGroups(job_, config_.optimizer, 0))) {
+    progress_->Event("warning: " + change);
+  }
+  RestoreRng(training.rng);
+  if (training.windows != batches_->window_count()) {
+    progress_->Event("warning: the training data had " + std::to_string(training.windows) +
+                     " windows at the checkpoint and has " +
+                     std::to_string(batches_->window_count()) +
+                     " now; continuing at the same position of the same epoch");
+  }
+  batches_->set_cursor(training.cursor);
+  progress_->Event("resuming after step " + std::to_string(step_) + " from " + candidate.path +
+                   " (written by " + std::to_string(candidate.world_size) + " ranks, now " +
+                   std::to_string(job_.world_size()) + ")");
+}
+
+/// Of a directory in the way the user hears now rather than after hours of training.
+void Trainer::CheckSavedNames() const {
+  if (!saver_ || job_.rank() != 0) {
+    return;
+  }
+  const std::optional<int64_t> done =
+      saved_step_ < 0 ? std::nullopt : std::optional<int64_t>(saved_step_);
+  RefuseForGood<checkpoint::CheckpointError>([&] {
+    checkpoint::CheckReplaceable(config_.checkpoint.dir,
+                                 [&](int64_t step) { return WillSave(config_, done, step); });
+  });
+}
+
+}  // namespace fsdprun::worker
