@@ -1,6 +1,7 @@
 #include "worker/data/token_stream.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -79,6 +80,33 @@ TEST_F(TokenStreamTest, RangesOutsideThrow) {
   EXPECT_THROW(stream.CopyTokens(2, 2, &token), std::out_of_range);
   EXPECT_THROW(stream.CopyTokens(-1, 1, &token), std::out_of_range);
   EXPECT_THROW(stream.CopyTokens(0, INT64_MAX, &token), std::out_of_range);
+}
+
+TEST_F(TokenStreamTest, FileThatBecomesShorterIsNamedWithTheOffset) {
+  const std::string path = Write("b", std::string(20'000, 'x'));
+  const TokenStream stream({Write("a", "abc"), path});
+  std::filesystem::resize_file(path, 9'000);
+  EXPECT_EQ(Copy(stream, 9'000, 3).size(), 3u);
+  try {
+    Copy(stream, 8'999, 10);
+    FAIL() << "read what is not there";
+  } catch (const DataError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "cannot read data file " + path +
+                  " at offset 9000: it had 20000 bytes when the run began and has become shorter; "
+                  "restore it, and do not change data files while a job reads them");
+  }
+}
+
+TEST_F(TokenStreamTest, MoreFilesThanTheSoftLimitOfDescriptors) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit few{32, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const TokenStream stream(std::vector<std::string>(100, Write("a", "ab")));
+  EXPECT_EQ(stream.size(), 200);
+  EXPECT_EQ(Copy(stream, 199, 1), (std::vector<int64_t>{'b'}));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 TEST_F(TokenStreamTest, LastWindowNeedsATarget) {
