@@ -14,6 +14,7 @@
 #include "worker/train/batches.h"
 #include "worker/train/config.h"
 #include "worker/train/job.h"
+#include "worker/train/launch.h"
 #include "worker/train/metrics.h"
 #include "worker/train/progress.h"
 
@@ -37,9 +38,8 @@ class Trainer {
  private:
   void CheckInput(const WorkerEnvironment& environment);
   void MakeOptimizer();
-  /// `job_id`: id of this launch; empty if unknown.
-  void Resume(const checkpoint::Launch& launch);
-  std::optional<checkpoint::Candidate> FindCandidate(const checkpoint::Launch& launch) const;
+  void Resume(const LaunchIdentity& identity);
+  std::optional<checkpoint::Candidate> FindCandidate(const LaunchIdentity& identity) const;
   void LoadState(const checkpoint::Candidate& candidate);
   void CheckSavedNames() const;
   /// Returns whether some rank was asked to stop.

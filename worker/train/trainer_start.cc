@@ -13,9 +13,6 @@
 namespace fsdprun::worker {
 namespace {
 
-// Of a launch: its later ones are restarts.
-constexpr uint64_t kFirstGeneration = 1;
-
 constexpr int64_t kMaxStepTokens = int64_t{1} << 40;
 
 ProgressView ChooseView(const WorkerEnvironment& environment) {
@@ -84,16 +81,17 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
   batches_.emplace(std::move(stream), BatchOptions{seq_len, config_.data.shuffle, config_.data.seed,
                                                    job_.rank(), job_.world_size(), job_.device});
   MakeOptimizer();
+  const LaunchIdentity identity = IdentifyLaunch(environment, CheckpointGroup(job_));
   if (!config_.checkpoint.dir.empty()) {
     checkpoint::SaverOptions options;
     options.dir = config_.checkpoint.dir;
     options.keep = config_.checkpoint.keep;
     options.group = CheckpointGroup(job_);
     options.generation = environment.generation;
-    options.job_id = environment.job_id;
+    options.job_id = identity.launch.job_id;
     saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
   }
-  Resume({environment.job_id, environment.generation > kFirstGeneration});
+  Resume(identity);
   CheckSavedNames();
   if (job_.rank() == 0) {
     metrics_ = std::make_unique<MetricsLog>(config_.metrics.jsonl, step_);
@@ -169,13 +167,18 @@ void Trainer::MakeOptimizer() {
 // A restart runs with the configuration of the first start. If checkpoint.resume is "none" or a
 // path, following it literally would discard this launch's progress; so the launch's own
 // checkpoints, of which the first start finds none, take precedence. If they cannot be read, the
-// job ends: starting over would silently do all its steps again.
-std::optional<checkpoint::Candidate> Trainer::FindCandidate(
-    const checkpoint::Launch& launch) const {
+// job ends: starting over would silently do all its steps again. So it does where a restart cannot
+// tell which checkpoints are its launch's own.
+std::optional<checkpoint::Candidate> Trainer::FindCandidate(const LaunchIdentity& identity) const {
   const std::string& dir = config_.checkpoint.dir;
   const std::string& resume = config_.checkpoint.resume;
   if (!dir.empty()) {
-    if (auto own = checkpoint::FindOfJob(dir, launch, CheckpointGroup(job_))) {
+    if (identity.has_lost_track && resume != "auto") {
+      throw ConfigError("checkpoint.resume is " + Excerpt(resume) +
+                        ", but this is a restart, and its launcher does not let it tell which "
+                        "checkpoints this launch has written; set checkpoint.resume to auto");
+    }
+    if (auto own = checkpoint::FindOfJob(dir, identity.launch, CheckpointGroup(job_))) {
       return own;
     }
   }
@@ -194,9 +197,9 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate(
   }
 }
 
-void Trainer::Resume(const checkpoint::Launch& launch) {
+void Trainer::Resume(const LaunchIdentity& identity) {
   at::manual_seed(config_.model.seed);
-  if (const auto candidate = FindCandidate(launch)) {
+  if (const auto candidate = FindCandidate(identity)) {
     try {
       LoadState(*candidate);
     } catch (const checkpoint::MismatchError& error) {

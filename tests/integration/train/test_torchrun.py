@@ -56,8 +56,16 @@ class TorchrunTest(TrainCase):
         self.assertEqual(self.computed(), expected)
 
     def test_restart_by_torchrun_resumes_from_the_newest_checkpoint(self):
+        self.kill_and_expect_to_go_on()
+
+    def test_restart_within_a_launch_resumes_also_if_the_launch_starts_over(self):
+        self.train_well(*self.saving(), "train.steps=3", ranks=RANKS)  # Of another launch, and not to be resumed.
+        self.kill_and_expect_to_go_on("checkpoint.resume=none")
+        self.assertIn("starting at step 0", self.under_torchrun("checkpoint.resume=none", *self.saving(), "train.steps=2"))
+
+    def kill_and_expect_to_go_on(self, *settings):
         # More steps than anybody waits for, and more output than a pipe holds.
-        settings = (*self.saving(every=10, keep=2), "train.steps=100000000")
+        settings = (*self.saving(every=10, keep=2), "train.steps=100000000", *settings)
         log = self.dir / "output"
         with open(log, "w") as output:
             launcher = self.start_under_torchrun(*settings, launcher=["--max-restarts=1"], stdout=output)
