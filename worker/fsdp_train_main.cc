@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/standard_streams.h"
 #include "proto/worker_contract.h"
 #include "worker/contract/control_channel.h"
 #include "worker/contract/worker_environment.h"
@@ -16,11 +17,10 @@
 #include "worker/train/failure.h"
 #include "worker/train/sampling.h"
 #include "worker/train/trainer.h"
+#include "worker/train/version.h"
 
 namespace fsdprun::worker {
 namespace {
-
-constexpr char kVersion[] = "0.1.0";
 
 int Train(const CommandLine& line, const WorkerEnvironment& environment) {
   ControlChannel channel(environment.control_fd);

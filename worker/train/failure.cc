@@ -9,6 +9,7 @@
 #include "worker/checkpoint/error.h"
 #include "worker/contract/error_file.h"
 #include "worker/json/strict_json.h"
+#include "worker/train/agreement.h"
 #include "worker/train/command_line.h"
 #include "worker/train/stop_signal.h"
 
@@ -35,6 +36,10 @@ Failure DescribeFailure(const std::exception_ptr& error, bool is_launched) {
     std::rethrow_exception(error);
   } catch (const UsageError& usage) {
     return Describe("UsageError", usage, is_launched ? contract::kExitConfig : kExitUsage, true);
+  } catch (const DisagreementError& disagreement) {
+    Failure failure = Describe("DisagreementError", disagreement, contract::kExitConfig, true);
+    failure.is_of_all_ranks = true;
+    return failure;
   } catch (const ConfigError& config) {
     return Describe("ConfigError", config, contract::kExitConfig, true);
   } catch (const EnvironmentError& environment) {
@@ -62,9 +67,14 @@ std::string ConsoleLine(const Failure& failure, const WorkerEnvironment& environ
 
 int ReportFailure(const Failure& failure, const WorkerEnvironment& environment) {
   std::fflush(stdout);
+  const int place = failure.is_of_all_ranks ? environment.rank : environment.local_rank;
+  if (failure.is_shared && place != 0) {
+    // Before the error file, because the launcher takes the first for the cause.
+    StopSignal::WaitForTermination(kVictimDelay);
+  }
   const std::string problem =
       WriteErrorFile(environment.error_file, failure.type, failure.line, failure.text);
-  if (failure.is_victim || (failure.is_shared && environment.local_rank != 0)) {
+  if (failure.is_victim) {
     StopSignal::WaitForTermination(kVictimDelay);
   }
   std::fprintf(stderr, "%s\n", ConsoleLine(failure, environment).c_str());

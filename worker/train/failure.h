@@ -26,6 +26,8 @@ struct Failure {
   int exit_code = 1;
   /// Every rank of this node detects the same failure.
   bool is_shared = false;
+  /// Every rank of the job does, and the text names the rank.
+  bool is_of_all_ranks = false;
   /// A peer was lost: the root cause is elsewhere.
   bool is_victim = false;
 };
@@ -37,10 +39,10 @@ Failure DescribeFailure(const std::exception_ptr& error, bool is_launched);
 /// "fsdp-train: <line>", with the rank if there are several and the failure may concern only one.
 std::string ConsoleLine(const Failure& failure, const WorkerEnvironment& environment);
 
-/// Writes the error file and reports each problem once, as a line on standard error: a failure
-/// shared by all ranks is reported at once by the node's first rank. The others, and victims of a
-/// lost peer, wait about a second to be killed with the job; a rank that is still alive then
-/// reports it too. Returns the exit code.
+/// Reports each problem once, in the error file and as a line on standard error: a failure
+/// shared by all ranks is reported at once by the node's first rank, one of the whole job by rank
+/// 0. The others, and victims of a lost peer, wait about a second to be killed with the job; a rank
+/// that is still alive then reports it too. Returns the exit code.
 int ReportFailure(const Failure& failure, const WorkerEnvironment& environment);
 
 }  // namespace fsdprun::worker

@@ -61,13 +61,17 @@ at::Device ChooseDevice(const fsdp::ProcessGroupOptions& options) {
 
 }  // namespace
 
-Job MakeJob(const TrainConfig& config, const LlamaConfig& llama) {
+Job JoinRanks(const TrainConfig& config) {
   auto options = fsdp::ProcessGroupOptions::from_environment();
   options.backend = config.parallel.backend;
   Job job;
   job.device = ChooseDevice(options);
   options.device_type = job.device.type();
   job.group = fsdp::init_process_group(options);
+  return job;
+}
+
+void ShardModel(const TrainConfig& config, const LlamaConfig& llama, Job& job) {
   const auto mesh =
       fsdp::init_device_mesh(job.device.type(), {job.group->size()}, {"dp_shard"}, job.group);
 
@@ -82,6 +86,11 @@ Job MakeJob(const TrainConfig& config, const LlamaConfig& llama) {
   job.model = fsdp::Unit<Llama>(
       std::make_shared<Llama>(llama, ParameterFactory{job.device, /*is_unmaterialized=*/true}));
   job.root = job.model->Shard(blocks, root);
+}
+
+Job MakeJob(const TrainConfig& config, const LlamaConfig& llama) {
+  Job job = JoinRanks(config);
+  ShardModel(config, llama, job);
   return job;
 }
 

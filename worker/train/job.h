@@ -25,8 +25,14 @@ struct Job {
   int64_t world_size() const { return group->size(); }
 };
 
-/// Forms the process group that the environment describes and shards an unmaterialized model over
-/// it. The shards are not initialised; FillWeights or a checkpoint does that. Collective.
+/// Forms the process group that the environment describes; the job has no model yet. Collective.
+Job JoinRanks(const TrainConfig& config);
+
+/// Shards an unmaterialized model over the ranks. The shards are not initialised; FillWeights or a
+/// checkpoint does that. Collective.
+void ShardModel(const TrainConfig& config, const LlamaConfig& llama, Job& job);
+
+/// Both of these.
 Job MakeJob(const TrainConfig& config, const LlamaConfig& llama);
 
 /// Random weights from model.seed or those of model.weights. No collective.

@@ -6,6 +6,7 @@
 
 #include "worker/checkpoint/file_system.h"
 #include "worker/data/token_stream.h"
+#include "worker/train/agreement.h"
 #include "worker/train/failure.h"
 #include "worker/train/trainer.h"
 #include "worker/train/training_state.h"
@@ -77,7 +78,12 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
                                          config_.metrics.every_steps, channel_);
   progress_->Event("configuration: " + resolved_.dump());
 
-  job_ = MakeJob(config_, llama_);
+  job_ = JoinRanks(config_);
+  RequireAgreement(DescribeInput(resolved_, llama_, *stream, valid_.get()), CheckpointGroup(job_));
+  if (!config_.checkpoint.dir.empty()) {
+    RequireSharedDirectory(config_.checkpoint.dir, CheckpointGroup(job_));
+  }
+  ShardModel(config_, llama_, job_);
   batches_.emplace(std::move(stream), BatchOptions{seq_len, config_.data.shuffle, config_.data.seed,
                                                    job_.rank(), job_.world_size(), job_.device});
   MakeOptimizer();

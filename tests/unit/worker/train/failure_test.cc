@@ -12,6 +12,7 @@
 
 #include "proto/worker_contract.h"
 #include "worker/checkpoint/error.h"
+#include "worker/train/agreement.h"
 #include "worker/train/command_line.h"
 #include "worker/train/stop_signal.h"
 
@@ -108,6 +109,24 @@ TEST(FailureTest, AnotherRankThatIsAskedToStopEndsInSilence) {
   EXPECT_EQ(outcome.error_text, "");
   ASSERT_TRUE(WIFSIGNALED(outcome.status));
   EXPECT_EQ(WTERMSIG(outcome.status), SIGTERM);
+}
+
+TEST(FailureTest, WhatAllRanksOfTheJobKnowIsToldByRank0) {
+  const Failure failure = Describe<DisagreementError>("bad");
+  EXPECT_EQ(failure.exit_code, 78);
+  const Outcome other_node = ReportInChild(failure, Rank(2, 0, 4), SIGTERM);
+  EXPECT_EQ(other_node.error_text, "");
+  EXPECT_TRUE(WIFSIGNALED(other_node.status));
+  EXPECT_EQ(ReportInChild(failure, Rank(0, 0, 4), SIGTERM).error_text, "fsdp-train: bad\n");
+}
+
+TEST(FailureTest, OnlyTheRankThatTellsWritesAnErrorFile) {
+  for (const bool is_first : {true, false}) {
+    WorkerEnvironment environment = is_first ? Rank(0, 0, 2) : Rank(1, 1, 2);
+    environment.error_file = testing::TempDir() + "error_" + std::to_string(getpid());
+    ReportInChild(Describe<ConfigError>("bad"), environment, SIGTERM);
+    EXPECT_EQ(unlink(environment.error_file.c_str()) == 0, is_first);
+  }
 }
 
 TEST(FailureTest, VictimOfALostPeerLeavesTheTellingToTheCause) {
