@@ -9,8 +9,8 @@ void ParseModelAndData(const Json& resolved, TrainConfig& config) {
   const Json& model = resolved.at("model");
   config.model = {model.at("config"), model.at("weights"), model.at("seed")};
   const Json& data = resolved.at("data");
-  config.data = {data.at("train"), data.at("valid"), data.at("seq_len"), data.at("shuffle"),
-                 data.at("seed")};
+  config.data = {data.at("train"),   data.at("valid"), data.at("seq_len"),
+                 data.at("shuffle"), data.at("seed"),  data.at("on_change")};
 }
 
 void ParseTraining(const Json& resolved, TrainConfig& config) {

@@ -24,6 +24,7 @@ struct TrainConfig {
     int64_t seq_len = 0;
     bool shuffle = false;
     uint64_t seed = 0;
+    std::string on_change;
   } data;
   struct Train {
     int64_t steps = 0;

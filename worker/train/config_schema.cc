@@ -34,6 +34,7 @@ bool AreBetas(const Json& value) {
          });
 }
 bool IsText(const Json& value) { return value == "text"; }
+bool IsOnChange(const Json& value) { return value == "refuse" || value == "warn"; }
 bool IsByte(const Json& value) { return value == "byte"; }
 bool IsAdamW(const Json& value) { return value == "adamw"; }
 bool IsScheduleKind(const Json& value) {
@@ -192,6 +193,10 @@ const std::vector<ConfigKey>& ConfigSchema() {
        "permute the windows of every epoch as DistributedSampler does", nullptr},
       {"data.seed", kInteger, "0", "an integer from 0 to 2^63-1", "seed of the permutation",
        IsSeed},
+      {"data.on_change", kString, "\"refuse\"", "\"refuse\" or \"warn\"",
+       "resuming with another text or order than the checkpoint's, so that the position is lost; "
+       "warn: continue after as many tokens of the epoch",
+       IsOnChange},
 
       {"train.steps", kInteger, "1000", "an integer >= 0", "optimizer steps of the whole run",
        IsCount<0>},

@@ -169,7 +169,7 @@ void Trainer::SaveNow() {
   const double lr = config_.optimizer.lr * config_.schedule.Factor(std::max<int64_t>(0, step_ - 1));
   state.param_groups_json = FormatParamGroups(job_, config_.optimizer, lr);
   state.training_state_json = FormatTrainingState(
-      {step_, tokens_, batches_->cursor(), batches_->window_count(), CaptureRng()});
+      {step_, tokens_, batches_->cursor(), batches_->window_count(), CaptureRng(), data_record_});
   state.tokens = tokens_;
   const std::string path = saver_->Save(step_, state);
   saved_step_ = step_;

@@ -13,10 +13,12 @@
 #include "worker/data/token_stream.h"
 #include "worker/train/batches.h"
 #include "worker/train/config.h"
+#include "worker/train/data_record.h"
 #include "worker/train/job.h"
 #include "worker/train/launch.h"
 #include "worker/train/metrics.h"
 #include "worker/train/progress.h"
+#include "worker/train/training_state.h"
 
 namespace fsdprun::worker {
 
@@ -41,6 +43,7 @@ class Trainer {
   void Resume(const LaunchIdentity& identity);
   std::optional<checkpoint::Candidate> FindCandidate(const LaunchIdentity& identity) const;
   void LoadState(const checkpoint::Candidate& candidate);
+  DataCursor ResumedCursor(const TrainingState& training) const;
   void CheckSavedNames() const;
   /// Returns whether some rank was asked to stop.
   bool Step();
@@ -56,7 +59,9 @@ class Trainer {
   Json resolved_;
   ControlChannel& channel_;
   LlamaConfig llama_;
+  std::shared_ptr<const TokenStream> train_;
   std::shared_ptr<const TokenStream> valid_;
+  DataRecord data_record_;
   std::optional<TrainBatches> batches_;
   Job job_;
   std::unique_ptr<fsdp::AdamW> optimizer_;

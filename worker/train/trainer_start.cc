@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "worker/checkpoint/file_system.h"
+#include "worker/data/stream_digest.h"
 #include "worker/data/token_stream.h"
 #include "worker/train/agreement.h"
 #include "worker/train/failure.h"
@@ -84,8 +85,10 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
     RequireSharedDirectory(config_.checkpoint.dir, CheckpointGroup(job_));
   }
   ShardModel(config_, llama_, job_);
-  batches_.emplace(std::move(stream), BatchOptions{seq_len, config_.data.shuffle, config_.data.seed,
-                                                   job_.rank(), job_.world_size(), job_.device});
+  train_ = std::move(stream);
+  data_record_ = RecordData(*train_, config_.data);
+  batches_.emplace(train_, BatchOptions{seq_len, config_.data.shuffle, config_.data.seed,
+                                        job_.rank(), job_.world_size(), job_.device});
   MakeOptimizer();
   const LaunchIdentity identity = IdentifyLaunch(environment, CheckpointGroup(job_));
   if (!config_.checkpoint.dir.empty()) {
@@ -236,16 +239,34 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
     progress_->Event("warning: " + change);
   }
   RestoreRng(training.rng);
-  if (training.windows != batches_->window_count()) {
-    progress_->Event("warning: the training data had " + std::to_string(training.windows) +
-                     " windows at the checkpoint and has " +
-                     std::to_string(batches_->window_count()) +
-                     " now; continuing at the same position of the same epoch");
-  }
-  batches_->set_cursor(training.cursor);
+  batches_->set_cursor(ResumedCursor(training));
   progress_->Event("resuming after step " + std::to_string(step_) + " from " + candidate.path +
                    " (written by " + std::to_string(candidate.world_size) + " ranks, now " +
                    std::to_string(job_.world_size()) + ")");
+}
+
+DataCursor Trainer::ResumedCursor(const TrainingState& training) const {
+  if (!training.data) {
+    progress_->Event(
+        "warning: the checkpoint does not say which data it was trained on (an older fsdp-train "
+        "wrote it), " +
+        std::to_string(training.windows) + " windows of them; there are " +
+        std::to_string(batches_->window_count()) +
+        " windows now; continuing at the same position of the same epoch");
+    return training.cursor;
+  }
+  const DataRecord& before = *training.data;
+  const std::string same_part =
+      before.bytes <= train_->size() ? SampledDigest(*train_, before.bytes) : std::string();
+  for (const DataChange& change : CompareData(before, data_record_, same_part, training.cursor)) {
+    if (change.loses_position && config_.data.on_change == "refuse") {
+      throw ConfigError(change.text +
+                        "; set it back, or set data.on_change to warn to continue after as many "
+                        "tokens of the epoch");
+    }
+    progress_->Event("warning: " + change.text);
+  }
+  return ConvertCursor(training.cursor, before.seq_len, data_record_.seq_len);
 }
 
 /// Of a directory in the way the user hears now rather than after hours of training.

@@ -60,14 +60,17 @@ void Append(std::vector<fsdp::ShardedSlice>& to, std::vector<fsdp::ShardedSlice>
 }  // namespace
 
 std::string FormatTrainingState(const TrainingState& state) {
-  const Json document = {{"format", kFormat},
-                         {"step", state.step},
-                         {"tokens", state.tokens},
-                         {"data",
-                          {{"epoch", state.cursor.epoch},
-                           {"offset", state.cursor.offset},
-                           {"windows", state.windows}}},
-                         {"rng", state.rng}};
+  Json document = {{"format", kFormat},
+                   {"step", state.step},
+                   {"tokens", state.tokens},
+                   {"data",
+                    {{"epoch", state.cursor.epoch},
+                     {"offset", state.cursor.offset},
+                     {"windows", state.windows}}},
+                   {"rng", state.rng}};
+  if (state.data) {
+    FormatDataRecord(*state.data, document["data"]);
+  }
   return document.dump();
 }
 
@@ -86,6 +89,9 @@ TrainingState ParseTrainingState(const std::string& text) {
   state.tokens = Count(document, "tokens");
   state.cursor = {Count(data, "epoch"), Count(data, "offset")};
   state.windows = Count(data, "windows");
+  if (HasDataRecord(data)) {
+    state.data = ParseDataRecord(data);
+  }
   state.rng = document.at("rng").get<std::string>();
   return state;
 }

@@ -3,11 +3,13 @@
 #include <fsdp/optim.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/data/sample_order.h"
+#include "worker/train/data_record.h"
 #include "worker/train/job.h"
 
 namespace fsdprun::worker {
@@ -22,6 +24,8 @@ struct TrainingState {
   int64_t windows = 0;
   /// State of torch's default CPU generator, hexadecimal.
   std::string rng;
+  /// The data that the cursor is a position in; absent in checkpoints of older versions.
+  std::optional<DataRecord> data{};
 };
 
 std::string FormatTrainingState(const TrainingState& state);

@@ -44,7 +44,8 @@ TEST(ConfigTest, RequiredKeysAreNamed) {
 TEST(ConfigTest, SchemaIsExactlyTheContract) {
   const std::map<std::string, std::set<std::string>> contract = {
       {"model", {"config", "weights", "seed"}},
-      {"data", {"train", "valid", "format", "tokenizer", "seq_len", "shuffle", "seed"}},
+      {"data",
+       {"train", "valid", "format", "tokenizer", "seq_len", "shuffle", "seed", "on_change"}},
       {"train",
        {"steps", "micro_batch_size", "grad_accumulation", "max_grad_norm",
         "activation_checkpointing", "eval_every", "eval_batches"}},
@@ -97,6 +98,7 @@ std::vector<KeyCase> KeyCases() {
       {"data.seq_len", {"1", "4096"}, bad_positive},
       {"data.shuffle", {"true", "false"}, bad_flag},
       {"data.seed", {"3"}, {"-3", "x"}},
+      {"data.on_change", {"refuse", "warn"}, {"ignore", ""}},
       {"train.steps", {"0", "1"}, bad_count},
       {"train.micro_batch_size", {"1"}, bad_positive},
       {"train.grad_accumulation", {"1", "8"}, bad_positive},
@@ -249,6 +251,7 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
                                              "data.seq_len=2",
                                              "data.shuffle=false",
                                              "data.seed=3",
+                                             "data.on_change=warn",
                                              "train.steps=4",
                                              "train.micro_batch_size=5",
                                              "train.grad_accumulation=6",
@@ -290,7 +293,8 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   EXPECT_EQ(std::tie(model.config, model.weights, model.seed), std::tuple("c", "w", 1u));
   EXPECT_EQ(data.train, std::vector<std::string>{"t"});
   EXPECT_EQ(data.valid, (std::vector<std::string>{"v", "u"}));
-  EXPECT_EQ(std::tie(data.seq_len, data.shuffle, data.seed), std::tuple(2, false, 3u));
+  EXPECT_EQ(std::tie(data.seq_len, data.shuffle, data.seed, data.on_change),
+            std::tuple(2, false, 3u, "warn"));
   EXPECT_EQ(std::tie(train.steps, train.micro_batch_size, train.grad_accumulation),
             std::tuple(4, 5, 6));
   EXPECT_EQ(std::tie(train.max_grad_norm, train.activation_checkpointing, train.eval_every,
