@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "worker/train/batches.h"
+#include "worker/train/vote.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -18,35 +19,55 @@ at::Tensor LossPerWindow(const at::Tensor& logits, const at::Tensor& targets) {
       .mean(1);
 }
 
+/// The windows of one forward of this rank, and their weights; float64 [batch].
+struct Round {
+  std::vector<int64_t> windows;
+  at::Tensor weights;
+};
+
+Round TakeRound(int64_t round, int64_t batch_size, const Job& job, int64_t window_count) {
+  Round taken{{}, at::zeros({batch_size}, at::kDouble)};
+  for (int64_t j = 0; j < batch_size; ++j) {
+    const int64_t window = (round * batch_size + j) * job.world_size() + job.rank();
+    taken.windows.push_back(window % window_count);
+    taken.weights[j] = window < window_count ? 1.0 : 0.0;
+  }
+  return taken;
+}
+
 }  // namespace
 
-double Evaluate(Job& job, const TokenStream& stream, int64_t seq_len, int64_t batch_size,
-                int64_t batches) {
+std::optional<double> Evaluate(Job& job, const TokenStream& stream,
+                               const EvaluationOptions& options) {
   const at::NoGradGuard no_grad;
-  const int64_t world = job.world_size();
-  const int64_t windows = stream.window_count(seq_len);
-  const int64_t per_batch = batch_size * world;
+  const int64_t windows = stream.window_count(options.seq_len);
+  const int64_t per_batch = options.batch_size * job.world_size();
   const int64_t needed = (windows + per_batch - 1) / per_batch;
-  const int64_t rounds = batches == 0 ? needed : std::min(batches, needed);
+  const int64_t rounds = options.batches == 0 ? needed : std::min(options.batches, needed);
 
-  at::Tensor sums = at::zeros({2}, at::TensorOptions(at::kDouble).device(job.device));
-  for (int64_t round = 0; round < rounds; ++round) {
-    // Every rank runs every forward, because the all-gathers need all ranks.
-    std::vector<int64_t> taken;
-    at::Tensor weights = at::zeros({batch_size}, at::kDouble);
-    for (int64_t j = 0; j < batch_size; ++j) {
-      const int64_t window = (round * batch_size + j) * world + job.rank();
-      taken.push_back(window % windows);
-      weights[j] = window < windows ? 1.0 : 0.0;
+  const auto on_device = at::TensorOptions(at::kDouble).device(job.device);
+  at::Tensor sums = at::zeros({2}, on_device);
+  bool is_stopped = false;
+  for (int64_t round = 0; round < rounds && !is_stopped; ++round) {
+    // Every rank runs every forward, because the all-gathers need all ranks. The question whether
+    // to stop travels meanwhile.
+    std::optional<Vote> vote;
+    if (round % options.forwards_per_poll == 0) {
+      vote.emplace(job, options.is_stop_requested() ? 1 : 0);
     }
-    const Batch batch = ReadWindows(stream, taken, seq_len, job.device);
+    const Round taken = TakeRound(round, options.batch_size, job, windows);
+    const Batch batch = ReadWindows(stream, taken.windows, options.seq_len, job.device);
     const at::Tensor losses = LossPerWindow(job.model(batch.inputs), batch.targets);
-    weights = weights.to(job.device);
+    const at::Tensor weights = taken.weights.to(job.device);
     sums[0] += (losses.to(at::kDouble) * weights).sum();
     sums[1] += weights.sum();
+    is_stopped = vote && vote->Highest() > 0;
   }
   for (fsdp::FSDPModule unit : job.root.units()) {
     unit.reshard();
+  }
+  if (is_stopped) {
+    return std::nullopt;
   }
   job.group->all_reduce(sums, fsdp::ReduceOp::kSum, fsdp::Lane::kReduce)->wait();
   return (sums[0] / sums[1]).item<double>();

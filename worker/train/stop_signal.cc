@@ -20,6 +20,8 @@ namespace {
 static_assert(std::atomic<int64_t>::is_always_lock_free, "used in a signal handler");
 
 std::atomic<bool> is_raised{false};
+/// Nanoseconds of CLOCK_MONOTONIC, steady_clock's; set before is_raised.
+std::atomic<int64_t> raised_at_ns{0};
 std::atomic<bool> is_acknowledged{false};
 std::atomic<int64_t> timeout_ms{30'000};
 timer_t timeout_timer;
@@ -33,6 +35,11 @@ void Arm(int64_t milliseconds) {
 
 extern "C" void OnStop(int) {
   const int saved_errno = errno;
+  if (!is_raised) {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    raised_at_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  }
   if (!is_raised.exchange(true) && !is_acknowledged) {
     Arm(timeout_ms);
   }
@@ -79,7 +86,12 @@ void StopSignal::SetTimeout(std::chrono::milliseconds timeout) {
   }
 }
 
-bool StopSignal::IsRaised() { return is_raised; }
+std::optional<std::chrono::steady_clock::time_point> StopSignal::RaisedAt() {
+  if (!is_raised) {
+    return std::nullopt;
+  }
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(raised_at_ns));
+}
 
 void StopSignal::Acknowledge() {
   is_acknowledged = true;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 
 namespace fsdprun::worker {
 
@@ -12,11 +13,11 @@ class StopSignal {
  public:
   /// Installs the handlers.
   static void Install();
-  /// How long after a signal the process waits for Acknowledge(). Long phases (evaluation, saving)
-  /// need more than a step. Starts now if a signal has already arrived.
+  /// How long after a signal the process waits for Acknowledge(). Long phases (a forward of an
+  /// evaluation, saving) need more than a step. Starts now if a signal has already arrived.
   static void SetTimeout(std::chrono::milliseconds timeout);
-  /// Whether a signal has arrived.
-  static bool IsRaised();
+  /// When the first signal arrived, if one has.
+  static std::optional<std::chrono::steady_clock::time_point> RaisedAt();
   /// The request is being handled: cancels the timeout.
   static void Acknowledge();
   /// For a process with nothing left to do: returns after `limit`; a stop signal, also an earlier

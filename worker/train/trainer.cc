@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include "worker/train/failure.h"
 #include "worker/train/stop_signal.h"
 #include "worker/train/training_state.h"
+#include "worker/train/vote.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -19,10 +21,18 @@ using Clock = std::chrono::steady_clock;
 
 // How long a stop waits for the current phase; see StopSignal. Before the first step there is
 // nothing to save, so a signal terminates the process.
-constexpr auto kLongPhaseTimeout = std::chrono::milliseconds(30'000);
+constexpr auto kForwardTimeout = std::chrono::milliseconds(30'000);
+// A save ends by itself; the grace may allow minutes.
+constexpr auto kSaveTimeout = std::chrono::minutes(10);
 constexpr auto kStartTimeout = std::chrono::milliseconds(10'000);
 constexpr double kMinStepTimeoutSeconds = 2;
 constexpr double kTimeoutInSteps = 4;
+
+// Looks at the request to stop about once in this time while forwards follow each other.
+constexpr double kPollSeconds = 0.1;
+
+/// What a rank answers when all are asked whether to stop.
+enum StopAnswer { kGoOn = 0, kStop = 1, kAbandonStep = 2 };
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -52,37 +62,71 @@ void CheckFinite(const StepMetrics& metrics) {
 
 void Trainer::Run() {
   const TrainConfig::Train& train = config_.train;
-  bool is_stop_requested = false;
+  const int64_t save_every = config_.checkpoint.every_steps;
+  const auto is_due = [this](int64_t every) { return every > 0 && step_ % every == 0; };
   StopSignal::SetTimeout(kStartTimeout);
   StopSignal::Install();
-  while (step_ < train.steps && !is_stop_requested) {
-    is_stop_requested = Step();
-    const bool is_due =
-        config_.checkpoint.every_steps > 0 && step_ % config_.checkpoint.every_steps == 0;
-    if (train.eval_every > 0 && step_ % train.eval_every == 0 && !is_stop_requested) {
-      EvaluateNow();
-    }
-    if (is_due && !is_stop_requested) {
-      SaveNow();
-    }
+  bool is_stopping = must_evaluate_first_ && EvaluateNow();
+  while (step_ < train.steps && !is_stopping) {
+    is_stopping =
+        Step() || (is_due(train.eval_every) && EvaluateNow()) || (is_due(save_every) && SaveNow());
   }
+  is_stopping = is_stopping || (train.eval_every > 0 && EvaluateNow());
   StopSignal::Acknowledge();
-  if (train.eval_every > 0 && !is_stop_requested) {
-    EvaluateNow();
-  }
   SaveNow();
   job_.group->barrier();
-  progress_->Event(is_stop_requested ? "stopped on request after step " + std::to_string(step_)
-                                     : "done: " + std::to_string(step_) + " steps");
+  progress_->Event(is_stopping ? "stopped on request after step " + std::to_string(step_)
+                               : "done: " + std::to_string(step_) + " steps");
 }
 
 bool Trainer::IsStopRequested() {
-  return StopSignal::IsRaised() || channel_.PollStop().has_value();
+  if (const auto raised_at = StopSignal::RaisedAt()) {
+    stop_plan_.Request(*raised_at);
+  }
+  const auto record = channel_.PollStop();
+  if (record && record->grace_ms > 0) {
+    stop_plan_.Request(Clock::now(), std::chrono::milliseconds(record->grace_ms));
+  } else if (record) {
+    stop_plan_.Request(Clock::now());
+  }
+  return stop_plan_.is_requested();
 }
 
-float Trainer::ForwardBackward(int64_t forwards, bool& is_stop_requested) {
+bool Trainer::MustGiveUpSave() {
+  return IsStopRequested() && stop_plan_.MustGiveUpSave(Clock::now());
+}
+
+// Note [Stopping in the middle]
+// A request to stop reaches the ranks at different times, and a forward or a step that one rank
+// leaves blocks the others. So all ranks vote, while they compute: in an evaluation, in a step of
+// several forwards, after a save. A step is finished if it and a checkpoint fit into the grace;
+// otherwise its gradients are dropped, and the checkpoint is of the step before. An evaluation is
+// dropped in any case, and done by the run that continues. A save is the work kept: it goes on
+// until the grace is nearly over.
+bool Trainer::MustAbandonStep(int64_t done, int64_t forwards, double seconds) {
+  const double rest = seconds / static_cast<double>(done) * static_cast<double>(forwards - done);
+  return IsStopRequested() &&
+         !stop_plan_.CanFinishStep(Clock::now(), std::chrono::duration_cast<Clock::duration>(
+                                                     std::chrono::duration<double>(rest)));
+}
+
+int64_t Trainer::ForwardsPerPoll() const {
+  const double forwards = static_cast<double>(config_.train.grad_accumulation);
+  if (step_seconds_ <= 0) {
+    return 1;
+  }
+  return std::max<int64_t>(1, std::llround(std::min(1e9, kPollSeconds * forwards / step_seconds_)));
+}
+
+std::optional<float> Trainer::ForwardBackward(int64_t forwards, bool& is_stopping) {
+  const Clock::time_point start = Clock::now();
+  const int64_t every = ForwardsPerPoll();
   at::Tensor loss = at::zeros({}, at::TensorOptions(at::kFloat).device(job_.device));
   for (int64_t i = 0; i < forwards; ++i) {
+    std::optional<Vote> vote;
+    if (i > 0 && i % every == 0) {
+      vote.emplace(job_, MustAbandonStep(i, forwards, SecondsSince(start)) ? kAbandonStep : kGoOn);
+    }
     const Batch batch = batches_->Next(config_.train.micro_batch_size);
     at::Tensor part = CausalLoss(job_.model(batch.inputs), batch.targets);
     if (forwards > 1) {
@@ -90,14 +134,19 @@ float Trainer::ForwardBackward(int64_t forwards, bool& is_stop_requested) {
     }
     part.backward();
     loss += part.detach();
+    if (vote && vote->Highest() == kAbandonStep) {
+      return std::nullopt;
+    }
   }
-  // One small all-reduce: the mean loss, and whether any rank was asked to stop, so that all ranks
-  // stop after the same step.
+  // One small all-reduce: the mean loss, whether any rank was asked to stop, so that all ranks stop
+  // after the same step, and the mean time, so that all ranks ask equally often.
   const float stop = IsStopRequested() ? 1.0F : 0.0F;
-  const at::Tensor report = at::stack({loss, at::full_like(loss, stop)});
+  const at::Tensor report =
+      at::stack({loss, at::full_like(loss, stop), at::full_like(loss, SecondsSince(start))});
   job_.group->all_reduce(report, fsdp::ReduceOp::kAvg, fsdp::Lane::kReduce)->wait();
   const at::Tensor on_host = report.cpu();
-  is_stop_requested = on_host[1].item<float>() > 0;
+  is_stopping = on_host[1].item<float>() > 0;
+  step_seconds_ = on_host[2].item<float>();
   return on_host[0].item<float>();
 }
 
@@ -109,8 +158,17 @@ bool Trainer::Step() {
   metrics.lr = config_.optimizer.lr * config_.schedule.Factor(step_);
   optimizer_->set_lr(metrics.lr);
 
-  bool is_stop_requested = false;
-  metrics.loss = ForwardBackward(train.grad_accumulation, is_stop_requested);
+  bool is_stopping = false;
+  const DataCursor cursor = batches_->cursor();
+  const std::optional<float> loss = ForwardBackward(train.grad_accumulation, is_stopping);
+  if (!loss) {
+    optimizer_->zero_grad();
+    batches_->set_cursor(cursor);
+    progress_->Event("step " + std::to_string(metrics.step) +
+                     " was left unfinished: its end does not fit into the grace of the stop");
+    return true;
+  }
+  metrics.loss = *loss;
   metrics.grad_norm = fsdp::clip_grad_norm_(job_.root, train.max_grad_norm).item<float>();
   CheckFinite(metrics);
   optimizer_->step();
@@ -126,7 +184,7 @@ bool Trainer::Step() {
   StopSignal::SetTimeout(std::chrono::milliseconds(static_cast<int64_t>(
       1000 * std::max(kMinStepTimeoutSeconds, kTimeoutInSteps * metrics.step_seconds))));
   Report(metrics);
-  return is_stop_requested;
+  return is_stopping;
 }
 
 void Trainer::Report(StepMetrics metrics) {
@@ -141,40 +199,69 @@ void Trainer::Report(StepMetrics metrics) {
   progress_->Step(metrics);
 }
 
-void Trainer::EvaluateNow() {
+bool Trainer::EvaluateNow() {
   if (evaluated_step_ == step_) {
-    return;
+    return false;
   }
-  StopSignal::SetTimeout(kLongPhaseTimeout);
-  const double loss = Evaluate(job_, *valid_, config_.data.seq_len, config_.train.micro_batch_size,
-                               config_.train.eval_batches);
+  StopSignal::SetTimeout(kForwardTimeout);
+  const std::optional<double> loss =
+      Evaluate(job_, *valid_,
+               {config_.data.seq_len, config_.train.micro_batch_size, config_.train.eval_batches,
+                ForwardsPerPoll(), [this] { return IsStopRequested(); }});
+  if (!loss) {
+    progress_->Event("the evaluation after step " + std::to_string(step_) +
+                     " was left unfinished because of the stop");
+    return true;
+  }
   evaluated_step_ = step_;
   if (metrics_) {
-    metrics_->Append(FormatEvalRecord(step_, loss));
+    metrics_->Append(FormatEvalRecord(step_, *loss));
   }
-  progress_->Event("eval after step " + std::to_string(step_) + ": loss " + Text("%.4f", loss));
+  progress_->Event("eval after step " + std::to_string(step_) + ": loss " + Text("%.4f", *loss));
+  return false;
 }
 
-void Trainer::SaveNow() {
-  if (!saver_ || saved_step_ == step_) {
-    return;
+bool Trainer::SaveNow() {
+  if (!saver_ || saved_step_ == step_ || is_save_given_up_) {
+    return is_save_given_up_;
   }
-  StopSignal::SetTimeout(kLongPhaseTimeout);
+  StopSignal::SetTimeout(kSaveTimeout);
+  const Clock::time_point start = Clock::now();
   if (!HasFiniteWeights(job_)) {
     throw DivergedError("step " + std::to_string(step_) +
                         ": its update has made weights infinite or NaN, so no checkpoint of it was "
                         "written. Lower optimizer.lr, and resume from the previous checkpoint");
   }
+  std::string path;
+  try {
+    path = saver_->Save(step_, CaptureState());
+  } catch (const checkpoint::CheckpointError& error) {
+    if (error.error_number() != ECANCELED) {
+      throw;
+    }
+    is_save_given_up_ = true;
+    progress_->Event("warning: the checkpoint of step " + std::to_string(step_) +
+                     " was given up, because the grace of the stop is over; " +
+                     (saved_step_ < 0 ? "there is none of this run"
+                                      : "the last is of step " + std::to_string(saved_step_)));
+    return true;
+  }
+  saved_step_ = step_;
+  stop_plan_.NoteSave(Clock::now() - start);
+  channel_.SendCheckpoint(step_, path);
+  progress_->Event("checkpoint " + path);
+  return Vote(job_, IsStopRequested() ? kStop : kGoOn).Highest() != kGoOn;
+}
+
+checkpoint::State Trainer::CaptureState() {
   checkpoint::State state = CheckpointTensors(job_, *optimizer_, CaptureSteps(*optimizer_));
   const double lr = config_.optimizer.lr * config_.schedule.Factor(std::max<int64_t>(0, step_ - 1));
   state.param_groups_json = FormatParamGroups(job_, config_.optimizer, lr);
-  state.training_state_json = FormatTrainingState(
-      {step_, tokens_, batches_->cursor(), batches_->window_count(), CaptureRng(), data_record_});
+  state.training_state_json =
+      FormatTrainingState({step_, tokens_, batches_->cursor(), batches_->window_count(),
+                           CaptureRng(), data_record_, evaluated_step_});
   state.tokens = tokens_;
-  const std::string path = saver_->Save(step_, state);
-  saved_step_ = step_;
-  channel_.SendCheckpoint(step_, path);
-  progress_->Event("checkpoint " + path);
+  return state;
 }
 
 }  // namespace fsdprun::worker

@@ -18,6 +18,7 @@
 #include "worker/train/launch.h"
 #include "worker/train/metrics.h"
 #include "worker/train/progress.h"
+#include "worker/train/stop_plan.h"
 #include "worker/train/training_state.h"
 
 namespace fsdprun::worker {
@@ -32,7 +33,7 @@ class Trainer {
   Trainer(const Json& resolved, const WorkerEnvironment& environment, ControlChannel& channel);
 
   /// Trains to train.steps, or until a stop is requested (a signal, or a stop record to any rank);
-  /// then all ranks save a checkpoint after the current step and return. Errors: as above;
+  /// then all ranks save a checkpoint and return: Note [Stopping in the middle]. Errors: as above;
   /// DivergedError for a loss or gradient norm that is not finite, naming the step, before the
   /// weights are updated.
   void Run();
@@ -45,15 +46,21 @@ class Trainer {
   void LoadState(const checkpoint::Candidate& candidate);
   DataCursor ResumedCursor(const TrainingState& training) const;
   void CheckSavedNames() const;
-  /// Returns whether some rank was asked to stop.
+  // These three return whether some rank was asked to stop, the same on all ranks.
   bool Step();
+  bool EvaluateNow();
+  bool SaveNow();
   /// Runs `forwards` micro batches; each contributes the gradient of its loss / forwards. Returns
-  /// the mean loss over micro batches and ranks.
-  float ForwardBackward(int64_t forwards, bool& is_stop_requested);
+  /// the mean loss over micro batches and ranks; nullopt if the step must be abandoned.
+  std::optional<float> ForwardBackward(int64_t forwards, bool& is_stopping);
   void Report(StepMetrics metrics);
-  void EvaluateNow();
-  void SaveNow();
+  checkpoint::State CaptureState();
+  /// Of this rank.
   bool IsStopRequested();
+  bool MustAbandonStep(int64_t done, int64_t forwards, double seconds);
+  bool MustGiveUpSave();
+  /// The same on all ranks.
+  int64_t ForwardsPerPoll() const;
 
   TrainConfig config_;
   Json resolved_;
@@ -74,6 +81,13 @@ class Trainer {
   int64_t tokens_ = 0;
   int64_t saved_step_ = -1;
   int64_t evaluated_step_ = -1;
+  /// A stop has interrupted the evaluation that the checkpoint's step asks for.
+  bool must_evaluate_first_ = false;
+
+  StopPlan stop_plan_;
+  bool is_save_given_up_ = false;
+  /// Of the forwards and backwards of the last step, mean over the ranks; 0: unknown.
+  double step_seconds_ = 0;
 };
 
 }  // namespace fsdprun::worker

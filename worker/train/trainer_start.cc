@@ -9,6 +9,7 @@
 #include "worker/data/token_stream.h"
 #include "worker/train/agreement.h"
 #include "worker/train/failure.h"
+#include "worker/train/stoppable_file_system.h"
 #include "worker/train/trainer.h"
 #include "worker/train/training_state.h"
 
@@ -96,6 +97,8 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
     options.dir = config_.checkpoint.dir;
     options.keep = config_.checkpoint.keep;
     options.group = CheckpointGroup(job_);
+    options.file_system =
+        std::make_shared<StoppableFileSystem>([this] { return MustGiveUpSave(); });
     options.generation = environment.generation;
     options.job_id = identity.launch.job_id;
     saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
@@ -233,6 +236,10 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
   step_ = training.step;
   tokens_ = training.tokens;
   saved_step_ = step_;
+  // Older versions did not leave an evaluation unfinished.
+  evaluated_step_ = training.evaluated_step.value_or(-1);
+  must_evaluate_first_ = training.evaluated_step && config_.train.eval_every > 0 && step_ > 0 &&
+                         step_ % config_.train.eval_every == 0;
   RestoreSteps(steps, *optimizer_);
   for (const std::string& change : DescribeChangedGroups(
            state.param_groups_json, FormatParamGroups(job_, config_.optimizer, 0))) {

@@ -68,6 +68,9 @@ std::string FormatTrainingState(const TrainingState& state) {
                      {"offset", state.cursor.offset},
                      {"windows", state.windows}}},
                    {"rng", state.rng}};
+  if (state.evaluated_step) {
+    document["evaluated_step"] = *state.evaluated_step;
+  }
   if (state.data) {
     FormatDataRecord(*state.data, document["data"]);
   }
@@ -89,6 +92,9 @@ TrainingState ParseTrainingState(const std::string& text) {
   state.tokens = Count(document, "tokens");
   state.cursor = {Count(data, "epoch"), Count(data, "offset")};
   state.windows = Count(data, "windows");
+  if (document.contains("evaluated_step") && document.at("evaluated_step").is_number_integer()) {
+    state.evaluated_step = document.at("evaluated_step").get<int64_t>();
+  }
   if (HasDataRecord(data)) {
     state.data = ParseDataRecord(data);
   }

@@ -26,6 +26,8 @@ struct TrainingState {
   std::string rng;
   /// The data that the cursor is a position in; absent in checkpoints of older versions.
   std::optional<DataRecord> data{};
+  /// The last step after which the model was evaluated, -1: none; absent as above.
+  std::optional<int64_t> evaluated_step{};
 };
 
 std::string FormatTrainingState(const TrainingState& state);

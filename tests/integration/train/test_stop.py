@@ -1,8 +1,11 @@
 """How a training ends early: on request, and when its loss is no number."""
 
+import fcntl
 import os
 import pathlib
+import re
 import signal
+import socket
 import time
 
 from events import PATIENCE_S, wait_for_files
@@ -65,6 +68,108 @@ class StopTest(TrainCase):
                       for pid in processes_with(self.marker)):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.002)
+
+
+class LongPhaseTest(TrainCase):
+    """A request to stop in the middle of a phase that is longer than anybody waits for."""
+
+    def assert_goes_on(self, step, *settings):
+        """The next start continues after the step, which is the last that was trained, as if nothing had been."""
+        self.assertEqual((sorted(self.losses())[-1], self.steps_saved()[-1]), (step, step))
+        out, _ = self.train_well(*self.saving(), f"train.steps={step + 3}", *settings)
+        self.assertIn(f"resuming after step {step} ", out)
+        reference = self.dir / "reference.jsonl"
+        self.train_well(f"train.steps={step + 3}", f"metrics.jsonl={reference}")
+        self.assertEqual(self.losses(), self.losses(reference))
+
+    def workers(self):
+        """Pids of the processes that train, by rank."""
+        found = {}
+        for pid in processes_with(self.marker):
+            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "fsdp-train\n":
+                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                rank = next((text[5:] for text in variables if text.startswith(b"RANK=")), b"0")
+                found[int(rank)] = pid
+        return found
+
+    def evaluations(self):
+        return {r["step"]: r["eval_loss"] for r in self.records() if "eval_loss" in r}
+
+    def evaluating(self, size):
+        (self.dir / "valid.txt").write_bytes((self.dir / "train.txt").read_bytes()[:1000] * (size // 1000 + 1))
+        return (f'data.valid=["{self.dir / "valid.txt"}"]', "train.eval_every=3")
+
+    def start_long_evaluation(self):
+        launcher = self.start_training(*self.saving(every=1000), f"train.steps={ENDLESS}", *self.evaluating(20_000_000))
+        wait_for_files(lambda: 3 in self.losses(), self.dir, "the step before the evaluation", writes=True)
+        return launcher
+
+    def test_evaluation_is_left_and_done_by_the_next_start(self):
+        launcher = self.start_long_evaluation()
+        launcher.send_signal(signal.SIGTERM)
+        rc, out, err = self.finish(launcher)
+        self.assertEqual(self.own_lines(out, err), [])
+        self.assertIn("the evaluation after step 3 was left unfinished", out)
+        self.assertIn("stopped on request after step 3", out)
+        self.assertEqual(self.evaluations(), {})
+        self.assert_goes_on(3, *self.evaluating(1000))
+        self.assertEqual(sorted(self.evaluations()), [3, 6])
+
+    def test_all_ranks_leave_an_evaluation_in_which_one_was_asked_to(self):
+        launcher = self.start_long_evaluation()
+        os.kill(self.workers()[1], signal.SIGTERM)
+        rc, out, err = self.finish(launcher)
+        self.assertEqual((rc, self.own_lines(out, err)), (0, []))
+        self.assert_goes_on(3)
+
+    def test_last_evaluation_is_left_too(self):
+        launcher = self.start_training(*self.saving(every=1000), "train.steps=4", *self.evaluating(20_000_000),
+                                       "train.eval_every=100")
+        wait_for_files(lambda: 4 in self.losses(), self.dir, "the last step", writes=True)
+        launcher.send_signal(signal.SIGTERM)
+        self.finish(launcher)
+        self.assert_goes_on(4)
+
+    def test_periodic_save_is_finished_and_no_step_follows(self):
+        launcher = self.start_training(*self.saving(every=50), f"train.steps={ENDLESS}")
+        wait_for_files(self.losses, self.dir, "the first step", writes=True)
+        with open(self.checkpoints / ".lock", "r+b") as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)  # A save waits with its publication.
+            saving = wait_for_files(lambda: next(self.checkpoints.glob("step-*.tmp-*"), None), self.checkpoints, "a save")
+            worker = self.workers()[0]
+            os.kill(worker, signal.SIGTERM)
+            self.wait_until_heard(worker, signal.SIGTERM)
+        rc, out, err = self.finish(launcher)
+        self.assertEqual((rc, self.own_lines(out, err)), (0, []))
+        self.assert_goes_on(int(saving.name.split(".")[0][5:]))
+
+    def wait_until_heard(self, pid, number):
+        """Nothing tells of a signal that was handled: its pending bit is looked at again and again."""
+        end = time.monotonic() + PATIENCE_S
+        while int(re.search(r"ShdPnd:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1], 16) >> number - 1 & 1:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.002)
+
+    def test_step_that_does_not_fit_into_the_grace_is_left(self):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            binary, arguments = self.arguments(*self.saving(every=1000), f"train.steps={ENDLESS}",
+                                               "train.grad_accumulation=8000", ranks=0)
+            worker = self.start(*arguments, binary=binary, env={"FSDPRUN_CONTROL_FD": str(theirs.fileno())},
+                                pass_fds=[theirs.fileno()])
+            wait_for_files(self.losses, self.dir, "the first step", writes=True)
+            # Far less than a step takes.
+            ours.sendall(b'{"v":1,"type":"stop","grace_ms":400}\n')
+            rc, out, err = self.finish(worker)
+        self.assertEqual((rc, err), (0, ""))
+        self.assertIn("step 2 was left unfinished", out)
+        self.assertEqual((sorted(self.losses()), self.steps_saved()), ([1], [1]))
+        # The next start begins the step anew, with the same text.
+        settings = (*self.saving(), "train.steps=2", "train.grad_accumulation=8000")
+        self.train_well(*settings, ranks=0)
+        reference = self.dir / "reference.jsonl"
+        self.train_well("train.steps=2", "train.grad_accumulation=8000", f"metrics.jsonl={reference}", ranks=0)
+        self.assertEqual(self.losses(), self.losses(reference))
 
 
 class DivergenceTest(TrainCase):

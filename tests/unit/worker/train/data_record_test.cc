@@ -103,16 +103,18 @@ TEST(DataRecordTest, CursorStaysAtItsToken) {
 TEST(DataRecordTest, TrainingStateKeepsIt) {
   const DataRecord record{1000, "0123456789abcdef", 16, true, (uint64_t{1} << 62) + 1};
   const TrainingState state =
-      ParseTrainingState(FormatTrainingState({1, 2, {3, 4}, 5, "00", record}));
+      ParseTrainingState(FormatTrainingState({1, 2, {3, 4}, 5, "00", record, 6}));
   ASSERT_TRUE(state.data.has_value());
   EXPECT_THAT(Changes(record, *state.data, record.digest), IsEmpty());
   EXPECT_EQ(std::tie(state.data->bytes, state.data->seq_len, state.data->seed),
             std::tie(record.bytes, record.seq_len, record.seed));
+  EXPECT_EQ(state.evaluated_step, 6);
 }
 
 TEST(DataRecordTest, StateOfAnOlderVersionHasNone) {
   const TrainingState state = ParseTrainingState(FormatTrainingState({1, 2, {3, 4}, 5, "00"}));
   EXPECT_FALSE(state.data.has_value());
+  EXPECT_FALSE(state.evaluated_step.has_value());
 }
 
 TEST(DataRecordTest, DamagedRecordIsNamed) {

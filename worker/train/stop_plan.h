@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+namespace fsdprun::worker {
+
+/// What still fits between a request to stop and the end of its grace, when whoever asked kills the
+/// process. Time comes in as an argument. Pure.
+class StopPlan {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
+  using Duration = Clock::duration;
+
+  /// A request whose grace is not known; torchrun's and most schedulers' is 30 s. Only the first
+  /// counts.
+  void Request(Time at);
+  /// A request with its grace. One that repeats the last changes nothing; another may shorten the
+  /// time.
+  void Request(Time at, Duration grace);
+  /// How long a checkpoint took to write; the best guess for the next.
+  void NoteSave(Duration time) { save_time_ = time; }
+
+  bool is_requested() const { return deadline_.has_value(); }
+  /// Whether a step that needs `rest` more, and the checkpoint after it, will be done in time. If
+  /// not, only the steps before it can be kept. True without a request.
+  bool CanFinishStep(Time now, Duration rest) const;
+  /// Whether there is no time left for a checkpoint that is being written. Only if the grace is
+  /// known: otherwise nothing is lost by going on.
+  bool MustGiveUpSave(Time now) const;
+
+ private:
+  std::optional<Time> requested_at_;
+  std::optional<Duration> grace_;
+  std::optional<Time> deadline_;  // a little before the grace ends
+  Duration save_time_{};
+};
+
+}  // namespace fsdprun::worker
