@@ -3,16 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <filesystem>
-#include <nlohmann/json.hpp>
-#include <system_error>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/process/error_file_reader.h"
 #include "agent/process/orphans.h"
-#include "agent/process/output_tail.h"
-#include "agent/process/worker_environment.h"
 #include "base/error_text.h"
 #include "base/log.h"
 #include "proto/worker_contract.h"
@@ -20,16 +15,9 @@
 namespace fsdprun {
 namespace {
 
-constexpr int kTailLines = 20;
 constexpr Duration kOrphanSweepPause = std::chrono::milliseconds(10);
 /// No process of a job may outlive its launcher by more than 1 s.
 constexpr Duration kKeeperEndTimeout = std::chrono::milliseconds(200);
-
-int64_t UnixNow() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 bool IsPermanent(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsNotFound(status) ||
@@ -61,7 +49,8 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
       link_(link),
       store_(store),
       machine_(options_.spec),
-      output_(hooks_.sink) {}
+      files_(loop),
+      output_(files_, hooks_.sink) {}
 
 LocalAgent::~LocalAgent() {
   *is_live_ = false;
@@ -93,6 +82,12 @@ void LocalAgent::OperatorSignal(int signal) {
 }
 
 bool LocalAgent::ResumeOutput() { return output_.Pump(); }
+
+void LocalAgent::AwaitOutput(MonoTime deadline) {
+  if (output_.is_reading()) {
+    output_.Await(deadline);
+  }
+}
 
 void LocalAgent::DrainOutput() { output_.Drain(); }
 
@@ -129,6 +124,19 @@ void LocalAgent::RunAfter(Duration delay, std::function<void()> action) {
       action();
     }
   });
+}
+
+void LocalAgent::FeedInTurn(std::function<node::Event()> event) {
+  turns_.emplace(next_turn_++, std::move(event));
+  FeedTurns();
+}
+
+void LocalAgent::FeedTurns() {
+  while (!turns_.empty() && turns_.begin()->second != nullptr) {
+    const std::function<node::Event()> event = std::move(turns_.begin()->second);
+    turns_.erase(turns_.begin());
+    Feed(event());
+  }
 }
 
 // --- Link
@@ -178,12 +186,16 @@ void LocalAgent::OpenKeeper() {
   keeper_ = std::make_unique<KeeperClient>(loop_, MakeKeeperCallbacks());
   if (const absl::Status status = keeper_->Start(options_.keeper_path); !status.ok()) {
     Feed(node::KeeperLost{std::string(status.message())});
+  } else if (options_.keeper_lease > Duration::zero()) {
+    keeper_->HoldLease(options_.keeper_lease);
   }
 }
 
 KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
   KeeperCallbacks callbacks;
-  callbacks.on_hello = [this](const keeper::HelloReport&) { Feed(node::KeeperReady{}); };
+  callbacks.on_hello = [this](const keeper::HelloReport&) {
+    FeedInTurn([] { return node::KeeperReady{}; });
+  };
   callbacks.on_spawned = [this](const keeper::SpawnedReport& report) { OnSpawned(report); };
   callbacks.on_spawn_failed = [this](const keeper::SpawnFailedReport& report) {
     OnSpawnFailed(report.local_rank, absl::StrCat("cannot ", report.attempted, " ", report.path,
@@ -197,7 +209,7 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
     output_.Data(report.local_rank, report.stream, report.data);
   };
   callbacks.on_log_degraded = [this](const keeper::LogDegradedReport& report) {
-    WarnOfLogs(absl::StrCat("write ", report.path, ": ", ErrorText(report.error)));
+    WarnOfLogs(absl::StrCat("write ", report.path, ": ", report.why));
   };
   callbacks.on_control_record = [this](const keeper::ControlRecordReport& report) {
     OnControlRecord(report);
@@ -208,172 +220,19 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
             ? report.text
             : absl::StrCat("worker with local rank ", report.local_rank, ": ", report.text));
   };
-  callbacks.on_all_gone = [this] { Feed(node::AllWorkersGone{assignment_.generation}); };
-  callbacks.on_lost = [this](const std::string& reason) { Feed(node::KeeperLost{reason}); };
+  callbacks.on_all_gone = [this] {
+    FeedInTurn([generation = assignment_.generation] { return node::AllWorkersGone{generation}; });
+  };
+  callbacks.on_lost = [this](const std::string& reason) {
+    // A log writer that still lives hangs in the kernel: like a child of somebody else's.
+    const std::set<pid_t> children = ListChildren();
+    std::set_intersection(children.begin(), children.end(), keeper_->log_writers().begin(),
+                          keeper_->log_writers().end(),
+                          std::inserter(foreign_children_, foreign_children_.end()));
+    FeedInTurn([reason] { return node::KeeperLost{reason}; });
+  };
   callbacks.on_ended = [this] { FinishExit(); };
   return callbacks;
-}
-
-// --- Workers
-
-std::string LocalAgent::WorkerDir(int local_rank) const {
-  return absl::StrCat(options_.run_dir, "/attempt_", assignment_.generation.value() - 1, "/",
-                      local_rank);
-}
-
-void LocalAgent::Execute(const node::PrepareNode& prepare) {
-  assignment_ = prepare.assignment;
-  const Generation generation = assignment_.generation;
-  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
-    std::error_code error;
-    std::filesystem::create_directories(WorkerDir(local_rank), error);
-    if (error) {
-      // The keeper then forwards the output without a file, as it does on a full disk.
-      WarnOfLogs(
-          absl::StrCat("make the log directory ", WorkerDir(local_rank), ": ", error.message()));
-    }
-  }
-  std::optional<StoreEndpoint> store;
-  if (prepare.reset_store) {
-    const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew();
-    if (!endpoint.ok()) {
-      Feed(node::PrepareFailed{generation, absl::StrCat("cannot serve the workers' store: ",
-                                                        endpoint.status().message())});
-      return;
-    }
-    store = *endpoint;
-  }
-  Feed(node::LogsAndStoreReady{generation, store});
-}
-
-void LocalAgent::WarnOfLogs(const std::string& what) {
-  Log(std::exchange(has_warned_of_logs_, true) ? LogLevel::kInfo : LogLevel::kWarning,
-      absl::StrCat("cannot ", what,
-                   "; output that cannot be logged to a file is only shown here (warned once)"));
-}
-
-void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
-  assignment_ = spawn.assignment;
-  spawned_pids_.clear();
-  spawn_is_answered_ = false;
-  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
-    if (const absl::Status status = SpawnOne(local_rank); !status.ok()) {
-      OnSpawnFailed(local_rank, std::string(status.message()));
-      return;
-    }
-  }
-}
-
-std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank,
-                                                             const std::string& error_file) {
-  const WorkerPlace place{.rank = assignment_.rank_offset + local_rank,
-                          .local_rank = local_rank,
-                          .world_size = assignment_.world_size,
-                          .local_world_size = assignment_.local_world_size,
-                          .group_rank = assignment_.group_rank,
-                          .group_world_size = assignment_.group_world_size,
-                          .role_rank = assignment_.role_rank_offset + local_rank,
-                          .role_world_size = assignment_.role_world_size,
-                          .role_name = assignment_.role};
-  const WorkerSettings settings{.master_addr = assignment_.master_addr,
-                                .master_port = assignment_.master_port,
-                                .restart_count = assignment_.restart_count,
-                                .max_restarts = assignment_.max_restarts,
-                                .run_id = options_.run_id,
-                                .error_file = error_file,
-                                .generation = assignment_.generation.value(),
-                                .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
-                                .progress_view = options_.draws_progress ? "terminal" : "plain",
-                                .signals_to_handle = options_.handled_signals};
-  WorkerVariables variables = BuildWorkerEnvironment(options_.base_environment, place, settings);
-  if (variables.defaulted_omp_threads && !std::exchange(has_warned_of_omp_, true)) {
-    Log(LogLevel::kWarning,
-        "OMP_NUM_THREADS is not set; each worker gets 1 to avoid oversubscribing the CPUs. Set it "
-        "to tune performance");
-  }
-  return std::move(variables.environment);
-}
-
-absl::Status LocalAgent::SpawnOne(int local_rank) {
-  const std::string directory = WorkerDir(local_rank);
-  WorkerSpec spec;
-  spec.local_rank = local_rank;
-  spec.argv = options_.command(local_rank);
-  spec.environment = EnvironmentOf(local_rank, directory + "/error.json");
-  spec.stdout_path = directory + "/stdout.log";
-  spec.stderr_path = directory + "/stderr.log";
-  output_.Follow(local_rank, keeper::Stream::kStdout, spec.stdout_path);
-  output_.Follow(local_rank, keeper::Stream::kStderr, spec.stderr_path);
-  return keeper_->Spawn(spec);
-}
-
-void LocalAgent::OnSpawned(const keeper::SpawnedReport& report) {
-  spawned_pids_[report.local_rank] = report.pid;
-  if (spawn_is_answered_ || static_cast<int>(spawned_pids_.size()) < assignment_.local_world_size) {
-    return;
-  }
-  spawn_is_answered_ = true;
-  node::WorkersSpawned spawned{assignment_.generation, {}};
-  for (const auto& [local_rank, pid] : spawned_pids_) {
-    spawned.pids.push_back(pid);
-  }
-  Feed(std::move(spawned));
-}
-
-void LocalAgent::OnSpawnFailed(int local_rank, const std::string& what) {
-  if (!std::exchange(spawn_is_answered_, true)) {
-    Feed(node::SpawnFailed{assignment_.generation, local_rank, what});
-  }
-}
-
-void LocalAgent::OnExited(const keeper::ExitedReport& report) {
-  const std::string directory = WorkerDir(report.local_rank);
-  WorkerExit exit;
-  exit.local_rank = report.local_rank;
-  exit.pid = report.pid;
-  exit.exit_code = report.exit_code;
-  exit.signal = report.signal;
-  exit.dumped_core = report.dumped_core;
-  const Duration age = std::max(MonoNow() - MonoTime(Duration(report.seen_ns)), Duration::zero());
-  exit.exited_unix_ns = UnixNow() - age.count();
-  exit.log_path = directory + "/stderr.log";
-  std::optional<Duration> error_age;
-  if (!exit.Succeeded()) {
-    const std::string error_path = directory + "/error.json";
-    std::error_code ignored;
-    if (const ErrorFileResult result = ReadErrorFile(error_path); result.error.has_value()) {
-      exit.error_message = result.error->message;
-      exit.traceback = result.error->stack;
-      exit.error_json = result.error->json;
-      error_age = result.error->age;
-    } else if (std::filesystem::exists(error_path, ignored)) {
-      Log(LogLevel::kWarning,
-          absl::StrCat("cannot use the error file ", error_path, ": ", result.problem));
-    }
-    exit.stderr_tail = keeper::LastLines(report.stderr_tail, kTailLines, report.stderr_is_cut);
-  }
-  Feed(node::WorkerReaped{assignment_.generation, std::move(exit), age, error_age});
-}
-
-void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
-  const nlohmann::json record =
-      nlohmann::json::parse(report.line, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() ||
-      record.value("type", nlohmann::json()) != std::string(contract::kRecordProgress)) {
-    return;
-  }
-  const auto number = [&record](const char* key) {
-    const auto it = record.find(key);
-    return it != record.end() && it->is_number_integer() ? it->get<int64_t>() : int64_t{-1};
-  };
-  Progress progress{.step = number("step"), .total = number("total")};
-  if (const auto it = record.find("text"); it != record.end() && it->is_string()) {
-    progress.text = it->get<std::string>().substr(0, 1024);
-  }
-  if (assignment_.rank_offset + report.local_rank == 0 && hooks_.on_progress) {
-    hooks_.on_progress(progress);
-  }
-  Feed(node::WorkerProgress{assignment_.generation, report.local_rank, std::move(progress)});
 }
 
 // --- Stopping

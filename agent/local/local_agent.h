@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -9,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "agent/local/file_thread.h"
 #include "agent/local/output_pump.h"
 #include "agent/local/worker_store.h"
 #include "agent/node/node_machine.h"
+#include "agent/process/error_file_reader.h"
 #include "agent/process/keeper_client.h"
 #include "agent/rpc/coordinator_link.h"
 #include "base/event_loop.h"
@@ -35,6 +38,10 @@ class LocalAgent {
     std::string run_dir;
     /// FSDPRUN_PROGRESS_VIEW of the workers.
     bool draws_progress = false;
+    /// The keeper ends the workers when this process was stopped for so long; zero: never.
+    Duration keeper_lease{};
+    /// Workers' soft limit of open descriptors; 0: this process's.
+    uint64_t descriptor_limit = 0;
     /// For TORCHELASTIC_SIGNALS_TO_HANDLE.
     std::string handled_signals;
   };
@@ -60,6 +67,10 @@ class LocalAgent {
   void OperatorSignal(int signal);
   /// The sink has room again. True if everything but unterminated last lines has been passed to it.
   bool ResumeOutput();
+  /// Waits until a piece of a log file that is being read is there; for when the loop has ended.
+  void AwaitOutput(MonoTime deadline);
+  /// The file system of the logs does not answer.
+  bool OutputHangs() const { return output_.hangs(); }
   /// Passes the output that is still in log files to the sink even if it has no room; see
   /// OutputPump::Drain.
   void DrainOutput();
@@ -97,6 +108,22 @@ class LocalAgent {
   void OnSpawned(const keeper::SpawnedReport& report);
   void OnSpawnFailed(int local_rank, const std::string& what);
   void OnExited(const keeper::ExitedReport& report);
+  /// A worker whose exit has not been told yet.
+  struct ExitedWorker {
+    keeper::ExitedReport report;
+    Generation generation;
+    std::string directory;
+  };
+  /// What became of its error file.
+  struct ErrorFile {
+    ErrorFileResult result;
+    MonoTime read_at;
+  };
+  void OnErrorFile(uint64_t turn, const ExitedWorker& worker, const ErrorFile& file);
+  static node::Event MakeReaped(const ExitedWorker& worker, const ErrorFile& file);
+  /// Feeds an event that comes from the keeper, after those that came before it.
+  void FeedInTurn(std::function<node::Event()> event);
+  void FeedTurns();
   void OnControlRecord(const keeper::ControlRecordReport& report);
   /// Warns, once, that log files cannot be written.
   void WarnOfLogs(const std::string& what);
@@ -131,7 +158,12 @@ class LocalAgent {
   absl::Status last_link_error_;
   EventLoop::TimerId wake_timer_ = 0;
   std::unique_ptr<KeeperClient> keeper_;
+  /// Reads the workers' log and error files.
+  FileThread files_;
   OutputPump output_;
+  /// The keeper's events by number, in order; an empty one waits for an error file.
+  std::map<uint64_t, std::function<node::Event()>> turns_;
+  uint64_t next_turn_ = 1;
 
   // The generation whose workers were last prepared or started.
   RankAssignment assignment_;

@@ -4,11 +4,15 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "agent/local/file_thread.h"
 #include "agent/process/keeper_protocol.h"
+#include "base/mono_time.h"
 #include "base/unique_fd.h"
 
 namespace fsdprun {
@@ -16,7 +20,8 @@ namespace fsdprun {
 /// Copies the workers' output from their log files to the console, in whole lines, as fast as the
 /// console accepts it. The files hold everything, so a slow console blocks no worker and loses
 /// nothing. Output that cannot be logged to a file is buffered up to kMaxBacklogBytes; the rest is
-/// dropped and the console says how much. Thread: loop thread only.
+/// dropped and the console says how much. Files are read on a FileThread, one piece at a time: a
+/// file system that hangs delays what is in files, and nothing else. Thread: loop thread only.
 class OutputPump {
  public:
   static constexpr size_t kMaxBacklogBytes = 64u << 20;
@@ -28,7 +33,13 @@ class OutputPump {
     std::function<bool()> has_room;
   };
 
-  explicit OutputPump(Sink sink);
+  /// A read that takes longer is given up when everything must be shown at once.
+  static constexpr Duration kReadLimit = std::chrono::seconds(5);
+
+  OutputPump(FileThread& files, Sink sink, Duration read_limit = kReadLimit);
+  ~OutputPump();
+  OutputPump(const OutputPump&) = delete;
+  OutputPump& operator=(const OutputPump&) = delete;
 
   /// Follows this file for a worker's stream from its beginning, after the rest of the stream's
   /// previous file.
@@ -39,14 +50,27 @@ class OutputPump {
   void Data(int local_rank, keeper::Stream stream, absl::string_view bytes);
   /// Moves as much as the sink has room for; true if nothing but unterminated last lines is left.
   bool Pump();
+  /// A file is being read: Await() waits for it.
+  bool is_reading() const { return reading_.has_value(); }
+  /// Waits until a piece of a file has been read; for when the loop does not run any more.
+  void Await(MonoTime deadline) { files_.Await(deadline); }
+  /// A read has taken longer than the limit.
+  bool hangs() const { return reading_ && MonoNow() >= reading_->deadline; }
   /// Moves everything at once, unterminated last lines too, even if the sink has no room. At most
-  /// kMaxBacklogBytes are read from files; for the rest the path of the file is printed.
+  /// kMaxBacklogBytes are read from files, and a read that hangs is given up; for the rest the path
+  /// of the file is printed.
   void Drain();
 
  private:
-  struct Source {
+  using Key = std::pair<int, keeper::Stream>;
+  /// Used by the file thread only.
+  struct LogFile {
     std::string path;
-    UniqueFd file;
+    UniqueFd fd;
+  };
+  struct Source {
+    std::shared_ptr<LogFile> file;
+    bool was_opened = false;
     uint64_t offset = 0;
     uint64_t size = 0;
     /// Output that follows what is in the file.
@@ -57,23 +81,50 @@ class OutputPump {
     /// Nothing but an unterminated last line is left.
     bool IsMoved() const { return offset >= size && backlog.empty() && dropped_bytes == 0; }
   };
-  /// Never empty once created: the last source is being followed, those before it are being
-  /// drained.
-  using Sources = std::deque<Source>;
+  struct Output {
+    keeper::Stream stream;
+    /// Never empty: the last source is being followed, those before it are being drained.
+    std::deque<Source> sources;
+    /// In ready_ or unread_.
+    bool is_queued = false;
 
-  Sources& SourcesOf(int local_rank, keeper::Stream stream);
-  /// `budget_bytes`: how much may still be read from files regardless of the sink's room; nullptr:
-  /// as much as the sink has room for.
-  void PumpStream(keeper::Stream stream, Sources& sources, size_t* budget_bytes);
-  void PumpOne(keeper::Stream stream, Source& source, size_t* budget_bytes);
-  void PumpFile(keeper::Stream stream, Source& source, size_t* budget_bytes);
-  void Pass(keeper::Stream stream, Source& source, absl::string_view bytes);
+    bool HasWork() const { return sources.size() > 1 || !sources.back().IsMoved(); }
+  };
+  struct Read {
+    Key key;
+    MonoTime deadline;
+    uint64_t id = 0;
+  };
+
+  Output& OutputOf(const Key& key);
+  void Enqueue(const Key& key, Output& output);
+  void Advance();
+  void StartRead(const Key& key, size_t at_most);
+  void OnRead(uint64_t id, const std::string& bytes);
+  static std::string ReadPiece(LogFile& file, uint64_t offset, size_t size);
+  bool ReadNow(const Key& key, size_t& budget_bytes);
+  void AwaitRead();
+  void DrainSource(const Key& key, Source& source, size_t& budget_bytes);
+  void PassOn(keeper::Stream stream, Source& source, absl::string_view bytes);
   void PassBacklog(keeper::Stream stream, Source& source);
   void Finish(keeper::Stream stream, Source& source);
+  void PopSource(Output& output);
 
+  FileThread& files_;
   const Sink sink_;
+  const Duration read_limit_;
   size_t backlog_bytes_ = 0;
-  std::map<std::pair<int, keeper::Stream>, Sources> sources_;
+  std::map<Key, Output> outputs_;
+  // Outputs with something to move, in the order of their turns.
+  std::deque<Key> ready_;
+  /// Those that must be read from a file first; the first is being read, if any is.
+  std::deque<Key> unread_;
+  std::optional<Read> reading_;
+  uint64_t next_read_ = 1;
+  bool is_draining_ = false;
+  /// A read was given up: what is in files is not tried any more.
+  bool has_hung_ = false;
+  const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };
 
 }  // namespace fsdprun

@@ -75,15 +75,18 @@ bool OutputDrain::IsOver() {
 }
 
 void OutputDrain::ShowRemainingOutput(LocalAgent& agent) {
-  while (!agent.ResumeOutput()) {
-    console_.WaitForRoom(std::min(deadline_, MonoNow() + kSignalCheckInterval));
+  while (!agent.ResumeOutput() && !agent.OutputHangs()) {
+    const MonoTime until = std::min(deadline_, MonoNow() + kSignalCheckInterval);
+    agent.AwaitOutput(until);
+    console_.WaitForRoom(until);
     if (IsOver()) {
       return;
     }
   }
+  const bool hangs = agent.OutputHangs();
   agent.DrainOutput();
   WaitForReader();
-  all_shown_ = console_.WaitWritten(MonoNow());
+  all_shown_ = !hangs && console_.WaitWritten(MonoNow());
 }
 
 void OutputDrain::WaitForReader() {

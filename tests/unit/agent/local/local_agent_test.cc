@@ -1,5 +1,6 @@
 #include "agent/local/local_agent.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -193,6 +194,34 @@ TEST_F(LocalAgentTest, ErrorFileTellsWhenTheWorkerFailed) {
       EXPECT_GE(exited->age, std::chrono::seconds(1));
     }
   }
+}
+
+// The worker puts a FIFO in the place of its log, whose opening never returns; the error file is to
+// be read after that.
+TEST_F(LocalAgentTest, ExitIsReportedWithoutItsErrorFileWhenTheFileSystemHangs) {
+  const std::string log = folder_ + "/attempt_0/0/stdout.log";
+  MakeAgent(folder_, {"sh", "-c",
+                      "rm " + log + " && mkfifo " + log +
+                          " && echo '{\"message\": \"boom\"}' > $TORCHELASTIC_ERROR_FILE; echo "
+                          "shown; echo last >&2; exit 3"});
+  Admit();
+  RunGeneration(1);
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkersStopped>() == 1; }));
+  std::vector<std::string> order;
+  for (const FromAgent& message : link_.said()) {
+    if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
+      order.push_back("exited");
+      EXPECT_EQ(exited->exit.exit_code, 3);
+      EXPECT_EQ(exited->exit.error_message, "");
+      EXPECT_EQ(exited->exit.stderr_tail, std::vector<std::string>{"last"});
+    } else if (std::holds_alternative<WorkersStopped>(message.message)) {
+      order.push_back("stopped");
+    }
+  }
+  EXPECT_EQ(order, (std::vector<std::string>{"exited", "stopped"}));
+  const UniqueFd writer(::open(log.c_str(), O_RDWR | O_CLOEXEC));  // Ends the hang.
+  ASSERT_TRUE(writer.valid());
+  agent_.reset();
 }
 
 TEST_F(LocalAgentTest, NoChildIsLeftAfterTheExit) {

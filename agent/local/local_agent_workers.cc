@@ -1,0 +1,220 @@
+// What an agent does for the workers of a generation: prepare, start, tell of their exits.
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/local/local_agent.h"
+#include "agent/process/error_file_reader.h"
+#include "agent/process/output_tail.h"
+#include "agent/process/worker_environment.h"
+#include "base/log.h"
+#include "proto/worker_contract.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr int kTailLines = 20;
+constexpr char kErrorFile[] = "/error.json";
+constexpr Duration kErrorFileLimit = std::chrono::seconds(1);
+
+int64_t UnixNow() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+std::string LocalAgent::WorkerDir(int local_rank) const {
+  return absl::StrCat(options_.run_dir, "/attempt_", assignment_.generation.value() - 1, "/",
+                      local_rank);
+}
+
+void LocalAgent::Execute(const node::PrepareNode& prepare) {
+  assignment_ = prepare.assignment;
+  const Generation generation = assignment_.generation;
+  std::optional<StoreEndpoint> store;
+  if (prepare.reset_store) {
+    const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew();
+    if (!endpoint.ok()) {
+      Feed(node::PrepareFailed{generation, absl::StrCat("cannot serve the workers' store: ",
+                                                        endpoint.status().message())});
+      return;
+    }
+    store = *endpoint;
+  }
+  Feed(node::LogsAndStoreReady{generation, store});
+}
+
+void LocalAgent::WarnOfLogs(const std::string& what) {
+  Log(std::exchange(has_warned_of_logs_, true) ? LogLevel::kInfo : LogLevel::kWarning,
+      absl::StrCat("cannot ", what,
+                   "; output that cannot be logged to a file is only shown here (warned once)"));
+}
+
+void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
+  assignment_ = spawn.assignment;
+  spawned_pids_.clear();
+  spawn_is_answered_ = false;
+  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
+    if (const absl::Status status = SpawnOne(local_rank); !status.ok()) {
+      OnSpawnFailed(local_rank, std::string(status.message()));
+      return;
+    }
+  }
+}
+
+std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank,
+                                                             const std::string& error_file) {
+  const WorkerPlace place{.rank = assignment_.rank_offset + local_rank,
+                          .local_rank = local_rank,
+                          .world_size = assignment_.world_size,
+                          .local_world_size = assignment_.local_world_size,
+                          .group_rank = assignment_.group_rank,
+                          .group_world_size = assignment_.group_world_size,
+                          .role_rank = assignment_.role_rank_offset + local_rank,
+                          .role_world_size = assignment_.role_world_size,
+                          .role_name = assignment_.role};
+  const WorkerSettings settings{.master_addr = assignment_.master_addr,
+                                .master_port = assignment_.master_port,
+                                .restart_count = assignment_.restart_count,
+                                .max_restarts = assignment_.max_restarts,
+                                .run_id = options_.run_id,
+                                .error_file = error_file,
+                                .generation = assignment_.generation.value(),
+                                .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
+                                .progress_view = options_.draws_progress ? "terminal" : "plain",
+                                .signals_to_handle = options_.handled_signals};
+  WorkerVariables variables = BuildWorkerEnvironment(options_.base_environment, place, settings);
+  if (variables.defaulted_omp_threads && !std::exchange(has_warned_of_omp_, true)) {
+    Log(LogLevel::kWarning,
+        "OMP_NUM_THREADS is not set; each worker gets 1 to avoid oversubscribing the CPUs. Set it "
+        "to tune performance");
+  }
+  return std::move(variables.environment);
+}
+
+absl::Status LocalAgent::SpawnOne(int local_rank) {
+  const std::string directory = WorkerDir(local_rank);
+  WorkerSpec spec;
+  spec.local_rank = local_rank;
+  spec.argv = options_.command(local_rank);
+  spec.environment = EnvironmentOf(local_rank, directory + kErrorFile);
+  spec.stdout_path = directory + "/stdout.log";
+  spec.stderr_path = directory + "/stderr.log";
+  spec.descriptor_limit = options_.descriptor_limit;
+  output_.Follow(local_rank, keeper::Stream::kStdout, spec.stdout_path);
+  output_.Follow(local_rank, keeper::Stream::kStderr, spec.stderr_path);
+  return keeper_->Spawn(spec);
+}
+
+void LocalAgent::OnSpawned(const keeper::SpawnedReport& report) {
+  spawned_pids_[report.local_rank] = report.pid;
+  if (spawn_is_answered_ || static_cast<int>(spawned_pids_.size()) < assignment_.local_world_size) {
+    return;
+  }
+  spawn_is_answered_ = true;
+  node::WorkersSpawned spawned{assignment_.generation, {}};
+  for (const auto& [local_rank, pid] : spawned_pids_) {
+    spawned.pids.push_back(pid);
+  }
+  FeedInTurn([spawned] { return spawned; });
+}
+
+void LocalAgent::OnSpawnFailed(int local_rank, const std::string& what) {
+  if (!std::exchange(spawn_is_answered_, true)) {
+    FeedInTurn([generation = assignment_.generation, local_rank, what] {
+      return node::SpawnFailed{generation, local_rank, what};
+    });
+  }
+}
+
+// --- Exits
+
+/// The exit is told once the worker's error file has been read, or does not answer.
+void LocalAgent::OnExited(const keeper::ExitedReport& report) {
+  const ExitedWorker worker{report, assignment_.generation, WorkerDir(report.local_rank)};
+  const uint64_t turn = next_turn_++;
+  turns_.emplace(turn, nullptr);
+  if (report.signal == 0 && report.exit_code == 0) {
+    return OnErrorFile(turn, worker, ErrorFile{});
+  }
+  const auto give = [live = is_live_, this, turn, worker](const ErrorFile& file) {
+    if (*live) {
+      OnErrorFile(turn, worker, file);
+    }
+  };
+  auto file = std::make_shared<ErrorFile>();
+  files_.Run(
+      [path = worker.directory + kErrorFile, file] {
+        *file = ErrorFile{ReadErrorFile(path), MonoNow()};
+      },
+      [give, file] { give(*file); });
+  loop_.At(MonoNow() + kErrorFileLimit, [give] {
+    give(ErrorFile{
+        .result = {.error = std::nullopt, .problem = "its file system did not answer within 1 s"}});
+  });
+}
+
+void LocalAgent::OnErrorFile(uint64_t turn, const ExitedWorker& worker, const ErrorFile& file) {
+  const auto it = turns_.find(turn);
+  if (it == turns_.end() || it->second != nullptr) {
+    return;  // The other of answer and deadline came first.
+  }
+  if (!file.result.problem.empty() && file.result.problem != kErrorFileNotWritten) {
+    Log(LogLevel::kWarning, absl::StrCat("cannot use the error file ", worker.directory, kErrorFile,
+                                         ": ", file.result.problem));
+  }
+  it->second = [worker, file] { return MakeReaped(worker, file); };
+  FeedTurns();
+}
+
+node::Event LocalAgent::MakeReaped(const ExitedWorker& worker, const ErrorFile& file) {
+  const keeper::ExitedReport& report = worker.report;
+  node::WorkerReaped reaped{.generation = worker.generation};
+  WorkerExit& exit = reaped.exit;
+  exit.local_rank = report.local_rank;
+  exit.pid = report.pid;
+  exit.exit_code = report.exit_code;
+  exit.signal = report.signal;
+  exit.dumped_core = report.dumped_core;
+  const MonoTime now = MonoNow();
+  reaped.age = std::max(now - MonoTime(Duration(report.seen_ns)), Duration::zero());
+  exit.exited_unix_ns = UnixNow() - reaped.age.count();
+  exit.log_path = worker.directory + "/stderr.log";
+  if (!exit.Succeeded()) {
+    if (const std::optional<WorkerError>& error = file.result.error) {
+      exit.error_message = error->message;
+      exit.traceback = error->stack;
+      exit.error_json = error->json;
+      reaped.error_age = error->age + (now - file.read_at);
+    }
+    exit.stderr_tail = keeper::LastLines(report.stderr_tail, kTailLines, report.stderr_is_cut);
+  }
+  return reaped;
+}
+
+void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
+  const nlohmann::json record =
+      nlohmann::json::parse(report.line, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() ||
+      record.value("type", nlohmann::json()) != std::string(contract::kRecordProgress)) {
+    return;
+  }
+  const auto number = [&record](const char* key) {
+    const auto it = record.find(key);
+    return it != record.end() && it->is_number_integer() ? it->get<int64_t>() : int64_t{-1};
+  };
+  Progress progress{.step = number("step"), .total = number("total")};
+  if (const auto it = record.find("text"); it != record.end() && it->is_string()) {
+    progress.text = it->get<std::string>().substr(0, 1024);
+  }
+  if (assignment_.rank_offset + report.local_rank == 0 && hooks_.on_progress) {
+    hooks_.on_progress(progress);
+  }
+  Feed(node::WorkerProgress{assignment_.generation, report.local_rank, std::move(progress)});
+}
+
+}  // namespace fsdprun

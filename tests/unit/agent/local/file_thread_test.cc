@@ -1,0 +1,86 @@
+#include "agent/local/file_thread.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "tests/unit/base/loop_waiter.h"
+
+namespace fsdprun {
+namespace {
+
+/// Something that hangs until the test ends it.
+class Hang {
+ public:
+  Hang() {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    read_end_ = std::make_shared<UniqueFd>(ends[0]);
+    write_end_.reset(ends[1]);
+  }
+  FileThread::Closure Task() const {
+    return [fd = read_end_] {
+      char byte = 0;
+      [[maybe_unused]] const ssize_t n = ::read(fd->get(), &byte, 1);
+    };
+  }
+  void End() { write_end_.reset(); }
+
+ private:
+  std::shared_ptr<UniqueFd> read_end_;
+  UniqueFd write_end_;
+};
+
+TEST(FileThreadTest, WorksElsewhereAndTellsTheLoopInOrder) {
+  EventLoop loop;
+  LoopWaiter waiter(loop);
+  FileThread files(loop);
+  const auto here = std::this_thread::get_id();
+  std::vector<int> told;
+  for (int i = 0; i < 100; ++i) {
+    auto there = std::make_shared<std::thread::id>();
+    files.Run([there] { *there = std::this_thread::get_id(); },
+              [&, there, i] {
+                EXPECT_NE(*there, here);
+                EXPECT_EQ(std::this_thread::get_id(), here);
+                told.push_back(i);
+                waiter.Notice();
+              });
+  }
+  EXPECT_TRUE(told.empty());
+  ASSERT_TRUE(waiter.RunUntil([&] { return told.size() == 100; }));
+  EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+}
+
+TEST(FileThreadTest, CanBeAwaitedWithoutTheLoop) {
+  EventLoop loop;
+  FileThread files(loop);
+  EXPECT_FALSE(files.Await(MonoNow()));
+  bool is_told = false;
+  files.Run([] {}, [&] { is_told = true; });
+  EXPECT_TRUE(files.Await(MonoNow() + std::chrono::seconds(60)));
+  EXPECT_TRUE(is_told);
+}
+
+TEST(FileThreadTest, ATaskThatHangsStopsNeitherTheLoopNorTheEnd) {
+  Hang hang;
+  EventLoop loop;
+  LoopWaiter waiter(loop);
+  {
+    FileThread files(loop);
+    files.Run(hang.Task(), [] { ADD_FAILURE() << "it was told after the end"; });
+    EXPECT_FALSE(files.Await(MonoNow()));
+    EXPECT_TRUE(waiter.RunUntil([] { return true; }));
+  }
+  // The thread finds out by itself that nobody is interested any more.
+  hang.End();
+  EXPECT_TRUE(waiter.RunUntil([] { return true; }));
+}
+
+}  // namespace
+}  // namespace fsdprun
