@@ -55,7 +55,10 @@ class KeeperFixture : public testing::Test {
     on.on_hello = noticed([this](const auto& r) { hellos_.push_back(r); });
     on.on_spawned = noticed([this](const auto& r) { spawned_[r.local_rank] = r; });
     on.on_spawn_failed = noticed([this](const auto& r) { spawn_failed_.push_back(r); });
-    on.on_exited = noticed([this](const auto& r) { exited_[r.local_rank] = r; });
+    on.on_exited = noticed([this](const auto& r) {
+      exited_[r.local_rank] = r;
+      degraded_before_exit_[r.local_rank] = degraded_.size();
+    });
     on.on_log_grew = noticed([this](const auto& r) {
       log_size_[{r.local_rank, r.stream}] = r.size_bytes;
     });
@@ -176,6 +179,8 @@ class KeeperFixture : public testing::Test {
   std::map<int, keeper::SpawnedReport> spawned_;
   std::vector<keeper::SpawnFailedReport> spawn_failed_;
   std::map<int, keeper::ExitedReport> exited_;
+  /// Streams that had been degraded when a worker's exit was reported.
+  std::map<int, size_t> degraded_before_exit_;
   std::map<std::pair<int, keeper::Stream>, uint64_t> log_size_;
   std::map<std::pair<int, keeper::Stream>, std::string> log_data_;
   std::vector<keeper::LogDegradedReport> degraded_;

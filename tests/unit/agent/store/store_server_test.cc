@@ -328,11 +328,11 @@ class StoreServerResetTest : public StoreServerTest {
 
 TEST_F(StoreServerResetTest, AgentsThatHaveNotSpokenYetAreKept) {
   ConnectAndReset();
+  size_t expected = 0;
   for (UniqueFd* agent : {&accepted_, &queued_}) {
     SendText(*agent, "PRI * HTTP/2.0\r\n");
     pollfd ended{.fd = agent->get(), .events = POLLIN | POLLRDHUP, .revents = 0};
-    const size_t handed = HandedCount();
-    while (HandedCount() == handed) {
+    for (++expected; HandedCount() < expected;) {
       ASSERT_EQ(::poll(&ended, 1, 1), 0) << "disconnected";
     }
   }
