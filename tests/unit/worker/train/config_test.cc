@@ -242,40 +242,45 @@ TEST_F(ConfigFileTest, PrintedConfigReadsBackTheSame) {
   EXPECT_EQ(ResolveConfig(path_, {}), resolved);
 }
 
+/// One for each key that has a choice, and no default.
+std::vector<std::string> SettingOfEveryKey() {
+  return {"model.config=c",
+          "model.weights=w",
+          "model.seed=1",
+          R"(data.train=["t"])",
+          R"(data.valid=["v", "u"])",
+          "data.seq_len=2",
+          "data.shuffle=false",
+          "data.seed=3",
+          "data.on_change=warn",
+          "train.steps=4",
+          "train.micro_batch_size=5",
+          "train.grad_accumulation=6",
+          "train.max_grad_norm=7.5",
+          "train.activation_checkpointing=true",
+          "train.eval_every=8",
+          "train.eval_batches=9",
+          "optimizer.lr=0.1",
+          "optimizer.betas=[0.2, 0.3]",
+          "optimizer.eps=0.4",
+          "optimizer.weight_decay=0.5",
+          R"(optimizer.no_decay=["*n"])",
+          "schedule.kind=linear",
+          "schedule.warmup_steps=10",
+          "schedule.min_lr_ratio=0.6",
+          "parallel.backend=gloo",
+          "parallel.strategy=shard_grad_op",
+          "precision.param=bfloat16",
+          "checkpoint.dir=d",
+          "checkpoint.every_steps=11",
+          "checkpoint.keep=12",
+          "checkpoint.resume=r",
+          "metrics.jsonl=m",
+          "metrics.every_steps=13"};
+}
+
 TEST(ConfigTest, EveryKeyReachesItsField) {
-  const std::vector<std::string> settings = {"model.config=c",
-                                             "model.weights=w",
-                                             "model.seed=1",
-                                             R"(data.train=["t"])",
-                                             R"(data.valid=["v", "u"])",
-                                             "data.seq_len=2",
-                                             "data.shuffle=false",
-                                             "data.seed=3",
-                                             "data.on_change=warn",
-                                             "train.steps=4",
-                                             "train.micro_batch_size=5",
-                                             "train.grad_accumulation=6",
-                                             "train.max_grad_norm=7.5",
-                                             "train.activation_checkpointing=true",
-                                             "train.eval_every=8",
-                                             "train.eval_batches=9",
-                                             "optimizer.lr=0.1",
-                                             "optimizer.betas=[0.2, 0.3]",
-                                             "optimizer.eps=0.4",
-                                             "optimizer.weight_decay=0.5",
-                                             R"(optimizer.no_decay=["*n"])",
-                                             "schedule.kind=linear",
-                                             "schedule.warmup_steps=10",
-                                             "schedule.min_lr_ratio=0.6",
-                                             "parallel.backend=gloo",
-                                             "parallel.strategy=shard_grad_op",
-                                             "precision.param=bfloat16",
-                                             "checkpoint.dir=d",
-                                             "checkpoint.every_steps=11",
-                                             "checkpoint.keep=12",
-                                             "checkpoint.resume=r",
-                                             "metrics.jsonl=m",
-                                             "metrics.every_steps=13"};
+  const std::vector<std::string> settings = SettingOfEveryKey();
   std::set<std::string> others;
   for (const ConfigKey& key : ConfigSchema()) {
     others.insert(std::string(key.path));
