@@ -5,33 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fsdp_runtime/shm/reduce.h"
+#include "fsdp_runtime/shm/descriptor.h"
 
 namespace fsdp::shm {
 
 inline constexpr int kLanes = 2;
 inline constexpr uint64_t kMagic = 0x6d68735f70647366;  // "fsdp_shm"
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr int kRanksMax = 256;
 
 /// Staged transfers go through a ring of this many chunks per rank and lane.
 inline constexpr size_t kStagingChunks = 4;
 inline constexpr size_t kStagingChunkBytes = 256 * 1024;
-
-enum class Kind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
-
-/// What one rank contributes to one operation. All but `arena_offset` must be equal on all ranks.
-struct Descriptor {
-  Kind kind = Kind::kBarrier;
-  DType dtype = DType::kByte;
-  ReduceOp op = ReduceOp::kSum;
-  int32_t root = 0;
-  /// Elements per rank (gather, scatter) or in all.
-  uint64_t numel = 0;
-  /// Where the contribution starts in the rank's arena; kNotInArena: it is staged.
-  int64_t arena_offset = 0;
-};
-inline constexpr int64_t kNotInArena = -1;
 
 // Note [Sequence numbers of a lane]
 // Every rank counts the operations of a lane: 1, 2, 3, ... Operation s proceeds as follows:
@@ -75,7 +60,7 @@ struct Control {
   alignas(64) std::atomic<uint32_t> failed_rank;
   std::atomic<uint32_t> is_reason_written;
   std::atomic<uint32_t> is_peer_lost;  // the reason is that a rank is gone
-  std::array<char, 512> reason;
+  std::array<char, 1024> reason;
   RankState ranks[kRanksMax];
   Slot slots[kLanes][kRanksMax];
 };

@@ -31,13 +31,6 @@ bool has_exited(const Fd& pidfd) {
   return pidfd.valid() && ::poll(&entry, 1, 0) == 1;
 }
 
-const char* kind_name(Kind kind) {
-  static constexpr const char* kNames[] = {"all_gather", "reduce_scatter", "all_reduce",
-                                           "broadcast", "barrier"};
-  const auto index = static_cast<size_t>(kind);
-  return index < std::size(kNames) ? kNames[index] : "unknown";
-}
-
 }  // namespace
 
 /// One collective in flight on this rank.
@@ -52,11 +45,7 @@ struct Group::Operation {
   std::string name() const;
 };
 
-std::string Group::Operation::name() const {
-  return std::string(kind_name(own.kind)) + " #" + std::to_string(sequence) + " on lane " +
-         std::to_string(lane) + " (" + std::to_string(own.numel) + " x " + shm::name_of(own.dtype) +
-         ")";
-}
+std::string Group::Operation::name() const { return describe(own, lane, sequence); }
 
 Group::Group(std::shared_ptr<World> world, int rank, std::chrono::milliseconds timeout)
     : world_(std::move(world)),
@@ -84,6 +73,7 @@ Group::Operation Group::begin(int lane, Descriptor descriptor, const void* contr
   Operation operation;
   operation.lane = lane;
   operation.sequence = ++sequence_[lane];
+  descriptor.purpose = purpose_[lane];
   descriptor.arena_offset = contribution == nullptr ? kNotInArena : arena_offset_of(contribution);
   operation.own = descriptor;
   operation.deadline = std::chrono::steady_clock::now() + timeout_;
@@ -96,9 +86,9 @@ Group::Operation Group::begin(int lane, Descriptor descriptor, const void* contr
     return world_->slot(lane, peer).posted.load() >= operation.sequence;
   });
 
+  check_in_step(operation);
   operation.is_staged.resize(static_cast<size_t>(size()));
   for (int peer = 0; peer < size(); ++peer) {
-    check_matches(operation, peer);
     const bool provides = descriptor.kind != Kind::kBroadcast || peer == descriptor.root;
     const bool is_staged =
         provides && world_->slot(lane, peer).descriptor.arena_offset == kNotInArena;
@@ -108,21 +98,17 @@ Group::Operation Group::begin(int lane, Descriptor descriptor, const void* contr
   return operation;
 }
 
-void Group::check_matches(const Operation& operation, int peer) {
-  const Descriptor& own = operation.own;
-  const Descriptor& other = world_->slot(operation.lane, peer).descriptor;
-  if (other.kind == own.kind && other.dtype == own.dtype && other.op == own.op &&
-      other.root == own.root && other.numel == own.numel) {
-    return;
+void Group::check_in_step(const Operation& operation) {
+  bool is_in_step = true;
+  std::vector<Descriptor> issued;
+  for (int peer = 0; peer < size(); ++peer) {
+    issued.push_back(world_->slot(operation.lane, peer).descriptor);
+    is_in_step = is_in_step && is_same_operation(issued.back(), operation.own);
   }
-  Operation theirs = operation;
-  theirs.own = other;
-  // The ranks are out of step and cannot recover, so the whole group fails.
-  const std::string reason = "rank " + std::to_string(rank_) + " issued " + operation.name() +
-                             " but rank " + std::to_string(peer) + " issued " + theirs.name() +
-                             "; every rank must issue the same operations in the same order: look "
-                             "for a branch that depends on the rank or its data";
-  fail(reason);
+  if (!is_in_step) {
+    // The ranks cannot recover, so the whole group fails.
+    fail(describe_out_of_step(issued, operation.lane, operation.sequence));
+  }
 }
 
 void Group::finish(const Operation& operation) {

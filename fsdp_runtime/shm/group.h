@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "fsdp_runtime/shm/arena.h"
 #include "fsdp_runtime/shm/reduce.h"
@@ -30,6 +31,10 @@ class Group {
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
+
+  /// What the lane's operations are for from here on: part of their names in errors, and compared
+  /// across ranks like their sizes. By the lane's thread.
+  void set_purpose(int lane, std::string_view purpose) { purpose_[lane] = purpose_of(purpose); }
 
   int rank() const { return rank_; }
   int size() const { return world_->size; }
@@ -57,7 +62,8 @@ class Group {
 
   Operation begin(int lane, Descriptor descriptor, const void* contribution);
   void finish(const Operation& operation);
-  void check_matches(const Operation& operation, int peer);
+  /// Fails unless all ranks have issued the same operation.
+  void check_in_step(const Operation& operation);
   /// Moves the data in `chunks` steps: stage(c) fills this rank's staging ring if it stages,
   /// consume(c) reads the peers' data.
   template <typename Stage, typename Consume>
@@ -88,6 +94,7 @@ class Group {
 
   // one thread per lane
   uint64_t sequence_[kLanes] = {};
+  Purpose purpose_[kLanes] = {};
 };
 
 }  // namespace fsdp::shm

@@ -78,8 +78,19 @@ class FSDP_API Collectives {
   virtual WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane = Lane::kReduce) = 0;
   /// Host-blocking: returns when every rank has entered.
   virtual void barrier() = 0;
+
+  // Ranks that have left the common order would wait for each other, or exchange one unit for
+  // another of the same size. The CPU backends compare what every operation is for, and fail on all
+  // ranks with who has issued what. A mark is an operation without data: it ends a part of the
+  // program on a lane, so that a rank that waits there for a peer, which has gone on to the other
+  // lane, hears of it.
+
+  /// What the next operation, mark or agreement is for, such as "unit layers.0"; the same on all
+  /// ranks.
+  virtual void name_next(std::string purpose);
+  virtual WorkPtr mark(Lane lane);
   /// Asks whether all ranks, which all call it, pass the same value. In the order of the reduce
-  /// lane. Default: nobody can tell.
+  /// lane, and a mark on the other. Default: nobody can tell.
   virtual AgreementPtr agree(uint64_t value);
 
   /// Uninitialised memory that this backend transfers fastest: shape [numel], contiguous, at least
@@ -113,6 +124,8 @@ class FSDP_API RecordingCollectives : public Collectives {
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override;
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane) override;
   void barrier() override;
+  void name_next(std::string purpose) override;
+  WorkPtr mark(Lane lane) override;
   AgreementPtr agree(uint64_t value) override;
   at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype) override;
 

@@ -9,6 +9,11 @@ at::Tensor Collectives::empty_for_comm(int64_t numel, at::ScalarType dtype) {
 
 namespace {
 
+class Finished : public Work {
+ public:
+  void wait() override {}
+};
+
 class Known : public Agreement {
  public:
   explicit Known(bool is_unanimous) : is_unanimous_(is_unanimous) {}
@@ -19,6 +24,10 @@ class Known : public Agreement {
 };
 
 }  // namespace
+
+void Collectives::name_next(std::string) {}
+
+WorkPtr Collectives::mark(Lane) { return std::make_shared<Finished>(); }
 
 AgreementPtr Collectives::agree(uint64_t) { return std::make_shared<Known>(size() == 1); }
 
@@ -57,6 +66,10 @@ void RecordingCollectives::barrier() {
   records_.push_back({"barrier", Lane::kReduce, 0, ""});
   inner_->barrier();
 }
+
+void RecordingCollectives::name_next(std::string purpose) { inner_->name_next(std::move(purpose)); }
+
+WorkPtr RecordingCollectives::mark(Lane lane) { return inner_->mark(lane); }
 
 AgreementPtr RecordingCollectives::agree(uint64_t value) { return inner_->agree(value); }
 

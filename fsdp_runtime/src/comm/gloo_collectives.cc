@@ -1,15 +1,18 @@
 #include "fsdp_runtime/src/comm/gloo_collectives.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
 
+#include "fsdp_runtime/shm/descriptor.h"
 #include "fsdp_runtime/shm/reduce.h"
 #include "fsdp_runtime/src/comm/c10d_store.h"
 #include "fsdp_runtime/src/comm/host_collectives.h"
@@ -40,6 +43,10 @@ Group make_group(const std::shared_ptr<StoreClient>& store, const std::string& p
                                                      static_cast<int>(size), options);
 }
 
+// Messages between two ranks arrive in order, so one tag serves all of a kind.
+constexpr int kDataTag = 0;
+constexpr int kDescriptorTag = 1;
+
 // Gloo's own reduce-scatter is an all-reduce of the whole input. Here every pair of ranks exchanges
 // only what the other needs, without copies, and sums in rank order: half the traffic, and the same
 // bits in every run. At two ranks the result is bit-equal to Gloo's.
@@ -57,8 +64,8 @@ class GlooCollectives : public HostCollectives {
     at::Tensor own = bytes_of(input);
     const int64_t n = own.numel();
     exchange(
-        lane, "all_gather", [&](int64_t) { return own; },
-        [&](int64_t peer) { return out.narrow(0, peer * n, n); });
+        lane, {.kind = shm::Kind::kAllGather, .numel = static_cast<uint64_t>(n)},
+        [&](int64_t) { return own; }, [&](int64_t peer) { return out.narrow(0, peer * n, n); });
     char* target = static_cast<char*>(out.data_ptr()) + rank() * n;
     if (n > 0 && target != own.data_ptr()) {
       std::memcpy(target, own.data_ptr(), static_cast<size_t>(n));
@@ -70,7 +77,8 @@ class GlooCollectives : public HostCollectives {
     const auto n = static_cast<int64_t>(output.nbytes());
     at::Tensor received = scratch(lane, n * size());
     exchange(
-        lane, "reduce_scatter", [&](int64_t peer) { return in.narrow(0, peer * n, n); },
+        lane, reduction(shm::Kind::kReduceScatter, output, op),
+        [&](int64_t peer) { return in.narrow(0, peer * n, n); },
         [&](int64_t peer) { return received.narrow(0, peer * n, n); });
     const auto* own = static_cast<const char*>(in.data_ptr()) + rank() * n;
     reduce_received(output, own, received, op);
@@ -96,25 +104,27 @@ class GlooCollectives : public HostCollectives {
     std::vector<at::Tensor> tensors{bytes_of(tensor)};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    const uint64_t sequence = ++sequence_[static_cast<size_t>(lane)];
+    const std::string name = begin(lane, {.kind = shm::Kind::kBroadcast,
+                                          .root = static_cast<int32_t>(root),
+                                          .numel = static_cast<uint64_t>(tensors[0].numel())});
     try {
       groups_[static_cast<size_t>(lane)]->broadcast(tensors, options)->wait();
     } catch (const std::exception& error) {
-      throw_lost(lane, "broadcast", sequence, "a rank", error);
+      throw_lost(name, "a rank", error);
     }
   }
 
-  void do_barrier(int lane) override {
-    const uint64_t sequence = ++sequence_[static_cast<size_t>(lane)];
-    try {
-      groups_[static_cast<size_t>(lane)]->barrier()->wait();
-    } catch (const std::exception& error) {
-      throw_lost(lane, "barrier", sequence, "a rank", error);
-    }
+  // Complete once every rank has told that it has begun.
+  void do_barrier(int lane) override { begin(lane, {.kind = shm::Kind::kBarrier}); }
+
+  void set_purpose(int lane, const std::string& purpose) override {
+    purpose_[static_cast<size_t>(lane)] = shm::purpose_of(purpose);
   }
 
-  // Gloo cannot cancel an operation; each ends at its timeout.
-  void interrupt() override {}
+  void interrupt() override {
+    fail("rank " + std::to_string(rank()) +
+         " destroyed its process group while operations were in flight");
+  }
 
  private:
   static at::Tensor bytes_of(const at::Tensor& tensor) { return tensor.view({-1}).view(at::kByte); }
@@ -132,7 +142,7 @@ class GlooCollectives : public HostCollectives {
     const int64_t n = own.numel();
     at::Tensor received = scratch(lane, n * size());
     exchange(
-        lane, "all_reduce", [&](int64_t) { return own; },
+        lane, reduction(shm::Kind::kAllReduce, tensor, op), [&](int64_t) { return own; },
         [&](int64_t peer) { return received.narrow(0, peer * n, n); });
     reduce_received(tensor, own.data_ptr(), received, op);
   }
@@ -150,35 +160,71 @@ class GlooCollectives : public HostCollectives {
                         transport_op(op));
   }
 
+  static shm::Descriptor reduction(shm::Kind kind, const at::Tensor& output, ReduceOp op) {
+    return {.kind = kind,
+            .dtype = reduction_dtype(output),
+            .op = transport_op(op),
+            .numel = static_cast<uint64_t>(output.numel())};
+  }
+
   // After a timeout of the operation the peer may be late, or may never have issued it. Anything
   // else means that the connection has ended and the peer is gone.
-  [[noreturn]] void throw_lost(int lane, const char* operation, uint64_t sequence,
-                               const std::string& peer, const std::exception& error) const {
+  [[noreturn]] void throw_lost(const std::string& operation, const std::string& peer,
+                               const std::exception& error) {
+    throw_if_failed();
     const std::string reason = error.what();
     const bool is_late = is_gloo_timeout(reason);
-    const std::string what =
-        c10::str(operation, " #", sequence, " on lane ", lane, ": rank ", rank(),
-                 is_late ? " gave up on " : " lost ", peer, ": ", reason);
+    const std::string what = c10::str(operation, ": rank ", rank(),
+                                      is_late ? " gave up on " : " lost ", peer, ": ", reason);
     TORCH_CHECK(!is_late, what);
     throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, what);
   }
 
+  // Gloo does not know what a message is for, and one that is larger than expected ends the
+  // process. So all ranks tell each other what they are about to do. Returns the operation's name.
+  std::string begin(int lane, shm::Descriptor own) {
+    const uint64_t sequence = ++sequence_[static_cast<size_t>(lane)];
+    own.purpose = purpose_[static_cast<size_t>(lane)];
+    const std::string name = shm::describe(own, lane, sequence);
+    std::vector<shm::Descriptor> issued(static_cast<size_t>(size()), own);
+    const auto message = [&](int64_t rank) {
+      return at::from_blob(&issued[static_cast<size_t>(rank)], {sizeof(shm::Descriptor)},
+                           at::kByte);
+    };
+    transfer(
+        lane, name, kDescriptorTag, [&](int64_t) { return message(rank()); }, message);
+    const bool is_in_step = std::all_of(
+        issued.begin(), issued.end(),
+        [&own](const shm::Descriptor& other) { return shm::is_same_operation(other, own); });
+    if (!is_in_step) {
+      fail(shm::describe_out_of_step(issued, lane, sequence));
+      throw_if_failed();
+    }
+    return name;
+  }
+
   // Sends outgoing(peer) to and receives incoming(peer) from every peer at once.
   template <typename Outgoing, typename Incoming>
-  void exchange(int lane, const char* operation, Outgoing outgoing, Incoming incoming) {
+  void exchange(int lane, const shm::Descriptor& descriptor, Outgoing outgoing, Incoming incoming) {
+    transfer(lane, begin(lane, descriptor), kDataTag, outgoing, incoming);
+  }
+
+  struct Transfer {
+    int64_t peer;
+    std::vector<at::Tensor> tensors;
+    c10::intrusive_ptr<c10d::Work> work;
+  };
+
+  template <typename Outgoing, typename Incoming>
+  void transfer(int lane, const std::string& operation, int tag, Outgoing outgoing,
+                Incoming incoming) {
     const Group& group = groups_[static_cast<size_t>(lane)];
-    const uint64_t sequence = ++sequence_[static_cast<size_t>(lane)];
-    struct Transfer {
-      int64_t peer;
-      std::vector<at::Tensor> tensors;
-      c10::intrusive_ptr<c10d::Work> work;
-    };
     // Issuing a transfer and waiting for it both fail once the connection is closed.
     const auto attempt = [&](int64_t peer, const auto& step) {
       try {
         step();
       } catch (const std::exception& error) {
-        throw_lost(lane, operation, sequence, "rank " + std::to_string(peer), error);
+        throw_lost(operation, "rank " + std::to_string(peer), error);
       }
     };
     std::vector<Transfer> transfers;
@@ -186,22 +232,78 @@ class GlooCollectives : public HostCollectives {
       for (int64_t step = 1; step < size(); ++step) {
         const int64_t peer = (rank() + step) % size();
         Transfer transfer{peer, {is_send ? outgoing(peer) : incoming(peer)}, nullptr};
-        // Messages between two ranks arrive in order, so one tag serves all.
         attempt(peer, [&] {
-          transfer.work = is_send ? group->send(transfer.tensors, static_cast<int>(peer), 0)
-                                  : group->recv(transfer.tensors, static_cast<int>(peer), 0);
+          transfer.work = is_send ? group->send(transfer.tensors, static_cast<int>(peer), tag)
+                                  : group->recv(transfer.tensors, static_cast<int>(peer), tag);
         });
         transfers.push_back(std::move(transfer));
       }
     }
+    const InFlight in_flight(*this, lane, transfers);
     for (const Transfer& transfer : transfers) {
-      attempt(transfer.peer, [&] { transfer.work->wait(); });
+      attempt(transfer.peer, [&] {
+        const bool is_complete = transfer.work->wait();
+        TORCH_CHECK(is_complete, "interrupted");
+      });
+    }
+  }
+
+  // Transfers that fail() aborts.
+  class InFlight {
+   public:
+    InFlight(GlooCollectives& collectives, int lane, const std::vector<Transfer>& transfers)
+        : collectives_(collectives), lane_(static_cast<size_t>(lane)) {
+      std::lock_guard lock(collectives_.mu_);
+      for (const Transfer& transfer : transfers) {
+        collectives_.in_flight_[lane_].push_back(transfer.work);
+      }
+      if (!collectives_.failure_.empty()) {
+        collectives_.abort_transfers();
+      }
+    }
+    ~InFlight() {
+      std::lock_guard lock(collectives_.mu_);
+      collectives_.in_flight_[lane_].clear();
+    }
+    InFlight(const InFlight&) = delete;
+    InFlight& operator=(const InFlight&) = delete;
+
+   private:
+    GlooCollectives& collectives_;
+    const size_t lane_;
+  };
+
+  // Ends this rank's operations on both lanes, those to come included; any thread. The first reason
+  // stays.
+  void fail(const std::string& reason) {
+    std::lock_guard lock(mu_);
+    if (failure_.empty()) {
+      failure_ = reason;
+    }
+    abort_transfers();
+  }
+
+  void throw_if_failed() {
+    std::lock_guard lock(mu_);
+    TORCH_CHECK(failure_.empty(), failure_);
+  }
+
+  // With mu_ held.
+  void abort_transfers() {
+    for (const auto& works : in_flight_) {
+      for (const auto& work : works) {
+        work->abort();
+      }
     }
   }
 
   const std::array<Group, 2> groups_;
-  std::array<at::Tensor, 2> scratch_;      // each used by its lane's thread
-  std::array<uint64_t, 2> sequence_ = {};  // each used by its lane's thread
+  std::array<at::Tensor, 2> scratch_;         // each used by its lane's thread
+  std::array<uint64_t, 2> sequence_ = {};     // each used by its lane's thread
+  std::array<shm::Purpose, 2> purpose_ = {};  // each used by its lane's thread
+  std::mutex mu_;
+  std::string failure_;  // guarded by mu_, as is in_flight_
+  std::array<std::vector<c10::intrusive_ptr<c10d::Work>>, 2> in_flight_;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
+#include <utility>
+
 #include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/src/comm/arguments.h"
 
@@ -55,17 +57,20 @@ void HostCollectives::stop_lanes() {
 }
 
 WorkPtr HostCollectives::run(Lane lane, std::function<void()> operation) {
-  return lanes_[static_cast<size_t>(lane)]->run([operation = std::move(operation)] {
-    try {
-      operation();
-    } catch (const c10::Error&) {
-      throw;
-    } catch (const shm::PeerLost& error) {
-      throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, error.what());
-    } catch (const std::exception& error) {
-      TORCH_CHECK(false, error.what());
-    }
-  });
+  std::string purpose = std::exchange(purpose_, {});
+  return lanes_[static_cast<size_t>(lane)]->run(
+      [this, lane, purpose = std::move(purpose), operation = std::move(operation)] {
+        try {
+          set_purpose(static_cast<int>(lane), purpose);
+          operation();
+        } catch (const c10::Error&) {
+          throw;
+        } catch (const shm::PeerLost& error) {
+          throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, error.what());
+        } catch (const std::exception& error) {
+          TORCH_CHECK(false, error.what());
+        }
+      });
 }
 
 WorkPtr HostCollectives::all_gather_into(at::Tensor output, at::Tensor input, Lane lane) {
@@ -105,25 +110,37 @@ void HostCollectives::barrier() {
   run(Lane::kReduce, [this] { do_barrier(static_cast<int>(Lane::kReduce)); })->wait();
 }
 
+WorkPtr HostCollectives::mark(Lane lane) {
+  return run(lane, [this, lane] { do_barrier(static_cast<int>(lane)); });
+}
+
 AgreementPtr HostCollectives::agree(uint64_t value) {
   class Gathered : public Agreement {
    public:
-    Gathered(at::Tensor values, at::Tensor own, WorkPtr gather)
-        : values_(std::move(values)), own_(std::move(own)), gather_(std::move(gather)) {}
+    Gathered(at::Tensor values, at::Tensor own, WorkPtr gather, WorkPtr other_lane)
+        : values_(std::move(values)),
+          own_(std::move(own)),
+          gather_(std::move(gather)),
+          other_lane_(std::move(other_lane)) {}
     bool wait() override {
+      other_lane_->wait();
       gather_->wait();
       return values_.eq(own_).all().item<bool>();
     }
 
    private:
     at::Tensor values_, own_;
-    WorkPtr gather_;
+    WorkPtr gather_, other_lane_;
   };
   at::Tensor values = at::empty({size_}, at::kLong);
   at::Tensor own = values.narrow(0, rank_, 1);
   own.fill_(static_cast<int64_t>(value));
+  const std::string purpose = purpose_;
+  WorkPtr other_lane = mark(Lane::kGather);
+  name_next(purpose);
   WorkPtr gather = all_gather_into(values, own, Lane::kReduce);
-  return std::make_shared<Gathered>(std::move(values), std::move(own), std::move(gather));
+  return std::make_shared<Gathered>(std::move(values), std::move(own), std::move(gather),
+                                    std::move(other_lane));
 }
 
 }  // namespace fsdp

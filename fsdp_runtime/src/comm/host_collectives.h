@@ -4,6 +4,8 @@
 
 #include <array>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "fsdp_runtime/shm/reduce.h"
 #include "fsdp_runtime/src/comm/lane_thread.h"
@@ -23,6 +25,8 @@ class HostCollectives : public Collectives {
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override;
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane) override;
   void barrier() override;
+  void name_next(std::string purpose) override { purpose_ = std::move(purpose); }
+  WorkPtr mark(Lane lane) override;
   AgreementPtr agree(uint64_t value) override;
 
  protected:
@@ -32,6 +36,8 @@ class HostCollectives : public Collectives {
   virtual void do_all_reduce(int lane, at::Tensor& tensor, ReduceOp op) = 0;
   virtual void do_broadcast(int lane, at::Tensor& tensor, int64_t root) = 0;
   virtual void do_barrier(int lane) = 0;
+  /// Before each operation.
+  virtual void set_purpose(int lane, const std::string& purpose) = 0;
   /// Aborts running operations on all ranks, if the backend can; any thread.
   virtual void interrupt() = 0;
 
@@ -45,6 +51,7 @@ class HostCollectives : public Collectives {
 
   const int64_t rank_;
   const int64_t size_;
+  std::string purpose_;  // of the next operation
   std::array<std::unique_ptr<LaneThread>, 2> lanes_;
 };
 

@@ -17,6 +17,7 @@
 #include "fsdp_runtime/src/comm/shm_collectives.h"
 #include "fsdp_runtime/src/comm/sigpipe_block.h"
 #include "fsdp_runtime/src/comm/single_collectives.h"
+#include "fsdp_runtime/src/comm/store_agreement.h"
 #include "fsdp_runtime/store/store_client.h"
 #include "fsdp_runtime/store/store_connection.h"
 
@@ -185,7 +186,12 @@ CollectivesPtr form_nccl(const StorePtr& store, const ProcessGroupOptions& optio
   const auto make = nccl_entry<MakeNcclCollectives>(library.handle, kNcclEntry);
   order_launches_across_lanes();
   const std::unique_ptr<CollectivesPtr> made(make(store, options));
-  return *made;
+  if (options.world_size == 1) {
+    return *made;
+  }
+  return agree_through_store(
+      *made, std::make_shared<StoreClient>(store->host(), store->port(), options.timeout),
+      options.store_prefix + "/agreement");
 }
 
 // The address on which Gloo listens, which the other ranks must reach. Rank 0 may be connected to

@@ -49,6 +49,9 @@ class ShmCollectives : public HostCollectives {
     group_.broadcast(lane, tensor.data_ptr(), tensor.nbytes(), static_cast<int>(root));
   }
   void do_barrier(int lane) override { group_.barrier(lane); }
+  void set_purpose(int lane, const std::string& purpose) override {
+    group_.set_purpose(lane, purpose);
+  }
   void interrupt() override {
     group_.abort("rank " + std::to_string(rank()) +
                  " destroyed its process group while operations were in flight");

@@ -115,12 +115,20 @@ void install_gradient_hooks(const std::vector<NamedParameter>& params,
   }
 }
 
-/// Sets every parameter's name to its fqn below the root, for messages.
+/// Sets every parameter's and unit's name to its fqn below the root, for messages.
 void rename_from(const ModuleState& root) {
   for (const ParamRef& param : params_below(root)) {
     param.group->set_fqn(param.index, param.fqn);
     rename_claim(param.group->key(param.index), param.fqn);
   }
+  walk_modules(root.module(), "", [](const std::string& name, const ModulePtr& visited) {
+    if (const std::shared_ptr<ModuleState> unit = Registry::get().find(*visited)) {
+      for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
+        group->set_unit_name(name);
+      }
+    }
+    return true;
+  });
 }
 
 }  // namespace

@@ -91,6 +91,9 @@ void ModuleState::post_forward(std::vector<at::Tensor*>& outputs) {
   }
   context_->on_unit_forward_end(*this);
   training_ = Training::kIdle;
+  if (is_root()) {
+    context_->end_forward(/*has_backward=*/at::GradMode::is_enabled());
+  }
   if (is_root() && !at::GradMode::is_enabled()) {
     context_->reshard_all();  // there will be no backward that does it
   } else if (reshards_after_forward()) {

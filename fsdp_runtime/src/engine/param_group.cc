@@ -119,6 +119,10 @@ void ParamGroup::set_context(std::shared_ptr<RunContext> context) {
   context_ = std::move(context);
 }
 
+std::string ParamGroup::purpose() const {
+  return unit_name_.empty() ? "the root unit" : "unit " + unit_name_;
+}
+
 bool ParamGroup::is_local() const { return comm_->size() == 1 && !casts_parameters(); }
 
 void ParamGroup::start_unshard() {
@@ -131,6 +135,7 @@ void ParamGroup::start_unshard() {
     return;
   }
   at::NoGradGuard no_grad;
+  comm_->name_next(purpose());
   slot_ = context_->acquire_parameter_slot(storage_.bytes());
   storage_.point_to(slot_->data());
   if (casts_parameters()) {
@@ -174,6 +179,7 @@ at::Tensor ParamGroup::all_gather_copy() const {
   at::NoGradGuard no_grad;
   at::Tensor whole =
       at::empty({layout_.numel()}, at::TensorOptions().dtype(dtype_).device(device_));
+  comm_->name_next(purpose());
   comm_->all_gather_into(whole, shard_, Lane::kGather)->wait();
   return whole;
 }

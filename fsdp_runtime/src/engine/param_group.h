@@ -103,6 +103,9 @@ class ParamGroup {
   /// All-gathers the whole group into new memory, in the parameters' own dtype. Collective.
   at::Tensor all_gather_copy() const;
 
+  /// Of its unit, below the root: "layers.0", or "" of the root itself.
+  void set_unit_name(std::string name) { unit_name_ = std::move(name); }
+
   size_t size() const { return params_.size(); }
   const std::string& fqn(size_t index) const { return params_[index].fqn; }
   void set_fqn(size_t index, std::string fqn) { params_[index].fqn = std::move(fqn); }
@@ -131,6 +134,7 @@ class ParamGroup {
   void retarget_parameters(const std::vector<NamedParameter>& params);
   void make_gradient_views();
   void zero_missing_gradients();
+  std::string purpose() const;
   bool casts_parameters() const { return compute_dtype_ != dtype_; }
   /// One rank without casts: the shard is the full parameters, without an all-gather.
   bool is_local() const;
@@ -146,6 +150,7 @@ class ParamGroup {
   std::vector<plan::ParamSlice> slices_;
   std::vector<plan::Range> padding_;
   std::vector<Param> params_;
+  std::string unit_name_;
 
   std::shared_ptr<RunContext> context_;
 

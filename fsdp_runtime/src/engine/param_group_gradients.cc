@@ -120,6 +120,7 @@ void ParamGroup::start_reduction() {
   if (division_.before != 1) {
     gathered_gradient_.div_(division_.before);
   }
+  comm_->name_next(purpose());
   reduction_ = comm_->reduce_scatter_into(output, gathered_gradient_, division_.op, Lane::kReduce);
   context_->add_reduction(this);
   RuntimeCounters& counters = context_->counters_in_place();

@@ -16,11 +16,42 @@ RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device)
     : parameter_slots_(comm, device, SlotArena::Memory::kPlain),
       gradient_slots_(comm, device, SlotArena::Memory::kComm) {}
 
+RunContext::~RunContext() {
+  try {
+    wait_for_marks();  // the group must not leave while its peers still read the last one
+  } catch (...) {      // NOLINT(bugprone-empty-catch): it has ended, and that is all that matters
+  }
+}
+
 void RunContext::set_units(const std::vector<std::shared_ptr<ModuleState>>& units) {
   units_.assign(units.begin(), units.end());
+  for (const std::shared_ptr<ModuleState>& unit : units) {
+    for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
+      if (std::find(comms_.begin(), comms_.end(), &group->comm()) == comms_.end()) {
+        comms_.push_back(&group->comm());
+      }
+    }
+  }
+}
+
+void RunContext::end_forward(bool has_backward) {
+  for (Collectives* comm : comms_) {
+    comm->name_next("the end of a forward");
+    marks_.push_back(comm->mark(Lane::kGather));
+  }
+  if (!has_backward) {
+    wait_for_marks();
+  }
+}
+
+void RunContext::wait_for_marks() {
+  for (const WorkPtr& mark : std::exchange(marks_, {})) {
+    mark->wait();
+  }
 }
 
 void RunContext::begin_forward() {
+  wait_for_marks();
   ++forward_id_;
   order_.begin_forward();
 }
@@ -46,6 +77,7 @@ std::vector<uint8_t> any_of_ranks(Collectives& comm, const std::vector<uint8_t>&
   at::Tensor flags = at::empty({static_cast<int64_t>(own.size())}, at::kInt);
   std::copy(own.begin(), own.end(), flags.data_ptr<int32_t>());
   flags = flags.to(comm.device());
+  comm.name_next("the parameters in use");
   comm.all_reduce(flags, ReduceOp::kMax, Lane::kReduce)->wait();
   flags = flags.cpu();
   std::vector<uint8_t> all(own.size());
@@ -131,6 +163,7 @@ void RunContext::finalize_backward() {
   }
   finish_all_reductions();
   finish_exchange_of_uses(std::move(exchanges));
+  wait_for_marks();
   backward_queued_ = false;
 }
 
@@ -201,6 +234,7 @@ std::vector<RunContext::Exchange> RunContext::start_exchange_of_uses() {
   }
   reduced_.clear();
   for (Exchange& exchange : exchanges) {
+    exchange.comm->name_next("the end of a backward");
     exchange.agreement = exchange.comm->agree(digest_of(exchange.uses));
   }
   return exchanges;

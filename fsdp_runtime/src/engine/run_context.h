@@ -21,6 +21,7 @@ class ParamGroup;
 class RunContext : public std::enable_shared_from_this<RunContext> {
  public:
   RunContext(std::shared_ptr<Collectives> comm, c10::Device device);
+  ~RunContext();
 
   /// All units under the root in registration order, root first; a unit's index is its position.
   void set_units(const std::vector<std::shared_ptr<ModuleState>>& units);
@@ -30,6 +31,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// `unit` begins its forward; prefetches the predicted next unit.
   void on_unit_forward(const ModuleState& unit);
   void on_unit_forward_end(const ModuleState& unit);
+  /// The root's forward ends; without grad mode nothing of it will follow.
+  void end_forward(bool has_backward);
   /// `unit` begins its backward; prefetches the unit whose forward ended before its own.
   void on_unit_backward(const ModuleState& unit);
   /// Called by every unit whose backward begins: the first one queues finalize_backward(), after
@@ -70,6 +73,7 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
 
   void finalize_backward();
   void finish_oldest_reduction();
+  void wait_for_marks();
   struct Exchange;
   /// Asks the other ranks whether they have used the same parameters of the groups that have been
   /// reduced; one question for each communicator.
@@ -83,6 +87,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   plan::ExecutionOrder order_;
   std::vector<std::weak_ptr<ModuleState>> units_;
   std::deque<ParamGroup*> reducing_;
+  std::vector<Collectives*> comms_;   // of the units, each once
+  std::vector<WorkPtr> marks_;        // of the last forward's end
   std::vector<ParamGroup*> reduced_;  // since the last exchange, each once, in this order
   RuntimeCounters counters_;
   int64_t forward_id_ = 0;

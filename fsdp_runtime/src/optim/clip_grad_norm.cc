@@ -31,6 +31,7 @@ at::Tensor sum_over_ranks(const std::vector<Shards>& all) {
   std::vector<WorkPtr> works;
   works.reserve(all.size());
   for (const Shards& shards : all) {
+    shards.comm->name_next("the gradient norm");
     works.push_back(shards.comm->all_reduce(shards.square_sum, ReduceOp::kSum, Lane::kReduce));
   }
   at::Tensor total = all.front().square_sum;

@@ -187,6 +187,69 @@ TEST(CollectivesErrorTest, WaitRethrowsAsOftenAsItIsCalled) {
   }
 }
 
+std::vector<std::string> errors_of(const std::string& backend, int64_t ranks,
+                                   const testing::Body& body) {
+  return run_backend(backend, ranks, body,
+                     std::chrono::minutes(10));  // longer than a test may take
+}
+
+TEST(CollectivesErrorTest, RanksThatIssueOneOperationForDifferentPurposesHearWhoDidWhat) {
+  for (const std::string backend : {"local", "gloo"}) {
+    for (const std::string& error : errors_of(backend, 3, [](Collectives& group) {
+           group.name_next(group.rank() == 1 ? "unit b" : "unit a");
+           group.all_reduce(at::ones({3}), ReduceOp::kSum)->wait();
+         })) {
+      EXPECT_THAT(error, AllOf(HasSubstr("ranks 0 and 2 issued all_reduce #"),
+                               HasSubstr(" for unit a on lane 1 ("),
+                               HasSubstr("but rank 1 issued all_reduce #"),
+                               HasSubstr(" for unit b on lane 1 (")));
+    }
+  }
+}
+
+TEST(CollectivesErrorTest, SizesThatDifferAreAnErrorOfBothRanksAndOfLaterOperations) {
+  for (const std::string backend : {"local", "gloo"}) {
+    for (const std::string& error : errors_of(backend, 2, [](Collectives& group) {
+           at::Tensor tensor = at::ones({group.rank() == 0 ? 3 : 100000});
+           EXPECT_THROW(group.all_reduce(tensor, ReduceOp::kSum)->wait(), c10::Error);
+           group.barrier();
+         })) {
+      EXPECT_THAT(error, HasSubstr("same operations in the same order")) << backend;
+    }
+  }
+}
+
+// Each rank waits for the other on another lane.
+TEST(CollectivesErrorTest, RankThatHasGoneOnIsToldToWhoWaitsForIt) {
+  for (const std::string backend : {"local", "gloo"}) {
+    for (const std::string& error : errors_of(backend, 2, [](Collectives& group) {
+           if (group.rank() == 0) {
+             group.name_next("unit a");
+             group.all_gather_into(at::empty({2}), at::ones({1}), Lane::kGather)->wait();
+           } else {
+             group.name_next("the end");
+             group.agree(0)->wait();
+           }
+         })) {
+      EXPECT_THAT(error, AllOf(HasSubstr("rank 0 issued all_gather"), HasSubstr("for unit a"),
+                               HasSubstr("rank 1 issued barrier"), HasSubstr("for the end")));
+    }
+  }
+}
+
+TEST(AgreementTest, IsUnanimousIfAllValuesAreEqual) {
+  for (const std::string backend : {"local", "gloo"}) {
+    for (const std::string& error : errors_of(backend, 3, [](Collectives& group) {
+           EXPECT_TRUE(group.agree(~uint64_t{0})->wait());
+           EXPECT_FALSE(group.agree(group.rank() == 2 ? 1 : 0)->wait());
+           group.mark(Lane::kReduce)->wait();
+         })) {
+      EXPECT_EQ(error, "");
+    }
+  }
+  EXPECT_TRUE(make_local_world(1)[0]->agree(7)->wait());
+}
+
 // Whoever waits for the timeout waits longer than this test may take.
 TEST(CollectivesErrorTest, LeavingWithWorkInFlightDoesNotBlock) {
   auto world = make_local_world(2, std::chrono::minutes(10));

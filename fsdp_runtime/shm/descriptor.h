@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fsdp_runtime/shm/reduce.h"
+
+namespace fsdp::shm {
+
+enum class Kind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
+
+/// What an operation is for; of a longer text the end, which tells more.
+using Purpose = std::array<char, 64>;
+Purpose purpose_of(std::string_view text);
+
+/// What one rank contributes to one operation. All but `arena_offset` must be equal on all ranks.
+/// Trivially copyable: it lies in shared memory and travels in messages.
+struct Descriptor {
+  Kind kind = Kind::kBarrier;
+  DType dtype = DType::kByte;
+  ReduceOp op = ReduceOp::kSum;
+  int32_t root = 0;
+  /// Elements per rank (gather, scatter) or in all.
+  uint64_t numel = 0;
+  /// Where the contribution starts in the rank's arena; kNotInArena: it is staged.
+  int64_t arena_offset = 0;
+  Purpose purpose{};
+};
+inline constexpr int64_t kNotInArena = -1;
+
+bool is_same_operation(const Descriptor& a, const Descriptor& b);
+
+/// "all_gather #3 for unit block1 on lane 0 (48 x float32)".
+std::string describe(const Descriptor& descriptor, int lane, uint64_t sequence);
+
+/// What to tell if the ranks, by index, have not issued the same operation: who has issued what,
+/// and what to look for.
+std::string describe_out_of_step(const std::vector<Descriptor>& issued, int lane,
+                                 uint64_t sequence);
+
+}  // namespace fsdp::shm
