@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "agent/process/keeper.h"
+#include "proto/standard_streams.h"
 
 namespace {
 

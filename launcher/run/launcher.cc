@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/process/keeper_client.h"
 #include "base/check.h"
+#include "base/descriptor_limit.h"
 #include "base/status_macros.h"
 #include "launcher/cli/worker_command.h"
 #include "launcher/report/progress_line.h"
@@ -56,6 +57,7 @@ Launcher::Launcher(CliProgram program, const LaunchPlan& plan, const Environment
     : program_(program),
       plan_(plan),
       environment_(environment),
+      descriptor_limit_(RaiseDescriptorLimit()),
       signals_(loop_, [this](int signal) { OnSignal(signal); }),
       console_(OptionsForProcess(ValueOf(environment, "TERM"), ValueOf(environment, "COLUMNS")),
                [this] { loop_.Post([this] { ResumeOutput(); }); }) {
@@ -188,6 +190,7 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.run_id = run_id_;
   options.run_dir = run_dir_;
   options.draws_progress = console_.draws_progress();
+  options.descriptor_limit = descriptor_limit_;
   options.handled_signals = SignalWatcher::Names();
   return options;
 }

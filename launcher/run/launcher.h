@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,6 +75,8 @@ class Launcher {
   const LaunchPlan& plan_;
   const Environment& environment_;
 
+  /// The soft limit of open descriptors that this process was started with.
+  const uint64_t descriptor_limit_;
   EventLoop loop_;
   SignalWatcher signals_;
   Console console_;

@@ -1,7 +1,9 @@
 """What a worker finds in its environment, arguments and log directory."""
 
 import json
+import os
 import re
+import resource
 
 from job_case import JobCase, free_port
 from unittest_main import main
@@ -102,6 +104,32 @@ class EnvironmentTest(JobCase):
         rc, _, err = self.run_job("--standalone", "-m", "pkg.mod", "a", cwd=self.dir)
         self.assertEqual(rc, 0, err)
         self.assertEqual(self.dumps()[0]["argv"], ["a"])
+
+    def test_descriptors_that_are_closed_at_the_start_are_connected_to_nothing(self):
+        def close_streams():
+            for fd in range(3):
+                os.close(fd)
+        launcher = self.start("--standalone", self.script("""
+            keeper = os.getppid()
+            launcher = int(pathlib.Path(f"/proc/{keeper}/stat").read_text().rsplit(")", 1)[1].split()[1])
+            note("links", [os.readlink(f"/proc/{pid}/fd/{fd}") for pid in (launcher, keeper) for fd in range(3)])
+            note("input", os.readlink("/proc/self/fd/0"))
+        """), preexec_fn=close_streams)
+        launcher.communicate()
+        self.assertEqual(launcher.returncode, 0)
+        self.assertEqual(self.notes("links")[1, 0], str(["/dev/null"] * 6))
+        self.assertEqual(self.notes("input")[1, 0], "/dev/null")
+
+    def test_the_launcher_raises_its_descriptor_limit_and_workers_keep_theirs(self):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        rc, _, err = self.run_job("--standalone", self.script("""
+            import resource
+            keeper = os.getppid()
+            launcher = int(pathlib.Path(f"/proc/{keeper}/stat").read_text().rsplit(")", 1)[1].split()[1])
+            note("limits", [resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in (os.getpid(), launcher)])
+        """), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard)))
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(self.notes("limits")[1, 0], str([(200, hard), (hard, hard)]))
 
 
 if __name__ == "__main__":
