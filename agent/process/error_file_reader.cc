@@ -34,8 +34,9 @@ bool ReadWhole(const std::string& path, WorkerError& error, std::string& problem
   // O_NONBLOCK: a worker may have left a FIFO there.
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) {
-    problem = errno == ENOENT ? kErrorFileNotWritten
-                              : "cannot be opened: " + std::generic_category().message(errno);
+    problem = errno == ENOENT || errno == ENOTDIR
+                  ? kErrorFileNotWritten
+                  : "cannot be opened: " + std::generic_category().message(errno);
     return false;
   }
   struct stat status {};

@@ -68,7 +68,8 @@ TEST_F(ErrorFileReaderTest, BrokenFilesGiveAReason) {
 }
 
 TEST_F(ErrorFileReaderTest, MissingFilesFoldersAndPipesGiveAReason) {
-  EXPECT_EQ(ReadErrorFile(path_).problem, "not written");
+  EXPECT_EQ(ReadErrorFile(path_).problem, kErrorFileNotWritten);
+  EXPECT_EQ(ReadErrorFile("/dev/null/no folder").problem, kErrorFileNotWritten);
   EXPECT_EQ(ReadErrorFile("").problem, "no error file was requested");
   EXPECT_THAT(ReadErrorFile("/tmp").problem, testing::HasSubstr("not a regular file"));
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);

@@ -137,7 +137,7 @@ TEST_F(KeeperClientTest, AKeeperWhoseLeaseIsOverEndsTheWorkersAndItself) {
   frames.clear();
   keeper::AppendCommand(keeper::LeaseCommand{.lease_ms = 200}, frames);
   keeper.Send(frames);
-  EXPECT_TRUE(RunUntilDead({worker[0], keeper.pid}));
+  ASSERT_TRUE(RunUntilDead({worker[0], keeper.pid}));
   int status = -1;
   EXPECT_EQ(::waitpid(keeper.pid, &status, 0), keeper.pid);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == keeper::kExitLeaseOver) << status;
