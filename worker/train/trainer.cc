@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "worker/checkpoint/file_system.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/failure.h"
 #include "worker/train/stop_signal.h"
@@ -73,7 +74,7 @@ void Trainer::Run() {
   }
   is_stopping = is_stopping || (train.eval_every > 0 && EvaluateNow());
   StopSignal::Acknowledge();
-  SaveNow();
+  SaveNow(/*is_last=*/true);
   job_.group->barrier();
   progress_->Event(is_stopping ? "stopped on request after step " + std::to_string(step_)
                                : "done: " + std::to_string(step_) + " steps");
@@ -194,7 +195,7 @@ void Trainer::Report(StepMetrics metrics) {
   metrics.memory_bytes = PeakMemoryBytes(job_.device);
   const int64_t every = config_.metrics.every_steps;
   if (every > 0 && (step_ % every == 0 || step_ == config_.train.steps)) {
-    metrics_->Append(FormatStepRecord(metrics));
+    Record(FormatStepRecord(metrics));
   }
   progress_->Step(metrics);
 }
@@ -214,14 +215,48 @@ bool Trainer::EvaluateNow() {
     return true;
   }
   evaluated_step_ = step_;
-  if (metrics_) {
-    metrics_->Append(FormatEvalRecord(step_, *loss));
-  }
+  Record(FormatEvalRecord(step_, *loss));
   progress_->Event("eval after step " + std::to_string(step_) + ": loss " + Text("%.4f", *loss));
   return false;
 }
 
-bool Trainer::SaveNow() {
+// Note [Faults that may pass]
+// A disk that is full now need not be so at the next period. So what cannot be written then is told
+// and left out: metrics on rank 0 alone, a checkpoint on all ranks, which see the same error. Only
+// the last checkpoint must succeed, since nothing comes after it.
+void Trainer::Record(const std::string& record) {
+  if (!metrics_) {
+    return;
+  }
+  try {
+    metrics_->Append(record);
+  } catch (const MetricsReplacedError& error) {
+    metrics_.reset();
+    Warn(metrics_notice_, std::string(error.what()) + "; no more metrics are written");
+  } catch (const MetricsError& error) {
+    if (!checkpoint::MayPass(error.error_number())) {
+      throw;
+    }
+    Warn(metrics_notice_, std::string(error.what()) + "; training goes on without this record");
+  }
+}
+
+void Trainer::Warn(FaultNotice& notice, const std::string& text) {
+  const auto line = job_.rank() == 0 ? notice.Tell(text, Clock::now()) : std::nullopt;
+  if (!line) {
+    return;
+  }
+  std::fprintf(stderr, "warning: %s\n", line->c_str());
+  try {
+    if (metrics_) {
+      metrics_->Append(FormatWarningRecord(step_, *line));
+    }
+  } catch (const MetricsError&) {
+    // It was told; the next record tells what is wrong with the file.
+  }
+}
+
+bool Trainer::SaveNow(bool is_last) {
   if (!saver_ || saved_step_ == step_ || is_save_given_up_) {
     return is_save_given_up_;
   }
@@ -237,13 +272,19 @@ bool Trainer::SaveNow() {
     path = saver_->Save(step_, CaptureState());
   } catch (const checkpoint::CheckpointError& error) {
     if (error.error_number() != ECANCELED) {
-      throw;
+      const std::string text = std::string(error.what()) + "; " + LastSaveText();
+      if (is_last) {
+        throw checkpoint::CheckpointError("the last " + text, error.error_number());
+      }
+      if (!checkpoint::MayPass(error.error_number())) {
+        throw;
+      }
+      Warn(save_notice_, text + "; training goes on and tries again at the next period");
+      return Vote(job_, IsStopRequested() ? kStop : kGoOn).Highest() != kGoOn;
     }
     is_save_given_up_ = true;
     progress_->Event("warning: the checkpoint of step " + std::to_string(step_) +
-                     " was given up, because the grace of the stop is over; " +
-                     (saved_step_ < 0 ? "there is none of this run"
-                                      : "the last is of step " + std::to_string(saved_step_)));
+                     " was given up, because the grace of the stop is over; " + LastSaveText());
     return true;
   }
   saved_step_ = step_;
@@ -251,6 +292,11 @@ bool Trainer::SaveNow() {
   channel_.SendCheckpoint(step_, path);
   progress_->Event("checkpoint " + path);
   return Vote(job_, IsStopRequested() ? kStop : kGoOn).Highest() != kGoOn;
+}
+
+std::string Trainer::LastSaveText() const {
+  return saved_step_ < 0 ? "there is none of this run"
+                         : "the newest is of step " + std::to_string(saved_step_);
 }
 
 checkpoint::State Trainer::CaptureState() {

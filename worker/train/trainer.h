@@ -14,6 +14,7 @@
 #include "worker/train/batches.h"
 #include "worker/train/config.h"
 #include "worker/train/data_record.h"
+#include "worker/train/fault_notice.h"
 #include "worker/train/job.h"
 #include "worker/train/launch.h"
 #include "worker/train/metrics.h"
@@ -49,12 +50,16 @@ class Trainer {
   // These three return whether some rank was asked to stop, the same on all ranks.
   bool Step();
   bool EvaluateNow();
-  bool SaveNow();
+  bool SaveNow(bool is_last = false);
   /// Runs `forwards` micro batches; each contributes the gradient of its loss / forwards. Returns
   /// the mean loss over micro batches and ranks; nullopt if the step must be abandoned.
   std::optional<float> ForwardBackward(int64_t forwards, bool& is_stopping);
   void Report(StepMetrics metrics);
+  void Record(const std::string& record);
+  /// On rank 0.
+  void Warn(FaultNotice& notice, const std::string& text);
   checkpoint::State CaptureState();
+  std::string LastSaveText() const;
   /// Of this rank.
   bool IsStopRequested();
   bool MustAbandonStep(int64_t done, int64_t forwards, double seconds);
@@ -75,6 +80,9 @@ class Trainer {
   std::unique_ptr<checkpoint::Saver> saver_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<Progress> progress_;
+
+  FaultNotice save_notice_;
+  FaultNotice metrics_notice_;
 
   /// Completed steps.
   int64_t step_ = 0;

@@ -205,8 +205,15 @@ class FullDiskTest(TrainCase):
         self.assertNotEqual(rc, 0)
         lines = self.own_lines(out, err)
         self.assertEqual(len(lines), 1, err)
-        for word in ("checkpoint of step 12 failed", self.checkpoints, "full", "bytes are free", "checkpoint.keep"):
+        for word in ("the last checkpoint of step 40 failed", self.checkpoints, "full", "bytes are free",
+                     "checkpoint.keep", "the newest is of step 8"):
             self.assertIn(str(word), lines[0])
+        warnings = [line for line in err.splitlines() if line.startswith("warning: checkpoint of step")]
+        self.assertLess(len(warnings), 4, err)  # of eight failures; more than one if it took over a minute
+        self.assertIn("checkpoint of step 12 failed", warnings[0])
+        recorded = [record["step"] for record in self.records() if "warning" in record]
+        self.assertEqual((recorded[0], len(recorded)), (12, len(warnings)))
+        self.assertEqual(self.losses(), self.losses(reference))
         self.assertEqual(sorted(p.name for p in self.checkpoints.iterdir() if not p.name.startswith(".")),
                          ["latest", "step-4", "step-8"])
         filler.unlink()
@@ -214,6 +221,22 @@ class FullDiskTest(TrainCase):
         self.assertIn("resuming after step 8", out)
         self.assertEqual(self.steps_saved(), [36, 40])
         self.assertEqual(self.losses(), self.losses(reference))
+
+    def test_disk_that_has_room_again(self):
+        self.checkpoints = self.disk("2m") / "run"
+        self.train_well(*self.saving(every=4, keep=1), "train.steps=4")
+        filler = self.fill(self.checkpoints.parent, leave=100_000)
+        log = self.dir / "errors"
+        with open(log, "w") as errors:
+            binary, arguments = self.arguments(*self.saving(every=4, keep=1), "train.steps=100000000")
+            job = self.start(*arguments, binary=binary, stderr=errors)
+            wait_for_files(lambda: "training goes on" in log.read_text(), self.dir, "a save to fail", writes=True)
+            filler.unlink()
+            wait_for_files(lambda: (self.steps_saved() or [0])[-1] > 4, self.checkpoints, "a checkpoint", writes=True)
+            job.terminate()
+            self.finish(job)
+        self.assertNotIn("fsdp-train:", log.read_text())
+        self.assertEqual(self.steps_saved(), [self.records()[-1]["step"]])
 
 
 if __name__ == "__main__":

@@ -129,13 +129,13 @@ class EvaluationTest(ReferenceCase):
 
 
 class LogTest(TrainCase):
-    def test_full_disk_under_the_metrics_ends_the_job_at_once(self):
-        # More steps than fit into the time that a test may take.
-        rc, out, err = self.train("metrics.jsonl=/dev/full", "train.steps=100000000")
-        self.assertNotEqual(rc, 0)
-        self.assertIn("fsdp-train: rank 0: cannot write metrics file /dev/full: No space left on device", err)
-        self.assertIn("exitcode  : 1 ", err)
-        self.assert_nothing_left()
+    def test_full_disk_under_the_metrics_is_told_and_the_job_goes_on(self):
+        out, err = self.train_well("metrics.jsonl=/dev/full", "train.steps=20")
+        self.assertIn("done: 20 steps", out)
+        warnings = [line for line in err.splitlines() if "warning:" in line]
+        self.assertEqual(len(warnings), 1, err)  # of 20
+        self.assertIn("cannot write metrics file /dev/full: No space left on device", warnings[0])
+        self.assertIn("training goes on", warnings[0])
 
     def test_no_step_is_a_run_too(self):
         out, _ = self.train_well("train.steps=0", *self.saving())
