@@ -11,6 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "agent/local/file_thread.h"
+#include "agent/node/clocks.h"
 #include "agent/process/keeper_client.h"
 #include "base/check.h"
 #include "base/descriptor_limit.h"
@@ -28,6 +30,25 @@ constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
+constexpr Duration kRmdirTimeout = std::chrono::seconds(1);
+constexpr Duration kRemovalTimeout = std::chrono::seconds(60);
+
+/// Runs what touches files, but does not wait longer than `limit` for a file system that hangs;
+/// false then.
+bool RunBounded(EventLoop& loop, Duration limit, FileThread::Closure work) {
+  FileThread files(loop);
+  files.Run(std::move(work), [] {});
+  return files.Await(MonoNow() + limit);
+}
+
+/// False if the directory is still there.
+bool RemoveIfEmpty(EventLoop& loop, const std::string& directory) {
+  auto is_removed = std::make_shared<bool>(false);
+  const bool is_done = RunBounded(loop, kRmdirTimeout, [directory, is_removed] {
+    *is_removed = ::rmdir(directory.c_str()) == 0;
+  });
+  return is_done && *is_removed;
+}
 
 const char* ValueOf(const Environment& environment, const char* name) {
   const auto it = environment.find(name);
@@ -190,6 +211,7 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.run_id = run_id_;
   options.run_dir = run_dir_;
   options.draws_progress = console_.draws_progress();
+  options.keeper_lease = plan_.IsSingleNode() ? Duration::zero() : kKeeperLease;
   options.descriptor_limit = descriptor_limit_;
   options.handled_signals = SignalWatcher::Names();
   return options;
@@ -347,7 +369,7 @@ int Launcher::Finish() {
   }
   if (exit_code == 0 && drain.all_shown()) {
     RemoveRunDir();
-  } else if (::rmdir(run_dir_.c_str()) != 0) {  // Empty if no worker was ever started.
+  } else if (!RemoveIfEmpty(loop_, run_dir_)) {  // Empty if no worker was ever started.
     Print(absl::StrCat(drain.all_shown() ? "" : "not all output could be shown; ",
                        "logs of this node's workers are in ", run_dir_));
   }
@@ -369,8 +391,10 @@ void Launcher::RemoveRunDir() {
   earlier_run_dirs_.push_back(run_dir_);
   for (const std::string& run_dir : earlier_run_dirs_) {
     if (plan_.log_dir.empty() && !run_dir.empty()) {
-      std::error_code ignored;
-      std::filesystem::remove_all(run_dir, ignored);
+      RunBounded(loop_, kRemovalTimeout, [run_dir] {
+        std::error_code ignored;
+        std::filesystem::remove_all(run_dir, ignored);
+      });
     }
   }
 }
