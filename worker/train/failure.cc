@@ -18,6 +18,8 @@ namespace {
 
 /// How long a victim waits to be killed with the job before it reports its own error.
 constexpr auto kVictimDelay = std::chrono::milliseconds(1000);
+/// The same for a rank whose failure another rank reports; that one must leave LibTorch first.
+constexpr auto kSharedDelay = std::chrono::milliseconds(3000);
 constexpr int kExitUsage = 2;
 
 /// c10::Error appends a backtrace; the first line is the message.
@@ -70,7 +72,7 @@ int ReportFailure(const Failure& failure, const WorkerEnvironment& environment) 
   const int place = failure.is_of_all_ranks ? environment.rank : environment.local_rank;
   if (failure.is_shared && place != 0) {
     // Before the error file, because the launcher takes the first for the cause.
-    StopSignal::WaitForTermination(kVictimDelay);
+    StopSignal::WaitForTermination(kSharedDelay);
   }
   const std::string problem =
       WriteErrorFile(environment.error_file, failure.type, failure.line, failure.text);

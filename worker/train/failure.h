@@ -41,7 +41,7 @@ std::string ConsoleLine(const Failure& failure, const WorkerEnvironment& environ
 
 /// Reports each problem once, in the error file and as a line on standard error: a failure
 /// shared by all ranks is reported at once by the node's first rank, one of the whole job by rank
-/// 0. The others, and victims of a lost peer, wait about a second to be killed with the job; a rank
+/// 0. The others, and victims of a lost peer, wait a few seconds to be killed with the job; a rank
 /// that is still alive then reports it too. Returns the exit code.
 int ReportFailure(const Failure& failure, const WorkerEnvironment& environment);
 

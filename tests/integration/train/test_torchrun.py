@@ -61,7 +61,7 @@ class TorchrunTest(TrainCase):
     def test_restart_within_a_launch_resumes_also_if_the_launch_starts_over(self):
         self.train_well(*self.saving(), "train.steps=3", ranks=RANKS)  # Of another launch, and not to be resumed.
         self.kill_and_expect_to_go_on("checkpoint.resume=none")
-        self.assertIn("starting at step 0", self.under_torchrun("checkpoint.resume=none", *self.saving(), "train.steps=2"))
+        self.assertIn("starting at step 0", self.under_torchrun("checkpoint.resume=none", *self.saving(), "train.steps=1"))
 
     def kill_and_expect_to_go_on(self, *settings):
         # More steps than anybody waits for, and more output than a pipe holds.
