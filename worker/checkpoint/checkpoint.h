@@ -4,6 +4,7 @@
 #include <fsdp/collectives.h>
 #include <fsdp/fully_shard.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/checkpoint/claim.h"
 #include "worker/checkpoint/error.h"
 
 namespace fsdprun::worker::checkpoint {
@@ -32,8 +34,12 @@ struct State {
   /// `train.state`. Only rank 0's is written. Numbers come back exactly; NaN and infinity are
   /// refused.
   std::string training_state_json = "{}";
-  /// For fsdprun.json only, so that tools need not open the pickles.
-  int64_t tokens = 0;
+  // For fsdprun.json only.
+  int64_t tokens = 0;  // so that tools need not open the pickles
+  /// What was begun at step 0 and is continued by every start that resumes from its checkpoints:
+  /// NewRun(), else Candidate::run. SaverOptions::keep counts and removes only its checkpoints.
+  /// Empty: the job id. Only rank 0's is written.
+  std::string run;
 };
 
 /// The ranks that save and load together, for every call below.
@@ -49,12 +55,17 @@ struct Group {
 struct SaverOptions {
   /// `checkpoint.dir`: made if missing, on a file system that all ranks see.
   std::string dir;
-  /// How many checkpoints stay; 0: all.
+  /// How many checkpoints of the run stay; 0: all.
   int64_t keep = 0;
   Group group;
   /// Fencing (Note [Fencing by claim]): FSDPRUN_GENERATION and FSDPRUN_JOB_ID.
   uint64_t generation = 0;
   std::string job_id;
+  /// A claim of another launch that has not been renewed for so long is taken over. The same for
+  /// all that use the directory.
+  std::chrono::milliseconds claim_timeout = kClaimTimeout;
+  /// Takes the directory at once, whoever uses it.
+  bool takes_over = false;
   /// Larger pieces are cut into chunks of at most this size.
   int64_t chunk_bytes_max = int64_t{1} << 30;
   /// All effects on disk go through this; unset: the real one. Tests inject faults here.
@@ -66,18 +77,20 @@ struct SaverOptions {
 class Saver {
  public:
   /// Collective. Claims the directory for this generation and removes what dead runs left behind.
-  /// Errors: the directory cannot be made or written; a newer generation of this job has claimed
+  /// May wait for claim_timeout, which rank 0 tells. Errors: the directory cannot be made or
+  /// written; a newer generation of this job has claimed it; ClaimHeldError if another launch uses
   /// it.
   explicit Saver(SaverOptions options);
+  /// Releases the claim.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
 
   /// Collective. Writes, commits and prunes; returns the path of the published checkpoint. Replaces
   /// an earlier one of the same step, and refuses to replace a directory of that name that another
-  /// program made (one without fsdprun.json). On an error nothing is published, unless the message
-  /// says so, and the earlier checkpoints are unchanged; the caller may continue and try again, but
-  /// after "published" only with a new Saver.
+  /// program made (one without fsdprun.json) or another run. On an error nothing is published,
+  /// unless the message says so, and the earlier checkpoints are unchanged; the caller may continue
+  /// and try again.
   std::string Save(int64_t step, const State& state);
 
  private:
@@ -98,6 +111,8 @@ struct Candidate {
   /// From fsdprun.json; for a checkpoint that Python wrote, from the directory's name, else 0.
   int64_t step = 0;
   int64_t world_size = 0;
+  /// Empty: unknown.
+  std::string run;
   /// false: no fsdprun.json (Python wrote it), so there are no checksums to verify.
   bool has_checksums = false;
   /// All files were compared with their checksums (Verify::kFull); Load need not do it again.
@@ -142,13 +157,22 @@ struct LoadOptions {
 void Load(const Candidate& candidate, State& state, const Group& group,
           const LoadOptions& options = {});
 
+/// A new id for State::run; collective, the same on all ranks.
+std::string NewRun(const Group& group);
+
+/// The number of publications in `dir` so far, as its checkpoints tell; collective. If it has
+/// changed since FindResume, that may have chosen an older checkpoint than it would now.
+int64_t CountPublications(const std::string& dir, const Group& group);
+
 /// Makes `dir` if it is missing and proves that a file can be written there and synced. Not
 /// collective. Errors: CheckpointError naming the path and what to do. Takes milliseconds. A new
 /// directory is made durable by the Saver.
 void CheckWritable(const std::string& dir);
 
-/// Proves for the steps of which `is_saved` is true that a save will replace nothing of others. Not
-/// collective. Errors: CheckpointError naming the directory of the lowest step that is in the way.
-void CheckReplaceable(const std::string& dir, const std::function<bool(int64_t step)>& is_saved);
+/// Proves for the steps of which `is_saved` is true that a save of the run will replace nothing of
+/// other programs and other runs. Not collective. Errors: CheckpointError naming the directory of
+/// the lowest step that is in the way.
+void CheckReplaceable(const std::string& dir, const std::string& run,
+                      const std::function<bool(int64_t step)>& is_saved);
 
 }  // namespace fsdprun::worker::checkpoint

@@ -11,106 +11,29 @@
 namespace fsdprun::worker::checkpoint {
 namespace {
 
-using nlohmann::json;
-
-constexpr int64_t kClaimBytesMax = 64 << 10;
 constexpr size_t kClaimIdDigits = 16;
-
-std::string ClaimPath(const std::string& directory) { return directory + "/.claim"; }
-
-/// nullopt when there is none or it cannot be parsed: then nobody holds a claim.
-std::optional<Claim> ReadClaim(const std::string& directory) {
-  if (!FileExists(ClaimPath(directory))) {
-    return std::nullopt;
-  }
-  const json value =
-      json::parse(ReadWholeFile(ClaimPath(directory), kClaimBytesMax), nullptr, false);
-  try {
-    return Claim{value.at("job_id").get<std::string>(), value.at("generation").get<uint64_t>(),
-                 value.at("claim").get<std::string>()};
-  } catch (const json::exception&) {
-    return std::nullopt;
-  }
-}
-
-std::string Describe(const Claim& claim) {
-  return "job '" + claim.job_id + "', generation " + std::to_string(claim.generation);
-}
 
 bool IsClaimId(std::string_view text) {
   return text.size() == kClaimIdDigits &&
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// "step-N.tmp-<generation>-<claim>", "step-N.old-<claim>", "step-N.delete-<claim>", for `kind`
-/// "tmp-", "old-" or "delete-"; returns N. Not what a user has named step-N.old-backup.
-std::optional<int64_t> LeftoverStep(std::string_view name, std::string_view kind) {
-  const size_t dot = name.find('.');
-  if (dot == std::string_view::npos || !name.substr(dot + 1).starts_with(kind)) {
-    return std::nullopt;
-  }
-  std::string_view rest = name.substr(dot + 1 + kind.size());
-  if (kind == "tmp-") {
-    const size_t dash = rest.find_first_not_of("0123456789");
-    if (dash == 0 || dash == std::string_view::npos || rest[dash] != '-') {
-      return std::nullopt;
-    }
-    rest.remove_prefix(dash + 1);
-  }
-  return IsClaimId(rest) ? ParseStepName(name.substr(0, dot)) : std::nullopt;
-}
-
-/// Where the file system cannot swap two directories, publishing takes two renames; a crash between
-/// them leaves the replaced checkpoint under its ".old-" name and nothing under its own.
-void RestoreReplaced(FileSystem& file_system, const std::string& directory, const Warn& warn) {
-  for (const std::string& name : ListDirectory(directory)) {
-    const std::optional<int64_t> step = LeftoverStep(name, "old-");
-    if (!step) {
-      continue;
-    }
-    const std::string path = directory + "/" + StepName(*step);
-    if (!DirectoryExists(path) && FileExists(directory + "/" + name + "/" + kMetadataFile)) {
-      CheckIo(file_system.Rename(directory + "/" + name, path), "restore", path);
-      warn("restored " + path + ": a crash had interrupted its replacement");
-    }
-  }
-}
-
-void RemoveLeftovers(FileSystem& file_system, const std::string& directory, const Warn& warn) {
-  for (const std::string& name : ListDirectory(directory)) {
-    const bool is_leftover =
-        LeftoverStep(name, "tmp-") || LeftoverStep(name, "old-") || LeftoverStep(name, "delete-");
-    if (!is_leftover) {
-      continue;
-    }
-    const std::string path = directory + "/" + name;
-    if (const int error = file_system.RemoveTree(path); error != 0) {
-      warn(DescribeIoError("remove the left-over", path, error));
-    }
-  }
-}
-
-/// Also syncs the directory, which makes a dead run's renames durable before its leftovers are
-/// removed. If the disk is full, perhaps with these, they are removed first.
-void WriteClaim(FileSystem& file_system, const std::string& directory, const std::string& text,
-                const Warn& warn) {
-  try {
-    file_system.ReplaceFile(ClaimPath(directory), text);
-    return;
-  } catch (const CheckpointError& error) {
-    if (error.error_number() != ENOSPC && error.error_number() != EDQUOT) {
-      throw;
-    }
-  }
-  CheckIo(file_system.SyncDirectory(directory), "sync", directory);
-  RestoreReplaced(file_system, directory, warn);
-  RemoveLeftovers(file_system, directory, warn);
-  file_system.ReplaceFile(ClaimPath(directory), text);
-}
-
 /// The name of a checkpoint during its replacement, if the file system cannot swap.
 std::string ReplacedName(const std::string& target, const Claim& claim) {
   return target + ".old-" + claim.id;
+}
+
+/// Empty: unknown, or damaged.
+std::string RunOf(const std::string& checkpoint) {
+  const std::string path = checkpoint + "/" + kManifestFile;
+  try {
+    return DecodeManifest(ReadWholeFile(path, kManifestBytesMax), path).run;
+  } catch (const CheckpointError& error) {
+    if (MayPass(error.error_number())) {
+      throw;  // it may be another's
+    }
+    return {};
+  }
 }
 
 int64_t NextSequence(const std::string& directory) {
@@ -124,8 +47,8 @@ int64_t NextSequence(const std::string& directory) {
 /// Renames the complete `temporary` to `target` and replaces an earlier checkpoint of that name,
 /// unless it is of others.
 void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const std::string& target,
-                   const Claim& claim) {
-  CheckReplaceable(target);
+                   const Claim& claim, const std::string& run) {
+  CheckReplaceable(target, run);
   if (!DirectoryExists(target)) {
     CheckIo(file_system.Rename(temporary, target), "publish", target);
     return;
@@ -145,29 +68,21 @@ void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const 
   }
 }
 
-void CheckClaim(const std::string& directory, const Claim& claim, const std::string& action) {
-  const std::optional<Claim> current = ReadClaim(directory);
-  if (!current || *current != claim) {
-    throw CheckpointError("cannot " + action + " in " + directory + ": " +
-                          (current ? Describe(*current) + " has claimed it since"
-                                   : "its claim file has been removed or damaged") +
-                          "; this process (" + Describe(claim) + ") is stale and should end");
-  }
-}
-
-/// Renames all but the newest `keep` complete checkpoints of ours and returns the new names, which
-/// are durable: a half-removed checkpoint is never taken for one. Under the lock, since a successor
+/// Renames all but the newest complete checkpoints of the run and returns the new names, which are
+/// durable: a half-removed checkpoint is never taken for one. Under the lock, since a successor
 /// may publish.
 std::vector<std::string> RenameForRemoval(FileSystem& file_system, const std::string& directory,
-                                          const Claim& claim, int64_t keep,
+                                          const Claim& claim, const Retention& retention,
                                           const std::string& published, const Warn& warn) {
   const DirectoryLock lock(file_system, directory);
   CheckClaim(directory, claim, "prune");
   std::vector<std::string> to_remove;
   int64_t kept = 0;
   for (const StepEntry& entry : ListSteps(directory)) {
-    const bool is_ours = entry.sequence.value_or(0) > 0;
-    if (!entry.is_complete || !is_ours || ++kept <= keep || entry.path == published) {
+    const bool is_ours =
+        entry.path == published ||
+        (entry.sequence.value_or(0) > 0 && !entry.run.empty() && entry.run == retention.run);
+    if (!entry.is_complete || !is_ours || ++kept <= retention.keep || entry.path == published) {
       continue;
     }
     const std::string renamed = entry.path + ".delete-" + claim.id;
@@ -201,12 +116,37 @@ std::optional<int64_t> ParseStepName(std::string_view name) {
   return step;
 }
 
+std::optional<int64_t> LeftoverStep(std::string_view name, std::string_view kind) {
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos || !name.substr(dot + 1).starts_with(kind)) {
+    return std::nullopt;
+  }
+  std::string_view rest = name.substr(dot + 1 + kind.size());
+  if (kind == "tmp-") {  // <generation>-<claim>
+    const size_t dash = rest.find_first_not_of("0123456789");
+    if (dash == 0 || dash == std::string_view::npos || rest[dash] != '-') {
+      return std::nullopt;
+    }
+    rest.remove_prefix(dash + 1);
+  }
+  return IsClaimId(rest) ? ParseStepName(name.substr(0, dot)) : std::nullopt;
+}
+
 std::string TemporaryName(int64_t step, const Claim& claim) {
   return StepName(step) + ".tmp-" + std::to_string(claim.generation) + "-" + claim.id;
 }
 
-void CheckReplaceable(const std::string& target) {
-  if (!DirectoryExists(target) || FileExists(target + "/" + kManifestFile)) {
+void CheckReplaceable(const std::string& target, const std::string& run) {
+  if (!DirectoryExists(target)) {
+    return;
+  }
+  if (FileExists(target + "/" + kManifestFile)) {
+    const std::string other = RunOf(target);
+    if (!other.empty() && !run.empty() && other != run) {
+      throw CheckpointError("refused to replace " + target +
+                            ": it is a checkpoint of another run; move it away, choose another "
+                            "checkpoint.dir, or resume from it");
+    }
     return;
   }
   const bool is_checkpoint = FileExists(target + "/" + kMetadataFile);
@@ -234,27 +174,6 @@ int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t
   return 0;
 }
 
-void AcquireClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
-                  const Warn& warn) {
-  file_system.MakeDurableDirectory(directory);
-  const DirectoryLock lock(file_system, directory);
-  const std::optional<Claim> current = ReadClaim(directory);
-  if (current && !claim.job_id.empty() && current->job_id == claim.job_id &&
-      current->generation > claim.generation) {
-    throw CheckpointError("cannot use " + directory + ": " + Describe(*current) +
-                          " has claimed it, and this process is of the older generation " +
-                          std::to_string(claim.generation) +
-                          " of the same job, so it is stale and should end; if nothing of that job "
-                          "runs any more, remove " +
-                          ClaimPath(directory));
-  }
-  const json value = {
-      {"job_id", claim.job_id}, {"generation", claim.generation}, {"claim", claim.id}};
-  WriteClaim(file_system, directory, value.dump() + "\n", warn);
-  RestoreReplaced(file_system, directory, warn);
-  RemoveLeftovers(file_system, directory, warn);
-}
-
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
                     const std::string& metadata_bytes, Manifest manifest, const Warn& warn) {
   const std::string temporary = directory + "/" + TemporaryName(manifest.step, claim);
@@ -267,7 +186,7 @@ std::string Publish(FileSystem& file_system, const std::string& directory, const
   file_system.WriteFile(temporary + "/" + kManifestFile, EncodeManifest(manifest));
   file_system.WriteFile(temporary + "/" + kMetadataFile, metadata_bytes);
   CheckIo(file_system.SyncDirectory(temporary), "sync", temporary);
-  MoveIntoPlace(file_system, temporary, target, claim);
+  MoveIntoPlace(file_system, temporary, target, claim, manifest.run);
   if (const int error = file_system.SyncDirectory(directory); error != 0) {
     throw UnsyncedPublication("published " + target + ", but a power failure may undo it: " +
                                   DescribeIoError("sync", directory, error),
@@ -284,18 +203,23 @@ std::string Publish(FileSystem& file_system, const std::string& directory, const
 std::vector<StepEntry> ListSteps(const std::string& directory) {
   std::vector<StepEntry> entries;
   for (const std::string& name : ListDirectory(directory)) {
-    const std::optional<int64_t> step = ParseStepName(name);
     const std::string path = directory + "/" + name;
+    std::optional<int64_t> step = ParseStepName(name);
+    if (const auto replaced = LeftoverStep(name, "old-");
+        replaced && !DirectoryExists(directory + "/" + StepName(*replaced))) {
+      step = replaced;
+    }
     if (!step || !DirectoryExists(path)) {
       continue;
     }
-    StepEntry entry{path, *step, FileExists(path + "/" + kMetadataFile), 0, {}};
+    StepEntry entry{path, *step, FileExists(path + "/" + kMetadataFile), 0, {}, {}};
     const std::string manifest = path + "/" + kManifestFile;
     if (FileExists(manifest)) {
       try {
         Manifest decoded = DecodeManifest(ReadWholeFile(manifest, kManifestBytesMax), manifest);
         entry.sequence = decoded.sequence;
         entry.job_id = std::move(decoded.job_id);
+        entry.run = std::move(decoded.run);
       } catch (const CheckpointError&) {
         entry.sequence.reset();
       }
@@ -310,17 +234,17 @@ std::vector<StepEntry> ListSteps(const std::string& directory) {
   return entries;
 }
 
-void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim, int64_t keep,
-           const std::string& published, const Warn& warn) {
+void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim,
+           const Retention& retention, const std::string& published, const Warn& warn) {
   // A swap leaves the replaced checkpoint under the temporary name.
   const std::string temporary =
       directory + "/" +
       TemporaryName(*ParseStepName(published.substr(published.find_last_of('/') + 1)), claim);
   std::vector<std::string> to_remove = {temporary, ReplacedName(published, claim)};
-  if (keep > 0) {
+  if (retention.keep > 0) {
     try {
       const std::vector<std::string> old =
-          RenameForRemoval(file_system, directory, claim, keep, published, warn);
+          RenameForRemoval(file_system, directory, claim, retention, published, warn);
       to_remove.insert(to_remove.end(), old.begin(), old.end());
     } catch (const CheckpointError& error) {
       warn(std::string("removed no old checkpoints: ") + error.what());

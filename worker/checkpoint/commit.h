@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "worker/checkpoint/claim.h"
 #include "worker/checkpoint/error.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/manifest.h"
@@ -27,21 +29,6 @@ namespace fsdprun::worker::checkpoint {
 // `latest`. What a rename or a swap has replaced is removed only after the
 // parent was synced: file systems may keep a removal although they lose an earlier rename.
 
-// Note [Fencing by claim]
-// A process that was replaced but still runs must not publish over its successor. Rank 0 claims
-// the directory at start by writing job, generation and a random id into `.claim`; the newest
-// claim wins, and publishing requires that the claim is still the publisher's own. Only a late
-// start, one of an older generation of the same job, is refused a claim. Another job may take over,
-// and so may the same command started again: a job id names one launch. Without a job id (another
-// launcher, or started without one) generations are not compared.
-
-struct Claim {
-  std::string job_id;
-  uint64_t generation = 0;
-  std::string id;  // random, unique per Saver: 16 hex digits
-  bool operator==(const Claim&) const = default;
-};
-
 using Warn = std::function<void(const std::string&)>;
 
 std::string StepName(int64_t step);
@@ -49,24 +36,45 @@ std::string StepName(int64_t step);
 std::optional<int64_t> ParseStepName(std::string_view name);
 std::string TemporaryName(int64_t step, const Claim& claim);
 
-/// A save may replace what a Saver has written, of whatever launch and however damaged, and what is
-/// not there. Errors: CheckpointError if `target` is a directory without fsdprun.json: as in Prune,
-/// it was put there by others.
-void CheckReplaceable(const std::string& target);
+/// A save of `run` may replace what a Saver has written for it, of whatever launch and however
+/// damaged, and what is not there. Errors: CheckpointError, as in Prune, if `target` is a directory
+/// without fsdprun.json, which others have put there, or of another run. Where either run is empty
+/// (unknown), they count as the same.
+void CheckReplaceable(const std::string& target, const std::string& run);
 
 /// Removes what an attempt to save `step` left; 0 or an errno. Not after UnsyncedPublication: then
 /// that is the checkpoint which was replaced.
 int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t step,
                   const Claim& claim);
 
-/// Rank 0 at start: makes `directory`, claims it, restores a checkpoint whose replacement a crash
-/// interrupted, and removes what dead runs left. Errors: CheckpointError.
-void AcquireClaim(FileSystem& file_system, const std::string& directory, const Claim& claim,
-                  const Warn& warn);
+/// For `kind` "tmp-", "old-" or "delete-": the step of a name that a Saver gives to what it moves
+/// aside or has not finished, "step-N.old-<claim>". Not of what a user has named step-N.old-backup.
+std::optional<int64_t> LeftoverStep(std::string_view name, std::string_view kind);
 
-/// Published, but a power failure may undo it. Nothing that it replaced may be removed before a new
-/// Saver has synced the directory: having reported the error once, Linux lets a second sync succeed
-/// that has written nothing.
+struct ClaimRequest {
+  Claim claim;
+  /// A claim of another launch is taken over when it has not been renewed for so long.
+  std::chrono::milliseconds timeout = kClaimTimeout;
+  /// At once.
+  bool takes_over = false;
+};
+
+/// Rank 0, once it has loaded: makes `directory`, claims it, restores a checkpoint whose
+/// replacement a crash interrupted, and removes what dead runs left. Waits for the claim of another
+/// launch as Note [Fencing by claim] says, which it tells once. Returns the open claim file, for
+/// ClaimPulse. Errors: ClaimHeldError; CheckpointError. Then nothing was changed, unless a call
+/// failed.
+FileDescriptor AcquireClaim(FileSystem& file_system, const std::string& directory,
+                            const ClaimRequest& request, const Warn& warn);
+
+/// For the holder of `claim`, after UnsyncedPublication: syncs the directory, and restores and
+/// removes as AcquireClaim does. Errors: CheckpointError.
+void CleanUp(FileSystem& file_system, const std::string& directory, const Claim& claim,
+             const Warn& warn);
+
+/// Published, but a power failure may undo it. Nothing that it replaced may be removed before
+/// CleanUp or a new Saver has synced the directory: having reported the error once, Linux lets a
+/// second sync succeed that has written nothing.
 class UnsyncedPublication : public CheckpointError {
  public:
   using CheckpointError::CheckpointError;
@@ -78,23 +86,30 @@ class UnsyncedPublication : public CheckpointError {
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
                     const std::string& metadata_bytes, Manifest manifest, const Warn& warn);
 
-/// A directory `step-<N>`.
+/// A directory `step-<N>`, or the only copy of one whose replacement a crash interrupted.
 struct StepEntry {
   std::string path;
   int64_t step = 0;
   bool is_complete = false;         // has .metadata
   std::optional<int64_t> sequence;  // 0: there is no fsdprun.json; absent: it is unreadable
   std::string job_id;               // empty: unknown
+  std::string run;                  // empty: unknown
 };
 
 /// Newest first: by publication, then by step. An entry whose fsdprun.json is damaged counts as
 /// newer than all, so that it is tried and reported rather than overlooked.
 std::vector<StepEntry> ListSteps(const std::string& directory);
 
-/// Removes all but the newest `keep` complete checkpoints with a fsdprun.json (0: keeps all); what
-/// has none was put there by others and is neither removed nor counted. `published` stays in any
-/// case. Never throws; warns of what cannot be removed, and removes none when the claim is lost.
-void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim, int64_t keep,
-           const std::string& published, const Warn& warn);
+/// What a Saver keeps.
+struct Retention {
+  int64_t keep = 0;  // how many; 0: all
+  std::string run;   // of these; see State
+};
+
+/// Removes all but the newest complete checkpoints of the run; what others have written, or other
+/// runs, is neither removed nor counted. `published` stays in any case. Never throws; warns of what
+/// cannot be removed, and removes none when the claim is lost.
+void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim,
+           const Retention& retention, const std::string& published, const Warn& warn);
 
 }  // namespace fsdprun::worker::checkpoint

@@ -201,6 +201,12 @@ int FileSystem::RemoveTree(const std::string& path) {
   return error.value();
 }
 
+int FileSystem::SetPulse(const FileDescriptor& file, Pulse pulse) {
+  const timespec time = pulse == Pulse::kBeat ? timespec{0, UTIME_NOW} : timespec{0, 0};
+  const timespec times[2] = {{0, UTIME_OMIT}, time};
+  return ErrnoOf([&] { return futimens(file.get(), times); });
+}
+
 void FileSystem::MakeDurableDirectory(const std::string& path) {
   CheckIo(MakeDirectory(path), "make the directory", path);
   for (const std::string& ancestor : AncestorsInFileSystem(path)) {
@@ -300,6 +306,7 @@ InputFile::InputFile(const std::string& path)
     throw CheckpointError("cannot read " + path + ": not a regular file");
   }
   size_ = stats.st_size;
+  modified_ns_ = int64_t{stats.st_mtim.tv_sec} * 1'000'000'000 + stats.st_mtim.tv_nsec;
 }
 
 void InputFile::Read(int64_t offset, void* out, int64_t byte_count) const {
@@ -321,15 +328,18 @@ void InputFile::Read(int64_t offset, void* out, int64_t byte_count) const {
   }
 }
 
-std::string ReadWholeFile(const std::string& path, int64_t byte_count_max) {
-  const InputFile file(path);
+std::string ReadWholeFile(const InputFile& file, int64_t byte_count_max) {
   if (file.size() > byte_count_max) {
-    throw CheckpointError("refused to read " + path + ": " + std::to_string(file.size()) +
+    throw CheckpointError("refused to read " + file.path() + ": " + std::to_string(file.size()) +
                           " bytes are over the bound of " + std::to_string(byte_count_max));
   }
   std::string bytes(static_cast<size_t>(file.size()), '\0');
   file.Read(0, bytes.data(), file.size());
   return bytes;
+}
+
+std::string ReadWholeFile(const std::string& path, int64_t byte_count_max) {
+  return ReadWholeFile(InputFile(path), byte_count_max);
 }
 
 std::vector<std::string> ListDirectory(const std::string& path) {
@@ -395,9 +405,11 @@ DirectoryLock::DirectoryLock(FileSystem& file_system, const std::string& directo
       CheckIo(errno, "lock", path);
     }
     if (std::chrono::steady_clock::now() >= deadline) {
-      throw CheckpointError("cannot lock " + path +
-                            ": another process has published there for more than 10 s; end it, or "
-                            "choose another checkpoint.dir");
+      throw CheckpointError(
+          "cannot lock " + path +
+              ": another process has published there for more than 10 s; end it, or "
+              "choose another checkpoint.dir",
+          EAGAIN);
     }
     poll(nullptr, 0, kLockRetryMs);
   }

@@ -52,6 +52,11 @@ class FileSystem {
   /// Removes a file or a directory with all that is in it. 0 as well if there is none.
   int RemoveTree(const std::string& path);
 
+  enum class Pulse { kBeat, kNone };
+  /// Sets the modification time of an open file: to now, or to 0. Changes no content and is not
+  /// announced. Thread: any.
+  virtual int SetPulse(const FileDescriptor& file, Pulse pulse);
+
   /// MakeDirectory, and SyncDirectory on its ancestors in the same file system, also on those that
   /// were there, since whoever made them need not have synced: a power failure does not undo it.
   /// Throws CheckpointError.
@@ -78,15 +83,14 @@ std::string DescribeIoError(std::string_view action, const std::string& path, in
 /// Throws CheckpointError with DescribeIoError unless `error` is 0.
 void CheckIo(int error, std::string_view action, const std::string& path, int64_t needed_bytes = 0);
 
-/// The whole file. Throws CheckpointError; also if it is larger than `byte_count_max`.
-std::string ReadWholeFile(const std::string& path, int64_t byte_count_max);
-
 /// Opened for positional reads.
 class InputFile {
  public:
   explicit InputFile(const std::string& path);
   int64_t size() const { return size_; }
   const std::string& path() const { return path_; }
+  /// When it was modified, as of the opening.
+  int64_t modified_ns() const { return modified_ns_; }
   /// Fills `out` or throws CheckpointError ("truncated").
   void Read(int64_t offset, void* out, int64_t byte_count) const;
 
@@ -94,7 +98,12 @@ class InputFile {
   std::string path_;
   FileDescriptor file_;
   int64_t size_ = 0;
+  int64_t modified_ns_ = 0;
 };
+
+/// The whole file. Throws CheckpointError; also if it is larger than `byte_count_max`.
+std::string ReadWholeFile(const InputFile& file, int64_t byte_count_max);
+std::string ReadWholeFile(const std::string& path, int64_t byte_count_max);
 
 /// Names in a directory, sorted; empty if there is no such directory. Throws on other errors.
 std::vector<std::string> ListDirectory(const std::string& path);

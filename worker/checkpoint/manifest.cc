@@ -50,6 +50,7 @@ Manifest FromJson(const json& value, const std::string& what) {
   manifest.generation = value.at("generation").get<uint64_t>();
   manifest.sequence = value.at("sequence").get<int64_t>();
   manifest.job_id = value.at("job_id").get<std::string>();
+  manifest.run = value.value("run", manifest.job_id);
   for (const auto& [name, file] : value.at("files").items()) {
     manifest.files[name] = FileFromJson(file, what + " is damaged: " + name + " has ");
   }
@@ -70,6 +71,7 @@ std::string EncodeManifest(const Manifest& manifest) {
                 {"generation", manifest.generation},
                 {"sequence", manifest.sequence},
                 {"job_id", manifest.job_id},
+                {"run", manifest.run},
                 {"files", std::move(files)}};
   value[kChecksumField] = HashBytes(value.dump());
   return value.dump(1) + "\n";

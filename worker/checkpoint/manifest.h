@@ -39,6 +39,8 @@ struct Manifest {
   /// the steps.
   int64_t sequence = 0;
   std::string job_id;
+  /// Of the run that it continues, see State. Older ones do not have it: then the job id.
+  std::string run;
   std::map<std::string, ManifestFile> files;  // `.metadata` included
   bool operator==(const Manifest&) const = default;
 };

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -59,6 +60,7 @@ Candidate Describe(const OpenedCheckpoint& opened) {
   if (opened.manifest) {
     candidate.step = opened.manifest->step;
     candidate.world_size = opened.manifest->world_size;
+    candidate.run = opened.manifest->run;
   } else {
     candidate.step =
         ParseStepName(opened.path.substr(opened.path.find_last_of('/') + 1)).value_or(0);
@@ -82,7 +84,8 @@ void VerifyOwnFiles(const std::string& path, const Group& group) {
 Candidate VerifyOnAll(const std::string& path, const Group& group, Verify verify) {
   const std::string text = AttemptOnRank0(group, [&] {
     const Candidate candidate = Describe(OpenCheckpoint(path));
-    return json{candidate.path, candidate.step, candidate.world_size, candidate.has_checksums}
+    return json{candidate.path, candidate.step, candidate.world_size, candidate.has_checksums,
+                candidate.run}
         .dump();
   });
   const json value = json::parse(text);
@@ -91,6 +94,7 @@ Candidate VerifyOnAll(const std::string& path, const Group& group, Verify verify
   candidate.step = value.at(1).get<int64_t>();
   candidate.world_size = value.at(2).get<int64_t>();
   candidate.has_checksums = value.at(3).get<bool>();
+  candidate.run = value.at(4).get<std::string>();
   if (verify == Verify::kFull && candidate.has_checksums) {
     AttemptOnAll(group, [&] {
       VerifyOwnFiles(candidate.path, group);
@@ -203,7 +207,22 @@ std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch,
   return std::move(search.found);
 }
 
-void CheckReplaceable(const std::string& dir, const std::function<bool(int64_t step)>& is_saved) {
+std::string NewRun(const Group& group) {
+  return AttemptOnRank0(group, [] { return RandomId(); });
+}
+
+int64_t CountPublications(const std::string& dir, const Group& group) {
+  return std::stoll(AttemptOnRank0(group, [&] {
+    int64_t newest = 0;
+    for (const StepEntry& entry : ListSteps(WithoutTrailingSlash(dir))) {
+      newest = std::max(newest, entry.sequence.value_or(0));
+    }
+    return std::to_string(newest);
+  }));
+}
+
+void CheckReplaceable(const std::string& dir, const std::string& run,
+                      const std::function<bool(int64_t step)>& is_saved) {
   std::map<int64_t, std::string> saved;
   for (const StepEntry& entry : ListSteps(WithoutTrailingSlash(dir))) {
     if (is_saved(entry.step)) {
@@ -211,7 +230,7 @@ void CheckReplaceable(const std::string& dir, const std::function<bool(int64_t s
     }
   }
   for (const auto& [step, path] : saved) {
-    CheckReplaceable(path);
+    CheckReplaceable(path, run);
   }
 }
 

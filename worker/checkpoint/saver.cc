@@ -1,11 +1,11 @@
 #include <ATen/core/Tensor.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
-#include <random>
+#include <optional>
 #include <utility>
 
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/claim.h"
 #include "worker/checkpoint/commit.h"
 #include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/exchange.h"
@@ -19,6 +19,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr char kGranted = 'G';
+constexpr char kRefused = 'R';
 constexpr char kParamGroupsKey[] = "optim.param_groups";
 constexpr char kTrainStateKey[] = "train.state";
 
@@ -29,6 +31,7 @@ constexpr char kTrainStateKey[] = "train.state";
 struct Snapshot {
   int64_t step = 0;
   int64_t tokens = 0;
+  std::string run;
   std::vector<SliceInfo> slices;
   std::vector<at::Tensor> host;      // one per slice: contiguous, on the CPU
   std::vector<BlobToWrite> objects;  // rank 0's
@@ -64,6 +67,7 @@ Snapshot TakeSnapshot(int64_t step, const State& state, bool is_rank0) {
   Snapshot snapshot;
   snapshot.step = step;
   snapshot.tokens = state.tokens;
+  snapshot.run = state.run;
   for (const fsdp::ShardedSlice& slice : state.tensors) {
     snapshot.slices.push_back(InfoOfSlice(slice));
     snapshot.host.push_back(slice.local.detach().to(at::kCPU).contiguous());
@@ -138,13 +142,6 @@ DcpMetadata ComposeMetadata(const std::vector<std::vector<SliceInfo>>& slices,
   return metadata;
 }
 
-std::string RandomId() {
-  std::random_device entropy;
-  char text[17];
-  std::snprintf(text, sizeof text, "%08x%08x", entropy(), entropy());
-  return text;
-}
-
 }  // namespace
 
 struct Saver::Impl {
@@ -167,23 +164,45 @@ struct Saver::Impl {
                              const std::vector<std::vector<SliceInfo>>& slices,
                              const std::vector<std::vector<PlannedChunk>>& plan,
                              const std::vector<std::string>& written_texts);
+  std::string RunOf(const std::string& given) const {
+    return given.empty() ? options.job_id : given;
+  }
+  void CleanUpUnsynced() {
+    if (is_unsynced) {
+      CleanUp(*options.file_system, options.dir, claim,
+              [this](const std::string& message) { WarnAll(message); });
+      is_unsynced = false;
+    }
+  }
   int RemoveAttempt(int64_t step) const {
     return checkpoint::RemoveAttempt(*options.file_system, options.dir, step, claim);
   }
 
   SaverOptions options;
   Claim claim;
-  std::string unsynced;  // rank 0: the UnsyncedPublication, after which nothing more is done
+  // Of rank 0.
+  std::optional<ClaimPulse> pulse;
+  bool is_unsynced = false;  // after an UnsyncedPublication, until CleanUp
 };
 
 void Saver::Impl::ClaimDirectory() {
-  claim = {options.job_id, options.generation, {}};
-  claim.id = AttemptOnRank0(options.group, [&] {
-    Claim mine{options.job_id, options.generation, RandomId()};
-    AcquireClaim(*options.file_system, options.dir, mine,
-                 [this](const std::string& message) { WarnAll(message); });
-    return mine.id;
+  claim = MakeClaim(options.job_id, options.generation);
+  // AttemptOnRank0 rethrows CheckpointError; a refusal is returned as a result to keep its type.
+  const std::string outcome = AttemptOnRank0(options.group, [this]() -> std::string {
+    try {
+      FileDescriptor file = AcquireClaim(*options.file_system, options.dir,
+                                         {claim, options.claim_timeout, options.takes_over},
+                                         [this](const std::string& message) { WarnAll(message); });
+      pulse.emplace(options.file_system, std::move(file), PulseInterval(options.claim_timeout));
+      return kGranted + claim.id;
+    } catch (const ClaimHeldError& error) {
+      return kRefused + std::string(error.what());
+    }
   });
+  if (outcome[0] == kRefused) {
+    throw ClaimHeldError(outcome.substr(1));
+  }
+  claim.id = outcome.substr(1);
 }
 
 std::string Saver::Impl::PublishWritten(const Snapshot& snapshot,
@@ -203,12 +222,13 @@ std::string Saver::Impl::PublishWritten(const Snapshot& snapshot,
   manifest.world_size = static_cast<int64_t>(written.size());
   manifest.generation = options.generation;
   manifest.job_id = options.job_id;
+  manifest.run = RunOf(snapshot.run);
   const DcpMetadata metadata = ComposeMetadata(slices, plan, written);
   try {
     return Publish(*options.file_system, options.dir, claim, EncodeDcpMetadata(metadata),
                    std::move(manifest), [this](const std::string& message) { WarnAll(message); });
-  } catch (const UnsyncedPublication& error) {
-    unsynced = error.what();
+  } catch (const UnsyncedPublication&) {
+    is_unsynced = true;
     throw;
   }
 }
@@ -244,11 +264,9 @@ std::string Saver::Save(int64_t step, const State& state) {
     const std::vector<std::string> slices = AttemptOnAll(impl.options.group, [&] {
       snapshot = TakeSnapshot(step, state, impl.is_rank0());
       if (impl.is_rank0()) {
-        if (!impl.unsynced.empty()) {
-          throw CheckpointError(
-              "an earlier one could not be made durable, so start the job anew: " + impl.unsynced);
-        }
-        CheckReplaceable(impl.options.dir + "/" + StepName(step));  // before the bytes are written
+        CheckClaim(impl.options.dir, impl.claim, "save");  // before the bytes are written
+        impl.CleanUpUnsynced();
+        CheckReplaceable(impl.options.dir + "/" + StepName(step), impl.RunOf(state.run));
         FileSystem& file_system = *impl.options.file_system;
         const std::string path = impl.TemporaryPath(step);
         CheckIo(impl.RemoveAttempt(step), "remove", path);
@@ -258,14 +276,15 @@ std::string Saver::Save(int64_t step, const State& state) {
     });
     published = impl.Write(snapshot, slices);
   } catch (const CheckpointError& error) {
-    if (impl.is_rank0() && impl.unsynced.empty()) {
+    if (impl.is_rank0() && !impl.is_unsynced) {
       impl.RemoveAttempt(step);  // what cannot be removed now is removed at the next start
     }
     throw CheckpointError("checkpoint of step " + std::to_string(step) + " failed: " + error.what(),
                           error.error_number());
   }
   if (impl.is_rank0()) {
-    Prune(*impl.options.file_system, impl.options.dir, impl.claim, impl.options.keep, published,
+    Prune(*impl.options.file_system, impl.options.dir, impl.claim,
+          {impl.options.keep, impl.RunOf(state.run)}, published,
           [&impl](const std::string& message) { impl.WarnAll(message); });
   }
   return published;

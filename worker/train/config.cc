@@ -56,8 +56,9 @@ TrainConfig ParseConfig(const Json& resolved) {
   const Json& precision = resolved.at("precision");
   config.precision = {precision.at("param"), precision.at("reduce"), precision.at("output")};
   const Json& checkpoint = resolved.at("checkpoint");
-  config.checkpoint = {checkpoint.at("dir"), checkpoint.at("every_steps"), checkpoint.at("keep"),
-                       checkpoint.at("resume")};
+  config.checkpoint = {checkpoint.at("dir"),      checkpoint.at("every_steps"),
+                       checkpoint.at("keep"),     checkpoint.at("resume"),
+                       checkpoint.at("takeover"), checkpoint.at("claim_timeout_seconds")};
   const Json& metrics = resolved.at("metrics");
   config.metrics = {metrics.at("jsonl"), metrics.at("every_steps")};
   return config;

@@ -58,6 +58,8 @@ struct TrainConfig {
     int64_t every_steps = 0;
     int64_t keep = 0;
     std::string resume;
+    bool takeover = false;
+    double claim_timeout_seconds = 0;
   } checkpoint;
   struct Metrics {
     std::string jsonl;

@@ -23,6 +23,9 @@ bool IsNotNegative(const Json& value) {
   return value.get<double>() >= 0 && value.get<double>() <= std::numeric_limits<float>::max();
 }
 bool IsPositive(const Json& value) { return value.get<double>() > 0; }
+bool IsClaimTimeout(const Json& value) {
+  return value.get<double>() >= 0.01 && value.get<double>() <= 300;
+}
 bool IsFraction(const Json& value) { return value.get<double>() >= 0 && value.get<double>() <= 1; }
 bool IsOne(const Json& value) { return value == 1; }
 bool IsFalse(const Json& value) { return value == false; }
@@ -250,7 +253,8 @@ const std::vector<ConfigKey>& ConfigSchema() {
       {"checkpoint.every_steps", kInteger, "0", "an integer >= 0",
        "steps between checkpoints; 0: only at the end", IsCount<0>},
       {"checkpoint.keep", kInteger, "2", "an integer >= 0",
-       "newest checkpoints that are kept; 0: all; others' (without fsdprun.json) are never removed",
+       "newest checkpoints of the run that are kept; 0: all; other runs' and other programs' are "
+       "neither counted nor removed",
        IsCount<0>},
       {"checkpoint.async", kBoolean, "false",
        "false (checkpoints are written before the next step begins)",
@@ -258,6 +262,12 @@ const std::vector<ConfigKey>& ConfigSchema() {
       {"checkpoint.resume", kString, "\"auto\"", "\"auto\", \"none\" or a path",
        "auto: newest good checkpoint in dir, if any; none: from the start; a path: that one",
        IsNotEmpty},
+      {"checkpoint.takeover", kBoolean, "false", "true or false",
+       "take dir from another job that uses it, which then fails, instead of refusing to start",
+       nullptr},
+      {"checkpoint.claim_timeout_seconds", kNumber, "30", "a number from 0.01 to 300",
+       "a job that has shown no life for so long no longer uses dir; the same for all jobs on it",
+       IsClaimTimeout},
 
       {"metrics.jsonl", kString, "\"\"", "a path, or \"\" for no file",
        "one JSON record per step and evaluation", nullptr},

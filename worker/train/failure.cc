@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "proto/worker_contract.h"
+#include "worker/checkpoint/claim.h"
 #include "worker/checkpoint/error.h"
 #include "worker/contract/error_file.h"
 #include "worker/json/strict_json.h"
@@ -46,6 +47,8 @@ Failure DescribeFailure(const std::exception_ptr& error, bool is_launched) {
     return Describe("ConfigError", config, contract::kExitConfig, true);
   } catch (const EnvironmentError& environment) {
     return Describe("EnvironmentError", environment, contract::kExitConfig, false);
+  } catch (const checkpoint::ClaimHeldError& held) {
+    return Describe("ClaimHeldError", held, contract::kExitConfig, true);
   } catch (const checkpoint::CheckpointError& checkpoint) {
     return Describe("CheckpointError", checkpoint, contract::kExitFailure, true);
   } catch (const DivergedError& diverged) {

@@ -307,6 +307,7 @@ checkpoint::State Trainer::CaptureState() {
       FormatTrainingState({step_, tokens_, batches_->cursor(), batches_->window_count(),
                            CaptureRng(), data_record_, evaluated_step_});
   state.tokens = tokens_;
+  state.run = run_;
   return state;
 }
 

@@ -42,6 +42,7 @@ class Trainer {
  private:
   void CheckInput(const WorkerEnvironment& environment);
   void MakeOptimizer();
+  void Claim(const LaunchIdentity& identity, uint64_t generation);
   void Resume(const LaunchIdentity& identity);
   std::optional<checkpoint::Candidate> FindCandidate(const LaunchIdentity& identity) const;
   void LoadState(const checkpoint::Candidate& candidate);
@@ -81,6 +82,8 @@ class Trainer {
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<Progress> progress_;
 
+  /// Its checkpoints and metrics; see checkpoint::State.
+  std::string run_;
   FaultNotice save_notice_;
   FaultNotice metrics_notice_;
 

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 
 #include "worker/checkpoint/file_system.h"
 #include "worker/data/stream_digest.h"
@@ -92,21 +94,41 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
                                         job_.rank(), job_.world_size(), job_.device});
   MakeOptimizer();
   const LaunchIdentity identity = IdentifyLaunch(environment, CheckpointGroup(job_));
-  if (!config_.checkpoint.dir.empty()) {
-    checkpoint::SaverOptions options;
-    options.dir = config_.checkpoint.dir;
-    options.keep = config_.checkpoint.keep;
-    options.group = CheckpointGroup(job_);
-    options.file_system =
-        std::make_shared<StoppableFileSystem>([this] { return MustGiveUpSave(); });
-    options.generation = environment.generation;
-    options.job_id = identity.launch.job_id;
-    saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
+  Claim(identity, environment.generation);
+  if (job_.rank() == 0) {
+    metrics_ = std::make_unique<MetricsLog>(
+        config_.metrics.jsonl, step_,
+        MetricsOrigin{run_, identity.launch.job_id, environment.generation});
   }
+}
+
+// Note [Claim last]
+// A start that fails on its model or its configuration must not disturb who uses checkpoint.dir, so
+// the directory is claimed once everything else has succeeded. Until then its holder may save: what
+// was loaded is then not the newest, and is loaded again.
+void Trainer::Claim(const LaunchIdentity& identity, uint64_t generation) {
+  const TrainConfig::Checkpoint& config = config_.checkpoint;
+  if (config.dir.empty()) {
+    Resume(identity);
+    return;
+  }
+  const int64_t publications = checkpoint::CountPublications(config.dir, CheckpointGroup(job_));
   Resume(identity);
   CheckSavedNames();
-  if (job_.rank() == 0) {
-    metrics_ = std::make_unique<MetricsLog>(config_.metrics.jsonl, step_);
+  checkpoint::SaverOptions options;
+  options.dir = config.dir;
+  options.keep = config.keep;
+  options.group = CheckpointGroup(job_);
+  options.file_system = std::make_shared<StoppableFileSystem>([this] { return MustGiveUpSave(); });
+  options.generation = generation;
+  options.job_id = identity.launch.job_id;
+  options.claim_timeout =
+      std::chrono::milliseconds(std::llround(1000 * config.claim_timeout_seconds));
+  options.takes_over = config.takeover;
+  saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
+  if (checkpoint::CountPublications(config.dir, CheckpointGroup(job_)) != publications) {
+    Resume(identity);
+    CheckSavedNames();
   }
 }
 
@@ -221,6 +243,7 @@ void Trainer::Resume(const LaunchIdentity& identity) {
     }
     return;
   }
+  run_ = checkpoint::NewRun(CheckpointGroup(job_));
   FillWeights(config_, job_);
   progress_->Event("starting at step 0: " + std::to_string(ParameterCount(llama_)) +
                    " parameters on " + std::to_string(job_.world_size()) + " ranks (" +
@@ -233,6 +256,7 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
   checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
   checkpoint::Load(candidate, state, CheckpointGroup(job_));
   const TrainingState training = ParseTrainingState(state.training_state_json);
+  run_ = candidate.run.empty() ? checkpoint::NewRun(CheckpointGroup(job_)) : candidate.run;
   step_ = training.step;
   tokens_ = training.tokens;
   saved_step_ = step_;
@@ -278,13 +302,13 @@ DataCursor Trainer::ResumedCursor(const TrainingState& training) const {
 
 /// Of a directory in the way the user hears now rather than after hours of training.
 void Trainer::CheckSavedNames() const {
-  if (!saver_ || job_.rank() != 0) {
+  if (job_.rank() != 0) {
     return;
   }
   const std::optional<int64_t> done =
       saved_step_ < 0 ? std::nullopt : std::optional<int64_t>(saved_step_);
   RefuseForGood<checkpoint::CheckpointError>([&] {
-    checkpoint::CheckReplaceable(config_.checkpoint.dir,
+    checkpoint::CheckReplaceable(config_.checkpoint.dir, run_,
                                  [&](int64_t step) { return WillSave(config_, done, step); });
   });
 }

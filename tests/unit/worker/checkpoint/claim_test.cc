@@ -1,10 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +39,7 @@ TEST(CheckpointClaimTest, StaleGenerationNeitherClaimsNorPublishes) {
     EXPECT_THAT(MessageOf<CheckpointError>([&] { Saver late(options); }),
                 HasSubstr("older generation 1"));
     options.job_id = "another job";
+    options.takes_over = true;
     Saver takes_over(options);
     takes_over.Save(9, StateOf(0, 1, 9));
   });
@@ -43,8 +49,9 @@ TEST(CheckpointClaimTest, StaleGenerationNeitherClaimsNorPublishes) {
 
 TEST(CheckpointClaimTest, SameCommandClaimsAgainAfterRestarts) {
   const TemporaryDirectory dir;
+  std::vector<std::string> warnings;
   ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
-    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives, &warnings));
     const auto save = [&](const char* job_id, uint64_t generation, int64_t step) {
       options.job_id = job_id;
       options.generation = generation;
@@ -56,7 +63,146 @@ TEST(CheckpointClaimTest, SameCommandClaimsAgainAfterRestarts) {
     save("", 2, 4);       // another launcher
     save("", 1, 5);
   });
+  EXPECT_THAT(warnings, ElementsAre());  // nobody has waited
   EXPECT_EQ(LoadAndCheck(dir.path(), 1), 5);
+}
+
+TEST(CheckpointClaimTest, AnotherLaunchIsRefusedWhileTheHolderLives) {
+  const TemporaryDirectory dir;
+  const std::string unfinished = dir / "step-2.tmp-1-0123456789abcdef";
+  ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    Saver holder(options);
+    holder.Save(1, StateOf(collectives->rank(), 2, 1));
+    if (collectives->rank() == 0) {
+      std::filesystem::create_directory(unfinished);
+    }
+    options.job_id = "another";
+    EXPECT_THAT(MessageOf<ClaimHeldError>([&] { Saver second(options); }),
+                AllOf(HasSubstr(dir.path() + ": job 'job', generation 1, process " +
+                                std::to_string(getpid()) + " on host "),
+                      HasSubstr("is using it"), HasSubstr("checkpoint.takeover")));
+    EXPECT_TRUE(DirectoryExists(unfinished));
+    holder.Save(3, StateOf(collectives->rank(), 2, 3));
+  });
+  EXPECT_EQ(LoadAndCheck(dir.path(), 1), 3);
+}
+
+/// Where a process cannot be heard of, such as another host's that was paused.
+class WithoutPulse : public FileSystem {
+ public:
+  int SetPulse(const FileDescriptor&, Pulse) override { return EIO; }
+};
+
+TEST(CheckpointClaimTest, AnotherLaunchTakesOverFromAHolderThatShowsNoLife) {
+  const TemporaryDirectory dir;
+  std::vector<std::string> warnings;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives, &warnings));
+    options.claim_timeout = std::chrono::milliseconds(50);
+    options.file_system = std::make_shared<WithoutPulse>();
+    Saver silent(options);
+    options.job_id = "another";
+    Saver successor(options);
+    EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("waiting for " + dir.path()),
+                                            HasSubstr("job 'job', generation 1, process "))));
+    EXPECT_THAT(MessageOf<CheckpointError>([&] { silent.Save(7, StateOf(0, 1, 7)); }),
+                AllOf(HasSubstr("job 'another', generation 1, process "),
+                      HasSubstr("has claimed it since"), HasSubstr("is stale")));
+    successor.Save(8, StateOf(0, 1, 8));
+  });
+  EXPECT_FALSE(DirectoryExists(dir / "step-7"));
+  EXPECT_EQ(LoadAndCheck(dir.path(), 1), 8);
+}
+
+TEST(CheckpointClaimTest, KilledHolderOfThisMachineIsNotWaitedFor) {
+  const TemporaryDirectory dir;
+  const pid_t child = fork();
+  if (child == 0) {
+    ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+      Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+      saver.Save(1, StateOf(0, 1, 1));
+      kill(getpid(), SIGKILL);
+    });
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  std::vector<std::string> warnings;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives, &warnings));
+    options.job_id = "another";
+    Saver(options).Save(2, StateOf(0, 1, 2));
+  });
+  EXPECT_THAT(warnings, ElementsAre());
+  EXPECT_EQ(LoadAndCheck(dir.path(), 1), 2);
+}
+
+TEST(CheckpointClaimTest, RetentionCountsAndRemovesOnlyTheRunsOwn) {
+  const TemporaryDirectory dir;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    const auto save = [&](const char* job_id, const char* run, int64_t step) {
+      options.job_id = job_id;
+      State state = StateOf(0, 1, step);
+      state.run = run;
+      Saver(options).Save(step, state);
+    };
+    options.keep = 2;
+    save("launch-1", "first", 1);
+    save("launch-2", "second", 2);
+    save("", "", 3);                // of a run that is not known
+    save("", "", 4);                //
+    save("", "", 5);                //
+    save("launch-3", "first", 6);   // a launch that goes on with the first run
+    save("launch-4", "second", 7);  //
+    save("launch-5", "first", 8);   //
+  });
+  EXPECT_THAT(ListDirectory(dir.path()),
+              ElementsAre(".claim", ".lock", "latest", "step-2", "step-3", "step-4", "step-5",
+                          "step-6", "step-7", "step-8"));
+}
+
+TEST(CheckpointClaimTest, CheckpointOfAnotherRunIsNotReplaced) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+    State state = StateOf(0, 1, 1);
+    state.run = "another";
+    EXPECT_THAT(
+        MessageOf<CheckpointError>([&] { saver.Save(1, state); }),
+        AllOf(HasSubstr("refused to replace " + (dir / "step-1")), HasSubstr("another run")));
+    EXPECT_EQ(FindResume(dir.path(), "auto", GroupOf(collectives))->run, "job");
+  });
+}
+
+TEST(CheckpointClaimTest, CheckpointTellsItsRun) {
+  const TemporaryDirectory dir;
+  ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    EXPECT_EQ(CountPublications(dir.path(), options.group), 0);
+    State state = StateOf(collectives->rank(), 2, 5);
+    state.run = NewRun(options.group);
+    EXPECT_EQ(state.run.size(), 16u);
+    EXPECT_NE(state.run, NewRun(options.group));
+    Saver saver(options);
+    saver.Save(5, state);
+    EXPECT_EQ(FindResume(dir.path(), "auto", options.group)->run, state.run);
+    EXPECT_EQ(CountPublications(dir.path(), options.group), 1);
+    saver.Save(5, state);
+    EXPECT_EQ(CountPublications(dir.path(), options.group), 2);
+  });
+}
+
+TEST(CheckpointClaimTest, CheckpointWhoseReplacementWasInterruptedIsFoundBeforeTheClaim) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1, 2});
+  const std::string aside = dir / "step-2.old-0123456789abcdef";
+  std::filesystem::rename(dir / "step-2", aside);
+  EXPECT_EQ(LoadAndCheck(dir.path(), 1), 2);
+  EXPECT_TRUE(DirectoryExists(aside));  // looking has changed nothing
+  SaveSteps(dir.path(), 1, {});
+  EXPECT_TRUE(DirectoryExists(dir / "step-2"));
+  EXPECT_FALSE(DirectoryExists(aside));
 }
 
 TEST(CheckpointClaimTest, OwnCheckpointsAreThoseOfTheLaunch) {
@@ -241,7 +387,9 @@ TEST(CheckpointClaimTest, CheckpointOfASaverIsReplacedWhateverItsLaunchAndState)
     ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
       SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
       options.job_id = "another launch";
-      Saver(options).Save(2, StateOf(0, 1, 2));
+      State state = StateOf(0, 1, 2);
+      state.run = "job";
+      Saver(options).Save(2, state);
       EXPECT_EQ(FindOfJob(dir.path(), {"another launch"}, options.group)->step, 2) << damaged;
     });
     EXPECT_THAT(ListDirectory(dir.path()),
@@ -279,19 +427,23 @@ TEST(CheckpointClaimTest, OnlyNamesThatASaverGivesAreLeftovers) {
 
 TEST(CheckpointClaimTest, DirectoriesInTheWayAreToldByTheLowestStep) {
   const TemporaryDirectory dir;
-  CheckReplaceable(dir / "absent", [](int64_t) { return true; });
+  CheckReplaceable(dir / "absent", "job", [](int64_t) { return true; });
   SaveSteps(dir.path(), 1, {1, 2});
   for (const char* name : {"step-4", "step-10", "step-12", "notes"}) {
     Make(kOthersSteps[0], dir / name);
   }
   const auto refusal = [&](int64_t first) {
     return MessageOf<CheckpointError>([&] {
-      CheckReplaceable(dir.path() + "/", [first](int64_t step) { return step >= first; });
+      CheckReplaceable(dir.path() + "/", "job", [first](int64_t step) { return step >= first; });
     });
   };
   EXPECT_EQ(refusal(0), RefusalOf(kOthersSteps[0], dir / "step-4"));
   EXPECT_EQ(refusal(5), RefusalOf(kOthersSteps[0], dir / "step-10"));
-  CheckReplaceable(dir.path(), [](int64_t step) { return step < 4 || step == 5; });
+  CheckReplaceable(dir.path(), "job", [](int64_t step) { return step < 4 || step == 5; });
+  EXPECT_THAT(MessageOf<CheckpointError>([&] {
+                CheckReplaceable(dir.path(), "another", [](int64_t step) { return step < 4; });
+              }),
+              AllOf(HasSubstr("refused to replace " + (dir / "step-1")), HasSubstr("another run")));
 }
 
 }  // namespace

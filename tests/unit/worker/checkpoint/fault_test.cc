@@ -308,7 +308,8 @@ TEST(CheckpointFaultTest, LeftoversThatFillTheDiskAreRemovedAtTheNextStart) {
   }
 }
 
-TEST(CheckpointFaultTest, AfterAPublicationThatCannotBeSyncedTheSaverSavesNoMore) {
+TEST(CheckpointFaultTest,
+     AfterAPublicationThatCannotBeSyncedTheNextSaveSyncsBeforeItRemovesAnything) {
   const TemporaryDirectory dir;
   SaveSteps(dir.path(), 1, {2});
   // Of the claim, the file, .metadata; then of the publication.
@@ -323,10 +324,7 @@ TEST(CheckpointFaultTest, AfterAPublicationThatCannotBeSyncedTheSaverSavesNoMore
     ASSERT_TRUE(names.back().starts_with("step-2.tmp-")) << names.back();
     EXPECT_EQ(SequenceOf(dir / "step-2"), 2);
     EXPECT_EQ(SequenceOf(dir / names.back()), 1);
-    EXPECT_THAT(MessageOf<CheckpointError>([&] { saver.Save(3, StateOf(0, 1, 3)); }),
-                HasSubstr("start the job anew"));
-    EXPECT_EQ(ListDirectory(dir.path()), names);
-    Saver(options).Save(3, StateOf(0, 1, 3));
+    saver.Save(3, StateOf(0, 1, 3));
   });
   EXPECT_THAT(ListDirectory(dir.path()),
               ElementsAre(".claim", ".lock", "latest", "step-2", "step-3"));

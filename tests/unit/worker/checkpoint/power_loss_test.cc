@@ -220,7 +220,7 @@ TEST(CheckpointPowerLossTest, SwapThatCannotBeSyncedKeepsWhatItReplaced) {
     const Recording recording = RecordRun(1, fate, [](Recorder& recorder) {
       recorder.Claim(1, 1);
       recorder.Save(2);
-      for (int attempt = 0; attempt < 2; ++attempt) {  // the second is refused, with the first's
+      for (int attempt = 0; attempt < 2; ++attempt) {  // the second cannot sync the first
         EXPECT_THAT(MessageOf<CheckpointError>([&] { recorder.Save(2); }),
                     HasSubstr("Input/output error"));
       }

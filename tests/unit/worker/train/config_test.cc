@@ -53,7 +53,8 @@ TEST(ConfigTest, SchemaIsExactlyTheContract) {
       {"schedule", {"kind", "warmup_steps", "min_lr_ratio"}},
       {"parallel", {"backend", "strategy", "dp_replicate", "tp"}},
       {"precision", {"param", "reduce", "output"}},
-      {"checkpoint", {"dir", "every_steps", "keep", "async", "resume"}},
+      {"checkpoint",
+       {"dir", "every_steps", "keep", "async", "resume", "takeover", "claim_timeout_seconds"}},
       {"metrics", {"jsonl", "tensorboard", "every_steps"}}};
   std::map<std::string, std::set<std::string>> actual;
   for (const ConfigKey& key : ConfigSchema()) {
@@ -129,6 +130,8 @@ std::vector<KeyCase> KeyCases() {
       {"checkpoint.keep", {"0", "1", "3"}, bad_count},
       {"checkpoint.async", {"false"}, {"true", "0"}},
       {"checkpoint.resume", {"auto", "none", "/some/path"}, {""}},
+      {"checkpoint.takeover", {"true", "false"}, bad_flag},
+      {"checkpoint.claim_timeout_seconds", {"0.01", "30", "300"}, {"0", "-1", "301", "x"}},
       {"metrics.jsonl", {"", "m.jsonl"}, {}},
       {"metrics.tensorboard", {""}, {"runs/tb"}},
       {"metrics.every_steps", {"0", "10"}, bad_count},
@@ -275,6 +278,8 @@ std::vector<std::string> SettingOfEveryKey() {
           "checkpoint.every_steps=11",
           "checkpoint.keep=12",
           "checkpoint.resume=r",
+          "checkpoint.takeover=true",
+          "checkpoint.claim_timeout_seconds=12.5",
           "metrics.jsonl=m",
           "metrics.every_steps=13"};
 }
@@ -313,8 +318,9 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
       std::tie(schedule.kind, schedule.warmup_steps, schedule.min_lr_ratio, schedule.total_steps),
       std::tuple(ScheduleKind::kLinear, 10, 0.6, 4));
   EXPECT_EQ(std::tie(parallel.backend, parallel.strategy), std::tuple("gloo", "shard_grad_op"));
-  EXPECT_EQ(std::tie(checkpoint.dir, checkpoint.every_steps, checkpoint.keep, checkpoint.resume),
-            std::tuple("d", 11, 12, "r"));
+  EXPECT_EQ(std::tie(checkpoint.dir, checkpoint.every_steps, checkpoint.keep, checkpoint.resume,
+                     checkpoint.takeover, checkpoint.claim_timeout_seconds),
+            std::tuple("d", 11, 12, "r", true, 12.5));
   EXPECT_EQ(std::tie(metrics.jsonl, metrics.every_steps), std::tuple("m", 13));
 }
 

@@ -1,0 +1,175 @@
+"""Two jobs on one checkpoint directory, and a job that was replaced but still runs."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+
+from events import wait_for_files
+from job_case import processes_with
+from train_case import TrainCase
+from unittest_main import main
+
+ENDLESS = "train.steps=100000000"  # nobody waits for that many
+CLAIM_OF_ANOTHER = {"job_id": "another", "generation": 1, "claim": "0123456789abcdef", "host": "elsewhere", "pid": 7}
+
+
+class ClaimCase(TrainCase):
+    def start_endless(self, *settings, **kwargs):
+        """A job that has saved and goes on saving."""
+        job = self.start_training(*self.saving(every=10, keep=2), ENDLESS, *settings, **kwargs)
+        self.wait_for_save_after(0)
+        return job
+
+    def wait_for_save_after(self, step):
+        def newest():
+            try:
+                return self.steps_saved()[-1]
+            except (FileNotFoundError, IndexError):
+                return 0
+        wait_for_files(lambda: newest() > step, self.dir, f"a checkpoint after step {step}", writes=True)
+
+    def assert_goes_on_saving(self, job):
+        for _ in range(2):
+            self.wait_for_save_after(self.steps_saved()[-1])
+        self.assertIsNone(job.poll())
+
+    def stop(self, job):
+        job.terminate()
+        return self.finish(job)
+
+    def wait_until_stopped(self, process):
+        """Nothing tells of a stop: its state is looked at again and again."""
+        while open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
+            time.sleep(0.002)
+
+    def waiting_lines(self, err):
+        return [line for line in err.splitlines() if "waiting for" in line]
+
+
+class SecondStartTest(ClaimCase):
+    def test_it_is_refused_while_the_first_runs(self):
+        first = self.start_endless()
+        rc, out, err = self.train(*self.saving(), "train.steps=1", launcher=["--max-restarts=3"])
+        self.assertNotEqual(rc, 0, out)
+        lines = self.own_lines(out, err)
+        self.assertEqual(len(lines), 1, err)
+        holder = json.loads((self.checkpoints / ".claim").read_text())
+        for word in (self.checkpoints, "is using it", f"job '{holder['job_id']}'", f"process {holder['pid']} on host",
+                     os.uname().nodename, "checkpoint.takeover"):
+            self.assertIn(str(word), lines[0])
+        self.assertRegex(err, r"exitcode  : 78 ")
+        self.assertIn("0 of 3 restarts used", err)
+        self.assert_goes_on_saving(first)
+        self.stop(first)
+
+    def test_it_changes_nothing_if_it_fails_on_its_model(self):
+        first = self.start_endless()
+        claim = (self.checkpoints / ".claim").read_bytes()
+        other = self.dir / "other"
+        shutil.copytree(self.model, other)
+        config = other / "config.json"
+        config.write_text(config.read_text().replace('"intermediate_size": 64', '"intermediate_size": 96'))
+        metrics = f"metrics.jsonl={self.dir / 'second.jsonl'}"
+        rc, out, err = self.train(*self.saving(), "train.steps=1", f"model.config={other}", metrics)
+        self.assertNotEqual(rc, 0, out)
+        self.assertIn("shape", self.own_lines(out, err)[0])
+        self.assertEqual((self.checkpoints / ".claim").read_bytes(), claim)
+        self.assert_goes_on_saving(first)
+        self.stop(first)
+
+    def test_takeover_ends_the_first(self):
+        first = self.start_endless()
+        _, err = self.train_well(*self.saving(), "train.steps=1", "checkpoint.takeover=true",
+                                 f"metrics.jsonl={self.dir / 'second.jsonl'}")
+        self.assertEqual(self.waiting_lines(err), [])
+        second = json.loads((self.checkpoints / ".claim").read_text())
+        rc, out, err = self.finish(first)
+        self.assertNotEqual(rc, 0)
+        self.assertIn(f"job '{second['job_id']}', generation 1, process {second['pid']} on host", err)
+        self.assertIn("has claimed it since", self.own_lines(out, err)[0])
+
+    def test_it_does_not_wait_for_one_that_has_ended_or_was_killed(self):
+        self.stop(self.start_endless())
+        killed = self.start_endless()
+        for pid in processes_with(self.marker):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.finish(killed)
+        self.assert_nothing_left()
+        out, err = self.train_well(*self.saving(), "train.steps=1")
+        self.assertIn("resuming after step", out)
+        self.assertEqual(self.waiting_lines(err), [])
+
+    def test_it_takes_over_from_one_that_shows_no_life(self):
+        settings = ("checkpoint.claim_timeout_seconds=0.3", f"metrics.jsonl={self.dir / 'second.jsonl'}")
+        silent = self.start_endless(ranks=0)
+        silent.send_signal(signal.SIGSTOP)
+        self.wait_until_stopped(silent)
+        out, err = self.train_well(*self.saving(), "train.steps=1", *settings)
+        self.assertEqual(len(self.waiting_lines(err)), 1, err)
+        for word in (self.checkpoints, f"process {silent.pid} on host", "checkpoint.takeover"):
+            self.assertIn(str(word), self.waiting_lines(err)[0])
+        self.assertIn("resuming after step", out)
+        silent.send_signal(signal.SIGCONT)
+        rc, out, err = self.finish(silent)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("has claimed it since", err)
+
+    def test_what_was_saved_while_it_waited_is_loaded(self):
+        self.train_well(*self.saving(every=1), "train.steps=3")
+        newer = self.checkpoints / "step-3"
+        newer.rename(self.dir / "step-3")
+        (self.checkpoints / ".claim").write_text(json.dumps(CLAIM_OF_ANOTHER))
+        errors = self.dir / "errors"
+        with open(errors, "w") as stream:
+            binary, arguments = self.arguments(*self.saving(every=1), "train.steps=4",
+                                               "checkpoint.claim_timeout_seconds=300")
+            job = self.start(*arguments, binary=binary, stderr=stream)
+            wait_for_files(lambda: "waiting for" in errors.read_text(), self.dir, "the job to wait", writes=True)
+            (self.dir / "step-3").rename(newer)
+            (self.checkpoints / ".claim").unlink()
+            rc, out, _ = self.finish(job)
+        self.assertEqual(rc, 0, errors.read_text())
+        self.assertEqual(re.findall(r"resuming after step (\d)", out), ["2", "3"])
+        self.assertEqual(sorted(self.losses()), [1, 2, 3, 4])
+
+
+class RetentionTest(ClaimCase):
+    def test_checkpoints_of_another_run_are_neither_removed_nor_replaced(self):
+        self.train_well(*self.saving(every=2, keep=1), "train.steps=4")
+        self.assertEqual(self.steps_saved(), [4])
+        self.train_well(*self.saving(every=1, keep=1), "train.steps=3", "checkpoint.resume=none")
+        self.assertEqual(self.steps_saved(), [3, 4])
+        self.assert_refused(78, ["refused to replace", self.checkpoints / "step-4", "another run", "checkpoint.dir"],
+                            *self.saving(every=1, keep=1), "train.steps=6")
+        self.train_well(*self.saving(every=3, keep=1), "train.steps=6")  # goes on with the second
+        self.assertEqual(self.steps_saved(), [4, 6])
+
+
+class OldWorldTest(ClaimCase):
+    """A rank 0 that was replaced and still runs."""
+
+    def test_its_checkpoints_and_metrics_are_refused(self):
+        old = self.start_endless(ranks=0)
+        old.send_signal(signal.SIGSTOP)
+        self.wait_until_stopped(old)
+        out, err = self.train_well(*self.saving(every=10), f"train.steps={self.steps_saved()[-1] + 20}",
+                                   "checkpoint.takeover=true")
+        steps, content = self.steps_saved(), self.metrics.read_bytes()
+        old.send_signal(signal.SIGCONT)
+        rc, out, err = self.finish(old)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("has claimed it since", err)
+        self.assertIn(f"metrics file {self.metrics} is another one now", err)
+        self.assertEqual((self.steps_saved(), self.metrics.read_bytes()), (steps, content))
+        launches = [record["launch"] for record in self.records()]
+        self.assertEqual(launches, sorted(launches, key=bool))  # those without a launcher first
+
+
+if __name__ == "__main__":
+    main()

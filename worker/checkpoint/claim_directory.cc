@@ -1,0 +1,151 @@
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "worker/checkpoint/commit.h"
+#include "worker/checkpoint/error.h"
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+constexpr int kLooksPerTimeout = 120;
+constexpr int64_t kLookIntervalMinMs = 1;
+
+/// Where the file system cannot swap two directories, publishing takes two renames; a crash between
+/// them leaves the replaced checkpoint under its ".old-" name and nothing under its own.
+void RestoreReplaced(FileSystem& file_system, const std::string& directory, const Warn& warn) {
+  for (const std::string& name : ListDirectory(directory)) {
+    const std::optional<int64_t> step = LeftoverStep(name, "old-");
+    if (!step) {
+      continue;
+    }
+    const std::string path = directory + "/" + StepName(*step);
+    if (!DirectoryExists(path) && FileExists(directory + "/" + name + "/" + kMetadataFile)) {
+      CheckIo(file_system.Rename(directory + "/" + name, path), "restore", path);
+      warn("restored " + path + ": a crash had interrupted its replacement");
+    }
+  }
+}
+
+void RemoveLeftovers(FileSystem& file_system, const std::string& directory, const Warn& warn) {
+  for (const std::string& name : ListDirectory(directory)) {
+    const bool is_leftover =
+        LeftoverStep(name, "tmp-") || LeftoverStep(name, "old-") || LeftoverStep(name, "delete-");
+    if (!is_leftover) {
+      continue;
+    }
+    const std::string path = directory + "/" + name;
+    if (const int error = file_system.RemoveTree(path); error != 0) {
+      warn(DescribeIoError("remove the left-over", path, error));
+    }
+  }
+}
+
+/// Also syncs the directory, which makes a dead run's renames durable before its leftovers are
+/// removed. If the disk is full, perhaps with these, they are removed first.
+void WriteClaim(FileSystem& file_system, const std::string& directory, const std::string& text,
+                const Warn& warn) {
+  try {
+    file_system.ReplaceFile(ClaimPath(directory), text);
+    return;
+  } catch (const CheckpointError& error) {
+    if (error.error_number() != ENOSPC && error.error_number() != EDQUOT) {
+      throw;
+    }
+  }
+  CheckIo(file_system.SyncDirectory(directory), "sync", directory);
+  RestoreReplaced(file_system, directory, warn);
+  RemoveLeftovers(file_system, directory, warn);
+  file_system.ReplaceFile(ClaimPath(directory), text);
+}
+
+[[noreturn]] void RefuseStale(const std::string& directory, const Claim& mine,
+                              const Claim& current) {
+  throw CheckpointError("cannot use " + directory + ": " + Describe(current) +
+                        " has claimed it, and this process is of the older generation " +
+                        std::to_string(mine.generation) +
+                        " of the same job, so it is stale and should end; if nothing of that job "
+                        "runs any more, remove " +
+                        ClaimPath(directory));
+}
+
+[[noreturn]] void RefuseHeld(const std::string& directory, const Claim& current) {
+  throw ClaimHeldError("cannot use " + directory + ": " + Describe(current) +
+                       " is using it; end that job, choose another checkpoint.dir, or take it over "
+                       "with checkpoint.takeover");
+}
+
+void SayThatItWaits(const std::string& directory, const Claim& current,
+                    std::chrono::milliseconds timeout, const Warn& warn) {
+  warn("waiting for " + directory + ": " + Describe(current) +
+       " may still be using it; it is taken over unless it shows life within " +
+       std::to_string(std::chrono::ceil<std::chrono::seconds>(timeout).count()) +
+       " s (at once with checkpoint.takeover)");
+}
+
+/// Looks until the claim may be taken; then the caller looks again, under the lock.
+void AwaitClaim(const std::string& directory, const ClaimRequest& request, ClaimWatch& watch,
+                bool& has_said, const Warn& warn) {
+  const int64_t interval_ms =
+      std::max<int64_t>(kLookIntervalMinMs, request.timeout.count() / kLooksPerTimeout);
+  while (true) {
+    const std::optional<ClaimSight> sight = LookAtClaim(directory);
+    switch (watch.Judge(sight, std::chrono::steady_clock::now())) {
+      case ClaimVerdict::kTake:
+        return;
+      case ClaimVerdict::kHeld:
+        RefuseHeld(directory, sight->claim);
+      case ClaimVerdict::kStale:
+        RefuseStale(directory, request.claim, sight->claim);
+      case ClaimVerdict::kWait:
+        break;
+    }
+    if (!std::exchange(has_said, true)) {
+      SayThatItWaits(directory, sight->claim, request.timeout, warn);
+    }
+    poll(nullptr, 0, static_cast<int>(interval_ms));
+  }
+}
+
+FileDescriptor OpenClaim(const std::string& directory) {
+  FileDescriptor file(open(ClaimPath(directory).c_str(), O_WRONLY | O_CLOEXEC));
+  CheckIo(file.get() < 0 ? errno : 0, "open", ClaimPath(directory));
+  return file;
+}
+
+}  // namespace
+
+FileDescriptor AcquireClaim(FileSystem& file_system, const std::string& directory,
+                            const ClaimRequest& request, const Warn& warn) {
+  file_system.MakeDurableDirectory(directory);
+  ClaimWatch watch(request.claim, request.timeout, request.takes_over);
+  bool has_said = false;
+  while (true) {
+    AwaitClaim(directory, request, watch, has_said, warn);
+    const DirectoryLock lock(file_system, directory);
+    if (watch.Judge(LookAtClaim(directory), std::chrono::steady_clock::now()) !=
+        ClaimVerdict::kTake) {
+      continue;  // another start was faster
+    }
+    WriteClaim(file_system, directory, EncodeClaim(request.claim), warn);
+    FileDescriptor file = OpenClaim(directory);
+    RestoreReplaced(file_system, directory, warn);
+    RemoveLeftovers(file_system, directory, warn);
+    return file;
+  }
+}
+
+void CleanUp(FileSystem& file_system, const std::string& directory, const Claim& claim,
+             const Warn& warn) {
+  const DirectoryLock lock(file_system, directory);
+  CheckClaim(directory, claim, "publish");
+  CheckIo(file_system.SyncDirectory(directory), "sync", directory);
+  RestoreReplaced(file_system, directory, warn);
+  RemoveLeftovers(file_system, directory, warn);
+}
+
+}  // namespace fsdprun::worker::checkpoint
