@@ -7,8 +7,8 @@
 
 namespace fsdprun::worker {
 
-/// A request from the agent to save a checkpoint and exit 0. After `grace_ms` the agent kills the
-/// process; the time is not enforced here.
+/// A request from the agent to save a checkpoint and exit 0. After `grace_ms` (0: not known) the
+/// agent kills the process; the time is not enforced here, StopPlan plans with it.
 struct StopRequest {
   int64_t grace_ms = 0;
 };
