@@ -8,6 +8,9 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
@@ -43,9 +46,25 @@ Group make_group(const std::shared_ptr<StoreClient>& store, const std::string& p
                                                      static_cast<int>(size), options);
 }
 
-// Messages between two ranks arrive in order, so one tag serves all of a kind.
-constexpr int kDataTag = 0;
+// Messages between two ranks with one tag arrive in order, so this one serves all descriptors.
 constexpr int kDescriptorTag = 1;
+
+// Of the data of an operation. Messages meet only under the same tag: if ranks disagree, no data
+// reaches a buffer that is not for it.
+int data_tag(const shm::Descriptor& descriptor) {
+  uint64_t digest = 0xcbf29ce484222325;  // FNV-1a
+  const auto mix = [&digest](uint64_t value) { digest = (digest ^ value) * 0x100000001b3; };
+  mix(static_cast<uint64_t>(descriptor.kind));
+  mix(static_cast<uint64_t>(descriptor.dtype));
+  mix(static_cast<uint64_t>(descriptor.op));
+  mix(static_cast<uint64_t>(descriptor.root));
+  mix(descriptor.numel);
+  for (const char letter : descriptor.purpose) {
+    mix(static_cast<unsigned char>(letter));
+  }
+  constexpr uint64_t kTags = std::numeric_limits<int>::max() - kDescriptorTag;
+  return kDescriptorTag + 1 + static_cast<int>((digest ^ (digest >> 32)) % kTags);
+}
 
 // Gloo's own reduce-scatter is an all-reduce of the whole input. Here every pair of ranks exchanges
 // only what the other needs, without copies, and sums in rank order: half the traffic, and the same
@@ -180,82 +199,119 @@ class GlooCollectives : public HostCollectives {
     throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, what);
   }
 
-  // Gloo does not know what a message is for, and one that is larger than expected ends the
-  // process. So all ranks tell each other what they are about to do. Returns the operation's name.
-  std::string begin(int lane, shm::Descriptor own) {
-    const uint64_t sequence = ++sequence_[static_cast<size_t>(lane)];
-    own.purpose = purpose_[static_cast<size_t>(lane)];
-    const std::string name = shm::describe(own, lane, sequence);
-    std::vector<shm::Descriptor> issued(static_cast<size_t>(size()), own);
-    const auto message = [&](int64_t rank) {
-      return at::from_blob(&issued[static_cast<size_t>(rank)], {sizeof(shm::Descriptor)},
-                           at::kByte);
-    };
-    transfer(
-        lane, name, kDescriptorTag, [&](int64_t) { return message(rank()); }, message);
-    const bool is_in_step = std::all_of(
-        issued.begin(), issued.end(),
-        [&own](const shm::Descriptor& other) { return shm::is_same_operation(other, own); });
-    if (!is_in_step) {
-      fail(shm::describe_out_of_step(issued, lane, sequence));
-      throw_if_failed();
-    }
-    return name;
-  }
-
-  // Sends outgoing(peer) to and receives incoming(peer) from every peer at once.
-  template <typename Outgoing, typename Incoming>
-  void exchange(int lane, const shm::Descriptor& descriptor, Outgoing outgoing, Incoming incoming) {
-    transfer(lane, begin(lane, descriptor), kDataTag, outgoing, incoming);
-  }
-
   struct Transfer {
     int64_t peer;
     std::vector<at::Tensor> tensors;
     c10::intrusive_ptr<c10d::Work> work;
   };
+  using Transfers = std::vector<Transfer>;
+
+  /// An operation whose descriptors are under way.
+  struct Operation {
+    int lane = 0;
+    uint64_t sequence = 0;
+    shm::Descriptor own;
+    std::string name;
+    std::vector<shm::Descriptor> issued;  // by all ranks, once the transfers are complete
+    Transfers transfers;
+  };
+
+  // Gloo does not know what a message is for, and one that is larger than expected ends the
+  // process. So all ranks tell each other what they are about to do.
+  std::unique_ptr<Operation> announce(int lane, shm::Descriptor own) {
+    auto operation = std::make_unique<Operation>();
+    own.purpose = purpose_[static_cast<size_t>(lane)];
+    operation->lane = lane;
+    operation->sequence = ++sequence_[static_cast<size_t>(lane)];
+    operation->own = own;
+    operation->name = shm::describe(own, lane, operation->sequence);
+    operation->issued.assign(static_cast<size_t>(size()), own);
+    const auto message = [&](int64_t rank) {
+      return at::from_blob(&operation->issued[static_cast<size_t>(rank)], {sizeof(shm::Descriptor)},
+                           at::kByte);
+    };
+    operation->transfers = issue(
+        *operation, kDescriptorTag, [&](int64_t) { return message(rank()); }, message);
+    return operation;
+  }
+
+  void check_in_step(const Operation& operation) {
+    finish(operation, operation.transfers);
+    const bool is_in_step = std::all_of(
+        operation.issued.begin(), operation.issued.end(),
+        [&](const shm::Descriptor& other) { return shm::is_same_operation(other, operation.own); });
+    if (!is_in_step) {
+      fail(shm::describe_out_of_step(operation.issued, operation.lane, operation.sequence));
+      throw_if_failed();
+    }
+  }
+
+  // An operation that all ranks have begun. Returns its name.
+  std::string begin(int lane, const shm::Descriptor& own) {
+    const auto operation = announce(lane, own);
+    const InFlight in_flight(*this, lane, {&operation->transfers});
+    check_in_step(*operation);
+    return operation->name;
+  }
+
+  // Sends outgoing(peer) to and receives incoming(peer) from every peer at once, while the
+  // descriptors are still under way.
+  template <typename Outgoing, typename Incoming>
+  void exchange(int lane, const shm::Descriptor& own, Outgoing outgoing, Incoming incoming) {
+    const auto operation = announce(lane, own);
+    const Transfers data = issue(*operation, data_tag(operation->own), outgoing, incoming);
+    const InFlight in_flight(*this, lane, {&operation->transfers, &data});
+    check_in_step(*operation);
+    finish(*operation, data);
+  }
 
   template <typename Outgoing, typename Incoming>
-  void transfer(int lane, const std::string& operation, int tag, Outgoing outgoing,
-                Incoming incoming) {
-    const Group& group = groups_[static_cast<size_t>(lane)];
-    // Issuing a transfer and waiting for it both fail once the connection is closed.
-    const auto attempt = [&](int64_t peer, const auto& step) {
-      try {
-        step();
-      } catch (const std::exception& error) {
-        throw_lost(operation, "rank " + std::to_string(peer), error);
-      }
-    };
-    std::vector<Transfer> transfers;
+  Transfers issue(const Operation& operation, int tag, Outgoing outgoing, Incoming incoming) {
+    const Group& group = groups_[static_cast<size_t>(operation.lane)];
+    Transfers transfers;
     for (const bool is_send : {false, true}) {
       for (int64_t step = 1; step < size(); ++step) {
         const int64_t peer = (rank() + step) % size();
         Transfer transfer{peer, {is_send ? outgoing(peer) : incoming(peer)}, nullptr};
-        attempt(peer, [&] {
+        attempt(operation, peer, [&] {
           transfer.work = is_send ? group->send(transfer.tensors, static_cast<int>(peer), tag)
                                   : group->recv(transfer.tensors, static_cast<int>(peer), tag);
         });
         transfers.push_back(std::move(transfer));
       }
     }
-    const InFlight in_flight(*this, lane, transfers);
+    return transfers;
+  }
+
+  void finish(const Operation& operation, const Transfers& transfers) {
     for (const Transfer& transfer : transfers) {
-      attempt(transfer.peer, [&] {
+      attempt(operation, transfer.peer, [&] {
         const bool is_complete = transfer.work->wait();
         TORCH_CHECK(is_complete, "interrupted");
       });
     }
   }
 
+  // Issuing a transfer and waiting for it both fail once the connection is closed.
+  template <typename Step>
+  void attempt(const Operation& operation, int64_t peer, Step step) {
+    try {
+      step();
+    } catch (const std::exception& error) {
+      throw_lost(operation.name, "rank " + std::to_string(peer), error);
+    }
+  }
+
   // Transfers that fail() aborts.
   class InFlight {
    public:
-    InFlight(GlooCollectives& collectives, int lane, const std::vector<Transfer>& transfers)
+    InFlight(GlooCollectives& collectives, int lane, std::initializer_list<const Transfers*> all)
         : collectives_(collectives), lane_(static_cast<size_t>(lane)) {
       std::lock_guard lock(collectives_.mu_);
-      for (const Transfer& transfer : transfers) {
-        collectives_.in_flight_[lane_].push_back(transfer.work);
+      for (const Transfers* transfers : all) {
+        for (const Transfer& transfer : *transfers) {
+          collectives_.in_flight_[lane_].push_back(transfer.work);
+        }
       }
       if (!collectives_.failure_.empty()) {
         collectives_.abort_transfers();
