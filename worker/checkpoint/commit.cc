@@ -159,17 +159,21 @@ void CheckReplaceable(const std::string& target, const std::string& run) {
 int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t step,
                   const Claim& claim) {
   const std::string target = directory + "/" + StepName(step);
-  for (const std::string& path :
-       {directory + "/" + TemporaryName(step, claim), ReplacedName(target, claim)}) {
-    if (!DirectoryExists(path)) {
-      continue;
+  try {
+    for (const std::string& path :
+         {directory + "/" + TemporaryName(step, claim), ReplacedName(target, claim)}) {
+      if (!DirectoryExists(path)) {
+        continue;
+      }
+      if (path == ReplacedName(target, claim) && !DirectoryExists(target)) {
+        continue;  // not replaced yet: the only copy
+      }
+      if (const int error = file_system.RemoveTree(path); error != 0) {
+        return error;
+      }
     }
-    if (path == ReplacedName(target, claim) && !DirectoryExists(target)) {
-      continue;  // not replaced yet: the only copy
-    }
-    if (const int error = file_system.RemoveTree(path); error != 0) {
-      return error;
-    }
+  } catch (const CheckpointError& error) {
+    return error.error_number();  // what is there cannot be told
   }
   return 0;
 }

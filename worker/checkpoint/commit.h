@@ -42,8 +42,8 @@ std::string TemporaryName(int64_t step, const Claim& claim);
 /// (unknown), they count as the same.
 void CheckReplaceable(const std::string& target, const std::string& run);
 
-/// Removes what an attempt to save `step` left; 0 or an errno. Not after UnsyncedPublication: then
-/// that is the checkpoint which was replaced.
+/// Removes what an attempt to save `step` left; 0 or an errno, also where it cannot be told what is
+/// there. Not after UnsyncedPublication: then that is the checkpoint which was replaced.
 int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t step,
                   const Claim& claim);
 

@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,11 +12,25 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 #include "worker/checkpoint/commit.h"
+
+/// While set, what has this in its path cannot be looked at.
+static std::atomic<const char*> unreachable_part{nullptr};
+
+/// In the place of libc's: a look is no effect that a FileSystem announces.
+extern "C" int stat(const char* path, struct stat* out) noexcept {
+  const char* part = unreachable_part;
+  if (part != nullptr && std::string_view(path).find(part) != std::string_view::npos) {
+    errno = ESTALE;
+    return -1;
+  }
+  return fstatat(AT_FDCWD, path, out, 0);
+}
 
 namespace fsdprun::worker::checkpoint {
 namespace {
@@ -128,6 +144,48 @@ TEST(CheckpointFaultTest, FaultOfAnyRankIsThrownOnAllAndTheNextTrySucceeds) {
     }
     EXPECT_GT(at - first, 1) << "no " << name << " of rank " << rank;
   }
+}
+
+/// After its fault nothing can be said of the attempt.
+class FaultyThenStale : public Faulty {
+ public:
+  using Faulty::Faulty;
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    const int error = Faulty::Intercept(effect);
+    if (error != 0) {
+      unreachable_part = ".tmp-";
+    }
+    return error;
+  }
+};
+
+TEST(CheckpointFaultTest, AttemptThatCannotBeLookedAtIsLeftAndAllRanksThrowTheSaveError) {
+  const TemporaryDirectory dir(MemoryDirectory());
+  std::vector<std::string> messages(2);
+  ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    const int64_t rank = collectives->rank();
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    if (rank == 1) {
+      options.file_system =
+          std::make_shared<FaultyThenStale>(0, ENOSPC, "reserve", dir / "step-2.tmp-");
+    }
+    Saver saver(std::move(options));
+    messages[static_cast<size_t>(rank)] =
+        MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(rank, 2, 2)); });
+    collectives->barrier();
+    if (rank == 0) {
+      EXPECT_THAT(ListDirectory(dir.path()), Contains(StartsWith("step-2.tmp-")));
+      unreachable_part = nullptr;
+    }
+    collectives->barrier();
+    saver.Save(2, StateOf(rank, 2, 2));
+  });
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_THAT(messages[0],
+              AllOf(StartsWith("checkpoint of step 2 failed: "), HasSubstr("the disk is full")));
+  EXPECT_THAT(ListDirectory(dir.path()), ElementsAre(".claim", ".lock", "latest", "step-2"));
 }
 
 /// In a process of its own, which dies at the effect number `at`. Whether it did.
