@@ -29,8 +29,12 @@ std::string name_ranks(const std::vector<size_t>& ranks) {
 
 Purpose purpose_of(std::string_view text) {
   Purpose purpose{};
-  const size_t length = std::min(text.size(), purpose.size() - 1);
-  text.substr(text.size() - length).copy(purpose.data(), length);
+  const size_t length = std::min(text.size(), purpose.text.size() - 1);
+  text.substr(text.size() - length).copy(purpose.text.data(), length);
+  purpose.digest = 0xcbf29ce484222325;  // FNV-1a
+  for (const char letter : text) {
+    purpose.digest = (purpose.digest ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+  }
   return purpose;
 }
 
@@ -40,8 +44,8 @@ bool is_same_operation(const Descriptor& a, const Descriptor& b) {
 }
 
 std::string describe(const Descriptor& descriptor, int lane, uint64_t sequence) {
-  const std::string purpose(descriptor.purpose.data(),
-                            ::strnlen(descriptor.purpose.data(), descriptor.purpose.size()));
+  const auto& text = descriptor.purpose.text;
+  const std::string purpose(text.data(), ::strnlen(text.data(), text.size()));
   return std::string(kind_name(descriptor.kind)) + " #" + std::to_string(sequence) +
          (purpose.empty() ? "" : " for " + purpose) + " on lane " + std::to_string(lane) + " (" +
          std::to_string(descriptor.numel) + " x " + name_of(descriptor.dtype) + ")";
@@ -67,8 +71,7 @@ std::string describe_out_of_step(const std::vector<Descriptor>& issued, int lane
   }
   return text +
          "; every rank must call the same units and issue the same operations in the same order: "
-         "look "
-         "for a branch that depends on the rank or its data";
+         "look for a branch that depends on the rank or its data";
 }
 
 }  // namespace fsdp::shm

@@ -12,8 +12,12 @@ namespace fsdp::shm {
 
 enum class Kind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
 
-/// What an operation is for; of a longer text the end, which tells more.
-using Purpose = std::array<char, 64>;
+/// What an operation is for. Two texts of which the same is kept still differ.
+struct Purpose {
+  std::array<char, 64> text{};  // of a longer one the end, which tells more
+  uint64_t digest = 0;          // of all of it
+  bool operator==(const Purpose&) const = default;
+};
 Purpose purpose_of(std::string_view text);
 
 /// What one rank contributes to one operation. All but `arena_offset` must be equal on all ranks.

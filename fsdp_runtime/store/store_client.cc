@@ -177,6 +177,20 @@ bool StoreClient::delete_key(const std::string& key) {
   });
 }
 
+void StoreClient::delete_keys(const std::vector<std::string>& keys) {
+  call("deleting", joined(keys), deadline(), [&](StoreConnection& connection) {
+    for (const std::string& key : keys) {
+      put(connection, Op::kDeleteKey);
+      connection.put_string(wire_key(key));
+    }
+    connection.flush();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      connection.take_i64();
+    }
+    return 0;
+  });
+}
+
 int64_t StoreClient::num_keys() {
   return call("counting keys", "", deadline(), [&](StoreConnection& connection) {
     put(connection, Op::kGetNumKeys);

@@ -43,6 +43,8 @@ class StoreClient {
   std::string compare_set(const std::string& key, std::string_view expected,
                           std::string_view desired);
   bool delete_key(const std::string& key);
+  /// In one round trip; missing keys are no error.
+  void delete_keys(const std::vector<std::string>& keys);
   int64_t num_keys();
   void append(const std::string& key, std::string_view value);
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, TimePoint deadline);

@@ -59,9 +59,7 @@ int data_tag(const shm::Descriptor& descriptor) {
   mix(static_cast<uint64_t>(descriptor.op));
   mix(static_cast<uint64_t>(descriptor.root));
   mix(descriptor.numel);
-  for (const char letter : descriptor.purpose) {
-    mix(static_cast<unsigned char>(letter));
-  }
+  mix(descriptor.purpose.digest);
   constexpr uint64_t kTags = std::numeric_limits<int>::max() - kDescriptorTag;
   return kDescriptorTag + 1 + static_cast<int>((digest ^ (digest >> 32)) % kTags);
 }

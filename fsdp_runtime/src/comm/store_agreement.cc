@@ -4,56 +4,23 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "fsdp_runtime/shm/descriptor.h"
 #include "fsdp_runtime/src/comm/host_collectives.h"
+#include "fsdp_runtime/src/comm/issue_log.h"
 
 namespace fsdp {
 namespace {
 
-using Issued = std::vector<shm::Descriptor>;
-
-/// What one rank has issued since the last agreement: a digest of all of it, and the latest
-/// operations of each lane themselves. All ranks forget at the same numbers of operations, so that
-/// what they remember starts at the same operation.
-struct Log {
-  static constexpr size_t kRemembered = 4096;
-
-  uint64_t digest = 0xcbf29ce484222325;  // FNV-1a
-  std::array<Issued, 2> lanes;
-  std::array<uint64_t, 2> forgotten{};
-
-  void add(Lane lane, const shm::Descriptor& issued);
-
- private:
-  void mix(uint64_t value) { digest = (digest ^ value) * 0x100000001b3; }
-};
-
-void Log::add(Lane lane, const shm::Descriptor& issued) {
-  const auto index = static_cast<size_t>(lane);
-  if (lanes[index].size() == kRemembered) {
-    lanes[index].clear();
-    forgotten[index] += kRemembered;
-  }
-  lanes[index].push_back(issued);
-  for (const uint64_t value :
-       {static_cast<uint64_t>(index), static_cast<uint64_t>(issued.kind),
-        static_cast<uint64_t>(issued.dtype), static_cast<uint64_t>(issued.op),
-        static_cast<uint64_t>(issued.root), issued.numel}) {
-    mix(value);
-  }
-  for (const char letter : issued.purpose) {
-    mix(static_cast<unsigned char>(letter));
-  }
-}
-
 constexpr char kUnanimous[] = "unanimous";
 constexpr char kDivided[] = "divided";
 constexpr char kOutOfStep[] = "out of step";
+constexpr char kMissing[] = "missing: ";
+
+/// Rounds whose keys are removed together, because that is a round trip on the training's path.
+constexpr uint64_t kRoundsKept = 64;
 
 shm::DType dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
@@ -74,35 +41,36 @@ shm::DType dtype_of(const at::Tensor& tensor) {
   }
 }
 
-std::string bytes_of(const Issued& issued) {
-  return {reinterpret_cast<const char*>(issued.data()), issued.size() * sizeof(shm::Descriptor)};
+/// `request`, which must be idempotent, and once more on a fresh connection if the first was lost.
+template <typename Request>
+auto ask(const Request& request) {
+  try {
+    return request();
+  } catch (const StoreTimeout&) {
+    throw;
+  } catch (const StoreError&) {
+    return request();
+  }
 }
 
-Issued issued_from(const std::string& bytes) {
-  Issued issued(bytes.size() / sizeof(shm::Descriptor));
-  std::memcpy(issued.data(), bytes.data(), issued.size() * sizeof(shm::Descriptor));
-  return issued;
+/// A rank that has lost the store is a victim: the store is on another rank's node, or its server
+/// ends the world.
+template <typename Call>
+auto or_peer_lost(const Call& call) {
+  try {
+    return call();
+  } catch (const StoreError& error) {
+    throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                    std::string("the ranks cannot agree: ") + error.what());
+  }
 }
 
-/// The first operation of a lane that not all ranks have issued; "" if there is none.
-std::string first_difference(const std::vector<Issued>& by_rank, int lane, uint64_t forgotten) {
-  size_t longest = 0;
-  for (const Issued& own : by_rank) {
-    longest = std::max(longest, own.size());
+std::string joined(const std::vector<int64_t>& ranks) {
+  std::string text;
+  for (const int64_t rank : ranks) {
+    text += (text.empty() ? "" : ", ") + std::to_string(rank);
   }
-  for (size_t i = 0; i < longest; ++i) {
-    std::vector<shm::Descriptor> issued;
-    for (const Issued& own : by_rank) {
-      // Whoever has issued no more has gone on to the agreement.
-      issued.push_back(i < own.size() ? own[i] : shm::Descriptor{});
-    }
-    if (std::any_of(issued.begin(), issued.end(), [&issued](const shm::Descriptor& other) {
-          return !shm::is_same_operation(other, issued.front());
-        })) {
-      return shm::describe_out_of_step(issued, lane, forgotten + i + 1);
-    }
-  }
-  return "";
+  return text;
 }
 
 class StoreAgreement : public Collectives {
@@ -142,41 +110,70 @@ class StoreAgreement : public Collectives {
     inner_->barrier();
   }
 
+  /// An operation of the log, compared by the next agreement: that of the backward if one follows,
+  /// else one that wait() asks for.
+  WorkPtr mark(Lane lane) override {
+    log(lane, {.kind = shm::Kind::kBarrier}, at::Tensor());
+    return std::make_shared<Mark>(this, round_);
+  }
+
   AgreementPtr agree(uint64_t value) override {
     name_next("");
     ++round_;
-    store_->set(key("value", rank()), std::to_string(log_.digest) + " " + std::to_string(value));
+    value_ = std::to_string(log_.digest()) + " " + std::to_string(value);
+    or_peer_lost([this] { ask([this] { put_value(); }); });
     return std::make_shared<Round>(this, round_, std::exchange(log_, {}));
   }
 
  private:
   class Round : public Agreement {
    public:
-    Round(StoreAgreement* group, uint64_t number, Log log)
+    Round(StoreAgreement* group, uint64_t number, IssueLog log)
         : group_(group), number_(number), log_(std::move(log)) {}
     bool wait() override {
       if (verdict_.empty()) {
         TORCH_INTERNAL_ASSERT(number_ == group_->round_, "an agreement was asked for before");
-        verdict_ = group_->verdict();
-        group_->forget_last_round();
+        or_peer_lost([this] {
+          verdict_ = group_->verdict();
+          group_->forget_past_rounds();
+        });
       }
       if (verdict_ == kOutOfStep) {
-        group_->throw_out_of_step(log_);
+        const std::string difference = or_peer_lost([this] { return group_->explanation(log_); });
+        TORCH_CHECK(false, difference);
       }
+      TORCH_CHECK(verdict_.rfind(kMissing, 0) != 0, "agreement #", number_, " of ", group_->size(),
+                  " ranks: after ", group_->store_->timeout().count(),
+                  " ms these ranks had not arrived: ", verdict_.substr(sizeof(kMissing) - 1),
+                  "; rank ", group_->rank(), " had issued ", log_.last(), " before it");
       return verdict_ == kUnanimous;
     }
 
    private:
     StoreAgreement* group_;
     uint64_t number_;
-    Log log_;
+    IssueLog log_;
     std::string verdict_;
   };
 
-  std::string key(const std::string& name, int64_t rank, uint64_t rounds_ago = 0) const {
-    return prefix_ + "/" + name + "/" + std::to_string(round_ - rounds_ago) + "/" +
-           std::to_string(rank);
+  class Mark : public Work {
+   public:
+    Mark(StoreAgreement* group, uint64_t round) : group_(group), round_(round) {}
+    void wait() override {
+      if (group_->round_ == round_) {
+        group_->agree(0)->wait();
+      }
+    }
+
+   private:
+    StoreAgreement* group_;
+    uint64_t round_;
+  };
+
+  std::string key(const std::string& name, int64_t rank, uint64_t round) const {
+    return prefix_ + "/" + name + "/" + std::to_string(round) + "/" + std::to_string(rank);
   }
+  std::string key(const std::string& name, int64_t rank) const { return key(name, rank, round_); }
 
   std::vector<std::string> read_all(const std::string& name) {
     std::vector<std::string> keys;
@@ -184,6 +181,17 @@ class StoreAgreement : public Collectives {
       keys.push_back(key(name, rank));
     }
     return store_->multi_get(keys, store_->deadline());
+  }
+
+  /// Asks for each rank once and waits for none.
+  std::vector<int64_t> ranks_without(const std::string& name) {
+    std::vector<int64_t> missing;
+    for (int64_t rank = 0; rank < size(); ++rank) {
+      if (!store_->check({key(name, rank)})) {
+        missing.push_back(rank);
+      }
+    }
+    return missing;
   }
 
   void log(Lane lane, shm::Descriptor descriptor, const at::Tensor& tensor) {
@@ -195,56 +203,119 @@ class StoreAgreement : public Collectives {
     log_.add(lane, descriptor);
   }
 
+  void put_value() { store_->set(key("value", rank()), value_); }
+
+  /// For the other ranks. set() has no answer, so it could be lost with its connection unnoticed.
+  void publish(const std::string& name, const std::string& text) {
+    ask([&] { return store_->compare_set(key(name, 0), "", text); });
+  }
+
   // Rank 0 compares and tells the others.
   std::string verdict() {
-    if (rank() != 0) {
-      return store_->get(key("verdict", 0), store_->deadline());
-    }
-    const std::vector<std::string> all = read_all("value");
-    const auto is_equal = [&all](size_t length) {
-      return std::all_of(all.begin(), all.end(), [&](const std::string& other) {
-        return other.substr(0, length) == all.front().substr(0, length);
-      });
+    bool is_repeated = false;
+    const auto put_again = [this, &is_repeated] {
+      if (std::exchange(is_repeated, true)) {
+        put_value();  // it may have been lost with the connection
+      }
     };
-    const std::string verdict = is_equal(std::string::npos)           ? kUnanimous
-                                : is_equal(all.front().find(' ') + 1) ? kDivided
-                                                                      : kOutOfStep;
-    store_->set(key("verdict", 0), verdict);
+    if (rank() != 0) {
+      return verdict_of_rank_0(put_again);
+    }
+    std::string verdict;
+    try {
+      verdict = comparison(ask([&] {
+        put_again();
+        return read_all("value");
+      }));
+    } catch (const StoreTimeout&) {
+      verdict = kMissing + joined(ranks_without("value"));
+    }
+    publish("verdict", verdict);
     return verdict;
   }
 
-  // Whoever has the verdict of a round knows that all ranks have seen the one before.
-  void forget_last_round() {
-    if (round_ > 1) {
-      store_->delete_key(key("value", rank(), 1));
-      if (rank() == 0) {
-        store_->delete_key(key("verdict", 0, 1));
-      }
-    }
+  static std::string comparison(const std::vector<std::string>& values) {
+    const auto is_equal = [&values](size_t length) {
+      return std::all_of(values.begin(), values.end(), [&](const std::string& other) {
+        return other.substr(0, length) == values.front().substr(0, length);
+      });
+    };
+    return is_equal(std::string::npos)              ? kUnanimous
+           : is_equal(values.front().find(' ') + 1) ? kDivided
+                                                    : kOutOfStep;
   }
 
-  [[noreturn]] void throw_out_of_step(const Log& own) {
-    for (size_t lane = 0; lane < own.lanes.size(); ++lane) {
-      const std::string name = "lane" + std::to_string(lane);
-      store_->set(key(name, rank()), bytes_of(own.lanes[lane]));
-      std::vector<Issued> by_rank;
-      for (const std::string& bytes : read_all(name)) {
-        by_rank.push_back(issued_from(bytes));
+  // Rank 0 may have arrived later, and waits from then on: a second timeout is long enough.
+  template <typename PutAgain>
+  std::string verdict_of_rank_0(const PutAgain& put_again) {
+    const auto get = [&] {
+      put_again();
+      return store_->get(key("verdict", 0), store_->deadline());
+    };
+    try {
+      return ask(get);
+    } catch (const StoreTimeout&) {
+      if (!store_->check({key("value", 0)})) {
+        return kMissing + joined(ranks_without("value"));
       }
-      const std::string difference =
-          first_difference(by_rank, static_cast<int>(lane), own.forgotten[lane]);
-      TORCH_CHECK(difference.empty(), difference);
     }
-    TORCH_CHECK(false, "the ranks have not issued the same operations; rank ", rank(),
-                " does not remember the first that differ");
+    return ask(get);
+  }
+
+  // Whoever has the verdict of a round knows that all ranks have seen the one before.
+  void forget_past_rounds() {
+    if (round_ - first_kept_ <= kRoundsKept) {
+      return;
+    }
+    std::vector<std::string> keys;
+    for (; first_kept_ < round_; ++first_kept_) {
+      keys.push_back(key("value", rank(), first_kept_));
+      if (rank() == 0) {
+        keys.push_back(key("verdict", 0, first_kept_));
+      }
+    }
+    ask([&] { store_->delete_keys(keys); });
+  }
+
+  /// The first operation that differs. Rank 0 alone reads what all have issued.
+  std::string explanation(const IssueLog& own) {
+    const auto tell = [&] {
+      store_->multi_set({key("lane0", rank()), key("lane1", rank())},
+                        {own.bytes_of(Lane::kGather), own.bytes_of(Lane::kReduce)});
+    };
+    if (rank() != 0) {
+      return ask([&] {
+        tell();
+        // Rank 0 waits as long for the slowest rank before it gives up.
+        return store_->get(key("explanation", 0), store_->deadline() + store_->timeout());
+      });
+    }
+    std::string text;
+    try {
+      text = ask([&] {
+        tell();
+        const std::string first = own.first_difference(Lane::kGather, read_all("lane0"));
+        return first.empty() ? own.first_difference(Lane::kReduce, read_all("lane1")) : first;
+      });
+      text = text.empty() ? "the ranks have not issued the same operations, and do not remember "
+                            "the first that differ"
+                          : text;
+    } catch (const StoreTimeout&) {
+      text = "the ranks have not issued the same operations; what these have issued is unknown: " +
+             joined(ranks_without("lane1"));
+    }
+    publish("explanation", text);
+    return text;
   }
 
   const std::shared_ptr<Collectives> inner_;
   const std::shared_ptr<StoreClient> store_;
   const std::string prefix_;
   uint64_t round_ = 0;
-  std::string purpose_;  // of the next operation
-  Log log_;
+  uint64_t first_kept_ = 1;  // round whose keys are still in the store
+  std::string value_;        // of this round
+  std::string purpose_;      // of the next operation
+  IssueLog log_;
 };
 
 }  // namespace

@@ -17,9 +17,15 @@ TEST(DescriptorTest, DescriptionNamesThePurposeIfThereIsOne) {
 
 TEST(DescriptorTest, OfALongPurposeTheEndIsKept) {
   const std::string longest(63, 'x');
-  EXPECT_STREQ(purpose_of(longest).data(), longest.c_str());
-  EXPECT_STREQ(purpose_of("first" + std::string(50, '.') + "layers.17").data() + 63 - 9,
+  EXPECT_STREQ(purpose_of(longest).text.data(), longest.c_str());
+  EXPECT_STREQ(purpose_of("first" + std::string(50, '.') + "layers.17").text.data() + 63 - 9,
                "layers.17");
+}
+
+TEST(DescriptorTest, LongPurposesThatDifferAtTheBeginningAreDifferent) {
+  const std::string same_end(63, 'x');
+  EXPECT_EQ(purpose_of("a" + same_end).text, purpose_of("b" + same_end).text);
+  EXPECT_FALSE(is_same_operation(gather("a" + same_end), gather("b" + same_end)));
 }
 
 TEST(DescriptorTest, PurposeIsPartOfTheOperationAndPlaceIsNot) {

@@ -47,6 +47,10 @@ TEST(StoreClientTest, SpeaksToLibTorchsServer) {
   EXPECT_GE(client.num_keys(), 5);
   EXPECT_TRUE(client.delete_key("a"));
   EXPECT_FALSE(client.delete_key("a"));
+  client.delete_keys({"x", "a", "y"});
+  EXPECT_FALSE(client.check({"x"}));
+  EXPECT_FALSE(client.check({"y"}));
+  EXPECT_TRUE(client.check({"b"}));
   EXPECT_EQ(client.local_address(), "127.0.0.1");
 }
 
