@@ -211,6 +211,10 @@ void ModuleState::end_use(const torch::autograd::Node& use) {
       if (reshard_after_backward) {
         reshard();  // it may be long until then
       }
+      // Autograd hands over most gradients in the last pass only.
+      for (const auto& group : groups_) {
+        group->release_empty_gradients();
+      }
       is_backward_announced_ = false;
       training_ = Training::kIdle;
       return;

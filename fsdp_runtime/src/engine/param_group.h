@@ -78,6 +78,8 @@ class ParamGroup {
   // finish_reduction().
   bool is_trainable() const;
   void begin_gradients();
+  /// Until the next begin_gradients() or start_reduction(), if nothing has been accumulated yet.
+  void release_empty_gradients();
   void accumulate_gradient(size_t index, const at::Tensor& gradient);
   void start_reduction();   // whole group, zeros for missing gradients
   void finish_reduction();  // adds to the shard's gradient if there is one
@@ -116,6 +118,7 @@ class ParamGroup {
   const c10::TensorImpl* key(size_t index) const { return params_[index].key; }
   at::ScalarType dtype() const { return dtype_; }
   Collectives& comm() const { return *comm_; }
+  const std::shared_ptr<Collectives>& shared_comm() const { return comm_; }
 
  private:
   enum class Gather { kSharded, kInFlight, kUnsharded };
@@ -133,6 +136,7 @@ class ParamGroup {
   void copy_local_slices(const std::vector<NamedParameter>& params);
   void retarget_parameters(const std::vector<NamedParameter>& params);
   void make_gradient_views();
+  void hold_gradient_slot();  // no-op if it does
   void zero_missing_gradients();
   std::string purpose() const;
   bool casts_parameters() const { return compute_dtype_ != dtype_; }

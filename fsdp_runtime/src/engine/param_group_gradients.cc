@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "fsdp_runtime/src/engine/param_group.h"
 #include "fsdp_runtime/src/engine/run_context.h"
@@ -39,6 +41,7 @@ bool ParamGroup::reduces_locally() const {
 
 void ParamGroup::begin_gradients() {
   if (collects_gradients_) {
+    hold_gradient_slot();
     return;
   }
   if (is_reducing()) {
@@ -52,8 +55,7 @@ void ParamGroup::begin_gradients() {
     }
     gradient_storage_.point_to(gradient_.data_ptr());
   } else {
-    gradient_slot_ = context_->acquire_gradient_slot(gradient_storage_.bytes());
-    gradient_storage_.point_to(gradient_slot_->data());
+    hold_gradient_slot();
   }
   // In place, gradients of earlier backwards are still there and are added to.
   const bool holds_gradients = collects_in_place_ && has_gradient_;
@@ -62,6 +64,23 @@ void ParamGroup::begin_gradients() {
     param.is_added_to = false;
   }
   collects_gradients_ = true;
+}
+
+void ParamGroup::hold_gradient_slot() {
+  if (collects_in_place_ || gradient_slot_ != nullptr) {
+    return;
+  }
+  gradient_slot_ = context_->acquire_gradient_slot(gradient_storage_.bytes());
+  gradient_storage_.point_to(gradient_slot_->data());
+}
+
+void ParamGroup::release_empty_gradients() {
+  const bool is_empty = std::none_of(params_.begin(), params_.end(),
+                                     [](const Param& param) { return param.has_sum; });
+  if (collects_gradients_ && gradient_slot_ != nullptr && is_empty) {
+    gradient_storage_.poison();
+    context_->release_gradient_slot(std::exchange(gradient_slot_, nullptr));
+  }
 }
 
 void ParamGroup::accumulate_gradient(size_t index, const at::Tensor& gradient) {
@@ -96,6 +115,7 @@ void ParamGroup::zero_missing_gradients() {
 void ParamGroup::start_reduction() {
   TORCH_INTERNAL_ASSERT(collects_gradients_ && !is_reducing());
   at::NoGradGuard no_grad;
+  hold_gradient_slot();
   zero_missing_gradients();
   for (size_t i = 0; i < params_.size(); ++i) {
     own_uses_[i] |= params_[i].is_added_to ? 1 : 0;

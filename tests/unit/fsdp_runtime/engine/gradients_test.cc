@@ -37,8 +37,15 @@ TEST(GradientsTest, TwoForwardsBeforeOneBackwardAreReducedOnce) {
         };
         both(setup.model, rank.rank).backward();
         EXPECT_EQ(count(rank, "reduce_scatter"), rank.size == 1 ? 0 : 4);
+        const int64_t slot_bytes = runtime_counters(setup.root).slot_bytes;
         expect_gradients(rank, setup.root,
                          plain.gradients([&](int64_t r) { return both(plain.model, r); }));
+        Sharded one_by_one = make(rank, config);
+        for (const int64_t step : {0, 1}) {  // the second prefetches in forward
+          loss(one_by_one.model, step, rank.rank).backward();
+          AdamW(one_by_one.root, {}).zero_grad();
+        }
+        EXPECT_EQ(slot_bytes, runtime_counters(one_by_one.root).slot_bytes);
       });
     }
   }
