@@ -128,7 +128,10 @@ FSDP_API at::Tensor unmaterialized_parameter(at::IntArrayRef sizes, at::ScalarTy
 /// torch.nn.utils.clip_grad_norm_ for sharded gradients: computes the global 2-norm of all
 /// gradients under `root` (one all-reduce) and scales them by max_norm / (norm + 1e-6) if the norm
 /// exceeds max_norm. max_norm <= 0: no scaling. Returns the norm before scaling, 0-dim float32 on
-/// the parameters' device, equal on all ranks.
+/// the parameters' device, equal on all ranks of the largest communicator, which must have all
+/// ranks of the others. The shards of units on smaller communicators, which only their own ranks
+/// share, count once for each set of ranks. Units on several communicators of one size need an
+/// all-reduce for each, and the same ranks in all of them.
 FSDP_API at::Tensor clip_grad_norm_(const FSDPModule& root, double max_norm);
 
 }  // namespace fsdp

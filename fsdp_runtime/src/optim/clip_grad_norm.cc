@@ -11,8 +11,7 @@ namespace {
 /// The groups whose shards are on the ranks of one communicator.
 struct Shards {
   Collectives* comm = nullptr;
-  at::Tensor square_sum;  // in double: there may be thousands of shards of
-                          // different magnitude
+  at::Tensor square_sum;  // in double: there may be thousands of shards of different magnitude
 };
 
 Shards& shards_on(Collectives& comm, const at::TensorOptions& options, std::vector<Shards>& all) {
@@ -25,9 +24,23 @@ Shards& shards_on(Collectives& comm, const at::TensorOptions& options, std::vect
   return all.back();
 }
 
-/// Each communicator sums what its ranks share; every rank has seen the same
-/// units in the same order.
-at::Tensor sum_over_ranks(const std::vector<Shards>& all) {
+/// If communicators differ in size, the largest sums all shards: the smaller ones would give each
+/// of their sets of ranks a total of its own, and parameters that all ranks share would be scaled
+/// differently. Otherwise each sums its own. Every rank has seen the same units in the same order.
+at::Tensor sum_over_ranks(std::vector<Shards> all) {
+  const auto is_smaller = [](const Shards& a, const Shards& b) {
+    return a.comm->size() < b.comm->size();
+  };
+  // The first of the largest, which is the same on all ranks.
+  const auto largest = std::max_element(all.begin(), all.end(), is_smaller);
+  if (is_smaller(*std::min_element(all.begin(), all.end(), is_smaller), *largest)) {
+    Shards joined = *largest;
+    joined.square_sum = at::zeros_like(joined.square_sum);
+    for (const Shards& shards : all) {
+      joined.square_sum.add_(shards.square_sum);
+    }
+    all = {joined};
+  }
   std::vector<WorkPtr> works;
   works.reserve(all.size());
   for (const Shards& shards : all) {
