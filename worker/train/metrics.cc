@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -80,9 +81,12 @@ bool IsRegular(int fd) {
   return fstat(fd, &stats) == 0 && S_ISREG(stats.st_mode);
 }
 
-bool IsRecord(std::string_view line) {
-  const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  return record.is_object() && record.contains("step") && record.at("step").is_number_integer();
+/// Nothing unless the line is a record.
+std::optional<nlohmann::json> RecordIn(std::string_view line) {
+  auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const bool is_record =
+      record.is_object() && record.contains("step") && record.at("step").is_number_integer();
+  return is_record ? std::optional(std::move(record)) : std::nullopt;
 }
 
 struct Origin {
@@ -92,12 +96,12 @@ struct Origin {
 };
 
 Origin OriginOf(std::string_view line) {
-  if (!IsRecord(line)) {
+  const auto record = RecordIn(line);
+  if (!record) {
     return {};
   }
-  const auto record = nlohmann::json::parse(line);
-  Origin origin{true, record.at("step").get<int64_t>(), {}};
-  if (const auto run = record.find("run"); run != record.end() && run->is_string()) {
+  Origin origin{true, record->at("step").get<int64_t>(), {}};
+  if (const auto run = record->find("run"); run != record->end() && run->is_string()) {
     origin.run = run->get<std::string>();
   }
   return origin;
@@ -126,7 +130,7 @@ void CheckIsMetricsFile(int fd, const std::string& path) {
   const size_t end = line.find('\n');
   const bool is_torn = end == std::string::npos &&
                        line.substr(0, kRecordStart.size()) == kRecordStart.substr(0, line.size());
-  if (!is_torn && !IsRecord(std::string_view(line).substr(0, end))) {
+  if (!is_torn && !RecordIn(std::string_view(line).substr(0, end))) {
     Fail("use", path, "it exists and is not a metrics file; it was not changed");
   }
 }
@@ -162,6 +166,10 @@ void Replace(int& fd, const std::string& path, const MetricsCut& cut) {
     Fail("make the new", path, errno);
   }
   int error = WriteAll(made, cut.kept);
+  // Before the new file has the name, or a power failure could leave neither's records.
+  if (error == 0 && fsync(made) != 0) {
+    error = errno;
+  }
   if (error == 0 && cut.loses_others) {
     // A link, if there are any here: then the records and the log have a name at any time.
     const std::string aside = FreeName(path);
@@ -220,27 +228,51 @@ MetricsCut CutRecords(const std::string& content, int64_t completed_steps, const
   return {content.substr(0, kept), loses_others};
 }
 
-MetricsLog::MetricsLog(const std::string& path, int64_t completed_steps, MetricsOrigin origin)
-    : path_(path) {
-  if (path.empty()) {
-    return;
-  }
-  if (!origin.run.empty()) {
-    origin_ = ", \"run\": " + Quoted(origin.run) + ", \"launch\": " + Quoted(origin.launch) +
+MetricsLog::MetricsLog(Later /*later*/, std::string path, int64_t completed_steps,
+                       MetricsOrigin origin)
+    : path_(std::move(path)), completed_steps_(completed_steps), run_(std::move(origin.run)) {
+  if (!run_.empty()) {
+    origin_ = ", \"run\": " + Quoted(run_) + ", \"launch\": " + Quoted(origin.launch) +
               ", \"generation\": " + std::to_string(origin.generation) + "}";
   }
-  fd_ = OpenForAppending(path);
+}
+
+MetricsLog::MetricsLog(const std::string& path, int64_t completed_steps, MetricsOrigin origin)
+    : MetricsLog(Later{}, path, completed_steps, std::move(origin)) {
+  Open();
+}
+
+void MetricsLog::OpenEarlier() {
+  const int fd = OpenForAppending(path_);
   try {
-    CheckIsMetricsFile(fd_, path);
-    is_file_ = IsRegular(fd_) && !IsOfTheSystem(path);
+    CheckIsMetricsFile(fd, path_);
+    is_file_ = IsRegular(fd) && !IsOfTheSystem(path_);
     if (is_file_) {
-      path_ = std::filesystem::canonical(path).string();
-      Replace(fd_, path_, CutRecords(ReadAll(path_), completed_steps, origin.run));
+      path_ = std::filesystem::canonical(path_).string();
     }
   } catch (...) {
-    close(fd_);
+    close(fd);
     throw;
   }
+  fd_ = fd;
+}
+
+void MetricsLog::Open() {
+  if (is_open_ || path_.empty()) {
+    return;
+  }
+  if (std::error_code unknown; fd_ >= 0 && !std::filesystem::exists(path_, unknown) && !unknown) {
+    close(std::exchange(fd_, -1));
+  }
+  if (fd_ < 0) {
+    OpenEarlier();
+  } else {
+    RequireOwnFile();  // or an older process would take the file from its successor
+  }
+  if (is_file_) {
+    Replace(fd_, path_, CutRecords(ReadAll(path_), completed_steps_, run_));
+  }
+  is_open_ = true;
 }
 
 MetricsLog::~MetricsLog() {
@@ -269,9 +301,10 @@ void MetricsLog::RequireOwnFile() {
 }
 
 void MetricsLog::Append(const std::string& record) {
-  if (fd_ < 0) {
+  if (path_.empty()) {
     return;
   }
+  Open();
   struct stat before {};
   if (is_file_) {
     RequireOwnFile();

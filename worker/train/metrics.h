@@ -75,9 +75,17 @@ class MetricsLog {
   /// is below /dev or /proc, is only appended to. Errors: MetricsError; also for a non-empty file
   /// that is not a metrics file, which is not modified.
   MetricsLog(const std::string& path, int64_t completed_steps, MetricsOrigin origin = {});
+  /// The same, but Open() or the first Append opens it.
+  struct Later {};
+  MetricsLog(Later later, std::string path, int64_t completed_steps, MetricsOrigin origin);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
+
+  /// Does nothing if it is open. Errors: as the constructor's, and the next call may succeed.
+  /// MetricsReplacedError: another process has opened it since the first call, and no later one
+  /// will.
+  void Open();
 
   /// Errors: MetricsError; the next call may succeed, and the file has only whole records.
   /// MetricsReplacedError: no later call will. A file that was removed is made anew.
@@ -88,10 +96,14 @@ class MetricsLog {
   static void CheckWritable(const std::string& path);
 
  private:
+  void OpenEarlier();
   void RequireOwnFile();
 
   std::string path_;  // of the file itself, not of a link to it
-  int fd_ = -1;
+  int64_t completed_steps_;
+  std::string run_;
+  int fd_ = -1;  // the earlier file until is_open_
+  bool is_open_ = false;
   bool is_file_ = false;  // as Note [One file per opening]
   std::string origin_;    // of the records, as their end
 };

@@ -20,12 +20,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a stop waits for the current phase; see StopSignal. Before the first step there is
-// nothing to save, so a signal terminates the process.
+// How long a stop waits for the current phase; see StopSignal.
 constexpr auto kForwardTimeout = std::chrono::milliseconds(30'000);
 // A save ends by itself; the grace may allow minutes.
 constexpr auto kSaveTimeout = std::chrono::minutes(10);
-constexpr auto kStartTimeout = std::chrono::milliseconds(10'000);
 constexpr double kMinStepTimeoutSeconds = 2;
 constexpr double kTimeoutInSteps = 4;
 
@@ -65,7 +63,7 @@ void Trainer::Run() {
   const TrainConfig::Train& train = config_.train;
   const int64_t save_every = config_.checkpoint.every_steps;
   const auto is_due = [this](int64_t every) { return every > 0 && step_ % every == 0; };
-  StopSignal::SetTimeout(kStartTimeout);
+  StopSignal::SetTimeout(step_timeout_);
   StopSignal::Install();
   bool is_stopping = must_evaluate_first_ && EvaluateNow();
   while (step_ < train.steps && !is_stopping) {
@@ -156,6 +154,8 @@ bool Trainer::Step() {
   const TrainConfig::Train& train = config_.train;
   StepMetrics metrics;
   metrics.step = step_ + 1;
+  // Of the phase before it may be minutes.
+  StopSignal::SetTimeout(step_timeout_);
   metrics.lr = config_.optimizer.lr * config_.schedule.Factor(step_);
   optimizer_->set_lr(metrics.lr);
 
@@ -182,8 +182,8 @@ bool Trainer::Step() {
   metrics.tokens = tokens_;
   metrics.step_seconds = SecondsSince(start);
   metrics.tokens_per_second = static_cast<double>(step_tokens) / metrics.step_seconds;
-  StopSignal::SetTimeout(std::chrono::milliseconds(static_cast<int64_t>(
-      1000 * std::max(kMinStepTimeoutSeconds, kTimeoutInSteps * metrics.step_seconds))));
+  step_timeout_ = std::chrono::milliseconds(static_cast<int64_t>(
+      1000 * std::max(kMinStepTimeoutSeconds, kTimeoutInSteps * metrics.step_seconds)));
   Report(metrics);
   return is_stopping;
 }
@@ -229,7 +229,10 @@ void Trainer::Record(const std::string& record) {
     return;
   }
   try {
-    metrics_->Append(record);
+    metrics_->Open();
+    if (!record.empty()) {
+      metrics_->Append(record);
+    }
   } catch (const MetricsReplacedError& error) {
     metrics_.reset();
     Warn(metrics_notice_, std::string(error.what()) + "; no more metrics are written");
@@ -237,7 +240,8 @@ void Trainer::Record(const std::string& record) {
     if (!checkpoint::MayPass(error.error_number())) {
       throw;
     }
-    Warn(metrics_notice_, std::string(error.what()) + "; training goes on without this record");
+    Warn(metrics_notice_,
+         std::string(error.what()) + "; training goes on and tries again at the next record");
   }
 }
 

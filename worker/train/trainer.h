@@ -2,6 +2,7 @@
 
 #include <fsdp/optim.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -58,6 +59,7 @@ class Trainer {
   void Report(StepMetrics metrics);
   void Record(const std::string& record);
   /// On rank 0.
+  /// Opens the metrics file if it is not open. An empty record is none.
   void Warn(FaultNotice& notice, const std::string& text);
   checkpoint::State CaptureState();
   std::string LastSaveText() const;
@@ -99,6 +101,8 @@ class Trainer {
   bool is_save_given_up_ = false;
   /// Of the forwards and backwards of the last step, mean over the ranks; 0: unknown.
   double step_seconds_ = 0;
+  /// How long a stop waits for a step. Before the first there is nothing to save.
+  std::chrono::milliseconds step_timeout_{10'000};
 };
 
 }  // namespace fsdprun::worker

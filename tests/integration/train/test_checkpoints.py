@@ -222,6 +222,28 @@ class FullDiskTest(TrainCase):
         self.assertEqual(self.steps_saved(), [36, 40])
         self.assertEqual(self.losses(), self.losses(reference))
 
+    def test_restart_goes_on_without_room_for_its_metrics(self):
+        self.metrics = self.disk("64k") / "metrics.jsonl"
+        at = f"metrics.jsonl={self.metrics}"
+        self.train_well(*self.saving(), "train.steps=4", at)
+        before = self.losses()
+        filler = self.fill(self.metrics.parent)
+        log = self.dir / "errors"
+        with open(log, "w") as errors:
+            binary, arguments = self.arguments(*self.saving(every=1000), "train.steps=100000000", at,
+                                               "metrics.every_steps=100")
+            job = self.start(*arguments, binary=binary, stderr=errors)
+            wait_for_files(lambda: "training goes on" in log.read_text(), self.dir, "a warning", writes=True)
+            self.assertEqual(self.losses(), before)
+            filler.unlink()
+            wait_for_files(lambda: len(self.losses()) > 4, self.metrics.parent, "a record", writes=True)
+            job.terminate()
+            self.finish(job)
+        self.assertRegex(log.read_text(), "warning: cannot begin the new metrics file .* No space left on device")
+        self.assertNotIn("fsdp-train:", log.read_text())
+        self.assertLess(before.items(), self.losses().items())
+        self.assertEqual([path.name for path in self.metrics.parent.iterdir()], ["metrics.jsonl"])
+
     def test_disk_that_has_room_again(self):
         self.checkpoints = self.disk("2m") / "run"
         self.train_well(*self.saving(every=4, keep=1), "train.steps=4")

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -219,20 +220,65 @@ TEST_F(MetricsLogTest, FileThatTheUserRemovesIsMadeAnewAndOneThatIsRenamedGoesOn
             FormatEvalRecord(2, 2) + "\n" + FormatEvalRecord(3, 3) + "\n");
 }
 
-TEST_F(MetricsLogTest, AppendThatFailsLeavesWholeRecordsAndTheNextSucceeds) {
-  MetricsLog log(path_, 0);
-  log.Append(FormatEvalRecord(1, 1));
+/// Calls `write`, whose file must not become larger than `bytes`.
+void WithFilesOfAtMost(rlim_t bytes, const std::function<void()>& write) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
   rlimit small = limit;
-  small.rlim_cur = FormatEvalRecord(1, 1).size() + 5;
+  small.rlim_cur = bytes;
   const auto ignored = signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  EXPECT_THROW(log.Append(FormatEvalRecord(2, 2)), MetricsError);
+  write();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   signal(SIGXFSZ, ignored);
+}
+
+TEST_F(MetricsLogTest, AppendThatFailsLeavesWholeRecordsAndTheNextSucceeds) {
+  MetricsLog log(path_, 0);
+  log.Append(FormatEvalRecord(1, 1));
+  WithFilesOfAtMost(FormatEvalRecord(1, 1).size() + 5,
+                    [&] { EXPECT_THROW(log.Append(FormatEvalRecord(2, 2)), MetricsError); });
   log.Append(FormatEvalRecord(3, 3));
   EXPECT_EQ(ReadAll(path_), FormatEvalRecord(1, 1) + "\n" + FormatEvalRecord(3, 3) + "\n");
+}
+
+class LateMetricsLogTest : public MetricsLogTest {
+ protected:
+  /// Leaves records of steps 1 and 2, and lets `log`, which continues them, fail to open its file.
+  void FailToOpen(MetricsLog& log) {
+    MetricsLog earlier(path_, 0, {"r", "job", 1});
+    earlier.Append(FormatEvalRecord(1, 1));
+    earlier.Append(FormatEvalRecord(2, 2));
+    const std::string before = ReadAll(path_);
+    WithFilesOfAtMost(10, [&] {
+      EXPECT_THROW(log.Open(), MetricsError);
+      EXPECT_THROW(log.Append(FormatEvalRecord(2, 2)), MetricsError);
+    });
+    EXPECT_EQ(ReadAll(path_), before);
+  }
+  MetricsLog log_{MetricsLog::Later{}, path_, 1, {"r", "job", 2}};
+};
+
+TEST_F(LateMetricsLogTest, OpeningThatFailsChangesNothingAndTheNextRecordTriesAgain) {
+  FailToOpen(log_);
+  log_.Append(FormatEvalRecord(3, 3));
+  EXPECT_EQ(RunsIn(path_), (std::vector<std::string>{"r 1 job 1", "r 2 job 3"}));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ + "/deep"), {}), 1);
+}
+
+TEST_F(LateMetricsLogTest, SuccessorsFileIsLeftAlone) {
+  FailToOpen(log_);
+  MetricsLog successor(path_, 2, {"r", "job", 3});
+  EXPECT_TRUE(IsRefused(log_));
+  successor.Append(FormatEvalRecord(3, 3));
+  EXPECT_EQ(RunsIn(path_), (std::vector<std::string>{"r 1 job 1", "r 1 job 2", "r 3 job 3"}));
+}
+
+TEST_F(LateMetricsLogTest, FileThatIsMovedAwayMeanwhileIsMadeAnew) {
+  FailToOpen(log_);
+  std::filesystem::rename(path_, path_ + ".rotated");
+  log_.Append(FormatEvalRecord(3, 3));
+  EXPECT_EQ(RunsIn(path_), std::vector<std::string>{"r 2 job 3"});
 }
 
 TEST_F(MetricsLogTest, CheckingDoesNotChangeTheFile) {
