@@ -110,9 +110,9 @@ class FSDP_API FSDPModule {
 /// that only some ranks use are reduced as zeros by the others, and those that no rank used have no
 /// gradient, as in FSDP2. Gradients are never left in `.grad`; they are reduced into
 /// sharded_gradients(). Errors: TORCH_CHECK on an already sharded module or one inside a module
-/// that was sharded before it, on a parameter that is 0-dim, non-contiguous, not a leaf or on
-/// another device than the mesh's group, and on a parameter shared with a unit that is sharded
-/// separately (names both).
+/// that was sharded before it, on one around units that have a root outside it, on a parameter that
+/// is 0-dim, non-contiguous, not a leaf or on another device than the mesh's group, and on a
+/// parameter shared with a unit that is sharded separately (names both).
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
                                 const FullyShardOptions& options);
 

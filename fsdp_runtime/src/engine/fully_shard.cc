@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <map>
 #include <unordered_set>
 
@@ -131,6 +132,21 @@ void rename_from(const ModuleState& root) {
   });
 }
 
+/// Check of everything that can be checked before the first parameter is modified.
+void check_nested_units(const ModulePtr& module) {
+  const std::vector<std::shared_ptr<ModuleState>> units = units_below(module);
+  for (const std::shared_ptr<ModuleState>& unit : units) {
+    const std::shared_ptr<ModuleState> root = unit->context().root();
+    TORCH_CHECK(!root || std::find(units.begin(), units.end(), root) != units.end(),
+                "fully_shard: ", module->name(), " contains ", unit->module()->name(),
+                ", whose root ", root ? root->module()->name() : "",
+                " lies outside it; shard the nested modules first and the root last");
+    for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
+      group->check_unused();
+    }
+  }
+}
+
 }  // namespace
 
 FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options) {
@@ -138,12 +154,7 @@ FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options
   TORCH_CHECK(options.mesh, "fully_shard: options.mesh is null; make one by init_device_mesh");
   TORCH_CHECK(!Registry::get().find(*module), "fully_shard: ", module->name(),
               " has been sharded already");
-  // Check everything before the first parameter is modified.
-  for (const std::shared_ptr<ModuleState>& unit : units_below(module)) {
-    for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
-      group->check_unused();
-    }
-  }
+  check_nested_units(module);
   const std::vector<NamedParameter> params = unclaimed_parameters(module, *options.mesh);
   auto state = std::make_shared<ModuleState>(module, options, make_groups(params, options));
   install_gradient_hooks(params, state);

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "fsdp_runtime/plan/memory_plan.h"
@@ -17,6 +18,9 @@ RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device)
       gradient_slots_(comm, device, SlotArena::Memory::kComm) {}
 
 RunContext::~RunContext() {
+  if (std::uncaught_exceptions() > 0) {
+    return;  // peers may never come; the exception must not wait for them
+  }
   try {
     wait_for_marks();  // the group must not leave while its peers still read the last one
   } catch (...) {      // NOLINT(bugprone-empty-catch): it has ended, and that is all that matters
@@ -27,15 +31,15 @@ void RunContext::set_units(const std::vector<std::shared_ptr<ModuleState>>& unit
   units_.assign(units.begin(), units.end());
   for (const std::shared_ptr<ModuleState>& unit : units) {
     for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
-      if (std::find(comms_.begin(), comms_.end(), &group->comm()) == comms_.end()) {
-        comms_.push_back(&group->comm());
+      if (std::find(comms_.begin(), comms_.end(), group->shared_comm()) == comms_.end()) {
+        comms_.push_back(group->shared_comm());
       }
     }
   }
 }
 
 void RunContext::end_forward(bool has_backward) {
-  for (Collectives* comm : comms_) {
+  for (const std::shared_ptr<Collectives>& comm : comms_) {
     comm->name_next("the end of a forward");
     marks_.push_back(comm->mark(Lane::kGather));
   }

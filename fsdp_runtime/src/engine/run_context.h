@@ -26,6 +26,11 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// All units under the root in registration order, root first; a unit's index is its position.
   void set_units(const std::vector<std::shared_ptr<ModuleState>>& units);
 
+  /// Null if it is gone.
+  std::shared_ptr<ModuleState> root() const {
+    return units_.empty() ? nullptr : units_.front().lock();
+  }
+
   /// The root's forward begins.
   void begin_forward();
   /// `unit` begins its forward; prefetches the predicted next unit.
@@ -87,8 +92,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   plan::ExecutionOrder order_;
   std::vector<std::weak_ptr<ModuleState>> units_;
   std::deque<ParamGroup*> reducing_;
-  std::vector<Collectives*> comms_;   // of the units, each once
-  std::vector<WorkPtr> marks_;        // of the last forward's end
+  std::vector<std::shared_ptr<Collectives>> comms_;  // of the units, each once
+  std::vector<WorkPtr> marks_;                       // of the last forward's end
   std::vector<ParamGroup*> reduced_;  // since the last exchange, each once, in this order
   RuntimeCounters counters_;
   int64_t forward_id_ = 0;

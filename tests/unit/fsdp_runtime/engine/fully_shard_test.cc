@@ -197,5 +197,67 @@ TEST(FullyShardTest, RootShardedBeforeItsBlocksIsToldTheOrder) {
   });
 }
 
+TEST(FullyShardTest, ModelDestroyedByAnExceptionDoesNotWaitForPeers) {
+  class CountedWork : public Work {
+   public:
+    explicit CountedWork(int* waits) : waits_(waits) {}
+    void wait() override { ++*waits_; }
+
+   private:
+    int* waits_;
+  };
+  class CountedMarks : public RecordingCollectives {
+   public:
+    explicit CountedMarks(int* waits)
+        : RecordingCollectives(make_local_world(1).front()), waits_(waits) {}
+    WorkPtr mark(Lane) override { return std::make_shared<CountedWork>(waits_); }
+
+   private:
+    int* waits_;
+  };
+  for (const bool fails : {false, true}) {
+    int waits = 0;
+    try {
+      Rank rank;
+      rank.comm = std::make_shared<CountedMarks>(&waits);
+      rank.mesh = init_device_mesh(c10::kCPU, {1}, {"dp_shard"}, rank.comm);
+      Sharded setup = make(rank);
+      loss(setup.model, 0, 0);
+      TORCH_CHECK(!fails, "the training failed");
+    } catch (const c10::Error&) {
+      EXPECT_TRUE(fails);
+    }
+    EXPECT_EQ(waits, fails ? 0 : 1);
+  }
+}
+
+TEST(FullyShardTest, ModuleBetweenARootAndItsUnitsIsRefused) {
+  struct Middle : torch::nn::Module {
+    Middle() { register_module("block", block); }
+    std::shared_ptr<ToyBlock> block = std::make_shared<ToyBlock>(ToyConfig{});
+  };
+  struct Outer : torch::nn::Module {
+    Outer() { register_module("middle", middle); }
+    std::shared_ptr<Middle> middle = std::make_shared<Middle>();
+  };
+  run_ranks(1, [](Rank& rank) {
+    const FullyShardOptions options{
+        .mesh = rank.mesh, .reshard_after_forward = std::nullopt, .mp_policy = {}};
+    const auto outer = std::make_shared<Outer>();
+    fully_shard(outer->middle->block, options);
+    fully_shard(outer, options);
+    try {
+      fully_shard(outer->middle, options);  // has no parameters of its own
+      ADD_FAILURE() << "accepted";
+    } catch (const c10::Error& error) {
+      EXPECT_EQ(std::string(error.what_without_backtrace()),
+                "fully_shard: " + outer->middle->name() + " contains " +
+                    outer->middle->block->name() + ", whose root " + outer->name() +
+                    " lies outside it; shard the nested modules first and the root last");
+    }
+    EXPECT_EQ(fsdp_module(*outer).units().size(), 2U);
+  });
+}
+
 }  // namespace
 }  // namespace fsdp::testing
