@@ -150,12 +150,12 @@ std::optional<float> Trainer::ForwardBackward(int64_t forwards, bool& is_stoppin
 }
 
 bool Trainer::Step() {
+  // Of the phase before it may be minutes.
+  StopSignal::SetTimeout(step_timeout_);
   const Clock::time_point start = Clock::now();
   const TrainConfig::Train& train = config_.train;
   StepMetrics metrics;
   metrics.step = step_ + 1;
-  // Of the phase before it may be minutes.
-  StopSignal::SetTimeout(step_timeout_);
   metrics.lr = config_.optimizer.lr * config_.schedule.Factor(step_);
   optimizer_->set_lr(metrics.lr);
 

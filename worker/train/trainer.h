@@ -57,9 +57,9 @@ class Trainer {
   /// the mean loss over micro batches and ranks; nullopt if the step must be abandoned.
   std::optional<float> ForwardBackward(int64_t forwards, bool& is_stopping);
   void Report(StepMetrics metrics);
+  /// Opens the metrics file if it is not open. An empty record is none.
   void Record(const std::string& record);
   /// On rank 0.
-  /// Opens the metrics file if it is not open. An empty record is none.
   void Warn(FaultNotice& notice, const std::string& text);
   checkpoint::State CaptureState();
   std::string LastSaveText() const;
@@ -98,11 +98,11 @@ class Trainer {
   bool must_evaluate_first_ = false;
 
   StopPlan stop_plan_;
+  /// How long a stop waits for a step. Before the first there is nothing to save.
+  std::chrono::milliseconds step_timeout_{10'000};
   bool is_save_given_up_ = false;
   /// Of the forwards and backwards of the last step, mean over the ranks; 0: unknown.
   double step_seconds_ = 0;
-  /// How long a stop waits for a step. Before the first there is nothing to save.
-  std::chrono::milliseconds step_timeout_{10'000};
 };
 
 }  // namespace fsdprun::worker

@@ -99,10 +99,10 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
     metrics_ = std::make_unique<MetricsLog>(
         MetricsLog::Later{}, config_.metrics.jsonl, step_,
         MetricsOrigin{run_, identity.launch.job_id, environment.generation});
+    Record("");
   }
 }
 
-    Record("");
 // Note [Claim last]
 // A start that fails on its model or its configuration must not disturb who uses checkpoint.dir, so
 // the directory is claimed once everything else has succeeded. Until then its holder may save: what
