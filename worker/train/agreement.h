@@ -24,7 +24,8 @@ class DisagreementError : public ConfigError {
 // something that nobody has asked for, or wait for each other for ever. Compared are the versions,
 // every key of the resolved configuration, the model description and the contents of the files.
 // Paths may differ, because nodes may keep the same files in different places: of them only counts
-// whether one was given, and what is in the files. Only rank 0 reads metrics.jsonl.
+// whether one was given, and what is in the files. Only rank 0 reads metrics.jsonl. The backend is
+// compared before, by JoinRanks: with different ones there is no group to compare the rest.
 
 /// What one rank has been given.
 struct RankInput {

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "worker/train/agreement.h"
 #include "worker/weights/load_weights.h"
 
 namespace fsdprun::worker {
@@ -59,6 +60,16 @@ at::Device ChooseDevice(const fsdp::ProcessGroupOptions& options) {
   return device;
 }
 
+/// The rest of what ranks must agree in is compared by the group, once there is one.
+std::string Described(const fsdp::OptionMismatch& mismatch) {
+  const bool is_backend = mismatch.option == "backend";
+  return "rank " + std::to_string(mismatch.rank) + ": " +
+         (is_backend ? "parallel.backend" : "the type of the device") + " is " + mismatch.value +
+         ", rank 0 has " + mismatch.value_of_rank0 +
+         (is_backend ? "; start all nodes with the same configuration"
+                     : "; make GPUs visible on all nodes, or set parallel.backend to gloo or shm");
+}
+
 }  // namespace
 
 Job JoinRanks(const TrainConfig& config) {
@@ -67,7 +78,11 @@ Job JoinRanks(const TrainConfig& config) {
   Job job;
   job.device = ChooseDevice(options);
   options.device_type = job.device.type();
-  job.group = fsdp::init_process_group(options);
+  try {
+    job.group = fsdp::init_process_group(options);
+  } catch (const fsdp::OptionMismatch& mismatch) {
+    throw DisagreementError(Described(mismatch));
+  }
   return job;
 }
 

@@ -26,6 +26,7 @@ struct Job {
 };
 
 /// Forms the process group that the environment describes; the job has no model yet. Collective.
+/// Errors: DisagreementError for different backends or devices; c10::Error.
 Job JoinRanks(const TrainConfig& config);
 
 /// Shards an unmaterialized model over the ranks. The shards are not initialised; FillWeights or a

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 #include <fsdp/collectives.h>
 #include <fsdp/export.h>
 
@@ -40,12 +41,25 @@ struct FSDP_API ProcessGroupOptions {
   static ProcessGroupOptions from_environment();
 };
 
+/// Ranks were given options that do not fit together; thrown on all ranks with the same values.
+class FSDP_API OptionMismatch : public c10::Error {
+ public:
+  OptionMismatch(int64_t rank, std::string option, std::string value, std::string value_of_rank0);
+
+  int64_t rank;        // the first that differs from rank 0
+  std::string option;  // "backend" or "device_type"
+  std::string value;
+  std::string value_of_rank0;
+};
+
 /// Forms the process group; all ranks must call it. Blocks until all ranks have joined; a timeout
-/// error names the missing ones. A world of one needs no store; its name() is "nccl" on a GPU, else
-/// "single". Device: nccl uses CUDA device `local_rank`, makes it the current one, and sets
-/// NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment unless it is set, without which the two
-/// communicators of a group can deadlock. A process may form several groups, in the same order on
-/// all ranks. A store that rank 0 serves lives as long as the group.
+/// error names the missing ones. OptionMismatch: the backends as given, or the device types, are
+/// not the same on all ranks, which would wait for each other in different places. A world of one
+/// needs no store; its name() is "nccl" on a GPU, else "single". Device: nccl uses CUDA device
+/// `local_rank`, makes it the current one, and sets NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment
+/// unless it is set, without which the two communicators of a group can deadlock. A process may
+/// form several groups, in the same order on all ranks. A store that rank 0 serves lives as long as
+/// the group.
 FSDP_API std::shared_ptr<Collectives> init_process_group(const ProcessGroupOptions& options);
 
 /// How many GPUs this process can use; 0 without a driver or with a CPU build of LibTorch. With an

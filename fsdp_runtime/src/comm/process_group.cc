@@ -108,22 +108,74 @@ std::string missing_ranks(StoreExchange& exchange, int64_t world_size) {
   return missing;
 }
 
-// The host identity of each rank; throws naming the ranks that did not arrive.
-std::vector<std::string> exchange_hosts(StoreExchange& exchange, const ProcessGroupOptions& options,
-                                        TimePoint deadline) {
-  exchange.put(host_key(options.rank), shm::host_identity());
-  std::vector<std::string> hosts;
+// What each rank tells the others before anything else.
+struct Arrival {
+  std::string backend;
+  std::string device_type;
+  std::string host;
+};
+
+std::string encode_arrival(const ProcessGroupOptions& options) {
+  return options.backend + "\n" + c10::DeviceTypeName(options.device_type, /*lower_case=*/true) +
+         "\n" + shm::host_identity();
+}
+
+Arrival decode_arrival(const std::string& text) {
+  const size_t first = text.find('\n');
+  const size_t second = text.find('\n', first + 1);
+  TORCH_CHECK(first != std::string::npos && second != std::string::npos,
+              "init_process_group: a rank runs another version of libfsdp");
+  return {text.substr(0, first), text.substr(first + 1, second - first - 1),
+          text.substr(second + 1)};
+}
+
+// Of each rank; throws naming the ranks that did not arrive.
+std::vector<Arrival> exchange_arrivals(StoreExchange& exchange, const ProcessGroupOptions& options,
+                                       TimePoint deadline) {
+  exchange.put(host_key(options.rank), encode_arrival(options));
+  std::vector<Arrival> arrivals;
   try {
     for (int64_t rank = 0; rank < options.world_size; ++rank) {
-      hosts.push_back(exchange.get(host_key(rank), deadline));
+      arrivals.push_back(decode_arrival(exchange.get(host_key(rank), deadline)));
     }
-    return hosts;
+    return arrivals;
   } catch (const StoreTimeout&) {
     const std::string missing = missing_ranks(exchange, options.world_size);
     TORCH_CHECK(
         false, "init_process_group: rank ", options.rank, " waited ", options.timeout.count(),
         " ms, and of ", options.world_size, " ranks ",
         missing.empty() ? "the last arrived after that" : "these have not arrived: " + missing);
+  }
+}
+
+// Returns once all ranks have read the arrivals, if this one serves the store: it leaves with the
+// server.
+void keep_store_for_others(StoreExchange& exchange, const ProcessGroupOptions& options) {
+  const auto key = [](int64_t rank) { return "read/" + std::to_string(rank); };
+  try {
+    exchange.put(key(options.rank), "1");
+    const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    for (int64_t rank = 0; options.host_store && rank < options.world_size; ++rank) {
+      exchange.get(key(rank),
+                   std::min(deadline, std::chrono::steady_clock::now() + options.timeout));
+    }
+  } catch (const StoreError&) {
+    // The mismatch is what counts.
+  }
+}
+
+// All ranks compare the same arrivals, so all throw or none.
+void require_same_options(StoreExchange& exchange, const ProcessGroupOptions& options,
+                          const std::vector<Arrival>& arrivals) {
+  for (size_t rank = 1; rank < arrivals.size(); ++rank) {
+    for (const auto& [name, member] : {std::pair("backend", &Arrival::backend),
+                                       std::pair("device_type", &Arrival::device_type)}) {
+      const std::string& value = arrivals[rank].*member;
+      if (value != arrivals[0].*member) {
+        keep_store_for_others(exchange, options);
+        throw OptionMismatch(static_cast<int64_t>(rank), name, value, arrivals[0].*member);
+      }
+    }
   }
 }
 
@@ -211,10 +263,11 @@ std::string gloo_address(const StorePtr& store, const ProcessGroupOptions& optio
 }
 
 CollectivesPtr form_on_cpu(const StorePtr& store, const ProcessGroupOptions& options,
-                           StoreExchange& exchange, const std::vector<std::string>& hosts,
+                           StoreExchange& exchange, const std::vector<Arrival>& arrivals,
                            TimePoint deadline) {
-  const bool is_one_host = std::all_of(hosts.begin(), hosts.end(),
-                                       [&](const std::string& host) { return host == hosts[0]; });
+  const bool is_one_host =
+      std::all_of(arrivals.begin(), arrivals.end(),
+                  [&](const Arrival& arrival) { return arrival.host == arrivals[0].host; });
   TORCH_CHECK(options.backend != "shm" || is_one_host,
               "init_process_group: backend shm needs all ranks on one host, under one user and in "
               "one pid namespace; choose backend gloo");
@@ -258,14 +311,26 @@ CollectivesPtr form(const ProcessGroupOptions& given) {
   auto store = std::make_shared<StoreClient>(options.host_store ? "127.0.0.1" : options.master_addr,
                                              options.master_port, options.timeout);
   StoreExchange exchange(store, options.store_prefix);
-  const std::vector<std::string> hosts = exchange_hosts(exchange, options, deadline);
-  served->group =
-      is_nccl ? form_nccl(store, options) : form_on_cpu(store, options, exchange, hosts, deadline);
+  const std::vector<Arrival> arrivals = exchange_arrivals(exchange, options, deadline);
+  require_same_options(exchange, options, arrivals);
+  served->group = is_nccl ? form_nccl(store, options)
+                          : form_on_cpu(store, options, exchange, arrivals, deadline);
   served->group->barrier();
   return served->store ? CollectivesPtr(served, served->group.get()) : served->group;
 }
 
 }  // namespace
+
+OptionMismatch::OptionMismatch(int64_t rank, std::string option, std::string value,
+                               std::string value_of_rank0)
+    : c10::Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                 "init_process_group: " + option + " is " + value + " on rank " +
+                     std::to_string(rank) + " and " + value_of_rank0 +
+                     " on rank 0; give all ranks the same"),
+      rank(rank),
+      option(std::move(option)),
+      value(std::move(value)),
+      value_of_rank0(std::move(value_of_rank0)) {}
 
 CollectivesPtr init_process_group(const ProcessGroupOptions& options) {
   check_options(options);

@@ -43,6 +43,10 @@ class InputTest(AgreementCase):
         self.assertRegex(line, r"fsdp-train: rank 1 \(.+\): data.seq_len is 32, rank 0 has 16; "
                                r"also different: train.micro_batch_size; start all nodes with the same")
 
+    def test_another_backend(self):
+        line = self.refuse(of_rank_1=["parallel.backend=gloo"])
+        self.assertIn("fsdp-train: rank 1: parallel.backend is gloo, rank 0 has shm; ", line)
+
     def test_another_model(self):
         other, copies = self.copies()
         (other / "model" / "config.json").write_text(json.dumps({**MODEL, "num_hidden_layers": 3}))

@@ -63,6 +63,31 @@ TEST(ProcessGroupTest, RankZeroServesTheStore) {
   EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
 }
 
+TEST(ProcessGroupTest, DifferentOptionsAreNamedOnAllRanksAlsoWhereRankZeroServesTheStore) {
+  for (const bool is_backend : {true, false}) {
+    const ReservedPort port;
+    const auto errors = testing::run_threads(
+        3,
+        [&](int64_t rank) {
+          ProcessGroupOptions options;
+          options.rank = rank;
+          options.world_size = 3;
+          options.master_port = port.number();
+          options.host_store = rank == 0;
+          options.timeout = seconds(30);
+          options.backend = rank == 2 && is_backend ? "shm" : "gloo";
+          options.device_type =
+              rank == 2 && !is_backend ? c10::DeviceType::CUDA : c10::DeviceType::CPU;
+          return init_process_group(options);
+        },
+        [](Collectives&) { ADD_FAILURE() << "a group was formed"; });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, HasSubstr(is_backend ? "backend is shm on rank 2 and gloo on rank 0"
+                                              : "device_type is cuda on rank 2 and cpu on rank 0"));
+    }
+  }
+}
+
 TEST(ProcessGroupTest, MissingRanksAreNamed) {
   const auto store = serve_store();
   ProcessGroupOptions options;
