@@ -61,8 +61,8 @@ struct SaverOptions {
   /// Fencing (Note [Fencing by claim]): FSDPRUN_GENERATION and FSDPRUN_JOB_ID.
   uint64_t generation = 0;
   std::string job_id;
-  /// A claim of another launch that has not been renewed for so long is taken over. The same for
-  /// all that use the directory.
+  /// A claim of another launch that has not been renewed for so long, or for as long as its holder
+  /// allows, is taken over.
   std::chrono::milliseconds claim_timeout = kClaimTimeout;
   /// Takes the directory at once, whoever uses it.
   bool takes_over = false;
@@ -81,7 +81,7 @@ class Saver {
   /// written; a newer generation of this job has claimed it; ClaimHeldError if another launch uses
   /// it.
   explicit Saver(SaverOptions options);
-  /// Releases the claim.
+  /// Does not release the claim: what ends with an error may be started again by its launcher.
   ~Saver();
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
@@ -91,7 +91,12 @@ class Saver {
   /// program made (one without fsdprun.json) or another run. On an error nothing is published,
   /// unless the message says so, and the earlier checkpoints are unchanged; the caller may continue
   /// and try again.
+  /// ClaimHeldError: another launch has taken the directory.
   std::string Save(int64_t step, const State& state);
+
+  /// Lets others have the directory at once: nothing of this launch will use it again. Nothing may
+  /// be saved after this.
+  void Release();
 
  private:
   struct Impl;

@@ -1,5 +1,6 @@
 #include "worker/checkpoint/claim.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -23,6 +25,10 @@ using nlohmann::json;
 constexpr int64_t kClaimBytesMax = 64 << 10;
 constexpr int kPulsesPerTimeout = 30;
 constexpr auto kPulseIntervalMin = std::chrono::milliseconds(1);
+constexpr int kLooksPerTimeout = 120;
+constexpr auto kLookIntervalMin = std::chrono::milliseconds(1);
+constexpr int kLookIntervalsPerLook = 2;  // of silence that one look proves
+constexpr char kKeeperName[] = "fsdp-keeper";
 
 /// The boot of this machine and the namespace of its process ids.
 std::string PidSpace() {
@@ -33,9 +39,62 @@ std::string PidSpace() {
   return space.empty() || boot.empty() ? std::string() : boot + " " + space;
 }
 
+struct Process {
+  std::string name;
+  char state = 0;      // of /proc/<pid>/stat; 0: unknown
+  int64_t parent = 0;  // 0: unknown
+};
+
+Process LookAtProcess(int64_t pid) {
+  std::string text;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
+  const size_t begin = text.find('(');
+  const size_t end = text.rfind(')');
+  Process process;
+  if (begin != std::string::npos && end != std::string::npos && begin < end) {
+    process.name = text.substr(begin + 1, end - begin - 1);
+    std::istringstream(text.substr(end + 1)) >> process.state >> process.parent;
+  }
+  return process;
+}
+
+/// A zombie runs no more; whoever inherits it may take its time to collect it.
+bool IsGone(int64_t pid) {
+  if (pid <= 0) {
+    return false;
+  }
+  const bool is_absent = kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+  const char state = LookAtProcess(pid).state;
+  return is_absent || state == 'Z' || state == 'X';
+}
+
+/// A launch with an id may start its process again as long as its launcher lives.
 bool IsDead(const Claim& claim) {
-  return claim.pid > 0 && !claim.pid_space.empty() && claim.pid_space == PidSpace() &&
-         kill(static_cast<pid_t>(claim.pid), 0) != 0 && errno == ESRCH;
+  return !claim.pid_space.empty() && claim.pid_space == PidSpace() && IsGone(claim.pid) &&
+         (claim.job_id.empty() || IsGone(claim.launcher_pid));
+}
+
+bool IsSameLaunch(const Claim& a, const Claim& b) {
+  return !a.job_id.empty() && a.job_id == b.job_id;
+}
+
+/// fsdprun's agent, which starts a new keeper if it loses that; a script may stand between keeper
+/// and worker. Of other launchers the parent.
+int64_t FindLauncher() {
+  const int64_t parent = getppid();
+  for (int64_t pid = parent; pid > 1;) {
+    const Process process = LookAtProcess(pid);
+    if (process.name == kKeeperName) {
+      return process.parent;
+    }
+    pid = process.parent;
+  }
+  return parent;
+}
+
+/// NFS may go on showing a file that was replaced until its directory is opened.
+void RefreshDirectory(const std::string& directory) {
+  const FileDescriptor opened(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 }  // namespace
@@ -47,16 +106,22 @@ std::string RandomId() {
   return text;
 }
 
-Claim MakeClaim(const std::string& job_id, uint64_t generation) {
+Claim MakeClaim(const std::string& job_id, uint64_t generation, std::chrono::milliseconds timeout) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  return {job_id, generation, RandomId(), host, getpid(), PidSpace()};
+  const int64_t launcher = job_id.empty() ? 0 : FindLauncher();
+  return {job_id, generation, RandomId(), host, getpid(), PidSpace(), launcher, timeout.count()};
 }
 
 std::string EncodeClaim(const Claim& claim) {
-  const json value = {{"job_id", claim.job_id}, {"generation", claim.generation},
-                      {"claim", claim.id},      {"host", claim.host},
-                      {"pid", claim.pid},       {"pid_space", claim.pid_space}};
+  const json value = {{"job_id", claim.job_id},
+                      {"generation", claim.generation},
+                      {"claim", claim.id},
+                      {"host", claim.host},
+                      {"pid", claim.pid},
+                      {"pid_space", claim.pid_space},
+                      {"launcher_pid", claim.launcher_pid},
+                      {"timeout_ms", claim.timeout_ms}};
   return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -73,6 +138,7 @@ std::string Describe(const Claim& claim) {
 std::string ClaimPath(const std::string& directory) { return directory + "/.claim"; }
 
 std::optional<ClaimSight> LookAtClaim(const std::string& directory) {
+  RefreshDirectory(directory);
   if (!FileExists(ClaimPath(directory))) {
     return std::nullopt;
   }
@@ -80,9 +146,10 @@ std::optional<ClaimSight> LookAtClaim(const std::string& directory) {
   const json value = json::parse(ReadWholeFile(file, kClaimBytesMax), nullptr, false);
   try {
     ClaimSight sight;
-    sight.claim = {value.at("job_id").get<std::string>(), value.at("generation").get<uint64_t>(),
-                   value.at("claim").get<std::string>(),  value.value("host", std::string()),
-                   value.value("pid", int64_t{0}),        value.value("pid_space", std::string())};
+    sight.claim = {value.at("job_id").get<std::string>(),   value.at("generation").get<uint64_t>(),
+                   value.at("claim").get<std::string>(),    value.value("host", std::string()),
+                   value.value("pid", int64_t{0}),          value.value("pid_space", std::string()),
+                   value.value("launcher_pid", int64_t{0}), value.value("timeout_ms", int64_t{0})};
     sight.pulse = file.modified_ns();
     sight.is_dead = IsDead(sight.claim);
     return sight;
@@ -95,17 +162,27 @@ void CheckClaim(const std::string& directory, const Claim& claim, const std::str
   const std::optional<ClaimSight> current = LookAtClaim(directory);
   if (!current || current->claim.id != claim.id) {
     throw CheckpointError("cannot " + action + " in " + directory + ": " +
-                          (current ? Describe(current->claim) + " has claimed it since"
-                                   : "its claim file has been removed or damaged") +
-                          "; this process (" + Describe(claim) + ") is stale and should end");
+                              (current ? Describe(current->claim) + " has claimed it since"
+                                       : "its claim file has been removed or damaged") +
+                              "; this process (" + Describe(claim) + ") is stale and should end",
+                          current && !IsSameLaunch(current->claim, claim) ? kClaimLost : 0);
   }
+}
+
+std::chrono::milliseconds LookInterval(std::chrono::milliseconds timeout) {
+  return std::max(kLookIntervalMin, timeout / kLooksPerTimeout);
+}
+
+std::chrono::milliseconds ClaimWatch::TimeoutFor(const Claim& claim) const {
+  const std::chrono::milliseconds holders(claim.timeout_ms);
+  return std::max(timeout_, std::min<std::chrono::milliseconds>(holders, kClaimTimeoutMax));
 }
 
 ClaimVerdict ClaimWatch::Judge(const std::optional<ClaimSight>& sight, Time now) {
   if (!sight) {
     return ClaimVerdict::kTake;
   }
-  if (!mine_.job_id.empty() && sight->claim.job_id == mine_.job_id) {
+  if (IsSameLaunch(sight->claim, mine_)) {
     return sight->claim.generation > mine_.generation ? ClaimVerdict::kStale : ClaimVerdict::kTake;
   }
   if (takes_over_ || sight->pulse == 0 || sight->is_dead) {
@@ -113,13 +190,16 @@ ClaimVerdict ClaimWatch::Judge(const std::optional<ClaimSight>& sight, Time now)
   }
   if (!first_) {
     first_ = sight;
-    since_ = now;
+    last_look_ = now;
     return ClaimVerdict::kWait;
   }
   if (sight->claim.id != first_->claim.id || sight->pulse != first_->pulse) {
     return ClaimVerdict::kHeld;
   }
-  return now - since_ >= timeout_ ? ClaimVerdict::kTake : ClaimVerdict::kWait;
+  const std::chrono::milliseconds timeout = TimeoutFor(sight->claim);
+  silence_ += std::min<Time::duration>(now - std::exchange(last_look_, now),
+                                       kLookIntervalsPerLook * LookInterval(timeout));
+  return silence_ >= timeout ? ClaimVerdict::kTake : ClaimVerdict::kWait;
 }
 
 std::chrono::milliseconds PulseInterval(std::chrono::milliseconds timeout) {
@@ -133,10 +213,13 @@ struct ClaimPulse::Shared {
 
   void Run(std::chrono::milliseconds interval) {
     std::unique_lock<std::mutex> lock(mutex);
-    while (!changed.wait_for(lock, interval, [this] { return is_ending; })) {
+    do {
       lock.unlock();
       file_system->SetPulse(file, FileSystem::Pulse::kBeat);  // the next one may succeed
       lock.lock();
+    } while (!changed.wait_for(lock, interval, [this] { return is_ending; }));
+    if (!must_release) {
+      return;
     }
     lock.unlock();
     file_system->SetPulse(file, FileSystem::Pulse::kNone);
@@ -149,8 +232,10 @@ struct ClaimPulse::Shared {
   const FileDescriptor file;
   std::mutex mutex;
   std::condition_variable changed;
-  bool is_ending = false;    // guarded by mutex
-  bool is_released = false;  // guarded by mutex
+  // Guarded by mutex.
+  bool is_ending = false;
+  bool must_release = false;
+  bool is_released = false;
 };
 
 ClaimPulse::ClaimPulse(std::shared_ptr<FileSystem> file_system, FileDescriptor claim_file,
@@ -162,10 +247,38 @@ ClaimPulse::ClaimPulse(std::shared_ptr<FileSystem> file_system, FileDescriptor c
 }
 
 ClaimPulse::~ClaimPulse() {
-  std::unique_lock<std::mutex> lock(shared_->mutex);
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
   shared_->is_ending = true;
   shared_->changed.notify_all();
+}
+
+void ClaimPulse::Release() {
+  std::unique_lock<std::mutex> lock(shared_->mutex);
+  shared_->is_ending = true;
+  shared_->must_release = true;
+  shared_->changed.notify_all();
   shared_->changed.wait_for(lock, release_timeout_, [this] { return shared_->is_released; });
+}
+
+std::unique_ptr<ClaimPulse> KeepClaim(const std::string& directory, const std::string& job_id) {
+  try {
+    const std::optional<ClaimSight> before = LookAtClaim(directory);
+    if (!before || before->claim.job_id != job_id || before->pulse == 0) {
+      return nullptr;
+    }
+    FileDescriptor file(open(ClaimPath(directory).c_str(), O_WRONLY | O_CLOEXEC));
+    // What was opened is what was seen, unless it was replaced in between.
+    const std::optional<ClaimSight> after = LookAtClaim(directory);
+    if (file.get() < 0 || !after || after->claim.id != before->claim.id) {
+      return nullptr;
+    }
+    const std::chrono::milliseconds timeout(before->claim.timeout_ms);
+    return std::make_unique<ClaimPulse>(
+        std::make_shared<FileSystem>(), std::move(file),
+        PulseInterval(timeout.count() > 0 ? timeout : kClaimTimeout));
+  } catch (const CheckpointError&) {
+    return nullptr;
+  }
 }
 
 }  // namespace fsdprun::worker::checkpoint

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,9 +12,6 @@
 
 namespace fsdprun::worker::checkpoint {
 namespace {
-
-constexpr int kLooksPerTimeout = 120;
-constexpr int64_t kLookIntervalMinMs = 1;
 
 /// Where the file system cannot swap two directories, publishing takes two renames; a crash between
 /// them leaves the replaced checkpoint under its ".old-" name and nothing under its own.
@@ -90,8 +88,6 @@ void SayThatItWaits(const std::string& directory, const Claim& current,
 /// Looks until the claim may be taken; then the caller looks again, under the lock.
 void AwaitClaim(const std::string& directory, const ClaimRequest& request, ClaimWatch& watch,
                 bool& has_said, const Warn& warn) {
-  const int64_t interval_ms =
-      std::max<int64_t>(kLookIntervalMinMs, request.timeout.count() / kLooksPerTimeout);
   while (true) {
     const std::optional<ClaimSight> sight = LookAtClaim(directory);
     switch (watch.Judge(sight, std::chrono::steady_clock::now())) {
@@ -104,10 +100,11 @@ void AwaitClaim(const std::string& directory, const ClaimRequest& request, Claim
       case ClaimVerdict::kWait:
         break;
     }
+    const std::chrono::milliseconds timeout = watch.TimeoutFor(sight->claim);
     if (!std::exchange(has_said, true)) {
-      SayThatItWaits(directory, sight->claim, request.timeout, warn);
+      SayThatItWaits(directory, sight->claim, timeout, warn);
     }
-    poll(nullptr, 0, static_cast<int>(interval_ms));
+    poll(nullptr, 0, static_cast<int>(LookInterval(timeout).count()));
   }
 }
 
@@ -115,6 +112,28 @@ FileDescriptor OpenClaim(const std::string& directory) {
   FileDescriptor file(open(ClaimPath(directory).c_str(), O_WRONLY | O_CLOEXEC));
   CheckIo(file.get() < 0 ? errno : 0, "open", ClaimPath(directory));
   return file;
+}
+
+/// Not every file system lets the time of a file be set, and some only pretend.
+void CheckPulse(FileSystem& file_system, const std::string& directory, const FileDescriptor& file,
+                const ClaimRequest& request, const Warn& warn) {
+  struct stat stats {};
+  int error = file_system.SetPulse(file, FileSystem::Pulse::kNone);
+  const bool is_ignored = error == 0 && fstat(file.get(), &stats) == 0 &&
+                          (stats.st_mtim.tv_sec != 0 || stats.st_mtim.tv_nsec != 0);
+  if (error == 0) {
+    error = file_system.SetPulse(file, FileSystem::Pulse::kBeat);
+  }
+  if (error == 0 && !is_ignored) {
+    return;
+  }
+  const std::string text = error != 0
+                               ? DescribeIoError("set the time of", ClaimPath(directory), error)
+                               : "the file system does not set the time of " + ClaimPath(directory);
+  warn(text + "; so another start cannot see that this job lives, and takes " + directory +
+       " over after " +
+       std::to_string(std::chrono::ceil<std::chrono::seconds>(request.timeout).count()) +
+       " s: do not start a second one on it");
 }
 
 }  // namespace
@@ -133,6 +152,7 @@ FileDescriptor AcquireClaim(FileSystem& file_system, const std::string& director
     }
     WriteClaim(file_system, directory, EncodeClaim(request.claim), warn);
     FileDescriptor file = OpenClaim(directory);
+    CheckPulse(file_system, directory, file, request, warn);
     RestoreReplaced(file_system, directory, warn);
     RemoveLeftovers(file_system, directory, warn);
     return file;

@@ -186,7 +186,7 @@ struct Saver::Impl {
 };
 
 void Saver::Impl::ClaimDirectory() {
-  claim = MakeClaim(options.job_id, options.generation);
+  claim = MakeClaim(options.job_id, options.generation, options.claim_timeout);
   // AttemptOnRank0 rethrows CheckpointError; a refusal is returned as a result to keep its type.
   const std::string outcome = AttemptOnRank0(options.group, [this]() -> std::string {
     try {
@@ -256,6 +256,12 @@ Saver::Saver(SaverOptions options) : impl_(std::make_unique<Impl>(std::move(opti
 
 Saver::~Saver() = default;
 
+void Saver::Release() {
+  if (impl_->pulse) {
+    impl_->pulse->Release();
+  }
+}
+
 std::string Saver::Save(int64_t step, const State& state) {
   Impl& impl = *impl_;
   Snapshot snapshot;
@@ -279,8 +285,12 @@ std::string Saver::Save(int64_t step, const State& state) {
     if (impl.is_rank0() && !impl.is_unsynced) {
       impl.RemoveAttempt(step);  // what cannot be removed now is removed at the next start
     }
-    throw CheckpointError("checkpoint of step " + std::to_string(step) + " failed: " + error.what(),
-                          error.error_number());
+    const std::string text =
+        "checkpoint of step " + std::to_string(step) + " failed: " + error.what();
+    if (error.error_number() == kClaimLost) {
+      throw ClaimHeldError(text);
+    }
+    throw CheckpointError(text, error.error_number());
   }
   if (impl.is_rank0()) {
     Prune(*impl.options.file_system, impl.options.dir, impl.claim,

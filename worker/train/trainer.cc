@@ -74,6 +74,10 @@ void Trainer::Run() {
   StopSignal::Acknowledge();
   SaveNow(/*is_last=*/true);
   job_.group->barrier();
+  // What was stopped may be started again by its launcher.
+  if (saver_ && !(is_stopping && may_be_restarted_)) {
+    saver_->Release();
+  }
   progress_->Event(is_stopping ? "stopped on request after step " + std::to_string(step_)
                                : "done: " + std::to_string(step_) + " steps");
 }
@@ -274,6 +278,8 @@ bool Trainer::SaveNow(bool is_last) {
   std::string path;
   try {
     path = saver_->Save(step_, CaptureState());
+  } catch (const checkpoint::ClaimHeldError&) {
+    throw;
   } catch (const checkpoint::CheckpointError& error) {
     if (error.error_number() != ECANCELED) {
       const std::string text = std::string(error.what()) + "; " + LastSaveText();

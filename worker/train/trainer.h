@@ -9,6 +9,7 @@
 #include <string>
 
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/claim.h"
 #include "worker/contract/control_channel.h"
 #include "worker/contract/worker_environment.h"
 #include "worker/data/token_stream.h"
@@ -44,6 +45,7 @@ class Trainer {
   void CheckInput(const WorkerEnvironment& environment);
   void MakeOptimizer();
   void Claim(const LaunchIdentity& identity, uint64_t generation);
+  std::unique_ptr<checkpoint::ClaimPulse> KeepClaim(int rank, const std::string& job_id) const;
   void Resume(const LaunchIdentity& identity);
   std::optional<checkpoint::Candidate> FindCandidate(const LaunchIdentity& identity) const;
   void LoadState(const checkpoint::Candidate& candidate);
@@ -81,6 +83,7 @@ class Trainer {
   Job job_;
   std::unique_ptr<fsdp::AdamW> optimizer_;
   std::unique_ptr<checkpoint::Saver> saver_;
+  bool may_be_restarted_ = false;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<Progress> progress_;
 

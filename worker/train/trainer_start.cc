@@ -82,6 +82,7 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
                                          config_.metrics.every_steps, channel_);
   progress_->Event("configuration: " + resolved_.dump());
 
+  const auto kept_claim = KeepClaim(environment.rank, environment.job_id);
   job_ = JoinRanks(config_);
   RequireAgreement(DescribeInput(resolved_, llama_, *stream, valid_.get()), CheckpointGroup(job_));
   if (!config_.checkpoint.dir.empty()) {
@@ -94,6 +95,8 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
                                         job_.rank(), job_.world_size(), job_.device});
   MakeOptimizer();
   const LaunchIdentity identity = IdentifyLaunch(environment, CheckpointGroup(job_));
+  const auto kept_claim_under_torchrun =
+      kept_claim ? nullptr : KeepClaim(environment.rank, identity.launch.job_id);
   Claim(identity, environment.generation);
   if (job_.rank() == 0) {
     metrics_ = std::make_unique<MetricsLog>(
@@ -106,7 +109,14 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
 // Note [Claim last]
 // A start that fails on its model or its configuration must not disturb who uses checkpoint.dir, so
 // the directory is claimed once everything else has succeeded. Until then its holder may save: what
-// was loaded is then not the newest, and is loaded again.
+// was loaded is then not the newest, and is loaded again. A restart renews the claim of its launch
+// until then.
+std::unique_ptr<checkpoint::ClaimPulse> Trainer::KeepClaim(int rank,
+                                                           const std::string& job_id) const {
+  const std::string& dir = config_.checkpoint.dir;
+  return rank != 0 || dir.empty() || job_id.empty() ? nullptr : checkpoint::KeepClaim(dir, job_id);
+}
+
 void Trainer::Claim(const LaunchIdentity& identity, uint64_t generation) {
   const TrainConfig::Checkpoint& config = config_.checkpoint;
   if (config.dir.empty()) {
@@ -125,7 +135,9 @@ void Trainer::Claim(const LaunchIdentity& identity, uint64_t generation) {
   options.job_id = identity.launch.job_id;
   options.claim_timeout =
       std::chrono::milliseconds(std::llround(1000 * config.claim_timeout_seconds));
-  options.takes_over = config.takeover;
+  // A restart whose directory was taken must not take it back, and so on for ever.
+  options.takes_over = config.takeover && !identity.launch.is_restart;
+  may_be_restarted_ = !identity.launch.job_id.empty();
   saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
   if (checkpoint::CountPublications(config.dir, CheckpointGroup(job_)) != publications) {
     Resume(identity);

@@ -5,11 +5,12 @@ import os
 import re
 import shutil
 import signal
+import threading
 import time
 
-from events import wait_for_files
+from events import PATIENCE_S, wait_for_files
 from job_case import processes_with
-from train_case import TrainCase
+from train_case import TRAIN, TrainCase
 from unittest_main import main
 
 ENDLESS = "train.steps=100000000"  # nobody waits for that many
@@ -40,9 +41,14 @@ class ClaimCase(TrainCase):
         job.terminate()
         return self.finish(job)
 
+    def claim(self):
+        return json.loads((self.checkpoints / ".claim").read_text())
+
     def wait_until_stopped(self, process):
         """Nothing tells of a stop: its state is looked at again and again."""
+        end = time.monotonic() + PATIENCE_S
         while open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
+            self.assertLess(time.monotonic(), end, "it does not stop")
             time.sleep(0.002)
 
     def waiting_lines(self, err):
@@ -81,7 +87,7 @@ class SecondStartTest(ClaimCase):
         self.stop(first)
 
     def test_takeover_ends_the_first(self):
-        first = self.start_endless()
+        first = self.start_endless(launcher=["--max-restarts=3"])
         _, err = self.train_well(*self.saving(), "train.steps=1", "checkpoint.takeover=true",
                                  f"metrics.jsonl={self.dir / 'second.jsonl'}")
         self.assertEqual(self.waiting_lines(err), [])
@@ -90,10 +96,71 @@ class SecondStartTest(ClaimCase):
         self.assertNotEqual(rc, 0)
         self.assertIn(f"job '{second['job_id']}', generation 1, process {second['pid']} on host", err)
         self.assertIn("has claimed it since", self.own_lines(out, err)[0])
+        self.assertRegex(err, r"exitcode  : 78 ")
+        self.assertIn("0 of 3 restarts used", err)
+
+    def test_restart_does_not_take_over(self):
+        metrics = f"metrics.jsonl={self.dir / 'second.jsonl'}"
+        second = self.start_endless("checkpoint.takeover=true", metrics, launcher=["--max-restarts=3"])
+        rank0 = self.claim()["pid"]
+        os.kill(rank0, signal.SIGSTOP)
+        (self.checkpoints / "claim").write_text(json.dumps(CLAIM_OF_ANOTHER))
+        (self.checkpoints / "claim").rename(self.checkpoints / ".claim")
+        os.kill(rank0, signal.SIGKILL)
+        keeper = threading.Thread(target=self.beat, args=[second])
+        keeper.start()
+        rc, out, err = self.finish(second)
+        keeper.join()
+        self.assertNotEqual(rc, 0, out)
+        self.assertIn("process 7 on host elsewhere is using it", err)
+        self.assertRegex(err, r"exitcode  : 78 ")
+        self.assertIn("1 of 3 restarts used", err)
+
+    def beat(self, job):
+        """As the holder of the claim does, until the job has ended."""
+        while job.poll() is None:
+            os.utime(self.checkpoints / ".claim")
+            time.sleep(0.1)
+
+    def test_it_is_refused_while_the_first_restarts(self):
+        script = self.dir / "delayed"
+        script.write_text(f'''#!/bin/sh
+            if [ "$FSDPRUN_GENERATION" = 2 ]; then
+                echo > "$D/restarts.$RANK"
+                while [ ! -e "$D/go" ]; do sleep 0.05; done
+            fi
+            exec {TRAIN} "$@"
+            ''')
+        script.chmod(0o755)
+        binary, arguments = self.arguments(*self.saving(every=10, keep=2), ENDLESS, launcher=["--max-restarts=3"])
+        first = self.start(*[script if word == TRAIN else word for word in arguments], binary=binary)
+        self.wait_for_save_after(0)
+        claim = self.claim()
+        os.kill(claim["pid"], signal.SIGKILL)
+        wait_for_files(lambda: (self.dir / "restarts.0").exists(), self.dir, "the restart")
+        errors = self.dir / "errors"
+        with open(errors, "w") as stream:
+            binary, arguments = self.arguments(*self.saving(), "train.steps=1",
+                                               f"metrics.jsonl={self.dir / 'second.jsonl'}")
+            second = self.start(*arguments, binary=binary, stderr=stream)
+            wait_for_files(lambda: "waiting for" in errors.read_text() or self.claim() != claim, self.dir,
+                           "the second to wait", writes=True)
+            self.assertEqual(self.claim(), claim)
+            (self.dir / "go").touch()
+            rc, out, _ = self.finish(second)
+        self.assertNotEqual(rc, 0, out)
+        self.assertRegex(errors.read_text(), r"exitcode  : 78 ")
+        self.wait_for_save_after(self.steps_saved()[-1])
+        self.assert_goes_on_saving(first)
+        self.assertEqual((self.claim()["job_id"], self.claim()["generation"]), (claim["job_id"], 2))
+        self.stop(first)
 
     def test_it_does_not_wait_for_one_that_has_ended_or_was_killed(self):
         self.stop(self.start_endless())
-        killed = self.start_endless()
+        before = self.claim()
+        killed = self.start_training(*self.saving(every=10, keep=2), ENDLESS)
+        self.wait_for_save_after(max(self.steps_saved()))
+        self.assertNotEqual(self.claim(), before)
         for pid in processes_with(self.marker):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -107,7 +174,7 @@ class SecondStartTest(ClaimCase):
 
     def test_it_takes_over_from_one_that_shows_no_life(self):
         settings = ("checkpoint.claim_timeout_seconds=0.3", f"metrics.jsonl={self.dir / 'second.jsonl'}")
-        silent = self.start_endless(ranks=0)
+        silent = self.start_endless(settings[0], ranks=0)
         silent.send_signal(signal.SIGSTOP)
         self.wait_until_stopped(silent)
         out, err = self.train_well(*self.saving(), "train.steps=1", *settings)
@@ -117,7 +184,7 @@ class SecondStartTest(ClaimCase):
         self.assertIn("resuming after step", out)
         silent.send_signal(signal.SIGCONT)
         rc, out, err = self.finish(silent)
-        self.assertEqual(rc, 1, err)
+        self.assertEqual(rc, 78, err)
         self.assertIn("has claimed it since", err)
 
     def test_what_was_saved_while_it_waited_is_loaded(self):
@@ -163,7 +230,7 @@ class OldWorldTest(ClaimCase):
         steps, content = self.steps_saved(), self.metrics.read_bytes()
         old.send_signal(signal.SIGCONT)
         rc, out, err = self.finish(old)
-        self.assertEqual(rc, 1, err)
+        self.assertEqual(rc, 78, err)
         self.assertIn("has claimed it since", err)
         self.assertIn(f"metrics file {self.metrics} is another one now", err)
         self.assertEqual((self.steps_saved(), self.metrics.read_bytes()), (steps, content))

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/worker/checkpoint/temporary_directory.h"
@@ -110,7 +111,15 @@ inline void SaveSteps(const std::string& dir, int64_t size, const std::vector<in
     for (const int64_t step : steps) {
       saver.Save(step, StateOf(collectives->rank(), size, step));
     }
+    saver.Release();
   });
+}
+
+/// What a launch of one save does.
+inline void SaveOnce(SaverOptions options, int64_t step, const State& state) {
+  Saver saver(std::move(options));
+  saver.Save(step, state);
+  saver.Release();
 }
 
 /// Loads at `size` ranks what FindResume chooses; checks every value; returns the step (-1: none).

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "tests/unit/worker/checkpoint/temporary_directory.h"
@@ -20,76 +21,6 @@ namespace fsdprun::worker::checkpoint {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-const ClaimWatch::Time kStart{};  // of the time of the start that watches
-
-ClaimSight Sight(const std::string& job_id, uint64_t generation, int64_t pulse) {
-  ClaimSight sight;
-  sight.claim.job_id = job_id;
-  sight.claim.generation = generation;
-  sight.claim.id = "0123456789abcdef";
-  sight.pulse = pulse;
-  return sight;
-}
-
-ClaimWatch Watch(const std::string& job_id, uint64_t generation, bool takes_over = false) {
-  Claim mine;
-  mine.job_id = job_id;
-  mine.generation = generation;
-  return ClaimWatch(mine, seconds(30), takes_over);
-}
-
-TEST(ClaimWatchTest, WhatNobodyHoldsIsTaken) {
-  EXPECT_EQ(Watch("a", 1).Judge(std::nullopt, kStart), ClaimVerdict::kTake);
-  EXPECT_EQ(Watch("a", 1).Judge(Sight("b", 1, 0), kStart), ClaimVerdict::kTake);  // released
-  ClaimSight dead = Sight("b", 1, 5);
-  dead.is_dead = true;
-  EXPECT_EQ(Watch("a", 1).Judge(dead, kStart), ClaimVerdict::kTake);
-}
-
-TEST(ClaimWatchTest, WithinALaunchTheNewerGenerationNeverWaits) {
-  for (const int64_t pulse : {0, 5}) {
-    EXPECT_EQ(Watch("a", 2).Judge(Sight("a", 1, pulse), kStart), ClaimVerdict::kTake);
-    EXPECT_EQ(Watch("a", 2).Judge(Sight("a", 2, pulse), kStart), ClaimVerdict::kTake);
-    EXPECT_EQ(Watch("a", 1).Judge(Sight("a", 2, pulse), kStart), ClaimVerdict::kStale);
-    EXPECT_EQ(Watch("a", 1, true).Judge(Sight("a", 2, pulse), kStart), ClaimVerdict::kStale);
-  }
-}
-
-TEST(ClaimWatchTest, WithoutAJobIdLaunchesAreNotTheSame) {
-  EXPECT_EQ(Watch("", 2).Judge(Sight("", 1, 5), kStart), ClaimVerdict::kWait);
-}
-
-TEST(ClaimWatchTest, ClaimOfAnotherLaunchIsTakenOnceNothingHasChangedForItsTimeout) {
-  ClaimWatch watch = Watch("a", 1);
-  for (const int64_t second : {0, 1, 29}) {
-    EXPECT_EQ(watch.Judge(Sight("b", 9, 5), kStart + seconds(second)), ClaimVerdict::kWait);
-  }
-  EXPECT_EQ(watch.Judge(Sight("b", 9, 5), kStart + seconds(30)), ClaimVerdict::kTake);
-}
-
-TEST(ClaimWatchTest, ClaimThatShowsLifeIsHeldWhateverTheTimesSay) {
-  // The holder's clock may be ahead, behind, or be set back.
-  for (const int64_t pulse : {1, 4, 6, 1'000'000'000}) {
-    ClaimWatch watch = Watch("a", 1);
-    EXPECT_EQ(watch.Judge(Sight("b", 1, 5), kStart), ClaimVerdict::kWait);
-    EXPECT_EQ(watch.Judge(Sight("b", 1, pulse), kStart + seconds(31)), ClaimVerdict::kHeld);
-  }
-}
-
-TEST(ClaimWatchTest, WhileItWaitsTheClaimMayBeReleasedOrTakenByAThird) {
-  ClaimWatch watch = Watch("a", 1);
-  EXPECT_EQ(watch.Judge(Sight("b", 1, 5), kStart), ClaimVerdict::kWait);
-  EXPECT_EQ(watch.Judge(Sight("b", 1, 0), kStart + seconds(1)), ClaimVerdict::kTake);
-  ClaimSight third = Sight("c", 1, 5);
-  third.claim.id = "another";
-  EXPECT_EQ(watch.Judge(third, kStart + seconds(1)), ClaimVerdict::kHeld);
-}
-
-TEST(ClaimWatchTest, TakeoverDoesNotWait) {
-  EXPECT_EQ(Watch("a", 1, true).Judge(Sight("b", 1, 5), kStart), ClaimVerdict::kTake);
-}
 
 /// Says when it was told to set a pulse; may hang, as a file system does whose server is gone.
 class WatchedFileSystem : public FileSystem {
@@ -141,12 +72,26 @@ TEST_F(ClaimPulseTest, BeatsUntilItIsReleased) {
   const auto file_system = std::make_shared<WatchedFileSystem>(false);
   FileDescriptor file = Claimed(MakeClaim("job", 1));
   SetTime(1000);
-  {
-    const ClaimPulse pulse(file_system, std::move(file), milliseconds(1));
-    file_system->WaitForPulses(2);
-    EXPECT_GT(PulseNow(), int64_t{1'000'000'000} * 1000);
-  }
+  ClaimPulse pulse(file_system, std::move(file), milliseconds(1));
+  file_system->WaitForPulses(2);
+  EXPECT_GT(PulseNow(), int64_t{1'000'000'000} * 1000);
+  pulse.Release();
   EXPECT_EQ(PulseNow(), 0);
+}
+
+TEST_F(ClaimPulseTest, RestartKeepsTheClaimOfItsLaunchAlive) {
+  const FileDescriptor file = Claimed(MakeClaim("job", 1, milliseconds(30)));
+  SetTime(1000);
+  EXPECT_FALSE(KeepClaim(dir_.path(), "another"));
+  EXPECT_EQ(PulseNow(), int64_t{1'000'000'000} * 1000);
+  std::unique_ptr<ClaimPulse> kept = KeepClaim(dir_.path(), "job");
+  ASSERT_TRUE(kept);
+  while (PulseNow() == int64_t{1'000'000'000} * 1000) {  // nothing tells of a beat
+    std::this_thread::yield();
+  }
+  kept.reset();
+  EXPECT_NE(PulseNow(), 0);  // others must not take it
+  EXPECT_FALSE(KeepClaim(dir_ / "absent", "job"));
 }
 
 TEST_F(ClaimPulseTest, PulseOfAClaimThatWasTakenChangesNothing) {
@@ -156,7 +101,7 @@ TEST_F(ClaimPulseTest, PulseOfAClaimThatWasTakenChangesNothing) {
   const FileDescriptor newer = Claimed(MakeClaim("new", 1));
   SetTime(1000);
   file_system->WaitForPulses(5);
-  pulse.reset();
+  pulse->Release();
   EXPECT_EQ(PulseNow(), int64_t{1'000'000'000} * 1000);
   EXPECT_EQ(LookAtClaim(dir_.path())->claim.job_id, "new");
 }
@@ -164,9 +109,9 @@ TEST_F(ClaimPulseTest, PulseOfAClaimThatWasTakenChangesNothing) {
 TEST_F(ClaimPulseTest, FileSystemThatHangsHoldsUpNobody) {
   const auto file_system = std::make_shared<WatchedFileSystem>(true);
   {
-    const ClaimPulse pulse(file_system, Claimed(MakeClaim("job", 1)), milliseconds(1),
-                           milliseconds(1));
+    ClaimPulse pulse(file_system, Claimed(MakeClaim("job", 1)), milliseconds(1), milliseconds(1));
     file_system->WaitForPulses(1);
+    pulse.Release();
   }
   file_system->GoOn();
   file_system->WaitForPulses(2);  // the release, by the thread that was left behind
@@ -175,7 +120,9 @@ TEST_F(ClaimPulseTest, FileSystemThatHangsHoldsUpNobody) {
 TEST_F(ClaimPulseTest, ClaimTellsItsProcessAndWhetherThatHasEnded) {
   const pid_t child = fork();
   if (child == 0) {
-    Claimed(MakeClaim("job", 3));
+    Claim claim = MakeClaim("job", 3);
+    claim.launcher_pid = claim.pid;  // ends as well
+    Claimed(claim);
     _exit(0);
   }
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
@@ -188,6 +135,10 @@ TEST_F(ClaimPulseTest, ClaimTellsItsProcessAndWhetherThatHasEnded) {
   const Claim mine = MakeClaim("job", 3);
   Claimed(mine);
   EXPECT_EQ(LookAtClaim(dir_.path())->claim, mine);
+  EXPECT_FALSE(LookAtClaim(dir_.path())->is_dead);
+  Claim launched = sight->claim;
+  launched.launcher_pid = getpid();
+  Claimed(launched);
   EXPECT_FALSE(LookAtClaim(dir_.path())->is_dead);
   Claim elsewhere = sight->claim;
   elsewhere.pid_space = "another machine";

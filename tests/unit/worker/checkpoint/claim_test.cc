@@ -11,7 +11,6 @@
 #include <fstream>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
@@ -20,10 +19,9 @@ namespace fsdprun::worker::checkpoint {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
-using ::testing::UnorderedElementsAreArray;
 
 TEST(CheckpointClaimTest, StaleGenerationNeitherClaimsNorPublishes) {
   const TemporaryDirectory dir;
@@ -55,7 +53,7 @@ TEST(CheckpointClaimTest, SameCommandClaimsAgainAfterRestarts) {
     const auto save = [&](const char* job_id, uint64_t generation, int64_t step) {
       options.job_id = job_id;
       options.generation = generation;
-      Saver(options).Save(step, StateOf(0, 1, step));
+      SaveOnce(options, step, StateOf(0, 1, step));
     };
     save("run-1", 1, 1);
     save("run-1", 2, 2);  // a restart
@@ -104,9 +102,9 @@ TEST(CheckpointClaimTest, AnotherLaunchTakesOverFromAHolderThatShowsNoLife) {
     Saver silent(options);
     options.job_id = "another";
     Saver successor(options);
-    EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("waiting for " + dir.path()),
-                                            HasSubstr("job 'job', generation 1, process "))));
-    EXPECT_THAT(MessageOf<CheckpointError>([&] { silent.Save(7, StateOf(0, 1, 7)); }),
+    EXPECT_THAT(warnings, Contains(AllOf(HasSubstr("waiting for " + dir.path()),
+                                         HasSubstr("job 'job', generation 1, process "))));
+    EXPECT_THAT(MessageOf<ClaimHeldError>([&] { silent.Save(7, StateOf(0, 1, 7)); }),
                 AllOf(HasSubstr("job 'another', generation 1, process "),
                       HasSubstr("has claimed it since"), HasSubstr("is stale")));
     successor.Save(8, StateOf(0, 1, 8));
@@ -115,63 +113,90 @@ TEST(CheckpointClaimTest, AnotherLaunchTakesOverFromAHolderThatShowsNoLife) {
   EXPECT_EQ(LoadAndCheck(dir.path(), 1), 8);
 }
 
-TEST(CheckpointClaimTest, KilledHolderOfThisMachineIsNotWaitedFor) {
-  const TemporaryDirectory dir;
-  const pid_t child = fork();
-  if (child == 0) {
+/// A file system that ignores the time that it is told.
+class PretendsPulse : public FileSystem {
+ public:
+  int SetPulse(const FileDescriptor&, Pulse) override { return 0; }
+};
+
+TEST(CheckpointClaimTest, ClaimThatCannotBeKeptAliveIsWarnedOf) {
+  const std::shared_ptr<FileSystem> file_systems[] = {std::make_shared<WithoutPulse>(),
+                                                      std::make_shared<PretendsPulse>()};
+  for (const std::shared_ptr<FileSystem>& file_system : file_systems) {
+    const TemporaryDirectory dir;
+    std::vector<std::string> warnings;
     ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
-      Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+      SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives, &warnings));
+      options.file_system = file_system;
+      Saver saver(options);
+    });
+    EXPECT_THAT(warnings,
+                ElementsAre(AllOf(HasSubstr("the time of " + dir.path() + "/.claim"),
+                                  HasSubstr("takes " + dir.path() + " over after 30 s"))));
+  }
+}
+
+/// A process that saves step 1 and is killed, as a child of one that has ended too, or of this one.
+void SaveAndBeKilled(const std::string& directory, const std::string& job_id, bool has_launcher) {
+  const auto hold = [&] {
+    ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+      SaverOptions options = OptionsOf(directory, GroupOf(collectives));
+      options.job_id = job_id;
+      options.claim_timeout = std::chrono::milliseconds(50);
+      Saver saver(options);
       saver.Save(1, StateOf(0, 1, 1));
       kill(getpid(), SIGKILL);
     });
+  };
+  const pid_t child = fork();
+  if (child == 0) {
+    if (has_launcher) {
+      hold();
+    }
+    const pid_t holder = fork();
+    if (holder == 0) {
+      hold();
+    }
+    waitpid(holder, nullptr, 0);
+    _exit(0);
   }
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  std::vector<std::string> warnings;
-  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
-    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives, &warnings));
-    options.job_id = "another";
-    Saver(options).Save(2, StateOf(0, 1, 2));
-  });
-  EXPECT_THAT(warnings, ElementsAre());
-  EXPECT_EQ(LoadAndCheck(dir.path(), 1), 2);
 }
 
-TEST(CheckpointClaimTest, RetentionCountsAndRemovesOnlyTheRunsOwn) {
+/// Of another launch that saves step 2.
+std::vector<std::string> WarningsOfTheNext(const std::string& directory) {
+  std::vector<std::string> warnings;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(directory, GroupOf(collectives, &warnings));
+    options.job_id = "another";
+    options.claim_timeout = std::chrono::milliseconds(50);
+    SaveOnce(options, 2, StateOf(0, 1, 2));
+  });
+  return warnings;
+}
+
+TEST(CheckpointClaimTest, KilledHolderOfThisMachineIsNotWaitedForUnlessItMayBeStartedAgain) {
+  for (const std::string job_id : {"", "job"}) {
+    for (const bool has_launcher : {false, true}) {
+      const TemporaryDirectory dir;
+      SaveAndBeKilled(dir.path(), job_id, has_launcher);
+      EXPECT_EQ(WarningsOfTheNext(dir.path()).size(), has_launcher && !job_id.empty() ? 1 : 0)
+          << job_id << has_launcher;
+      EXPECT_EQ(LoadAndCheck(dir.path(), 1), 2);
+    }
+  }
+}
+
+TEST(CheckpointClaimTest, FailureDoesNotReleaseTheClaim) {
   const TemporaryDirectory dir;
   ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
     SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
-    const auto save = [&](const char* job_id, const char* run, int64_t step) {
-      options.job_id = job_id;
-      State state = StateOf(0, 1, step);
-      state.run = run;
-      Saver(options).Save(step, state);
-    };
-    options.keep = 2;
-    save("launch-1", "first", 1);
-    save("launch-2", "second", 2);
-    save("", "", 3);                // of a run that is not known
-    save("", "", 4);                //
-    save("", "", 5);                //
-    save("launch-3", "first", 6);   // a launch that goes on with the first run
-    save("launch-4", "second", 7);  //
-    save("launch-5", "first", 8);   //
-  });
-  EXPECT_THAT(ListDirectory(dir.path()),
-              ElementsAre(".claim", ".lock", "latest", "step-2", "step-3", "step-4", "step-5",
-                          "step-6", "step-7", "step-8"));
-}
-
-TEST(CheckpointClaimTest, CheckpointOfAnotherRunIsNotReplaced) {
-  const TemporaryDirectory dir;
-  SaveSteps(dir.path(), 1, {1});
-  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
-    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
-    State state = StateOf(0, 1, 1);
-    state.run = "another";
-    EXPECT_THAT(
-        MessageOf<CheckpointError>([&] { saver.Save(1, state); }),
-        AllOf(HasSubstr("refused to replace " + (dir / "step-1")), HasSubstr("another run")));
-    EXPECT_EQ(FindResume(dir.path(), "auto", GroupOf(collectives))->run, "job");
+    { Saver fails(options); }
+    EXPECT_NE(LookAtClaim(dir.path())->pulse, 0);
+    options.generation = 2;
+    Saver again(options);
+    again.Release();
+    EXPECT_EQ(LookAtClaim(dir.path())->pulse, 0);
   });
 }
 
@@ -213,7 +238,7 @@ TEST(CheckpointClaimTest, OwnCheckpointsAreThoseOfTheLaunch) {
     SaverOptions options = OptionsOf(dir.path(), group);
     const auto save = [&](const char* job_id, int64_t step) {
       options.job_id = job_id;
-      Saver(options).Save(step, StateOf(0, 1, step));
+      SaveOnce(options, step, StateOf(0, 1, step));
     };
     const auto find = [&](const char* job_id) { return FindOfJob(dir.path(), {job_id}, group); };
     EXPECT_FALSE(FindOfJob(dir / "absent", {"run-1"}, group));
@@ -273,177 +298,6 @@ TEST(CheckpointClaimTest, CheckpointThatCannotBeReadForNowIsToldFromADamagedOne)
     std::filesystem::resize_file(dir / "step-1/__0_0.distcp", 100);
     EXPECT_EQ(error_of(dir / "step-1"), 0);
   });
-}
-
-TEST(CheckpointClaimTest, CheckpointsOfOthersAreNeitherRemovedNorCounted) {
-  const TemporaryDirectory dir;
-  SaveSteps(dir.path(), 1, {1, 2});
-  for (const char* name : {"step-1", "step-2"}) {
-    std::filesystem::remove(dir / name + "/fsdprun.json");
-  }
-  SaveSteps(dir.path(), 1, {3, 4, 5}, 2);
-  EXPECT_THAT(ListDirectory(dir.path()),
-              ElementsAre(".claim", ".lock", "latest", "step-1", "step-2", "step-4", "step-5"));
-}
-
-/// step-2 as another program may have made it.
-struct OthersStep {
-  std::string what;                // the error calls it
-  std::vector<std::string> files;  // are all in it
-};
-
-const OthersStep kOthersSteps[] = {
-    {"a checkpoint", {".metadata", "__0_0.distcp"}},
-    {"a directory", {"model.safetensors"}},
-    {"a directory", {}},
-};
-
-void Make(const OthersStep& others, const std::string& path) {
-  std::filesystem::create_directories(path);
-  for (const std::string& file : others.files) {
-    std::ofstream(path + "/" + file) << "precious";
-  }
-}
-
-void ExpectIntact(const OthersStep& others, const std::string& path) {
-  EXPECT_THAT(ListDirectory(path), ElementsAreArray(others.files));
-  for (const std::string& file : others.files) {
-    EXPECT_EQ(ReadWholeFile(path + "/" + file, 100), "precious") << file;
-  }
-}
-
-std::string RefusalOf(const OthersStep& others, const std::string& path) {
-  return "refused to replace " + path + ": it is " + others.what +
-         " that another program made (it has no fsdprun.json); move it away or choose another "
-         "checkpoint.dir";
-}
-
-/// What remains when a save of step 2 was refused.
-void ExpectOnlyTheStepOfOthers(const OthersStep& others, const TemporaryDirectory& dir) {
-  ExpectIntact(others, dir / "step-2");
-  EXPECT_THAT(ListDirectory(dir.path()),
-              ElementsAre(".claim", ".lock", "latest", "step-1", "step-2"));
-  EXPECT_EQ(ReadWholeFile(dir / "latest", 100), "step-1\n");
-}
-
-TEST(CheckpointClaimTest, DirectoryOfOthersIsNotReplaced) {
-  for (const OthersStep& others : kOthersSteps) {
-    const TemporaryDirectory dir;
-    SaveSteps(dir.path(), 2, {1});
-    Make(others, dir / "step-2");
-    ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
-      Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
-      EXPECT_EQ(
-          MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(collectives->rank(), 2, 2)); }),
-          "checkpoint of step 2 failed: rank 0: " + RefusalOf(others, dir / "step-2"));
-    });
-    ExpectOnlyTheStepOfOthers(others, dir);
-    SaveSteps(dir.path(), 1, {3}, 1);
-    ExpectIntact(others, dir / "step-2");
-  }
-}
-
-/// Another program makes a directory while the files of a save are being written.
-class MakesAtSync : public FileSystem {
- public:
-  MakesAtSync(const OthersStep& others, std::string path)
-      : others_(others), path_(std::move(path)) {}
-
- protected:
-  int Intercept(const Effect& effect) override {
-    if (effect.name == "sync" && effect.path.ends_with(".distcp")) {
-      Make(others_, path_);
-    }
-    return 0;
-  }
-
- private:
-  const OthersStep& others_;
-  std::string path_;
-};
-
-TEST(CheckpointClaimTest, DirectoryThatOthersMakeDuringTheSaveIsNotReplaced) {
-  for (const OthersStep& others : kOthersSteps) {
-    const TemporaryDirectory dir;
-    SaveSteps(dir.path(), 1, {1});
-    ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
-      SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
-      options.file_system = std::make_shared<MakesAtSync>(others, dir / "step-2");
-      Saver saver(options);
-      EXPECT_THAT(MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(0, 1, 2)); }),
-                  HasSubstr(RefusalOf(others, dir / "step-2")));
-    });
-    ExpectOnlyTheStepOfOthers(others, dir);
-  }
-}
-
-TEST(CheckpointClaimTest, CheckpointOfASaverIsReplacedWhateverItsLaunchAndState) {
-  for (const char* damaged : {"", "fsdprun.json", ".metadata", "__0_0.distcp"}) {
-    const TemporaryDirectory dir;
-    SaveSteps(dir.path(), 1, {1, 2});
-    if (damaged[0] != '\0') {
-      FlipBit(dir / "step-2/" + damaged, 800);
-    }
-    ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
-      SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
-      options.job_id = "another launch";
-      State state = StateOf(0, 1, 2);
-      state.run = "job";
-      Saver(options).Save(2, state);
-      EXPECT_EQ(FindOfJob(dir.path(), {"another launch"}, options.group)->step, 2) << damaged;
-    });
-    EXPECT_THAT(ListDirectory(dir.path()),
-                ElementsAre(".claim", ".lock", "latest", "step-1", "step-2"));
-  }
-}
-
-TEST(CheckpointClaimTest, OnlyNamesThatASaverGivesAreLeftovers) {
-  const TemporaryDirectory dir;
-  const std::vector<std::string> users = {"step-1.delete-me",
-                                          "step-1.old-0123456789ABCDEF",
-                                          "step-1.old-0123456789abcde",
-                                          "step-1.old-backup",
-                                          "step-1.tmp--0123456789abcdef",
-                                          "step-1.tmp-0123456789abcdef",
-                                          "step-1.tmp-1-0123456789abcdef0",
-                                          "step-1.tmp-of-mine",
-                                          "step-x.old-0123456789abcdef"};
-  const std::vector<std::string> leftovers = {"step-1.delete-0123456789abcdef",
-                                              "step-1.old-0123456789abcdef",
-                                              "step-1.tmp-12-0123456789abcdef"};
-  for (const std::vector<std::string>& names : {users, leftovers}) {
-    for (const std::string& name : names) {
-      Make(kOthersSteps[0], dir / name);
-    }
-  }
-  std::filesystem::create_directory(dir / "step-1");  // so that nothing is to be restored
-  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
-    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
-  });
-  std::vector<std::string> expected = {".claim", ".lock", "step-1"};
-  expected.insert(expected.end(), users.begin(), users.end());
-  EXPECT_THAT(ListDirectory(dir.path()), UnorderedElementsAreArray(expected));
-}
-
-TEST(CheckpointClaimTest, DirectoriesInTheWayAreToldByTheLowestStep) {
-  const TemporaryDirectory dir;
-  CheckReplaceable(dir / "absent", "job", [](int64_t) { return true; });
-  SaveSteps(dir.path(), 1, {1, 2});
-  for (const char* name : {"step-4", "step-10", "step-12", "notes"}) {
-    Make(kOthersSteps[0], dir / name);
-  }
-  const auto refusal = [&](int64_t first) {
-    return MessageOf<CheckpointError>([&] {
-      CheckReplaceable(dir.path() + "/", "job", [first](int64_t step) { return step >= first; });
-    });
-  };
-  EXPECT_EQ(refusal(0), RefusalOf(kOthersSteps[0], dir / "step-4"));
-  EXPECT_EQ(refusal(5), RefusalOf(kOthersSteps[0], dir / "step-10"));
-  CheckReplaceable(dir.path(), "job", [](int64_t step) { return step < 4 || step == 5; });
-  EXPECT_THAT(MessageOf<CheckpointError>([&] {
-                CheckReplaceable(dir.path(), "another", [](int64_t step) { return step < 4; });
-              }),
-              AllOf(HasSubstr("refused to replace " + (dir / "step-1")), HasSubstr("another run")));
 }
 
 }  // namespace

@@ -1,0 +1,234 @@
+// Which checkpoints and directories a Saver may replace and remove.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/worker/checkpoint/checkpoint_case.h"
+
+namespace fsdprun::worker::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
+
+TEST(CheckpointRetentionTest, RetentionCountsAndRemovesOnlyTheRunsOwn) {
+  const TemporaryDirectory dir;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    const auto save = [&](const char* job_id, const char* run, int64_t step) {
+      options.job_id = job_id;
+      State state = StateOf(0, 1, step);
+      state.run = run;
+      SaveOnce(options, step, state);
+    };
+    options.keep = 2;
+    save("launch-1", "first", 1);
+    save("launch-2", "second", 2);
+    save("", "", 3);                // of a run that is not known
+    save("", "", 4);                //
+    save("", "", 5);                //
+    save("launch-3", "first", 6);   // a launch that goes on with the first run
+    save("launch-4", "second", 7);  //
+    save("launch-5", "first", 8);   //
+  });
+  EXPECT_THAT(ListDirectory(dir.path()),
+              ElementsAre(".claim", ".lock", "latest", "step-2", "step-3", "step-4", "step-5",
+                          "step-6", "step-7", "step-8"));
+}
+
+TEST(CheckpointRetentionTest, CheckpointOfAnotherRunIsNotReplaced) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+    State state = StateOf(0, 1, 1);
+    state.run = "another";
+    EXPECT_THAT(
+        MessageOf<CheckpointError>([&] { saver.Save(1, state); }),
+        AllOf(HasSubstr("refused to replace " + (dir / "step-1")), HasSubstr("another run")));
+    EXPECT_EQ(FindResume(dir.path(), "auto", GroupOf(collectives))->run, "job");
+  });
+}
+
+TEST(CheckpointRetentionTest, CheckpointsOfOthersAreNeitherRemovedNorCounted) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1, 2});
+  for (const char* name : {"step-1", "step-2"}) {
+    std::filesystem::remove(dir / name + "/fsdprun.json");
+  }
+  SaveSteps(dir.path(), 1, {3, 4, 5}, 2);
+  EXPECT_THAT(ListDirectory(dir.path()),
+              ElementsAre(".claim", ".lock", "latest", "step-1", "step-2", "step-4", "step-5"));
+}
+
+/// step-2 as another program may have made it.
+struct OthersStep {
+  std::string what;                // the error calls it
+  std::vector<std::string> files;  // are all in it
+};
+
+const OthersStep kOthersSteps[] = {
+    {"a checkpoint", {".metadata", "__0_0.distcp"}},
+    {"a directory", {"model.safetensors"}},
+    {"a directory", {}},
+};
+
+void Make(const OthersStep& others, const std::string& path) {
+  std::filesystem::create_directories(path);
+  for (const std::string& file : others.files) {
+    std::ofstream(path + "/" + file) << "precious";
+  }
+}
+
+void ExpectIntact(const OthersStep& others, const std::string& path) {
+  EXPECT_THAT(ListDirectory(path), ElementsAreArray(others.files));
+  for (const std::string& file : others.files) {
+    EXPECT_EQ(ReadWholeFile(path + "/" + file, 100), "precious") << file;
+  }
+}
+
+std::string RefusalOf(const OthersStep& others, const std::string& path) {
+  return "refused to replace " + path + ": it is " + others.what +
+         " that another program made (it has no fsdprun.json); move it away or choose another "
+         "checkpoint.dir";
+}
+
+/// What remains when a save of step 2 was refused.
+void ExpectOnlyTheStepOfOthers(const OthersStep& others, const TemporaryDirectory& dir) {
+  ExpectIntact(others, dir / "step-2");
+  EXPECT_THAT(ListDirectory(dir.path()),
+              ElementsAre(".claim", ".lock", "latest", "step-1", "step-2"));
+  EXPECT_EQ(ReadWholeFile(dir / "latest", 100), "step-1\n");
+}
+
+TEST(CheckpointRetentionTest, DirectoryOfOthersIsNotReplaced) {
+  for (const OthersStep& others : kOthersSteps) {
+    const TemporaryDirectory dir;
+    SaveSteps(dir.path(), 2, {1});
+    Make(others, dir / "step-2");
+    ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+      Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+      EXPECT_EQ(
+          MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(collectives->rank(), 2, 2)); }),
+          "checkpoint of step 2 failed: rank 0: " + RefusalOf(others, dir / "step-2"));
+    });
+    ExpectOnlyTheStepOfOthers(others, dir);
+    SaveSteps(dir.path(), 1, {3}, 1);
+    ExpectIntact(others, dir / "step-2");
+  }
+}
+
+/// Another program makes a directory while the files of a save are being written.
+class MakesAtSync : public FileSystem {
+ public:
+  MakesAtSync(const OthersStep& others, std::string path)
+      : others_(others), path_(std::move(path)) {}
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    if (effect.name == "sync" && effect.path.ends_with(".distcp")) {
+      Make(others_, path_);
+    }
+    return 0;
+  }
+
+ private:
+  const OthersStep& others_;
+  std::string path_;
+};
+
+TEST(CheckpointRetentionTest, DirectoryThatOthersMakeDuringTheSaveIsNotReplaced) {
+  for (const OthersStep& others : kOthersSteps) {
+    const TemporaryDirectory dir;
+    SaveSteps(dir.path(), 1, {1});
+    ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+      SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+      options.file_system = std::make_shared<MakesAtSync>(others, dir / "step-2");
+      Saver saver(options);
+      EXPECT_THAT(MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(0, 1, 2)); }),
+                  HasSubstr(RefusalOf(others, dir / "step-2")));
+    });
+    ExpectOnlyTheStepOfOthers(others, dir);
+  }
+}
+
+TEST(CheckpointRetentionTest, CheckpointOfASaverIsReplacedWhateverItsLaunchAndState) {
+  for (const char* damaged : {"", "fsdprun.json", ".metadata", "__0_0.distcp"}) {
+    const TemporaryDirectory dir;
+    SaveSteps(dir.path(), 1, {1, 2});
+    if (damaged[0] != '\0') {
+      FlipBit(dir / "step-2/" + damaged, 800);
+    }
+    ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+      SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+      options.job_id = "another launch";
+      State state = StateOf(0, 1, 2);
+      state.run = "job";
+      SaveOnce(options, 2, state);
+      EXPECT_EQ(FindOfJob(dir.path(), {"another launch"}, options.group)->step, 2) << damaged;
+    });
+    EXPECT_THAT(ListDirectory(dir.path()),
+                ElementsAre(".claim", ".lock", "latest", "step-1", "step-2"));
+  }
+}
+
+TEST(CheckpointRetentionTest, OnlyNamesThatASaverGivesAreLeftovers) {
+  const TemporaryDirectory dir;
+  const std::vector<std::string> users = {"step-1.delete-me",
+                                          "step-1.old-0123456789ABCDEF",
+                                          "step-1.old-0123456789abcde",
+                                          "step-1.old-backup",
+                                          "step-1.tmp--0123456789abcdef",
+                                          "step-1.tmp-0123456789abcdef",
+                                          "step-1.tmp-1-0123456789abcdef0",
+                                          "step-1.tmp-of-mine",
+                                          "step-x.old-0123456789abcdef"};
+  const std::vector<std::string> leftovers = {"step-1.delete-0123456789abcdef",
+                                              "step-1.old-0123456789abcdef",
+                                              "step-1.tmp-12-0123456789abcdef"};
+  for (const std::vector<std::string>& names : {users, leftovers}) {
+    for (const std::string& name : names) {
+      Make(kOthersSteps[0], dir / name);
+    }
+  }
+  std::filesystem::create_directory(dir / "step-1");  // so that nothing is to be restored
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+  });
+  std::vector<std::string> expected = {".claim", ".lock", "step-1"};
+  expected.insert(expected.end(), users.begin(), users.end());
+  EXPECT_THAT(ListDirectory(dir.path()), UnorderedElementsAreArray(expected));
+}
+
+TEST(CheckpointRetentionTest, DirectoriesInTheWayAreToldByTheLowestStep) {
+  const TemporaryDirectory dir;
+  CheckReplaceable(dir / "absent", "job", [](int64_t) { return true; });
+  SaveSteps(dir.path(), 1, {1, 2});
+  for (const char* name : {"step-4", "step-10", "step-12", "notes"}) {
+    Make(kOthersSteps[0], dir / name);
+  }
+  const auto refusal = [&](int64_t first) {
+    return MessageOf<CheckpointError>([&] {
+      CheckReplaceable(dir.path() + "/", "job", [first](int64_t step) { return step >= first; });
+    });
+  };
+  EXPECT_EQ(refusal(0), RefusalOf(kOthersSteps[0], dir / "step-4"));
+  EXPECT_EQ(refusal(5), RefusalOf(kOthersSteps[0], dir / "step-10"));
+  CheckReplaceable(dir.path(), "job", [](int64_t step) { return step < 4 || step == 5; });
+  EXPECT_THAT(MessageOf<CheckpointError>([&] {
+                CheckReplaceable(dir.path(), "another", [](int64_t step) { return step < 4; });
+              }),
+              AllOf(HasSubstr("refused to replace " + (dir / "step-1")), HasSubstr("another run")));
+}
+
+}  // namespace
+}  // namespace fsdprun::worker::checkpoint
