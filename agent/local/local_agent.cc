@@ -247,8 +247,10 @@ void LocalAgent::Execute(const node::SignalWorkers& signal) {
   for (const auto& [local_rank, pid] : spawned_pids_) {
     keeper_->SendControl(local_rank, stop);
   }
-  keeper_->Signal(keeper::kAllRanks, signal.signal, /*group=*/true);
-  keeper_->Signal(keeper::kAllRanks, SIGCONT, /*group=*/true);
+  if (signal.signal != 0) {
+    keeper_->Signal(keeper::kAllRanks, signal.signal, /*group=*/true);
+    keeper_->Signal(keeper::kAllRanks, SIGCONT, /*group=*/true);
+  }
 }
 
 void LocalAgent::Execute(const node::KillWorkers& kill) {
@@ -276,7 +278,7 @@ void LocalAgent::SweepOnce() {
   }
   if (fsdprun::KillOrphans(spared) == 0) {
     const Generation generation = *std::exchange(swept_generation_, std::nullopt);
-    Feed(node::AllWorkersGone{generation});
+    FeedInTurn([generation] { return node::AllWorkersGone{generation}; });
     return;
   }
   RunAfter(kOrphanSweepPause, [this] { SweepOnce(); });

@@ -189,7 +189,9 @@ node::Event LocalAgent::MakeReaped(const ExitedWorker& worker, const ErrorFile& 
       exit.error_message = error->message;
       exit.traceback = error->stack;
       exit.error_json = error->json;
-      reaped.error_age = error->age + (now - file.read_at);
+      if (error->age.has_value()) {
+        reaped.error_age = *error->age + (now - file.read_at);
+      }
     }
     exit.stderr_tail = keeper::LastLines(report.stderr_tail, kTailLines, report.stderr_is_cut);
   }

@@ -76,7 +76,7 @@ void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& ef
     ForgiveStall(now);
     std::visit([&](const auto& e) { Handle(e, out); }, event);
   }
-  promised_wake_ = NextWake(now);
+  promised_wake_ = std::max(NextWake(now), now);  // what is due now is not late yet
   effects.reason = reason_;
   effects.wake_at = promised_wake_;
 }

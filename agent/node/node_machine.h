@@ -138,7 +138,7 @@ struct SpawnWorkers {
   RankAssignment assignment;
 };
 /// Send `signal` (and SIGCONT) to every live worker of the generation, and a stop record with
-/// `grace` over its control socket.
+/// `grace` over its control socket. 0: only the record; the grace has become shorter.
 struct SignalWorkers {
   Generation generation;
   int signal = 15;

@@ -150,9 +150,14 @@ void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view re
       return;
     }
     case node::Phase::kStopping:
-      kill_at_ = std::min(kill_at_, out.now + grace);
-      if (kill_at_ <= out.now) {
+      if (out.now + grace >= kill_at_) {
+        return;
+      }
+      kill_at_ = out.now + grace;
+      if (grace <= Duration{}) {
         KillGeneration(out);
+      } else {
+        out.effects.actions.push_back(node::SignalWorkers{generation(), 0, grace});
       }
       return;
     case node::Phase::kKilling:

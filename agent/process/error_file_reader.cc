@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 
 #include <algorithm>
@@ -29,6 +30,19 @@ std::chrono::nanoseconds Since(const timespec& then) {
                   std::chrono::nanoseconds(0));
 }
 
+/// A server keeps the time of its files by its own clock.
+bool IsOnNetwork(int file) {
+  constexpr unsigned kNfs = 0x6969, kSmb = 0xfe534d42, kCifs = 0xff534d42, kFuse = 0x65735546,
+                     kLustre = 0x0bd00bd0, kCeph = 0x00c36400, kGpfs = 0x47504653;
+  struct statfs system {};
+  if (::fstatfs(file, &system) != 0) {
+    return true;
+  }
+  const auto type = static_cast<unsigned>(system.f_type);
+  return type == kNfs || type == kSmb || type == kCifs || type == kFuse || type == kLustre ||
+         type == kCeph || type == kGpfs;
+}
+
 /// False with `problem` set when the file cannot be read completely.
 bool ReadWhole(const std::string& path, WorkerError& error, std::string& problem) {
   // O_NONBLOCK: a worker may have left a FIFO there.
@@ -53,7 +67,9 @@ bool ReadWhole(const std::string& path, WorkerError& error, std::string& problem
   text.resize(static_cast<size_t>(status.st_size));
   const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
   text.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  error.age = Since(status.st_mtim);
+  if (!IsOnNetwork(file.get())) {
+    error.age = Since(status.st_mtim);
+  }
   return true;
 }
 

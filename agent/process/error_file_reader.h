@@ -17,8 +17,9 @@ struct WorkerError {
   std::optional<int64_t> timestamp_s;
   /// The whole file, for passing on; empty when nothing could be read.
   std::string json;
-  /// Since the file was last written, by the clock that stamps files; never negative.
-  std::chrono::nanoseconds age{};
+  /// Since the file was last written, never negative. Unset on a network file system, which stamps
+  /// files by a clock of its own.
+  std::optional<std::chrono::nanoseconds> age;
 };
 
 /// The content, or in `problem` why there is none. A damaged file is not an error of the agent: a

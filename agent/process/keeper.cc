@@ -202,9 +202,9 @@ void Keeper::ReceiveCommands() {
     const auto command = state == FrameState::kComplete ? DecodeCommand(frame) : std::nullopt;
     if (!command) {
       // Acting on a partly understood command is worse than stopping.
-      std::fprintf(stderr,
-                   "fsdp-keeper: cannot decode a command of the agent; killing the workers. "
-                   "Install fsdprun, fsdp-agent and fsdp-keeper from one build\n");
+      Say("fsdp-keeper: cannot decode a command of the agent; killing the workers. Install "
+          "fsdprun, "
+          "fsdp-agent and fsdp-keeper from one build\n");
       exit_status_ = 1;
       return LoseAgent();
     }
@@ -222,11 +222,18 @@ void Keeper::LoseAgent() {
 
 /// The agent is stopped: its coordinator may have replaced this node, so the workers must go.
 void Keeper::EndLease() {
-  std::fprintf(stderr,
-               "fsdp-keeper: the launcher or agent has been stopped for too long; killing the "
-               "workers of this node\n");
+  Say("fsdp-keeper: the launcher or agent has been stopped for too long; killing the workers of "
+      "this node\n");
   exit_status_ = kExitLeaseOver;
   LoseAgent();
+}
+
+/// Unless standard error is full: the workers must be killed whether or not anybody reads.
+void Keeper::Say(std::string_view line) {
+  pollfd ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (::poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0) {
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  }
 }
 
 void Keeper::Flush() {

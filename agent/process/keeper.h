@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/process/keeper_protocol.h"
@@ -114,6 +115,7 @@ class Keeper {
   void Apply(const ShutdownCommand& command);
   void Apply(const LeaseCommand& command);
   void EndLease();
+  static void Say(std::string_view line);
   void LoseAgent();
   void Flush();
   /// The queue to the agent has room for output that cannot go to a log file.

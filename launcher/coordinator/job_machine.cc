@@ -224,8 +224,8 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
       (exited.exit.signal != 0 ? " died of signal " + std::to_string(exited.exit.signal)
                                : " exited with " + std::to_string(exited.exit.exit_code));
   const std::string what = failure.what + " on " + node->info.name;
-  RecordFailure(std::move(failure), out.now - exited.age, out);
-  if (phase_ == Phase::kRunning || !exited.exit.after_stop) {
+  const bool is_own_failure = RecordFailure(std::move(failure), out.now - exited.age, out);
+  if (phase_ == Phase::kRunning || is_own_failure) {
     Abort(what, out);
   }
 }
@@ -325,8 +325,9 @@ Failure JobMachine::FailureOf(const Node& node, CauseKind kind, std::string what
   return failure;
 }
 
-void JobMachine::RecordFailure(Failure failure, MonoTime since, Out& out) {
-  failures_.Add(std::move(failure), out.now, since);
+/// False if it is collateral of a stop.
+bool JobMachine::RecordFailure(Failure failure, MonoTime since, Out& out) {
+  return failures_.Add(std::move(failure), out.now, since);
 }
 
 void JobMachine::SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out) {

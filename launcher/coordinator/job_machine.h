@@ -178,6 +178,7 @@ class JobMachine {
   void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
   void HandleMemberLoss(const Node& node, CauseKind kind, const std::string& what, Out& out);
   void ScanLeases(Out& out);
+  MonoTime Renewed(const Node& node) const;
   MonoTime LeaseEnd(const Node& node) const;
   void ExtendLeasesIfCutOff(int silent, int total, Out& out);
   void ForgiveStall(MonoTime now, job::Effects& effects);
@@ -210,7 +211,7 @@ class JobMachine {
 
   Node* FindMember(const FromAgent& envelope);
   static bool IsMember(const Node& node);
-  void RecordFailure(Failure failure, MonoTime since, Out& out);
+  bool RecordFailure(Failure failure, MonoTime since, Out& out);
   Failure FailureOf(const Node& node, CauseKind kind, std::string what) const;
   void SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out);
   void SetReason(std::string reason);
@@ -262,6 +263,8 @@ class JobMachine {
   bool lease_extended_ = false;
   MonoTime lease_extended_until_{};
   MonoTime promised_wake_ = MonoTime::max();
+  /// When the last stall of the coordinator itself was over.
+  MonoTime resumed_at_{};
 
   std::string reason_;
   uint64_t stale_dropped_ = 0;

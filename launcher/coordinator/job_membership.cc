@@ -209,7 +209,11 @@ void JobMachine::HandleMemberLoss(const Node& node, CauseKind kind, const std::s
     const MonoTime since = node.connected ? node.last_heard : node.stream_lost_at;
     RecordFailure(FailureOf(node, kind, "node " + node.info.name + " " + what), since, out);
   }
+  const std::string why = "node " + node.info.name + " " + what;
   if (phase_ == Phase::kStopping) {
+    if (is_failure && node.state != NodeState::kStopped) {
+      Abort(why, out);
+    }
     if (awaiting_ == 0) {
       FinishStop(out);
     }
@@ -218,7 +222,6 @@ void JobMachine::HandleMemberLoss(const Node& node, CauseKind kind, const std::s
   if (phase_ == Phase::kRunning && is_done) {
     return;  // all its workers have succeeded
   }
-  const std::string why = "node " + node.info.name + " " + what;
   if (is_failure) {
     Abort(why, out);
   } else {
@@ -257,25 +260,29 @@ void JobMachine::OnOrderTimeout(Out& out) {
 // --- Leases
 
 /// What was due while the coordinator itself did not run says nothing about the nodes: their
-/// heartbeats and answers lie unread, and the agents whose stream broke are redialling.
+/// heartbeats and answers lie unread, and the agents whose stream broke are redialling. When each
+/// was last heard stays as it is: it may tell the cause of a failure from its victims.
 void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
   effects.stalled = {};
   if (promised_wake_ == MonoTime::max() || now - promised_wake_ <= kStallTolerance) {
     return;
   }
   effects.stalled = now - promised_wake_;
-  for (Node& node : nodes_) {
-    node.last_heard = now;
-    node.stream_lost_at = now;
-  }
+  resumed_at_ = now;
   lease_extended_until_ = now + spec_.dead_after;
   for (MonoTime* deadline : {&order_deadline_, &join_deadline_, &last_call_at_}) {
     *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + effects.stalled;
   }
 }
 
+/// When the lease of a connected node was renewed: by its latest heartbeat, or when the coordinator
+/// resumed after a stall.
+MonoTime JobMachine::Renewed(const Node& node) const {
+  return std::max(node.last_heard, resumed_at_);
+}
+
 MonoTime JobMachine::LeaseEnd(const Node& node) const {
-  const MonoTime end = node.connected ? node.last_heard + spec_.dead_after
+  const MonoTime end = node.connected ? Renewed(node) + spec_.dead_after
                                       : node.stream_lost_at + spec_.reconnect_grace;
   return std::max(end, lease_extended_until_);
 }
@@ -288,7 +295,7 @@ void JobMachine::ScanLeases(Out& out) {
       continue;
     }
     ++total;
-    if (node.connected && !node.suspect && out.now - node.last_heard >= spec_.suspect_after) {
+    if (node.connected && !node.suspect && out.now - Renewed(node) >= spec_.suspect_after) {
       node.suspect = true;
       out.changed = true;
     }
@@ -302,7 +309,7 @@ void JobMachine::ScanLeases(Out& out) {
       continue;
     }
     const bool fresh = node.connected && !node.suspect;
-    const MonoTime next = fresh ? node.last_heard + spec_.suspect_after : LeaseEnd(node);
+    const MonoTime next = fresh ? Renewed(node) + spec_.suspect_after : LeaseEnd(node);
     if (!fresh && next <= out.now) {
       lost.push_back(node.info.incarnation);
     } else {

@@ -140,7 +140,7 @@ bool IsCulpritSignal(int signal) {
   }
 }
 
-void FailureLog::Add(Failure failure, MonoTime received, MonoTime since) {
+bool FailureLog::Add(Failure failure, MonoTime received, MonoTime since) {
   FSDPRUN_CHECK(failure.kind != CauseKind::kWorkerFailed || failure.worker.has_value(),
                 "a worker's failure says how the worker ended");
   const MonoTime at = IsReported(failure.kind) ? since : received;
@@ -150,15 +150,16 @@ void FailureLog::Add(Failure failure, MonoTime received, MonoTime since) {
     if (was_failing && (!failed_before_stop_ || at < failed_before_stop_->at)) {
       failed_before_stop_ = Entry{std::move(failure), at, since};
     }
-    return;
+    return false;
   }
   if (entries_.size() == kEntriesMax) {
     ++not_kept_;
-    return;
+    return true;
   }
   const auto later = std::upper_bound(entries_.begin(), entries_.end(), at,
                                       [](MonoTime t, const Entry& e) { return t < e.at; });
   entries_.insert(later, {std::move(failure), at, since});
+  return true;
 }
 
 void FailureLog::Clear() {

@@ -16,8 +16,9 @@ class FailureLog {
  public:
   /// Adds a failure received at `received`. `since` is when it began as far as the coordinator can
   /// tell: for a lost node the break of its stream or its last heartbeat, for a report `received`
-  /// less the report's age. Victims of a stop order are only counted.
-  void Add(Failure failure, MonoTime received, MonoTime since);
+  /// less the report's age. Victims of a stop order are only counted; false for
+  /// them.
+  bool Add(Failure failure, MonoTime received, MonoTime since);
   void Clear();
 
   bool empty() const { return entries_.empty(); }

@@ -170,7 +170,7 @@ void World::Execute(uint32_t index, const node::SpawnWorkers& spawn) {
 
 void World::Execute(uint32_t index, const node::SignalWorkers& signal) {
   Agent& agent = *agents_[index];
-  for (size_t i = 0; i < agent.processes.size(); ++i) {
+  for (size_t i = 0; signal.signal != 0 && i < agent.processes.size(); ++i) {
     Process& process = agent.processes[i];
     if (process.generation != signal.generation || !process.alive || process.ignores_term ||
         process.dying || process.unkillable_until > now_) {

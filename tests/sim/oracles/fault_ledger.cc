@@ -74,8 +74,10 @@ bool FaultLedger::MayFail(const InjectedFault& fault, Generation g) const {
     return fault.generation == g;
   }
   const auto world = worlds_.find(g);
+  // A world whose only member is lost is told by no order that it is over.
   return world != worlds_.end() && fault.at <= world->second.ended &&
-         fault.until + kAftermath >= world->second.StoppedAt() &&
+         (fault.until + kAftermath >= world->second.StoppedAt() ||
+          (world->second.first_stop == kForever && world->second.nodes.size() == 1)) &&
          (fault.node == kCoordinatorNode || world->second.nodes.count(fault.node) != 0);
 }
 

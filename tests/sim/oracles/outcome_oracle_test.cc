@@ -88,7 +88,7 @@ TEST_F(OutcomeOracleTest, AJobMayWaitForNodesBeyondItsDeadlineButNotBeyondTheJoi
   stopped.StopHeard();
   stopped.DeadlinePassed(100 * kSecond);
   EXPECT_COMPLAINT(stopped, "operator has stopped it");
-  oracle_.DeadlinePassed(141 * kSecond);
+  oracle_.DeadlinePassed(148 * kSecond);
   EXPECT_COMPLAINT(oracle_, "has not done its work");
 }
 

@@ -90,6 +90,8 @@ void RecoveryOracle::StopOrdered(Nanos at, Generation g, Nanos grace) {
   if (g == current_ && stop_.ordered_at == kForever) {
     stop_ = {at, std::min(grace, job_.stop_grace)};
     CheckDetection(at, g);
+  } else if (g == current_ && at + grace < stop_.ordered_at + stop_.grace) {
+    stop_.grace = at + grace - stop_.ordered_at;  // a failure makes an abort of a drain
   }
 }
 

@@ -27,7 +27,7 @@ TEST(RefereeTest, ForwardsTheComplaintOfEachOracle) {
   EXPECT_COMPLAINT(fence, "a report about generation 1");
 
   Referee outcome(kExpectedEnd, kRecovery, kBounds);
-  outcome.DeadlinePassed(3 * kSecond);
+  outcome.DeadlinePassed(20 * kSecond);
   EXPECT_COMPLAINT(outcome, "has not done its work");
 
   Referee cause(kExpectedEnd, kRecovery, kBounds);

@@ -155,6 +155,21 @@ TEST(NodeLinkTest, AgentThatWasItselfStoppedGivesTheCoordinatorTheRestOfTheGrace
   EXPECT_EQ(agent.machine_.phase(), Phase::kRunning);
 }
 
+TEST(NodeLinkTest, AStallIsForgivenOnceHoweverManyEventsItHasQueued) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Order(1, StopWorkers{SIGTERM, Duration{}, "a failure elsewhere"});
+  ASSERT_EQ(agent.machine_.phase(), Phase::kKilling);
+  agent.now_ += std::chrono::seconds(10);
+  for (int record = 0; record < 40; ++record) {
+    agent.Step(node::WorkerProgress{Generation(1), 0, {}});
+  }
+  // 5 s after SIGKILL, and what the agent did not run of them.
+  EXPECT_THAT(agent.Wait(std::chrono::seconds(6)), ElementsAre("send fault g1"));
+  EXPECT_EQ(agent.machine_.phase(), Phase::kWedged);
+}
+
 TEST(NodeLinkTest, FirstAdmissionMayTakeTheWholeConnectTimeout) {
   NodeSpec spec = Agent::Spec();
   spec.connect_timeout = std::chrono::seconds(60);

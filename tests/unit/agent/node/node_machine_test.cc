@@ -293,6 +293,21 @@ TEST(NodeMachineTest, RejectionEndsTheAgentUnlessItMayRejoin) {
   EXPECT_THAT(agent.exit_message_, HasSubstr("node rank 0 is taken"));
 }
 
+TEST(NodeMachineTest, ShorterGraceIsToldToTheWorkersWithoutASecondSignal) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  const auto stop = [&agent](int seconds) {
+    return agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(seconds), "why"});
+  };
+  EXPECT_THAT(stop(30), ElementsAre("signal 15 g1"));
+  EXPECT_THAT(stop(30), IsEmpty());
+  EXPECT_THAT(stop(2), ElementsAre("signal 0 g1"));
+  EXPECT_THAT(stop(20), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(1900)), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(200)), ElementsAre("kill g1"));
+}
+
 TEST(NodeMachineTest, ReleaseKeepsItsCodeThoughTheCoordinatorIsGoneFirst) {
   Agent agent;
   agent.Up();

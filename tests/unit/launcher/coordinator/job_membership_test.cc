@@ -127,6 +127,21 @@ TEST(JobMembershipTest, CoordinatorThatWasStoppedDoesNotHoldItsOrdersDeadlinesAg
   EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 1"));
 }
 
+TEST(JobMembershipTest, CoordinatorThatWasStoppedStillTellsTheLostNodeFromItsVictims) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  job.Step(
+      job::AgentStreamLost{Incarnation(2)});  // The node dies, and nobody runs to see its victim.
+  job.now_ += std::chrono::seconds(8);
+  WorkerExited victim;
+  victim.exit.exit_code = 1;
+  victim.age = std::chrono::seconds(7);
+  EXPECT_THAT(job.Say(1, 1, victim), Contains("stop 1 g1 signal 15 grace 2"));
+  job.Wait(std::chrono::milliseconds(3100), {1});
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_EQ(job.machine_.outcome()->failure->root.kind, CauseKind::kNodeLost);
+}
+
 TEST(JobMembershipTest, CoordinatorThatWasStoppedSaysForHowLong) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();

@@ -84,6 +84,41 @@ TEST(JobStopTest, FailureShortensTheGraceOfAMembershipChange) {
   EXPECT_EQ(job.machine_.restarts_used(), 1);
 }
 
+/// Two nodes run generation 1 and are being drained since a third one has joined.
+Job GrowingFromTwo() {
+  Job job(Spec(1, 3, 1));
+  job.Join(1);
+  job.Join(2);
+  job.Wait(std::chrono::seconds(31), {1, 2});
+  job.Start(1, {1, 2});
+  EXPECT_THAT(job.Join(3), Contains("stop 1 g1 signal 15 grace 30"));
+  return job;
+}
+
+TEST(JobStopTest, NodeLostDuringADrainEndsItsGraceAndIsCharged) {
+  Job job = GrowingFromTwo();
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300), {1, 3}),
+              ElementsAre("stop 1 g1 signal 15 grace 2"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 1"));
+}
+
+TEST(JobStopTest, NodeLostAfterItsWorkersWereDrainedIsNotCharged) {
+  Job job = GrowingFromTwo();
+  job.Say(2, 1, WorkersStopped{});
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300), {1, 3}), IsEmpty());
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 0"));
+}
+
+TEST(JobStopTest, ForeignKillDuringADrainEndsItsGrace) {
+  Job job = GrowingFromTwo();
+  WorkerExited killed = Stopped(0, 0, SIGKILL);
+  killed.exit.killed_by_us = false;
+  EXPECT_THAT(job.Say(2, 1, killed),
+              ElementsAre("stop 1 g1 signal 15 grace 2", "stop 2 g1 signal 15 grace 2"));
+}
+
 TEST(JobStopTest, FailureLeavesAnOperatorsStopItsGrace) {
   Job job(Spec(2, 2, 1));
   job.RunTwo();
