@@ -7,7 +7,7 @@
 namespace fsdprun::keeper {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kSecondNs = 1'000'000'000;
 
 TEST(LogQueueTest, KeepsRequestsInOrderUntilTheyAreAnswered) {
   LogQueue queue;
@@ -66,11 +66,11 @@ TEST(LogQueueTest, AWriterHangsOnlyWhileSomebodyWaitsForIt) {
   queue.Observe(/*is_awaited=*/true, 0);
   EXPECT_EQ(queue.DeadlineNs(), LogQueue::kNever);  // It has nothing to answer.
   queue.Add({.file = 1, .op = LogOp::kWrite}, "x");
-  queue.Observe(/*is_awaited=*/false, 10 * kSecond);
+  queue.Observe(/*is_awaited=*/false, 10 * kSecondNs);
   EXPECT_EQ(queue.DeadlineNs(), LogQueue::kNever);  // A slow disk is none of anybody's business.
-  queue.Observe(/*is_awaited=*/true, 20 * kSecond);
-  queue.Observe(/*is_awaited=*/true, 20 * kSecond + 5);
-  EXPECT_EQ(queue.DeadlineNs(), 21 * kSecond);
+  queue.Observe(/*is_awaited=*/true, 20 * kSecondNs);
+  queue.Observe(/*is_awaited=*/true, 20 * kSecondNs + 5);
+  EXPECT_EQ(queue.DeadlineNs(), 21 * kSecondNs);
 }
 
 TEST(LogQueueTest, AFullQueueMakesWorkersWait) {
@@ -78,8 +78,8 @@ TEST(LogQueueTest, AFullQueueMakesWorkersWait) {
   while (queue.HasRoom(1000)) {
     queue.Add({.file = 1, .op = LogOp::kWrite}, std::string(1000, 'x'));
   }
-  queue.Observe(/*is_awaited=*/false, kSecond);
-  EXPECT_EQ(queue.DeadlineNs(), 2 * kSecond);
+  queue.Observe(/*is_awaited=*/false, kSecondNs);
+  EXPECT_EQ(queue.DeadlineNs(), 2 * kSecondNs);
 }
 
 TEST(LogQueueTest, EveryAnswerAndAnOverloadedMachineGiveTimeAnew) {
@@ -88,10 +88,10 @@ TEST(LogQueueTest, EveryAnswerAndAnOverloadedMachineGiveTimeAnew) {
   queue.Add({.file = 2, .op = LogOp::kOpen}, "b");
   queue.Observe(/*is_awaited=*/true, 0);
   queue.Pop();
-  queue.Observe(/*is_awaited=*/true, kSecond / 2);
-  EXPECT_EQ(queue.DeadlineNs(), kSecond + kSecond / 2);
-  queue.Extend(kSecond);
-  EXPECT_EQ(queue.DeadlineNs(), 2 * kSecond);
+  queue.Observe(/*is_awaited=*/true, kSecondNs / 2);
+  EXPECT_EQ(queue.DeadlineNs(), kSecondNs + kSecondNs / 2);
+  queue.Extend(kSecondNs);
+  EXPECT_EQ(queue.DeadlineNs(), 2 * kSecondNs);
 }
 
 }  // namespace
