@@ -8,7 +8,9 @@ namespace {
 
 IssueLog::Issued issued_from(const std::string& bytes) {
   IssueLog::Issued issued(bytes.size() / sizeof(shm::Descriptor));
-  std::memcpy(issued.data(), bytes.data(), issued.size() * sizeof(shm::Descriptor));
+  if (!issued.empty()) {  // memcpy takes no null pointer, not even for nothing
+    std::memcpy(issued.data(), bytes.data(), issued.size() * sizeof(shm::Descriptor));
+  }
   return issued;
 }
 
