@@ -1,5 +1,6 @@
 #include <ATen/core/Tensor.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -174,6 +175,7 @@ struct Saver::Impl {
       is_unsynced = false;
     }
   }
+  CheckpointError CauseOf(const CheckpointError& failure) const;
   int RemoveAttempt(int64_t step) const {
     return checkpoint::RemoveAttempt(*options.file_system, options.dir, step, claim);
   }
@@ -250,6 +252,24 @@ std::string Saver::Impl::Write(const Snapshot& snapshot,
                         [&] { return PublishWritten(snapshot, slices, plan, written); });
 }
 
+/// Who takes a claim removes the files in the making of the one who had it: then a save fails for
+/// want of them, and the claim is the cause. Collective.
+CheckpointError Saver::Impl::CauseOf(const CheckpointError& failure) const {
+  if (failure.error_number() == ECANCELED) {
+    return failure;  // there is no time to look
+  }
+  try {
+    AttemptOnRank0(options.group, [this] {
+      CheckClaim(options.dir, claim, "save");
+      return std::string();
+    });
+  } catch (const CheckpointError& lost) {
+    const bool could_look = lost.error_number() <= 0;
+    return could_look ? lost : failure;
+  }
+  return failure;
+}
+
 Saver::Saver(SaverOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
   impl_->ClaimDirectory();
 }
@@ -285,12 +305,13 @@ std::string Saver::Save(int64_t step, const State& state) {
     if (impl.is_rank0() && !impl.is_unsynced) {
       impl.RemoveAttempt(step);  // what cannot be removed now is removed at the next start
     }
+    const CheckpointError cause = impl.CauseOf(error);
     const std::string text =
-        "checkpoint of step " + std::to_string(step) + " failed: " + error.what();
-    if (error.error_number() == kClaimLost) {
+        "checkpoint of step " + std::to_string(step) + " failed: " + cause.what();
+    if (cause.error_number() == kClaimLost) {
       throw ClaimHeldError(text);
     }
-    throw CheckpointError(text, error.error_number());
+    throw CheckpointError(text, cause.error_number());
   }
   if (impl.is_rank0()) {
     Prune(*impl.options.file_system, impl.options.dir, impl.claim,

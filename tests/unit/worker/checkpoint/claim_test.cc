@@ -113,6 +113,42 @@ TEST(CheckpointClaimTest, AnotherLaunchTakesOverFromAHolderThatShowsNoLife) {
   EXPECT_EQ(LoadAndCheck(dir.path(), 1), 8);
 }
 
+/// Another launch takes the directory while the holder writes, and ends before the holder looks.
+class TakenWhileWriting : public FileSystem {
+ public:
+  explicit TakenWhileWriting(std::string directory) : directory_(std::move(directory)) {}
+
+ protected:
+  int Intercept(const Effect& effect) override {
+    if (effect.name == "create" && effect.path.find("__1_0") != std::string::npos) {
+      ThreadRanks(1).Run([this](const std::shared_ptr<fsdp::Collectives>& collectives) {
+        SaverOptions options = OptionsOf(directory_, GroupOf(collectives));
+        options.job_id = "another";
+        options.takes_over = true;
+        Saver(options).Release();
+      });
+    }
+    return 0;
+  }
+
+ private:
+  const std::string directory_;
+};
+
+TEST(CheckpointClaimTest, SaveWhoseFilesWereRemovedByATakeoverNamesTheTakeover) {
+  const TemporaryDirectory dir;
+  ThreadRanks(2).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    options.file_system = std::make_shared<TakenWhileWriting>(dir.path());
+    Saver saver(options);
+    EXPECT_THAT(
+        MessageOf<ClaimHeldError>([&] { saver.Save(7, StateOf(collectives->rank(), 2, 7)); }),
+        AllOf(HasSubstr("checkpoint of step 7 failed"), HasSubstr("job 'another', generation 1"),
+              HasSubstr("has claimed it since")));
+  });
+  EXPECT_FALSE(DirectoryExists(dir / "step-7"));
+}
+
 /// A file system that ignores the time that it is told.
 class PretendsPulse : public FileSystem {
  public:
