@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import subprocess
+import tempfile
 
 from job_case import BIN, JobCase
 
@@ -44,6 +45,28 @@ class TrainCase(JobCase):
     def start_training(self, *settings, env=None, **kwargs):
         binary, arguments = self.arguments(*settings, **kwargs)
         return self.start(*arguments, binary=binary, env=env)
+
+    def start(self, *args, **popen):
+        """A training says something at each step: into files, because a pipe that nobody reads yet would stop it."""
+        said = {name: tempfile.TemporaryFile("w+", errors="replace") for name in ("stdout", "stderr")}
+        for file in said.values():
+            self.addCleanup(file.close)
+        launcher = super().start(*args, **{**said, **popen})
+        launcher.said = said
+        return launcher
+
+    def finish(self, launcher):
+        try:
+            rc, _, _ = super().finish(launcher)
+        except AssertionError as error:
+            raise AssertionError("{}\n{}\n{}".format(error, *self.said_by(launcher))) from None
+        return rc, *self.said_by(launcher)
+
+    def said_by(self, launcher):
+        """What it has written to stdout and stderr; "" where the test has given it a file of its own."""
+        for file in launcher.said.values():
+            file.seek(0)
+            yield file.read()
 
     def train(self, *settings, **kwargs):
         """(exit code, stdout, stderr) of a run to its end."""
