@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "fsdp_runtime/plan/fnv1a.h"
+
 namespace fsdp::shm {
 namespace {
 
@@ -31,10 +33,11 @@ Purpose purpose_of(std::string_view text) {
   Purpose purpose{};
   const size_t length = std::min(text.size(), purpose.text.size() - 1);
   text.substr(text.size() - length).copy(purpose.text.data(), length);
-  purpose.digest = 0xcbf29ce484222325;  // FNV-1a
+  Fnv1a digest;
   for (const char letter : text) {
-    purpose.digest = (purpose.digest ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+    digest.mix(static_cast<unsigned char>(letter));
   }
+  purpose.digest = digest.digest();
   return purpose;
 }
 

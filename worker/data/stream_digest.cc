@@ -4,35 +4,29 @@
 #include <cstdio>
 #include <vector>
 
+#include "fsdp_runtime/plan/fnv1a.h"
+
 namespace fsdprun::worker {
 namespace {
 
 constexpr int64_t kBlockBytes = 64 * 1024;
 constexpr int64_t kBlocks = 64;
 
-/// FNV-1a, 64 bits.
-class Hash {
- public:
-  void Add(const uint8_t* bytes, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-      state_ = (state_ ^ bytes[i]) * 0x100000001b3ULL;
-    }
+void AddBytes(const uint8_t* bytes, size_t count, fsdp::Fnv1a& hash) {
+  for (size_t i = 0; i < count; ++i) {
+    hash.mix(bytes[i]);
   }
-  uint64_t value() const { return state_; }
-
- private:
-  uint64_t state_ = 0xcbf29ce484222325ULL;
-};
+}
 
 }  // namespace
 
 std::string SampledDigest(const TokenStream& stream, int64_t size) {
-  Hash hash;
+  fsdp::Fnv1a hash;
   uint8_t size_bytes[8];
   for (int i = 0; i < 8; ++i) {
     size_bytes[i] = static_cast<uint8_t>(size >> (8 * i));
   }
-  hash.Add(size_bytes, sizeof size_bytes);
+  AddBytes(size_bytes, sizeof size_bytes, hash);
   std::vector<uint8_t> block(static_cast<size_t>(kBlockBytes));
   // The last block ends with the last token; of a short stream the blocks are next to each other.
   const int64_t last = std::max<int64_t>(0, size - kBlockBytes);
@@ -45,10 +39,10 @@ std::string SampledDigest(const TokenStream& stream, int64_t size) {
       break;
     }
     stream.CopyBytes(begin, count, block.data());
-    hash.Add(block.data(), static_cast<size_t>(count));
+    AddBytes(block.data(), static_cast<size_t>(count), hash);
   }
   char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash.value()));
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash.digest()));
   return text;
 }
 

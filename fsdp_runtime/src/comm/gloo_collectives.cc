@@ -15,6 +15,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
 
+#include "fsdp_runtime/plan/fnv1a.h"
 #include "fsdp_runtime/shm/descriptor.h"
 #include "fsdp_runtime/shm/reduce.h"
 #include "fsdp_runtime/src/comm/c10d_store.h"
@@ -52,14 +53,14 @@ constexpr int kDescriptorTag = 1;
 // Of the data of an operation. Messages meet only under the same tag: if ranks disagree, no data
 // reaches a buffer that is not for it.
 int data_tag(const shm::Descriptor& descriptor) {
-  uint64_t digest = 0xcbf29ce484222325;  // FNV-1a
-  const auto mix = [&digest](uint64_t value) { digest = (digest ^ value) * 0x100000001b3; };
-  mix(static_cast<uint64_t>(descriptor.kind));
-  mix(static_cast<uint64_t>(descriptor.dtype));
-  mix(static_cast<uint64_t>(descriptor.op));
-  mix(static_cast<uint64_t>(descriptor.root));
-  mix(descriptor.numel);
-  mix(descriptor.purpose.digest);
+  Fnv1a fields;
+  fields.mix(static_cast<uint64_t>(descriptor.kind));
+  fields.mix(static_cast<uint64_t>(descriptor.dtype));
+  fields.mix(static_cast<uint64_t>(descriptor.op));
+  fields.mix(static_cast<uint64_t>(descriptor.root));
+  fields.mix(descriptor.numel);
+  fields.mix(descriptor.purpose.digest);
+  const uint64_t digest = fields.digest();
   constexpr uint64_t kTags = std::numeric_limits<int>::max() - kDescriptorTag;
   return kDescriptorTag + 1 + static_cast<int>((digest ^ (digest >> 32)) % kTags);
 }

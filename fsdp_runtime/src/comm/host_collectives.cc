@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-shm::DType reduction_dtype(const at::Tensor& tensor) {
+std::optional<shm::DType> reducible_dtype(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
     case at::kFloat:
       return shm::DType::kF32;
@@ -25,9 +25,15 @@ shm::DType reduction_dtype(const at::Tensor& tensor) {
     case at::kLong:
       return shm::DType::kI64;
     default:
-      TORCH_CHECK(false, "cannot reduce tensors of ", tensor.scalar_type(),
-                  "; float32, float64, bfloat16, float16, int32 or int64 expected");
+      return std::nullopt;
   }
+}
+
+shm::DType reduction_dtype(const at::Tensor& tensor) {
+  const std::optional<shm::DType> dtype = reducible_dtype(tensor);
+  TORCH_CHECK(dtype.has_value(), "cannot reduce tensors of ", tensor.scalar_type(),
+              "; float32, float64, bfloat16, float16, int32 or int64 expected");
+  return *dtype;
 }
 
 shm::ReduceOp transport_op(ReduceOp op) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -55,7 +56,9 @@ class HostCollectives : public Collectives {
   std::array<std::unique_ptr<LaneThread>, 2> lanes_;
 };
 
-/// The transport's names for ATen's types. Throws c10::Error for types that cannot be reduced.
+/// The transport's names for ATen's types; none for types that cannot be reduced.
+std::optional<shm::DType> reducible_dtype(const at::Tensor& tensor);
+/// Throws c10::Error for types that cannot be reduced.
 shm::DType reduction_dtype(const at::Tensor& tensor);
 shm::ReduceOp transport_op(ReduceOp op);
 

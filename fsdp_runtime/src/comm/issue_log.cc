@@ -28,7 +28,7 @@ void IssueLog::add(Lane lane, const shm::Descriptor& issued) {
        {static_cast<uint64_t>(index), static_cast<uint64_t>(issued.kind),
         static_cast<uint64_t>(issued.dtype), static_cast<uint64_t>(issued.op),
         static_cast<uint64_t>(issued.root), issued.numel, issued.purpose.digest}) {
-    mix(value);
+    digest_.mix(value);
   }
 }
 

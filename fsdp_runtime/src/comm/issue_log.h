@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp_runtime/plan/fnv1a.h"
 #include "fsdp_runtime/shm/descriptor.h"
 
 namespace fsdp {
@@ -21,7 +22,7 @@ class IssueLog {
 
   void add(Lane lane, const shm::Descriptor& issued);
 
-  uint64_t digest() const { return digest_; }
+  uint64_t digest() const { return digest_.digest(); }
   /// "all_gather #3 for unit block1 on lane 0 (48 x float32)"; "nothing".
   std::string last() const;
   /// What is remembered of a lane, to be sent to a rank of the same build.
@@ -31,9 +32,7 @@ class IssueLog {
   std::string first_difference(Lane lane, const std::vector<std::string>& by_rank) const;
 
  private:
-  void mix(uint64_t value) { digest_ = (digest_ ^ value) * 0x100000001b3; }
-
-  uint64_t digest_ = 0xcbf29ce484222325;  // FNV-1a
+  Fnv1a digest_;
   std::array<Issued, 2> lanes_;
   std::array<uint64_t, 2> forgotten_{};
   Lane last_lane_ = Lane::kGather;

@@ -22,23 +22,9 @@ constexpr char kMissing[] = "missing: ";
 /// Rounds whose keys are removed together, because that is a round trip on the training's path.
 constexpr uint64_t kRoundsKept = 64;
 
+/// What cannot be reduced is only moved.
 shm::DType dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      return shm::DType::kF32;
-    case at::kDouble:
-      return shm::DType::kF64;
-    case at::kBFloat16:
-      return shm::DType::kBF16;
-    case at::kHalf:
-      return shm::DType::kF16;
-    case at::kInt:
-      return shm::DType::kI32;
-    case at::kLong:
-      return shm::DType::kI64;
-    default:
-      return shm::DType::kByte;
-  }
+  return reducible_dtype(tensor).value_or(shm::DType::kByte);
 }
 
 /// `request`, which must be idempotent, and once more on a fresh connection if the first was lost.

@@ -8,6 +8,7 @@
 #include <exception>
 #include <utility>
 
+#include "fsdp_runtime/plan/fnv1a.h"
 #include "fsdp_runtime/plan/memory_plan.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 
@@ -69,11 +70,11 @@ void RunContext::prefetch(int64_t unit_index) {
 namespace {
 
 uint64_t digest_of(const std::vector<uint8_t>& flags) {
-  uint64_t digest = 0xcbf29ce484222325;  // FNV-1a
+  Fnv1a digest;
   for (const uint8_t flag : flags) {
-    digest = (digest ^ flag) * 0x100000001b3;
+    digest.mix(flag);
   }
-  return digest;
+  return digest.digest();
 }
 
 /// Element by element, 1 where `own` is 1 on some rank.
