@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -16,6 +17,8 @@
 #include <sstream>
 #include <thread>
 #include <utility>
+
+#include "proto/worker_contract.h"
 
 namespace fsdprun::worker::checkpoint {
 namespace {
@@ -78,18 +81,42 @@ bool IsSameLaunch(const Claim& a, const Claim& b) {
   return !a.job_id.empty() && a.job_id == b.job_id;
 }
 
-/// fsdprun's agent, which starts a new keeper if it loses that; a script may stand between keeper
-/// and worker. Of other launchers the parent.
+/// Whether torchrun has started the process, or what has. Of a process that cannot be looked at:
+/// no.
+bool IsStartedByTorchrun(int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  const std::string start = std::string(contract::kEnvRunId) + "=";
+  for (std::string variable; std::getline(file, variable, '\0');) {
+    if (variable.starts_with(start)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Note [Who starts a process again]
+// fsdprun's agent, which starts a new keeper if it loses that, and torchrun's agent, which is the
+// nearest ancestor without the variables that torchrun gives. Scripts may stand between them and
+// the training. A shell in which somebody has typed the command starts nothing again: that it lives
+// says nothing about the launch.
+
+/// 0 if there is none.
 int64_t FindLauncher() {
-  const int64_t parent = getppid();
-  for (int64_t pid = parent; pid > 1;) {
+  for (int64_t pid = getppid(); pid > 1;) {
     const Process process = LookAtProcess(pid);
     if (process.name == kKeeperName) {
       return process.parent;
     }
     pid = process.parent;
   }
-  return parent;
+  if (std::getenv(contract::kEnvRunId) == nullptr) {
+    return 0;
+  }
+  int64_t pid = getppid();
+  while (pid > 1 && IsStartedByTorchrun(pid)) {
+    pid = LookAtProcess(pid).parent;
+  }
+  return pid;
 }
 
 /// NFS may go on showing a file that was replaced until its directory is opened.

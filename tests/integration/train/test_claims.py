@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import threading
@@ -204,6 +205,47 @@ class SecondStartTest(ClaimCase):
         self.assertEqual(rc, 0, errors.read_text())
         self.assertEqual(re.findall(r"resuming after step (\d)", out), ["2", "3"])
         self.assertEqual(sorted(self.losses()), [1, 2, 3, 4])
+
+
+class ShellTest(ClaimCase):
+    """Trainings that somebody starts from one shell, without a launcher: each is a launch of its own."""
+
+    def start_from_shell(self):
+        """Two at the same directory: the first is killed once the second has been refused, and then a third starts."""
+        def command(*settings):
+            binary, arguments = self.arguments(*settings, ranks=0)
+            return shlex.join(map(str, (binary, *arguments)))
+        first = command(*self.saving(every=10, keep=2), ENDLESS)
+        second = command(*self.saving(), "train.steps=1", f"metrics.jsonl={self.dir / 'second.jsonl'}")
+        third = command(*self.saving(), "train.steps=1", f"metrics.jsonl={self.dir / 'third.jsonl'}")
+        script = f"""
+            {first} > $D/first.out 2>&1 & training=$!
+            while [ ! -e $D/saved ]; do sleep 0.05; done
+            {second} > $D/second.out 2>&1; echo $? > $D/second.rc
+            kill -KILL $training; wait $training
+            {third} > $D/third.out 2>&1; echo $? > $D/third.rc
+            """
+        return self.start("-c", script, binary="/bin/sh")
+
+    def test_they_are_no_restarts_of_each_other(self):
+        shell = self.start_from_shell()
+        self.wait_for_save_after(0)
+        claim = self.claim()
+        self.assertEqual((claim["job_id"], claim["launcher_pid"]), ("", 0))
+        (self.dir / "saved").touch()
+        self.finish(shell)
+        said = {name: (self.dir / f"{name}.out").read_text() for name in ("second", "third")}
+        ends = {name: (self.dir / f"{name}.rc").read_text().strip() for name in ("second", "third")}
+        self.assertEqual(ends, {"second": "78", "third": "0"}, said)
+        self.assertIn(f"process {claim['pid']} on host", said["second"])
+        self.assertIn("is using it", said["second"])
+        self.assertEqual(self.waiting_lines(said["third"]), [])
+        self.assertIn("resuming after step", said["third"])
+
+    def test_shell_is_not_the_launcher_of_a_training_with_a_job_id(self):
+        training = self.start_endless(ranks=0, env={"FSDPRUN_JOB_ID": "mine"})
+        self.assertEqual((self.claim()["job_id"], self.claim()["launcher_pid"]), ("mine", 0))
+        self.stop(training)
 
 
 class RetentionTest(ClaimCase):

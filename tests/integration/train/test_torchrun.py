@@ -1,5 +1,6 @@
 """fsdp-train under PyTorch's own launcher: the same steps as under fsdprun, and the newest checkpoint after a restart."""
 
+import json
 import os
 import pathlib
 import re
@@ -82,6 +83,19 @@ class TorchrunTest(TrainCase):
         self.assertEqual(steps, list(range(1, len(steps) + 1)))
         self.assertGreater(int(resumed[1]), 0)
         self.assertEqual(int(resumed[1]) % 10, 0)
+
+    def test_launcher_of_a_claim_is_torchrun_and_no_script_between_them(self):
+        binary, train = self.arguments(*self.saving(every=10, keep=2), "train.steps=100000000", ranks=0)
+        log = self.dir / "output"
+        with open(log, "w") as output:
+            launcher = self.start("--standalone", "--nproc_per_node=1", "--no-python", "sh", "-c", '"$0" "$@"; exit $?',
+                                  binary, *train, binary=TORCHRUN, stdout=output)
+        wait_for_files(lambda: "checkpoint " in log.read_text(), self.dir, "a checkpoint", writes=True)
+        claim = json.loads((self.checkpoints / ".claim").read_text())
+        self.assertNotEqual(claim["job_id"], "")
+        self.assertEqual(claim["launcher_pid"], launcher.pid)
+        launcher.terminate()
+        self.finish(launcher)
 
     def workers(self):
         """Pids of the processes that train."""

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -172,12 +173,21 @@ TEST(CheckpointClaimTest, ClaimThatCannotBeKeptAliveIsWarnedOf) {
   }
 }
 
+struct Start {
+  std::string job_id;
+  bool is_of_torchrun = false;
+  bool has_parent = false;  // that lives on: this process
+};
+
 /// A process that saves step 1 and is killed, as a child of one that has ended too, or of this one.
-void SaveAndBeKilled(const std::string& directory, const std::string& job_id, bool has_launcher) {
+void SaveAndBeKilled(const std::string& directory, const Start& start) {
   const auto hold = [&] {
+    if (start.is_of_torchrun) {
+      setenv("TORCHELASTIC_RUN_ID", "none", /*overwrite=*/1);
+    }
     ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
       SaverOptions options = OptionsOf(directory, GroupOf(collectives));
-      options.job_id = job_id;
+      options.job_id = start.job_id;
       options.claim_timeout = std::chrono::milliseconds(50);
       Saver saver(options);
       saver.Save(1, StateOf(0, 1, 1));
@@ -186,7 +196,7 @@ void SaveAndBeKilled(const std::string& directory, const std::string& job_id, bo
   };
   const pid_t child = fork();
   if (child == 0) {
-    if (has_launcher) {
+    if (start.has_parent) {
       hold();
     }
     const pid_t holder = fork();
@@ -213,13 +223,24 @@ std::vector<std::string> WarningsOfTheNext(const std::string& directory) {
 
 TEST(CheckpointClaimTest, KilledHolderOfThisMachineIsNotWaitedForUnlessItMayBeStartedAgain) {
   for (const std::string job_id : {"", "job"}) {
-    for (const bool has_launcher : {false, true}) {
+    for (const bool has_parent : {false, true}) {
       const TemporaryDirectory dir;
-      SaveAndBeKilled(dir.path(), job_id, has_launcher);
-      EXPECT_EQ(WarningsOfTheNext(dir.path()).size(), has_launcher && !job_id.empty() ? 1 : 0)
-          << job_id << has_launcher;
+      SaveAndBeKilled(dir.path(), {job_id, true, has_parent});
+      EXPECT_EQ(WarningsOfTheNext(dir.path()).size(), has_parent && !job_id.empty() ? 1 : 0)
+          << job_id << has_parent;
       EXPECT_EQ(LoadAndCheck(dir.path(), 1), 2);
     }
+  }
+}
+
+TEST(CheckpointClaimTest, ParentThatIsNoLauncherIsNotTakenForOne) {
+  for (const std::string job_id : {"", "job"}) {
+    const TemporaryDirectory dir;
+    SaveAndBeKilled(dir.path(), {job_id, false, true});
+    EXPECT_EQ(LookAtClaim(dir.path())->claim.launcher_pid, 0);
+    // Who else may start a job again that has an id cannot be told.
+    EXPECT_EQ(WarningsOfTheNext(dir.path()).size(), job_id.empty() ? 0 : 1);
+    EXPECT_EQ(LoadAndCheck(dir.path(), 1), 2);
   }
 }
 
