@@ -162,6 +162,14 @@ struct LoadOptions {
 void Load(const Candidate& candidate, State& state, const Group& group,
           const LoadOptions& options = {});
 
+/// Loads what `find` chooses (FindResume, FindOfJob), and what it chooses next if that was removed
+/// meanwhile, a few times; collective. Returns what was loaded; nullopt if `find` has chosen
+/// nothing at once. Errors: those of `find` and `load`, which may call Load for several candidates;
+/// CheckpointError if nothing is left of what there was.
+std::optional<Candidate> LoadChosen(const Group& group,
+                                    const std::function<std::optional<Candidate>()>& find,
+                                    const std::function<void(const Candidate&)>& load);
+
 /// A new id for State::run; collective, the same on all ranks.
 std::string NewRun(const Group& group);
 

@@ -113,10 +113,28 @@ struct Search {
   int error_number = 0;  // of an error that may pass, if there was one
 };
 
-/// `list` runs on rank 0 only.
-Search FindNewest(const Group& group, Verify verify,
-                  const std::function<std::vector<std::string>()>& list) {
-  const json paths = json::parse(AttemptOnRank0(group, [&] { return json(list()).dump(); }));
+// Note [Removed while it is read]
+// Who holds a directory goes on saving while another start reads it, and makes room: what was
+// listed may be gone when it is opened, and so may what was verified when it is loaded. Then there
+// is a newer one, or there was, so the directory is listed again, and not an older one of the old
+// list taken. As often as a holder that saves all the time could need; after that it is an error.
+constexpr int kSearchesMax = 5;
+
+/// Collective.
+bool WasRemoved(const std::string& path, const Group& group) {
+  const std::string answer = AttemptOnRank0(group, [&]() -> std::string {
+    try {
+      return DirectoryExists(path) ? "there" : "removed";
+    } catch (const CheckpointError&) {
+      return "unknown";
+    }
+  });
+  return answer == "removed";
+}
+
+/// nullopt if one of them was removed in the meantime, unless `is_last`.
+std::optional<Search> TryInTurn(const json& paths, const Group& group, Verify verify,
+                                bool is_last) {
   Search search;
   for (const json& path : paths) {
     try {
@@ -126,6 +144,9 @@ Search FindNewest(const Group& group, Verify verify,
       }
       break;
     } catch (const CheckpointError& error) {
+      if (!is_last && WasRemoved(path.get<std::string>(), group)) {
+        return std::nullopt;
+      }
       search.warnings.push_back("skipped " + path.get<std::string>() + ": " + error.what());
       search.first_error = search.first_error.empty() ? error.what() : search.first_error;
       if (MayPass(error.error_number())) {
@@ -134,6 +155,17 @@ Search FindNewest(const Group& group, Verify verify,
     }
   }
   return search;
+}
+
+/// `list` runs on rank 0 only.
+Search FindNewest(const Group& group, Verify verify,
+                  const std::function<std::vector<std::string>()>& list) {
+  for (int number = 1;; ++number) {
+    const json paths = json::parse(AttemptOnRank0(group, [&] { return json(list()).dump(); }));
+    if (auto search = TryInTurn(paths, group, verify, number == kSearchesMax)) {
+      return std::move(*search);
+    }
+  }
 }
 
 constexpr char kStartOver[] = "move it away and start the job anew if its steps may be done again";
@@ -205,6 +237,34 @@ std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch,
                           search.error_number);
   }
   return std::move(search.found);
+}
+
+std::optional<Candidate> LoadChosen(const Group& group,
+                                    const std::function<std::optional<Candidate>()>& find,
+                                    const std::function<void(const Candidate&)>& load) {
+  std::string removed;
+  for (int number = 1;; ++number) {
+    std::optional<Candidate> candidate = find();
+    if (!candidate) {
+      if (!removed.empty()) {
+        throw CheckpointError("cannot resume: " + removed +
+                              " was removed while it was being loaded, and there is no other");
+      }
+      return std::nullopt;
+    }
+    try {
+      load(*candidate);
+      return candidate;
+    } catch (const MismatchError&) {
+      throw;
+    } catch (const CheckpointError&) {
+      if (number == kSearchesMax || !WasRemoved(candidate->path, group)) {
+        throw;
+      }
+    }
+    removed = candidate->path;
+    EmitWarning(group, removed + " was removed while it was being loaded; looking for the newest");
+  }
 }
 
 std::string NewRun(const Group& group) {

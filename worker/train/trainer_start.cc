@@ -246,14 +246,17 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate(const LaunchIdentity
 
 void Trainer::Resume(const LaunchIdentity& identity) {
   at::manual_seed(config_.model.seed);
-  if (const auto candidate = FindCandidate(identity)) {
+  const auto load = [this](const checkpoint::Candidate& candidate) {
     try {
-      LoadState(*candidate);
+      LoadState(candidate);
     } catch (const checkpoint::MismatchError& error) {
-      RefuseCheckpoint(*candidate, error);
+      RefuseCheckpoint(candidate, error);
     } catch (const ConfigError& error) {
-      RefuseCheckpoint(*candidate, error);
+      RefuseCheckpoint(candidate, error);
     }
+  };
+  if (checkpoint::LoadChosen(
+          CheckpointGroup(job_), [&] { return FindCandidate(identity); }, load)) {
     return;
   }
   run_ = checkpoint::NewRun(CheckpointGroup(job_));
