@@ -24,11 +24,12 @@ namespace fsdprun {
 // as likely the cause.
 // Each of 1 and 2 outranks a plain exit, unless that exit came with an error that a lost peer does
 // not cause. An exit that says that no restart can help outranks everything: it is why the job
-// ends. Workers that end after the stop order has reached their node are collateral: counted, never
-// listed. Two exceptions. A SIGKILL or SIGBUS that we did not send is typical of exhausted memory,
-// and its notice may arrive after the order; any other crash is as likely caused by the shutdown. A
-// worker that had written its error file before the order came was failing already; it is the root
-// cause if that was the first failure, and collateral otherwise.
+// ends, also when it comes after the stop order. Other workers that end after the stop order has
+// reached their node are collateral: counted, never listed. Two exceptions. A SIGKILL or SIGBUS
+// that we did not send is typical of exhausted memory, and its notice may arrive after the order;
+// any other crash is as likely caused by the shutdown. A worker that had written its error file
+// before the order came was failing already; it is the root cause if that was the first failure,
+// and collateral otherwise.
 
 namespace {
 
@@ -40,19 +41,19 @@ bool IsPlainExit(const Failure& failure) {
   return failure.kind == CauseKind::kWorkerFailed && !IsCulpritSignal(failure.worker->signal);
 }
 
+/// The worker has said that no restart can help.
+bool IsPermanent(const Failure& failure) {
+  return failure.worker && failure.worker->signal == 0 &&
+         contract::IsPermanentExit(failure.worker->exit_code);
+}
+
 bool IsCollateral(const Failure& failure) {
-  if (failure.kind != CauseKind::kWorkerFailed) {
+  if (failure.kind != CauseKind::kWorkerFailed || IsPermanent(failure)) {
     return false;
   }
   const WorkerExit& exit = *failure.worker;
   const bool may_be_memory = exit.signal == SIGKILL || exit.signal == SIGBUS;
   return exit.killed_by_us || (exit.after_stop && !may_be_memory);
-}
-
-/// The worker has said that no restart can help.
-bool IsPermanent(const Failure& failure) {
-  return failure.worker && failure.worker->signal == 0 &&
-         contract::IsPermanentExit(failure.worker->exit_code);
 }
 
 /// What an error file says about who is at fault.
@@ -154,7 +155,10 @@ bool FailureLog::Add(Failure failure, MonoTime received, MonoTime since) {
   }
   if (entries_.size() == kEntriesMax) {
     ++not_kept_;
-    return true;
+    if (!IsPermanent(failure)) {
+      return true;
+    }
+    entries_.pop_back();
   }
   const auto later = std::upper_bound(entries_.begin(), entries_.end(), at,
                                       [](MonoTime t, const Entry& e) { return t < e.at; });

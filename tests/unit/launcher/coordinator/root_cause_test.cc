@@ -219,6 +219,34 @@ TEST(FailureLogTest, ExitThatEndsTheJobIsItsCause) {
   EXPECT_EQ(log.Report().root.worker->rank, 5);
 }
 
+TEST(FailureLogTest, ConfigurationExitIsNobodysVictimWhateverTheOrder) {
+  for (const bool is_heard_first : {true, false}) {
+    for (const bool killed_by_us : {true, false}) {
+      FailureLog log;
+      Failure configuration = WorkerFailure(5, contract::kExitConfig, 0);
+      configuration.worker->after_stop = true;
+      configuration.worker->killed_by_us = killed_by_us;
+      const Failure other = WorkerFailure(0, 0, SIGSEGV);
+      log.Add(is_heard_first ? configuration : other, At(10), At(10));
+      EXPECT_TRUE(log.Add(is_heard_first ? other : configuration, At(20), At(20)));
+      EXPECT_TRUE(log.HasPermanent());
+      EXPECT_EQ(log.Report().root.worker->rank, 5) << is_heard_first;
+      EXPECT_EQ(log.Report().collateral, 0);
+    }
+  }
+}
+
+TEST(FailureLogTest, ConfigurationExitIsKeptHoweverManyFailuresCameBefore) {
+  FailureLog log;
+  for (int rank = 0; rank < 6000; ++rank) {
+    log.Add(WorkerFailure(rank, 1, 0), At(rank), At(rank));
+  }
+  log.Add(WorkerFailure(7000, contract::kExitConfig, 0), At(7000), At(7000));
+  EXPECT_TRUE(log.HasPermanent());
+  EXPECT_EQ(log.Report().root.worker->rank, 7000);
+  EXPECT_EQ(log.Report().other_failures, 6000);
+}
+
 TEST(FailureLogTest, AbortIsHowVictimsDieSoItDoesNotOutrank) {
   FailureLog log;
   log.Add(WorkerFailure(0, 1, 0), At(10), At(10));
