@@ -89,9 +89,8 @@ const job::Node* JobMachine::HolderOf(int requested_node_rank) const {
 void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   const NodeInfo& info = joined.node;
   if (outcome_) {
-    const int code = held == Generation{} ? 0 : outcome_->exit_code;
-    out.effects.actions.push_back(
-        ToAgent{info.incarnation, Generation{}, ReleaseAgent{code, outcome_->reason}});
+    out.effects.actions.push_back(ToAgent{info.incarnation, Generation{},
+                                          ReleaseAgent{outcome_->exit_code, outcome_->reason}});
     return;
   }
   const std::string refusal = RejectionReason(info);

@@ -175,13 +175,20 @@ TEST(JobOutcomeTest, NoMissingRanksAreListedWhenNoneWereRequested) {
   EXPECT_EQ(job.machine_.reason(), "waiting for nodes: 3 of 4 joined (node-1, node-2, node-3)");
 }
 
-TEST(JobOutcomeTest, LateAgentGetsTheJobsExitCodeOnlyIfItHeldAGeneration) {
+TEST(JobOutcomeTest, LateAgentGetsTheJobsExitCode) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
   job.Exit(2, 1, 0, 7);
   StopAll(job, 1, {1, 2});
-  EXPECT_THAT(job.Join(8), ElementsAre("release 8 0"));
+  EXPECT_THAT(job.Join(8), ElementsAre("release 8 1"));
   EXPECT_THAT(job.Join(9, {}, 1), ElementsAre("release 9 1"));
+
+  Job succeeded(Spec(1, 1, 0));
+  succeeded.Join(1);
+  succeeded.Start(1, {1});
+  succeeded.Exit(1, 1, 0, 0);
+  EXPECT_THAT(succeeded.Exit(1, 1, 1, 0), ElementsAre("release 1 0"));
+  EXPECT_THAT(succeeded.Join(8), ElementsAre("release 8 0"));
 }
 
 TEST(JobOutcomeTest, ReleaseIsRepeatedWithTheSameCode) {
