@@ -132,9 +132,9 @@ void Keeper::AddPoll(int fd, short events, Source source, Worker* worker) {
 }
 
 int Keeper::PollTimeoutMs() const {
-  const int64_t wake_at =
-      std::min({sweep_wanted_ ? next_sweep_ns_ : LogQueue::kNever, log_writer_.DeadlineNs(),
-                agent_fd_ >= 0 ? lease_.NextLookNs() : Lease::kNever});
+  const int64_t wake_at = std::min({sweep_wanted_ ? next_sweep_ns_ : LogQueue::kNever,
+                                    log_writer_.DeadlineNs(), ReportDeadlineNs(), LogEndNs(),
+                                    agent_fd_ >= 0 ? lease_.NextLookNs() : Lease::kNever});
   if (wake_at == LogQueue::kNever) {
     return -1;
   }

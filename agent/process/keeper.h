@@ -54,7 +54,7 @@ class Keeper {
     kStarting,  ///< cloned, exec has not succeeded yet
     kRunning,
     kDead,      ///< exit status known, output being collected
-    kReported,  ///< reported to the agent; reaped once its session is empty
+    kReported,  ///< reported; reaped once its session is empty and its logs are settled
     kFailed,    ///< never ran; reaped as soon as it has exited, if it was cloned at all
   };
   struct Worker {
@@ -82,6 +82,10 @@ class Keeper {
     bool IsAlive() const { return phase == Phase::kStarting || phase == Phase::kRunning; }
     bool IsOver() const { return !IsAlive() && phase != Phase::kOpening; }
     bool IsSettled() const { return logs[0].is_settled() && logs[1].is_settled(); }
+    /// Its exit has been reported, but not all that became of its output.
+    bool HasLateOutput() const {
+      return !IsSettled() || logs[0].growth_pending || logs[1].growth_pending;
+    }
   };
   static constexpr size_t kReadBytes = LogWriter::kMaxWriteBytes;
   /// What a pollfd belongs to.
@@ -126,12 +130,13 @@ class Keeper {
   void Start(Worker& worker);
   void CancelStart(Worker& worker, int error, const char* attempted);
   void ReadFailurePipe(Worker& worker);
-  void ReadLog(Worker& worker, int stream);
+  void ReadLog(Worker& worker, int stream, bool needs_room = true);
   bool CanRead(const LogStream& log) const;
   void ReadControl(Worker& worker);
   void OnWorkerDeath(Worker& worker);
-  void CollectOutput(Worker& worker);
+  void CollectOutput(Worker& worker, bool needs_room);
   void ReportWorker(Worker& worker);
+  void ReportExit(Worker& worker);
   Worker* FindCurrent(int local_rank);
 
   // Logs.
@@ -142,6 +147,9 @@ class Keeper {
   void SettleLog(Worker& worker, int stream, const LogWriter::Answer& answer);
   void DegradeLog(Worker& worker, int stream, int error, const std::string& why);
   void DegradeAllLogs(int error, const std::string& why);
+  bool IsLogAwaited() const;
+  int64_t LogEndNs() const;
+  int64_t ReportDeadlineNs() const;
   void CheckLogWriter();
 
   // Killing and reaping.

@@ -43,6 +43,7 @@ struct KeeperCallbacks {
   std::function<void(const keeper::SpawnedReport&)> on_spawned;
   std::function<void(const keeper::SpawnFailedReport&)> on_spawn_failed;
   /// Comes after the last on_log_grew/on_log_data of output that the worker wrote before it died.
+  /// If the log files are slow it comes 1 s after the death; what is late, before on_all_gone.
   std::function<void(const keeper::ExitedReport&)> on_exited;
   /// The file of a stream has grown to `size` bytes; what is new can be read from it.
   std::function<void(const keeper::LogGrewReport&)> on_log_grew;

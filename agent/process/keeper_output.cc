@@ -1,6 +1,7 @@
 // What becomes of the workers' output: to the log writer, or to the agent. See Note [Log writer].
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -14,6 +15,11 @@ namespace {
 /// large reports.
 constexpr size_t kGrowthBacklogBytes = 16u << 10;
 constexpr size_t kOutputAfterDeathBytes = 4u << 20;
+/// A death is reported after this time at the latest, with what is known by then.
+constexpr int64_t kReportLimitNs = 1'000'000'000;
+/// Log files that have not taken a dead worker's output by then are given up.
+constexpr int64_t kLogEndLimitNs = 5'000'000'000;
+constexpr char kSlow[] = "the file system did not take the last output within 5 s";
 constexpr char kHang[] = "the file system did not answer within 1 s";
 
 Stream StreamOf(int index) { return index == 0 ? Stream::kStdout : Stream::kStderr; }
@@ -122,17 +128,49 @@ void Keeper::DegradeAllLogs(int error, const std::string& why) {
   }
 }
 
+bool Keeper::IsLogAwaited() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const std::unique_ptr<Worker>& worker) {
+    const bool waits = worker->phase == Phase::kOpening || worker->phase == Phase::kDead ||
+                       worker->phase == Phase::kReported;
+    return waits && !worker->IsSettled();
+  });
+}
+
+/// When the log writer must have taken all output of the dead, or LogQueue::kNever.
+int64_t Keeper::LogEndNs() const {
+  int64_t end = LogQueue::kNever;
+  for (const auto& worker : workers_) {
+    const bool is_dead = worker->phase == Phase::kDead || worker->phase == Phase::kReported;
+    if (is_dead && !worker->IsSettled()) {
+      end = std::min(end, worker->exit.seen_ns + kLogEndLimitNs);
+    }
+  }
+  return end;
+}
+
+/// When the next death must be reported, or LogQueue::kNever.
+int64_t Keeper::ReportDeadlineNs() const {
+  int64_t deadline = LogQueue::kNever;
+  for (const auto& worker : workers_) {
+    if (worker->phase == Phase::kDead) {
+      deadline = std::min(deadline, worker->exit.seen_ns + kReportLimitNs);
+    }
+  }
+  return deadline;
+}
+
 void Keeper::CheckLogWriter() {
-  const bool is_awaited =
-      std::any_of(workers_.begin(), workers_.end(), [](const std::unique_ptr<Worker>& worker) {
-        const bool waits = worker->phase == Phase::kOpening || worker->phase == Phase::kDead;
-        return waits && !worker->IsSettled();
-      });
   const int64_t now = NowNs(CLOCK_MONOTONIC);
-  log_writer_.Observe(is_awaited, now);
-  if (log_writer_.IsHung(now)) {
+  log_writer_.Observe(IsLogAwaited(), now);
+  if (now < log_writer_.DeadlineNs() && now < LogEndNs()) {
+    return;
+  }
+  ReceiveLogAnswers();  // They may have come in time, if this process was stopped.
+  log_writer_.Observe(IsLogAwaited(), now);
+  const bool is_slow = now >= LogEndNs();
+  if (is_slow || log_writer_.IsHung(now)) {
     log_writer_.Abandon();
-    DegradeAllLogs(ETIMEDOUT, kHang);
+    DegradeAllLogs(ETIMEDOUT, is_slow ? kSlow : kHang);
   }
 }
 
@@ -144,9 +182,9 @@ bool Keeper::CanRead(const LogStream& log) const {
   return log.has_file() ? log_writer_.HasRoom() : log.is_settled() && HasBulkRoom();
 }
 
-void Keeper::ReadLog(Worker& worker, int stream) {
+void Keeper::ReadLog(Worker& worker, int stream, bool needs_room) {
   LogStream& log = worker.logs[static_cast<size_t>(stream)];
-  if (!log.is_open() || !CanRead(log)) {
+  if (!log.is_open() || (needs_room && !CanRead(log))) {
     return;
   }
   const std::string_view bytes = log.ReadOnce(buffer_.get(), kReadBytes);
@@ -156,7 +194,7 @@ void Keeper::ReadLog(Worker& worker, int stream) {
   if (!worker.IsAlive()) {
     worker.bytes_after_death += bytes.size();
   }
-  if (log.has_file()) {
+  if (log.has_file() || !log.is_settled()) {  // Output that may still come back must go first.
     log_writer_.Write(log.file(), bytes);
     log.OnRequest();
   } else {
@@ -164,14 +202,14 @@ void Keeper::ReadLog(Worker& worker, int stream) {
   }
 }
 
-void Keeper::CollectOutput(Worker& worker) {
+void Keeper::CollectOutput(Worker& worker, bool needs_room) {
   for (int i = 0; i < 2; ++i) {
     LogStream& log = worker.logs[static_cast<size_t>(i)];
     // Polls the pipe again: output may have arrived after it was last found empty.
     do {
-      ReadLog(worker, i);
+      ReadLog(worker, i, needs_room);
     } while (log.is_open() && !log.is_drained() &&
-             worker.bytes_after_death < kOutputAfterDeathBytes && CanRead(log));
+             worker.bytes_after_death < kOutputAfterDeathBytes && (!needs_room || CanRead(log)));
   }
   while (worker.control.is_open() && HasBulkRoom()) {
     pollfd ready{.fd = worker.control.fd(), .events = POLLIN, .revents = 0};
@@ -182,9 +220,15 @@ void Keeper::CollectOutput(Worker& worker) {
   }
 }
 
+/// A death waits for what the worker wrote last, but not for long: its peers must be stopped.
 void Keeper::ReportWorker(Worker& worker) {
+  const bool is_overdue = worker.phase == Phase::kDead &&
+                          NowNs(CLOCK_MONOTONIC) >= worker.exit.seen_ns + kReportLimitNs;
+  if (is_overdue) {
+    ReceiveLogAnswers();
+  }
   if (worker.phase == Phase::kDead) {
-    CollectOutput(worker);
+    CollectOutput(worker, /*needs_room=*/!is_overdue);
   }
   const bool reports_growth =
       worker.phase == Phase::kDead || outgoing_.size() < kGrowthBacklogBytes;
@@ -197,14 +241,21 @@ void Keeper::ReportWorker(Worker& worker) {
   }
   const bool is_drained = (worker.logs[0].is_drained() && worker.logs[1].is_drained()) ||
                           worker.bytes_after_death >= kOutputAfterDeathBytes;
-  if (worker.phase == Phase::kDead && is_drained && worker.IsSettled()) {
-    if (worker.exit.signal != 0 || worker.exit.exit_code != 0) {
-      const OutputTail& tail = worker.logs[1].tail();
-      worker.exit.stderr_tail = tail.Text();
-      worker.exit.stderr_is_cut = tail.is_cut();
-    }
-    AppendReport(worker.exit, outgoing_);
-    worker.phase = Phase::kReported;
+  if (worker.phase == Phase::kDead && (is_overdue || (is_drained && worker.IsSettled()))) {
+    ReportExit(worker);
+  }
+}
+
+void Keeper::ReportExit(Worker& worker) {
+  if (worker.exit.signal != 0 || worker.exit.exit_code != 0) {
+    const OutputTail& tail = worker.logs[1].tail();
+    worker.exit.stderr_tail = tail.Text();
+    worker.exit.stderr_is_cut = tail.is_cut();
+  }
+  AppendReport(worker.exit, outgoing_);
+  worker.phase = Phase::kReported;
+  for (LogStream& log : worker.logs) {
+    log.Close();  // What a descendant writes now must not delay the end for ever.
   }
 }
 

@@ -86,7 +86,8 @@ void Keeper::ReapOrphans() {
 
 void Keeper::ReapWorkers() {
   std::erase_if(workers_, [this](const std::unique_ptr<Worker>& worker) {
-    const bool is_over = worker->phase == Phase::kReported || worker->phase == Phase::kFailed;
+    const bool is_reported = worker->phase == Phase::kReported && !worker->HasLateOutput();
+    const bool is_over = is_reported || worker->phase == Phase::kFailed;
     if (!is_over || (worker->pid > 0 && HasSession(worker->pid))) {
       return false;
     }

@@ -1,9 +1,14 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include "tests/unit/agent/process/keeper_fixture.h"
 
@@ -179,6 +184,56 @@ TEST_F(KeeperLogTest, NothingIsLostOrShownTwiceWhenTheLogWriterStops) {
     log_size_.clear();
     log_data_.clear();
   }
+}
+
+/// A FIFO in the place of a log file, read every 100 ms: the log writer writes no faster.
+class SlowLog {
+ public:
+  SlowLog(EventLoop& loop, const std::string& path)
+      : loop_(loop),
+        file_(::open(MakeHangingFile(path).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+    Read();
+  }
+  ~SlowLog() { loop_.Cancel(timer_); }
+  SlowLog(const SlowLog&) = delete;
+  SlowLog& operator=(const SlowLog&) = delete;
+  void BeFast() { pause_ = std::chrono::milliseconds(1); }
+
+ private:
+  void Read() {
+    char piece[16 << 10];
+    [[maybe_unused]] const ssize_t got = ::read(file_.get(), piece, sizeof(piece));
+    timer_ = loop_.At(MonoNow() + pause_, [this] { Read(); });
+  }
+
+  EventLoop& loop_;
+  const UniqueFd file_;
+  Duration pause_ = std::chrono::milliseconds(100);
+  EventLoop::TimerId timer_ = 0;
+};
+
+TEST_F(KeeperLogTest, ADeathIsReportedBeforeASlowLogHasTakenEverything) {
+  constexpr size_t kSize = 600'000;
+  StartKeeper();
+  SlowLog log(loop_, folder_ + "/slow");
+  WorkerSpec slow = Shell(0, "yes xxxxxxxxxxxxxxx | head -c 600000; echo last words >&2; exit 3");
+  slow.stdout_path = folder_ + "/slow";
+  const auto key = std::pair(0, Stream::kStdout);
+  Spawn(slow);
+  uint64_t size_at_exit = kSize;
+  ASSERT_TRUE(RunUntil([&] {
+    const bool has_exited = exited_.count(0) > 0;
+    size_at_exit = has_exited ? log_size_[key] : kSize;
+    return has_exited;
+  }));
+  EXPECT_LT(size_at_exit, kSize) << "the report has waited for the log";
+  EXPECT_EQ(exited_[0].exit_code, 3);
+  EXPECT_EQ(exited_[0].stderr_tail, "last words\n");
+  // What is late comes before the end of all, and completely.
+  log.BeFast();
+  ASSERT_TRUE(RunUntil([&] { return all_gone_ == 1; }));
+  EXPECT_EQ(log_size_[key] + log_data_[key].size(), kSize);
+  EXPECT_TRUE(degraded_.empty());
 }
 
 TEST_F(KeeperLogTest, TheLogWriterEndsWithTheKeeperEvenIfItIsStopped) {
