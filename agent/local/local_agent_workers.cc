@@ -152,7 +152,10 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
         *file = ErrorFile{ReadErrorFile(path), MonoNow()};
       },
       [give, file] { give(*file); });
-  loop_.At(MonoNow() + kErrorFileLimit, [give] {
+  loop_.At(MonoNow() + kErrorFileLimit, [live = is_live_, this, give] {
+    if (*live) {
+      files_.RunFinished();  // It may be there since before the limit, if this process was stopped.
+    }
     give(ErrorFile{
         .result = {.error = std::nullopt, .problem = "its file system did not answer within 1 s"}});
   });

@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -63,6 +66,18 @@ class FakeLink : public CoordinatorLink {
 bool IsAlive(pid_t pid) {
   ProcessInfo info;
   return ReadProcess(pid, info) && !info.IsDead();
+}
+
+std::set<pid_t> ChildrenOf(pid_t parent) {
+  std::vector<ProcessInfo> processes;
+  ScanProcesses(processes);
+  std::set<pid_t> children;
+  for (const ProcessInfo& process : processes) {
+    if (process.parent == parent) {
+      children.insert(process.pid);
+    }
+  }
+  return children;
 }
 
 /// An agent with a real keeper and one real worker, which runs until it is killed unless a test
@@ -192,6 +207,35 @@ TEST_F(LocalAgentTest, ErrorFileTellsWhenTheWorkerFailed) {
     if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
       EXPECT_EQ(exited->exit.error_message, "ValueError: x");
       EXPECT_GE(exited->age, std::chrono::seconds(1));
+    }
+  }
+}
+
+// The loop stands still (as after SIGSTOP) from before the worker's exit is read until long after
+// the limit for the error file, which the file thread has read meanwhile.
+TEST_F(LocalAgentTest, ErrorFileThatWasReadDuringAPauseIsUsed) {
+  MakeAgent(folder_, {"sh", "-c",
+                      "while [ ! -e " + folder_ +
+                          R"(/go ]; do sleep 0.01; done
+                    echo '{"message": "ValueError: x"}' > $TORCHELASTIC_ERROR_FILE
+                    exit 1)"});
+  Admit();
+  RunGeneration(1);
+  const std::set<pid_t> workers = ChildrenOf(agent_->keeper_pid());
+  loop_.Post([&] {
+    std::ofstream(folder_ + "/go") << "go";
+    // The keeper reaps a worker after it has reported its death.
+    while (ChildrenOf(agent_->keeper_pid()) == workers) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    // Posted twice: the keeper's socket has its turn in between.
+    loop_.Post(
+        [&] { loop_.Post([] { std::this_thread::sleep_for(std::chrono::milliseconds(1500)); }); });
+  });
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkerExited>() == 1; }));
+  for (const FromAgent& message : link_.said()) {
+    if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
+      EXPECT_EQ(exited->exit.error_message, "ValueError: x");
     }
   }
 }
