@@ -25,13 +25,8 @@ namespace fsdprun {
 namespace {
 
 constexpr int kKeeperSocketFd = 3;
-constexpr auto kSweepPause = std::chrono::milliseconds(2);
-/// A process that survives SIGKILL for this long (blocked in the kernel) is reported and no longer
-/// waited for.
-constexpr auto kSweepLimit = std::chrono::seconds(2);
 /// How often a lease is renewed before it ends.
 constexpr int kLeaseRenewals = 7;
-constexpr Duration kHelloLimit = std::chrono::seconds(10);
 
 /// Starts the keeper in a session of its own with every signal blocked, so that a Ctrl-C during its
 /// first instructions cannot reach it. Returns an errno.
@@ -79,20 +74,10 @@ std::string OwnPath() {
   return size <= 0 ? std::string() : std::string(self, static_cast<size_t>(size));
 }
 
-std::string DescribeEnd(int status) {
-  if (WIFSIGNALED(status)) {
-    return absl::StrCat("the keeper was killed by signal ", WTERMSIG(status));
-  }
-  if (WEXITSTATUS(status) == keeper::kExitLeaseOver) {
-    return "the keeper killed the workers because this process had been stopped for too long";
-  }
-  return absl::StrCat("the keeper exited with code ", WEXITSTATUS(status));
-}
-
 }  // namespace
 
-KeeperClient::KeeperClient(EventLoop& loop, KeeperCallbacks callbacks)
-    : loop_(loop), callbacks_(std::move(callbacks)) {}
+KeeperClient::KeeperClient(EventLoop& loop, KeeperCallbacks callbacks, Duration hello_limit)
+    : loop_(loop), callbacks_(std::move(callbacks)), hello_limit_(hello_limit) {}
 
 KeeperClient::~KeeperClient() {
   *is_live_ = false;
@@ -136,12 +121,19 @@ absl::Status KeeperClient::Start(const std::string& keeper_path) {
   }
   path_ = keeper_path;
   loop_.Watch(socket_.get(), EPOLLIN, [this](uint32_t events) { OnSocket(events); });
-  hello_timer_ = loop_.At(MonoNow() + kHelloLimit, [this] {
+  hello_timer_ = loop_.At(MonoNow() + hello_limit_, [this] { OnHelloLate(); });
+  return absl::OkStatus();
+}
+
+/// The hello may have come in time, if this process was stopped meanwhile.
+void KeeperClient::OnHelloLate() {
+  const std::shared_ptr<bool> is_live = is_live_;
+  OnSocket(EPOLLIN);
+  if (*is_live && is_alive() && hello_timer_ != 0) {
     hello_timer_ = 0;
     Lose(absl::StrCat("the keeper ", path_, " (pid ", pid_, ") has not answered within ",
-                      ToSeconds(kHelloLimit), " s; does its file system hang?"));
-  });
-  return absl::OkStatus();
+                      ToSeconds(hello_limit_), " s; does its file system hang?"));
+  }
 }
 
 void KeeperClient::HoldLease(Duration lease) {
@@ -327,67 +319,6 @@ void KeeperClient::Dispatch(const keeper::Report& report) {
     void operator()(const keeper::AllGoneReport&) const { call(on.on_all_gone); }
   };
   std::visit(Visitor{callbacks_, call_if_set, log_writers_}, report);
-}
-
-/// The stream ended or is corrupt. The keeper may be dead (then its workers die by their
-/// parent-death signal and their children are reparented to us) or about to exit because of the
-/// closed socket.
-void KeeperClient::Lose(const std::string& reason) {
-  CloseSocket();
-  loop_.Cancel(std::exchange(hello_timer_, 0));
-  loop_.Cancel(std::exchange(lease_timer_, 0));
-  lost_reason_ = reason;
-  if (!reason.empty()) {
-    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
-  }
-  const MonoTime deadline = MonoNow() + kSweepLimit;
-  sweep_timer_ = loop_.At(deadline, [this] {
-    sweep_timer_ = 0;
-    loop_.Unwatch(pidfd_.get());
-    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
-    lost_reason_ += lost_reason_.empty() ? "the keeper closed its socket" : "";
-    FinishLoss(absl::StrCat("; it (pid ", pid_, ") does not end, so its workers may be alive"));
-  });
-  loop_.Watch(pidfd_.get(), EPOLLIN, [this, deadline](uint32_t) {
-    loop_.Unwatch(pidfd_.get());
-    loop_.Cancel(sweep_timer_);
-    int status = 0;
-    ::waitpid(pid_, &status, 0);  // Ready: does not block.
-    was_reaped_ = true;
-    if (lost_reason_.empty()) {
-      lost_reason_ = DescribeEnd(status);
-    }
-    Sweep(deadline);
-  });
-}
-
-void KeeperClient::Sweep(MonoTime deadline) {
-  sweep_timer_ = 0;
-  const int left = KillOrphans(foreign_children_, log_writers_);
-  if (left == 0) {
-    return FinishLoss("");
-  }
-  if (MonoNow() >= deadline) {
-    return FinishLoss(
-        absl::StrCat("; ", left, " of its processes cannot be killed (blocked in the kernel?)"));
-  }
-  sweep_timer_ = loop_.At(MonoNow() + kSweepPause, [this, deadline] { Sweep(deadline); });
-}
-
-void KeeperClient::FinishLoss(const std::string& what_is_left) {
-  if (shutting_down_) {
-    if (const auto on_ended = callbacks_.on_ended) {
-      on_ended();
-    }
-    return;
-  }
-  if (!callbacks_.on_lost) {
-    return;
-  }
-  // Copies: the callback may destroy this object.
-  const auto on_lost = callbacks_.on_lost;
-  const std::string reason = lost_reason_ + what_is_left;
-  on_lost(reason);
 }
 
 void KeeperClient::CloseSocket() {

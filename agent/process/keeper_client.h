@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "agent/process/keeper_protocol.h"
 #include "base/event_loop.h"
+#include "base/mono_time.h"
 #include "base/unique_fd.h"
 
 namespace fsdprun {
@@ -73,7 +75,10 @@ struct KeeperCallbacks {
 /// the keeper then kills every worker.
 class KeeperClient {
  public:
-  KeeperClient(EventLoop& loop, KeeperCallbacks callbacks);
+  /// How long a keeper may take for its first word.
+  static constexpr Duration kHelloLimit = std::chrono::seconds(10);
+
+  KeeperClient(EventLoop& loop, KeeperCallbacks callbacks, Duration hello_limit = kHelloLimit);
   ~KeeperClient();
   KeeperClient(const KeeperClient&) = delete;
   KeeperClient& operator=(const KeeperClient&) = delete;
@@ -113,11 +118,14 @@ class KeeperClient {
  private:
   void Send(const std::string& frame);
   void OnSocket(uint32_t events);
+  void OnHelloLate();
   bool Flush();
   bool ReadFrames();
   bool AcceptHello(const keeper::HelloReport& hello);
   void Dispatch(const keeper::Report& report);
   void Lose(const std::string& reason);
+  void OnKeeperEnd(MonoTime deadline);
+  void OnEndLate();
   void Sweep(MonoTime deadline);
   void FinishLoss(const std::string& what_is_left);
   void CloseSocket();
@@ -125,6 +133,7 @@ class KeeperClient {
   // Constant after construction.
   EventLoop& loop_;
   const KeeperCallbacks callbacks_;
+  const Duration hello_limit_;
 
   // Owned by the loop thread.
   UniqueFd socket_;

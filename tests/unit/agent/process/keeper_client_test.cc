@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <optional>
+#include <thread>
 
 #include "tests/unit/agent/process/keeper_fixture.h"
 
@@ -180,6 +183,33 @@ TEST_F(KeeperClientTest, AKeeperOfAnotherVersionIsLost) {
   EXPECT_THAT(lost_[0], HasSubstr(path + " speaks version 99"));
   EXPECT_TRUE(hellos_.empty());
   EXPECT_TRUE(client_->has_ended());
+}
+
+// The loop runs only after the limit, as if this process had been stopped meanwhile.
+TEST_F(KeeperClientTest, AHelloThatCameDuringAPauseCounts) {
+  std::string hello;
+  keeper::AppendReport(keeper::HelloReport{.pid = 1}, hello);
+  std::ofstream(folder_ + "/hello", std::ios::binary) << hello;
+  const std::string path = folder_ + "/fsdp-keeper";
+  std::ofstream(path) << "#!/bin/sh\ncat " << folder_ << "/hello >&3\n: > " << folder_
+                      << "/ready\nexec tail -f /dev/null\n";
+  ::chmod(path.c_str(), 0755);
+  StartKeeper(path, /*hello_limit=*/std::chrono::milliseconds(1));
+  while (!std::filesystem::exists(folder_ + "/ready")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_TRUE(RunUntil([&] { return !hellos_.empty() || !lost_.empty(); }));
+  EXPECT_TRUE(lost_.empty()) << lost_[0];
+  EXPECT_TRUE(client_->is_alive());
+}
+
+TEST_F(KeeperClientTest, AKeeperWithoutAHelloIsLost) {
+  const std::string path = folder_ + "/fsdp-keeper";
+  std::ofstream(path) << "#!/bin/sh\nexec tail -f /dev/null\n";
+  ::chmod(path.c_str(), 0755);
+  StartKeeper(path, /*hello_limit=*/std::chrono::milliseconds(20));
+  ASSERT_TRUE(RunUntil([&] { return !lost_.empty(); }));
+  EXPECT_THAT(lost_[0], HasSubstr("has not answered within"));
 }
 
 TEST_F(KeeperClientTest, WorkersInheritNoDescriptorOfOurParent) {

@@ -44,7 +44,8 @@ class KeeperFixture : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  void StartKeeper(const std::string& path = FSDPRUN_KEEPER_BINARY) {
+  void StartKeeper(const std::string& path = FSDPRUN_KEEPER_BINARY,
+                   Duration hello_limit = KeeperClient::kHelloLimit) {
     KeeperCallbacks on;
     const auto noticed = [this](auto keep) {
       return [this, keep](const auto&... report) {
@@ -72,7 +73,7 @@ class KeeperFixture : public testing::Test {
     on.on_all_gone = noticed([this] { ++all_gone_; });
     on.on_lost = noticed([this](const std::string& reason) { lost_.push_back(reason); });
     on.on_ended = noticed([this] { ++ended_; });
-    client_ = std::make_unique<KeeperClient>(loop_, on);
+    client_ = std::make_unique<KeeperClient>(loop_, on, hello_limit);
     const absl::Status status = client_->Start(path);
     ASSERT_TRUE(status.ok()) << status;
   }
