@@ -2,16 +2,54 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace fsdp {
 namespace {
 
-IssueLog::Issued issued_from(const std::string& bytes) {
-  IssueLog::Issued issued(bytes.size() / sizeof(shm::Descriptor));
-  if (!issued.empty()) {  // memcpy takes no null pointer, not even for nothing
-    std::memcpy(issued.data(), bytes.data(), issued.size() * sizeof(shm::Descriptor));
+/// What one rank remembers of a lane.
+struct Remembered {
+  uint64_t forgotten = 0;  // operations before the first of `issued`
+  IssueLog::Issued issued;
+
+  uint64_t count() const { return forgotten + issued.size(); }
+  /// Of `number`, from 0, which is not forgotten. Whoever has issued no more has gone on to the
+  /// agreement.
+  shm::Descriptor at(uint64_t number) const {
+    return number < count() ? issued[number - forgotten] : shm::Descriptor{};
   }
-  return issued;
+};
+
+Remembered remembered_from(const std::string& bytes) {
+  Remembered own;
+  constexpr size_t kHeader = sizeof(own.forgotten);
+  if (bytes.size() < kHeader) {
+    return own;
+  }
+  std::memcpy(&own.forgotten, bytes.data(), kHeader);
+  own.issued.resize((bytes.size() - kHeader) / sizeof(shm::Descriptor));
+  if (!own.issued.empty()) {  // memcpy takes no null pointer, not even for nothing
+    std::memcpy(own.issued.data(), bytes.data() + kHeader,
+                own.issued.size() * sizeof(shm::Descriptor));
+  }
+  return own;
+}
+
+/// Some ranks have forgotten operations that others have not even issued.
+std::string describe_forgotten(const std::vector<Remembered>& all, Lane lane) {
+  const auto [fewest, most] = std::minmax_element(
+      all.begin(), all.end(),
+      [](const Remembered& a, const Remembered& b) { return a.count() < b.count(); });
+  const auto told = [&all](auto rank) {
+    return "rank " + std::to_string(rank - all.begin()) + " has issued " +
+           std::to_string(rank->count());
+  };
+  return "the ranks have not issued the same operations on lane " +
+         std::to_string(static_cast<int>(lane)) + ": since they last agreed, " + told(fewest) +
+         ", but " + told(most) + " and does not remember the first " +
+         std::to_string(most->forgotten) +
+         ", of which one is the first that differs; look for a branch that depends on the rank or "
+         "its data";
 }
 
 }  // namespace
@@ -42,31 +80,43 @@ std::string IssueLog::last() const {
 }
 
 std::string IssueLog::bytes_of(Lane lane) const {
-  const Issued& issued = lanes_[static_cast<size_t>(lane)];
-  return {reinterpret_cast<const char*>(issued.data()), issued.size() * sizeof(shm::Descriptor)};
+  const auto index = static_cast<size_t>(lane);
+  const Issued& issued = lanes_[index];
+  std::string bytes(reinterpret_cast<const char*>(&forgotten_[index]), sizeof(forgotten_[index]));
+  return bytes.append(reinterpret_cast<const char*>(issued.data()),
+                      issued.size() * sizeof(shm::Descriptor));
 }
 
-std::string IssueLog::first_difference(Lane lane, const std::vector<std::string>& by_rank) const {
-  std::vector<Issued> all;
-  size_t longest = 0;
+std::string IssueLog::first_difference(Lane lane, const std::vector<std::string>& by_rank) {
+  std::vector<Remembered> all;
+  uint64_t begin = 0;  // of what all ranks remember
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  uint64_t end = 0;
   for (const std::string& bytes : by_rank) {
-    all.push_back(issued_from(bytes));
-    longest = std::max(longest, all.back().size());
+    all.push_back(remembered_from(bytes));
+    begin = std::max(begin, all.back().forgotten);
+    least = std::min(least, all.back().count());
+    end = std::max(end, all.back().count());
   }
-  for (size_t i = 0; i < longest; ++i) {
+  for (uint64_t number = begin; number < end && least >= begin; ++number) {
     std::vector<shm::Descriptor> issued;
-    for (const Issued& own : all) {
-      // Whoever has issued no more has gone on to the agreement.
-      issued.push_back(i < own.size() ? own[i] : shm::Descriptor{});
+    for (const Remembered& own : all) {
+      issued.push_back(own.at(number));
     }
-    if (std::any_of(issued.begin(), issued.end(), [&issued](const shm::Descriptor& other) {
-          return !shm::is_same_operation(other, issued.front());
-        })) {
-      return shm::describe_out_of_step(issued, static_cast<int>(lane),
-                                       forgotten_[static_cast<size_t>(lane)] + i + 1);
+    const bool is_same =
+        std::all_of(issued.begin(), issued.end(), [&issued](const shm::Descriptor& other) {
+          return shm::is_same_operation(other, issued.front());
+        });
+    if (!is_same) {
+      const std::string text =
+          shm::describe_out_of_step(issued, static_cast<int>(lane), number + 1);
+      return begin == 0 ? text
+                        : text + "; not all ranks remember the " + std::to_string(begin) +
+                              " operations of this lane before, so an earlier one may be the first "
+                              "that differs";
     }
   }
-  return "";
+  return least < begin ? describe_forgotten(all, lane) : "";
 }
 
 }  // namespace fsdp

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fsdp/collectives.h>
+#include <fsdp/export.h>
 
 #include <array>
 #include <cstdint>
@@ -13,9 +14,9 @@
 namespace fsdp {
 
 /// What one rank has issued since the last agreement: a digest of all of it, and the latest
-/// operations of each lane themselves. All ranks forget at the same numbers of operations, so that
-/// what they remember starts at the same operation.
-class IssueLog {
+/// operations of each lane themselves. Ranks that have issued equally many remember the same ones;
+/// of one that is ahead of the others the earlier ones may be forgotten already.
+class FSDP_API IssueLog {
  public:
   using Issued = std::vector<shm::Descriptor>;
   static constexpr size_t kRemembered = 4096;
@@ -27,9 +28,11 @@ class IssueLog {
   std::string last() const;
   /// What is remembered of a lane, to be sent to a rank of the same build.
   std::string bytes_of(Lane lane) const;
-  /// The first operation of a lane that not all ranks have issued, by what bytes_of() has given on
-  /// each; "" if there is none. `lane` and what it has forgotten are this log's.
-  std::string first_difference(Lane lane, const std::vector<std::string>& by_rank) const;
+  /// The first operation of a lane, of those that all ranks remember, that not all have issued, by
+  /// what bytes_of() has given on each; "" if there is none. Says so if an earlier one, which is
+  /// forgotten, may differ too, and blames no operation if only some ranks remember those in
+  /// question.
+  static std::string first_difference(Lane lane, const std::vector<std::string>& by_rank);
 
  private:
   Fnv1a digest_;
