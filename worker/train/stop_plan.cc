@@ -5,9 +5,10 @@
 namespace fsdprun::worker {
 namespace {
 
-constexpr StopPlan::Duration kUnknownGrace = std::chrono::seconds(30);
 // For what follows a checkpoint: the last messages and the exit.
 constexpr StopPlan::Duration kMargin = std::chrono::seconds(1);
+constexpr StopPlan::Duration kStepTimeoutMin = std::chrono::seconds(2);
+constexpr int kTimeoutInSteps = 4;
 
 StopPlan::Time Deadline(StopPlan::Time at, StopPlan::Duration grace) {
   return at + grace - std::min(kMargin, grace / 10);
@@ -38,5 +39,12 @@ bool StopPlan::CanFinishStep(Time now, Duration rest) const {
 }
 
 bool StopPlan::MustGiveUpSave(Time now) const { return grace_ && now >= *deadline_; }
+
+std::chrono::milliseconds StopPlan::step_timeout() const {
+  const Duration timeout = step_time_
+                               ? std::max<Duration>(kStepTimeoutMin, kTimeoutInSteps * *step_time_)
+                               : kUnknownStep;
+  return std::chrono::ceil<std::chrono::milliseconds>(timeout);
+}
 
 }  // namespace fsdprun::worker

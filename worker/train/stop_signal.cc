@@ -13,6 +13,7 @@
 #include <string>
 
 #include "proto/worker_contract.h"
+#include "worker/train/stop_plan.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -23,7 +24,8 @@ std::atomic<bool> is_raised{false};
 /// Nanoseconds of CLOCK_MONOTONIC, steady_clock's; set before is_raised.
 std::atomic<int64_t> raised_at_ns{0};
 std::atomic<bool> is_acknowledged{false};
-std::atomic<int64_t> timeout_ms{30'000};
+std::atomic<int64_t> timeout_ms{
+    std::chrono::ceil<std::chrono::milliseconds>(StopPlan::kUnknownGrace).count()};
 timer_t timeout_timer;
 
 void Arm(int64_t milliseconds) {

@@ -21,11 +21,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // How long a stop waits for the current phase; see StopSignal.
-constexpr auto kForwardTimeout = std::chrono::milliseconds(30'000);
+constexpr auto kForwardTimeout = std::chrono::seconds(30);
 // A save ends by itself; the grace may allow minutes.
 constexpr auto kSaveTimeout = std::chrono::minutes(10);
-constexpr double kMinStepTimeoutSeconds = 2;
-constexpr double kTimeoutInSteps = 4;
 
 // Looks at the request to stop about once in this time while forwards follow each other.
 constexpr double kPollSeconds = 0.1;
@@ -63,7 +61,7 @@ void Trainer::Run() {
   const TrainConfig::Train& train = config_.train;
   const int64_t save_every = config_.checkpoint.every_steps;
   const auto is_due = [this](int64_t every) { return every > 0 && step_ % every == 0; };
-  StopSignal::SetTimeout(step_timeout_);
+  StopSignal::SetTimeout(stop_plan_.step_timeout());
   StopSignal::Install();
   bool is_stopping = must_evaluate_first_ && EvaluateNow();
   while (step_ < train.steps && !is_stopping) {
@@ -155,7 +153,7 @@ std::optional<float> Trainer::ForwardBackward(int64_t forwards, bool& is_stoppin
 
 bool Trainer::Step() {
   // Of the phase before it may be minutes.
-  StopSignal::SetTimeout(step_timeout_);
+  StopSignal::SetTimeout(stop_plan_.step_timeout());
   const Clock::time_point start = Clock::now();
   const TrainConfig::Train& train = config_.train;
   StepMetrics metrics;
@@ -186,8 +184,7 @@ bool Trainer::Step() {
   metrics.tokens = tokens_;
   metrics.step_seconds = SecondsSince(start);
   metrics.tokens_per_second = static_cast<double>(step_tokens) / metrics.step_seconds;
-  step_timeout_ = std::chrono::milliseconds(static_cast<int64_t>(
-      1000 * std::max(kMinStepTimeoutSeconds, kTimeoutInSteps * metrics.step_seconds)));
+  stop_plan_.NoteStep(Clock::now() - start);
   Report(metrics);
   return is_stopping;
 }

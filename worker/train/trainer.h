@@ -101,8 +101,6 @@ class Trainer {
   bool must_evaluate_first_ = false;
 
   StopPlan stop_plan_;
-  /// How long a stop waits for a step. Before the first there is nothing to save.
-  std::chrono::milliseconds step_timeout_{10'000};
   bool is_save_given_up_ = false;
   /// Of the forwards and backwards of the last step, mean over the ranks; 0: unknown.
   double step_seconds_ = 0;

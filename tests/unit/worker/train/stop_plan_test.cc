@@ -61,6 +61,23 @@ TEST(StopPlanTest, SignalAloneLeavesHalfAMinuteForTheStepAndAnyTimeForTheSave) {
   EXPECT_TRUE(plan.CanFinishStep(kStart, seconds(29)));
   EXPECT_FALSE(plan.CanFinishStep(kStart, milliseconds(29'001)));
   EXPECT_FALSE(plan.MustGiveUpSave(kStart + std::chrono::hours(1)));
+  static_assert(StopPlan::kUnknownGrace == seconds(30));
+}
+
+TEST(StopPlanTest, StepIsGivenHalfAMinuteUntilOneWasMeasuredAndThenAFewSteps) {
+  StopPlan plan;
+  EXPECT_EQ(plan.step_timeout(), StopPlan::kUnknownStep);
+  static_assert(StopPlan::kUnknownStep == seconds(30));
+  plan.Request(kStart, seconds(2));
+  EXPECT_EQ(plan.step_timeout(), seconds(30));  // whoever asked ends it sooner
+  plan.NoteStep(seconds(20));
+  EXPECT_EQ(plan.step_timeout(), seconds(80));
+  plan.NoteStep(milliseconds(501));
+  EXPECT_EQ(plan.step_timeout(), milliseconds(2004));
+  plan.NoteStep(milliseconds(500));
+  EXPECT_EQ(plan.step_timeout(), seconds(2));
+  plan.NoteStep(StopPlan::Duration(1));
+  EXPECT_EQ(plan.step_timeout(), seconds(2));
 }
 
 TEST(StopPlanTest, AnotherGraceShortensTheTimeAndNeverExtendsIt) {
