@@ -1,5 +1,6 @@
 #include "launcher/run/coordinator_host.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,9 @@
 
 namespace fsdprun {
 namespace {
+
+/// Shorter pauses are every day's business on a loaded machine.
+constexpr Duration kStallWarning = std::chrono::seconds(2);
 
 void LogIfAny(const std::optional<std::string>& line) {
   if (line.has_value()) {
@@ -120,7 +124,7 @@ void CoordinatorHost::Feed(job::Event event) {
     const job::Event next = std::move(events_.front());
     events_.pop_front();
     const job::Effects effects = machine_.Step(next, MonoNow());
-    if (effects.stalled > Duration::zero()) {
+    if (effects.stalled >= kStallWarning) {
       Log(LogLevel::kWarning,
           absl::StrCat("this launcher did not run for ", ToSeconds(effects.stalled),
                        " s or longer (stopped by a signal, or its machine was suspended); every "

@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdio>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/event_loop.h"
+#include "base/log.h"
 
 namespace fsdprun {
 namespace {
@@ -52,6 +56,36 @@ TEST(CoordinatorHostTest, LaunchIdIsOneForAllGenerationsAndAnotherForTheNextLaun
   EXPECT_EQ(first[0], first[1]);
   EXPECT_EQ(second[0], second[1]);
   EXPECT_NE(first[0], second[0]);
+}
+
+std::vector<std::string>& Warnings() {
+  static std::vector<std::string> warnings;
+  return warnings;
+}
+
+TEST(CoordinatorHostTest, OnlyALongStallIsWorthAWarning) {
+  SetLogSink([](LogLevel, absl::string_view line) { Warnings().emplace_back(line); });
+  EventLoop loop;
+  CoordinatorHost::Options options;
+  options.spec.join_timeout = std::chrono::milliseconds(50);
+  options.run_id = "run";
+  CoordinatorHost host(loop, options, {});
+  CoordinatorLink::Callbacks callbacks;
+  callbacks.on_message = [](const ToAgent&) {};
+  host.local_link().SetCallbacks(std::move(callbacks));
+  host.local_link().Open();
+  ASSERT_TRUE(host.Start().ok());
+  const auto stall = [&host](Duration duration) {
+    std::this_thread::sleep_for(duration);
+    host.local_link().Send(FromAgent{Incarnation(7), Generation(0), AgentHeartbeat{}});
+  };
+  stall(std::chrono::milliseconds(800));
+  EXPECT_THAT(Warnings(), ::testing::IsEmpty());
+  stall(std::chrono::milliseconds(2100));
+  EXPECT_THAT(Warnings(), ::testing::ElementsAre(::testing::HasSubstr("did not run for")));
+  SetLogSink([](LogLevel, absl::string_view line) {
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+  });
 }
 
 }  // namespace
