@@ -1,17 +1,13 @@
 #include "launcher/run/launcher.h"
 
 #include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "agent/local/file_thread.h"
 #include "agent/node/clocks.h"
 #include "agent/process/keeper_client.h"
 #include "base/check.h"
@@ -30,25 +26,6 @@ constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
-constexpr Duration kRmdirTimeout = std::chrono::seconds(1);
-constexpr Duration kRemovalTimeout = std::chrono::seconds(60);
-
-/// Runs what touches files, but does not wait longer than `limit` for a file system that hangs;
-/// false then.
-bool RunBounded(EventLoop& loop, Duration limit, FileThread::Closure work) {
-  FileThread files(loop);
-  files.Run(std::move(work), [] {});
-  return files.Await(MonoNow() + limit);
-}
-
-/// False if the directory is still there.
-bool RemoveIfEmpty(EventLoop& loop, const std::string& directory) {
-  auto is_removed = std::make_shared<bool>(false);
-  const bool is_done = RunBounded(loop, kRmdirTimeout, [directory, is_removed] {
-    *is_removed = ::rmdir(directory.c_str()) == 0;
-  });
-  return is_done && *is_removed;
-}
 
 const char* ValueOf(const Environment& environment, const char* name) {
   const auto it = environment.find(name);
@@ -237,16 +214,36 @@ void Launcher::RestartAgent() {
     return;
   }
   Print(agent_message_);
-  const absl::StatusOr<std::string> run_dir = MakeRunDir(plan_, run_id_, environment_);
-  if (!run_dir.ok()) {
-    agent_message_ = std::string(run_dir.status().message());
+  if (!restarts_.Take(MonoNow())) {
+    agent_message_ =
+        absl::StrCat("gave up: it lost its coordinator ", RestartLimit::kMaxInARow + 1,
+                     " times in a row, each time within ", ToSeconds(RestartLimit::kLongRun),
+                     " s; find out why fsdprun at ", ToString(rendezvous_.endpoint),
+                     " ends, then start this agent again");
     loop_.Stop();
     return;
   }
-  if (::rmdir(run_dir_.c_str()) != 0) {  // Empty if no worker was started.
+  run_dir_change_ = std::make_unique<RunDirChange>(
+      loop_, run_dir_,
+      [plan = plan_, run_id = run_id_, environment = environment_] {
+        return MakeRunDir(plan, run_id, environment);
+      },
+      [this](const RunDirChange::Result& result) { OnRunDir(result); });
+}
+
+void Launcher::OnRunDir(const RunDirChange::Result& result) {
+  if (is_ended_by_signal_) {
+    return;
+  }
+  if (!result.run_dir.ok()) {
+    agent_message_ = std::string(result.run_dir.status().message());
+    loop_.Stop();
+    return;
+  }
+  if (!result.is_old_removed) {
     earlier_run_dirs_.push_back(run_dir_);
   }
-  run_dir_ = *run_dir;
+  run_dir_ = *result.run_dir;
   agent_->DrainOutput();
   agent_exit_.reset();
   waiting_since_ = MonoNow();
@@ -391,10 +388,7 @@ void Launcher::RemoveRunDir() {
   earlier_run_dirs_.push_back(run_dir_);
   for (const std::string& run_dir : earlier_run_dirs_) {
     if (plan_.log_dir.empty() && !run_dir.empty()) {
-      RunBounded(loop_, kRemovalTimeout, [run_dir] {
-        std::error_code ignored;
-        std::filesystem::remove_all(run_dir, ignored);
-      });
+      RemoveTree(loop_, run_dir);
     }
   }
 }

@@ -21,6 +21,8 @@
 #include "launcher/report/console.h"
 #include "launcher/run/coordinator_host.h"
 #include "launcher/run/rendezvous.h"
+#include "launcher/run/restart_limit.h"
+#include "launcher/run/run_dir.h"
 #include "launcher/run/signals.h"
 
 namespace fsdprun {
@@ -52,6 +54,7 @@ class Launcher {
 
   // Events.
   void RestartAgent();
+  void OnRunDir(const RunDirChange::Result& result);
   void OnSignal(int signal);
   void OnCoordinatorStep();
   void OnAgentExit(int code, const std::string& message);
@@ -94,6 +97,8 @@ class Launcher {
   CoordinatorLink* link_ = nullptr;
   std::unique_ptr<WorkerStore> store_;
   std::unique_ptr<LocalAgent> agent_;
+  RestartLimit restarts_{MonoNow()};
+  std::unique_ptr<RunDirChange> run_dir_change_;
 
   /// Since when the launcher has been waiting for nodes or for the coordinator.
   MonoTime waiting_since_ = MonoNow();

@@ -1,0 +1,71 @@
+#include "launcher/run/run_dir.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kRmdirTimeout = std::chrono::seconds(1);
+constexpr Duration kRemovalTimeout = std::chrono::seconds(60);
+
+/// Runs what touches files, but does not wait longer than `limit` for a file system that hangs;
+/// false then.
+bool RunBounded(EventLoop& loop, Duration limit, FileThread::Closure work) {
+  FileThread files(loop);
+  files.Run(std::move(work), [] {});
+  return files.Await(MonoNow() + limit);
+}
+
+}  // namespace
+
+RunDirChange::RunDirChange(EventLoop& loop, std::string old_dir, MakeDir make, Then then,
+                           Duration limit)
+    : loop_(loop), then_(std::move(then)), files_(loop) {
+  auto result = std::make_shared<Result>(Result{absl::UnknownError("")});
+  files_.Run(
+      [old_dir, make = std::move(make), result] {
+        result->run_dir = make();
+        result->is_old_removed = result->run_dir.ok() && ::rmdir(old_dir.c_str()) == 0;
+      },
+      [this, result] { Tell(*result); });
+  timer_ = loop_.At(MonoNow() + limit, [this, limit] {
+    files_.RunFinished();  // It may have answered in time, if this process was stopped.
+    Tell({.run_dir = absl::DeadlineExceededError(
+              absl::StrCat("cannot make a log directory: its file system did not answer within ",
+                           ToSeconds(limit), " s; choose another with --log-dir"))});
+  });
+}
+
+RunDirChange::~RunDirChange() { loop_.Cancel(timer_); }
+
+void RunDirChange::Tell(const Result& result) {
+  loop_.Cancel(timer_);
+  if (const Then then = std::exchange(then_, nullptr)) {
+    then(result);
+  }
+}
+
+bool RemoveIfEmpty(EventLoop& loop, const std::string& directory) {
+  auto is_removed = std::make_shared<bool>(false);
+  const bool is_done = RunBounded(loop, kRmdirTimeout, [directory, is_removed] {
+    *is_removed = ::rmdir(directory.c_str()) == 0;
+  });
+  return is_done && *is_removed;
+}
+
+void RemoveTree(EventLoop& loop, const std::string& directory) {
+  RunBounded(loop, kRemovalTimeout, [directory] {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  });
+}
+
+}  // namespace fsdprun
