@@ -39,14 +39,15 @@ void EventLoop::Run() {
     const int count = ::epoll_wait(epoll_fd_.get(), ready, 64, PollTimeoutMs());
     FSDPRUN_CHECK(count >= 0 || errno == EINTR, "epoll_wait failed");
     for (int i = 0; i < count && !stopped_; ++i) {
-      if (ready[i].data.u64 == kWakeUp) {
+      const uint64_t id = ready[i].data.u64;  // a copy: the kernel's struct is packed
+      if (id == kWakeUp) {
         uint64_t ignored = 0;
         [[maybe_unused]] const ssize_t n = ::read(wake_fd_.get(), &ignored, sizeof(ignored));
         RunPosted();
         continue;
       }
       // Looked up here because an earlier reaction of this batch may have unwatched it.
-      if (auto it = reactions_.find(ready[i].data.u64); it != reactions_.end()) {
+      if (auto it = reactions_.find(id); it != reactions_.end()) {
         const FdReaction reaction = it->second;
         reaction(ready[i].events);
       }
