@@ -47,6 +47,16 @@ Group make_group(const std::shared_ptr<StoreClient>& store, const std::string& p
                                                      static_cast<int>(size), options);
 }
 
+// c10d's flight recorder, one for all groups of the process, enters a group that is new to it
+// before it takes its lock (2.11): two groups that broadcast for the first time at once would break
+// its map. Of what is called here, only collectives are recorded.
+c10::intrusive_ptr<c10d::Work> start_broadcast(const Group& group, std::vector<at::Tensor>& tensors,
+                                               const c10d::BroadcastOptions& options) {
+  static std::mutex recorder;
+  const std::lock_guard lock(recorder);
+  return group->broadcast(tensors, options);
+}
+
 // Messages between two ranks with one tag arrive in order, so this one serves all descriptors.
 constexpr int kDescriptorTag = 1;
 
@@ -126,7 +136,7 @@ class GlooCollectives : public HostCollectives {
                                           .root = static_cast<int32_t>(root),
                                           .numel = static_cast<uint64_t>(tensors[0].numel())});
     try {
-      groups_[static_cast<size_t>(lane)]->broadcast(tensors, options)->wait();
+      start_broadcast(groups_[static_cast<size_t>(lane)], tensors, options)->wait();
     } catch (const std::exception& error) {
       throw_lost(name, "a rank", error);
     }

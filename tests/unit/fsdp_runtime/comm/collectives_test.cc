@@ -112,6 +112,20 @@ TEST_P(CollectivesTest, AllReduceAndBroadcast) {
   });
 }
 
+// c10d's flight recorder is one for all groups of a process, and does not lock all that it writes.
+TEST(GlooTest, GroupsOfOneProcessBroadcastForTheFirstTimeAtOnce) {
+  for (int round = 0; round < 2; ++round) {
+    const auto errors = run_backend("gloo", 6, [](Collectives& group) {
+      at::Tensor tensor = at::full({1}, group.rank());
+      const WorkPtr other = group.broadcast(at::full({1}, group.rank()), 0, Lane::kGather);
+      group.broadcast(tensor, 1)->wait();
+      other->wait();
+      ASSERT_EQ(tensor.item<int64_t>(), 1);
+    });
+    EXPECT_THAT(errors, ::testing::Each(""));
+  }
+}
+
 TEST_P(CollectivesTest, LanesOverlapWhateverTheOrderOfIssue) {
   run([&](Collectives& group) {
     at::Tensor gathered = at::empty({size() * numel()});
