@@ -15,7 +15,7 @@ target_compile_options(fsdprun_options INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 
 find_program(FSDPRUN_MOLD mold)
-if(FSDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(FSDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   target_link_options(fsdprun_options INTERFACE -fuse-ld=mold)
 endif()
 

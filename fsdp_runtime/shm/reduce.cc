@@ -17,6 +17,13 @@
 namespace fsdp::shm {
 namespace {
 
+// clang 14 has no _Float16 for x86-64. Its __fp16 converts the same bits with the same rounding.
+#if defined(__clang__)
+using Half = __fp16;
+#else
+using Half = _Float16;
+#endif
+
 // Fits the L1 cache together with the sources' lines.
 constexpr size_t kBlock = 1024;
 
@@ -43,11 +50,11 @@ FSDPRUN_MULTIVERSION void narrow_bf16(uint16_t* out, const float* x, size_t n) {
     out[i] = static_cast<uint16_t>(is_nan ? 0x7fc0 : rounded);
   }
 }
-FSDPRUN_MULTIVERSION void widen_f16(float* out, const _Float16* x, size_t n) {
+FSDPRUN_MULTIVERSION void widen_f16(float* out, const Half* x, size_t n) {
   for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(x[i]);
 }
-FSDPRUN_MULTIVERSION void narrow_f16(_Float16* out, const float* x, size_t n) {
-  for (size_t i = 0; i < n; ++i) out[i] = static_cast<_Float16>(x[i]);
+FSDPRUN_MULTIVERSION void narrow_f16(Half* out, const float* x, size_t n) {
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<Half>(x[i]);
 }
 
 template <typename T>
@@ -90,7 +97,7 @@ struct BFloat16 {
 };
 
 struct Float16 {
-  using Storage = _Float16;
+  using Storage = Half;
   using Acc = float;
   static const Acc* load(Acc* scratch, const Storage* x, size_t n) {
     widen_f16(scratch, x, n);

@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 
 PRODUCT = re.compile(r"^(proto|base|launcher|agent|worker|fsdp_runtime)/")
-# clang 14 has no _Float16 for plain x86-64, which g++ 12 compiles this file with.
-BEYOND_CLANG_14 = {"fsdp_runtime/shm/reduce.cc"}
 TORCH = re.compile(r"#\s*include\s*<(torch|ATen|c10)/")
 PROJECT_INCLUDE = re.compile(r'#\s*include\s*[<"]([\w./-]+\.h)[>"]')
 BATCH_INCLUDE = re.compile(r'^#include "([^"]+\.cc)"', re.M)
@@ -43,7 +41,7 @@ def is_checked(path: Path, root: Path, known: dict[Path, bool]) -> bool:
     if not path.is_relative_to(root):
         return False
     name = str(path.relative_to(root))
-    return bool(PRODUCT.match(name)) and name not in BEYOND_CLANG_14 and not reaches_torch(path, root, known)
+    return bool(PRODUCT.match(name)) and not reaches_torch(path, root, known)
 
 
 def with_file(entry: dict, file: Path) -> dict:

@@ -14,6 +14,14 @@
 
 namespace fsdp {
 
+/// The groups of one communicator; all ranks have reduced the same in the same order.
+struct RunContext::Exchange {
+  Collectives* comm = nullptr;
+  std::vector<ParamGroup*> groups;
+  std::vector<uint8_t> uses;  // of this rank, group by group
+  AgreementPtr agreement;
+};
+
 RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device)
     : parameter_slots_(comm, device, SlotArena::Memory::kPlain),
       gradient_slots_(comm, device, SlotArena::Memory::kComm) {}
@@ -216,14 +224,6 @@ void RunContext::add_reduced(ParamGroup* group) {
     reduced_.push_back(group);
   }
 }
-
-/// The groups of one communicator; all ranks have reduced the same in the same order.
-struct RunContext::Exchange {
-  Collectives* comm = nullptr;
-  std::vector<ParamGroup*> groups;
-  std::vector<uint8_t> uses;  // of this rank, group by group
-  AgreementPtr agreement;
-};
 
 std::vector<RunContext::Exchange> RunContext::start_exchange_of_uses() {
   std::vector<Exchange> exchanges;

@@ -5,6 +5,13 @@
 #include "fsdp_runtime/plan/memory_plan.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
+// g++ defines a macro for each sanitizer, clang answers a question.
+#if defined(__has_feature)
+#define FSDPRUN_HAS_FEATURE(feature) __has_feature(feature)
+#else
+#define FSDPRUN_HAS_FEATURE(feature) 0
+#endif
+
 namespace fsdp::testing {
 namespace {
 
@@ -241,7 +248,7 @@ TEST(ScheduleDeathTest, TouchingAReshardedParameterIsAFault) {
       setup.model->embedding.sum();
     });
   };
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || FSDPRUN_HAS_FEATURE(address_sanitizer)
   EXPECT_DEATH(touch(), "AddressSanitizer: SEGV");
 #else
   EXPECT_EXIT(touch(), ::testing::KilledBySignal(SIGSEGV), "");
