@@ -50,10 +50,13 @@ void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view b
   const Key key{local_rank, stream};
   Output& output = OutputOf(key);
   Source& source = output.sources.back();
-  if (source.dropped_bytes > 0 || backlog_bytes_ + bytes.size() > kMaxBacklogBytes) {
+  const bool has_room = backlog_bytes_ + bytes.size() <= kMaxBacklogBytes &&
+                        output.backlog_bytes + bytes.size() <= kMaxStreamBytes;
+  if (source.dropped_bytes > 0 || !has_room) {
     source.dropped_bytes += bytes.size();
   } else {
     absl::StrAppend(&source.backlog, bytes);
+    output.backlog_bytes += bytes.size();
     backlog_bytes_ += bytes.size();
   }
   Enqueue(key, output);
@@ -92,7 +95,7 @@ void OutputPump::Advance() {
     ready_.pop_front();
     output.is_queued = false;
     if (source.offset >= source.size) {
-      PassBacklog(output.stream, source);
+      PassBacklog(output);
       if (output.sources.size() > 1) {
         Finish(output.stream, source);
         PopSource(output);
@@ -161,7 +164,7 @@ void OutputPump::Drain() {
   for (auto& [key, output] : outputs_) {
     output.is_queued = false;
     for (;;) {
-      DrainSource(key, output.sources.front(), budget_bytes);
+      DrainSource(key, output, budget_bytes);
       Finish(output.stream, output.sources.front());
       if (output.sources.size() == 1) {
         break;
@@ -174,7 +177,8 @@ void OutputPump::Drain() {
   is_draining_ = false;
 }
 
-void OutputPump::DrainSource(const Key& key, Source& source, size_t& budget_bytes) {
+void OutputPump::DrainSource(const Key& key, Output& output, size_t& budget_bytes) {
+  Source& source = output.sources.front();
   bool hangs = false;
   while (source.offset < source.size && budget_bytes > 0 && !hangs) {
     hangs = !ReadNow(key, budget_bytes);
@@ -190,7 +194,7 @@ void OutputPump::DrainSource(const Key& key, Source& source, size_t& budget_byte
     source.offset = source.size;
   }
   if (!source.IsMoved()) {
-    PassBacklog(key.second, source);
+    PassBacklog(output);
   }
 }
 
@@ -218,15 +222,18 @@ void OutputPump::AwaitRead() {
 
 // --- Passing on
 
-void OutputPump::PassBacklog(keeper::Stream stream, Source& source) {
+void OutputPump::PassBacklog(Output& output) {
+  Source& source = output.sources.front();
   const std::string backlog = std::exchange(source.backlog, std::string());
+  output.backlog_bytes -= backlog.size();
   backlog_bytes_ -= backlog.size();
-  PassOn(stream, source, backlog);
+  PassOn(output.stream, source, backlog);
   if (const uint64_t dropped = std::exchange(source.dropped_bytes, 0); dropped > 0) {
-    Finish(stream, source);
-    sink_.write(stream, absl::StrCat("[fsdprun: ", dropped,
-                                     " bytes of output are lost: the log file cannot be written, "
-                                     "and the reader of this console was too slow]\n"));
+    Finish(output.stream, source);
+    sink_.write(output.stream,
+                absl::StrCat("[fsdprun: ", dropped,
+                             " bytes of output are lost: the log file cannot be written, "
+                             "and the reader of this console was too slow]\n"));
   }
 }
 

@@ -19,12 +19,15 @@ namespace fsdprun {
 
 /// Copies the workers' output from their log files to the console, in whole lines, as fast as the
 /// console accepts it. The files hold everything, so a slow console blocks no worker and loses
-/// nothing. Output that cannot be logged to a file is buffered up to kMaxBacklogBytes; the rest is
-/// dropped and the console says how much. Files are read on a FileThread, one piece at a time: a
-/// file system that hangs delays what is in files, and nothing else. Thread: loop thread only.
+/// nothing. Output that cannot be logged to a file is buffered, up to kMaxStreamBytes of a stream
+/// and kMaxBacklogBytes in all; the rest is dropped and the console says how much. Files are read
+/// on a FileThread, one piece at a time: a file system that hangs delays what is in files, and
+/// nothing else. Thread: loop thread only.
 class OutputPump {
  public:
   static constexpr size_t kMaxBacklogBytes = 64u << 20;
+  /// So one worker that writes much does not take the room of the others.
+  static constexpr size_t kMaxStreamBytes = 16u << 20;
 
   struct Sink {
     /// Whole lines of one worker's stream.
@@ -85,6 +88,8 @@ class OutputPump {
     keeper::Stream stream;
     /// Never empty: the last source is being followed, those before it are being drained.
     std::deque<Source> sources;
+    /// Of all sources.
+    size_t backlog_bytes = 0;
     /// In ready_ or unread_.
     bool is_queued = false;
 
@@ -104,9 +109,9 @@ class OutputPump {
   static std::string ReadPiece(LogFile& file, uint64_t offset, size_t size);
   bool ReadNow(const Key& key, size_t& budget_bytes);
   void AwaitRead();
-  void DrainSource(const Key& key, Source& source, size_t& budget_bytes);
+  void DrainSource(const Key& key, Output& output, size_t& budget_bytes);
   void PassOn(keeper::Stream stream, Source& source, absl::string_view bytes);
-  void PassBacklog(keeper::Stream stream, Source& source);
+  void PassBacklog(Output& output);
   void Finish(keeper::Stream stream, Source& source);
   void PopSource(Output& output);
 

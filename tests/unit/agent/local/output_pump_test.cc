@@ -67,13 +67,13 @@ TEST_F(OutputPumpTest, OutputWithoutAFileWaitsForRoomAndIsBounded) {
   shown_.clear();
   has_room_ = false;
   const std::string mebibyte((1u << 20) - 1, 'x');
-  for (size_t i = 0; i < OutputPump::kMaxBacklogBytes / (1u << 20) + 10; ++i) {
+  for (size_t i = 0; i < OutputPump::kMaxStreamBytes / (1u << 20) + 10; ++i) {
     pump_.Data(0, Stream::kStdout, mebibyte + "\n");
   }
   has_room_ = true;
   pump_.Data(0, Stream::kStdout, "end\n");
   pump_.Drain();
-  EXPECT_LT(shown_.size(), OutputPump::kMaxBacklogBytes + 1000);
+  EXPECT_LT(shown_.size(), OutputPump::kMaxStreamBytes + 1000);
   EXPECT_NE(shown_.find("[fsdprun: 10485764 bytes of output are lost"), std::string::npos);
   pump_.Data(0, Stream::kStdout, "and on\n");
   EXPECT_EQ(shown_.substr(shown_.size() - 7), "and on\n");
@@ -163,10 +163,12 @@ TEST_F(OutputPumpTest, DrainTakesEarlierGenerationsToo) {
   EXPECT_EQ(shown_, "012");
 }
 
-// The other stream has taken all the room there is for waiting.
+// Other streams have taken all the room there is for waiting.
 TEST_F(OutputPumpTest, DroppedOutputIsReportedOnItsStreamAndLaterOutputPasses) {
   has_room_ = false;
-  pump_.Data(0, Stream::kStdout, std::string(OutputPump::kMaxBacklogBytes, 'x'));
+  for (int rank = 2; rank < 6; ++rank) {
+    pump_.Data(rank, Stream::kStdout, std::string(OutputPump::kMaxBacklogBytes / 4, 'x'));
+  }
   pump_.Data(1, Stream::kStdout, "lost\n");
   EXPECT_FALSE(pump_.Pump());
   has_room_ = true;
@@ -174,6 +176,22 @@ TEST_F(OutputPumpTest, DroppedOutputIsReportedOnItsStreamAndLaterOutputPasses) {
   EXPECT_NE(shown_.find("[fsdprun: 5 bytes of output are lost"), std::string::npos);
   pump_.Data(1, Stream::kStdout, "and on\n");
   EXPECT_EQ(shown_.substr(shown_.size() - 7), "and on\n");
+}
+
+TEST_F(OutputPumpTest, OneStreamTakesNoMoreThanItsShareInAllGenerations) {
+  has_room_ = false;
+  pump_.Data(0, Stream::kStdout, std::string(OutputPump::kMaxStreamBytes - 1, 'x'));
+  pump_.Follow(0, Stream::kStdout, path_);
+  pump_.Data(0, Stream::kStdout, "lost\n");
+  pump_.Data(0, Stream::kStderr, "not lost\n");
+  pump_.Data(1, Stream::kStdout, "nor this\n");
+  has_room_ = true;
+  EXPECT_TRUE(PumpAll());
+  EXPECT_NE(shown_.find("[fsdprun: 5 bytes of output are lost"), std::string::npos);
+  EXPECT_NE(shown_.find("not lost\n"), std::string::npos);
+  EXPECT_NE(shown_.find("nor this\n"), std::string::npos);
+  pump_.Data(0, Stream::kStdout, std::string(OutputPump::kMaxStreamBytes - 1, 'y') + "\n");
+  EXPECT_EQ(shown_.substr(shown_.size() - 2), "y\n") << "what has been shown takes no room";
 }
 
 TEST_F(OutputPumpTest, FileThatVanishedIsSkippedAndDirectDataGoesOn) {
