@@ -50,7 +50,7 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
       store_(store),
       machine_(options_.spec),
       files_(loop),
-      output_(files_, hooks_.sink) {}
+      output_(loop_, files_, hooks_.sink) {}
 
 LocalAgent::~LocalAgent() {
   *is_live_ = false;

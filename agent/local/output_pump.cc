@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 
 namespace fsdprun {
 namespace {
@@ -17,11 +18,12 @@ constexpr size_t kMaxLineBytes = 4u << 20;
 
 }  // namespace
 
-OutputPump::OutputPump(FileThread& files, Sink sink, Duration read_limit)
-    : files_(files), sink_(std::move(sink)), read_limit_(read_limit) {}
+OutputPump::OutputPump(EventLoop& loop, FileThread& files, Sink sink, Duration read_limit)
+    : loop_(loop), files_(files), sink_(std::move(sink)), read_limit_(read_limit) {}
 
 OutputPump::~OutputPump() {
   *is_live_ = false;
+  loop_.Cancel(read_timer_);
   for (auto& [key, output] : outputs_) {
     while (!output.sources.empty()) {
       PopSource(output);
@@ -115,6 +117,7 @@ void OutputPump::StartRead(const Key& key, size_t at_most) {
   source.was_opened = true;
   const size_t size = std::min<uint64_t>(at_most, source.size - source.offset);
   reading_ = Read{key, MonoNow() + read_limit_, next_read_++};
+  WatchRead();
   auto bytes = std::make_shared<std::string>();
   files_.Run([file = source.file, offset = source.offset, size,
               bytes] { *bytes = ReadPiece(*file, offset, size); },
@@ -140,6 +143,7 @@ void OutputPump::OnRead(uint64_t id, const std::string& bytes) {
   if (!reading_ || reading_->id != id) {
     return;  // Given up: what it read has been reported as not shown.
   }
+  has_warned_of_stall_ = has_warned_of_stall_ && MonoNow() >= reading_->deadline;
   const Key key = reading_->key;
   reading_.reset();
   Output& output = outputs_.at(key);
@@ -152,6 +156,31 @@ void OutputPump::OnRead(uint64_t id, const std::string& bytes) {
     output.is_queued = false;
     Enqueue(key, output);
     Advance();
+  }
+}
+
+/// One timer for all reads, which are many and short.
+void OutputPump::WatchRead() {
+  if (read_timer_ == 0) {
+    read_timer_ = loop_.At(reading_->deadline, [this] { OnReadLate(); });
+  }
+}
+
+void OutputPump::OnReadLate() {
+  read_timer_ = 0;
+  files_.RunFinished();  // It may have been answered in time, if this process was stopped.
+  if (!reading_) {
+    return;
+  }
+  if (!hangs()) {
+    return WatchRead();
+  }
+  if (!std::exchange(has_warned_of_stall_, true)) {
+    const std::string& path = outputs_.at(reading_->key).sources.front().file->path;
+    Log(LogLevel::kWarning,
+        absl::StrCat("reading ", path, " has taken longer than ", ToSeconds(read_limit_),
+                     " s; output in log files is shown when their file system answers (warned once "
+                     "until it does)"));
   }
 }
 

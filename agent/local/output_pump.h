@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "agent/local/file_thread.h"
 #include "agent/process/keeper_protocol.h"
+#include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "base/unique_fd.h"
 
@@ -36,10 +37,11 @@ class OutputPump {
     std::function<bool()> has_room;
   };
 
-  /// A read that takes longer is given up when everything must be shown at once.
+  /// A read that takes longer is warned of, once until one is answered in time, and given up when
+  /// everything must be shown at once.
   static constexpr Duration kReadLimit = std::chrono::seconds(5);
 
-  OutputPump(FileThread& files, Sink sink, Duration read_limit = kReadLimit);
+  OutputPump(EventLoop& loop, FileThread& files, Sink sink, Duration read_limit = kReadLimit);
   ~OutputPump();
   OutputPump(const OutputPump&) = delete;
   OutputPump& operator=(const OutputPump&) = delete;
@@ -106,6 +108,8 @@ class OutputPump {
   void Advance();
   void StartRead(const Key& key, size_t at_most);
   void OnRead(uint64_t id, const std::string& bytes);
+  void WatchRead();
+  void OnReadLate();
   static std::string ReadPiece(LogFile& file, uint64_t offset, size_t size);
   bool ReadNow(const Key& key, size_t& budget_bytes);
   void AwaitRead();
@@ -115,6 +119,7 @@ class OutputPump {
   void Finish(keeper::Stream stream, Source& source);
   void PopSource(Output& output);
 
+  EventLoop& loop_;
   FileThread& files_;
   const Sink sink_;
   const Duration read_limit_;
@@ -126,6 +131,9 @@ class OutputPump {
   std::deque<Key> unread_;
   std::optional<Read> reading_;
   uint64_t next_read_ = 1;
+  /// Runs when a read, not necessarily the latest, may have taken too long.
+  EventLoop::TimerId read_timer_ = 0;
+  bool has_warned_of_stall_ = false;
   bool is_draining_ = false;
   /// A read was given up: what is in files is not tried any more.
   bool has_hung_ = false;

@@ -7,8 +7,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "tests/unit/base/loop_waiter.h"
 
 namespace fsdprun {
 namespace {
@@ -48,6 +53,7 @@ class OutputPumpTest : public ::testing::Test {
   EventLoop loop_;
   FileThread files_{loop_};
   OutputPump pump_{
+      loop_,
       files_,
       {[this](Stream, absl::string_view lines) { shown_.append(lines.data(), lines.size()); },
        [this] { return has_room_; }}};
@@ -221,7 +227,7 @@ class HangingLogTest : public OutputPumpTest {
 
 TEST_F(HangingLogTest, TheEndIsNotDelayedAndWhatIsMissingIsCounted) {
   OutputPump impatient(
-      files_,
+      loop_, files_,
       {[this](Stream, absl::string_view lines) { shown_.append(lines.data(), lines.size()); },
        [this] { return has_room_; }},
       /*read_limit=*/std::chrono::milliseconds(1));
@@ -238,6 +244,45 @@ TEST_F(HangingLogTest, TheEndIsNotDelayedAndWhatIsMissingIsCounted) {
       "not answer; they are at the end of " +
       path_ + "]\nafter the file\n";
   EXPECT_EQ(shown_, note + note);
+}
+
+std::vector<std::string>& Warnings() {
+  static std::vector<std::string> warnings;
+  return warnings;
+}
+
+TEST_F(HangingLogTest, EveryStallIsWarnedOfOnce) {
+  Warnings().clear();
+  SetLogSink([](LogLevel, absl::string_view line) { Warnings().emplace_back(line); });
+  LoopWaiter waiter(loop_);
+  OutputPump impatient(loop_, files_, {[](Stream, absl::string_view) {}, [] { return true; }},
+                       /*read_limit=*/std::chrono::milliseconds(200));
+  const auto run = [&](Duration duration) {
+    const MonoTime end = MonoNow() + duration;
+    ASSERT_TRUE(waiter.PollUntil([end] { return MonoNow() >= end; }));
+  };
+  for (size_t stall = 1; stall <= 2; ++stall) {
+    const std::string path = path_ + std::to_string(stall);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    impatient.Follow(0, Stream::kStdout, path);
+    impatient.Grew(0, Stream::kStdout, 100);
+    EXPECT_TRUE(waiter.PollUntil([&] { return Warnings().size() == stall; }));
+    run(std::chrono::milliseconds(500));
+    ASSERT_EQ(Warnings().size(), stall);
+    EXPECT_NE(Warnings().back().find("reading " + path + " has taken longer"), std::string::npos);
+    const UniqueFd writer(::open(path.c_str(), O_RDWR | O_CLOEXEC));  // Ends the stall.
+    EXPECT_TRUE(waiter.PollUntil([&] { return !impatient.is_reading(); }));
+    ::unlink(path.c_str());
+    // A read that is answered in time.
+    impatient.Follow(1, Stream::kStdout, path_);
+    impatient.Grew(1, Stream::kStdout, 100);
+    EXPECT_TRUE(waiter.PollUntil([&] { return !impatient.is_reading(); }));
+    run(std::chrono::milliseconds(300));
+    EXPECT_EQ(Warnings().size(), stall);
+  }
+  SetLogSink([](LogLevel, absl::string_view line) {
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+  });
 }
 
 TEST_F(HangingLogTest, OutputWithoutAFileIsShownMeanwhile) {
