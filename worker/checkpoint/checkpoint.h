@@ -94,6 +94,10 @@ class Saver {
   /// ClaimHeldError: another launch has taken the directory.
   std::string Save(int64_t step, const State& state);
 
+  /// Whether another process has claimed the directory since, as far as can be told. Not
+  /// collective; one look at a file.
+  bool IsReplaced() const;
+
   /// Lets others have the directory at once: nothing of this launch will use it again. Nothing may
   /// be saved after this.
   void Release();

@@ -276,6 +276,15 @@ Saver::Saver(SaverOptions options) : impl_(std::make_unique<Impl>(std::move(opti
 
 Saver::~Saver() = default;
 
+bool Saver::IsReplaced() const {
+  try {
+    const std::optional<ClaimSight> current = LookAtClaim(impl_->options.dir);
+    return current && current->claim.id != impl_->claim.id;
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
 void Saver::Release() {
   if (impl_->pulse) {
     impl_->pulse->Release();

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -92,7 +93,9 @@ std::optional<nlohmann::json> RecordIn(std::string_view line) {
 struct Origin {
   bool is_record = false;
   int64_t step = 0;
-  std::string run;  // empty: untold
+  std::string run;     // empty: untold
+  std::string launch;  // as well
+  uint64_t generation = 0;
 };
 
 Origin OriginOf(std::string_view line) {
@@ -100,9 +103,14 @@ Origin OriginOf(std::string_view line) {
   if (!record) {
     return {};
   }
-  Origin origin{true, record->at("step").get<int64_t>(), {}};
-  if (const auto run = record->find("run"); run != record->end() && run->is_string()) {
-    origin.run = run->get<std::string>();
+  const auto text = [&record](const char* key) {
+    const auto found = record->find(key);
+    return found != record->end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  Origin origin{true, record->at("step").get<int64_t>(), text("run"), text("launch"), 0};
+  if (const auto generation = record->find("generation");
+      generation != record->end() && generation->is_number_unsigned()) {
+    origin.generation = generation->get<uint64_t>();
   }
   return origin;
 }
@@ -228,12 +236,27 @@ MetricsCut CutRecords(const std::string& content, int64_t completed_steps, const
   return {content.substr(0, kept), loses_others};
 }
 
+bool IsOfSuccessor(const std::string& content, const std::string& launch, uint64_t generation) {
+  std::istringstream lines(content);
+  for (std::string line; !launch.empty() && std::getline(lines, line);) {
+    const Origin origin = OriginOf(line);
+    if (origin.launch == launch && origin.generation > generation) {
+      return true;
+    }
+  }
+  return false;
+}
+
 MetricsLog::MetricsLog(Later /*later*/, std::string path, int64_t completed_steps,
                        MetricsOrigin origin)
-    : path_(std::move(path)), completed_steps_(completed_steps), run_(std::move(origin.run)) {
+    : path_(std::move(path)),
+      completed_steps_(completed_steps),
+      run_(std::move(origin.run)),
+      launch_(std::move(origin.launch)),
+      generation_(origin.generation) {
   if (!run_.empty()) {
-    origin_ = ", \"run\": " + Quoted(run_) + ", \"launch\": " + Quoted(origin.launch) +
-              ", \"generation\": " + std::to_string(origin.generation) + "}";
+    origin_ = ", \"run\": " + Quoted(run_) + ", \"launch\": " + Quoted(launch_) +
+              ", \"generation\": " + std::to_string(generation_) + "}";
   }
 }
 
@@ -270,7 +293,14 @@ void MetricsLog::Open() {
     RequireOwnFile();  // or an older process would take the file from its successor
   }
   if (is_file_) {
-    Replace(fd_, path_, CutRecords(ReadAll(path_), completed_steps_, run_));
+    const std::string content = ReadAll(path_);
+    if (IsOfSuccessor(content, launch_, generation_)) {
+      throw MetricsReplacedError("metrics file " + path_ +
+                                     " is written by a newer start of this job, so this process "
+                                     "leaves it alone",
+                                 0);
+    }
+    Replace(fd_, path_, CutRecords(content, completed_steps_, run_));
   }
   is_open_ = true;
 }

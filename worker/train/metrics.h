@@ -61,7 +61,10 @@ class MetricsReplacedError : public MetricsError {
 // it keeps. A process that was replaced and still runs holds the old file, so nothing that it
 // writes can come between its successor's records; and it can see that its file has lost its name.
 // What is not kept is cut only if the same run will write it anew; else the old file keeps all its
-// records under another name.
+// records under another name. A process that was replaced before it has opened the log must not put
+// a file in the place of its successor's: records of a newer generation of its launch tell it so,
+// and of another launch, whose records look like those of an earlier one, checkpoint.dir's claim,
+// which the trainer looks at.
 
 /// The JSON lines file of a run. Records are appended with one write each; a reader sees whole
 /// lines.
@@ -83,9 +86,10 @@ class MetricsLog {
   MetricsLog& operator=(const MetricsLog&) = delete;
 
   /// Does nothing if it is open. Errors: as the constructor's, and the next call may succeed.
-  /// MetricsReplacedError: another process has opened it since the first call, and no later one
-  /// will.
+  /// MetricsReplacedError: another process has opened it since the first call, or a newer
+  /// generation of this launch at any time, and no later one will.
   void Open();
+  bool is_open() const { return is_open_; }
 
   /// Errors: MetricsError; the next call may succeed, and the file has only whole records.
   /// MetricsReplacedError: no later call will. A file that was removed is made anew.
@@ -102,6 +106,8 @@ class MetricsLog {
   std::string path_;  // of the file itself, not of a link to it
   int64_t completed_steps_;
   std::string run_;
+  std::string launch_;
+  uint64_t generation_;
   int fd_ = -1;  // the earlier file until is_open_
   bool is_open_ = false;
   bool is_file_ = false;  // as Note [One file per opening]
@@ -114,5 +120,8 @@ struct MetricsCut {
   bool loses_others = false;  // the rest is not only of steps that the run will do again
 };
 MetricsCut CutRecords(const std::string& content, int64_t completed_steps, const std::string& run);
+
+/// Whether a newer generation of the launch (empty: unknown) has written a record of it. Pure.
+bool IsOfSuccessor(const std::string& content, const std::string& launch, uint64_t generation);
 
 }  // namespace fsdprun::worker

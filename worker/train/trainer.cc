@@ -221,6 +221,16 @@ bool Trainer::EvaluateNow() {
   return false;
 }
 
+void Trainer::OpenMetrics() {
+  if (!metrics_->is_open() && saver_ && saver_->IsReplaced()) {
+    throw MetricsReplacedError("metrics file " + config_.metrics.jsonl +
+                                   " is left alone, because another start has taken over " +
+                                   config_.checkpoint.dir,
+                               0);
+  }
+  metrics_->Open();
+}
+
 // Note [Faults that may pass]
 // A disk that is full now need not be so at the next period. So what cannot be written then is told
 // and left out: metrics on rank 0 alone, a checkpoint on all ranks, which see the same error. Only
@@ -230,13 +240,14 @@ void Trainer::Record(const std::string& record) {
     return;
   }
   try {
-    metrics_->Open();
+    OpenMetrics();
     if (!record.empty()) {
       metrics_->Append(record);
     }
   } catch (const MetricsReplacedError& error) {
     metrics_.reset();
-    Warn(metrics_notice_, std::string(error.what()) + "; no more metrics are written");
+    FaultNotice last;  // told in any case, and once
+    Warn(last, std::string(error.what()) + "; no more metrics are written");
   } catch (const MetricsError& error) {
     if (!checkpoint::MayPass(error.error_number())) {
       throw;
@@ -254,6 +265,7 @@ void Trainer::Warn(FaultNotice& notice, const std::string& text) {
   std::fprintf(stderr, "warning: %s\n", line->c_str());
   try {
     if (metrics_) {
+      OpenMetrics();
       metrics_->Append(FormatWarningRecord(step_, *line));
     }
   } catch (const MetricsError&) {

@@ -59,6 +59,8 @@ class Trainer {
   /// the mean loss over micro batches and ranks; nullopt if the step must be abandoned.
   std::optional<float> ForwardBackward(int64_t forwards, bool& is_stopping);
   void Report(StepMetrics metrics);
+  /// Unless it is open; then it tells itself whose it is.
+  void OpenMetrics();
   /// Opens the metrics file if it is not open. An empty record is none.
   void Record(const std::string& record);
   /// On rank 0.

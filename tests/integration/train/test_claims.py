@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import threading
 import time
 
@@ -278,6 +279,32 @@ class OldWorldTest(ClaimCase):
         self.assertEqual((self.steps_saved(), self.metrics.read_bytes()), (steps, content))
         launches = [record["launch"] for record in self.records()]
         self.assertEqual(launches, sorted(launches, key=bool))  # those without a launcher first
+
+    def test_it_opens_no_metrics_of_its_successor(self):
+        self.metrics = self.disk("1m", "nr_inodes=2") / "metrics.jsonl"
+        at = f"metrics.jsonl={self.metrics}"
+        filler = self.fill(self.metrics.parent)  # with the file system itself all that there may be
+        log = self.dir / "errors"
+        with open(log, "w") as errors:
+            binary, arguments = self.arguments(*self.saving(every=100_000_000), ENDLESS, at, ranks=0)
+            old = self.start(*arguments, binary=binary, stderr=errors)
+            wait_for_files(lambda: "training goes on" in log.read_text(), self.dir, "a warning", writes=True)
+            old.send_signal(signal.SIGSTOP)
+            self.wait_until_stopped(old)
+            self.assertFalse(self.metrics.exists())
+            filler.unlink()
+            # Of a start there are two for a moment: a new one takes the place of the old.
+            subprocess.run(["mount", "-o", "remount,nr_inodes=9", self.metrics.parent], check=True)
+            self.train_well(*self.saving(), at, "checkpoint.takeover=true", "train.steps=3", ranks=0)
+            content = self.metrics.read_bytes()
+            old.send_signal(signal.SIGCONT)
+            wait_for_files(lambda: "no more metrics are written" in log.read_text(), self.dir, "a refusal", writes=True)
+            old.terminate()
+            rc, *_ = self.finish(old)
+        self.assertEqual(rc, 78, log.read_text())
+        self.assertIn("another start has taken over", log.read_text())
+        self.assertEqual([path.name for path in self.metrics.parent.iterdir()], [self.metrics.name])
+        self.assertEqual(self.metrics.read_bytes(), content)
 
 
 if __name__ == "__main__":

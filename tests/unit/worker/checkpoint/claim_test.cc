@@ -39,7 +39,10 @@ TEST(CheckpointClaimTest, StaleGenerationNeitherClaimsNorPublishes) {
                 HasSubstr("older generation 1"));
     options.job_id = "another job";
     options.takes_over = true;
+    EXPECT_FALSE(current.IsReplaced());
     Saver takes_over(options);
+    EXPECT_TRUE(current.IsReplaced());
+    EXPECT_FALSE(takes_over.IsReplaced());
     takes_over.Save(9, StateOf(0, 1, 9));
   });
   EXPECT_FALSE(DirectoryExists(dir / "step-7"));

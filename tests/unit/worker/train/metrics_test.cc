@@ -274,6 +274,31 @@ TEST_F(LateMetricsLogTest, SuccessorsFileIsLeftAlone) {
   EXPECT_EQ(RunsIn(path_), (std::vector<std::string>{"r 1 job 1", "r 1 job 2", "r 3 job 3"}));
 }
 
+TEST(MetricsTest, NewerGenerationOfTheLaunchIsASuccessorAndNobodyElse) {
+  const auto content = [](const std::string& launch, int generation) {
+    return R"({"step": 1, "eval_loss": 1, "run": "r", "launch": ")" + launch +
+           R"(", "generation": )" + std::to_string(generation) + "}\n";
+  };
+  const std::string both = content("job", 1) + content("job", 3);
+  EXPECT_TRUE(IsOfSuccessor(both, "job", 2));
+  EXPECT_FALSE(IsOfSuccessor(both, "job", 3));
+  EXPECT_FALSE(IsOfSuccessor(both, "another", 2));
+  EXPECT_FALSE(IsOfSuccessor(content("", 3), "", 2));
+  EXPECT_FALSE(IsOfSuccessor("", "job", 0));
+  EXPECT_FALSE(IsOfSuccessor("{\"step\": 1, \"generation\": -1, \"launch\": 7}\nno\n", "job", 0));
+}
+
+TEST_F(MetricsLogTest, StartThatWasReplacedBeforeItHasOpenedTheFileLeavesItAlone) {
+  MetricsLog(path_, 0, {"r", "job", 2}).Append(FormatEvalRecord(1, 1));
+  const std::string before = ReadAll(path_);
+  MetricsLog late(MetricsLog::Later{}, path_, 0, {"r", "job", 1});
+  EXPECT_TRUE(IsRefused(late));
+  EXPECT_TRUE(IsRefused(late));
+  EXPECT_EQ(ReadAll(path_), before);
+  MetricsLog(path_, 1, {"r", "job", 3}).Append(FormatEvalRecord(2, 2));
+  EXPECT_EQ(RunsIn(path_), (std::vector<std::string>{"r 2 job 1", "r 3 job 2"}));
+}
+
 TEST_F(LateMetricsLogTest, FileThatIsMovedAwayMeanwhileIsMadeAnew) {
   FailToOpen(log_);
   std::filesystem::rename(path_, path_ + ".rotated");
