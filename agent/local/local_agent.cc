@@ -1,9 +1,13 @@
 #include "agent/local/local_agent.h"
 
-#include <algorithm>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
-#include <iterator>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +43,12 @@ std::string Explain(const absl::Status& status) {
   return text;
 }
 
+bool IsLogWriter(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/comm"));
+  std::string name;
+  return std::getline(file, name) && name == keeper::kLogWriterName;
+}
+
 }  // namespace
 
 LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link,
@@ -55,10 +65,18 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
 LocalAgent::~LocalAgent() {
   *is_live_ = false;
   loop_.Cancel(wake_timer_);
+  for (const auto& [pid, ended] : log_writers_) {
+    loop_.Unwatch(ended.get());
+  }
 }
 
 void LocalAgent::Start() {
   foreign_children_ = ListChildren();
+  for (const pid_t pid : foreign_children_) {
+    if (IsLogWriter(pid)) {
+      AdoptLogWriter(pid);  // Of an earlier agent of this process.
+    }
+  }
   CoordinatorLink::Callbacks callbacks;
   callbacks.on_up = [this] { Feed(node::StreamUp{}); };
   callbacks.on_message = [this](const ToAgent& message) {
@@ -224,15 +242,34 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
     FeedInTurn([generation = assignment_.generation] { return node::AllWorkersGone{generation}; });
   };
   callbacks.on_lost = [this](const std::string& reason) {
-    // A log writer that still lives hangs in the kernel: like a child of somebody else's.
     const std::set<pid_t> children = ListChildren();
-    std::set_intersection(children.begin(), children.end(), keeper_->log_writers().begin(),
-                          keeper_->log_writers().end(),
-                          std::inserter(foreign_children_, foreign_children_.end()));
+    for (const pid_t pid : keeper_->log_writers()) {
+      if (children.count(pid) > 0) {
+        AdoptLogWriter(pid);
+      }
+    }
     FeedInTurn([reason] { return node::KeeperLost{reason}; });
   };
   callbacks.on_ended = [this] { FinishExit(); };
   return callbacks;
+}
+
+/// It may hang in the kernel: it is spared like a child of somebody else's, and reaped when it
+/// ends.
+void LocalAgent::AdoptLogWriter(pid_t pid) {
+  foreign_children_.insert(pid);
+  UniqueFd ended(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!ended.valid() || log_writers_.count(pid) > 0) {
+    return;
+  }
+  loop_.Watch(ended.get(), EPOLLIN, [this, pid](uint32_t) {
+    const auto it = log_writers_.find(pid);
+    loop_.Unwatch(it->second.get());
+    ::waitpid(pid, nullptr, WNOHANG | __WALL);
+    foreign_children_.erase(pid);
+    log_writers_.erase(it);
+  });
+  log_writers_.emplace(pid, std::move(ended));
 }
 
 // --- Stopping

@@ -18,6 +18,7 @@
 #include "agent/process/keeper_client.h"
 #include "agent/rpc/coordinator_link.h"
 #include "base/event_loop.h"
+#include "base/unique_fd.h"
 
 namespace fsdprun {
 
@@ -98,6 +99,7 @@ class LocalAgent {
   void Execute(const node::KillOrphans& kill);
   void Execute(const node::Exit& exit);
 
+  void AdoptLogWriter(pid_t pid);
   void OpenKeeper();
   KeeperCallbacks MakeKeeperCallbacks();
   void ConnectLink();
@@ -155,6 +157,8 @@ class LocalAgent {
   bool has_warned_of_logs_ = false;
   /// Children that this process already had when the agent started; never killed.
   std::set<pid_t> foreign_children_;
+  /// Log writers that their keeper has left behind, with what tells that they have ended.
+  std::map<pid_t, UniqueFd> log_writers_;
   absl::Status last_link_error_;
   EventLoop::TimerId wake_timer_ = 0;
   std::unique_ptr<KeeperClient> keeper_;

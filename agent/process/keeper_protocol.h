@@ -28,6 +28,8 @@ inline constexpr int kMaxLocalRank = 4095;
 
 /// Exit code of a keeper whose lease is over.
 inline constexpr int kExitLeaseOver = 3;
+/// The log writer's process is called so.
+inline constexpr char kLogWriterName[] = "fsdp-log-writer";
 
 enum class Stream : uint8_t { kStdout = 0, kStderr = 1 };
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "agent/process/keeper_protocol.h"
 #include "agent/process/log_writer.h"
 
 namespace fsdprun::keeper {
@@ -109,7 +110,7 @@ class LogFiles {
 }  // namespace
 
 void ServeLogRequests(int socket) {
-  ::prctl(PR_SET_NAME, "fsdp-log-writer");
+  ::prctl(PR_SET_NAME, kLogWriterName);
   DropInheritedDescriptors(socket);
   LogFiles files;
   std::string packet(sizeof(LogRequest) + LogWriter::kMaxWriteBytes, '\0');

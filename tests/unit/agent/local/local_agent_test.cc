@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -168,6 +169,42 @@ TEST_F(LocalAgentTest, OrphanSweepSparesTheNextKeeper) {
   RunGeneration(2);
   EXPECT_EQ(agent_->keeper_pid(), next);
   EXPECT_TRUE(IsAlive(next));
+}
+
+// The writer may end before, while or after the agent looks for what its keeper has left.
+TEST_F(LocalAgentTest, NoLogWriterIsLeftAsAZombieWhenItsKeeperDies) {
+  Admit();
+  for (int generation = 1; generation <= 10; ++generation) {
+    RunGeneration(generation);
+    const pid_t keeper = agent_->keeper_pid();
+    ASSERT_EQ(ChildrenOf(keeper).size(), 2u) << "a worker and the log writer";
+    ::kill(keeper, SIGKILL);
+    ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkersStopped>() == generation; }));
+  }
+  EXPECT_TRUE(waiter_.PollUntil(
+      [this] { return ChildrenOf(::getpid()) == std::set<pid_t>{agent_->keeper_pid()}; }));
+}
+
+// As after a restart of the agent, whose last keeper had left a log writer that hung.
+TEST_F(LocalAgentTest, ALogWriterOfAnEarlierAgentIsReaped) {
+  int ready[2];
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  const UniqueFd read_end(ready[0]);
+  UniqueFd write_end(ready[1]);
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    ::prctl(PR_SET_NAME, keeper::kLogWriterName);
+    ::close(ready[1]);
+    ::pause();
+    ::_exit(0);
+  }
+  write_end.reset();
+  char byte = 0;
+  ASSERT_EQ(::read(read_end.get(), &byte, 1), 0);
+  Admit();
+  EXPECT_EQ(ChildrenOf(::getpid()).count(writer), 1u);
+  ::kill(writer, SIGKILL);
+  EXPECT_TRUE(waiter_.PollUntil([&] { return ChildrenOf(::getpid()).count(writer) == 0; }));
 }
 
 TEST_F(LocalAgentTest, RequestToRejoinIsNoRelease) {
