@@ -1,7 +1,10 @@
 """Two jobs on one checkpoint directory, and a job that was replaced but still runs."""
 
+import errno
+import fcntl
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -16,13 +19,14 @@ from train_case import TRAIN, TrainCase
 from unittest_main import main
 
 ENDLESS = "train.steps=100000000"  # nobody waits for that many
+KEEP = 20  # so many that none is removed while another start reads it, or the test counts them
 CLAIM_OF_ANOTHER = {"job_id": "another", "generation": 1, "claim": "0123456789abcdef", "host": "elsewhere", "pid": 7}
 
 
 class ClaimCase(TrainCase):
     def start_endless(self, *settings, **kwargs):
         """A job that has saved and goes on saving."""
-        job = self.start_training(*self.saving(every=10, keep=2), ENDLESS, *settings, **kwargs)
+        job = self.start_training(*self.saving(every=10, keep=KEEP), ENDLESS, *settings, **kwargs)
         self.wait_for_save_after(0)
         return job
 
@@ -49,9 +53,30 @@ class ClaimCase(TrainCase):
     def wait_until_stopped(self, process):
         """Nothing tells of a stop: its state is looked at again and again."""
         end = time.monotonic() + PATIENCE_S
-        while open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
+        while pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
             self.assertLess(time.monotonic(), end, "it does not stop")
             time.sleep(0.002)
+
+    def is_publishing(self):
+        """Whether a process holds the lock of the directory."""
+        with open(self.checkpoints / ".lock", "r+b") as lock:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                self.assertIn(error.errno, (errno.EACCES, errno.EAGAIN))
+                return True
+            return False
+
+    def pause(self, process, while_publishing=False):
+        """Stops a process that saves again and again, where it holds the lock of its directory, or does not."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            self.wait_until_stopped(process)
+            if self.is_publishing() == while_publishing:
+                return
+            self.assertLess(time.monotonic(), end, "it is never stopped there")
+            process.send_signal(signal.SIGCONT)
 
     def waiting_lines(self, err):
         return [line for line in err.splitlines() if "waiting for" in line]
@@ -134,7 +159,7 @@ class SecondStartTest(ClaimCase):
             exec {TRAIN} "$@"
             ''')
         script.chmod(0o755)
-        binary, arguments = self.arguments(*self.saving(every=10, keep=2), ENDLESS, launcher=["--max-restarts=3"])
+        binary, arguments = self.arguments(*self.saving(every=10, keep=KEEP), ENDLESS, launcher=["--max-restarts=3"])
         first = self.start(*[script if word == TRAIN else word for word in arguments], binary=binary)
         self.wait_for_save_after(0)
         claim = self.claim()
@@ -160,7 +185,7 @@ class SecondStartTest(ClaimCase):
     def test_it_does_not_wait_for_one_that_has_ended_or_was_killed(self):
         self.stop(self.start_endless())
         before = self.claim()
-        killed = self.start_training(*self.saving(every=10, keep=2), ENDLESS)
+        killed = self.start_training(*self.saving(every=10, keep=KEEP), ENDLESS)
         self.wait_for_save_after(max(self.steps_saved()))
         self.assertNotEqual(self.claim(), before)
         for pid in processes_with(self.marker):
@@ -177,8 +202,7 @@ class SecondStartTest(ClaimCase):
     def test_it_takes_over_from_one_that_shows_no_life(self):
         settings = ("checkpoint.claim_timeout_seconds=0.3", f"metrics.jsonl={self.dir / 'second.jsonl'}")
         silent = self.start_endless(settings[0], ranks=0)
-        silent.send_signal(signal.SIGSTOP)
-        self.wait_until_stopped(silent)
+        self.pause(silent)
         out, err = self.train_well(*self.saving(), "train.steps=1", *settings)
         self.assertEqual(len(self.waiting_lines(err)), 1, err)
         for word in (self.checkpoints, f"process {silent.pid} on host", "checkpoint.takeover"):
@@ -188,6 +212,25 @@ class SecondStartTest(ClaimCase):
         rc, out, err = self.finish(silent)
         self.assertEqual(rc, 78, err)
         self.assertIn("has claimed it since", err)
+
+    def test_it_fails_if_one_that_publishes_is_stopped(self):
+        """Nobody else may publish before that has ended, so no claim and no takeover helps."""
+        holder = self.start_endless("checkpoint.every_steps=1", ranks=0)
+        self.pause(holder, while_publishing=True)
+        before = (self.claim(), self.steps_saved())
+        begin = time.monotonic()
+        rc, out, err = self.train(*self.saving(), "train.steps=1", f"metrics.jsonl={self.dir / 'second.jsonl'}",
+                                  "checkpoint.takeover=true", ranks=0)
+        self.assertEqual(rc, 1, err)
+        lines = self.own_lines(out, err)
+        self.assertEqual(len(lines), 1, err)
+        for word in ("cannot lock", self.checkpoints / ".lock", "for more than 10 s", "end it, or choose another"):
+            self.assertIn(str(word), lines[0])
+        self.assertGreater(time.monotonic() - begin, 10)
+        self.assertEqual((self.claim(), self.steps_saved()), before)
+        holder.send_signal(signal.SIGCONT)
+        self.assert_goes_on_saving(holder)
+        self.stop(holder)
 
     def test_what_was_saved_while_it_waited_is_loaded(self):
         self.train_well(*self.saving(every=1), "train.steps=3")
@@ -216,7 +259,7 @@ class ShellTest(ClaimCase):
         def command(*settings):
             binary, arguments = self.arguments(*settings, ranks=0)
             return shlex.join(map(str, (binary, *arguments)))
-        first = command(*self.saving(every=10, keep=2), ENDLESS)
+        first = command(*self.saving(every=10, keep=KEEP), ENDLESS)
         second = command(*self.saving(), "train.steps=1", f"metrics.jsonl={self.dir / 'second.jsonl'}")
         third = command(*self.saving(), "train.steps=1", f"metrics.jsonl={self.dir / 'third.jsonl'}")
         script = f"""
@@ -266,8 +309,7 @@ class OldWorldTest(ClaimCase):
 
     def test_its_checkpoints_and_metrics_are_refused(self):
         old = self.start_endless(ranks=0)
-        old.send_signal(signal.SIGSTOP)
-        self.wait_until_stopped(old)
+        self.pause(old)
         out, err = self.train_well(*self.saving(every=10), f"train.steps={self.steps_saved()[-1] + 20}",
                                    "checkpoint.takeover=true")
         steps, content = self.steps_saved(), self.metrics.read_bytes()
