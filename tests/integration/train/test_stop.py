@@ -9,7 +9,6 @@ import socket
 import time
 
 from events import PATIENCE_S, wait_for_files
-from job_case import processes_with
 from train_case import TrainCase
 from unittest_main import main
 
@@ -64,8 +63,7 @@ class StopTest(TrainCase):
     def wait_for_worker(self):
         """Nothing tells of an exec: processes are looked at again and again."""
         end = time.monotonic() + PATIENCE_S
-        while not any(pathlib.Path(f"/proc/{pid}/comm").read_text() == "fsdp-train\n"
-                      for pid in processes_with(self.marker)):
+        while not self.processes_that_train():
             self.assertLess(time.monotonic(), end)
             time.sleep(0.002)
 
@@ -85,11 +83,10 @@ class LongPhaseTest(TrainCase):
     def workers(self):
         """Pids of the processes that train, by rank."""
         found = {}
-        for pid in processes_with(self.marker):
-            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "fsdp-train\n":
-                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                rank = next((text[5:] for text in variables if text.startswith(b"RANK=")), b"0")
-                found[int(rank)] = pid
+        for pid in self.processes_that_train():
+            variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            rank = next((text[5:] for text in variables if text.startswith(b"RANK=")), b"0")
+            found[int(rank)] = pid
         return found
 
     def evaluations(self):

@@ -8,7 +8,6 @@ import signal
 import sys
 
 from events import wait_for_files
-from job_case import processes_with
 from train_case import TRAIN, TrainCase
 from unittest_main import main
 
@@ -71,12 +70,12 @@ class TorchrunTest(TrainCase):
         with open(log, "w") as output:
             launcher = self.start_under_torchrun(*settings, launcher=["--max-restarts=1"], stdout=output)
         wait_for_files(lambda: "checkpoint " in log.read_text(), self.dir, "a checkpoint", writes=True)
-        killed, *_ = first = self.workers()
+        killed, *_ = first = self.processes_that_train()
         self.assertEqual(len(first), RANKS)
         os.kill(killed, signal.SIGKILL)
         resumed = wait_for_files(lambda: re.search(r"resuming after step (\d+) from .*(?s:.*)checkpoint ", log.read_text()),
                                  self.dir, "a checkpoint after the restart", writes=True)
-        self.assertTrue(set(first).isdisjoint(self.workers()))
+        self.assertTrue(set(first).isdisjoint(self.processes_that_train()))
         launcher.terminate()
         self.finish(launcher)
         steps = [record["step"] for record in self.records()]
@@ -96,15 +95,6 @@ class TorchrunTest(TrainCase):
         self.assertEqual(claim["launcher_pid"], launcher.pid)
         launcher.terminate()
         self.finish(launcher)
-
-    def workers(self):
-        """Pids of the processes that train."""
-        def program(pid):
-            try:
-                return pathlib.Path(os.readlink(f"/proc/{pid}/exe"))
-            except OSError:
-                return None
-        return [pid for pid in processes_with(self.marker) if program(pid) == TRAIN]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import random
 import subprocess
 import tempfile
 
-from job_case import BIN, JobCase
+from job_case import BIN, JobCase, processes_with
 
 TRAIN = pathlib.Path(os.environ.get("FSDP_TRAIN", BIN / "fsdp-train")).resolve()
 
@@ -76,6 +76,15 @@ class TrainCase(JobCase):
         rc, out, err = self.train(*settings, **kwargs)
         self.assertEqual(rc, 0, err)
         return out, err
+
+    def processes_that_train(self):
+        """Pids of those that this test has started."""
+        def name(pid):
+            try:
+                return pathlib.Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+            except OSError:
+                return None  # it has ended
+        return [pid for pid in processes_with(self.marker) if name(pid) == TRAIN.name]
 
     def saving(self, every=2, keep=0):
         return (f"checkpoint.dir={self.checkpoints}", f"checkpoint.every_steps={every}", f"checkpoint.keep={keep}")
