@@ -236,6 +236,19 @@ TEST_F(KeeperLogTest, ADeathIsReportedBeforeASlowLogHasTakenEverything) {
   EXPECT_TRUE(degraded_.empty());
 }
 
+TEST_F(KeeperLogTest, ALogWriterThatDiedIsReapedWhileWorkersRun) {
+  StartKeeper();
+  Spawn(Shell(0, "while :; do echo x; sleep 0.01; done"));
+  ASSERT_TRUE(RunUntil([&] { return log_size_[std::pair(0, Stream::kStdout)] > 0; }));
+  const pid_t writer = LogWriterPid();
+  ASSERT_EQ(::kill(writer, SIGKILL), 0);
+  EXPECT_TRUE(waiter_.PollUntil([&] {
+    ProcessInfo info;
+    return !ReadProcess(writer, info);
+  }));
+  EXPECT_TRUE(exited_.empty());
+}
+
 TEST_F(KeeperLogTest, TheLogWriterEndsWithTheKeeperEvenIfItIsStopped) {
   StartKeeper();
   Spawn(Shell(0, "true"));
