@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "agent/process/log_queue.h"
 #include "tests/unit/agent/process/keeper_fixture.h"
 
 namespace fsdprun {
@@ -234,6 +235,24 @@ TEST_F(KeeperLogTest, ADeathIsReportedBeforeASlowLogHasTakenEverything) {
   ASSERT_TRUE(RunUntil([&] { return all_gone_ == 1; }));
   EXPECT_EQ(log_size_[key] + log_data_[key].size(), kSize);
   EXPECT_TRUE(degraded_.empty());
+}
+
+// The queue of the log writer is full when the worker dies: its last words are still in the pipe.
+TEST_F(KeeperLogTest, LastWordsDoNotWaitForAFullQueue) {
+  StartKeeper();
+  SlowLog log(loop_, folder_ + "/slow");
+  WorkerSpec slow = Shell(0, "yes xxxxxxxxxxxxxxx & sleep 0.5; echo last words >&2; kill -KILL $$");
+  slow.stdout_path = folder_ + "/slow";
+  Spawn(slow);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(exited_[0].signal, SIGKILL);
+  EXPECT_EQ(exited_[0].stderr_tail, "last words\n");
+  EXPECT_LT((log_size_[{0, Stream::kStdout}]), keeper::LogQueue::kMaxBytes);
+  log.BeFast();
+  ASSERT_TRUE(RunUntil([&] { return all_gone_ == 1; }));
+  EXPECT_TRUE(degraded_.empty());
+  EXPECT_EQ(ReadFile(LogPath(0, "err")), "last words\n");
+  EXPECT_EQ((log_size_[{0, Stream::kStderr}]), 11u);
 }
 
 TEST_F(KeeperLogTest, ALogWriterThatDiedIsReapedWhileWorkersRun) {
