@@ -18,6 +18,9 @@ class Names:
         self.tests = [test["name"] for test in tests]
         self.labels = {label for test in tests for entry in test.get("properties", []) if entry["name"] == "LABELS"
                        for label in entry["value"]}
+        # Of a test that this build has not compiled, ctest knows nothing.
+        declared = (build / "fsdprun_tests.txt").read_text().splitlines()
+        self.labels |= {line.split("|")[0] for line in declared}
         presets = json.loads((root / "CMakePresets.json").read_text())["configurePresets"]
         self.presets = {preset["name"] for preset in presets if not preset.get("hidden")}
 

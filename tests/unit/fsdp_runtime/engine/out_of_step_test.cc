@@ -11,6 +11,8 @@
 
 #include <array>
 #include <cerrno>
+#include <ostream>
+#include <string>
 
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 #include "tests/unit/fsdp_runtime/engine/toy_model.h"
@@ -49,6 +51,9 @@ struct Chain : torch::nn::Module {
 };
 
 struct Case {
+  // What gtest shows of a case, and ctest in its name.
+  friend void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.name; }
+
   std::string name;
   int64_t length = 3;
   int64_t skipped = -1;
