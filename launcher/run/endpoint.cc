@@ -12,9 +12,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <future>
+#include <random>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -29,6 +31,13 @@ namespace fsdprun {
 namespace {
 
 constexpr int kListenBacklog = 1024;
+// Note [Two that listen at once]
+// SO_REUSEADDR lets a new job bind the port while connections of the previous one are in TIME_WAIT.
+// It also lets two sockets be bound to one port as long as neither listens. If both then call
+// listen() at the same time, Linux may refuse both, and both nodes of a job would take the other
+// one for the coordinator. So whoever is refused by listen() begins again after a random pause;
+// if somebody listens by then, it is bind() that fails.
+constexpr int kListenAttempts = 20;
 constexpr auto kCancelCheckInterval = std::chrono::milliseconds(50);
 
 struct SocketAddress {
@@ -272,21 +281,26 @@ absl::StatusOr<std::string> AddressTowards(const NumericEndpoint& target) {
 
 absl::StatusOr<UniqueFd> BindListener(const NumericEndpoint& endpoint) {
   ASSIGN_OR_RETURN(const SocketAddress address, ToSocketAddress(endpoint));
-  UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int one = 1;
-  // Lets a new job bind the port while connections of the previous one are in TIME_WAIT; two
-  // listeners remain impossible.
-  if (!socket.valid() ||
-      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
-      ::bind(socket.get(), address.get(), address.length) != 0 ||
-      ::listen(socket.get(), kListenBacklog) != 0) {
-    const int error = errno;
-    const std::string message =
-        absl::StrCat("cannot listen on ", ToString(endpoint), ": ", ErrorText(error));
-    return error == EADDRINUSE ? absl::AlreadyExistsError(message)
-                               : absl::UnavailableError(message);
+  int error = 0;
+  for (int attempt = 0; attempt < kListenAttempts; ++attempt) {
+    UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int one = 1;
+    const bool is_bound =
+        socket.valid() &&
+        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
+        ::bind(socket.get(), address.get(), address.length) == 0;
+    if (is_bound && ::listen(socket.get(), kListenBacklog) == 0) {
+      return socket;
+    }
+    error = errno;
+    if (!is_bound || error != EADDRINUSE) {
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(std::random_device()() % 5000));
   }
-  return socket;
+  const std::string message =
+      absl::StrCat("cannot listen on ", ToString(endpoint), ": ", ErrorText(error));
+  return error == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::UnavailableError(message);
 }
 
 absl::StatusOr<uint16_t> PortOf(const UniqueFd& socket) {

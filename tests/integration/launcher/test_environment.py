@@ -81,6 +81,16 @@ class EnvironmentTest(JobCase):
         self.assertEqual([env[r]["ROLE_WORLD_SIZE"] for r in range(6)], list("422444"))
         self.assertEqual({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in env.values()}, {("127.0.0.1", str(port))})
 
+    def test_nodes_that_start_at_the_same_moment_find_each_other(self):
+        """Linux may refuse both of two listen() calls; without another attempt one of fifty such starts waited in vain."""
+        for _ in range(40):
+            nodes = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+                     "--rdzv-conf=join_timeout=20", "--no-python", "true"]
+            launchers = [self.start(*nodes) for _ in range(2)]
+            for launcher in launchers:
+                rc, _, err = self.finish(launcher)
+                self.assertEqual(rc, 0, err)
+
     def test_log_directory_layout(self):
         logs = self.dir / "logs"
         rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", "--log-dir", logs, self.script(DUMP))
