@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
@@ -182,6 +184,19 @@ struct Start {
   bool has_parent = false;  // that lives on: this process
 };
 
+/// A fork copies the locks that other threads hold, and the sanitizers' runtime has some while a
+/// thread ends, as those do that have renewed a claim.
+void AwaitOtherThreads() {
+  const auto count = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                         std::filesystem::directory_iterator());
+  };
+  for (int look = 0; look < 10'000 && count() > 1; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(count(), 1) << "a thread goes on";
+}
+
 /// A process that saves step 1 and is killed, as a child of one that has ended too, or of this one.
 void SaveAndBeKilled(const std::string& directory, const Start& start) {
   const auto hold = [&] {
@@ -197,6 +212,7 @@ void SaveAndBeKilled(const std::string& directory, const Start& start) {
       kill(getpid(), SIGKILL);
     });
   };
+  ASSERT_NO_FATAL_FAILURE(AwaitOtherThreads());
   const pid_t child = fork();
   if (child == 0) {
     if (start.has_parent) {
