@@ -58,7 +58,7 @@ void World::StepJobWithReport(const job::Event& event) {
     referee_.fence().ReportReceived(report.generation, current, had_effect);
   }
   if (is_heard) {
-    referee_.ReportHeard(slots_[slot].name, report);
+    referee_.ReportHeard(now_, slots_[slot].name, report);
   }
 }
 

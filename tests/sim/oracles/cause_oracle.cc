@@ -55,11 +55,11 @@ std::string Describe(const Failure& root) {
 
 }  // namespace
 
-void CauseOracle::ExitHeard(const WorkerExit& exit) {
+void CauseOracle::ExitHeard(const WorkerExit& exit, Nanos failed_at) {
   const bool trails_stop = exit.after_stop && exit.signal != SIGKILL && exit.signal != SIGBUS;
   if (!trails_stop && !exit.killed_by_us) {
     const bool is_silent = exit.signal == 0 && exit.error_message.empty();
-    heard_pids_.try_emplace(exit.pid, Word{heard_pids_.size(), is_silent});
+    heard_pids_.try_emplace(exit.pid, Word{{failed_at, heard_pids_.size()}, is_silent});
   }
 }
 

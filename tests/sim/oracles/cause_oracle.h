@@ -9,8 +9,9 @@
 // 1. no usable notice of the culprit's end had reached it: the node was cut off, or the notice came
 //    after the node had been told to stop, when an exit (other than by SIGKILL or SIGBUS) cannot be
 //    told from one that the stop caused;
-// 2. the culprit or the victim exited with a plain code and without an error message, and the
-//    culprit's notice came later: then nothing but the order of arrival tells the two apart;
+// 2. the culprit or the victim exited with a plain code and without an error message, and by what
+//    the coordinator was told the victim failed first: then nothing but the times tells the two
+//    apart, and the time that a notice was on the wire is part of none;
 // 3. the culprit is a lost node or a dead keeper, which seemed to be lost only after the victim's
 //    notice came, because the node's link was disturbed.
 
@@ -19,6 +20,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "agent/node/cluster_types.h"
 #include "tests/sim/oracles/fault_ledger.h"
@@ -32,8 +34,8 @@ class CauseOracle : public Oracle {
   CauseOracle(const FaultLedger& ledger, Nanos stuck_bound)
       : ledger_(ledger), stuck_bound_(stuck_bound) {}
 
-  /// The coordinator was told how a worker ended.
-  void ExitHeard(const WorkerExit& exit);
+  /// The coordinator was told how a worker ended, and took from that that it failed at `failed_at`.
+  void ExitHeard(const WorkerExit& exit, Nanos failed_at);
   /// The coordinator was told by node `node_name` that it failed as a whole in generation `g`.
   void NodeFaultHeard(const std::string& node_name, Generation g);
   void Decided(const JobOutcome& outcome);
@@ -52,7 +54,8 @@ class CauseOracle : public Oracle {
   bool MayNameVictim(int64_t victim, const InjectedFault& culprit) const;
 
   struct Word {
-    size_t order = 0;
+    /// When it failed; of those that failed at the same time, which was heard first.
+    std::pair<Nanos, size_t> order;
     /// A plain exit without an error.
     bool is_silent = false;
   };

@@ -19,12 +19,13 @@ class CauseOracleTest : public ::testing::Test {
       ledger_.WorldOrdered(0, kGen1, node);
     }
   }
-  static void Hear(CauseOracle& oracle, int64_t pid, bool after_stop = false) {
+  static void Hear(CauseOracle& oracle, int64_t pid, bool after_stop = false,
+                   Nanos failed_at = kSecond) {
     WorkerExit exit;
     exit.pid = pid;
     exit.exit_code = 1;
     exit.after_stop = after_stop;
-    oracle.ExitHeard(exit);
+    oracle.ExitHeard(exit, failed_at);
   }
   static JobOutcome VictimNamed() { return FailedWith(WorkerFailure("node-2", kVictim, kGen1)); }
 
@@ -104,19 +105,26 @@ TEST_F(CauseOracleTest, AVictimIsNotNamedIfTheCulpritWasHeard) {
   EXPECT_COMPLAINT(oracle_, "is a victim");
 }
 
-TEST_F(CauseOracleTest, WithoutAnErrorMessageTheFirstToBeHeardMayBeNamed) {
+TEST_F(CauseOracleTest, WithoutAnErrorMessageWhoSeemsToHaveFailedFirstMayBeNamed) {
   InjectedFault without_message = WorkerExitFault(kCulprit, kSecond, kGen1);
   without_message.tells_its_error = false;
   ledger_.AddVictim(kVictim, ledger_.Add(without_message));
-  CauseOracle culprit_first = oracle_;
-  Hear(oracle_, kVictim);
-  Hear(oracle_, kCulprit);
-  oracle_.Decided(VictimNamed());
-  EXPECT_NO_COMPLAINT(oracle_);
-  Hear(culprit_first, kCulprit);
-  Hear(culprit_first, kVictim);
-  culprit_first.Decided(VictimNamed());
-  EXPECT_COMPLAINT(culprit_first, "is a victim");
+  for (const bool is_culprit_heard_first : {false, true}) {
+    for (const Nanos victim_failed_at : {kSecond - 1, kSecond, kSecond + 1}) {
+      CauseOracle oracle = oracle_;
+      if (is_culprit_heard_first) {
+        Hear(oracle, kCulprit);
+      }
+      Hear(oracle, kVictim, false, victim_failed_at);
+      if (!is_culprit_heard_first) {
+        Hear(oracle, kCulprit);
+      }
+      oracle.Decided(VictimNamed());
+      const bool seems_first =
+          victim_failed_at < kSecond || (victim_failed_at == kSecond && !is_culprit_heard_first);
+      EXPECT_EQ(oracle.complaint().empty(), seems_first) << oracle.complaint();
+    }
+  }
 }
 
 TEST_F(CauseOracleTest, AKilledCulpritIsNamedInWhateverOrderItIsHeard) {

@@ -164,9 +164,9 @@ void Referee::ReportArrives(Nanos at, int node, const FromAgent& report) {
   }
 }
 
-void Referee::ReportHeard(const std::string& node_name, const FromAgent& report) {
+void Referee::ReportHeard(Nanos at, const std::string& node_name, const FromAgent& report) {
   if (const auto* exited = std::get_if<WorkerExited>(&report.message)) {
-    cause_.ExitHeard(exited->exit);
+    cause_.ExitHeard(exited->exit, at - exited->age.count());
   } else if (std::holds_alternative<NodeFaulted>(report.message)) {
     cause_.NodeFaultHeard(node_name, report.generation);
   }

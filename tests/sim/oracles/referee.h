@@ -69,7 +69,7 @@ class Referee {
   /// The coordinator is about to read a report other than a heartbeat.
   void ReportArrives(Nanos at, int node, const FromAgent& report);
   /// The coordinator has read a report of a member of the newest world about that world.
-  void ReportHeard(const std::string& node_name, const FromAgent& report);
+  void ReportHeard(Nanos at, const std::string& node_name, const FromAgent& report);
   void StopHeard() { outcome_.StopHeard(); }
   void GivenUp(Nanos at, int node, const std::string& reason) { cause_.GivenUp(at, node, reason); }
   void Decided(Nanos at, const JobOutcome& outcome);
