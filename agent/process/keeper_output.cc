@@ -17,9 +17,10 @@ constexpr size_t kGrowthBacklogBytes = 16u << 10;
 constexpr size_t kOutputAfterDeathBytes = 4u << 20;
 /// A death is reported after this time at the latest, with what is known by then.
 constexpr int64_t kReportLimitNs = 1'000'000'000;
-/// Log files that have not taken a dead worker's output by then are given up.
-constexpr int64_t kLogEndLimitNs = 5'000'000'000;
-constexpr char kSlow[] = "the file system did not take the last output within 5 s";
+/// Log files that have not taken a dead worker's output by then are given up: less than the agent
+/// waits after SIGKILL until it takes a process for one that cannot be killed (5 s).
+constexpr int64_t kLogEndLimitNs = 3'000'000'000;
+constexpr char kSlow[] = "the file system did not take the last output within 3 s";
 constexpr char kHang[] = "the file system did not answer within 1 s";
 
 Stream StreamOf(int index) { return index == 0 ? Stream::kStdout : Stream::kStderr; }
