@@ -45,6 +45,8 @@ class LocalAgent {
     uint64_t descriptor_limit = 0;
     /// For TORCHELASTIC_SIGNALS_TO_HANDLE.
     std::string handled_signals;
+    /// See WorkerSettings.
+    bool has_virtual_local_rank = false;
   };
   struct Hooks {
     /// Rank 0's latest progress record, if rank 0 runs on this node.

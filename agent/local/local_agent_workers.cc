@@ -86,7 +86,8 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank,
                                 .generation = assignment_.generation.value(),
                                 .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
                                 .progress_view = options_.draws_progress ? "terminal" : "plain",
-                                .signals_to_handle = options_.handled_signals};
+                                .signals_to_handle = options_.handled_signals,
+                                .has_virtual_local_rank = options_.has_virtual_local_rank};
   WorkerVariables variables = BuildWorkerEnvironment(options_.base_environment, place, settings);
   if (variables.defaulted_omp_threads && !std::exchange(has_warned_of_omp_, true)) {
     Log(LogLevel::kWarning,

@@ -21,7 +21,7 @@ std::string VirtualDevice(const std::map<std::string, std::string>& environment,
   for (const char c : it->second) {
     if (c == ',') {
       devices.emplace_back();
-    } else {
+    } else if (c != ' ') {
       devices.back().push_back(c);
     }
   }

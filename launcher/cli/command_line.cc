@@ -8,9 +8,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "launcher/cli/raw_flags.h"
+#include "launcher/cli/option_values.h"
+#include "launcher/cli/raw_options.h"
 
 namespace fsdprun {
 namespace {
@@ -22,34 +22,8 @@ constexpr int kMaxWorkersPerNode = 4096;
 /// A file name contains the id with a prefix and a suffix.
 constexpr size_t kMaxRunIdBytes = 200;
 
-absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view expected) {
-  int number = 0;
-  if (!absl::SimpleAtoi(value.text, &number) || number < minimum) {
-    return InvalidValue(value, expected);
-  }
-  return number;
-}
-
-absl::StatusOr<uint16_t> ToPort(const RawValue& value) {
-  int number = 0;
-  if (!absl::SimpleAtoi(value.text, &number) || number < 0 || number > 65535) {
-    return InvalidValue(value, "a port (0 to 65535)");
-  }
-  return static_cast<uint16_t>(number);
-}
-
-absl::StatusOr<std::chrono::milliseconds> ToSeconds(const RawValue& value, bool zero_allowed) {
-  double seconds = 0;
-  const bool is_number = absl::SimpleAtod(value.text, &seconds) && seconds <= 1e8;
-  if (!is_number || !(zero_allowed ? seconds >= 0 : seconds > 0)) {
-    return InvalidValue(
-        value, zero_allowed ? "a number of seconds, 0 or more" : "a number of seconds above 0");
-  }
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
-absl::Status ReadNodes(const RawFlags& flags, LaunchPlan* plan) {
-  const RawValue* value = flags.Find("nnodes");
+absl::Status ReadNodes(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* value = options.Find("nnodes");
   if (value == nullptr) {
     return absl::OkStatus();
   }
@@ -66,8 +40,8 @@ absl::Status ReadNodes(const RawFlags& flags, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
-absl::Status ReadWorkers(const RawFlags& flags, const MachineFacts& machine, LaunchPlan* plan) {
-  const RawValue* value = flags.Find("nproc-per-node");
+absl::Status ReadWorkers(const RawOptions& options, const MachineFacts& machine, LaunchPlan* plan) {
+  const RawValue* value = options.Find("nproc-per-node");
   if (value == nullptr) {
     return absl::OkStatus();
   }
@@ -75,31 +49,31 @@ absl::Status ReadWorkers(const RawFlags& flags, const MachineFacts& machine, Lau
     plan->nproc_per_node = machine.usable_cpus;
   } else if (value->text == "gpu" || value->text == "auto") {
     if (machine.gpus == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return absl::OutOfRangeError(absl::StrCat(
           value->source,
           ": 'gpu' was requested, but no NVIDIA GPU is visible on this machine; give a number or "
           "cpu"));
     }
     plan->nproc_per_node = machine.gpus;
   } else if (value->text == "xpu" || value->text == "mps") {
-    return absl::InvalidArgumentError(absl::StrCat("torchrun's --nproc-per-node ", value->text,
-                                                   " is not supported yet; give a number"));
+    return absl::OutOfRangeError(absl::StrCat("torchrun's --nproc-per-node ", value->text,
+                                              " is not supported yet; give a number"));
   } else {
     ASSIGN_OR_RETURN(plan->nproc_per_node,
                      ToInt(*value, 1, "a number of 1 or more, cpu, gpu or auto"));
   }
   if (plan->nproc_per_node > kMaxWorkersPerNode) {
-    return absl::InvalidArgumentError(absl::StrCat(value->source, ": '", value->text, "' means ",
-                                                   plan->nproc_per_node, " workers, at most ",
-                                                   kMaxWorkersPerNode, " run on one node"));
+    return absl::OutOfRangeError(absl::StrCat(value->source, ": '", value->text, "' means ",
+                                              plan->nproc_per_node, " workers, at most ",
+                                              kMaxWorkersPerNode, " run on one node"));
   }
   return absl::OkStatus();
 }
 
 // k=v,k=v with blanks trimmed; the last of equal keys wins. Unknown keys are ignored, as by
 // torchrun.
-absl::Status ReadRendezvousConf(const RawFlags& flags, LaunchPlan* plan) {
-  const RawValue* value = flags.Find("rdzv-conf");
+absl::Status ReadRendezvousConf(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* value = options.Find("rdzv-conf");
   if (value == nullptr || value->text.empty()) {
     return absl::OkStatus();
   }
@@ -121,14 +95,14 @@ absl::Status ReadRendezvousConf(const RawFlags& flags, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
-absl::Status ReadBackend(const RawFlags& flags, LaunchPlan* plan) {
-  const RawValue* value = flags.Find("rdzv-backend");
+absl::Status ReadBackend(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* value = options.Find("rdzv-backend");
   if (value == nullptr || value->text == "static" || value->text.empty()) {
     return absl::OkStatus();
   }
   if (value->text == "etcd" || value->text == "etcd-v2" || value->text == "zeus-adapter") {
-    return absl::InvalidArgumentError(absl::StrCat("torchrun's --rdzv-backend ", value->text,
-                                                   " is not supported yet; give c10d or static"));
+    return absl::OutOfRangeError(absl::StrCat("torchrun's --rdzv-backend ", value->text,
+                                              " is not supported yet; give c10d or static"));
   }
   if (value->text != "c10d") {
     return InvalidValue(*value, "c10d or static");
@@ -137,34 +111,30 @@ absl::Status ReadBackend(const RawFlags& flags, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
-/// Brackets can only surround an IPv6 address that is followed by a port.
-bool IsHost(absl::string_view host) {
-  return !host.empty() && host.find_first_of("[]") == absl::string_view::npos;
-}
-
-absl::Status ReadMaster(const RawFlags& flags, LaunchPlan* plan) {
-  if (const RawValue* value = flags.Find("master-addr"); value != nullptr && !value->text.empty()) {
+absl::Status ReadMaster(const RawOptions& options, LaunchPlan* plan) {
+  if (const RawValue* value = options.Find("master-addr");
+      value != nullptr && !value->text.empty()) {
     plan->master_addr = value->text;
     if (absl::StartsWith(plan->master_addr, "[") && absl::EndsWith(plan->master_addr, "]")) {
       plan->master_addr = plan->master_addr.substr(1, plan->master_addr.size() - 2);
     }
     if (!IsHost(plan->master_addr)) {
-      return absl::InvalidArgumentError(
+      return absl::OutOfRangeError(
           absl::StrCat(value->source, ": '", value->text, "' is not a host name or address"));
     }
   }
-  if (const RawValue* value = flags.Find("master-port")) {
+  if (const RawValue* value = options.Find("master-port")) {
     ASSIGN_OR_RETURN(plan->master_port, ToPort(*value));
     plan->master_port_is_explicit = true;
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadEndpoint(const RawFlags& flags, LaunchPlan* plan) {
-  const RawValue* value = flags.Find("rdzv-endpoint");
+absl::Status ReadEndpoint(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* value = options.Find("rdzv-endpoint");
   const bool is_given = value != nullptr && !value->text.empty();
   if (is_given) {
-    // fsdp-agent has no --rdzv-backend flag; the coordinators it connects to use c10d's default
+    // fsdp-agent has no --rdzv-backend; the coordinators it connects to use c10d's default
     // port.
     const bool is_static = plan->backend == RendezvousBackend::kStatic && !plan->is_agent;
     absl::StatusOr<HostPort> endpoint =
@@ -188,8 +158,8 @@ absl::Status ReadEndpoint(const RawFlags& flags, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
-absl::Status ReadIdentity(const RawFlags& flags, LaunchPlan* plan) {
-  if (const RawValue* value = flags.Find("rdzv-id")) {
+absl::Status ReadIdentity(const RawOptions& options, LaunchPlan* plan) {
+  if (const RawValue* value = options.Find("rdzv-id")) {
     plan->rdzv_id = value->text;
     plan->rdzv_id_is_random = value->text.empty();
     const bool is_printable =
@@ -200,77 +170,148 @@ absl::Status ReadIdentity(const RawFlags& flags, LaunchPlan* plan) {
                                                " printable characters without '/'"));
     }
   }
-  if (const RawValue* value = flags.Find("node-rank")) {
+  if (const RawValue* value = options.Find("node-rank")) {
     ASSIGN_OR_RETURN(plan->node_rank, ToInt(*value, 0, "a rank of 0 or more"));
   }
-  if (const RawValue* value = flags.Find("role"); value != nullptr && !value->text.empty()) {
+  if (const RawValue* value = options.Find("role"); value != nullptr && !value->text.empty()) {
     plan->role = value->text;
   }
-  if (const RawValue* value = flags.Find("local-addr")) {
+  if (const RawValue* value = options.Find("local-addr")) {
     plan->local_addr = value->text;
   }
-  if (const RawValue* value = flags.Find("token-file")) {
+  if (const RawValue* value = options.Find("token-file")) {
     plan->token_file = value->text;
   }
-  if (const RawValue* value = flags.Find("log-dir")) {
+  if (const RawValue* value = options.Find("log-dir")) {
     plan->log_dir = value->text;
   }
   return absl::OkStatus();
 }
 
-absl::Status ReadFailurePolicy(const RawFlags& flags, LaunchPlan* plan) {
-  if (const RawValue* value = flags.Find("max-restarts")) {
+absl::Status ReadFailurePolicy(const RawOptions& options, LaunchPlan* plan) {
+  if (const RawValue* value = options.Find("max-restarts")) {
     ASSIGN_OR_RETURN(plan->max_restarts, ToInt(*value, 0, "a number of 0 or more"));
   }
-  if (const RawValue* value = flags.Find("shutdown-timeout")) {
+  if (const RawValue* value = options.Find("shutdown-timeout")) {
     ASSIGN_OR_RETURN(plan->shutdown_timeout, ToSeconds(*value, true));
   }
-  if (const RawValue* value = flags.Find("abort-timeout")) {
+  if (const RawValue* value = options.Find("abort-timeout")) {
     ASSIGN_OR_RETURN(plan->abort_timeout, ToSeconds(*value, true));
   }
-  if (const RawValue* value = flags.Find("monitor-interval")) {
+  if (const RawValue* value = options.Find("monitor-interval")) {
     RETURN_IF_ERROR(ToSeconds(*value, false).status());
   }
+  const RawValue* signals = options.Find("signals-to-handle");
+  plan->signals_text = signals == nullptr ? kDefaultSignals : signals->text;
+  SignalList list = ParseSignals(plan->signals_text);
+  plan->signals = std::move(list.signals);
+  plan->unknown_signals = std::move(list.unknown);
   return absl::OkStatus();
 }
 
-absl::Status ReadProgram(CliProgram program, const RawFlags& flags, LaunchPlan* plan) {
-  if (flags.IsOn("module") && flags.IsOn("no-python")) {
-    return absl::InvalidArgumentError(
+absl::Status ReadProgram(const RawOptions& options, LaunchPlan* plan) {
+  plan->program = options.program;
+  plan->has_virtual_local_rank = options.IsOn("virtual-local-rank");
+  if (options.IsOn("run-path")) {
+    return absl::OkStatus();
+  }
+  if (options.IsOn("module") && options.IsOn("no-python")) {
+    return absl::OutOfRangeError(
         "--module and --no-python exclude each other: a module is run by Python");
   }
-  if (flags.IsOn("module")) {
+  if (options.IsOn("module")) {
     plan->program_kind = ProgramKind::kPythonModule;
-  } else if (flags.IsOn("no-python")) {
+  } else if (options.IsOn("no-python")) {
     plan->program_kind = ProgramKind::kExecutable;
-  }
-  plan->program = flags.program;
-  if (plan->program.empty() || plan->program.front().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no program to run was given: ", ProgramName(program),
-                     " [flags] PROGRAM [arguments]; see ", ProgramName(program), " --help"));
   }
   return absl::OkStatus();
 }
 
-// Rules about combinations of flags, each of which is valid by itself.
-absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* plan) {
-  if (flags.IsOn("standalone")) {
+absl::Status CheckLogsSpecs(const RawOptions& options) {
+  if (const RawValue* value = options.Find("logs-specs");
+      value != nullptr && value->text != "default") {
+    return InvalidValue(*value, "default; other logs specs are plugins in Python");
+  }
+  return absl::OkStatus();
+}
+
+// What is asked for instead of a job; kRun if nothing is.
+absl::StatusOr<Request> ReadRequest(const RawOptions& options, LaunchPlan* plan) {
+  if (options.IsOn("help")) {
+    return Request::kHelp;
+  }
+  if (options.IsOn("version")) {
+    return Request::kVersion;
+  }
+  if (options.IsOn("man")) {
+    return Request::kManPage;
+  }
+  if (const RawValue* shell = options.Find("completion")) {
+    for (const Shell known : {Shell::kBash, Shell::kZsh, Shell::kFish}) {
+      if (shell->text == ShellName(known)) {
+        plan->completion = known;
+        return Request::kCompletion;
+      }
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(shell->source, ": '", shell->text, "' is not bash, zsh or fish"));
+  }
+  return Request::kRun;
+}
+
+// `given` where it says something, `defaults` elsewhere.
+RawOptions Merge(RawOptions given, RawOptions defaults) {
+  for (auto& [name, value] : given.values) {
+    defaults.values[name] = std::move(value);
+  }
+  defaults.program = std::move(given.program);
+  return defaults;
+}
+
+// As torchrun does: --standalone ignores the other settings of the rendezvous.
+void DropWhatStandaloneIgnores(RawOptions* options) {
+  if (options->IsOn("standalone")) {
+    for (const char* name :
+         {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank", "master-addr", "master-port"}) {
+      options->values.erase(name);
+    }
+  }
+}
+
+// What argparse checks itself, which torchrun's users see before anything about values.
+absl::Status CheckUsage(CliProgram program, const RawOptions& options) {
+  if (options.program.empty() || options.program.front().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no program to run was given; usage: ", ProgramName(program),
+                     " [options] PROGRAM [arguments]; see ", ProgramName(program), " --help"));
+  }
+  if (const RawValue* method = options.Find("start-method");
+      method != nullptr && absl::StartsWith(method->source, "--") && method->text != "spawn" &&
+      method->text != "fork" && method->text != "forkserver") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method->source, ": '", method->text, "' is not spawn, fork or forkserver"));
+  }
+  return CheckNumbers(options);
+}
+
+// Rules about combinations of options, each of which is valid by itself.
+absl::Status Reconcile(CliProgram program, const RawOptions& options, LaunchPlan* plan) {
+  if (options.IsOn("standalone")) {
     if (plan->max_nodes > 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--standalone runs one node, but --nnodes is ", flags.Find("nnodes")->text));
+      return absl::OutOfRangeError(absl::StrCat("--standalone runs one node, but --nnodes is ",
+                                                options.Find("nnodes")->text));
     }
     plan->backend = RendezvousBackend::kC10d;
     plan->rdzv_id_is_random = true;
   }
   if (program == CliProgram::kFsdpAgent) {
-    const RawValue* endpoint = flags.Find("rdzv-endpoint");
+    const RawValue* endpoint = options.Find("rdzv-endpoint");
     if (endpoint == nullptr || endpoint->text.empty() || plan->endpoint.port == 0) {
-      return absl::InvalidArgumentError(
+      return absl::OutOfRangeError(
           "--rdzv-endpoint HOST:PORT is needed: where the coordinator listens");
     }
     if (plan->rdzv_id_is_random) {
-      return absl::InvalidArgumentError(
+      return absl::OutOfRangeError(
           "--rdzv-id: '' is not the run id that the coordinator was given");
     }
     return absl::OkStatus();
@@ -278,19 +319,19 @@ absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* pl
   if (plan->backend == RendezvousBackend::kC10d) {
     plan->node_rank = -1;  // as torchrun
   } else if (plan->node_rank >= plan->max_nodes) {
-    return absl::InvalidArgumentError(
+    return absl::OutOfRangeError(
         absl::StrCat("--node-rank: ", plan->node_rank, " is not below --nnodes ", plan->max_nodes));
   }
   if (plan->IsSingleNode()) {
     return absl::OkStatus();
   }
   if (plan->rdzv_id_is_random) {
-    return absl::InvalidArgumentError(
+    return absl::OutOfRangeError(
         "--rdzv-id: '' would become a different random id on each node; give all nodes the same "
         "id");
   }
   if (plan->endpoint.port == 0) {
-    return absl::InvalidArgumentError(
+    return absl::OutOfRangeError(
         "port 0 means any free port, which the other nodes cannot know; give a port");
   }
   if (plan->backend == RendezvousBackend::kStatic) {
@@ -301,58 +342,19 @@ absl::Status Reconcile(CliProgram program, const RawFlags& flags, LaunchPlan* pl
 
 }  // namespace
 
-absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_port) {
-  absl::string_view host = text;
-  absl::string_view port;
-  bool has_port = false;
-  if (absl::ConsumePrefix(&host, "[")) {
-    const size_t close = host.find(']');
-    if (close == absl::string_view::npos) {
-      return absl::InvalidArgumentError(absl::StrCat("'", text, "' lacks a closing bracket"));
-    }
-    port = host.substr(close + 1);
-    host = host.substr(0, close);
-    has_port = absl::ConsumePrefix(&port, ":");
-    if (!has_port && !port.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("'", text, "' has text after the bracket"));
-    }
-  } else if (const size_t colon = text.rfind(':');
-             colon != absl::string_view::npos && text.find(':') == colon) {
-    host = text.substr(0, colon);
-    port = text.substr(colon + 1);
-    has_port = true;
-  }
-  int number = default_port;
-  const bool port_is_good =
-      !has_port || (absl::SimpleAtoi(port, &number) && number >= 0 && number <= 65535);
-  if (!IsHost(host) || !port_is_good) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not HOST:PORT"));
-  }
-  return HostPort{std::string(host), static_cast<uint16_t>(number)};
-}
-
 absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program,
                                             const std::vector<std::string>& args,
                                             const Environment& environment,
                                             const MachineFacts& machine) {
-  ASSIGN_OR_RETURN(RawFlags flags, FlagsOfArguments(program, args));
+  ASSIGN_OR_RETURN(RawOptions given, OptionsOfArguments(program, args));
   LaunchPlan plan;
-  if (flags.IsOn("help") || flags.IsOn("version")) {
-    plan.request = flags.IsOn("help") ? Request::kHelp : Request::kVersion;
+  ASSIGN_OR_RETURN(plan.request, ReadRequest(given, &plan));
+  if (plan.request != Request::kRun) {
     return plan;
   }
-  ASSIGN_OR_RETURN(RawFlags merged, FlagsOfEnvironment(program, environment));
-  for (auto& [name, value] : flags.values) {
-    merged.values[name] = std::move(value);
-  }
-  merged.program = std::move(flags.program);
-  if (merged.IsOn("standalone")) {
-    // As torchrun does: rendezvous settings in the environment are ignored.
-    for (const char* name :
-         {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank", "master-addr", "master-port"}) {
-      merged.values.erase(name);
-    }
-  }
+  RawOptions merged = Merge(std::move(given), OptionsOfEnvironment(program, environment));
+  RETURN_IF_ERROR(CheckUsage(program, merged));
+  DropWhatStandaloneIgnores(&merged);
   plan.is_agent = program == CliProgram::kFsdpAgent;
   RETURN_IF_ERROR(ReadNodes(merged, &plan));
   RETURN_IF_ERROR(ReadWorkers(merged, machine, &plan));
@@ -362,9 +364,12 @@ absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program,
   RETURN_IF_ERROR(ReadIdentity(merged, &plan));
   RETURN_IF_ERROR(ReadRendezvousConf(merged, &plan));
   RETURN_IF_ERROR(ReadFailurePolicy(merged, &plan));
+  RETURN_IF_ERROR(CheckLogsSpecs(merged));
   RETURN_IF_ERROR(Reconcile(program, merged, &plan));
-  RETURN_IF_ERROR(ReadProgram(program, merged, &plan));
-  plan.request = merged.IsOn("dry-run") ? Request::kDryRun : Request::kRun;
+  RETURN_IF_ERROR(ReadProgram(merged, &plan));
+  if (merged.IsOn("dry-run")) {
+    plan.request = Request::kDryRun;
+  }
   return plan;
 }
 

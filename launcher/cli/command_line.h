@@ -4,9 +4,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "launcher/cli/flag_table.h"
 #include "launcher/cli/launch_plan.h"
+#include "launcher/cli/option_table.h"
 
 namespace fsdprun {
 
@@ -17,14 +16,12 @@ struct MachineFacts {
 };
 
 /// Parses `args` (without the program's own name) over the PET_* variables of `environment`. Pure.
-/// Errors: INVALID_ARGUMENT with one line that names the flag (or variable), its value and what was
-/// expected.
+/// Errors: one line that names the option (or variable), its value and what was expected;
+/// INVALID_ARGUMENT for the usage, OUT_OF_RANGE for values, as Note [Usage errors and value
+/// errors].
 absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program,
                                             const std::vector<std::string>& args,
                                             const Environment& environment,
                                             const MachineFacts& machine);
-
-/// `host`, `host:port`, `[v6]`, `[v6]:port`; a missing port becomes `default_port`.
-absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_port);
 
 }  // namespace fsdprun

@@ -20,6 +20,18 @@ const char* KindName(ProgramKind kind) {
 
 }  // namespace
 
+const char* ShellName(Shell shell) {
+  switch (shell) {
+    case Shell::kBash:
+      return "bash";
+    case Shell::kZsh:
+      return "zsh";
+    case Shell::kFish:
+      return "fish";
+  }
+  return "";
+}
+
 std::string ToString(const HostPort& endpoint) {
   if (endpoint.host.find(':') != std::string::npos) {
     return absl::StrCat("[", endpoint.host, "]:", endpoint.port);
@@ -55,7 +67,14 @@ std::string DescribePlan(const LaunchPlan& plan) {
     line("abort_timeout_s", absl::StrCat(plan.abort_timeout.count() / 1000.0));
   }
   line("shutdown_timeout_s", absl::StrCat(plan.shutdown_timeout.count() / 1000.0));
+  line("signals", plan.signals_text);
+  if (!plan.unknown_signals.empty()) {
+    line("signals_left_out", absl::StrJoin(plan.unknown_signals, ","));
+  }
   line("log_dir", plan.log_dir.empty() ? "temporary, removed after success" : plan.log_dir);
+  if (plan.has_virtual_local_rank) {
+    line("virtual_local_rank", "on");
+  }
   line("program_kind", KindName(plan.program_kind));
   line("program", absl::StrJoin(plan.program, " "));
   return text;

@@ -22,19 +22,24 @@ std::string ToString(const HostPort& endpoint);
 
 enum class RendezvousBackend { kStatic, kC10d };
 
-/// How the words after the flags become a command.
+/// How the words after the options become a command.
 enum class ProgramKind {
   kPythonScript,  ///< `python -u SCRIPT ARGS`
   kPythonModule,  ///< `python -u -m MODULE ARGS`
   kExecutable,    ///< `PROGRAM ARGS`
 };
 
-enum class Request { kRun, kDryRun, kHelp, kVersion };
+enum class Request { kRun, kDryRun, kHelp, kVersion, kManPage, kCompletion };
+
+enum class Shell { kBash, kZsh, kFish };
+const char* ShellName(Shell shell);
 
 /// Everything that the command line and the PET_* environment decide, with all defaults filled in.
 /// Plain data.
 struct LaunchPlan {
   Request request = Request::kRun;
+  /// Of kCompletion.
+  Shell completion = Shell::kBash;
   /// The plan of an fsdp-agent, which gets the job-wide settings from the coordinator.
   bool is_agent = false;
 
@@ -66,6 +71,12 @@ struct LaunchPlan {
   std::chrono::milliseconds shutdown_timeout{30'000};
   std::chrono::milliseconds abort_timeout{2'000};
 
+  /// As given, for TORCHELASTIC_SIGNALS_TO_HANDLE; the signals that it names; and what it has that
+  /// names none.
+  std::string signals_text;
+  std::vector<int> signals;
+  std::vector<std::string> unknown_signals;
+
   // Output.
   std::string log_dir;
 
@@ -73,6 +84,7 @@ struct LaunchPlan {
   ProgramKind program_kind = ProgramKind::kPythonScript;
   /// The script, module or executable, then its arguments, verbatim (no placeholder replaced).
   std::vector<std::string> program;
+  bool has_virtual_local_rank = false;
 
   bool IsSingleNode() const { return max_nodes == 1; }
 };

@@ -9,14 +9,19 @@
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "launcher/cli/command_line.h"
-#include "launcher/cli/flag_table.h"
+#include "launcher/cli/completions.h"
+#include "launcher/cli/help_text.h"
+#include "launcher/cli/man_page.h"
+#include "launcher/cli/program_texts.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/machine.h"
 
 namespace fsdprun {
 namespace {
 
-constexpr char kVersion[] = "0.1.0";
+// See Note [Usage errors and value errors].
+constexpr int kUsageError = 2;
+constexpr int kValueError = 1;
 
 // Runs a job, or one node of it, from start to end, and prints everything an operator needs.
 int Launch(CliProgram program, const LaunchPlan& plan, const Environment& environment) {
@@ -36,7 +41,9 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
   if (!plan.ok()) {
     std::fprintf(stderr, "%s: %s\n", ProgramName(program),
                  std::string(plan.status().message()).c_str());
-    return 2;
+    // A service manager must not start an agent again that was given wrong values.
+    const bool is_agent = program == CliProgram::kFsdpAgent;
+    return is_agent || absl::IsInvalidArgument(plan.status()) ? kUsageError : kValueError;
   }
   // gRPC's own log lines name its source files; we report what matters ourselves. Set before any
   // thread exists, and not for the workers, which get the environment read above.
@@ -47,6 +54,12 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
   switch (plan->request) {
     case Request::kHelp:
       std::fputs(HelpText(program).c_str(), stdout);
+      return 0;
+    case Request::kManPage:
+      std::fputs(ManPage(program).c_str(), stdout);
+      return 0;
+    case Request::kCompletion:
+      std::fputs(CompletionScript(program, plan->completion).c_str(), stdout);
       return 0;
     case Request::kVersion:
       std::printf("%s %s\n", ProgramName(program), kVersion);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "launcher/cli/flag_table.h"
+#include "launcher/cli/option_table.h"
 
 namespace fsdprun {
 

@@ -56,7 +56,7 @@ Launcher::Launcher(CliProgram program, const LaunchPlan& plan, const Environment
       plan_(plan),
       environment_(environment),
       descriptor_limit_(RaiseDescriptorLimit()),
-      signals_(loop_, [this](int signal) { OnSignal(signal); }),
+      signals_(loop_, plan_.signals, [this](int signal) { OnSignal(signal); }),
       console_(OptionsForProcess(ValueOf(environment, "TERM"), ValueOf(environment, "COLUMNS")),
                [this] { loop_.Post([this] { ResumeOutput(); }); }) {
   RouteLogTo(&console_);
@@ -69,7 +69,8 @@ int Launcher::Run() {
     Print(status.message());
     RemoveRunDir();
     console_.Close(MonoNow() + kConsoleDrainTimeout);
-    return absl::IsInvalidArgument(status) ? 2 : 1;
+    // As in RunProgram().
+    return program_ == CliProgram::kFsdpAgent && absl::IsInvalidArgument(status) ? 2 : 1;
   }
   ScheduleWaitNotice();
   loop_.Run();
@@ -81,6 +82,11 @@ void Launcher::Print(absl::string_view text) {
 }
 
 absl::Status Launcher::Start() {
+  for (const std::string& name : plan_.unknown_signals) {
+    Log(LogLevel::kWarning, absl::StrCat("--signals-to-handle: '", name,
+                                         "' is no signal that can be handled; it is left out"));
+  }
+  RETURN_IF_ERROR(CheckVisibleDevices(plan_, environment_));
   ASSIGN_OR_RETURN(python_, CheckProgram(plan_, environment_));
   ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
   ASSIGN_OR_RETURN(rendezvous_, ResolveRendezvous(plan_, environment_, program_,
@@ -190,7 +196,8 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.draws_progress = console_.draws_progress();
   options.keeper_lease = plan_.IsSingleNode() ? Duration::zero() : kKeeperLease;
   options.descriptor_limit = descriptor_limit_;
-  options.handled_signals = SignalWatcher::Names();
+  options.handled_signals = plan_.signals_text;
+  options.has_virtual_local_rank = plan_.has_virtual_local_rank;
   return options;
 }
 
@@ -215,11 +222,11 @@ void Launcher::RestartAgent() {
   }
   Print(agent_message_);
   if (!restarts_.Take(MonoNow())) {
-    agent_message_ =
-        absl::StrCat("gave up: it lost its coordinator ", RestartLimit::kMaxInARow + 1,
-                     " times in a row, each time within ", ToSeconds(RestartLimit::kLongRun),
-                     " s; find out why fsdprun at ", ToString(rendezvous_.endpoint),
-                     " ends, then start this agent again");
+    agent_message_ = absl::StrCat("gave up after ", RestartLimit::kMaxInARow + 1,
+                                  " ends in a row, each within ", ToSeconds(RestartLimit::kLongRun),
+                                  " s of the one before; the last: ", agent_message_,
+                                  ". Remove the cause, here or at fsdprun at ",
+                                  ToString(rendezvous_.endpoint), ", then start this agent again");
     loop_.Stop();
     return;
   }
@@ -286,7 +293,7 @@ void Launcher::OnAgentExit(int code, const std::string& message) {
 }
 
 // The agent of this process has ended while the job is still running. A one-node job cannot go on
-// without it, and a launcher whose own node was rejected was started with wrong flags.
+// without it, and a launcher whose own node was rejected was started with wrong options.
 void Launcher::OnLocalAgentExit() {
   if (plan_.IsSingleNode() || !agent_->was_admitted()) {
     is_job_lost_ = true;

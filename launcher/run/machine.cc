@@ -128,6 +128,19 @@ Environment ReadEnvironment(char** environ_pointer) {
   return environment;
 }
 
+absl::Status CheckVisibleDevices(const LaunchPlan& plan, const Environment& environment) {
+  const auto devices = environment.find("CUDA_VISIBLE_DEVICES");
+  if (!plan.has_virtual_local_rank || devices == environment.end()) {
+    return absl::OkStatus();
+  }
+  const auto count = 1 + std::count(devices->second.begin(), devices->second.end(), ',');
+  return count >= plan.nproc_per_node
+             ? absl::OkStatus()
+             : absl::FailedPreconditionError(absl::StrCat(
+                   "--virtual-local-rank: CUDA_VISIBLE_DEVICES='", devices->second, "' has ", count,
+                   " devices for the ", plan.nproc_per_node, " workers of --nproc-per-node"));
+}
+
 absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environment& environment) {
   const std::string& program = plan.program.front();
   if (plan.program_kind == ProgramKind::kExecutable) {

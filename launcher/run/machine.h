@@ -24,6 +24,10 @@ std::string HostName();
 /// The environment of this process. Read once, in main.
 Environment ReadEnvironment(char** environ_pointer);
 
+/// With --virtual-local-rank each worker needs a device of its own in CUDA_VISIBLE_DEVICES, if that
+/// is set. Errors: FAILED_PRECONDITION. Pure.
+absl::Status CheckVisibleDevices(const LaunchPlan& plan, const Environment& environment);
+
 /// Checks that the program of `plan` can be started here and returns the interpreter to use
 /// (empty for executables). Errors: NOT_FOUND or PERMISSION_DENIED naming the path and what to do.
 absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environment& environment);

@@ -75,7 +75,7 @@ absl::StatusOr<Rendezvous> ResolveSingleNode(const LaunchPlan& plan,
     return absl::UnavailableError(
         absl::StrCat("--master-addr: '", plan.master_addr,
                      "' is not an address of this machine, which is the only node of the job; "
-                     "leave the flag out, or give --nnodes"));
+                     "leave the option out, or give --nnodes"));
   }
   absl::StatusOr<UniqueFd> listener = BindListener(master);
   if (absl::IsAlreadyExists(listener.status())) {

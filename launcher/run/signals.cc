@@ -10,11 +10,12 @@
 
 namespace fsdprun {
 
-SignalWatcher::SignalWatcher(EventLoop& loop, std::function<void(int signal)> on_signal)
+SignalWatcher::SignalWatcher(EventLoop& loop, const std::vector<int>& signals,
+                             std::function<void(int signal)> on_signal)
     : loop_(loop) {
   sigset_t watched;
   sigemptyset(&watched);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+  for (const int signal : signals) {
     struct sigaction current {};
     ::sigaction(signal, nullptr, &current);
     if (current.sa_handler != SIG_IGN) {

@@ -1,19 +1,20 @@
 #pragma once
 
 #include <functional>
-#include <string>
+#include <vector>
 
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 
 namespace fsdprun {
 
-/// Turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into calls on the loop thread. A signal that was
+/// Turns signals into calls on the loop thread. A signal that was
 /// ignored when the program started (nohup) stays ignored. SIGPIPE is ignored from here on.
 /// Construct on the main thread before any other thread exists: the others inherit the mask.
 class SignalWatcher {
  public:
-  SignalWatcher(EventLoop& loop, std::function<void(int signal)> on_signal);
+  SignalWatcher(EventLoop& loop, const std::vector<int>& signals,
+                std::function<void(int signal)> on_signal);
   ~SignalWatcher();
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
@@ -21,9 +22,6 @@ class SignalWatcher {
   /// Consumes a pending signal that the loop has not handled, for use after the loop has ended;
   /// false if there is none.
   bool TakePending();
-
-  /// `SIGTERM,SIGINT,SIGHUP,SIGQUIT`, torchrun's default list.
-  static const char* Names() { return "SIGTERM,SIGINT,SIGHUP,SIGQUIT"; }
 
  private:
   EventLoop& loop_;

@@ -158,7 +158,7 @@ def keys_of(config: dict) -> set[str]:
 
 
 def check_help(build: Path) -> list[str]:
-    """fsdp-train's help lists every key of the resolved configuration; fsdprun's gives each flag its default."""
+    """fsdp-train's help lists every key of the resolved configuration; fsdprun's gives each option its default."""
     def output(*command: str) -> str:
         return subprocess.run([build / "bin" / command[0], *command[1:]], capture_output=True, text=True, check=True).stdout
 
@@ -174,7 +174,7 @@ def check_help(build: Path) -> list[str]:
     complaints = [f"fsdp-train --help and --print-config do not have the same keys: {sorted(listed ^ keys_of(resolved))}"
                   ] if listed != keys_of(resolved) else []
     for part in re.split(r"^  (?=-)", output("fsdprun", "--help"), flags=re.M)[1:]:
-        is_action = re.match(r"(-h, )?--(help|version|dry-run)\b", part)
+        is_action = re.match(r"(-h, )?--(help|version|dry-run|man|completion|logs-specs)\b", part)
         if not is_action and not re.search(r"Default: .*Environment:\s+PET_\w+", part, re.S):
             complaints.append(f"fsdprun --help gives no default or variable of {part.split()[0]}")
     return complaints

@@ -39,6 +39,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"fsdp(run|-train|-agent|ctl)( [a-z]+)?", Named("a name in a sentence")),
     (r"build/bin/fsdprun .*tests/parity/all_reduce_worker\.py", Named("python_worker_standalone runs it")),
     (r"(PYTHON_EXEC=\S+ )?(build/bin/)?fsdprun .*", Run()),
+    (r"source <\(build/bin/fsdprun --completion bash\)", Run()),
     (r"export \w+=.*", Run()),
     (r"scripts/setup --check", Named("what it answers depends on the machine")),
     (r"(\w+=\S+ )?(scripts|\.ci)/\S+.*", Named("they install, build, or run all tests")),

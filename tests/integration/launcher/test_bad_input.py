@@ -29,19 +29,27 @@ class BadInputTest(JobCase):
         self.assertEqual(self.notes("started"), {})
         super().tearDown()
 
-    def test_unknown_flag(self):
+    def test_unknown_option(self):
         self.assert_one_line_error(self.run_job("--nproc-pre-node=2", self.touch), 2, "--nproc-pre-node",
                                    "did you mean --nproc-per-node")
 
     def test_wrong_values(self):
-        for flag in ("--nnodes=1:2:3", "--nnodes=0", "--nproc-per-node=foo", "--max-restarts=x", "--rdzv-backend=zz",
-                     "--rdzv-conf=a", "--master-port=99999", "--monitor-interval=0"):
-            with self.subTest(flag):
-                name, value = flag.split("=")
-                self.assert_one_line_error(self.run_job(flag, self.touch), 2, name, f"'{value}'")
+        for option in ("--nnodes=1:2:3", "--nnodes=0", "--nproc-per-node=foo", "--rdzv-backend=zz", "--rdzv-conf=a",
+                       "--master-port=99999", "--monitor-interval=0", "--logs-specs=mine"):
+            with self.subTest(option):
+                name, value = option.split("=")
+                self.assert_one_line_error(self.run_job(option, self.touch), 1, name, f"'{value}'")
+
+    def test_what_is_no_number_is_a_usage_error(self):
+        for option in ("--max-restarts=x", "--master-port=y", "--monitor-interval=soon", "--start-method=thread"):
+            with self.subTest(option):
+                name, value = option.split("=")
+                self.assert_one_line_error(self.run_job("--nnodes=0", option, self.touch), 2, name, f"'{value}'")
 
     def test_wrong_environment_twin(self):
-        self.assert_one_line_error(self.run_job(self.touch, env={"PET_NNODES": "x"}), 2, "PET_NNODES", "'x'")
+        self.assert_one_line_error(self.run_job(self.touch, env={"PET_NNODES": "x"}), 1, "PET_NNODES", "'x'")
+        self.assert_one_line_error(self.run_job(self.touch, env={"PET_MODULE": "yes"}), 1, "PET_MODULE", "'yes'")
+        self.assert_one_line_error(self.run_job(self.touch, env={"PET_MAX_RESTARTS": "x"}), 2, "PET_MAX_RESTARTS", "'x'")
 
     def test_no_program(self):
         self.assert_one_line_error(self.run_job("--standalone"), 2, "no program")
@@ -68,7 +76,7 @@ class BadInputTest(JobCase):
                                    "--log-dir")
 
     def test_no_arguments(self):
-        self.assert_one_line_error(self.run_job(), 2, "no program", "--help")
+        self.assert_one_line_error(self.run_job(), 2, "no program", "usage", "--help")
 
     def test_unwritable_log_directory(self):
         (self.dir / "closed").mkdir(mode=0o500)
@@ -121,6 +129,8 @@ class BadInputTest(JobCase):
 
     def test_agent_without_endpoint(self):
         self.assert_one_line_error(self.run_job(self.touch, binary="fsdp-agent"), 2, "--rdzv-endpoint")
+        self.assert_one_line_error(self.run_job("--rdzv-endpoint=h:1", "--nproc-per-node=foo", self.touch, binary="fsdp-agent"), 2,
+                                   "'foo'")
 
     def test_help_and_version(self):
         for binary in ("fsdprun", "fsdp-agent"):
@@ -129,6 +139,13 @@ class BadInputTest(JobCase):
             for word in ("usage:", "--nproc-per-node", "PET_NPROC_PER_NODE", "Signals:", "Exit codes:"):
                 self.assertIn(word, out)
         self.assertEqual(self.run_job("--version")[0], 0)
+
+    def test_man_page(self):
+        for binary in ("fsdprun", "fsdp-agent"):
+            rc, out, err = self.run_job("--man", binary=binary)
+            self.assertEqual((rc, err), (0, ""))
+            self.assertTrue(out.startswith(".TH "), out[:80])
+            self.assertIn(r"\fB\-\-nproc\-per\-node\fR", out)
 
     def test_dry_run_prints_the_plan(self):
         rc, out, _ = self.run_job("--dry-run", "--nnodes=2:3", "--rdzv-backend=c10d", f"--rdzv-endpoint=h:{free_port()}", "x.py")

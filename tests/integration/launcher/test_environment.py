@@ -52,6 +52,20 @@ class EnvironmentTest(JobCase):
             self.assertNotEqual(env["MASTER_PORT"], "29500")
             self.assertRegex(env["TORCHELASTIC_RUN_ID"], r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab]")
 
+    def test_virtual_local_rank_shows_each_worker_one_device(self):
+        script = self.script("note('place', os.environ['LOCAL_RANK'] + ' ' + os.environ['CUDA_VISIBLE_DEVICES'])")
+        for devices, seen in (({"CUDA_VISIBLE_DEVICES": "4, 6"}, ("4", "6")), ({}, ("0", "1"))):
+            with self.subTest(devices):
+                rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", "--virtual-local-rank", script, env=devices)
+                self.assertEqual(rc, 0, err)
+                self.assertEqual(self.notes("place"), {(1, rank): f"0 {seen[rank]}" for rank in (0, 1)})
+        self.assert_one_line_error(self.run_job("--standalone", "--nproc-per-node=2", "--virtual-local-rank", script,
+                                                env={"CUDA_VISIBLE_DEVICES": "4"}), 1, "CUDA_VISIBLE_DEVICES='4'", "2 workers")
+
+    def test_run_path_runs_a_script(self):
+        rc, _, err = self.run_job("--standalone", "--run-path", "--no-python", self.script("note('ran')"))
+        self.assertEqual((rc, list(self.notes("ran"))), (0, [(1, 0)]), err)
+
     def test_exported_threads_are_kept(self):
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", self.script(DUMP),
                                   env={"OMP_NUM_THREADS": "7", "LOGLEVEL": "WARNING"})

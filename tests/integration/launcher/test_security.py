@@ -25,7 +25,7 @@ class SecurityTest(JobCase):
 
     def test_address_on_the_network_needs_a_token(self):
         result = self.run_job("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=192.0.2.1:29400", self.script("pass"))
-        self.assert_one_line_error(result, 2, "192.0.2.1", "FSDPRUN_TOKEN")
+        self.assert_one_line_error(result, 1, "192.0.2.1", "FSDPRUN_TOKEN")
 
     def test_token_file_is_private_and_removed(self):
         script, port = self.script(WAITER), free_port()

@@ -53,6 +53,29 @@ class SignalsTest(JobCase):
                 for path in self.dir.glob("*.1.*"):
                     path.unlink()
 
+    def test_other_signals_can_be_chosen(self):
+        chosen = RECORDER.replace("signal.SIGQUIT)", "signal.SIGQUIT, signal.SIGUSR1)")
+        launcher = self.start("--standalone", "--signals-to-handle=SIGUSR1,SIGTERM,FOO", self.script(chosen),
+                              env={"LOGLEVEL": "WARNING"})
+        self.wait_for_notes("pid", 1, [0])
+        launcher.send_signal(signal.SIGUSR1)
+        rc, _, err = self.finish(launcher)
+        self.assertEqual((rc, self.notes("signal")), (1, {(1, 0): str(int(signal.SIGUSR1))}), err)
+        self.assertIn("'FOO' is no signal", err)
+        self.assertIn("SIGUSR1", err)
+        self.assert_nothing_left()
+
+    def test_a_signal_that_is_not_listed_leaves_no_orphan(self):
+        for options, number in (([], signal.SIGUSR1), (["--signals-to-handle=SIGUSR1"], signal.SIGTERM)):
+            with self.subTest(number.name):
+                launcher = self.start("--standalone", *options, self.script(STUBBORN))
+                self.wait_for_notes("pid", 1, [0])
+                launcher.send_signal(number)
+                self.assertEqual(self.finish(launcher)[0], -number)
+                self.assert_nothing_left()
+                for path in self.dir.glob("*.1.*"):
+                    path.unlink()
+
     def test_stubborn_worker_is_killed_after_the_grace(self):
         launcher = self.start("--standalone", "--nproc-per-node=2", "--shutdown-timeout=1", self.script(STUBBORN))
         self.wait_for_notes("pid", 1, range(2))

@@ -9,13 +9,15 @@ from torch.distributed.run import get_args_parser
 from job_case import JobCase
 from unittest_main import main
 
+# Of options without a default that take no other: the rest are plugins in Python.
+ONLY_VALUE = {"logs_specs": "default"}
 TWO_NODES = ["--nnodes=2"]  # Where the rendezvous can be seen.
 
 
 class TorchrunDefaultsTest(JobCase):
     @classmethod
     def setUpClass(cls):
-        # Options only: what is positional is the program. A flag without a value has nargs 0.
+        # Options only: what is positional is the program. An option without a value has nargs 0.
         cls.options = [a for a in get_args_parser()._actions if a.option_strings and a.dest != "help"]
         cls.default = {option.dest: option.default for option in cls.options}
         cls.answers = []
@@ -35,14 +37,15 @@ class TorchrunDefaultsTest(JobCase):
             return self.answers
         for option in self.options:
             for spelling in option.option_strings:
-                value = [] if option.nargs == 0 else ["some text" if option.default is None else option.default]
+                some = ONLY_VALUE.get(option.dest, "some text") if option.default is None else option.default
+                value = [] if option.nargs == 0 else [some]
                 rc, _, err = self.dry_run(spelling, *value)
                 name = max(option.option_strings, key=len).replace("_", "-")
                 is_refused = (rc, err) == (2, f"fsdprun: torchrun's {name} is not supported yet\n")
                 self.answers.append((option, spelling, None if is_refused else (rc, err)))
         return self.answers
 
-    def test_the_plan_without_flags_has_torchruns_values(self):
+    def test_the_plan_without_options_has_torchruns_values(self):
         default, plan = self.default, self.plan()
         lowest, _, highest = default["nnodes"].partition(":")
         self.assertEqual(lowest, highest)
@@ -56,13 +59,13 @@ class TorchrunDefaultsTest(JobCase):
             "last_call_timeout_s": f"{RendezvousTimeout().last_call.total_seconds():g}",
             "master_addr": default["master_addr"], "max_restarts": str(default["max_restarts"]),
             "shutdown_timeout_s": str(grace_s), "abort_timeout_s": "2", "log_dir": "temporary, removed after success",
-            "program_kind": "python script", "program": "train.py",
+            "signals": default["signals_to_handle"], "program_kind": "python script", "program": "train.py",
         })
         two_nodes = self.plan(*TWO_NODES)
         self.assertEqual(two_nodes["coordinator"], f"{default['master_addr']}:{default['master_port']}")
         self.assertEqual(two_nodes["node_rank"], str(default["node_rank"]))
 
-    def test_every_flag_of_torchrun_is_known(self):
+    def test_every_option_of_torchrun_is_known(self):
         """Taken, or refused as one that is not supported yet; never taken for a mistake of its user."""
         for _, spelling, answer in self.tries():
             with self.subTest(spelling):
@@ -77,7 +80,7 @@ class TorchrunDefaultsTest(JobCase):
             is_nodes = option.dest == "nnodes"
             base = [] if is_nodes else TWO_NODES
             with self.subTest(spelling):
-                # The default of a flag without a value can only be given by the environment.
+                # The default of an option without a value can only be given by the environment.
                 twin = {f"PET_{option.dest.upper()}": str(int(option.default) if option.nargs == 0 else option.default)}
                 self.assertEqual(self.plan(*base, env=twin), without[is_nodes])
                 if option.nargs != 0:

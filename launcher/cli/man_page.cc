@@ -1,0 +1,86 @@
+#include "launcher/cli/man_page.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "launcher/cli/program_texts.h"
+
+namespace fsdprun {
+namespace {
+
+/// A line that troff shows as it is: a dash stays a dash that can be copied, and no text is taken
+/// for a request.
+std::string Escaped(absl::string_view text) {
+  const std::string escaped = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}});
+  const bool is_request = absl::StartsWith(escaped, ".") || absl::StartsWith(escaped, "'");
+  return absl::StrCat(is_request ? "\\&" : "", escaped);
+}
+
+void AppendSection(const char* title, std::string* out) {
+  absl::StrAppend(out, ".SH ", title, "\n");
+}
+
+void AppendTerm(absl::string_view term, absl::string_view text, std::string* out) {
+  absl::StrAppend(out, ".TP\n", term, "\n", Escaped(text), "\n");
+}
+
+void AppendTermOf(const OptionSpec& option, std::string* out) {
+  std::string term;
+  if (option.letter != 0) {
+    absl::StrAppend(&term, "\\fB\\-", std::string(1, option.letter), "\\fR, ");
+  }
+  absl::StrAppend(&term, "\\fB\\-\\-", Escaped(option.name), "\\fR");
+  if (option.takes_value()) {
+    absl::StrAppend(&term, " \\fI", Escaped(option.metavar), "\\fR");
+  }
+  AppendTerm(term, option.help, out);
+  if (*option.default_text != '\0') {
+    absl::StrAppend(out, "Default: ", Escaped(option.default_text), ".\n");
+  }
+  if (option.reads_variable) {
+    absl::StrAppend(out, "Environment: ", OptionVariableName(option), ".\n");
+  }
+}
+
+void AppendTermsOf(const char* title, const std::vector<TextEntry>& entries, std::string* out) {
+  AppendSection(title, out);
+  for (const TextEntry& entry : entries) {
+    AppendTerm(absl::StrCat("\\fB", entry.term, "\\fR"), entry.text, out);
+  }
+}
+
+}  // namespace
+
+std::string ManPage(CliProgram program) {
+  const std::string name = ProgramName(program);
+  const ProgramTexts& texts = TextsOf(program);
+  std::string page = absl::StrCat(".TH ", absl::AsciiStrToUpper(Escaped(name)), " 1 \"\" \"",
+                                  Escaped(name), " ", kVersion, "\" \"User Commands\"\n");
+  AppendSection("NAME", &page);
+  absl::StrAppend(&page, Escaped(name), " \\- ", Escaped(texts.summary), "\n");
+  AppendSection("SYNOPSIS", &page);
+  absl::StrAppend(&page, "\\fB", Escaped(name), "\\fR ", Escaped(texts.synopsis), "\n");
+  AppendSection("DESCRIPTION", &page);
+  absl::StrAppend(&page, Escaped(texts.description), "\n.PP\n", Escaped(SpellingRules()), "\n");
+  AppendSection("OPTIONS", &page);
+  for (const auto& [group, title] : OptionGroupTitles()) {
+    absl::StrAppend(&page, ".SS ", title, "\n");
+    for (const OptionSpec& option : OptionTable()) {
+      if (option.group == group && Offers(program, option)) {
+        AppendTermOf(option, &page);
+      }
+    }
+  }
+  AppendTermsOf("SIGNALS", SignalTexts(), &page);
+  AppendTermsOf("EXIT STATUS", ExitCodeTexts(), &page);
+  AppendTermsOf("ENVIRONMENT", VariableTexts(), &page);
+  AppendSection("EXAMPLES", &page);
+  for (const char* example : texts.examples) {
+    absl::StrAppend(&page, ".EX\n", Escaped(example), "\n.EE\n.PP\n");
+  }
+  return page;
+}
+
+}  // namespace fsdprun

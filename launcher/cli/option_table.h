@@ -1,0 +1,66 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fsdprun {
+
+/// The environment of a process: name to value.
+using Environment = std::map<std::string, std::string>;
+
+/// torchrun's, of --signals-to-handle.
+inline constexpr char kDefaultSignals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
+/// The two programs that share one option table.
+enum class CliProgram { kFsdprun, kFsdpAgent };
+
+const char* ProgramName(CliProgram program);
+
+/// Whose name it is. A prefix of an option of torchrun means what it means there, whatever options
+/// of our own begin with it.
+enum class OptionFamily { kTorchrun, kOwn };
+
+enum class OptionGroup { kNodes, kRendezvous, kFailures, kOutput, kProgram, kOther };
+
+/// What the command line must look like, as argparse checks it; what else a value must be is
+/// checked later.
+enum class ValueKind { kSwitch, kText, kInteger, kNumber };
+
+/// What a shell offers for the value.
+enum class Completion { kNothing, kWords, kFile, kDirectory, kHost };
+
+struct OptionSpec {
+  const char* name;  ///< With dashes; underscores are accepted on the command line too.
+  char letter = 0;   ///< 0 = none.
+  OptionFamily family = OptionFamily::kTorchrun;
+  OptionGroup group = OptionGroup::kOther;
+  bool launcher_only = false;  ///< Not offered by fsdp-agent.
+  bool reads_variable = true;  ///< PET_<NAME>.
+  ValueKind value = ValueKind::kText;
+  const char* metavar = "";
+  const char* default_text = "";  ///< Empty: nothing to say.
+  Completion completion = Completion::kNothing;
+  const char* words = "";  ///< Of kWords, separated by blanks.
+  const char* help = "";
+
+  bool takes_value() const { return value != ValueKind::kSwitch; }
+};
+
+/// All options, in the order of the help text. The parser, the help text, the man page and the
+/// shells' completions are made from it.
+const std::vector<OptionSpec>& OptionTable();
+
+/// `nproc-per-node` -> `PET_NPROC_PER_NODE`.
+std::string OptionVariableName(const OptionSpec& option);
+
+bool Offers(CliProgram program, const OptionSpec& option);
+
+struct OptionGroupTitle {
+  OptionGroup group;
+  const char* title;
+};
+/// All groups, in the order of the help text.
+const std::vector<OptionGroupTitle>& OptionGroupTitles();
+
+}  // namespace fsdprun

@@ -1,0 +1,112 @@
+#include "launcher/cli/option_values.h"
+
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace fsdprun {
+
+absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view expected) {
+  int number = 0;
+  if (!absl::SimpleAtoi(value.text, &number) || number < minimum) {
+    return InvalidValue(value, expected);
+  }
+  return number;
+}
+
+absl::StatusOr<uint16_t> ToPort(const RawValue& value) {
+  int number = 0;
+  if (!absl::SimpleAtoi(value.text, &number) || number < 0 || number > 65535) {
+    return InvalidValue(value, "a port (0 to 65535)");
+  }
+  return static_cast<uint16_t>(number);
+}
+
+absl::StatusOr<std::chrono::milliseconds> ToSeconds(const RawValue& value, bool zero_allowed) {
+  double seconds = 0;
+  const bool is_number = absl::SimpleAtod(value.text, &seconds) && seconds <= 1e8;
+  if (!is_number || !(zero_allowed ? seconds >= 0 : seconds > 0)) {
+    return InvalidValue(
+        value, zero_allowed ? "a number of seconds, 0 or more" : "a number of seconds above 0");
+  }
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+namespace {
+
+/// 0 if there is none. As Python's module signal has them: some with two names.
+int SignalOfName(absl::string_view name) {
+  for (const auto& [other, signal] :
+       {std::pair("SIGIO", SIGIO), std::pair("SIGIOT", SIGIOT), std::pair("SIGCLD", SIGCHLD),
+        std::pair("SIGRTMIN", SIGRTMIN), std::pair("SIGRTMAX", SIGRTMAX)}) {
+    if (name == other) {
+      return signal;
+    }
+  }
+  for (int signal = 1; signal < SIGRTMIN; ++signal) {
+    const char* abbreviation = ::sigabbrev_np(signal);
+    if (abbreviation != nullptr && name == absl::StrCat("SIG", abbreviation)) {
+      return signal;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+SignalList ParseSignals(absl::string_view text) {
+  SignalList list;
+  for (const absl::string_view item : absl::StrSplit(text, ',')) {
+    const std::string name(absl::StripAsciiWhitespace(item));
+    const int found = SignalOfName(name);
+    if (found == 0 || found == SIGKILL || found == SIGSTOP) {
+      list.unknown.push_back(name);
+    } else {
+      list.signals.push_back(found);
+    }
+  }
+  return list;
+}
+
+bool IsHost(absl::string_view host) {
+  return !host.empty() && host.find_first_of("[]") == absl::string_view::npos;
+}
+
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_port) {
+  absl::string_view host = text;
+  absl::string_view port;
+  bool has_port = false;
+  if (absl::ConsumePrefix(&host, "[")) {
+    const size_t close = host.find(']');
+    if (close == absl::string_view::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' lacks a closing bracket"));
+    }
+    port = host.substr(close + 1);
+    host = host.substr(0, close);
+    has_port = absl::ConsumePrefix(&port, ":");
+    if (!has_port && !port.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' has text after the bracket"));
+    }
+  } else if (const size_t colon = text.rfind(':');
+             colon != absl::string_view::npos && text.find(':') == colon) {
+    host = text.substr(0, colon);
+    port = text.substr(colon + 1);
+    has_port = true;
+  }
+  int number = default_port;
+  const bool port_is_good =
+      !has_port || (absl::SimpleAtoi(port, &number) && number >= 0 && number <= 65535);
+  if (!IsHost(host) || !port_is_good) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not HOST:PORT"));
+  }
+  return HostPort{std::string(host), static_cast<uint16_t>(number)};
+}
+
+}  // namespace fsdprun

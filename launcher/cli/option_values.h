@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "launcher/cli/launch_plan.h"
+#include "launcher/cli/raw_options.h"
+
+namespace fsdprun {
+
+// Texts of options as values. Pure. Errors: OUT_OF_RANGE with the source, the text and what was
+// expected.
+
+absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view expected);
+
+absl::StatusOr<uint16_t> ToPort(const RawValue& value);
+
+absl::StatusOr<std::chrono::milliseconds> ToSeconds(const RawValue& value, bool zero_allowed);
+
+/// A comma-separated list of names such as SIGTERM, as Python's signal module has them.
+struct SignalList {
+  std::vector<int> signals;
+  std::vector<std::string> unknown;  ///< Also what no program can handle.
+};
+SignalList ParseSignals(absl::string_view text);
+
+/// Brackets can only surround an IPv6 address that is followed by a port.
+bool IsHost(absl::string_view host);
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port`; a missing port becomes `default_port`. Errors:
+/// INVALID_ARGUMENT.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_port);
+
+}  // namespace fsdprun

@@ -1,0 +1,73 @@
+#include "launcher/cli/program_texts.h"
+
+namespace fsdprun {
+
+const ProgramTexts& TextsOf(CliProgram program) {
+  static const ProgramTexts launcher = {
+      .summary = "run a distributed job, restart it after failures, leave no process behind",
+      .synopsis = "[options] PROGRAM [arguments of PROGRAM]",
+      .description =
+          "Starts PROGRAM as the workers of one distributed job, monitors them, restarts them "
+          "after a failure and leaves no process behind. Command line and environment are "
+          "torchrun's.",
+      .examples = {"fsdprun --standalone --nproc-per-node 4 train.py",
+                   "fsdprun --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 "
+                   "train.py",
+                   "fsdprun --standalone --nproc-per-node 2 --no-python fsdp-train --config "
+                   "run.json"}};
+  static const ProgramTexts agent = {
+      .summary = "run the workers of one node of an fsdprun job",
+      .synopsis = "--rdzv-endpoint HOST:PORT --rdzv-id ID [options] PROGRAM [arguments of PROGRAM]",
+      .description =
+          "The agent of one node as a separate program, for service managers: it runs PROGRAM as "
+          "this node's workers whenever the coordinator at the endpoint (an fsdprun) forms a "
+          "world. It never hosts the coordinator, never runs a command from the network, and joins "
+          "again with a new incarnation when the connection breaks. It exits with the job, on a "
+          "signal, or when it cannot join within join_timeout.",
+      .examples = {
+          "FSDPRUN_TOKEN=... fsdp-agent --rdzv-endpoint 10.0.0.1:29400 --rdzv-id run7 train.py"}};
+  return program == CliProgram::kFsdprun ? launcher : agent;
+}
+
+const char* SpellingRules() {
+  return "Options may be written with dashes or underscores, as --option value or --option=value, "
+         "and shortened while unambiguous. They end at PROGRAM: what follows is passed to it "
+         "unchanged, except for ${local_rank} and $local_rank, which become the worker's local "
+         "rank ($$ is a plain $). The command line wins over the PET_* environment.";
+}
+
+const std::vector<TextEntry>& SignalTexts() {
+  static const std::vector<TextEntry> texts = {
+      {"SIGINT, SIGTERM, SIGHUP, SIGQUIT",
+       "Or those of --signals-to-handle. Where the coordinator runs (one node, or node 0), first: "
+       "the same signal goes to every "
+       "worker, the job ends within the shutdown timeout and exits 1. On another node, first: only "
+       "its own workers are stopped and it leaves the job, which continues if --nnodes allows. "
+       "Second: this node's workers are killed at once; at the coordinator, those of all nodes."},
+      {"SIGKILL", "The keeper kills the workers of this node and all their descendants."},
+  };
+  return texts;
+}
+
+const std::vector<TextEntry>& ExitCodeTexts() {
+  static const std::vector<TextEntry> texts = {
+      {"0", "All workers ended with 0."},
+      {"1",
+       "A worker failed and no restart was left, the rendezvous failed, a signal ended the job, or "
+       "an option has a value that means nothing."},
+      {"2", "The command line cannot be read: an unknown option, a missing value, no program."},
+  };
+  return texts;
+}
+
+const std::vector<TextEntry>& VariableTexts() {
+  static const std::vector<TextEntry> texts = {
+      {"FSDPRUN_TOKEN", "Job token, the same on all nodes (a random string)."},
+      {"PYTHON_EXEC", "Python interpreter for scripts and modules (default: python3 on PATH)."},
+      {"LOGLEVEL", "DEBUG, INFO, WARNING (default) or ERROR."},
+      {"TMPDIR", "Where temporary log directories go (default: /tmp)."},
+  };
+  return texts;
+}
+
+}  // namespace fsdprun

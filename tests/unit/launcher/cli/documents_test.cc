@@ -1,0 +1,63 @@
+// What is made from the option table for people and shells.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "launcher/cli/completions.h"
+#include "launcher/cli/help_text.h"
+#include "launcher/cli/man_page.h"
+
+namespace fsdprun {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(DocumentsTest, EveryOptionIsInAllOfThem) {
+  const std::string help = HelpText(CliProgram::kFsdprun);
+  const std::string page = ManPage(CliProgram::kFsdprun);
+  for (const OptionSpec& option : OptionTable()) {
+    const std::string name = option.name;
+    EXPECT_THAT(help, HasSubstr(absl::StrCat("--", name, option.takes_value() ? " " : "\n")));
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("\\-\\-", absl::StrReplaceAll(name, {{"-", "\\-"}}))));
+    for (const Shell shell : {Shell::kBash, Shell::kZsh, Shell::kFish}) {
+      EXPECT_THAT(CompletionScript(CliProgram::kFsdprun, shell), HasSubstr(name));
+    }
+    const bool is_agents = Offers(CliProgram::kFsdpAgent, option);
+    EXPECT_EQ(
+        HelpText(CliProgram::kFsdpAgent).find(absl::StrCat("  --", name, " ")) != std::string::npos,
+        is_agents && option.takes_value())
+        << name;
+  }
+}
+
+TEST(DocumentsTest, ManPageHasNoLineThatTroffWouldTakeForARequest) {
+  for (const CliProgram program : {CliProgram::kFsdprun, CliProgram::kFsdpAgent}) {
+    for (absl::string_view line : absl::StrSplit(ManPage(program), '\n')) {
+      if (absl::StartsWith(line, ".") || absl::StartsWith(line, "'")) {
+        EXPECT_THAT(std::string(line), ::testing::MatchesRegex("\\.(TH|SH|SS|TP|PP|EX|EE)( .*)?"));
+      }
+    }
+  }
+}
+
+TEST(DocumentsTest, CompletionsSayTheFirstSentenceOfTheHelp) {
+  const std::string script = CompletionScript(CliProgram::kFsdprun, Shell::kFish);
+  EXPECT_THAT(script, HasSubstr("-l standalone -d 'One node, a random run id, free ports'\n"));
+  EXPECT_THAT(script, HasSubstr("{stdout.log,stderr.log,error.json} are written'\n"));
+}
+
+TEST(DocumentsTest, CompletionsOfTheAgentAreItsOwn) {
+  for (const Shell shell : {Shell::kBash, Shell::kZsh, Shell::kFish}) {
+    const std::string script = CompletionScript(CliProgram::kFsdpAgent, shell);
+    EXPECT_THAT(script, HasSubstr("fsdp-agent"));
+    EXPECT_THAT(script, Not(HasSubstr("standalone")));
+  }
+}
+
+}  // namespace
+}  // namespace fsdprun
