@@ -79,7 +79,7 @@ def run_command(scratch: Scratch, command: snippets.Command, rule: rules.Run) ->
     if match := re.fullmatch(r"export (\w+)=(\S*)", command.text):
         scratch.environment[match[1]] = match[2]
         return
-    text = command.text if command.text.startswith(("build/", "PYTHON_EXEC=")) else f"build/bin/{command.text}"
+    text = command.text if command.text.startswith(("build/", "PYTHON_EXEC=", "source ")) else f"build/bin/{command.text}"
     for old, new in rule.replace.items():
         text = text.replace(old, new.format(port=free_port()))
     output = scratch.run(text, rule.launchers)
