@@ -122,7 +122,7 @@ void RecoveryOracle::OrdersGiven(Nanos at) {
 }
 
 void RecoveryOracle::WorldFailedJob(Nanos at) {
-  const Nanos by = std::max(StopOverBy(), CoordinatorResumed(at)) + kSlack;
+  const Nanos by = std::max(StopOverBy(at), CoordinatorResumed(at)) + kSlack;
   if (stop_.ordered_at == kForever) {
     return;
   }
@@ -175,12 +175,14 @@ void RecoveryOracle::CheckDetection(Nanos at, Generation g) {
   }
 }
 
-Nanos RecoveryOracle::StopOverBy() const {
+Nanos RecoveryOracle::StopOverBy(Nanos at) const {
   Nanos over = stop_.ordered_at;
   for (const int member : members_) {
     const auto node = nodes_.find(member);
     if (lost_.count(member) != 0 || node == nodes_.end() || node->second.owes_stop == current_) {
-      return stop_.ordered_at + stop_.grace + job_.stop_margin;
+      const Nanos resumed = CoordinatorResumed(at);
+      return std::max(stop_.ordered_at + stop_.grace + job_.stop_margin,
+                      resumed > stop_.ordered_at ? resumed + job_.lease : 0);
     }
     over = std::max(over, node->second.stopped_at);
   }
@@ -211,7 +213,7 @@ Nanos RecoveryOracle::FormedBy(Nanos at) const {
   const Nanos wait = job_.lease + (is_first ? job_.last_call : 0);
   const Nanos nodes =
       std::min(ReadySince(job_.max_nodes), std::max(enough, LastTrouble(at)) + wait);
-  const Nanos stopped = is_first ? 0 : StopOverBy();
+  const Nanos stopped = is_first ? 0 : StopOverBy(at);
   return std::max({nodes, stopped, CoordinatorResumed(at)}) + kSlack;
 }
 

@@ -8,7 +8,8 @@
 //    (or within the timeout of the preparation, if it is that which hangs). While the coordinator,
 //    the node of the fault or its link is disturbed, the time does not count.
 // 2. Reaction: the stop is over when every member has reported its workers stopped, and for those
-//    that do not, after the grace and the margin of the order. Then the job ends, or the next world
+//    that do not, after the grace and the margin of the order, and a lease after the end of a pause
+//    of the coordinator, which gives every node another one. Then the job ends, or the next world
 //    is ordered as soon as max_nodes nodes are ready, or a lease after min_nodes nodes are ready
 //    and no other node is in trouble: the coordinator waits for one that may come back.
 //
@@ -95,7 +96,7 @@ class RecoveryOracle : public Oracle {
   void Trouble(Nanos at, Nanos until);
   Nanos LastTrouble(Nanos at) const;
   Nanos CoordinatorResumed(Nanos at) const;
-  Nanos StopOverBy() const;
+  Nanos StopOverBy(Nanos at) const;
   /// Since when `count` nodes have been ready; kForever if there are not as many.
   Nanos ReadySince(int count) const;
   Nanos FormedBy(Nanos at) const;

@@ -150,6 +150,18 @@ TEST_F(RecoveryOracleTest, APausedCoordinatorReactsWhenItGoesOn) {
   ExpectLimit(30 * kSecond + kSlack, {1, 2, 3});
 }
 
+TEST_F(RecoveryOracleTest, AMissingMemberGetsAnotherLeaseAfterAPauseOfTheCoordinator) {
+  Order(oracle_, kSecond, kGen1, {1, 2, 3});
+  Stop(10 * kSecond, {1, 2, 3});
+  for (const int node : {1, 2}) {
+    oracle_.StoppedHeard(11 * kSecond, node, kGen1);
+  }
+  oracle_.AgentGone(11 * kSecond, 3);
+  oracle_.CoordinatorPaused(11 * kSecond, 30 * kSecond);
+  Join(oracle_, 31 * kSecond, 3);  // The agent that was told to stop stays missing.
+  ExpectLimit(30 * kSecond + kJob.lease + kSlack, {1, 2, 3});
+}
+
 TEST_F(RecoveryOracleTest, WithTooFewNodesNoTimeCounts) {
   Order(oracle_, kSecond, kGen1, {1, 2, 3});
   Stop(10 * kSecond, {1, 2, 3});
