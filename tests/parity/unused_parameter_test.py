@@ -70,6 +70,8 @@ def python_side(output: Path) -> None:
     if rank == 0:
         output.write_text("\n".join(lines) + "\n")
     dist.destroy_process_group()
+    # The modules still hold the group, and PyTorch may abort when it ends with the interpreter.
+    os._exit(0)
 
 
 def read(path: Path) -> dict[str, tuple[int, list[float]]]:
