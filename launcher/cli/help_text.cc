@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "launcher/cli/option_lookup.h"
 #include "launcher/cli/program_texts.h"
@@ -33,6 +34,10 @@ void AppendOption(const OptionSpec& option, std::string* out) {
     absl::StrAppend(out, "-", std::string(1, option.letter), ", ");
   }
   absl::StrAppend(out, "--", option.name);
+  if (const std::string other = absl::StrReplaceAll(option.name, {{"-", "_"}});
+      other != option.name) {
+    absl::StrAppend(out, ", --", other);
+  }
   if (option.takes_value()) {
     absl::StrAppend(out, " ", option.metavar);
   }
@@ -79,11 +84,14 @@ std::string HelpText(CliProgram program) {
       }
     }
   }
+  AppendEntries("Keys of --rdzv-conf", ConfTexts(), &text);
   AppendEntries("Signals", SignalTexts(), &text);
   AppendEntries("Exit codes", ExitCodeTexts(), &text);
   AppendEntries("Environment", VariableTexts(), &text);
-  absl::StrAppend(&text, "\nNot supported yet, of torchrun's options:\n");
-  AppendWrapped(absl::StrCat("--", absl::StrJoin(MissingOptions(), ", --")), kIndent, &text);
+  if (!MissingOptions().empty()) {
+    absl::StrAppend(&text, "\nNot supported yet, of torchrun's options:\n");
+    AppendWrapped(absl::StrCat("--", absl::StrJoin(MissingOptions(), ", --")), kIndent, &text);
+  }
   return text;
 }
 

@@ -1,5 +1,7 @@
 #include "launcher/cli/launch_plan.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -18,7 +20,149 @@ const char* KindName(ProgramKind kind) {
   return "";
 }
 
+const char* StdinName(StdinSource source) {
+  switch (source) {
+    case StdinSource::kInherit:
+      return "inherit";
+    case StdinSource::kRankZero:
+      return "rank0";
+    case StdinSource::kNone:
+      return "none";
+  }
+  return "";
+}
+
+std::string Seconds(std::chrono::milliseconds duration) {
+  return absl::StrCat(static_cast<double>(duration.count()) / 1000.0);
+}
+
+std::string StreamSetsText(const StreamSets& sets) {
+  if (sets.of_rank.empty()) {
+    return absl::StrCat(sets.of_all);
+  }
+  return absl::StrJoin(sets.of_rank, ",", absl::PairFormatter(":"));
+}
+
+/// Collects `key: value` lines.
+class Description {
+ public:
+  void Line(const char* key, const std::string& value) {
+    absl::StrAppend(&text_, key, ": ", value, "\n");
+  }
+  /// Only where it differs from the default.
+  void LineIf(bool is_special, const char* key, const std::string& value) {
+    if (is_special) {
+      Line(key, value);
+    }
+  }
+  std::string text() && { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void DescribeRendezvous(const LaunchPlan& plan, Description& description) {
+  const bool is_alone = plan.IsSingleNode() && !plan.is_agent;
+  description.Line("coordinator", is_alone ? "in this process" : ToString(plan.endpoint));
+  description.Line("run_id", plan.rdzv_id_is_random ? "random" : plan.rdzv_id);
+  description.Line("join_timeout_s", Seconds(plan.join_timeout));
+  if (!plan.is_agent) {
+    description.Line("rendezvous", BackendName(plan.backend));
+    description.Line("master_addr", plan.master_addr);
+    description.Line("max_restarts", absl::StrCat(plan.max_restarts));
+    description.Line("last_call_timeout_s", Seconds(plan.last_call_timeout));
+    description.Line("abort_timeout_s", Seconds(plan.abort_timeout));
+  }
+  if (plan.node_lease.has_value()) {
+    description.Line("node_lease_s", Seconds(*plan.node_lease));
+  }
+  if (plan.read_timeout.has_value()) {
+    description.Line("read_timeout_s", Seconds(*plan.read_timeout));
+  }
+  if (plan.is_host.has_value()) {
+    description.Line("is_host", *plan.is_host ? "yes" : "no");
+  }
+  description.LineIf(!plan.rendezvous_file.empty(), "rendezvous_file", plan.rendezvous_file);
+  if (plan.backend == RendezvousBackend::kEtcd) {
+    description.Line("etcd_prefix", plan.etcd.prefix);
+    description.LineIf(plan.etcd.uses_tls, "etcd_protocol", "https");
+  }
+}
+
+void DescribeFailures(const LaunchPlan& plan, Description& description) {
+  description.Line("shutdown_timeout_s", Seconds(plan.shutdown_timeout));
+  if (plan.restart_backoff.count() > 0) {
+    description.Line("restart_backoff_s", absl::StrCat(Seconds(plan.restart_backoff), " to ",
+                                                       Seconds(plan.max_restart_backoff)));
+  }
+  description.Line("signals", plan.signals_text);
+  description.LineIf(!plan.unknown_signals.empty(), "signals_left_out",
+                     absl::StrJoin(plan.unknown_signals, ","));
+  description.LineIf(!plan.forwarded_signals.empty(), "signals_forwarded",
+                     absl::StrJoin(plan.forwarded_signals, ","));
+  description.LineIf(plan.stop_signal_to == StopSignalTo::kLeader, "stop_signal_to", "leader");
+  description.LineIf(plan.exit_code_style == ExitCodeStyle::kWorker, "exit_code", "worker");
+}
+
+void DescribeOutput(const LaunchPlan& plan, Description& description) {
+  description.Line("log_dir",
+                   plan.log_dir.empty() ? "temporary, removed after success" : plan.log_dir);
+  const OutputOptions& output = plan.output;
+  const StreamSets none;
+  description.LineIf(!(output.redirects == none), "redirects", StreamSetsText(output.redirects));
+  description.LineIf(!(output.tee == none), "tee", StreamSetsText(output.tee));
+  if (output.shown_local_ranks.has_value()) {
+    description.Line("local_ranks_filter", absl::StrJoin(*output.shown_local_ranks, ","));
+  }
+  description.LineIf(!output.stdout_filters.empty(), "duplicate_stdout_filters",
+                     absl::StrJoin(output.stdout_filters, " | "));
+  description.LineIf(!output.stderr_filters.empty(), "duplicate_stderr_filters",
+                     absl::StrJoin(output.stderr_filters, " | "));
+  description.LineIf(!output.prefix_template.empty(), "prefix_template", output.prefix_template);
+  description.LineIf(plan.event_handler == EventHandler::kConsole, "events", "console");
+}
+
+void DescribeProgram(const LaunchPlan& plan, Description& description) {
+  description.LineIf(plan.has_virtual_local_rank, "virtual_local_rank", "on");
+  description.LineIf(plan.passes_local_rank, "local_rank_argument", "on");
+  description.LineIf(plan.numa_binding != NumaBinding::kNone, "numa_binding",
+                     NumaBindingName(plan.numa_binding));
+  description.LineIf(plan.stdin_source != StdinSource::kInherit, "stdin",
+                     StdinName(plan.stdin_source));
+  description.LineIf(plan.omp_threads != 0, "omp_threads", absl::StrCat(plan.omp_threads));
+  description.Line("program_kind", KindName(plan.program_kind));
+  description.Line("program", absl::StrJoin(plan.program, " "));
+}
+
 }  // namespace
+
+const char* BackendName(RendezvousBackend backend) {
+  switch (backend) {
+    case RendezvousBackend::kStatic:
+      return "static";
+    case RendezvousBackend::kC10d:
+      return "c10d";
+    case RendezvousBackend::kEtcd:
+      return "etcd";
+  }
+  return "";
+}
+
+const char* NumaBindingName(NumaBinding binding) {
+  switch (binding) {
+    case NumaBinding::kNone:
+      return "none";
+    case NumaBinding::kNode:
+      return "node";
+    case NumaBinding::kSocket:
+      return "socket";
+    case NumaBinding::kExclusive:
+      return "exclusive";
+    case NumaBinding::kCoreComplex:
+      return "core-complex";
+  }
+  return "";
+}
 
 const char* ShellName(Shell shell) {
   switch (shell) {
@@ -40,44 +184,20 @@ std::string ToString(const HostPort& endpoint) {
 }
 
 std::string DescribePlan(const LaunchPlan& plan) {
-  const std::string nodes = plan.min_nodes == plan.max_nodes
-                                ? absl::StrCat(plan.min_nodes)
-                                : absl::StrCat(plan.min_nodes, ":", plan.max_nodes);
-  std::string text;
-  const auto line = [&text](const char* key, const std::string& value) {
-    absl::StrAppend(&text, key, ": ", value, "\n");
-  };
+  Description description;
   if (!plan.is_agent) {
-    line("nodes", nodes);
+    description.Line("nodes", plan.min_nodes == plan.max_nodes
+                                  ? absl::StrCat(plan.min_nodes)
+                                  : absl::StrCat(plan.min_nodes, ":", plan.max_nodes));
   }
-  line("workers_per_node", absl::StrCat(plan.nproc_per_node));
-  if (plan.node_rank >= 0) {
-    line("node_rank", absl::StrCat(plan.node_rank));
-  }
-  line("role", plan.role);
-  const bool is_alone = plan.IsSingleNode() && !plan.is_agent;
-  line("coordinator", is_alone ? "in this process" : ToString(plan.endpoint));
-  line("run_id", plan.rdzv_id_is_random ? "random" : plan.rdzv_id);
-  line("join_timeout_s", absl::StrCat(plan.join_timeout.count() / 1000.0));
-  if (!plan.is_agent) {
-    line("rendezvous", plan.backend == RendezvousBackend::kC10d ? "c10d" : "static");
-    line("master_addr", plan.master_addr);
-    line("max_restarts", absl::StrCat(plan.max_restarts));
-    line("last_call_timeout_s", absl::StrCat(plan.last_call_timeout.count() / 1000.0));
-    line("abort_timeout_s", absl::StrCat(plan.abort_timeout.count() / 1000.0));
-  }
-  line("shutdown_timeout_s", absl::StrCat(plan.shutdown_timeout.count() / 1000.0));
-  line("signals", plan.signals_text);
-  if (!plan.unknown_signals.empty()) {
-    line("signals_left_out", absl::StrJoin(plan.unknown_signals, ","));
-  }
-  line("log_dir", plan.log_dir.empty() ? "temporary, removed after success" : plan.log_dir);
-  if (plan.has_virtual_local_rank) {
-    line("virtual_local_rank", "on");
-  }
-  line("program_kind", KindName(plan.program_kind));
-  line("program", absl::StrJoin(plan.program, " "));
-  return text;
+  description.Line("workers_per_node", absl::StrCat(plan.nproc_per_node));
+  description.LineIf(plan.node_rank >= 0, "node_rank", absl::StrCat(plan.node_rank));
+  description.Line("role", plan.role);
+  DescribeRendezvous(plan, description);
+  DescribeFailures(plan, description);
+  DescribeOutput(plan, description);
+  DescribeProgram(plan, description);
+  return std::move(description).text();
 }
 
 }  // namespace fsdprun

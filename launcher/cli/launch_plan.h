@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "agent/output/output_options.h"
 
 namespace fsdprun {
 
@@ -20,13 +22,48 @@ struct HostPort {
 /// `host:port`, with brackets around an IPv6 host.
 std::string ToString(const HostPort& endpoint);
 
-enum class RendezvousBackend { kStatic, kC10d };
+enum class RendezvousBackend { kStatic, kC10d, kEtcd };
+const char* BackendName(RendezvousBackend backend);
+
+/// How etcd is reached, of the backends etcd and etcd-v2: both speak v3.
+struct EtcdOptions {
+  bool uses_tls = false;
+  std::string ca_file;
+  std::string certificate_file;
+  std::string key_file;
+  /// Of all keys; with a slash in front and none at the end.
+  std::string prefix = "/torchelastic/p2p";
+
+  bool operator==(const EtcdOptions&) const = default;
+};
 
 /// How the words after the options become a command.
 enum class ProgramKind {
   kPythonScript,  ///< `python -u SCRIPT ARGS`
   kPythonModule,  ///< `python -u -m MODULE ARGS`
   kExecutable,    ///< `PROGRAM ARGS`
+};
+
+enum class EventHandler { kNull, kConsole };
+
+/// Which CPUs a worker may use; torchrun's --numa-binding.
+enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
+const char* NumaBindingName(NumaBinding binding);
+
+/// What the workers read as standard input.
+enum class StdinSource {
+  kInherit,   ///< The launcher's, all of them, as torchrun.
+  kRankZero,  ///< The launcher's goes to this node's local rank 0, the others get /dev/null.
+  kNone,      ///< /dev/null
+};
+
+/// Who gets the signal that ends the workers of a node, before the rest of them is killed.
+enum class StopSignalTo { kGroup, kLeader };
+
+/// What the exit code says when a worker has failed.
+enum class ExitCodeStyle {
+  kTorchrun,  ///< 1
+  kWorker,    ///< That of the root cause; 128 + n for signal n.
 };
 
 enum class Request { kRun, kDryRun, kHelp, kVersion, kManPage, kCompletion };
@@ -47,7 +84,7 @@ struct LaunchPlan {
   int min_nodes = 1;
   int max_nodes = 1;
   int nproc_per_node = 1;
-  /// -1 = not requested (always with c10d, which assigns ranks itself).
+  /// -1 = not requested.
   int node_rank = -1;
   std::string role = "default";
 
@@ -64,27 +101,55 @@ struct LaunchPlan {
   std::string local_addr;
   std::chrono::milliseconds join_timeout{600'000};
   std::chrono::milliseconds last_call_timeout{30'000};
+  /// keep_alive_interval times keep_alive_max_attempt, where one of them was given: a node that was
+  /// not heard of for so long is lost.
+  std::optional<std::chrono::milliseconds> node_lease;
+  /// How long one attempt to reach the coordinator or etcd may take.
+  std::optional<std::chrono::milliseconds> read_timeout;
+  /// c10d: this launcher must host the coordinator, or must not; unset: the first that binds the
+  /// endpoint does.
+  std::optional<bool> is_host;
+  /// c10d with store_type=file: the endpoint is a file that all nodes see.
+  bool uses_file = false;
+  std::string rendezvous_file;
+  EtcdOptions etcd;
   std::string token_file;
 
   // Failures.
   int max_restarts = 0;
   std::chrono::milliseconds shutdown_timeout{30'000};
   std::chrono::milliseconds abort_timeout{2'000};
+  /// Pause before the first restart, doubled before each further one, up to the maximum.
+  std::chrono::milliseconds restart_backoff{0};
+  std::chrono::milliseconds max_restart_backoff{0};
+  StopSignalTo stop_signal_to = StopSignalTo::kGroup;
 
   /// As given, for TORCHELASTIC_SIGNALS_TO_HANDLE; the signals that it names; and what it has that
   /// names none.
   std::string signals_text;
   std::vector<int> signals;
   std::vector<std::string> unknown_signals;
+  /// Signals that are passed to the workers' own processes while the job goes on.
+  std::vector<int> forwarded_signals;
+  ExitCodeStyle exit_code_style = ExitCodeStyle::kTorchrun;
 
   // Output.
+  /// Empty: a temporary directory.
   std::string log_dir;
+  OutputOptions output;
+  EventHandler event_handler = EventHandler::kNull;
 
   // The program.
   ProgramKind program_kind = ProgramKind::kPythonScript;
   /// The script, module or executable, then its arguments, verbatim (no placeholder replaced).
   std::vector<std::string> program;
   bool has_virtual_local_rank = false;
+  /// As torch.distributed.launch without --use-env: the first argument is --local-rank=N.
+  bool passes_local_rank = false;
+  NumaBinding numa_binding = NumaBinding::kNone;
+  StdinSource stdin_source = StdinSource::kInherit;
+  /// OMP_NUM_THREADS of several workers on one node: 0 for torchrun's rule (1, unless it is set).
+  int omp_threads = 0;
 
   bool IsSingleNode() const { return max_nodes == 1; }
 };

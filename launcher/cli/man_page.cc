@@ -73,6 +73,7 @@ std::string ManPage(CliProgram program) {
       }
     }
   }
+  AppendTermsOf("KEYS OF \\-\\-RDZV\\-CONF", ConfTexts(), &page);
   AppendTermsOf("SIGNALS", SignalTexts(), &page);
   AppendTermsOf("EXIT STATUS", ExitCodeTexts(), &page);
   AppendTermsOf("ENVIRONMENT", VariableTexts(), &page);

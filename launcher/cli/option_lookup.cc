@@ -6,72 +6,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "launcher/cli/nearest.h"
 
 namespace fsdprun {
 namespace {
 
-struct MissingOption {
-  const char* name;
-  char letter;
-};
-// Options of torchrun that change behaviour: refusing them is safer than ignoring them.
-constexpr MissingOption kMissing[] = {
-    {"tee", 't'},
-    {"redirects", 'r'},
-    {"local-ranks-filter", 0},
-    {"event-log-handler", 0},
-    {"numa-binding", 0},
-    {"duplicate-stdout-filters", 0},
-    {"duplicate-stderr-filters", 0},
-};
-
-absl::Status NotSupported(const char* name) {
-  return absl::InvalidArgumentError(absl::StrCat("torchrun's --", name, " is not supported yet"));
+absl::Status NotSupported(const OptionSpec& option) {
+  const char* whose = option.family == OptionFamily::kTorchrun ? "torchrun's --" : "--";
+  return absl::InvalidArgumentError(absl::StrCat(whose, option.name, " is not supported yet"));
 }
 
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) {
-    row[j] = j;
-  }
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
-    }
-  }
-  return row[b.size()];
-}
-
-/// Empty if none is close enough to be suggested.
-std::string Nearest(const std::vector<std::string>& names, absl::string_view written) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(2, written.size() / 3) + 1;
-  for (const std::string& name : names) {
-    if (const size_t distance = EditDistance(written, name); distance < best_distance) {
-      best = name;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
-
-/// Names of a family's options that begin with `prefix`, those of torchrun that are missing here
+/// Names of a family's options that begin with `prefix`, pending ones
 /// included: what is ambiguous there must not become something else here.
 std::vector<std::string> NamesWithPrefix(CliProgram program, OptionFamily family,
                                          absl::string_view prefix) {
   std::vector<std::string> names;
   for (const OptionSpec& option : OptionTable()) {
-    if (option.family == family && Offers(program, option) &&
-        absl::StartsWith(option.name, prefix)) {
-      names.emplace_back(option.name);
-    }
-  }
-  for (const MissingOption& option : kMissing) {
-    if (family == OptionFamily::kTorchrun && absl::StartsWith(option.name, prefix)) {
+    const bool is_known = Offers(program, option) || IsPending(option);
+    if (option.family == family && is_known && absl::StartsWith(option.name, prefix)) {
       names.emplace_back(option.name);
     }
   }
@@ -80,13 +32,11 @@ std::vector<std::string> NamesWithPrefix(CliProgram program, OptionFamily family
 
 absl::StatusOr<const OptionSpec*> FindExact(CliProgram program, absl::string_view name) {
   for (const OptionSpec& option : OptionTable()) {
+    if (name == option.name && IsPending(option)) {
+      return NotSupported(option);
+    }
     if (name == option.name && Offers(program, option)) {
       return &option;
-    }
-  }
-  for (const MissingOption& option : kMissing) {
-    if (name == option.name) {
-      return NotSupported(option.name);
     }
   }
   return absl::NotFoundError(name);
@@ -127,13 +77,11 @@ absl::StatusOr<const OptionSpec*> FindOption(CliProgram program, absl::string_vi
 
 absl::StatusOr<const OptionSpec*> FindLetter(CliProgram program, char letter) {
   for (const OptionSpec& option : OptionTable()) {
+    if (option.letter == letter && IsPending(option)) {
+      return NotSupported(option);
+    }
     if (option.letter == letter && Offers(program, option)) {
       return &option;
-    }
-  }
-  for (const MissingOption& option : kMissing) {
-    if (option.letter == letter) {
-      return NotSupported(option.name);
     }
   }
   return absl::InvalidArgumentError(absl::StrCat("unknown option -", std::string(1, letter),
@@ -154,8 +102,10 @@ bool LooksLikeOption(absl::string_view word) {
 const std::vector<std::string>& MissingOptions() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const MissingOption& option : kMissing) {
-      all.emplace_back(option.name);
+    for (const OptionSpec& option : OptionTable()) {
+      if (option.family == OptionFamily::kTorchrun && IsPending(option)) {
+        all.emplace_back(option.name);
+      }
     }
     return all;
   }();

@@ -35,13 +35,15 @@ struct OptionSpec {
   char letter = 0;   ///< 0 = none.
   OptionFamily family = OptionFamily::kTorchrun;
   OptionGroup group = OptionGroup::kOther;
-  bool launcher_only = false;  ///< Not offered by fsdp-agent.
-  bool reads_variable = true;  ///< PET_<NAME>.
+  bool launcher_only = false;       ///< Not offered by fsdp-agent.
+  bool reads_variable = true;       ///< PET_<NAME>.
+  const char* other_variable = "";  ///< Another one, which counts where PET_<NAME> is not set.
   ValueKind value = ValueKind::kText;
   const char* metavar = "";
   const char* default_text = "";  ///< Empty: nothing to say.
   Completion completion = Completion::kNothing;
   const char* words = "";  ///< Of kWords, separated by blanks.
+  bool is_choice = false;  ///< Nothing but one of the words.
   const char* help = "";
 
   bool takes_value() const { return value != ValueKind::kSwitch; }
@@ -55,6 +57,9 @@ const std::vector<OptionSpec>& OptionTable();
 std::string OptionVariableName(const OptionSpec& option);
 
 bool Offers(CliProgram program, const OptionSpec& option);
+
+/// Known, and refused: it would change behaviour, so ignoring it would be wrong.
+bool IsPending(const OptionSpec& option);
 
 struct OptionGroupTitle {
   OptionGroup group;

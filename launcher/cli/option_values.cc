@@ -1,5 +1,6 @@
 #include "launcher/cli/option_values.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <string>
@@ -8,8 +9,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "launcher/cli/nearest.h"
 
 namespace fsdprun {
 
@@ -37,6 +40,93 @@ absl::StatusOr<std::chrono::milliseconds> ToSeconds(const RawValue& value, bool 
         value, zero_allowed ? "a number of seconds, 0 or more" : "a number of seconds above 0");
   }
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+absl::StatusOr<bool> ToBool(const RawValue& value) {
+  const std::string text = absl::AsciiStrToLower(value.text);
+  for (const char* word : {"1", "true", "t", "yes", "y"}) {
+    if (text == word) {
+      return true;
+    }
+  }
+  for (const char* word : {"0", "false", "f", "no", "n"}) {
+    if (text == word) {
+      return false;
+    }
+  }
+  return InvalidValue(value, "yes or no (1, true, t, y or 0, false, f, n)");
+}
+
+absl::StatusOr<std::string> ToWord(const RawValue& value, const std::vector<std::string>& words) {
+  if (std::find(words.begin(), words.end(), value.text) != words.end()) {
+    return value.text;
+  }
+  std::string expected = words.back();
+  if (words.size() > 1) {
+    expected = absl::StrCat(absl::StrJoin(words.begin(), words.end() - 1, ", "), " or ", expected);
+  }
+  if (const std::string nearest = Nearest(words, value.text); !nearest.empty()) {
+    absl::StrAppend(&expected, "; did you mean ", nearest, "?");
+  }
+  return InvalidValue(value, expected);
+}
+
+absl::StatusOr<StreamSets> ToStreamSets(const RawValue& value) {
+  constexpr char kExpected[] =
+      "0, 1 (standard output), 2 (standard error), 3 (both) or LOCAL_RANK:STREAMS,...";
+  const auto streams = [](absl::string_view text) -> std::optional<StreamSet> {
+    return text.size() == 1 && text[0] >= '0' && text[0] <= '3' ? std::optional(text[0] - '0')
+                                                                : std::nullopt;
+  };
+  StreamSets sets;
+  if (const std::optional<StreamSet> all = streams(value.text)) {
+    sets.of_all = *all;
+    return sets;
+  }
+  for (const absl::string_view item : absl::StrSplit(value.text, ',')) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(item, ':');
+    const std::optional<StreamSet> set = streams(parts.back());
+    int local_rank = 0;
+    const bool is_rank = parts.size() == 2 && !parts[0].empty() &&
+                         parts[0].find_first_not_of("0123456789") == absl::string_view::npos &&
+                         absl::SimpleAtoi(parts[0], &local_rank);
+    if (!is_rank || !set.has_value()) {
+      return InvalidValue(value, kExpected);
+    }
+    sets.of_rank[local_rank] = *set;
+  }
+  return sets;
+}
+
+absl::StatusOr<std::optional<std::set<int>>> ToLocalRanks(const RawValue& value) {
+  if (value.text.empty()) {
+    return std::nullopt;
+  }
+  std::set<int> ranks;
+  for (const absl::string_view item : absl::StrSplit(value.text, ',')) {
+    int rank = 0;
+    if (!absl::SimpleAtoi(item, &rank)) {
+      return InvalidValue(value, "a list of local ranks such as 0,2");
+    }
+    ranks.insert(rank);
+  }
+  return std::optional(std::move(ranks));
+}
+
+std::vector<std::string> ToTexts(absl::string_view text) {
+  std::vector<std::string> texts;
+  std::string part;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    if (i + 1 < text.size() && text[i] == ',' && text[i + 1] == ',') {
+      part.push_back(',');
+      ++i;
+    } else if (i < text.size() && text[i] != ',') {
+      part.push_back(text[i]);
+    } else if (!part.empty()) {
+      texts.push_back(std::exchange(part, std::string()));
+    }
+  }
+  return texts;
 }
 
 namespace {

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,21 @@ absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view 
 absl::StatusOr<uint16_t> ToPort(const RawValue& value);
 
 absl::StatusOr<std::chrono::milliseconds> ToSeconds(const RawValue& value, bool zero_allowed);
+
+/// True or false: one of the words `1 true t yes y` or `0 false f no n`, in any case.
+absl::StatusOr<bool> ToBool(const RawValue& value);
+
+/// One of `words`. The error names the nearest.
+absl::StatusOr<std::string> ToWord(const RawValue& value, const std::vector<std::string>& words);
+
+/// `3`, or `0:1,1:2` by local rank; the last of equal ranks counts.
+absl::StatusOr<StreamSets> ToStreamSets(const RawValue& value);
+
+/// `0,2`: unset for an empty text.
+absl::StatusOr<std::optional<std::set<int>>> ToLocalRanks(const RawValue& value);
+
+/// Parts between commas; `,,` is a comma. As torchrun: empty parts are left out.
+std::vector<std::string> ToTexts(absl::string_view text);
 
 /// A comma-separated list of names such as SIGTERM, as Python's signal module has them.
 struct SignalList {

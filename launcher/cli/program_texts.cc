@@ -36,6 +36,19 @@ const char* SpellingRules() {
          "rank ($$ is a plain $). The command line wins over the PET_* environment.";
 }
 
+const std::vector<TextEntry>& ConfTexts() {
+  static const std::vector<TextEntry> texts = {
+      {"join_timeout=SECONDS",
+       "How long a node waits for the others. Default: 600 with c10d, else 900."},
+      {"timeout=SECONDS", "The same with static rendezvous; no effect with c10d, as in torchrun."},
+      {"last_call_timeout=SECONDS",
+       "How long the nodes wait for more of them once there are MIN. Default: 30."},
+      {"close_timeout=SECONDS, heartbeat_timeout=SECONDS",
+       "Checked and without effect: nothing here waits for a store that way."},
+  };
+  return texts;
+}
+
 const std::vector<TextEntry>& SignalTexts() {
   static const std::vector<TextEntry> texts = {
       {"SIGINT, SIGTERM, SIGHUP, SIGQUIT",

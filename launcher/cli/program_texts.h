@@ -27,6 +27,8 @@ const ProgramTexts& TextsOf(CliProgram program);
 /// How options are written.
 const char* SpellingRules();
 
+/// The keys of --rdzv-conf.
+const std::vector<TextEntry>& ConfTexts();
 const std::vector<TextEntry>& SignalTexts();
 const std::vector<TextEntry>& ExitCodeTexts();
 const std::vector<TextEntry>& VariableTexts();

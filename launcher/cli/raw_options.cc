@@ -118,11 +118,13 @@ absl::StatusOr<RawOptions> OptionsOfArguments(CliProgram program,
 RawOptions OptionsOfEnvironment(CliProgram program, const Environment& environment) {
   RawOptions options;
   for (const OptionSpec& option : OptionTable()) {
-    const std::string variable = OptionVariableName(option);
-    const auto it = environment.find(variable);
-    if (option.reads_variable && Offers(program, option) && it != environment.end() &&
-        !it->second.empty()) {
-      options.values[option.name] = {variable, it->second};
+    for (const std::string& variable :
+         {OptionVariableName(option), std::string(option.other_variable)}) {
+      const auto it = environment.find(variable);
+      if (option.reads_variable && Offers(program, option) && it != environment.end() &&
+          !it->second.empty()) {
+        options.values.try_emplace(option.name, RawValue{variable, it->second});
+      }
     }
   }
   return options;

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr MachineFacts kCpuBox{.usable_cpus = 6, .gpus = 0};
 
@@ -118,6 +119,72 @@ TEST(CommandLineTest, WrongValuesNameOptionValueAndExpectation) {
   EXPECT_THAT(ErrorOf({"--nnodes", "--standalone", "s"}), HasSubstr("needs a value"));
   EXPECT_THAT(ErrorOf({"--standalone"}), HasSubstr("no program"));
   EXPECT_THAT(ErrorOf({"-z", "s"}), HasSubstr("unknown option -z"));
+}
+
+TEST(CommandLineTest, KeysOfTheRendezvousConfAreCheckedAsTorchrunDoes) {
+  const auto conf = [](const char* text) { return absl::StrCat("--rdzv-conf=", text); };
+  EXPECT_EQ(Parse({"--nnodes=2", "s"}).value().join_timeout, std::chrono::seconds(900));
+  EXPECT_EQ(Parse({"--nnodes=2", conf("timeout=5"), "s"}).value().join_timeout,
+            std::chrono::seconds(5));
+  const auto c10d = [&conf](const char* text) {
+    return Parse({"--rdzv-backend=c10d", conf(text), "s"});
+  };
+  EXPECT_EQ(c10d("timeout=5").value().join_timeout, std::chrono::seconds(600));
+  EXPECT_EQ(c10d("keep_alive_interval=2").value().node_lease, std::chrono::seconds(6));
+  EXPECT_EQ(c10d("keep_alive_max_attempt=2").value().node_lease, std::chrono::seconds(10));
+  EXPECT_FALSE(c10d("join_timeout=1").value().node_lease.has_value());
+  EXPECT_EQ(c10d("read_timeout=7").value().read_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(c10d("is_host=YES").value().is_host, true);
+  EXPECT_EQ(c10d("is_host=f").value().is_host, false);
+  EXPECT_TRUE(c10d("store_type=File").value().uses_file);
+  EXPECT_FALSE(c10d("store_type=tcp").value().uses_file);
+  for (const char* wrong : {"is_host=maybe", "read_timeout=0", "join_timeout=0", "store_type=zz",
+                            "keep_alive_max_attempt=0", "close_timeout=soon"}) {
+    EXPECT_EQ(c10d(wrong).status().code(), absl::StatusCode::kOutOfRange) << wrong;
+  }
+  // Keys of c10d, which static rendezvous does not read.
+  EXPECT_TRUE(Parse({conf("is_host=maybe,store_type=zz"), "s"}).ok());
+}
+
+TEST(OptionValuesTest, StreamSets) {
+  const auto sets = [](const char* text) { return ToStreamSets({"--tee", text}); };
+  EXPECT_EQ(sets("3").value().Of(7), kBothStreams);
+  const StreamSets of_ranks = sets("0:1,12:2,0:3").value();
+  EXPECT_EQ(of_ranks.Of(0), kBothStreams);
+  EXPECT_EQ(of_ranks.Of(12), kErrorStream);
+  EXPECT_EQ(of_ranks.Of(1), kNoStream);
+  for (const char* wrong : {"", "4", "11", "0:1,", "1,0:1", "0:1,1", "0:4", "-1:3", "a:1", "0:1:2",
+                            ":1", "99999999999:1", "0: 1"}) {
+    EXPECT_FALSE(sets(wrong).ok()) << wrong;
+  }
+}
+
+TEST(OptionValuesTest, ListsOfTextsAndRanks) {
+  EXPECT_THAT(ToTexts("foo,,bar,baz"), ElementsAre("foo,bar", "baz"));
+  EXPECT_THAT(ToTexts(",,,a,"), ElementsAre(",", "a"));
+  EXPECT_TRUE(ToTexts("").empty());
+  EXPECT_FALSE(ToLocalRanks({"--x", ""}).value().has_value());
+  EXPECT_THAT(*ToLocalRanks({"--x", "2,0,2"}).value(), ElementsAre(0, 2));
+  EXPECT_FALSE(ToLocalRanks({"--x", "a,b"}).ok());
+  EXPECT_FALSE(ToLocalRanks({"--x", "1,"}).ok());
+}
+
+TEST(OptionValuesTest, WrongWordsAreAnsweredWithTheNearest) {
+  EXPECT_THAT(ErrorOf({"--rdzv-backend=c10", "s"}),
+              HasSubstr("'c10' is not c10d or static; did you mean c10d?"));
+  EXPECT_THAT(ErrorOf({"--start-method=frok", "s"}), HasSubstr("did you mean fork?"));
+  EXPECT_THAT(ErrorOf({"--start-method=x", "s"}), Not(HasSubstr("did you mean")));
+}
+
+TEST(CommandLineTest, TimeoutsOfTheEnvironmentThatTorchElasticReads) {
+  const Environment env = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "4"}};
+  EXPECT_EQ(Parse({"s"}, env).value().shutdown_timeout, std::chrono::seconds(4));
+  EXPECT_EQ(Parse({"--shutdown-timeout=2", "s"}, env).value().shutdown_timeout,
+            std::chrono::seconds(2));
+  EXPECT_EQ(Parse({"s"}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "4"}, {"PET_SHUTDOWN_TIMEOUT", "5"}})
+                .value()
+                .shutdown_timeout,
+            std::chrono::seconds(5));
 }
 
 absl::StatusCode CodeOf(const std::vector<std::string>& args, const Environment& env = {}) {

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "launcher/cli/option_table.h"
+
+namespace fsdprun {
+
+// The parts of OptionTable(), one for each group of the help text.
+
+std::vector<OptionSpec> NodeOptions();
+std::vector<OptionSpec> RendezvousOptions();
+std::vector<OptionSpec> FailureOptions();
+std::vector<OptionSpec> LogOptions();
+std::vector<OptionSpec> ProgramOptions();
+std::vector<OptionSpec> OtherOptions();
+
+}  // namespace fsdprun

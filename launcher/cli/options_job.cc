@@ -1,0 +1,204 @@
+#include "launcher/cli/option_groups.h"
+
+namespace fsdprun {
+namespace {
+
+using F = OptionFamily;
+using G = OptionGroup;
+using V = ValueKind;
+using C = Completion;
+
+}  // namespace
+
+std::vector<OptionSpec> NodeOptions() {
+  return {
+      {.name = "standalone",
+       .group = G::kNodes,
+       .launcher_only = true,
+       .value = V::kSwitch,
+       .default_text = "off",
+       .help = "One node, a random run id, free ports. Overrides the rendezvous options."},
+      {.name = "nnodes",
+       .group = G::kNodes,
+       .launcher_only = true,
+       .metavar = "N|MIN:MAX",
+       .default_text = "1",
+       .help = "Nodes of the job. With MIN:MAX the job starts with MIN nodes once --rdzv-conf's "
+               "last_call_timeout has passed, at once with MAX."},
+      {.name = "nproc-per-node",
+       .group = G::kNodes,
+       .metavar = "N|cpu|gpu|auto",
+       .default_text = "1",
+       .completion = C::kWords,
+       .words = "auto cpu gpu",
+       .help = "Workers on this node. auto: one per GPU, or one per usable CPU without GPUs."},
+      {.name = "node-rank",
+       .group = G::kNodes,
+       .value = V::kInteger,
+       .metavar = "N",
+       .default_text = "0 (static)",
+       .help = "This node's rank. Static rendezvous needs it; node 0 hosts the coordinator. "
+               "Ignored with c10d."},
+      {.name = "role",
+       .group = G::kNodes,
+       .metavar = "NAME",
+       .default_text = "default",
+       .help = "ROLE_NAME of this node's workers."},
+  };
+}
+
+std::vector<OptionSpec> RendezvousOptions() {
+  return {
+      {.name = "rdzv-backend",
+       .group = G::kRendezvous,
+       .launcher_only = true,
+       .metavar = "c10d|static",
+       .default_text = "static",
+       .completion = C::kWords,
+       .words = "c10d static",
+       .help = "Who hosts the coordinator. c10d: the launcher that binds the endpoint first; "
+               "surviving nodes keep their order, new ones are ordered by name. static: node rank "
+               "0."},
+      {.name = "rdzv-endpoint",
+       .group = G::kRendezvous,
+       .metavar = "HOST[:PORT]",
+       .default_text = "c10d: localhost:29400; static: master-addr:master-port",
+       .completion = C::kHost,
+       .help = "Where the coordinator listens."},
+      {.name = "rdzv-id",
+       .group = G::kRendezvous,
+       .metavar = "ID",
+       .default_text = "none",
+       .help = "Run id; must be the same on all nodes of a job."},
+      {.name = "rdzv-conf",
+       .group = G::kRendezvous,
+       .metavar = "K=V,...",
+       .default_text = "join_timeout=600,last_call_timeout=30",
+       .help = "Settings of the rendezvous, see below. Unknown keys are ignored, as by torchrun."},
+      {.name = "master-addr",
+       .group = G::kRendezvous,
+       .launcher_only = true,
+       .metavar = "ADDR",
+       .default_text = "127.0.0.1",
+       .completion = C::kHost,
+       .help = "Address of node rank 0, with static rendezvous."},
+      {.name = "master-port",
+       .group = G::kRendezvous,
+       .launcher_only = true,
+       .value = V::kInteger,
+       .metavar = "PORT",
+       .default_text = "29500",
+       .help = "Port of node rank 0, with static rendezvous. If the default port of a one-node job "
+               "is in use, a "
+               "free one is taken."},
+      {.name = "local-addr",
+       .group = G::kRendezvous,
+       .metavar = "ADDR",
+       .default_text = "from the route to the coordinator",
+       .completion = C::kHost,
+       .help = "Address of this node that the others can reach."},
+      {.name = "token-file",
+       .family = F::kOwn,
+       .group = G::kRendezvous,
+       .metavar = "FILE",
+       .default_text = "FSDPRUN_TOKEN, else a private file on this machine",
+       .completion = C::kFile,
+       .help = "File with the job token; overrides the variable FSDPRUN_TOKEN. Jobs over several "
+               "machines need one of them. Keep it private (mode 600)."},
+  };
+}
+
+std::vector<OptionSpec> FailureOptions() {
+  return {
+      {.name = "max-restarts",
+       .group = G::kFailures,
+       .launcher_only = true,
+       .value = V::kInteger,
+       .metavar = "N",
+       .default_text = "0",
+       .help = "How many times all workers of the job are restarted after a failure."},
+      {.name = "monitor-interval",
+       .group = G::kFailures,
+       .value = V::kNumber,
+       .metavar = "SECONDS",
+       .default_text = "0.1",
+       .help = "Accepted for compatibility; has no effect, because workers are not polled."},
+      {.name = "shutdown-timeout",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .other_variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+       .value = V::kNumber,
+       .metavar = "SECONDS",
+       .default_text = "30",
+       .help = "Time between the signal and SIGKILL when workers are stopped by an operator or "
+               "because nodes join or leave."},
+      {.name = "abort-timeout",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .launcher_only = true,
+       .value = V::kNumber,
+       .metavar = "SECONDS",
+       .default_text = "2",
+       .help = "Time between the signal and SIGKILL after a failure; the workers that survived it "
+               "cannot go on without the "
+               "one that failed. At most the shutdown timeout."},
+      {.name = "signals-to-handle",
+       .group = G::kFailures,
+       .metavar = "NAME,...",
+       .default_text = kDefaultSignals,
+       .help =
+           "Signals that end the job in an orderly way. An unknown name is only warned "
+           "about. Any other signal that ends this process kills the workers, as SIGKILL does."},
+      {.name = "forward-signals",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .metavar = "NAME,...",
+       .default_text = "none",
+       .help =
+           "Signals that go to the workers' own processes, not to what they have started, while "
+           "the job goes on: SIGUSR1 of Slurm's --signal, for example."},
+      {.name = "stop-signal-to",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .metavar = "group|leader",
+       .default_text = "group",
+       .completion = C::kWords,
+       .words = "group leader",
+       .is_choice = true,
+       .help =
+           "Who gets the signal that stops a worker: all its processes, as with torchrun, or the "
+           "worker alone, whose data loaders then live until it has ended. What is left after "
+           "the grace period is killed."},
+      {.name = "restart-backoff",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .launcher_only = true,
+       .metavar = "SECONDS[:MAX]",
+       .default_text = "0",
+       .help =
+           "Pause before the first restart after a failure, doubled before each further one, up "
+           "to MAX (default: 60, or SECONDS if that is more)."},
+      {.name = "exit-barrier-timeout",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .other_variable = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT",
+       .value = V::kNumber,
+       .metavar = "SECONDS",
+       .default_text = "300",
+       .help = "Accepted for compatibility; has no effect, because the coordinator knows when the "
+               "workers of all nodes have ended."},
+      {.name = "exit-code",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .launcher_only = true,
+       .metavar = "torchrun|worker",
+       .default_text = "torchrun",
+       .completion = C::kWords,
+       .words = "torchrun worker",
+       .is_choice = true,
+       .help = "What this program exits with when a worker has failed: 1, as torchrun, or the exit "
+               "code of the worker that is the root cause, 128 + n if signal n killed it."},
+  };
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,148 @@
+#include "launcher/cli/plan_rendezvous.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "launcher/cli/option_values.h"
+#include "launcher/cli/rendezvous_conf.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr uint16_t kDefaultC10dPort = 29400;
+constexpr int kMaxNodes = 65536;
+/// torchrun's `timeout` of the handlers that have no join_timeout.
+constexpr std::chrono::milliseconds kStaticJoinTimeout{900'000};
+/// A file name contains the id with a prefix and a suffix.
+constexpr size_t kMaxRunIdBytes = 200;
+
+absl::Status ReadNodes(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* value = options.Find("nnodes");
+  if (value == nullptr) {
+    return absl::OkStatus();
+  }
+  const std::vector<std::string> parts = absl::StrSplit(value->text, ':');
+  int low = 0;
+  int high = 0;
+  const bool parsed = parts.size() <= 2 && absl::SimpleAtoi(parts.front(), &low) &&
+                      absl::SimpleAtoi(parts.back(), &high);
+  if (!parsed || low < 1 || high < low || high > kMaxNodes) {
+    return InvalidValue(*value, absl::StrCat("N or MIN:MAX with 1 <= MIN <= MAX <= ", kMaxNodes));
+  }
+  plan->min_nodes = low;
+  plan->max_nodes = high;
+  return absl::OkStatus();
+}
+
+absl::Status ReadBackend(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* value = options.Find("rdzv-backend");
+  if (value == nullptr || value->text.empty()) {
+    return absl::OkStatus();
+  }
+  if (value->text == "etcd" || value->text == "etcd-v2") {
+    return absl::OutOfRangeError(absl::StrCat("torchrun's --rdzv-backend ", value->text,
+                                              " is not supported yet; give c10d or static"));
+  }
+  ASSIGN_OR_RETURN(const std::string name, ToWord(*value, {"c10d", "static"}));
+  plan->backend = name == "c10d" ? RendezvousBackend::kC10d : RendezvousBackend::kStatic;
+  return absl::OkStatus();
+}
+
+absl::Status ReadMaster(const RawOptions& options, LaunchPlan* plan) {
+  if (const RawValue* value = options.Find("master-addr");
+      value != nullptr && !value->text.empty()) {
+    plan->master_addr = value->text;
+    if (absl::StartsWith(plan->master_addr, "[") && absl::EndsWith(plan->master_addr, "]")) {
+      plan->master_addr = plan->master_addr.substr(1, plan->master_addr.size() - 2);
+    }
+    if (!IsHost(plan->master_addr)) {
+      return absl::OutOfRangeError(
+          absl::StrCat(value->source, ": '", value->text, "' is not a host name or address"));
+    }
+  }
+  if (const RawValue* value = options.Find("master-port")) {
+    ASSIGN_OR_RETURN(plan->master_port, ToPort(*value));
+    plan->master_port_is_explicit = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadEndpoint(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* value = options.Find("rdzv-endpoint");
+  const bool is_given = value != nullptr && !value->text.empty();
+  if (is_given) {
+    // fsdp-agent has no --rdzv-backend; the coordinators it connects to use c10d's default
+    // port.
+    const bool is_static = plan->backend == RendezvousBackend::kStatic && !plan->is_agent;
+    absl::StatusOr<HostPort> endpoint =
+        ParseHostPort(value->text, is_static ? plan->master_port : kDefaultC10dPort);
+    if (!endpoint.ok()) {
+      return InvalidValue(*value, "HOST, HOST:PORT or [IPV6]:PORT");
+    }
+    plan->endpoint = *std::move(endpoint);
+    if (is_static) {
+      plan->master_addr = plan->endpoint.host;
+      plan->master_port = plan->endpoint.port;
+      plan->master_port_is_explicit = true;
+    }
+    return absl::OkStatus();
+  }
+  if (plan->backend == RendezvousBackend::kC10d) {
+    plan->endpoint = {"localhost", kDefaultC10dPort};
+  } else {
+    plan->endpoint = {plan->master_addr, plan->master_port};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadIdentity(const RawOptions& options, LaunchPlan* plan) {
+  if (const RawValue* value = options.Find("rdzv-id")) {
+    plan->rdzv_id = value->text;
+    plan->rdzv_id_is_random = value->text.empty();
+    const bool is_printable =
+        std::none_of(value->text.begin(), value->text.end(), absl::ascii_iscntrl);
+    if (value->text.size() > kMaxRunIdBytes || !is_printable ||
+        value->text.find('/') != std::string::npos) {
+      return InvalidValue(*value, absl::StrCat("a run id of at most ", kMaxRunIdBytes,
+                                               " printable characters without '/'"));
+    }
+  }
+  if (const RawValue* value = options.Find("node-rank")) {
+    ASSIGN_OR_RETURN(plan->node_rank, ToInt(*value, 0, "a rank of 0 or more"));
+  }
+  if (const RawValue* value = options.Find("role"); value != nullptr && !value->text.empty()) {
+    plan->role = value->text;
+  }
+  if (const RawValue* value = options.Find("local-addr")) {
+    plan->local_addr = value->text;
+  }
+  if (const RawValue* value = options.Find("token-file")) {
+    plan->token_file = value->text;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status PlanRendezvous(const RawOptions& options, LaunchPlan* plan) {
+  RETURN_IF_ERROR(ReadNodes(options, plan));
+  RETURN_IF_ERROR(ReadBackend(options, plan));
+  if (plan->backend != RendezvousBackend::kC10d && !plan->is_agent) {
+    plan->join_timeout = kStaticJoinTimeout;
+  }
+  RETURN_IF_ERROR(ReadMaster(options, plan));
+  RETURN_IF_ERROR(ReadEndpoint(options, plan));
+  RETURN_IF_ERROR(ReadIdentity(options, plan));
+  const RawValue* conf = options.Find("rdzv-conf");
+  return conf == nullptr ? absl::OkStatus() : ReadRendezvousConf(*conf, plan);
+}
+
+}  // namespace fsdprun
