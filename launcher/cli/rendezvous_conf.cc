@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kKeepAliveInterval{5'000};
 constexpr int kKeepAliveAttempts = 3;
+constexpr int kMaxAttempts = 1'000'000;
+constexpr char kAttemptsExpected[] = "a number from 1 to 1000000";
 
 /// Keys and values, with the option or variable in front of the key for messages.
 class Conf {
@@ -82,7 +84,10 @@ absl::Status ReadTimeouts(const Conf& conf, LaunchPlan* plan) {
   RETURN_IF_ERROR(conf.ReadSeconds("keep_alive_interval", false, &interval));
   int count = kKeepAliveAttempts;
   if (attempts != nullptr) {
-    ASSIGN_OR_RETURN(count, ToInt(*attempts, 1, "a number of 1 or more"));
+    ASSIGN_OR_RETURN(count, ToInt(*attempts, 1, kAttemptsExpected));
+    if (count > kMaxAttempts) {
+      return InvalidValue(*attempts, kAttemptsExpected);
+    }
   }
   plan->node_lease = interval * count;
   return absl::OkStatus();

@@ -62,6 +62,10 @@ void CheckLimits(const LaunchPlan& plan) {
   FSDPRUN_CHECK(plan.last_call_timeout.count() >= 0 && plan.shutdown_timeout.count() >= 0,
                 "negative timeout");
   FSDPRUN_CHECK(plan.max_restarts >= 0, "negative restart budget");
+  FSDPRUN_CHECK(!plan.node_lease.has_value() || plan.node_lease->count() >= 0, "negative lease");
+  FSDPRUN_CHECK(
+      plan.restart_backoff.count() >= 0 && plan.restart_backoff <= plan.max_restart_backoff,
+      "back-off out of range");
   FSDPRUN_CHECK(!plan.program.empty() && !plan.program.front().empty(), "no program");
   FSDPRUN_CHECK(plan.rdzv_id.find('/') == std::string::npos, "run id is not a file name");
   const std::vector<std::string> command = WorkerCommand(plan, "python3", 1);

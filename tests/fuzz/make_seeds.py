@@ -199,6 +199,10 @@ def command_lines() -> None:
                     "a.out"],
         "environment": ["env PET_NNODES=2", "env PET_MASTER_ADDR=node0", "env PET_STANDALONE=0", "env PET_MODULE=1",
                         "--shutdown-timeout", "5", "--local-addr", "10.0.0.1", "--log-dir", "logs", "pkg"],
+        "output": ["-t3", "--redirects", "0:1,1:2", "--local-ranks-filter=0", "--duplicate-stdout-filters", "a,,b,c",
+                   "--signals-to-handle=SIGUSR1,SIGTERM", "--virtual-local-rank", "--run-path", "--start-method=fork", "s.py"],
+        "leases": ["--nnodes=2:3", "--rdzv-backend=c10d", "--rdzv-conf",
+                   "keep_alive_interval=1,keep_alive_max_attempt=4,read_timeout=5,is_host=yes,store_type=tcp", "s.py"],
         "agent": ["agent", "--rdzv-endpoint", "10.0.0.1:29400", "--rdzv-id", "run7", "--token-file", "t", "--role", "r",
                   "--nproc-per-node", "gpu", "--dry-run", "train.py"],
     }

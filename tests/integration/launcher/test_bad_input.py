@@ -172,7 +172,7 @@ class DefaultPortTest(JobCase):
         port = free_port()
         launcher = self.start("--nnodes=2", "--node-rank=1", f"--master-port={port}", self.script("note('started')"))
         line = launcher.stderr.readline()
-        for word in ("waiting for the coordinator", f"127.0.0.1:{port}", "5 s of 600 s"):
+        for word in ("waiting for the coordinator", f"127.0.0.1:{port}", "5 s of 900 s"):
             self.assertIn(word, line)
         launcher.send_signal(signal.SIGINT)
         rc, _, err = self.finish(launcher)

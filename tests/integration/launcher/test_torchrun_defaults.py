@@ -4,6 +4,7 @@ import inspect
 
 from torch.distributed.elastic.multiprocessing.api import PContext
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousTimeout
+from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import get_args_parser
 
 from job_case import JobCase
@@ -55,12 +56,14 @@ class TorchrunDefaultsTest(JobCase):
         self.assertEqual(plan, {
             "nodes": lowest, "workers_per_node": default["nproc_per_node"], "role": default["role"],
             "coordinator": "in this process", "run_id": default["rdzv_id"], "rendezvous": default["rdzv_backend"],
-            "join_timeout_s": f"{RendezvousTimeout().join.total_seconds():g}",
+            # Static rendezvous has one time-out only.
+            "join_timeout_s": str(LaunchConfig(1, 1, 1).rdzv_configs["timeout"]),
             "last_call_timeout_s": f"{RendezvousTimeout().last_call.total_seconds():g}",
             "master_addr": default["master_addr"], "max_restarts": str(default["max_restarts"]),
             "shutdown_timeout_s": str(grace_s), "abort_timeout_s": "2", "log_dir": "temporary, removed after success",
             "signals": default["signals_to_handle"], "program_kind": "python script", "program": "train.py",
         })
+        self.assertEqual(self.plan("--rdzv-backend=c10d")["join_timeout_s"], f"{RendezvousTimeout().join.total_seconds():g}")
         two_nodes = self.plan(*TWO_NODES)
         self.assertEqual(two_nodes["coordinator"], f"{default['master_addr']}:{default['master_port']}")
         self.assertEqual(two_nodes["node_rank"], str(default["node_rank"]))

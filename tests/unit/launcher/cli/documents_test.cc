@@ -33,11 +33,14 @@ TEST(DocumentsTest, EveryOptionIsInAllOfThem) {
     for (const Shell shell : {Shell::kBash, Shell::kZsh, Shell::kFish}) {
       EXPECT_THAT(CompletionScript(CliProgram::kFsdprun, shell), HasSubstr(name));
     }
-    const bool is_agents = Offers(CliProgram::kFsdpAgent, option);
-    EXPECT_EQ(
-        HelpText(CliProgram::kFsdpAgent).find(absl::StrCat(spellings, " ")) != std::string::npos,
-        is_agents && option.takes_value())
-        << name;
+    // The option's own line begins with it, perhaps after the letter.
+    const std::string agents = HelpText(CliProgram::kFsdpAgent);
+    const std::string end = option.takes_value() ? " " : "\n";
+    const bool has_line =
+        absl::StrContains(agents, absl::StrCat("\n  ", spellings, end)) ||
+        absl::StrContains(
+            agents, absl::StrCat("\n  -", std::string(1, option.letter), ", ", spellings, end));
+    EXPECT_EQ(has_line, Offers(CliProgram::kFsdpAgent, option)) << name;
   }
 }
 
