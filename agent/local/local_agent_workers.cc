@@ -193,6 +193,7 @@ node::Event LocalAgent::MakeReaped(const ExitedWorker& worker, const ErrorFile& 
       exit.error_message = error->message;
       exit.traceback = error->stack;
       exit.error_json = error->json;
+      exit.error_timestamp_s = error->timestamp_s;
       if (error->age.has_value()) {
         reaped.error_age = *error->age + (now - file.read_at);
       }

@@ -90,6 +90,8 @@ struct WorkerExit {
   /// Raw contents of the error file (bounded by the reader), for passing on to a parent launcher's
   /// error file.
   std::string error_json;
+  /// Unix time of the failure, where the error file says it. For display only.
+  std::optional<int64_t> error_timestamp_s;
   /// The last lines the worker wrote to standard error, oldest first.
   std::vector<std::string> stderr_tail;
   /// Last training step the worker reported, or -1.

@@ -114,6 +114,7 @@ class Keeper {
   void ReceiveCommands();
   void Apply(const SpawnCommand& command);
   void Apply(const SignalCommand& command);
+  void Apply(const SignalProcessCommand& command);
   void Apply(const ControlLineCommand& command);
   void Apply(const KillAllCommand& command);
   void Apply(const ShutdownCommand& command);
@@ -161,6 +162,7 @@ class Keeper {
   bool HasSession(pid_t leader) const;
   bool IsSpared(const ProcessInfo& process) const;
   bool IsWorkerPid(pid_t pid) const;
+  bool IsOfWorker(pid_t pid);
   void ScheduleSweep(bool unfinished);
 
   int agent_fd_;

@@ -180,6 +180,13 @@ void KeeperClient::Signal(int local_rank, int signal, bool group) {
   Send(frame);
 }
 
+void KeeperClient::SignalProcess(const ProcessInfo& process, int signal) {
+  std::string frame;
+  keeper::AppendCommand(keeper::SignalProcessCommand{process.pid, process.start_time_ticks, signal},
+                        frame);
+  Send(frame);
+}
+
 void KeeperClient::KillAll() {
   std::string frame;
   keeper::AppendCommand(keeper::KillAllCommand{}, frame);

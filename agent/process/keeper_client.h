@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/process/keeper_protocol.h"
+#include "agent/process/process_scan.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "base/unique_fd.h"
@@ -98,6 +99,9 @@ class KeeperClient {
   /// Sends `signal` to one worker, or to all with keeper::kAllRanks; to its whole process group
   /// when `group`.
   void Signal(int local_rank, int signal, bool group);
+  /// Sends `signal` to one process of the job, a worker or what one has started. The keeper refuses
+  /// any other, with a note.
+  void SignalProcess(const ProcessInfo& process, int signal);
   /// SIGKILL for every worker and everything they started; answered by on_all_gone.
   void KillAll();
   /// Sends one JSON line (no newline) to a worker's control socket; dropped with a note if the

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include "agent/process/keeper.h"
@@ -111,6 +112,27 @@ void Keeper::Apply(const SignalCommand& command) {
       SendSignal(worker->pidfd, command.signal);
     }
   }
+}
+
+/// A process that has ended, or whose number another one has got, needs no signal any more.
+void Keeper::Apply(const SignalProcessCommand& command) {
+  const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, command.pid, 0));
+  if (pidfd < 0) {
+    return;
+  }
+  ProcessInfo process;
+  const bool is_same =
+      ReadProcess(command.pid, process) && process.start_time_ticks == command.start_time_ticks;
+  if (is_same && IsOfWorker(command.pid)) {
+    SendSignal(pidfd, command.signal);
+  } else if (is_same) {
+    AppendReport(NoteReport{kAllRanks, "refused to send signal " + std::to_string(command.signal) +
+                                           " to process " + std::to_string(command.pid) +
+                                           ": it is not one of this job's workers, nor was it "
+                                           "started by one"},
+                 outgoing_);
+  }
+  ::close(pidfd);
 }
 
 void Keeper::Apply(const ControlLineCommand& command) {

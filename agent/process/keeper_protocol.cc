@@ -13,6 +13,7 @@ enum class FrameType : uint8_t {
   kKillAll = 4,
   kShutdown = 5,
   kLease = 6,
+  kSignalProcess = 7,
   kHello = 64,
   kSpawned = 65,
   kSpawnFailed = 66,
@@ -181,6 +182,9 @@ struct CommandAppender {
         .Int(c.signal)
         .Int(static_cast<uint8_t>(c.group));
   }
+  void operator()(const SignalProcessCommand& c) const {
+    FrameWriter(FrameType::kSignalProcess, out).Int(c.pid).Int(c.start_time_ticks).Int(c.signal);
+  }
   void operator()(const ControlLineCommand& c) const {
     FrameWriter(FrameType::kControlLine, out).Int(c.local_rank).Text(c.line);
   }
@@ -242,6 +246,26 @@ struct ReportAppender {
   }
   void operator()(const AllGoneReport&) const { FrameWriter(FrameType::kAllGone, out); }
 };
+
+bool IsSignal(int32_t signal) { return signal > 0 && signal <= 64; }
+
+std::optional<Command> DecodeSignal(FrameReader& reader) {
+  SignalCommand c;
+  c.local_rank = reader.LocalRank(true);
+  c.signal = reader.Int<int32_t>();
+  c.group = reader.Flag();
+  return IsSignal(c.signal) ? IfDone<SignalCommand, Command>(reader, c) : std::nullopt;
+}
+
+std::optional<Command> DecodeSignalProcess(FrameReader& reader) {
+  SignalProcessCommand c;
+  c.pid = reader.Int<int32_t>();
+  c.start_time_ticks = reader.Int<uint64_t>();
+  c.signal = reader.Int<int32_t>();
+  // 0 and negative numbers stand for groups.
+  const bool is_valid = c.pid > 0 && IsSignal(c.signal);
+  return is_valid ? IfDone<SignalProcessCommand, Command>(reader, c) : std::nullopt;
+}
 
 template <class Message>
 std::optional<Report> Finish(const FrameReader& reader, Message message) {
@@ -349,14 +373,10 @@ std::optional<Command> DecodeCommand(std::string_view frame) {
   switch (static_cast<FrameType>(reader.Int<uint8_t>())) {
     case FrameType::kSpawn:
       return DecodeSpawn(reader);
-    case FrameType::kSignal: {
-      SignalCommand c;
-      c.local_rank = reader.LocalRank(true);
-      c.signal = reader.Int<int32_t>();
-      c.group = reader.Flag();
-      const bool is_signal = c.signal > 0 && c.signal <= 64;
-      return is_signal ? IfDone<SignalCommand, Command>(reader, c) : std::nullopt;
-    }
+    case FrameType::kSignal:
+      return DecodeSignal(reader);
+    case FrameType::kSignalProcess:
+      return DecodeSignalProcess(reader);
     case FrameType::kControlLine: {
       ControlLineCommand c;
       c.local_rank = reader.LocalRank(false);

@@ -13,7 +13,7 @@
 
 namespace fsdprun::keeper {
 
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 /// Bytes of a frame after its length field. Linux allows 6 MiB of arguments and environment at the
 /// usual stack limit.
 inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
@@ -50,6 +50,13 @@ struct SignalCommand {
   int32_t signal = 0;
   bool group = false;
 };
+/// Signals one process of the job, if it still is the one that started at `start_time_ticks`; any
+/// other is refused with a note.
+struct SignalProcessCommand {
+  int32_t pid = 0;
+  uint64_t start_time_ticks = 0;
+  int32_t signal = 0;
+};
 struct ControlLineCommand {
   int32_t local_rank = 0;
   std::string line;
@@ -61,8 +68,8 @@ struct ShutdownCommand {};
 struct LeaseCommand {
   uint32_t lease_ms = 0;
 };
-using Command = std::variant<SpawnCommand, SignalCommand, ControlLineCommand, KillAllCommand,
-                             ShutdownCommand, LeaseCommand>;
+using Command = std::variant<SpawnCommand, SignalCommand, SignalProcessCommand, ControlLineCommand,
+                             KillAllCommand, ShutdownCommand, LeaseCommand>;
 
 // --- Reports, keeper -> agent
 struct HelloReport {

@@ -118,6 +118,23 @@ bool Keeper::IsWorkerPid(pid_t pid) const {
                      [pid](const auto& w) { return w->pid == pid; });
 }
 
+/// A worker, or a descendant of one. All descendants of the keeper but the log writer are.
+bool Keeper::IsOfWorker(pid_t pid) {
+  ScanDescendants(
+      self_, [](const ProcessInfo&) { return false; }, processes_);
+  is_ours_.assign(processes_.size(), 0);
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    is_ours_[i] = processes_[i].pid == self_;
+  }
+  MarkDescendants(processes_, is_ours_);
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    if (processes_[i].pid == pid) {
+      return is_ours_[i] && pid != self_ && !log_writer_.Owns(pid);
+    }
+  }
+  return false;
+}
+
 /// While processes are dying the pause doubles up to its limit, so that an unkillable process costs
 /// little; otherwise SIGCHLD triggers at most one sweep per kLongestSweepPauseNs.
 void Keeper::ScheduleSweep(bool unfinished) {

@@ -141,6 +141,9 @@ void EncodeExit(const WorkerExit& exit, v1::WorkerExit* out) {
   out->set_last_step(exit.last_step);
   out->set_log_path(Cut(exit.log_path, kMaxTailLineBytes));
   out->set_exited_unix_ns(exit.exited_unix_ns);
+  if (exit.error_timestamp_s.has_value()) {
+    out->set_error_timestamp_s(*exit.error_timestamp_s);
+  }
 }
 
 absl::StatusOr<WorkerExit> DecodeExit(const v1::WorkerExit& exit) {
@@ -166,6 +169,9 @@ absl::StatusOr<WorkerExit> DecodeExit(const v1::WorkerExit& exit) {
   result.last_step = exit.last_step();
   result.log_path = exit.log_path();
   result.exited_unix_ns = exit.exited_unix_ns();
+  if (exit.has_error_timestamp_s()) {
+    result.error_timestamp_s = exit.error_timestamp_s();
+  }
   return result;
 }
 

@@ -38,6 +38,9 @@ void CheckCommand(const Command& command) {
     FSDPRUN_CHECK(signal->signal >= 1 && signal->signal <= 64, "signal out of range");
     FSDPRUN_CHECK(signal->local_rank >= kAllRanks && signal->local_rank <= kMaxLocalRank,
                   "local rank out of range");
+  } else if (const auto* to_process = std::get_if<SignalProcessCommand>(&command)) {
+    FSDPRUN_CHECK(to_process->signal >= 1 && to_process->signal <= 64, "signal out of range");
+    FSDPRUN_CHECK(to_process->pid > 0, "the number of a process group");
   }
 }
 

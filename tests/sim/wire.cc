@@ -25,11 +25,11 @@ static auto Fields(const Progress& progress) {
 }
 static auto Fields(const WorkerExit& exit) {
   const auto& [local_rank, rank, pid, exit_code, signal, dumped_core, after_stop, killed_by_us,
-               failed_before_stop, error_message, traceback, error_json, stderr_tail, last_step,
-               log_path, exited_unix_ns] = exit;
+               failed_before_stop, error_message, traceback, error_json, error_timestamp_s,
+               stderr_tail, last_step, log_path, exited_unix_ns] = exit;
   return std::tie(local_rank, rank, pid, exit_code, signal, dumped_core, after_stop, killed_by_us,
-                  failed_before_stop, error_message, traceback, error_json, stderr_tail, last_step,
-                  log_path, exited_unix_ns);
+                  failed_before_stop, error_message, traceback, error_json, error_timestamp_s,
+                  stderr_tail, last_step, log_path, exited_unix_ns);
 }
 static auto Fields(const RankAssignment& assignment) {
   const auto& [generation, group_rank, group_world_size, rank_offset, world_size, local_world_size,

@@ -8,7 +8,7 @@ namespace fsdprun::keeper {
 namespace {
 
 std::vector<std::string> AllCommands() {
-  std::vector<std::string> frames(6);
+  std::vector<std::string> frames(7);
   SpawnCommand spawn{.local_rank = 3, .argv = {"python", "-m", "x"}, .environment = {"A=1", "B="}};
   spawn.stdout_path = "/tmp/out";
   spawn.wants_control_fd = true;
@@ -18,6 +18,8 @@ std::vector<std::string> AllCommands() {
   AppendCommand(KillAllCommand{}, frames[3]);
   AppendCommand(ShutdownCommand{}, frames[4]);
   AppendCommand(LeaseCommand{35'000}, frames[5]);
+  AppendCommand(SignalProcessCommand{.pid = 7, .start_time_ticks = 1u << 31, .signal = 9},
+                frames[6]);
   return frames;
 }
 
@@ -92,6 +94,11 @@ TEST(KeeperProtocolTest, ValuesOutOfRangeAreRefused) {
   frame.clear();
   AppendCommand(SignalCommand{kMaxLocalRank + 1, 9, false}, frame);
   EXPECT_FALSE(DecodeCommand(Content(frame)).has_value());
+  for (const auto& [pid, signal] : {std::pair(0, 9), {-1, 9}, {7, 0}, {7, 65}}) {
+    frame.clear();
+    AppendCommand(SignalProcessCommand{.pid = pid, .signal = signal}, frame);
+    EXPECT_FALSE(DecodeCommand(Content(frame)).has_value()) << pid << " " << signal;
+  }
   frame.clear();
   AppendCommand(SpawnCommand{.local_rank = 0}, frame);
   EXPECT_FALSE(DecodeCommand(Content(frame)).has_value());

@@ -65,6 +65,7 @@ TEST(CodecTest, ExitKeepsEveryField) {
   exit.last_step = 99;
   exit.log_path = "/l";
   exit.exited_unix_ns = 123;
+  exit.error_timestamp_s = -10;
   const FromAgent message = RoundTrip(AgentMessage(WorkerExited{exit, Duration(7)})).value();
   EXPECT_EQ(std::get<WorkerExited>(message.message).age, Duration(7));
   const WorkerExit& back = std::get<WorkerExited>(message.message).exit;
@@ -75,6 +76,7 @@ TEST(CodecTest, ExitKeepsEveryField) {
             std::tie(exit.error_message, exit.traceback, exit.error_json, exit.stderr_tail));
   EXPECT_EQ(std::tie(back.last_step, back.log_path, back.exited_unix_ns),
             std::tie(exit.last_step, exit.log_path, exit.exited_unix_ns));
+  EXPECT_EQ(back.error_timestamp_s, exit.error_timestamp_s);
 }
 
 TEST(CodecTest, AgentMessagesKeepEveryField) {
