@@ -11,8 +11,10 @@ namespace fsdprun {
 std::vector<OptionSpec> NodeOptions();
 std::vector<OptionSpec> RendezvousOptions();
 std::vector<OptionSpec> FailureOptions();
+std::vector<OptionSpec> StopOptions();
 std::vector<OptionSpec> LogOptions();
 std::vector<OptionSpec> ProgramOptions();
+std::vector<OptionSpec> WorkerOptions();
 std::vector<OptionSpec> OtherOptions();
 
 }  // namespace fsdprun

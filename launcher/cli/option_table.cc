@@ -41,8 +41,8 @@ const char* ProgramName(CliProgram program) {
 const std::vector<OptionSpec>& OptionTable() {
   static const std::vector<OptionSpec> table = [] {
     std::vector<OptionSpec> all;
-    for (const auto& part : {NodeOptions(), RendezvousOptions(), FailureOptions(), LogOptions(),
-                             ProgramOptions(), OtherOptions()}) {
+    for (const auto& part : {NodeOptions(), RendezvousOptions(), FailureOptions(), StopOptions(),
+                             LogOptions(), ProgramOptions(), WorkerOptions(), OtherOptions()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -52,9 +52,14 @@ const std::vector<OptionSpec>& OptionTable() {
 
 const std::vector<OptionGroupTitle>& OptionGroupTitles() {
   static const std::vector<OptionGroupTitle> titles = {
-      {G::kNodes, "Nodes and workers"}, {G::kRendezvous, "Rendezvous"},
-      {G::kFailures, "Failures"},       {G::kOutput, "Logs"},
-      {G::kProgram, "What to run"},     {G::kOther, "Other"},
+      {G::kNodes, "Nodes and workers"},
+      {G::kRendezvous, "Rendezvous"},
+      {G::kFailures, "Failures"},
+      {G::kStopping, "Stopping"},
+      {G::kOutput, "Logs"},
+      {G::kProgram, "What to run"},
+      {G::kWorkers, "Worker processes"},
+      {G::kOther, "Other"},
   };
   return titles;
 }

@@ -21,7 +21,16 @@ const char* ProgramName(CliProgram program);
 /// of our own begin with it.
 enum class OptionFamily { kTorchrun, kOwn };
 
-enum class OptionGroup { kNodes, kRendezvous, kFailures, kOutput, kProgram, kOther };
+enum class OptionGroup {
+  kNodes,
+  kRendezvous,
+  kFailures,
+  kStopping,
+  kOutput,
+  kProgram,
+  kWorkers,
+  kOther
+};
 
 /// What the command line must look like, as argparse checks it; what else a value must be is
 /// checked later.

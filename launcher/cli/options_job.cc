@@ -117,58 +117,6 @@ std::vector<OptionSpec> FailureOptions() {
        .metavar = "N",
        .default_text = "0",
        .help = "How many times all workers of the job are restarted after a failure."},
-      {.name = "monitor-interval",
-       .group = G::kFailures,
-       .value = V::kNumber,
-       .metavar = "SECONDS",
-       .default_text = "0.1",
-       .help = "Accepted for compatibility; has no effect, because workers are not polled."},
-      {.name = "shutdown-timeout",
-       .family = F::kOwn,
-       .group = G::kFailures,
-       .other_variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
-       .value = V::kNumber,
-       .metavar = "SECONDS",
-       .default_text = "30",
-       .help = "Time between the signal and SIGKILL when workers are stopped by an operator or "
-               "because nodes join or leave."},
-      {.name = "abort-timeout",
-       .family = F::kOwn,
-       .group = G::kFailures,
-       .launcher_only = true,
-       .value = V::kNumber,
-       .metavar = "SECONDS",
-       .default_text = "2",
-       .help = "Time between the signal and SIGKILL after a failure; the workers that survived it "
-               "cannot go on without the "
-               "one that failed. At most the shutdown timeout."},
-      {.name = "signals-to-handle",
-       .group = G::kFailures,
-       .metavar = "NAME,...",
-       .default_text = kDefaultSignals,
-       .help =
-           "Signals that end the job in an orderly way. An unknown name is only warned "
-           "about. Any other signal that ends this process kills the workers, as SIGKILL does."},
-      {.name = "forward-signals",
-       .family = F::kOwn,
-       .group = G::kFailures,
-       .metavar = "NAME,...",
-       .default_text = "none",
-       .help =
-           "Signals that go to the workers' own processes, not to what they have started, while "
-           "the job goes on: SIGUSR1 of Slurm's --signal, for example."},
-      {.name = "stop-signal-to",
-       .family = F::kOwn,
-       .group = G::kFailures,
-       .metavar = "group|leader",
-       .default_text = "group",
-       .completion = C::kWords,
-       .words = "group leader",
-       .is_choice = true,
-       .help =
-           "Who gets the signal that stops a worker: all its processes, as with torchrun, or the "
-           "worker alone, whose data loaders then live until it has ended. What is left after "
-           "the grace period is killed."},
       {.name = "restart-backoff",
        .family = F::kOwn,
        .group = G::kFailures,
@@ -178,15 +126,12 @@ std::vector<OptionSpec> FailureOptions() {
        .help =
            "Pause before the first restart after a failure, doubled before each further one, up "
            "to MAX (default: 60, or SECONDS if that is more)."},
-      {.name = "exit-barrier-timeout",
-       .family = F::kOwn,
+      {.name = "monitor-interval",
        .group = G::kFailures,
-       .other_variable = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT",
        .value = V::kNumber,
        .metavar = "SECONDS",
-       .default_text = "300",
-       .help = "Accepted for compatibility; has no effect, because the coordinator knows when the "
-               "workers of all nodes have ended."},
+       .default_text = "0.1",
+       .help = "Accepted for compatibility; has no effect, because workers are not polled."},
       {.name = "exit-code",
        .family = F::kOwn,
        .group = G::kFailures,
@@ -198,6 +143,66 @@ std::vector<OptionSpec> FailureOptions() {
        .is_choice = true,
        .help = "What this program exits with when a worker has failed: 1, as torchrun, or the exit "
                "code of the worker that is the root cause, 128 + n if signal n killed it."},
+  };
+}
+
+std::vector<OptionSpec> StopOptions() {
+  return {
+      {.name = "shutdown-timeout",
+       .family = F::kOwn,
+       .group = G::kStopping,
+       .other_variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+       .value = V::kNumber,
+       .metavar = "SECONDS",
+       .default_text = "30",
+       .help = "Time between the signal and SIGKILL when workers are stopped by an operator or "
+               "because nodes join or leave."},
+      {.name = "abort-timeout",
+       .family = F::kOwn,
+       .group = G::kStopping,
+       .launcher_only = true,
+       .value = V::kNumber,
+       .metavar = "SECONDS",
+       .default_text = "2",
+       .help = "Time between the signal and SIGKILL after a failure; the workers that survived it "
+               "cannot go on without the "
+               "one that failed. At most the shutdown timeout."},
+      {.name = "signals-to-handle",
+       .group = G::kStopping,
+       .metavar = "NAME,...",
+       .default_text = kDefaultSignals,
+       .help =
+           "Signals that end the job in an orderly way. An unknown name is only warned "
+           "about. Any other signal that ends this process kills the workers, as SIGKILL does."},
+      {.name = "forward-signals",
+       .family = F::kOwn,
+       .group = G::kStopping,
+       .metavar = "NAME,...",
+       .default_text = "none",
+       .help =
+           "Signals that go to the workers' own processes, not to what they have started, while "
+           "the job goes on: SIGUSR1 of Slurm's --signal, for example."},
+      {.name = "stop-signal-to",
+       .family = F::kOwn,
+       .group = G::kStopping,
+       .metavar = "group|leader",
+       .default_text = "group",
+       .completion = C::kWords,
+       .words = "group leader",
+       .is_choice = true,
+       .help =
+           "Who gets the signal that stops a worker: all its processes, as with torchrun, or the "
+           "worker alone, whose data loaders then live until it has ended. What is left after "
+           "the grace period is killed."},
+      {.name = "exit-barrier-timeout",
+       .family = F::kOwn,
+       .group = G::kStopping,
+       .other_variable = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT",
+       .value = V::kNumber,
+       .metavar = "SECONDS",
+       .default_text = "300",
+       .help = "Accepted for compatibility; has no effect, because the coordinator knows when the "
+               "workers of all nodes have ended."},
   };
 }
 

@@ -93,13 +93,6 @@ std::vector<OptionSpec> ProgramOptions() {
        .value = V::kSwitch,
        .default_text = "off",
        .help = "The program is a Python script, whatever --module and --no-python say."},
-      {.name = "virtual-local-rank",
-       .group = G::kProgram,
-       .value = V::kSwitch,
-       .default_text = "off",
-       .help =
-           "Each worker sees one GPU and has LOCAL_RANK 0: CUDA_VISIBLE_DEVICES is its entry of "
-           "this process's list, or its local rank where there is no list."},
       {.name = "start-method",
        .group = G::kProgram,
        .metavar = "spawn|fork|forkserver",
@@ -126,8 +119,20 @@ std::vector<OptionSpec> ProgramOptions() {
        .is_choice = true,
        .help = "launch: as python -m torch.distributed.launch, each worker's first argument is "
                "--local-rank=N, unless --use-env is given."},
+  };
+}
+
+std::vector<OptionSpec> WorkerOptions() {
+  return {
+      {.name = "virtual-local-rank",
+       .group = G::kWorkers,
+       .value = V::kSwitch,
+       .default_text = "off",
+       .help =
+           "Each worker sees one GPU and has LOCAL_RANK 0: CUDA_VISIBLE_DEVICES is its entry of "
+           "this process's list, or its local rank where there is no list."},
       {.name = "numa-binding",
-       .group = G::kProgram,
+       .group = G::kWorkers,
        .reads_variable = false,
        .metavar = "node|socket|exclusive|core-complex",
        .default_text = "none",
@@ -139,7 +144,7 @@ std::vector<OptionSpec> ProgramOptions() {
            "of the machine. exclusive: cores of its own; core-complex: one L3 cache."},
       {.name = "omp-threads",
        .family = F::kOwn,
-       .group = G::kProgram,
+       .group = G::kWorkers,
        .metavar = "N|auto",
        .default_text = "1 if there are several workers, else not set",
        .completion = C::kWords,
@@ -148,7 +153,7 @@ std::vector<OptionSpec> ProgramOptions() {
                "workers."},
       {.name = "stdin",
        .family = F::kOwn,
-       .group = G::kProgram,
+       .group = G::kWorkers,
        .metavar = "inherit|rank0|none",
        .default_text = "inherit",
        .completion = C::kWords,
