@@ -57,7 +57,7 @@ std::string BashAction(const OptionSpec& option) {
 // (but for quotes). bash replaces only what follows the last of these marks.
 constexpr char kBash[] = R"(# Completions of PROGRAM for bash: source <(PROGRAM --completion bash)
 _IDENTIFIER() {
-  local line=${COMP_LINE:0:COMP_POINT} words current='' option='' word
+  local line=${COMP_LINE:0:COMP_POINT} words current='' option='' word name
   read -ra words <<<"$line"
   if [[ $line != *[[:blank:]] ]]; then
     current=${words[-1]}
@@ -67,13 +67,18 @@ _IDENTIFIER() {
   for word in "${words[@]:1}"; do
     if [[ -n $option ]]; then
       option=''
+    elif [[ $word == --*=* ]]; then
+      continue
     elif [[ $word == --?* ]]; then
-      option=${word#--}
-      option=${option//_/-}
-      case $option in
-        VALUES) ;;
-        *) option='' ;;
-      esac
+      word=${word#--}
+      for name in VALUES; do
+        if [[ $name == "${word//_/-}"* ]]; then
+          option=$name
+          [[ $name != "${word//_/-}" ]] || break
+        fi
+      done
+    elif [[ $word == -[LETTERS] ]]; then
+      option=$word
     elif [[ $word != -* || $word == -- ]]; then
       return
     fi
@@ -98,20 +103,28 @@ complete -o default -F _IDENTIFIER PROGRAM
 std::string Bash(CliProgram program) {
   std::vector<std::string> options, values;
   std::string actions;
+  std::string letters = "=";  // Never empty; no option has this one.
   for (const OptionSpec* option : OfferedBy(program)) {
     options.push_back(absl::StrCat("--", option->name));
     if (option->takes_value()) {
       values.emplace_back(option->name);
+      if (option->letter != 0) {
+        letters.push_back(option->letter);
+      }
       const bool is_path =
           option->completion == Completion::kDirectory || option->completion == Completion::kFile;
+      const std::string pattern =
+          option->letter == 0 ? option->name
+                              : absl::StrCat(option->name, " | -", std::string(1, option->letter));
       absl::StrAppend(
-          &actions, "    ", option->name, ") ", is_path ? "compopt -o filenames 2>/dev/null; " : "",
+          &actions, "    ", pattern, ") ", is_path ? "compopt -o filenames 2>/dev/null; " : "",
           "mapfile -t COMPREPLY < <(compgen ", BashAction(*option), " -- \"$current\") ;;\n");
     }
   }
   return absl::StrReplaceAll(kBash, {{"PROGRAM", ProgramName(program)},
                                      {"IDENTIFIER", Identifier(program)},
-                                     {"VALUES", absl::StrJoin(values, " | ")},
+                                     {"VALUES", absl::StrJoin(values, " ")},
+                                     {"LETTERS", letters},
                                      {"OPTIONS", absl::StrJoin(options, " ")},
                                      {"ACTIONS", actions}});
 }
@@ -161,7 +174,8 @@ std::string Zsh(CliProgram program) {
     absl::StrAppend(&script, "    '--", option->name, option->takes_value() ? "=" : "", "[", help,
                     "]", value, "' \\\n");
     if (option->letter != 0) {
-      absl::StrAppend(&script, "    '-", std::string(1, option->letter), "[", help, "]' \\\n");
+      absl::StrAppend(&script, "    '-", std::string(1, option->letter),
+                      option->takes_value() ? "+" : "", "[", help, "]", value, "' \\\n");
     }
   }
   absl::StrAppend(&script, "    '1:program:_files' '*::arguments:_files'\n}\n",
@@ -197,8 +211,10 @@ function __IDENTIFIER_before_program
         else if string match -q -- '--*=*' $word
             continue
         else if string match -q -- '-*' $word
-            if contains -- (string replace -a _ - -- $word) VALUES
-                set is_value 1
+            for option in VALUES
+                if string match -q -- (string replace -a _ - -- $word)'*' $option
+                    set is_value 1
+                end
             end
         else
             return 1
@@ -219,6 +235,9 @@ std::string Fish(CliProgram program) {
     }
     if (option->takes_value()) {
       values.push_back(absl::StrCat("--", option->name));
+      if (option->letter != 0) {
+        values.push_back(absl::StrCat("-", std::string(1, option->letter)));
+      }
       absl::StrAppend(&lines, FishAction(*option));
     }
     absl::StrAppend(&lines, " -d '",

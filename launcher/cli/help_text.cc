@@ -85,8 +85,8 @@ std::string HelpText(CliProgram program) {
     }
   }
   AppendEntries("Keys of --rdzv-conf", ConfTexts(), &text);
-  AppendEntries("Signals", SignalTexts(), &text);
-  AppendEntries("Exit codes", ExitCodeTexts(), &text);
+  AppendEntries("Signals", SignalTexts(program), &text);
+  AppendEntries("Exit codes", ExitCodeTexts(program), &text);
   AppendEntries("Environment", VariableTexts(), &text);
   if (!MissingOptions().empty()) {
     absl::StrAppend(&text, "\nNot supported yet, of torchrun's options:\n");

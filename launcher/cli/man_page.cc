@@ -74,8 +74,8 @@ std::string ManPage(CliProgram program) {
     }
   }
   AppendTermsOf("KEYS OF \\-\\-RDZV\\-CONF", ConfTexts(), &page);
-  AppendTermsOf("SIGNALS", SignalTexts(), &page);
-  AppendTermsOf("EXIT STATUS", ExitCodeTexts(), &page);
+  AppendTermsOf("SIGNALS", SignalTexts(program), &page);
+  AppendTermsOf("EXIT STATUS", ExitCodeTexts(program), &page);
   AppendTermsOf("ENVIRONMENT", VariableTexts(), &page);
   AppendSection("EXAMPLES", &page);
   for (const char* example : texts.examples) {

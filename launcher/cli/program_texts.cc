@@ -49,8 +49,8 @@ const std::vector<TextEntry>& ConfTexts() {
   return texts;
 }
 
-const std::vector<TextEntry>& SignalTexts() {
-  static const std::vector<TextEntry> texts = {
+const std::vector<TextEntry>& SignalTexts(CliProgram program) {
+  static const std::vector<TextEntry> launcher = {
       {"SIGINT, SIGTERM, SIGHUP, SIGQUIT",
        "Or those of --signals-to-handle. Where the coordinator runs (one node, or node 0), first: "
        "the same signal goes to every "
@@ -59,18 +59,32 @@ const std::vector<TextEntry>& SignalTexts() {
        "Second: this node's workers are killed at once; at the coordinator, those of all nodes."},
       {"SIGKILL", "The keeper kills the workers of this node and all their descendants."},
   };
-  return texts;
+  static const std::vector<TextEntry> agent = {
+      {"SIGINT, SIGTERM, SIGHUP, SIGQUIT",
+       "Or those of --signals-to-handle. First: the same signal goes to this node's workers, and "
+       "the agent leaves the job, which continues if the launcher's --nnodes allows. Second: they "
+       "are killed at once."},
+      {"SIGKILL", "The keeper kills the workers of this node and all their descendants."},
+  };
+  return program == CliProgram::kFsdprun ? launcher : agent;
 }
 
-const std::vector<TextEntry>& ExitCodeTexts() {
-  static const std::vector<TextEntry> texts = {
+const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
+  static const std::vector<TextEntry> launcher = {
       {"0", "All workers ended with 0."},
       {"1",
        "A worker failed and no restart was left, the rendezvous failed, a signal ended the job, or "
        "an option has a value that means nothing."},
       {"2", "The command line cannot be read: an unknown option, a missing value, no program."},
   };
-  return texts;
+  static const std::vector<TextEntry> agent = {
+      {"0", "The job ended with 0, or ended well without this node."},
+      {"1", "The job failed, the agent could not join it, or a signal ended the agent."},
+      {"2",
+       "The command line cannot be read or means nothing; systemd's RestartPreventExitStatus=2 "
+       "keeps such an agent from being started again."},
+  };
+  return program == CliProgram::kFsdprun ? launcher : agent;
 }
 
 const std::vector<TextEntry>& VariableTexts() {

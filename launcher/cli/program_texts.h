@@ -29,8 +29,8 @@ const char* SpellingRules();
 
 /// The keys of --rdzv-conf.
 const std::vector<TextEntry>& ConfTexts();
-const std::vector<TextEntry>& SignalTexts();
-const std::vector<TextEntry>& ExitCodeTexts();
+const std::vector<TextEntry>& SignalTexts(CliProgram program);
+const std::vector<TextEntry>& ExitCodeTexts(CliProgram program);
 const std::vector<TextEntry>& VariableTexts();
 
 }  // namespace fsdprun

@@ -1,6 +1,10 @@
-"""What a shell offers after fsdprun, asked of bash itself."""
+"""What a shell offers after fsdprun, asked of the shells themselves."""
 
+import os
+import pty
+import select
 import subprocess
+import time
 
 from job_case import BIN, JobCase
 from unittest_main import main
@@ -26,7 +30,8 @@ class BashCompletionTest(JobCase):
         self.assertEqual(self.offered("--rdzv-b"), ["--rdzv-backend"])
         self.assertIn("--nproc-per-node", self.offered("-"))
         for before in ("--nnodes=2", "--nnodes 1:2", "--nnodes=1:2", "--standalone", "--rdzv-endpoint h:29400",
-                       "--rdzv-endpoint=[::1]:1", "--rdzv-conf join_timeout=5,a=b", "--log_dir /tmp", "-m"):
+                       "--rdzv-endpoint=[::1]:1", "--rdzv-conf join_timeout=5,a=b", "--log_dir /tmp", "-m", "--nproc 2",
+                       "--nproc_per=2", "--master-a h"):
             with self.subTest(before):
                 self.assertEqual(self.offered(f"{before} --max-r"), ["--max-restarts"])
 
@@ -47,6 +52,71 @@ class BashCompletionTest(JobCase):
 
     def test_shells_that_are_not_known_are_named(self):
         self.assert_one_line_error(self.run_job("--completion", "csh"), 2, "--completion", "'csh'", "bash, zsh or fish")
+
+
+class FishCompletionTest(JobCase):
+    def offered(self, line):
+        script = '$argv[1] --completion fish | source; complete -C "fsdprun $argv[2]"'
+        done = subprocess.run(["fish", "--no-config", "-c", script, str(BIN / "fsdprun"), line], cwd=self.dir, text=True,
+                              capture_output=True, check=True, env={**os.environ, "HOME": str(self.dir)})
+        self.assertEqual(done.stderr, "")
+        return [offer.split("\t")[0] for offer in done.stdout.splitlines()]
+
+    def test_options_and_values(self):
+        self.assertEqual(self.offered("--rdzv-b"), ["--rdzv-backend"])
+        for before in ("--nnodes 1:2", "--nproc 2", "--standalone", "--log_dir=/tmp", "-m"):
+            with self.subTest(before):
+                self.assertEqual(self.offered(f"{before} --max-r"), ["--max-restarts"])
+        self.assertEqual(self.offered("--rdzv-backend "), ["c10d", "static"])
+
+    def test_nothing_of_ours_after_the_program(self):
+        self.assertNotIn("--rdzv-backend", self.offered("train.py --rdzv-b"))
+
+
+class ZshCompletionTest(JobCase):
+    def completed(self, line):
+        """The line after a tabulator, as the terminal shows it."""
+        (self.dir / ".zshrc").write_text("autoload -U compinit; compinit -u -d $ZDOTDIR/dump\n"
+                                         f"source <({BIN / 'fsdprun'} --completion zsh)\nPS1='ready> '\n")
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ.update(ZDOTDIR=str(self.dir), HOME=str(self.dir), TERM="dumb")
+            os.execvp("zsh", ["zsh", "-i"])
+        try:
+            self.read_until(terminal, "ready> ")
+            os.write(terminal, f"fsdprun {line}\t".encode())
+            # What follows comes after the completion.
+            os.write(terminal, b"END")
+            return self.read_until(terminal, "END").split("fsdprun ")[-1]
+        finally:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+            os.close(terminal)
+
+    def read_until(self, terminal, end):
+        shown, deadline = "", time.monotonic() + 30
+        while end not in shown:
+            self.assertTrue(select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], shown)
+            shown += os.read(terminal, 4096).decode(errors="replace")
+        return shown.split(end)[0]
+
+    def test_options_and_values(self):
+        self.assertIn("--rdzv-backend", self.completed("--rdzv-b"))
+        self.assertIn("static", self.completed("--rdzv-backend=st"))
+        self.assertIn("--max-restarts", self.completed("--nnodes 1:2 --max-r"))
+
+    def test_nothing_of_ours_after_the_program(self):
+        self.assertNotIn("--rdzv-backend", self.completed("train.py --rdzv-b"))
+
+
+class ManPageTest(JobCase):
+    def test_troff_has_nothing_to_complain_about(self):
+        for program in ("fsdprun", "fsdp-agent"):
+            page = subprocess.run([BIN / program, "--man"], capture_output=True, check=True).stdout
+            done = subprocess.run(["man", "--warnings=w", "-l", "-"], input=page, capture_output=True, check=True,
+                                  env={**os.environ, "MANPAGER": "cat", "MANWIDTH": "100"})
+            self.assertEqual(done.stderr, b"", program)
+            self.assertIn(b"rdzv-endpoint", done.stdout)
 
 
 if __name__ == "__main__":

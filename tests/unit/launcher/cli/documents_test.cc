@@ -20,6 +20,9 @@ using ::testing::Not;
 TEST(DocumentsTest, EveryOptionIsInAllOfThem) {
   const std::string help = HelpText(CliProgram::kFsdprun);
   const std::string page = ManPage(CliProgram::kFsdprun);
+  const std::string bash = CompletionScript(CliProgram::kFsdprun, Shell::kBash);
+  const std::string zsh = CompletionScript(CliProgram::kFsdprun, Shell::kZsh);
+  const std::string fish = CompletionScript(CliProgram::kFsdprun, Shell::kFish);
   for (const OptionSpec& option : OptionTable()) {
     if (IsPending(option)) {
       continue;
@@ -30,9 +33,9 @@ TEST(DocumentsTest, EveryOptionIsInAllOfThem) {
         name == other ? absl::StrCat("--", name) : absl::StrCat("--", name, ", --", other);
     EXPECT_THAT(help, HasSubstr(absl::StrCat(spellings, option.takes_value() ? " " : "\n")));
     EXPECT_THAT(page, HasSubstr(absl::StrCat("\\-\\-", absl::StrReplaceAll(name, {{"-", "\\-"}}))));
-    for (const Shell shell : {Shell::kBash, Shell::kZsh, Shell::kFish}) {
-      EXPECT_THAT(CompletionScript(CliProgram::kFsdprun, shell), HasSubstr(name));
-    }
+    EXPECT_THAT(bash, ::testing::ContainsRegex(absl::StrCat("[ ']--", name, "[ ']")));
+    EXPECT_THAT(zsh, HasSubstr(absl::StrCat("'--", name, option.takes_value() ? "=[" : "[")));
+    EXPECT_THAT(fish, HasSubstr(absl::StrCat(" -l ", name, " ")));
     // The option's own line begins with it, perhaps after the letter.
     const std::string agents = HelpText(CliProgram::kFsdpAgent);
     const std::string end = option.takes_value() ? " " : "\n";
