@@ -28,8 +28,7 @@ int64_t UnixNow() {
 }  // namespace
 
 std::string LocalAgent::WorkerDir(int local_rank) const {
-  return absl::StrCat(options_.run_dir, "/attempt_", assignment_.generation.value() - 1, "/",
-                      local_rank);
+  return absl::StrCat(options_.run_dir, "/", AttemptName(assignment_), "/", local_rank);
 }
 
 void LocalAgent::Execute(const node::PrepareNode& prepare) {

@@ -50,6 +50,8 @@ struct RankAssignment {
   /// do not count.
   int restart_count = 0;
   int max_restarts = 0;
+  /// How many worlds with this restart count came before: membership changes.
+  int world_of_attempt = 0;
   /// Endpoint of this generation's store. Empty and 0 in a prepare order; filled in by the commit
   /// order.
   std::string master_addr;
@@ -58,6 +60,15 @@ struct RankAssignment {
   /// in the next. Part of FSDPRUN_JOB_ID.
   std::string launch_id;
 };
+
+/// Name of the log directory of a world, unique in a launch: `attempt_<restart count>` as torchrun
+/// names it; `attempt_<restart count>.<n>` after the n-th membership change with that count.
+inline std::string AttemptName(const RankAssignment& assignment) {
+  const std::string name = "attempt_" + std::to_string(assignment.restart_count);
+  return assignment.world_of_attempt == 0
+             ? name
+             : name + "." + std::to_string(assignment.world_of_attempt);
+}
 
 /// Where group rank 0 serves the store of a generation.
 struct StoreEndpoint {
@@ -123,6 +134,7 @@ enum class CauseKind {
   kNodeWedged,     // processes of a node outlived SIGKILL
   kNodeStuck,      // a node did not answer an order before the order's deadline
   kJoinTimeout,    // too few nodes joined
+  kCannotStart,    // a node cannot run the program of its command line at all
 };
 
 /// One failure, on one node, as the coordinator received it.

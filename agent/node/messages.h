@@ -33,6 +33,8 @@ struct AgentJoined {
   NodeInfo node;
   /// The highest generation the agent has ever acknowledged.
   Generation highest_seen;
+  /// Why this node can never start a worker (its program is missing); empty if it can.
+  std::string cannot_run;
 };
 /// Renews the node's lease; sent every NodeSpec::heartbeat_interval.
 struct AgentHeartbeat {

@@ -86,8 +86,8 @@ void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& ef
 void NodeMachine::Handle(const node::Boot&, Out& out) {
   stream_deadline_ = out.now + spec_.connect_timeout;
   SetReason("connecting to the coordinator at " + spec_.coordinator_endpoint);
-  out.effects.actions.push_back(node::StartKeeper{});
-  out.effects.actions.push_back(node::ReconnectStream{});
+  out.effects.actions.emplace_back(node::StartKeeper{});
+  out.effects.actions.emplace_back(node::ReconnectStream{});
 }
 
 void NodeMachine::Handle(const node::StreamUp&, Out& out) {
@@ -101,7 +101,7 @@ void NodeMachine::Handle(const node::StreamUp&, Out& out) {
 }
 
 void NodeMachine::SendJoin(Out& out) {
-  SendNow(AgentJoined{spec_.node, highest_seen_}, generation(), out);
+  SendNow(AgentJoined{spec_.node, highest_seen_, {}}, generation(), out);
   if (leaving_) {
     // First of all: the exits below are of this agent's own making, and without a stop that is
     // known of they would be taken for failures.
@@ -137,7 +137,7 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
     reconnect_delay_ = std::clamp(reconnect_delay_ * 2, kFirstRetry,
                                   ever_admitted_ ? kRetryMax : kRetryMaxBeforeAdmission);
   }
-  out.effects.actions.push_back(node::ReconnectStream{reconnect_delay_});
+  out.effects.actions.emplace_back(node::ReconnectStream{reconnect_delay_});
 }
 
 /// A coordinator that is silent may only be stopped, and its nodes must not suffer for that; one
@@ -188,7 +188,7 @@ void NodeMachine::Handle(const node::KeeperReady&, Out& out) {
   keeper_ready_at_ = out.now;
   if (phase_ == node::Phase::kPreparing && !prepare_started_) {
     prepare_started_ = true;
-    out.effects.actions.push_back(node::PrepareNode{assignment_, assignment_.group_rank == 0});
+    out.effects.actions.emplace_back(node::PrepareNode{assignment_, assignment_.group_rank == 0});
   }
 }
 
@@ -231,7 +231,7 @@ void NodeMachine::LoseWorkersWithKeeper(const std::string& what, Out& out) {
   phase_ = node::Phase::kKilling;
   kill_at_ = MonoTime::max();
   wedged_at_ = out.now + spec_.kill_wait;
-  out.effects.actions.push_back(node::KillOrphans{generation()});
+  out.effects.actions.emplace_back(node::KillOrphans{generation()});
 }
 
 void NodeMachine::RestartKeeper(const std::string& what, Out& out) {
@@ -247,7 +247,7 @@ void NodeMachine::RestartKeeper(const std::string& what, Out& out) {
   }
   const Duration delay =
       keeper_failures_ <= 1 ? Duration{} : kKeeperRetry * (1 << (keeper_failures_ - 2));
-  out.effects.actions.push_back(node::StartKeeper{delay});
+  out.effects.actions.emplace_back(node::StartKeeper{delay});
 }
 
 // --- Generation

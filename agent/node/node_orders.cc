@@ -85,7 +85,7 @@ void NodeMachine::BeginPrepare(const RankAssignment& assignment, Out& out) {
   SetReason("preparing generation " + std::to_string(generation().value()));
   prepare_started_ = keeper_ready_;
   if (keeper_ready_) {
-    out.effects.actions.push_back(node::PrepareNode{assignment_, assignment_.group_rank == 0});
+    out.effects.actions.emplace_back(node::PrepareNode{assignment_, assignment_.group_rank == 0});
   }
 }
 
@@ -97,7 +97,7 @@ void NodeMachine::Apply(const CommitGeneration& commit, Generation g, Out& out) 
   assignment_.master_port = commit.store.port;
   phase_ = node::Phase::kSpawning;
   SetReason("starting the workers of generation " + std::to_string(g.value()));
-  out.effects.actions.push_back(node::SpawnWorkers{assignment_});
+  out.effects.actions.emplace_back(node::SpawnWorkers{assignment_});
 }
 
 void NodeMachine::Apply(const StopWorkers& stop, Generation g, Out& out) {
@@ -146,7 +146,7 @@ void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view re
       kill_at_ = out.now + grace;
       stop_signal_ = signal;
       stopped_at_ = out.now;
-      out.effects.actions.push_back(node::SignalWorkers{generation(), signal, grace});
+      out.effects.actions.emplace_back(node::SignalWorkers{generation(), signal, grace});
       return;
     }
     case node::Phase::kStopping:
@@ -157,7 +157,7 @@ void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view re
       if (grace <= Duration{}) {
         KillGeneration(out);
       } else {
-        out.effects.actions.push_back(node::SignalWorkers{generation(), 0, grace});
+        out.effects.actions.emplace_back(node::SignalWorkers{generation(), 0, grace});
       }
       return;
     case node::Phase::kKilling:
@@ -174,9 +174,9 @@ void NodeMachine::KillGeneration(Out& out) {
   stopped_at_ = std::min(stopped_at_, out.now);
   killed_at_ = std::min(killed_at_, out.now);
   if (keeper_ready_) {
-    out.effects.actions.push_back(node::KillWorkers{generation()});
+    out.effects.actions.emplace_back(node::KillWorkers{generation()});
   } else {
-    out.effects.actions.push_back(node::KillOrphans{generation()});
+    out.effects.actions.emplace_back(node::KillOrphans{generation()});
   }
 }
 
@@ -244,7 +244,7 @@ void NodeMachine::Leave(int exit_code, std::string message, Duration timeout, Ou
 void NodeMachine::FinishExit(Out& out) {
   FSDPRUN_CHECK(!exited_, "an agent leaves once");
   SendNow(AgentLeft{operator_signal_, false}, generation(), out);
-  out.effects.actions.push_back(node::Exit{exit_code_, exit_message_});
+  out.effects.actions.emplace_back(node::Exit{exit_code_, exit_message_});
   exited_ = true;
 }
 

@@ -188,6 +188,7 @@ void EncodeAssignment(const RankAssignment& assignment, v1::RankAssignment* out)
   out->set_restart_count(assignment.restart_count);
   out->set_max_restarts(assignment.max_restarts);
   out->set_launch_id(Cut(assignment.launch_id, kMaxNameBytes));
+  out->set_world_of_attempt(assignment.world_of_attempt);
 }
 
 absl::Status CheckAssignment(const v1::RankAssignment& in) {
@@ -207,6 +208,7 @@ absl::Status CheckAssignment(const v1::RankAssignment& in) {
                              in.role_world_size() - workers));
   RETURN_IF_ERROR(CheckRange("assignment.max_restarts", in.max_restarts(), 0, kMaxInt));
   RETURN_IF_ERROR(CheckRange("assignment.restart_count", in.restart_count(), 0, in.max_restarts()));
+  RETURN_IF_ERROR(CheckRange("assignment.world_of_attempt", in.world_of_attempt(), 0, kMaxInt));
   RETURN_IF_ERROR(CheckName("assignment.role", in.role()));
   return CheckName("assignment.launch_id", in.launch_id());
 }
@@ -226,6 +228,7 @@ absl::StatusOr<RankAssignment> DecodeAssignment(const v1::RankAssignment& in) {
   result.restart_count = in.restart_count();
   result.max_restarts = in.max_restarts();
   result.launch_id = in.launch_id();
+  result.world_of_attempt = in.world_of_attempt();
   return result;
 }
 
@@ -252,7 +255,7 @@ absl::StatusOr<Duration> DecodeAge(int64_t age_ns) {
 // The wire's numbers are the enum's, shifted by one for UNSPECIFIED.
 static_assert(static_cast<int>(CauseKind::kWorkerFailed) + 1 == v1::CAUSE_KIND_WORKER_FAILED);
 static_assert(static_cast<int>(CauseKind::kNodeWedged) + 1 == v1::CAUSE_KIND_NODE_WEDGED);
-static_assert(static_cast<int>(CauseKind::kJoinTimeout) + 1 == v1::CAUSE_KIND_JOIN_TIMEOUT);
+static_assert(static_cast<int>(CauseKind::kCannotStart) + 1 == v1::CAUSE_KIND_CANNOT_START);
 
 // --- Agent -> coordinator
 
@@ -262,6 +265,7 @@ struct AgentEncoder {
   void operator()(const AgentJoined& joined) const {
     EncodeNode(joined.node, out->mutable_joined()->mutable_node());
     out->mutable_joined()->set_highest_seen(joined.highest_seen.value());
+    out->mutable_joined()->set_cannot_run(Cut(joined.cannot_run, kMaxErrorTextBytes));
   }
   void operator()(const AgentHeartbeat& heartbeat) const {
     v1::Progress* progress = out->mutable_heartbeat()->mutable_progress();
@@ -298,7 +302,10 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
     case v1::AgentMessage::kJoined: {
       ASSIGN_OR_RETURN(NodeInfo node, DecodeNode(in.joined().node()));
       RETURN_IF_ERROR(CheckGeneration("joined.highest_seen", in.joined().highest_seen()));
-      return AgentJoined{std::move(node), Generation(in.joined().highest_seen())};
+      RETURN_IF_ERROR(
+          CheckLength("joined.cannot_run", in.joined().cannot_run().size(), kMaxErrorTextBytes));
+      return AgentJoined{std::move(node), Generation(in.joined().highest_seen()),
+                         in.joined().cannot_run()};
     }
     case v1::AgentMessage::kHeartbeat: {
       const v1::Progress& progress = in.heartbeat().progress();

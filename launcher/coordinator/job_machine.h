@@ -247,6 +247,8 @@ class JobMachine {
   int formations_ = 0;
   int restarts_used_ = 0;
   int membership_changes_ = 0;
+  /// Formed since the last restart that was charged.
+  int worlds_of_attempt_ = 0;
   std::optional<int> operator_signal_;
   std::optional<JobOutcome> outcome_;
 

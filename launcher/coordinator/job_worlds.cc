@@ -93,8 +93,9 @@ void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
     const Node& node = nodes_.At(i);
     candidates.push_back({node.info, node.previous_group_rank});
   }
-  const std::vector<RankAssignment> assignments =
-      AssignRanks(candidates, {generation_, restarts_used_, spec_.max_restarts, spec_.launch_id});
+  const std::vector<RankAssignment> assignments = AssignRanks(
+      candidates,
+      {generation_, restarts_used_, spec_.max_restarts, spec_.launch_id, worlds_of_attempt_++});
 
   ++formations_;
   phase_ = Phase::kPreparing;
@@ -230,6 +231,7 @@ void JobMachine::FinishStop(Out& out) {
                  out);
   } else {
     ++restarts_used_;
+    worlds_of_attempt_ = 0;
     RestartRendezvous(out);
   }
 }

@@ -117,6 +117,7 @@ bool IsReported(CauseKind kind) {
     case CauseKind::kNodeWedged:
     case CauseKind::kNodeStuck:
     case CauseKind::kJoinTimeout:
+    case CauseKind::kCannotStart:
       return false;
   }
   return false;

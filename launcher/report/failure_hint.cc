@@ -142,6 +142,9 @@ std::string FailureHint(const Failure& failure) {
     case CauseKind::kJoinTimeout:
       return "start fsdprun on the missing nodes with the same --rdzv-id and endpoint, and check "
              "firewalls; --rdzv-conf join_timeout=SECONDS waits longer";
+    case CauseKind::kCannotStart:
+      return "put the program on that node under the same path, or start the job with a path that "
+             "all nodes have";
   }
   return "";
 }

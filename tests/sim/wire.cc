@@ -33,16 +33,16 @@ static auto Fields(const WorkerExit& exit) {
 }
 static auto Fields(const RankAssignment& assignment) {
   const auto& [generation, group_rank, group_world_size, rank_offset, world_size, local_world_size,
-               role, role_rank_offset, role_world_size, restart_count, max_restarts, master_addr,
-               master_port, launch_id] = assignment;
+               role, role_rank_offset, role_world_size, restart_count, max_restarts,
+               world_of_attempt, master_addr, master_port, launch_id] = assignment;
   return std::tie(generation, group_rank, group_world_size, rank_offset, world_size,
                   local_world_size, role, role_rank_offset, role_world_size, restart_count,
-                  max_restarts, master_addr, master_port, launch_id);
+                  max_restarts, world_of_attempt, master_addr, master_port, launch_id);
 }
 
 static auto Fields(const AgentJoined& joined) {
-  const auto& [node, highest_seen] = joined;
-  return std::tie(node, highest_seen);
+  const auto& [node, highest_seen, cannot_run] = joined;
+  return std::tie(node, highest_seen, cannot_run);
 }
 static auto Fields(const AgentHeartbeat& beat) {
   const auto& [progress] = beat;

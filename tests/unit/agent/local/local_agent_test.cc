@@ -129,6 +129,7 @@ class LocalAgentTest : public testing::Test {
   void RunGeneration(int generation) {
     RankAssignment assignment;
     assignment.generation = Generation(generation);
+    assignment.world_of_attempt = generation - 1;
     link_.Order(generation, PrepareGeneration{assignment});
     ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentPrepared>() == generation; }));
     link_.Order(generation, CommitGeneration{{"127.0.0.1", 1}});

@@ -34,11 +34,13 @@ absl::StatusOr<ToAgent> RoundTrip(CoordinatorMessage message) {
 
 TEST(CodecTest, JoinedKeepsEveryField) {
   NodeInfo node{kAgent, "n\xff", "10.0.0.1", 8, "trainer", 3};
-  const FromAgent back = RoundTrip(AgentMessage(AgentJoined{node, Generation(11)})).value();
+  const FromAgent back =
+      RoundTrip(AgentMessage(AgentJoined{node, Generation(11), "no \xff"})).value();
   EXPECT_EQ(back.incarnation, kAgent);
   EXPECT_EQ(back.generation, kGeneration);
   const auto& joined = std::get<AgentJoined>(back.message);
   EXPECT_EQ(joined.highest_seen, Generation(11));
+  EXPECT_EQ(joined.cannot_run, "no \xff");
   EXPECT_EQ(joined.node.incarnation, kAgent);
   EXPECT_EQ(joined.node.name, "n\xff");
   EXPECT_EQ(joined.node.address, "10.0.0.1");
@@ -114,8 +116,9 @@ TEST(CodecTest, NodesReportOnlyFaultsOfTheirOwn) {
     EXPECT_EQ(std::get<NodeFaulted>(back.message).kind, kind);
     EXPECT_EQ(std::get<NodeFaulted>(back.message).what, "w");
   }
-  for (const CauseKind kind : {CauseKind::kWorkerFailed, CauseKind::kNodeLost,
-                               CauseKind::kNodeStuck, CauseKind::kJoinTimeout}) {
+  for (const CauseKind kind :
+       {CauseKind::kWorkerFailed, CauseKind::kNodeLost, CauseKind::kNodeStuck,
+        CauseKind::kJoinTimeout, CauseKind::kCannotStart}) {
     EXPECT_THAT(std::string(RoundTrip(AgentMessage(NodeFaulted{kind, "w"})).status().message()),
                 HasSubstr("fault kind"));
   }
@@ -158,6 +161,7 @@ TEST(CodecTest, OrdersKeepEveryField) {
 RankAssignment SomeAssignment() {
   RankAssignment a{kGeneration, 1, 3, 4, 20, 6, "r", 2, 9, 5, 7};
   a.launch_id = "12ab34cd";
+  a.world_of_attempt = 2;
   return a;
 }
 
@@ -173,6 +177,7 @@ TEST(CodecTest, AssignmentKeepsEveryField) {
       std::tie(b.role, b.role_rank_offset, b.role_world_size, b.restart_count, b.max_restarts),
       std::tie(a.role, a.role_rank_offset, a.role_world_size, a.restart_count, a.max_restarts));
   EXPECT_EQ(b.launch_id, a.launch_id);
+  EXPECT_EQ(b.world_of_attempt, a.world_of_attempt);
 }
 
 TEST(CodecTest, InconsistentAssignmentsAreRefusedNamingTheField) {
@@ -197,6 +202,7 @@ TEST(CodecTest, InconsistentAssignmentsAreRefusedNamingTheField) {
               HasSubstr("role_rank_offset"));
   EXPECT_THAT(refusal([](auto* a) { a->set_restart_count(8); }), HasSubstr("restart_count"));
   EXPECT_THAT(refusal([](auto* a) { a->set_max_restarts(-1); }), HasSubstr("max_restarts"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_world_of_attempt(-1); }), HasSubstr("world_of_attempt"));
   EXPECT_THAT(refusal([](auto* a) { a->set_launch_id(std::string(2000, 'x')); }),
               HasSubstr("launch_id"));
   EXPECT_EQ(refusal([](auto*) {}), "");
@@ -257,7 +263,7 @@ TEST(CodecTest, TextsForTheEnvironmentAreCheckedWhole) {
       std::string(RoundTrip(CoordinatorMessage(PrepareGeneration{assignment})).status().message()),
       HasSubstr("assignment.launch_id has a zero byte"));
   const AgentMessage joined =
-      AgentJoined{NodeInfo{kAgent, "n", "10.0.0.1", 8, zero}, Generation(1)};
+      AgentJoined{NodeInfo{kAgent, "n", "10.0.0.1", 8, zero}, Generation(1), {}};
   EXPECT_THAT(std::string(RoundTrip(joined).status().message()),
               HasSubstr("node.role has a zero byte"));
 }

@@ -40,7 +40,7 @@ class Job {
     info.address = "10.0.0." + std::to_string(who);
     info.local_world_size = 2;
     info.requested_node_rank = rank;
-    return Say(who, held, AgentJoined{info, Generation(held)});
+    return Say(who, held, AgentJoined{info, Generation(held), {}});
   }
   std::vector<std::string> Prepared(uint64_t who, uint64_t g) {
     return Say(who, g, AgentPrepared{StoreEndpoint{"10.0.0.1", 30000}});
@@ -111,7 +111,10 @@ class Job {
     if (const auto* m = std::get_if<PrepareGeneration>(&to.message)) {
       return "prepare " + who + g + " rank " + std::to_string(m->assignment.group_rank) + " of " +
              std::to_string(m->assignment.group_world_size) + " restart " +
-             std::to_string(m->assignment.restart_count);
+             std::to_string(m->assignment.restart_count) +
+             (m->assignment.world_of_attempt == 0
+                  ? ""
+                  : " world " + std::to_string(m->assignment.world_of_attempt));
     }
     if (const auto* m = std::get_if<CommitGeneration>(&to.message)) {
       return "commit " + who + g + " " + m->store.address + ":" + std::to_string(m->store.port);

@@ -24,7 +24,7 @@ TEST(JobMachineTest, AllNodesOfAWorldGetTheLaunchId) {
     NodeInfo node;
     node.incarnation = Incarnation(who);
     const job::Effects effects = machine.Step(
-        FromAgent{Incarnation(who), Generation{}, AgentJoined{node, Generation{}}}, MonoTime{});
+        FromAgent{Incarnation(who), Generation{}, AgentJoined{node, Generation{}, {}}}, MonoTime{});
     for (const job::Action& action : effects.actions) {
       const auto& order = std::get<ToAgent>(action).message;
       if (const auto* prepare = std::get_if<PrepareGeneration>(&order)) {
@@ -165,8 +165,9 @@ TEST(JobMachineTest, JoinerGrowsTheWorldUncharged) {
   job.Wait(std::chrono::seconds(31), {1});
   job.Start(1, {1});
   EXPECT_THAT(job.Join(2), ElementsAre("admit 2", "stop 1 g1 signal 15 grace 30"));
-  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 0",
-                                                           "prepare 2 g2 rank 1 of 2 restart 0"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}),
+              ElementsAre("prepare 1 g2 rank 0 of 2 restart 0 world 1",
+                          "prepare 2 g2 rank 1 of 2 restart 0 world 1"));
 }
 
 TEST(JobMachineTest, OperatorStopEndsInOrderAndTheSecondSignalEndsTheGrace) {

@@ -31,8 +31,9 @@ TEST(JobMembershipTest, NodeLostDuringPrepareRestartsTheFormationUncharged) {
   EXPECT_THAT(job.Wait(std::chrono::milliseconds(300)),
               ElementsAre("stop 1 g1 signal 15 grace 30", "stop 3 g1 signal 15 grace 30"));
   job.Say(1, 1, WorkersStopped{});
-  EXPECT_THAT(job.Say(3, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 0",
-                                                           "prepare 3 g2 rank 1 of 2 restart 0"));
+  EXPECT_THAT(job.Say(3, 1, WorkersStopped{}),
+              ElementsAre("prepare 1 g2 rank 0 of 2 restart 0 world 1",
+                          "prepare 3 g2 rank 1 of 2 restart 0 world 1"));
   EXPECT_EQ(job.machine_.membership_changes(), 1);
 }
 

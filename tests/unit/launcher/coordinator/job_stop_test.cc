@@ -39,7 +39,8 @@ Job Growing() {
 TEST(JobStopTest, WorkerThatTheStopEndsIsNoFailure) {
   Job job = Growing();
   EXPECT_THAT(job.Say(1, 1, Stopped(0, 1)), IsEmpty());
-  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 0"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}),
+              Contains("prepare 1 g2 rank 0 of 2 restart 0 world 1"));
 }
 
 TEST(JobStopTest, WorkerThatFailsBeforeTheStopReachesItIsCharged) {
@@ -66,7 +67,8 @@ TEST(JobStopTest, NodeThatAnOperatorStopsEndsTheWorldUncharged) {
   EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("node-2 left on signal 2"));
   job.Say(2, 1, WorkersStopped{});
   EXPECT_THAT(job.Say(2, 1, AgentLeft{SIGINT, false}), IsEmpty());
-  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 0"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}),
+              ElementsAre("prepare 1 g2 rank 0 of 1 restart 0 world 1"));
 }
 
 TEST(JobStopTest, FailureShortensTheGraceOfAMembershipChange) {
@@ -108,7 +110,8 @@ TEST(JobStopTest, NodeLostAfterItsWorkersWereDrainedIsNotCharged) {
   job.Say(2, 1, WorkersStopped{});
   job.Step(job::AgentStreamLost{Incarnation(2)});
   EXPECT_THAT(job.Wait(std::chrono::milliseconds(300), {1, 3}), IsEmpty());
-  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), Contains("prepare 1 g2 rank 0 of 2 restart 0"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}),
+              Contains("prepare 1 g2 rank 0 of 2 restart 0 world 1"));
 }
 
 TEST(JobStopTest, ForeignKillDuringADrainEndsItsGrace) {
@@ -164,8 +167,9 @@ TEST(JobStopTest, DepartingNodeDoesNotHoldUpTheNextWorld) {
   job.Say(3, 1, WorkersStopped{});
   job.Step(job::AgentStreamLost{Incarnation(3)});
   job.Say(1, 1, WorkersStopped{});
-  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 0",
-                                                           "prepare 2 g2 rank 1 of 2 restart 0"));
+  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}),
+              ElementsAre("prepare 1 g2 rank 0 of 2 restart 0 world 1",
+                          "prepare 2 g2 rank 1 of 2 restart 0 world 1"));
 }
 
 TEST(JobStopTest, NodeThatJoinsWhileTheWorldPreparesIsTakenIn) {
@@ -173,8 +177,9 @@ TEST(JobStopTest, NodeThatJoinsWhileTheWorldPreparesIsTakenIn) {
   job.Join(1);
   EXPECT_THAT(job.Wait(std::chrono::seconds(31), {1}), Contains(HasSubstr("prepare 1 g1")));
   EXPECT_THAT(job.Join(2), ElementsAre("admit 2", "stop 1 g1 signal 15 grace 30"));
-  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 2 restart 0",
-                                                           "prepare 2 g2 rank 1 of 2 restart 0"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}),
+              ElementsAre("prepare 1 g2 rank 0 of 2 restart 0 world 1",
+                          "prepare 2 g2 rank 1 of 2 restart 0 world 1"));
 }
 
 TEST(JobStopTest, NodeThatCannotPrepareFailsTheWorldOnce) {

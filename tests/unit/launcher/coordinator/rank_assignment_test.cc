@@ -30,7 +30,7 @@ TEST(AssignRanksTest, RolesAreRankedTogetherAsTorchrunDoes) {
   std::vector<Candidate> nodes = {Make(1, "n0", 4, "ps"), Make(2, "n1", 1, "trainer"),
                                   Make(3, "n2", 2, "trainer"), Make(4, "n3", 3, "trainer"),
                                   Make(5, "n4", 5, "ps")};
-  const std::vector<RankAssignment> a = AssignRanks(nodes, {Generation(7), 2, 3, "launch"});
+  const std::vector<RankAssignment> a = AssignRanks(nodes, {Generation(7), 2, 3, "launch", 5});
 
   std::vector<std::vector<int>> table;
   for (const RankAssignment& x : a) {
@@ -40,6 +40,7 @@ TEST(AssignRanksTest, RolesAreRankedTogetherAsTorchrunDoes) {
     EXPECT_EQ(x.restart_count, 2);
     EXPECT_EQ(x.max_restarts, 3);
     EXPECT_EQ(x.launch_id, "launch");
+    EXPECT_EQ(x.world_of_attempt, 5);
     table.push_back({x.rank_offset, x.rank_offset + x.local_world_size - 1, x.role_rank_offset,
                      x.role_rank_offset + x.local_world_size - 1, x.role_world_size});
   }
@@ -73,6 +74,15 @@ TEST(AssignRanksTest, SurvivorsKeepTheirOrderBeforeNewcomers) {
   nodes[1].previous_group_rank = 3;
   nodes[2].previous_group_rank = 1;
   EXPECT_THAT(GroupRanks(nodes), ElementsAre(2, 1, 0));
+}
+
+TEST(AttemptNameTest, IsTorchrunsForTheFirstWorldOfARestartCountAndUniqueForTheOthers) {
+  RankAssignment assignment;
+  EXPECT_EQ(AttemptName(assignment), "attempt_0");
+  assignment.restart_count = 3;
+  EXPECT_EQ(AttemptName(assignment), "attempt_3");
+  assignment.world_of_attempt = 12;
+  EXPECT_EQ(AttemptName(assignment), "attempt_3.12");
 }
 
 TEST(NaturalLessTest, ComparesRunsOfDigitsAsNumbers) {

@@ -179,7 +179,7 @@ TEST(FailureHintTest, ErrorTextTakesPrecedenceOverSignalsExceptSigkill) {
   EXPECT_THAT(FailureHint(failure), HasSubstr("went away first"));
   failure.worker->exit_code = 1;
   EXPECT_EQ(FailureHint(failure), "");
-  for (int kind = 1; kind <= static_cast<int>(CauseKind::kJoinTimeout); ++kind) {
+  for (int kind = 1; kind <= static_cast<int>(CauseKind::kCannotStart); ++kind) {
     failure.kind = static_cast<CauseKind>(kind);
     EXPECT_NE(FailureHint(failure), "") << kind;
   }

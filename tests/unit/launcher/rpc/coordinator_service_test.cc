@@ -121,7 +121,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     NodeInfo node;
     node.incarnation = Incarnation(incarnation);
     node.name = "n";
-    return {Incarnation(incarnation), Generation(0), AgentJoined{node, Generation(0)}};
+    return {Incarnation(incarnation), Generation(0), AgentJoined{node, Generation(0), {}}};
   }
 
   EventLoop loop_;

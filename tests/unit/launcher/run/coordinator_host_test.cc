@@ -40,7 +40,7 @@ std::vector<std::string> LaunchIdsOfTwoGenerations() {
   };
   NodeInfo node;
   node.incarnation = Incarnation(1);
-  say(0, AgentJoined{node, Generation(0)});
+  say(0, AgentJoined{node, Generation(0), {}});
   say(1, NodeFaulted{CauseKind::kPrepareFailed, "no disk"});
   say(1, WorkersStopped{});
   return ids;
