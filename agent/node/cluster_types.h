@@ -116,6 +116,13 @@ struct WorkerExit {
   bool Succeeded() const { return signal == 0 && exit_code == 0; }
 };
 
+/// "rank 3 exited with 1", "rank 3 died of signal 11"; for a worker that did not succeed.
+inline std::string DescribeExit(const WorkerExit& exit) {
+  return "rank " + std::to_string(exit.rank) +
+         (exit.signal != 0 ? " died of signal " + std::to_string(exit.signal)
+                           : " exited with " + std::to_string(exit.exit_code));
+}
+
 /// What a node has to say about training progress. -1 and "" mean "not reported".
 struct Progress {
   int64_t step = -1;

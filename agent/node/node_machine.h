@@ -212,6 +212,14 @@ class NodeMachine {
                ? std::optional<MonoTime>(stream_deadline_)
                : std::nullopt;
   }
+  /// A failure of this node, and when it happened here.
+  struct OwnFailure {
+    Failure failure;
+    MonoTime at;
+  };
+  /// Failures of the generation held, in the order in which they were reported: for a node whose
+  /// coordinator is lost, which cannot tell the job's.
+  std::vector<OwnFailure> OwnFailures() const;
   /// Messages dropped because they were about another generation or incarnation.
   uint64_t stale_dropped() const { return stale_dropped_; }
   /// Empty, or a sentence that names the violated invariant. O(local world size).

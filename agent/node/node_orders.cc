@@ -292,6 +292,31 @@ void NodeMachine::SendAged(const Report& report, Out& out) {
   SendNow(std::move(message), generation(), out);
 }
 
+std::vector<NodeMachine::OwnFailure> NodeMachine::OwnFailures() const {
+  std::vector<OwnFailure> failures;
+  for (const Report& report : reports_) {
+    Failure failure;
+    failure.generation = generation();
+    failure.node_name = spec_.node.name;
+    failure.node_address = spec_.node.address;
+    failure.group_rank = assignment_.group_rank;
+    if (const auto* exited = std::get_if<WorkerExited>(&report.message)) {
+      if (exited->exit.Succeeded()) {
+        continue;
+      }
+      failure.worker = exited->exit;
+      failure.what = DescribeExit(exited->exit);
+    } else if (const auto* faulted = std::get_if<NodeFaulted>(&report.message)) {
+      failure.kind = faulted->kind;
+      failure.what = faulted->what;
+    } else {
+      continue;
+    }
+    failures.push_back({std::move(failure), report.happened_at});
+  }
+  return failures;
+}
+
 void NodeMachine::SetReason(std::string reason) {
   reason_ = std::move(reason);
   reason_before_loss_.reset();

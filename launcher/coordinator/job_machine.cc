@@ -219,10 +219,7 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
   }
   Failure failure = FailureOf(*node, CauseKind::kWorkerFailed, "");
   failure.worker = exited.exit;
-  failure.what =
-      "rank " + std::to_string(exited.exit.rank) +
-      (exited.exit.signal != 0 ? " died of signal " + std::to_string(exited.exit.signal)
-                               : " exited with " + std::to_string(exited.exit.exit_code));
+  failure.what = DescribeExit(exited.exit);
   const std::string what = failure.what + " on " + node->info.name;
   const bool is_own_failure = RecordFailure(std::move(failure), out.now - exited.age, out);
   if (phase_ == Phase::kRunning || is_own_failure) {

@@ -18,6 +18,7 @@
 #include "launcher/run/job_end.h"
 #include "launcher/run/job_token.h"
 #include "launcher/run/machine.h"
+#include "launcher/run/own_failure.h"
 
 namespace fsdprun {
 namespace {
@@ -370,6 +371,7 @@ int Launcher::Finish() {
     ReportOutcome(*outcome_, {program_, plan_, environment_, console_});
   } else if (exit_code != 0 && !agent_message_.empty()) {
     Print(agent_message_);
+    ReportOwnFailure();
   }
   if (exit_code == 0 && drain.all_shown()) {
     RemoveRunDir();
@@ -380,6 +382,14 @@ int Launcher::Finish() {
   drain.WaitForReader();
   console_.Close(drain.deadline());
   return exit_code;
+}
+
+// What failed here is not lost with the coordinator.
+void Launcher::ReportOwnFailure() {
+  if (const auto outcome = OutcomeOfOwnFailures(agent_->machine());
+      outcome.has_value() && agent_->has_lost_coordinator()) {
+    ReportOutcome(*outcome, {program_, plan_, environment_, console_});
+  }
 }
 
 int Launcher::ExitCode() const {

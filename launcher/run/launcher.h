@@ -70,6 +70,7 @@ class Launcher {
 
   // Shutdown.
   int Finish();
+  void ReportOwnFailure();
   int ExitCode() const;
   void RemoveRunDir();
 
