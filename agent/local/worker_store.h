@@ -15,17 +15,24 @@ namespace fsdprun {
 /// address. Thread: loop thread only.
 class WorkerStore {
  public:
-  /// Binds a free port of the numeric `address` when a store is first needed.
-  WorkerStore(EventLoop& loop, std::string address);
-  /// Serves on `bound`, which already listens; workers connect to `address`.
-  WorkerStore(EventLoop& loop, std::string address, std::unique_ptr<StoreServer> bound);
+  struct Addresses {
+    /// Numeric: where a free port is bound.
+    std::string listen_on;
+    /// For the workers: a numeric address or a name that all nodes resolve to this one.
+    std::string advertised;
+  };
+
+  /// Binds a free port when a store is first needed.
+  WorkerStore(EventLoop& loop, Addresses addresses);
+  /// Serves on `bound`, which already listens.
+  WorkerStore(EventLoop& loop, Addresses addresses, std::unique_ptr<StoreServer> bound);
 
   /// Empties the store for a new generation, so that no key of an earlier one can be read.
   absl::StatusOr<StoreEndpoint> Renew();
 
  private:
   EventLoop& loop_;
-  const std::string address_;
+  const Addresses addresses_;
   std::unique_ptr<StoreServer> server_;
 };
 

@@ -1,7 +1,5 @@
 #include "agent/rpc/codec.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -62,19 +60,17 @@ absl::Status CheckName(const char* field, const std::string& text) {
   return CheckLength(field, text.size(), kMaxNameBytes);
 }
 
-/// IPv4 or IPv6; the latter may have a zone after a '%'.
-absl::Status CheckNumericAddress(const char* field, const std::string& address) {
-  RETURN_IF_ERROR(CheckLength(field, address.size(), kMaxNameBytes));
-  in6_addr parsed;
-  // inet_pton stops at a zero byte, and does not see the zone.
-  const bool is_printable = std::none_of(address.begin(), address.end(), absl::ascii_iscntrl);
-  if (is_printable &&
-      (::inet_pton(AF_INET, address.c_str(), &parsed) == 1 ||
-       ::inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &parsed) == 1)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(field, " is '", absl::Utf8SafeCHexEscape(address),
-                                                 "', expected a numeric address"));
+/// A name or a numeric address, for an environment variable of the workers.
+absl::Status CheckHost(const char* field, const std::string& host) {
+  RETURN_IF_ERROR(CheckLength(field, host.size(), kMaxNameBytes));
+  const bool is_word = !host.empty() && std::none_of(host.begin(), host.end(), [](char c) {
+    return absl::ascii_isspace(static_cast<unsigned char>(c)) ||
+           absl::ascii_iscntrl(static_cast<unsigned char>(c));
+  });
+  return is_word ? absl::OkStatus()
+                 : absl::InvalidArgumentError(
+                       absl::StrCat(field, " is '", absl::Utf8SafeCHexEscape(host),
+                                    "', expected a host name or a numeric address"));
 }
 
 // --- Parts
@@ -116,7 +112,7 @@ void EncodeStore(const StoreEndpoint& store, v1::StoreEndpoint* out) {
 
 absl::StatusOr<StoreEndpoint> DecodeStore(const v1::StoreEndpoint& store) {
   RETURN_IF_ERROR(CheckRange("store.port", store.port(), 1, 65535));
-  RETURN_IF_ERROR(CheckNumericAddress("store.address", store.address()));
+  RETURN_IF_ERROR(CheckHost("store.address", store.address()));
   return StoreEndpoint{store.address(), store.port()};
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <deque>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -21,6 +22,9 @@ namespace {
 // About 3 s without an answer end a connection: an unplugged cable is not noticed otherwise.
 constexpr int kKeepaliveTimeMs = 1000;
 constexpr int kKeepaliveTimeoutMs = 2000;
+/// How long an address may be the only one that is tried; more than an answer takes in a healthy
+/// network.
+constexpr Duration kHeadStart = std::chrono::milliseconds(200);
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 constexpr Duration kCancelTimeout = std::chrono::seconds(5);
 
@@ -56,9 +60,9 @@ bool IsRefusal(const absl::Status& status) {
 // thread.
 class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
-  Stream(GrpcLink& link, uint64_t id, const std::string& token)
-      : link_(link), id_(id), stub_(v1::Coordinator::NewStub(NewChannel(link.options_.target))) {
-    context_.AddMetadata(kTokenMetadataKey, token);
+  Stream(GrpcLink& link, uint64_t id, const std::string& target)
+      : link_(link), id_(id), stub_(v1::Coordinator::NewStub(NewChannel(target))) {
+    context_.AddMetadata(kTokenMetadataKey, link.used_token_);
   }
 
   void Start(std::shared_ptr<Stream> self) {
@@ -172,12 +176,15 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
   bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-GrpcLink::GrpcLink(EventLoop& loop, Options options) : loop_(loop), options_(std::move(options)) {}
+GrpcLink::GrpcLink(EventLoop& loop, Options options) : loop_(loop), options_(std::move(options)) {
+  FSDPRUN_CHECK(!options_.targets.empty(), "a link leads somewhere");
+  order_.resize(options_.targets.size());
+  std::iota(order_.begin(), order_.end(), size_t{0});
+}
 
 GrpcLink::~GrpcLink() {
   *is_live_ = false;
-  loop_.Cancel(open_timer_);
-  DropStream();
+  DropStreams();
   for (const auto& stream : retired_) {
     FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kCancelTimeout),
                   "gRPC does not finish a cancelled stream");
@@ -187,21 +194,45 @@ GrpcLink::~GrpcLink() {
 void GrpcLink::SetCallbacks(Callbacks callbacks) { callbacks_ = std::move(callbacks); }
 
 void GrpcLink::Open() {
-  DropStream();
-  const uint64_t id = ++stream_id_;
+  DropStreams();
   absl::StatusOr<std::string> token = options_.token();
   if (!token.ok()) {
-    ScheduleLoss(id, token.status());
+    PostIfLive([this, attempt = attempt_, loss = LinkLoss{token.status()}] {
+      if (attempt == attempt_) {
+        Tell(loss);
+      }
+    });
     return;
   }
   used_token_ = *token;
-  stream_ = std::make_shared<Stream>(*this, id, used_token_);
-  stream_->Start(stream_);
-  open_timer_ = loop_.At(MonoNow() + options_.open_timeout, [this, id] {
-    ReportLoss(id,
-               absl::UnavailableError(absl::StrCat("no answer from ", options_.target, " within ",
-                                                   ToSeconds(options_.open_timeout), " s")));
-  });
+  begun_ = 0;
+  losses_.assign(order_.size(), std::nullopt);
+  open_timer_ = loop_.At(MonoNow() + options_.open_timeout, [this] { OnOpenTimeout(); });
+  StartNext();
+}
+
+// See Note [Several addresses].
+void GrpcLink::StartNext() {
+  loop_.Cancel(next_timer_);
+  Candidate candidate{.id = ++last_id_, .position = begun_++};
+  candidate.stream =
+      std::make_shared<Stream>(*this, candidate.id, options_.targets[order_[candidate.position]]);
+  const std::shared_ptr<Stream> stream = candidate.stream;
+  candidates_.push_back(std::move(candidate));
+  stream->Start(stream);
+  if (begun_ < order_.size()) {
+    next_timer_ = loop_.At(MonoNow() + kHeadStart, [this] { StartNext(); });
+  }
+}
+
+void GrpcLink::OnOpenTimeout() {
+  const absl::Status status =
+      absl::UnavailableError(absl::StrCat("no answer from ", options_.targets[order_.front()],
+                                          " within ", ToSeconds(options_.open_timeout), " s"));
+  for (const Candidate& candidate : candidates_) {
+    losses_[candidate.position] = LinkLoss{status};
+  }
+  FailAttempt();
 }
 
 void GrpcLink::Send(const FromAgent& message) {
@@ -212,35 +243,49 @@ void GrpcLink::Send(const FromAgent& message) {
 
 void GrpcLink::Close() {
   if (stream_ != nullptr) {
-    ++stream_id_;
     stream_->FinishWriting(MonoNow() + kFlushTimeout);
-    DropStream();
   }
+  DropStreams();
 }
 
-void GrpcLink::DropStream() {
+// Ends the attempt, or the stream that came of it.
+void GrpcLink::DropStreams() {
+  ++attempt_;
   loop_.Cancel(open_timer_);
+  loop_.Cancel(next_timer_);
   std::erase_if(retired_, [](const std::shared_ptr<Stream>& stream) { return stream->IsDone(); });
+  for (Candidate& candidate : candidates_) {
+    Retire(std::move(candidate.stream));
+  }
+  candidates_.clear();
   if (stream_ != nullptr) {
-    stream_->Cancel();
-    retired_.push_back(std::move(stream_));
-    stream_.reset();
+    Retire(std::exchange(stream_, nullptr));
   }
 }
 
-void GrpcLink::ScheduleLoss(uint64_t id, absl::Status status) {
-  PostIfLive([this, id, status = std::move(status)] { ReportLoss(id, status); });
+void GrpcLink::Retire(std::shared_ptr<Stream> stream) {
+  stream->Cancel();
+  retired_.push_back(std::move(stream));
 }
 
 void GrpcLink::ReportUp(uint64_t id) {
-  if (id == stream_id_ && stream_ != nullptr) {
-    loop_.Cancel(open_timer_);
-    callbacks_.on_up();
+  const auto it = std::find_if(candidates_.begin(), candidates_.end(),
+                               [id](const Candidate& candidate) { return candidate.id == id; });
+  if (it == candidates_.end()) {
+    return;
   }
+  const Candidate winner = *it;
+  candidates_.erase(it);
+  DropStreams();
+  stream_ = winner.stream;
+  stream_id_ = winner.id;
+  const auto position = order_.begin() + static_cast<std::ptrdiff_t>(winner.position);
+  std::rotate(order_.begin(), position, position + 1);
+  callbacks_.on_up();
 }
 
 void GrpcLink::ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message) {
-  if (id != stream_id_) {
+  if (stream_ == nullptr || id != stream_id_) {
     return;
   }
   if (!message.ok()) {
@@ -251,19 +296,66 @@ void GrpcLink::ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message
 }
 
 void GrpcLink::ReportLoss(uint64_t id, const absl::Status& status) {
-  if (id != stream_id_) {
+  if (stream_ != nullptr && id == stream_id_) {
+    DropStreams();
+    Tell({status, IsRefusal(status)});
     return;
   }
-  ++stream_id_;
-  DropStream();
-  if (status.ok()) {
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (candidates_[i].id == id) {
+      FailCandidate(i, status);
+      return;
+    }
+  }
+}
+
+void GrpcLink::FailCandidate(size_t index, const absl::Status& status) {
+  Candidate candidate = std::move(candidates_[index]);
+  candidates_.erase(candidates_.begin() + static_cast<std::ptrdiff_t>(index));
+  losses_[candidate.position] = LinkLoss{status, IsRefusal(status)};
+  Retire(std::move(candidate.stream));
+  if (begun_ < order_.size()) {
+    StartNext();
+  } else if (candidates_.empty()) {
+    FailAttempt();
+  }
+}
+
+void GrpcLink::FailAttempt() {
+  DropStreams();
+  std::vector<LinkLoss> losses;
+  for (const std::optional<LinkLoss>& loss : losses_) {
+    if (loss.has_value()) {
+      losses.push_back(*loss);
+    }
+  }
+  Tell(MostTelling(losses));
+}
+
+void GrpcLink::Tell(const LinkLoss& loss) {
+  if (loss.status.ok()) {
     callbacks_.on_lost({absl::UnavailableError("the coordinator closed the stream")});
-  } else if (absl::IsUnauthenticated(status) && TokenHasChanged()) {
+  } else if (absl::IsUnauthenticated(loss.status) && TokenHasChanged()) {
     callbacks_.on_lost(
         {absl::UnavailableError("a new coordinator has just replaced the job's token")});
   } else {
-    callbacks_.on_lost({status, IsRefusal(status)});
+    callbacks_.on_lost(loss);
   }
+}
+
+LinkLoss MostTelling(const std::vector<LinkLoss>& losses) {
+  for (const LinkLoss& loss : losses) {
+    if (absl::IsUnauthenticated(loss.status) || absl::IsNotFound(loss.status) ||
+        absl::IsInvalidArgument(loss.status)) {
+      return loss;  // A coordinator has answered.
+    }
+  }
+  for (const LinkLoss& loss : losses) {
+    if (!absl::IsUnimplemented(loss.status)) {
+      return loss;
+    }
+  }
+  return losses.front();
 }
 
 bool GrpcLink::TokenHasChanged() const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,16 +15,21 @@
 namespace fsdprun {
 
 /// CoordinatorLink over one gRPC bidirectional stream. gRPC is initialised by the first Open().
+//
+// Note [Several addresses]
+// A coordinator may have several addresses, of which not all can be reached from here. They are
+// tried one after the other, each a moment after the one before or as soon as that has failed; the
+// first that answers as a coordinator does is the stream, and is tried first the next time.
 class GrpcLink : public CoordinatorLink {
  public:
   struct Options {
-    /// Numeric `address:port`.
-    std::string target;
+    /// Numeric `address:port` each, best first; not empty.
+    std::vector<std::string> targets;
     std::string job_id;
     /// Read before every attempt: the coordinator on this machine may not have written the token
     /// yet. UNAVAILABLE means "not yet".
     std::function<absl::StatusOr<std::string>()> token;
-    /// From Open() to the coordinator's first answer.
+    /// From Open() to the coordinator's first answer, over all targets.
     Duration open_timeout = std::chrono::seconds(5);
   };
 
@@ -37,9 +43,21 @@ class GrpcLink : public CoordinatorLink {
 
  private:
   class Stream;
+  /// A stream that has not been answered.
+  struct Candidate {
+    uint64_t id = 0;
+    /// Of `order_`.
+    size_t position = 0;
+    std::shared_ptr<Stream> stream;
+  };
 
-  void DropStream();
-  void ScheduleLoss(uint64_t id, absl::Status status);
+  void StartNext();
+  void OnOpenTimeout();
+  void FailCandidate(size_t index, const absl::Status& status);
+  void FailAttempt();
+  void Tell(const LinkLoss& loss);
+  void DropStreams();
+  void Retire(std::shared_ptr<Stream> stream);
   void ReportUp(uint64_t id);
   void ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message);
   void ReportLoss(uint64_t id, const absl::Status& status);
@@ -55,15 +73,30 @@ class GrpcLink : public CoordinatorLink {
   Callbacks callbacks_;
 
   // Owned by the loop thread.
-  /// Id of the current stream or attempt; reports of older ones are dropped.
-  uint64_t stream_id_ = 0;
+  /// Increased by every attempt, so that what was posted for an older one is dropped.
+  uint64_t attempt_ = 0;
+  uint64_t last_id_ = 0;
   EventLoop::TimerId open_timer_ = 0;
+  EventLoop::TimerId next_timer_ = 0;
   std::string used_token_;
+  /// The attempt: indices of targets in the order in which they are tried, how many have been
+  /// begun, who has not answered, and why the others failed.
+  std::vector<size_t> order_;
+  size_t begun_ = 0;
+  std::vector<Candidate> candidates_;
+  std::vector<std::optional<LinkLoss>> losses_;
+  /// The stream that is up, if any.
   std::shared_ptr<Stream> stream_;
+  uint64_t stream_id_ = 0;
   /// Cancelled streams whose end has not been seen; the loop must outlive them.
   std::vector<std::shared_ptr<Stream>> retired_;
   /// Set to false by the destructor; checked by posted closures.
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };
+
+/// What became of an attempt, of the losses of its addresses in the order in which they were tried:
+/// a coordinator's answer, else the first, but not that of a server which is no coordinator.
+/// `losses` is not empty. Pure.
+LinkLoss MostTelling(const std::vector<LinkLoss>& losses);
 
 }  // namespace fsdprun

@@ -113,7 +113,6 @@ absl::StatusOr<int> StoreServer::ListenOn(UniqueFd bound_socket) {
 }
 
 absl::StatusOr<int> StoreServer::StartListening(UniqueFd socket, const std::string& name) {
-  FSDPRUN_CHECK(!listener_.valid(), "a store server listens once");
   if (::listen(socket.get(), kBacklog) != 0) {
     return absl::UnavailableError(
         absl::StrCat("listen for store clients on ", name, ": ", ErrorText(errno)));
@@ -123,11 +122,14 @@ absl::StatusOr<int> StoreServer::StartListening(UniqueFd socket, const std::stri
     return absl::InvalidArgumentError(
         absl::StrCat("listen for store clients on ", name, ": not a bound TCP socket"));
   }
-  listener_ = std::move(socket);
-  port_ = port;
-  reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { OnAcceptable(); });
-  return port_;
+  if (listeners_.empty()) {
+    port_ = port;
+    reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  }
+  const int listener = listeners_.emplace_back(std::move(socket)).get();
+  loop_.Watch(listener, EPOLLIN,
+              [this, listener](uint32_t) { AcceptOne(listener, /*predates_reset=*/false); });
+  return port;
 }
 
 void StoreServer::Reset() {
@@ -140,32 +142,31 @@ void StoreServer::Reset() {
     }
   }
   table_.Clear();
-  while (listener_.valid() && AcceptOne(/*predates_reset=*/true)) {
+  for (const UniqueFd& listener : listeners_) {
+    while (AcceptOne(listener.get(), /*predates_reset=*/true)) {
+    }
   }
 }
 
 void StoreServer::Close() {
-  if (listener_.valid()) {
-    loop_.Unwatch(listener_.get());
-    listener_.reset();
+  for (const UniqueFd& listener : listeners_) {
+    loop_.Unwatch(listener.get());
   }
+  listeners_.clear();
   while (!connections_.empty()) {
     Drop(connections_.begin()->first);
   }
   table_.Clear();
 }
 
-void StoreServer::OnAcceptable() { AcceptOne(/*predates_reset=*/false); }
-
-bool StoreServer::AcceptOne(bool predates_reset) {
-  UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+bool StoreServer::AcceptOne(int listener, bool predates_reset) {
+  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
     // Accept and close with the reserved descriptor: otherwise the loop would spin on the pending
     // client. It may retry.
     NoteRefusal(-1, "this process has no file descriptor left; raise its limit (ulimit -n)");
     reserve_.reset();
-    const bool refused =
-        UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).valid();
+    const bool refused = UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)).valid();
     reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     return refused;
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,7 +49,8 @@ class StoreServer {
   /// the port. Errors: INVALID_ARGUMENT (not numeric), UNAVAILABLE naming address, port and reason
   /// (in use, not local).
   absl::StatusOr<int> Listen(const std::string& host, int port);
-  /// The same with a socket that is bound (listening or not yet) by someone else.
+  /// The same with a socket that is bound (listening or not yet) by someone else. May be called
+  /// again, for further addresses; port() is the first one's.
   absl::StatusOr<int> ListenOn(UniqueFd bound_socket);
 
   /// Removes every key and disconnects every client, so that no key of an earlier world can be read
@@ -71,9 +73,8 @@ class StoreServer {
   struct Connection;
 
   absl::StatusOr<int> StartListening(UniqueFd socket, const std::string& name);
-  void OnAcceptable();
   /// False if nobody is waiting to be accepted, or this process cannot accept.
-  bool AcceptOne(bool predates_reset);
+  bool AcceptOne(int listener, bool predates_reset);
   void Adopt(UniqueFd fd, bool predates_reset);
   void OnReady(uint64_t id, uint32_t events);
   void HandOver(Connection& connection);
@@ -96,7 +97,7 @@ class StoreServer {
   const ForeignConnection on_foreign_;
 
   // Owned by the loop thread.
-  UniqueFd listener_;
+  std::vector<UniqueFd> listeners_;
   /// Closed to make room for accepting and closing a connection when the process has no descriptor
   /// left.
   UniqueFd reserve_;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "launcher/run/job_token.h"
+#include "launcher/directory/job_token.h"
 
 namespace fsdprun {
 namespace {

@@ -14,9 +14,10 @@
 #include "base/descriptor_limit.h"
 #include "base/status_macros.h"
 #include "launcher/cli/worker_command.h"
+#include "launcher/directory/host_lookup.h"
+#include "launcher/directory/job_token.h"
 #include "launcher/report/progress_line.h"
 #include "launcher/run/job_end.h"
-#include "launcher/run/job_token.h"
 #include "launcher/run/machine.h"
 #include "launcher/run/own_failure.h"
 
@@ -90,8 +91,8 @@ absl::Status Launcher::Start() {
   RETURN_IF_ERROR(CheckVisibleDevices(plan_, environment_));
   ASSIGN_OR_RETURN(python_, CheckProgram(plan_, environment_));
   ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
-  ASSIGN_OR_RETURN(rendezvous_, ResolveRendezvous(plan_, environment_, program_,
-                                                  [this] { return signals_.TakePending(); }));
+  directory_ = MakeDirectory({plan_, environment_, [this] { return signals_.TakePending(); }});
+  ASSIGN_OR_RETURN(place_, directory_->Find());
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   ASSIGN_OR_RETURN(run_dir_, MakeRunDir(plan_, run_id_, environment_));
   RETURN_IF_ERROR(OpenLink());
@@ -103,19 +104,18 @@ absl::Status Launcher::Start() {
 
 // Opens the link to the coordinator, in this process or over gRPC.
 absl::Status Launcher::OpenLink() {
-  if (rendezvous_.hosts) {
+  if (place_.hosts) {
     MakeHost();
     link_ = &host_->local_link();
     return host_->Start();
   }
   grpc_link_ = std::make_unique<GrpcLink>(
-      loop_,
-      GrpcLink::Options{.target = ToString(rendezvous_.endpoint),
-                        .job_id = run_id_,
-                        .token = [token = rendezvous_.token, path = rendezvous_.token_path]() {
-                          return token.empty() ? TokenFile::Read(path)
-                                               : absl::StatusOr<std::string>(token);
-                        }});
+      loop_, GrpcLink::Options{.targets = place_.targets(),
+                               .job_id = run_id_,
+                               .token = [token = place_.token.value, path = place_.token.path]() {
+                                 return token.empty() ? TokenFile::Read(path)
+                                                      : absl::StatusOr<std::string>(token);
+                               }});
   link_ = grpc_link_.get();
   return absl::OkStatus();
 }
@@ -130,7 +130,7 @@ void Launcher::MakeHost() {
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
       CoordinatorHost::Options{MakeJobSpec(), run_id_,
-                               rendezvous_.endpoint.port == 0 ? "" : rendezvous_.token},
+                               place_.is_shared() ? place_.token.value : ""},
       std::move(hooks));
 }
 
@@ -149,8 +149,9 @@ JobSpec Launcher::MakeJobSpec() const {
 // The coordinator's port serves the store too: a connection that starts with the HTTP/2 preface is
 // an agent's.
 void Launcher::MakeStore() {
-  if (!rendezvous_.listener.valid()) {
-    store_ = std::make_unique<WorkerStore>(loop_, rendezvous_.node_address);
+  const WorkerStore::Addresses addresses{place_.node_address, place_.store_address};
+  if (place_.listeners.empty()) {
+    store_ = std::make_unique<WorkerStore>(loop_, addresses);
     return;
   }
   auto server =
@@ -159,26 +160,24 @@ void Launcher::MakeStore() {
           host_->AddConnection(std::move(connection));
         }
       });
-  FSDPRUN_CHECK(server->ListenOn(std::move(rendezvous_.listener)).ok(),
-                "the listening socket is bound");
-  const bool is_shared = rendezvous_.endpoint.port != 0;
-  store_ = std::make_unique<WorkerStore>(
-      loop_, is_shared ? rendezvous_.endpoint.address : rendezvous_.node_address,
-      std::move(server));
+  for (UniqueFd& listener : place_.listeners) {
+    FSDPRUN_CHECK(server->ListenOn(std::move(listener)).ok(), "the listening socket is bound");
+  }
+  place_.listeners.clear();
+  store_ = std::make_unique<WorkerStore>(loop_, addresses, std::move(server));
 }
 
 NodeSpec Launcher::MakeNodeSpec() const {
   NodeSpec spec;
   spec.node.incarnation = Incarnation(RandomNonZero());
   spec.node.name = plan_.local_addr.empty() ? HostName() : plan_.local_addr;
-  spec.node.address = rendezvous_.node_address;
+  spec.node.address = place_.node_address;
   spec.node.local_world_size = plan_.nproc_per_node;
   spec.node.role = plan_.role;
   if (plan_.node_rank >= 0) {
     spec.node.requested_node_rank = plan_.node_rank;
   }
-  spec.coordinator_endpoint =
-      rendezvous_.endpoint.port == 0 ? "this process" : ToString(rendezvous_.endpoint);
+  spec.coordinator_endpoint = place_.where();
   spec.connect_timeout = plan_.join_timeout;
   spec.stop_grace = plan_.shutdown_timeout;
   return spec;
@@ -226,8 +225,8 @@ void Launcher::RestartAgent() {
     agent_message_ = absl::StrCat("gave up after ", RestartLimit::kMaxInARow + 1,
                                   " ends in a row, each within ", ToSeconds(RestartLimit::kLongRun),
                                   " s of the one before; the last: ", agent_message_,
-                                  ". Remove the cause, here or at fsdprun at ",
-                                  ToString(rendezvous_.endpoint), ", then start this agent again");
+                                  ". Remove the cause, here or at fsdprun at ", place_.where(),
+                                  ", then start this agent again");
     loop_.Stop();
     return;
   }
@@ -335,15 +334,14 @@ void Launcher::PrintWaitNotice() {
       absl::StrCat(since.count(), " s of ", ToSeconds(plan_.join_timeout), " s");
   if (host_ != nullptr && is_in_rendezvous_) {
     const std::string where =
-        rendezvous_.endpoint.port == 0
-            ? ""
-            : absl::StrCat(" at ", ToString(rendezvous_.endpoint), " with run id '", run_id_, "'");
+        !place_.is_shared() ? ""
+                            : absl::StrCat(" at ", place_.where(), " with run id '", run_id_, "'");
     const std::string_view reason = host_->machine().reason();
     Print(
         absl::StrCat(absl::string_view(reason.data(), reason.size()), where, " (", how_long, ")"));
   } else if (host_ == nullptr && !agent_->was_admitted()) {
-    Print(absl::StrCat("waiting for the coordinator at ", ToString(rendezvous_.endpoint), " (",
-                       how_long, "): ", agent_->last_link_error().message()));
+    Print(absl::StrCat("waiting for the coordinator at ", place_.where(), " (", how_long,
+                       "): ", agent_->last_link_error().message()));
   }
 }
 

@@ -18,9 +18,9 @@
 #include "base/mono_time.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/coordinator/job_machine.h"
+#include "launcher/directory/directory.h"
 #include "launcher/report/console.h"
 #include "launcher/run/coordinator_host.h"
-#include "launcher/run/rendezvous.h"
 #include "launcher/run/restart_limit.h"
 #include "launcher/run/run_dir.h"
 #include "launcher/run/signals.h"
@@ -92,7 +92,8 @@ class Launcher {
   std::string run_dir_;
   /// Log directories of fsdp-agent's earlier incarnations.
   std::vector<std::string> earlier_run_dirs_;
-  Rendezvous rendezvous_;
+  std::unique_ptr<Directory> directory_;
+  Place place_;
   std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<GrpcLink> grpc_link_;
   CoordinatorLink* link_ = nullptr;

@@ -19,7 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/error_text.h"
-#include "launcher/run/job_token.h"
+#include "launcher/directory/job_token.h"
 
 namespace fsdprun {
 namespace {
@@ -110,11 +110,6 @@ MachineFacts DetectMachine(const Environment& environment) {
     facts.gpus = VisibleGpus(facts.gpus, it->second);
   }
   return facts;
-}
-
-std::string HostName() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
 }
 
 Environment ReadEnvironment(char** environ_pointer) {

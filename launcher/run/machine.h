@@ -18,9 +18,6 @@ MachineFacts DetectMachine(const Environment& environment);
 /// first invalid one (negative, too high or empty); other names (UUIDs) count. Pure.
 int VisibleGpus(int devices, absl::string_view list);
 
-/// gethostname(); never asks a name server.
-std::string HostName();
-
 /// The environment of this process. Read once, in main.
 Environment ReadEnvironment(char** environ_pointer);
 

@@ -88,7 +88,7 @@ class LocalAgentTest : public testing::Test {
   LocalAgentTest()
       : folder_(testing::TempDir() + "local_agent_" + std::to_string(::getpid())),
         link_(loop_, waiter_),
-        store_(loop_, "127.0.0.1") {
+        store_(loop_, {"127.0.0.1", "127.0.0.1"}) {
     MakeAgent(folder_, {"tail", "-f", "/dev/null"});
   }
   void MakeAgent(const std::string& run_dir, const std::vector<std::string>& command) {

@@ -225,7 +225,9 @@ TEST(CodecTest, ValuesOutOfRangeAreRefusedNamingTheField) {
   EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("70000"));
   wire.mutable_prepared()->mutable_store()->set_port(7000);
   wire.mutable_prepared()->mutable_store()->set_address("node-1");
-  EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("'node-1'"));
+  EXPECT_TRUE(Decode(wire).ok());
+  wire.mutable_prepared()->mutable_store()->set_address("node 1");
+  EXPECT_THAT(std::string(Decode(wire).status().message()), HasSubstr("'node 1'"));
   wire.mutable_joined()->mutable_node()->set_incarnation(7);
   wire.mutable_joined()->mutable_node()->set_local_world_size(2);
   wire.mutable_joined()->set_highest_seen(~uint64_t{0});

@@ -62,7 +62,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     auto agent = std::make_unique<Agent>();
     agent->link = std::make_unique<GrpcLink>(
         loop_, GrpcLink::Options{
-                   .target = target_,
+                   .targets = {target_},
                    .job_id = job,
                    .token = [token] { return absl::StatusOr<std::string>(token); },
                    .open_timeout = open_timeout,
@@ -169,7 +169,7 @@ TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptMayBeRetried) {
   int reads = 0;
   agent->link = std::make_unique<GrpcLink>(
       loop_,
-      GrpcLink::Options{.target = target_, .job_id = "job", .token = [&reads] {
+      GrpcLink::Options{.targets = {target_}, .job_id = "job", .token = [&reads] {
                           return absl::StatusOr<std::string>(reads++ == 0 ? "old" : "secret");
                         }});
   Listen(*agent);
@@ -179,6 +179,48 @@ TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptMayBeRetried) {
   agent->is_up = false;
   agent->link->Open();
   RunUntil([&] { return agent->is_up; });
+}
+
+TEST_F(CoordinatorServiceTest, AddressesWithoutACoordinatorArePassedOver) {
+  // 192.0.2.1 never answers; nothing listens on port 1.
+  for (const std::string first : {"192.0.2.1:1", "127.0.0.1:1"}) {
+    const auto agent = std::make_unique<Agent>();
+    agent->link = std::make_unique<GrpcLink>(
+        loop_, GrpcLink::Options{.targets = {first, "[::1]:1", target_},
+                                 .job_id = "job",
+                                 .token = [] { return absl::StatusOr<std::string>("secret"); },
+                                 .open_timeout = std::chrono::seconds(60)});
+    Listen(*agent);
+    agent->link->Open();
+    RunUntil([&] { return agent->is_up; });
+    EXPECT_TRUE(agent->losses.empty());
+    agent->link->Send(Joined(7));
+    RunUntil([&] { return !heard_.empty(); });
+    heard_.clear();
+  }
+}
+
+TEST_F(CoordinatorServiceTest, RefusalOfAllAddressesIsToldOnce) {
+  const auto agent = std::make_unique<Agent>();
+  agent->link = std::make_unique<GrpcLink>(
+      loop_, GrpcLink::Options{.targets = {"127.0.0.1:1", "127.0.0.2:1"},
+                               .job_id = "job",
+                               .token = [] { return absl::StatusOr<std::string>("secret"); }});
+  Listen(*agent);
+  agent->link->Open();
+  RunUntil([&] { return !agent->losses.empty(); });
+  EXPECT_TRUE(agent->losses.front().nothing_listens);
+  EXPECT_EQ(agent->losses.size(), 1u);
+}
+
+TEST(MostTellingTest, ACoordinatorsAnswerCountsBeforeSilenceAndStrangers) {
+  const LinkLoss refused{absl::UnavailableError("refused"), true};
+  const LinkLoss stranger{absl::UnimplementedError("stranger")};
+  const LinkLoss wrong_token{absl::UnauthenticatedError("token")};
+  EXPECT_EQ(MostTelling({refused, stranger, wrong_token}).status, wrong_token.status);
+  EXPECT_EQ(MostTelling({stranger, refused}).status, refused.status);
+  EXPECT_EQ(MostTelling({stranger}).status, stranger.status);
+  EXPECT_TRUE(MostTelling({refused, {absl::UnavailableError("silent")}}).nothing_listens);
 }
 
 TEST_F(CoordinatorServiceTest, AnotherJobIsNotFound) {

@@ -1,4 +1,4 @@
-#include "launcher/run/job_token.h"
+#include "launcher/directory/job_token.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "launcher/run/job_token.h"
+#include "launcher/directory/job_token.h"
 
 #include <fcntl.h>
 #include <sys/random.h>
@@ -156,6 +156,33 @@ TokenFile::~TokenFile() {
   if (!path_.empty()) {
     ::unlink(path_.c_str());
   }
+}
+
+absl::Status JobToken::Publish() {
+  if (value.empty()) {
+    ASSIGN_OR_RETURN(TokenFile written, TokenFile::Create(path));
+    value = written.token();
+    file.emplace(std::move(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobToken> ChooseToken(const LaunchPlan& plan, const Environment& environment,
+                                     const NumericEndpoint& endpoint) {
+  JobToken token{.advice = "set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes"};
+  ASSIGN_OR_RETURN(token.value, GivenToken(environment, plan.token_file));
+  if (!token.value.empty()) {
+    return token;
+  }
+  if (!IsLoopback(endpoint.address)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the coordinator's address ", ToString(endpoint),
+                     " can be reached from other machines, so the job needs a token: set "
+                     "FSDPRUN_TOKEN to the same random text on all "
+                     "nodes (for example from `openssl rand -hex 32`), or give --token-file"));
+  }
+  ASSIGN_OR_RETURN(token.path, TokenFile::Path(environment, endpoint.port, plan.rdzv_id));
+  return token;
 }
 
 std::string RandomHex(size_t bytes) {

@@ -1,10 +1,15 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/cli/command_line.h"
+#include "launcher/cli/launch_plan.h"
+#include "launcher/directory/numeric_address.h"
 
 namespace fsdprun {
 
@@ -44,6 +49,26 @@ class TokenFile {
   std::string path_;
   std::string token_;
 };
+
+/// Where this launcher has the job's token from.
+struct JobToken {
+  /// Empty: it is in the file `path`, which the host writes.
+  std::string value;
+  std::string path;
+  /// The host's, which removes it.
+  std::optional<TokenFile> file;
+  /// What to do when the coordinator does not accept it.
+  std::string advice;
+
+  /// Writes the file, if the token is to be in one. Only for the holder of the port.
+  absl::Status Publish();
+};
+
+/// The operator's token, else that of a private file of this machine, if no other machine can reach
+/// `endpoint`. Errors: as GivenToken() and TokenFile::Path(); INVALID_ARGUMENT if a token must be
+/// given.
+absl::StatusOr<JobToken> ChooseToken(const LaunchPlan& plan, const Environment& environment,
+                                     const NumericEndpoint& endpoint);
 
 /// `bytes` random bytes in hexadecimal, from the kernel.
 std::string RandomHex(size_t bytes);

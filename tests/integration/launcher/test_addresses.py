@@ -1,0 +1,140 @@
+"""Which addresses a coordinator listens on, which are tried to reach it, and what MASTER_ADDR is."""
+
+import os
+import subprocess
+import time
+import unittest
+
+from events import PATIENCE_S
+from job_case import BIN, JobCase, free_port
+from machines import Machine, are_possible, connect
+from unittest_main import main
+
+LOCALHOST = "127.0.0.1 localhost"
+MASTER = "note('master', os.environ['MASTER_ADDR'])"
+# What a worker on another node needs: MASTER_ADDR leads to the store.
+REACHES_MASTER = """
+import socket
+socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])), timeout=20).close()
+note('master', os.environ['MASTER_ADDR'])
+"""
+
+
+class AddressCase(JobCase):
+    def start_on(self, machine, *args, **kwargs):
+        return self.start(*machine.command(BIN / "fsdprun")[1:], *args, binary="/usr/bin/nsenter", **kwargs)
+
+    def assert_all_succeed(self, *launchers):
+        for launcher in launchers:
+            rc, _, err = self.finish(launcher)
+            self.assertEqual(rc, 0, err)
+
+    def masters(self):
+        return set(self.notes("master").values())
+
+
+class MasterAddressTest(AddressCase):
+    def masters_of(self, *args, nodes=({}, {})):
+        script = self.script(MASTER)
+        self.assert_all_succeed(*[self.start(f"--nnodes={len(nodes)}", *args, *options, script) for options in nodes])
+        return self.masters()
+
+    def test_row_18_local_address_is_the_master_address(self):
+        port = free_port()
+        self.assertEqual(self.masters_of("--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--local-addr=127.0.0.1"),
+                         {"127.0.0.1"})
+
+    def test_static_master_address_is_as_written(self):
+        port = free_port()
+        ranks = [[f"--node-rank={n}"] for n in range(2)]
+        self.assertEqual(self.masters_of("--master-addr=localhost", f"--master-port={port}", nodes=ranks), {"localhost"})
+
+    def test_static_master_address_of_one_node_is_as_written(self):
+        self.assertEqual(self.masters_of("--master-addr=localhost", f"--master-port={free_port()}", nodes=[[]]), {"localhost"})
+
+    def test_c10d_master_address_is_a_number(self):
+        self.assertEqual(self.masters_of("--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{free_port()}"), {"127.0.0.1"})
+
+
+@unittest.skipUnless(are_possible() or "CI" in os.environ, "namespaces need root")
+class MachinesTest(AddressCase):
+    def setUp(self):
+        super().setUp()
+        self.env["FSDPRUN_TOKEN"] = "t"
+        self.waiter = self.script(REACHES_MASTER)
+        self.c10d = ["--nnodes=2", "--rdzv-backend=c10d"]
+
+    def test_row_65_only_ipv6_loopback(self):
+        machine = Machine(self, "node0", ["::1 localhost"])
+        machine.ip("addr del 127.0.0.1/8 dev lo")
+        for endpoint, rank in (("[::1]:29400", 1), ("localhost:29400", 2)):
+            script = self.script(f"note('master{rank}', os.environ['MASTER_ADDR'])", f"w{rank}.py")
+            self.assert_all_succeed(*[self.start_on(machine, *self.c10d, f"--rdzv-endpoint={endpoint}", script) for _ in range(2)])
+        self.assertEqual(set(self.notes("master1").values()), {"::1"})
+        static = [self.start_on(machine, "--nnodes=2", f"--node-rank={n}", "--master-addr=[::1]", self.waiter) for n in range(2)]
+        self.assert_all_succeed(*static)
+        self.assertEqual(self.masters(), {"::1"})
+
+    def two_machines(self, hosts_of_host, hosts_of_other, addresses=("10.0.0.1/24", "10.0.0.2/24")):
+        machines = [Machine(self, "node0", [LOCALHOST, *hosts_of_host]), Machine(self, "node1", [LOCALHOST, *hosts_of_other])]
+        connect(*machines, *addresses)
+        return machines
+
+    def test_row_65_own_name_is_unknown_or_loopback_on_its_machine(self):
+        for own, port in ([], 29401), (["127.0.1.1 node0"], 29402):
+            with self.subTest(own=own):
+                case = self.id().rsplit(".", 1)[-1] + str(port)
+                here, there = self.two_machines_named(case, own)
+                nodes = [self.start_on(m, *self.c10d, f"--rdzv-endpoint=node0:{port}", self.waiter) for m in (here, there)]
+                self.assert_all_succeed(*nodes)
+                self.assertEqual(self.masters(), {"10.0.0.1"})
+
+    def two_machines_named(self, folder, own):
+        outer, self.dir = self.dir, self.dir / folder
+        self.dir.mkdir()
+        try:
+            return self.two_machines(own, ["10.0.0.1 node0"])
+        finally:
+            self.dir = outer
+
+    def test_a_dead_address_costs_less_than_a_second(self):
+        # Packets to 192.0.2.1 go to a cable on which nobody has it.
+        names = ["192.0.2.1 node0", "192.0.2.2 node0", "10.0.0.1 node0", "fd00::1 node0"]
+        here, there = self.two_machines(names, names)
+        connect(here, there, "fd00::1/64", "fd00::2/64", "net1")
+        there.ip("route add 192.0.2.0/24 dev net0")
+        host = self.start_on(here, *self.c10d, "--rdzv-endpoint=node0:29400", self.waiter)
+        self.wait_for_listener(here)
+        started = time.monotonic()
+        self.assert_all_succeed(self.start_on(there, *self.c10d, "--rdzv-endpoint=node0:29400", self.waiter), host)
+        self.assertLess(time.monotonic() - started, 10)
+        self.assertEqual(self.masters(), {"10.0.0.1"})
+
+    def test_only_ipv6_between_machines(self):
+        names = ["10.0.0.1 node0", "fd00::1 node0"]
+        here, there = self.two_machines(names, names, ("fd00::1/64", "fd00::2/64"))
+        nodes = [self.start_on(m, *self.c10d, "--rdzv-endpoint=node0:29400", self.waiter) for m in (here, there)]
+        self.assert_all_succeed(*nodes)
+        self.assertEqual(self.masters(), {"fd00::1"})
+
+    def test_a_loopback_endpoint_is_not_open_to_the_network(self):
+        here, _ = self.two_machines([], [])
+        host = self.start_on(here, *self.c10d, "--rdzv-endpoint=localhost:29400", self.waiter)
+        self.wait_for_listener(here)
+        self.assertEqual({line.split()[3] for line in self.listeners(here).splitlines() if ":29400" in line},
+                         {"127.0.0.1:29400", "[::1]:29400"})
+        host.kill()
+
+    def wait_for_listener(self, machine):
+        """Nothing tells when somebody begins to listen."""
+        end = time.monotonic() + PATIENCE_S
+        while "29400" not in self.listeners(machine):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def listeners(self, machine):
+        return subprocess.run(machine.command("ss", "-Hltn"), check=True, capture_output=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    main()
