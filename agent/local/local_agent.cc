@@ -29,10 +29,10 @@ bool IsPermanent(const absl::Status& status) {
 }
 
 /// The link's error, with what to do next.
-std::string Explain(const absl::Status& status) {
+std::string Explain(const absl::Status& status, const std::string& token_advice) {
   std::string text(status.message());
   if (absl::IsUnauthenticated(status)) {
-    absl::StrAppend(&text, "; set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes");
+    absl::StrAppend(&text, "; ", token_advice);
   } else if (absl::IsNotFound(status)) {
     absl::StrAppend(&text, "; give all nodes the same --rdzv-id and --rdzv-endpoint");
   } else if (absl::IsUnimplemented(status)) {
@@ -173,7 +173,8 @@ void LocalAgent::OnLinkLost(const LinkLoss& loss) {
   }
   if (IsPermanent(status)) {
     was_released_ = true;
-    Feed(ToAgent{options_.spec.node.incarnation, Generation(), RejectAgent{Explain(status)}});
+    Feed(ToAgent{options_.spec.node.incarnation, Generation(),
+                 RejectAgent{Explain(status, options_.token_advice)}});
     return;
   }
   Feed(node::StreamLost{std::string(status.message()), loss.nothing_listens});

@@ -43,6 +43,8 @@ class LocalAgent {
     Duration keeper_lease{};
     /// Workers' soft limit of open descriptors; 0: this process's.
     uint64_t descriptor_limit = 0;
+    /// What to do when the coordinator does not accept the job's token.
+    std::string token_advice;
     /// For TORCHELASTIC_SIGNALS_TO_HANDLE.
     std::string handled_signals;
     /// See WorkerSettings.

@@ -96,15 +96,17 @@ std::vector<OptionSpec> RendezvousOptions() {
        .metavar = "ADDR",
        .default_text = "from the route to the coordinator",
        .completion = C::kHost,
-       .help = "Address of this node that the others can reach."},
+       .help = "Name or address of this node that the others can reach; MASTER_ADDR, where this "
+               "node serves the workers' store."},
       {.name = "token-file",
        .family = F::kOwn,
        .group = G::kRendezvous,
        .metavar = "FILE",
-       .default_text = "FSDPRUN_TOKEN, else a private file on this machine",
+       .default_text = "FSDPRUN_TOKEN, else a secret of this user",
        .completion = C::kFile,
-       .help = "File with the job token; overrides the variable FSDPRUN_TOKEN. Jobs over several "
-               "machines need one of them. Keep it private (mode 600)."},
+       .help = "File with the job token; overrides the variable FSDPRUN_TOKEN. Without both, the "
+               "token is ~/.config/fsdprun/secret, which is made at first use: nodes that share a "
+               "home directory need no other. Keep it private (mode 600)."},
   };
 }
 

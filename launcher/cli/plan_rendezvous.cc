@@ -77,13 +77,14 @@ absl::Status ReadMaster(const RawOptions& options, LaunchPlan* plan) {
 
 absl::Status ReadEndpoint(const RawOptions& options, LaunchPlan* plan) {
   const RawValue* value = options.Find("rdzv-endpoint");
-  const bool is_given = value != nullptr && !value->text.empty();
-  if (is_given) {
+  const absl::string_view text =
+      value == nullptr ? absl::string_view() : absl::StripAsciiWhitespace(value->text);
+  if (!text.empty()) {
     // fsdp-agent has no --rdzv-backend; the coordinators it connects to use c10d's default
     // port.
     const bool is_static = plan->backend == RendezvousBackend::kStatic && !plan->is_agent;
     absl::StatusOr<HostPort> endpoint =
-        ParseHostPort(value->text, is_static ? plan->master_port : kDefaultC10dPort);
+        ParseHostPort(text, is_static ? plan->master_port : kDefaultC10dPort);
     if (!endpoint.ok()) {
       return InvalidValue(*value, "HOST, HOST:PORT or [IPV6]:PORT");
     }

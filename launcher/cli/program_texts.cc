@@ -43,6 +43,11 @@ const std::vector<TextEntry>& ConfTexts() {
       {"timeout=SECONDS", "The same with static rendezvous; no effect with c10d, as in torchrun."},
       {"last_call_timeout=SECONDS",
        "How long the nodes wait for more of them once there are MIN. Default: 30."},
+      {"is_host=BOOL",
+       "c10d: true: this node hosts the coordinator, or ends with an error if it cannot listen on "
+       "the endpoint's port; false: it never hosts. Default: the first on the endpoint's machine."},
+      {"read_timeout=SECONDS",
+       "How long one attempt to reach the coordinator may take. Default: 5."},
       {"close_timeout=SECONDS, heartbeat_timeout=SECONDS",
        "Checked and without effect: nothing here waits for a store that way."},
   };
@@ -89,7 +94,7 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
 
 const std::vector<TextEntry>& VariableTexts() {
   static const std::vector<TextEntry> texts = {
-      {"FSDPRUN_TOKEN", "Job token, the same on all nodes (a random string)."},
+      {"FSDPRUN_TOKEN", "Job token, the same on all nodes (a random string). See --token-file."},
       {"PYTHON_EXEC", "Python interpreter for scripts and modules (default: python3 on PATH)."},
       {"LOGLEVEL", "DEBUG, INFO, WARNING (default) or ERROR."},
       {"TMPDIR", "Where temporary log directories go (default: /tmp)."},

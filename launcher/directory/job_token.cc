@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "launcher/directory/user_secret.h"
 
 namespace fsdprun {
 namespace {
@@ -169,17 +170,31 @@ absl::Status JobToken::Publish() {
 
 absl::StatusOr<JobToken> ChooseToken(const LaunchPlan& plan, const Environment& environment,
                                      const NumericEndpoint& endpoint) {
-  JobToken token{.advice = "set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes"};
+  JobToken token;
+  token.advice = "set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes";
   ASSIGN_OR_RETURN(token.value, GivenToken(environment, plan.token_file));
   if (!token.value.empty()) {
     return token;
   }
+  absl::StatusOr<UserSecret> secret = LoadUserSecret(environment);
+  if (secret.ok()) {
+    token.value = std::move(secret->value);
+    token.advice = absl::StrCat(
+        "this node took it from ", secret->path,
+        ": copy that file from the coordinator's node to this one (same user, mode 600), or set "
+        "FSDPRUN_TOKEN (or --token-file) to the same value on all nodes");
+    return token;
+  }
+  if (!absl::IsNotFound(secret.status())) {
+    return secret.status();
+  }
   if (!IsLoopback(endpoint.address)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the coordinator's address ", ToString(endpoint),
-                     " can be reached from other machines, so the job needs a token: set "
-                     "FSDPRUN_TOKEN to the same random text on all "
-                     "nodes (for example from `openssl rand -hex 32`), or give --token-file"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the coordinator's address ", ToString(endpoint),
+        " can be reached from other machines, so the job needs a token, and ",
+        secret.status().message(),
+        "; set FSDPRUN_TOKEN to the same random text on all nodes (for example from `openssl "
+        "rand -hex 32`), or give --token-file"));
   }
   ASSIGN_OR_RETURN(token.path, TokenFile::Path(environment, endpoint.port, plan.rdzv_id));
   return token;

@@ -64,9 +64,9 @@ struct JobToken {
   absl::Status Publish();
 };
 
-/// The operator's token, else that of a private file of this machine, if no other machine can reach
-/// `endpoint`. Errors: as GivenToken() and TokenFile::Path(); INVALID_ARGUMENT if a token must be
-/// given.
+/// The operator's token, else the secret of this user, else, where there is no place for that, a
+/// private file of this machine, if no other machine can reach `endpoint`. Errors: as GivenToken(),
+/// LoadUserSecret() and TokenFile::Path(); INVALID_ARGUMENT if a token must be given.
 absl::StatusOr<JobToken> ChooseToken(const LaunchPlan& plan, const Environment& environment,
                                      const NumericEndpoint& endpoint);
 

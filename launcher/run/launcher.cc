@@ -109,13 +109,14 @@ absl::Status Launcher::OpenLink() {
     link_ = &host_->local_link();
     return host_->Start();
   }
-  grpc_link_ = std::make_unique<GrpcLink>(
-      loop_, GrpcLink::Options{.targets = place_.targets(),
-                               .job_id = run_id_,
-                               .token = [token = place_.token.value, path = place_.token.path]() {
-                                 return token.empty() ? TokenFile::Read(path)
-                                                      : absl::StatusOr<std::string>(token);
-                               }});
+  GrpcLink::Options options{.targets = place_.targets(), .job_id = run_id_};
+  options.token = [token = place_.token.value, path = place_.token.path]() {
+    return token.empty() ? TokenFile::Read(path) : absl::StatusOr<std::string>(token);
+  };
+  if (plan_.read_timeout.has_value()) {
+    options.open_timeout = *plan_.read_timeout;
+  }
+  grpc_link_ = std::make_unique<GrpcLink>(loop_, std::move(options));
   link_ = grpc_link_.get();
   return absl::OkStatus();
 }
@@ -196,6 +197,7 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.draws_progress = console_.draws_progress();
   options.keeper_lease = plan_.IsSingleNode() ? Duration::zero() : kKeeperLease;
   options.descriptor_limit = descriptor_limit_;
+  options.token_advice = place_.token.advice;
   options.handled_signals = plan_.signals_text;
   options.has_virtual_local_rank = plan_.has_virtual_local_rank;
   return options;

@@ -76,6 +76,7 @@ class JobCase(unittest.TestCase):
         }
         self.env.update({
             MARKER: self.marker, "D": str(self.dir), "TMPDIR": str(self.dir / "tmp"), "PYTHON_EXEC": sys.executable,
+            "XDG_CONFIG_HOME": str(self.dir / "config"),
             "PYTHONDONTWRITEBYTECODE": "1", "LOGLEVEL": "ERROR",
         })
 

@@ -60,7 +60,6 @@ class MasterAddressTest(AddressCase):
 class MachinesTest(AddressCase):
     def setUp(self):
         super().setUp()
-        self.env["FSDPRUN_TOKEN"] = "t"
         self.waiter = self.script(REACHES_MASTER)
         self.c10d = ["--nnodes=2", "--rdzv-backend=c10d"]
 

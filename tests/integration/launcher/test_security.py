@@ -3,6 +3,8 @@
 import os
 import re
 import select
+import shutil
+import signal
 import socket
 import stat
 import time
@@ -22,10 +24,12 @@ class SecurityTest(JobCase):
         super().setUp()
         (self.dir / "run").mkdir(mode=0o700)
         self.env["XDG_RUNTIME_DIR"] = str(self.dir / "run")
+        # Without a place for a secret of the user, a job of one machine has a token in a file.
+        self.env.update(HOME="", XDG_CONFIG_HOME="")
 
     def test_address_on_the_network_needs_a_token(self):
         result = self.run_job("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=192.0.2.1:29400", self.script("pass"))
-        self.assert_one_line_error(result, 1, "192.0.2.1", "FSDPRUN_TOKEN")
+        self.assert_one_line_error(result, 1, "192.0.2.1", "HOME is not set", "FSDPRUN_TOKEN")
 
     def test_token_file_is_private_and_removed(self):
         script, port = self.script(WAITER), free_port()
@@ -157,6 +161,43 @@ class SecurityTest(JobCase):
             rc, _, err = self.finish(launcher)
             self.assertEqual(rc, 0, err)
         self.assertEqual(set(self.notes("rank")), {(1, r) for r in range(3)})
+
+
+class UserSecretTest(JobCase):
+    """Nodes that share a home directory need no token."""
+
+    def run_two(self, *homes):
+        """The exit codes and errors of two nodes, each with a home of its own if two are given."""
+        args, script = ["--nnodes=2", f"--master-port={free_port()}"], self.script("pass")
+        nodes = [self.start(*args, f"--node-rank={n}", script, env={"XDG_CONFIG_HOME": str(self.dir / home)})
+                 for n, home in enumerate(homes)]
+        second = self.finish(nodes[1])
+        if second[0] != 0:
+            nodes[0].send_signal(signal.SIGTERM)  # It waits for another.
+        return [self.finish(nodes[0]), second]
+
+    def test_nodes_with_one_home_need_no_token(self):
+        for _ in range(2):  # The second time the secret is there.
+            self.assertEqual([rc for rc, _, _ in self.run_two("home", "home")], [0, 0])
+        secret = self.dir / "home" / "fsdprun" / "secret"
+        self.assertEqual(stat.S_IMODE(secret.stat().st_mode), 0o600)
+        self.assertEqual(list(secret.parent.iterdir()), [secret])
+
+    def test_a_node_with_another_home_is_told_what_to_do(self):
+        rc, _, err = self.run_two("home", "elsewhere")[1]
+        self.assertEqual(rc, 1)
+        for word in ("token", str(self.dir / "elsewhere/fsdprun/secret"), "copy that file", "FSDPRUN_TOKEN"):
+            self.assertIn(word, err)
+        shutil.copy(self.dir / "home/fsdprun/secret", self.dir / "elsewhere/fsdprun/secret")
+        self.assertEqual([rc for rc, _, _ in self.run_two("home", "elsewhere")], [0, 0])
+
+    def test_a_secret_that_others_can_read_is_refused(self):
+        secret = self.dir / "config" / "fsdprun" / "secret"
+        secret.parent.mkdir(parents=True)
+        secret.write_text("a" * 64)
+        secret.chmod(0o644)
+        result = self.run_job("--nnodes=2", f"--master-port={free_port()}", self.script("pass"))
+        self.assert_one_line_error(result, 1, secret, "by other users", "remove it")
 
 
 if __name__ == "__main__":
