@@ -16,7 +16,6 @@
 #include "launcher/cli/worker_command.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/directory/job_token.h"
-#include "launcher/report/progress_line.h"
 #include "launcher/run/job_end.h"
 #include "launcher/run/machine.h"
 #include "launcher/run/own_failure.h"
@@ -28,11 +27,6 @@ constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
-
-const char* ValueOf(const Environment& environment, const char* name) {
-  const auto it = environment.find(name);
-  return it == environment.end() ? nullptr : it->second.c_str();
-}
 
 uint64_t RandomNonZero() {
   uint64_t number = 0;
@@ -59,18 +53,15 @@ Launcher::Launcher(CliProgram program, const LaunchPlan& plan, const Environment
       environment_(environment),
       descriptor_limit_(RaiseDescriptorLimit()),
       signals_(loop_, plan_.signals, [this](int signal) { OnSignal(signal); }),
-      console_(OptionsForProcess(ValueOf(environment, "TERM"), ValueOf(environment, "COLUMNS")),
-               [this] { loop_.Post([this] { ResumeOutput(); }); }) {
-  RouteLogTo(&console_);
-}
+      output_(loop_, program_, plan_, environment_) {}
 
-Launcher::~Launcher() { RouteLogTo(nullptr); }
+Launcher::~Launcher() = default;
 
 int Launcher::Run() {
   if (const absl::Status status = Start(); !status.ok()) {
     Print(status.message());
-    RemoveRunDir();
-    console_.Close(MonoNow() + kConsoleDrainTimeout);
+    output_.RemoveRunDirs();
+    output_.console().Close(MonoNow() + kConsoleDrainTimeout);
     // As in RunProgram().
     return program_ == CliProgram::kFsdpAgent && absl::IsInvalidArgument(status) ? 2 : 1;
   }
@@ -79,9 +70,7 @@ int Launcher::Run() {
   return Finish();
 }
 
-void Launcher::Print(absl::string_view text) {
-  console_.WriteLines(ConsoleStream::kError, absl::StrCat(ProgramName(program_), ": ", text));
-}
+void Launcher::Print(absl::string_view text) { output_.Print(text); }
 
 absl::Status Launcher::Start() {
   for (const std::string& name : plan_.unknown_signals) {
@@ -94,7 +83,7 @@ absl::Status Launcher::Start() {
   directory_ = MakeDirectory({plan_, environment_, [this] { return signals_.TakePending(); }});
   ASSIGN_OR_RETURN(place_, directory_->Find());
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
-  ASSIGN_OR_RETURN(run_dir_, MakeRunDir(plan_, run_id_, environment_));
+  RETURN_IF_ERROR(output_.MakeRunDir(run_id_));
   RETURN_IF_ERROR(OpenLink());
   MakeStore();
   MakeAgent();
@@ -193,8 +182,8 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.base_environment.erase("FSDPRUN_TOKEN");
   options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
   options.run_id = run_id_;
-  options.run_dir = run_dir_;
-  options.draws_progress = console_.draws_progress();
+  options.run_dir = output_.run_dir();
+  options.draws_progress = output_.draws_progress();
   options.keeper_lease = plan_.IsSingleNode() ? Duration::zero() : kKeeperLease;
   options.descriptor_limit = descriptor_limit_;
   options.token_advice = place_.token.advice;
@@ -205,15 +194,12 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
 
 void Launcher::MakeAgent() {
   LocalAgent::Hooks hooks;
-  hooks.on_progress = [this](const Progress& progress) { ShowProgress(progress); };
-  hooks.sink.write = [this](keeper::Stream stream, absl::string_view lines) {
-    console_.WriteLines(
-        stream == keeper::Stream::kStdout ? ConsoleStream::kOut : ConsoleStream::kError, lines);
-  };
-  hooks.sink.has_room = [this] { return console_.HasRoom(); };
+  hooks.on_progress = [this](const Progress& progress) { output_.ShowProgress(progress); };
+  hooks.sink = output_.MakeSink();
   hooks.on_exit = [this](int code, const std::string& message) { OnAgentExit(code, message); };
   agent_ =
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
+  output_.Attach(agent_.get());
 }
 
 // An fsdp-agent outlives its coordinator: it joins again as a new incarnation, with a new log
@@ -232,30 +218,22 @@ void Launcher::RestartAgent() {
     loop_.Stop();
     return;
   }
-  run_dir_change_ = std::make_unique<RunDirChange>(
-      loop_, run_dir_,
-      [plan = plan_, run_id = run_id_, environment = environment_] {
-        return MakeRunDir(plan, run_id, environment);
-      },
-      [this](const RunDirChange::Result& result) { OnRunDir(result); });
+  output_.ChangeRunDir([this](const absl::Status& status) { OnRunDir(status); });
 }
 
-void Launcher::OnRunDir(const RunDirChange::Result& result) {
+void Launcher::OnRunDir(const absl::Status& status) {
   if (is_ended_by_signal_) {
     return;
   }
-  if (!result.run_dir.ok()) {
-    agent_message_ = std::string(result.run_dir.status().message());
+  if (!status.ok()) {
+    agent_message_ = std::string(status.message());
     loop_.Stop();
     return;
   }
-  if (!result.is_old_removed) {
-    earlier_run_dirs_.push_back(run_dir_);
-  }
-  run_dir_ = *result.run_dir;
   agent_->DrainOutput();
   agent_exit_.reset();
   waiting_since_ = MonoNow();
+  output_.Attach(nullptr);
   agent_.reset();
   MakeAgent();
   agent_->Start();
@@ -277,7 +255,7 @@ void Launcher::OnCoordinatorStep() {
   TrackPhase();
   // On rank 0's own node the progress comes directly from the worker, before the heartbeat.
   if (agent_ != nullptr && agent_->machine().assignment().group_rank != 0) {
-    ShowProgress(host_->machine().progress());
+    output_.ShowProgress(host_->machine().progress());
   }
 }
 
@@ -307,18 +285,6 @@ void Launcher::OnLocalAgentExit() {
 void Launcher::StopWhenDone() {
   if (agent_exit_.has_value() && (host_ == nullptr || outcome_.has_value() || is_job_lost_)) {
     loop_.Stop();
-  }
-}
-
-void Launcher::ResumeOutput() {
-  if (agent_ != nullptr) {
-    agent_->ResumeOutput();
-  }
-}
-
-void Launcher::ShowProgress(const Progress& progress) {
-  if (console_.draws_progress() && (progress.step >= 0 || !progress.text.empty())) {
-    console_.SetProgress(FormatProgressLine(progress));
   }
 }
 
@@ -359,7 +325,7 @@ void Launcher::TrackPhase() {
 int Launcher::Finish() {
   const bool is_interrupted =
       outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
-  OutputDrain drain(console_, signals_,
+  OutputDrain drain(output_.console(), signals_,
                     MonoNow() + (is_interrupted ? kInterruptedDrainTimeout : kConsoleDrainTimeout));
   link_->Close();
   if (host_ != nullptr) {
@@ -368,19 +334,14 @@ int Launcher::Finish() {
   drain.ShowRemainingOutput(*agent_);
   const int exit_code = ExitCode();
   if (outcome_.has_value()) {
-    ReportOutcome(*outcome_, {program_, plan_, environment_, console_});
+    ReportOutcome(*outcome_, {program_, plan_, environment_, output_.console()});
   } else if (exit_code != 0 && !agent_message_.empty()) {
     Print(agent_message_);
     ReportOwnFailure();
   }
-  if (exit_code == 0 && drain.all_shown()) {
-    RemoveRunDir();
-  } else if (!RemoveIfEmpty(loop_, run_dir_)) {  // Empty if no worker was ever started.
-    Print(absl::StrCat(drain.all_shown() ? "" : "not all output could be shown; ",
-                       "logs of this node's workers are in ", run_dir_));
-  }
+  output_.EndRunDirs(exit_code == 0, drain.all_shown());
   drain.WaitForReader();
-  console_.Close(drain.deadline());
+  output_.console().Close(drain.deadline());
   return exit_code;
 }
 
@@ -388,7 +349,7 @@ int Launcher::Finish() {
 void Launcher::ReportOwnFailure() {
   if (const auto outcome = OutcomeOfOwnFailures(agent_->machine());
       outcome.has_value() && agent_->has_lost_coordinator()) {
-    ReportOutcome(*outcome, {program_, plan_, environment_, console_});
+    ReportOutcome(*outcome, {program_, plan_, environment_, output_.console()});
   }
 }
 
@@ -398,16 +359,6 @@ int Launcher::ExitCode() const {
   }
   // Without an outcome the coordinator in this process ended before the job did.
   return host_ != nullptr ? std::max(*agent_exit_, 1) : *agent_exit_;
-}
-
-// Logs in a temporary directory are kept for failures only.
-void Launcher::RemoveRunDir() {
-  earlier_run_dirs_.push_back(run_dir_);
-  for (const std::string& run_dir : earlier_run_dirs_) {
-    if (plan_.log_dir.empty() && !run_dir.empty()) {
-      RemoveTree(loop_, run_dir);
-    }
-  }
 }
 
 }  // namespace fsdprun

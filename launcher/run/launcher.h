@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -19,10 +18,9 @@
 #include "launcher/cli/command_line.h"
 #include "launcher/coordinator/job_machine.h"
 #include "launcher/directory/directory.h"
-#include "launcher/report/console.h"
 #include "launcher/run/coordinator_host.h"
+#include "launcher/run/job_output.h"
 #include "launcher/run/restart_limit.h"
-#include "launcher/run/run_dir.h"
 #include "launcher/run/signals.h"
 
 namespace fsdprun {
@@ -54,16 +52,14 @@ class Launcher {
 
   // Events.
   void RestartAgent();
-  void OnRunDir(const RunDirChange::Result& result);
+  void OnRunDir(const absl::Status& status);
   void OnSignal(int signal);
   void OnCoordinatorStep();
   void OnAgentExit(int code, const std::string& message);
   void OnLocalAgentExit();
   void StopWhenDone();
 
-  // Output while running.
-  void ResumeOutput();
-  void ShowProgress(const Progress& progress);
+  // While waiting for others.
   void ScheduleWaitNotice();
   void PrintWaitNotice();
   void TrackPhase();
@@ -72,7 +68,6 @@ class Launcher {
   int Finish();
   void ReportOwnFailure();
   int ExitCode() const;
-  void RemoveRunDir();
 
   // Constant after construction.
   const CliProgram program_;
@@ -83,15 +78,12 @@ class Launcher {
   const uint64_t descriptor_limit_;
   EventLoop loop_;
   SignalWatcher signals_;
-  Console console_;
+  JobOutput output_;
 
   // Set by Start().
   std::string python_;
   std::string keeper_path_;
   std::string run_id_;
-  std::string run_dir_;
-  /// Log directories of fsdp-agent's earlier incarnations.
-  std::vector<std::string> earlier_run_dirs_;
   std::unique_ptr<Directory> directory_;
   Place place_;
   std::unique_ptr<CoordinatorHost> host_;
@@ -100,7 +92,6 @@ class Launcher {
   std::unique_ptr<WorkerStore> store_;
   std::unique_ptr<LocalAgent> agent_;
   RestartLimit restarts_{MonoNow()};
-  std::unique_ptr<RunDirChange> run_dir_change_;
 
   /// Since when the launcher has been waiting for nodes or for the coordinator.
   MonoTime waiting_since_ = MonoNow();

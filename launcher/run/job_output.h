@@ -1,0 +1,74 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "agent/local/local_agent.h"
+#include "agent/node/cluster_types.h"
+#include "base/event_loop.h"
+#include "launcher/cli/command_line.h"
+#include "launcher/report/console.h"
+#include "launcher/run/run_dir.h"
+
+namespace fsdprun {
+
+/// Where the output of one run goes: the console, with the progress line and what the launcher
+/// itself says, and the log directories of this node's workers. Thread: the main thread. `plan`
+/// and `environment` must outlive it.
+class JobOutput {
+ public:
+  /// Sends base/log lines to the console.
+  JobOutput(EventLoop& loop, CliProgram program, const LaunchPlan& plan,
+            const Environment& environment);
+  ~JobOutput();
+  JobOutput(const JobOutput&) = delete;
+  JobOutput& operator=(const JobOutput&) = delete;
+
+  Console& console() { return console_; }
+  bool draws_progress() const { return console_.draws_progress(); }
+
+  /// A line that begins with the program's name.
+  void Print(absl::string_view text);
+  /// Nothing happens without a progress line, or before there is progress.
+  void ShowProgress(const Progress& progress);
+
+  /// For an agent's workers.
+  OutputPump::Sink MakeSink();
+  /// The agent that is told when the console has room again; nullptr: none.
+  void Attach(LocalAgent* agent) { agent_ = agent; }
+
+  /// Makes the log directory of the first agent. Errors: see fsdprun::MakeRunDir().
+  absl::Status MakeRunDir(const std::string& run_id);
+  const std::string& run_dir() const { return run_dir_; }
+  /// Makes the log directory of the next agent in its place, with a bounded wait for the file
+  /// system; `then` runs on the loop.
+  void ChangeRunDir(std::function<void(const absl::Status&)> then);
+  /// Removes the temporary log directories; for when the loop has ended.
+  void RemoveRunDirs();
+  /// At the end of the run: logs in temporary directories are kept for failures only, and the
+  /// console says where.
+  void EndRunDirs(bool has_succeeded, bool all_shown);
+
+ private:
+  void OnRunDir(const RunDirChange::Result& result);
+  void ResumeOutput();
+
+  EventLoop& loop_;
+  const CliProgram program_;
+  const LaunchPlan& plan_;
+  const Environment& environment_;
+  Console console_;
+  LocalAgent* agent_ = nullptr;
+  std::string run_id_;
+  std::string run_dir_;
+  /// Of fsdp-agent's earlier incarnations.
+  std::vector<std::string> earlier_run_dirs_;
+  std::unique_ptr<RunDirChange> run_dir_change_;
+  std::function<void(const absl::Status&)> then_;
+};
+
+}  // namespace fsdprun
