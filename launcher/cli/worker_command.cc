@@ -1,41 +1,12 @@
 #include "launcher/cli/worker_command.h"
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "base/text_template.h"
 
 namespace fsdprun {
-namespace {
-
-constexpr absl::string_view kName = "local_rank";
-
-bool ContinuesName(char c) { return absl::ascii_isalnum(c) || c == '_'; }
-
-}  // namespace
 
 std::string SubstituteLocalRank(absl::string_view argument, int local_rank) {
-  std::string result;
-  while (!argument.empty()) {
-    const size_t dollar = argument.find('$');
-    absl::StrAppend(&result, argument.substr(0, dollar));
-    if (dollar == absl::string_view::npos) {
-      break;
-    }
-    argument.remove_prefix(dollar + 1);
-    if (absl::ConsumePrefix(&argument, "$")) {
-      result.push_back('$');
-    } else if (absl::ConsumePrefix(&argument, "{local_rank}")) {
-      absl::StrAppend(&result, local_rank);
-    } else if (absl::StartsWith(argument, kName) &&
-               (argument.size() == kName.size() || !ContinuesName(argument[kName.size()]))) {
-      argument.remove_prefix(kName.size());
-      absl::StrAppend(&result, local_rank);
-    } else {
-      result.push_back('$');
-    }
-  }
-  return result;
+  return SubstituteNames(argument, {{"local_rank", absl::StrCat(local_rank)}});
 }
 
 std::vector<std::string> WorkerCommand(const LaunchPlan& plan, absl::string_view python,

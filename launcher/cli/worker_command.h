@@ -8,8 +8,7 @@
 
 namespace fsdprun {
 
-/// Python's Template.safe_substitute for one name: `${local_rank}` and `$local_rank` become the
-/// number, `$$` becomes `$`, everything else is unchanged.
+/// `${local_rank}` and `$local_rank` become the number; see SubstituteNames().
 std::string SubstituteLocalRank(absl::string_view argument, int local_rank);
 
 /// The command line of the worker with this local rank. `python` is the interpreter's path (unused
