@@ -60,7 +60,13 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
       store_(store),
       machine_(options_.spec),
       files_(loop),
-      output_(loop_, files_, hooks_.sink) {}
+      output_(loop_, files_, hooks_.sink) {
+  const OutputOptions& output = options_.output;
+  if (!options_.dirs.logs.empty() &&
+      !(output.stdout_filters.empty() && output.stderr_filters.empty())) {
+    filtered_ = std::make_unique<FilteredOutput>(loop_);
+  }
+}
 
 LocalAgent::~LocalAgent() {
   *is_live_ = false;
@@ -98,16 +104,6 @@ void LocalAgent::OperatorSignal(int signal) {
   was_released_ = true;
   Feed(node::OperatorSignal{signal});
 }
-
-bool LocalAgent::ResumeOutput() { return output_.Pump(); }
-
-void LocalAgent::AwaitOutput(MonoTime deadline) {
-  if (output_.is_reading()) {
-    output_.Await(deadline);
-  }
-}
-
-void LocalAgent::DrainOutput() { output_.Drain(); }
 
 // An action may produce an event synchronously; that event is queued until the current actions have
 // been executed.
@@ -221,14 +217,10 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
                                                   ": ", ErrorText(report.error)));
   };
   callbacks.on_exited = [this](const keeper::ExitedReport& report) { OnExited(report); };
-  callbacks.on_log_grew = [this](const keeper::LogGrewReport& report) {
-    output_.Grew(report.local_rank, report.stream, report.size_bytes);
-  };
-  callbacks.on_log_data = [this](const keeper::LogDataReport& report) {
-    output_.Data(report.local_rank, report.stream, report.data);
-  };
+  callbacks.on_log_grew = [this](const keeper::LogGrewReport& report) { OnLogGrew(report); };
+  callbacks.on_log_data = [this](const keeper::LogDataReport& report) { OnLogData(report); };
   callbacks.on_log_degraded = [this](const keeper::LogDegradedReport& report) {
-    WarnOfLogs(absl::StrCat("write ", report.path, ": ", report.why));
+    OnLogDegraded(report);
   };
   callbacks.on_control_record = [this](const keeper::ControlRecordReport& report) {
     OnControlRecord(report);

@@ -8,12 +8,16 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/local/file_thread.h"
+#include "agent/local/filtered_output.h"
+#include "agent/local/log_paths.h"
 #include "agent/local/output_pump.h"
 #include "agent/local/worker_store.h"
 #include "agent/node/node_machine.h"
+#include "agent/output/output_options.h"
 #include "agent/process/error_file_reader.h"
 #include "agent/process/keeper_client.h"
 #include "agent/rpc/coordinator_link.h"
@@ -35,8 +39,8 @@ class LocalAgent {
     /// The command line of the worker with this local rank.
     std::function<std::vector<std::string>(int local_rank)> command;
     std::string run_id;
-    /// `attempt_<n>/<local rank>/` are made below it.
-    std::string run_dir;
+    RunDirs dirs;
+    OutputOptions output;
     /// FSDPRUN_PROGRESS_VIEW of the workers.
     bool draws_progress = false;
     /// The keeper ends the workers when this process was stopped for so long; zero: never.
@@ -72,13 +76,16 @@ class LocalAgent {
   void OperatorSignal(int signal);
   /// The sink has room again. True if everything but unterminated last lines has been passed to it.
   bool ResumeOutput();
-  /// Waits until a piece of a log file that is being read is there; for when the loop has ended.
-  void AwaitOutput(MonoTime deadline);
+  /// Waits until a piece of a log file that is being read is there; false if none is being read.
+  /// For when the loop has ended.
+  bool AwaitOutput(MonoTime deadline);
   /// The file system of the logs does not answer.
   bool OutputHangs() const { return output_.hangs(); }
   /// Passes the output that is still in log files to the sink even if it has no room; see
   /// OutputPump::Drain.
   void DrainOutput();
+  /// Completes the filtered files, whatever the sink does.
+  void FinishFilteredOutput();
 
   const NodeMachine& machine() const { return machine_; }
   /// The coordinator has admitted this agent at least once.
@@ -110,7 +117,7 @@ class LocalAgent {
   void OnLinkLost(const LinkLoss& loss);
   void WarnOfSilence();
   absl::Status SpawnOne(int local_rank);
-  std::map<std::string, std::string> EnvironmentOf(int local_rank, const std::string& error_file);
+  std::map<std::string, std::string> EnvironmentOf(int local_rank);
   void OnSpawned(const keeper::SpawnedReport& report);
   void OnSpawnFailed(int local_rank, const std::string& what);
   void OnExited(const keeper::ExitedReport& report);
@@ -118,7 +125,8 @@ class LocalAgent {
   struct ExitedWorker {
     keeper::ExitedReport report;
     Generation generation;
-    std::string directory;
+    std::string error_file;
+    std::string log_path;
   };
   /// What became of its error file.
   struct ErrorFile {
@@ -131,7 +139,15 @@ class LocalAgent {
   void FeedInTurn(std::function<node::Event()> event);
   void FeedTurns();
   void OnControlRecord(const keeper::ControlRecordReport& report);
-  /// Warns, once, that log files cannot be written.
+
+  // Output.
+  void MakeAttemptFiles(std::function<void()> then);
+  /// Says what becomes of a stream of the worker that is about to start; returns the file's path.
+  std::string FollowStream(int local_rank, keeper::Stream stream);
+  void OnLogGrew(const keeper::LogGrewReport& report);
+  void OnLogData(const keeper::LogDataReport& report);
+  void OnLogDegraded(const keeper::LogDegradedReport& report);
+  std::string LogPathOf(int local_rank) const;
   void WarnOfLogs(const std::string& what);
   /// Ends in AllWorkersGone for the generation of the last call.
   void SweepOrphans(Generation generation);
@@ -139,7 +155,6 @@ class LocalAgent {
   void FinishExit();
   /// Runs `action` after `delay`, unless the agent has ended by then.
   void RunAfter(Duration delay, std::function<void()> action);
-  std::string WorkerDir(int local_rank) const;
 
   // Constant after construction.
   EventLoop& loop_;
@@ -169,6 +184,8 @@ class LocalAgent {
   /// Reads the workers' log and error files.
   FileThread files_;
   OutputPump output_;
+  /// Set if the user wants filtered files.
+  std::unique_ptr<FilteredOutput> filtered_;
   /// The keeper's events by number, in order; an empty one waits for an error file.
   std::map<uint64_t, std::function<node::Event()>> turns_;
   uint64_t next_turn_ = 1;
@@ -177,6 +194,10 @@ class LocalAgent {
   RankAssignment assignment_;
   std::map<int, int64_t> spawned_pids_;
   bool spawn_is_answered_ = true;
+  /// Streams whose log files have some output.
+  std::set<std::pair<int, keeper::Stream>> has_logged_;
+  /// Streams that have nothing in their log files, because those cannot be written.
+  std::set<std::pair<int, keeper::Stream>> lost_logs_;
 
   /// Set while orphans are being killed.
   std::optional<Generation> swept_generation_;

@@ -16,7 +16,6 @@ namespace fsdprun {
 namespace {
 
 constexpr int kTailLines = 20;
-constexpr char kErrorFile[] = "/error.json";
 constexpr Duration kErrorFileLimit = std::chrono::seconds(1);
 
 int64_t UnixNow() {
@@ -26,10 +25,6 @@ int64_t UnixNow() {
 }
 
 }  // namespace
-
-std::string LocalAgent::WorkerDir(int local_rank) const {
-  return absl::StrCat(options_.run_dir, "/", AttemptName(assignment_), "/", local_rank);
-}
 
 void LocalAgent::Execute(const node::PrepareNode& prepare) {
   assignment_ = prepare.assignment;
@@ -44,18 +39,14 @@ void LocalAgent::Execute(const node::PrepareNode& prepare) {
     }
     store = *endpoint;
   }
-  Feed(node::LogsAndStoreReady{generation, store});
-}
-
-void LocalAgent::WarnOfLogs(const std::string& what) {
-  Log(std::exchange(has_warned_of_logs_, true) ? LogLevel::kInfo : LogLevel::kWarning,
-      absl::StrCat("cannot ", what,
-                   "; output that cannot be logged to a file is only shown here (warned once)"));
+  MakeAttemptFiles([this, generation, store] { Feed(node::LogsAndStoreReady{generation, store}); });
 }
 
 void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
   assignment_ = spawn.assignment;
   spawned_pids_.clear();
+  has_logged_.clear();
+  lost_logs_.clear();
   spawn_is_answered_ = false;
   for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
     if (const absl::Status status = SpawnOne(local_rank); !status.ok()) {
@@ -65,8 +56,7 @@ void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
   }
 }
 
-std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank,
-                                                             const std::string& error_file) {
+std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank) {
   const WorkerPlace place{.rank = assignment_.rank_offset + local_rank,
                           .local_rank = local_rank,
                           .world_size = assignment_.world_size,
@@ -81,7 +71,7 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank,
                                 .restart_count = assignment_.restart_count,
                                 .max_restarts = assignment_.max_restarts,
                                 .run_id = options_.run_id,
-                                .error_file = error_file,
+                                .error_file = ErrorFilePath(options_.dirs, assignment_, local_rank),
                                 .generation = assignment_.generation.value(),
                                 .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
                                 .progress_view = options_.draws_progress ? "terminal" : "plain",
@@ -97,16 +87,13 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank,
 }
 
 absl::Status LocalAgent::SpawnOne(int local_rank) {
-  const std::string directory = WorkerDir(local_rank);
   WorkerSpec spec;
   spec.local_rank = local_rank;
   spec.argv = options_.command(local_rank);
-  spec.environment = EnvironmentOf(local_rank, directory + kErrorFile);
-  spec.stdout_path = directory + "/stdout.log";
-  spec.stderr_path = directory + "/stderr.log";
+  spec.environment = EnvironmentOf(local_rank);
+  spec.stdout_path = FollowStream(local_rank, keeper::Stream::kStdout);
+  spec.stderr_path = FollowStream(local_rank, keeper::Stream::kStderr);
   spec.descriptor_limit = options_.descriptor_limit;
-  output_.Follow(local_rank, keeper::Stream::kStdout, spec.stdout_path);
-  output_.Follow(local_rank, keeper::Stream::kStderr, spec.stderr_path);
   return keeper_->Spawn(spec);
 }
 
@@ -135,10 +122,12 @@ void LocalAgent::OnSpawnFailed(int local_rank, const std::string& what) {
 
 /// The exit is told once the worker's error file has been read, or does not answer.
 void LocalAgent::OnExited(const keeper::ExitedReport& report) {
-  const ExitedWorker worker{report, assignment_.generation, WorkerDir(report.local_rank)};
+  const ExitedWorker worker{report, assignment_.generation,
+                            ErrorFilePath(options_.dirs, assignment_, report.local_rank),
+                            LogPathOf(report.local_rank)};
   const uint64_t turn = next_turn_++;
   turns_.emplace(turn, nullptr);
-  if (report.signal == 0 && report.exit_code == 0) {
+  if ((report.signal == 0 && report.exit_code == 0) || worker.error_file.empty()) {
     return OnErrorFile(turn, worker, ErrorFile{});
   }
   const auto give = [live = is_live_, this, turn, worker](const ErrorFile& file) {
@@ -148,7 +137,7 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
   };
   auto file = std::make_shared<ErrorFile>();
   files_.Run(
-      [path = worker.directory + kErrorFile, file] {
+      [path = worker.error_file, file] {
         *file = ErrorFile{ReadErrorFile(path), MonoNow()};
       },
       [give, file] { give(*file); });
@@ -167,8 +156,8 @@ void LocalAgent::OnErrorFile(uint64_t turn, const ExitedWorker& worker, const Er
     return;  // The other of answer and deadline came first.
   }
   if (!file.result.problem.empty() && file.result.problem != kErrorFileNotWritten) {
-    Log(LogLevel::kWarning, absl::StrCat("cannot use the error file ", worker.directory, kErrorFile,
-                                         ": ", file.result.problem));
+    Log(LogLevel::kWarning,
+        absl::StrCat("cannot use the error file ", worker.error_file, ": ", file.result.problem));
   }
   it->second = [worker, file] { return MakeReaped(worker, file); };
   FeedTurns();
@@ -186,13 +175,16 @@ node::Event LocalAgent::MakeReaped(const ExitedWorker& worker, const ErrorFile& 
   const MonoTime now = MonoNow();
   reaped.age = std::max(now - MonoTime(Duration(report.seen_ns)), Duration::zero());
   exit.exited_unix_ns = UnixNow() - reaped.age.count();
-  exit.log_path = worker.directory + "/stderr.log";
+  exit.log_path = worker.log_path;
   if (!exit.Succeeded()) {
     if (const std::optional<WorkerError>& error = file.result.error) {
       exit.error_message = error->message;
       exit.traceback = error->stack;
       exit.error_json = error->json;
       exit.error_timestamp_s = error->timestamp_s;
+      if (exit.log_path.empty()) {  // The report finds the error file beside it.
+        exit.log_path = worker.error_file.substr(0, worker.error_file.rfind('/') + 1);
+      }
       if (error->age.has_value()) {
         reaped.error_age = *error->age + (now - file.read_at);
       }

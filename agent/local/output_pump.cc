@@ -13,10 +13,27 @@ namespace fsdprun {
 namespace {
 
 constexpr size_t kChunkBytes = 64u << 10;
-/// A line longer than this is passed on in pieces.
-constexpr size_t kMaxLineBytes = 4u << 20;
+/// A spool gives back its beginning in parts of this size.
+constexpr uint64_t kSpoolPartBytes = 1u << 20;
+
+keeper::Stream Other(keeper::Stream stream) {
+  return stream == keeper::Stream::kStdout ? keeper::Stream::kStderr : keeper::Stream::kStdout;
+}
 
 }  // namespace
+
+std::string Describe(const MissingOutput& missing) {
+  if (missing.why == MissingOutput::Why::kLost) {
+    return absl::StrCat("[fsdprun: ", missing.bytes,
+                        " bytes of output are lost: the log file cannot be written, "
+                        "and the reader of this console was too slow]\n");
+  }
+  return absl::StrCat("[fsdprun: ", missing.bytes, " bytes of output are not shown here because ",
+                      missing.why == MissingOutput::Why::kHangs
+                          ? "the file system of the log does not answer"
+                          : "the reader of this console was too slow",
+                      "; they are at the end of ", missing.path, "]\n");
+}
 
 OutputPump::OutputPump(EventLoop& loop, FileThread& files, Sink sink, Duration read_limit)
     : loop_(loop), files_(files), sink_(std::move(sink)), read_limit_(read_limit) {}
@@ -31,10 +48,18 @@ OutputPump::~OutputPump() {
   }
 }
 
-void OutputPump::Follow(int local_rank, keeper::Stream stream, const std::string& path) {
+void OutputPump::Follow(int local_rank, keeper::Stream stream, Route route) {
   const Key key{local_rank, stream};
   Output& output = outputs_.try_emplace(key, Output{.stream = stream}).first->second;
-  output.sources.push_back(Source{.file = std::make_shared<LogFile>(LogFile{path, UniqueFd()})});
+  Source& source = output.sources.emplace_back();
+  source.format = std::move(route.format);
+  source.target = std::move(route.target);
+  source.is_wanted = route.is_wanted;
+  if (!route.path.empty()) {
+    source.file = std::make_shared<LogFile>();
+    source.file->path = std::move(route.path);
+    source.file->is_spool = route.is_spool;
+  }
   Enqueue(key, output);
   Advance();
 }
@@ -52,6 +77,9 @@ void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view b
   const Key key{local_rank, stream};
   Output& output = OutputOf(key);
   Source& source = output.sources.back();
+  if (!source.is_wanted) {
+    return;
+  }
   const bool has_room = backlog_bytes_ + bytes.size() <= kMaxBacklogBytes &&
                         output.backlog_bytes + bytes.size() <= kMaxStreamBytes;
   if (source.dropped_bytes > 0 || !has_room) {
@@ -68,7 +96,9 @@ void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view b
 bool OutputPump::Pump() {
   files_.RunFinished();
   Advance();
-  return ready_.empty() && unread_.empty();
+  return std::all_of(queues_.begin(), queues_.end(), [](const Queues& queues) {
+    return queues.ready.empty() && queues.unread.empty();
+  });
 }
 
 OutputPump::Output& OutputPump::OutputOf(const Key& key) {
@@ -83,18 +113,31 @@ void OutputPump::Enqueue(const Key& key, Output& output) {
   if (!output.is_queued && output.HasWork()) {
     output.is_queued = true;
     const Source& source = output.sources.front();
-    (source.offset < source.size ? unread_ : ready_).push_back(key);
+    Queues& queues = QueuesOf(key.second);
+    (source.offset < source.size ? queues.unread : queues.ready).push_back(key);
   }
 }
 
 /// Passes on what is in memory, and begins to read a file. One read at a time, however many workers
 /// there are, and only while the sink has room: so little is in memory.
 void OutputPump::Advance() {
-  while (!is_draining_ && !ready_.empty() && sink_.has_room()) {
-    const Key key = ready_.front();
+  if (is_draining_) {
+    return;
+  }
+  PassReady(keeper::Stream::kStdout);
+  PassReady(keeper::Stream::kStderr);
+  if (!reading_) {
+    StartNextRead();
+  }
+}
+
+void OutputPump::PassReady(keeper::Stream stream) {
+  std::deque<Key>& ready = QueuesOf(stream).ready;
+  while (!ready.empty() && sink_.has_room(stream)) {
+    const Key key = ready.front();
     Output& output = outputs_.at(key);
     Source& source = output.sources.front();
-    ready_.pop_front();
+    ready.pop_front();
     output.is_queued = false;
     if (source.offset >= source.size) {
       PassBacklog(output);
@@ -105,8 +148,15 @@ void OutputPump::Advance() {
     }
     Enqueue(key, output);
   }
-  if (!is_draining_ && !reading_ && !unread_.empty() && sink_.has_room()) {
-    StartRead(unread_.front(), kChunkBytes);
+}
+
+void OutputPump::StartNextRead() {
+  for (const keeper::Stream stream : {next_stream_, Other(next_stream_)}) {
+    const std::deque<Key>& unread = QueuesOf(stream).unread;
+    if (!unread.empty() && sink_.has_room(stream)) {
+      next_stream_ = Other(stream);
+      return StartRead(unread.front(), kChunkBytes);
+    }
   }
 }
 
@@ -128,11 +178,23 @@ void OutputPump::StartRead(const Key& key, size_t at_most) {
              });
 }
 
+/// So a job of months needs no more room than what its console has not shown yet. A file system
+/// that cannot do it keeps everything to the end.
+void OutputPump::FreeSpool(LogFile& file, uint64_t offset) {
+  const uint64_t end = offset - offset % kSpoolPartBytes;
+  if (file.is_spool && end > file.freed_bytes) {
+    ::fallocate(file.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(file.freed_bytes), static_cast<off_t>(end - file.freed_bytes));
+    file.freed_bytes = end;
+  }
+}
+
 /// On the file thread.
 std::string OutputPump::ReadPiece(LogFile& file, uint64_t offset, size_t size) {
   if (!file.fd.valid()) {
-    file.fd.reset(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
+    file.fd.reset(::open(file.path.c_str(), (file.is_spool ? O_RDWR : O_RDONLY) | O_CLOEXEC));
   }
+  FreeSpool(file, offset);
   std::string bytes(size, '\0');
   const ssize_t count = ::pread(file.fd.get(), bytes.data(), size, static_cast<off_t>(offset));
   bytes.resize(count > 0 ? static_cast<size_t>(count) : 0);
@@ -152,7 +214,7 @@ void OutputPump::OnRead(uint64_t id, const std::string& bytes) {
   source.offset = bytes.empty() ? source.size : source.offset + bytes.size();
   PassOn(output.stream, source, bytes);
   if (!is_draining_) {
-    unread_.pop_front();
+    QueuesOf(key.second).unread.pop_front();
     output.is_queued = false;
     Enqueue(key, output);
     Advance();
@@ -201,8 +263,7 @@ void OutputPump::Drain() {
       PopSource(output);
     }
   }
-  ready_.clear();
-  unread_.clear();
+  queues_ = {};
   is_draining_ = false;
 }
 
@@ -214,12 +275,11 @@ void OutputPump::DrainSource(const Key& key, Output& output, size_t& budget_byte
   }
   if (source.offset < source.size) {
     Finish(key.second, source);
-    sink_.write(key.second,
-                absl::StrCat("[fsdprun: ", source.size - source.offset,
-                             " bytes of output are not shown here because ",
-                             budget_bytes > 0 ? "the file system of the log does not answer"
-                                              : "the reader of this console was too slow",
-                             "; they are at the end of ", source.file->path, "]\n"));
+    sink_.on_missing(
+        key.second, source.target,
+        {.why = budget_bytes > 0 ? MissingOutput::Why::kHangs : MissingOutput::Why::kTooSlow,
+         .bytes = source.size - source.offset,
+         .path = source.file->path});
     source.offset = source.size;
   }
   if (!source.IsMoved()) {
@@ -259,31 +319,20 @@ void OutputPump::PassBacklog(Output& output) {
   PassOn(output.stream, source, backlog);
   if (const uint64_t dropped = std::exchange(source.dropped_bytes, 0); dropped > 0) {
     Finish(output.stream, source);
-    sink_.write(output.stream,
-                absl::StrCat("[fsdprun: ", dropped,
-                             " bytes of output are lost: the log file cannot be written, "
-                             "and the reader of this console was too slow]\n"));
+    sink_.on_missing(output.stream, source.target,
+                     {.why = MissingOutput::Why::kLost, .bytes = dropped});
   }
 }
 
 void OutputPump::PassOn(keeper::Stream stream, Source& source, absl::string_view bytes) {
-  // A carriage return ends a line too, so that a worker's own progress bar keeps updating.
-  const size_t end = bytes.find_last_of("\n\r");
-  const size_t whole = end == absl::string_view::npos ? 0 : end + 1;
-  if (whole > 0) {
-    std::string lines = std::exchange(source.partial, std::string());
-    absl::StrAppend(&lines, bytes.substr(0, whole));
-    sink_.write(stream, lines);
-  }
-  absl::StrAppend(&source.partial, bytes.substr(whole));
-  if (source.partial.size() > kMaxLineBytes) {
-    Finish(stream, source);
+  if (const std::string lines = source.format.Take(bytes); !lines.empty()) {
+    sink_.write(stream, source.target, lines);
   }
 }
 
 void OutputPump::Finish(keeper::Stream stream, Source& source) {
-  if (!source.partial.empty()) {
-    sink_.write(stream, std::exchange(source.partial, std::string()));
+  if (const std::string rest = source.format.TakeRest(); !rest.empty()) {
+    sink_.write(stream, source.target, rest);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "agent/local/file_thread.h"
+#include "agent/output/line_format.h"
 #include "agent/process/keeper_protocol.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
@@ -18,12 +20,27 @@
 
 namespace fsdprun {
 
-/// Copies the workers' output from their log files to the console, in whole lines, as fast as the
-/// console accepts it. The files hold everything, so a slow console blocks no worker and loses
-/// nothing. Output that cannot be logged to a file is buffered, up to kMaxStreamBytes of a stream
-/// and kMaxBacklogBytes in all; the rest is dropped and the console says how much. Files are read
-/// on a FileThread, one piece at a time: a file system that hangs delays what is in files, and
-/// nothing else. Thread: loop thread only.
+/// Output that did not reach its reader.
+struct MissingOutput {
+  enum class Why {
+    kLost,     ///< It could not be logged to a file, and there was no room in memory.
+    kHangs,    ///< The file system of the log did not answer. It is at the end of `path`.
+    kTooSlow,  ///< The reader was too slow. It is at the end of `path`.
+  };
+  Why why = Why::kLost;
+  uint64_t bytes = 0;
+  std::string path;
+};
+
+/// The line that stands for it on the console.
+std::string Describe(const MissingOutput& missing);
+
+/// Copies the workers' output from their log files to its readers (the console), in whole lines, as
+/// fast as they accept it, each of standard output and error on its own. The files hold everything,
+/// so a slow console blocks no worker and loses nothing. Output that cannot be logged to a file is
+/// buffered, up to kMaxStreamBytes of a stream and kMaxBacklogBytes in all; the rest is dropped and
+/// counted. Files are read on a FileThread, one piece at a time: a file system that hangs delays
+/// what is in files, and nothing else. Thread: loop thread only.
 class OutputPump {
  public:
   static constexpr size_t kMaxBacklogBytes = 64u << 20;
@@ -31,10 +48,25 @@ class OutputPump {
   static constexpr size_t kMaxStreamBytes = 16u << 20;
 
   struct Sink {
-    /// Whole lines of one worker's stream.
-    std::function<void(keeper::Stream, absl::string_view lines)> write;
+    /// Whole lines of one worker's stream; `target` is that of its route.
+    std::function<void(keeper::Stream, const std::string& target, absl::string_view lines)> write;
     /// False: come back with Pump() later.
-    std::function<bool()> has_room;
+    std::function<bool(keeper::Stream)> has_room;
+    /// Comes in the place of what is missing.
+    std::function<void(keeper::Stream, const std::string& target, const MissingOutput&)> on_missing;
+  };
+
+  /// What becomes of a stream for one start of its worker.
+  struct Route {
+    /// Empty: what is in a file is not for this reader, only what could not be written there.
+    std::string path;
+    LineFormat format = LineFormat::Plain();
+    /// For the sink.
+    std::string target;
+    /// False: not even what could not be written to a file is for this reader.
+    bool is_wanted = true;
+    /// The file is nobody else's: what has been read of it is given back to the file system.
+    bool is_spool = false;
   };
 
   /// A read that takes longer is warned of, once until one is answered in time, and given up when
@@ -46,9 +78,9 @@ class OutputPump {
   OutputPump(const OutputPump&) = delete;
   OutputPump& operator=(const OutputPump&) = delete;
 
-  /// Follows this file for a worker's stream from its beginning, after the rest of the stream's
-  /// previous file.
-  void Follow(int local_rank, keeper::Stream stream, const std::string& path);
+  /// Follows the route's file for a worker's stream from its beginning, after the rest of the
+  /// stream's previous file.
+  void Follow(int local_rank, keeper::Stream stream, Route route);
   /// The file of a followed stream has grown to `size_bytes`.
   void Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes);
   /// Bytes of a stream that could not be written to its file.
@@ -62,8 +94,7 @@ class OutputPump {
   /// A read has taken longer than the limit.
   bool hangs() const { return reading_ && MonoNow() >= reading_->deadline; }
   /// Moves everything at once, unterminated last lines too, even if the sink has no room. At most
-  /// kMaxBacklogBytes are read from files, and a read that hangs is given up; for the rest the path
-  /// of the file is printed.
+  /// kMaxBacklogBytes are read from files, and a read that hangs is given up; the rest is missing.
   void Drain();
 
  private:
@@ -71,7 +102,9 @@ class OutputPump {
   /// Used by the file thread only.
   struct LogFile {
     std::string path;
+    bool is_spool = false;
     UniqueFd fd;
+    uint64_t freed_bytes = 0;
   };
   struct Source {
     std::shared_ptr<LogFile> file;
@@ -81,7 +114,9 @@ class OutputPump {
     /// Output that follows what is in the file.
     std::string backlog;
     uint64_t dropped_bytes = 0;
-    std::string partial;
+    LineFormat format = LineFormat::Plain();
+    std::string target;
+    bool is_wanted = true;
 
     /// Nothing but an unterminated last line is left.
     bool IsMoved() const { return offset >= size && backlog.empty() && dropped_bytes == 0; }
@@ -92,10 +127,16 @@ class OutputPump {
     std::deque<Source> sources;
     /// Of all sources.
     size_t backlog_bytes = 0;
-    /// In ready_ or unread_.
+    /// In one of its stream's queues.
     bool is_queued = false;
 
     bool HasWork() const { return sources.size() > 1 || !sources.back().IsMoved(); }
+  };
+  /// Outputs of one stream with something to move, in the order of their turns.
+  struct Queues {
+    std::deque<Key> ready;
+    /// Those that must be read from a file first; if one is being read, it is the first.
+    std::deque<Key> unread;
   };
   struct Read {
     Key key;
@@ -105,11 +146,15 @@ class OutputPump {
 
   Output& OutputOf(const Key& key);
   void Enqueue(const Key& key, Output& output);
+  Queues& QueuesOf(keeper::Stream stream) { return queues_[static_cast<size_t>(stream)]; }
   void Advance();
+  void PassReady(keeper::Stream stream);
+  void StartNextRead();
   void StartRead(const Key& key, size_t at_most);
   void OnRead(uint64_t id, const std::string& bytes);
   void WatchRead();
   void OnReadLate();
+  static void FreeSpool(LogFile& file, uint64_t offset);
   static std::string ReadPiece(LogFile& file, uint64_t offset, size_t size);
   bool ReadNow(const Key& key, size_t& budget_bytes);
   void AwaitRead();
@@ -125,10 +170,9 @@ class OutputPump {
   const Duration read_limit_;
   size_t backlog_bytes_ = 0;
   std::map<Key, Output> outputs_;
-  // Outputs with something to move, in the order of their turns.
-  std::deque<Key> ready_;
-  /// Those that must be read from a file first; the first is being read, if any is.
-  std::deque<Key> unread_;
+  std::array<Queues, 2> queues_;
+  /// Whose turn to be read it is.
+  keeper::Stream next_stream_ = keeper::Stream::kStdout;
   std::optional<Read> reading_;
   uint64_t next_read_ = 1;
   /// Runs when a read, not necessarily the latest, may have taken too long.

@@ -15,21 +15,8 @@ namespace {
 using G = OptionGroup;
 
 constexpr absl::string_view kPending[] = {
-    "tee",
-    "redirects",
-    "local-ranks-filter",
-    "event-log-handler",
-    "numa-binding",
-    "duplicate-stdout-filters",
-    "duplicate-stderr-filters",
-    "forward-signals",
-    "stop-signal-to",
-    "restart-backoff",
-    "exit-code",
-    "use-env",
-    "compat",
-    "omp-threads",
-    "stdin",
+    "event-log-handler", "numa-binding", "forward-signals", "stop-signal-to", "restart-backoff",
+    "exit-code",         "use-env",      "compat",          "omp-threads",    "stdin",
 };
 
 }  // namespace

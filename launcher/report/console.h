@@ -1,17 +1,14 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
-#include <deque>
 #include <functional>
+#include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/strings/string_view.h"
 #include "base/log.h"
 #include "base/mono_time.h"
-#include "base/mutex.h"
-#include "base/unique_fd.h"
+#include "launcher/report/console_channel.h"
 
 namespace fsdprun {
 
@@ -19,8 +16,10 @@ enum class ConsoleStream { kOut, kError };
 
 /// The launcher's standard output and error. Whole lines only, so that output of several workers
 /// never mixes within a line; on a terminal a progress line stays at the bottom and is redrawn
-/// after other lines. A separate thread writes, so that a slow or blocked reader never blocks the
-/// loop. A closed pipe (`| head -1`) is not an error: the rest is dropped. Thread: any, except
+/// after other lines. Threads write, so that a slow or blocked reader never blocks the loop; one
+/// for each stream, so that a blocked standard output does not hold up what is said on standard
+/// error, but one for both if they are the same pipe or terminal, where their lines must not mix
+/// either. A closed pipe (`| head -1`) is not an error: the rest is dropped. Thread: any, except
 /// where noted. Memory: what is queued; producers of bulk output check HasRoom() first.
 class Console {
  public:
@@ -35,69 +34,36 @@ class Console {
     size_t room_bytes = 1u << 20;
   };
 
-  /// Starts the writer thread. `on_room` is called on that thread when there is room again after
-  /// HasRoom() was false.
-  explicit Console(const Options& options, std::function<void()> on_room = nullptr);
-  /// Close() with a deadline of now.
-  ~Console();
-  Console(const Console&) = delete;
-  Console& operator=(const Console&) = delete;
+  /// `on_room` is called on a thread of the console when a stream has room again after HasRoom()
+  /// was false for it.
+  explicit Console(const Options& options, const std::function<void()>& on_room = nullptr);
 
   /// Queues text that consists of whole lines (a missing last newline is added).
-  void WriteLines(ConsoleStream stream, absl::string_view text) ABSL_LOCKS_EXCLUDED(mu_);
+  void WriteLines(ConsoleStream stream, absl::string_view text);
   /// Replaces the progress line; nothing happens unless it is drawn.
-  void SetProgress(std::string text) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetProgress(std::string text);
   bool draws_progress() const { return options_.draws_progress; }
-  bool HasRoom() ABSL_LOCKS_EXCLUDED(mu_);
-  /// Waits for room; false if there is none by `deadline`.
-  bool WaitForRoom(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  bool HasRoom(ConsoleStream stream) { return ChannelOf(stream).HasRoom(); }
+  /// Waits until a stream that has no room has some, but not longer than to `deadline`.
+  void WaitForRoom(MonoTime deadline);
 
   /// Waits until everything queued so far is written; false if it is not by `deadline`.
-  bool WaitWritten(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  bool WaitWritten(MonoTime deadline);
 
-  /// Waits until everything is written or `deadline` has passed, then ends the thread; what can be
-  /// written without blocking is still written. Idempotent; one thread only.
-  void Close(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  /// Waits until everything is written or `deadline` has passed, then ends the threads; what can be
+  /// written without blocking is still written. Idempotent; one thread only. The destructor does
+  /// the same with a deadline of now.
+  void Close(MonoTime deadline);
 
  private:
-  struct Item {
-    ConsoleStream stream;
-    std::string text;
-  };
+  ConsoleChannel& ChannelOf(ConsoleStream stream) {
+    return stream == ConsoleStream::kOut && out_.has_value() ? *out_ : error_;
+  }
 
-  void WriterMain() ABSL_LOCKS_EXCLUDED(mu_);
-  void Emit(const Item& item);
-  void DrawProgress(const std::string& text);
-  void EraseProgress();
-  void WriteAll(ConsoleStream stream, absl::string_view data);
-  bool WaitWritable(int fd);
-  bool WaitFinished(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  void WaitForMoreRoom() ABSL_LOCKS_EXCLUDED(mu_);
-
-  // Constant after construction.
   const Options options_;
-  /// Separate open file descriptions of streams that are terminals; else invalid.
-  const UniqueFd out_terminal_;
-  const UniqueFd error_terminal_;
-  const std::function<void()> on_room_;
-
-  // Owned by the writer thread.
-  bool progress_is_drawn_ = false;
-  bool out_is_gone_ = false;
-  bool error_is_gone_ = false;
-
-  std::atomic<bool> gives_up_{false};
-  Mutex mu_;
-  CondVar changed_;
-  std::deque<Item> queue_ ABSL_GUARDED_BY(mu_);
-  size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  bool someone_waits_for_room_ ABSL_GUARDED_BY(mu_) = false;
-  std::string progress_ ABSL_GUARDED_BY(mu_);
-  bool progress_changed_ ABSL_GUARDED_BY(mu_) = false;
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
-
-  std::thread writer_;
+  /// Of both streams, if they are the same file.
+  ConsoleChannel error_;
+  std::optional<ConsoleChannel> out_;
 };
 
 /// Console options for this process's own streams: a progress line if standard error is a terminal

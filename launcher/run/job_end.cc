@@ -75,10 +75,12 @@ bool OutputDrain::IsOver() {
 }
 
 void OutputDrain::ShowRemainingOutput(LocalAgent& agent) {
+  agent.FinishFilteredOutput();
   while (!agent.ResumeOutput() && !agent.OutputHangs()) {
     const MonoTime until = std::min(deadline_, MonoNow() + kSignalCheckInterval);
-    agent.AwaitOutput(until);
-    console_.WaitForRoom(until);
+    if (!agent.AwaitOutput(until)) {
+      console_.WaitForRoom(until);
+    }
     if (IsOver()) {
       return;
     }

@@ -16,6 +16,10 @@ const char* ValueIn(const Environment& environment, const char* name) {
   return it == environment.end() ? nullptr : it->second.c_str();
 }
 
+ConsoleStream ConsoleStreamOf(keeper::Stream stream) {
+  return stream == keeper::Stream::kStdout ? ConsoleStream::kOut : ConsoleStream::kError;
+}
+
 }  // namespace
 
 JobOutput::JobOutput(EventLoop& loop, CliProgram program, const LaunchPlan& plan,
@@ -43,11 +47,16 @@ void JobOutput::ShowProgress(const Progress& progress) {
 
 OutputPump::Sink JobOutput::MakeSink() {
   OutputPump::Sink sink;
-  sink.write = [this](keeper::Stream stream, absl::string_view lines) {
-    console_.WriteLines(
-        stream == keeper::Stream::kStdout ? ConsoleStream::kOut : ConsoleStream::kError, lines);
+  sink.write = [this](keeper::Stream stream, const std::string&, absl::string_view lines) {
+    console_.WriteLines(ConsoleStreamOf(stream), lines);
   };
-  sink.has_room = [this] { return console_.HasRoom(); };
+  sink.has_room = [this](keeper::Stream stream) {
+    return console_.HasRoom(ConsoleStreamOf(stream));
+  };
+  sink.on_missing = [this](keeper::Stream stream, const std::string&,
+                           const MissingOutput& missing) {
+    console_.WriteLines(ConsoleStreamOf(stream), Describe(missing));
+  };
   return sink;
 }
 
@@ -57,47 +66,75 @@ void JobOutput::ResumeOutput() {
   }
 }
 
-absl::Status JobOutput::MakeRunDir(const std::string& run_id) {
+absl::Status JobOutput::MakeRunDirs(const std::string& run_id) {
   run_id_ = run_id;
-  ASSIGN_OR_RETURN(run_dir_, fsdprun::MakeRunDir(plan_, run_id_, environment_));
+  ASSIGN_OR_RETURN(dirs_, fsdprun::MakeRunDirs(plan_, run_id_, environment_));
   return absl::OkStatus();
 }
 
-void JobOutput::ChangeRunDir(std::function<void(const absl::Status&)> then) {
+void JobOutput::ChangeRunDirs(std::function<void(const absl::Status&)> then) {
   then_ = std::move(then);
-  run_dir_change_ = std::make_unique<RunDirChange>(
-      loop_, run_dir_,
+  change_ = std::make_unique<RunDirChange>(
+      loop_, dirs_.logs,
       [plan = plan_, run_id = run_id_, environment = environment_] {
-        return fsdprun::MakeRunDir(plan, run_id, environment);
+        return fsdprun::MakeRunDirs(plan, run_id, environment);
       },
-      [this](const RunDirChange::Result& result) { OnRunDir(result); });
+      [this](const RunDirChange::Result& result) { OnRunDirs(result); });
 }
 
-void JobOutput::OnRunDir(const RunDirChange::Result& result) {
-  if (result.run_dir.ok()) {
-    if (!result.is_old_removed) {
-      earlier_run_dirs_.push_back(run_dir_);
+void JobOutput::OnRunDirs(const RunDirChange::Result& result) {
+  if (result.dirs.ok()) {
+    earlier_.push_back(dirs_);
+    if (result.is_old_removed) {
+      earlier_.back().logs.clear();
     }
-    run_dir_ = *result.run_dir;
+    dirs_ = *result.dirs;
   }
-  then_(result.run_dir.status());
+  then_(result.dirs.status());
+}
+
+void JobOutput::RemoveLogs() {
+  for (const RunDirs* dirs : AllDirs()) {
+    if (plan_.log_dir.empty() && !dirs->logs.empty()) {
+      RemoveTree(loop_, dirs->logs);
+    }
+  }
+}
+
+void JobOutput::RemoveSpools() {
+  for (const RunDirs* dirs : AllDirs()) {
+    if (!dirs->spool.empty()) {
+      RemoveTree(loop_, dirs->spool);
+    }
+  }
+}
+
+std::vector<const RunDirs*> JobOutput::AllDirs() const {
+  std::vector<const RunDirs*> all = {&dirs_};
+  for (const RunDirs& dirs : earlier_) {
+    all.push_back(&dirs);
+  }
+  return all;
 }
 
 void JobOutput::RemoveRunDirs() {
-  earlier_run_dirs_.push_back(run_dir_);
-  for (const std::string& run_dir : earlier_run_dirs_) {
-    if (plan_.log_dir.empty() && !run_dir.empty()) {
-      RemoveTree(loop_, run_dir);
-    }
-  }
+  RemoveLogs();
+  RemoveSpools();
 }
 
 void JobOutput::EndRunDirs(bool has_succeeded, bool all_shown) {
+  if (all_shown) {
+    RemoveSpools();
+  } else if (!dirs_.spool.empty()) {
+    Print(
+        absl::StrCat("not all output could be shown; what no log keeps of it is in ", dirs_.spool));
+  }
   if (has_succeeded && all_shown) {
-    RemoveRunDirs();
-  } else if (!RemoveIfEmpty(loop_, run_dir_)) {  // Empty if no worker was ever started.
+    RemoveLogs();
+  } else if (!dirs_.logs.empty() &&
+             !RemoveIfEmpty(loop_, dirs_.logs)) {  // Empty if no worker was ever started.
     Print(absl::StrCat(all_shown ? "" : "not all output could be shown; ",
-                       "logs of this node's workers are in ", run_dir_));
+                       "logs of this node's workers are in ", dirs_.logs));
   }
 }
 

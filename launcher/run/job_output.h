@@ -41,20 +41,23 @@ class JobOutput {
   /// The agent that is told when the console has room again; nullptr: none.
   void Attach(LocalAgent* agent) { agent_ = agent; }
 
-  /// Makes the log directory of the first agent. Errors: see fsdprun::MakeRunDir().
-  absl::Status MakeRunDir(const std::string& run_id);
-  const std::string& run_dir() const { return run_dir_; }
-  /// Makes the log directory of the next agent in its place, with a bounded wait for the file
-  /// system; `then` runs on the loop.
-  void ChangeRunDir(std::function<void(const absl::Status&)> then);
-  /// Removes the temporary log directories; for when the loop has ended.
+  /// Makes the directories of the first agent. Errors: see fsdprun::MakeRunDirs().
+  absl::Status MakeRunDirs(const std::string& run_id);
+  const RunDirs& dirs() const { return dirs_; }
+  /// Makes those of the next agent in their place, with a bounded wait for the file system; `then`
+  /// runs on the loop.
+  void ChangeRunDirs(std::function<void(const absl::Status&)> then);
+  /// Removes the temporary directories; for when the loop has ended.
   void RemoveRunDirs();
-  /// At the end of the run: logs in temporary directories are kept for failures only, and the
-  /// console says where.
+  /// At the end of the run: logs in temporary directories are kept for failures only, spools for
+  /// what could not be shown, and the console says where.
   void EndRunDirs(bool has_succeeded, bool all_shown);
 
  private:
-  void OnRunDir(const RunDirChange::Result& result);
+  void OnRunDirs(const RunDirChange::Result& result);
+  void RemoveLogs();
+  void RemoveSpools();
+  std::vector<const RunDirs*> AllDirs() const;
   void ResumeOutput();
 
   EventLoop& loop_;
@@ -64,10 +67,10 @@ class JobOutput {
   Console console_;
   LocalAgent* agent_ = nullptr;
   std::string run_id_;
-  std::string run_dir_;
+  RunDirs dirs_;
   /// Of fsdp-agent's earlier incarnations.
-  std::vector<std::string> earlier_run_dirs_;
-  std::unique_ptr<RunDirChange> run_dir_change_;
+  std::vector<RunDirs> earlier_;
+  std::unique_ptr<RunDirChange> change_;
   std::function<void(const absl::Status&)> then_;
 };
 

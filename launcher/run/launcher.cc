@@ -83,7 +83,7 @@ absl::Status Launcher::Start() {
   directory_ = MakeDirectory({plan_, environment_, [this] { return signals_.TakePending(); }});
   ASSIGN_OR_RETURN(place_, directory_->Find());
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
-  RETURN_IF_ERROR(output_.MakeRunDir(run_id_));
+  RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
   RETURN_IF_ERROR(OpenLink());
   MakeStore();
   MakeAgent();
@@ -182,7 +182,8 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.base_environment.erase("FSDPRUN_TOKEN");
   options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
   options.run_id = run_id_;
-  options.run_dir = output_.run_dir();
+  options.dirs = output_.dirs();
+  options.output = plan_.output;
   options.draws_progress = output_.draws_progress();
   options.keeper_lease = plan_.IsSingleNode() ? Duration::zero() : kKeeperLease;
   options.descriptor_limit = descriptor_limit_;
@@ -218,10 +219,10 @@ void Launcher::RestartAgent() {
     loop_.Stop();
     return;
   }
-  output_.ChangeRunDir([this](const absl::Status& status) { OnRunDir(status); });
+  output_.ChangeRunDirs([this](const absl::Status& status) { OnRunDirs(status); });
 }
 
-void Launcher::OnRunDir(const absl::Status& status) {
+void Launcher::OnRunDirs(const absl::Status& status) {
   if (is_ended_by_signal_) {
     return;
   }

@@ -52,7 +52,7 @@ class Launcher {
 
   // Events.
   void RestartAgent();
-  void OnRunDir(const absl::Status& status);
+  void OnRunDirs(const absl::Status& status);
   void OnSignal(int signal);
   void OnCoordinatorStep();
   void OnAgentExit(int code, const std::string& message);

@@ -18,7 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "agent/output/stream_plan.h"
 #include "base/error_text.h"
+#include "base/status_macros.h"
 #include "launcher/directory/job_token.h"
 
 namespace fsdprun {
@@ -79,6 +81,23 @@ absl::Status FindOnPath(const std::string& name, const Environment& environment)
     absl::StrAppend(&message, "; for the file in this directory give ./", name);
   }
   return absl::NotFoundError(message);
+}
+
+absl::StatusOr<std::string> MakeFreshDir(const std::string& base, const std::string& prefix) {
+  std::error_code error;
+  std::filesystem::create_directories(base, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", base, "': ",
+                                               error.message(), "; choose another with --log-dir"));
+  }
+  const std::string path = absl::StrCat(std::filesystem::absolute(base).lexically_normal().string(),
+                                        "/", prefix, RandomHex(4));
+  if (::mkdir(path.c_str(), 0700) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", path,
+                                               "': ", ErrorText(errno),
+                                               "; choose another with --log-dir"));
+  }
+  return path;
 }
 
 }  // namespace
@@ -160,25 +179,21 @@ absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environme
   return python;
 }
 
-absl::StatusOr<std::string> MakeRunDir(const LaunchPlan& plan, const std::string& run_id,
-                                       const Environment& environment) {
-  const bool is_temporary = plan.log_dir.empty();
-  const std::string base = is_temporary ? ValueOr(environment, "TMPDIR", "/tmp") : plan.log_dir;
-  std::error_code error;
-  std::filesystem::create_directories(base, error);
-  if (error) {
-    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", base, "': ",
-                                               error.message(), "; choose another with --log-dir"));
+absl::StatusOr<RunDirs> MakeRunDirs(const LaunchPlan& plan, const std::string& run_id,
+                                    const Environment& environment) {
+  RunDirs dirs;
+  const std::string temporary = ValueOr(environment, "TMPDIR", "/tmp");
+  if (plan.output.has_directory) {
+    const bool is_temporary = plan.log_dir.empty();
+    ASSIGN_OR_RETURN(dirs.logs,
+                     MakeFreshDir(is_temporary ? temporary : plan.log_dir,
+                                  absl::StrCat(is_temporary ? "fsdprun_" : "", run_id, "_")));
   }
-  const std::string path =
-      absl::StrCat(std::filesystem::absolute(base).lexically_normal().string(), "/",
-                   is_temporary ? "fsdprun_" : "", run_id, "_", RandomHex(4));
-  if (::mkdir(path.c_str(), 0700) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", path,
-                                               "': ", ErrorText(errno),
-                                               "; choose another with --log-dir"));
+  if (NeedsSpool(plan.output, plan.nproc_per_node)) {
+    // Without it that output goes to the console through memory.
+    dirs.spool = MakeFreshDir(temporary, absl::StrCat("fsdprun_spool_", run_id, "_")).value_or("");
   }
-  return path;
+  return dirs;
 }
 
 }  // namespace fsdprun

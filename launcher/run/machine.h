@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "agent/local/log_paths.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/launch_plan.h"
 
@@ -29,10 +30,11 @@ absl::Status CheckVisibleDevices(const LaunchPlan& plan, const Environment& envi
 /// (empty for executables). Errors: NOT_FOUND or PERMISSION_DENIED naming the path and what to do.
 absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environment& environment);
 
-/// A fresh directory for one run's logs, mode 0700: `<log_dir>/<run id>_<8 random>`, or
-/// `$TMPDIR/fsdprun_<run id>_<8 random>` when no log_dir was given. Errors: name the directory and
-/// the reason.
-absl::StatusOr<std::string> MakeRunDir(const LaunchPlan& plan, const std::string& run_id,
-                                       const Environment& environment);
+/// Fresh directories for one run, mode 0700: `<log_dir>/<run id>_<8 random>` for its logs, or
+/// `$TMPDIR/fsdprun_<run id>_<8 random>` when no log_dir was given, and none with /dev/null; and
+/// `$TMPDIR/fsdprun_spool_<run id>_<8 random>` if something is shown that no log keeps, and if that
+/// can be made. Errors: name the directory and the reason.
+absl::StatusOr<RunDirs> MakeRunDirs(const LaunchPlan& plan, const std::string& run_id,
+                                    const Environment& environment);
 
 }  // namespace fsdprun

@@ -26,19 +26,19 @@ bool RunBounded(EventLoop& loop, Duration limit, FileThread::Closure work) {
 
 }  // namespace
 
-RunDirChange::RunDirChange(EventLoop& loop, std::string old_dir, MakeDir make, Then then,
+RunDirChange::RunDirChange(EventLoop& loop, std::string old_dir, MakeDirs make, Then then,
                            Duration limit)
     : loop_(loop), then_(std::move(then)), files_(loop) {
   auto result = std::make_shared<Result>(Result{absl::UnknownError("")});
   files_.Run(
       [old_dir, make = std::move(make), result] {
-        result->run_dir = make();
-        result->is_old_removed = result->run_dir.ok() && ::rmdir(old_dir.c_str()) == 0;
+        result->dirs = make();
+        result->is_old_removed = result->dirs.ok() && ::rmdir(old_dir.c_str()) == 0;
       },
       [this, result] { Tell(*result); });
   timer_ = loop_.At(MonoNow() + limit, [this, limit] {
     files_.RunFinished();  // It may have answered in time, if this process was stopped.
-    Tell({.run_dir = absl::DeadlineExceededError(
+    Tell({.dirs = absl::DeadlineExceededError(
               absl::StrCat("cannot make a log directory: its file system did not answer within ",
                            ToSeconds(limit), " s; choose another with --log-dir"))});
   });

@@ -6,12 +6,13 @@
 
 #include "absl/status/statusor.h"
 #include "agent/local/file_thread.h"
+#include "agent/local/log_paths.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
 
 namespace fsdprun {
 
-/// Makes the log directory of the next agent, and removes the last one's if it is empty, on a
+/// Makes the directories of the next agent, and removes the last one's logs if they are empty, on a
 /// thread of its own: a file system that hangs stops neither signals nor the end. Thread: the
 /// loop's.
 class RunDirChange {
@@ -20,15 +21,15 @@ class RunDirChange {
 
   struct Result {
     /// DEADLINE_EXCEEDED: the file system did not answer.
-    absl::StatusOr<std::string> run_dir;
+    absl::StatusOr<RunDirs> dirs;
     bool is_old_removed = false;
   };
   /// Runs on the thread, and maybe after this object has ended: it must own what it uses.
-  using MakeDir = std::function<absl::StatusOr<std::string>()>;
+  using MakeDirs = std::function<absl::StatusOr<RunDirs>()>;
   /// Runs on the loop, once, and not after this object has ended. Must not destroy it.
   using Then = std::function<void(const Result&)>;
 
-  RunDirChange(EventLoop& loop, std::string old_dir, MakeDir make, Then then,
+  RunDirChange(EventLoop& loop, std::string old_dir, MakeDirs make, Then then,
                Duration limit = kLimit);
   ~RunDirChange();
   RunDirChange(const RunDirChange&) = delete;

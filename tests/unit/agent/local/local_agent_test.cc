@@ -98,10 +98,11 @@ class LocalAgentTest : public testing::Test {
     options.base_environment = {{"PATH", "/usr/bin:/bin"}};
     options.command = [command](int) { return command; };
     options.run_id = "run";
-    options.run_dir = run_dir;
+    options.dirs.logs = run_dir;
     LocalAgent::Hooks hooks;
-    hooks.sink.write = [](keeper::Stream, absl::string_view) {};
-    hooks.sink.has_room = [] { return true; };
+    hooks.sink.write = [](keeper::Stream, const std::string&, absl::string_view) {};
+    hooks.sink.has_room = [](keeper::Stream) { return true; };
+    hooks.sink.on_missing = [](keeper::Stream, const std::string&, const MissingOutput&) {};
     hooks.on_exit = [this](int code, const std::string&) {
       exit_code_ = code;
       waiter_.Notice();

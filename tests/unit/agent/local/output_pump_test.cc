@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "tests/unit/base/loop_waiter.h"
 
@@ -50,17 +51,23 @@ class OutputPumpTest : public ::testing::Test {
   uint64_t size_ = 0;
   bool has_room_ = true;
   std::string shown_;
+  std::string errors_;
   EventLoop loop_;
   FileThread files_{loop_};
-  OutputPump pump_{
-      loop_,
-      files_,
-      {[this](Stream, absl::string_view lines) { shown_.append(lines.data(), lines.size()); },
-       [this] { return has_room_; }}};
+  OutputPump::Sink MakeSink() {
+    return {[this](Stream stream, const std::string& target, absl::string_view lines) {
+              (stream == Stream::kStdout ? shown_ : errors_) += absl::StrCat(target, lines);
+            },
+            [this](Stream stream) { return stream == Stream::kStdout ? has_room_ : true; },
+            [this](Stream, const std::string&, const MissingOutput& missing) {
+              shown_ += Describe(missing);
+            }};
+  }
+  OutputPump pump_{loop_, files_, MakeSink()};
 };
 
 TEST_F(OutputPumpTest, OutputWithoutAFileWaitsForRoomAndIsBounded) {
-  pump_.Follow(0, Stream::kStdout, path_);
+  pump_.Follow(0, Stream::kStdout, {.path = path_});
   has_room_ = false;
   Append("in the file\n");
   pump_.Data(0, Stream::kStdout, "after it\n");
@@ -86,7 +93,7 @@ TEST_F(OutputPumpTest, OutputWithoutAFileWaitsForRoomAndIsBounded) {
 }
 
 TEST_F(OutputPumpTest, PassesWholeLinesOnly) {
-  pump_.Follow(0, Stream::kStdout, path_);
+  pump_.Follow(0, Stream::kStdout, {.path = path_});
   Append("one\ntw");
   EXPECT_EQ(shown_, "one\n");
   Append("o\nthr");
@@ -98,13 +105,13 @@ TEST_F(OutputPumpTest, PassesWholeLinesOnly) {
 }
 
 TEST_F(OutputPumpTest, CarriageReturnEndsALine) {
-  pump_.Follow(0, Stream::kStdout, path_);
+  pump_.Follow(0, Stream::kStdout, {.path = path_});
   Append("\r 10%\r 20%");
   EXPECT_EQ(shown_, "\r 10%\r");
 }
 
 TEST_F(OutputPumpTest, WaitsForRoomAndLosesNothing) {
-  pump_.Follow(0, Stream::kStdout, path_);
+  pump_.Follow(0, Stream::kStdout, {.path = path_});
   has_room_ = false;
   Append(std::string(200000, 'x') + "\n");
   EXPECT_EQ(shown_, "");
@@ -114,7 +121,7 @@ TEST_F(OutputPumpTest, WaitsForRoomAndLosesNothing) {
 }
 
 TEST_F(OutputPumpTest, DrainIgnoresTheLackOfRoom) {
-  pump_.Follow(0, Stream::kStdout, path_);
+  pump_.Follow(0, Stream::kStdout, {.path = path_});
   has_room_ = false;
   Append("text\n");
   pump_.Drain();
@@ -123,7 +130,7 @@ TEST_F(OutputPumpTest, DrainIgnoresTheLackOfRoom) {
 
 // An agent that exits does not wait for a reader, nor may it load a long log into memory.
 TEST_F(OutputPumpTest, DrainTakesABoundedPartOfLongLogsAndReportsTheRest) {
-  pump_.Follow(0, Stream::kStdout, path_);
+  pump_.Follow(0, Stream::kStdout, {.path = path_});
   has_room_ = false;
   std::string line(1023, 'x');
   line += "\n";
@@ -145,11 +152,11 @@ TEST_F(OutputPumpTest, DrainTakesABoundedPartOfLongLogsAndReportsTheRest) {
 }
 
 TEST_F(OutputPumpTest, NextGenerationWaitsForTheOneBeforeAtTheReadersPace) {
-  pump_.Follow(0, Stream::kStdout, path_);
+  pump_.Follow(0, Stream::kStdout, {.path = path_});
   has_room_ = false;
   Append("old");
   pump_.Data(0, Stream::kStdout, " end");
-  pump_.Follow(0, Stream::kStdout, path_ + ".next");
+  pump_.Follow(0, Stream::kStdout, {.path = path_ + ".next"});
   pump_.Data(0, Stream::kStdout, "new\n");
   EXPECT_EQ(shown_, "");
   EXPECT_FALSE(pump_.Pump());
@@ -161,7 +168,7 @@ TEST_F(OutputPumpTest, NextGenerationWaitsForTheOneBeforeAtTheReadersPace) {
 TEST_F(OutputPumpTest, DrainTakesEarlierGenerationsToo) {
   has_room_ = false;
   for (int generation = 0; generation < 3; ++generation) {
-    pump_.Follow(0, Stream::kStdout, path_);
+    pump_.Follow(0, Stream::kStdout, {.path = path_});
     pump_.Data(0, Stream::kStdout, std::to_string(generation));
   }
   EXPECT_EQ(shown_, "");
@@ -187,21 +194,21 @@ TEST_F(OutputPumpTest, DroppedOutputIsReportedOnItsStreamAndLaterOutputPasses) {
 TEST_F(OutputPumpTest, OneStreamTakesNoMoreThanItsShareInAllGenerations) {
   has_room_ = false;
   pump_.Data(0, Stream::kStdout, std::string(OutputPump::kMaxStreamBytes - 1, 'x'));
-  pump_.Follow(0, Stream::kStdout, path_);
+  pump_.Follow(0, Stream::kStdout, {.path = path_});
   pump_.Data(0, Stream::kStdout, "lost\n");
   pump_.Data(0, Stream::kStderr, "not lost\n");
   pump_.Data(1, Stream::kStdout, "nor this\n");
   has_room_ = true;
   EXPECT_TRUE(PumpAll());
   EXPECT_NE(shown_.find("[fsdprun: 5 bytes of output are lost"), std::string::npos);
-  EXPECT_NE(shown_.find("not lost\n"), std::string::npos);
+  EXPECT_EQ(errors_, "not lost\n");
   EXPECT_NE(shown_.find("nor this\n"), std::string::npos);
   pump_.Data(0, Stream::kStdout, std::string(OutputPump::kMaxStreamBytes - 1, 'y') + "\n");
   EXPECT_EQ(shown_.substr(shown_.size() - 2), "y\n") << "what has been shown takes no room";
 }
 
 TEST_F(OutputPumpTest, FileThatVanishedIsSkippedAndDirectDataGoesOn) {
-  pump_.Follow(0, Stream::kStdout, path_ + ".missing");
+  pump_.Follow(0, Stream::kStdout, {.path = path_ + ".missing"});
   pump_.Grew(0, Stream::kStdout, 100);
   pump_.Data(0, Stream::kStdout, "direct\n");
   Settle();
@@ -214,7 +221,7 @@ class HangingLogTest : public OutputPumpTest {
   void Hang() {
     ::unlink(path_.c_str());
     ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
-    pump_.Follow(0, Stream::kStdout, path_);
+    pump_.Follow(0, Stream::kStdout, {.path = path_});
     pump_.Grew(0, Stream::kStdout, 100);
     ASSERT_TRUE(pump_.is_reading());
   }
@@ -226,15 +233,12 @@ class HangingLogTest : public OutputPumpTest {
 };
 
 TEST_F(HangingLogTest, TheEndIsNotDelayedAndWhatIsMissingIsCounted) {
-  OutputPump impatient(
-      loop_, files_,
-      {[this](Stream, absl::string_view lines) { shown_.append(lines.data(), lines.size()); },
-       [this] { return has_room_; }},
-      /*read_limit=*/std::chrono::milliseconds(1));
+  OutputPump impatient(loop_, files_, MakeSink(),
+                       /*read_limit=*/std::chrono::milliseconds(1));
   ::unlink(path_.c_str());
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   for (const int rank : {0, 1}) {
-    impatient.Follow(rank, Stream::kStdout, path_);
+    impatient.Follow(rank, Stream::kStdout, {.path = path_});
     impatient.Grew(rank, Stream::kStdout, 100);
     impatient.Data(rank, Stream::kStdout, "after the file\n");
   }
@@ -255,7 +259,7 @@ TEST_F(HangingLogTest, EveryStallIsWarnedOfOnce) {
   Warnings().clear();
   SetLogSink([](LogLevel, absl::string_view line) { Warnings().emplace_back(line); });
   LoopWaiter waiter(loop_);
-  OutputPump impatient(loop_, files_, {[](Stream, absl::string_view) {}, [] { return true; }},
+  OutputPump impatient(loop_, files_, MakeSink(),
                        /*read_limit=*/std::chrono::milliseconds(200));
   const auto run = [&](Duration duration) {
     const MonoTime end = MonoNow() + duration;
@@ -264,7 +268,7 @@ TEST_F(HangingLogTest, EveryStallIsWarnedOfOnce) {
   for (size_t stall = 1; stall <= 2; ++stall) {
     const std::string path = path_ + std::to_string(stall);
     ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-    impatient.Follow(0, Stream::kStdout, path);
+    impatient.Follow(0, Stream::kStdout, {.path = path});
     impatient.Grew(0, Stream::kStdout, 100);
     EXPECT_TRUE(waiter.PollUntil([&] { return Warnings().size() == stall; }));
     run(std::chrono::milliseconds(500));
@@ -274,7 +278,7 @@ TEST_F(HangingLogTest, EveryStallIsWarnedOfOnce) {
     EXPECT_TRUE(waiter.PollUntil([&] { return !impatient.is_reading(); }));
     ::unlink(path.c_str());
     // A read that is answered in time.
-    impatient.Follow(1, Stream::kStdout, path_);
+    impatient.Follow(1, Stream::kStdout, {.path = path_});
     impatient.Grew(1, Stream::kStdout, 100);
     EXPECT_TRUE(waiter.PollUntil([&] { return !impatient.is_reading(); }));
     run(std::chrono::milliseconds(300));
@@ -296,6 +300,63 @@ TEST_F(HangingLogTest, OutputWithoutAFileIsShownMeanwhile) {
   }
   EXPECT_TRUE(PumpAll());
   EXPECT_EQ(shown_, "other\n");
+}
+
+TEST_F(OutputPumpTest, AStreamWithoutRoomDoesNotHoldUpTheOther) {
+  std::ofstream(path_, std::ios::binary) << "in a file\n";
+  has_room_ = false;
+  for (const Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    pump_.Follow(0, stream, {.path = path_});
+    pump_.Follow(1, stream, {});
+    pump_.Grew(0, stream, 10);
+    pump_.Data(1, stream, "in memory\n");
+  }
+  Settle();
+  EXPECT_FALSE(pump_.Pump());
+  EXPECT_EQ(shown_, "");
+  EXPECT_EQ(errors_, "in memory\nin a file\n");
+  has_room_ = true;
+  EXPECT_TRUE(PumpAll());
+  EXPECT_EQ(shown_, "in memory\nin a file\n");
+}
+
+TEST_F(OutputPumpTest, ARouteBelongsToOneStartOfAWorker) {
+  has_room_ = false;
+  pump_.Follow(0, Stream::kStdout, {.format = LineFormat::Prefixed("old:"), .target = "a "});
+  pump_.Data(0, Stream::kStdout, "1\n2");
+  pump_.Follow(0, Stream::kStdout, {.format = LineFormat::Prefixed("new:"), .target = "b "});
+  pump_.Data(0, Stream::kStdout, "3");
+  has_room_ = true;
+  pump_.Pump();
+  pump_.Drain();
+  EXPECT_EQ(shown_, "a old:1\na old:2\nb new:3\n");
+}
+
+TEST_F(OutputPumpTest, WhatIsInAFileThatIsNotFollowedIsNotShown) {
+  pump_.Follow(0, Stream::kStdout, {});
+  pump_.Grew(0, Stream::kStdout, 100);
+  EXPECT_FALSE(pump_.is_reading());
+  pump_.Data(0, Stream::kStdout, "not in the file\n");
+  pump_.Follow(1, Stream::kStdout, {.is_wanted = false});
+  pump_.Data(1, Stream::kStdout, "not wanted\n");
+  EXPECT_TRUE(pump_.Pump());
+  EXPECT_EQ(shown_, "not in the file\n");
+}
+
+TEST_F(OutputPumpTest, ASpoolGivesBackWhatHasBeenShownAndALogKeepsIt) {
+  for (const bool is_spool : {true, false}) {
+    std::ofstream(path_, std::ios::trunc);
+    size_ = 0;
+    shown_.clear();
+    pump_.Follow(0, Stream::kStdout, {.path = path_, .is_spool = is_spool});
+    const std::string part((8u << 20) - 1, 'x');
+    Append(part + "\n");
+    Append(part + "\n");
+    EXPECT_EQ(shown_.size(), 16u << 20);
+    struct stat info {};
+    ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+    EXPECT_EQ(info.st_blocks * 512 <= 3 << 20, is_spool) << info.st_blocks;
+  }
 }
 
 TEST_F(OutputPumpTest, WorkersAndStreamsDoNotShareAPartialLine) {

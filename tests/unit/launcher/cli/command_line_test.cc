@@ -238,13 +238,31 @@ TEST(CommandLineTest, OptionsThatChooseNothingHereAreTaken) {
 }
 
 TEST(CommandLineTest, OptionsOfTorchrunThatAreMissingAreNamed) {
-  for (const char* option : {"--tee", "--tee=3", "-t", "-t3"}) {
-    EXPECT_EQ(ErrorOf({option, "3", "s"}), "torchrun's --tee is not supported yet") << option;
-  }
-  EXPECT_THAT(ErrorOf({"--local_ranks_filter=0", "s"}), HasSubstr("--local-ranks-filter is not"));
+  EXPECT_THAT(ErrorOf({"--numa_binding=node", "s"}), HasSubstr("--numa-binding is not"));
   EXPECT_THAT(ErrorOf({"--rdzv-backend=etcd-v2", "s"}), HasSubstr("not supported yet"));
   EXPECT_THAT(ErrorOf({"--nproc-per-node=xpu", "s"}), HasSubstr("not supported yet"));
-  EXPECT_THAT(HelpText(CliProgram::kFsdprun), HasSubstr("--redirects"));
+  EXPECT_THAT(HelpText(CliProgram::kFsdprun), HasSubstr("--numa-binding"));
+}
+
+TEST(CommandLineTest, OptionsOfTheOutput) {
+  for (const char* tee : {"--tee=3", "--t=3", "-t3", "-t=3"}) {
+    EXPECT_EQ(Parse({tee, "-r", "0:1,1:2", "s"}).value().output.tee.Of(5), kBothStreams) << tee;
+  }
+  const OutputOptions output =
+      Parse({"-r", "0:1,1:2", "--local_ranks_filter=1", "--duplicate-stdout-filters=a,,b,c",
+             "--log-dir=/dev/null", "s"},
+            {{"PET_TEE", "1"}, {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "$rank "}})
+          .value()
+          .output;
+  EXPECT_EQ(output.redirects.Of(1), kErrorStream);
+  EXPECT_EQ(output.redirects.Of(2), kNoStream);
+  EXPECT_EQ(output.tee.Of(1), kOutStream);
+  EXPECT_EQ(output.shown_local_ranks, std::set<int>{1});
+  EXPECT_THAT(output.stdout_filters, ElementsAre("a,b", "c"));
+  EXPECT_TRUE(output.names_files);
+  EXPECT_FALSE(output.has_directory);
+  EXPECT_EQ(output.prefix_template, "$rank ");
+  EXPECT_FALSE(Parse({"-r0", "s"}).value().output.names_files);
 }
 
 TEST(CommandLineTest, StandaloneIgnoresTheRendezvousOfTheEnvironment) {

@@ -30,7 +30,7 @@ TEST(OptionLookupTest, PrefixMeansWhatItMeansToTorchrun) {
 
 TEST(OptionLookupTest, PrefixOfTorchrunsOptionIsNeverOneOfOurs) {
   // Ours: token-file, version, dry-run, man.
-  EXPECT_EQ(Found("t"), "torchrun's --tee is not supported yet");
+  EXPECT_EQ(Found("t"), "tee");
   EXPECT_EQ(Found("v"), "virtual-local-rank");
   EXPECT_THAT(Found("d"), HasSubstr("--duplicate-stdout-filters, --duplicate-stderr-filters"));
   EXPECT_THAT(Found("ma"), HasSubstr("ambiguous"));

@@ -110,7 +110,8 @@ TEST(ConsoleTest, SlowReaderBlocksNoProducerAndRoomIsReported) {
   for (int i = 0; i < 2000; ++i) {
     console.WriteLines(ConsoleStream::kOut, line);
   }
-  EXPECT_FALSE(console.HasRoom());
+  EXPECT_FALSE(console.HasRoom(ConsoleStream::kOut));
+  EXPECT_FALSE(console.HasRoom(ConsoleStream::kError)) << "it is the same pipe";
   size_t got = 0;
   std::thread reader([&out, &got] {
     char buffer[65536];
@@ -122,6 +123,20 @@ TEST(ConsoleTest, SlowReaderBlocksNoProducerAndRoomIsReported) {
   console.Close(MonoNow() + kLong);
   reader.join();
   EXPECT_EQ(got, 2000u * 1001u);
+}
+
+TEST(ConsoleTest, ABlockedStandardOutputDoesNotHoldUpStandardError) {
+  Pipe out;
+  Pipe error;
+  Console console({.out_fd = out.write.get(), .error_fd = error.write.get()});
+  console.WriteLines(ConsoleStream::kOut, std::string(2 << 20, 'x'));
+  EXPECT_FALSE(console.HasRoom(ConsoleStream::kOut));
+  EXPECT_TRUE(console.HasRoom(ConsoleStream::kError));
+  console.WriteLines(ConsoleStream::kError, "heard");
+  char heard[6];
+  EXPECT_EQ(::read(error.read.get(), heard, sizeof(heard)), 6);
+  console.WaitForRoom(MonoNow() + std::chrono::milliseconds(1));  // Of standard output.
+  EXPECT_FALSE(console.WaitWritten(MonoNow()));
 }
 
 // For streams that nobody reads: Close() returns only if it gives up. How soon after the deadline

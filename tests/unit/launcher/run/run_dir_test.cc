@@ -24,7 +24,7 @@ class RunDirChangeTest : public ::testing::Test {
   RunDirChangeTest() { ::mkdir(old_.c_str(), 0700); }
   ~RunDirChangeTest() override { ::rmdir(old_.c_str()); }
 
-  void Change(RunDirChange::MakeDir make, Duration limit = std::chrono::seconds(60)) {
+  void Change(RunDirChange::MakeDirs make, Duration limit = std::chrono::seconds(60)) {
     change_ = std::make_unique<RunDirChange>(
         loop_, old_, std::move(make),
         [this](const RunDirChange::Result& result) {
@@ -46,9 +46,9 @@ class RunDirChangeTest : public ::testing::Test {
 };
 
 TEST_F(RunDirChangeTest, MakesTheNewOneAndRemovesTheEmptyOne) {
-  Change([] { return std::string("/new"); });
+  Change([] { return RunDirs{.logs = "/new"}; });
   ASSERT_TRUE(RunUntilTold());
-  EXPECT_EQ(*result_->run_dir, "/new");
+  EXPECT_EQ(result_->dirs->logs, "/new");
   EXPECT_TRUE(result_->is_old_removed);
   EXPECT_NE(::access(old_.c_str(), F_OK), 0);
 }
@@ -56,7 +56,7 @@ TEST_F(RunDirChangeTest, MakesTheNewOneAndRemovesTheEmptyOne) {
 TEST_F(RunDirChangeTest, KeepsTheOldOneWithoutANewOne) {
   Change([] { return absl::UnavailableError("no space"); });
   ASSERT_TRUE(RunUntilTold());
-  EXPECT_EQ(result_->run_dir.status().message(), "no space");
+  EXPECT_EQ(result_->dirs.status().message(), "no space");
   EXPECT_FALSE(result_->is_old_removed);
   EXPECT_EQ(::access(old_.c_str(), F_OK), 0);
 }
@@ -67,28 +67,28 @@ TEST_F(RunDirChangeTest, AFileSystemThatHangsIsGivenUpOnce) {
   const auto hang = std::make_shared<UniqueFd>(ends[0]);
   UniqueFd write_end(ends[1]);
   Change(
-      [hang]() -> absl::StatusOr<std::string> {
+      [hang]() -> absl::StatusOr<RunDirs> {
         char byte = 0;
         [[maybe_unused]] const ssize_t n = ::read(hang->get(), &byte, 1);
-        return "/late";
+        return RunDirs{.logs = "/late"};
       },
       std::chrono::milliseconds(20));
   ASSERT_TRUE(RunUntilTold());
-  EXPECT_EQ(result_->run_dir.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(result_->run_dir.status().message()), HasSubstr("did not answer"));
+  EXPECT_EQ(result_->dirs.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(result_->dirs.status().message()), HasSubstr("did not answer"));
   write_end.reset();
   EXPECT_TRUE(waiter_.PollUntil([this] { return ::access(old_.c_str(), F_OK) != 0; }));
 }
 
 // The loop runs only after the limit, as if this process had been stopped meanwhile.
 TEST_F(RunDirChangeTest, AnAnswerThatCameDuringAPauseCounts) {
-  Change([] { return std::string("/new"); }, std::chrono::milliseconds(1));
+  Change([] { return RunDirs{.logs = "/new"}; }, std::chrono::milliseconds(1));
   while (::access(old_.c_str(), F_OK) == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ASSERT_TRUE(RunUntilTold());
-  EXPECT_TRUE(result_->run_dir.ok());
+  EXPECT_TRUE(result_->dirs.ok());
 }
 
 }  // namespace

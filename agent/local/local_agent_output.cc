@@ -1,0 +1,166 @@
+// What an agent does about the output of its workers: directories, routes, where logs are.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/local/local_agent.h"
+#include "base/error_text.h"
+#include "base/log.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kDirectoriesLimit = std::chrono::seconds(1);
+constexpr keeper::Stream kStreams[] = {keeper::Stream::kStdout, keeper::Stream::kStderr};
+
+/// Files and directories of an attempt that nobody else makes.
+struct AttemptFiles {
+  std::vector<std::string> directories;
+  std::vector<std::string> files;
+};
+
+/// On the file thread. What failed, or empty.
+std::string Make(const AttemptFiles& wanted) {
+  for (const std::string& directory : wanted.directories) {
+    if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
+      return absl::StrCat("make ", directory, ": ", ErrorText(errno));
+    }
+  }
+  for (const std::string& path : wanted.files) {
+    const UniqueFd file(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644));
+    if (!file.valid()) {
+      return absl::StrCat("make ", path, ": ", ErrorText(errno));
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+/// Directories of error files and filtered files; those of logs are made with them, by the log
+/// writer.
+void LocalAgent::MakeAttemptFiles(std::function<void()> then) {
+  AttemptFiles wanted;
+  const std::string directory = AttemptDir(options_.dirs, assignment_);
+  for (const keeper::Stream stream : kStreams) {
+    if (!FilterTexts(options_.output, SetOf(stream)).empty()) {
+      wanted.files.push_back(FilteredPath(options_.dirs, assignment_, stream));
+    }
+  }
+  if (directory.empty() || (wanted.files.empty() && !options_.output.names_files)) {
+    return then();
+  }
+  wanted.directories.push_back(directory);
+  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
+    wanted.directories.push_back(WorkerDir(options_.dirs, assignment_, local_rank));
+  }
+  auto once = std::make_shared<std::function<void()>>(std::move(then));
+  const auto tell = [live = is_live_, this, once](const std::string& problem) {
+    const std::function<void()> next = std::exchange(*once, nullptr);
+    if (!*live || has_ended_ || next == nullptr) {
+      return;
+    }
+    if (!problem.empty()) {
+      WarnOfLogs(problem);
+    }
+    next();
+  };
+  auto problem = std::make_shared<std::string>();
+  files_.Run([wanted, problem] { *problem = Make(wanted); }, [tell, problem] { tell(*problem); });
+  loop_.At(MonoNow() + kDirectoriesLimit, [live = is_live_, this, tell, directory] {
+    if (*live) {
+      files_.RunFinished();
+    }
+    tell(absl::StrCat("make ", directory, ": its file system did not answer within 1 s"));
+  });
+}
+
+std::string LocalAgent::FollowStream(int local_rank, keeper::Stream stream) {
+  const StreamPlan plan = PlanStream(options_.output, local_rank, SetOf(stream));
+  std::string path = StreamPath(options_.dirs, assignment_, local_rank, stream, plan.file);
+  const std::string prefix = LinePrefix(options_.output, assignment_.role,
+                                        assignment_.rank_offset + local_rank, local_rank);
+  OutputPump::Route route;
+  route.path = plan.display == StreamDisplay::kNone ? "" : path;
+  route.is_spool = plan.file == StreamFile::kSpool;
+  route.is_wanted = plan.file != StreamFile::kNone;
+  if (plan.display != StreamDisplay::kPlain) {
+    route.format = LineFormat::Prefixed(prefix);
+  }
+  output_.Follow(local_rank, stream, std::move(route));
+  if (plan.is_filtered) {
+    filtered_->pump().Follow(
+        local_rank, stream,
+        {.path = path,
+         .format = LineFormat::Prefixed(prefix, FilterTexts(options_.output, SetOf(stream))),
+         .target = FilteredPath(options_.dirs, assignment_, stream)});
+  }
+  return path;
+}
+
+void LocalAgent::OnLogGrew(const keeper::LogGrewReport& report) {
+  has_logged_.insert({report.local_rank, report.stream});
+  output_.Grew(report.local_rank, report.stream, report.size_bytes);
+  if (filtered_ != nullptr) {
+    filtered_->pump().Grew(report.local_rank, report.stream, report.size_bytes);
+  }
+}
+
+void LocalAgent::OnLogData(const keeper::LogDataReport& report) {
+  output_.Data(report.local_rank, report.stream, report.data);
+  if (filtered_ != nullptr) {
+    filtered_->pump().Data(report.local_rank, report.stream, report.data);
+  }
+}
+
+void LocalAgent::OnLogDegraded(const keeper::LogDegradedReport& report) {
+  if (has_logged_.count({report.local_rank, report.stream}) == 0) {
+    lost_logs_.insert({report.local_rank, report.stream});
+  }
+  WarnOfLogs(absl::StrCat("write ", report.path, ": ", report.why));
+}
+
+/// Warns, once, that log files cannot be written.
+void LocalAgent::WarnOfLogs(const std::string& what) {
+  Log(std::exchange(has_warned_of_logs_, true) ? LogLevel::kInfo : LogLevel::kWarning,
+      absl::StrCat("cannot ", what,
+                   "; output that cannot be logged to a file is only shown here (warned once)"));
+}
+
+/// The log that says most about a failure.
+std::string LocalAgent::LogPathOf(int local_rank) const {
+  for (const keeper::Stream stream : {keeper::Stream::kStderr, keeper::Stream::kStdout}) {
+    if (PlanStream(options_.output, local_rank, SetOf(stream)).file == StreamFile::kLog &&
+        lost_logs_.count({local_rank, stream}) == 0) {
+      return StreamPath(options_.dirs, assignment_, local_rank, stream, StreamFile::kLog);
+    }
+  }
+  return "";
+}
+
+bool LocalAgent::ResumeOutput() { return output_.Pump(); }
+
+bool LocalAgent::AwaitOutput(MonoTime deadline) {
+  if (!output_.is_reading()) {
+    return false;
+  }
+  output_.Await(deadline);
+  return true;
+}
+
+void LocalAgent::DrainOutput() {
+  FinishFilteredOutput();
+  output_.Drain();
+}
+
+void LocalAgent::FinishFilteredOutput() {
+  if (filtered_ != nullptr) {
+    filtered_->Finish();
+  }
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+
+#include "agent/node/cluster_types.h"
+#include "agent/output/stream_plan.h"
+#include "agent/process/keeper_protocol.h"
+
+namespace fsdprun {
+
+/// Directories of one agent's run. An empty one is not there.
+struct RunDirs {
+  /// `attempt_<n>/<local rank>/` are made below it; not there with --log-dir=/dev/null.
+  std::string logs;
+  /// For output that the console shows and no log keeps; without it such output goes to the console
+  /// through memory.
+  std::string spool;
+};
+
+StreamSet SetOf(keeper::Stream stream);
+
+/// The attempt's directory, and the one of a worker with its logs and its error file. Empty if
+/// there are none.
+std::string AttemptDir(const RunDirs& dirs, const RankAssignment& assignment);
+std::string WorkerDir(const RunDirs& dirs, const RankAssignment& assignment, int local_rank);
+
+/// A worker's error file; empty if it cannot have one.
+std::string ErrorFilePath(const RunDirs& dirs, const RankAssignment& assignment, int local_rank);
+
+/// Where a worker's stream is written to; empty: to no file.
+std::string StreamPath(const RunDirs& dirs, const RankAssignment& assignment, int local_rank,
+                       keeper::Stream stream, StreamFile file);
+
+/// `attempt_<n>/filtered_stdout.log` or `filtered_stderr.log`.
+std::string FilteredPath(const RunDirs& dirs, const RankAssignment& assignment,
+                         keeper::Stream stream);
+
+}  // namespace fsdprun

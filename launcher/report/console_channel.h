@@ -1,0 +1,84 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "absl/strings/string_view.h"
+#include "base/mono_time.h"
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+
+namespace fsdprun {
+
+/// Text for a stream whose reader may be slow or blocked: a queue and a thread that writes it. A
+/// stream that is a terminal may have a progress line at the bottom, which is redrawn after other
+/// text. If the reader has closed its end, the rest is dropped. Thread: any, except where noted.
+class ConsoleChannel {
+ public:
+  struct Options {
+    /// Columns of the terminal.
+    size_t width = 80;
+    /// Bytes queued above which HasRoom() is false.
+    size_t room_bytes = 1u << 20;
+  };
+
+  /// `fd` is not owned. Starts the thread. `on_room` is called on it when there is room again after
+  /// HasRoom() was false.
+  ConsoleChannel(int fd, const Options& options, std::function<void()> on_room);
+  /// Close() with a deadline of now.
+  ~ConsoleChannel();
+  ConsoleChannel(const ConsoleChannel&) = delete;
+  ConsoleChannel& operator=(const ConsoleChannel&) = delete;
+
+  /// Queues whole lines.
+  void Write(std::string lines) ABSL_LOCKS_EXCLUDED(mu_);
+  /// Replaces the progress line.
+  void SetProgress(std::string text) ABSL_LOCKS_EXCLUDED(mu_);
+  bool HasRoom() ABSL_LOCKS_EXCLUDED(mu_);
+  /// Waits for room; false if there is none by `deadline`.
+  bool WaitForRoom(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  /// Waits until everything queued so far is written; false if it is not by `deadline`.
+  bool WaitWritten(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  /// Waits until everything is written or `deadline` has passed, then ends the thread; what can be
+  /// written without blocking is still written. Idempotent; one thread only.
+  void Close(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void WriterMain() ABSL_LOCKS_EXCLUDED(mu_);
+  void DrawProgress(const std::string& text);
+  void EraseProgress();
+  void WriteAll(absl::string_view data);
+  bool WaitWritable(int fd);
+  bool WaitFinished(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  void WaitForMoreRoom() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Constant after construction.
+  const int inherited_;
+  const Options options_;
+  /// A separate open file description of a stream that is a terminal; else invalid.
+  const UniqueFd terminal_;
+  const std::function<void()> on_room_;
+
+  // Owned by the writer thread.
+  bool progress_is_drawn_ = false;
+  bool is_gone_ = false;
+
+  std::atomic<bool> gives_up_{false};
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<std::string> queue_ ABSL_GUARDED_BY(mu_);
+  size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool someone_waits_for_room_ ABSL_GUARDED_BY(mu_) = false;
+  std::string progress_ ABSL_GUARDED_BY(mu_);
+  bool progress_changed_ ABSL_GUARDED_BY(mu_) = false;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+
+  std::thread writer_;
+};
+
+}  // namespace fsdprun
