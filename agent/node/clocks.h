@@ -9,6 +9,7 @@
 // (see docs/ARCHITECTURE.md, "Fencing"). An agent gives up its coordinator before its keeper gives
 // up the agent: an agent that still runs ends its workers in order, and says why.
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/mono_time.h"
@@ -17,11 +18,43 @@ namespace fsdprun {
 
 /// Silence after which the coordinator may replace a node.
 inline constexpr Duration kNodeLease = std::chrono::seconds(3);
-/// How long an agent keeps its workers and redials while its coordinator is silent.
-inline constexpr Duration kCoordinatorGrace = std::chrono::seconds(30);
-/// Silence of its agent after which a keeper ends the workers. End of file ends them at once.
-inline constexpr Duration kKeeperLease = std::chrono::seconds(35);
-static_assert(kNodeLease < kCoordinatorGrace && kCoordinatorGrace < kKeeperLease);
+inline constexpr Duration kShortestNodeLease = std::chrono::seconds(1);
+
+struct Clocks {
+  Duration node_lease = kNodeLease;
+  /// Silence after which a node is suspected: it is not made part of a new world.
+  Duration suspect_after = kNodeLease / 2;
+  Duration heartbeat_interval = kNodeLease / 6;
+  /// How long an agent keeps its workers and redials while its coordinator is silent.
+  Duration coordinator_grace = std::chrono::seconds(30);
+  /// Silence of its agent after which a keeper ends the workers. End of file ends them at once.
+  Duration keeper_lease = std::chrono::seconds(35);
+  /// Silence after which a transport gives up a connection. Never shorter than by default: a
+  /// shorter lease is a matter of heartbeats.
+  Duration stream_silence = kNodeLease;
+};
+
+/// All clocks of a job whose operator has chosen the node lease. See Note [Who lets go first].
+constexpr Clocks ClocksFor(Duration chosen_lease) {
+  constexpr Clocks kDefaults;
+  constexpr Duration kMargin = std::chrono::seconds(10);
+  const Duration lease = std::max(chosen_lease, kShortestNodeLease);
+  const Duration grace = std::max(kDefaults.coordinator_grace, lease + kMargin);
+  return {.node_lease = lease,
+          .suspect_after = lease / 2,
+          .heartbeat_interval = std::min(kDefaults.heartbeat_interval, lease / 6),
+          .coordinator_grace = grace,
+          .keeper_lease = grace + (kDefaults.keeper_lease - kDefaults.coordinator_grace),
+          .stream_silence = std::max(kDefaults.stream_silence, lease)};
+}
+
+/// The order in which they let go.
+constexpr bool AreOrdered(const Clocks& clocks) {
+  return clocks.heartbeat_interval < clocks.suspect_after &&
+         clocks.suspect_after < clocks.node_lease && clocks.node_lease < clocks.coordinator_grace &&
+         clocks.coordinator_grace < clocks.keeper_lease;
+}
+static_assert(AreOrdered(Clocks{}));
 
 /// A wake-up this late means that the process itself was stopped: what was due meanwhile says
 /// nothing about the others.

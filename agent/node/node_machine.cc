@@ -101,7 +101,7 @@ void NodeMachine::Handle(const node::StreamUp&, Out& out) {
 }
 
 void NodeMachine::SendJoin(Out& out) {
-  SendNow(AgentJoined{spec_.node, highest_seen_, {}}, generation(), out);
+  SendNow(AgentJoined{spec_.node, highest_seen_, spec_.cannot_run}, generation(), out);
   if (leaving_) {
     // First of all: the exits below are of this agent's own making, and without a stop that is
     // known of they would be taken for failures.

@@ -20,12 +20,12 @@ namespace fsdprun {
 
 /// Constants of one incarnation of an agent.
 struct NodeSpec {
-  Duration heartbeat_interval = std::chrono::milliseconds(500);
+  Duration heartbeat_interval = Clocks{}.heartbeat_interval;
   /// How long an agent that has never been admitted tries to reach the coordinator.
   Duration connect_timeout = std::chrono::seconds(600);
   /// How long workers keep running without a coordinator that may come back: its process is
   /// stopped, its machine is being migrated, the network is down.
-  Duration coordinator_grace = kCoordinatorGrace;
+  Duration coordinator_grace = Clocks{}.coordinator_grace;
   /// The same once nothing listens at its address: the process has ended, and the job with it. No
   /// process of a job may outlive its launcher by more than 1 s.
   Duration coordinator_ended_grace = std::chrono::milliseconds(500);
@@ -35,6 +35,8 @@ struct NodeSpec {
   /// Between SIGKILL and declaring the node wedged.
   Duration kill_wait = std::chrono::seconds(5);
   NodeInfo node;
+  /// See AgentJoined.
+  std::string cannot_run;
   /// Shown in errors, e.g. "10.0.0.1:29400".
   std::string coordinator_endpoint;
 };

@@ -19,20 +19,22 @@
 namespace fsdprun {
 namespace {
 
-// About 3 s without an answer end a connection: an unplugged cable is not noticed otherwise.
-constexpr int kKeepaliveTimeMs = 1000;
-constexpr int kKeepaliveTimeoutMs = 2000;
 /// How long an address may be the only one that is tried; more than an answer takes in a healthy
 /// network.
 constexpr Duration kHeadStart = std::chrono::milliseconds(200);
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 constexpr Duration kCancelTimeout = std::chrono::seconds(5);
 
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) {
+int Milliseconds(Duration d) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
+}
+
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, Duration silence) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // Silence ends a connection: an unplugged cable is not noticed otherwise.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(silence / 3));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(silence - silence / 3));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // NodeMachine decides about retries: no shared connection, no backoff of gRPC's own, no proxy.
@@ -61,7 +63,9 @@ bool IsRefusal(const absl::Status& status) {
 class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
   Stream(GrpcLink& link, uint64_t id, const std::string& target)
-      : link_(link), id_(id), stub_(v1::Coordinator::NewStub(NewChannel(target))) {
+      : link_(link),
+        id_(id),
+        stub_(v1::Coordinator::NewStub(NewChannel(target, link.options_.stream_silence))) {
     context_.AddMetadata(kTokenMetadataKey, link.used_token_);
   }
 

@@ -9,6 +9,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "agent/node/clocks.h"
 #include "agent/rpc/coordinator_link.h"
 #include "base/event_loop.h"
 
@@ -31,6 +32,8 @@ class GrpcLink : public CoordinatorLink {
     std::function<absl::StatusOr<std::string>()> token;
     /// From Open() to the coordinator's first answer, over all targets.
     Duration open_timeout = std::chrono::seconds(5);
+    /// See Clocks.
+    Duration stream_silence = Clocks{}.stream_silence;
   };
 
   GrpcLink(EventLoop& loop, Options options);

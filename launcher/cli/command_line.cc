@@ -111,9 +111,8 @@ absl::Status Reconcile(CliProgram program, const RawOptions& options, LaunchPlan
     }
     return absl::OkStatus();
   }
-  if (plan->backend == RendezvousBackend::kC10d) {
-    plan->node_rank = -1;  // as torchrun
-  } else if (plan->node_rank >= plan->max_nodes) {
+  const bool is_static = plan->backend == RendezvousBackend::kStatic;
+  if (is_static && plan->node_rank >= plan->max_nodes) {
     return absl::OutOfRangeError(
         absl::StrCat("--node-rank: ", plan->node_rank, " is not below --nnodes ", plan->max_nodes));
   }
@@ -129,7 +128,7 @@ absl::Status Reconcile(CliProgram program, const RawOptions& options, LaunchPlan
     return absl::OutOfRangeError(
         "port 0 means any free port, which the other nodes cannot know; give a port");
   }
-  if (plan->backend == RendezvousBackend::kStatic) {
+  if (is_static) {
     plan->node_rank = std::max(plan->node_rank, 0);
   }
   return absl::OkStatus();

@@ -37,8 +37,8 @@ std::vector<OptionSpec> NodeOptions() {
        .value = V::kInteger,
        .metavar = "N",
        .default_text = "0 (static)",
-       .help = "This node's rank. Static rendezvous needs it; node 0 hosts the coordinator. "
-               "Ignored with c10d."},
+       .help = "This node's rank. Static rendezvous needs it; node 0 hosts the coordinator. With "
+               "others it is a preference: taken if no other node has it."},
       {.name = "role",
        .group = G::kNodes,
        .metavar = "NAME",
@@ -127,7 +127,8 @@ std::vector<OptionSpec> FailureOptions() {
        .default_text = "0",
        .help =
            "Pause before the first restart after a failure, doubled before each further one, up "
-           "to MAX (default: 60, or SECONDS if that is more)."},
+           "to MAX (default: 60, or SECONDS if that is more). Begins anew once the workers have "
+           "run for longer than MAX."},
       {.name = "monitor-interval",
        .group = G::kFailures,
        .value = V::kNumber,

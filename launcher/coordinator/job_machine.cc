@@ -34,6 +34,7 @@ JobMachine::JobMachine(const JobSpec& spec) : spec_(spec) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
+  FSDPRUN_CHECK(spec_.restart_backoff <= spec_.max_restart_backoff, "the longest pause is longest");
 }
 
 job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
@@ -45,6 +46,7 @@ job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
 void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effects) {
   before_ = {generation_, restarts_used_, membership_changes_, formations_, outcome_.has_value()};
   effects.actions.clear();
+  effects.warning.clear();
   Out out{effects, now, true};
   if (!begun_) {
     begun_ = true;
@@ -69,6 +71,7 @@ void JobMachine::Handle(const job::TimerDue&, Out& out) {
   if (out.now >= order_deadline_) {
     OnOrderTimeout(out);
   }
+  OnDelaysDue(out);
   if (phase_ != Phase::kRendezvous) {
     return;
   }
@@ -118,7 +121,7 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
       outcome.kind = OutcomeKind::kStoppedBySignal;
       outcome.exit_code = 1;
       outcome.signal = *operator_signal_;
-      outcome.reason = why + " while waiting for nodes";
+      outcome.reason = why + (is_pausing() ? " before a restart" : " while waiting for nodes");
       Finish(std::move(outcome), out);
       return;
     }
@@ -337,9 +340,9 @@ MonoTime JobMachine::NextWake() const {
   if (phase_ == Phase::kFinished) {
     return MonoTime::max();
   }
-  MonoTime wake = std::min(next_scan_, order_deadline_);
+  MonoTime wake = std::min({next_scan_, order_deadline_, grow_at_});
   if (phase_ == Phase::kRendezvous) {
-    wake = std::min({wake, join_deadline_, last_call_at_});
+    wake = std::min({wake, join_deadline_, last_call_at_, pause_until_, cannot_start_at_});
   }
   return wake;
 }

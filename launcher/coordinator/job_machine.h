@@ -5,6 +5,7 @@
 // and the simulator drive the same class.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,10 +31,25 @@ struct JobSpec {
   int max_nodes = 1;
   /// Failed generations that may be followed by another one; for the whole job, not per node.
   int max_restarts = 0;
+  /// A requested node rank is an order: no other rank will do, and nobody else gets it. Otherwise
+  /// it is a preference, dropped with a warning where it cannot be met.
+  bool node_ranks_bind = true;
+  /// Pause before the first restart after a failure, doubled before each further one in a row, up
+  /// to the maximum. A world that ran for longer than the maximum begins a new row.
+  Duration restart_backoff{};
+  Duration max_restart_backoff{};
   /// How long the job waits for min_nodes, at the start and after a loss.
   Duration join_timeout = std::chrono::seconds(600);
   /// How long a first formation with at least min_nodes waits for more, up to max_nodes.
   Duration last_call = std::chrono::seconds(30);
+  /// How long a node that may join a running world waits for others that come with it: since the
+  /// latest and since the first of them. Each growth stops the world once. Nobody waits if the
+  /// world gets max_nodes.
+  Duration growth_settle = std::chrono::milliseconds(200);
+  Duration growth_settle_max = std::chrono::milliseconds(600);
+  /// How long a job that cannot start, because a node cannot run the program, waits for the other
+  /// nodes, to tell them.
+  Duration cannot_start_notice = std::chrono::seconds(5);
   /// Between the stop signal and SIGKILL when workers are drained: an operator's stop, a membership
   /// change.
   Duration stop_grace = std::chrono::seconds(30);
@@ -41,9 +57,9 @@ struct JobSpec {
   /// the failed one, so their time is the job's downtime. Never longer than `stop_grace`.
   Duration abort_grace = std::chrono::seconds(2);
   /// Time without a heartbeat after which a node is suspected, and after which it is lost.
-  /// Heartbeats come every 0.5 s.
-  Duration suspect_after = std::chrono::milliseconds(1500);
-  Duration dead_after = kNodeLease;
+  /// See Clocks.
+  Duration suspect_after = Clocks{}.suspect_after;
+  Duration dead_after = Clocks{}.node_lease;
   /// A node whose stream broke is lost unless the same incarnation is back within this time.
   Duration reconnect_grace = std::chrono::milliseconds(250);
   /// Deadline of the answers to prepare and to commit.
@@ -91,6 +107,8 @@ struct Effects {
   std::vector<Action> actions;
   /// Why the job is in its present state; changes only with a decision. Valid until the next Step.
   std::string_view reason;
+  /// For the operator; mostly empty.
+  std::string warning;
   /// Set if this step found that the coordinator itself had not run for this long, or longer.
   Duration stalled{};
   /// Deliver TimerDue at this time (replaces the earlier request). MonoTime::max() means never.
@@ -131,6 +149,8 @@ class JobMachine {
   /// Latest progress of the node with group rank 0.
   const Progress& progress() const { return progress_; }
   std::string_view reason() const { return reason_; }
+  /// A failed world is not yet followed by the next, see JobSpec::restart_backoff.
+  bool is_pausing() const { return pause_until_ != MonoTime::max(); }
   /// Messages dropped because they were about another generation or an unknown incarnation.
   uint64_t stale_dropped() const { return stale_dropped_; }
   /// Incremented by every step that changed more than a lease; lets observers skip the others.
@@ -169,8 +189,11 @@ class JobMachine {
   // job_membership.cc: joining, losing nodes, leases.
   std::string RejectionReason(const NodeInfo& info) const;
   const Node* HolderOf(int requested_node_rank) const;
+  bool IsRankFree(int rank) const;
+  std::string DropImpossibleRank(NodeInfo* info) const;
   bool HasLostGeneration(const Node& node, Generation held) const;
   void Admit(const AgentJoined& joined, Generation held, Out& out);
+  void ReleaseLate(Incarnation incarnation, Generation held, Out& out);
   void Reattach(Node& node, Generation held, Out& out);
   void RepeatOpenOrder(Node& node, Out& out);
   void StartCleaning(Node& node, Generation held, Out& out);
@@ -184,11 +207,19 @@ class JobMachine {
   void ForgiveStall(MonoTime now, job::Effects& effects);
   void OnOrderTimeout(Out& out);
 
+  // job_delays.cc: what the job waits for before it forms, grows or gives up a world.
+  bool MayGrow() const;
+  void MaybeGrow(Out& out);
+  void Grow(Out& out);
+  void PauseBeforeRestart(Out& out);
+  void OnCannotRun(const AgentJoined& joined, Out& out);
+  void MaybeFinishCannotStart(Out& out);
+  void OnDelaysDue(Out& out);
+
   // job_worlds.cc: forming and ending worlds.
   std::vector<Incarnation> Eligible() const;
   bool AwaitsLeaseDecision() const;
   void MaybeForm(Out& out);
-  void MaybeGrow(Out& out);
   void FormWorld(std::vector<Incarnation> chosen, Out& out);
   void CommitWorld(Out& out);
   void Abort(const std::string& why, Out& out);
@@ -249,8 +280,15 @@ class JobMachine {
   int membership_changes_ = 0;
   /// Formed since the last restart that was charged.
   int worlds_of_attempt_ = 0;
+  /// Failed worlds in a row, for the pause before the next.
+  int failures_in_a_row_ = 0;
+  /// Why no world can ever be formed.
+  std::optional<Failure> cannot_start_;
+  bool has_warned_of_rank_ = false;
   std::optional<int> operator_signal_;
   std::optional<JobOutcome> outcome_;
+  /// What the nodes were told when the job ended.
+  std::map<Incarnation, int> released_codes_;
 
   /// Nodes that left or were lost since the last complete world, with the reason; for messages.
   std::vector<std::string> departed_;
@@ -261,6 +299,13 @@ class JobMachine {
   MonoTime join_deadline_ = MonoTime::max();
   MonoTime last_call_at_ = MonoTime::max();
   bool last_call_over_ = false;
+  MonoTime pause_until_ = MonoTime::max();
+  MonoTime grow_at_ = MonoTime::max();
+  /// The latest that grow_at_ can become.
+  MonoTime grow_by_ = MonoTime::max();
+  MonoTime cannot_start_at_ = MonoTime::max();
+  /// When the current world was committed.
+  MonoTime committed_at_ = MonoTime::max();
   MonoTime next_scan_ = MonoTime::max();
   bool lease_extended_ = false;
   MonoTime lease_extended_until_{};

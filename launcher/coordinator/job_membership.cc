@@ -61,7 +61,7 @@ std::string JobMachine::RejectionReason(const NodeInfo& info) const {
     return "node " + info.name + " offers " + std::to_string(info.local_world_size) +
            " workers; at least 1 is needed";
   }
-  if (!info.requested_node_rank) {
+  if (!info.requested_node_rank || !spec_.node_ranks_bind) {
     return "";
   }
   const int rank = *info.requested_node_rank;
@@ -86,23 +86,74 @@ const job::Node* JobMachine::HolderOf(int requested_node_rank) const {
   return nullptr;
 }
 
+/// Nobody was promised the rank, and no node without a wish of its own holds it.
+bool JobMachine::IsRankFree(int rank) const {
+  for (const Node& node : nodes_) {
+    const int held = IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;
+    if (!node.leaving && node.info.requested_node_rank.value_or(held) == rank) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Empty, or what is to be said about it.
+std::string JobMachine::DropImpossibleRank(NodeInfo* info) const {
+  if (spec_.node_ranks_bind || !info->requested_node_rank) {
+    return "";
+  }
+  const int rank = *info->requested_node_rank;
+  const bool is_in_range = rank >= 0 && rank < spec_.max_nodes;
+  if (is_in_range && IsRankFree(rank)) {
+    return "";
+  }
+  info->requested_node_rank.reset();
+  return "node " + info->name + " asks for node rank " + std::to_string(rank) + ", which " +
+         (is_in_range ? "another node has" : "is not below --nnodes") +
+         "; it gets another one (warned once)";
+}
+
+/// While the host of a finished job lingers. A node that has been released, but has not heard of
+/// it, hears the same again; one that the job had lost hears how the job ended.
+void JobMachine::ReleaseLate(Incarnation incarnation, Generation held, Out& out) {
+  const auto released = released_codes_.find(incarnation);
+  const bool was_in_last_world = held != Generation{} && held == outcome_->generation;
+  ReleaseAgent release{1, "the job with this run id is over: " + outcome_->reason};
+  if (released != released_codes_.end()) {
+    release = {released->second, outcome_->reason};
+  } else if (was_in_last_world) {
+    release = {outcome_->exit_code, outcome_->reason};
+  }
+  out.effects.actions.push_back(ToAgent{incarnation, Generation{}, release});
+}
+
 void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
-  const NodeInfo& info = joined.node;
   if (outcome_) {
-    out.effects.actions.push_back(ToAgent{info.incarnation, Generation{},
-                                          ReleaseAgent{outcome_->exit_code, outcome_->reason}});
+    ReleaseLate(joined.node.incarnation, held, out);
     return;
   }
+  NodeInfo info = joined.node;
   const std::string refusal = RejectionReason(info);
   if (!refusal.empty()) {
     out.effects.actions.push_back(
         ToAgent{info.incarnation, Generation{}, RejectAgent{refusal, false}});
     return;
   }
-  const Node* holder = info.requested_node_rank ? HolderOf(*info.requested_node_rank) : nullptr;
+  if (!joined.cannot_run.empty()) {
+    OnCannotRun(joined, out);
+    MaybeFinishCannotStart(out);
+    return;
+  }
+  if (std::string warning = DropImpossibleRank(&info);
+      !warning.empty() && !std::exchange(has_warned_of_rank_, true)) {
+    out.effects.warning = std::move(warning);
+  }
+  const bool takes_rank = spec_.node_ranks_bind && info.requested_node_rank.has_value();
+  const Node* holder = takes_rank ? HolderOf(*info.requested_node_rank) : nullptr;
   const Incarnation replaced = holder != nullptr ? holder->info.incarnation : Incarnation{};
+  const Incarnation incarnation = info.incarnation;
   Node node;
-  node.info = info;
+  node.info = std::move(info);
   node.state = held != Generation{} ? NodeState::kCleaning : NodeState::kSpare;
   node.held = held;
   node.sequence = next_sequence_++;
@@ -113,12 +164,13 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
     // The loss may form the next world: the newcomer is there already.
     LoseNode(replaced, CauseKind::kNodeLost, "was replaced by a new agent", out);
   }
-  Node& admitted = nodes_.At(info.incarnation);
+  Node& admitted = nodes_.At(incarnation);
   if (admitted.state == NodeState::kCleaning) {
     StartCleaning(admitted, held, out);
   } else if (admitted.state == NodeState::kSpare) {
     BecomeSpare(admitted, out);
   }
+  MaybeFinishCannotStart(out);
 }
 
 void JobMachine::Reattach(Node& node, Generation held, Out& out) {

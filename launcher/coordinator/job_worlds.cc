@@ -16,7 +16,8 @@ using job::Phase;
 std::vector<Incarnation> JobMachine::Eligible() const {
   std::vector<Incarnation> eligible;
   for (const Node& node : nodes_) {
-    if (node.state == NodeState::kSpare && node.connected && !node.suspect && !node.leaving) {
+    if (node.state == NodeState::kSpare && node.connected && !node.suspect && !node.leaving &&
+        !node.unusable) {
       eligible.push_back(node.info.incarnation);
     }
   }
@@ -34,7 +35,7 @@ bool JobMachine::AwaitsLeaseDecision() const {
 }
 
 void JobMachine::MaybeForm(Out& out) {
-  if (phase_ != Phase::kRendezvous) {
+  if (phase_ != Phase::kRendezvous || is_pausing() || cannot_start_) {
     return;
   }
   std::vector<Incarnation> eligible = Eligible();
@@ -56,22 +57,6 @@ void JobMachine::MaybeForm(Out& out) {
     SetReason("last call: " + std::to_string(count) + " nodes are enough, up to " +
               std::to_string(spec_.max_nodes) + " may join");
   }
-}
-
-void JobMachine::MaybeGrow(Out& out) {
-  const bool may_grow = (phase_ == Phase::kRunning || phase_ == Phase::kPreparing) &&
-                        members_ < spec_.max_nodes && succeeded_workers_ == 0;
-  if (!may_grow) {
-    return;
-  }
-  const std::vector<Incarnation> joiners = Eligible();
-  if (joiners.empty()) {
-    return;
-  }
-  Drain(StopKind::kMembership, SIGTERM,
-        "node " + nodes_.At(joiners.front()).info.name + " joins a world of " +
-            std::to_string(members_),
-        out);
 }
 
 void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
@@ -104,6 +89,7 @@ void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
   world_size_ = assignments.front().world_size;
   succeeded_workers_ = 0;
   store_ = {};
+  committed_at_ = MonoTime::max();
   failures_.Clear();
   join_deadline_ = MonoTime::max();
   last_call_at_ = MonoTime::max();
@@ -123,6 +109,7 @@ void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
 void JobMachine::CommitWorld(Out& out) {
   FSDPRUN_CHECK(store_.port > 0, "group rank 0 has named the store");
   phase_ = Phase::kRunning;
+  committed_at_ = out.now;
   awaiting_ = members_;
   order_deadline_ = out.now + spec_.start_timeout;
   departed_.clear();
@@ -157,6 +144,7 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
     return;
   }
   phase_ = Phase::kStopping;
+  grow_at_ = grow_by_ = MonoTime::max();
   stop_kind_ = kind;
   stop_signal_ = signal;
   stop_grace_ = grace;
@@ -232,13 +220,14 @@ void JobMachine::FinishStop(Out& out) {
   } else {
     ++restarts_used_;
     worlds_of_attempt_ = 0;
+    PauseBeforeRestart(out);
     RestartRendezvous(out);
   }
 }
 
 void JobMachine::RestartRendezvous(Out& out) {
   phase_ = Phase::kRendezvous;
-  join_deadline_ = out.now + spec_.join_timeout;
+  join_deadline_ = (is_pausing() ? pause_until_ : out.now) + spec_.join_timeout;
   last_call_at_ = MonoTime::max();
   MaybeForm(out);
 }
@@ -256,7 +245,7 @@ std::string JobMachine::Missing(const std::vector<Incarnation>& eligible) const 
     if (i < kNamesMax) {
       present += (present.empty() ? "" : ", ") + info.name;
     }
-    all_requested = all_requested && info.requested_node_rank.has_value();
+    all_requested = all_requested && info.requested_node_rank.has_value() && spec_.node_ranks_bind;
     if (info.requested_node_rank) {
       taken[*info.requested_node_rank] = true;
     }
@@ -280,6 +269,11 @@ std::string JobMachine::Missing(const std::vector<Incarnation>& eligible) const 
 }
 
 void JobMachine::OnJoinTimeout(Out& out) {
+  if (cannot_start_) {
+    cannot_start_at_ = out.now;
+    MaybeFinishCannotStart(out);
+    return;
+  }
   std::vector<Incarnation> eligible = Eligible();
   if (static_cast<int>(eligible.size()) >= spec_.min_nodes) {
     FormWorld(std::move(eligible), out);
@@ -328,7 +322,8 @@ void JobMachine::FinishFailed(const std::string& why, Out& out) {
 int JobMachine::ReleaseCode(const Node& node) const {
   const bool took_part = IsMember(node) || node.previous_group_rank >= 0;
   const bool no_world =
-      outcome_->failure && outcome_->failure->root.kind == CauseKind::kJoinTimeout;
+      outcome_->failure && (outcome_->failure->root.kind == CauseKind::kJoinTimeout ||
+                            outcome_->failure->root.kind == CauseKind::kCannotStart);
   return took_part || no_world || node.leaving ? outcome_->exit_code : 0;
 }
 
@@ -344,9 +339,12 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   phase_ = Phase::kReleasing;
   awaiting_ = 0;
   order_deadline_ = out.now + spec_.release_timeout;
+  grow_at_ = MonoTime::max();
   SetReason(outcome_->reason);
   for (Node& node : nodes_) {
-    SendTo(node, Generation{}, ReleaseAgent{ReleaseCode(node), outcome_->reason}, out);
+    const int code = ReleaseCode(node);
+    released_codes_[node.info.incarnation] = code;
+    SendTo(node, Generation{}, ReleaseAgent{code, outcome_->reason}, out);
     node.previous_group_rank =
         IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;
     node.state = NodeState::kReleased;

@@ -20,8 +20,6 @@
 namespace fsdprun {
 namespace {
 
-constexpr int kKeepaliveTimeMs = 1000;
-constexpr int kKeepaliveTimeoutMs = 2000;
 constexpr int kMinPingIntervalMs = 300;
 /// Timeout of a connection without a call: an unknown client, or a handshake that does not
 /// complete. An agent makes its call at once and keeps it open.
@@ -266,8 +264,11 @@ absl::Status CoordinatorService::Start() {
   grpc::ServerBuilder builder;
   builder.RegisterService(endpoint_.get());
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  const auto silence =
+      std::chrono::duration_cast<std::chrono::milliseconds>(options_.stream_silence);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(silence.count() / 3));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             static_cast<int>(silence.count() - silence.count() / 3));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

@@ -9,6 +9,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "agent/node/clocks.h"
 #include "agent/node/messages.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
@@ -24,6 +25,8 @@ class CoordinatorService {
     std::string job_id;
     /// What every call must carry in its metadata.
     std::string token;
+    /// See Clocks.
+    Duration stream_silence = Clocks{}.stream_silence;
   };
   struct Callbacks {
     std::function<void(const FromAgent&)> on_message;

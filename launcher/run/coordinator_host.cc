@@ -85,7 +85,9 @@ absl::Status CoordinatorHost::Start() {
       LogIfAny(refusals_.Add(what, MonoNow()));
     };
     service_ = std::make_unique<CoordinatorService>(
-        loop_, CoordinatorService::Options{options_.run_id, options_.token}, std::move(callbacks));
+        loop_,
+        CoordinatorService::Options{options_.run_id, options_.token, options_.stream_silence},
+        std::move(callbacks));
     if (absl::Status status = service_->Start(); !status.ok()) {
       return status;
     }
@@ -129,6 +131,9 @@ void CoordinatorHost::Feed(job::Event event) {
           absl::StrCat("this launcher did not run for ", ToSeconds(effects.stalled),
                        " s or longer (stopped by a signal, or its machine was suspended); every "
                        "node gets a new lease, and the job goes on"));
+    }
+    if (!effects.warning.empty()) {
+      Log(LogLevel::kWarning, effects.warning);
     }
     loop_.Cancel(wake_timer_);
     if (effects.wake_at != MonoTime::max()) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "agent/node/clocks.h"
 #include "agent/rpc/coordinator_link.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
@@ -26,6 +27,8 @@ class CoordinatorHost {
     std::string run_id;
     /// Empty: no other process can join.
     std::string token;
+    /// See Clocks.
+    Duration stream_silence = Clocks{}.stream_silence;
   };
   struct Hooks {
     std::function<void(const JobOutcome&)> on_finish;

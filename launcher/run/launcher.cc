@@ -26,6 +26,8 @@ namespace {
 constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
+/// How long a launcher that cannot run the program looks for the coordinator, to say so.
+constexpr Duration kTellTimeout = std::chrono::seconds(60);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
 
 uint64_t RandomNonZero() {
@@ -51,6 +53,7 @@ Launcher::Launcher(CliProgram program, const LaunchPlan& plan, const Environment
     : program_(program),
       plan_(plan),
       environment_(environment),
+      clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
       descriptor_limit_(RaiseDescriptorLimit()),
       signals_(loop_, plan_.signals, [this](int signal) { OnSignal(signal); }),
       output_(loop_, program_, plan_, environment_) {}
@@ -78,7 +81,7 @@ absl::Status Launcher::Start() {
                                          "' is no signal that can be handled; it is left out"));
   }
   RETURN_IF_ERROR(CheckVisibleDevices(plan_, environment_));
-  ASSIGN_OR_RETURN(python_, CheckProgram(plan_, environment_));
+  RETURN_IF_ERROR(FindProgram());
   ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
   directory_ = MakeDirectory({plan_, environment_, [this] { return signals_.TakePending(); }});
   ASSIGN_OR_RETURN(place_, directory_->Find());
@@ -88,6 +91,21 @@ absl::Status Launcher::Start() {
   MakeStore();
   MakeAgent();
   agent_->Start();
+  return absl::OkStatus();
+}
+
+// A node that cannot run the program says so to the others, who would wait for it in vain.
+absl::Status Launcher::FindProgram() {
+  absl::StatusOr<std::string> python = CheckProgram(plan_, environment_);
+  if (python.ok()) {
+    python_ = *std::move(python);
+    return absl::OkStatus();
+  }
+  if (plan_.IsSingleNode() || program_ == CliProgram::kFsdpAgent) {
+    return python.status();
+  }
+  cannot_run_ = std::string(python.status().message());
+  Print(absl::StrCat(cannot_run_, "; telling the other nodes"));
   return absl::OkStatus();
 }
 
@@ -105,6 +123,7 @@ absl::Status Launcher::OpenLink() {
   if (plan_.read_timeout.has_value()) {
     options.open_timeout = *plan_.read_timeout;
   }
+  options.stream_silence = clocks_.stream_silence;
   grpc_link_ = std::make_unique<GrpcLink>(loop_, std::move(options));
   link_ = grpc_link_.get();
   return absl::OkStatus();
@@ -119,8 +138,8 @@ void Launcher::MakeHost() {
   hooks.on_step = [this] { OnCoordinatorStep(); };
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
-      CoordinatorHost::Options{MakeJobSpec(), run_id_,
-                               place_.is_shared() ? place_.token.value : ""},
+      CoordinatorHost::Options{MakeJobSpec(), run_id_, place_.is_shared() ? place_.token.value : "",
+                               clocks_.stream_silence},
       std::move(hooks));
 }
 
@@ -129,6 +148,11 @@ JobSpec Launcher::MakeJobSpec() const {
   spec.min_nodes = plan_.min_nodes;
   spec.max_nodes = plan_.max_nodes;
   spec.max_restarts = plan_.max_restarts;
+  spec.node_ranks_bind = plan_.backend == RendezvousBackend::kStatic;
+  spec.restart_backoff = plan_.restart_backoff;
+  spec.max_restart_backoff = plan_.max_restart_backoff;
+  spec.suspect_after = clocks_.suspect_after;
+  spec.dead_after = clocks_.node_lease;
   spec.join_timeout = plan_.join_timeout;
   spec.last_call = plan_.last_call_timeout;
   spec.stop_grace = plan_.shutdown_timeout;
@@ -168,7 +192,11 @@ NodeSpec Launcher::MakeNodeSpec() const {
     spec.node.requested_node_rank = plan_.node_rank;
   }
   spec.coordinator_endpoint = place_.where();
-  spec.connect_timeout = plan_.join_timeout;
+  spec.cannot_run = cannot_run_;
+  spec.connect_timeout = cannot_run_.empty() ? Duration(plan_.join_timeout)
+                                             : std::min<Duration>(plan_.join_timeout, kTellTimeout);
+  spec.heartbeat_interval = clocks_.heartbeat_interval;
+  spec.coordinator_grace = clocks_.coordinator_grace;
   spec.stop_grace = plan_.shutdown_timeout;
   return spec;
 }
@@ -185,7 +213,7 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.dirs = output_.dirs();
   options.output = plan_.output;
   options.draws_progress = output_.draws_progress();
-  options.keeper_lease = plan_.IsSingleNode() ? Duration::zero() : kKeeperLease;
+  options.keeper_lease = plan_.IsSingleNode() ? Duration::zero() : clocks_.keeper_lease;
   options.descriptor_limit = descriptor_limit_;
   options.token_advice = place_.token.advice;
   options.handled_signals = plan_.signals_text;
@@ -301,7 +329,10 @@ void Launcher::PrintWaitNotice() {
   const auto since = std::chrono::floor<std::chrono::seconds>(MonoNow() - waiting_since_);
   const std::string how_long =
       absl::StrCat(since.count(), " s of ", ToSeconds(plan_.join_timeout), " s");
-  if (host_ != nullptr && is_in_rendezvous_) {
+  if (host_ != nullptr && host_->machine().is_pausing()) {
+    const std::string_view reason = host_->machine().reason();
+    Print(absl::string_view(reason.data(), reason.size()));
+  } else if (host_ != nullptr && is_in_rendezvous_) {
     const std::string where =
         !place_.is_shared() ? ""
                             : absl::StrCat(" at ", place_.where(), " with run id '", run_id_, "'");
@@ -317,7 +348,8 @@ void Launcher::PrintWaitNotice() {
 // After every step of the coordinator.
 void Launcher::TrackPhase() {
   const bool was_in_rendezvous =
-      std::exchange(is_in_rendezvous_, host_->machine().phase() == job::Phase::kRendezvous);
+      std::exchange(is_in_rendezvous_, host_->machine().phase() == job::Phase::kRendezvous &&
+                                           !host_->machine().is_pausing());
   if (is_in_rendezvous_ && !was_in_rendezvous) {
     waiting_since_ = MonoNow();
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "agent/local/local_agent.h"
 #include "agent/local/worker_store.h"
+#include "agent/node/clocks.h"
 #include "agent/node/cluster_types.h"
 #include "agent/node/node_machine.h"
 #include "agent/rpc/coordinator_link.h"
@@ -42,6 +43,7 @@ class Launcher {
 
   // Setup.
   absl::Status Start();
+  absl::Status FindProgram();
   absl::Status OpenLink();
   JobSpec MakeJobSpec() const;
   void MakeHost();
@@ -73,6 +75,7 @@ class Launcher {
   const CliProgram program_;
   const LaunchPlan& plan_;
   const Environment& environment_;
+  const Clocks clocks_;
 
   /// The soft limit of open descriptors that this process was started with.
   const uint64_t descriptor_limit_;
@@ -82,6 +85,8 @@ class Launcher {
 
   // Set by Start().
   std::string python_;
+  /// Why the program cannot be run here; empty if it can.
+  std::string cannot_run_;
   std::string keeper_path_;
   std::string run_id_;
   std::unique_ptr<Directory> directory_;

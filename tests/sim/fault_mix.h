@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "agent/node/clocks.h"
 #include "base/mono_time.h"
 #include "tests/sim/virtual_time.h"
 
@@ -61,13 +62,26 @@ struct FaultMix {
   /// Chance that the nodes of a run ask for their ranks (--node-rank). Spares then ask for a rank
   /// that another node has.
   double static_ranks = 0;
+  /// The same as a preference, with which nodes may ask for the same rank. Not with static_ranks.
+  double preferred_ranks = 0;
+  /// Chance that a node of the run lacks the program.
+  double lacks_program = 0;
   int max_restarts = 1000;
+  double restart_backoff_s = 0;
+  double max_restart_backoff_s = 0;
+  /// 0: the default.
+  double node_lease_s = 0;
   double stop_grace_s = 5;
   double prepare_timeout_s = 60;
   double join_timeout_s = 600;
   /// How long agents keep workers while the coordinator is silent.
   double coordinator_grace_s = 30;
 };
+
+inline Clocks ClocksOf(const FaultMix& mix) {
+  return mix.node_lease_s > 0 ? ClocksFor(Duration(static_cast<Nanos>(mix.node_lease_s * kSecond)))
+                              : Clocks{};
+}
 
 inline Duration CoordinatorGrace(const FaultMix& mix) {
   return Duration(static_cast<Nanos>(mix.coordinator_grace_s * kSecond));

@@ -23,7 +23,9 @@ uint32_t World::StartAgent(int slot_index) {
       "10.0." + std::to_string(slot_index / 250) + "." + std::to_string(slot_index % 250 + 1);
   spec.node.local_world_size = options_.local_world_size;
   spec.node.role = slot_index % 3 == 2 ? "reader" : "trainer";
-  spec.node.requested_node_rank = slot.node_rank;
+  spec.node.requested_node_rank = slot.node_rank ? slot.node_rank : slot.preferred_rank;
+  spec.cannot_run = slot.lacks_program ? "no such file" : "";
+  spec.heartbeat_interval = ClocksOf(options_.mix).heartbeat_interval;
   spec.coordinator_endpoint = "10.0.0.1:29400";
   spec.coordinator_grace = CoordinatorGrace(options_.mix);
   spec.stop_grace = Duration(static_cast<Nanos>(options_.mix.stop_grace_s * kSecond));

@@ -242,6 +242,7 @@ void World::DuplicateAgent(int slot) {
   Slot extra;
   extra.name = slots_[slot].name;
   extra.node_rank = slots_[slot].node_rank;
+  extra.preferred_rank = slots_[slot].preferred_rank;
   extra.is_extra = true;
   slots_.push_back(std::move(extra));
   const uint32_t duplicate = StartAgent(static_cast<int>(slots_.size()) - 1);

@@ -101,6 +101,10 @@ struct Slot {
   bool is_leaving = false;
   /// The rank that agents here ask for.
   std::optional<int> node_rank;
+  /// The same, as a preference.
+  std::optional<int> preferred_rank;
+  /// Agents here cannot run the program.
+  bool lacks_program = false;
   std::string name;
 };
 

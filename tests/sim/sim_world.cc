@@ -16,6 +16,12 @@ JobSpec MakeJobSpec(const SimOptions& options) {
   spec.stop_grace = Duration(static_cast<Nanos>(options.mix.stop_grace_s * kSecond));
   spec.prepare_timeout = Duration(static_cast<Nanos>(options.mix.prepare_timeout_s * kSecond));
   spec.join_timeout = Duration(static_cast<Nanos>(options.mix.join_timeout_s * kSecond));
+  spec.node_ranks_bind = options.mix.preferred_ranks == 0;
+  spec.restart_backoff = Duration(static_cast<Nanos>(options.mix.restart_backoff_s * kSecond));
+  spec.max_restart_backoff =
+      Duration(static_cast<Nanos>(options.mix.max_restart_backoff_s * kSecond));
+  spec.suspect_after = ClocksOf(options.mix).suspect_after;
+  spec.dead_after = ClocksOf(options.mix).node_lease;
   return spec;
 }
 
@@ -31,7 +37,8 @@ RecoveryOracle::Job MakeRecoveryTimes(const JobSpec& spec) {
           .stop_margin = spec.stop_margin.count(),
           .lease = 2 * spec.dead_after.count(),
           .prepare_timeout = spec.prepare_timeout.count(),
-          .last_call = spec.last_call.count()};
+          .last_call = spec.last_call.count(),
+          .restart_backoff = spec.max_restart_backoff.count()};
 }
 
 /// `grace` without a coordinator, how long NodeMachine waits for what it kills, the keeper's last
@@ -60,14 +67,23 @@ World::World(SimOptions options)
                 .stuck = StuckBound(MakeJobSpec(options_))}) {
   const bool ranks_are_static =
       options_.mix.static_ranks > 0 && random_.Chance(options_.mix.static_ranks);
+  const bool ranks_are_preferred =
+      options_.mix.preferred_ranks > 0 && random_.Chance(options_.mix.preferred_ranks);
   for (int i = 0; i < options_.nodes + options_.mix.spares; ++i) {
     Slot slot;
     slot.name = "node-" + std::to_string(i);
     if (ranks_are_static) {
       slot.node_rank = i % options_.nodes;
     }
+    if (ranks_are_preferred) {
+      slot.preferred_rank = static_cast<int>(random_.Below(static_cast<uint64_t>(options_.nodes)));
+    }
     slots_.push_back(std::move(slot));
     At(random_.Between(0, kSecond), [this, i] { StartAgent(i); });
+  }
+  if (options_.mix.lacks_program > 0 && random_.Chance(options_.mix.lacks_program)) {
+    slots_[random_.Below(slots_.size())].lacks_program = true;
+    referee_.ProgramIsMissing();
   }
   if (!options_.mix.weights.empty()) {
     ScheduleFault();

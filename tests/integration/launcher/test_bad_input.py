@@ -179,7 +179,7 @@ class DefaultPortTest(JobCase):
         self.assertEqual((rc, err), (1, "fsdprun: stopped by signal 2\n"))
         self.assertEqual(list((self.dir / "tmp").glob("fsdprun_*")), [])
 
-    def test_node_rank_of_the_environment_does_not_count_for_standalone_and_c10d(self):
+    def test_node_rank_of_the_environment_stops_neither_standalone_nor_c10d(self):
         script = self.script("note('rank')")
         for args in (["--standalone"], ["--rdzv-backend=c10d"]):
             rc, _, err = self.run_job(*args, script, env={"PET_NODE_RANK": "1"})

@@ -68,8 +68,9 @@ void CauseOracle::NodeFaultHeard(const std::string& node_name, Generation g) {
 }
 
 void CauseOracle::Decided(const JobOutcome& outcome) {
-  if (!outcome.failure || outcome.failure->root.kind == CauseKind::kJoinTimeout) {
-    return;  // that nobody came is OutcomeOracle's matter
+  if (!outcome.failure || outcome.failure->root.kind == CauseKind::kJoinTimeout ||
+      outcome.failure->root.kind == CauseKind::kCannotStart) {
+    return;  // that no world came about is OutcomeOracle's matter
   }
   CountQuestion();
   const Failure& root = outcome.failure->root;

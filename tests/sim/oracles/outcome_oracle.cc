@@ -124,6 +124,12 @@ void OutcomeOracle::CheckFailure(Nanos at, const JobOutcome& outcome) {
       Complain("the job gave up for want of nodes, of which there were enough");
     }
     return;
+  } else if (outcome.failure->root.kind == CauseKind::kCannotStart) {
+    CountQuestion();
+    if (!program_is_missing_ || last_ != Generation{}) {
+      Complain("the job gave up for want of the program, which every node had or has run");
+    }
+    return;
   }
   if (last_ == Generation{}) {
     Complain("the job failed before its first world");

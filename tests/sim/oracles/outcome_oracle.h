@@ -11,7 +11,8 @@
 // 3. its restart budget is spent: the world that failed last was the last one that the budget
 //    allows, and each of the worlds charged before had a fault of its own;
 // 4. for the whole join timeout fewer nodes were there than a world needs;
-// 5. the coordinator's process died.
+// 5. the coordinator's process died;
+// 6. a node could not run the program, and there had been no world yet.
 
 #include <map>
 #include <set>
@@ -44,6 +45,7 @@ class OutcomeOracle : public Oracle {
   void NodeGone(Nanos at, int place);
   /// An operator's signal reached the coordinator before the end was decided.
   void StopHeard() { stop_heard_ = true; }
+  void ProgramIsMissing() { program_is_missing_ = true; }
   void CoordinatorDied() { coordinator_died_ = true; }
   void Decided(Nanos at, const JobOutcome& outcome);
   /// The job has ended, or its last world runs: each of its ranks was started, and nobody has been
@@ -73,6 +75,7 @@ class OutcomeOracle : public Oracle {
   Nanos too_few_since_ = 0;
   bool stop_heard_ = false;
   bool coordinator_died_ = false;
+  bool program_is_missing_ = false;
   bool decided_ = false;
 };
 

@@ -190,6 +190,23 @@ TEST_F(OutcomeOracleTest, AJoinTimeoutRequiresTooFewNodesForTheWholeTimeout) {
   EXPECT_NO_COMPLAINT(oracle_);
 }
 
+TEST_F(OutcomeOracleTest, AMissingProgramEndsTheJobOnlyBeforeItsFirstWorld) {
+  Failure missing;
+  missing.kind = CauseKind::kCannotStart;
+  OutcomeOracle had_it = oracle_;
+  had_it.Decided(kSecond, FailedWith(missing));
+  EXPECT_COMPLAINT(had_it, "for want of the program");
+
+  oracle_.ProgramIsMissing();
+  OutcomeOracle at_once = oracle_;
+  at_once.Decided(kSecond, FailedWith(missing));
+  EXPECT_NO_COMPLAINT(at_once);
+
+  Order(0, kGen1, 0);
+  Decide(2 * kSecond, FailedWith(missing));
+  EXPECT_COMPLAINT(oracle_, "for want of the program");
+}
+
 // --- Restarts that are charged
 
 TEST_F(OutcomeOracleTest, AGenerationChargesAtMostOneRestart) {

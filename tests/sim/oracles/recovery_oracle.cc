@@ -213,7 +213,7 @@ Nanos RecoveryOracle::FormedBy(Nanos at) const {
   const Nanos wait = job_.lease + (is_first ? job_.last_call : 0);
   const Nanos nodes =
       std::min(ReadySince(job_.max_nodes), std::max(enough, LastTrouble(at)) + wait);
-  const Nanos stopped = is_first ? 0 : StopOverBy(at);
+  const Nanos stopped = is_first ? 0 : StopOverBy(at) + job_.restart_backoff;
   return std::max({nodes, stopped, CoordinatorResumed(at)}) + kSlack;
 }
 

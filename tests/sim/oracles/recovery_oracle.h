@@ -40,6 +40,8 @@ class RecoveryOracle : public Oracle {
     Nanos prepare_timeout = 0;
     /// How long the first world waits for more nodes than it needs.
     Nanos last_call = 0;
+    /// The longest pause between a failed world and the next.
+    Nanos restart_backoff = 0;
   };
   /// Until a heartbeat is heard again.
   static constexpr Nanos kHeardAgain = 1500 * kMilli;

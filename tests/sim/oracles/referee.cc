@@ -177,7 +177,8 @@ void Referee::Decided(Nanos at, const JobOutcome& outcome) {
   ledger_.JobDecided(at);
   outcome_.Decided(at, outcome);
   if (outcome.kind == OutcomeKind::kFailed && outcome.failure &&
-      outcome.failure->root.kind != CauseKind::kJoinTimeout) {
+      outcome.failure->root.kind != CauseKind::kJoinTimeout &&
+      outcome.failure->root.kind != CauseKind::kCannotStart) {
     recovery_.WorldFailedJob(at);
   }
   cause_.Decided(outcome);

@@ -70,6 +70,8 @@ class Referee {
   void ReportArrives(Nanos at, int node, const FromAgent& report);
   /// The coordinator has read a report of a member of the newest world about that world.
   void ReportHeard(Nanos at, const std::string& node_name, const FromAgent& report);
+  /// A node of this run cannot run the program.
+  void ProgramIsMissing() { outcome_.ProgramIsMissing(); }
   void StopHeard() { outcome_.StopHeard(); }
   void GivenUp(Nanos at, int node, const std::string& reason) { cause_.GivenUp(at, node, reason); }
   void Decided(Nanos at, const JobOutcome& outcome);

@@ -279,10 +279,11 @@ TEST(CommandLineTest, StandaloneIgnoresTheRendezvousOfTheEnvironment) {
   EXPECT_EQ(plan.master_addr, "127.0.0.1");
 }
 
-TEST(CommandLineTest, NodeRankCountsInStaticModeOnly) {
+TEST(CommandLineTest, NodeRankIsBoundedInStaticModeOnly) {
   EXPECT_THAT(ErrorOf({"s"}, {{"PET_NODE_RANK", "1"}}), HasSubstr("--node-rank: 1 is not below"));
   EXPECT_EQ(Parse({"--nnodes=2", "--rdzv-backend=c10d", "--node-rank=2", "s"}).value().node_rank,
-            -1);
+            2);
+  EXPECT_EQ(Parse({"--nnodes=2", "--rdzv-backend=c10d", "s"}).value().node_rank, -1);
 }
 
 TEST(CommandLineTest, SizesAreBounded) {

@@ -23,6 +23,7 @@ class Job {
   std::vector<std::string> Step(const job::Event& event) {
     const job::Effects effects = machine_.Step(event, now_);
     wake_at_ = effects.wake_at;
+    warning_ = effects.warning;
     EXPECT_EQ(machine_.CheckInvariants(), "");
     std::vector<std::string> words;
     for (const job::Action& action : effects.actions) {
@@ -93,6 +94,8 @@ class Job {
   JobMachine machine_;
   MonoTime now_{std::chrono::hours(1)};
   MonoTime wake_at_ = MonoTime::max();
+  std::string warning_;
+  std::string last_release_;
   std::optional<JobOutcome> finished_;
 
  private:
@@ -124,6 +127,7 @@ class Job {
       return "stop " + who + g + " signal " + std::to_string(stop.signal) + " grace " +
              std::to_string(stop.grace / std::chrono::seconds(1));
     }
+    last_release_ = std::get<ReleaseAgent>(to.message).reason;
     return "release " + who + " " + std::to_string(std::get<ReleaseAgent>(to.message).exit_code);
   }
 };

@@ -21,6 +21,55 @@ TEST(JobMembershipTest, ImpossibleAndTakenNodeRanksAreRefused) {
   EXPECT_THAT(job.Join(3, 0), ElementsAre(HasSubstr("node rank 0 is taken by node node-2")));
 }
 
+JobSpec PreferenceSpec(int min, int max) {
+  JobSpec spec = Spec(min, max, 3);
+  spec.node_ranks_bind = false;
+  return spec;
+}
+
+TEST(JobMembershipTest, PreferredRanksAreHonouredWhereTheyAreFree) {
+  Job job(PreferenceSpec(3, 3));
+  job.Join(1, 2);
+  job.Join(2);
+  EXPECT_THAT(job.Join(3, 0), ElementsAre("admit 3", "prepare 1 g1 rank 2 of 3 restart 0",
+                                          "prepare 3 g1 rank 0 of 3 restart 0",
+                                          "prepare 2 g1 rank 1 of 3 restart 0"));
+}
+
+TEST(JobMembershipTest, PreferredRankOfAnotherNodeIsDroppedWithOneWarning) {
+  Job job(PreferenceSpec(3, 3));
+  job.Join(1, 0);
+  EXPECT_EQ(job.warning_, "");
+  EXPECT_THAT(job.Join(2, 0), ElementsAre("admit 2"));
+  EXPECT_THAT(job.warning_, HasSubstr("node node-2 asks for node rank 0, which another node has"));
+  EXPECT_THAT(job.Join(3, 7), Contains("prepare 1 g1 rank 0 of 3 restart 0"));
+  EXPECT_EQ(job.warning_, "");
+}
+
+TEST(JobMembershipTest, PreferredRankBeyondTheMaximumIsDropped) {
+  Job job(PreferenceSpec(2, 2));
+  job.Join(1, 2);
+  EXPECT_THAT(job.warning_, HasSubstr("not below --nnodes"));
+}
+
+TEST(JobMembershipTest, PreferredRankOfASilentNodeDoesNotReplaceIt) {
+  Job job(PreferenceSpec(1, 2));
+  job.Join(1, 0);
+  job.Wait(std::chrono::seconds(2));
+  EXPECT_THAT(job.Join(2, 0), ElementsAre("admit 2"));
+  EXPECT_EQ(job.machine_.nodes().size(), 2u);
+}
+
+TEST(JobMembershipTest, SurvivorKeepsARankThatANewcomerPrefers) {
+  Job job(PreferenceSpec(2, 2));
+  job.RunTwo();
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  job.Wait(std::chrono::milliseconds(300));
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_THAT(job.Join(3, 0), ElementsAre("admit 3", "prepare 1 g2 rank 0 of 2 restart 1",
+                                          "prepare 3 g2 rank 1 of 2 restart 1"));
+}
+
 TEST(JobMembershipTest, NodeLostDuringPrepareRestartsTheFormationUncharged) {
   Job job(Spec(2, 3, 0));
   job.Join(1);

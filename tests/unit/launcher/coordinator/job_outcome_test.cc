@@ -175,7 +175,7 @@ TEST(JobOutcomeTest, NoMissingRanksAreListedWhenNoneWereRequested) {
   EXPECT_EQ(job.machine_.reason(), "waiting for nodes: 3 of 4 joined (node-1, node-2, node-3)");
 }
 
-TEST(JobOutcomeTest, LateAgentGetsTheJobsExitCode) {
+TEST(JobOutcomeTest, AgentThatJoinsAnEndedJobIsToldThatItIsOver) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
   job.Exit(2, 1, 0, 7);
@@ -188,7 +188,21 @@ TEST(JobOutcomeTest, LateAgentGetsTheJobsExitCode) {
   succeeded.Start(1, {1});
   succeeded.Exit(1, 1, 0, 0);
   EXPECT_THAT(succeeded.Exit(1, 1, 1, 0), ElementsAre("release 1 0"));
-  EXPECT_THAT(succeeded.Join(8), ElementsAre("release 8 0"));
+  EXPECT_THAT(succeeded.Join(8), ElementsAre("release 8 1"));
+  EXPECT_THAT(succeeded.last_release_,
+              HasSubstr("the job with this run id is over: all 2 workers"));
+  EXPECT_THAT(succeeded.Join(9, {}, 1), ElementsAre("release 9 0"));  // lost, but of the last world
+}
+
+TEST(JobOutcomeTest, SpareThatMissedItsReleaseHearsItAgain) {
+  Job job(Spec(1, 1, 0));
+  job.Join(1);
+  job.Join(2);
+  job.Start(1, {1});
+  job.Exit(1, 1, 0, 0);
+  EXPECT_THAT(job.Exit(1, 1, 1, 0), ElementsAre("release 1 0", "release 2 0"));
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Join(2), ElementsAre("release 2 0"));
 }
 
 TEST(JobOutcomeTest, ReleaseIsRepeatedWithTheSameCode) {

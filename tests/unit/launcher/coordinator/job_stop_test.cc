@@ -28,7 +28,7 @@ WorkerExited Stopped(int local_rank, int code, int signal = 0) {
 
 /// One node runs generation 1 and is being stopped since a second one has joined.
 Job Growing() {
-  Job job(Spec(1, 3, 3));
+  Job job(Spec(1, 2, 3));
   job.Join(1);
   job.Wait(std::chrono::seconds(31), {1});
   job.Start(1, {1});
@@ -173,7 +173,7 @@ TEST(JobStopTest, DepartingNodeDoesNotHoldUpTheNextWorld) {
 }
 
 TEST(JobStopTest, NodeThatJoinsWhileTheWorldPreparesIsTakenIn) {
-  Job job(Spec(1, 3, 0));
+  Job job(Spec(1, 2, 0));
   job.Join(1);
   EXPECT_THAT(job.Wait(std::chrono::seconds(31), {1}), Contains(HasSubstr("prepare 1 g1")));
   EXPECT_THAT(job.Join(2), ElementsAre("admit 2", "stop 1 g1 signal 15 grace 30"));

@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "launcher/coordinator/job_machine_internal.h"
+
+namespace fsdprun {
+
+using job::Phase;
+
+void JobMachine::OnDelaysDue(Out& out) {
+  if (out.now >= grow_at_) {
+    out.changed = true;
+    Grow(out);
+  }
+  if (phase_ != Phase::kRendezvous) {
+    return;
+  }
+  if (out.now >= cannot_start_at_) {
+    out.changed = true;
+    MaybeFinishCannotStart(out);
+  } else if (out.now >= pause_until_) {
+    pause_until_ = MonoTime::max();
+    out.changed = true;
+    MaybeForm(out);
+  }
+}
+
+// --- Growth
+
+bool JobMachine::MayGrow() const {
+  return (phase_ == Phase::kRunning || phase_ == Phase::kPreparing) && members_ < spec_.max_nodes &&
+         succeeded_workers_ == 0;
+}
+
+/// Nodes that are started together come one after the other, and cost one stop, not one each.
+void JobMachine::MaybeGrow(Out& out) {
+  const int joiners = MayGrow() ? static_cast<int>(Eligible().size()) : 0;
+  if (joiners == 0) {
+    return;
+  }
+  if (members_ + joiners >= spec_.max_nodes) {
+    Grow(out);
+    return;
+  }
+  grow_by_ = std::min(grow_by_, out.now + spec_.growth_settle_max);
+  grow_at_ = std::min(out.now + spec_.growth_settle, grow_by_);
+}
+
+void JobMachine::Grow(Out& out) {
+  grow_at_ = grow_by_ = MonoTime::max();
+  const std::vector<Incarnation> joiners = MayGrow() ? Eligible() : std::vector<Incarnation>{};
+  if (joiners.empty()) {
+    return;
+  }
+  const std::string first = nodes_.At(joiners.front()).info.name;
+  Drain(StopKind::kMembership, SIGTERM,
+        (joiners.size() == 1 ? "node " + first + " joins"
+                             : std::to_string(joiners.size()) + " nodes join") +
+            " a world of " + std::to_string(members_),
+        out);
+}
+
+// --- Restarts
+
+void JobMachine::PauseBeforeRestart(Out& out) {
+  if (spec_.restart_backoff <= Duration{}) {
+    return;
+  }
+  const bool ran_for_long =
+      committed_at_ != MonoTime::max() && out.now - committed_at_ > spec_.max_restart_backoff;
+  failures_in_a_row_ = ran_for_long ? 1 : failures_in_a_row_ + 1;
+  Duration pause = spec_.restart_backoff;
+  for (int i = 1; i < failures_in_a_row_ && pause < spec_.max_restart_backoff; ++i) {
+    pause *= 2;
+  }
+  pause = std::min(pause, spec_.max_restart_backoff);
+  pause_until_ = out.now + pause;
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(pause).count() / 100;
+  SetReason("pausing for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
+            " s before restart " + std::to_string(restarts_used_) + " of " +
+            std::to_string(spec_.max_restarts) + " (--restart-backoff)");
+}
+
+// --- Programs that cannot be run
+
+/// A world that has run shows that the program is right, so a node that comes later and lacks it is
+/// turned away. Before the first world the job ends: its command line needs a correction.
+void JobMachine::OnCannotRun(const AgentJoined& joined, Out& out) {
+  const NodeInfo& info = joined.node;
+  const std::string what = "node " + info.name + " cannot run the program: " + joined.cannot_run;
+  if (formations_ > 0) {
+    out.effects.actions.push_back(
+        ToAgent{info.incarnation, Generation{}, RejectAgent{joined.cannot_run, false}});
+    return;
+  }
+  Node node;
+  node.info = info;
+  node.unusable = true;
+  node.sequence = next_sequence_++;
+  node.last_heard = out.now;
+  next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
+  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmitAgent{}, out);
+  if (!cannot_start_) {
+    cannot_start_ = FailureOf(nodes_.At(info.incarnation), CauseKind::kCannotStart, what);
+    cannot_start_at_ = out.now + spec_.cannot_start_notice;
+    SetReason(what + "; telling the other nodes");
+  }
+}
+
+void JobMachine::MaybeFinishCannotStart(Out& out) {
+  const bool all_know = static_cast<int>(nodes_.size()) >= spec_.max_nodes;
+  if (!cannot_start_ || outcome_ || (out.now < cannot_start_at_ && !all_know)) {
+    return;
+  }
+  JobOutcome outcome;
+  outcome.kind = OutcomeKind::kFailed;
+  outcome.exit_code = 1;
+  outcome.reason = cannot_start_->what;
+  outcome.failure = FailureReport{*cannot_start_, {}, 0, 0};
+  Finish(std::move(outcome), out);
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,34 @@
+"""What breaks between machines, in cases of every change: cables, one direction of a link, an agent that is started twice."""
+
+from events import wait_for_ends
+from job_case import is_alive
+from namespace_case import NamespaceCase
+from unittest_main import main
+
+
+class NamespacesTest(NamespaceCase):
+    def test_row_55_unplugged_machine_is_lost_and_the_others_go_on(self):
+        first = self.start_all()
+        self.network.unplug(2)
+        self.pids(2, range(2))
+        self.assertEqual([is_alive(p) for p in first], [False, False, True])  # The third cannot know.
+        self.finish_job(*self.nodes[:2])
+        self.nodes[2].kill()
+        wait_for_ends(first, "the workers of the lost machine to end with their launcher")
+
+    def test_row_67_machine_that_is_not_heard(self):
+        self.cut_for_long("from")
+
+    def test_row_67_machine_that_does_not_hear(self):
+        self.cut_for_long("to")
+
+    def test_duplicate_agent_is_a_spare(self):
+        self.start_all("3")
+        duplicate = self.node(1, "3")
+        self.wait_for_streams(3)
+        self.finish_job(*self.nodes[:3], duplicate)
+        self.assertEqual({g for g, _ in self.notes("pid")}, {1})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What breaks between machines, in cases that take longer: agents that hang or are started again, long partitions, slow links."""
+
+import os
+import signal
+import time
+
+from events import wait_for_ends
+from job_case import is_alive
+from namespace_case import NamespaceCase
+from unittest_main import main
+
+
+class PartitionsTest(NamespaceCase):
+    def test_row_67_unplugged_machine_ends_its_workers(self):
+        first = self.start_all()
+        self.network.unplug(2)
+        self.pids(2, range(2))
+        wait_for_ends([first[2]], "the worker of the lost machine to end")  # after 30 s
+        rc, _, err = self.finish(self.nodes[2])
+        self.assertEqual(rc, 1, err)
+        self.assertIn("could not reach it again within 30 s", err)
+        self.finish_job(*self.nodes[:2])
+
+    def test_row_67_machine_that_neither_hears_nor_is_heard(self):
+        self.cut_for_long("from", "to")
+
+    def test_row_67_three_seconds_without_network_cost_nothing_with_torchruns_lease(self):
+        self.start_all(conf="keep_alive_interval=5")
+        self.network.cut(2, "from", "to")
+        time.sleep(3)  # the fault itself
+        self.network.heal(2, "from", "to")
+        time.sleep(8)  # The old connection takes its time to send again.
+        self.assertEqual({g for g, _ in self.notes("pid")}, {1})
+        self.finish_job(*self.nodes)
+
+    def test_hung_agent_is_replaced_and_comes_back_clean(self):
+        first = self.start_all()
+        self.nodes[1].send_signal(signal.SIGSTOP)
+        self.pids(2, range(2))
+        self.assertEqual(self.machines(2), {0: "0", 1: "2"})
+        self.assertTrue(is_alive(first[1]))
+        self.nodes[1].send_signal(signal.SIGCONT)
+        self.pids(3, range(3))
+        self.assertFalse(is_alive(first[1]))
+        self.finish_job(*self.nodes)
+
+    def test_restarted_agent_takes_the_place_of_the_old_one(self):
+        first = self.start_all("3")
+        self.nodes[1].kill()
+        replacement = self.node(1, "3")
+        self.pids(2, range(3))
+        self.assertEqual([p for p in first if is_alive(p)], [])
+        self.finish_job(self.nodes[0], self.nodes[2], replacement)
+
+    def test_slow_machine_takes_part_in_everything(self):
+        first = self.start_all()
+        self.network.slow_down(2)
+        os.kill(first[2], signal.SIGKILL)
+        self.pids(2, range(3))
+        self.finish_job(*self.nodes)
+        self.assertEqual({g for g, _ in self.notes("pid")}, {1, 2})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+#include "agent/node/clocks.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdprun {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(ClocksTest, DefaultLeaseGivesTheDefaults) {
+  const Clocks clocks = ClocksFor(kNodeLease);
+  EXPECT_EQ(clocks.suspect_after, milliseconds(1500));
+  EXPECT_EQ(clocks.heartbeat_interval, milliseconds(500));
+  EXPECT_EQ(clocks.coordinator_grace, seconds(30));
+  EXPECT_EQ(clocks.keeper_lease, seconds(35));
+  EXPECT_EQ(clocks.stream_silence, seconds(3));
+}
+
+TEST(ClocksTest, LongLeasePutsTheOthersOff) {
+  const Clocks clocks = ClocksFor(seconds(60));
+  EXPECT_EQ(clocks.node_lease, seconds(60));
+  EXPECT_EQ(clocks.heartbeat_interval, milliseconds(500));
+  EXPECT_EQ(clocks.coordinator_grace, seconds(70));
+  EXPECT_EQ(clocks.keeper_lease, seconds(75));
+  EXPECT_EQ(clocks.stream_silence, seconds(60));
+}
+
+TEST(ClocksTest, ShortLeaseMakesHeartbeatsFasterAndIsASecondAtLeast) {
+  for (const Duration chosen : {Duration(1), Duration(seconds(1))}) {
+    const Clocks clocks = ClocksFor(chosen);
+    EXPECT_EQ(clocks.node_lease, seconds(1));
+    EXPECT_LT(clocks.heartbeat_interval, milliseconds(200));
+    EXPECT_EQ(clocks.stream_silence, seconds(3));
+  }
+}
+
+TEST(ClocksTest, EveryLeaseKeepsTheOrderInWhichTheyLetGo) {
+  for (int lease_ms = 1; lease_ms < 4'000'000; lease_ms += 1 + lease_ms / 7) {
+    EXPECT_TRUE(AreOrdered(ClocksFor(milliseconds(lease_ms)))) << lease_ms;
+  }
+  Clocks wrong;
+  wrong.coordinator_grace = wrong.keeper_lease;
+  EXPECT_FALSE(AreOrdered(wrong));
+}
+
+}  // namespace
+}  // namespace fsdprun
