@@ -32,6 +32,8 @@ inline constexpr char kEnvUseAgentStore[] = "TORCHELASTIC_USE_AGENT_STORE";
 inline constexpr char kEnvErrorFile[] = "TORCHELASTIC_ERROR_FILE";
 inline constexpr char kEnvNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr char kEnvOmpNumThreads[] = "OMP_NUM_THREADS";
+/// FIFO of torch.distributed.elastic.timer's FileTimerClient; only with the watchdog.
+inline constexpr char kEnvTimerFile[] = "TORCHELASTIC_TIMER_FILE";
 
 // --- Environment: ours
 /// Decimal generation number of the world this worker belongs to (fencing token; rises by one per
@@ -76,6 +78,8 @@ inline constexpr int kExitConfig = 78;
 /// Failed only because another worker ended or could not be reached: the cause is elsewhere.
 /// Charged like kExitFailure.
 inline constexpr int kExitPeerLost = 79;
+/// As shells have it: 128 + n stands for death by signal n.
+inline constexpr int kSignalExitBase = 128;
 
 // --- Error file (TORCHELASTIC_ERROR_FILE), torchelastic's schema
 // clang-format off
@@ -83,6 +87,9 @@ inline constexpr int kExitPeerLost = 79;
 //              "extraInfo": {"py_callstack": "<stack>", "timestamp": "<unix seconds>"}}}
 // clang-format on
 // Written to a temporary name and renamed, so that a reader never sees half of it.
+
+/// Type of the error of a worker that was killed because one of its timers had expired.
+inline constexpr char kWatchdogError[] = "WatchdogTimeout";
 
 /// True for the exit codes after which a restart cannot help.
 bool IsPermanentExit(int exit_code);

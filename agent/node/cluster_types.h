@@ -183,6 +183,8 @@ struct JobOutcome {
   int restarts_used = 0;
   int max_restarts = 0;
   Generation generation;
+  /// Of the last world; port 0 if there was none.
+  StoreEndpoint store;
   /// Set for kFailed; may be set for kStoppedBySignal if a failure came first.
   std::optional<FailureReport> failure;
 };

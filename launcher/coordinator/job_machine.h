@@ -69,6 +69,8 @@ struct JobSpec {
   Duration stop_margin = std::chrono::seconds(8);
   /// How long released agents may take to send AgentLeft before the job finishes without them.
   Duration release_timeout = std::chrono::seconds(1);
+  /// The job's exit code is that of the root cause, or 128 + n for a signal; else it is 1.
+  bool exits_as_worker = false;
   /// If more than this fraction of the nodes (and at least three) are silent at once, the
   /// coordinator assumes that it is itself partitioned.
   double partition_fraction = 0.3;

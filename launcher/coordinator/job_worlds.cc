@@ -335,6 +335,10 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   if (outcome.kind == OutcomeKind::kStoppedBySignal && !failures_.empty()) {
     outcome.failure = failures_.Report();
   }
+  outcome.store = store_;
+  if (spec_.exits_as_worker) {
+    outcome.exit_code = ExitCodeOfCause(outcome);
+  }
   outcome_ = std::move(outcome);
   phase_ = Phase::kReleasing;
   awaiting_ = 0;

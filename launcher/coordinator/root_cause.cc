@@ -142,6 +142,18 @@ bool IsCulpritSignal(int signal) {
   }
 }
 
+int ExitCodeOfCause(const JobOutcome& outcome) {
+  if (outcome.kind == OutcomeKind::kStoppedBySignal) {
+    return contract::kSignalExitBase + outcome.signal;
+  }
+  if (outcome.kind == OutcomeKind::kSucceeded || !outcome.failure ||
+      !outcome.failure->root.worker) {
+    return outcome.exit_code;
+  }
+  const WorkerExit& worker = *outcome.failure->root.worker;
+  return worker.signal != 0 ? contract::kSignalExitBase + worker.signal : worker.exit_code;
+}
+
 bool FailureLog::Add(Failure failure, MonoTime received, MonoTime since) {
   FSDPRUN_CHECK(failure.kind != CauseKind::kWorkerFailed || failure.worker.has_value(),
                 "a worker's failure says how the worker ended");

@@ -45,6 +45,10 @@ class FailureLog {
   int collateral_ = 0;
 };
 
+/// For launchers that exit as the worker that is the root cause has: its exit code, 128 + n if
+/// signal n killed it or ended the job; the outcome's own code where no worker is the cause.
+int ExitCodeOfCause(const JobOutcome& outcome);
+
 /// True for a death by a signal that victims of another failure do not die of: SIGKILL, SIGSEGV,
 /// SIGBUS and the like, but not SIGABRT (an uncaught exception, a watchdog) and not SIGPIPE (a lost
 /// peer).

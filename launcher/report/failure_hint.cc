@@ -1,11 +1,14 @@
 #include "launcher/report/failure_hint.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "proto/worker_contract.h"
 
 namespace fsdprun {
@@ -86,12 +89,45 @@ std::string SignalHint(const WorkerExit& worker) {
   }
 }
 
-std::string WorkerHint(const WorkerExit& worker) {
+/// A client of c10d's store has given up: "The client socket has timed out after 600000ms while
+/// trying to connect to (node0, 29501)". All workers are clients of the launcher's store, also
+/// those that meant to have one of their own.
+std::string OwnStoreHint(const std::string& text, const StoreEndpoint& store) {
+  constexpr char kTimedOut[] = "client socket has timed out";
+  constexpr char kTarget[] = "connect to (";
+  const size_t begin = text.find(kTarget, std::min(text.find(kTimedOut), text.size()));
+  const size_t end = text.find(')', std::min(begin, text.size()));
+  if (end == std::string::npos) {
+    return "";
+  }
+  const std::string target =
+      text.substr(begin + std::strlen(kTarget), end - begin - std::strlen(kTarget));
+  int port = 0;
+  const size_t comma = target.rfind(", ");
+  if (comma == std::string::npos || !absl::SimpleAtoi(target.substr(comma + 2), &port) ||
+      port == store.port) {
+    return "";
+  }
+  return absl::StrCat(
+      "the script has a tcp:// store of its own at (", target, "), not at MASTER_PORT ", store.port,
+      ", and nobody serves it, because workers are clients of the launcher's store: use "
+      "init_method='env://', or set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and --standalone or "
+      "--rdzv-backend=c10d, with which rank 0 serves a store");
+}
+
+std::string WorkerHint(const WorkerExit& worker, const StoreEndpoint& store) {
+  if (absl::StartsWith(worker.error_message, contract::kWatchdogError)) {
+    return "the worker did not leave the timed section in time: its log says what it was doing "
+           "there; PYTHONFAULTHANDLER=1 and a timer with signal=SIGABRT show its stacks";
+  }
   if (worker.signal == SIGKILL) {
     return SignalHint(worker);  // SIGKILL leaves no time to report: any error text is older.
   }
   const std::string text = absl::StrCat(worker.error_message, "\n", worker.traceback, "\n",
                                         absl::StrJoin(worker.stderr_tail, "\n"));
+  if (std::string hint = OwnStoreHint(text, store); !hint.empty()) {
+    return hint;
+  }
   for (const auto& [pattern, hint] : kTextHints) {
     if (absl::StrContains(text, pattern)) {
       return hint;
@@ -118,10 +154,10 @@ std::string SignalName(int signal) {
                                  : absl::StrCat("signal ", signal);
 }
 
-std::string FailureHint(const Failure& failure) {
+std::string FailureHint(const Failure& failure, const StoreEndpoint& store) {
   switch (failure.kind) {
     case CauseKind::kWorkerFailed:
-      return failure.worker.has_value() ? WorkerHint(*failure.worker) : "";
+      return failure.worker.has_value() ? WorkerHint(*failure.worker, store) : "";
     case CauseKind::kNodeLost:
       return "check that the node is up and reachable and start fsdprun there again; with "
              "--max-restarts above 0 the job waits for it";

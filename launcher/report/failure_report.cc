@@ -19,6 +19,9 @@ constexpr size_t kRuleWidth = 60;
 constexpr size_t kTailLines = 20;
 constexpr size_t kTracebackLines = 30;
 constexpr size_t kOthersShown = 3;
+/// torchrun's words for a worker that has left neither an error file nor a signal.
+constexpr char kNoTraceback[] =
+    "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 
 std::string Rule(char c) { return std::string(kRuleWidth, c) + "\n"; }
 
@@ -45,17 +48,31 @@ void AppendIndentedLines(absl::string_view text, size_t max_lines, std::string* 
   }
 }
 
+/// The first line stands beside the label, the others below it.
+void AppendBesideLabel(absl::string_view text, std::string* out) {
+  const absl::string_view stripped = absl::StripTrailingAsciiWhitespace(text);
+  const size_t first = std::min(stripped.find('\n'), stripped.size());
+  absl::StrAppend(out, StripControl(stripped.substr(0, first)), "\n");
+  if (first < stripped.size()) {
+    AppendIndentedLines(stripped.substr(first + 1), kTracebackLines, out);
+  }
+}
+
+/// An error file in the plain format has no stack, and the reader gives the message for it.
 void AppendTraceback(const WorkerExit& worker, std::string* out) {
-  if (!worker.error_message.empty() || !worker.traceback.empty()) {
-    absl::StrAppend(out, "  traceback : ", StripControl(worker.error_message), "\n");
+  absl::StrAppend(out, "  traceback : ");
+  if (worker.traceback == worker.error_message && !worker.error_message.empty()) {
+    AppendBesideLabel(worker.error_message, out);
+  } else if (!worker.error_message.empty() || !worker.traceback.empty()) {
+    absl::StrAppend(out, StripControl(worker.error_message), "\n");
     if (!worker.traceback.empty()) {
       AppendIndentedLines(worker.traceback, kTracebackLines, out);
     }
   } else if (worker.signal != 0) {
-    absl::StrAppend(out, "  traceback : Signal ", worker.signal, " (", SignalName(worker.signal),
+    absl::StrAppend(out, "Signal ", worker.signal, " (", SignalName(worker.signal),
                     ") received by PID ", worker.pid, "\n");
   } else {
-    absl::StrAppend(out, "  traceback : <N/A>; the worker wrote no error file\n");
+    absl::StrAppend(out, kNoTraceback, "\n");
   }
 }
 
@@ -68,7 +85,8 @@ void AppendExitCode(const WorkerExit& worker, std::string* out) {
   absl::StrAppend(out, "\n");
 }
 
-void AppendWorker(const WorkerExit& worker, std::string* out) {
+/// torchrun's six fields.
+void AppendFields(const WorkerExit& worker, std::string* out) {
   absl::StrAppend(out, "  rank      : ", worker.rank, " (local_rank: ", worker.local_rank, ")\n");
   AppendExitCode(worker, out);
   std::string error_file = "<N/A>";
@@ -77,6 +95,9 @@ void AppendWorker(const WorkerExit& worker, std::string* out) {
   }
   absl::StrAppend(out, "  error_file: ", error_file, "\n");
   AppendTraceback(worker, out);
+}
+
+void AppendLastWords(const WorkerExit& worker, std::string* out) {
   if (worker.last_step >= 0) {
     absl::StrAppend(out, "  last step : ", worker.last_step, "\n");
   }
@@ -87,9 +108,6 @@ void AppendWorker(const WorkerExit& worker, std::string* out) {
     for (size_t i = worker.stderr_tail.size() - count; i < worker.stderr_tail.size(); ++i) {
       absl::StrAppend(out, "    | ", StripControl(worker.stderr_tail[i]), "\n");
     }
-  }
-  if (!worker.log_path.empty()) {
-    absl::StrAppend(out, "  log       : ", worker.log_path, "\n");
   }
 }
 
@@ -118,32 +136,59 @@ std::string HostOf(const Failure& failure) {
              : absl::StrCat(failure.node_name, " (", failure.node_address, ")");
 }
 
-void AppendOthers(const FailureReport& report, std::string* out) {
-  const size_t shown = std::min(report.others.size(), kOthersShown);
-  if (shown == 0) {
+/// What the error file says, in whatever clock its program has, comes first.
+std::string TimeOf(const WorkerExit& worker) {
+  if (worker.error_timestamp_s.has_value()) {
+    return FormatTime(*worker.error_timestamp_s);
+  }
+  return worker.exited_unix_ns > 0 ? FormatTime(worker.exited_unix_ns / 1'000'000'000) : "";
+}
+
+enum class Detail { kFields, kFieldsAndLastWords };
+
+void AppendFailure(size_t index, const Failure& failure, Detail detail, std::string* out) {
+  absl::StrAppend(out, "[", index, "]:\n");
+  const std::string time = failure.worker.has_value() ? TimeOf(*failure.worker) : "";
+  if (!time.empty()) {
+    absl::StrAppend(out, "  time      : ", time, "\n");
+  }
+  absl::StrAppend(out, "  host      : ", HostOf(failure), "\n");
+  if (!failure.worker.has_value()) {
+    absl::StrAppend(out, "  what      : ", StripControl(failure.what), "\n");
     return;
   }
-  absl::StrAppend(out,
-                  report.root.kind == CauseKind::kJoinTimeout ? "Before that" : "Other failures",
-                  " (", shown, " of ", report.other_failures, "):\n");
-  for (size_t i = 0; i < shown; ++i) {
-    const Failure& other = report.others[i];
-    absl::StrAppend(out, "[", i + 1, "]: ", StripControl(other.what), " (host: ", HostOf(other));
-    if (other.worker.has_value() && !other.worker->log_path.empty()) {
-      absl::StrAppend(out, ", log: ", other.worker->log_path);
-    }
-    absl::StrAppend(out, ")\n");
-    if (other.worker.has_value() && !other.worker->error_message.empty()) {
-      absl::StrAppend(out, "  ", StripControl(other.worker->error_message), "\n");
-    }
+  AppendFields(*failure.worker, out);
+  if (detail == Detail::kFieldsAndLastWords) {
+    AppendLastWords(*failure.worker, out);
+  }
+  if (!failure.worker->log_path.empty()) {
+    absl::StrAppend(out, "  log       : ", failure.worker->log_path, "\n");
   }
 }
 
-// Scripts written for torchrun look for these error names.
+void AppendOthers(const FailureReport& report, std::string* out) {
+  absl::StrAppend(
+      out, report.root.kind == CauseKind::kJoinTimeout ? "Failures before that:\n" : "Failures:\n");
+  const size_t shown = std::min(report.others.size(), kOthersShown);
+  for (size_t i = 0; i < shown; ++i) {
+    AppendFailure(i + 1, report.others[i], Detail::kFields, out);
+  }
+  const int left = report.other_failures - static_cast<int>(shown);
+  if (left > 0) {
+    absl::StrAppend(out, "  and ", left, " more", "\n");
+  } else if (shown == 0) {
+    absl::StrAppend(out, "  <NO_OTHER_FAILURES>\n");
+  }
+}
+
+// Scripts written for torchrun look for these names.
 std::string Heading(CauseKind kind, const std::string& program) {
   return kind == CauseKind::kJoinTimeout
-             ? absl::StrCat("fsdprun: RendezvousTimeoutError: too few nodes for ", program, "\n")
-             : absl::StrCat("fsdprun: ChildFailedError: ", program, " failed\n");
+             ? absl::StrCat(
+                   "fsdprun: torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError: ",
+                   "too few nodes for ", program, "\n")
+             : absl::StrCat("fsdprun: torch.distributed.elastic.multiprocessing.errors.",
+                            "ChildFailedError: ", program, " failed\n");
 }
 
 }  // namespace
@@ -171,11 +216,13 @@ std::string StripControl(absl::string_view text) {
   return clean;
 }
 
-std::string FormatTime(int64_t unix_ns) {
-  const time_t seconds = unix_ns / 1'000'000'000;
+std::string FormatTime(int64_t unix_s) {
+  const time_t seconds = unix_s;
   tm parts{};
-  ::localtime_r(&seconds, &parts);
-  char buffer[32];
+  if (::localtime_r(&seconds, &parts) == nullptr) {
+    return absl::StrCat(unix_s, " s since 1970");  // The year has too many digits.
+  }
+  char buffer[64];
   return std::string(buffer, ::strftime(buffer, sizeof(buffer), "%Y-%m-%d_%H:%M:%S", &parts));
 }
 
@@ -186,20 +233,13 @@ std::string FormatFailureReport(const JobOutcome& outcome, const ReportContext& 
   const Failure& root = outcome.failure->root;
   std::string text = absl::StrCat(Heading(root.kind, context.program), Rule('='), context.program,
                                   " FAILED\n", Rule('-'));
-  absl::StrAppend(&text, "Root Cause (first observed failure):\n[0]:\n");
-  if (root.worker.has_value() && root.worker->exited_unix_ns > 0) {
-    absl::StrAppend(&text, "  time      : ", FormatTime(root.worker->exited_unix_ns), "\n");
-  }
-  absl::StrAppend(&text, "  host      : ", HostOf(root), "\n");
-  if (root.worker.has_value()) {
-    AppendWorker(*root.worker, &text);
-  } else {
-    absl::StrAppend(&text, "  what      : ", StripControl(root.what), "\n");
-  }
+  absl::StrAppend(&text, "Root Cause (first observed failure):\n");
+  AppendFailure(0, root, Detail::kFieldsAndLastWords, &text);
   absl::StrAppend(&text, Rule('-'));
   AppendOthers(*outcome.failure, &text);
+  absl::StrAppend(&text, Rule('-'));
   AppendWhatWasDone(outcome, &text);
-  const std::string hint = FailureHint(root);
+  const std::string hint = FailureHint(root, outcome.store);
   absl::StrAppend(
       &text, "What to do  : ", hint.empty() ? "read the worker's log named above" : hint, ".\n");
   absl::StrAppend(&text, Rule('='));
@@ -218,34 +258,51 @@ std::string FormatOutcomeLine(const JobOutcome& outcome) {
   return "";
 }
 
+namespace {
+
+std::string DumpErrorJson(const nlohmann::json& message) {
+  return nlohmann::json({{"message", message}})
+      .dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+}
+
+nlohmann::json WorkerErrorJson(const WorkerExit& worker, const std::string& what) {
+  const nlohmann::json original =
+      nlohmann::json::parse(worker.error_json, nullptr, /*allow_exceptions=*/false);
+  if (original.is_object() && original.contains("message") && original["message"].is_object()) {
+    return original["message"];
+  }
+  const int64_t seconds = worker.error_timestamp_s.value_or(worker.exited_unix_ns / 1'000'000'000);
+  std::string message = what;
+  if (!worker.error_message.empty()) {
+    message = worker.error_message;
+  } else if (worker.signal != 0) {
+    message = absl::StrCat("Signal ", worker.signal, " (", SignalName(worker.signal),
+                           ") received by PID ", worker.pid);
+  }
+  return {
+      {"message", message},
+      {"extraInfo", {{"py_callstack", worker.traceback}, {"timestamp", absl::StrCat(seconds)}}}};
+}
+
+}  // namespace
+
 std::string LauncherErrorJson(const JobOutcome& outcome) {
   if (!outcome.failure.has_value()) {
     return "";
   }
   const Failure& root = outcome.failure->root;
-  nlohmann::json message = {{"message", root.what},
-                            {"extraInfo", {{"py_callstack", ""}, {"timestamp", "0"}}}};
-  int exit_code = 1;
-  if (root.worker.has_value()) {
-    exit_code = ExitCodeOf(*root.worker);
-    message["extraInfo"]["timestamp"] = absl::StrCat(root.worker->exited_unix_ns / 1'000'000'000);
-    if (!root.worker->error_message.empty()) {
-      message["message"] = root.worker->error_message;
-      message["extraInfo"]["py_callstack"] = root.worker->traceback;
-    } else if (root.worker->signal != 0) {
-      message["message"] =
-          absl::StrCat("Signal ", root.worker->signal, " (", SignalName(root.worker->signal),
-                       ") received by PID ", root.worker->pid);
-    }
-    const nlohmann::json original =
-        nlohmann::json::parse(root.worker->error_json, nullptr, /*allow_exceptions=*/false);
-    if (original.is_object() && original.contains("message") && original["message"].is_object()) {
-      message = original["message"];
-    }
+  if (!root.worker.has_value()) {
+    return LauncherErrorJson(root.what);
   }
-  message["errorCode"] = exit_code;
-  return nlohmann::json({{"message", message}})
-      .dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+  nlohmann::json message = WorkerErrorJson(*root.worker, root.what);
+  message["errorCode"] = ExitCodeOf(*root.worker);
+  return DumpErrorJson(message);
+}
+
+std::string LauncherErrorJson(const std::string& reason) {
+  return DumpErrorJson({{"message", reason},
+                        {"extraInfo", {{"py_callstack", ""}, {"timestamp", "0"}}},
+                        {"errorCode", 1}});
 }
 
 }  // namespace fsdprun

@@ -53,12 +53,12 @@ int ReplaceFile(const std::string& path, const std::string& text) {
 }
 
 // Reports the root cause to the outer launcher, if this one was started by one.
-void WriteErrorFile(const JobOutcome& outcome, const EndContext& context) {
+void WriteErrorFile(const std::string& json, const EndContext& context) {
   const auto it = context.environment.find("TORCHELASTIC_ERROR_FILE");
   if (it == context.environment.end() || it->second.empty()) {
     return;
   }
-  if (const int error = ReplaceFile(it->second, LauncherErrorJson(outcome)); error != 0) {
+  if (const int error = ReplaceFile(it->second, json); error != 0) {
     Print(context,
           absl::StrCat("cannot write the error file ", it->second, ": ", ErrorText(error)));
   }
@@ -67,7 +67,7 @@ void WriteErrorFile(const JobOutcome& outcome, const EndContext& context) {
 }  // namespace
 
 bool OutputDrain::IsOver() {
-  if (MonoNow() >= deadline_ || signals_.TakePending()) {
+  if (MonoNow() >= deadline_ || signals_.TakePending() != 0) {
     deadline_ = std::min(deadline_, MonoNow());
     return true;
   }
@@ -106,10 +106,15 @@ void ReportOutcome(const JobOutcome& outcome, const EndContext& context) {
   const std::string report = FormatFailureReport(outcome, {context.plan.program.front()});
   if (outcome.kind == OutcomeKind::kFailed && !report.empty()) {
     context.console.WriteLines(ConsoleStream::kError, report);
-    WriteErrorFile(outcome, context);
+    WriteErrorFile(LauncherErrorJson(outcome), context);
   } else {
-    Print(context, FormatOutcomeLine(outcome));
+    ReportReason(FormatOutcomeLine(outcome), context);
   }
+}
+
+void ReportReason(const std::string& reason, const EndContext& context) {
+  Print(context, reason);
+  WriteErrorFile(LauncherErrorJson(reason), context);
 }
 
 }  // namespace fsdprun

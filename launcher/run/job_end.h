@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "agent/local/local_agent.h"
 #include "agent/node/cluster_types.h"
 #include "base/mono_time.h"
@@ -45,5 +47,7 @@ struct EndContext {
 /// Prints how the job ended, unless it succeeded; a failure is also written to the error file of an
 /// outer launcher (TORCHELASTIC_ERROR_FILE).
 void ReportOutcome(const JobOutcome& outcome, const EndContext& context);
+/// The same for a node that knows no more than why it has to end.
+void ReportReason(const std::string& reason, const EndContext& context);
 
 }  // namespace fsdprun

@@ -18,6 +18,7 @@ std::optional<JobOutcome> OutcomeOfOwnFailures(const NodeMachine& machine) {
   outcome.restarts_used = machine.assignment().restart_count;
   outcome.max_restarts = machine.assignment().max_restarts;
   outcome.generation = machine.generation();
+  outcome.store = {machine.assignment().master_addr, machine.assignment().master_port};
   outcome.failure = log.Report();
   outcome.reason = outcome.failure->root.what;
   return outcome;

@@ -34,9 +34,11 @@ SignalWatcher::SignalWatcher(EventLoop& loop, const std::vector<int>& signals,
   });
 }
 
-bool SignalWatcher::TakePending() {
+int SignalWatcher::TakePending() {
   signalfd_siginfo info{};
-  return ::read(fd_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
+  const bool is_there =
+      ::read(fd_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
+  return is_there ? static_cast<int>(info.ssi_signo) : 0;
 }
 
 SignalWatcher::~SignalWatcher() { loop_.Unwatch(fd_.get()); }

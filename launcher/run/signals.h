@@ -20,8 +20,8 @@ class SignalWatcher {
   SignalWatcher& operator=(const SignalWatcher&) = delete;
 
   /// Consumes a pending signal that the loop has not handled, for use after the loop has ended;
-  /// false if there is none.
-  bool TakePending();
+  /// 0 if there is none.
+  int TakePending();
 
  private:
   EventLoop& loop_;

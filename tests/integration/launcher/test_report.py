@@ -22,7 +22,7 @@ class ReportTest(JobCase):
             live_on()
         """)
         script = re.escape(str(self.dir / "worker.py"))
-        self.assertRegex(err, rf"(?m)^fsdprun: ChildFailedError: {script} failed\n=+\n{script} FAILED$")
+        self.assertRegex(err, rf"(?m)^fsdprun: torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError: {script} failed\n=+\n{script} FAILED$")
         for pattern in (r"time      : \d{4}-\d\d-\d\d_\d\d:\d\d:\d\d", r"host      : \S+", r"rank      : 1 \(local_rank: 1\)",
                         r"exitcode  : 7 \(pid: \d+\)", r"error_file: <N/A>", r"traceback : ", r"\| line one$",
                         r"log       : .*/attempt_0/1/stderr\.log",

@@ -302,5 +302,20 @@ TEST(FailureLogTest, KeepsABoundedListAndCountsTheRest) {
   EXPECT_EQ(report.other_failures, 5999);
 }
 
+TEST(ExitCodeOfCauseTest, IsTheWorkersOrThatOfASignal) {
+  JobOutcome outcome{.kind = OutcomeKind::kFailed, .exit_code = 1};
+  EXPECT_EQ(ExitCodeOfCause(outcome), 1);
+  outcome.failure = FailureReport{};
+  EXPECT_EQ(ExitCodeOfCause(outcome), 1) << "a node was lost";
+  outcome.failure->root.worker = WorkerExit{.exit_code = 7};
+  EXPECT_EQ(ExitCodeOfCause(outcome), 7);
+  outcome.failure->root.worker = WorkerExit{.signal = 9};
+  EXPECT_EQ(ExitCodeOfCause(outcome), 137);
+  outcome.kind = OutcomeKind::kStoppedBySignal;
+  outcome.signal = 15;
+  EXPECT_EQ(ExitCodeOfCause(outcome), 143);
+  EXPECT_EQ(ExitCodeOfCause(JobOutcome{}), 0);
+}
+
 }  // namespace
 }  // namespace fsdprun

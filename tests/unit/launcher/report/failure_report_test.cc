@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "launcher/report/failure_hint.h"
@@ -44,17 +45,40 @@ JobOutcome FailedOutcome() {
 TEST(FailureReportTest, HasTorchrunsLabelsAndWhatWasDone) {
   const std::string text = FormatFailureReport(FailedOutcome(), {"train.py"});
   for (const char* part :
-       {"\ntrain.py FAILED\n", "Root Cause (first observed failure):",
-        "  time      : 1970-01-01_00:00:01\n", "  host      : n1 (10.0.0.1)\n",
-        "  rank      : 5 (local_rank: 1)\n", "  exitcode  : 7 (pid: 4711)\n",
-        "  error_file: <N/A>\n", "  traceback : ", "  log       : /logs/1/stderr.log\n",
+       {"\ntrain.py FAILED\n",
+        "Root Cause (first observed failure):", "  time      : 1970-01-01_00:00:01\n",
+        "  host      : n1 (10.0.0.1)\n", "  rank      : 5 (local_rank: 1)\n",
+        "  exitcode  : 7 (pid: 4711)\n", "  error_file: <N/A>\n",
+        "  traceback : To enable traceback see: "
+        "https://pytorch.org/docs/stable/elastic/errors.html\n",
+        "  log       : /logs/1/stderr.log\n",
         "7 other workers were stopped; 1 later failure is considered a consequence; 2 of 3 "
         "restarts "
         "used"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
-  EXPECT_THAT(text, StartsWith("fsdprun: ChildFailedError: train.py failed\n===="));
+  EXPECT_THAT(text, StartsWith("fsdprun: torch.distributed.elastic.multiprocessing.errors."
+                               "ChildFailedError: train.py failed\n===="));
   EXPECT_THAT(text, Not(HasSubstr("last step")));
+}
+
+TEST(FailureReportTest, TimeIsThatOfTheErrorFile) {
+  JobOutcome outcome = FailedOutcome();
+  outcome.failure->root.worker->error_timestamp_s = 10;
+  EXPECT_THAT(FormatFailureReport(outcome, {"x"}), HasSubstr(": 1970-01-01_00:00:10\n"));
+  outcome.failure->root.worker->error_timestamp_s = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(FormatFailureReport(outcome, {"x"}), HasSubstr("9223372036854775807 s since 1970\n"));
+}
+
+TEST(FailureReportTest, AMessageThatIsItsOwnStackIsPrintedOnce) {
+  JobOutcome outcome = FailedOutcome();
+  WorkerExit& worker = *outcome.failure->root.worker;
+  worker.error_message = worker.traceback = "hello\nworld\n";
+  EXPECT_THAT(FormatFailureReport(outcome, {"x"}),
+              HasSubstr("  traceback : hello\n    world\n  log "));
+  worker.traceback = "File x, line 1";
+  EXPECT_THAT(FormatFailureReport(outcome, {"x"}),
+              HasSubstr("  traceback : hello world \n    File x, line 1\n  log "));
 }
 
 TEST(FailureReportTest, SignalsAreNegativeAndNamed) {
@@ -117,19 +141,33 @@ TEST(FailureReportTest, JoinTimeoutHasItsOwnErrorNameAndListsEarlierFailures) {
   outcome.failure->root.kind = CauseKind::kJoinTimeout;
   outcome.failure->root.what = "too few nodes within 5 s";
   const std::string text = FormatFailureReport(outcome, {"x"});
-  EXPECT_THAT(text, StartsWith("fsdprun: RendezvousTimeoutError: too few nodes for x\n===="));
-  EXPECT_THAT(text, HasSubstr("Before that (1 of 1):\n[1]: rank 5 exited with 7 (host: n1 "
-                              "(10.0.0.1), log: /logs/1/stderr.log)\n  ValueError: no\n"));
+  EXPECT_THAT(text, StartsWith("fsdprun: torch.distributed.elastic.rendezvous.api."
+                               "RendezvousTimeoutError: too few nodes for x\n===="));
+  EXPECT_THAT(text, HasSubstr("Failures before that:\n[1]:\n  time      : 1970-01-01_00:00:01\n"
+                              "  host      : n1 (10.0.0.1)\n  rank      : 5 "));
+  EXPECT_THAT(text, HasSubstr("  traceback : ValueError: no\n  log "));
   EXPECT_THAT(text, Not(HasSubstr("consequence")));
+}
+
+TEST(FailureReportTest, SaysSoIfThereIsNoOtherFailure) {
+  JobOutcome outcome = FailedOutcome();
+  outcome.failure->other_failures = 0;
+  EXPECT_THAT(FormatFailureReport(outcome, {"x"}),
+              HasSubstr("\nFailures:\n  <NO_OTHER_FAILURES>\n----"));
 }
 
 TEST(FailureReportTest, ShowsAtMostThreeOtherFailures) {
   JobOutcome outcome = FailedOutcome();
-  outcome.failure->others.assign(5, outcome.failure->root);
+  Failure other = outcome.failure->root;
+  other.worker->stderr_tail = {"last words"};
+  outcome.failure->others.assign(5, other);
   outcome.failure->other_failures = 9;
   const std::string text = FormatFailureReport(outcome, {"x"});
-  EXPECT_THAT(text, HasSubstr("Other failures (3 of 9):\n[1]: "));
-  EXPECT_THAT(text, Not(HasSubstr("[4]: ")));
+  EXPECT_THAT(text, HasSubstr("\nFailures:\n[1]:\n  time      : "));
+  EXPECT_THAT(text, HasSubstr("[3]:\n"));
+  EXPECT_THAT(text, HasSubstr("  and 6 more\n"));
+  EXPECT_THAT(text, Not(HasSubstr("[4]:")));
+  EXPECT_THAT(text, Not(HasSubstr("last words")));
 }
 
 TEST(FailureReportTest, NoReportWithoutAFailure) {
@@ -164,25 +202,45 @@ TEST(FailureHintTest, ErrorTextTakesPrecedenceOverSignalsExceptSigkill) {
   Failure failure;
   failure.worker = WorkerExit{};
   failure.worker->signal = SIGKILL;
-  EXPECT_THAT(FailureHint(failure), HasSubstr("out-of-memory"));
+  EXPECT_THAT(FailureHint(failure, {}), HasSubstr("out-of-memory"));
   failure.worker->stderr_tail = {"ModuleNotFoundError: No module named 'x'"};
-  EXPECT_THAT(FailureHint(failure), HasSubstr("out-of-memory"));
+  EXPECT_THAT(FailureHint(failure, {}), HasSubstr("out-of-memory"));
   failure.worker->signal = SIGABRT;
-  EXPECT_THAT(FailureHint(failure), HasSubstr("install the module"));
+  EXPECT_THAT(FailureHint(failure, {}), HasSubstr("install the module"));
   failure.worker->stderr_tail = {"[W ProcessGroupNCCL.cpp:1] Warning: destroy it"};
-  EXPECT_THAT(FailureHint(failure), HasSubstr("aborted itself"));
+  EXPECT_THAT(FailureHint(failure, {}), HasSubstr("aborted itself"));
   failure.worker->stderr_tail = {"DistBackendError: NCCL error in: x.cpp"};
-  EXPECT_THAT(FailureHint(failure), HasSubstr("NCCL_DEBUG"));
+  EXPECT_THAT(FailureHint(failure, {}), HasSubstr("NCCL_DEBUG"));
   failure.worker = WorkerExit{.exit_code = 78};
-  EXPECT_THAT(FailureHint(failure), HasSubstr("never work"));
+  EXPECT_THAT(FailureHint(failure, {}), HasSubstr("never work"));
   failure.worker->exit_code = 79;
-  EXPECT_THAT(FailureHint(failure), HasSubstr("went away first"));
+  EXPECT_THAT(FailureHint(failure, {}), HasSubstr("went away first"));
   failure.worker->exit_code = 1;
-  EXPECT_EQ(FailureHint(failure), "");
+  EXPECT_EQ(FailureHint(failure, {}), "");
   for (int kind = 1; kind <= static_cast<int>(CauseKind::kCannotStart); ++kind) {
     failure.kind = static_cast<CauseKind>(kind);
-    EXPECT_NE(FailureHint(failure), "") << kind;
+    EXPECT_NE(FailureHint(failure, {}), "") << kind;
   }
+}
+
+TEST(FailureHintTest, AStoreOfTheScriptsOwnIsTold) {
+  Failure failure;
+  failure.worker = WorkerExit{.exit_code = 1};
+  failure.worker->stderr_tail = {
+      "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while "
+      "trying to connect to (node0, 29501)."};
+  EXPECT_THAT(FailureHint(failure, {"10.0.0.1", 29500}),
+              HasSubstr("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"));
+  EXPECT_EQ(FailureHint(failure, {"10.0.0.1", 29501}), "");
+  failure.worker->stderr_tail = {"client socket has timed out", "connect to (", "connect to (x)"};
+  EXPECT_EQ(FailureHint(failure, {"10.0.0.1", 29500}), "");
+}
+
+TEST(FailureHintTest, AnExpiredTimerIsNoMatterOfMemory) {
+  Failure failure;
+  failure.worker = WorkerExit{.signal = SIGKILL};
+  failure.worker->error_message = "WatchdogTimeout: timer 'step' expired";
+  EXPECT_THAT(FailureHint(failure, {}), HasSubstr("timed section"));
 }
 
 TEST(ProgressLineTest, ShowsWhatIsKnown) {
