@@ -66,10 +66,18 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
       !(output.stdout_filters.empty() && output.stderr_filters.empty())) {
     filtered_ = std::make_unique<FilteredOutput>(loop_);
   }
+  if (options_.file_timer != nullptr) {
+    options_.file_timer->SetCallbacks(
+        {.on_expired = [this](const ExpiredTimer& timer) { OnTimerExpired(timer); },
+         .on_request = hooks_.on_timer_request});
+  }
 }
 
 LocalAgent::~LocalAgent() {
   *is_live_ = false;
+  if (options_.file_timer != nullptr) {
+    options_.file_timer->SetCallbacks({});
+  }
   loop_.Cancel(wake_timer_);
   for (const auto& [pid, ended] : log_writers_) {
     loop_.Unwatch(ended.get());
@@ -116,12 +124,18 @@ void LocalAgent::Feed(node::Event event) {
   while (!events_.empty() && !has_ended_) {
     const node::Event next = std::move(events_.front());
     events_.pop_front();
+    if (hooks_.on_event) {
+      hooks_.on_event(next);
+    }
     const node::Effects effects = machine_.Step(next, MonoNow());
     loop_.Cancel(wake_timer_);
     if (effects.wake_at != MonoTime::max()) {
       wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(node::TimerDue{}); });
     }
     for (const node::Action& action : effects.actions) {
+      if (hooks_.on_action) {
+        hooks_.on_action(action);
+      }
       std::visit([this](const auto& what) { Execute(what); }, action);
     }
   }

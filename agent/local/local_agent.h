@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/local/file_thread.h"
+#include "agent/local/file_timer.h"
 #include "agent/local/filtered_output.h"
 #include "agent/local/log_paths.h"
 #include "agent/local/output_pump.h"
@@ -53,6 +54,9 @@ class LocalAgent {
     std::string handled_signals;
     /// See WorkerSettings.
     bool has_virtual_local_rank = false;
+    bool uses_agent_store = true;
+    /// The watchdog, which outlives the agent; null: none.
+    FileTimer* file_timer = nullptr;
   };
   struct Hooks {
     /// Rank 0's latest progress record, if rank 0 runs on this node.
@@ -62,6 +66,13 @@ class LocalAgent {
     /// The agent has ended: no process is left, or what is left is blocked in the kernel.
     /// Afterwards only `sink` may be called, by ResumeOutput() and DrainOutput().
     std::function<void(int code, const std::string& message)> on_exit;
+    /// Every event that the machine takes and every action that it decides on, for those who only
+    /// watch.
+    std::function<void(const node::Event&)> on_event;
+    std::function<void(const node::Action&)> on_action;
+    /// A worker has set or released a timer of the watchdog; one has expired.
+    std::function<void()> on_timer_request;
+    std::function<void(const ExpiredTimer&)> on_timer_expired;
   };
 
   LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link,
@@ -127,6 +138,8 @@ class LocalAgent {
     Generation generation;
     std::string error_file;
     std::string log_path;
+    /// Why the watchdog has signalled it; empty: it has not.
+    std::string timer_error;
   };
   /// What became of its error file.
   struct ErrorFile {
@@ -139,6 +152,7 @@ class LocalAgent {
   void FeedInTurn(std::function<node::Event()> event);
   void FeedTurns();
   void OnControlRecord(const keeper::ControlRecordReport& report);
+  void OnTimerExpired(const ExpiredTimer& timer);
 
   // Output.
   void MakeAttemptFiles(std::function<void()> then);
@@ -193,6 +207,8 @@ class LocalAgent {
   // The generation whose workers were last prepared or started.
   RankAssignment assignment_;
   std::map<int, int64_t> spawned_pids_;
+  /// Why the watchdog has signalled a process.
+  std::map<int64_t, std::string> timer_errors_;
   bool spawn_is_answered_ = true;
   /// Streams whose log files have some output.
   std::set<std::pair<int, keeper::Stream>> has_logged_;

@@ -47,6 +47,10 @@ void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
   spawned_pids_.clear();
   has_logged_.clear();
   lost_logs_.clear();
+  timer_errors_.clear();
+  if (options_.file_timer != nullptr) {
+    options_.file_timer->Clear();
+  }
   spawn_is_answered_ = false;
   for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
     if (const absl::Status status = SpawnOne(local_rank); !status.ok()) {
@@ -71,6 +75,7 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank) {
                                 .restart_count = assignment_.restart_count,
                                 .max_restarts = assignment_.max_restarts,
                                 .run_id = options_.run_id,
+                                .uses_agent_store = options_.uses_agent_store,
                                 .error_file = ErrorFilePath(options_.dirs, assignment_, local_rank),
                                 .generation = assignment_.generation.value(),
                                 .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
@@ -122,9 +127,15 @@ void LocalAgent::OnSpawnFailed(int local_rank, const std::string& what) {
 
 /// The exit is told once the worker's error file has been read, or does not answer.
 void LocalAgent::OnExited(const keeper::ExitedReport& report) {
-  const ExitedWorker worker{report, assignment_.generation,
-                            ErrorFilePath(options_.dirs, assignment_, report.local_rank),
-                            LogPathOf(report.local_rank)};
+  ExitedWorker worker{report, assignment_.generation,
+                      ErrorFilePath(options_.dirs, assignment_, report.local_rank),
+                      LogPathOf(report.local_rank), ""};
+  if (const auto it = timer_errors_.find(report.pid); it != timer_errors_.end()) {
+    worker.timer_error = it->second;
+  }
+  if (options_.file_timer != nullptr) {
+    options_.file_timer->Drop(report.pid);
+  }
   const uint64_t turn = next_turn_++;
   turns_.emplace(turn, nullptr);
   if ((report.signal == 0 && report.exit_code == 0) || worker.error_file.empty()) {
@@ -189,9 +200,31 @@ node::Event LocalAgent::MakeReaped(const ExitedWorker& worker, const ErrorFile& 
         reaped.error_age = *error->age + (now - file.read_at);
       }
     }
+    if (exit.error_message.empty()) {
+      exit.error_message = worker.timer_error;
+    }
     exit.stderr_tail = keeper::LastLines(report.stderr_tail, kTailLines, report.stderr_is_cut);
   }
   return reaped;
+}
+
+/// The worker's death is then a failure like any other. torchrun's agent ends itself, too.
+void LocalAgent::OnTimerExpired(const ExpiredTimer& timer) {
+  const auto late_ms = std::chrono::round<std::chrono::milliseconds>(timer.late).count();
+  const std::string what =
+      absl::StrCat(contract::kWatchdogError, ": timer '", timer.scope, "' of process ",
+                   timer.process.pid, " expired ", late_ms, " ms ago");
+  if (timer.signal == 0 || keeper_ == nullptr || !keeper_->is_alive()) {
+    Log(LogLevel::kWarning, absl::StrCat(what, "; no signal is sent to it"));
+  } else {
+    timer_errors_[timer.process.pid] =
+        absl::StrCat(what, ", and it was sent signal ", timer.signal);
+    Log(LogLevel::kWarning, absl::StrCat(what, "; sending it signal ", timer.signal));
+    keeper_->SignalProcess(timer.process, timer.signal);
+  }
+  if (hooks_.on_timer_expired) {
+    hooks_.on_timer_expired(timer);
+  }
 }
 
 void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {

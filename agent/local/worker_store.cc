@@ -1,6 +1,13 @@
 #include "agent/local/worker_store.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/error_text.h"
 
 namespace fsdprun {
 
@@ -10,7 +17,34 @@ WorkerStore::WorkerStore(EventLoop& loop, Addresses addresses)
 WorkerStore::WorkerStore(EventLoop& loop, Addresses addresses, std::unique_ptr<StoreServer> bound)
     : loop_(loop), addresses_(std::move(addresses)), server_(std::move(bound)) {}
 
+/// A socket that is bound, but does not listen, keeps the kernel from giving the port to anybody
+/// who asks for any, and lets rank 0 bind and listen: both set SO_REUSEADDR.
+absl::StatusOr<StoreEndpoint> WorkerStore::ReservePort() {
+  const int on = 1, off = 0;
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  socklen_t size = sizeof(any);
+  reserved_.reset(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!reserved_.valid()) {
+    any.sin6_family = AF_INET;  // The rest of the address is 0 in both families.
+    size = sizeof(sockaddr_in);
+    reserved_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  }
+  ::setsockopt(reserved_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  ::setsockopt(reserved_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  auto* address = reinterpret_cast<sockaddr*>(&any);
+  if (::bind(reserved_.get(), address, size) != 0 ||
+      ::getsockname(reserved_.get(), address, &size) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot find a free port for rank 0: ", ErrorText(errno)));
+  }
+  return StoreEndpoint{addresses_.advertised, ntohs(any.sin6_port)};
+}
+
 absl::StatusOr<StoreEndpoint> WorkerStore::Renew() {
+  if (rank_zero_serves_) {
+    return ReservePort();
+  }
   if (server_ == nullptr) {
     auto server = std::make_unique<StoreServer>(loop_);
     const absl::StatusOr<int> port = server->Listen(addresses_.listen_on, 0);

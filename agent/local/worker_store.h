@@ -7,6 +7,7 @@
 #include "agent/node/cluster_types.h"
 #include "agent/store/store_server.h"
 #include "base/event_loop.h"
+#include "base/unique_fd.h"
 
 namespace fsdprun {
 
@@ -27,13 +28,20 @@ class WorkerStore {
   /// Serves on `bound`, which already listens.
   WorkerStore(EventLoop& loop, Addresses addresses, std::unique_ptr<StoreServer> bound);
 
+  /// From here on rank 0 serves the store of each generation, on a port that Renew() finds.
+  void LetRankZeroServe() { rank_zero_serves_ = true; }
+
   /// Empties the store for a new generation, so that no key of an earlier one can be read.
   absl::StatusOr<StoreEndpoint> Renew();
 
  private:
+  absl::StatusOr<StoreEndpoint> ReservePort();
+
   EventLoop& loop_;
   const Addresses addresses_;
   std::unique_ptr<StoreServer> server_;
+  bool rank_zero_serves_ = false;
+  UniqueFd reserved_;
 };
 
 }  // namespace fsdprun
