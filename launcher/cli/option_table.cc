@@ -15,8 +15,8 @@ namespace {
 using G = OptionGroup;
 
 constexpr absl::string_view kPending[] = {
-    "event-log-handler", "numa-binding", "forward-signals", "stop-signal-to", "exit-code",
-    "use-env",           "compat",       "omp-threads",     "stdin",
+    "numa-binding", "forward-signals", "stop-signal-to", "use-env",
+    "compat",       "omp-threads",     "stdin",
 };
 
 }  // namespace

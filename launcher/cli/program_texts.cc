@@ -79,7 +79,8 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
       {"0", "All workers ended with 0."},
       {"1",
        "A worker failed and no restart was left, the rendezvous failed, a signal ended the job, or "
-       "an option has a value that means nothing."},
+       "an option has a value that means nothing. --exit-code=worker: a failed job ends with the "
+       "code of its root cause instead, or with 128 + n for signal n."},
       {"2", "The command line cannot be read: an unknown option, a missing value, no program."},
   };
   static const std::vector<TextEntry> agent = {
@@ -98,6 +99,17 @@ const std::vector<TextEntry>& VariableTexts() {
       {"PYTHON_EXEC", "Python interpreter for scripts and modules (default: python3 on PATH)."},
       {"LOGLEVEL", "DEBUG, INFO, WARNING (default) or ERROR."},
       {"TMPDIR", "Where temporary log directories go (default: /tmp)."},
+      {"TORCHELASTIC_ERROR_FILE",
+       "Where a failed job's root cause is written for an outer launcher."},
+      {"TORCHELASTIC_ENABLE_FILE_TIMER",
+       "1: the watchdog signals workers that do not leave a section of "
+       "torch.distributed.elastic.timer in time."},
+      {"TORCHELASTIC_TIMER_FILE", "The watchdog's FIFO (default: a private one in TMPDIR)."},
+      {"TORCHELASTIC_HEALTH_CHECK_PORT",
+       "Port for HTTP probes, on all interfaces: GET /healthz (with ?max_progress_age=SECONDS also "
+       "about the workers' progress) and GET /status."},
+      {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+       "1: rank 0 serves the workers' store, not its agent (not with static rendezvous)."},
   };
   return texts;
 }

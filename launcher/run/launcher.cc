@@ -19,6 +19,7 @@
 #include "launcher/run/job_end.h"
 #include "launcher/run/machine.h"
 #include "launcher/run/own_failure.h"
+#include "proto/worker_contract.h"
 
 namespace fsdprun {
 namespace {
@@ -66,7 +67,8 @@ int Launcher::Run() {
     output_.RemoveRunDirs();
     output_.console().Close(MonoNow() + kConsoleDrainTimeout);
     // As in RunProgram().
-    return program_ == CliProgram::kFsdpAgent && absl::IsInvalidArgument(status) ? 2 : 1;
+    return program_ == CliProgram::kFsdpAgent && absl::IsInvalidArgument(status) ? 2
+                                                                                 : OwnFailureCode();
   }
   ScheduleWaitNotice();
   loop_.Run();
@@ -83,7 +85,12 @@ absl::Status Launcher::Start() {
   RETURN_IF_ERROR(CheckVisibleDevices(plan_, environment_));
   RETURN_IF_ERROR(FindProgram());
   ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
-  directory_ = MakeDirectory({plan_, environment_, [this] { return signals_.TakePending(); }});
+  RETURN_IF_ERROR(OpenMonitoring());
+  directory_ = MakeDirectory({plan_, environment_, [this] {
+                                own_signal_ =
+                                    own_signal_ != 0 ? own_signal_ : signals_.TakePending();
+                                return own_signal_ != 0;
+                              }});
   ASSIGN_OR_RETURN(place_, directory_->Find());
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
@@ -157,16 +164,23 @@ JobSpec Launcher::MakeJobSpec() const {
   spec.last_call = plan_.last_call_timeout;
   spec.stop_grace = plan_.shutdown_timeout;
   spec.abort_grace = plan_.abort_timeout;
+  spec.exits_as_worker = plan_.exit_code_style == ExitCodeStyle::kWorker;
   return spec;
 }
 
 // The coordinator's port serves the store too: a connection that starts with the HTTP/2 preface is
 // an agent's.
 void Launcher::MakeStore() {
+  store_ = OpenStore();
+  if (!UsesAgentStore(plan_, environment_)) {
+    store_->LetRankZeroServe();
+  }
+}
+
+std::unique_ptr<WorkerStore> Launcher::OpenStore() {
   const WorkerStore::Addresses addresses{place_.node_address, place_.store_address};
   if (place_.listeners.empty()) {
-    store_ = std::make_unique<WorkerStore>(loop_, addresses);
-    return;
+    return std::make_unique<WorkerStore>(loop_, addresses);
   }
   auto server =
       std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
@@ -178,7 +192,7 @@ void Launcher::MakeStore() {
     FSDPRUN_CHECK(server->ListenOn(std::move(listener)).ok(), "the listening socket is bound");
   }
   place_.listeners.clear();
-  store_ = std::make_unique<WorkerStore>(loop_, addresses, std::move(server));
+  return std::make_unique<WorkerStore>(loop_, addresses, std::move(server));
 }
 
 NodeSpec Launcher::MakeNodeSpec() const {
@@ -218,6 +232,11 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.token_advice = place_.token.advice;
   options.handled_signals = plan_.signals_text;
   options.has_virtual_local_rank = plan_.has_virtual_local_rank;
+  options.uses_agent_store = UsesAgentStore(plan_, environment_);
+  options.file_timer = file_timer_.get();
+  if (file_timer_ != nullptr) {
+    options.base_environment[contract::kEnvTimerFile] = file_timer_->path();
+  }
   return options;
 }
 
@@ -226,6 +245,7 @@ void Launcher::MakeAgent() {
   hooks.on_progress = [this](const Progress& progress) { output_.ShowProgress(progress); };
   hooks.sink = output_.MakeSink();
   hooks.on_exit = [this](int code, const std::string& message) { OnAgentExit(code, message); };
+  WatchAgent(&hooks);
   agent_ =
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
   output_.Attach(agent_.get());
@@ -238,6 +258,9 @@ void Launcher::RestartAgent() {
     return;
   }
   Print(agent_message_);
+  if (events_ != nullptr) {
+    std::exchange(events_, nullptr)->OnEnd(agent_message_);
+  }
   if (!restarts_.Take(MonoNow())) {
     agent_message_ = absl::StrCat("gave up after ", RestartLimit::kMaxInARow + 1,
                                   " ends in a row, each within ", ToSeconds(RestartLimit::kLongRun),
@@ -269,6 +292,7 @@ void Launcher::OnRunDirs(const absl::Status& status) {
 }
 
 void Launcher::OnSignal(int signal) {
+  own_signal_ = own_signal_ == 0 ? signal : own_signal_;
   if (host_ != nullptr) {
     host_->OperatorStop(signal);
   } else if (agent_exit_.has_value() && agent_->has_lost_coordinator()) {
@@ -366,10 +390,14 @@ int Launcher::Finish() {
   }
   drain.ShowRemainingOutput(*agent_);
   const int exit_code = ExitCode();
+  if (events_ != nullptr) {
+    events_->OnEnd(WhyNotToTheEnd());
+  }
+  const EndContext context{program_, plan_, environment_, output_.console()};
   if (outcome_.has_value()) {
-    ReportOutcome(*outcome_, {program_, plan_, environment_, output_.console()});
+    ReportOutcome(*outcome_, context);
   } else if (exit_code != 0 && !agent_message_.empty()) {
-    Print(agent_message_);
+    ReportReason(agent_message_, context);
     ReportOwnFailure();
   }
   output_.EndRunDirs(exit_code == 0, drain.all_shown());
@@ -391,7 +419,8 @@ int Launcher::ExitCode() const {
     return outcome_->exit_code;
   }
   // Without an outcome the coordinator in this process ended before the job did.
-  return host_ != nullptr ? std::max(*agent_exit_, 1) : *agent_exit_;
+  const int code = host_ != nullptr ? std::max(*agent_exit_, 1) : *agent_exit_;
+  return code == 1 ? OwnFailureCode() : code;
 }
 
 }  // namespace fsdprun

@@ -19,8 +19,11 @@
 #include "launcher/cli/command_line.h"
 #include "launcher/coordinator/job_machine.h"
 #include "launcher/directory/directory.h"
+#include "launcher/run/agent_events.h"
 #include "launcher/run/coordinator_host.h"
+#include "launcher/run/health_port.h"
 #include "launcher/run/job_output.h"
+#include "launcher/run/monitoring.h"
 #include "launcher/run/restart_limit.h"
 #include "launcher/run/signals.h"
 
@@ -44,12 +47,15 @@ class Launcher {
   // Setup.
   absl::Status Start();
   absl::Status FindProgram();
+  absl::Status OpenMonitoring();
   absl::Status OpenLink();
   JobSpec MakeJobSpec() const;
   void MakeHost();
   void MakeStore();
+  std::unique_ptr<WorkerStore> OpenStore();
   NodeSpec MakeNodeSpec() const;
   LocalAgent::Options MakeAgentOptions() const;
+  void WatchAgent(LocalAgent::Hooks* hooks);
   void MakeAgent();
 
   // Events.
@@ -69,7 +75,9 @@ class Launcher {
   // Shutdown.
   int Finish();
   void ReportOwnFailure();
+  std::string WhyNotToTheEnd() const;
   int ExitCode() const;
+  int OwnFailureCode() const;
 
   // Constant after construction.
   const CliProgram program_;
@@ -95,6 +103,11 @@ class Launcher {
   std::unique_ptr<GrpcLink> grpc_link_;
   CoordinatorLink* link_ = nullptr;
   std::unique_ptr<WorkerStore> store_;
+  std::unique_ptr<FileTimer> file_timer_;
+  std::unique_ptr<HealthPort> health_port_;
+  /// Of the present agent; null if nobody wants them.
+  std::unique_ptr<AgentEvents> events_;
+  ProgressSigns progress_signs_;
   std::unique_ptr<LocalAgent> agent_;
   RestartLimit restarts_{MonoNow()};
 
@@ -102,6 +115,8 @@ class Launcher {
   MonoTime waiting_since_ = MonoNow();
   bool is_in_rendezvous_ = false;
   bool is_ended_by_signal_ = false;
+  /// The first signal that ends this launcher; 0: none.
+  int own_signal_ = 0;
   /// The local agent has ended, and the job cannot go on; there is no outcome.
   bool is_job_lost_ = false;
   std::optional<JobOutcome> outcome_;

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/event_loop.h"
+#include "base/mono_time.h"
+#include "base/unique_fd.h"
+
+namespace fsdprun {
+
+/// What a prober can learn of a node: nothing that must be kept from anybody.
+struct HealthReport {
+  /// rendezvous, running, stopping, wedged or ended.
+  std::string phase = "rendezvous";
+  /// Why this node cannot do its work; empty while it can.
+  std::string problem;
+  uint64_t generation = 0;
+  int restarts = 0;
+  /// Since a worker of this node has last shown progress, or since the workers' start if none has
+  /// yet; unset without workers.
+  std::optional<Duration> progress_age;
+  /// A worker of this world has shown progress.
+  bool has_progress = false;
+};
+
+/// The whole HTTP answer to a request whose headers are complete.
+///   GET /healthz   200 while the node can do its work, else 503, with one line that says why.
+///                  With ?max_progress_age=SECONDS also 503 if running workers have shown no
+///                  progress for longer.
+///   GET /status    the report as JSON, always 200.
+/// Pure.
+std::string AnswerProbe(absl::string_view request, const HealthReport& report);
+
+/// Answers probes over HTTP/1.0, on all interfaces: Kubernetes' come from outside of the pod.
+/// Thread: loop thread only.
+//
+// An HTTP library would bring threads of its own, and locks for a state that belongs to the loop;
+// two kinds of short requests without a body need none.
+class HealthPort {
+ public:
+  static constexpr size_t kMaxClients = 16;
+  static constexpr size_t kMaxRequestBytes = 4096;
+  static constexpr Duration kClientLimit = std::chrono::seconds(5);
+
+  /// Port 0: a free one. Errors: ALREADY_EXISTS or INTERNAL, with the port.
+  static absl::StatusOr<std::unique_ptr<HealthPort>> Open(EventLoop& loop, uint16_t port,
+                                                          std::function<HealthReport()> report);
+  ~HealthPort();
+  HealthPort(const HealthPort&) = delete;
+  HealthPort& operator=(const HealthPort&) = delete;
+
+  int port() const { return port_; }
+
+ private:
+  struct Client {
+    UniqueFd socket;
+    std::string request;
+    EventLoop::TimerId limit = 0;
+  };
+
+  HealthPort(EventLoop& loop, UniqueFd listener, int port, std::function<HealthReport()> report);
+
+  void Accept();
+  void Receive(int socket);
+  void Close(int socket);
+
+  // Constant after construction.
+  EventLoop& loop_;
+  const UniqueFd listener_;
+  const int port_;
+  const std::function<HealthReport()> report_;
+
+  // Owned by the loop thread.
+  /// The oldest first; it makes room for a new one.
+  std::deque<Client> clients_;
+};
+
+}  // namespace fsdprun

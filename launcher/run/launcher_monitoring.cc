@@ -1,0 +1,85 @@
+// What others learn of a launcher while it runs, and from its exit code.
+#include <optional>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "launcher/cli/worker_command.h"
+#include "launcher/coordinator/root_cause.h"
+#include "launcher/directory/host_lookup.h"
+#include "launcher/run/launcher.h"
+#include "launcher/run/own_failure.h"
+#include "proto/worker_contract.h"
+
+namespace fsdprun {
+
+absl::Status Launcher::OpenMonitoring() {
+  ASSIGN_OR_RETURN(health_port_, OpenHealthPort(loop_, environment_, [this] {
+                     return DescribeHealth(
+                         agent_.get(), agent_exit_ ? std::optional(agent_message_) : std::nullopt,
+                         progress_signs_);
+                   }));
+  ASSIGN_OR_RETURN(file_timer_, OpenFileTimer(loop_, environment_));
+  return absl::OkStatus();
+}
+
+void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
+  progress_signs_ = ProgressSigns();
+  hooks->on_timer_request = [this] { progress_signs_.OnTimerRequest(); };
+  hooks->on_event = [this](const node::Event& event) {
+    progress_signs_.On(event);
+    if (events_ != nullptr) {
+      events_->On(event);
+    }
+  };
+  if (!ShowsEvents(plan_, environment_)) {
+    return;
+  }
+  const std::string program = WorkerCommand(plan_, python_, 0).front();
+  events_ = std::make_unique<AgentEvents>(
+      EventContext{.run_id = run_id_,
+                   .role = plan_.role,
+                   .hostname = HostName(),
+                   .rdzv_backend = BackendName(plan_.backend),
+                   .entry_point = program.substr(program.rfind('/') + 1)},
+      [this](const std::string& line) {
+        output_.console().WriteLines(ConsoleStream::kError, line);
+      });
+  hooks->on_action = [this](const node::Action& action) {
+    if (events_ != nullptr) {
+      events_->On(action);
+    }
+  };
+  hooks->on_timer_expired = [this](const ExpiredTimer& timer) {
+    if (events_ != nullptr) {
+      events_->OnTimer(timer);
+    }
+  };
+}
+
+/// Why the workers could not end by themselves, well or badly; empty if they did.
+std::string Launcher::WhyNotToTheEnd() const {
+  if (outcome_.has_value()) {
+    const bool is_end_of_workers =
+        outcome_->kind == OutcomeKind::kSucceeded ||
+        (outcome_->kind == OutcomeKind::kFailed && outcome_->failure.has_value() &&
+         outcome_->failure->root.worker.has_value());
+    return is_end_of_workers ? "" : outcome_->reason;
+  }
+  const bool is_cut_off = own_signal_ != 0 || is_job_lost_ || agent_->has_lost_coordinator();
+  return is_cut_off || agent_->machine().generation() == Generation() ? agent_message_ : "";
+}
+
+/// Of a launcher that ends for reasons of its own, not because the job has ended.
+int Launcher::OwnFailureCode() const {
+  if (plan_.exit_code_style != ExitCodeStyle::kWorker) {
+    return 1;
+  }
+  if (own_signal_ != 0) {
+    return contract::kSignalExitBase + own_signal_;
+  }
+  const bool is_cut_off = agent_ != nullptr && agent_->has_lost_coordinator();
+  const auto own = is_cut_off ? OutcomeOfOwnFailures(agent_->machine()) : std::nullopt;
+  return own.has_value() ? ExitCodeOfCause(*own) : 1;
+}
+
+}  // namespace fsdprun

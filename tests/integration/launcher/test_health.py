@@ -1,0 +1,107 @@
+"""The port of TORCHELASTIC_HEALTH_CHECK_PORT answers probes in every phase of a job."""
+
+import http.client
+import json
+import signal
+import socket
+import time
+
+from job_case import JobCase, free_port, wait_until_listening
+from unittest_main import main
+
+
+class HealthTest(JobCase):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.probed = {"TORCHELASTIC_HEALTH_CHECK_PORT": str(self.port)}
+
+    def ask(self, target):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", target)
+        answer = connection.getresponse()
+        body = answer.read().decode()
+        connection.close()
+        return answer.status, json.loads(body) if target == "/status" else body.strip()
+
+    def status(self):
+        code, status = self.ask("/status")
+        self.assertEqual(code, 200)
+        return status
+
+    def test_row_72_during_rendezvous(self):
+        launcher = self.start("--nnodes=2", f"--master-port={free_port()}", self.script(""), env=self.probed)
+        wait_until_listening(self.port)
+        self.assertEqual(self.ask("/healthz"), (200, "rendezvous"))
+        status = self.status()
+        self.assertEqual((status["phase"], status["generation"], status["progress_age_s"]), ("rendezvous", 0, None))
+        launcher.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(launcher)[0], 1)
+
+    def test_row_72_running_workers_and_a_hung_one(self):
+        launcher = self.start("--standalone", "--max-restarts=1", self.script("""
+            if not RESTART:
+                sys.exit(1)
+            note("start")
+            wait_for("report")
+            with os.fdopen(int(os.environ["FSDPRUN_CONTROL_FD"]), "w") as control:
+                print(json.dumps({"v": 1, "type": "progress", "step": 7, "total": 100}), file=control, flush=True)
+                live_on()
+        """), env=self.probed)
+        self.wait_for_notes("start", 2, [0])
+        status = self.status()
+        self.assertEqual((status["phase"], status["generation"], status["restarts"]), ("running", 2, 1))
+        self.assertEqual((status["has_progress"], status["healthy"]), (False, True))
+        self.assertEqual(self.ask("/healthz?max_progress_age=3600"), (200, "running"))
+        (self.dir / "report").touch()
+        while not self.status()["has_progress"]:
+            time.sleep(0.01)
+        age_s = self.status()["progress_age_s"]
+        while self.status()["progress_age_s"] <= age_s:  # It hangs.
+            time.sleep(0.01)
+        code, text = self.ask("/healthz?max_progress_age=0")
+        self.assertEqual(code, 503)
+        self.assertRegex(text, r"no progress for [\d.e-]+ s")
+        self.assertEqual(self.ask("/healthz"), (200, "running"))
+        launcher.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(launcher)[0], 1)
+
+    def test_row_72_while_the_coordinator_does_not_answer(self):
+        port, script = free_port(), self.script("note('start'); live_on()")
+        host = self.start("--nnodes=2", f"--master-port={port}", "--node-rank=0", script)
+        self.start("--nnodes=2", f"--master-port={port}", "--node-rank=1", script, env=self.probed)
+        self.wait_for_notes("start", 1, range(2))
+        self.assertEqual(self.ask("/healthz"), (200, "running"))
+        host.send_signal(signal.SIGSTOP)
+        while self.ask("/healthz") != (503, "the coordinator does not answer"):
+            time.sleep(0.05)
+        host.send_signal(signal.SIGCONT)
+        while self.ask("/healthz") != (200, "running"):
+            time.sleep(0.05)
+        host.send_signal(signal.SIGTERM)
+
+    def test_slow_and_broken_clients_stop_nobody(self):
+        self.start("--standalone", self.script("note('start'); live_on()"), env=self.probed)
+        self.wait_for_notes("start", 1, [0])
+        slow = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(40)]
+        slow[-1].sendall(b"\0" * 5000)
+        self.assertIn(b" 431 ", slow[-1].recv(100))
+        self.assertEqual(self.ask("/healthz"), (200, "running"))
+        for client in slow:
+            client.close()
+
+    def test_a_bad_value_is_warned_of(self):
+        for value in ("x", "70000"):
+            rc, _, err = self.run_job("--standalone", self.script(""), env={"TORCHELASTIC_HEALTH_CHECK_PORT": value, "LOGLEVEL": "WARNING"})
+            self.assertEqual(rc, 0, err)
+            self.assertIn(f"TORCHELASTIC_HEALTH_CHECK_PORT={value} is no number from 0 to 65535", err)
+
+    def test_a_port_in_use_is_an_error(self):
+        with socket.create_server(("", self.port)):
+            result = self.run_job("--standalone", self.script("note('start')"), env=self.probed)
+        self.assert_one_line_error(result, 1, self.port, "TORCHELASTIC_HEALTH_CHECK_PORT")
+        self.assertEqual(self.notes("start"), {})
+
+
+if __name__ == "__main__":
+    main()
