@@ -83,11 +83,13 @@ class TorchrunDefaultsTest(JobCase):
             is_nodes = option.dest == "nnodes"
             base = [] if is_nodes else TWO_NODES
             with self.subTest(spelling):
-                # The default of an option without a value can only be given by the environment.
-                twin = {f"PET_{option.dest.upper()}": str(int(option.default) if option.nargs == 0 else option.default)}
+                # The default of an option without a value can only be given by the environment; that of a list is written
+                # as its elements.
+                default = ",".join(option.default) if isinstance(option.default, list) else option.default
+                twin = {f"PET_{option.dest.upper()}": str(int(default) if option.nargs == 0 else default)}
                 self.assertEqual(self.plan(*base, env=twin), without[is_nodes])
                 if option.nargs != 0:
-                    self.assertEqual(self.plan(*base, f"{spelling}={option.default}"), without[is_nodes])
+                    self.assertEqual(self.plan(*base, f"{spelling}={default}"), without[is_nodes])
                 compared.add(option.dest)
         self.assertLessEqual({"nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "standalone",
                               "max_restarts", "monitor_interval", "role", "module", "no_python", "node_rank", "master_addr",
