@@ -1,0 +1,93 @@
+"""Row 75: the same command lines under the installed torchrun and under fsdprun.
+
+    test_differential.py                     the fixed list: every rule of differential.py has to fire
+    test_differential.py --random 30         that many random command lines; --seed S: from this seed on
+"""
+
+import pathlib
+import random
+import sys
+import unittest
+
+import differential
+import differential_cases
+from compat_case import HERE, CompatCase, free_port
+from waits_for import WAITS_FOR
+
+PAGE = HERE.parents[2] / "docs/TORCHRUN.md"
+MOST_SHOWN = 20
+
+
+class DifferentialTest(CompatCase):
+    cases = list(differential_cases.fixed())
+    must_fire = True
+
+    def assert_nothing_left(self):
+        pass  # Each job is looked at by itself; torchrun's may leave something.
+
+    def compare(self, case):
+        port = free_port()
+        self.env.pop("SENTINEL", None)
+        theirs = differential.run(self, "torchrun", case, port)
+        ours = differential.run(self, "fsdprun", case, port)
+        said = f"torchrun said: {theirs.message[-600:]}\nfsdprun said: {ours.message[-600:]}"
+        differences, fired = differential.compare(case, theirs, ours)
+        return [f"{case}", *(f"* {text}" for text in differences), said] if differences else [], fired
+
+    def test_row_75_the_same_can_be_seen_of_both(self):
+        fired, shown = set(), 0
+        for case in self.cases:
+            with self.subTest(case.name):
+                differences, names = self.compare(case)
+                fired |= names
+                waits = f"differential: {case.name}" in WAITS_FOR
+                self.assertFalse(waits and not differences, "passes: remove it from waits_for.py")
+                if differences and not waits:
+                    shown += 1
+                    self.fail("\n".join(differences) if shown < MOST_SHOWN else "and more")
+        if self.must_fire:
+            self.assertEqual(sorted(rule.name for rule in differential.RULES if rule.name not in fired), [], "rules that allow nothing")
+
+    def test_each_rule_is_documented(self):
+        """docs/TORCHRUN.md has a line for each allowed difference, and for no other."""
+        text = PAGE.read_text()
+        section = text[text.index("## Allowed differences"):]
+        section = section[:section.index("\n## ")] if "\n## " in section else section
+        documented = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
+        self.assertEqual(documented, [rule.name for rule in differential.RULES])
+
+    def test_the_comparison_can_fail(self):
+        """What must not be equal is not made equal: each kind of difference is seen."""
+        case = differential_cases.Case("check", [])
+        for change in (lambda o: o.codes.append(3), lambda o: o.environments[0, 0].update(RANK="9"), lambda o: o.arguments[0, 0].append("x"),
+                       lambda o: o.files.update({"attempt_0/0/stdout.log": "other"}), lambda o: o.out.update(["line"]),
+                       lambda o: o.err.update(["line"]), lambda o: o.summary.update(rank="9"), lambda o: o.error_file.update(x=1)):
+            theirs, ours = ([differential.Outcome([0], {(0, 0): {"RANK": "0"}}, {(0, 0): []}, {"attempt_0/0/stdout.log": "out"},
+                                                  differential.collections.Counter(), differential.collections.Counter(),
+                                                  {"rank": "0 (local_rank: 0)"}, {}, [], "")][0] for _ in range(2))
+            self.assertEqual(differential.compare(case, theirs, ours), ([], set()))
+            change(ours)
+            self.assertNotEqual(differential.compare(case, theirs, ours)[0], [])
+
+
+def main():
+    words = sys.argv[1:]
+    names = [word for word in words if word.startswith("DifferentialTest")]
+    if "--random" in words:
+        seed = int(words[words.index("--seed") + 1]) if "--seed" in words else random.randrange(1 << 30)
+        count = int(words[words.index("--random") + 1])
+        print(f"seeds {seed} to {seed + count - 1}", file=sys.stderr)
+        DifferentialTest.cases = [differential_cases.random_case(seed + number) for number in range(count)]
+        DifferentialTest.must_fire = False
+        names = ["DifferentialTest.test_row_75_the_same_can_be_seen_of_both"]
+    elif "--only" in words:
+        wanted = words[words.index("--only") + 1]
+        DifferentialTest.cases = [case for case in differential_cases.fixed() if wanted in case.name]
+        DifferentialTest.must_fire = False
+        names = ["DifferentialTest.test_row_75_the_same_can_be_seen_of_both"]
+    unittest.main(argv=[sys.argv[0], *names], verbosity=2)
+
+
+if __name__ == "__main__":
+    assert pathlib.Path(differential.__file__).parent == HERE
+    main()

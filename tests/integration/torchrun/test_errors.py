@@ -1,0 +1,155 @@
+"""PyTorch's elastic/multiprocessing/errors/api_test.py and error_handler_test.py: the files in which workers tell why they fail."""
+
+import json
+import os
+import re
+
+from compat_case import CompatCase, main
+
+NEW_FORMAT = {"message": {"message": "ValueError: bad value", "extraInfo": {"py_callstack": "the stack", "timestamp": "1600000000"}}}
+RECORD = """
+import os, sys
+sys.path.insert(0, os.environ["STAND_IN"])
+from torch.distributed.elastic.multiprocessing.errors import record
+@record
+def main():
+    {body}
+main()
+"""
+
+
+class ErrorsTest(CompatCase):
+    def fail(self, content, code=1, env=None, words=()):
+        """The standard error of a job whose only worker leaves this error file and ends with this code."""
+        write = "" if content is None else f"printf %s '{content}' > \"$TORCHELASTIC_ERROR_FILE\""
+        rc, _, err = self.run_job("--standalone", *words, "--no-python", self.program(f"echo >> $D/starts; {write}\nexit {code}"), env=env)
+        self.assertEqual(rc, 1, err)
+        self.assert_summary(err)
+        return err
+
+    def time_of(self, err):
+        return re.search(r"^  time      : (\S+)$", err, re.M)[1]
+
+    def test_process_failure_incorrect_reply_file(self):
+        """Row 36. torchrun ends with an error of its own, without a summary, and restarts nothing."""
+        for content in ("", '{"message": {"mess', "{}", '{"message": {"message": "only a message"}}', "not json"):
+            with self.subTest(content):
+                err = self.fail(content, code=4, words=["--max-restarts=1"])
+                self.assertIn("exitcode  : 4 (pid:", err)
+                self.assertEqual(len(self.lines("starts")), 2)
+                (self.dir / "starts").unlink()
+
+    def test_process_failure_new_format(self):
+        err = self.fail(json.dumps(NEW_FORMAT))
+        self.assertIn("the stack", err)
+        self.assertTrue(self.time_of(err).startswith("2020-09-1"), err)
+
+    def test_process_mast_error_format(self):
+        """A message without a dictionary; the time may be a string."""
+        for timestamp in (10, "10"):
+            err = self.fail(json.dumps({"message": "test error message", "timestamp": timestamp}))
+            self.assertIn("test error message", err)
+            self.assertTrue(self.time_of(err).startswith(("1970-01-01", "1969-12-31")), err)
+
+    def test_process_failure(self):
+        err = self.fail(json.dumps(NEW_FORMAT), code=3)
+        self.assertIn("exitcode  : 3 (pid:", err)
+        self.assertIn("rank      : 0 (local_rank: 0)", err)
+        self.assertRegex(err, r"error_file: \S+/attempt_0/0/error\.json")
+
+    def test_process_failure_signal(self):
+        rc, _, err = self.run_job("--standalone", "--no-python", self.program("kill -SEGV $$"))
+        self.assertEqual(rc, 1)
+        self.assert_summary(err, "exitcode  : -11 (pid:")
+        self.assertRegex(err, r"traceback : Signal 11 \(SIGSEGV\) received by PID \d+")
+
+    def test_process_failure_no_error_file(self):
+        err = self.fail(None, code=138)
+        self.assertIn("exitcode  : 138 (pid:", err)
+        self.assertIn("error_file: <N/A>", err)
+        self.assertIn("To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html", err)
+
+    def test_child_failed_error(self):
+        """All failures are in the summary, each with its rank."""
+        script = self.program("""
+            echo > "$D/here.$RANK"
+            for rank in 0 1 2; do wait_for here.$rank; done
+            trap '' TERM
+            exit $((RANK + 1))""")
+        rc, _, err = self.run_job("--standalone", "--nproc-per-node=3", "--no-python", script)
+        self.assertEqual(rc, 1)
+        self.assert_summary(err, "Failures:")
+        root = err[err.index("Root Cause (first observed failure):"):]
+        self.assertRegex(root, r"rank      : \d \(local_rank: \d\)")
+
+    def stand_in(self):
+        """@record of the installed PyTorch without the seconds that `import torch` takes: only the modules it needs."""
+        import torch.distributed.elastic.multiprocessing.errors as errors
+        folder = self.dir / "stand_in"
+        target = folder / "torch/distributed/elastic/multiprocessing"
+        target.mkdir(parents=True)
+        for path in (folder / "torch", folder / "torch/distributed", folder / "torch/distributed/elastic", target):
+            (path / "__init__.py").touch()
+        logs = folder / "torch/distributed/elastic/utils"
+        logs.mkdir()
+        (logs / "__init__.py").touch()
+        (logs / "logging.py").write_text("import logging\ndef get_logger(name): return logging.getLogger(name)\n")
+        os.symlink(os.path.dirname(errors.__file__), target / "errors")
+        return str(folder)
+
+    def record(self, body, nproc=1, env=None):
+        return self.run_job("--standalone", f"--nproc-per-node={nproc}", self.python(RECORD.format(body=body)),
+                            env={"STAND_IN": self.stand_in(), **(env or {})})
+
+    def test_record(self):
+        rc, _, err = self.record("raise RuntimeError('recorded on purpose')")
+        self.assertEqual(rc, 1, err)
+        self.assert_summary(err, "RuntimeError: recorded on purpose", "in main")
+        self.assertRegex(err, r"error_file: \S+/attempt_0/0/error\.json")
+
+    def test_record_system_exit_zero(self):
+        self.assert_success(self.record("sys.exit(0)"))
+
+    def test_record_system_exit_not_zero(self):
+        """Such an exit writes no error file."""
+        rc, _, err = self.record("sys.exit(5)")
+        self.assertEqual(rc, 1, err)
+        self.assert_summary(err, "exitcode  : 5 (pid:", "error_file: <N/A>")
+
+    def test_record_no_error_file(self):
+        """With --log-dir=/dev/null there is no file to write; the failure is told all the same."""
+        rc, _, err = self.run_job("--standalone", "--log-dir=/dev/null", self.python(RECORD.format(body="raise RuntimeError('recorded')")),
+                                  env={"STAND_IN": self.stand_in()})
+        self.assertEqual(rc, 1, err)
+        self.assert_summary(err, "error_file: <N/A>", "exitcode  : 1 (pid:")
+
+    def test_record_good_fn(self):
+        self.assert_success(self.record("pass"))
+
+    def test_record_child_failure(self):
+        """Row 37: the launcher's own error file is the root cause's, with its exit code."""
+        own = self.dir / "own_error.json"
+        rc, _, err = self.record("raise RuntimeError('recorded on purpose')", nproc=1, env={"TORCHELASTIC_ERROR_FILE": str(own)})
+        self.assertEqual(rc, 1, err)
+        message = json.loads(own.read_text())["message"]
+        self.assertEqual((message["message"], message["errorCode"]), ("RuntimeError: recorded on purpose", 1))
+
+    def test_dump_error_file(self):
+        """error_handler_test.py: an existing file is replaced."""
+        own = self.dir / "own_error.json"
+        own.write_text("older")
+        self.fail(json.dumps(NEW_FORMAT), code=7, env={"TORCHELASTIC_ERROR_FILE": str(own)})
+        message = json.loads(own.read_text())["message"]
+        self.assertEqual((message["message"], message["errorCode"], message["extraInfo"]["py_callstack"]),
+                         (NEW_FORMAT["message"]["message"], 7, "the stack"))
+
+    def test_signal_name_in_message(self):
+        """After 2.11 the line of the exit code names the signal."""
+        rc, _, err = self.run_job("--standalone", "--no-python", self.program("kill -KILL $$"))
+        self.assertEqual(rc, 1)
+        self.assertRegex(err, r"exitcode  : -9 \(pid: \d+\)")
+        self.assertIn("SIGKILL", err)
+
+
+if __name__ == "__main__":
+    main()
