@@ -1,0 +1,42 @@
+"""Runs programs as they are, under fsdprun on one node or on two, and under the installed torchrun."""
+
+import json
+import pathlib
+import sys
+
+from job_case import JobCase, free_port
+
+HERE = pathlib.Path(__file__).resolve().parent
+TORCHRUN = pathlib.Path(sys.prefix) / "bin/torchrun"
+
+
+class ProgramCase(JobCase):
+    def setUp(self):
+        super().setUp()
+        # One compute thread: sums have one order. Neither a GPU nor the network is to be looked for.
+        self.env.update({"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true",
+                         "HF_HUB_OFFLINE": "1", "HOME": str(self.dir)})
+
+    def run_program(self, *program, nodes=1, ranks=2, roles=(), restarts=0, env=None, launcher="fsdprun"):
+        """All output of a program that ends well, on that many nodes with as many ranks each."""
+        arguments = [f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"]
+        if nodes == 1:
+            arguments.append("--standalone")
+        else:
+            arguments += [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}",
+                          f"--rdzv-id={self.marker}"]
+        launchers = [
+            self.start(*arguments, *([f"--role={roles[node]}"] if roles else []), *program, binary=launcher, env=env)
+            for node in range(nodes)]
+        output = ""
+        for started in launchers:
+            rc, out, err = self.finish(started)
+            self.assertEqual(rc, 0, out[-8000:] + err[-8000:])
+            output += out + err
+        return output
+
+    def losses(self, script, *arguments, **how):
+        """What the training has written."""
+        output = self.dir / "losses.json"
+        self.run_program(HERE / script, output, *arguments, **how)
+        return json.loads(output.read_text())
