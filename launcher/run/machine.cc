@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 #include <vector>
 
@@ -49,6 +50,25 @@ int CountGpus() {
   return count;
 }
 
+// OK unless the first line of the script at `path` names an interpreter that cannot be run.
+absl::Status CheckInterpreter(const std::string& path) {
+  constexpr size_t kLongestLine = 256;  // the kernel's own limit
+  char line[kLongestLine] = "";
+  std::ifstream(path).getline(line, sizeof(line));
+  absl::string_view rest = line;
+  if (!absl::ConsumePrefix(&rest, "#!")) {
+    return absl::OkStatus();
+  }
+  rest = absl::StripLeadingAsciiWhitespace(rest);
+  const std::string interpreter(rest.substr(0, rest.find_first_of(" \t\r")));
+  if (interpreter.empty() || ::access(interpreter.c_str(), X_OK) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat("cannot run '", path, "': its interpreter '", interpreter,
+                                          "': ", ErrorText(errno),
+                                          "; correct the first line of the script"));
+}
+
 // OK if `path` can be executed.
 absl::Status CheckExecutable(const std::string& path) {
   struct stat info {};
@@ -62,7 +82,7 @@ absl::Status CheckExecutable(const std::string& path) {
     return absl::PermissionDeniedError(absl::StrCat("cannot run '", path, "': ", ErrorText(errno),
                                                     "; make it executable (chmod +x)"));
   }
-  return absl::OkStatus();
+  return CheckInterpreter(path);
 }
 
 absl::Status FindOnPath(const std::string& name, const Environment& environment) {

@@ -61,17 +61,21 @@ class ElasticTest(JobCase):
             self.assertEqual(rc, code, err)
 
     def test_row_09_program_missing_on_one_node_ends_all_and_names_node_and_file(self):
-        for broken in range(2):
-            with self.subTest(broken=broken):
+        script = self.dir / "bad.sh"
+        script.write_text("#!/nowhere/python\n")
+        script.chmod(0o755)
+        for broken, program, why in ((0, "./nope", "'./nope'"), (1, "./nope", "'./nope'"), (1, script, "'/nowhere/python'")):
+            with self.subTest(broken=broken, program=program):
                 port = free_port()
                 # The join timeout is longer than the test's patience.
                 args = ["--nnodes=2", f"--master-port={port}", "--max-restarts=5", "--no-python",
                         f"--rdzv-conf=timeout={10 * PATIENCE_S:.0f}"]
-                nodes = [self.start(*args, f"--node-rank={n}", "./nope" if n == broken else "true") for n in range(2)]
+                nodes = [self.start(*args, f"--node-rank={n}", program if n == broken else "true") for n in range(2)]
                 for n, node in enumerate(nodes):
                     rc, _, err = self.finish(node)
                     self.assertEqual(rc, 1, err)
-                    self.assertIn("cannot run the program: cannot run './nope'", err)
+                    self.assertIn("cannot run the program: cannot run ", err)
+                    self.assertIn(why, err)
                     self.assertIn(os.uname().nodename, err)
 
     def test_row_30_and_53_scale_up_keeps_the_logs_and_charges_nothing(self):
