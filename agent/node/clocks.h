@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/check.h"
 #include "base/mono_time.h"
 
 namespace fsdprun {
@@ -19,6 +20,7 @@ namespace fsdprun {
 /// Silence after which the coordinator may replace a node.
 inline constexpr Duration kNodeLease = std::chrono::seconds(3);
 inline constexpr Duration kShortestNodeLease = std::chrono::seconds(1);
+inline constexpr std::chrono::hours kLongestNodeLease{24};
 
 struct Clocks {
   Duration node_lease = kNodeLease;
@@ -34,27 +36,30 @@ struct Clocks {
   Duration stream_silence = kNodeLease;
 };
 
-/// All clocks of a job whose operator has chosen the node lease. See Note [Who lets go first].
-constexpr Clocks ClocksFor(Duration chosen_lease) {
-  constexpr Clocks kDefaults;
-  constexpr Duration kMargin = std::chrono::seconds(10);
-  const Duration lease = std::max(chosen_lease, kShortestNodeLease);
-  const Duration grace = std::max(kDefaults.coordinator_grace, lease + kMargin);
-  return {.node_lease = lease,
-          .suspect_after = lease / 2,
-          .heartbeat_interval = std::min(kDefaults.heartbeat_interval, lease / 6),
-          .coordinator_grace = grace,
-          .keeper_lease = grace + (kDefaults.keeper_lease - kDefaults.coordinator_grace),
-          .stream_silence = std::max(kDefaults.stream_silence, lease)};
-}
-
 /// The order in which they let go.
-constexpr bool AreOrdered(const Clocks& clocks) {
+inline bool AreOrdered(const Clocks& clocks) {
   return clocks.heartbeat_interval < clocks.suspect_after &&
          clocks.suspect_after < clocks.node_lease && clocks.node_lease < clocks.coordinator_grace &&
          clocks.coordinator_grace < clocks.keeper_lease;
 }
-static_assert(AreOrdered(Clocks{}));
+
+/// All clocks of a job whose operator has chosen the node lease. See Note [Who lets go first].
+inline Clocks ClocksFor(std::chrono::milliseconds chosen_lease) {
+  constexpr Clocks kDefaults;
+  constexpr Duration kMargin = std::chrono::seconds(10);
+  const std::chrono::milliseconds longest(kLongestNodeLease);
+  const Duration lease = std::max<Duration>(std::min(chosen_lease, longest), kShortestNodeLease);
+  const Duration grace = std::max(kDefaults.coordinator_grace, lease + kMargin);
+  const Clocks clocks{
+      .node_lease = lease,
+      .suspect_after = lease / 2,
+      .heartbeat_interval = std::min(kDefaults.heartbeat_interval, lease / 6),
+      .coordinator_grace = grace,
+      .keeper_lease = grace + (kDefaults.keeper_lease - kDefaults.coordinator_grace),
+      .stream_silence = std::max(kDefaults.stream_silence, lease)};
+  FSDPRUN_CHECK(AreOrdered(clocks), "see Note [Who lets go first]");
+  return clocks;
+}
 
 /// A wake-up this late means that the process itself was stopped: what was due meanwhile says
 /// nothing about the others.

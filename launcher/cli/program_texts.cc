@@ -43,6 +43,9 @@ const std::vector<TextEntry>& ConfTexts() {
       {"timeout=SECONDS", "The same with static rendezvous; no effect with c10d, as in torchrun."},
       {"last_call_timeout=SECONDS",
        "How long the nodes wait for more of them once there are MIN. Default: 30."},
+      {"keep_alive_interval=SECONDS, keep_alive_max_attempt=N",
+       "Their product is how long a node may be silent until it is lost, 1 s at least; one of them "
+       "alone goes with torchrun's 5 and 3. Default: 3 seconds in all."},
       {"is_host=BOOL",
        "c10d: true: this node hosts the coordinator, or ends with an error if it cannot listen on "
        "the endpoint's port; false: it never hosts. Default: the first on the endpoint's machine."},

@@ -79,8 +79,9 @@ struct FaultMix {
 };
 
 inline Clocks ClocksOf(const FaultMix& mix) {
-  return mix.node_lease_s > 0 ? ClocksFor(Duration(static_cast<Nanos>(mix.node_lease_s * kSecond)))
-                              : Clocks{};
+  return mix.node_lease_s > 0
+             ? ClocksFor(std::chrono::milliseconds(static_cast<Nanos>(mix.node_lease_s * 1000)))
+             : Clocks{};
 }
 
 inline Duration CoordinatorGrace(const FaultMix& mix) {

@@ -9,7 +9,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 TEST(ClocksTest, DefaultLeaseGivesTheDefaults) {
-  const Clocks clocks = ClocksFor(kNodeLease);
+  const Clocks clocks = ClocksFor(std::chrono::duration_cast<milliseconds>(kNodeLease));
   EXPECT_EQ(clocks.suspect_after, milliseconds(1500));
   EXPECT_EQ(clocks.heartbeat_interval, milliseconds(500));
   EXPECT_EQ(clocks.coordinator_grace, seconds(30));
@@ -26,8 +26,13 @@ TEST(ClocksTest, LongLeasePutsTheOthersOff) {
   EXPECT_EQ(clocks.stream_silence, seconds(60));
 }
 
+TEST(ClocksTest, LeaseThatNoClockCanHoldIsADay) {
+  EXPECT_EQ(ClocksFor(milliseconds::max()).node_lease, std::chrono::hours(24));
+  EXPECT_TRUE(AreOrdered(ClocksFor(milliseconds::max())));
+}
+
 TEST(ClocksTest, ShortLeaseMakesHeartbeatsFasterAndIsASecondAtLeast) {
-  for (const Duration chosen : {Duration(1), Duration(seconds(1))}) {
+  for (const milliseconds chosen : {milliseconds(1), milliseconds(1000)}) {
     const Clocks clocks = ClocksFor(chosen);
     EXPECT_EQ(clocks.node_lease, seconds(1));
     EXPECT_LT(clocks.heartbeat_interval, milliseconds(200));
