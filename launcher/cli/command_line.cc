@@ -124,7 +124,7 @@ absl::Status Reconcile(CliProgram program, const RawOptions& options, LaunchPlan
         "--rdzv-id: '' would become a different random id on each node; give all nodes the same "
         "id");
   }
-  if (plan->endpoint.port == 0) {
+  if (plan->endpoint.port == 0 && !plan->uses_file) {
     return absl::OutOfRangeError(
         "port 0 means any free port, which the other nodes cannot know; give a port");
   }

@@ -63,7 +63,9 @@ class Description {
 
 void DescribeRendezvous(const LaunchPlan& plan, Description& description) {
   const bool is_alone = plan.IsSingleNode() && !plan.is_agent;
-  description.Line("coordinator", is_alone ? "in this process" : ToString(plan.endpoint));
+  description.Line("coordinator", is_alone         ? "in this process"
+                                  : plan.uses_file ? "where the rendezvous file says"
+                                                   : ToString(plan.endpoint));
   description.Line("run_id", plan.rdzv_id_is_random ? "random" : plan.rdzv_id);
   description.Line("join_timeout_s", Seconds(plan.join_timeout));
   if (!plan.is_agent) {

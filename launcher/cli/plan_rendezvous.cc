@@ -79,6 +79,15 @@ absl::Status ReadEndpoint(const RawOptions& options, LaunchPlan* plan) {
   const RawValue* value = options.Find("rdzv-endpoint");
   const absl::string_view text =
       value == nullptr ? absl::string_view() : absl::StripAsciiWhitespace(value->text);
+  if (plan->uses_file) {
+    plan->rendezvous_file = std::string(text);
+    plan->endpoint = {};
+    return !text.empty() || plan->IsSingleNode()
+               ? absl::OkStatus()
+               : absl::OutOfRangeError(
+                     "store_type=file: --rdzv-endpoint is the path of a file on a "
+                     "file system that all nodes share; give one");
+  }
   if (!text.empty()) {
     // fsdp-agent has no --rdzv-backend; the coordinators it connects to use c10d's default
     // port.
@@ -139,11 +148,12 @@ absl::Status PlanRendezvous(const RawOptions& options, LaunchPlan* plan) {
   if (plan->backend != RendezvousBackend::kC10d && !plan->is_agent) {
     plan->join_timeout = kStaticJoinTimeout;
   }
+  if (const RawValue* conf = options.Find("rdzv-conf")) {
+    RETURN_IF_ERROR(ReadRendezvousConf(*conf, plan));
+  }
   RETURN_IF_ERROR(ReadMaster(options, plan));
   RETURN_IF_ERROR(ReadEndpoint(options, plan));
-  RETURN_IF_ERROR(ReadIdentity(options, plan));
-  const RawValue* conf = options.Find("rdzv-conf");
-  return conf == nullptr ? absl::OkStatus() : ReadRendezvousConf(*conf, plan);
+  return ReadIdentity(options, plan);
 }
 
 }  // namespace fsdprun

@@ -56,6 +56,10 @@ class Directory {
   /// (CANCELLED). Errors are final; they name what was attempted, on what address, port, file or
   /// service, who holds it if known, and what to do.
   virtual absl::StatusOr<Place> Find() = 0;
+  /// The job of the coordinator that this launcher hosts is over here: nobody may find it any more.
+  /// `closes`: the run id has had its job, and who comes late is refused; false after a signal. May
+  /// hang with a file system, so it is called on a thread, and maybe given up.
+  virtual void JobEnded(bool /*closes*/) {}
 };
 
 struct DirectoryContext {

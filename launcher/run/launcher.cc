@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "agent/local/file_thread.h"
 #include "agent/node/clocks.h"
 #include "agent/process/keeper_client.h"
 #include "base/check.h"
@@ -29,6 +30,8 @@ constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
 /// How long a launcher that cannot run the program looks for the coordinator, to say so.
 constexpr Duration kTellTimeout = std::chrono::seconds(60);
+/// How long a file system or a server that hangs may delay the exit.
+constexpr Duration kLeaveDirectoryTimeout = std::chrono::seconds(2);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
 
 uint64_t RandomNonZero() {
@@ -64,6 +67,7 @@ Launcher::~Launcher() = default;
 int Launcher::Run() {
   if (const absl::Status status = Start(); !status.ok()) {
     Print(status.message());
+    LeaveDirectory();
     output_.RemoveRunDirs();
     output_.console().Close(MonoNow() + kConsoleDrainTimeout);
     // As in RunProgram().
@@ -385,6 +389,7 @@ int Launcher::Finish() {
   OutputDrain drain(output_.console(), signals_,
                     MonoNow() + (is_interrupted ? kInterruptedDrainTimeout : kConsoleDrainTimeout));
   link_->Close();
+  LeaveDirectory();
   if (host_ != nullptr) {
     host_->Shutdown();
   }
@@ -421,6 +426,16 @@ int Launcher::ExitCode() const {
   // Without an outcome the coordinator in this process ended before the job did.
   const int code = host_ != nullptr ? std::max(*agent_exit_, 1) : *agent_exit_;
   return code == 1 ? OwnFailureCode() : code;
+}
+
+void Launcher::LeaveDirectory() {
+  if (!place_.hosts || !place_.is_shared()) {
+    return;
+  }
+  const bool closes = outcome_.has_value() && outcome_->kind != OutcomeKind::kStoppedBySignal;
+  FileThread files(loop_);
+  files.Run([directory = directory_, closes] { directory->JobEnded(closes); }, [] {});
+  files.Await(MonoNow() + kLeaveDirectoryTimeout);
 }
 
 }  // namespace fsdprun

@@ -78,6 +78,7 @@ class Launcher {
   std::string WhyNotToTheEnd() const;
   int ExitCode() const;
   int OwnFailureCode() const;
+  void LeaveDirectory();
 
   // Constant after construction.
   const CliProgram program_;
@@ -97,7 +98,8 @@ class Launcher {
   std::string cannot_run_;
   std::string keeper_path_;
   std::string run_id_;
-  std::unique_ptr<Directory> directory_;
+  /// Shared with the thread that says good-bye, which may hang.
+  std::shared_ptr<Directory> directory_;
   Place place_;
   std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<GrpcLink> grpc_link_;

@@ -1,9 +1,9 @@
 """Keys of --rdzv-conf that say who hosts the coordinator, and how."""
 
-import os
+import signal
 import socket
-import time
 
+from events import wait_for_files
 from job_case import JobCase, free_port
 from unittest_main import main
 
@@ -45,6 +45,66 @@ class HostTest(JobCase):
                                       env={"PET_RDZV_CONF": "read_timeout=0.5,join_timeout=1"})
         self.assertEqual(rc, 1)
         self.assertIn("no coordinator", err)
+
+
+class FileTest(JobCase):
+    def setUp(self):
+        super().setUp()
+        self.path = self.dir / "shared" / "rendezvous"
+        self.path.parent.mkdir()
+        self.worker = self.script("note('rank')\nwait_for('go')")
+
+    def node(self, *args, run_id="run7", nodes=2, **kwargs):
+        return self.start(f"--nnodes={nodes}", "--rdzv-backend=c10d", "--rdzv-conf=store_type=file,last_call_timeout=0",
+                          f"--rdzv-endpoint={self.path}", f"--rdzv-id={run_id}", *args, self.worker, **kwargs)
+
+    def left(self):
+        return sorted(path.name for path in self.path.parent.iterdir())
+
+    def wait_for_claim(self):
+        wait_for_files(self.left, self.path.parent, "the rendezvous file")
+
+    def test_two_launchers_find_each_other_through_a_file(self):
+        for _ in range(2):  # A run id that nobody chose is free again afterwards.
+            nodes = [self.node(run_id="none") for _ in range(2)]
+            self.wait_for_notes("rank", 1, range(2))
+            (self.dir / "go").touch()
+            self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+            self.assertEqual(self.left(), [])
+
+    def test_row_62_a_closed_run_id_refuses_a_late_joiner(self):
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in [self.node() for _ in range(2)]], [0, 0])
+        self.assert_one_line_error(self.finish(self.node()), 1, "'run7' is over", self.path)
+        self.assertEqual(self.left(), ["rendezvous.run7"])
+
+    def test_row_62_a_signal_leaves_the_run_id_open(self):
+        nodes = [self.node() for _ in range(2)]
+        self.wait_for_notes("rank", 1, range(2))
+        for node in nodes:
+            node.send_signal(signal.SIGTERM)
+        self.assertEqual([self.finish(node)[0] for node in nodes], [1, 1])
+        self.assertEqual(self.left(), [])
+
+    def test_a_holder_that_was_killed_is_replaced(self):
+        first = self.node()
+        self.wait_for_claim()
+        first.kill()
+        first.wait()
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in [self.node() for _ in range(2)]], [0, 0])
+
+    def test_two_run_ids_in_one_file_are_two_jobs(self):
+        nodes = [self.node(run_id=run_id) for run_id in "abab"]
+        wait_for_files(lambda: len(self.notes("rank")) == 2, self.dir, "workers")
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0] * 4)
+
+    def test_a_path_is_needed_and_must_be_writable(self):
+        self.path = ""
+        self.assert_one_line_error(self.finish(self.node()), 1, "store_type=file", "--rdzv-endpoint")
+        self.path = "/proc/nowhere/file"
+        self.assert_one_line_error(self.finish(self.node()), 1, "/proc/nowhere/file")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "launcher/directory/claim.h"
+
+namespace fsdprun {
+
+/// A place that all nodes see, with at most one claim for a run id.
+/// Thread: one at a time. Calls take a bounded time, unless the file system behind them hangs.
+class ClaimStore {
+ public:
+  virtual ~ClaimStore() = default;
+
+  /// Errors: UNAVAILABLE may be retried, others are final; they name the place.
+  virtual absl::StatusOr<std::optional<Claim>> Read() = 0;
+  /// Puts `mine` in the place of `found` (nullopt: of nothing). False if something else is there
+  /// now, or somebody else is about to replace it. Errors: as Read().
+  virtual absl::StatusOr<bool> Replace(const std::optional<Claim>& found, const Claim& mine) = 0;
+  /// For the holder of `mine`, at the end of the job: leaves `last` there, or nothing.
+  virtual absl::Status Release(const Claim& mine, const std::optional<Claim>& last) = 0;
+  /// For people: the file, or the key and the server.
+  virtual std::string Where() const = 0;
+};
+
+}  // namespace fsdprun

@@ -1,0 +1,152 @@
+#include "launcher/directory/claim.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "launcher/directory/file_claims.h"
+
+namespace fsdprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+Claim SomeClaim(const std::string& launch) {
+  return {
+      .launch = launch, .endpoints = {{"10.0.0.1", 4711}, {"fd00::1", 4711}}, .token = "secret"};
+}
+
+TEST(ClaimTest, TextIsReadAsItWasWritten) {
+  Claim claim = SomeClaim("one");
+  EXPECT_EQ(DecodeClaim(EncodeClaim(claim)).value(), claim);
+  claim = {.launch = "one", .closed_until = 1234};
+  EXPECT_EQ(DecodeClaim(EncodeClaim(claim)).value(), claim);
+}
+
+TEST(ClaimTest, WhatIsNoClaimIsRefused) {
+  const std::string good = EncodeClaim(SomeClaim("one"));
+  for (const std::string& text :
+       {std::string(), std::string("hello\n"), good.substr(0, 30), good + "address nowhere:1\n",
+        good + "address 10.0.0.1:0\n", good + "address 10.0.0.1\n", good + "closed-until soon\n"}) {
+    EXPECT_FALSE(DecodeClaim(text).ok()) << text;
+  }
+  EXPECT_TRUE(DecodeClaim(good + "colour blue\n").ok());
+}
+
+TEST(ClaimTest, OnlyAHolderWhoseHostSaysThatItHasEndedIsReplaced) {
+  const Claim open = SomeClaim("one");
+  const Claim closed{.launch = "one", .closed_until = 100};
+  EXPECT_EQ(MoveOf(std::nullopt, std::nullopt, 50), ClaimMove::kClaim);
+  EXPECT_EQ(MoveOf(open, Reach::Kind::kConnects, 50), ClaimMove::kJoin);
+  EXPECT_EQ(MoveOf(open, Reach::Kind::kSilent, 50), ClaimMove::kJoin);
+  EXPECT_EQ(MoveOf(open, Reach::Kind::kRefused, 50), ClaimMove::kClaim);
+  EXPECT_EQ(MoveOf(closed, std::nullopt, 99), ClaimMove::kRefuse);
+  EXPECT_EQ(MoveOf(closed, std::nullopt, 100), ClaimMove::kClaim);
+  EXPECT_FALSE(IsClosable("none"));
+  EXPECT_TRUE(IsClosable("run7"));
+}
+
+class FileClaimsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = ::testing::TempDir() + "/file_claims_XXXXXX";
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
+    path_ = folder_ + "/rendezvous.run7";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  size_t FileCount() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST_F(FileClaimsTest, TheFirstClaimStaysUntilItsHolderReleasesIt) {
+  FileClaims claims(path_, false);
+  EXPECT_EQ(claims.Read().value(), std::nullopt);
+  const Claim one = SomeClaim("one");
+  EXPECT_TRUE(claims.Replace(std::nullopt, one).value());
+  EXPECT_FALSE(claims.Replace(std::nullopt, SomeClaim("two")).value());
+  EXPECT_EQ(claims.Read().value(), one);
+  struct stat info {};
+  ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_TRUE(claims.Release(SomeClaim("two"), std::nullopt).ok());
+  EXPECT_EQ(claims.Read().value(), one);
+  EXPECT_TRUE(claims.Release(one, std::nullopt).ok());
+  EXPECT_EQ(FileCount(), 0u);
+}
+
+TEST_F(FileClaimsTest, ReplacesOnlyWhatWasFound) {
+  FileClaims claims(path_, false);
+  const Claim one = SomeClaim("one");
+  const Claim two = SomeClaim("two");
+  ASSERT_TRUE(claims.Replace(std::nullopt, one).value());
+  EXPECT_FALSE(claims.Replace(two, SomeClaim("three")).value());
+  EXPECT_TRUE(claims.Replace(one, two).value());
+  EXPECT_FALSE(claims.Replace(one, SomeClaim("three")).value());
+  EXPECT_EQ(claims.Read().value(), two);
+  const Claim closed{.launch = "two", .closed_until = 7};
+  EXPECT_TRUE(claims.Release(two, closed).ok());
+  EXPECT_EQ(claims.Read().value(), closed);
+  EXPECT_EQ(FileCount(), 1u);
+}
+
+TEST_F(FileClaimsTest, OfSeveralAtOnceOneWins) {
+  std::optional<Claim> before;
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> winners = 0;
+    std::vector<std::thread> launchers;
+    for (int i = 0; i < 4; ++i) {
+      launchers.emplace_back([&, i] {
+        const Claim mine = SomeClaim(std::to_string(round) + "." + std::to_string(i));
+        winners += FileClaims(path_, false).Replace(before, mine).value() ? 1 : 0;
+      });
+    }
+    for (std::thread& launcher : launchers) {
+      launcher.join();
+    }
+    // None, if all found another's lock: they try again then.
+    ASSERT_LE(winners, 1);
+    before = FileClaims(path_, false).Read().value();
+    ASSERT_TRUE(before.has_value());
+    EXPECT_EQ(FileCount(), 1u);
+  }
+}
+
+TEST_F(FileClaimsTest, OddFilesAreRefusedByName) {
+  std::ofstream(path_) << "hello";
+  EXPECT_THAT(std::string(FileClaims(path_, false).Read().status().message()), HasSubstr(path_));
+  std::filesystem::remove(path_);
+  EXPECT_THAT(std::string(FileClaims(folder_ + "/no/such", false)
+                              .Replace(std::nullopt, SomeClaim("one"))
+                              .status()
+                              .message()),
+              HasSubstr("no/such"));
+  std::filesystem::create_directory(path_);
+  EXPECT_FALSE(FileClaims(path_, false).Read().ok());
+}
+
+TEST_F(FileClaimsTest, AFileOfAnotherUserIsOfUseOnlyWithATokenOfOnesOwn) {
+  if (::geteuid() != 0) {
+    GTEST_SKIP() << "only root can give files away";
+  }
+  ASSERT_TRUE(FileClaims(path_, false).Replace(std::nullopt, SomeClaim("one")).value());
+  ASSERT_EQ(::chown(path_.c_str(), 12345, 12345), 0);
+  EXPECT_TRUE(absl::IsPermissionDenied(FileClaims(path_, false).Read().status()));
+  EXPECT_TRUE(FileClaims(path_, true).Read().ok());
+}
+
+}  // namespace
+}  // namespace fsdprun
