@@ -161,6 +161,8 @@ absl::Status KeeperClient::Spawn(const WorkerSpec& spec) {
   command.stderr_path = spec.stderr_path;
   command.wants_control_fd = spec.wants_control_fd;
   command.descriptor_limit = spec.descriptor_limit;
+  command.cpus.assign(spec.cpus.begin(), spec.cpus.end());
+  command.reads_stdin = spec.reads_stdin;
   std::string frame;
   keeper::AppendCommand(command, frame);
   const std::string_view content = std::string_view(frame).substr(keeper::kFrameHeaderBytes);

@@ -37,6 +37,10 @@ struct WorkerSpec {
   bool wants_control_fd = true;
   /// Soft limit of open descriptors; 0: the keeper's own.
   uint64_t descriptor_limit = 0;
+  /// CPUs that it may run on; empty: the keeper's.
+  std::vector<int> cpus;
+  /// Standard input is the launcher's; otherwise /dev/null.
+  bool reads_stdin = true;
 };
 
 /// What the keeper reports, on the loop thread. Unset callbacks are skipped. A callback may call

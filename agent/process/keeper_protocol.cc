@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "agent/process/frame_codec.h"
+
 namespace fsdprun::keeper {
 namespace {
 
@@ -27,111 +29,9 @@ enum class FrameType : uint8_t {
   kLogWriter = 74,
 };
 
-/// Appends one frame to a string; the length is filled in by the destructor.
-class FrameWriter {
- public:
-  FrameWriter(FrameType type, std::string& out) : out_(out), start_(out.size()) {
-    out_.append(kFrameHeaderBytes, '\0');
-    Int(static_cast<uint8_t>(type));
-  }
-  ~FrameWriter() {
-    const auto length = static_cast<uint32_t>(out_.size() - start_ - kFrameHeaderBytes);
-    std::memcpy(out_.data() + start_, &length, sizeof(length));
-  }
-  FrameWriter(const FrameWriter&) = delete;
-  FrameWriter& operator=(const FrameWriter&) = delete;
-
-  template <class Integer>
-  FrameWriter& Int(Integer value) {
-    out_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-    return *this;
-  }
-  FrameWriter& Text(std::string_view text) {
-    Int(static_cast<uint32_t>(text.size()));
-    out_.append(text);
-    return *this;
-  }
-  FrameWriter& List(const std::vector<std::string>& list) {
-    Int(static_cast<uint32_t>(list.size()));
-    for (const std::string& text : list) {
-      Text(text);
-    }
-    return *this;
-  }
-
- private:
-  std::string& out_;
-  const size_t start_;
-};
-
-/// Reads fields in order. After the first field that does not fit, everything reads as zero and
-/// Done() is false.
-class FrameReader {
- public:
-  explicit FrameReader(std::string_view frame) : left_(frame) {}
-
-  template <class Integer>
-  Integer Int() {
-    Integer value{};
-    if (left_.size() < sizeof(value)) {
-      Break();
-      return value;
-    }
-    std::memcpy(&value, left_.data(), sizeof(value));
-    left_.remove_prefix(sizeof(value));
-    return value;
-  }
-  bool Flag() {
-    const auto value = Int<uint8_t>();
-    if (value > 1) {
-      Break();
-    }
-    return value == 1;
-  }
-  Stream StreamField() { return Flag() ? Stream::kStderr : Stream::kStdout; }
-  std::string Text() {
-    const auto size = Int<uint32_t>();
-    if (left_.size() < size) {
-      Break();
-      return "";
-    }
-    std::string text(left_.substr(0, size));
-    left_.remove_prefix(size);
-    return text;
-  }
-  std::vector<std::string> List() {
-    const auto count = Int<uint32_t>();
-    // Each element takes at least its length field, so a huge count cannot reserve or loop.
-    if (left_.size() / sizeof(uint32_t) < count) {
-      Break();
-      return {};
-    }
-    std::vector<std::string> list;
-    list.reserve(count);
-    for (uint32_t i = 0; i < count && !broken_; ++i) {
-      list.push_back(Text());
-    }
-    return list;
-  }
-  /// A slot, or kAllRanks where the command allows it.
-  int32_t LocalRank(bool may_be_all) {
-    const auto rank = Int<int32_t>();
-    if (rank < (may_be_all ? kAllRanks : 0) || rank > kMaxLocalRank) {
-      Break();
-    }
-    return rank;
-  }
-  bool Done() const { return !broken_ && left_.empty(); }
-
- private:
-  void Break() {
-    broken_ = true;
-    left_ = {};
-  }
-
-  std::string_view left_;
-  bool broken_ = false;
-};
+FrameWriter WriteFrame(FrameType type, std::string& out) {
+  return {static_cast<uint8_t>(type), out};
+}
 
 bool HasZeroByte(const std::vector<std::string>& list) {
   for (const std::string& text : list) {
@@ -151,6 +51,8 @@ std::optional<Command> DecodeSpawn(FrameReader& reader) {
   spawn.stderr_path = reader.Text();
   spawn.wants_control_fd = reader.Flag();
   spawn.descriptor_limit = reader.Int<uint64_t>();
+  spawn.cpus = reader.Ints(kMaxCpu);
+  spawn.reads_stdin = reader.Flag();
   // These become C strings.
   if (!reader.Done() || spawn.argv.empty() || HasZeroByte(spawn.argv) ||
       HasZeroByte(spawn.environment) || HasZeroByte({spawn.stdout_path, spawn.stderr_path})) {
@@ -167,51 +69,53 @@ std::optional<Result> IfDone(const FrameReader& reader, Message message) {
 struct CommandAppender {
   std::string& out;
   void operator()(const SpawnCommand& c) const {
-    FrameWriter(FrameType::kSpawn, out)
+    WriteFrame(FrameType::kSpawn, out)
         .Int(c.local_rank)
         .List(c.argv)
         .List(c.environment)
         .Text(c.stdout_path)
         .Text(c.stderr_path)
         .Int(static_cast<uint8_t>(c.wants_control_fd))
-        .Int(c.descriptor_limit);
+        .Int(c.descriptor_limit)
+        .Ints(c.cpus)
+        .Int(static_cast<uint8_t>(c.reads_stdin));
   }
   void operator()(const SignalCommand& c) const {
-    FrameWriter(FrameType::kSignal, out)
+    WriteFrame(FrameType::kSignal, out)
         .Int(c.local_rank)
         .Int(c.signal)
         .Int(static_cast<uint8_t>(c.group));
   }
   void operator()(const SignalProcessCommand& c) const {
-    FrameWriter(FrameType::kSignalProcess, out).Int(c.pid).Int(c.start_time_ticks).Int(c.signal);
+    WriteFrame(FrameType::kSignalProcess, out).Int(c.pid).Int(c.start_time_ticks).Int(c.signal);
   }
   void operator()(const ControlLineCommand& c) const {
-    FrameWriter(FrameType::kControlLine, out).Int(c.local_rank).Text(c.line);
+    WriteFrame(FrameType::kControlLine, out).Int(c.local_rank).Text(c.line);
   }
-  void operator()(const KillAllCommand&) const { FrameWriter(FrameType::kKillAll, out); }
-  void operator()(const ShutdownCommand&) const { FrameWriter(FrameType::kShutdown, out); }
+  void operator()(const KillAllCommand&) const { WriteFrame(FrameType::kKillAll, out); }
+  void operator()(const ShutdownCommand&) const { WriteFrame(FrameType::kShutdown, out); }
   void operator()(const LeaseCommand& c) const {
-    FrameWriter(FrameType::kLease, out).Int(c.lease_ms);
+    WriteFrame(FrameType::kLease, out).Int(c.lease_ms);
   }
 };
 
 struct ReportAppender {
   std::string& out;
   void operator()(const HelloReport& r) const {
-    FrameWriter(FrameType::kHello, out).Int(r.pid).Int(r.version);
+    WriteFrame(FrameType::kHello, out).Int(r.pid).Int(r.version);
   }
   void operator()(const SpawnedReport& r) const {
-    FrameWriter(FrameType::kSpawned, out).Int(r.local_rank).Int(r.pid);
+    WriteFrame(FrameType::kSpawned, out).Int(r.local_rank).Int(r.pid);
   }
   void operator()(const SpawnFailedReport& r) const {
-    FrameWriter(FrameType::kSpawnFailed, out)
+    WriteFrame(FrameType::kSpawnFailed, out)
         .Int(r.local_rank)
         .Int(r.error)
         .Text(r.attempted)
         .Text(r.path);
   }
   void operator()(const ExitedReport& r) const {
-    FrameWriter(FrameType::kExited, out)
+    WriteFrame(FrameType::kExited, out)
         .Int(r.local_rank)
         .Int(r.pid)
         .Int(r.exit_code)
@@ -222,13 +126,13 @@ struct ReportAppender {
         .Int(static_cast<uint8_t>(r.stderr_is_cut));
   }
   void operator()(const LogGrewReport& r) const {
-    FrameWriter(FrameType::kLogGrew, out).Int(r.local_rank).Int(r.stream).Int(r.size_bytes);
+    WriteFrame(FrameType::kLogGrew, out).Int(r.local_rank).Int(r.stream).Int(r.size_bytes);
   }
   void operator()(const LogDataReport& r) const {
     AppendLogData(r.local_rank, r.stream, r.data, out);
   }
   void operator()(const LogDegradedReport& r) const {
-    FrameWriter(FrameType::kLogDegraded, out)
+    WriteFrame(FrameType::kLogDegraded, out)
         .Int(r.local_rank)
         .Int(r.stream)
         .Int(r.error)
@@ -236,15 +140,15 @@ struct ReportAppender {
         .Text(r.why);
   }
   void operator()(const LogWriterReport& r) const {
-    FrameWriter(FrameType::kLogWriter, out).Int(r.pid);
+    WriteFrame(FrameType::kLogWriter, out).Int(r.pid);
   }
   void operator()(const ControlRecordReport& r) const {
     AppendControlRecord(r.local_rank, r.line, out);
   }
   void operator()(const NoteReport& r) const {
-    FrameWriter(FrameType::kNote, out).Int(r.local_rank).Text(r.text);
+    WriteFrame(FrameType::kNote, out).Int(r.local_rank).Text(r.text);
   }
-  void operator()(const AllGoneReport&) const { FrameWriter(FrameType::kAllGone, out); }
+  void operator()(const AllGoneReport&) const { WriteFrame(FrameType::kAllGone, out); }
 };
 
 bool IsSignal(int32_t signal) { return signal > 0 && signal <= 64; }
@@ -358,14 +262,11 @@ void AppendReport(const Report& report, std::string& out) {
 }
 
 void AppendLogData(int local_rank, Stream stream, std::string_view data, std::string& out) {
-  FrameWriter(FrameType::kLogData, out)
-      .Int(static_cast<int32_t>(local_rank))
-      .Int(stream)
-      .Text(data);
+  WriteFrame(FrameType::kLogData, out).Int(static_cast<int32_t>(local_rank)).Int(stream).Text(data);
 }
 
 void AppendControlRecord(int local_rank, std::string_view line, std::string& out) {
-  FrameWriter(FrameType::kControlRecord, out).Int(static_cast<int32_t>(local_rank)).Text(line);
+  WriteFrame(FrameType::kControlRecord, out).Int(static_cast<int32_t>(local_rank)).Text(line);
 }
 
 std::optional<Command> DecodeCommand(std::string_view frame) {

@@ -13,7 +13,7 @@
 
 namespace fsdprun::keeper {
 
-inline constexpr uint32_t kProtocolVersion = 5;
+inline constexpr uint32_t kProtocolVersion = 6;
 /// Bytes of a frame after its length field. Linux allows 6 MiB of arguments and environment at the
 /// usual stack limit.
 inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
@@ -25,6 +25,7 @@ static_assert(kStderrTailBytes <= kMaxReportBytes / 2);
 inline constexpr int kAllRanks = -1;
 /// More workers than any node has accelerators or cores.
 inline constexpr int kMaxLocalRank = 4095;
+inline constexpr int kMaxCpu = 65535;
 
 /// Exit code of a keeper whose lease is over.
 inline constexpr int kExitLeaseOver = 3;
@@ -44,6 +45,10 @@ struct SpawnCommand {
   bool wants_control_fd = false;
   /// Soft limit of open descriptors; 0: the keeper's own.
   uint64_t descriptor_limit = 0;
+  /// The CPUs that it may run on; empty: those of the keeper.
+  std::vector<int32_t> cpus;
+  /// Its standard input is the keeper's; otherwise /dev/null.
+  bool reads_stdin = true;
 };
 struct SignalCommand {
   int32_t local_rank = kAllRanks;

@@ -54,6 +54,17 @@ std::vector<const char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
+std::vector<unsigned long> MaskOf(const std::vector<int32_t>& cpus) {
+  constexpr size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask;
+  for (const int32_t cpu : cpus) {
+    const auto bit = static_cast<size_t>(cpu);
+    mask.resize(std::max(mask.size(), bit / kBits + 1));
+    mask[bit / kBits] |= 1UL << (bit % kBits);
+  }
+  return mask;
+}
+
 // --- The child: async-signal-safe calls only, nothing is allocated
 
 [[noreturn]] void FailChild(int failure_pipe, ChildFailure::Step step, int error, int candidate) {
@@ -74,6 +85,11 @@ void ResetSignals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+bool ReadNothing() {
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  return null >= 0 && ::dup2(null, STDIN_FILENO) == STDIN_FILENO;
+}
+
 bool ConnectStreams(const ChildFds& fds) {
   if (fds.stdout_fd >= 0 && ::dup2(fds.stdout_fd, STDOUT_FILENO) < 0) {
     return false;
@@ -90,6 +106,11 @@ void LimitDescriptors(uint64_t soft_limit) {
     limit.rlim_cur = std::min<rlim_t>(soft_limit, limit.rlim_max);
     ::setrlimit(RLIMIT_NOFILE, &limit);
   }
+}
+
+/// Not glibc's sched_setaffinity, whose masks have a fixed size.
+bool BindCpus(const std::vector<unsigned long>& mask) {
+  return ::syscall(SYS_sched_setaffinity, 0, mask.size() * sizeof(mask[0]), mask.data()) == 0;
 }
 
 /// As execvpe: tries each candidate, and reports the most informative error if none ran.
@@ -127,8 +148,11 @@ void LimitDescriptors(uint64_t soft_limit) {
   if (::getppid() != keeper) {
     FailChild(failure_pipe, Step::kParentDied, ESRCH, 0);  // It died before prctl took effect.
   }
-  if (!ConnectStreams(fds)) {
+  if (!ConnectStreams(fds) || (!plan.reads_stdin && !ReadNothing())) {
     FailChild(failure_pipe, Step::kStreams, errno, 0);
+  }
+  if (!plan.cpu_mask.empty() && !BindCpus(plan.cpu_mask)) {
+    FailChild(failure_pipe, Step::kCpus, errno, 0);
   }
   ResetSignals();
   LimitDescriptors(plan.descriptor_limit);
@@ -142,7 +166,9 @@ SpawnPlan::SpawnPlan(const SpawnCommand& command, int control_fd)
       arguments(command.argv),
       environment(command.environment),
       argv(Pointers(arguments)),
-      descriptor_limit(command.descriptor_limit) {
+      descriptor_limit(command.descriptor_limit),
+      cpu_mask(MaskOf(command.cpus)),
+      reads_stdin(command.reads_stdin) {
   if (control_fd >= 0) {
     environment.push_back(std::string(contract::kEnvControlFd) + "=" + std::to_string(control_fd));
   }
@@ -191,7 +217,10 @@ SpawnFailedReport Describe(const ChildFailure& failure, const SpawnPlan& plan, i
       report.attempted = "keep the parent alive for";
       break;
     case ChildFailure::Step::kStreams:
-      report.attempted = "connect the output streams of";
+      report.attempted = "connect the standard streams of";
+      break;
+    case ChildFailure::Step::kCpus:
+      report.attempted = "bind to the CPUs of --numa-binding";
       break;
     case ChildFailure::Step::kExec:
       report.attempted = "run";

@@ -30,7 +30,7 @@ struct StartedChild {
 
 /// What a child that could not exec writes into the failure pipe.
 struct ChildFailure {
-  enum class Step : int32_t { kSession, kParentDied, kStreams, kExec };
+  enum class Step : int32_t { kSession, kParentDied, kStreams, kCpus, kExec };
   Step step = Step::kExec;
   int32_t error = 0;
   /// Index into SpawnPlan::candidates for kExec.
@@ -54,6 +54,9 @@ struct SpawnPlan {
   std::vector<const char*> envp;
   /// See SpawnCommand.
   uint64_t descriptor_limit = 0;
+  /// A bit for each CPU that it may run on; empty: the keeper's.
+  std::vector<unsigned long> cpu_mask;
+  bool reads_stdin = true;
 };
 
 /// Starts a child in a session of its own that dies with the keeper. Returns at once: exec's

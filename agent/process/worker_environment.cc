@@ -78,7 +78,9 @@ WorkerVariables BuildWorkerEnvironment(
     env[kCudaVisibleDevices] = VirtualDevice(launcher_environment, place.local_rank);
   }
   env.emplace(contract::kEnvNcclAsyncErrorHandling, "1");
-  if (place.local_world_size > 1) {
+  if (settings.omp_threads > 0) {
+    env.emplace(contract::kEnvOmpNumThreads, std::to_string(settings.omp_threads));
+  } else if (place.local_world_size > 1) {
     result.defaulted_omp_threads = env.emplace(contract::kEnvOmpNumThreads, "1").second;
   }
   return result;

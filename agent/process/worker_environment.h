@@ -40,6 +40,8 @@ struct WorkerSettings {
   std::string signals_to_handle;
   /// Each worker sees one device, as device 0, and LOCAL_RANK 0 (--virtual-local-rank).
   bool has_virtual_local_rank = false;
+  /// OMP_NUM_THREADS where it is not set; 0: 1 if the node has several workers, else not set.
+  int omp_threads = 0;
 };
 
 struct WorkerVariables {
@@ -53,9 +55,8 @@ struct WorkerVariables {
 std::string WorkerJobId(const std::string& run_id, const std::string& launch_id);
 
 /// The environment of one worker: `launcher_environment` overridden by torchrun's variables and
-/// ours. Pure. OMP_NUM_THREADS becomes 1 only if it is unset and the node has several workers. A
-/// control descriptor number inherited from an outer launcher is removed; the keeper adds the
-/// worker's own.
+/// ours. Pure. An OMP_NUM_THREADS that is set stays. A control descriptor number inherited from an
+/// outer launcher is removed; the keeper adds the worker's own.
 WorkerVariables BuildWorkerEnvironment(
     const std::map<std::string, std::string>& launcher_environment, const WorkerPlace& place,
     const WorkerSettings& settings);

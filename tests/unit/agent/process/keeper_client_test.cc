@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -169,6 +170,52 @@ TEST_F(KeeperClientTest, WorkersGetTheirOwnDescriptorLimit) {
   ASSERT_TRUE(RunUntilExited(0));
   EXPECT_EQ(ReadFile(LogPath(0, "out")), "200\n");
   EXPECT_EQ(exited_[0].exit_code, 0) << "the hard limit is unchanged";
+}
+
+TEST_F(KeeperClientTest, WorkersGetTheirOwnCpus) {
+  cpu_set_t usable;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(usable), &usable), 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &usable)) {
+    --last;
+  }
+  StartKeeper();
+  WorkerSpec bound = Shell(0, "grep Cpus_allowed_list /proc/self/status");
+  bound.cpus = {last};
+  WorkerSpec free = Shell(1, bound.argv.back());
+  Spawn(bound);
+  Spawn(free);
+  ASSERT_TRUE(RunUntilExited(0) && RunUntilExited(1));
+  EXPECT_EQ(ReadFile(LogPath(0, "out")), "Cpus_allowed_list:\t" + std::to_string(last) + "\n");
+  EXPECT_EQ(ReadFile(LogPath(1, "out")).find("Cpus_allowed_list:"), 0u);
+}
+
+TEST_F(KeeperClientTest, CpusThatAreGoneAreAFailedStart) {
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "exit 0");
+  spec.cpus = {keeper::kMaxCpu};
+  Spawn(spec);
+  ASSERT_TRUE(RunUntil([&] { return !spawn_failed_.empty(); }));
+  EXPECT_EQ(spawn_failed_[0].attempted, "bind to the CPUs of --numa-binding");
+  EXPECT_EQ(spawn_failed_[0].error, EINVAL);
+}
+
+TEST_F(KeeperClientTest, WorkersReadNothingUnlessTheyMay) {
+  const std::string input = folder_ + "/input";
+  std::ofstream(input) << "text";
+  const UniqueFd before(::dup(STDIN_FILENO));
+  const UniqueFd file(::open(input.c_str(), O_RDONLY | O_CLOEXEC));
+  ::dup2(file.get(), STDIN_FILENO);
+  StartKeeper();
+  ::dup2(before.get(), STDIN_FILENO);
+  for (const bool reads : {true, false}) {
+    WorkerSpec spec = Shell(reads ? 1 : 0, "readlink /proc/self/fd/0");
+    spec.reads_stdin = reads;
+    Spawn(spec);
+  }
+  ASSERT_TRUE(RunUntilExited(0) && RunUntilExited(1));
+  EXPECT_EQ(ReadFile(LogPath(0, "out")), "/dev/null\n");
+  EXPECT_EQ(ReadFile(LogPath(1, "out")), input + "\n");
 }
 
 TEST_F(KeeperClientTest, AKeeperOfAnotherVersionIsLost) {

@@ -12,6 +12,8 @@ std::vector<std::string> AllCommands() {
   SpawnCommand spawn{.local_rank = 3, .argv = {"python", "-m", "x"}, .environment = {"A=1", "B="}};
   spawn.stdout_path = "/tmp/out";
   spawn.wants_control_fd = true;
+  spawn.cpus = {0, 3, kMaxCpu};
+  spawn.reads_stdin = false;
   AppendCommand(spawn, frames[0]);
   AppendCommand(SignalCommand{kAllRanks, 15, true}, frames[1]);
   AppendCommand(ControlLineCommand{2, "{}"}, frames[2]);
@@ -102,6 +104,14 @@ TEST(KeeperProtocolTest, ValuesOutOfRangeAreRefused) {
   frame.clear();
   AppendCommand(SpawnCommand{.local_rank = 0}, frame);
   EXPECT_FALSE(DecodeCommand(Content(frame)).has_value());
+  frame.clear();
+  for (const int cpu : {-1, kMaxCpu + 1}) {
+    SpawnCommand spawn{.local_rank = 0, .argv = {"a"}};
+    spawn.cpus = {cpu};
+    frame.clear();
+    AppendCommand(spawn, frame);
+    EXPECT_FALSE(DecodeCommand(Content(frame)).has_value());
+  }
   frame.clear();
   AppendCommand(SpawnCommand{.local_rank = 0, .argv = {std::string("a\0b", 3)}}, frame);
   EXPECT_FALSE(DecodeCommand(Content(frame)).has_value());

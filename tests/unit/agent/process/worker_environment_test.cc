@@ -57,6 +57,19 @@ TEST(WorkerEnvironmentBuilderTest, LaysTorchrunsTableOverTheLaunchersEnvironment
   EXPECT_TRUE(result.defaulted_omp_threads);
 }
 
+TEST(WorkerEnvironmentBuilderTest, OmpThreadsThatWereAskedForAreNoDefault) {
+  WorkerSettings settings;
+  settings.omp_threads = 6;
+  for (const int workers : {1, 4}) {
+    const WorkerPlace place{.local_world_size = workers};
+    const WorkerVariables unset = BuildWorkerEnvironment({}, place, settings);
+    EXPECT_EQ(unset.environment.at("OMP_NUM_THREADS"), "6");
+    EXPECT_FALSE(unset.defaulted_omp_threads);
+    const WorkerVariables set = BuildWorkerEnvironment({{"OMP_NUM_THREADS", "2"}}, place, settings);
+    EXPECT_EQ(set.environment.at("OMP_NUM_THREADS"), "2");
+  }
+}
+
 TEST(WorkerEnvironmentBuilderTest, OmpThreadsAreDefaultedOnlyForSeveralWorkersAndWhenUnset) {
   const WorkerVariables single = BuildWorkerEnvironment({}, {}, {});
   EXPECT_EQ(single.environment.count("OMP_NUM_THREADS"), 0u);
