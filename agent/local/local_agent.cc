@@ -113,6 +113,21 @@ void LocalAgent::OperatorSignal(int signal) {
   Feed(node::OperatorSignal{signal});
 }
 
+bool LocalAgent::ForwardSignal(int signal) {
+  const bool is_running =
+      machine_.phase() == node::Phase::kRunning || machine_.phase() == node::Phase::kStopping;
+  if (!is_running || keeper_ == nullptr || !keeper_->is_alive()) {
+    return false;
+  }
+  const std::string notice = absl::StrCat("{\"v\":", contract::kControlVersion,
+                                          ",\"type\":\"notice\",\"signal\":", signal, "}");
+  for (const auto& [local_rank, pid] : spawned_pids_) {
+    keeper_->SendControl(local_rank, notice);
+  }
+  keeper_->Signal(keeper::kAllRanks, signal, /*group=*/false);
+  return true;
+}
+
 // An action may produce an event synchronously; that event is queued until the current actions have
 // been executed.
 void LocalAgent::Feed(node::Event event) {
@@ -292,7 +307,7 @@ void LocalAgent::Execute(const node::SignalWorkers& signal) {
     keeper_->SendControl(local_rank, stop);
   }
   if (signal.signal != 0) {
-    keeper_->Signal(keeper::kAllRanks, signal.signal, /*group=*/true);
+    keeper_->Signal(keeper::kAllRanks, signal.signal, options_.stops_groups);
     keeper_->Signal(keeper::kAllRanks, SIGCONT, /*group=*/true);
   }
 }

@@ -57,6 +57,13 @@ class LocalAgent {
     bool uses_agent_store = true;
     /// The watchdog, which outlives the agent; null: none.
     FileTimer* file_timer = nullptr;
+    int omp_threads = 0;
+    /// The CPUs of each worker, by local rank; empty: this process's.
+    std::vector<std::vector<int>> worker_cpus;
+    /// Which worker reads this process's standard input.
+    std::function<bool(int local_rank)> reads_stdin = [](int) { return true; };
+    /// The signal that stops a worker goes to all its processes, not to it alone.
+    bool stops_groups = true;
   };
   struct Hooks {
     /// Rank 0's latest progress record, if rank 0 runs on this node.
@@ -85,6 +92,9 @@ class LocalAgent {
   void Start();
   /// An operator's signal for this agent alone (see node::OperatorSignal).
   void OperatorSignal(int signal);
+  /// Passes a signal on to the workers themselves, not to what they have started, after a notice on
+  /// their control sockets. The job goes on. False if no worker runs.
+  bool ForwardSignal(int signal);
   /// The sink has room again. True if everything but unterminated last lines has been passed to it.
   bool ResumeOutput();
   /// Waits until a piece of a log file that is being read is there; false if none is being read.

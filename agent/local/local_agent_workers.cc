@@ -81,7 +81,8 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank) {
                                 .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
                                 .progress_view = options_.draws_progress ? "terminal" : "plain",
                                 .signals_to_handle = options_.handled_signals,
-                                .has_virtual_local_rank = options_.has_virtual_local_rank};
+                                .has_virtual_local_rank = options_.has_virtual_local_rank,
+                                .omp_threads = options_.omp_threads};
   WorkerVariables variables = BuildWorkerEnvironment(options_.base_environment, place, settings);
   if (variables.defaulted_omp_threads && !std::exchange(has_warned_of_omp_, true)) {
     Log(LogLevel::kWarning,
@@ -99,6 +100,10 @@ absl::Status LocalAgent::SpawnOne(int local_rank) {
   spec.stdout_path = FollowStream(local_rank, keeper::Stream::kStdout);
   spec.stderr_path = FollowStream(local_rank, keeper::Stream::kStderr);
   spec.descriptor_limit = options_.descriptor_limit;
+  if (!options_.worker_cpus.empty()) {
+    spec.cpus = options_.worker_cpus.at(static_cast<size_t>(local_rank));
+  }
+  spec.reads_stdin = options_.reads_stdin(local_rank);
   return keeper_->Spawn(spec);
 }
 

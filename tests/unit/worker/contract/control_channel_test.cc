@@ -130,7 +130,11 @@ TEST(ControlChannelTest, ReadsStopThroughGarbageAndFragments) {
   const Pair pair;
   ControlChannel channel(pair.worker);
   EXPECT_FALSE(channel.PollStop().has_value());
-  pair.Write("not json\n[]\n{\"type\":1}\n{\"type\":\"future\"}\n" + std::string(20'000, 'z'));
+  pair.Write(
+      "not "
+      "json\n[]\n{\"type\":1}\n{\"type\":\"future\"}\n{\"v\":1,\"type\":\"notice\",\"signal\":10}"
+      "\n" +
+      std::string(20'000, 'z'));
   EXPECT_FALSE(channel.PollStop().has_value());
   pair.Write(
       "{\"type\":\"stop\",\"grace_ms\":1}\n");  // The end of the over-long line: not a record.
