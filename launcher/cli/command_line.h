@@ -9,10 +9,11 @@
 
 namespace fsdprun {
 
-/// What the values `cpu`, `gpu` and `auto` resolve to on this machine.
+/// What the values `cpu`, `gpu`, `xpu` and `auto` resolve to on this machine.
 struct MachineFacts {
   int usable_cpus = 1;
-  int gpus = 0;
+  int gpus = 0;  ///< NVIDIA or AMD.
+  int intel_gpus = 0;
 };
 
 /// Parses `args` (without the program's own name) over the PET_* variables of `environment`. Pure.

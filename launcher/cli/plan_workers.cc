@@ -32,19 +32,18 @@ absl::Status ReadWorkers(const RawOptions& options, const MachineFacts& machine,
   if (value->text == "cpu" || (value->text == "auto" && machine.gpus == 0)) {
     plan->nproc_per_node = machine.usable_cpus;
   } else if (value->text == "gpu" || value->text == "auto") {
-    if (machine.gpus == 0) {
-      return absl::OutOfRangeError(absl::StrCat(
-          value->source,
-          ": 'gpu' was requested, but no NVIDIA GPU is visible on this machine; give a number or "
-          "cpu"));
-    }
     plan->nproc_per_node = machine.gpus;
-  } else if (value->text == "xpu" || value->text == "mps") {
-    return absl::OutOfRangeError(absl::StrCat("torchrun's --nproc-per-node ", value->text,
-                                              " is not supported yet; give a number"));
+  } else if (value->text == "xpu") {
+    plan->nproc_per_node = machine.intel_gpus;
   } else {
     ASSIGN_OR_RETURN(plan->nproc_per_node,
-                     ToInt(*value, 1, "a number of 1 or more, cpu, gpu or auto"));
+                     ToInt(*value, 1, "a number of 1 or more, cpu, gpu, xpu or auto"));
+  }
+  if (plan->nproc_per_node == 0) {
+    return absl::OutOfRangeError(
+        absl::StrCat(value->source, ": '", value->text, "' was requested, but no ",
+                     value->text == "xpu" ? "Intel GPU" : "NVIDIA or AMD GPU",
+                     " is visible on this machine; give a number or cpu"));
   }
   if (plan->nproc_per_node > kMaxWorkersPerNode) {
     return absl::OutOfRangeError(absl::StrCat(value->source, ": '", value->text, "' means ",
@@ -193,6 +192,10 @@ absl::Status ReadProgram(const RawOptions& options, LaunchPlan* plan) {
   plan->program = options.program;
   plan->has_virtual_local_rank = options.IsOn("virtual-local-rank");
   plan->passes_local_rank = Says(options, "compat", "launch") && !options.IsOn("use-env");
+  if (plan->passes_local_rank && options.IsOn("no-python")) {
+    return absl::OutOfRangeError(
+        "--no-python with --compat=launch needs --use-env too: as torch.distributed.launch");
+  }
   if (options.IsOn("run-path")) {
     return absl::OkStatus();
   }

@@ -11,15 +11,20 @@ std::string SubstituteLocalRank(absl::string_view argument, int local_rank) {
 
 std::vector<std::string> WorkerCommand(const LaunchPlan& plan, absl::string_view python,
                                        int local_rank) {
+  const bool is_python = plan.program_kind != ProgramKind::kExecutable;
   std::vector<std::string> command;
-  if (plan.program_kind != ProgramKind::kExecutable) {
+  if (is_python) {
     command = {std::string(python), "-u"};
   }
   if (plan.program_kind == ProgramKind::kPythonModule) {
     command.push_back("-m");
   }
-  // The first word is a path that was checked before the start; only arguments are templates.
-  command.push_back(plan.program.front());
+  // As in torchrun, all that Python gets is a template, and the name of an executable is none.
+  command.push_back(is_python ? SubstituteLocalRank(plan.program.front(), local_rank)
+                              : plan.program.front());
+  if (plan.passes_local_rank) {
+    command.push_back(absl::StrCat("--local-rank=", local_rank));
+  }
   for (size_t i = 1; i < plan.program.size(); ++i) {
     command.push_back(SubstituteLocalRank(plan.program[i], local_rank));
   }

@@ -1,7 +1,5 @@
 #include "launcher/run/machine.h"
 
-#include <dirent.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,16 +11,15 @@
 #include <system_error>
 #include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "agent/output/stream_plan.h"
 #include "base/error_text.h"
 #include "base/status_macros.h"
+#include "launcher/cli/worker_command.h"
 #include "launcher/directory/job_token.h"
+#include "launcher/run/devices.h"
+#include "launcher/run/worker_cpus.h"
 
 namespace fsdprun {
 namespace {
@@ -30,24 +27,6 @@ namespace {
 std::string ValueOr(const Environment& environment, const char* name, const char* fallback) {
   const auto it = environment.find(name);
   return it == environment.end() || it->second.empty() ? fallback : it->second;
-}
-
-int CountGpus() {
-  DIR* devices = ::opendir("/dev");
-  if (devices == nullptr) {
-    return 0;
-  }
-  int count = 0;
-  while (const dirent* entry = ::readdir(devices)) {
-    absl::string_view name = entry->d_name;
-    count +=
-        absl::ConsumePrefix(&name, "nvidia") && !name.empty() &&
-                std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isdigit(c); })
-            ? 1
-            : 0;
-  }
-  ::closedir(devices);
-  return count;
 }
 
 // OK unless the first line of the script at `path` names an interpreter that cannot be run.
@@ -122,32 +101,12 @@ absl::StatusOr<std::string> MakeFreshDir(const std::string& base, const std::str
 
 }  // namespace
 
-int VisibleGpus(int devices, absl::string_view list) {
-  int visible = 0;
-  for (absl::string_view entry : absl::StrSplit(list, ',')) {
-    entry = absl::StripAsciiWhitespace(entry);
-    int index = 0;
-    if (entry.empty() || (absl::SimpleAtoi(entry, &index) && (index < 0 || index >= devices))) {
-      break;
-    }
-    ++visible;
-  }
-  return devices == 0 ? 0 : visible;
-}
-
 MachineFacts DetectMachine(const Environment& environment) {
+  const std::string root = MachineRoot(environment);
   MachineFacts facts;
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  if (::sched_getaffinity(0, sizeof(usable), &usable) == 0) {
-    facts.usable_cpus = CPU_COUNT(&usable);
-  } else {
-    facts.usable_cpus = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
-  }
-  facts.gpus = CountGpus();
-  if (const auto it = environment.find("CUDA_VISIBLE_DEVICES"); it != environment.end()) {
-    facts.gpus = VisibleGpus(facts.gpus, it->second);
-  }
+  facts.usable_cpus = std::max(1, static_cast<int>(UsableCpus(root).size()));
+  facts.gpus = CountGpus(root, environment);
+  facts.intel_gpus = CountIntelGpus(root, environment);
   return facts;
 }
 
@@ -175,6 +134,28 @@ absl::Status CheckVisibleDevices(const LaunchPlan& plan, const Environment& envi
                    " devices for the ", plan.nproc_per_node, " workers of --nproc-per-node"));
 }
 
+namespace {
+
+// Each worker's script: its path may hold ${local_rank}.
+absl::Status CheckScripts(const LaunchPlan& plan, const Environment& environment) {
+  const bool is_template = plan.program.front().find('$') != std::string::npos;
+  for (int local_rank = 0; local_rank < (is_template ? plan.nproc_per_node : 1); ++local_rank) {
+    const std::string script = SubstituteLocalRank(plan.program.front(), local_rank);
+    if (::access(script.c_str(), R_OK) == 0) {
+      continue;
+    }
+    const int error = errno;
+    const bool is_command = error == ENOENT && script.find('/') == std::string::npos &&
+                            FindOnPath(script, environment).ok();
+    return absl::NotFoundError(
+        absl::StrCat("cannot read the script '", script, "': ", ErrorText(error),
+                     is_command ? "; it is a command on PATH: give --no-python to run it" : ""));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environment& environment) {
   const std::string& program = plan.program.front();
   if (plan.program_kind == ProgramKind::kExecutable) {
@@ -188,13 +169,8 @@ absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environme
                      "; it is needed to run the script: install Python, set PYTHON_EXEC, or "
                      "give --no-python for a program that is not a script"));
   }
-  if (plan.program_kind == ProgramKind::kPythonScript && ::access(program.c_str(), R_OK) != 0) {
-    const int error = errno;
-    const bool is_command = error == ENOENT && program.find('/') == std::string::npos &&
-                            FindOnPath(program, environment).ok();
-    return absl::NotFoundError(
-        absl::StrCat("cannot read the script '", program, "': ", ErrorText(error),
-                     is_command ? "; it is a command on PATH: give --no-python to run it" : ""));
+  if (plan.program_kind == ProgramKind::kPythonScript) {
+    RETURN_IF_ERROR(CheckScripts(plan, environment));
   }
   return python;
 }

@@ -4,20 +4,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "agent/local/log_paths.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/launch_plan.h"
 
 namespace fsdprun {
 
-/// CPUs that this process may use (affinity and cpusets included) and NVIDIA devices that are
-/// visible (CUDA_VISIBLE_DEVICES).
+/// CPUs that this process may use (affinity and cpusets included) and GPUs that are visible.
 MachineFacts DetectMachine(const Environment& environment);
 
-/// How many of `devices` GPUs are visible with CUDA_VISIBLE_DEVICES=`list`: the entries before the
-/// first invalid one (negative, too high or empty); other names (UUIDs) count. Pure.
-int VisibleGpus(int devices, absl::string_view list);
 
 /// The environment of this process. Read once, in main.
 Environment ReadEnvironment(char** environ_pointer);
@@ -26,8 +21,9 @@ Environment ReadEnvironment(char** environ_pointer);
 /// is set. Errors: FAILED_PRECONDITION. Pure.
 absl::Status CheckVisibleDevices(const LaunchPlan& plan, const Environment& environment);
 
-/// Checks that the program of `plan` can be started here and returns the interpreter to use
-/// (empty for executables). Errors: NOT_FOUND or PERMISSION_DENIED naming the path and what to do.
+/// Checks that the program of `plan` can be started here, by every worker, and returns the
+/// interpreter to use (empty for executables). Errors: NOT_FOUND or PERMISSION_DENIED naming the
+/// path and what to do.
 absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environment& environment);
 
 /// Fresh directories for one run, mode 0700: `<log_dir>/<run id>_<8 random>` for its logs, or

@@ -27,5 +27,25 @@ TEST(WorkerCommandTest, ScriptModuleAndExecutable) {
   EXPECT_EQ(WorkerCommand(plan, "py", 0), (std::vector<std::string>{"train.py", "--rank=0"}));
 }
 
+// As torchrun, which replaces in what Python gets, and not in the name of an executable.
+TEST(WorkerCommandTest, TheScriptIsATemplateAndTheExecutableIsNone) {
+  LaunchPlan plan;
+  plan.program = {"train_$local_rank.py"};
+  EXPECT_EQ(WorkerCommand(plan, "py", 1), (std::vector<std::string>{"py", "-u", "train_1.py"}));
+  plan.program_kind = ProgramKind::kPythonModule;
+  EXPECT_EQ(WorkerCommand(plan, "py", 1),
+            (std::vector<std::string>{"py", "-u", "-m", "train_1.py"}));
+  plan.program_kind = ProgramKind::kExecutable;
+  EXPECT_EQ(WorkerCommand(plan, "py", 1), (std::vector<std::string>{"train_$local_rank.py"}));
+}
+
+TEST(WorkerCommandTest, TheOldLaunchersFirstArgument) {
+  LaunchPlan plan;
+  plan.program = {"train.py", "--lr", "1"};
+  plan.passes_local_rank = true;
+  EXPECT_EQ(WorkerCommand(plan, "py", 3),
+            (std::vector<std::string>{"py", "-u", "train.py", "--local-rank=3", "--lr", "1"}));
+}
+
 }  // namespace
 }  // namespace fsdprun
