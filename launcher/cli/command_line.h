@@ -14,6 +14,7 @@ struct MachineFacts {
   int usable_cpus = 1;
   int gpus = 0;  ///< NVIDIA or AMD.
   int intel_gpus = 0;
+  int discrete_intel_gpus = 0;
 };
 
 /// Parses `args` (without the program's own name) over the PET_* variables of `environment`. Pure.

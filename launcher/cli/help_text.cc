@@ -1,10 +1,9 @@
 #include "launcher/cli/help_text.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "launcher/cli/option_lookup.h"
+#include "launcher/cli/option_table.h"
 #include "launcher/cli/program_texts.h"
 
 namespace fsdprun {
@@ -88,10 +87,6 @@ std::string HelpText(CliProgram program) {
   AppendEntries("Signals", SignalTexts(program), &text);
   AppendEntries("Exit codes", ExitCodeTexts(program), &text);
   AppendEntries("Environment", VariableTexts(), &text);
-  if (!MissingOptions().empty()) {
-    absl::StrAppend(&text, "\nNot supported yet, of torchrun's options:\n");
-    AppendWrapped(absl::StrCat("--", absl::StrJoin(MissingOptions(), ", --")), kIndent, &text);
-  }
   return text;
 }
 

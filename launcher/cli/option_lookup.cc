@@ -11,19 +11,13 @@
 namespace fsdprun {
 namespace {
 
-absl::Status NotSupported(const OptionSpec& option) {
-  const char* whose = option.family == OptionFamily::kTorchrun ? "torchrun's --" : "--";
-  return absl::InvalidArgumentError(absl::StrCat(whose, option.name, " is not supported yet"));
-}
-
-/// Names of a family's options that begin with `prefix`, pending ones
-/// included: what is ambiguous there must not become something else here.
+/// Names of a family's options that begin with `prefix`.
 std::vector<std::string> NamesWithPrefix(CliProgram program, OptionFamily family,
                                          absl::string_view prefix) {
   std::vector<std::string> names;
   for (const OptionSpec& option : OptionTable()) {
-    const bool is_known = Offers(program, option) || IsPending(option);
-    if (option.family == family && is_known && absl::StartsWith(option.name, prefix)) {
+    if (option.family == family && Offers(program, option) &&
+        absl::StartsWith(option.name, prefix)) {
       names.emplace_back(option.name);
     }
   }
@@ -32,9 +26,6 @@ std::vector<std::string> NamesWithPrefix(CliProgram program, OptionFamily family
 
 absl::StatusOr<const OptionSpec*> FindExact(CliProgram program, absl::string_view name) {
   for (const OptionSpec& option : OptionTable()) {
-    if (name == option.name && IsPending(option)) {
-      return NotSupported(option);
-    }
     if (name == option.name && Offers(program, option)) {
       return &option;
     }
@@ -77,9 +68,6 @@ absl::StatusOr<const OptionSpec*> FindOption(CliProgram program, absl::string_vi
 
 absl::StatusOr<const OptionSpec*> FindLetter(CliProgram program, char letter) {
   for (const OptionSpec& option : OptionTable()) {
-    if (option.letter == letter && IsPending(option)) {
-      return NotSupported(option);
-    }
     if (option.letter == letter && Offers(program, option)) {
       return &option;
     }
@@ -97,19 +85,6 @@ bool LooksLikeOption(absl::string_view word) {
                          digits.back() != '.' && std::count(digits.begin(), digits.end(), '.') < 2;
   const absl::string_view name = word.substr(0, word.find('='));
   return !is_number && !absl::StrContains(name, ' ');
-}
-
-const std::vector<std::string>& MissingOptions() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const OptionSpec& option : OptionTable()) {
-      if (option.family == OptionFamily::kTorchrun && IsPending(option)) {
-        all.emplace_back(option.name);
-      }
-    }
-    return all;
-  }();
-  return names;
 }
 
 }  // namespace fsdprun

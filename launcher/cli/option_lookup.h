@@ -1,8 +1,5 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "launcher/cli/option_table.h"
@@ -18,7 +15,7 @@ namespace fsdprun {
 // option count as one candidate.
 
 /// The option meant by `written` (no leading dashes). Pure. Errors: INVALID_ARGUMENT with the
-/// candidates, the nearest option, or a note that torchrun's option is not supported.
+/// candidates or the nearest option.
 absl::StatusOr<const OptionSpec*> FindOption(CliProgram program, absl::string_view written);
 
 /// The option with this one-letter name. Pure. Errors: as FindOption's.
@@ -28,8 +25,5 @@ absl::StatusOr<const OptionSpec*> FindLetter(CliProgram program, char letter);
 /// value of the option before it: it begins with a dash, and is no lone dash, no negative number
 /// and has no blank in its name. Pure.
 bool LooksLikeOption(absl::string_view word);
-
-/// Names of torchrun's options that are not offered yet, without dashes.
-const std::vector<std::string>& MissingOptions();
 
 }  // namespace fsdprun

@@ -1,23 +1,14 @@
 #include "launcher/cli/option_table.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
 #include "launcher/cli/option_groups.h"
 
 namespace fsdprun {
 namespace {
 
 using G = OptionGroup;
-
-constexpr absl::string_view kPending[] = {
-    "numa-binding", "forward-signals", "stop-signal-to", "use-env",
-    "compat",       "omp-threads",     "stdin",
-};
 
 }  // namespace
 
@@ -56,12 +47,8 @@ std::string OptionVariableName(const OptionSpec& option) {
                       absl::AsciiStrToUpper(absl::StrReplaceAll(option.name, {{"-", "_"}})));
 }
 
-bool IsPending(const OptionSpec& option) {
-  return std::find(std::begin(kPending), std::end(kPending), option.name) != std::end(kPending);
-}
-
 bool Offers(CliProgram program, const OptionSpec& option) {
-  return !IsPending(option) && (program == CliProgram::kFsdprun || !option.launcher_only);
+  return program == CliProgram::kFsdprun || !option.launcher_only;
 }
 
 }  // namespace fsdprun

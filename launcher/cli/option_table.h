@@ -67,9 +67,6 @@ std::string OptionVariableName(const OptionSpec& option);
 
 bool Offers(CliProgram program, const OptionSpec& option);
 
-/// Known, and refused: it would change behaviour, so ignoring it would be wrong.
-bool IsPending(const OptionSpec& option);
-
 struct OptionGroupTitle {
   OptionGroup group;
   const char* title;

@@ -27,11 +27,13 @@ std::vector<OptionSpec> NodeOptions() {
                "last_call_timeout has passed, at once with MAX."},
       {.name = "nproc-per-node",
        .group = G::kNodes,
-       .metavar = "N|cpu|gpu|auto",
+       .metavar = "N|cpu|gpu|xpu|auto",
        .default_text = "1",
        .completion = C::kWords,
-       .words = "auto cpu gpu",
-       .help = "Workers on this node. auto: one per GPU, or one per usable CPU without GPUs."},
+       .words = "auto cpu gpu xpu",
+       .help = "Workers on this node. gpu: one per visible NVIDIA or AMD GPU; xpu: per Intel GPU; "
+               "cpu: per CPU that this process may use; auto: gpu, else xpu (without those in "
+               "processors), else cpu."},
       {.name = "node-rank",
        .group = G::kNodes,
        .value = V::kInteger,
@@ -184,7 +186,8 @@ std::vector<OptionSpec> StopOptions() {
        .default_text = "none",
        .help =
            "Signals that go to the workers' own processes, not to what they have started, while "
-           "the job goes on: SIGUSR1 of Slurm's --signal, for example."},
+           "the job goes on: SIGUSR1 of Slurm's --signal, for example. A worker with a control "
+           "socket is sent a notice first."},
       {.name = "stop-signal-to",
        .family = F::kOwn,
        .group = G::kStopping,

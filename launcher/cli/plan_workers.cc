@@ -29,7 +29,9 @@ absl::Status ReadWorkers(const RawOptions& options, const MachineFacts& machine,
   if (value == nullptr) {
     return absl::OkStatus();
   }
-  if (value->text == "cpu" || (value->text == "auto" && machine.gpus == 0)) {
+  if (value->text == "auto" && machine.gpus == 0 && machine.discrete_intel_gpus > 0) {
+    plan->nproc_per_node = machine.discrete_intel_gpus;
+  } else if (value->text == "cpu" || (value->text == "auto" && machine.gpus == 0)) {
     plan->nproc_per_node = machine.usable_cpus;
   } else if (value->text == "gpu" || value->text == "auto") {
     plan->nproc_per_node = machine.gpus;

@@ -65,6 +65,9 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "worker, the job ends within the shutdown timeout and exits 1. On another node, first: only "
        "its own workers are stopped and it leaves the job, which continues if --nnodes allows. "
        "Second: this node's workers are killed at once; at the coordinator, those of all nodes."},
+      {"Those of --forward-signals",
+       "Passed to the workers of this node, and nothing else: a worker that saves and exits 0 ends "
+       "well."},
       {"SIGKILL", "The keeper kills the workers of this node and all their descendants."},
   };
   static const std::vector<TextEntry> agent = {

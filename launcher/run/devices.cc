@@ -22,6 +22,8 @@ namespace {
 
 constexpr char kCudaList[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kIntelVendor[] = "0x8086";
+/// Where Intel's processors have theirs.
+constexpr char kIntegratedGpu[] = "0000:00:02.0";
 
 struct Gpu {
   std::string pci_address;
@@ -201,12 +203,16 @@ int CountGpus(const std::string& root, const Environment& environment) {
   return gpus;
 }
 
-int CountIntelGpus(const std::string& root, const Environment& environment) {
+int CountIntelGpus(const std::string& root, const Environment& environment, IntelGpus which) {
   const std::string folder = root + "/sys/class/drm";
   int gpus = 0;
   for (const std::string& name : NamesIn(folder)) {
     const std::string vendor = TextOf(absl::StrCat(folder, "/", name, "/device/vendor"));
-    gpus += IsNumbered(name, "renderD") && absl::StripAsciiWhitespace(vendor) == kIntelVendor;
+    std::error_code error;
+    const auto address = std::filesystem::read_symlink(folder + "/" + name + "/device", error);
+    const bool is_meant = which == IntelGpus::kAll || address.filename() != kIntegratedGpu;
+    gpus += is_meant && IsNumbered(name, "renderD") &&
+            absl::StripAsciiWhitespace(vendor) == kIntelVendor;
   }
   const std::string* mask = Variable(environment, "ZE_AFFINITY_MASK");
   return mask == nullptr || mask->empty() ? gpus : VisibleGpus(gpus, *mask);

@@ -16,8 +16,10 @@ namespace fsdprun {
 /// see them.
 int CountGpus(const std::string& root, const Environment& environment);
 
+enum class IntelGpus { kAll, kDiscrete };
+
 /// Intel GPUs with a render node, as far as ZE_AFFINITY_MASK lets programs see them.
-int CountIntelGpus(const std::string& root, const Environment& environment);
+int CountIntelGpus(const std::string& root, const Environment& environment, IntelGpus which);
 
 /// How many of `devices` GPUs are visible with CUDA_VISIBLE_DEVICES=`list`: the entries before the
 /// first invalid one (negative, too high or empty); other names (UUIDs) count. Pure.

@@ -15,6 +15,7 @@
 #include "launcher/cli/program_texts.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/machine.h"
+#include "launcher/run/worker_cpus.h"
 
 namespace fsdprun {
 namespace {
@@ -29,6 +30,20 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
     SetLogLevel(ParseLogLevel(level->second));
   }
   return Launcher(program, plan, environment).Run();
+}
+
+// Also what the start would find wrong with this machine's devices.
+int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& environment) {
+  const auto worker_cpus = WorkerCpus(plan, environment);
+  absl::Status status = CheckVisibleDevices(plan, environment);
+  status.Update(worker_cpus.status());
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s: %s\n", ProgramName(program), std::string(status.message()).c_str());
+    return kValueError;
+  }
+  std::fputs(DescribePlan(plan).c_str(), stdout);
+  std::fputs(DescribeWorkerCpus(*worker_cpus).c_str(), stdout);
+  return 0;
 }
 
 }  // namespace
@@ -65,8 +80,7 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
       std::printf("%s %s\n", ProgramName(program), kVersion);
       return 0;
     case Request::kDryRun:
-      std::fputs(DescribePlan(*plan).c_str(), stdout);
-      return 0;
+      return DescribeRun(program, *plan, environment);
     case Request::kRun:
       break;
   }

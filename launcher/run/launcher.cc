@@ -17,9 +17,11 @@
 #include "launcher/cli/worker_command.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/directory/job_token.h"
+#include "launcher/report/failure_hint.h"
 #include "launcher/run/job_end.h"
 #include "launcher/run/machine.h"
 #include "launcher/run/own_failure.h"
+#include "launcher/run/worker_cpus.h"
 #include "proto/worker_contract.h"
 
 namespace fsdprun {
@@ -59,7 +61,8 @@ Launcher::Launcher(CliProgram program, const LaunchPlan& plan, const Environment
       environment_(environment),
       clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
       descriptor_limit_(RaiseDescriptorLimit()),
-      signals_(loop_, plan_.signals, [this](int signal) { OnSignal(signal); }),
+      signals_(loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
+               {plan_.forwarded_signals, [this](int signal) { OnForwardedSignal(signal); }}),
       output_(loop_, program_, plan_, environment_) {}
 
 Launcher::~Launcher() = default;
@@ -87,6 +90,7 @@ absl::Status Launcher::Start() {
                                          "' is no signal that can be handled; it is left out"));
   }
   RETURN_IF_ERROR(CheckVisibleDevices(plan_, environment_));
+  ASSIGN_OR_RETURN(worker_cpus_, WorkerCpus(plan_, environment_));
   RETURN_IF_ERROR(FindProgram());
   ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
   RETURN_IF_ERROR(OpenMonitoring());
@@ -241,6 +245,12 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   if (file_timer_ != nullptr) {
     options.base_environment[contract::kEnvTimerFile] = file_timer_->path();
   }
+  options.omp_threads = plan_.omp_threads;
+  options.worker_cpus = worker_cpus_;
+  options.reads_stdin = [source = plan_.stdin_source](int local_rank) {
+    return source == StdinSource::kInherit || (source == StdinSource::kRankZero && local_rank == 0);
+  };
+  options.stops_groups = plan_.stop_signal_to == StopSignalTo::kGroup;
   return options;
 }
 
@@ -305,6 +315,13 @@ void Launcher::OnSignal(int signal) {
     loop_.Stop();
   } else if (agent_ != nullptr) {
     agent_->OperatorSignal(signal);
+  }
+}
+
+void Launcher::OnForwardedSignal(int signal) {
+  if (agent_ == nullptr || !agent_->ForwardSignal(signal)) {
+    Log(LogLevel::kWarning,
+        absl::StrCat(SignalName(signal), " came while no worker ran; it was not passed on"));
   }
 }
 

@@ -62,6 +62,7 @@ class Launcher {
   void RestartAgent();
   void OnRunDirs(const absl::Status& status);
   void OnSignal(int signal);
+  void OnForwardedSignal(int signal);
   void OnCoordinatorStep();
   void OnAgentExit(int code, const std::string& message);
   void OnLocalAgentExit();
@@ -96,6 +97,7 @@ class Launcher {
   std::string python_;
   /// Why the program cannot be run here; empty if it can.
   std::string cannot_run_;
+  std::vector<std::vector<int>> worker_cpus_;
   std::string keeper_path_;
   std::string run_id_;
   /// Shared with the thread that says good-bye, which may hang.

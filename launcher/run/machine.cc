@@ -11,8 +11,10 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "agent/output/stream_plan.h"
 #include "base/error_text.h"
 #include "base/status_macros.h"
@@ -106,7 +108,8 @@ MachineFacts DetectMachine(const Environment& environment) {
   MachineFacts facts;
   facts.usable_cpus = std::max(1, static_cast<int>(UsableCpus(root).size()));
   facts.gpus = CountGpus(root, environment);
-  facts.intel_gpus = CountIntelGpus(root, environment);
+  facts.intel_gpus = CountIntelGpus(root, environment, IntelGpus::kAll);
+  facts.discrete_intel_gpus = CountIntelGpus(root, environment, IntelGpus::kDiscrete);
   return facts;
 }
 

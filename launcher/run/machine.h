@@ -13,7 +13,6 @@ namespace fsdprun {
 /// CPUs that this process may use (affinity and cpusets included) and GPUs that are visible.
 MachineFacts DetectMachine(const Environment& environment);
 
-
 /// The environment of this process. Read once, in main.
 Environment ReadEnvironment(char** environ_pointer);
 

@@ -5,7 +5,6 @@ commands  Every command line: those of fenced blocks and of inline code. rules.p
           replacements, and of which only the names are checked, and why. A command without a rule is an error.
 example   The C++ program (compiled and linked by this build) on two ranks, and the CMake lines in a project of its own.
 help      What the documentation says of --help: every key, every flag with its default and its variable.
-refused   torchrun's flags that the README lists as refused are refused, by one line that names them.
 report    A failure report that is shown has the lines of a real one.
 """
 
@@ -174,25 +173,9 @@ def check_help(build: Path) -> list[str]:
     complaints = [f"fsdp-train --help and --print-config do not have the same keys: {sorted(listed ^ keys_of(resolved))}"
                   ] if listed != keys_of(resolved) else []
     for part in re.split(r"^  (?=-)", output("fsdprun", "--help"), flags=re.M)[1:]:
-        is_action = re.match(r"(-h, )?--(help|version|dry-run|man|completion|logs-specs)\b", part)
+        is_action = re.match(r"(-h, )?--(help|version|dry-run|man|completion|logs-specs|numa-binding|use-env)\b", part)
         if not is_action and not re.search(r"Default: .*Environment:\s+PET_\w+", part, re.S):
             complaints.append(f"fsdprun --help gives no default or variable of {part.split()[0]}")
-    return complaints
-
-
-def check_refused(build: Path) -> list[str]:
-    """What the README lists as refused options of torchrun is what --help says is not supported."""
-    help_text = subprocess.run([build / "bin/fsdprun", "--help"], capture_output=True, text=True, check=True).stdout
-    told = set(re.findall(r"--[a-z][a-z-]*", help_text.partition("Not supported yet")[2]))
-    parts = re.split(r"\n\s*\n|\n(?=[*-] )", (ROOT / "README.md").read_text())
-    listed = {flag for part in parts if "of torchrun are refused" in part
-              for flag in re.findall(r"`(--[a-z][a-z-]*)`", part)}
-    complaints = [f"README.md lists {flag} as refused, --help does not" for flag in sorted(listed - told)]
-    complaints += [f"README.md does not say that {flag} is refused" for flag in sorted(told - listed)]
-    for flag in sorted(told):
-        done = subprocess.run([build / "bin/fsdprun", "--dry-run", flag, "1", "train.py"], capture_output=True, text=True)
-        if done.returncode == 0 or flag not in done.stderr:
-            complaints.append(f"{flag} is listed as refused, and fsdprun answers {done.returncode}: {done.stderr}")
     return complaints
 
 
@@ -220,7 +203,7 @@ def check_report(build: Path) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("check", choices=["commands", "example", "help", "refused", "report"])
+    parser.add_argument("check", choices=["commands", "example", "help", "report"])
     parser.add_argument("--build", type=Path, required=True, help="the build whose programs are run")
     parser.add_argument("--source", type=Path, help="example: the C++ program as this build extracted it")
     parser.add_argument("--program", type=Path, help="example: and as it linked it")
@@ -231,7 +214,7 @@ def main() -> int:
     elif options.check == "example":
         complaints = check_example(options.build, options.source, options.program)
     else:
-        check = {"help": check_help, "refused": check_refused, "report": check_report}[options.check]
+        check = {"help": check_help, "report": check_report}[options.check]
         complaints = check(options.build)
     print("\n".join(complaints) or "documentation and programs agree")
     return 1 if complaints else 0

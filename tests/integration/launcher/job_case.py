@@ -122,8 +122,9 @@ class JobCase(unittest.TestCase):
     def start(self, *args, binary="fsdprun", env=None, **popen):
         popen.setdefault("stdout", subprocess.PIPE)
         popen.setdefault("stderr", subprocess.PIPE)
+        popen.setdefault("stdin", subprocess.DEVNULL)
         launcher = subprocess.Popen([str(BIN / binary), *map(str, args)], env={**self.env, **(env or {})}, text=True,
-                                    errors="replace", stdin=subprocess.DEVNULL, **popen)
+                                    errors="replace", **popen)
         self.launchers.append(launcher)
         return launcher
 

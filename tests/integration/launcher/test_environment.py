@@ -52,17 +52,34 @@ class EnvironmentTest(JobCase):
             self.assertNotEqual(env["MASTER_PORT"], "29500")
             self.assertRegex(env["TORCHELASTIC_RUN_ID"], r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab]")
 
-    def test_virtual_local_rank_shows_each_worker_one_device(self):
+    def test_row_16_virtual_local_rank_shows_each_worker_one_device(self):
         script = self.script("note('place', os.environ['LOCAL_RANK'] + ' ' + os.environ['CUDA_VISIBLE_DEVICES'])")
         for devices, seen in (({"CUDA_VISIBLE_DEVICES": "4, 6"}, ("4", "6")), ({}, ("0", "1"))):
             with self.subTest(devices):
                 rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", "--virtual-local-rank", script, env=devices)
                 self.assertEqual(rc, 0, err)
                 self.assertEqual(self.notes("place"), {(1, rank): f"0 {seen[rank]}" for rank in (0, 1)})
-        self.assert_one_line_error(self.run_job("--standalone", "--nproc-per-node=2", "--virtual-local-rank", script,
-                                                env={"CUDA_VISIBLE_DEVICES": "4"}), 1, "CUDA_VISIBLE_DEVICES='4'", "2 workers")
+        for extra in ([], ["--dry-run"]):
+            self.assert_one_line_error(self.run_job("--standalone", "--nproc-per-node=2", "--virtual-local-rank", *extra, script,
+                                                    env={"CUDA_VISIBLE_DEVICES": "4"}), 1, "CUDA_VISIBLE_DEVICES='4'", "2 workers")
 
-    def test_run_path_runs_a_script(self):
+    def test_row_17_what_is_inherited_and_what_is_set(self):
+        rc, _, err = self.run_job("--standalone", "--signals-to-handle=SIGUSR1,SIGTERM", self.script(DUMP),
+                                  env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "SENTINEL": "kept"})
+        self.assertEqual(rc, 0, err)
+        env = self.dumps()[0]["env"]
+        self.assertEqual([env[k] for k in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCHELASTIC_SIGNALS_TO_HANDLE", "SENTINEL")],
+                         ["0", "SIGUSR1,SIGTERM", "kept"])
+
+    def test_threads_that_were_asked_for(self):
+        for options, env, threads in ((["--omp-threads=3"], {}, "3"), (["--omp-threads=3"], {"OMP_NUM_THREADS": "7"}, "7"),
+                                      (["--omp-threads=auto"], {}, str(max(1, len(os.sched_getaffinity(0)) // 2)))):
+            rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", *options, self.script(DUMP),
+                                      env={"LOGLEVEL": "WARNING", **env})
+            self.assertEqual((rc, err.count("OMP_NUM_THREADS")), (0, 0), err)
+            self.assertEqual({d["env"]["OMP_NUM_THREADS"] for d in self.dumps().values()}, {threads})
+
+    def test_row_08_run_path_runs_a_script(self):
         rc, _, err = self.run_job("--standalone", "--run-path", "--no-python", self.script("note('ran')"))
         self.assertEqual((rc, list(self.notes("ran"))), (0, [(1, 0)]), err)
 
@@ -121,7 +138,7 @@ class EnvironmentTest(JobCase):
         (kept,) = (self.dir / "tmp").iterdir()
         self.assertIn(str(kept), err)
 
-    def test_a_module_is_run_by_python(self):
+    def test_row_08_a_module_is_run_by_python(self):
         (self.dir / "pkg").mkdir()
         (self.dir / "pkg" / "__init__.py").touch()
         self.script(DUMP, "pkg/mod.py")

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import subprocess
 import time
 
 from events import wait_for_ends
@@ -187,6 +188,30 @@ class KillsTest(JobCase):
         rc, _, err = self.run_job("--standalone", self.script(worker))
         self.assertEqual(rc, 0, err)
         self.assert_nothing_left()
+
+    def test_row_46_children_of_a_crashed_worker_are_gone_before_the_restart(self):
+        """One in the worker's session, one that left it, one that nobody is the parent of any more. A process of the same
+        user that is no descendant is left alone."""
+        stranger = subprocess.Popen(["sleep", "600"], env={})
+        self.addCleanup(stranger.wait)
+        self.addCleanup(stranger.kill)
+        worker = """
+            if RESTART == 0 and RANK == 0:
+                children = [subprocess.Popen(["sleep", "600"], start_new_session=own).pid for own in (False, True)]
+                children.append(int(subprocess.run(["bash", "-c", "setsid sleep 600 >/dev/null & echo $!"],
+                                                   stdout=subprocess.PIPE).stdout))
+                note("children", " ".join(map(str, children)))
+                os.kill(os.getpid(), signal.SIGKILL)
+            if RESTART == 0:
+                live_on()
+            left = [c for c in map(int, (D / "children.1.0").read_text().split()) if pathlib.Path(f"/proc/{c}").exists()]
+            note("left", left)
+        """
+        rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", "--max-restarts=1", self.script(worker))
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(len(self.notes("children")[1, 0].split()), 3)
+        self.assertEqual(self.notes("left"), {(2, 0): "[]", (2, 1): "[]"})
+        self.assertIsNone(stranger.poll())
 
 
 if __name__ == "__main__":

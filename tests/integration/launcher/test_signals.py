@@ -53,7 +53,7 @@ class SignalsTest(JobCase):
                 for path in self.dir.glob("*.1.*"):
                     path.unlink()
 
-    def test_other_signals_can_be_chosen(self):
+    def test_row_44_other_signals_can_be_chosen(self):
         chosen = RECORDER.replace("signal.SIGQUIT)", "signal.SIGQUIT, signal.SIGUSR1)")
         launcher = self.start("--standalone", "--signals-to-handle=SIGUSR1,SIGTERM,FOO", self.script(chosen),
                               env={"LOGLEVEL": "WARNING"})
@@ -65,7 +65,7 @@ class SignalsTest(JobCase):
         self.assertIn("SIGUSR1", err)
         self.assert_nothing_left()
 
-    def test_a_signal_that_is_not_listed_leaves_no_orphan(self):
+    def test_row_44_a_signal_that_is_not_listed_leaves_no_orphan(self):
         for options, number in (([], signal.SIGUSR1), (["--signals-to-handle=SIGUSR1"], signal.SIGTERM)):
             with self.subTest(number.name):
                 launcher = self.start("--standalone", *options, self.script(STUBBORN))

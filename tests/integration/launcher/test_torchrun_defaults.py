@@ -10,8 +10,8 @@ from torch.distributed.run import get_args_parser
 from job_case import JobCase
 from unittest_main import main
 
-# Of options without a default that take no other: the rest are plugins in Python.
-ONLY_VALUE = {"logs_specs": "default"}
+# Of options without a default that do not take any text.
+ONLY_VALUE = {"logs_specs": "default", "numa_binding": "node"}
 TWO_NODES = ["--nnodes=2"]  # Where the rendezvous can be seen.
 
 
@@ -32,8 +32,8 @@ class TorchrunDefaultsTest(JobCase):
         return dict(line.split(": ", 1) for line in out.splitlines())
 
     def tries(self):
-        """(option, spelling, how fsdprun takes it) of all that torchrun offers: None means that fsdprun says that it does
-        not support this one yet. Options that take a value are given their default, or some text if they have none."""
+        """(option, spelling, how fsdprun takes it) of all that torchrun offers. Options that take a value are given their
+        default, or some text if they have none."""
         if self.answers:
             return self.answers
         for option in self.options:
@@ -41,9 +41,7 @@ class TorchrunDefaultsTest(JobCase):
                 some = ONLY_VALUE.get(option.dest, "some text") if option.default is None else option.default
                 value = [] if option.nargs == 0 else [some]
                 rc, _, err = self.dry_run(spelling, *value)
-                name = max(option.option_strings, key=len).replace("_", "-")
-                is_refused = (rc, err) == (2, f"fsdprun: torchrun's {name} is not supported yet\n")
-                self.answers.append((option, spelling, None if is_refused else (rc, err)))
+                self.answers.append((option, spelling, (rc, err)))
         return self.answers
 
     def test_the_plan_without_options_has_torchruns_values(self):
@@ -69,16 +67,15 @@ class TorchrunDefaultsTest(JobCase):
         self.assertEqual(two_nodes["node_rank"], str(default["node_rank"]))
 
     def test_every_option_of_torchrun_is_known(self):
-        """Taken, or refused as one that is not supported yet; never taken for a mistake of its user."""
         for _, spelling, answer in self.tries():
             with self.subTest(spelling):
-                self.assertIn(answer, (None, (0, "")))
+                self.assertEqual(answer, (0, ""))
 
     def test_giving_a_default_is_giving_nothing(self):
         without = {True: self.plan(), False: self.plan(*TWO_NODES)}
         compared = set()
-        for option, spelling, answer in self.tries():
-            if answer is None or option.default is None or not spelling.startswith("--"):
+        for option, spelling, _ in self.tries():
+            if option.default is None or not spelling.startswith("--"):
                 continue
             is_nodes = option.dest == "nnodes"
             base = [] if is_nodes else TWO_NODES

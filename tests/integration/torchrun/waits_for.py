@@ -1,15 +1,7 @@
 """Cases that are known to fail, and why: a case of these lists that passes is an error, so that none is forgotten."""
 
-_DEVICES = "device counts below a root that tests choose"
-
 # Of fsdprun: what has to be built first.
 WAITS_FOR: dict[str, str] = {
-    "LaunchTest.test_launch_with_env": "--compat",
-    "LaunchTest.test_launch_without_env": "--compat",
-    "LaunchTest.test_no_python_needs_use_env": "--compat",
-    "DeviceCountTest.test_nproc_gpu_launch_configurations": _DEVICES,
-    "DeviceCountTest.test_nproc_xpu_launch_configurations": _DEVICES,
-    "RowsTest.test_row_01_usage_and_help": "--numa-binding",
     "C10dRendezvousBackendTest.test_create_backend_returns_backend_with_file_store": "store_type=file",
     "DynamicRendezvousTest.test_two_run_ids_on_one_endpoint_are_isolated": "two run ids on one endpoint",
     "UtilsTest.test_parse_rendezvous_endpoint_raises_error": "localhost:1:2x is taken for an address without a port",

@@ -90,7 +90,52 @@ TEST(CommandLineTest, WorkersPerNodeWords) {
   EXPECT_EQ(Parse({"--nproc-per-node=auto", "s"}, {}, gpu_box).value().nproc_per_node, 4);
   EXPECT_EQ(Parse({"--nproc-per-node=gpu", "s"}, {}, gpu_box).value().nproc_per_node, 4);
   EXPECT_EQ(Parse({"--nproc-per-node=cpu", "s"}, {}, gpu_box).value().nproc_per_node, 6);
-  EXPECT_THAT(ErrorOf({"--nproc-per-node=gpu", "s"}), HasSubstr("no NVIDIA GPU is visible"));
+  EXPECT_THAT(ErrorOf({"--nproc-per-node=gpu", "s"}), HasSubstr("no NVIDIA or AMD GPU is visible"));
+  const MachineFacts laptop{.usable_cpus = 6, .gpus = 0, .intel_gpus = 1};
+  EXPECT_EQ(Parse({"--nproc-per-node=xpu", "s"}, {}, laptop).value().nproc_per_node, 1);
+  EXPECT_EQ(Parse({"--nproc-per-node=auto", "s"}, {}, laptop).value().nproc_per_node, 6);
+  const MachineFacts server{.usable_cpus = 6, .gpus = 0, .intel_gpus = 3, .discrete_intel_gpus = 2};
+  EXPECT_EQ(Parse({"--nproc-per-node=xpu", "s"}, {}, server).value().nproc_per_node, 3);
+  EXPECT_EQ(Parse({"--nproc-per-node=auto", "s"}, {}, server).value().nproc_per_node, 2);
+  EXPECT_THAT(ErrorOf({"--nproc-per-node=xpu", "s"}),
+              HasSubstr("no Intel GPU is visible on this machine; give a number"));
+}
+
+TEST(CommandLineTest, HabitsOfTheOldLauncher) {
+  EXPECT_FALSE(Parse({"s"}).value().passes_local_rank);
+  EXPECT_FALSE(Parse({"--use-env", "s"}).value().passes_local_rank);
+  EXPECT_TRUE(Parse({"--compat=launch", "s"}).value().passes_local_rank);
+  EXPECT_FALSE(Parse({"--compat=launch", "--use_env", "s"}).value().passes_local_rank);
+  const absl::Status refused = Parse({"--compat=launch", "--no-python", "s"}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--use-env"));
+  EXPECT_TRUE(Parse({"--compat=launch", "--no-python", "--use-env", "s"}).ok());
+  EXPECT_EQ(Parse({"--compat=lunch", "s"}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CommandLineTest, HowWorkersRun) {
+  EXPECT_EQ(Parse({"s"}).value().numa_binding, NumaBinding::kNone);
+  EXPECT_EQ(Parse({"--numa-binding=core-complex", "s"}).value().numa_binding,
+            NumaBinding::kCoreComplex);
+  EXPECT_EQ(Parse({"s"}, {{"PET_NUMA_BINDING", "node"}}).value().numa_binding, NumaBinding::kNone);
+  EXPECT_EQ(Parse({"--numa-binding=core", "s"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Parse({"--omp-threads=3", "s"}).value().omp_threads, 3);
+  EXPECT_EQ(Parse({"--omp-threads=auto", "--nproc-per-node=4", "s"}).value().omp_threads, 1);
+  EXPECT_EQ(Parse({"--omp-threads=auto", "--nproc-per-node=2", "s"}).value().omp_threads, 3);
+  EXPECT_THAT(ErrorOf({"--omp-threads=0", "s"}), HasSubstr("--omp-threads: '0'"));
+  EXPECT_EQ(Parse({"--stdin=rank0", "s"}).value().stdin_source, StdinSource::kRankZero);
+  EXPECT_EQ(Parse({"--stdin", "none", "s"}).value().stdin_source, StdinSource::kNone);
+  EXPECT_EQ(Parse({"--stop-signal-to=leader", "s"}).value().stop_signal_to, StopSignalTo::kLeader);
+}
+
+TEST(CommandLineTest, ForwardedSignalsCannotEndTheJobToo) {
+  EXPECT_THAT(Parse({"--forward-signals=SIGUSR1,SIGUSR2", "s"}).value().forwarded_signals,
+              ElementsAre(SIGUSR1, SIGUSR2));
+  EXPECT_THAT(ErrorOf({"--forward-signals=SIGTERM", "s"}), HasSubstr("only be in one of the two"));
+  EXPECT_THAT(ErrorOf({"--forward-signals=USR1", "s"}), HasSubstr("'USR1'"));
+  EXPECT_EQ(Parse({"--forward-signals=SIGKILL", "s"}).status().code(),
+            absl::StatusCode::kOutOfRange);
 }
 
 TEST(CommandLineTest, WrongValuesNameOptionValueAndExpectation) {
@@ -237,11 +282,8 @@ TEST(CommandLineTest, OptionsThatChooseNothingHereAreTaken) {
             absl::StatusCode::kOk);
 }
 
-TEST(CommandLineTest, OptionsOfTorchrunThatAreMissingAreNamed) {
-  EXPECT_THAT(ErrorOf({"--numa_binding=node", "s"}), HasSubstr("--numa-binding is not"));
+TEST(CommandLineTest, BackendsOfTorchrunThatAreMissingAreNamed) {
   EXPECT_THAT(ErrorOf({"--rdzv-backend=etcd-v2", "s"}), HasSubstr("not supported yet"));
-  EXPECT_THAT(ErrorOf({"--nproc-per-node=xpu", "s"}), HasSubstr("not supported yet"));
-  EXPECT_THAT(HelpText(CliProgram::kFsdprun), HasSubstr("--numa-binding"));
 }
 
 TEST(CommandLineTest, OptionsOfTheOutput) {
@@ -357,9 +399,7 @@ TEST(CommandLineTest, AgentNeedsAnEndpointAndOffersNoLauncherOptions) {
 TEST(CommandLineTest, HelpHasEveryOptionSignalsAndExitCodes) {
   const std::string help = HelpText(CliProgram::kFsdprun);
   for (const OptionSpec& option : OptionTable()) {
-    if (!IsPending(option)) {
-      EXPECT_THAT(help, HasSubstr(std::string("--") + option.name));
-    }
+    EXPECT_THAT(help, HasSubstr(std::string("--") + option.name));
   }
   EXPECT_THAT(help, HasSubstr("Signals:"));
   EXPECT_THAT(help, HasSubstr("Exit codes:"));

@@ -24,9 +24,6 @@ TEST(DocumentsTest, EveryOptionIsInAllOfThem) {
   const std::string zsh = CompletionScript(CliProgram::kFsdprun, Shell::kZsh);
   const std::string fish = CompletionScript(CliProgram::kFsdprun, Shell::kFish);
   for (const OptionSpec& option : OptionTable()) {
-    if (IsPending(option)) {
-      continue;
-    }
     const std::string name = option.name;
     const std::string other = absl::StrReplaceAll(name, {{"-", "_"}});
     const std::string spellings =

@@ -41,7 +41,7 @@ TEST(OptionLookupTest, PrefixOfTorchrunsOptionIsNeverOneOfOurs) {
 }
 
 TEST(OptionLookupTest, NoOptionOfOursHidesAPrefixOfTorchruns) {
-  std::vector<std::string> torchruns = MissingOptions();
+  std::vector<std::string> torchruns;
   for (const OptionSpec& option : OptionTable()) {
     if (option.family == OptionFamily::kTorchrun) {
       torchruns.emplace_back(option.name);

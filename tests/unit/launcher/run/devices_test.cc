@@ -103,10 +103,19 @@ TEST(DevicesTest, IntelGpusHaveARenderNode) {
   tree.Write("sys/class/drm/renderD129/device/vendor", "0x8086\n");
   tree.Write("sys/class/drm/renderD130/device/vendor", "0x10de\n");
   tree.Write("sys/class/drm/card0/device/vendor", "0x8086\n");
-  EXPECT_EQ(CountIntelGpus(tree.root(), {}), 2);
-  EXPECT_EQ(CountIntelGpus(tree.root(), {{"ZE_AFFINITY_MASK", "1"}}), 1);
-  EXPECT_EQ(CountIntelGpus(tree.root(), {{"ZE_AFFINITY_MASK", ""}}), 2);
+  const auto count = [&tree](const Environment& environment) {
+    return CountIntelGpus(tree.root(), environment, IntelGpus::kAll);
+  };
+  EXPECT_EQ(count({}), 2);
+  EXPECT_EQ(count({{"ZE_AFFINITY_MASK", "1"}}), 1);
+  EXPECT_EQ(count({{"ZE_AFFINITY_MASK", ""}}), 2);
   EXPECT_EQ(CountGpus(tree.root(), {}), 0);
+  tree.Write("sys/devices/0000:00:02.0/vendor", "0x8086\n");
+  std::filesystem::create_directories(tree.root() + "/sys/class/drm/renderD131");
+  std::filesystem::create_symlink("../../../devices/0000:00:02.0",
+                                  tree.root() + "/sys/class/drm/renderD131/device");
+  EXPECT_EQ(count({}), 3);
+  EXPECT_EQ(CountIntelGpus(tree.root(), {}, IntelGpus::kDiscrete), 2);
 }
 
 }  // namespace
