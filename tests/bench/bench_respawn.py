@@ -49,7 +49,7 @@ def respawn_ms(launcher: str) -> float:
             wait_for_workers(Path(folder), 1, 60)
             return (time.perf_counter() - started) * 1e3
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # SIGINT is ignored by what was started in the background
             process.wait(60)
 
 
