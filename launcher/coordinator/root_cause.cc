@@ -146,8 +146,7 @@ int ExitCodeOfCause(const JobOutcome& outcome) {
   if (outcome.kind == OutcomeKind::kStoppedBySignal) {
     return contract::kSignalExitBase + outcome.signal;
   }
-  if (outcome.kind == OutcomeKind::kSucceeded || !outcome.failure ||
-      !outcome.failure->root.worker) {
+  if (!outcome.failure || !outcome.failure->root.worker) {
     return outcome.exit_code;
   }
   const WorkerExit& worker = *outcome.failure->root.worker;

@@ -39,6 +39,19 @@ TEST(JobOutcomeTest, FailedWorkerIsNamedWithItsNodeAndExitStatus) {
   EXPECT_EQ(outcome.failure->root.node_address, "10.0.0.2");
 }
 
+TEST(JobOutcomeTest, AllNodesExitAsTheWorkerIfTheyAreToldTo) {
+  for (const bool as_worker : {false, true}) {
+    JobSpec spec = Spec(2, 2, 0);
+    spec.exits_as_worker = as_worker;
+    Job job(spec);
+    job.RunTwo();
+    job.Exit(2, 1, 1, 7);
+    const std::string code = as_worker ? "7" : "1";
+    EXPECT_THAT(StopAll(job, 1, {1, 2}), ElementsAre("release 1 " + code, "release 2 " + code));
+    EXPECT_EQ(job.machine_.outcome()->exit_code, as_worker ? 7 : 1);
+  }
+}
+
 TEST(JobOutcomeTest, WithoutRestartsTheFlagIsNamed) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
