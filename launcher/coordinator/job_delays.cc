@@ -96,7 +96,6 @@ void JobMachine::OnCannotRun(const AgentJoined& joined, Out& out) {
   }
   Node node;
   node.info = info;
-  node.unusable = true;
   node.sequence = next_sequence_++;
   node.last_heard = out.now;
   next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);

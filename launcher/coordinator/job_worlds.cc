@@ -16,8 +16,7 @@ using job::Phase;
 std::vector<Incarnation> JobMachine::Eligible() const {
   std::vector<Incarnation> eligible;
   for (const Node& node : nodes_) {
-    if (node.state == NodeState::kSpare && node.connected && !node.suspect && !node.leaving &&
-        !node.unusable) {
+    if (node.state == NodeState::kSpare && node.connected && !node.suspect && !node.leaving) {
       eligible.push_back(node.info.incarnation);
     }
   }

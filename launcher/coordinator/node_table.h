@@ -36,8 +36,6 @@ struct alignas(64) Node {
   bool suspect = false;
   /// An operator's signal ends this agent; it is never a member again.
   bool leaving = false;
-  /// It cannot run the program; it is here only to be told of the end.
-  bool unusable = false;
   MonoTime last_heard{};
   MonoTime stream_lost_at{};
   /// For kCleaning: the generation being stopped.

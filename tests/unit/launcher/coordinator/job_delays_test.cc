@@ -116,6 +116,7 @@ TEST(JobDelaysTest, MembershipChangesAreNotDelayed) {
   job.Wait(milliseconds(1), {1});
   job.Start(1, {1});
   EXPECT_THAT(job.Join(2), ElementsAre("admit 2", "stop 1 g1 signal 15 grace 30"));
+  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("node node-2 joins a world of 1"));
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}),
               Contains("prepare 2 g2 rank 1 of 2 restart 0 world 1"));
 }
@@ -140,6 +141,7 @@ TEST(JobDelaysTest, NodesThatJoinTogetherStopTheWorldOnce) {
     EXPECT_THAT(job.Wait(milliseconds(100), {1}), IsEmpty());
   }
   EXPECT_THAT(job.Wait(milliseconds(150), {1}), ElementsAre("stop 1 g1 signal 15 grace 30"));
+  EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr("3 nodes join a world of 1"));
   job.Say(1, 1, WorkersStopped{});
   EXPECT_EQ(job.machine_.membership_changes(), 1);
   job.Start(2, {1, 2, 3, 4});

@@ -60,6 +60,19 @@ TEST(JobMembershipTest, PreferredRankOfASilentNodeDoesNotReplaceIt) {
   EXPECT_EQ(job.machine_.nodes().size(), 2u);
 }
 
+TEST(JobMembershipTest, MemberKeepsARankThatANewcomerPrefers) {
+  Job job(PreferenceSpec(2, 3));
+  job.Join(1);
+  job.Join(2);
+  job.Wait(std::chrono::seconds(31), {1, 2});
+  job.Start(1, {1, 2});
+  EXPECT_THAT(job.Join(3, 0), Contains("stop 1 g1 signal 15 grace 30"));
+  EXPECT_THAT(job.warning_, HasSubstr("node node-3 asks for node rank 0"));
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}),
+              Contains("prepare 3 g2 rank 2 of 3 restart 0 world 1"));
+}
+
 TEST(JobMembershipTest, SurvivorKeepsARankThatANewcomerPrefers) {
   Job job(PreferenceSpec(2, 2));
   job.RunTwo();
