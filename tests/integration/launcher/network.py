@@ -25,6 +25,7 @@ class Network:
     def __init__(self, count):
         self.names = [f"fsdprun-{os.getpid()}-{n}" for n in range(count)]
         self.hub = f"fsdprun-{os.getpid()}-hub"
+        self.close()  # Those of an earlier process with our number, which was killed.
         for name in [self.hub, *self.names]:
             run("ip", "netns", "add", name)
             run("ip", "-n", name, "link", "set", "lo", "up")

@@ -342,5 +342,25 @@ TEST(NodeMachineTest, UnreachableCoordinatorIsNamedAfterTheConnectTimeout) {
   EXPECT_THAT(agent.exit_message_, HasSubstr("10.0.0.1:29400 within 2 s (connection refused)"));
 }
 
+TEST(NodeMachineTest, OwnFailuresAreWorkersThatFailedAndFaultsOfTheNode) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Reap(1, 0, 0);
+  EXPECT_TRUE(agent.machine_.OwnFailures().empty());
+  agent.Reap(1, 1, 7);
+  std::vector<NodeMachine::OwnFailure> own = agent.machine_.OwnFailures();
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_EQ(own[0].failure.worker->exit_code, 7);
+
+  Agent without_keeper;
+  without_keeper.Up();
+  without_keeper.Run(1);
+  without_keeper.Step(node::KeeperLost{"killed by signal 9"});
+  own = without_keeper.machine_.OwnFailures();
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_EQ(own[0].failure.kind, CauseKind::kKeeperDied);
+}
+
 }  // namespace
 }  // namespace fsdprun
