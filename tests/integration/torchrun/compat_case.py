@@ -21,7 +21,7 @@ sys.path[:0] = [str(HERE.parent / "launcher"), str(HERE.parents[1] / "support")]
 import events  # noqa: E402
 import job_case  # noqa: E402
 from events import PATIENCE_S, wait_for_ends, wait_for_files  # noqa: E402, F401
-from job_case import BIN, JobCase, free_port, is_alive, processes_with  # noqa: E402, F401
+from job_case import JobCase, free_port, is_alive, processes_with, wait_until_listening  # noqa: E402, F401
 from oracle import Oracle  # noqa: E402
 from waits_for import TORCHRUN_FAILS, WAITS_FOR  # noqa: E402
 

@@ -24,6 +24,7 @@ class OracleProcess:
 
     def __init__(self, connection, pid, pipes, is_text):
         self._connection, self.pid, self.returncode = connection, pid, None
+        self._is_killed = False
         self.stdout, self.stderr = (None if pipe is None else open(pipe, "r" if is_text else "rb",  # noqa: SIM115
                                                                    errors="replace" if is_text else None) for pipe in pipes)
 
@@ -55,6 +56,7 @@ class OracleProcess:
         self.send_signal(signal.SIGTERM)
 
     def kill(self):
+        self._is_killed = True
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout=None):
@@ -67,7 +69,9 @@ class OracleProcess:
                     selector.register(stream, selectors.EVENT_READ, name)
                     texts[name] = b""
             while selector.get_map():
-                events = selector.select(timeout)
+                events = selector.select(1 if self._is_killed else timeout)
+                if not events and self._is_killed:
+                    break  # Its orphans have the streams, too.
                 if not events:
                     raise subprocess.TimeoutExpired("torchrun", timeout)
                 for key, _ in events:

@@ -7,7 +7,7 @@ StaticRendezvousTest: static_rendezvous_test.py. UtilsTest: utils_test.py. ApiTe
 import socket
 import time
 
-from compat_case import CompatCase, free_port, fsdprun_only, main, soak
+from compat_case import CompatCase, free_port, fsdprun_only, main, soak, wait_until_listening
 
 RUN = """
 echo $$ > "$D/part.$$"; mv "$D/part.$$" "$D/runs.$WORLD_SIZE.$RANK"
@@ -170,10 +170,15 @@ class C10dRendezvousBackendTest(RendezvousCase):
     """Each case is a value of --rdzv-conf or of the endpoint. Two nodes, so that there is somebody to meet."""
 
     def two(self, *confs, endpoint=None):
-        endpoint = endpoint or f"localhost:{free_port()}"
-        words = [[*self.c10d(f"join_timeout=30{conf}", endpoint, "2"), self.bash_probe(), str(self.files)] for conf in confs]
-        for result in self.run_jobs(*words, env={"OMP_NUM_THREADS": "1"}):
-            self.assert_success(result)
+        """The second one starts when the first one listens, where it listens at all."""
+        port, started = free_port(), []
+        for conf in confs:
+            started.append(self.start(*self.c10d(f"join_timeout=30{conf}", endpoint or f"localhost:{port}", "2"), self.bash_probe(),
+                                      str(self.files), env={"OMP_NUM_THREADS": "1"}))
+            if endpoint is None:
+                wait_until_listening(port)
+        for process in started:
+            self.assert_success(self.finish(process))
         self.assert_world(2)
 
     def refused(self, conf, *words, endpoint=None):
