@@ -32,7 +32,7 @@ class AgentTest(CompatCase):
             socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
 
     def test_rendezvous_master_addr_with_local_addr(self):
-        """Row 18."""
+        """row_18"""
         self.assert_success(self.run_job(*self.elastic("--local-addr=127.0.0.1"), self.dump()))
         self.assertEqual({e["MASTER_ADDR"] for e in self.environments().values()}, {"127.0.0.1"})
 
@@ -48,7 +48,7 @@ class AgentTest(CompatCase):
         self.assert_world(0)
 
     def test_run_max_retries_exceeded(self):
-        """Row 41."""
+        """row_41"""
         script = self.program("""
             echo >> "$D/starts.$RANK"
             echo > "$D/$TORCHELASTIC_RESTART_COUNT.$RANK"
@@ -85,7 +85,7 @@ class AgentTest(CompatCase):
         self.assertEqual({rank: tuple(e[name] for name in names) for rank, e in self.environments().items()}, expected)
 
     def test_assign_worker_ranks(self):
-        """Row 15: the table of five nodes with two roles."""
+        """row_15: the table of five nodes with two roles."""
         self.check_roles()
 
     def test_assign_worker_ranks_indentical(self):
@@ -103,7 +103,7 @@ class AgentTest(CompatCase):
         return [json.loads(match) for match in re.findall(r'\{"name": "torchelastic\.worker\.status\..*\}$', err, re.M)]
 
     def test_get_event(self):
-        """Row 73: the agent's event."""
+        """row_73: the agent's event."""
         rc, _, err = self.run_job(*self.elastic("--event-log-handler=console"), "true", env={"LOGLEVEL": "INFO"})
         self.assertEqual(rc, 0, err)
         (end,) = [event for event in self.events(err) if event["name"] == "torchelastic.worker.status.SUCCEEDED"

@@ -31,7 +31,7 @@ class ErrorsTest(CompatCase):
         return re.search(r"^  time      : (\S+)$", err, re.M)[1]
 
     def test_process_failure_incorrect_reply_file(self):
-        """Row 36. torchrun ends with an error of its own, without a summary, and restarts nothing."""
+        """row_36. torchrun ends with an error of its own, without a summary, and restarts nothing."""
         for content in ("", '{"message": {"mess', "{}", '{"message": {"message": "only a message"}}', "not json"):
             with self.subTest(content):
                 err = self.fail(content, code=4, words=["--max-restarts=1"])
@@ -127,7 +127,7 @@ class ErrorsTest(CompatCase):
         self.assert_success(self.record("pass"))
 
     def test_record_child_failure(self):
-        """Row 37: the launcher's own error file is the root cause's, with its exit code."""
+        """row_37: the launcher's own error file is the root cause's, with its exit code."""
         own = self.dir / "own_error.json"
         rc, _, err = self.record("raise RuntimeError('recorded on purpose')", nproc=1, env={"TORCHELASTIC_ERROR_FILE": str(own)})
         self.assertEqual(rc, 1, err)

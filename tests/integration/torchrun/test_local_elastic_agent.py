@@ -10,7 +10,8 @@ RUN = """
 echo $$ > "$D/part.$$"; mv "$D/part.$$" "$D/runs.$WORLD_SIZE.$RANK"
 wait_for finish
 """
-ERROR = {"message": {"message": "RuntimeError: failed on purpose", "extraInfo": {"py_callstack": "stack", "timestamp": "1600000000"}}}
+ERROR = {"message": {"message": "RuntimeError: failed on purpose", "extraInfo": {"py_callstack": "Traceback\nRuntimeError: failed on purpose",
+                                                                            "timestamp": "1600000000"}}}
 
 
 class LocalAgentTest(CompatCase):
@@ -36,7 +37,7 @@ class LocalAgentTest(CompatCase):
         self.assert_world(1)
 
     def test_check_nccl_async_error_handling_env(self):
-        """Row 17."""
+        """row_17"""
         self.assert_success(self.run_job(*self.options(nproc=1), self.dump(), env={"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}))
         self.assertEqual(self.environments()[0]["TORCH_NCCL_ASYNC_ERROR_HANDLING"], "0")
 
@@ -74,7 +75,7 @@ class LocalAgentTest(CompatCase):
         self.assertNotIn("TORCHELASTIC_TIMER_FILE", self.environments()[0])
 
     def test_run_distributed_sum_homogeneous_with_custom_log_lines(self):
-        """Rows 25 and 20: prefixes of two nodes with ranks of their own."""
+        """row_25: prefixes of two nodes with ranks of their own."""
         words = ["--tee=3", "--role=trainer", "--no-python", self.program("echo hello; echo careful >&2")]
         port = free_port()
         jobs = [["--nnodes=2", f"--node-rank={node}", f"--master-port={port}", "--nproc-per-node=2", *words] for node in (0, 1)]
@@ -87,7 +88,7 @@ class LocalAgentTest(CompatCase):
                 self.assertIn(f"{prefix}careful\n", err)
 
     def test_run_sad_function(self):
-        """Row 37: the error file of the root cause becomes the launcher's own."""
+        """row_37: the error file of the root cause becomes the launcher's own."""
         script = self.program(f"""
             if [[ $RANK == 1 ]]; then echo '{json.dumps(ERROR)}' > "$TORCHELASTIC_ERROR_FILE"; exit 3; fi
             wait_for never""")
@@ -154,7 +155,7 @@ class LocalAgentTest(CompatCase):
             self.assert_success(self.finish(process))
 
     def test_no_exit_barrier_on_failure(self):
-        """Row 59: when one agent's worker fails for good, the other ends at once."""
+        """row_59: when one agent's worker fails for good, the other ends at once."""
         command, first = self.two_nodes("2", 'echo > "$D/runs.$RANK"; if [[ $RANK == 1 ]]; then wait_for runs.0; exit 1; fi; wait_for never')
         second = self.start(*command)
         results = [self.finish(process) for process in (first, second)]
@@ -184,7 +185,7 @@ class LocalAgentTest(CompatCase):
             self.assert_success(self.finish(process))
 
     def test_workers_drift_success(self):
-        """Row 60."""
+        """row_60"""
         self.drift()
 
     @fsdprun_only
@@ -200,7 +201,7 @@ class LocalAgentTest(CompatCase):
             self.assert_success(self.finish(process))
 
     def test_rank_restart_after_failure(self):
-        """Row 41: rank 1 kills itself on the first start only."""
+        """row_41: rank 1 kills itself on the first start only."""
         script = self.program('echo >> "$D/starts.$RANK"; [[ $RANK != 1 || $TORCHELASTIC_RESTART_COUNT != 0 ]] || kill -KILL $$')
         self.assert_success(self.run_job(*self.options("--max-restarts=3"), script))
         self.assertEqual(len(self.lines("starts.1")), 2)

@@ -30,7 +30,7 @@ class MultiprocessingTest(CompatCase):
         self.assertEqual(self.non_empty(), {"attempt_0/0/stdout.log", "attempt_0/1/stderr.log"})
 
     def test_from_str_bad_input(self):
-        """Part of row 3."""
+        """row_03"""
         for option in ("--redirects", "--tee"):
             for value in ("0:1,", "11", "4", "1,0:1", "0:1,1"):
                 with self.subTest(f"{option}={value}"):
@@ -69,20 +69,20 @@ class MultiprocessingTest(CompatCase):
         self.assertNotIn("attempt_0/0/error.json", tree)
 
     def test_binary_incorrect_entrypoint(self):
-        """Row 9."""
+        """row_09"""
         result = self.job("--no-python", "does_not_exist.py")
         self.assert_refused(result, 1, "does_not_exist.py")
         self.assertIn("does_not_exist.py", result[2])
 
     def test_binary_signal(self):
-        """Row 35."""
+        """row_35"""
         rc, _, err = self.job("--no-python", self.program('[[ $RANK == 0 ]] || kill -SEGV $$; wait_for never'))
         self.assertEqual(rc, 1, err)
         self.assert_summary(err, "exitcode  : -11 (pid:", "rank      : 1 (local_rank: 1)")
         self.assertRegex(err, r"Signal 11 \(SIGSEGV\) received by PID \d+")
 
     def test_binary_redirect_and_tee(self):
-        """Row 24, the case of the original."""
+        """row_24, the case of the original."""
         rc, out, err = self.job("--redirects=0:2,1:0", "--tee=0:1,1:2", "--no-python", self.program(OUT_AND_ERR))
         self.assertEqual(rc, 0, err)
         self.assertEqual(self.non_empty(), {"attempt_0/0/stdout.log", "attempt_0/0/stderr.log", "attempt_0/1/stderr.log"})
@@ -108,7 +108,7 @@ class MultiprocessingTest(CompatCase):
                         self.assertLessEqual(set(texts), set(console.splitlines()))
 
     def test_start_processes_with_duplicate_stdout_filters(self):
-        """Row 29, and with a filter of ranks."""
+        """row_29, and with a filter of ranks."""
         script = self.program('echo "foo,bar$RANK"; echo foo; echo bar; echo "baz $RANK"; echo "foo,bar" >&2')
         for words, ranks in (([], (0, 1)), (["--local-ranks-filter=0"], (0,))):
             with self.subTest(words):
@@ -143,7 +143,7 @@ class MultiprocessingTest(CompatCase):
             "os.rename(name, f\"{os.environ['D']}/runs.{os.environ['RANK']}\")\ntime.sleep(1000)\n"))
 
     def test_no_zombie_process_when_the_launcher_dies(self):
-        """Signals that torchrun does not survive; row 45."""
+        """Signals that torchrun does not survive; row_45."""
         for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGUSR1):
             with self.subTest(number):
                 for path in self.dir.glob("runs.*"):
@@ -179,7 +179,7 @@ class SignalsTest(CompatCase):
         self.signalled(signal.SIGTERM)
 
     def test_custom_signals(self):
-        """Row 44."""
+        """row_44"""
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             self.signalled(number, "--signals-to-handle=SIGUSR1,SIGUSR2")
             (self.dir / "runs.0").unlink()
@@ -265,7 +265,7 @@ class TailTest(CompatCase):
                          (["<worker.0.0> out0", "<worker.1.1> out1"], ["<worker.0.0> err0", "<worker.1.1> err1"]))
 
     def test_tail_with_custom_filter(self):
-        """Row 28."""
+        """row_28"""
         out, err = self.shown("--local-ranks-filter=1")
         self.assertEqual((out.splitlines(), err.splitlines()), (["[default1]:out1"], ["[default1]:err1"]))
         self.assertEqual(len([name for name in self.log_tree(self.dir / "logs") if name.endswith(".log")]), 4)
@@ -279,7 +279,7 @@ class TailTest(CompatCase):
         self.shown(nproc=1, script='rm -f "$D"/logs/*/attempt_0/0/std*.log; echo hello')
 
     def test_tail_err_in_tail_does_not_kill_the_job(self):
-        """Row 32: nobody reads the console any more."""
+        """row_32: nobody reads the console any more."""
         read, write = os.pipe()
         process = self.start("--standalone", "--nproc-per-node=2", "--tee=1", f"--log-dir={self.dir / 'logs'}", "--no-python",
                              self.program('wait_for reader_is_gone; for ((i = 0; i < 3000; i++)); do echo "line $i"; done'), stdout=write,

@@ -29,7 +29,7 @@ class RendezvousCase(CompatCase):
 
 class DynamicRendezvousTest(RendezvousCase):
     def test_all_nodes_join_rendezvous(self):
-        """Rows 51 and 13: with the greatest number of nodes nobody waits for the last call."""
+        """row_51: with the greatest number of nodes nobody waits for the last call."""
         words = [*self.c10d("last_call_timeout=600,join_timeout=60", nnodes="1:3"), self.bash_probe(), str(self.files)]
         for result in self.run_jobs(words, words, words, env={"OMP_NUM_THREADS": "1"}):
             self.assert_success(result)
@@ -43,7 +43,7 @@ class DynamicRendezvousTest(RendezvousCase):
         self.assert_world(1)
 
     def test_join_timeout(self):
-        """Row 52. The message says how many are missing."""
+        """row_52. The message says how many are missing."""
         begin = time.monotonic()
         result = self.run_job(*self.c10d("join_timeout=1", nnodes="2"), "true")
         self.assertGreaterEqual(time.monotonic() - begin, 1)
@@ -87,7 +87,7 @@ class DynamicRendezvousTest(RendezvousCase):
             self.assert_success(self.finish(process))
 
     def test_redundancy_transition_to_wait_list_then_join_rendezvous(self):
-        """Row 58: the spare takes the place of a node that is killed."""
+        """row_58: the spare takes the place of a node that is killed."""
         nodes, spare = self.spare()
         self.forget("runs.*")
         nodes[1].kill()
@@ -120,7 +120,7 @@ class DynamicRendezvousTest(RendezvousCase):
             listener.bind(("", int(environment["MASTER_PORT"])))
 
     def test_share_store_creates_tcp_store_when_rank_changes_to_zero(self):
-        """Row 56: the node of rank 0, which is not the host, leaves; another one becomes rank 0."""
+        """row_56: the node of rank 0, which is not the host, leaves; another one becomes rank 0."""
         port = free_port()
         words = ["--nnodes=2:3", "--rdzv-backend=c10d", f"--rdzv-conf=join_timeout=60,last_call_timeout=2,{LEASE}", "--max-restarts=3",
                  f"--rdzv-endpoint=localhost:{port}", "--no-python", self.program("""
@@ -143,7 +143,7 @@ class DynamicRendezvousTest(RendezvousCase):
             self.assert_success(self.finish(process))
 
     def test_two_run_ids_on_one_endpoint_are_isolated(self):
-        """Row 62."""
+        """row_62"""
         endpoint = f"localhost:{free_port()}"
         jobs = []
         for run_id in ("first", "second"):
@@ -155,7 +155,7 @@ class DynamicRendezvousTest(RendezvousCase):
                          [["first"], ["first"], ["second"], ["second"]])
 
     def test_scale_up_contract(self):
-        """elastic_agent_rendezvous_contract_test.py; row 53: a job of one node grows to two."""
+        """elastic_agent_rendezvous_contract_test.py; row_53: a job of one node grows to two."""
         command = [*self.c10d(f"join_timeout=60,last_call_timeout=1,{LEASE}", nnodes="1:2"), self.program(RUN)]
         first = self.start(*command)
         self.wait_for("runs.1.0")
@@ -241,7 +241,7 @@ class StaticRendezvousTest(RendezvousCase):
         self.assert_world(2)
 
     def test_ipv6_addr(self):
-        """Row 65."""
+        """row_65"""
         port = free_port()
         self.assert_success(self.run_job("--master-addr=[::1]", f"--master-port={port}", "--no-python", self.dump()))
         environment = self.environments()[0]

@@ -78,6 +78,17 @@ class RowsTest(CompatCase):
                 self.assertEqual((rc in (1, 2), len(err.splitlines())), (True, 1), err)
                 self.assertNotIn("Traceback", err)
 
+    def test_row_06_variables_and_the_command_line(self):
+        """The command line wins. A switch is a number."""
+        count = self.program('echo > "$D/rank.$RANK"')
+        for words, env, size in (([], {}, 3), (["--nproc-per-node=2"], {}, 2), ([], {"PET_STANDALONE": "1"}, 3), ([], {"PET_STANDALONE": "0"}, 3)):
+            self.assert_success(self.run_job(f"--master-port={free_port()}", *words, "--no-python", count, env={"PET_NPROC_PER_NODE": "3", **env}))
+            found = list(self.dir.glob("rank.*"))
+            self.assertEqual(len(found), size)
+            for path in found:
+                path.unlink()
+        self.assert_refused(self.run_job("--no-python", count, env={"PET_MODULE": "yes"}), 1, "PET_MODULE", "yes")
+
     def test_row_08_modules_programs_scripts_and_unbuffered_output(self):
         """-u is in effect: what was printed without a newline can be seen before the worker ends."""
         (self.dir / "pkg").mkdir()

@@ -20,7 +20,7 @@ class FileTimerTest(CompatCase):
                             env={"TORCHELASTIC_ENABLE_FILE_TIMER": "1", **(env or {})})
 
     def test_client_interaction(self):
-        """Row 71: a release cancels."""
+        """row_71: a release cancels."""
         self.assert_success(self.job("acquire a 1; release a; read -rt 2 -u 9; true"))
 
     def test_happy_path(self):
@@ -38,7 +38,7 @@ class FileTimerTest(CompatCase):
         self.assert_success(self.job('if [[ $RANK == 0 ]]; then acquire a 1; exit 0; fi; read -rt 2.5 -u 9; true', nproc=2))
 
     def test_timer_expires(self):
-        """Row 71: the worker is killed, the launcher lives and tells why."""
+        """row_71: the worker is killed, the launcher lives and tells why."""
         for number, code in ((9, "exitcode  : -9 (pid:"), (int(signal.SIGTERM), "exitcode  : -15 (pid:")):
             rc, _, err = self.job(f"acquire a 1 {number}; wait_for never")
             self.assertEqual(rc, 1, err)
@@ -94,7 +94,7 @@ class ShutdownTimeoutTest(CompatCase):
 
     @fsdprun_only
     def test_zero(self):
-        """Row 40: with no grace at all the worker is killed at once."""
+        """row_40: with no grace at all the worker is killed at once."""
         process = self.start("--standalone", "--shutdown-timeout=0", "--no-python", self.program(self.STUBBORN))
         self.wait_for("runs")
         process.terminate()
