@@ -197,7 +197,7 @@ class DefaultPortTest(JobCase):
         self.assertEqual(rc, 1, err)
         self.assertIn("keeper", err)
 
-    def test_join_timeout_says_how_many_are_missing(self):
+    def test_row_52_join_timeout_says_how_many_are_missing(self):
         rc, _, err = self.run_job("--nnodes=2", f"--master-port={free_port()}", "--rdzv-conf=join_timeout=1",
                                   self.script("note('started')"))
         self.assertEqual(rc, 1)

@@ -166,7 +166,7 @@ class ConsoleTest(JobCase):
             rc, _, err = self.finish(job)
             self.assertEqual(rc, 0, err)
 
-    def test_two_default_static_jobs_at_once(self):
+    def test_row_63_two_default_static_jobs_at_once(self):
         worker = """
             note(f"here-{os.environ['MASTER_PORT']}")
             wait_until(lambda: len(list(D.glob("here-*"))) == 2)

@@ -18,7 +18,7 @@ class EnvironmentTest(JobCase):
     def dumps(self):
         return {rank: json.loads(text) for (_, rank), text in self.notes("env").items()}
 
-    def test_static_single_worker_has_torchruns_table(self):
+    def test_row_11_static_single_worker_has_torchruns_table(self):
         port = free_port()
         rc, _, err = self.run_job("--master-port", port, self.script(DUMP), env={"SENTINEL": "kept"})
         self.assertEqual(rc, 0, err)
@@ -36,7 +36,7 @@ class EnvironmentTest(JobCase):
         self.assertTrue(env["FSDPRUN_CONTROL_FD"].isdigit())
         self.assertRegex(env["TORCHELASTIC_ERROR_FILE"], r"/fsdprun_none_[0-9a-f]{8}/attempt_0/0/error\.json$")
 
-    def test_standalone_ranks_ports_and_threads(self):
+    def test_row_13_standalone_ranks_ports_and_threads(self):
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=3", "--role", "trainer", self.script(DUMP),
                                   env={"LOGLEVEL": "WARNING", "FSDPRUN_TOKEN": "secret"})
         self.assertEqual(rc, 0, err)
@@ -83,20 +83,20 @@ class EnvironmentTest(JobCase):
         rc, _, err = self.run_job("--standalone", "--run-path", "--no-python", self.script("note('ran')"))
         self.assertEqual((rc, list(self.notes("ran"))), (0, [(1, 0)]), err)
 
-    def test_exported_threads_are_kept(self):
+    def test_row_12_exported_threads_are_kept(self):
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", self.script(DUMP),
                                   env={"OMP_NUM_THREADS": "7", "LOGLEVEL": "WARNING"})
         self.assertEqual((rc, err.count("OMP_NUM_THREADS")), (0, 0), err)
         self.assertEqual({d["env"]["OMP_NUM_THREADS"] for d in self.dumps().values()}, {"7"})
 
-    def test_arguments_are_verbatim_but_for_the_local_rank(self):
+    def test_row_05_and_row_07_arguments_are_verbatim_but_for_the_local_rank(self):
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", self.script(DUMP), "--nproc-per-node", "3", "--",
                                   "x", "--tee=3", "${local_rank}", "$local_rank", "$$", "$HOME")
         self.assertEqual(rc, 0, err)
         for rank, dump in self.dumps().items():
             self.assertEqual(dump["argv"], ["--nproc-per-node", "3", "--", "x", "--tee=3", str(rank), str(rank), "$", "$HOME"])
 
-    def test_nodes_of_different_size_and_role(self):
+    def test_row_14_nodes_of_different_size_and_role(self):
         port, script = free_port(), self.script(DUMP)
         args = ["--nnodes=3", f"--master-port={port}"]
         nodes = [self.start(*args, f"--node-rank={n}", f"--nproc-per-node={n + 1}", f"--role=r{n % 2}", script)

@@ -65,7 +65,7 @@ class KillsTest(JobCase):
         nodes = [self.start(*args, f"--node-rank={n}", script, env=env) for n in range(2)]
         return args, nodes
 
-    def test_killed_node_is_replaced(self):
+    def test_row_54_killed_node_is_replaced(self):
         script = self.script(PATIENT)
         args, nodes = self.two_nodes(script, LAST="2")
         first = self.pids(1, range(2))
@@ -93,7 +93,7 @@ class KillsTest(JobCase):
         for node in nodes:
             self.assertEqual(self.finish(node)[0], 0)
 
-    def test_killed_coordinator_ends_the_other_node(self):
+    def test_row_57_killed_coordinator_ends_the_other_node(self):
         _, nodes = self.two_nodes(self.script(PATIENT), LAST="9")
         first = self.pids(1, range(2))
         nodes[0].kill()

@@ -6,7 +6,7 @@ from unittest_main import main
 
 
 class RestartsTest(JobCase):
-    def test_always_failing_is_started_once_more_than_the_budget(self):
+    def test_row_41_always_failing_is_started_once_more_than_the_budget(self):
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", "--max-restarts=3",
                                   self.script("note('start'); sys.exit(RANK)"))
         self.assertEqual(rc, 1)
@@ -21,7 +21,7 @@ class RestartsTest(JobCase):
         self.assertEqual({g for g, _ in notes}, {1, 2, 3})
         self.assertEqual({(g, count) for (g, _), count in notes.items()}, {(1, "0"), (2, "1"), (3, "2")})
 
-    def test_every_rank_is_replaced_and_counts_agree(self):
+    def test_row_19_every_rank_is_replaced_and_counts_agree(self):
         worker = """
             note("pid"); note("restart", RESTART)
             if RESTART == 0:
@@ -35,7 +35,7 @@ class RestartsTest(JobCase):
         self.assertEqual(len(set(pids.values())), 6)
         self.assertEqual({self.notes("restart")[2, r] for r in range(3)}, {"1"})
 
-    def test_a_failure_does_not_wait_for_workers_that_ignore_sigterm(self):
+    def test_row_40_a_failure_does_not_wait_for_workers_that_ignore_sigterm(self):
         """The shutdown timeout is for drains: with it, this restart would take longer than the test waits."""
         worker = """
             note("start")
@@ -53,7 +53,7 @@ class RestartsTest(JobCase):
         self.assertEqual((rc, {g for g, _ in self.notes("start")}), (0, {1, 2}), err)
         self.assertEqual(set(self.notes("term")), {(1, 0), (1, 2)})
 
-    def test_one_worker_may_finish_early(self):
+    def test_row_39_one_worker_may_finish_early(self):
         worker = """
             note("start")
             if RANK == 1:
@@ -69,7 +69,7 @@ class RestartsTest(JobCase):
         rc, _, err = self.run_job("--standalone", "--max-restarts=3", self.script("note('start'); sys.exit(78)"))
         self.assertEqual((rc, set(self.notes("start"))), (1, {(1, 0)}), err)
 
-    def test_a_failure_on_one_node_restarts_both(self):
+    def test_row_61_a_failure_on_one_node_restarts_both(self):
         worker = """
             note("restart", RESTART)
             wait_for("restart.1.0", "restart.1.1")

@@ -39,7 +39,7 @@ STUBBORN = """
 
 
 class SignalsTest(JobCase):
-    def test_each_signal_reaches_the_workers(self):
+    def test_row_43_each_signal_reaches_the_workers(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             with self.subTest(number.name):
                 launcher = self.start("--standalone", "--nproc-per-node=2", self.script(RECORDER))
@@ -88,7 +88,7 @@ class SignalsTest(JobCase):
         self.assertEqual(set(self.notes("signal")), {(1, 0), (1, 1)})
         self.assert_nothing_left()
 
-    def test_second_signal_ends_the_grace(self):
+    def test_row_43_second_signal_ends_the_grace(self):
         launcher = self.start("--standalone", "--nproc-per-node=2", LONG_GRACE, self.script(STUBBORN))
         self.wait_for_notes("pid", 1, range(2))
         launcher.send_signal(signal.SIGTERM)
@@ -97,7 +97,7 @@ class SignalsTest(JobCase):
         rc, _, err = self.finish(launcher)
         self.assertEqual(rc, 1, err)
 
-    def test_signal_while_waiting_for_nodes(self):
+    def test_row_47_signal_while_waiting_for_nodes(self):
         launcher = self.start("--nnodes=2", f"--master-port={free_port()}", self.script(RECORDER))
         self.wait_for_run_directory()
         launcher.send_signal(signal.SIGTERM)
@@ -144,7 +144,7 @@ class SignalsTest(JobCase):
                 break
         return seen
 
-    def test_ctrl_c_in_a_terminal(self):
+    def test_row_49_ctrl_c_in_a_terminal(self):
         launcher, leader = self.start_in_terminal("--standalone", "--nproc-per-node=2", self.script(REPORTER + RECORDER))
         modes = termios.tcgetattr(leader)
         self.wait_for_notes("pid", 1, range(2))
@@ -182,7 +182,7 @@ class SignalsTest(JobCase):
         self.interrupt_until_end(nodes[0])
         self.assertEqual(self.finish(nodes[0])[0], 1)
 
-    def test_job_survives_a_stopped_launcher(self):
+    def test_row_48_job_survives_a_stopped_launcher(self):
         launcher = self.start("--standalone", "--nproc-per-node=2", self.script("""
             note("pid")
             wait_for("resumed")

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""docs/TORCHRUN.md agrees with the tests and the program that it speaks of.
+
+Every row of the contract is in its table once; each test that it names exists; its options are those of fsdprun --help; its
+allowed differences are the rules of the differential test.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/TORCHRUN.md"
+ROWS = 75
+sys.path.insert(0, str(ROOT / "tests/integration/torchrun"))
+from differential import RULES  # noqa: E402
+
+
+def section(text: str, title: str) -> str:
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    return found[1] if found else ""
+
+
+def first_cells(part: str) -> list[str]:
+    return [line.split("|")[1].strip() for line in part.splitlines() if line.startswith("| ") and not line.startswith("| row |")]
+
+
+def numbers(cell: str) -> list[int]:
+    """Of "23-25", "39, 41" or "7"."""
+    found = []
+    for piece in cell.split(","):
+        low, _, high = piece.strip().partition("-")
+        if low.isdigit():
+            found += range(int(low), int(high or low) + 1)
+    return found
+
+
+def check_rows(text: str) -> list[str]:
+    rows = [row for cell in first_cells(section(text, "Point by point")) for row in numbers(cell)]
+    return [] if sorted(rows) == list(range(1, ROWS + 1)) else [
+        f"rows that are missing or named twice: {sorted(set(range(1, ROWS + 1)).symmetric_difference(rows) | {r for r in rows if rows.count(r) > 1})}"]
+
+
+def check_tests(text: str) -> list[str]:
+    defined = {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+    return [f"there is no test {name}" for name in sorted(set(re.findall(r"`(test_\w+)`", text)) - defined)]
+
+
+def check_options(text: str, shown: str) -> list[str]:
+    offered = set(re.findall(r"^  (?:-\w, )?--([a-z][a-z-]+)", shown, re.M)) - {"help"}
+    named = set(re.findall(r"`--([a-z][a-z-]+)", section(text, "Options"))) - {"help"}
+    return [f"--{name} is {where}" for name in sorted(offered ^ named)
+            for where in ["not in the page" if name in offered else "in the page, and not in --help"]]
+
+
+def check_rules(text: str) -> list[str]:
+    named = [cell.strip("`") for cell in first_cells(section(text, "Allowed differences")) if cell.startswith("`")]
+    rules = [rule.name for rule in RULES]
+    return [] if named == rules else [f"allowed differences are {rules}, the page has {named}"]
+
+
+def self_test(text: str, shown: str) -> None:
+    """Each check can fail."""
+    assert check_rows(text.replace("| 24 |", "|  |").replace("23-25", "23, 25")), "a missing row is not seen"
+    assert check_tests(text + "`test_that_nobody_wrote`"), "a test that does not exist is not seen"
+    assert check_options(text.replace("`--tee`", "`--tea`"), shown), "an unknown option is not seen"
+    assert check_rules(text.replace("`whole-lines`", "`half-lines`")), "an unknown rule is not seen"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fsdprun", type=Path, required=True)
+    options = parser.parse_args()
+    text = PAGE.read_text()
+    shown = subprocess.run([options.fsdprun, "--help"], capture_output=True, text=True, check=True).stdout
+    complaints = check_rows(text) + check_tests(text) + check_options(text, shown) + check_rules(text)
+    if not complaints:
+        self_test(text, shown)
+    print("\n".join(complaints) or "page, tests and program agree")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
