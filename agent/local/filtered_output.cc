@@ -15,6 +15,8 @@
 namespace fsdprun {
 namespace {
 
+constexpr Duration kHangCheckInterval = std::chrono::milliseconds(20);
+
 /// On the file thread. An errno; `written` is how much is in the file.
 int Append(const std::string& path, absl::string_view text, size_t* written) {
   const UniqueFd file(
@@ -82,6 +84,7 @@ void FilteredOutput::StartWrite() {
     return;
   }
   is_writing_ = true;
+  write_deadline_ = MonoNow() + hang_limit_;
   struct Result {
     Batch batch;
     size_t written = 0;
@@ -92,17 +95,20 @@ void FilteredOutput::StartWrite() {
       [result] {
         result->error = Append(result->batch.path, result->batch.lines, &result->written);
       },
-      [live = is_live_, this, result] {
+      [live = is_live_, this, id = ++write_id_, result] {
         if (*live) {
-          OnWritten(result->batch, result->written, result->error);
+          OnWritten(id, result->written, result->error);
         }
       });
 }
 
-void FilteredOutput::OnWritten(const Batch& batch, size_t written, int error) {
-  if (!std::exchange(is_writing_, false)) {
+void FilteredOutput::OnWritten(uint64_t id, size_t written, int error) {
+  if (id != write_id_) {
     return;  // Given up.
   }
+  is_writing_ = false;
+  const Batch batch = std::move(batches_.front());
+  batches_.pop_front();
   queued_bytes_ -= batch.lines.size();
   if (error != 0) {
     Loss& loss = losses_[batch.path];
@@ -113,21 +119,26 @@ void FilteredOutput::OnWritten(const Batch& batch, size_t written, int error) {
     }
     loss.lines += CountLines(absl::string_view(batch.lines).substr(written));
   }
-  batches_.pop_front();
   StartWrite();
   pump_.Pump();
 }
 
+bool FilteredOutput::Await(MonoTime deadline) {
+  while ((!pump_.Pump() || is_writing_) && !hangs()) {
+    if (!files_.Await(std::min(deadline, MonoNow() + kHangCheckInterval)) &&
+        MonoNow() >= deadline) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void FilteredOutput::Finish() {
-  bool hangs = false;
-  while (!hangs && !pump_.Pump()) {
-    hangs = pump_.hangs() || !files_.Await(MonoNow() + hang_limit_);
-  }
   pump_.Drain();
-  while (!hangs && is_writing_) {
-    hangs = !files_.Await(MonoNow() + hang_limit_);
+  while (is_writing_ && !hangs()) {
+    files_.Await(MonoNow() + kHangCheckInterval);
   }
-  if (hangs) {
+  if (is_writing_) {
     GiveUp();
   }
   Report();
@@ -141,6 +152,7 @@ void FilteredOutput::GiveUp() {
     loss.is_closed = true;
   }
   is_writing_ = false;
+  ++write_id_;
   queued_bytes_ = 0;
 }
 

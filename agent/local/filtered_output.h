@@ -20,7 +20,7 @@ namespace fsdprun {
 /// Memory: kRoomBytes, and what OutputPump has. Thread: loop thread only.
 class FilteredOutput {
  public:
-  /// A write that takes longer is given up when everything must be written.
+  /// A write that takes longer is given up at the end.
   static constexpr Duration kHangLimit = std::chrono::seconds(5);
 
   explicit FilteredOutput(EventLoop& loop, Duration hang_limit = kHangLimit);
@@ -30,8 +30,11 @@ class FilteredOutput {
 
   /// The target of a route is the file to which its lines go.
   OutputPump& pump() { return pump_; }
-  /// Copies what is left, unless a file system hangs, and warns of what is missing since the last
-  /// call; for when no worker writes any more.
+  /// Copies what is left, for when the loop does not run any more; false if that is not done by
+  /// `deadline`, and no file system hangs.
+  bool Await(MonoTime deadline);
+  /// Copies a bounded part of what is left, unless a file system hangs, and warns of what is
+  /// missing since the last call; for when no worker writes any more.
   void Finish();
 
  private:
@@ -53,7 +56,8 @@ class FilteredOutput {
   OutputPump::Sink MakeSink();
   void Write(const std::string& path, absl::string_view lines);
   void StartWrite();
-  void OnWritten(const Batch& batch, size_t written, int error);
+  void OnWritten(uint64_t id, size_t written, int error);
+  bool hangs() const { return pump_.hangs() || (is_writing_ && MonoNow() >= write_deadline_); }
   void GiveUp();
   void Report();
 
@@ -62,6 +66,9 @@ class FilteredOutput {
   std::deque<Batch> batches_;
   size_t queued_bytes_ = 0;
   bool is_writing_ = false;
+  MonoTime write_deadline_;
+  /// Of the last write that was begun or given up.
+  uint64_t write_id_ = 0;
   std::map<std::string, Loss> losses_;
   OutputPump pump_;
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);

@@ -105,7 +105,8 @@ class LocalAgent {
   /// Passes the output that is still in log files to the sink even if it has no room; see
   /// OutputPump::Drain.
   void DrainOutput();
-  /// Completes the filtered files, whatever the sink does.
+  /// See FilteredOutput; for when the loop has ended.
+  bool AwaitFilteredOutput(MonoTime deadline);
   void FinishFilteredOutput();
 
   const NodeMachine& machine() const { return machine_; }

@@ -92,12 +92,14 @@ std::string LocalAgent::FollowStream(int local_rank, keeper::Stream stream) {
     route.format = LineFormat::Prefixed(prefix);
   }
   output_.Follow(local_rank, stream, std::move(route));
-  if (plan.is_filtered) {
-    filtered_->pump().Follow(
-        local_rank, stream,
-        {.path = path,
-         .format = LineFormat::Prefixed(prefix, FilterTexts(options_.output, SetOf(stream))),
-         .target = FilteredPath(options_.dirs, assignment_, stream)});
+  if (filtered_ != nullptr) {
+    OutputPump::Route filtered{.is_wanted = plan.is_filtered};
+    if (plan.is_filtered) {
+      filtered.path = path;
+      filtered.format = LineFormat::Prefixed(prefix, FilterTexts(options_.output, SetOf(stream)));
+      filtered.target = FilteredPath(options_.dirs, assignment_, stream);
+    }
+    filtered_->pump().Follow(local_rank, stream, std::move(filtered));
   }
   return path;
 }
@@ -155,6 +157,10 @@ bool LocalAgent::AwaitOutput(MonoTime deadline) {
 void LocalAgent::DrainOutput() {
   FinishFilteredOutput();
   output_.Drain();
+}
+
+bool LocalAgent::AwaitFilteredOutput(MonoTime deadline) {
+  return filtered_ == nullptr || filtered_->Await(deadline);
 }
 
 void LocalAgent::FinishFilteredOutput() {

@@ -18,7 +18,7 @@ std::vector<OptionSpec> LogOptions() {
        .default_text = "temporary, removed after success",
        .completion = C::kDirectory,
        .help = "Where DIR/<run id>_<random>/attempt_<n>/<local rank>/{stdout.log,stderr.log,"
-               "error.json} are written."},
+               "error.json} are written; /dev/null: nowhere."},
       {.name = "redirects",
        .letter = 'r',
        .group = G::kOutput,

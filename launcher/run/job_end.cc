@@ -75,6 +75,9 @@ bool OutputDrain::IsOver() {
 }
 
 void OutputDrain::ShowRemainingOutput(LocalAgent& agent) {
+  while (!agent.AwaitFilteredOutput(std::min(deadline_, MonoNow() + kSignalCheckInterval)) &&
+         !IsOver()) {
+  }
   agent.FinishFilteredOutput();
   while (!agent.ResumeOutput() && !agent.OutputHangs()) {
     const MonoTime until = std::min(deadline_, MonoNow() + kSignalCheckInterval);

@@ -173,7 +173,7 @@ class OutputTest(JobCase):
             rc, _, err = self.finish(launcher)
             self.assertEqual(rc, 0, err)
         texts = sorted(self.tree().items())
-        self.assertEqual(len({path.split("/")[0] for path, _ in texts}), 2, texts)
+        self.assertEqual({path.split("/")[0] for path, _ in texts}, {"attempt_0", "attempt_0.1"}, texts)
         self.assertEqual({text for path, text in texts if path.endswith("stdout.log")}, {b"generation 1\n", b"generation 2\n"})
 
     def test_row_31_nothing_is_left_after_success(self):

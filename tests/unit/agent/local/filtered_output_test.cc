@@ -87,7 +87,7 @@ TEST_F(FilteredOutputTest, AFileSystemThatHangsDoesNotDelayTheEndForLong) {
   const std::string fifo = folder_ + "/fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);  // Opening it for writing does not return.
   UniqueFd reader;
-  FilteredOutput output(loop_, std::chrono::milliseconds(50));
+  FilteredOutput output(loop_, std::chrono::milliseconds(500));
   output.pump().Follow(0, Stream::kStdout, RouteTo("/fifo"));
   output.pump().Data(0, Stream::kStdout, "x1\n");
   output.pump().Data(0, Stream::kStdout, "x2\n");
@@ -95,7 +95,16 @@ TEST_F(FilteredOutputTest, AFileSystemThatHangsDoesNotDelayTheEndForLong) {
   ASSERT_EQ(FilteredWarnings().size(), 1u);
   EXPECT_NE(FilteredWarnings()[0].find("2 lines are missing in"), std::string::npos);
   EXPECT_NE(FilteredWarnings()[0].find("does not answer"), std::string::npos);
+  EXPECT_TRUE(output.Await(MonoNow()));
+  // What it wrote late disturbs nothing.
+  output.pump().Follow(0, Stream::kStdout, RouteTo("/a"));
+  output.pump().Data(0, Stream::kStdout, "x3\n");
   reader.reset(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // Ends the hang.
+  const MonoTime end = MonoNow() + std::chrono::seconds(60);
+  while (Content("/a") != "P:x3\n" && MonoNow() < end) {
+    output.Await(end);
+  }
+  EXPECT_EQ(Content("/a"), "P:x3\n");
 }
 
 }  // namespace
