@@ -67,9 +67,9 @@ class OutputVolumeTest(JobCase):
         with open(self.dir / "go", "w"):
             rc, out, err = self.finish(launcher)
         self.assertEqual((rc, out, err), (0, "", ""))
-        self.assertLess(peaks["fsdprun"], 80, peaks)
-        self.assertLess(peaks["fsdp-keeper"], 16, peaks)
-        self.assertLess(peaks["fsdp-log-writer"], 16, peaks)
+        self.assertLess(peaks["fsdprun"], 40, peaks)
+        self.assertLess(peaks["fsdp-keeper"], 12, peaks)
+        self.assertLess(peaks["fsdp-log-writer"], 8, peaks)
         for rank in range(WORKERS):
             for name, letter, step in (("stdout", "o", 1), ("stderr", "e", 10)):
                 (path,) = logs.glob(f"*/attempt_0/{rank}/{name}.log")

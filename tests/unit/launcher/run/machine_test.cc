@@ -1,0 +1,56 @@
+#include "launcher/run/machine.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+namespace fsdprun {
+namespace {
+
+class RunDirsTest : public ::testing::Test {
+ protected:
+  RunDirsTest() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
+  ~RunDirsTest() override { std::filesystem::remove_all(folder_); }
+  RunDirs Make(const LaunchPlan& plan) const {
+    return MakeRunDirs(plan, "id", {{"TMPDIR", folder_}}).value();
+  }
+
+  std::string folder_ = ::testing::TempDir() + "run_dirs_XXXXXX";
+};
+
+TEST_F(RunDirsTest, LogsAreTemporaryUnlessTheUserNamesAPlace) {
+  LaunchPlan plan;
+  const RunDirs temporary = Make(plan);
+  EXPECT_EQ(temporary.logs.find(folder_ + "/fsdprun_id_"), 0u);
+  EXPECT_EQ(temporary.spool, "");
+  struct stat info {};
+  ASSERT_EQ(::stat(temporary.logs.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  plan.log_dir = folder_ + "/deep/logs";
+  EXPECT_EQ(Make(plan).logs.find(folder_ + "/deep/logs/id_"), 0u);
+}
+
+TEST_F(RunDirsTest, WhatIsShownAndNotKeptIsSpooled) {
+  LaunchPlan plan;
+  plan.output.names_files = true;
+  plan.output.redirects.of_all = kOutStream;
+  EXPECT_EQ(Make(plan).spool.find(folder_ + "/fsdprun_spool_id_"), 0u);
+  plan.output.redirects.of_all = kBothStreams;
+  EXPECT_EQ(Make(plan).spool, "");
+  plan.output.has_directory = false;
+  const RunDirs dirs = Make(plan);
+  EXPECT_EQ(dirs.logs, "");
+  EXPECT_TRUE(std::filesystem::is_directory(dirs.spool));
+}
+
+TEST_F(RunDirsTest, OnlyASpoolMayBeMissing) {
+  LaunchPlan plan;
+  EXPECT_FALSE(MakeRunDirs(plan, "id", {{"TMPDIR", "/proc/nowhere"}}).ok());
+  plan.output.has_directory = false;
+  EXPECT_EQ(MakeRunDirs(plan, "id", {{"TMPDIR", "/proc/nowhere"}}).value().spool, "");
+}
+
+}  // namespace
+}  // namespace fsdprun
