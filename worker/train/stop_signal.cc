@@ -78,6 +78,7 @@ void StopSignal::Install() {
   Handle(SIGALRM, OnTimeout);
   Handle(SIGTERM, OnStop);
   Handle(SIGINT, OnStop);
+  Handle(SIGUSR1, OnStop);
 }
 
 void StopSignal::SetTimeout(std::chrono::milliseconds timeout) {
@@ -103,6 +104,7 @@ void StopSignal::Acknowledge() {
 void StopSignal::WaitForTermination(std::chrono::milliseconds limit) {
   signal(SIGTERM, SIG_DFL);
   signal(SIGINT, SIG_DFL);
+  signal(SIGUSR1, SIG_DFL);
   if (is_raised) {
     raise(SIGTERM);
   }

@@ -159,6 +159,20 @@ int PhaseAfterSignal(std::chrono::milliseconds patience,
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+TEST(StopSignalTest, ANoticeIsARequestToo) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      StopSignal::Install();
+      raise(signal);
+      _exit(StopSignal::RaisedAt().has_value() ? 7 : 8);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << signal;
+  }
+}
+
 TEST(StopSignalTest, PhaseThatBeginsAfterTheSignalHasItsOwnPatience) {
   // Longer than the patience of the phase before, which must be over.
   EXPECT_EQ(PhaseAfterSignal(std::chrono::hours(1), std::chrono::milliseconds(2500)), 7);
