@@ -7,6 +7,8 @@ import sys
 from job_case import JobCase, free_port
 
 HERE = pathlib.Path(__file__).resolve().parent
+# PyTorch's threads may outlive the interpreter: then a worker that has done everything aborts, under torchrun as well.
+ABORTED_AT_ITS_END = "terminate called without an active exception"
 TORCHRUN = pathlib.Path(sys.prefix) / "bin/torchrun"
 
 
@@ -17,8 +19,16 @@ class ProgramCase(JobCase):
         self.env.update({"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true",
                          "HF_HUB_OFFLINE": "1", "HOME": str(self.dir)})
 
-    def run_program(self, *program, nodes=1, ranks=2, roles=(), restarts=0, env=None, launcher="fsdprun"):
-        """All output of a program that ends well, on that many nodes with as many ranks each."""
+    def run_program(self, *program, **how):
+        """All output of a program that ends well."""
+        codes, output = self.try_program(*program, **how)
+        if any(codes) and ABORTED_AT_ITS_END in output:
+            codes, output = self.try_program(*program, **how)
+        self.assertFalse(any(codes), output[-16000:])
+        return output
+
+    def try_program(self, *program, nodes=1, ranks=2, roles=(), restarts=0, env=None, launcher="fsdprun"):
+        """(exit codes, all output) of the launchers, on that many nodes with as many ranks each."""
         arguments = [f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"]
         if nodes == 1:
             arguments.append("--standalone")
@@ -28,12 +38,8 @@ class ProgramCase(JobCase):
         launchers = [
             self.start(*arguments, *([f"--role={roles[node]}"] if roles else []), *program, binary=launcher, env=env)
             for node in range(nodes)]
-        output = ""
-        for started in launchers:
-            rc, out, err = self.finish(started)
-            self.assertEqual(rc, 0, out[-8000:] + err[-8000:])
-            output += out + err
-        return output
+        results = [self.finish(started) for started in launchers]
+        return [code for code, _, _ in results], "".join(out + err for _, out, err in results)
 
     def losses(self, script, *arguments, **how):
         """What the training has written."""
