@@ -54,5 +54,5 @@ def respawn_ms(launcher: str) -> float:
 
 
 if __name__ == "__main__":
-    cases = {f"kill -9 of one of {WORKERS} workers to all respawned": respawn_ms}
-    sys.exit(measure.compare_launchers(__doc__, cases, at_least=20.0, warm_up=False))
+    case = measure.LauncherCase(f"kill -9 of one of {WORKERS} workers to all respawned", respawn_ms, 20)
+    sys.exit(measure.compare_launchers(__doc__, [case], warm_up=False))
