@@ -198,7 +198,9 @@ def _all_streams_have_files(case, theirs, ours):
 
 
 def _nothing_is_left(case, theirs, ours):
-    fired = any(name.startswith("torchelastic_") for name in theirs.left) and ours.codes == [0] * len(ours.codes)
+    """After success, and after what is refused before anything starts; the logs of a failure stay."""
+    is_over = ours.codes == [0] * len(ours.codes) or not ours.environments
+    fired = is_over and any(name.startswith("torchelastic_") for name in theirs.left)
     if fired:
         theirs.left = [name for name in theirs.left if not name.startswith("torchelastic_")]
     return fired
