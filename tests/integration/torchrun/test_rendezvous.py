@@ -248,8 +248,8 @@ class StaticRendezvousTest(RendezvousCase):
         self.assertEqual((environment["MASTER_ADDR"].strip("[]"), environment["MASTER_PORT"]), ("::1", str(port)))
 
     def test_missing_port(self):
-        """The port of --master-port is not that of an endpoint without one: torchrun says that it is missing."""
-        rc, _, err = self.run_job("--rdzv-endpoint=localhost", "--nnodes=1", "--no-python", "true")
+        """Of an endpoint without a port it is that of --master-port; torchrun says that it is missing."""
+        rc, _, err = self.run_job("--rdzv-endpoint=localhost", f"--master-port={free_port()}", "--nnodes=1", "--no-python", "true")
         self.assertEqual(rc, 1 if self.launcher == "torchrun" else 0, err)
 
     def test_get_backend(self):
