@@ -49,11 +49,13 @@ std::vector<OptionSpec> LogOptions() {
       {.name = "duplicate-stdout-filters",
        .group = G::kOutput,
        .metavar = "TEXT,...",
+       .default_text = "none",
        .help = "Lines of tee'd standard output with one of these texts (,, is a comma) also go to "
                "attempt_<n>/filtered_stdout.log, with their prefix."},
       {.name = "duplicate-stderr-filters",
        .group = G::kOutput,
        .metavar = "TEXT,...",
+       .default_text = "none",
        .help = "The same for standard error and filtered_stderr.log."},
       {.name = "event-log-handler",
        .group = G::kOutput,
