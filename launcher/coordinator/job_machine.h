@@ -301,6 +301,8 @@ class JobMachine {
   MonoTime join_deadline_ = MonoTime::max();
   MonoTime last_call_at_ = MonoTime::max();
   bool last_call_over_ = false;
+  /// There have been min_nodes nodes since the last world; who loses one of them waits anew.
+  bool had_enough_ = false;
   MonoTime pause_until_ = MonoTime::max();
   MonoTime grow_at_ = MonoTime::max();
   /// The latest that grow_at_ can become.

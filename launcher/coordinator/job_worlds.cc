@@ -42,9 +42,13 @@ void JobMachine::MaybeForm(Out& out) {
   if (count < spec_.min_nodes) {
     last_call_at_ = MonoTime::max();
     last_call_over_ = false;
+    if (std::exchange(had_enough_, false)) {
+      join_deadline_ = out.now + spec_.join_timeout;
+    }
     SetReason("waiting for nodes: " + Missing(eligible));
     return;
   }
+  had_enough_ = true;
   if (count >= spec_.max_nodes) {
     FormWorld(std::move(eligible), out);
   } else if (AwaitsLeaseDecision()) {
@@ -82,6 +86,7 @@ void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
       {generation_, restarts_used_, spec_.max_restarts, spec_.launch_id, worlds_of_attempt_++});
 
   ++formations_;
+  had_enough_ = false;
   phase_ = Phase::kPreparing;
   members_ = static_cast<int>(chosen.size());
   awaiting_ = members_;

@@ -75,6 +75,19 @@ TEST(JobMachineTest, JoinTimeoutNamesHowManyAndWhoIsMissing) {
   EXPECT_EQ(job.finished_->failure->root.kind, CauseKind::kJoinTimeout);
 }
 
+TEST(JobMachineTest, LossDuringTheLastCallBeginsTheJoinTimeoutAnew) {
+  JobSpec spec = Spec(2, 3, 0);
+  spec.join_timeout = std::chrono::seconds(5);
+  Job job(spec);
+  job.Join(1);
+  job.Wait(std::chrono::seconds(3), {1});
+  job.Join(2);
+  job.Wait(std::chrono::seconds(1), {1, 2});
+  job.Say(2, 0, AgentLeft{15, false});
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(4900), {1}), IsEmpty());
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(200), {1}), ElementsAre("release 1 1"));
+}
+
 TEST(JobMachineTest, SimultaneousFailuresAreChargedOnce) {
   Job job(Spec(2, 2, 3));
   job.RunTwo();
