@@ -56,6 +56,8 @@ class Directory {
   /// (CANCELLED). Errors are final; they name what was attempted, on what address, port, file or
   /// service, who holds it if known, and what to do.
   virtual absl::StatusOr<Place> Find() = 0;
+  /// Asked when the coordinator at Find()'s place said that it has another run id, which is `why`.
+  virtual absl::StatusOr<Place> FindAgain(const absl::Status& why) { return why; }
   /// The job of the coordinator that this launcher hosts is over here: nobody may find it any more.
   /// `closes`: the run id has had its job, and who comes late is refused; false after a signal. May
   /// hang with a file system, so it is called on a thread, and maybe given up.
@@ -69,7 +71,8 @@ struct DirectoryContext {
   std::function<bool()> is_cancelled;
 };
 
-/// The directory that `context.plan` asks for. The plan and the environment must outlive it.
-std::unique_ptr<Directory> MakeDirectory(DirectoryContext context);
+/// The directory that `context.plan` asks for. The plan and the environment must outlive it. Called
+/// on the thread that calls Find(). Errors: INVALID_ARGUMENT for a certificate that cannot be read.
+absl::StatusOr<std::unique_ptr<Directory>> MakeDirectory(DirectoryContext context);
 
 }  // namespace fsdprun

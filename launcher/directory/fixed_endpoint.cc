@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "launcher/cli/option_values.h"
 #include "launcher/directory/host_facts.h"
 #include "launcher/directory/listener.h"
 #include "launcher/directory/port_conflict.h"
@@ -15,6 +16,8 @@ namespace fsdprun {
 namespace {
 
 constexpr Duration kReachTimeout = std::chrono::milliseconds(900);
+
+constexpr Duration kAskTimeout = std::chrono::seconds(5);
 
 // The endpoint may be known by an address of something in front of this machine only.
 std::string OwnAmong(const std::vector<std::string>& addresses) {
@@ -104,6 +107,93 @@ absl::Status FixedEndpoint::NameThisNode(const HostView& endpoint, const HostVie
                                                       .local = local,
                                                       .node_address = place->node_address});
   return absl::OkStatus();
+}
+
+// See Note [Several run ids on one endpoint].
+absl::StatusOr<Place> FixedEndpoint::FindAgain(const absl::Status& why) {
+  if (!context_.plan.is_agent && context_.plan.backend == RendezvousBackend::kStatic) {
+    return why;  // A master port is of one job.
+  }
+  ASSIGN_OR_RETURN(const HostView endpoint, LookAtHost(context_.plan.endpoint.host, context_));
+  ASSIGN_OR_RETURN(Place elsewhere, HostElsewhere(endpoint));
+  std::vector<NumericEndpoint> holder;
+  for (const std::string& address : endpoint.addresses) {
+    holder.push_back({address, context_.plan.endpoint.port});
+  }
+  ASSIGN_OR_RETURN(elsewhere.token,
+                   ChooseToken(context_.plan, context_.environment, holder.front()));
+  if (elsewhere.token.value.empty()) {
+    ASSIGN_OR_RETURN(elsewhere.token.value, TokenFile::Read(elsewhere.token.path));
+  }
+  MoveReachableToFront(&holder, MonoNow() + kReachTimeout, context_.is_cancelled);
+  question_ = std::make_unique<RunIdClient>();
+  ASSIGN_OR_RETURN(const RunIdClient::Answer answer,
+                   question_->Ask(ToString(holder.front()), elsewhere.token.value,
+                                  {context_.plan.rdzv_id, elsewhere.targets()},
+                                  MonoNow() + kAskTimeout, context_.is_cancelled));
+  return Follow(answer, std::move(elsewhere), why);
+}
+
+absl::StatusOr<Place> FixedEndpoint::HostElsewhere(const HostView& endpoint) const {
+  Place place;
+  if (role_ == HostRole::kNever) {
+    return place;
+  }
+  const std::vector<std::string> all{"::"};
+  ASSIGN_OR_RETURN(place.listeners, BindListeners(endpoint.is_own ? endpoint.listen_on : all, 0));
+  ASSIGN_OR_RETURN(const uint16_t port, PortOf(place.listeners.front()));
+  place.hosts = true;
+  const std::vector<std::string> outside{RoutableAddress().value_or("127.0.0.1")};
+  for (const std::string& address : endpoint.is_own ? endpoint.addresses : outside) {
+    place.endpoints.push_back({address, port});
+  }
+  return place;
+}
+
+absl::StatusOr<Place> FixedEndpoint::Follow(const RunIdClient::Answer& answer, Place elsewhere,
+                                            const absl::Status& why) {
+  ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
+  Place place;
+  switch (answer.kind) {
+    case RunIdClient::Kind::kHere:
+      question_.reset();
+      return Find();
+    case RunIdClient::Kind::kClosed:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the job with run id '", context_.plan.rdzv_id, "' is over, as the launcher at ",
+          ToString(context_.plan.endpoint), " says; give a new job another --rdzv-id"));
+    case RunIdClient::Kind::kUnknown:
+      return why;
+    case RunIdClient::Kind::kYours:
+      place = std::move(elsewhere);
+      break;
+    case RunIdClient::Kind::kThere:
+      question_.reset();
+      place.token.value = elsewhere.token.value;
+      place.token.advice = elsewhere.token.advice;
+      for (const std::string& text : answer.endpoints) {
+        ASSIGN_OR_RETURN(const HostPort there, ParseHostPort(text, 0));
+        place.endpoints.push_back({there.host, there.port});
+      }
+      if (place.endpoints.empty()) {
+        return why;
+      }
+      break;
+  }
+  HostView view;
+  for (const NumericEndpoint& there : place.endpoints) {
+    view.addresses.push_back(there.address);
+  }
+  view.is_loopback = IsLoopback(view.addresses.front());
+  RETURN_IF_ERROR(NameThisNode(view, local, &place));
+  return place;
+}
+
+void FixedEndpoint::JobEnded(bool closes) {
+  if (closes && question_ != nullptr) {
+    question_->Close();
+  }
+  question_.reset();
 }
 
 }  // namespace fsdprun

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
+#include "launcher/rpc/run_id_service.h"
 
 namespace fsdprun {
 namespace {
@@ -171,7 +172,8 @@ class CoordinatorService::Stream
 // What gRPC sees of the service. Reactions run on gRPC's threads.
 class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
  public:
-  explicit Endpoint(CoordinatorService& service) : service_(service) {}
+  explicit Endpoint(CoordinatorService& service)
+      : run_ids(service.options_.job_id, service.options_.token), service_(service) {}
 
   grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Attach(
       grpc::CallbackServerContext* context) override {
@@ -223,6 +225,7 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
     names_[absl::StrCat("fd:", connection.get())] = name;
   }
 
+  RunIdService run_ids;
   std::unique_ptr<grpc::Server> server;
 
  private:
@@ -263,6 +266,7 @@ absl::Status CoordinatorService::Start() {
   endpoint_ = std::make_unique<Endpoint>(*this);
   grpc::ServerBuilder builder;
   builder.RegisterService(endpoint_.get());
+  builder.RegisterService(&endpoint_->run_ids);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   const auto silence =
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.stream_silence);
@@ -362,7 +366,9 @@ void CoordinatorService::Refuse(uint64_t id, const absl::Status& status) {
     return;
   }
   it->second->End(status);
-  callbacks_.on_refused(std::string(status.message()));
+  if (!absl::IsNotFound(status)) {  // A launcher of another run id will ask where its own is.
+    callbacks_.on_refused(std::string(status.message()));
+  }
   ReportLoss(id);
 }
 

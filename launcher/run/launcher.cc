@@ -32,6 +32,8 @@ constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
 /// How long a launcher that cannot run the program looks for the coordinator, to say so.
 constexpr Duration kTellTimeout = std::chrono::seconds(60);
+/// How often a coordinator may turn out to have another run id.
+constexpr int kMaxTimesFoundAgain = 3;
 /// How long a file system or a server that hangs may delay the exit.
 constexpr Duration kLeaveDirectoryTimeout = std::chrono::seconds(2);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
@@ -94,11 +96,11 @@ absl::Status Launcher::Start() {
   RETURN_IF_ERROR(FindProgram());
   ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
   RETURN_IF_ERROR(OpenMonitoring());
-  directory_ = MakeDirectory({plan_, environment_, [this] {
-                                own_signal_ =
-                                    own_signal_ != 0 ? own_signal_ : signals_.TakePending();
-                                return own_signal_ != 0;
-                              }});
+  const auto is_cancelled = [this] {
+    own_signal_ = own_signal_ != 0 ? own_signal_ : signals_.TakePending();
+    return own_signal_ != 0;
+  };
+  ASSIGN_OR_RETURN(directory_, MakeDirectory({plan_, environment_, is_cancelled}));
   ASSIGN_OR_RETURN(place_, directory_->Find());
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
@@ -340,10 +342,39 @@ void Launcher::OnAgentExit(int code, const std::string& message) {
     loop_.Post([this] { RestartAgent(); });
     return;
   }
+  if (IsOfAnotherRunId() && times_found_again_++ < kMaxTimesFoundAgain) {
+    loop_.Post([this] { FindAgain(); });
+    return;
+  }
   if (host_ != nullptr && !host_->machine().outcome().has_value()) {
     OnLocalAgentExit();
   }
   StopWhenDone();
+}
+
+bool Launcher::IsOfAnotherRunId() const {
+  return host_ == nullptr && !agent_->was_admitted() && absl::IsNotFound(agent_->last_link_error());
+}
+
+// The endpoint is another job's: ours has its coordinator elsewhere.
+void Launcher::FindAgain() {
+  absl::StatusOr<Place> place = directory_->FindAgain(agent_->last_link_error());
+  if (!place.ok()) {
+    const bool is_news = place.status() != agent_->last_link_error();
+    agent_message_ = is_news ? std::string(place.status().message()) : agent_message_;
+    StopWhenDone();
+    return;
+  }
+  agent_exit_.reset();
+  output_.Attach(nullptr);
+  agent_.reset();
+  store_.reset();
+  grpc_link_.reset();
+  place_ = *std::move(place);
+  FSDPRUN_CHECK(OpenLink().ok(), "gRPC was there for the first link");
+  MakeStore();
+  MakeAgent();
+  agent_->Start();
 }
 
 // The agent of this process has ended while the job is still running. A one-node job cannot go on

@@ -59,6 +59,8 @@ class Launcher {
   void MakeAgent();
 
   // Events.
+  bool IsOfAnotherRunId() const;
+  void FindAgain();
   void RestartAgent();
   void OnRunDirs(const absl::Status& status);
   void OnSignal(int signal);
@@ -103,6 +105,7 @@ class Launcher {
   /// Shared with the thread that says good-bye, which may hang.
   std::shared_ptr<Directory> directory_;
   Place place_;
+  int times_found_again_ = 0;
   std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<GrpcLink> grpc_link_;
   CoordinatorLink* link_ = nullptr;

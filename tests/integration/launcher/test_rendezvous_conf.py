@@ -47,6 +47,58 @@ class HostTest(JobCase):
         self.assertIn("no coordinator", err)
 
 
+class OneEndpointTest(JobCase):
+    """Jobs with different run ids, all with one endpoint."""
+
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.worker = self.script("note('of-' + os.environ['TORCHELASTIC_RUN_ID'], WORLD)\nwait_for('go-' + os.environ['TORCHELASTIC_RUN_ID'])")
+
+    def node(self, run_id):
+        return self.start("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{self.port}", f"--rdzv-id={run_id}",
+                          self.worker)
+
+    def pair(self, run_id):
+        nodes = [self.node(run_id) for _ in range(2)]
+        self.wait_for_notes(f"of-{run_id}", 1, range(2))
+        return nodes
+
+    def finish_all(self, nodes):
+        return [self.finish(node)[0] for node in nodes]
+
+    def finish_job(self, run_id, nodes):
+        (self.dir / f"go-{run_id}").touch()
+        self.assertEqual(self.finish_all(nodes), [0, 0])
+        for path in self.dir.glob(f"*-{run_id}*"):
+            path.unlink()
+
+    def test_row_62_two_jobs_on_one_endpoint(self):
+        nodes = [(run_id, self.node(run_id)) for run_id in "abcabc"]
+        for run_id in "abc":
+            self.assertEqual(set(self.wait_for_notes(f"of-{run_id}", 1, range(2)).values()), {"2"})
+            (self.dir / f"go-{run_id}").touch()
+        self.assertEqual([self.finish(node)[0] for _, node in nodes], [0] * 6)
+
+    def test_row_62_a_closed_run_id_refuses_a_late_joiner(self):
+        holder = self.pair("one")
+        self.finish_job("two", self.pair("two"))
+        self.assert_one_line_error(self.finish(self.node("two")), 1, "'two' is over")
+        self.finish_job("one", holder)
+
+    def test_row_62_a_signal_or_a_kill_leaves_the_run_id_open(self):
+        holder = self.pair("one")
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            nodes = self.pair("two")
+            for node in nodes:
+                node.send_signal(end)
+            self.assertNotIn(0, self.finish_all(nodes))
+            for path in self.dir.glob("of-two*"):
+                path.unlink()
+        self.finish_job("two", self.pair("two"))
+        self.finish_job("one", holder)
+
+
 class FileTest(JobCase):
     def setUp(self):
         super().setUp()
@@ -95,8 +147,10 @@ class FileTest(JobCase):
         self.assertEqual([self.finish(node)[0] for node in [self.node() for _ in range(2)]], [0, 0])
 
     def test_two_run_ids_in_one_file_are_two_jobs(self):
+        self.worker = self.script("note('of-' + os.environ['TORCHELASTIC_RUN_ID'], WORLD)\nwait_for('go')")
         nodes = [self.node(run_id=run_id) for run_id in "abab"]
-        wait_for_files(lambda: len(self.notes("rank")) == 2, self.dir, "workers")
+        for run_id in "ab":
+            self.assertEqual(set(self.wait_for_notes(f"of-{run_id}", 1, range(2)).values()), {"2"})
         (self.dir / "go").touch()
         self.assertEqual([self.finish(node)[0] for node in nodes], [0] * 4)
 

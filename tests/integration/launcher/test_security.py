@@ -86,12 +86,12 @@ class SecurityTest(JobCase):
                             script) for n in range(2)]
         self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
 
-    def test_another_run_id_is_told_so(self):
+    def test_another_run_id_of_a_static_job_is_told_so(self):
         script, port = self.script("pass"), free_port()
-        args = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
+        args = ["--nnodes=2", f"--master-port={port}"]
         host = self.start(*args, "--rdzv-id=one", script, env={"FSDPRUN_TOKEN": "t"})
         wait_until_listening(port)
-        rc, _, err = self.run_job(*args, "--rdzv-id=two", script, env={"FSDPRUN_TOKEN": "t"})
+        rc, _, err = self.run_job(*args, "--node-rank=1", "--rdzv-id=two", script, env={"FSDPRUN_TOKEN": "t"})
         self.assertEqual(rc, 1)
         self.assertIn("'one'", err)
         self.assertIn("'two'", err)

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/mutex.h"
+#include "launcher/directory/claim_store.h"
+#include "launcher/directory/etcd_client.h"
+
+namespace fsdprun {
+
+/// A claim as a key in etcd, with a lease that its holder renews: the key of one that is gone goes
+/// by itself. An etcd that is gone is of no consequence to a job that has found together: the claim
+/// is renewed when it is back, or made anew if it has expired and nobody else has made one.
+class EtcdClaims : public ClaimStore {
+ public:
+  EtcdClaims(std::unique_ptr<EtcdClient> client, std::string key)
+      : client_(std::move(client)), key_(std::move(key)) {}
+  /// Stops renewing.
+  ~EtcdClaims() override;
+
+  absl::StatusOr<std::optional<Claim>> Read() override;
+  absl::StatusOr<bool> Replace(const std::optional<Claim>& found, const Claim& mine) override;
+  absl::Status Release(const Claim& mine, const std::optional<Claim>& last) override;
+  std::string Where() const override;
+
+ private:
+  void KeepAlive(const std::string& text) ABSL_LOCKS_EXCLUDED(mu_);
+  void RenewOnce(const std::string& text);
+  void StopRenewing() ABSL_LOCKS_EXCLUDED(mu_);
+
+  const std::unique_ptr<EtcdClient> client_;
+  const std::string key_;
+  std::thread renewer_;
+  /// The renewer's, while it runs.
+  int64_t lease_ = 0;
+
+  Mutex mu_;
+  CondVar changed_;
+  bool is_ending_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace fsdprun

@@ -1,0 +1,183 @@
+#include "launcher/directory/run_id_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/rpc/codec.h"
+#include "base/check.h"
+#include "base/mutex.h"
+#include "fsdprun/v1/coordinator.grpc.pb.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kAnswerPoll = std::chrono::milliseconds(50);
+constexpr Duration kCloseTimeout = std::chrono::seconds(1);
+constexpr Duration kCallEndTimeout = std::chrono::seconds(5);
+
+std::unique_ptr<v1::RunIds::Stub> NewStub(const std::string& target) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetServiceConfigJSON("{}");
+  return v1::RunIds::NewStub(
+      grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments));
+}
+
+RunIdClient::Kind FromWire(v1::RunIdPlace::Kind kind) {
+  switch (kind) {
+    case v1::RunIdPlace::KIND_HERE:
+      return RunIdClient::Kind::kHere;
+    case v1::RunIdPlace::KIND_THERE:
+      return RunIdClient::Kind::kThere;
+    case v1::RunIdPlace::KIND_YOURS:
+      return RunIdClient::Kind::kYours;
+    case v1::RunIdPlace::KIND_CLOSED:
+      return RunIdClient::Kind::kClosed;
+    default:
+      return RunIdClient::Kind::kUnknown;
+  }
+}
+
+}  // namespace
+
+// Lives until gRPC is done with it and the client has let go of it. Reactions run on gRPC's
+// threads.
+class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunIdPlace> {
+ public:
+  Call(const std::string& target, const std::string& token, const Question& question)
+      : stub_(NewStub(target)) {
+    context_.AddMetadata(kTokenMetadataKey, token);
+    message_.set_run_id(question.run_id);
+    for (const std::string& endpoint : question.endpoints) {
+      message_.add_endpoints(endpoint);
+    }
+  }
+
+  void Start(std::shared_ptr<Call> self) {
+    self_ = std::move(self);
+    stub_->async()->Find(&context_, this);
+    StartWrite(&message_);
+    StartRead(&place_);
+    AddHold();  // For the message of Close(), until the server ends the call.
+    StartCall();
+  }
+
+  // Whether there is an answer, or the end of the call, by then.
+  bool Wait(MonoTime until) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return changed_.WaitUntil(
+        mu_, until, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_answered_ || is_done_; });
+  }
+
+  absl::StatusOr<Answer> Result() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (!is_answered_) {
+      return absl::Status(status_.ok() ? absl::StatusCode::kUnavailable
+                                       : static_cast<absl::StatusCode>(status_.error_code()),
+                          status_.error_message());
+    }
+    return answer_;
+  }
+
+  void Close() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (is_broken_) {
+      return;
+    }
+    message_.Clear();
+    message_.set_closes(true);
+    StartWriteLast(&message_, grpc::WriteOptions());
+    changed_.WaitUntil(mu_, MonoNow() + kCloseTimeout,
+                       [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+  bool WaitDone(MonoTime until) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return changed_.WaitUntil(mu_, until,
+                              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+  }
+
+  void OnReadDone(bool ok) override {
+    {
+      MutexLock lock(mu_);
+      if (ok && !is_answered_) {
+        answer_.kind = FromWire(place_.kind());
+        answer_.endpoints.assign(place_.endpoints().begin(), place_.endpoints().end());
+        is_answered_ = true;
+      }
+      is_broken_ |= !ok;
+      changed_.NotifyAll();
+    }
+    if (ok) {
+      StartRead(&place_);
+    } else {
+      RemoveHold();
+    }
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<Call> self = std::move(self_);
+    MutexLock lock(mu_);
+    status_ = status;
+    is_done_ = true;
+    changed_.NotifyAll();
+  }
+
+ private:
+  const std::unique_ptr<v1::RunIds::Stub> stub_;
+  grpc::ClientContext context_;
+  std::shared_ptr<Call> self_;
+  v1::FindRunId message_;
+  v1::RunIdPlace place_;
+
+  Mutex mu_;
+  CondVar changed_;
+  Answer answer_ ABSL_GUARDED_BY(mu_);
+  grpc::Status status_ ABSL_GUARDED_BY(mu_);
+  bool is_answered_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_broken_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_done_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+RunIdClient::RunIdClient() = default;
+
+RunIdClient::~RunIdClient() {
+  if (call_ != nullptr) {
+    call_->Cancel();
+    FSDPRUN_CHECK(call_->WaitDone(MonoNow() + kCallEndTimeout),
+                  "gRPC does not finish a cancelled call");
+  }
+}
+
+absl::StatusOr<RunIdClient::Answer> RunIdClient::Ask(const std::string& target,
+                                                     const std::string& token,
+                                                     const Question& question, MonoTime deadline,
+                                                     const std::function<bool()>& is_cancelled) {
+  FSDPRUN_CHECK(call_ == nullptr, "a client asks once");
+  call_ = std::make_shared<Call>(target, token, question);
+  call_->Start(call_);
+  while (!call_->Wait(std::min(deadline, MonoNow() + kAnswerPoll))) {
+    if (is_cancelled && is_cancelled()) {
+      return absl::CancelledError("interrupted while asking for the coordinator");
+    }
+    if (MonoNow() >= deadline) {
+      return absl::UnavailableError(absl::StrCat("no answer from ", target));
+    }
+  }
+  return call_->Result();
+}
+
+void RunIdClient::Close() {
+  if (call_ != nullptr) {
+    call_->Close();
+  }
+}
+
+}  // namespace fsdprun

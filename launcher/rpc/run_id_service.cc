@@ -1,0 +1,104 @@
+#include "launcher/rpc/run_id_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <vector>
+
+#include "agent/rpc/codec.h"
+#include "launcher/rpc/coordinator_service.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr int kMaxEndpoints = 64;
+
+v1::RunIdPlace::Kind ToWire(RunIdTable::Kind kind) {
+  switch (kind) {
+    case RunIdTable::Kind::kHere:
+      return v1::RunIdPlace::KIND_HERE;
+    case RunIdTable::Kind::kThere:
+      return v1::RunIdPlace::KIND_THERE;
+    case RunIdTable::Kind::kYours:
+      return v1::RunIdPlace::KIND_YOURS;
+    case RunIdTable::Kind::kClosed:
+      return v1::RunIdPlace::KIND_CLOSED;
+    case RunIdTable::Kind::kUnknown:
+      break;
+  }
+  return v1::RunIdPlace::KIND_UNKNOWN;
+}
+
+}  // namespace
+
+// One caller, for as long as its stream lives. gRPC calls one reaction after the other: a read is
+// begun only when the one before has ended.
+class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1::RunIdPlace> {
+ public:
+  Question(RunIdService& service, uint64_t caller, bool is_known)
+      : service_(service), caller_(caller) {
+    if (is_known) {
+      StartRead(&question_);
+    } else {
+      Finish(
+          grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the job's token is missing or wrong"));
+    }
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      service_.Leave(caller_, closes_);
+      Finish(grpc::Status::OK);
+      return;
+    }
+    if (is_answered_) {
+      closes_ |= question_.closes();
+      StartRead(&question_);
+      return;
+    }
+    is_answered_ = true;
+    answer_ = service_.Answer(question_, caller_);
+    StartWrite(&answer_);
+    StartRead(&question_);
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  RunIdService& service_;
+  const uint64_t caller_;
+  v1::FindRunId question_;
+  v1::RunIdPlace answer_;
+  bool is_answered_ = false;
+  bool closes_ = false;
+};
+
+grpc::ServerBidiReactor<v1::FindRunId, v1::RunIdPlace>* RunIdService::Find(
+    grpc::CallbackServerContext* context) {
+  const auto& metadata = context->client_metadata();
+  const auto token = metadata.find(kTokenMetadataKey);
+  const bool is_known = token != metadata.end() &&
+                        EqualInConstantTime({token->second.data(), token->second.size()}, token_);
+  return new Question(*this, next_caller_++, is_known);
+}
+
+v1::RunIdPlace RunIdService::Answer(const v1::FindRunId& question, uint64_t caller) {
+  std::vector<std::string> endpoints(question.endpoints().begin(), question.endpoints().end());
+  if (endpoints.size() > kMaxEndpoints) {
+    endpoints.resize(kMaxEndpoints);
+  }
+  MutexLock lock(mu_);
+  const RunIdTable::Answer answer = table_.Ask(question.run_id(), endpoints, caller);
+  v1::RunIdPlace place;
+  place.set_kind(ToWire(answer.kind));
+  for (const std::string& endpoint : answer.endpoints) {
+    place.add_endpoints(endpoint);
+  }
+  return place;
+}
+
+void RunIdService::Leave(uint64_t caller, bool closes) {
+  MutexLock lock(mu_);
+  table_.Leave(caller, closes);
+}
+
+}  // namespace fsdprun
