@@ -54,17 +54,19 @@ std::vector<OptionSpec> RendezvousOptions() {
       {.name = "rdzv-backend",
        .group = G::kRendezvous,
        .launcher_only = true,
-       .metavar = "c10d|static",
+       .metavar = "c10d|static|etcd|etcd-v2",
        .default_text = "static",
        .completion = C::kWords,
-       .words = "c10d static",
+       .words = "c10d static etcd etcd-v2",
        .help = "Who hosts the coordinator. c10d: the launcher that binds the endpoint first; "
                "surviving nodes keep their order, new ones are ordered by name. static: node rank "
-               "0."},
+               "0. etcd, etcd-v2: the first to write itself down in the etcd at "
+               "the endpoint (v3 API, both)."},
       {.name = "rdzv-endpoint",
        .group = G::kRendezvous,
        .metavar = "HOST[:PORT]",
-       .default_text = "c10d: localhost:29400; static: master-addr:master-port",
+       .default_text =
+           "c10d: localhost:29400; etcd: localhost:2379; static: master-addr:master-port",
        .completion = C::kHost,
        .help = "Where the coordinator listens."},
       {.name = "rdzv-id",

@@ -18,6 +18,7 @@ namespace fsdprun {
 namespace {
 
 constexpr uint16_t kDefaultC10dPort = 29400;
+constexpr uint16_t kDefaultEtcdPort = 2379;
 constexpr int kMaxNodes = 65536;
 /// torchrun's `timeout` of the handlers that have no join_timeout.
 constexpr std::chrono::milliseconds kStaticJoinTimeout{900'000};
@@ -47,12 +48,13 @@ absl::Status ReadBackend(const RawOptions& options, LaunchPlan* plan) {
   if (value == nullptr || value->text.empty()) {
     return absl::OkStatus();
   }
-  if (value->text == "etcd" || value->text == "etcd-v2") {
-    return absl::OutOfRangeError(absl::StrCat("torchrun's --rdzv-backend ", value->text,
-                                              " is not supported yet; give c10d or static"));
+  ASSIGN_OR_RETURN(const std::string name, ToWord(*value, {"c10d", "static", "etcd", "etcd-v2"}));
+  plan->backend = name == "c10d"     ? RendezvousBackend::kC10d
+                  : name == "static" ? RendezvousBackend::kStatic
+                                     : RendezvousBackend::kEtcd;
+  if (name == "etcd-v2") {
+    plan->etcd.prefix = "/torch/elastic/rendezvous";
   }
-  ASSIGN_OR_RETURN(const std::string name, ToWord(*value, {"c10d", "static"}));
-  plan->backend = name == "c10d" ? RendezvousBackend::kC10d : RendezvousBackend::kStatic;
   return absl::OkStatus();
 }
 
@@ -75,6 +77,10 @@ absl::Status ReadMaster(const RawOptions& options, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
+uint16_t DefaultPort(const LaunchPlan& plan) {
+  return plan.backend == RendezvousBackend::kEtcd ? kDefaultEtcdPort : kDefaultC10dPort;
+}
+
 absl::Status ReadEndpoint(const RawOptions& options, LaunchPlan* plan) {
   const RawValue* value = options.Find("rdzv-endpoint");
   const absl::string_view text =
@@ -93,7 +99,7 @@ absl::Status ReadEndpoint(const RawOptions& options, LaunchPlan* plan) {
     // port.
     const bool is_static = plan->backend == RendezvousBackend::kStatic && !plan->is_agent;
     absl::StatusOr<HostPort> endpoint =
-        ParseHostPort(text, is_static ? plan->master_port : kDefaultC10dPort);
+        ParseHostPort(text, is_static ? plan->master_port : DefaultPort(*plan));
     if (!endpoint.ok()) {
       return InvalidValue(*value, "HOST, HOST:PORT or [IPV6]:PORT");
     }
@@ -105,8 +111,8 @@ absl::Status ReadEndpoint(const RawOptions& options, LaunchPlan* plan) {
     }
     return absl::OkStatus();
   }
-  if (plan->backend == RendezvousBackend::kC10d) {
-    plan->endpoint = {"localhost", kDefaultC10dPort};
+  if (plan->backend != RendezvousBackend::kStatic) {
+    plan->endpoint = {"localhost", DefaultPort(*plan)};
   } else {
     plan->endpoint = {plan->master_addr, plan->master_port};
   }

@@ -40,7 +40,7 @@ const std::vector<TextEntry>& ConfTexts() {
   static const std::vector<TextEntry> texts = {
       {"join_timeout=SECONDS",
        "How long a node waits for the others. Default: 600 with c10d, else 900."},
-      {"timeout=SECONDS", "The same with static rendezvous; no effect with c10d, as in torchrun."},
+      {"timeout=SECONDS", "The same with static and etcd; no effect with c10d, as in torchrun."},
       {"last_call_timeout=SECONDS",
        "How long the nodes wait for more of them once there are MIN. Default: 30."},
       {"keep_alive_interval=SECONDS, keep_alive_max_attempt=N",

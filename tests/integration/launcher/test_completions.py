@@ -38,7 +38,7 @@ class BashCompletionTest(JobCase):
     def test_values(self):
         for line in ("--rdzv-backend ", "--rdzv-backend=", "--rdzv_backend ", "--rdzv_backend="):
             with self.subTest(line):
-                self.assertEqual(self.offered(line), ["c10d", "static"])
+                self.assertEqual(self.offered(line), ["c10d", "static", "etcd", "etcd-v2"])
                 self.assertEqual(self.offered(line + "c"), ["c10d"])
         (self.dir / "logs").mkdir()
         (self.dir / "log.txt").touch()
@@ -67,7 +67,7 @@ class FishCompletionTest(JobCase):
         for before in ("--nnodes 1:2", "--nproc 2", "--standalone", "--log_dir=/tmp", "-m"):
             with self.subTest(before):
                 self.assertEqual(self.offered(f"{before} --max-r"), ["--max-restarts"])
-        self.assertEqual(self.offered("--rdzv-backend "), ["c10d", "static"])
+        self.assertEqual(self.offered("--rdzv-backend "), ["c10d", "etcd", "etcd-v2", "static"])
 
     def test_nothing_of_ours_after_the_program(self):
         self.assertNotIn("--rdzv-backend", self.offered("train.py --rdzv-b"))

@@ -145,7 +145,7 @@ TEST(CommandLineTest, WrongValuesNameOptionValueAndExpectation) {
   EXPECT_THAT(ErrorOf({"--nproc-per-node=foo", "s"}), HasSubstr("--nproc-per-node: 'foo'"));
   EXPECT_THAT(ErrorOf({"--max-restarts=-1", "s"}), HasSubstr("--max-restarts: '-1'"));
   EXPECT_THAT(ErrorOf({"--monitor-interval=0", "s"}), HasSubstr("--monitor-interval: '0'"));
-  EXPECT_THAT(ErrorOf({"--rdzv-backend=etcd9", "s"}), HasSubstr("c10d or static"));
+  EXPECT_THAT(ErrorOf({"--rdzv-backend=etcd9", "s"}), HasSubstr("did you mean etcd?"));
   EXPECT_THAT(ErrorOf({"--rdzv-conf=a", "s"}), HasSubstr("key=value"));
   EXPECT_THAT(ErrorOf({"--rdzv-conf=a=1,", "s"}), HasSubstr("key=value"));
   EXPECT_THAT(ErrorOf({"--rdzv-conf=join_timeout=0", "s"}), HasSubstr("join_timeout: '0'"));
@@ -216,7 +216,7 @@ TEST(OptionValuesTest, ListsOfTextsAndRanks) {
 
 TEST(OptionValuesTest, WrongWordsAreAnsweredWithTheNearest) {
   EXPECT_THAT(ErrorOf({"--rdzv-backend=c10", "s"}),
-              HasSubstr("'c10' is not c10d or static; did you mean c10d?"));
+              HasSubstr("'c10' is not c10d, static, etcd or etcd-v2; did you mean c10d?"));
   EXPECT_THAT(ErrorOf({"--start-method=frok", "s"}), HasSubstr("did you mean fork?"));
   EXPECT_THAT(ErrorOf({"--start-method=x", "s"}), Not(HasSubstr("did you mean")));
 }
@@ -282,8 +282,14 @@ TEST(CommandLineTest, OptionsThatChooseNothingHereAreTaken) {
             absl::StatusCode::kOk);
 }
 
-TEST(CommandLineTest, BackendsOfTorchrunThatAreMissingAreNamed) {
-  EXPECT_THAT(ErrorOf({"--rdzv-backend=etcd-v2", "s"}), HasSubstr("not supported yet"));
+TEST(CommandLineTest, EtcdOfBothNamesHasItsPortAndPrefix) {
+  const LaunchPlan etcd = Parse({"--rdzv-backend=etcd", "--rdzv-endpoint=h", "s"}).value();
+  EXPECT_EQ(etcd.endpoint, (HostPort{"h", 2379}));
+  EXPECT_EQ(etcd.etcd.prefix, "/torchelastic/p2p");
+  const LaunchPlan v2 =
+      Parse({"--rdzv-backend=etcd-v2", "--rdzv-conf=protocol=https", "s"}).value();
+  EXPECT_EQ(v2.etcd.prefix, "/torch/elastic/rendezvous");
+  EXPECT_TRUE(v2.etcd.uses_tls);
 }
 
 TEST(CommandLineTest, OptionsOfTheOutput) {

@@ -1,0 +1,109 @@
+"""Launchers that find each other through a private etcd."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import unittest
+
+from job_case import JobCase, free_port, wait_until_listening
+from unittest_main import main
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+# The variable is torchrun's, for its own tests.
+CANDIDATES = (os.environ.get("TORCHELASTIC_ETCD_BINARY_PATH"), shutil.which("etcd"), str(ROOT / ".cache/etcd/usr/bin/etcd"))
+ETCD = next((path for path in CANDIDATES if path and os.access(path, os.X_OK)), None)
+
+
+@unittest.skipUnless(ETCD, "scripts/setup --tests brings an etcd")
+class EtcdTest(JobCase):
+    def setUp(self):
+        super().setUp()
+        self.port, self.peer_port = free_port(), free_port()
+        self.worker = self.script("note('rank', WORLD)\nwait_for('go')")
+        self.etcd = None
+
+    def tearDown(self):
+        self.stop_etcd()
+        super().tearDown()
+
+    def start_etcd(self, scheme="http", *options):
+        url, peer = f"{scheme}://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.peer_port}"
+        with open(self.dir / "etcd.log", "a") as log:
+            self.etcd = subprocess.Popen(
+                [ETCD, "--data-dir", self.dir / "etcd", "--listen-client-urls", url, "--advertise-client-urls", url,
+                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+                 "--unsafe-no-fsync", *options],
+                stdout=log, stderr=log, env={**self.env, "ETCD_UNSUPPORTED_ARCH": os.uname().machine})
+        wait_until_listening(self.port)
+
+    def stop_etcd(self):
+        if self.etcd is not None:
+            self.etcd.kill()
+            self.etcd.wait()
+            self.etcd = None
+
+    def node(self, *args, conf="last_call_timeout=0", backend="etcd", run_id="run7", nodes=2):
+        return self.start(f"--nnodes={nodes}", f"--rdzv-backend={backend}", f"--rdzv-endpoint=localhost:{self.port}",
+                          f"--rdzv-id={run_id}", f"--rdzv-conf={conf}", *args, self.worker)
+
+    def finish_all(self, nodes):
+        return [self.finish(node)[0] for node in nodes]
+
+    def test_two_nodes_and_a_late_one(self):
+        self.start_etcd()
+        nodes = [self.node() for _ in range(2)]
+        self.wait_for_notes("rank", 1, range(2))
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish_all(nodes), [0, 0])
+        self.assert_one_line_error(self.finish(self.node()), 1, "'run7' is over", "etcd")
+        # Another run id, and the same one below another prefix, are other jobs.
+        self.assertEqual(self.finish_all([self.node(run_id="run8") for _ in range(2)]), [0, 0])
+        self.assertEqual(self.finish_all([self.node(backend="etcd-v2") for _ in range(2)]), [0, 0])
+
+    def test_job_goes_on_without_etcd(self):
+        self.start_etcd()
+        nodes = [self.node() for _ in range(2)]
+        self.wait_for_notes("rank", 1, range(2))
+        self.stop_etcd()
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish_all(nodes), [0, 0])
+
+    def test_a_signal_leaves_the_run_id_open_and_a_dead_holder_is_replaced(self):
+        self.start_etcd()
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            nodes = [self.node() for _ in range(2)]
+            self.wait_for_notes("rank", 1, range(2))
+            for node in nodes:
+                node.send_signal(end)
+            self.assertNotIn(0, self.finish_all(nodes))
+            for path in self.dir.glob("rank.*"):
+                path.unlink()
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish_all([self.node() for _ in range(2)]), [0, 0])
+
+    def test_etcd_behind_a_private_authority(self):
+        def openssl(*words):
+            subprocess.run(["openssl", *words], cwd=self.dir, check=True, capture_output=True)
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
+        (self.dir / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        for name in ("server", "client"):
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out",
+                    f"{name}.pem", "-extfile", "names")
+        self.start_etcd("https", "--cert-file", self.dir / "server.pem", "--key-file", self.dir / "server.key",
+                        "--trusted-ca-file", self.dir / "ca.pem", "--client-cert-auth")
+        (self.dir / "go").touch()
+        conf = f"protocol=https,cacert={self.dir}/ca.pem"
+        certificate = f",cert={self.dir}/client.pem,key={self.dir}/client.key"
+        self.assertEqual(self.finish_all([self.node(conf=conf + certificate) for _ in range(2)]), [0, 0])
+        self.assert_one_line_error(self.finish(self.node(conf=conf + ",read_timeout=1")), 1, "etcd at https://", "certificates")
+        self.assert_one_line_error(self.finish(self.node(conf=conf + "/no")), 1, "ca.pem/no")
+
+    def test_wrong_endpoint(self):
+        self.assert_one_line_error(self.finish(self.node(conf="read_timeout=1")), 1, f"localhost:{self.port}", "--rdzv-endpoint")
+
+
+if __name__ == "__main__":
+    main()
