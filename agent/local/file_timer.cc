@@ -10,6 +10,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
 #include "base/log.h"
@@ -134,7 +135,8 @@ void FileTimer::TakeLines() {
 void FileTimer::Take(absl::string_view line) {
   const auto request = ParseTimerRequest({line.data(), line.size()});
   if (!request.has_value()) {
-    Warn(absl::StrCat("a line is no request of a FileTimerClient: ", line.substr(0, 80)));
+    Warn(absl::StrCat("a line is no request of a FileTimerClient: ",
+                      absl::CHexEscape(line.substr(0, 80))));
     return;
   }
   if (callbacks_.on_request) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "agent/local/local_agent.h"
 #include "agent/process/error_file_reader.h"
@@ -217,8 +218,8 @@ node::Event LocalAgent::MakeReaped(const ExitedWorker& worker, const ErrorFile& 
 void LocalAgent::OnTimerExpired(const ExpiredTimer& timer) {
   const auto late_ms = std::chrono::round<std::chrono::milliseconds>(timer.late).count();
   const std::string what =
-      absl::StrCat(contract::kWatchdogError, ": timer '", timer.scope, "' of process ",
-                   timer.process.pid, " expired ", late_ms, " ms ago");
+      absl::StrCat(contract::kWatchdogError, ": timer '", absl::Utf8SafeCHexEscape(timer.scope),
+                   "' of process ", timer.process.pid, " expired ", late_ms, " ms ago");
   if (timer.signal == 0 || keeper_ == nullptr || !keeper_->is_alive()) {
     Log(LogLevel::kWarning, absl::StrCat(what, "; no signal is sent to it"));
   } else {

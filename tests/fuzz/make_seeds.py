@@ -210,6 +210,14 @@ def command_lines() -> None:
         write("command_line", name, "\n".join(words))
 
 
+def monitoring() -> None:
+    timer = {"version": 1, "pid": 12, "scope_id": "step", "expiration_time": 1.5e9, "signal": 9}
+    write("monitoring", "acquire", json.dumps(timer))
+    write("monitoring", "release", json.dumps(timer | {"expiration_time": -1, "signal": 0}))
+    write("monitoring", "probe", "GET /healthz?max_progress_age=2.5 HTTP/1.1\r\nHost: x\r\n\r\n")
+    write("monitoring", "status", "HEAD /status HTTP/1.0\r\n\r\n")
+
+
 if __name__ == "__main__":
-    for make in (pickles, metadata, archives, safetensors, documents, store, keeper, messages, command_lines):
+    for make in (pickles, metadata, archives, safetensors, documents, store, keeper, messages, command_lines, monitoring):
         make()

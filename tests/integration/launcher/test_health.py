@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 
+from events import PATIENCE_S
 from job_case import JobCase, free_port, wait_until_listening
 from unittest_main import main
 
@@ -23,6 +24,13 @@ class HealthTest(JobCase):
         body = answer.read().decode()
         connection.close()
         return answer.status, json.loads(body) if target == "/status" else body.strip()
+
+    def wait_until(self, condition):
+        """The port is asked again and again."""
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
 
     def status(self):
         code, status = self.ask("/status")
@@ -54,11 +62,9 @@ class HealthTest(JobCase):
         self.assertEqual((status["has_progress"], status["healthy"]), (False, True))
         self.assertEqual(self.ask("/healthz?max_progress_age=3600"), (200, "running"))
         (self.dir / "report").touch()
-        while not self.status()["has_progress"]:
-            time.sleep(0.01)
+        self.wait_until(lambda: self.status()["has_progress"])
         age_s = self.status()["progress_age_s"]
-        while self.status()["progress_age_s"] <= age_s:  # It hangs.
-            time.sleep(0.01)
+        self.wait_until(lambda: self.status()["progress_age_s"] > age_s)  # It hangs.
         code, text = self.ask("/healthz?max_progress_age=0")
         self.assertEqual(code, 503)
         self.assertRegex(text, r"no progress for [\d.e-]+ s")
@@ -73,11 +79,9 @@ class HealthTest(JobCase):
         self.wait_for_notes("start", 1, range(2))
         self.assertEqual(self.ask("/healthz"), (200, "running"))
         host.send_signal(signal.SIGSTOP)
-        while self.ask("/healthz") != (503, "the coordinator does not answer"):
-            time.sleep(0.05)
+        self.wait_until(lambda: self.ask("/healthz") == (503, "the coordinator does not answer"))
         host.send_signal(signal.SIGCONT)
-        while self.ask("/healthz") != (200, "running"):
-            time.sleep(0.05)
+        self.wait_until(lambda: self.ask("/healthz") == (200, "running"))
         host.send_signal(signal.SIGTERM)
 
     def test_slow_and_broken_clients_stop_nobody(self):

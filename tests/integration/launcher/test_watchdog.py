@@ -50,12 +50,12 @@ class WatchdogTest(JobCase):
     def test_row_71_the_report_names_the_section(self):
         rc, _, err = self.run_worker("""
             if RANK == 1:
-                timer("forward", 0.05, signal.SIGUSR2)
+                timer("forward\\nof \\x1b me", 0.05, signal.SIGUSR2)
             live_on()
         """, "--nproc-per-node=2")
         self.assertEqual(rc, 1, err)
         self.assertRegex(err, r"rank      : 1 \(local_rank: 1\)\n  exitcode  : -12 ")
-        self.assertRegex(err, r"  traceback : WatchdogTimeout: timer 'forward' of process \d+ expired \d+ ms ago, and it was sent signal 12")
+        self.assertRegex(err, r"  traceback : WatchdogTimeout: timer 'forward\\nof \\x1b me' of process \d+ expired \d+ ms ago, and it was sent signal 12")
         self.assertIn("What to do  : the worker did not leave the timed section", err)
         self.assert_no_fifo_left()
 
