@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -166,7 +167,14 @@ SignalList ParseSignals(absl::string_view text) {
 }
 
 bool IsHost(absl::string_view host) {
-  return !host.empty() && host.find_first_of("[]") == absl::string_view::npos;
+  if (host.empty() || host.find_first_of("[]") != absl::string_view::npos) {
+    return false;
+  }
+  // Only an IPv6 address has colons; its zone is any text.
+  const absl::string_view address = host.substr(0, host.find('%'));
+  return !absl::StrContains(host, ':') || std::all_of(address.begin(), address.end(), [](char c) {
+    return absl::ascii_isxdigit(static_cast<unsigned char>(c)) || c == ':' || c == '.';
+  });
 }
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_port) {

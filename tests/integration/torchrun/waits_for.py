@@ -1,9 +1,7 @@
 """Cases that are known to fail, and why: a case of these lists that passes is an error, so that none is forgotten."""
 
 # Of fsdprun: what has to be built first.
-WAITS_FOR: dict[str, str] = {
-    "UtilsTest.test_parse_rendezvous_endpoint_raises_error": "localhost:1:2x is taken for an address without a port",
-}
+WAITS_FOR: dict[str, str] = {}
 
 # Of torchrun 2.11: defects, by this project's own runs.
 _NEW_NODE = "a node that comes later never gets the new round's MASTER_ADDR: both sides end after read_timeout"

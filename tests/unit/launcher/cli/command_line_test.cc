@@ -149,6 +149,9 @@ TEST(CommandLineTest, WrongValuesNameOptionValueAndExpectation) {
   EXPECT_THAT(ErrorOf({"--rdzv-conf=a", "s"}), HasSubstr("key=value"));
   EXPECT_THAT(ErrorOf({"--rdzv-conf=a=1,", "s"}), HasSubstr("key=value"));
   EXPECT_THAT(ErrorOf({"--rdzv-conf=join_timeout=0", "s"}), HasSubstr("join_timeout: '0'"));
+  EXPECT_THAT(ErrorOf({"--rdzv-endpoint=localhost:1:2x", "s"}), HasSubstr("'localhost:1:2x'"));
+  EXPECT_THAT(ErrorOf({"--master-addr=node:0", "s"}), HasSubstr("'node:0'"));
+  EXPECT_TRUE(Parse({"--rdzv-endpoint=fe80::1%eth0", "s"}).ok());
   EXPECT_THAT(ErrorOf({"--rdzv-backend=c10d", "--rdzv-endpoint=h:70000", "s"}),
               HasSubstr("h:70000"));
   EXPECT_THAT(ErrorOf({"--master-port=x", "s"}), HasSubstr("--master-port: 'x'"));
