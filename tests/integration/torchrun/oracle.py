@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 MAX_REQUEST = 1 << 20
+PR_SET_PDEATHSIG = 1
 
 
 class OracleProcess:
@@ -136,11 +137,13 @@ class Oracle:
 def run_torchrun(request, streams):
     """In the forked child: what the interpreter does for a script that calls main(), from the streams on."""
     import atexit
+    import ctypes
     import logging
     import random
     import threading
     import traceback
 
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # A test that is killed leaves no torchrun behind.
     for number, fd in enumerate(streams):
         os.dup2(fd, number)
     os.closerange(3, 256)
