@@ -1,5 +1,6 @@
 #include "launcher/run/health_port.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -33,11 +34,14 @@ std::string PlainAnswer(absl::string_view status, absl::string_view line) {
 }
 
 std::string StatusAnswer(const HealthReport& report) {
-  nlohmann::ordered_json json = {
-      {"phase", report.phase},       {"healthy", report.problem.empty()},
-      {"problem", report.problem},   {"generation", report.generation},
-      {"restarts", report.restarts}, {"has_progress", report.has_progress},
-      {"progress_age_s", nullptr}};
+  nlohmann::ordered_json json = {{"phase", report.phase},
+                                 {"healthy", report.problem.empty()},
+                                 {"problem", report.problem},
+                                 {"notice", report.notice},
+                                 {"generation", report.generation},
+                                 {"restarts", report.restarts},
+                                 {"has_progress", report.has_progress},
+                                 {"progress_age_s", nullptr}};
   if (report.progress_age.has_value()) {
     json["progress_age_s"] = Seconds(*report.progress_age);
   }
@@ -149,6 +153,7 @@ absl::StatusOr<std::unique_ptr<HealthPort>> HealthPort::Open(EventLoop& loop, ui
 HealthPort::HealthPort(EventLoop& loop, UniqueFd listener, int port,
                        std::function<HealthReport()> report)
     : loop_(loop), listener_(std::move(listener)), port_(port), report_(std::move(report)) {
+  reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { Accept(); });
 }
 
@@ -162,6 +167,13 @@ HealthPort::~HealthPort() {
 void HealthPort::Accept() {
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) {
+    if (errno == EMFILE || errno == ENFILE) {
+      // The loop would spin on the pending client: it is accepted with the reserved descriptor, and
+      // closed.
+      reserve_.reset();
+      UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    }
     return;
   }
   if (clients_.size() == kMaxClients) {

@@ -21,6 +21,8 @@ struct HealthReport {
   std::string phase = "rendezvous";
   /// Why this node cannot do its work; empty while it can.
   std::string problem;
+  /// What may pass by itself; a node must not be ended for it.
+  std::string notice;
   uint64_t generation = 0;
   int restarts = 0;
   /// Since a worker of this node has last shown progress, or since the workers' start if none has
@@ -78,6 +80,8 @@ class HealthPort {
   const std::function<HealthReport()> report_;
 
   // Owned by the loop thread.
+  /// Makes room for one more descriptor.
+  UniqueFd reserve_;
   /// The oldest first; it makes room for a new one.
   std::deque<Client> clients_;
 };

@@ -27,6 +27,8 @@
 namespace fsdprun {
 namespace {
 
+/// To reach the coordinator, before it is given up.
+constexpr int kAttemptsInGrace = 3;
 constexpr Duration kWaitNoticeInterval = std::chrono::seconds(5);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
@@ -54,6 +56,8 @@ std::string RandomRunId() {
   return absl::StrCat(hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-",
                       hex.substr(16, 4), "-", hex.substr(20));
 }
+
+std::string StoppedBy(int signal) { return absl::StrCat("stopped by signal ", signal); }
 
 }  // namespace
 
@@ -102,6 +106,9 @@ absl::Status Launcher::Start() {
   };
   ASSIGN_OR_RETURN(directory_, MakeDirectory({plan_, environment_, is_cancelled}));
   ASSIGN_OR_RETURN(place_, directory_->Find());
+  if (own_signal_ != 0) {  // It may have come when nothing was left to be interrupted.
+    return absl::CancelledError(StoppedBy(own_signal_));
+  }
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
   RETURN_IF_ERROR(OpenLink());
@@ -138,7 +145,9 @@ absl::Status Launcher::OpenLink() {
     return token.empty() ? TokenFile::Read(path) : absl::StatusOr<std::string>(token);
   };
   if (plan_.read_timeout.has_value()) {
-    options.open_timeout = *plan_.read_timeout;
+    // A coordinator that does not answer is tried again before it is given up.
+    options.open_timeout =
+        std::min<Duration>(*plan_.read_timeout, clocks_.coordinator_grace / kAttemptsInGrace);
   }
   options.stream_silence = clocks_.stream_silence;
   grpc_link_ = std::make_unique<GrpcLink>(loop_, std::move(options));
@@ -313,7 +322,7 @@ void Launcher::OnSignal(int signal) {
     host_->OperatorStop(signal);
   } else if (agent_exit_.has_value() && agent_->has_lost_coordinator()) {
     is_ended_by_signal_ = true;  // Between two incarnations: there is no agent to signal.
-    agent_message_ = absl::StrCat("stopped by signal ", signal);
+    agent_message_ = StoppedBy(signal);
     loop_.Stop();
   } else if (agent_ != nullptr) {
     agent_->OperatorSignal(signal);
@@ -362,6 +371,11 @@ void Launcher::FindAgain() {
   if (!place.ok()) {
     const bool is_news = place.status() != agent_->last_link_error();
     agent_message_ = is_news ? std::string(place.status().message()) : agent_message_;
+    StopWhenDone();
+    return;
+  }
+  if (own_signal_ != 0) {
+    agent_message_ = StoppedBy(own_signal_);
     StopWhenDone();
     return;
   }

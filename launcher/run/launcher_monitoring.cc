@@ -13,11 +13,12 @@
 namespace fsdprun {
 
 absl::Status Launcher::OpenMonitoring() {
-  ASSIGN_OR_RETURN(health_port_, OpenHealthPort(loop_, environment_, [this] {
-                     return DescribeHealth(
-                         agent_.get(), agent_exit_ ? std::optional(agent_message_) : std::nullopt,
-                         progress_signs_);
-                   }));
+  health_port_ = OpenHealthPort(loop_, environment_, [this] {
+    // Who hosts the coordinator is needed by the other nodes, whatever has become of its own.
+    const bool has_ended = agent_exit_.has_value() && host_ == nullptr;
+    return DescribeHealth(agent_.get(), has_ended ? std::optional(agent_message_) : std::nullopt,
+                          progress_signs_);
+  });
   ASSIGN_OR_RETURN(file_timer_, OpenFileTimer(loop_, environment_));
   return absl::OkStatus();
 }

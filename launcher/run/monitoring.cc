@@ -56,9 +56,8 @@ absl::StatusOr<std::unique_ptr<FileTimer>> OpenFileTimer(EventLoop& loop,
   return FileTimer::Open(loop, other);
 }
 
-absl::StatusOr<std::unique_ptr<HealthPort>> OpenHealthPort(EventLoop& loop,
-                                                           const Environment& environment,
-                                                           std::function<HealthReport()> report) {
+std::unique_ptr<HealthPort> OpenHealthPort(EventLoop& loop, const Environment& environment,
+                                           std::function<HealthReport()> report) {
   const std::string text = Get(environment, kHealthPortVariable);
   if (text.empty()) {
     return nullptr;
@@ -70,15 +69,17 @@ absl::StatusOr<std::unique_ptr<HealthPort>> OpenHealthPort(EventLoop& loop,
     return nullptr;
   }
   auto opened = HealthPort::Open(loop, static_cast<uint16_t>(port), std::move(report));
-  const bool is_worker = !Get(environment, contract::kEnvRunId).empty();
-  if (is_worker && absl::IsAlreadyExists(opened.status())) {
-    Log(LogLevel::kInfo, opened.status().message());
+  if (!opened.ok()) {
+    // A launcher inside of another one's worker leaves the port to that.
+    const bool is_worker = !Get(environment, contract::kEnvRunId).empty();
+    Log(is_worker ? LogLevel::kInfo : LogLevel::kWarning,
+        absl::StrCat(opened.status().message(), "; the job goes on, probes are not answered"));
     return nullptr;
   }
   if (opened.ok() && port == 0) {
     Log(LogLevel::kWarning, absl::StrCat("health probes are answered at port ", (*opened)->port()));
   }
-  return opened;
+  return *std::move(opened);
 }
 
 HealthReport DescribeHealth(const LocalAgent* agent, const std::optional<std::string>& end,
@@ -117,7 +118,7 @@ HealthReport DescribeHealth(const LocalAgent* agent, const std::optional<std::st
       break;
   }
   if (machine.coordinator_deadline().has_value()) {
-    report.problem = "the coordinator does not answer";
+    report.notice = "the coordinator does not answer";
   }
   return report;
 }

@@ -43,12 +43,10 @@ class ProgressSigns {
 absl::StatusOr<std::unique_ptr<FileTimer>> OpenFileTimer(EventLoop& loop,
                                                          const Environment& environment);
 
-/// The port of TORCHELASTIC_HEALTH_CHECK_PORT; null if that is not set, or not a port, which is
-/// warned about, as by torchrun. Errors: as HealthPort::Open; but a launcher that is itself a
-/// worker leaves the port to the outer one.
-absl::StatusOr<std::unique_ptr<HealthPort>> OpenHealthPort(EventLoop& loop,
-                                                           const Environment& environment,
-                                                           std::function<HealthReport()> report);
+/// The port of TORCHELASTIC_HEALTH_CHECK_PORT; null if that is not set, or cannot be used, which is
+/// warned about: the variable may come with an image, for several jobs of one machine.
+std::unique_ptr<HealthPort> OpenHealthPort(EventLoop& loop, const Environment& environment,
+                                           std::function<HealthReport()> report);
 
 /// What the port says of an agent; null: there is none yet. `end`: why it has ended, if it has.
 HealthReport DescribeHealth(const LocalAgent* agent, const std::optional<std::string>& end,
