@@ -61,10 +61,10 @@ class WatchdogTest(JobCase):
 
     def test_row_71_a_release_cancels(self):
         rc, _, err = self.run_worker("""
-            timer("short", 0.05)
-            timer("short", -1)
-            timer("end", 0.1, signal.SIGUSR2)   # Comes later than the one that was released.
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+            timer("short", 3)
+            timer("short", -1)
+            timer("end", 3.1, signal.SIGUSR2)   # Comes later than the one that was released.
             signal.sigwait([signal.SIGUSR2])
         """)
         self.assertEqual(rc, 0, err)
@@ -74,10 +74,10 @@ class WatchdogTest(JobCase):
         outsider = self.start("--standalone", self.script("note('outside'); live_on()", "outsider.py"))
         victim = int(self.wait_for_notes("outside", 1, [0])[1, 0])
         rc, _, err = self.run_worker(f"""
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
             timer("outside", 0, 9, {victim})
             timer("launcher", 0, 9, os.getppid())
             timer("end", 0.1, signal.SIGUSR2)
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
             signal.sigwait([signal.SIGUSR2])
         """)
         self.assertEqual(rc, 0, err)
@@ -133,7 +133,7 @@ class WatchdogTest(JobCase):
     def test_a_stopped_launcher_does_not_blame_the_worker(self):
         """While it is stopped the worker enters and leaves a section in time."""
         launcher = self.start("--standalone", self.timing_script("""
-            timer("section", 0.5)
+            timer("section", 4)
             note("inside")
             wait_for("stopped")
             timer("section", -1)
@@ -146,7 +146,7 @@ class WatchdogTest(JobCase):
             time.sleep(0.001)
         (self.dir / "stopped").touch()
         self.wait_for_notes("left", 1, [0])
-        time.sleep(0.6)  # Until the timer would have expired.
+        time.sleep(4.1)  # Until the timer would have expired.
         launcher.send_signal(signal.SIGCONT)
         (self.dir / "go_on").touch()
         rc, _, err = self.finish(launcher)

@@ -21,14 +21,14 @@ class FileTimerTest(CompatCase):
 
     def test_client_interaction(self):
         """row_71: a release cancels."""
-        self.assert_success(self.job("acquire a 1; release a; read -rt 2 -u 9; true"))
+        self.assert_success(self.job("acquire a 3; release a; read -rt 4 -u 9; true"))
 
     def test_happy_path(self):
         self.assert_success(self.job("acquire a 60; release a", nproc=2))
 
     def test_get_timer_recursive(self):
         """A second acquire of a scope replaces the first."""
-        self.assert_success(self.job("acquire a 1; acquire a 60; read -rt 2 -u 9; release a"))
+        self.assert_success(self.job("acquire a 3; acquire a 60; read -rt 4 -u 9; release a"))
 
     def test_multiple_clients_interaction(self):
         self.assert_success(self.job("for i in {1..20}; do acquire s$i 60; done; for i in {1..20}; do release s$i; done", nproc=4))
