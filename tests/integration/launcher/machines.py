@@ -1,7 +1,8 @@
 """Machines for tests that need several, or odd ones: network, mount and host name namespaces. Needs root."""
 
-import os
 import subprocess
+
+import network
 
 
 class Machine:
@@ -52,4 +53,4 @@ def connect(one, other, address_of_one, address_of_other, link="net0"):
 
 
 def are_possible():
-    return os.geteuid() == 0
+    return not network.reason_to_skip()

@@ -1,5 +1,6 @@
 """Keys of --rdzv-conf that say who hosts the coordinator, and how."""
 
+import contextlib
 import signal
 import socket
 
@@ -21,6 +22,8 @@ class HostTest(JobCase):
     def test_is_host_decides_who_hosts(self):
         waits = self.node("is_host=false,join_timeout=60")
         self.wait_for_run_directory()
+        with self.assertRaises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", self.port))
         host = self.node("is_host=True")
         self.assertEqual([self.finish(node)[0] for node in (host, waits)], [0, 0])
 
@@ -41,10 +44,18 @@ class HostTest(JobCase):
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", self.port))
             silent.listen()
-            rc, _, err = self.run_job("--nnodes=2", "--node-rank=1", f"--master-port={self.port}", self.worker, binary="fsdprun",
-                                      env={"PET_RDZV_CONF": "read_timeout=0.5,join_timeout=1"})
+            # An agent, which does not look at who holds the port.
+            rc, _, err = self.run_job(f"--rdzv-endpoint=127.0.0.1:{self.port}", self.worker, binary="fsdp-agent",
+                                      env={"PET_RDZV_CONF": "read_timeout=0.3,join_timeout=4"})
+            silent.setblocking(False)
+            attempts = 0
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    silent.accept()[0].close()
+                    attempts += 1
+        self.assertGreater(attempts, 4, err)  # By default an attempt takes longer than all of this.
         self.assertEqual(rc, 1)
-        self.assertIn("no coordinator", err)
+        self.assertIn("could not join", err)
 
 
 class OneEndpointTest(JobCase):

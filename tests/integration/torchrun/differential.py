@@ -318,7 +318,7 @@ RULES = [
     Rule("own-variables", "FSDPRUN_* tell workers of fsdprun's generation and of its control channel", _own_variables),
     Rule("chosen-port", "a port that nobody chose is a free one", _chosen_port),
     Rule("numeric-master-address", "a name would have to be resolved by every worker", _same_for_all("MASTER_ADDR")),
-    Rule("file-for-each-stream", "the report and `fsdpctl logs` show the last lines of every worker", _all_streams_have_files),
+    Rule("file-for-each-stream", "the report shows the last lines of the worker that failed", _all_streams_have_files),
     Rule("nothing-left-in-tmp", "torchrun leaves a directory behind after each run", _nothing_is_left),
     Rule("name-of-the-run-directory", "the temporary directory has our name", _names_in_tmp),
     Rule("name-of-the-signal", "the exit code's line names the signal, as torchrun does after 2.11", _name_of_the_signal),

@@ -114,7 +114,7 @@ class RunTest(CompatCase):
                 self.assertIn(shown, self.run_job("--dry-run", f"--nnodes={written}", "script.py")[1])
 
     def test_is_torchelastic_launched(self):
-        """What torch.distributed.is_torchelastic_launched() asks for; test_gloo.py asks PyTorch itself."""
+        """What torch.distributed.is_torchelastic_launched() asks for; test_with_pytorch.py asks PyTorch itself."""
         self.assert_success(self.run_job("--nnodes=1", "--nproc-per-node=1", *self.rendezvous(), "--no-python", self.dump()))
         self.assertIn("TORCHELASTIC_RUN_ID", self.environments()[0])
 

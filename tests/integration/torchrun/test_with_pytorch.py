@@ -1,5 +1,8 @@
 """The rows of PyTorch's tests whose workers import PyTorch: process groups over the launcher's store, and RPC."""
 
+import subprocess
+import sys
+
 from compat_case import CompatCase, c10d, free_port, main, soak
 
 HEAD = """
@@ -80,7 +83,9 @@ class WithPytorchTest(CompatCase):
 
     def test_is_not_torchelastic_launched(self):
         """test_run.py: without a launcher there is no TORCHELASTIC_RUN_ID."""
-        self.assertNotIn("TORCHELASTIC_RUN_ID", self.env)
+        done = subprocess.run([sys.executable, "-c", "import torch.distributed as d; print(d.is_torchelastic_launched())"],
+                              env=self.env, capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, "False\n")
 
     def nodes(self, sizes, script, backend):
         port = free_port()
