@@ -77,6 +77,8 @@ struct LaunchPlan {
   Request request = Request::kRun;
   /// Of kCompletion.
   Shell completion = Shell::kBash;
+  /// For the operator, before the start.
+  std::vector<std::string> warnings;
   /// The plan of an fsdp-agent, which gets the job-wide settings from the coordinator.
   bool is_agent = false;
 

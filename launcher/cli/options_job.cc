@@ -68,7 +68,8 @@ std::vector<OptionSpec> RendezvousOptions() {
        .default_text =
            "c10d: localhost:29400; etcd: localhost:2379; static: master-addr:master-port",
        .completion = C::kHost,
-       .help = "Where the coordinator listens."},
+       .help = "Where the coordinator listens; with etcd where that does, with store_type=file in "
+               "--rdzv-conf a file."},
       {.name = "rdzv-id",
        .group = G::kRendezvous,
        .metavar = "ID",

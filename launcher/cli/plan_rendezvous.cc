@@ -65,6 +65,13 @@ absl::Status ReadMaster(const RawOptions& options, LaunchPlan* plan) {
     if (absl::StartsWith(plan->master_addr, "[") && absl::EndsWith(plan->master_addr, "]")) {
       plan->master_addr = plan->master_addr.substr(1, plan->master_addr.size() - 2);
     }
+    const RawValue* endpoint = options.Find("rdzv-endpoint");
+    if (plan->backend != RendezvousBackend::kStatic &&
+        (endpoint == nullptr || endpoint->text.empty())) {
+      plan->warnings.push_back(absl::StrCat(
+          value->source, " is used with static rendezvous only; with ", BackendName(plan->backend),
+          " give --rdzv-endpoint, which is now its default"));
+    }
     if (!IsHost(plan->master_addr)) {
       return absl::OutOfRangeError(
           absl::StrCat(value->source, ": '", value->text, "' is not a host name or address"));

@@ -6,8 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/cli/option_values.h"
@@ -55,6 +58,16 @@ absl::Status ReadWorkers(const RawOptions& options, const MachineFacts& machine,
   return absl::OkStatus();
 }
 
+/// `USR1,SIGTERM` -> `SIGUSR1,SIGTERM`: kill and Slurm name signals without the prefix.
+std::string WithSignalPrefixes(absl::string_view names) {
+  std::vector<std::string> full;
+  for (absl::string_view name : absl::StrSplit(names, ',')) {
+    name = absl::StripAsciiWhitespace(name);
+    full.push_back(absl::StrCat(absl::StartsWith(name, "SIG") ? "" : "SIG", name));
+  }
+  return absl::StrJoin(full, ",");
+}
+
 // S or S:MAX.
 absl::Status ReadBackoff(const RawOptions& options, LaunchPlan* plan) {
   const RawValue* value = options.Find("restart-backoff");
@@ -83,7 +96,7 @@ absl::Status ReadSignals(const RawOptions& options, LaunchPlan* plan) {
   if (forwarded == nullptr || forwarded->text.empty()) {
     return absl::OkStatus();
   }
-  SignalList forward = ParseSignals(forwarded->text);
+  SignalList forward = ParseSignals(WithSignalPrefixes(forwarded->text));
   if (!forward.unknown.empty()) {
     return absl::OutOfRangeError(absl::StrCat(forwarded->source, ": '", forward.unknown.front(),
                                               "' is no signal that can be passed on"));

@@ -50,7 +50,14 @@ const std::vector<TextEntry>& ConfTexts() {
        "c10d: true: this node hosts the coordinator, or ends with an error if it cannot listen on "
        "the endpoint's port; false: it never hosts. Default: the first on the endpoint's machine."},
       {"read_timeout=SECONDS",
-       "How long one attempt to reach the coordinator may take. Default: 5."},
+       "How long one attempt to reach the coordinator, or etcd, may take. Default: 5; etcd: 60."},
+      {"store_type=tcp|file",
+       "c10d: file: the nodes find each other through --rdzv-endpoint as a file that all of them "
+       "see. Default: tcp."},
+      {"protocol=http|https, cacert=FILE, cert=FILE, key=FILE, etcd_prefix=PATH",
+       "etcd: how it is reached, also under etcd-v2's names ca_cert, ssl_cert and ssl_cert_key; "
+       "and "
+       "what its keys begin with."},
       {"close_timeout=SECONDS, heartbeat_timeout=SECONDS",
        "Checked and without effect: nothing here waits for a store that way."},
   };

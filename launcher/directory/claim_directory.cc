@@ -45,7 +45,7 @@ absl::StatusOr<Place> ClaimDirectory::Find() {
   const Duration timeout = context_.plan.read_timeout.has_value()
                                ? Duration(*context_.plan.read_timeout)
                                : kClaimTimeout;
-  const MonoTime deadline = MonoNow() + timeout;
+  const MonoTime deadline = MonoNow() + std::min<Duration>(timeout, context_.plan.join_timeout);
   for (;;) {
     absl::StatusOr<std::optional<Place>> place = Try();
     if (place.ok() && place->has_value()) {

@@ -95,6 +95,9 @@ absl::Status Launcher::Start() {
     Log(LogLevel::kWarning, absl::StrCat("--signals-to-handle: '", name,
                                          "' is no signal that can be handled; it is left out"));
   }
+  for (const std::string& warning : plan_.warnings) {
+    Log(LogLevel::kWarning, warning);
+  }
   RETURN_IF_ERROR(CheckVisibleDevices(plan_, environment_));
   ASSIGN_OR_RETURN(worker_cpus_, WorkerCpus(plan_, environment_));
   RETURN_IF_ERROR(FindProgram());

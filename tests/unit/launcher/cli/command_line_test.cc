@@ -133,7 +133,7 @@ TEST(CommandLineTest, ForwardedSignalsCannotEndTheJobToo) {
   EXPECT_THAT(Parse({"--forward-signals=SIGUSR1,SIGUSR2", "s"}).value().forwarded_signals,
               ElementsAre(SIGUSR1, SIGUSR2));
   EXPECT_THAT(ErrorOf({"--forward-signals=SIGTERM", "s"}), HasSubstr("only be in one of the two"));
-  EXPECT_THAT(ErrorOf({"--forward-signals=USR1", "s"}), HasSubstr("'USR1'"));
+  EXPECT_THAT(ErrorOf({"--forward-signals=TERM", "s"}), HasSubstr("only be in one of the two"));
   EXPECT_EQ(Parse({"--forward-signals=SIGKILL", "s"}).status().code(),
             absl::StatusCode::kOutOfRange);
 }
@@ -222,6 +222,24 @@ TEST(OptionValuesTest, WrongWordsAreAnsweredWithTheNearest) {
               HasSubstr("'c10' is not c10d, static, etcd or etcd-v2; did you mean c10d?"));
   EXPECT_THAT(ErrorOf({"--start-method=frok", "s"}), HasSubstr("did you mean fork?"));
   EXPECT_THAT(ErrorOf({"--start-method=x", "s"}), Not(HasSubstr("did you mean")));
+}
+
+TEST(CommandLineTest, ForwardedSignalsMayBeNamedAsKillNamesThem) {
+  EXPECT_THAT(Parse({"--forward-signals=USR1, SIGUSR2", "s"}).value().forwarded_signals,
+              ElementsAre(SIGUSR1, SIGUSR2));
+  EXPECT_THAT(ErrorOf({"--forward-signals=USR3", "s"}), HasSubstr("'SIGUSR3' is no signal"));
+}
+
+TEST(CommandLineTest, AMasterAddressThatNothingReadsIsWarnedOf) {
+  const auto warnings = [](const std::vector<std::string>& args) {
+    return Parse(args).value().warnings;
+  };
+  EXPECT_THAT(warnings({"--nnodes=2", "--rdzv-backend=c10d", "--master-addr=h", "s"}),
+              ElementsAre(HasSubstr("give --rdzv-endpoint")));
+  EXPECT_THAT(warnings({"--nnodes=2", "--master-addr=h", "s"}), ElementsAre());
+  EXPECT_THAT(
+      warnings({"--nnodes=2", "--rdzv-backend=c10d", "--master-addr=h", "--rdzv-endpoint=h", "s"}),
+      ElementsAre());
 }
 
 TEST(CommandLineTest, TimeoutsOfTheEnvironmentThatTorchElasticReads) {
