@@ -25,7 +25,7 @@ absl::Status CheckChoices(const RawOptions& options) {
       continue;
     }
     const bool is_argument = absl::StartsWith(value->source, "--");
-    const absl::Status status = ToWord(*value, absl::StrSplit(option.words, ' ')).status();
+    absl::Status status = ToWord(*value, absl::StrSplit(option.words, ' ')).status();
     if (!status.ok() && is_argument) {
       return absl::InvalidArgumentError(status.message());
     }

@@ -171,7 +171,8 @@ void HealthPort::Accept() {
       // The loop would spin on the pending client: it is accepted with the reserved descriptor, and
       // closed.
       reserve_.reset();
-      UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      socket.reset(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      socket.reset();
       reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     }
     return;
