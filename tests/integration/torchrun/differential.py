@@ -12,6 +12,8 @@ import shutil
 import time
 from dataclasses import dataclass, field
 
+import this_host
+
 # Leaves environment and arguments in D, writes as told, waits for the other ranks, and ends as told. So all that is
 # written is written before anything fails.
 WORKER = """
@@ -167,24 +169,35 @@ def _own_variables(case, theirs, ours):
     return bool(names)
 
 
-def _same_for_all(name):
-    """Both launchers give a value, which need not be the same, to the same ranks."""
+def _meets_by_c10d(case):
+    return any(str(word).startswith("--stand") or "c10d" in str(word) for word in case.words) or "c10d" in str(case.env) or (
+        case.env.get("PET_STANDALONE", "0") not in ("", "0"))
+
+
+def _where_the_store_is(name, is_allowed):
+    """Both launchers give a value, which need not be the same: all ranks of a start have the same one, and each is what it may be."""
     def settle(case, theirs, ours):
+        def of_start(outcome, start):
+            return {environment.get(name) for (which, _), environment in outcome.environments.items() if which == start}
         fired = False
-        for key in theirs.environments.keys() & ours.environments.keys():
-            a, b = theirs.environments[key], ours.environments[key]
-            if name in a and name in b and a[name] != b[name]:
-                a[name] = b[name] = "<differs>"
+        for start in {start for start, _ in theirs.environments} & {start for start, _ in ours.environments}:
+            a, b = of_start(theirs, start), of_start(ours, start)
+            if a != b and len(a) == len(b) == 1 and None not in a | b and is_allowed(case, *a, *b):
+                for (which, _), environment in [*theirs.environments.items(), *ours.environments.items()]:
+                    if which == start:
+                        environment[name] = "<differs>"
                 fired = True
         return fired
     return settle
 
 
-def _chosen_port(case, theirs, ours):
-    if any("{port}" in str(word) for word in [*case.words, *case.env.values()]) and "--standalone" not in case.words and not any(
-            "c10d" in str(word) for word in [*case.words, *case.env.values()]):
-        return False
-    return _same_for_all("MASTER_PORT")(case, theirs, ours)
+def _is_chosen_port(case, theirs, ours):
+    is_given = any("{port}" in str(word) for word in [*case.words, *case.env.values()]) and not _meets_by_c10d(case)
+    return not is_given and all(re.fullmatch(r"\d+", port) and 0 < int(port) < 65536 for port in (theirs, ours))
+
+
+def _is_numeric_address(case, theirs, ours):
+    return _meets_by_c10d(case) and this_host.is_name(theirs) and this_host.is_numeric_address(ours)
 
 
 def _all_streams_have_files(case, theirs, ours):
@@ -230,11 +243,10 @@ def _more_in_the_summary(case, theirs, ours):
 
 
 def _name_of_the_host(case, theirs, ours):
-    a, b = theirs.summary.get("host"), ours.summary.get("host")
-    if a and b and a != b:
-        theirs.summary["host"] = ours.summary["host"] = "<host>"
-        return True
-    return False
+    if not this_host.is_name(theirs.summary.get("host", "")) or not this_host.is_name_with_address(ours.summary.get("host", "")):
+        return False
+    theirs.summary["host"] = ours.summary["host"] = "<host>"
+    return True
 
 
 def _name_of_the_signal(case, theirs, ours):
@@ -316,8 +328,9 @@ def _dash_dash(case, theirs, ours):
 
 RULES = [
     Rule("own-variables", "FSDPRUN_* tell workers of fsdprun's generation and of its control channel", _own_variables),
-    Rule("chosen-port", "a port that nobody chose is a free one", _chosen_port),
-    Rule("numeric-master-address", "a name would have to be resolved by every worker", _same_for_all("MASTER_ADDR")),
+    Rule("chosen-port", "a port that nobody chose is a free one", _where_the_store_is("MASTER_PORT", _is_chosen_port)),
+    Rule("numeric-master-address", "a name would have to be resolved by every worker",
+         _where_the_store_is("MASTER_ADDR", _is_numeric_address)),
     Rule("file-for-each-stream", "the report shows the last lines of the worker that failed", _all_streams_have_files),
     Rule("nothing-left-in-tmp", "torchrun leaves a directory behind after each run", _nothing_is_left),
     Rule("name-of-the-run-directory", "the temporary directory has our name", _names_in_tmp),

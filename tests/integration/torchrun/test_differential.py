@@ -6,6 +6,7 @@
 
 import pathlib
 import random
+import socket
 import sys
 import unittest
 
@@ -59,6 +60,40 @@ class DifferentialTest(CompatCase):
             self.assertEqual(differential.compare(case, theirs, ours), ([], set()))
             change(ours)
             self.assertNotEqual(differential.compare(case, theirs, ours)[0], [])
+
+    def compared(self, words, theirs, ours):
+        """What is seen, and which rules fire, if two ranks have these values: of a variable, or of the report's host."""
+        def outcome(values):
+            environments = {(0, rank): {name: value for name, value in values.items() if name != "host"} for rank in range(2)}
+            return differential.Outcome([1], environments, {}, {}, differential.collections.Counter(), differential.collections.Counter(),
+                                        {name: value for name, value in values.items() if name == "host"}, {}, [], "")
+        return differential.compare(differential_cases.Case("check", words), outcome(theirs), outcome(ours))
+
+    def test_what_differs_on_purpose_may_not_be_just_anything(self):
+        """Rules about the master's address and port and the host allow what is documented, and nothing beside it."""
+        c10d, static, here = ["--rdzv-backend=c10d"], ["--master-port={port}"], socket.gethostname()
+        for words, name, a, b, rule in ((c10d, "MASTER_ADDR", "localhost", "127.0.0.1", "numeric-master-address"),
+                                        (["--standalone"], "MASTER_ADDR", here, "127.0.0.1", "numeric-master-address"),
+                                        (c10d, "MASTER_PORT", "4001", "4002", "chosen-port"),
+                                        (static, "host", "localhost", f"{here} (127.0.0.1)", "name-of-the-host")):
+            self.assertEqual(self.compared(words, {name: a}, {name: b}), ([], {rule}))
+        for words, name, a, b in ((c10d, "MASTER_ADDR", "localhost", "192.0.2.1"), (c10d, "MASTER_ADDR", "localhost", "a-name"),
+                                  (c10d, "MASTER_ADDR", "localhost", ""), (c10d, "MASTER_ADDR", "elsewhere", "127.0.0.1"),
+                                  (static, "MASTER_ADDR", "localhost", "127.0.0.1"), (static, "MASTER_PORT", "4001", "4002"),
+                                  (c10d, "MASTER_PORT", "4001", "0"), (c10d, "MASTER_PORT", "4001", "-1"),
+                                  (static, "host", "localhost", "elsewhere (127.0.0.1)"), (static, "host", "localhost", here + "x"),
+                                  (static, "host", "localhost", f"{here} (192.0.2.1)"), (static, "host", "localhost", f"{here} ()"),
+                                  (static, "host", "elsewhere", f"{here} (127.0.0.1)")):
+            with self.subTest(words=words, name=name, theirs=a, ours=b):
+                self.assertNotEqual(self.compared(words, {name: a}, {name: b})[0], [])
+
+    def test_ranks_that_disagree_about_the_master_are_seen(self):
+        theirs, ours = (differential.Outcome([0], {(0, rank): {"MASTER_ADDR": host, "MASTER_PORT": "4001"} for rank in range(2)}, {}, {},
+                                             differential.collections.Counter(), differential.collections.Counter(), {}, {}, [], "")
+                        for host in ("localhost", "127.0.0.1"))
+        ours.environments[0, 1].update(MASTER_ADDR="127.0.0.2", MASTER_PORT="4002")
+        differences, fired = differential.compare(differential_cases.Case("check", ["--standalone"]), theirs, ours)
+        self.assertEqual((len(differences), fired), (1, set()))
 
 
 def main():
