@@ -21,6 +21,7 @@ from free_port import free_port  # noqa: E402, F401
 
 BIN = pathlib.Path(os.environ.get("FSDPRUN_BIN", "build/release/bin")).resolve()
 MARKER = "FSDPRUN_TEST_MARKER"
+MAY_BE_DEFINED = {"setUp", "tearDown", "setUpClass", "tearDownClass", "maxDiff", "longMessage"}
 
 
 def wait_until_listening(port):
@@ -62,6 +63,13 @@ def processes_with(text):
 class JobCase(unittest.TestCase):
     """A temporary directory, a unique marker in the environment of everything started, and a check that no process
     with the marker lives when the test is over."""
+
+    def __init_subclass__(cls, **kwargs):
+        """A helper called `fail` would make assertions pass: a case may not redefine what unittest calls by itself."""
+        super().__init_subclass__(**kwargs)
+        hidden = {name for name in vars(cls) if hasattr(unittest.TestCase, name) and not name.startswith("__")} - MAY_BE_DEFINED
+        if hidden:
+            raise TypeError(f"{cls.__name__} redefines {', '.join(sorted(hidden))} of unittest.TestCase; choose another name")
 
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="fsdprun_test_"))

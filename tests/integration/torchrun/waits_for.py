@@ -12,6 +12,8 @@ TORCHRUN_FAILS: dict[str, str] = {
     "LocalAgentTest.test_double_agent_fault_tolerance": _LOST_NODE,
     "LocalAgentTest.test_no_exit_barrier_on_failure": "the other agent waits in its exit barrier for up to 300 s",
     "ErrorsTest.test_process_failure_incorrect_reply_file": "an error file that is no JSON ends the agent, without a summary and without a restart",
+    "ErrorsTest.test_child_failed_error_of_workers_that_were_stopped": "what workers exit with after SIGTERM is listed as failures",
+    "ErrorsTest.test_signal_name_in_message": "2.11 names it in the line of the traceback only",
     "ApiTest.test_rdzv_handler_shutdown_on_agent_signal": _NEW_NODE,
     "AgentTest.test_agent_process_handler_graceful_exception": _SPARE,
     "AgentTest.test_run_membership_change": _NEW_NODE,
