@@ -178,6 +178,8 @@ struct JobOutcome {
   int exit_code = 0;
   /// The operator's signal, for kStoppedBySignal.
   int signal = 0;
+  /// A second signal ended the workers' grace.
+  bool grace_cut_short = false;
   /// One sentence for an operator.
   std::string reason;
   int restarts_used = 0;

@@ -395,6 +395,9 @@ void NodeMachine::Handle(const node::WorkerProgress& progress, Out&) {
 
 void NodeMachine::Handle(const node::OperatorSignal& signal, Out& out) {
   if (leaving_) {
+    if (phase_ == node::Phase::kStopping) {
+      exit_message_ += "; the workers that were still running were killed at the second signal";
+    }
     if (MayHaveProcesses()) {
       KillGeneration(out);
     }

@@ -214,6 +214,13 @@ class NodeMachine {
                ? std::optional<MonoTime>(stream_deadline_)
                : std::nullopt;
   }
+  /// When an agent that was never admitted gives up.
+  MonoTime connect_deadline() const { return stream_deadline_; }
+  /// When the workers that are still running are killed; empty unless a stop gives them time.
+  std::optional<MonoTime> kill_at() const {
+    return kill_at_ != MonoTime::max() ? std::optional<MonoTime>(kill_at_) : std::nullopt;
+  }
+  int live_workers() const { return live_workers_; }
   /// A failure of this node, and when it happened here.
   struct OwnFailure {
     Failure failure;

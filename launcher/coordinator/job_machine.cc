@@ -129,6 +129,7 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
     case Phase::kRunning:
     case Phase::kStopping:
       if (again) {
+        operator_hurries_ = true;
         BeginStop(StopKind::kOperator, *operator_signal_, Duration{}, why, out);
       } else {
         Drain(StopKind::kOperator, *operator_signal_, why, out);

@@ -127,6 +127,25 @@ enum class Phase {
 };
 std::string_view PhaseName(Phase phase);
 
+/// A stop that is in progress. `why` is valid until the next Step.
+struct StopStatus {
+  struct Node {
+    std::string name;
+    /// Whose end it has not reported.
+    int workers = 0;
+  };
+  Generation generation;
+  /// An operator has asked for it, or for the job's end meanwhile: the next signal ends the grace.
+  int operator_signal = 0;
+  bool is_after_failure = false;
+  std::string_view why;
+  Duration grace{};
+  /// When what is still running is killed.
+  MonoTime kill_at{};
+  /// The nodes that have not stopped.
+  std::vector<Node> left;
+};
+
 }  // namespace job
 
 /// Decides for the whole job. Total: every event is legal in every state; stale ones are dropped
@@ -151,6 +170,11 @@ class JobMachine {
   /// Latest progress of the node with group rank 0.
   const Progress& progress() const { return progress_; }
   std::string_view reason() const { return reason_; }
+  /// Empty unless the phase is kStopping. O(workers).
+  std::optional<job::StopStatus> stop() const;
+  const std::optional<int>& operator_signal() const { return operator_signal_; }
+  /// When the wait for nodes is given up; meaningful in rendezvous.
+  MonoTime join_deadline() const { return join_deadline_; }
   /// A failed world is not yet followed by the next, see JobSpec::restart_backoff.
   bool is_pausing() const { return pause_until_ != MonoTime::max(); }
   /// Messages dropped because they were about another generation or an unknown incarnation.
@@ -209,26 +233,23 @@ class JobMachine {
   void ForgiveStall(MonoTime now, job::Effects& effects);
   void OnOrderTimeout(Out& out);
 
-  // job_delays.cc: what the job waits for before it forms, grows or gives up a world.
+  // job_delays.cc: what the job waits for before it forms or grows a world.
   bool MayGrow() const;
   void MaybeGrow(Out& out);
   void Grow(Out& out);
   void PauseBeforeRestart(Out& out);
-  void OnCannotRun(const AgentJoined& joined, Out& out);
-  void MaybeFinishCannotStart(Out& out);
   void OnDelaysDue(Out& out);
 
-  // job_worlds.cc: forming and ending worlds.
+  // job_cannot_start.cc: a node that cannot run the program.
+  void OnCannotRun(const AgentJoined& joined, Out& out);
+  void MaybeFinishCannotStart(Out& out);
+
+  // job_worlds.cc: forming worlds and ending the job.
   std::vector<Incarnation> Eligible() const;
   bool AwaitsLeaseDecision() const;
   void MaybeForm(Out& out);
   void FormWorld(std::vector<Incarnation> chosen, Out& out);
   void CommitWorld(Out& out);
-  void Abort(const std::string& why, Out& out);
-  void Drain(StopKind kind, int signal, const std::string& why, Out& out);
-  void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
-  void EscalateStop(StopKind kind, Duration grace, Out& out);
-  void FinishStop(Out& out);
   void RestartRendezvous(Out& out);
   void OnJoinTimeout(Out& out);
   void Finish(JobOutcome outcome, Out& out);
@@ -236,6 +257,13 @@ class JobMachine {
   void MaybeSendFinish(Out& out);
   int ReleaseCode(const Node& node) const;
   std::string Missing(const std::vector<Incarnation>& eligible) const;
+
+  // job_stops.cc: ending worlds.
+  void Abort(const std::string& why, Out& out);
+  void Drain(StopKind kind, int signal, const std::string& why, Out& out);
+  void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
+  void EscalateStop(StopKind kind, Duration grace, Out& out);
+  void FinishStop(Out& out);
 
   // job_invariants.cc
   std::string CheckMilestones() const;
@@ -274,6 +302,7 @@ class JobMachine {
   StopKind stop_kind_ = StopKind::kMembership;
   int stop_signal_ = 15;
   Duration stop_grace_{};
+  MonoTime kill_at_ = MonoTime::max();
   std::string stop_why_;
 
   // Budgets and the end.
@@ -288,6 +317,8 @@ class JobMachine {
   std::optional<Failure> cannot_start_;
   bool has_warned_of_rank_ = false;
   std::optional<int> operator_signal_;
+  /// A second signal has come.
+  bool operator_hurries_ = false;
   std::optional<JobOutcome> outcome_;
   /// What the nodes were told when the job ended.
   std::map<Incarnation, int> released_codes_;

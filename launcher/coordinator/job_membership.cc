@@ -321,7 +321,8 @@ void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
   effects.stalled = now - promised_wake_;
   resumed_at_ = now;
   lease_extended_until_ = now + spec_.dead_after;
-  for (MonoTime* deadline : {&order_deadline_, &join_deadline_, &last_call_at_}) {
+  for (MonoTime* deadline :
+       {&order_deadline_, &join_deadline_, &last_call_at_, &cannot_start_at_}) {
     *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + effects.stalled;
   }
 }

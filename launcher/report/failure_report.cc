@@ -251,7 +251,11 @@ std::string FormatOutcomeLine(const JobOutcome& outcome) {
     case OutcomeKind::kSucceeded:
       return "the job succeeded";
     case OutcomeKind::kStoppedBySignal:
-      return absl::StrCat("the job was ended by ", SignalName(outcome.signal));
+      return absl::StrCat("the job was ended by ", SignalName(outcome.signal),
+                          outcome.grace_cut_short
+                              ? "; the workers that were still running were killed at the second "
+                                "signal"
+                              : "");
     case OutcomeKind::kFailed:
       return absl::StrCat("the job failed: ", outcome.reason);
   }

@@ -266,10 +266,15 @@ TEST(NodeMachineTest, FirstOperatorSignalIsPassedOnTheSecondKills) {
   Agent agent;
   agent.Up();
   agent.Run(1);
+  EXPECT_EQ(agent.machine_.kill_at(), std::nullopt);
   EXPECT_THAT(agent.Step(node::OperatorSignal{SIGINT}), ElementsAre("send left g1", "signal 2 g1"));
+  EXPECT_TRUE(agent.machine_.kill_at().has_value());
   EXPECT_THAT(agent.Step(node::OperatorSignal{SIGINT}), ElementsAre("kill g1"));
   EXPECT_THAT(agent.Step(node::AllWorkersGone{Generation(1)}),
               ElementsAre("send stopped g1", "send left g1", "exit 1"));
+  EXPECT_EQ(agent.exit_message_,
+            "stopped by signal 2; the workers that were still running were killed at the second "
+            "signal");
 }
 
 TEST(NodeMachineTest, LeavingAgentSaysSoBeforeItRepeatsWhatItsStopHasEnded) {

@@ -207,6 +207,17 @@ TEST(JobDelaysTest, JobThatCannotStartDoesNotWaitForNodesThatDoNotCome) {
   EXPECT_THAT(job.Wait(milliseconds(200), {1, 2}), ElementsAre("release 1 1", "release 2 1"));
 }
 
+TEST(JobDelaysTest, NodesGetTheirTimeToHearThatTheJobCannotStartAlsoWhenTheCoordinatorStalls) {
+  Job job(Spec(2, 3, 5));
+  JoinWithoutProgram(job, 1);
+  job.now_ += seconds(60);
+  EXPECT_THAT(job.Step(job::TimerDue{}), IsEmpty());
+  EXPECT_THAT(job.Wait(milliseconds(500), {1}), IsEmpty());
+  EXPECT_THAT(job.Join(2), ElementsAre("admit 2"));
+  EXPECT_THAT(job.Wait(milliseconds(2800), {1, 2}), IsEmpty());
+  EXPECT_THAT(job.Wait(milliseconds(400), {1, 2}), ElementsAre("release 1 1", "release 2 1"));
+}
+
 TEST(JobDelaysTest, JobThatCannotStartForWantOfTheProgramSaysSoAlsoAtTheJoinTimeout) {
   JobSpec spec = Spec(2, 2, 5);
   spec.join_timeout = seconds(1);

@@ -132,6 +132,71 @@ TEST(JobStopTest, FailureLeavesAnOperatorsStopItsGrace) {
   EXPECT_THAT(job.Wait(std::chrono::milliseconds(300), {1}), IsEmpty());
 }
 
+TEST(JobStopTest, StatusTellsWhoIsLeftAndForHowLong) {
+  Job job(Spec(2, 2, 1));
+  job.RunTwo();
+  EXPECT_FALSE(job.machine_.stop().has_value());
+  job.Step(job::OperatorStop{SIGINT});
+  const MonoTime kill_at = job.now_ + std::chrono::seconds(30);
+  job.Wait(std::chrono::seconds(5), {1, 2});
+  job.Say(2, 1, Stopped(1, 0));
+  const auto stop = job.machine_.stop();
+  ASSERT_TRUE(stop.has_value());
+  EXPECT_EQ(stop->operator_signal, SIGINT);
+  EXPECT_FALSE(stop->is_after_failure);
+  EXPECT_EQ(stop->grace, std::chrono::seconds(30));
+  EXPECT_EQ(stop->kill_at, kill_at);
+  ASSERT_EQ(stop->left.size(), 2u);
+  EXPECT_EQ(stop->left[0].workers, 2);
+  EXPECT_EQ(stop->left[1].name, "node-2");
+  EXPECT_EQ(stop->left[1].workers, 1);
+  job.Say(1, 1, WorkersStopped{});
+  ASSERT_EQ(job.machine_.stop()->left.size(), 1u);
+  job.Say(2, 1, WorkersStopped{});
+  EXPECT_FALSE(job.machine_.stop().has_value());
+}
+
+TEST(JobStopTest, StatusFollowsAFailureThatShortensTheGrace) {
+  Job job = GrowingFromTwo();
+  EXPECT_EQ(job.machine_.stop()->operator_signal, 0);
+  EXPECT_THAT(std::string(job.machine_.stop()->why), HasSubstr("joins a world of 2"));
+  job.Wait(std::chrono::seconds(1), {1, 2, 3});
+  job.Exit(2, 1, 0, 7);
+  EXPECT_TRUE(job.machine_.stop()->is_after_failure);
+  EXPECT_EQ(job.machine_.stop()->kill_at, job.now_ + std::chrono::seconds(2));
+}
+
+TEST(JobStopTest, LateShorterGraceDoesNotPutTheKillOff) {
+  JobSpec spec = Spec(1, 3, 1);
+  spec.last_call = {};
+  spec.stop_grace = std::chrono::seconds(3);
+  Job job(spec);
+  job.Join(1);
+  job.Wait(std::chrono::milliseconds(1), {1});
+  job.Start(1, {1});
+  job.Join(2);
+  job.Join(3);
+  const MonoTime kill_at = job.machine_.stop()->kill_at;
+  job.Wait(std::chrono::seconds(2), {1, 2, 3});
+  job.Exit(1, 1, 0, 7);
+  EXPECT_EQ(job.machine_.stop()->kill_at, kill_at);
+}
+
+TEST(JobStopTest, OnlyASecondSignalCutsTheGraceShort) {
+  for (const int signals : {1, 2}) {
+    JobSpec spec = Spec(2, 2, 1);
+    spec.stop_grace = {};
+    Job job(spec);
+    job.RunTwo();
+    for (int i = 0; i < signals; ++i) {
+      job.Step(job::OperatorStop{SIGINT});
+    }
+    job.Say(1, 1, WorkersStopped{});
+    job.Say(2, 1, WorkersStopped{});
+    EXPECT_EQ(job.machine_.outcome()->grace_cut_short, signals == 2);
+  }
+}
+
 TEST(JobStopTest, AbortIsNeverSlowerThanADrain) {
   JobSpec spec = Spec(2, 2, 1);
   spec.stop_grace = std::chrono::seconds(1);

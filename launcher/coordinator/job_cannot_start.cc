@@ -1,0 +1,46 @@
+// A node that cannot run the job's program.
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/coordinator/job_machine_internal.h"
+
+namespace fsdprun {
+
+/// A world that has run shows that the program is right, so a node that comes later and lacks it is
+/// turned away. Before the first world the job ends: its command line needs a correction.
+void JobMachine::OnCannotRun(const AgentJoined& joined, Out& out) {
+  const NodeInfo& info = joined.node;
+  const std::string what = "node " + info.name + " cannot run the program: " + joined.cannot_run;
+  if (formations_ > 0) {
+    out.effects.actions.push_back(
+        ToAgent{info.incarnation, Generation{}, RejectAgent{joined.cannot_run, false}});
+    return;
+  }
+  Node node;
+  node.info = info;
+  node.sequence = next_sequence_++;
+  node.last_heard = out.now;
+  next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
+  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmitAgent{}, out);
+  if (!cannot_start_) {
+    cannot_start_ = FailureOf(nodes_.At(info.incarnation), CauseKind::kCannotStart, what);
+    cannot_start_at_ = out.now + spec_.cannot_start_notice;
+    SetReason(what + "; telling the other nodes");
+  }
+}
+
+void JobMachine::MaybeFinishCannotStart(Out& out) {
+  const bool all_know = static_cast<int>(nodes_.size()) >= spec_.max_nodes;
+  if (!cannot_start_ || outcome_ || (out.now < cannot_start_at_ && !all_know)) {
+    return;
+  }
+  JobOutcome outcome;
+  outcome.kind = OutcomeKind::kFailed;
+  outcome.exit_code = 1;
+  outcome.reason = cannot_start_->what;
+  outcome.failure = FailureReport{*cannot_start_, {}, 0, 0};
+  Finish(std::move(outcome), out);
+}
+
+}  // namespace fsdprun
