@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "agent/local/file_thread.h"
 #include "base/error_text.h"
 #include "base/unique_fd.h"
 #include "launcher/report/failure_report.h"
@@ -17,6 +19,8 @@ namespace fsdprun {
 namespace {
 
 constexpr Duration kSignalCheckInterval = std::chrono::milliseconds(100);
+/// How long a file system that hangs may delay the exit.
+constexpr Duration kErrorFileTimeout = std::chrono::seconds(1);
 
 void Print(const EndContext& context, absl::string_view text) {
   context.console.WriteLines(ConsoleStream::kError,
@@ -58,9 +62,18 @@ void WriteErrorFile(const std::string& json, const EndContext& context) {
   if (it == context.environment.end() || it->second.empty()) {
     return;
   }
-  if (const int error = ReplaceFile(it->second, json); error != 0) {
+  const std::string& path = it->second;
+  const auto error = std::make_shared<int>(0);  // The thread may outlive this call.
+  FileThread files(context.loop);
+  files.Run([path, json, error] { *error = ReplaceFile(path, json); }, [] {});
+  if (!files.Await(MonoNow() + kErrorFileTimeout)) {
     Print(context,
-          absl::StrCat("cannot write the error file ", it->second, ": ", ErrorText(error)));
+          absl::StrCat("cannot write the error file ", path,
+                       ": its file system did not answer within ", ToSeconds(kErrorFileTimeout),
+                       " s; the launcher that set TORCHELASTIC_ERROR_FILE learns only the "
+                       "exit code. Look at that file system"));
+  } else if (*error != 0) {
+    Print(context, absl::StrCat("cannot write the error file ", path, ": ", ErrorText(*error)));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "agent/local/local_agent.h"
 #include "agent/node/cluster_types.h"
+#include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/report/console.h"
@@ -42,10 +43,11 @@ struct EndContext {
   const LaunchPlan& plan;
   const Environment& environment;
   Console& console;
+  EventLoop& loop;
 };
 
 /// Prints how the job ended, unless it succeeded; a failure is also written to the error file of an
-/// outer launcher (TORCHELASTIC_ERROR_FILE).
+/// outer launcher (TORCHELASTIC_ERROR_FILE), unless its file system hangs.
 void ReportOutcome(const JobOutcome& outcome, const EndContext& context);
 /// The same for a node that knows no more than why it has to end.
 void ReportReason(const std::string& reason, const EndContext& context);

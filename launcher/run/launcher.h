@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -53,6 +55,7 @@ class Launcher {
   void MakeHost();
   void MakeStore();
   std::unique_ptr<WorkerStore> OpenStore();
+  Duration ConnectTimeout() const;
   NodeSpec MakeNodeSpec() const;
   LocalAgent::Options MakeAgentOptions() const;
   void WatchAgent(LocalAgent::Hooks* hooks);
@@ -70,12 +73,15 @@ class Launcher {
   void OnLocalAgentExit();
   void StopWhenDone();
 
-  // While waiting for others.
+  // While waiting for others, and for workers that are to end.
   void ScheduleWaitNotice();
   void PrintWaitNotice();
-  void TrackPhase();
+  void TrackStop();
+  void ScheduleStopNotice();
+  std::optional<job::StopStatus> StopInProgress() const;
 
   // Shutdown.
+  int EndWithoutStart(const absl::Status& why);
   int Finish();
   void ReportOwnFailure();
   std::string WhyNotToTheEnd() const;
@@ -118,9 +124,9 @@ class Launcher {
   std::unique_ptr<LocalAgent> agent_;
   RestartLimit restarts_{MonoNow()};
 
-  /// Since when the launcher has been waiting for nodes or for the coordinator.
-  MonoTime waiting_since_ = MonoNow();
-  bool is_in_rendezvous_ = false;
+  /// The stop that a notice was last scheduled for: its generation, and whether an operator has
+  /// asked for it.
+  std::pair<Generation, bool> noticed_stop_{};
   bool is_ended_by_signal_ = false;
   /// The first signal that ends this launcher; 0: none.
   int own_signal_ = 0;

@@ -1,14 +1,11 @@
-// What others learn of a launcher while it runs, and from its exit code.
+// What others learn of a launcher while it runs.
 #include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "launcher/cli/worker_command.h"
-#include "launcher/coordinator/root_cause.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/run/launcher.h"
-#include "launcher/run/own_failure.h"
-#include "proto/worker_contract.h"
 
 namespace fsdprun {
 
@@ -55,32 +52,6 @@ void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
       events_->OnTimer(timer);
     }
   };
-}
-
-/// Why the workers could not end by themselves, well or badly; empty if they did.
-std::string Launcher::WhyNotToTheEnd() const {
-  if (outcome_.has_value()) {
-    const bool is_end_of_workers =
-        outcome_->kind == OutcomeKind::kSucceeded ||
-        (outcome_->kind == OutcomeKind::kFailed && outcome_->failure.has_value() &&
-         outcome_->failure->root.worker.has_value());
-    return is_end_of_workers ? "" : outcome_->reason;
-  }
-  const bool is_cut_off = own_signal_ != 0 || is_job_lost_ || agent_->has_lost_coordinator();
-  return is_cut_off || agent_->machine().generation() == Generation() ? agent_message_ : "";
-}
-
-/// Of a launcher that ends for reasons of its own, not because the job has ended.
-int Launcher::OwnFailureCode() const {
-  if (plan_.exit_code_style != ExitCodeStyle::kWorker) {
-    return 1;
-  }
-  if (own_signal_ != 0) {
-    return contract::kSignalExitBase + own_signal_;
-  }
-  const bool is_cut_off = agent_ != nullptr && agent_->has_lost_coordinator();
-  const auto own = is_cut_off ? OutcomeOfOwnFailures(agent_->machine()) : std::nullopt;
-  return own.has_value() ? ExitCodeOfCause(*own) : 1;
 }
 
 }  // namespace fsdprun

@@ -129,9 +129,4 @@ bool ShowsEvents(const LaunchPlan& plan, const Environment& environment) {
          (level.empty() || ParseLogLevel(level) <= LogLevel::kInfo);
 }
 
-bool UsesAgentStore(const LaunchPlan& plan, const Environment& environment) {
-  const bool is_dynamic = plan.is_agent || plan.backend != RendezvousBackend::kStatic;
-  return !is_dynamic || Get(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
-}
-
 }  // namespace fsdprun

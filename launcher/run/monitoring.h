@@ -55,8 +55,4 @@ HealthReport DescribeHealth(const LocalAgent* agent, const std::optional<std::st
 /// Whether events go to the console: LOGLEVEL may mute them, as in torchrun.
 bool ShowsEvents(const LaunchPlan& plan, const Environment& environment);
 
-/// False with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, as in torchrun but for the static backend:
-/// rank 0 then serves the store, and scripts may have tcp:// stores of their own.
-bool UsesAgentStore(const LaunchPlan& plan, const Environment& environment);
-
 }  // namespace fsdprun

@@ -90,6 +90,22 @@ class ElasticTest(JobCase):
         self.assertEqual(said["attempt_0"], "generation 1 rank 0\n")
         self.assertRegex(said["attempt_0.1"], r"^generation 2 rank [01]\n$")
 
+    def test_row_53_who_waits_for_workers_that_go_on_when_a_node_joins_is_told_so(self):
+        script = self.script("""
+            signal.signal(signal.SIGTERM, lambda number, frame: None)
+            note("pid")
+            wait_for("go")
+        """)
+        options = ("1:2", f"--shutdown-timeout={PATIENCE_S:.0f}")
+        first = self.node(*options, script)
+        self.pids(1, [0])
+        second = self.node(*options, script)
+        line = next((line for line in first.stderr if "still running" in line), "")  # No line once the grace is over.
+        self.assertRegex(line, r"joins a world of 1: 1 worker is still running; to be killed in \d+ s \(--shutdown-timeout\)$")
+        (self.dir / "go").touch()
+        self.assert_all_end([first, second])
+        self.pids(2, range(2))
+
     def test_row_42_failures_are_spaced_when_asked(self):
         worker = """
             note("start", time.monotonic())

@@ -1,5 +1,7 @@
 """A file system that hangs: FIFOs that nobody reads or writes stand for it, since opening them does not return."""
 
+import os
+
 from job_case import JobCase
 from unittest_main import main
 
@@ -53,6 +55,20 @@ class HangsTest(JobCase):
         self.assertEqual(sorted(self.notes("pid")), [(1, 0), (1, 1), (2, 0), (2, 1)])
         self.assertEqual(out.count("12 bytes of output are not shown here because the file system"), 4, out)
         self.assertIn("not all output could be shown", err)
+
+    def test_an_error_file_of_an_outer_launcher_that_cannot_be_written_does_not_hold_up_the_end(self):
+        error = self.dir / "outer_error.json"
+        launcher = self.start("--standalone", self.script("""
+            note("pid")
+            wait_for("go")
+            sys.exit(3)
+        """), env={"TORCHELASTIC_ERROR_FILE": str(error)})
+        self.wait_for_notes("pid", 1, [0])
+        os.mkfifo(f"{error}.{launcher.pid}")  # What is written there replaces the file.
+        (self.dir / "go").touch()
+        rc, _, err = self.finish(launcher)
+        self.assertEqual(rc, 1, err)
+        self.assertIn(f"cannot write the error file {error}: its file system did not answer within 1 s", err)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from job_case import BIN, JobCase, free_port
 from unittest_main import main
 
 # Whoever waits for this grace to pass fails the test.
+GRACE = f"--shutdown-timeout={PATIENCE_S:.0f}"
 LONG_GRACE = f"--shutdown-timeout={5 * PATIENCE_S:.0f}"
 
 REPORTER = """
@@ -96,6 +97,58 @@ class SignalsTest(JobCase):
         launcher.send_signal(signal.SIGTERM)
         rc, _, err = self.finish(launcher)
         self.assertEqual(rc, 1, err)
+        self.assertIn("ended by SIGTERM; the workers that were still running were killed at the second signal", err)
+
+    def line_with(self, launcher, text):
+        """The line of the launcher's errors that has the text in it; it ends without one if the grace passes before."""
+        seen = []
+        for line in launcher.stderr:
+            seen.append(line)
+            if text in line:
+                return line
+        self.fail(f"no line with '{text}' in {seen}")
+
+    def test_who_waits_for_workers_that_do_not_end_is_told_so(self):
+        launcher = self.start("--standalone", "--nproc-per-node=3", GRACE, self.script("""
+            if RANK != 2: signal.signal(signal.SIGINT, lambda number, frame: note("signal", number))
+            else: signal.signal(signal.SIGINT, signal.SIG_DFL)
+            note("pid")
+            live_on()
+        """))
+        self.wait_for_notes("pid", 1, range(3))
+        launcher.send_signal(signal.SIGINT)
+        self.assertRegex(self.line_with(launcher, "still running"),
+                         r"^fsdprun: 2 workers are still running after SIGINT; to be killed in \d+ s \(--shutdown-timeout\), "
+                         r"or at once at a second signal$")
+        launcher.send_signal(signal.SIGTERM)
+        rc, _, err = self.finish(launcher)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("ended by SIGINT; the workers that were still running were killed at the second signal", err)
+        self.assertNotIn("still running after", err)  # Said once.
+
+    def test_second_signal_leaves_the_workers_exit_code_as_it_is(self):
+        launcher = self.start("--standalone", "--exit-code=worker", LONG_GRACE, self.script(STUBBORN))
+        self.wait_for_notes("pid", 1, [0])
+        launcher.send_signal(signal.SIGINT)
+        self.wait_for_notes("signal", 1, [0])
+        launcher.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(launcher)[0], 128 + signal.SIGINT)
+
+    def test_who_waits_for_workers_of_several_nodes_is_told_where_they_are(self):
+        script, port = self.script(STUBBORN), free_port()
+        nodes = [self.start("--nnodes=2", f"--master-port={port}", f"--node-rank={n}", f"--local-addr=127.0.0.{n + 1}", GRACE,
+                            "--nproc-per-node=2", script) for n in range(2)]
+        self.wait_for_notes("pid", 1, range(4))
+        nodes[1].send_signal(signal.SIGINT)
+        # The node that was told to end speaks for itself, the coordinator's for the job.
+        self.assertIn("2 workers are still running after SIGINT; to be killed in", self.line_with(nodes[1], "still running"))
+        self.assertRegex(self.line_with(nodes[0], "still running"),
+                         r"127.0.0.2 left on signal 2: 4 workers are still running \(127.0.0.\d: 2, 127.0.0.\d: 2\); to be killed")
+        nodes[0].send_signal(signal.SIGTERM)
+        self.assertIn("4 workers are still running", self.line_with(nodes[0], "after SIGTERM"))
+        self.interrupt_until_end(nodes[0])
+        self.assertEqual(self.finish(nodes[0])[0], 1)
+        self.assertEqual(self.finish(nodes[1])[0], 1)
 
     def test_row_47_signal_while_waiting_for_nodes(self):
         launcher = self.start("--nnodes=2", f"--master-port={free_port()}", self.script(RECORDER))

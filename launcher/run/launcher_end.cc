@@ -1,0 +1,113 @@
+// How a launcher ends, and what it tells of that.
+#include <algorithm>
+#include <optional>
+
+#include "agent/local/file_thread.h"
+#include "launcher/coordinator/root_cause.h"
+#include "launcher/run/job_end.h"
+#include "launcher/run/launcher.h"
+#include "launcher/run/own_failure.h"
+#include "proto/worker_contract.h"
+
+namespace fsdprun {
+namespace {
+
+/// How long a stalled reader of our output may delay the exit.
+constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
+/// How long a file system or a server that hangs may delay the exit.
+constexpr Duration kLeaveDirectoryTimeout = std::chrono::seconds(2);
+constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
+
+}  // namespace
+
+int Launcher::EndWithoutStart(const absl::Status& why) {
+  Print(why.message());
+  LeaveDirectory();
+  output_.RemoveRunDirs();
+  output_.console().Close(MonoNow() + kConsoleDrainTimeout);
+  // As in RunProgram().
+  return program_ == CliProgram::kFsdpAgent && absl::IsInvalidArgument(why) ? 2 : OwnFailureCode();
+}
+
+int Launcher::Finish() {
+  const bool is_interrupted =
+      outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
+  OutputDrain drain(output_.console(), signals_,
+                    MonoNow() + (is_interrupted ? kInterruptedDrainTimeout : kConsoleDrainTimeout));
+  link_->Close();
+  LeaveDirectory();
+  if (host_ != nullptr) {
+    host_->Shutdown();
+  }
+  drain.ShowRemainingOutput(*agent_);
+  const int exit_code = ExitCode();
+  if (events_ != nullptr) {
+    events_->OnEnd(WhyNotToTheEnd());
+  }
+  const EndContext context{program_, plan_, environment_, output_.console(), loop_};
+  if (outcome_.has_value()) {
+    ReportOutcome(*outcome_, context);
+  } else if (exit_code != 0 && !agent_message_.empty()) {
+    ReportReason(agent_message_, context);
+    ReportOwnFailure();
+  }
+  output_.EndRunDirs(exit_code == 0, drain.all_shown());
+  drain.WaitForReader();
+  output_.console().Close(drain.deadline());
+  return exit_code;
+}
+
+// What failed here is not lost with the coordinator.
+void Launcher::ReportOwnFailure() {
+  if (const auto outcome = OutcomeOfOwnFailures(agent_->machine());
+      outcome.has_value() && agent_->has_lost_coordinator()) {
+    ReportOutcome(*outcome, {program_, plan_, environment_, output_.console(), loop_});
+  }
+}
+
+/// Why the workers could not end by themselves, well or badly; empty if they did.
+std::string Launcher::WhyNotToTheEnd() const {
+  if (outcome_.has_value()) {
+    const bool is_end_of_workers =
+        outcome_->kind == OutcomeKind::kSucceeded ||
+        (outcome_->kind == OutcomeKind::kFailed && outcome_->failure.has_value() &&
+         outcome_->failure->root.worker.has_value());
+    return is_end_of_workers ? "" : outcome_->reason;
+  }
+  const bool is_cut_off = own_signal_ != 0 || is_job_lost_ || agent_->has_lost_coordinator();
+  return is_cut_off || agent_->machine().generation() == Generation() ? agent_message_ : "";
+}
+
+int Launcher::ExitCode() const {
+  if (outcome_.has_value()) {
+    return outcome_->exit_code;
+  }
+  // Without an outcome the coordinator in this process ended before the job did.
+  const int code = host_ != nullptr ? std::max(*agent_exit_, 1) : *agent_exit_;
+  return code == 1 ? OwnFailureCode() : code;
+}
+
+/// Of a launcher that ends for reasons of its own, not because the job has ended.
+int Launcher::OwnFailureCode() const {
+  if (plan_.exit_code_style != ExitCodeStyle::kWorker) {
+    return 1;
+  }
+  if (own_signal_ != 0) {
+    return contract::kSignalExitBase + own_signal_;
+  }
+  const bool is_cut_off = agent_ != nullptr && agent_->has_lost_coordinator();
+  const auto own = is_cut_off ? OutcomeOfOwnFailures(agent_->machine()) : std::nullopt;
+  return own.has_value() ? ExitCodeOfCause(*own) : 1;
+}
+
+void Launcher::LeaveDirectory() {
+  if (!place_.hosts || !place_.is_shared()) {
+    return;
+  }
+  const bool closes = outcome_.has_value() && outcome_->kind != OutcomeKind::kStoppedBySignal;
+  FileThread files(loop_);
+  files.Run([directory = directory_, closes] { directory->JobEnded(closes); }, [] {});
+  files.Await(MonoNow() + kLeaveDirectoryTimeout);
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,204 @@
+// What a launcher is made of: the coordinator or the way to it, the store and the agent.
+#include <sys/random.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "launcher/cli/worker_command.h"
+#include "launcher/directory/host_lookup.h"
+#include "launcher/directory/job_token.h"
+#include "launcher/run/launcher.h"
+#include "launcher/run/machine.h"
+#include "proto/worker_contract.h"
+
+namespace fsdprun {
+namespace {
+
+/// To reach the coordinator, before it is given up.
+constexpr int kAttemptsInGrace = 3;
+/// How long a launcher that cannot run the program looks for the coordinator, to say so.
+constexpr Duration kTellTimeout = std::chrono::seconds(60);
+
+uint64_t RandomNonZero() {
+  uint64_t number = 0;
+  while (number == 0) {
+    FSDPRUN_CHECK(::getrandom(&number, sizeof(number), 0) == sizeof(number), "getrandom failed");
+  }
+  return number;
+}
+
+/// False with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, as in torchrun but for the static backend:
+/// rank 0 then serves the store, and scripts may have tcp:// stores of their own.
+bool UsesAgentStore(const LaunchPlan& plan, const Environment& environment) {
+  const bool is_dynamic = plan.is_agent || plan.backend != RendezvousBackend::kStatic;
+  const auto variable = environment.find("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+  return !is_dynamic || variable == environment.end() || variable->second != "1";
+}
+
+}  // namespace
+
+// A node that cannot run the program says so to the others, who would wait for it in vain.
+absl::Status Launcher::FindProgram() {
+  absl::StatusOr<std::string> python = CheckProgram(plan_, environment_);
+  if (python.ok()) {
+    python_ = *std::move(python);
+    return absl::OkStatus();
+  }
+  if (plan_.IsSingleNode() || program_ == CliProgram::kFsdpAgent) {
+    return python.status();
+  }
+  cannot_run_ = std::string(python.status().message());
+  Print(absl::StrCat(cannot_run_, "; telling the other nodes"));
+  return absl::OkStatus();
+}
+
+// Opens the link to the coordinator, in this process or over gRPC.
+absl::Status Launcher::OpenLink() {
+  if (place_.hosts) {
+    MakeHost();
+    link_ = &host_->local_link();
+    return host_->Start();
+  }
+  GrpcLink::Options options{.targets = place_.targets(), .job_id = run_id_};
+  options.token = [token = place_.token.value, path = place_.token.path]() {
+    return token.empty() ? TokenFile::Read(path) : absl::StatusOr<std::string>(token);
+  };
+  if (plan_.read_timeout.has_value()) {
+    // A coordinator that does not answer is tried again before it is given up.
+    options.open_timeout =
+        std::min<Duration>(*plan_.read_timeout, clocks_.coordinator_grace / kAttemptsInGrace);
+  }
+  options.stream_silence = clocks_.stream_silence;
+  grpc_link_ = std::make_unique<GrpcLink>(loop_, std::move(options));
+  link_ = grpc_link_.get();
+  return absl::OkStatus();
+}
+
+void Launcher::MakeHost() {
+  CoordinatorHost::Hooks hooks;
+  hooks.on_finish = [this](const JobOutcome& outcome) {
+    outcome_ = outcome;
+    StopWhenDone();
+  };
+  hooks.on_step = [this] { OnCoordinatorStep(); };
+  host_ = std::make_unique<CoordinatorHost>(
+      loop_,
+      CoordinatorHost::Options{MakeJobSpec(), run_id_, place_.is_shared() ? place_.token.value : "",
+                               clocks_.stream_silence},
+      std::move(hooks));
+}
+
+JobSpec Launcher::MakeJobSpec() const {
+  JobSpec spec;
+  spec.min_nodes = plan_.min_nodes;
+  spec.max_nodes = plan_.max_nodes;
+  spec.max_restarts = plan_.max_restarts;
+  spec.node_ranks_bind = plan_.backend == RendezvousBackend::kStatic;
+  spec.restart_backoff = plan_.restart_backoff;
+  spec.max_restart_backoff = plan_.max_restart_backoff;
+  spec.suspect_after = clocks_.suspect_after;
+  spec.dead_after = clocks_.node_lease;
+  spec.join_timeout = plan_.join_timeout;
+  spec.last_call = plan_.last_call_timeout;
+  spec.stop_grace = plan_.shutdown_timeout;
+  spec.abort_grace = plan_.abort_timeout;
+  spec.exits_as_worker = plan_.exit_code_style == ExitCodeStyle::kWorker;
+  return spec;
+}
+
+// The coordinator's port serves the store too: a connection that starts with the HTTP/2 preface is
+// an agent's.
+void Launcher::MakeStore() {
+  store_ = OpenStore();
+  if (!UsesAgentStore(plan_, environment_)) {
+    store_->LetRankZeroServe();
+  }
+}
+
+std::unique_ptr<WorkerStore> Launcher::OpenStore() {
+  const WorkerStore::Addresses addresses{place_.node_address, place_.store_address};
+  if (place_.listeners.empty()) {
+    return std::make_unique<WorkerStore>(loop_, addresses);
+  }
+  auto server =
+      std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
+        if (host_ != nullptr) {
+          host_->AddConnection(std::move(connection));
+        }
+      });
+  for (UniqueFd& listener : place_.listeners) {
+    FSDPRUN_CHECK(server->ListenOn(std::move(listener)).ok(), "the listening socket is bound");
+  }
+  place_.listeners.clear();
+  return std::make_unique<WorkerStore>(loop_, addresses, std::move(server));
+}
+
+Duration Launcher::ConnectTimeout() const {
+  return cannot_run_.empty() ? Duration(plan_.join_timeout)
+                             : std::min<Duration>(plan_.join_timeout, kTellTimeout);
+}
+
+NodeSpec Launcher::MakeNodeSpec() const {
+  NodeSpec spec;
+  spec.node.incarnation = Incarnation(RandomNonZero());
+  spec.node.name = plan_.local_addr.empty() ? HostName() : plan_.local_addr;
+  spec.node.address = place_.node_address;
+  spec.node.local_world_size = plan_.nproc_per_node;
+  spec.node.role = plan_.role;
+  if (plan_.node_rank >= 0) {
+    spec.node.requested_node_rank = plan_.node_rank;
+  }
+  spec.coordinator_endpoint = place_.where();
+  spec.cannot_run = cannot_run_;
+  spec.connect_timeout = ConnectTimeout();
+  spec.heartbeat_interval = clocks_.heartbeat_interval;
+  spec.coordinator_grace = clocks_.coordinator_grace;
+  spec.stop_grace = plan_.shutdown_timeout;
+  return spec;
+}
+
+LocalAgent::Options Launcher::MakeAgentOptions() const {
+  LocalAgent::Options options;
+  options.spec = MakeNodeSpec();
+  options.keeper_path = keeper_path_;
+  options.base_environment = environment_;
+  // Only agents need the job's secret.
+  options.base_environment.erase("FSDPRUN_TOKEN");
+  options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
+  options.run_id = run_id_;
+  options.dirs = output_.dirs();
+  options.output = plan_.output;
+  options.draws_progress = output_.draws_progress();
+  options.keeper_lease = plan_.IsSingleNode() ? Duration::zero() : clocks_.keeper_lease;
+  options.descriptor_limit = descriptor_limit_;
+  options.token_advice = place_.token.advice;
+  options.handled_signals = plan_.signals_text;
+  options.has_virtual_local_rank = plan_.has_virtual_local_rank;
+  options.uses_agent_store = UsesAgentStore(plan_, environment_);
+  options.file_timer = file_timer_.get();
+  if (file_timer_ != nullptr) {
+    options.base_environment[contract::kEnvTimerFile] = file_timer_->path();
+  }
+  options.omp_threads = plan_.omp_threads;
+  options.worker_cpus = worker_cpus_;
+  options.reads_stdin = [source = plan_.stdin_source](int local_rank) {
+    return source == StdinSource::kInherit || (source == StdinSource::kRankZero && local_rank == 0);
+  };
+  options.stops_groups = plan_.stop_signal_to == StopSignalTo::kGroup;
+  return options;
+}
+
+void Launcher::MakeAgent() {
+  LocalAgent::Hooks hooks;
+  hooks.on_progress = [this](const Progress& progress) { output_.ShowProgress(progress); };
+  hooks.sink = output_.MakeSink();
+  hooks.on_exit = [this](int code, const std::string& message) { OnAgentExit(code, message); };
+  WatchAgent(&hooks);
+  agent_ =
+      std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
+  output_.Attach(agent_.get());
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "base/mono_time.h"
+#include "launcher/coordinator/job_machine.h"
+
+namespace fsdprun {
+
+/// How much of `timeout`, which ends at `deadline`, is over: "5 s of 600 s". Pure.
+std::string DescribeWait(MonoTime deadline, Duration timeout, MonoTime now);
+
+/// A stop that ends by itself soon is not worth a line. Pure.
+bool IsWorthTelling(const job::StopStatus& stop, MonoTime now);
+
+/// Who is still running, for how long, and what an operator can do about it. Pure.
+std::string DescribeStop(const job::StopStatus& stop, MonoTime now);
+
+}  // namespace fsdprun
