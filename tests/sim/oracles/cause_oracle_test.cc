@@ -29,7 +29,7 @@ class CauseOracleTest : public ::testing::Test {
   }
   static JobOutcome VictimNamed() { return FailedWith(WorkerFailure("node-2", kVictim, kGen1)); }
 
-  FaultLedger ledger_;
+  FaultLedger ledger_{6 * kSecond};
   CauseOracle oracle_{ledger_, 20 * kSecond};
 };
 

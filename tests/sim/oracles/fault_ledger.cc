@@ -76,7 +76,7 @@ bool FaultLedger::MayFail(const InjectedFault& fault, Generation g) const {
   const auto world = worlds_.find(g);
   // A world whose only member is lost is told by no order that it is over.
   return world != worlds_.end() && fault.at <= world->second.ended &&
-         (fault.until + kAftermath >= world->second.StoppedAt() ||
+         (fault.until + aftermath_ >= world->second.StoppedAt() ||
           (world->second.first_stop == kForever && world->second.nodes.size() == 1)) &&
          (fault.node == kCoordinatorNode || world->second.nodes.count(fault.node) != 0);
 }
@@ -105,7 +105,7 @@ bool FaultLedger::MayHaveChangedMembers(Generation g) const {
              [&](Nanos at) { return at <= stopped_at && at + kMembershipTakes >= stopped_at; }) ||
          std::any_of(faults_.begin(), faults_.end(), [&](const InjectedFault& fault) {
            return fault.generation == Generation{} && IsChargeable(fault.kind) &&
-                  fault.at <= stopped_at && fault.until + kAftermath >= stopped_at;
+                  fault.at <= stopped_at && fault.until + aftermath_ >= stopped_at;
          });
 }
 
@@ -131,7 +131,7 @@ bool FaultLedger::IsDisturbed(int node, Nanos from, Nanos to) const {
   return std::any_of(faults_.begin(), faults_.end(), [&](const InjectedFault& fault) {
     return fault.generation == Generation{} && IsChargeable(fault.kind) &&
            (fault.node == node || fault.node == kCoordinatorNode) && fault.at <= to &&
-           fault.until + kAftermath >= from;
+           fault.until + aftermath_ >= from;
   });
 }
 
@@ -140,7 +140,7 @@ bool FaultLedger::IsIsolated(const InjectedFault& fault) const {
   const Nanos from = fault.at - kMembershipTakes;
   const Nanos to = fault.at + kNoticeTakes;
   for (const InjectedFault& other : faults_) {
-    const Nanos end = other.generation == Generation{} ? other.until + kAftermath : other.until;
+    const Nanos end = other.generation == Generation{} ? other.until + aftermath_ : other.until;
     if (&other != &fault && other.at <= to && end >= from) {
       return false;
     }

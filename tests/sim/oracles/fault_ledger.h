@@ -47,10 +47,11 @@ bool IsChargeable(FaultKind kind);
 class FaultLedger {
  public:
   using FaultId = size_t;
-  /// How long after a disturbance its consequences may show: the lease of a silent node, once
-  /// extended, and the messages about it.
-  static constexpr Nanos kAftermath = 7 * kSecond;
+  /// `lease` of a silent node, as long as it may be extended.
+  explicit FaultLedger(Nanos lease) : aftermath_(lease + kMessagesTake) {}
 
+  /// How long after a disturbance its consequences may show: the lease, and the messages about it.
+  Nanos aftermath() const { return aftermath_; }
   FaultId Add(InjectedFault fault);
   /// `pid` ended because it lost its peer to `fault`.
   void AddVictim(int64_t pid, FaultId fault);
@@ -92,6 +93,9 @@ class FaultLedger {
   };
   bool IsIsolated(const InjectedFault& fault) const;
 
+  static constexpr Nanos kMessagesTake = kSecond;
+
+  const Nanos aftermath_;
   std::vector<InjectedFault> faults_;
   std::map<int64_t, FaultId> victims_;
   std::map<Generation, Span> worlds_;

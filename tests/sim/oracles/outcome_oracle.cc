@@ -95,9 +95,8 @@ void OutcomeOracle::SettlingTimePassed() {
 }
 
 void OutcomeOracle::DeadlinePassed(Nanos at) {
-  const bool may_wait_for_nodes =
-      !stop_heard_ && too_few_since_ != kForever &&
-      at - too_few_since_ <= job_.join_timeout + FaultLedger::kAftermath;
+  const bool may_wait_for_nodes = !stop_heard_ && too_few_since_ != kForever &&
+                                  at - too_few_since_ <= job_.join_timeout + ledger_.aftermath();
   if (!decided_ && !coordinator_died_ && !may_wait_for_nodes) {
     Complain(stop_heard_ ? "the job goes on although an operator has stopped it long ago"
                          : "the job has not done its work although faults ended long ago");

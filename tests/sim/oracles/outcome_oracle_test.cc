@@ -21,7 +21,7 @@ class OutcomeOracleTest : public ::testing::Test {
     oracle_.Decided(at, outcome);
   }
 
-  FaultLedger ledger_;
+  FaultLedger ledger_{6 * kSecond};
   OutcomeOracle oracle_{ledger_, {.min_nodes = 2, .max_restarts = 1, .join_timeout = 60 * kSecond}};
 };
 
@@ -224,11 +224,16 @@ TEST_F(OutcomeOracleTest, NoRestartIsChargedBeforeTheFirstWorld) {
   EXPECT_COMPLAINT(oracle_, "before the first world");
 }
 
+TEST_F(OutcomeOracleTest, WithAShorterLeaseAFaultIsSoonerForgotten) {
+  EXPECT_EQ(ledger_.aftermath(), 7 * kSecond);
+  EXPECT_EQ(FaultLedger(4 * kSecond).aftermath(), 5 * kSecond);
+}
+
 TEST_F(OutcomeOracleTest, ARestartIsChargedOnlyForAFaultThatCanHaveFailedTheWorld) {
   InjectedFault elsewhere = NodeFault(FaultKind::kPartition, kSecond, 5 * kSecond);
   elsewhere.node = 3;
   const Nanos over = 2 * kSecond;
-  const Nanos stop = over + FaultLedger::kAftermath;
+  const Nanos stop = over + ledger_.aftermath();
   const struct {
     const char* what;
     InjectedFault fault;
@@ -241,7 +246,7 @@ TEST_F(OutcomeOracleTest, ARestartIsChargedOnlyForAFaultThatCanHaveFailedTheWorl
       {"long over", NodeFault(FaultKind::kPartition, kSecond, over), stop + kMilli, false},
   };
   for (const auto& c : cases) {
-    FaultLedger ledger;
+    FaultLedger ledger(6 * kSecond);
     OutcomeOracle oracle(ledger, {.min_nodes = 1, .max_restarts = 9});
     ledger.WorldOrdered(0, kGen1, 2);
     oracle.WorldOrdered(kGen1, 0, 2);
@@ -256,7 +261,7 @@ TEST_F(OutcomeOracleTest, ARestartIsChargedOnlyForAFaultThatCanHaveFailedTheWorl
 
 TEST_F(OutcomeOracleTest, AFaultThatBreaksTheWorldIsChargedUnlessTheStopCameBefore) {
   for (const Nanos stopped_at : {9 * kSecond, 11 * kSecond}) {
-    FaultLedger ledger;
+    FaultLedger ledger(6 * kSecond);
     OutcomeOracle oracle(ledger, {.min_nodes = 1, .max_restarts = 9});
     ledger.WorldOrdered(0, kGen1, 1);
     oracle.WorldOrdered(kGen1, 0, 2);
@@ -277,7 +282,7 @@ TEST_F(OutcomeOracleTest, AWorldEndsWithoutChargeOnlyForAMembershipChange) {
     bool may_end;
   } cases[] = {{kSecond, kForever, false}, {8 * kSecond, kForever, true}, {0, kSecond, true}};
   for (const auto& c : cases) {
-    FaultLedger ledger;
+    FaultLedger ledger(6 * kSecond);
     OutcomeOracle oracle(ledger, {.min_nodes = 1, .max_restarts = 9});
     ledger.WorldOrdered(0, kGen1, 1);
     oracle.WorldOrdered(kGen1, 0, 2);

@@ -57,7 +57,7 @@ class RecoveryOracleTest : public ::testing::Test {
     EXPECT_COMPLAINT(late, "came 1 ms late");
   }
 
-  FaultLedger ledger_;
+  FaultLedger ledger_{kJob.lease};
   RecoveryOracle oracle_{ledger_, kJob};
 };
 

@@ -5,7 +5,8 @@
 namespace fsdprun::sim {
 
 Referee::Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, Bounds bounds)
-    : overlap_(hearing_, bounds.alone),
+    : ledger_(recovery.lease),
+      overlap_(hearing_, bounds.alone),
       outcome_(ledger_, job),
       cause_(ledger_, bounds.stuck),
       shutdown_(hearing_, bounds.ended),
