@@ -94,7 +94,8 @@ void LocalAgent::Start() {
   CoordinatorLink::Callbacks callbacks;
   callbacks.on_up = [this] { Feed(node::StreamUp{}); };
   callbacks.on_message = [this](const ToAgent& message) {
-    if (std::holds_alternative<AdmitAgent>(message.message)) {
+    if (const auto* admit = std::get_if<AdmitAgent>(&message.message)) {
+      FollowLease(admit->node_lease);
       was_admitted_ = true;
       has_warned_of_silence_ = false;
     }
@@ -230,8 +231,21 @@ void LocalAgent::OpenKeeper() {
   keeper_ = std::make_unique<KeeperClient>(loop_, MakeKeeperCallbacks());
   if (const absl::Status status = keeper_->Start(options_.keeper_path); !status.ok()) {
     Feed(node::KeeperLost{std::string(status.message())});
-  } else if (options_.keeper_lease > Duration::zero()) {
-    keeper_->HoldLease(options_.keeper_lease);
+  } else if (keeper_lease_ > Duration::zero()) {
+    keeper_->HoldLease(keeper_lease_);
+  }
+}
+
+/// The keeper's lease has to outlast this agent's patience with the coordinator.
+void LocalAgent::FollowLease(Duration node_lease) {
+  const bool has_lease = options_.keeper_lease > Duration::zero() && node_lease > Duration::zero();
+  const Duration lease =
+      !has_lease || node_lease == options_.spec.node_lease
+          ? options_.keeper_lease
+          : ClocksFor(std::chrono::duration_cast<std::chrono::milliseconds>(node_lease))
+                .keeper_lease;
+  if (std::exchange(keeper_lease_, lease) != lease && keeper_ != nullptr && keeper_->is_alive()) {
+    keeper_->HoldLease(lease);
   }
 }
 

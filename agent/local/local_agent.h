@@ -44,7 +44,8 @@ class LocalAgent {
     OutputOptions output;
     /// FSDPRUN_PROGRESS_VIEW of the workers.
     bool draws_progress = false;
-    /// The keeper ends the workers when this process was stopped for so long; zero: never.
+    /// The keeper ends the workers when this process was stopped for so long, or for what follows
+    /// from the coordinator's node lease if that is another; zero: never.
     Duration keeper_lease{};
     /// Workers' soft limit of open descriptors; 0: this process's.
     uint64_t descriptor_limit = 0;
@@ -134,6 +135,7 @@ class LocalAgent {
 
   void AdoptLogWriter(pid_t pid);
   void OpenKeeper();
+  void FollowLease(Duration node_lease);
   KeeperCallbacks MakeKeeperCallbacks();
   void ConnectLink();
   void OnLinkLost(const LinkLoss& loss);
@@ -205,6 +207,7 @@ class LocalAgent {
   std::map<pid_t, UniqueFd> log_writers_;
   absl::Status last_link_error_;
   EventLoop::TimerId wake_timer_ = 0;
+  Duration keeper_lease_ = options_.keeper_lease;
   std::unique_ptr<KeeperClient> keeper_;
   /// Reads the workers' log and error files.
   FileThread files_;

@@ -88,7 +88,11 @@ struct FromAgent {
 // --- Coordinator -> agent
 
 /// Answer to AgentJoined.
-struct AdmitAgent {};
+struct AdmitAgent {
+  /// The job's, from which this agent's clocks follow whatever its own command line says; zero: not
+  /// told.
+  Duration node_lease{};
+};
 /// Answer to AgentJoined: the agent can never be part of this job; it prints `reason` and exits
 /// with 1. With `rejoin` it answers any other message of an agent that was declared lost: the agent
 /// joins again with AgentJoined.
@@ -116,6 +120,8 @@ struct StopWorkers {
 struct ReleaseAgent {
   int exit_code = 0;
   std::string reason;
+  /// The workers could not end by themselves, well or badly.
+  bool cut_off = false;
 };
 
 using CoordinatorMessage = std::variant<AdmitAgent, RejectAgent, PrepareGeneration,

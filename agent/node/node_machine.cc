@@ -58,7 +58,11 @@ std::string_view node::PhaseName(Phase phase) {
   return "?";
 }
 
-NodeMachine::NodeMachine(NodeSpec spec) : spec_(std::move(spec)) {
+NodeMachine::NodeMachine(NodeSpec spec)
+    : spec_(std::move(spec)),
+      node_lease_(spec_.node_lease),
+      heartbeat_interval_(spec_.heartbeat_interval),
+      coordinator_grace_(spec_.coordinator_grace) {
   FSDPRUN_CHECK(spec_.node.incarnation.value() != 0, "an agent life needs a random number");
   FSDPRUN_CHECK(spec_.node.local_world_size >= 1, "a node has at least one worker");
 }
@@ -143,7 +147,7 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
 /// A coordinator that is silent may only be stopped, and its nodes must not suffer for that; one
 /// whose address refuses connections has ended.
 MonoTime NodeMachine::DeadlineWithoutCoordinator() const {
-  const MonoTime silent = coordinator_lost_at_ + spec_.coordinator_grace;
+  const MonoTime silent = coordinator_lost_at_ + coordinator_grace_;
   return refused_since_ == MonoTime::max()
              ? silent
              : std::min(silent, refused_since_ + spec_.coordinator_ended_grace);
@@ -169,7 +173,7 @@ void NodeMachine::GiveUpCoordinator(Out& out) {
     Leave(1,
           "lost the coordinator at " + spec_.coordinator_endpoint + " (" + link_error_ + ") and " +
               (has_ended ? "nothing listens there any more: its launcher has ended"
-                         : "could not reach it again within " + Seconds(spec_.coordinator_grace)) +
+                         : "could not reach it again within " + Seconds(coordinator_grace_)) +
               "; the workers of this node were ended. Look at the launcher on that host.",
           kExitTimeoutWithoutCoordinator, out);
     return;
@@ -432,7 +436,7 @@ void NodeMachine::Handle(const node::TimerDue&, Out& out) {
     DeclareWedged(out);
   }
   if (!exited_ && out.now >= next_heartbeat_) {
-    next_heartbeat_ = out.now + spec_.heartbeat_interval;
+    next_heartbeat_ = out.now + heartbeat_interval_;
     AgentHeartbeat heartbeat;
     if (progress_changed_) {
       progress_changed_ = false;

@@ -20,6 +20,9 @@ namespace fsdprun {
 
 /// Constants of one incarnation of an agent.
 struct NodeSpec {
+  /// By this agent's own command line. The next two follow from it, until the coordinator tells of
+  /// another one: see Clocks.
+  Duration node_lease = Clocks{}.node_lease;
   Duration heartbeat_interval = Clocks{}.heartbeat_interval;
   /// How long an agent that has never been admitted tries to reach the coordinator.
   Duration connect_timeout = std::chrono::seconds(600);
@@ -216,6 +219,8 @@ class NodeMachine {
   }
   /// When an agent that was never admitted gives up.
   MonoTime connect_deadline() const { return stream_deadline_; }
+  /// The job has ended, and the workers could not end by themselves.
+  bool was_cut_off() const { return was_cut_off_; }
   /// When the workers that are still running are killed; empty unless a stop gives them time.
   std::optional<MonoTime> kill_at() const {
     return kill_at_ != MonoTime::max() ? std::optional<MonoTime>(kill_at_) : std::nullopt;
@@ -295,6 +300,7 @@ class NodeMachine {
   template <class Message>
   void SendNow(Message&& message, Generation g, Out& out);
   void SetReason(std::string reason);
+  void FollowLease(Duration node_lease);
   void ExplainAdmission();
   MonoTime NextWake(MonoTime now) const;
 
@@ -322,6 +328,9 @@ class NodeMachine {
   const NodeSpec spec_;
 
   // Link to the coordinator.
+  Duration node_lease_;
+  Duration heartbeat_interval_;
+  Duration coordinator_grace_;
   bool admitted_ = false;
   bool ever_admitted_ = false;
   /// When the stream of an admitted agent broke, and since when attempts have been refused.
@@ -353,6 +362,7 @@ class NodeMachine {
   bool leaving_ = false;
   /// The coordinator has said how the job ended; it may be gone before this node is.
   bool released_ = false;
+  bool was_cut_off_ = false;
   int operator_signal_ = 0;
   int exit_code_ = 0;
   std::string exit_message_;

@@ -21,17 +21,31 @@ void NodeMachine::Handle(const ToAgent& order, Out& out) {
   std::visit([&](const auto& o) { Apply(o, order.generation, out); }, order.message);
 }
 
-void NodeMachine::Apply(const AdmitAgent&, Generation, Out& out) {
+void NodeMachine::Apply(const AdmitAgent& admit, Generation, Out& out) {
+  FollowLease(admit.node_lease);
   admitted_ = true;
   ever_admitted_ = true;
   stream_deadline_ = MonoTime::max();
   coordinator_lost_at_ = MonoTime::max();
   refused_since_ = MonoTime::max();
   reconnect_delay_ = {};
-  next_heartbeat_ = out.now + spec_.heartbeat_interval;
+  next_heartbeat_ = out.now + heartbeat_interval_;
   if (!leaving_) {
     ExplainAdmission();
   }
+}
+
+/// Heartbeats that are rarer than the coordinator expects cost a node its place, and an agent that
+/// gives up before it may be replaced costs its workers.
+void NodeMachine::FollowLease(Duration node_lease) {
+  if (node_lease == node_lease_ || node_lease <= Duration{}) {
+    return;
+  }
+  const Clocks clocks =
+      ClocksFor(std::chrono::duration_cast<std::chrono::milliseconds>(node_lease));
+  node_lease_ = node_lease;
+  heartbeat_interval_ = clocks.heartbeat_interval;
+  coordinator_grace_ = clocks.coordinator_grace;
 }
 
 void NodeMachine::ExplainAdmission() {
@@ -117,6 +131,7 @@ void NodeMachine::Apply(const StopWorkers& stop, Generation g, Out& out) {
 
 void NodeMachine::Apply(const ReleaseAgent& release, Generation, Out& out) {
   Leave(release.exit_code, release.reason, spec_.kill_wait, out);
+  was_cut_off_ = released_ ? was_cut_off_ : release.cut_off;
   released_ = true;
 }
 

@@ -141,6 +141,7 @@ void KeeperClient::HoldLease(Duration lease) {
   std::string frame;
   keeper::AppendCommand(keeper::LeaseCommand{static_cast<uint32_t>(ms)}, frame);
   Send(frame);
+  loop_.Cancel(lease_timer_);
   lease_timer_ = loop_.At(MonoNow() + lease / kLeaseRenewals, [this, lease] { HoldLease(lease); });
 }
 

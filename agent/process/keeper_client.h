@@ -94,7 +94,7 @@ class KeeperClient {
   absl::Status Start(const std::string& keeper_path);
 
   /// From here on the keeper kills the workers and exits when this process has not run its loop for
-  /// `lease`. Renewed by itself, while the loop runs. Call once, after Start().
+  /// `lease`. Renewed by itself, while the loop runs. Call after Start(); again for another lease.
   void HoldLease(Duration lease);
 
   /// Asks for a worker; answered by on_spawned or on_spawn_failed. Errors: INVALID_ARGUMENT for an

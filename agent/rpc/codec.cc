@@ -343,7 +343,9 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
 struct CoordinatorEncoder {
   v1::CoordinatorMessage* out;
 
-  void operator()(const AdmitAgent&) const { out->mutable_admit(); }
+  void operator()(const AdmitAgent& admit) const {
+    out->mutable_admit()->set_node_lease_ns(admit.node_lease.count());
+  }
   void operator()(const RejectAgent& reject) const {
     out->mutable_reject()->set_reason(Cut(reject.reason, kMaxErrorTextBytes));
     out->mutable_reject()->set_rejoin(reject.rejoin);
@@ -362,13 +364,16 @@ struct CoordinatorEncoder {
   void operator()(const ReleaseAgent& release) const {
     out->mutable_release()->set_exit_code(release.exit_code);
     out->mutable_release()->set_reason(Cut(release.reason, kMaxErrorTextBytes));
+    out->mutable_release()->set_cut_off(release.cut_off);
   }
 };
 
 absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) {
   switch (in.message_case()) {
     case v1::CoordinatorMessage::kAdmit:
-      return AdmitAgent{};
+      RETURN_IF_ERROR(
+          CheckRange("admit.node_lease_ns", in.admit().node_lease_ns(), 0, kMaxNanoseconds));
+      return AdmitAgent{Duration(in.admit().node_lease_ns())};
     case v1::CoordinatorMessage::kReject:
       return RejectAgent{in.reject().reason(), in.reject().rejoin()};
     case v1::CoordinatorMessage::kPrepare: {
@@ -385,7 +390,7 @@ absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) 
       return StopWorkers{in.stop().signal(), Duration(in.stop().grace_ns()), in.stop().reason()};
     case v1::CoordinatorMessage::kRelease:
       RETURN_IF_ERROR(CheckRange("release.exit_code", in.release().exit_code(), 0, 255));
-      return ReleaseAgent{in.release().exit_code(), in.release().reason()};
+      return ReleaseAgent{in.release().exit_code(), in.release().reason(), in.release().cut_off()};
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

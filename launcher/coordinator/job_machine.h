@@ -256,6 +256,7 @@ class JobMachine {
   void FinishFailed(const std::string& why, Out& out);
   void MaybeSendFinish(Out& out);
   int ReleaseCode(const Node& node) const;
+  ReleaseAgent Release(int code) const;
   std::string Missing(const std::vector<Incarnation>& eligible) const;
 
   // job_stops.cc: ending worlds.

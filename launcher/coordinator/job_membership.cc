@@ -118,11 +118,13 @@ std::string JobMachine::DropImpossibleRank(NodeInfo* info) const {
 void JobMachine::ReleaseLate(Incarnation incarnation, Generation held, Out& out) {
   const auto released = released_codes_.find(incarnation);
   const bool was_in_last_world = held != Generation{} && held == outcome_->generation;
-  ReleaseAgent release{1, "the job with this run id is over: " + outcome_->reason};
+  ReleaseAgent release = Release(1);
   if (released != released_codes_.end()) {
-    release = {released->second, outcome_->reason};
+    release.exit_code = released->second;
   } else if (was_in_last_world) {
-    release = {outcome_->exit_code, outcome_->reason};
+    release.exit_code = outcome_->exit_code;
+  } else {
+    release.reason = "the job with this run id is over: " + outcome_->reason;
   }
   out.effects.actions.push_back(ToAgent{incarnation, Generation{}, release});
 }
@@ -159,7 +161,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   node.sequence = next_sequence_++;
   node.last_heard = out.now;
   next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
-  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmitAgent{}, out);
+  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmitAgent{spec_.dead_after}, out);
   if (replaced != Incarnation{}) {
     // The loss may form the next world: the newcomer is there already.
     LoseNode(replaced, CauseKind::kNodeLost, "was replaced by a new agent", out);
@@ -179,7 +181,7 @@ void JobMachine::Reattach(Node& node, Generation held, Out& out) {
   node.last_heard = out.now;
   next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
   if (node.state != NodeState::kReleased) {
-    SendTo(node, Generation{}, AdmitAgent{}, out);
+    SendTo(node, Generation{}, AdmitAgent{spec_.dead_after}, out);
   }
   if (node.state == NodeState::kSpare && held != Generation{}) {
     StartCleaning(node, held, out);
@@ -205,7 +207,7 @@ void JobMachine::RepeatOpenOrder(Node& node, Out& out) {
       StartCleaning(node, node.held, out);
       return;
     case NodeState::kReleased:
-      SendTo(node, Generation{}, ReleaseAgent{ReleaseCode(node), outcome_->reason}, out);
+      SendTo(node, Generation{}, Release(ReleaseCode(node)), out);
       return;
     case NodeState::kSpare:
     case NodeState::kPrepared:
@@ -234,7 +236,7 @@ void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::st
                           Out& out) {
   const Node node = nodes_.At(incarnation);
   if (kind != CauseKind::kNodeLost) {
-    SendTo(node, Generation{}, ReleaseAgent{1, "node " + node.info.name + ": " + what}, out);
+    SendTo(node, Generation{}, ReleaseAgent{1, "node " + node.info.name + ": " + what, true}, out);
   }
   nodes_.Erase(incarnation);
   departed_.push_back(node.info.name + " (" + what + ")");

@@ -228,6 +228,11 @@ int JobMachine::ReleaseCode(const Node& node) const {
   return took_part || no_world || node.leaving ? outcome_->exit_code : 0;
 }
 
+/// Once the outcome is decided.
+ReleaseAgent JobMachine::Release(int code) const {
+  return {code, outcome_->reason, !IsEndOfWorkers(*outcome_)};
+}
+
 void JobMachine::Finish(JobOutcome outcome, Out& out) {
   FSDPRUN_CHECK(!outcome_, "a job ends once");
   outcome.restarts_used = restarts_used_;
@@ -249,7 +254,7 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   for (Node& node : nodes_) {
     const int code = ReleaseCode(node);
     released_codes_[node.info.incarnation] = code;
-    SendTo(node, Generation{}, ReleaseAgent{code, outcome_->reason}, out);
+    SendTo(node, Generation{}, Release(code), out);
     node.previous_group_rank =
         IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;
     node.state = NodeState::kReleased;

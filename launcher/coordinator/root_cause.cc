@@ -153,6 +153,12 @@ int ExitCodeOfCause(const JobOutcome& outcome) {
   return worker.signal != 0 ? contract::kSignalExitBase + worker.signal : worker.exit_code;
 }
 
+bool IsEndOfWorkers(const JobOutcome& outcome) {
+  return outcome.kind == OutcomeKind::kSucceeded ||
+         (outcome.kind == OutcomeKind::kFailed && outcome.failure.has_value() &&
+          outcome.failure->root.worker.has_value());
+}
+
 bool FailureLog::Add(Failure failure, MonoTime received, MonoTime since) {
   FSDPRUN_CHECK(failure.kind != CauseKind::kWorkerFailed || failure.worker.has_value(),
                 "a worker's failure says how the worker ended");

@@ -49,6 +49,9 @@ class FailureLog {
 /// signal n killed it or ended the job; the outcome's own code where no worker is the cause.
 int ExitCodeOfCause(const JobOutcome& outcome);
 
+/// The job has ended because its workers have, well or badly.
+bool IsEndOfWorkers(const JobOutcome& outcome);
+
 /// True for a death by a signal that victims of another failure do not die of: SIGKILL, SIGSEGV,
 /// SIGBUS and the like, but not SIGABRT (an uncaught exception, a watchdog) and not SIGPIPE (a lost
 /// peer).

@@ -68,13 +68,10 @@ void Launcher::ReportOwnFailure() {
 /// Why the workers could not end by themselves, well or badly; empty if they did.
 std::string Launcher::WhyNotToTheEnd() const {
   if (outcome_.has_value()) {
-    const bool is_end_of_workers =
-        outcome_->kind == OutcomeKind::kSucceeded ||
-        (outcome_->kind == OutcomeKind::kFailed && outcome_->failure.has_value() &&
-         outcome_->failure->root.worker.has_value());
-    return is_end_of_workers ? "" : outcome_->reason;
+    return IsEndOfWorkers(*outcome_) ? "" : outcome_->reason;
   }
-  const bool is_cut_off = own_signal_ != 0 || is_job_lost_ || agent_->has_lost_coordinator();
+  const bool is_cut_off = own_signal_ != 0 || is_job_lost_ || agent_->has_lost_coordinator() ||
+                          agent_->machine().was_cut_off();
   return is_cut_off || agent_->machine().generation() == Generation() ? agent_message_ : "";
 }
 

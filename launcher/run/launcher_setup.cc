@@ -153,6 +153,7 @@ NodeSpec Launcher::MakeNodeSpec() const {
   spec.coordinator_endpoint = place_.where();
   spec.cannot_run = cannot_run_;
   spec.connect_timeout = ConnectTimeout();
+  spec.node_lease = clocks_.node_lease;
   spec.heartbeat_interval = clocks_.heartbeat_interval;
   spec.coordinator_grace = clocks_.coordinator_grace;
   spec.stop_grace = plan_.shutdown_timeout;

@@ -25,6 +25,7 @@ uint32_t World::StartAgent(int slot_index) {
   spec.node.role = slot_index % 3 == 2 ? "reader" : "trainer";
   spec.node.requested_node_rank = slot.node_rank ? slot.node_rank : slot.preferred_rank;
   spec.cannot_run = slot.lacks_program ? "no such file" : "";
+  spec.node_lease = ClocksOf(options_.mix).node_lease;
   spec.heartbeat_interval = ClocksOf(options_.mix).heartbeat_interval;
   spec.coordinator_endpoint = "10.0.0.1:29400";
   spec.coordinator_grace = CoordinatorGrace(options_.mix);

@@ -67,7 +67,10 @@ static auto Fields(const AgentLeft& left) {
   return std::tie(signal, workers_running);
 }
 
-static auto Fields(const AdmitAgent& /*admit*/) { return std::tuple(); }
+static auto Fields(const AdmitAgent& admit) {
+  const auto& [node_lease] = admit;
+  return std::tie(node_lease);
+}
 static auto Fields(const RejectAgent& reject) {
   const auto& [reason, rejoin] = reject;
   return std::tie(reason, rejoin);
@@ -85,8 +88,8 @@ static auto Fields(const StopWorkers& stop) {
   return std::tie(signal, grace, reason);
 }
 static auto Fields(const ReleaseAgent& release) {
-  const auto& [exit_code, reason] = release;
-  return std::tie(exit_code, reason);
+  const auto& [exit_code, reason, cut_off] = release;
+  return std::tie(exit_code, reason, cut_off);
 }
 
 static auto Fields(const FromAgent& envelope) {

@@ -33,6 +33,19 @@ class PartitionsTest(NamespaceCase):
         self.assertEqual({g for g, _ in self.notes("pid")}, {1})
         self.finish_job(*self.nodes)
 
+    def test_the_coordinators_lease_counts_on_nodes_that_were_told_of_none(self):
+        for n, conf in enumerate(("keep_alive_interval=20", "", "")):
+            self.node(n, conf=conf)
+        self.pids(1, range(3))
+        for node in self.nodes[:2]:
+            node.send_signal(signal.SIGSTOP)
+        # The fault: by default an agent (2) waits for 30 s for its coordinator, and a keeper (1) for 35 s for its agent.
+        time.sleep(38)
+        for node in self.nodes[:2]:
+            node.send_signal(signal.SIGCONT)
+        self.finish_job(*self.nodes)
+        self.assertEqual({g for g, _ in self.notes("pid")}, {1})
+
     def test_hung_agent_is_replaced_and_comes_back_clean(self):
         first = self.start_all()
         self.nodes[1].send_signal(signal.SIGSTOP)

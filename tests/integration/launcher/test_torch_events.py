@@ -68,6 +68,31 @@ class TorchEventsTest(JobCase):
         self.assertEqual((last["source"], last["metadata"]["state"]), ("AGENT", "FAILED"))
         self.assertIn("15", last["metadata"]["raw_error"])
 
+    def last_events_of_two(self, script, number=None):
+        """The last event of each node, of which the first one gets the signal."""
+        port = free_port()
+        nodes = [self.start("--nnodes=2", f"--master-port={port}", f"--node-rank={n}", CONSOLE, script) for n in range(2)]
+        self.wait_for_notes("ready", 1, range(2))
+        if number is not None:
+            nodes[0].send_signal(number)
+        return [self.events_of(self.finish(node)[2])[-1]["metadata"] for node in nodes]
+
+    def test_row_73_a_signal_to_one_launcher_has_ended_the_other_nodes_work_too(self):
+        last = self.last_events_of_two(self.script("note('ready'); live_on()"), signal.SIGTERM)
+        self.assertEqual([metadata["state"] for metadata in last], ["FAILED"] * 2)
+        for metadata in last:
+            self.assertIn("15", metadata["raw_error"])
+
+    def test_row_73_workers_of_the_other_node_that_fail_are_no_failure_of_the_agent(self):
+        last = self.last_events_of_two(self.script("""
+            note("ready")
+            if RANK == 0:
+                wait_for("ready.1.1")
+                sys.exit(3)
+            live_on()
+        """))
+        self.assertEqual([metadata["state"] for metadata in last], ["SUCCEEDED"] * 2)
+
     def test_loglevel_mutes(self):
         rc, _, err = self.run_job("--standalone", CONSOLE, self.script(""), env={"LOGLEVEL": "ERROR"})
         self.assertEqual((rc, err), (0, ""))

@@ -72,6 +72,34 @@ TEST(NodeLinkTest, DeadlineOfTheCoordinatorIsKnownWhileItIsLost) {
   EXPECT_EQ(agent.machine_.coordinator_deadline(), agent.now_ + std::chrono::seconds(30));
 }
 
+TEST(NodeLinkTest, ClocksFollowTheCoordinatorsLease) {
+  for (const auto& [lease, heartbeats, grace] :
+       {std::tuple(std::chrono::seconds(1), 6, std::chrono::seconds(30)),
+        std::tuple(std::chrono::seconds(60), 2, std::chrono::seconds(70))}) {
+    Agent agent;
+    agent.Step(node::Boot{});
+    agent.Step(node::StreamUp{});
+    agent.Order(0, AdmitAgent{lease});
+    agent.Wait(std::chrono::milliseconds(1100));
+    EXPECT_EQ(agent.heartbeats_, heartbeats);
+    agent.Step(node::StreamLost{"keepalive timed out"});
+    EXPECT_EQ(agent.machine_.coordinator_deadline(), agent.now_ + grace);
+  }
+}
+
+TEST(NodeLinkTest, ClocksStayAsTheyAreIfTheCoordinatorTellsNoOtherLease) {
+  NodeSpec spec = Agent::Spec();
+  spec.coordinator_grace = std::chrono::seconds(50);
+  for (const Duration lease : {Duration{}, spec.node_lease}) {
+    Agent agent(spec);
+    agent.Step(node::Boot{});
+    agent.Step(node::StreamUp{});
+    agent.Order(0, AdmitAgent{lease});
+    agent.Step(node::StreamLost{"keepalive timed out"});
+    EXPECT_EQ(agent.machine_.coordinator_deadline(), agent.now_ + spec.coordinator_grace);
+  }
+}
+
 TEST(NodeLinkTest, CoordinatorThatComesBackFindsTheWorkersAsTheyWere) {
   Agent agent;
   agent.Up();

@@ -36,6 +36,7 @@ TEST(NodeMachineTest, RunsAGenerationFromPrepareToRelease) {
   agent.Reap(1, 1, 0);
   EXPECT_THAT(agent.Step(node::AllWorkersGone{Generation(1)}), ElementsAre("send stopped g1"));
   EXPECT_THAT(agent.Order(0, ReleaseAgent{0, ""}), ElementsAre("send left g1", "exit 0"));
+  EXPECT_FALSE(agent.machine_.was_cut_off());
 }
 
 TEST(NodeMachineTest, StopIsTermThenKillThenWedged) {

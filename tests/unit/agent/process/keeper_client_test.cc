@@ -145,21 +145,42 @@ TEST_F(KeeperClientTest, AKeeperWhoseLeaseIsOverEndsTheWorkersAndItself) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == keeper::kExitLeaseOver) << status;
 }
 
-TEST_F(KeeperClientTest, ALeaseIsRenewedWhileTheLoopRuns) {
+std::string LeaseFrame(uint32_t ms) {
   std::string frame;
-  keeper::AppendCommand(keeper::LeaseCommand{.lease_ms = 70}, frame);
+  keeper::AppendCommand(keeper::LeaseCommand{.lease_ms = ms}, frame);
+  return frame;
+}
+
+/// The path of a program that keeps in the file `got` the first `bytes` that it is sent, and then
+/// makes the file `ready`.
+std::string MakeRecorder(const std::string& folder, size_t bytes) {
   std::string hello;
   keeper::AppendReport(keeper::HelloReport{.pid = 1}, hello);
-  std::ofstream(folder_ + "/hello", std::ios::binary) << hello;
-  const std::string path = folder_ + "/fsdp-keeper";
-  std::ofstream(path) << "#!/bin/sh\ncat " << folder_ << "/hello >&3\nhead -c " << 4 * frame.size()
-                      << " <&3 > " << folder_ << "/got\necho 1 > " << folder_
+  std::ofstream(folder + "/hello", std::ios::binary) << hello;
+  const std::string path = folder + "/fsdp-keeper";
+  std::ofstream(path) << "#!/bin/sh\ncat " << folder << "/hello >&3\nhead -c " << bytes << " <&3 > "
+                      << folder << "/got\necho 1 > " << folder
                       << "/ready\nexec tail -f /dev/null\n";
   ::chmod(path.c_str(), 0755);
-  StartKeeper(path);
+  return path;
+}
+
+TEST_F(KeeperClientTest, ALeaseIsRenewedWhileTheLoopRuns) {
+  const std::string frame = LeaseFrame(70);
+  StartKeeper(MakeRecorder(folder_, 4 * frame.size()));
   client_->HoldLease(std::chrono::milliseconds(70));
   ASSERT_EQ(ReadPids("ready", 1).size(), 1u);
   EXPECT_EQ(ReadFile(folder_ + "/got"), frame + frame + frame + frame);
+}
+
+TEST_F(KeeperClientTest, AnotherLeaseTakesThePlaceOfTheFirst) {
+  const std::string first = LeaseFrame(70);
+  const std::string second = LeaseFrame(210);
+  StartKeeper(MakeRecorder(folder_, first.size() + 3 * second.size()));
+  client_->HoldLease(std::chrono::milliseconds(70));
+  client_->HoldLease(std::chrono::milliseconds(210));
+  ASSERT_EQ(ReadPids("ready", 1).size(), 1u);
+  EXPECT_EQ(ReadFile(folder_ + "/got"), first + second + second + second);
 }
 
 TEST_F(KeeperClientTest, WorkersGetTheirOwnDescriptorLimit) {

@@ -137,8 +137,11 @@ TEST(CodecTest, NegativeAndHugeAgesAreRefused) {
 }
 
 TEST(CodecTest, OrdersKeepEveryField) {
-  EXPECT_TRUE(
-      std::holds_alternative<AdmitAgent>(RoundTrip(CoordinatorMessage(AdmitAgent{}))->message));
+  const auto admit = RoundTrip(CoordinatorMessage(AdmitAgent{Duration(7)})).value();
+  EXPECT_EQ(std::get<AdmitAgent>(admit.message).node_lease, Duration(7));
+  EXPECT_THAT(
+      std::string(RoundTrip(CoordinatorMessage(AdmitAgent{Duration(-1)})).status().message()),
+      HasSubstr("admit.node_lease_ns"));
   for (const bool rejoin : {false, true}) {
     const auto reject = RoundTrip(CoordinatorMessage(RejectAgent{"no", rejoin})).value();
     EXPECT_EQ(reject.incarnation, kAgent);
@@ -153,9 +156,12 @@ TEST(CodecTest, OrdersKeepEveryField) {
   EXPECT_EQ(std::get<StopWorkers>(stop.message).signal, 9);
   EXPECT_EQ(std::get<StopWorkers>(stop.message).grace, Duration(5));
   EXPECT_EQ(std::get<StopWorkers>(stop.message).reason, "why");
-  const auto release = RoundTrip(CoordinatorMessage(ReleaseAgent{1, "r"})).value();
-  EXPECT_EQ(std::get<ReleaseAgent>(release.message).exit_code, 1);
-  EXPECT_EQ(std::get<ReleaseAgent>(release.message).reason, "r");
+  for (const bool cut_off : {false, true}) {
+    const auto release = RoundTrip(CoordinatorMessage(ReleaseAgent{1, "r", cut_off})).value();
+    EXPECT_EQ(std::get<ReleaseAgent>(release.message).exit_code, 1);
+    EXPECT_EQ(std::get<ReleaseAgent>(release.message).reason, "r");
+    EXPECT_EQ(std::get<ReleaseAgent>(release.message).cut_off, cut_off);
+  }
 }
 
 RankAssignment SomeAssignment() {

@@ -18,7 +18,7 @@ namespace fsdprun {
 /// Drives a JobMachine and records its actions as text, such as "prepare 1 g1 rank 0".
 class Job {
  public:
-  explicit Job(JobSpec spec) : machine_(spec) {}
+  explicit Job(JobSpec spec) : machine_(spec), dead_after_(spec.dead_after) {}
 
   std::vector<std::string> Step(const job::Event& event) {
     const job::Effects effects = machine_.Step(event, now_);
@@ -96,9 +96,12 @@ class Job {
   MonoTime wake_at_ = MonoTime::max();
   std::string warning_;
   std::string last_release_;
+  bool last_is_cut_off_ = false;
   std::optional<JobOutcome> finished_;
 
  private:
+  const Duration dead_after_;
+
   std::string Words(const job::Action& action) {
     if (const auto* finish = std::get_if<job::FinishJob>(&action)) {
       finished_ = finish->outcome;
@@ -107,7 +110,10 @@ class Job {
     const ToAgent& to = std::get<ToAgent>(action);
     const std::string who = std::to_string(to.incarnation.value());
     const std::string g = " g" + std::to_string(to.generation.value());
-    if (std::holds_alternative<AdmitAgent>(to.message)) return "admit " + who;
+    if (const auto* m = std::get_if<AdmitAgent>(&to.message)) {
+      EXPECT_EQ(m->node_lease, dead_after_);
+      return "admit " + who;
+    }
     if (const auto* m = std::get_if<RejectAgent>(&to.message)) {
       return (m->rejoin ? "rejoin " : "reject ") + who + ": " + m->reason;
     }
@@ -128,6 +134,7 @@ class Job {
              std::to_string(stop.grace / std::chrono::seconds(1));
     }
     last_release_ = std::get<ReleaseAgent>(to.message).reason;
+    last_is_cut_off_ = std::get<ReleaseAgent>(to.message).cut_off;
     return "release " + who + " " + std::to_string(std::get<ReleaseAgent>(to.message).exit_code);
   }
 };

@@ -153,6 +153,33 @@ TEST(JobOutcomeTest, OperatorsStopKeepsTheReportOfAnEarlierFailure) {
   EXPECT_EQ(outcome.failure->root.worker->exit_code, 7);
 }
 
+TEST(JobOutcomeTest, NodesLearnWhetherTheirWorkersWereCutOff) {
+  Job stopped(Spec(2, 2, 0));
+  stopped.RunTwo();
+  stopped.Step(job::OperatorStop{SIGTERM});
+  StopAll(stopped, 1, {1, 2});
+  EXPECT_TRUE(stopped.last_is_cut_off_);
+  Job failed(Spec(2, 2, 0));
+  failed.RunTwo();
+  failed.Exit(1, 1, 0, 7);
+  StopAll(failed, 1, {1, 2});
+  EXPECT_FALSE(failed.last_is_cut_off_);
+  Job lost(Spec(2, 2, 0));
+  lost.RunTwo();
+  lost.Step(job::AgentStreamLost{Incarnation(2)});
+  lost.Wait(std::chrono::milliseconds(300), {1});
+  lost.Say(1, 1, WorkersStopped{});
+  EXPECT_EQ(lost.machine_.outcome()->kind, OutcomeKind::kFailed);
+  EXPECT_TRUE(lost.last_is_cut_off_);
+  Job succeeded(Spec(1, 1, 0));
+  succeeded.Join(1);
+  succeeded.Start(1, {1});
+  succeeded.Exit(1, 1, 0, 0);
+  succeeded.Exit(1, 1, 1, 0);
+  EXPECT_EQ(succeeded.machine_.outcome()->kind, OutcomeKind::kSucceeded);
+  EXPECT_FALSE(succeeded.last_is_cut_off_);
+}
+
 TEST(JobOutcomeTest, JoinTimeoutAfterAFailureReportsBoth) {
   JobSpec spec = Spec(2, 2, 1);
   spec.join_timeout = std::chrono::seconds(5);
