@@ -16,8 +16,7 @@ from pathlib import Path, PurePosixPath
 
 PRODUCT = ("proto/", "base/", "launcher/", "agent/", "worker/", "fsdp_runtime/")
 # What no program and no test is made of: the checks of texts and rules look at it.
-TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "tests/bench/",
-         "tests/fuzz/")
+TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "tests/fuzz/")
 # Tests that look at the tree as a whole, whatever changed.
 ALWAYS = ("tests/arch", "tests/docs")
 

@@ -22,6 +22,7 @@ cli_test|change|tests/unit/launcher/cli|cli|cli_test
 launcher_kills|change|tests/integration/launcher|fsdprun|launcher_kills
 shm_test|change|tests/unit/fsdp_runtime/shm|shm|shm_test
 parity_2_ranks|change|tests/parity|fsdprun,train|parity_2_ranks
+bench_worker|change|tests/bench|fsdprun,bench_worker|bench_worker
 arch_words|change|tests/arch||arch_words
 """
 
@@ -32,11 +33,11 @@ class SelectTest(unittest.TestCase):
 
     def test_a_library_reaches_what_depends_on_it(self):
         self.assertEqual(self.selected("launcher/cli/flags.cc"),
-                         {"cli_test", "launcher_kills", "parity_2_ranks", "arch_words"})
+                         {"cli_test", "launcher_kills", "parity_2_ranks", "bench_worker", "arch_words"})
 
     def test_the_lowest_library_reaches_its_side(self):
         self.assertEqual(self.selected("base/log.h"),
-                         {"base_test", "cli_test", "launcher_kills", "parity_2_ranks", "arch_words"})
+                         {"base_test", "cli_test", "launcher_kills", "parity_2_ranks", "bench_worker", "arch_words"})
 
     def test_one_side_does_not_reach_the_unit_tests_of_the_other(self):
         self.assertEqual(self.selected("fsdp_runtime/shm/group.cc"), {"shm_test", "parity_2_ranks", "arch_words"})
@@ -46,6 +47,9 @@ class SelectTest(unittest.TestCase):
 
     def test_a_test_reaches_its_folder(self):
         self.assertEqual(self.selected("tests/unit/base/log_test.cc"), {"base_test", "arch_words"})
+
+    def test_a_benchmarks_worker_is_compiled(self):
+        self.assertEqual(self.selected("tests/bench/worker.cc"), {"bench_worker", "arch_words"})
 
     def test_texts_reach_only_what_looks_at_the_tree(self):
         self.assertEqual(self.selected("docs/STYLE.md", "README.md"), {"arch_words"})
