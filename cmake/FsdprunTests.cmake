@@ -144,7 +144,8 @@ endfunction()
 #                     [SANITIZERS asan] [TORCH] [SOAK] [TIMEOUT 300] [PROCESSORS 2] [COST 20] [RUN_SERIAL]
 #                     [RESOURCE_LOCK port_29500])
 # A test that is a script around the built programs, which PROGRAMS names. TORCH: one of them links LibTorch. SANITIZERS
-# names the builds besides release in which it belongs to the tier `change`. Exit code 77 counts as skipped.
+# names the builds besides release in which it belongs to the tier `change`. Exit code 77 counts as skipped. The script
+# finds its TIMEOUT in FSDPRUN_TEST_TIMEOUT_S, so that it can give up, and say why, before ctest ends it.
 function(fsdprun_script_test)
   cmake_parse_arguments(ARG "TORCH;RUN_SERIAL;SOAK" "NAME;TIMEOUT;PROCESSORS;COST;RESOURCE_LOCK"
     "COMMAND;LABELS;ENVIRONMENT;PROGRAMS;SANITIZERS" ${ARGN})
@@ -160,6 +161,10 @@ function(fsdprun_script_test)
     add_dependencies(${tier} ${ARG_PROGRAMS})
   endif()
   _fsdprun_record_test(${ARG_NAME} ${tier} "${ARG_PROGRAMS}" "${ARG_PROGRAMS}")
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  list(APPEND ARG_ENVIRONMENT FSDPRUN_TEST_TIMEOUT_S=${ARG_TIMEOUT})
   _fsdprun_test_properties(properties ${ARG_NAME} ${tier} OFF "${ARG_LABELS}" "${ARG_ENVIRONMENT}"
     "${ARG_TIMEOUT}" "${ARG_PROCESSORS}" "${ARG_COST}")
   string(APPEND properties " SKIP_RETURN_CODE 77")

@@ -1,13 +1,21 @@
 """Waiting for what happens to files and processes without asking again and again. Also used by the tests' workers."""
 
+import contextlib
 import ctypes
 import os
 import select
+import threading
 import time
 
-# How long a test waits for an event that must come. It says nothing about how soon it should: who compares two
-# outcomes gives the one that must not happen longer than this.
+# How long a test waits for an event that must come, at most: see patience(). It says nothing about how soon it should:
+# who compares two outcomes gives the one that must not happen longer than this.
 PATIENCE_S = 120.0
+
+# ctest ends a script without a word after its TIMEOUT, which it passes on here.
+_limit_s = float(os.environ.get("FSDPRUN_TEST_TIMEOUT_S", "inf"))
+_begin = time.monotonic()
+# job: the JobCase whose processes are waited for, if this is a thread that runs a test.
+_of_thread = threading.local()
 
 IN_MODIFY, IN_MOVED_TO, IN_CREATE = 0x2, 0x80, 0x100
 
@@ -33,35 +41,73 @@ class FolderChanges:
     def __exit__(self, *_):
         os.close(self.fd)
 
-    def wait(self, timeout_s):
-        """True once something has changed since the last call or the beginning; False if nothing does in time."""
-        if not select.select([self.fd], [], [], max(0.0, timeout_s))[0]:
-            return False
+    def wait(self, timeout_s, pid=None):
+        """True once something has changed since the last call or the beginning, or the process has ended; False if
+        nothing does in time."""
+        with _end_of(pid) as ended:
+            if not select.select([self.fd, *ended], [], [], max(0.0, timeout_s))[0]:
+                return False
         while select.select([self.fd], [], [], 0)[0]:
             os.read(self.fd, 65536)
         return True
 
 
+@contextlib.contextmanager
+def _end_of(pid):
+    """A list with a descriptor that becomes readable when the process ends; an empty one if there is no process."""
+    try:
+        pidfd = os.pidfd_open(pid) if pid else None
+    except ProcessLookupError:
+        pidfd = os.open("/dev/null", os.O_RDONLY)  # Always readable.
+    try:
+        yield [] if pidfd is None else [pidfd]
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def patience():
+    """How long to wait for what must come next. Half of what is left of ctest's limit: the script is never ended before
+    it has said what it waited for, however many of its cases wait in vain."""
+    return min(PATIENCE_S, max(0.0, _begin + _limit_s - time.monotonic()) / 2)
+
+
+def watch(job):
+    """From now on waits are for what this JobCase's processes do, in this thread."""
+    _of_thread.job = job
+
+
+def _watched():
+    return getattr(_of_thread, "job", None)
+
+
+def give_up(text):
+    """Ends a wait in vain, with what the launchers have said."""
+    raise AssertionError("\n".join([text, *(job.words_of_launchers() if (job := _watched()) else [])]))
+
+
 def wait_for_files(condition, folder, what, writes=False):
-    """The first true value of condition(), which looks at files in the folder and is asked after each change there."""
-    end = time.monotonic() + PATIENCE_S
+    """The first true value of condition(), which looks at files in the folder and is asked after each change there. In
+    a test it fails as soon as no process of the job is left that could make it true."""
+    limit_s = patience()
+    end = time.monotonic() + limit_s
     with FolderChanges(folder, writes=writes) as changes:
         while not (value := condition()):
-            if not changes.wait(end - time.monotonic()):
-                raise AssertionError(f"waited {PATIENCE_S:.0f} s for {what}")
+            alive = job.alive() if (job := _watched()) else None
+            if alive == [] and not (value := condition()):  # What came before the last one ended counts.
+                give_up(f"waited for {what}, and all processes of the job have ended")
+            if value:
+                break
+            if not changes.wait(end - time.monotonic(), alive and alive[0]):
+                give_up(f"waited {limit_s:.0f} s for {what}")
         return value
 
 
 def wait_for_ends(pids, what="processes to end"):
     """Returns once none of the processes runs any more; zombies do not."""
-    end = time.monotonic() + PATIENCE_S
+    limit_s = patience()
+    end = time.monotonic() + limit_s
     for pid in pids:
-        try:
-            pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            if not select.select([pidfd], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise AssertionError(f"waited {PATIENCE_S:.0f} s for {what}; process {pid} is still there")
-        finally:
-            os.close(pidfd)
+        with _end_of(pid) as ended:
+            if not select.select(ended, [], [], max(0.0, end - time.monotonic()))[0]:
+                give_up(f"waited {limit_s:.0f} s for {what}; process {pid} is still there")

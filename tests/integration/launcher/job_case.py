@@ -1,5 +1,6 @@
 """Support for black-box tests: start launchers, wait for what they do, prove that nothing is left behind."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -13,7 +14,8 @@ import time
 import unittest
 import uuid
 
-from events import PATIENCE_S, wait_for_ends, wait_for_files
+import events
+from events import give_up, patience, wait_for_ends, wait_for_files
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "support"))
@@ -26,16 +28,32 @@ MAY_BE_DEFINED = {"setUp", "tearDown", "setUpClass", "tearDownClass", "maxDiff",
 
 def wait_until_listening(port):
     """Nothing tells of a stranger's socket: the port is tried again and again."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_listening(port):
+    wait_until(lambda: is_listening(port), f"somebody to listen on port {port}")
+
+
+def wait_until(condition, what):
+    """For what nothing tells of: the condition is asked again and again."""
+    limit_s = patience()
+    end = time.monotonic() + limit_s
+    while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"waited {PATIENCE_S:.0f} s for somebody to listen on port {port}")
+            give_up(f"waited {limit_s:.0f} s for {what}")
         time.sleep(0.002)
 
 
 def is_listening(port):
     with socket.socket() as s:
         return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+def is_connected(pid, port):
+    """Whether the process has a connection to this port, of whatever machine."""
+    sockets = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(entry))
+    rows = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]]
+    return any(row[2].endswith(f":{port:04X}") and row[3] == "01" and f"socket:[{row[9]}]" in sockets for row in rows)
 
 
 def is_alive(pid):
@@ -76,6 +94,8 @@ class JobCase(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
         self.marker = uuid.uuid4().hex
         self.launchers = []
+        events.watch(self)
+        self.addCleanup(events.watch, None)
         (self.dir / "tmp").mkdir()
         self.env = {
             k: v for k, v in os.environ.items()
@@ -88,6 +108,29 @@ class JobCase(unittest.TestCase):
             "PYTHONDONTWRITEBYTECODE": "1", "LOGLEVEL": "ERROR",
         })
 
+    def alive(self):
+        """Launchers that run, or if there is none, other processes of the job."""
+        return [launcher.pid for launcher in self.launchers if launcher.poll() is None] or processes_with(self.marker)
+
+    def words_of_launchers(self):
+        """What each launcher has said until now, for who has waited in vain; ends them."""
+        words = []
+        for number, launcher in enumerate(self.launchers):
+            state = "still running" if launcher.poll() is None else f"exit code {launcher.returncode}"
+            launcher.kill()
+            self.kill_all()  # They may have its streams, too.
+            try:
+                out, err = launcher.communicate(timeout=patience())
+            except (subprocess.TimeoutExpired, ValueError) as error:
+                out, err = "", f"cannot be read: {error}"
+            words.append(f"launcher {number} ({state}):\nstdout: {out}\nstderr: {err}")
+        return words
+
+    def kill_all(self):
+        for pid in processes_with(self.marker):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def tearDown(self):
         for launcher in self.launchers:
             if launcher.poll() is None:
@@ -96,8 +139,7 @@ class JobCase(unittest.TestCase):
         try:
             self.assert_nothing_left()
         finally:
-            for pid in processes_with(self.marker):
-                os.kill(pid, signal.SIGKILL)
+            self.kill_all()
 
     def script(self, body, name="worker.py"):
         """A worker script with the usual imports; D is the test's directory."""
@@ -138,12 +180,11 @@ class JobCase(unittest.TestCase):
 
     def finish(self, launcher):
         """(exit code, stdout, stderr) once the launcher has ended by itself."""
+        limit_s = patience()
         try:
-            out, err = launcher.communicate(timeout=PATIENCE_S)
+            out, err = launcher.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            launcher.kill()
-            out, err = launcher.communicate()
-            self.fail(f"still running after {PATIENCE_S:.0f} s\nstdout: {out}\nstderr: {err}")
+            give_up(f"launcher {self.launchers.index(launcher)} still runs after {limit_s:.0f} s")
         return launcher.returncode, out, err
 
     def run_job(self, *args, **kwargs):

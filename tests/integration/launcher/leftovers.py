@@ -6,10 +6,9 @@ import re
 import signal
 import stat
 import subprocess
-import time
 
-from events import PATIENCE_S, wait_for_ends, wait_for_files
-from job_case import JobCase, free_port, is_alive, processes_with, wait_until_listening
+from events import give_up, patience, wait_for_ends, wait_for_files
+from job_case import JobCase, free_port, is_alive, processes_with, wait_until, wait_until_listening
 
 # A worker's descendant of each kind tells its pid; then the worker does. One has lost its environment, its session and
 # its parent, so that nothing but its ancestry says whose it is.
@@ -105,11 +104,12 @@ class ObservedJob(JobCase):
             self.doCleanups()
 
     def finish(self, launcher):
+        limit_s = patience()
         try:
-            out, err = launcher.communicate(timeout=PATIENCE_S)
+            out, err = launcher.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             self.kill_everything()  # Else what is left may keep the launcher's streams open.
-            self.fail(f"still running after {PATIENCE_S:.0f} s: {launcher.args}")
+            give_up(f"still running after {limit_s:.0f} s: {launcher.args}")
         return launcher.returncode, out, err
 
     def kill_everything(self):
@@ -171,11 +171,8 @@ class ObservedJob(JobCase):
 
     def wait_until_reaped(self, pids):
         """None of them is a zombie whose parent, a program of ours, does not reap it. Nothing tells when it does."""
-        end = time.monotonic() + PATIENCE_S
-        while zombies := [pid for pid in pids if self.is_same(pid) and (fields := fields_of(pid)) and fields[0] == "Z"
-                          and name_of(fields[1]) in PRODUCT]:
-            self.assertLess(time.monotonic(), end, f"zombies: {zombies}")
-            time.sleep(0.002)
+        wait_until(lambda: not [pid for pid in pids if self.is_same(pid) and (fields := fields_of(pid)) and fields[0] == "Z"
+                                and name_of(fields[1]) in PRODUCT], f"zombies among {pids} to be reaped")
 
     def wait_until_nothing_runs(self):
         """Nothing of the job runs, neither what has its marker nor what had been seen before."""

@@ -1,11 +1,10 @@
 """A job on three machines with one network between them. No generation ever has two worlds."""
 
 import collections
-import time
 import unittest
 
 from events import PATIENCE_S
-from job_case import BIN, JobCase, is_alive
+from job_case import BIN, JobCase, is_alive, wait_until
 from network import Network, reason_to_skip, run
 
 # Each worker leaves a file with the size of its world under a name that no other worker has.
@@ -59,11 +58,8 @@ class NamespaceCase(JobCase):
     def wait_for_streams(self, count):
         """Nothing tells of the agents of other machines that the coordinator has: they are counted again and again."""
         wanted = f":{29400:04X} ", " 01 "  # the port, and that a connection is established
-        end = time.monotonic() + PATIENCE_S
-        while sum(all(word in line for word in wanted)
-                  for line in run(*self.network.command(0, "cat", "/proc/net/tcp", "/proc/net/tcp6")).splitlines()) < count:
-            self.assertLess(time.monotonic(), end, f"waited for {count} agents")
-            time.sleep(0.02)
+        table = self.network.command(0, "cat", "/proc/net/tcp", "/proc/net/tcp6")
+        wait_until(lambda: sum(all(word in line for word in wanted) for line in run(*table).splitlines()) >= count, f"{count} agents")
 
     def machines(self, generation):
         return {r: text for (g, r), text in self.notes("at").items() if g == generation}

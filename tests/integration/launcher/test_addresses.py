@@ -4,8 +4,7 @@ import subprocess
 import time
 import unittest
 
-from events import PATIENCE_S
-from job_case import BIN, JobCase, free_port
+from job_case import BIN, JobCase, free_port, wait_until
 from machines import Machine, are_possible, connect
 from unittest_main import main
 
@@ -124,10 +123,7 @@ class MachinesTest(AddressCase):
 
     def wait_for_listener(self, machine):
         """Nothing tells when somebody begins to listen."""
-        end = time.monotonic() + PATIENCE_S
-        while "29400" not in self.listeners(machine):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        wait_until(lambda: "29400" in self.listeners(machine), "somebody to listen on port 29400")
 
     def listeners(self, machine):
         return subprocess.run(machine.command("ss", "-Hltn"), check=True, capture_output=True, text=True).stdout

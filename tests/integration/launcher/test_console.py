@@ -7,7 +7,7 @@ import re
 import select
 import subprocess
 
-from events import PATIENCE_S
+from events import patience
 from job_case import JobCase
 from unittest_main import main
 
@@ -41,7 +41,7 @@ class ConsoleTest(JobCase):
                 with open(self.dir / "out", "w") as out, open(self.dir / "err", "w") as err:
                     launcher = self.start("--standalone", "--nproc-per-node=2", script, stdout=out,
                                           stderr=out if shared else err)
-                    self.assertEqual(launcher.wait(PATIENCE_S), 0)
+                    self.assertEqual(launcher.wait(patience()), 0)
                 lines = {"o": (self.dir / "out").read_text(), "e": (self.dir / ("out" if shared else "err")).read_text()}
                 for letter, text in lines.items():
                     self.assertTrue(text.endswith("\n"))
@@ -143,12 +143,12 @@ class ConsoleTest(JobCase):
         def read_until(text):
             nonlocal seen
             while text not in seen:
-                self.assertTrue(select.select([leader], [], [], PATIENCE_S)[0], seen)
+                self.assertTrue(select.select([leader], [], [], patience())[0], seen)
                 seen += os.read(leader, 4096)
         read_until(b"step 3/10 loss 0.5")
         (self.dir / "go").touch()
         read_until(b"a log line")
-        self.assertEqual(launcher.wait(PATIENCE_S), 0)
+        self.assertEqual(launcher.wait(patience()), 0)
         self.assertEqual(set(self.notes("view").values()), {"terminal"})
         # The progress line is erased before anything else is written, and once more at the end.
         self.assertRegex(seen, rb"loss 0\.5(\r\x1b\[2K(step [^\r\n]*)?)*\r\x1b\[2Ka log line")

@@ -1,9 +1,9 @@
 """Nodes come, go, wait in reserve and ask for ranks; worlds are formed, grow, shrink and pause."""
 
 import os
+import pathlib
 import signal
 import subprocess
-import time
 
 from events import PATIENCE_S, wait_for_ends
 from job_case import JobCase, free_port
@@ -178,7 +178,9 @@ class ElasticTest(JobCase):
         other = self.node("2", "--max-restarts=1", script, conf="join_timeout=3")
         workers = self.pids(1, range(2))
         spares = [self.node("2", "--max-restarts=1", script, conf="join_timeout=3") for _ in range(2)]
-        time.sleep(4)  # Longer than the join timeout: a spare has none.
+        # Who waits as long as the spares, alone on another endpoint, has given up: a spare has no such limit.
+        alone = self.run_job("--nnodes=2", f"--master-port={free_port()}", "--rdzv-conf=join_timeout=3", script)
+        self.assertIn("RendezvousTimeoutError", alone[2])
         self.assertEqual([spare.poll() for spare in spares], [None, None])
         other.kill()
         wait_for_ends(workers, "both workers of generation 1 to end")
@@ -209,16 +211,24 @@ class ElasticTest(JobCase):
         shim = self.dir / "slow_clock.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, "-x", "c", "-", "-ldl"], input=SLOW_CLOCK, text=True, check=True)
         (self.dir / "slow").touch()
-        script = self.script("note('now', time.time()); note('pid'); wait_for('go')")
-        nodes = [self.node("2", script, LD_PRELOAD=str(shim), SLOW_CLOCK=str(self.dir / name)) for name in ("slow", "set")]
-        self.pids(1, range(2))
+        script = self.script("note('now', time.time()); note('who', os.environ['SLOW_CLOCK']); note('pid'); wait_for('go')")
+        def node(name):
+            return self.node("2:3", "--max-restarts=1", script, conf="last_call_timeout=600", LD_PRELOAD=str(shim),
+                             SLOW_CLOCK=str(self.dir / name))
+        host = node("set")
+        self.wait_for_run_directory()
+        other, silent = node("slow"), node("silent")
+        self.pids(1, range(3))
         times = [float(t) for t in self.notes("now").values()]
         self.assertGreater(max(times) - min(times), 300)
-        (self.dir / "set").touch()  # The other clock is put back ten minutes.
-        time.sleep(4)  # Longer than the lease.
+        (self.dir / "set").touch()  # The host's clock is put back ten minutes.
+        silent.send_signal(signal.SIGSTOP)  # The lease has passed when this node, and no other, is given up.
+        self.pids(2, range(2))
+        silent.kill()
         (self.dir / "go").touch()
-        self.assert_all_end(nodes)
-        self.assertEqual(set(self.notes("pid")), {(1, 0), (1, 1)})
+        self.assert_all_end([host, other])
+        self.assertEqual({pathlib.Path(who).name for (g, _), who in self.notes("who").items() if g == 2}, {"slow", "set"})
+        self.assertEqual({g for g, _ in self.notes("pid")}, {1, 2})
 
     def test_row_66_natural_order_of_names(self):
         def node(address):
@@ -247,6 +257,16 @@ class ElasticTest(JobCase):
         self.assertEqual(said.count("asks for node rank 0, which another node has"), 1, said)
         self.assertEqual(set(self.notes("pid")), {(1, 0), (1, 1), (1, 2)})
 
+    def wait_for_a_default_lease(self):
+        """Until another job, whose lease is the default one, has given up a node that fell silent now."""
+        port, script = free_port(), self.script("note('brief')\nif GENERATION == 1: live_on()", "brief.py")
+        first, second = (self.start("--nnodes=1:2", f"--node-rank={n}", f"--master-port={port}", "--rdzv-conf=last_call_timeout=600",
+                                    "--max-restarts=1", script) for n in range(2))
+        self.wait_for_notes("brief", 1, range(2))
+        second.send_signal(signal.SIGSTOP)
+        self.assert_all_end([first])
+        second.kill()
+
     def test_a_longer_lease_keeps_a_node_that_is_silent(self):
         script = self.script("note('pid'); wait_for('go')")
         conf = "keep_alive_interval=10,keep_alive_max_attempt=3"
@@ -255,7 +275,8 @@ class ElasticTest(JobCase):
         other = self.node("2", script, conf=conf)
         self.pids(1, range(2))
         other.send_signal(signal.SIGSTOP)
-        time.sleep(4.5)  # Longer than the lease is by default.
+        # Longer than the lease is by default: a job that has that one loses its silent node meanwhile.
+        self.wait_for_a_default_lease()
         other.send_signal(signal.SIGCONT)
         (self.dir / "go").touch()
         self.assert_all_end([host, other])

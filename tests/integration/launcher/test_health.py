@@ -4,10 +4,8 @@ import http.client
 import json
 import signal
 import socket
-import time
 
-from events import PATIENCE_S
-from job_case import JobCase, free_port, wait_until_listening
+from job_case import JobCase, free_port, wait_until, wait_until_listening
 from unittest_main import main
 
 
@@ -24,13 +22,6 @@ class HealthTest(JobCase):
         body = answer.read().decode()
         connection.close()
         return answer.status, json.loads(body) if target == "/status" else body.strip()
-
-    def wait_until(self, condition):
-        """The port is asked again and again."""
-        end = time.monotonic() + PATIENCE_S
-        while not condition():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
 
     def status(self):
         code, status = self.ask("/status")
@@ -62,9 +53,9 @@ class HealthTest(JobCase):
         self.assertEqual((status["has_progress"], status["healthy"]), (False, True))
         self.assertEqual(self.ask("/healthz?max_progress_age=3600"), (200, "running"))
         (self.dir / "report").touch()
-        self.wait_until(lambda: self.status()["has_progress"])
+        wait_until(lambda: self.status()["has_progress"], "progress")
         age_s = self.status()["progress_age_s"]
-        self.wait_until(lambda: self.status()["progress_age_s"] > age_s)  # It hangs.
+        wait_until(lambda: self.status()["progress_age_s"] > age_s, "time to pass")  # It hangs.
         code, text = self.ask("/healthz?max_progress_age=0")
         self.assertEqual(code, 503)
         self.assertRegex(text, r"no progress for [\d.e-]+ s")
@@ -79,10 +70,10 @@ class HealthTest(JobCase):
         self.wait_for_notes("start", 1, range(2))
         self.assertEqual(self.ask("/healthz"), (200, "running"))
         host.send_signal(signal.SIGSTOP)
-        self.wait_until(lambda: self.status()["notice"] == "the coordinator does not answer")
+        wait_until(lambda: self.status()["notice"] == "the coordinator does not answer", "the notice")
         self.assertEqual(self.ask("/healthz"), (200, "running"))  # The workers go on: no reason to end this node.
         host.send_signal(signal.SIGCONT)
-        self.wait_until(lambda: self.status()["notice"] == "")
+        wait_until(lambda: self.status()["notice"] == "", "the notice to go")
         host.send_signal(signal.SIGTERM)
 
     def test_slow_and_broken_clients_stop_nobody(self):

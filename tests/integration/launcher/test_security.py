@@ -9,7 +9,7 @@ import socket
 import stat
 import time
 
-from events import PATIENCE_S, wait_for_files
+from events import patience, wait_for_files
 from job_case import JobCase, free_port, wait_until_listening
 from unittest_main import main
 
@@ -117,7 +117,7 @@ class SecurityTest(JobCase):
         for hello, stranger in strangers.items():
             stranger.sendall(hello)
         while strangers:
-            ready = select.select(list(strangers.values()), [], [], PATIENCE_S)[0]
+            ready = select.select(list(strangers.values()), [], [], patience())[0]
             self.assertTrue(ready, f"still connected: {list(strangers)}")
             for stranger in ready:
                 data = stranger.recv(4096)

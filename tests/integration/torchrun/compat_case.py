@@ -19,9 +19,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "launcher"), str(HERE.parents[1] / "support")]
 
 import events  # noqa: E402
-import job_case  # noqa: E402
 from events import PATIENCE_S, wait_for_ends, wait_for_files  # noqa: E402, F401
-from job_case import JobCase, free_port, is_alive, processes_with, wait_until_listening  # noqa: E402, F401
+from job_case import (JobCase, free_port, is_alive, is_connected, processes_with, wait_until,  # noqa: E402, F401
+                      wait_until_listening)
 from oracle import Oracle  # noqa: E402
 from waits_for import TORCHRUN_FAILS, WAITS_FOR  # noqa: E402
 
@@ -93,7 +93,7 @@ class CompatCase(JobCase):
         super().setUp()
         # What is waited for in vain should not take hours in all.
         is_expected_to_fail = _name(self) in _known_to_fail()
-        events.PATIENCE_S = job_case.PATIENCE_S = 5.0 if is_expected_to_fail else 30.0 if self.launcher == "torchrun" else PATIENCE_S
+        events.PATIENCE_S = 5.0 if is_expected_to_fail else 30.0 if self.launcher == "torchrun" else PATIENCE_S
         self.env["SENTINEL"] = "inherited"
         self.files = self.dir / "touched"
         self.files.mkdir()

@@ -5,7 +5,7 @@ import re
 import signal
 import socket
 
-from compat_case import CompatCase, c10d, free_port, main
+from compat_case import CompatCase, c10d, free_port, is_connected, main, wait_until
 
 # Roles and sizes of five nodes, and per node the first RANK, the first ROLE_RANK and ROLE_WORLD_SIZE of its workers.
 ROLES = (("ps", 4, 0, 0, 9), ("trainer", 1, 4, 0, 6), ("trainer", 2, 5, 1, 6), ("trainer", 3, 7, 3, 6), ("ps", 5, 10, 4, 9))
@@ -135,11 +135,12 @@ class AgentTest(CompatCase):
     def test_agent_process_handler_graceful_exception(self):
         """A node that was never needed ends with 0 when the job is over."""
         script = self.program('echo > "$D/runs.$RANK"; wait_for finish')
-        words = [*self.elastic(nnodes="2", nproc=1), script]
+        port = free_port()
+        words = ["--nnodes=2", *c10d(port), "--no-python", script]
         nodes = [self.start(*words), self.start(*words)]
         self.wait_for("runs.0", "runs.1")
         spare = self.start(*words)
-        self.wait_for_entries(self.dir / "tmp", 3)  # Each makes its folder before it waits for anybody.
+        wait_until(lambda: is_connected(spare.pid, port), "the spare to join")  # Later it would find nobody.
         (self.dir / "finish").touch()
         for process in (*nodes, spare):
             self.assert_success(self.finish(process))

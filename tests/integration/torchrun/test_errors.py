@@ -2,11 +2,11 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
-import time
 
-from compat_case import PATIENCE_S, CompatCase, main, wait_for_ends
+from compat_case import CompatCase, main, wait_for_ends, wait_until
 
 NEW_FORMAT = {"message": {"message": "ValueError: bad value", "extraInfo": {"py_callstack": "the stack", "timestamp": "1600000000"}}}
 RECORD = """
@@ -80,10 +80,8 @@ class ErrorsTest(CompatCase):
 
     def wait_until_told(self, workers, keeper):
         """Until the keeper has reaped these workers and waits for what comes next: then it has told of their ends."""
-        end = time.monotonic() + PATIENCE_S
-        while any(os.path.exists(f"/proc/{pid}") for pid in workers) or "sleeping" not in open(f"/proc/{keeper}/status").read():
-            self.assertLess(time.monotonic(), end, "the keeper does not reap its workers")
-            time.sleep(0.002)
+        wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+                   and "sleeping" in pathlib.Path(f"/proc/{keeper}/status").read_text(), "the keeper to reap its workers")
 
     def test_child_failed_error(self):
         """All failures are in the summary, each with its own rank and exit code, and one of them is the root cause."""

@@ -7,7 +7,7 @@ StaticRendezvousTest: static_rendezvous_test.py. UtilsTest: utils_test.py. ApiTe
 import socket
 import time
 
-from compat_case import CompatCase, free_port, fsdprun_only, main, soak, wait_until_listening
+from compat_case import CompatCase, free_port, fsdprun_only, is_connected, main, soak, wait_until, wait_until_listening
 
 RUN = """
 echo $$ > "$D/part.$$"; mv "$D/part.$$" "$D/runs.$WORLD_SIZE.$RANK"
@@ -70,13 +70,14 @@ class DynamicRendezvousTest(RendezvousCase):
             self.assert_success(self.finish(process))
 
     def spare(self):
-        command = [*self.c10d(f"join_timeout=60,{LEASE}", nnodes="2"), "--max-restarts=2", self.program(RUN)]
+        port = free_port()
+        command = [*self.c10d(f"join_timeout=60,{LEASE}", f"localhost:{port}", nnodes="2"), "--max-restarts=2", self.program(RUN)]
         nodes = [self.start(*command)]
         self.wait_for_entries(self.dir / "tmp", 1)
         nodes.append(self.start(*command))
         self.wait_for("runs.2.0", "runs.2.1")
         spare = self.start(*command)
-        self.wait_for_entries(self.dir / "tmp", 3)
+        wait_until(lambda: is_connected(spare.pid, port), "the spare to join")  # Later it would find nobody.
         return nodes, spare
 
     def test_redundancy_list(self):

@@ -13,8 +13,8 @@ import subprocess
 import threading
 import time
 
-from events import PATIENCE_S, wait_for_files
-from job_case import processes_with
+from events import patience, wait_for_files
+from job_case import processes_with, wait_until
 from train_case import TRAIN, TrainCase
 from unittest_main import main
 
@@ -52,10 +52,8 @@ class ClaimCase(TrainCase):
 
     def wait_until_stopped(self, process):
         """Nothing tells of a stop: its state is looked at again and again."""
-        end = time.monotonic() + PATIENCE_S
-        while pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
-            self.assertLess(time.monotonic(), end, "it does not stop")
-            time.sleep(0.002)
+        stat = pathlib.Path(f"/proc/{process.pid}/stat")
+        wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", "a stop")
 
     def is_publishing(self):
         """Whether a process holds the lock of the directory."""
@@ -69,7 +67,7 @@ class ClaimCase(TrainCase):
 
     def pause(self, process, while_publishing=False):
         """Stops a process that saves again and again, where it holds the lock of its directory, or where it trains."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + patience()
         while True:
             process.send_signal(signal.SIGSTOP)
             self.wait_until_stopped(process)

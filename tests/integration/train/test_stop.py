@@ -6,9 +6,9 @@ import pathlib
 import re
 import signal
 import socket
-import time
 
-from events import PATIENCE_S, wait_for_files
+from events import wait_for_files
+from job_case import wait_until
 from train_case import TrainCase
 from unittest_main import main
 
@@ -62,10 +62,7 @@ class StopTest(TrainCase):
 
     def wait_for_worker(self):
         """Nothing tells of an exec: processes are looked at again and again."""
-        end = time.monotonic() + PATIENCE_S
-        while not self.processes_that_train():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.002)
+        wait_until(self.processes_that_train, "a worker")
 
 
 class LongPhaseTest(TrainCase):
@@ -142,10 +139,8 @@ class LongPhaseTest(TrainCase):
 
     def wait_until_heard(self, pid, number):
         """Nothing tells of a signal that was handled: its pending bit is looked at again and again."""
-        end = time.monotonic() + PATIENCE_S
-        while int(re.search(r"ShdPnd:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1], 16) >> number - 1 & 1:
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.002)
+        wait_until(lambda: not int(re.search(r"ShdPnd:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1], 16) >> number - 1 & 1,
+                   "a signal to be handled")
 
     def test_step_that_does_not_fit_into_the_grace_is_left(self):
         ours, theirs = socket.socketpair()
