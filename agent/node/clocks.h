@@ -7,7 +7,8 @@
 // soon. So the coordinator may replace a silent node after the node lease, long before the node
 // itself gives up; the worlds that may overlap meanwhile are kept apart by fencing, not by time
 // (see docs/ARCHITECTURE.md, "Fencing"). An agent gives up its coordinator before its keeper gives
-// up the agent: an agent that still runs ends its workers in order, and says why.
+// up the agent: an agent that still runs ends its workers in order, and says why. Only then may
+// another launcher host the run id of one that is silent: no worker of the old job runs any more.
 
 #include <algorithm>
 #include <chrono>
@@ -31,6 +32,8 @@ struct Clocks {
   Duration coordinator_grace = std::chrono::seconds(30);
   /// Silence of its agent after which a keeper ends the workers. End of file ends them at once.
   Duration keeper_lease = std::chrono::seconds(35);
+  /// Silence of its host after which another launcher may take a run id, see ClaimStore.
+  Duration claim_lease = std::chrono::seconds(40);
   /// Silence after which a transport gives up a connection. Never shorter than by default: a
   /// shorter lease is a matter of heartbeats.
   Duration stream_silence = kNodeLease;
@@ -40,7 +43,7 @@ struct Clocks {
 inline bool AreOrdered(const Clocks& clocks) {
   return clocks.heartbeat_interval < clocks.suspect_after &&
          clocks.suspect_after < clocks.node_lease && clocks.node_lease < clocks.coordinator_grace &&
-         clocks.coordinator_grace < clocks.keeper_lease;
+         clocks.coordinator_grace < clocks.keeper_lease && clocks.keeper_lease < clocks.claim_lease;
 }
 
 /// All clocks of a job whose operator has chosen the node lease. See Note [Who lets go first].
@@ -56,6 +59,7 @@ inline Clocks ClocksFor(std::chrono::milliseconds chosen_lease) {
       .heartbeat_interval = std::min(kDefaults.heartbeat_interval, lease / 6),
       .coordinator_grace = grace,
       .keeper_lease = grace + (kDefaults.keeper_lease - kDefaults.coordinator_grace),
+      .claim_lease = grace + (kDefaults.claim_lease - kDefaults.coordinator_grace),
       .stream_silence = std::max(kDefaults.stream_silence, lease)};
   FSDPRUN_CHECK(AreOrdered(clocks), "see Note [Who lets go first]");
   return clocks;

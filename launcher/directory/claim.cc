@@ -1,5 +1,7 @@
 #include "launcher/directory/claim.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -19,6 +21,12 @@ absl::Status ReadLine(absl::string_view key, absl::string_view value, Claim* cla
     claim->launch = std::string(value);
   } else if (key == "token") {
     claim->token = std::string(value);
+  } else if (key == "network") {
+    claim->network = std::string(value);
+  } else if (key == "lease-seconds") {
+    if (!absl::SimpleAtoi(value, &claim->lease_seconds)) {
+      return absl::InvalidArgumentError(absl::StrCat("'", value, "' is no number of seconds"));
+    }
   } else if (key == "closed-until") {
     int64_t seconds = 0;
     if (!absl::SimpleAtoi(value, &seconds)) {
@@ -45,6 +53,12 @@ std::string EncodeClaim(const Claim& claim) {
   if (!claim.token.empty()) {
     absl::StrAppend(&text, "token ", claim.token, "\n");
   }
+  if (claim.lease_seconds > 0) {
+    absl::StrAppend(&text, "lease-seconds ", claim.lease_seconds, "\n");
+  }
+  if (!claim.network.empty()) {
+    absl::StrAppend(&text, "network ", claim.network, "\n");
+  }
   if (claim.closed_until.has_value()) {
     absl::StrAppend(&text, "closed-until ", *claim.closed_until, "\n");
   }
@@ -70,7 +84,7 @@ absl::StatusOr<Claim> DecodeClaim(absl::string_view text) {
 
 bool IsClosable(absl::string_view run_id) { return run_id != kNoRunId && !run_id.empty(); }
 
-ClaimMove MoveOf(const std::optional<Claim>& found, std::optional<Reach::Kind> reach,
+ClaimMove MoveOf(const std::optional<Claim>& found, const HolderFacts& holder,
                  int64_t unix_seconds) {
   if (!found.has_value()) {
     return ClaimMove::kClaim;
@@ -78,7 +92,21 @@ ClaimMove MoveOf(const std::optional<Claim>& found, std::optional<Reach::Kind> r
   if (found->closed_until.has_value()) {
     return *found->closed_until > unix_seconds ? ClaimMove::kRefuse : ClaimMove::kClaim;
   }
-  return reach == Reach::Kind::kRefused ? ClaimMove::kClaim : ClaimMove::kJoin;
+  const bool is_over =
+      found->lease_seconds > 0 && holder.silence >= std::chrono::seconds(found->lease_seconds);
+  return is_over || holder.reach == Reach::Kind::kRefused ? ClaimMove::kClaim : ClaimMove::kJoin;
+}
+
+std::vector<NumericEndpoint> EndpointsOfHolder(const Claim& claim, const std::string& own_network,
+                                               const std::vector<std::string>& own_addresses) {
+  std::vector<NumericEndpoint> endpoints = claim.endpoints;
+  if (!claim.network.empty() && claim.network != own_network) {
+    std::erase_if(endpoints, [&](const NumericEndpoint& endpoint) {
+      return IsLoopback(endpoint.address) || std::find(own_addresses.begin(), own_addresses.end(),
+                                                       endpoint.address) != own_addresses.end();
+    });
+  }
+  return endpoints;
 }
 
 }  // namespace fsdprun

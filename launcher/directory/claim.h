@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/mono_time.h"
 #include "launcher/directory/numeric_address.h"
 #include "launcher/directory/reach.h"
 
@@ -23,6 +24,11 @@ struct Claim {
   std::vector<NumericEndpoint> endpoints;
   /// Random, if the user gave none: who may read the claim may join.
   std::string token;
+  /// The holder renews the claim; one that has not been renewed for so long is of a holder that is
+  /// gone, whatever its machine says. 0: of a version that did not renew.
+  int64_t lease_seconds = 0;
+  /// Of the holder, see OwnNetwork(); empty if it is not known.
+  std::string network;
   /// The job is over, and nobody hosts that run id again before this time (seconds since 1970).
   std::optional<int64_t> closed_until;
 
@@ -46,9 +52,22 @@ enum class ClaimMove {
   /// The job is over.
   kRefuse,
 };
-/// `reach` is of the claim's endpoints. A holder that is silent may be stopped or cut off from this
-/// node only, and is not replaced: only one whose hosts say that it has ended.
-ClaimMove MoveOf(const std::optional<Claim>& found, std::optional<Reach::Kind> reach,
+/// What is known of who holds a claim.
+struct HolderFacts {
+  /// Of the claim's endpoints.
+  std::optional<Reach::Kind> reach;
+  /// For how long the claim is known not to have been renewed.
+  Duration silence{};
+};
+/// A holder that cannot be reached may be stopped or cut off from this node only, and is not
+/// replaced: only one whose hosts say that it has ended, or that has let its lease pass.
+ClaimMove MoveOf(const std::optional<Claim>& found, const HolderFacts& holder,
                  int64_t unix_seconds);
+
+/// The claim's endpoints as seen from a machine with this network and these addresses. An address
+/// that both machines have (of a bridge that every container engine makes, 172.17.0.1) leads to
+/// this one, and what is heard there is not the holder's answer. May be empty.
+std::vector<NumericEndpoint> EndpointsOfHolder(const Claim& claim, const std::string& own_network,
+                                               const std::vector<std::string>& own_addresses);
 
 }  // namespace fsdprun

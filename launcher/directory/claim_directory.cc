@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/node/clocks.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/directory/host_facts.h"
+#include "launcher/directory/host_lookup.h"
 #include "launcher/directory/listener.h"
 #include "launcher/directory/reach.h"
 
@@ -19,7 +22,9 @@ namespace {
 
 constexpr Duration kClaimTimeout = std::chrono::seconds(60);
 constexpr Duration kHolderTimeout = std::chrono::seconds(2);
-constexpr int kPauseMs = 50;
+constexpr std::chrono::duration<int, std::milli> kPause(50);
+// Between two looks there are a pause and attempts to reach the holder.
+constexpr Duration kLongestSilenceStep = std::chrono::seconds(4);
 
 int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -39,9 +44,18 @@ std::vector<std::string> AddressesForOthers(const std::string& best) {
   return addresses;
 }
 
+int64_t ClaimLeaseSeconds(const LaunchPlan& plan) {
+  const Clocks clocks = plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{};
+  return std::chrono::ceil<std::chrono::seconds>(clocks.claim_lease).count();
+}
+
 }  // namespace
 
+ClaimDirectory::ClaimDirectory(DirectoryContext context, std::unique_ptr<ClaimStore> store)
+    : context_(std::move(context)), store_(std::move(store)), silence_(kLongestSilenceStep) {}
+
 absl::StatusOr<Place> ClaimDirectory::Find() {
+  JobEnded(false);  // Of a claim whose place another has taken, only the renewal is left.
   const Duration timeout = context_.plan.read_timeout.has_value()
                                ? Duration(*context_.plan.read_timeout)
                                : kClaimTimeout;
@@ -63,23 +77,55 @@ absl::StatusOr<Place> ClaimDirectory::Find() {
                                                  " s: other launchers are at it all the time"));
     }
     // Nothing tells of a change.
-    ::poll(nullptr, 0, kPauseMs);
+    if (context_.pass_time) {
+      context_.pass_time(kPause);
+    } else {
+      ::poll(nullptr, 0, kPause.count());
+    }
   }
+}
+
+bool ClaimDirectory::HasMoved() {
+  const absl::StatusOr<std::optional<Claim>> found = store_->Read();
+  if (!found.ok()) {
+    return false;  // Where to is not known now.
+  }
+  if (mine_.has_value()) {
+    // One that is missing is put there again, or is not missed.
+    return found->has_value() && **found != *mine_;
+  }
+  return !found->has_value() || (*found)->launch != joined_ ||
+         MoveOf(*found, LookAtHolder(*found, nullptr), UnixSeconds()) != ClaimMove::kJoin;
+}
+
+HolderFacts ClaimDirectory::LookAtHolder(const std::optional<Claim>& found,
+                                         const std::function<bool()>& is_cancelled) {
+  HolderFacts facts;
+  if (!found.has_value() || found->closed_until.has_value()) {
+    return facts;
+  }
+  if (const std::optional<std::string> sign = store_->RenewalSign()) {
+    facts.silence = silence_.See(*sign, MonoNow());
+  }
+  const std::vector<NumericEndpoint> endpoints =
+      EndpointsOfHolder(*found, OwnNetwork(), OwnAddresses());
+  facts.reach = endpoints.empty()
+                    ? Reach::Kind::kSilent
+                    : ReachAny(endpoints, MonoNow() + kHolderTimeout, is_cancelled).kind;
+  return facts;
 }
 
 absl::StatusOr<std::optional<Place>> ClaimDirectory::Try() {
   ASSIGN_OR_RETURN(const std::optional<Claim> found, store_->Read());
-  std::optional<Reach::Kind> reach;
-  if (found.has_value() && !found->closed_until.has_value()) {
-    reach = ReachAny(found->endpoints, MonoNow() + kHolderTimeout, context_.is_cancelled).kind;
-  }
-  switch (MoveOf(found, reach, UnixSeconds())) {
+  const HolderFacts holder = LookAtHolder(found, context_.is_cancelled);
+  switch (MoveOf(found, holder, UnixSeconds())) {
     case ClaimMove::kRefuse:
       return absl::FailedPreconditionError(
           absl::StrCat("the job with run id '", context_.plan.rdzv_id, "' is over, as ",
                        store_->Where(), " says; give a new job another --rdzv-id"));
     case ClaimMove::kJoin: {
       ASSIGN_OR_RETURN(Place place, Join(*found));
+      joined_ = found->launch;
       return std::optional<Place>(std::move(place));
     }
     case ClaimMove::kClaim:
@@ -90,7 +136,10 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Try() {
 
 absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Claim>& found) {
   ASSIGN_OR_RETURN(Place place, MakeHostPlace());
-  Claim mine{.launch = RandomHex(8), .endpoints = place.endpoints};
+  Claim mine{.launch = RandomHex(8),
+             .endpoints = place.endpoints,
+             .lease_seconds = ClaimLeaseSeconds(context_.plan),
+             .network = OwnNetwork()};
   if (place.token.value.empty()) {
     mine.token = place.token.value = RandomHex(32);
   }
@@ -105,6 +154,7 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Cl
 absl::StatusOr<Place> ClaimDirectory::MakeHostPlace() const {
   Place place;
   place.hosts = true;
+  place.may_move = true;
   ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
   place.node_address =
       local.addresses.empty() ? RoutableAddress().value_or("127.0.0.1") : local.addresses.front();
@@ -121,7 +171,12 @@ absl::StatusOr<Place> ClaimDirectory::MakeHostPlace() const {
 
 absl::StatusOr<Place> ClaimDirectory::Join(const Claim& claim) const {
   Place place;
-  place.endpoints = claim.endpoints;
+  place.may_move = true;
+  place.source = store_->Where();
+  place.endpoints = EndpointsOfHolder(claim, OwnNetwork(), OwnAddresses());
+  if (place.endpoints.empty()) {
+    place.endpoints = claim.endpoints;
+  }
   MoveReachableToFront(&place.endpoints, MonoNow() + kHolderTimeout, context_.is_cancelled);
   ASSIGN_OR_RETURN(place.token.value, GivenToken(context_.environment, context_.plan.token_file));
   place.token.advice =

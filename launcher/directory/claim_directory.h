@@ -1,12 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "launcher/directory/claim_store.h"
 #include "launcher/directory/directory.h"
+#include "launcher/directory/unchanged_for.h"
 
 namespace fsdprun {
 
@@ -14,13 +15,16 @@ namespace fsdprun {
 /// free port.
 class ClaimDirectory : public Directory {
  public:
-  ClaimDirectory(DirectoryContext context, std::unique_ptr<ClaimStore> store)
-      : context_(std::move(context)), store_(std::move(store)) {}
+  ClaimDirectory(DirectoryContext context, std::unique_ptr<ClaimStore> store);
 
   absl::StatusOr<Place> Find() override;
+  bool HasMoved() override;
   void JobEnded(bool closes) override;
 
  private:
+  /// Of a claim that has just been read.
+  HolderFacts LookAtHolder(const std::optional<Claim>& found,
+                           const std::function<bool()>& is_cancelled);
   /// An answer, or nothing if the claims have changed meanwhile.
   absl::StatusOr<std::optional<Place>> Try();
   absl::StatusOr<std::optional<Place>> Host(const std::optional<Claim>& found);
@@ -31,6 +35,9 @@ class ClaimDirectory : public Directory {
   const std::unique_ptr<ClaimStore> store_;
   /// Of this launcher, if it hosts.
   std::optional<Claim> mine_;
+  /// The launch whose claim Find() has answered with.
+  std::string joined_;
+  UnchangedFor silence_;
 };
 
 }  // namespace fsdprun

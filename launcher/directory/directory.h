@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/mono_time.h"
 #include "base/unique_fd.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/launch_plan.h"
@@ -29,6 +30,10 @@ struct Place {
   /// MASTER_ADDR of the workers while this node serves their store.
   std::string store_address;
   JobToken token;
+  /// Says who hosts, for people: a file, a key in etcd; empty if nobody has to.
+  std::string source;
+  /// Who hosts may change until this launcher has met others: see Directory::HasMoved().
+  bool may_move = false;
 
   /// Other nodes can join.
   bool is_shared() const { return !endpoints.empty(); }
@@ -41,7 +46,10 @@ struct Place {
     return texts;
   }
   /// For people.
-  std::string where() const { return is_shared() ? ToString(endpoints.front()) : "this process"; }
+  std::string where() const {
+    const std::string by = source.empty() ? "" : " (as " + source + " says)";
+    return is_shared() ? ToString(endpoints.front()) + by : "this process";
+  }
 };
 
 /// Where the launchers of a job find each other: each is told to host the coordinator, or where it
@@ -52,12 +60,16 @@ class Directory {
   virtual ~Directory() = default;
 
   /// Decides, and binds what a host needs. May be asked again, after a coordinator was lost: then
-  /// the answer may be another. Takes seconds at most, and ends when the launcher is cancelled
-  /// (CANCELLED). Errors are final; they name what was attempted, on what address, port, file or
-  /// service, who holds it if known, and what to do.
+  /// the answer may be another. Ends when the launcher is cancelled (CANCELLED). The first time, an
+  /// endpoint's name may be unknown until the join timeout; later it takes seconds at most. Errors
+  /// are final; they name what was attempted, on what address, port, file or service, who holds it
+  /// if known, and what to do.
   virtual absl::StatusOr<Place> Find() = 0;
   /// Asked when the coordinator at Find()'s place said that it has another run id, which is `why`.
   virtual absl::StatusOr<Place> FindAgain(const absl::Status& why) { return why; }
+  /// Whether Find() would answer otherwise now: whoever hosted is gone, or is another. Asked on
+  /// another thread, while no other method runs.
+  virtual bool HasMoved() { return false; }
   /// The job of the coordinator that this launcher hosts is over here: nobody may find it any more.
   /// `closes`: the run id has had its job, and who comes late is refused; false after a signal. May
   /// hang with a file system, so it is called on a thread, and maybe given up.
@@ -69,6 +81,10 @@ struct DirectoryContext {
   const Environment& environment;
   /// Polled every 50 ms.
   std::function<bool()> is_cancelled;
+  /// Passes time while there is nothing to do but wait; poll() if null.
+  std::function<void(Duration)> pass_time;
+  /// Told, for people, what a Find() that takes long is waiting for; may be null.
+  std::function<void(const std::string&)> notify;
 };
 
 /// The directory that `context.plan` asks for. The plan and the environment must outlive it. Called

@@ -1,20 +1,10 @@
 #include "launcher/directory/etcd_claims.h"
 
-#include <chrono>
-
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 
 namespace fsdprun {
-namespace {
-
-constexpr int64_t kLeaseSeconds = 15;
-constexpr Duration kRenewInterval = std::chrono::seconds(4);
-
-}  // namespace
-
-EtcdClaims::~EtcdClaims() { StopRenewing(); }
 
 std::string EtcdClaims::Where() const {
   return absl::StrCat("etcd at ", client_->target(), ", key ", key_);
@@ -40,35 +30,24 @@ absl::StatusOr<bool> EtcdClaims::Replace(const std::optional<Claim>& found, cons
   if (found.has_value()) {
     expected = EncodeClaim(*found);
   }
-  ASSIGN_OR_RETURN(lease_, client_->Grant(kLeaseSeconds));
+  renewal_.reset();
+  lease_seconds_ = mine.lease_seconds;
+  ASSIGN_OR_RETURN(lease_, client_->Grant(lease_seconds_));
   ASSIGN_OR_RETURN(const bool is_ours, client_->Exchange(key_, expected, text, lease_));
   if (is_ours) {
-    renewer_ = std::thread([this, text] { KeepAlive(text); });
+    renewal_ = std::make_unique<Renewal>([this, text] { Renew(text); });
   } else {
     client_->Revoke(lease_).IgnoreError();
   }
   return is_ours;
 }
 
-void EtcdClaims::KeepAlive(const std::string& text) {
-  for (;;) {
-    {
-      MutexLock lock(mu_);
-      if (changed_.WaitUntil(mu_, MonoNow() + kRenewInterval,
-                             [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_ending_; })) {
-        return;
-      }
-    }
-    RenewOnce(text);
-  }
-}
-
-void EtcdClaims::RenewOnce(const std::string& text) {
+void EtcdClaims::Renew(const std::string& text) {
   const absl::StatusOr<bool> is_renewed = client_->Renew(lease_);
   if (!is_renewed.ok() || *is_renewed) {
     return;
   }
-  const absl::StatusOr<int64_t> lease = client_->Grant(kLeaseSeconds);
+  const absl::StatusOr<int64_t> lease = client_->Grant(lease_seconds_);
   if (!lease.ok()) {
     return;
   }
@@ -83,7 +62,7 @@ void EtcdClaims::RenewOnce(const std::string& text) {
 }
 
 absl::Status EtcdClaims::Release(const Claim& mine, const std::optional<Claim>& last) {
-  StopRenewing();
+  renewal_.reset();
   std::optional<std::string> text;
   int64_t lease = 0;
   if (last.has_value()) {
@@ -92,17 +71,6 @@ absl::Status EtcdClaims::Release(const Claim& mine, const std::optional<Claim>& 
   }
   RETURN_IF_ERROR(client_->Exchange(key_, EncodeClaim(mine), text, lease).status());
   return client_->Revoke(lease_);
-}
-
-void EtcdClaims::StopRenewing() {
-  {
-    MutexLock lock(mu_);
-    is_ending_ = true;
-    changed_.NotifyAll();
-  }
-  if (renewer_.joinable()) {
-    renewer_.join();
-  }
 }
 
 }  // namespace fsdprun

@@ -4,12 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
-#include "base/mutex.h"
 #include "launcher/directory/claim_store.h"
 #include "launcher/directory/etcd_client.h"
+#include "launcher/directory/renewal.h"
 
 namespace fsdprun {
 
@@ -20,28 +19,22 @@ class EtcdClaims : public ClaimStore {
  public:
   EtcdClaims(std::unique_ptr<EtcdClient> client, std::string key)
       : client_(std::move(client)), key_(std::move(key)) {}
-  /// Stops renewing.
-  ~EtcdClaims() override;
 
   absl::StatusOr<std::optional<Claim>> Read() override;
   absl::StatusOr<bool> Replace(const std::optional<Claim>& found, const Claim& mine) override;
   absl::Status Release(const Claim& mine, const std::optional<Claim>& last) override;
+  std::optional<std::string> RenewalSign() const override { return std::nullopt; }
   std::string Where() const override;
 
  private:
-  void KeepAlive(const std::string& text) ABSL_LOCKS_EXCLUDED(mu_);
-  void RenewOnce(const std::string& text);
-  void StopRenewing() ABSL_LOCKS_EXCLUDED(mu_);
+  void Renew(const std::string& text);
 
   const std::unique_ptr<EtcdClient> client_;
   const std::string key_;
-  std::thread renewer_;
-  /// The renewer's, while it runs.
+  int64_t lease_seconds_ = 0;
+  /// The renewal's, while it runs.
   int64_t lease_ = 0;
-
-  Mutex mu_;
-  CondVar changed_;
-  bool is_ending_ ABSL_GUARDED_BY(mu_) = false;
+  std::unique_ptr<Renewal> renewal_;
 };
 
 }  // namespace fsdprun

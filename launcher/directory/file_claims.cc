@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kMaxClaimBytes = 16u << 10;
 constexpr Duration kOldLock = std::chrono::seconds(5);
+constexpr Duration kLongestLockStep = std::chrono::seconds(1);
 
 absl::Status Failed(absl::string_view what, const std::string& path, int error) {
   return absl::FailedPreconditionError(
@@ -48,14 +49,54 @@ class Removal {
   const std::string path_;
 };
 
+// Another file has another, and so has the same one after a change.
+std::string SignOf(const struct stat& info) {
+  return absl::StrCat(info.st_ino, ".", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec);
+}
+
+// Removes a lock at the end of a scope, unless it is another launcher's by then.
+class HeldLock {
+ public:
+  /// `source` is another name of the file that the lock is.
+  HeldLock(std::string lock, std::string source)
+      : lock_(std::move(lock)), source_(std::move(source)) {}
+  ~HeldLock() {
+    if (IsHeld()) {
+      ::unlink(lock_.c_str());
+    }
+  }
+  HeldLock(const HeldLock&) = delete;
+  HeldLock& operator=(const HeldLock&) = delete;
+
+  bool IsHeld() const {
+    struct stat lock {};
+    struct stat source {};
+    return ::stat(lock_.c_str(), &lock) == 0 && ::stat(source_.c_str(), &source) == 0 &&
+           lock.st_ino == source.st_ino;
+  }
+
+ private:
+  const std::string lock_;
+  const std::string source_;
+};
+
 }  // namespace
 
+FileClaims::FileClaims(std::string path, bool trusts_others)
+    : path_(std::move(path)), trusts_others_(trusts_others), lock_age_(kLongestLockStep) {}
+
 absl::StatusOr<std::optional<Claim>> FileClaims::Read() {
+  ASSIGN_OR_RETURN(Sight sight, Look());
+  sign_ = std::move(sight.sign);
+  return std::move(sight.claim);
+}
+
+absl::StatusOr<FileClaims::Sight> FileClaims::Look() const {
   const UniqueFd file(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!file.valid()) {
     // ESTALE: it was replaced on the server while we looked.
     if (errno == ENOENT || errno == ESTALE) {
-      return std::optional<Claim>();
+      return Sight();
     }
     return Failed("read", path_, errno);
   }
@@ -72,8 +113,7 @@ absl::StatusOr<std::optional<Claim>> FileClaims::Read() {
   std::string text(kMaxClaimBytes, '\0');
   const ssize_t n = ::read(file.get(), text.data(), text.size());
   if (n < 0) {
-    return errno == ESTALE ? absl::StatusOr<std::optional<Claim>>(std::optional<Claim>())
-                           : Failed("read", path_, errno);
+    return errno == ESTALE ? absl::StatusOr<Sight>(Sight()) : Failed("read", path_, errno);
   }
   text.resize(static_cast<size_t>(n));
   absl::StatusOr<Claim> claim = DecodeClaim(text);
@@ -82,16 +122,34 @@ absl::StatusOr<std::optional<Claim>> FileClaims::Read() {
                                                       " cannot be used: ", claim.status().message(),
                                                       "; remove it, or give another"));
   }
-  return std::optional<Claim>(*std::move(claim));
+  return Sight{*std::move(claim), SignOf(info)};
 }
 
 absl::StatusOr<bool> FileClaims::Replace(const std::optional<Claim>& found, const Claim& mine) {
-  ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(mine));
+  ASSIGN_OR_RETURN(const bool is_ours, Put(found, mine));
+  if (is_ours) {
+    renewal_ = std::make_unique<Renewal>([this, mine] { Renew(mine); });
+  }
+  return is_ours;
+}
+
+absl::StatusOr<bool> FileClaims::Put(const std::optional<Claim>& found, const Claim& mine) {
+  ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(mine, Lasting::kYes));
   const Removal removal(temporary);
   return found.has_value() ? ReplaceUnderLock(temporary, *found, mine) : Create(temporary, mine);
 }
 
-absl::StatusOr<std::string> FileClaims::WriteTemporary(const Claim& claim) const {
+// On a thread of its own.
+void FileClaims::Renew(const Claim& mine) const {
+  const UniqueFd file(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+  const absl::StatusOr<Sight> now = Look();
+  // Of another's claim that came between, nothing is changed: `file` is the one it replaced.
+  if (file.valid() && now.ok() && now->claim == mine) {
+    ::futimens(file.get(), nullptr);  // An error now is none the next time, or the lease ends.
+  }
+}
+
+absl::StatusOr<std::string> FileClaims::WriteTemporary(const Claim& claim, Lasting lasting) const {
   std::string temporary = absl::StrCat(path_, ".", RandomHex(8));
   const UniqueFd file(
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -100,7 +158,7 @@ absl::StatusOr<std::string> FileClaims::WriteTemporary(const Claim& claim) const
     return Failed("write", temporary, errno);
   }
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(file.get()) != 0) {
+      (lasting == Lasting::kYes && ::fsync(file.get()) != 0)) {
     const int error = errno;
     ::unlink(temporary.c_str());
     return Failed("write", temporary, error);
@@ -126,14 +184,18 @@ absl::StatusOr<bool> FileClaims::ReplaceUnderLock(const std::string& temporary, 
     BreakOldLock(lock);
     return false;
   }
-  const Removal unlock(lock);
+  const HeldLock held(lock, temporary);
+  const std::string sign = sign_;
   ASSIGN_OR_RETURN(const std::optional<Claim> before, Read());
-  if (before != found) {
-    return false;
+  if (before != found || (!sign.empty() && sign != sign_)) {
+    return false;  // Also if its holder has renewed it: it is alive.
   }
   // rename() does nothing between two names of one file: `mine` needs a file of its own.
-  ASSIGN_OR_RETURN(const std::string own, WriteTemporary(mine));
+  ASSIGN_OR_RETURN(const std::string own, WriteTemporary(mine, Lasting::kYes));
   const Removal removal(own);
+  if (!held.IsHeld()) {
+    return false;
+  }
   if (::rename(own.c_str(), path_.c_str()) != 0 && errno != ENOENT) {
     return Failed("replace", path_, errno);
   }
@@ -146,16 +208,13 @@ void FileClaims::BreakOldLock(const std::string& lock) {
   if (::stat(lock.c_str(), &info) != 0) {
     return;
   }
-  const MonoTime now = MonoNow();
-  if (info.st_ino != lock_inode_) {
-    lock_inode_ = info.st_ino;
-    lock_seen_at_ = now;
-  } else if (now - lock_seen_at_ >= kOldLock) {
+  if (lock_age_.See(SignOf(info), MonoNow()) >= kOldLock) {
     ::unlink(lock.c_str());
   }
 }
 
 absl::Status FileClaims::Release(const Claim& mine, const std::optional<Claim>& last) {
+  renewal_.reset();
   ASSIGN_OR_RETURN(const std::optional<Claim> now, Read());
   if (now != mine) {
     return absl::OkStatus();  // Somebody took this launcher for dead, and has replaced it.
@@ -163,7 +222,9 @@ absl::Status FileClaims::Release(const Claim& mine, const std::optional<Claim>& 
   if (!last.has_value()) {
     return ::unlink(path_.c_str()) == 0 ? absl::OkStatus() : Failed("remove", path_, errno);
   }
-  ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(*last));
+  // After a loss of power an end that was not written is of no consequence, and the disk may be
+  // slower than the exit may wait.
+  ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(*last, Lasting::kNo));
   const Removal removal(temporary);
   return ::rename(temporary.c_str(), path_.c_str()) == 0 ? absl::OkStatus()
                                                          : Failed("close", path_, errno);

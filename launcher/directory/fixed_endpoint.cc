@@ -34,7 +34,9 @@ std::string OwnAmong(const std::vector<std::string>& addresses) {
 absl::StatusOr<Place> FixedEndpoint::Find() {
   const LaunchPlan& plan = context_.plan;
   Place place;
-  ASSIGN_OR_RETURN(const HostView endpoint, LookAtHost(plan.endpoint.host, context_));
+  // The endpoint's machine may start, and its name be published, after this one's.
+  const Duration patience = std::exchange(was_asked_, true) ? Duration::zero() : plan.join_timeout;
+  ASSIGN_OR_RETURN(const HostView endpoint, LookAtHost(plan.endpoint.host, context_, patience));
   ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
   for (const std::string& address : endpoint.addresses) {
     place.endpoints.push_back({address, plan.endpoint.port});

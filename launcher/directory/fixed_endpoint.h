@@ -41,6 +41,7 @@ class FixedEndpoint : public Directory {
 
   const DirectoryContext context_;
   const HostRole role_;
+  bool was_asked_ = false;
   /// Open while this launcher hosts a run id elsewhere.
   std::unique_ptr<RunIdClient> question_;
 };

@@ -1,6 +1,5 @@
 #include "launcher/directory/host_facts.h"
 
-#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -9,21 +8,17 @@
 #include "launcher/directory/host_lookup.h"
 
 namespace fsdprun {
-namespace {
-
-// The resolver may be slow in a healthy cluster; with a dead name server it needs up to half a
-// minute to fail.
-constexpr Duration kLookUpTimeout = std::chrono::seconds(5);
-
-}  // namespace
-
-absl::StatusOr<HostView> LookAtHost(const std::string& host, const DirectoryContext& context) {
+absl::StatusOr<HostView> LookAtHost(const std::string& host, const DirectoryContext& context,
+                                    Duration patience) {
   HostFacts facts{.host = host, .own_name = HostName()};
+  const bool may_be_own = MayBeOwnName(host, facts.own_name);
+  // Nobody else makes the own name known.
   absl::StatusOr<std::vector<std::string>> resolved =
-      LookUpHost(host, {MonoNow() + kLookUpTimeout, context.is_cancelled});
+      AwaitHost(host, {may_be_own ? Duration::zero() : patience, context.is_cancelled,
+                       context.pass_time, context.notify});
   if (resolved.ok()) {
     facts.resolved = *std::move(resolved);
-  } else if (absl::IsCancelled(resolved.status()) || !MayBeOwnName(host, facts.own_name)) {
+  } else if (absl::IsCancelled(resolved.status()) || !may_be_own) {
     return resolved.status();
   }
   facts.own_addresses = OwnAddresses();

@@ -3,14 +3,17 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/mono_time.h"
 #include "launcher/directory/directory.h"
 #include "launcher/directory/rules.h"
 
 namespace fsdprun {
 
-/// Looks `host` up, for a few seconds at most, and says what it is to this machine. Errors:
-/// UNAVAILABLE, CANCELLED.
-absl::StatusOr<HostView> LookAtHost(const std::string& host, const DirectoryContext& context);
+/// Looks `host` up and says what it is to this machine. With `patience`, a name that is unknown is
+/// looked up again for so long; without, this takes a few seconds at most. Errors: UNAVAILABLE,
+/// CANCELLED.
+absl::StatusOr<HostView> LookAtHost(const std::string& host, const DirectoryContext& context,
+                                    Duration patience = Duration::zero());
 
 /// --local-addr, which must be an address of this machine; an empty view if it is not given.
 absl::StatusOr<HostView> LookAtLocalAddress(const DirectoryContext& context);

@@ -27,8 +27,6 @@ std::string RandomRunId() {
                       hex.substr(16, 4), "-", hex.substr(20));
 }
 
-std::string StoppedBy(int signal) { return absl::StrCat("stopped by signal ", signal); }
-
 }  // namespace
 
 Launcher::Launcher(CliProgram program, const LaunchPlan& plan, const Environment& environment)
@@ -71,10 +69,13 @@ absl::Status Launcher::Start() {
     own_signal_ = own_signal_ != 0 ? own_signal_ : signals_.TakePending();
     return own_signal_ != 0;
   };
-  ASSIGN_OR_RETURN(directory_, MakeDirectory({plan_, environment_, is_cancelled}));
+  ASSIGN_OR_RETURN(directory_,
+                   MakeDirectory({plan_, environment_, is_cancelled,
+                                  [this](Duration length) { PassTime(length); },
+                                  [this](const std::string& notice) { Print(notice); }}));
   ASSIGN_OR_RETURN(place_, directory_->Find());
   if (own_signal_ != 0) {  // It may have come when nothing was left to be interrupted.
-    return absl::CancelledError(StoppedBy(own_signal_));
+    return absl::CancelledError(StoppedBySignal(own_signal_));
   }
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
@@ -118,10 +119,15 @@ void Launcher::OnRunDirs(const absl::Status& status) {
   }
   agent_->DrainOutput();
   agent_exit_.reset();
+  waiting_since_ = MonoNow();
   output_.Attach(nullptr);
   agent_.reset();
   MakeAgent();
   agent_->Start();
+}
+
+std::string Launcher::StoppedBySignal(int signal) {
+  return absl::StrCat("stopped by signal ", signal);
 }
 
 void Launcher::OnSignal(int signal) {
@@ -130,7 +136,7 @@ void Launcher::OnSignal(int signal) {
     host_->OperatorStop(signal);
   } else if (agent_exit_.has_value() && agent_->has_lost_coordinator()) {
     is_ended_by_signal_ = true;  // Between two incarnations: there is no agent to signal.
-    agent_message_ = StoppedBy(signal);
+    agent_message_ = StoppedBySignal(signal);
     loop_.Stop();
   } else if (agent_ != nullptr) {
     agent_->OperatorSignal(signal);
@@ -172,32 +178,6 @@ void Launcher::OnAgentExit(int code, const std::string& message) {
 
 bool Launcher::IsOfAnotherRunId() const {
   return host_ == nullptr && !agent_->was_admitted() && absl::IsNotFound(agent_->last_link_error());
-}
-
-// The endpoint is another job's: ours has its coordinator elsewhere.
-void Launcher::FindAgain() {
-  absl::StatusOr<Place> place = directory_->FindAgain(agent_->last_link_error());
-  if (!place.ok()) {
-    const bool is_news = place.status() != agent_->last_link_error();
-    agent_message_ = is_news ? std::string(place.status().message()) : agent_message_;
-    StopWhenDone();
-    return;
-  }
-  if (own_signal_ != 0) {
-    agent_message_ = StoppedBy(own_signal_);
-    StopWhenDone();
-    return;
-  }
-  agent_exit_.reset();
-  output_.Attach(nullptr);
-  agent_.reset();
-  store_.reset();
-  grpc_link_.reset();
-  place_ = *std::move(place);
-  FSDPRUN_CHECK(OpenLink().ok(), "gRPC was there for the first link");
-  MakeStore();
-  MakeAgent();
-  agent_->Start();
 }
 
 // The agent of this process has ended while the job is still running. A one-node job cannot go on

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "agent/local/file_thread.h"
 #include "agent/local/local_agent.h"
 #include "agent/local/worker_store.h"
 #include "agent/node/clocks.h"
@@ -48,6 +49,7 @@ class Launcher {
 
   // Setup.
   absl::Status Start();
+  void PassTime(Duration length);
   absl::Status FindProgram();
   absl::Status OpenMonitoring();
   absl::Status OpenLink();
@@ -63,15 +65,22 @@ class Launcher {
 
   // Events.
   bool IsOfAnotherRunId() const;
-  void FindAgain();
   void RestartAgent();
   void OnRunDirs(const absl::Status& status);
+  static std::string StoppedBySignal(int signal);
   void OnSignal(int signal);
   void OnForwardedSignal(int signal);
   void OnCoordinatorStep();
   void OnAgentExit(int code, const std::string& message);
   void OnLocalAgentExit();
   void StopWhenDone();
+
+  // Where this launcher takes part.
+  void FindAgain();
+  void MoveTo(Place place);
+  bool MayMove() const;
+  void ScheduleLook();
+  void LookElsewhere();
 
   // While waiting for others, and for workers that are to end.
   void ScheduleWaitNotice();
@@ -110,6 +119,8 @@ class Launcher {
   std::string run_id_;
   /// Shared with the thread that says good-bye, which may hang.
   std::shared_ptr<Directory> directory_;
+  FileThread directory_thread_{loop_};
+  EventLoop::TimerId look_timer_ = 0;
   Place place_;
   int times_found_again_ = 0;
   std::unique_ptr<CoordinatorHost> host_;
@@ -124,6 +135,8 @@ class Launcher {
   std::unique_ptr<LocalAgent> agent_;
   RestartLimit restarts_{MonoNow()};
 
+  /// Since when this launcher, or this incarnation of it, has been looking for the coordinator.
+  MonoTime waiting_since_ = MonoNow();
   /// The stop that a notice was last scheduled for: its generation, and whether an operator has
   /// asked for it.
   std::pair<Generation, bool> noticed_stop_{};

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "agent/local/file_thread.h"
 #include "launcher/coordinator/root_cause.h"
 #include "launcher/run/job_end.h"
 #include "launcher/run/launcher.h"
@@ -14,8 +13,6 @@ namespace {
 
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
-/// How long a file system or a server that hangs may delay the exit.
-constexpr Duration kLeaveDirectoryTimeout = std::chrono::seconds(2);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
 
 }  // namespace
@@ -95,16 +92,6 @@ int Launcher::OwnFailureCode() const {
   const bool is_cut_off = agent_ != nullptr && agent_->has_lost_coordinator();
   const auto own = is_cut_off ? OutcomeOfOwnFailures(agent_->machine()) : std::nullopt;
   return own.has_value() ? ExitCodeOfCause(*own) : 1;
-}
-
-void Launcher::LeaveDirectory() {
-  if (!place_.hosts || !place_.is_shared()) {
-    return;
-  }
-  const bool closes = outcome_.has_value() && outcome_->kind != OutcomeKind::kStoppedBySignal;
-  FileThread files(loop_);
-  files.Run([directory = directory_, closes] { directory->JobEnded(closes); }, [] {});
-  files.Await(MonoNow() + kLeaveDirectoryTimeout);
 }
 
 }  // namespace fsdprun

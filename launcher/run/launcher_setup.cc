@@ -20,6 +20,8 @@ namespace {
 constexpr int kAttemptsInGrace = 3;
 /// How long a launcher that cannot run the program looks for the coordinator, to say so.
 constexpr Duration kTellTimeout = std::chrono::seconds(60);
+/// For a coordinator that was found late.
+constexpr Duration kShortestConnectTimeout = std::chrono::seconds(1);
 
 uint64_t RandomNonZero() {
   uint64_t number = 0;
@@ -152,7 +154,9 @@ NodeSpec Launcher::MakeNodeSpec() const {
   }
   spec.coordinator_endpoint = place_.where();
   spec.cannot_run = cannot_run_;
-  spec.connect_timeout = ConnectTimeout();
+  const Duration waited = std::chrono::floor<std::chrono::seconds>(MonoNow() - waiting_since_);
+  const Duration all = ConnectTimeout();
+  spec.connect_timeout = std::max<Duration>(all - waited, std::min(all, kShortestConnectTimeout));
   spec.node_lease = clocks_.node_lease;
   spec.heartbeat_interval = clocks_.heartbeat_interval;
   spec.coordinator_grace = clocks_.coordinator_grace;
@@ -200,6 +204,7 @@ void Launcher::MakeAgent() {
   agent_ =
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
   output_.Attach(agent_.get());
+  ScheduleLook();
 }
 
 }  // namespace fsdprun

@@ -178,6 +178,13 @@ class JobCase(unittest.TestCase):
         self.launchers.append(launcher)
         return launcher
 
+    def wait_for_line(self, launcher, *words):
+        """Reads standard error until a line has all words. What was read is not in finish()'s text any more."""
+        for line in launcher.stderr:
+            if all(word in line for word in words):
+                return line
+        self.fail(f"the launcher has ended without a line with {words}")
+
     def finish(self, launcher):
         """(exit code, stdout, stderr) once the launcher has ended by itself."""
         limit_s = patience()

@@ -1,6 +1,8 @@
 """Which addresses a coordinator listens on, which are tried to reach it, and what MASTER_ADDR is."""
 
+import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -93,6 +95,30 @@ class MachinesTest(AddressCase):
             return self.two_machines(own, ["10.0.0.1 node0"])
         finally:
             self.dir = outer
+
+    def test_row_65_a_name_that_is_known_later(self):
+        here, there = self.two_machines([], [])
+        later = free_port()
+        joiner = self.start_on(there, *self.c10d, "--rdzv-endpoint=node0.jobs:29400", self.waiter,
+                               env={"TORCHELASTIC_HEALTH_CHECK_PORT": str(later)})
+        self.wait_for_line(joiner, "waiting for the address of host 'node0.jobs'", "name not known yet")
+        ask = f"import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:{later}/healthz').read().decode())"
+        answer = subprocess.run(there.command(sys.executable, "-c", ask), check=True, capture_output=True, text=True).stdout
+        self.assertIn("rendezvous", answer)
+        with open(self.dir / "machine-node1" / "hosts", "a") as hosts:
+            hosts.write("10.0.0.1 node0.jobs\n")
+        self.assert_all_succeed(self.start_on(here, *self.c10d, "--rdzv-endpoint=node0.jobs:29400", self.waiter), joiner)
+        self.assertEqual(self.masters(), {"10.0.0.1"})
+
+    def test_a_signal_ends_the_wait_for_a_name(self):
+        for end in (signal.SIGTERM, signal.SIGINT):
+            machine = Machine(self, f"node{int(end)}", [LOCALHOST])
+            node = self.start_on(machine, *self.c10d, "--rdzv-endpoint=node0.jobs:29400", self.waiter)
+            self.wait_for_line(node, "waiting for the address of host 'node0.jobs'")
+            node.send_signal(end)
+            rc, _, err = self.finish(node)
+            self.assertEqual(rc, 1, err)
+            self.assertIn("interrupted while", err)
 
     def test_a_dead_address_costs_less_than_a_second(self):
         # On the cable nobody has 10.0.0.3; the resolver puts it first on node1, as the nearest to 10.0.0.2.

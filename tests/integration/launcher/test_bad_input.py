@@ -120,8 +120,13 @@ class BadInputTest(JobCase):
                                    "not an address of this machine", "--nnodes")
 
     def test_unknown_host(self):
-        self.assert_one_line_error(self.run_job("--nnodes=2", "--master-addr=no-such-host.invalid", self.touch), 1,
-                                   "no-such-host.invalid")
+        self.assert_one_line_error(
+            self.run_job("--nnodes=2", "--master-addr=no-such-host.invalid", "--rdzv-conf=join_timeout=1", self.touch), 1,
+            "no-such-host.invalid", "within 1 s")
+
+    def test_what_is_no_name_is_not_waited_for(self):
+        for name in ("node 0", "10.0.0.256"):
+            self.assert_one_line_error(self.run_job("--nnodes=2", f"--master-addr={name}", self.touch), 1, name)
 
     def test_address_of_another_machine(self):
         self.assert_one_line_error(self.run_job("--nnodes=2", "--master-addr=192.0.2.1", self.touch,

@@ -1,12 +1,18 @@
 """Launchers that find each other through a private etcd."""
 
+import base64
+import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
+import time
 import unittest
+import urllib.request
 
+from events import PATIENCE_S
 from job_case import JobCase, free_port, wait_until_listening
 from unittest_main import main
 
@@ -82,6 +88,60 @@ class EtcdTest(JobCase):
                 path.unlink()
         (self.dir / "go").touch()
         self.assertEqual(self.finish_all([self.node() for _ in range(2)]), [0, 0])
+
+    def call(self, method, **message):
+        """etcd's API as JSON; bytes are in base64."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v3/kv/{method}", json.dumps(message).encode())
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return json.load(answer)
+
+    def claims(self):
+        everything = base64.b64encode(b"\0").decode()
+        return [base64.b64decode(kv["value"]) for kv in self.call("range", key=everything, range_end=everything).get("kvs", [])]
+
+    def wait_for_claim(self):
+        """etcd tells of a change, but not simply; it is asked again and again."""
+        end = time.monotonic() + PATIENCE_S
+        while not self.claims():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def test_a_holder_that_dies_silent_is_replaced_by_who_waits_for_it(self):
+        self.start_etcd()
+        first = self.node()
+        self.wait_for_claim()
+        self.assertIn(b"lease-seconds 40\n", self.claims()[0])
+        first.send_signal(signal.SIGSTOP)
+        second = self.node()
+        self.wait_for_line(second, "waiting for the coordinator at", "etcd at")
+        first.kill()
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish_all([second, self.node()]), [0, 0])
+
+    def test_a_holder_that_wakes_up_after_its_lease_joins_who_has_taken_its_place(self):
+        self.start_etcd()
+        first = self.node()
+        self.wait_for_claim()
+        first.send_signal(signal.SIGSTOP)
+        waits = self.node()
+        self.wait_for_line(waits, "waiting for the coordinator at", "etcd at")
+        everything = base64.b64encode(b"\0").decode()
+        self.call("deleterange", key=everything, range_end=everything)  # As if the lease were over.
+        self.wait_for_claim()
+        first.send_signal(signal.SIGCONT)
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish_all([waits, first]), [0, 0])
+
+    def test_a_signal_while_etcd_is_not_there(self):
+        for end in (signal.SIGTERM, signal.SIGINT):
+            with socket.socket() as silent:
+                silent.bind(("127.0.0.1", self.port))
+                silent.listen()
+                node = self.node()
+                silent.accept()[0].close()
+                node.send_signal(end)
+                rc, _, err = self.finish(node)
+                self.assertEqual(rc, 1, err)
 
     def test_etcd_behind_a_private_authority(self):
         def openssl(*words):

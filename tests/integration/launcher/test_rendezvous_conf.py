@@ -3,8 +3,9 @@
 import contextlib
 import signal
 import socket
+import time
 
-from events import wait_for_files
+from events import PATIENCE_S, FolderChanges, wait_for_files
 from job_case import JobCase, free_port
 from unittest_main import main
 
@@ -125,7 +126,7 @@ class FileTest(JobCase):
         return sorted(path.name for path in self.path.parent.iterdir())
 
     def wait_for_claim(self):
-        wait_for_files(self.left, self.path.parent, "the rendezvous file")
+        wait_for_files((self.path.parent / "rendezvous.run7").exists, self.path.parent, "the rendezvous file")
 
     def test_two_launchers_find_each_other_through_a_file(self):
         for _ in range(2):  # A run id that nobody chose is free again afterwards.
@@ -156,6 +157,68 @@ class FileTest(JobCase):
         first.wait()
         (self.dir / "go").touch()
         self.assertEqual([self.finish(node)[0] for node in [self.node() for _ in range(2)]], [0, 0])
+
+    def wait_for_dialing(self, node):
+        """It has found the claim and waits for the holder."""
+        self.wait_for_line(node, "waiting for the coordinator at", str(self.path))
+
+    def test_a_holder_that_dies_silent_is_replaced_by_who_waits_for_it(self):
+        first = self.node()
+        self.wait_for_claim()
+        first.send_signal(signal.SIGSTOP)
+        second = self.node()
+        self.wait_for_dialing(second)
+        first.kill()
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in (second, self.node())], [0, 0])
+
+    def test_a_claim_that_nobody_renews_is_replaced_although_somebody_listens(self):
+        with socket.socket() as stopped:
+            stopped.bind(("127.0.0.1", 0))
+            stopped.listen()
+            (self.path.parent / "rendezvous.run7").write_text(
+                f"fsdprun rendezvous, version 1\nlaunch gone\naddress 127.0.0.1:{stopped.getsockname()[1]}\n"
+                "token secret\nlease-seconds 2\n")
+            (self.dir / "go").touch()
+            self.assertEqual([self.finish(node)[0] for node in [self.node() for _ in range(2)]], [0, 0])
+
+    def test_a_holder_that_wakes_up_joins_who_has_taken_its_place(self):
+        first = self.node()
+        self.wait_for_claim()
+        first.send_signal(signal.SIGSTOP)
+        (self.path.parent / "rendezvous.run7").unlink()  # As if its lease were over.
+        second = self.node()
+        self.wait_for_claim()
+        first.send_signal(signal.SIGCONT)
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in (first, second)], [0, 0])
+        self.assertEqual(self.left(), ["rendezvous.run7"])
+
+    def test_a_claim_is_renewed(self):
+        node = self.node()
+        self.wait_for_claim()
+        claim = self.path.parent / "rendezvous.run7"
+        before = claim.stat().st_mtime_ns
+        end = time.monotonic() + PATIENCE_S
+        while claim.stat().st_mtime_ns == before:  # Asked again and again.
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        node.kill()
+
+    def test_a_signal_while_the_claim_cannot_be_taken(self):
+        for end in (signal.SIGTERM, signal.SIGINT):
+            # Somebody's lock, which is not broken at once, on a claim whose holder is gone.
+            (self.path.parent / "rendezvous.run7").write_text(
+                "fsdprun rendezvous, version 1\nlaunch gone\naddress 127.0.0.1:1\ntoken secret\n")
+            (self.path.parent / "rendezvous.run7.lock").write_text("")
+            with FolderChanges(self.path.parent) as changes:
+                node = self.node()
+                self.assertTrue(changes.wait(PATIENCE_S))  # It tries to take the lock.
+                node.send_signal(end)
+                self.assert_one_line_error(self.finish(node), 1, "interrupted while looking for the coordinator")
+            self.assertEqual(self.left(), ["rendezvous.run7", "rendezvous.run7.lock"])
+            for name in self.left():
+                (self.path.parent / name).unlink()
 
     def test_two_run_ids_in_one_file_are_two_jobs(self):
         self.worker = self.script("note('of-' + os.environ['TORCHELASTIC_RUN_ID'], WORLD)\nwait_for('go')")

@@ -14,6 +14,7 @@ TEST(ClocksTest, DefaultLeaseGivesTheDefaults) {
   EXPECT_EQ(clocks.heartbeat_interval, milliseconds(500));
   EXPECT_EQ(clocks.coordinator_grace, seconds(30));
   EXPECT_EQ(clocks.keeper_lease, seconds(35));
+  EXPECT_EQ(clocks.claim_lease, seconds(40));
   EXPECT_EQ(clocks.stream_silence, seconds(3));
 }
 
@@ -23,6 +24,7 @@ TEST(ClocksTest, LongLeasePutsTheOthersOff) {
   EXPECT_EQ(clocks.heartbeat_interval, milliseconds(500));
   EXPECT_EQ(clocks.coordinator_grace, seconds(70));
   EXPECT_EQ(clocks.keeper_lease, seconds(75));
+  EXPECT_EQ(clocks.claim_lease, seconds(80));
   EXPECT_EQ(clocks.stream_silence, seconds(60));
 }
 

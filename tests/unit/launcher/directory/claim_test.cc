@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,10 +15,15 @@
 #include <vector>
 
 #include "launcher/directory/file_claims.h"
+#include "launcher/directory/unchanged_for.h"
 
 namespace fsdprun {
 namespace {
 
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 Claim SomeClaim(const std::string& launch) {
@@ -28,6 +34,9 @@ Claim SomeClaim(const std::string& launch) {
 TEST(ClaimTest, TextIsReadAsItWasWritten) {
   Claim claim = SomeClaim("one");
   EXPECT_EQ(DecodeClaim(EncodeClaim(claim)).value(), claim);
+  claim.lease_seconds = 40;
+  claim.network = "boot/net:[1]";
+  EXPECT_EQ(DecodeClaim(EncodeClaim(claim)).value(), claim);
   claim = {.launch = "one", .closed_until = 1234};
   EXPECT_EQ(DecodeClaim(EncodeClaim(claim)).value(), claim);
 }
@@ -36,23 +45,75 @@ TEST(ClaimTest, WhatIsNoClaimIsRefused) {
   const std::string good = EncodeClaim(SomeClaim("one"));
   for (const std::string& text :
        {std::string(), std::string("hello\n"), good.substr(0, 30), good + "address nowhere:1\n",
-        good + "address 10.0.0.1:0\n", good + "address 10.0.0.1\n", good + "closed-until soon\n"}) {
+        good + "address 10.0.0.1:0\n", good + "address 10.0.0.1\n", good + "closed-until soon\n",
+        good + "lease-seconds long\n"}) {
     EXPECT_FALSE(DecodeClaim(text).ok()) << text;
   }
   EXPECT_TRUE(DecodeClaim(good + "colour blue\n").ok());
 }
 
-TEST(ClaimTest, OnlyAHolderWhoseHostSaysThatItHasEndedIsReplaced) {
+TEST(ClaimTest, OnlyAHolderWhoseHostSaysThatItHasEndedOrWhoseLeaseIsOverIsReplaced) {
   const Claim open = SomeClaim("one");
   const Claim closed{.launch = "one", .closed_until = 100};
-  EXPECT_EQ(MoveOf(std::nullopt, std::nullopt, 50), ClaimMove::kClaim);
-  EXPECT_EQ(MoveOf(open, Reach::Kind::kConnects, 50), ClaimMove::kJoin);
-  EXPECT_EQ(MoveOf(open, Reach::Kind::kSilent, 50), ClaimMove::kJoin);
-  EXPECT_EQ(MoveOf(open, Reach::Kind::kRefused, 50), ClaimMove::kClaim);
-  EXPECT_EQ(MoveOf(closed, std::nullopt, 99), ClaimMove::kRefuse);
-  EXPECT_EQ(MoveOf(closed, std::nullopt, 100), ClaimMove::kClaim);
+  EXPECT_EQ(MoveOf(std::nullopt, {}, 50), ClaimMove::kClaim);
+  EXPECT_EQ(MoveOf(open, {Reach::Kind::kConnects}, 50), ClaimMove::kJoin);
+  EXPECT_EQ(MoveOf(open, {Reach::Kind::kSilent}, 50), ClaimMove::kJoin);
+  EXPECT_EQ(MoveOf(open, {Reach::Kind::kRefused}, 50), ClaimMove::kClaim);
+  EXPECT_EQ(MoveOf(open, {Reach::Kind::kSilent, hours(1)}, 50), ClaimMove::kJoin);
+  Claim renewed = open;
+  renewed.lease_seconds = 40;
+  for (const Reach::Kind reach : {Reach::Kind::kConnects, Reach::Kind::kSilent}) {
+    EXPECT_EQ(MoveOf(renewed, {reach, milliseconds(39'999)}, 50), ClaimMove::kJoin);
+    EXPECT_EQ(MoveOf(renewed, {reach, seconds(40)}, 50), ClaimMove::kClaim);
+  }
+  EXPECT_EQ(MoveOf(closed, {}, 99), ClaimMove::kRefuse);
+  EXPECT_EQ(MoveOf(closed, {}, 100), ClaimMove::kClaim);
   EXPECT_FALSE(IsClosable("none"));
   EXPECT_TRUE(IsClosable("run7"));
+}
+
+TEST(ClaimTest, AnAddressThatIsOwnSaysNothingOfAHolderElsewhere) {
+  const NumericEndpoint there{"10.0.0.1", 4711};
+  const NumericEndpoint bridge{"172.17.0.1", 4711};
+  const NumericEndpoint loopback{"127.0.0.1", 4711};
+  struct Row {
+    std::string network;
+    std::vector<NumericEndpoint> endpoints;
+    std::vector<NumericEndpoint> left;
+  };
+  const std::vector<Row> rows = {
+      {"theirs", {there, bridge}, {there}},
+      {"theirs", {bridge}, {}},
+      {"theirs", {loopback}, {}},
+      {"theirs", {there}, {there}},
+      {"ours", {there, bridge, loopback}, {there, bridge, loopback}},
+      {"", {there, bridge}, {there, bridge}},  // Of a version that does not tell.
+  };
+  for (const Row& row : rows) {
+    const Claim claim{.launch = "one", .endpoints = row.endpoints, .network = row.network};
+    EXPECT_EQ(EndpointsOfHolder(claim, "ours", {"10.0.0.2", "172.17.0.1"}), row.left)
+        << EncodeClaim(claim);
+  }
+}
+
+TEST(UnchangedForTest, CountsOnlyTimeInWhichTheObserverRan) {
+  UnchangedFor unchanged{seconds(1)};
+  MonoTime now{hours(1)};
+  struct Row {
+    std::string sign;
+    milliseconds later;
+    milliseconds age;
+  };
+  const std::vector<Row> rows = {
+      {"a", milliseconds(0), milliseconds(0)},   {"a", milliseconds(400), milliseconds(400)},
+      {"a", minutes(5), milliseconds(1400)},     {"a", milliseconds(600), milliseconds(2000)},
+      {"b", milliseconds(900), milliseconds(0)}, {"b", milliseconds(100), milliseconds(100)},
+      {"a", milliseconds(100), milliseconds(0)},
+  };
+  for (const Row& row : rows) {
+    now += row.later;
+    EXPECT_EQ(unchanged.See(row.sign, now), row.age);
+  }
 }
 
 class FileClaimsTest : public ::testing::Test {
@@ -101,6 +162,33 @@ TEST_F(FileClaimsTest, ReplacesOnlyWhatWasFound) {
   EXPECT_TRUE(claims.Release(two, closed).ok());
   EXPECT_EQ(claims.Read().value(), closed);
   EXPECT_EQ(FileCount(), 1u);
+}
+
+TEST_F(FileClaimsTest, AClaimThatWasRenewedIsNotReplaced) {
+  FileClaims observer(path_, false);
+  const Claim one = SomeClaim("one");
+  ASSERT_TRUE(FileClaims(path_, false).Replace(std::nullopt, one).value());
+  ASSERT_EQ(observer.Read().value(), one);
+  const auto sign = observer.RenewalSign();
+  ASSERT_EQ(observer.Read().value(), one);
+  EXPECT_EQ(observer.RenewalSign(), sign);
+  // As its holder does it.
+  std::filesystem::last_write_time(path_, std::filesystem::file_time_type::clock::now() + hours(1));
+  EXPECT_FALSE(observer.Replace(one, SomeClaim("two")).value());
+  EXPECT_NE(observer.RenewalSign(), sign);
+  EXPECT_TRUE(observer.Replace(one, SomeClaim("two")).value());
+  EXPECT_EQ(FileCount(), 1u);
+}
+
+TEST_F(FileClaimsTest, AnotherLaunchersLockIsNotBrokenBeforeItsTimeIsOver) {
+  const Claim one = SomeClaim("one");
+  ASSERT_TRUE(FileClaims(path_, false).Replace(std::nullopt, one).value());
+  std::ofstream(path_ + ".lock") << "of a launcher that was stopped";
+  FileClaims claims(path_, false);
+  EXPECT_FALSE(claims.Replace(one, SomeClaim("two")).value());
+  EXPECT_FALSE(claims.Replace(one, SomeClaim("two")).value());
+  EXPECT_TRUE(std::filesystem::exists(path_ + ".lock"));
+  EXPECT_EQ(claims.Read().value(), one);
 }
 
 TEST_F(FileClaimsTest, OfSeveralAtOnceOneWins) {

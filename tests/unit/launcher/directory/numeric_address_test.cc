@@ -30,6 +30,37 @@ TEST(HostLookupTest, LooksUpNumericAndLocalNames) {
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("no-such-host.invalid"));
 }
 
+TEST(HostLookupTest, OnlyWhatMayBeANameIsWaitedFor) {
+  const std::string part(63, 'a');
+  for (const std::string& name :
+       {std::string("node0"), std::string("node-0.jobs.svc.cluster.local"), std::string("a_b.c."),
+        std::string("10.0.0.1.nip.io"), std::string("4ever"), part + ".b"}) {
+    EXPECT_TRUE(MayBeHostName(name)) << name;
+  }
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string("a..b"), std::string(".a"),
+        std::string("node 0"), std::string("node0:1"), std::string("http://node0"), part + "a",
+        std::string("10.0.0.256"), std::string("fd00::g")}) {
+    EXPECT_FALSE(MayBeHostName(name)) << name;
+    const absl::Status status = AwaitHost(name, {.patience = std::chrono::hours(1)}).status();
+    EXPECT_TRUE(absl::IsUnavailable(status)) << name << status;
+  }
+  EXPECT_FALSE(MayBeHostName(part + "." + part + "." + part + "." + part));
+}
+
+TEST(HostLookupTest, AWaitForANameEndsWithPatienceOrASignal) {
+  const std::string unknown = "no-such-host.invalid";
+  const absl::Status late =
+      AwaitHost(unknown, {.patience = std::chrono::milliseconds(100)}).status();
+  EXPECT_TRUE(absl::IsUnavailable(late)) << late;
+  EXPECT_THAT(std::string(late.message()), HasSubstr("'no-such-host.invalid' within 0.1 s: "));
+  int passed = 0;
+  const AwaitHostOptions options{.patience = std::chrono::hours(1),
+                                 .is_cancelled = [&] { return passed > 3; },
+                                 .pass_time = [&](Duration) { ++passed; }};
+  EXPECT_TRUE(absl::IsCancelled(AwaitHost(unknown, options).status()));
+}
+
 // IPv4 addresses of interfaces that are up and not loopback.
 Addresses AddressesOnNetworks() {
   Addresses found;

@@ -1,0 +1,124 @@
+// Where a launcher takes part in its job, and how that changes.
+#include <poll.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "launcher/run/launcher.h"
+
+namespace fsdprun {
+namespace {
+
+/// How often a launcher that has met nobody yet looks whether it waits at the right place.
+constexpr Duration kLookInterval = std::chrono::seconds(1);
+/// How long a file system or a server that hangs may delay the exit: the end of a job is worth some
+/// waiting, because who comes late must find it.
+constexpr Duration kLeaveDirectoryTimeout = std::chrono::seconds(10);
+constexpr Duration kInterruptedLeaveTimeout = std::chrono::seconds(2);
+
+}  // namespace
+
+// While a directory waits, probes and signals are answered.
+void Launcher::PassTime(Duration length) {
+  if (agent_ != nullptr) {  // Called by a reaction of the loop.
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();
+    ::poll(nullptr, 0, static_cast<int>(ms));
+    return;
+  }
+  const EventLoop::TimerId timer = loop_.At(MonoNow() + length, [this] { loop_.Stop(); });
+  loop_.Run();
+  loop_.Cancel(timer);
+}
+
+// The endpoint is another job's: ours has its coordinator elsewhere.
+void Launcher::FindAgain() {
+  absl::StatusOr<Place> place = directory_->FindAgain(agent_->last_link_error());
+  if (!place.ok()) {
+    const bool is_news = place.status() != agent_->last_link_error();
+    agent_message_ = is_news ? std::string(place.status().message()) : agent_message_;
+    StopWhenDone();
+    return;
+  }
+  MoveTo(*std::move(place));
+}
+
+void Launcher::MoveTo(Place place) {
+  if (own_signal_ != 0) {
+    agent_message_ = StoppedBySignal(own_signal_);
+    agent_exit_ = agent_exit_.value_or(1);
+    loop_.Stop();
+    return;
+  }
+  agent_exit_.reset();
+  output_.Attach(nullptr);
+  agent_.reset();
+  if (host_ != nullptr) {
+    host_->Shutdown();
+    host_.reset();
+  }
+  store_.reset();
+  grpc_link_.reset();
+  place_ = std::move(place);
+  FSDPRUN_CHECK(OpenLink().ok(), "gRPC was there for the first link");
+  MakeStore();
+  MakeAgent();
+  agent_->Start();
+}
+
+// Whoever waits for a launcher that is gone, or hosts what another has taken, has not met anybody.
+bool Launcher::MayMove() const {
+  if (!place_.may_move || agent_exit_.has_value() || own_signal_ != 0) {
+    return false;
+  }
+  return host_ != nullptr ? host_->machine().generation() == Generation() : !agent_->was_admitted();
+}
+
+void Launcher::ScheduleLook() {
+  loop_.Cancel(look_timer_);
+  if (!MayMove()) {
+    return;
+  }
+  look_timer_ = loop_.At(MonoNow() + kLookInterval, [this] {
+    if (!MayMove()) {
+      return;
+    }
+    auto has_moved = std::make_shared<bool>(false);
+    directory_thread_.Run(
+        [directory = directory_, has_moved] { *has_moved = directory->HasMoved(); },
+        [this, has_moved] { *has_moved&& MayMove() ? LookElsewhere() : ScheduleLook(); });
+  });
+}
+
+void Launcher::LookElsewhere() {
+  Print(host_ != nullptr ? absl::StrCat("another launcher has taken run id '", run_id_,
+                                        "' meanwhile; joining it")
+                         : absl::StrCat("nobody answers any more at ", place_.where(),
+                                        "; looking for the coordinator again"));
+  absl::StatusOr<Place> place = directory_->Find();
+  if (!place.ok()) {
+    agent_message_ = std::string(place.status().message());
+    agent_exit_ = 1;
+    loop_.Stop();
+    return;
+  }
+  MoveTo(*std::move(place));
+}
+
+void Launcher::LeaveDirectory() {
+  if (!place_.hosts || !place_.is_shared()) {
+    return;
+  }
+  const bool closes = outcome_.has_value() && outcome_->kind != OutcomeKind::kStoppedBySignal;
+  auto has_left = std::make_shared<bool>(false);
+  directory_thread_.Run([directory = directory_, closes] { directory->JobEnded(closes); },
+                        [has_left] { *has_left = true; });
+  const MonoTime deadline =
+      MonoNow() + (closes ? kLeaveDirectoryTimeout : kInterruptedLeaveTimeout);
+  while (!*has_left && directory_thread_.Await(deadline)) {
+  }
+}
+
+}  // namespace fsdprun
