@@ -4,12 +4,15 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "agent/process/keeper.h"
+#include "agent/process/orphaned_spool.h"
 #include "proto/standard_streams.h"
 
 namespace {
@@ -38,6 +41,13 @@ void ShieldFromSignals() {
   ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
+/// The exit status, and whether the launcher was lost; the log writer has ended by then.
+std::pair<int, bool> Serve() {
+  fsdprun::keeper::Keeper keeper(kAgentFd);
+  const int status = keeper.Run();
+  return {status, keeper.was_abandoned()};
+}
+
 bool IsStreamSocket(int fd) {
   int type = 0;
   socklen_t size = sizeof(type);
@@ -46,7 +56,8 @@ bool IsStreamSocket(int fd) {
 
 }  // namespace
 
-int main() {
+// `fsdp-keeper [SPOOL]`: the launcher's directory of output that no log keeps.
+int main(int argc, char** argv) {
   if (!IsStreamSocket(kAgentFd)) {
     std::fprintf(stderr,
                  "fsdp-keeper: descriptor 3 is not the agent's socket; fsdp-keeper is started by "
@@ -57,5 +68,10 @@ int main() {
   ShieldFromSignals();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
-  return fsdprun::keeper::Keeper(kAgentFd).Run();
+  const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
+  const auto [status, was_abandoned] = Serve();
+  if (argc > 1 && was_abandoned) {
+    fsdprun::keeper::RemoveSpoolOfDead(launcher, argv[1]);
+  }
+  return status;
 }

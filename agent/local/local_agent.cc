@@ -229,7 +229,8 @@ void LocalAgent::Execute(const node::StartKeeper& start) {
 
 void LocalAgent::OpenKeeper() {
   keeper_ = std::make_unique<KeeperClient>(loop_, MakeKeeperCallbacks());
-  if (const absl::Status status = keeper_->Start(options_.keeper_path); !status.ok()) {
+  if (const absl::Status status = keeper_->Start(options_.keeper_path, options_.dirs.spool);
+      !status.ok()) {
     Feed(node::KeeperLost{std::string(status.message())});
   } else if (keeper_lease_ > Duration::zero()) {
     keeper_->HoldLease(keeper_lease_);

@@ -215,6 +215,7 @@ void Keeper::ReceiveCommands() {
 }
 
 void Keeper::LoseAgent() {
+  was_abandoned_ = was_abandoned_ || !is_ending_;
   CloseFd(agent_fd_);
   outgoing_.clear();
   Apply(ShutdownCommand{});

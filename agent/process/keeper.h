@@ -47,6 +47,8 @@ class Keeper {
   /// the exit status: 0, or 1 after a command that could not be decoded (reported on standard
   /// error).
   int Run();
+  /// The agent's end of the socket was closed without an order to shut down.
+  bool was_abandoned() const { return was_abandoned_; }
 
  private:
   enum class Phase {
@@ -169,6 +171,7 @@ class Keeper {
   int child_signal_fd_ = -1;
   const pid_t self_;
   bool is_ending_ = false;
+  bool was_abandoned_ = false;
   bool all_gone_pending_ = false;
   int exit_status_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -30,7 +30,7 @@ constexpr int kLeaseRenewals = 7;
 
 /// Starts the keeper in a session of its own with every signal blocked, so that a Ctrl-C during its
 /// first instructions cannot reach it. Returns an errno.
-int SpawnKeeper(const std::string& path, int socket_fd, pid_t& pid) {
+int SpawnKeeper(const std::string& path, std::string spool, int socket_fd, pid_t& pid) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
@@ -48,7 +48,7 @@ int SpawnKeeper(const std::string& path, int socket_fd, pid_t& pid) {
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
   char name[] = "fsdp-keeper";
-  char* argv[] = {name, nullptr};
+  char* argv[] = {name, spool.empty() ? nullptr : spool.data(), nullptr};
   const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
@@ -93,7 +93,7 @@ KeeperClient::~KeeperClient() {
   }
 }
 
-absl::Status KeeperClient::Start(const std::string& keeper_path) {
+absl::Status KeeperClient::Start(const std::string& keeper_path, const std::string& spool) {
   FSDPRUN_CHECK(pid_ == 0, "a client starts one keeper");
   BecomeSubreaper();
   foreign_children_ = ListChildren();
@@ -104,7 +104,7 @@ absl::Status KeeperClient::Start(const std::string& keeper_path) {
   socket_.reset(ends[0]);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   UniqueFd keeper_end(ends[1]);
-  if (const int error = SpawnKeeper(keeper_path, keeper_end.get(), pid_); error != 0) {
+  if (const int error = SpawnKeeper(keeper_path, spool, keeper_end.get(), pid_); error != 0) {
     socket_.reset();
     pid_ = 0;
     return SpawnError(keeper_path, error);

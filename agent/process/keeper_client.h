@@ -89,9 +89,10 @@ class KeeperClient {
   KeeperClient& operator=(const KeeperClient&) = delete;
 
   /// Starts `keeper_path` and makes this process a subreaper, so that the orphans of a killed
-  /// keeper can be found. Errors: NOT_FOUND/PERMISSION_DENIED/INTERNAL with the path and what to
-  /// do.
-  absl::Status Start(const std::string& keeper_path);
+  /// keeper can be found. If this process ends without Shutdown(), the keeper removes the directory
+  /// `spool`, unless that is empty. Errors: NOT_FOUND/PERMISSION_DENIED/INTERNAL with the path and
+  /// what to do.
+  absl::Status Start(const std::string& keeper_path, const std::string& spool = "");
 
   /// From here on the keeper kills the workers and exits when this process has not run its loop for
   /// `lease`. Renewed by itself, while the loop runs. Call after Start(); again for another lease.

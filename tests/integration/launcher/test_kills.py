@@ -180,6 +180,23 @@ class KillsTest(JobCase):
         launcher.kill()
         self.assert_nothing_left()
 
+    def test_killed_launcher_leaves_no_spooled_output(self):
+        for options in (("--log-dir=/dev/null",), (f"--log-dir={self.dir / 'logs'}", "--redirects=1")):
+            with self.subTest(options):
+                launcher = self.start("--standalone", *options, self.script("""
+                    print("shown", file=sys.stderr, flush=True)
+                    note("pid")
+                    live_on()
+                """))
+                self.pids(1, [0])
+                self.assertEqual(launcher.stderr.readline(), "shown\n")
+                self.assertEqual(len(list((self.dir / "tmp").glob("fsdprun_spool_*"))), 1)
+                launcher.kill()
+                self.assert_nothing_left()
+                self.assertEqual(list((self.dir / "tmp").glob("fsdprun_spool_*")), [])
+                (self.dir / "pid.1.0").unlink()
+        self.assertEqual(len(list((self.dir / "logs").iterdir())), 1)  # Logs stay.
+
     def test_children_left_behind_by_a_worker_are_gone_at_the_end(self):
         worker = """
             subprocess.Popen(["sleep", "600"], start_new_session=True)

@@ -42,13 +42,13 @@ TEST_F(KeeperClientTest, KeeperIsLookedForBesideTheProgram) {
 
 /// A keeper without a client: the test speaks to it over a bare socket.
 struct BareKeeper {
-  BareKeeper() {
+  explicit BareKeeper(const char* spool = nullptr) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     pid = ::fork();
     if (pid == 0) {
       ::dup2(ends[1], 3);
-      ::execl(FSDPRUN_KEEPER_BINARY, "fsdp-keeper", nullptr);
+      ::execl(FSDPRUN_KEEPER_BINARY, "fsdp-keeper", spool, nullptr);
       ::_exit(127);
     }
     ::close(ends[1]);
@@ -108,6 +108,25 @@ TEST_F(KeeperClientTest, GarbageFromTheAgentEndsWorkersAndKeeper) {
     int status = -1;
     EXPECT_EQ(::waitpid(keeper.pid, &status, 0), keeper.pid);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  }
+}
+
+TEST_F(KeeperClientTest, SpoolStaysWhileSomebodyElseCanRemoveIt) {
+  const std::string spool = folder_ + "/spool";
+  ASSERT_EQ(::mkdir(spool.c_str(), 0700), 0);
+  for (const bool is_ordered : {false, true}) {
+    BareKeeper keeper(spool.c_str());
+    if (is_ordered) {
+      std::string frame;
+      keeper::AppendCommand(keeper::ShutdownCommand{}, frame);
+      keeper.Send(frame);
+    }
+    keeper.socket.reset();
+    ASSERT_TRUE(RunUntilDead({keeper.pid}));
+    int status = -1;
+    EXPECT_EQ(::waitpid(keeper.pid, &status, 0), keeper.pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    EXPECT_EQ(::access(spool.c_str(), F_OK), 0);
   }
 }
 
