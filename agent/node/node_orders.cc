@@ -131,7 +131,7 @@ void NodeMachine::Apply(const StopWorkers& stop, Generation g, Out& out) {
 
 void NodeMachine::Apply(const ReleaseAgent& release, Generation, Out& out) {
   Leave(release.exit_code, release.reason, spec_.kill_wait, out);
-  was_cut_off_ = released_ ? was_cut_off_ : release.cut_off;
+  was_cut_off_ = release.cut_off;
   released_ = true;
 }
 

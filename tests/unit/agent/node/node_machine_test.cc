@@ -263,6 +263,16 @@ TEST(NodeMachineTest, FailedSpawnReportsWhichWorkerAndEndsTheOthers) {
   EXPECT_THAT(agent.Step(node::AllWorkersGone{Generation(1)}), ElementsAre("send stopped g1"));
 }
 
+TEST(NodeMachineTest, ReleaseTellsWhetherTheWorkersWereCutOff) {
+  for (const bool cut_off : {false, true}) {
+    Agent agent;
+    agent.Up();
+    agent.Run(1);
+    agent.Order(0, ReleaseAgent{1, "stopped by signal 15", cut_off});
+    EXPECT_EQ(agent.machine_.was_cut_off(), cut_off);
+  }
+}
+
 TEST(NodeMachineTest, FirstOperatorSignalIsPassedOnTheSecondKills) {
   Agent agent;
   agent.Up();
