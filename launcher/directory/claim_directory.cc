@@ -24,7 +24,7 @@ constexpr Duration kClaimTimeout = std::chrono::seconds(60);
 constexpr Duration kHolderTimeout = std::chrono::seconds(2);
 constexpr std::chrono::duration<int, std::milli> kPause(50);
 // Between two looks there are a pause and attempts to reach the holder.
-constexpr Duration kLongestSilenceStep = std::chrono::seconds(4);
+constexpr Duration kLongestSilenceStep = std::chrono::seconds(7);
 
 int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(

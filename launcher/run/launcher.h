@@ -79,7 +79,10 @@ class Launcher {
   void FindAgain();
   void MoveTo(Place place);
   bool MayMove() const;
+  void BeginToLook();
   void ScheduleLook();
+  void Look();
+  void OnLook(bool has_moved);
   void LookElsewhere();
 
   // While waiting for others, and for workers that are to end.
@@ -121,6 +124,8 @@ class Launcher {
   std::shared_ptr<Directory> directory_;
   FileThread directory_thread_{loop_};
   EventLoop::TimerId look_timer_ = 0;
+  Duration look_pause_{};
+  bool is_looking_ = false;
   Place place_;
   int times_found_again_ = 0;
   std::unique_ptr<CoordinatorHost> host_;

@@ -1,6 +1,7 @@
 // Where a launcher takes part in its job, and how that changes.
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -12,8 +13,10 @@
 namespace fsdprun {
 namespace {
 
-/// How often a launcher that has met nobody yet looks whether it waits at the right place.
-constexpr Duration kLookInterval = std::chrono::seconds(1);
+/// After how long a launcher that has met nobody yet looks whether it waits at the right place;
+/// later less often: many may wait for a host that has much to do.
+constexpr Duration kFirstLookPause = std::chrono::seconds(1);
+constexpr Duration kLongestLookPause = std::chrono::seconds(4);
 /// How long a file system or a server that hangs may delay the exit: the end of a job is worth some
 /// waiting, because who comes late must find it.
 constexpr Duration kLeaveDirectoryTimeout = std::chrono::seconds(10);
@@ -76,20 +79,37 @@ bool Launcher::MayMove() const {
   return host_ != nullptr ? host_->machine().generation() == Generation() : !agent_->was_admitted();
 }
 
+void Launcher::BeginToLook() {
+  look_pause_ = kFirstLookPause;
+  ScheduleLook();
+}
+
 void Launcher::ScheduleLook() {
   loop_.Cancel(look_timer_);
+  if (!MayMove() || is_looking_) {
+    return;  // Or when this look is over.
+  }
+  look_timer_ = loop_.At(MonoNow() + look_pause_, [this] { Look(); });
+  look_pause_ = host_ != nullptr ? kFirstLookPause : std::min(look_pause_ * 2, kLongestLookPause);
+}
+
+void Launcher::Look() {
   if (!MayMove()) {
     return;
   }
-  look_timer_ = loop_.At(MonoNow() + kLookInterval, [this] {
-    if (!MayMove()) {
-      return;
-    }
-    auto has_moved = std::make_shared<bool>(false);
-    directory_thread_.Run(
-        [directory = directory_, has_moved] { *has_moved = directory->HasMoved(); },
-        [this, has_moved] { *has_moved&& MayMove() ? LookElsewhere() : ScheduleLook(); });
-  });
+  is_looking_ = true;
+  auto has_moved = std::make_shared<bool>(false);
+  directory_thread_.Run([directory = directory_, has_moved] { *has_moved = directory->HasMoved(); },
+                        [this, has_moved] { OnLook(*has_moved); });
+}
+
+void Launcher::OnLook(bool has_moved) {
+  is_looking_ = false;
+  if (has_moved && MayMove()) {
+    LookElsewhere();
+  } else {
+    ScheduleLook();
+  }
 }
 
 void Launcher::LookElsewhere() {

@@ -204,7 +204,7 @@ void Launcher::MakeAgent() {
   agent_ =
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
   output_.Attach(agent_.get());
-  ScheduleLook();
+  BeginToLook();
 }
 
 }  // namespace fsdprun

@@ -194,6 +194,18 @@ class FileTest(JobCase):
         self.assertEqual([self.finish(node)[0] for node in (first, second)], [0, 0])
         self.assertEqual(self.left(), ["rendezvous.run7"])
 
+    def test_a_holder_that_wakes_up_after_the_job_is_refused(self):
+        first = self.node()
+        self.wait_for_claim()
+        first.send_signal(signal.SIGSTOP)
+        (self.path.parent / "rendezvous.run7").unlink()
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in [self.node() for _ in range(2)]], [0, 0])
+        first.send_signal(signal.SIGCONT)
+        rc, _, err = self.finish(first)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("'run7' is over", err)
+
     def test_a_claim_is_renewed(self):
         node = self.node()
         self.wait_for_claim()
