@@ -31,7 +31,7 @@ class Names:
             return self._ctest(words)
         if words[0] == "ninja":
             return self._ninja(words)
-        if words[0] in ("fsdprun", "fsdp-train", "fsdp-agent", "fsdpctl"):
+        if words[0] in ("fsdprun", "fsdp-train", "fsdp-agent"):
             shown = subprocess.run([self.build / "bin" / words[0], "--help"], capture_output=True, text=True, check=True)
             return [f"{words[0]} --help says nothing of {word}" for word in words[1:] if word not in shown.stdout]
         if words[0] == ".venv/bin/python" or words[0].endswith("fsdprun"):

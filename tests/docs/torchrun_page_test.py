@@ -2,7 +2,8 @@
 """docs/TORCHRUN.md agrees with the tests and the program that it speaks of.
 
 Every row of the contract is in its table once; each test that it names exists; its options are those of fsdprun --help; its
-allowed differences are the rules of the differential test.
+keys of --rdzv-conf are those that the program reads, and --help names them, too; its allowed differences are the rules of the
+differential test.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/TORCHRUN.md"
+CONF_READER = ROOT / "launcher/cli/rendezvous_conf.cc"
 ROWS = 75
 sys.path.insert(0, str(ROOT / "tests/integration/torchrun"))
 from differential import RULES  # noqa: E402
@@ -55,6 +57,26 @@ def check_options(text: str, shown: str) -> list[str]:
             for where in ["not in the page" if name in offered else "in the page, and not in --help"]]
 
 
+def keys_read(source: str) -> set[str]:
+    return set(re.findall(r'(?:\bFind|\bRead\w+|std::pair)\("(\w+)"', source))
+
+
+def check_keys(text: str, shown: str, source: str) -> list[str]:
+    """A key that the page calls ignored is one that the program must not read."""
+    taken = keys_read(source)
+    table = [line for line in section(text, "Keys of --rdzv-conf").splitlines() if line.startswith("| `")]
+    named = {key for line in table if not line.endswith("ignored |") for key in re.findall(r"`(\w+)`", line.split("|")[1])}
+    ignored = {key for line in table if line.endswith("ignored |") for key in re.findall(r"`(\w+)`", line.split("|")[1])}
+    found = re.search(r"^Keys of --rdzv-conf:\n(.*?)^\S", shown, re.M | re.S)
+    part = found[1] if found else ""
+    offered = set(re.findall(r"(\w+)=", "".join(re.findall(r"^  \S.*\n", part, re.M))))
+    told = set(re.findall(r"\w+", part))
+    return [f"--rdzv-conf {key} is {how}" for keys, how in (
+        (taken - named, "read, and not in the page"), (named - taken, "in the page, and not read"),
+        (ignored & taken, "read, and the page says ignored"), (offered - taken, "in --help, and not read"),
+        (taken - told, "read, and not in --help")) for key in sorted(keys)]
+
+
 def check_rules(text: str) -> list[str]:
     named = [cell.strip("`") for cell in first_cells(section(text, "Allowed differences")) if cell.startswith("`")]
     rules = [rule.name for rule in RULES]
@@ -66,6 +88,12 @@ def self_test(text: str, shown: str) -> None:
     assert check_rows(text.replace("| 24 |", "|  |").replace("23-25", "23, 25")), "a missing row is not seen"
     assert check_tests(text + "`test_that_nobody_wrote`"), "a test that does not exist is not seen"
     assert check_options(text.replace("`--tee`", "`--tea`"), shown), "an unknown option is not seen"
+    source = CONF_READER.read_text()
+    assert check_keys(text.replace("`is_host`", "`is_hosts`"), shown, source), "a key that is not read is not seen"
+    assert check_keys(text.replace("`cacert`, ", ""), shown, source), "a key that the page lacks is not seen"
+    assert check_keys(text, shown.replace("ssl_cert_key", "it"), source), "a key that --help lacks is not seen"
+    assert check_keys(text, shown.replace("is_host=", "is_hosts="), source), "a key of --help that is not read is not seen"
+    assert check_keys(text, shown, source + 'conf.Find("rank")'), "a key that the page calls ignored is not seen to be read"
     assert check_rules(text.replace("`whole-lines`", "`half-lines`")), "an unknown rule is not seen"
 
 
@@ -75,7 +103,8 @@ def main() -> int:
     options = parser.parse_args()
     text = PAGE.read_text()
     shown = subprocess.run([options.fsdprun, "--help"], capture_output=True, text=True, check=True).stdout
-    complaints = check_rows(text) + check_tests(text) + check_options(text, shown) + check_rules(text)
+    complaints = check_rows(text) + check_tests(text) + check_options(text, shown) + check_rules(text) + check_keys(
+        text, shown, CONF_READER.read_text())
     if not complaints:
         self_test(text, shown)
     print("\n".join(complaints) or "page, tests and program agree")
