@@ -8,12 +8,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import unittest
 import urllib.request
 
-from events import PATIENCE_S
-from job_case import JobCase, free_port, wait_until_listening
+from events import patience
+from job_case import JobCase, free_port, wait_until, wait_until_listening
 from unittest_main import main
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -92,7 +91,7 @@ class EtcdTest(JobCase):
     def call(self, method, **message):
         """etcd's API as JSON; bytes are in base64."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v3/kv/{method}", json.dumps(message).encode())
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(request, timeout=patience()) as answer:
             return json.load(answer)
 
     def claims(self):
@@ -101,10 +100,7 @@ class EtcdTest(JobCase):
 
     def wait_for_claim(self):
         """etcd tells of a change, but not simply; it is asked again and again."""
-        end = time.monotonic() + PATIENCE_S
-        while not self.claims():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        wait_until(self.claims, "a claim")
 
     def test_a_holder_that_dies_silent_is_replaced_by_who_waits_for_it(self):
         self.start_etcd()

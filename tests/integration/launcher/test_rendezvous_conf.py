@@ -3,10 +3,9 @@
 import contextlib
 import signal
 import socket
-import time
 
-from events import PATIENCE_S, FolderChanges, wait_for_files
-from job_case import JobCase, free_port
+from events import FolderChanges, patience, wait_for_files
+from job_case import JobCase, free_port, wait_until
 from unittest_main import main
 
 
@@ -211,10 +210,7 @@ class FileTest(JobCase):
         self.wait_for_claim()
         claim = self.path.parent / "rendezvous.run7"
         before = claim.stat().st_mtime_ns
-        end = time.monotonic() + PATIENCE_S
-        while claim.stat().st_mtime_ns == before:  # Asked again and again.
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.01)
+        wait_until(lambda: claim.stat().st_mtime_ns != before, "the claim to be renewed")
         node.kill()
 
     def test_a_signal_while_the_claim_cannot_be_taken(self):
@@ -225,7 +221,7 @@ class FileTest(JobCase):
             (self.path.parent / "rendezvous.run7.lock").write_text("")
             with FolderChanges(self.path.parent) as changes:
                 node = self.node()
-                self.assertTrue(changes.wait(PATIENCE_S))  # It tries to take the lock.
+                self.assertTrue(changes.wait(patience()))  # It tries to take the lock.
                 node.send_signal(end)
                 self.assert_one_line_error(self.finish(node), 1, "interrupted while looking for the coordinator")
             self.assertEqual(self.left(), ["rendezvous.run7", "rendezvous.run7.lock"])
