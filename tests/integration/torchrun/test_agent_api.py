@@ -1,6 +1,7 @@
 """PyTorch's elastic/agent/server/test/api_test.py: what an agent does with its workers, and the ranks that it gives them."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -134,13 +135,16 @@ class AgentTest(CompatCase):
 
     def test_agent_process_handler_graceful_exception(self):
         """A node that was never needed ends with 0 when the job is over."""
-        script = self.program('echo > "$D/runs.$RANK"; wait_for finish')
+        script = self.program('echo $$ > "$D/part.$RANK"; mv "$D/part.$RANK" "$D/runs.$TORCHELASTIC_RESTART_COUNT.$RANK"; wait_for finish')
         port = free_port()
-        words = ["--nnodes=2", *c10d(port), "--no-python", script]
+        words = ["--nnodes=2", "--max-restarts=1", *c10d(port), "--no-python", script]
         nodes = [self.start(*words), self.start(*words)]
-        self.wait_for("runs.0", "runs.1")
+        self.wait_for("runs.0.0", "runs.0.1")
         spare = self.start(*words)
-        wait_until(lambda: is_connected(spare.pid, port), "the spare to join")  # Later it would find nobody.
+        wait_until(lambda: is_connected(spare.pid, port), "the spare to connect")
+        # Nothing tells that it was let in, after which it cannot miss the end: the job makes another round first.
+        os.kill(int(self.lines("runs.0.0")[0]), signal.SIGKILL)
+        self.wait_for("runs.1.0", "runs.1.1")
         (self.dir / "finish").touch()
         for process in (*nodes, spare):
             self.assert_success(self.finish(process))

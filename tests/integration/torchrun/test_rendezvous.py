@@ -4,6 +4,8 @@ DynamicRendezvousTest: dynamic_rendezvous_test.py. C10dRendezvousBackendTest: c1
 StaticRendezvousTest: static_rendezvous_test.py. UtilsTest: utils_test.py. ApiTest: api_test.py.
 """
 
+import os
+import signal
 import socket
 import time
 
@@ -77,12 +79,17 @@ class DynamicRendezvousTest(RendezvousCase):
         nodes.append(self.start(*command))
         self.wait_for("runs.2.0", "runs.2.1")
         spare = self.start(*command)
-        wait_until(lambda: is_connected(spare.pid, port), "the spare to join")  # Later it would find nobody.
+        wait_until(lambda: is_connected(spare.pid, port), "the spare to connect")
         return nodes, spare
 
     def test_redundancy_list(self):
         """A spare that was not needed ends with 0."""
         nodes, spare = self.spare()
+        # Nothing tells that it was let in, after which it cannot miss the end: the job makes another round first.
+        worker = int(self.lines("runs.2.0")[0])
+        self.forget("runs.2.*")
+        os.kill(worker, signal.SIGKILL)
+        self.wait_for("runs.2.0", "runs.2.1")
         (self.dir / "finish").touch()
         for process in (*nodes, spare):
             self.assert_success(self.finish(process))
