@@ -170,7 +170,7 @@ class LocalAgent {
   // Output.
   void MakeAttemptFiles(std::function<void()> then);
   /// Says what becomes of a stream of the worker that is about to start; returns the file's path.
-  std::string FollowStream(int local_rank, keeper::Stream stream);
+  std::string FollowStream(int local_rank, keeper::Stream stream, const StreamPlan& plan);
   void OnLogGrew(const keeper::LogGrewReport& report);
   void OnLogData(const keeper::LogDataReport& report);
   void OnLogDegraded(const keeper::LogDegradedReport& report);

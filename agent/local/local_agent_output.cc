@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,11 +24,20 @@ struct AttemptFiles {
   std::vector<std::string> files;
 };
 
+/// Also those above it, if somebody has cleaned up meanwhile.
+std::error_code MakeDirectory(const std::string& directory) {
+  std::error_code error;
+  if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
+    std::filesystem::create_directories(directory, error);
+  }
+  return error;
+}
+
 /// On the file thread. What failed, or empty.
 std::string Make(const AttemptFiles& wanted) {
   for (const std::string& directory : wanted.directories) {
-    if (::mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
-      return absl::StrCat("make ", directory, ": ", ErrorText(errno));
+    if (const std::error_code error = MakeDirectory(directory); error) {
+      return absl::StrCat("make ", directory, ": ", error.message());
     }
   }
   for (const std::string& path : wanted.files) {
@@ -41,8 +52,7 @@ std::string Make(const AttemptFiles& wanted) {
 
 }  // namespace
 
-/// Directories of error files and filtered files; those of logs are made with them, by the log
-/// writer.
+/// Directories of error files, and filtered files. The logs are made by the log writer.
 void LocalAgent::MakeAttemptFiles(std::function<void()> then) {
   AttemptFiles wanted;
   const std::string directory = AttemptDir(options_.dirs, assignment_);
@@ -51,7 +61,7 @@ void LocalAgent::MakeAttemptFiles(std::function<void()> then) {
       wanted.files.push_back(FilteredPath(options_.dirs, assignment_, stream));
     }
   }
-  if (directory.empty() || (wanted.files.empty() && !options_.output.names_files)) {
+  if (directory.empty()) {
     return then();
   }
   wanted.directories.push_back(directory);
@@ -79,8 +89,8 @@ void LocalAgent::MakeAttemptFiles(std::function<void()> then) {
   });
 }
 
-std::string LocalAgent::FollowStream(int local_rank, keeper::Stream stream) {
-  const StreamPlan plan = PlanStream(options_.output, local_rank, SetOf(stream));
+std::string LocalAgent::FollowStream(int local_rank, keeper::Stream stream,
+                                     const StreamPlan& plan) {
   std::string path = StreamPath(options_.dirs, assignment_, local_rank, stream, plan.file);
   const std::string prefix = LinePrefix(options_.output, assignment_.role,
                                         assignment_.rank_offset + local_rank, local_rank);
@@ -136,8 +146,9 @@ void LocalAgent::WarnOfLogs(const std::string& what) {
 /// The log that says most about a failure.
 std::string LocalAgent::LogPathOf(int local_rank) const {
   for (const keeper::Stream stream : {keeper::Stream::kStderr, keeper::Stream::kStdout}) {
-    if (PlanStream(options_.output, local_rank, SetOf(stream)).file == StreamFile::kLog &&
-        lost_logs_.count({local_rank, stream}) == 0) {
+    const StreamPlan plan = PlanStream(options_.output, local_rank, SetOf(stream));
+    const bool is_made = !plan.opens_late || has_logged_.count({local_rank, stream}) > 0;
+    if (plan.file == StreamFile::kLog && is_made && lost_logs_.count({local_rank, stream}) == 0) {
       return StreamPath(options_.dirs, assignment_, local_rank, stream, StreamFile::kLog);
     }
   }

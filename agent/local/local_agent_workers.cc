@@ -98,8 +98,12 @@ absl::Status LocalAgent::SpawnOne(int local_rank) {
   spec.local_rank = local_rank;
   spec.argv = options_.command(local_rank);
   spec.environment = EnvironmentOf(local_rank);
-  spec.stdout_path = FollowStream(local_rank, keeper::Stream::kStdout);
-  spec.stderr_path = FollowStream(local_rank, keeper::Stream::kStderr);
+  const StreamPlan stdout_plan = PlanStream(options_.output, local_rank, kOutStream);
+  const StreamPlan stderr_plan = PlanStream(options_.output, local_rank, kErrorStream);
+  spec.stdout_path = FollowStream(local_rank, keeper::Stream::kStdout, stdout_plan);
+  spec.stderr_path = FollowStream(local_rank, keeper::Stream::kStderr, stderr_plan);
+  spec.opens_stdout_late = stdout_plan.opens_late;
+  spec.opens_stderr_late = stderr_plan.opens_late;
   spec.descriptor_limit = options_.descriptor_limit;
   if (!options_.worker_cpus.empty()) {
     spec.cpus = options_.worker_cpus.at(static_cast<size_t>(local_rank));

@@ -40,6 +40,8 @@ struct OutputOptions {
   /// Lines of tee'd streams that contain one of these go to the attempt's filtered file, too.
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
+  /// --log-dir was given.
+  bool names_directory = false;
   /// --log-dir=/dev/null: no directories and no files.
   bool has_directory = true;
   /// Of tee'd lines, with ${role_name}, ${rank} and ${local_rank}; empty: `[ROLE<local rank>]:`.

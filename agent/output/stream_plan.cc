@@ -21,15 +21,19 @@ StreamDisplay DisplayOf(bool is_redirected, bool is_tee, bool is_hidden) {
 
 StreamPlan PlanStream(const OutputOptions& options, int local_rank, StreamSet stream) {
   if (!options.has_directory) {  // As with torchrun, all other options are without effect.
-    return {.file = StreamFile::kSpool};
+    return {.file = StreamFile::kSpool, .opens_late = true};
   }
   const bool is_redirected = (options.redirects.Of(local_rank) & stream) != 0;
   const bool is_tee = (options.tee.Of(local_rank) & stream) != 0;
   const bool is_hidden =
       options.shown_local_ranks.has_value() && options.shown_local_ranks->count(local_rank) == 0;
-  return {.file = FileOf(options, is_redirected || is_tee, is_hidden),
+  const StreamFile file = FileOf(options, is_redirected || is_tee, is_hidden);
+  const bool is_asked_for =
+      file != StreamFile::kSpool && (options.names_files || options.names_directory);
+  return {.file = file,
           .display = DisplayOf(is_redirected, is_tee, is_hidden),
-          .is_filtered = is_tee && !is_hidden && !FilterTexts(options, stream).empty()};
+          .is_filtered = is_tee && !is_hidden && !FilterTexts(options, stream).empty(),
+          .opens_late = !is_asked_for};
 }
 
 bool NeedsSpool(const OutputOptions& options, int local_world_size) {

@@ -19,6 +19,8 @@ struct StreamPlan {
   StreamDisplay display = StreamDisplay::kPlain;
   /// Lines with one of the user's texts go to the attempt's filtered file.
   bool is_filtered = false;
+  /// Nobody asked for the file: it is made with the first byte.
+  bool opens_late = false;
 
   bool operator==(const StreamPlan&) const = default;
 };

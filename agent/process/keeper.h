@@ -144,6 +144,7 @@ class Keeper {
 
   // Logs.
   void BeginLogs(Worker& worker, const SpawnCommand& command);
+  void OpenLog(Worker& worker, int stream);
   void EndLogs(Worker& worker);
   void ReceiveLogAnswers();
   void TakeLogAnswer(const LogWriter::Answer& answer);

@@ -160,6 +160,8 @@ absl::Status KeeperClient::Spawn(const WorkerSpec& spec) {
   }
   command.stdout_path = spec.stdout_path;
   command.stderr_path = spec.stderr_path;
+  command.opens_stdout_late = spec.opens_stdout_late;
+  command.opens_stderr_late = spec.opens_stderr_late;
   command.wants_control_fd = spec.wants_control_fd;
   command.descriptor_limit = spec.descriptor_limit;
   command.cpus.assign(spec.cpus.begin(), spec.cpus.end());

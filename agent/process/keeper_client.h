@@ -33,6 +33,9 @@ struct WorkerSpec {
   /// An empty path leaves the stream connected to the launcher's own.
   std::string stdout_path;
   std::string stderr_path;
+  /// The file is made with the first byte; otherwise before the worker starts.
+  bool opens_stdout_late = false;
+  bool opens_stderr_late = false;
   /// Whether to give the worker a control socket (FSDPRUN_CONTROL_FD).
   bool wants_control_fd = true;
   /// Soft limit of open descriptors; 0: the keeper's own.

@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -30,25 +31,27 @@ Stream StreamOf(int index) { return index == 0 ? Stream::kStdout : Stream::kStde
 // --- Log files
 
 void Keeper::BeginLogs(Worker& worker, const SpawnCommand& command) {
-  int error = 0;
-  if (!log_writer_.is_running()) {
-    error = log_writer_.Start();
-    if (error == 0) {
-      AppendReport(LogWriterReport{.pid = log_writer_.pid()}, outgoing_);
-    }
-  }
+  worker.logs[0].SetPath(command.stdout_path);
+  worker.logs[1].SetPath(command.stderr_path);
+  const std::array<bool, 2> opens_late = {command.opens_stdout_late, command.opens_stderr_late};
   for (int i = 0; i < 2; ++i) {
-    const std::string& path = i == 0 ? command.stdout_path : command.stderr_path;
-    LogStream& log = worker.logs[static_cast<size_t>(i)];
-    if (!path.empty()) {
-      log.BeginFile(path, error == 0 ? log_writer_.Open(path) : 0);
-    }
-    if (!path.empty() && error != 0) {
-      log.ForgetRequests();
-      DegradeLog(worker, i, error,
-                 std::string("the log writer cannot be started: ") + std::strerror(error));
+    const auto index = static_cast<size_t>(i);
+    if (worker.logs[index].is_unopened() && !opens_late[index]) {
+      OpenLog(worker, i);
     }
   }
+}
+
+void Keeper::OpenLog(Worker& worker, int stream) {
+  LogStream& log = worker.logs[static_cast<size_t>(stream)];
+  if (!log_writer_.is_running()) {
+    if (const int error = log_writer_.Start(); error != 0) {
+      return DegradeLog(worker, stream, error,
+                        std::string("the log writer cannot be started: ") + std::strerror(error));
+    }
+    AppendReport(LogWriterReport{.pid = log_writer_.pid()}, outgoing_);
+  }
+  log.BeginFile(log_writer_.Open(log.path()));
 }
 
 void Keeper::EndLogs(Worker& worker) {
@@ -195,6 +198,9 @@ void Keeper::ReadLog(Worker& worker, int stream, bool needs_room) {
   }
   if (!worker.IsAlive()) {
     worker.bytes_after_death += bytes.size();
+  }
+  if (log.is_unopened()) {
+    OpenLog(worker, stream);
   }
   if (log.has_file() || !log.is_settled()) {  // Output that may still come back must go first.
     log_writer_.Write(log.file(), bytes);

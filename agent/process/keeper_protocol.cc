@@ -49,6 +49,8 @@ std::optional<Command> DecodeSpawn(FrameReader& reader) {
   spawn.environment = reader.List();
   spawn.stdout_path = reader.Text();
   spawn.stderr_path = reader.Text();
+  spawn.opens_stdout_late = reader.Flag();
+  spawn.opens_stderr_late = reader.Flag();
   spawn.wants_control_fd = reader.Flag();
   spawn.descriptor_limit = reader.Int<uint64_t>();
   spawn.cpus = reader.Ints(kMaxCpu);
@@ -75,6 +77,8 @@ struct CommandAppender {
         .List(c.environment)
         .Text(c.stdout_path)
         .Text(c.stderr_path)
+        .Int(static_cast<uint8_t>(c.opens_stdout_late))
+        .Int(static_cast<uint8_t>(c.opens_stderr_late))
         .Int(static_cast<uint8_t>(c.wants_control_fd))
         .Int(c.descriptor_limit)
         .Ints(c.cpus)

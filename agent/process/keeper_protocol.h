@@ -13,7 +13,7 @@
 
 namespace fsdprun::keeper {
 
-inline constexpr uint32_t kProtocolVersion = 6;
+inline constexpr uint32_t kProtocolVersion = 7;
 /// Bytes of a frame after its length field. Linux allows 6 MiB of arguments and environment at the
 /// usual stack limit.
 inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
@@ -42,6 +42,9 @@ struct SpawnCommand {
   std::vector<std::string> environment;
   std::string stdout_path;
   std::string stderr_path;
+  /// The file is made with the first byte of output; otherwise before the worker starts.
+  bool opens_stdout_late = false;
+  bool opens_stderr_late = false;
   bool wants_control_fd = false;
   /// Soft limit of open descriptors; 0: the keeper's own.
   uint64_t descriptor_limit = 0;

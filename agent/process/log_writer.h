@@ -22,7 +22,9 @@ namespace fsdprun::keeper {
 /// and not waited for; what it has not answered for goes to the agent, as does all later output, so
 /// that nothing is lost. Nothing is shown twice either: the agent reads a file only as far as the
 /// writer has answered. The file itself may hold more than that: what the writer wrote last.
-/// The next start of a worker makes a new writer.
+/// The next file to be opened makes a new writer. That is when a worker starts, or with its first
+/// byte if nobody asked for the file: many workers print nothing, and to make and remove two files
+/// for each of them takes a fifth of a short job's time.
 ///
 /// The writer is a child that ordinary waits do not see (clone without an exit signal), so that it
 /// does not count among the processes that workers have left behind.

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "agent/process/keeper_protocol.h"
 #include "agent/process/log_writer.h"
@@ -30,18 +31,35 @@ void DropInheritedDescriptors(int socket) {
   ::close(null);
 }
 
-/// Makes every missing folder on the way to `path`; the first error, or 0.
-int MakeFolderOf(std::string path) {
-  int error = 0;
-  for (size_t slash = path.find('/', 1); slash != std::string::npos;
-       slash = path.find('/', slash + 1)) {
-    path[slash] = '\0';
-    if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST && error == 0) {
-      error = errno;
-    }
-    path[slash] = '/';
-  }
+/// Makes the folder that ends before path[end]; an error, or 0.
+int MakeFolder(std::string& path, size_t end) {
+  path[end] = '\0';
+  const int error = ::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST ? errno : 0;
+  path[end] = '/';
   return error;
+}
+
+/// Makes the folder of `path` and those above it that are missing; an error, or 0. Begins with the
+/// deepest: mostly it alone is missing.
+int MakeFolderOf(std::string path) {
+  std::vector<size_t> missing;
+  for (size_t end = path.rfind('/'); end != std::string::npos && end > 0;
+       end = path.rfind('/', end - 1)) {
+    const int error = MakeFolder(path, end);
+    if (error == 0) {
+      break;
+    }
+    if (error != ENOENT) {
+      return error;
+    }
+    missing.push_back(end);
+  }
+  for (; !missing.empty(); missing.pop_back()) {
+    if (const int error = MakeFolder(path, missing.back()); error != 0) {
+      return error;
+    }
+  }
+  return 0;
 }
 
 /// A descriptor, or an error as a negative number.

@@ -39,10 +39,9 @@ int LogStream::MakePipe() {
   return ends[1];
 }
 
-void LogStream::BeginFile(const std::string& path, uint64_t file) {
-  path_ = path;
+void LogStream::BeginFile(uint64_t file) {
   file_ = file;
-  unanswered_ = 1;
+  ++unanswered_;
 }
 
 std::string_view LogStream::ReadOnce(char* buffer, size_t size) {

@@ -23,8 +23,10 @@ class LogStream {
 
   /// Makes the pipe; returns the write end for the worker, or -1 with errno.
   int MakePipe();
-  /// The log writer has been asked to open `path` as `file`.
-  void BeginFile(const std::string& path, uint64_t file);
+  /// Output is to go to the file `path`, which is not open yet.
+  void SetPath(const std::string& path) { path_ = path; }
+  /// The log writer has been asked to open it as `file`.
+  void BeginFile(uint64_t file);
 
   /// Reads once into `buffer`; empty if nothing is there. Valid until the next call.
   std::string_view ReadOnce(char* buffer, size_t size);
@@ -34,8 +36,6 @@ class LogStream {
   void OnAnswer(uint64_t written_bytes);
   /// The file is not used any more; why, for the agent. Its first call counts.
   void Degrade(int error, const std::string& why);
-  /// The log writer is gone: it answers nothing any more.
-  void ForgetRequests() { unanswered_ = 0; }
 
   void Close();
 
@@ -46,7 +46,9 @@ class LogStream {
   /// The log writer has answered everything.
   bool is_settled() const { return unanswered_ == 0; }
   /// Output goes to a file; otherwise to the agent, once the stream is settled.
-  bool has_file() const { return file_ != 0 && degradation_.empty(); }
+  bool has_file() const { return !path_.empty() && degradation_.empty(); }
+  /// Nobody has asked for the file yet.
+  bool is_unopened() const { return has_file() && file_ == 0; }
   uint64_t file() const { return file_; }
   int file_error() const { return file_error_; }
   /// Why the file is not used; empty while it is.

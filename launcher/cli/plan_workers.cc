@@ -163,6 +163,7 @@ absl::Status ReadOutput(const RawOptions& options, const Environment& environmen
   if (const RawValue* value = options.Find("log-dir")) {
     plan->log_dir = value->text;
   }
+  plan->output.names_directory = !plan->log_dir.empty();
   plan->output.has_directory = plan->log_dir != "/dev/null";
   if (const auto it = environment.find("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
       it != environment.end()) {

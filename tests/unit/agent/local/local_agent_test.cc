@@ -91,7 +91,8 @@ class LocalAgentTest : public testing::Test {
         store_(loop_, {"127.0.0.1", "127.0.0.1"}) {
     MakeAgent(folder_, {"tail", "-f", "/dev/null"});
   }
-  void MakeAgent(const std::string& run_dir, const std::vector<std::string>& command) {
+  void MakeAgent(const std::string& run_dir, const std::vector<std::string>& command,
+                 const OutputOptions& output = {}) {
     LocalAgent::Options options;
     options.spec.node.incarnation = Incarnation(1);
     options.keeper_path = FSDPRUN_KEEPER_BINARY;
@@ -99,6 +100,7 @@ class LocalAgentTest : public testing::Test {
     options.command = [command](int) { return command; };
     options.run_id = "run";
     options.dirs.logs = run_dir;
+    options.output = output;
     LocalAgent::Hooks hooks;
     hooks.sink.write = [](keeper::Stream, const std::string&, absl::string_view) {};
     hooks.sink.has_room = [](keeper::Stream) { return true; };
@@ -175,6 +177,7 @@ TEST_F(LocalAgentTest, OrphanSweepSparesTheNextKeeper) {
 
 // The writer may end before, while or after the agent looks for what its keeper has left.
 TEST_F(LocalAgentTest, NoLogWriterIsLeftAsAZombieWhenItsKeeperDies) {
+  MakeAgent(folder_, {"tail", "-f", "/dev/null"}, {.names_directory = true});
   Admit();
   for (int generation = 1; generation <= 10; ++generation) {
     RunGeneration(generation);
@@ -283,10 +286,12 @@ TEST_F(LocalAgentTest, ErrorFileThatWasReadDuringAPauseIsUsed) {
 // be read after that.
 TEST_F(LocalAgentTest, ExitIsReportedWithoutItsErrorFileWhenTheFileSystemHangs) {
   const std::string log = folder_ + "/attempt_0/0/stdout.log";
-  MakeAgent(folder_, {"sh", "-c",
-                      "rm " + log + " && mkfifo " + log +
-                          " && echo '{\"message\": \"boom\"}' > $TORCHELASTIC_ERROR_FILE; echo "
-                          "shown; echo last >&2; exit 3"});
+  MakeAgent(folder_,
+            {"sh", "-c",
+             "rm " + log + " && mkfifo " + log +
+                 " && echo '{\"message\": \"boom\"}' > $TORCHELASTIC_ERROR_FILE; echo "
+                 "shown; echo last >&2; exit 3"},
+            {.names_directory = true});
   Admit();
   RunGeneration(1);
   ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkersStopped>() == 1; }));

@@ -81,8 +81,16 @@ TEST(StreamPlanTest, WithoutADirectoryEverythingIsShownPlainly) {
   options.stdout_filters = {"x"};
   options.has_directory = false;
   const StreamPlan plan = PlanStream(options, 1, kOutStream);
-  EXPECT_EQ(plan, (StreamPlan{StreamFile::kSpool, StreamDisplay::kPlain, false}));
+  EXPECT_EQ(plan, (StreamPlan{.file = StreamFile::kSpool, .opens_late = true}));
   EXPECT_TRUE(NeedsSpool(options, 1));
+}
+
+TEST(StreamPlanTest, FilesThatSomebodyAskedForAreMadeAtOnce) {
+  EXPECT_TRUE(PlanStream(OutputOptions(), 0, kOutStream).opens_late);
+  EXPECT_FALSE(PlanStream({.names_directory = true}, 0, kOutStream).opens_late);
+  const OutputOptions named = Options({"0:1", "0", "", ""});
+  EXPECT_FALSE(PlanStream(named, 0, kOutStream).opens_late);
+  EXPECT_TRUE(PlanStream(named, 0, kErrorStream).opens_late) << "spooled for the console";
 }
 
 TEST(StreamPlanTest, OnlyShownTeedStreamsAreFiltered) {

@@ -98,6 +98,45 @@ TEST_F(KeeperLogTest, FoldersOfLogFilesAreMade) {
   EXPECT_TRUE(degraded_.empty());
 }
 
+TEST_F(KeeperLogTest, FilesThatOpenLateAreMadeWithTheFirstByte) {
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "echo hello; exit 3");
+  spec.stdout_path = folder_ + "/attempt_0/0/out";
+  spec.stderr_path = folder_ + "/attempt_0/0/err";
+  spec.opens_stdout_late = true;
+  spec.opens_stderr_late = true;
+  Spawn(spec);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(ReadFile(spec.stdout_path), "hello\n");
+  EXPECT_EQ((log_size_[{0, Stream::kStdout}]), 6u);
+  EXPECT_FALSE(std::filesystem::exists(spec.stderr_path));
+  EXPECT_TRUE(log_data_.empty());
+}
+
+TEST_F(KeeperLogTest, WithoutOutputThereIsNoLogWriter) {
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "true");
+  spec.opens_stdout_late = true;
+  spec.opens_stderr_late = true;
+  Spawn(spec);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(LogWriterPid(), 0);
+  EXPECT_TRUE(degraded_.empty());
+}
+
+TEST_F(KeeperLogTest, AFileThatCannotBeMadeLateDegrades) {
+  StartKeeper();
+  std::ofstream(folder_ + "/file") << "no folder";
+  WorkerSpec spec = Shell(0, "echo hello; echo again");
+  spec.stdout_path = folder_ + "/file/out";
+  spec.opens_stdout_late = true;
+  Spawn(spec);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ((log_data_[{0, Stream::kStdout}]), "hello\nagain\n");
+  ASSERT_EQ(degraded_.size(), 1u);
+  EXPECT_EQ(degraded_[0].error, ENOTDIR);
+}
+
 // File systems that hang: see Note [Log writer].
 
 /// A FIFO that nobody reads: opening it for writing does not return.

@@ -11,6 +11,7 @@ std::vector<std::string> AllCommands() {
   std::vector<std::string> frames(7);
   SpawnCommand spawn{.local_rank = 3, .argv = {"python", "-m", "x"}, .environment = {"A=1", "B="}};
   spawn.stdout_path = "/tmp/out";
+  spawn.opens_stderr_late = true;
   spawn.wants_control_fd = true;
   spawn.cpus = {0, 3, kMaxCpu};
   spawn.reads_stdin = false;

@@ -329,9 +329,11 @@ TEST(CommandLineTest, OptionsOfTheOutput) {
   EXPECT_EQ(output.shown_local_ranks, std::set<int>{1});
   EXPECT_THAT(output.stdout_filters, ElementsAre("a,b", "c"));
   EXPECT_TRUE(output.names_files);
+  EXPECT_TRUE(output.names_directory);
   EXPECT_FALSE(output.has_directory);
   EXPECT_EQ(output.prefix_template, "$rank ");
   EXPECT_FALSE(Parse({"-r0", "s"}).value().output.names_files);
+  EXPECT_FALSE(Parse({"-r0", "s"}).value().output.names_directory);
 }
 
 TEST(CommandLineTest, StandaloneIgnoresTheRendezvousOfTheEnvironment) {
