@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import limits
 import measure
 
 WORKERS = 8
@@ -34,13 +35,13 @@ def wait_for_workers(folder: Path, restart: int, limit_s: float) -> list[int]:
     sys.exit(f"workers of restart {restart} did not appear within {limit_s:g} s")
 
 
-def respawn_ms(launcher: str) -> float:
-    with tempfile.TemporaryDirectory() as folder:
+def respawn_ms(launcher: str, temporary: str) -> float:
+    with tempfile.TemporaryDirectory(dir=temporary) as folder:
         script = Path(folder) / "worker.sh"
         script.write_text(WORKER)
         process = subprocess.Popen(
             [launcher, "--standalone", f"--nproc-per-node={WORKERS}", "--max-restarts=1", "--no-python", "sh", str(script),
-             folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": temporary})
         try:
             victim = wait_for_workers(Path(folder), 0, 60)[-1]
             time.sleep(0.5)  # the launcher is at rest
@@ -54,5 +55,5 @@ def respawn_ms(launcher: str) -> float:
 
 
 if __name__ == "__main__":
-    case = measure.LauncherCase(f"kill -9 of one of {WORKERS} workers to all respawned", respawn_ms, 20)
+    case = measure.LauncherCase(f"kill -9 of one of {WORKERS} workers to all respawned", respawn_ms, limits.RESPAWN)
     sys.exit(measure.compare_launchers(__doc__, [case], warm_up=False))

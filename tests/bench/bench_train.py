@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import limits
 import measure
 
 PARITY = measure.ROOT / "tests/parity"
@@ -52,8 +53,8 @@ def tokens_per_second(metrics: Path, tokens_per_step: int) -> float:
     return tokens_per_step / statistics.median(seconds)
 
 
-def run(command: list[str]) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PARITY)}
+def run(command: list[str], folder: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PARITY), "TMPDIR": str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     if done.returncode != 0:
         sys.exit(f"exit code {done.returncode} of: {' '.join(command)}\n{(done.stdout + done.stderr)[-4000:]}")
@@ -66,10 +67,10 @@ def measure_once(side: str, steps: int, micro_batch: int, length: int) -> float:
         metrics = folder / "metrics.jsonl"
         if side == "FSDP2":
             run([measure.TORCHRUN, "--standalone", "--nproc-per-node=2", str(PARITY / "fsdp2_train.py"), "--config",
-                 str(config), "--output", str(metrics), "--optimizer", "fused"])
+                 str(config), "--output", str(metrics), "--optimizer", "fused"], folder)
         else:
             run([measure.FSDPRUN, "--standalone", "--nproc-per-node=2", "--no-python", str(measure.BIN / "fsdp-train"),
-                 "--config", str(config), "--set", f"parallel.backend={side}"])
+                 "--config", str(config), "--set", f"parallel.backend={side}"], folder)
         return tokens_per_second(metrics, 2 * micro_batch * length)
 
 
@@ -80,8 +81,10 @@ def main() -> int:
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--sides", nargs="+", default=["FSDP2", "shm", "gloo"], choices=["FSDP2", "shm", "gloo"])
-    parser.add_argument("--shm-at-least", type=float, default=1.3, help="fail below this ratio to FSDP2")
-    parser.add_argument("--gloo-at-least", type=float, default=1.0, help="fail below this ratio to FSDP2")
+    parser.add_argument("--shm-at-least", type=float, default=limits.TRAIN["shm"].fails_below,
+                        help="fail below this ratio to FSDP2")
+    parser.add_argument("--gloo-at-least", type=float, default=limits.TRAIN["gloo"].fails_below,
+                        help="fail below this ratio to FSDP2")
     options = parser.parse_args()
     speeds: dict[str, list[float]] = {side: [] for side in options.sides}
     for _ in range(options.repeats):
@@ -93,8 +96,8 @@ def main() -> int:
     print(measure.table(["33.6 M parameters, 2 ranks, tokens/s", "median (range)", "times FSDP2"], [
         [names[side], measure.summary(values), f"{medians[side] / base:.2f}" if base else "-"]
         for side, values in speeds.items()]))
-    limits = {"shm": options.shm_at_least, "gloo": options.gloo_at_least}
-    return int(any(base and side in medians and medians[side] / base < limit for side, limit in limits.items()))
+    required = {"shm": options.shm_at_least, "gloo": options.gloo_at_least}
+    return int(any(base and side in medians and medians[side] / base < ratio for side, ratio in required.items()))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Node:
         self.mark = f"NODE_OF_BENCH={uuid.uuid4().hex}"
         name, value = self.mark.split("=")
         # torchrun: with its shared store a job of several nodes does not survive a change (pytorch 182221, 194710).
-        environment = {**os.environ, name: value, "OMP_NUM_THREADS": "1", "LOGLEVEL": "ERROR",
+        environment = {**os.environ, name: value, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "LOGLEVEL": "ERROR",
                        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1" if launcher == measure.TORCHRUN else "0"}
         self.log = folder / f"log.{value}"
         with self.log.open("w") as log:

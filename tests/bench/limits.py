@@ -1,0 +1,36 @@
+"""What the benchmarks aim at, and what fails them. docs/BENCHMARKS.md has the same numbers.
+
+An aim says what the product promises; a table shows whether it is met. A run fails only at the second number, which is for
+regressions: about half of what is measured, so that it notices a time that has doubled, and not a machine that is busy with
+other work, which slows both sides.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times faster than PyTorch."""
+
+    aim: float
+    fails_below: float
+
+
+@dataclass(frozen=True)
+class Time:
+    """In milliseconds."""
+
+    aim: float
+    fails_above: float
+
+
+LAUNCH = {2: Ratio(50, 50), 64: Ratio(50, 20)}
+RESPAWN = Ratio(20, 7)
+ELASTIC_LEASE_MS = 3000
+ELASTIC = {
+    "killed": Time(500, 1200),
+    "silent": Time(ELASTIC_LEASE_MS + 500, ELASTIC_LEASE_MS + 1500),
+    "spare": Time(1000, 2000),
+    "join": Time(1200, 2400),
+}
+TRAIN = {"shm": Ratio(1.3, 1.0), "gloo": Ratio(1.0, 0.7)}
