@@ -63,7 +63,9 @@ void Launcher::MoveTo(Place place) {
     host_.reset();
   }
   store_.reset();
-  grpc_link_.reset();
+  // Kept until the next one is open: gRPC does not end and begin anew in between, which it does not
+  // bear while a connection is being made.
+  const std::unique_ptr<GrpcLink> before = std::move(grpc_link_);
   place_ = std::move(place);
   FSDPRUN_CHECK(OpenLink().ok(), "gRPC was there for the first link");
   MakeStore();
