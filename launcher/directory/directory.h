@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,14 @@ struct Place {
   }
 };
 
+/// What has become of the place of a coordinator since.
+struct Tended {
+  /// Bound and listening: its agents are to be served there too.
+  std::vector<UniqueFd> listeners;
+  /// Where another launcher hosts the job as well; empty: none that is known does.
+  std::vector<std::string> other_host;
+};
+
 /// Where the launchers of a job find each other: each is told to host the coordinator, or where it
 /// is. An implementation lives as long as its launcher.
 /// Thread: one at a time.
@@ -66,7 +75,22 @@ class Directory {
   /// if known, and what to do.
   virtual absl::StatusOr<Place> Find() = 0;
   /// Asked when the coordinator at Find()'s place said that it has another run id, which is `why`.
+  /// ABORTED: nobody knows yet, ask again in a moment.
   virtual absl::StatusOr<Place> FindAgain(const absl::Status& why) { return why; }
+  /// Asked now and then while `place` is another launcher's and there is no answer from there: a
+  /// place to go to instead, if there is one. Errors: as of Find(), not final if UNAVAILABLE.
+  virtual absl::StatusOr<std::optional<Place>> LookAgain(const Place& /*place*/) {
+    return std::nullopt;
+  }
+  /// Whether Tend() is to be called, every 100 ms, while this launcher hosts.
+  virtual bool needs_tending() const { return false; }
+  /// Does what is needed for others to find the coordinator; does not block.
+  virtual Tended Tend() { return {}; }
+  /// Gives up hosting at `present`, for the other host of the job.
+  virtual absl::StatusOr<Place> Join(const std::vector<std::string>& /*other_host*/,
+                                     const Place& /*present*/) {
+    return absl::UnimplementedError("one host cannot be known to another here");
+  }
   /// Whether Find() would answer otherwise now: whoever hosted is gone, or is another. Asked on
   /// another thread, while no other method runs.
   virtual bool HasMoved() { return false; }

@@ -1,6 +1,7 @@
 #include "launcher/directory/fixed_endpoint.h"
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,9 @@ namespace fsdprun {
 namespace {
 
 constexpr Duration kReachTimeout = std::chrono::milliseconds(900);
+
+/// What launchers have to which none was given: of job after job.
+constexpr const char* kDefaultRunId = "none";
 
 constexpr Duration kAskTimeout = std::chrono::seconds(5);
 
@@ -38,6 +42,8 @@ absl::StatusOr<Place> FixedEndpoint::Find() {
   const Duration patience = std::exchange(was_asked_, true) ? Duration::zero() : plan.join_timeout;
   ASSIGN_OR_RETURN(const HostView endpoint, LookAtHost(plan.endpoint.host, context_, patience));
   ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
+  endpoint_ = endpoint;
+  told_.clear();
   for (const std::string& address : endpoint.addresses) {
     place.endpoints.push_back({address, plan.endpoint.port});
   }
@@ -116,6 +122,11 @@ absl::StatusOr<Place> FixedEndpoint::FindAgain(const absl::Status& why) {
   if (!context_.plan.is_agent && context_.plan.backend == RendezvousBackend::kStatic) {
     return why;  // A master port is of one job.
   }
+  return AskHolder({}, why);
+}
+
+absl::StatusOr<Place> FixedEndpoint::AskHolder(const std::vector<std::string>& refused,
+                                               const absl::Status& why) {
   ASSIGN_OR_RETURN(const HostView endpoint, LookAtHost(context_.plan.endpoint.host, context_));
   ASSIGN_OR_RETURN(Place elsewhere, HostElsewhere(endpoint));
   std::vector<NumericEndpoint> holder;
@@ -128,12 +139,51 @@ absl::StatusOr<Place> FixedEndpoint::FindAgain(const absl::Status& why) {
     ASSIGN_OR_RETURN(elsewhere.token.value, TokenFile::Read(elsewhere.token.path));
   }
   MoveReachableToFront(&holder, MonoNow() + kReachTimeout, context_.is_cancelled);
-  question_ = std::make_unique<RunIdClient>();
-  ASSIGN_OR_RETURN(const RunIdClient::Answer answer,
-                   question_->Ask(ToString(holder.front()), elsewhere.token.value,
-                                  {context_.plan.rdzv_id, elsewhere.targets()},
-                                  MonoNow() + kAskTimeout, context_.is_cancelled));
-  return Follow(answer, std::move(elsewhere), why);
+  auto call = std::make_unique<RunIdClient>();
+  const absl::StatusOr<RunIdClient::Answer> answer =
+      call->Ask(ToString(holder.front()), elsewhere.token.value,
+                {.run_id = context_.plan.rdzv_id,
+                 .endpoints = elsewhere.targets(),
+                 .refused = refused,
+                 .hosts = false},
+                MonoNow() + kAskTimeout, context_.is_cancelled);
+  if (absl::IsUnavailable(answer.status())) {
+    return Find();  // It has gone since.
+  }
+  RETURN_IF_ERROR(answer.status());
+  if (answer->kind == RunIdClient::Kind::kYours) {
+    host_ = std::make_unique<RunIdHost>(
+        RunIdHost::Options{
+            .holder = holder,
+            .listen_on = endpoint.is_own ? endpoint.listen_on : std::vector<std::string>(),
+            .token = elsewhere.token.value,
+            .run_id = context_.plan.rdzv_id,
+            .endpoints = elsewhere.targets()},
+        std::move(call));
+  }
+  call.reset();
+  return Follow(*answer, std::move(elsewhere), why);
+}
+
+absl::StatusOr<std::optional<Place>> FixedEndpoint::LookAgain(const Place& place) {
+  const bool may_host = role_ == HostRole::kMay && endpoint_.is_own &&
+                        context_.plan.backend == RendezvousBackend::kC10d;
+  if (told_.empty() && !may_host) {
+    return std::nullopt;
+  }
+  const Reach reach = ReachAny(place.endpoints, MonoNow() + kReachTimeout, context_.is_cancelled);
+  const bool is_refused = reach.kind == Reach::Kind::kRefused;
+  if (reach.kind == Reach::Kind::kConnects || (told_.empty() && !is_refused)) {
+    return std::nullopt;
+  }
+  if (told_.empty()) {
+    ASSIGN_OR_RETURN(Place found, Find());
+    return found.hosts ? std::optional<Place>(std::move(found)) : std::nullopt;
+  }
+  const std::vector<std::string> told = told_;
+  ASSIGN_OR_RETURN(Place found, AskHolder(is_refused ? told : std::vector<std::string>(),
+                                          absl::UnavailableError("nobody hosts the run id")));
+  return told_ == told ? std::nullopt : std::optional<Place>(std::move(found));
 }
 
 absl::StatusOr<Place> FixedEndpoint::HostElsewhere(const HostView& endpoint) const {
@@ -154,48 +204,68 @@ absl::StatusOr<Place> FixedEndpoint::HostElsewhere(const HostView& endpoint) con
 
 absl::StatusOr<Place> FixedEndpoint::Follow(const RunIdClient::Answer& answer, Place elsewhere,
                                             const absl::Status& why) {
-  ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
-  Place place;
   switch (answer.kind) {
     case RunIdClient::Kind::kHere:
-      question_.reset();
       return Find();
     case RunIdClient::Kind::kClosed:
       return absl::FailedPreconditionError(absl::StrCat(
           "the job with run id '", context_.plan.rdzv_id, "' is over, as the launcher at ",
           ToString(context_.plan.endpoint), " says; give a new job another --rdzv-id"));
+    case RunIdClient::Kind::kWait:
+      return absl::AbortedError(absl::StrCat("the launcher at ", ToString(context_.plan.endpoint),
+                                             " has just come there"));
     case RunIdClient::Kind::kUnknown:
       return why;
-    case RunIdClient::Kind::kYours:
-      place = std::move(elsewhere);
-      break;
     case RunIdClient::Kind::kThere:
-      question_.reset();
-      place.token.value = elsewhere.token.value;
-      place.token.advice = elsewhere.token.advice;
-      for (const std::string& text : answer.endpoints) {
-        ASSIGN_OR_RETURN(const HostPort there, ParseHostPort(text, 0));
-        place.endpoints.push_back({there.host, there.port});
-      }
-      if (place.endpoints.empty()) {
-        return why;
-      }
+      return answer.endpoints.empty() ? why : JoinAt(answer.endpoints, elsewhere.token);
+    case RunIdClient::Kind::kYours:
       break;
   }
+  told_.clear();
+  RETURN_IF_ERROR(NameAtThose(&elsewhere));
+  return elsewhere;
+}
+
+absl::StatusOr<Place> FixedEndpoint::JoinAt(const std::vector<std::string>& endpoints,
+                                            const JobToken& token) {
+  Place place;
+  place.token.value = token.value;
+  place.token.advice = token.advice;
+  for (const std::string& text : endpoints) {
+    ASSIGN_OR_RETURN(const HostPort there, ParseHostPort(text, 0));
+    place.endpoints.push_back({there.host, there.port});
+  }
+  told_ = endpoints;
+  RETURN_IF_ERROR(NameAtThose(&place));
+  return place;
+}
+
+// NameThisNode() for endpoints that no user has named.
+absl::Status FixedEndpoint::NameAtThose(Place* place) const {
+  ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
   HostView view;
-  for (const NumericEndpoint& there : place.endpoints) {
+  for (const NumericEndpoint& there : place->endpoints) {
     view.addresses.push_back(there.address);
   }
   view.is_loopback = IsLoopback(view.addresses.front());
-  RETURN_IF_ERROR(NameThisNode(view, local, &place));
+  return NameThisNode(view, local, place);
+}
+
+absl::StatusOr<Place> FixedEndpoint::Join(const std::vector<std::string>& other_host,
+                                          const Place& present) {
+  if (other_host.empty()) {
+    return absl::InvalidArgumentError("the other host has no address");
+  }
+  ASSIGN_OR_RETURN(Place place, JoinAt(other_host, present.token));
+  host_.reset();
   return place;
 }
 
 void FixedEndpoint::JobEnded(bool closes) {
-  if (closes && question_ != nullptr) {
-    question_->Close();
+  if (host_ != nullptr) {
+    host_->Leave(closes && context_.plan.rdzv_id != kDefaultRunId);
   }
-  question_.reset();
+  host_.reset();
 }
 
 }  // namespace fsdprun

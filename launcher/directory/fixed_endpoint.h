@@ -1,12 +1,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "launcher/directory/directory.h"
 #include "launcher/directory/rules.h"
 #include "launcher/directory/run_id_client.h"
+#include "launcher/directory/run_id_host.h"
 
 namespace fsdprun {
 
@@ -16,9 +19,13 @@ namespace fsdprun {
 // Note [Several run ids on one endpoint]
 // Jobs with different run ids may be given one endpoint. The coordinator that listens there tells
 // the first launcher of another run id to host on a free port, and those who come later where that
-// is. It knows of a host for as long as that leaves its question open. When the job of the
-// endpoint's holder ends, the others go on, but who joins one of them from then on does not find it
-// any more.
+// is. A host leaves its question open. When that breaks, it says again that it hosts, and until it
+// has, who looks for it is still sent there, unless that finds its port closed. When the job of the
+// endpoint's holder ends, the others go on. One of those on the endpoint's machine, or a newcomer,
+// listens there next; the others tell it where they are, and for a second it sends no newcomer away
+// to host. A newcomer that listens there and turns out to have the run id of one of the others goes
+// over to that, if nobody has joined it. On an endpoint of a machine that runs none of them, nobody
+// listens until a newcomer of that machine does.
 class FixedEndpoint : public Directory {
  public:
   explicit FixedEndpoint(DirectoryContext context)
@@ -26,6 +33,11 @@ class FixedEndpoint : public Directory {
 
   absl::StatusOr<Place> Find() override;
   absl::StatusOr<Place> FindAgain(const absl::Status& why) override;
+  absl::StatusOr<std::optional<Place>> LookAgain(const Place& place) override;
+  bool needs_tending() const override { return host_ != nullptr && !host_->has_taken_over(); }
+  Tended Tend() override { return host_ != nullptr ? host_->Tend() : Tended(); }
+  absl::StatusOr<Place> Join(const std::vector<std::string>& other_host,
+                             const Place& present) override;
   void JobEnded(bool closes) override;
 
  private:
@@ -35,15 +47,23 @@ class FixedEndpoint : public Directory {
   /// Where this launcher would host another run id than the endpoint's holder; nowhere if it may
   /// not.
   absl::StatusOr<Place> HostElsewhere(const HostView& endpoint) const;
+  /// `refused`: where this launcher was told to join, if nothing listens there.
+  absl::StatusOr<Place> AskHolder(const std::vector<std::string>& refused, const absl::Status& why);
   absl::StatusOr<Place> Follow(const RunIdClient::Answer& answer, Place elsewhere,
                                const absl::Status& why);
+  absl::StatusOr<Place> JoinAt(const std::vector<std::string>& endpoints, const JobToken& token);
+  absl::Status NameAtThose(Place* place) const;
   absl::Status NameThisNode(const HostView& endpoint, const HostView& local, Place* place) const;
 
   const DirectoryContext context_;
   const HostRole role_;
   bool was_asked_ = false;
-  /// Open while this launcher hosts a run id elsewhere.
-  std::unique_ptr<RunIdClient> question_;
+  /// As found last.
+  HostView endpoint_;
+  /// Where the endpoint's holder has sent this launcher to join.
+  std::vector<std::string> told_;
+  /// While this launcher hosts elsewhere.
+  std::unique_ptr<RunIdHost> host_;
 };
 
 }  // namespace fsdprun

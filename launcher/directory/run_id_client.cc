@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/node/clocks.h"
 #include "agent/rpc/codec.h"
 #include "base/check.h"
 #include "base/mutex.h"
@@ -16,7 +17,8 @@ namespace fsdprun {
 namespace {
 
 constexpr Duration kAnswerPoll = std::chrono::milliseconds(50);
-constexpr Duration kCloseTimeout = std::chrono::seconds(1);
+/// A coordinator under load; one that is gone is noticed by its silence.
+constexpr Duration kLeaveTimeout = std::chrono::seconds(5);
 constexpr Duration kCallEndTimeout = std::chrono::seconds(5);
 
 std::unique_ptr<v1::RunIds::Stub> NewStub(const std::string& target) {
@@ -24,6 +26,13 @@ std::unique_ptr<v1::RunIds::Stub> NewStub(const std::string& target) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetServiceConfigJSON("{}");
+  // A coordinator whose machine is gone ends no call.
+  constexpr auto kSilence =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clocks{}.stream_silence);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(kSilence.count() / 3));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   static_cast<int>(kSilence.count() - kSilence.count() / 3));
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return v1::RunIds::NewStub(
       grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments));
 }
@@ -38,6 +47,8 @@ RunIdClient::Kind FromWire(v1::RunIdPlace::Kind kind) {
       return RunIdClient::Kind::kYours;
     case v1::RunIdPlace::KIND_CLOSED:
       return RunIdClient::Kind::kClosed;
+    case v1::RunIdPlace::KIND_WAIT:
+      return RunIdClient::Kind::kWait;
     default:
       return RunIdClient::Kind::kUnknown;
   }
@@ -56,6 +67,10 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
     for (const std::string& endpoint : question.endpoints) {
       message_.add_endpoints(endpoint);
     }
+    for (const std::string& endpoint : question.refused) {
+      message_.add_refused(endpoint);
+    }
+    message_.set_hosts(question.hosts);
   }
 
   void Start(std::shared_ptr<Call> self) {
@@ -63,7 +78,7 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
     stub_->async()->Find(&context_, this);
     StartWrite(&message_);
     StartRead(&place_);
-    AddHold();  // For the message of Close(), until the server ends the call.
+    AddHold();  // For the message of Leave(), until the server ends the call.
     StartCall();
   }
 
@@ -84,16 +99,22 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
     return answer_;
   }
 
-  void Close() ABSL_LOCKS_EXCLUDED(mu_) {
+  bool is_open() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
-    if (is_broken_) {
-      return;
+    return is_answered_ && !is_broken_;
+  }
+
+  bool Leave(bool closes) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (is_broken_ || !is_answered_) {
+      return false;
     }
     message_.Clear();
-    message_.set_closes(true);
+    message_.set_closes(closes);
     StartWriteLast(&message_, grpc::WriteOptions());
-    changed_.WaitUntil(mu_, MonoNow() + kCloseTimeout,
+    changed_.WaitUntil(mu_, MonoNow() + kLeaveTimeout,
                        [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+    return is_done_ && status_.ok();
   }
 
   void Cancel() { context_.TryCancel(); }
@@ -160,9 +181,7 @@ absl::StatusOr<RunIdClient::Answer> RunIdClient::Ask(const std::string& target,
                                                      const std::string& token,
                                                      const Question& question, MonoTime deadline,
                                                      const std::function<bool()>& is_cancelled) {
-  FSDPRUN_CHECK(call_ == nullptr, "a client asks once");
-  call_ = std::make_shared<Call>(target, token, question);
-  call_->Start(call_);
+  Start(target, token, question);
   while (!call_->Wait(std::min(deadline, MonoNow() + kAnswerPoll))) {
     if (is_cancelled && is_cancelled()) {
       return absl::CancelledError("interrupted while asking for the coordinator");
@@ -174,10 +193,22 @@ absl::StatusOr<RunIdClient::Answer> RunIdClient::Ask(const std::string& target,
   return call_->Result();
 }
 
-void RunIdClient::Close() {
-  if (call_ != nullptr) {
-    call_->Close();
-  }
+void RunIdClient::Start(const std::string& target, const std::string& token,
+                        const Question& question) {
+  FSDPRUN_CHECK(call_ == nullptr, "a client asks once");
+  call_ = std::make_shared<Call>(target, token, question);
+  call_->Start(call_);
 }
+
+std::optional<absl::StatusOr<RunIdClient::Answer>> RunIdClient::Poll() {
+  if (!call_->Wait(MonoNow())) {
+    return std::nullopt;
+  }
+  return call_->Result();
+}
+
+bool RunIdClient::is_open() const { return call_ != nullptr && call_->is_open(); }
+
+bool RunIdClient::Leave(bool closes) { return call_ != nullptr && call_->Leave(closes); }
 
 }  // namespace fsdprun

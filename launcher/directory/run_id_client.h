@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace fsdprun {
 /// Thread: one at a time.
 class RunIdClient {
  public:
-  enum class Kind { kHere, kThere, kYours, kClosed, kUnknown };
+  enum class Kind { kHere, kThere, kYours, kClosed, kUnknown, kWait };
   struct Answer {
     Kind kind = Kind::kUnknown;
     /// Of kThere: `address:port`, best first.
@@ -24,18 +25,28 @@ class RunIdClient {
     std::string run_id;
     /// Where the caller would host; empty if it cannot.
     std::vector<std::string> endpoints;
+    /// Where the caller was told to join, and found that nothing listens.
+    std::vector<std::string> refused;
+    /// It hosts already.
+    bool hosts = false;
   };
 
   RunIdClient();
-  /// Ends the call: whoever hosts is forgotten.
+  /// Ends the call: whoever hosts and has not left is sought for a while.
   ~RunIdClient();
 
   /// The call stays open after kYours. Errors: UNAVAILABLE, UNAUTHENTICATED, CANCELLED.
   absl::StatusOr<Answer> Ask(const std::string& target, const std::string& token,
                              const Question& question, MonoTime deadline,
                              const std::function<bool()>& is_cancelled);
-  /// Says that the job is over, and waits a second at most until that has been heard.
-  void Close();
+  /// The same in two steps: Poll() gives the answer or the error as soon as there is one.
+  void Start(const std::string& target, const std::string& token, const Question& question);
+  std::optional<absl::StatusOr<Answer>> Poll();
+  /// The call is still open, so that whoever asks the other end for the run id finds the caller.
+  bool is_open() const;
+  /// Says that the caller hosts no more, and waits seconds at most until that has been heard;
+  /// `closes`: its job is over, and nobody shall join it. False if it cannot have been heard.
+  bool Leave(bool closes);
 
  private:
   class Call;

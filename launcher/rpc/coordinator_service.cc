@@ -173,7 +173,15 @@ class CoordinatorService::Stream
 class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
  public:
   explicit Endpoint(CoordinatorService& service)
-      : run_ids(service.options_.job_id, service.options_.token), service_(service) {}
+      : run_ids(service.options_.job_id, service.options_.token,
+                [&service](const std::vector<std::string>& endpoints) {
+                  service.PostIfLive([&service, endpoints] {
+                    if (service.callbacks_.on_other_host) {
+                      service.callbacks_.on_other_host(endpoints);
+                    }
+                  });
+                }),
+        service_(service) {}
 
   grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Attach(
       grpc::CallbackServerContext* context) override {
@@ -293,6 +301,8 @@ void CoordinatorService::AddConnection(UniqueFd connection) {
     grpc::AddInsecureChannelFromFd(endpoint_->server.get(), connection.release());
   }
 }
+
+void CoordinatorService::TakeOver() { endpoint_->run_ids.Settle(); }
 
 void CoordinatorService::Send(const ToAgent& message) {
   const auto it = stream_of_agent_.find(message.incarnation);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -34,6 +35,8 @@ class CoordinatorService {
     std::function<void(Incarnation)> on_stream_lost;
     /// A call without the job's token or for another job was refused; to be logged.
     std::function<void(const std::string& what)> on_refused;
+    /// Another launcher hosts this run id too, at these endpoints; may be null.
+    std::function<void(const std::vector<std::string>& endpoints)> on_other_host;
   };
 
   CoordinatorService(EventLoop& loop, Options options, Callbacks callbacks);
@@ -47,6 +50,8 @@ class CoordinatorService {
   /// Serves an accepted connection from which nothing has been read. Closed if it makes no call
   /// within seconds.
   void AddConnection(UniqueFd connection);
+  /// The connections from here on are also of an endpoint that was another coordinator's.
+  void TakeOver();
   /// Queues `message` for the agent it names; dropped if that agent has no stream.
   void Send(const ToAgent& message);
   /// Writes what is queued (waiting at most a second), ends all streams and gRPC. Idempotent.

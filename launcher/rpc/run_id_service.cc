@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "agent/rpc/codec.h"
@@ -22,10 +23,18 @@ v1::RunIdPlace::Kind ToWire(RunIdTable::Kind kind) {
       return v1::RunIdPlace::KIND_YOURS;
     case RunIdTable::Kind::kClosed:
       return v1::RunIdPlace::KIND_CLOSED;
+    case RunIdTable::Kind::kWait:
+      return v1::RunIdPlace::KIND_WAIT;
     case RunIdTable::Kind::kUnknown:
       break;
   }
   return v1::RunIdPlace::KIND_UNKNOWN;
+}
+
+template <class Texts>
+std::vector<std::string> Endpoints(const Texts& texts) {
+  const int count = std::min(texts.size(), kMaxEndpoints);
+  return {texts.begin(), texts.begin() + count};
 }
 
 }  // namespace
@@ -46,12 +55,12 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      service_.Leave(caller_, closes_);
+      service_.Break(caller_);
       Finish(grpc::Status::OK);
       return;
     }
     if (is_answered_) {
-      closes_ |= question_.closes();
+      service_.Leave(caller_, question_.closes());
       StartRead(&question_);
       return;
     }
@@ -69,7 +78,6 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
   v1::FindRunId question_;
   v1::RunIdPlace answer_;
   bool is_answered_ = false;
-  bool closes_ = false;
 };
 
 grpc::ServerBidiReactor<v1::FindRunId, v1::RunIdPlace>* RunIdService::Find(
@@ -82,12 +90,15 @@ grpc::ServerBidiReactor<v1::FindRunId, v1::RunIdPlace>* RunIdService::Find(
 }
 
 v1::RunIdPlace RunIdService::Answer(const v1::FindRunId& question, uint64_t caller) {
-  std::vector<std::string> endpoints(question.endpoints().begin(), question.endpoints().end());
-  if (endpoints.size() > kMaxEndpoints) {
-    endpoints.resize(kMaxEndpoints);
+  const RunIdTable::Question asked{.run_id = question.run_id(),
+                                   .endpoints = Endpoints(question.endpoints()),
+                                   .refused = Endpoints(question.refused()),
+                                   .hosts = question.hosts()};
+  if (asked.hosts && asked.run_id == run_id_) {
+    on_other_host_(asked.endpoints);
   }
   MutexLock lock(mu_);
-  const RunIdTable::Answer answer = table_.Ask(question.run_id(), endpoints, caller);
+  const RunIdTable::Answer answer = table_.Ask(asked, caller, MonoNow());
   v1::RunIdPlace place;
   place.set_kind(ToWire(answer.kind));
   for (const std::string& endpoint : answer.endpoints) {
@@ -99,6 +110,16 @@ v1::RunIdPlace RunIdService::Answer(const v1::FindRunId& question, uint64_t call
 void RunIdService::Leave(uint64_t caller, bool closes) {
   MutexLock lock(mu_);
   table_.Leave(caller, closes);
+}
+
+void RunIdService::Break(uint64_t caller) {
+  MutexLock lock(mu_);
+  table_.Break(caller, MonoNow());
+}
+
+void RunIdService::Settle() {
+  MutexLock lock(mu_);
+  table_.Settle(MonoNow());
 }
 
 }  // namespace fsdprun

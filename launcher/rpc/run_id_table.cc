@@ -4,28 +4,46 @@
 
 namespace fsdprun {
 
-RunIdTable::Answer RunIdTable::Ask(const std::string& run_id,
-                                   const std::vector<std::string>& endpoints, uint64_t caller) {
+RunIdTable::Answer RunIdTable::Ask(const Question& question, uint64_t caller, MonoTime now) {
+  const std::string& run_id = question.run_id;
   if (run_id == own_) {
     return {Kind::kHere, {}};
   }
   if (std::find(closed_.begin(), closed_.end(), run_id) != closed_.end()) {
     return {Kind::kClosed, {}};
   }
-  if (const auto host = hosts_.find(run_id); host != hosts_.end()) {
+  DropLostHosts(question, now);
+  const auto host = hosts_.find(run_id);
+  const bool is_hosts_own =
+      host != hosts_.end() && question.hosts && host->second.endpoints == question.endpoints;
+  if (host != hosts_.end() && !is_hosts_own) {
     return {Kind::kThere, host->second.endpoints};
   }
-  if (endpoints.empty() || hosts_.size() >= kMaxHosts) {
+  if (question.endpoints.empty() || (host == hosts_.end() && hosts_.size() >= kMaxHosts)) {
     return {Kind::kUnknown, {}};
   }
-  hosts_[run_id] = {caller, endpoints};
+  if (!question.hosts && now < settled_at_) {
+    return {Kind::kWait, {}};
+  }
+  hosts_[run_id] = {caller, question.endpoints, std::nullopt};
   return {Kind::kYours, {}};
 }
 
-void RunIdTable::Leave(uint64_t caller, bool closes) {
-  const auto host = std::find_if(hosts_.begin(), hosts_.end(), [caller](const auto& entry) {
-    return entry.second.caller == caller;
+void RunIdTable::DropLostHosts(const Question& question, MonoTime now) {
+  std::erase_if(hosts_, [&](const auto& entry) {
+    const auto& [run_id, host] = entry;
+    const bool is_refused = run_id == question.run_id && host.endpoints == question.refused;
+    return host.broken_at.has_value() && (is_refused || now >= *host.broken_at + grace_);
   });
+}
+
+RunIdTable::Hosts::iterator RunIdTable::HostedBy(uint64_t caller) {
+  return std::find_if(hosts_.begin(), hosts_.end(),
+                      [caller](const auto& entry) { return entry.second.caller == caller; });
+}
+
+void RunIdTable::Leave(uint64_t caller, bool closes) {
+  const auto host = HostedBy(caller);
   if (host == hosts_.end()) {
     return;
   }
@@ -36,6 +54,12 @@ void RunIdTable::Leave(uint64_t caller, bool closes) {
     closed_.pop_front();
   }
   hosts_.erase(host);
+}
+
+void RunIdTable::Break(uint64_t caller, MonoTime now) {
+  if (const auto host = HostedBy(caller); host != hosts_.end()) {
+    host->second.broken_at = now;
+  }
 }
 
 }  // namespace fsdprun

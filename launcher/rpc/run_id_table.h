@@ -2,13 +2,18 @@
 
 // Who hosts the coordinators of the run ids that were given one endpoint. Pure.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "agent/node/clocks.h"
+#include "base/mono_time.h"
 
 namespace fsdprun {
 
@@ -16,6 +21,9 @@ class RunIdTable {
  public:
   static constexpr size_t kMaxHosts = 256;
   static constexpr size_t kMaxClosed = 1024;
+  /// How long after it has come to the endpoint a coordinator gives no run id to a newcomer:
+  /// whoever hosts it has lost the coordinator that was there before, and tells the new one.
+  static constexpr Duration kSettle = std::chrono::seconds(1);
 
   enum class Kind {
     kHere,
@@ -25,6 +33,17 @@ class RunIdTable {
     kClosed,
     /// Nobody hosts it, and the caller cannot, or there are too many.
     kUnknown,
+    /// Not known yet.
+    kWait,
+  };
+  struct Question {
+    std::string run_id;
+    /// Where the caller hosts or would host; empty if it cannot.
+    std::vector<std::string> endpoints;
+    /// Where it was told to join, and nothing listens.
+    std::vector<std::string> refused;
+    /// It hosts already.
+    bool hosts = false;
   };
   struct Answer {
     Kind kind = Kind::kUnknown;
@@ -32,22 +51,35 @@ class RunIdTable {
     std::vector<std::string> endpoints;
   };
 
-  /// `own`: the run id whose coordinator is here.
-  explicit RunIdTable(std::string own) : own_(std::move(own)) {}
+  /// `own`: the run id whose coordinator is here; `since` when it came to the endpoint. A host that
+  /// is silent keeps its place for `grace`, as it would with its agents, unless it is found gone.
+  RunIdTable(std::string own, MonoTime since, Duration grace = Clocks{}.coordinator_grace)
+      : own_(std::move(own)), grace_(grace), settled_at_(since + kSettle) {}
 
-  /// `caller` is of this question alone; `endpoints` is empty if the caller cannot host.
-  Answer Ask(const std::string& run_id, const std::vector<std::string>& endpoints, uint64_t caller);
+  /// The coordinator here has come to another endpoint.
+  void Settle(MonoTime since) { settled_at_ = since + kSettle; }
+  /// `caller` is of this question alone.
+  Answer Ask(const Question& question, uint64_t caller, MonoTime now);
   /// The caller hosts nothing any more; `closes`: its job is over, and nobody shall join it.
   void Leave(uint64_t caller, bool closes);
+  /// Nothing is heard of the caller any more, which may still host.
+  void Break(uint64_t caller, MonoTime now);
 
  private:
   struct Host {
     uint64_t caller = 0;
     std::vector<std::string> endpoints;
+    std::optional<MonoTime> broken_at;
   };
+  using Hosts = std::map<std::string, Host>;
+
+  Hosts::iterator HostedBy(uint64_t caller);
+  void DropLostHosts(const Question& question, MonoTime now);
 
   const std::string own_;
-  std::map<std::string, Host> hosts_;
+  const Duration grace_;
+  MonoTime settled_at_;
+  Hosts hosts_;
   /// The oldest first.
   std::deque<std::string> closed_;
 };

@@ -84,6 +84,7 @@ absl::Status CoordinatorHost::Start() {
     callbacks.on_refused = [this](const std::string& what) {
       LogIfAny(refusals_.Add(what, MonoNow()));
     };
+    callbacks.on_other_host = hooks_.on_other_host;
     service_ = std::make_unique<CoordinatorService>(
         loop_,
         CoordinatorService::Options{options_.run_id, options_.token, options_.stream_silence},
@@ -103,6 +104,17 @@ void CoordinatorHost::AddConnection(UniqueFd connection) {
   if (service_ != nullptr) {
     service_->AddConnection(std::move(connection));
   }
+}
+
+void CoordinatorHost::TakeOver() {
+  if (service_ != nullptr) {
+    service_->TakeOver();
+  }
+}
+
+bool CoordinatorHost::is_alone() const {
+  return machine_.phase() == job::Phase::kRendezvous && machine_.generation() == Generation() &&
+         machine_.nodes().size() <= 1;
 }
 
 void CoordinatorHost::OperatorStop(int signal) { Feed(job::OperatorStop{signal}); }

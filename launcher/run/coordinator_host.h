@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "agent/node/clocks.h"
@@ -34,6 +35,8 @@ class CoordinatorHost {
     std::function<void(const JobOutcome&)> on_finish;
     /// After every step: the machine may have changed.
     std::function<void()> on_step;
+    /// See CoordinatorService::Callbacks.
+    std::function<void(const std::vector<std::string>& endpoints)> on_other_host;
   };
 
   CoordinatorHost(EventLoop& loop, Options options, Hooks hooks);
@@ -47,11 +50,16 @@ class CoordinatorHost {
   CoordinatorLink& local_link();
   /// A connection of another agent.
   void AddConnection(UniqueFd connection);
+  /// See CoordinatorService::TakeOver().
+  void TakeOver();
   void OperatorStop(int signal);
   /// Ends all streams; see CoordinatorService::Shutdown().
   void Shutdown();
 
   const JobMachine& machine() const { return machine_; }
+  /// The agent of this process has no company, and there has been no world: nothing is lost if they
+  /// meet elsewhere.
+  bool is_alone() const;
 
  private:
   class LocalLink;

@@ -15,8 +15,9 @@
 namespace fsdprun {
 namespace {
 
-/// How often a coordinator may turn out to have another run id.
-constexpr int kMaxTimesFoundAgain = 3;
+/// How often a coordinator may turn out to have another run id: those who listen at an endpoint may
+/// follow one another.
+constexpr int kMaxTimesFoundAgain = 10;
 
 // A random UUID (version 4), as torchrun makes for --standalone.
 std::string RandomRunId() {

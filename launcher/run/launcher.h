@@ -84,6 +84,11 @@ class Launcher {
   void Look();
   void OnLook(bool has_moved);
   void LookElsewhere();
+  // The same where a fixed endpoint is shared by several run ids: launcher_endpoint.cc.
+  void WatchPlace();
+  void LookAgain();
+  void TendPlace();
+  void OnOtherHost(const std::vector<std::string>& where);
 
   // While waiting for others, and for workers that are to end.
   void ScheduleWaitNotice();
@@ -132,6 +137,10 @@ class Launcher {
   std::unique_ptr<GrpcLink> grpc_link_;
   CoordinatorLink* link_ = nullptr;
   std::unique_ptr<WorkerStore> store_;
+  /// The store's server on the coordinator's port; null if that is not here.
+  StoreServer* port_server_ = nullptr;
+  EventLoop::TimerId place_timer_ = 0;
+  bool has_told_of_other_host_ = false;
   std::unique_ptr<FileTimer> file_timer_;
   std::unique_ptr<HealthPort> health_port_;
   /// Of the present agent; null if nobody wants them.

@@ -17,6 +17,8 @@ namespace {
 /// later less often: many may wait for a host that has much to do.
 constexpr Duration kFirstLookPause = std::chrono::seconds(1);
 constexpr Duration kLongestLookPause = std::chrono::seconds(4);
+/// Between two questions that nobody can answer yet.
+constexpr Duration kAskAgainPause = std::chrono::milliseconds(100);
 /// How long a file system or a server that hangs may delay the exit: the end of a job is worth some
 /// waiting, because who comes late must find it.
 constexpr Duration kLeaveDirectoryTimeout = std::chrono::seconds(10);
@@ -39,6 +41,10 @@ void Launcher::PassTime(Duration length) {
 // The endpoint is another job's: ours has its coordinator elsewhere.
 void Launcher::FindAgain() {
   absl::StatusOr<Place> place = directory_->FindAgain(agent_->last_link_error());
+  if (absl::IsAborted(place.status()) && own_signal_ == 0) {
+    loop_.At(MonoNow() + kAskAgainPause, [this] { FindAgain(); });
+    return;
+  }
   if (!place.ok()) {
     const bool is_news = place.status() != agent_->last_link_error();
     agent_message_ = is_news ? std::string(place.status().message()) : agent_message_;
@@ -60,12 +66,12 @@ void Launcher::MoveTo(Place place) {
   agent_.reset();
   if (host_ != nullptr) {
     host_->Shutdown();
-    host_.reset();
   }
   store_.reset();
   // Kept until the next one is open: gRPC does not end and begin anew in between, which it does not
   // bear while a connection is being made.
-  const std::unique_ptr<GrpcLink> before = std::move(grpc_link_);
+  const std::unique_ptr<CoordinatorHost> host_before = std::move(host_);
+  const std::unique_ptr<GrpcLink> link_before = std::move(grpc_link_);
   place_ = std::move(place);
   FSDPRUN_CHECK(OpenLink().ok(), "gRPC was there for the first link");
   MakeStore();

@@ -85,6 +85,10 @@ void Launcher::MakeHost() {
     StopWhenDone();
   };
   hooks.on_step = [this] { OnCoordinatorStep(); };
+  hooks.on_other_host = [this](const std::vector<std::string>& where) {
+    // The host, which calls this, may end there.
+    loop_.Post([this, where] { OnOtherHost(where); });
+  };
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
       CoordinatorHost::Options{MakeJobSpec(), run_id_, place_.is_shared() ? place_.token.value : "",
@@ -121,6 +125,7 @@ void Launcher::MakeStore() {
 
 std::unique_ptr<WorkerStore> Launcher::OpenStore() {
   const WorkerStore::Addresses addresses{place_.node_address, place_.store_address};
+  port_server_ = nullptr;
   if (place_.listeners.empty()) {
     return std::make_unique<WorkerStore>(loop_, addresses);
   }
@@ -134,6 +139,7 @@ std::unique_ptr<WorkerStore> Launcher::OpenStore() {
     FSDPRUN_CHECK(server->ListenOn(std::move(listener)).ok(), "the listening socket is bound");
   }
   place_.listeners.clear();
+  port_server_ = server.get();
   return std::make_unique<WorkerStore>(loop_, addresses, std::move(server));
 }
 
@@ -205,6 +211,7 @@ void Launcher::MakeAgent() {
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
   output_.Attach(agent_.get());
   BeginToLook();
+  WatchPlace();
 }
 
 }  // namespace fsdprun

@@ -1,12 +1,19 @@
 """Keys of --rdzv-conf that say who hosts the coordinator, and how."""
 
 import contextlib
+import os
+import pathlib
 import signal
 import socket
+import time
 
 from events import FolderChanges, patience, wait_for_files
-from job_case import JobCase, free_port, wait_until
+from job_case import JobCase, free_port, wait_until, wait_until_listening
 from unittest_main import main
+
+
+# Streams end after 3 s of silence.
+SILENCE_S = 4
 
 
 class HostTest(JobCase):
@@ -108,6 +115,73 @@ class OneEndpointTest(JobCase):
                 path.unlink()
         self.finish_job("two", self.pair("two"))
         self.finish_job("one", holder)
+
+    def first_of(self, run_id):
+        """A node that hosts elsewhere and waits for another one."""
+        before = len(self.run_directories())
+        node = self.node(run_id)
+        wait_for_files(lambda: len(self.run_directories()) > before, self.dir / "tmp", "the run directory")
+        wait_until(lambda: self.listening_ports(node), "a port of its own")
+        return node
+
+    def run_directories(self):
+        return list((self.dir / "tmp").iterdir())
+
+    def listening_ports(self, node):
+        """Of this process alone."""
+        inodes = set()
+        for link in pathlib.Path(f"/proc/{node.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                inodes.add(os.readlink(link).removeprefix("socket:[").removesuffix("]"))
+        lines = [line.split() for name in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+        return {int(line[1].rsplit(":", 1)[1], 16) for line in lines if line[3] == "0A" and line[9] in inodes}
+
+    def join(self, run_id, waiting):
+        nodes = [waiting, self.node(run_id)]
+        self.assertEqual(set(self.wait_for_notes(f"of-{run_id}", 1, range(2)).values()), {"2"})
+        self.finish_job(run_id, nodes)
+
+    def test_row_62_a_job_is_found_after_that_of_the_endpoint_has_ended(self):
+        holder = self.pair("one")
+        waiting = {run_id: self.first_of(run_id) for run_id in ("two", "three")}
+        self.finish_job("one", holder)
+        for run_id, node in waiting.items():
+            self.join(run_id, node)
+
+    def test_row_62_who_finds_nobody_at_the_endpoint_any_more_hosts(self):
+        holder = self.node("one")
+        wait_until_listening(self.port)
+        holder.send_signal(signal.SIGSTOP)
+        waits = self.node("two")
+        wait_for_files(lambda: len(self.run_directories()) == 2, self.dir / "tmp", "a launcher that dials")
+        holder.kill()
+        holder.wait()
+        wait_until_listening(self.port)
+        self.join("two", waits)
+
+    def test_row_62_a_stopped_host_keeps_its_run_id(self):
+        holder = self.pair("one")
+        host = self.first_of("two")
+        host.send_signal(signal.SIGSTOP)
+        time.sleep(SILENCE_S)  # The fault itself: longer than any stream lives in silence.
+        late = self.node("two")
+        wait_for_files(lambda: len(self.run_directories()) == 4, self.dir / "tmp", "a launcher that dials")
+        time.sleep(SILENCE_S)
+        host.send_signal(signal.SIGCONT)
+        self.assertEqual(set(self.wait_for_notes("of-two", 1, range(2)).values()), {"2"})
+        self.finish_job("two", [host, late])
+        self.finish_job("one", holder)
+
+    def test_row_62_who_came_to_the_endpoint_joins_its_own_job(self):
+        holder = self.pair("one")
+        host = self.first_of("two")
+        host.send_signal(signal.SIGSTOP)
+        self.finish_job("one", holder)
+        late = self.node("two")
+        wait_until_listening(self.port)
+        host.send_signal(signal.SIGCONT)
+        self.assertEqual(set(self.wait_for_notes("of-two", 1, range(2)).values()), {"2"})
+        self.finish_job("two", [host, late])
 
 
 class FileTest(JobCase):
