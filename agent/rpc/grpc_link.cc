@@ -156,8 +156,10 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
   void OnDone(const grpc::Status& status) override {
     link_.PostIfLive(
         [&link = link_, id = id_, result = FromGrpc(status)] { link.ReportLoss(id, result); });
-    const std::shared_ptr<Stream> self = std::move(self_);
+    // The link keeps it until it sees that it is done. The last channel must not end on a thread of
+    // gRPC's, which would wait for itself.
     MutexLock lock(mu_);
+    self_.reset();
     is_done_ = true;
     changed_.NotifyAll();
   }

@@ -144,8 +144,10 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
   }
 
   void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<Call> self = std::move(self_);
+    // The client keeps it until it is done. The last channel must not end on a thread of gRPC's,
+    // which would wait for itself.
     MutexLock lock(mu_);
+    self_.reset();
     status_ = status;
     is_done_ = true;
     changed_.NotifyAll();
