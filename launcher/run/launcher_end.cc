@@ -69,7 +69,8 @@ std::string Launcher::WhyNotToTheEnd() const {
   }
   const bool is_cut_off = own_signal_ != 0 || is_job_lost_ || agent_->has_lost_coordinator() ||
                           agent_->machine().was_cut_off();
-  return is_cut_off || agent_->machine().generation() == Generation() ? agent_message_ : "";
+  const bool was_refused = agent_->machine().generation() == Generation() && agent_exit_ != 0;
+  return is_cut_off || was_refused ? agent_message_ : "";
 }
 
 int Launcher::ExitCode() const {
