@@ -124,7 +124,7 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Try() {
           absl::StrCat("the job with run id '", context_.plan.rdzv_id, "' is over, as ",
                        store_->Where(), " says; give a new job another --rdzv-id"));
     case ClaimMove::kJoin: {
-      ASSIGN_OR_RETURN(Place place, Join(*found));
+      ASSIGN_OR_RETURN(Place place, PlaceOf(*found));
       joined_ = found->launch;
       return std::optional<Place>(std::move(place));
     }
@@ -169,7 +169,7 @@ absl::StatusOr<Place> ClaimDirectory::MakeHostPlace() const {
   return place;
 }
 
-absl::StatusOr<Place> ClaimDirectory::Join(const Claim& claim) const {
+absl::StatusOr<Place> ClaimDirectory::PlaceOf(const Claim& claim) const {
   Place place;
   place.may_move = true;
   place.source = store_->Where();

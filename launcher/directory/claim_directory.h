@@ -28,7 +28,7 @@ class ClaimDirectory : public Directory {
   /// An answer, or nothing if the claims have changed meanwhile.
   absl::StatusOr<std::optional<Place>> Try();
   absl::StatusOr<std::optional<Place>> Host(const std::optional<Claim>& found);
-  absl::StatusOr<Place> Join(const Claim& claim) const;
+  absl::StatusOr<Place> PlaceOf(const Claim& claim) const;
   absl::StatusOr<Place> MakeHostPlace() const;
 
   const DirectoryContext context_;
