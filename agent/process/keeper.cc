@@ -104,6 +104,9 @@ void Keeper::FillPollSet() {
   AddPoll(log_writer_.fd(),
           static_cast<short>(POLLIN | (log_writer_.wants_to_send() ? POLLOUT : 0)),
           Source::kLogWriter, nullptr);
+  for (const LogWriter::Abandoned& process : log_writer_.abandoned()) {
+    AddPoll(process.pidfd, POLLIN, Source::kAbandonedLogWriter, nullptr);
+  }
   const bool has_room = HasBulkRoom();
   for (const auto& worker : workers_) {
     if (worker->IsAlive() || worker->phase == Phase::kFailed) {
@@ -159,6 +162,8 @@ void Keeper::HandlePoll(const Polled& polled, short events) {
     case Source::kLogWriter:
       ReceiveLogAnswers();
       return;
+    case Source::kAbandonedLogWriter:
+      return;  // See CheckLogWriter().
     case Source::kPidfd:
       OnWorkerDeath(*polled.worker);
       return;

@@ -95,6 +95,7 @@ class Keeper {
     kAgent,
     kChildSignal,
     kLogWriter,
+    kAbandonedLogWriter,
     kPidfd,
     kFailurePipe,
     kStdout,

@@ -164,7 +164,7 @@ int64_t Keeper::ReportDeadlineNs() const {
 }
 
 void Keeper::CheckLogWriter() {
-  log_writer_.ReapAbandoned();  // Their end sends no signal.
+  log_writer_.ReapAbandoned();
   const int64_t now = NowNs(CLOCK_MONOTONIC);
   log_writer_.Observe(IsLogAwaited(), now);
   if (now < log_writer_.DeadlineNs() && now < LogEndNs()) {

@@ -21,24 +21,27 @@ namespace {
 bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 /// True once the process is gone, also if it was none.
-bool Reap(pid_t pid) {
+bool Reap(const LogWriter::Abandoned& process) {
   // __WALL: a child without an exit signal is not waited for otherwise.
-  const pid_t reaped = ::waitpid(pid, nullptr, WNOHANG | __WALL);
-  return reaped == pid || (reaped < 0 && errno == ECHILD);
+  const pid_t reaped = ::waitpid(process.pid, nullptr, WNOHANG | __WALL);
+  const bool is_gone = reaped == process.pid || (reaped < 0 && errno == ECHILD);
+  if (is_gone && process.pidfd >= 0) {
+    ::close(process.pidfd);
+  }
+  return is_gone;
 }
 
 }  // namespace
 
 LogWriter::~LogWriter() {
-  if (pid_ > 0) {
-    const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
-    Abandon();
-    pollfd ended{.fd = pidfd, .events = POLLIN, .revents = 0};
-    if (pidfd >= 0) {
-      ::poll(&ended, 1, kEndLimitMs);
-      ::close(pidfd);
-    }
-    ReapAbandoned();
+  Abandon();
+  for (const Abandoned& process : abandoned_) {
+    pollfd ended{.fd = process.pidfd, .events = POLLIN, .revents = 0};
+    ::poll(&ended, process.pidfd >= 0 ? 1 : 0, kEndLimitMs);
+  }
+  ReapAbandoned();
+  for (Abandoned& process : abandoned_) {
+    CloseFd(process.pidfd);
   }
 }
 
@@ -143,14 +146,16 @@ void LogWriter::Abandon() {
   CloseFd(socket_);
   if (pid_ > 0) {
     ::kill(pid_, SIGKILL);
-    abandoned_.push_back(pid_);
+    // At the end of file it may not have ended yet; without a pidfd it is reaped at a later event.
+    abandoned_.push_back({pid_, static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0))});
     pid_ = -1;
     ReapAbandoned();
   }
 }
 
 bool LogWriter::Owns(pid_t pid) const {
-  return pid == pid_ || std::find(abandoned_.begin(), abandoned_.end(), pid) != abandoned_.end();
+  return pid == pid_ || std::any_of(abandoned_.begin(), abandoned_.end(),
+                                    [pid](const Abandoned& process) { return process.pid == pid; });
 }
 
 void LogWriter::ReapAbandoned() {

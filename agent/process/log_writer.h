@@ -80,6 +80,13 @@ class LogWriter {
   /// DropAnswer() must follow.
   bool PeekUnanswered(Answer& answer) const;
 
+  /// An earlier process that has not been reaped.
+  struct Abandoned {
+    pid_t pid = -1;
+    /// For poll(): readable once the process can be reaped. No signal tells of that.
+    int pidfd = -1;
+  };
+  const std::vector<Abandoned>& abandoned() const { return abandoned_; }
   /// Whether `pid` is this process, or an earlier one that has not been reaped.
   bool Owns(pid_t pid) const;
   /// Reaps earlier processes that have ended.
@@ -94,7 +101,7 @@ class LogWriter {
   pid_t pid_ = -1;
   uint64_t next_file_ = 1;
   LogQueue queue_;
-  std::vector<pid_t> abandoned_;
+  std::vector<Abandoned> abandoned_;
 };
 
 /// The log writer's process: serves requests until end of file. Never returns.
