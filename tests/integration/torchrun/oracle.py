@@ -97,7 +97,9 @@ class Oracle:
         self._folder = tempfile.TemporaryDirectory(prefix="fsdprun_oracle_")
         self._address = os.path.join(self._folder.name, "socket")
         ready, ready_for_server = os.pipe()
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        # c10d's C++ warns where an address has no name: that depends on the machine, not on torchrun.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+                       "TORCH_CPP_LOG_LEVEL": "ERROR"}
         self._server = subprocess.Popen([sys.executable, __file__, self._address, str(ready_for_server)], env=environment,
                                         stdin=subprocess.PIPE, pass_fds=[ready_for_server], start_new_session=True)
         os.close(ready_for_server)
