@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import select
+import sys
 import threading
 import time
 
@@ -13,8 +15,10 @@ PATIENCE_S = 120.0
 
 # ctest ends a script without a word after its TIMEOUT, which it passes on here.
 _limit_s = float(os.environ.get("FSDPRUN_TEST_TIMEOUT_S", "inf"))
+# So long before that limit the processes of a test are killed, and so long before it a script that waits for something else ends.
+KILL_BEFORE_S, EXIT_BEFORE_S = 10.0, 3.0
 _begin = time.monotonic()
-# job: the JobCase whose processes are waited for, if this is a thread that runs a test.
+# job: the JobCase whose processes are waited for, if this is a thread that runs a test; over: set when that test is over.
 _of_thread = threading.local()
 
 IN_MODIFY, IN_MOVED_TO, IN_CREATE = 0x2, 0x80, 0x100
@@ -73,8 +77,29 @@ def patience():
 
 
 def watch(job):
-    """From now on waits are for what this JobCase's processes do, in this thread."""
-    _of_thread.job = job
+    """From now on waits are for what this JobCase's processes do, in this thread; None: for nobody's any more. Reads of
+    their output, which ask no patience(), end in time, too: with the processes."""
+    if over := getattr(_of_thread, "over", None):
+        over.set()
+    _of_thread.job, _of_thread.over = job, threading.Event()
+    if job is not None and _limit_s < float("inf"):
+        threading.Thread(target=_end_in_time, args=(job, _of_thread.over), daemon=True).start()
+
+
+def _left_s(before_s):
+    return max(0.0, _begin + _limit_s - before_s - time.monotonic())
+
+
+def _end_in_time(job, over):
+    """Kills what the test has started, and what it still starts, once ctest's limit is near; every read of a pipe ends then."""
+    if over.wait(_left_s(KILL_BEFORE_S)):
+        return
+    print(f"{KILL_BEFORE_S:.0f} s before the end of this script's time: all processes of {job.id()} are killed", file=sys.stderr, flush=True)
+    faulthandler.dump_traceback_later(max(1.0, _left_s(EXIT_BEFORE_S)), exit=True)  # Of who waits for something else.
+    while True:
+        job.kill_all()
+        if over.wait(1):
+            return faulthandler.cancel_dump_traceback_later()
 
 
 def _watched():

@@ -131,11 +131,21 @@ class JobCase(unittest.TestCase):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def drain(self, launcher):
+        """Reads what a launcher that has ended has written. Somebody else may hold its streams."""
+        try:
+            launcher.communicate(timeout=patience())
+        except subprocess.TimeoutExpired:
+            holders = processes_with(self.marker)
+            self.kill_all()
+            launcher.communicate()
+            self.fail(f"launcher {self.launchers.index(launcher)} has ended, and its output is still open: perhaps by {holders}")
+
     def tearDown(self):
         for launcher in self.launchers:
             if launcher.poll() is None:
                 launcher.kill()
-            launcher.communicate()
+            self.drain(launcher)
         try:
             self.assert_nothing_left()
         finally:

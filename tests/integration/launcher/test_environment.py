@@ -156,8 +156,7 @@ class EnvironmentTest(JobCase):
             note("links", [os.readlink(f"/proc/{pid}/fd/{fd}") for pid in (launcher, keeper) for fd in range(3)])
             note("input", os.readlink("/proc/self/fd/0"))
         """), preexec_fn=close_streams)
-        launcher.communicate()
-        self.assertEqual(launcher.returncode, 0)
+        self.assertEqual(self.finish(launcher)[0], 0)
         self.assertEqual(self.notes("links")[1, 0], str(["/dev/null"] * 6))
         self.assertEqual(self.notes("input")[1, 0], "/dev/null")
 

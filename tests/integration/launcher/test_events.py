@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shutil
 import time
 import unittest
 
@@ -58,6 +59,25 @@ class EventsTest(JobCase):
         self.assertLessEqual(events.patience(), 50)
         self.limit(-1)
         self.assertEqual(events.patience(), 0)
+
+    def test_reads_end_before_ctest_ends_the_script(self):
+        """Also of what is started after that time: there each read ends within a second."""
+        self.limit(events.KILL_BEFORE_S + events.EXIT_BEFORE_S + 60)
+        early = self.start("--standalone", self.script("note('pid'); live_on()"))
+        self.wait_for_notes("pid", 1, [0])
+        self.limit(events.KILL_BEFORE_S)
+        events.watch(self)
+        self.assertEqual(early.stderr.readline(), "")
+        late = self.start("--standalone", self.script("live_on()"))
+        self.assertEqual(late.communicate(), ("", ""))
+        self.assertEqual([early.wait(), late.wait()], [-9, -9])
+
+    def test_output_that_somebody_else_holds_open_ends_a_test(self):
+        launcher = self.start(binary=shutil.which("sh"), *("-c", "sleep 1000 & exit 0"))
+        launcher.wait()
+        self.limit(1)
+        with self.assertRaisesRegex(AssertionError, "its output is still open"):
+            self.drain(launcher)
 
     def test_no_wait_has_a_limit_of_its_own(self):
         """PATIENCE_S is for times that must not pass, as 10 * PATIENCE_S; who waits asks patience()."""
