@@ -59,6 +59,17 @@ and this container forbids 'setarch -R'. Run the container with --security-opt s
 root: sysctl vm.mmap_rnd_bits=28. What needs neither: scripts/test --preset release and scripts/test --quick"
 }
 
+# Tests make machines (network namespaces) and small disks (tmpfs), and are skipped where they cannot, which is an error: told
+# before the run, not after it.
+check_privileges() {
+  local why
+  [[ -z ${FSDPRUN_ALLOW_SKIPS:-} ]] || return 0
+  why=$(unshare --net --mount mount -t tmpfs none /mnt 2>&1) ||
+    die "Some tests make network namespaces and mount small file systems, which this user cannot do here (${why:-unshare says no more}).
+Run as root, in a container with the capabilities SYS_ADMIN and NET_ADMIN (docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN), or leave those tests
+out: FSDPRUN_ALLOW_SKIPS=1"
+}
+
 # One ctest over several build folders, so that one summary covers them all.
 write_combined_tests() {
   mkdir -p "$ROOT/build/all"
@@ -75,7 +86,7 @@ run_ctest() {
   "${fix_addresses[@]}" ctest --output-on-failure --no-tests=error -j "${JOBS:-$(build_jobs)}" \
     --output-junit "$run_folder/$name.junit.xml" "$@" || status=$?
   if [[ -z ${FSDPRUN_ALLOW_SKIPS:-} ]] && grep -Eq '<skipped|skipped="[1-9]' "$run_folder/$name.junit.xml"; then
-    say "a test was skipped: install what it needs (scripts/setup --tests), or allow it with FSDPRUN_ALLOW_SKIPS=1"
+    say "a test was skipped (why: above, with its name): provide what it needs, or allow it with FSDPRUN_ALLOW_SKIPS=1"
     ((status != 0)) || status=1
   fi
   return $status

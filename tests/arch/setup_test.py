@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""scripts/setup --tests says at once that an etcd is missing: the tests that need one would be skipped, and skips are an
-error only at the end of a long run. Tried on a copy of scripts/, which has neither .venv nor .cache."""
+"""What tests would be skipped for is told at once: skips are an error only at the end of a long run. scripts/setup --tests
+looks for an etcd, scripts/test (and scripts/soak) for what a user may do. Tried on a copy of scripts/, which has neither .venv nor
+.cache."""
 
 import os
 import shutil
@@ -56,16 +57,40 @@ class SetupTest(unittest.TestCase):
 
     def test_a_download_that_fails(self):
         """apt-get says why; nothing is left of the attempt."""
+        # Whatever this machine is: on another than Debian 12 nothing is fetched.
+        release, setup = self.root / "os-release", self.root / "scripts/setup"
+        release.write_text("ID=debian\nVERSION_ID=12\n")
+        setup.write_text(setup.read_text().replace("/etc/os-release", str(release)))
         for name, text in (("apt-get", 'echo "E: no route to the mirror" >&2; exit 100'), ("dpkg-query", "echo installed")):
             (self.path / name).unlink(missing_ok=True)
             (self.path / name).write_text(f"#!{shutil.which('bash')}\n{text}\n")
             (self.path / name).chmod(0o755)
         code, said = self.run_setup("--tests")
-        if "Install the equivalents" in said:
-            return  # Not on Debian 12, whose packages these are: refused before anything is fetched.
         self.assertEqual(code, 1, said)
         for word in ("apt-get download etcd-server", "/etc/apt", "E: no route to the mirror", "FSDPRUN_ALLOW_SKIPS=1"):
             self.assertIn(word, said)
+
+    def run_script(self, name, *words, can_unshare, **env):
+        """(exit code, all that it said) of a script that ends early: nothing that it needs further on is there."""
+        unshare = self.path / "unshare"
+        unshare.write_text(f"#!{shutil.which('bash')}\n" + ("" if can_unshare else 'echo "unshare failed: Operation not permitted" >&2; exit 1\n'))
+        unshare.chmod(0o755)
+        done = subprocess.run([shutil.which("bash"), self.root / "scripts" / name, *words], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, env={"PATH": str(self.path), **env}, check=False)
+        return done.returncode, done.stdout
+
+    def test_a_user_who_cannot_make_namespaces(self):
+        for command in (["test"], ["test", "--quick"], ["test", "--label", "integration"], ["test", "--preset", "release"]):
+            code, said = self.run_script(*command, can_unshare=False)
+            self.assertEqual(code, 1, said)
+            for word in ("namespaces", "Operation not permitted", "as root", "SYS_ADMIN", "FSDPRUN_ALLOW_SKIPS=1"):
+                self.assertIn(word, said)
+
+    def test_who_can_or_need_not_is_not_refused(self):
+        for command, can, env in ((["test"], True, {}), (["test", "--label", "sim"], False, {}), (["test"], False, {"FSDPRUN_ALLOW_SKIPS": "1"})):
+            code, said = self.run_script(*command, can_unshare=can, **env)
+            self.assertNotEqual(code, 0)
+            self.assertNotIn("as root", said)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,21 @@ DEFAULTS = {29400, 29500}
 _claims: list[socket.socket] = []
 
 
-@functools.cache
-def _candidates() -> list[int]:
-    """Ports that the kernel does not give out by itself: an outgoing connection, or a listener on port 0, of whoever
-    runs beside us would else take the port between our look at it and its use."""
+def kernels_range() -> tuple[int, int]:
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    return low, high
+
+
+def _outside(low: int, high: int) -> list[int]:
+    """Ports that the kernel does not give out by itself: an outgoing connection, or a listener on port 0, of whoever
+    runs beside us would else take the port between our look at it and its use. All ports, if it gives out every one."""
     outside = [port for port in range(LOWEST, 65536) if not low <= port <= high and port not in DEFAULTS]
     return outside or [port for port in range(LOWEST, 65536) if port not in DEFAULTS]
+
+
+@functools.cache
+def _candidates() -> list[int]:
+    return _outside(*kernels_range())
 
 
 def _claim(port: int) -> socket.socket | None:

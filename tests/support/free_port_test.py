@@ -26,11 +26,15 @@ class FreePortTest(unittest.TestCase):
         self.assertEqual((len(ports), len(set(ports))), (PROCESSES * PORTS,) * 2)
 
     def test_the_kernel_does_not_give_it_out(self):
-        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-        if low <= free_port.LOWEST and high == 65535:
-            self.skipTest("the kernel gives out every port here")
-        port = free_port.free_port()
-        self.assertFalse(low <= port <= high, port)
+        for low, high in ((32768, 60999), (free_port.LOWEST, 65534), (1024, 29399), (free_port.LOWEST + 1, 65535)):
+            ports = set(free_port._outside(low, high))
+            self.assertTrue(ports)
+            self.assertEqual(ports & {*range(low, high + 1), *free_port.DEFAULTS}, set())
+        self.assertIn(free_port.free_port(), free_port._outside(*free_port.kernels_range()))
+
+    def test_any_port_will_do_where_the_kernel_gives_out_every_one(self):
+        ports = set(free_port._outside(1024, 65535))
+        self.assertEqual(ports, {*range(free_port.LOWEST, 65536)} - free_port.DEFAULTS)
 
     def test_a_port_in_use_is_passed_over(self):
         with socket.socket() as holder:
