@@ -121,8 +121,15 @@ class OneEndpointTest(JobCase):
         before = len(self.run_directories())
         node = self.node(run_id)
         wait_for_files(lambda: len(self.run_directories()) > before, self.dir / "tmp", "the run directory")
-        wait_until(lambda: self.listening_ports(node), "a port of its own")
+        wait_until(lambda: any(self.serves(port) for port in self.listening_ports(node)), "a coordinator at a port of its own")
         return node
+
+    def serves(self, port):
+        """A port that a launcher has only bound, to ask whether it may host there, is closed again if it may not yet."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=patience()) as caller:
+            caller.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            return bool(caller.recv(1))
+        return False
 
     def run_directories(self):
         return list((self.dir / "tmp").iterdir())
@@ -153,7 +160,7 @@ class OneEndpointTest(JobCase):
         wait_until_listening(self.port)
         holder.send_signal(signal.SIGSTOP)
         waits = self.node("two")
-        wait_for_files(lambda: len(self.run_directories()) == 2, self.dir / "tmp", "a launcher that dials")
+        self.wait_for_line(waits, "waiting for the coordinator at", str(self.port))
         holder.kill()
         holder.wait()
         wait_until_listening(self.port)
@@ -164,8 +171,9 @@ class OneEndpointTest(JobCase):
         host = self.first_of("two")
         host.send_signal(signal.SIGSTOP)
         time.sleep(SILENCE_S)  # The fault itself: longer than any stream lives in silence.
+        (port,) = self.listening_ports(host)
         late = self.node("two")
-        wait_for_files(lambda: len(self.run_directories()) == 4, self.dir / "tmp", "a launcher that dials")
+        self.wait_for_line(late, "waiting for the coordinator at", f":{port} ")
         time.sleep(SILENCE_S)
         host.send_signal(signal.SIGCONT)
         self.assertEqual(set(self.wait_for_notes("of-two", 1, range(2)).values()), {"2"})
