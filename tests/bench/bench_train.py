@@ -93,8 +93,9 @@ def main() -> int:
     medians = {side: statistics.median(values) for side, values in speeds.items()}
     base = medians.get("FSDP2")
     names = {"FSDP2": "PyTorch FSDP2 + Gloo", "shm": "fsdp-train, shared memory", "gloo": "fsdp-train, Gloo"}
-    print(measure.table(["33.6 M parameters, 2 ranks, tokens/s", "median (range)", "times FSDP2"], [
-        [names[side], measure.summary(values), f"{medians[side] / base:.2f}" if base else "-"]
+    print(measure.table(["33.6 M parameters, 2 ranks, tokens/s", "median (range)", "times FSDP2", "aim"], [
+        [names[side], measure.summary(values), f"{medians[side] / base:.2f}" if base else "-",
+         measure.in_words(medians[side] / base, limits.TRAIN[side].aim) if base and side in limits.TRAIN else "-"]
         for side, values in speeds.items()]))
     required = {"shm": options.shm_at_least, "gloo": options.gloo_at_least}
     return int(any(base and side in medians and medians[side] / base < ratio for side, ratio in required.items()))
