@@ -3,7 +3,7 @@
 
 Every row of the contract is in its table once; each test that it names exists; its options are those of fsdprun --help; its
 keys of --rdzv-conf are those that the program reads, and --help names them, too; its allowed differences are the rules of the
-differential test.
+differential test; the variables of ours that it names are those that workers get, and all that the differential test allows.
 """
 
 import argparse
@@ -15,9 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/TORCHRUN.md"
 CONF_READER = ROOT / "launcher/cli/rendezvous_conf.cc"
+CONTRACT = ROOT / "proto/worker_contract.h"
 ROWS = 75
 sys.path.insert(0, str(ROOT / "tests/integration/torchrun"))
-from differential import RULES  # noqa: E402
+from differential import OWN_VARIABLES, RULES  # noqa: E402
 
 
 def section(text: str, title: str) -> str:
@@ -83,6 +84,12 @@ def check_rules(text: str) -> list[str]:
     return [] if named == rules else [f"allowed differences are {rules}, the page has {named}"]
 
 
+def check_variables(text: str, contract: str, allowed: tuple[str, ...] = OWN_VARIABLES) -> list[str]:
+    given = set(re.findall(r'"(FSDPRUN_\w+)"', contract))
+    places = {"the page": set(re.findall(r"`(FSDPRUN_\w+)`", section(text, "Environment"))), "the differential test": set(allowed)}
+    return [f"{name} of proto/worker_contract.h and {where} differ" for where, names in places.items() for name in sorted(given ^ names)]
+
+
 def self_test(text: str, shown: str) -> None:
     """Each check can fail."""
     assert check_rows(text.replace("| 24 |", "|  |").replace("23-25", "23, 25")), "a missing row is not seen"
@@ -94,6 +101,8 @@ def self_test(text: str, shown: str) -> None:
     assert check_keys(text, shown.replace("ssl_cert_key", "it"), source), "a key that --help lacks is not seen"
     assert check_keys(text, shown.replace("is_host=", "is_hosts="), source), "a key of --help that is not read is not seen"
     assert check_keys(text, shown, source + 'conf.Find("rank")'), "a key that the page calls ignored is not seen to be read"
+    assert check_variables(text.replace("`FSDPRUN_JOB_ID`", ""), CONTRACT.read_text()), "a variable that the page lacks is not seen"
+    assert check_variables(text, CONTRACT.read_text(), OWN_VARIABLES[:-1]), "a variable that no rule allows is not seen"
     assert check_rules(text.replace("`whole-lines`", "`half-lines`")), "an unknown rule is not seen"
 
 
@@ -104,7 +113,7 @@ def main() -> int:
     text = PAGE.read_text()
     shown = subprocess.run([options.fsdprun, "--help"], capture_output=True, text=True, check=True).stdout
     complaints = check_rows(text) + check_tests(text) + check_options(text, shown) + check_rules(text) + check_keys(
-        text, shown, CONF_READER.read_text())
+        text, shown, CONF_READER.read_text()) + check_variables(text, CONTRACT.read_text())
     if not complaints:
         self_test(text, shown)
     print("\n".join(complaints) or "page, tests and program agree")

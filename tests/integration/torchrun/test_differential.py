@@ -78,6 +78,8 @@ class DifferentialTest(CompatCase):
                                         (static, "host", "localhost", f"{here} (127.0.0.1)", "name-of-the-host")):
             self.assertEqual(self.compared(words, {name: a}, {name: b}), ([], {rule}))
         for words, name, a, b in ((c10d, "MASTER_ADDR", "localhost", "192.0.2.1"), (c10d, "MASTER_ADDR", "localhost", "a-name"),
+                                  *((c10d, "MASTER_ADDR", "localhost", group) for group in ("0.0.0.0", "::", "224.0.0.1", "255.255.255.255",
+                                                                                            "127.255.255.255")),
                                   (c10d, "MASTER_ADDR", "localhost", ""), (c10d, "MASTER_ADDR", "elsewhere", "127.0.0.1"),
                                   (static, "MASTER_ADDR", "localhost", "127.0.0.1"), (static, "MASTER_PORT", "4001", "4002"),
                                   (c10d, "MASTER_PORT", "4001", "0"), (c10d, "MASTER_PORT", "4001", "-1"),
@@ -86,6 +88,15 @@ class DifferentialTest(CompatCase):
                                   (static, "host", "elsewhere", f"{here} (127.0.0.1)")):
             with self.subTest(words=words, name=name, theirs=a, ours=b):
                 self.assertNotEqual(self.compared(words, {name: a}, {name: b})[0], [])
+
+    def test_only_documented_variables_and_labels_are_allowed(self):
+        for values, rules in (({"FSDPRUN_JOB_ID": "j", "FSDPRUN_GENERATION": "1"}, {"own-variables"}), ({"FSDPRUN_TOKEN": "secret"}, set())):
+            self.assertEqual(self.compared([], {"host": "here"}, {"host": "here", **values})[1], rules)
+            self.assertEqual(self.compared([], {"host": "here"}, {"host": "here", **values})[0] == [], bool(rules))
+        for label, is_allowed in (("log", True), ("surprise", False)):
+            theirs, ours = (differential.Outcome([1], {}, {}, {}, differential.collections.Counter(), differential.collections.Counter(),
+                                                 {"rank": "0", **more}, {}, [], "") for more in ({}, {label: "x"}))
+            self.assertEqual(differential.compare(differential_cases.Case("check", []), theirs, ours)[0] == [], is_allowed)
 
     def test_ranks_that_disagree_about_the_master_are_seen(self):
         theirs, ours = (differential.Outcome([0], {(0, rank): {"MASTER_ADDR": host, "MASTER_PORT": "4001"} for rank in range(2)}, {}, {},

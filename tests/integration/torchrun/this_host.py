@@ -10,11 +10,14 @@ def is_name(text):
 
 
 def is_numeric_address(text):
-    """An address, not a name, that some interface of this machine has."""
+    """An address, not a name, that some interface of this machine has, and nobody else: not a wildcard, a group or a broadcast."""
     try:
-        family = socket.AF_INET6 if ipaddress.ip_address(text).version == 6 else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        address = ipaddress.ip_address(text)
+        if address.is_unspecified or address.is_multicast:
+            return False
+        with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((text, 0))
+            probe.connect((text, 9))  # Not permitted to a broadcast address without SO_BROADCAST.
     except (ValueError, OSError):
         return False
     return True
