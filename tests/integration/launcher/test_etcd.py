@@ -2,52 +2,29 @@
 
 import base64
 import json
-import os
-import pathlib
-import shutil
 import signal
 import socket
 import subprocess
 import unittest
 import urllib.request
 
+from etcd_server import REASON_TO_SKIP, EtcdServer
 from events import patience
-from job_case import JobCase, free_port, wait_until, wait_until_listening
+from job_case import JobCase, wait_until
 from unittest_main import main
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-# The variable is torchrun's, for its own tests.
-CANDIDATES = (os.environ.get("TORCHELASTIC_ETCD_BINARY_PATH"), shutil.which("etcd"), str(ROOT / ".cache/etcd/usr/bin/etcd"))
-ETCD = next((path for path in CANDIDATES if path and os.access(path, os.X_OK)), None)
 
-
-@unittest.skipUnless(ETCD, "scripts/setup --tests brings an etcd")
+@unittest.skipIf(REASON_TO_SKIP, REASON_TO_SKIP)
 class EtcdTest(JobCase):
     def setUp(self):
         super().setUp()
-        self.port, self.peer_port = free_port(), free_port()
+        self.etcd = EtcdServer(self.dir, self.env)
+        self.port, self.start_etcd, self.stop_etcd = self.etcd.port, self.etcd.start, self.etcd.stop
         self.worker = self.script("note('rank', WORLD)\nwait_for('go')")
-        self.etcd = None
 
     def tearDown(self):
         self.stop_etcd()
         super().tearDown()
-
-    def start_etcd(self, scheme="http", *options):
-        url, peer = f"{scheme}://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.peer_port}"
-        with open(self.dir / "etcd.log", "a") as log:
-            self.etcd = subprocess.Popen(
-                [ETCD, "--data-dir", self.dir / "etcd", "--listen-client-urls", url, "--advertise-client-urls", url,
-                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-                 "--unsafe-no-fsync", *options],
-                stdout=log, stderr=log, env={**self.env, "ETCD_UNSUPPORTED_ARCH": os.uname().machine})
-        wait_until_listening(self.port)
-
-    def stop_etcd(self):
-        if self.etcd is not None:
-            self.etcd.kill()
-            self.etcd.wait()
-            self.etcd = None
 
     def node(self, *args, conf="last_call_timeout=0", backend="etcd", run_id="run7", nodes=2):
         return self.start(f"--nnodes={nodes}", f"--rdzv-backend={backend}", f"--rdzv-endpoint=localhost:{self.port}",
@@ -136,8 +113,7 @@ class EtcdTest(JobCase):
                 node = self.node()
                 silent.accept()[0].close()
                 node.send_signal(end)
-                rc, _, err = self.finish(node)
-                self.assertEqual(rc, 1, err)
+                self.assert_one_line_error(self.finish(node), 1, "interrupted while looking for the coordinator")
 
     def test_etcd_behind_a_private_authority(self):
         def openssl(*words):

@@ -3,6 +3,7 @@
     test_X.py                          fsdprun; cases of waits_for.WAITS_FOR must still fail
     test_X.py --launcher torchrun      the installed torchrun; cases of waits_for.TORCHRUN_FAILS must fail, and a score is printed
     test_X.py --soak                   only what is too long for every change
+    test_X.py --backend etcd           jobs of CompatCase.meeting() meet through an etcd (or etcd-v2) instead of c10d
 """
 
 import atexit
@@ -12,13 +13,16 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
+import uuid
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "launcher"), str(HERE.parents[1] / "support")]
 
 import events  # noqa: E402
+from etcd_server import REASON_TO_SKIP, EtcdServer  # noqa: E402
 from events import PATIENCE_S, wait_for_ends, wait_for_files  # noqa: E402, F401
 from job_case import (JobCase, free_port, is_alive, is_connected, processes_with, wait_until,  # noqa: E402, F401
                       wait_until_listening)
@@ -88,6 +92,25 @@ class CompatCase(JobCase):
     """A job of the launcher under test. Workers find the test's folder in D."""
 
     launcher = "fsdprun"
+    backend = "c10d"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if cls.backend != "c10d":
+            if REASON_TO_SKIP:
+                raise unittest.SkipTest(REASON_TO_SKIP)
+            folder = tempfile.TemporaryDirectory()
+            cls.addClassCleanup(folder.cleanup)
+            cls.etcd = EtcdServer(pathlib.Path(folder.name), os.environ)
+            cls.addClassCleanup(cls.etcd.stop)
+            cls.etcd.start()
+
+    def meeting(self):
+        """Options of a rendezvous that no other job has."""
+        if self.backend == "c10d":
+            return c10d(free_port())
+        return [f"--rdzv-backend={self.backend}", f"--rdzv-endpoint=localhost:{self.etcd.port}", f"--rdzv-id={uuid.uuid4().hex}"]
 
     def setUp(self):
         super().setUp()
@@ -229,6 +252,8 @@ def main():
     is_soak = "--soak" in words
     if "--launcher" in words:
         CompatCase.launcher = words.pop(words.index("--launcher") + 1)
+    if "--backend" in words:
+        CompatCase.backend = words.pop(words.index("--backend") + 1)
     names = [word for word in words if not word.startswith("--")]
     module = sys.modules["__main__"]
     loader = unittest.defaultTestLoader

@@ -1,9 +1,9 @@
-"""PyTorch's elastic/agent/server/test/local_elastic_agent_test.py, with the c10d backend."""
+"""PyTorch's elastic/agent/server/test/local_elastic_agent_test.py, with the c10d backend or the one given by --backend."""
 
 import json
 import os
 
-from compat_case import CompatCase, c10d, free_port, fsdprun_only, main, wait_for_ends
+from compat_case import CompatCase, free_port, fsdprun_only, main, wait_for_ends
 
 # Tells its process id and waits for the end of the test.
 RUN = """
@@ -16,7 +16,7 @@ ERROR = {"message": {"message": "RuntimeError: failed on purpose", "extraInfo": 
 
 class LocalAgentTest(CompatCase):
     def options(self, *words, nnodes="1", nproc=2):
-        return [f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", *c10d(free_port()), *words, "--no-python"]
+        return [f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", *self.meeting(), *words, "--no-python"]
 
     def test_dummy_compute(self):
         self.assert_success(self.run_job(*self.options(), "true"))
