@@ -62,14 +62,16 @@ absl::StatusOr<Place> ClaimDirectory::Find() {
   const MonoTime deadline = MonoNow() + std::min<Duration>(timeout, context_.plan.join_timeout);
   for (;;) {
     absl::StatusOr<std::optional<Place>> place = Try();
+    // Before anything that was found: of a look that was cut short a holder seems to be silent, and
+    // a call to seem to have failed.
+    if (!mine_.has_value() && context_.is_cancelled && context_.is_cancelled()) {
+      return absl::CancelledError("interrupted while looking for the coordinator");
+    }
     if (place.ok() && place->has_value()) {
       return *std::move(*place);
     }
     if (!place.ok() && (!absl::IsUnavailable(place.status()) || MonoNow() >= deadline)) {
       return place.status();
-    }
-    if (context_.is_cancelled && context_.is_cancelled()) {
-      return absl::CancelledError("interrupted while looking for the coordinator");
     }
     if (MonoNow() >= deadline) {
       return absl::UnavailableError(absl::StrCat("could not claim ", store_->Where(), " within ",

@@ -76,7 +76,7 @@ absl::Status Launcher::Start() {
                                   [this](const std::string& notice) { Print(notice); }}));
   ASSIGN_OR_RETURN(place_, directory_->Find());
   if (own_signal_ != 0) {  // It may have come when nothing was left to be interrupted.
-    return absl::CancelledError(StoppedBySignal(own_signal_));
+    return absl::CancelledError("interrupted while looking for the coordinator");
   }
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
