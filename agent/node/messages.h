@@ -87,11 +87,21 @@ struct FromAgent {
 
 // --- Coordinator -> agent
 
+/// What a launcher's command line says about the job as a whole; the coordinator's counts.
+struct JobTerms {
+  int min_nodes = 1;
+  int max_nodes = 1;
+  int max_restarts = 0;
+  Duration join_timeout{};
+  Duration last_call{};
+};
 /// Answer to AgentJoined.
 struct AdmitAgent {
   /// The job's, from which this agent's clocks follow whatever its own command line says; zero: not
   /// told.
   Duration node_lease{};
+  /// For a launcher whose own command line may say otherwise; empty: not told.
+  std::optional<JobTerms> terms{};
 };
 /// Answer to AgentJoined: the agent can never be part of this job; it prints `reason` and exits
 /// with 1. With `rejoin` it answers any other message of an agent that was declared lost: the agent

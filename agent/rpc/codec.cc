@@ -340,11 +340,40 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
 
 // --- Coordinator -> agent
 
+void EncodeTerms(const JobTerms& terms, v1::JobTerms* out) {
+  out->set_min_nodes(terms.min_nodes);
+  out->set_max_nodes(terms.max_nodes);
+  out->set_max_restarts(terms.max_restarts);
+  out->set_join_timeout_ns(terms.join_timeout.count());
+  out->set_last_call_ns(terms.last_call.count());
+}
+
+absl::StatusOr<JobTerms> DecodeTerms(const v1::JobTerms& in) {
+  RETURN_IF_ERROR(CheckRange("terms.min_nodes", in.min_nodes(), 1, in.max_nodes()));
+  RETURN_IF_ERROR(CheckRange("terms.max_restarts", in.max_restarts(), 0, kMaxInt));
+  RETURN_IF_ERROR(CheckRange("terms.join_timeout_ns", in.join_timeout_ns(), 0, kMaxNanoseconds));
+  RETURN_IF_ERROR(CheckRange("terms.last_call_ns", in.last_call_ns(), 0, kMaxNanoseconds));
+  return JobTerms{in.min_nodes(), in.max_nodes(), in.max_restarts(), Duration(in.join_timeout_ns()),
+                  Duration(in.last_call_ns())};
+}
+
+absl::StatusOr<AdmitAgent> DecodeAdmit(const v1::AdmitAgent& in) {
+  RETURN_IF_ERROR(CheckRange("admit.node_lease_ns", in.node_lease_ns(), 0, kMaxNanoseconds));
+  AdmitAgent admit{Duration(in.node_lease_ns())};
+  if (in.has_terms()) {
+    ASSIGN_OR_RETURN(admit.terms, DecodeTerms(in.terms()));
+  }
+  return admit;
+}
+
 struct CoordinatorEncoder {
   v1::CoordinatorMessage* out;
 
   void operator()(const AdmitAgent& admit) const {
     out->mutable_admit()->set_node_lease_ns(admit.node_lease.count());
+    if (admit.terms.has_value()) {
+      EncodeTerms(*admit.terms, out->mutable_admit()->mutable_terms());
+    }
   }
   void operator()(const RejectAgent& reject) const {
     out->mutable_reject()->set_reason(Cut(reject.reason, kMaxErrorTextBytes));
@@ -371,9 +400,7 @@ struct CoordinatorEncoder {
 absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) {
   switch (in.message_case()) {
     case v1::CoordinatorMessage::kAdmit:
-      RETURN_IF_ERROR(
-          CheckRange("admit.node_lease_ns", in.admit().node_lease_ns(), 0, kMaxNanoseconds));
-      return AdmitAgent{Duration(in.admit().node_lease_ns())};
+      return DecodeAdmit(in.admit());
     case v1::CoordinatorMessage::kReject:
       return RejectAgent{in.reject().reason(), in.reject().rejoin()};
     case v1::CoordinatorMessage::kPrepare: {

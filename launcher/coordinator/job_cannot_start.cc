@@ -22,7 +22,7 @@ void JobMachine::OnCannotRun(const AgentJoined& joined, Out& out) {
   node.sequence = next_sequence_++;
   node.last_heard = out.now;
   next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
-  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmitAgent{spec_.dead_after}, out);
+  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmissionOf(spec_), out);
   if (!cannot_start_) {
     cannot_start_ = FailureOf(nodes_.At(info.incarnation), CauseKind::kCannotStart, what);
     cannot_start_at_ = out.now + spec_.cannot_start_notice;

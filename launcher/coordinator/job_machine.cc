@@ -30,6 +30,11 @@ std::string_view job::PhaseName(Phase phase) {
   return "?";
 }
 
+AdmitAgent AdmissionOf(const JobSpec& spec) {
+  return AdmitAgent{spec.dead_after, JobTerms{spec.min_nodes, spec.max_nodes, spec.max_restarts,
+                                              spec.join_timeout, spec.last_call}};
+}
+
 JobMachine::JobMachine(const JobSpec& spec) : spec_(spec) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");

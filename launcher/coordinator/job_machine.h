@@ -76,6 +76,9 @@ struct JobSpec {
   double partition_fraction = 0.3;
 };
 
+/// What an agent that is admitted is told about the job.
+AdmitAgent AdmissionOf(const JobSpec& spec);
+
 namespace job {
 
 // --- Events: FromAgent, and these

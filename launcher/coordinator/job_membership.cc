@@ -161,7 +161,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   node.sequence = next_sequence_++;
   node.last_heard = out.now;
   next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
-  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmitAgent{spec_.dead_after}, out);
+  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmissionOf(spec_), out);
   if (replaced != Incarnation{}) {
     // The loss may form the next world: the newcomer is there already.
     LoseNode(replaced, CauseKind::kNodeLost, "was replaced by a new agent", out);
@@ -181,7 +181,7 @@ void JobMachine::Reattach(Node& node, Generation held, Out& out) {
   node.last_heard = out.now;
   next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
   if (node.state != NodeState::kReleased) {
-    SendTo(node, Generation{}, AdmitAgent{spec_.dead_after}, out);
+    SendTo(node, Generation{}, AdmissionOf(spec_), out);
   }
   if (node.state == NodeState::kSpare && held != Generation{}) {
     StartCleaning(node, held, out);

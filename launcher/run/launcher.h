@@ -61,6 +61,7 @@ class Launcher {
   NodeSpec MakeNodeSpec() const;
   LocalAgent::Options MakeAgentOptions() const;
   void WatchAgent(LocalAgent::Hooks* hooks);
+  void WarnOfOtherTerms(const node::Event& event);
   void MakeAgent();
 
   // Events.
@@ -141,6 +142,8 @@ class Launcher {
   StoreServer* port_server_ = nullptr;
   EventLoop::TimerId place_timer_ = 0;
   bool has_told_of_other_host_ = false;
+  /// The latest warning that the coordinator was given other options.
+  std::string warned_terms_;
   std::unique_ptr<FileTimer> file_timer_;
   std::unique_ptr<HealthPort> health_port_;
   /// Of the present agent; null if nobody wants them.

@@ -1,11 +1,14 @@
 // What others learn of a launcher while it runs.
 #include <optional>
 #include <utility>
+#include <variant>
 
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/cli/worker_command.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/run/launcher.h"
+#include "launcher/run/notices.h"
 
 namespace fsdprun {
 
@@ -25,6 +28,7 @@ void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
   hooks->on_timer_request = [this] { progress_signs_.OnTimerRequest(); };
   hooks->on_event = [this](const node::Event& event) {
     progress_signs_.On(event);
+    WarnOfOtherTerms(event);
     if (events_ != nullptr) {
       events_->On(event);
     }
@@ -52,6 +56,20 @@ void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
       events_->OnTimer(timer);
     }
   };
+}
+
+/// An fsdp-agent has no such options. Every stream begins with an admission: nothing is told twice.
+void Launcher::WarnOfOtherTerms(const node::Event& event) {
+  const auto* order = std::get_if<ToAgent>(&event);
+  const auto* admit = order == nullptr ? nullptr : std::get_if<AdmitAgent>(&order->message);
+  if (admit == nullptr || plan_.is_agent) {
+    return;
+  }
+  std::string text = DescribeOtherTerms(AdmissionOf(MakeJobSpec()), *admit, place_.where());
+  if (!text.empty() && text != warned_terms_) {
+    Log(LogLevel::kWarning, text);
+    warned_terms_ = std::move(text);
+  }
 }
 
 }  // namespace fsdprun

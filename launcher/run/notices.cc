@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "launcher/report/failure_hint.h"
 
 namespace fsdprun {
@@ -37,12 +38,48 @@ std::string WhoIsLeft(const job::StopStatus& stop) {
                       NamesOf(stop.left));
 }
 
+std::string NodeCounts(const JobTerms& terms) {
+  return terms.min_nodes == terms.max_nodes ? absl::StrCat(terms.max_nodes)
+                                            : absl::StrCat(terms.min_nodes, ":", terms.max_nodes);
+}
+
+std::string InSeconds(Duration length) {
+  return absl::StrCat(std::chrono::duration<double>(length).count(), " s");
+}
+
 }  // namespace
 
 std::string DescribeWait(MonoTime deadline, Duration timeout, MonoTime now) {
   const Duration over = std::clamp(timeout - (deadline - now), Duration{}, timeout);
   return absl::StrCat(std::chrono::floor<std::chrono::seconds>(over).count(), " s of ",
                       ToSeconds(timeout), " s");
+}
+
+std::string DescribeOtherTerms(const AdmitAgent& own, const AdmitAgent& job,
+                               const std::string& where) {
+  if (!own.terms.has_value() || !job.terms.has_value()) {
+    return "";
+  }
+  std::vector<std::string> differences;
+  const auto compare = [&](const char* name, const std::string& here, const std::string& there) {
+    if (here != there) {
+      differences.push_back(absl::StrCat(name, " is ", here, " here, ", there, " there"));
+    }
+  };
+  compare("--nnodes", NodeCounts(*own.terms), NodeCounts(*job.terms));
+  compare("--max-restarts", absl::StrCat(own.terms->max_restarts),
+          absl::StrCat(job.terms->max_restarts));
+  compare("--rdzv-conf join_timeout", InSeconds(own.terms->join_timeout),
+          InSeconds(job.terms->join_timeout));
+  compare("--rdzv-conf last_call_timeout", InSeconds(own.terms->last_call),
+          InSeconds(job.terms->last_call));
+  compare("--rdzv-conf keep_alive_interval times keep_alive_max_attempt", InSeconds(own.node_lease),
+          InSeconds(job.node_lease));
+  return differences.empty()
+             ? ""
+             : absl::StrCat("the coordinator at ", where,
+                            " was given other options than this launcher, and its own count: ",
+                            absl::StrJoin(differences, "; "), "; give all nodes the same");
 }
 
 bool IsWorthTelling(const job::StopStatus& stop, MonoTime now) {

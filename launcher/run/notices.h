@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "agent/node/messages.h"
 #include "base/mono_time.h"
 #include "launcher/coordinator/job_machine.h"
 
@@ -15,5 +16,10 @@ bool IsWorthTelling(const job::StopStatus& stop, MonoTime now);
 
 /// Who is still running, for how long, and what an operator can do about it. Pure.
 std::string DescribeStop(const job::StopStatus& stop, MonoTime now);
+
+/// Where this launcher's command line says something else about the job than the coordinator's at
+/// `where`, whose values count: one line, or empty. Pure.
+std::string DescribeOtherTerms(const AdmitAgent& own, const AdmitAgent& job,
+                               const std::string& where);
 
 }  // namespace fsdprun

@@ -31,6 +31,10 @@ void CheckMessage(const ToAgent& message) {
                   "ranks outside the world");
     FSDPRUN_CHECK(place.group_rank >= 0 && place.group_rank < place.group_world_size,
                   "group rank out of range");
+  } else if (const auto* admit = std::get_if<AdmitAgent>(&message.message)) {
+    FSDPRUN_CHECK(!admit->terms || (admit->terms->min_nodes >= 1 &&
+                                    admit->terms->min_nodes <= admit->terms->max_nodes),
+                  "node counts out of range");
   } else if (const auto* commit = std::get_if<CommitGeneration>(&message.message)) {
     FSDPRUN_CHECK(IsCString(commit->store.address), "zero byte in the store's address");
     FSDPRUN_CHECK(commit->store.port >= 1 && commit->store.port <= 65535,

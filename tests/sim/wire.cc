@@ -67,9 +67,13 @@ static auto Fields(const AgentLeft& left) {
   return std::tie(signal, workers_running);
 }
 
+static auto Fields(const JobTerms& terms) {
+  const auto& [min_nodes, max_nodes, max_restarts, join_timeout, last_call] = terms;
+  return std::tie(min_nodes, max_nodes, max_restarts, join_timeout, last_call);
+}
 static auto Fields(const AdmitAgent& admit) {
-  const auto& [node_lease] = admit;
-  return std::tie(node_lease);
+  const auto& [node_lease, terms] = admit;
+  return std::tie(node_lease, terms);
 }
 static auto Fields(const RejectAgent& reject) {
   const auto& [reason, rejoin] = reject;

@@ -47,6 +47,28 @@ class HostTest(JobCase):
         self.assertEqual(result[0], 1)
         self.assertIn("could not join", result[2])
 
+    def test_a_node_with_other_options_is_told_whose_count(self):
+        warns = {"LOGLEVEL": "WARNING", "OMP_NUM_THREADS": "1"}
+        host = self.start(*self.args, "--rdzv-conf=is_host=1", self.worker, env=warns)
+        other = self.start("--nnodes=2:4", "--max-restarts=3", *self.args[1:], "--rdzv-conf=is_host=0,join_timeout=70",
+                           self.worker, env=warns)
+        (rc, _, err), (other_rc, _, other_err) = self.finish(host), self.finish(other)
+        self.assertEqual((rc, other_rc), (0, 0), err + other_err)
+        self.assertNotIn("--nnodes", err)
+        told = [line for line in other_err.splitlines() if "--nnodes" in line]
+        self.assertEqual(len(told), 1, other_err)
+        for text in (f":{self.port}", "--nnodes is 2:4 here, 2 there", "--max-restarts is 3 here, 0 there",
+                     "join_timeout is 70 s here, 600 s there"):
+            self.assertIn(text, told[0])
+        self.assertNotIn("last_call_timeout", told[0])
+
+    def test_nodes_with_equal_options_are_told_nothing(self):
+        nodes = [self.node(f"is_host={n == 0}", env={"LOGLEVEL": "WARNING"}) for n in range(2)]
+        for node in nodes:
+            rc, _, err = self.finish(node)
+            self.assertEqual(rc, 0, err)
+            self.assertNotIn("other options", err)
+
     def test_read_timeout_bounds_an_attempt(self):
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", self.port))

@@ -136,12 +136,32 @@ TEST(CodecTest, NegativeAndHugeAgesAreRefused) {
   }
 }
 
+TEST(CodecTest, TermsKeepEveryFieldAndAreChecked) {
+  const auto admitted = [](JobTerms terms) {
+    return RoundTrip(CoordinatorMessage(AdmitAgent{Duration(7), terms}));
+  };
+  const JobTerms back =
+      std::get<AdmitAgent>(admitted({2, 4, 3, Duration(8), Duration(9)})->message).terms.value();
+  EXPECT_EQ(std::tie(back.min_nodes, back.max_nodes, back.max_restarts), std::tuple(2, 4, 3));
+  EXPECT_EQ(std::tie(back.join_timeout, back.last_call), std::tuple(Duration(8), Duration(9)));
+  const std::pair<JobTerms, const char*> wrong[] = {
+      {{0, 4, 3}, "terms.min_nodes"},
+      {{5, 4, 3}, "terms.min_nodes"},
+      {{2, 4, -1}, "terms.max_restarts"},
+      {{2, 4, 3, Duration(-1)}, "terms.join_timeout_ns"},
+      {{2, 4, 3, Duration(8), Duration::max()}, "terms.last_call_ns"}};
+  for (const auto& [terms, field] : wrong) {
+    EXPECT_THAT(std::string(admitted(terms).status().message()), HasSubstr(field));
+  }
+}
+
 TEST(CodecTest, OrdersKeepEveryField) {
   const auto admit = RoundTrip(CoordinatorMessage(AdmitAgent{Duration(7)})).value();
   EXPECT_EQ(std::get<AdmitAgent>(admit.message).node_lease, Duration(7));
   EXPECT_THAT(
       std::string(RoundTrip(CoordinatorMessage(AdmitAgent{Duration(-1)})).status().message()),
       HasSubstr("admit.node_lease_ns"));
+  EXPECT_FALSE(std::get<AdmitAgent>(admit.message).terms.has_value());
   for (const bool rejoin : {false, true}) {
     const auto reject = RoundTrip(CoordinatorMessage(RejectAgent{"no", rejoin})).value();
     EXPECT_EQ(reject.incarnation, kAgent);

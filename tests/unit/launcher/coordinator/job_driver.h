@@ -112,6 +112,7 @@ class Job {
     const std::string g = " g" + std::to_string(to.generation.value());
     if (const auto* m = std::get_if<AdmitAgent>(&to.message)) {
       EXPECT_EQ(m->node_lease, dead_after_);
+      EXPECT_TRUE(m->terms.has_value());
       return "admit " + who;
     }
     if (const auto* m = std::get_if<RejectAgent>(&to.message)) {

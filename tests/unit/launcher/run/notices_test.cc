@@ -72,5 +72,29 @@ TEST(NoticesTest, WaitIsNeverLongerThanItsTimeout) {
   EXPECT_EQ(DescribeWait(MonoTime::max(), seconds(600), kNow), "0 s of 600 s");
 }
 
+AdmitAgent Admission() { return {seconds(15), JobTerms{2, 2, 0, seconds(600), seconds(30)}}; }
+
+TEST(NoticesTest, EqualTermsAreNoNews) {
+  EXPECT_EQ(DescribeOtherTerms(Admission(), Admission(), "h:1"), "");
+  // A coordinator that does not tell them.
+  EXPECT_EQ(DescribeOtherTerms(Admission(), AdmitAgent{seconds(7)}, "h:1"), "");
+}
+
+TEST(NoticesTest, EveryOtherTermIsNamedWithBothValues) {
+  AdmitAgent own = Admission();
+  own.terms->min_nodes = 1;
+  EXPECT_EQ(DescribeOtherTerms(own, Admission(), "h:1"),
+            "the coordinator at h:1 was given other options than this launcher, and its own count: "
+            "--nnodes is 1:2 here, 2 there; give all nodes the same");
+  own = {milliseconds(1500), JobTerms{3, 3, 4, seconds(60), seconds(0)}};
+  const std::string all = DescribeOtherTerms(own, Admission(), "h:1");
+  for (const char* part :
+       {"--nnodes is 3 here, 2 there", "--max-restarts is 4 here, 0 there",
+        "join_timeout is 60 s here, 600 s there", "last_call_timeout is 0 s here, 30 s there",
+        "keep_alive_max_attempt is 1.5 s here, 15 s there"}) {
+    EXPECT_THAT(all, HasSubstr(part));
+  }
+}
+
 }  // namespace
 }  // namespace fsdprun
