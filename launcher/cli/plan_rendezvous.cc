@@ -24,6 +24,8 @@ constexpr int kMaxNodes = 65536;
 constexpr std::chrono::milliseconds kStaticJoinTimeout{900'000};
 /// A file name contains the id with a prefix and a suffix.
 constexpr size_t kMaxRunIdBytes = 200;
+/// No name of a host is longer.
+constexpr size_t kMaxNodeNameBytes = 255;
 
 absl::Status ReadNodes(const RawOptions& options, LaunchPlan* plan) {
   const RawValue* value = options.Find("nnodes");
@@ -126,6 +128,19 @@ absl::Status ReadEndpoint(const RawOptions& options, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
+/// Whatever the text is, it gets into MASTER_ADDR.
+absl::StatusOr<std::string> ToNodeName(const RawValue& value) {
+  const bool is_word = std::none_of(value.text.begin(), value.text.end(), [](char c) {
+    return absl::ascii_isspace(static_cast<unsigned char>(c)) ||
+           absl::ascii_iscntrl(static_cast<unsigned char>(c));
+  });
+  if (value.text.size() > kMaxNodeNameBytes || !is_word) {
+    return InvalidValue(value, absl::StrCat("a name or address of at most ", kMaxNodeNameBytes,
+                                            " characters without blanks"));
+  }
+  return value.text;
+}
+
 absl::Status ReadIdentity(const RawOptions& options, LaunchPlan* plan) {
   if (const RawValue* value = options.Find("rdzv-id")) {
     plan->rdzv_id = value->text;
@@ -145,7 +160,7 @@ absl::Status ReadIdentity(const RawOptions& options, LaunchPlan* plan) {
     plan->role = value->text;
   }
   if (const RawValue* value = options.Find("local-addr")) {
-    plan->local_addr = value->text;
+    ASSIGN_OR_RETURN(plan->local_addr, ToNodeName(*value));
   }
   if (const RawValue* value = options.Find("token-file")) {
     plan->token_file = value->text;

@@ -1,13 +1,32 @@
 #include "launcher/directory/host_facts.h"
 
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/directory/host_lookup.h"
 
 namespace fsdprun {
+namespace {
+
+// Of a process, which has one command line, once: the address is looked at anew with every search
+// for the coordinator.
+void WarnOfForeignName(const std::string& name, const std::string& why) {
+  static std::once_flag is_told;
+  std::call_once(is_told, [&] {
+    Log(LogLevel::kWarning,
+        absl::StrCat("--local-addr: '", name, "' does not lead to this node as seen from here (",
+                     why,
+                     "); it is this node's name and MASTER_ADDR all the same: if workers cannot "
+                     "connect, give an address of this machine that the others can reach"));
+  });
+}
+
+}  // namespace
+
 absl::StatusOr<HostView> LookAtHost(const std::string& host, const DirectoryContext& context,
                                     Duration patience) {
   HostFacts facts{.host = host, .own_name = HostName()};
@@ -31,16 +50,23 @@ absl::StatusOr<HostView> LookAtLocalAddress(const DirectoryContext& context) {
   if (local.empty()) {
     return HostView();
   }
-  ASSIGN_OR_RETURN(HostView view, LookAtHost(local, context));
-  // Of several addresses, the first that this machine has.
-  while (!view.addresses.empty() && !IsOwnAddress(view.addresses.front())) {
-    view.addresses.erase(view.addresses.begin());
+  absl::StatusOr<HostView> view = LookAtHost(local, context);
+  if (absl::IsCancelled(view.status())) {
+    return view;
   }
-  if (view.addresses.empty()) {
-    return absl::UnavailableError(
-        absl::StrCat("--local-addr: '", local, "' is not an address of this machine"));
+  std::string why(view.status().message());
+  if (view.ok()) {
+    // Of several addresses, the first that this machine has.
+    while (!view->addresses.empty() && !IsOwnAddress(view->addresses.front())) {
+      view->addresses.erase(view->addresses.begin());
+    }
+    if (!view->addresses.empty()) {
+      return view;
+    }
+    why = "no interface of this machine has it";
   }
-  return view;
+  WarnOfForeignName(local, why);
+  return ViewForeignName(RoutableAddress().value_or(""));
 }
 
 }  // namespace fsdprun

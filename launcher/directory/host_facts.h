@@ -15,7 +15,8 @@ namespace fsdprun {
 absl::StatusOr<HostView> LookAtHost(const std::string& host, const DirectoryContext& context,
                                     Duration patience = Duration::zero());
 
-/// --local-addr, which must be an address of this machine; an empty view if it is not given.
+/// --local-addr; an empty view if it is not given. Warns of one that is not this machine's: see
+/// ViewForeignName(). Errors: CANCELLED.
 absl::StatusOr<HostView> LookAtLocalAddress(const DirectoryContext& context);
 
 }  // namespace fsdprun

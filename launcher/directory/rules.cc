@@ -108,6 +108,10 @@ HostView ViewHost(const HostFacts& facts) {
           .listen_on = facts.resolved};
 }
 
+HostView ViewForeignName(const std::string& routable) {
+  return {.is_foreign = true, .addresses = {routable.empty() ? "127.0.0.1" : routable}};
+}
+
 FirstMove FirstMoveOf(HostRole role, RendezvousBackend backend, bool is_own) {
   switch (role) {
     case HostRole::kNever:
@@ -134,8 +138,8 @@ NextMove AfterBinding(HostRole role, const absl::Status& bound) {
 
 std::string StoreAddress(const LaunchPlan& plan, const StoreNaming& naming) {
   // The host's store listens where its coordinator does.
-  const bool listens_on_local =
-      !naming.hosts || !naming.endpoint.is_loopback || naming.local.is_loopback;
+  const bool listens_on_local = !naming.hosts || !naming.endpoint.is_loopback ||
+                                naming.local.is_loopback || naming.local.is_foreign;
   if (!plan.local_addr.empty() && listens_on_local) {
     return naming.local.is_hidden ? naming.node_address : plan.local_addr;
   }

@@ -37,12 +37,18 @@ struct HostView {
   /// The host is this machine under its own name, which it cannot resolve or resolves to loopback
   /// only (stock Debian maps it to 127.0.1.1): the name is of no use to this node's workers.
   bool is_hidden = false;
+  /// No interface of this machine has what the user calls this node, as where its address is
+  /// translated on the way: it is used as written, and `addresses` has what this machine knows.
+  bool is_foreign = false;
   /// Numeric, best first, never empty: where to reach the host.
   std::vector<std::string> addresses;
   /// Numeric, what a coordinator on this machine listens on; `::` means all addresses.
   std::vector<std::string> listen_on;
 };
 HostView ViewHost(const HostFacts& facts);
+
+/// --local-addr, where it is nothing that this machine has; `routable` as in HostFacts.
+HostView ViewForeignName(const std::string& routable);
 
 /// `node0` and `node0.domain` may be one machine: such a name need not be resolvable on it.
 bool MayBeOwnName(absl::string_view host, absl::string_view own_name);

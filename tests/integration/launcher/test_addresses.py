@@ -10,6 +10,7 @@ from job_case import BIN, JobCase, free_port, wait_until
 from machines import Machine, are_possible, connect
 from unittest_main import main
 
+WARNS = {"LOGLEVEL": "WARNING", "OMP_NUM_THREADS": "1"}
 LOCALHOST = "127.0.0.1 localhost"
 MASTER = "note('master', os.environ['MASTER_ADDR'])"
 # What a worker on another node needs: MASTER_ADDR leads to the store.
@@ -43,6 +44,26 @@ class MasterAddressTest(AddressCase):
         port = free_port()
         self.assertEqual(self.masters_of("--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}", "--local-addr=127.0.0.1"),
                          {"127.0.0.1"})
+
+    def test_row_18_local_address_of_another_machine(self):
+        """As where addresses are translated on the way: what the user wrote counts, and is warned of once."""
+        for kind, host, local in (("address", "localhost", "192.0.2.7"), ("name", "127.0.0.1", "no-such-node.invalid")):
+            with self.subTest(local=local):
+                script = self.script(f"note('{kind}', os.environ['MASTER_ADDR'])", f"{kind}.py")
+                endpoint = f"{host}:{free_port()}"
+                nodes = [self.start("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--local-addr={local}",
+                                    script, env=WARNS) for _ in range(2)]
+                for node in nodes:
+                    rc, _, err = self.finish(node)
+                    self.assertEqual(rc, 0, err)
+                    self.assertEqual(len([line for line in err.splitlines() if "--local-addr" in line]), 1, err)
+                self.assertEqual(set(self.notes(kind).values()), {local})
+
+    def test_local_address_of_another_machine_for_one_node(self):
+        rc, _, err = self.run_job("--standalone", "--local-addr=node9", self.script(MASTER), env=WARNS)
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(self.masters(), {"node9"})
+        self.assertEqual(len([line for line in err.splitlines() if "--local-addr" in line]), 1, err)
 
     def test_static_master_address_is_as_written(self):
         port = free_port()

@@ -128,6 +128,9 @@ class BadInputTest(JobCase):
         for name in ("node 0", "10.0.0.256"):
             self.assert_one_line_error(self.run_job("--nnodes=2", f"--master-addr={name}", self.touch), 1, name)
 
+    def test_a_local_address_of_several_words(self):
+        self.assert_one_line_error(self.run_job("--local-addr=node 9", self.touch), 1, "--local-addr", "'node 9'", "blanks")
+
     def test_address_of_another_machine(self):
         self.assert_one_line_error(self.run_job("--nnodes=2", "--master-addr=192.0.2.1", self.touch,
                                                 env={"FSDPRUN_TOKEN": "t"}), 1, "192.0.2.1", "not an address of this machine")

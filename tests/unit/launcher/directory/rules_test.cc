@@ -155,6 +155,15 @@ TEST(RulesTest, LocalAddressIsAsWrittenUnlessTheStoreDoesNotListenThere) {
   naming.endpoint = ViewHost(Facts("localhost", {"127.0.0.1"}));
   naming.host_address = "127.0.0.1";
   EXPECT_EQ(StoreAddress(plan, naming), "127.0.0.1");
+  // Where it leads to is not known here: the user does.
+  naming.local = ViewForeignName("10.0.0.7");
+  EXPECT_EQ(StoreAddress(plan, naming), "node0-ib");
+}
+
+TEST(RulesTest, AForeignNameLeavesTheAddressThatThisMachineKnows) {
+  EXPECT_EQ(ViewForeignName("10.0.0.7").addresses, std::vector<std::string>{"10.0.0.7"});
+  EXPECT_EQ(ViewForeignName("").addresses, std::vector<std::string>{"127.0.0.1"});
+  EXPECT_FALSE(ViewForeignName("").is_own);
 }
 
 }  // namespace
