@@ -11,8 +11,6 @@ namespace fsdprun {
 
 /// Largest message either side accepts.
 inline constexpr int kMaxMessageBytes = 1 << 20;
-/// Metadata key of the job token.
-inline constexpr char kTokenMetadataKey[] = "fsdprun-token";
 
 // Encoding truncates texts so that a message fits kMaxMessageBytes. Decoding validates every field,
 // because the peer is another program: INVALID_ARGUMENT names the field and the value.

@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/rpc/call_proof.h"
 #include "agent/rpc/codec.h"
 #include "base/check.h"
 #include "base/error_text.h"
@@ -66,7 +67,7 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
       : link_(link),
         id_(id),
         stub_(v1::Coordinator::NewStub(NewChannel(target, link.options_.stream_silence))) {
-    context_.AddMetadata(kTokenMetadataKey, link.used_token_);
+    AddProof(link.used_token_, link.options_.job_id, &context_);
   }
 
   void Start(std::shared_ptr<Stream> self) {

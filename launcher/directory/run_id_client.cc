@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/node/clocks.h"
-#include "agent/rpc/codec.h"
+#include "agent/rpc/call_proof.h"
 #include "base/check.h"
 #include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
@@ -62,7 +62,7 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
  public:
   Call(const std::string& target, const std::string& token, const Question& question)
       : stub_(NewStub(target)) {
-    context_.AddMetadata(kTokenMetadataKey, token);
+    AddProof(token, question.run_id, &context_);
     message_.set_run_id(question.run_id);
     for (const std::string& endpoint : question.endpoints) {
       message_.add_endpoints(endpoint);

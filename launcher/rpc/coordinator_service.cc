@@ -8,10 +8,12 @@
 
 #include <atomic>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "agent/rpc/call_proof.h"
 #include "agent/rpc/codec.h"
 #include "base/check.h"
 #include "base/mutex.h"
@@ -47,16 +49,6 @@ std::string PeerName(int socket) {
 }
 
 }  // namespace
-
-bool EqualInConstantTime(absl::string_view a, absl::string_view b) {
-  unsigned char difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i) {
-    // Reads b even where the lengths differ, so that the time says nothing about the token's
-    // content.
-    difference |= static_cast<unsigned char>(a[i] ^ (b.empty() ? 0 : b[i % b.size()]));
-  }
-  return difference == 0;
-}
 
 // One agent's stream. Lives until gRPC is done with it and the service has dropped it.
 // Thread: the reactions run on gRPC's threads, the rest on the loop thread.
@@ -116,12 +108,9 @@ class CoordinatorService::Stream
       service_.PostIfLive([&service = service_, id = id_] { service.ReportLoss(id); });
       return;
     }
-    absl::StatusOr<FromAgent> message =
-        incoming_.job_id() == service_.options_.job_id
-            ? Decode(incoming_)
-            : absl::NotFoundError(absl::StrCat("this coordinator has run id '",
-                                               service_.options_.job_id, "', not '",
-                                               incoming_.job_id(), "'"));
+    absl::StatusOr<FromAgent> message = incoming_.job_id() == service_.options_.job_id
+                                            ? Decode(incoming_)
+                                            : service_.AnotherRunId(incoming_.job_id());
     if (!message.ok()) {
       service_.PostIfLive([&service = service_, id = id_, status = message.status()] {
         service.Refuse(id, status);
@@ -185,24 +174,26 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
 
   grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Attach(
       grpc::CallbackServerContext* context) override {
-    const auto& metadata = context->client_metadata();
-    const auto token = metadata.find(kTokenMetadataKey);
-    const bool is_known =
-        token != metadata.end() &&
-        EqualInConstantTime({token->second.data(), token->second.size()}, service_.options_.token);
+    const std::optional<std::string> run_id =
+        ProvenRunId(service_.options_.token, context->client_metadata());
     const uint64_t id = next_id_++;
     auto stream = std::make_shared<Stream>(service_, id);
     if (!Register(stream)) {
       stream->StartRefused(stream, absl::UnavailableError("the coordinator is shutting down"));
       return stream.get();
     }
-    if (!is_known) {
+    if (!run_id.has_value()) {
       service_.PostIfLive([&service = service_, peer = NameOf(context->peer())] {
         service.callbacks_.on_refused(
             absl::StrCat("a call from ", peer, " without the job's token"));
       });
       stream->StartRefused(stream,
                            absl::UnauthenticatedError("the job's token is missing or wrong"));
+      return stream.get();
+    }
+    if (*run_id != service_.options_.job_id) {
+      // Not worth a line here: a launcher of another run id will ask where its own is.
+      stream->StartRefused(stream, service_.AnotherRunId(*run_id));
       return stream.get();
     }
     // Posted before any message of the stream, so that the loop knows the stream when the first one
@@ -376,10 +367,13 @@ void CoordinatorService::Refuse(uint64_t id, const absl::Status& status) {
     return;
   }
   it->second->End(status);
-  if (!absl::IsNotFound(status)) {  // A launcher of another run id will ask where its own is.
-    callbacks_.on_refused(std::string(status.message()));
-  }
+  callbacks_.on_refused(std::string(status.message()));
   ReportLoss(id);
+}
+
+absl::Status CoordinatorService::AnotherRunId(const std::string& run_id) const {
+  return absl::NotFoundError(
+      absl::StrCat("this coordinator has run id '", options_.job_id, "', not '", run_id, "'"));
 }
 
 void CoordinatorService::PostIfLive(absl::AnyInvocable<void()> closure) {

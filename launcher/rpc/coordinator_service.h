@@ -9,7 +9,6 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "agent/node/clocks.h"
 #include "agent/node/messages.h"
 #include "base/event_loop.h"
@@ -24,7 +23,7 @@ class CoordinatorService {
  public:
   struct Options {
     std::string job_id;
-    /// What every call must carry in its metadata.
+    /// What every call must prove to have: see Note [The token stays at home].
     std::string token;
     /// See Clocks.
     Duration stream_silence = Clocks{}.stream_silence;
@@ -64,6 +63,7 @@ class CoordinatorService {
   void ReportMessage(uint64_t id, const FromAgent& message);
   void ReportLoss(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& status);
+  absl::Status AnotherRunId(const std::string& run_id) const;
   void PostIfLive(absl::AnyInvocable<void()> closure);
 
   // Constant after construction.
@@ -79,8 +79,5 @@ class CoordinatorService {
   bool is_shut_down_ = false;
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };
-
-/// Compares in a time that depends on the lengths only.
-bool EqualInConstantTime(absl::string_view a, absl::string_view b);
 
 }  // namespace fsdprun

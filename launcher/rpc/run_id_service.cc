@@ -3,10 +3,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "agent/rpc/codec.h"
-#include "launcher/rpc/coordinator_service.h"
+#include "agent/rpc/call_proof.h"
 
 namespace fsdprun {
 namespace {
@@ -43,13 +45,12 @@ std::vector<std::string> Endpoints(const Texts& texts) {
 // begun only when the one before has ended.
 class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1::RunIdPlace> {
  public:
-  Question(RunIdService& service, uint64_t caller, bool is_known)
-      : service_(service), caller_(caller) {
-    if (is_known) {
+  Question(RunIdService& service, uint64_t caller, std::optional<std::string> proven_run_id)
+      : service_(service), caller_(caller), proven_run_id_(std::move(proven_run_id)) {
+    if (proven_run_id_.has_value()) {
       StartRead(&question_);
     } else {
-      Finish(
-          grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the job's token is missing or wrong"));
+      Finish(Refusal());
     }
   }
 
@@ -64,6 +65,10 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
       StartRead(&question_);
       return;
     }
+    if (question_.run_id() != *proven_run_id_) {
+      Finish(Refusal());  // Nothing is read any more.
+      return;
+    }
     is_answered_ = true;
     answer_ = service_.Answer(question_, caller_);
     StartWrite(&answer_);
@@ -73,8 +78,13 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
   void OnDone() override { delete this; }
 
  private:
+  static grpc::Status Refusal() {
+    return {grpc::StatusCode::UNAUTHENTICATED, "the job's token is missing or wrong"};
+  }
+
   RunIdService& service_;
   const uint64_t caller_;
+  const std::optional<std::string> proven_run_id_;
   v1::FindRunId question_;
   v1::RunIdPlace answer_;
   bool is_answered_ = false;
@@ -82,11 +92,8 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
 
 grpc::ServerBidiReactor<v1::FindRunId, v1::RunIdPlace>* RunIdService::Find(
     grpc::CallbackServerContext* context) {
-  const auto& metadata = context->client_metadata();
-  const auto token = metadata.find(kTokenMetadataKey);
-  const bool is_known = token != metadata.end() &&
-                        EqualInConstantTime({token->second.data(), token->second.size()}, token_);
-  return new Question(*this, next_caller_++, is_known);
+  std::optional<std::string> run_id = ProvenRunId(token_, context->client_metadata());
+  return new Question(*this, next_caller_++, std::move(run_id));
 }
 
 v1::RunIdPlace RunIdService::Answer(const v1::FindRunId& question, uint64_t caller) {

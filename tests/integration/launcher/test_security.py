@@ -1,5 +1,6 @@
 """The token, and strangers on the coordinator's port."""
 
+import contextlib
 import os
 import re
 import select
@@ -14,6 +15,17 @@ from job_case import JobCase, free_port, wait_until_listening
 from unittest_main import main
 
 WAITER = "note('pid')\nwait_for('go')"
+
+
+def has_headers(sent):
+    """Whether a HEADERS frame that ends the headers has come (RFC 9113, 6.2), after the preface."""
+    at = 24
+    while at + 9 <= len(sent):
+        end = at + 9 + int.from_bytes(sent[at:at + 3], "big")
+        if sent[at + 3] == 1 and sent[at + 4] & 4:
+            return end <= len(sent)
+        at = end
+    return False
 
 
 class SecurityTest(JobCase):
@@ -190,6 +202,34 @@ class UserSecretTest(JobCase):
             self.assertIn(word, err)
         shutil.copy(self.dir / "home/fsdprun/secret", self.dir / "elsewhere/fsdprun/secret")
         self.assertEqual([rc for rc, _, _ in self.run_two("home", "elsewhere")], [0, 0])
+
+    def test_the_secret_is_not_told_to_who_listens_at_the_endpoint(self):
+        """A stranger that got there first, and speaks HTTP/2 well enough to be called."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(patience())
+            for binary, first in (("fsdp-agent", ["--rdzv-endpoint"]), ("fsdprun", [
+                    "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=is_host=0", "--rdzv-endpoint"])):
+                with self.subTest(binary=binary):
+                    node = self.start(*first, f"127.0.0.1:{listener.getsockname()[1]}", "--rdzv-id=day", self.script("pass"),
+                                      binary=binary, env={"XDG_CONFIG_HOME": str(self.dir)})
+                    heard = self.hear_call(listener)
+                    node.kill()
+                    self.assertNotIn((self.dir / "fsdprun" / "secret").read_text().strip().encode(), heard)
+                    self.assertIn(b"/fsdprun.v1.Coordinator/Attach", heard)
+                    self.assertIn(b"fsdprun-proof", heard)
+
+    def hear_call(self, listener):
+        """What the first who makes a call sends, up to the end of the call's headers."""
+        while True:  # Others only look who listens.
+            caller, _ = listener.accept()
+            with caller, contextlib.suppress(ConnectionError):
+                caller.settimeout(patience())
+                caller.sendall(b"\0\0\0\4\0\0\0\0\0")  # Our settings, which it waits for.
+                heard = b""
+                while data := caller.recv(4096):
+                    heard += data
+                    if has_headers(heard):
+                        return heard
 
     def test_a_secret_that_others_can_read_is_refused(self):
         secret = self.dir / "config" / "fsdprun" / "secret"
