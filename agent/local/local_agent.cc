@@ -59,6 +59,7 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
       link_(link),
       store_(store),
       machine_(options_.spec),
+      attempt_files_(loop),
       files_(loop),
       output_(loop_, files_, hooks_.sink) {
   const OutputOptions& output = options_.output;

@@ -80,10 +80,11 @@ void LocalAgent::MakeAttemptFiles(std::function<void()> then) {
     next();
   };
   auto problem = std::make_shared<std::string>();
-  files_.Run([wanted, problem] { *problem = Make(wanted); }, [tell, problem] { tell(*problem); });
+  attempt_files_.Run([wanted, problem] { *problem = Make(wanted); },
+                     [tell, problem] { tell(*problem); });
   loop_.At(MonoNow() + kDirectoriesLimit, [live = is_live_, this, tell, directory] {
     if (*live) {
-      files_.RunFinished();
+      attempt_files_.RunFinished();
     }
     tell(absl::StrCat("make ", directory, ": its file system did not answer within 1 s"));
   });

@@ -157,14 +157,15 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
     }
   };
   auto file = std::make_shared<ErrorFile>();
-  files_.Run(
+  attempt_files_.Run(
       [path = worker.error_file, file] {
         *file = ErrorFile{ReadErrorFile(path), MonoNow()};
       },
       [give, file] { give(*file); });
   loop_.At(MonoNow() + kErrorFileLimit, [live = is_live_, this, give] {
     if (*live) {
-      files_.RunFinished();  // It may be there since before the limit, if this process was stopped.
+      // It may be there since before the limit, if this process was stopped.
+      attempt_files_.RunFinished();
     }
     give(ErrorFile{
         .result = {.error = std::nullopt, .problem = "its file system did not answer within 1 s"}});

@@ -132,11 +132,14 @@ void Keeper::DegradeAllLogs(int error, const std::string& why) {
   }
 }
 
+/// A file that is opened late counts: a worker that prints little would not fill the queue for
+/// hours, and what it prints is to be shown.
 bool Keeper::IsLogAwaited() const {
   return std::any_of(workers_.begin(), workers_.end(), [](const std::unique_ptr<Worker>& worker) {
     const bool waits = worker->phase == Phase::kOpening || worker->phase == Phase::kDead ||
                        worker->phase == Phase::kReported;
-    return waits && !worker->IsSettled();
+    return (waits && !worker->IsSettled()) || worker->logs[0].is_opening() ||
+           worker->logs[1].is_opening();
   });
 }
 

@@ -41,6 +41,7 @@ int LogStream::MakePipe() {
 
 void LogStream::BeginFile(uint64_t file) {
   file_ = file;
+  is_opening_ = true;
   ++unanswered_;
 }
 
@@ -63,6 +64,7 @@ std::string_view LogStream::ReadOnce(char* buffer, size_t size) {
 
 void LogStream::OnAnswer(uint64_t written_bytes) {
   --unanswered_;
+  is_opening_ = false;  // The first answer is that to BeginFile().
   size_bytes_ += written_bytes;
   growth_pending = growth_pending || written_bytes > 0;
 }

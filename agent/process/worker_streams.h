@@ -45,6 +45,8 @@ class LogStream {
   bool is_drained() const { return pipe_ < 0 || is_empty_; }
   /// The log writer has answered everything.
   bool is_settled() const { return unanswered_ == 0; }
+  /// The log writer has not answered yet whether it could open the file.
+  bool is_opening() const { return is_opening_; }
   /// Output goes to a file; otherwise to the agent, once the stream is settled.
   bool has_file() const { return !path_.empty() && degradation_.empty(); }
   /// Nobody has asked for the file yet.
@@ -71,6 +73,7 @@ class LogStream {
   int file_error_ = 0;
   std::string degradation_;
   bool is_empty_ = true;
+  bool is_opening_ = false;
   OutputTail tail_;
 };
 

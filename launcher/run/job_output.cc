@@ -101,6 +101,13 @@ void JobOutput::RemoveLogs() {
   }
 }
 
+/// No worker was started, or none has left anything. Folders in a place that the user named stay,
+/// as torchrun's do.
+bool JobOutput::RemoveEmptyLogs() {
+  return plan_.log_dir.empty() ? RemoveEmptyFolders(loop_, dirs_.logs)
+                               : RemoveIfEmpty(loop_, dirs_.logs);
+}
+
 void JobOutput::RemoveSpools() {
   for (const RunDirs* dirs : AllDirs()) {
     if (!dirs->spool.empty()) {
@@ -131,8 +138,7 @@ void JobOutput::EndRunDirs(bool has_succeeded, bool all_shown) {
   }
   if (has_succeeded && all_shown) {
     RemoveLogs();
-  } else if (!dirs_.logs.empty() &&
-             !RemoveIfEmpty(loop_, dirs_.logs)) {  // Empty if no worker was ever started.
+  } else if (!dirs_.logs.empty() && !RemoveEmptyLogs()) {
     Print(absl::StrCat(all_shown ? "" : "not all output could be shown; ",
                        "logs of this node's workers are in ", dirs_.logs));
   }

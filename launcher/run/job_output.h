@@ -56,6 +56,7 @@ class JobOutput {
  private:
   void OnRunDirs(const RunDirChange::Result& result);
   void RemoveLogs();
+  bool RemoveEmptyLogs();
   void RemoveSpools();
   std::vector<const RunDirs*> AllDirs() const;
   void ResumeOutput();

@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -57,6 +59,25 @@ bool RemoveIfEmpty(EventLoop& loop, const std::string& directory) {
   auto is_removed = std::make_shared<bool>(false);
   const bool is_done = RunBounded(loop, kRmdirTimeout, [directory, is_removed] {
     *is_removed = ::rmdir(directory.c_str()) == 0;
+  });
+  return is_done && *is_removed;
+}
+
+bool RemoveEmptyFolders(EventLoop& loop, const std::string& directory) {
+  auto is_removed = std::make_shared<bool>(false);
+  const bool is_done = RunBounded(loop, kRmdirTimeout, [directory, is_removed] {
+    std::vector<std::string> folders = {directory};
+    std::error_code error;
+    for (std::filesystem::recursive_directory_iterator it(directory, error), end;
+         !error && it != end; it.increment(error)) {
+      if (it->is_directory(error) && !it->is_symlink(error)) {
+        folders.push_back(it->path().string());
+      }
+    }
+    // A folder comes before those in it.
+    std::for_each(folders.rbegin(), folders.rend(), [is_removed](const std::string& folder) {
+      *is_removed = ::rmdir(folder.c_str()) == 0;
+    });
   });
   return is_done && *is_removed;
 }

@@ -47,6 +47,9 @@ class RunDirChange {
 /// False if the directory is still there, or its file system does not answer within 1 s.
 bool RemoveIfEmpty(EventLoop& loop, const std::string& directory);
 
+/// The same, after removing the folders below it in which no files are.
+bool RemoveEmptyFolders(EventLoop& loop, const std::string& directory);
+
 /// Removes a directory with its content, unless its file system hangs for 60 s. For when the loop
 /// has ended.
 void RemoveTree(EventLoop& loop, const std::string& directory);

@@ -223,6 +223,18 @@ class OutputTest(JobCase):
         self.assertNotIn("logs of this node's workers", err)
         self.assert_tmp_is_empty()
 
+    def test_logs_that_nobody_made_are_not_named(self):
+        rc, _, err = self.run_sh("exit 7", logs=False, nproc=1)
+        self.assertEqual(rc, 1)
+        self.assertNotIn("logs of this node's workers", err)
+        self.assert_tmp_is_empty()
+
+    def test_logs_are_named_if_there_are_any(self):
+        rc, _, err = self.run_sh("echo last words >&2; exit 7", "--redirects=3", logs=False, nproc=1)
+        self.assertEqual(rc, 1)
+        (folder,) = re.findall("logs of this node's workers are in (.*)", err)
+        self.assertEqual([path.read_text() for path in pathlib.Path(folder).rglob("stderr.log")], ["last words\n"])
+
     def test_the_logs_that_a_report_names_are_there(self):
         for options, name in (((), "stderr.log"), (("--redirects=2",), "stderr.log"), (("--tee=1",), "stdout.log"),
                               (("--redirects=1:3",), None)):

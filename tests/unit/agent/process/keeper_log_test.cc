@@ -184,6 +184,21 @@ TEST_F(KeeperLogTest, DeathsAreSeenWhileAFileSystemHangs) {
   EXPECT_EQ(exited_[1].signal, SIGTERM);
 }
 
+TEST_F(KeeperLogTest, AFileThatHangsWhenItIsOpenedLateDegradesWhileTheWorkerRuns) {
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "echo hello; exec tail -f /dev/null");
+  spec.stdout_path = MakeHangingFile(folder_ + "/hangs");
+  spec.opens_stdout_late = true;
+  Spawn(spec);
+  ASSERT_TRUE(RunUntil([&] { return !log_data_.empty(); }))
+      << "nothing is shown of a worker that runs";
+  EXPECT_EQ((log_data_[{0, Stream::kStdout}]), "hello\n");
+  EXPECT_TRUE(exited_.empty());
+  EXPECT_EQ(degraded_.front().why, "the file system did not answer within 1 s");
+  client_->KillAll();
+  ASSERT_TRUE(RunUntilExited(0));
+}
+
 TEST_F(KeeperLogTest, WorkersThatWaitForTheirFilesAreNotStartedAfterAKill) {
   StartKeeper();
   WorkerSpec hangs = Shell(0, "true");

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,6 +91,19 @@ TEST_F(RunDirChangeTest, AnAnswerThatCameDuringAPauseCounts) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   ASSERT_TRUE(RunUntilTold());
   EXPECT_TRUE(result_->dirs.ok());
+}
+
+TEST_F(RunDirChangeTest, FoldersWithoutFilesAreRemovedDepthFirst) {
+  const std::filesystem::path old(old_);
+  std::filesystem::create_directories(old / "attempt_0" / "0");
+  std::filesystem::create_directories(old / "attempt_1" / "0");
+  std::ofstream(old / "attempt_1" / "0" / "stdout.log") << "text";
+  EXPECT_FALSE(RemoveEmptyFolders(loop_, old_));
+  EXPECT_FALSE(std::filesystem::exists(old / "attempt_0"));
+  EXPECT_TRUE(std::filesystem::exists(old / "attempt_1" / "0" / "stdout.log"));
+  std::filesystem::remove(old / "attempt_1" / "0" / "stdout.log");
+  EXPECT_TRUE(RemoveEmptyFolders(loop_, old_));
+  EXPECT_FALSE(std::filesystem::exists(old));
 }
 
 }  // namespace
