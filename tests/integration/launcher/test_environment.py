@@ -131,9 +131,9 @@ class EnvironmentTest(JobCase):
             f"attempt_0/{r}/std{s}.log": f"{s}{r}\n" for r in (0, 1) for s in ("out", "err")})
 
     def test_temporary_logs_go_after_success_only(self):
-        self.assertEqual(self.run_job("--standalone", self.script("pass"))[0], 0)
+        self.assertEqual(self.run_job("--standalone", "--redirects=3", self.script("pass"))[0], 0)
         self.assertEqual(list((self.dir / "tmp").iterdir()), [])
-        rc, _, err = self.run_job("--standalone", self.script("sys.exit(3)"))
+        rc, _, err = self.run_job("--standalone", "--redirects=3", self.script("sys.exit(3)"))
         self.assertEqual(rc, 1)
         (kept,) = (self.dir / "tmp").iterdir()
         self.assertIn(str(kept), err)
