@@ -11,7 +11,7 @@ from job_case import JobCase
 from unittest_main import main
 
 # Of options without a default that do not take any text.
-ONLY_VALUE = {"logs_specs": "default", "numa_binding": "node"}
+ONLY_VALUE = {"logs_specs": "default", "numa_binding": "node", "local_addr": "some.name"}  # No name of a host has a blank.
 TWO_NODES = ["--nnodes=2"]  # Where the rendezvous can be seen.
 
 
