@@ -209,9 +209,9 @@ class LocalAgent {
   EventLoop::TimerId wake_timer_ = 0;
   Duration keeper_lease_ = options_.keeper_lease;
   std::unique_ptr<KeeperClient> keeper_;
-  /// Makes an attempt's folders and reads its error files: not behind a log that is slow to read.
+  /// Makes an attempt's folders: not behind a log of the one before that is slow to read.
   FileThread attempt_files_;
-  /// Reads the workers' log files.
+  /// Reads the workers' log and error files.
   FileThread files_;
   OutputPump output_;
   /// Set if the user wants filtered files.

@@ -157,15 +157,14 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
     }
   };
   auto file = std::make_shared<ErrorFile>();
-  attempt_files_.Run(
+  files_.Run(
       [path = worker.error_file, file] {
         *file = ErrorFile{ReadErrorFile(path), MonoNow()};
       },
       [give, file] { give(*file); });
   loop_.At(MonoNow() + kErrorFileLimit, [live = is_live_, this, give] {
     if (*live) {
-      // It may be there since before the limit, if this process was stopped.
-      attempt_files_.RunFinished();
+      files_.RunFinished();  // It may be there since before the limit, if this process was stopped.
     }
     give(ErrorFile{
         .result = {.error = std::nullopt, .problem = "its file system did not answer within 1 s"}});

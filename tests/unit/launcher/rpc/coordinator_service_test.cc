@@ -1,14 +1,19 @@
 #include "launcher/rpc/coordinator_service.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <memory>
+#include <optional>
+#include <thread>
 #include <vector>
 
+#include "agent/rpc/call_proof.h"
 #include "agent/rpc/grpc_link.h"
+#include "fsdprun/v1/coordinator.grpc.pb.h"
 #include "tests/unit/base/loop_waiter.h"
 
 namespace fsdprun {
@@ -231,6 +236,39 @@ TEST_F(CoordinatorServiceTest, AnotherJobIsNotFound) {
   EXPECT_FALSE(agent->is_up);
   EXPECT_TRUE(heard_.empty());
   EXPECT_TRUE(refused_.empty());
+}
+
+// Who has heard a call for one run id cannot ask for another with its proof.
+TEST_F(CoordinatorServiceTest, AQuestionNeedsAProofForTheRunIdThatItAsksFor) {
+  const auto ask = [&](const std::string& proven, const std::string& asked) {
+    std::optional<grpc::Status> end;
+    std::thread caller([&] {
+      grpc::ClientContext call;
+      AddProof("secret", proven, &call);
+      const auto stub =
+          v1::RunIds::NewStub(grpc::CreateChannel(target_, grpc::InsecureChannelCredentials()));
+      const auto stream = stub->Find(&call);
+      v1::FindRunId question;
+      question.set_run_id(asked);
+      stream->Write(question);
+      v1::RunIdPlace place;
+      const bool is_answered = stream->Read(&place);
+      if (is_answered) {
+        call.TryCancel();  // It would stay open.
+      }
+      const grpc::Status status = stream->Finish();
+      loop_.Post([&, status, is_answered] {
+        end = is_answered ? grpc::Status::OK : status;
+        waiter_.Notice();
+      });
+    });
+    RunUntil([&] { return end.has_value(); });
+    caller.join();
+    return end->error_code();
+  };
+  EXPECT_EQ(ask("other", "other"), grpc::StatusCode::OK);
+  EXPECT_EQ(ask("job", "job"), grpc::StatusCode::OK);
+  EXPECT_EQ(ask("other", "job"), grpc::StatusCode::UNAUTHENTICATED);
 }
 
 TEST_F(CoordinatorServiceTest, BrokenStreamIsReportedOnce) {
