@@ -92,11 +92,21 @@ class MultiprocessingTest(CompatCase):
 
     def test_binary(self):
         """Redirects none, out, err and all: what is in the files and what on the console."""
+        self.check_redirects(["--no-python", self.program(OUT_AND_ERR)])
+
+    def test_function(self):
+        """The same of a Python worker, whose streams have buffers."""
+        self.check_redirects([self.python("""
+import os, sys
+for name in ("stdout", "stderr"):
+    print(f"hello {name} from {os.environ['RANK']}", file=getattr(sys, name))
+""")])
+
+    def check_redirects(self, worker):
         for value, files in (("0", ()), ("1", ("stdout",)), ("2", ("stderr",)), ("3", ("stdout", "stderr"))):
             with self.subTest(value):
                 log_dir = self.dir / f"logs{value}"
-                rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", f"--log-dir={log_dir}", f"--redirects={value}", "--no-python",
-                                            self.program(OUT_AND_ERR))
+                rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", f"--log-dir={log_dir}", f"--redirects={value}", *worker)
                 self.assertEqual(rc, 0, err)
                 content = {name: text.decode() for name, text in self.log_tree(log_dir).items()}
                 for stream, console in (("stdout", out), ("stderr", err)):
@@ -221,6 +231,11 @@ for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
 
     def test_redirect_invalid_std(self):
         self.assert_refused(self.run_job("--standalone", "--redirects=stdfoo", "--no-python", "true"), 1, "stdfoo")
+
+    def test_redirect_invalid_fd(self):
+        """A worker that closes a stream writes nothing there; the other one is kept, and the job is none the worse."""
+        script = self.program("exec >&-; echo lost 2>&9; echo kept >&2; true")
+        self.check("3", ["--no-python", script], {"stdout": [], "stderr": ["kept"]})
 
     def test_redirect_stdout(self):
         self.layers("1", ["stdout"])

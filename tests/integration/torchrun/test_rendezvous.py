@@ -304,6 +304,25 @@ class UtilsTest(RendezvousCase):
                 self.assert_refused(self.endpoint(text), 1, "rdzv-endpoint")
 
 
+    def test_try_parse_port(self):
+        """Digits, and a number that a port can have."""
+        for port in ("0", "00000"):
+            self.assert_success(self.endpoint(f"localhost:{port}"))
+        for port in ("99999", "1x", "x1", "1.0"):
+            with self.subTest(port):
+                self.assert_refused(self.endpoint(f"localhost:{port}"), 1, "rdzv-endpoint")
+
+    def test_matches_machine_hostname(self):
+        """Whose endpoint is a name or an address of this machine hosts there, without being told to."""
+        for host in ("localhost", "127.0.0.1", "[::1]"):
+            with self.subTest(host):
+                words = self.c10d("join_timeout=60", f"{host}:{free_port()}", "2")
+                for result in self.run_jobs(*[[*words, "true"]] * 2):
+                    self.assert_success(result)
+        rc, _, err = self.run_job(*self.c10d("join_timeout=2,read_timeout=1", "192.0.2.1:29400", "2"), "true")  # Nobody's (RFC 5737).
+        self.assertEqual(rc, 1, err)
+
+
 class ApiTest(RendezvousCase):
     def host(self, word):
         return self.run_job(*self.c10d(f"is_host={word}"), "true")

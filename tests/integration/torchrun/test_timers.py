@@ -49,6 +49,22 @@ class FileTimerTest(CompatCase):
         """torchrun ends its agent by the same signal."""
         self.assert_success(self.job('if [[ $TORCHELASTIC_RESTART_COUNT == 0 ]]; then acquire a 1; wait_for never; fi', "--max-restarts=1", nproc=2))
 
+    def test_exception_propagation(self):
+        """A worker that fails while it holds a timer has failed by itself: nothing is killed, and its own code is told."""
+        rc, _, err = self.job("acquire a 60; exit 7")
+        self.assertEqual(rc, 1, err)
+        self.assert_summary(err, "exitcode  : 7 (pid:")
+
+    def test_acquire_release(self):
+        """The server's side: a release takes away one scope, of whatever was acquired when, and an unknown one nothing."""
+        self.assert_success(self.job("acquire a 2; acquire b 60; acquire c 2; release c; release a; release unknown; read -rt 3 -u 9; true"))
+
+    def test_expired_timers(self):
+        """Of several timers the first that is over kills, although others run on."""
+        rc, _, err = self.job("acquire a 600; acquire b 1; release a; acquire c 600; wait_for never")
+        self.assertEqual(rc, 1, err)
+        self.assert_summary(err, "exitcode  : -9 (pid:")
+
     def test_invalid_lines_are_skipped(self):
         self.assert_success(self.job('echo nonsense > "$TORCHELASTIC_TIMER_FILE"; acquire a 60; release a'))
 

@@ -23,6 +23,7 @@ TORCHRUN_FAILS: dict[str, str] = {
     "DynamicRendezvousTest.test_scale_up_contract": _NEW_NODE,
     "DynamicRendezvousTest.test_share_store_creates_tcp_store_when_rank_changes_to_zero": _LOST_NODE,
     "MultiprocessingTest.test_no_zombie_process_when_the_launcher_dies": "workers become orphans",
+    "FileTimerTest.test_expired_timers": "the watchdog ends the agent by the same signal",
     "FileTimerTest.test_timer_expires": "the watchdog ends the agent by the same signal",
     "FileTimerTest.test_timer_expires_and_the_job_is_restarted": "the watchdog ends the agent by the same signal",
 }
