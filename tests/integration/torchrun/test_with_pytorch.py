@@ -51,6 +51,29 @@ note("rpc")
 sys.stdout.flush()
 os._exit(0)
 """
+# Asks its own control plane, as somebody beside the job would: (how, path, status, words of the answer).
+CONTROL_PLANE = HEAD + """
+import http.client, socket, sys
+os.environ["TORCH_WORKER_SERVER_SOCKET"] += f".{RANK}"
+from torch.distributed.elastic.control_plane import worker_main
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(os.environ["TORCH_WORKER_SERVER_SOCKET"])
+with worker_main():
+    for method, path, status, words in (
+            ("GET", "/", 200, "WorkerServer"), ("GET", "/handler/", 200, '"ping"'), ("POST", "/handler/ping", 200, "pong"),
+            ("POST", "/handler/nowhere", 404, "nowhere"), ("POST", "/handler/dump_nccl_trace_json", 200, "version"),
+            ("POST", "/handler/dump_nccl_trace_json?includecollectives=maybe", 400, "includecollectives"),
+            ("POST", "/handler/dump_nccl_trace_pickle?unknown=true", 400, "unexpected"),
+            ("POST", "/handler/dump_traceback", 200, os.path.basename(sys.argv[0])), ("POST", "/handler/wait_counter_values", 200, "{")):
+        connection = Connection("localhost")
+        connection.request(method, path)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert (answer.status, words in text) == (status, True), (path, answer.status, text)
+note("asked")
+"""
 
 
 class WithPytorchTest(CompatCase):
@@ -125,6 +148,13 @@ class WithPytorchTest(CompatCase):
     def test_torch_rpc(self):
         self.nodes([(1, "master"), (1, "worker")], RPC, "static")
         self.assert_notes("rpc", 2)
+
+    @soak
+    def test_control_plane_of_the_workers(self):
+        """test_control_plane.py: the server is the worker's own; the launcher's part is the variable, and that it ends with the worker."""
+        self.assert_success(self.run_job("--standalone", "--nproc-per-node=2", self.python(CONTROL_PLANE),
+                                         env={"TORCH_WORKER_SERVER_SOCKET": str(self.dir / "control")}))
+        self.assert_notes("asked", 2)
 
 
 if __name__ == "__main__":
