@@ -1,6 +1,7 @@
 """A job on three machines with one network between them. No generation ever has two worlds."""
 
 import collections
+import shutil
 import unittest
 
 from events import PATIENCE_S
@@ -33,7 +34,7 @@ class NamespaceCase(JobCase):
             n, BIN / "fsdprun", f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={self.network.address(0)}:29400",
             "--rdzv-id=job", f"--rdzv-conf=last_call_timeout={10 * PATIENCE_S:.0f},{conf}".rstrip(","), "--max-restarts=3",
             f"--local-addr={self.network.address(n)}", *args, self.worker)
-        launcher = self.start(*command[1:], binary="/usr/sbin/ip",
+        launcher = self.start(*command[1:], binary=shutil.which("ip"),
                               env={"FSDPRUN_TOKEN": "0123456789abcdef" * 4, "MACHINE": str(n), "LOGLEVEL": "WARNING",
                                    "OMP_NUM_THREADS": "1"})
         self.nodes.append(launcher)
