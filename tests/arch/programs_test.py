@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Reads the NEEDED entries of the built programs: the two halves must not meet in one process."""
+"""Reads the NEEDED entries of the built programs, and the symbols of one that is linked statically: the two halves must not
+meet in one process."""
 
 import re
 import subprocess
@@ -11,6 +12,9 @@ RPC = r"lib(grpc|gpr|protobuf|absl_|address_sorting|upb)"
 # What a program may need, and what it must not.
 FORBIDDEN = {"fsdprun": TORCH, "fsdp-agent": TORCH, "fsdp-keeper": f"{TORCH}|{RPC}", "fsdp-train": RPC}
 KEEPER_MAY_NEED = r"(libc|libm|libstdc\+\+|libgcc_s|ld-linux-x86-64)\.so"
+
+# Names of gRPC, Protobuf, Abseil and LibTorch as nm -C shows them: a keeper that is linked statically needs no library.
+KEEPER_MUST_NOT_HAVE = r"\s[A-Za-z] (grpc|gpr_|google::protobuf::|absl::|upb|c10::|at::|torch::)"
 
 
 def needed(path: Path) -> list[str]:
@@ -26,7 +30,20 @@ def violations(program: str, libraries: list[str]) -> list[str]:
     return [f"{program} needs {lib}" for lib in wrong]
 
 
+def symbols(path: Path) -> list[str]:
+    return subprocess.run(["nm", "-C", path], check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def keeper_violations(lines: list[str]) -> list[str]:
+    if not any(re.search(r"\s[Tt] main$", line) for line in lines):
+        return ["fsdp-keeper has no symbol main: nothing can be said of what is in it"]
+    return [f"fsdp-keeper has {line.split(maxsplit=2)[-1]}" for line in lines if re.search(KEEPER_MUST_NOT_HAVE, line)]
+
+
 def self_test() -> None:
+    own = "000401000 T main"
+    assert keeper_violations([]) and keeper_violations([own, "000401010 W absl::Mutex::Lock()"]) and keeper_violations([own, "000402000 T grpc_init"])
+    assert not keeper_violations([own, "000401010 t fsdprun::Run(absl::Status)"])
     assert violations("fsdprun", ["libc.so.6", "libtorch_cpu.so"])
     assert violations("fsdp-train", ["libgrpc++.so.1.51"])
     assert violations("fsdp-keeper", ["libabsl_base.so.2"]) and violations("fsdp-keeper", ["libz.so.1"])
@@ -44,6 +61,8 @@ def main() -> int:
         libraries = needed(bin_dir / program)
         problems += violations(program, libraries)
         print(f"{program}: {' '.join(libraries)}")
+        if program == "fsdp-keeper":
+            problems += keeper_violations(symbols(bin_dir / program))
     # libfsdp, where it is a library of its own, is held to the worker's rule.
     for library in sorted(bin_dir.parent.rglob("libfsdp*.so*")):
         if library.is_file() and not library.is_symlink():
