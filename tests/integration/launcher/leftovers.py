@@ -185,7 +185,7 @@ class ObservedJob(JobCase):
         self.assertEqual([pid for pid in self.seen if self.is_same(pid) and fields_of(pid)[1] == os.getpid()], [])
         still = {address for inode, address in listening_sockets().items() if inode in self.sockets}
         self.assertEqual(still, set(), "somebody listens")
-        self.assertEqual([*(self.dir / "tmp").rglob("*")], [])
+        self.assertEqual(self.temporary_files(), [])
         self.assertEqual([name for name in set(os.listdir("/dev/shm")) - self.shared_memory if "fsdp" in name], [])
         # The folder is the user's, for all jobs.
         left = [path for path in self.runtime.rglob("*") if path != self.runtime / "fsdprun"]

@@ -132,10 +132,10 @@ class EnvironmentTest(JobCase):
 
     def test_temporary_logs_go_after_success_only(self):
         self.assertEqual(self.run_job("--standalone", "--redirects=3", self.script("pass"))[0], 0)
-        self.assertEqual(list((self.dir / "tmp").iterdir()), [])
+        self.assertEqual(self.temporary_files(), [])
         rc, _, err = self.run_job("--standalone", "--redirects=3", self.script("sys.exit(3)"))
         self.assertEqual(rc, 1)
-        (kept,) = (self.dir / "tmp").iterdir()
+        (kept,) = (self.dir / "tmp").glob("fsdprun_*")
         self.assertIn(str(kept), err)
 
     def test_row_08_a_module_is_run_by_python(self):

@@ -180,7 +180,7 @@ class NumaTest(JobCase):
         result = self.run_job("--standalone", "--nproc-per-node=3", "--numa-binding=exclusive", script,
                               env={"FSDPRUN_TEST_ROOT": str(root)})
         self.assert_one_line_error(result, 1, "--numa-binding exclusive: NUMA node 0 has 1 usable cores for 2 workers")
-        self.assertEqual((self.notes("started"), list((self.dir / "tmp").iterdir())), ({}, []))
+        self.assertEqual((self.notes("started"), self.temporary_files()), ({}, []))
 
     def test_this_machine(self):
         rc, out, err = self.run_job("--dry-run", "--numa-binding=node", "s.py", env={"CUDA_VISIBLE_DEVICES": ""})

@@ -37,7 +37,7 @@ class OutputTest(JobCase):
         return sorted(out.splitlines()), sorted(err.splitlines())
 
     def assert_tmp_is_empty(self):
-        self.assertEqual(list((self.dir / "tmp").iterdir()), [])
+        self.assertEqual(self.temporary_files(), [])
 
     def test_row_23_redirects_go_to_files_of_each_attempt(self):
         rc, out, err = self.run_job("--standalone", "--nproc-per-node=2", "--log-dir", self.logs, "--redirects=3",

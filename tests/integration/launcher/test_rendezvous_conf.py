@@ -154,7 +154,7 @@ class OneEndpointTest(JobCase):
         return False
 
     def run_directories(self):
-        return list((self.dir / "tmp").iterdir())
+        return [path for path in self.temporary_files() if path.parent == self.dir / "tmp"]
 
     def listening_ports(self, node):
         """Of this process alone."""
