@@ -118,7 +118,8 @@ class ProcessesTest(JobCase):
 
     def test_each_worker_may_have_a_script_of_its_own(self):
         body = "note('script', pathlib.Path(sys.argv[0]).name)"
-        template = self.script(body, "worker_0.py").replace("_0", "_${local_rank}")
+        self.script(body, "worker_0.py")
+        template = f"{self.dir}/worker_${{local_rank}}.py"
         self.assert_one_line_error(self.run_job("--standalone", "--nproc-per-node=2", template), 1, "worker_1.py")
         self.script(body, "worker_1.py")
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", template)
