@@ -95,11 +95,12 @@ class MultiprocessingTest(CompatCase):
         self.check_redirects(["--no-python", self.program(OUT_AND_ERR)])
 
     def test_function(self):
-        """The same of a Python worker, whose streams have buffers."""
+        """The same of a Python worker, whose streams have buffers. Unbuffered, print() writes a line in two pieces, which
+        another worker's may come between where both have the console itself."""
         self.check_redirects([self.python("""
 import os, sys
 for name in ("stdout", "stderr"):
-    print(f"hello {name} from {os.environ['RANK']}", file=getattr(sys, name))
+    getattr(sys, name).write(f"hello {name} from {os.environ['RANK']}\\n")
 """)])
 
     def check_redirects(self, worker):
