@@ -211,8 +211,9 @@ def _all_streams_have_files(case, theirs, ours):
 
 
 def _nothing_is_left(case, theirs, ours):
-    """After success, and after what is refused before anything starts; the logs of a failure stay."""
-    is_over = ours.codes == [0] * len(ours.codes) or not ours.environments
+    """After success, after what is refused before anything starts, and where no worker has written anything; the logs of a
+    failure stay."""
+    is_over = ours.codes == [0] * len(ours.codes) or not ours.environments or (case.write == ":" and not ours.left)
     fired = is_over and any(name.startswith("torchelastic_") for name in theirs.left)
     if fired:
         theirs.left = [name for name in theirs.left if not name.startswith("torchelastic_")]
