@@ -43,6 +43,16 @@ absl::Status ReadLine(absl::string_view key, absl::string_view value, Claim* cla
   return absl::OkStatus();  // Other keys may be those of later versions.
 }
 
+bool HasEnded(const Claim& claim, const HolderFacts& holder) {
+  const bool has_lease = claim.lease_seconds > 0;
+  if (has_lease && holder.silence >= std::chrono::seconds(claim.lease_seconds)) {
+    return true;
+  }
+  const bool is_refusal_true =
+      holder.is_on_own_network || !has_lease || holder.silence >= kSilenceOfRefused;
+  return holder.reach == Reach::Kind::kRefused && is_refusal_true;
+}
+
 }  // namespace
 
 std::string EncodeClaim(const Claim& claim) {
@@ -92,9 +102,7 @@ ClaimMove MoveOf(const std::optional<Claim>& found, const HolderFacts& holder,
   if (found->closed_until.has_value()) {
     return *found->closed_until > unix_seconds ? ClaimMove::kRefuse : ClaimMove::kClaim;
   }
-  const bool is_over =
-      found->lease_seconds > 0 && holder.silence >= std::chrono::seconds(found->lease_seconds);
-  return is_over || holder.reach == Reach::Kind::kRefused ? ClaimMove::kClaim : ClaimMove::kJoin;
+  return HasEnded(*found, holder) ? ClaimMove::kClaim : ClaimMove::kJoin;
 }
 
 std::vector<NumericEndpoint> EndpointsOfHolder(const Claim& claim, const std::string& own_network,

@@ -2,6 +2,7 @@
 
 // Who hosts the coordinator of a run id, as written where all nodes see it. Pure.
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -58,9 +59,15 @@ struct HolderFacts {
   std::optional<Reach::Kind> reach;
   /// For how long the claim is known not to have been renewed.
   Duration silence{};
+  /// The claim's addresses mean the same machine here as where it was written.
+  bool is_on_own_network = false;
 };
+/// A live holder renews its claim at least twice in this time, see Renewal.
+inline constexpr Duration kSilenceOfRefused = std::chrono::seconds(8);
 /// A holder that cannot be reached may be stopped or cut off from this node only, and is not
-/// replaced: only one whose hosts say that it has ended, or that has let its lease pass.
+/// replaced: only one whose hosts say that it has ended, or that has let its lease pass. From
+/// another network the refusal may be a firewall's, or of a machine that has the same address: it
+/// counts only if the claim is not renewed either.
 ClaimMove MoveOf(const std::optional<Claim>& found, const HolderFacts& holder,
                  int64_t unix_seconds);
 

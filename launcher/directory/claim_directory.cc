@@ -109,8 +109,9 @@ HolderFacts ClaimDirectory::LookAtHolder(const std::optional<Claim>& found,
   if (const std::optional<std::string> sign = store_->RenewalSign()) {
     facts.silence = silence_.See(*sign, MonoNow());
   }
-  const std::vector<NumericEndpoint> endpoints =
-      EndpointsOfHolder(*found, OwnNetwork(), OwnAddresses());
+  const std::string network = OwnNetwork();
+  facts.is_on_own_network = !network.empty() && found->network == network;
+  const std::vector<NumericEndpoint> endpoints = EndpointsOfHolder(*found, network, OwnAddresses());
   facts.reach = endpoints.empty()
                     ? Reach::Kind::kSilent
                     : ReachAny(endpoints, MonoNow() + kHolderTimeout, is_cancelled).kind;

@@ -6,6 +6,7 @@
 
 #include "base/mono_time.h"
 #include "base/mutex.h"
+#include "launcher/directory/claim.h"
 
 namespace fsdprun {
 
@@ -15,6 +16,7 @@ class Renewal {
  public:
   /// Several of them fit into a lease.
   static constexpr Duration kInterval = std::chrono::seconds(4);
+  static_assert(2 * kInterval <= kSilenceOfRefused);
 
   explicit Renewal(std::function<void()> renew);
   ~Renewal();

@@ -1,5 +1,8 @@
 """What breaks between machines, in cases of every change: cables, one direction of a link, an agent that is started twice."""
 
+import os
+import threading
+
 from events import wait_for_ends
 from job_case import is_alive
 from namespace_case import NamespaceCase
@@ -21,6 +24,28 @@ class NamespacesTest(NamespaceCase):
 
     def test_row_67_machine_that_does_not_hear(self):
         self.cut_for_long("to")
+
+    def test_a_refusal_from_another_network_is_believed_once_the_claim_is_not_renewed(self):
+        claim = self.dir / "rendezvous.job"
+        claim.write_text(f"fsdprun rendezvous, version 1\nlaunch other\naddress {self.network.address(1)}:1\ntoken secret\n"
+                         "lease-seconds 100000\nnetwork elsewhere\n")
+        written = claim.read_text()
+        is_over = threading.Event()
+
+        def renew():
+            while not is_over.wait(1):
+                os.utime(claim)
+        holder = threading.Thread(target=renew)
+        holder.start()
+        try:
+            node = self.node(0, "1:2", "store_type=file,last_call_timeout=0", f"--rdzv-endpoint={self.dir}/rendezvous")
+            for _ in range(3):  # For longer than a claim may go without renewal.
+                self.wait_for_line(node, "waiting for the coordinator at", str(claim))
+            self.assertEqual(claim.read_text(), written)
+        finally:
+            is_over.set()
+            holder.join()
+        self.finish_job(node)
 
     def test_duplicate_agent_is_a_spare(self):
         self.start_all("3")

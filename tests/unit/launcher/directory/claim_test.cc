@@ -66,6 +66,14 @@ TEST(ClaimTest, OnlyAHolderWhoseHostSaysThatItHasEndedOrWhoseLeaseIsOverIsReplac
     EXPECT_EQ(MoveOf(renewed, {reach, milliseconds(39'999)}, 50), ClaimMove::kJoin);
     EXPECT_EQ(MoveOf(renewed, {reach, seconds(40)}, 50), ClaimMove::kClaim);
   }
+  const auto refused = [&](Duration silence, bool is_on_own_network) {
+    return MoveOf(renewed, {Reach::Kind::kRefused, silence, is_on_own_network}, 50);
+  };
+  EXPECT_EQ(refused({}, true), ClaimMove::kClaim);
+  EXPECT_EQ(refused({}, false), ClaimMove::kJoin);
+  EXPECT_EQ(refused(kSilenceOfRefused - milliseconds(1), false), ClaimMove::kJoin);
+  EXPECT_EQ(refused(kSilenceOfRefused, false), ClaimMove::kClaim);
+  EXPECT_EQ(MoveOf(renewed, {Reach::Kind::kSilent, kSilenceOfRefused}, 50), ClaimMove::kJoin);
   EXPECT_EQ(MoveOf(closed, {}, 99), ClaimMove::kRefuse);
   EXPECT_EQ(MoveOf(closed, {}, 100), ClaimMove::kClaim);
   EXPECT_FALSE(IsClosable("none"));
