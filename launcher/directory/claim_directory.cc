@@ -9,7 +9,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "agent/node/clocks.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/directory/host_facts.h"
@@ -42,11 +41,6 @@ std::vector<std::string> AddressesForOthers(const std::string& best) {
     }
   }
   return addresses;
-}
-
-int64_t ClaimLeaseSeconds(const LaunchPlan& plan) {
-  const Clocks clocks = plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{};
-  return std::chrono::ceil<std::chrono::seconds>(clocks.claim_lease).count();
 }
 
 }  // namespace
@@ -141,7 +135,7 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Cl
   ASSIGN_OR_RETURN(Place place, MakeHostPlace());
   Claim mine{.launch = RandomHex(8),
              .endpoints = place.endpoints,
-             .lease_seconds = ClaimLeaseSeconds(context_.plan),
+             .lease_seconds = ClaimLeaseOf(context_.plan).count(),
              .network = OwnNetwork()};
   if (place.token.value.empty()) {
     mine.token = place.token.value = RandomHex(32);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/node/clocks.h"
 #include "base/status_macros.h"
 #include "launcher/directory/claim_directory.h"
 #include "launcher/directory/etcd_claims.h"
@@ -32,6 +33,11 @@ absl::StatusOr<std::unique_ptr<ClaimStore>> MakeEtcdClaims(const DirectoryContex
 }
 
 }  // namespace
+
+std::chrono::seconds ClaimLeaseOf(const LaunchPlan& plan) {
+  const Clocks clocks = plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{};
+  return std::chrono::ceil<std::chrono::seconds>(clocks.claim_lease);
+}
 
 absl::StatusOr<std::unique_ptr<Directory>> MakeDirectory(DirectoryContext context) {
   if (!context.plan.is_agent && context.plan.IsSingleNode()) {

@@ -100,6 +100,9 @@ class Directory {
   virtual void JobEnded(bool /*closes*/) {}
 };
 
+/// For how long a host of that plan's job keeps its run id without a sign of life.
+std::chrono::seconds ClaimLeaseOf(const LaunchPlan& plan);
+
 struct DirectoryContext {
   const LaunchPlan& plan;
   const Environment& environment;

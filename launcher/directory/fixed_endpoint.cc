@@ -145,7 +145,8 @@ absl::StatusOr<Place> FixedEndpoint::AskHolder(const std::vector<std::string>& r
                 {.run_id = context_.plan.rdzv_id,
                  .endpoints = elsewhere.targets(),
                  .refused = refused,
-                 .hosts = false},
+                 .hosts = false,
+                 .claim_lease = ClaimLeaseOf(context_.plan)},
                 MonoNow() + kAskTimeout, context_.is_cancelled);
   if (absl::IsUnavailable(answer.status())) {
     return Find();  // It has gone since.
@@ -158,7 +159,8 @@ absl::StatusOr<Place> FixedEndpoint::AskHolder(const std::vector<std::string>& r
             .listen_on = endpoint.is_own ? endpoint.listen_on : std::vector<std::string>(),
             .token = elsewhere.token.value,
             .run_id = context_.plan.rdzv_id,
-            .endpoints = elsewhere.targets()},
+            .endpoints = elsewhere.targets(),
+            .claim_lease = ClaimLeaseOf(context_.plan)},
         std::move(call));
   }
   call.reset();

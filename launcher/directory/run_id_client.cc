@@ -71,6 +71,7 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
       message_.add_refused(endpoint);
     }
     message_.set_hosts(question.hosts);
+    message_.set_claim_lease_seconds(static_cast<uint32_t>(question.claim_lease.count()));
   }
 
   void Start(std::shared_ptr<Call> self) {

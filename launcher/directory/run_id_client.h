@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,6 +30,8 @@ class RunIdClient {
     std::vector<std::string> refused;
     /// It hosts already.
     bool hosts = false;
+    /// For how long it keeps the run id without being heard of.
+    std::chrono::seconds claim_lease{};
   };
 
   RunIdClient();

@@ -56,7 +56,11 @@ Tended RunIdHost::Tend() {
 }
 
 RunIdClient::Question RunIdHost::MakeQuestion() const {
-  return {.run_id = options_.run_id, .endpoints = options_.endpoints, .refused = {}, .hosts = true};
+  return {.run_id = options_.run_id,
+          .endpoints = options_.endpoints,
+          .refused = {},
+          .hosts = true,
+          .claim_lease = options_.claim_lease};
 }
 
 void RunIdHost::Ask() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,6 +37,8 @@ class RunIdHost {
     std::string run_id;
     /// Where this launcher hosts.
     std::vector<std::string> endpoints;
+    /// See RunIdClient::Question.
+    std::chrono::seconds claim_lease{};
   };
 
   /// `call` has been answered with kYours.

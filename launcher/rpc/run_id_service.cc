@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -97,10 +98,12 @@ grpc::ServerBidiReactor<v1::FindRunId, v1::RunIdPlace>* RunIdService::Find(
 }
 
 v1::RunIdPlace RunIdService::Answer(const v1::FindRunId& question, uint64_t caller) {
-  const RunIdTable::Question asked{.run_id = question.run_id(),
-                                   .endpoints = Endpoints(question.endpoints()),
-                                   .refused = Endpoints(question.refused()),
-                                   .hosts = question.hosts()};
+  const RunIdTable::Question asked{
+      .run_id = question.run_id(),
+      .endpoints = Endpoints(question.endpoints()),
+      .refused = Endpoints(question.refused()),
+      .hosts = question.hosts(),
+      .claim_lease = std::chrono::seconds(question.claim_lease_seconds())};
   if (asked.hosts && asked.run_id == run_id_) {
     on_other_host_(asked.endpoints);
   }

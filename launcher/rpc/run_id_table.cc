@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace fsdprun {
+namespace {
+
+Duration Bounded(Duration claim_lease) {
+  return std::clamp(claim_lease, Clocks{}.claim_lease, ClocksFor(kLongestNodeLease).claim_lease);
+}
+
+}  // namespace
 
 RunIdTable::Answer RunIdTable::Ask(const Question& question, uint64_t caller, MonoTime now) {
   const std::string& run_id = question.run_id;
@@ -25,7 +32,7 @@ RunIdTable::Answer RunIdTable::Ask(const Question& question, uint64_t caller, Mo
   if (!question.hosts && now < settled_at_) {
     return {Kind::kWait, {}};
   }
-  hosts_[run_id] = {caller, question.endpoints, std::nullopt};
+  hosts_[run_id] = {caller, question.endpoints, Bounded(question.claim_lease), std::nullopt};
   return {Kind::kYours, {}};
 }
 
@@ -33,7 +40,8 @@ void RunIdTable::DropLostHosts(const Question& question, MonoTime now) {
   std::erase_if(hosts_, [&](const auto& entry) {
     const auto& [run_id, host] = entry;
     const bool is_refused = run_id == question.run_id && host.endpoints == question.refused;
-    return host.broken_at.has_value() && (is_refused || now >= *host.broken_at + grace_);
+    const bool is_over = host.broken_at.has_value() && now >= *host.broken_at + host.claim_lease;
+    return is_over || (host.broken_at.has_value() && is_refused);
   });
 }
 

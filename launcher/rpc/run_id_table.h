@@ -44,6 +44,9 @@ class RunIdTable {
     std::vector<std::string> refused;
     /// It hosts already.
     bool hosts = false;
+    /// How long it keeps its place while it is silent, as its claim in a file would: for no longer
+    /// or shorter than some node lease makes it. Zero: of a version that does not tell.
+    Duration claim_lease{};
   };
   struct Answer {
     Kind kind = Kind::kUnknown;
@@ -51,10 +54,9 @@ class RunIdTable {
     std::vector<std::string> endpoints;
   };
 
-  /// `own`: the run id whose coordinator is here; `since` when it came to the endpoint. A host that
-  /// is silent keeps its place for `grace`, as it would with its agents, unless it is found gone.
-  RunIdTable(std::string own, MonoTime since, Duration grace = Clocks{}.coordinator_grace)
-      : own_(std::move(own)), grace_(grace), settled_at_(since + kSettle) {}
+  /// `own`: the run id whose coordinator is here; `since` when it came to the endpoint.
+  RunIdTable(std::string own, MonoTime since)
+      : own_(std::move(own)), settled_at_(since + kSettle) {}
 
   /// The coordinator here has come to another endpoint.
   void Settle(MonoTime since) { settled_at_ = since + kSettle; }
@@ -69,6 +71,7 @@ class RunIdTable {
   struct Host {
     uint64_t caller = 0;
     std::vector<std::string> endpoints;
+    Duration claim_lease{};
     std::optional<MonoTime> broken_at;
   };
   using Hosts = std::map<std::string, Host>;
@@ -77,7 +80,6 @@ class RunIdTable {
   void DropLostHosts(const Question& question, MonoTime now);
 
   const std::string own_;
-  const Duration grace_;
   MonoTime settled_at_;
   Hosts hosts_;
   /// The oldest first.

@@ -14,25 +14,36 @@ using Endpoints = std::vector<std::string>;
 
 const Endpoints kEndpoints{"10.0.0.1:1", "[fd00::1]:1"};
 const Endpoints kOthers{"10.0.0.2:1"};
-constexpr Duration kGrace = std::chrono::seconds(30);
+constexpr Duration kGrace = std::chrono::seconds(40);
 
 class RunIdTableTest : public ::testing::Test {
  protected:
   RunIdTable::Answer Ask(const std::string& run_id, const Endpoints& endpoints, uint64_t caller) {
-    return table_.Ask({.run_id = run_id, .endpoints = endpoints, .refused = {}, .hosts = false},
+    return table_.Ask({.run_id = run_id,
+                       .endpoints = endpoints,
+                       .refused = {},
+                       .hosts = false,
+                       .claim_lease = claim_lease_},
                       caller, now_);
   }
   RunIdTable::Answer AskRefused(const Endpoints& refused, uint64_t caller) {
-    return table_.Ask({.run_id = "two", .endpoints = kOthers, .refused = refused, .hosts = false},
+    return table_.Ask({.run_id = "two",
+                       .endpoints = kOthers,
+                       .refused = refused,
+                       .hosts = false,
+                       .claim_lease = {}},
                       caller, now_);
   }
   RunIdTable::Answer TellHosted(const std::string& run_id, const Endpoints& endpoints,
                                 uint64_t caller) {
-    return table_.Ask({.run_id = run_id, .endpoints = endpoints, .refused = {}, .hosts = true},
-                      caller, now_);
+    return table_.Ask(
+        {.run_id = run_id, .endpoints = endpoints, .refused = {}, .hosts = true, .claim_lease = {}},
+        caller, now_);
   }
 
-  RunIdTable table_{"own", MonoTime{}, kGrace};
+  RunIdTable table_{"own", MonoTime{}};
+  /// Of those who Ask().
+  Duration claim_lease_{};
   MonoTime now_ = MonoTime{} + RunIdTable::kSettle;
 };
 
@@ -64,6 +75,30 @@ TEST_F(RunIdTableTest, AHostThatIsNotHeardOfKeepsItsPlaceForTheGrace) {
   EXPECT_EQ(Ask("two", kOthers, 2).endpoints, kEndpoints);
   now_ += std::chrono::nanoseconds(1);
   EXPECT_EQ(Ask("two", kOthers, 3).kind, Kind::kYours);
+}
+
+TEST_F(RunIdTableTest, TheGraceIsTheClaimLeaseOfTheHostsOwnJobWithinBounds) {
+  const Duration longest = ClocksFor(kLongestNodeLease).claim_lease;
+  struct Row {
+    Duration told;
+    Duration kept;
+  };
+  const std::vector<Row> rows = {{std::chrono::seconds(1), kGrace},
+                                 {kGrace, kGrace},
+                                 {std::chrono::seconds(80), std::chrono::seconds(80)},
+                                 {std::chrono::hours(100'000), longest}};
+  uint64_t caller = 1;
+  for (const Row& row : rows) {
+    claim_lease_ = row.told;
+    ASSERT_EQ(Ask("two", kEndpoints, caller).kind, Kind::kYours);
+    table_.Break(caller, now_);
+    claim_lease_ = {};
+    now_ += row.kept - std::chrono::nanoseconds(1);
+    EXPECT_EQ(Ask("two", kOthers, ++caller).kind, Kind::kThere) << ToSeconds(row.told);
+    now_ += std::chrono::nanoseconds(1);
+    EXPECT_EQ(Ask("two", kOthers, ++caller).kind, Kind::kYours) << ToSeconds(row.told);
+    table_.Leave(caller++, false);
+  }
 }
 
 TEST_F(RunIdTableTest, AHostThatIsFoundGoneLosesItsPlaceOnlyIfNothingIsHeardOfIt) {
