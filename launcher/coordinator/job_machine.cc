@@ -146,6 +146,19 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
   }
 }
 
+void JobMachine::Handle(const job::HostReplaced& replaced, Out& out) {
+  if (outcome_ || operator_signal_ || !replaced_why_.empty()) {
+    return;
+  }
+  replaced_why_ = replaced.why;
+  if (phase_ == Phase::kRendezvous) {
+    FinishReplaced(out);
+    return;
+  }
+  const Duration grace = std::min(spec_.abort_grace, spec_.stop_grace);
+  BeginStop(StopKind::kMembership, SIGTERM, grace, replaced_why_, out);
+}
+
 // --- Messages
 
 void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out) {

@@ -92,10 +92,15 @@ struct AgentStreamLost {
 struct OperatorStop {
   int signal = 15;
 };
+/// This node, which hosts the job, was silent for so long that another launcher has taken the run
+/// id: no world may be formed here any more. `why` is a sentence for an operator.
+struct HostReplaced {
+  std::string why;
+};
 /// The timer of `wake_at` has expired.
 struct TimerDue {};
 
-using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop>;
+using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop, HostReplaced>;
 
 // --- Actions: ToAgent, and this
 
@@ -206,6 +211,7 @@ class JobMachine {
   void Handle(const FromAgent& envelope, Out& out);
   void Handle(const job::AgentStreamLost& lost, Out& out);
   void Handle(const job::OperatorStop& stop, Out& out);
+  void Handle(const job::HostReplaced& replaced, Out& out);
   void On(const AgentJoined& joined, const FromAgent& envelope, Out& out);
   void On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out);
   void On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out);
@@ -257,6 +263,7 @@ class JobMachine {
   void OnJoinTimeout(Out& out);
   void Finish(JobOutcome outcome, Out& out);
   void FinishFailed(const std::string& why, Out& out);
+  void FinishReplaced(Out& out);
   void MaybeSendFinish(Out& out);
   int ReleaseCode(const Node& node) const;
   ReleaseAgent Release(int code) const;
@@ -323,6 +330,8 @@ class JobMachine {
   std::optional<int> operator_signal_;
   /// A second signal has come.
   bool operator_hurries_ = false;
+  /// Why no further world may be formed here; empty if it may.
+  std::string replaced_why_;
   std::optional<JobOutcome> outcome_;
   /// What the nodes were told when the job ended.
   std::map<Incarnation, int> released_codes_;

@@ -96,7 +96,9 @@ void JobMachine::FinishStop(Out& out) {
     Finish(std::move(outcome), out);
     return;
   }
-  if (stop_kind_ != StopKind::kFailure) {
+  if (!replaced_why_.empty()) {
+    FinishReplaced(out);
+  } else if (stop_kind_ != StopKind::kFailure) {
     ++membership_changes_;
     RestartRendezvous(out);
   } else if (failures_.HasPermanent()) {

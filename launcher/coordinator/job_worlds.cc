@@ -220,6 +220,19 @@ void JobMachine::FinishFailed(const std::string& why, Out& out) {
   Finish(std::move(outcome), out);
 }
 
+void JobMachine::FinishReplaced(Out& out) {
+  Failure failure;
+  failure.kind = CauseKind::kNodeLost;
+  failure.generation = generation_;
+  failure.what = replaced_why_;
+  JobOutcome outcome;
+  outcome.kind = OutcomeKind::kFailed;
+  outcome.exit_code = 1;
+  outcome.reason = replaced_why_;
+  outcome.failure = FailureReport{std::move(failure), {}, 0, failures_.collateral()};
+  Finish(std::move(outcome), out);
+}
+
 int JobMachine::ReleaseCode(const Node& node) const {
   const bool took_part = IsMember(node) || node.previous_group_rank >= 0;
   const bool no_world =

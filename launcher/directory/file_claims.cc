@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 #include "launcher/directory/job_token.h"
@@ -128,6 +130,8 @@ absl::StatusOr<FileClaims::Sight> FileClaims::Look() const {
 absl::StatusOr<bool> FileClaims::Replace(const std::optional<Claim>& found, const Claim& mine) {
   ASSIGN_OR_RETURN(const bool is_ours, Put(found, mine));
   if (is_ours) {
+    renewal_.reset();
+    is_replaced_ = false;
     renewal_ = std::make_unique<Renewal>([this, mine] { Renew(mine); });
   }
   return is_ours;
@@ -140,12 +144,18 @@ absl::StatusOr<bool> FileClaims::Put(const std::optional<Claim>& found, const Cl
 }
 
 // On a thread of its own.
-void FileClaims::Renew(const Claim& mine) const {
+void FileClaims::Renew(const Claim& mine) {
   const UniqueFd file(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   const absl::StatusOr<Sight> now = Look();
   // Of another's claim that came between, nothing is changed: `file` is the one it replaced.
   if (file.valid() && now.ok() && now->claim == mine) {
     ::futimens(file.get(), nullptr);  // An error now is none the next time, or the lease ends.
+  } else if (now.ok() && now->claim.has_value() && now->claim != mine &&
+             !std::exchange(is_replaced_, true)) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("the rendezvous file ", path_,
+                     " is another launcher's by now, which has taken this one for gone; "
+                     "this job ends before it would start workers again"));
   }
 }
 

@@ -51,13 +51,15 @@ class FileClaims : public ClaimStore {
   absl::StatusOr<bool> ReplaceUnderLock(const std::string& temporary, const Claim& found,
                                         const Claim& mine);
   void BreakOldLock(const std::string& lock);
-  void Renew(const Claim& mine) const;
+  void Renew(const Claim& mine);
 
   const std::string path_;
   const bool trusts_others_;
   /// Of the claim that was read last; empty if there was none.
   std::string sign_;
   UnchangedFor lock_age_;
+  /// The renewal's, while it runs: it has told that the claim is another's.
+  bool is_replaced_ = false;
   std::unique_ptr<Renewal> renewal_;
 };
 

@@ -119,6 +119,8 @@ bool CoordinatorHost::is_alone() const {
 
 void CoordinatorHost::OperatorStop(int signal) { Feed(job::OperatorStop{signal}); }
 
+void CoordinatorHost::Replaced(const std::string& why) { Feed(job::HostReplaced{why}); }
+
 void CoordinatorHost::Shutdown() {
   if (service_ != nullptr) {
     service_->Shutdown();
@@ -138,15 +140,7 @@ void CoordinatorHost::Feed(job::Event event) {
     const job::Event next = std::move(events_.front());
     events_.pop_front();
     const job::Effects effects = machine_.Step(next, MonoNow());
-    if (effects.stalled >= kStallWarning) {
-      Log(LogLevel::kWarning,
-          absl::StrCat("this launcher did not run for ", ToSeconds(effects.stalled),
-                       " s or longer (stopped by a signal, or its machine was suspended); every "
-                       "node gets a new lease, and the job goes on"));
-    }
-    if (!effects.warning.empty()) {
-      Log(LogLevel::kWarning, effects.warning);
-    }
+    Tell(effects);
     loop_.Cancel(wake_timer_);
     if (effects.wake_at != MonoTime::max()) {
       wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(job::TimerDue{}); });
@@ -159,6 +153,21 @@ void CoordinatorHost::Feed(job::Event event) {
     }
   }
   is_feeding_ = false;
+}
+
+void CoordinatorHost::Tell(const job::Effects& effects) {
+  if (effects.stalled >= kStallWarning) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("this launcher did not run for ", ToSeconds(effects.stalled),
+                     " s or longer (stopped by a signal, or its machine was suspended); every "
+                     "node gets a new lease, and the job goes on"));
+  }
+  if (effects.stalled > Duration::zero() && hooks_.on_stall) {
+    hooks_.on_stall(effects.stalled);
+  }
+  if (!effects.warning.empty()) {
+    Log(LogLevel::kWarning, effects.warning);
+  }
 }
 
 void CoordinatorHost::Execute(const ToAgent& message) {

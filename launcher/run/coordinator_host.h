@@ -33,6 +33,8 @@ class CoordinatorHost {
   };
   struct Hooks {
     std::function<void(const JobOutcome&)> on_finish;
+    /// This process did not run for so long, or longer.
+    std::function<void(Duration)> on_stall;
     /// After every step: the machine may have changed.
     std::function<void()> on_step;
     /// See CoordinatorService::Callbacks.
@@ -53,6 +55,8 @@ class CoordinatorHost {
   /// See CoordinatorService::TakeOver().
   void TakeOver();
   void OperatorStop(int signal);
+  /// See job::HostReplaced.
+  void Replaced(const std::string& why);
   /// Ends all streams; see CoordinatorService::Shutdown().
   void Shutdown();
 
@@ -65,6 +69,7 @@ class CoordinatorHost {
   class LocalLink;
 
   void Feed(job::Event event);
+  void Tell(const job::Effects& effects);
   void Execute(const ToAgent& message);
   void Execute(const job::FinishJob& finish);
 

@@ -154,6 +154,9 @@ void Launcher::OnForwardedSignal(int signal) {
 
 void Launcher::OnCoordinatorStep() {
   TrackStop();
+  if (look_timer_ == 0 && MustLook()) {
+    BeginToLook();
+  }
   // On rank 0's own node the progress comes directly from the worker, before the heartbeat.
   if (agent_ != nullptr && agent_->machine().assignment().group_rank != 0) {
     output_.ShowProgress(host_->machine().progress());

@@ -80,11 +80,14 @@ class Launcher {
   void FindAgain();
   void MoveTo(Place place);
   bool MayMove() const;
+  bool MustLook() const;
   void BeginToLook();
   void ScheduleLook();
+  void OnStall(Duration length);
   void Look();
-  void OnLook(bool has_moved);
+  void OnLook(bool has_moved, bool is_after_stall);
   void LookElsewhere();
+  void GiveWay();
   // The same where a fixed endpoint is shared by several run ids: launcher_endpoint.cc.
   void WatchPlace();
   void LookAgain();
@@ -132,6 +135,9 @@ class Launcher {
   EventLoop::TimerId look_timer_ = 0;
   Duration look_pause_{};
   bool is_looking_ = false;
+  /// This process did not run for so long that others may have given it up, and has not looked
+  /// since whether they have.
+  bool has_stalled_ = false;
   Place place_;
   int times_found_again_ = 0;
   std::unique_ptr<CoordinatorHost> host_;

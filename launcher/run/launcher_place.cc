@@ -87,37 +87,73 @@ bool Launcher::MayMove() const {
   return host_ != nullptr ? host_->machine().generation() == Generation() : !agent_->was_admitted();
 }
 
+// A host whose claim is another's by now forms no world: there may be one there already.
+bool Launcher::MustLook() const {
+  if (MayMove()) {
+    return true;
+  }
+  if (!place_.may_move || host_ == nullptr || outcome_.has_value() || own_signal_ != 0) {
+    return false;
+  }
+  const JobMachine& job = host_->machine();
+  return !job.outcome().has_value() && (has_stalled_ || job.phase() == job::Phase::kRendezvous);
+}
+
 void Launcher::BeginToLook() {
   look_pause_ = kFirstLookPause;
   ScheduleLook();
 }
 
 void Launcher::ScheduleLook() {
-  loop_.Cancel(look_timer_);
-  if (!MayMove() || is_looking_) {
+  loop_.Cancel(std::exchange(look_timer_, 0));
+  if (!MustLook() || is_looking_) {
     return;  // Or when this look is over.
   }
   look_timer_ = loop_.At(MonoNow() + look_pause_, [this] { Look(); });
   look_pause_ = host_ != nullptr ? kFirstLookPause : std::min(look_pause_ * 2, kLongestLookPause);
 }
 
+// Who waits for a host gives it up after the grace. The look is over before a world can be formed:
+// after a stall, all nodes have a new lease.
+void Launcher::OnStall(Duration length) {
+  if (length < clocks_.coordinator_grace) {
+    return;
+  }
+  has_stalled_ = true;
+  look_pause_ = Duration::zero();
+  ScheduleLook();
+}
+
 void Launcher::Look() {
-  if (!MayMove()) {
+  look_timer_ = 0;
+  if (!MustLook()) {
     return;
   }
   is_looking_ = true;
   auto has_moved = std::make_shared<bool>(false);
+  const bool is_after_stall = std::exchange(has_stalled_, false);
   directory_thread_.Run([directory = directory_, has_moved] { *has_moved = directory->HasMoved(); },
-                        [this, has_moved] { OnLook(*has_moved); });
+                        [this, has_moved, is_after_stall] { OnLook(*has_moved, is_after_stall); });
 }
 
-void Launcher::OnLook(bool has_moved) {
+void Launcher::OnLook(bool has_moved, bool is_after_stall) {
   is_looking_ = false;
   if (has_moved && MayMove()) {
     LookElsewhere();
+  } else if (has_moved && host_ != nullptr && (is_after_stall || MustLook())) {
+    GiveWay();
   } else {
     ScheduleLook();
   }
+}
+
+// The job here ends: its workers have run, and whoever has taken the run id counts from the start.
+void Launcher::GiveWay() {
+  host_->Replaced(absl::StrCat(
+      "this launcher hosted run id '", run_id_, "' and was silent for ",
+      ToSeconds(clocks_.claim_lease),
+      " s, or could not renew its claim: another launcher has taken the run id meanwhile; start "
+      "this node again to join it there, or give this job another --rdzv-id"));
 }
 
 void Launcher::LookElsewhere() {

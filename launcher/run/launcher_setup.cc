@@ -84,6 +84,7 @@ void Launcher::MakeHost() {
     outcome_ = outcome;
     StopWhenDone();
   };
+  hooks.on_stall = [this](Duration length) { OnStall(length); };
   hooks.on_step = [this] { OnCoordinatorStep(); };
   hooks.on_other_host = [this](const std::vector<std::string>& where) {
     // The host, which calls this, may end there.

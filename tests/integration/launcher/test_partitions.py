@@ -5,7 +5,7 @@ import signal
 import time
 
 from events import wait_for_ends
-from job_case import is_alive
+from job_case import JobCase, is_alive, wait_until
 from namespace_case import NamespaceCase
 from unittest_main import main
 
@@ -72,6 +72,32 @@ class PartitionsTest(NamespaceCase):
         self.pids(2, range(3))
         self.finish_job(*self.nodes)
         self.assertEqual({g for g, _ in self.notes("pid")}, {1, 2})
+
+
+class StoppedHostTest(JobCase):
+    def node(self):
+        return self.start("--nnodes=1:2", "--max-restarts=1", "--rdzv-backend=c10d",
+                          "--rdzv-conf=store_type=file,last_call_timeout=0",
+                          f"--rdzv-endpoint={self.dir}/rendezvous", "--rdzv-id=job",
+                          self.script("note('at', os.environ['FSDPRUN_JOB_ID'])\nnote('pid')\nwait_for('go')"))
+
+    def test_a_host_that_was_given_up_gives_way_to_who_has_taken_its_place(self):
+        stopped = self.node()
+        pid = int(self.wait_for_notes("pid", 1, range(1))[1, 0])
+        claim = self.dir / "rendezvous.job"
+        of_stopped = claim.read_text()
+        stopped.send_signal(signal.SIGSTOP)
+        second = self.node()
+        wait_for_ends([pid], "the worker of the host that does not run to end")  # after 35 s
+        wait_until(lambda: claim.read_text() != of_stopped, "the second launcher to take the run id")  # after 40 s
+        stopped.send_signal(signal.SIGCONT)
+        rc, _, err = self.finish(stopped)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("another launcher has taken the run id meanwhile", err)
+        (self.dir / "go").touch()
+        rc, _, err = self.finish(second)
+        self.assertEqual(rc, 0, err)
+        self.assertEqual({generation for generation, _ in self.notes("pid")}, {1})
 
 
 if __name__ == "__main__":

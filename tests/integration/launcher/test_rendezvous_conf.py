@@ -309,6 +309,24 @@ class FileTest(JobCase):
         self.assertEqual(rc, 1, err)
         self.assertIn("'run7' is over", err)
 
+    def take_claim(self):
+        claim = self.path.parent / "rendezvous.run7"
+        (self.dir / "claim").write_text("fsdprun rendezvous, version 1\nlaunch other\naddress 127.0.0.1:1\nlease-seconds 40\n")
+        (self.dir / "claim").rename(claim)
+        return claim.read_text()
+
+    def test_a_host_whose_claim_was_taken_starts_no_workers_again(self):
+        self.worker = self.script("note('rank')\nwait_for('go')\nsys.exit(1)")
+        node = self.node("--max-restarts=3", "--restart-backoff=600", nodes="1:2", env={"LOGLEVEL": "WARNING"})
+        self.wait_for_notes("rank", 1, range(1))
+        taken = self.take_claim()
+        self.wait_for_line(node, "is another launcher's by now")
+        (self.dir / "go").touch()
+        rc, _, err = self.finish(node)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("another launcher has taken the run id meanwhile", err)
+        self.assertEqual((self.path.parent / "rendezvous.run7").read_text(), taken)
+
     def test_a_claim_is_renewed(self):
         node = self.node()
         self.wait_for_claim()

@@ -214,6 +214,41 @@ TEST(JobStopTest, AgentThatLeavesWithoutASignalIsToldSo) {
   EXPECT_THAT(std::string(job.machine_.reason()), HasSubstr(": node-2 (left)"));
 }
 
+TEST(JobStopTest, HostThatWasReplacedFormsNoWorldAnyMore) {
+  Job job(Spec(1, 2, 3));
+  job.Join(1);
+  job.Wait(std::chrono::seconds(31), {1});
+  job.Start(1, {1});
+  EXPECT_THAT(job.Step(job::HostReplaced{"taken"}), ElementsAre("stop 1 g1 signal 15 grace 2"));
+  EXPECT_THAT(job.Step(job::HostReplaced{"taken again"}), IsEmpty());
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("release 1 1"));
+  EXPECT_THAT(job.Say(1, 1, AgentLeft{}), ElementsAre("finish 1"));
+  EXPECT_EQ(job.finished_->kind, OutcomeKind::kFailed);
+  EXPECT_EQ(job.finished_->reason, "taken");
+  EXPECT_EQ(job.finished_->failure->root.kind, CauseKind::kNodeLost);
+}
+
+TEST(JobStopTest, HostThatWasReplacedWhileItsJobWaitsEndsAtOnce) {
+  Job job(Spec(2, 2, 3));
+  job.RunTwo();
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  job.Wait(std::chrono::seconds(1), {1});
+  job.Say(1, 1, WorkersStopped{});
+  ASSERT_EQ(job.machine_.phase(), job::Phase::kRendezvous);
+  EXPECT_THAT(job.Step(job::HostReplaced{"taken"}), ElementsAre("release 1 1"));
+  EXPECT_EQ(job.machine_.outcome()->reason, "taken");
+}
+
+TEST(JobStopTest, AnOperatorsStopOfAHostThatWasReplacedKeepsItsGrace) {
+  Job job(Spec(2, 2, 3));
+  job.RunTwo();
+  job.Step(job::OperatorStop{SIGTERM});
+  EXPECT_THAT(job.Step(job::HostReplaced{"taken"}), IsEmpty());
+  job.Say(1, 1, WorkersStopped{});
+  job.Say(2, 1, WorkersStopped{});
+  EXPECT_EQ(job.machine_.outcome()->kind, OutcomeKind::kStoppedBySignal);
+}
+
 TEST(JobStopTest, SpareThatAnOperatorStopsLeavesTheWorldAlone) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
