@@ -174,6 +174,10 @@ void Launcher::OnAgentExit(int code, const std::string& message) {
     loop_.Post([this] { FindAgain(); });
     return;
   }
+  if (HasLostHostBeforeTheJob()) {
+    loop_.Post([this] { LookElsewhere(); });
+    return;
+  }
   if (host_ != nullptr && !host_->machine().outcome().has_value()) {
     OnLocalAgentExit();
   }

@@ -80,6 +80,7 @@ class Launcher {
   void FindAgain();
   void MoveTo(Place place);
   bool MayMove() const;
+  bool HasLostHostBeforeTheJob() const;
   bool MustLook() const;
   void BeginToLook();
   void ScheduleLook();

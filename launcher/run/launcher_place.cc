@@ -79,12 +79,20 @@ void Launcher::MoveTo(Place place) {
   agent_->Start();
 }
 
-// Whoever waits for a launcher that is gone, or hosts what another has taken, has not met anybody.
+// Whoever waits for a launcher that is gone, or hosts what another has taken, has not run anything.
 bool Launcher::MayMove() const {
   if (!place_.may_move || agent_exit_.has_value() || own_signal_ != 0) {
     return false;
   }
-  return host_ != nullptr ? host_->machine().generation() == Generation() : !agent_->was_admitted();
+  const Generation generation =
+      host_ != nullptr ? host_->machine().generation() : agent_->machine().generation();
+  return generation == Generation();
+}
+
+// The coordinator admitted this node, fell silent before the first world, and was waited for.
+bool Launcher::HasLostHostBeforeTheJob() const {
+  return host_ == nullptr && place_.may_move && own_signal_ == 0 &&
+         agent_->has_lost_coordinator() && agent_->machine().generation() == Generation();
 }
 
 // A host whose claim is another's by now forms no world: there may be one there already.
@@ -127,6 +135,10 @@ void Launcher::OnStall(Duration length) {
 void Launcher::Look() {
   look_timer_ = 0;
   if (!MustLook()) {
+    return;
+  }
+  if (host_ == nullptr && agent_->was_admitted() && agent_->last_link_error().ok()) {
+    ScheduleLook();  // Its coordinator has always answered.
     return;
   }
   is_looking_ = true;

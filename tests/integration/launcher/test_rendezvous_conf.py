@@ -309,6 +309,17 @@ class FileTest(JobCase):
         self.assertEqual(rc, 1, err)
         self.assertIn("'run7' is over", err)
 
+    def test_who_was_admitted_outlives_the_host_of_a_job_that_has_not_begun(self):
+        host = self.node(nodes=3)
+        self.wait_for_claim()
+        admitted = self.node(nodes=3)
+        self.wait_for_line(host, "2 of 3 joined")
+        host.kill()
+        host.wait()
+        (self.dir / "go").touch()
+        nodes = [admitted, self.node(nodes=3), self.node(nodes=3)]
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0, 0])
+
     def take_claim(self):
         claim = self.path.parent / "rendezvous.run7"
         (self.dir / "claim").write_text("fsdprun rendezvous, version 1\nlaunch other\naddress 127.0.0.1:1\nlease-seconds 40\n")
