@@ -35,6 +35,9 @@ struct Place {
   std::string source;
   /// Who hosts may change until this launcher has met others: see Directory::HasMoved().
   bool may_move = false;
+  /// The endpoints are what the resolver knew of a name, which may lead elsewhere before this
+  /// launcher has reached the coordinator: see Directory::HasMoved().
+  bool is_by_name = false;
 
   /// Other nodes can join.
   bool is_shared() const { return !endpoints.empty(); }
@@ -92,7 +95,7 @@ class Directory {
     return absl::UnimplementedError("one host cannot be known to another here");
   }
   /// Whether Find() would answer otherwise now: whoever hosted is gone, or is another. Asked on
-  /// another thread, while no other method runs.
+  /// another thread, while no other method but FindAgain() runs.
   virtual bool HasMoved() { return false; }
   /// The job of the coordinator that this launcher hosts is over here: nobody may find it any more.
   /// `closes`: the run id has had its job, and who comes late is refused; false after a signal. May

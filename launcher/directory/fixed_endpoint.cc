@@ -1,5 +1,6 @@
 #include "launcher/directory/fixed_endpoint.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -43,7 +44,12 @@ absl::StatusOr<Place> FixedEndpoint::Find() {
   ASSIGN_OR_RETURN(const HostView endpoint, LookAtHost(plan.endpoint.host, context_, patience));
   ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
   endpoint_ = endpoint;
+  {
+    MutexLock lock(known_mu_);
+    known_ = endpoint.addresses;
+  }
   told_.clear();
+  place.is_by_name = !IsNumericAddress(plan.endpoint.host);
   for (const std::string& address : endpoint.addresses) {
     place.endpoints.push_back({address, plan.endpoint.port});
   }
@@ -54,6 +60,18 @@ absl::StatusOr<Place> FixedEndpoint::Find() {
   }
   RETURN_IF_ERROR(NameThisNode(endpoint, local, &place));
   return place;
+}
+
+// The name may be of a machine that was started anew with another address, such as a pod.
+bool FixedEndpoint::HasMoved() {
+  const DirectoryContext quiet{context_.plan, context_.environment, nullptr, nullptr, nullptr};
+  const absl::StatusOr<HostView> now = LookAtHost(context_.plan.endpoint.host, quiet);
+  if (!now.ok()) {
+    return false;  // Where to is not known now.
+  }
+  MutexLock lock(known_mu_);
+  return !std::is_permutation(now->addresses.begin(), now->addresses.end(), known_.begin(),
+                              known_.end());
 }
 
 absl::Status FixedEndpoint::HostOrJoin(const HostView& endpoint, Place* place) const {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "launcher/directory/directory.h"
 #include "launcher/directory/rules.h"
 #include "launcher/directory/run_id_client.h"
@@ -34,6 +35,7 @@ class FixedEndpoint : public Directory {
   absl::StatusOr<Place> Find() override;
   absl::StatusOr<Place> FindAgain(const absl::Status& why) override;
   absl::StatusOr<std::optional<Place>> LookAgain(const Place& place) override;
+  bool HasMoved() override ABSL_LOCKS_EXCLUDED(known_mu_);
   bool needs_tending() const override { return host_ != nullptr && !host_->has_taken_over(); }
   Tended Tend() override { return host_ != nullptr ? host_->Tend() : Tended(); }
   absl::StatusOr<Place> Join(const std::vector<std::string>& other_host,
@@ -60,6 +62,9 @@ class FixedEndpoint : public Directory {
   bool was_asked_ = false;
   /// As found last.
   HostView endpoint_;
+  Mutex known_mu_;
+  /// The addresses in there, for HasMoved().
+  std::vector<std::string> known_ ABSL_GUARDED_BY(known_mu_);
   /// Where the endpoint's holder has sent this launcher to join.
   std::vector<std::string> told_;
   /// While this launcher hosts elsewhere.

@@ -82,6 +82,7 @@ class Launcher {
   bool MayMove() const;
   bool HasLostHostBeforeTheJob() const;
   bool MustLook() const;
+  bool IsAnswered() const;
   void BeginToLook();
   void ScheduleLook();
   void OnStall(Duration length);

@@ -39,7 +39,7 @@ void Launcher::WatchPlace() {
 
 // The coordinator to be joined may be gone for ever before it has been reached.
 void Launcher::LookAgain() {
-  if (agent_->was_admitted() || agent_exit_.has_value() ||
+  if (is_looking_ || agent_->was_admitted() || agent_exit_.has_value() ||
       !absl::IsUnavailable(agent_->last_link_error())) {
     return;
   }

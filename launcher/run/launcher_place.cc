@@ -81,8 +81,11 @@ void Launcher::MoveTo(Place place) {
 
 // Whoever waits for a launcher that is gone, or hosts what another has taken, has not run anything.
 bool Launcher::MayMove() const {
-  if (!place_.may_move || agent_exit_.has_value() || own_signal_ != 0) {
+  if (agent_exit_.has_value() || own_signal_ != 0) {
     return false;
+  }
+  if (!place_.may_move) {
+    return place_.is_by_name && host_ == nullptr && !agent_->was_admitted();
   }
   const Generation generation =
       host_ != nullptr ? host_->machine().generation() : agent_->machine().generation();
@@ -105,6 +108,12 @@ bool Launcher::MustLook() const {
   }
   const JobMachine& job = host_->machine();
   return !job.outcome().has_value() && (has_stalled_ || job.phase() == job::Phase::kRendezvous);
+}
+
+// By the coordinator at this place.
+bool Launcher::IsAnswered() const {
+  const absl::Status& error = agent_->last_link_error();
+  return place_.may_move ? agent_->was_admitted() && error.ok() : !absl::IsUnavailable(error);
 }
 
 void Launcher::BeginToLook() {
@@ -137,8 +146,8 @@ void Launcher::Look() {
   if (!MustLook()) {
     return;
   }
-  if (host_ == nullptr && agent_->was_admitted() && agent_->last_link_error().ok()) {
-    ScheduleLook();  // Its coordinator has always answered.
+  if (host_ == nullptr && IsAnswered()) {
+    ScheduleLook();
     return;
   }
   is_looking_ = true;
@@ -174,6 +183,10 @@ void Launcher::LookElsewhere() {
                          : absl::StrCat("nobody answers any more at ", place_.where(),
                                         "; looking for the coordinator again"));
   absl::StatusOr<Place> place = directory_->Find();
+  if (absl::IsUnavailable(place.status()) && !place_.may_move) {
+    ScheduleLook();  // The name was known a moment ago.
+    return;
+  }
   if (!place.ok()) {
     agent_message_ = std::string(place.status().message());
     agent_exit_ = 1;

@@ -131,6 +131,17 @@ class MachinesTest(AddressCase):
         self.assert_all_succeed(self.start_on(here, *self.c10d, "--rdzv-endpoint=node0.jobs:29400", self.waiter), joiner)
         self.assertEqual(self.masters(), {"10.0.0.1"})
 
+    def move_name(self, address):
+        (self.dir / "machine-node1" / "hosts").write_text(f"{LOCALHOST}\n{address} node0.jobs\n")
+
+    def test_row_65_a_name_that_leads_elsewhere_before_the_coordinator_is_reached(self):
+        here, there = self.two_machines([], ["10.0.0.3 node0.jobs"])  # On the cable nobody has 10.0.0.3.
+        joiner = self.start_on(there, *self.c10d, "--rdzv-endpoint=node0.jobs:29400", self.waiter)
+        self.wait_for_line(joiner, "waiting for the coordinator at 10.0.0.3")
+        self.move_name("10.0.0.1")
+        self.assert_all_succeed(self.start_on(here, *self.c10d, "--rdzv-endpoint=10.0.0.1:29400", self.waiter), joiner)
+        self.assertEqual(self.masters(), {"10.0.0.1"})
+
     def test_a_signal_ends_the_wait_for_a_name(self):
         for end in (signal.SIGTERM, signal.SIGINT):
             machine = Machine(self, f"node{int(end)}", [LOCALHOST])
