@@ -199,8 +199,11 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text, uint16_t default_
     has_port = true;
   }
   int number = default_port;
+  // As torchrun reads one: at most five digits, no sign and no blanks.
+  const bool is_digits =
+      port.size() <= 5 && std::all_of(port.begin(), port.end(), absl::ascii_isdigit);
   const bool port_is_good =
-      !has_port || (absl::SimpleAtoi(port, &number) && number >= 0 && number <= 65535);
+      !has_port || (is_digits && absl::SimpleAtoi(port, &number) && number <= 65535);
   if (!IsHost(host) || !port_is_good) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not HOST:PORT"));
   }

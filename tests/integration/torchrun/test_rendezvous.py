@@ -308,7 +308,7 @@ class UtilsTest(RendezvousCase):
         """Digits, and a number that a port can have."""
         for port in ("0", "00000"):
             self.assert_success(self.endpoint(f"localhost:{port}"))
-        for port in ("99999", "1x", "x1", "1.0"):
+        for port in ("99999", "1x", "x1", "1.0", "000000", "+1", " 1", "-1"):
             with self.subTest(port):
                 self.assert_refused(self.endpoint(f"localhost:{port}"), 1, "rdzv-endpoint")
 

@@ -405,6 +405,12 @@ TEST(CommandLineTest, HostsWithUnmatchedBracketsAreRefused) {
         << host;
     EXPECT_FALSE(ParseHostPort(host, 1).ok()) << host;
   }
+  EXPECT_EQ(ParseHostPort("h:00001", 7).value(), (HostPort{"h", 1}));
+  for (const char* port :
+       {"000000", "000001", "+1", " 1", "\t1", "-1", "", "65536", "0x1", "1_0"}) {
+    EXPECT_FALSE(ParseHostPort(absl::StrCat("h:", port), 7).ok()) << port;
+    EXPECT_FALSE(ParseHostPort(absl::StrCat("[::1]:", port), 7).ok()) << port;
+  }
   EXPECT_EQ(Parse({"--master-addr=[::1]", "s"}).value().master_addr, "::1");
 }
 
