@@ -78,7 +78,8 @@ std::string DescribeOtherTerms(const AdmitAgent& own, const AdmitAgent& job,
   return differences.empty()
              ? ""
              : absl::StrCat("the coordinator at ", where,
-                            " was given other options than this launcher, and its own count: ",
+                            " was given other options than this launcher, and the coordinator's "
+                            "values count: ",
                             absl::StrJoin(differences, "; "), "; give all nodes the same");
 }
 

@@ -84,7 +84,8 @@ TEST(NoticesTest, EveryOtherTermIsNamedWithBothValues) {
   AdmitAgent own = Admission();
   own.terms->min_nodes = 1;
   EXPECT_EQ(DescribeOtherTerms(own, Admission(), "h:1"),
-            "the coordinator at h:1 was given other options than this launcher, and its own count: "
+            "the coordinator at h:1 was given other options than this launcher, and the "
+            "coordinator's values count: "
             "--nnodes is 1:2 here, 2 there; give all nodes the same");
   own = {milliseconds(1500), JobTerms{3, 3, 4, seconds(60), seconds(0)}};
   const std::string all = DescribeOtherTerms(own, Admission(), "h:1");
