@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -175,8 +176,11 @@ RunIdClient::RunIdClient() = default;
 RunIdClient::~RunIdClient() {
   if (call_ != nullptr) {
     call_->Cancel();
-    FSDPRUN_CHECK(call_->WaitDone(MonoNow() + kCallEndTimeout),
-                  "gRPC does not finish a cancelled call");
+    if (!call_->WaitDone(MonoNow() + kCallEndTimeout)) {
+      // This process may have been stopped meanwhile. The last reference must not end on a thread
+      // of gRPC's, see OnDone().
+      std::thread([call = std::move(call_)] { call->WaitDone(MonoTime::max()); }).detach();
+    }
   }
 }
 

@@ -35,7 +35,7 @@ class RunIdClient {
   };
 
   RunIdClient();
-  /// Ends the call: whoever hosts and has not left is sought for a while.
+  /// Ends the call: whoever hosts and has not left is sought for a while. Waits seconds at most.
   ~RunIdClient();
 
   /// The call stays open after kYours. Errors: UNAVAILABLE, UNAUTHENTICATED, CANCELLED.
