@@ -1,5 +1,6 @@
 #include "launcher/directory/run_id_host.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -13,6 +14,10 @@ namespace {
 constexpr Duration kAnswerTimeout = std::chrono::seconds(5);
 /// Between two questions to one that does not let this launcher host.
 constexpr Duration kMeetPause = std::chrono::seconds(1);
+/// Between two questions that nobody answers, the first ones and later. Whoever comes to the
+/// endpoint knows of its hosts before it sends a newcomer away to host: see RunIdTable::kSettle.
+constexpr Duration kFirstVainPause = std::chrono::milliseconds(100);
+constexpr Duration kLongestVainPause = std::chrono::milliseconds(500);
 /// How often the other host of the run id is met before it is clear that it does not give way.
 constexpr int kTimesMet = 3;
 constexpr Duration kLastAskTimeout = std::chrono::seconds(2);
@@ -28,6 +33,13 @@ HostMove MoveAfter(const absl::StatusOr<RunIdClient::Answer>& answer) {
   return is_elsewhere ? HostMove::kMeet : HostMove::kStay;
 }
 
+Duration PauseAfter(const absl::StatusOr<RunIdClient::Answer>& answer, Duration before) {
+  if (!answer.ok()) {
+    return std::clamp(before * 2, kFirstVainPause, kLongestVainPause);
+  }
+  return MoveAfter(answer) == HostMove::kMeet ? kMeetPause : Duration::zero();
+}
+
 Tended RunIdHost::Tend() {
   if (has_taken_over_) {
     return {};
@@ -38,13 +50,14 @@ Tended RunIdHost::Tend() {
   }
   if (is_settled_ || !answer.has_value()) {
     const bool is_known = call_->is_open() && times_met_ == 0;
-    if (!is_known && MonoNow() >= asked_at_ + (times_met_ > 0 ? kMeetPause : Duration::zero())) {
+    if (!is_known && MonoNow() >= asked_at_ + pause_) {
       Ask();
     }
     return {};
   }
   is_settled_ = true;
   const HostMove move = MoveAfter(*answer);
+  pause_ = PauseAfter(*answer, pause_);
   times_met_ = move == HostMove::kMeet ? times_met_ + 1 : 0;
   Tended tended;
   if (move == HostMove::kTakeOver) {

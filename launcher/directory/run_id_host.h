@@ -24,6 +24,10 @@ enum class HostMove {
 };
 HostMove MoveAfter(const absl::StatusOr<RunIdClient::Answer>& answer);
 
+/// How long after a question that was answered so the next is asked, if its call is over; `before`
+/// it there was that pause. Pure.
+Duration PauseAfter(const absl::StatusOr<RunIdClient::Answer>& answer, Duration before);
+
 /// Keeps the coordinator of one run id known at an endpoint where that of another listens, or
 /// listened. See Note [Several run ids on one endpoint]. Thread: one at a time.
 class RunIdHost {
@@ -63,6 +67,7 @@ class RunIdHost {
   /// The answer to the present call has been dealt with.
   bool is_settled_ = true;
   MonoTime asked_at_{};
+  Duration pause_{};
   size_t times_asked_ = 0;
   int times_met_ = 0;
   bool has_taken_over_ = false;

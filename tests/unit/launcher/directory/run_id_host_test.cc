@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/rpc/run_id_table.h"
+
 namespace fsdprun {
 namespace {
 
@@ -21,6 +23,21 @@ TEST(RunIdHostTest, AnotherHostOfTheRunIdIsMet) {
   for (const Kind kind : {Kind::kYours, Kind::kClosed, Kind::kUnknown, Kind::kWait}) {
     EXPECT_EQ(AfterKind(kind), HostMove::kStay);
   }
+}
+
+TEST(RunIdHostTest, WhoeverDoesNotAnswerIsAskedLessOftenButBeforeNewcomersAreSentAway) {
+  for (const absl::Status& error : {absl::UnavailableError(""), absl::UnauthenticatedError("")}) {
+    Duration pause = PauseAfter(error, Duration::zero());
+    EXPECT_GT(pause, Duration::zero());
+    for (int i = 0; i < 10; ++i) {
+      pause = PauseAfter(error, pause);
+    }
+    EXPECT_GE(pause, RunIdTable::kSettle / 2);
+    EXPECT_LT(pause, RunIdTable::kSettle);
+  }
+  const Duration long_pause = std::chrono::seconds(1);
+  EXPECT_EQ(PauseAfter(RunIdClient::Answer{Kind::kYours, {}}, long_pause), Duration::zero());
+  EXPECT_GT(PauseAfter(RunIdClient::Answer{Kind::kThere, {}}, Duration::zero()), Duration::zero());
 }
 
 }  // namespace
