@@ -73,15 +73,11 @@ absl::StatusOr<Place> ClaimDirectory::Find() {
                                                  " s: other launchers are at it all the time"));
     }
     // Nothing tells of a change.
-    if (context_.pass_time) {
-      context_.pass_time(kPause);
-    } else {
-      ::poll(nullptr, 0, kPause.count());
-    }
+    ::poll(nullptr, 0, kPause.count());
   }
 }
 
-bool ClaimDirectory::HasMoved() {
+bool ClaimDirectory::HasMoved(const absl::Status& /*why*/) {
   const absl::StatusOr<std::optional<Claim>> found = store_->Read();
   if (!found.ok()) {
     return false;  // Where to is not known now.
@@ -91,11 +87,10 @@ bool ClaimDirectory::HasMoved() {
     return found->has_value() && **found != *mine_;
   }
   return !found->has_value() || (*found)->launch != joined_ ||
-         MoveOf(*found, LookAtHolder(*found, nullptr), UnixSeconds()) != ClaimMove::kJoin;
+         MoveOf(*found, LookAtHolder(*found), UnixSeconds()) != ClaimMove::kJoin;
 }
 
-HolderFacts ClaimDirectory::LookAtHolder(const std::optional<Claim>& found,
-                                         const std::function<bool()>& is_cancelled) {
+HolderFacts ClaimDirectory::LookAtHolder(const std::optional<Claim>& found) {
   HolderFacts facts;
   if (!found.has_value() || found->closed_until.has_value()) {
     return facts;
@@ -108,13 +103,13 @@ HolderFacts ClaimDirectory::LookAtHolder(const std::optional<Claim>& found,
   const std::vector<NumericEndpoint> endpoints = EndpointsOfHolder(*found, network, OwnAddresses());
   facts.reach = endpoints.empty()
                     ? Reach::Kind::kSilent
-                    : ReachAny(endpoints, MonoNow() + kHolderTimeout, is_cancelled).kind;
+                    : ReachAny(endpoints, MonoNow() + kHolderTimeout, context_.is_cancelled).kind;
   return facts;
 }
 
 absl::StatusOr<std::optional<Place>> ClaimDirectory::Try() {
   ASSIGN_OR_RETURN(const std::optional<Claim> found, store_->Read());
-  const HolderFacts holder = LookAtHolder(found, context_.is_cancelled);
+  const HolderFacts holder = LookAtHolder(found);
   switch (MoveOf(found, holder, UnixSeconds())) {
     case ClaimMove::kRefuse:
       return absl::FailedPreconditionError(
@@ -151,7 +146,7 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Cl
 absl::StatusOr<Place> ClaimDirectory::MakeHostPlace() const {
   Place place;
   place.hosts = true;
-  place.may_move = true;
+  place.may_move = Place::MayMove::kUntilFirstWorld;
   ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
   place.node_address =
       local.addresses.empty() ? RoutableAddress().value_or("127.0.0.1") : local.addresses.front();
@@ -168,7 +163,7 @@ absl::StatusOr<Place> ClaimDirectory::MakeHostPlace() const {
 
 absl::StatusOr<Place> ClaimDirectory::PlaceOf(const Claim& claim) const {
   Place place;
-  place.may_move = true;
+  place.may_move = Place::MayMove::kUntilFirstWorld;
   place.source = store_->Where();
   place.endpoints = EndpointsOfHolder(claim, OwnNetwork(), OwnAddresses());
   if (place.endpoints.empty()) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,13 +17,12 @@ class ClaimDirectory : public Directory {
   ClaimDirectory(DirectoryContext context, std::unique_ptr<ClaimStore> store);
 
   absl::StatusOr<Place> Find() override;
-  bool HasMoved() override;
+  bool HasMoved(const absl::Status& why) override;
   void JobEnded(bool closes) override;
 
  private:
   /// Of a claim that has just been read.
-  HolderFacts LookAtHolder(const std::optional<Claim>& found,
-                           const std::function<bool()>& is_cancelled);
+  HolderFacts LookAtHolder(const std::optional<Claim>& found);
   /// An answer, or nothing if the claims have changed meanwhile.
   absl::StatusOr<std::optional<Place>> Try();
   absl::StatusOr<std::optional<Place>> Host(const std::optional<Claim>& found);

@@ -33,11 +33,17 @@ struct Place {
   JobToken token;
   /// Says who hosts, for people: a file, a key in etcd; empty if nobody has to.
   std::string source;
-  /// Who hosts may change until this launcher has met others: see Directory::HasMoved().
-  bool may_move = false;
-  /// The endpoints are what the resolver knew of a name, which may lead elsewhere before this
-  /// launcher has reached the coordinator: see Directory::HasMoved().
-  bool is_by_name = false;
+  /// Until when the coordinator may be elsewhere by now: see Directory::HasMoved().
+  enum class MayMove {
+    kNever,
+    /// What leads there may change until the coordinator has admitted this launcher.
+    kUntilAdmitted,
+    /// Who hosts may change until the job has run.
+    kUntilFirstWorld,
+  };
+  MayMove may_move = MayMove::kNever;
+  /// Between two questions whether it is: a server or another machine may be asked by many.
+  Duration longest_look_pause = std::chrono::seconds(4);
 
   /// Other nodes can join.
   bool is_shared() const { return !endpoints.empty(); }
@@ -62,45 +68,48 @@ struct Tended {
   std::vector<UniqueFd> listeners;
   /// Where another launcher hosts the job as well; empty: none that is known does.
   std::vector<std::string> other_host;
+  /// Nothing is left to be tended.
+  bool is_over = false;
+};
+
+/// What a launcher does that hosts a job at an endpoint which several jobs may share. Blocks for
+/// seconds at most. Thread: as Directory.
+class SharedEndpoint {
+ public:
+  virtual ~SharedEndpoint() = default;
+
+  /// Does what is needed for others to find the coordinator. Called every 100 ms until it is over.
+  virtual Tended Tend() = 0;
+  /// How to take part in the same job at its other host, which has the same token. Errors: as of
+  /// Find().
+  virtual absl::StatusOr<Place> PlaceAt(const std::vector<std::string>& other_host,
+                                        const JobToken& token) = 0;
 };
 
 /// Where the launchers of a job find each other: each is told to host the coordinator, or where it
-/// is. An implementation lives as long as its launcher.
-/// Thread: one at a time.
+/// is. Every method but shared_endpoint() may block, so all are called on one thread, which is not
+/// that of the launcher's loop and may outlive it.
 class Directory {
  public:
   virtual ~Directory() = default;
 
-  /// Decides, and binds what a host needs. May be asked again, after a coordinator was lost: then
-  /// the answer may be another. Ends when the launcher is cancelled (CANCELLED). The first time, an
-  /// endpoint's name may be unknown until the join timeout; later it takes seconds at most. Errors
-  /// are final; they name what was attempted, on what address, port, file or service, who holds it
-  /// if known, and what to do.
+  /// Decides, and binds what a host needs. May be asked again, after HasMoved() or after a
+  /// coordinator was lost: then the answer may be another. Ends when the launcher is cancelled
+  /// (CANCELLED). The first time, an endpoint's name may be unknown until the join timeout; later
+  /// it takes seconds at most. Errors name what was attempted, on what address, port, file or
+  /// service, who holds it if known, and what to do. ABORTED: nobody knows yet, ask again in a
+  /// moment.
   virtual absl::StatusOr<Place> Find() = 0;
-  /// Asked when the coordinator at Find()'s place said that it has another run id, which is `why`.
-  /// ABORTED: nobody knows yet, ask again in a moment.
-  virtual absl::StatusOr<Place> FindAgain(const absl::Status& why) { return why; }
-  /// Asked now and then while `place` is another launcher's and there is no answer from there: a
-  /// place to go to instead, if there is one. Errors: as of Find(), not final if UNAVAILABLE.
-  virtual absl::StatusOr<std::optional<Place>> LookAgain(const Place& /*place*/) {
-    return std::nullopt;
-  }
-  /// Whether Tend() is to be called, every 100 ms, while this launcher hosts.
-  virtual bool needs_tending() const { return false; }
-  /// Does what is needed for others to find the coordinator; does not block.
-  virtual Tended Tend() { return {}; }
-  /// Gives up hosting at `present`, for the other host of the job.
-  virtual absl::StatusOr<Place> Join(const std::vector<std::string>& /*other_host*/,
-                                     const Place& /*present*/) {
-    return absl::UnimplementedError("one host cannot be known to another here");
-  }
-  /// Whether Find() would answer otherwise now: whoever hosted is gone, or is another. Asked on
-  /// another thread, while no other method but FindAgain() runs.
-  virtual bool HasMoved() { return false; }
+  /// Whether Find() may answer otherwise now, because the coordinator at its place is gone, is
+  /// another's, or cannot be told from one that is. `why` there is none: UNAVAILABLE, nobody
+  /// answers; NOT_FOUND, who answers has another run id. For a host: whether another has its place.
+  virtual bool HasMoved(const absl::Status& /*why*/) { return false; }
   /// The job of the coordinator that this launcher hosts is over here: nobody may find it any more.
   /// `closes`: the run id has had its job, and who comes late is refused; false after a signal. May
-  /// hang with a file system, so it is called on a thread, and maybe given up.
+  /// hang with a file system, and is given up then.
   virtual void JobEnded(bool /*closes*/) {}
+  /// Null if no other job can be at this launcher's endpoint.
+  virtual SharedEndpoint* shared_endpoint() { return nullptr; }
 };
 
 /// For how long a host of that plan's job keeps its run id without a sign of life.
@@ -111,8 +120,6 @@ struct DirectoryContext {
   const Environment& environment;
   /// Polled every 50 ms.
   std::function<bool()> is_cancelled;
-  /// Passes time while there is nothing to do but wait; poll() if null.
-  std::function<void(Duration)> pass_time;
   /// Told, for people, what a Find() that takes long is waiting for; may be null.
   std::function<void(const std::string&)> notify;
 };

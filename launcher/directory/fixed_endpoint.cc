@@ -17,6 +17,10 @@
 namespace fsdprun {
 namespace {
 
+/// Between two looks at ports of this machine, or of the one machine that was named to this
+/// launcher.
+constexpr Duration kNearLookPause = std::chrono::milliseconds(500);
+
 constexpr Duration kReachTimeout = std::chrono::milliseconds(900);
 
 /// What launchers have to which none was given: of job after job.
@@ -34,44 +38,93 @@ std::string OwnAmong(const std::vector<std::string>& addresses) {
   return RoutableAddress().value_or(addresses.front());
 }
 
+std::vector<NumericEndpoint> AtPort(const HostView& host, uint16_t port) {
+  std::vector<NumericEndpoint> endpoints;
+  for (const std::string& address : host.addresses) {
+    endpoints.push_back({address, port});
+  }
+  return endpoints;
+}
+
 }  // namespace
 
 absl::StatusOr<Place> FixedEndpoint::Find() {
+  if (!question_.has_value()) {
+    return FindAtEndpoint();
+  }
+  absl::StatusOr<Place> place = AskHolder(*question_);
+  if (!absl::IsAborted(place.status())) {
+    question_.reset();
+  }
+  return place;
+}
+
+absl::StatusOr<Place> FixedEndpoint::FindAtEndpoint() {
   const LaunchPlan& plan = context_.plan;
   Place place;
   // The endpoint's machine may start, and its name be published, after this one's.
   const Duration patience = std::exchange(was_asked_, true) ? Duration::zero() : plan.join_timeout;
   ASSIGN_OR_RETURN(const HostView endpoint, LookAtHost(plan.endpoint.host, context_, patience));
   ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
-  endpoint_ = endpoint;
-  {
-    MutexLock lock(known_mu_);
-    known_ = endpoint.addresses;
+  const bool may_bind =
+      role_ == HostRole::kMay && endpoint.is_own && plan.backend == RendezvousBackend::kC10d;
+  if (may_bind) {
+    place.longest_look_pause = kNearLookPause;
   }
-  told_.clear();
-  place.is_by_name = !IsNumericAddress(plan.endpoint.host);
-  for (const std::string& address : endpoint.addresses) {
-    place.endpoints.push_back({address, plan.endpoint.port});
+  if (may_bind || !IsNumericAddress(plan.endpoint.host)) {
+    place.may_move = Place::MayMove::kUntilAdmitted;
   }
+  place.endpoints = AtPort(endpoint, plan.endpoint.port);
   ASSIGN_OR_RETURN(place.token, ChooseToken(plan, context_.environment, place.endpoints.front()));
   RETURN_IF_ERROR(HostOrJoin(endpoint, &place));
   if (place.hosts) {
     RETURN_IF_ERROR(place.token.Publish());
   }
   RETURN_IF_ERROR(NameThisNode(endpoint, local, &place));
+  may_bind_ = may_bind;
+  present_ = place.endpoints;
+  told_.clear();
   return place;
 }
 
+bool FixedEndpoint::HasMoved(const absl::Status& why) {
+  question_.reset();
+  if (absl::IsNotFound(why)) {
+    // A master port is of one job.
+    if (context_.plan.is_agent || context_.plan.backend != RendezvousBackend::kStatic) {
+      question_ = Question{{}, why};
+    }
+    return question_.has_value();
+  }
+  if (told_.empty()) {
+    return IsFree() || LeadsElsewhere();
+  }
+  const Reach reach = ReachAny(present_, MonoNow() + kReachTimeout, context_.is_cancelled);
+  if (reach.kind != Reach::Kind::kConnects) {
+    question_ = Question{
+        reach.kind == Reach::Kind::kRefused ? told_ : std::vector<std::string>(),
+        absl::UnavailableError(absl::StrCat("nobody hosts run id '", context_.plan.rdzv_id, "'"))};
+  }
+  return question_.has_value();
+}
+
+// Whoever listened at the endpoint is gone, and this launcher can listen there.
+bool FixedEndpoint::IsFree() const {
+  return may_bind_ && ReachAny(present_, MonoNow() + kReachTimeout, context_.is_cancelled).kind ==
+                          Reach::Kind::kRefused;
+}
+
 // The name may be of a machine that was started anew with another address, such as a pod.
-bool FixedEndpoint::HasMoved() {
-  const DirectoryContext quiet{context_.plan, context_.environment, nullptr, nullptr, nullptr};
-  const absl::StatusOr<HostView> now = LookAtHost(context_.plan.endpoint.host, quiet);
+bool FixedEndpoint::LeadsElsewhere() const {
+  if (IsNumericAddress(context_.plan.endpoint.host)) {
+    return false;
+  }
+  const absl::StatusOr<HostView> now = LookAtHost(context_.plan.endpoint.host, context_);
   if (!now.ok()) {
     return false;  // Where to is not known now.
   }
-  MutexLock lock(known_mu_);
-  return !std::is_permutation(now->addresses.begin(), now->addresses.end(), known_.begin(),
-                              known_.end());
+  const std::vector<NumericEndpoint> there = AtPort(*now, context_.plan.endpoint.port);
+  return !std::is_permutation(there.begin(), there.end(), present_.begin(), present_.end());
 }
 
 absl::Status FixedEndpoint::HostOrJoin(const HostView& endpoint, Place* place) const {
@@ -136,21 +189,10 @@ absl::Status FixedEndpoint::NameThisNode(const HostView& endpoint, const HostVie
 }
 
 // See Note [Several run ids on one endpoint].
-absl::StatusOr<Place> FixedEndpoint::FindAgain(const absl::Status& why) {
-  if (!context_.plan.is_agent && context_.plan.backend == RendezvousBackend::kStatic) {
-    return why;  // A master port is of one job.
-  }
-  return AskHolder({}, why);
-}
-
-absl::StatusOr<Place> FixedEndpoint::AskHolder(const std::vector<std::string>& refused,
-                                               const absl::Status& why) {
+absl::StatusOr<Place> FixedEndpoint::AskHolder(const Question& question) {
   ASSIGN_OR_RETURN(const HostView endpoint, LookAtHost(context_.plan.endpoint.host, context_));
   ASSIGN_OR_RETURN(Place elsewhere, HostElsewhere(endpoint));
-  std::vector<NumericEndpoint> holder;
-  for (const std::string& address : endpoint.addresses) {
-    holder.push_back({address, context_.plan.endpoint.port});
-  }
+  std::vector<NumericEndpoint> holder = AtPort(endpoint, context_.plan.endpoint.port);
   ASSIGN_OR_RETURN(elsewhere.token,
                    ChooseToken(context_.plan, context_.environment, holder.front()));
   if (elsewhere.token.value.empty()) {
@@ -162,12 +204,12 @@ absl::StatusOr<Place> FixedEndpoint::AskHolder(const std::vector<std::string>& r
       call->Ask(ToString(holder.front()), elsewhere.token.value,
                 {.run_id = context_.plan.rdzv_id,
                  .endpoints = elsewhere.targets(),
-                 .refused = refused,
+                 .refused = question.refused,
                  .hosts = false,
                  .claim_lease = ClaimLeaseOf(context_.plan)},
                 MonoNow() + kAskTimeout, context_.is_cancelled);
   if (absl::IsUnavailable(answer.status())) {
-    return Find();  // It has gone since.
+    return FindAtEndpoint();  // It has gone since.
   }
   RETURN_IF_ERROR(answer.status());
   if (answer->kind == RunIdClient::Kind::kYours) {
@@ -182,28 +224,7 @@ absl::StatusOr<Place> FixedEndpoint::AskHolder(const std::vector<std::string>& r
         std::move(call));
   }
   call.reset();
-  return Follow(*answer, std::move(elsewhere), why);
-}
-
-absl::StatusOr<std::optional<Place>> FixedEndpoint::LookAgain(const Place& place) {
-  const bool may_host = role_ == HostRole::kMay && endpoint_.is_own &&
-                        context_.plan.backend == RendezvousBackend::kC10d;
-  if (told_.empty() && !may_host) {
-    return std::nullopt;
-  }
-  const Reach reach = ReachAny(place.endpoints, MonoNow() + kReachTimeout, context_.is_cancelled);
-  const bool is_refused = reach.kind == Reach::Kind::kRefused;
-  if (reach.kind == Reach::Kind::kConnects || (told_.empty() && !is_refused)) {
-    return std::nullopt;
-  }
-  if (told_.empty()) {
-    ASSIGN_OR_RETURN(Place found, Find());
-    return found.hosts ? std::optional<Place>(std::move(found)) : std::nullopt;
-  }
-  const std::vector<std::string> told = told_;
-  ASSIGN_OR_RETURN(Place found, AskHolder(is_refused ? told : std::vector<std::string>(),
-                                          absl::UnavailableError("nobody hosts the run id")));
-  return told_ == told ? std::nullopt : std::optional<Place>(std::move(found));
+  return Follow(*answer, std::move(elsewhere), question.why);
 }
 
 absl::StatusOr<Place> FixedEndpoint::HostElsewhere(const HostView& endpoint) const {
@@ -226,7 +247,7 @@ absl::StatusOr<Place> FixedEndpoint::Follow(const RunIdClient::Answer& answer, P
                                             const absl::Status& why) {
   switch (answer.kind) {
     case RunIdClient::Kind::kHere:
-      return Find();
+      return FindAtEndpoint();
     case RunIdClient::Kind::kClosed:
       return absl::FailedPreconditionError(absl::StrCat(
           "the job with run id '", context_.plan.rdzv_id, "' is over, as the launcher at ",
@@ -255,8 +276,11 @@ absl::StatusOr<Place> FixedEndpoint::JoinAt(const std::vector<std::string>& endp
     ASSIGN_OR_RETURN(const HostPort there, ParseHostPort(text, 0));
     place.endpoints.push_back({there.host, there.port});
   }
-  told_ = endpoints;
+  place.may_move = Place::MayMove::kUntilAdmitted;
+  place.longest_look_pause = kNearLookPause;
   RETURN_IF_ERROR(NameAtThose(&place));
+  present_ = place.endpoints;
+  told_ = endpoints;
   return place;
 }
 
@@ -271,14 +295,18 @@ absl::Status FixedEndpoint::NameAtThose(Place* place) const {
   return NameThisNode(view, local, place);
 }
 
-absl::StatusOr<Place> FixedEndpoint::Join(const std::vector<std::string>& other_host,
-                                          const Place& present) {
+Tended FixedEndpoint::Tend() {
+  Tended tended = host_ != nullptr ? host_->Tend() : Tended();
+  tended.is_over = host_ == nullptr || host_->has_taken_over();
+  return tended;
+}
+
+absl::StatusOr<Place> FixedEndpoint::PlaceAt(const std::vector<std::string>& other_host,
+                                             const JobToken& token) {
   if (other_host.empty()) {
     return absl::InvalidArgumentError("the other host has no address");
   }
-  ASSIGN_OR_RETURN(Place place, JoinAt(other_host, present.token));
-  host_.reset();
-  return place;
+  return JoinAt(other_host, token);
 }
 
 void FixedEndpoint::JobEnded(bool closes) {

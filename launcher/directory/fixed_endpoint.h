@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
 #include "launcher/directory/directory.h"
 #include "launcher/directory/rules.h"
 #include "launcher/directory/run_id_client.h"
@@ -27,30 +26,39 @@ namespace fsdprun {
 // to host. A newcomer that listens there and turns out to have the run id of one of the others goes
 // over to that, if nobody has joined it. On an endpoint of a machine that runs none of them, nobody
 // listens until a newcomer of that machine does.
-class FixedEndpoint : public Directory {
+class FixedEndpoint : public Directory, public SharedEndpoint {
  public:
   explicit FixedEndpoint(DirectoryContext context)
       : context_(std::move(context)), role_(RoleOf(context_.plan)) {}
 
   absl::StatusOr<Place> Find() override;
-  absl::StatusOr<Place> FindAgain(const absl::Status& why) override;
-  absl::StatusOr<std::optional<Place>> LookAgain(const Place& place) override;
-  bool HasMoved() override ABSL_LOCKS_EXCLUDED(known_mu_);
-  bool needs_tending() const override { return host_ != nullptr && !host_->has_taken_over(); }
-  Tended Tend() override { return host_ != nullptr ? host_->Tend() : Tended(); }
-  absl::StatusOr<Place> Join(const std::vector<std::string>& other_host,
-                             const Place& present) override;
+  bool HasMoved(const absl::Status& why) override;
   void JobEnded(bool closes) override;
+  SharedEndpoint* shared_endpoint() override { return this; }
+  Tended Tend() override;
+  absl::StatusOr<Place> PlaceAt(const std::vector<std::string>& other_host,
+                                const JobToken& token) override;
 
  private:
+  /// For the coordinator that listens at the endpoint.
+  struct Question {
+    /// Where this launcher was told to join, if nothing listens there.
+    std::vector<std::string> refused;
+    /// Why it is asked.
+    absl::Status why;
+  };
+
+  bool IsFree() const;
+  bool LeadsElsewhere() const;
+  /// As of Find(), by what is known without asking anybody.
+  absl::StatusOr<Place> FindAtEndpoint();
   /// Sets `place->hosts` and binds, or finds that another launcher has.
   absl::Status HostOrJoin(const HostView& endpoint, Place* place) const;
   absl::Status Bind(const HostView& endpoint, Place* place) const;
   /// Where this launcher would host another run id than the endpoint's holder; nowhere if it may
   /// not.
   absl::StatusOr<Place> HostElsewhere(const HostView& endpoint) const;
-  /// `refused`: where this launcher was told to join, if nothing listens there.
-  absl::StatusOr<Place> AskHolder(const std::vector<std::string>& refused, const absl::Status& why);
+  absl::StatusOr<Place> AskHolder(const Question& question);
   absl::StatusOr<Place> Follow(const RunIdClient::Answer& answer, Place elsewhere,
                                const absl::Status& why);
   absl::StatusOr<Place> JoinAt(const std::vector<std::string>& endpoints, const JobToken& token);
@@ -60,13 +68,13 @@ class FixedEndpoint : public Directory {
   const DirectoryContext context_;
   const HostRole role_;
   bool was_asked_ = false;
-  /// As found last.
-  HostView endpoint_;
-  Mutex known_mu_;
-  /// The addresses in there, for HasMoved().
-  std::vector<std::string> known_ ABSL_GUARDED_BY(known_mu_);
+  /// The rest is as found last.
+  bool may_bind_ = false;
+  std::vector<NumericEndpoint> present_;
   /// Where the endpoint's holder has sent this launcher to join.
   std::vector<std::string> told_;
+  /// What Find() is to ask; empty: nothing.
+  std::optional<Question> question_;
   /// While this launcher hosts elsewhere.
   std::unique_ptr<RunIdHost> host_;
 };

@@ -32,9 +32,8 @@ absl::StatusOr<HostView> LookAtHost(const std::string& host, const DirectoryCont
   HostFacts facts{.host = host, .own_name = HostName()};
   const bool may_be_own = MayBeOwnName(host, facts.own_name);
   // Nobody else makes the own name known.
-  absl::StatusOr<std::vector<std::string>> resolved =
-      AwaitHost(host, {may_be_own ? Duration::zero() : patience, context.is_cancelled,
-                       context.pass_time, context.notify});
+  absl::StatusOr<std::vector<std::string>> resolved = AwaitHost(
+      host, {may_be_own ? Duration::zero() : patience, context.is_cancelled, context.notify});
   if (resolved.ok()) {
     facts.resolved = *std::move(resolved);
   } else if (absl::IsCancelled(resolved.status()) || !may_be_own) {

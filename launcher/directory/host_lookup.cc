@@ -20,7 +20,7 @@
 namespace fsdprun {
 namespace {
 
-constexpr Duration kCancelCheckInterval = std::chrono::milliseconds(50);
+constexpr std::chrono::duration<int, std::milli> kCancelCheckInterval(50);
 // The resolver may be slow in a healthy cluster; with a dead name server it needs up to half a
 // minute to fail.
 constexpr Duration kLookUpTimeout = std::chrono::seconds(5);
@@ -32,15 +32,6 @@ constexpr size_t kMaxNamePart = 63;
 absl::Status NoAddress(const std::string& host, absl::string_view why) {
   return absl::UnavailableError(absl::StrCat("cannot find the address of host '", host, "'", why,
                                              "; give a numeric address or fix name resolution"));
-}
-
-void Pass(const std::function<void(Duration)>& pass_time, Duration length) {
-  if (pass_time) {
-    pass_time(length);
-    return;
-  }
-  ::poll(nullptr, 0,
-         static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(length).count()));
 }
 
 // `error` is one of getaddrinfo's codes.
@@ -83,9 +74,7 @@ absl::StatusOr<std::vector<std::string>> AskResolver(const std::string& host,
   std::thread([host, promise = std::move(promise)]() mutable {
     promise.set_value(Resolve(host));
   }).detach();
-  // The first moments without `pass_time`: most answers are there at once.
-  for (auto ready = future.wait_for(kCancelCheckInterval); ready != std::future_status::ready;
-       ready = future.wait_for(Duration::zero())) {
+  while (future.wait_for(kCancelCheckInterval) != std::future_status::ready) {
     if (options.is_cancelled && options.is_cancelled()) {
       return absl::CancelledError(
           absl::StrCat("interrupted while looking up the address of host '", host, "'"));
@@ -93,7 +82,6 @@ absl::StatusOr<std::vector<std::string>> AskResolver(const std::string& host,
     if (MonoNow() >= options.deadline) {
       return absl::UnavailableError("the name server does not answer");
     }
-    Pass(options.pass_time, kCancelCheckInterval);
   }
   const ResolverResult found = future.get();
   if (found.error != 0) {
@@ -108,7 +96,7 @@ bool PauseBetweenLookups(const AwaitHostOptions& options, MonoTime until) {
     if (options.is_cancelled && options.is_cancelled()) {
       return true;
     }
-    Pass(options.pass_time, kCancelCheckInterval);
+    ::poll(nullptr, 0, kCancelCheckInterval.count());
   }
   return false;
 }
@@ -164,7 +152,7 @@ absl::StatusOr<std::vector<std::string>> AwaitHost(const std::string& host,
   MonoTime notice = start + kUnknownNameNotice;
   for (;;) {
     absl::StatusOr<std::vector<std::string>> found =
-        AskResolver(host, {MonoNow() + kLookUpTimeout, options.is_cancelled, options.pass_time});
+        AskResolver(host, {MonoNow() + kLookUpTimeout, options.is_cancelled});
     if (!absl::IsUnavailable(found.status())) {
       return found;
     }

@@ -21,8 +21,6 @@ std::string OwnNetwork();
 struct LookupOptions {
   MonoTime deadline = MonoTime::max();
   std::function<bool()> is_cancelled;
-  /// Passes time while the resolver works; poll() if null.
-  std::function<void(Duration)> pass_time;
 };
 
 /// The addresses of the host (forward only; IPv4 before IPv6, else in the resolver's order; each
@@ -38,8 +36,6 @@ struct AwaitHostOptions {
   /// How long a name may be unknown; zero: it is looked up once.
   Duration patience{};
   std::function<bool()> is_cancelled;
-  /// As LookupOptions::pass_time.
-  std::function<void(Duration)> pass_time;
   /// Told every few seconds, for people, what is waited for; may be null.
   std::function<void(const std::string&)> notify;
 };

@@ -66,25 +66,38 @@ absl::Status Launcher::Start() {
   RETURN_IF_ERROR(FindProgram());
   ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
   RETURN_IF_ERROR(OpenMonitoring());
-  const auto is_cancelled = [this] {
-    own_signal_ = own_signal_ != 0 ? own_signal_ : signals_.TakePending();
-    return own_signal_ != 0;
-  };
-  ASSIGN_OR_RETURN(directory_,
-                   MakeDirectory({plan_, environment_, is_cancelled,
-                                  [this](Duration length) { PassTime(length); },
-                                  [this](const std::string& notice) { Print(notice); }}));
-  ASSIGN_OR_RETURN(place_, directory_->Find());
-  if (own_signal_ != 0) {  // It may have come when nothing was left to be interrupted.
-    return absl::CancelledError("interrupted while looking for the coordinator");
-  }
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
+  RETURN_IF_ERROR(FindFirst());
   RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
   RETURN_IF_ERROR(OpenLink());
   MakeStore();
   MakeAgent();
   agent_->Start();
   return absl::OkStatus();
+}
+
+// While the directory waits, probes and signals are answered.
+absl::Status Launcher::FindFirst() {
+  struct Found {
+    absl::StatusOr<std::unique_ptr<Directory>> directory = absl::UnknownError("not made");
+    absl::StatusOr<Place> place = absl::UnknownError("not looked for");
+  };
+  const auto found = std::make_shared<Found>();
+  const DirectoryContext context{
+      plan_, environment_, [is_over = is_search_over_] { return is_over->load(); },
+      [this](const std::string& notice) { loop_.Post([this, notice] { Print(notice); }); }};
+  const auto find = [found, context] {
+    found->directory = MakeDirectory(context);
+    found->place = found->directory.ok() ? (*found->directory)->Find()
+                                         : absl::StatusOr<Place>(found->directory.status());
+  };
+  directory_thread_.Run(find, [this] { loop_.Stop(); });
+  loop_.Run();
+  ASSIGN_OR_RETURN(directory_, std::move(found->directory));
+  ASSIGN_OR_RETURN(place_, std::move(found->place));
+  return own_signal_ == 0  // It may have come when nothing was left to be interrupted.
+             ? absl::OkStatus()
+             : absl::CancelledError("interrupted while looking for the coordinator");
 }
 
 // An fsdp-agent outlives its coordinator: it joins again as a new incarnation, with a new log
@@ -133,9 +146,10 @@ std::string Launcher::StoppedBySignal(int signal) {
 
 void Launcher::OnSignal(int signal) {
   own_signal_ = own_signal_ == 0 ? signal : own_signal_;
+  *is_search_over_ = true;
   if (host_ != nullptr) {
     host_->OperatorStop(signal);
-  } else if (agent_exit_.has_value() && agent_->has_lost_coordinator()) {
+  } else if (agent_exit_.has_value() && (needs_place_ || agent_->has_lost_coordinator())) {
     is_ended_by_signal_ = true;  // Between two incarnations: there is no agent to signal.
     agent_message_ = StoppedBySignal(signal);
     loop_.Stop();
@@ -171,11 +185,12 @@ void Launcher::OnAgentExit(int code, const std::string& message) {
     return;
   }
   if (IsOfAnotherRunId() && times_found_again_++ < kMaxTimesFoundAgain) {
-    loop_.Post([this] { FindAgain(); });
+    NeedPlace();
     return;
   }
   if (HasLostHostBeforeTheJob()) {
-    loop_.Post([this] { LookElsewhere(); });
+    must_find_ = true;
+    NeedPlace();
     return;
   }
   if (host_ != nullptr && !host_->machine().outcome().has_value()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -49,7 +50,7 @@ class Launcher {
 
   // Setup.
   absl::Status Start();
-  void PassTime(Duration length);
+  absl::Status FindFirst();
   absl::Status FindProgram();
   absl::Status OpenMonitoring();
   absl::Status OpenLink();
@@ -76,8 +77,8 @@ class Launcher {
   void OnLocalAgentExit();
   void StopWhenDone();
 
-  // Where this launcher takes part.
-  void FindAgain();
+  // Where this launcher takes part: launcher_place.cc.
+  void OnDirectory(FileThread::Closure task, FileThread::Closure then);
   void MoveTo(Place place);
   bool MayMove() const;
   bool HasLostHostBeforeTheJob() const;
@@ -86,15 +87,23 @@ class Launcher {
   void BeginToLook();
   void ScheduleLook();
   void OnStall(Duration length);
+  void NeedPlace();
   void Look();
-  void OnLook(bool has_moved, bool is_after_stall);
-  void LookElsewhere();
+  void Ask();
+  void OnLook(bool has_moved, bool is_after_stall, bool was_needed);
+  void Find();
+  void FindIfNeeded();
+  void OnFound(absl::StatusOr<Place> place, bool was_needed);
+  void OnNotFound(const absl::Status& why, bool was_needed);
+  void Decline(const absl::StatusOr<Place>& place);
+  bool IsPresent(const Place& place) const;
   void GiveWay();
-  // The same where a fixed endpoint is shared by several run ids: launcher_endpoint.cc.
-  void WatchPlace();
-  void LookAgain();
+  // The same for a host at an endpoint that several jobs share: launcher_endpoint.cc.
   void TendPlace();
+  void OnTended(Tended tended);
   void OnOtherHost(const std::vector<std::string>& where);
+  void OnPlaceOfOther(const std::vector<std::string>& where, absl::StatusOr<Place> place);
+  void TellOfOtherHost(const std::vector<std::string>& where);
 
   // While waiting for others, and for workers that are to end.
   void ScheduleWaitNotice();
@@ -110,6 +119,7 @@ class Launcher {
   std::string WhyNotToTheEnd() const;
   int ExitCode() const;
   int OwnFailureCode() const;
+  FileThread::Closure GivingUp(bool closes) const;
   void LeaveDirectory();
 
   // Constant after construction.
@@ -131,12 +141,22 @@ class Launcher {
   std::vector<std::vector<int>> worker_cpus_;
   std::string keeper_path_;
   std::string run_id_;
-  /// Shared with the thread that says good-bye, which may hang.
+  /// Shared with the thread that uses it, which may hang.
   std::shared_ptr<Directory> directory_;
   FileThread directory_thread_{loop_};
+  /// Ends what the directory waits for; shared with the same thread.
+  const std::shared_ptr<std::atomic<bool>> is_search_over_ =
+      std::make_shared<std::atomic<bool>>(false);
   EventLoop::TimerId look_timer_ = 0;
   Duration look_pause_{};
+  /// The directory is at it.
   bool is_looking_ = false;
+  /// The agent has ended because this is no place of its job any more.
+  bool needs_place_ = false;
+  /// The directory need not be asked whether the place has moved: it has answered with another one
+  /// already, which came too late, or this one was waited for in vain.
+  bool must_find_ = false;
+  bool is_leaving_ = false;
   /// This process did not run for so long that others may have given it up, and has not looked
   /// since whether they have.
   bool has_stalled_ = false;
@@ -148,7 +168,9 @@ class Launcher {
   std::unique_ptr<WorkerStore> store_;
   /// The store's server on the coordinator's port; null if that is not here.
   StoreServer* port_server_ = nullptr;
-  EventLoop::TimerId place_timer_ = 0;
+  EventLoop::TimerId tend_timer_ = 0;
+  bool is_tending_ = false;
+  bool is_joining_other_host_ = false;
   bool has_told_of_other_host_ = false;
   /// The latest warning that the coordinator was given other options.
   std::string warned_terms_;

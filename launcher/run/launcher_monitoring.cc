@@ -15,7 +15,7 @@ namespace fsdprun {
 absl::Status Launcher::OpenMonitoring() {
   health_port_ = OpenHealthPort(loop_, environment_, [this] {
     // Who hosts the coordinator is needed by the other nodes, whatever has become of its own.
-    const bool has_ended = agent_exit_.has_value() && host_ == nullptr;
+    const bool has_ended = agent_exit_.has_value() && host_ == nullptr && !needs_place_;
     return DescribeHealth(agent_.get(), has_ended ? std::optional(agent_message_) : std::nullopt,
                           progress_signs_);
   });

@@ -212,7 +212,7 @@ void Launcher::MakeAgent() {
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
   output_.Attach(agent_.get());
   BeginToLook();
-  WatchPlace();
+  TendPlace();
 }
 
 }  // namespace fsdprun

@@ -1,10 +1,13 @@
 """Keys of --rdzv-conf that say who hosts the coordinator, and how."""
 
 import contextlib
+import http.client
 import os
 import pathlib
+import selectors
 import signal
 import socket
+import threading
 import time
 
 from events import FolderChanges, patience, wait_for_files
@@ -85,6 +88,67 @@ class HostTest(JobCase):
         self.assertGreater(attempts, 4, err)  # By default an attempt takes longer than all of this.
         self.assertEqual(rc, 1)
         self.assertIn("could not join", err)
+
+
+class Relay:
+    """Passes connections on to a coordinator, but none of the questions for its run ids: who asks is not answered."""
+
+    def __init__(self, port):
+        self.target, self.asked, self.held = port, threading.Event(), None
+        self.others = {}
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        self.wake, self.end = socket.socketpair()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        others = self.others
+        with selectors.DefaultSelector() as selector:
+            for end in (self.server, self.end):
+                selector.register(end, selectors.EVENT_READ)
+            while True:
+                for ready in [key.fileobj for key, _ in selector.select()]:
+                    if ready is self.end:
+                        return
+                    if ready is self.server:
+                        pair = self.server.accept()[0], socket.create_connection(("127.0.0.1", self.target))
+                        for one, other in (pair, pair[::-1]):
+                            others[one] = other
+                            selector.register(one, selectors.EVENT_READ)
+                    elif ready in others:
+                        self.pass_on(ready, others, selector)
+
+    def pass_on(self, end, others, selector):
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            data = end.recv(65536)
+        if b"RunIds" in data:
+            selector.unregister(end)
+            self.held = end
+            self.asked.set()
+        elif data:
+            with contextlib.suppress(OSError):
+                others[end].sendall(data)
+        else:
+            for one in {end, others[end]} - {self.held}:
+                del others[one]
+                selector.unregister(one)
+                one.close()
+
+    def is_still_asked(self):
+        """By who asked first, and has not given up."""
+        with contextlib.suppress(BlockingIOError):
+            while self.held.recv(65536, socket.MSG_DONTWAIT):
+                pass
+            return False
+        return True
+
+    def close(self):
+        self.wake.close()
+        self.thread.join()
+        for end in (self.server, self.end, *self.others):
+            end.close()
 
 
 class OneEndpointTest(JobCase):
@@ -187,6 +251,24 @@ class OneEndpointTest(JobCase):
         holder.wait()
         wait_until_listening(self.port)
         self.join("two", waits)
+
+    def test_probes_and_signals_are_answered_while_the_endpoint_is_asked(self):
+        holder, relay, health_port = self.node("one"), None, free_port()
+        wait_until_listening(self.port)
+        relay = Relay(self.port)
+        self.addCleanup(relay.close)
+        asks = self.start("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{relay.port}", "--rdzv-id=two",
+                          "--rdzv-conf=is_host=0", self.worker, env={"TORCHELASTIC_HEALTH_CHECK_PORT": str(health_port)})
+        self.assertTrue(relay.asked.wait(patience()))
+        probe = http.client.HTTPConnection("127.0.0.1", health_port, timeout=patience())
+        probe.request("GET", "/healthz")
+        self.assertEqual(probe.getresponse().read().decode().strip(), "rendezvous")
+        self.assertTrue(relay.is_still_asked())
+        asks.send_signal(signal.SIGTERM)
+        rc, _, err = self.finish(asks)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("stopped by signal 15", err)
+        holder.kill()
 
     def test_row_62_a_stopped_host_keeps_its_run_id(self):
         holder = self.pair("one")

@@ -34,16 +34,15 @@ absl::Status FindUntilASignalComes(int poll, absl::StatusOr<std::optional<Claim>
   plan.join_timeout = std::chrono::seconds(60);
   const Environment environment;
   int polls = 0;
-  ClaimDirectory directory(
-      {plan, environment, [&] { return ++polls >= poll; }, [](Duration) {}, {}},
-      std::make_unique<FixedStore>(std::move(found)));
+  ClaimDirectory directory({plan, environment, [&] { return ++polls >= poll; }, nullptr},
+                           std::make_unique<FixedStore>(std::move(found)));
   return directory.Find().status();
 }
 
 TEST(ClaimDirectoryTest, ASignalIsToldInTheSameWordsWheneverItComes) {
   // Port 1 refuses: who is not interrupted tries to replace the claim again and again.
   const Claim dead{.launch = "gone", .endpoints = {{"127.0.0.1", 1}}, .token = "secret"};
-  for (int poll = 1; poll < 20; ++poll) {
+  for (int poll = 1; poll < 12; ++poll) {
     EXPECT_EQ(FindUntilASignalComes(poll, dead),
               absl::CancelledError("interrupted while looking for the coordinator"))
         << poll;
