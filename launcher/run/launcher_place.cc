@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "launcher/run/launcher.h"
 
 namespace fsdprun {
@@ -271,9 +272,17 @@ void Launcher::LeaveDirectory() {
   const bool closes = outcome_.has_value() && outcome_->kind != OutcomeKind::kStoppedBySignal;
   auto has_left = std::make_shared<bool>(false);
   directory_thread_.Run(GivingUp(closes), [has_left] { *has_left = true; });
-  const MonoTime deadline =
-      MonoNow() + (closes ? kLeaveDirectoryTimeout : kInterruptedLeaveTimeout);
+  const Duration limit = closes ? kLeaveDirectoryTimeout : kInterruptedLeaveTimeout;
+  const MonoTime deadline = MonoNow() + limit;
   while (!*has_left && directory_thread_.Await(deadline)) {
+  }
+  if (!*has_left && hosts) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("could not mark run id '", run_id_, "' as ", closes ? "over" : "free", " at ",
+                     plan_.uses_file ? plan_.rendezvous_file : ToString(plan_.endpoint), " within ",
+                     ToSeconds(limit),
+                     " s: its file system or server does not answer; give the "
+                     "next job another --rdzv-id"));
   }
 }
 

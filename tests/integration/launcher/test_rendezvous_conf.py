@@ -270,6 +270,21 @@ class OneEndpointTest(JobCase):
         self.assertIn("stopped by signal 15", err)
         holder.kill()
 
+    def test_who_cannot_give_its_run_id_up_says_so(self):
+        holder = self.pair("one")
+        host = self.start("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{self.port}", "--rdzv-id=two",
+                          self.worker, env={"LOGLEVEL": "WARNING"})
+        wait_until(lambda: any(self.serves(port) for port in self.listening_ports(host)), "a coordinator at a port of its own")
+        holder[0].send_signal(signal.SIGSTOP)
+        holder[1].send_signal(signal.SIGSTOP)
+        host.send_signal(signal.SIGTERM)
+        rc, _, err = self.finish(host)
+        self.assertEqual(rc, 1, err)
+        self.assertIn(f"could not mark run id 'two' as free at localhost:{self.port} within 2 s", err)
+        for node in holder:
+            node.send_signal(signal.SIGCONT)
+        self.finish_job("one", holder)
+
     def test_row_62_a_stopped_host_keeps_its_run_id(self):
         holder = self.pair("one")
         host = self.first_of("two")
