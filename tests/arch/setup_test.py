@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What tests would be skipped for is told at once: skips are an error only at the end of a long run. scripts/setup --tests
-looks for an etcd, scripts/test (and scripts/soak) for what a user may do. Tried on a copy of scripts/, which has neither .venv nor
-.cache."""
+looks for an etcd and a Slurm, scripts/test (and scripts/soak) for what a user may do. Tried on a copy of scripts/, which has neither
+.venv nor .cache."""
 
 import os
 import shutil
@@ -69,6 +69,16 @@ class SetupTest(unittest.TestCase):
         self.assertEqual(code, 1, said)
         for word in ("apt-get download etcd-server", "/etc/apt", "E: no route to the mirror", "FSDPRUN_ALLOW_SKIPS=1"):
             self.assertIn(word, said)
+
+    def test_no_slurm(self):
+        etcd = {"TORCHELASTIC_ETCD_BINARY_PATH": shutil.which("true")}
+        self.assertIn("missing for the tests slurm_*", self.run_setup("--tests", "--no-apt", "--check", **etcd)[1])
+        code, said = self.run_setup("--tests", "--no-apt", **etcd)
+        self.assertEqual(code, 1, said)
+        for word in ("there is no Slurm", "slurm_*", "FSDPRUN_SLURM", "FSDPRUN_ALLOW_SKIPS=1"):
+            self.assertIn(word, said)
+        code, said = self.run_setup("--tests", "--no-apt", "--check", FSDPRUN_ALLOW_SKIPS="1", **etcd)
+        self.assertNotIn("slurm", said)
 
     def run_script(self, name, *words, can_unshare, **env):
         """(exit code, all that it said) of a script that ends early: nothing that it needs further on is there."""
