@@ -16,7 +16,7 @@ PRODUCT = ("proto/", "base/", "launcher/", "agent/", "worker/", "fsdp_runtime/")
 CONTROL = ("base/", "launcher/", "agent/")
 RUNTIME = ("worker/", "fsdp_runtime/")
 # Folders whose code decides and does nothing else.
-PURE = ("launcher/cli/", "launcher/coordinator/", "launcher/directory/rules.", "agent/node/", "agent/output/",
+PURE = ("launcher/cli/", "launcher/slurm/", "launcher/coordinator/", "launcher/directory/rules.", "agent/node/", "agent/output/",
         "fsdp_runtime/plan/")
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 70
