@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,6 +83,13 @@ struct LaunchPlan {
   /// The plan of an fsdp-agent, which gets the job-wide settings from the coordinator.
   bool is_agent = false;
 
+  // What was given, not taken from a default: a scheduler's allocation decides the rest.
+  bool nnodes_is_given = false;
+  bool nproc_is_given = false;
+  /// Any option that says where the others are: an endpoint, a backend that needs one, a master's
+  /// address, a node rank, --standalone.
+  bool rendezvous_is_given = false;
+
   // Membership.
   int min_nodes = 1;
   int max_nodes = 1;
@@ -89,6 +97,17 @@ struct LaunchPlan {
   /// -1 = not requested.
   int node_rank = -1;
   std::string role = "default";
+  /// This node's name to the scheduler; empty: gethostname().
+  std::string node_name;
+  /// Of several launchers on this node that have one worker each, where this one's worker is among
+  /// those of the node; unset: this launcher has them all.
+  struct LocalPlace {
+    int local_rank = 0;
+    int local_world_size = 1;
+
+    bool operator==(const LocalPlace&) const = default;
+  };
+  std::optional<LocalPlace> local_place;
 
   // Rendezvous.
   RendezvousBackend backend = RendezvousBackend::kStatic;
@@ -108,6 +127,10 @@ struct LaunchPlan {
   std::optional<std::chrono::milliseconds> node_lease;
   /// How long one attempt to reach the coordinator or etcd may take.
   std::optional<std::chrono::milliseconds> read_timeout;
+  /// Addresses of hosts, by name, for those that no name service knows.
+  std::map<std::string, std::string> known_hosts;
+  /// Where another program of this job has said that the coordinator is; else empty.
+  std::vector<HostPort> coordinators;
   /// c10d: this launcher must host the coordinator, or must not; unset: the first that binds the
   /// endpoint does.
   std::optional<bool> is_host;
@@ -150,6 +173,10 @@ struct LaunchPlan {
   bool passes_local_rank = false;
   NumaBinding numa_binding = NumaBinding::kNone;
   StdinSource stdin_source = StdinSource::kInherit;
+  /// Workers get the scheduler's variables, too.
+  bool keeps_slurm_variables = false;
+  /// Further words for srun.
+  std::vector<std::string> srun_arguments;
   /// OMP_NUM_THREADS of several workers on one node: 0 for torchrun's rule (1, unless it is set).
   int omp_threads = 0;
 

@@ -46,6 +46,13 @@ std::vector<OptionSpec> NodeOptions() {
        .metavar = "NAME",
        .default_text = "default",
        .help = "ROLE_NAME of this node's workers."},
+      {.name = "srun-args",
+       .family = F::kOwn,
+       .group = G::kNodes,
+       .launcher_only = true,
+       .metavar = "WORDS",
+       .help = "In the shell of a Slurm job, further words for the srun that starts the nodes' "
+               "agents, separated by blanks (--container-image=...)."},
   };
 }
 

@@ -164,6 +164,14 @@ std::vector<OptionSpec> WorkerOptions() {
        .help =
            "What workers read as standard input: this program's, all of them, as with torchrun; "
            "rank0: local rank 0 alone; none: /dev/null."},
+      {.name = "keep-slurm-env",
+       .family = F::kOwn,
+       .group = G::kWorkers,
+       .value = V::kSwitch,
+       .default_text = "off",
+       .help = "In a job of Slurm, leave SLURM_* and PMI* in the workers' environment. They are those "
+               "of this program, not of the worker, and libraries that look for MPI take them for "
+               "ranks."},
   };
 }
 

@@ -168,9 +168,21 @@ absl::Status ReadIdentity(const RawOptions& options, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
+// c10d alone names no place: its default endpoint is this machine.
+bool IsRendezvousGiven(const RawOptions& options) {
+  const auto says = [&options](const char* name) {
+    const RawValue* value = options.Find(name);
+    return value != nullptr && !value->text.empty();
+  };
+  return options.IsOn("standalone") || says("rdzv-endpoint") || says("master-addr") ||
+         says("node-rank") || (says("rdzv-backend") && options.Find("rdzv-backend")->text != "c10d");
+}
+
 }  // namespace
 
 absl::Status PlanRendezvous(const RawOptions& options, LaunchPlan* plan) {
+  plan->nnodes_is_given = options.Find("nnodes") != nullptr;
+  plan->rendezvous_is_given = IsRendezvousGiven(options);
   RETURN_IF_ERROR(ReadNodes(options, plan));
   RETURN_IF_ERROR(ReadBackend(options, plan));
   if (plan->backend != RendezvousBackend::kC10d && !plan->is_agent) {

@@ -231,6 +231,11 @@ absl::Status ReadProgram(const RawOptions& options, LaunchPlan* plan) {
 
 absl::Status PlanWorkers(const RawOptions& options, const Environment& environment,
                          const MachineFacts& machine, LaunchPlan* plan) {
+  plan->nproc_is_given = options.Find("nproc-per-node") != nullptr;
+  plan->keeps_slurm_variables = options.IsOn("keep-slurm-env");
+  if (const RawValue* words = options.Find("srun-args")) {
+    plan->srun_arguments = absl::StrSplit(words->text, absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
+  }
   RETURN_IF_ERROR(ReadWorkers(options, machine, plan));
   RETURN_IF_ERROR(ReadFailurePolicy(options, plan));
   RETURN_IF_ERROR(ReadOutput(options, environment, plan));

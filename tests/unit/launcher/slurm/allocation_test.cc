@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
+#include "tests/unit/launcher/slurm/recorded.h"
 
 namespace fsdprun {
 namespace {
@@ -13,20 +12,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// The variables that Slurm 22.05.8 has set for a process of this kind; tests/slurm holds them
-// against a running one.
-Environment Recorded(const std::string& kind) {
-  const std::string path = std::string(std::getenv("SLURM_ENVIRONMENTS")) + "/" + kind;
-  std::ifstream file(path);
-  EXPECT_TRUE(file.is_open()) << path;
-  Environment environment;
-  for (std::string line; std::getline(file, line);) {
-    const size_t end = line.find('=');
-    environment[line.substr(0, end)] = line.substr(end + 1);
-  }
-  return environment;
-}
 
 SlurmAllocation Read(const std::string& kind) {
   const auto allocation = ReadAllocation(Recorded(kind));
