@@ -59,6 +59,9 @@ class LocalAgent {
     /// The watchdog, which outlives the agent; null: none.
     FileTimer* file_timer = nullptr;
     int omp_threads = 0;
+    /// Set if this agent has one of its node's workers, and others the rest: LOCAL_RANK and
+    /// LOCAL_WORLD_SIZE.
+    std::optional<std::pair<int, int>> local_place;
     /// The CPUs of each worker, by local rank; empty: this process's.
     std::vector<std::vector<int>> worker_cpus;
     /// Which worker reads this process's standard input.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -62,15 +63,18 @@ void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
 }
 
 std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank) {
-  const WorkerPlace place{.rank = assignment_.rank_offset + local_rank,
-                          .local_rank = local_rank,
-                          .world_size = assignment_.world_size,
-                          .local_world_size = assignment_.local_world_size,
-                          .group_rank = assignment_.group_rank,
-                          .group_world_size = assignment_.group_world_size,
-                          .role_rank = assignment_.role_rank_offset + local_rank,
-                          .role_world_size = assignment_.role_world_size,
-                          .role_name = assignment_.role};
+  WorkerPlace place{.rank = assignment_.rank_offset + local_rank,
+                    .local_rank = local_rank,
+                    .world_size = assignment_.world_size,
+                    .local_world_size = assignment_.local_world_size,
+                    .group_rank = assignment_.group_rank,
+                    .group_world_size = assignment_.group_world_size,
+                    .role_rank = assignment_.role_rank_offset + local_rank,
+                    .role_world_size = assignment_.role_world_size,
+                    .role_name = assignment_.role};
+  if (options_.local_place.has_value()) {
+    std::tie(place.local_rank, place.local_world_size) = *options_.local_place;
+  }
   const WorkerSettings settings{.master_addr = assignment_.master_addr,
                                 .master_port = assignment_.master_port,
                                 .restart_count = assignment_.restart_count,

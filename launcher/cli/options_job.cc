@@ -51,6 +51,7 @@ std::vector<OptionSpec> NodeOptions() {
        .group = G::kNodes,
        .launcher_only = true,
        .metavar = "WORDS",
+       .default_text = "none",
        .help = "In the shell of a Slurm job, further words for the srun that starts the nodes' "
                "agents, separated by blanks (--container-image=...)."},
   };

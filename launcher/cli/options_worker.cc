@@ -169,9 +169,10 @@ std::vector<OptionSpec> WorkerOptions() {
        .group = G::kWorkers,
        .value = V::kSwitch,
        .default_text = "off",
-       .help = "In a job of Slurm, leave SLURM_* and PMI* in the workers' environment. They are those "
-               "of this program, not of the worker, and libraries that look for MPI take them for "
-               "ranks."},
+       .help =
+           "In a job of Slurm, leave SLURM_* and PMI* in the workers' environment. They are those "
+           "of this program, not of the worker, and libraries that look for MPI take them for "
+           "ranks."},
   };
 }
 

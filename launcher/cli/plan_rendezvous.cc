@@ -175,7 +175,8 @@ bool IsRendezvousGiven(const RawOptions& options) {
     return value != nullptr && !value->text.empty();
   };
   return options.IsOn("standalone") || says("rdzv-endpoint") || says("master-addr") ||
-         says("node-rank") || (says("rdzv-backend") && options.Find("rdzv-backend")->text != "c10d");
+         says("node-rank") ||
+         (says("rdzv-backend") && options.Find("rdzv-backend")->text != "c10d");
 }
 
 }  // namespace

@@ -7,13 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "launcher/directory/free_port.h"
 #include "launcher/directory/host_facts.h"
 #include "launcher/directory/host_lookup.h"
-#include "launcher/directory/listener.h"
 #include "launcher/directory/reach.h"
 
 namespace fsdprun {
@@ -29,18 +28,6 @@ int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-// All that other nodes may reach this one at, the likeliest first.
-std::vector<std::string> AddressesForOthers(const std::string& best) {
-  std::vector<std::string> addresses{best};
-  for (const std::string& own : OwnAddresses()) {
-    const bool is_of_use = !IsLoopback(own) && !absl::StartsWith(own, "fe80:");
-    if (is_of_use && std::find(addresses.begin(), addresses.end(), own) == addresses.end()) {
-      addresses.push_back(own);
-    }
-  }
-  return addresses;
 }
 
 }  // namespace
@@ -144,19 +131,8 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Cl
 }
 
 absl::StatusOr<Place> ClaimDirectory::MakeHostPlace() const {
-  Place place;
-  place.hosts = true;
+  ASSIGN_OR_RETURN(Place place, HostOnFreePort(context_));
   place.may_move = Place::MayMove::kUntilFirstWorld;
-  ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
-  place.node_address =
-      local.addresses.empty() ? RoutableAddress().value_or("127.0.0.1") : local.addresses.front();
-  place.store_address =
-      local.addresses.empty() || local.is_hidden ? place.node_address : context_.plan.local_addr;
-  ASSIGN_OR_RETURN(place.listeners, BindListeners({"::"}, 0));
-  ASSIGN_OR_RETURN(const uint16_t port, PortOf(place.listeners.front()));
-  for (const std::string& address : AddressesForOthers(place.node_address)) {
-    place.endpoints.push_back({address, port});
-  }
   ASSIGN_OR_RETURN(place.token.value, GivenToken(context_.environment, context_.plan.token_file));
   return place;
 }

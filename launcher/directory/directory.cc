@@ -12,6 +12,7 @@
 #include "launcher/directory/file_claims.h"
 #include "launcher/directory/fixed_endpoint.h"
 #include "launcher/directory/one_node.h"
+#include "launcher/directory/told_coordinator.h"
 
 namespace fsdprun {
 
@@ -40,6 +41,9 @@ std::chrono::seconds ClaimLeaseOf(const LaunchPlan& plan) {
 }
 
 absl::StatusOr<std::unique_ptr<Directory>> MakeDirectory(DirectoryContext context) {
+  if (!context.plan.coordinators.empty()) {
+    return std::make_unique<ToldCoordinator>(std::move(context));
+  }
   if (!context.plan.is_agent && context.plan.IsSingleNode()) {
     return std::make_unique<OneNode>(std::move(context));
   }

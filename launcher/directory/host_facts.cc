@@ -29,15 +29,20 @@ void WarnOfForeignName(const std::string& name, const std::string& why) {
 
 absl::StatusOr<HostView> LookAtHost(const std::string& host, const DirectoryContext& context,
                                     Duration patience) {
-  HostFacts facts{.host = host, .own_name = HostName()};
+  HostFacts facts{.host = host, .own_name = host == context.plan.node_name ? host : HostName()};
   const bool may_be_own = MayBeOwnName(host, facts.own_name);
-  // Nobody else makes the own name known.
+  const auto known = context.plan.known_hosts.find(host);
+  const bool is_known = known != context.plan.known_hosts.end();
+  // Nobody else makes the own name known, and what is known need not become so.
   absl::StatusOr<std::vector<std::string>> resolved = AwaitHost(
-      host, {may_be_own ? Duration::zero() : patience, context.is_cancelled, context.notify});
+      host,
+      {may_be_own || is_known ? Duration::zero() : patience, context.is_cancelled, context.notify});
   if (resolved.ok()) {
     facts.resolved = *std::move(resolved);
-  } else if (absl::IsCancelled(resolved.status()) || !may_be_own) {
+  } else if (absl::IsCancelled(resolved.status()) || !(may_be_own || is_known)) {
     return resolved.status();
+  } else if (!may_be_own) {
+    facts.resolved = {known->second};
   }
   facts.own_addresses = OwnAddresses();
   facts.routable = RoutableAddress().value_or("");

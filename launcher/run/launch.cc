@@ -3,11 +3,15 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/completions.h"
 #include "launcher/cli/help_text.h"
@@ -15,7 +19,9 @@
 #include "launcher/cli/program_texts.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/machine.h"
+#include "launcher/run/slurm_launcher.h"
 #include "launcher/run/worker_cpus.h"
+#include "launcher/slurm/slurm_plan.h"
 
 namespace fsdprun {
 namespace {
@@ -24,16 +30,41 @@ namespace {
 constexpr int kUsageError = 2;
 constexpr int kValueError = 1;
 
+// This command line, for other nodes: a path is made absolute, a name is looked up there again.
+std::vector<std::string> CommandForNodes(int argc, char** argv) {
+  std::vector<std::string> command(argv, argv + argc);
+  if (command.front().find('/') != std::string::npos) {
+    command.front() = std::filesystem::absolute(command.front()).lexically_normal().string();
+  }
+  return command;
+}
+
 // Runs a job, or one node of it, from start to end, and prints everything an operator needs.
-int Launch(CliProgram program, const LaunchPlan& plan, const Environment& environment) {
+int Launch(CliProgram program, const LaunchPlan& plan, const Environment& environment,
+           const SlurmPlace& slurm, std::vector<std::string> command) {
   if (const auto level = environment.find("LOGLEVEL"); level != environment.end()) {
     SetLogLevel(ParseLogLevel(level->second));
+  }
+  if (slurm.role == SlurmRole::kShell) {
+    return SlurmLauncher(plan, environment, slurm.allocation, std::move(command)).Run();
   }
   return Launcher(program, plan, environment).Run();
 }
 
+// The plan of the command line, in the place where it is given.
+absl::StatusOr<LaunchPlan> MakePlan(CliProgram program, const std::vector<std::string>& args,
+                                    const Environment& environment, SlurmPlace* slurm) {
+  ASSIGN_OR_RETURN(LaunchPlan plan,
+                   ParseCommandLine(program, args, environment, DetectMachine(environment)));
+  if (plan.request == Request::kRun || plan.request == Request::kDryRun) {
+    ASSIGN_OR_RETURN(*slurm, FitToSlurm(environment, &plan));
+  }
+  return plan;
+}
+
 // Also what the start would find wrong with this machine's devices.
-int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& environment) {
+int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& environment,
+                const SlurmPlace& slurm, const std::vector<std::string>& command) {
   const auto worker_cpus = WorkerCpus(plan, environment);
   absl::Status status = CheckVisibleDevices(plan, environment);
   status.Update(worker_cpus.status());
@@ -43,6 +74,10 @@ int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& e
   }
   std::fputs(DescribePlan(plan).c_str(), stdout);
   std::fputs(DescribeWorkerCpus(*worker_cpus).c_str(), stdout);
+  if (slurm.role == SlurmRole::kShell) {
+    std::printf("step: %s\n",
+                absl::StrJoin(SrunCommand(slurm.allocation, plan, command), " ").c_str());
+  }
   return 0;
 }
 
@@ -50,9 +85,9 @@ int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& e
 
 int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer) {
   const Environment environment = ReadEnvironment(environ_pointer);
+  SlurmPlace slurm;
   const absl::StatusOr<LaunchPlan> plan =
-      ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment,
-                       DetectMachine(environment));
+      MakePlan(program, std::vector<std::string>(argv + 1, argv + argc), environment, &slurm);
   if (!plan.ok()) {
     std::fprintf(stderr, "%s: %s\n", ProgramName(program),
                  std::string(plan.status().message()).c_str());
@@ -80,11 +115,11 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
       std::printf("%s %s\n", ProgramName(program), kVersion);
       return 0;
     case Request::kDryRun:
-      return DescribeRun(program, *plan, environment);
+      return DescribeRun(program, *plan, environment, slurm, CommandForNodes(argc, argv));
     case Request::kRun:
       break;
   }
-  return Launch(program, *plan, environment);
+  return Launch(program, *plan, environment, slurm, CommandForNodes(argc, argv));
 }
 
 }  // namespace fsdprun

@@ -54,11 +54,11 @@ class Launcher {
   absl::Status FindProgram();
   absl::Status OpenMonitoring();
   absl::Status OpenLink();
-  JobSpec MakeJobSpec() const;
   void MakeHost();
   void MakeStore();
   std::unique_ptr<WorkerStore> OpenStore();
   Duration ConnectTimeout() const;
+  std::string NodeName() const;
   NodeSpec MakeNodeSpec() const;
   LocalAgent::Options MakeAgentOptions() const;
   void WatchAgent(LocalAgent::Hooks* hooks);
@@ -117,6 +117,7 @@ class Launcher {
   int Finish();
   void ReportOwnFailure();
   std::string WhyNotToTheEnd() const;
+  bool IsToldElsewhere() const;
   int ExitCode() const;
   int OwnFailureCode() const;
   FileThread::Closure GivingUp(bool closes) const;

@@ -44,6 +44,8 @@ int Launcher::Finish() {
   const EndContext context{program_, plan_, environment_, output_.console(), loop_};
   if (outcome_.has_value()) {
     ReportOutcome(*outcome_, context);
+  } else if (IsToldElsewhere()) {
+    // One report is enough, and whoever started this launcher must not take it for the culprit.
   } else if (exit_code != 0 && !agent_message_.empty()) {
     ReportReason(agent_message_, context);
     ReportOwnFailure();
@@ -51,7 +53,12 @@ int Launcher::Finish() {
   output_.EndRunDirs(exit_code == 0, drain.all_shown());
   drain.WaitForReader();
   output_.console().Close(drain.deadline());
-  return exit_code;
+  return IsToldElsewhere() ? 0 : exit_code;
+}
+
+// The program that started this launcher has its coordinator, which has ended the job.
+bool Launcher::IsToldElsewhere() const {
+  return !plan_.coordinators.empty() && agent_->was_admitted() && !agent_->has_lost_coordinator();
 }
 
 // What failed here is not lost with the coordinator.

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "launcher/cli/worker_command.h"
 #include "launcher/directory/host_lookup.h"
+#include "launcher/run/job_spec.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/notices.h"
 
@@ -65,7 +66,8 @@ void Launcher::WarnOfOtherTerms(const node::Event& event) {
   if (admit == nullptr || plan_.is_agent) {
     return;
   }
-  std::string text = DescribeOtherTerms(AdmissionOf(MakeJobSpec()), *admit, place_.where());
+  std::string text =
+      DescribeOtherTerms(AdmissionOf(MakeJobSpec(plan_, clocks_)), *admit, place_.where());
   if (!text.empty() && text != warned_terms_) {
     Log(LogLevel::kWarning, text);
     warned_terms_ = std::move(text);

@@ -9,8 +9,10 @@
 #include "launcher/cli/worker_command.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/directory/job_token.h"
+#include "launcher/run/job_spec.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/machine.h"
+#include "launcher/slurm/slurm_plan.h"
 #include "proto/worker_contract.h"
 
 namespace fsdprun {
@@ -92,27 +94,10 @@ void Launcher::MakeHost() {
   };
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
-      CoordinatorHost::Options{MakeJobSpec(), run_id_, place_.is_shared() ? place_.token.value : "",
+      CoordinatorHost::Options{MakeJobSpec(plan_, clocks_), run_id_,
+                               place_.is_shared() ? place_.token.value : "",
                                clocks_.stream_silence},
       std::move(hooks));
-}
-
-JobSpec Launcher::MakeJobSpec() const {
-  JobSpec spec;
-  spec.min_nodes = plan_.min_nodes;
-  spec.max_nodes = plan_.max_nodes;
-  spec.max_restarts = plan_.max_restarts;
-  spec.node_ranks_bind = plan_.backend == RendezvousBackend::kStatic;
-  spec.restart_backoff = plan_.restart_backoff;
-  spec.max_restart_backoff = plan_.max_restart_backoff;
-  spec.suspect_after = clocks_.suspect_after;
-  spec.dead_after = clocks_.node_lease;
-  spec.join_timeout = plan_.join_timeout;
-  spec.last_call = plan_.last_call_timeout;
-  spec.stop_grace = plan_.shutdown_timeout;
-  spec.abort_grace = plan_.abort_timeout;
-  spec.exits_as_worker = plan_.exit_code_style == ExitCodeStyle::kWorker;
-  return spec;
 }
 
 // The coordinator's port serves the store too: a connection that starts with the HTTP/2 preface is
@@ -149,10 +134,17 @@ Duration Launcher::ConnectTimeout() const {
                              : std::min<Duration>(plan_.join_timeout, kTellTimeout);
 }
 
+std::string Launcher::NodeName() const {
+  if (!plan_.local_addr.empty()) {
+    return plan_.local_addr;
+  }
+  return plan_.node_name.empty() ? HostName() : plan_.node_name;
+}
+
 NodeSpec Launcher::MakeNodeSpec() const {
   NodeSpec spec;
   spec.node.incarnation = Incarnation(RandomNonZero());
-  spec.node.name = plan_.local_addr.empty() ? HostName() : plan_.local_addr;
+  spec.node.name = NodeName();
   spec.node.address = place_.node_address;
   spec.node.local_world_size = plan_.nproc_per_node;
   spec.node.role = plan_.role;
@@ -175,7 +167,7 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   LocalAgent::Options options;
   options.spec = MakeNodeSpec();
   options.keeper_path = keeper_path_;
-  options.base_environment = environment_;
+  options.base_environment = WorkerEnvironment(environment_, plan_.keeps_slurm_variables);
   // Only agents need the job's secret.
   options.base_environment.erase("FSDPRUN_TOKEN");
   options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };
@@ -198,6 +190,9 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.reads_stdin = [source = plan_.stdin_source](int local_rank) {
     return source == StdinSource::kInherit || (source == StdinSource::kRankZero && local_rank == 0);
   };
+  if (plan_.local_place.has_value()) {
+    options.local_place = {plan_.local_place->local_rank, plan_.local_place->local_world_size};
+  }
   options.stops_groups = plan_.stop_signal_to == StopSignalTo::kGroup;
   return options;
 }

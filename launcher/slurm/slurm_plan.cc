@@ -21,8 +21,8 @@ constexpr uint64_t kPorts = 9'000;
 constexpr uint64_t kPortsBetweenSteps = 997;
 
 /// Of the variables of Slurm and of what it brings.
-constexpr const char* kPrefixes[] = {"SLURM_",  "SLURMD_", "SBATCH_", "SALLOC_",
-                                     "SRUN_",   "PMI_",    "PMI2_",   "PMIX_"};
+constexpr const char* kPrefixes[] = {"SLURM_", "SLURMD_", "SBATCH_", "SALLOC_",
+                                     "SRUN_",  "PMI_",    "PMI2_",   "PMIX_"};
 
 uint16_t PortOfStep(uint64_t job_id, uint32_t step_id) {
   return static_cast<uint16_t>(kFirstPort + (job_id + kPortsBetweenSteps * step_id) % kPorts);
@@ -70,10 +70,10 @@ absl::Status ShareNode(const SlurmTask& task, LaunchPlan* plan) {
   const bool fits = plan->min_nodes == plan->max_nodes &&
                     (plan->min_nodes == nodes || plan->min_nodes == task.tasks);
   if (plan->nnodes_is_given && !fits) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "--nnodes: SLURM_STEP_TASKS_PER_NODE has several launchers on a node, of ",
-        Nodes(task.nodes.size()), " in all; give --nnodes=", nodes,
-        ", or srun --ntasks-per-node=1"));
+    return absl::OutOfRangeError(
+        absl::StrCat("--nnodes: SLURM_STEP_TASKS_PER_NODE has several launchers on a node, of ",
+                     Nodes(task.nodes.size()), " in all; give --nnodes=", nodes,
+                     ", or srun --ntasks-per-node=1"));
   }
   plan->nproc_per_node = 1;
   plan->min_nodes = plan->max_nodes = task.tasks;
@@ -227,9 +227,8 @@ Environment WorkerEnvironment(Environment environment, bool keeps_slurm_variable
   }
   for (auto entry = environment.begin(); entry != environment.end();) {
     const bool is_slurms =
-        std::any_of(std::begin(kPrefixes), std::end(kPrefixes), [&](const char* prefix) {
-          return absl::StartsWith(entry->first, prefix);
-        });
+        std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                    [&](const char* prefix) { return absl::StartsWith(entry->first, prefix); });
     entry = is_slurms ? environment.erase(entry) : std::next(entry);
   }
   return environment;

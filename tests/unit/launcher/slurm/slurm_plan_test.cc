@@ -74,7 +74,8 @@ TEST(SlurmPlanTest, CommandLineThatSaysWhereTheOthersAreIsTakenAtItsWord) {
                             "--master-addr=h", "--node-rank=0", "--rdzv-backend=etcd"}) {
       const Fitted fitted = Fit(kind, {arg});
       EXPECT_EQ(fitted.place.role, SlurmRole::kNone) << kind << " " << arg;
-      EXPECT_EQ(fitted.plan.rdzv_id, arg == std::string("--standalone") ? fitted.plan.rdzv_id : "none");
+      EXPECT_EQ(fitted.plan.rdzv_id,
+                arg == std::string("--standalone") ? fitted.plan.rdzv_id : "none");
       EXPECT_THAT(fitted.plan.node_name, Not(IsEmpty()));
     }
   }
@@ -166,10 +167,9 @@ TEST(SlurmPlanTest, StepHasOneAgentOnEachNode) {
             "--mpi=none --export=ALL --input=none --container-image=x --cpu-bind=none fsdprun "
             "prog");
   const Fitted het = Fit("batch_of_heterogeneous_job");
-  EXPECT_THAT(
-      absl::StrJoin(SrunCommand(het.place.allocation, het.plan, {"fsdprun", "prog"}), " "),
-      AllOf(HasSubstr("srun --het-group=0 --nodes=1 --ntasks=1 "),
-            HasSubstr(" fsdprun prog : --het-group=1 --nodes=2 --ntasks=2 ")));
+  EXPECT_THAT(absl::StrJoin(SrunCommand(het.place.allocation, het.plan, {"fsdprun", "prog"}), " "),
+              AllOf(HasSubstr("srun --het-group=0 --nodes=1 --ntasks=1 "),
+                    HasSubstr(" fsdprun prog : --het-group=1 --nodes=2 --ntasks=2 ")));
 }
 
 TEST(SlurmPlanTest, StepIsNotBoundByWhatTheJobsTasksWere) {

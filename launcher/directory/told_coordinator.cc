@@ -1,0 +1,33 @@
+#include "launcher/directory/told_coordinator.h"
+
+#include "base/status_macros.h"
+#include "launcher/directory/host_facts.h"
+#include "launcher/directory/reach.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kReachTimeout = std::chrono::seconds(2);
+
+}  // namespace
+
+absl::StatusOr<Place> ToldCoordinator::Find() {
+  Place place;
+  for (const HostPort& told : context_.plan.coordinators) {
+    place.endpoints.push_back({told.host, told.port});
+  }
+  MoveReachableToFront(&place.endpoints, MonoNow() + kReachTimeout, context_.is_cancelled);
+  ASSIGN_OR_RETURN(place.token,
+                   ChooseToken(context_.plan, context_.environment, place.endpoints.front()));
+  ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
+  if (local.addresses.empty()) {
+    ASSIGN_OR_RETURN(place.node_address, AddressTowardsAny(place.endpoints));
+  } else {
+    place.node_address = local.addresses.front();
+  }
+  place.store_address =
+      local.addresses.empty() || local.is_hidden ? place.node_address : context_.plan.local_addr;
+  return place;
+}
+
+}  // namespace fsdprun

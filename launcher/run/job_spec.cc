@@ -1,0 +1,23 @@
+#include "launcher/run/job_spec.h"
+
+namespace fsdprun {
+
+JobSpec MakeJobSpec(const LaunchPlan& plan, const Clocks& clocks) {
+  JobSpec spec;
+  spec.min_nodes = plan.min_nodes;
+  spec.max_nodes = plan.max_nodes;
+  spec.max_restarts = plan.max_restarts;
+  spec.node_ranks_bind = plan.backend == RendezvousBackend::kStatic;
+  spec.restart_backoff = plan.restart_backoff;
+  spec.max_restart_backoff = plan.max_restart_backoff;
+  spec.suspect_after = clocks.suspect_after;
+  spec.dead_after = clocks.node_lease;
+  spec.join_timeout = plan.join_timeout;
+  spec.last_call = plan.last_call_timeout;
+  spec.stop_grace = plan.shutdown_timeout;
+  spec.abort_grace = plan.abort_timeout;
+  spec.exits_as_worker = plan.exit_code_style == ExitCodeStyle::kWorker;
+  return spec;
+}
+
+}  // namespace fsdprun

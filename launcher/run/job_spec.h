@@ -1,0 +1,12 @@
+#pragma once
+
+#include "agent/node/clocks.h"
+#include "launcher/cli/launch_plan.h"
+#include "launcher/coordinator/job_machine.h"
+
+namespace fsdprun {
+
+/// What the command line says of the job; `launch_id` is the host's. Pure.
+JobSpec MakeJobSpec(const LaunchPlan& plan, const Clocks& clocks);
+
+}  // namespace fsdprun

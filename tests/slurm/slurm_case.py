@@ -1,0 +1,86 @@
+"""Jobs of fsdprun in a real Slurm: workers that leave notes, and a check that nothing of a job is left on any node."""
+
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from cluster import HERE, Cluster, free_port, reason_to_skip  # noqa: F401
+
+BIN = pathlib.Path(os.environ.get("FSDPRUN_BIN", "build/release/bin")).resolve()
+FSDPRUN = BIN / "fsdprun"
+SKIP = reason_to_skip()
+OVER = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
+
+slurm: Cluster = None
+
+
+def start_cluster(**options):
+    """For setUpModule()."""
+    global slurm
+    if SKIP:
+        raise unittest.SkipTest(SKIP)
+    slurm = Cluster(**options).__enter__()
+    unittest.addModuleCleanup(slurm.close)
+    return slurm
+
+
+class SlurmCase(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="fsdprun_test_"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+        (self.dir / "tmp").mkdir()
+        self.environment = {
+            "D": str(self.dir), "TMPDIR": str(self.dir / "tmp"), "XDG_CONFIG_HOME": str(self.dir / "config"),
+            "PYTHON_EXEC": sys.executable, "PYTHONDONTWRITEBYTECODE": "1", "LOGLEVEL": "ERROR", "OMP_NUM_THREADS": "1",
+        }
+
+    def tearDown(self):
+        for job in slurm.queue():
+            slurm.scancel(job)
+        slurm.wait_until(lambda: not slurm.processes(), "everything on the nodes to end")
+        for node, state in slurm.node_states().items():
+            if state.startswith("down"):
+                slurm.node_up(node)
+
+    def worker(self, body="", name="worker.py"):
+        """A worker script: note(kind, text) leaves a file KIND.RANK in the test's folder."""
+        head = f"""\
+            import json, os, pathlib, signal, sys, time
+            sys.path.insert(0, {str(HERE.parent / "integration/launcher")!r})
+            from events import wait_for_files
+            D = pathlib.Path(os.environ["D"])
+            RANK, LOCAL_RANK, WORLD = (int(os.environ[k]) for k in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+            RESTART = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+            def note(kind, text=""):
+                (D / f"part-{{kind}}.{{RANK}}").write_text(str(text))
+                (D / f"part-{{kind}}.{{RANK}}").rename(D / f"{{kind}}.{{RANK}}")
+            def wait_for(*names):
+                wait_for_files(lambda: all((D / name).exists() for name in names), D, "what others do")
+            """
+        path = self.dir / name
+        path.write_text(textwrap.dedent(head) + textwrap.dedent(body))
+        return path
+
+    def submit(self, script, *options):
+        return slurm.sbatch("#!/bin/bash\n" + textwrap.dedent(script), *options, environment=self.environment)
+
+    def finish(self, job, state="COMPLETED"):
+        """What the job has written; all its parts must end in the state."""
+        slurm.wait_until(lambda: all(part["JobState"] in OVER for part in slurm.jobs(job)), f"job {job} to end", job)
+        self.assertEqual({part["JobState"] for part in slurm.jobs(job)}, {state}, slurm.output(job))
+        return slurm.output(job)
+
+    def run_job(self, script, *options, state="COMPLETED"):
+        return self.finish(self.submit(script, *options), state)
+
+    def notes(self, kind):
+        """{rank: text}"""
+        return {int(path.suffix[1:]): path.read_text() for path in self.dir.glob(f"{kind}.*")}
+
+    def wait_for_notes(self, kind, ranks, job):
+        return slurm.wait_until(
+            lambda: self.notes(kind) if set(self.notes(kind)) == set(ranks) else None, f"notes {kind} of {ranks}", job)
