@@ -132,6 +132,7 @@ class LocalAgent {
   void Execute(const node::PrepareNode& prepare);
   void Execute(const node::SpawnWorkers& spawn);
   void Execute(const node::SignalWorkers& signal);
+  void Execute(const node::NotifyWorkers& notify) { ForwardSignal(notify.signal); }
   void Execute(const node::KillWorkers& kill);
   void Execute(const node::KillOrphans& kill);
   void Execute(const node::Exit& exit);

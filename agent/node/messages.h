@@ -133,9 +133,14 @@ struct ReleaseAgent {
   /// The workers could not end by themselves, well or badly.
   bool cut_off = false;
 };
+/// Pass `signal` on to the workers of the envelope's generation, as node::NotifyWorkers does; the
+/// job goes on. Not repeated on a new stream: it is about a moment.
+struct PassSignal {
+  int signal = 10;
+};
 
 using CoordinatorMessage = std::variant<AdmitAgent, RejectAgent, PrepareGeneration,
-                                        CommitGeneration, StopWorkers, ReleaseAgent>;
+                                        CommitGeneration, StopWorkers, ReleaseAgent, PassSignal>;
 
 /// Envelope of every message from the coordinator. AdmitAgent, RejectAgent and ReleaseAgent carry
 /// generation 0.

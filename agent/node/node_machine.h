@@ -149,6 +149,12 @@ struct SignalWorkers {
   int signal = 15;
   Duration grace{};
 };
+/// Pass `signal` on to the workers themselves, not to what they have started, after a notice on
+/// their control sockets.
+struct NotifyWorkers {
+  Generation generation;
+  int signal = 10;
+};
 /// SIGKILL every process of the generation, including descendants. Answer AllWorkersGone.
 struct KillWorkers {
   Generation generation;
@@ -165,7 +171,7 @@ struct Exit {
 };
 
 using Action = std::variant<Send, StartKeeper, ReconnectStream, PrepareNode, SpawnWorkers,
-                            SignalWorkers, KillWorkers, KillOrphans, Exit>;
+                            SignalWorkers, NotifyWorkers, KillWorkers, KillOrphans, Exit>;
 
 struct Effects {
   /// To be executed in order.
@@ -274,6 +280,7 @@ class NodeMachine {
   void Apply(const CommitGeneration& commit, Generation g, Out& out);
   void Apply(const StopWorkers& stop, Generation g, Out& out);
   void Apply(const ReleaseAgent& release, Generation g, Out& out);
+  void Apply(const PassSignal& pass, Generation g, Out& out);
 
   bool MayHaveProcesses() const;
   bool IsStale(Generation g);

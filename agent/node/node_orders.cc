@@ -129,6 +129,12 @@ void NodeMachine::Apply(const StopWorkers& stop, Generation g, Out& out) {
   StopGeneration(stop.signal, stop.grace, stop.reason, out);
 }
 
+void NodeMachine::Apply(const PassSignal& pass, Generation g, Out& out) {
+  if (!IsStale(g) && phase_ == node::Phase::kRunning) {
+    out.effects.actions.emplace_back(node::NotifyWorkers{g, pass.signal});
+  }
+}
+
 void NodeMachine::Apply(const ReleaseAgent& release, Generation, Out& out) {
   Leave(release.exit_code, release.reason, spec_.kill_wait, out);
   was_cut_off_ = release.cut_off;

@@ -395,6 +395,9 @@ struct CoordinatorEncoder {
     out->mutable_release()->set_reason(Cut(release.reason, kMaxErrorTextBytes));
     out->mutable_release()->set_cut_off(release.cut_off);
   }
+  void operator()(const PassSignal& pass) const {
+    out->mutable_pass_signal()->set_signal(pass.signal);
+  }
 };
 
 absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) {
@@ -418,6 +421,9 @@ absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) 
     case v1::CoordinatorMessage::kRelease:
       RETURN_IF_ERROR(CheckRange("release.exit_code", in.release().exit_code(), 0, 255));
       return ReleaseAgent{in.release().exit_code(), in.release().reason(), in.release().cut_off()};
+    case v1::CoordinatorMessage::kPassSignal:
+      RETURN_IF_ERROR(CheckRange("pass_signal.signal", in.pass_signal().signal(), 1, kMaxSignal));
+      return PassSignal{in.pass_signal().signal()};
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

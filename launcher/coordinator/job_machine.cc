@@ -159,6 +159,20 @@ void JobMachine::Handle(const job::HostReplaced& replaced, Out& out) {
   BeginStop(StopKind::kMembership, SIGTERM, grace, replaced_why_, out);
 }
 
+void JobMachine::Handle(const job::SignalForWorkers& signal, Out& out) {
+  out.changed = false;
+  if (phase_ != Phase::kRunning) {
+    out.effects.warning = "signal " + std::to_string(signal.signal) +
+                          " came while no worker ran; it was not passed on";
+    return;
+  }
+  for (Node& node : nodes_) {
+    if (IsMember(node)) {
+      SendTo(node, generation_, PassSignal{signal.signal}, out);
+    }
+  }
+}
+
 // --- Messages
 
 void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out) {

@@ -97,10 +97,15 @@ struct OperatorStop {
 struct HostReplaced {
   std::string why;
 };
+/// A signal for all workers of the running world; the job goes on.
+struct SignalForWorkers {
+  int signal = 10;
+};
 /// The timer of `wake_at` has expired.
 struct TimerDue {};
 
-using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop, HostReplaced>;
+using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop, HostReplaced,
+                           SignalForWorkers>;
 
 // --- Actions: ToAgent, and this
 
@@ -212,6 +217,7 @@ class JobMachine {
   void Handle(const job::AgentStreamLost& lost, Out& out);
   void Handle(const job::OperatorStop& stop, Out& out);
   void Handle(const job::HostReplaced& replaced, Out& out);
+  void Handle(const job::SignalForWorkers& signal, Out& out);
   void On(const AgentJoined& joined, const FromAgent& envelope, Out& out);
   void On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out);
   void On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out);

@@ -121,6 +121,8 @@ void CoordinatorHost::OperatorStop(int signal) { Feed(job::OperatorStop{signal})
 
 void CoordinatorHost::Replaced(const std::string& why) { Feed(job::HostReplaced{why}); }
 
+void CoordinatorHost::ForwardSignal(int signal) { Feed(job::SignalForWorkers{signal}); }
+
 void CoordinatorHost::Shutdown() {
   if (service_ != nullptr) {
     service_->Shutdown();

@@ -57,6 +57,8 @@ class CoordinatorHost {
   void OperatorStop(int signal);
   /// See job::HostReplaced.
   void Replaced(const std::string& why);
+  /// Passes a signal on to the workers of all nodes; the job goes on.
+  void ForwardSignal(int signal);
   /// Ends all streams; see CoordinatorService::Shutdown().
   void Shutdown();
 

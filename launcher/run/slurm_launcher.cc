@@ -36,7 +36,8 @@ SlurmLauncher::SlurmLauncher(const LaunchPlan& plan, const Environment& environm
       allocation_(allocation),
       command_(std::move(command)),
       clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
-      signals_(loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }}, {}),
+      signals_(loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
+               {plan_.forwarded_signals, [this](int signal) { host_->ForwardSignal(signal); }}),
       output_(loop_, CliProgram::kFsdprun, plan_, environment_) {}
 
 SlurmLauncher::~SlurmLauncher() = default;

@@ -176,6 +176,7 @@ MESSAGES = {
                  'restart_count: 1 max_restarts: 3 launch_id: "abcdef" } }',
     "c_commit": 'generation: 3 commit { store { address: "10.0.0.1" port: 29500 } }',
     "c_stop": 'generation: 3 stop { signal: 15 grace_ns: 30000000000 reason: "a worker failed" }',
+    "c_pass_signal": "generation: 3 pass_signal { signal: 10 }",
     "c_reject": 'reject { reason: "full" rejoin: true }',
 }
 

@@ -89,6 +89,7 @@ void World::CheckOrder(const ToAgent& order, Generation held) {
   const bool touches = std::any_of(actions.begin(), actions.end(), [](const node::Action& action) {
     return std::holds_alternative<node::SpawnWorkers>(action) ||
            std::holds_alternative<node::SignalWorkers>(action) ||
+           std::holds_alternative<node::NotifyWorkers>(action) ||
            std::holds_alternative<node::KillWorkers>(action) ||
            std::holds_alternative<node::KillOrphans>(action);
   });

@@ -94,6 +94,7 @@ class World {
   void Execute(uint32_t index, const node::PrepareNode& prepare);
   void Execute(uint32_t index, const node::SpawnWorkers& spawn);
   void Execute(uint32_t index, const node::SignalWorkers& signal);
+  void Execute(uint32_t /*index*/, const node::NotifyWorkers& /*notify*/) {}
   void Execute(uint32_t index, const node::KillWorkers& kill);
   void Execute(uint32_t index, const node::KillOrphans& kill);
   void Execute(uint32_t index, const node::Exit& exit);

@@ -96,6 +96,11 @@ static auto Fields(const ReleaseAgent& release) {
   return std::tie(exit_code, reason, cut_off);
 }
 
+static auto Fields(const PassSignal& pass) {
+  const auto& [signal] = pass;
+  return std::tie(signal);
+}
+
 static auto Fields(const FromAgent& envelope) {
   const auto& [incarnation, generation, message] = envelope;
   return std::tie(incarnation, generation, message);

@@ -158,6 +158,10 @@ class BadInputTest(SlurmCase):
         output = self.run_job(f"PATH=/usr/bin:/bin {FSDPRUN} {self.worker()}", "--nodes=2", state="FAILED")
         self.assert_one_line(output, "cannot start srun", "PATH")
 
+    def test_allocation_that_is_over(self):
+        output = self.run_job(f"SLURM_JOB_ID=999 SLURM_JOBID=999 {FSDPRUN} {self.worker()}", "--nodes=2", state="FAILED")
+        self.assert_one_line(output, "srun could not start", "999")
+
     def test_node_without_the_launcher(self):
         """The others do not wait for it."""
         program = self.dir / "fsdprun"
@@ -209,6 +213,38 @@ class EndTest(SlurmCase):
             slurm.scancel(job)
             slurm.wait_for_state(job, "CANCELLED")
             slurm.wait_until(lambda: not slurm.processes(), "the job's processes to end", job)
+
+    def test_signal_for_the_workers(self):
+        """As #SBATCH --signal=B:USR1@120 sends it: to the batch file's process, which is the launcher."""
+        worker = self.worker("""
+            def on_signal(*_):
+                note("told")
+            signal.signal(signal.SIGUSR1, on_signal)
+            note("here")
+            wait_for("go")
+            """)
+        job = self.submit(f"exec {FSDPRUN} --forward-signals=USR1 {worker}", "--nodes=3")
+        self.wait_for_notes("here", range(3), job)
+        slurm.scancel("--batch", "--signal=USR1", job)
+        self.wait_for_notes("told", range(3), job)
+        (self.dir / "go").touch()
+        self.finish(job)
+
+    def test_signal_that_ends_the_job(self):
+        worker = self.worker("""
+            def on_signal(*_):
+                note("told")
+                sys.exit(0)
+            signal.signal(signal.SIGTERM, on_signal)
+            note("here")
+            wait_for("never")
+            """)
+        job = self.submit(f"exec {FSDPRUN} {worker}", "--nodes=3")
+        self.wait_for_notes("here", range(3), job)
+        slurm.scancel("--batch", "--signal=TERM", job)
+        output = self.finish(job, "FAILED")
+        self.assertEqual(set(self.notes("told")), {0, 1, 2})
+        self.assertIn("the job was ended by SIGTERM", output)
 
     def test_lost_node(self):
         """--no-kill is needed on sbatch; on srun it is ours. The other nodes go on without it."""

@@ -137,6 +137,9 @@ class Agent {
   std::string Words(const node::SignalWorkers& a) {
     return "signal " + std::to_string(a.signal) + Of(a.generation);
   }
+  std::string Words(const node::NotifyWorkers& a) {
+    return "notify " + std::to_string(a.signal) + Of(a.generation);
+  }
   std::string Words(const node::KillWorkers& a) { return "kill" + Of(a.generation); }
   std::string Words(const node::KillOrphans& a) { return "kill orphans" + Of(a.generation); }
   std::string Words(const node::Exit& a) {

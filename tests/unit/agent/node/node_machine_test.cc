@@ -273,6 +273,17 @@ TEST(NodeMachineTest, ReleaseTellsWhetherTheWorkersWereCutOff) {
   }
 }
 
+TEST(NodeMachineTest, SignalForWorkersIsForThoseOfItsGenerationWhileTheyRun) {
+  Agent agent;
+  agent.Up();
+  EXPECT_THAT(agent.Order(1, PassSignal{SIGUSR1}), IsEmpty());
+  agent.Run(1);
+  EXPECT_THAT(agent.Order(1, PassSignal{SIGUSR1}), ElementsAre("notify 10 g1"));
+  EXPECT_THAT(agent.Order(2, PassSignal{SIGUSR1}), IsEmpty());
+  agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(9), "test"});
+  EXPECT_THAT(agent.Order(1, PassSignal{SIGUSR1}), IsEmpty());
+}
+
 TEST(NodeMachineTest, FirstOperatorSignalIsPassedOnTheSecondKills) {
   Agent agent;
   agent.Up();

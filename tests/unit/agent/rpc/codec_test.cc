@@ -184,6 +184,16 @@ TEST(CodecTest, OrdersKeepEveryField) {
   }
 }
 
+TEST(CodecTest, PassedSignalIsOneThatThereIs) {
+  const auto pass = RoundTrip(CoordinatorMessage(PassSignal{12})).value();
+  EXPECT_EQ(pass.generation, kGeneration);
+  EXPECT_EQ(std::get<PassSignal>(pass.message).signal, 12);
+  for (const int signal : {0, -1, 65}) {
+    EXPECT_THAT(std::string(RoundTrip(CoordinatorMessage(PassSignal{signal})).status().message()),
+                HasSubstr("pass_signal.signal"));
+  }
+}
+
 RankAssignment SomeAssignment() {
   RankAssignment a{kGeneration, 1, 3, 4, 20, 6, "r", 2, 9, 5, 7};
   a.launch_id = "12ab34cd";

@@ -134,6 +134,9 @@ class Job {
       return "stop " + who + g + " signal " + std::to_string(stop.signal) + " grace " +
              std::to_string(stop.grace / std::chrono::seconds(1));
     }
+    if (const auto* pass = std::get_if<PassSignal>(&to.message)) {
+      return "pass " + who + g + " signal " + std::to_string(pass->signal);
+    }
     last_release_ = std::get<ReleaseAgent>(to.message).reason;
     last_is_cut_off_ = std::get<ReleaseAgent>(to.message).cut_off;
     return "release " + who + " " + std::to_string(std::get<ReleaseAgent>(to.message).exit_code);

@@ -198,6 +198,20 @@ TEST(JobMachineTest, OperatorStopEndsInOrderAndTheSecondSignalEndsTheGrace) {
   EXPECT_EQ(job.finished_->exit_code, 1);
 }
 
+TEST(JobMachineTest, SignalForWorkersReachesEachNodeOfARunningWorldAndChangesNothing) {
+  Job job(Spec(2, 2, 5));
+  EXPECT_THAT(job.Step(job::SignalForWorkers{SIGUSR1}), IsEmpty());
+  EXPECT_THAT(job.warning_, HasSubstr("signal 10 came while no worker ran"));
+  job.RunTwo();
+  const uint64_t revision = job.machine_.revision();
+  EXPECT_THAT(job.Step(job::SignalForWorkers{SIGUSR1}),
+              ElementsAre("pass 1 g1 signal 10", "pass 2 g1 signal 10"));
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRunning);
+  EXPECT_EQ(job.machine_.revision(), revision);
+  job.Step(job::OperatorStop{SIGINT});
+  EXPECT_THAT(job.Step(job::SignalForWorkers{SIGUSR1}), IsEmpty());
+}
+
 TEST(JobMachineTest, EarlyExitWithZeroIsNoFailureEvenIfTheNodeThenLeaves) {
   Job job(Spec(2, 2, 0));
   job.RunTwo();
