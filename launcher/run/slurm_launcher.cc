@@ -16,7 +16,6 @@
 #include "launcher/run/job_spec.h"
 #include "launcher/run/notices.h"
 #include "launcher/slurm/slurm_plan.h"
-#include "launcher/slurm/srun_message.h"
 
 namespace fsdprun {
 namespace {
@@ -69,12 +68,7 @@ absl::Status SlurmLauncher::Host() {
   }
   CoordinatorHost::Hooks hooks;
   hooks.on_finish = [this](const JobOutcome& outcome) { OnFinish(outcome); };
-  hooks.on_step = [this] {
-    for (const job::Node& node : host_->machine().nodes()) {
-      joined_.insert(node.info.name);
-    }
-    output_.ShowProgress(host_->machine().progress());
-  };
+  hooks.on_step = [this] { OnCoordinatorStep(); };
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
       CoordinatorHost::Options{MakeJobSpec(plan_, clocks_), plan_.rdzv_id, place_.token.value,
@@ -122,42 +116,68 @@ void SlurmLauncher::OnFinish(const JobOutcome& outcome) {
   });
 }
 
+void SlurmLauncher::OnCoordinatorStep() {
+  for (const job::Node& node : host_->machine().nodes()) {
+    joined_.insert(node.info.name);
+  }
+  output_.ShowProgress(host_->machine().progress());
+  EndIfTooFewAreLeft();
+}
+
 void SlurmLauncher::OnStepLines(absl::string_view lines) {
   output_.console().WriteLines(ConsoleStream::kError, lines);
   for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
     if (std::string error = ReadSrunError(line); !error.empty()) {
       last_srun_error_ = std::move(error);
-      TellOfLostLaunchers(line);
+    }
+    if (const auto ended = ReadTasksEnded(line);
+        ended.has_value() && !host_->machine().outcome().has_value()) {
+      OnTasksEnded(*ended);
     }
   }
 }
 
 // Whoever cannot run a launcher cannot say so: it is said in its place, and the job ends at once
 // instead of waiting for that node.
-void SlurmLauncher::TellOfLostLaunchers(absl::string_view line) {
-  const std::optional<SrunTasksEnded> ended = ReadTasksEnded(line);
-  if (!ended.has_value() || outcome_.has_value() || host_->machine().outcome().has_value()) {
-    return;
-  }
-  const auto node = std::find_if(ended->nodes.begin(), ended->nodes.end(),
-                                 [this](const std::string& name) { return !HasJoined(name); });
-  if (node == ended->nodes.end()) {
+void SlurmLauncher::OnTasksEnded(const SrunTasksEnded& ended) {
+  ended_.insert(ended.nodes.begin(), ended.nodes.end());
+  const auto node =
+      std::find_if(ended.nodes.begin(), ended.nodes.end(),
+                   [this](const std::string& name) { return !joined_.contains(name); });
+  if (node == ended.nodes.end()) {
+    EndIfTooFewAreLeft();
     return;
   }
   AgentJoined joined;
   joined.node.incarnation = Incarnation(1);
   joined.node.name = *node;
   joined.cannot_run = absl::StrCat("'", command_.front(),
-                                   "' did not get to the coordinator, as srun says: ", ended->how,
+                                   "' did not get to the coordinator, as srun says: ", ended.how,
                                    "; is it on that node, under the same path?");
   host_->local_link().Send({joined.node.incarnation, Generation(), joined});
 }
 
-bool SlurmLauncher::HasJoined(const std::string& node) const { return joined_.contains(node); }
+// srun starts no agent a second time: a job that needs more nodes than are left, and to which no
+// others may come, would wait in vain.
+void SlurmLauncher::EndIfTooFewAreLeft() {
+  const size_t all = allocation_.Nodes().size();
+  const size_t left = all - std::min(all, ended_.size());
+  const bool others_may_come = static_cast<size_t>(plan_.max_nodes) > all;
+  if (ended_.empty() || !lost_reason_.empty() || left >= static_cast<size_t>(plan_.min_nodes) ||
+      others_may_come || host_->machine().phase() != job::Phase::kRendezvous) {
+    return;
+  }
+  lost_reason_ = absl::StrCat("the agents of ", absl::StrJoin(ended_, ", "),
+                              " have ended (srun: ", last_srun_error_, "); the job needs ",
+                              plan_.min_nodes, " nodes, and ", left,
+                              " of its allocation are left. Give --nnodes MIN:MAX to go on with "
+                              "fewer, or requeue the job");
+  step_->Signal(SIGTERM);
+}
 
 void SlurmLauncher::OnStepEnd(int code) {
   step_code_ = code;
-  if (outcome_.has_value()) {
+  if (outcome_.has_value() || !lost_reason_.empty()) {
     loop_.Stop();
     return;
   }

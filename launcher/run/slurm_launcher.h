@@ -20,6 +20,7 @@
 #include "launcher/run/signals.h"
 #include "launcher/run/srun_step.h"
 #include "launcher/slurm/allocation.h"
+#include "launcher/slurm/srun_message.h"
 
 namespace fsdprun {
 
@@ -48,8 +49,9 @@ class SlurmLauncher {
   void OnFinish(const JobOutcome& outcome);
   void OnStepLines(absl::string_view lines);
   void OnStepEnd(int code);
-  void TellOfLostLaunchers(absl::string_view line);
-  bool HasJoined(const std::string& node) const;
+  void OnCoordinatorStep();
+  void OnTasksEnded(const SrunTasksEnded& ended);
+  void EndIfTooFewAreLeft();
   void ScheduleWaitNotice();
   void PrintWaitNotice();
 
@@ -73,8 +75,9 @@ class SlurmLauncher {
   std::unique_ptr<StoreServer> door_;
   std::unique_ptr<SrunStep> step_;
 
-  /// Nodes that have joined at least once.
+  /// Nodes that have joined at least once, and those whose agent has ended since.
   std::set<std::string> joined_;
+  std::set<std::string> ended_;
   std::string last_srun_error_;
   std::optional<int> step_code_;
   std::optional<JobOutcome> outcome_;

@@ -24,6 +24,7 @@ constexpr int kSignalBase = 128;
 
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
   for (const std::string& text : texts) {
     pointers.push_back(const_cast<char*>(text.c_str()));
   }
@@ -35,6 +36,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
 int Spawn(const std::vector<std::string>& command, const Environment& environment, int stderr_fd,
           pid_t* pid) {
   std::vector<std::string> variables;
+  variables.reserve(environment.size());
   for (const auto& [name, value] : environment) {
     variables.push_back(absl::StrCat(name, "=", value));
   }

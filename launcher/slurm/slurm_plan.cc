@@ -148,6 +148,18 @@ void NameHosts(const SlurmAllocation& allocation, LaunchPlan* plan) {
   }
 }
 
+// An address may look like this machine's (127.0.1.1); the name of another node is not this one's.
+void LeaveHostingToItsNode(const SlurmAllocation& allocation, LaunchPlan* plan) {
+  if (!allocation.task.has_value() || plan->backend != RendezvousBackend::kC10d) {
+    return;
+  }
+  const std::vector<std::string>& nodes = allocation.task->nodes;
+  const bool is_a_node = std::find(nodes.begin(), nodes.end(), plan->endpoint.host) != nodes.end();
+  if (is_a_node && plan->endpoint.host != allocation.node_name && !plan->is_host.has_value()) {
+    plan->is_host = false;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<SlurmPlace> FitToSlurm(const Environment& environment, LaunchPlan* plan) {
@@ -163,6 +175,7 @@ absl::StatusOr<SlurmPlace> FitToSlurm(const Environment& environment, LaunchPlan
   SlurmPlace place{.allocation = **std::move(found)};
   NameHosts(place.allocation, plan);
   if (is_own_job) {
+    LeaveHostingToItsNode(place.allocation, plan);
     return place;
   }
   if (!place.allocation.task.has_value()) {

@@ -1,6 +1,5 @@
 """The cluster that the other tests of this folder use."""
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -77,8 +76,8 @@ class ClusterTest(unittest.TestCase):
         subprocess.run(["rm", "-r", folder], check=True)
 
     def test_own_namespace(self):
-        if os.geteuid() != 0:
-            self.skipTest("only root makes network namespaces")
+        if subprocess.run(["unshare", "-n", "ip", "link", "set", "lo", "up"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("network namespaces cannot be made here")
         code = "from cluster import Cluster\nwith Cluster(nodes=2) as c: print(c.srun('-N2', 'echo', 'here').stdout)"
         done = subprocess.run(["unshare", "-n", "sh", "-c", f"ip link set lo up; exec {sys.executable} -c \"$0\"", code],
                               cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, check=False)

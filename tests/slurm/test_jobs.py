@@ -1,7 +1,9 @@
 """Jobs that say nothing about each other's nodes: fsdprun takes them from the allocation. The nodes' names do not resolve."""
 
 import json
+import os
 import pathlib
+import signal
 import sys
 import unittest
 
@@ -68,6 +70,11 @@ class ShellTest(PlacesCase):
         slurm.run("salloc", "--nodes=2", FSDPRUN, self.worker(PLACE), env={**slurm.environment, **self.environment})
         self.assert_places(2, [1, 1])
 
+    def test_shell_of_salloc_for_one_node(self):
+        """It is not on that node."""
+        slurm.run("salloc", "--nodes=1", FSDPRUN, self.worker(PLACE), env={**slurm.environment, **self.environment})
+        self.assert_places(1, [1])
+
     def test_spare_node(self):
         """More nodes than --nnodes: what is too many stands by."""
         self.run_job(f"{FSDPRUN} --nnodes=2 {self.worker(PLACE)}", "--nodes=3")
@@ -98,10 +105,12 @@ class StepTest(PlacesCase):
         self.assertEqual(set(self.notes("slurm").values()), {""})
 
     def test_torchruns_own_line(self):
+        """Whoever of the nodes comes first."""
+        worker = self.worker(PLACE)
         self.run_job(f"""\
             head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -1)
             srun {FSDPRUN} --nnodes $SLURM_NNODES --nproc_per_node 2 --rdzv_id $SLURM_JOB_ID --rdzv_backend c10d \\
-              --rdzv_endpoint $head:{free_port()} {self.worker(PLACE)}
+              --rdzv_endpoint $head:{free_port()} {worker}
             """, "--nodes=2", "--ntasks-per-node=1")
         self.assert_places(4, [2, 2])
 
@@ -213,6 +222,33 @@ class EndTest(SlurmCase):
             slurm.scancel(job)
             slurm.wait_for_state(job, "CANCELLED")
             slurm.wait_until(lambda: not slurm.processes(), "the job's processes to end", job)
+
+    def kill_agent(self, rank):
+        """The parent of the worker's keeper."""
+        keeper = self.notes("keeper")[rank]
+        agent = int(pathlib.Path(f"/proc/{keeper}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        os.kill(agent, signal.SIGKILL)
+
+    def test_killed_agent(self):
+        """srun starts no other: who needs all nodes ends at once, who does not goes on."""
+        worker = self.worker("""
+            note("keeper", os.getppid())
+            note(f"world-{WORLD}")
+            wait_for("go")
+            """)
+        for nodes in ("3", "2:3"):
+            for path in self.dir.glob("keeper.*"):
+                path.unlink()
+            job = self.submit(f"exec {FSDPRUN} --nnodes={nodes} --max-restarts=3 {worker}", "--nodes=3")
+            self.wait_for_notes("keeper", range(3), job)
+            self.kill_agent(1)
+            if nodes == "3":
+                output = self.finish(job, "FAILED")
+                for word in ("have ended", "Killed", "needs 3 nodes, and 2"):
+                    self.assertIn(word, output)
+        self.wait_for_notes("world-2", range(2), job)
+        (self.dir / "go").touch()
+        self.finish(job)
 
     def test_signal_for_the_workers(self):
         """As #SBATCH --signal=B:USR1@120 sends it: to the batch file's process, which is the launcher."""

@@ -83,6 +83,15 @@ TEST(SlurmPlanTest, CommandLineThatSaysWhereTheOthersAreIsTakenAtItsWord) {
   EXPECT_EQ(Fit("step", {"--rdzv-backend=c10d", "--nnodes=2"}).place.role, SlurmRole::kTask);
 }
 
+TEST(SlurmPlanTest, NoNodeHostsAtTheNameOfAnother) {
+  const std::vector<std::string> elsewhere{"--rdzv-backend=c10d", "--rdzv-endpoint=node1:4000"};
+  EXPECT_EQ(Fit("step", elsewhere).plan.is_host, false);
+  const std::vector<std::string> here{"--rdzv-backend=c10d", "--rdzv-endpoint=node2:4000"};
+  EXPECT_EQ(Fit("step", here).plan.is_host, std::nullopt);
+  const std::vector<std::string> foreign{"--rdzv-backend=c10d", "--rdzv-endpoint=login:4000"};
+  EXPECT_EQ(Fit("step", foreign).plan.is_host, std::nullopt);
+}
+
 TEST(SlurmPlanTest, VariablesThatNobodyNeedsMayBeWrong) {
   Environment wrong = Recorded("step");
   wrong["SLURM_PROCID"] = "x";
