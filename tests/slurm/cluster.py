@@ -132,7 +132,8 @@ class Cluster:
     def __enter__(self):
         give_network_an_address()
         self.guard = subprocess.Popen([sys.executable, HERE / "guard.py", self.folder], stdin=subprocess.PIPE,
-                                      start_new_session=True)
+                                      stdout=subprocess.PIPE)
+        self.guard.wait()  # What guards is its child.
         try:
             self._start("slurmctld", "-D")
             for node in self.nodes:
@@ -153,7 +154,8 @@ class Cluster:
             daemon.terminate()  # A daemon that was killed would leave its socket's name.
         if self.guard is not None:
             self.guard.stdin.close()
-            self.guard.wait()
+            self.guard.stdout.read()
+            self.guard.stdout.close()
         for daemon in self.daemons:
             daemon.wait()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,6 +1,8 @@
 """The cluster that the other tests of this folder use."""
 
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +22,18 @@ def setUpModule():
     slurm = Cluster().__enter__()
     unittest.addModuleCleanup(slurm.close)
     print(f"a cluster of {len(slurm.nodes)} nodes was up after {time.monotonic() - begin:.1f} s", file=sys.stderr)
+
+
+def children_of(pid):
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, rest = path.read_text().rsplit(")", 1)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(rest.split()[1]) == pid:
+            found.append(int(head.split()[0]))
+    return found
 
 
 class ClusterTest(unittest.TestCase):
@@ -65,11 +79,13 @@ class ClusterTest(unittest.TestCase):
 
     def test_killed_owner_leaves_nothing(self):
         code = ("import sys, time; from cluster import Cluster; c = Cluster(nodes=1).__enter__();"
-                "c.sbatch('#!/bin/sh\\nsleep 600\\n'); print(c.folder, flush=True); time.sleep(600)")
+                "j = c.sbatch('#!/bin/sh\\nsleep 600\\n');"
+                "c.wait_for_state(j, 'RUNNING'); c.wait_until(c.processes, 'it'); print(c.folder, flush=True); time.sleep(600)")
         owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
                                  cwd=pathlib.Path(__file__).parent)
         folder = owner.stdout.readline().strip()
-        owner.kill()
+        for pid in [owner.pid, *children_of(owner.pid)]:  # As ctest ends a test that takes too long.
+            os.kill(pid, signal.SIGKILL)
         owner.wait()
         owner.stdout.close()
         slurm.wait_until(lambda: not processes_with(folder), "the other cluster's processes to end")
