@@ -1,5 +1,6 @@
 """Jobs of fsdprun in a real Slurm: workers that leave notes, and a check that nothing of a job is left on any node."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -13,6 +14,14 @@ from cluster import HERE, Cluster, free_port, reason_to_skip  # noqa: F401
 BIN = pathlib.Path(os.environ.get("FSDPRUN_BIN", "build/release/bin")).resolve()
 FSDPRUN = BIN / "fsdprun"
 SKIP = reason_to_skip()
+# What a worker of PlacesCase leaves of its environment.
+PLACE = """
+    note("place", json.dumps({k: os.environ.get(k) for k in (
+        "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+        "FSDPRUN_JOB_ID")}))
+    note("slurm", " ".join(k for k in os.environ if k.startswith(("SLURM", "SRUN", "PMI"))))
+    note("token", os.environ.get("FSDPRUN_TOKEN", ""))
+"""
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
 
 slurm: Cluster = None
@@ -84,3 +93,17 @@ class SlurmCase(unittest.TestCase):
     def wait_for_notes(self, kind, ranks, job):
         return slurm.wait_until(
             lambda: self.notes(kind) if set(self.notes(kind)) == set(ranks) else None, f"notes {kind} of {ranks}", job)
+
+
+class PlacesCase(SlurmCase):
+    def assert_places(self, world, local_world_sizes):
+        """One world with all the ranks, those of a node next to one another."""
+        places = {rank: json.loads(text) for rank, text in self.notes("place").items()}
+        self.assertEqual(sorted(places), list(range(world)))
+        local = [(rank, size) for size in local_world_sizes for rank in range(size)]
+        found = [(int(places[r]["LOCAL_RANK"]), int(places[r]["LOCAL_WORLD_SIZE"])) for r in range(world)]
+        self.assertEqual(found, local)
+        for name in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "FSDPRUN_JOB_ID"):
+            self.assertEqual(len({place[name] for place in places.values()}), 1, places)
+        self.assertEqual(places[0]["WORLD_SIZE"], str(world))
+        return places
