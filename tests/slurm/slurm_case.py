@@ -24,7 +24,7 @@ PLACE = """
 """
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
 
-slurm: Cluster = None
+slurm: Cluster = None  # start_cluster() makes it
 
 
 def start_cluster(**options):
