@@ -9,6 +9,8 @@ from pathlib import Path
 # of their own.
 LOWEST = 15000
 DEFAULTS = {29400, 29500}
+# Where the launchers of a Slurm step meet, by the number of the job.
+STEPS = range(20000, 29000)
 
 _claims: list[socket.socket] = []
 
@@ -21,8 +23,8 @@ def kernels_range() -> tuple[int, int]:
 def _outside(low: int, high: int) -> list[int]:
     """Ports that the kernel does not give out by itself: an outgoing connection, or a listener on port 0, of whoever
     runs beside us would else take the port between our look at it and its use. All ports, if it gives out every one."""
-    outside = [port for port in range(LOWEST, 65536) if not low <= port <= high and port not in DEFAULTS]
-    return outside or [port for port in range(LOWEST, 65536) if port not in DEFAULTS]
+    free = [port for port in range(LOWEST, 65536) if port not in DEFAULTS and port not in STEPS]
+    return [port for port in free if not low <= port <= high] or free
 
 
 @functools.cache
