@@ -81,6 +81,17 @@ def processes_with(text):
     return found
 
 
+def describe_process(pid):
+    """One line: what runs there, and where in the kernel each of its threads is."""
+    entry = pathlib.Path(f"/proc/{pid}")
+    with contextlib.suppress(OSError):
+        words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        threads = [f"{(task / 'comm').read_text().strip()} in {(task / 'wchan').read_text() or '?'}"
+                   for task in (entry / "task").iterdir()]
+        return f"process {pid}: {words[:200]} [{'; '.join(threads)}]"
+    return f"process {pid}: has ended"
+
+
 class JobCase(unittest.TestCase):
     """A temporary directory, a unique marker in the environment of everything started, and a check that no process
     with the marker lives when the test is over."""
@@ -117,7 +128,7 @@ class JobCase(unittest.TestCase):
 
     def words_of_launchers(self):
         """What each launcher has said until now, for who has waited in vain; ends them."""
-        words = []
+        words = [describe_process(pid) for pid in processes_with(self.marker)]
         for number, launcher in enumerate(self.launchers):
             state = "still running" if launcher.poll() is None else f"exit code {launcher.returncode}"
             launcher.kill()

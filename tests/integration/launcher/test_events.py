@@ -39,7 +39,7 @@ class EventsTest(JobCase):
         (pid,) = self.wait_for_notes("pid", 1, [0]).values()
         self.limit(1)
         self.assert_gives_up(lambda: events.wait_for_ends([int(pid)]), f"process {pid} is still there", "launcher 0 (still running)",
-                             "stderr: said")
+                             "stderr: said", f"process {pid}: ", "worker.py [python in ")
 
     def test_each_wait_can_give_up(self):
         launcher = self.start("--standalone", self.script("note('pid'); live_on()"))
