@@ -1,10 +1,15 @@
 """Runs programs as they are, under fsdprun on one node or on two, and under the installed torchrun."""
 
+import contextlib
 import json
+import os
 import pathlib
+import signal
+import subprocess
 import sys
 
-from job_case import JobCase, free_port
+from events import patience
+from job_case import JobCase, describe_process, free_port, processes_with
 
 HERE = pathlib.Path(__file__).resolve().parent
 # PyTorch's threads may outlive the interpreter: then a worker that has done everything aborts, under torchrun as well.
@@ -17,7 +22,20 @@ class ProgramCase(JobCase):
         super().setUp()
         # One compute thread: sums have one order. Neither a GPU nor the network is to be looked for.
         self.env.update({"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true",
-                         "HF_HUB_OFFLINE": "1", "HOME": str(self.dir)})
+                         "HF_HUB_OFFLINE": "1", "HOME": str(self.dir), "PYTHONFAULTHANDLER": "1"})
+
+    def words_of_launchers(self):
+        """Workers that are left say where in Python each of their threads is."""
+        left = [pid for pid in processes_with(self.marker) if pid not in [launcher.pid for launcher in self.launchers]]
+        places = [describe_process(pid) for pid in left]
+        for pid in left:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if pathlib.Path(f"/proc/{pid}/comm").read_text().startswith("python"):
+                    os.kill(pid, signal.SIGABRT)
+        for launcher in self.launchers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                launcher.wait(timeout=patience() / 2)
+        return [*places, *super().words_of_launchers()]
 
     def run_program(self, *program, **how):
         """All output of a program that ends well."""
