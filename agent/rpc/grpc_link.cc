@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/call_proof.h"
 #include "agent/rpc/codec.h"
+#include "agent/rpc/grpc_lifetime.h"
 #include "base/check.h"
 #include "base/error_text.h"
 #include "base/mutex.h"
@@ -31,6 +32,7 @@ int Milliseconds(Duration d) {
 }
 
 std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, Duration silence) {
+  BeginGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Silence ends a connection: an unplugged cable is not noticed otherwise.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/rpc/grpc_lifetime.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "etcd/v3/etcd.grpc.pb.h"
@@ -95,6 +96,7 @@ EtcdClient::EtcdClient(Options options) : options_(std::move(options)) {}
 EtcdClient::~EtcdClient() = default;
 
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(Options options) {
+  BeginGrpc();
   ASSIGN_OR_RETURN(const auto credentials, Credentials(options.etcd));
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/node/clocks.h"
 #include "agent/rpc/call_proof.h"
+#include "agent/rpc/grpc_lifetime.h"
 #include "base/check.h"
 #include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
@@ -23,6 +24,7 @@ constexpr Duration kLeaveTimeout = std::chrono::seconds(5);
 constexpr Duration kCallEndTimeout = std::chrono::seconds(5);
 
 std::unique_ptr<v1::RunIds::Stub> NewStub(const std::string& target) {
+  BeginGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -146,8 +148,8 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
   }
 
   void OnDone(const grpc::Status& status) override {
-    // The client keeps it until it is done. The last channel must not end on a thread of gRPC's,
-    // which would wait for itself.
+    // The client keeps it until it is done: a channel must not end on a thread of gRPC's, which
+    // would wait for itself.
     MutexLock lock(mu_);
     self_.reset();
     status_ = status;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/call_proof.h"
 #include "agent/rpc/codec.h"
+#include "agent/rpc/grpc_lifetime.h"
 #include "base/check.h"
 #include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
@@ -262,6 +263,7 @@ CoordinatorService::~CoordinatorService() {
 
 absl::Status CoordinatorService::Start() {
   FSDPRUN_CHECK(!options_.token.empty(), "a coordinator on the network needs a token");
+  BeginGrpc();
   endpoint_ = std::make_unique<Endpoint>(*this);
   grpc::ServerBuilder builder;
   builder.RegisterService(endpoint_.get());
