@@ -244,8 +244,9 @@ class Cluster:
         self.wait_until(lambda: self.node_states().get(node) == "idle", f"{node} to be idle")
 
     def start_now(self, job):
-        """A job that was requeued need not wait for its time."""
-        self.scontrol("update", f"jobid={job}", "starttime=now")
+        """A job that was requeued need not wait for its time; but what was granted to it in the second of its requeueing
+        counts as revoked with the grant before."""
+        self.scontrol("update", f"jobid={job}", "starttime=now+2")
 
     def processes(self):
         """Pids of what runs for jobs on any node, slurmstepd included."""
