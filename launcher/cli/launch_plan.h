@@ -173,7 +173,9 @@ struct LaunchPlan {
   bool passes_local_rank = false;
   NumaBinding numa_binding = NumaBinding::kNone;
   StdinSource stdin_source = StdinSource::kInherit;
-  /// Workers get the scheduler's variables, too.
+  /// The nodes and this launcher's place among them are those of a step of Slurm.
+  bool has_place_of_slurm = false;
+  /// Workers get the variables about this launcher's own task, too.
   bool keeps_slurm_variables = false;
   /// Further words for srun.
   std::vector<std::string> srun_arguments;

@@ -170,9 +170,13 @@ std::vector<OptionSpec> WorkerOptions() {
        .value = V::kSwitch,
        .default_text = "off",
        .help =
-           "In a job of Slurm, leave SLURM_* and PMI* in the workers' environment. They are those "
-           "of this program, not of the worker, and libraries that look for MPI take them for "
-           "ranks."},
+           "Where the nodes come from Slurm, leave the variables of this program's own task and "
+           "step (SLURM_PROCID, SLURM_LOCALID, SLURM_NTASKS, SLURM_STEP_*, PMI* and the like) in "
+           "the workers' environment. Libraries would take them for the worker's ranks; "
+           "PyTorch-Ignite "
+           "wants them wherever it finds SLURM_JOB_ID. The variables of the job (SLURM_JOB_*, "
+           "SLURM_ARRAY_*) stay anyway, and so do all of them where the "
+           "command line says itself who takes part."},
   };
 }
 

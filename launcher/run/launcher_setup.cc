@@ -167,7 +167,7 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   LocalAgent::Options options;
   options.spec = MakeNodeSpec();
   options.keeper_path = keeper_path_;
-  options.base_environment = WorkerEnvironment(environment_, plan_.keeps_slurm_variables);
+  options.base_environment = WorkerEnvironment(environment_, plan_);
   // Only agents need the job's secret.
   options.base_environment.erase("FSDPRUN_TOKEN");
   options.command = [this](int local_rank) { return WorkerCommand(plan_, python_, local_rank); };

@@ -20,9 +20,22 @@ constexpr uint64_t kPorts = 9'000;
 /// So that the next steps of a job come far from the next jobs.
 constexpr uint64_t kPortsBetweenSteps = 997;
 
-/// Of the variables of Slurm and of what it brings.
-constexpr const char* kPrefixes[] = {"SLURM_", "SLURMD_", "SBATCH_", "SALLOC_",
-                                     "SRUN_",  "PMI_",    "PMI2_",   "PMIX_"};
+/// What the variables that are about one task, or about the step that has started it, begin with.
+/// Libraries take a process that has them for such a task: Lightning looks at SLURM_NTASKS, timm at
+/// SLURM_PROCID, Open MPI at SLURM_STEP*, mpi4py and accelerate at PMI*. An srun takes some of them
+/// for options (SLURM_CPU_BIND). Those about the job, the node and what was granted are not here.
+constexpr const char* kOfTaskOrStep[] = {"SLURM_PROCID",   "SLURM_LOCALID",  "SLURM_NODEID",
+                                         "SLURM_GTIDS",    "SLURM_TASK",     "SLURM_NTASKS",
+                                         "SLURM_NPROCS",   "SLURM_STEP",     "SLURM_SRUN_COMM_",
+                                         "SLURM_CPU_BIND", "SLURM_MEM_BIND", "SLURM_DISTRIBUTION",
+                                         "SLURM_MPI_TYPE", "SLURM_PMI",      "SLURM_LAUNCH_",
+                                         "SRUN_DEBUG",     "PMI_",           "PMI2_",
+                                         "PMIX_"};
+
+/// What workers read of the job's request, and srun would take for options of the agents' step: it
+/// goes past srun under other names.
+constexpr const char* kOfRequest[] = {"SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_TASK"};
+constexpr char kPastSrun[] = "FSDPRUN_";
 
 uint16_t PortOfStep(uint64_t job_id, uint32_t step_id) {
   return static_cast<uint16_t>(kFirstPort + (job_id + kPortsBetweenSteps * step_id) % kPorts);
@@ -90,6 +103,7 @@ absl::Status FitTask(const SlurmAllocation& allocation, LaunchPlan* plan) {
   }
   plan->backend = RendezvousBackend::kC10d;
   plan->node_rank = task.rank;
+  plan->has_place_of_slurm = true;
   if (plan->coordinators.empty()) {
     NameRun(absl::StrCat(allocation.JobName(), ".", task.step_id), allocation.restart_count, plan);
     plan->endpoint = {task.nodes.front(), plan->master_port_is_explicit
@@ -219,11 +233,16 @@ std::vector<std::string> SrunCommand(const SlurmAllocation& allocation, const La
 
 Environment SrunEnvironment(Environment environment, const std::string& coordinators,
                             const std::string& run_id, const std::string& token) {
-  // One agent has all that was granted on its node to all tasks.
+  // One agent has all that was granted on its node to all tasks; and each that ends is to be named.
+  for (const char* name : kOfRequest) {
+    if (auto given = environment.extract(name); !given.empty()) {
+      environment[absl::StrCat(kPastSrun, name)] = given.mapped();
+    }
+  }
   for (const char* name :
        {"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU",
-        "SLURM_NTASKS_PER_TRES", "SLURM_TASKS_PER_NODE", "SLURM_CPUS_PER_TASK",
-        "SRUN_CPUS_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_DISTRIBUTION", "SLURM_EXPORT_ENV"}) {
+        "SLURM_NTASKS_PER_TRES", "SLURM_TASKS_PER_NODE", "SRUN_CPUS_PER_TASK", "SLURM_DISTRIBUTION",
+        "SLURM_EXPORT_ENV", "SLURM_SRUN_REDUCE_TASK_EXIT_MSG"}) {
     environment.erase(name);
   }
   environment[kEnvSlurmCoordinators] = coordinators;
@@ -232,17 +251,22 @@ Environment SrunEnvironment(Environment environment, const std::string& coordina
   return environment;
 }
 
-Environment WorkerEnvironment(Environment environment, bool keeps_slurm_variables) {
+Environment WorkerEnvironment(Environment environment, const LaunchPlan& plan) {
   environment.erase(kEnvSlurmCoordinators);
   environment.erase(kEnvSlurmRunId);
-  if (keeps_slurm_variables) {
+  for (const char* name : kOfRequest) {
+    if (auto given = environment.extract(absl::StrCat(kPastSrun, name)); !given.empty()) {
+      environment.emplace(name, given.mapped());
+    }
+  }
+  if (!plan.has_place_of_slurm || plan.keeps_slurm_variables) {
     return environment;
   }
   for (auto entry = environment.begin(); entry != environment.end();) {
-    const bool is_slurms =
-        std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
-                    [&](const char* prefix) { return absl::StartsWith(entry->first, prefix); });
-    entry = is_slurms ? environment.erase(entry) : std::next(entry);
+    const bool is_launchers =
+        std::any_of(std::begin(kOfTaskOrStep), std::end(kOfTaskOrStep),
+                    [&](const char* start) { return absl::StartsWith(entry->first, start); });
+    entry = is_launchers ? environment.erase(entry) : std::next(entry);
   }
   return environment;
 }

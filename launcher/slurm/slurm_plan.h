@@ -48,8 +48,9 @@ std::vector<std::string> SrunCommand(const SlurmAllocation& allocation, const La
 Environment SrunEnvironment(Environment environment, const std::string& coordinators,
                             const std::string& run_id, const std::string& token);
 
-/// For workers: without the variables of Slurm, and of the process management interfaces that it
-/// brings, which are about the launcher.
-Environment WorkerEnvironment(Environment environment, bool keeps_slurm_variables);
+/// For workers: those of a launcher that has its place from Slurm do not see the variables that are
+/// about its own task and step, nor the process management interfaces' (PMI, PMIx). What is about
+/// the job stays; so does everything where the command line says itself who takes part.
+Environment WorkerEnvironment(Environment environment, const LaunchPlan& plan);
 
 }  // namespace fsdprun

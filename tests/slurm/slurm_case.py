@@ -22,6 +22,9 @@ PLACE = """
     note("slurm", " ".join(k for k in os.environ if k.startswith(("SLURM", "SRUN", "PMI"))))
     note("token", os.environ.get("FSDPRUN_TOKEN", ""))
 """
+# What begins like this is about the launcher's own task and step.
+OF_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK", "SLURM_NTASKS", "SLURM_NPROCS",
+           "SLURM_STEP", "SLURM_SRUN_COMM", "SRUN_DEBUG", "PMI")
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
 
 slurm: Cluster = None  # start_cluster() makes it
@@ -107,3 +110,9 @@ class PlacesCase(SlurmCase):
             self.assertEqual(len({place[name] for place in places.values()}), 1, places)
         self.assertEqual(places[0]["WORLD_SIZE"], str(world))
         return places
+
+    def assert_workers_see_the_job_alone(self):
+        for text in self.notes("slurm").values():
+            names = text.split()
+            self.assertLessEqual({"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_CONF", "SLURM_SUBMIT_DIR"}, set(names))
+            self.assertEqual([name for name in names if name.startswith(OF_TASK)], [])

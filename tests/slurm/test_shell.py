@@ -20,10 +20,10 @@ class ShellTest(PlacesCase):
         self.run_job(f"{FSDPRUN} --nproc-per-node=2 {worker}", "--nodes=4")
         places = self.assert_places(8, [2, 2, 2, 2])
         self.assertEqual([places[r]["GROUP_RANK"] for r in range(8)], list("00112233"))
-        self.assertEqual(set(self.notes("slurm").values()), {""})  # They are those of the agent's task.
+        self.assert_workers_see_the_job_alone()
         self.assertEqual(set(self.notes("token").values()), {""})
 
-    def test_variables_of_slurm_may_be_kept(self):
+    def test_variables_of_the_task_may_be_kept(self):
         self.run_job(f"{FSDPRUN} --keep-slurm-env {self.worker(PLACE)}", "--nodes=2")
         self.assertIn("SLURM_PROCID", self.notes("slurm")[1])
 
@@ -31,6 +31,8 @@ class ShellTest(PlacesCase):
         self.run_job(f"{FSDPRUN} --nproc-per-node=2 {self.worker(PLACE)}", "--nodes=2", "--ntasks-per-node=2",
                      "--cpus-per-task=2")
         self.assert_places(4, [2, 2])
+        for names in self.notes("slurm").values():
+            self.assertIn("SLURM_CPUS_PER_TASK", names.split())
 
     def test_heterogeneous_job(self):
         self.run_job(f"{FSDPRUN} {self.worker(PLACE)}", "--nodes=1", ":", "--nodes=2", "--ntasks-per-node=2")
@@ -68,6 +70,17 @@ class ShellTest(PlacesCase):
     def test_own_rendezvous_is_taken_at_its_word(self):
         self.run_job(f"{FSDPRUN} --standalone {self.worker(PLACE)}", "--nodes=2")
         self.assert_places(1, [1])
+        self.assertIn("SLURM_PROCID", self.notes("slurm")[0])  # As with torchrun.
+
+    def test_workers_start_steps(self):
+        """The job's variables are enough for an srun of their own, on any of its nodes."""
+        worker = self.worker("""
+            import subprocess
+            names = subprocess.check_output(["srun", "--overlap", "--nodes=2", "--ntasks=2", "printenv", "SLURMD_NODENAME"])
+            note("nodes", len(set(names.split())))
+            """)
+        self.run_job(f"{FSDPRUN} {worker}", "--nodes=2")
+        self.assertEqual(self.notes("nodes"), {0: "2", 1: "2"})
 
 
 if __name__ == "__main__":

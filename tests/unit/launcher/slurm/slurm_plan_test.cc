@@ -11,10 +11,13 @@ namespace fsdprun {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 struct Fitted {
   SlurmPlace place;
@@ -182,22 +185,77 @@ TEST(SlurmPlanTest, StepHasOneAgentOnEachNode) {
 }
 
 TEST(SlurmPlanTest, StepIsNotBoundByWhatTheJobsTasksWere) {
-  const Environment given = SrunEnvironment(Recorded("batch_of_unequal_nodes"), "h:1", "id", "t");
-  for (const char* name : {"SLURM_NTASKS", "SLURM_TASKS_PER_NODE", "SLURM_CPUS_PER_TASK"}) {
+  Environment batch = Recorded("batch_of_unequal_nodes");
+  batch["SLURM_SRUN_REDUCE_TASK_EXIT_MSG"] = "1";
+  const Environment given = SrunEnvironment(batch, "h:1", "id", "t");
+  for (const char* name : {"SLURM_NTASKS", "SLURM_TASKS_PER_NODE", "SLURM_CPUS_PER_TASK",
+                           "SLURM_SRUN_REDUCE_TASK_EXIT_MSG"}) {
     EXPECT_FALSE(given.contains(name)) << name;
   }
   EXPECT_TRUE(given.contains("SLURM_JOB_ID"));
   EXPECT_EQ(given.at("FSDPRUN_TOKEN"), "t");
 }
 
-TEST(SlurmPlanTest, WorkersDoNotSeeTheLaunchersTask) {
-  Environment environment = Recorded("step");
-  environment["PMI_RANK"] = environment["PMIX_RANK"] = environment["HOME"] = "1";
+std::vector<std::string> NamesOf(const Environment& environment) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : environment) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+TEST(SlurmPlanTest, WorkersSeeTheJobButNotTheLaunchersTask) {
+  Environment environment = Recorded("step_of_array");
+  for (const char* name : {"PMI_RANK", "PMI2_RANK", "PMIX_RANK", "SLURM_TMPDIR", "SLURM_CONF",
+                           "SLURM_CPU_BIND_TYPE", "SLURM_NTASKS_PER_NODE", kEnvSlurmRunId}) {
+    environment[name] = "1";
+  }
   environment[kEnvSlurmCoordinators] = "h:1";
-  EXPECT_EQ(WorkerEnvironment(environment, false), (Environment{{"HOME", "1"}}));
-  const Environment kept = WorkerEnvironment(environment, true);
-  EXPECT_TRUE(kept.contains("SLURM_PROCID"));
-  EXPECT_FALSE(kept.contains(kEnvSlurmCoordinators));
+  EXPECT_THAT(
+      NamesOf(WorkerEnvironment(environment, Fit("step").plan)),
+      UnorderedElementsAre(
+          "SLURMD_NODENAME", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID",
+          "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_STEP",
+          "SLURM_CLUSTER_NAME", "SLURM_CONF", "SLURM_CPUS_ON_NODE", "SLURM_JOBID",
+          "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_GID", "SLURM_JOB_ID", "SLURM_JOB_NAME",
+          "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", "SLURM_JOB_PARTITION", "SLURM_JOB_UID",
+          "SLURM_JOB_USER", "SLURM_NNODES", "SLURM_NODELIST", "SLURM_NODE_ALIASES",
+          "SLURM_PRIO_PROCESS", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST", "SLURM_TMPDIR",
+          "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN", "SLURM_UMASK"));
+}
+
+TEST(SlurmPlanTest, WorkersSeeWhatTheJobAskedForButNotSrun) {
+  Environment batch{{"SLURM_CPUS_PER_TASK", "4"}, {"SLURM_GPUS_PER_TASK", "1"}};
+  const Environment given = SrunEnvironment(batch, "h:1", "id", "t");
+  EXPECT_THAT(NamesOf(given), Not(Contains(StartsWith("SLURM_"))));
+  batch["FSDPRUN_TOKEN"] = "t";
+  EXPECT_EQ(WorkerEnvironment(given, Fit("step").plan), batch);
+}
+
+TEST(SlurmPlanTest, WorkersKeepTheTaskWhereItIsAskedFor) {
+  Environment environment = Recorded("step");
+  environment["PMI_RANK"] = "1";
+  const Environment kept = WorkerEnvironment(environment, Fit("step", {"--keep-slurm-env"}).plan);
+  EXPECT_EQ(kept, environment);
+}
+
+TEST(SlurmPlanTest, WorkersKeepEverythingWhereNoPlaceIsSlurms) {
+  for (const char* kind : {"batch", "batch_of_array", "step"}) {
+    for (const char* arg : {"--standalone", "--nnodes=1", "--rdzv-endpoint=h:29500"}) {
+      Environment environment = Recorded(kind);
+      environment["PMI_RANK"] = "1";
+      EXPECT_EQ(WorkerEnvironment(environment, Fit(kind, {arg}).plan), environment) << arg;
+    }
+  }
+  const Environment alone = Recorded("batch_of_array");
+  EXPECT_EQ(WorkerEnvironment(alone, FitIn(alone, {}).plan), alone);
+  const Environment mpi{{"PMI_RANK", "1"}, {"PMIX_RANK", "1"}};
+  EXPECT_EQ(WorkerEnvironment(mpi, FitIn(mpi, {}).plan), mpi);
+}
+
+TEST(SlurmPlanTest, NoWorkerSeesWhereTheShellIs) {
+  const Environment environment{{kEnvSlurmCoordinators, "h:1"}, {kEnvSlurmRunId, "x"}, {"A", "1"}};
+  EXPECT_EQ(WorkerEnvironment(environment, LaunchPlan()), (Environment{{"A", "1"}}));
 }
 
 }  // namespace
