@@ -57,7 +57,7 @@ void EtcdClaims::Renew(const std::string& text) {
     Log(LogLevel::kWarning,
         absl::StrCat(Where(),
                      ": another launcher has taken this run id while etcd could not be "
-                     "reached from here; this job goes on until it would start workers again, "
+                     "reached from here; this job goes on until it next waits for nodes, "
                      "but nobody finds it there"));
   }
 }

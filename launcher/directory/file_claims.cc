@@ -155,7 +155,7 @@ void FileClaims::Renew(const Claim& mine) {
     Log(LogLevel::kWarning,
         absl::StrCat("the rendezvous file ", path_,
                      " is another launcher's by now, which has taken this one for gone; "
-                     "this job ends before it would start workers again"));
+                     "this job ends when it next waits for nodes"));
   }
 }
 

@@ -103,8 +103,8 @@ void Launcher::ScheduleLook() {
       host_ != nullptr ? kFirstLookPause : std::min(look_pause_ * 2, place_.longest_look_pause);
 }
 
-// Who waits for a host gives it up after the grace. The look is over before a world can be formed:
-// after a stall, all nodes have a new lease.
+// Who waits for a host gives it up after the grace. The other nodes have a new lease after a stall;
+// a world of this node alone is not held up until the look is over.
 void Launcher::OnStall(Duration length) {
   if (length < clocks_.coordinator_grace) {
     return;
