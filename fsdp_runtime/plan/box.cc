@@ -64,10 +64,34 @@ void append_boxes(const std::vector<int64_t>& shape, std::vector<int64_t>& prefi
   }
 }
 
+/// The first dimension from which on one index of the dimensions before it has all its elements of
+/// `part` in one run, in both boxes.
+size_t run_dimension(const Box& part, const Box& source, const Box& target) {
+  size_t dim = part.sizes.size();
+  while (dim > 0 && part.sizes[dim - 1] == source.sizes[dim - 1] &&
+         part.sizes[dim - 1] == target.sizes[dim - 1]) {
+    --dim;
+  }
+  // One dimension more: a part of it is still one run if all inner dimensions are whole.
+  return dim > 0 ? dim - 1 : 0;
+}
+
 }  // namespace
 
 int64_t numel_of(const std::vector<int64_t>& shape) { return product(shape); }
 int64_t numel_of(const Box& box) { return product(box.sizes); }
+
+int64_t total_numel(const std::vector<Box>& boxes) {
+  int64_t numel = 0;
+  for (const Box& box : boxes) {
+    numel += numel_of(box);
+  }
+  return numel;
+}
+
+Box whole_box(const std::vector<int64_t>& shape) {
+  return {std::vector<int64_t>(shape.size(), 0), shape};
+}
 
 std::vector<Box> flat_range_to_boxes(const std::vector<int64_t>& shape, int64_t flat_begin,
                                      int64_t flat_end) {
@@ -121,6 +145,31 @@ Box relative_to(const Box& inner, const Box& outer) {
     result.offsets[d] -= outer.offsets[d];
   }
   return result;
+}
+
+void for_each_run(const Box& part, const Box& source, const Box& target,
+                  const std::function<void(int64_t, int64_t, int64_t)>& use) {
+  if (numel_of(part) == 0) {
+    return;
+  }
+  const size_t run_dim = run_dimension(part, source, target);
+  Box run = part;
+  for (size_t d = 0; d < run_dim; ++d) {
+    run.sizes[d] = 1;
+  }
+  const int64_t numel = numel_of(run);
+  while (true) {
+    use(flat_begin_of(source.sizes, relative_to(run, source)),
+        flat_begin_of(target.sizes, relative_to(run, target)), numel);
+    size_t d = run_dim;
+    while (d > 0 && ++run.offsets[d - 1] == part.offsets[d - 1] + part.sizes[d - 1]) {
+      run.offsets[d - 1] = part.offsets[d - 1];
+      --d;
+    }
+    if (d == 0) {
+      return;
+    }
+  }
 }
 
 }  // namespace fsdp::plan

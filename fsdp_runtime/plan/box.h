@@ -1,22 +1,23 @@
 #pragma once
 
+#include <fsdp/shard.h>
+
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
 namespace fsdp::plan {
 
-/// An axis-aligned piece of a tensor: element (i0, i1, ...) belongs to it when offsets[d] <= i_d <
-/// offsets[d] + sizes[d]. A 0-dim tensor has one box without offsets and sizes.
-struct Box {
-  std::vector<int64_t> offsets;
-  std::vector<int64_t> sizes;
-  bool operator==(const Box&) const = default;
-};
+using fsdp::Box;
 
 /// Elements of a tensor of this shape; 1 for a 0-dim tensor.
 int64_t numel_of(const std::vector<int64_t>& shape);
 int64_t numel_of(const Box& box);
+/// Of all boxes together.
+int64_t total_numel(const std::vector<Box>& boxes);
+/// The box of a whole tensor.
+Box whole_box(const std::vector<int64_t>& shape);
 
 /// Cuts the element range [flat_begin, flat_end) of a row-major tensor into boxes, in flat order.
 /// Each box is itself a contiguous element range, so the concatenated data of the boxes is
@@ -34,5 +35,11 @@ std::optional<Box> intersect(const Box& a, const Box& b);
 
 /// `inner`, which lies within `outer`, in coordinates relative to `outer`.
 Box relative_to(const Box& inner, const Box& outer);
+
+/// Calls `use(from, to, numel)` for every run of elements of `part`, in flat order, that lie one
+/// behind the other in the row-major data of both boxes around it: the run begins with element
+/// `from` of `source` and with element `to` of `target`. What is needed to copy `part`.
+void for_each_run(const Box& part, const Box& source, const Box& target,
+                  const std::function<void(int64_t from, int64_t to, int64_t numel)>& use);
 
 }  // namespace fsdp::plan

@@ -53,12 +53,25 @@ GroupLayout lay_out(const std::vector<ParamShape>& params, int64_t ranks, const 
   return layout;
 }
 
+// kAlignment, or what is a multiple of the pages, too, if that is not too much.
+int64_t shard_multiple_of(const std::vector<ParamShape>& params, int64_t ranks,
+                          int64_t page_numel) {
+  if (page_numel == 0) {
+    return kAlignment;
+  }
+  const int64_t plain = lay_out(params, ranks, RowRule{}).numel();
+  const int64_t pages = std::lcm(page_numel, kAlignment);
+  const int64_t paged = lay_out(params, ranks, {{}, pages}).numel();
+  return paged - plain <= plain / kPagePaddingDivisor ? pages : kAlignment;
+}
+
 }  // namespace
 
-GroupLayout make_group_layout(const std::vector<ParamShape>& params, int64_t ranks) {
-  if (ranks < 1) {
+GroupLayout make_group_layout(const std::vector<ParamShape>& params, int64_t ranks,
+                              int64_t page_numel) {
+  if (ranks < 1 || page_numel < 0) {
     throw std::invalid_argument("make_group_layout: " + std::to_string(ranks) +
-                                " ranks, expected at least 1");
+                                " ranks, pages of " + std::to_string(page_numel) + " elements");
   }
   std::set<int64_t> rows;
   for (const ParamShape& param : params) {
@@ -69,10 +82,12 @@ GroupLayout make_group_layout(const std::vector<ParamShape>& params, int64_t ran
       rows.insert(row_numel(param));
     }
   }
-  GroupLayout plain = lay_out(params, ranks, RowRule{});
+  const int64_t multiple = shard_multiple_of(params, ranks, page_numel);
+  GroupLayout plain = lay_out(params, ranks, {{}, multiple});
+  plain.is_paged = page_numel > 0 && multiple % page_numel == 0;
   const int64_t limit = plain.numel() + plain.numel() / kRowPaddingDivisor;
   while (!rows.empty()) {
-    RowRule rule{rows, kAlignment};
+    RowRule rule{rows, multiple};
     for (int64_t row : rows) {
       rule.shard_multiple =
           rule.shard_multiple == 0 ? 0 : lcm_up_to(rule.shard_multiple, row, limit);
@@ -80,6 +95,7 @@ GroupLayout make_group_layout(const std::vector<ParamShape>& params, int64_t ran
     if (rule.shard_multiple != 0) {
       GroupLayout by_rows = lay_out(params, ranks, rule);
       if (by_rows.numel() <= limit) {
+        by_rows.is_paged = plain.is_paged;
         return by_rows;
       }
     }
@@ -106,6 +122,20 @@ std::vector<ParamSlice> slices_of_rank(const GroupLayout& layout, int64_t rank) 
   return slices;
 }
 
+std::vector<Shard> shards_of_rank(const GroupLayout& layout, const std::vector<ParamShape>& params,
+                                  int64_t rank, const std::vector<std::string>& mesh_axes) {
+  const std::vector<ParamSlice> slices = slices_of_rank(layout, rank);
+  std::vector<Shard> shards;
+  shards.reserve(params.size());
+  for (size_t i = 0; i < params.size(); ++i) {
+    shards.push_back(
+        {params[i].fqn, params[i].shape,
+         flat_range_to_boxes(params[i].shape, slices[i].flat_begin, slices[i].flat_end),
+         mesh_axes});
+  }
+  return shards;
+}
+
 std::vector<Range> padding_of(const GroupLayout& layout) {
   std::vector<Range> gaps;
   int64_t next = 0;
@@ -117,6 +147,19 @@ std::vector<Range> padding_of(const GroupLayout& layout) {
   }
   if (next < layout.numel()) {
     gaps.push_back({next, layout.numel()});
+  }
+  return gaps;
+}
+
+std::vector<Range> padding_of_rank(const GroupLayout& layout, int64_t rank) {
+  const int64_t begin = rank * layout.shard_numel;
+  std::vector<Range> gaps;
+  for (const Range& gap : padding_of(layout)) {
+    const Range own{std::max(gap.begin - begin, int64_t{0}),
+                    std::min(gap.end - begin, layout.shard_numel)};
+    if (own.begin < own.end) {
+      gaps.push_back(own);
+    }
   }
   return gaps;
 }

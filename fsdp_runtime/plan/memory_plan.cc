@@ -6,40 +6,67 @@
 namespace fsdp::plan {
 namespace {
 
-// The group in use and the prefetched one need a slot each: two slots of a size only where
-// consecutive groups have that size.
-int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {
+using CountBySize = std::map<int64_t, int64_t>;
+
+int64_t bytes_of(const CountBySize& slots) {
   int64_t bytes = 0;
-  std::map<int64_t, int64_t> slots;
-  int64_t previous = -1;
-  for (const GroupMemory& group : groups) {
-    const int64_t size = group.numel * group.compute_bytes;
-    if (group.stays_gathered) {
-      bytes += size;
-      continue;
-    }
-    slots[size] = std::max(slots[size], int64_t{1} + (size == previous ? 1 : 0));
-    previous = size;
-  }
   for (const auto& [size, count] : slots) {
     bytes += size * count;
   }
   return bytes;
 }
 
-int64_t gradient_slot_bytes(const std::vector<GroupMemory>& groups) {
-  std::map<int64_t, int64_t> slots;
-  for (const GroupMemory& group : groups) {
-    if (group.is_trainable) {
-      int64_t& count = slots[group.numel * group.reduce_bytes];
-      count = std::min(count + 1, kGradientSlotsPerSize);
+/// The slots of each unit that gives them back, in execution order.
+std::vector<CountBySize> slots_by_unit(const std::vector<GroupMemory>& groups) {
+  std::vector<CountBySize> units;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (i == 0 || groups[i].unit != groups[i - 1].unit) {
+      units.emplace_back();
+    }
+    const GroupMemory& group = groups[i];
+    if (!group.is_windowed && !group.has_parameters_in_place && !group.stays_gathered) {
+      units.back()[group.numel * group.compute_bytes] += 1;
     }
   }
+  return units;
+}
+
+// The unit in use and the prefetched one need slots at the same time: the next in forward, the one
+// before it in backward.
+int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {
   int64_t bytes = 0;
-  for (const auto& [size, count] : slots) {
-    bytes += size * count;
+  for (const GroupMemory& group : groups) {
+    if (group.stays_gathered && !group.is_windowed && !group.has_parameters_in_place) {
+      bytes += group.numel * group.compute_bytes;
+    }
   }
-  return bytes;
+  CountBySize most;
+  CountBySize previous;
+  for (const CountBySize& unit : slots_by_unit(groups)) {
+    for (const auto& [size, count] : unit) {
+      const auto found = previous.find(size);
+      most[size] = std::max(most[size], count + (found == previous.end() ? 0 : found->second));
+    }
+    previous = unit;
+  }
+  return bytes + bytes_of(most);
+}
+
+int64_t gradient_slot_bytes(const std::vector<GroupMemory>& groups, int64_t ranks) {
+  CountBySize slots;
+  CountBySize reduced_slots;
+  for (const GroupMemory& group : groups) {
+    if (!group.is_trainable || group.has_gradients_in_place) {
+      continue;
+    }
+    int64_t& count = slots[group.numel * group.reduce_bytes];
+    count = std::min(count + 1, kGradientSlotsPerSize);
+    if (group.reduces_to_slot && ranks > 1) {
+      int64_t& reduced = reduced_slots[group.numel / ranks * group.reduce_bytes];
+      reduced = std::min(reduced + 1, kReducedSlotsPerSize);
+    }
+  }
+  return bytes_of(slots) + bytes_of(reduced_slots);
 }
 
 }  // namespace
@@ -49,13 +76,17 @@ MemoryPlan plan_memory(const std::vector<GroupMemory>& groups, int64_t ranks) {
   for (const GroupMemory& group : groups) {
     const int64_t shard = group.numel / ranks * group.master_bytes;
     plan.shard_bytes += shard;
+    if (group.is_windowed && group.compute_bytes != group.master_bytes) {
+      plan.shard_bytes += group.numel / ranks * group.compute_bytes;
+    }
     if (group.is_trainable) {
       plan.gradient_bytes += shard;
+      plan.gradient_bytes += group.keeps_row_sum ? group.numel / ranks * group.reduce_bytes : 0;
       plan.optimizer_bytes += 2 * shard;
     }
   }
   plan.parameter_slot_bytes = parameter_slot_bytes(groups);
-  plan.gradient_slot_bytes = gradient_slot_bytes(groups);
+  plan.gradient_slot_bytes = gradient_slot_bytes(groups, ranks);
   return plan;
 }
 

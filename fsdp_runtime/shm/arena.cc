@@ -6,33 +6,27 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <utility>
 
 namespace fsdp::shm {
 namespace {
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Allocations of this size and more are page-aligned, so that freeing one releases all its pages.
-constexpr size_t kPageAlignedFrom = 64 * 1024;
-
-size_t page_bytes() {
-  static const size_t bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
 }  // namespace
 
-Arena::Arena(std::shared_ptr<Mapping> memory) : memory_(std::move(memory)) {
+Arena::Arena(std::shared_ptr<Mapping> memory) : memory_(std::move(memory)), process_(::getpid()) {
   free_.emplace(0, memory_->bytes());
 }
 
-void* Arena::allocate(size_t bytes) {
-  const size_t unit = bytes >= kPageAlignedFrom ? page_bytes() : kAlignment;
+void* Arena::allocate(size_t bytes, bool in_pages) {
+  const size_t unit = in_pages ? page_bytes() : kAlignment;
   const size_t wanted = round_up(std::max<size_t>(bytes, 1), unit);
   if (wanted < bytes) {
     return nullptr;
   }
   std::lock_guard lock(mu_);
+  free_what_is_unused();
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     const size_t begin = round_up(it->first, unit);
@@ -60,6 +54,26 @@ void* Arena::allocate(size_t bytes) {
 
 void Arena::free(void* piece) {
   std::lock_guard lock(mu_);
+  free_now(piece);
+}
+
+void Arena::free_once(void* piece, std::function<bool()> is_unused) {
+  std::lock_guard lock(mu_);
+  postponed_.push_back({piece, std::move(is_unused)});
+  free_what_is_unused();
+}
+
+void Arena::free_what_is_unused() {
+  std::erase_if(postponed_, [this](const Postponed& each) {
+    const bool is_unused = each.is_unused();
+    if (is_unused) {
+      free_now(each.piece);
+    }
+    return is_unused;
+  });
+}
+
+void Arena::free_now(void* piece) {
   const auto used = used_.find(static_cast<size_t>(static_cast<char*>(piece) - memory_->data()));
   if (used == used_.end()) {
     // A double free; continuing would allocate the range twice.
@@ -90,7 +104,7 @@ size_t Arena::allocated_bytes() const {
 void Arena::release_pages(size_t begin, size_t end) {
   begin = round_up(begin, page_bytes());
   end = end / page_bytes() * page_bytes();
-  if (begin < end) {
+  if (begin < end && ::getpid() == process_) {
     ::madvise(memory_->data() + begin, end - begin, MADV_REMOVE);
   }
 }

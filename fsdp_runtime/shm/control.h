@@ -10,9 +10,14 @@
 namespace fsdp::shm {
 
 inline constexpr int kLanes = 2;
+/// The gathers of windows: no thread of its own, and no staging.
+inline constexpr int kWindowLane = kLanes;
+inline constexpr int kAllLanes = kLanes + 1;
 inline constexpr uint64_t kMagic = 0x6d68735f70647366;  // "fsdp_shm"
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 5;
 inline constexpr int kRanksMax = 256;
+/// So many gathers of windows may be in flight.
+inline constexpr uint64_t kWindowDescriptors = 16;
 
 /// Staged transfers go through a ring of this many chunks per rank and lane.
 inline constexpr size_t kStagingChunks = 4;
@@ -33,7 +38,8 @@ inline constexpr uint64_t progress(uint64_t sequence, uint64_t chunks) {
 }
 inline constexpr uint64_t kChunksMax = (uint64_t{1} << 24) - 1;
 
-/// The state of one rank in one lane. Written by its owner, except the doorbell.
+/// The state of one rank in one lane. Written by its owner, except the doorbell. In the window lane
+/// without what is for the data: its descriptors are in Control.
 struct Slot {
   alignas(64) std::atomic<uint64_t> posted;
   std::atomic<uint64_t> done;
@@ -42,7 +48,7 @@ struct Slot {
   std::atomic<uint64_t> consumed;
   /// Futex on which the owner sleeps; incremented by peers after each change of their state.
   alignas(64) std::atomic<uint32_t> doorbell;
-  std::atomic<uint32_t> is_sleeping;
+  std::atomic<uint32_t> sleepers;  // threads of the owner
 };
 
 struct RankState {
@@ -59,10 +65,12 @@ struct Control {
   /// is_reason_written; only then may other ranks read the failure.
   alignas(64) std::atomic<uint32_t> failed_rank;
   std::atomic<uint32_t> is_reason_written;
-  std::atomic<uint32_t> is_peer_lost;  // the reason is that a rank is gone
+  std::atomic<uint32_t> lost_rank;  // 1 + what the group calls the rank that is gone; 0: none is
   std::array<char, 1024> reason;
   RankState ranks[kRanksMax];
-  Slot slots[kLanes][kRanksMax];
+  Slot slots[kAllLanes][kRanksMax];
+  /// Of the window lane, gather s at s % kWindowDescriptors; published by the slot's `posted`.
+  Descriptor gathers[kRanksMax][kWindowDescriptors];
 };
 
 inline constexpr size_t staging_offset() { return (sizeof(Control) + 4095) / 4096 * 4096; }

@@ -12,19 +12,20 @@ namespace {
 
 const char* kind_name(Kind kind) {
   static constexpr const char* kNames[] = {"all_gather", "reduce_scatter", "all_reduce",
-                                           "broadcast", "barrier"};
+                                           "broadcast",  "barrier",        "all_gather"};
   const auto index = static_cast<size_t>(kind);
   return index < std::size(kNames) ? kNames[index] : "unknown";
 }
 
 // "rank 3", "ranks 0, 1 and 3".
-std::string name_ranks(const std::vector<size_t>& ranks) {
-  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
+std::string name_ranks(const std::vector<size_t>& ranks, const std::vector<int64_t>& names) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) {
     const char* separator = i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ";
-    names += separator + std::to_string(ranks[i]);
+    text +=
+        separator + (names.empty() ? std::to_string(ranks[i]) : std::to_string(names[ranks[i]]));
   }
-  return names;
+  return text;
 }
 
 }  // namespace
@@ -50,12 +51,14 @@ std::string describe(const Descriptor& descriptor, int lane, uint64_t sequence) 
   const auto& text = descriptor.purpose.text;
   const std::string purpose(text.data(), ::strnlen(text.data(), text.size()));
   return std::string(kind_name(descriptor.kind)) + " #" + std::to_string(sequence) +
-         (purpose.empty() ? "" : " for " + purpose) + " on lane " + std::to_string(lane) + " (" +
-         std::to_string(descriptor.numel) + " x " + name_of(descriptor.dtype) + ")";
+         (purpose.empty() ? "" : " for " + purpose) +
+         (descriptor.kind == Kind::kWindowGather ? " of window " + std::to_string(descriptor.root)
+                                                 : " on lane " + std::to_string(lane)) +
+         " (" + std::to_string(descriptor.numel) + " x " + name_of(descriptor.dtype) + ")";
 }
 
-std::string describe_out_of_step(const std::vector<Descriptor>& issued, int lane,
-                                 uint64_t sequence) {
+std::string describe_out_of_step(const std::vector<Descriptor>& issued, int lane, uint64_t sequence,
+                                 const std::vector<int64_t>& names) {
   std::string text;
   std::vector<bool> is_told(issued.size());
   for (size_t first = 0; first < issued.size(); ++first) {
@@ -69,7 +72,7 @@ std::string describe_out_of_step(const std::vector<Descriptor>& issued, int lane
         is_told[rank] = true;
       }
     }
-    text += (first == 0 ? "" : ", but ") + name_ranks(ranks) + " issued " +
+    text += (first == 0 ? "" : ", but ") + name_ranks(ranks, names) + " issued " +
             describe(issued[first], lane, sequence);
   }
   return text +

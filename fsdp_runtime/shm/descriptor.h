@@ -10,7 +10,14 @@
 
 namespace fsdp::shm {
 
-enum class Kind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
+enum class Kind : uint8_t {
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kBroadcast,
+  kBarrier,
+  kWindowGather
+};
 
 /// What an operation is for. Two texts of which the same is kept still differ.
 struct Purpose {
@@ -26,6 +33,7 @@ struct Descriptor {
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kByte;
   ReduceOp op = ReduceOp::kSum;
+  /// Of a broadcast. Of a gather through a window: the window's number.
   int32_t root = 0;
   /// Elements per rank (gather, scatter) or in all.
   uint64_t numel = 0;
@@ -41,8 +49,8 @@ bool is_same_operation(const Descriptor& a, const Descriptor& b);
 std::string describe(const Descriptor& descriptor, int lane, uint64_t sequence);
 
 /// What to tell if the ranks, by index, have not issued the same operation: who has issued what,
-/// and what to look for.
-std::string describe_out_of_step(const std::vector<Descriptor>& issued, int lane,
-                                 uint64_t sequence);
+/// and what to look for. `names`: what each rank is called; empty: by its index.
+std::string describe_out_of_step(const std::vector<Descriptor>& issued, int lane, uint64_t sequence,
+                                 const std::vector<int64_t>& names = {});
 
 }  // namespace fsdp::shm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -14,7 +15,8 @@ class Error : public std::runtime_error {
 /// A peer died or left the group during an operation.
 class PeerLost : public Error {
  public:
-  using Error::Error;
+  PeerLost(const std::string& what, int64_t rank) : Error(what), rank(rank) {}
+  int64_t rank;  // as the group calls it
 };
 
 /// Shared memory cannot be used between these ranks, but another transport may work. Thrown on all

@@ -1,14 +1,12 @@
 #include "fsdp_runtime/shm/group.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <cstring>
-#include <string>
-#include <vector>
+#include <functional>
+#include <new>
+#include <utility>
 
 #include "fsdp_runtime/shm/error.h"
-#include "fsdp_runtime/shm/futex.h"
 
 namespace fsdp::shm {
 namespace {
@@ -17,47 +15,34 @@ namespace {
 // reduce-scatter and an all-gather, which read each element twice regardless of the world size.
 constexpr size_t kAllReduceOneShotBytes = 256 * 1024;
 
-// Ranks usually share cores with other ranks' compute, so spin for about a microsecond only.
-constexpr int kSpins = 40;
-// Interval of liveness checks of peers; a live peer wakes the sleeper through its doorbell.
-constexpr std::chrono::milliseconds kLivenessPeriod{20};
-
 size_t chunks_for(size_t units, size_t units_per_chunk) {
   return (units + units_per_chunk - 1) / units_per_chunk;
-}
-
-bool has_exited(const Fd& pidfd) {
-  pollfd entry{pidfd.get(), POLLIN, 0};
-  return pidfd.valid() && ::poll(&entry, 1, 0) == 1;
 }
 
 }  // namespace
 
 /// One collective in flight on this rank.
-struct Group::Operation {
-  int lane = 0;
+struct Group::Operation : Peers::Waiter {
+  std::string name() const override { return describe(own, lane, sequence); }
+
   uint64_t sequence = 0;
   Descriptor own;
-  std::chrono::steady_clock::time_point deadline;
   std::vector<bool> is_staged;  // per rank; the root's only in a broadcast
   bool is_any_staged = false;
-
-  std::string name() const;
 };
 
-std::string Group::Operation::name() const { return describe(own, lane, sequence); }
-
-Group::Group(std::shared_ptr<World> world, int rank, std::chrono::milliseconds timeout)
+Group::Group(std::shared_ptr<World> world, int rank, std::chrono::milliseconds timeout,
+             std::vector<int64_t> names)
     : world_(std::move(world)),
       rank_(rank),
-      timeout_(timeout),
-      arena_(std::make_shared<Arena>(world_->arenas.at(static_cast<size_t>(rank)))) {}
+      arena_(std::make_shared<Arena>(world_->arenas.at(static_cast<size_t>(rank)))),
+      peers_(world_, rank, timeout, std::move(names)),
+      windows_(std::make_shared<WindowLane>(world_, peers_)) {}
 
-Group::~Group() {
-  world_->block().ranks[rank_].left.store(1);
-  for (int lane = 0; lane < kLanes; ++lane) {
-    wake_peers(lane);
-  }
+Group::~Group() { peers_.leave(); }
+
+void Group::abort(const std::string& reason, std::optional<int64_t> lost_rank) {
+  peers_.publish_failure(reason, lost_rank);
 }
 
 std::shared_ptr<void> Group::allocate(size_t bytes) {
@@ -69,20 +54,20 @@ std::shared_ptr<void> Group::allocate(size_t bytes) {
 }
 
 Group::Operation Group::begin(int lane, Descriptor descriptor, const void* contribution) {
-  throw_if_failed();
+  peers_.throw_if_failed();
   Operation operation;
   operation.lane = lane;
   operation.sequence = ++sequence_[lane];
   descriptor.purpose = purpose_[lane];
   descriptor.arena_offset = contribution == nullptr ? kNotInArena : arena_offset_of(contribution);
   operation.own = descriptor;
-  operation.deadline = std::chrono::steady_clock::now() + timeout_;
+  operation.deadline = peers_.deadline();
 
   Slot& slot = world_->slot(lane, rank_);
   slot.descriptor = descriptor;
   slot.posted.store(operation.sequence);
-  wake_peers(lane);
-  wait_for_peers(operation, "start it", [&](int peer) {
+  peers_.wake(lane);
+  peers_.wait(operation, "start it", [&](int peer) {
     return world_->slot(lane, peer).posted.load() >= operation.sequence;
   });
 
@@ -107,14 +92,14 @@ void Group::check_in_step(const Operation& operation) {
   }
   if (!is_in_step) {
     // The ranks cannot recover, so the whole group fails.
-    fail(describe_out_of_step(issued, operation.lane, operation.sequence));
+    peers_.fail(describe_out_of_step(issued, operation.lane, operation.sequence, peers_.names()));
   }
 }
 
 void Group::finish(const Operation& operation) {
   world_->slot(operation.lane, rank_).done.store(operation.sequence);
-  wake_peers(operation.lane);
-  wait_for_peers(operation, "finish it", [&](int peer) {
+  peers_.wake(operation.lane);
+  peers_.wait(operation, "finish it", [&](int peer) {
     return world_->slot(operation.lane, peer).done.load() >= operation.sequence;
   });
 }
@@ -130,7 +115,7 @@ const char* Group::source(const Operation& operation, int peer, size_t offset, s
 template <typename Stage, typename Consume>
 void Group::run(Operation& operation, size_t chunks, Stage stage, Consume consume) {
   if (chunks > kChunksMax) {
-    fail(operation.name() + ": larger than one operation can be");
+    peers_.fail(operation.name() + ": larger than one operation can be");
   }
   const int lane = operation.lane;
   Slot& own = world_->slot(lane, rank_);
@@ -139,15 +124,15 @@ void Group::run(Operation& operation, size_t chunks, Stage stage, Consume consum
     if (is_own_staged) {
       if (chunk >= kStagingChunks) {
         const uint64_t freed = progress(operation.sequence, chunk + 1 - kStagingChunks);
-        wait_for_peers(operation, "read staged data",
-                       [&](int peer) { return world_->slot(lane, peer).consumed.load() >= freed; });
+        peers_.wait(operation, "read staged data",
+                    [&](int peer) { return world_->slot(lane, peer).consumed.load() >= freed; });
       }
       stage(chunk, world_->staging(lane, rank_) + chunk % kStagingChunks * kStagingChunkBytes);
       own.produced.store(progress(operation.sequence, chunk + 1));
-      wake_peers(lane);
+      peers_.wake(lane);
     }
     if (operation.is_any_staged) {
-      wait_for_peers(operation, "provide data", [&](int peer) {
+      peers_.wait(operation, "provide data", [&](int peer) {
         return !operation.is_staged[static_cast<size_t>(peer)] ||
                world_->slot(lane, peer).produced.load() >= progress(operation.sequence, chunk + 1);
       });
@@ -155,7 +140,7 @@ void Group::run(Operation& operation, size_t chunks, Stage stage, Consume consum
     consume(chunk);
     if (operation.is_any_staged) {
       own.consumed.store(progress(operation.sequence, chunk + 1));
-      wake_peers(lane);
+      peers_.wake(lane);
     }
   }
 }
@@ -286,130 +271,67 @@ void Group::broadcast(int lane, void* buffer, size_t bytes, int root) {
 
 void Group::barrier(int lane) { finish(begin(lane, {.kind = Kind::kBarrier}, nullptr)); }
 
-// --- Waiting and failing
-
-void Group::wake_peers(int lane) {
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_) {
-      continue;
-    }
-    Slot& slot = world_->slot(lane, peer);
-    slot.doorbell.fetch_add(1);
-    if (slot.is_sleeping.load() != 0) {
-      futex_wake(slot.doorbell);
-    }
+std::shared_ptr<Window> Group::make_window(int lane, size_t bytes, std::string purpose) {
+  if (bytes == 0 || bytes % page_bytes() != 0) {
+    throw Error("making a window of " + purpose + ": " + std::to_string(bytes) +
+                " bytes per rank; a multiple of the page size, " + std::to_string(page_bytes()) +
+                ", expected");
   }
+  const int number = ++window_count_;
+  std::vector<Window::Place> places(static_cast<size_t>(size()));
+  const Window::Place own = place_window(bytes);
+  all_gather(lane, places.data(), &own, sizeof(own));
+  std::shared_ptr<Window> window;
+  if (has_place_everywhere(places, purpose)) {
+    try {
+      window = std::make_shared<Window>(number, std::move(purpose), places, world_, arena_, peers_);
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the others hear that there is none
+    }
+  } else if (own.part != kNotInArena) {
+    arena_->free(world_->arenas[static_cast<size_t>(rank_)]->data() + own.part);
+  }
+  std::vector<char> is_mapped(static_cast<size_t>(size()));
+  const char is_mapped_here = window != nullptr ? 1 : 0;
+  all_gather(lane, is_mapped.data(), &is_mapped_here, 1);
+  if (std::count(is_mapped.begin(), is_mapped.end(), 1) != size()) {
+    return nullptr;
+  }
+  windows_->add(window);
+  return window;
 }
 
-// Note [Doorbell]
-// The sleeper reads the doorbell, sets is_sleeping, checks the condition again, and sleeps only if
-// the doorbell is unchanged. The waker changes the data, then the doorbell, then checks
-// is_sleeping. All of these are sequentially consistent, so either the sleeper sees the data or the
-// waker sees the sleeper.
-void Group::sleep_until_woken(int lane, const std::function<bool()>& is_done) {
-  Slot& own = world_->slot(lane, rank_);
-  const uint32_t doorbell = own.doorbell.load();
-  own.is_sleeping.store(1);
-  if (!is_done()) {
-    futex_wait(own.doorbell, doorbell, kLivenessPeriod);
-  }
-  own.is_sleeping.store(0);
-}
-
-void Group::wait_for_peers(const Operation& operation, const char* phase, const IsReady& is_ready) {
-  int peer = 0;
-  // Advances over the peers that are ready; done at size().
-  const auto is_done = [&] {
-    while (peer < size() && (peer == rank_ || is_ready(peer))) {
-      ++peer;
+bool Group::has_place_everywhere(const std::vector<Window::Place>& places,
+                                 const std::string& purpose) const {
+  bool is_everywhere = true;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    if (places[rank].bytes != places.front().bytes) {
+      peers_.fail("making a window of " + purpose + ": " + peers_.called(static_cast<int>(rank)) +
+                  " makes it of " + std::to_string(places[rank].bytes) + " bytes per rank and " +
+                  peers_.called(0) + " of " + std::to_string(places.front().bytes) +
+                  "; all ranks must make the same windows");
     }
-    return peer == size();
-  };
-  for (int spin = 0; spin < kSpins; ++spin) {
-    if (is_done()) {
-      return;
-    }
-    cpu_relax();
+    is_everywhere =
+        is_everywhere && places[rank].part != kNotInArena && places[rank].uses != kNotInArena;
   }
-  auto next_check = std::chrono::steady_clock::now() + kLivenessPeriod;
-  while (!is_done()) {
-    sleep_until_woken(operation.lane, is_done);
-    throw_if_failed();
-    const auto now = std::chrono::steady_clock::now();
-    if (now < next_check) {
-      continue;
-    }
-    next_check = now + kLivenessPeriod;
-    for (int other = 0; other < size(); ++other) {
-      throw_if_gone(operation, phase, other, is_ready);
-    }
-    if (now >= operation.deadline && !is_done()) {
-      fail(operation.name() + ": rank " + std::to_string(rank_) + " waited " +
-           std::to_string(timeout_.count()) + " ms for rank " + std::to_string(peer) + " to " +
-           phase + ", and it did not (it has issued " +
-           std::to_string(world_->slot(operation.lane, peer).posted.load()) +
-           " operations on this lane); look at its log and stack, or raise the group's timeout");
-    }
-  }
+  return is_everywhere;
 }
 
-void Group::throw_if_gone(const Operation& operation, const char* phase, int peer,
-                          const IsReady& is_ready) {
-  if (peer == rank_) {
-    return;
+// A rank that cannot tell what it has written over a window would have to drop all of its pages at
+// each release, which takes longer than to copy them.
+// The counts of uses are not given back: peers may look at them for as long as they please.
+Window::Place Group::place_window(size_t bytes) {
+  Window::Place place{.bytes = bytes};
+  if (!world_->pages.is_readable()) {
+    return place;
   }
-  const bool is_dead =
-      !world_->pidfds.empty() && has_exited(world_->pidfds[static_cast<size_t>(peer)]);
-  const bool has_left = world_->block().ranks[peer].left.load() != 0;
-  // What it did before it left still counts: check its state after seeing that it is gone.
-  if ((is_dead || has_left) && !is_ready(peer)) {
-    fail(operation.name() + ": rank " + std::to_string(peer) +
-             (is_dead && !has_left ? " died" : " left the group") + " before it could " + phase,
-         Cause::kPeerLost);
+  if (void* part = arena_->allocate_pages(bytes)) {
+    place.part = arena_offset_of(part);
   }
-}
-
-void Group::throw_if_failed() const {
-  Control& block = world_->block();
-  if (block.is_reason_written.load() == 0) {
-    return;
+  if (void* uses = arena_->allocate(sizeof(WindowUses))) {
+    new (uses) WindowUses{};
+    place.uses = arena_offset_of(uses);
   }
-  const std::string reason =
-      "shared-memory group failed, noticed by rank " +
-      std::to_string(block.failed_rank.load() - 1) + ": " +
-      std::string(block.reason.data(), ::strnlen(block.reason.data(), block.reason.size()));
-  throw_error(reason, block.is_peer_lost.load() != 0 ? Cause::kPeerLost : Cause::kOther);
-}
-
-void Group::throw_error(const std::string& reason, Cause cause) {
-  if (cause == Cause::kPeerLost) {
-    throw PeerLost(reason);
-  }
-  throw Error(reason);
-}
-
-void Group::fail(const std::string& reason, Cause cause) {
-  publish_failure(reason, cause);
-  throw_if_failed();
-  // Another rank failed first and has not yet written its reason, or died while writing it.
-  throw_error(reason, cause);
-}
-
-void Group::abort(const std::string& reason) { publish_failure(reason, Cause::kPeerLost); }
-
-void Group::publish_failure(const std::string& reason, Cause cause) {
-  Control& block = world_->block();
-  uint32_t nobody = 0;
-  if (block.failed_rank.compare_exchange_strong(nobody, static_cast<uint32_t>(rank_) + 1)) {
-    const size_t length = std::min(reason.size(), block.reason.size() - 1);
-    std::memcpy(block.reason.data(), reason.data(), length);
-    block.reason[length] = '\0';
-    block.is_peer_lost.store(cause == Cause::kPeerLost ? 1 : 0);
-    block.is_reason_written.store(1);
-  }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    wake_peers(lane);
-  }
+  return place;
 }
 
 int64_t Group::arena_offset_of(const void* pointer) const {

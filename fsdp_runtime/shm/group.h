@@ -1,15 +1,18 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fsdp_runtime/shm/arena.h"
+#include "fsdp_runtime/shm/peers.h"
 #include "fsdp_runtime/shm/reduce.h"
+#include "fsdp_runtime/shm/window.h"
+#include "fsdp_runtime/shm/window_lane.h"
 #include "fsdp_runtime/shm/world.h"
 
 namespace fsdp::shm {
@@ -26,7 +29,9 @@ namespace fsdp::shm {
 /// operations throw.
 class Group {
  public:
-  Group(std::shared_ptr<World> world, int rank, std::chrono::milliseconds timeout);
+  /// `names`: what the ranks are called in errors; empty: by their numbers.
+  Group(std::shared_ptr<World> world, int rank, std::chrono::milliseconds timeout,
+        std::vector<int64_t> names = {});
   /// Marks this rank as gone for its peers. No operation may be running.
   ~Group();
   Group(const Group&) = delete;
@@ -48,9 +53,16 @@ class Group {
   void broadcast(int lane, void* buffer, size_t bytes, int root);
   void barrier(int lane);
 
-  /// Makes every rank's current and later operations throw PeerLost, naming this rank and `reason`:
-  /// it is about to leave.
-  void abort(const std::string& reason);
+  /// Makes a window of `bytes` per rank, a multiple of page_bytes() and the same on all ranks, or
+  /// nullptr on all if one has no memory for it. `purpose`: what it is called in errors.
+  /// Collective, by the lane's thread.
+  std::shared_ptr<Window> make_window(int lane, size_t bytes, std::string purpose);
+  /// Through which windows are used.
+  const std::shared_ptr<WindowLane>& windows() const { return windows_; }
+
+  /// Makes every rank's current and later operations throw, with `reason`: PeerLost if `lost_rank`,
+  /// as this group calls it, is gone. No-op if the group has failed. Any thread.
+  void abort(const std::string& reason, std::optional<int64_t> lost_rank);
 
   /// Memory that peers can read in place, or nullptr when the arena is exhausted. Any thread. The
   /// memory outlives the group if the pointer does.
@@ -58,7 +70,6 @@ class Group {
 
  private:
   struct Operation;
-  using IsReady = std::function<bool(int peer)>;
 
   Operation begin(int lane, Descriptor descriptor, const void* contribution);
   void finish(const Operation& operation);
@@ -71,30 +82,23 @@ class Group {
   /// Address of byte `offset` of the peer's contribution or, if it stages, of chunk `chunk`.
   const char* source(const Operation& operation, int peer, size_t offset, size_t chunk) const;
   void all_reduce_staged(int lane, void* buffer, size_t numel, DType dtype, ReduceOp op);
-
-  // Waiting and failing.
-  /// Returns when is_ready(peer) holds for every peer.
-  void wait_for_peers(const Operation& operation, const char* phase, const IsReady& is_ready);
-  void sleep_until_woken(int lane, const std::function<bool()>& is_done);
-  void wake_peers(int lane);
-  void throw_if_failed() const;
-  void throw_if_gone(const Operation& operation, const char* phase, int peer,
-                     const IsReady& is_ready);
-  enum class Cause { kPeerLost, kOther };
-  void publish_failure(const std::string& reason, Cause cause);
-  [[noreturn]] static void throw_error(const std::string& reason, Cause cause);
-  [[noreturn]] void fail(const std::string& reason, Cause cause = Cause::kOther);
+  Window::Place place_window(size_t bytes);
+  /// Fails unless all ranks make the same window.
+  bool has_place_everywhere(const std::vector<Window::Place>& places,
+                            const std::string& purpose) const;
   int64_t arena_offset_of(const void* pointer) const;
 
   // constant after construction
   const std::shared_ptr<World> world_;
   const int rank_;
-  const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Arena> arena_;
+  const Peers peers_;
+  const std::shared_ptr<WindowLane> windows_;
 
   // one thread per lane
   uint64_t sequence_[kLanes] = {};
   Purpose purpose_[kLanes] = {};
+  int window_count_ = 0;  // of the lane that makes them
 };
 
 }  // namespace fsdp::shm

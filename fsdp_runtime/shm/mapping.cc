@@ -27,6 +27,11 @@ void* map(int fd, size_t bytes) {
 
 }  // namespace
 
+size_t page_bytes() {
+  static const size_t bytes = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 Mapping::Mapping(Mapping&& other) noexcept
     : fd_(std::move(other.fd_)),
       data_(std::exchange(other.data_, nullptr)),
@@ -75,6 +80,7 @@ Mapping Mapping::open(pid_t pid, int fd, size_t bytes) {
   }
   Mapping result;
   result.data_ = map(opened.get(), bytes);
+  result.fd_ = std::move(opened);
   result.bytes_ = bytes;
   return result;
 }

@@ -10,6 +10,9 @@
 
 namespace fsdp::shm {
 
+/// Of a page of memory.
+size_t page_bytes();
+
 /// Owns a file descriptor.
 class Fd {
  public:
@@ -43,13 +46,15 @@ class Mapping {
 
   /// Creates `bytes` of zeroed, sparse memory: a page is allocated by its first write.
   static Mapping create(const std::string& label, size_t bytes);
-  /// Maps descriptor `fd` of process `pid`. Throws Error if /proc does not allow it.
+  /// Maps descriptor `fd` of process `pid`, and keeps one of its own. Throws Error if /proc does
+  /// not allow it.
   static Mapping open(pid_t pid, int fd, size_t bytes);
 
   char* data() const { return static_cast<char*>(data_); }
   size_t bytes() const { return bytes_; }
   int fd() const { return fd_.get(); }
-  /// Closes the descriptor, which is not needed once every peer has mapped it.
+  /// Closes the descriptor. To be called only when every peer has mapped it, and if none of its
+  /// memory is ever to be mapped again.
   void close_fd() { Fd gone = std::move(fd_); }
   /// Keeps the range out of core dumps (peers' memory) and asks for huge pages where allowed.
   void advise(bool dump);

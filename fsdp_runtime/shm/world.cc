@@ -220,9 +220,8 @@ std::shared_ptr<World> attach(Exchange& exchange, int rank, int size,
     throw Unavailable(error.what());
   }
   check_all_attached(exchange, *world, deadline);
-  // All ranks have mapped all memory: the descriptors are not needed any more.
+  // All ranks have mapped it. The arenas' descriptors stay: windows map parts of them.
   world->control.close_fd();
-  world->arenas[rank]->close_fd();
   return world;
 }
 

@@ -10,6 +10,7 @@
 
 #include "fsdp_runtime/shm/control.h"
 #include "fsdp_runtime/shm/mapping.h"
+#include "fsdp_runtime/shm/private_view.h"
 
 namespace fsdp::shm {
 
@@ -32,6 +33,7 @@ struct World {
   Mapping control;
   std::vector<std::shared_ptr<Mapping>> arenas;
   std::vector<Fd> pidfds;  // per peer; empty when the ranks are threads
+  PageMap pages = PageMap::of_this_process();
 
   Control& block() const { return *reinterpret_cast<Control*>(control.data()); }
   Slot& slot(int lane, int rank_of_slot) const { return block().slots[lane][rank_of_slot]; }

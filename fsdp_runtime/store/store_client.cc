@@ -23,12 +23,15 @@ enum class Op : uint8_t {
   kAppend = 9,
   kMultiGet = 10,
   kMultiSet = 11,
+  kCancelWait = 12,
   kPing = 13,
 };
 constexpr uint32_t kMagic = 0x3C85F7CE;
-constexpr std::chrono::milliseconds kRedialMax{2000};
+// How long a server that was reachable may take to answer what it can answer at once.
+constexpr std::chrono::milliseconds kAnswerMax{2000};
 constexpr uint8_t kKeysAreReady = 0;  // reply to kCheck
 constexpr uint8_t kStopWaiting = 0;   // reply to kWait
+constexpr uint8_t kWaitCanceled = 1;  // reply to kCancelWait
 
 void put(StoreConnection& connection, Op op) { connection.put_byte(static_cast<uint8_t>(op)); }
 
@@ -42,11 +45,43 @@ void put_keys(StoreConnection& connection, const std::vector<std::string>& keys)
   }
 }
 
+/// The deadline of a wait has passed, and the connection is in step again.
+class WaitExpired : public std::exception {};
+
+// Takes the wait that is under way back.
+[[noreturn]] void cancel_wait(StoreConnection& connection) {
+  connection.set_deadline(std::chrono::steady_clock::now() + kAnswerMax);
+  try {
+    put(connection, Op::kCancelWait);
+    connection.flush();
+    uint8_t reply = connection.take_byte();
+    if (reply == kStopWaiting) {
+      reply = connection.take_byte();  // that was for the wait: the keys came at the last moment
+    }
+    if (reply != kWaitCanceled) {
+      throw StoreError("unexpected reply " + std::to_string(reply) + " to the end of a wait");
+    }
+  } catch (const StoreTimeout& error) {
+    throw StoreSilence(error.what());
+  }
+  throw WaitExpired();
+}
+
+// What is there has this long to come, however little is left of the wait for it.
+void wait_for_values(StoreConnection& connection, StoreClient::TimePoint deadline) {
+  connection.set_deadline(std::max(deadline, std::chrono::steady_clock::now() + kAnswerMax));
+}
+
 void await_keys(StoreConnection& connection, const std::vector<std::string>& keys) {
   put(connection, Op::kWait);
   put_keys(connection, keys);
   connection.flush();
-  const uint8_t reply = connection.take_byte();
+  uint8_t reply = kStopWaiting;
+  try {
+    reply = connection.take_byte();
+  } catch (const StoreTimeout&) {
+    cancel_wait(connection);
+  }
   if (reply != kStopWaiting) {
     throw StoreError("unexpected reply " + std::to_string(reply) + " to a wait");
   }
@@ -62,8 +97,27 @@ std::string joined(const std::vector<std::string>& keys) {
 
 }  // namespace
 
-// Runs `body` on an open connection, and keeps the connection only on success: after a partly read
-// reply the stream is out of sync.
+std::unique_ptr<StoreConnection> StoreClient::dial(TimePoint deadline) {
+  try {
+    auto connection = std::make_unique<StoreConnection>(host_, port_, deadline);
+    const auto nonce = static_cast<uint32_t>(::getpid());
+    put(*connection, Op::kValidate);
+    connection->put_u32(kMagic);
+    put(*connection, Op::kPing);
+    connection->put_u32(nonce);
+    connection->flush();
+    if (connection->take_u32() != nonce) {
+      throw StoreError("it does not speak the store's protocol");
+    }
+    was_connected_ = true;
+    return connection;
+  } catch (const StoreTimeout& error) {
+    throw StoreSilence(error.what());
+  }
+}
+
+// Runs `body` on an open connection, and keeps the connection only if it is in step afterwards,
+// which it is not behind a partly read reply.
 template <typename Call>
 auto StoreClient::call(const char* operation, const std::string& key, TimePoint deadline,
                        Call&& body) {
@@ -71,26 +125,19 @@ auto StoreClient::call(const char* operation, const std::string& key, TimePoint 
   std::unique_ptr<StoreConnection> connection = std::move(connection_);
   try {
     if (connection == nullptr) {
-      // A server that was reachable before is considered gone if it does not answer soon.
-      const TimePoint dial_deadline =
-          was_connected_ ? std::min(deadline, std::chrono::steady_clock::now() + kRedialMax)
-                         : deadline;
-      connection = std::make_unique<StoreConnection>(host_, port_, dial_deadline);
-      const auto nonce = static_cast<uint32_t>(::getpid());
-      put(*connection, Op::kValidate);
-      connection->put_u32(kMagic);
-      put(*connection, Op::kPing);
-      connection->put_u32(nonce);
-      connection->flush();
-      if (connection->take_u32() != nonce) {
-        throw StoreError("it does not speak the store's protocol");
-      }
-      was_connected_ = true;
+      // A short wait must not take a slow dial for a server that is gone, nor a long one wait for
+      // one that is.
+      connection = dial(was_connected_ ? std::chrono::steady_clock::now() + kAnswerMax : deadline);
     }
     connection->set_deadline(deadline);
     auto result = body(*connection);
     connection_ = std::move(connection);
     return result;
+  } catch (const WaitExpired&) {
+    connection_ = std::move(connection);
+    throw StoreTimeout(described(operation, key) + "no answer in time");
+  } catch (const StoreSilence& error) {
+    throw StoreSilence(described(operation, key) + error.what());
   } catch (const StoreTimeout& error) {
     throw StoreTimeout(described(operation, key) + error.what());
   } catch (const std::exception& error) {
@@ -123,6 +170,7 @@ void StoreClient::set(const std::string& key, std::string_view value) {
 std::string StoreClient::get(const std::string& key, TimePoint deadline) {
   return call("getting", key, deadline, [&](StoreConnection& connection) {
     await_keys(connection, {key});
+    wait_for_values(connection, deadline);
     put(connection, Op::kGet);
     connection.put_string(wire_key(key));
     connection.flush();
@@ -213,6 +261,7 @@ std::vector<std::string> StoreClient::multi_get(const std::vector<std::string>& 
                                                 TimePoint deadline) {
   return call("getting", joined(keys), deadline, [&](StoreConnection& connection) {
     await_keys(connection, keys);
+    wait_for_values(connection, deadline);
     put(connection, Op::kMultiGet);
     put_keys(connection, keys);
     connection.flush();

@@ -17,9 +17,10 @@ class StoreConnection;
 /// A client of the key-value store that torchrun, fsdprun and c10d::TCPStore serve, with the same
 /// protocol and key names, so that it interoperates with Python clients. Unlike c10d's client it
 /// never does a reverse DNS lookup, which can delay a connect by seconds. Thread: any; calls of one
-/// client are serialised. Errors: StoreError that names the server, the operation and the key. A
-/// failed or expired call drops the connection; the next call opens a new one, and fails within
-/// seconds if the server does not answer.
+/// client are serialised. A wait that has expired is taken back, and the connection kept. Any other
+/// failed call drops it; the next call opens a new one, and fails within seconds if the server does
+/// not answer, whatever its deadline. Errors: StoreError that names the server, the operation and
+/// the key; StoreTimeout if keys are not there by the deadline, StoreSilence if nobody answers.
 class StoreClient {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -59,6 +60,7 @@ class StoreClient {
 
  private:
   std::string described(const char* operation, const std::string& key) const;
+  std::unique_ptr<StoreConnection> dial(TimePoint deadline);
   template <typename Call>
   auto call(const char* operation, const std::string& key, TimePoint deadline, Call&& body);
 

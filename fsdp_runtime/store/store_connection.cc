@@ -1,7 +1,5 @@
 #include "fsdp_runtime/store/store_connection.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -10,9 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
-#include <memory>
+
+#include "fsdp_runtime/store/tcp.h"
 
 namespace fsdp {
 namespace {
@@ -32,113 +30,23 @@ constexpr milliseconds kAttemptMax{3000};
   throw StoreError(what + ": " + std::strerror(error));
 }
 
-int remaining_ms(TimePoint deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
-  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX));
-}
-
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-Addresses resolve(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  // A numeric address is never passed to the resolver.
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (error != 0) {
-    hints.ai_flags = AI_NUMERICSERV;
-    error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  }
-  if (error != 0) {
-    throw StoreError("looking up '" + host + "': " + ::gai_strerror(error));
-  }
-  return Addresses(found);
-}
-
-// 0, or the errno of the attempt.
-int try_connect(int fd, const addrinfo& address, TimePoint deadline) {
-  if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) {
-    return 0;
-  }
-  if (errno != EINPROGRESS) {
-    return errno;
-  }
-  pollfd entry{fd, POLLOUT, 0};
-  if (::poll(&entry, 1, remaining_ms(deadline)) != 1) {
-    return ETIMEDOUT;
-  }
-  int error = 0;
-  socklen_t length = sizeof(error);
-  ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-  return error;
-}
-
-// TCP can connect a port of the ephemeral range to itself if nothing listens on it.
-bool is_connected_to_itself(int fd) {
-  sockaddr_storage own{};
-  sockaddr_storage peer{};
-  socklen_t own_length = sizeof(own);
-  socklen_t peer_length = sizeof(peer);
-  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
-         ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 &&
-         own_length == peer_length && std::memcmp(&own, &peer, own_length) == 0;
-}
-
-// The socket, or -1 and why there is none.
-int connect_once(const std::string& host, int port, TimePoint deadline, std::string& reason) {
-  Addresses addresses;
-  try {
-    addresses = resolve(host, port);
-  } catch (const StoreError& error) {
-    reason = error.what();
-    return -1;
-  }
-  int error = 0;
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    const int fd = ::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-      error = errno;
-      continue;
-    }
-    error = try_connect(fd, *address, deadline);
-    if (error == 0 && is_connected_to_itself(fd)) {
-      error = ECONNREFUSED;
-    }
-    if (error == 0) {
-      return fd;
-    }
-    ::close(fd);
-  }
-  reason = std::string("cannot connect: ") + std::strerror(error);
-  return -1;
-}
-
-std::string numeric_address(const sockaddr_storage& address) {
-  char text[INET6_ADDRSTRLEN] = {};
-  const void* bytes =
-      address.ss_family == AF_INET6
-          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
-          : static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr);
-  ::inet_ntop(address.ss_family, bytes, text, sizeof(text));
-  return text;
-}
-
 }  // namespace
 
 StoreConnection::StoreConnection(const std::string& host, int port, TimePoint deadline)
     : deadline_(deadline) {
   milliseconds pause{5};
-  std::string reason;
-  while ((fd_ = connect_once(host, port,
-                             std::min(deadline, std::chrono::steady_clock::now() + kAttemptMax),
-                             reason)) < 0) {
+  while (true) {
+    const ConnectAttempt attempt = connect_once(
+        host, port, std::min(deadline, std::chrono::steady_clock::now() + kAttemptMax));
+    fd_ = attempt.fd;
+    if (fd_ >= 0) {
+      break;
+    }
+    if (remaining_ms(deadline) == 0 && attempt.is_silent) {
+      throw StoreTimeout(attempt.reason);
+    }
     if (remaining_ms(deadline) == 0) {
-      throw StoreError(reason);
+      throw StoreError(attempt.reason);
     }
     // There is no event for a remote port that starts to listen: retry with increasing pauses.
     ::poll(nullptr, 0, std::min<int>(static_cast<int>(pause.count()), remaining_ms(deadline)));
@@ -246,33 +154,6 @@ std::string StoreConnection::take_string() {
   return value;
 }
 
-std::string StoreConnection::local_address() const {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    fail("reading the socket's own address", errno);
-  }
-  return numeric_address(address);
-}
-
-std::string local_address_towards(const std::string& host, int port) {
-  const Addresses addresses = resolve(host, port);
-  int error = 0;
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    const int fd = ::socket(address->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    sockaddr_storage own{};
-    socklen_t length = sizeof(own);
-    const bool is_found = fd >= 0 && ::connect(fd, address->ai_addr, address->ai_addrlen) == 0 &&
-                          ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0;
-    error = errno;
-    if (fd >= 0) {
-      ::close(fd);
-    }
-    if (is_found) {
-      return numeric_address(own);
-    }
-  }
-  fail("looking for the route to '" + host + "'", error);
-}
+std::string StoreConnection::local_address() const { return address_of_socket(fd_); }
 
 }  // namespace fsdp

@@ -1,5 +1,4 @@
 #pragma once
-
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -51,9 +50,5 @@ class StoreConnection {
   TimePoint deadline_;
   std::string out_;
 };
-
-/// The numeric address that this machine would use to reach `host`. Sends nothing. Throws
-/// StoreError.
-std::string local_address_towards(const std::string& host, int port);
 
 }  // namespace fsdp

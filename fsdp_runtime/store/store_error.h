@@ -10,7 +10,14 @@ class StoreError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The call's deadline passed.
+/// The server does not answer at all, within seconds: it, or the way to it, may be overloaded or
+/// gone.
+class StoreSilence : public StoreError {
+ public:
+  using StoreError::StoreError;
+};
+
+/// The call's deadline passed; the server lives.
 class StoreTimeout : public StoreError {
  public:
   using StoreError::StoreError;

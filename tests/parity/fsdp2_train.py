@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the reference Llama with PyTorch's FSDP2 over Gloo, from the same config file as fsdp-train.
+"""Trains the reference Llama with PyTorch's FSDP2 or DDP over Gloo, from the same config file as fsdp-train.
 
 Run by a launcher (torchrun or fsdprun), one process per rank. Reads the keys of fsdp-train's configuration that decide
 what is computed, and writes one JSON line per step: step, loss (mean over ranks), losses (per rank), grad_norm, lr.
@@ -21,6 +21,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 from torch.utils.data.distributed import DistributedSampler
 
@@ -64,7 +65,9 @@ def make_scheduler(optimizer: torch.optim.Optimizer, steps: int, schedule: dict)
 
 def shard(model: LlamaForCausalLM, config: dict, world: int) -> None:
     """Each block a unit and the rest the root's, with the dtypes and checkpointed blocks of the configuration."""
-    mesh = init_device_mesh("cpu", (world,))
+    copies = config.get("parallel", {}).get("dp_replicate", 1)
+    mesh = (init_device_mesh("cpu", (world,)) if copies == 1 else
+            init_device_mesh("cpu", (copies, world // copies), mesh_dim_names=("dp_replicate", "dp_shard")))
     precision = config.get("precision", {})
     dtypes = {key: getattr(torch, precision.get(key, "float32")) for key in ("param", "reduce", "output")}
     policy = MixedPrecisionPolicy(param_dtype=dtypes["param"], reduce_dtype=dtypes["reduce"])
@@ -75,6 +78,17 @@ def shard(model: LlamaForCausalLM, config: dict, world: int) -> None:
             layers[number] = checkpoint_wrapper(layers[number])
         fully_shard(layers[number], mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=root_policy)
+
+
+def replicate(model: LlamaForCausalLM, config: dict) -> DistributedDataParallel:
+    """The whole model on each rank; in bfloat16 by autocast, as DDP is used."""
+    layers = model.model.layers
+    for number in range(len(layers)):
+        if config["train"].get("activation_checkpointing", False):
+            layers[number] = checkpoint_wrapper(layers[number])
+    if config.get("precision", {}).get("param", "float32") == "bfloat16":
+        model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)
+    return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
 def build_model(config: dict) -> LlamaForCausalLM:
@@ -132,6 +146,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="JSONL with one record per step")
     parser.add_argument("--final-weights", type=Path, help="write the trained weights there, as safetensors")
     parser.add_argument("--grad-norm", action="store_true", help="measure the gradient norm though it is not clipped")
+    parser.add_argument("--ddp", action="store_true", help="with DistributedDataParallel instead of FSDP2")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default")
     options = parser.parse_args()
     config = json.loads(options.config.read_text())
@@ -139,7 +154,10 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     model = build_model(config)
-    shard(model, config, world)
+    if options.ddp:
+        model = replicate(model, config)
+    else:
+        shard(model, config, world)
     steps = config["train"]["steps"]
     optimizer = make_optimizer(config, model, options.optimizer)
     scheduler = make_scheduler(optimizer, steps, config.get("schedule", {}))

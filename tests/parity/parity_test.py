@@ -97,6 +97,8 @@ def changes_of(options: argparse.Namespace) -> dict[str, dict]:
         changes["precision"] = {"param": options.precision, "reduce": "float32", "output": "float32"}
     if options.schedule != "constant":
         changes["schedule"] = {"kind": options.schedule, "warmup_steps": 5, "min_lr_ratio": 0.1}
+    if options.replicate > 1:
+        changes["parallel"] = {"dp_replicate": options.replicate}
     return changes
 
 
@@ -104,6 +106,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=Path, default=ROOT / "build/bin")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--replicate", type=int, default=1, help="copies of the model, each sharded over ranks / copies (HSDP)")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--backend", choices=["shm", "gloo"], nargs="+", default=["shm"],
                         help="of ours; each is compared with the one run of PyTorch, which uses Gloo")

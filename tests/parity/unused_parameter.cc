@@ -67,7 +67,7 @@ void write(const fsdp::FSDPModule& root, const fsdp::AdamW& optimizer, std::ostr
   const std::vector<int64_t> steps = optimizer.parameter_steps();
   size_t index = 0;
   fsdp::FSDPModule handle = root;
-  for (const fsdp::ShardedSlice& slice : root.sharded_parameters()) {
+  for (const fsdp::LocalShard& slice : root.sharded_parameters()) {
     const at::Tensor full = handle.full_parameter(slice.fqn).contiguous().flatten();
     if (out != nullptr) {
       *out << slice.fqn << ' ' << steps[index];

@@ -22,10 +22,10 @@ class FileSystem;
 /// The contents of one checkpoint as one rank holds them.
 struct State {
   /// `fqn` is the full checkpoint key: "model.<fqn>", "optim.state.<fqn>.exp_avg" (or
-  /// .exp_avg_sq; same slices as the parameter) or "optim.state.<fqn>.step" (global_shape {}, range
-  /// [0, 1), float32; on every rank). A range that several ranks hold is written once, by the
-  /// lowest of them. `local`: [flat_end - flat_begin], contiguous, CPU or CUDA.
-  std::vector<fsdp::ShardedSlice> tensors;
+  /// .exp_avg_sq; same boxes as the parameter) or "optim.state.<fqn>.step" (global_shape {},
+  /// float32; on every rank). Boxes that several ranks hold are written once, by the lowest of
+  /// them. `local`: contiguous, CPU or CUDA.
+  std::vector<fsdp::LocalShard> tensors;
   /// Hyper-parameters as JSON: a list of objects ("lr", "betas", "eps", "weight_decay", "params":
   /// [fqn...]). Stored as one Python list of dicts under `optim.param_groups`. Only rank 0's is
   /// written.

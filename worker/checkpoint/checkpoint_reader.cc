@@ -9,7 +9,7 @@
 namespace fsdprun::worker::checkpoint {
 namespace {
 
-using fsdp::plan::Box;
+using fsdp::Box;
 using nlohmann::json;
 
 constexpr int64_t kMetadataBytesMax = int64_t{256} << 20;
@@ -51,19 +51,6 @@ void CheckListed(const OpenedCheckpoint& opened) {
                             " says " + std::to_string(expected.bytes));
     }
   }
-}
-
-/// The longest run of elements that is contiguous both in a tensor of `outer_shape` and in `inner`,
-/// for the part `wanted`, which lies in both.
-size_t FirstWholeDim(const Box& wanted, const std::vector<int64_t>& outer_shape,
-                     const std::vector<int64_t>& inner_shape) {
-  size_t dim = wanted.sizes.size();
-  while (dim > 0 && wanted.sizes[dim - 1] == outer_shape[dim - 1] &&
-         wanted.sizes[dim - 1] == inner_shape[dim - 1]) {
-    --dim;
-  }
-  // One dimension more: a part of it is still one run if all inner dimensions are whole.
-  return dim > 0 ? dim - 1 : 0;
 }
 
 /// `room`: how many list entries may still be made; an index makes all those before it.
@@ -187,23 +174,21 @@ void CheckpointReader::VerifyRecord(const BlobSource& source, const BlobLocation
   }
 }
 
-void CheckpointReader::ReadRange(const std::string& key, int64_t begin, int64_t end, void* out) {
+void CheckpointReader::ReadBox(const std::string& key, const Box& box, void* out) {
   const auto found = opened_.metadata.tensors.find(key);
   if (found == opened_.metadata.tensors.end()) {
     throw CheckpointError(opened_.path + " has no tensor " + key);
   }
   const StoredTensor& tensor = found->second;
-  for (const Box& wanted : fsdp::plan::flat_range_to_boxes(tensor.shape, begin, end)) {
-    for (const StoredChunk& chunk : tensor.chunks) {
-      if (const std::optional<Box> part = fsdp::plan::intersect(wanted, chunk.box)) {
-        ReadChunk(key, tensor, chunk, *part, begin, static_cast<char*>(out));
-      }
+  for (const StoredChunk& chunk : tensor.chunks) {
+    if (const std::optional<Box> part = fsdp::plan::intersect(box, chunk.box)) {
+      ReadChunk(key, tensor, chunk, *part, box, static_cast<char*>(out));
     }
   }
 }
 
 void CheckpointReader::ReadChunk(const std::string& key, const StoredTensor& tensor,
-                                 const StoredChunk& chunk, const Box& wanted, int64_t begin,
+                                 const StoredChunk& chunk, const Box& part, const Box& wanted,
                                  char* out) {
   const FileSource source = Source(key, chunk.blob);
   const std::string what = key + " in " + opened_.path + "/" + chunk.blob.file;
@@ -213,27 +198,10 @@ void CheckpointReader::ReadChunk(const std::string& key, const StoredTensor& ten
   if (blob.sizes != chunk.box.sizes || dtype.name != tensor.dtype) {
     throw CheckpointError(what + " has another shape or dtype than .metadata says");
   }
-  const size_t run_dim = FirstWholeDim(wanted, tensor.shape, chunk.box.sizes);
-  Box run = wanted;
-  for (size_t d = 0; d < run_dim; ++d) {
-    run.sizes[d] = 1;
-  }
-  const int64_t run_bytes = fsdp::plan::numel_of(run) * dtype.element_bytes;
-  while (true) {
-    const int64_t from =
-        fsdp::plan::flat_begin_of(chunk.box.sizes, fsdp::plan::relative_to(run, chunk.box));
-    const int64_t to = fsdp::plan::flat_begin_of(tensor.shape, run) - begin;
-    source.Read(blob.data_offset + from * dtype.element_bytes, out + to * dtype.element_bytes,
-                run_bytes);
-    size_t d = run_dim;
-    while (d > 0 && ++run.offsets[d - 1] == wanted.offsets[d - 1] + wanted.sizes[d - 1]) {
-      run.offsets[d - 1] = wanted.offsets[d - 1];
-      --d;
-    }
-    if (d == 0) {
-      return;
-    }
-  }
+  const int64_t bytes = dtype.element_bytes;
+  fsdp::plan::for_each_run(part, chunk.box, wanted, [&](int64_t from, int64_t to, int64_t numel) {
+    source.Read(blob.data_offset + from * bytes, out + to * bytes, numel * bytes);
+  });
 }
 
 std::optional<json> CheckpointReader::ReadObject(const std::string& key) {

@@ -41,9 +41,9 @@ class CheckpointReader {
   CheckpointReader(const OpenedCheckpoint& opened, bool verify_blobs);
   ~CheckpointReader();
 
-  /// Copies the elements [begin, end) of the row-major tensor `key` to `out`, in the stored dtype.
+  /// Copies the elements of `box` of the tensor `key` to `out`, row-major, in the stored dtype.
   /// Errors: CheckpointError naming key and file.
-  void ReadRange(const std::string& key, int64_t begin, int64_t end, void* out);
+  void ReadBox(const std::string& key, const fsdp::Box& box, void* out);
 
   /// The bytes item `key`; where Python has flattened it (`key`.0.lr, ...), rebuilt from the
   /// planner's paths. nullopt if there is neither.
@@ -55,7 +55,7 @@ class CheckpointReader {
   void VerifyRecord(const BlobSource& source, const BlobLocation& blob, const ZipRecord& record,
                     const std::string& what);
   void ReadChunk(const std::string& key, const StoredTensor& tensor, const StoredChunk& chunk,
-                 const fsdp::plan::Box& wanted, int64_t begin, char* out);
+                 const fsdp::Box& part, const fsdp::Box& wanted, char* out);
 
   const OpenedCheckpoint& opened_;
   bool verify_blobs_;

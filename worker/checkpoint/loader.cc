@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "fsdp_runtime/plan/box.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/exchange.h"
@@ -37,7 +38,7 @@ std::string ListText(const std::vector<std::string>& names) {
 void CheckKeys(const OpenedCheckpoint& opened, const State& state) {
   std::vector<std::string> missing;
   std::vector<std::string> misshaped;
-  for (const fsdp::ShardedSlice& slice : state.tensors) {
+  for (const fsdp::LocalShard& slice : state.tensors) {
     const auto found = opened.metadata.tensors.find(slice.fqn);
     if (found == opened.metadata.tensors.end()) {
       missing.push_back(slice.fqn);
@@ -69,9 +70,18 @@ at::Tensor ConvertExactly(const at::Tensor& stored, at::ScalarType type, const s
   return converted;
 }
 
+/// Reads the boxes of the slice one behind the other.
+void ReadBoxes(CheckpointReader& reader, const fsdp::LocalShard& slice, const at::Tensor& out) {
+  char* next = static_cast<char*>(out.mutable_data_ptr());
+  for (const fsdp::Box& box : slice.boxes) {
+    reader.ReadBox(slice.fqn, box, next);
+    next += fsdp::plan::numel_of(box) * static_cast<int64_t>(out.element_size());
+  }
+}
+
 void LoadSlice(CheckpointReader& reader, const StoredTensor& stored,
-               const fsdp::ShardedSlice& slice) {
-  const int64_t count = slice.flat_end - slice.flat_begin;
+               const fsdp::LocalShard& slice) {
+  const int64_t count = fsdp::plan::total_numel(slice.boxes);
   if (slice.local.numel() != count) {
     throw CheckpointError("cannot load " + slice.fqn + ": expected " + std::to_string(count) +
                           " local elements, got " + std::to_string(slice.local.numel()));
@@ -87,11 +97,11 @@ void LoadSlice(CheckpointReader& reader, const StoredTensor& stored,
   const at::ScalarType type = ToScalarType(dtype->dtype);
   at::Tensor local = slice.local;
   if (local.scalar_type() == type && local.is_cpu() && local.is_contiguous()) {
-    reader.ReadRange(slice.fqn, slice.flat_begin, slice.flat_end, local.mutable_data_ptr());
+    ReadBoxes(reader, slice, local);
     return;
   }
   at::Tensor staging = at::empty({count}, at::TensorOptions().dtype(type));
-  reader.ReadRange(slice.fqn, slice.flat_begin, slice.flat_end, staging.mutable_data_ptr());
+  ReadBoxes(reader, slice, staging);
   if (local.scalar_type() != type) {
     staging = ConvertExactly(staging, local.scalar_type(), slice.fqn);
   }
@@ -113,7 +123,7 @@ void LoadLocal(const Candidate& candidate, State& state, const LoadOptions& opti
   const OpenedCheckpoint opened = OpenCheckpoint(candidate.path);
   CheckKeys(opened, state);
   CheckpointReader reader(opened, !candidate.files_verified);
-  for (const fsdp::ShardedSlice& slice : state.tensors) {
+  for (const fsdp::LocalShard& slice : state.tensors) {
     LoadSlice(reader, opened.metadata.tensors.at(slice.fqn), slice);
   }
   LoadObject(reader, opened.path, "optim.param_groups", !options.weights_only,

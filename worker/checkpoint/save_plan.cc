@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "worker/checkpoint/error.h"
 #include "worker/checkpoint/torch_blob.h"
@@ -11,27 +13,40 @@
 namespace fsdprun::worker::checkpoint {
 namespace {
 
-using fsdp::plan::Box;
+using fsdp::Box;
+using fsdp::plan::numel_of;
 
-struct HeldRange {
-  int64_t begin = 0;
-  int64_t end = 0;
+/// Who writes a part of a tensor.
+struct Owner {
   size_t rank = 0;
   size_t slice = 0;
 };
 
-std::string RangeText(int64_t begin, int64_t end) {
-  return "[" + std::to_string(begin) + ", " + std::to_string(end) + ")";
+/// By the boxes of the part.
+using Owners = std::map<std::vector<Box>, Owner>;
+
+/// As Python writes slices: "[0:3, 2:4]".
+std::string BoxText(const Box& box) {
+  if (box.offsets.size() != box.sizes.size()) {
+    return "[" + std::to_string(box.offsets.size()) + " offsets, " +
+           std::to_string(box.sizes.size()) + " sizes]";
+  }
+  std::string text = "[";
+  for (size_t d = 0; d < box.sizes.size(); ++d) {
+    text += (d == 0 ? "" : ", ") + std::to_string(box.offsets[d]) + ":" +
+            std::to_string(box.offsets[d] + box.sizes[d]);
+  }
+  return text + "]";
 }
 
 /// Halves `box` along its first dimension that is longer than one until each part is small enough;
-/// the parts stay contiguous element ranges in the order of the elements.
+/// the parts follow each other in the box's memory.
 void AppendParts(const Box& box, int64_t elements_max, std::vector<Box>& out) {
   size_t dim = 0;
   while (dim < box.sizes.size() && box.sizes[dim] == 1) {
     ++dim;
   }
-  if (dim == box.sizes.size() || fsdp::plan::numel_of(box) <= elements_max) {
+  if (dim == box.sizes.size() || numel_of(box) <= elements_max) {
     out.push_back(box);
     return;
   }
@@ -49,55 +64,94 @@ void CheckSlice(const SliceInfo& slice, const SliceInfo& first, size_t rank) {
     throw CheckpointError("cannot save " + slice.key + ": rank " + std::to_string(rank) +
                           " has another shape or dtype than a lower rank");
   }
-  if (slice.begin < 0 || slice.begin > slice.end || slice.end > fsdp::plan::numel_of(slice.shape)) {
-    throw CheckpointError("cannot save " + slice.key + ": rank " + std::to_string(rank) +
-                          " claims the elements " + RangeText(slice.begin, slice.end) + " of " +
-                          std::to_string(fsdp::plan::numel_of(slice.shape)));
+  const Box whole = fsdp::plan::whole_box(slice.shape);
+  for (const Box& box : slice.boxes) {
+    if (box.sizes.size() != slice.shape.size() || box.offsets.size() != slice.shape.size() ||
+        numel_of(box) == 0 || fsdp::plan::intersect(box, whole) != box) {
+      throw CheckpointError("cannot save " + slice.key + ": rank " + std::to_string(rank) +
+                            " claims the elements " + BoxText(box) + " of a tensor of " +
+                            BoxText(whole));
+    }
   }
 }
 
-/// Keeps one rank per range and checks that the ranges tile the tensor.
-std::vector<HeldRange> Owners(std::vector<HeldRange> claims, const SliceInfo& tensor) {
-  std::sort(claims.begin(), claims.end(), [](const HeldRange& a, const HeldRange& b) {
-    return std::tie(a.begin, a.end, a.rank) < std::tie(b.begin, b.end, b.rank);
+void AddOwner(Owners& owners, const SliceInfo& slice, Owner owner) {
+  const auto [held, is_new] = owners.try_emplace(slice.boxes, owner);
+  if (!is_new && held->second.rank == owner.rank) {
+    throw CheckpointError("cannot save " + slice.key + ": rank " + std::to_string(owner.rank) +
+                          " holds " + BoxText(slice.boxes.front()) + " twice (parts overlap)");
+  }
+}
+
+/// The dimension in which the boxes begin at the most places: along it, few lie side by side.
+size_t MostDividedDimension(const std::vector<std::pair<Box, size_t>>& held, size_t dimensions) {
+  size_t most_divided = 0;
+  size_t places_max = 0;
+  for (size_t d = 0; d < dimensions; ++d) {
+    std::set<int64_t> places;
+    for (const auto& [box, rank] : held) {
+      places.insert(box.offsets[d]);
+    }
+    if (places.size() > places_max) {
+      places_max = places.size();
+      most_divided = d;
+    }
+  }
+  return most_divided;
+}
+
+/// Checks that no two boxes have an element in common.
+void CheckDisjoint(std::vector<std::pair<Box, size_t>> held, const SliceInfo& tensor) {
+  const size_t d = MostDividedDimension(held, tensor.shape.size());
+  std::sort(held.begin(), held.end(), [d](const auto& a, const auto& b) {
+    return std::tie(a.first.offsets[d], a) < std::tie(b.first.offsets[d], b);
   });
-  std::vector<HeldRange> owners;
-  int64_t covered = 0;
-  for (const HeldRange& claim : claims) {
-    const bool is_copy =
-        !owners.empty() && owners.back().begin == claim.begin && owners.back().end == claim.end;
-    if (is_copy && owners.back().rank != claim.rank) {
-      continue;
+  for (size_t i = 0; i < held.size(); ++i) {
+    const Box& box = held[i].first;
+    // What begins behind the box in this dimension cannot overlap it, nor can what follows.
+    const int64_t end = box.offsets[d] + box.sizes[d];
+    for (size_t k = i + 1; k < held.size() && held[k].first.offsets[d] < end; ++k) {
+      if (fsdp::plan::intersect(box, held[k].first)) {
+        throw CheckpointError("cannot save " + tensor.key + ": " + BoxText(box) + " of rank " +
+                              std::to_string(held[i].second) + " and " + BoxText(held[k].first) +
+                              " of rank " + std::to_string(held[k].second) + " overlap");
+      }
     }
-    if (claim.begin != covered) {
-      throw CheckpointError("cannot save " + tensor.key + ": rank " + std::to_string(claim.rank) +
-                            " holds " + RangeText(claim.begin, claim.end) +
-                            " where the next element is " + std::to_string(covered) +
-                            " (ranges overlap or leave a gap)");
+  }
+}
+
+/// Checks that the parts tile the tensor.
+void CheckTiling(const Owners& owners, const SliceInfo& tensor) {
+  std::vector<std::pair<Box, size_t>> held;  // and the rank
+  int64_t numel = 0;
+  for (const auto& [boxes, owner] : owners) {
+    numel += fsdp::plan::total_numel(boxes);
+    for (const Box& box : boxes) {
+      held.emplace_back(box, owner.rank);
     }
-    covered = claim.end;
-    owners.push_back(claim);
   }
-  if (covered != fsdp::plan::numel_of(tensor.shape)) {
-    throw CheckpointError("cannot save " + tensor.key + ": no rank holds the elements from " +
-                          std::to_string(covered) + " on");
+  if (!tensor.shape.empty()) {
+    CheckDisjoint(std::move(held), tensor);
   }
-  return owners;
+  if (numel != numel_of(tensor.shape)) {
+    throw CheckpointError("cannot save " + tensor.key + ": no rank holds " +
+                          std::to_string(numel_of(tensor.shape) - numel) + " of its " +
+                          std::to_string(numel_of(tensor.shape)) + " elements");
+  }
 }
 
 }  // namespace
 
 std::vector<std::vector<PlannedChunk>> PlanSave(const std::vector<std::vector<SliceInfo>>& ranks,
                                                 int64_t chunk_bytes_max) {
-  std::map<std::string, std::pair<const SliceInfo*, std::vector<HeldRange>>> tensors;
+  std::map<std::string, std::pair<const SliceInfo*, Owners>> tensors;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     for (size_t i = 0; i < ranks[rank].size(); ++i) {
       const SliceInfo& slice = ranks[rank][i];
-      auto& [first, claims] =
-          tensors.try_emplace(slice.key, &slice, std::vector<HeldRange>()).first->second;
+      auto& [first, owners] = tensors.try_emplace(slice.key, &slice, Owners()).first->second;
       CheckSlice(slice, *first, rank);
-      if (slice.begin != slice.end) {
-        claims.push_back({slice.begin, slice.end, rank, i});
+      if (!slice.boxes.empty()) {
+        AddOwner(owners, slice, {rank, i});
       }
     }
   }
@@ -106,15 +160,17 @@ std::vector<std::vector<PlannedChunk>> PlanSave(const std::vector<std::vector<Sl
   for (const auto& [key, tensor] : tensors) {
     const SliceInfo& info = *tensor.first;
     const int64_t elements_max = std::max<int64_t>(1, bytes_max / InfoOf(info.dtype).element_bytes);
-    for (const HeldRange& owner : Owners(tensor.second, info)) {
+    CheckTiling(tensor.second, info);
+    for (const auto& [boxes, owner] : tensor.second) {
       std::vector<Box> parts;
-      for (const Box& box : fsdp::plan::flat_range_to_boxes(info.shape, owner.begin, owner.end)) {
+      for (const Box& box : boxes) {
         AppendParts(box, elements_max, parts);
       }
+      int64_t begin = 0;
       for (Box& part : parts) {
-        const int64_t begin = fsdp::plan::flat_begin_of(info.shape, part);
-        const int64_t end = begin + fsdp::plan::numel_of(part);
-        plan[owner.rank].push_back({owner.slice, std::move(part), begin, end});
+        const int64_t numel = numel_of(part);
+        plan[owner.rank].push_back({owner.slice, std::move(part), begin});
+        begin += numel;
       }
     }
   }
@@ -124,7 +180,11 @@ std::vector<std::vector<PlannedChunk>> PlanSave(const std::vector<std::vector<Sl
 std::string EncodeSlices(const std::vector<SliceInfo>& slices) {
   nlohmann::json list = nlohmann::json::array();
   for (const SliceInfo& slice : slices) {
-    list.push_back({slice.key, static_cast<int>(slice.dtype), slice.shape, slice.begin, slice.end});
+    nlohmann::json boxes = nlohmann::json::array();
+    for (const Box& box : slice.boxes) {
+      boxes.push_back({box.offsets, box.sizes});
+    }
+    list.push_back({slice.key, static_cast<int>(slice.dtype), slice.shape, std::move(boxes)});
   }
   const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(list);
   return {bytes.begin(), bytes.end()};
@@ -133,9 +193,14 @@ std::string EncodeSlices(const std::vector<SliceInfo>& slices) {
 std::vector<SliceInfo> DecodeSlices(const std::string& bytes) {
   std::vector<SliceInfo> slices;
   for (const nlohmann::json& item : nlohmann::json::from_cbor(bytes)) {
-    slices.push_back({item.at(0).get<std::string>(), static_cast<DType>(item.at(1).get<int>()),
-                      item.at(2).get<std::vector<int64_t>>(), item.at(3).get<int64_t>(),
-                      item.at(4).get<int64_t>()});
+    slices.push_back({item.at(0).get<std::string>(),
+                      static_cast<DType>(item.at(1).get<int>()),
+                      item.at(2).get<std::vector<int64_t>>(),
+                      {}});
+    for (const nlohmann::json& box : item.at(3)) {
+      slices.back().boxes.push_back(
+          {box.at(0).get<std::vector<int64_t>>(), box.at(1).get<std::vector<int64_t>>()});
+    }
   }
   return slices;
 }

@@ -9,28 +9,26 @@
 
 namespace fsdprun::worker::checkpoint {
 
-/// One rank's slice of a tensor: the range [begin, end) of its row-major elements.
+/// One rank's part of a tensor: disjoint boxes, whose elements follow each other in its memory.
 struct SliceInfo {
   std::string key;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  int64_t begin = 0;
-  int64_t end = 0;
+  std::vector<fsdp::Box> boxes;
 };
 
 /// One blob to be written by a rank.
 struct PlannedChunk {
   size_t slice = 0;  // index into the rank's slices
-  fsdp::plan::Box box;
-  int64_t begin = 0;  // of the box's elements, which are contiguous in the tensor
-  int64_t end = 0;
+  fsdp::Box box;
+  int64_t begin = 0;  // of its elements, which are contiguous there, in the slice's memory
 };
 
 /// Divides the work: `ranks[r]` are rank r's slices; the result has, per rank, what it writes and
-/// in which order. A pure function, so every rank computes the same. A range that several ranks
-/// hold is written by the lowest; pieces are cut into boxes of at most `chunk_bytes_max`.
-/// Errors: CheckpointError naming key and rank if the ranks disagree about a tensor, if ranges
-/// overlap without being equal, if elements are missing, or if one rank has a range twice.
+/// in which order. A pure function, so every rank computes the same. Of ranks that hold the same
+/// boxes the lowest writes them; they are cut into boxes of at most `chunk_bytes_max`. Errors:
+/// CheckpointError naming key and rank if the ranks disagree about a tensor, if parts overlap
+/// without being equal, if elements are missing, or if one rank has a part twice.
 std::vector<std::vector<PlannedChunk>> PlanSave(const std::vector<std::vector<SliceInfo>>& ranks,
                                                 int64_t chunk_bytes_max);
 

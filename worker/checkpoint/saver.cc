@@ -50,15 +50,14 @@ BlobToWrite ObjectBlob(const char* key, const std::string& text) {
   return blob;
 }
 
-SliceInfo InfoOfSlice(const fsdp::ShardedSlice& slice) {
-  SliceInfo info{slice.fqn, ToDType(slice.local.scalar_type(), slice.fqn), slice.global_shape,
-                 slice.flat_begin, slice.flat_end};
-  if (slice.local.numel() != slice.flat_end - slice.flat_begin) {
-    throw CheckpointError("cannot save " + slice.fqn + ": expected " +
-                          std::to_string(slice.flat_end - slice.flat_begin) +
+SliceInfo InfoOfSlice(const fsdp::LocalShard& slice) {
+  const int64_t numel = fsdp::plan::total_numel(slice.boxes);
+  if (slice.local.numel() != numel) {
+    throw CheckpointError("cannot save " + slice.fqn + ": expected " + std::to_string(numel) +
                           " local elements, got " + std::to_string(slice.local.numel()));
   }
-  return info;
+  return {slice.fqn, ToDType(slice.local.scalar_type(), slice.fqn), slice.global_shape,
+          slice.boxes};
 }
 
 Snapshot TakeSnapshot(int64_t step, const State& state, bool is_rank0) {
@@ -69,7 +68,7 @@ Snapshot TakeSnapshot(int64_t step, const State& state, bool is_rank0) {
   snapshot.step = step;
   snapshot.tokens = state.tokens;
   snapshot.run = state.run;
-  for (const fsdp::ShardedSlice& slice : state.tensors) {
+  for (const fsdp::LocalShard& slice : state.tensors) {
     snapshot.slices.push_back(InfoOfSlice(slice));
     snapshot.host.push_back(slice.local.detach().to(at::kCPU).contiguous());
   }
@@ -90,7 +89,7 @@ std::vector<BlobToWrite> BlobsOf(const Snapshot& snapshot,
     blob.key = slice.key;
     blob.dtype = slice.dtype;
     blob.sizes = chunk.box.sizes;
-    blob.data = bytes + (chunk.begin - slice.begin) * InfoOf(slice.dtype).element_bytes;
+    blob.data = bytes + chunk.begin * InfoOf(slice.dtype).element_bytes;
     blobs.push_back(std::move(blob));
   }
   return blobs;

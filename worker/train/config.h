@@ -47,6 +47,7 @@ struct TrainConfig {
   struct Parallel {
     std::string backend;
     std::string strategy;
+    int64_t dp_replicate = 1;
   } parallel;
   struct Precision {
     std::string param;

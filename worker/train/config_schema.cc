@@ -238,8 +238,8 @@ const std::vector<ConfigKey>& ConfigSchema() {
        "collectives; auto: nccl with GPUs, shm on one host, else gloo", IsBackend},
       {"parallel.strategy", kString, "\"full_shard\"", "\"full_shard\" or \"shard_grad_op\"",
        "full_shard frees parameters after forward, shard_grad_op after backward", IsStrategy},
-      {"parallel.dp_replicate", kInteger, "1", "1 (replicated groups of shards are not supported)",
-       "replicas of the sharded model", IsOne},
+      {"parallel.dp_replicate", kInteger, "1", "an integer >= 1 that divides the world size",
+       "copies of the sharded model, each on its own ranks (hybrid sharding)", IsCount<1>},
       {"parallel.tp", kInteger, "1", "1 (tensor parallelism is not supported)",
        "ranks that split each matrix", IsOne},
 

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "worker/json/strict_json.h"
 #include "worker/train/agreement.h"
 #include "worker/weights/load_weights.h"
 
@@ -70,6 +71,22 @@ std::string Described(const fsdp::OptionMismatch& mismatch) {
                      : "; make GPUs visible on all nodes, or set parallel.backend to gloo or shm");
 }
 
+/// Copies of the model along the first axis, if there are several, and shards along the last.
+std::shared_ptr<fsdp::DeviceMesh> MakeMesh(int64_t copies, const Job& job) {
+  const int64_t ranks = job.group->size();
+  if (copies == 1) {
+    return fsdp::init_device_mesh(job.device.type(), {ranks}, {"dp_shard"}, job.group);
+  }
+  if (ranks % copies != 0) {
+    throw ConfigError("parallel.dp_replicate is " + std::to_string(copies) + ", and " +
+                      std::to_string(ranks) +
+                      " ranks cannot be divided into as many equal parts; set it to a divisor of " +
+                      std::to_string(ranks) + " or change the number of workers");
+  }
+  return fsdp::init_device_mesh(job.device.type(), {copies, ranks / copies},
+                                {"dp_replicate", "dp_shard"}, job.group);
+}
+
 }  // namespace
 
 Job JoinRanks(const TrainConfig& config) {
@@ -87,8 +104,7 @@ Job JoinRanks(const TrainConfig& config) {
 }
 
 void ShardModel(const TrainConfig& config, const LlamaConfig& llama, Job& job) {
-  const auto mesh =
-      fsdp::init_device_mesh(job.device.type(), {job.group->size()}, {"dp_shard"}, job.group);
+  const std::shared_ptr<fsdp::DeviceMesh> mesh = MakeMesh(config.parallel.dp_replicate, job);
 
   fsdp::FullyShardOptions blocks;
   blocks.mesh = mesh;
@@ -129,7 +145,7 @@ void FillWeights(const TrainConfig& config, Job& job) {
 bool HasFiniteWeights(const Job& job) {
   const at::NoGradGuard no_grad;
   at::Tensor largest = at::zeros({1}, at::TensorOptions(at::kFloat).device(job.device));
-  for (const fsdp::ShardedSlice& slice : job.root.sharded_parameters()) {
+  for (const fsdp::LocalShard& slice : job.root.sharded_parameters()) {
     if (slice.local.numel() > 0) {
       largest = at::maximum(largest, at::linalg_vector_norm(slice.local, INFINITY).to(at::kFloat));
     }

@@ -42,10 +42,11 @@ LaunchIdentity Identify(const WorkerEnvironment& environment) {
   LaunchIdentity identity;
   checkpoint::Launch& launch = identity.launch;
   launch.job_id = environment.job_id;
-  launch.is_restart = environment.generation > kFirstGeneration || environment.restart_count > 0;
+  launch.is_restart = environment.generation > kFirstGeneration;
   if (!environment.job_id.empty()) {
-    return identity;
+    return identity;  // Its restarts may be those of earlier launches: a requeued job of Slurm.
   }
+  launch.is_restart = launch.is_restart || environment.restart_count > 0;
   const Answer answer = environment.uses_agent_store && environment.master_port > 0
                             ? AskStore(environment)
                             : Answer{};

@@ -79,6 +79,7 @@ void StopSignal::Install() {
   Handle(SIGTERM, OnStop);
   Handle(SIGINT, OnStop);
   Handle(SIGUSR1, OnStop);
+  Handle(SIGUSR2, OnStop);
 }
 
 void StopSignal::SetTimeout(std::chrono::milliseconds timeout) {
@@ -105,6 +106,7 @@ void StopSignal::WaitForTermination(std::chrono::milliseconds limit) {
   signal(SIGTERM, SIG_DFL);
   signal(SIGINT, SIG_DFL);
   signal(SIGUSR1, SIG_DFL);
+  signal(SIGUSR2, SIG_DFL);
   if (is_raised) {
     raise(SIGTERM);
   }

@@ -5,10 +5,10 @@
 
 namespace fsdprun::worker {
 
-/// SIGTERM, SIGINT and SIGUSR1 (a batch system's notice of its time limit) as a request to stop
-/// after the current step. If a peer is dead the step never ends; therefore a process that has not
-/// acknowledged the request within a timeout exits with contract::kExitFailure, instead of delaying
-/// the job's restart until it is killed. One per process; the handlers stay installed.
+/// SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 (a batch system's notice of its time limit) as a request to
+/// stop after the current step. If a peer is dead the step never ends; therefore a process that has
+/// not acknowledged the request within a timeout exits with contract::kExitFailure, instead of
+/// delaying the job's restart until it is killed. One per process; the handlers stay installed.
 class StopSignal {
  public:
   /// Installs the handlers.

@@ -49,9 +49,9 @@ int64_t Count(const Json& document, const char* key) {
   return document.at(key).get<int64_t>();
 }
 
-void Append(std::vector<fsdp::ShardedSlice>& to, std::vector<fsdp::ShardedSlice> slices,
+void Append(std::vector<fsdp::LocalShard>& to, std::vector<fsdp::LocalShard> slices,
             const std::string& prefix, const std::string& suffix) {
-  for (fsdp::ShardedSlice& slice : slices) {
+  for (fsdp::LocalShard& slice : slices) {
     slice.fqn = prefix + slice.fqn + suffix;
     to.push_back(std::move(slice));
   }
@@ -177,9 +177,12 @@ checkpoint::State CheckpointTensors(const Job& job, const fsdp::AdamW& optimizer
   Append(state.tensors, optimizer.exp_avg(), "optim.state.", ".exp_avg");
   Append(state.tensors, optimizer.exp_avg_sq(), "optim.state.", ".exp_avg_sq");
   int64_t index = 0;
-  for (const fsdp::ShardedSlice& parameter : job.root.sharded_parameters()) {
-    state.tensors.push_back(
-        {"optim.state." + parameter.fqn + ".step", {}, 0, 1, steps.narrow(0, index++, 1)});
+  for (const fsdp::LocalShard& parameter : job.root.sharded_parameters()) {
+    fsdp::LocalShard step;
+    step.fqn = "optim.state." + parameter.fqn + ".step";
+    step.boxes = {fsdp::Box{}};
+    step.local = steps.narrow(0, index++, 1);
+    state.tensors.push_back(std::move(step));
   }
   return state;
 }
@@ -192,7 +195,7 @@ bool IsExemptFromDecay(const TrainConfig::Optimizer& options, const std::string&
 std::string FormatParamGroups(const Job& job, const TrainConfig::Optimizer& options, double lr) {
   Json decayed = Json::array();
   Json exempt = Json::array();
-  for (const fsdp::ShardedSlice& parameter : job.root.sharded_parameters()) {
+  for (const fsdp::LocalShard& parameter : job.root.sharded_parameters()) {
     (IsExemptFromDecay(options, parameter.fqn) ? exempt : decayed).push_back(parameter.fqn);
   }
   Json groups = Json::array();

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <set>
 
+#include "fsdp_runtime/plan/box.h"
 #include "worker/weights/safetensors.h"
 
 namespace fsdprun::worker {
@@ -52,10 +53,10 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 }
 
 void CheckNames(const std::string& directory, const SafetensorsModel& model,
-                const std::vector<fsdp::ShardedSlice>& slices, bool has_tied_head) {
+                const std::vector<fsdp::LocalShard>& slices, bool has_tied_head) {
   std::set<std::string> wanted;
   std::vector<std::string> missing;
-  for (const fsdp::ShardedSlice& slice : slices) {
+  for (const fsdp::LocalShard& slice : slices) {
     wanted.insert(slice.fqn);
     if (!model.tensors().contains(slice.fqn)) {
       missing.push_back(slice.fqn);
@@ -88,14 +89,21 @@ at::Tensor ReadRange(const std::string& name, const Located& located, int64_t be
 
 /// Calls `use(offset in the slice, offset in the tensor, count)` for pieces of bounded size.
 template <class Use>
-void ForEachChunk(const fsdp::ShardedSlice& slice, Use use) {
-  for (int64_t begin = slice.flat_begin; begin < slice.flat_end; begin += kChunkElements) {
-    use(begin - slice.flat_begin, begin, std::min(kChunkElements, slice.flat_end - begin));
+void ForEachChunk(const fsdp::LocalShard& slice, Use use) {
+  const fsdp::Box whole = fsdp::plan::whole_box(slice.global_shape);
+  int64_t box_begin = 0;
+  for (const fsdp::Box& box : slice.boxes) {
+    fsdp::plan::for_each_run(box, whole, box, [&](int64_t from, int64_t to, int64_t numel) {
+      for (int64_t done = 0; done < numel; done += kChunkElements) {
+        use(box_begin + to + done, from + done, std::min(kChunkElements, numel - done));
+      }
+    });
+    box_begin += fsdp::plan::numel_of(box);
   }
 }
 
 void CheckTiedHead(const std::string& directory, const SafetensorsModel& model,
-                   const fsdp::ShardedSlice& embedding) {
+                   const fsdp::LocalShard& embedding) {
   const Located& head = model.tensors().at(kHead);
   const Located& stored = model.tensors().at(kEmbedding);
   bool is_equal =
@@ -116,12 +124,12 @@ void CheckTiedHead(const std::string& directory, const SafetensorsModel& model,
 
 }  // namespace
 
-void LoadWeights(const std::string& directory, const std::vector<fsdp::ShardedSlice>& slices,
+void LoadWeights(const std::string& directory, const std::vector<fsdp::LocalShard>& slices,
                  bool has_tied_head) {
   const at::NoGradGuard no_grad;
   const SafetensorsModel model(directory);
   CheckNames(directory, model, slices, has_tied_head);
-  for (const fsdp::ShardedSlice& slice : slices) {
+  for (const fsdp::LocalShard& slice : slices) {
     const Located& located = model.tensors().at(slice.fqn);
     if (located.entry->shape != slice.global_shape) {
       throw ConfigError("weights " + directory + ": tensor " + slice.fqn + " has shape " +
@@ -130,7 +138,7 @@ void LoadWeights(const std::string& directory, const std::vector<fsdp::ShardedSl
     }
     StoredDtype(slice.fqn, *located.entry);
   }
-  for (const fsdp::ShardedSlice& slice : slices) {
+  for (const fsdp::LocalShard& slice : slices) {
     const Located& located = model.tensors().at(slice.fqn);
     ForEachChunk(slice, [&](int64_t in_slice, int64_t begin, int64_t count) {
       slice.local.slice(0, in_slice, in_slice + count)

@@ -14,7 +14,7 @@ namespace fsdprun::worker {
 /// old exports ("*.rotary_emb.inv_freq") are ignored.
 /// Errors: ConfigError naming tensors that are missing, unknown to the model, or of the wrong shape
 /// or dtype. No collective.
-void LoadWeights(const std::string& directory, const std::vector<fsdp::ShardedSlice>& slices,
+void LoadWeights(const std::string& directory, const std::vector<fsdp::LocalShard>& slices,
                  bool has_tied_head);
 
 }  // namespace fsdprun::worker

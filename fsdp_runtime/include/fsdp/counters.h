@@ -16,7 +16,7 @@ struct FSDP_API RuntimeCounters {
   int64_t slot_bytes = 0;        // bytes of all arena slots
   int64_t gathers = 0;           // all-gathers issued
   int64_t gathered_bytes = 0;    // bytes of their outputs
-  int64_t reductions = 0;        // reduce-scatters issued
+  int64_t reductions = 0;        // reductions issued
   int64_t reduced_bytes = 0;     // bytes of their inputs
 };
 

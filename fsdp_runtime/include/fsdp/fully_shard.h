@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <fsdp/device_mesh.h>
 #include <fsdp/export.h>
+#include <fsdp/shard.h>
 
 #include <cstdint>
 #include <functional>
@@ -30,6 +31,8 @@ struct FSDP_API MixedPrecisionPolicy {
 };
 
 struct FSDP_API FullyShardOptions {
+  /// One axis: its ranks divide the parameters. Two (hybrid sharding, HSDP): the ranks along the
+  /// second divide them, those along the first hold copies.
   std::shared_ptr<DeviceMesh> mesh;
   /// true: free after forward and gather again in backward (FULL_SHARD). false: keep until after
   /// backward. Unset: true for every unit but the root.
@@ -37,15 +40,18 @@ struct FSDP_API FullyShardOptions {
   MixedPrecisionPolicy mp_policy;
 };
 
-/// This rank's shard of one parameter (or of a tensor with the same layout: gradient, optimizer
-/// state): the element range [flat_begin, flat_end) of the row-major parameter, which may be empty.
-struct FSDP_API ShardedSlice {
-  std::string fqn;
-  std::vector<int64_t> global_shape;
-  int64_t flat_begin = 0;
-  int64_t flat_end = 0;
-  at::Tensor local;  // [flat_end - flat_begin], a view of the group's flat shard
+/// This rank's shard of one parameter, or of a tensor that is divided like it (gradient, optimizer
+/// state), with its data.
+struct FSDP_API LocalShard : Shard {
+  /// [elements of all boxes], contiguous: one box behind the other. A view of the group's shard, so
+  /// that writing it sets the parameter. Undefined if there is no such tensor.
+  at::Tensor local;
 };
+
+/// Copies this rank's part of `whole`, of shape `shard.global_shape` and on any device, to
+/// `shard.local`, box by box and without memory of its own. Errors: TORCH_CHECK on another shape,
+/// or if `local` is undefined.
+FSDP_API void copy_part_of(const at::Tensor& whole, const LocalShard& shard);
 
 class ModuleState;
 class ParamGroup;
@@ -65,23 +71,51 @@ class FSDP_API FSDPModule {
   /// false: backward accumulates unsharded gradients without reducing them (FSDP2's no_sync); the
   /// next backward with true reduces the sum. Applies to nested units when `recurse`.
   void set_requires_gradient_sync(bool requires_gradient_sync, bool recurse = true);
+  /// With hybrid sharding, false: backward reduces in the row only, and keeps the sum, of the size
+  /// of a shard, to itself; the next backward with true adds it to its own and all-reduces both
+  /// over the copies, also for units that it does not pass through. So micro batches communicate
+  /// between rows once, and the others exchange nothing between rows. Without copies it has no
+  /// effect.
+  void set_requires_all_reduce(bool requires_all_reduce, bool recurse = true);
+  /// `hook(gradient)` is called once per reduction with this unit's reduced gradients, flat, in the
+  /// reduction dtype, not yet divided by a divide factor: behind the reduce-scatter and, with
+  /// hybrid sharding, behind the all-reduce, and not where that is put off. It may write them, for
+  /// example all-reduce over a group of its own and wait for that, in which case all ranks of that
+  /// group need such a hook, which does the same on all copies, or these drift apart. What it
+  /// writes to padding is undone. Takes effect at the next backward that starts a new accumulation;
+  /// an empty one removes it. If it throws, the unit's gradient stays what it was before this
+  /// backward, which goes on, so that no peer waits, and throws the first such exception at its
+  /// end; the group can be used further. If it throws on some ranks only, the others have a new
+  /// gradient of this unit, so nobody must step with it: zero_grad() on all ranks, and try again,
+  /// or end. Without grad mode. Thread: CPU: that of the last collective's lane, of which units on
+  /// different meshes have different ones, at the same time. CUDA: the caller's, with the lane's
+  /// stream as the current one.
+  void set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook);
   void set_reshard_after_forward(bool reshard_after_forward, bool recurse = true);
   void set_reshard_after_backward(bool reshard_after_backward, bool recurse = true);
   /// Units to prefetch when this one runs, instead of the next in the recorded order.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
   void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
-  /// Gradient sums are divided by `factor` instead of by the number of ranks. Takes effect at the
-  /// next backward that starts a new accumulation. The sum is computed in the reduction dtype and
-  /// then divided; in float16, which overflows easily, part of the division precedes the sum, as in
+  /// Gradient sums are divided by `factor` instead of by the number of ranks, replicas included.
+  /// Takes effect at the next backward that starts a new accumulation; sums of rows that wait for
+  /// their all-reduce are part of the old one. The sum is computed in the reduction dtype and then
+  /// divided; in float16, which overflows easily, part of the division precedes the sum, as in
   /// FSDP2.
   void set_gradient_divide_factor(double factor);
 
   /// This rank's shards of all parameters under this unit, nested units included, in registration
-  /// order of the root.
-  std::vector<ShardedSlice> sharded_parameters() const;
+  /// order of the root. May be read at any time, and written after prepare_to_write(), or between
+  /// the end of a backward that reduces and reshards all units, or of a forward of the root without
+  /// grad mode, and the next forward or unshard().
+  std::vector<LocalShard> sharded_parameters() const;
+  /// To be called before sharded_parameters() are written at another time, such as after a forward
+  /// alone or in no_sync: reshards all units under this one and waits until no peer on this host
+  /// reads the shards in place. AdamW::step() and init_parameters() do it. All ranks must call it;
+  /// blocks the host. Throws like Work::wait().
+  void prepare_to_write();
   /// Sharded gradients (same order); entries of parameters that no rank has used since zero_grad()
   /// have an undefined `local`, as `.grad` is None in PyTorch.
-  std::vector<ShardedSlice> sharded_gradients() const;
+  std::vector<LocalShard> sharded_gradients() const;
   /// Calls `init(fqn, full)` once per parameter in registration order with a full-size scratch
   /// tensor and keeps this rank's shard. Peak memory: the shards plus one parameter. Every rank
   /// sees the same calls, so equally seeded generators give the same model at any world size.
@@ -130,8 +164,9 @@ FSDP_API at::Tensor unmaterialized_parameter(at::IntArrayRef sizes, at::ScalarTy
 /// exceeds max_norm. max_norm <= 0: no scaling. Returns the norm before scaling, 0-dim float32 on
 /// the parameters' device, equal on all ranks of the largest communicator, which must have all
 /// ranks of the others. The shards of units on smaller communicators, which only their own ranks
-/// share, count once for each set of ranks. Units on several communicators of one size need an
-/// all-reduce for each, and the same ranks in all of them.
+/// share, count once for each set of ranks, but copies of hybrid sharding once in all. Units on
+/// several communicators of one size need an all-reduce for each, and the same ranks in all of
+/// them.
 FSDP_API at::Tensor clip_grad_norm_(const FSDPModule& root, double max_norm);
 
 }  // namespace fsdp

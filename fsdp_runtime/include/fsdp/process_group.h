@@ -33,7 +33,7 @@ struct FSDP_API ProcessGroupOptions {
   /// Key prefix in the store; contains the run and the generation so that no stale key can be read.
   std::string store_prefix = "fsdp";
   /// Of every collective; of the rendezvous until all ranks have arrived; and once more of
-  /// connecting them (gloo, nccl).
+  /// connecting them (gloo, nccl), which with nccl the death of a rank ends, too.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 
   /// Throws c10::Error naming the variable that is missing or malformed. A process without RANK is
@@ -56,10 +56,15 @@ class FSDP_API OptionMismatch : public c10::Error {
 /// error names the missing ones. OptionMismatch: the backends as given, or the device types, are
 /// not the same on all ranks, which would wait for each other in different places. A world of one
 /// needs no store; its name() is "nccl" on a GPU, else "single". Device: nccl uses CUDA device
-/// `local_rank`, makes it the current one, and sets NCCL_LAUNCH_ORDER_IMPLICIT=1 in the environment
-/// unless it is set, without which the two communicators of a group can deadlock. A process may
-/// form several groups, in the same order on all ranks. A store that rank 0 serves lives as long as
-/// the group.
+/// `local_rank`, makes it the current one, and sets in the environment, unless it is set,
+/// NCCL_LAUNCH_ORDER_IMPLICIT=1, without which the two communicators of a group can deadlock, and
+/// in any case, because launchers set the first one, TORCH_NCCL_ASYNC_ERROR_HANDLING=0 and
+/// TORCH_NCCL_ENABLE_MONITORING=0, without which LibTorch
+/// ends the process where the group would throw. Ranks on several hosts must reach each other at
+/// any port: of the interface GLOO_SOCKET_IFNAME; with nccl else of NCCL_SOCKET_IFNAME, written as
+/// for NCCL; else of that on the way to the master. A process may form several groups, in the same
+/// order on all ranks. A store that rank 0 serves lives as long as the group, and what was split
+/// from it or made by its shrink().
 FSDP_API std::shared_ptr<Collectives> init_process_group(const ProcessGroupOptions& options);
 
 /// How many GPUs this process can use; 0 without a driver or with a CPU build of LibTorch. With an

@@ -1,22 +1,23 @@
 #pragma once
 
-#include <fsdp/collectives.h>
+#include <fsdp/export.h>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "fsdp_runtime/src/comm/formed_collectives.h"
+#include "fsdp_runtime/src/comm/membership.h"
 #include "fsdp_runtime/store/store_client.h"
 
 namespace fsdp {
 
 /// Collectives of CPU ranks on any hosts, over Gloo's TCP connections. Blocks until all ranks are
-/// connected. Each rank listens on its own `address`, or on GLOO_SOCKET_IFNAME.
-std::shared_ptr<Collectives> make_gloo_collectives(const std::shared_ptr<StoreClient>& store,
-                                                   const std::string& prefix,
-                                                   const std::string& address, int64_t rank,
-                                                   int64_t size, std::chrono::milliseconds timeout);
+/// connected. Each rank listens on its own `address`, or on GLOO_SOCKET_IFNAME. The keys in the
+/// store begin with the group's name.
+std::shared_ptr<FormedCollectives> make_gloo_collectives(const std::shared_ptr<StoreClient>& store,
+                                                         const std::string& address,
+                                                         GroupPlace place);
 
 /// Whether Gloo's error says that an operation took too long, not that the connection has ended.
 FSDP_API bool is_gloo_timeout(const std::string& reason);

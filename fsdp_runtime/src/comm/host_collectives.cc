@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/src/comm/arguments.h"
 
 namespace fsdp {
@@ -48,79 +47,82 @@ shm::ReduceOp transport_op(ReduceOp op) {
   TORCH_INTERNAL_ASSERT(false, "unknown reduction ", static_cast<int>(op));
 }
 
-HostCollectives::HostCollectives(int64_t rank, int64_t size) : rank_(rank), size_(size) {
+HostCollectives::HostCollectives(GroupPlace place) : place_(std::move(place)) {
   lanes_[0] = std::make_unique<LaneThread>("fsdp-gather");
   lanes_[1] = std::make_unique<LaneThread>("fsdp-reduce");
 }
 
-void HostCollectives::stop_lanes() {
+void HostCollectives::start() { place_.membership->add(*this); }
+
+void HostCollectives::stop() {
   if (lanes_[0]->is_busy() || lanes_[1]->is_busy()) {
-    interrupt();
+    place_.membership->revoke(
+        {called(place_.rank) + " destroyed its process group while operations were in flight",
+         place_.world_rank(place_.rank)});
   }
   for (auto& lane : lanes_) {
     lane->stop();
   }
+  place_.membership->remove(*this, place_.name);
 }
 
-WorkPtr HostCollectives::run(Lane lane, std::function<void()> operation) {
-  std::string purpose = std::exchange(purpose_, {});
-  return lanes_[static_cast<size_t>(lane)]->run(
-      [this, lane, purpose = std::move(purpose), operation = std::move(operation)] {
-        try {
-          set_purpose(static_cast<int>(lane), purpose);
-          operation();
-        } catch (const c10::Error&) {
-          throw;
-        } catch (const shm::PeerLost& error) {
-          throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, error.what());
-        } catch (const std::exception& error) {
-          TORCH_CHECK(false, error.what());
-        }
-      });
+void HostCollectives::abort(const std::string& reason) {
+  place_.membership->revoke({called(place_.rank) + " aborted all groups: " + reason, {}});
 }
 
-WorkPtr HostCollectives::all_gather_into(at::Tensor output, at::Tensor input, Lane lane) {
-  check_all_gather(output, input, size_, c10::DeviceType::CPU);
-  return run(lane, [this, lane, output = std::move(output), input = std::move(input)]() mutable {
-    do_all_gather(static_cast<int>(lane), output, input);
-  });
-}
-
-WorkPtr HostCollectives::reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
-                                             Lane lane) {
-  check_reduce_scatter(output, input, size_, c10::DeviceType::CPU);
-  check_reduction(output, op);
-  return run(lane,
-             [this, lane, op, output = std::move(output), input = std::move(input)]() mutable {
-               do_reduce_scatter(static_cast<int>(lane), output, input, op);
+WorkPtr HostCollectives::all_gather_into(at::Tensor output, at::Tensor input, Issue issue) {
+  check_all_gather(output, input, place_.size, c10::DeviceType::CPU);
+  return run("all_gather", std::move(issue),
+             [this, output = std::move(output), input = std::move(input)](int lane) mutable {
+               do_all_gather(lane, output, input);
              });
 }
 
-WorkPtr HostCollectives::all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) {
+WorkPtr HostCollectives::reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
+                                             Issue issue) {
+  check_reduce_scatter(output, input, place_.size, c10::DeviceType::CPU);
+  check_reduction(output, op);
+  return run("reduce_scatter", std::move(issue),
+             [this, op, output = std::move(output), input = std::move(input)](int lane) mutable {
+               do_reduce_scatter(lane, output, input, op);
+             });
+}
+
+WorkPtr HostCollectives::all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) {
   check_tensor("all_reduce", tensor, c10::DeviceType::CPU);
   check_reduction(tensor, op);
-  return run(lane, [this, lane, op, tensor = std::move(tensor)]() mutable {
-    do_all_reduce(static_cast<int>(lane), tensor, op);
-  });
+  return run("all_reduce", std::move(issue),
+             [this, op, tensor = std::move(tensor)](int lane) mutable {
+               do_all_reduce(lane, tensor, op);
+             });
 }
 
-WorkPtr HostCollectives::broadcast(at::Tensor tensor, int64_t root, Lane lane) {
+WorkPtr HostCollectives::broadcast(at::Tensor tensor, int64_t root, Issue issue) {
   check_tensor("broadcast", tensor, c10::DeviceType::CPU);
-  check_root(root, size_);
-  return run(lane, [this, lane, root, tensor = std::move(tensor)]() mutable {
-    do_broadcast(static_cast<int>(lane), tensor, root);
-  });
+  check_root(root, place_.size);
+  return run("broadcast", std::move(issue),
+             [this, root, tensor = std::move(tensor)](int lane) mutable {
+               do_broadcast(lane, tensor, root);
+             });
 }
 
-void HostCollectives::barrier() {
-  run(Lane::kReduce, [this] { do_barrier(static_cast<int>(Lane::kReduce)); })->wait();
+void HostCollectives::barrier() { mark(Lane::kReduce)->wait(); }
+
+WorkPtr HostCollectives::run_on_lane(Issue issue, std::function<void()> stage) {
+  return lanes_[static_cast<size_t>(issue.lane)]->run(
+      [after = std::move(issue.after), stage = std::move(stage)] {
+        if (after) {
+          after->wait();
+        }
+        stage();
+      });
 }
 
-WorkPtr HostCollectives::mark(Lane lane) {
-  return run(lane, [this, lane] { do_barrier(static_cast<int>(lane)); });
+WorkPtr HostCollectives::mark(Issue issue) {
+  return run("barrier", std::move(issue), [this](int lane) { do_barrier(lane); });
 }
 
-AgreementPtr HostCollectives::agree(uint64_t value) {
+AgreementPtr HostCollectives::agree(uint64_t value, std::string purpose) {
   class Gathered : public Agreement {
    public:
     Gathered(at::Tensor values, at::Tensor own, WorkPtr gather, WorkPtr other_lane)
@@ -138,13 +140,11 @@ AgreementPtr HostCollectives::agree(uint64_t value) {
     at::Tensor values_, own_;
     WorkPtr gather_, other_lane_;
   };
-  at::Tensor values = at::empty({size_}, at::kLong);
-  at::Tensor own = values.narrow(0, rank_, 1);
+  at::Tensor values = at::empty({place_.size}, at::kLong);
+  at::Tensor own = values.narrow(0, place_.rank, 1);
   own.fill_(static_cast<int64_t>(value));
-  const std::string purpose = purpose_;
-  WorkPtr other_lane = mark(Lane::kGather);
-  name_next(purpose);
-  WorkPtr gather = all_gather_into(values, own, Lane::kReduce);
+  WorkPtr other_lane = mark({Lane::kGather, purpose});
+  WorkPtr gather = all_gather_into(values, own, {Lane::kReduce, std::move(purpose)});
   return std::make_shared<Gathered>(std::move(values), std::move(own), std::move(gather),
                                     std::move(other_lane));
 }

@@ -3,32 +3,41 @@
 #include <fsdp/collectives.h>
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "fsdp_runtime/shm/reduce.h"
+#include "fsdp_runtime/src/comm/formed_collectives.h"
+#include "fsdp_runtime/src/comm/host_operation.h"
 #include "fsdp_runtime/src/comm/lane_thread.h"
+#include "fsdp_runtime/src/comm/membership.h"
 
 namespace fsdp {
 
 /// Base of the CPU backends: checks the arguments and runs each operation on its lane's thread. A
 /// backend implements the blocking operations.
-class HostCollectives : public Collectives {
+class HostCollectives : public FormedCollectives, private Interruptible {
  public:
-  HostCollectives(int64_t rank, int64_t size);
+  explicit HostCollectives(GroupPlace place);
 
-  int64_t rank() const override { return rank_; }
-  int64_t size() const override { return size_; }
-  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Lane lane) override;
-  WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op, Lane lane) override;
-  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override;
-  WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane) override;
+  int64_t rank() const override { return place_.rank; }
+  int64_t size() const override { return place_.size; }
+  std::vector<int64_t> world_ranks() const override {
+    return place_.world_ranks.empty() ? Collectives::world_ranks() : place_.world_ranks;
+  }
+  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override;
+  WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
+                              Issue issue) override;
+  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override;
+  WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override;
   void barrier() override;
-  void name_next(std::string purpose) override { purpose_ = std::move(purpose); }
-  WorkPtr mark(Lane lane) override;
-  AgreementPtr agree(uint64_t value) override;
+  WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override;
+  WorkPtr mark(Issue issue) override;
+  AgreementPtr agree(uint64_t value, std::string purpose) override;
+  void abort(const std::string& reason) override;
 
  protected:
   // Called on the lane's thread; throw on failure.
@@ -39,22 +48,47 @@ class HostCollectives : public Collectives {
   virtual void do_barrier(int lane) = 0;
   /// Before each operation.
   virtual void set_purpose(int lane, const std::string& purpose) = 0;
-  /// Aborts running operations on all ranks, if the backend can; any thread.
-  virtual void interrupt() = 0;
+  /// Ends operations of this rank, running and to come, of its peers if the backend can. Any
+  /// thread; does not block.
+  void interrupt(const GroupFailure& failure) override = 0;
+
+  const GroupPlace& place() const { return place_; }
+  /// Runs an operation of the backend on the lane's thread: `operation(lane)`, which is copyable.
+  template <class Operation>
+  WorkPtr run(const char* kind, Issue issue, Operation operation);
+  /// What errors call a rank of this group.
+  std::string called(int64_t rank) const {
+    return "rank " + std::to_string(place_.world_rank(rank));
+  }
+  /// To be called last in a backend's constructor: from here on it can be interrupted.
+  void start();
 
   /// To be called first in a backend's destructor, because operations must not outlive the members
   /// they use. Interrupts operations in flight and returns when the last has ended, at the latest
   /// at its deadline.
-  void stop_lanes();
+  void stop();
 
  private:
-  WorkPtr run(Lane lane, std::function<void()> operation);
-
-  const int64_t rank_;
-  const int64_t size_;
-  std::string purpose_;  // of the next operation
+  const GroupPlace place_;
   std::array<std::unique_ptr<LaneThread>, 2> lanes_;
 };
+
+template <class Operation>
+WorkPtr HostCollectives::run(const char* kind, Issue issue, Operation operation) {
+  LaneThread& lane = *lanes_[static_cast<size_t>(issue.lane)];
+  return lane.run(
+      [this, kind, issue = std::move(issue), operation = std::move(operation)]() mutable {
+        wait_for_dependency(place_, issue);
+        const int number = static_cast<int>(issue.lane);
+        const auto name = [&] {
+          return operation_name(kind, issue.purpose) + " on lane " + std::to_string(number);
+        };
+        run_operation(place_, name, [&] {
+          set_purpose(number, issue.purpose);
+          operation(number);
+        });
+      });
+}
 
 /// The transport's names for ATen's types; none for types that cannot be reduced.
 std::optional<shm::DType> reducible_dtype(const at::Tensor& tensor);

@@ -35,14 +35,19 @@ Remembered remembered_from(const std::string& bytes) {
   return own;
 }
 
+std::string called_on_lane(size_t rank, const std::vector<int64_t>& names) {
+  return "rank " + std::to_string(names.empty() ? static_cast<int64_t>(rank) : names[rank]);
+}
+
 /// Some ranks have forgotten operations that others have not even issued.
-std::string describe_forgotten(const std::vector<Remembered>& all, Lane lane) {
+std::string describe_forgotten(const std::vector<Remembered>& all, Lane lane,
+                               const std::vector<int64_t>& names) {
   const auto [fewest, most] = std::minmax_element(
       all.begin(), all.end(),
       [](const Remembered& a, const Remembered& b) { return a.count() < b.count(); });
-  const auto told = [&all](auto rank) {
-    return "rank " + std::to_string(rank - all.begin()) + " has issued " +
-           std::to_string(rank->count());
+  const auto told = [&](auto found) {
+    return called_on_lane(static_cast<size_t>(found - all.begin()), names) + " has issued " +
+           std::to_string(found->count());
   };
   return "the ranks have not issued the same operations on lane " +
          std::to_string(static_cast<int>(lane)) + ": since they last agreed, " + told(fewest) +
@@ -87,7 +92,8 @@ std::string IssueLog::bytes_of(Lane lane) const {
                       issued.size() * sizeof(shm::Descriptor));
 }
 
-std::string IssueLog::first_difference(Lane lane, const std::vector<std::string>& by_rank) {
+std::string IssueLog::first_difference(Lane lane, const std::vector<std::string>& by_rank,
+                                       const std::vector<int64_t>& names, Extent extent) {
   std::vector<Remembered> all;
   uint64_t begin = 0;  // of what all ranks remember
   uint64_t least = std::numeric_limits<uint64_t>::max();
@@ -98,6 +104,7 @@ std::string IssueLog::first_difference(Lane lane, const std::vector<std::string>
     least = std::min(least, all.back().count());
     end = std::max(end, all.back().count());
   }
+  end = extent == Extent::kAll ? end : least;
   for (uint64_t number = begin; number < end && least >= begin; ++number) {
     std::vector<shm::Descriptor> issued;
     for (const Remembered& own : all) {
@@ -109,14 +116,33 @@ std::string IssueLog::first_difference(Lane lane, const std::vector<std::string>
         });
     if (!is_same) {
       const std::string text =
-          shm::describe_out_of_step(issued, static_cast<int>(lane), number + 1);
+          shm::describe_out_of_step(issued, static_cast<int>(lane), number + 1, names);
       return begin == 0 ? text
                         : text + "; not all ranks remember the " + std::to_string(begin) +
                               " operations of this lane before, so an earlier one may be the first "
                               "that differs";
     }
   }
-  return least < begin ? describe_forgotten(all, lane) : "";
+  return least < begin && extent == Extent::kAll ? describe_forgotten(all, lane, names) : "";
+}
+
+std::string IssueLog::different_counts(Lane lane, const std::vector<std::string>& by_rank,
+                                       const std::vector<int64_t>& names) {
+  std::string text;
+  bool is_same = true;
+  uint64_t first_count = 0;
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const Remembered own = remembered_from(by_rank[rank]);
+    first_count = rank == 0 ? own.count() : first_count;
+    is_same = is_same && own.count() == first_count;
+    text += (rank == 0 ? "" : ", ") + called_on_lane(rank, names) + " has issued " +
+            std::to_string(own.count()) + " operations on lane " +
+            std::to_string(static_cast<int>(lane));
+    if (!own.issued.empty()) {
+      text += ", the last " + shm::describe(own.issued.back(), static_cast<int>(lane), own.count());
+    }
+  }
+  return is_same ? "" : text;
 }
 
 }  // namespace fsdp

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <fsdp/collectives.h>
 #include <fsdp/export.h>
+#include <fsdp/work.h>
 
 #include <array>
 #include <cstdint>
@@ -28,11 +28,20 @@ class FSDP_API IssueLog {
   std::string last() const;
   /// What is remembered of a lane, to be sent to a rank of the same build.
   std::string bytes_of(Lane lane) const;
+  /// Which operations are compared.
+  enum class Extent { kAll, kIssuedByAll };
   /// The first operation of a lane, of those that all ranks remember, that not all have issued, by
   /// what bytes_of() has given on each; "" if there is none. Says so if an earlier one, which is
   /// forgotten, may differ too, and blames no operation if only some ranks remember those in
-  /// question.
-  static std::string first_difference(Lane lane, const std::vector<std::string>& by_rank);
+  /// question. `names`: what the ranks are called; empty: by their numbers. kAll: no rank issues
+  /// more; kIssuedByAll: who has issued fewer may still issue the rest.
+  static std::string first_difference(Lane lane, const std::vector<std::string>& by_rank,
+                                      const std::vector<int64_t>& names = {},
+                                      Extent extent = Extent::kAll);
+  /// How many operations each rank has issued on a lane, and the last of each; "" if all have
+  /// issued as many.
+  static std::string different_counts(Lane lane, const std::vector<std::string>& by_rank,
+                                      const std::vector<int64_t>& names = {});
 
  private:
   Fnv1a digest_;

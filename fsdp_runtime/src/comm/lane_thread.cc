@@ -17,6 +17,11 @@ void HostWork::wait() {
   }
 }
 
+bool HostWork::is_done() {
+  std::lock_guard lock(mu_);
+  return is_done_;
+}
+
 void HostWork::complete(std::exception_ptr error) {
   std::lock_guard lock(mu_);
   error_ = std::move(error);

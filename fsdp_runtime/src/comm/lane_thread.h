@@ -16,6 +16,7 @@ namespace fsdp {
 class HostWork : public Work {
  public:
   void wait() override;
+  bool is_done() override;
   /// Called once by the thread that ran it.
   void complete(std::exception_ptr error);
 

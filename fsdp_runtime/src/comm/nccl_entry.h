@@ -6,15 +6,23 @@
 #include <cstdint>
 #include <memory>
 
+#include "fsdp_runtime/src/comm/membership.h"
 #include "fsdp_runtime/store/store_client.h"
 
 namespace fsdp {
 
-/// Entry point of the NCCL backend's library, looked up by name. `store` is null for a world of
-/// one. The caller owns the result. Throws c10::Error without a usable GPU.
-using MakeNcclCollectives =
-    std::shared_ptr<Collectives>* (*)(const std::shared_ptr<StoreClient>& store,
-                                      const ProcessGroupOptions& options);
+struct NcclFormation {
+  std::shared_ptr<StoreClient> store;  // null for a world of one
+  ProcessGroupOptions options;
+  GroupPlace place = {};
+  /// What an earlier call has made, of the group that is divided; null: none. All of its ranks make
+  /// a part at the same time, also those that are alone in theirs.
+  std::shared_ptr<Collectives> whole = {};
+};
+
+/// Entry point of the NCCL backend's library, looked up by name. The caller owns the result. Throws
+/// c10::Error without a usable GPU.
+using MakeNcclCollectives = std::shared_ptr<Collectives>* (*)(const NcclFormation& formation);
 inline constexpr char kNcclEntry[] = "fsdp_make_nccl_collectives";
 /// How many GPUs this process sees.
 using CountCudaDevices = int64_t (*)();

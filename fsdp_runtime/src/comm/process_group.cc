@@ -1,25 +1,26 @@
 #include <c10/util/Exception.h>
-#include <dlfcn.h>
 #include <fsdp/process_group.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <cstdlib>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/shm/world.h"
+#include "fsdp_runtime/src/comm/formed_collectives.h"
 #include "fsdp_runtime/src/comm/gloo_collectives.h"
-#include "fsdp_runtime/src/comm/nccl_entry.h"
+#include "fsdp_runtime/src/comm/meeting.h"
+#include "fsdp_runtime/src/comm/nccl_library.h"
+#include "fsdp_runtime/src/comm/own_address.h"
 #include "fsdp_runtime/src/comm/shm_collectives.h"
-#include "fsdp_runtime/src/comm/sigpipe_block.h"
 #include "fsdp_runtime/src/comm/single_collectives.h"
 #include "fsdp_runtime/src/comm/store_agreement.h"
+#include "fsdp_runtime/src/comm/survivors.h"
 #include "fsdp_runtime/store/store_client.h"
-#include "fsdp_runtime/store/store_connection.h"
+#include "fsdp_runtime/store/tcp.h"
 
 namespace fsdp {
 namespace {
@@ -27,6 +28,7 @@ namespace {
 using TimePoint = StoreClient::TimePoint;
 using StorePtr = std::shared_ptr<StoreClient>;
 using CollectivesPtr = std::shared_ptr<Collectives>;
+using FormedPtr = std::shared_ptr<FormedCollectives>;
 
 void check_options(const ProcessGroupOptions& options) {
   const std::string& backend = options.backend;
@@ -59,221 +61,87 @@ std::string prefix_of_next_group(const ProcessGroupOptions& options) {
   return options.store_prefix + "/group" + std::to_string(counts[key]++);
 }
 
-// Adapts the store to shm::Exchange, with keys under the group's prefix.
-class StoreExchange : public shm::Exchange {
- public:
-  StoreExchange(StorePtr store, std::string prefix)
-      : store_(std::move(store)), prefix_(std::move(prefix)) {}
-  void put(const std::string& key, const std::string& value) override {
-    store_->set(prefix_ + "/" + key, value);
-  }
-  std::string get(const std::string& key, TimePoint deadline) override {
-    return store_->get(prefix_ + "/" + key, deadline);
-  }
-  /// Does not wait for the key.
-  bool has(const std::string& key) { return store_->check({prefix_ + "/" + key}); }
-
- private:
-  const StorePtr store_;
-  const std::string prefix_;
-};
-
-c10::intrusive_ptr<c10d::TCPStore> serve_store(const ProcessGroupOptions& options) {
-  c10d::TCPStoreOptions server;
-  server.port = static_cast<uint16_t>(options.master_port);
-  server.isServer = true;
-  server.waitWorkers = false;
-  server.timeout = options.timeout;
-  const SigpipeBlock no_sigpipe;  // The server's thread is started here.
-  try {
-    // The server listens on every address; its built-in client needs only the loopback.
-    return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", server);
-  } catch (const std::exception& error) {
-    TORCH_CHECK(false, "init_process_group: rank 0 cannot serve the store on port ",
-                options.master_port,
-                " (is another job using it? set MASTER_PORT to a free one): ", error.what());
-  }
+// This process may not reach the server by the address that others use.
+std::string store_address(const ProcessGroupOptions& options, const ServedStore& served) {
+  return served ? "127.0.0.1" : options.master_addr;
 }
 
-std::string host_key(int64_t rank) { return "host/" + std::to_string(rank); }
-
-// Asks for each rank once and waits for none, so that the answer is quick also for many ranks.
-std::string missing_ranks(StoreExchange& exchange, int64_t world_size) {
-  std::string missing;
-  for (int64_t rank = 0; rank < world_size; ++rank) {
-    if (!exchange.has(host_key(rank))) {
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-    }
-  }
-  return missing;
-}
-
-// What each rank tells the others before anything else.
-struct Arrival {
-  std::string backend;
-  std::string device_type;
-  std::string host;
-};
-
-std::string encode_arrival(const ProcessGroupOptions& options) {
-  return options.backend + "\n" + c10::DeviceTypeName(options.device_type, /*lower_case=*/true) +
-         "\n" + shm::host_identity();
-}
-
-Arrival decode_arrival(const std::string& text) {
-  const size_t first = text.find('\n');
-  const size_t second = text.find('\n', first + 1);
-  TORCH_CHECK(first != std::string::npos && second != std::string::npos,
-              "init_process_group: a rank runs another version of libfsdp");
-  return {text.substr(0, first), text.substr(first + 1, second - first - 1),
-          text.substr(second + 1)};
-}
-
-// Of each rank; throws naming the ranks that did not arrive.
-std::vector<Arrival> exchange_arrivals(StoreExchange& exchange, const ProcessGroupOptions& options,
-                                       TimePoint deadline) {
-  exchange.put(host_key(options.rank), encode_arrival(options));
+/// What the ranks of a group know of each other while they form it.
+struct Formation {
+  ProcessGroupOptions options;
+  TimePoint deadline;
+  StorePtr store;
+  std::unique_ptr<StoreExchange> exchange;
   std::vector<Arrival> arrivals;
-  try {
-    for (int64_t rank = 0; rank < options.world_size; ++rank) {
-      arrivals.push_back(decode_arrival(exchange.get(host_key(rank), deadline)));
-    }
-    return arrivals;
-  } catch (const StoreTimeout&) {
-    const std::string missing = missing_ranks(exchange, options.world_size);
-    TORCH_CHECK(
-        false, "init_process_group: rank ", options.rank, " waited ", options.timeout.count(),
-        " ms, and of ", options.world_size, " ranks ",
-        missing.empty() ? "the last arrived after that" : "these have not arrived: " + missing);
+  GroupPlace place;
+
+  bool is_world() const { return place.world_ranks.empty(); }
+  bool is_one_host() const {
+    return std::all_of(arrivals.begin(), arrivals.end(),
+                       [&](const Arrival& arrival) { return arrival.host == arrivals[0].host; });
   }
-}
-
-// Returns once all ranks have read the arrivals, if this one serves the store: it leaves with the
-// server.
-void keep_store_for_others(StoreExchange& exchange, const ProcessGroupOptions& options) {
-  const auto key = [](int64_t rank) { return "read/" + std::to_string(rank); };
-  try {
-    exchange.put(key(options.rank), "1");
-    const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    for (int64_t rank = 0; options.host_store && rank < options.world_size; ++rank) {
-      exchange.get(key(rank),
-                   std::min(deadline, std::chrono::steady_clock::now() + options.timeout));
-    }
-  } catch (const StoreError&) {
-    // The mismatch is what counts.
-  }
-}
-
-// All ranks compare the same arrivals, so all throw or none.
-void require_same_options(StoreExchange& exchange, const ProcessGroupOptions& options,
-                          const std::vector<Arrival>& arrivals) {
-  for (size_t rank = 1; rank < arrivals.size(); ++rank) {
-    for (const auto& [name, member] : {std::pair("backend", &Arrival::backend),
-                                       std::pair("device_type", &Arrival::device_type)}) {
-      const std::string& value = arrivals[rank].*member;
-      if (value != arrivals[0].*member) {
-        keep_store_for_others(exchange, options);
-        throw OptionMismatch(static_cast<int64_t>(rank), name, value, arrivals[0].*member);
-      }
-    }
-  }
-}
-
-CollectivesPtr form_shm(StoreExchange& exchange, const ProcessGroupOptions& options,
-                        TimePoint deadline) {
-  auto world = shm::attach(exchange, static_cast<int>(options.rank),
-                           static_cast<int>(options.world_size), left_until(deadline));
-  return make_shm_collectives(std::move(world), options.rank, options.timeout);
-}
-
-std::filesystem::path own_folder() {
-  Dl_info info{};
-  TORCH_CHECK(::dladdr(reinterpret_cast<const void*>(&init_process_group), &info) != 0,
-              "init_process_group: cannot find libfsdp's own directory");
-  return std::filesystem::path(info.dli_fname).parent_path();
-}
-
-bool has_nvidia_driver() {
-  return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
-}
-
-// The NCCL backend is a separate library, so that CPU training never loads CUDA. Loaded once and
-// never unloaded.
-struct NcclLibrary {
-  void* handle = nullptr;
-  std::string failure;
 };
-const NcclLibrary& nccl_library() {
-  static const NcclLibrary library = [] {
-    NcclLibrary loaded;
-    const std::string path = own_folder() / kNcclLibrary;
-    loaded.handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    loaded.failure = loaded.handle == nullptr ? ::dlerror() : "";
-    return loaded;
-  }();
-  return library;
+
+FormedPtr form_shm(const Formation& formation) {
+  auto world = shm::attach(*formation.exchange, static_cast<int>(formation.place.rank),
+                           static_cast<int>(formation.place.size), left_until(formation.deadline));
+  return make_shm_collectives(std::move(world), formation.place);
 }
 
-template <typename Entry>
-Entry nccl_entry(void* library, const char* name) {
-  auto entry = reinterpret_cast<Entry>(::dlsym(library, name));
-  TORCH_CHECK(entry != nullptr, "init_process_group: ", kNcclLibrary, " has no entry ", name,
-              "; it is a different version");
-  return entry;
-}
-
-// Each lane has an NCCL communicator. Kernels of two communicators can deadlock if ranks launch
-// them in different orders; this makes NCCL (2.26 and newer) keep the order in which they are
-// issued. NCCL reads it when the first communicator is made.
-void order_launches_across_lanes() { ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0); }
-
-CollectivesPtr form_nccl(const StorePtr& store, const ProcessGroupOptions& options) {
-  TORCH_CHECK(has_nvidia_driver(),
-              "init_process_group: backend nccl needs a GPU and this machine has no NVIDIA driver; "
-              "choose backend gloo or shm to train on CPUs");
-  const NcclLibrary& library = nccl_library();
-  TORCH_CHECK(library.handle != nullptr, "init_process_group: backend nccl needs ", kNcclLibrary,
-              " beside libfsdp and a CUDA build of LibTorch (", library.failure,
-              "); choose backend gloo or shm to train on CPUs");
-  const auto make = nccl_entry<MakeNcclCollectives>(library.handle, kNcclEntry);
-  order_launches_across_lanes();
-  const std::unique_ptr<CollectivesPtr> made(make(store, options));
-  if (options.world_size == 1) {
-    return *made;
+// The address on which this rank listens, which the others must reach. Rank 0 may be connected to
+// the store through loopback, so that connection does not decide.
+std::string own_address(const Formation& formation, bool is_nccl) {
+  if (const std::optional<std::string> interface = gloo_interface()) {
+    return address_of_interface(*interface);
   }
+  if (formation.is_one_host()) {
+    return formation.store->local_address();
+  }
+  const ProcessGroupOptions& options = formation.options;
+  const char* names = is_nccl ? std::getenv("NCCL_SOCKET_IFNAME") : nullptr;
+  return choose_address(
+      {options.master_addr, local_address_towards(options.master_addr, options.master_port),
+       interfaces_to_others(),
+       names != nullptr && *names != '\0' ? std::optional<std::string>(names) : std::nullopt});
+}
+
+/// The links of a world; its parts use them, too.
+void link_ranks(const Formation& formation, bool is_nccl) {
+  if (!formation.is_world()) {
+    return;
+  }
+  const std::string address = own_address(formation, is_nccl);
+  try {
+    formation.place.membership->connect(
+        std::make_unique<PeerLinks>(*formation.exchange, formation.place.rank, formation.place.size,
+                                    address, formation.deadline));
+  } catch (const LinkError& error) {
+    TORCH_CHECK(false, "init_process_group: ", error.what());
+  }
+}
+
+/// With comparison of what the ranks issue, which NCCL does not do.
+FormedPtr compared(const Formation& formation, CollectivesPtr nccl) {
   return agree_through_store(
-      *made, std::make_shared<StoreClient>(store->host(), store->port(), options.timeout),
-      options.store_prefix + "/agreement");
+      std::move(nccl),
+      std::make_shared<StoreClient>(formation.store->host(), formation.store->port(),
+                                    formation.options.timeout),
+      formation.place.name + "/agreement",
+      {.names = formation.place.world_ranks,
+       .patience = {},
+       .membership = formation.place.membership,
+       .group = formation.place.name});
 }
 
-// The address on which Gloo listens, which the other ranks must reach. Rank 0 may be connected to
-// the store through loopback, so the route to the master's address decides.
-std::string gloo_address(const StorePtr& store, const ProcessGroupOptions& options,
-                         bool is_one_host) {
-  if (is_one_host || gloo_interface()) {
-    return store->local_address();
-  }
-  std::string address = local_address_towards(options.master_addr, options.master_port);
-  TORCH_CHECK(address.rfind("127.", 0) != 0 && address != "::1", "init_process_group: rank ",
-              options.rank, " would offer the loopback address ", address,
-              " to ranks on other hosts, because '", options.master_addr,
-              "' resolves to it here; set GLOO_SOCKET_IFNAME to the interface to use, or "
-              "MASTER_ADDR to an address of it");
-  return address;
-}
-
-CollectivesPtr form_on_cpu(const StorePtr& store, const ProcessGroupOptions& options,
-                           StoreExchange& exchange, const std::vector<Arrival>& arrivals,
-                           TimePoint deadline) {
-  const bool is_one_host =
-      std::all_of(arrivals.begin(), arrivals.end(),
-                  [&](const Arrival& arrival) { return arrival.host == arrivals[0].host; });
+FormedPtr form_on_cpu(const Formation& formation) {
+  const ProcessGroupOptions& options = formation.options;
+  const bool is_one_host = formation.is_one_host();
   TORCH_CHECK(options.backend != "shm" || is_one_host,
               "init_process_group: backend shm needs all ranks on one host, under one user and in "
               "one pid namespace; choose backend gloo");
   if (options.backend != "gloo" && is_one_host) {
     try {
-      return form_shm(exchange, options, deadline);
+      return form_shm(formation);
     } catch (const shm::Unavailable& error) {
       // Thrown on all ranks by attach(), so all of them fall back.
       TORCH_CHECK(options.backend == "auto", "init_process_group: ", error.what());
@@ -284,78 +152,149 @@ CollectivesPtr form_on_cpu(const StorePtr& store, const ProcessGroupOptions& opt
       TORCH_CHECK(false, "init_process_group: ", error.what());
     }
   }
-  return make_gloo_collectives(store, options.store_prefix,
-                               gloo_address(store, options, is_one_host), options.rank,
-                               options.world_size, options.timeout);
+  link_ranks(formation, /*is_nccl=*/false);
+  return make_gloo_collectives(formation.store, own_address(formation, /*is_nccl=*/false),
+                               formation.place);
+}
+
+/// What a group has of the one that it comes from.
+struct Origin {
+  ServedStore served;                           // by this process, if it does
+  std::vector<int64_t> world_ranks = {};        // empty: it is a world of its own
+  std::shared_ptr<Membership> membership = {};  // of the world that it is a part of
+  CollectivesPtr nccl = {};                     // of the group that is divided, if that has one
+};
+
+CollectivesPtr form_or_say(const ProcessGroupOptions& options, Origin origin);
+
+/// Options of a group that meets in the same store as `formation`, which is served as long as one
+/// of them lives.
+ProcessGroupOptions options_behind(const Formation& formation, const std::string& name) {
+  ProcessGroupOptions options = formation.options;
+  options.host_store = false;
+  options.store_prefix = formation.place.name + "/" + name;
+  return options;
+}
+
+FormedCollectives::FormPart former_of_parts(const Formation& formation, const Origin& origin,
+                                            const CollectivesPtr& nccl) {
+  return [options = options_behind(formation, ""), served = origin.served, place = formation.place,
+          nccl](const std::string& part, int64_t rank, const std::vector<int64_t>& members) {
+    ProcessGroupOptions own = options;
+    own.store_prefix += part;
+    own.rank = rank;
+    own.world_size = static_cast<int64_t>(members.size());
+    return form_or_say(own, {served, place.world_ranks_of(members), place.membership, nccl});
+  };
+}
+
+std::vector<int64_t> numbers(int64_t count) {
+  std::vector<int64_t> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+FormedCollectives::FormShrunk former_of_survivors(const Formation& formation,
+                                                  const Origin& origin) {
+  const GroupPlace& place = formation.place;
+  return [options = options_behind(formation, "shrunk"), served = origin.served,
+          own = place.world_rank(place.rank),
+          members = formation.is_world() ? numbers(place.size) : place.world_ranks,
+          times = int64_t{0}](const std::vector<int64_t>& excluded,
+                              std::chrono::milliseconds patience) mutable {
+    ProcessGroupOptions next = options;
+    next.store_prefix += std::to_string(times++);
+    const TimePoint deadline = std::chrono::steady_clock::now() + patience;
+    std::vector<int64_t> survivors;
+    try {
+      StoreClient store(store_address(next, served), next.master_port, next.timeout);
+      survivors = agree_on_survivors(store, next.store_prefix, own, members,
+                                     {excluded.begin(), excluded.end()}, deadline);
+    } catch (const StoreError& error) {
+      TORCH_CHECK(false, "shrink: rank ", own, " cannot find the others: ", error.what(),
+                  "; if the rank that served the store is gone, so is what the ranks could meet "
+                  "at: start the job again, or let the launcher serve the store");
+    }
+    const auto found = std::find(survivors.begin(), survivors.end(), own);
+    TORCH_CHECK(found != survivors.end(), "shrink: the other ranks go on without rank ", own,
+                ", which was given up or came too late");
+    next.rank = found - survivors.begin();
+    next.world_size = static_cast<int64_t>(survivors.size());
+    return form_or_say(next, {served});
+  };
+}
+
+Formation meet(const ProcessGroupOptions& given, Origin& origin) {
+  Formation formation{given, std::chrono::steady_clock::now() + given.timeout, {}, {}, {}, {}};
+  ProcessGroupOptions& options = formation.options;
+  options.store_prefix = prefix_of_next_group(given);
+  if (options.host_store) {
+    origin.served = serve_store(options);
+  }
+  formation.store = std::make_shared<StoreClient>(store_address(options, origin.served),
+                                                  options.master_port, options.timeout);
+  formation.exchange = std::make_unique<StoreExchange>(formation.store, options.store_prefix);
+  formation.arrivals = meet_in(*formation.exchange, options, formation.deadline);
+  formation.place = {
+      options.rank,
+      options.world_size,
+      options.timeout,
+      options.store_prefix,
+      origin.world_ranks,
+      origin.membership ? origin.membership : std::make_shared<Membership>(options.rank)};
+  return formation;
 }
 
 // Keeps the served store alive as long as the group.
 struct Served {
-  c10::intrusive_ptr<c10d::TCPStore> store;
+  ServedStore store;
   CollectivesPtr group;
 };
 
-CollectivesPtr form(const ProcessGroupOptions& given) {
+CollectivesPtr form(const ProcessGroupOptions& given, Origin origin) {
   const bool is_nccl =
       given.backend == "nccl" || (given.backend == "auto" && given.device_type == c10::kCUDA);
   if (given.world_size == 1) {
-    return is_nccl ? form_nccl(nullptr, given) : make_single_collectives("single");
+    const GroupPlace place = {
+        0,
+        1,
+        given.timeout,
+        given.store_prefix,
+        origin.world_ranks,
+        origin.membership ? origin.membership : std::make_shared<Membership>(given.rank)};
+    return is_nccl ? make_nccl({nullptr, given, place, origin.nccl})
+                   : make_single_collectives("single", c10::kCPU, place);
   }
-  const TimePoint deadline = std::chrono::steady_clock::now() + given.timeout;
-  ProcessGroupOptions options = given;
-  options.store_prefix = prefix_of_next_group(given);
-  auto served = std::make_shared<Served>();
-  if (options.host_store) {
-    served->store = serve_store(options);
+  const Formation formation = meet(given, origin);
+  CollectivesPtr nccl;
+  if (is_nccl) {
+    link_ranks(formation, /*is_nccl=*/true);
+    nccl = make_nccl({formation.store, formation.options, formation.place, origin.nccl});
   }
-  auto store = std::make_shared<StoreClient>(options.host_store ? "127.0.0.1" : options.master_addr,
-                                             options.master_port, options.timeout);
-  StoreExchange exchange(store, options.store_prefix);
-  const std::vector<Arrival> arrivals = exchange_arrivals(exchange, options, deadline);
-  require_same_options(exchange, options, arrivals);
-  served->group = is_nccl ? form_nccl(store, options)
-                          : form_on_cpu(store, options, exchange, arrivals, deadline);
-  served->group->barrier();
-  return served->store ? CollectivesPtr(served, served->group.get()) : served->group;
+  FormedPtr group = is_nccl ? compared(formation, nccl) : form_on_cpu(formation);
+  group->set_form_part(former_of_parts(formation, origin, nccl));
+  group->set_form_shrunk(former_of_survivors(formation, origin));
+  group->barrier();
+  if (!origin.served) {
+    return group;
+  }
+  const auto kept = std::make_shared<Served>(Served{std::move(origin.served), std::move(group)});
+  return CollectivesPtr(kept, kept->group.get());
 }
 
-}  // namespace
-
-OptionMismatch::OptionMismatch(int64_t rank, std::string option, std::string value,
-                               std::string value_of_rank0)
-    : c10::Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                 "init_process_group: " + option + " is " + value + " on rank " +
-                     std::to_string(rank) + " and " + value_of_rank0 +
-                     " on rank 0; give all ranks the same"),
-      rank(rank),
-      option(std::move(option)),
-      value(std::move(value)),
-      value_of_rank0(std::move(value_of_rank0)) {}
-
-CollectivesPtr init_process_group(const ProcessGroupOptions& options) {
-  check_options(options);
+CollectivesPtr form_or_say(const ProcessGroupOptions& options, Origin origin) {
   try {
-    return form(options);
+    return form(options, std::move(origin));
   } catch (const StoreError& error) {
     TORCH_CHECK(false, "init_process_group: rank ", options.rank, ": ", error.what());
   }
 }
 
-int64_t cuda_device_count() {
-  if (!has_nvidia_driver()) {
-    return 0;
-  }
-  const NcclLibrary& library = nccl_library();
-  const int64_t devices = library.handle == nullptr ? 0
-                                                    : nccl_entry<CountCudaDevices>(
-                                                          library.handle, kCountCudaDevicesEntry)();
-  if (devices == 0) {
-    TORCH_WARN_ONCE("this machine has an NVIDIA driver, but no GPU can be used: ",
-                    library.handle == nullptr
-                        ? library.failure
-                        : "none is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES");
-  }
-  return devices;
+}  // namespace
+
+CollectivesPtr init_process_group(const ProcessGroupOptions& options) {
+  check_options(options);
+  return form_or_say(options, {});
 }
 
 }  // namespace fsdp

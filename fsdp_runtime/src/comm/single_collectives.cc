@@ -3,20 +3,12 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "fsdp_runtime/src/comm/arguments.h"
 
 namespace fsdp {
 namespace {
-
-class FinishedWork : public Work {
- public:
-  void wait() override {}
-};
-
-WorkPtr finished() {
-  static const WorkPtr work = std::make_shared<FinishedWork>();
-  return work;
-}
 
 void copy(at::Tensor& output, const at::Tensor& input) {
   if (output.data_ptr() != input.data_ptr()) {
@@ -25,48 +17,70 @@ void copy(at::Tensor& output, const at::Tensor& input) {
   }
 }
 
+/// Everything is done at once, in the caller.
 class SingleCollectives : public Collectives {
  public:
-  SingleCollectives(std::string name, c10::Device device)
-      : name_(std::move(name)), device_(device) {}
+  SingleCollectives(std::string name, c10::Device device, GroupPlace place)
+      : name_(std::move(name)), device_(device), place_(std::move(place)) {}
 
   int64_t rank() const override { return 0; }
   int64_t size() const override { return 1; }
+  std::vector<int64_t> world_ranks() const override { return {place_.world_rank(0)}; }
   std::string name() const override { return name_; }
   c10::Device device() const override { return device_; }
 
-  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Lane) override {
+  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override {
     check_all_gather(output, input, 1, device_.type());
-    copy(output, input);
-    return finished();
+    return run_on_lane(std::move(issue), [&] { copy(output, input); });
   }
-  WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op, Lane) override {
+  WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
+                              Issue issue) override {
     check_reduce_scatter(output, input, 1, device_.type());
     check_reduction(output, op);
-    copy(output, input);
-    return finished();
+    return run_on_lane(std::move(issue), [&] { copy(output, input); });
   }
-  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane) override {
+  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override {
     check_tensor("all_reduce", tensor, device_.type());
     check_reduction(tensor, op);
-    return finished();
+    return run_on_lane(std::move(issue), [] {});
   }
-  WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane) override {
+  WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override {
     check_tensor("broadcast", tensor, device_.type());
     check_root(root, 1);
-    return finished();
+    return run_on_lane(std::move(issue), [] {});
   }
   void barrier() override {}
+  std::shared_ptr<Collectives> split(int64_t) override {
+    return std::make_shared<SingleCollectives>(name_, device_, place_);
+  }
+  /// What there is here has ended already; but not what there is in the rest of the world.
+  void abort(const std::string& reason) override {
+    if (place_.membership) {
+      place_.membership->revoke(
+          {"rank " + std::to_string(place_.world_rank(0)) + " aborted all groups: " + reason, {}});
+    }
+  }
+  /// Nobody is waited for.
+  std::shared_ptr<Collectives> shrink(const std::vector<int64_t>& ranks_to_exclude,
+                                      std::chrono::milliseconds) override {
+    const int64_t own = place_.world_rank(0);
+    TORCH_CHECK(
+        std::find(ranks_to_exclude.begin(), ranks_to_exclude.end(), own) == ranks_to_exclude.end(),
+        "shrink: rank ", own, " excludes itself");
+    return std::make_shared<SingleCollectives>(name_, device_, GroupPlace{});
+  }
 
  private:
   const std::string name_;
   const c10::Device device_;
+  const GroupPlace place_;
 };
 
 }  // namespace
 
-std::shared_ptr<Collectives> make_single_collectives(std::string name, c10::Device device) {
-  return std::make_shared<SingleCollectives>(std::move(name), device);
+std::shared_ptr<Collectives> make_single_collectives(std::string name, c10::Device device,
+                                                     GroupPlace place) {
+  return std::make_shared<SingleCollectives>(std::move(name), device, std::move(place));
 }
 
 }  // namespace fsdp

@@ -3,313 +3,254 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
-#include <algorithm>
+#include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "fsdp_runtime/shm/descriptor.h"
+#include "fsdp_runtime/src/comm/group_error.h"
 #include "fsdp_runtime/src/comm/host_collectives.h"
 #include "fsdp_runtime/src/comm/issue_log.h"
+#include "fsdp_runtime/src/comm/store_rounds.h"
+#include "fsdp_runtime/src/comm/watched_window.h"
 
 namespace fsdp {
 namespace {
-
-constexpr char kUnanimous[] = "unanimous";
-constexpr char kDivided[] = "divided";
-constexpr char kOutOfStep[] = "out of step";
-constexpr char kMissing[] = "missing: ";
-
-/// Rounds whose keys are removed together, because that is a round trip on the training's path.
-constexpr uint64_t kRoundsKept = 64;
 
 /// What cannot be reduced is only moved.
 shm::DType dtype_of(const at::Tensor& tensor) {
   return reducible_dtype(tensor).value_or(shm::DType::kByte);
 }
 
-/// `request`, which must be idempotent, and once more on a fresh connection if the first was lost.
-template <typename Request>
-auto ask(const Request& request) {
-  try {
-    return request();
-  } catch (const StoreTimeout&) {
-    throw;
-  } catch (const StoreError&) {
-    return request();
-  }
-}
-
-/// A rank that has lost the store is a victim: the store is on another rank's node, or its server
-/// ends the world.
-template <typename Call>
-auto or_peer_lost(const Call& call) {
-  try {
-    return call();
-  } catch (const StoreError& error) {
-    throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                    std::string("the ranks cannot agree: ") + error.what());
-  }
-}
-
-std::string joined(const std::vector<int64_t>& ranks) {
-  std::string text;
-  for (const int64_t rank : ranks) {
-    text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  }
-  return text;
-}
-
-class StoreAgreement : public Collectives {
+class StoreAgreement : public FormedCollectives,
+                       public std::enable_shared_from_this<StoreAgreement> {
  public:
   StoreAgreement(std::shared_ptr<Collectives> inner, std::shared_ptr<StoreClient> store,
-                 std::string prefix)
-      : inner_(std::move(inner)), store_(std::move(store)), prefix_(std::move(prefix)) {}
+                 std::string prefix, const AgreementOptions& options)
+      : inner_(std::move(inner)),
+        names_(options.names),
+        membership_(options.membership),
+        group_(options.group),
+        departure_(options.departure),
+        rounds_(store, prefix, {inner_->rank(), inner_->size(), names_},
+                [this](bool store_answers) { look_up(store_answers); }),
+        recorder_(std::make_shared<StoreClient>(store->host(), store->port(), store->timeout()),
+                  prefix, {inner_->rank(), inner_->size(), names_},
+                  options.patience.value_or(SequenceRecorder::patience_for(store->timeout())),
+                  [this](const std::string& difference) {
+                    if (membership_) {
+                      membership_->revoke({difference, {}});
+                    }
+                    inner_->abort(difference);
+                  }) {}
 
   int64_t rank() const override { return inner_->rank(); }
   int64_t size() const override { return inner_->size(); }
+  std::vector<int64_t> world_ranks() const override { return inner_->world_ranks(); }
   std::string name() const override { return inner_->name(); }
   c10::Device device() const override { return inner_->device(); }
   at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype) override {
     return inner_->empty_for_comm(numel, dtype);
   }
-  void name_next(std::string purpose) override { purpose_ = std::move(purpose); }
+  int64_t window_alignment() const override { return inner_->window_alignment(); }
+  std::shared_ptr<GatherWindow> make_gather_window(int64_t numel, at::ScalarType dtype,
+                                                   std::string purpose) override {
+    recorder_.add(Lane::kGather, {.kind = shm::Kind::kAllGather,
+                                  .numel = static_cast<uint64_t>(numel),
+                                  .purpose = shm::purpose_of("the window of " + purpose)});
+    auto window = inner_->make_gather_window(numel, dtype, std::move(purpose));
+    if (window == nullptr) {
+      return nullptr;
+    }
+    return std::make_shared<WatchedWindow>(
+        std::move(window), [group = weak_from_this()](GatherWindow& inner, Issue issue) {
+          const std::shared_ptr<StoreAgreement> self = group.lock();
+          TORCH_CHECK(self, "all_gather for ", issue.purpose, ": the group of its window is gone");
+          issue.lane = Lane::kGather;
+          self->log(issue, {.kind = shm::Kind::kAllGather}, inner.own());
+          return self->kept(inner.issue(unnamed(std::move(issue))));
+        });
+  }
 
-  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Lane lane) override {
-    log(lane, {.kind = shm::Kind::kAllGather}, input);
-    return inner_->all_gather_into(std::move(output), std::move(input), lane);
+  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override {
+    log(issue, {.kind = shm::Kind::kAllGather}, input);
+    return kept(
+        inner_->all_gather_into(std::move(output), std::move(input), unnamed(std::move(issue))));
   }
   WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
-                              Lane lane) override {
-    log(lane, {.kind = shm::Kind::kReduceScatter, .op = transport_op(op)}, output);
-    return inner_->reduce_scatter_into(std::move(output), std::move(input), op, lane);
+                              Issue issue) override {
+    log(issue, {.kind = shm::Kind::kReduceScatter, .op = transport_op(op)}, output);
+    return kept(inner_->reduce_scatter_into(std::move(output), std::move(input), op,
+                                            unnamed(std::move(issue))));
   }
-  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override {
-    log(lane, {.kind = shm::Kind::kAllReduce, .op = transport_op(op)}, tensor);
-    return inner_->all_reduce(std::move(tensor), op, lane);
+  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override {
+    log(issue, {.kind = shm::Kind::kAllReduce, .op = transport_op(op)}, tensor);
+    return kept(inner_->all_reduce(std::move(tensor), op, unnamed(std::move(issue))));
   }
-  WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane) override {
-    log(lane, {.kind = shm::Kind::kBroadcast, .root = static_cast<int32_t>(root)}, tensor);
-    return inner_->broadcast(std::move(tensor), root, lane);
+  WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override {
+    log(issue, {.kind = shm::Kind::kBroadcast, .root = static_cast<int32_t>(root)}, tensor);
+    return kept(inner_->broadcast(std::move(tensor), root, unnamed(std::move(issue))));
   }
   void barrier() override {
     log(Lane::kReduce, {.kind = shm::Kind::kBarrier}, at::Tensor());
+    const SequenceRecorder::Waiting waiting(recorder_, nullptr);
     inner_->barrier();
   }
+  WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
+    return inner_->run_on_lane(std::move(issue), std::move(stage));
+  }
+  void check_results(const std::string& operation) const override {
+    inner_->check_results(operation);
+  }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
 
   /// An operation of the log, compared by the next agreement: that of the backward if one follows,
   /// else one that wait() asks for.
-  WorkPtr mark(Lane lane) override {
-    log(lane, {.kind = shm::Kind::kBarrier}, at::Tensor());
-    return std::make_shared<Mark>(this, round_);
+  WorkPtr mark(Issue issue) override {
+    log(issue, {.kind = shm::Kind::kBarrier}, at::Tensor());
+    return std::make_shared<Mark>(weak_from_this(), rounds_.number());
   }
 
-  AgreementPtr agree(uint64_t value) override {
-    name_next("");
-    ++round_;
-    value_ = std::to_string(log_.digest()) + " " + std::to_string(value);
-    or_peer_lost([this] { ask([this] { put_value(); }); });
-    return std::make_shared<Round>(this, round_, std::exchange(log_, {}));
+  AgreementPtr agree(uint64_t value, std::string) override {
+    std::shared_ptr<const IssueLog> log = recorder_.next_round();
+    or_lost([&] { rounds_.begin(*log, value); });
+    return std::make_shared<Round>(weak_from_this(), rounds_.number(), std::move(log));
   }
 
  private:
+  // What a group hands out may outlive it.
   class Round : public Agreement {
    public:
-    Round(StoreAgreement* group, uint64_t number, IssueLog log)
-        : group_(group), number_(number), log_(std::move(log)) {}
+    Round(std::weak_ptr<StoreAgreement> group, uint64_t number, std::shared_ptr<const IssueLog> log)
+        : weak_group_(std::move(group)), number_(number), log_(std::move(log)) {}
     bool wait() override {
-      if (verdict_.empty()) {
-        TORCH_INTERNAL_ASSERT(number_ == group_->round_, "an agreement was asked for before");
-        or_peer_lost([this] {
-          verdict_ = group_->verdict();
-          group_->forget_past_rounds();
-        });
+      const std::shared_ptr<StoreAgreement> group = weak_group_.lock();
+      TORCH_CHECK(group, "agreement #", number_, ": its group is gone");
+      if (!verdict_) {
+        TORCH_INTERNAL_ASSERT(number_ == group->rounds_.number(),
+                              "an agreement was asked for before");
+        const SequenceRecorder::Waiting waiting(group->recorder_, log_);
+        verdict_ = group->or_lost([&] { return group->rounds_.verdict(); });
       }
-      if (verdict_ == kOutOfStep) {
-        const std::string difference = or_peer_lost([this] { return group_->explanation(log_); });
-        TORCH_CHECK(false, difference);
+      if (verdict_->is_out_of_step()) {
+        group->fail({group->or_lost([&] { return group->rounds_.explanation(*log_); }), {}});
       }
-      TORCH_CHECK(verdict_.rfind(kMissing, 0) != 0, "agreement #", number_, " of ", group_->size(),
-                  " ranks: after ", group_->store_->timeout().count(),
-                  " ms these ranks had not arrived: ", verdict_.substr(sizeof(kMissing) - 1),
-                  "; rank ", group_->rank(), " had issued ", log_.last(), " before it");
-      return verdict_ == kUnanimous;
+      if (verdict_->is_incomplete()) {
+        group->fail({group->rounds_.incomplete(*verdict_, *log_), {}});
+      }
+      return verdict_->is_unanimous();
     }
 
    private:
-    StoreAgreement* group_;
+    const std::weak_ptr<StoreAgreement> weak_group_;
     uint64_t number_;
-    IssueLog log_;
-    std::string verdict_;
+    std::shared_ptr<const IssueLog> log_;
+    std::optional<StoreRounds::Verdict> verdict_;
   };
 
   class Mark : public Work {
    public:
-    Mark(StoreAgreement* group, uint64_t round) : group_(group), round_(round) {}
+    Mark(std::weak_ptr<StoreAgreement> group, uint64_t round)
+        : weak_group_(std::move(group)), round_(round) {}
     void wait() override {
-      if (group_->round_ == round_) {
-        group_->agree(0)->wait();
+      const std::shared_ptr<StoreAgreement> group = weak_group_.lock();
+      if (group && group->rounds_.number() == round_) {
+        group->agree(0, {})->wait();
       }
+    }
+    bool is_done() override {
+      const std::shared_ptr<StoreAgreement> group = weak_group_.lock();
+      return !group || group->rounds_.number() != round_;
     }
 
    private:
-    StoreAgreement* group_;
-    uint64_t round_;
+    const std::weak_ptr<StoreAgreement> weak_group_;
+    const uint64_t round_;
   };
 
-  std::string key(const std::string& name, int64_t rank, uint64_t round) const {
-    return prefix_ + "/" + name + "/" + std::to_string(round) + "/" + std::to_string(rank);
-  }
-  std::string key(const std::string& name, int64_t rank) const { return key(name, rank, round_); }
-
-  std::vector<std::string> read_all(const std::string& name) {
-    std::vector<std::string> keys;
-    for (int64_t rank = 0; rank < size(); ++rank) {
-      keys.push_back(key(name, rank));
+  /// While this rank waits for others: who is gone, or waits for it on the device, does not come.
+  void look_up(bool store_answers) {
+    if (!membership_) {
+      return;
     }
-    return store_->multi_get(keys, store_->deadline());
+    if (const std::optional<GroupFailure> failure = membership_->failure()) {
+      throw_as_mine(*failure);
+    }
+    // Whoever has left comes to no agreement; that it has come to this one the store would say.
+    const std::optional<GroupFailure> gone =
+        store_answers ? membership_->departure(group_, names_, departure_) : std::nullopt;
+    if (gone) {
+      fail(*gone);
+    }
   }
 
-  /// Asks for each rank once and waits for none.
-  std::vector<int64_t> ranks_without(const std::string& name) {
-    std::vector<int64_t> missing;
-    for (int64_t rank = 0; rank < size(); ++rank) {
-      if (!store_->check({key(name, rank)})) {
-        missing.push_back(rank);
+  /// Tells all ranks, some of which may wait in other groups. Throws the first failure.
+  [[noreturn]] void fail(const GroupFailure& failure) {
+    throw_as_mine(membership_ ? membership_->revoke(failure) : failure);
+  }
+
+  [[noreturn]] void throw_as_mine(const GroupFailure& failure) const {
+    throw_failure(failure, "agreement #" + std::to_string(rounds_.number()), rounds_.called(rank()),
+                  {});
+  }
+
+  /// A rank that loses the store is lost to its peers, but a victim itself: the store is on another
+  /// rank's node, or its server ends the world.
+  template <typename Call>
+  std::invoke_result_t<Call> or_lost(const Call& call) {
+    try {
+      return call();
+    } catch (const StoreError& error) {
+      const std::string what = std::string("the ranks cannot agree: ") + error.what();
+      const GroupFailure own{
+          "rank " + std::to_string(rounds_.called(rank())) + " has lost the store, so " + what,
+          rounds_.called(rank())};
+      const GroupFailure first = membership_ ? membership_->revoke(own) : own;
+      if (first.lost_rank != own.lost_rank) {
+        throw_as_mine(first);
       }
+      throw PeerError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, what);
     }
-    return missing;
   }
 
-  void log(Lane lane, shm::Descriptor descriptor, const at::Tensor& tensor) {
+  /// For the inner group, which is not to compare what is compared here.
+  static Issue unnamed(Issue issue) {
+    issue.purpose.clear();
+    return issue;
+  }
+
+  void log(const Issue& issue, shm::Descriptor descriptor, const at::Tensor& tensor) {
     if (tensor.defined()) {
       descriptor.dtype = dtype_of(tensor);
       descriptor.numel = static_cast<uint64_t>(tensor.numel());
     }
-    descriptor.purpose = shm::purpose_of(std::exchange(purpose_, {}));
-    log_.add(lane, descriptor);
+    descriptor.purpose = shm::purpose_of(issue.purpose);
+    recorder_.add(issue.lane, descriptor);
   }
 
-  void put_value() { store_->set(key("value", rank()), value_); }
-
-  /// For the other ranks. set() has no answer, so it could be lost with its connection unnoticed.
-  void publish(const std::string& name, const std::string& text) {
-    ask([&] { return store_->compare_set(key(name, 0), "", text); });
-  }
-
-  // Rank 0 compares and tells the others.
-  std::string verdict() {
-    bool is_repeated = false;
-    const auto put_again = [this, &is_repeated] {
-      if (std::exchange(is_repeated, true)) {
-        put_value();  // it may have been lost with the connection
-      }
-    };
-    if (rank() != 0) {
-      return verdict_of_rank_0(put_again);
-    }
-    std::string verdict;
-    try {
-      verdict = comparison(ask([&] {
-        put_again();
-        return read_all("value");
-      }));
-    } catch (const StoreTimeout&) {
-      verdict = kMissing + joined(ranks_without("value"));
-    }
-    publish("verdict", verdict);
-    return verdict;
-  }
-
-  static std::string comparison(const std::vector<std::string>& values) {
-    const auto is_equal = [&values](size_t length) {
-      return std::all_of(values.begin(), values.end(), [&](const std::string& other) {
-        return other.substr(0, length) == values.front().substr(0, length);
-      });
-    };
-    return is_equal(std::string::npos)              ? kUnanimous
-           : is_equal(values.front().find(' ') + 1) ? kDivided
-                                                    : kOutOfStep;
-  }
-
-  // Rank 0 may have arrived later, and waits from then on: a second timeout is long enough.
-  template <typename PutAgain>
-  std::string verdict_of_rank_0(const PutAgain& put_again) {
-    const auto get = [&] {
-      put_again();
-      return store_->get(key("verdict", 0), store_->deadline());
-    };
-    try {
-      return ask(get);
-    } catch (const StoreTimeout&) {
-      if (!store_->check({key("value", 0)})) {
-        return kMissing + joined(ranks_without("value"));
-      }
-    }
-    return ask(get);
-  }
-
-  // Whoever has the verdict of a round knows that all ranks have seen the one before.
-  void forget_past_rounds() {
-    if (round_ - first_kept_ <= kRoundsKept) {
-      return;
-    }
-    std::vector<std::string> keys;
-    for (; first_kept_ < round_; ++first_kept_) {
-      keys.push_back(key("value", rank(), first_kept_));
-      if (rank() == 0) {
-        keys.push_back(key("verdict", 0, first_kept_));
-      }
-    }
-    ask([&] { store_->delete_keys(keys); });
-  }
-
-  /// The first operation that differs. Rank 0 alone reads what all have issued.
-  std::string explanation(const IssueLog& own) {
-    const auto tell = [&] {
-      store_->multi_set({key("lane0", rank()), key("lane1", rank())},
-                        {own.bytes_of(Lane::kGather), own.bytes_of(Lane::kReduce)});
-    };
-    if (rank() != 0) {
-      return ask([&] {
-        tell();
-        // Rank 0 waits as long for the slowest rank before it gives up.
-        return store_->get(key("explanation", 0), store_->deadline() + store_->timeout());
-      });
-    }
-    std::string text;
-    try {
-      text = ask([&] {
-        tell();
-        const std::string first = own.first_difference(Lane::kGather, read_all("lane0"));
-        return first.empty() ? own.first_difference(Lane::kReduce, read_all("lane1")) : first;
-      });
-      text = text.empty() ? "the ranks have not issued the same operations, and do not remember "
-                            "the first that differ"
-                          : text;
-    } catch (const StoreTimeout&) {
-      text = "the ranks have not issued the same operations; what these have issued is unknown: " +
-             joined(ranks_without("lane1"));
-    }
-    publish("explanation", text);
-    return text;
+  WorkPtr kept(WorkPtr work) {
+    recorder_.keep(work);
+    return work;
   }
 
   const std::shared_ptr<Collectives> inner_;
-  const std::shared_ptr<StoreClient> store_;
-  const std::string prefix_;
-  uint64_t round_ = 0;
-  uint64_t first_kept_ = 1;  // round whose keys are still in the store
-  std::string value_;        // of this round
-  std::string purpose_;      // of the next operation
-  IssueLog log_;
+  const std::vector<int64_t> names_;
+  const std::shared_ptr<Membership> membership_;  // may be null
+  const std::string group_;
+  const std::chrono::milliseconds departure_;
+  StoreRounds rounds_;
+  SequenceRecorder recorder_;  // the last member: its thread uses the inner group
 };
 
 }  // namespace
 
-std::shared_ptr<Collectives> agree_through_store(std::shared_ptr<Collectives> inner,
-                                                 std::shared_ptr<StoreClient> store,
-                                                 std::string prefix) {
-  return std::make_shared<StoreAgreement>(std::move(inner), std::move(store), std::move(prefix));
+std::shared_ptr<FormedCollectives> agree_through_store(std::shared_ptr<Collectives> inner,
+                                                       std::shared_ptr<StoreClient> store,
+                                                       std::string prefix,
+                                                       const AgreementOptions& options) {
+  return std::make_shared<StoreAgreement>(std::move(inner), std::move(store), std::move(prefix),
+                                          options);
 }
 
 }  // namespace fsdp

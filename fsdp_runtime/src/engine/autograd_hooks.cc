@@ -8,6 +8,19 @@
 #include "fsdp_runtime/src/engine/registry.h"
 
 namespace fsdp {
+namespace {
+
+/// input.detach(), past the dispatcher: the same memory and version counter without a history.
+at::Tensor without_history(const at::Tensor& input) {
+  if (input._fw_grad(/*level=*/0).defined()) {
+    return input.detach();  // keeps the forward-mode gradient
+  }
+  c10::TensorImpl* impl = input.unsafeGetTensorImpl();
+  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(),
+                                                  /*allow_tensor_metadata_change=*/false));
+}
+
+}  // namespace
 
 PostBackwardNode::PostBackwardNode(ModuleState& state, torch::autograd::edge_list&& next_edges)
     : Node(std::move(next_edges)), state_(state.weak_from_this()) {}
@@ -22,7 +35,7 @@ void PostBackwardNode::install(ModuleState& state, const std::vector<at::Tensor*
                                          torch::autograd::deleteNode);
   for (at::Tensor* input : inputs) {
     const uint32_t input_nr = node->add_input_metadata(*input);
-    *input = input->detach();
+    *input = without_history(*input);
     torch::autograd::impl::set_gradient_edge(*input, {node, input_nr});
   }
   state.uses().add(node, state.context().forward_id());
@@ -35,17 +48,22 @@ torch::autograd::variable_list PostBackwardNode::apply(torch::autograd::variable
   return std::move(gradients);
 }
 
-GradientHook::GradientHook(std::weak_ptr<ModuleState> state, std::weak_ptr<ParamGroup> group,
-                           size_t index)
-    : state_(std::move(state)), group_(std::move(group)), index_(index) {}
+torch::autograd::variable_list PreBackwardHook::operator()(
+    const torch::autograd::variable_list& gradients) {
+  if (std::shared_ptr<ModuleState> state = state_.lock()) {
+    state->pre_backward();
+  }
+  return gradients;
+}
+
+GradientHook::GradientHook(std::weak_ptr<ModuleState> state, ParamGroup& group, size_t index)
+    : state_(std::move(state)), group_(group), index_(index) {}
 
 GradientHook::~GradientHook() { Registry::get().release_expired(); }
 
 void GradientHook::operator()(const at::Tensor& parameter) {
-  std::shared_ptr<ModuleState> state = state_.lock();
-  std::shared_ptr<ParamGroup> group = group_.lock();
-  if (state && group) {
-    state->on_gradient(*group, index_, parameter);
+  if (std::shared_ptr<ModuleState> state = state_.lock()) {
+    state->on_gradient(group_, index_, parameter);
   }
 }
 

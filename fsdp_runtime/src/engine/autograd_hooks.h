@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace fsdp {
@@ -28,18 +29,31 @@ class PostBackwardNode : public torch::autograd::Node {
   std::weak_ptr<ModuleState> state_;
 };
 
+/// Runs a unit's pre-backward before the node that has made an output of the unit. What
+/// Tensor::register_hook would add, without the list in which a user could find it again.
+class PreBackwardHook : public torch::autograd::FunctionPreHook {
+ public:
+  explicit PreBackwardHook(std::weak_ptr<ModuleState> state) : state_(std::move(state)) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override;
+
+ private:
+  std::weak_ptr<ModuleState> state_;
+};
+
 /// Passes a parameter's gradient to its group as soon as autograd has accumulated it. Owned by the
 /// parameter's autograd metadata, so its destructor runs when the parameter dies; it then releases
 /// units whose modules are gone.
 class GradientHook : public torch::autograd::PostAccumulateGradHook {
  public:
-  GradientHook(std::weak_ptr<ModuleState> state, std::weak_ptr<ParamGroup> group, size_t index);
+  /// `group`: one of those of `state`.
+  GradientHook(std::weak_ptr<ModuleState> state, ParamGroup& group, size_t index);
   ~GradientHook() override;
   void operator()(const at::Tensor& parameter) override;
 
  private:
   std::weak_ptr<ModuleState> state_;
-  std::weak_ptr<ParamGroup> group_;
+  ParamGroup& group_;  // lives as long as the state
   size_t index_;
 };
 

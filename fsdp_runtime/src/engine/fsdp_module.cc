@@ -3,7 +3,6 @@
 #include <fsdp/fully_shard.h>
 #include <torch/nn/module.h>
 
-#include "fsdp_runtime/plan/box.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
 
@@ -21,19 +20,9 @@ void for_units(const std::shared_ptr<ModuleState>& state, bool recurse, Apply ap
     apply(*checked(state));
     return;
   }
-  for (const std::shared_ptr<ModuleState>& unit : units_below(checked(state)->module())) {
+  for (const std::shared_ptr<ModuleState>& unit : checked(state)->units()) {
     apply(*unit);
   }
-}
-
-ShardedSlice slice_of(const ParamRef& param, const at::Tensor& shard) {
-  const plan::ParamSlice& slice = param.group->slice(param.index);
-  ShardedSlice result{param.fqn, param.group->shape(param.index), slice.flat_begin, slice.flat_end,
-                      at::Tensor()};
-  if (shard.defined()) {
-    result.local = shard.narrow(0, slice.shard_offset, slice.numel());
-  }
-  return result;
 }
 
 std::vector<std::weak_ptr<ModuleState>> states_of(const std::vector<FSDPModule>& modules) {
@@ -54,6 +43,17 @@ void FSDPModule::reshard() { checked(state_)->reshard(); }
 void FSDPModule::set_requires_gradient_sync(bool requires_gradient_sync, bool recurse) {
   for_units(state_, recurse,
             [=](ModuleState& unit) { unit.requires_gradient_sync = requires_gradient_sync; });
+}
+
+void FSDPModule::set_requires_all_reduce(bool requires_all_reduce, bool recurse) {
+  for_units(state_, recurse,
+            [=](ModuleState& unit) { unit.requires_all_reduce = requires_all_reduce; });
+}
+
+void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook) {
+  for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
+    group->reducer().set_all_reduce_hook(hook);
+  }
 }
 
 void FSDPModule::set_reshard_after_forward(bool reshard_after_forward, bool recurse) {
@@ -81,44 +81,47 @@ void FSDPModule::set_gradient_divide_factor(double factor) {
   }
 }
 
-std::vector<ShardedSlice> FSDPModule::sharded_parameters() const {
-  std::vector<ShardedSlice> slices;
+std::vector<LocalShard> FSDPModule::sharded_parameters() const {
+  std::vector<LocalShard> parts;
   for (const ParamRef& param : params_below(*checked(state_))) {
-    slices.push_back(slice_of(param, param.group->shard()));
+    parts.push_back(part_of(param, param.group->store().shard()));
   }
-  return slices;
+  return parts;
 }
 
-std::vector<ShardedSlice> FSDPModule::sharded_gradients() const {
-  std::vector<ShardedSlice> slices;
+void FSDPModule::prepare_to_write() {
+  for_units(checked(state_), /*recurse=*/true, [](ModuleState& unit) { unit.prepare_to_write(); });
+}
+
+std::vector<LocalShard> FSDPModule::sharded_gradients() const {
+  std::vector<LocalShard> parts;
   for (const ParamRef& param : params_below(*checked(state_))) {
+    param.group->settle_gradient();
     const bool has_gradient = param.group->has_gradient(param.index);
-    slices.push_back(slice_of(param, has_gradient ? param.group->gradient() : at::Tensor()));
+    parts.push_back(part_of(param, has_gradient ? param.group->gradient() : at::Tensor()));
   }
-  return slices;
+  return parts;
 }
 
 void FSDPModule::init_parameters(
     const std::function<void(const std::string& fqn, at::Tensor full)>& init) {
   at::NoGradGuard no_grad;
-  for_units(state_, /*recurse=*/true, [](ModuleState& unit) { unit.reshard(); });
+  prepare_to_write();
   for (const ParamRef& param : params_below(*state_)) {
-    at::Tensor full = at::empty(param.group->shape(param.index), param.group->shard().options());
+    at::Tensor full =
+        at::empty(param.group->store().shape(param.index), param.group->store().shard().options());
     init(param.fqn, full);
-    const ShardedSlice slice = slice_of(param, param.group->shard());
-    if (slice.local.numel() > 0) {
-      slice.local.copy_(full.flatten().slice(0, slice.flat_begin, slice.flat_end));
-    }
+    copy_part_of(full, part_of(param, param.group->store().shard()));
   }
 }
 
 at::Tensor FSDPModule::full_parameter(const std::string& fqn) {
   for (const ParamRef& param : params_below(*checked(state_))) {
     if (param.fqn == fqn) {
-      const plan::ParamPlacement& place = param.group->layout().params[param.index];
+      const plan::ParamPlacement& place = param.group->store().layout().params[param.index];
       return param.group->all_gather_copy()
           .narrow(0, place.offset, place.numel)
-          .view(param.group->shape(param.index))
+          .view(param.group->store().shape(param.index))
           .clone();
     }
   }
@@ -127,7 +130,7 @@ at::Tensor FSDPModule::full_parameter(const std::string& fqn) {
 
 std::vector<FSDPModule> FSDPModule::units() const {
   std::vector<FSDPModule> modules;
-  for (const std::shared_ptr<ModuleState>& unit : units_below(checked(state_)->module())) {
+  for (const std::shared_ptr<ModuleState>& unit : checked(state_)->units()) {
     modules.emplace_back(unit);
   }
   return modules;

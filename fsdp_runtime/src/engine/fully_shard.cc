@@ -11,7 +11,6 @@
 #include <unordered_set>
 
 #include "fsdp_runtime/src/engine/autograd_hooks.h"
-#include "fsdp_runtime/src/engine/claims.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/engine/registry.h"
@@ -66,7 +65,7 @@ std::vector<NamedParameter> unclaimed_parameters(const ModulePtr& module, const 
       if (!seen.insert(param.value().unsafeGetTensorImpl()).second) {
         continue;
       }
-      if (const std::optional<Claim> owner = claim_of(param.value())) {
+      if (const std::optional<Claim> owner = Registry::get().claim_of(param.value())) {
         throw_claimed(module, fqn, *owner);
       }
       check_parameter(fqn, param.value(), mesh);
@@ -90,8 +89,15 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
     }
     kinds[it->second].push_back(param);
   }
-  const GroupOptions group_options{options.mesh->group(), options.mp_policy.param_dtype,
-                                   options.mp_policy.reduce_dtype};
+  const DeviceMesh& mesh = *options.mesh;
+  const int64_t shard_axis = mesh.ndim() - 1;
+  const GroupOptions group_options{
+      .comm = mesh.group(shard_axis),
+      .replicas = shard_axis == 1 && mesh.size(0) > 1 ? mesh.group(0) : nullptr,
+      .mesh_axes = {mesh.axis_names().back()},
+      .param_dtype = options.mp_policy.param_dtype,
+      .reduce_dtype = options.mp_policy.reduce_dtype,
+  };
   std::vector<std::shared_ptr<ParamGroup>> groups;
   groups.reserve(kinds.size());
   for (const std::vector<NamedParameter>& kind : kinds) {
@@ -110,8 +116,8 @@ void install_gradient_hooks(const std::vector<NamedParameter>& params,
     for (size_t i = 0; i < group->size(); ++i) {
       const at::Tensor& tensor = tensors.at(group->key(i));
       torch::autograd::impl::set_post_acc_grad_hooks(
-          tensor, std::make_unique<GradientHook>(state, group, i));
-      claim(tensor, {group->fqn(i), state->module()});
+          tensor, std::make_unique<GradientHook>(state, *group, i));
+      Registry::get().claim(tensor, {group->store().fqn(i), state->module()});
     }
   }
 }
@@ -119,8 +125,8 @@ void install_gradient_hooks(const std::vector<NamedParameter>& params,
 /// Sets every parameter's and unit's name to its fqn below the root, for messages.
 void rename_from(const ModuleState& root) {
   for (const ParamRef& param : params_below(root)) {
-    param.group->set_fqn(param.index, param.fqn);
-    rename_claim(param.group->key(param.index), param.fqn);
+    param.group->store().set_fqn(param.index, param.fqn);
+    Registry::get().rename_claim(param.group->key(param.index), param.fqn);
   }
   walk_modules(root.module(), "", [](const std::string& name, const ModulePtr& visited) {
     if (const std::shared_ptr<ModuleState> unit = Registry::get().find(*visited)) {
@@ -152,6 +158,9 @@ void check_nested_units(const ModulePtr& module) {
 FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options) {
   TORCH_CHECK(module, "fully_shard: module is null");
   TORCH_CHECK(options.mesh, "fully_shard: options.mesh is null; make one by init_device_mesh");
+  TORCH_CHECK(options.mesh->ndim() <= 2, "fully_shard: a mesh of ", options.mesh->ndim(),
+              " axes; one that shards, or one that replicates and one that shards, expected: take "
+              "them by DeviceMesh::slice");
   TORCH_CHECK(!Registry::get().find(*module), "fully_shard: ", module->name(),
               " has been sharded already");
   check_nested_units(module);
@@ -164,7 +173,10 @@ FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options
   const std::vector<std::shared_ptr<ModuleState>> units = units_below(module);
   const c10::Device device =
       params.empty() ? options.mesh->group()->device() : params.front().tensor.device();
-  auto context = std::make_shared<RunContext>(options.mesh->group(), device);
+  // Gradients are read by the reduce-scatter in the row; by the all-reduce if that is one rank.
+  const int64_t shard_axis = options.mesh->ndim() - 1;
+  const int64_t reducing_axis = options.mesh->size(shard_axis) > 1 ? shard_axis : 0;
+  auto context = std::make_shared<RunContext>(options.mesh->group(reducing_axis), device);
   for (size_t i = 0; i < units.size(); ++i) {
     units[i]->set_context(context, static_cast<int64_t>(i));
   }

@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "fsdp_runtime/src/engine/autograd_hooks.h"
+#include "fsdp_runtime/src/engine/module_walk.h"
+#include "fsdp_runtime/src/engine/registry.h"
 
 namespace fsdp {
 
@@ -21,6 +23,24 @@ std::shared_ptr<torch::nn::Module> ModuleState::module() const {
   std::shared_ptr<torch::nn::Module> module = module_.lock();
   TORCH_CHECK(module, "fsdp: the module of this handle has been destroyed");
   return module;
+}
+
+std::vector<std::shared_ptr<ModuleState>> ModuleState::units() {
+  const std::shared_ptr<torch::nn::Module> root = module();
+  if (const int64_t version = Registry::get().version(); version != units_version_) {
+    const std::vector<std::shared_ptr<ModuleState>> found = units_below(root);
+    units_.assign(found.begin(), found.end());
+    units_version_ = version;
+  }
+  std::vector<std::shared_ptr<ModuleState>> units;
+  units.reserve(units_.size());
+  for (const std::weak_ptr<ModuleState>& weak : units_) {
+    std::shared_ptr<ModuleState> unit = weak.lock();
+    if (unit && !unit->module_.expired()) {
+      units.push_back(std::move(unit));
+    }
+  }
+  return units;
 }
 
 void ModuleState::set_context(std::shared_ptr<RunContext> context, int64_t index) {
@@ -46,6 +66,12 @@ void ModuleState::wait_for_unshard() {
 void ModuleState::reshard() {
   for (const auto& group : groups_) {
     group->reshard();
+  }
+}
+
+void ModuleState::prepare_to_write() {
+  for (const auto& group : groups_) {
+    group->prepare_to_write();
   }
 }
 
@@ -91,13 +117,13 @@ void ModuleState::post_forward(std::vector<at::Tensor*>& outputs) {
   }
   context_->on_unit_forward_end(*this);
   training_ = Training::kIdle;
-  if (is_root()) {
-    context_->end_forward(/*has_backward=*/at::GradMode::is_enabled());
-  }
   if (is_root() && !at::GradMode::is_enabled()) {
     context_->reshard_all();  // there will be no backward that does it
   } else if (reshards_after_forward()) {
     reshard();
+  }
+  if (is_root()) {
+    context_->end_forward(/*has_backward=*/at::GradMode::is_enabled());
   }
 }
 
@@ -149,20 +175,17 @@ void ModuleState::register_pre_backward_hooks(std::vector<at::Tensor*>& outputs)
   if (!at::GradMode::is_enabled()) {
     return;
   }
-  std::weak_ptr<ModuleState> self = weak_from_this();
   for (at::Tensor* output : outputs) {
     // A leaf would keep the hook forever, and its gradient does not pass through this unit.
-    if (output->requires_grad() && output->grad_fn() != nullptr) {
-      if (!is_use_reported_) {
-        uses_.add(output->grad_fn(), context_->forward_id());
-        is_use_reported_ = true;  // by the end of the backward
-      }
-      output->register_hook([self](const at::Tensor&) {
-        if (std::shared_ptr<ModuleState> state = self.lock()) {
-          state->pre_backward();
-        }
-      });
+    if (!output->requires_grad() || output->grad_fn() == nullptr) {
+      continue;
     }
+    const std::shared_ptr<torch::autograd::Node>& made_by = output->grad_fn();
+    if (!is_use_reported_) {
+      uses_.add(made_by, context_->forward_id());
+      is_use_reported_ = true;  // by the end of the backward
+    }
+    made_by->add_tensor_pre_hook(std::make_unique<PreBackwardHook>(weak_from_this()));
   }
 }
 
@@ -227,9 +250,16 @@ void ModuleState::post_backward() {
   }
   if (requires_gradient_sync) {
     for (const auto& group : groups_) {
-      if (group->collects_gradients()) {
-        group->start_reduction();
+      if (requires_all_reduce && group->has_row_sum()) {
+        group->begin_gradients();  // or what the row has kept would be left out
       }
+      if (group->collects_gradients()) {
+        group->start_reduction(requires_all_reduce);
+      }
+    }
+  } else {
+    for (const auto& group : groups_) {
+      group->end_gradients();
     }
   }
   is_backward_announced_ = false;

@@ -35,7 +35,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// The backward of one use ends, that of PostBackwardNode `use`.
   void end_use(const torch::autograd::Node& use);
   /// The unit's part of a backward ends: starts the reduction of all gradients collected so far, if
-  /// gradients are to be reduced.
+  /// gradients are to be reduced, and of what the row has kept, if that is to be all-reduced.
   void post_backward();
   /// Moves the gradient of parameter `index` of `group` out of the parameter into the group.
   void on_gradient(ParamGroup& group, size_t index, const at::Tensor& parameter);
@@ -43,6 +43,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void start_unshard();
   void wait_for_unshard();
   void reshard();
+  /// See ParamGroup::prepare_to_write.
+  void prepare_to_write();
   bool is_sharded() const;
   /// After a failed backward: leaves the parameters as a complete one would, so that this rank
   /// gathers the same units as the others in the next forward. Gradients stay.
@@ -56,12 +58,17 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// TORCH_CHECK if the module is gone.
   std::shared_ptr<torch::nn::Module> module() const;
   const std::vector<std::shared_ptr<ParamGroup>>& groups() const { return groups_; }
+  /// This unit and those below it, in registration order. Looks for them only when modules have
+  /// been sharded since the last call, since it is called in every step. TORCH_CHECK as module().
+  std::vector<std::shared_ptr<ModuleState>> units();
   RunContext& context() const { return *context_; }
   int64_t index() const { return index_; }
   bool is_root() const { return index_ == 0; }
   Training training() const { return training_; }
+  bool reshards_after_forward() const { return reshard_after_forward.value_or(!is_root()); }
 
   bool requires_gradient_sync = true;
+  bool requires_all_reduce = true;
   bool reshard_after_backward = true;
   std::optional<bool> reshard_after_forward;
   /// Prefetched instead of the predicted unit if not empty.
@@ -69,7 +76,6 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   std::vector<std::weak_ptr<ModuleState>> backward_prefetch;
 
  private:
-  bool reshards_after_forward() const { return reshard_after_forward.value_or(!is_root()); }
   void cast(std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) const;
   /// Returns whether an input needs a gradient, so that autograd reports the end of this use.
   bool register_post_backward_hook(std::vector<at::Tensor*>& inputs);
@@ -88,6 +94,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   bool is_backward_announced_ = false;
   bool is_use_reported_ = false;  // of the call that is running
   UnitUses uses_;
+  std::vector<std::weak_ptr<ModuleState>> units_;  // of the registry's version below
+  int64_t units_version_ = -1;
 };
 
 }  // namespace fsdp

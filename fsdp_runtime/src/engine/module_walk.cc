@@ -24,6 +24,21 @@ void walk(const ModulePtr& module, const std::string& name, const Visit& visit,
   }
 }
 
+// In the order of walk(). Names are left out: to copy those of all modules would be most of the
+// work, which is done several times in a step.
+void collect_units(const ModulePtr& module, std::unordered_set<const torch::nn::Module*>& seen,
+                   std::vector<std::shared_ptr<ModuleState>>& units) {
+  if (!seen.insert(module.get()).second) {
+    return;
+  }
+  if (std::shared_ptr<ModuleState> state = Registry::get().find(*module)) {
+    units.push_back(std::move(state));
+  }
+  for (const ModulePtr& child : module->children()) {
+    collect_units(child, seen, units);
+  }
+}
+
 }  // namespace
 
 void walk_modules(const ModulePtr& module, const std::string& name, const Visit& visit) {
@@ -37,12 +52,8 @@ std::string join_names(const std::string& prefix, const std::string& name) {
 
 std::vector<std::shared_ptr<ModuleState>> units_below(const ModulePtr& module) {
   std::vector<std::shared_ptr<ModuleState>> units;
-  walk_modules(module, "", [&units](const std::string&, const ModulePtr& visited) {
-    if (std::shared_ptr<ModuleState> state = Registry::get().find(*visited)) {
-      units.push_back(std::move(state));
-    }
-    return true;
-  });
+  std::unordered_set<const torch::nn::Module*> seen;
+  collect_units(module, seen, units);
   return units;
 }
 
@@ -69,6 +80,12 @@ std::vector<ParamRef> params_below(const ModuleState& root) {
     return true;
   });
   return params;
+}
+
+LocalShard part_of(const ParamRef& param, const at::Tensor& flat) {
+  LocalShard part = param.group->store().part_of(flat, param.index);
+  part.fqn = param.fqn;
+  return part;
 }
 
 }  // namespace fsdp

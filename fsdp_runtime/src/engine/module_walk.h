@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <fsdp/fully_shard.h>
 
 #include <cstdint>
 #include <functional>
@@ -40,5 +41,9 @@ std::vector<std::shared_ptr<ModuleState>> units_below(
 /// The parameters of all units at and below `root`, in registration order, with fqns relative to
 /// it. A parameter with several names is listed once, under its first.
 std::vector<ParamRef> params_below(const ModuleState& root);
+
+/// The parameter's part of `flat`, which has the layout of its group's shard, under the name of the
+/// reference; without `local` if `flat` is undefined.
+LocalShard part_of(const ParamRef& param, const at::Tensor& flat);
 
 }  // namespace fsdp

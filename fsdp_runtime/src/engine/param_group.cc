@@ -3,114 +3,76 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
 namespace {
 
-plan::GroupLayout layout_of(const std::vector<NamedParameter>& params, int64_t ranks) {
-  std::vector<plan::ParamShape> shapes;
-  shapes.reserve(params.size());
-  for (const NamedParameter& param : params) {
-    shapes.push_back({param.fqn, param.tensor.sizes().vec()});
-  }
-  return plan::make_group_layout(shapes, ranks);
+at::ScalarType compute_dtype(const std::vector<NamedParameter>& params,
+                             const GroupOptions& options) {
+  return options.param_dtype.value_or(params.front().tensor.scalar_type());
 }
 
-bool is_unmaterialized(const at::Tensor& tensor) {
-  return tensor.numel() > 0 && tensor.storage().data() == nullptr;
+at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params,
+                            const GroupOptions& options) {
+  return options.reduce_dtype.value_or(compute_dtype(params, options));
 }
 
-// For destructors and error paths, which may not throw; the error has been or will be reported
-// elsewhere.
-void wait_quietly(const WorkPtr& work) noexcept {
-  try {
-    if (work) {
-      work->wait();
-    }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): only the end of the operation matters here
-  }
+/// Of the pages of most machines.
+constexpr int64_t kPageBytes = 4096;
+
+/// Copies of the parameters are laid out alike, or their gradients could not be summed; but the
+/// rows of a mesh may have different backends, and only some of them windows.
+int64_t page_bytes(const GroupOptions& options) {
+  const bool has_copies = options.replicas != nullptr && options.comm->device().is_cpu();
+  return has_copies ? kPageBytes : options.comm->window_alignment();
+}
+
+/// On the CPU a gradient is copied while it is in the cache, and its memory is free at once.
+GradientBuffer::Delivery delivery_to(const Collectives& comm) {
+  return comm.is_stream_ordered() ? GradientBuffer::Delivery::kInBatches
+                                  : GradientBuffer::Delivery::kAtOnce;
 }
 
 }  // namespace
 
 ParamGroup::ParamGroup(const std::vector<NamedParameter>& params, const GroupOptions& options)
     : comm_(options.comm),
-      dtype_(params.front().tensor.scalar_type()),
-      compute_dtype_(options.param_dtype.value_or(dtype_)),
-      reduce_dtype_(options.reduce_dtype.value_or(compute_dtype_)),
-      device_(params.front().tensor.device()),
-      layout_(layout_of(params, comm_->size())),
-      slices_(plan::slices_of_rank(layout_, comm_->rank())),
-      padding_(plan::padding_of(layout_)),
-      storage_(layout_.numel() * static_cast<int64_t>(c10::elementSize(compute_dtype_)), device_),
-      gradient_storage_(layout_.numel() * static_cast<int64_t>(c10::elementSize(reduce_dtype_)),
-                        device_) {
-  at::NoGradGuard no_grad;
-  gathered_ = storage_.view(compute_dtype_, 0, {layout_.numel()});
-  own_slice_ =
-      storage_.view(compute_dtype_, comm_->rank() * layout_.shard_numel, {layout_.shard_numel});
-  gathered_gradient_ = gradient_storage_.view(reduce_dtype_, 0, {layout_.numel()});
-  copy_local_slices(params);
-  retarget_parameters(params);
-  make_gradient_views();
+      replicas_(options.replicas),
+      store_(params, *comm_,
+             {options.mesh_axes, compute_dtype(params, options), page_bytes(options)}),
+      unsharded_(store_, comm_, compute_dtype(params, options)),
+      gradients_(store_, reduce_dtype(params, options), delivery_to(*comm_)),
+      reducer_(store_, comm_, replicas_, reduce_dtype(params, options)),
+      uses_(params.size()) {
+  set_unit_name("");
+  retarget(params);
 }
 
 ParamGroup::~ParamGroup() {
-  wait_quietly(gather_work_);
-  wait_quietly(reduction_);
-  if (!context_) {
-    return;
-  }
-  context_->remove_reduction(this);
-  if (slot_ != nullptr) {
-    context_->release_parameter_slot(slot_);
-  }
-  for (Slot* slot : {gradient_slot_, reduced_slot_}) {
-    if (slot != nullptr) {
-      context_->release_gradient_slot(slot);
-    }
+  if (context_) {
+    context_->forget(this);
   }
 }
 
-void ParamGroup::copy_local_slices(const std::vector<NamedParameter>& params) {
-  shard_ = comm_->empty_for_comm(layout_.shard_numel, dtype_);
-  shard_.zero_();
-  for (size_t i = 0; i < params.size(); ++i) {
-    const plan::ParamSlice& slice = slices_[i];
-    if (slice.numel() == 0 || is_unmaterialized(params[i].tensor)) {
-      continue;
-    }
-    shard_.narrow(0, slice.shard_offset, slice.numel())
-        .copy_(params[i].tensor.detach().flatten().narrow(0, slice.flat_begin, slice.numel()));
-  }
-}
-
-void ParamGroup::retarget_parameters(const std::vector<NamedParameter>& params) {
+void ParamGroup::retarget(const std::vector<NamedParameter>& params) {
+  at::NoGradGuard no_grad;
   params_.reserve(params.size());
   for (size_t i = 0; i < params.size(); ++i) {
     at::Tensor tensor = params[i].tensor;
-    const std::vector<int64_t> shape = tensor.sizes().vec();
     tensor.mutable_grad().reset();
-    tensor.set_data(storage_.view(compute_dtype_, layout_.params[i].offset, shape));
-    params_.push_back({params[i].fqn, shape,
-                       c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
-                       tensor.unsafeGetTensorImpl(), at::Tensor(), false, false});
-  }
-  own_uses_.assign(params_.size(), 0);
-  is_used_.assign(params_.size(), 0);
-}
-
-void ParamGroup::make_gradient_views() {
-  for (size_t i = 0; i < params_.size(); ++i) {
-    params_[i].gradient =
-        gradient_storage_.view(reduce_dtype_, layout_.params[i].offset, params_[i].shape);
+    tensor.set_data(unsharded_.view(i));
+    params_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
+                       tensor.unsafeGetTensorImpl()});
   }
 }
 
 void ParamGroup::check_unused() const {
-  TORCH_CHECK(is_sharded() && !collects_gradients_ && gradient_slot_ == nullptr && !reduction_,
-              "fully_shard: ", params_.front().fqn,
+  TORCH_CHECK(is_sharded() && !collects_gradients() && !reducer_.is_reducing(),
+              "fully_shard: ", store_.fqn(0),
               " is in use; shard the root before the first forward");
 }
 
@@ -119,69 +81,79 @@ void ParamGroup::set_context(std::shared_ptr<RunContext> context) {
   context_ = std::move(context);
 }
 
-std::string ParamGroup::purpose() const {
-  return unit_name_.empty() ? "the root unit" : "unit " + unit_name_;
+void ParamGroup::set_unit_name(const std::string& name) {
+  purpose_ = name.empty() ? "the root unit" : "unit " + name;
 }
 
-bool ParamGroup::is_local() const { return comm_->size() == 1 && !casts_parameters(); }
-
-void ParamGroup::start_unshard() {
-  if (gather_ != Gather::kSharded) {
-    return;
-  }
-  if (is_local()) {
-    storage_.point_to(shard_.data_ptr());
-    gather_ = Gather::kUnsharded;
-    return;
-  }
-  at::NoGradGuard no_grad;
-  comm_->name_next(purpose());
-  slot_ = context_->acquire_parameter_slot(storage_.bytes());
-  storage_.point_to(slot_->data());
-  if (casts_parameters()) {
-    own_slice_.copy_(shard_);
-    gather_work_ = comm_->all_gather_into(gathered_, own_slice_, Lane::kGather);
-  } else {
-    gather_work_ = comm_->all_gather_into(gathered_, shard_, Lane::kGather);
-  }
-  gather_ = Gather::kInFlight;
-  RuntimeCounters& counters = context_->counters_in_place();
-  counters.gathers += 1;
-  counters.gathered_bytes += storage_.bytes();
+void ParamGroup::prepare_to_write() {
+  reshard();
+  store_.prepare_to_write();
 }
+
+void ParamGroup::start_unshard() { unsharded_.start(*context_, purpose_); }
 
 void ParamGroup::wait_for_unshard() {
   start_unshard();
-  if (gather_ == Gather::kInFlight) {
-    gather_work_->wait();
-    gather_work_.reset();
-    gather_ = Gather::kUnsharded;
-  }
-}
-
-void ParamGroup::reshard() {
-  if (gather_ == Gather::kSharded) {
-    return;
-  }
-  if (gather_ == Gather::kInFlight) {
-    gather_work_->wait();
-    gather_work_.reset();
-  }
-  storage_.poison();
-  gather_ = Gather::kSharded;
-  if (slot_ != nullptr) {
-    context_->release_parameter_slot(slot_);
-    slot_ = nullptr;
-  }
+  unsharded_.wait();
 }
 
 at::Tensor ParamGroup::all_gather_copy() const {
   at::NoGradGuard no_grad;
-  at::Tensor whole =
-      at::empty({layout_.numel()}, at::TensorOptions().dtype(dtype_).device(device_));
-  comm_->name_next(purpose());
-  comm_->all_gather_into(whole, shard_, Lane::kGather)->wait();
+  at::Tensor whole = at::empty({store_.layout().numel()}, store_.shard().options());
+  comm_->all_gather_into(whole, store_.shard(), {Lane::kGather, purpose_})->wait();
   return whole;
+}
+
+bool ParamGroup::is_trainable() const {
+  return std::any_of(params_.begin(), params_.end(), [](const Param& param) {
+    const auto tensor = param.tensor.lock();
+    return tensor && tensor->requires_grad();
+  });
+}
+
+void ParamGroup::begin_gradients() {
+  if (!gradients_.is_collecting()) {
+    context_->finish_reductions_through(reducer_);
+    reducer_.begin();
+    if (reducer_.is_local()) {
+      // What earlier backwards have given is there and is added to.
+      gradients_.begin_in(reducer_.memory(), reducer_.gradient().defined());
+    } else {
+      gradients_.begin(*context_);
+    }
+  }
+  gradients_.prepare(*context_);
+}
+
+void ParamGroup::start_reduction(bool all_reduces) {
+  TORCH_INTERNAL_ASSERT(gradients_.is_collecting() && !reducer_.is_reducing());
+  at::NoGradGuard no_grad;
+  gradients_.hold_memory(*context_);
+  gradients_.write(*context_);
+  for (size_t i = 0; i < size(); ++i) {
+    if (gradients_.is_added_to(i)) {
+      uses_.add_own(i);
+    }
+  }
+  context_->add_reduced(this);
+  reducer_.start(*context_, gradients_.take(), {purpose_, all_reduces});
+}
+
+void ParamGroup::settle_backward() { context_->settle_gradients(); }
+
+void ParamGroup::settle_gradient() {
+  settle_backward();
+  context_->finish_reductions_through(reducer_);
+  comm_->check_results("the gradients");
+  if (replicas_) {
+    replicas_->check_results("the gradients");
+  }
+}
+
+void ParamGroup::drop_gradient() {
+  reducer_.drop();
+  uses_.clear();
+  gradients_.drop();
 }
 
 }  // namespace fsdp

@@ -10,54 +10,41 @@
 #include <string>
 #include <vector>
 
-#include "fsdp_runtime/plan/group_layout.h"
-#include "fsdp_runtime/src/engine/retargetable_storage.h"
-#include "fsdp_runtime/src/engine/slot_arena.h"
+#include "fsdp_runtime/src/engine/gather_buffer.h"
+#include "fsdp_runtime/src/engine/gradient_buffer.h"
+#include "fsdp_runtime/src/engine/gradient_reducer.h"
+#include "fsdp_runtime/src/engine/parameter_uses.h"
+#include "fsdp_runtime/src/engine/shard_store.h"
 
 namespace fsdp {
 
 class RunContext;
 
-/// A parameter to be added to a group.
-struct NamedParameter {
-  std::string fqn;
-  at::Tensor tensor;
-};
-
 struct GroupOptions {
-  std::shared_ptr<Collectives> comm;
-  std::optional<at::ScalarType> param_dtype;   // unset: the parameters' own
+  std::shared_ptr<Collectives> comm;          // of the ranks that divide the parameters
+  std::shared_ptr<Collectives> replicas;      // of those that hold copies of the shard; may be null
+  std::vector<std::string> mesh_axes;         // along which the ranks of `comm` lie
+  std::optional<at::ScalarType> param_dtype;  // unset: the parameters' own
   std::optional<at::ScalarType> reduce_dtype;  // unset: param_dtype
 };
 
-/// How gradients are averaged: reduction op, and divisors before and after the reduction.
-struct GradientDivision {
-  ReduceOp op = ReduceOp::kAvg;
-  double before = 1;
-  double after = 1;
-};
-
-/// `factor`: divisor of the sum; unset: `ranks`. float16, whose sums overflow easily, is divided by
-/// a power of two near the factor's square root before the reduction and by the rest afterwards, as
-/// FSDP2 does. Pure.
-FSDP_API GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
-                                           at::ScalarType reduce_dtype);
-
 /// Parameters that are all-gathered and reduce-scattered together (FSDP2's FSDPParamGroup): one
-/// flat range, one shard per rank.
+/// flat range, one shard per rank. With hybrid sharding (HSDP) several sets of ranks divide the
+/// parameters in the same way, and the reduction sums over both.
 ///
-/// The module's own parameter tensors become views of one retargetable storage. Unsharded, it
-/// points to an arena slot that holds the output of the all-gather; sharded, to poison. Gradients
-/// are accumulated in a second storage of the same layout in the reduction dtype, which is the
-/// input of the reduce-scatter. The shard in the parameters' own dtype is separate, permanent
-/// memory.
+///     ShardStore ----all-gather----> GatherBuffer ----> forward and backward
+///         ^                                                    |
+///     optimizer <--- GradientReducer <----------------- GradientBuffer
+///
+/// The parts pass each other tensors; this class owns them, and lends them the slots of the
+/// context.
 ///
 /// Thread: the rank's. Ownership: the unit; holds the parameters weakly, because their gradient
 /// hooks refer to it.
 class ParamGroup {
  public:
-  /// `params`: all of one dtype, contiguous, at least one-dimensional. Keeps this rank's slices and
-  /// frees everything else.
+  /// `params`: as for ShardStore. The module's own parameter tensors become views of the gather
+  /// buffer; what they held is freed but for this rank's shard.
   ParamGroup(const std::vector<NamedParameter>& params, const GroupOptions& options);
   ~ParamGroup();
   ParamGroup(const ParamGroup&) = delete;
@@ -71,115 +58,89 @@ class ParamGroup {
   // Parameters.
   void start_unshard();     // issues the all-gather; no-op unless sharded
   void wait_for_unshard();  // the parameters can be used afterwards
-  void reshard();           // no-op when sharded
-  bool is_sharded() const { return gather_ == Gather::kSharded; }
+  void reshard() { unsharded_.reshard(); }
+  bool is_sharded() const { return unsharded_.is_sharded(); }
+  /// To be called before the shard is written: what is unsharded would be stale, and peers may
+  /// still read it. See ShardStore::prepare_to_write.
+  void prepare_to_write();
 
-  // Gradients: begin_gradients(), accumulate_gradient() for each, start_reduction(),
-  // finish_reduction().
+  // Gradients: begin_gradients(), accumulate_gradient() for each, end_gradients() or
+  // start_reduction().
   bool is_trainable() const;
+  /// No-op while gradients are collected, but for release_empty_gradients().
   void begin_gradients();
   /// Until the next begin_gradients() or start_reduction(), if nothing has been accumulated yet.
-  void release_empty_gradients();
-  void accumulate_gradient(size_t index, const at::Tensor& gradient);
-  void start_reduction();   // whole group, zeros for missing gradients
-  void finish_reduction();  // adds to the shard's gradient if there is one
-  bool collects_gradients() const { return collects_gradients_; }
-  bool is_reducing() const { return reduction_ != nullptr; }
+  void release_empty_gradients() { gradients_.release_if_empty(); }
+  void accumulate_gradient(size_t index, const at::Tensor& gradient) {
+    gradients_.accumulate(*context_, index, gradient);
+  }
+  /// The unit's part of a backward ends.
+  void end_gradients() { gradients_.write(*context_); }
+  /// Of the whole group, with zeros for missing gradients. The context finishes it.
+  /// `all_reduces`: see FSDPModule::set_requires_all_reduce.
+  void start_reduction(bool all_reduces);
+  bool collects_gradients() const { return gradients_.is_collecting(); }
+  /// Whether a sum of the row waits for start_reduction(true), which needs begin_gradients() but no
+  /// gradient.
+  bool has_row_sum() const { return reducer_.has_row_sum(); }
+  /// To be called before gradient() is read: ends what may still write it, after a backward that
+  /// threw or in one that goes on. Throws like Work::wait(), and on a device also if the group has
+  /// failed by now.
+  void settle_gradient();
+  /// See RunContext::settle_gradients.
+  void settle_backward();
   /// Drops the shard's gradient and what has been collected for the next reduction.
   void drop_gradient();
-  /// By parameter, 1 if this rank has contributed a gradient, not only zeros, to a reduction since
-  /// the last add_uses().
-  const std::vector<uint8_t>& own_uses() const { return own_uses_; }
-  /// By parameter, 1 if some rank has; ends a round of own_uses().
-  void add_uses(const uint8_t* uses_of_all_ranks);
-  /// Takes effect at the next begin_gradients().
-  void set_gradient_divide_factor(std::optional<double> factor) { divide_factor_ = factor; }
+  void set_gradient_divide_factor(std::optional<double> factor) {
+    reducer_.set_divide_factor(factor);
+  }
 
-  /// [shard_numel] in the parameters' own dtype.
-  const at::Tensor& shard() const { return shard_; }
-  /// Like shard(); undefined until a reduction has finished. Zeros for parameters without gradient.
-  at::Tensor gradient() const;
+  /// Like store().shard(); undefined until a reduction has finished. Zeros for parameters without
+  /// gradient.
+  at::Tensor gradient() const { return reducer_.gradient(); }
   /// Whether some rank has used the parameter since drop_gradient(), which is when `.grad` is not
   /// None in PyTorch.
-  bool has_gradient(size_t index) const { return has_gradient_ && is_used_[index] != 0; }
+  bool has_gradient(size_t index) const {
+    return reducer_.gradient().defined() && uses_.is_used(index);
+  }
   /// All-gathers the whole group into new memory, in the parameters' own dtype. Collective.
   at::Tensor all_gather_copy() const;
 
-  /// Of its unit, below the root: "layers.0", or "" of the root itself.
-  void set_unit_name(std::string name) { unit_name_ = std::move(name); }
+  ShardStore& store() { return store_; }
+  const ShardStore& store() const { return store_; }
+  const GatherBuffer& unsharded() const { return unsharded_; }
+  GradientReducer& reducer() { return reducer_; }
+  ParameterUses& uses() { return uses_; }
+  const std::shared_ptr<Collectives>& comm() const { return comm_; }
+  /// Null if no other rank holds the same shard.
+  const std::shared_ptr<Collectives>& replicas() const { return replicas_; }
 
-  size_t size() const { return params_.size(); }
-  const std::string& fqn(size_t index) const { return params_[index].fqn; }
-  void set_fqn(size_t index, std::string fqn) { params_[index].fqn = std::move(fqn); }
-  const std::vector<int64_t>& shape(size_t index) const { return params_[index].shape; }
-  const plan::ParamSlice& slice(size_t index) const { return slices_[index]; }
-  const plan::GroupLayout& layout() const { return layout_; }
+  size_t size() const { return store_.size(); }
   /// Identity of the module's tensor; valid as a key only while the tensor is alive.
   const c10::TensorImpl* key(size_t index) const { return params_[index].key; }
-  at::ScalarType dtype() const { return dtype_; }
-  Collectives& comm() const { return *comm_; }
-  const std::shared_ptr<Collectives>& shared_comm() const { return comm_; }
+  /// Of its unit, below the root: "layers.0", or "" of the root itself.
+  void set_unit_name(const std::string& name);
 
  private:
-  enum class Gather { kSharded, kInFlight, kUnsharded };
-
+  /// A tensor of the module.
   struct Param {
-    std::string fqn;
-    std::vector<int64_t> shape;
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     const c10::TensorImpl* key = nullptr;
-    at::Tensor gradient;       // view of gradient_storage_
-    bool has_sum = false;      // of gradients, in the view
-    bool is_added_to = false;  // since begin_gradients()
   };
 
-  void copy_local_slices(const std::vector<NamedParameter>& params);
-  void retarget_parameters(const std::vector<NamedParameter>& params);
-  void make_gradient_views();
-  void hold_gradient_slot();  // no-op if it does
-  void zero_missing_gradients();
-  std::string purpose() const;
-  bool casts_parameters() const { return compute_dtype_ != dtype_; }
-  /// One rank without casts: the shard is the full parameters, without an all-gather.
-  bool is_local() const;
-  bool reduces_locally() const;
+  void retarget(const std::vector<NamedParameter>& params);
 
-  // Constant after construction.
   const std::shared_ptr<Collectives> comm_;
-  const at::ScalarType dtype_;
-  const at::ScalarType compute_dtype_;
-  const at::ScalarType reduce_dtype_;
-  const c10::Device device_;
-  plan::GroupLayout layout_;
-  std::vector<plan::ParamSlice> slices_;
-  std::vector<plan::Range> padding_;
+  const std::shared_ptr<Collectives> replicas_;
+  std::string purpose_;  // of its collectives
   std::vector<Param> params_;
-  std::string unit_name_;
-
+  // The parts give their slots back to it in their destructors.
   std::shared_ptr<RunContext> context_;
-
-  at::Tensor shard_;
-  RetargetableStorage storage_;
-  at::Tensor gathered_;   // the whole storage, flat
-  at::Tensor own_slice_;  // this rank's range of gathered_
-  Gather gather_ = Gather::kSharded;
-  WorkPtr gather_work_;
-  Slot* slot_ = nullptr;
-
-  RetargetableStorage gradient_storage_;
-  at::Tensor gathered_gradient_;  // the whole storage, flat
-  Slot* gradient_slot_ = nullptr;
-  bool collects_gradients_ = false;
-  bool collects_in_place_ = false;  // in gradient_; set by begin_gradients(), as is division_
-  GradientDivision division_;
-  WorkPtr reduction_;
-  Slot* reduced_slot_ = nullptr;  // output of the reduction if it cannot be gradient_ itself
-  at::Tensor reduced_;
-  at::Tensor gradient_;  // allocated once, kept
-  bool has_gradient_ = false;
-  std::vector<uint8_t> own_uses_;
-  std::vector<uint8_t> is_used_;
-  std::optional<double> divide_factor_;
+  ShardStore store_;
+  GatherBuffer unsharded_;
+  GradientBuffer gradients_;
+  GradientReducer reducer_;
+  ParameterUses uses_;
 };
 
 }  // namespace fsdp

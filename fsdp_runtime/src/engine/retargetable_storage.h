@@ -20,7 +20,7 @@ class RetargetableStorage {
 
   /// `data` holds at least bytes() bytes and stays valid until the next call.
   void point_to(void* data);
-  /// Makes every access through a view fault.
+  /// Makes every access through a view fault: on the CPU at the offending instruction.
   void poison();
   /// A contiguous tensor of `sizes`, `offset` elements into the storage.
   at::Tensor view(at::ScalarType dtype, int64_t offset, at::IntArrayRef sizes) const;

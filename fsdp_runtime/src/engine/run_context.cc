@@ -8,23 +8,16 @@
 #include <exception>
 #include <utility>
 
-#include "fsdp_runtime/plan/fnv1a.h"
 #include "fsdp_runtime/plan/memory_plan.h"
 #include "fsdp_runtime/src/engine/module_state.h"
+#include "fsdp_runtime/src/engine/uses_exchange.h"
 
 namespace fsdp {
 
-/// The groups of one communicator; all ranks have reduced the same in the same order.
-struct RunContext::Exchange {
-  Collectives* comm = nullptr;
-  std::vector<ParamGroup*> groups;
-  std::vector<uint8_t> uses;  // of this rank, group by group
-  AgreementPtr agreement;
-};
-
 RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device)
     : parameter_slots_(comm, device, SlotArena::Memory::kPlain),
-      gradient_slots_(comm, device, SlotArena::Memory::kComm) {}
+      gradient_slots_(comm, device, SlotArena::Memory::kComm),
+      reduced_slots_(comm, device, SlotArena::Memory::kPlain) {}
 
 RunContext::~RunContext() {
   if (std::uncaught_exceptions() > 0) {
@@ -40,8 +33,8 @@ void RunContext::set_units(const std::vector<std::shared_ptr<ModuleState>>& unit
   units_.assign(units.begin(), units.end());
   for (const std::shared_ptr<ModuleState>& unit : units) {
     for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
-      if (std::find(comms_.begin(), comms_.end(), group->shared_comm()) == comms_.end()) {
-        comms_.push_back(group->shared_comm());
+      if (std::find(comms_.begin(), comms_.end(), group->comm()) == comms_.end()) {
+        comms_.push_back(group->comm());
       }
     }
   }
@@ -49,11 +42,11 @@ void RunContext::set_units(const std::vector<std::shared_ptr<ModuleState>>& unit
 
 void RunContext::end_forward(bool has_backward) {
   for (const std::shared_ptr<Collectives>& comm : comms_) {
-    comm->name_next("the end of a forward");
-    marks_.push_back(comm->mark(Lane::kGather));
+    marks_.push_back(comm->mark({Lane::kGather, "the end of a forward"}));
   }
   if (!has_backward) {
     wait_for_marks();
+    ++write_epoch_;
   }
 }
 
@@ -66,6 +59,7 @@ void RunContext::wait_for_marks() {
 void RunContext::begin_forward() {
   wait_for_marks();
   ++forward_id_;
+  ++write_epoch_;
   order_.begin_forward();
 }
 
@@ -76,27 +70,6 @@ void RunContext::prefetch(int64_t unit_index) {
 }
 
 namespace {
-
-uint64_t digest_of(const std::vector<uint8_t>& flags) {
-  Fnv1a digest;
-  for (const uint8_t flag : flags) {
-    digest.mix(flag);
-  }
-  return digest.digest();
-}
-
-/// Element by element, 1 where `own` is 1 on some rank.
-std::vector<uint8_t> any_of_ranks(Collectives& comm, const std::vector<uint8_t>& own) {
-  at::Tensor flags = at::empty({static_cast<int64_t>(own.size())}, at::kInt);
-  std::copy(own.begin(), own.end(), flags.data_ptr<int32_t>());
-  flags = flags.to(comm.device());
-  comm.name_next("the parameters in use");
-  comm.all_reduce(flags, ReduceOp::kMax, Lane::kReduce)->wait();
-  flags = flags.cpu();
-  std::vector<uint8_t> all(own.size());
-  std::copy_n(flags.data_ptr<int32_t>(), all.size(), all.begin());
-  return all;
-}
 
 // Returns whether there was an explicit list.
 bool prefetch_listed(const std::vector<std::weak_ptr<ModuleState>>& listed) {
@@ -157,6 +130,13 @@ void RunContext::reset_failed_backward() {
     }
   }
   backward_queued_ = false;
+  hook_error_ = nullptr;  // what the backward has thrown is its error
+}
+
+void RunContext::settle_gradients() {
+  if (!in_backward()) {
+    reset_failed_backward();
+  }
 }
 
 void RunContext::finalize_backward() {
@@ -167,17 +147,23 @@ void RunContext::finalize_backward() {
       unit->post_backward();
     }
   }
-  std::vector<Exchange> exchanges = start_exchange_of_uses();
   for (const std::weak_ptr<ModuleState>& weak : units_) {
     std::shared_ptr<ModuleState> unit = weak.lock();
     if (unit && unit->reshard_after_backward) {
       unit->reshard();
     }
   }
+  // After that, so that who has the others' answers knows that they do not read its shards.
+  UsesExchange uses(std::exchange(reduced_, {}));
   finish_all_reductions();
-  finish_exchange_of_uses(std::move(exchanges));
+  uses.finish();
   wait_for_marks();
+  ++write_epoch_;
   backward_queued_ = false;
+  // All that peers take part in has been done: this rank has lost gradients, but not its place.
+  if (const std::exception_ptr error = std::exchange(hook_error_, nullptr)) {
+    std::rethrow_exception(error);
+  }
 }
 
 void RunContext::reshard_all() {
@@ -188,26 +174,51 @@ void RunContext::reshard_all() {
   }
 }
 
-Slot* RunContext::acquire_gradient_slot(int64_t bytes) {
+SlotLease RunContext::acquire_gradient_slot(int64_t bytes) {
   while (true) {
-    if (Slot* slot = gradient_slots_.try_acquire(bytes)) {
+    if (SlotLease slot = gradient_slots_.try_acquire(bytes)) {
       return slot;
     }
-    if (gradient_slots_.count(bytes) < plan::kGradientSlotsPerSize || reducing_.empty()) {
+    if (gradient_slots_.count(bytes) < plan::kGradientSlotsPerSize || !release_oldest_input()) {
       return gradient_slots_.acquire(bytes);
+    }
+  }
+}
+
+SlotLease RunContext::acquire_reduced_slot(int64_t bytes) {
+  while (true) {
+    if (SlotLease slot = reduced_slots_.try_acquire(bytes)) {
+      return slot;
+    }
+    if (reduced_slots_.count(bytes) < plan::kReducedSlotsPerSize || reducing_.empty()) {
+      return reduced_slots_.acquire(bytes);
     }
     finish_oldest_reduction();
   }
 }
 
+bool RunContext::release_oldest_input() {
+  const auto oldest =
+      std::find_if(reducing_.begin(), reducing_.end(),
+                   [](const GradientReducer* reducer) { return reducer->holds_input(); });
+  if (oldest == reducing_.end()) {
+    return false;
+  }
+  (*oldest)->release_input();
+  return true;
+}
+
 void RunContext::finish_oldest_reduction() {
   // A failed reduction stays in the queue, so that later calls throw the same error.
-  reducing_.front()->finish_reduction();
+  reducing_.front()->finish();
+  if (hook_error_ == nullptr) {
+    hook_error_ = reducing_.front()->hook_error();
+  }
   reducing_.pop_front();
 }
 
-void RunContext::finish_reductions_through(const ParamGroup* group) {
-  while (group->is_reducing()) {
+void RunContext::finish_reductions_through(const GradientReducer& reducer) {
+  while (reducer.is_reducing()) {
     TORCH_INTERNAL_ASSERT(!reducing_.empty());
     finish_oldest_reduction();
   }
@@ -225,48 +236,16 @@ void RunContext::add_reduced(ParamGroup* group) {
   }
 }
 
-std::vector<RunContext::Exchange> RunContext::start_exchange_of_uses() {
-  std::vector<Exchange> exchanges;
-  for (ParamGroup* group : reduced_) {
-    auto exchange =
-        std::find_if(exchanges.begin(), exchanges.end(),
-                     [group](const Exchange& known) { return known.comm == &group->comm(); });
-    if (exchange == exchanges.end()) {
-      exchange = exchanges.insert(exchanges.end(), {&group->comm(), {}, {}, nullptr});
-    }
-    exchange->groups.push_back(group);
-    exchange->uses.insert(exchange->uses.end(), group->own_uses().begin(), group->own_uses().end());
-  }
-  reduced_.clear();
-  for (Exchange& exchange : exchanges) {
-    exchange.comm->name_next("the end of a backward");
-    exchange.agreement = exchange.comm->agree(digest_of(exchange.uses));
-  }
-  return exchanges;
-}
-
-void RunContext::finish_exchange_of_uses(std::vector<Exchange> exchanges) {
-  for (Exchange& exchange : exchanges) {
-    if (!exchange.agreement->wait()) {
-      exchange.uses = any_of_ranks(*exchange.comm, exchange.uses);
-    }
-    const uint8_t* next = exchange.uses.data();
-    for (ParamGroup* group : exchange.groups) {
-      group->add_uses(next);
-      next += group->size();
-    }
-  }
-}
-
-void RunContext::remove_reduction(const ParamGroup* group) {
-  reduced_.erase(std::remove(reduced_.begin(), reduced_.end(), group), reduced_.end());
-  reducing_.erase(std::remove(reducing_.begin(), reducing_.end(), group), reducing_.end());
+void RunContext::forget(ParamGroup* group) {
+  std::erase(reduced_, group);
+  std::erase(reducing_, &group->reducer());
 }
 
 RuntimeCounters RunContext::counters() const {
   RuntimeCounters counters = counters_;
-  counters.slot_allocations = parameter_slots_.allocations() + gradient_slots_.allocations();
-  counters.slot_bytes = parameter_slots_.bytes() + gradient_slots_.bytes();
+  counters.slot_allocations =
+      parameter_slots_.allocations() + gradient_slots_.allocations() + reduced_slots_.allocations();
+  counters.slot_bytes = parameter_slots_.bytes() + gradient_slots_.bytes() + reduced_slots_.bytes();
   return counters;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -13,6 +14,7 @@
 
 namespace fsdp {
 
+class GradientReducer;
 class ModuleState;
 class ParamGroup;
 
@@ -20,6 +22,7 @@ class ParamGroup;
 /// flight and the state of the running backward. Owned by the units; refers to them weakly.
 class RunContext : public std::enable_shared_from_this<RunContext> {
  public:
+  /// `comm`: whose collectives read unsharded gradients.
   RunContext(std::shared_ptr<Collectives> comm, c10::Device device);
   ~RunContext();
 
@@ -49,26 +52,33 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// Cleans up after a backward that threw and therefore never ran finalize_backward(): parameters
   /// are resharded; gradients stay.
   void reset_failed_backward();
+  /// Outside a backward, cleans up after one that threw: else its reductions would still arrive in
+  /// gradients that somebody is about to read, scale or drop.
+  void settle_gradients();
   /// Reshards all units.
   void reshard_all();
   /// Counts forwards of the root; tells uses of a unit in one forward from uses in another.
   int64_t forward_id() const { return forward_id_; }
+  /// Another one whenever shards may have been written without prepare_to_write(): at the end of a
+  /// backward, or of a forward of the root without grad mode, and when a forward of it begins.
+  int64_t write_epoch() const { return write_epoch_; }
 
-  Slot* acquire_parameter_slot(int64_t bytes) { return parameter_slots_.acquire(bytes); }
-  void release_parameter_slot(Slot* slot) { parameter_slots_.release(slot); }
-  /// A slot for gradients. If plan::kGradientSlotsPerSize slots of this size are in use, waits for
-  /// the oldest reduction instead of growing the arena.
-  Slot* acquire_gradient_slot(int64_t bytes);
-  void release_gradient_slot(Slot* slot) { gradient_slots_.release(slot); }
+  SlotLease acquire_parameter_slot(int64_t bytes) { return parameter_slots_.acquire(bytes); }
+  /// A slot for unsharded gradients. If plan::kGradientSlotsPerSize of this size are in use, waits
+  /// until a reduction does not need its own any more instead of growing the arena.
+  SlotLease acquire_gradient_slot(int64_t bytes);
+  /// A slot for what a reduce-scatter gives. If plan::kReducedSlotsPerSize are in use, waits for
+  /// the oldest reduction.
+  SlotLease acquire_reduced_slot(int64_t bytes);
 
-  void add_reduction(ParamGroup* group) { reducing_.push_back(group); }
-  /// Waits for the reductions up to and including `group`'s.
-  void finish_reductions_through(const ParamGroup* group);
+  void add_reduction(GradientReducer* reducer) { reducing_.push_back(reducer); }
+  /// Waits for the reductions up to and including that of `reducer`; no-op if it has none.
+  void finish_reductions_through(const GradientReducer& reducer);
   void finish_all_reductions();
   /// `group` takes part in the exchange of uses at the end of this backward.
   void add_reduced(ParamGroup* group);
   /// `group` is being destroyed.
-  void remove_reduction(const ParamGroup* group);
+  void forget(ParamGroup* group);
 
   RuntimeCounters counters() const;
   RuntimeCounters& counters_in_place() { return counters_; }
@@ -78,25 +88,24 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
 
   void finalize_backward();
   void finish_oldest_reduction();
+  /// Returns false if no reduction has its input.
+  bool release_oldest_input();
   void wait_for_marks();
-  struct Exchange;
-  /// Asks the other ranks whether they have used the same parameters of the groups that have been
-  /// reduced; one question for each communicator.
-  std::vector<Exchange> start_exchange_of_uses();
-  /// Tells the groups which parameters some rank has used.
-  static void finish_exchange_of_uses(std::vector<Exchange> exchanges);
   void prefetch(int64_t unit_index);
 
   SlotArena parameter_slots_;
   SlotArena gradient_slots_;
+  SlotArena reduced_slots_;
   plan::ExecutionOrder order_;
   std::vector<std::weak_ptr<ModuleState>> units_;
-  std::deque<ParamGroup*> reducing_;
-  std::vector<std::shared_ptr<Collectives>> comms_;  // of the units, each once
+  std::deque<GradientReducer*> reducing_;
+  std::vector<std::shared_ptr<Collectives>> comms_;  // that gather the units, each once
   std::vector<WorkPtr> marks_;                       // of the last forward's end
   std::vector<ParamGroup*> reduced_;  // since the last exchange, each once, in this order
+  std::exception_ptr hook_error_;     // the first of this backward, which throws it at its end
   RuntimeCounters counters_;
   int64_t forward_id_ = 0;
+  int64_t write_epoch_ = 0;
   bool backward_queued_ = false;
   // Owned by the queued callback, so it expires with its backward even if that throws.
   std::weak_ptr<BackwardMark> backward_mark_;

@@ -13,23 +13,34 @@ namespace fsdp {
 struct Slot {
   at::Tensor memory;  // bytes
   int64_t bytes = 0;
-  bool is_used = false;
+  bool is_leased = false;
+  at::Tensor elements;  // what as() has returned last
+
   void* data() const { return memory.data_ptr(); }
+  /// The memory as elements of `dtype`. The tensor is kept: to make one takes as long as to reduce
+  /// a small group.
+  const at::Tensor& as(at::ScalarType dtype);
 };
 
+/// Makes a slot free for the next lease.
+struct SlotReturn {
+  void operator()(Slot* slot) const { slot->is_leased = false; }
+};
+/// Exclusive use of a slot until it is destroyed or reset; the slot's arena must outlive it.
+using SlotLease = std::unique_ptr<Slot, SlotReturn>;
+
 /// Slots by exact size. acquire() returns the first free one in creation order, so that a repeated
-/// sequence of calls gets the same addresses.
+/// sequence of calls gets the same addresses. Thread: the rank's.
 class SlotArena {
  public:
   enum class Memory { kPlain, kComm };  // kComm: from Collectives::empty_for_comm
 
   SlotArena(std::shared_ptr<Collectives> comm, c10::Device device, Memory memory);
 
-  /// A free slot of this size; nullptr if there is none.
-  Slot* try_acquire(int64_t bytes);
+  /// A free slot of this size; null if there is none.
+  SlotLease try_acquire(int64_t bytes);
   /// A free slot, allocated if need be.
-  Slot* acquire(int64_t bytes);
-  void release(Slot* slot);
+  SlotLease acquire(int64_t bytes);
 
   int64_t count(int64_t bytes) const;
   int64_t allocations() const { return static_cast<int64_t>(slots_.size()); }

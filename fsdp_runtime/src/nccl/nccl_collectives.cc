@@ -2,27 +2,35 @@
 #define USE_CUDA
 #define USE_C10D_NCCL
 
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <nccl.h>
 
 #include <array>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
 #include "fsdp_runtime/src/comm/arguments.h"
 #include "fsdp_runtime/src/comm/c10d_store.h"
+#include "fsdp_runtime/src/comm/device_operation.h"
+#include "fsdp_runtime/src/comm/device_watch.h"
+#include "fsdp_runtime/src/comm/ended_work.h"
+#include "fsdp_runtime/src/comm/group_error.h"
 #include "fsdp_runtime/src/comm/nccl_entry.h"
 #include "fsdp_runtime/src/comm/single_collectives.h"
+#include "fsdp_runtime/src/comm/stream_lanes.h"
 
 namespace fsdp {
 namespace {
 
-using c10::cuda::CUDAStream;
 using Group = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
 
 c10d::ReduceOp nccl_op(ReduceOp op) {
@@ -37,66 +45,172 @@ c10d::ReduceOp nccl_op(ReduceOp op) {
   TORCH_INTERNAL_ASSERT(false, "unknown reduction ", static_cast<int>(op));
 }
 
-// Complete when the lane's stream has reached `done`.
-class StreamWork : public Work {
+/// Entries of the NCCL that LibTorch has loaded, which does not hand them on. Null: an older one.
+template <typename Entry>
+Entry entry_of_nccl(const char* name) {
+  return reinterpret_cast<Entry>(::dlsym(RTLD_DEFAULT, name));
+}
+
+// Any thread, with no context of its own, and also while a graph is captured, by it or another,
+// when a query is illegal otherwise.
+bool has_passed_on_device(const EventPtr& event) {
+  try {
+    const c10::cuda::CUDAGuard device(event->device_index());
+    const c10::cuda::CUDAStreamCaptureModeGuard mode(cudaStreamCaptureModeRelaxed);
+    return has_passed(event);
+  } catch (const std::exception&) {
+    return true;  // the device has failed, as the caller's next use of it tells
+  }
+}
+
+/// What an operation on a lane of a GPU gives.
+class NcclWork : public StreamWork {
  public:
-  explicit StreamWork(at::cuda::CUDAEvent done) : done_(std::move(done)) {}
-  void wait() override { done_.block(c10::cuda::getCurrentCUDAStream(done_.device_index())); }
-  void synchronize() { done_.synchronize(); }
+  NcclWork(const EventPtr& done, std::string operation, const GroupPlace& place)
+      : StreamWork(done, std::move(operation), place), done_(done) {}
+  bool is_done() override { return has_passed_on_device(done_); }
 
  private:
-  at::cuda::CUDAEvent done_;
+  const EventPtr done_;
 };
+
+/// The communicators of the lanes.
+class NcclCommunicators : public Communicators {
+ public:
+  NcclCommunicators(std::array<Group, 2> groups, c10::Device device)
+      : groups_(std::move(groups)), device_(device) {
+    const c10::cuda::CUDAGuard guard(device_);
+    for (size_t lane = 0; lane < groups_.size(); ++lane) {
+      comms_[lane] = reinterpret_cast<ncclComm_t>(groups_[lane]->getCommPtr());
+    }
+  }
+
+  c10d::ProcessGroupNCCL& lane(size_t lane) { return *groups_[lane]; }
+  const Group& group(size_t lane) const { return groups_[lane]; }
+
+  std::string asynchronous_error() override {
+    static const auto get =
+        entry_of_nccl<decltype(&::ncclCommGetAsyncError)>("ncclCommGetAsyncError");
+    static const auto text = entry_of_nccl<decltype(&::ncclGetErrorString)>("ncclGetErrorString");
+    std::lock_guard lock(mu_);
+    for (const ncclComm_t comm : comms_) {
+      ncclResult_t error = ncclSuccess;
+      if (comm != nullptr && get != nullptr &&
+          (get(comm, &error) != ncclSuccess || (error != ncclSuccess && error != ncclInProgress))) {
+        return std::string("NCCL reports: ") + (text == nullptr ? "an error" : text(error));
+      }
+    }
+    return "";
+  }
+
+  void revoke() override {
+    static const auto revoke = entry_of_nccl<decltype(&::ncclCommRevoke)>("ncclCommRevoke");
+    std::lock_guard lock(mu_);
+    for (const ncclComm_t comm : comms_) {
+      if (comm != nullptr && revoke != nullptr) {
+        revoke(comm, NCCL_REVOKE_DEFAULT);
+      }
+    }
+  }
+
+  void abort() override {
+    forget();
+    const c10::cuda::CUDAGuard guard(device_);
+    for (const Group& group : groups_) {
+      group->abort();
+    }
+  }
+
+  /// Not interrupted by revoke(): what it would stop is being freed.
+  void shutdown() override {
+    forget();
+    const c10::cuda::CUDAGuard guard(device_);
+    for (const Group& group : groups_) {
+      group->shutdown();
+    }
+  }
+
+  void warn(const std::string& what) override { TORCH_WARN(what); }
+
+ private:
+  /// LibTorch frees them.
+  void forget() {
+    std::lock_guard lock(mu_);
+    comms_ = {};
+  }
+
+  const std::array<Group, 2> groups_;
+  const c10::Device device_;
+  std::mutex mu_;
+  std::array<ncclComm_t, 2> comms_ = {};  // guarded by mu_; null once they are being freed
+};
+
+/// A communicator for each lane: of its own, or split from those of `whole`.
+std::array<Group, 2> make_groups(const NcclFormation& formation, NcclCommunicators* whole,
+                                 c10::Device device) {
+  const ProcessGroupOptions& options = formation.options;
+  std::array<Group, 2> groups;
+  for (size_t lane = 0; lane < groups.size(); ++lane) {
+    auto nccl = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
+    nccl->timeout = 2 * options.timeout;  // LibTorch's word comes after that of DeviceWatch
+    nccl->group_name = "fsdp-lane" + std::to_string(lane);
+    if (whole != nullptr) {
+      nccl->split_from = whole->group(lane);
+      nccl->split_color = static_cast<int>(formation.place.world_ranks.front());
+    }
+    auto keys = c10::make_intrusive<ClientStore>(
+        std::make_shared<StoreClient>(formation.store->host(), formation.store->port(),
+                                      options.timeout),
+        options.store_prefix + "/nccl" + std::to_string(lane));
+    groups[lane] = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+        keys, static_cast<int>(options.rank), static_cast<int>(options.world_size), nccl);
+    groups[lane]->setBoundDeviceId(device);
+    groups[lane]->eagerConnectSingleDevice(device);
+  }
+  return groups;
+}
+
+/// NCCL waits for the peers without a bound, and nothing can end that before it has returned.
+std::array<Group, 2> make_groups_in_time(const NcclFormation& formation, NcclCommunicators* whole,
+                                         c10::Device device) {
+  const auto made = std::make_shared<std::array<Group, 2>>();
+  form_within(formation.place, [made, formation, whole, device] {  // `formation` keeps `whole`
+    const c10::cuda::CUDAGuard guard(device);
+    *made = make_groups(formation, whole, device);
+  });
+  return *made;
+}
 
 // Relies on NCCL_LAUNCH_ORDER_IMPLICIT=1, which init_process_group sets, against a deadlock of the
 // lanes' kernels. CUDA_DEVICE_MAX_CONNECTIONS must stay at its default, because 1 serialises the
 // lanes with compute.
 //
-// Each lane has a communicator and a high-priority stream. An operation waits for the work on the
-// current stream at the time of issue and runs on the lane's stream as a synchronous c10d
-// operation: no internal stream, no tensor stash, no record_stream. The caller keeps the tensors
-// alive until a stream that waited has passed, so the allocator cannot reuse their memory too
-// early.
+// Each lane has a communicator and a stream, which StreamLanes orders. An operation runs on the
+// lane's stream as a synchronous c10d operation: no internal stream, no tensor stash, no
+// record_stream. The caller keeps the tensors alive until a stream that waited has passed, so the
+// allocator cannot reuse their memory too early.
 class NcclCollectives : public Collectives {
  public:
-  NcclCollectives(const std::shared_ptr<StoreClient>& store, const ProcessGroupOptions& options)
-      : rank_(options.rank),
-        size_(options.world_size),
-        device_(c10::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank)),
-        streams_{new_stream(device_), new_stream(device_)} {
-    for (size_t lane = 0; lane < groups_.size(); ++lane) {
-      auto nccl = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
-      nccl->timeout = options.timeout;
-      nccl->group_name = "fsdp-lane" + std::to_string(lane);
-      auto keys = c10::make_intrusive<ClientStore>(
-          std::make_shared<StoreClient>(store->host(), store->port(), options.timeout),
-          options.store_prefix + "/nccl" + std::to_string(lane));
-      groups_[lane] = c10::make_intrusive<c10d::ProcessGroupNCCL>(keys, static_cast<int>(rank_),
-                                                                  static_cast<int>(size_), nccl);
-      groups_[lane]->setBoundDeviceId(device_);
-      groups_[lane]->eagerConnectSingleDevice(device_);
-    }
-  }
+  NcclCollectives(const NcclFormation& formation, NcclCommunicators* whole)
+      : place_(formation.place),
+        device_(c10::kCUDA, static_cast<c10::DeviceIndex>(formation.options.local_rank)),
+        lanes_(device_),
+        communicators_(std::make_shared<NcclCommunicators>(
+            make_groups_in_time(formation, whole, device_), device_)),
+        watch_(place_, communicators_, {}) {}
 
-  // Aborts locally: a collective shutdown could hang if a peer is gone.
-  ~NcclCollectives() override {
-    for (const Group& group : groups_) {
-      try {
-        group->abort();
-      } catch (const std::exception& error) {
-        TORCH_WARN("aborting an NCCL communicator: ", error.what());
-      }
-    }
+  NcclCommunicators& communicators() { return *communicators_; }
+  int64_t rank() const override { return place_.rank; }
+  int64_t size() const override { return place_.size; }
+  std::vector<int64_t> world_ranks() const override {
+    return place_.world_ranks.empty() ? Collectives::world_ranks() : place_.world_ranks;
   }
-
-  int64_t rank() const override { return rank_; }
-  int64_t size() const override { return size_; }
   std::string name() const override { return "nccl"; }
   c10::Device device() const override { return device_; }
 
-  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Lane lane) override {
-    check_all_gather(output, input, size_, c10::kCUDA);
-    return run(lane, [&](c10d::ProcessGroupNCCL& group) {
+  WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override {
+    check_all_gather(output, input, size(), c10::kCUDA);
+    return run("all_gather", issue, [&](c10d::ProcessGroupNCCL& group) {
       c10d::AllgatherOptions options;
       options.asyncOp = false;
       group._allgather_base(output, input, options);
@@ -104,10 +218,10 @@ class NcclCollectives : public Collectives {
   }
 
   WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
-                              Lane lane) override {
-    check_reduce_scatter(output, input, size_, c10::kCUDA);
+                              Issue issue) override {
+    check_reduce_scatter(output, input, size(), c10::kCUDA);
     check_reduction(output, op);
-    return run(lane, [&](c10d::ProcessGroupNCCL& group) {
+    return run("reduce_scatter", issue, [&](c10d::ProcessGroupNCCL& group) {
       c10d::ReduceScatterOptions options;
       options.reduceOp = nccl_op(op);
       options.asyncOp = false;
@@ -115,10 +229,10 @@ class NcclCollectives : public Collectives {
     });
   }
 
-  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Lane lane) override {
+  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override {
     check_tensor("all_reduce", tensor, c10::kCUDA);
     check_reduction(tensor, op);
-    return run(lane, [&](c10d::ProcessGroupNCCL& group) {
+    return run("all_reduce", issue, [&](c10d::ProcessGroupNCCL& group) {
       c10d::AllreduceOptions options;
       options.reduceOp = nccl_op(op);
       options.asyncOp = false;
@@ -127,10 +241,10 @@ class NcclCollectives : public Collectives {
     });
   }
 
-  WorkPtr broadcast(at::Tensor tensor, int64_t root, Lane lane) override {
+  WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override {
     check_tensor("broadcast", tensor, c10::kCUDA);
-    check_root(root, size_);
-    return run(lane, [&](c10d::ProcessGroupNCCL& group) {
+    check_root(root, size());
+    return run("broadcast", issue, [&](c10d::ProcessGroupNCCL& group) {
       c10d::BroadcastOptions options;
       options.rootRank = root;
       options.asyncOp = false;
@@ -142,39 +256,53 @@ class NcclCollectives : public Collectives {
   void barrier() override {
     c10::cuda::CUDAGuard guard(device_);
     at::Tensor token = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
-    const WorkPtr work = all_reduce(token, ReduceOp::kSum, Lane::kReduce);
-    static_cast<StreamWork&>(*work).synchronize();
+    // The current stream waits, too, because it is its order in which the token's memory goes back.
+    all_reduce(token, ReduceOp::kSum, Lane::kReduce)->wait();
+    wait_for_launched(place_, watch_, "barrier on lane 1");
+  }
+
+  void check_results(const std::string& operation) const override {
+    check_groups(place_, operation);
+  }
+
+  void abort(const std::string& reason) override {
+    place_.membership->revoke({"rank " + std::to_string(place_.world_rank(place_.rank)) +
+                                   " aborted all groups: " + reason,
+                               {}});
+  }
+
+  WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
+    return launch_stage(stage, [&](const auto& run_stage) {
+      return run("stage", issue, [&](c10d::ProcessGroupNCCL&) { run_stage(); });
+    });
   }
 
  private:
-  static CUDAStream new_stream(c10::Device device) {
-    return c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index());
+  template <typename Launch>
+  WorkPtr run(const char* kind, const Issue& issue, Launch launch) {
+    const size_t lane = static_cast<size_t>(issue.lane);
+    std::string operation = kind + (issue.purpose.empty() ? "" : " for " + issue.purpose) +
+                            " on lane " + std::to_string(lane);
+    check_groups(place_, operation);
+    const EventPtr done = lanes_.run(issue, [&] {
+      launch_operation(place_, operation, [&] { launch(communicators_->lane(lane)); });
+    });
+    watch_.add(operation, [done] { return has_passed_on_device(done); });
+    return std::make_shared<NcclWork>(done, std::move(operation), place_);
   }
 
-  template <typename Issue>
-  WorkPtr run(Lane lane, Issue issue) {
-    const CUDAStream& stream = streams_[static_cast<size_t>(lane)];
-    at::cuda::CUDAEvent ready;
-    ready.record(c10::cuda::getCurrentCUDAStream(device_.index()));
-    ready.block(stream);
-    c10::cuda::CUDAStreamGuard guard(stream);
-    issue(*groups_[static_cast<size_t>(lane)]);
-    at::cuda::CUDAEvent done;
-    done.record(stream);
-    return std::make_shared<StreamWork>(std::move(done));
-  }
-
-  const int64_t rank_;
-  const int64_t size_;
+  const GroupPlace place_;
   const c10::Device device_;
-  const std::array<CUDAStream, 2> streams_;
-  std::array<Group, 2> groups_;
+  const StreamLanes lanes_;
+  const std::shared_ptr<NcclCommunicators> communicators_;
+  DeviceWatch watch_;  // the last member: it ends the communicators
 };
 
 }  // namespace
 
 extern "C" FSDP_API std::shared_ptr<Collectives>* fsdp_make_nccl_collectives(
-    const std::shared_ptr<StoreClient>& store, const ProcessGroupOptions& options) {
+    const NcclFormation& formation) {
+  const ProcessGroupOptions& options = formation.options;
   const auto devices = static_cast<int64_t>(c10::cuda::device_count());
   TORCH_CHECK(
       devices > 0,
@@ -185,10 +313,21 @@ extern "C" FSDP_API std::shared_ptr<Collectives>* fsdp_make_nccl_collectives(
               " GPUs are visible; start one worker per GPU");
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank));
   c10::cuda::set_device(device.index());
+  auto* whole = dynamic_cast<NcclCollectives*>(formation.whole.get());
+  NcclCommunicators* parent = whole == nullptr ? nullptr : &whole->communicators();
   if (options.world_size == 1) {
-    return new std::shared_ptr<Collectives>(make_single_collectives("nccl", device));
+    if (parent != nullptr) {
+      form_within(formation.place, [formation, parent, device] {
+        const c10::cuda::CUDAGuard guard(device);
+        for (size_t lane = 0; lane < 2; ++lane) {
+          parent->group(lane)->performNocolorSplit(device);  // the others split: it takes all ranks
+        }
+      });
+    }
+    return new std::shared_ptr<Collectives>(
+        make_single_collectives("nccl", device, formation.place));
   }
-  return new std::shared_ptr<Collectives>(std::make_shared<NcclCollectives>(store, options));
+  return new std::shared_ptr<Collectives>(std::make_shared<NcclCollectives>(formation, parent));
 }
 
 extern "C" FSDP_API int64_t fsdp_count_cuda_devices() {

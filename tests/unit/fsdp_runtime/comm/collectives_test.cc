@@ -1,11 +1,13 @@
 #include <ATen/ATen.h>
 #include <fsdp/collectives.h>
-#include <fsdp/device_mesh.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
+#include <cmath>
 #include <tuple>
 
+#include "fsdp_runtime/src/comm/ended_work.h"
 #include "fsdp_runtime/src/comm/gloo_collectives.h"
 #include "fsdp_runtime/src/comm/local_world.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
@@ -112,8 +114,8 @@ TEST_P(CollectivesTest, AllReduceAndBroadcast) {
   });
 }
 
-// c10d's flight recorder is one for all groups of a process, and does not lock all that it writes.
-TEST(GlooTest, GroupsOfOneProcessBroadcastForTheFirstTimeAtOnce) {
+// Along two trees at once.
+TEST(GlooTest, LanesBroadcastAtOnce) {
   for (int round = 0; round < 2; ++round) {
     const auto errors = run_backend("gloo", 6, [](Collectives& group) {
       at::Tensor tensor = at::full({1}, group.rank());
@@ -150,6 +152,31 @@ TEST_P(CollectivesTest, LanesOverlapWhateverTheOrderOfIssue) {
     }
     ASSERT_TRUE(at::equal(reduced, reference_sum(size(), group.rank() * numel(),
                                                  (group.rank() + 1) * numel(), at::kFloat, false)));
+  });
+}
+
+TEST_P(CollectivesTest, LocalStagesRunInTheOrderOfTheirLane) {
+  run([&](Collectives& group) {
+    at::Tensor tensor = place(group, at::ones({numel()}));
+    WorkPtr last;
+    for (int round = 0; round < 3; ++round) {
+      group.all_reduce(tensor, ReduceOp::kSum);
+      last = group.run_on_lane(Lane::kReduce, [tensor] { tensor.div_(2); });
+    }
+    last->wait();
+    const double expected = std::pow(static_cast<double>(size()) / 2, 3);
+    ASSERT_TRUE(at::equal(tensor, at::full({numel()}, expected, at::kFloat)));
+  });
+}
+
+TEST_P(CollectivesTest, AStageCanWaitForTheOtherLane) {
+  run([&](Collectives& group) {
+    at::Tensor gathered = at::zeros({size() * numel()});
+    const WorkPtr gather =
+        group.all_gather_into(gathered, place(group, at::ones({numel()})), Lane::kGather);
+    at::Tensor sum;
+    group.run_on_lane({Lane::kReduce, "", gather}, [&] { sum = gathered.sum(); })->wait();
+    ASSERT_EQ(sum.item<double>(), static_cast<double>(size() * numel()));
   });
 }
 
@@ -201,6 +228,60 @@ TEST(CollectivesErrorTest, WaitRethrowsAsOftenAsItIsCalled) {
   }
 }
 
+TEST(CollectivesErrorTest, AStageBehindAFailureDoesNotRunAndHasItsError) {
+  for (const int64_t ranks : {1, 2}) {
+    auto world = make_local_world(ranks);
+    Collectives& group = *world[0];
+    const WorkPtr failed =
+        group.run_on_lane(Lane::kReduce, [] { TORCH_CHECK(false, "no such tensor"); });
+    bool has_run = false;
+    const WorkPtr behind =
+        group.run_on_lane({Lane::kGather, "", failed}, [&has_run] { has_run = true; });
+    for (const WorkPtr& work : {failed, behind, behind}) {
+      try {
+        work->wait();
+        FAIL() << "it has failed";
+      } catch (const c10::Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("no such tensor"));
+      }
+    }
+    EXPECT_FALSE(has_run);
+    // A failure of this rank alone is not one of the lane.
+    group.run_on_lane(Lane::kReduce, [&has_run] { has_run = true; })->wait();
+    EXPECT_TRUE(has_run);
+  }
+}
+
+/// On a device.
+class Launched : public Work {
+ public:
+  void wait() override { ++waits; }
+  bool is_done() override { return is_ended; }
+  int waits = 0;
+  bool is_ended = false;
+};
+
+// NCCL's run_on_lane: its stages run in the caller, which is not to see their exceptions.
+TEST(CollectivesErrorTest, AStageThatIsLaunchedAtOnceThrowsFromItsWork) {
+  const auto launched = std::make_shared<Launched>();
+  const auto fail = [] { TORCH_CHECK(false, "no such tensor"); };
+  const auto launch = [&](const auto& run_stage) -> WorkPtr {
+    run_stage();
+    return launched;
+  };
+  EXPECT_EQ(launch_stage([] {}, launch), launched);
+  const WorkPtr failed = launch_stage(fail, launch);
+  EXPECT_FALSE(failed->is_done()) << "what it has launched is on the device";
+  launched->is_ended = true;
+  EXPECT_TRUE(failed->is_done());
+  EXPECT_THROW(failed->wait(), c10::Error);
+  EXPECT_EQ(launched->waits, 1) << "its memory may be given back now";
+  const WorkPtr refused = launch_stage([] { FAIL() << "the group has failed"; },
+                                       [](const auto&) -> WorkPtr { TORCH_CHECK(false, "gone"); });
+  EXPECT_TRUE(refused->is_done());
+  EXPECT_THROW(refused->wait(), c10::Error);
+}
+
 std::vector<std::string> errors_of(const std::string& backend, int64_t ranks,
                                    const testing::Body& body) {
   return run_backend(backend, ranks, body,
@@ -210,8 +291,8 @@ std::vector<std::string> errors_of(const std::string& backend, int64_t ranks,
 TEST(CollectivesErrorTest, RanksThatIssueOneOperationForDifferentPurposesHearWhoDidWhat) {
   for (const std::string backend : {"local", "gloo"}) {
     for (const std::string& error : errors_of(backend, 3, [](Collectives& group) {
-           group.name_next(group.rank() == 1 ? "unit b" : "unit a");
-           group.all_reduce(at::ones({3}), ReduceOp::kSum)->wait();
+           const std::string purpose = group.rank() == 1 ? "unit b" : "unit a";
+           group.all_reduce(at::ones({3}), ReduceOp::kSum, {Lane::kReduce, purpose})->wait();
          })) {
       EXPECT_THAT(error, AllOf(HasSubstr("ranks 0 and 2 issued all_reduce #"),
                                HasSubstr(" for unit a on lane 1 ("),
@@ -233,18 +314,64 @@ TEST(CollectivesErrorTest, SizesThatDifferAreAnErrorOfBothRanksAndOfLaterOperati
   }
 }
 
+// Its peers could only wait for it until their deadline. Nobody leaves before all have heard.
+TEST(CollectivesErrorTest, AnOperationBehindAFailureFailsOnAllRanksOfItsGroup) {
+  for (const std::string backend : {"local", "gloo"}) {
+    std::barrier are_formed(2);
+    std::barrier have_heard(2);
+    const auto errors = errors_of(backend, 2, [&](Collectives& group) {
+      are_formed.arrive_and_wait();  // or rank 0 could hear of the failure before it has its group
+      WorkPtr after;
+      if (group.rank() == 1) {
+        after = group.run_on_lane(Lane::kGather, [] { TORCH_CHECK(false, "no such tensor"); });
+      }
+      const WorkPtr work =
+          group.all_reduce(at::ones({3}), ReduceOp::kSum, {Lane::kReduce, "unit a", after});
+      EXPECT_THROW(work->wait(), c10::Error);
+      have_heard.arrive_and_wait();
+      try {
+        group.barrier();
+        ADD_FAILURE() << "the group has failed";
+      } catch (const PeerError& error) {
+        EXPECT_EQ(group.rank(), 0) << "rank 1 is the cause, and no victim";
+        EXPECT_EQ(error.rank, 1);
+      } catch (const c10::Error&) {
+        EXPECT_EQ(group.rank(), 1);
+      }
+      work->wait();
+    });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, HasSubstr("no such tensor")) << backend;
+    }
+  }
+}
+
+TEST(CollectivesErrorTest, AbortEndsTheOperationsOfAllGroupsOnAllRanks) {
+  for (const std::string backend : {"local", "gloo"}) {
+    for (const std::string& error : errors_of(backend, 3, [](Collectives& group) {
+           const std::shared_ptr<Collectives> part = group.split(0);
+           part->barrier();
+           if (group.rank() == 0) {
+             group.abort("the operator said so");
+           }
+           part->barrier();
+         })) {
+      EXPECT_THAT(error, HasSubstr("rank 0 aborted all groups: the operator said so")) << backend;
+    }
+  }
+}
+
 // Each rank waits for the other on another lane.
 TEST(CollectivesErrorTest, RankThatHasGoneOnIsToldToWhoWaitsForIt) {
   for (const std::string backend : {"local", "gloo"}) {
-    for (const std::string& error : errors_of(backend, 2, [](Collectives& group) {
-           if (group.rank() == 0) {
-             group.name_next("unit a");
-             group.all_gather_into(at::empty({2}), at::ones({1}), Lane::kGather)->wait();
-           } else {
-             group.name_next("the end");
-             group.agree(0)->wait();
-           }
-         })) {
+    for (
+        const std::string& error : errors_of(backend, 2, [](Collectives& group) {
+          if (group.rank() == 0) {
+            group.all_gather_into(at::empty({2}), at::ones({1}), {Lane::kGather, "unit a"})->wait();
+          } else {
+            group.agree(0, "the end")->wait();
+          }
+        })) {
       EXPECT_THAT(error, AllOf(HasSubstr("rank 0 issued all_gather"), HasSubstr("for unit a"),
                                HasSubstr("rank 1 issued barrier"), HasSubstr("for the end")));
     }
@@ -309,22 +436,6 @@ TEST(RecordingCollectivesTest, RecordsAndPassesOn) {
   EXPECT_EQ(recording.records(), expected);
   recording.clear();
   EXPECT_TRUE(recording.records().empty());
-}
-
-TEST(DeviceMeshTest, ChecksShapeAndNames) {
-  auto world = make_local_world(2);
-  const auto mesh = init_device_mesh(c10::kCPU, {2}, {"dp_shard"}, world[1]);
-  EXPECT_EQ(mesh->size(), 2);
-  EXPECT_EQ(mesh->local_rank(), 1);
-  EXPECT_EQ(mesh->group(), world[1]);
-  EXPECT_THROW(mesh->group(1), c10::Error);
-  EXPECT_THROW(init_device_mesh(c10::kCPU, {3}, {"dp"}, world[0]), c10::Error);
-  EXPECT_THROW(init_device_mesh(c10::kCPU, {2}, {}, world[0]), c10::Error);
-  EXPECT_THROW(init_device_mesh(c10::kCPU, {2}, {""}, world[0]), c10::Error);
-  EXPECT_THROW(init_device_mesh(c10::kCPU, {2, 1}, {"dp", "dp"}, world[0]), c10::Error);
-  EXPECT_THROW(init_device_mesh(c10::kCPU, {2, 1}, {"dp", "tp"}, world[0]), c10::Error);
-  EXPECT_THROW(init_device_mesh(c10::kCPU, {2}, {"dp"}, nullptr), c10::Error);
-  EXPECT_THROW(init_device_mesh(c10::kCUDA, {2}, {"dp"}, world[0]), c10::Error);
 }
 
 }  // namespace

@@ -148,6 +148,15 @@ TEST_F(WithoutVisibleGpuTest, NcclSaysSo) {
   EXPECT_THAT(error_of(options), HasSubstr("gloo or shm"));
 }
 
+// A case of the tests under launchers, too, which set the first variable to 1.
+TEST_F(WithoutVisibleGpuTest, NcclTakesTheEndOfTheProcessFromLibTorchWhateverIsSet) {
+  ProcessGroupOptions options;
+  options.backend = "nccl";
+  EXPECT_NE(error_of(options), "");
+  EXPECT_STREQ(::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "0");
+  EXPECT_STREQ(::getenv("TORCH_NCCL_ENABLE_MONITORING"), "0");
+}
+
 TEST(ProcessGroupTest, GroupsFormedOneAfterAnotherDoNotMeet) {
   const auto store = serve_store();
   const std::string prefix = testing::prefix_of_new_store();
@@ -169,6 +178,62 @@ TEST(ProcessGroupTest, GroupsFormedOneAfterAnotherDoNotMeet) {
         EXPECT_EQ(x[0].item<float>(), 2);
       });
   EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+}
+
+// One that was in a group and one that was not: of another prefix, because they have not formed
+// equally many groups.
+TEST(ProcessGroupTest, RanksCanFormAGroupWithOtherMembers) {
+  const auto store = serve_store();
+  const std::string prefix = testing::prefix_of_new_store();
+  const auto options = [&](int64_t rank, const std::string& name) {
+    ProcessGroupOptions options;
+    options.rank = rank;
+    options.world_size = 2;
+    options.master_port = store->getPort();
+    options.store_prefix = prefix + name;
+    options.timeout = seconds(60);
+    return options;
+  };
+  const auto errors = testing::run_threads(
+      3,
+      [&](int64_t who) {
+        const auto first = who < 2 ? init_process_group(options(who, "first")) : nullptr;
+        return who > 0 ? init_process_group(options(who - 1, "second")) : first;
+      },
+      [](Collectives& group) {
+        if (group.rank() == 1) {
+          EXPECT_EQ(group.size(), 2);
+        }
+      });
+  EXPECT_EQ(errors, (std::vector<std::string>{"", "", ""}));
+}
+
+TEST(ProcessGroupTest, RanksThatAreLeftFormANewGroup) {
+  for (const std::string backend : {"shm", "gloo"}) {
+    const auto errors = run_backend(
+        backend, 3,
+        [](Collectives& group) {
+          const std::shared_ptr<Collectives> part = group.split(group.rank() == 1 ? 1 : 0);
+          if (group.rank() == 0) {
+            return;  // leaves
+          }
+          try {
+            group.barrier();
+            ADD_FAILURE() << "rank 0 has left";
+          } catch (const PeerError& error) {
+            ASSERT_EQ(error.rank, 0);
+            const auto left = group.shrink({*error.rank});
+            EXPECT_EQ(left->size(), 2);
+            EXPECT_EQ(left->rank(), group.rank() - 1);
+            at::Tensor sum = at::ones({1});
+            left->all_reduce(sum, ReduceOp::kSum)->wait();
+            EXPECT_EQ(sum.item<double>(), 2);
+            EXPECT_EQ(left->split(left->rank())->size(), 1);
+          }
+        },
+        std::chrono::minutes(10));  // longer than a test may take
+    EXPECT_EQ(errors, (std::vector<std::string>{"", "", ""})) << backend;
+  }
 }
 
 TEST_F(WithoutVisibleGpuTest, ThereAreNoCudaDevices) { EXPECT_EQ(cuda_device_count(), 0); }

@@ -3,11 +3,15 @@
 #include <c10/util/Exception.h>
 #include <fsdp/collectives.h>
 #include <fsdp/process_group.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -51,6 +55,34 @@ inline c10::intrusive_ptr<c10d::TCPStore> serve_store() {
   options.isServer = true;
   options.waitWorkers = false;
   return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+}
+
+/// As on a device, where an operation that is ended by a failure leaves no result.
+class FailingDevice : public RecordingCollectives {
+ public:
+  using RecordingCollectives::RecordingCollectives;
+  void check_results(const std::string& operation) const override {
+    TORCH_CHECK(!has_failed, operation, ": the group has failed");
+  }
+  std::atomic<bool> has_failed{false};
+};
+
+/// This process's ends of the connections with a store that it serves, by the clients' ports.
+inline std::map<int, int> served_connections(const c10::intrusive_ptr<c10d::TCPStore>& store) {
+  std::map<int, int> ends;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_in6 own{};
+    sockaddr_in6 peer{};
+    socklen_t own_length = sizeof(own);
+    socklen_t peer_length = sizeof(peer);
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+        ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 &&
+        ntohs(own.sin6_port) == store->getPort()) {  // where that of IPv4 is, too
+      ends[ntohs(peer.sin6_port)] = fd;
+    }
+  }
+  return ends;
 }
 
 /// A prefix for the keys of one store. init_process_group counts the groups of a process by address

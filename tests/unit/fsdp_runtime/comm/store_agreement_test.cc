@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <filesystem>
+#include <thread>
 
+#include "tests/unit/fsdp_runtime/comm/linked.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
 namespace fsdp {
@@ -18,47 +18,51 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using Store = c10::intrusive_ptr<c10d::TCPStore>;
 
+using Members = std::vector<std::shared_ptr<Membership>>;
+
+Members memberships(int64_t size) {
+  Members members;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    members.push_back(std::make_shared<Membership>(rank));
+  }
+  return members;
+}
+
 /// The errors of ranks whose operations are compared through `store` only.
 std::vector<std::string> run(int64_t size, const testing::Body& body,
                              const Store& store = testing::serve_store(),
-                             std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+                             std::chrono::milliseconds timeout = std::chrono::seconds(60),
+                             const std::vector<int64_t>& names = {}, const Members& members = {}) {
   auto world = make_local_world(size);
   const uint16_t port = store->getPort();
   return testing::run_threads(
       size,
       [&](int64_t rank) {
-        return agree_through_store(world[static_cast<size_t>(rank)],
+        const auto number = static_cast<size_t>(rank);
+        AgreementOptions options;
+        options.names = names;
+        options.membership = members.empty() ? nullptr : members[number];
+        return agree_through_store(world[number],
                                    std::make_shared<StoreClient>("127.0.0.1", port, timeout),
-                                   "agreement");
+                                   "agreement", options);
       },
       body);
 }
 
-/// The server's ends of all connections with the store.
 void cut_connections(const Store& store) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    const int fd = std::stoi(entry.path().filename());
-    sockaddr_in6 own{};
-    sockaddr_in6 peer{};
-    socklen_t own_length = sizeof(own);
-    socklen_t peer_length = sizeof(peer);
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
-        ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 &&
-        ntohs(own.sin6_port) == store->getPort()) {  // where that of IPv4 is, too
-      ::shutdown(fd, SHUT_RDWR);
-    }
+  for (const auto& [port, fd] : testing::served_connections(store)) {
+    ::shutdown(fd, SHUT_RDWR);
   }
 }
 
 void issue(Collectives& group, const std::string& purpose, Lane lane = Lane::kGather) {
-  group.name_next(purpose);
-  group.all_gather_into(at::empty({group.size()}), at::ones({1}), lane)->wait();
+  group.all_gather_into(at::empty({group.size()}), at::ones({1}), {lane, purpose})->wait();
 }
 
 /// An operation that does not end, because this rank alone issues it.
 WorkPtr issue_alone(Collectives& group, const std::string& purpose) {
-  group.name_next(purpose);
-  return group.reduce_scatter_into(at::empty({1}), at::ones({group.size()}), ReduceOp::kSum);
+  return group.reduce_scatter_into(at::empty({1}), at::ones({group.size()}), ReduceOp::kSum,
+                                   {Lane::kReduce, purpose});
 }
 
 TEST(StoreAgreementTest, IsUnanimousIfAllValuesAreEqualAndLeavesTheKeysOfFewRounds) {
@@ -90,6 +94,24 @@ TEST(StoreAgreementTest, FirstOperationThatDiffersIsNamedOnAllRanks) {
   });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("ranks 0 and 2 issued all_gather #2 for unit b"),
                                  HasSubstr("but rank 1 issued all_gather #2 for unit c"))));
+}
+
+// The transport compares which window it is, and the agreement what for.
+TEST(StoreAgreementTest, GathersThroughWindowsAreCompared) {
+  const auto errors = run(3, [](Collectives& group) {
+    const auto window = group.make_gather_window(group.window_alignment(), at::kByte, "unit a");
+    ASSERT_NE(window, nullptr);
+    for (int step = 0; step < 2; ++step) {
+      window->wait_for_readers();
+      window->own().fill_(group.rank() + step);
+      window->issue({Lane::kGather, step == 1 && group.rank() == 1 ? "unit c" : "unit b"})->wait();
+      ASSERT_EQ(window->whole()[-1].item<int64_t>(), 2 + step);
+      window->release();
+      group.agree(0)->wait();
+    }
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("ranks 0 and 2 issued all_gather #1 for unit b"),
+                                 HasSubstr("but rank 1 issued all_gather #1 for unit c"))));
 }
 
 TEST(StoreAgreementTest, OperationsOnlyOneRankHasIssuedAreNamedThoughTheyNeverEnd) {
@@ -141,6 +163,81 @@ TEST(StoreAgreementTest, RanksThatDoNotArriveAreNamedOnTheOthers) {
   }
 }
 
+// Ranks of a part of the world have numbers of their own, which nobody outside knows.
+TEST(StoreAgreementTest, RanksAreCalledByTheirNumbersInTheWorld) {
+  const auto differ = [](Collectives& group) {
+    issue(group, group.rank() == 1 ? "unit b" : "unit a");
+    group.agree(0)->wait();
+  };
+  EXPECT_THAT(run(3, differ, testing::serve_store(), std::chrono::seconds(60), {4, 6, 9}),
+              Each(AllOf(HasSubstr("ranks 4 and 9 issued all_gather #1 for unit a"),
+                         HasSubstr("but rank 6 issued all_gather #1 for unit b"))));
+  const auto stay_away = [](Collectives& group) {
+    if (group.rank() != 1) {
+      group.agree(0)->wait();
+    }
+  };
+  const auto errors = run(3, stay_away, testing::serve_store(), std::chrono::seconds(2), {4, 6, 9});
+  EXPECT_THAT(errors[0], HasSubstr("these ranks had not arrived: 6; rank 4 had issued nothing"));
+  EXPECT_THAT(errors[2], HasSubstr("these ranks had not arrived: 6; rank 9 had issued nothing"));
+}
+
+// Ranks of other groups may wait for those that fail in this one.
+TEST(StoreAgreementTest, WhateverFailsFailsAllGroups) {
+  Store store = testing::serve_store();
+  const auto differ = [](Collectives& group) {
+    issue(group, group.rank() == 1 ? "unit b" : "unit a");
+    group.agree(0)->wait();
+  };
+  const Members divided = memberships(2);
+  run(2, differ, store, std::chrono::seconds(60), {}, divided);
+  const auto stay_away = [](Collectives& group) {
+    if (group.rank() == 0) {
+      group.agree(0)->wait();
+    }
+  };
+  const Members missing = memberships(2);
+  run(2, stay_away, testing::serve_store(), std::chrono::seconds(2), {}, missing);
+  const auto lose = [&](Collectives& group) {
+    group.barrier();
+    if (group.rank() == 0) {
+      store.reset();
+    }
+    group.barrier();
+    group.agree(0)->wait();
+  };
+  const Members without_store = memberships(2);
+  run(2, lose, store, std::chrono::seconds(60), {}, without_store);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(divided[rank]->failure().has_value());
+    EXPECT_THAT(divided[rank]->failure()->reason, HasSubstr("but rank 1 issued all_gather #1"));
+    EXPECT_FALSE(divided[rank]->failure()->lost_rank.has_value());
+    ASSERT_TRUE(without_store[rank]->failure().has_value());
+    EXPECT_THAT(without_store[rank]->failure()->reason, HasSubstr("has lost the store"));
+    EXPECT_EQ(without_store[rank]->failure()->lost_rank, rank);
+  }
+  ASSERT_TRUE(missing[0]->failure().has_value());
+  EXPECT_THAT(missing[0]->failure()->reason, HasSubstr("these ranks had not arrived: 1"));
+}
+
+TEST(StoreAgreementTest, ADivisionOfWhichTheColorsHaveNotArrivedFormsNothing) {
+  const Store store = testing::serve_store();
+  auto device = std::make_shared<testing::FailingDevice>(make_local_world(1)[0]);
+  const auto group = agree_through_store(
+      device,
+      std::make_shared<StoreClient>("127.0.0.1", store->getPort(), std::chrono::seconds(60)),
+      "agreement");
+  int formed = 0;
+  group->set_form_part([&](const std::string&, int64_t, const std::vector<int64_t>&) {
+    ++formed;
+    return device;
+  });
+  group->split(0);
+  device->has_failed = true;
+  EXPECT_THROW(group->split(0), c10::Error);
+  EXPECT_EQ(formed, 1);
+}
+
 TEST(StoreAgreementTest, ConnectionThatBreaksIsReplaced) {
   const Store store = testing::serve_store();
   const auto errors = run(
@@ -156,6 +253,69 @@ TEST(StoreAgreementTest, ConnectionThatBreaksIsReplaced) {
       },
       store);
   EXPECT_THAT(errors, Each(std::string()));
+}
+
+// Longer than a wait goes on without a look at what has become of the others.
+TEST(StoreAgreementTest, RanksThatComeLateAreWaitedForOnOneConnection) {
+  const Store store = testing::serve_store();
+  const auto errors = run(
+      2,
+      [&](Collectives& group) {
+        for (const int64_t late : {0, 1}) {
+          EXPECT_TRUE(group.agree(0)->wait());
+          group.barrier();
+          const auto before = testing::served_connections(store);
+          group.barrier();
+          if (group.rank() == late) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+          }
+          EXPECT_TRUE(group.agree(0)->wait());
+          group.barrier();
+          EXPECT_EQ(testing::served_connections(store), before);
+          group.barrier();
+        }
+      },
+      store);
+  EXPECT_THAT(errors, Each(std::string()));
+}
+
+// The ranks that wait would do so for the whole timeout, which is longer than a test may take.
+TEST(StoreAgreementTest, RanksThatHaveLeftAreNamedAndNotWaitedFor) {
+  const Store store = testing::serve_store();
+  auto links = testing::linked(2);
+  auto world = make_local_world(2);
+  Members members = memberships(2);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    members[rank]->connect(std::move(links[rank]));
+  }
+  const auto make = [&](int64_t rank) {
+    AgreementOptions options;
+    options.membership = members[static_cast<size_t>(rank)];
+    options.group = "world";
+    options.departure = std::chrono::milliseconds(20);
+    return agree_through_store(
+        world[static_cast<size_t>(rank)],
+        std::make_shared<StoreClient>("127.0.0.1", store->getPort(), std::chrono::minutes(10)),
+        "agreement", options);
+  };
+  const auto errors = testing::run_threads(2, make, [&](Collectives& group) {
+    EXPECT_TRUE(group.agree(0)->wait());
+    group.barrier();
+    if (group.rank() == 1) {
+      members[1].reset();  // the group has the other reference, and goes when this returns
+      return;
+    }
+    try {
+      group.agree(0)->wait();
+      ADD_FAILURE() << "rank 1 has left";
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.rank, 1);
+      throw;
+    }
+  });
+  EXPECT_THAT(errors[0], HasSubstr("agreement #2 on rank 0, after 0 ms: rank 1 left the group"));
+  EXPECT_EQ(errors[1], "");
+  EXPECT_EQ(members[0]->failure()->lost_rank, 1) << "the other groups hear of it, too";
 }
 
 TEST(StoreAgreementTest, RanksThatLoseTheStoreAreVictims) {
@@ -178,8 +338,7 @@ TEST(StoreAgreementTest, RanksThatLoseTheStoreAreVictims) {
 TEST(StoreAgreementTest, MarkThatIsWaitedForComparesTheOperationsBeforeIt) {
   const auto errors = run(2, [](Collectives& group) {
     issue(group, group.rank() == 0 ? "unit a" : "unit b");
-    group.name_next("the end of a forward");
-    group.mark(Lane::kGather)->wait();
+    group.mark({Lane::kGather, "the end of a forward"})->wait();
   });
   EXPECT_THAT(errors, Each(HasSubstr("rank 0 issued all_gather #1 for unit a")));
 }
@@ -199,6 +358,23 @@ TEST(StoreAgreementTest, MarkNeedsNoAgreementOfItsOwnIfOneHasFollowed) {
       store);
   EXPECT_THAT(errors, Each(std::string()));
   EXPECT_EQ(store->getNumKeys() - keys_before, 3 * 3);
+}
+
+TEST(StoreAgreementTest, MarksAndAgreementsMayOutliveTheGroup) {
+  const Store store = testing::serve_store();
+  std::shared_ptr<Collectives> group = agree_through_store(
+      make_local_world(1)[0],
+      std::make_shared<StoreClient>("127.0.0.1", store->getPort(), std::chrono::seconds(60)),
+      "agreement");
+  const WorkPtr mark = group->mark(Lane::kGather);
+  EXPECT_FALSE(mark->is_done());
+  const AgreementPtr agreement = group->agree(0);
+  const WorkPtr last = group->mark(Lane::kGather);
+  group.reset();
+  EXPECT_TRUE(mark->is_done());
+  EXPECT_TRUE(last->is_done());
+  last->wait();
+  EXPECT_THROW(agreement->wait(), c10::Error);
 }
 
 }  // namespace

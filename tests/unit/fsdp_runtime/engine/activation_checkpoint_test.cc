@@ -132,7 +132,7 @@ TEST(ActivationCheckpointTest, ShardedModelTrainsUnderAutocast) {
       for (const auto& [fqn, gradient] : autocast_gradients(make_plain({}), 1)) {
         expected[fqn] = (expected[fqn] + gradient) / 2;
       }
-      for (const ShardedSlice& slice : setup.root.sharded_gradients()) {
+      for (const LocalShard& slice : setup.root.sharded_gradients()) {
         if (!slice.fqn.ends_with("spare")) {
           expect_piece(slice, expected.at(slice.fqn), 0);
         }

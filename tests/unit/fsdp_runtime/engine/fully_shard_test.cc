@@ -9,7 +9,7 @@ TEST(FullyShardTest, SlicesAreNamedFromTheHandleAndWriteThrough) {
   run_ranks(2, [](Rank& rank) {
     Sharded setup = make(rank);
     std::vector<std::string> names;
-    for (const ShardedSlice& slice : setup.root.sharded_parameters()) {
+    for (const LocalShard& slice : setup.root.sharded_parameters()) {
       names.push_back(slice.fqn);
       at::NoGradGuard no_grad;
       slice.local.fill_(0.5);
@@ -72,7 +72,7 @@ TEST(FullyShardTest, FrozenParametersAreGatheredButNotReduced) {
     // Per block: one gather of what trains and one of what is frozen.
     EXPECT_EQ(count(rank, "all_gather"), 1 + 3 * 2 * 2);
     EXPECT_EQ(count(rank, "reduce_scatter"), 4);
-    for (const ShardedSlice& slice : setup.root.sharded_gradients()) {
+    for (const LocalShard& slice : setup.root.sharded_gradients()) {
       const bool is_used_and_trains = !slice.fqn.ends_with(".up") && !slice.fqn.ends_with(".spare");
       EXPECT_EQ(slice.local.defined(), is_used_and_trains) << slice.fqn;
     }
@@ -98,7 +98,7 @@ TEST(FullyShardTest, GroupsOfNoDecayParametersDoNotDecay) {
       EXPECT_EQ(optimizer.exp_avg_sq()[3].fqn, "block0.bias");
       EXPECT_EQ(optimizer.step_count(), 1);
       std::map<std::string, at::Tensor> after;
-      for (const ShardedSlice& slice : setup.root.sharded_parameters()) {
+      for (const LocalShard& slice : setup.root.sharded_parameters()) {
         after[slice.fqn] = setup.root.full_parameter(slice.fqn);
       }
       return after;
@@ -112,6 +112,23 @@ TEST(FullyShardTest, GroupsOfNoDecayParametersDoNotDecay) {
       EXPECT_LE((plain.at(fqn) - decay - parameter).abs().max().item<double>(), 1e-7) << fqn;
       EXPECT_EQ(at::equal(plain.at(fqn), parameter), !fqn.ends_with(".spare")) << fqn;
     }
+  });
+}
+
+// A handle remembers its units, until modules are sharded again.
+TEST(FullyShardTest, UnitsAreThoseThatHaveBeenShardedByNow) {
+  run_ranks(1, [](Rank& rank) {
+    struct Outer : torch::nn::Module {};
+    const auto outer = std::make_shared<Outer>();
+    const auto inner = outer->register_module("inner", std::make_shared<Outer>());
+    inner->register_parameter("weight", at::zeros({3}));
+    const FSDPModule root = fully_shard(outer, {rank.mesh, {}, {}});
+    EXPECT_EQ(root.units().size(), 1u);
+    EXPECT_EQ(root.units().size(), 1u);
+    const auto late = inner->register_module("late", std::make_shared<Outer>());
+    fully_shard(late, {rank.mesh, {}, {}});
+    ASSERT_EQ(root.units().size(), 2u);
+    EXPECT_EQ(root.units()[1].state(), fsdp_module(*late).state());
   });
 }
 
@@ -202,6 +219,7 @@ TEST(FullyShardTest, ModelDestroyedByAnExceptionDoesNotWaitForPeers) {
    public:
     explicit CountedWork(int* waits) : waits_(waits) {}
     void wait() override { ++*waits_; }
+    bool is_done() override { return true; }
 
    private:
     int* waits_;
@@ -210,7 +228,7 @@ TEST(FullyShardTest, ModelDestroyedByAnExceptionDoesNotWaitForPeers) {
    public:
     explicit CountedMarks(int* waits)
         : RecordingCollectives(make_local_world(1).front()), waits_(waits) {}
-    WorkPtr mark(Lane) override { return std::make_shared<CountedWork>(waits_); }
+    WorkPtr mark(Issue) override { return std::make_shared<CountedWork>(waits_); }
 
    private:
     int* waits_;

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "fsdp_runtime/src/engine/param_group.h"
+#include "fsdp_runtime/src/engine/gradient_reducer.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
 namespace fsdp::testing {
@@ -33,7 +33,7 @@ TEST(GradientScalingTest, ClippingWithANanNormMakesAllGradientsNan) {
     loss(setup.model, 0, rank.rank).backward();
     setup.root.sharded_gradients()[0].local.fill_(NAN);
     EXPECT_TRUE(std::isnan(clip_grad_norm_(setup.root, 1.0).item<float>()));
-    for (const ShardedSlice& slice : setup.root.sharded_gradients()) {
+    for (const LocalShard& slice : setup.root.sharded_gradients()) {
       if (slice.local.defined()) {
         EXPECT_TRUE(at::isnan(slice.local).all().item<bool>()) << slice.fqn;
       }
@@ -61,6 +61,30 @@ TEST(GradientScalingTest, ClippingMeasuresTheWholeModelAndScales) {
   }
 }
 
+TEST(GradientScalingTest, ClippingCoversGradientsOfAllDtypes) {
+  run_ranks(2, [](Rank& rank) {
+    struct Mixed : torch::nn::Module {
+      Mixed() {
+        single = register_parameter("single", at::full({6}, 2.0));
+        half = register_parameter("half", at::full({10}, 3.0, at::kBFloat16));
+      }
+      at::Tensor forward(at::Tensor x) { return single.sum() * x + 2 * half.to(at::kFloat).sum(); }
+      at::Tensor single, half;
+    };
+    const Unit<Mixed> model(std::make_shared<Mixed>());
+    const FSDPModule root = fully_shard(model.ptr(), {rank.mesh, {}, {}});
+    model(at::full({}, 5.0).requires_grad_()).backward();
+    const double norm = std::sqrt(6 * 25 + 10 * 4);
+    EXPECT_NEAR(clip_grad_norm_(root, norm / 4).item<double>(), norm, 1e-5);
+    for (const LocalShard& shard : root.sharded_gradients()) {
+      const double expected = (shard.fqn == "single" ? 5 : 2) * 0.25;
+      EXPECT_TRUE(at::allclose(shard.local.to(at::kDouble),
+                               at::full_like(shard.local, expected, at::kDouble), 1e-2, 0))
+          << shard.fqn << ": " << shard.local;
+    }
+  });
+}
+
 TEST(GradientScalingTest, ClippingIsTheSameOnAllRanksThoughUnitsAreOnFewerRanks) {
   run_ranks(2, [](Rank& rank) {
     // Each rank has the whole blocks for itself; only the root's parameters are divided.
@@ -76,7 +100,7 @@ TEST(GradientScalingTest, ClippingIsTheSameOnAllRanksThoughUnitsAreOnFewerRanks)
     loss(model, 0, rank.rank).backward();
     at::Tensor shared = at::zeros({1}, at::kDouble);
     at::Tensor own = at::zeros({1}, at::kDouble);
-    for (const ShardedSlice& slice : root.sharded_gradients()) {
+    for (const LocalShard& slice : root.sharded_gradients()) {
       if (slice.local.defined()) {
         (slice.fqn.starts_with("block") ? own : shared) +=
             slice.local.to(at::kDouble).square().sum();

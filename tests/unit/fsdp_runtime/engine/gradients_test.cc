@@ -1,6 +1,11 @@
 #include <fsdp/counters.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <thread>
+
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
 namespace fsdp::testing {
@@ -112,7 +117,7 @@ TEST(GradientsTest, TwoForwardsThenTwoBackwards) {
 }
 
 TEST(GradientsTest, MicrobatchesWithoutSyncAreReducedOnce) {
-  run_ranks(2, [](Rank& rank) {
+  const auto train = [](Rank& rank) {
     Sharded setup = make(rank);
     PlainTraining plain({}, 2, {});
     for (int pass = 0; pass < 2; ++pass) {  // the second pass reuses the slots of the first
@@ -133,7 +138,10 @@ TEST(GradientsTest, MicrobatchesWithoutSyncAreReducedOnce) {
         [&](int64_t r) { return loss(plain.model, 0, r) + loss(plain.model, 1, r); });
     // The reference adds the microbatches inside autograd, in another order.
     expect_gradients(rank, setup.root, expected, 1e-7);
-  });
+  };
+  for (const bool as_on_a_device : {false, true}) {
+    run_ranks(2, train, as_on_a_device);
+  }
 }
 
 TEST(GradientsTest, MicrobatchesWithSyncAddUp) {
@@ -243,38 +251,40 @@ TEST(GradientsTest, BackwardAfterAFailedOneIsComplete) {
 
 // One rank gives up a micro batch before anything of it has been added up; no collective is in it.
 TEST(GradientsTest, FailedBackwardKeepsEarlierMicrobatches) {
+  const auto train = [](Rank& rank) {
+    Sharded setup =
+        make(rank, {}, {.mesh = nullptr, .reshard_after_forward = false, .mp_policy = {}});
+    setup.root.set_reshard_after_backward(false);
+    setup.root.set_requires_gradient_sync(false);
+    const int64_t failing = rank.size - 1;
+    loss(setup.model, 0, rank.rank).backward();
+    const at::Tensor tokens = tokens_of({}, 1, rank.rank);
+    const at::Tensor logits = setup.model(tokens);
+    if (rank.rank == failing) {
+      logits.register_hook([](const at::Tensor&) { TORCH_CHECK(false, "told to fail"); });
+      EXPECT_THROW(loss_of(logits, tokens).backward(), c10::Error);
+    } else {
+      loss_of(logits, tokens).backward();
+    }
+    setup.root.set_requires_gradient_sync(true);
+    loss(setup.model, 2, rank.rank).backward();
+    PlainTraining plain({}, rank.size, {});
+    expect_gradients(rank, setup.root, plain.gradients([&](int64_t r) {
+      const at::Tensor kept = loss(plain.model, 0, r) + loss(plain.model, 2, r);
+      return r == failing ? kept : kept + loss(plain.model, 1, r);
+    }),
+                     2e-7);
+  };
   for (const int64_t ranks : {1, 2}) {
-    run_ranks(ranks, [](Rank& rank) {
-      Sharded setup =
-          make(rank, {}, {.mesh = nullptr, .reshard_after_forward = false, .mp_policy = {}});
-      setup.root.set_reshard_after_backward(false);
-      setup.root.set_requires_gradient_sync(false);
-      const int64_t failing = rank.size - 1;
-      loss(setup.model, 0, rank.rank).backward();
-      const at::Tensor tokens = tokens_of({}, 1, rank.rank);
-      const at::Tensor logits = setup.model(tokens);
-      if (rank.rank == failing) {
-        logits.register_hook([](const at::Tensor&) { TORCH_CHECK(false, "told to fail"); });
-        EXPECT_THROW(loss_of(logits, tokens).backward(), c10::Error);
-      } else {
-        loss_of(logits, tokens).backward();
-      }
-      setup.root.set_requires_gradient_sync(true);
-      loss(setup.model, 2, rank.rank).backward();
-      PlainTraining plain({}, rank.size, {});
-      expect_gradients(rank, setup.root, plain.gradients([&](int64_t r) {
-        const at::Tensor kept = loss(plain.model, 0, r) + loss(plain.model, 2, r);
-        return r == failing ? kept : kept + loss(plain.model, 1, r);
-      }),
-                       2e-7);
-    });
+    run_ranks(ranks, train);
+    run_ranks(ranks, train, /*as_on_a_device=*/true);
   }
 }
 
 // What a failed backward has added up is there as in PyTorch's .grad, and goes with it.
 TEST(GradientsTest, ZeroGradDropsWhatAFailedBackwardLeft) {
   for (const bool syncs : {false, true}) {
-    run_ranks(2, [&](Rank& rank) {
+    const auto train = [&](Rank& rank) {
       ToyConfig config;
       config.checkpointing = ToyConfig::Checkpointing::kAroundUnit;
       Sharded setup = make(rank, config);
@@ -286,15 +296,188 @@ TEST(GradientsTest, ZeroGradDropsWhatAFailedBackwardLeft) {
       EXPECT_THROW(failing.backward(), c10::Error);
       setup.model->blocks[1]->fail = false;
       optimizer.zero_grad();
-      for (const ShardedSlice& slice : setup.root.sharded_gradients()) {
+      for (const LocalShard& slice : setup.root.sharded_gradients()) {
         EXPECT_FALSE(slice.local.defined()) << slice.fqn;
       }
       setup.root.set_requires_gradient_sync(true);
       loss(setup.model, 1, rank.rank).backward();
       expect_gradients(rank, setup.root,
                        plain.gradients([&](int64_t r) { return loss(plain.model, 1, r); }));
-    });
+    };
+    run_ranks(2, train);
+    run_ranks(2, train, /*as_on_a_device=*/true);
   }
+}
+
+// Two units in a row; `between` is called in backward when the second has been reduced and the
+// first has not.
+struct InARow : torch::nn::Module {
+  struct Line : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight); }
+    at::Tensor weight = register_parameter("weight", at::eye(6) * 0.5);
+  };
+  InARow() {
+    register_module("first", first.ptr());
+    register_module("second", second.ptr());
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = first(x);
+    y.register_hook([this](const at::Tensor&) {
+      if (between) {
+        between();
+      }
+    });
+    return second(y);
+  }
+  Unit<Line> first{std::make_shared<Line>()};
+  Unit<Line> second{std::make_shared<Line>()};
+  std::function<void()> between;
+};
+
+// As with PyTorch, which drops `.grad`: what has been issued is gone, whether it has arrived or
+// not.
+TEST(GradientsTest, ZeroGradInABackwardDropsTheReductionsInFlight) {
+  run_ranks(2, [](Rank& rank) {
+    Unit<InARow> model(std::make_shared<InARow>());
+    Unit<InARow> plain(std::make_shared<InARow>());
+    FullyShardOptions options;
+    options.mesh = rank.mesh;
+    fully_shard(model->first.ptr(), options);
+    fully_shard(model->second.ptr(), options);
+    const FSDPModule root = fully_shard(model.ptr(), options);
+    AdamW optimizer(root, {});
+    const auto backward = [](Unit<InARow>& any, double scale) {
+      any(at::arange(12, at::kFloat).view({2, 6}) * scale).square().sum().backward();
+    };
+    for (const bool drops : {false, true, false}) {
+      model->between = drops ? std::function<void()>([&] { optimizer.zero_grad(); }) : nullptr;
+      plain->between = drops ? std::function<void()>([&] { plain->zero_grad(); }) : nullptr;
+      backward(model, drops ? 3 : 1);
+      backward(plain, drops ? 3 : 1);
+      Gradients expected;
+      for (const auto& param : plain->named_parameters()) {
+        if (param.value().grad().defined()) {
+          expected[param.key()] = param.value().grad().clone();
+        }
+      }
+      EXPECT_EQ(expected.size(), drops ? 1u : 2u);
+      expect_gradients(rank, root, expected);
+    }
+  });
+}
+
+struct Sharding {
+  Unit<InARow> model{std::make_shared<InARow>()};
+  FSDPModule root;
+};
+
+Sharding shard_in_a_row(const std::shared_ptr<Collectives>& comm) {
+  FullyShardOptions options;
+  options.mesh = init_device_mesh(c10::kCPU, {comm->size()}, {"dp_shard"}, comm);
+  Sharding setup;
+  fully_shard(setup.model->first.ptr(), options);
+  fully_shard(setup.model->second.ptr(), options);
+  setup.root = fully_shard(setup.model.ptr(), options);
+  return setup;
+}
+
+// What earlier backwards have given, with what is being added to it.
+TEST(GradientsTest, GradientsReadInABackwardAreComplete) {
+  struct Slow : RecordingCollectives {
+    using RecordingCollectives::RecordingCollectives;
+    WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
+      return RecordingCollectives::run_on_lane(issue, [stage = std::move(stage)] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        stage();
+      });
+    }
+  };
+  run_ranks(2, [](Rank& rank) {
+    Sharding setup = shard_in_a_row(std::make_shared<Slow>(rank.comm));
+    const auto backward = [&] {
+      setup.model(at::arange(12, at::kFloat).view({2, 6})).square().sum().backward();
+    };
+    const auto gradient_of_second = [&] {
+      const std::vector<LocalShard> shards = setup.root.sharded_gradients();
+      return shards.back().local.clone();
+    };
+    backward();
+    const at::Tensor first = gradient_of_second();
+    at::Tensor seen;
+    setup.model->between = [&] { seen = gradient_of_second(); };
+    backward();
+    EXPECT_TRUE(at::equal(seen, first * 2));
+  });
+}
+
+TEST(GradientsTest, UnitWithoutMemoryForItsGradientsHasNoPartInTheNextBackward) {
+  struct Full : RecordingCollectives {
+    using RecordingCollectives::RecordingCollectives;
+    at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype) override {
+      TORCH_CHECK(!is_full, "no memory");
+      return RecordingCollectives::empty_for_comm(numel, dtype);
+    }
+    bool is_full = false;
+  };
+  run_ranks(2, [](Rank& rank) {
+    const auto comm = std::make_shared<Full>(rank.comm);
+    Sharding setup = shard_in_a_row(comm);
+    comm->is_full = true;
+    EXPECT_THROW(setup.model(at::ones({2, 6})).sum().backward(), c10::Error);
+    comm->is_full = false;
+    rank.comm->clear();
+    setup.model->first(at::ones({2, 6})).sum().backward();
+    EXPECT_EQ(count(rank, "reduce_scatter"), 1);
+  });
+}
+
+// What a reduction does besides communicating is done on its lane, beside compute.
+TEST(GradientsTest, StagesOfAReductionRunOnItsLane) {
+  struct Observed : RecordingCollectives {
+    using RecordingCollectives::RecordingCollectives;
+    WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
+                                Issue issue) override {
+      EXPECT_EQ(issue.after != nullptr, !operations.empty());
+      operations.push_back("reduce_scatter");
+      return RecordingCollectives::reduce_scatter_into(output, input, op, issue);
+    }
+    WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
+      EXPECT_EQ(issue.lane, Lane::kReduce);
+      EXPECT_EQ(issue.after != nullptr, !operations.empty());
+      operations.push_back("stage");
+      return RecordingCollectives::run_on_lane(
+          issue, [stage = std::move(stage), caller = std::this_thread::get_id()] {
+            EXPECT_NE(std::this_thread::get_id(), caller);
+            stage();
+          });
+    }
+    std::vector<std::string> operations;
+  };
+  run_ranks(2, [](Rank& rank) {
+    const auto operations_of = [&rank](std::optional<at::ScalarType> reduce_dtype,
+                                       std::optional<double> factor, int backwards) {
+      const auto observed = std::make_shared<Observed>(rank.comm);
+      FullyShardOptions options;
+      options.mesh = init_device_mesh(c10::kCPU, {rank.size}, {"dp_shard"}, observed);
+      options.mp_policy.reduce_dtype = reduce_dtype;
+      Unit<InARow> model(std::make_shared<InARow>());
+      FSDPModule root = fully_shard(model.ptr(), options);
+      if (factor) {
+        root.set_gradient_divide_factor(*factor);
+      }
+      for (int i = 0; i < backwards; ++i) {
+        observed->operations.clear();
+        model(at::ones({2, 6})).sum().backward();
+      }
+      return observed->operations;
+    };
+    using Operations = std::vector<std::string>;
+    EXPECT_EQ(operations_of({}, {}, 1), Operations{"reduce_scatter"});
+    EXPECT_EQ(operations_of({}, {}, 2), (Operations{"reduce_scatter", "stage"}));  // adds
+    EXPECT_EQ(operations_of({}, 3, 1), (Operations{"reduce_scatter", "stage"}));   // divides
+    EXPECT_EQ(operations_of(at::kDouble, {}, 1), (Operations{"reduce_scatter", "stage"}));  // casts
+    EXPECT_EQ(operations_of(at::kHalf, 6, 1), (Operations{"stage", "reduce_scatter", "stage"}));
+  });
 }
 
 // The error of a failed reduction is thrown again by every later call.
@@ -302,18 +485,17 @@ TEST(GradientsTest, FailedReductionKeepsItsReason) {
   struct LostPeer : RecordingCollectives {
     using RecordingCollectives::RecordingCollectives;
     struct Lost : Work {
+      bool is_done() override { return true; }
       void wait() override { TORCH_CHECK(false, "rank 1 died"); }
     };
-    WorkPtr reduce_scatter_into(at::Tensor, at::Tensor, ReduceOp, Lane) override {
-      return std::make_shared<Lost>();
-    }
+    WorkPtr run_on_lane(Issue, std::function<void()>) override { return std::make_shared<Lost>(); }
   };
   const auto world = make_local_world(1);
   Rank rank;
   rank.mesh =
       init_device_mesh(c10::kCPU, {1}, {"dp_shard"}, std::make_shared<LostPeer>(world.front()));
   FullyShardOptions options;
-  options.mp_policy.param_dtype = at::kBFloat16;  // or a world of one would not communicate
+  options.mp_policy.param_dtype = at::kBFloat16;  // or a world of one would not reduce
   Sharded setup = make(rank, {}, options);
   const auto error_of = [](auto call) -> std::string {
     try {

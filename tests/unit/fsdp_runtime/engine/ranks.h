@@ -21,8 +21,17 @@ struct Rank {
   std::shared_ptr<DeviceMesh> mesh;
 };
 
+/// Says that streams order its operations, as a device's do, so that the engine moves gradients in
+/// batches. That wait() blocks the host all the same is more than it promises.
+class AsOnADevice : public RecordingCollectives {
+ public:
+  using RecordingCollectives::RecordingCollectives;
+  bool is_stream_ordered() const override { return true; }
+};
+
 /// Runs `body` once per rank, each on its own thread, and rethrows the first exception.
-inline void run_ranks(int64_t size, const std::function<void(Rank&)>& body) {
+inline void run_ranks(int64_t size, const std::function<void(Rank&)>& body,
+                      bool as_on_a_device = false) {
   const auto world = make_local_world(size, std::chrono::seconds(20));
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
   std::vector<std::thread> threads;
@@ -32,7 +41,9 @@ inline void run_ranks(int64_t size, const std::function<void(Rank&)>& body) {
         Rank rank;
         rank.rank = r;
         rank.size = size;
-        rank.comm = std::make_shared<RecordingCollectives>(world[static_cast<size_t>(r)]);
+        const std::shared_ptr<Collectives>& inner = world[static_cast<size_t>(r)];
+        rank.comm = as_on_a_device ? std::make_shared<AsOnADevice>(inner)
+                                   : std::make_shared<RecordingCollectives>(inner);
         rank.mesh = init_device_mesh(c10::kCPU, {size}, {"dp_shard"}, rank.comm);
         body(rank);
       } catch (...) {

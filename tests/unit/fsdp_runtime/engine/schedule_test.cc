@@ -87,18 +87,24 @@ TEST(ScheduleTest, SteadyStateAllocatesNothingAndRepeatsAddresses) {
 }
 
 TEST(ScheduleTest, ArenaIsAsLargeAsThePlanSays) {
-  for (const std::optional<bool> reshard : {std::optional<bool>(), std::optional(true)}) {
-    run_ranks(2, [&](Rank& rank) {
+  for (const auto& [reshard, accumulates] : std::vector<std::pair<std::optional<bool>, bool>>{
+           {std::nullopt, false}, {true, false}, {std::nullopt, true}}) {
+    run_ranks(2, [&, reshard = reshard, accumulates = accumulates](Rank& rank) {
       Sharded setup =
           make(rank, {}, {.mesh = nullptr, .reshard_after_forward = reshard, .mp_policy = {}});
       std::vector<plan::GroupMemory> groups;
       for (int step = 0; step < 3; ++step) {
         rank.comm->clear();
         loss(setup.model, step, rank.rank).backward();
-        AdamW(setup.root, {}).zero_grad();  // adding to a gradient takes further memory
+        if (!accumulates) {
+          AdamW(setup.root, {}).zero_grad();
+        }
       }
       for (int i = 0; i < 4; ++i) {  // the forward's gathers: root first
-        groups.push_back({.numel = rank.comm->records()[i].numel, .stays_gathered = i == 0});
+        groups.push_back({.unit = i,
+                          .numel = rank.comm->records()[i].numel,
+                          .stays_gathered = i == 0,
+                          .reduces_to_slot = accumulates});
       }
       const plan::MemoryPlan plan = plan::plan_memory(groups, 2);
       EXPECT_EQ(runtime_counters(setup.root).slot_bytes,
@@ -182,7 +188,7 @@ TEST(ScheduleTest, ForwardWithoutGradLeavesNothingGathered) {
     }
     EXPECT_EQ(count(rank, "all_gather"), 8);
     EXPECT_EQ(count(rank, "reduce_scatter"), 0);
-    for (const ShardedSlice& slice : setup.root.sharded_gradients()) {
+    for (const LocalShard& slice : setup.root.sharded_gradients()) {
       EXPECT_FALSE(slice.local.defined());
     }
   });

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "fsdp_runtime/plan/box.h"
 #include "tests/unit/fsdp_runtime/engine/plain_training.h"
 #include "tests/unit/fsdp_runtime/engine/ranks.h"
 
@@ -34,15 +35,31 @@ inline at::Tensor loss(const Unit<ToyModel>& model, int64_t step, int64_t rank) 
   return loss_of(model(tokens), tokens);
 }
 
-inline void expect_piece(const ShardedSlice& slice, const at::Tensor& whole, double bound) {
-  ASSERT_TRUE(slice.local.defined()) << slice.fqn << " has no gradient";
-  ASSERT_LE(slice.flat_end, whole.numel()) << slice.fqn;
-  const at::Tensor piece =
-      whole.flatten().slice(0, slice.flat_begin, slice.flat_end).to(at::kDouble);
-  ASSERT_EQ(slice.local.numel(), piece.numel()) << slice.fqn;
+/// This rank's part of `whole`, laid out like `shard.local`.
+inline at::Tensor part_of(const at::Tensor& whole, LocalShard shard) {
+  shard.local = at::empty({plan::total_numel(shard.boxes)}, whole.options());
+  copy_part_of(whole, shard);
+  return shard.local;
+}
+
+inline void expect_piece(const LocalShard& shard, const at::Tensor& whole, double bound) {
+  ASSERT_TRUE(shard.local.defined()) << shard.fqn << " has no gradient";
+  const at::Tensor piece = part_of(whole.reshape(shard.global_shape), shard).to(at::kDouble);
+  ASSERT_EQ(shard.local.sizes(), piece.sizes()) << shard.fqn;
   // A NaN on either side is not within any bound.
-  EXPECT_TRUE(((slice.local.flatten().to(at::kDouble) - piece).abs() <= bound).all().item<bool>())
-      << slice.fqn << " differs from what training without sharding gives";
+  EXPECT_TRUE(((shard.local.to(at::kDouble) - piece).abs() <= bound).all().item<bool>())
+      << shard.fqn << " differs from what training without sharding gives";
+}
+
+/// Adds 1 to the elements of `whole` that the boxes hold.
+inline void count_held(const at::Tensor& whole, const Shard& shard) {
+  for (const Box& box : shard.boxes) {
+    at::Tensor piece = whole;
+    for (size_t d = 0; d < box.sizes.size(); ++d) {
+      piece = piece.narrow(static_cast<int64_t>(d), box.offsets[d], box.sizes[d]);
+    }
+    piece += 1;
+  }
 }
 
 /// The gradients of all ranks, which all call this, against whole ones: each parameter that is
@@ -52,15 +69,15 @@ inline void expect_gradients(const Rank& rank, const FSDPModule& root, const Gra
                              double bound = 0) {
   std::map<std::string, at::Tensor> holders;  // of each element, by how many ranks it is held
   for (const auto& [fqn, whole] : expected) {
-    holders[fqn] = at::zeros({whole.numel()}, at::kLong);
+    holders[fqn] = at::zeros(whole.sizes(), at::kLong);
   }
-  for (const ShardedSlice& slice : root.sharded_gradients()) {
+  for (const LocalShard& slice : root.sharded_gradients()) {
     if (expected.count(slice.fqn) == 0) {
       EXPECT_FALSE(slice.local.defined()) << slice.fqn << " has a gradient, expected none";
       continue;
     }
     expect_piece(slice, expected.at(slice.fqn), bound);
-    holders.at(slice.fqn).slice(0, slice.flat_begin, slice.flat_end) += 1;
+    count_held(holders.at(slice.fqn), slice);
   }
   for (auto& [fqn, count] : holders) {
     rank.comm->all_reduce(count, ReduceOp::kSum, Lane::kReduce)->wait();

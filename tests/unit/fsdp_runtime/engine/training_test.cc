@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+
 #include "tests/unit/fsdp_runtime/engine/plain_training.h"
 #include "tests/unit/fsdp_runtime/engine/ranks.h"
 
@@ -14,13 +16,14 @@ struct Case {
   std::string name;
   ToyConfig config;
   std::optional<bool> reshard_after_forward;
+  bool as_on_a_device = false;
   bool reduces_each_use = false;  // two sums over ranks added, where the reference adds once
 };
 
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&all](const std::string& name, auto change) -> Case& {
-    all.push_back({name, ToyConfig{}, std::nullopt, false});
+    all.push_back({name, ToyConfig{}, std::nullopt});
     change(all.back());
     return all.back();
   };
@@ -40,6 +43,24 @@ std::vector<Case> cases() {
     c.config.use_block_twice = true;
     c.reduces_each_use = true;
   });
+  add("windows", [](Case& c) { c.config = wide_toy(); });
+  add("windows_keep_parameters", [](Case& c) {
+    c.config = wide_toy();
+    c.reshard_after_forward = false;
+  });
+  add("windows_twice_with_checkpoints", [](Case& c) {
+    c.config = wide_toy();
+    c.config.use_block_twice = true;
+    c.config.checkpointing = Checkpointing::kInsideUnit;
+  });
+  for (const char* name :
+       {"default", "keeps_parameters", "checkpoint_inside", "checkpoint_around_twice", "windows"}) {
+    Case in_batches = *std::find_if(all.begin(), all.end(),
+                                    [&name](const Case& each) { return each.name == name; });
+    in_batches.name += "_in_batches";
+    in_batches.as_on_a_device = true;
+    all.push_back(in_batches);
+  }
   return all;
 }
 
@@ -67,26 +88,31 @@ TEST_P(TrainingParity, MatchesTrainingWithoutSharding) {
     }));
   }
 
-  run_ranks(ranks, [&, &test_case = test_case](Rank& rank) {
-    Unit<ToyModel> model = make_sharded(config, {rank.mesh, test_case.reshard_after_forward, {}});
-    FSDPModule root = fsdp_module(*model);
-    root.init_parameters(initialise);
-    AdamW optimizer(root, options);
-    for (int64_t step = 0; step < kSteps; ++step) {
-      const at::Tensor tokens = tokens_of(config, step, rank.rank);
-      at::Tensor loss = loss_of(model(tokens), tokens);
-      EXPECT_NEAR(loss.item<float>(), plain_losses[step][rank.rank], 10 * tolerance(test_case));
-      loss.backward();
-      optimizer.step();
-      optimizer.zero_grad();
-    }
-    for (const ShardedSlice& slice : root.sharded_parameters()) {
-      const at::Tensor expected = plain.parameter(slice.fqn);
-      const at::Tensor actual = root.full_parameter(slice.fqn);
-      ASSERT_EQ(actual.sizes(), expected.sizes()) << slice.fqn;
-      EXPECT_LE((actual - expected).abs().max().item<double>(), tolerance(test_case)) << slice.fqn;
-    }
-  });
+  run_ranks(
+      ranks,
+      [&, &test_case = test_case](Rank& rank) {
+        Unit<ToyModel> model =
+            make_sharded(config, {rank.mesh, test_case.reshard_after_forward, {}});
+        FSDPModule root = fsdp_module(*model);
+        root.init_parameters(initialise);
+        AdamW optimizer(root, options);
+        for (int64_t step = 0; step < kSteps; ++step) {
+          const at::Tensor tokens = tokens_of(config, step, rank.rank);
+          at::Tensor loss = loss_of(model(tokens), tokens);
+          EXPECT_NEAR(loss.item<float>(), plain_losses[step][rank.rank], 10 * tolerance(test_case));
+          loss.backward();
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+        for (const LocalShard& slice : root.sharded_parameters()) {
+          const at::Tensor expected = plain.parameter(slice.fqn);
+          const at::Tensor actual = root.full_parameter(slice.fqn);
+          ASSERT_EQ(actual.sizes(), expected.sizes()) << slice.fqn;
+          EXPECT_LE((actual - expected).abs().max().item<double>(), tolerance(test_case))
+              << slice.fqn;
+        }
+      },
+      test_case.as_on_a_device);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, TrainingParity,

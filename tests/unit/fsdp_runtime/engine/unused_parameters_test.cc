@@ -34,14 +34,14 @@ void train_step(const Rank& rank, Sharded& setup, AdamW& optimizer, int64_t step
 std::map<std::string, int64_t> steps_of(const Sharded& setup, const AdamW& optimizer) {
   std::map<std::string, int64_t> steps;
   const std::vector<int64_t> counts = optimizer.parameter_steps();
-  const std::vector<ShardedSlice> slices = setup.root.sharded_parameters();
+  const std::vector<LocalShard> slices = setup.root.sharded_parameters();
   for (size_t i = 0; i < slices.size(); ++i) {
     steps[slices[i].fqn] = counts.at(i);
   }
   return steps;
 }
 
-void copy_slices(const std::vector<ShardedSlice>& from, const std::vector<ShardedSlice>& to) {
+void copy_slices(const std::vector<LocalShard>& from, const std::vector<LocalShard>& to) {
   ASSERT_EQ(from.size(), to.size());
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < from.size(); ++i) {
@@ -63,7 +63,7 @@ TEST(UnusedParametersTest, AreLeftAloneBitByBitUnlessSomeRankUsesThem) {
         }));
         train_step(rank, setup, optimizer, step);
       }
-      for (const ShardedSlice& slice : setup.root.sharded_parameters()) {
+      for (const LocalShard& slice : setup.root.sharded_parameters()) {
         EXPECT_TRUE(at::equal(setup.root.full_parameter(slice.fqn), plain.parameter(slice.fqn)))
             << slice.fqn;
       }
@@ -73,7 +73,7 @@ TEST(UnusedParametersTest, AreLeftAloneBitByBitUnlessSomeRankUsesThem) {
                                                                                   : 5;
         EXPECT_EQ(steps, expected) << fqn;
       }
-      for (const ShardedSlice& slice : optimizer.exp_avg()) {
+      for (const LocalShard& slice : optimizer.exp_avg()) {
         if (slice.fqn == "block0.spare") {
           EXPECT_TRUE(at::equal(slice.local, at::zeros_like(slice.local)));
         }
@@ -101,7 +101,7 @@ TEST(UnusedParametersTest, TrainingGoesOnWithUnequalStepCountsOfOneGroup) {
       train_step(rank, first, optimizer, step);
       train_step(rank, second, resumed, step);
     }
-    for (const ShardedSlice& slice : first.root.sharded_parameters()) {
+    for (const LocalShard& slice : first.root.sharded_parameters()) {
       EXPECT_TRUE(
           at::equal(first.root.full_parameter(slice.fqn), second.root.full_parameter(slice.fqn)))
           << slice.fqn;

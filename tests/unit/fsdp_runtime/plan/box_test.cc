@@ -98,5 +98,59 @@ TEST(BoxTest, IntersectionIsTheCommonElements) {
   EXPECT_EQ(relative_to(Box{{2, 2}, {1, 2}}, a), (Box{{2, 0}, {1, 2}}));
 }
 
+// Copying a part run by run, between boxes that lie around it in any way, copies its elements.
+TEST(BoxTest, RunsCopyAPartBetweenAnyTwoBoxesAroundIt) {
+  const std::vector<int64_t> shape = {3, 4, 5};
+  for (int mask = 0; mask < 512; ++mask) {
+    // In each dimension the part is [1, 2), and either box is that or the whole.
+    Box part{{1, 1, 1}, {1, 1, 1}};
+    Box source = part;
+    Box target = part;
+    for (int64_t d = 0; d < 3; ++d) {
+      const size_t at = static_cast<size_t>(d);
+      if (mask >> (3 * d) & 1) {
+        part.sizes[at] = shape[at] - 1;
+        source.sizes[at] = target.sizes[at] = part.sizes[at];
+      }
+      if (mask >> (3 * d + 1) & 1) {
+        source.offsets[at] = 0;
+        source.sizes[at] = shape[at];
+      }
+      if (mask >> (3 * d + 2) & 1) {
+        target.offsets[at] = 0;
+        target.sizes[at] = shape[at];
+      }
+    }
+    std::vector<int64_t> copied(static_cast<size_t>(numel_of(target)), -1);
+    int64_t total = 0;
+    int64_t last_end = 0;
+    for_each_run(part, source, target, [&](int64_t from, int64_t to, int64_t numel) {
+      EXPECT_GE(to, last_end) << "not in flat order";
+      last_end = to + numel;
+      total += numel;
+      for (int64_t k = 0; k < numel; ++k) {
+        copied[static_cast<size_t>(to + k)] = from + k;
+      }
+    });
+    EXPECT_EQ(total, numel_of(part));
+    for (int64_t i = 0; i < 3; ++i) {
+      for (int64_t j = 0; j < 4; ++j) {
+        for (int64_t k = 0; k < 5; ++k) {
+          const Box element{{i, j, k}, {1, 1, 1}};
+          if (!intersect(element, target)) {
+            continue;
+          }
+          const size_t to =
+              static_cast<size_t>(flat_begin_of(target.sizes, relative_to(element, target)));
+          const int64_t from = intersect(element, part)
+                                   ? flat_begin_of(source.sizes, relative_to(element, source))
+                                   : -1;
+          EXPECT_EQ(copied[to], from) << mask;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fsdp::plan

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,6 +69,40 @@ TEST(GroupLayoutTest, SlicesCoverEveryElementExactlyOnceAtAlignedPlaces) {
   }
 }
 
+TEST(GroupLayoutTest, BoxesOfAllRanksTileEveryParameter) {
+  const std::vector<ParamShape> params = {
+      {"a", {7, 5}}, {"b", {3}}, {"c", {2, 3, 4}}, {"d", {0, 4}}};
+  for (int64_t ranks = 1; ranks <= 17; ++ranks) {
+    const GroupLayout layout = make_group_layout(params, ranks);
+    std::vector<std::vector<int>> holders;
+    for (const ParamShape& param : params) {
+      holders.emplace_back(static_cast<size_t>(numel_of(param.shape)), 0);
+    }
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const std::vector<Shard> shards = shards_of_rank(layout, params, rank, {"dp_shard"});
+      const std::vector<ParamSlice> slices = slices_of_rank(layout, rank);
+      ASSERT_EQ(shards.size(), params.size());
+      for (size_t i = 0; i < params.size(); ++i) {
+        EXPECT_EQ(shards[i].fqn, params[i].fqn);
+        EXPECT_EQ(shards[i].global_shape, params[i].shape);
+        EXPECT_EQ(shards[i].mesh_axes, std::vector<std::string>{"dp_shard"});
+        EXPECT_EQ(total_numel(shards[i].boxes), slices[i].numel());
+        for (const Box& box : shards[i].boxes) {
+          for_each_run(box, whole_box(params[i].shape), box,
+                       [&](int64_t from, int64_t, int64_t numel) {
+                         for (int64_t k = from; k < from + numel; ++k) {
+                           ++holders[i][static_cast<size_t>(k)];
+                         }
+                       });
+        }
+      }
+    }
+    for (const std::vector<int>& counts : holders) {
+      EXPECT_THAT(counts, ::testing::Each(1)) << ranks << " ranks";
+    }
+  }
+}
+
 TEST(GroupLayoutTest, PaddingIsWhatNoParameterCoversAndIsBounded) {
   std::mt19937 random(8);
   for (int round = 0; round < 600; ++round) {
@@ -88,6 +123,15 @@ TEST(GroupLayoutTest, PaddingIsWhatNoParameterCoversAndIsBounded) {
       padding += gap.end - gap.begin;
     }
     EXPECT_EQ(covered + padding, layout.numel());
+    int64_t padding_of_ranks = 0;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      for (const Range& gap : padding_of_rank(layout, rank)) {
+        EXPECT_GE(gap.begin, 0);
+        EXPECT_LE(gap.end, layout.shard_numel);
+        padding_of_ranks += gap.end - gap.begin;
+      }
+    }
+    EXPECT_EQ(padding_of_ranks, padding);
     const int64_t plain =
         covered + (kAlignment - 1) * static_cast<int64_t>(params.size()) + ranks * kAlignment;
     EXPECT_LE(layout.numel(), plain + plain / kRowPaddingDivisor);
@@ -133,13 +177,45 @@ TEST(MemoryPlanTest, EqualBlocksShareTwoSlotsAndTheRootHasItsOwn) {
   std::vector<GroupMemory> groups(5);
   groups[0] = {.numel = 100, .stays_gathered = true};
   for (size_t i = 1; i < groups.size(); ++i) {
-    groups[i] = {.numel = 40, .compute_bytes = 2};
+    groups[i] = {.unit = static_cast<int64_t>(i), .numel = 40, .compute_bytes = 2};
   }
   const MemoryPlan plan = plan_memory(groups, 2);
   EXPECT_EQ(plan.shard_bytes, (100 + 4 * 40) / 2 * 4);
   EXPECT_EQ(plan.optimizer_bytes, 2 * plan.shard_bytes);
   EXPECT_EQ(plan.parameter_slot_bytes, 100 * 4 + 2 * 40 * 2);
   EXPECT_EQ(plan.gradient_slot_bytes, 100 * 4 + 2 * 40 * 4);
+}
+
+TEST(MemoryPlanTest, ReducedGradientsThatAreNotTheGradientHaveSlotsOfTheSizeOfAShard) {
+  std::vector<GroupMemory> groups(5);
+  for (GroupMemory& group : groups) {
+    group = {.numel = 40, .reduce_bytes = 2, .reduces_to_slot = true};
+  }
+  EXPECT_EQ(plan_memory(groups, 2).gradient_slot_bytes, 2 * 40 * 2 + 3 * 20 * 2);
+  EXPECT_EQ(plan_memory(groups, 1).gradient_slot_bytes, 2 * 40 * 2);  // they stay where they are
+  EXPECT_EQ(plan_memory(groups, 2).gradient_bytes, 5 * 20 * 4);
+  groups[0].keeps_row_sum = true;
+  EXPECT_EQ(plan_memory(groups, 2).gradient_bytes, 5 * 20 * 4 + 20 * 2);
+}
+
+TEST(MemoryPlanTest, NeighboursNeedTheSlotsOfAllTheirGroupsAtOnce) {
+  // Each unit has a large group and a small one, of other dtypes; the last has two large ones.
+  std::vector<GroupMemory> groups;
+  for (int64_t unit = 0; unit < 3; ++unit) {
+    groups.push_back({.unit = unit, .numel = 40});
+    groups.push_back({.unit = unit, .numel = 8});
+  }
+  EXPECT_EQ(plan_memory(groups, 2).parameter_slot_bytes, (2 * 40 + 2 * 8) * 4);
+  groups.back().numel = 40;
+  EXPECT_EQ(plan_memory(groups, 2).parameter_slot_bytes, (3 * 40 + 2 * 8) * 4);
+}
+
+TEST(MemoryPlanTest, WhatStaysInPlaceNeedsNoSlot) {
+  const MemoryPlan plan = plan_memory(
+      {{.numel = 64, .has_parameters_in_place = true, .has_gradients_in_place = true}}, 1);
+  EXPECT_EQ(plan.peak_bytes(), (1 + 1 + 2) * 64 * 4);
+  EXPECT_EQ(plan_memory({{.numel = 64, .has_gradients_in_place = true}}, 1).peak_bytes(),
+            plan.peak_bytes() + 64 * 4);
 }
 
 TEST(MemoryPlanTest, FrozenGroupsNeedNoGradientMemory) {

@@ -1,6 +1,8 @@
 #include "fsdp_runtime/shm/arena.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -50,6 +52,42 @@ TEST(ArenaTest, FreedMemoryGoesBackAndReadsAsZero) {
   ASSERT_EQ(again, piece);
   EXPECT_EQ(again[0], 0);
   EXPECT_EQ(again[(1 << 18) - 1], 0);
+}
+
+TEST(ArenaTest, SmallPiecesCanHavePagesOfTheirOwn) {
+  Arena arena(memory(1 << 20));
+  ASSERT_NE(arena.allocate(1), nullptr);
+  const auto page = reinterpret_cast<uintptr_t>(arena.allocate_pages(4096));
+  EXPECT_EQ(page % 4096, 0u);
+}
+
+TEST(ArenaTest, APieceStaysUntilNobodyUsesIt) {
+  Arena arena(memory(1 << 20));
+  bool is_unused = false;
+  char* piece = static_cast<char*>(arena.allocate(1 << 20));
+  piece[0] = 7;
+  arena.free_once(piece, [&is_unused] { return is_unused; });
+  EXPECT_EQ(arena.allocate(1), nullptr);
+  EXPECT_EQ(piece[0], 7);
+  is_unused = true;
+  EXPECT_EQ(arena.allocate(1 << 20), piece);
+  arena.free_once(piece, [] { return true; });
+  EXPECT_EQ(arena.allocated_bytes(), 0u);
+}
+
+TEST(ArenaTest, AForkedChildThatFreesWhatItInheritedLeavesTheMemoryAlone) {
+  Arena arena(memory(1 << 20));
+  char* piece = static_cast<char*>(arena.allocate(Arena::kPageAlignedFrom));
+  std::memset(piece, 5, Arena::kPageAlignedFrom);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    arena.free(piece);
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(
+      std::all_of(piece, piece + Arena::kPageAlignedFrom, [](char byte) { return byte == 5; }));
+  arena.free(piece);
 }
 
 TEST(ArenaTest, RandomUseNeverOverlapsAndCoalescesBack) {

@@ -13,6 +13,11 @@ TEST(DescriptorTest, DescriptionNamesThePurposeIfThereIsOne) {
   EXPECT_EQ(describe(gather("unit block1"), 0, 3),
             "all_gather #3 for unit block1 on lane 0 (48 x byte)");
   EXPECT_EQ(describe(gather(""), 1, 4), "all_gather #4 on lane 1 (48 x byte)");
+  Descriptor through_window = gather("unit block1");
+  through_window.kind = Kind::kWindowGather;
+  through_window.root = 2;
+  EXPECT_EQ(describe(through_window, 2, 3),
+            "all_gather #3 for unit block1 of window 2 (48 x byte)");
 }
 
 TEST(DescriptorTest, OfALongPurposeTheEndIsKept) {
@@ -44,6 +49,12 @@ TEST(DescriptorTest, RanksOutOfStepAreListedByWhatTheyIssued) {
             "ranks 0, 2 and 4 issued all_gather #7 for unit a on lane 0 (48 x byte), but rank 1 "
             "issued all_gather #7 for unit b on lane 0 (48 x byte), but rank 3 issued barrier #7 "
             "for the end of a backward on lane 0 (0 x byte)");
+}
+
+TEST(DescriptorTest, RanksOutOfStepAreCalledByTheirNames) {
+  const std::string text = describe_out_of_step({gather("unit a"), gather("unit b")}, 0, 7, {4, 6});
+  EXPECT_NE(text.find("rank 4 issued all_gather #7 for unit a"), std::string::npos) << text;
+  EXPECT_NE(text.find("but rank 6 issued all_gather #7 for unit b"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <thread>
+
 #include "fsdp_runtime/shm/error.h"
 #include "tests/unit/fsdp_runtime/shm/thread_ranks.h"
 
@@ -41,6 +44,7 @@ TEST(GroupFailureTest, FailureIsReadOnlyOnceItsReasonIsWritten) {
       group.barrier(0);
     } catch (const PeerLost& error) {
       reason = error.what();
+      EXPECT_EQ(error.rank, 7);
     } catch (const std::exception& error) {
       reason = std::string("no lost peer: ") + error.what();
     }
@@ -49,7 +53,7 @@ TEST(GroupFailureTest, FailureIsReadOnlyOnceItsReasonIsWritten) {
     std::this_thread::yield();
   }
   std::string("rank 7 died").copy(block.reason.data(), block.reason.size());
-  block.is_peer_lost.store(1);
+  block.lost_rank.store(8);
   block.is_reason_written.store(1);
   waiter.join();
   EXPECT_EQ(reason, "shared-memory group failed, noticed by rank 1: rank 7 died");
@@ -63,6 +67,30 @@ TEST(GroupFailureTest, RankThatDiedWhileItWroteTheReasonIsFoundLost) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     EXPECT_THROW(group.barrier(0), PeerLost);
   }
+}
+
+// Rank 0 is preempted before it has written why it failed. Rank 2 has heard of it otherwise, and
+// left; rank 1 sees nothing but that.
+TEST(GroupFailureTest, WhoLeavesBeforeTheReasonIsWrittenIsNotTheCause) {
+  std::shared_ptr<World> world = make_thread_world(3);
+  Control& block = world->block();
+  block.failed_rank.store(1);
+  { Group gone(world, 2, std::chrono::seconds(60)); }
+  Group group(world, 1, std::chrono::seconds(60));
+  std::optional<int64_t> lost;
+  std::thread waiter([&] {
+    try {
+      group.barrier(0);
+    } catch (const PeerLost& error) {
+      lost = error.rank;
+    }
+  });
+  std::this_thread::sleep_for(milliseconds(100));  // the pause is the fault
+  std::string("rank 7 died").copy(block.reason.data(), block.reason.size());
+  block.lost_rank.store(8);
+  block.is_reason_written.store(1);
+  waiter.join();
+  EXPECT_EQ(lost, 7);
 }
 
 TEST(GroupFailureTest, MismatchNamesBothOperations) {
@@ -108,11 +136,26 @@ TEST(GroupFailureTest, WhatARankDidBeforeItLeftStillCounts) {
   }
 }
 
+// Ranks of a part of the world have numbers of their own, which nobody outside knows.
+TEST(GroupFailureTest, RanksAreCalledByTheirNames) {
+  std::shared_ptr<World> world = make_thread_world(2);
+  { Group gone(world, 1, std::chrono::seconds(60), {4, 6}); }
+  Group group(world, 0, std::chrono::seconds(60), {4, 6});
+  try {
+    group.barrier(0);
+    FAIL() << "the peer has left, yet it returned";
+  } catch (const PeerLost& error) {
+    EXPECT_EQ(error.rank, 6);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("noticed by rank 4"), HasSubstr("rank 6 left the group")));
+  }
+}
+
 TEST(GroupFailureTest, AbortReachesWaitersOfBothLanes) {
   const auto errors = run_ranks(2, [](Group& group) {
     group.barrier(0);
     if (group.rank() == 0) {
-      group.abort("the operator said so");
+      group.abort("the operator said so", std::nullopt);
     } else {
       std::string first;
       std::thread other([&] {

@@ -2,23 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
-#include <map>
-#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
-#include "base/unique_fd.h"
 #include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/shm/group.h"
+#include "tests/unit/fsdp_runtime/shm/processes.h"
 
 namespace fsdp::shm {
 namespace {
@@ -26,73 +22,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
-using std::chrono::steady_clock;
+using testing::FolderExchange;
 using ::testing::HasSubstr;
 
-// A folder as key-value store, so that processes can meet without a server.
-class FolderExchange : public Exchange {
- public:
-  explicit FolderExchange(std::filesystem::path folder) : folder_(std::move(folder)) {}
-  void put(const std::string& key, const std::string& value) override {
-    const auto temporary = folder_ / (name(key) + "." + std::to_string(::getpid()));
-    std::ofstream(temporary) << value;
-    std::filesystem::rename(temporary, folder_ / name(key));
-  }
-  std::string get(const std::string& key, steady_clock::time_point deadline) override {
-    const fsdprun::UniqueFd changes(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-    ::inotify_add_watch(changes.get(), folder_.c_str(), IN_MOVED_TO);
-    while (!std::filesystem::exists(folder_ / name(key))) {
-      const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now());
-      pollfd waiting{changes.get(), POLLIN, 0};
-      if (left.count() <= 0 || ::poll(&waiting, 1, static_cast<int>(left.count())) == 0) {
-        throw Error("no key " + key);
-      }
-      char events[4096];
-      (void)!::read(changes.get(), events, sizeof events);
-    }
-    std::ifstream in(folder_ / name(key));
-    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  }
-
- private:
-  static std::string name(std::string key) {
-    std::replace(key.begin(), key.end(), '/', '_');
-    return key;
-  }
-  const std::filesystem::path folder_;
-};
-
-class WorldTest : public ::testing::Test {
- protected:
-  WorldTest() {
-    char path[] = "/tmp/fsdp_shm_world_XXXXXX";
-    folder_ = ::mkdtemp(path);
-  }
-  ~WorldTest() override { std::filesystem::remove_all(folder_); }
-
-  // Runs `body(rank)` in a child process; its result is the exit status.
-  template <typename Body>
-  pid_t spawn(Body body) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      int status = 99;
-      try {
-        status = body();
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "child: %s\n", error.what());
-      }
-      ::_exit(status);
-    }
-    return pid;
-  }
-  static int exit_status(pid_t pid) {
-    int status = 0;
-    ::waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
-  std::filesystem::path folder_;
-};
+using WorldTest = testing::ProcessesTest;
 
 // Whether this process maps a file of /dev/shm, whose name would outlive a killed job.
 bool maps_named_memory() {

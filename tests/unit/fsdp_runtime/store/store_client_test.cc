@@ -4,12 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <thread>
 
-#include "fsdp_runtime/store/store_connection.h"
+#include "fsdp_runtime/store/tcp.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
 namespace fsdp {
@@ -67,17 +68,21 @@ TEST(StoreClientTest, GetWaitsForTheKey) {
   writer.join();
 }
 
-TEST(StoreClientTest, ExpiredWaitNamesTheKeyAndTheClientStaysUsable) {
+TEST(StoreClientTest, ExpiredWaitNamesTheKeyAndKeepsTheConnection) {
   const auto server = serve_store();
   StoreClient client("127.0.0.1", server->getPort(), seconds(10));
-  try {
-    client.get("never", in(milliseconds(50)));
-    FAIL();
-  } catch (const StoreTimeout& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("never"), HasSubstr("127.0.0.1")));
+  const auto before = testing::served_connections(server);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    try {
+      client.get("never", in(milliseconds(20)));
+      FAIL();
+    } catch (const StoreTimeout& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("never"), HasSubstr("127.0.0.1")));
+    }
   }
   client.set("a", "1");
   EXPECT_EQ(client.get("a", in(seconds(5))), "1");
+  EXPECT_EQ(testing::served_connections(server), before);
 }
 
 // A server that answers the greeting with `answer` and then hangs up or says no more.
@@ -103,6 +108,18 @@ class HostileServer {
         (void)!::recv(fd, request, sizeof(request), 0);
         const std::string value("\0\0\0\0\0\0\0\0\x10", 9);
         (void)!::send(fd, value.data(), value.size(), MSG_NOSIGNAL);
+      } else if (answer == "late value") {
+        (void)!::send(fd, request + 6, 4, MSG_NOSIGNAL);
+        (void)!::recv(fd, request, sizeof(request), 0);
+        (void)!::send(fd, "\0", 1, MSG_NOSIGNAL);  // the key is there
+        (void)!::recv(fd, request, sizeof(request), 0);
+        ::poll(nullptr, 0, 100);  // longer than the wait for the key may take
+        const std::string value("\1\0\0\0\0\0\0\0v", 9);
+        (void)!::send(fd, value.data(), value.size(), MSG_NOSIGNAL);
+      } else if (answer == "greeting") {
+        (void)!::send(fd, request + 6, 4, MSG_NOSIGNAL);
+        while (::recv(fd, request, sizeof(request), 0) > 0) {
+        }
       } else {
         (void)!::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
       }
@@ -148,6 +165,22 @@ TEST(StoreClientTest, HostileServersEndInAnError) {
       EXPECT_THAT(error.what(), HasSubstr("announces"));
     }
   }
+}
+
+// As one whose process is stopped: the kernel accepts connections for it.
+TEST(StoreClientTest, ServerThatDoesNotAnswerIsNoAnswerOfTheServer) {
+  HostileServer stops("greeting", false);
+  StoreClient client("127.0.0.1", stops.port(), std::chrono::minutes(10));
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_THROW(client.get("never", in(milliseconds(20))), StoreSilence);
+  }
+}
+
+// Or many large ones could not be read by who looks up now and then.
+TEST(StoreClientTest, ValueThatIsThereMayTakeLongerThanTheWaitForIt) {
+  HostileServer slow("late value", true);
+  StoreClient client("127.0.0.1", slow.port(), seconds(10));
+  EXPECT_EQ(client.get("key", in(milliseconds(20))), "v");
 }
 
 // The client would wait ten minutes, longer than this test may take.

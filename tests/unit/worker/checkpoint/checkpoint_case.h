@@ -3,6 +3,7 @@
 // A small checkpoint with known values: what the checkpoint's tests write, read and spoil.
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsdp_runtime/plan/box.h"
 #include "tests/unit/worker/checkpoint/temporary_directory.h"
 #include "tests/unit/worker/checkpoint/thread_ranks.h"
 #include "worker/checkpoint/checkpoint.h"
@@ -57,19 +59,26 @@ inline at::Tensor Whole(size_t index, int64_t step) {
       .to(spec.dtype);
 }
 
+/// The elements of `whole`, flat, that the slice holds.
+inline at::Tensor PartOf(const at::Tensor& whole, fsdp::LocalShard slice) {
+  slice.local = at::empty({fsdp::plan::total_numel(slice.boxes)}, whole.options());
+  fsdp::copy_part_of(whole.view(slice.global_shape), slice);
+  return slice.local;
+}
+
 /// Rank `rank` of `size`: uneven flat ranges that ignore rows; filled for `step`, or zero (-1).
 inline State StateOf(int64_t rank, int64_t size, int64_t step) {
   State state;
   for (size_t i = 0; i < std::size(kSpecs); ++i) {
     const int64_t numel = NumelOf(kSpecs[i].shape);
     const bool is_replicated = kSpecs[i].shape.empty();
-    fsdp::ShardedSlice slice;
+    fsdp::LocalShard slice;
     slice.fqn = kSpecs[i].key;
     slice.global_shape = kSpecs[i].shape;
-    slice.flat_begin = is_replicated ? 0 : numel * rank / size;
-    slice.flat_end = is_replicated ? 1 : numel * (rank + 1) / size;
-    slice.local =
-        Whole(i, std::max<int64_t>(step, 0)).slice(0, slice.flat_begin, slice.flat_end).clone();
+    slice.boxes =
+        fsdp::plan::flat_range_to_boxes(slice.global_shape, is_replicated ? 0 : numel * rank / size,
+                                        is_replicated ? 1 : numel * (rank + 1) / size);
+    slice.local = PartOf(Whole(i, std::max<int64_t>(step, 0)), slice);
     if (step < 0) {
       slice.local.zero_();
     }
@@ -139,10 +148,8 @@ inline int64_t LoadAndCheck(const std::string& dir, int64_t size, Verify verify 
       State state = StateOf(collectives->rank(), size, -1);
       Load(*candidate, state, group);
       for (size_t i = 0; i < state.tensors.size(); ++i) {
-        const fsdp::ShardedSlice& slice = state.tensors[i];
-        EXPECT_TRUE(
-            slice.local.equal(Whole(i, candidate->step).slice(0, slice.flat_begin, slice.flat_end)))
-            << slice.fqn;
+        const fsdp::LocalShard& slice = state.tensors[i];
+        EXPECT_TRUE(slice.local.equal(PartOf(Whole(i, candidate->step), slice))) << slice.fqn;
       }
       EXPECT_EQ(json::parse(state.training_state_json),
                 (json{{"step", candidate->step}, {"seed", ~uint64_t{0}}}));

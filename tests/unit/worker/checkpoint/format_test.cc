@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp_runtime/plan/box.h"
 #include "tests/unit/worker/checkpoint/temporary_directory.h"
 #include "worker/checkpoint/error.h"
 #include "worker/checkpoint/manifest.h"
@@ -18,6 +19,7 @@ namespace fsdprun::worker::checkpoint {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class MemorySource : public BlobSource {
@@ -118,7 +120,11 @@ TEST(ManifestTest, ComesBackAndEveryFlipIsHarmlessOrRefused) {
 }
 
 SliceInfo Slice(int64_t begin, int64_t end, const std::string& key = "model.w") {
-  return {key, DType::kFloat32, {5, 3}, begin, end};
+  return {key, DType::kFloat32, {5, 3}, fsdp::plan::flat_range_to_boxes({5, 3}, begin, end)};
+}
+
+SliceInfo Columns(int64_t begin, int64_t count) {
+  return {"model.w", DType::kFloat32, {5, 3}, {{{0, begin}, {5, count}}}};
 }
 
 std::string PlanRefusal(const std::vector<std::vector<SliceInfo>>& ranks) {
@@ -145,7 +151,8 @@ TEST(SavePlanTest, EveryElementIsWrittenOnce) {
     for (size_t rank = 0; rank < plan.size(); ++rank) {
       EXPECT_TRUE(rank < world_size || plan[rank].empty()) << "a replica writes";
       for (const PlannedChunk& chunk : plan[rank]) {
-        for (int64_t i = chunk.begin; i < chunk.end; ++i) {
+        const int64_t first = fsdp::plan::flat_begin_of({5, 3}, chunk.box);
+        for (int64_t i = first; i < first + fsdp::plan::numel_of(chunk.box); ++i) {
           ++writers[static_cast<size_t>(i)];
         }
       }
@@ -159,9 +166,9 @@ TEST(SavePlanTest, LargePiecesAreCut) {
   ASSERT_EQ(plan.size(), 1u);
   int64_t planned = 0;
   for (const PlannedChunk& chunk : plan[0]) {
-    EXPECT_LE(chunk.end - chunk.begin, 6);
+    EXPECT_LE(fsdp::plan::numel_of(chunk.box), 6);
     EXPECT_EQ(chunk.begin, planned);
-    planned = chunk.end;
+    planned += fsdp::plan::numel_of(chunk.box);
   }
   EXPECT_EQ(planned, 15);
 }
@@ -169,21 +176,63 @@ TEST(SavePlanTest, LargePiecesAreCut) {
 TEST(SavePlanTest, DisagreementIsRefusedByName) {
   EXPECT_THAT(PlanRefusal({{Slice(0, 7)}, {Slice(8, 15)}}), HasSubstr("model.w"));
   EXPECT_THAT(PlanRefusal({{Slice(0, 8)}, {Slice(7, 15)}}), HasSubstr("overlap"));
-  EXPECT_THAT(PlanRefusal({{Slice(0, 7)}, {}}), HasSubstr("from 7 on"));
-  EXPECT_THAT(PlanRefusal({{Slice(0, 16)}}), HasSubstr("[0, 16)"));
+  EXPECT_THAT(PlanRefusal({{Slice(0, 7)}, {}}), HasSubstr("no rank holds 8 of its 15 elements"));
+  EXPECT_THAT(PlanRefusal({{Columns(0, 4)}}), HasSubstr("[0:5, 0:4] of a tensor of [0:5, 0:3]"));
+  EXPECT_THAT(PlanRefusal({{Columns(0, 2)}, {Columns(1, 2)}}), HasSubstr("of rank 1 overlap"));
   EXPECT_THAT(PlanRefusal({{Slice(0, 15), Slice(0, 15)}}), HasSubstr("overlap"));
   SliceInfo other = Slice(7, 15);
   other.shape = {15};
+  other.boxes = {};
   EXPECT_THAT(PlanRefusal({{Slice(0, 7)}, {other}}), HasSubstr("rank 1 has another shape"));
+  SliceInfo odd = Columns(0, 3);
+  odd.boxes[0].offsets.pop_back();
+  EXPECT_THAT(PlanRefusal({{Columns(0, 3)}, {odd}}),
+              AllOf(HasSubstr("model.w: rank 1"), HasSubstr("[1 offsets, 2 sizes]")));
+}
+
+// As tensor parallelism divides a matrix, with a copy of each part on another rank.
+TEST(SavePlanTest, ColumnsAreWrittenByTheLowestRankThatHoldsThem) {
+  const auto plan =
+      PlanSave({{Columns(0, 2)}, {Columns(2, 1)}, {Columns(0, 2)}, {Columns(2, 1)}}, 24);
+  ASSERT_EQ(plan.size(), 4u);
+  EXPECT_TRUE(plan[2].empty() && plan[3].empty());
+  int64_t planned = 0;
+  for (const PlannedChunk& chunk : plan[0]) {
+    EXPECT_EQ(chunk.begin, planned);
+    planned += fsdp::plan::numel_of(chunk.box);
+  }
+  EXPECT_EQ(planned, 10);
+  ASSERT_EQ(plan[1].size(), 1u);
+  EXPECT_EQ(plan[1][0].box, (fsdp::Box{{0, 2}, {5, 1}}));
+}
+
+// One row of many columns, or one column of many rows: to compare each part with each would take
+// longer than this test may.
+TEST(SavePlanTest, ManyPartsSideBySideAreCheckedInOnePass) {
+  constexpr int64_t kParts = 100'000;
+  for (const bool is_row : {true, false}) {
+    const std::vector<int64_t> shape =
+        is_row ? std::vector<int64_t>{1, kParts} : std::vector<int64_t>{kParts, 1};
+    std::vector<std::vector<SliceInfo>> ranks;
+    for (int64_t part = 0; part < kParts; ++part) {
+      const std::vector<int64_t> offsets =
+          is_row ? std::vector<int64_t>{0, part} : std::vector<int64_t>{part, 0};
+      ranks.push_back({{"w", DType::kFloat32, shape, {{offsets, {1, 1}}}}});
+    }
+    EXPECT_EQ(PlanSave(ranks, 1 << 30).back().size(), 1u);
+    ranks.back()[0].boxes = {{{0, 0}, {1, 1}}, ranks.back()[0].boxes[0]};
+    EXPECT_THAT(PlanRefusal(ranks), HasSubstr("of rank 99999 overlap"));
+  }
 }
 
 TEST(SavePlanTest, SlicesSurviveTheExchange) {
-  const std::vector<SliceInfo> slices = {Slice(0, 7), {"a", DType::kBool, {}, 0, 1}};
+  const std::vector<SliceInfo> slices = {Slice(0, 7), {"a", DType::kBool, {}, {fsdp::Box{}}}};
   const std::vector<SliceInfo> back = DecodeSlices(EncodeSlices(slices));
   ASSERT_EQ(back.size(), 2u);
   EXPECT_EQ(back[1].dtype, DType::kBool);
   EXPECT_EQ(back[0].shape, slices[0].shape);
-  EXPECT_EQ(back[0].end, 7);
+  EXPECT_EQ(back[0].boxes, slices[0].boxes);
+  EXPECT_EQ(back[1].boxes, slices[1].boxes);
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ class ThreadRanks {
   class Done : public fsdp::Work {
    public:
     void wait() override {}
+    bool is_done() override { return true; }
   };
 
   class Rank : public fsdp::Collectives {
@@ -41,7 +42,7 @@ class ThreadRanks {
     int64_t rank() const override { return rank_; }
     int64_t size() const override { return world_.size_; }
     std::string name() const override { return "threads"; }
-    fsdp::WorkPtr all_gather_into(at::Tensor output, at::Tensor input, fsdp::Lane) override {
+    fsdp::WorkPtr all_gather_into(at::Tensor output, at::Tensor input, fsdp::Issue) override {
       world_.pieces_[static_cast<size_t>(rank_)] = input;
       world_.barrier_.arrive_and_wait();
       char* out = static_cast<char*>(output.data_ptr());
@@ -52,7 +53,7 @@ class ThreadRanks {
       world_.barrier_.arrive_and_wait();
       return std::make_shared<Done>();
     }
-    fsdp::WorkPtr broadcast(at::Tensor tensor, int64_t root, fsdp::Lane) override {
+    fsdp::WorkPtr broadcast(at::Tensor tensor, int64_t root, fsdp::Issue) override {
       world_.pieces_[static_cast<size_t>(rank_)] = tensor;
       world_.barrier_.arrive_and_wait();
       if (rank_ != root) {
@@ -62,10 +63,11 @@ class ThreadRanks {
       world_.barrier_.arrive_and_wait();
       return std::make_shared<Done>();
     }
-    fsdp::WorkPtr reduce_scatter_into(at::Tensor, at::Tensor, fsdp::ReduceOp, fsdp::Lane) override {
+    fsdp::WorkPtr reduce_scatter_into(at::Tensor, at::Tensor, fsdp::ReduceOp,
+                                      fsdp::Issue) override {
       throw std::logic_error("not used by checkpoints");
     }
-    fsdp::WorkPtr all_reduce(at::Tensor, fsdp::ReduceOp, fsdp::Lane) override {
+    fsdp::WorkPtr all_reduce(at::Tensor, fsdp::ReduceOp, fsdp::Issue) override {
       throw std::logic_error("not used by checkpoints");
     }
     void barrier() override { world_.barrier_.arrive_and_wait(); }

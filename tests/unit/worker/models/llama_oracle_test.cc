@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp_runtime/plan/box.h"
 #include "worker/models/llama.h"
 #include "worker/weights/load_weights.h"
 #include "worker/weights/safetensors.h"
@@ -27,12 +28,13 @@ at::Tensor ReadTensor(const SafetensorsFile& file, const std::string& name) {
   return tensor;
 }
 
-std::vector<fsdp::ShardedSlice> WholeSlices(const Llama& model) {
-  std::vector<fsdp::ShardedSlice> slices;
+std::vector<fsdp::LocalShard> WholeSlices(const Llama& model) {
+  std::vector<fsdp::LocalShard> slices;
   for (const auto& parameter : model.named_parameters()) {
     const at::Tensor& value = parameter.value();
+    const std::vector<int64_t> shape = value.sizes().vec();
     slices.push_back(
-        {parameter.key(), value.sizes().vec(), 0, value.numel(), value.detach().view({-1})});
+        {{parameter.key(), shape, {fsdp::plan::whole_box(shape)}, {}}, value.detach().view({-1})});
   }
   return slices;
 }

@@ -120,7 +120,7 @@ std::vector<KeyCase> KeyCases() {
       {"schedule.min_lr_ratio", {"0", "1", "0.1"}, {"-0.1", "1.1", "\"x\""}},
       {"parallel.backend", {"auto", "shm", "gloo", "nccl"}, {"mpi"}},
       {"parallel.strategy", {"full_shard", "shard_grad_op"}, {"no_shard", "hybrid_shard"}},
-      {"parallel.dp_replicate", {"1"}, {"0", "2", "\"1\"", "1.0"}},
+      {"parallel.dp_replicate", {"1", "2"}, {"0", "\"1\"", "1.0"}},
       {"parallel.tp", {"1"}, {"0", "2"}},
       {"precision.param", {"float32", "bfloat16"}, {"float16", "bf16"}},
       {"precision.reduce", {"float32", "bfloat16"}, {"float64"}},
@@ -273,6 +273,7 @@ std::vector<std::string> SettingOfEveryKey() {
           "schedule.min_lr_ratio=0.6",
           "parallel.backend=gloo",
           "parallel.strategy=shard_grad_op",
+          "parallel.dp_replicate=2",
           "precision.param=bfloat16",
           "checkpoint.dir=d",
           "checkpoint.every_steps=11",
@@ -295,8 +296,8 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   }
   // They have one possible value each; those of precision are below.
   EXPECT_THAT(others, ElementsAre("checkpoint.async", "data.format", "data.tokenizer",
-                                  "metrics.tensorboard", "optimizer.name", "parallel.dp_replicate",
-                                  "parallel.tp", "precision.output", "precision.reduce"));
+                                  "metrics.tensorboard", "optimizer.name", "parallel.tp",
+                                  "precision.output", "precision.reduce"));
   const TrainConfig config = ParseConfig(ResolveConfig("", settings));
   const auto& [model, data, train, optimizer, schedule, parallel, precision, checkpoint, metrics] =
       config;
@@ -317,7 +318,8 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   EXPECT_EQ(
       std::tie(schedule.kind, schedule.warmup_steps, schedule.min_lr_ratio, schedule.total_steps),
       std::tuple(ScheduleKind::kLinear, 10, 0.6, 4));
-  EXPECT_EQ(std::tie(parallel.backend, parallel.strategy), std::tuple("gloo", "shard_grad_op"));
+  EXPECT_EQ(std::tie(parallel.backend, parallel.strategy, parallel.dp_replicate),
+            std::tuple("gloo", "shard_grad_op", 2));
   EXPECT_EQ(std::tie(checkpoint.dir, checkpoint.every_steps, checkpoint.keep, checkpoint.resume,
                      checkpoint.takeover, checkpoint.claim_timeout_seconds),
             std::tuple("d", 11, 12, "r", true, 12.5));

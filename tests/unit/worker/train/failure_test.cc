@@ -160,7 +160,7 @@ int PhaseAfterSignal(std::chrono::milliseconds patience,
 }
 
 TEST(StopSignalTest, ANoticeIsARequestToo) {
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
     const pid_t child = fork();
     if (child == 0) {
       StopSignal::Install();

@@ -30,7 +30,7 @@ checkpoint::State Half(int64_t rank) {
   checkpoint::State state;
   const int64_t half = kElements / 2;
   state.tensors.push_back(
-      {"model.a", {kElements}, rank * half, (rank + 1) * half, at::full({half}, 1.0F)});
+      {{"model.a", {kElements}, {{{rank * half}, {half}}}, {}}, at::full({half}, 1.0F)});
   return state;
 }
 

@@ -1,4 +1,5 @@
 #include "worker/train/training_state.h"
+#include "fsdp_runtime/plan/box.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -95,12 +96,12 @@ TEST_F(JobStateTest, CheckpointHasWeightsMomentsAndStepsOfEveryParameter) {
   const auto parameters = job_.root.sharded_parameters();
   EXPECT_EQ(state.tensors.size(), 4 * parameters.size());
   std::set<std::string> keys;
-  for (const fsdp::ShardedSlice& slice : state.tensors) {
+  for (const fsdp::LocalShard& slice : state.tensors) {
     keys.insert(slice.fqn);
-    EXPECT_EQ(slice.local.numel(), slice.flat_end - slice.flat_begin) << slice.fqn;
+    EXPECT_EQ(slice.local.numel(), fsdp::plan::total_numel(slice.boxes)) << slice.fqn;
   }
   EXPECT_EQ(keys.size(), state.tensors.size());
-  for (const fsdp::ShardedSlice& parameter : parameters) {
+  for (const fsdp::LocalShard& parameter : parameters) {
     EXPECT_TRUE(keys.contains("model." + parameter.fqn));
     for (const char* suffix : {".exp_avg", ".exp_avg_sq", ".step"}) {
       EXPECT_TRUE(keys.contains("optim.state." + parameter.fqn + suffix)) << suffix;
@@ -112,10 +113,10 @@ TEST_F(JobStateTest, CheckpointHasWeightsMomentsAndStepsOfEveryParameter) {
 TEST_F(JobStateTest, CheckpointTensorsAreTheTrainingsOwn) {
   ASSERT_FALSE(job_.root.sharded_parameters().empty());
   // A load fills them in place, so they must be views of what is trained.
-  for (const fsdp::ShardedSlice& slice : WeightTensors(job_).tensors) {
+  for (const fsdp::LocalShard& slice : WeightTensors(job_).tensors) {
     slice.local.fill_(0.25);
   }
-  for (const fsdp::ShardedSlice& slice : job_.root.sharded_parameters()) {
+  for (const fsdp::LocalShard& slice : job_.root.sharded_parameters()) {
     EXPECT_TRUE((slice.local == 0.25).all().item<bool>()) << slice.fqn;
   }
 }
@@ -125,7 +126,7 @@ TEST_F(JobStateTest, EveryParameterHasAStepCountOfItsOwn) {
   const at::Tensor steps = CaptureSteps(*optimizer_);
   ASSERT_EQ(steps.numel(), static_cast<int64_t>(parameters.size()));
   // As a load fills them: one parameter of the block has done 7 steps, the rest 9.
-  for (const fsdp::ShardedSlice& slice : CheckpointTensors(job_, *optimizer_, steps).tensors) {
+  for (const fsdp::LocalShard& slice : CheckpointTensors(job_, *optimizer_, steps).tensors) {
     if (slice.fqn.ends_with(".step")) {
       slice.local.fill_(slice.fqn.find(".layers.0.mlp.up_proj.") != std::string::npos ? 7 : 9);
     }

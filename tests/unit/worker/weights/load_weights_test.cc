@@ -1,4 +1,5 @@
 #include "worker/weights/load_weights.h"
+#include "fsdp_runtime/plan/box.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -56,14 +57,15 @@ class LoadWeightsTest : public testing::Test {
   }
 
   /// The slices of one of `world` ranks: flat ranges that ignore rows, as FSDP's may.
-  std::vector<fsdp::ShardedSlice> Shards(int64_t rank, int64_t world,
-                                         at::ScalarType dtype = at::kFloat) {
-    std::vector<fsdp::ShardedSlice> slices;
+  std::vector<fsdp::LocalShard> Shards(int64_t rank, int64_t world,
+                                       at::ScalarType dtype = at::kFloat) {
+    std::vector<fsdp::LocalShard> slices;
     for (const auto& [fqn, tensor] : tensors_) {
       const int64_t begin = tensor.numel() * rank / world;
       const int64_t end = tensor.numel() * (rank + 1) / world;
-      slices.push_back(
-          {fqn, tensor.sizes().vec(), begin, end, at::full({end - begin}, -1.0, dtype)});
+      const std::vector<int64_t> shape = tensor.sizes().vec();
+      slices.push_back({{fqn, shape, fsdp::plan::flat_range_to_boxes(shape, begin, end), {}},
+                        at::full({end - begin}, -1.0, dtype)});
     }
     return slices;
   }
@@ -77,11 +79,12 @@ class LoadWeightsTest : public testing::Test {
     return "accepted";
   }
 
-  void ExpectLoaded(const std::vector<fsdp::ShardedSlice>& slices) {
-    for (const fsdp::ShardedSlice& slice : slices) {
-      const at::Tensor expected =
-          tensors_.at(slice.fqn).view({-1}).slice(0, slice.flat_begin, slice.flat_end);
-      EXPECT_TRUE(slice.local.to(at::kFloat).equal(expected)) << slice.fqn;
+  void ExpectLoaded(const std::vector<fsdp::LocalShard>& slices) {
+    for (const fsdp::LocalShard& slice : slices) {
+      fsdp::LocalShard expected = slice;
+      expected.local = at::empty(slice.local.sizes());
+      fsdp::copy_part_of(tensors_.at(slice.fqn), expected);
+      EXPECT_TRUE(slice.local.to(at::kFloat).equal(expected.local)) << slice.fqn;
     }
   }
 
@@ -109,16 +112,36 @@ TEST_F(LoadWeightsTest, EveryRankGetsItsRangeInEveryStoredAndShardDtype) {
   }
 }
 
+TEST_F(LoadWeightsTest, ColumnsOfAMatrixAreRead) {
+  Write(tensors_);
+  for (fsdp::LocalShard& slice : Shards(0, 1)) {
+    const int64_t rows = slice.global_shape[0];
+    const int64_t columns = slice.global_shape.back();
+    if (slice.global_shape.size() == 2) {
+      slice.boxes = {{{0, columns / 2}, {rows, columns - columns / 2}}, {{1, 0}, {1, columns / 2}}};
+    }
+    slice.local = at::full({fsdp::plan::total_numel(slice.boxes)}, -1.0);
+    std::vector<fsdp::LocalShard> all = Shards(0, 1);
+    for (fsdp::LocalShard& other : all) {
+      if (other.fqn == slice.fqn) {
+        other = slice;
+      }
+    }
+    LoadWeights(folder_.string(), all, false);
+    ExpectLoaded(all);
+  }
+}
+
 TEST_F(LoadWeightsTest, ShardsThatAreViewsOfOneFlatTensorAreFilledInPlace) {
   Write(tensors_);
   auto slices = Shards(1, 3);
   int64_t total = 1;
-  for (const fsdp::ShardedSlice& slice : slices) {
+  for (const fsdp::LocalShard& slice : slices) {
     total += slice.local.numel();
   }
   const at::Tensor flat = at::full({total}, -7.0);
   int64_t at = 0;
-  for (fsdp::ShardedSlice& slice : slices) {
+  for (fsdp::LocalShard& slice : slices) {
     slice.local = flat.slice(0, at, at + slice.local.numel());
     at += slice.local.numel();
   }

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <fsdp/export.h>
+
+#include <memory>
+
+// Without LibTorch: what watches operations is compiled, and tested, without it.
+namespace fsdp {
+
+/// A collective in flight. Dropping it does not cancel it.
+class FSDP_API Work {
+ public:
+  virtual ~Work() = default;
+  /// CPU: blocks the host until the result is in place. Throws c10::Error naming the operation and
+  /// the expired deadline or the lost peer, the latter as PeerError. CUDA: makes the current stream
+  /// wait and returns; throws like that if the group has failed by then. One that fails later ends
+  /// on the device without a result, and the next call of the group throws. May be called more than
+  /// once.
+  virtual void wait() = 0;
+  /// Whether wait() would return, or throw, at once (CPU), or the device has got to the end (CUDA).
+  /// Does not block. Any thread.
+  virtual bool is_done() = 0;
+};
+using WorkPtr = std::shared_ptr<Work>;
+
+/// Two independent queues, like two CUDA streams. Operations of one lane run in issue order; the
+/// lanes overlap each other and compute. Parameters are all-gathered on one, gradients
+/// reduce-scattered on the other.
+enum class Lane { kGather, kReduce };
+
+}  // namespace fsdp

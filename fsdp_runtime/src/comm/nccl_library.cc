@@ -1,0 +1,97 @@
+#include "fsdp_runtime/src/comm/nccl_library.h"
+
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <fsdp/process_group.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+namespace fsdp {
+namespace {
+
+std::filesystem::path own_folder() {
+  Dl_info info{};
+  TORCH_CHECK(::dladdr(reinterpret_cast<const void*>(&init_process_group), &info) != 0,
+              "init_process_group: cannot find libfsdp's own directory");
+  return std::filesystem::path(info.dli_fname).parent_path();
+}
+
+bool has_nvidia_driver() {
+  return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
+}
+
+struct NcclLibrary {
+  void* handle = nullptr;
+  std::string failure;
+};
+const NcclLibrary& nccl_library() {
+  static const NcclLibrary library = [] {
+    NcclLibrary loaded;
+    const std::string path = own_folder() / kNcclLibrary;
+    loaded.handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    loaded.failure = loaded.handle == nullptr ? ::dlerror() : "";
+    return loaded;
+  }();
+  return library;
+}
+
+template <typename Entry>
+Entry nccl_entry(void* library, const char* name) {
+  auto entry = reinterpret_cast<Entry>(::dlsym(library, name));
+  TORCH_CHECK(entry != nullptr, "init_process_group: ", kNcclLibrary, " has no entry ", name,
+              "; it is a different version");
+  return entry;
+}
+
+// NCCL and LibTorch read these when the first communicator is made.
+//
+// Each lane has an NCCL communicator. Kernels of two communicators can deadlock if ranks launch
+// them in different orders; NCCL (2.26 and newer) keeps the order in which they are issued.
+//
+// LibTorch's threads would end the process when an operation fails or takes too long. DeviceWatch
+// takes their place: the process can go on with the ranks that are left. That replaces what is set,
+// because launchers give every worker TORCH_NCCL_ASYNC_ERROR_HANDLING=1. It has precedence over its
+// older name NCCL_ASYNC_ERROR_HANDLING.
+void set_nccl_environment() {
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/1);
+  ::setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/1);
+}
+
+}  // namespace
+
+std::shared_ptr<Collectives> make_nccl(const NcclFormation& formation) {
+  set_nccl_environment();
+  TORCH_CHECK(has_nvidia_driver(),
+              "init_process_group: backend nccl needs a GPU and this machine has no NVIDIA driver; "
+              "choose backend gloo or shm to train on CPUs");
+  const NcclLibrary& library = nccl_library();
+  TORCH_CHECK(library.handle != nullptr, "init_process_group: backend nccl needs ", kNcclLibrary,
+              " beside libfsdp and a CUDA build of LibTorch (", library.failure,
+              "); choose backend gloo or shm to train on CPUs");
+  const auto make = nccl_entry<MakeNcclCollectives>(library.handle, kNcclEntry);
+  const std::unique_ptr<std::shared_ptr<Collectives>> made(make(formation));
+  return *made;
+}
+
+int64_t cuda_device_count() {
+  if (!has_nvidia_driver()) {
+    return 0;
+  }
+  const NcclLibrary& library = nccl_library();
+  const int64_t devices = library.handle == nullptr ? 0
+                                                    : nccl_entry<CountCudaDevices>(
+                                                          library.handle, kCountCudaDevicesEntry)();
+  if (devices == 0) {
+    TORCH_WARN_ONCE("this machine has an NVIDIA driver, but no GPU can be used: ",
+                    library.handle == nullptr
+                        ? library.failure
+                        : "none is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
+  return devices;
+}
+
+}  // namespace fsdp

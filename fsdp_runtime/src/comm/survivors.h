@@ -1,0 +1,23 @@
+#pragma once
+
+#include <fsdp/export.h>
+
+#include <chrono>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fsdp_runtime/store/store_client.h"
+
+namespace fsdp {
+
+/// Of `members`, those that call this, without `excluded` and whom others exclude: the same on all
+/// of them. Waits for each until `deadline`. `prefix`: of the keys in the store, not used before.
+/// Errors: StoreError.
+FSDP_API std::vector<int64_t> agree_on_survivors(StoreClient& store, const std::string& prefix,
+                                                 int64_t own, const std::vector<int64_t>& members,
+                                                 std::set<int64_t> excluded,
+                                                 StoreClient::TimePoint deadline);
+
+}  // namespace fsdp

@@ -1,0 +1,85 @@
+#include "fsdp_runtime/src/engine/gather_buffer.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "fsdp_runtime/src/engine/run_context.h"
+
+namespace fsdp {
+
+GatherBuffer::GatherBuffer(ShardStore& store, std::shared_ptr<Collectives> comm,
+                           at::ScalarType dtype)
+    : store_(store),
+      comm_(std::move(comm)),
+      dtype_(dtype),
+      storage_(store.layout().numel() * static_cast<int64_t>(c10::elementSize(dtype)),
+               store.device()) {
+  const plan::GroupLayout& layout = store.layout();
+  output_ = storage_.view(dtype_, 0, {layout.numel()});
+  own_range_ = storage_.view(dtype_, comm_->rank() * layout.shard_numel, {layout.shard_numel});
+}
+
+at::Tensor GatherBuffer::view(size_t index) const {
+  return storage_.view(dtype_, store_.layout().params[index].offset, store_.shape(index));
+}
+
+bool GatherBuffer::is_shard_itself() const {
+  return comm_->size() == 1 && dtype_ == store_.dtype();
+}
+
+void GatherBuffer::start(RunContext& context, const std::string& purpose) {
+  if (state_ != State::kSharded) {
+    return;
+  }
+  if (is_shard_itself()) {
+    storage_.point_to(store_.shard().data_ptr());
+    state_ = State::kUnsharded;
+    return;
+  }
+  at::NoGradGuard no_grad;
+  const Issue issue(Lane::kGather, purpose);
+  if (store_.window()) {
+    start_in_window(context, issue);
+  } else {
+    start_in_slot(context, issue);
+  }
+  state_ = State::kInFlight;
+  RuntimeCounters& counters = context.counters_in_place();
+  counters.gathers += 1;
+  counters.gathered_bytes += storage_.bytes();
+}
+
+void GatherBuffer::start_in_slot(RunContext& context, const Issue& issue) {
+  slot_ = context.acquire_parameter_slot(storage_.bytes());
+  storage_.point_to(slot_->data());
+  gather_.add(comm_->all_gather_into(output_, store_.prepare_gather(own_range_), issue));
+}
+
+void GatherBuffer::start_in_window(RunContext& context, const Issue& issue) {
+  GatherWindow& window = *store_.window();
+  store_.publish(context.write_epoch());
+  storage_.point_to(window.whole().data_ptr());
+  gather_.add(window.issue(issue));
+}
+
+void GatherBuffer::wait() {
+  if (state_ == State::kInFlight) {
+    gather_.finish();
+    state_ = State::kUnsharded;
+  }
+}
+
+void GatherBuffer::reshard() {
+  wait();
+  if (state_ == State::kUnsharded) {
+    storage_.poison();
+    slot_.reset();
+    if (store_.window()) {
+      store_.window()->release();
+    }
+    state_ = State::kSharded;
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/collectives.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "fsdp_runtime/src/engine/pending_work.h"
+#include "fsdp_runtime/src/engine/retargetable_storage.h"
+#include "fsdp_runtime/src/engine/shard_store.h"
+#include "fsdp_runtime/src/engine/slot_arena.h"
+
+namespace fsdp {
+
+class RunContext;
+
+/// The unsharded parameters of one group, in the dtype in which they compute.
+///
+///     kSharded --start()--> kInFlight --wait()--> kUnsharded
+///        ^                      |                     |
+///        +------ reshard() -----+---------------------+
+///
+/// All of them view one retargetable storage. While it is not sharded, that points to the window,
+/// in which the shards of all ranks lie one behind the other and the all-gather copies nothing;
+/// without one, to a slot of the arena, which is the output of the all-gather: nothing is copied
+/// out. Sharded, it points nowhere, and access faults. One rank that does not cast needs neither
+/// slot nor all-gather: its shard is the parameters.
+///
+/// Streams: the all-gather runs on the gather lane, after what the current stream has done before
+/// start(). Thread: the rank's.
+class GatherBuffer {
+ public:
+  /// `store` must outlive this.
+  GatherBuffer(ShardStore& store, std::shared_ptr<Collectives> comm, at::ScalarType dtype);
+
+  /// Parameter `index` of the store, in its shape. Valid to read while unsharded.
+  at::Tensor view(size_t index) const;
+
+  /// Issues the all-gather, which peers see as being for `purpose`. No-op unless sharded.
+  void start(RunContext& context, const std::string& purpose);
+  /// The parameters can be used afterwards: CPU: blocks; CUDA: by the current stream. No-op when
+  /// sharded. Throws like Work::wait().
+  void wait();
+  /// Ends the use of the parameters and gives the slot back, after an all-gather in flight has
+  /// ended. No-op when sharded. Throws like Work::wait().
+  void reshard();
+  bool is_sharded() const { return state_ == State::kSharded; }
+
+  at::ScalarType dtype() const { return dtype_; }
+  /// One rank that does not cast.
+  bool is_shard_itself() const;
+
+ private:
+  enum class State { kSharded, kInFlight, kUnsharded };
+
+  void start_in_slot(RunContext& context, const Issue& issue);
+  void start_in_window(RunContext& context, const Issue& issue);
+
+  ShardStore& store_;
+  const std::shared_ptr<Collectives> comm_;
+  const at::ScalarType dtype_;
+  RetargetableStorage storage_;
+  at::Tensor output_;     // the whole storage, flat
+  at::Tensor own_range_;  // this rank's of output_
+  State state_ = State::kSharded;
+  SlotLease slot_;
+  PendingWork gather_;
+};
+
+}  // namespace fsdp

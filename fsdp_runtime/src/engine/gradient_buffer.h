@@ -1,0 +1,91 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "fsdp_runtime/src/engine/retargetable_storage.h"
+#include "fsdp_runtime/src/engine/shard_store.h"
+#include "fsdp_runtime/src/engine/slot_arena.h"
+
+namespace fsdp {
+
+class RunContext;
+
+/// The gradients of one whole group on this rank, in the layout of the unsharded parameters, with
+/// the memory that they are in.
+struct UnshardedGradients {
+  at::Tensor flat;  // [layout.numel()]
+  SlotLease slot;   // null if the memory is the shard's gradient
+};
+
+/// The unsharded gradients of one group while autograd delivers them, in the reduction dtype. The
+/// sum over the backwards since begin(): each parameter's first gradient is copied, later ones are
+/// added, where the reduce-scatter will read them.
+///
+///     idle --begin()--> collecting --take() or drop()--> idle
+///
+/// Where a kernel for each parameter costs more than its work (Delivery::kInBatches), gradients
+/// stay where autograd has put them until write(), which moves all of them at once, and the memory
+/// is not needed before.
+///
+/// Thread: the rank's and autograd's, one at a time. Streams: the current one.
+class GradientBuffer {
+ public:
+  enum class Delivery { kAtOnce, kInBatches };
+
+  /// For gradients of the parameters of `store`.
+  GradientBuffer(const ShardStore& store, at::ScalarType dtype, Delivery delivery);
+
+  /// Only while idle. The gradients are collected in a slot; if there is none to be had, it throws
+  /// and stays idle.
+  void begin(RunContext& context);
+  /// Only while idle. The gradients are collected in `gradient`, [layout.numel()], which has the
+  /// sum of earlier backwards if `holds_sum`.
+  void begin_in(const at::Tensor& gradient, bool holds_sum);
+  /// Gets the slot, unless it is there or not needed.
+  void hold_memory(RunContext& context);
+  /// Gets it if accumulate() writes to it.
+  void prepare(RunContext& context);
+  /// Gives the slot back, until one of these, if nothing has been written yet.
+  void release_if_empty();
+  /// Adds `gradient`, of any dtype, to that of parameter `index`, whose shape it has. It must not
+  /// be modified afterwards.
+  void accumulate(RunContext& context, size_t index, const at::Tensor& gradient);
+  /// All that has been accumulated is in the memory afterwards, which it gets if need be.
+  void write(RunContext& context);
+  /// Ends the sum, behind write(), with zeros for parameters without gradient and between them.
+  UnshardedGradients take();
+  /// Forgets the sum. No-op while idle.
+  void drop();
+
+  bool is_collecting() const { return is_collecting_; }
+  /// Whether the parameter has been given a gradient since begin().
+  bool is_added_to(size_t index) const { return params_[index].is_added_to; }
+
+ private:
+  struct Param {
+    at::Tensor gradient;       // view of storage_
+    bool has_sum = false;      // of gradients, in the view
+    bool is_added_to = false;  // since begin()
+    at::Tensor waits;          // gradient that write() will move; undefined if there is none
+  };
+
+  void start_collecting(bool holds_sum);
+  /// Padding too: it is part of the reduction and of the norm of the shard's gradient.
+  void zero_missing(const at::Tensor& flat);
+  void stop_collecting();
+
+  const at::ScalarType dtype_;
+  const Delivery delivery_;
+  const std::vector<plan::Range> padding_;
+  RetargetableStorage storage_;
+  std::vector<Param> params_;
+  std::vector<at::Tensor> gaps_;  // views of the padding, if that is zeroed in a batch
+  bool is_collecting_ = false;
+  at::Tensor in_place_;  // defined while collecting in memory that is not a slot
+  SlotLease slot_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,222 @@
+#include "fsdp_runtime/src/engine/gradient_reducer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/TensorIterator.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "fsdp_runtime/src/engine/run_context.h"
+
+namespace fsdp {
+namespace {
+
+// A piece stays in cache from one stage to the next. And ATen does not spread so few elements over
+// threads: a lane, which runs beside compute, takes one core.
+constexpr int64_t kPieceNumel = at::internal::GRAIN_SIZE;
+
+/// Calls `use(begin, numel)` for the elements of a tensor: on the CPU piece by piece.
+template <class Use>
+void in_pieces(int64_t total, c10::Device device, Use use) {
+  const int64_t step = device.is_cpu() ? kPieceNumel : total;
+  for (int64_t begin = 0; begin < total; begin += step) {
+    use(begin, std::min(step, total - begin));
+  }
+}
+
+}  // namespace
+
+GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
+                                  at::ScalarType reduce_dtype) {
+  const double divisor = factor.value_or(static_cast<double>(ranks));
+  if (reduce_dtype == at::kHalf) {
+    double before = 1;
+    while (std::fmod(divisor, before) == 0 && divisor / before > before) {
+      before *= 2;
+    }
+    return {ReduceOp::kSum, before, divisor / before};
+  }
+  if (divisor == static_cast<double>(ranks)) {
+    return {ReduceOp::kAvg, 1, 1};
+  }
+  return {ReduceOp::kSum, 1, divisor};
+}
+
+GradientReducer::GradientReducer(const ShardStore& store, std::shared_ptr<Collectives> comm,
+                                 std::shared_ptr<Collectives> replicas, at::ScalarType dtype)
+    : store_(store),
+      comm_(std::move(comm)),
+      replicas_(std::move(replicas)),
+      dtype_(dtype),
+      padding_(plan::padding_of_rank(store.layout(), comm_->rank())) {}
+
+void GradientReducer::begin() {
+  if (has_row_sum_) {
+    return;
+  }
+  const int64_t ranks = comm_->size() * (replicas_ ? replicas_->size() : 1);
+  division_ = divide_gradients(divide_factor_, ranks, dtype_);
+  hook_ = next_hook_;
+  is_local_ =
+      ranks == 1 && dtype_ == store_.dtype() && division_.before * division_.after == 1 && !hook_;
+}
+
+const at::Tensor& GradientReducer::memory() {
+  if (!gradient_.defined()) {
+    // Not from replicas_->empty_for_comm(), which would spare an all-reduce over shared memory two
+    // copies: the gradient is kept for good, and shared memory is scarce.
+    gradient_ = at::empty_like(store_.shard());
+  }
+  return gradient_;
+}
+
+void GradientReducer::LocalStage::run() const {
+  c10::InferenceMode no_autograd;
+  in_pieces(tensor.numel(), tensor.device(), [this](int64_t begin, int64_t numel) {
+    at::Tensor piece = tensor.narrow(0, begin, numel);
+    if (divisor != 1) {
+      piece.div_(divisor);
+    }
+    if (adds) {
+      target.narrow(0, begin, numel).add_(piece);
+    } else if (target.defined()) {
+      target.narrow(0, begin, numel).copy_(piece);
+    }
+  });
+}
+
+GradientReducer::LocalStage GradientReducer::last_stage(RunContext& context,
+                                                        const at::Tensor& input) {
+  at::Tensor output = input;
+  if (comm_->size() > 1) {
+    if (!keeps_row_ && !has_gradient_ && dtype_ == store_.dtype()) {
+      return {memory(), division_.after};
+    }
+    const int64_t numel = store_.layout().shard_numel;
+    output_slot_ =
+        context.acquire_reduced_slot(numel * static_cast<int64_t>(c10::elementSize(dtype_)));
+    output = output_slot_->as(dtype_);
+  }
+  if (!keeps_row_) {
+    return {std::move(output), division_.after, memory(), has_gradient_};
+  }
+  if (!row_sum_.defined()) {
+    row_sum_ = at::empty(output.sizes(), output.options());
+  }
+  return {std::move(output), /*divisor=*/1, row_sum_, has_row_sum_};  // divided with the whole sum
+}
+
+void GradientReducer::issue_hook(Collectives& comm, Issue issue, const at::Tensor& reduced) {
+  hook_result_ = std::make_shared<HookResult>();
+  const auto call = [hook = hook_, reduced, padding = padding_, result = hook_result_] {
+    at::NoGradGuard no_grad;
+    try {
+      hook(reduced);
+      for (const plan::Range& gap : padding) {
+        reduced.narrow(0, gap.begin, gap.end - gap.begin).zero_();
+      }
+    } catch (...) {
+      result->error = std::current_exception();
+    }
+  };
+  work_.add(comm.run_on_lane(std::move(issue), call));
+}
+
+void GradientReducer::issue(const at::Tensor& input, const LocalStage& last,
+                            const std::string& purpose) {
+  const auto next = [&] { return Issue(Lane::kReduce, purpose, work_.last()); };
+  // A row of one rank has no lane; its part is done on that of the replicas.
+  Collectives& row = comm_->size() == 1 && replicas_ ? *replicas_ : *comm_;
+  if (division_.before != 1) {
+    const LocalStage before{input, division_.before};
+    work_.add(row.run_on_lane(next(), [before] { before.run(); }));
+  }
+  if (comm_->size() > 1) {
+    work_.add(comm_->reduce_scatter_into(last.tensor, input, division_.op, next()));
+    input_end_ = work_.last();
+  }
+  const bool all_reduces = replicas_ && !keeps_row_;
+  if (all_reduces && has_row_sum_) {
+    const LocalStage kept{row_sum_, 1, last.tensor, /*adds=*/true};
+    work_.add(row.run_on_lane(next(), [kept] { kept.run(); }));
+  }
+  if (all_reduces) {
+    // On a lane of its own: the next reduce-scatter need not wait for it. An average of averages is
+    // the average, and division by a factor comes last.
+    work_.add(replicas_->all_reduce(last.tensor, division_.op, next()));
+  }
+  Collectives& end = all_reduces ? *replicas_ : row;  // whose lane has the last stages
+  if (hook_ && !keeps_row_) {
+    issue_hook(end, next(), last.tensor);
+  }
+  if (!last.is_empty()) {
+    work_.add(end.run_on_lane(next(), [last, result = hook_result_] {
+      if (!result || !result->error) {
+        last.run();
+      }
+    }));
+  }
+  if (!input_end_) {
+    input_end_ = work_.last();
+  }
+}
+
+void GradientReducer::start(RunContext& context, UnshardedGradients whole,
+                            const ReductionOptions& options) {
+  TORCH_INTERNAL_ASSERT(!is_reducing());
+  if (is_local_) {
+    has_gradient_ = true;
+    return;
+  }
+  keeps_row_ = replicas_ && !options.all_reduces;
+  const LocalStage last = last_stage(context, whole.flat);
+  input_slot_ = std::move(whole.slot);
+  is_dropped_ = false;
+  hook_result_.reset();
+  input_end_.reset();
+  context.add_reduction(this);
+  RuntimeCounters& counters = context.counters_in_place();
+  counters.reductions += 1;
+  counters.reduced_bytes += static_cast<int64_t>(whole.flat.nbytes());
+  try {
+    issue(whole.flat, last, options.purpose);
+  } catch (...) {
+    // The stages before it are under way, and peers take part in them: the slots are theirs.
+    work_.fail(std::current_exception());
+    throw;
+  }
+}
+
+void GradientReducer::release_input() {
+  if (input_end_) {
+    input_end_->wait();
+  } else {
+    finish();  // throws what has prevented the issue
+  }
+  input_slot_.reset();
+}
+
+void GradientReducer::finish() {
+  TORCH_INTERNAL_ASSERT(is_reducing());
+  work_.finish();
+  if (keeps_row_) {
+    has_row_sum_ = !is_dropped_;
+  } else {
+    has_row_sum_ = false;
+    has_gradient_ = has_gradient_ || (!is_dropped_ && hook_error() == nullptr);
+  }
+  input_end_.reset();
+  output_slot_.reset();
+  input_slot_.reset();
+}
+
+void GradientReducer::drop() {
+  has_gradient_ = false;
+  has_row_sum_ = false;
+  is_dropped_ = true;
+}
+
+}  // namespace fsdp

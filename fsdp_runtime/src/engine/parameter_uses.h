@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace fsdp {
+
+/// Which parameters of a group have contributed a gradient, not only zeros, to a reduction: those
+/// have a `.grad` that is not None in PyTorch. Ranks may differ in what they use; in rounds, they
+/// tell each other.
+class ParameterUses {
+ public:
+  explicit ParameterUses(size_t params) : own_(params, 0), all_(params, 0) {}
+
+  /// This rank has used parameter `index`.
+  void add_own(size_t index) { own_[index] = 1; }
+  /// By parameter, 1 if this rank has used it in this round.
+  const std::vector<uint8_t>& own() const { return own_; }
+  /// Ends the round. `uses`: by parameter, 1 if some rank has used it in this round.
+  void end_round(const std::vector<uint8_t>& uses) {
+    for (size_t i = 0; i < all_.size(); ++i) {
+      all_[i] |= uses[i];
+      own_[i] = 0;
+    }
+  }
+  /// Whether some rank has used it in a round since clear().
+  bool is_used(size_t index) const { return all_[index] != 0; }
+  void clear() {
+    own_.assign(own_.size(), 0);
+    all_.assign(all_.size(), 0);
+  }
+
+ private:
+  std::vector<uint8_t> own_;
+  std::vector<uint8_t> all_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/collectives.h>
+#include <fsdp/fully_shard.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fsdp_runtime/plan/group_layout.h"
+
+namespace fsdp {
+
+/// A parameter to be sharded.
+struct NamedParameter {
+  std::string fqn;
+  at::Tensor tensor;
+};
+
+struct ShardStoreOptions {
+  std::vector<std::string> mesh_axes;         // along which the ranks of the group lie
+  at::ScalarType compute_dtype = at::kFloat;  // in which the parameters are gathered
+  /// Of which shards are multiples, if that is not too much: the same on all ranks that divide the
+  /// parameters and on those that hold copies. 0: of none.
+  int64_t page_bytes = 0;
+};
+
+/// What a rank keeps of a group of parameters for good: its shard in the parameters' own dtype
+/// (FSDP2: the sharded parameters), and where each of them lies. All-gathers read it; the optimizer
+/// and checkpoints read and write it.
+///
+/// Where the backend has windows, peers read this rank's part of the unsharded parameters in place:
+/// the shard itself, or beside it a copy in the dtype in which they compute.
+///
+/// Thread: the rank's. CUDA: the shard is ordered by the current stream, like any tensor.
+class ShardStore {
+ public:
+  /// `params`: all of one dtype and device, contiguous, at least one-dimensional. Copies this
+  /// rank's part of them; unmaterialized ones leave zeros. They are divided over the ranks of
+  /// `comm`. Collective over `comm` where that has windows.
+  ShardStore(const std::vector<NamedParameter>& params, Collectives& comm,
+             const ShardStoreOptions& options);
+
+  /// [layout().shard_numel]: the parts of all parameters end to end, with zeros between them.
+  const at::Tensor& shard() const { return shard_; }
+  at::ScalarType dtype() const { return shard_.scalar_type(); }
+  c10::Device device() const { return shard_.device(); }
+  const plan::GroupLayout& layout() const { return layout_; }
+
+  /// Returns what this rank gives to an all-gather in the dtype of `range`, which is its own range
+  /// of the output, [shard_numel]: the shard if that has the dtype; else `range`, into which it has
+  /// cast the shard, so that no memory but the output's is needed.
+  at::Tensor prepare_gather(const at::Tensor& range) const;
+
+  /// In which peers read this rank's part of the parameters; null: an all-gather copies it.
+  const std::shared_ptr<GatherWindow>& window() const { return window_; }
+  /// To be called before a gather of the window, which is not in use by this rank. If it holds a
+  /// copy of the shard, and the shard may have been written since (`write_epoch` is another, or
+  /// prepare_to_write() was called), makes the copy anew when no peer reads it any more.
+  void publish(int64_t write_epoch);
+  /// To be called before the shard is written, while this rank does not use the window: blocks
+  /// until no peer reads the shard. All ranks come to this, or have come to the end of a backward
+  /// or an evaluation. Throws like Work::wait().
+  void prepare_to_write();
+
+  // By parameter, in the order of the group.
+  size_t size() const { return held_.size(); }
+  /// What this rank holds of the parameter.
+  const Shard& held(size_t index) const { return held_[index]; }
+  const std::string& fqn(size_t index) const { return held_[index].fqn; }
+  void set_fqn(size_t index, std::string fqn) { held_[index].fqn = std::move(fqn); }
+  const std::vector<int64_t>& shape(size_t index) const { return held_[index].global_shape; }
+  /// Where that is in the shard.
+  const plan::ParamSlice& slice(size_t index) const { return slices_[index]; }
+  /// The parameter's part of `flat`, which has the shard's layout; undefined if `flat` is.
+  LocalShard part_of(const at::Tensor& flat, size_t index) const;
+
+ private:
+  bool is_window_a_copy() const { return window_->own().scalar_type() != dtype(); }
+
+  plan::GroupLayout layout_;
+  std::vector<plan::ParamSlice> slices_;
+  std::vector<Shard> held_;
+  std::shared_ptr<GatherWindow> window_;
+  at::Tensor shard_;
+  std::optional<int64_t> published_in_;  // the write epoch
+};
+
+}  // namespace fsdp
