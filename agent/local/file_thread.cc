@@ -54,9 +54,13 @@ void FileThread::ThreadMain(const std::shared_ptr<Shared>& shared) {
   while (DoNext(shared)) {
   }
   std::deque<Task> dropped;
+  {
+    MutexLock lock(shared->mu);
+    dropped.swap(shared->tasks);
+  }
+  // What tasks own (open files) is freed here, not on the loop, which does not wait for it either.
+  dropped.clear();
   MutexLock lock(shared->mu);
-  // What tasks own (open files) is freed here, not on the loop.
-  dropped.swap(shared->tasks);
   shared->has_ended = true;
   shared->changed.NotifyAll();
 }

@@ -95,6 +95,7 @@ void LocalAgent::Start() {
   CoordinatorLink::Callbacks callbacks;
   callbacks.on_up = [this] { Feed(node::StreamUp{}); };
   callbacks.on_message = [this](const ToAgent& message) {
+    last_link_error_ = absl::OkStatus();
     if (const auto* admit = std::get_if<AdmitAgent>(&message.message)) {
       FollowLease(admit->node_lease);
       was_admitted_ = true;

@@ -153,7 +153,9 @@ class LocalAgent {
   struct ExitedWorker {
     keeper::ExitedReport report;
     Generation generation;
+    /// Where it has written that, and where that is kept.
     std::string error_file;
+    std::string kept_error_file;
     std::string log_path;
     /// Why the watchdog has signalled it; empty: it has not.
     std::string timer_error;

@@ -52,7 +52,8 @@ std::string Make(const AttemptFiles& wanted) {
 
 }  // namespace
 
-/// Directories of error files, and filtered files. The logs are made by the log writer.
+/// Directories of error files, and filtered files. The logs, with directories that are missing, are
+/// made by the log writer.
 void LocalAgent::MakeAttemptFiles(std::function<void()> then) {
   AttemptFiles wanted;
   const std::string directory = AttemptDir(options_.dirs, assignment_);
@@ -65,7 +66,8 @@ void LocalAgent::MakeAttemptFiles(std::function<void()> then) {
     return then();
   }
   wanted.directories.push_back(directory);
-  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
+  const int folders = HasWorkerFolders(options_.output) ? assignment_.local_world_size : 0;
+  for (int local_rank = 0; local_rank < folders; ++local_rank) {
     wanted.directories.push_back(WorkerDir(options_.dirs, assignment_, local_rank));
   }
   auto once = std::make_shared<std::function<void()>>(std::move(then));

@@ -1,6 +1,9 @@
 // What an agent does for the workers of a generation: prepare, start, tell of their exits.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
@@ -24,6 +27,17 @@ int64_t UnixNow() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+/// Moves an error file to where the report says that it is. If that fails it stays where it is, and
+/// the report has its text all the same.
+void PutInPlace(const std::string& written, const std::string& kept) {
+  if (written != kept) {
+    ::mkdir(FolderOf(kept).c_str(), 0777);
+    ::rename(written.c_str(), kept.c_str());
+  }
 }
 
 }  // namespace
@@ -75,19 +89,20 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank) {
   if (options_.local_place.has_value()) {
     std::tie(place.local_rank, place.local_world_size) = *options_.local_place;
   }
-  const WorkerSettings settings{.master_addr = assignment_.master_addr,
-                                .master_port = assignment_.master_port,
-                                .restart_count = assignment_.restart_count,
-                                .max_restarts = assignment_.max_restarts,
-                                .run_id = options_.run_id,
-                                .uses_agent_store = options_.uses_agent_store,
-                                .error_file = ErrorFilePath(options_.dirs, assignment_, local_rank),
-                                .generation = assignment_.generation.value(),
-                                .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
-                                .progress_view = options_.draws_progress ? "terminal" : "plain",
-                                .signals_to_handle = options_.handled_signals,
-                                .has_virtual_local_rank = options_.has_virtual_local_rank,
-                                .omp_threads = options_.omp_threads};
+  const WorkerSettings settings{
+      .master_addr = assignment_.master_addr,
+      .master_port = assignment_.master_port,
+      .restart_count = assignment_.earlier_restarts + assignment_.restart_count,
+      .max_restarts = assignment_.earlier_restarts + assignment_.max_restarts,
+      .run_id = options_.run_id,
+      .uses_agent_store = options_.uses_agent_store,
+      .error_file = WrittenErrorFilePath(options_.dirs, options_.output, assignment_, local_rank),
+      .generation = assignment_.generation.value(),
+      .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
+      .progress_view = options_.draws_progress ? "terminal" : "plain",
+      .signals_to_handle = options_.handled_signals,
+      .has_virtual_local_rank = options_.has_virtual_local_rank,
+      .omp_threads = options_.omp_threads};
   WorkerVariables variables = BuildWorkerEnvironment(options_.base_environment, place, settings);
   if (variables.defaulted_omp_threads && !std::exchange(has_warned_of_omp_, true)) {
     Log(LogLevel::kWarning,
@@ -141,9 +156,14 @@ void LocalAgent::OnSpawnFailed(int local_rank, const std::string& what) {
 
 /// The exit is told once the worker's error file has been read, or does not answer.
 void LocalAgent::OnExited(const keeper::ExitedReport& report) {
-  ExitedWorker worker{report, assignment_.generation,
-                      ErrorFilePath(options_.dirs, assignment_, report.local_rank),
-                      LogPathOf(report.local_rank), ""};
+  const int local_rank = report.local_rank;
+  ExitedWorker worker{
+      .report = report,
+      .generation = assignment_.generation,
+      .error_file = WrittenErrorFilePath(options_.dirs, options_.output, assignment_, local_rank),
+      .kept_error_file = ErrorFilePath(options_.dirs, assignment_, local_rank),
+      .log_path = LogPathOf(local_rank),
+      .timer_error = ""};
   if (const auto it = timer_errors_.find(report.pid); it != timer_errors_.end()) {
     worker.timer_error = it->second;
   }
@@ -162,8 +182,11 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
   };
   auto file = std::make_shared<ErrorFile>();
   files_.Run(
-      [path = worker.error_file, file] {
+      [path = worker.error_file, kept = worker.kept_error_file, file] {
         *file = ErrorFile{ReadErrorFile(path), MonoNow()};
+        if (file->result.error.has_value()) {
+          PutInPlace(path, kept);
+        }
       },
       [give, file] { give(*file); });
   loop_.At(MonoNow() + kErrorFileLimit, [live = is_live_, this, give] {
@@ -208,7 +231,7 @@ node::Event LocalAgent::MakeReaped(const ExitedWorker& worker, const ErrorFile& 
       exit.error_json = error->json;
       exit.error_timestamp_s = error->timestamp_s;
       if (exit.log_path.empty()) {  // The report finds the error file beside it.
-        exit.log_path = worker.error_file.substr(0, worker.error_file.rfind('/') + 1);
+        exit.log_path = FolderOf(worker.kept_error_file) + "/";
       }
       if (error->age.has_value()) {
         reaped.error_age = *error->age + (now - file.read_at);

@@ -39,6 +39,13 @@ std::string ErrorFilePath(const RunDirs& dirs, const RankAssignment& assignment,
   return FileIn(WorkerDir(dirs, assignment, local_rank), "error.json");
 }
 
+std::string WrittenErrorFilePath(const RunDirs& dirs, const OutputOptions& output,
+                                 const RankAssignment& assignment, int local_rank) {
+  return HasWorkerFolders(output)
+             ? ErrorFilePath(dirs, assignment, local_rank)
+             : FileIn(AttemptDir(dirs, assignment), absl::StrCat("error_", local_rank, ".json"));
+}
+
 std::string StreamPath(const RunDirs& dirs, const RankAssignment& assignment, int local_rank,
                        keeper::Stream stream, StreamFile file) {
   if (file == StreamFile::kNone) {

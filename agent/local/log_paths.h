@@ -10,7 +10,7 @@ namespace fsdprun {
 
 /// Directories of one agent's run. An empty one is not there.
 struct RunDirs {
-  /// `attempt_<n>/<local rank>/` are made below it; not there with --log-dir=/dev/null.
+  /// Logs are in `attempt_<n>/<local rank>/` below it; not there with --log-dir=/dev/null.
   std::string logs;
   /// For output that the console shows and no log keeps; without it such output goes to the console
   /// through memory.
@@ -24,8 +24,13 @@ StreamSet SetOf(keeper::Stream stream);
 std::string AttemptDir(const RunDirs& dirs, const RankAssignment& assignment);
 std::string WorkerDir(const RunDirs& dirs, const RankAssignment& assignment, int local_rank);
 
-/// A worker's error file; empty if it cannot have one.
+/// Where a worker's error file is kept; empty if it cannot have one.
 std::string ErrorFilePath(const RunDirs& dirs, const RankAssignment& assignment, int local_rank);
+
+/// Where the worker writes it: in the same place, or in the attempt's directory if the worker's own
+/// is not made before it starts.
+std::string WrittenErrorFilePath(const RunDirs& dirs, const OutputOptions& output,
+                                 const RankAssignment& assignment, int local_rank);
 
 /// Where a worker's stream is written to; empty: to no file.
 std::string StreamPath(const RunDirs& dirs, const RankAssignment& assignment, int local_rank,

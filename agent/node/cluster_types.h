@@ -3,6 +3,7 @@
 // Plain data that the coordinator and the agents share: who a node is, what a generation assigns to
 // it, how a worker ended, how the job ended. Values only; no behaviour but small predicates.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -50,6 +51,9 @@ struct RankAssignment {
   /// do not count.
   int restart_count = 0;
   int max_restarts = 0;
+  /// Runs of the same job before this launch, which a scheduler has started again: workers are told
+  /// of both, added up.
+  int earlier_restarts = 0;
   /// How many worlds with this restart count came before: membership changes.
   int world_of_attempt = 0;
   /// Endpoint of this generation's store. Empty and 0 in a prepare order; filled in by the commit
@@ -171,6 +175,23 @@ inline constexpr int kMaxOtherFailures = 32;
 
 enum class OutcomeKind { kSucceeded, kFailed, kStoppedBySignal };
 
+/// How the workers of one world have ended, as far as it was told.
+struct WorkerEnds {
+  int workers = 0;
+  /// With 0, of themselves or once they were stopped.
+  int well = 0;
+  /// By our SIGKILL: their time to end was over.
+  int killed = 0;
+  /// In any other way. Who is in none of the three was lost with its node.
+  int failed = 0;
+  /// A sentence for each of the first kMaxEndNotes that were killed or have failed.
+  std::vector<std::string> notes;
+
+  bool AllWell() const { return workers > 0 && well == workers; }
+  bool operator==(const WorkerEnds&) const = default;
+};
+inline constexpr size_t kMaxEndNotes = 4;
+
 /// How the job ended.
 struct JobOutcome {
   OutcomeKind kind = OutcomeKind::kSucceeded;
@@ -187,6 +208,8 @@ struct JobOutcome {
   Generation generation;
   /// Of the last world; port 0 if there was none.
   StoreEndpoint store;
+  /// Of the last world; without workers if there was none.
+  WorkerEnds ends;
   /// Set for kFailed; may be set for kStoppedBySignal if a failure came first.
   std::optional<FailureReport> failure;
 };

@@ -126,12 +126,14 @@ struct StopWorkers {
   Duration grace{};
   std::string reason;
 };
-/// The job is over for this agent: kill what is left and exit with `exit_code`.
+/// The job is over, at least for this agent: kill what is left and exit with `exit_code`.
 struct ReleaseAgent {
   int exit_code = 0;
   std::string reason;
   /// The workers could not end by themselves, well or badly.
   bool cut_off = false;
+  /// Only this agent's part is over, because the node is of no use to the job.
+  bool job_goes_on = false;
 };
 /// Pass `signal` on to the workers of the envelope's generation, as node::NotifyWorkers does; the
 /// job goes on. Not repeated on a new stream: it is about a moment.

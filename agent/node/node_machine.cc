@@ -326,6 +326,9 @@ void NodeMachine::Handle(const node::WorkerReaped& reaped, Out& out) {
   worker.state = WorkerState::kExited;
   const MonoTime died_at = out.now - reaped.age;
   const MonoTime failed_at = FailureTime(reaped, out.now);
+  if (progress_changed_) {
+    SendHeartbeat(out);  // How far the workers have come tells whether they were done.
+  }
   SendReport(WorkerExited{Complete(reaped, died_at, failed_at)}, failed_at, out);
 }
 
@@ -437,13 +440,17 @@ void NodeMachine::Handle(const node::TimerDue&, Out& out) {
   }
   if (!exited_ && out.now >= next_heartbeat_) {
     next_heartbeat_ = out.now + heartbeat_interval_;
-    AgentHeartbeat heartbeat;
-    if (progress_changed_) {
-      progress_changed_ = false;
-      heartbeat.progress = progress_;
-    }
-    SendNow(std::move(heartbeat), generation(), out);
+    SendHeartbeat(out);
   }
+}
+
+void NodeMachine::SendHeartbeat(Out& out) {
+  AgentHeartbeat heartbeat;
+  if (progress_changed_) {
+    progress_changed_ = false;
+    heartbeat.progress = progress_;
+  }
+  SendNow(std::move(heartbeat), generation(), out);
 }
 
 }  // namespace fsdprun

@@ -227,6 +227,10 @@ class NodeMachine {
   MonoTime connect_deadline() const { return stream_deadline_; }
   /// The job has ended, and the workers could not end by themselves.
   bool was_cut_off() const { return was_cut_off_; }
+  /// The coordinator has said that the job, or this agent's part of it, is over.
+  bool was_released() const { return released_; }
+  /// This agent was released, but the job goes on.
+  bool leaves_job() const { return leaves_job_; }
   /// When the workers that are still running are killed; empty unless a stop gives them time.
   std::optional<MonoTime> kill_at() const {
     return kill_at_ != MonoTime::max() ? std::optional<MonoTime>(kill_at_) : std::nullopt;
@@ -259,6 +263,7 @@ class NodeMachine {
   struct Out;
 
   void Handle(const node::TimerDue&, Out& out);
+  void SendHeartbeat(Out& out);
   void Handle(const ToAgent& order, Out& out);
   void Handle(const node::Boot&, Out& out);
   void Handle(const node::StreamUp&, Out& out);
@@ -370,6 +375,7 @@ class NodeMachine {
   /// The coordinator has said how the job ended; it may be gone before this node is.
   bool released_ = false;
   bool was_cut_off_ = false;
+  bool leaves_job_ = false;
   int operator_signal_ = 0;
   int exit_code_ = 0;
   std::string exit_message_;

@@ -138,6 +138,7 @@ void NodeMachine::Apply(const PassSignal& pass, Generation g, Out& out) {
 void NodeMachine::Apply(const ReleaseAgent& release, Generation, Out& out) {
   Leave(release.exit_code, release.reason, spec_.kill_wait, out);
   was_cut_off_ = release.cut_off;
+  leaves_job_ = release.job_goes_on;
   released_ = true;
 }
 

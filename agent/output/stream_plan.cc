@@ -28,12 +28,15 @@ StreamPlan PlanStream(const OutputOptions& options, int local_rank, StreamSet st
   const bool is_hidden =
       options.shown_local_ranks.has_value() && options.shown_local_ranks->count(local_rank) == 0;
   const StreamFile file = FileOf(options, is_redirected || is_tee, is_hidden);
-  const bool is_asked_for =
-      file != StreamFile::kSpool && (options.names_files || options.names_directory);
+  const bool is_asked_for = file != StreamFile::kSpool && HasWorkerFolders(options);
   return {.file = file,
           .display = DisplayOf(is_redirected, is_tee, is_hidden),
           .is_filtered = is_tee && !is_hidden && !FilterTexts(options, stream).empty(),
           .opens_late = !is_asked_for};
+}
+
+bool HasWorkerFolders(const OutputOptions& options) {
+  return options.has_directory && (options.names_files || options.names_directory);
 }
 
 bool NeedsSpool(const OutputOptions& options, int local_world_size) {

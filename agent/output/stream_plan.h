@@ -30,6 +30,11 @@ struct StreamPlan {
 /// `stream` is kOutStream or kErrorStream. Pure.
 StreamPlan PlanStream(const OutputOptions& options, int local_rank, StreamSet stream);
 
+/// Each worker has a folder from its start on, because the user asked for logs; otherwise one is
+/// made with the first byte of output: to make and remove 64 folders takes longer than to start and
+/// reap 64 processes. Pure.
+bool HasWorkerFolders(const OutputOptions& options);
+
 /// Some stream of a node with so many workers is spooled. Pure.
 bool NeedsSpool(const OutputOptions& options, int local_world_size);
 

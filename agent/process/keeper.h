@@ -65,6 +65,8 @@ class Keeper {
     int pidfd = -1;
     int failure_pipe = -1;
     Phase phase = Phase::kStarting;
+    /// All its threads have, and it has not been reaped.
+    bool has_ended = false;
     /// Set by KillAll; workers started later are not touched by its sweep.
     bool kill_requested = false;
     /// Bytes of output read after the death; bounded, so that a surviving writer cannot delay the
@@ -164,9 +166,11 @@ class Keeper {
   void ReapOrphans();
   void ReapWorkers();
   bool HasSession(pid_t leader) const;
+  bool NeedsNoScan(pid_t pid) const;
   bool IsSpared(const ProcessInfo& process) const;
   bool IsWorkerPid(pid_t pid) const;
   bool IsOfWorker(pid_t pid);
+  void SweepSoon();
   void ScheduleSweep(bool unfinished);
 
   int agent_fd_;
@@ -189,6 +193,7 @@ class Keeper {
   // Sweeping.
   bool sweep_wanted_ = false;
   int64_t next_sweep_ns_ = 0;
+  int64_t last_sweep_ns_ = 0;
   int64_t sweep_pause_ns_ = 0;
   std::vector<ProcessInfo> processes_;
   std::vector<char> is_ours_;

@@ -16,9 +16,12 @@ constexpr int64_t kLongestSweepPauseNs = 100'000'000;
 }  // namespace
 
 void Keeper::Sweep() {
-  // A live worker keeps all its descendants, so they need not be scanned.
+  last_sweep_ns_ = NowNs(CLOCK_MONOTONIC);
   ScanDescendants(
-      self_, [this](const ProcessInfo& process) { return IsSpared(process); }, processes_);
+      self_,
+      {.leaves_out = [this](pid_t pid) { return NeedsNoScan(pid); },
+       .skips_children = [this](const ProcessInfo& process) { return IsSpared(process); }},
+      processes_);
   MarkVictims();
   const bool killed_any = KillVictims();
   ReapOrphans();
@@ -106,6 +109,14 @@ bool Keeper::HasSession(pid_t leader) const {
   });
 }
 
+/// A live worker keeps all its descendants, and one that has ended has none. To read of each
+/// worker in /proc that this is so takes longer than all else that is done for its end.
+bool Keeper::NeedsNoScan(pid_t pid) const {
+  return std::any_of(workers_.begin(), workers_.end(), [pid](const auto& w) {
+    return w->pid == pid && (w->IsAlive() ? !w->kill_requested : w->has_ended);
+  });
+}
+
 bool Keeper::IsSpared(const ProcessInfo& process) const {
   return std::any_of(workers_.begin(), workers_.end(), [&process](const auto& w) {
     return w->IsAlive() && !w->kill_requested &&
@@ -120,8 +131,7 @@ bool Keeper::IsWorkerPid(pid_t pid) const {
 
 /// A worker, or a descendant of one. All descendants of the keeper but the log writer are.
 bool Keeper::IsOfWorker(pid_t pid) {
-  ScanDescendants(
-      self_, [](const ProcessInfo&) { return false; }, processes_);
+  ScanDescendants(self_, {}, processes_);
   is_ours_.assign(processes_.size(), 0);
   for (size_t i = 0; i < processes_.size(); ++i) {
     is_ours_[i] = processes_[i].pid == self_;
@@ -133,6 +143,16 @@ bool Keeper::IsOfWorker(pid_t pid) {
     }
   }
   return false;
+}
+
+/// At once if nothing else is alive; otherwise workers that end together are swept together.
+void Keeper::SweepSoon() {
+  const bool is_last = std::none_of(workers_.begin(), workers_.end(), [](const auto& w) {
+    return w->IsAlive() || w->phase == Phase::kOpening;
+  });
+  sweep_wanted_ = true;
+  sweep_pause_ns_ = 0;
+  next_sweep_ns_ = is_last ? 0 : std::min(next_sweep_ns_, last_sweep_ns_ + kShortestSweepPauseNs);
 }
 
 /// While processes are dying the pause doubles up to its limit, so that an unkillable process costs

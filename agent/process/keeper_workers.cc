@@ -31,13 +31,13 @@ void Keeper::ReadFailurePipe(Worker& worker) {
   CloseFd(worker.failure_pipe);
   if (got == static_cast<ssize_t>(sizeof(failure))) {
     AppendReport(Describe(failure, *worker.plan, worker.local_rank), outgoing_);
-    worker.phase = Phase::kFailed;
+    worker.phase = Phase::kFailed;  // The child may not have ended yet, so its plan stays.
   } else {
     AppendReport(SpawnedReport{worker.local_rank, worker.pid}, outgoing_);
     worker.phase = Phase::kRunning;
     all_gone_pending_ = true;
+    worker.plan.reset();
   }
-  worker.plan.reset();
 }
 
 void Keeper::ReadControl(Worker& worker) {
@@ -94,12 +94,11 @@ void Keeper::OnWorkerDeath(Worker& worker) {
   }
   worker.exit.seen_ns = NowNs(CLOCK_MONOTONIC);
   worker.phase = Phase::kDead;
+  worker.has_ended = rc == 0;
   if (rc == 0) {
     ::kill(-worker.pid, SIGKILL);
   }
-  sweep_wanted_ = true;
-  next_sweep_ns_ = 0;
-  sweep_pause_ns_ = 0;
+  SweepSoon();
 }
 
 Keeper::Worker* Keeper::FindCurrent(int local_rank) {

@@ -20,7 +20,8 @@ std::set<pid_t> ListChildren() {
   const pid_t self = ::getpid();
   std::vector<ProcessInfo> processes;
   ScanDescendants(
-      self, [self](const ProcessInfo& process) { return process.pid != self; }, processes);
+      self, {.skips_children = [self](const ProcessInfo& process) { return process.pid != self; }},
+      processes);
   for (const ProcessInfo& process : processes) {
     if (process.parent == self) {
       children.insert(process.pid);
@@ -36,7 +37,9 @@ int KillOrphans(const std::set<pid_t>& spared, const std::set<pid_t>& not_awaite
   std::vector<ProcessInfo> processes;
   const pid_t self = ::getpid();
   ScanDescendants(
-      self, [&spared](const ProcessInfo& process) { return spared.count(process.pid) > 0; },
+      self,
+      {.skips_children =
+           [&spared](const ProcessInfo& process) { return spared.count(process.pid) > 0; }},
       processes);
   std::vector<char> is_ours(processes.size());
   std::vector<char> is_spared(processes.size());

@@ -71,17 +71,18 @@ void SortByPid(std::vector<ProcessInfo>& processes) {
             [](const ProcessInfo& a, const ProcessInfo& b) { return a.pid < b.pid; });
 }
 
-void AddOnce(pid_t pid, std::vector<ProcessInfo>& processes) {
-  const bool is_known = std::any_of(processes.begin(), processes.end(),
-                                    [pid](const ProcessInfo& p) { return p.pid == pid; });
+void AddOnce(pid_t pid, const ScanLimits& limits, std::vector<ProcessInfo>& processes) {
+  const bool is_listed = std::any_of(processes.begin(), processes.end(),
+                                     [pid](const ProcessInfo& p) { return p.pid == pid; });
   ProcessInfo info;
-  if (!is_known && ReadProcess(pid, info)) {
+  if (!is_listed && !limits.leaves_out(pid) && ReadProcess(pid, info)) {
     processes.push_back(info);
   }
 }
 
 /// Appends the children of one thread. False on a kernel that does not list them.
-bool AddChildrenOfThread(pid_t pid, pid_t thread, std::vector<ProcessInfo>& processes) {
+bool AddChildrenOfThread(pid_t pid, pid_t thread, const ScanLimits& limits,
+                         std::vector<ProcessInfo>& processes) {
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/%d/task/%d/children", static_cast<int>(pid),
                 static_cast<int>(thread));
@@ -96,7 +97,7 @@ bool AddChildrenOfThread(pid_t pid, pid_t thread, std::vector<ProcessInfo>& proc
       if (text[i] >= '0' && text[i] <= '9') {
         child = child * 10 + (text[i] - '0');
       } else if (child != 0) {
-        AddOnce(std::exchange(child, 0), processes);
+        AddOnce(std::exchange(child, 0), limits, processes);
       }
     }
   }
@@ -105,12 +106,12 @@ bool AddChildrenOfThread(pid_t pid, pid_t thread, std::vector<ProcessInfo>& proc
 }
 
 /// Appends the children of all threads of a process. False if no thread's list could be read.
-bool AddChildren(pid_t pid, std::vector<ProcessInfo>& processes) {
+bool AddChildren(pid_t pid, const ScanLimits& limits, std::vector<ProcessInfo>& processes) {
   char folder[32];
   std::snprintf(folder, sizeof(folder), "/proc/%d/task", static_cast<int>(pid));
   bool is_listed = false;
-  ForEachNumber(folder, [pid, &processes, &is_listed](pid_t thread) {
-    is_listed |= AddChildrenOfThread(pid, thread, processes);
+  ForEachNumber(folder, [pid, &limits, &processes, &is_listed](pid_t thread) {
+    is_listed |= AddChildrenOfThread(pid, thread, limits, processes);
   });
   return is_listed;
 }
@@ -169,8 +170,7 @@ void ScanProcesses(std::vector<ProcessInfo>& processes) {
   SortByPid(processes);
 }
 
-void ScanDescendants(pid_t root, const std::function<bool(const ProcessInfo&)>& skips_children,
-                     std::vector<ProcessInfo>& processes) {
+void ScanDescendants(pid_t root, const ScanLimits& limits, std::vector<ProcessInfo>& processes) {
   // More rounds are needed only while parents die faster than their children can be listed.
   constexpr int kMaxRounds = 8;
   processes.clear();
@@ -182,13 +182,13 @@ void ScanDescendants(pid_t root, const std::function<bool(const ProcessInfo&)>& 
   size_t known = 0;
   for (int round = 0; round < kMaxRounds && known < processes.size(); ++round) {
     known = processes.size();
-    if (!AddChildren(root, processes)) {
+    if (!AddChildren(root, limits, processes)) {
       return ScanProcesses(processes);
     }
     for (size_t i = known; i < processes.size(); ++i) {
       const ProcessInfo process = processes[i];
-      if (!skips_children(process)) {
-        AddChildren(process.pid, processes);
+      if (!limits.skips_children(process)) {
+        AddChildren(process.pid, limits, processes);
       }
     }
   }

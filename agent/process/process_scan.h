@@ -31,12 +31,19 @@ bool ReadProcess(pid_t pid, ProcessInfo& info);
 /// capacity, allocates nothing else. Processes that end meanwhile may be missing.
 void ScanProcesses(std::vector<ProcessInfo>& processes);
 
-/// The same for `root` and its descendants, at the cost of those processes only. A process for
-/// which `skips_children` is true is listed without its children. `root` must be a subreaper: then
-/// a process whose parent dies during the scan is found again among its children. Falls back to
-/// ScanProcesses() on a kernel without /proc/<pid>/task/*/children.
-void ScanDescendants(pid_t root, const std::function<bool(const ProcessInfo&)>& skips_children,
-                     std::vector<ProcessInfo>& processes);
+/// What a scan need not look at.
+struct ScanLimits {
+  /// Not listed, and its children neither.
+  std::function<bool(pid_t)> leaves_out = [](pid_t) { return false; };
+  /// Listed without its children.
+  std::function<bool(const ProcessInfo&)> skips_children = [](const ProcessInfo&) { return false; };
+};
+
+/// The same for `root` and its descendants, at the cost of those processes only. `root` must be a
+/// subreaper: then a process whose parent dies during the scan is found again among its children.
+/// Falls back to ScanProcesses(), which has no limits, on a kernel without
+/// /proc/<pid>/task/*/children.
+void ScanDescendants(pid_t root, const ScanLimits& limits, std::vector<ProcessInfo>& processes);
 
 /// Marks in `is_member` (same length as `processes`) everything that descends from a marked
 /// process. Pure.

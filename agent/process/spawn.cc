@@ -5,13 +5,16 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <string_view>
+#include <utility>
 
+#include "agent/process/bare_call.h"
 #include "proto/worker_contract.h"
 
 namespace fsdprun::keeper {
@@ -65,98 +68,142 @@ std::vector<unsigned long> MaskOf(const std::vector<int32_t>& cpus) {
   return mask;
 }
 
-// --- The child: async-signal-safe calls only, nothing is allocated
+// --- The child, in the keeper's memory: see Note [The child's memory]
 
-[[noreturn]] void FailChild(int failure_pipe, ChildFailure::Step step, int error, int candidate) {
-  const ChildFailure failure{step, error, candidate};
-  [[maybe_unused]] const ssize_t n = ::write(failure_pipe, &failure, sizeof(failure));
-  ::_exit(127);
+[[noreturn]] void FailChild(const SpawnPlan& plan, ChildFailure::Step step, long error,
+                            int candidate) {
+  const ChildFailure failure{step, static_cast<int32_t>(error), candidate};
+  BareCall(SYS_write, plan.child.failure_pipe, Word(&failure), sizeof(failure));
+  for (;;) {
+    BareCall(SYS_exit_group, 127);
+  }
 }
+
+/// As the kernel has it: the handler and its mask, all zero for the default.
+struct KernelSigaction {
+  uint64_t words[4] = {};
+};
+constexpr size_t kKernelSigsetBytes = 8;
 
 void ResetSignals() {
-  struct sigaction action = {};
-  action.sa_handler = SIG_DFL;
+  const KernelSigaction default_action;
   for (int signal = 1; signal <= 64; ++signal) {
-    ::sigaction(signal, &action,
-                nullptr);  // Fails for KILL, STOP and libc's own signals, which need no reset.
+    BareCall(SYS_rt_sigaction, signal, Word(&default_action), 0,
+             kKernelSigsetBytes);  // Fails for KILL and STOP.
   }
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  constexpr uint64_t kNone = 0;
+  BareCall(SYS_rt_sigprocmask, SIG_SETMASK, Word(&kNone), 0, kKernelSigsetBytes);
 }
 
-bool ReadNothing() {
-  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  return null >= 0 && ::dup2(null, STDIN_FILENO) == STDIN_FILENO;
+/// 0 or an error.
+long ReadNothing() {
+  const long null = BareCall(SYS_openat, AT_FDCWD, Word("/dev/null"), O_RDONLY | O_CLOEXEC);
+  return std::min(null < 0 ? null : BareCall(SYS_dup3, null, STDIN_FILENO), 0L);
 }
 
-bool ConnectStreams(const ChildFds& fds) {
-  if (fds.stdout_fd >= 0 && ::dup2(fds.stdout_fd, STDOUT_FILENO) < 0) {
-    return false;
+/// 0 or an error.
+long ConnectStreams(const SpawnPlan& plan) {
+  const ChildFds& fds = plan.child.fds;
+  long error = 0;
+  if (fds.stdout_fd >= 0) {
+    error = std::min(error, BareCall(SYS_dup3, fds.stdout_fd, STDOUT_FILENO));
   }
-  if (fds.stderr_fd >= 0 && ::dup2(fds.stderr_fd, STDERR_FILENO) < 0) {
-    return false;
+  if (fds.stderr_fd >= 0) {
+    error = std::min(error, BareCall(SYS_dup3, fds.stderr_fd, STDERR_FILENO));
   }
-  return fds.control_fd < 0 || ::fcntl(fds.control_fd, F_SETFD, 0) == 0;
+  if (fds.control_fd >= 0) {
+    error = std::min(error, BareCall(SYS_fcntl, fds.control_fd, F_SETFD, 0));
+  }
+  return error < 0 || plan.reads_stdin ? error : ReadNothing();
 }
 
 void LimitDescriptors(uint64_t soft_limit) {
-  rlimit limit{};
-  if (soft_limit > 0 && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = std::min<rlim_t>(soft_limit, limit.rlim_max);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
+  rlimit64 limit{};
+  if (soft_limit > 0 && BareCall(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, Word(&limit)) == 0) {
+    limit.rlim_cur = std::min<uint64_t>(soft_limit, limit.rlim_max);
+    BareCall(SYS_prlimit64, 0, RLIMIT_NOFILE, Word(&limit), 0);
   }
 }
 
-/// Not glibc's sched_setaffinity, whose masks have a fixed size.
-bool BindCpus(const std::vector<unsigned long>& mask) {
-  return ::syscall(SYS_sched_setaffinity, 0, mask.size() * sizeof(mask[0]), mask.data()) == 0;
+bool IsNothingThere(long error) { return error == -ENOENT || error == -ENOTDIR; }
+
+/// Also for a folder that is none. To ask costs much less than execve, which copies the arguments
+/// and the environment first.
+bool IsMissing(const char* path) {
+  return IsNothingThere(BareCall(SYS_faccessat, AT_FDCWD, Word(path), F_OK));
 }
 
 /// As execvpe: tries each candidate, and reports the most informative error if none ran.
-[[noreturn]] void Exec(const SpawnPlan& plan, const std::vector<const char*>& shell_argv,
-                       int failure_pipe) {
-  int error = ENOENT;
+[[noreturn]] void Exec(SpawnPlan& plan) {
+  long error = -ENOENT;
   int candidate = 0;
-  auto* envp = const_cast<char* const*>(plan.envp.data());
   for (size_t i = 0; i < plan.candidates.size(); ++i) {
     const char* path = plan.candidates[i].c_str();
-    ::execve(path, const_cast<char* const*>(plan.argv.data()), envp);
-    if (errno == ENOEXEC) {
-      const_cast<std::vector<const char*>&>(shell_argv)[1] = path;
-      ::execve("/bin/sh", const_cast<char* const*>(shell_argv.data()), envp);
-    }
-    if (errno == ENOENT || errno == ENOTDIR) {
+    if (IsMissing(path)) {
       continue;
     }
-    error = errno;
+    long result = BareCall(SYS_execve, Word(path), Word(plan.argv.data()), Word(plan.envp.data()));
+    if (result == -ENOEXEC) {
+      plan.shell_argv[1] = path;
+      result = BareCall(SYS_execve, Word("/bin/sh"), Word(plan.shell_argv.data()),
+                        Word(plan.envp.data()));
+    }
+    if (IsNothingThere(result)) {
+      continue;
+    }
+    error = result;
     candidate = static_cast<int>(i);
-    if (error != EACCES) {
+    if (error != -EACCES) {
       break;
     }
   }
-  FailChild(failure_pipe, ChildFailure::Step::kExec, error, candidate);
+  FailChild(plan, ChildFailure::Step::kExec, -error, candidate);
 }
 
-[[noreturn]] void RunChild(const SpawnPlan& plan, const ChildFds& fds, int failure_pipe,
-                           pid_t keeper) {
+int RunChild(void* argument) {
   using Step = ChildFailure::Step;
-  if (::setsid() < 0) {
-    FailChild(failure_pipe, Step::kSession, errno, 0);
+  SpawnPlan& plan = *static_cast<SpawnPlan*>(argument);
+  if (const long session = BareCall(SYS_setsid); session < 0) {
+    FailChild(plan, Step::kSession, -session, 0);
   }
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != keeper) {
-    FailChild(failure_pipe, Step::kParentDied, ESRCH, 0);  // It died before prctl took effect.
+  BareCall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
+  if (BareCall(SYS_getppid) != plan.child.keeper) {
+    FailChild(plan, Step::kParentDied, ESRCH, 0);  // It died before prctl took effect.
   }
-  if (!ConnectStreams(fds) || (!plan.reads_stdin && !ReadNothing())) {
-    FailChild(failure_pipe, Step::kStreams, errno, 0);
+  if (const long error = ConnectStreams(plan); error < 0) {
+    FailChild(plan, Step::kStreams, -error, 0);
   }
-  if (!plan.cpu_mask.empty() && !BindCpus(plan.cpu_mask)) {
-    FailChild(failure_pipe, Step::kCpus, errno, 0);
+  if (!plan.cpu_mask.empty()) {
+    // Not glibc's sched_setaffinity, whose masks have a fixed size.
+    const long error = BareCall(SYS_sched_setaffinity, 0,
+                                static_cast<long>(plan.cpu_mask.size() * sizeof(plan.cpu_mask[0])),
+                                Word(plan.cpu_mask.data()));
+    if (error < 0) {
+      FailChild(plan, Step::kCpus, -error, 0);
+    }
   }
   ResetSignals();
   LimitDescriptors(plan.descriptor_limit);
-  Exec(plan, plan.shell_argv, failure_pipe);
+  Exec(plan);
+}
+
+/// Not by clone3, which some container runtimes refuse. -1 with errno if that fails.
+pid_t Clone(SpawnPlan& plan, int& pidfd) {
+  constexpr unsigned long kFlags = CLONE_PIDFD | SIGCHLD;
+  static const bool kMayShareMemory = [] {
+    utsname system = {};
+    return ::uname(&system) == 0 && MayShareMemory(system.release);
+  }();
+  if (kHasBareCalls && kMayShareMemory) {
+    return ::clone(RunChild, plan.stack.get() + SpawnPlan::kStackBytes,
+                   static_cast<int>(kFlags | CLONE_VM), &plan, &pidfd);
+  }
+  // A copy runs on its copy of our stack. The third argument is the pidfd on every architecture.
+  const long pid = ::syscall(SYS_clone, kFlags, nullptr, &pidfd, nullptr, nullptr);
+  if (pid == 0) {
+    RunChild(&plan);
+  }
+  return static_cast<pid_t>(pid);
 }
 
 }  // namespace
@@ -168,7 +215,8 @@ SpawnPlan::SpawnPlan(const SpawnCommand& command, int control_fd)
       argv(Pointers(arguments)),
       descriptor_limit(command.descriptor_limit),
       cpu_mask(MaskOf(command.cpus)),
-      reads_stdin(command.reads_stdin) {
+      reads_stdin(command.reads_stdin),
+      stack(new std::byte[kStackBytes]) {
   if (control_fd >= 0) {
     environment.push_back(std::string(contract::kEnvControlFd) + "=" + std::to_string(control_fd));
   }
@@ -177,22 +225,22 @@ SpawnPlan::SpawnPlan(const SpawnCommand& command, int control_fd)
   shell_argv.insert(shell_argv.end(), argv.begin() + 1, argv.end());
 }
 
-StartedChild StartChild(const SpawnPlan& plan, const ChildFds& fds) {
+bool MayShareMemory(const char* release) {
+  char* end = nullptr;
+  const long major = std::strtol(release, &end, 10);
+  const long minor = *end == '.' ? std::strtol(end + 1, nullptr, 10) : 0;
+  return std::pair(major, minor) >= std::pair(5L, 16L);
+}
+
+StartedChild StartChild(SpawnPlan& plan, const ChildFds& fds) {
   StartedChild child;
   int failure[2];
   if (::pipe2(failure, O_CLOEXEC) != 0) {
     child.error = errno;
     return child;
   }
-  const pid_t keeper = ::getpid();
-  // Without CLONE_VM: the keeper must not block while the child waits for a slow disk inside exec.
-  // Not clone3, which some container runtimes refuse; the third argument is the pidfd on every
-  // architecture.
-  const long pid = ::syscall(SYS_clone, static_cast<unsigned long>(CLONE_PIDFD | SIGCHLD), nullptr,
-                             &child.pidfd, nullptr, nullptr);
-  if (pid == 0) {
-    RunChild(plan, fds, failure[1], keeper);
-  }
+  plan.child = {.fds = fds, .failure_pipe = failure[1], .keeper = ::getpid()};
+  const pid_t pid = Clone(plan, child.pidfd);
   const int error = errno;
   ::close(failure[1]);
   if (pid < 0) {
@@ -202,7 +250,7 @@ StartedChild StartChild(const SpawnPlan& plan, const ChildFds& fds) {
     return child;
   }
   ::fcntl(failure[0], F_SETFL, O_NONBLOCK);
-  child.pid = static_cast<pid_t>(pid);
+  child.pid = pid;
   child.failure_pipe = failure[0];
   return child;
 }

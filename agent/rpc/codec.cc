@@ -185,6 +185,7 @@ void EncodeAssignment(const RankAssignment& assignment, v1::RankAssignment* out)
   out->set_max_restarts(assignment.max_restarts);
   out->set_launch_id(Cut(assignment.launch_id, kMaxNameBytes));
   out->set_world_of_attempt(assignment.world_of_attempt);
+  out->set_earlier_restarts(assignment.earlier_restarts);
 }
 
 absl::Status CheckAssignment(const v1::RankAssignment& in) {
@@ -205,6 +206,8 @@ absl::Status CheckAssignment(const v1::RankAssignment& in) {
   RETURN_IF_ERROR(CheckRange("assignment.max_restarts", in.max_restarts(), 0, kMaxInt));
   RETURN_IF_ERROR(CheckRange("assignment.restart_count", in.restart_count(), 0, in.max_restarts()));
   RETURN_IF_ERROR(CheckRange("assignment.world_of_attempt", in.world_of_attempt(), 0, kMaxInt));
+  RETURN_IF_ERROR(CheckRange("assignment.earlier_restarts", in.earlier_restarts(), 0,
+                             kMaxInt - in.max_restarts()));
   RETURN_IF_ERROR(CheckName("assignment.role", in.role()));
   return CheckName("assignment.launch_id", in.launch_id());
 }
@@ -225,6 +228,7 @@ absl::StatusOr<RankAssignment> DecodeAssignment(const v1::RankAssignment& in) {
   result.max_restarts = in.max_restarts();
   result.launch_id = in.launch_id();
   result.world_of_attempt = in.world_of_attempt();
+  result.earlier_restarts = in.earlier_restarts();
   return result;
 }
 
@@ -394,6 +398,7 @@ struct CoordinatorEncoder {
     out->mutable_release()->set_exit_code(release.exit_code);
     out->mutable_release()->set_reason(Cut(release.reason, kMaxErrorTextBytes));
     out->mutable_release()->set_cut_off(release.cut_off);
+    out->mutable_release()->set_job_goes_on(release.job_goes_on);
   }
   void operator()(const PassSignal& pass) const {
     out->mutable_pass_signal()->set_signal(pass.signal);
@@ -420,7 +425,8 @@ absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) 
       return StopWorkers{in.stop().signal(), Duration(in.stop().grace_ns()), in.stop().reason()};
     case v1::CoordinatorMessage::kRelease:
       RETURN_IF_ERROR(CheckRange("release.exit_code", in.release().exit_code(), 0, 255));
-      return ReleaseAgent{in.release().exit_code(), in.release().reason(), in.release().cut_off()};
+      return ReleaseAgent{in.release().exit_code(), in.release().reason(), in.release().cut_off(),
+                          in.release().job_goes_on()};
     case v1::CoordinatorMessage::kPassSignal:
       RETURN_IF_ERROR(CheckRange("pass_signal.signal", in.pass_signal().signal(), 1, kMaxSignal));
       return PassSignal{in.pass_signal().signal()};

@@ -1,156 +1,21 @@
 #include "launcher/cli/completions.h"
 
+#include <initializer_list>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
+#include "launcher/cli/completion_functions.h"
 
 namespace fsdprun {
 namespace {
 
-std::vector<const OptionSpec*> OfferedBy(CliProgram program) {
-  std::vector<const OptionSpec*> offered;
-  for (const OptionSpec& option : OptionTable()) {
-    if (Offers(program, option)) {
-      offered.push_back(&option);
-    }
-  }
-  return offered;
-}
-
-/// As part of a function's name.
-std::string Identifier(CliProgram program) {
-  return absl::StrReplaceAll(ProgramName(program), {{"-", "_"}});
-}
-
-/// Without the mark at its end.
-std::string FirstSentence(absl::string_view text) {
-  size_t end = 0;
-  do {
-    end = text.find_first_of(".;", end + 1);
-  } while (end != absl::string_view::npos && end + 1 < text.size() && text[end + 1] != ' ');
-  return std::string(text.substr(0, end));
-}
-
-// --- bash
-
-/// What bash offers as the option's value; empty: files, as for what is not completed.
-std::string BashAction(const OptionSpec& option) {
-  switch (option.completion) {
-    case Completion::kWords:
-      return absl::StrCat("-W '", option.words, "'");
-    case Completion::kDirectory:
-      return "-d";
-    case Completion::kFile:
-      return "-f";
-    case Completion::kHost:
-      return "-A hostname";
-    case Completion::kNothing:
-      break;
-  }
-  return "-W ''";
-}
-
-// COMP_WORDS is cut at "=" and ":"; the line, cut at blanks, has the words as the program sees them
-// (but for quotes). bash replaces only what follows the last of these marks.
-constexpr char kBash[] = R"(# Completions of PROGRAM for bash: source <(PROGRAM --completion bash)
-_IDENTIFIER() {
-  local line=${COMP_LINE:0:COMP_POINT} words current='' option='' word name
-  read -ra words <<<"$line"
-  if [[ $line != *[[:blank:]] ]]; then
-    current=${words[-1]}
-    unset 'words[-1]'
-  fi
-  COMPREPLY=()
-  for word in "${words[@]:1}"; do
-    if [[ -n $option ]]; then
-      option=''
-    elif [[ $word == --*=* ]]; then
-      continue
-    elif [[ $word == --?* ]]; then
-      word=${word#--}
-      for name in VALUES; do
-        if [[ $name == "${word//_/-}"* ]]; then
-          option=$name
-          [[ $name != "${word//_/-}" ]] || break
-        fi
-      done
-    elif [[ $word == -[LETTERS] ]]; then
-      option=$word
-    elif [[ $word != -* || $word == -- ]]; then
-      return
-    fi
-  done
-  if [[ -z $option && $current == --*=* ]]; then
-    option=${current%%=*}
-    option=${option#--}
-    option=${option//_/-}
-    current=${current#*=}
-  fi
-  case $option in
-ACTIONS    '')
-      if [[ $current == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W 'OPTIONS' -- "$current")
-      fi
-      ;;
-  esac
-}
-complete -o default -F _IDENTIFIER PROGRAM
-)";
+constexpr CliProgram kControlCommands[] = {CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
 
 std::string Bash(CliProgram program) {
-  std::vector<std::string> options, values;
-  std::string actions;
-  std::string letters = "=";  // Never empty; no option has this one.
-  for (const OptionSpec* option : OfferedBy(program)) {
-    options.push_back(absl::StrCat("--", option->name));
-    if (option->takes_value()) {
-      values.emplace_back(option->name);
-      if (option->letter != 0) {
-        letters.push_back(option->letter);
-      }
-      const bool is_path =
-          option->completion == Completion::kDirectory || option->completion == Completion::kFile;
-      const std::string pattern =
-          option->letter == 0 ? option->name
-                              : absl::StrCat(option->name, " | -", std::string(1, option->letter));
-      absl::StrAppend(
-          &actions, "    ", pattern, ") ", is_path ? "compopt -o filenames 2>/dev/null; " : "",
-          "mapfile -t COMPREPLY < <(compgen ", BashAction(*option), " -- \"$current\") ;;\n");
-    }
-  }
-  return absl::StrReplaceAll(kBash, {{"PROGRAM", ProgramName(program)},
-                                     {"IDENTIFIER", Identifier(program)},
-                                     {"VALUES", absl::StrJoin(values, " ")},
-                                     {"LETTERS", letters},
-                                     {"OPTIONS", absl::StrJoin(options, " ")},
-                                     {"ACTIONS", actions}});
-}
-
-// --- zsh
-
-std::string ZshAction(const OptionSpec& option) {
-  switch (option.completion) {
-    case Completion::kWords:
-      return absl::StrCat("(", option.words, ")");
-    case Completion::kDirectory:
-      return "_files -/";
-    case Completion::kFile:
-      return "_files";
-    case Completion::kHost:
-      return "_hosts";
-    case Completion::kNothing:
-      break;
-  }
-  return "";
-}
-
-/// Inside of single quotes and of a specification of _arguments, where brackets and colons count.
-std::string ZshText(absl::string_view text) {
-  return absl::StrReplaceAll(
-      text, {{"'", "'\\''"}, {"[", "\\["}, {"]", "\\]"}, {":", "\\:"}, {"\\", "\\\\"}});
+  return absl::StrCat(BashFunction(program), "complete -o default -F _", ProgramIdentifier(program),
+                      " ", ProgramName(program), "\n");
 }
 
 // As a file of fpath it is the function itself, the first time it is called.
@@ -161,106 +26,103 @@ elif (( $+functions[compdef] )); then
 fi
 )";
 
-std::string Zsh(CliProgram program) {
-  std::string script =
-      absl::StrCat("#compdef ", ProgramName(program), "\n# Completions of ", ProgramName(program),
-                   " for zsh: source <(", ProgramName(program), " --completion zsh)\n_",
-                   Identifier(program), "() {\n  _arguments -S -A '-*' \\\n");
-  for (const OptionSpec* option : OfferedBy(program)) {
-    const std::string help = ZshText(FirstSentence(option->help));
-    const std::string value =
-        option->takes_value() ? absl::StrCat(":", ZshText(option->metavar), ":", ZshAction(*option))
-                              : "";
-    absl::StrAppend(&script, "    '--", option->name, option->takes_value() ? "=" : "", "[", help,
-                    "]", value, "' \\\n");
-    if (option->letter != 0) {
-      absl::StrAppend(&script, "    '-", std::string(1, option->letter),
-                      option->takes_value() ? "+" : "", "[", help, "]", value, "' \\\n");
-    }
-  }
-  absl::StrAppend(&script, "    '1:program:_files' '*::arguments:_files'\n}\n",
-                  absl::StrReplaceAll(kZshEnd, {{"PROGRAM", ProgramName(program)},
-                                                {"IDENTIFIER", Identifier(program)}}));
-  return script;
+std::string ZshEnd(const std::string& program, const std::string& identifier) {
+  return absl::StrReplaceAll(kZshEnd, {{"PROGRAM", program}, {"IDENTIFIER", identifier}});
 }
 
-// --- fish
-
-std::string FishAction(const OptionSpec& option) {
-  switch (option.completion) {
-    case Completion::kWords:
-      return absl::StrCat(" -x -a '", option.words, "'");
-    case Completion::kDirectory:
-      return " -x -a '(__fish_complete_directories)'";
-    case Completion::kFile:
-      return " -r -F";
-    case Completion::kHost:
-      return " -x -a '(__fish_print_hostnames)'";
-    case Completion::kNothing:
-      break;
+/// How the shell is told of the script, and what of it has to stand in front.
+std::string Begin(const std::string& program, Shell shell) {
+  switch (shell) {
+    case Shell::kBash:
+      return absl::StrCat("# Completions of ", program, " for bash: source <(", program,
+                          " --completion bash)\n");
+    case Shell::kZsh:
+      return absl::StrCat("#compdef ", program, "\n# Completions of ", program,
+                          " for zsh: source <(", program, " --completion zsh)\n");
+    case Shell::kFish:
+      return absl::StrCat("# Completions of ", program, " for fish: ", program,
+                          " --completion fish | source\n");
   }
-  return " -x";
+  return "";
 }
 
-constexpr char kFish[] = R"(# Completions of PROGRAM for fish: PROGRAM --completion fish | source
-function __IDENTIFIER_before_program
-    set -l is_value 0
-    for word in (commandline -opc)[2..-1]
-        if test $is_value = 1
-            set is_value 0
-        else if string match -q -- '--*=*' $word
-            continue
-        else if string match -q -- '-*' $word
-            for option in VALUES
-                if string match -q -- (string replace -a _ - -- $word)'*' $option
-                    set is_value 1
-                end
-            end
-        else
-            return 1
-        end
-    end
-    return 0
-end
+// GROUP and NAMES: so far there is one group of commands.
+constexpr char kBashOfControl[] = R"(_fsdpctl() {
+  local line=${COMP_LINE:0:COMP_POINT} words
+  read -ra words <<<"$line"
+  if [[ $line == *[[:blank:]] ]]; then words+=(''); fi
+  COMPREPLY=()
+  if (( ${#words[@]} == 2 )); then
+    mapfile -t COMPREPLY < <(compgen -W 'GROUP --help --version --completion' -- "${words[1]}")
+  elif (( ${#words[@]} == 3 )) && [[ ${words[1]} == GROUP ]]; then
+    mapfile -t COMPREPLY < <(compgen -W 'NAMES' -- "${words[2]}")
+  elif declare -F "_fsdpctl_${words[1]}_${words[2]}" >/dev/null; then
+    "_fsdpctl_${words[1]}_${words[2]}"
+  fi
+}
+complete -o default -F _fsdpctl fsdpctl
 )";
 
-std::string Fish(CliProgram program) {
-  std::vector<std::string> values;
-  std::string lines;
-  for (const OptionSpec* option : OfferedBy(program)) {
-    absl::StrAppend(&lines, "complete -c ", ProgramName(program), " -n __", Identifier(program),
-                    "_before_program -l ", option->name);
-    if (option->letter != 0) {
-      absl::StrAppend(&lines, " -s ", std::string(1, option->letter));
-    }
-    if (option->takes_value()) {
-      values.push_back(absl::StrCat("--", option->name));
-      if (option->letter != 0) {
-        values.push_back(absl::StrCat("-", std::string(1, option->letter)));
-      }
-      absl::StrAppend(&lines, FishAction(*option));
-    }
-    absl::StrAppend(&lines, " -d '",
-                    absl::StrReplaceAll(FirstSentence(option->help), {{"'", "\\'"}}), "'\n");
-  }
-  return absl::StrCat(absl::StrReplaceAll(kFish, {{"PROGRAM", ProgramName(program)},
-                                                  {"IDENTIFIER", Identifier(program)},
-                                                  {"VALUES", absl::StrJoin(values, " ")}}),
-                      lines);
+constexpr char kZshOfControl[] = R"(_fsdpctl() {
+  if (( CURRENT == 2 )); then
+    compadd -- GROUP --help --version --completion
+  elif (( CURRENT == 3 )) && [[ $words[2] == GROUP ]]; then
+    compadd -- NAMES
+  elif (( CURRENT > 3 && $+functions[_fsdpctl_${words[2]}_${words[3]}] )); then
+    local command=_fsdpctl_${words[2]}_${words[3]}
+    shift 2 words
+    (( CURRENT -= 2 ))
+    $command
+  fi
 }
+)";
+
+constexpr char kFishOfControl[] = R"(function __fsdpctl_is_after
+    set -l words (commandline -opc)
+    test (count $words) = (math 1 + (count $argv)); and test "$words[2..-1]" = "$argv"
+end
+complete -c fsdpctl -n __fsdpctl_is_after -x -a GROUP
+complete -c fsdpctl -n __fsdpctl_is_after -l help -d 'Print the commands'
+complete -c fsdpctl -n __fsdpctl_is_after -l version -d 'Print the version'
+complete -c fsdpctl -n __fsdpctl_is_after -l completion -x -a 'bash zsh fish' -d 'Print the completions of a shell'
+complete -c fsdpctl -n '__fsdpctl_is_after GROUP' -x -a 'NAMES'
+)";
 
 }  // namespace
 
 std::string CompletionScript(CliProgram program, Shell shell) {
+  const std::string name = ProgramName(program);
   switch (shell) {
     case Shell::kBash:
-      return Bash(program);
+      return absl::StrCat(Begin(name, shell), Bash(program));
     case Shell::kZsh:
-      return Zsh(program);
+      return absl::StrCat(Begin(name, shell), ZshFunction(program),
+                          ZshEnd(name, ProgramIdentifier(program)));
     case Shell::kFish:
-      return Fish(program);
+      return absl::StrCat(Begin(name, shell), FishFunction(program));
   }
   return "";
+}
+
+std::string ControlCompletionScript(Shell shell) {
+  std::string group;
+  std::vector<std::string> names;
+  std::string functions;
+  for (const CliProgram program : kControlCommands) {
+    const std::vector<std::string> words = ProgramWords(program);
+    group = words[1];
+    names.push_back(words[2]);
+    absl::StrAppend(&functions, shell == Shell::kBash  ? BashFunction(program)
+                                : shell == Shell::kZsh ? ZshFunction(program)
+                                                       : FishFunction(program));
+  }
+  const char* dispatcher = shell == Shell::kBash  ? kBashOfControl
+                           : shell == Shell::kZsh ? kZshOfControl
+                                                  : kFishOfControl;
+  return absl::StrCat(
+      Begin("fsdpctl", shell), functions,
+      absl::StrReplaceAll(dispatcher, {{"GROUP", group}, {"NAMES", absl::StrJoin(names, " ")}}),
+      shell == Shell::kZsh ? ZshEnd("fsdpctl", "fsdpctl") : "");
 }
 
 }  // namespace fsdprun

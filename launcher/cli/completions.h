@@ -11,4 +11,7 @@ namespace fsdprun {
 /// offers files.
 std::string CompletionScript(CliProgram program, Shell shell);
 
+/// The same for fsdpctl: the names of its commands, and for each command what that takes.
+std::string ControlCompletionScript(Shell shell);
+
 }  // namespace fsdprun

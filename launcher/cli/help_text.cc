@@ -46,9 +46,8 @@ void AppendOption(const OptionSpec& option, std::string* out) {
   if (*option.default_text != '\0') {
     absl::StrAppend(&values, "Default: ", option.default_text, ".");
   }
-  if (option.reads_variable) {
-    absl::StrAppend(&values, values.empty() ? "" : " ", "Environment: ", OptionVariableName(option),
-                    ".");
+  if (const std::string variable = ShownVariable(option); !variable.empty()) {
+    absl::StrAppend(&values, values.empty() ? "" : " ", "Environment: ", variable, ".");
   }
   if (!values.empty()) {
     AppendWrapped(values, kIndent, out);
@@ -56,6 +55,9 @@ void AppendOption(const OptionSpec& option, std::string* out) {
 }
 
 void AppendEntries(const char* title, const std::vector<TextEntry>& entries, std::string* out) {
+  if (entries.empty()) {
+    return;
+  }
   absl::StrAppend(out, "\n", title, ":\n");
   for (const TextEntry& entry : entries) {
     absl::StrAppend(out, "  ", entry.term, "\n");
@@ -74,19 +76,22 @@ std::string HelpText(CliProgram program) {
     absl::StrAppend(&text, "  ", example, "\n");
   }
   absl::StrAppend(&text, "\n");
-  AppendWrapped(SpellingRules(), 0, &text);
+  AppendWrapped(SpellingRules(program), 0, &text);
   for (const auto& [group, title] : OptionGroupTitles()) {
-    absl::StrAppend(&text, "\n", title, ":\n");
-    for (const OptionSpec& option : OptionTable()) {
-      if (option.group == group && Offers(program, option)) {
-        AppendOption(option, &text);
+    std::string options;
+    for (const OptionSpec& option : OptionsOf(program)) {
+      if (option.group == group) {
+        AppendOption(option, &options);
       }
     }
+    if (!options.empty()) {
+      absl::StrAppend(&text, "\n", title, ":\n", options);
+    }
   }
-  AppendEntries("Keys of --rdzv-conf", ConfTexts(), &text);
+  AppendEntries("Keys of --rdzv-conf", ConfTexts(program), &text);
   AppendEntries("Signals", SignalTexts(program), &text);
   AppendEntries("Exit codes", ExitCodeTexts(program), &text);
-  AppendEntries("Environment", VariableTexts(), &text);
+  AppendEntries("Environment", VariableTexts(program), &text);
   return text;
 }
 

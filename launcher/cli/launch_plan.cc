@@ -104,6 +104,12 @@ void DescribeFailures(const LaunchPlan& plan, Description& description) {
                      absl::StrJoin(plan.forwarded_signals, ","));
   description.LineIf(plan.stop_signal_to == StopSignalTo::kLeader, "stop_signal_to", "leader");
   description.LineIf(plan.exit_code_style == ExitCodeStyle::kWorker, "exit_code", "worker");
+  if (plan.scheduler_job.has_value()) {
+    description.Line("requeue", RequeueModeName(plan.requeue));
+  }
+  if (plan.requeue_margin.has_value()) {
+    description.Line("requeue_margin_s", Seconds(*plan.requeue_margin));
+  }
 }
 
 void DescribeOutput(const LaunchPlan& plan, Description& description) {
@@ -146,6 +152,18 @@ const char* BackendName(RendezvousBackend backend) {
       return "c10d";
     case RendezvousBackend::kEtcd:
       return "etcd";
+  }
+  return "";
+}
+
+const char* RequeueModeName(RequeueMode mode) {
+  switch (mode) {
+    case RequeueMode::kAuto:
+      return "auto";
+    case RequeueMode::kAlways:
+      return "always";
+    case RequeueMode::kNever:
+      return "never";
   }
   return "";
 }

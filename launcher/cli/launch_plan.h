@@ -67,6 +67,26 @@ enum class ExitCodeStyle {
   kWorker,    ///< That of the root cause; 128 + n for signal n.
 };
 
+/// When another run of the same job is asked for, of the scheduler that has started this one.
+enum class RequeueMode {
+  kAuto,    ///< If the workers were stopped before their end, and another run would go on.
+  kAlways,  ///< The same, and the program is known to go on from what it has saved.
+  kNever,
+};
+const char* RequeueModeName(RequeueMode mode);
+
+/// The job of a scheduler (Slurm) that a launcher belongs to.
+struct SchedulerJob {
+  /// `12`, or `12_3` for a member of an array.
+  std::string name;
+  /// What was granted. A signal that the scheduler sends reaches all of them.
+  std::vector<std::string> nodes;
+  /// How often the job was requeued.
+  int restarts = 0;
+
+  bool operator==(const SchedulerJob&) const = default;
+};
+
 enum class Request { kRun, kDryRun, kHelp, kVersion, kManPage, kCompletion };
 
 enum class Shell { kBash, kZsh, kFish };
@@ -129,6 +149,8 @@ struct LaunchPlan {
   std::optional<std::chrono::milliseconds> read_timeout;
   /// Addresses of hosts, by name, for those that no name service knows.
   std::map<std::string, std::string> known_hosts;
+  /// What ends the job is said by the launcher that hosts its coordinator, on the same console.
+  bool shares_console = false;
   /// Where another program of this job has said that the coordinator is; else empty.
   std::vector<HostPort> coordinators;
   /// c10d: this launcher must host the coordinator, or must not; unset: the first that binds the
@@ -157,6 +179,10 @@ struct LaunchPlan {
   /// Signals that are passed to the workers' own processes while the job goes on.
   std::vector<int> forwarded_signals;
   ExitCodeStyle exit_code_style = ExitCodeStyle::kTorchrun;
+  std::optional<SchedulerJob> scheduler_job;
+  RequeueMode requeue = RequeueMode::kAuto;
+  /// How long before the end of the time limit the workers are stopped, to save.
+  std::optional<std::chrono::milliseconds> requeue_margin;
 
   // Output.
   /// Empty: a temporary directory.
@@ -173,7 +199,7 @@ struct LaunchPlan {
   bool passes_local_rank = false;
   NumaBinding numa_binding = NumaBinding::kNone;
   StdinSource stdin_source = StdinSource::kInherit;
-  /// The nodes and this launcher's place among them are those of a step of Slurm.
+  /// This launcher takes part as a task of a step of Slurm.
   bool has_place_of_slurm = false;
   /// Workers get the variables about this launcher's own task, too.
   bool keeps_slurm_variables = false;

@@ -39,12 +39,15 @@ void AppendTermOf(const OptionSpec& option, std::string* out) {
   if (*option.default_text != '\0') {
     absl::StrAppend(out, "Default: ", Escaped(option.default_text), ".\n");
   }
-  if (option.reads_variable) {
-    absl::StrAppend(out, "Environment: ", OptionVariableName(option), ".\n");
+  if (const std::string variable = ShownVariable(option); !variable.empty()) {
+    absl::StrAppend(out, "Environment: ", variable, ".\n");
   }
 }
 
 void AppendTermsOf(const char* title, const std::vector<TextEntry>& entries, std::string* out) {
+  if (entries.empty()) {
+    return;
+  }
   AppendSection(title, out);
   for (const TextEntry& entry : entries) {
     AppendTerm(absl::StrCat("\\fB", entry.term, "\\fR"), entry.text, out);
@@ -54,29 +57,35 @@ void AppendTermsOf(const char* title, const std::vector<TextEntry>& entries, std
 }  // namespace
 
 std::string ManPage(CliProgram program) {
-  const std::string name = ProgramName(program);
+  // A command has a page of its own, as `git commit` has.
+  const std::string name = absl::StrReplaceAll(ProgramName(program), {{" ", "-"}});
   const ProgramTexts& texts = TextsOf(program);
   std::string page = absl::StrCat(".TH ", absl::AsciiStrToUpper(Escaped(name)), " 1 \"\" \"",
                                   Escaped(name), " ", kVersion, "\" \"User Commands\"\n");
   AppendSection("NAME", &page);
   absl::StrAppend(&page, Escaped(name), " \\- ", Escaped(texts.summary), "\n");
   AppendSection("SYNOPSIS", &page);
-  absl::StrAppend(&page, "\\fB", Escaped(name), "\\fR ", Escaped(texts.synopsis), "\n");
+  absl::StrAppend(&page, "\\fB", Escaped(ProgramName(program)), "\\fR ", Escaped(texts.synopsis),
+                  "\n");
   AppendSection("DESCRIPTION", &page);
-  absl::StrAppend(&page, Escaped(texts.description), "\n.PP\n", Escaped(SpellingRules()), "\n");
+  absl::StrAppend(&page, Escaped(texts.description), "\n.PP\n", Escaped(SpellingRules(program)),
+                  "\n");
   AppendSection("OPTIONS", &page);
   for (const auto& [group, title] : OptionGroupTitles()) {
-    absl::StrAppend(&page, ".SS ", title, "\n");
-    for (const OptionSpec& option : OptionTable()) {
-      if (option.group == group && Offers(program, option)) {
-        AppendTermOf(option, &page);
+    std::string options;
+    for (const OptionSpec& option : OptionsOf(program)) {
+      if (option.group == group) {
+        AppendTermOf(option, &options);
       }
     }
+    if (!options.empty()) {
+      absl::StrAppend(&page, ".SS ", title, "\n", options);
+    }
   }
-  AppendTermsOf("KEYS OF \\-\\-RDZV\\-CONF", ConfTexts(), &page);
+  AppendTermsOf("KEYS OF \\-\\-RDZV\\-CONF", ConfTexts(program), &page);
   AppendTermsOf("SIGNALS", SignalTexts(program), &page);
   AppendTermsOf("EXIT STATUS", ExitCodeTexts(program), &page);
-  AppendTermsOf("ENVIRONMENT", VariableTexts(), &page);
+  AppendTermsOf("ENVIRONMENT", VariableTexts(program), &page);
   AppendSection("EXAMPLES", &page);
   for (const char* example : texts.examples) {
     absl::StrAppend(&page, ".EX\n", Escaped(example), "\n.EE\n.PP\n");

@@ -6,7 +6,7 @@
 
 namespace fsdprun {
 
-// The parts of OptionTable(), one for each group of the help text.
+// The parts of OptionTable(), one for each group of the help text, and those of fsdpctl.
 
 std::vector<OptionSpec> NodeOptions();
 std::vector<OptionSpec> RendezvousOptions();
@@ -16,5 +16,7 @@ std::vector<OptionSpec> LogOptions();
 std::vector<OptionSpec> ProgramOptions();
 std::vector<OptionSpec> WorkerOptions();
 std::vector<OptionSpec> OtherOptions();
+std::vector<OptionSpec> BatchJobOptions();
+std::vector<OptionSpec> QueueOptions();
 
 }  // namespace fsdprun

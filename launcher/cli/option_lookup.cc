@@ -15,9 +15,8 @@ namespace {
 std::vector<std::string> NamesWithPrefix(CliProgram program, OptionFamily family,
                                          absl::string_view prefix) {
   std::vector<std::string> names;
-  for (const OptionSpec& option : OptionTable()) {
-    if (option.family == family && Offers(program, option) &&
-        absl::StartsWith(option.name, prefix)) {
+  for (const OptionSpec& option : OptionsOf(program)) {
+    if (option.family == family && absl::StartsWith(option.name, prefix)) {
       names.emplace_back(option.name);
     }
   }
@@ -25,8 +24,8 @@ std::vector<std::string> NamesWithPrefix(CliProgram program, OptionFamily family
 }
 
 absl::StatusOr<const OptionSpec*> FindExact(CliProgram program, absl::string_view name) {
-  for (const OptionSpec& option : OptionTable()) {
-    if (name == option.name && Offers(program, option)) {
+  for (const OptionSpec& option : OptionsOf(program)) {
+    if (name == option.name) {
       return &option;
     }
   }
@@ -35,9 +34,10 @@ absl::StatusOr<const OptionSpec*> FindExact(CliProgram program, absl::string_vie
 
 absl::Status Unknown(CliProgram program, absl::string_view written, absl::string_view name) {
   std::string message = absl::StrCat("unknown option --", written);
-  std::vector<std::string> names = NamesWithPrefix(program, OptionFamily::kTorchrun, "");
-  const std::vector<std::string> own = NamesWithPrefix(program, OptionFamily::kOwn, "");
-  names.insert(names.end(), own.begin(), own.end());
+  std::vector<std::string> names;
+  for (const OptionSpec& option : OptionsOf(program)) {
+    names.emplace_back(option.name);
+  }
   if (const std::string nearest = Nearest(names, name); !nearest.empty()) {
     absl::StrAppend(&message, "; did you mean --", nearest, "?");
   } else {
@@ -53,7 +53,8 @@ absl::StatusOr<const OptionSpec*> FindOption(CliProgram program, absl::string_vi
   if (auto exact = FindExact(program, name); !absl::IsNotFound(exact.status())) {
     return exact;
   }
-  for (const OptionFamily family : {OptionFamily::kTorchrun, OptionFamily::kOwn}) {
+  for (const OptionFamily family :
+       {OptionFamily::kTorchrun, OptionFamily::kOwn, OptionFamily::kSbatch}) {
     const std::vector<std::string> candidates = NamesWithPrefix(program, family, name);
     if (candidates.size() == 1) {
       return FindExact(program, candidates.front());
@@ -67,8 +68,8 @@ absl::StatusOr<const OptionSpec*> FindOption(CliProgram program, absl::string_vi
 }
 
 absl::StatusOr<const OptionSpec*> FindLetter(CliProgram program, char letter) {
-  for (const OptionSpec& option : OptionTable()) {
-    if (option.letter == letter && Offers(program, option)) {
+  for (const OptionSpec& option : OptionsOf(program)) {
+    if (option.letter == letter) {
       return &option;
     }
   }

@@ -3,6 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "launcher/cli/option_groups.h"
 
 namespace fsdprun {
@@ -10,10 +11,42 @@ namespace {
 
 using G = OptionGroup;
 
+/// Of `options`, those that are the program's.
+void Append(CliProgram program, const std::vector<OptionSpec>& options,
+            std::vector<OptionSpec>* all) {
+  for (const OptionSpec& option : options) {
+    if (Offers(program, option)) {
+      all->push_back(option);
+    }
+  }
+}
+
+std::vector<OptionSpec> MakeOptions(CliProgram program) {
+  std::vector<OptionSpec> all;
+  if (program == CliProgram::kSlurmSubmit || program == CliProgram::kSlurmGrow) {
+    Append(program, BatchJobOptions(), &all);
+  }
+  if (program == CliProgram::kSlurmSubmit) {
+    Append(program, QueueOptions(), &all);
+  }
+  Append(program, program == CliProgram::kSlurmGrow ? OtherOptions() : OptionTable(), &all);
+  return all;
+}
+
 }  // namespace
 
 const char* ProgramName(CliProgram program) {
-  return program == CliProgram::kFsdprun ? "fsdprun" : "fsdp-agent";
+  switch (program) {
+    case CliProgram::kFsdprun:
+      return "fsdprun";
+    case CliProgram::kFsdpAgent:
+      return "fsdp-agent";
+    case CliProgram::kSlurmSubmit:
+      return "fsdpctl slurm submit";
+    case CliProgram::kSlurmGrow:
+      return "fsdpctl slurm grow";
+  }
+  return "";
 }
 
 const std::vector<OptionSpec>& OptionTable() {
@@ -28,8 +61,28 @@ const std::vector<OptionSpec>& OptionTable() {
   return table;
 }
 
+const std::vector<OptionSpec>& OptionsOf(CliProgram program) {
+  static const std::vector<OptionSpec> of_fsdprun = MakeOptions(CliProgram::kFsdprun);
+  static const std::vector<OptionSpec> of_agent = MakeOptions(CliProgram::kFsdpAgent);
+  static const std::vector<OptionSpec> of_submit = MakeOptions(CliProgram::kSlurmSubmit);
+  static const std::vector<OptionSpec> of_grow = MakeOptions(CliProgram::kSlurmGrow);
+  switch (program) {
+    case CliProgram::kFsdpAgent:
+      return of_agent;
+    case CliProgram::kSlurmSubmit:
+      return of_submit;
+    case CliProgram::kSlurmGrow:
+      return of_grow;
+    case CliProgram::kFsdprun:
+      break;
+  }
+  return of_fsdprun;
+}
+
 const std::vector<OptionGroupTitle>& OptionGroupTitles() {
   static const std::vector<OptionGroupTitle> titles = {
+      {G::kBatchJob, "The batch job, as for sbatch"},
+      {G::kQueue, "Its life in the queue"},
       {G::kNodes, "Nodes and workers"},
       {G::kRendezvous, "Rendezvous"},
       {G::kFailures, "Failures"},
@@ -47,7 +100,28 @@ std::string OptionVariableName(const OptionSpec& option) {
                       absl::AsciiStrToUpper(absl::StrReplaceAll(option.name, {{"-", "_"}})));
 }
 
+std::string ShownVariable(const OptionSpec& option) {
+  const std::vector<std::string> names = VariablesOf(option);
+  return names.empty() ? "" : names.front();
+}
+
+std::vector<std::string> VariablesOf(const OptionSpec& option) {
+  std::vector<std::string> names;
+  if (option.reads_variable) {
+    names.push_back(OptionVariableName(option));
+  }
+  if (*option.other_variable != '\0') {
+    names.emplace_back(option.other_variable);
+  }
+  return names;
+}
+
 bool Offers(CliProgram program, const OptionSpec& option) {
+  // A shell completes the words of fsdpctl, not those of one of its commands.
+  const bool is_command = program == CliProgram::kSlurmSubmit || program == CliProgram::kSlurmGrow;
+  if (is_command) {
+    return option.name != absl::string_view("completion");
+  }
   return program == CliProgram::kFsdprun || !option.launcher_only;
 }
 

@@ -12,16 +12,18 @@ using Environment = std::map<std::string, std::string>;
 /// torchrun's, of --signals-to-handle.
 inline constexpr char kDefaultSignals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-/// The two programs that share one option table.
-enum class CliProgram { kFsdprun, kFsdpAgent };
+/// The programs whose options are in one table; the last two are commands of fsdpctl.
+enum class CliProgram { kFsdprun, kFsdpAgent, kSlurmSubmit, kSlurmGrow };
 
 const char* ProgramName(CliProgram program);
 
 /// Whose name it is. A prefix of an option of torchrun means what it means there, whatever options
 /// of our own begin with it.
-enum class OptionFamily { kTorchrun, kOwn };
+enum class OptionFamily { kTorchrun, kOwn, kSbatch };
 
 enum class OptionGroup {
+  kBatchJob,
+  kQueue,
   kNodes,
   kRendezvous,
   kFailures,
@@ -46,7 +48,7 @@ struct OptionSpec {
   OptionGroup group = OptionGroup::kOther;
   bool launcher_only = false;       ///< Not offered by fsdp-agent.
   bool reads_variable = true;       ///< PET_<NAME>.
-  const char* other_variable = "";  ///< Another one, which counts where PET_<NAME> is not set.
+  const char* other_variable = "";  ///< Another one, which counts where there is no PET_<NAME>.
   ValueKind value = ValueKind::kText;
   const char* metavar = "";
   const char* default_text = "";  ///< Empty: nothing to say.
@@ -58,13 +60,24 @@ struct OptionSpec {
   bool takes_value() const { return value != ValueKind::kSwitch; }
 };
 
-/// All options, in the order of the help text. The parser, the help text, the man page and the
-/// shells' completions are made from it.
+/// All options of the launcher and the agent, in the order of the help text. The parser, the help
+/// text, the man page and the shells' completions are made from it.
 const std::vector<OptionSpec>& OptionTable();
+
+/// The options that the program offers, in the order of the help text: those of the table, and for
+/// fsdpctl's commands sbatch's.
+const std::vector<OptionSpec>& OptionsOf(CliProgram program);
 
 /// `nproc-per-node` -> `PET_NPROC_PER_NODE`.
 std::string OptionVariableName(const OptionSpec& option);
 
+/// The variable that the texts name; empty: none.
+std::string ShownVariable(const OptionSpec& option);
+
+/// Where a value may come from besides the command line; empty: from nowhere else.
+std::vector<std::string> VariablesOf(const OptionSpec& option);
+
+/// Of the launcher and the agent: whether an option of the table is this program's.
 bool Offers(CliProgram program, const OptionSpec& option);
 
 struct OptionGroupTitle {

@@ -142,6 +142,30 @@ std::vector<OptionSpec> FailureOptions() {
            "Pause before the first restart after a failure, doubled before each further one, up "
            "to MAX (default: 60, or SECONDS if that is more). Begins anew once the workers have "
            "run for longer than MAX."},
+      {.name = "requeue",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .launcher_only = true,
+       .metavar = "auto|always|never",
+       .default_text = "auto",
+       .completion = C::kWords,
+       .words = "auto always never",
+       .is_choice = true,
+       .help =
+           "In a job of Slurm that may be requeued: SIGUSR1, SIGUSR2, preemption and the end of "
+           "the time limit stop the workers, as SIGTERM does, and then the job is requeued. auto: "
+           "at the end of the time limit only if workers have reported steps, or all end with 0 "
+           "when they are stopped, and not after three runs in a row without a sign of progress, "
+           "but for a preemption; always: also if not, without end, and at SIGTERM without "
+           "scancel."},
+      {.name = "requeue-margin",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .launcher_only = true,
+       .value = V::kNumber,
+       .metavar = "SECONDS",
+       .default_text = "--shutdown-timeout + 30, at most half of the limit",
+       .help = "How long before the end of Slurm's time limit the workers are stopped for that."},
       {.name = "monitor-interval",
        .group = G::kFailures,
        .value = V::kNumber,

@@ -129,6 +129,12 @@ absl::Status ReadFailurePolicy(const RawOptions& options, LaunchPlan* plan) {
   if (const RawValue* value = options.Find("exit-barrier-timeout")) {
     RETURN_IF_ERROR(ToSeconds(*value, true).status());
   }
+  if (const RawValue* value = options.Find("requeue-margin")) {
+    ASSIGN_OR_RETURN(plan->requeue_margin, ToSeconds(*value, true));
+  }
+  plan->requeue = Says(options, "requeue", "always")  ? RequeueMode::kAlways
+                  : Says(options, "requeue", "never") ? RequeueMode::kNever
+                                                      : RequeueMode::kAuto;
   RETURN_IF_ERROR(ReadBackoff(options, plan));
   plan->stop_signal_to =
       Says(options, "stop-signal-to", "leader") ? StopSignalTo::kLeader : StopSignalTo::kGroup;

@@ -1,9 +1,14 @@
 #include "launcher/cli/program_texts.h"
 
 namespace fsdprun {
+namespace {
 
-const ProgramTexts& TextsOf(CliProgram program) {
-  static const ProgramTexts launcher = {
+bool IsCommand(CliProgram program) {
+  return program == CliProgram::kSlurmSubmit || program == CliProgram::kSlurmGrow;
+}
+
+const ProgramTexts& LauncherTexts() {
+  static const ProgramTexts texts = {
       .summary = "run a distributed job, restart it after failures, leave no process behind",
       .synopsis = "[options] PROGRAM [arguments of PROGRAM]",
       .description =
@@ -15,7 +20,11 @@ const ProgramTexts& TextsOf(CliProgram program) {
                    "train.py",
                    "fsdprun --standalone --nproc-per-node 2 --no-python fsdp-train --config "
                    "run.json"}};
-  static const ProgramTexts agent = {
+  return texts;
+}
+
+const ProgramTexts& AgentTexts() {
+  static const ProgramTexts texts = {
       .summary = "run the workers of one node of an fsdprun job",
       .synopsis = "--rdzv-endpoint HOST:PORT --rdzv-id ID [options] PROGRAM [arguments of PROGRAM]",
       .description =
@@ -26,17 +35,73 @@ const ProgramTexts& TextsOf(CliProgram program) {
           "signal, or when it cannot join within join_timeout.",
       .examples = {
           "FSDPRUN_TOKEN=... fsdp-agent --rdzv-endpoint 10.0.0.1:29400 --rdzv-id run7 train.py"}};
-  return program == CliProgram::kFsdprun ? launcher : agent;
+  return texts;
 }
 
-const char* SpellingRules() {
+const ProgramTexts& SubmitTexts() {
+  static const ProgramTexts texts = {
+      .summary = "submit a distributed job to Slurm",
+      .synopsis = "[options] PROGRAM [arguments of PROGRAM]",
+      .description =
+          "Writes a batch file that runs PROGRAM under fsdprun on all nodes of a Slurm job, and "
+          "gives it to sbatch. The options are sbatch's, for the job, and fsdprun's, which the "
+          "batch file passes on. --requeue auto or always also brings what a requeue needs of "
+          "sbatch (--requeue, --open-mode=append, --signal=B:USR1@120), never its --no-requeue. "
+          "--dry-run prints the batch file, which may be kept and submitted "
+          "with sbatch.",
+      .examples = {
+          "fsdpctl slurm submit --nnodes 4 --gpus-per-node 8 --time 8:00:00 train.py",
+          "fsdpctl slurm submit --nnodes 2:8 --gpus-per-node 8 --requeue auto --max-restarts 3 "
+          "train.py",
+          "fsdpctl slurm submit --dry-run --nnodes 2 --nproc-per-node 4 train.py "
+          ">job.sbatch"}};
+  return texts;
+}
+
+const ProgramTexts& GrowTexts() {
+  static const ProgramTexts texts = {
+      .summary = "add nodes to a running elastic job of Slurm",
+      .synopsis = "JOBID [options]",
+      .description =
+          "Submits another job, whose nodes join the fsdprun that runs in job JOBID: with its "
+          "command, in its folder, with its environment. Unless told otherwise it asks for what "
+          "JOBID asked for (partition, account, GPUs, features, exclusive nodes), until the end of "
+          "JOBID's time limit, on other nodes. JOBID was started with --nnodes MIN:MAX, and its "
+          "batch file runs fsdprun itself, not srun fsdprun. The other job ends with JOBID; "
+          "scancel takes its nodes away again.",
+      .examples = {"fsdpctl slurm grow 4711 --nodes 2"}};
+  return texts;
+}
+
+}  // namespace
+
+const ProgramTexts& TextsOf(CliProgram program) {
+  switch (program) {
+    case CliProgram::kFsdpAgent:
+      return AgentTexts();
+    case CliProgram::kSlurmSubmit:
+      return SubmitTexts();
+    case CliProgram::kSlurmGrow:
+      return GrowTexts();
+    case CliProgram::kFsdprun:
+      break;
+  }
+  return LauncherTexts();
+}
+
+const char* SpellingRules(CliProgram program) {
+  if (program == CliProgram::kSlurmGrow) {
+    return "Options may be written with dashes or underscores, as --option value or "
+           "--option=value, and shortened while unambiguous; before JOBID or after it.";
+  }
   return "Options may be written with dashes or underscores, as --option value or --option=value, "
          "and shortened while unambiguous. They end at PROGRAM: what follows is passed to it "
          "unchanged, except for ${local_rank} and $local_rank, which become the worker's local "
          "rank ($$ is a plain $). The command line wins over the PET_* environment.";
 }
 
-const std::vector<TextEntry>& ConfTexts() {
+const std::vector<TextEntry>& ConfTexts(CliProgram program) {
+  static const std::vector<TextEntry> none;
   static const std::vector<TextEntry> texts = {
       {"join_timeout=SECONDS",
        "How long a node waits for the others. Default: 600 with c10d, else 900."},
@@ -61,7 +126,7 @@ const std::vector<TextEntry>& ConfTexts() {
       {"close_timeout=SECONDS, heartbeat_timeout=SECONDS",
        "Checked and without effect: nothing here waits for a store that way."},
   };
-  return texts;
+  return IsCommand(program) ? none : texts;
 }
 
 const std::vector<TextEntry>& SignalTexts(CliProgram program) {
@@ -71,7 +136,10 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "the same signal goes to every "
        "worker, the job ends within the shutdown timeout and exits 1. On another node, first: only "
        "its own workers are stopped and it leaves the job, which continues if --nnodes allows. "
-       "Second: this node's workers are killed at once; at the coordinator, those of all nodes."},
+       "Second: this node's workers are killed at once; at the coordinator, those of all nodes. "
+       "Slurm sends SIGTERM several times: in its jobs no second one kills, but another signal."},
+      {"SIGUSR1, SIGUSR2, in a job of Slurm",
+       "As SIGTERM, and then the job is requeued, see --requeue. A repeated one changes nothing."},
       {"Those of --forward-signals",
        "Passed to the workers of this node, and nothing else: a worker that saves and exits 0 ends "
        "well."},
@@ -84,6 +152,10 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "are killed at once."},
       {"SIGKILL", "The keeper kills the workers of this node and all their descendants."},
   };
+  static const std::vector<TextEntry> none;
+  if (IsCommand(program)) {
+    return none;
+  }
   return program == CliProgram::kFsdprun ? launcher : agent;
 }
 
@@ -103,10 +175,21 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
        "The command line cannot be read or means nothing; systemd's RestartPreventExitStatus=2 "
        "keeps such an agent from being started again."},
   };
+  static const std::vector<TextEntry> command = {
+      {"0", "Slurm has the job."},
+      {"1",
+       "An option has a value that means nothing, the job cannot be joined, or Slurm refused it; "
+       "its message is shown."},
+      {"2", "The command line cannot be read: an unknown option, a missing value, no program."},
+  };
+  if (IsCommand(program)) {
+    return command;
+  }
   return program == CliProgram::kFsdprun ? launcher : agent;
 }
 
-const std::vector<TextEntry>& VariableTexts() {
+const std::vector<TextEntry>& VariableTexts(CliProgram program) {
+  static const std::vector<TextEntry> none;
   static const std::vector<TextEntry> texts = {
       {"FSDPRUN_TOKEN", "Job token, the same on all nodes (a random string). See --token-file."},
       {"PYTHON_EXEC", "Python interpreter for scripts and modules (default: python3 on PATH)."},
@@ -124,7 +207,7 @@ const std::vector<TextEntry>& VariableTexts() {
       {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
        "1: rank 0 serves the workers' store, not its agent (not with static rendezvous)."},
   };
-  return texts;
+  return IsCommand(program) ? none : texts;
 }
 
 }  // namespace fsdprun

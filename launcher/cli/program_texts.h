@@ -25,12 +25,13 @@ struct ProgramTexts {
 const ProgramTexts& TextsOf(CliProgram program);
 
 /// How options are written.
-const char* SpellingRules();
+const char* SpellingRules(CliProgram program);
 
-/// The keys of --rdzv-conf.
-const std::vector<TextEntry>& ConfTexts();
+/// The keys of --rdzv-conf. Those of a command that only passes the option on are the launcher's,
+/// and not said again; so it is with the others.
+const std::vector<TextEntry>& ConfTexts(CliProgram program);
 const std::vector<TextEntry>& SignalTexts(CliProgram program);
 const std::vector<TextEntry>& ExitCodeTexts(CliProgram program);
-const std::vector<TextEntry>& VariableTexts();
+const std::vector<TextEntry>& VariableTexts(CliProgram program);
 
 }  // namespace fsdprun

@@ -117,12 +117,10 @@ absl::StatusOr<RawOptions> OptionsOfArguments(CliProgram program,
 
 RawOptions OptionsOfEnvironment(CliProgram program, const Environment& environment) {
   RawOptions options;
-  for (const OptionSpec& option : OptionTable()) {
-    for (const std::string& variable :
-         {OptionVariableName(option), std::string(option.other_variable)}) {
+  for (const OptionSpec& option : OptionsOf(program)) {
+    for (const std::string& variable : VariablesOf(option)) {
       const auto it = environment.find(variable);
-      if (option.reads_variable && Offers(program, option) && it != environment.end() &&
-          !it->second.empty()) {
+      if (it != environment.end() && !it->second.empty()) {
         options.values.try_emplace(option.name, RawValue{variable, it->second});
       }
     }

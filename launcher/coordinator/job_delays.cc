@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <csignal>
+#include <vector>
 
 #include "launcher/coordinator/job_machine_internal.h"
 
@@ -29,13 +30,17 @@ void JobMachine::OnDelaysDue(Out& out) {
 
 bool JobMachine::MayGrow() const {
   return (phase_ == Phase::kRunning || phase_ == Phase::kPreparing) && members_ < spec_.max_nodes &&
-         succeeded_workers_ == 0;
+         succeeded_workers_ == 0 && replaced_why_.empty();
 }
 
 /// Nodes that are started together come one after the other, and cost one stop, not one each.
 void JobMachine::MaybeGrow(Out& out) {
   const int joiners = MayGrow() ? static_cast<int>(Eligible().size()) : 0;
   if (joiners == 0) {
+    return;
+  }
+  if (!IsPlaceSure(out.now)) {
+    CheckPlace(out);  // A world that runs is not stopped for one that cannot be formed.
     return;
   }
   if (members_ + joiners >= spec_.max_nodes) {
@@ -50,6 +55,10 @@ void JobMachine::Grow(Out& out) {
   grow_at_ = grow_by_ = MonoTime::max();
   const std::vector<Incarnation> joiners = MayGrow() ? Eligible() : std::vector<Incarnation>{};
   if (joiners.empty()) {
+    return;
+  }
+  if (!IsPlaceSure(out.now)) {
+    CheckPlace(out);
     return;
   }
   const std::string first = nodes_.At(joiners.front()).info.name;
@@ -75,10 +84,8 @@ void JobMachine::PauseBeforeRestart(Out& out) {
   }
   pause = std::min(pause, spec_.max_restart_backoff);
   pause_until_ = out.now + pause;
-  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(pause).count() / 100;
-  SetReason("pausing for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) +
-            " s before restart " + std::to_string(restarts_used_) + " of " +
-            std::to_string(spec_.max_restarts) + " (--restart-backoff)");
+  SetReason("pausing for " + Seconds(pause) + " before restart " + std::to_string(restarts_used_) +
+            " of " + std::to_string(spec_.max_restarts) + " (--restart-backoff)");
 }
 
 }  // namespace fsdprun

@@ -40,6 +40,7 @@ JobMachine::JobMachine(const JobSpec& spec) : spec_(spec) {
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
   FSDPRUN_CHECK(spec_.restart_backoff <= spec_.max_restart_backoff, "the longest pause is longest");
+  place_sure_until_ = spec_.place_sure_from + spec_.place_sure_for;
 }
 
 job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
@@ -115,10 +116,15 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
   if (outcome_) {
     return;
   }
-  const bool again = operator_signal_.has_value();
-  if (!again) {
+  const bool again = operator_signal_.has_value() && !std::exchange(agent_told_signal_, false);
+  if (!operator_signal_.has_value()) {
     operator_signal_ = stop.signal;
+    place_asked_at_ = MonoTime::max();
   }
+  StopForOperator(again, out);
+}
+
+void JobMachine::StopForOperator(bool again, Out& out) {
   const std::string why = "stopped by signal " + std::to_string(*operator_signal_);
   switch (phase_) {
     case Phase::kRendezvous: {
@@ -144,19 +150,6 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
     case Phase::kFinished:
       return;
   }
-}
-
-void JobMachine::Handle(const job::HostReplaced& replaced, Out& out) {
-  if (outcome_ || operator_signal_ || !replaced_why_.empty()) {
-    return;
-  }
-  replaced_why_ = replaced.why;
-  if (phase_ == Phase::kRendezvous) {
-    FinishReplaced(out);
-    return;
-  }
-  const Duration grace = std::min(spec_.abort_grace, spec_.stop_grace);
-  BeginStop(StopKind::kMembership, SIGTERM, grace, replaced_why_, out);
 }
 
 void JobMachine::Handle(const job::SignalForWorkers& signal, Out& out) {
@@ -195,6 +188,7 @@ void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, 
   const bool is_first = IsMember(*node) && node->assignment.group_rank == 0;
   if (is_first && envelope.generation == generation_ && heartbeat.progress.step >= 0) {
     progress_ = heartbeat.progress;
+    has_progress_ = true;
   }
 }
 
@@ -215,7 +209,8 @@ void JobMachine::On(const AgentPrepared& prepared, const FromAgent& envelope, Ou
   }
   node->state = NodeState::kPrepared;
   if (--awaiting_ == 0) {
-    CommitWorld(out);
+    order_deadline_ = out.now + spec_.join_timeout;
+    MaybeCommit(out);
   }
 }
 
@@ -240,6 +235,7 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
     return;
   }
   node->exited[local_rank] = true;
+  NoteEnd(*node, exited.exit);
   if (exited.exit.Succeeded()) {
     if (exited.exit.after_stop) {
       return;
@@ -299,6 +295,9 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
   if (node == nullptr) {
     ++stale_dropped_;
     return;
+  }
+  if (left.signal != 0 && !node->leaving) {
+    OnSignalToAgent(*node, left.signal, out);
   }
   if (node->state == NodeState::kReleased) {
     if (!left.workers_running) {

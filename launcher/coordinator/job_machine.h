@@ -7,15 +7,16 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "agent/node/clocks.h"
 #include "agent/node/cluster_types.h"
 #include "agent/node/messages.h"
 #include "base/mono_time.h"
+#include "launcher/coordinator/job_events.h"
 #include "launcher/coordinator/node_table.h"
 #include "launcher/coordinator/rank_assignment.h"
 #include "launcher/coordinator/root_cause.h"
@@ -69,6 +70,17 @@ struct JobSpec {
   Duration stop_margin = std::chrono::seconds(8);
   /// How long released agents may take to send AgentLeft before the job finishes without them.
   Duration release_timeout = std::chrono::seconds(1);
+  /// For how long it is certain that no other launcher becomes the host of the job, once that was
+  /// looked up; zero: none ever can. And when this launcher became it.
+  Duration place_sure_for{};
+  MonoTime place_sure_from{};
+  /// Runs of the same job before this launch.
+  int earlier_restarts = 0;
+  /// Names of the nodes that a scheduler has given to the job: it signals all of their agents, or
+  /// this process, to end it; see Note [A signal to an agent]. On other nodes, the agent leaves.
+  std::set<std::string> signalled_together;
+  /// How much later than the first of them another agent may get the same signal.
+  Duration signal_spread = std::chrono::seconds(5);
   /// The job's exit code is that of the root cause, or 128 + n for a signal; else it is 1.
   bool exits_as_worker = false;
   /// If more than this fraction of the nodes (and at least three) are silent at once, the
@@ -78,88 +90,6 @@ struct JobSpec {
 
 /// What an agent that is admitted is told about the job.
 AdmitAgent AdmissionOf(const JobSpec& spec);
-
-namespace job {
-
-// --- Events: FromAgent, and these
-
-/// The agent's current stream broke. Not to be sent for a stream that the agent has already
-/// replaced by a newer one.
-struct AgentStreamLost {
-  Incarnation incarnation;
-};
-/// A signal for the whole job. A second one ends the grace at once.
-struct OperatorStop {
-  int signal = 15;
-};
-/// This node, which hosts the job, was silent for so long that another launcher has taken the run
-/// id: no world may be formed here any more. `why` is a sentence for an operator.
-struct HostReplaced {
-  std::string why;
-};
-/// A signal for all workers of the running world; the job goes on.
-struct SignalForWorkers {
-  int signal = 10;
-};
-/// The timer of `wake_at` has expired.
-struct TimerDue {};
-
-using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop, HostReplaced,
-                           SignalForWorkers>;
-
-// --- Actions: ToAgent, and this
-
-/// The job is over and all agents have left or timed out. Last action; every later event is only
-/// answered by a release.
-struct FinishJob {
-  JobOutcome outcome;
-};
-
-using Action = std::variant<ToAgent, FinishJob>;
-
-struct Effects {
-  /// To be executed in order. Messages to agents without a stream are dropped by the executor.
-  std::vector<Action> actions;
-  /// Why the job is in its present state; changes only with a decision. Valid until the next Step.
-  std::string_view reason;
-  /// For the operator; mostly empty.
-  std::string warning;
-  /// Set if this step found that the coordinator itself had not run for this long, or longer.
-  Duration stalled{};
-  /// Deliver TimerDue at this time (replaces the earlier request). MonoTime::max() means never.
-  MonoTime wake_at = MonoTime::max();
-};
-
-enum class Phase {
-  kRendezvous,  // waits for nodes
-  kPreparing,   // members set up logs and store
-  kRunning,     // committed: workers start or run
-  kStopping,    // waits until no process of the generation is left
-  kReleasing,   // outcome decided; waits for the agents to leave
-  kFinished,
-};
-std::string_view PhaseName(Phase phase);
-
-/// A stop that is in progress. `why` is valid until the next Step.
-struct StopStatus {
-  struct Node {
-    std::string name;
-    /// Whose end it has not reported.
-    int workers = 0;
-  };
-  Generation generation;
-  /// An operator has asked for it, or for the job's end meanwhile: the next signal ends the grace.
-  int operator_signal = 0;
-  bool is_after_failure = false;
-  std::string_view why;
-  Duration grace{};
-  /// When what is still running is killed.
-  MonoTime kill_at{};
-  /// The nodes that have not stopped.
-  std::vector<Node> left;
-};
-
-}  // namespace job
 
 /// Decides for the whole job. Total: every event is legal in every state; stale ones are dropped
 /// and counted. Thread: owned by one loop thread. Time: `now` is the coordinator's monotonic clock.
@@ -180,16 +110,24 @@ class JobMachine {
   /// Set once decided.
   const std::optional<JobOutcome>& outcome() const { return outcome_; }
   const NodeTable& nodes() const { return nodes_; }
+  /// How many agents were admitted, the same one each time that it joined anew.
+  uint64_t admissions() const { return next_sequence_ - 1; }
   /// Latest progress of the node with group rank 0.
   const Progress& progress() const { return progress_; }
   std::string_view reason() const { return reason_; }
   /// Empty unless the phase is kStopping. O(workers).
   std::optional<job::StopStatus> stop() const;
   const std::optional<int>& operator_signal() const { return operator_signal_; }
+  /// How often an agent of `signalled_together` got a signal that may be for its node alone.
+  uint64_t doubtful_signals() const { return doubtful_signals_; }
   /// When the wait for nodes is given up; meaningful in rendezvous.
   MonoTime join_deadline() const { return join_deadline_; }
   /// A failed world is not yet followed by the next, see JobSpec::restart_backoff.
   bool is_pausing() const { return pause_until_ != MonoTime::max(); }
+  /// A CheckPlace is to be answered.
+  bool awaits_place() const { return place_asked_at_ != MonoTime::max(); }
+  /// The job has ended because it could not be found out who hosts it.
+  bool ended_at_unknown_place() const { return is_place_unknown_; }
   /// Messages dropped because they were about another generation or an unknown incarnation.
   uint64_t stale_dropped() const { return stale_dropped_; }
   /// Incremented by every step that changed more than a lease; lets observers skip the others.
@@ -217,6 +155,8 @@ class JobMachine {
   void Handle(const job::AgentStreamLost& lost, Out& out);
   void Handle(const job::OperatorStop& stop, Out& out);
   void Handle(const job::HostReplaced& replaced, Out& out);
+  void Handle(const job::PlaceChecked& checked, Out& out);
+  void Handle(const job::PlaceUnknown& unknown, Out& out);
   void Handle(const job::SignalForWorkers& signal, Out& out);
   void On(const AgentJoined& joined, const FromAgent& envelope, Out& out);
   void On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out);
@@ -227,7 +167,7 @@ class JobMachine {
   void On(const WorkersStopped&, const FromAgent& envelope, Out& out);
   void On(const AgentLeft& left, const FromAgent& envelope, Out& out);
 
-  // job_membership.cc: joining, losing nodes, leases.
+  // job_membership.cc: joining, losing nodes.
   std::string RejectionReason(const NodeInfo& info) const;
   const Node* HolderOf(int requested_node_rank) const;
   bool IsRankFree(int rank) const;
@@ -241,12 +181,14 @@ class JobMachine {
   void BecomeSpare(Node& node, Out& out);
   void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
   void HandleMemberLoss(const Node& node, CauseKind kind, const std::string& what, Out& out);
+  void OnOrderTimeout(Out& out);
+
+  // job_leases.cc: who is silent.
   void ScanLeases(Out& out);
   MonoTime Renewed(const Node& node) const;
   MonoTime LeaseEnd(const Node& node) const;
   void ExtendLeasesIfCutOff(int silent, int total, Out& out);
   void ForgiveStall(MonoTime now, job::Effects& effects);
-  void OnOrderTimeout(Out& out);
 
   // job_delays.cc: what the job waits for before it forms or grows a world.
   bool MayGrow() const;
@@ -254,6 +196,16 @@ class JobMachine {
   void Grow(Out& out);
   void PauseBeforeRestart(Out& out);
   void OnDelaysDue(Out& out);
+
+  // job_place.cc: whether this launcher is still the host.
+  bool IsPlaceSure(MonoTime now) const;
+  void CheckPlace(Out& out);
+  std::string PlaceQuestion() const;
+  void GoOnHere(Out& out);
+  void LosePlace(std::string why, Out& out);
+  void GiveUpPlace(Out& out);
+  std::string NoMoreNodes() const;
+  void TurnSparesAway(Out& out);
 
   // job_cannot_start.cc: a node that cannot run the program.
   void OnCannotRun(const AgentJoined& joined, Out& out);
@@ -264,22 +216,32 @@ class JobMachine {
   bool AwaitsLeaseDecision() const;
   void MaybeForm(Out& out);
   void FormWorld(std::vector<Incarnation> chosen, Out& out);
+  void MaybeCommit(Out& out);
   void CommitWorld(Out& out);
   void RestartRendezvous(Out& out);
   void OnJoinTimeout(Out& out);
+  void OnJoinTimeoutOfEnough(Out& out);
   void Finish(JobOutcome outcome, Out& out);
   void FinishFailed(const std::string& why, Out& out);
   void FinishReplaced(Out& out);
+  FailureReport ReportAfterFailures(Failure root) const;
   void MaybeSendFinish(Out& out);
   int ReleaseCode(const Node& node) const;
   ReleaseAgent Release(int code) const;
   std::string Missing(const std::vector<Incarnation>& eligible) const;
 
   // job_stops.cc: ending worlds.
+  void OnSignalToAgent(const Node& node, int signal, Out& out);
+  void TakeForAll(int signal, Out& out);
+  bool IsSignalToAll(const Node& node, int signal, MonoTime now);
+  bool IsNobodyLeftToTell() const;
+  bool WasLastToTell(const Node& lost) const;
+  bool HasDoneAllSteps() const;
   void Abort(const std::string& why, Out& out);
   void Drain(StopKind kind, int signal, const std::string& why, Out& out);
   void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
   void EscalateStop(StopKind kind, Duration grace, Out& out);
+  bool IsLastStop() const;
   void FinishStop(Out& out);
 
   // job_invariants.cc
@@ -287,6 +249,8 @@ class JobMachine {
   std::string CheckCounts() const;
   std::string CheckRanks() const;
 
+  void StopForOperator(bool again, Out& out);
+  void NoteEnd(const Node& node, const WorkerExit& exit);
   Node* FindMember(const FromAgent& envelope);
   static bool IsMember(const Node& node);
   bool RecordFailure(Failure failure, MonoTime since, Out& out);
@@ -312,13 +276,17 @@ class JobMachine {
   int world_size_ = 0;
   int succeeded_workers_ = 0;
   StoreEndpoint store_;
+  WorkerEnds ends_;
   FailureLog failures_;
   Progress progress_;
+  /// `progress_` is of this world.
+  bool has_progress_ = false;
 
   // The stop in progress (phase kStopping).
   StopKind stop_kind_ = StopKind::kMembership;
   int stop_signal_ = 15;
   Duration stop_grace_{};
+  MonoTime stop_began_at_{};
   MonoTime kill_at_ = MonoTime::max();
   std::string stop_why_;
 
@@ -334,10 +302,21 @@ class JobMachine {
   std::optional<Failure> cannot_start_;
   bool has_warned_of_rank_ = false;
   std::optional<int> operator_signal_;
+  /// It came by way of an agent: the coordinator's own is not the second.
+  bool agent_told_signal_ = false;
+  /// Nodes of the allocation whose agents, but not all, got a signal; when the latest did, and
+  /// which.
+  std::set<std::string> signalled_nodes_;
+  MonoTime signalled_at_{};
+  int doubtful_signal_ = 0;
+  uint64_t doubtful_signals_ = 0;
   /// A second signal has come.
   bool operator_hurries_ = false;
   /// Why no further world may be formed here; empty if it may.
   std::string replaced_why_;
+  /// Why CheckPlace cannot be answered yet.
+  std::string place_unknown_why_;
+  bool is_place_unknown_ = false;
   std::optional<JobOutcome> outcome_;
   /// What the nodes were told when the job ended.
   std::map<Incarnation, int> released_codes_;
@@ -349,11 +328,16 @@ class JobMachine {
   bool begun_ = false;
   MonoTime order_deadline_ = MonoTime::max();
   MonoTime join_deadline_ = MonoTime::max();
+  /// It has passed with enough nodes; only the place was not sure.
+  bool join_is_over_ = false;
   MonoTime last_call_at_ = MonoTime::max();
   bool last_call_over_ = false;
   /// There have been min_nodes nodes since the last world; who loses one of them waits anew.
   bool had_enough_ = false;
   MonoTime pause_until_ = MonoTime::max();
+  /// When CheckPlace was ordered, while it is not answered; and what was found.
+  MonoTime place_asked_at_ = MonoTime::max();
+  MonoTime place_sure_until_;
   MonoTime grow_at_ = MonoTime::max();
   /// The latest that grow_at_ can become.
   MonoTime grow_by_ = MonoTime::max();

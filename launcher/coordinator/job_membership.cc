@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <csignal>
 #include <utility>
 
@@ -10,18 +9,6 @@ namespace fsdprun {
 
 using job::NodeState;
 using job::Phase;
-
-namespace {
-
-/// Fewer silent nodes than this are never attributed to the coordinator's own network.
-constexpr int kCutOffNodesMin = 3;
-
-std::string Seconds(Duration d) {
-  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(d).count() / 100;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
-
-}  // namespace
 
 // --- Joining
 
@@ -135,7 +122,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
     return;
   }
   NodeInfo info = joined.node;
-  const std::string refusal = RejectionReason(info);
+  const std::string refusal = replaced_why_.empty() ? RejectionReason(info) : NoMoreNodes();
   if (!refusal.empty()) {
     out.effects.actions.push_back(
         ToAgent{info.incarnation, Generation{}, RejectAgent{refusal, false}});
@@ -154,6 +141,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   const Node* holder = takes_rank ? HolderOf(*info.requested_node_rank) : nullptr;
   const Incarnation replaced = holder != nullptr ? holder->info.incarnation : Incarnation{};
   const Incarnation incarnation = info.incarnation;
+  signalled_nodes_.erase(info.name);
   Node node;
   node.info = std::move(info);
   node.state = held != Generation{} ? NodeState::kCleaning : NodeState::kSpare;
@@ -226,6 +214,7 @@ void JobMachine::StartCleaning(Node& node, Generation held, Out& out) {
 void JobMachine::BecomeSpare(Node& node, Out& out) {
   node.state = NodeState::kSpare;
   node.held = {};
+  TurnSparesAway(out);
   MaybeForm(out);
   MaybeGrow(out);
 }
@@ -236,20 +225,26 @@ void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::st
                           Out& out) {
   const Node node = nodes_.At(incarnation);
   if (kind != CauseKind::kNodeLost) {
-    SendTo(node, Generation{}, ReleaseAgent{1, "node " + node.info.name + ": " + what, true}, out);
+    SendTo(node, Generation{},
+           ReleaseAgent{1, "node " + node.info.name + ": " + what, true, /*job_goes_on=*/true},
+           out);
   }
   nodes_.Erase(incarnation);
   departed_.push_back(node.info.name + " (" + what + ")");
-  if (!IsMember(node)) {
-    MaybeForm(out);
-    return;
-  }
-  --members_;
+  const bool was_member = IsMember(node);
   const bool owed_answer = (phase_ == Phase::kPreparing && node.state == NodeState::kPreparing) ||
                            (phase_ == Phase::kRunning && node.state == NodeState::kCommitted) ||
                            (phase_ == Phase::kStopping && node.state == NodeState::kStopping);
+  members_ -= was_member ? 1 : 0;
   awaiting_ -= owed_answer ? 1 : 0;
-  HandleMemberLoss(node, kind, what, out);
+  if (WasLastToTell(node)) {
+    TakeForAll(doubtful_signal_, out);
+  }
+  if (was_member) {
+    HandleMemberLoss(node, kind, what, out);
+  } else {
+    MaybeForm(out);
+  }
 }
 
 /// Handles the loss of the member `node`, which has already been removed.
@@ -290,6 +285,10 @@ void JobMachine::OnOrderTimeout(Out& out) {
     MaybeSendFinish(out);
     return;
   }
+  if (phase_ == Phase::kPreparing && awaiting_ == 0) {
+    GiveUpPlace(out);
+    return;
+  }
   NodeState owing = NodeState::kStopping;
   std::string what = "did not report its workers stopped in time";
   if (phase_ == Phase::kPreparing) {
@@ -308,92 +307,6 @@ void JobMachine::OnOrderTimeout(Out& out) {
   for (const Incarnation incarnation : stuck) {
     LoseNode(incarnation, CauseKind::kNodeStuck, what, out);
   }
-}
-
-// --- Leases
-
-/// What was due while the coordinator itself did not run says nothing about the nodes: their
-/// heartbeats and answers lie unread, and the agents whose stream broke are redialling. When each
-/// was last heard stays as it is: it may tell the cause of a failure from its victims.
-void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
-  effects.stalled = {};
-  if (promised_wake_ == MonoTime::max() || now - promised_wake_ <= kStallTolerance) {
-    return;
-  }
-  effects.stalled = now - promised_wake_;
-  resumed_at_ = now;
-  lease_extended_until_ = now + spec_.dead_after;
-  for (MonoTime* deadline :
-       {&order_deadline_, &join_deadline_, &last_call_at_, &cannot_start_at_}) {
-    *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + effects.stalled;
-  }
-}
-
-/// When the lease of a connected node was renewed: by its latest heartbeat, or when the coordinator
-/// resumed after a stall.
-MonoTime JobMachine::Renewed(const Node& node) const {
-  return std::max(node.last_heard, resumed_at_);
-}
-
-MonoTime JobMachine::LeaseEnd(const Node& node) const {
-  const MonoTime end = node.connected ? Renewed(node) + spec_.dead_after
-                                      : node.stream_lost_at + spec_.reconnect_grace;
-  return std::max(end, lease_extended_until_);
-}
-
-void JobMachine::ScanLeases(Out& out) {
-  int silent = 0;
-  int total = 0;
-  for (Node& node : nodes_) {
-    if (node.state == NodeState::kReleased) {
-      continue;
-    }
-    ++total;
-    if (node.connected && !node.suspect && out.now - Renewed(node) >= spec_.suspect_after) {
-      node.suspect = true;
-      out.changed = true;
-    }
-    silent += node.suspect || !node.connected ? 1 : 0;
-  }
-  ExtendLeasesIfCutOff(silent, total, out);
-  std::vector<Incarnation> lost;
-  next_scan_ = MonoTime::max();
-  for (const Node& node : nodes_) {
-    if (node.state == NodeState::kReleased) {
-      continue;
-    }
-    const bool fresh = node.connected && !node.suspect;
-    const MonoTime next = fresh ? Renewed(node) + spec_.suspect_after : LeaseEnd(node);
-    if (!fresh && next <= out.now) {
-      lost.push_back(node.info.incarnation);
-    } else {
-      next_scan_ = std::min(next_scan_, next);
-    }
-  }
-  for (const Incarnation incarnation : lost) {
-    const Node& node = nodes_.At(incarnation);
-    const std::string what = node.connected ? "was silent for " + Seconds(out.now - node.last_heard)
-                                            : "lost its stream and did not reconnect within " +
-                                                  Seconds(out.now - node.stream_lost_at);
-    out.changed = true;
-    LoseNode(incarnation, CauseKind::kNodeLost, what, out);
-  }
-}
-
-void JobMachine::ExtendLeasesIfCutOff(int silent, int total, Out& out) {
-  if (silent == 0) {
-    lease_extended_ = false;
-    return;
-  }
-  if (lease_extended_ || silent < kCutOffNodesMin || silent <= spec_.partition_fraction * total) {
-    return;
-  }
-  lease_extended_ = true;
-  lease_extended_until_ = out.now + spec_.dead_after;
-  out.changed = true;
-  SetReason(std::to_string(silent) + " of " + std::to_string(total) +
-            " nodes fell silent at once: this host may be partitioned; extending their leases by " +
-            Seconds(spec_.dead_after));
 }
 
 }  // namespace fsdprun

@@ -34,10 +34,15 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
   stop_kind_ = kind;
   stop_signal_ = signal;
   stop_grace_ = grace;
+  stop_began_at_ = out.now;
   kill_at_ = out.now + grace;
   stop_why_ = why;
   awaiting_ = members_;
   order_deadline_ = out.now + grace + spec_.stop_margin;
+  place_sure_until_ = MonoTime::min();
+  if (!IsLastStop()) {
+    CheckPlace(out);
+  }
   SetReason("stopping generation " + std::to_string(generation_.value()) + ": " + why);
   for (Node& node : nodes_) {
     if (IsMember(node)) {
@@ -69,6 +74,13 @@ void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
   }
 }
 
+/// No world follows, whatever is found out meanwhile.
+bool JobMachine::IsLastStop() const {
+  const bool is_failure = stop_kind_ == StopKind::kFailure;
+  return operator_signal_ || !replaced_why_.empty() ||
+         (is_failure && (failures_.HasPermanent() || restarts_used_ == spec_.max_restarts));
+}
+
 void JobMachine::FinishStop(Out& out) {
   FSDPRUN_CHECK(awaiting_ == 0, "every member has stopped");
   for (Node& node : nodes_) {
@@ -80,7 +92,7 @@ void JobMachine::FinishStop(Out& out) {
   }
   members_ = 0;
   order_deadline_ = MonoTime::max();
-  if (succeeded_workers_ == world_size_) {
+  if (succeeded_workers_ == world_size_ || HasDoneAllSteps()) {
     JobOutcome outcome;
     outcome.reason = "all " + std::to_string(world_size_) + " workers exited with 0";
     Finish(std::move(outcome), out);
@@ -96,24 +108,111 @@ void JobMachine::FinishStop(Out& out) {
     Finish(std::move(outcome), out);
     return;
   }
-  if (!replaced_why_.empty()) {
-    FinishReplaced(out);
-  } else if (stop_kind_ != StopKind::kFailure) {
-    ++membership_changes_;
-    RestartRendezvous(out);
-  } else if (failures_.HasPermanent()) {
+  const bool is_failure = stop_kind_ == StopKind::kFailure;
+  if (is_failure && failures_.HasPermanent()) {
     FinishFailed("a worker reported a configuration error, which a restart cannot fix", out);
-  } else if (restarts_used_ == spec_.max_restarts) {
+  } else if (is_failure && restarts_used_ == spec_.max_restarts) {
     FinishFailed(spec_.max_restarts == 0
                      ? "no restarts are allowed (--max-restarts 0)"
                      : "all " + std::to_string(spec_.max_restarts) + " restarts are used up",
                  out);
+  } else if (!replaced_why_.empty()) {
+    FinishReplaced(out);
+  } else if (!is_failure) {
+    ++membership_changes_;
+    RestartRendezvous(out);
   } else {
     ++restarts_used_;
     worlds_of_attempt_ = 0;
     PauseBeforeRestart(out);
     RestartRendezvous(out);
   }
+}
+
+/// A scheduler's signal came when nothing but the end was left to do: another run would have
+/// nothing to do at all.
+bool JobMachine::HasDoneAllSteps() const {
+  return operator_signal_ && !spec_.signalled_together.empty() && ends_.AllWell() &&
+         has_progress_ && progress_.total > 0 && progress_.step >= progress_.total;
+}
+
+/// For who has to know whether the workers have saved.
+void JobMachine::NoteEnd(const Node& node, const WorkerExit& exit) {
+  if (exit.Succeeded()) {
+    ++ends_.well;
+    return;
+  }
+  const bool was_killed = exit.killed_by_us && exit.signal == SIGKILL;
+  ++(was_killed ? ends_.killed : ends_.failed);
+  if (ends_.notes.size() < kMaxEndNotes) {
+    ends_.notes.push_back(
+        (was_killed ? "rank " + std::to_string(exit.rank) + " was killed" : DescribeExit(exit)) +
+        " on " + node.info.name);
+  }
+}
+
+// Note [A signal to an agent]
+// A scheduler that ends a job signals all of its agents, this process, or both. A node that is shut
+// down, or taken away, signals what runs there, and the others may go on without it. Notices
+// (SIGUSR1, SIGUSR2) are schedulers' alone. Any other signal is taken for the node's own until all
+// other nodes of the allocation that are connected get one, too, or this process does: several
+// nodes may be taken away at once. Meanwhile the agent leaves as any other: no time is lost if all
+// are meant, because the others are being stopped for the next world. A node that falls silent
+// meanwhile may have got the signal as well: if it is given up, the others decide. An agent that
+// comes after its node's signal has not got it. Whoever can ask the scheduler learns of the doubt
+// by doubtful_signals().
+void JobMachine::OnSignalToAgent(const Node& node, int signal, Out& out) {
+  if (operator_signal_ || spec_.signalled_together.count(node.info.name) == 0) {
+    return;
+  }
+  const bool is_notice = signal == SIGUSR1 || signal == SIGUSR2;
+  if (!is_notice && !IsSignalToAll(node, signal, out.now)) {
+    ++doubtful_signals_;
+    return;
+  }
+  TakeForAll(signal, out);
+}
+
+void JobMachine::TakeForAll(int signal, Out& out) {
+  operator_signal_ = signal;
+  agent_told_signal_ = true;
+  place_asked_at_ = MonoTime::max();
+  if (!outcome_) {
+    StopForOperator(/*again=*/false, out);
+  }
+}
+
+bool JobMachine::IsSignalToAll(const Node& node, int signal, MonoTime now) {
+  if (now - std::exchange(signalled_at_, now) > spec_.signal_spread) {
+    signalled_nodes_.clear();
+  }
+  signalled_nodes_.insert(node.info.name);
+  doubtful_signal_ = signal;
+  return IsNobodyLeftToTell();
+}
+
+/// No node of the allocation has a connection and no signal, and none may be on its way.
+bool JobMachine::IsNobodyLeftToTell() const {
+  if (formations_ == 0 && signalled_nodes_.size() < spec_.signalled_together.size()) {
+    return false;  // The others may still be on their way.
+  }
+  for (const Node& other : nodes_) {
+    const std::string& name = other.info.name;
+    if (other.connected && !other.leaving && signalled_nodes_.count(name) == 0 &&
+        spec_.signalled_together.count(name) > 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The others have had a signal, and this node, which is lost, was the last that could have told.
+bool JobMachine::WasLastToTell(const Node& lost) const {
+  const MonoTime since = lost.connected ? lost.last_heard : lost.stream_lost_at;
+  const std::string& name = lost.info.name;
+  return !operator_signal_ && !outcome_ && !signalled_nodes_.empty() &&
+         since <= signalled_at_ + spec_.signal_spread && signalled_nodes_.count(name) == 0 &&
+         spec_.signalled_together.count(name) > 0 && IsNobodyLeftToTell();
 }
 
 std::optional<job::StopStatus> JobMachine::stop() const {

@@ -44,21 +44,24 @@ void JobMachine::MaybeForm(Out& out) {
     last_call_over_ = false;
     if (std::exchange(had_enough_, false)) {
       join_deadline_ = out.now + spec_.join_timeout;
+      join_is_over_ = false;
     }
     SetReason("waiting for nodes: " + Missing(eligible));
     return;
   }
   had_enough_ = true;
-  if (count >= spec_.max_nodes) {
-    FormWorld(std::move(eligible), out);
-  } else if (AwaitsLeaseDecision()) {
+  const bool may_wait = count < spec_.max_nodes && !join_is_over_;
+  if (may_wait && AwaitsLeaseDecision()) {
     SetReason("enough nodes; waiting for a silent one to reconnect or its lease to expire");
-  } else if (formations_ > 0 || last_call_over_) {
-    FormWorld(std::move(eligible), out);
-  } else {
+  } else if (may_wait && formations_ == 0 && !last_call_over_) {
     last_call_at_ = std::min(last_call_at_, out.now + spec_.last_call);
     SetReason("last call: " + std::to_string(count) + " nodes are enough, up to " +
               std::to_string(spec_.max_nodes) + " may join");
+  } else if (IsPlaceSure(out.now)) {
+    FormWorld(std::move(eligible), out);
+  } else {
+    CheckPlace(out);
+    SetReason("enough nodes; " + PlaceQuestion());
   }
 }
 
@@ -81,17 +84,20 @@ void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
     const Node& node = nodes_.At(i);
     candidates.push_back({node.info, node.previous_group_rank});
   }
-  const std::vector<RankAssignment> assignments = AssignRanks(
-      candidates,
-      {generation_, restarts_used_, spec_.max_restarts, spec_.launch_id, worlds_of_attempt_++});
+  const std::vector<RankAssignment> assignments =
+      AssignRanks(candidates, {generation_, restarts_used_, spec_.max_restarts, spec_.launch_id,
+                               worlds_of_attempt_++, spec_.earlier_restarts});
 
   ++formations_;
   had_enough_ = false;
+  join_is_over_ = false;
   phase_ = Phase::kPreparing;
   members_ = static_cast<int>(chosen.size());
   awaiting_ = members_;
   world_size_ = assignments.front().world_size;
   succeeded_workers_ = 0;
+  ends_ = {.workers = world_size_};
+  has_progress_ = false;
   store_ = {};
   committed_at_ = MonoTime::max();
   failures_.Clear();
@@ -108,6 +114,18 @@ void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
   }
   SetReason("forming generation " + std::to_string(generation_.value()) + " of " +
             std::to_string(members_) + " nodes, " + std::to_string(world_size_) + " workers");
+}
+
+void JobMachine::MaybeCommit(Out& out) {
+  if (phase_ != Phase::kPreparing || awaiting_ > 0) {
+    return;
+  }
+  if (IsPlaceSure(out.now)) {
+    CommitWorld(out);
+    return;
+  }
+  CheckPlace(out);
+  SetReason("all nodes are prepared; " + PlaceQuestion());
 }
 
 void JobMachine::CommitWorld(Out& out) {
@@ -128,6 +146,7 @@ void JobMachine::CommitWorld(Out& out) {
 
 void JobMachine::RestartRendezvous(Out& out) {
   phase_ = Phase::kRendezvous;
+  join_is_over_ = false;
   join_deadline_ = (is_pausing() ? pause_until_ : out.now) + spec_.join_timeout;
   last_call_at_ = MonoTime::max();
   MaybeForm(out);
@@ -176,28 +195,49 @@ void JobMachine::OnJoinTimeout(Out& out) {
     return;
   }
   std::vector<Incarnation> eligible = Eligible();
+  out.changed = true;
   if (static_cast<int>(eligible.size()) >= spec_.min_nodes) {
-    FormWorld(std::move(eligible), out);
+    OnJoinTimeoutOfEnough(out);
     return;
   }
-  out.changed = true;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(spec_.join_timeout).count();
   JobOutcome outcome;
   outcome.kind = OutcomeKind::kFailed;
   outcome.exit_code = 1;
   outcome.reason = "too few nodes within " + std::to_string(seconds) + " s: " + Missing(eligible);
-  FailureReport report;
-  report.root.kind = CauseKind::kJoinTimeout;
-  report.root.generation = generation_;
-  report.root.what = outcome.reason;
+  Failure root;
+  root.kind = CauseKind::kJoinTimeout;
+  root.generation = generation_;
+  root.what = outcome.reason;
+  outcome.failure = ReportAfterFailures(std::move(root));
+  Finish(std::move(outcome), out);
+}
+
+/// They need not wait for anybody else any more. Who was asked about the place a moment ago may
+/// answer.
+void JobMachine::OnJoinTimeoutOfEnough(Out& out) {
+  const bool has_waited = std::exchange(join_is_over_, true);
+  MaybeForm(out);
+  if (phase_ != Phase::kRendezvous) {
+    return;
+  }
+  if (!has_waited && awaits_place() && out.now < place_asked_at_ + spec_.place_sure_for) {
+    join_deadline_ = place_asked_at_ + spec_.place_sure_for;
+  } else {
+    GiveUpPlace(out);
+  }
+}
+
+/// `root` has ended the job; what failed in its last world came before.
+FailureReport JobMachine::ReportAfterFailures(Failure root) const {
+  FailureReport report{std::move(root), {}, 0, failures_.collateral()};
   if (!failures_.empty()) {
     const FailureReport before = failures_.Report();
     report.others.push_back(before.root);
     report.other_failures = 1 + before.other_failures;
     report.collateral = before.collateral;
   }
-  outcome.failure = std::move(report);
-  Finish(std::move(outcome), out);
+  return report;
 }
 
 void JobMachine::FinishFailed(const std::string& why, Out& out) {
@@ -229,7 +269,7 @@ void JobMachine::FinishReplaced(Out& out) {
   outcome.kind = OutcomeKind::kFailed;
   outcome.exit_code = 1;
   outcome.reason = replaced_why_;
-  outcome.failure = FailureReport{std::move(failure), {}, 0, failures_.collateral()};
+  outcome.failure = ReportAfterFailures(std::move(failure));
   Finish(std::move(outcome), out);
 }
 
@@ -255,6 +295,7 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
     outcome.failure = failures_.Report();
   }
   outcome.store = store_;
+  outcome.ends = ends_;
   if (spec_.exits_as_worker) {
     outcome.exit_code = ExitCodeOfCause(outcome);
   }
@@ -263,6 +304,7 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   awaiting_ = 0;
   order_deadline_ = out.now + spec_.release_timeout;
   grow_at_ = MonoTime::max();
+  place_asked_at_ = MonoTime::max();
   SetReason(outcome_->reason);
   for (Node& node : nodes_) {
     const int code = ReleaseCode(node);

@@ -119,6 +119,7 @@ std::vector<RankAssignment> AssignRanks(const std::vector<Candidate>& candidates
     a.max_restarts = numbers.max_restarts;
     a.launch_id = numbers.launch_id;
     a.world_of_attempt = numbers.world_of_attempt;
+    a.earlier_restarts = numbers.earlier_restarts;
     a.group_rank = group_rank++;
     a.group_world_size = static_cast<int>(candidates.size());
     a.rank_offset = rank_offset;

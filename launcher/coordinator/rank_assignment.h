@@ -23,6 +23,7 @@ struct WorldNumbers {
   int max_restarts = 0;
   std::string launch_id;
   int world_of_attempt = 0;
+  int earlier_restarts = 0;
 };
 
 /// Less-than with runs of digits compared as numbers: node-2 before node-10.

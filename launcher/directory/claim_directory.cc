@@ -67,14 +67,15 @@ absl::StatusOr<Place> ClaimDirectory::Find() {
 bool ClaimDirectory::HasMoved(const absl::Status& /*why*/) {
   const absl::StatusOr<std::optional<Claim>> found = store_->Read();
   if (!found.ok()) {
-    return false;  // Where to is not known now.
+    return false;
   }
-  if (mine_.has_value()) {
-    // One that is missing is put there again, or is not missed.
-    return found->has_value() && **found != *mine_;
-  }
-  return !found->has_value() || (*found)->launch != joined_ ||
-         MoveOf(*found, LookAtHolder(*found), UnixSeconds()) != ClaimMove::kJoin;
+  const bool is_there = found->has_value() && (*found)->launch == joined_ &&
+                        MoveOf(*found, LookAtHolder(*found), UnixSeconds()) == ClaimMove::kJoin;
+  return !is_there;
+}
+
+absl::StatusOr<bool> ClaimDirectory::Confirm() {
+  return mine_.has_value() ? store_->Confirm(*mine_) : absl::StatusOr<bool>(false);
 }
 
 HolderFacts ClaimDirectory::LookAtHolder(const std::optional<Claim>& found) {
@@ -115,6 +116,7 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Try() {
 
 absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Claim>& found) {
   ASSIGN_OR_RETURN(Place place, MakeHostPlace());
+  place.sure_from = MonoNow();
   Claim mine{.launch = RandomHex(8),
              .endpoints = place.endpoints,
              .lease_seconds = ClaimLeaseOf(context_.plan).count(),
@@ -133,6 +135,7 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Cl
 absl::StatusOr<Place> ClaimDirectory::MakeHostPlace() const {
   ASSIGN_OR_RETURN(Place place, HostOnFreePort(context_));
   place.may_move = Place::MayMove::kUntilFirstWorld;
+  place.can_be_taken = true;
   ASSIGN_OR_RETURN(place.token.value, GivenToken(context_.environment, context_.plan.token_file));
   return place;
 }
@@ -152,14 +155,7 @@ absl::StatusOr<Place> ClaimDirectory::PlaceOf(const Claim& claim) const {
   if (place.token.value.empty()) {
     place.token.value = claim.token;
   }
-  ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
-  if (local.addresses.empty()) {
-    ASSIGN_OR_RETURN(place.node_address, AddressTowardsAny(place.endpoints));
-  } else {
-    place.node_address = local.addresses.front();
-  }
-  place.store_address =
-      local.addresses.empty() || local.is_hidden ? place.node_address : context_.plan.local_addr;
+  RETURN_IF_ERROR(NameJoiningNode(context_, &place));
   return place;
 }
 

@@ -18,6 +18,7 @@ class ClaimDirectory : public Directory {
 
   absl::StatusOr<Place> Find() override;
   bool HasMoved(const absl::Status& why) override;
+  absl::StatusOr<bool> Confirm() override;
   void JobEnded(bool closes) override;
 
  private:

@@ -26,6 +26,10 @@ class ClaimStore {
   /// now, or it has been renewed since the last Read(), or somebody else is about to replace it.
   /// Errors: as Read().
   virtual absl::StatusOr<bool> Replace(const std::optional<Claim>& found, const Claim& mine) = 0;
+  /// For the holder of `mine`: renews it, and puts it there again if nothing is there. True if it
+  /// has the place: nobody replaces it then for as long as its lease is, from the call on. False if
+  /// another is there. Errors: it could not be found out, and why.
+  virtual absl::StatusOr<bool> Confirm(const Claim& mine) = 0;
   /// For the holder of `mine`, at the end of the job: leaves `last` there, or nothing.
   virtual absl::Status Release(const Claim& mine, const std::optional<Claim>& last) = 0;
   /// For people: the file, or the key and the server.

@@ -30,7 +30,8 @@ absl::StatusOr<std::unique_ptr<ClaimStore>> MakeEtcdClaims(const DirectoryContex
   };
   ASSIGN_OR_RETURN(std::unique_ptr<EtcdClient> client, EtcdClient::Make(std::move(options)));
   return std::make_unique<EtcdClaims>(
-      std::move(client), absl::StrCat(plan.etcd.prefix, "/", plan.rdzv_id, "/coordinator"));
+      std::move(client), absl::StrCat(plan.etcd.prefix, "/", plan.rdzv_id, "/coordinator"),
+      context.on_taken);
 }
 
 }  // namespace
@@ -56,7 +57,8 @@ absl::StatusOr<std::unique_ptr<Directory>> MakeDirectory(DirectoryContext contex
     const bool has_token = !context.plan.token_file.empty() ||
                            (given != context.environment.end() && !given->second.empty());
     auto store = std::make_unique<FileClaims>(
-        absl::StrCat(context.plan.rendezvous_file, ".", context.plan.rdzv_id), has_token);
+        absl::StrCat(context.plan.rendezvous_file, ".", context.plan.rdzv_id), has_token,
+        context.on_taken);
     return std::make_unique<ClaimDirectory>(std::move(context), std::move(store));
   }
   return std::make_unique<FixedEndpoint>(std::move(context));

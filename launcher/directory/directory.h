@@ -42,6 +42,10 @@ struct Place {
     kUntilFirstWorld,
   };
   MayMove may_move = MayMove::kNever;
+  /// A host only: while it cannot be heard of, another launcher may become the host of the job.
+  bool can_be_taken = false;
+  /// Of a host whose place can be taken: just before it was claimed, as before a Confirm().
+  MonoTime sure_from{};
   /// Between two questions whether it is: a server or another machine may be asked by many.
   Duration longest_look_pause = std::chrono::seconds(4);
 
@@ -84,6 +88,9 @@ class SharedEndpoint {
   /// Find().
   virtual absl::StatusOr<Place> PlaceAt(const std::vector<std::string>& other_host,
                                         const JobToken& token) = 0;
+  /// None of the listeners that Tend() has returned can be served, and all are closed: it is to go
+  /// on as if there had been none.
+  virtual void CannotListen() = 0;
 };
 
 /// Where the launchers of a job find each other: each is told to host the coordinator, or where it
@@ -100,10 +107,15 @@ class Directory {
   /// service, who holds it if known, and what to do. ABORTED: nobody knows yet, ask again in a
   /// moment.
   virtual absl::StatusOr<Place> Find() = 0;
-  /// Whether Find() may answer otherwise now, because the coordinator at its place is gone, is
-  /// another's, or cannot be told from one that is. `why` there is none: UNAVAILABLE, nobody
-  /// answers; NOT_FOUND, who answers has another run id. For a host: whether another has its place.
+  /// For who has joined and may still move: whether Find() may answer otherwise now, because the
+  /// coordinator at its place is gone, is another's, or cannot be told from one that is. `why`
+  /// there is none: UNAVAILABLE, nobody answers; NOT_FOUND, who answers has another run id.
   virtual bool HasMoved(const absl::Status& /*why*/) { return false; }
+  /// For a host: whether its place is still its own. Renews what it holds of it and reads it back,
+  /// so that nobody takes it for kSilenceOfRefused at least, from the moment of the call on;
+  /// `false`: another has it, or it was closed. Errors: it could not be found out; they name what
+  /// was attempted, on what, and why it failed, and may be gone a second later.
+  virtual absl::StatusOr<bool> Confirm() { return true; }
   /// The job of the coordinator that this launcher hosts is over here: nobody may find it any more.
   /// `closes`: the run id has had its job, and who comes late is refused; false after a signal. May
   /// hang with a file system, and is given up then.
@@ -115,17 +127,21 @@ class Directory {
 /// For how long a host of that plan's job keeps its run id without a sign of life.
 std::chrono::seconds ClaimLeaseOf(const LaunchPlan& plan);
 
+/// Owns what it has: a directory may outlive the launcher, on a thread that hangs.
 struct DirectoryContext {
-  const LaunchPlan& plan;
-  const Environment& environment;
+  LaunchPlan plan;
+  Environment environment;
   /// Polled every 50 ms.
   std::function<bool()> is_cancelled;
   /// Told, for people, what a Find() that takes long is waiting for; may be null.
   std::function<void(const std::string&)> notify;
+  /// Told, on any thread, when it turns out that another launcher has the place of this one, which
+  /// hosts; may be null.
+  std::function<void()> on_taken{};
 };
 
-/// The directory that `context.plan` asks for. The plan and the environment must outlive it. Called
-/// on the thread that calls Find(). Errors: INVALID_ARGUMENT for a certificate that cannot be read.
+/// The directory that `context.plan` asks for. Called on the thread that calls Find(). Errors:
+/// INVALID_ARGUMENT for a certificate that cannot be read.
 absl::StatusOr<std::unique_ptr<Directory>> MakeDirectory(DirectoryContext context);
 
 }  // namespace fsdprun

@@ -1,5 +1,7 @@
 #include "launcher/directory/etcd_claims.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -25,40 +27,71 @@ absl::StatusOr<std::optional<Claim>> EtcdClaims::Read() {
 }
 
 absl::StatusOr<bool> EtcdClaims::Replace(const std::optional<Claim>& found, const Claim& mine) {
-  const std::string text = EncodeClaim(mine);
   std::optional<std::string> expected;
   if (found.has_value()) {
     expected = EncodeClaim(*found);
   }
   renewal_.reset();
-  lease_seconds_ = mine.lease_seconds;
-  ASSIGN_OR_RETURN(lease_, client_->Grant(lease_seconds_));
-  ASSIGN_OR_RETURN(const bool is_ours, client_->Exchange(key_, expected, text, lease_));
+  MutexLock lock(mu_);
+  is_lost_ = false;
+  ASSIGN_OR_RETURN(lease_, client_->Grant(mine.lease_seconds));
+  ASSIGN_OR_RETURN(const bool is_ours,
+                   client_->Exchange(key_, expected, EncodeClaim(mine), lease_));
   if (is_ours) {
-    renewal_ = std::make_unique<Renewal>([this, text] { Renew(text); });
+    renewal_ = std::make_unique<Renewal>([this, mine] { Renew(mine); });
   } else {
     client_->Revoke(lease_).IgnoreError();
   }
   return is_ours;
 }
 
-void EtcdClaims::Renew(const std::string& text) {
-  const absl::StatusOr<bool> is_renewed = client_->Renew(lease_);
-  if (!is_renewed.ok() || *is_renewed) {
-    return;
+// Nothing is remembered of the key but its lease, and the key is looked at each time: what was lost
+// on the way the last time, or what somebody has deleted, is put there again. Not after another has
+// had it: who has been told so takes nobody in any more.
+absl::StatusOr<bool> EtcdClaims::Confirm(const Claim& mine) {
+  MutexLock lock(mu_);
+  if (is_lost_) {
+    return false;
   }
-  const absl::StatusOr<int64_t> lease = client_->Grant(lease_seconds_);
-  if (!lease.ok()) {
-    return;
+  ASSIGN_OR_RETURN(const bool is_renewed, client_->Renew(lease_));
+  if (!is_renewed) {
+    // The key has gone with it.
+    ASSIGN_OR_RETURN(lease_, client_->Grant(mine.lease_seconds));
   }
-  lease_ = *lease;
-  const absl::StatusOr<bool> is_ours = client_->Exchange(key_, std::nullopt, text, lease_);
-  if (is_ours.ok() && !*is_ours) {
-    Log(LogLevel::kWarning,
+  ASSIGN_OR_RETURN(std::optional<Claim> found, Read());
+  if (!found.has_value()) {
+    RETURN_IF_ERROR(client_->Exchange(key_, std::nullopt, EncodeClaim(mine), lease_).status());
+    ASSIGN_OR_RETURN(found, Read());
+  }
+  if (!found.has_value()) {
+    return absl::UnavailableError(
         absl::StrCat(Where(),
-                     ": another launcher has taken this run id while etcd could not be "
-                     "reached from here; this job goes on until it next waits for nodes, "
-                     "but nobody finds it there"));
+                     ": this launcher has put its claim there, and it was deleted at once; "
+                     "see who deletes it"));
+  }
+  is_lost_ = *found != mine;
+  return !is_lost_;
+}
+
+// On a thread of its own. What fails now may not the next time.
+void EtcdClaims::Renew(const Claim& mine) {
+  {
+    MutexLock lock(mu_);
+    if (is_lost_) {
+      return;  // Whoever asked was told.
+    }
+  }
+  const absl::StatusOr<bool> is_ours = Confirm(mine);
+  if (!is_ours.ok() || *is_ours) {
+    return;
+  }
+  Log(LogLevel::kWarning,
+      absl::StrCat(Where(),
+                   ": another launcher has taken this run id while etcd could not be reached from "
+                   "here; this job ends before it would start workers again, and nobody finds it "
+                   "there"));
+  if (on_taken_) {
+    on_taken_();
   }
 }
 
@@ -71,6 +104,7 @@ absl::Status EtcdClaims::Release(const Claim& mine, const std::optional<Claim>& 
     ASSIGN_OR_RETURN(lease, client_->Grant(kClosedSeconds));
   }
   RETURN_IF_ERROR(client_->Exchange(key_, EncodeClaim(mine), text, lease).status());
+  MutexLock lock(mu_);
   return client_->Revoke(lease_);
 }
 

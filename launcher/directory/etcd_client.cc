@@ -20,6 +20,8 @@ namespace {
 namespace pb = ::etcdserverpb;
 
 constexpr Duration kEtcdCancelPoll = std::chrono::milliseconds(50);
+/// An etcd that comes back has kept the leases, but not for long: gRPC would wait for two minutes.
+constexpr int kLongestReconnectPauseMs = 2000;
 
 absl::StatusOr<std::string> ReadPem(const std::string& path) {
   if (path.empty()) {
@@ -85,6 +87,59 @@ grpc::Status Carry(const EtcdClient::Options& options, Start start) {
   return ending.Await(&context, options.is_cancelled);
 }
 
+// One message each way, on a stream that is ended then.
+class KeepAlive
+    : public grpc::ClientBidiReactor<pb::LeaseKeepAliveRequest, pb::LeaseKeepAliveResponse> {
+ public:
+  KeepAlive(int64_t lease, grpc::ClientContext* context, std::function<void(grpc::Status)> done)
+      : context_(context), done_(std::move(done)) {
+    request_.set_id(lease);
+  }
+
+  void Start(pb::Lease::Stub& stub) {
+    stub.async()->LeaseKeepAlive(context_, this);
+    StartWrite(&request_);
+    StartRead(&response_);
+    StartCall();
+  }
+
+  // Once it is done.
+  bool is_alive() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return ttl_.value_or(0) > 0;
+  }
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      MutexLock lock(mu_);
+      ttl_ = response_.ttl();
+    }
+    context_->TryCancel();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const auto done = std::move(done_);  // Whoever is told may destroy this.
+    done(StatusAtEnd(status));
+  }
+
+ private:
+  grpc::Status StatusAtEnd(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (ttl_.has_value()) {
+      return grpc::Status::OK;
+    }
+    return status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "no answer about the lease")
+                       : status;
+  }
+
+  grpc::ClientContext* const context_;
+  std::function<void(grpc::Status)> done_;
+  pb::LeaseKeepAliveRequest request_;
+  pb::LeaseKeepAliveResponse response_;
+  Mutex mu_;
+  std::optional<int64_t> ttl_ ABSL_GUARDED_BY(mu_);
+};
+
 }  // namespace
 
 struct EtcdClient::Stubs {
@@ -102,6 +157,7 @@ absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(Options options) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetServiceConfigJSON("{}");
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectPauseMs);
   const auto channel = grpc::CreateCustomChannel(options.target, credentials, arguments);
   std::unique_ptr<EtcdClient> client(new EtcdClient(std::move(options)));
   client->stubs_ =
@@ -177,24 +233,13 @@ absl::StatusOr<int64_t> EtcdClient::Grant(int64_t seconds) {
 }
 
 absl::StatusOr<bool> EtcdClient::Renew(int64_t lease) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::ceil<std::chrono::milliseconds>(options_.timeout));
-  pb::LeaseKeepAliveRequest request;
-  pb::LeaseKeepAliveResponse response;
-  request.set_id(lease);
-  const auto stream = stubs_->lease->LeaseKeepAlive(&context);
-  const bool is_answered = stream->Write(request) && stream->Read(&response);
-  stream->WritesDone();
-  if (is_answered) {
-    context.TryCancel();
-    stream->Finish();
-    return response.ttl() > 0;
-  }
-  const grpc::Status status = stream->Finish();
-  return ToStatus(status.ok() ? static_cast<int>(absl::StatusCode::kUnavailable)
-                              : static_cast<int>(status.error_code()),
-                  status.error_message());
+  std::optional<KeepAlive> call;
+  const grpc::Status status = Carry(options_, [&](grpc::ClientContext* context, auto done) {
+    call.emplace(lease, context, done);
+    call->Start(*stubs_->lease);
+  });
+  RETURN_IF_ERROR(ToStatus(status.error_code(), status.error_message()));
+  return call->is_alive();
 }
 
 absl::Status EtcdClient::Revoke(int64_t lease) {

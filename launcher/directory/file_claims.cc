@@ -20,6 +20,7 @@ namespace fsdprun {
 namespace {
 
 constexpr size_t kMaxClaimBytes = 16u << 10;
+constexpr const char* kLockSuffix = ".lock";
 constexpr Duration kOldLock = std::chrono::seconds(5);
 constexpr Duration kLongestLockStep = std::chrono::seconds(1);
 
@@ -27,6 +28,16 @@ absl::Status Failed(absl::string_view what, const std::string& path, int error) 
   return absl::FailedPreconditionError(
       absl::StrCat("cannot ", what, " the rendezvous file ", path, ": ", ErrorText(error),
                    "; give --rdzv-endpoint a file in a directory that all nodes can write"));
+}
+
+absl::Status IsChanging(const std::string& path) {
+  return absl::UnavailableError(
+      absl::StrCat("the rendezvous file ", path, " is replaced or removed just now"));
+}
+
+// ESTALE: it was replaced on the server while we looked.
+absl::Status CannotRead(const std::string& path, int error) {
+  return error == ESTALE ? IsChanging(path) : Failed("read", path, error);
 }
 
 bool HasTwoNames(const std::string& path) {
@@ -84,8 +95,11 @@ class HeldLock {
 
 }  // namespace
 
-FileClaims::FileClaims(std::string path, bool trusts_others)
-    : path_(std::move(path)), trusts_others_(trusts_others), lock_age_(kLongestLockStep) {}
+FileClaims::FileClaims(std::string path, bool trusts_others, std::function<void()> on_taken)
+    : path_(std::move(path)),
+      trusts_others_(trusts_others),
+      on_taken_(std::move(on_taken)),
+      lock_age_(kLongestLockStep) {}
 
 absl::StatusOr<std::optional<Claim>> FileClaims::Read() {
   ASSIGN_OR_RETURN(Sight sight, Look());
@@ -96,15 +110,11 @@ absl::StatusOr<std::optional<Claim>> FileClaims::Read() {
 absl::StatusOr<FileClaims::Sight> FileClaims::Look() const {
   const UniqueFd file(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!file.valid()) {
-    // ESTALE: it was replaced on the server while we looked.
-    if (errno == ENOENT || errno == ESTALE) {
-      return Sight();
-    }
-    return Failed("read", path_, errno);
+    return errno == ENOENT ? absl::StatusOr<Sight>(Sight()) : CannotRead(path_, errno);
   }
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) {
-    return Failed("read", path_, errno);
+    return CannotRead(path_, errno);
   }
   if (!S_ISREG(info.st_mode) || (!trusts_others_ && info.st_uid != ::geteuid())) {
     return absl::PermissionDeniedError(absl::StrCat(
@@ -115,7 +125,7 @@ absl::StatusOr<FileClaims::Sight> FileClaims::Look() const {
   std::string text(kMaxClaimBytes, '\0');
   const ssize_t n = ::read(file.get(), text.data(), text.size());
   if (n < 0) {
-    return errno == ESTALE ? absl::StatusOr<Sight>(Sight()) : Failed("read", path_, errno);
+    return CannotRead(path_, errno);
   }
   text.resize(static_cast<size_t>(n));
   absl::StatusOr<Claim> claim = DecodeClaim(text);
@@ -143,19 +153,69 @@ absl::StatusOr<bool> FileClaims::Put(const std::optional<Claim>& found, const Cl
   return found.has_value() ? ReplaceUnderLock(temporary, *found, mine) : Create(temporary, mine);
 }
 
-// On a thread of its own.
-void FileClaims::Renew(const Claim& mine) {
+// See Note [Claims in files].
+absl::StatusOr<bool> FileClaims::Confirm(const Claim& mine) {
+  ASSIGN_OR_RETURN(std::optional<Claim> found, Read());
+  if (!found.has_value()) {
+    // Somebody has removed it, and whoever came now would put another there.
+    RETURN_IF_ERROR(Put(std::nullopt, mine).status());
+    ASSIGN_OR_RETURN(found, Read());
+  }
+  if (!found.has_value()) {
+    return IsChanging(path_);
+  }
+  return *found == mine ? RenewUnderLock(mine) : absl::StatusOr<bool>(false);
+}
+
+absl::StatusOr<bool> FileClaims::RenewUnderLock(const Claim& mine) {
+  const std::string lock = absl::StrCat(path_, kLockSuffix);
+  if (!Link(path_, lock)) {
+    if (errno != EEXIST) {
+      return Failed("lock", path_, errno);
+    }
+    BreakOldLock(lock);
+    return absl::UnavailableError(absl::StrCat(
+        "the rendezvous file ", path_, " is locked by ", lock,
+        ": another launcher takes this one for gone and is about to replace its claim, or has died "
+        "meanwhile; a lock that stays for ",
+        ToSeconds(kOldLock), " s is removed"));
+  }
+  const HeldLock held(lock, path_);
+  ASSIGN_OR_RETURN(const std::optional<Claim> now, Touch(mine));
+  if (now.has_value() && *now != mine) {
+    return false;
+  }
+  return now.has_value() && held.IsHeld() ? absl::StatusOr<bool>(true) : IsChanging(path_);
+}
+
+// Renews the claim if it is `mine`, and says what is there.
+absl::StatusOr<std::optional<Claim>> FileClaims::Touch(const Claim& mine) const {
   const UniqueFd file(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
-  const absl::StatusOr<Sight> now = Look();
+  const int error = errno;
+  ASSIGN_OR_RETURN(Sight now, Look());
+  if (now.claim == mine && !file.valid()) {
+    return Failed("renew", path_, error);
+  }
   // Of another's claim that came between, nothing is changed: `file` is the one it replaced.
-  if (file.valid() && now.ok() && now->claim == mine) {
-    ::futimens(file.get(), nullptr);  // An error now is none the next time, or the lease ends.
-  } else if (now.ok() && now->claim.has_value() && now->claim != mine &&
-             !std::exchange(is_replaced_, true)) {
-    Log(LogLevel::kWarning,
-        absl::StrCat("the rendezvous file ", path_,
-                     " is another launcher's by now, which has taken this one for gone; "
-                     "this job ends when it next waits for nodes"));
+  if (now.claim == mine && ::futimens(file.get(), nullptr) != 0) {
+    return Failed("renew", path_, errno);
+  }
+  return std::move(now.claim);
+}
+
+// On a thread of its own. What fails now may not the next time, or the lease ends.
+void FileClaims::Renew(const Claim& mine) {
+  const absl::StatusOr<std::optional<Claim>> now = Touch(mine);
+  const bool is_anothers = now.ok() && now->has_value() && *now != mine;
+  if (!is_anothers || std::exchange(is_replaced_, true)) {
+    return;
+  }
+  Log(LogLevel::kWarning,
+      absl::StrCat("the rendezvous file ", path_,
+                   " is another launcher's by now, which has taken this one for gone; "
+                   "this job ends before it would start workers again"));
+  if (on_taken_) {
+    on_taken_();
   }
 }
 
@@ -186,7 +246,7 @@ absl::StatusOr<bool> FileClaims::Create(const std::string& temporary, const Clai
 
 absl::StatusOr<bool> FileClaims::ReplaceUnderLock(const std::string& temporary, const Claim& found,
                                                   const Claim& mine) {
-  const std::string lock = absl::StrCat(path_, ".lock");
+  const std::string lock = absl::StrCat(path_, kLockSuffix);
   if (!Link(temporary, lock)) {
     if (errno != EEXIST) {
       return Failed("lock", path_, errno);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,17 +23,21 @@ namespace fsdprun {
 // should it be stopped just then, and replace the next one's claim, the next one finds out when it
 // looks at its claim again, as a host does until its first world. The holder renews a claim by the
 // file's time of change, of which others see only that it is another one: no clocks are compared.
-// The answers of link() and rename() may be lost on the way from an NFS server,
-// so what counts is what is there afterwards. An older claim that a client still has in its cache
-// is found out by that, or by its holder, which is gone.
+// A holder that must be sure renews it with the lock: whoever has looked before that cannot replace
+// it any more, and who looks later sees that it is alive. Only to have the lock is proof: that
+// there is none may be what an NFS client still has in its cache. The answers of link() and
+// rename() may be lost on the way from an NFS server, so what counts is what is there afterwards.
+// An older claim that a client still has in its cache is found out by that, or by its holder, which
+// is gone.
 class FileClaims : public ClaimStore {
  public:
   /// `path` is the claim's file. Without `trusts_others`, a file of another user is refused: its
-  /// token would be theirs.
-  FileClaims(std::string path, bool trusts_others);
+  /// token would be theirs. `on_taken`: see DirectoryContext.
+  FileClaims(std::string path, bool trusts_others, std::function<void()> on_taken = nullptr);
 
   absl::StatusOr<std::optional<Claim>> Read() override;
   absl::StatusOr<bool> Replace(const std::optional<Claim>& found, const Claim& mine) override;
+  absl::StatusOr<bool> Confirm(const Claim& mine) override;
   absl::Status Release(const Claim& mine, const std::optional<Claim>& last) override;
   std::optional<std::string> RenewalSign() const override { return sign_; }
   std::string Where() const override { return path_; }
@@ -50,11 +55,14 @@ class FileClaims : public ClaimStore {
   absl::StatusOr<bool> Put(const std::optional<Claim>& found, const Claim& mine);
   absl::StatusOr<bool> ReplaceUnderLock(const std::string& temporary, const Claim& found,
                                         const Claim& mine);
+  absl::StatusOr<bool> RenewUnderLock(const Claim& mine);
   void BreakOldLock(const std::string& lock);
+  absl::StatusOr<std::optional<Claim>> Touch(const Claim& mine) const;
   void Renew(const Claim& mine);
 
   const std::string path_;
   const bool trusts_others_;
+  const std::function<void()> on_taken_;
   /// Of the claim that was read last; empty if there was none.
   std::string sign_;
   UnchangedFor lock_age_;

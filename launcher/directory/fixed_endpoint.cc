@@ -87,6 +87,11 @@ absl::StatusOr<Place> FixedEndpoint::FindAtEndpoint() {
   return place;
 }
 
+absl::StatusOr<bool> FixedEndpoint::Confirm() {
+  return host_ != nullptr ? host_->Confirm() : absl::StatusOr<bool>(true);
+}
+
+// Sets the question for Find().
 bool FixedEndpoint::HasMoved(const absl::Status& why) {
   question_.reset();
   if (absl::IsNotFound(why)) {
@@ -200,6 +205,7 @@ absl::StatusOr<Place> FixedEndpoint::AskHolder(const Question& question) {
   }
   MoveReachableToFront(&holder, MonoNow() + kReachTimeout, context_.is_cancelled);
   auto call = std::make_unique<RunIdClient>();
+  elsewhere.sure_from = MonoNow();
   const absl::StatusOr<RunIdClient::Answer> answer =
       call->Ask(ToString(holder.front()), elsewhere.token.value,
                 {.run_id = context_.plan.rdzv_id,
@@ -220,7 +226,8 @@ absl::StatusOr<Place> FixedEndpoint::AskHolder(const Question& question) {
             .token = elsewhere.token.value,
             .run_id = context_.plan.rdzv_id,
             .endpoints = elsewhere.targets(),
-            .claim_lease = ClaimLeaseOf(context_.plan)},
+            .claim_lease = ClaimLeaseOf(context_.plan),
+            .is_cancelled = context_.is_cancelled},
         std::move(call));
   }
   call.reset();
@@ -263,6 +270,7 @@ absl::StatusOr<Place> FixedEndpoint::Follow(const RunIdClient::Answer& answer, P
       break;
   }
   told_.clear();
+  elsewhere.can_be_taken = true;
   RETURN_IF_ERROR(NameAtThose(&elsewhere));
   return elsewhere;
 }
@@ -307,6 +315,12 @@ absl::StatusOr<Place> FixedEndpoint::PlaceAt(const std::vector<std::string>& oth
     return absl::InvalidArgumentError("the other host has no address");
   }
   return JoinAt(other_host, token);
+}
+
+void FixedEndpoint::CannotListen() {
+  if (host_ != nullptr) {
+    host_->CannotListen();
+  }
 }
 
 void FixedEndpoint::JobEnded(bool closes) {

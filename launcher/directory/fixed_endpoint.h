@@ -33,11 +33,13 @@ class FixedEndpoint : public Directory, public SharedEndpoint {
 
   absl::StatusOr<Place> Find() override;
   bool HasMoved(const absl::Status& why) override;
+  absl::StatusOr<bool> Confirm() override;
   void JobEnded(bool closes) override;
   SharedEndpoint* shared_endpoint() override { return this; }
   Tended Tend() override;
   absl::StatusOr<Place> PlaceAt(const std::vector<std::string>& other_host,
                                 const JobToken& token) override;
+  void CannotListen() override;
 
  private:
   /// For the coordinator that listens at the endpoint.

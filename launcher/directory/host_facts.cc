@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/directory/host_lookup.h"
+#include "launcher/directory/reach.h"
 
 namespace fsdprun {
 namespace {
@@ -71,6 +72,18 @@ absl::StatusOr<HostView> LookAtLocalAddress(const DirectoryContext& context) {
   }
   WarnOfForeignName(local, why);
   return ViewForeignName(RoutableAddress().value_or(""));
+}
+
+absl::Status NameJoiningNode(const DirectoryContext& context, Place* place) {
+  ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context));
+  if (local.addresses.empty()) {
+    ASSIGN_OR_RETURN(place->node_address, AddressTowardsAny(place->endpoints));
+  } else {
+    place->node_address = local.addresses.front();
+  }
+  place->store_address =
+      local.addresses.empty() || local.is_hidden ? place->node_address : context.plan.local_addr;
+  return absl::OkStatus();
 }
 
 }  // namespace fsdprun

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mono_time.h"
 #include "launcher/directory/directory.h"
@@ -18,5 +19,9 @@ absl::StatusOr<HostView> LookAtHost(const std::string& host, const DirectoryCont
 /// --local-addr; an empty view if it is not given. Warns of one that is not this machine's: see
 /// ViewForeignName(). Errors: CANCELLED.
 absl::StatusOr<HostView> LookAtLocalAddress(const DirectoryContext& context);
+
+/// Sets the addresses of a node that joins at `place->endpoints`: --local-addr, or else the address
+/// from which it reaches them. Errors: UNAVAILABLE if there is no route, CANCELLED.
+absl::Status NameJoiningNode(const DirectoryContext& context, Place* place);
 
 }  // namespace fsdprun

@@ -12,7 +12,7 @@
 
 namespace fsdprun {
 
-/// Asks the coordinator at an endpoint where that of another run id is.
+/// Asks the coordinator at an endpoint where that of another run id is. Virtual for tests.
 /// Thread: one at a time.
 class RunIdClient {
  public:
@@ -36,20 +36,20 @@ class RunIdClient {
 
   RunIdClient();
   /// Ends the call: whoever hosts and has not left is sought for a while. Waits seconds at most.
-  ~RunIdClient();
+  virtual ~RunIdClient();
 
   /// The call stays open after kYours. Errors: UNAVAILABLE, UNAUTHENTICATED, CANCELLED.
-  absl::StatusOr<Answer> Ask(const std::string& target, const std::string& token,
-                             const Question& question, MonoTime deadline,
-                             const std::function<bool()>& is_cancelled);
+  virtual absl::StatusOr<Answer> Ask(const std::string& target, const std::string& token,
+                                     const Question& question, MonoTime deadline,
+                                     const std::function<bool()>& is_cancelled);
   /// The same in two steps: Poll() gives the answer or the error as soon as there is one.
-  void Start(const std::string& target, const std::string& token, const Question& question);
-  std::optional<absl::StatusOr<Answer>> Poll();
+  virtual void Start(const std::string& target, const std::string& token, const Question& question);
+  virtual std::optional<absl::StatusOr<Answer>> Poll();
   /// The call is still open, so that whoever asks the other end for the run id finds the caller.
-  bool is_open() const;
+  virtual bool is_open() const;
   /// Says that the caller hosts no more, and waits seconds at most until that has been heard;
   /// `closes`: its job is over, and nobody shall join it. False if it cannot have been heard.
-  bool Leave(bool closes);
+  virtual bool Leave(bool closes);
 
  private:
   class Call;

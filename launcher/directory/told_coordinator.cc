@@ -19,14 +19,7 @@ absl::StatusOr<Place> ToldCoordinator::Find() {
   MoveReachableToFront(&place.endpoints, MonoNow() + kReachTimeout, context_.is_cancelled);
   ASSIGN_OR_RETURN(place.token,
                    ChooseToken(context_.plan, context_.environment, place.endpoints.front()));
-  ASSIGN_OR_RETURN(const HostView local, LookAtLocalAddress(context_));
-  if (local.addresses.empty()) {
-    ASSIGN_OR_RETURN(place.node_address, AddressTowardsAny(place.endpoints));
-  } else {
-    place.node_address = local.addresses.front();
-  }
-  place.store_address =
-      local.addresses.empty() || local.is_hidden ? place.node_address : context_.plan.local_addr;
+  RETURN_IF_ERROR(NameJoiningNode(context_, &place));
   return place;
 }
 

@@ -14,30 +14,12 @@
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 #include "launcher/directory/job_token.h"
+#include "launcher/directory/user_folder.h"
 
 namespace fsdprun {
 namespace {
 
 constexpr size_t kSecretBytes = 32;
-
-std::string ValueOf(const Environment& environment, const char* name) {
-  const auto it = environment.find(name);
-  return it == environment.end() ? std::string() : it->second;
-}
-
-// The folders down to the secret's, outermost first; empty without a home directory. A relative
-// path is none, by the XDG specification.
-std::vector<std::string> Folders(const Environment& environment) {
-  if (const std::string config = ValueOf(environment, "XDG_CONFIG_HOME");
-      config.substr(0, 1) == "/") {
-    return {config, absl::StrCat(config, "/fsdprun")};
-  }
-  const std::string home = ValueOf(environment, "HOME");
-  if (home.substr(0, 1) != "/") {
-    return {};
-  }
-  return {absl::StrCat(home, "/.config"), absl::StrCat(home, "/.config/fsdprun")};
-}
 
 absl::Status NoPlace(const std::string& path, absl::string_view why) {
   return absl::NotFoundError(
@@ -103,10 +85,8 @@ absl::Status WriteSecret(const std::string& path) {
 
 // A file under its final name is complete, and the first one stays: link() does not replace.
 absl::StatusOr<std::string> MakeSecret(const std::vector<std::string>& folders) {
-  for (const std::string& folder : folders) {
-    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-      return NoPlace(folder, ErrorText(errno));
-    }
+  if (const absl::Status made = MakeFolders(folders); !made.ok()) {
+    return NoPlace(folders.back(), made.message());
   }
   const std::string path = absl::StrCat(folders.back(), "/secret");
   const std::string temporary = absl::StrCat(path, ".", RandomHex(8));
@@ -125,7 +105,7 @@ absl::StatusOr<std::string> MakeSecret(const std::vector<std::string>& folders) 
 }  // namespace
 
 absl::StatusOr<UserSecret> LoadUserSecret(const Environment& environment) {
-  const std::vector<std::string> folders = Folders(environment);
+  const std::vector<std::string> folders = UserFolders(environment);
   if (folders.empty()) {
     return absl::NotFoundError("this user has no home directory for a secret: HOME is not set");
   }

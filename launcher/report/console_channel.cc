@@ -45,9 +45,13 @@ ConsoleChannel::ConsoleChannel(int fd, const Options& options, std::function<voi
       options_(options),
       terminal_(OpenTerminal(fd)),
       on_room_(std::move(on_room)),
-      writer_([this] { WriterMain(); }) {
+      writer_([this] {
+        // Another thread would name it through /proc, of whose entries the kernel clears the memory
+        // when this process is reaped.
+        ::pthread_setname_np(::pthread_self(), "console");
+        WriterMain();
+      }) {
   MakeInterruptible();
-  ::pthread_setname_np(writer_.native_handle(), "console");
 }
 
 ConsoleChannel::~ConsoleChannel() { Close(MonoNow()); }

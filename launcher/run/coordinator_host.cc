@@ -121,6 +121,10 @@ void CoordinatorHost::OperatorStop(int signal) { Feed(job::OperatorStop{signal})
 
 void CoordinatorHost::Replaced(const std::string& why) { Feed(job::HostReplaced{why}); }
 
+void CoordinatorHost::PlaceChecked(MonoTime at) { Feed(job::PlaceChecked{at}); }
+
+void CoordinatorHost::PlaceUnknown(const std::string& why) { Feed(job::PlaceUnknown{why}); }
+
 void CoordinatorHost::ForwardSignal(int signal) { Feed(job::SignalForWorkers{signal}); }
 
 void CoordinatorHost::Shutdown() {

@@ -33,6 +33,9 @@ class CoordinatorHost {
   };
   struct Hooks {
     std::function<void(const JobOutcome&)> on_finish;
+    /// See job::CheckPlace; answered by PlaceChecked(), PlaceUnknown() or Replaced(), but not at
+    /// once. Not called unless the spec has a `place_sure_for`.
+    std::function<void()> on_check_place;
     /// This process did not run for so long, or longer.
     std::function<void(Duration)> on_stall;
     /// After every step: the machine may have changed.
@@ -57,6 +60,10 @@ class CoordinatorHost {
   void OperatorStop(int signal);
   /// See job::HostReplaced.
   void Replaced(const std::string& why);
+  /// See job::PlaceChecked.
+  void PlaceChecked(MonoTime at);
+  /// See job::PlaceUnknown.
+  void PlaceUnknown(const std::string& why);
   /// Passes a signal on to the workers of all nodes; the job goes on.
   void ForwardSignal(int signal);
   /// Ends all streams; see CoordinatorService::Shutdown().
@@ -73,6 +80,7 @@ class CoordinatorHost {
   void Feed(job::Event event);
   void Tell(const job::Effects& effects);
   void Execute(const ToAgent& message);
+  void Execute(const job::CheckPlace&) { hooks_.on_check_place(); }
   void Execute(const job::FinishJob& finish);
 
   // Constant after construction.

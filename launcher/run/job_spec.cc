@@ -1,5 +1,8 @@
 #include "launcher/run/job_spec.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace fsdprun {
 
 JobSpec MakeJobSpec(const LaunchPlan& plan, const Clocks& clocks) {
@@ -17,7 +20,17 @@ JobSpec MakeJobSpec(const LaunchPlan& plan, const Clocks& clocks) {
   spec.stop_grace = plan.shutdown_timeout;
   spec.abort_grace = plan.abort_timeout;
   spec.exits_as_worker = plan.exit_code_style == ExitCodeStyle::kWorker;
+  if (plan.scheduler_job.has_value()) {
+    // Workers are told of the sum.
+    spec.earlier_restarts =
+        std::min(plan.scheduler_job->restarts, std::numeric_limits<int>::max() - plan.max_restarts);
+    spec.signalled_together = {plan.scheduler_job->nodes.begin(), plan.scheduler_job->nodes.end()};
+  }
   return spec;
+}
+
+bool IsStopping(const JobMachine& job) {
+  return job.operator_signal().has_value() || job.outcome().has_value();
 }
 
 }  // namespace fsdprun

@@ -46,20 +46,23 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
     SetLogLevel(ParseLogLevel(level->second));
   }
   if (slurm.role == SlurmRole::kShell) {
-    return SlurmLauncher(plan, environment, slurm.allocation, std::move(command)).Run();
+    return SlurmLauncher(plan, environment, slurm.allocation, std::move(command),
+                         SlurmLauncher::UsualMeans())
+        .Run();
   }
   return Launcher(program, plan, environment).Run();
 }
 
-// The plan of the command line, in the place where it is given.
-absl::StatusOr<LaunchPlan> MakePlan(CliProgram program, const std::vector<std::string>& args,
-                                    const Environment& environment, SlurmPlace* slurm) {
-  ASSIGN_OR_RETURN(LaunchPlan plan,
-                   ParseCommandLine(program, args, environment, DetectMachine(environment)));
-  if (plan.request == Request::kRun || plan.request == Request::kDryRun) {
-    ASSIGN_OR_RETURN(*slurm, FitToSlurm(environment, &plan));
+// Makes the plan that of the place where it is given.
+absl::StatusOr<SlurmPlace> FindPlace(const Environment& environment, LaunchPlan* plan) {
+  if (plan->request == Request::kRun || plan->request == Request::kDryRun) {
+    return FitToSlurm(environment, plan);
   }
-  return plan;
+  return SlurmPlace();
+}
+
+void PrintError(CliProgram program, const absl::Status& status) {
+  std::fprintf(stderr, "%s: %s\n", ProgramName(program), std::string(status.message()).c_str());
 }
 
 // Also what the start would find wrong with this machine's devices.
@@ -69,7 +72,7 @@ int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& e
   absl::Status status = CheckVisibleDevices(plan, environment);
   status.Update(worker_cpus.status());
   if (!status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", ProgramName(program), std::string(status.message()).c_str());
+    PrintError(program, status);
     return kValueError;
   }
   std::fputs(DescribePlan(plan).c_str(), stdout);
@@ -85,15 +88,21 @@ int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& e
 
 int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer) {
   const Environment environment = ReadEnvironment(environ_pointer);
-  SlurmPlace slurm;
-  const absl::StatusOr<LaunchPlan> plan =
-      MakePlan(program, std::vector<std::string>(argv + 1, argv + argc), environment, &slurm);
+  absl::StatusOr<LaunchPlan> plan =
+      ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment,
+                       DetectMachine(environment));
   if (!plan.ok()) {
-    std::fprintf(stderr, "%s: %s\n", ProgramName(program),
-                 std::string(plan.status().message()).c_str());
+    PrintError(program, plan.status());
     // A service manager must not start an agent again that was given wrong values.
     const bool is_agent = program == CliProgram::kFsdpAgent;
     return is_agent || absl::IsInvalidArgument(plan.status()) ? kUsageError : kValueError;
+  }
+  const absl::StatusOr<SlurmPlace> slurm = FindPlace(environment, &*plan);
+  if (!slurm.ok()) {
+    if (!IsToldByFirstTask(environment)) {
+      PrintError(program, slurm.status());
+    }
+    return kValueError;
   }
   // gRPC's own log lines name its source files; we report what matters ourselves. Set before any
   // thread exists, and not for the workers, which get the environment read above.
@@ -115,11 +124,11 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
       std::printf("%s %s\n", ProgramName(program), kVersion);
       return 0;
     case Request::kDryRun:
-      return DescribeRun(program, *plan, environment, slurm, CommandForNodes(argc, argv));
+      return DescribeRun(program, *plan, environment, *slurm, CommandForNodes(argc, argv));
     case Request::kRun:
       break;
   }
-  return Launch(program, *plan, environment, slurm, CommandForNodes(argc, argv));
+  return Launch(program, *plan, environment, *slurm, CommandForNodes(argc, argv));
 }
 
 }  // namespace fsdprun

@@ -11,13 +11,13 @@
 #include "launcher/report/failure_hint.h"
 #include "launcher/run/machine.h"
 #include "launcher/run/worker_cpus.h"
+#include "launcher/slurm/requeue.h"
 
 namespace fsdprun {
 namespace {
 
-/// How often a coordinator may turn out to have another run id: those who listen at an endpoint may
-/// follow one another.
-constexpr int kMaxTimesFoundAgain = 10;
+/// How long the search for a coordinator that a signal has interrupted may take to end.
+constexpr Duration kInterruptedSearchTimeout = std::chrono::seconds(2);
 
 // A random UUID (version 4), as torchrun makes for --standalone.
 std::string RandomRunId() {
@@ -48,7 +48,7 @@ int Launcher::Run() {
   }
   ScheduleWaitNotice();
   loop_.Run();
-  return Finish();
+  return agent_ != nullptr ? Finish() : EndWithoutStart(absl::UnavailableError(agent_message_));
 }
 
 void Launcher::Print(absl::string_view text) { output_.Print(text); }
@@ -70,34 +70,48 @@ absl::Status Launcher::Start() {
   RETURN_IF_ERROR(FindFirst());
   RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
   RETURN_IF_ERROR(OpenLink());
-  MakeStore();
+  RETURN_IF_ERROR(MakeStore());
   MakeAgent();
   agent_->Start();
   return absl::OkStatus();
 }
 
-// While the directory waits, probes and signals are answered.
+// While the directory waits, probes and signals are answered. On a file system that hangs it may
+// never end: then its thread is left to itself, and what it has with it.
 absl::Status Launcher::FindFirst() {
   struct Found {
+    /// The rest is the directory's until then.
+    bool is_over = false;
     absl::StatusOr<std::unique_ptr<Directory>> directory = absl::UnknownError("not made");
     absl::StatusOr<Place> place = absl::UnknownError("not looked for");
   };
   const auto found = std::make_shared<Found>();
   const DirectoryContext context{
-      plan_, environment_, [is_over = is_search_over_] { return is_over->load(); },
-      [this](const std::string& notice) { loop_.Post([this, notice] { Print(notice); }); }};
+      .plan = plan_,
+      .environment = environment_,
+      .is_cancelled = [is_over = is_search_over_] { return is_over->load(); },
+      .notify = [this, post = gate_.poster()](
+                    const std::string& notice) { post([this, notice] { Print(notice); }); },
+      .on_taken = [this, post = gate_.poster()] { post([this] { StepSearch(place::Taken{}); }); }};
   const auto find = [found, context] {
     found->directory = MakeDirectory(context);
     found->place = found->directory.ok() ? (*found->directory)->Find()
                                          : absl::StatusOr<Place>(found->directory.status());
   };
-  directory_thread_.Run(find, [this] { loop_.Stop(); });
+  directory_thread_.Run(find, [this, found] {
+    found->is_over = true;
+    loop_.Stop();
+  });
   loop_.Run();
+  absl::Status interrupted = absl::CancelledError("interrupted while looking for the coordinator");
+  if (!found->is_over) {
+    return interrupted;
+  }
   ASSIGN_OR_RETURN(directory_, std::move(found->directory));
   ASSIGN_OR_RETURN(place_, std::move(found->place));
   return own_signal_ == 0  // It may have come when nothing was left to be interrupted.
              ? absl::OkStatus()
-             : absl::CancelledError("interrupted while looking for the coordinator");
+             : interrupted;
 }
 
 // An fsdp-agent outlives its coordinator: it joins again as a new incarnation, with a new log
@@ -145,21 +159,33 @@ std::string Launcher::StoppedBySignal(int signal) {
 }
 
 void Launcher::OnSignal(int signal) {
+  if (queue_ != nullptr) {
+    queue_->NoteSignal(signal);
+  }
+  if (plan_.scheduler_job.has_value() && !IsNews(own_signal_, signal)) {
+    return;
+  }
   own_signal_ = own_signal_ == 0 ? signal : own_signal_;
   *is_search_over_ = true;
+  StepSearch(place::Leave{});
   if (host_ != nullptr) {
     host_->OperatorStop(signal);
-  } else if (agent_exit_.has_value() && (needs_place_ || agent_->has_lost_coordinator())) {
+  } else if (agent_exit_.has_value() && (search_.needs_place() || agent_->has_lost_coordinator())) {
     is_ended_by_signal_ = true;  // Between two incarnations: there is no agent to signal.
     agent_message_ = StoppedBySignal(signal);
     loop_.Stop();
   } else if (agent_ != nullptr) {
     agent_->OperatorSignal(signal);
     ScheduleStopNotice();
+  } else {
+    loop_.At(MonoNow() + kInterruptedSearchTimeout, [this] { loop_.Stop(); });
   }
 }
 
 void Launcher::OnForwardedSignal(int signal) {
+  if (queue_ != nullptr) {
+    queue_->NotePassedSignal(signal);
+  }
   if (agent_ == nullptr || !agent_->ForwardSignal(signal)) {
     Log(LogLevel::kWarning,
         absl::StrCat(SignalName(signal), " came while no worker ran; it was not passed on"));
@@ -167,10 +193,10 @@ void Launcher::OnForwardedSignal(int signal) {
 }
 
 void Launcher::OnCoordinatorStep() {
-  TrackStop();
-  if (look_timer_ == 0 && MustLook()) {
-    BeginToLook();
+  if (queue_ != nullptr) {
+    queue_->OnStep(host_->machine());
   }
+  TrackStop();
   // On rank 0's own node the progress comes directly from the worker, before the heartbeat.
   if (agent_ != nullptr && agent_->machine().assignment().group_rank != 0) {
     output_.ShowProgress(host_->machine().progress());
@@ -184,23 +210,13 @@ void Launcher::OnAgentExit(int code, const std::string& message) {
     loop_.Post([this] { RestartAgent(); });
     return;
   }
-  if (IsOfAnotherRunId() && times_found_again_++ < kMaxTimesFoundAgain) {
-    NeedPlace();
-    return;
-  }
-  if (HasLostHostBeforeTheJob()) {
-    must_find_ = true;
-    NeedPlace();
+  if (LooksElsewhere()) {
     return;
   }
   if (host_ != nullptr && !host_->machine().outcome().has_value()) {
     OnLocalAgentExit();
   }
   StopWhenDone();
-}
-
-bool Launcher::IsOfAnotherRunId() const {
-  return host_ == nullptr && !agent_->was_admitted() && absl::IsNotFound(agent_->last_link_error());
 }
 
 // The agent of this process has ended while the job is still running. A one-node job cannot go on

@@ -27,9 +27,12 @@
 #include "launcher/run/coordinator_host.h"
 #include "launcher/run/health_port.h"
 #include "launcher/run/job_output.h"
+#include "launcher/run/loop_gate.h"
 #include "launcher/run/monitoring.h"
+#include "launcher/run/place_search.h"
 #include "launcher/run/restart_limit.h"
 #include "launcher/run/signals.h"
+#include "launcher/run/slurm_queue.h"
 
 namespace fsdprun {
 
@@ -55,18 +58,18 @@ class Launcher {
   absl::Status OpenMonitoring();
   absl::Status OpenLink();
   void MakeHost();
-  void MakeStore();
-  std::unique_ptr<WorkerStore> OpenStore();
+  absl::Status MakeStore();
+  absl::StatusOr<std::unique_ptr<WorkerStore>> OpenStore();
   Duration ConnectTimeout() const;
   std::string NodeName() const;
   NodeSpec MakeNodeSpec() const;
   LocalAgent::Options MakeAgentOptions() const;
   void WatchAgent(LocalAgent::Hooks* hooks);
   void WarnOfOtherTerms(const node::Event& event);
+  void NoteRejection(const node::Event& event);
   void MakeAgent();
 
   // Events.
-  bool IsOfAnotherRunId() const;
   void RestartAgent();
   void OnRunDirs(const absl::Status& status);
   static std::string StoppedBySignal(int signal);
@@ -78,32 +81,29 @@ class Launcher {
   void StopWhenDone();
 
   // Where this launcher takes part: launcher_place.cc.
+  void StepSearch(place::Event event);
+  place::Facts PlaceFacts() const;
+  place::AgentEnd EndOfAgent() const;
+  bool LooksElsewhere();
   void OnDirectory(FileThread::Closure task, FileThread::Closure then);
-  void MoveTo(Place place);
-  bool MayMove() const;
-  bool HasLostHostBeforeTheJob() const;
-  bool MustLook() const;
-  bool IsAnswered() const;
-  void BeginToLook();
-  void ScheduleLook();
-  void OnStall(Duration length);
-  void NeedPlace();
-  void Look();
-  void Ask();
-  void OnLook(bool has_moved, bool is_after_stall, bool was_needed);
-  void Find();
-  void FindIfNeeded();
-  void OnFound(absl::StatusOr<Place> place, bool was_needed);
-  void OnNotFound(const absl::Status& why, bool was_needed);
-  void Decline(const absl::StatusOr<Place>& place);
+  void Execute(const place::Ask&);
+  void Execute(const place::Find&);
+  void Execute(const place::FindAt& find);
+  void OnFound(absl::StatusOr<Place> place);
   bool IsPresent(const Place& place) const;
-  void GiveWay();
+  void Execute(place::MoveTo& move);
+  void MoveTo(Place place);
+  void Execute(const place::GiveUpClaim&);
+  void Execute(const place::Confirmed& confirmed);
+  void Execute(const place::Unknown& unknown);
+  void Execute(const place::Suspend&);
+  void Execute(const place::Replaced& replaced);
+  void Execute(const place::TellOfOther& tell);
+  void Execute(const place::End& end);
   // The same for a host at an endpoint that several jobs share: launcher_endpoint.cc.
   void TendPlace();
   void OnTended(Tended tended);
-  void OnOtherHost(const std::vector<std::string>& where);
-  void OnPlaceOfOther(const std::vector<std::string>& where, absl::StatusOr<Place> place);
-  void TellOfOtherHost(const std::vector<std::string>& where);
+  void OnOtherHost(place::OtherHost other);
 
   // While waiting for others, and for workers that are to end.
   void ScheduleWaitNotice();
@@ -118,6 +118,7 @@ class Launcher {
   void ReportOwnFailure();
   std::string WhyNotToTheEnd() const;
   bool IsToldElsewhere() const;
+  bool LeavesJob() const;
   int ExitCode() const;
   int OwnFailureCode() const;
   FileThread::Closure GivingUp(bool closes) const;
@@ -132,6 +133,8 @@ class Launcher {
   /// The soft limit of open descriptors that this process was started with.
   const uint64_t descriptor_limit_;
   EventLoop loop_;
+  /// For the directory's threads.
+  LoopGate gate_{loop_};
   SignalWatcher signals_;
   JobOutput output_;
 
@@ -148,22 +151,14 @@ class Launcher {
   /// Ends what the directory waits for; shared with the same thread.
   const std::shared_ptr<std::atomic<bool>> is_search_over_ =
       std::make_shared<std::atomic<bool>>(false);
-  EventLoop::TimerId look_timer_ = 0;
-  Duration look_pause_{};
-  /// The directory is at it.
-  bool is_looking_ = false;
-  /// The agent has ended because this is no place of its job any more.
-  bool needs_place_ = false;
-  /// The directory need not be asked whether the place has moved: it has answered with another one
-  /// already, which came too late, or this one was waited for in vain.
-  bool must_find_ = false;
+  PlaceSearch search_;
+  EventLoop::TimerId search_timer_ = 0;
   bool is_leaving_ = false;
-  /// This process did not run for so long that others may have given it up, and has not looked
-  /// since whether they have.
-  bool has_stalled_ = false;
   Place place_;
   int times_found_again_ = 0;
   std::unique_ptr<CoordinatorHost> host_;
+  /// Of who hosts the coordinator of a job that Slurm has started; else null.
+  std::unique_ptr<SlurmQueue> queue_;
   std::unique_ptr<GrpcLink> grpc_link_;
   CoordinatorLink* link_ = nullptr;
   std::unique_ptr<WorkerStore> store_;
@@ -171,8 +166,6 @@ class Launcher {
   StoreServer* port_server_ = nullptr;
   EventLoop::TimerId tend_timer_ = 0;
   bool is_tending_ = false;
-  bool is_joining_other_host_ = false;
-  bool has_told_of_other_host_ = false;
   /// The latest warning that the coordinator was given other options.
   std::string warned_terms_;
   std::unique_ptr<FileTimer> file_timer_;
@@ -181,6 +174,8 @@ class Launcher {
   std::unique_ptr<AgentEvents> events_;
   ProgressSigns progress_signs_;
   std::unique_ptr<LocalAgent> agent_;
+  /// By the coordinator, which does not want it back.
+  bool was_turned_away_ = false;
   RestartLimit restarts_{MonoNow()};
 
   /// Since when this launcher, or this incarnation of it, has been looking for the coordinator.

@@ -6,6 +6,7 @@
 #include "launcher/run/job_end.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/own_failure.h"
+#include "launcher/slurm/requeue.h"
 #include "proto/worker_contract.h"
 
 namespace fsdprun {
@@ -45,20 +46,32 @@ int Launcher::Finish() {
   if (outcome_.has_value()) {
     ReportOutcome(*outcome_, context);
   } else if (IsToldElsewhere()) {
-    // One report is enough, and whoever started this launcher must not take it for the culprit.
+    // One report is enough.
   } else if (exit_code != 0 && !agent_message_.empty()) {
     ReportReason(agent_message_, context);
     ReportOwnFailure();
   }
   output_.EndRunDirs(exit_code == 0, drain.all_shown());
+  if (queue_ != nullptr && host_ != nullptr) {
+    queue_->EndRun(outcome_, host_->machine());  // Slurm may kill this process meanwhile.
+  }
   drain.WaitForReader();
   output_.console().Close(drain.deadline());
-  return IsToldElsewhere() ? 0 : exit_code;
+  // Whoever started this launcher and hosts the coordinator must not take it for the culprit.
+  return IsToldElsewhere() && !plan_.coordinators.empty() && !LeavesJob() ? 0 : exit_code;
 }
 
-// The program that started this launcher has its coordinator, which has ended the job.
+// Slurm says nothing of a program that ends well, and only the coordinator's launcher can know that
+// a node which leaves an unfinished job does not come back. Notices end the job.
+bool Launcher::LeavesJob() const {
+  const NodeMachine& node = agent_->machine();
+  return node.leaves_job() || (own_signal_ != 0 && !IsNotice(own_signal_) && !node.was_released());
+}
+
+// The launcher with the coordinator has ended the job, or knows that this node has left it.
 bool Launcher::IsToldElsewhere() const {
-  return !plan_.coordinators.empty() && agent_->was_admitted() && !agent_->has_lost_coordinator();
+  return plan_.shares_console && host_ == nullptr && agent_->was_admitted() &&
+         !agent_->has_lost_coordinator();
 }
 
 // What failed here is not lost with the coordinator.

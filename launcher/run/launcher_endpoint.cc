@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
@@ -37,63 +36,46 @@ void Launcher::OnTended(Tended tended) {
   if (host_ == nullptr) {
     return;
   }
+  bool is_served = tended.listeners.empty();
   for (UniqueFd& listener : tended.listeners) {
-    FSDPRUN_CHECK(port_server_ != nullptr && port_server_->ListenOn(std::move(listener)).ok(),
-                  "a host has a server, and the listening socket is bound");
+    FSDPRUN_CHECK(port_server_ != nullptr, "a host of several nodes has a server");
+    if (const auto port = port_server_->ListenOn(std::move(listener)); !port.ok()) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("cannot serve new nodes at the rendezvous endpoint ",
+                       ToString(plan_.endpoint), ": ", port.status().message(),
+                       "; this job goes on, but nodes that start now do not find it there"));
+      continue;
+    }
+    is_served = true;
     host_->TakeOver();
   }
-  if (!tended.is_over) {
+  if (!is_served) {
+    OnDirectory([directory = directory_,
+                 shared = directory_->shared_endpoint()] { shared->CannotListen(); },
+                [] {});
+  }
+  if (!tended.is_over || !is_served) {
     tend_timer_ = loop_.At(MonoNow() + kTendInterval, [this] { TendPlace(); });
   }
   if (!tended.other_host.empty()) {
-    OnOtherHost(tended.other_host);
+    OnOtherHost({tended.other_host, /*has_endpoint=*/true});
   }
 }
 
-// Whoever is alone goes to the other.
-void Launcher::OnOtherHost(const std::vector<std::string>& where) {
-  if (host_ == nullptr || outcome_.has_value() || own_signal_ != 0) {
-    return;
+void Launcher::OnOtherHost(place::OtherHost other) {
+  if (!outcome_.has_value()) {
+    StepSearch(std::move(other));
   }
-  SharedEndpoint* shared = directory_->shared_endpoint();
-  if (shared == nullptr || !host_->is_alone()) {
-    TellOfOtherHost(where);
-    return;
-  }
-  if (std::exchange(is_joining_other_host_, true)) {
-    return;
-  }
-  const auto place = std::make_shared<absl::StatusOr<Place>>(absl::UnknownError("not asked"));
-  OnDirectory(
-      [directory = directory_, shared, where, place,
-       token = JobToken{.value = place_.token.value, .advice = place_.token.advice}] {
-        *place = shared->PlaceAt(where, token);
-      },
-      [this, where, place] { OnPlaceOfOther(where, std::move(*place)); });
 }
 
-void Launcher::OnPlaceOfOther(const std::vector<std::string>& where, absl::StatusOr<Place> place) {
-  is_joining_other_host_ = false;
-  if (host_ == nullptr || outcome_.has_value() || own_signal_ != 0) {
-    return;
-  }
-  if (!place.ok() || !host_->is_alone()) {
-    TellOfOtherHost(where);
-    return;
-  }
-  Log(LogLevel::kInfo, absl::StrCat("the job with run id '", run_id_, "' is hosted at ",
-                                    absl::StrJoin(where, ", "), " already; joining it there"));
-  MoveTo(*std::move(place));
-  OnDirectory(GivingUp(false), [] {});
-}
-
-void Launcher::TellOfOtherHost(const std::vector<std::string>& where) {
-  if (!std::exchange(has_told_of_other_host_, true)) {
-    Log(LogLevel::kWarning,
-        absl::StrCat("another launcher, at ", absl::StrJoin(where, ", "),
-                     ", hosts a job with run id '", run_id_,
-                     "' too, and neither can join the other; end one of the two jobs"));
-  }
+void Launcher::Execute(const place::TellOfOther& tell) {
+  Log(LogLevel::kWarning,
+      absl::StrCat("another launcher, at ", absl::StrJoin(tell.where, ", "),
+                   ", hosts a job with run id '", run_id_, "' too, ",
+                   tell.replaces
+                       ? "and who looks for it is sent there; this job ends before it would start "
+                         "workers again"
+                       : "and neither can join the other; end one of the two jobs"));
 }
 
 }  // namespace fsdprun

@@ -16,7 +16,7 @@ namespace fsdprun {
 absl::Status Launcher::OpenMonitoring() {
   health_port_ = OpenHealthPort(loop_, environment_, [this] {
     // Who hosts the coordinator is needed by the other nodes, whatever has become of its own.
-    const bool has_ended = agent_exit_.has_value() && host_ == nullptr && !needs_place_;
+    const bool has_ended = agent_exit_.has_value() && host_ == nullptr && !search_.needs_place();
     return DescribeHealth(agent_.get(), has_ended ? std::optional(agent_message_) : std::nullopt,
                           progress_signs_);
   });
@@ -30,6 +30,7 @@ void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
   hooks->on_event = [this](const node::Event& event) {
     progress_signs_.On(event);
     WarnOfOtherTerms(event);
+    NoteRejection(event);
     if (events_ != nullptr) {
       events_->On(event);
     }
@@ -57,6 +58,15 @@ void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
       events_->OnTimer(timer);
     }
   };
+}
+
+// By the coordinator; not because another program answers, or one of another run id.
+void Launcher::NoteRejection(const node::Event& event) {
+  const auto* order = std::get_if<ToAgent>(&event);
+  const auto* reject = order == nullptr ? nullptr : std::get_if<RejectAgent>(&order->message);
+  if (reject != nullptr && !reject->rejoin) {
+    was_turned_away_ = agent_->last_link_error().ok();
+  }
 }
 
 /// An fsdp-agent has no such options. Every stream begins with an admission: nothing is told twice.

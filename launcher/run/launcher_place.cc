@@ -1,32 +1,162 @@
-// Where a launcher takes part in its job, and how that changes.
+// Where a launcher takes part in its job, and how that changes: carries out what PlaceSearch
+// decides.
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "launcher/run/launcher.h"
 
 namespace fsdprun {
 namespace {
 
-/// After how long a launcher that has met nobody yet looks whether it waits at the right place;
-/// later less often, see Place.
-constexpr Duration kFirstLookPause = std::chrono::seconds(1);
-/// Between two questions that nobody can answer yet.
-constexpr Duration kAskAgainPause = std::chrono::milliseconds(100);
 /// How long a file system or a server that hangs may delay the exit: the end of a job is worth some
 /// waiting, because who comes late must find it.
 constexpr Duration kLeaveDirectoryTimeout = std::chrono::seconds(10);
 constexpr Duration kInterruptedLeaveTimeout = std::chrono::seconds(2);
+/// How often a coordinator may turn out to have another run id, or no place for this node: those
+/// who listen at an endpoint may follow one another.
+constexpr int kMaxTimesFoundAgain = 10;
 
 }  // namespace
 
+void Launcher::StepSearch(place::Event event) {
+  for (place::Action& action : search_.Step(std::move(event), PlaceFacts(), MonoNow())) {
+    std::visit([this](auto& what) { Execute(what); }, action);
+  }
+  loop_.Cancel(std::exchange(search_timer_, 0));
+  if (search_.wake_at() != MonoTime::max()) {
+    search_timer_ = loop_.At(search_.wake_at(), [this] { StepSearch(place::TimerDue{}); });
+  }
+}
+
+place::Facts Launcher::PlaceFacts() const {
+  place::Facts facts;
+  if (agent_ == nullptr) {
+    return facts;
+  }
+  facts.hosts = host_ != nullptr;
+  facts.is_alone = host_ != nullptr && host_->is_alone();
+  facts.has_run = (host_ != nullptr ? host_->machine().generation()
+                                    : agent_->machine().generation()) != Generation();
+  facts.was_admitted = agent_->was_admitted();
+  const absl::Status& error = agent_->last_link_error();
+  facts.is_answered = place_.may_move == Place::MayMove::kUntilFirstWorld
+                          ? agent_->was_admitted() && error.ok()
+                          : !absl::IsUnavailable(error);
+  facts.awaits_check = host_ != nullptr && host_->machine().awaits_place();
+  return facts;
+}
+
+place::AgentEnd Launcher::EndOfAgent() const {
+  if (host_ != nullptr || own_signal_ != 0 || agent_->machine().generation() != Generation()) {
+    return place::AgentEnd::kOver;
+  }
+  if (!agent_->was_admitted() && absl::IsNotFound(agent_->last_link_error())) {
+    return place::AgentEnd::kOtherRunId;
+  }
+  if (place_.may_move != Place::MayMove::kUntilFirstWorld) {
+    return place::AgentEnd::kOver;
+  }
+  if (agent_->has_lost_coordinator()) {
+    return place::AgentEnd::kHostSilent;
+  }
+  return was_turned_away_ ? place::AgentEnd::kTurnedAway : place::AgentEnd::kOver;
+}
+
+// The agent has ended, but may take part elsewhere.
+bool Launcher::LooksElsewhere() {
+  place::AgentEnd end = EndOfAgent();
+  if (end != place::AgentEnd::kOver && end != place::AgentEnd::kHostSilent &&
+      times_found_again_++ >= kMaxTimesFoundAgain) {
+    end = place::AgentEnd::kOver;
+  }
+  StepSearch(place::AgentEnded{end});
+  return end != place::AgentEnd::kOver;
+}
+
+// Its methods may block, so none is called on the loop. What it says at the end is of no use.
+void Launcher::OnDirectory(FileThread::Closure task, FileThread::Closure then) {
+  directory_thread_.Run(std::move(task), [this, then = std::move(then)]() mutable {
+    if (!is_leaving_) {
+      then();
+    }
+  });
+}
+
+// --- Questions
+
+void Launcher::Execute(const place::Ask&) {
+  const auto answer = std::make_shared<place::Asked>(place::Asked{absl::UnknownError(""), {}});
+  const absl::Status& why = agent_->last_link_error();
+  OnDirectory(
+      [directory = directory_, hosts = host_ != nullptr, why, answer] {
+        answer->at = MonoNow();
+        if (!hosts) {
+          answer->has_moved = directory->HasMoved(why);
+          return;
+        }
+        const absl::StatusOr<bool> is_own = directory->Confirm();
+        answer->has_moved = is_own.ok() ? absl::StatusOr<bool>(!*is_own) : is_own.status();
+      },
+      [this, answer] { StepSearch(*answer); });
+}
+
+void Launcher::Execute(const place::Find&) {
+  const auto place = std::make_shared<absl::StatusOr<Place>>(absl::UnknownError("not asked"));
+  OnDirectory([directory = directory_, place] { *place = directory->Find(); },
+              [this, place] { OnFound(std::move(*place)); });
+}
+
+void Launcher::Execute(const place::FindAt& find) {
+  SharedEndpoint* shared = directory_->shared_endpoint();
+  if (shared == nullptr) {
+    OnFound(absl::UnimplementedError("no other job can be at this endpoint"));
+    return;
+  }
+  const auto place = std::make_shared<absl::StatusOr<Place>>(absl::UnknownError("not asked"));
+  OnDirectory(
+      [directory = directory_, shared, where = find.where, place,
+       token = JobToken{.value = place_.token.value, .advice = place_.token.advice}] {
+        *place = shared->PlaceAt(where, token);
+      },
+      [this, place] { OnFound(std::move(*place)); });
+}
+
+void Launcher::OnFound(absl::StatusOr<Place> place) {
+  const bool is_present = place.ok() && IsPresent(*place);
+  StepSearch(place::Found{std::move(place), is_present});
+}
+
+bool Launcher::IsPresent(const Place& place) const {
+  return !place.hosts && host_ == nullptr && place.token.value == place_.token.value &&
+         std::is_permutation(place.endpoints.begin(), place.endpoints.end(),
+                             place_.endpoints.begin(), place_.endpoints.end());
+}
+
+// --- What follows
+
+void Launcher::Execute(place::MoveTo& move) {
+  if (!move.other_host.empty()) {
+    Log(LogLevel::kInfo,
+        absl::StrCat("the job with run id '", run_id_, "' is hosted at ",
+                     absl::StrJoin(move.other_host, ", "), " already; joining it there"));
+  } else if (host_ != nullptr) {
+    Print(absl::StrCat("another launcher has taken run id '", run_id_, "' meanwhile; joining it"));
+  } else if (was_turned_away_) {
+    Print(absl::StrCat(agent_message_, "; looking for the coordinator again"));
+  } else if (!absl::IsNotFound(agent_->last_link_error())) {
+    Print(absl::StrCat("nobody answers any more at ", place_.where(),
+                       "; looking for the coordinator again"));
+  }
+  MoveTo(std::move(move.place));
+}
+
 void Launcher::MoveTo(Place place) {
-  needs_place_ = false;
-  must_find_ = false;
   agent_exit_.reset();
   output_.Attach(nullptr);
   agent_.reset();
@@ -39,219 +169,61 @@ void Launcher::MoveTo(Place place) {
   const std::unique_ptr<CoordinatorHost> host_before = std::move(host_);
   const std::unique_ptr<GrpcLink> link_before = std::move(grpc_link_);
   place_ = std::move(place);
-  FSDPRUN_CHECK(OpenLink().ok(), "gRPC was there for the first link");
-  MakeStore();
+  absl::Status status = OpenLink();
+  if (status.ok()) {
+    status = MakeStore();
+  }
+  if (!status.ok()) {
+    agent_message_ = std::string(status.message());
+    agent_exit_ = 1;
+    loop_.Stop();
+    return;
+  }
   MakeAgent();
   agent_->Start();
 }
 
-// Whoever waits for a launcher that is gone, or hosts what another has taken, has not run anything.
-bool Launcher::MayMove() const {
-  if (own_signal_ != 0 || needs_place_) {
-    return own_signal_ == 0;
-  }
-  if (agent_exit_.has_value() || place_.may_move == Place::MayMove::kNever) {
-    return false;
-  }
-  if (place_.may_move == Place::MayMove::kUntilAdmitted) {
-    return host_ == nullptr && !agent_->was_admitted();
-  }
-  const Generation generation =
-      host_ != nullptr ? host_->machine().generation() : agent_->machine().generation();
-  return generation == Generation();
+void Launcher::Execute(const place::GiveUpClaim&) {
+  OnDirectory(GivingUp(false), [] {});
 }
 
-// The coordinator admitted this node, fell silent before the first world, and was waited for.
-bool Launcher::HasLostHostBeforeTheJob() const {
-  return host_ == nullptr && place_.may_move == Place::MayMove::kUntilFirstWorld &&
-         own_signal_ == 0 && agent_->has_lost_coordinator() &&
-         agent_->machine().generation() == Generation();
+void Launcher::Execute(const place::Confirmed& confirmed) { host_->PlaceChecked(confirmed.at); }
+
+void Launcher::Execute(const place::Unknown& unknown) {
+  Log(LogLevel::kWarning,
+      absl::StrCat("cannot make sure that no other launcher has taken run id '", run_id_,
+                   "' meanwhile: ", unknown.why,
+                   "; no workers are started before that is known, and it is tried again"));
+  host_->PlaceUnknown(unknown.why);
 }
 
-// A host whose claim is another's by now forms no world: there may be one there already.
-bool Launcher::MustLook() const {
-  if (MayMove()) {
-    return true;
-  }
-  if (place_.may_move != Place::MayMove::kUntilFirstWorld || host_ == nullptr ||
-      outcome_.has_value() || own_signal_ != 0) {
-    return false;
-  }
-  const JobMachine& job = host_->machine();
-  return !job.outcome().has_value() && (has_stalled_ || job.phase() == job::Phase::kRendezvous);
-}
-
-// By the coordinator at this place.
-bool Launcher::IsAnswered() const {
-  const absl::Status& error = agent_->last_link_error();
-  return place_.may_move == Place::MayMove::kUntilFirstWorld ? agent_->was_admitted() && error.ok()
-                                                             : !absl::IsUnavailable(error);
-}
-
-void Launcher::BeginToLook() {
-  look_pause_ = std::min(kFirstLookPause, place_.longest_look_pause);
-  ScheduleLook();
-}
-
-void Launcher::ScheduleLook() {
-  loop_.Cancel(std::exchange(look_timer_, 0));
-  if (!MustLook() || is_looking_) {
-    return;  // Or when this look is over.
-  }
-  look_timer_ = loop_.At(MonoNow() + look_pause_, [this] { Look(); });
-  look_pause_ =
-      host_ != nullptr ? kFirstLookPause : std::min(look_pause_ * 2, place_.longest_look_pause);
-}
-
-// Who waits for a host gives it up after the grace. The other nodes have a new lease after a stall;
-// a world of this node alone is not held up until the look is over.
-void Launcher::OnStall(Duration length) {
-  if (length < clocks_.coordinator_grace) {
-    return;
-  }
-  has_stalled_ = true;
-  look_pause_ = Duration::zero();
-  ScheduleLook();
-}
-
-// Its methods may block, so none is called on the loop. What it says at the end is of no use.
-void Launcher::OnDirectory(FileThread::Closure task, FileThread::Closure then) {
-  directory_thread_.Run(std::move(task), [this, then = std::move(then)]() mutable {
-    if (!is_leaving_) {
-      then();
-    }
-  });
-}
-
-// The agent here has ended, and nothing but another place is of use.
-void Launcher::NeedPlace() {
-  needs_place_ = true;
-  if (!is_looking_) {
-    loop_.Post([this] { Ask(); });
-    is_looking_ = true;
-  }
-}
-
-void Launcher::Look() {
-  look_timer_ = 0;
-  if (!MustLook()) {
-    return;
-  }
-  if (host_ == nullptr && IsAnswered()) {
-    ScheduleLook();
-    return;
-  }
-  Ask();
-}
-
-void Launcher::Ask() {
-  is_looking_ = true;
-  const auto has_moved = std::make_shared<bool>(std::exchange(must_find_, false));
-  const bool is_after_stall = std::exchange(has_stalled_, false);
-  const absl::Status& why = agent_->last_link_error();
-  OnDirectory([directory = directory_, why, has_moved] { *has_moved |= directory->HasMoved(why); },
-              [this, has_moved, is_after_stall, was_needed = needs_place_] {
-                OnLook(*has_moved, is_after_stall, was_needed);
-              });
-}
-
-void Launcher::OnLook(bool has_moved, bool is_after_stall, bool was_needed) {
-  is_looking_ = false;
-  if (has_moved && MayMove()) {
-    Find();
-  } else if (has_moved && host_ != nullptr && (is_after_stall || MustLook())) {
-    GiveWay();
-  } else {
-    OnNotFound(needs_place_ ? agent_->last_link_error() : absl::OkStatus(), was_needed);
-  }
-}
-
-void Launcher::Find() {
-  is_looking_ = true;
-  const auto place = std::make_shared<absl::StatusOr<Place>>(absl::UnknownError("not asked"));
-  OnDirectory([directory = directory_, place] { *place = directory->Find(); },
-              [this, place, was_needed = needs_place_] { OnFound(std::move(*place), was_needed); });
-}
-
-void Launcher::OnFound(absl::StatusOr<Place> place, bool was_needed) {
-  is_looking_ = false;
-  if (!MayMove()) {
-    Decline(place);
-    return;
-  }
-  if (absl::IsAborted(place.status())) {
-    is_looking_ = true;
-    loop_.At(MonoNow() + kAskAgainPause, [this] { FindIfNeeded(); });
-    return;
-  }
-  if (!place.ok() || (!needs_place_ && IsPresent(*place))) {
-    OnNotFound(place.status(), was_needed);
-    return;
-  }
-  if (host_ != nullptr) {
-    Print(absl::StrCat("another launcher has taken run id '", run_id_, "' meanwhile; joining it"));
-  } else if (!absl::IsNotFound(agent_->last_link_error())) {
-    Print(absl::StrCat("nobody answers any more at ", place_.where(),
-                       "; looking for the coordinator again"));
-  }
-  MoveTo(*std::move(place));
-}
-
-void Launcher::FindIfNeeded() {
-  is_looking_ = false;
-  if (MayMove()) {
-    Find();
-  } else {
-    ScheduleLook();
-  }
-}
-
-// There is no other place now; `why` is OK if this one is as good as ever.
-void Launcher::OnNotFound(const absl::Status& why, bool was_needed) {
-  if (needs_place_ && !was_needed) {
-    Ask();  // What is known of the agent's end may change the answer.
-    return;
-  }
-  const bool may_be_found = place_.may_move == Place::MayMove::kUntilFirstWorld
-                                ? why.ok()
-                                : !absl::IsFailedPrecondition(why);
-  if (!needs_place_ && may_be_found) {
-    ScheduleLook();
-    return;
-  }
-  if (why != agent_->last_link_error()) {
-    agent_message_ = std::string(why.message());
-  }
-  agent_exit_ = agent_exit_.value_or(1);
-  loop_.Stop();
-}
-
-// What has happened meanwhile keeps this launcher where it is, or ends it.
-void Launcher::Decline(const absl::StatusOr<Place>& place) {
-  must_find_ = place.ok();
-  if (place.ok() && place->hosts) {
-    OnDirectory(GivingUp(false), [] {});
-  }
-  if (host_ != nullptr && !outcome_.has_value() && own_signal_ == 0) {
-    GiveWay();
-  }
-  ScheduleLook();
-}
-
-bool Launcher::IsPresent(const Place& place) const {
-  return !place.hosts && host_ == nullptr && place.token.value == place_.token.value &&
-         std::is_permutation(place.endpoints.begin(), place.endpoints.end(),
-                             place_.endpoints.begin(), place_.endpoints.end());
+void Launcher::Execute(const place::Suspend&) {
+  host_->PlaceUnknown("another one has, and is being looked for");
 }
 
 // The job here ends: its workers have run, and whoever has taken the run id counts from the start.
-void Launcher::GiveWay() {
+void Launcher::Execute(const place::Replaced& replaced) {
+  if (!replaced.is_told) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("another launcher has taken run id '", run_id_,
+                     "' meanwhile; workers that run here go on, but none are started any more"));
+  }
   host_->Replaced(absl::StrCat(
       "this launcher hosted run id '", run_id_, "' and was silent for ",
       ToSeconds(clocks_.claim_lease),
       " s, or could not renew its claim: another launcher has taken the run id meanwhile; start "
       "this node again to join it there, or give this job another --rdzv-id"));
 }
+
+void Launcher::Execute(const place::End& end) {
+  if (!end.why.ok() && end.why != agent_->last_link_error()) {
+    agent_message_ = std::string(end.why.message());
+  }
+  agent_exit_ = agent_exit_.value_or(1);
+  loop_.Stop();
+}
+
+// --- The end
 
 // What a signal has cut short is over: this is not to be.
 FileThread::Closure Launcher::GivingUp(bool closes) const {
@@ -264,19 +236,23 @@ FileThread::Closure Launcher::GivingUp(bool closes) const {
 void Launcher::LeaveDirectory() {
   *is_search_over_ = true;
   is_leaving_ = true;
+  StepSearch(place::Leave{});
   const bool hosts = place_.hosts && place_.is_shared();
   // Or a search that is cut short has just made this launcher a host.
-  if (!hosts && !is_looking_ && !must_find_) {
+  if (!hosts && !search_.may_hold_claim()) {
     return;
   }
-  const bool closes = outcome_.has_value() && outcome_->kind != OutcomeKind::kStoppedBySignal;
+  // Of a place that could not be looked up it is not known whose it is.
+  const bool is_unknown = host_ != nullptr && host_->machine().ended_at_unknown_place();
+  const bool closes =
+      outcome_.has_value() && outcome_->kind != OutcomeKind::kStoppedBySignal && !is_unknown;
   auto has_left = std::make_shared<bool>(false);
   directory_thread_.Run(GivingUp(closes), [has_left] { *has_left = true; });
   const Duration limit = closes ? kLeaveDirectoryTimeout : kInterruptedLeaveTimeout;
   const MonoTime deadline = MonoNow() + limit;
   while (!*has_left && directory_thread_.Await(deadline)) {
   }
-  if (!*has_left && hosts) {
+  if (!*has_left && hosts && !is_unknown) {
     Log(LogLevel::kWarning,
         absl::StrCat("could not mark run id '", run_id_, "' as ", closes ? "over" : "free", " at ",
                      plan_.uses_file ? plan_.rendezvous_file : ToString(plan_.endpoint), " within ",

@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "launcher/cli/worker_command.h"
+#include "launcher/directory/claim.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/run/job_spec.h"
@@ -22,6 +24,10 @@ namespace {
 constexpr int kAttemptsInGrace = 3;
 /// How long a launcher that cannot run the program looks for the coordinator, to say so.
 constexpr Duration kTellTimeout = std::chrono::seconds(60);
+/// Longer than to look at a place takes unless it hangs, and shorter than another launcher waits
+/// before it takes one, whatever it sees of the holder.
+constexpr Duration kPlaceSureFor = std::chrono::seconds(7);
+static_assert(kPlaceSureFor < kSilenceOfRefused && kPlaceSureFor < Clocks{}.claim_lease);
 /// For a coordinator that was found late.
 constexpr Duration kShortestConnectTimeout = std::chrono::seconds(1);
 
@@ -54,12 +60,15 @@ absl::Status Launcher::FindProgram() {
     return python.status();
   }
   cannot_run_ = std::string(python.status().message());
-  Print(absl::StrCat(cannot_run_, "; telling the other nodes"));
+  if (!plan_.shares_console) {
+    Print(absl::StrCat(cannot_run_, "; telling the other nodes"));
+  }
   return absl::OkStatus();
 }
 
 // Opens the link to the coordinator, in this process or over gRPC.
 absl::Status Launcher::OpenLink() {
+  queue_.reset();  // Of a coordinator that was here before.
   if (place_.hosts) {
     MakeHost();
     link_ = &host_->local_link();
@@ -86,30 +95,47 @@ void Launcher::MakeHost() {
     outcome_ = outcome;
     StopWhenDone();
   };
-  hooks.on_stall = [this](Duration length) { OnStall(length); };
+  hooks.on_check_place = [this] { StepSearch(place::CheckOrdered{}); };
+  hooks.on_stall = [this](Duration length) {
+    if (length >= clocks_.coordinator_grace) {
+      StepSearch(place::Stalled{});
+    }
+  };
   hooks.on_step = [this] { OnCoordinatorStep(); };
   hooks.on_other_host = [this](const std::vector<std::string>& where) {
     // The host, which calls this, may end there.
-    loop_.Post([this, where] { OnOtherHost(where); });
+    loop_.Post([this, where] { OnOtherHost({where, /*has_endpoint=*/false}); });
   };
+  JobSpec spec = MakeJobSpec(plan_, clocks_);
+  spec.place_sure_for = place_.can_be_taken ? kPlaceSureFor : Duration::zero();
+  spec.place_sure_from = place_.sure_from;
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
-      CoordinatorHost::Options{MakeJobSpec(plan_, clocks_), run_id_,
+      CoordinatorHost::Options{std::move(spec), run_id_,
                                place_.is_shared() ? place_.token.value : "",
                                clocks_.stream_silence},
       std::move(hooks));
+  if (plan_.scheduler_job.has_value()) {
+    queue_ = std::make_unique<SlurmQueue>(
+        loop_, plan_, environment_,
+        SlurmQueue::Hooks{[this](int signal) { OnSignal(signal); },
+                          [this] { return IsStopping(host_->machine()); },
+                          [this](const std::string& text) { Print(text); }},
+        SlurmQueue::UsualMeans(loop_, environment_));
+  }
 }
 
 // The coordinator's port serves the store too: a connection that starts with the HTTP/2 preface is
 // an agent's.
-void Launcher::MakeStore() {
-  store_ = OpenStore();
+absl::Status Launcher::MakeStore() {
+  ASSIGN_OR_RETURN(store_, OpenStore());
   if (!UsesAgentStore(plan_, environment_)) {
     store_->LetRankZeroServe();
   }
+  return absl::OkStatus();
 }
 
-std::unique_ptr<WorkerStore> Launcher::OpenStore() {
+absl::StatusOr<std::unique_ptr<WorkerStore>> Launcher::OpenStore() {
   const WorkerStore::Addresses addresses{place_.node_address, place_.store_address};
   port_server_ = nullptr;
   if (place_.listeners.empty()) {
@@ -122,7 +148,7 @@ std::unique_ptr<WorkerStore> Launcher::OpenStore() {
         }
       });
   for (UniqueFd& listener : place_.listeners) {
-    FSDPRUN_CHECK(server->ListenOn(std::move(listener)).ok(), "the listening socket is bound");
+    RETURN_IF_ERROR(server->ListenOn(std::move(listener)).status());
   }
   place_.listeners.clear();
   port_server_ = server.get();
@@ -206,7 +232,8 @@ void Launcher::MakeAgent() {
   agent_ =
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
   output_.Attach(agent_.get());
-  BeginToLook();
+  was_turned_away_ = false;
+  StepSearch(place::Began{place_.may_move, place_.can_be_taken, place_.longest_look_pause});
   TendPlace();
 }
 

@@ -1,12 +1,12 @@
 #include "launcher/run/slurm_launcher.h"
 
-#include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -15,6 +15,7 @@
 #include "launcher/run/job_end.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/notices.h"
+#include "launcher/slurm/requeue.h"
 #include "launcher/slurm/slurm_plan.h"
 
 namespace fsdprun {
@@ -23,20 +24,31 @@ namespace {
 constexpr Duration kNoticeInterval = std::chrono::seconds(5);
 /// How long agents that were released may show what is left of their workers' output.
 constexpr Duration kStepEndTimeout = std::chrono::seconds(60);
+/// How long the queue waits for them: where a node hangs, the time limit may end before the step.
+constexpr Duration kQueueTimeout = std::chrono::seconds(5);
+/// How long a stalled reader of our output may delay the exit.
 constexpr Duration kDrainTimeout = std::chrono::seconds(60);
+constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
 constexpr size_t kTokenBytes = 32;
+
+std::string RestartsText(const SlurmAllocation& allocation) {
+  return allocation.restart_count > 0 ? absl::StrCat(allocation.restart_count) : "";
+}
 
 }  // namespace
 
 SlurmLauncher::SlurmLauncher(const LaunchPlan& plan, const Environment& environment,
-                             const SlurmAllocation& allocation, std::vector<std::string> command)
+                             const SlurmAllocation& allocation, std::vector<std::string> command,
+                             Means means)
     : plan_(plan),
       environment_(environment),
       allocation_(allocation),
+      nodes_(allocation.Nodes()),
       command_(std::move(command)),
+      means_(std::move(means)),
       clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
       signals_(loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
-               {plan_.forwarded_signals, [this](int signal) { host_->ForwardSignal(signal); }}),
+               {plan_.forwarded_signals, [this](int signal) { OnForwardedSignal(signal); }}),
       output_(loop_, CliProgram::kFsdprun, plan_, environment_) {}
 
 SlurmLauncher::~SlurmLauncher() = default;
@@ -57,6 +69,14 @@ absl::Status SlurmLauncher::Start() {
     Log(LogLevel::kWarning, warning);
   }
   RETURN_IF_ERROR(Host());
+  LeaveRecord();
+  queue_ = std::make_unique<SlurmQueue>(
+      loop_, plan_, environment_,
+      SlurmQueue::Hooks{[this](int signal) { OnSignal(signal); },
+                        [this] { return IsStopping(host_->machine()); },
+                        [this](const std::string& text) { output_.Print(text); }},
+      SlurmQueue::UsualMeans(loop_, environment_));
+  try_step_until_ = MonoNow() + means_.step_patience;
   return StartStep();
 }
 
@@ -87,116 +107,94 @@ absl::Status SlurmLauncher::Host() {
   return host_->Start();
 }
 
-absl::Status SlurmLauncher::StartStep() {
-  SrunStep::Hooks hooks;
-  hooks.on_lines = [this](absl::string_view lines) { OnStepLines(lines); };
-  hooks.has_room = [this] { return output_.console().HasRoom(ConsoleStream::kError); };
-  hooks.on_end = [this](int code) { OnStepEnd(code); };
-  step_ = std::make_unique<SrunStep>(loop_, std::move(hooks));
-  return step_->Start(SrunCommand(allocation_, plan_, command_),
-                      SrunEnvironment(environment_, absl::StrJoin(place_.targets(), ","),
-                                      plan_.rdzv_id, place_.token.value));
+void SlurmLauncher::LeaveRecord() {
+  if (plan_.min_nodes == plan_.max_nodes) {
+    return;  // It takes no more nodes.
+  }
+  std::error_code error;
+  const SlurmJoinRecord record{.job = allocation_.JobName(),
+                               .cluster = allocation_.cluster,
+                               .run_id = plan_.rdzv_id,
+                               .restarts = RestartsText(allocation_),
+                               .token = place_.token.value,
+                               .coordinators = absl::StrJoin(place_.targets(), ","),
+                               .folder = std::filesystem::current_path(error).string(),
+                               .command = command_,
+                               .environment = RecordedEnvironment(environment_),
+                               .resources = GrantedResources(environment_)};
+  record_ = std::make_unique<OwnJoinRecord>(loop_, environment_, record, means_.record_files(loop_),
+                                            means_.record_timeout);
+}
+
+// The queue does not wait for it.
+void SlurmLauncher::RemoveRecord() {
+  if (record_ != nullptr) {
+    record_->Remove();
+  }
 }
 
 void SlurmLauncher::OnSignal(int signal) {
+  queue_->NoteSignal(signal);
+  const bool is_news = IsNews(own_signal_, signal);
   own_signal_ = own_signal_ == 0 ? signal : own_signal_;
-  host_->OperatorStop(signal);
+  if (!host_->machine().outcome().has_value() && lost_reason_.empty()) {
+    if (is_news) {
+      host_->OperatorStop(signal);
+    }
+  } else if (!step_code_.has_value() && !IsNotice(signal)) {
+    // One that Slurm repeats is no sign of impatience, but Slurm itself will not wait for long.
+    is_news ? step_stop_.Hurry(MonoNow()) : step_stop_.Begin(MonoNow());
+    StopStep();
+  }
+}
+
+void SlurmLauncher::OnForwardedSignal(int signal) {
+  queue_->NotePassedSignal(signal);
+  host_->ForwardSignal(signal);
 }
 
 void SlurmLauncher::OnFinish(const JobOutcome& outcome) {
   outcome_ = outcome;
+  loop_.Cancel(lost_timer_);
   if (step_code_.has_value()) {
     loop_.Stop();
     return;
   }
-  loop_.At(MonoNow() + kStepEndTimeout, [this] {
-    output_.Print(absl::StrCat("the job is over, but its step has not ended within ",
-                               ToSeconds(kStepEndTimeout), " s (a node may be lost); ending it"));
-    step_->Signal(SIGTERM);
+  queue_timer_ = loop_.At(MonoNow() + kQueueTimeout, [this] {
+    queue_->BeginEnd(outcome_, host_->machine());
+    RemoveRecord();
   });
+  if (joined_.empty()) {
+    EndStep();  // It may not have begun yet, and there is nobody whose output could be lost.
+    return;
+  }
+  if (!step_stop_.has_begun()) {
+    stop_timer_ = loop_.At(MonoNow() + kStepEndTimeout, [this] {
+      output_.Print(absl::StrCat("the job is over, but its step has not ended within ",
+                                 ToSeconds(kStepEndTimeout), " s (a node may be lost); ending it"));
+      EndStep();
+    });
+  }
 }
 
 void SlurmLauncher::OnCoordinatorStep() {
-  for (const job::Node& node : host_->machine().nodes()) {
-    joined_.insert(node.info.name);
+  NoteAdmissions();
+  if (queue_ != nullptr) {
+    queue_->OnStep(host_->machine());
   }
   output_.ShowProgress(host_->machine().progress());
   EndIfTooFewAreLeft();
 }
 
-void SlurmLauncher::OnStepLines(absl::string_view lines) {
-  output_.console().WriteLines(ConsoleStream::kError, lines);
-  for (const absl::string_view line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
-    if (std::string error = ReadSrunError(line); !error.empty()) {
-      last_srun_error_ = std::move(error);
-    }
-    if (const auto ended = ReadTasksEnded(line);
-        ended.has_value() && !host_->machine().outcome().has_value()) {
-      OnTasksEnded(*ended);
-    }
-  }
-}
-
-// Whoever cannot run a launcher cannot say so: it is said in its place, and the job ends at once
-// instead of waiting for that node.
-void SlurmLauncher::OnTasksEnded(const SrunTasksEnded& ended) {
-  ended_.insert(ended.nodes.begin(), ended.nodes.end());
-  const auto node =
-      std::find_if(ended.nodes.begin(), ended.nodes.end(),
-                   [this](const std::string& name) { return !joined_.contains(name); });
-  if (node == ended.nodes.end()) {
-    EndIfTooFewAreLeft();
+// Most steps are heartbeats, which bring nobody.
+void SlurmLauncher::NoteAdmissions() {
+  const uint64_t admissions = host_->machine().admissions();
+  if (std::exchange(admissions_, admissions) == admissions) {
     return;
   }
-  AgentJoined joined;
-  joined.node.incarnation = Incarnation(1);
-  joined.node.name = *node;
-  joined.cannot_run = absl::StrCat("'", command_.front(),
-                                   "' did not get to the coordinator, as srun says: ", ended.how,
-                                   "; is it on that node, under the same path?");
-  host_->local_link().Send({joined.node.incarnation, Generation(), joined});
-}
-
-// srun starts no agent a second time: a job that needs more nodes than are left, and to which no
-// others may come, would wait in vain.
-void SlurmLauncher::EndIfTooFewAreLeft() {
-  const size_t all = allocation_.Nodes().size();
-  const size_t left = all - std::min(all, ended_.size());
-  const bool others_may_come = static_cast<size_t>(plan_.max_nodes) > all;
-  if (ended_.empty() || !lost_reason_.empty() || left >= static_cast<size_t>(plan_.min_nodes) ||
-      others_may_come || host_->machine().phase() != job::Phase::kRendezvous) {
-    return;
+  for (const job::Node& node : host_->machine().nodes()) {
+    joined_.insert(node.info.name);
   }
-  lost_reason_ = absl::StrCat("the agents of ", absl::StrJoin(ended_, ", "),
-                              " have ended (srun: ", last_srun_error_, "); the job needs ",
-                              plan_.min_nodes, " nodes, and ", left,
-                              " of its allocation are left. Give --nnodes MIN:MAX to go on with "
-                              "fewer, or requeue the job");
-  step_->Signal(SIGTERM);
-}
-
-void SlurmLauncher::OnStepEnd(int code) {
-  step_code_ = code;
-  if (outcome_.has_value() || !lost_reason_.empty()) {
-    loop_.Stop();
-    return;
-  }
-  if (joined_.empty()) {
-    lost_reason_ =
-        absl::StrCat("srun could not start the step of ", allocation_.Nodes().size(),
-                     " agents, and ended with code ", code,
-                     last_srun_error_.empty() ? "" : absl::StrCat(": ", last_srun_error_),
-                     "; its messages are above. The command was: ",
-                     absl::StrJoin(SrunCommand(allocation_, plan_, command_), " "));
-    loop_.Stop();
-    return;
-  }
-  // The coordinator finds out by itself what that means, but not who comes now.
-  lost_reason_ =
-      absl::StrCat("the step of the job's agents has ended (srun exited with code ", code,
-                   last_srun_error_.empty() ? "" : absl::StrCat(": ", last_srun_error_),
-                   "), but the job had not");
-  loop_.At(MonoNow() + clocks_.node_lease + kNoticeInterval, [this] { loop_.Stop(); });
 }
 
 void SlurmLauncher::ScheduleWaitNotice() {
@@ -218,14 +216,22 @@ void SlurmLauncher::PrintWaitNotice() {
 }
 
 int SlurmLauncher::Finish() {
+  for (const EventLoop::TimerId timer : {step_timer_, stop_timer_, queue_timer_, lost_timer_}) {
+    loop_.Cancel(timer);
+  }
   host_->Shutdown();
+  RemoveRecord();
   const EndContext context{CliProgram::kFsdprun, plan_, environment_, output_.console(), loop_};
   if (outcome_.has_value()) {
     ReportOutcome(*outcome_, context);
   } else {
     ReportReason(lost_reason_, context);
   }
-  output_.console().Close(MonoNow() + kDrainTimeout);
+  queue_->EndRun(outcome_, host_->machine());
+  record_.reset();
+  const bool is_interrupted =
+      outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
+  output_.console().Close(MonoNow() + (is_interrupted ? kInterruptedDrainTimeout : kDrainTimeout));
   return outcome_.has_value() ? outcome_->exit_code : 1;
 }
 

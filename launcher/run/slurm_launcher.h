@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -8,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "agent/local/file_thread.h"
 #include "agent/node/clocks.h"
 #include "agent/node/cluster_types.h"
 #include "agent/store/store_server.h"
@@ -15,12 +18,15 @@
 #include "base/mono_time.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/directory/directory.h"
+#include "launcher/run/child_command.h"
 #include "launcher/run/coordinator_host.h"
 #include "launcher/run/job_output.h"
+#include "launcher/run/own_join_record.h"
 #include "launcher/run/signals.h"
-#include "launcher/run/srun_step.h"
+#include "launcher/run/slurm_queue.h"
 #include "launcher/slurm/allocation.h"
 #include "launcher/slurm/srun_message.h"
+#include "launcher/slurm/step_stop.h"
 
 namespace fsdprun {
 
@@ -29,9 +35,24 @@ namespace fsdprun {
 /// thread, which also runs the loop. All arguments must outlive it.
 class SlurmLauncher {
  public:
+  /// What it works with, and how long that may take.
+  struct Means {
+    /// Makes what serves the record for nodes that join, alone.
+    std::function<std::unique_ptr<FileThread>(EventLoop& loop)> record_files;
+    /// How long a file system that hangs may delay the end by its removal.
+    Duration record_timeout = std::chrono::seconds(2);
+    /// For how long a step is tried to be started while Slurm's controller does not answer, and the
+    /// pause between two tries.
+    Duration step_patience = std::chrono::minutes(5);
+    Duration step_pause = std::chrono::seconds(10);
+  };
+  static Means UsualMeans() {
+    return {.record_files = [](EventLoop& loop) { return std::make_unique<FileThread>(loop); }};
+  }
+
   /// `command`: this program and its arguments, for the nodes.
   SlurmLauncher(const LaunchPlan& plan, const Environment& environment,
-                const SlurmAllocation& allocation, std::vector<std::string> command);
+                const SlurmAllocation& allocation, std::vector<std::string> command, Means means);
   ~SlurmLauncher();
   SlurmLauncher(const SlurmLauncher&) = delete;
   SlurmLauncher& operator=(const SlurmLauncher&) = delete;
@@ -42,26 +63,38 @@ class SlurmLauncher {
  private:
   absl::Status Start();
   absl::Status Host();
-  absl::Status StartStep();
-
+  void LeaveRecord();
+  void RemoveRecord();
   // Events.
   void OnSignal(int signal);
+  void OnForwardedSignal(int signal);
   void OnFinish(const JobOutcome& outcome);
-  void OnStepLines(absl::string_view lines);
-  void OnStepEnd(int code);
   void OnCoordinatorStep();
-  void OnTasksEnded(const SrunTasksEnded& ended);
-  void EndIfTooFewAreLeft();
+  void NoteAdmissions();
   void ScheduleWaitNotice();
   void PrintWaitNotice();
 
   int Finish();
 
+  // slurm_launcher_step.cc
+  absl::Status StartStep();
+  void StartStepAgain();
+  void OnStepLines(absl::string_view lines);
+  void OnTasksEnded(const SrunTasksEnded& ended);
+  void EndIfTooFewAreLeft();
+  std::set<std::string> EndedAndGone() const;
+  void OnStepEnd(int code);
+  void OnStepWithoutAgents(int code);
+  void EndStep();
+  void StopStep();
+
   // Constant after construction.
   const LaunchPlan& plan_;
   const Environment& environment_;
   const SlurmAllocation& allocation_;
+  const std::vector<std::string> nodes_;
   const std::vector<std::string> command_;
+  const Means means_;
   const Clocks clocks_;
 
   EventLoop loop_;
@@ -71,19 +104,36 @@ class SlurmLauncher {
   // Set by Start().
   Place place_;
   std::unique_ptr<CoordinatorHost> host_;
+  std::unique_ptr<SlurmQueue> queue_;
   /// At the coordinator's port; here it only tells agents from strangers.
   std::unique_ptr<StoreServer> door_;
-  std::unique_ptr<SrunStep> step_;
+  /// For those who let more nodes join; null if none may.
+  std::unique_ptr<OwnJoinRecord> record_;
+  /// SIGTERM makes srun kill the step at once.
+  std::unique_ptr<ChildCommand> step_;
 
-  /// Nodes that have joined at least once, and those whose agent has ended since.
+  /// Nodes that have joined at least once, and those whose agent has ended, as somebody says.
   std::set<std::string> joined_;
   std::set<std::string> ended_;
+  /// JobMachine::admissions() when joined_ was brought up to date.
+  uint64_t admissions_ = 0;
+  /// A step that could not be started is tried again.
+  EventLoop::TimerId step_timer_ = 0;
+  MonoTime try_step_until_{};
+  bool has_told_of_trouble_ = false;
+  StepStop step_stop_;
+  EventLoop::TimerId stop_timer_ = 0;
   std::string last_srun_error_;
+  /// While no srun runs.
   std::optional<int> step_code_;
   std::optional<JobOutcome> outcome_;
   /// Why the job is over although the coordinator has not said so.
   std::string lost_reason_;
   int own_signal_ = 0;
+  /// Until the queue is asked although the step has not ended; and until it must be known what the
+  /// end of an agent, or of the step, means for the job.
+  EventLoop::TimerId queue_timer_ = 0;
+  EventLoop::TimerId lost_timer_ = 0;
 };
 
 }  // namespace fsdprun

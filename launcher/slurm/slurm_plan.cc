@@ -1,7 +1,8 @@
 #include "launcher/slurm/slurm_plan.h"
 
 #include <algorithm>
-#include <iterator>
+#include <csignal>
+#include <span>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -36,6 +37,19 @@ constexpr const char* kOfTaskOrStep[] = {"SLURM_PROCID",   "SLURM_LOCALID",  "SL
 /// goes past srun under other names.
 constexpr const char* kOfRequest[] = {"SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_TASK"};
 constexpr char kPastSrun[] = "FSDPRUN_";
+
+/// Of the variables of Slurm, of what it brings, and of launchers in its jobs.
+constexpr const char* kOfSlurm[] = {"SLURM_", "SLURMD_", "SBATCH_", "SALLOC_",       "SRUN_",
+                                    "PMI_",   "PMI2_",   "PMIX_",   "FSDPRUN_SLURM_"};
+
+Environment Without(std::span<const char* const> beginnings, Environment environment) {
+  std::erase_if(environment, [beginnings](const auto& variable) {
+    return std::any_of(beginnings.begin(), beginnings.end(), [&](const char* beginning) {
+      return absl::StartsWith(variable.first, beginning);
+    });
+  });
+  return environment;
+}
 
 uint16_t PortOfStep(uint64_t job_id, uint32_t step_id) {
   return static_cast<uint16_t>(kFirstPort + (job_id + kPortsBetweenSteps * step_id) % kPorts);
@@ -72,11 +86,14 @@ absl::Status TakeNodes(size_t count, const std::string& variable, LaunchPlan* pl
 // Several launchers on a node have one worker each.
 absl::Status ShareNode(const SlurmTask& task, LaunchPlan* plan) {
   const int here = task.tasks_per_node[static_cast<size_t>(task.node)];
-  if (plan->nproc_is_given && plan->nproc_per_node != 1 && plan->nproc_per_node != here) {
+  const auto wrong = std::find_if(
+      task.tasks_per_node.begin(), task.tasks_per_node.end(),
+      [plan](int tasks) { return plan->nproc_per_node != 1 && plan->nproc_per_node != tasks; });
+  if (plan->nproc_is_given && wrong != task.tasks_per_node.end()) {
     return absl::OutOfRangeError(absl::StrCat(
-        "SLURM_STEP_TASKS_PER_NODE: srun starts ", here, " launchers on ",
-        task.nodes[static_cast<size_t>(task.node)], ", each with --nproc-per-node ",
-        plan->nproc_per_node,
+        "SLURM_STEP_TASKS_PER_NODE: srun starts ", *wrong, *wrong == 1 ? " launcher" : " launchers",
+        " on ", task.nodes[static_cast<size_t>(wrong - task.tasks_per_node.begin())],
+        ", each with --nproc-per-node ", plan->nproc_per_node,
         "; give srun --ntasks-per-node=1, or leave --nproc-per-node out for one worker per task"));
   }
   const int nodes = static_cast<int>(task.nodes.size());
@@ -94,16 +111,22 @@ absl::Status ShareNode(const SlurmTask& task, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
-absl::Status FitTask(const SlurmAllocation& allocation, LaunchPlan* plan) {
+absl::Status FitTask(const SlurmAllocation& allocation, const Environment& environment,
+                     LaunchPlan* plan) {
+  plan->backend = RendezvousBackend::kC10d;
+  plan->has_place_of_slurm = true;
   const SlurmTask& task = *allocation.task;
+  if (environment.contains(kEnvSlurmJoins) && !plan->coordinators.empty()) {
+    plan->node_rank = -1;  // Who joins others has no rank among them, nor need it be as many.
+    return absl::OkStatus();
+  }
   if (static_cast<size_t>(task.tasks) > task.nodes.size()) {
     RETURN_IF_ERROR(ShareNode(task, plan));
   } else {
     RETURN_IF_ERROR(TakeNodes(task.nodes.size(), "the step (SLURM_STEP_NUM_NODES)", plan));
   }
-  plan->backend = RendezvousBackend::kC10d;
   plan->node_rank = task.rank;
-  plan->has_place_of_slurm = true;
+  plan->shares_console = true;
   if (plan->coordinators.empty()) {
     NameRun(absl::StrCat(allocation.JobName(), ".", task.step_id), allocation.restart_count, plan);
     plan->endpoint = {task.nodes.front(), plan->master_port_is_explicit
@@ -133,7 +156,7 @@ absl::Status TakeCoordinators(const Environment& environment, LaunchPlan* plan) 
   return absl::OkStatus();
 }
 
-// One node, and this process is there: nobody else has to be started.
+// One node, and this process is there: nobody else has to be started (unless others may join).
 bool IsAlone(const SlurmAllocation& allocation) {
   const std::vector<std::string> nodes = allocation.Nodes();
   return nodes.size() == 1 && nodes.front() == allocation.node_name;
@@ -145,7 +168,7 @@ absl::StatusOr<SlurmRole> FitShell(const SlurmAllocation& allocation,
                             absl::StrCat("job ", allocation.JobName(), " (SLURM_JOB_NODELIST=",
                                          ValueOf(environment, "SLURM_JOB_NODELIST"), ")"),
                             plan));
-  if (IsAlone(allocation)) {
+  if (IsAlone(allocation) && plan->IsSingleNode()) {
     return SlurmRole::kNone;
   }
   plan->backend = RendezvousBackend::kC10d;
@@ -159,6 +182,22 @@ void NameHosts(const SlurmAllocation& allocation, LaunchPlan* plan) {
   // An srun in a batch file runs on the job's first node. Where it does not, the run id is another.
   if (allocation.task.has_value() && !allocation.task->launch_address.empty()) {
     plan->known_hosts[allocation.task->nodes.front()] = allocation.task->launch_address;
+  }
+}
+
+// What a scheduler sends before it ends a job ends that in order, unless the workers are to have
+// it.
+void JoinJob(const SlurmAllocation& allocation, LaunchPlan* plan) {
+  plan->scheduler_job = {.name = allocation.JobName(),
+                         .nodes = allocation.Nodes(),
+                         .restarts = allocation.restart_count};
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    const auto has = [signal](const std::vector<int>& signals) {
+      return std::find(signals.begin(), signals.end(), signal) != signals.end();
+    };
+    if (!has(plan->signals) && !has(plan->forwarded_signals)) {
+      plan->signals.push_back(signal);
+    }
   }
 }
 
@@ -188,6 +227,7 @@ absl::StatusOr<SlurmPlace> FitToSlurm(const Environment& environment, LaunchPlan
   }
   SlurmPlace place{.allocation = **std::move(found)};
   NameHosts(place.allocation, plan);
+  JoinJob(place.allocation, plan);
   if (is_own_job) {
     LeaveHostingToItsNode(place.allocation, plan);
     return place;
@@ -201,8 +241,13 @@ absl::StatusOr<SlurmPlace> FitToSlurm(const Environment& environment, LaunchPlan
     return place;  // A step of one task is a job of one node.
   }
   place.role = SlurmRole::kTask;
-  RETURN_IF_ERROR(FitTask(place.allocation, plan));
+  RETURN_IF_ERROR(FitTask(place.allocation, environment, plan));
   return place;
+}
+
+bool IsToldByFirstTask(const Environment& environment) {
+  const absl::StatusOr<std::optional<SlurmAllocation>> found = ReadAllocation(environment);
+  return found.ok() && found->has_value() && (*found)->task.has_value() && (*found)->task->rank > 0;
 }
 
 std::vector<std::string> SrunCommand(const SlurmAllocation& allocation, const LaunchPlan& plan,
@@ -254,6 +299,7 @@ Environment SrunEnvironment(Environment environment, const std::string& coordina
 Environment WorkerEnvironment(Environment environment, const LaunchPlan& plan) {
   environment.erase(kEnvSlurmCoordinators);
   environment.erase(kEnvSlurmRunId);
+  environment.erase(kEnvSlurmJoins);
   for (const char* name : kOfRequest) {
     if (auto given = environment.extract(absl::StrCat(kPastSrun, name)); !given.empty()) {
       environment.emplace(name, given.mapped());
@@ -262,13 +308,11 @@ Environment WorkerEnvironment(Environment environment, const LaunchPlan& plan) {
   if (!plan.has_place_of_slurm || plan.keeps_slurm_variables) {
     return environment;
   }
-  for (auto entry = environment.begin(); entry != environment.end();) {
-    const bool is_launchers =
-        std::any_of(std::begin(kOfTaskOrStep), std::end(kOfTaskOrStep),
-                    [&](const char* start) { return absl::StartsWith(entry->first, start); });
-    entry = is_launchers ? environment.erase(entry) : std::next(entry);
-  }
-  return environment;
+  return Without(kOfTaskOrStep, std::move(environment));
+}
+
+Environment WithoutSlurm(Environment environment) {
+  return Without(kOfSlurm, std::move(environment));
 }
 
 }  // namespace fsdprun

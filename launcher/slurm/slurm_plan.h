@@ -16,6 +16,8 @@ namespace fsdprun {
 /// its coordinator, separated by commas, and the job's run id.
 inline constexpr char kEnvSlurmCoordinators[] = "FSDPRUN_SLURM_COORDINATORS";
 inline constexpr char kEnvSlurmRunId[] = "FSDPRUN_SLURM_RUN_ID";
+/// Set where they join from a job of their own.
+inline constexpr char kEnvSlurmJoins[] = "FSDPRUN_SLURM_JOINS";
 
 /// What a launcher is to its Slurm job.
 enum class SlurmRole {
@@ -39,6 +41,9 @@ struct SlurmPlace {
 /// a command line that does not fit the allocation, and for variables that say nothing.
 absl::StatusOr<SlurmPlace> FitToSlurm(const Environment& environment, LaunchPlan* plan);
 
+/// Whether another task of the same srun says what this one has to say of the allocation.
+bool IsToldByFirstTask(const Environment& environment);
+
 /// The command that runs `words` once on each node of the allocation, as one step.
 std::vector<std::string> SrunCommand(const SlurmAllocation& allocation, const LaunchPlan& plan,
                                      const std::vector<std::string>& words);
@@ -52,5 +57,8 @@ Environment SrunEnvironment(Environment environment, const std::string& coordina
 /// about its own task and step, nor the process management interfaces' (PMI, PMIx). What is about
 /// the job stays; so does everything where the command line says itself who takes part.
 Environment WorkerEnvironment(Environment environment, const LaunchPlan& plan);
+
+/// Without all that is about a job of Slurm and a place in it: for what is to be in another one.
+Environment WithoutSlurm(Environment environment);
 
 }  // namespace fsdprun

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What tests would be skipped for is told at once: skips are an error only at the end of a long run. scripts/setup --tests
-looks for an etcd and a Slurm, scripts/test (and scripts/soak) for what a user may do. Tried on a copy of scripts/, which has neither
+looks for an etcd and a Slurm, --soak for Slurm's accounting too, scripts/test (and scripts/soak) for what a user may do. Tried on a copy of scripts/, which has neither
 .venv nor .cache."""
 
 import os
@@ -79,6 +79,35 @@ class SetupTest(unittest.TestCase):
             self.assertIn(word, said)
         code, said = self.run_setup("--tests", "--no-apt", "--check", FSDPRUN_ALLOW_SKIPS="1", **etcd)
         self.assertNotIn("slurm", said)
+
+    def unpack(self, slurm, *files):
+        """A folder that looks like an unpacked Slurm, for `ldd` of the test's own: each file says what it lacks."""
+        (self.path / "ldd").write_text(f"#!{shutil.which('bash')}\nexec {shutil.which('cat')} \"$1\"\n")
+        (self.path / "ldd").chmod(0o755)
+        for name in files:
+            (slurm / name).parent.mkdir(parents=True, exist_ok=True)
+            (slurm / name).write_text("libc.so.6 => /lib/libc.so.6")
+
+    def test_accounting(self):
+        """Only soak needs it: --tests does not look for it."""
+        slurm = self.root / "slurm"
+        programs = ("sbin/slurmctld-wlm", "sbin/slurmd-wlm", "sbin/slurmstepd-wlm", "bin/srun", "bin/scontrol", "bin/sacct")
+        self.unpack(slurm, *(f"usr/{name}" for name in programs))
+        env = {"TORCHELASTIC_ETCD_BINARY_PATH": shutil.which("true"), "FSDPRUN_SLURM": str(slurm)}
+        self.assertNotIn("slurm", self.run_setup("--tests", "--no-apt", "--check", **env)[1])
+        self.assertNotIn("slurm", self.run_setup("--soak", "--no-apt", "--check", FSDPRUN_ALLOW_SKIPS="1", **env)[1])
+        said = self.run_setup("--soak", "--no-apt", "--check", **env)[1]
+        for word in ("missing for slurm_accounting_long: slurmdbd", "mariadb-server-core", "run scripts/setup --soak"):
+            self.assertIn(word, said)
+        code, said = self.run_setup("--soak", "--no-apt", **env)
+        self.assertEqual(code, 1, said)
+        for word in ("there is no accounting of Slurm", "slurm_accounting_long", "--no-apt", "FSDPRUN_ALLOW_SKIPS=1"):
+            self.assertIn(word, said)
+        plugin = "usr/lib/x86_64-linux-gnu/slurm-wlm/accounting_storage_mysql.so"
+        self.unpack(slurm, "usr/sbin/mariadbd", "usr/sbin/slurmdbd", "usr/share/mysql/mysql_system_tables.sql", plugin)
+        self.assertNotIn("accounting", self.run_setup("--soak", "--no-apt", "--check", **env)[1])
+        (slurm / plugin).write_text("libmariadb.so.3 => not found")
+        self.assertIn("accounting", self.run_setup("--soak", "--no-apt", "--check", **env)[1])
 
     def run_script(self, name, *words, can_unshare, **env):
         """(exit code, all that it said) of a script that ends early: nothing that it needs further on is there."""

@@ -12,12 +12,12 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PRODUCT = ("proto/", "base/", "launcher/", "agent/", "worker/", "fsdp_runtime/")
-CONTROL = ("base/", "launcher/", "agent/")
+PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "worker/", "fsdp_runtime/")
+CONTROL = ("base/", "launcher/", "fsdpctl/", "agent/")
 RUNTIME = ("worker/", "fsdp_runtime/")
 # Folders whose code decides and does nothing else.
-PURE = ("launcher/cli/", "launcher/slurm/", "launcher/coordinator/", "launcher/directory/rules.", "agent/node/", "agent/output/",
-        "fsdp_runtime/plan/")
+PURE = ("launcher/cli/", "launcher/slurm/", "fsdpctl/slurm/", "launcher/coordinator/", "launcher/directory/rules.", "agent/node/",
+        "agent/output/", "fsdp_runtime/plan/")
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 70
 
@@ -62,7 +62,10 @@ class Graph:
         return {"launcher", "worker"} <= set(self.folder.values())
 
     def owner_folder(self, path: str) -> str | None:
-        """The deepest declared folder that holds the path; libfsdp's public headers belong to its sources."""
+        """The deepest declared folder that holds the path; libfsdp's public headers belong to its sources, but for the
+        types of the plan."""
+        if path == "fsdp_runtime/include/fsdp/shard.h":
+            return "fsdp_runtime/plan"
         if path.startswith("fsdp_runtime/include/"):
             path = path.replace("fsdp_runtime/include/fsdp/", "fsdp_runtime/src/")
         folders = [f for f in set(self.folder.values()) if path.startswith(f + "/")]

@@ -1,13 +1,16 @@
-// Text -> the names of a list of nodes, the numbers of a list of counts, and an allocation (lines
-// NAME=value). Properties: no list is longer than is promised; names have no separators in them and
-// are read as themselves; a task has a place in its step.
+// Text -> the names of a list of nodes, the numbers of a list of counts, what scontrol and squeue
+// say of jobs, and an allocation (lines NAME=value). Properties: no list is longer than is
+// promised; names have no separators in them and are read as themselves; a task has a place in its
+// step.
 
 #include <algorithm>
 #include <string>
 
 #include "base/check.h"
 #include "launcher/slurm/allocation.h"
+#include "launcher/slurm/job_record.h"
 #include "launcher/slurm/node_list.h"
+#include "launcher/slurm/queue_listing.h"
 #include "tests/fuzz/fuzz_support.h"
 
 namespace fsdprun {
@@ -54,10 +57,27 @@ void CheckAllocation(std::string_view text) {
   }
 }
 
+void CheckRecord(absl::string_view text) {
+  const auto record = ReadJobRecord(text);
+  FSDPRUN_CHECK(!record.ok() || !record->state.empty(), "a job without a state");
+}
+
+void CheckListing(absl::string_view text) {
+  for (const ListedJob& listed : ReadListedJobs(text)) {
+    for (const std::string* field : {&listed.job, &listed.state, &listed.nodes, &listed.shares,
+                                     &listed.time_left, &listed.resources, &listed.features}) {
+      FSDPRUN_CHECK(field->find_first_of("\t\n") == std::string::npos, "a field with an end in it");
+    }
+    FSDPRUN_CHECK(listed.job.find('+') == std::string::npos, "a component is no job");
+  }
+}
+
 void Fuzz(std::string_view input) {
   const absl::string_view text(input.data(), input.size());
   CheckNames(text);
   CheckCounts(text);
+  CheckRecord(text);
+  CheckListing(text);
   CheckAllocation(input);
 }
 

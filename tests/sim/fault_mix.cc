@@ -30,7 +30,9 @@ const std::map<std::string, FaultKind>& KindNames() {
       {"unkillable_worker", FaultKind::kUnkillableWorker},
       {"no_keeper", FaultKind::kNoKeeper},
       {"scrap_node", FaultKind::kScrapNode},
+      {"take_place", FaultKind::kTakePlace},
       {"kill_coordinator", FaultKind::kKillCoordinator},
+      {"signal_nodes", FaultKind::kSignalNodes},
   };
   return names;
 }
@@ -45,11 +47,14 @@ bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* m
       {"reset_per_message", &mix->reset_per_message},
       {"max_delay_ms", &mix->max_delay_ms},
       {"min_fraction", &mix->min_fraction},
+      {"allocated", &mix->allocated},
       {"static_ranks", &mix->static_ranks},
       {"preferred_ranks", &mix->preferred_ranks},
       {"lacks_program", &mix->lacks_program},
       {"restart_backoff_s", &mix->restart_backoff_s},
       {"max_restart_backoff_s", &mix->max_restart_backoff_s},
+      {"start_within_s", &mix->start_within_s},
+      {"place_sure_s", &mix->place_sure_s},
       {"node_lease_s", &mix->node_lease_s},
       {"stop_grace_s", &mix->stop_grace_s},
       {"prepare_timeout_s", &mix->prepare_timeout_s},

@@ -33,8 +33,13 @@ enum class FaultKind {
   kUnkillableWorker,  // a worker in uninterruptible sleep: no signal has effect for a while
   kNoKeeper,          // the keeper dies, and for a while no new one can be started
   kScrapNode,         // a node vanishes for good
+  kTakePlace,         // the host cannot look at its place for a while; another launcher may take it
   kKillCoordinator,   // the launcher that hosts the coordinator is killed, its agent with it
+  kSignalNodes,  // a scheduler signals all agents of its allocation, or some nodes are shut down
 };
+
+/// What a host says that was replaced.
+inline constexpr const char* kPlaceTaken = "another launcher has become the host of the job";
 
 struct FaultMix {
   std::string name;
@@ -59,6 +64,9 @@ struct FaultMix {
   /// min_nodes = nodes * min_fraction, at least 1; spares join beyond max_nodes.
   double min_fraction = 1.0;
   int spares = 0;
+  /// The part of the nodes, spares included, that a scheduler has given to the job; see
+  /// JobSpec::signalled_together. Not with two agents of one name or rank at a time.
+  double allocated = 0;
   /// Chance that the nodes of a run ask for their ranks (--node-rank). Spares then ask for a rank
   /// that another node has.
   double static_ranks = 0;
@@ -69,6 +77,10 @@ struct FaultMix {
   int max_restarts = 1000;
   double restart_backoff_s = 0;
   double max_restart_backoff_s = 0;
+  /// Agents start within this time.
+  double start_within_s = 1;
+  /// See JobSpec::place_sure_for.
+  double place_sure_s = 0;
   /// 0: the default.
   double node_lease_s = 0;
   double stop_grace_s = 5;

@@ -37,7 +37,6 @@ uint32_t World::StartAgent(int slot_index) {
   agents_.push_back(std::move(agent));
   const uint32_t index = static_cast<uint32_t>(agents_.size() - 1);
   slot.agent = index;
-  slot.is_leaving = false;
   referee_.AgentStarted(now_, slot_index, slot.node_rank.value_or(slot_index));
   StepAgent(index, node::Boot{});
   return index;
@@ -174,6 +173,7 @@ void World::Execute(uint32_t index, const node::SpawnWorkers& spawn) {
 
 void World::Execute(uint32_t index, const node::SignalWorkers& signal) {
   Agent& agent = *agents_[index];
+  referee_.ledger().WorkersTold(now_, signal.generation, agent.slot);
   for (size_t i = 0; signal.signal != 0 && i < agent.processes.size(); ++i) {
     Process& process = agent.processes[i];
     if (process.generation != signal.generation || !process.alive || process.ignores_term ||

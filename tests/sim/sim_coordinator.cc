@@ -22,6 +22,8 @@ void World::StepJob(const job::Event& event) {
       referee_.OrderSent(now_, slot_of_.at(to_agent->incarnation.value()), *to_agent);
       CheckRelease(*to_agent);
       SendDown(*to_agent);
+    } else if (std::holds_alternative<job::CheckPlace>(action)) {
+      LookAtPlace();
     } else {
       job_finished_ = true;
       Log("job finished: " + std::get<job::FinishJob>(action).outcome.reason);
@@ -32,8 +34,46 @@ void World::StepJob(const job::Event& event) {
     has_decided_ = true;
     referee_.Decided(now_, *job_->outcome());
   }
+  MaybeAnswerDoubt();
   ScheduleJobTimer(job_effects_.wake_at);
   CheckJob();
+}
+
+/// As long as it is out of reach.
+void World::LookAtPlace() {
+  const Nanos takes = random_.Chance(0.2) ? random_.Between(kSecond, kLongestLook)
+                                          : random_.Between(0, 100 * kMilli);
+  At(now_ + takes, [this, looked_at = now_] { AnswerPlace(looked_at); });
+}
+
+/// A coordinator that is stopped hears of it when it goes on.
+void World::AnswerPlace(Nanos looked_at) {
+  constexpr Nanos kPause = kSecond;
+  if (coordinator_paused_until_ > now_) {
+    At(coordinator_paused_until_, [this, looked_at] { AnswerPlace(looked_at); });
+    return;
+  }
+  if (!job_->awaits_place()) {
+    return;
+  }
+  if (place_out_of_reach_until_ > now_) {
+    StepJob(job::PlaceUnknown{"the place is out of reach"});
+    At(now_ + kPause, [this] { LookAtPlace(); });
+  } else if (place_is_taken_) {
+    StepJob(job::HostReplaced{kPlaceTaken});
+  } else {
+    place_held_until_ = std::max(place_held_until_, looked_at + InMix(options_.mix.place_sure_s));
+    referee_.PlaceLookedUp(now_, looked_at);
+    StepJob(job::PlaceChecked{Mono(looked_at)});
+  }
+}
+
+void World::TellOfTakenPlace() {
+  if (coordinator_paused_until_ > now_) {
+    At(coordinator_paused_until_, [this] { TellOfTakenPlace(); });
+  } else {
+    StepJob(job::HostReplaced{kPlaceTaken});
+  }
 }
 
 void World::StepJobWithReport(const job::Event& event) {

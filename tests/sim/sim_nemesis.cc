@@ -93,6 +93,12 @@ void World::Inflict(FaultKind kind, uint32_t index) {
     case FaultKind::kOperatorStop:
       StopJob();
       return;
+    case FaultKind::kSignalNodes:
+      SignalNodes();
+      return;
+    case FaultKind::kTakePlace:
+      TakePlace();
+      return;
     case FaultKind::kKillCoordinator:
       KillCoordinator();
       return;
@@ -172,6 +178,31 @@ void World::PauseCoordinator(Nanos until) {
   });
 }
 
+/// What says who hosts the job is out of reach of its host for a while; most often so long that
+/// another launcher takes the place. Some hosts notice that unasked.
+void World::TakePlace() {
+  constexpr Nanos kLongestWait = 3 * kSecond;
+  constexpr Nanos kLongestOutage = 6 * kSecond;
+  if (place_will_be_taken_ || place_out_of_reach_until_ > now_) {
+    return;
+  }
+  Nanos from = now_;
+  if (random_.Chance(0.7)) {
+    place_will_be_taken_ = true;
+    from = std::max(now_, place_held_until_ + 1) + random_.Between(0, kLongestWait);
+    At(from, [this] {
+      place_is_taken_ = true;
+      referee_.PlaceTaken(now_);
+    });
+  }
+  place_out_of_reach_until_ = from + random_.Between(1, kLongestOutage);
+  referee_.PlaceOutOfReach(now_, place_out_of_reach_until_);
+  if (place_will_be_taken_ && random_.Chance(0.5)) {
+    At(place_out_of_reach_until_ + random_.Between(0, kLongestWait),
+       [this] { TellOfTakenPlace(); });
+  }
+}
+
 /// The launcher's process dies: the coordinator, and the agent of its node. Nobody starts them
 /// again: the coordinator's memory is the job.
 void World::KillCoordinator() {
@@ -199,30 +230,30 @@ void World::Clog(int slot_index) {
 
 /// Ctrl-C, and once more by an impatient operator.
 void World::StopJob() {
-  SignalCoordinator();
+  SignalCoordinator(SIGINT);
   if (random_.Chance(0.5)) {
-    At(now_ + random_.Between(0, 5 * kSecond), [this] { SignalCoordinator(); });
+    At(now_ + random_.Between(0, 5 * kSecond), [this] { SignalCoordinator(SIGINT); });
   }
 }
 
 /// A stopped coordinator hears of it when it goes on.
-void World::SignalCoordinator() {
+void World::SignalCoordinator(int signal) {
   if (coordinator_paused_until_ > now_) {
-    At(coordinator_paused_until_, [this] { SignalCoordinator(); });
+    At(coordinator_paused_until_, [this, signal] { SignalCoordinator(signal); });
     return;
   }
+  Log("signal " + std::to_string(signal) + " to the coordinator");
   if (!job_->outcome() && !coordinator_died_) {
     stop_heard_ = true;
     referee_.StopHeard();
   }
-  StepJob(job::OperatorStop{SIGINT});
+  StepJob(job::OperatorStop{signal});
 }
 
 /// An agent that leaves while it reconnects may be gone before it can say so.
 void World::NoteLeaving(uint32_t index) {
   const Agent& agent = *agents_[index];
   referee_.AgentLeaves(now_, agent.slot);
-  slots_[agent.slot].is_leaving = true;
   if (agent.stream == 0) {
     referee_.ledger().Add(FaultOn(FaultKind::kResetStream, agent.slot, now_));
   }

@@ -79,9 +79,6 @@ void World::SendUp(uint32_t stream_index, FromAgent& message) {
   Stream& stream = streams_[stream_index];
   const Slot& slot = slots_[agents_[stream.agent]->slot];
   PassWire(message);
-  if (options_.mix.duplicate > 0) {
-    MaybeDuplicate(stream_index, message);
-  }
   if (!std::holds_alternative<AgentHeartbeat>(message.message)) {
     MaybeReset(stream_index);
   }
@@ -103,8 +100,8 @@ void World::MaybeReset(uint32_t stream_index) {
   });
 }
 
-/// A second, late copy, past the order of the stream. Introductions are not duplicated: a stream
-/// begins with one.
+/// A message that arrives does so once more, later than those that follow it; never before one that
+/// was sent earlier. Introductions are not duplicated: a stream begins with one.
 void World::MaybeDuplicate(uint32_t stream_index, const FromAgent& message) {
   if (healed_ || std::holds_alternative<AgentJoined>(message.message) ||
       !random_.Chance(options_.mix.duplicate)) {
@@ -135,6 +132,9 @@ void World::DeliverUp(uint32_t stream_index) {
       ReplaceStream(message.incarnation, stream_index);
     }
     result_.heartbeats += std::holds_alternative<AgentHeartbeat>(message.message) ? 1 : 0;
+    if (options_.mix.duplicate > 0) {
+      MaybeDuplicate(stream_index, message);
+    }
     StepJobWithReport(event);
   }
   up_messages_.Release(cell);
@@ -160,6 +160,7 @@ void World::EndUp(uint32_t stream_index) {
   const auto current = current_stream_.find(incarnation.value());
   if (current != current_stream_.end() && current->second == stream_index) {
     current_stream_.erase(current);
+    referee_.StreamLossHeard(now_, incarnation);
     StepJob(job::AgentStreamLost{incarnation});
   }
 }
@@ -224,7 +225,7 @@ void World::BreakStream(uint32_t index) {
   Stream& stream = streams_[agent.stream - 1];
   up_messages_.Clear(stream.up.queue);
   down_messages_.Clear(stream.down.queue);
-  NoteReset(agent.slot);
+  referee_.StreamReset(FaultOn(FaultKind::kResetStream, agent.slot, now_));
   LoseStream(index, "connection reset");
 }
 
@@ -233,21 +234,6 @@ void World::LoseStream(uint32_t index, const char* why) {
     CloseByAgent(index);
     StepAgent(index, node::StreamLost{why});
   }
-}
-
-/// One reset is made good long before the grace for coming back ends. But several in a row may use
-/// it up; meanwhile another agent that asks for the same rank takes it over; and an agent that
-/// leaves does not come back to repeat an AgentLeft that is lost.
-void World::NoteReset(int slot_index) {
-  constexpr Nanos kInARow = 500 * kMilli;
-  Slot& slot = slots_[slot_index];
-  const auto rivals = std::count_if(slots_.begin(), slots_.end(), [&](const Slot& other) {
-    return slot.node_rank && other.node_rank == slot.node_rank;
-  });
-  if (now_ - slot.resets_at[0] < kInARow || rivals > 1 || slot.is_leaving) {
-    referee_.ledger().Add(FaultOn(FaultKind::kResetStream, slot_index, now_));
-  }
-  slot.resets_at[0] = std::exchange(slot.resets_at[1], now_);
 }
 
 void World::Unstall(uint32_t stream_index) {

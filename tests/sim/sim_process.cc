@@ -98,6 +98,7 @@ void World::FinishWork(uint32_t index, Generation g) {
 }
 
 void World::KillGenerationOf(uint32_t index, Generation g) {
+  referee_.ledger().WorkersTold(now_, g, agents_[index]->slot);
   At(now_ + kKillTakes, [this, index, g] {
     const bool any = AnyLeftOf(index, g);
     for (size_t i = 0; i < agents_[index]->processes.size(); ++i) {

@@ -18,6 +18,9 @@ namespace fsdprun::sim {
 /// What the transport's keepalive takes to notice that a peer is out of reach.
 inline constexpr Nanos kKeepalive = 3 * kSecond;
 
+/// How long a look at the place of the host may take.
+inline constexpr Nanos kLongestLook = 4 * kSecond;
+
 struct Process {
   /// Unique in the cluster.
   int64_t pid = 0;
@@ -92,13 +95,9 @@ struct Slot {
   Nanos down_cut_until = 0;
   Nanos clogged_until = 0;
   Nanos no_keeper_until = 0;
-  /// When streams of this node were last reset; the newest stands last.
-  Nanos resets_at[2] = {-kSecond, -kSecond};
   std::optional<uint32_t> agent;
   bool is_extra = false;
   bool is_scrapped = false;
-  /// Its agent has been told to leave.
-  bool is_leaving = false;
   /// The rank that agents here ask for.
   std::optional<int> node_rank;
   /// The same, as a preference.

@@ -8,6 +8,13 @@ namespace fsdprun::sim {
 
 namespace {
 
+std::string NameOf(int slot) { return "node-" + std::to_string(slot); }
+
+/// How many of the first slots a scheduler has given to the job.
+int AllocatedSlots(const SimOptions& options) {
+  return static_cast<int>(options.mix.allocated * (options.nodes + options.mix.spares));
+}
+
 JobSpec MakeJobSpec(const SimOptions& options) {
   JobSpec spec;
   spec.max_nodes = options.nodes;
@@ -20,8 +27,12 @@ JobSpec MakeJobSpec(const SimOptions& options) {
   spec.restart_backoff = Duration(static_cast<Nanos>(options.mix.restart_backoff_s * kSecond));
   spec.max_restart_backoff =
       Duration(static_cast<Nanos>(options.mix.max_restart_backoff_s * kSecond));
+  spec.place_sure_for = Duration(static_cast<Nanos>(options.mix.place_sure_s * kSecond));
   spec.suspect_after = ClocksOf(options.mix).suspect_after;
   spec.dead_after = ClocksOf(options.mix).node_lease;
+  for (int slot = 0; slot < AllocatedSlots(options); ++slot) {
+    spec.signalled_together.insert(NameOf(slot));
+  }
   return spec;
 }
 
@@ -38,7 +49,21 @@ RecoveryOracle::Job MakeRecoveryTimes(const JobSpec& spec) {
           .lease = 2 * spec.dead_after.count(),
           .prepare_timeout = spec.prepare_timeout.count(),
           .last_call = spec.last_call.count(),
-          .restart_backoff = spec.max_restart_backoff.count()};
+          .restart_backoff = spec.max_restart_backoff.count(),
+          .place_looks = spec.place_sure_for > Duration{} ? 2 * kLongestLook : 0};
+}
+
+SignalOracle::Job MakeSignalRules(const SimOptions& options) {
+  const JobSpec spec = MakeJobSpec(options);
+  SignalOracle::Job job{.allocation = {},
+                        .spread = spec.signal_spread.count(),
+                        .lease = spec.dead_after.count(),
+                        .longest_lease = 2 * spec.dead_after.count(),
+                        .stop = (spec.stop_grace + spec.stop_margin).count()};
+  for (int slot = 0; slot < AllocatedSlots(options); ++slot) {
+    job.allocation.insert(slot);
+  }
+  return job;
 }
 
 /// `grace` without a coordinator, how long NodeMachine waits for what it kills, the keeper's last
@@ -62,16 +87,20 @@ World::World(SimOptions options)
       random_(options_.seed * 0x9e3779b97f4a7c15 + 1),
       job_(std::make_unique<JobMachine>(MakeJobSpec(options_))),
       referee_(MakeExpectations(MakeJobSpec(options_)), MakeRecoveryTimes(MakeJobSpec(options_)),
+               MakeSignalRules(options_),
                {.alone = AloneBound(CoordinatorGrace(options_.mix)),
                 .ended = AloneBound(NodeSpec().coordinator_ended_grace),
-                .stuck = StuckBound(MakeJobSpec(options_))}) {
+                .stuck = StuckBound(MakeJobSpec(options_)),
+                .place_sure = InMix(options_.mix.place_sure_s)}) {
+  allocated_ = AllocatedSlots(options_);
+  place_held_until_ = InMix(options_.mix.place_sure_s);
   const bool ranks_are_static =
       options_.mix.static_ranks > 0 && random_.Chance(options_.mix.static_ranks);
   const bool ranks_are_preferred =
       options_.mix.preferred_ranks > 0 && random_.Chance(options_.mix.preferred_ranks);
   for (int i = 0; i < options_.nodes + options_.mix.spares; ++i) {
     Slot slot;
-    slot.name = "node-" + std::to_string(i);
+    slot.name = NameOf(i);
     if (ranks_are_static) {
       slot.node_rank = i % options_.nodes;
     }
@@ -79,7 +108,7 @@ World::World(SimOptions options)
       slot.preferred_rank = static_cast<int>(random_.Below(static_cast<uint64_t>(options_.nodes)));
     }
     slots_.push_back(std::move(slot));
-    At(random_.Between(0, kSecond), [this, i] { StartAgent(i); });
+    At(random_.Between(0, InMix(options_.mix.start_within_s)), [this, i] { StartAgent(i); });
   }
   if (options_.mix.lacks_program > 0 && random_.Chance(options_.mix.lacks_program)) {
     slots_[random_.Below(slots_.size())].lacks_program = true;

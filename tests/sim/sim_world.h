@@ -79,6 +79,9 @@ class World {
   /// For an event that is a FromAgent.
   void StepJobWithReport(const job::Event& event);
   void CheckRelease(const ToAgent& message);
+  void LookAtPlace();
+  void AnswerPlace(Nanos looked_at);
+  void TellOfTakenPlace();
   void ScheduleJobTimer(MonoTime wake);
   void CheckJob();
   void CheckSettled();
@@ -129,7 +132,6 @@ class World {
   void CloseByAgent(uint32_t index);
   void BreakStream(uint32_t index);
   void LoseStream(uint32_t index, const char* why);
-  void NoteReset(int slot);
   void Unstall(uint32_t stream);
   void UnstallAll();
   void CutSlot(int slot, bool up, bool down, Nanos until);
@@ -147,14 +149,26 @@ class World {
   InjectedFault FaultOn(FaultKind kind, int slot, Nanos until) const;
   void PauseAgent(uint32_t index, Nanos until);
   void PauseCoordinator(Nanos until);
+  void TakePlace();
   void KillCoordinator();
   void Clog(int slot);
   void StopJob();
-  void SignalCoordinator();
+  void SignalCoordinator(int signal);
   void NoteLeaving(uint32_t index);
   void LeaveInNumbers();
   void DuplicateAgent(int slot);
   void PartitionSome(FaultKind kind, bool up, bool down);
+
+  // sim_scheduler.cc: what gave the job its nodes.
+  void SignalNodes();
+  void SignalAll();
+  void SignalSome();
+  std::vector<int> ShuffledSlots();
+  void SignalSlot(int slot, int signal, bool loses_word);
+  void TroubleDuring(int slot, Nanos from, Nanos to);
+  void CutFor(int slot, Nanos time);
+  void SignalAgent(uint32_t index, int signal, bool loses_word);
+  void MaybeAnswerDoubt();
 
   // sim_worker_faults.cc: faults of workers and of what holds them.
   void KillWorker(FaultKind kind, uint32_t index);
@@ -176,11 +190,21 @@ class World {
   Nanos coordinator_paused_until_ = 0;
   uint64_t checked_revision_ = 0;
   std::string last_reason_;
+  /// Until when nobody can take the place; see PlaceOracle.
+  Nanos place_held_until_ = 0;
+  Nanos place_out_of_reach_until_ = 0;
+  bool place_will_be_taken_ = false;
+  bool place_is_taken_ = false;
   bool job_finished_ = false;
   bool coordinator_died_ = false;
   /// An operator's signal has reached the job before its end was decided.
   bool stop_heard_ = false;
   bool has_decided_ = false;
+  /// What the job was given: the slots before this one.
+  int allocated_ = 0;
+  /// The scheduler ends the job, and says so if it is asked.
+  bool scheduler_ends_it_ = false;
+  uint64_t doubtful_signals_ = 0;
   uint64_t messages_sent_ = 0;
 
   std::vector<Slot> slots_;

@@ -34,10 +34,12 @@ static auto Fields(const WorkerExit& exit) {
 static auto Fields(const RankAssignment& assignment) {
   const auto& [generation, group_rank, group_world_size, rank_offset, world_size, local_world_size,
                role, role_rank_offset, role_world_size, restart_count, max_restarts,
-               world_of_attempt, master_addr, master_port, launch_id] = assignment;
+               earlier_restarts, world_of_attempt, master_addr, master_port, launch_id] =
+      assignment;
   return std::tie(generation, group_rank, group_world_size, rank_offset, world_size,
                   local_world_size, role, role_rank_offset, role_world_size, restart_count,
-                  max_restarts, world_of_attempt, master_addr, master_port, launch_id);
+                  max_restarts, earlier_restarts, world_of_attempt, master_addr, master_port,
+                  launch_id);
 }
 
 static auto Fields(const AgentJoined& joined) {
@@ -92,8 +94,8 @@ static auto Fields(const StopWorkers& stop) {
   return std::tie(signal, grace, reason);
 }
 static auto Fields(const ReleaseAgent& release) {
-  const auto& [exit_code, reason, cut_off] = release;
-  return std::tie(exit_code, reason, cut_off);
+  const auto& [exit_code, reason, cut_off, job_goes_on] = release;
+  return std::tie(exit_code, reason, cut_off, job_goes_on);
 }
 
 static auto Fields(const PassSignal& pass) {

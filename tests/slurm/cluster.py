@@ -6,8 +6,9 @@ beside another one, or beside a Slurm that this machine belongs to. Needs neithe
         job = slurm.sbatch("#!/bin/sh\nsrun hostname\n", "--nodes=4")
         slurm.wait_for_state(job, "COMPLETED")
 
-What cannot be had this way: GPUs (Gres), cgroups, accounting (sacct). All nodes are this machine, with its name; their
-own names (node1 ...) do not resolve, as on clusters whose compute nodes are in no name service.
+What cannot be had this way: GPUs (Gres), cgroups. All nodes are this machine, with its name; their own names (node1 ...)
+do not resolve, as on clusters whose compute nodes are in no name service. Accounting (sacct) is for who asks for it:
+accounting.py.
 """
 
 import os
@@ -25,6 +26,7 @@ from guard import processes_with
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parent / "integration/launcher")]
+from accounting import PROGRAMS, TABLES, Accounting  # noqa: E402
 from events import give_up, patience  # noqa: E402
 from free_port import free_port  # noqa: E402
 
@@ -69,11 +71,14 @@ PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def reason_to_skip():
+def reason_to_skip(accounting=False):
     """Empty if a cluster can be started here."""
-    missing = [name for name in ("usr/sbin/slurmctld-wlm", "usr/sbin/slurmd-wlm", "usr/bin/srun")
-               if not (PACKAGES / name).exists()]
-    return f"{PACKAGES} has no {missing[0]}; scripts/setup --tests brings it" if missing else ""
+    for option, names in (("--tests", ("usr/sbin/slurmctld-wlm", "usr/sbin/slurmd-wlm", "usr/bin/srun")),
+                          ("--soak", (*PROGRAMS.values(), TABLES) if accounting else ())):
+        for name in names:
+            if not (PACKAGES / name).exists():
+                return f"{PACKAGES} has no {name}; scripts/setup {option} brings it"
+    return ""
 
 
 def give_network_an_address():
@@ -84,18 +89,32 @@ def give_network_an_address():
         subprocess.run(["ip", "address", "replace", "192.0.2.1/32", "dev", "lo"], check=True)  # for documentation (RFC 5737)
 
 
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # It has ended.
+        return b""
+
+
 class Cluster:
     """`nodes` nodes of `cpus` CPUs each, node1, node2 ..., whatever this machine has. `settings`: further lines of
-    slurm.conf. `name` is what the nodes' names begin with."""
+    slurm.conf, before the nodes; `partitions`: after them. `name` is what the nodes' names begin with. `accounting`: with
+    slurmdbd."""
 
-    def __init__(self, nodes=4, cpus=4, settings=(), name="node"):
+    def __init__(self, nodes=4, cpus=4, settings=(), name="node", partitions=(), accounting=False):
+        self.user = pwd.getpwuid(os.geteuid()).pw_name
         self.nodes = [f"{name}{n + 1}" for n in range(nodes)]
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fsdprun_slurm_"))
         self.daemons = []
         self.guard = None
+        self.controller = None
         self.own_processes = set()
+        self.accounting = None
         try:
-            self._write_configuration(cpus, settings)
+            if accounting:
+                self.accounting = Accounting(self, PACKAGES, PLUGINS, free_port())
+                settings = [*self.accounting.settings, *settings]
+            self._write_configuration(cpus, settings, partitions)
             self._write_programs()
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -104,18 +123,17 @@ class Cluster:
         self.environment = {**inherited, "SLURM_CONF": str(self.folder / "slurm.conf"), MARKER: str(self.folder),
                             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
 
-    def _write_configuration(self, cpus, settings):
+    def _write_configuration(self, cpus, settings, partitions):
         for name in ("state", "spool", "bin", "jobs"):
             (self.folder / name).mkdir()
         host = socket.gethostname().split(".")[0]
         lines = [f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs={cpus} RealMemory=4000"
                  for node in self.nodes]
-        text = CONFIGURATION.format(host=host, port=free_port(), folder=self.folder, plugins=PLUGINS,
-                                    user=pwd.getpwuid(os.geteuid()).pw_name)
+        text = CONFIGURATION.format(host=host, port=free_port(), folder=self.folder, plugins=PLUGINS, user=self.user)
         # The last line counts where a name has two, but a partition needs the nodes before it.
         head, partition = text.rsplit("PartitionName", 1)
         (self.folder / "slurm.conf").write_text(
-            head + "\n".join([*settings, *lines]) + "\nPartitionName" + partition)
+            head + "\n".join([*settings, *lines]) + "\nPartitionName" + partition + "\n".join([*partitions, ""]))
 
     def _write_programs(self):
         """Programs that find their own libraries: LD_LIBRARY_PATH would reach the jobs."""
@@ -123,6 +141,8 @@ class Cluster:
         libraries = ":".join(str(path) for path in (PLUGINS, PLUGINS.parent, PACKAGES / "lib" / LIBRARIES))
         paths = {name: f"usr/bin/{name}" for name in CLIENTS}
         paths.update({name: f"usr/sbin/{name}-wlm" for name in ("slurmctld", "slurmd", "slurmstepd")})
+        if self.accounting:
+            paths.update(PROGRAMS)
         for name, path in paths.items():
             program = self.folder / "bin" / name
             program.write_text(f"#!/bin/sh\nexec {loader} --library-path {libraries}"
@@ -135,9 +155,11 @@ class Cluster:
                                       stdout=subprocess.PIPE)
         self.guard.wait()  # What guards is its child.
         try:
-            self._start("slurmctld", "-D")
+            if self.accounting:
+                self.accounting.start()
+            self.start_controller()
             for node in self.nodes:
-                self._start("slurmd", "-D", "-N", node, "-d", self.folder / "bin/slurmstepd")
+                self.start("slurmd", "-D", "-N", node, "-d", self.folder / "bin/slurmstepd")
             self.wait_until(lambda: self.node_states() == dict.fromkeys(self.nodes, "idle"), "all nodes to be idle")
             self.own_processes = set(processes_with(str(self.folder)))
         except BaseException:
@@ -160,10 +182,27 @@ class Cluster:
             daemon.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _start(self, name, *arguments):
+    def start(self, name, *arguments, environment=None):
+        """A daemon, which ends with the cluster."""
         with open(self.folder / f"{name}.out", "ab") as out:
-            self.daemons.append(subprocess.Popen([self.folder / "bin" / name, *arguments], env=self.environment,
-                                                 stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+            self.daemons.append(subprocess.Popen([self.folder / "bin" / name, *arguments], stdin=subprocess.DEVNULL, stdout=out,
+                                                 stderr=out, env={**self.environment, **(environment or {})}))
+        return self.daemons[-1]
+
+    def start_controller(self):
+        self.controller = self.start("slurmctld", "-D")
+
+    def stop_controller(self):
+        """Jobs go on without it."""
+        self.daemons.remove(self.controller)
+        self.controller.terminate()
+        self.controller.wait()
+
+    def restart_controller(self):
+        """Once it was stopped; it knows the jobs that it had."""
+        self.start_controller()
+        self.wait_until(lambda: self.run("scontrol", "ping", check=False).returncode == 0, "the controller to be back")
+        self.own_processes |= {pid for pid in processes_with(str(self.folder)) if b"slurmctld" in command_of(pid)}
 
     def run(self, *command, check=True, **options):
         """A client command, or any other with the cluster's environment, to its end."""
@@ -247,6 +286,16 @@ class Cluster:
         """A job that was requeued need not wait for its time; but what was granted to it in the second of its requeueing
         counts as revoked with the grant before."""
         self.scontrol("update", f"jobid={job}", "starttime=now+2")
+        if "HetJobId" in self.job(job):
+            self.wait_until(lambda: self._look_at_pending(job), f"heterogeneous job {job} to begin", job)
+
+    def _look_at_pending(self, job):
+        """Whether it has begun. Backfill scheduling alone starts heterogeneous jobs, and does nothing until some job changes,
+        which may be after their time."""
+        is_pending = self.job(job)["JobState"] == "PENDING"
+        if is_pending:
+            self.scontrol("update", f"jobid={job}", "nice=0")
+        return not is_pending
 
     def processes(self):
         """Pids of what runs for jobs on any node, slurmstepd included."""

@@ -13,7 +13,6 @@ from cluster import HERE, Cluster, free_port, reason_to_skip  # noqa: F401
 
 BIN = pathlib.Path(os.environ.get("FSDPRUN_BIN", "build/release/bin")).resolve()
 FSDPRUN = BIN / "fsdprun"
-SKIP = reason_to_skip()
 # What a worker of PlacesCase leaves of its environment.
 PLACE = """
     note("place", json.dumps({k: os.environ.get(k) for k in (
@@ -33,8 +32,8 @@ slurm: Cluster = None  # start_cluster() makes it
 def start_cluster(**options):
     """For setUpModule()."""
     global slurm
-    if SKIP:
-        raise unittest.SkipTest(SKIP)
+    if reason := reason_to_skip(options.get("accounting", False)):
+        raise unittest.SkipTest(reason)
     slurm = Cluster(**options).__enter__()
     unittest.addModuleCleanup(slurm.close)
     return slurm
@@ -59,7 +58,8 @@ class SlurmCase(unittest.TestCase):
                 slurm.node_up(node)
 
     def worker(self, body="", name="worker.py"):
-        """A worker script: note(kind, text) leaves a file KIND.RANK in the test's folder."""
+        """A worker script: note(kind, text) leaves a file KIND.RANK in the test's folder; meet(kind) waits for that of every
+        rank."""
         head = f"""\
             import json, os, pathlib, signal, sys, time
             sys.path.insert(0, {str(HERE.parent / "integration/launcher")!r})
@@ -72,6 +72,9 @@ class SlurmCase(unittest.TestCase):
                 (D / f"part-{{kind}}.{{RANK}}").rename(D / f"{{kind}}.{{RANK}}")
             def wait_for(*names):
                 wait_for_files(lambda: all((D / name).exists() for name in names), D, "what others do")
+            def meet(kind):
+                note(kind)
+                wait_for(*(f"{{kind}}.{{r}}" for r in range(WORLD)))
             """
         path = self.dir / name
         path.write_text(textwrap.dedent(head) + textwrap.dedent(body))
@@ -83,19 +86,31 @@ class SlurmCase(unittest.TestCase):
     def finish(self, job, state="COMPLETED"):
         """What the job has written; all its parts must end in the state."""
         slurm.wait_until(lambda: all(part["JobState"] in OVER for part in slurm.jobs(job)), f"job {job} to end", job)
-        self.assertEqual({part["JobState"] for part in slurm.jobs(job)}, {state}, slurm.output(job))
+        states = {part["JobState"] for part in slurm.jobs(job)}
+        self.assertEqual(states, {state}, slurm.describe(job) if states != {state} else "")
         return slurm.output(job)
 
     def run_job(self, script, *options, state="COMPLETED"):
         return self.finish(self.submit(script, *options), state)
+
+    def assert_too_few_are_left(self, job, how):
+        """Of three nodes that the job needs, one agent has ended, as srun says it."""
+        output = self.finish(job, "FAILED")
+        for word in ("have ended", how, "needs 3 nodes, and 2"):
+            self.assertIn(word, output)
 
     def notes(self, kind):
         """{rank: text}"""
         return {int(path.suffix[1:]): path.read_text() for path in self.dir.glob(f"{kind}.*")}
 
     def wait_for_notes(self, kind, ranks, job):
-        return slurm.wait_until(
-            lambda: self.notes(kind) if set(self.notes(kind)) == set(ranks) else None, f"notes {kind} of {ranks}", job)
+        def are_there():
+            if set(self.notes(kind)) == set(ranks):
+                return self.notes(kind)
+            if all(part["JobState"] in OVER for part in slurm.jobs(job)) and set(self.notes(kind)) != set(ranks):
+                self.fail(f"job {job} has ended without notes {kind} of {ranks}{slurm.describe(job)}")
+            return None
+        return slurm.wait_until(are_there, f"notes {kind} of {ranks}", job)
 
 
 class PlacesCase(SlurmCase):

@@ -24,14 +24,25 @@ class BadInputTest(SlurmCase):
         self.assert_one_line(output, "--nnodes", "3 nodes", "SLURM_JOB_NODELIST", "2 nodes", "--nodes")
 
     def test_two_launchers_on_a_node(self):
-        output = self.run_job(f"srun {FSDPRUN} --nproc-per-node=4 {self.worker()}", "--nodes=1", "--ntasks-per-node=2",
+        """Said once, not by each task."""
+        output = self.run_job(f"srun {FSDPRUN} --nproc-per-node=4 {self.worker()}", "--nodes=2", "--ntasks-per-node=2",
                               state="FAILED")
-        for word in ("SLURM_STEP_TASKS_PER_NODE", "2 launchers", "node", "--ntasks-per-node=1"):
-            self.assertIn(word, output)
+        self.assert_one_line(output, "SLURM_STEP_TASKS_PER_NODE", "2 launchers", "node", "--ntasks-per-node=1")
+
+    def test_step_does_not_fit(self):
+        output = self.run_job(f"srun {FSDPRUN} --nnodes=3 {self.worker()}", "--nodes=2", state="FAILED")
+        self.assert_one_line(output, "--nnodes", "3 nodes", "SLURM_STEP_NUM_NODES", "2 nodes")
+
+    def test_no_program(self):
+        for script in (f"{FSDPRUN} --no-python ./nothing", f"srun {FSDPRUN} --no-python ./nothing"):
+            output = self.run_job(script, "--nodes=3", state="FAILED")
+            self.assertEqual(output.count("Root Cause"), 1, output)
+            self.assertEqual(output.count("cannot run './nothing'"), 1, output)
+            self.assertRegex(output, "host +: node[123] ")  # whichever says it first
 
     def test_step_that_cannot_start(self):
         output = self.run_job(f"{FSDPRUN} --srun-args=--cpus-per-task=99 {self.worker()}", "--nodes=2", state="FAILED")
-        self.assert_one_line(output, "srun could not start", "srun --nodes=2")
+        self.assert_one_line(output, "srun could not start", "srun --nodes=2", "--srun-args")
 
     def test_no_srun(self):
         output = self.run_job(f"PATH=/usr/bin:/bin {FSDPRUN} {self.worker()}", "--nodes=2", state="FAILED")
@@ -39,7 +50,7 @@ class BadInputTest(SlurmCase):
 
     def test_allocation_that_is_over(self):
         output = self.run_job(f"SLURM_JOB_ID=999 SLURM_JOBID=999 {FSDPRUN} {self.worker()}", "--nodes=2", state="FAILED")
-        self.assert_one_line(output, "srun could not start", "999")
+        self.assert_one_line(output, "srun could not start", "SLURM_JOB_ID=999, is over", "salloc or sbatch")
 
     def test_node_without_the_launcher(self):
         """The others do not wait for it."""

@@ -1,15 +1,13 @@
 """The cluster that the other tests of this folder use."""
 
-import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
 import unittest
 
 from cluster import Cluster, reason_to_skip
-from guard import processes_with
+from owner_case import OwnerCase
 
 SKIP = reason_to_skip()
 
@@ -24,19 +22,7 @@ def setUpModule():
     print(f"a cluster of {len(slurm.nodes)} nodes was up after {time.monotonic() - begin:.1f} s", file=sys.stderr)
 
 
-def children_of(pid):
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            head, rest = path.read_text().rsplit(")", 1)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(rest.split()[1]) == pid:
-            found.append(int(head.split()[0]))
-    return found
-
-
-class ClusterTest(unittest.TestCase):
+class ClusterTest(OwnerCase):
     def test_a_job_runs_on_all_nodes(self):
         job = slurm.sbatch("#!/bin/sh\nsrun sh -c 'echo $SLURMD_NODENAME'\n", "--nodes=4")
         slurm.wait_for_state(job, "COMPLETED")
@@ -78,18 +64,7 @@ class ClusterTest(unittest.TestCase):
         self.assertFalse(other.folder.exists())
 
     def test_killed_owner_leaves_nothing(self):
-        code = ("import sys, time; from cluster import Cluster; c = Cluster(nodes=1).__enter__();"
-                "j = c.sbatch('#!/bin/sh\\nsleep 600\\n');"
-                "c.wait_for_state(j, 'RUNNING'); c.wait_until(c.processes, 'it'); print(c.folder, flush=True); time.sleep(600)")
-        owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
-                                 cwd=pathlib.Path(__file__).parent)
-        folder = owner.stdout.readline().strip()
-        for pid in [owner.pid, *children_of(owner.pid)]:  # As ctest ends a test that takes too long.
-            os.kill(pid, signal.SIGKILL)
-        owner.wait()
-        owner.stdout.close()
-        slurm.wait_until(lambda: not processes_with(folder), "the other cluster's processes to end")
-        subprocess.run(["rm", "-r", folder], check=True)
+        self.assert_killed_owner_leaves_nothing(slurm)
 
     def test_own_namespace(self):
         if subprocess.run(["unshare", "-n", "ip", "link", "set", "lo", "up"], capture_output=True, check=False).returncode != 0:

@@ -5,8 +5,8 @@ import shutil
 import unittest
 
 from events import PATIENCE_S
-from job_case import BIN, JobCase, is_alive, wait_until
-from network import Network, reason_to_skip, run
+from job_case import BIN, JobCase, is_alive
+from network import Network, reason_to_skip
 
 # Each worker leaves a file with the size of its world under a name that no other worker has.
 WORKER = """
@@ -55,12 +55,6 @@ class NamespaceCase(JobCase):
         for launcher in launchers:
             rc, _, err = self.finish(launcher)
             self.assertEqual(rc, 0, err)
-
-    def wait_for_streams(self, count):
-        """Nothing tells of the agents of other machines that the coordinator has: they are counted again and again."""
-        wanted = f":{29400:04X} ", " 01 "  # the port, and that a connection is established
-        table = self.network.command(0, "cat", "/proc/net/tcp", "/proc/net/tcp6")
-        wait_until(lambda: sum(all(word in line for word in wanted) for line in run(*table).splitlines()) >= count, f"{count} agents")
 
     def machines(self, generation):
         return {r: text for (g, r), text in self.notes("at").items() if g == generation}

@@ -1,4 +1,4 @@
-"""What a shell offers after fsdprun, asked of the shells themselves."""
+"""What a shell offers after fsdprun and after fsdpctl, asked of the shells themselves."""
 
 import os
 import pty
@@ -13,15 +13,15 @@ ASK = """
 source <("$1" --completion bash)
 COMP_LINE=$2
 COMP_POINT=${#2}
-_fsdprun
+"_${1##*/}"
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
 class BashCompletionTest(JobCase):
-    def offered(self, line):
-        """At the end of the line after fsdprun."""
-        done = subprocess.run(["bash", "-c", ASK, "bash", BIN / "fsdprun", f"fsdprun {line}"], cwd=self.dir, text=True,
+    def offered(self, line, program="fsdprun"):
+        """At the end of the line after the program."""
+        done = subprocess.run(["bash", "-c", ASK, "bash", BIN / program, f"{program} {line}"], cwd=self.dir, text=True,
                               capture_output=True, check=True)
         self.assertEqual(done.stderr, "")
         return done.stdout.split()
@@ -52,13 +52,24 @@ class BashCompletionTest(JobCase):
 
     def test_shells_that_are_not_known_are_named(self):
         self.assert_one_line_error(self.run_job("--completion", "csh"), 2, "--completion", "'csh'", "bash, zsh or fish")
+        done = subprocess.run([BIN / "fsdpctl", "--completion=csh"], text=True, capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (2, "fsdpctl: --completion: 'csh' is not bash, zsh or fish\n"))
+
+    def test_commands_of_fsdpctl(self):
+        for line, offers in (("sl", ["slurm"]), ("slurm ", ["submit", "grow"]), ("slurm su", ["submit"]),
+                             ("slurm submit --gpus-p", ["--gpus-per-node"]), ("slurm submit --nnodes 2 --max-r", ["--max-restarts"]),
+                             ("slurm submit --open-mode ", ["append", "truncate"]), ("slurm submit train.py --max-r", []),
+                             ("slurm grow 12 --parti", ["--partition"]), ("slurm grow --parti", ["--partition"]),
+                             ("slurm nothing --", []), ("nothing ", [])):
+            with self.subTest(line):
+                self.assertEqual(self.offered(line, "fsdpctl"), offers)
 
 
 class FishCompletionTest(JobCase):
-    def offered(self, line):
-        script = '$argv[1] --completion fish | source; complete -C "fsdprun $argv[2]"'
-        done = subprocess.run(["fish", "--no-config", "-c", script, str(BIN / "fsdprun"), line], cwd=self.dir, text=True,
-                              capture_output=True, check=True, env={**os.environ, "HOME": str(self.dir)})
+    def offered(self, line, program="fsdprun"):
+        script = '$argv[1] --completion fish | source; complete -C "$argv[2]"'
+        done = subprocess.run(["fish", "--no-config", "-c", script, str(BIN / program), f"{program} {line}"], cwd=self.dir,
+                              text=True, capture_output=True, check=True, env={**os.environ, "HOME": str(self.dir)})
         self.assertEqual(done.stderr, "")
         return [offer.split("\t")[0] for offer in done.stdout.splitlines()]
 
@@ -72,22 +83,30 @@ class FishCompletionTest(JobCase):
     def test_nothing_of_ours_after_the_program(self):
         self.assertNotIn("--rdzv-backend", self.offered("train.py --rdzv-b"))
 
+    def test_commands_of_fsdpctl(self):
+        for line, offers in (("sl", ["slurm"]), ("slurm ", ["grow", "submit"]), ("slurm submit --gpus-p", ["--gpus-per-node"]),
+                             ("slurm submit --nnodes 2 --max-r", ["--max-restarts"]),
+                             ("slurm submit --open-mode ", ["append", "truncate"]), ("slurm submit train.py --max-r", []),
+                             ("slurm grow 12 --parti", ["--partition"])):
+            with self.subTest(line):
+                self.assertEqual(self.offered(line, "fsdpctl"), offers)
+
 
 class ZshCompletionTest(JobCase):
-    def completed(self, line):
+    def completed(self, line, program="fsdprun"):
         """The line after a tabulator, as the terminal shows it."""
         (self.dir / ".zshrc").write_text("autoload -U compinit; compinit -u -d $ZDOTDIR/dump\n"
-                                         f"source <({BIN / 'fsdprun'} --completion zsh)\nPS1='ready> '\n")
+                                         f"source <({BIN / program} --completion zsh)\nPS1='ready> '\n")
         pid, terminal = pty.fork()
         if pid == 0:
             os.environ.update(ZDOTDIR=str(self.dir), HOME=str(self.dir), TERM="dumb")
             os.execvp("zsh", ["zsh", "-i"])
         try:
             self.read_until(terminal, "ready> ")
-            os.write(terminal, f"fsdprun {line}\t".encode())
+            os.write(terminal, f"{program} {line}\t".encode())
             # What follows comes after the completion.
             os.write(terminal, b"END")
-            return self.read_until(terminal, "END").split("fsdprun ")[-1]
+            return self.read_until(terminal, "END").split(f"{program} ")[-1]
         finally:
             os.kill(pid, 9)
             os.waitpid(pid, 0)
@@ -107,6 +126,14 @@ class ZshCompletionTest(JobCase):
 
     def test_nothing_of_ours_after_the_program(self):
         self.assertNotIn("--rdzv-backend", self.completed("train.py --rdzv-b"))
+
+    def test_commands_of_fsdpctl(self):
+        for line, expected in (("sl", "slurm"), ("slurm su", "submit"), ("slurm submit --gpus-p", "--gpus-per-node"),
+                               ("slurm submit --nnodes 2 --max-r", "--max-restarts"), ("slurm submit --open-mode=tr", "truncate"),
+                               ("slurm grow 12 --parti", "--partition")):
+            with self.subTest(line):
+                self.assertIn(expected, self.completed(line, "fsdpctl"))
+        self.assertNotIn("--max-restarts", self.completed("slurm submit train.py --max-r", "fsdpctl"))
 
 
 class ManPageTest(JobCase):

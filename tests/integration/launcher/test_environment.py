@@ -34,7 +34,7 @@ class EnvironmentTest(JobCase):
         self.assertEqual({k: env.get(k) for k in expected}, expected)
         self.assertNotIn("OMP_NUM_THREADS", env)
         self.assertTrue(env["FSDPRUN_CONTROL_FD"].isdigit())
-        self.assertRegex(env["TORCHELASTIC_ERROR_FILE"], r"/fsdprun_none_[0-9a-f]{8}/attempt_0/0/error\.json$")
+        self.assertRegex(env["TORCHELASTIC_ERROR_FILE"], r"/fsdprun_none_[0-9a-f]{8}/attempt_0/error_0\.json$")
 
     def test_row_13_standalone_ranks_ports_and_threads(self):
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=3", "--role", "trainer", self.script(DUMP),

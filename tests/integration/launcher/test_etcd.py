@@ -26,9 +26,9 @@ class EtcdTest(JobCase):
         self.stop_etcd()
         super().tearDown()
 
-    def node(self, *args, conf="last_call_timeout=0", backend="etcd", run_id="run7", nodes=2):
+    def node(self, *args, conf="last_call_timeout=0", backend="etcd", run_id="run7", nodes=2, env=None):
         return self.start(f"--nnodes={nodes}", f"--rdzv-backend={backend}", f"--rdzv-endpoint=localhost:{self.port}",
-                          f"--rdzv-id={run_id}", f"--rdzv-conf={conf}", *args, self.worker)
+                          f"--rdzv-id={run_id}", f"--rdzv-conf={conf}", *args, self.worker, env=env)
 
     def finish_all(self, nodes):
         return [self.finish(node)[0] for node in nodes]
@@ -71,9 +71,20 @@ class EtcdTest(JobCase):
         with urllib.request.urlopen(request, timeout=patience()) as answer:
             return json.load(answer)
 
-    def claims(self):
+    def entries(self):
         everything = base64.b64encode(b"\0").decode()
-        return [base64.b64decode(kv["value"]) for kv in self.call("range", key=everything, range_end=everything).get("kvs", [])]
+        return self.call("range", key=everything, range_end=everything).get("kvs", [])
+
+    def claims(self):
+        return [base64.b64decode(entry["value"]) for entry in self.entries()]
+
+    def put_claim(self, text):
+        """Instead of the only one."""
+        self.call("put", key=self.entries()[0]["key"], value=base64.b64encode(text).decode())
+
+    def delete_claims(self):
+        everything = base64.b64encode(b"\0").decode()
+        self.call("deleterange", key=everything, range_end=everything)
 
     def wait_for_claim(self):
         """etcd tells of a change, but not simply; it is asked again and again."""
@@ -98,12 +109,66 @@ class EtcdTest(JobCase):
         first.send_signal(signal.SIGSTOP)
         waits = self.node()
         self.wait_for_line(waits, "waiting for the coordinator at", "etcd at")
-        everything = base64.b64encode(b"\0").decode()
-        self.call("deleterange", key=everything, range_end=everything)  # As if the lease were over.
+        self.delete_claims()  # As if the lease were over.
         self.wait_for_claim()
         first.send_signal(signal.SIGCONT)
         (self.dir / "go").touch()
         self.assertEqual(self.finish_all([waits, first]), [0, 0])
+
+    def restarting_node(self):
+        self.start_etcd()
+        self.worker = self.script("note('rank')\nwait_for('end' if RESTART else 'go')\nsys.exit(not RESTART)")
+        node = self.node("--max-restarts=1", nodes="1:2", env={"LOGLEVEL": "WARNING"})
+        self.wait_for_notes("rank", 1, range(1))
+        return node
+
+    def let_it_restart(self):
+        (self.dir / "go").touch()
+
+    def assert_waits(self, node):
+        self.wait_for_line(node, "making sure that no other launcher has taken the run id")
+        self.assertEqual({generation for generation, _ in self.notes("rank")}, {1})
+
+    def assert_starts_workers_again(self, node):
+        self.wait_for_notes("rank", 2, range(1))
+        self.assertEqual(len(self.claims()), 1)
+        (self.dir / "end").touch()
+        rc, _, err = self.finish(node)
+        self.assertEqual(rc, 0, err)
+
+    def test_a_restart_puts_a_key_that_was_deleted_there_again(self):
+        node = self.restarting_node()
+        self.delete_claims()
+        self.let_it_restart()
+        self.assert_starts_workers_again(node)
+
+    def test_a_restart_waits_until_the_key_can_be_read(self):
+        node = self.restarting_node()
+        own = self.claims()[0]
+        self.put_claim(b"not a claim")
+        self.let_it_restart()
+        self.assert_waits(node)
+        self.put_claim(own)
+        self.assert_starts_workers_again(node)
+
+    def test_a_restart_waits_until_etcd_is_back(self):
+        node = self.restarting_node()
+        self.stop_etcd()
+        self.let_it_restart()
+        self.assert_waits(node)
+        self.start_etcd()
+        self.assert_starts_workers_again(node)
+
+    def test_a_host_whose_key_was_taken_starts_no_workers_again(self):
+        node = self.restarting_node()
+        other = b"fsdprun rendezvous, version 1\nlaunch other\naddress 127.0.0.1:1\nlease-seconds 40\n"
+        self.put_claim(other)
+        self.let_it_restart()
+        rc, _, err = self.finish(node)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("another launcher has taken the run id meanwhile", err)
+        self.assertEqual({generation for generation, _ in self.notes("rank")}, {1})
+        self.assertEqual(self.claims(), [other])
 
     def test_a_signal_while_etcd_is_not_there(self):
         for end in (signal.SIGTERM, signal.SIGINT):

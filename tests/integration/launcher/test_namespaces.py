@@ -49,8 +49,8 @@ class NamespacesTest(NamespaceCase):
 
     def test_duplicate_agent_is_a_spare(self):
         self.start_all("3")
-        duplicate = self.node(1, "3")
-        self.wait_for_streams(3)
+        duplicate = self.node(1, "3", "", "--max-restarts=2")
+        self.wait_for_line(duplicate, "was given other options")  # Who is told so has been admitted.
         self.finish_job(*self.nodes[:3], duplicate)
         self.assertEqual({g for g, _ in self.notes("pid")}, {1})
 

@@ -5,7 +5,7 @@ import signal
 import time
 
 from events import wait_for_ends
-from job_case import JobCase, is_alive, wait_until
+from job_case import JobCase, free_port, is_alive, wait_until
 from namespace_case import NamespaceCase
 from unittest_main import main
 
@@ -75,21 +75,18 @@ class PartitionsTest(NamespaceCase):
 
 
 class StoppedHostTest(JobCase):
-    def node(self):
-        return self.start("--nnodes=1:2", "--max-restarts=1", "--rdzv-backend=c10d",
-                          "--rdzv-conf=store_type=file,last_call_timeout=0",
-                          f"--rdzv-endpoint={self.dir}/rendezvous", "--rdzv-id=job",
-                          self.script("note('at', os.environ['FSDPRUN_JOB_ID'])\nnote('pid')\nwait_for('go')"))
+    def node(self, conf, endpoint, run_id="job", kind="pid"):
+        return self.start("--nnodes=1:2", "--max-restarts=1", "--rdzv-backend=c10d", f"--rdzv-conf={conf}",
+                          f"--rdzv-endpoint={endpoint}", f"--rdzv-id={run_id}", self.script(f"note({kind!r})\nwait_for('go')"))
 
-    def test_a_host_that_was_given_up_gives_way_to_who_has_taken_its_place(self):
-        stopped = self.node()
-        pid = int(self.wait_for_notes("pid", 1, range(1))[1, 0])
-        claim = self.dir / "rendezvous.job"
-        of_stopped = claim.read_text()
+    def assert_gives_way(self, *place, comes_after_s):
+        stopped = self.node(*place)
+        pid = self.wait_for_notes("pid", 1, range(1))[1, 0]
         stopped.send_signal(signal.SIGSTOP)
-        second = self.node()
-        wait_for_ends([pid], "the worker of the host that does not run to end")  # after 35 s
-        wait_until(lambda: claim.read_text() != of_stopped, "the second launcher to take the run id")  # after 40 s
+        time.sleep(comes_after_s)  # the fault itself
+        second = self.node(*place)
+        wait_for_ends([int(pid)], "the worker of the host that does not run to end")  # after 35 s
+        wait_until(lambda: self.notes("pid")[1, 0] != pid, "the second launcher to host the job")  # after 40 s
         stopped.send_signal(signal.SIGCONT)
         rc, _, err = self.finish(stopped)
         self.assertEqual(rc, 1, err)
@@ -98,6 +95,17 @@ class StoppedHostTest(JobCase):
         rc, _, err = self.finish(second)
         self.assertEqual(rc, 0, err)
         self.assertEqual({generation for generation, _ in self.notes("pid")}, {1})
+
+    def test_a_host_that_was_given_up_gives_way_to_who_has_taken_its_place(self):
+        self.assert_gives_way("store_type=file,last_call_timeout=0", self.dir / "rendezvous", comes_after_s=0)
+
+    def test_a_host_that_was_given_up_at_the_endpoint_of_another_job_gives_way(self):
+        place = ("last_call_timeout=0", f"localhost:{free_port()}")
+        holder = self.node(*place, run_id="other", kind="other")
+        self.wait_for_notes("other", 1, range(1))
+        # Who has been told of a host waits for it: 3 s until its silence is noticed, and 40 s for its run id.
+        self.assert_gives_way(*place, comes_after_s=45)
+        self.assertEqual(self.finish(holder)[0], 0)
 
 
 if __name__ == "__main__":

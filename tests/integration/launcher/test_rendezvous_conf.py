@@ -7,16 +7,42 @@ import pathlib
 import selectors
 import signal
 import socket
+import subprocess
 import threading
 import time
 
 from events import FolderChanges, patience, wait_for_files
-from job_case import JobCase, free_port, wait_until, wait_until_listening
+from job_case import JobCase, free_port, is_connected, wait_until, wait_until_listening
 from unittest_main import main
 
 
 # Streams end after 3 s of silence.
 SILENCE_S = 4
+
+# Opening the file $HANGS does not return; $HUNG is made then.
+HANGING_OPEN = r"""
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <fcntl.h>
+    #include <stdarg.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    int open(const char* path, int flags, ...) {
+      static int (*real)(const char*, int, ...);
+      if (!real) real = (int (*)(const char*, int, ...))dlsym(RTLD_NEXT, "open");
+      va_list rest;
+      va_start(rest, flags);
+      int mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, int) : 0;
+      va_end(rest);
+      const char* hangs = getenv("HANGS");
+      if (hangs && strcmp(path, hangs) == 0) {
+        close(real(getenv("HUNG"), O_WRONLY | O_CREAT, 0600));
+        for (;;) pause();
+      }
+      return real(path, flags, mode);
+    }
+"""
 
 
 class HostTest(JobCase):
@@ -417,23 +443,105 @@ class FileTest(JobCase):
         nodes = [admitted, self.node(nodes=3), self.node(nodes=3)]
         self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0, 0])
 
+    def test_who_waits_for_a_place_at_a_host_that_was_replaced_joins_the_other(self):
+        self.worker = self.script("note(os.environ['KIND'])\nwait_for('go')")
+        host = self.node(env={"KIND": "old"})
+        self.wait_for_claim()
+        claim = self.path.parent / "rendezvous.run7"
+        address = next(line for line in claim.read_text().splitlines() if line.startswith("address"))
+        member = self.node(env={"KIND": "old"})
+        self.wait_for_notes("old", 1, range(2))
+        spare = self.node(env={"KIND": "new"})
+        wait_until(lambda: is_connected(spare.pid, int(address.rsplit(":", 1)[1])), "the spare to connect")
+        host.send_signal(signal.SIGSTOP)
+        claim.unlink()  # As if its lease were over.
+        other = self.node(env={"KIND": "new"})
+        self.wait_for_claim()
+        host.send_signal(signal.SIGCONT)
+        self.wait_for_notes("new", 1, range(2))
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(node)[0] for node in (host, member, spare, other)], [0, 0, 0, 0])
+
     def take_claim(self):
         claim = self.path.parent / "rendezvous.run7"
         (self.dir / "claim").write_text("fsdprun rendezvous, version 1\nlaunch other\naddress 127.0.0.1:1\nlease-seconds 40\n")
         (self.dir / "claim").rename(claim)
         return claim.read_text()
 
-    def test_a_host_whose_claim_was_taken_starts_no_workers_again(self):
-        self.worker = self.script("note('rank')\nwait_for('go')\nsys.exit(1)")
-        node = self.node("--max-restarts=3", "--restart-backoff=600", nodes="1:2", env={"LOGLEVEL": "WARNING"})
+    def restarting_node(self):
+        self.worker = self.script("note('rank')\nwait_for('end' if RESTART else 'go')\nsys.exit(not RESTART)")
+        node = self.node("--max-restarts=3", nodes="1:2", env={"LOGLEVEL": "WARNING"})
         self.wait_for_notes("rank", 1, range(1))
-        taken = self.take_claim()
-        self.wait_for_line(node, "is another launcher's by now")
-        (self.dir / "go").touch()
+        return node
+
+    def assert_gives_way(self, node, taken):
+        (self.dir / "end").touch()
         rc, _, err = self.finish(node)
         self.assertEqual(rc, 1, err)
         self.assertIn("another launcher has taken the run id meanwhile", err)
         self.assertEqual((self.path.parent / "rendezvous.run7").read_text(), taken)
+        self.assertEqual({generation for generation, _ in self.notes("rank")}, {1})
+
+    def test_a_host_whose_claim_was_taken_starts_no_workers_again(self):
+        node = self.restarting_node()
+        taken = self.take_claim()
+        (self.dir / "go").touch()
+        self.assert_gives_way(node, taken)
+
+    def test_a_host_that_was_told_that_its_claim_was_taken_leaves_its_workers_alone(self):
+        self.worker = self.script("""
+            signal.signal(signal.SIGTERM, lambda number, frame: note("stopped") or sys.exit(1))
+            signal.signal(signal.SIGUSR1, lambda number, frame: note("told"))
+            note("rank")
+            wait_for("go")
+            note("went on")
+            sys.exit(1)
+        """)
+        node = self.node("--max-restarts=3", "--forward-signals=SIGUSR1", nodes="1:2", env={"LOGLEVEL": "WARNING"})
+        self.wait_for_notes("rank", 1, range(1))
+        taken = self.take_claim()
+        self.wait_for_line(node, "is another launcher's by now")
+        node.send_signal(signal.SIGUSR1)  # Whatever follows from that line has been done before this is passed on.
+        self.wait_for_notes("told", 1, range(1))
+        (self.dir / "go").touch()
+        self.assert_gives_way(node, taken)
+        self.assertEqual(set(self.notes("went on")), {(1, 0)})
+        self.assertEqual(self.notes("stopped"), {})
+
+    def test_a_host_starts_no_workers_again_before_it_can_read_its_claim(self):
+        node = self.restarting_node()
+        claim = self.path.parent / "rendezvous.run7"
+        own = claim.read_text()
+        def put(text):
+            (self.dir / "claim").write_text(text)
+            (self.dir / "claim").rename(claim)
+        put("not a claim\n")
+        (self.dir / "go").touch()
+        self.wait_for_line(node, "making sure that no other launcher has taken the run id")
+        self.assertEqual({generation for generation, _ in self.notes("rank")}, {1})
+        put(own)
+        self.assert_starts_workers_again(node)
+
+    def assert_starts_workers_again(self, node):
+        self.wait_for_notes("rank", 2, range(1))
+        self.assertEqual(self.left(), ["rendezvous.run7"])
+        (self.dir / "end").touch()
+        rc, _, err = self.finish(node)
+        self.assertEqual(rc, 0, err)
+
+    def test_a_host_whose_claim_was_removed_puts_it_there_again(self):
+        node = self.restarting_node()
+        (self.path.parent / "rendezvous.run7").unlink()
+        (self.dir / "go").touch()
+        self.assert_starts_workers_again(node)
+
+    def test_a_host_waits_for_a_launcher_that_has_the_lock_but_not_for_one_that_has_died_with_it(self):
+        node = self.restarting_node()
+        (self.path.parent / "rendezvous.run7.lock").write_text("")
+        (self.dir / "go").touch()
+        self.wait_for_line(node, "making sure that no other launcher has taken the run id")
+        self.assertEqual({generation for generation, _ in self.notes("rank")}, {1})
+        self.assert_starts_workers_again(node)  # After 5 s.
 
     def test_a_claim_is_renewed(self):
         node = self.node()
@@ -457,6 +565,17 @@ class FileTest(JobCase):
             self.assertEqual(self.left(), ["rendezvous.run7", "rendezvous.run7.lock"])
             for name in self.left():
                 (self.path.parent / name).unlink()
+
+    def test_a_signal_while_the_file_system_hangs(self):
+        shim = self.dir / "hanging_open.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, "-x", "c", "-", "-ldl"], input=HANGING_OPEN, text=True, check=True)
+        hung = self.dir / "hung"
+        for end in (signal.SIGTERM, signal.SIGINT):
+            node = self.node(env={"LD_PRELOAD": str(shim), "HANGS": f"{self.path}.run7", "HUNG": str(hung)})
+            wait_for_files(hung.exists, self.dir, "the launcher to read the rendezvous file")
+            node.send_signal(end)
+            self.assert_one_line_error(self.finish(node), 1, "interrupted while looking for the coordinator")
+            hung.unlink()
 
     def test_two_run_ids_in_one_file_are_two_jobs(self):
         self.worker = self.script("note('of-' + os.environ['TORCHELASTIC_RUN_ID'], WORLD)\nwait_for('go')")

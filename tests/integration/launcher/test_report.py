@@ -1,6 +1,7 @@
 """The block that ends a failed job, and the exit code with it."""
 
 import json
+import pathlib
 import re
 
 from job_case import JobCase, free_port
@@ -62,7 +63,8 @@ class ReportTest(JobCase):
         """, nproc=1, env={"TORCHELASTIC_ERROR_FILE": str(parent_file)})
         self.assertIn("traceback : ValueError: bad loss", err)
         self.assertIn("File x, line 1", err)
-        self.assertRegex(err, r"error_file: /.*/error\.json")
+        shown = re.search(r"error_file: (/.*/attempt_0/0/error\.json)", err)
+        self.assertIn("bad loss", pathlib.Path(shown[1]).read_text())
         message = json.loads(parent_file.read_text())["message"]
         self.assertEqual((message["message"], message["errorCode"]), ("ValueError: bad loss", 3))
 

@@ -54,7 +54,7 @@ class Outcome:
     err: collections.Counter  # of workers; what the launcher says itself is not in it
     summary: dict  # label of the root cause's block -> value
     error_file: dict  # the launcher's own
-    left: list  # names in TMPDIR afterwards
+    left: list  # names in TMPDIR afterwards; EMPTY follows that of a folder in which no file has anything
     message: str  # what the launcher itself said, for people
 
 
@@ -62,6 +62,7 @@ LOGGER_LINE = re.compile(r"^[A-Z]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+:\d+\]|^\[[WE]
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # What parts of PyTorch make that torchrun imports on some of its ways, and not on others.
 NOT_OF_TORCHRUN = ("TORCHINDUCTOR_CACHE_DIR", "torchinductor_")
+EMPTY = " (empty)"
 
 
 def split_messages(err):
@@ -124,6 +125,15 @@ def run(test, launcher, case, port):
     return _outcome(folder, [test.finish(process) for process in started])
 
 
+def _left_in(folder):
+    names = []
+    for path in folder.iterdir():
+        if not path.name.startswith(NOT_OF_TORCHRUN):
+            has_any = not path.is_dir() or any(file.stat().st_size > 0 for file in path.rglob("*") if file.is_file())
+            names.append(path.name + ("" if has_any else EMPTY))
+    return sorted(names)
+
+
 def _outcome(folder, results):
     out, err, own = collections.Counter(), collections.Counter(), []
     for _, text, messages in results:
@@ -148,7 +158,7 @@ def _outcome(folder, results):
     return Outcome([rc for rc, _, _ in results], environments, arguments, files, out, err,
                    {name: normalised(name, value) for name, value in read_summary("\n".join(own)).items()},
                    json.loads(error_file.read_text()) if error_file.exists() else {},
-                   sorted(path.name for path in (folder / "tmp").iterdir() if not path.name.startswith(NOT_OF_TORCHRUN)), "\n".join(own))
+                   _left_in(folder / "tmp"), "\n".join(own))
 
 
 @dataclass
@@ -211,13 +221,13 @@ def _all_streams_have_files(case, theirs, ours):
 
 
 def _nothing_is_left(case, theirs, ours):
-    """After success, after what is refused before anything starts, and where no worker has written anything; the logs of a
-    failure stay."""
-    is_over = ours.codes == [0] * len(ours.codes) or not ours.environments or (case.write == ":" and not ours.left)
-    fired = is_over and any(name.startswith("torchelastic_") for name in theirs.left)
-    if fired:
-        theirs.left = [name for name in theirs.left if not name.startswith("torchelastic_")]
-    return fired
+    """After success, after what is refused before anything starts, and where no worker has written anything to a file; the
+    logs of a failure stay."""
+    is_over = ours.codes == [0] * len(ours.codes) or not ours.environments
+    unwanted = [name for name in theirs.left if name.startswith("torchelastic_") and
+                (is_over or (name.endswith(EMPTY) and not ours.left))]
+    theirs.left = [name for name in theirs.left if name not in unwanted]
+    return bool(unwanted)
 
 
 def _names_in_tmp(case, theirs, ours):
@@ -233,6 +243,21 @@ def _names_in_tmp(case, theirs, ours):
                 new = re.sub(r"/tmp/(torchelastic_\w+/|fsdprun_)", "/tmp/<run>/", environment["TORCHELASTIC_ERROR_FILE"])
                 fired = fired or new != environment["TORCHELASTIC_ERROR_FILE"]
                 environment["TORCHELASTIC_ERROR_FILE"] = new
+    return fired
+
+
+def _error_files_side_by_side(case, theirs, ours):
+    """Where nobody asked for logs, until the worker has ended."""
+    asks = re.compile(r"--log|--redirect|--tee|-[rt]|PET_(LOG_DIR|REDIRECTS|TEE)")
+    if case.log_dir or any(asks.match(str(word)) for word in [*case.words, *case.env]):
+        return False
+    fired = False
+    for key, environment in ours.environments.items():
+        written = environment.get("TORCHELASTIC_ERROR_FILE", "")
+        kept = re.sub(r"/(attempt_\d+)/error_(\d+)\.json$", r"/\1/\2/error.json", written)
+        if kept != written and key in theirs.environments:
+            environment["TORCHELASTIC_ERROR_FILE"] = kept
+            fired = True
     return fired
 
 
@@ -337,6 +362,7 @@ RULES = [
     Rule("numeric-master-address", "a name would have to be resolved by every worker",
          _where_the_store_is("MASTER_ADDR", _is_numeric_address)),
     Rule("file-for-each-stream", "the report shows the last lines of the worker that failed", _all_streams_have_files),
+    Rule("error-files-side-by-side", "to make and remove a folder for each worker takes longer than to start it", _error_files_side_by_side),
     Rule("nothing-left-in-tmp", "torchrun leaves a directory behind after each run", _nothing_is_left),
     Rule("name-of-the-run-directory", "the temporary directory has our name", _names_in_tmp),
     Rule("name-of-the-signal", "the exit code's line names the signal, as torchrun does after 2.11", _name_of_the_signal),

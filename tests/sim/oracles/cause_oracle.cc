@@ -42,7 +42,9 @@ bool KindFits(CauseKind reported, FaultKind injected) {
     case FaultKind::kMassLeave:
     case FaultKind::kDuplicateAgent:
     case FaultKind::kOperatorStop:
+    case FaultKind::kTakePlace:
     case FaultKind::kKillCoordinator:
+    case FaultKind::kSignalNodes:
       return false;
   }
   return false;
@@ -69,8 +71,8 @@ void CauseOracle::NodeFaultHeard(const std::string& node_name, Generation g) {
 
 void CauseOracle::Decided(const JobOutcome& outcome) {
   if (!outcome.failure || outcome.failure->root.kind == CauseKind::kJoinTimeout ||
-      outcome.failure->root.kind == CauseKind::kCannotStart) {
-    return;  // that no world came about is OutcomeOracle's matter
+      outcome.failure->root.kind == CauseKind::kCannotStart || outcome.reason == kPlaceTaken) {
+    return;  // that no world came about, or no other, is OutcomeOracle's matter
   }
   CountQuestion();
   const Failure& root = outcome.failure->root;

@@ -72,21 +72,50 @@ TEST_F(CauseOracleTest, OnlyADisturbedNodeIsLost) {
 TEST_F(CauseOracleTest, AnExitAfterTheStopIsTheRootCauseOnlyIfTheStopCannotHaveCausedIt) {
   ledger_.Add(WorkerExitFault(kCulprit, kSecond, kGen1));
   ledger_.StopOrdered(2 * kSecond, kGen1);
-  InjectedFault late = WorkerExitFault(12, 4 * kSecond, kGen1);
-  ledger_.Add(late);
-  CauseOracle plain = oracle_;
-  plain.Decided(FailedWith(WorkerFailure("node-1", 12, kGen1)));
-  EXPECT_COMPLAINT(plain, "is no injected fault");
+  ledger_.WorkersTold(2 * kSecond, kGen1, 1);
+  const struct {
+    FaultKind kind;
+    int exit_code;
+    int signal;
+    bool may_be_root;
+  } cases[] = {
+      {FaultKind::kKillWorker, 1, 0, false},      {FaultKind::kKillWorker, 0, SIGSEGV, false},
+      {FaultKind::kKillWorker, 0, SIGKILL, true}, {FaultKind::kKillWorker, 0, SIGBUS, true},
+      {FaultKind::kConfigExit, 78, 0, true},
+  };
+  int64_t pid = kCulprit;
+  for (const auto& c : cases) {
+    InjectedFault late = WorkerExitFault(++pid, 4 * kSecond, kGen1);
+    late.kind = c.kind;
+    late.exit_code = c.exit_code;
+    late.signal = c.signal;
+    ledger_.Add(late);
+    Failure root = WorkerFailure("node-1", pid, kGen1);
+    root.worker->exit_code = c.exit_code;
+    root.worker->signal = c.signal;
+    CauseOracle oracle = oracle_;
+    oracle.Decided(FailedWith(root));
+    EXPECT_EQ(oracle.complaint().empty(), c.may_be_root)
+        << "exit code " << c.exit_code << ", signal " << c.signal << ": " << oracle.complaint();
+  }
+}
 
-  late.pid = 13;
-  late.exit_code = 0;
-  late.signal = SIGKILL;
-  ledger_.Add(late);
-  Failure killed = WorkerFailure("node-1", 13, kGen1);
-  killed.worker->exit_code = 0;
-  killed.worker->signal = SIGKILL;
-  oracle_.Decided(FailedWith(killed));
-  EXPECT_NO_COMPLAINT(oracle_);
+TEST_F(CauseOracleTest, AnExitIsNoConsequenceOfAStopThatHasNotReachedItsNode) {
+  ledger_.Add(WorkerExitFault(kCulprit, kSecond, kGen1));
+  ledger_.StopOrdered(2 * kSecond, kGen1);
+  ledger_.WorkersTold(2 * kSecond, kGen1, 2);
+  ledger_.Add(WorkerExitFault(12, 8 * kSecond, kGen1));
+  CauseOracle never_told = oracle_;
+  never_told.Decided(FailedWith(WorkerFailure("node-1", 12, kGen1)));
+  EXPECT_NO_COMPLAINT(never_told);
+  ledger_.WorkersTold(8 * kSecond, kGen1, 1);
+  ledger_.WorkersTold(10 * kSecond, kGen1, 1);
+  CauseOracle before = oracle_;
+  before.Decided(FailedWith(WorkerFailure("node-1", 12, kGen1)));
+  EXPECT_NO_COMPLAINT(before);
+  ledger_.Add(WorkerExitFault(13, 9 * kSecond, kGen1));
+  oracle_.Decided(FailedWith(WorkerFailure("node-1", 13, kGen1)));
+  EXPECT_COMPLAINT(oracle_, "is no injected fault");
 }
 
 // --- A victim is the root cause only if nothing tells it from the culprit

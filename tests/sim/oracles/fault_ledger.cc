@@ -10,8 +10,6 @@ namespace {
 
 /// How long the notice of an isolated fault may be on its way, until the stop that it causes.
 constexpr Nanos kNoticeTakes = 4 * kSecond;
-/// How long the order to stop takes: a worker may fail on its own meanwhile.
-constexpr Nanos kOrderTakes = kSecond;
 /// How long a node that comes or leaves may be the reason of a stop.
 constexpr Nanos kMembershipTakes = 2 * kSecond;
 
@@ -23,6 +21,7 @@ bool IsChargeable(FaultKind kind) {
     case FaultKind::kMassLeave:
     case FaultKind::kDuplicateAgent:
     case FaultKind::kOperatorStop:
+    case FaultKind::kSignalNodes:
       return false;
     default:
       return true;
@@ -52,7 +51,22 @@ void FaultLedger::StopOrdered(Nanos at, Generation g) {
   }
 }
 
+void FaultLedger::WorkersTold(Nanos at, Generation g, int node) {
+  const auto world = worlds_.find(g);
+  if (world != worlds_.end()) {
+    world->second.told.emplace(node, at);
+  }
+}
+
 void FaultLedger::MembershipChanged(Nanos at) { membership_changes_.push_back(at); }
+
+void FaultLedger::PlaceFound(Nanos at) {
+  const bool somebody_waits = !membership_changes_.empty() && !worlds_.empty() &&
+                              membership_changes_.back() > worlds_.rbegin()->second.began;
+  if (somebody_waits) {
+    MembershipChanged(at);
+  }
+}
 
 void FaultLedger::JobDecided(Nanos at) {
   if (!worlds_.empty()) {
@@ -86,12 +100,11 @@ bool FaultLedger::MayBeRoot(const InjectedFault& fault, Generation g) const {
   if (world == worlds_.end() || !MayFail(fault, g)) {
     return false;
   }
-  const Nanos stopped_at = world->second.StoppedAt();
-  const bool may_be_late = fault.signal == SIGKILL || fault.signal == SIGBUS;
-  return fault.pid == 0 || fault.at <= stopped_at + kOrderTakes || may_be_late ||
-         std::none_of(faults_.begin(), faults_.end(), [&](const InjectedFault& other) {
-           return other.at <= stopped_at && MayFail(other, g);
-         });
+  const bool may_be_late =
+      fault.signal == SIGKILL || fault.signal == SIGBUS || fault.kind == FaultKind::kConfigExit;
+  const auto told = world->second.told.find(fault.node);
+  return fault.pid == 0 || may_be_late || told == world->second.told.end() ||
+         fault.at <= told->second;
 }
 
 bool FaultLedger::MayHaveChangedMembers(Generation g) const {

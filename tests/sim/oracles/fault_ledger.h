@@ -58,8 +58,12 @@ class FaultLedger {
   /// The coordinator orders `node` to prepare generation `g`; ends the one before.
   void WorldOrdered(Nanos at, Generation g, int node);
   void StopOrdered(Nanos at, Generation g);
+  /// `node` signals or kills its workers of generation `g`.
+  void WorkersTold(Nanos at, Generation g, int node);
   /// A node came or left on its own: for a moment a stop may be about that.
   void MembershipChanged(Nanos at);
+  /// The coordinator hears that the place is its own: a node that came before may join now.
+  void PlaceFound(Nanos at);
   void JobDecided(Nanos at);
 
   const std::vector<InjectedFault>& faults() const { return faults_; }
@@ -69,8 +73,9 @@ class FaultLedger {
   /// when the world was stopped it lasted or was fresh. It may also have come during the stop of a
   /// membership change, which then counts as a failure.
   bool MayFail(const InjectedFault& fault, Generation g) const;
-  /// `fault` can be called the root cause of `g`: exits of workers long after the stop cannot, if
-  /// something before the stop can.
+  /// `fault` can be called the root cause of `g`. A worker that exits after its own node told it to
+  /// stop cannot, unless the stop does not explain how it ended. Until then it fails on its own,
+  /// however long ago the stop was ordered: the order waits for a link or for the coordinator.
   bool MayBeRoot(const InjectedFault& fault, Generation g) const;
   /// When generation `g` ended, a node came or left, or was lost or found because of a disturbance.
   bool MayHaveChangedMembers(Generation g) const;
@@ -88,6 +93,8 @@ class FaultLedger {
     Nanos ended = kForever;
     Nanos first_stop = kForever;
     std::set<int> nodes;
+    /// When each node first told its workers to stop.
+    std::map<int, Nanos> told;
 
     Nanos StoppedAt() const { return std::min(first_stop, ended); }
   };

@@ -73,7 +73,7 @@ void OutcomeOracle::Decided(Nanos at, const JobOutcome& outcome) {
       CheckFailure(at, outcome);
       return;
     case OutcomeKind::kStoppedBySignal:
-      if (!stop_heard_) {
+      if (!stop_heard_ && !stop_explained_) {
         Complain("the job claims to have been stopped by a signal that nobody sent");
       }
       return;
@@ -128,6 +128,9 @@ void OutcomeOracle::CheckFailure(Nanos at, const JobOutcome& outcome) {
     if (!program_is_missing_ || last_ != Generation{}) {
       Complain("the job gave up for want of the program, which every node had or has run");
     }
+    return;
+  } else if (place_is_taken_ && outcome.reason == kPlaceTaken) {
+    CountQuestion();
     return;
   }
   if (last_ == Generation{}) {

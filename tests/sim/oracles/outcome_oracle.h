@@ -6,13 +6,14 @@
 // Note [Legitimate ends]
 // Once faults have stopped, the job has until its deadline to do all its work; then it must have
 // succeeded, unless it ended before for one of these reasons:
-// 1. an operator's signal reached it;
+// 1. an operator's signal reached it, or a scheduler's (see Note [Signals to an allocation]);
 // 2. a worker exited with the code for a configuration that cannot work;
 // 3. its restart budget is spent: the world that failed last was the last one that the budget
 //    allows, and each of the worlds charged before had a fault of its own;
 // 4. for the whole join timeout fewer nodes were there than a world needs;
 // 5. the coordinator's process died;
-// 6. a node could not run the program, and there had been no world yet.
+// 6. a node could not run the program, and there had been no world yet;
+// 7. another launcher had become its host.
 
 #include <map>
 #include <set>
@@ -45,7 +46,10 @@ class OutcomeOracle : public Oracle {
   void NodeGone(Nanos at, int place);
   /// An operator's signal reached the coordinator before the end was decided.
   void StopHeard() { stop_heard_ = true; }
+  /// What agents told of may be a signal for the whole job.
+  void StopExplained() { stop_explained_ = true; }
   void ProgramIsMissing() { program_is_missing_ = true; }
+  void PlaceTaken() { place_is_taken_ = true; }
   void CoordinatorDied() { coordinator_died_ = true; }
   void Decided(Nanos at, const JobOutcome& outcome);
   /// The job has ended, or its last world runs: each of its ranks was started, and nobody has been
@@ -74,8 +78,10 @@ class OutcomeOracle : public Oracle {
   /// Since when there have been too few nodes.
   Nanos too_few_since_ = 0;
   bool stop_heard_ = false;
+  bool stop_explained_ = false;
   bool coordinator_died_ = false;
   bool program_is_missing_ = false;
+  bool place_is_taken_ = false;
   bool decided_ = false;
 };
 

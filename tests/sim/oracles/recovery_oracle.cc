@@ -9,15 +9,6 @@ namespace {
 
 std::string Late(Nanos at, Nanos by) { return std::to_string((at - by) / kMilli) + " ms late"; }
 
-/// The latest of `times` that is not after `at`; 0 if there is none.
-Nanos LatestBefore(const std::vector<Nanos>& times, Nanos at) {
-  Nanos latest = 0;
-  for (const Nanos time : times) {
-    latest = time <= at ? std::max(latest, time) : latest;
-  }
-  return latest;
-}
-
 }  // namespace
 
 // --- What happens to nodes
@@ -49,7 +40,7 @@ void RecoveryOracle::Disturbed(Nanos at, int node, Nanos until) {
 }
 
 void RecoveryOracle::CoordinatorPaused(Nanos at, Nanos until) {
-  coordinator_pauses_.push_back(until);
+  coordinator_pauses_.emplace_back(at, until);
   Trouble(at, until);
 }
 
@@ -60,10 +51,35 @@ void RecoveryOracle::Trouble(Nanos at, Nanos until) {
   }
 }
 
-Nanos RecoveryOracle::LastTrouble(Nanos at) const { return LatestBefore(trouble_, at); }
+/// 0 if there was none.
+Nanos RecoveryOracle::LastTrouble(Nanos at) const {
+  Nanos latest = 0;
+  for (const Nanos time : trouble_) {
+    latest = time <= at ? std::max(latest, time) : latest;
+  }
+  return latest;
+}
 
+/// 0 if it was never stopped.
 Nanos RecoveryOracle::CoordinatorResumed(Nanos at) const {
-  return LatestBefore(coordinator_pauses_, at);
+  Nanos latest = 0;
+  for (const auto& [began, ended] : coordinator_pauses_) {
+    latest = ended <= at ? std::max(latest, ended) : latest;
+  }
+  return latest;
+}
+
+Nanos RecoveryOracle::PausedBetween(Nanos from, Nanos to) const {
+  Nanos paused = 0;
+  for (const auto& [began, ended] : coordinator_pauses_) {
+    const Nanos begins = std::max(began, from);
+    const Nanos ends = std::min(ended, to);
+    if (begins < ends) {
+      paused += ends - begins;
+      from = ends;
+    }
+  }
+  return paused;
 }
 
 // --- Messages
@@ -180,9 +196,8 @@ Nanos RecoveryOracle::StopOverBy(Nanos at) const {
   for (const int member : members_) {
     const auto node = nodes_.find(member);
     if (lost_.count(member) != 0 || node == nodes_.end() || node->second.owes_stop == current_) {
-      const Nanos resumed = CoordinatorResumed(at);
-      return std::max(stop_.ordered_at + stop_.grace + job_.stop_margin,
-                      resumed > stop_.ordered_at ? resumed + job_.lease : 0);
+      return stop_.ordered_at + stop_.grace + job_.stop_margin +
+             PausedBetween(stop_.ordered_at, at);
     }
     over = std::max(over, node->second.stopped_at);
   }
@@ -214,7 +229,7 @@ Nanos RecoveryOracle::FormedBy(Nanos at) const {
   const Nanos nodes =
       std::min(ReadySince(job_.max_nodes), std::max(enough, LastTrouble(at)) + wait);
   const Nanos stopped = is_first ? 0 : StopOverBy(at) + job_.restart_backoff;
-  return std::max({nodes, stopped, CoordinatorResumed(at)}) + kSlack;
+  return std::max({nodes, stopped, CoordinatorResumed(at)}) + job_.place_looks + kSlack;
 }
 
 void RecoveryOracle::CheckReaction(Nanos at) {
@@ -245,8 +260,9 @@ void RecoveryOracle::CheckSize(Nanos at) {
       Complain(world + "leaves out node " + std::to_string(id) + ", which has been ready for " +
                std::to_string((at - node.ReadyAt()) / kMilli) + " ms");
     }
-    if (is_member && node.gone_at != kForever &&
-        at > std::max(node.gone_at, CoordinatorResumed(at)) + job_.lease + kSlack) {
+    // What it has said last may lie in its link, or before the coordinator.
+    const Nanos heard_last = std::max({node.gone_at, node.disturbed_until, CoordinatorResumed(at)});
+    if (is_member && node.gone_at != kForever && at > heard_last + job_.lease + kSlack) {
       Complain(world + "has node " + std::to_string(id) + ", which is long gone");
     }
   }

@@ -8,10 +8,10 @@
 //    (or within the timeout of the preparation, if it is that which hangs). While the coordinator,
 //    the node of the fault or its link is disturbed, the time does not count.
 // 2. Reaction: the stop is over when every member has reported its workers stopped, and for those
-//    that do not, after the grace and the margin of the order, and a lease after the end of a pause
-//    of the coordinator, which gives every node another one. Then the job ends, or the next world
-//    is ordered as soon as max_nodes nodes are ready, or a lease after min_nodes nodes are ready
-//    and no other node is in trouble: the coordinator waits for one that may come back.
+//    that do not, after the grace and the margin of the order. Time for which the coordinator is
+//    stopped does not count: what was due then lies unread. Then the job ends, or the next world is
+//    ordered as soon as max_nodes nodes are ready, or a lease after min_nodes nodes are ready and
+//    no other node is in trouble: the coordinator waits for one that may come back.
 //
 // Note [Size of a world]
 // A node is ready for certain if it has been admitted on a stream that is open, owes no report that
@@ -21,6 +21,7 @@
 
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/oracles/fault_ledger.h"
@@ -42,6 +43,9 @@ class RecoveryOracle : public Oracle {
     Nanos last_call = 0;
     /// The longest pause between a failed world and the next.
     Nanos restart_backoff = 0;
+    /// How long it takes at most to look up whether the host still has its place: once for a stop
+    /// or enough nodes, and again if that answer has become too old.
+    Nanos place_looks = 0;
   };
   /// Until a heartbeat is heard again.
   static constexpr Nanos kHeardAgain = 1500 * kMilli;
@@ -98,6 +102,8 @@ class RecoveryOracle : public Oracle {
   void Trouble(Nanos at, Nanos until);
   Nanos LastTrouble(Nanos at) const;
   Nanos CoordinatorResumed(Nanos at) const;
+  /// For how long of the time the coordinator was stopped.
+  Nanos PausedBetween(Nanos from, Nanos to) const;
   Nanos StopOverBy(Nanos at) const;
   /// Since when `count` nodes have been ready; kForever if there are not as many.
   Nanos ReadySince(int count) const;
@@ -113,7 +119,8 @@ class RecoveryOracle : public Oracle {
   const Job job_;
   std::map<int, Node> nodes_;
   std::vector<Nanos> trouble_;
-  std::vector<Nanos> coordinator_pauses_;
+  /// From when until when, in the order in which they began; they may overlap.
+  std::vector<std::pair<Nanos, Nanos>> coordinator_pauses_;
 
   Generation current_;
   std::set<int> members_;

@@ -150,16 +150,19 @@ TEST_F(RecoveryOracleTest, APausedCoordinatorReactsWhenItGoesOn) {
   ExpectLimit(30 * kSecond + kSlack, {1, 2, 3});
 }
 
-TEST_F(RecoveryOracleTest, AMissingMemberGetsAnotherLeaseAfterAPauseOfTheCoordinator) {
+TEST_F(RecoveryOracleTest, AMissingMemberLosesNoTimeToAPauseOfTheCoordinator) {
   Order(oracle_, kSecond, kGen1, {1, 2, 3});
+  oracle_.CoordinatorPaused(5 * kSecond, 8 * kSecond);
   Stop(10 * kSecond, {1, 2, 3});
   for (const int node : {1, 2}) {
     oracle_.StoppedHeard(11 * kSecond, node, kGen1);
   }
   oracle_.AgentGone(11 * kSecond, 3);
-  oracle_.CoordinatorPaused(11 * kSecond, 30 * kSecond);
+  oracle_.CoordinatorPaused(11 * kSecond, 29 * kSecond);
+  oracle_.CoordinatorPaused(12 * kSecond, 20 * kSecond);
+  oracle_.CoordinatorPaused(28 * kSecond, 30 * kSecond);
   Join(oracle_, 31 * kSecond, 3);  // The agent that was told to stop stays missing.
-  ExpectLimit(30 * kSecond + kJob.lease + kSlack, {1, 2, 3});
+  ExpectLimit((10 + 19 + 2) * kSecond + kJob.stop_margin + kSlack, {1, 2, 3});
 }
 
 TEST_F(RecoveryOracleTest, WithTooFewNodesNoTimeCounts) {
@@ -243,6 +246,16 @@ TEST_F(RecoveryOracleTest, AWorldHasNoNodeThatIsLongGone) {
   Order(soon, kSecond + kJob.lease + kSlack, kGen1, {1, 2, 3});
   EXPECT_NO_COMPLAINT(soon);
   Order(oracle_, kSecond + kJob.lease + kSlack + kMilli, kGen1, {1, 2, 3});
+  EXPECT_COMPLAINT(oracle_, "has node 3, which is long gone");
+}
+
+TEST_F(RecoveryOracleTest, WhatANodeHasSaidLastMayLieInItsLinkUntilThatIsWhole) {
+  oracle_.Disturbed(0, 3, 9 * kSecond);
+  oracle_.AgentGone(kSecond, 3);
+  RecoveryOracle soon = oracle_;
+  Order(soon, 9 * kSecond + kJob.lease + kSlack, kGen1, {1, 2, 3});
+  EXPECT_NO_COMPLAINT(soon);
+  Order(oracle_, 9 * kSecond + kJob.lease + kSlack + kMilli, kGen1, {1, 2, 3});
   EXPECT_COMPLAINT(oracle_, "has node 3, which is long gone");
 }
 

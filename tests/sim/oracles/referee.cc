@@ -1,22 +1,27 @@
 #include "tests/sim/oracles/referee.h"
 
+#include <utility>
 #include <variant>
 
 namespace fsdprun::sim {
 
-Referee::Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, Bounds bounds)
+Referee::Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, SignalOracle::Job signals,
+                 Bounds bounds)
     : ledger_(recovery.lease),
       overlap_(hearing_, bounds.alone),
       outcome_(ledger_, job),
       cause_(ledger_, bounds.stuck),
       shutdown_(hearing_, bounds.ended),
-      recovery_(ledger_, recovery) {}
+      recovery_(ledger_, recovery),
+      place_(bounds.place_sure),
+      signals_(std::move(signals)) {}
 
 const std::string& Referee::complaint() const {
   for (const Oracle* oracle :
-       {static_cast<const Oracle*>(&overlap_), static_cast<const Oracle*>(&fence_),
-        static_cast<const Oracle*>(&outcome_), static_cast<const Oracle*>(&cause_),
-        static_cast<const Oracle*>(&recovery_)}) {
+       {static_cast<const Oracle*>(&signals_), static_cast<const Oracle*>(&overlap_),
+        static_cast<const Oracle*>(&fence_), static_cast<const Oracle*>(&outcome_),
+        static_cast<const Oracle*>(&cause_), static_cast<const Oracle*>(&recovery_),
+        static_cast<const Oracle*>(&place_)}) {
     if (!oracle->complaint().empty()) {
       return oracle->complaint();
     }
@@ -27,13 +32,16 @@ const std::string& Referee::complaint() const {
 std::map<std::string, int> Referee::questions() const {
   return {{"outcome", outcome_.questions()},   {"cause", cause_.questions()},
           {"overlap", overlap_.questions()},   {"fence", fence_.questions()},
-          {"shutdown", shutdown_.questions()}, {"recovery", recovery_.questions()}};
+          {"shutdown", shutdown_.questions()}, {"recovery", recovery_.questions()},
+          {"place", place_.questions()},       {"signals", signals_.questions()}};
 }
 
 void Referee::AgentStarted(Nanos at, int node, int place) {
   cause_.AgentStarted(node);
   ledger_.MembershipChanged(at);
+  resets_.AgentStarted(at, node, place);
   recovery_.AgentStarted(node);
+  signals_.AgentStarted(node);
   agents_.erase(node);
   outcome_.NodeArrived(place);
 }
@@ -42,6 +50,7 @@ void Referee::AgentDied(Nanos at, int node, int place, uint32_t life) {
   overlap_.AgentDied(at, life);
   hearing_.StreamClosed(at, node);
   recovery_.AgentGone(at, node);
+  signals_.AgentGone(at, node);
   outcome_.NodeGone(at, place);
 }
 
@@ -55,7 +64,9 @@ void Referee::AgentExited(Nanos at, int node, int exit_code) {
 
 void Referee::AgentLeaves(Nanos at, int node) {
   ledger_.MembershipChanged(at);
+  resets_.AgentLeaves(node);
   recovery_.AgentLeaves(node);
+  signals_.AgentLeaves(node);
   cause_.ToldToGo(node);
 }
 
@@ -74,24 +85,28 @@ void Referee::StreamClosed(Nanos at, int node) {
 void Referee::CutOff(Nanos at, int node, Nanos until) {
   overlap_.HearingChanges(at, node);
   hearing_.CutOff(at, node, until);
+  signals_.Disturbed(at, node, until);
   recovery_.Disturbed(at, node, until);
 }
 
 void Referee::SlowedDown(Nanos at, int node, Nanos until) {
   overlap_.HearingChanges(at, node);
   hearing_.SlowDown(node, until);
+  signals_.Disturbed(at, node, until);
   recovery_.Disturbed(at, node, until);
 }
 
 void Referee::Paused(Nanos at, int node, Nanos until) {
   overlap_.HearingChanges(at, node);
   hearing_.Pause(at, node, until);
+  signals_.Paused(at, node, until);
   recovery_.Disturbed(at, node, until);
 }
 
 void Referee::CoordinatorPaused(Nanos at, Nanos until) {
   overlap_.HearingChangesEverywhere(at);
   hearing_.PauseCoordinator(at, until);
+  signals_.CoordinatorPaused(at, until);
   recovery_.CoordinatorPaused(at, until);
 }
 
@@ -130,26 +145,38 @@ void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
     outcome_.WorldOrdered(order.generation, prepare->assignment.restart_count,
                           prepare->assignment.world_size);
     recovery_.WorldOrdered(node, order.generation, is_to_present_agent);
+    place_.WorldOrdered(order.generation);
+    signals_.WorldOrdered();
   } else if (const auto* stop = std::get_if<StopWorkers>(&order.message)) {
     ledger_.StopOrdered(at, order.generation);
     outcome_.StopOrdered(order.generation);
+    place_.StopOrdered(at, order.generation);
     recovery_.StopOrdered(at, order.generation, stop->grace.count());
     if (is_to_present_agent) {
       recovery_.ToldToStop(node, order.generation);
     }
+  } else if (std::holds_alternative<CommitGeneration>(order.message)) {
+    place_.WorkersOrdered(at, order.generation);
   } else if (std::holds_alternative<AdmitAgent>(order.message) && is_to_present_agent) {
     recovery_.Admitted(at, node);
+    signals_.Admitted(node, order.incarnation);
   } else if (std::holds_alternative<RejectAgent>(order.message) && is_to_present_agent) {
     recovery_.Dismissed(node);
+    signals_.Dismissed(at, order.incarnation);
+    if (place_is_taken_ && !std::get<RejectAgent>(order.message).rejoin) {
+      cause_.ToldToGo(node);
+    }
   } else if (std::holds_alternative<ReleaseAgent>(order.message)) {
     cause_.ToldToGo(node);
     recovery_.Dismissed(node);
+    signals_.Dismissed(at, order.incarnation);
   }
 }
 
 void Referee::OrdersGiven(Nanos at) {
   current_world_.OrdersGiven();
   recovery_.OrdersGiven(at);
+  signals_.OrdersGiven(at);
 }
 
 void Referee::ReportArrives(Nanos at, int node, const FromAgent& report) {
@@ -162,6 +189,8 @@ void Referee::ReportArrives(Nanos at, int node, const FromAgent& report) {
   } else if (std::holds_alternative<WorkersStopped>(report.message) &&
              agents_[node] == report.incarnation) {
     recovery_.StoppedHeard(at, node, report.generation);
+  } else if (const auto* left = std::get_if<AgentLeft>(&report.message)) {
+    signals_.LeftHeard(at, report.incarnation, *left);
   }
 }
 
@@ -173,13 +202,23 @@ void Referee::ReportHeard(Nanos at, const std::string& node_name, const FromAgen
   }
 }
 
+void Referee::PlaceTaken(Nanos at) {
+  place_is_taken_ = true;
+  place_.Taken(at);
+  outcome_.PlaceTaken();
+}
+
 void Referee::Decided(Nanos at, const JobOutcome& outcome) {
   has_ended_ = true;
   ledger_.JobDecided(at);
+  signals_.Decided(at, outcome);
+  if (signals_.MayStop()) {
+    outcome_.StopExplained();
+  }
   outcome_.Decided(at, outcome);
   if (outcome.kind == OutcomeKind::kFailed && outcome.failure &&
       outcome.failure->root.kind != CauseKind::kJoinTimeout &&
-      outcome.failure->root.kind != CauseKind::kCannotStart) {
+      outcome.failure->root.kind != CauseKind::kCannotStart && outcome.reason != kPlaceTaken) {
     recovery_.WorldFailedJob(at);
   }
   cause_.Decided(outcome);

@@ -15,8 +15,11 @@
 #include "tests/sim/oracles/hearing.h"
 #include "tests/sim/oracles/outcome_oracle.h"
 #include "tests/sim/oracles/overlap_oracle.h"
+#include "tests/sim/oracles/place_oracle.h"
 #include "tests/sim/oracles/recovery_oracle.h"
 #include "tests/sim/oracles/shutdown_oracle.h"
+#include "tests/sim/oracles/signal_oracle.h"
+#include "tests/sim/oracles/stream_resets.h"
 
 namespace fsdprun::sim {
 
@@ -29,8 +32,11 @@ class Referee {
     Nanos ended = 0;
     /// See CauseOracle.
     Nanos stuck = 0;
+    /// See PlaceOracle.
+    Nanos place_sure = 0;
   };
-  Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, Bounds bounds);
+  Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, SignalOracle::Job signals,
+          Bounds bounds);
 
   /// Empty, or what an oracle complains of.
   const std::string& complaint() const;
@@ -47,6 +53,8 @@ class Referee {
   void AgentLeaves(Nanos at, int node);
   void StreamOpened(Nanos at, int node);
   void StreamClosed(Nanos at, int node);
+  /// Before the stream is closed for it.
+  void StreamReset(const InjectedFault& fault) { resets_.Reset(fault); }
   void CutOff(Nanos at, int node, Nanos until);
   void SlowedDown(Nanos at, int node, Nanos until);
   void Paused(Nanos at, int node, Nanos until);
@@ -72,7 +80,22 @@ class Referee {
   void ReportHeard(Nanos at, const std::string& node_name, const FromAgent& report);
   /// A node of this run cannot run the program.
   void ProgramIsMissing() { outcome_.ProgramIsMissing(); }
-  void StopHeard() { outcome_.StopHeard(); }
+  /// See PlaceOracle.
+  /// Found out at `at`, by a look that began at `looked_at`.
+  void PlaceLookedUp(Nanos at, Nanos looked_at) {
+    ledger_.PlaceFound(at);
+    place_.LookedUp(looked_at);
+  }
+  /// Nobody can look until then.
+  void PlaceOutOfReach(Nanos at, Nanos until) { recovery_.CoordinatorPaused(at, until); }
+  /// Another launcher has become the host of the job.
+  void PlaceTaken(Nanos at);
+  void StopHeard() {
+    outcome_.StopHeard();
+    signals_.StopHeard();
+  }
+  /// The coordinator is about to read the end of the agent's stream.
+  void StreamLossHeard(Nanos at, Incarnation agent) { signals_.StreamLost(at, agent); }
   void GivenUp(Nanos at, int node, const std::string& reason) { cause_.GivenUp(at, node, reason); }
   void Decided(Nanos at, const JobOutcome& outcome);
   void CoordinatorDied(Nanos at);
@@ -82,6 +105,7 @@ class Referee {
 
  private:
   FaultLedger ledger_;
+  StreamResets resets_{ledger_};
   Hearing hearing_;
   OverlapOracle overlap_;
   FenceOracle fence_;
@@ -89,10 +113,13 @@ class Referee {
   CauseOracle cause_;
   ShutdownOracle shutdown_;
   RecoveryOracle recovery_;
+  PlaceOracle place_;
+  SignalOracle signals_;
   CurrentWorld current_world_;
   std::set<int64_t> unkillable_;
   /// The agent that was last heard of on each node.
   std::map<int, Incarnation> agents_;
+  bool place_is_taken_ = false;
   /// The end was decided, or the coordinator died.
   bool has_ended_ = false;
 };

@@ -12,36 +12,42 @@ namespace {
 constexpr OutcomeOracle::Job kExpectedEnd{
     .min_nodes = 1, .max_restarts = 0, .join_timeout = kSecond};
 constexpr RecoveryOracle::Job kRecovery{.min_nodes = 1, .max_nodes = 2};
-constexpr Referee::Bounds kBounds{.alone = kSecond, .ended = kSecond, .stuck = kSecond};
+constexpr Referee::Bounds kBounds{
+    .alone = kSecond, .ended = kSecond, .stuck = kSecond, .place_sure = kSecond};
 
 TEST(RefereeTest, ForwardsTheComplaintOfEachOracle) {
-  Referee overlap(kExpectedEnd, kRecovery, kBounds);
+  Referee overlap(kExpectedEnd, kRecovery, {}, kBounds);
   overlap.StreamOpened(0, 1);
   overlap.StreamOpened(0, 2);
   overlap.ProcessStarted(kSecond, {21, 2, 2, kGen1});
   overlap.ProcessStarted(9 * kSecond, {12, 1, 1, kGen2});
   EXPECT_COMPLAINT(overlap, "overlaps a newer world");
 
-  Referee fence(kExpectedEnd, kRecovery, kBounds);
+  Referee fence(kExpectedEnd, kRecovery, {}, kBounds);
   fence.fence().ReportReceived(kGen1, kGen2, true);
   EXPECT_COMPLAINT(fence, "a report about generation 1");
 
-  Referee outcome(kExpectedEnd, kRecovery, kBounds);
+  Referee outcome(kExpectedEnd, kRecovery, {}, kBounds);
   outcome.DeadlinePassed(20 * kSecond);
   EXPECT_COMPLAINT(outcome, "has not done its work");
 
-  Referee cause(kExpectedEnd, kRecovery, kBounds);
+  Referee cause(kExpectedEnd, kRecovery, {}, kBounds);
   cause.GivenUp(kSecond, 1, "stuck");
   EXPECT_COMPLAINT(cause, "was given up");
 
-  Referee shutdown(kExpectedEnd, kRecovery, kBounds);
+  Referee place(kExpectedEnd, kRecovery, {}, kBounds);
+  place.PlaceTaken(kSecond);
+  place.OrderSent(2 * kSecond, 1, {Incarnation(7), kGen1, CommitGeneration{}});
+  EXPECT_COMPLAINT(place, "after another launcher became the host");
+
+  Referee shutdown(kExpectedEnd, kRecovery, {}, kBounds);
   shutdown.CoordinatorDied(kSecond);
   shutdown.ProcessEnded(9 * kSecond, 21, 1);
   EXPECT_COMPLAINT(shutdown, "outlived the coordinator");
 }
 
 TEST(RefereeTest, DerivesTheSizeOfAWorldFromOrders) {
-  Referee referee(kExpectedEnd, kRecovery, kBounds);
+  Referee referee(kExpectedEnd, kRecovery, {}, kBounds);
   RankAssignment assignment;
   assignment.world_size = 1;
   for (const int node : {1, 2}) {
@@ -57,7 +63,7 @@ TEST(RefereeTest, DerivesTheSizeOfAWorldFromOrders) {
 }
 
 TEST(RefereeTest, DerivesWorldsAndStopsFromOrders) {
-  Referee referee(kExpectedEnd, kRecovery, kBounds);
+  Referee referee(kExpectedEnd, kRecovery, {}, kBounds);
   RankAssignment assignment;
   assignment.generation = kGen1;
   assignment.world_size = 1;

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -80,6 +83,42 @@ TEST(FileThreadTest, ATaskThatHangsStopsNeitherTheLoopNorTheEnd) {
   // The thread finds out by itself that nobody is interested any more.
   hang.End();
   EXPECT_TRUE(waiter.RunUntil([] { return true; }));
+}
+
+/// What hangs when it is freed, as a file that is closed, until the test ends it; not for longer
+/// than a wait for it would be too long.
+class HangingFile {
+ public:
+  HangingFile(std::shared_future<void> end, std::shared_ptr<std::promise<bool>> was_ended)
+      : end_(std::move(end)), was_ended_(std::move(was_ended)) {}
+  ~HangingFile() {
+    was_ended_->set_value(end_.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  }
+  HangingFile(const HangingFile&) = delete;
+  HangingFile& operator=(const HangingFile&) = delete;
+
+ private:
+  const std::shared_future<void> end_;
+  const std::shared_ptr<std::promise<bool>> was_ended_;
+};
+
+TEST(FileThreadTest, EndDoesNotWaitForWhatDroppedTasksOwn) {
+  std::promise<void> end;
+  const auto was_ended = std::make_shared<std::promise<bool>>();
+  EventLoop loop;
+  {
+    FileThread files(loop);
+    // Still at work when the end begins, and done soon after that.
+    files.Run(
+        [never = std::promise<void>()]() mutable {
+          never.get_future().wait_for(std::chrono::milliseconds(100));
+        },
+        [] {});
+    files.Run([file = std::make_shared<HangingFile>(end.get_future().share(), was_ended)] {},
+              [] {});
+  }
+  end.set_value();
+  EXPECT_TRUE(was_ended->get_future().get());
 }
 
 }  // namespace

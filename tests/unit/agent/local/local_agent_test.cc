@@ -41,6 +41,12 @@ class FakeLink : public CoordinatorLink {
   }
   void Close() override {}
 
+  void Lose() {
+    loop_.Post([this] {
+      callbacks_.on_lost({absl::UnavailableError("reset")});
+      waiter_.Notice();
+    });
+  }
   void Order(uint64_t generation, CoordinatorMessage message) {
     loop_.Post([this, generation, message = std::move(message)] {
       callbacks_.on_message(ToAgent{Incarnation(1), Generation(generation), message});
@@ -253,6 +259,51 @@ TEST_F(LocalAgentTest, ErrorFileTellsWhenTheWorkerFailed) {
   }
 }
 
+// Without a folder for each worker: then none is made for one that neither prints nor fails.
+TEST_F(LocalAgentTest, AnErrorFileIsPutBesideTheLogsOfItsWorker) {
+  MakeAgent(
+      folder_,
+      {"sh", "-c", R"([ "$TORCHELASTIC_ERROR_FILE" = )" + folder_ + R"(/attempt_0/error_0.json ] &&
+                echo '{"message": "ValueError: x"}' > $TORCHELASTIC_ERROR_FILE; exit 1)"});
+  Admit();
+  RunGeneration(1);
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkerExited>() == 1; }));
+  for (const FromAgent& message : link_.said()) {
+    if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
+      EXPECT_EQ(exited->exit.error_message, "ValueError: x");
+      EXPECT_EQ(exited->exit.log_path, folder_ + "/attempt_0/0/");
+    }
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/attempt_0/0/error.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/attempt_0/error_0.json"));
+}
+
+TEST_F(LocalAgentTest, AWorkerHasNoFolderThatNobodyAskedFor) {
+  MakeAgent(folder_, {"sh", "-c", "[ -d ${TORCHELASTIC_ERROR_FILE%/*} ] && exit 7"});
+  Admit();
+  RunGeneration(1);
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkerExited>() == 1; }));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/attempt_0/0"));
+  for (const FromAgent& message : link_.said()) {
+    if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
+      EXPECT_EQ(exited->exit.exit_code, 7) << "the error file could not have been written";
+    }
+  }
+}
+
+TEST_F(LocalAgentTest, AWorkerHasTheFolderThatTheUserAskedFor) {
+  MakeAgent(folder_, {"sh", "-c", "cd ${TORCHELASTIC_ERROR_FILE%/0/error.json}/0 && exit 7"},
+            {.names_directory = true});
+  Admit();
+  RunGeneration(1);
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkerExited>() == 1; }));
+  for (const FromAgent& message : link_.said()) {
+    if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
+      EXPECT_EQ(exited->exit.exit_code, 7);
+    }
+  }
+}
+
 // The loop stands still (as after SIGSTOP) from before the worker's exit is read until long after
 // the limit for the error file, which the file thread has read meanwhile.
 TEST_F(LocalAgentTest, ErrorFileThatWasReadDuringAPauseIsUsed) {
@@ -310,6 +361,14 @@ TEST_F(LocalAgentTest, ExitIsReportedWithoutItsErrorFileWhenTheFileSystemHangs) 
   const UniqueFd writer(::open(log.c_str(), O_RDWR | O_CLOEXEC));  // Ends the hang.
   ASSERT_TRUE(writer.valid());
   agent_.reset();
+}
+
+TEST_F(LocalAgentTest, ErrorOfALinkIsForgottenWhenTheCoordinatorAnswersAgain) {
+  Admit();
+  link_.Lose();
+  ASSERT_TRUE(RunUntil([&] { return !agent_->last_link_error().ok(); }));
+  link_.Order(0, AdmitAgent{});
+  EXPECT_TRUE(RunUntil([&] { return agent_->last_link_error().ok(); }));
 }
 
 TEST_F(LocalAgentTest, NoChildIsLeftAfterTheExit) {

@@ -339,6 +339,18 @@ TEST(NodeReportTest, HeartbeatTellsNewProgressOfTheFirstWorkerOnce) {
   EXPECT_EQ(step_of_next_heartbeat(), -1);
 }
 
+TEST(NodeReportTest, LastProgressIsToldBeforeAnExitAndNotAgain) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Step(node::WorkerProgress{Generation(1), 0, Progress{9, 100, ""}});
+  const std::vector<std::string> sent = agent.Reap(1, 0, 0);
+  ASSERT_EQ(sent.size(), 2);
+  EXPECT_EQ(sent[0], "send heartbeat g1");
+  EXPECT_EQ(agent.last_progress_.step, 9);
+  EXPECT_EQ(agent.Reap(1, 1, 0).size(), 1);
+}
+
 TEST(NodeReportTest, ExitTellsTheLastStepOfThatWorker) {
   Agent agent;
   agent.Up();

@@ -263,13 +263,16 @@ TEST(NodeMachineTest, FailedSpawnReportsWhichWorkerAndEndsTheOthers) {
   EXPECT_THAT(agent.Step(node::AllWorkersGone{Generation(1)}), ElementsAre("send stopped g1"));
 }
 
-TEST(NodeMachineTest, ReleaseTellsWhetherTheWorkersWereCutOff) {
+TEST(NodeMachineTest, ReleaseTellsWhetherTheWorkersWereCutOffAndTheJobGoesOn) {
   for (const bool cut_off : {false, true}) {
     Agent agent;
     agent.Up();
     agent.Run(1);
-    agent.Order(0, ReleaseAgent{1, "stopped by signal 15", cut_off});
+    EXPECT_FALSE(agent.machine_.was_released());
+    agent.Order(0, ReleaseAgent{1, "stopped by signal 15", cut_off, !cut_off});
+    EXPECT_TRUE(agent.machine_.was_released());
     EXPECT_EQ(agent.machine_.was_cut_off(), cut_off);
+    EXPECT_EQ(agent.machine_.leaves_job(), !cut_off);
   }
 }
 

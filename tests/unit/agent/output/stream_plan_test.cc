@@ -93,6 +93,13 @@ TEST(StreamPlanTest, FilesThatSomebodyAskedForAreMadeAtOnce) {
   EXPECT_TRUE(PlanStream(named, 0, kErrorStream).opens_late) << "spooled for the console";
 }
 
+TEST(StreamPlanTest, WorkersHaveFoldersIfSomebodyAskedForLogs) {
+  EXPECT_FALSE(HasWorkerFolders({}));
+  EXPECT_TRUE(HasWorkerFolders({.names_directory = true}));
+  EXPECT_TRUE(HasWorkerFolders({.names_files = true}));
+  EXPECT_FALSE(HasWorkerFolders({.names_directory = true, .has_directory = false}));
+}
+
 TEST(StreamPlanTest, OnlyShownTeedStreamsAreFiltered) {
   OutputOptions options = Options({"3", "0:1", "", ""});
   options.stdout_filters = {"x"};

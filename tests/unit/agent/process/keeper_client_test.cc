@@ -413,6 +413,54 @@ TEST_F(KeeperClientTest, ScriptWithoutInterpreterRunsInTheShell) {
   EXPECT_EQ(exited_[0].exit_code, 9);
 }
 
+TEST_F(KeeperClientTest, AProgramThatCannotBeOpenedYetHoldsUpNobody) {
+  const std::string program = folder_ + "/program";
+  std::ofstream(program) << "#!/bin/sh\nexit 7\n";
+  ASSERT_EQ(::chmod(program.c_str(), 0755), 0);
+  // Whoever opens a file with a lease waits until that is given back.
+  UniqueFd leased(::open(program.c_str(), O_RDONLY | O_CLOEXEC));
+  ::signal(SIGIO, SIG_IGN);
+  ASSERT_EQ(::fcntl(leased.get(), F_SETLEASE, F_WRLCK), 0) << std::strerror(errno);
+  StartKeeper();
+  WorkerSpec spec = Shell(0, "");
+  spec.argv = {program};
+  Spawn(spec);
+  Spawn(Shell(1, "exit 3"));
+  ASSERT_TRUE(RunUntilExited(1));
+  EXPECT_EQ(exited_[1].exit_code, 3);
+  EXPECT_EQ(spawned_.count(0), 0u);
+  leased.reset();
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(exited_[0].exit_code, 7);
+}
+
+TEST_F(KeeperClientTest, ManyStartsAtOnceAreToldApart) {
+  constexpr int kWorkers = 96;
+  const std::string no_format = folder_ + "/no_format";
+  std::ofstream(no_format) << "exit $1\n";
+  ASSERT_EQ(::chmod(no_format.c_str(), 0755), 0);
+  StartKeeper();
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    WorkerSpec spec = Shell(rank, "exit " + std::to_string(rank));
+    if (rank % 3 == 1) {
+      spec.argv = {"no-such-program-" + std::to_string(rank)};
+    } else if (rank % 3 == 2) {
+      spec.argv = {no_format, std::to_string(rank)};
+    }
+    Spawn(spec);
+  }
+  ASSERT_TRUE(RunUntil([&] { return exited_.size() + spawn_failed_.size() == kWorkers; }));
+  for (const auto& [rank, exit] : exited_) {
+    EXPECT_NE(rank % 3, 1);
+    EXPECT_EQ(exit.exit_code, rank);
+  }
+  EXPECT_EQ(spawn_failed_.size(), kWorkers / 3u);
+  for (const keeper::SpawnFailedReport& failed : spawn_failed_) {
+    EXPECT_EQ(failed.error, ENOENT);
+    EXPECT_EQ(failed.path, "no-such-program-" + std::to_string(failed.local_rank));
+  }
+}
+
 TEST_F(KeeperClientTest, ImpossibleSpecsAreRefusedBeforeTheyAreSent) {
   StartKeeper();
   WorkerSpec spec = Shell(0, "true");

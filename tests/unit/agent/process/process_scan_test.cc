@@ -76,14 +76,17 @@ TEST(ProcessScanTest, FindsDescendantsOnlyAndNotBelowTheSkipped) {
   has_forked.get_future().wait();
   std::vector<ProcessInfo> processes;
   do {
-    ScanDescendants(
-        ::getpid(), [](const ProcessInfo&) { return false; }, processes);
+    ScanDescendants(::getpid(), {}, processes);
   } while (CountBelow(processes, child) == 0);
   EXPECT_EQ(processes.size(), 3u);
   EXPECT_EQ(CountBelow(processes, ::getpid()), 1u);
-  ScanDescendants(
-      ::getpid(), [child](const ProcessInfo& p) { return p.pid == child; }, processes);
+  ScanDescendants(::getpid(),
+                  {.skips_children = [child](const ProcessInfo& p) { return p.pid == child; }},
+                  processes);
   EXPECT_EQ(processes.size(), 2u);
+  ScanDescendants(::getpid(), {.leaves_out = [child](pid_t pid) { return pid == child; }},
+                  processes);
+  EXPECT_EQ(processes.size(), 1u);
   EXPECT_TRUE(HasAnyChild());
   ::close(ends[0]);
   ::close(ends[1]);

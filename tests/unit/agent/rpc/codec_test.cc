@@ -177,10 +177,12 @@ TEST(CodecTest, OrdersKeepEveryField) {
   EXPECT_EQ(std::get<StopWorkers>(stop.message).grace, Duration(5));
   EXPECT_EQ(std::get<StopWorkers>(stop.message).reason, "why");
   for (const bool cut_off : {false, true}) {
-    const auto release = RoundTrip(CoordinatorMessage(ReleaseAgent{1, "r", cut_off})).value();
+    const auto release =
+        RoundTrip(CoordinatorMessage(ReleaseAgent{1, "r", cut_off, !cut_off})).value();
     EXPECT_EQ(std::get<ReleaseAgent>(release.message).exit_code, 1);
     EXPECT_EQ(std::get<ReleaseAgent>(release.message).reason, "r");
     EXPECT_EQ(std::get<ReleaseAgent>(release.message).cut_off, cut_off);
+    EXPECT_EQ(std::get<ReleaseAgent>(release.message).job_goes_on, !cut_off);
   }
 }
 
@@ -198,6 +200,7 @@ RankAssignment SomeAssignment() {
   RankAssignment a{kGeneration, 1, 3, 4, 20, 6, "r", 2, 9, 5, 7};
   a.launch_id = "12ab34cd";
   a.world_of_attempt = 2;
+  a.earlier_restarts = 3;
   return a;
 }
 
@@ -214,6 +217,7 @@ TEST(CodecTest, AssignmentKeepsEveryField) {
       std::tie(a.role, a.role_rank_offset, a.role_world_size, a.restart_count, a.max_restarts));
   EXPECT_EQ(b.launch_id, a.launch_id);
   EXPECT_EQ(b.world_of_attempt, a.world_of_attempt);
+  EXPECT_EQ(b.earlier_restarts, a.earlier_restarts);
 }
 
 TEST(CodecTest, InconsistentAssignmentsAreRefusedNamingTheField) {
@@ -238,6 +242,7 @@ TEST(CodecTest, InconsistentAssignmentsAreRefusedNamingTheField) {
               HasSubstr("role_rank_offset"));
   EXPECT_THAT(refusal([](auto* a) { a->set_restart_count(8); }), HasSubstr("restart_count"));
   EXPECT_THAT(refusal([](auto* a) { a->set_max_restarts(-1); }), HasSubstr("max_restarts"));
+  EXPECT_THAT(refusal([](auto* a) { a->set_earlier_restarts(-1); }), HasSubstr("earlier_restarts"));
   EXPECT_THAT(refusal([](auto* a) { a->set_world_of_attempt(-1); }), HasSubstr("world_of_attempt"));
   EXPECT_THAT(refusal([](auto* a) { a->set_launch_id(std::string(2000, 'x')); }),
               HasSubstr("launch_id"));

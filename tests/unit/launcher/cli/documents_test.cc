@@ -68,5 +68,20 @@ TEST(DocumentsTest, CompletionsOfTheAgentAreItsOwn) {
   }
 }
 
+TEST(DocumentsTest, CompletionsOfFsdpctlAreThoseOfItsCommands) {
+  for (const Shell shell : {Shell::kBash, Shell::kZsh, Shell::kFish}) {
+    const std::string script = ControlCompletionScript(shell);
+    for (const CliProgram program : {CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow}) {
+      for (const OptionSpec& option : OptionsOf(program)) {
+        EXPECT_THAT(script, HasSubstr(option.name));
+      }
+    }
+    EXPECT_THAT(script, HasSubstr("submit grow"));
+    for (const char* left : {"GROUP", "NAMES", "IDENTIFIER", "SKIPPED", "STOP", "CHECK", "NEXT"}) {
+      EXPECT_THAT(script, Not(HasSubstr(left)));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fsdprun

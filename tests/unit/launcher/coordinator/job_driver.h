@@ -34,10 +34,11 @@ class Job {
   std::vector<std::string> Say(uint64_t who, uint64_t g, AgentMessage message) {
     return Step(FromAgent{Incarnation(who), Generation(g), std::move(message)});
   }
-  std::vector<std::string> Join(uint64_t who, std::optional<int> rank = {}, uint64_t held = 0) {
+  std::vector<std::string> Join(uint64_t who, std::optional<int> rank = {}, uint64_t held = 0,
+                                const std::string& name = "") {
     NodeInfo info;
     info.incarnation = Incarnation(who);
-    info.name = "node-" + std::to_string(who);
+    info.name = name.empty() ? "node-" + std::to_string(who) : name;
     info.address = "10.0.0." + std::to_string(who);
     info.local_world_size = 2;
     info.requested_node_rank = rank;
@@ -97,6 +98,7 @@ class Job {
   std::string warning_;
   std::string last_release_;
   bool last_is_cut_off_ = false;
+  bool last_goes_on_ = false;
   std::optional<JobOutcome> finished_;
 
  private:
@@ -106,6 +108,9 @@ class Job {
     if (const auto* finish = std::get_if<job::FinishJob>(&action)) {
       finished_ = finish->outcome;
       return "finish " + std::to_string(finish->outcome.exit_code);
+    }
+    if (std::holds_alternative<job::CheckPlace>(action)) {
+      return "check place";
     }
     const ToAgent& to = std::get<ToAgent>(action);
     const std::string who = std::to_string(to.incarnation.value());
@@ -139,6 +144,7 @@ class Job {
     }
     last_release_ = std::get<ReleaseAgent>(to.message).reason;
     last_is_cut_off_ = std::get<ReleaseAgent>(to.message).cut_off;
+    last_goes_on_ = std::get<ReleaseAgent>(to.message).job_goes_on;
     return "release " + who + " " + std::to_string(std::get<ReleaseAgent>(to.message).exit_code);
   }
 };

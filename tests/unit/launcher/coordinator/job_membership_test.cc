@@ -239,6 +239,7 @@ TEST(JobMembershipTest, StuckAndWedgedNodesAreReleasedAndTheOthersGoOn) {
   job.Exit(1, 1, 0, 1);
   EXPECT_THAT(job.Say(2, 1, NodeFaulted{CauseKind::kNodeWedged, "pid 12 outlived SIGKILL"}),
               ElementsAre("release 2 1"));
+  EXPECT_TRUE(job.last_goes_on_);
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 1"));
   EXPECT_THAT(job.Wait(std::chrono::seconds(61), {1}),
               Contains("release 1 1"));  // never prepares

@@ -171,6 +171,7 @@ TEST(JobOutcomeTest, NodesLearnWhetherTheirWorkersWereCutOff) {
   lost.Say(1, 1, WorkersStopped{});
   EXPECT_EQ(lost.machine_.outcome()->kind, OutcomeKind::kFailed);
   EXPECT_TRUE(lost.last_is_cut_off_);
+  EXPECT_FALSE(lost.last_goes_on_);
   Job succeeded(Spec(1, 1, 0));
   succeeded.Join(1);
   succeeded.Start(1, {1});

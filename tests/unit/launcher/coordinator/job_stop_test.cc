@@ -71,6 +71,94 @@ TEST(JobStopTest, NodeThatAnOperatorStopsEndsTheWorldUncharged) {
               ElementsAre("prepare 1 g2 rank 0 of 1 restart 0 world 1"));
 }
 
+TEST(JobStopTest, OutcomeTellsHowTheWorkersHaveEnded) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  job.Exit(1, 1, 0, 0);
+  job.Step(job::OperatorStop{SIGTERM});
+  job.Say(1, 1, Stopped(1, 0, SIGKILL));
+  job.Say(2, 1, Stopped(0, 1));
+  job.Say(2, 1, Stopped(1, 0, SIGKILL));
+  job.Say(1, 1, WorkersStopped{});
+  job.Say(2, 1, WorkersStopped{});
+  EXPECT_EQ(job.machine_.outcome()->ends,
+            (WorkerEnds{.workers = 4,
+                        .well = 1,
+                        .killed = 2,
+                        .failed = 1,
+                        .notes = {"rank 1 was killed on node-1", "rank 0 exited with 1 on node-2",
+                                  "rank 1 was killed on node-2"}}));
+}
+
+/// Two nodes of an allocation, whose workers all end with 0 after a signal.
+OutcomeKind KindAfterSignal(bool is_scheduled, int64_t step) {
+  JobSpec spec = Spec(2, 2, 0);
+  if (is_scheduled) {
+    spec.signalled_together = {"node-1", "node-2"};
+  }
+  Job job(spec);
+  job.RunTwo();
+  job.Say(1, 1, AgentHeartbeat{{.step = step, .total = 10}});
+  job.Step(job::OperatorStop{SIGUSR1});
+  for (const uint64_t who : {1, 2}) {
+    job.Say(who, 1, Stopped(0, 0));
+    job.Say(who, 1, Stopped(1, 0));
+    job.Say(who, 1, WorkersStopped{});
+  }
+  return job.machine_.outcome()->kind;
+}
+
+TEST(JobStopTest, SchedulersSignalAfterTheLastStepDoesNotUndoTheSuccess) {
+  EXPECT_EQ(KindAfterSignal(true, 10), OutcomeKind::kSucceeded);
+  EXPECT_EQ(KindAfterSignal(true, 9), OutcomeKind::kStoppedBySignal);
+  EXPECT_EQ(KindAfterSignal(false, 10), OutcomeKind::kStoppedBySignal);
+}
+
+TEST(JobStopTest, LastStepOfAnEarlierWorldIsNotThisOnes) {
+  JobSpec spec = Spec(2, 2, 1);
+  spec.signalled_together = {"node-1", "node-2"};
+  Job job(spec);
+  job.RunTwo();
+  job.Say(1, 1, AgentHeartbeat{{.step = 10, .total = 10}});
+  job.Exit(2, 1, 0, 7);
+  job.Say(1, 1, WorkersStopped{});
+  job.Say(2, 1, WorkersStopped{});
+  job.Start(2, {1, 2});
+  job.Step(job::OperatorStop{SIGUSR1});
+  for (const uint64_t who : {1, 2}) {
+    job.Say(who, 2, Stopped(0, 0));
+    job.Say(who, 2, Stopped(1, 0));
+    job.Say(who, 2, WorkersStopped{});
+  }
+  EXPECT_EQ(job.machine_.outcome()->kind, OutcomeKind::kStoppedBySignal);
+}
+
+TEST(JobStopTest, SignalToAnAgentOfAnotherAllocationIsItsOwnAffair) {
+  JobSpec spec = Spec(1, 2, 0);
+  spec.signalled_together = {"node-1"};
+  Job job(spec);
+  job.RunTwo();
+  job.Say(2, 1, AgentLeft{SIGTERM, true});
+  job.Say(2, 1, WorkersStopped{});
+  job.Say(2, 1, AgentLeft{SIGTERM, false});
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}),
+              ElementsAre("prepare 1 g2 rank 0 of 1 restart 0 world 1"));
+}
+
+TEST(JobStopTest, SignalToAnAgentThatComesAfterTheWorkersHaveEndedIsKnown) {
+  JobSpec spec = Spec(2, 2, 0);
+  spec.signalled_together = {"node-1", "node-2"};
+  Job job(spec);
+  job.RunTwo();
+  for (const uint64_t who : {1, 2}) {
+    job.Exit(who, 1, 0, 0);
+    job.Exit(who, 1, 1, 0);
+  }
+  job.Say(1, 1, AgentLeft{SIGUSR1, false});
+  EXPECT_EQ(job.machine_.outcome()->kind, OutcomeKind::kSucceeded);
+  EXPECT_EQ(job.machine_.operator_signal(), SIGUSR1);
+}
+
 TEST(JobStopTest, FailureShortensTheGraceOfAMembershipChange) {
   Job job(Spec(1, 3, 1));
   job.Join(1);
@@ -219,13 +307,47 @@ TEST(JobStopTest, HostThatWasReplacedFormsNoWorldAnyMore) {
   job.Join(1);
   job.Wait(std::chrono::seconds(31), {1});
   job.Start(1, {1});
-  EXPECT_THAT(job.Step(job::HostReplaced{"taken"}), ElementsAre("stop 1 g1 signal 15 grace 2"));
+  EXPECT_THAT(job.Step(job::HostReplaced{"taken"}), IsEmpty());
   EXPECT_THAT(job.Step(job::HostReplaced{"taken again"}), IsEmpty());
+  EXPECT_THAT(job.Join(2), ElementsAre("reject 2: this job takes no more nodes: taken"));
+  EXPECT_THAT(job.Exit(1, 1, 0, 1), ElementsAre("stop 1 g1 signal 15 grace 2"));
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("release 1 1"));
   EXPECT_THAT(job.Say(1, 1, AgentLeft{}), ElementsAre("finish 1"));
   EXPECT_EQ(job.finished_->kind, OutcomeKind::kFailed);
   EXPECT_EQ(job.finished_->reason, "taken");
   EXPECT_EQ(job.finished_->failure->root.kind, CauseKind::kNodeLost);
+}
+
+TEST(JobStopTest, NodesWithoutAPartAreSentAwayByAHostThatWasReplaced) {
+  Job job(Spec(2, 2, 3));
+  job.RunTwo();
+  EXPECT_THAT(job.Join(3), ElementsAre("admit 3"));
+  EXPECT_THAT(job.Step(job::HostReplaced{"taken"}),
+              ElementsAre("reject 3: this job takes no more nodes: taken"));
+  EXPECT_THAT(job.Join(3), ElementsAre("reject 3: this job takes no more nodes: taken"));
+  EXPECT_THAT(job.Join(4, {}, 9), ElementsAre("reject 4: this job takes no more nodes: taken"));
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRunning);
+}
+
+TEST(JobStopTest, DrainOfAHostThatWasReplacedKeepsItsGrace) {
+  Job job = Growing();
+  EXPECT_THAT(job.Step(job::HostReplaced{"taken"}),
+              ElementsAre("reject 2: this job takes no more nodes: taken"));
+  EXPECT_EQ(job.machine_.stop()->grace, std::chrono::seconds(30));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("release 1 1"));
+  EXPECT_EQ(job.machine_.outcome()->reason, "taken");
+}
+
+TEST(JobStopTest, HostThatWasReplacedStartsNoWorkersOfAWorldThatItPrepares) {
+  Job job(Spec(2, 2, 3));
+  job.Join(1);
+  job.Join(2);
+  job.Prepared(1, 1);
+  EXPECT_THAT(job.Step(job::HostReplaced{"taken"}),
+              ElementsAre("stop 1 g1 signal 15 grace 2", "stop 2 g1 signal 15 grace 2"));
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}), ElementsAre("release 1 1", "release 2 1"));
+  EXPECT_EQ(job.machine_.outcome()->reason, "taken");
 }
 
 TEST(JobStopTest, HostThatWasReplacedWhileItsJobWaitsEndsAtOnce) {

@@ -30,7 +30,7 @@ TEST(AssignRanksTest, RolesAreRankedTogetherAsTorchrunDoes) {
   std::vector<Candidate> nodes = {Make(1, "n0", 4, "ps"), Make(2, "n1", 1, "trainer"),
                                   Make(3, "n2", 2, "trainer"), Make(4, "n3", 3, "trainer"),
                                   Make(5, "n4", 5, "ps")};
-  const std::vector<RankAssignment> a = AssignRanks(nodes, {Generation(7), 2, 3, "launch", 5});
+  const std::vector<RankAssignment> a = AssignRanks(nodes, {Generation(7), 2, 3, "launch", 5, 4});
 
   std::vector<std::vector<int>> table;
   for (const RankAssignment& x : a) {
@@ -41,6 +41,7 @@ TEST(AssignRanksTest, RolesAreRankedTogetherAsTorchrunDoes) {
     EXPECT_EQ(x.max_restarts, 3);
     EXPECT_EQ(x.launch_id, "launch");
     EXPECT_EQ(x.world_of_attempt, 5);
+    EXPECT_EQ(x.earlier_restarts, 4);
     table.push_back({x.rank_offset, x.rank_offset + x.local_world_size - 1, x.role_rank_offset,
                      x.role_rank_offset + x.local_world_size - 1, x.role_world_size});
   }

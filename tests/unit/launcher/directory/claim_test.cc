@@ -188,6 +188,48 @@ TEST_F(FileClaimsTest, AClaimThatWasRenewedIsNotReplaced) {
   EXPECT_EQ(FileCount(), 1u);
 }
 
+TEST_F(FileClaimsTest, WhoHasLookedBeforeTheHolderWasSureCannotReplaceItAnyMore) {
+  FileClaims holder(path_, false);
+  FileClaims observer(path_, false);
+  const Claim one = SomeClaim("one");
+  ASSERT_TRUE(holder.Replace(std::nullopt, one).value());
+  // Long ago: clocks of file systems are coarse.
+  std::filesystem::last_write_time(path_, std::filesystem::file_time_type::clock::now() - hours(1));
+  ASSERT_EQ(observer.Read().value(), one);
+  EXPECT_TRUE(holder.Confirm(one).value());
+  EXPECT_FALSE(observer.Replace(one, SomeClaim("two")).value());
+  EXPECT_EQ(FileCount(), 1u);
+}
+
+TEST_F(FileClaimsTest, AHolderIsNotSureWhileAnotherIsAboutToReplaceIt) {
+  FileClaims holder(path_, false);
+  const Claim one = SomeClaim("one");
+  ASSERT_TRUE(holder.Replace(std::nullopt, one).value());
+  std::ofstream(path_ + ".lock") << "of another launcher";
+  const absl::Status locked = holder.Confirm(one).status();
+  EXPECT_TRUE(absl::IsUnavailable(locked));
+  EXPECT_THAT(std::string(locked.message()), HasSubstr(path_ + ".lock"));
+  EXPECT_TRUE(std::filesystem::exists(path_ + ".lock"));
+  std::filesystem::remove(path_ + ".lock");
+  EXPECT_TRUE(holder.Confirm(one).value());
+}
+
+TEST_F(FileClaimsTest, AHolderPutsAClaimThatIsGoneThereAgainAndLeavesThatOfAnother) {
+  FileClaims holder(path_, false);
+  const Claim one = SomeClaim("one");
+  ASSERT_TRUE(holder.Replace(std::nullopt, one).value());
+  std::filesystem::remove(path_);
+  EXPECT_TRUE(holder.Confirm(one).value());
+  EXPECT_EQ(holder.Read().value(), one);
+  EXPECT_EQ(FileCount(), 1u);
+  std::ofstream(path_) << "hello";
+  EXPECT_THAT(std::string(holder.Confirm(one).status().message()), HasSubstr("cannot be used"));
+  const Claim two = SomeClaim("two");
+  std::ofstream(path_) << EncodeClaim(two);
+  EXPECT_FALSE(holder.Confirm(one).value());
+  EXPECT_EQ(holder.Read().value(), two);
+}
+
 TEST_F(FileClaimsTest, AnotherLaunchersLockIsNotBrokenBeforeItsTimeIsOver) {
   const Claim one = SomeClaim("one");
   ASSERT_TRUE(FileClaims(path_, false).Replace(std::nullopt, one).value());

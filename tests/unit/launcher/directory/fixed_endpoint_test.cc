@@ -36,6 +36,7 @@ TEST_F(FixedEndpointTest, WhoMayHostMovesOnceNobodyListensThere) {
   const auto directory = MakeDirectory();
   std::optional<Place> place = directory->Find().value();
   EXPECT_TRUE(place->hosts);
+  EXPECT_FALSE(place->can_be_taken);
   EXPECT_EQ(place->may_move, Place::MayMove::kUntilAdmitted);
   EXPECT_FALSE(directory->HasMoved(nobody_answers_));
   place.reset();

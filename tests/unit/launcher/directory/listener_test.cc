@@ -49,9 +49,10 @@ TEST(ListenerTest, OneOfSeveralAddressesDecidesWhoOwnsThePort) {
 }
 
 TEST(ListenerTest, AStrangerOnALaterAddressIsPassedOver) {
-  const UniqueFd stranger = BindListener({"127.0.0.2", 0}).value();
+  // Addresses that no other test uses: a port that is free on one is free on the other.
+  const UniqueFd stranger = BindListener({"127.31.7.2", 0}).value();
   const uint16_t port = PortOf(stranger).value();
-  EXPECT_EQ(BindListeners({"127.0.0.1", "127.0.0.2"}, port).value().size(), 1u);
+  EXPECT_EQ(BindListeners({"127.31.7.1", "127.31.7.2"}, port).value().size(), 1u);
   EXPECT_TRUE(absl::IsUnavailable(BindListeners({"192.0.2.1"}, 0).status()));
 }
 

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <csignal>
+
 #include "absl/strings/str_join.h"
 #include "launcher/cli/command_line.h"
 #include "tests/unit/launcher/slurm/recorded.h"
@@ -69,6 +72,26 @@ TEST(SlurmPlanTest, ShellOfItsOnlyNodeIsAlone) {
   Environment elsewhere = Recorded("batch_of_array");
   elsewhere.erase("SLURMD_NODENAME");
   EXPECT_EQ(FitIn(elsewhere, {}).place.role, SlurmRole::kShell);
+}
+
+TEST(SlurmPlanTest, ShellOfOneNodeHostsForThoseThatMayJoin) {
+  const Fitted fitted = Fit("batch_of_array", {"--nnodes=1:4"});
+  EXPECT_EQ(fitted.place.role, SlurmRole::kShell);
+  EXPECT_EQ(fitted.plan.max_nodes, 4);
+}
+
+TEST(SlurmPlanTest, WhoJoinsFromAnotherJobHasNoRankAndNoSizeInThisOne) {
+  Environment environment = Recorded("step");
+  environment[kEnvSlurmCoordinators] = "10.0.0.1:4000";
+  environment[kEnvSlurmRunId] = "slurm-1";
+  EXPECT_THAT(FitIn(environment, {"--nnodes=3:4"}).error, HasSubstr("3 nodes are needed"));
+  environment[kEnvSlurmJoins] = "1";
+  const Fitted fitted = FitIn(environment, {"--nnodes=3:4"});
+  EXPECT_EQ(fitted.error, "");
+  EXPECT_EQ(fitted.place.role, SlurmRole::kTask);
+  EXPECT_EQ(fitted.plan.node_rank, -1);
+  EXPECT_EQ(fitted.plan.rdzv_id, "slurm-1");
+  EXPECT_EQ(fitted.plan.is_host, false);
 }
 
 TEST(SlurmPlanTest, CommandLineThatSaysWhereTheOthersAreIsTakenAtItsWord) {
@@ -182,6 +205,40 @@ TEST(SlurmPlanTest, StepHasOneAgentOnEachNode) {
   EXPECT_THAT(absl::StrJoin(SrunCommand(het.place.allocation, het.plan, {"fsdprun", "prog"}), " "),
               AllOf(HasSubstr("srun --het-group=0 --nodes=1 --ntasks=1 "),
                     HasSubstr(" fsdprun prog : --het-group=1 --nodes=2 --ntasks=2 ")));
+}
+
+TEST(SlurmPlanTest, NoticesOfTheSchedulerEndTheJobUnlessTheyAreForTheWorkers) {
+  const auto has = [](const LaunchPlan& plan, int signal) {
+    return std::count(plan.signals.begin(), plan.signals.end(), signal) == 1;
+  };
+  for (const char* kind : {"batch", "step", "srun_alone"}) {
+    const LaunchPlan plan = Fit(kind).plan;
+    EXPECT_TRUE(has(plan, SIGUSR1) && has(plan, SIGUSR2)) << kind;
+    ASSERT_TRUE(plan.scheduler_job.has_value()) << kind;
+  }
+  EXPECT_FALSE(has(Fit("batch", {"--forward-signals=USR1"}).plan, SIGUSR1));
+  EXPECT_TRUE(has(Fit("step", {"--standalone"}).plan, SIGUSR1));
+  EXPECT_FALSE(has(FitIn({}, {}).plan, SIGUSR1));
+}
+
+TEST(SlurmPlanTest, TasksOfAStepSpeakOnce) {
+  EXPECT_FALSE(IsToldByFirstTask(Recorded("batch")));
+  Environment step = Recorded("step");
+  step["SLURM_PROCID"] = "0";
+  step["SLURM_NODEID"] = "0";
+  EXPECT_FALSE(IsToldByFirstTask(step));
+  step["SLURM_PROCID"] = step["SLURM_NODEID"] = "1";
+  EXPECT_TRUE(IsToldByFirstTask(step));
+  EXPECT_TRUE(Fit("step").plan.shares_console);
+  EXPECT_FALSE(Fit("step", {"--rdzv-endpoint=h:1"}).plan.shares_console);
+  EXPECT_FALSE(Fit("batch").plan.shares_console);
+}
+
+TEST(SlurmPlanTest, JobIsTheAllocations) {
+  EXPECT_EQ(Fit("requeued_batch").plan.scheduler_job->restarts, 1);
+  const LaunchPlan array = Fit("batch_of_array").plan;
+  EXPECT_THAT(array.scheduler_job->name, HasSubstr("_"));
+  EXPECT_EQ(Fit("batch_of_heterogeneous_job").plan.scheduler_job->nodes.size(), 3);
 }
 
 TEST(SlurmPlanTest, StepIsNotBoundByWhatTheJobsTasksWere) {

@@ -14,39 +14,48 @@
 
 namespace fsdprun {
 
-/// An srun and what it says on standard error, which is that of its tasks too; they share standard
-/// output with this process. It is in a process group of its own: a Ctrl-C of the terminal is for
-/// the launcher, which ends the job in order. Thread: loop thread only, hooks too.
-class SrunStep {
+/// A program and what it says, line by line. It reads nothing. It is in a process group of its own:
+/// a Ctrl-C of the terminal is for the launcher, which ends the job in order. Thread: loop thread
+/// only, hooks too.
+class ChildCommand {
  public:
+  enum class Reads {
+    kErrors,  ///< Standard error; it shares standard output with this process.
+    kAll,     ///< Both, as they come.
+  };
   struct Hooks {
     /// Whole lines.
     std::function<void(absl::string_view lines)> on_lines;
-    /// Whether the reader of those lines takes more; asked again and again while it does not.
+    /// Whether the reader of those lines takes more; asked again and again while it does not, and
+    /// no longer once the process has ended.
     std::function<bool()> has_room;
     /// It has ended, and its last line was passed on: its exit code, or 128 + n for signal n.
     std::function<void(int code)> on_end;
   };
 
-  SrunStep(EventLoop& loop, Hooks hooks);
-  ~SrunStep();
-  SrunStep(const SrunStep&) = delete;
-  SrunStep& operator=(const SrunStep&) = delete;
+  ChildCommand(EventLoop& loop, Reads reads, Hooks hooks);
+  ~ChildCommand();
+  ChildCommand(const ChildCommand&) = delete;
+  ChildCommand& operator=(const ChildCommand&) = delete;
 
-  /// Errors: NOT_FOUND if there is no such program on PATH, INTERNAL.
+  /// Errors: NOT_FOUND if there is no such program, INTERNAL.
   absl::Status Start(const std::vector<std::string>& command, const Environment& environment);
-  /// SIGTERM makes srun kill the step at once.
   void Signal(int signal);
+  /// Ends it at once, if it has not ended; no hook is called any more. With a short wait.
+  void Kill();
   bool is_running() const { return pidfd_.valid(); }
 
  private:
   void OnOutput();
+  ssize_t ReadPiece();
   void PassLines();
   void OnProcessEnd();
-  void EndWhenDone();
+  void TakeRest();
+  void CloseOutput();
 
   // Constant after construction.
   EventLoop& loop_;
+  const Reads reads_;
   const Hooks hooks_;
 
   // Owned by the loop thread.
@@ -55,7 +64,6 @@ class SrunStep {
   UniqueFd output_;
   EventLoop::TimerId retry_ = 0;
   std::string text_;
-  int code_ = 0;
 };
 
 }  // namespace fsdprun

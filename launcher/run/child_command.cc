@@ -1,6 +1,7 @@
-#include "launcher/run/srun_step.h"
+#include "launcher/run/child_command.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -10,42 +11,37 @@
 #include <csignal>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
+#include "launcher/run/exec_words.h"
 
 namespace fsdprun {
 namespace {
 
 constexpr Duration kRetry = std::chrono::milliseconds(50);
+/// For a process that was killed: it may wait for a file system that hangs.
+constexpr int kKillWaitMs = 100;
 constexpr size_t kReadBytes = 65536;
+/// A pipe holds less, unless somebody writes on.
+constexpr size_t kLargestRest = 1u << 20;
 /// A line that is longer is passed on in pieces.
 constexpr size_t kLongestLine = 1u << 20;
 constexpr int kSignalBase = 128;
 
-std::vector<char*> Pointers(const std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  pointers.reserve(texts.size() + 1);
-  for (const std::string& text : texts) {
-    pointers.push_back(const_cast<char*>(text.c_str()));
-  }
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // Returns an errno.
-int Spawn(const std::vector<std::string>& command, const Environment& environment, int stderr_fd,
-          pid_t* pid) {
-  std::vector<std::string> variables;
-  variables.reserve(environment.size());
-  for (const auto& [name, value] : environment) {
-    variables.push_back(absl::StrCat(name, "=", value));
-  }
+int Spawn(const std::vector<std::string>& command, const Environment& environment,
+          ChildCommand::Reads reads, int write_end, pid_t* pid) {
+  const std::vector<std::string> variables = ExecVariables(environment);
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, stderr_fd, STDERR_FILENO);
+  if (reads == ChildCommand::Reads::kAll) {
+    posix_spawn_file_actions_adddup2(&actions, write_end, STDOUT_FILENO);
+  }
+  posix_spawn_file_actions_adddup2(&actions, write_end, STDERR_FILENO);
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   sigset_t none;
   sigemptyset(&none);
@@ -57,7 +53,7 @@ int Spawn(const std::vector<std::string>& command, const Environment& environmen
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   const int error = ::posix_spawnp(pid, command.front().c_str(), &actions, &attributes,
-                                   Pointers(command).data(), Pointers(variables).data());
+                                   ExecPointers(command).data(), ExecPointers(variables).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return error;
@@ -65,9 +61,10 @@ int Spawn(const std::vector<std::string>& command, const Environment& environmen
 
 }  // namespace
 
-SrunStep::SrunStep(EventLoop& loop, Hooks hooks) : loop_(loop), hooks_(std::move(hooks)) {}
+ChildCommand::ChildCommand(EventLoop& loop, Reads reads, Hooks hooks)
+    : loop_(loop), reads_(reads), hooks_(std::move(hooks)) {}
 
-SrunStep::~SrunStep() {
+ChildCommand::~ChildCommand() {
   loop_.Cancel(retry_);
   if (output_.valid()) {
     loop_.Unwatch(output_.get());
@@ -77,28 +74,30 @@ SrunStep::~SrunStep() {
   }
 }
 
-absl::Status SrunStep::Start(const std::vector<std::string>& command,
-                             const Environment& environment) {
+absl::Status ChildCommand::Start(const std::vector<std::string>& command,
+                                 const Environment& environment) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return absl::InternalError(absl::StrCat("pipe for srun's messages: ", ErrorText(errno)));
+    return absl::InternalError(
+        absl::StrCat("pipe for the messages of ", command.front(), ": ", ErrorText(errno)));
   }
   output_ = UniqueFd(ends[0]);
   const UniqueFd write_end(ends[1]);
-  const int error = Spawn(command, environment, write_end.get(), &pid_);
+  const int error = Spawn(command, environment, reads_, write_end.get(), &pid_);
   if (error == ENOENT) {
-    return absl::NotFoundError(absl::StrCat(
-        "cannot start ", command.front(),
-        ": no such program on PATH. In a job of Slurm this fsdprun starts its agents "
-        "with it; put Slurm's programs on PATH, or start one fsdprun on each node with "
-        "--rdzv-endpoint"));
+    const bool is_path = absl::StrContains(command.front(), '/');
+    return absl::NotFoundError(absl::StrCat("cannot start ", command.front(), ": no such program",
+                                            is_path ? "" : " on PATH"));
   }
   if (error != 0) {
     return absl::InternalError(absl::StrCat("start ", command.front(), ": ", ErrorText(error)));
   }
   pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   if (!pidfd_.valid()) {
-    return absl::InternalError(absl::StrCat("watch ", command.front(), ": ", ErrorText(errno)));
+    const int why = errno;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    return absl::InternalError(absl::StrCat("watch ", command.front(), ": ", ErrorText(why)));
   }
   ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
   loop_.Watch(output_.get(), EPOLLIN, [this](uint32_t) { OnOutput(); });
@@ -106,13 +105,25 @@ absl::Status SrunStep::Start(const std::vector<std::string>& command,
   return absl::OkStatus();
 }
 
-void SrunStep::Signal(int signal) {
+void ChildCommand::Signal(int signal) {
   if (pidfd_.valid()) {
     ::syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);
   }
 }
 
-void SrunStep::OnOutput() {
+void ChildCommand::Kill() {
+  if (!pidfd_.valid()) {
+    return;
+  }
+  Signal(SIGKILL);
+  pollfd end{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  ::poll(&end, 1, kKillWaitMs);
+  ::waitpid(pid_, nullptr, WNOHANG);
+  loop_.Unwatch(pidfd_.get());
+  pidfd_.reset();
+}
+
+void ChildCommand::OnOutput() {
   if (!hooks_.has_room()) {
     loop_.Unwatch(output_.get());
     retry_ = loop_.At(MonoNow() + kRetry, [this] {
@@ -120,14 +131,42 @@ void SrunStep::OnOutput() {
     });
     return;
   }
+  if (const ssize_t n = ReadPiece(); n == 0) {
+    CloseOutput();
+  }
+}
+
+// Returns 0 at the end, and a negative number if there is nothing now.
+ssize_t ChildCommand::ReadPiece() {
   std::string piece(kReadBytes, '\0');
   const ssize_t n = ::read(output_.get(), piece.data(), piece.size());
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-    return;
+    return n;
   }
   if (n > 0) {
     text_.append(piece, 0, static_cast<size_t>(n));
     PassLines();
+    return n;
+  }
+  return 0;
+}
+
+// What is in the pipe once the process is gone is all that it said: it is taken whether or not the
+// reader has room, who may have stopped for good, and nobody else with the other end is waited for.
+void ChildCommand::TakeRest() {
+  for (size_t taken = 0; output_.valid() && taken < kLargestRest;) {
+    const ssize_t n = ReadPiece();
+    if (n <= 0) {
+      break;
+    }
+    taken += static_cast<size_t>(n);
+  }
+  CloseOutput();
+}
+
+void ChildCommand::CloseOutput() {
+  loop_.Cancel(retry_);
+  if (!output_.valid()) {
     return;
   }
   loop_.Unwatch(output_.get());
@@ -135,10 +174,9 @@ void SrunStep::OnOutput() {
   if (!text_.empty()) {
     hooks_.on_lines(absl::StrCat(std::exchange(text_, ""), "\n"));
   }
-  EndWhenDone();
 }
 
-void SrunStep::PassLines() {
+void ChildCommand::PassLines() {
   const size_t end = text_.size() > kLongestLine ? text_.size() - 1 : text_.rfind('\n');
   if (end != std::string::npos) {
     hooks_.on_lines(absl::string_view(text_).substr(0, end + 1));
@@ -146,21 +184,15 @@ void SrunStep::PassLines() {
   }
 }
 
-void SrunStep::OnProcessEnd() {
+void ChildCommand::OnProcessEnd() {
   int status = 0;
   if (::waitpid(pid_, &status, WNOHANG) != pid_) {
     return;
   }
-  code_ = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalBase + WTERMSIG(status);
   loop_.Unwatch(pidfd_.get());
   pidfd_.reset();
-  EndWhenDone();
-}
-
-void SrunStep::EndWhenDone() {
-  if (!pidfd_.valid() && !output_.valid()) {
-    hooks_.on_end(code_);
-  }
+  TakeRest();
+  hooks_.on_end(WIFEXITED(status) ? WEXITSTATUS(status) : kSignalBase + WTERMSIG(status));
 }
 
 }  // namespace fsdprun

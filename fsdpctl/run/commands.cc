@@ -1,0 +1,130 @@
+#include "fsdpctl/run/commands.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "launcher/cli/completions.h"
+#include "launcher/cli/launch_plan.h"
+#include "launcher/cli/nearest.h"
+#include "launcher/cli/program_texts.h"
+#include "launcher/run/machine.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr int kUnreadable = 2;
+
+struct Command {
+  /// Two words.
+  const char* group;
+  const char* name;
+  const char* synopsis;
+  const char* summary;
+  int (*run)(const ControlContext& context);
+};
+
+constexpr Command kCommands[] = {
+    {"slurm", "submit", "[options] PROGRAM [arguments]",
+     "write the batch file of a job from fsdprun's flags, and submit it", SlurmSubmit},
+    {"slurm", "grow", "JOBID --nodes N [options]", "add nodes to a running elastic job", SlurmGrow},
+    {"slurm", "join", "JOBID", "what the batch file of slurm grow runs", SlurmJoin},
+};
+
+std::string FullName(const Command& command) {
+  return absl::StrCat(command.group, " ", command.name);
+}
+
+std::string Help() {
+  std::string text = "usage: fsdpctl COMMAND ...\n\nControls jobs of fsdprun.\n\nCommands:\n";
+  for (const Command& command : kCommands) {
+    absl::StrAppend(&text, "  fsdpctl ", FullName(command), " ", command.synopsis, "\n        ",
+                    command.summary, "\n");
+  }
+  absl::StrAppend(&text,
+                  "\nfsdpctl COMMAND --help says more; --man prints the command's man page.\n"
+                  "--version prints the version, --completion bash, zsh or fish the completions "
+                  "of that shell.\n\nExit codes:\n  0 done; 1 it cannot be done, or "
+                  "a value means nothing; 2 the command line cannot be read.\n");
+  return text;
+}
+
+int Unknown(const std::vector<std::string>& words) {
+  std::string message = "no command was given";
+  if (!words.empty()) {
+    const std::string written =
+        absl::StrJoin(words.begin(), words.begin() + (words.size() > 1 ? 2 : 1), " ");
+    std::vector<std::string> names;
+    for (const Command& command : kCommands) {
+      names.push_back(FullName(command));
+    }
+    const std::string nearest = Nearest(names, written);
+    message = absl::StrCat("unknown command '", written, "'",
+                           nearest.empty() ? "" : absl::StrCat(" (did you mean ", nearest, "?)"));
+  }
+  std::fprintf(stderr, "fsdpctl: %s; see fsdpctl --help\n", message.c_str());
+  return kUnreadable;
+}
+
+/// `--completion SHELL` or `--completion=SHELL`.
+int Complete(const std::vector<std::string>& words) {
+  absl::string_view name = words.front();
+  if (!absl::ConsumePrefix(&name, "--completion=")) {
+    name = words.size() > 1 ? absl::string_view(words[1]) : "";
+  }
+  for (const Shell shell : {Shell::kBash, Shell::kZsh, Shell::kFish}) {
+    if (name == ShellName(shell)) {
+      std::fputs(ControlCompletionScript(shell).c_str(), stdout);
+      return 0;
+    }
+  }
+  std::fprintf(stderr, "fsdpctl: --completion: '%s' is not bash, zsh or fish\n",
+               std::string(name).c_str());
+  return kUnreadable;
+}
+
+/// The path of a program that was installed beside this one; else its name, for PATH.
+std::string Beside(const char* name) {
+  std::error_code error;
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string path = (own.parent_path() / name).string();
+  return !error && ::access(path.c_str(), X_OK) == 0 ? path : name;
+}
+
+}  // namespace
+
+int RunControl(int argc, char** argv, char** environ_pointer) {
+  // An ignored SIGCHLD is inherited across exec; then nobody could say how squeue and sbatch ended.
+  ::signal(SIGCHLD, SIG_DFL);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const std::string first = words.empty() ? "" : words.front();
+  if (first == "--help" || first == "-h") {
+    std::fputs(Help().c_str(), stdout);
+    return 0;
+  }
+  if (first == "--version") {
+    std::printf("fsdpctl %s\n", kVersion);
+    return 0;
+  }
+  if (first == "--completion" || absl::StartsWith(first, "--completion=")) {
+    return Complete(words);
+  }
+  for (const Command& command : kCommands) {
+    if (words.size() > 1 && words[0] == command.group && words[1] == command.name) {
+      return command.run({{words.begin() + 2, words.end()},
+                          ReadEnvironment(environ_pointer),
+                          Beside("fsdpctl"),
+                          Beside("fsdprun")});
+    }
+  }
+  return Unknown(words);
+}
+
+}  // namespace fsdprun

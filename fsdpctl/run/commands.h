@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/cli/option_table.h"
+
+namespace fsdprun {
+
+struct ControlContext {
+  /// What follows the command's name.
+  std::vector<std::string> args;
+  Environment environment;
+  /// How other programs and other nodes call this program, and the launcher.
+  std::string fsdpctl;
+  std::string fsdprun;
+};
+
+/// Runs the command that the arguments name and returns the exit code.
+int RunControl(int argc, char** argv, char** environ_pointer);
+
+// Commands. Each prints what it has to say and returns the exit code.
+
+int SlurmSubmit(const ControlContext& context);
+int SlurmGrow(const ControlContext& context);
+/// In the batch file of a job that SlurmGrow() has submitted: becomes the srun that starts an agent
+/// on each of its nodes.
+int SlurmJoin(const ControlContext& context);
+
+}  // namespace fsdprun

@@ -1,0 +1,110 @@
+#pragma once
+
+// What goes into a JobMachine and what comes out of it. Values only.
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "agent/node/cluster_types.h"
+#include "agent/node/messages.h"
+#include "base/mono_time.h"
+
+namespace fsdprun::job {
+
+// --- Events: FromAgent, and these
+
+/// The agent's current stream broke. Not to be sent for a stream that the agent has already
+/// replaced by a newer one.
+struct AgentStreamLost {
+  Incarnation incarnation;
+};
+/// A signal for the whole job. A second one ends the grace at once.
+struct OperatorStop {
+  int signal = 15;
+};
+/// Another launcher has become the host of the job, because this one was silent for so long: no
+/// world may be formed here any more; one that runs goes on. `why` is a sentence for an operator.
+/// May come unasked.
+struct HostReplaced {
+  std::string why;
+};
+/// The answer to CheckPlace: from that time on no other launcher can become the host of the job for
+/// JobSpec::place_sure_for.
+struct PlaceChecked {
+  MonoTime at;
+};
+/// It cannot be found out, for a reason that an operator is told. CheckPlace is still to be
+/// answered. Unasked: what was found before is of no use any more.
+struct PlaceUnknown {
+  std::string why;
+};
+/// A signal for all workers of the running world; the job goes on.
+struct SignalForWorkers {
+  int signal = 10;
+};
+/// The timer of `wake_at` has expired.
+struct TimerDue {};
+
+using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop, HostReplaced,
+                           PlaceChecked, PlaceUnknown, SignalForWorkers>;
+
+// --- Actions: ToAgent, and these
+
+/// Look whether another launcher has become the host of the job, until it is known: then
+/// PlaceChecked or HostReplaced is to follow, unless JobMachine::awaits_place() is false by then.
+/// Not repeated before.
+struct CheckPlace {};
+
+/// The job is over and all agents have left or timed out. Last action; every later event is only
+/// answered by a release.
+struct FinishJob {
+  JobOutcome outcome;
+};
+
+using Action = std::variant<ToAgent, CheckPlace, FinishJob>;
+
+struct Effects {
+  /// To be executed in order. Messages to agents without a stream are dropped by the executor.
+  std::vector<Action> actions;
+  /// Why the job is in its present state; changes only with a decision. Valid until the next Step.
+  std::string_view reason;
+  /// For the operator; mostly empty.
+  std::string warning;
+  /// Set if this step found that the coordinator itself had not run for this long, or longer.
+  Duration stalled{};
+  /// Deliver TimerDue at this time (replaces the earlier request). MonoTime::max() means never.
+  MonoTime wake_at = MonoTime::max();
+};
+
+enum class Phase {
+  kRendezvous,  // waits for nodes
+  kPreparing,   // members set up logs and store
+  kRunning,     // committed: workers start or run
+  kStopping,    // waits until no process of the generation is left
+  kReleasing,   // outcome decided; waits for the agents to leave
+  kFinished,
+};
+std::string_view PhaseName(Phase phase);
+
+/// A stop that is in progress. `why` is valid until the next Step.
+struct StopStatus {
+  struct Node {
+    std::string name;
+    /// Whose end it has not reported.
+    int workers = 0;
+  };
+  Generation generation;
+  /// An operator has asked for it, or for the job's end meanwhile: the next signal ends the grace.
+  int operator_signal = 0;
+  bool is_after_failure = false;
+  std::string_view why;
+  Duration grace{};
+  /// When what is still running is killed.
+  MonoTime kill_at{};
+  /// The nodes that have not stopped.
+  std::vector<Node> left;
+};
+
+}  // namespace fsdprun::job

@@ -1,0 +1,90 @@
+#include "launcher/run/join_record_sweep.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "launcher/directory/join_record_file.h"
+#include "launcher/run/program_lookup.h"
+#include "launcher/slurm/queue_listing.h"
+
+namespace fsdprun {
+namespace {
+
+Environment OfThisCluster(const Environment& environment) {
+  Environment asks = ListJobsEnvironment(environment);
+  asks.erase("SLURM_CLUSTERS");
+  return asks;
+}
+
+}  // namespace
+
+JoinRecordSweep::JoinRecordSweep(EventLoop& loop, FileThread& files, const Environment& environment,
+                                 const SlurmJoinRecord& own)
+    : loop_(loop),
+      files_(files),
+      environment_(environment),
+      cluster_(own.cluster),
+      own_job_(own.job) {
+  const auto start = std::make_shared<Start>();
+  files_.Run(
+      [start, environment, cluster = cluster_, own_job = own_job_] {
+        start->recorded = RecordedJobs(environment, cluster);
+        std::erase(start->recorded, own_job);
+        if (!start->recorded.empty()) {
+          start->squeue = LocateProgram(ListJobsCommand().front(), environment);
+        }
+      },
+      [this, start] {
+        recorded_ = std::move(start->recorded);
+        is_done_ = recorded_.empty();
+        if (!is_done_) {
+          Ask(start->squeue);
+        }
+      });
+}
+
+void JoinRecordSweep::Ask(const absl::StatusOr<std::string>& squeue) {
+  absl::Status status = squeue.status();
+  if (status.ok()) {
+    ChildCommand::Hooks hooks;
+    hooks.on_lines = [this](absl::string_view lines) { absl::StrAppend(&said_, lines); };
+    hooks.has_room = [] { return true; };
+    hooks.on_end = [this](int code) { OnListing(code); };
+    squeue_ = std::make_unique<ChildCommand>(loop_, ChildCommand::Reads::kAll, std::move(hooks));
+    std::vector<std::string> command = ListJobsCommand();
+    command.front() = *squeue;
+    status = squeue_->Start(command, OfThisCluster(environment_));
+  }
+  if (!status.ok()) {
+    Leave(std::string(status.message()));
+  }
+}
+
+// A listing without this job says nothing of the others.
+void JoinRecordSweep::OnListing(int code) {
+  std::set<std::string> alive;
+  for (const ListedJob& listed : ReadListedJobs(said_)) {
+    alive.insert(listed.job);
+  }
+  if (code != 0 || !alive.contains(own_job_)) {
+    Leave(absl::StrCat("squeue ended with ", code, ": ", said_));
+    return;
+  }
+  std::erase_if(recorded_, [&alive](const std::string& job) { return alive.contains(job); });
+  files_.Run(
+      [environment = environment_, cluster = cluster_, over = recorded_] {
+        for (const std::string& job : over) {
+          RemoveJoinRecord(environment, cluster, job);
+        }
+      },
+      [this] { is_done_ = true; });
+}
+
+void JoinRecordSweep::Leave(const std::string& why) {
+  Log(LogLevel::kInfo, absl::StrCat("records of jobs that are over are left: ", why));
+  is_done_ = true;
+}
+
+}  // namespace fsdprun
