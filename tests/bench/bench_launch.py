@@ -3,6 +3,7 @@
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,12 +14,22 @@ import measure
 
 def launch_ms(launcher: str, folder: str, workers: int) -> float:
     started = time.perf_counter()
-    subprocess.run([launcher, "--standalone", f"--nproc-per-node={workers}", "--no-python", "true"], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120, env={**os.environ, "TMPDIR": folder})
+    process = subprocess.Popen([launcher, "--standalone", f"--nproc-per-node={workers}", "--no-python", "true"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": folder})
+    measure.await_end(process, limit_s=120)
+    return (time.perf_counter() - started) * 1e3
+
+
+def spawn_alone_ms(_: str, workers: int) -> float:
+    program = shutil.which("true")
+    started = time.perf_counter()
+    for process in [os.posix_spawn(program, ["true"], os.environ) for _ in range(workers)]:
+        os.waitpid(process, 0)
     return (time.perf_counter() - started) * 1e3
 
 
 if __name__ == "__main__":
     sys.exit(measure.compare_launchers(__doc__, [
-        measure.LauncherCase(f"launch of {workers} x true", functools.partial(launch_ms, workers=workers), limit)
+        measure.LauncherCase(f"launch of {workers} x true", functools.partial(launch_ms, workers=workers),
+                             functools.partial(spawn_alone_ms, workers=workers), limit)
         for workers, limit in limits.LAUNCH.items()], warm_up=True))

@@ -5,6 +5,7 @@ The workers are shells that write their process id down and wait, so that nothin
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,33 @@ def respawn_ms(launcher: str, temporary: str) -> float:
             process.wait(60)
 
 
+def spawn_alone(folder: str, restart: int) -> list[int]:
+    return [os.posix_spawn(shutil.which("sh"), ["sh", str(Path(folder) / "worker.sh"), folder],
+                           {**os.environ, "RANK": str(rank), "TORCHELASTIC_RESTART_COUNT": str(restart)})
+            for rank in range(WORKERS)]
+
+
+def end_alone(workers: list[int]) -> None:
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    for worker in workers:
+        os.waitpid(worker, 0)
+
+
+def respawn_alone_ms(folder: str) -> float:
+    (Path(folder) / "worker.sh").write_text(WORKER)
+    workers = spawn_alone(folder, 0)
+    wait_for_workers(Path(folder), 0, 60)
+    started = time.perf_counter()
+    end_alone(workers)
+    workers = spawn_alone(folder, 1)
+    wait_for_workers(Path(folder), 1, 60)
+    took = (time.perf_counter() - started) * 1e3
+    end_alone(workers)
+    return took
+
+
 if __name__ == "__main__":
-    case = measure.LauncherCase(f"kill -9 of one of {WORKERS} workers to all respawned", respawn_ms, limits.RESPAWN)
+    case = measure.LauncherCase(f"kill -9 of one of {WORKERS} workers to all respawned", respawn_ms, respawn_alone_ms,
+                                limits.RESPAWN)
     sys.exit(measure.compare_launchers(__doc__, [case], warm_up=False))

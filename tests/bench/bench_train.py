@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Training throughput of a 33.6 M-parameter Llama on 2 ranks: fsdp-train against PyTorch's FSDP2 over Gloo, in turns.
+"""Training throughput of a 33.6 M-parameter Llama on 2 ranks: fsdp-train against PyTorch's FSDP2 and DDP over Gloo, in turns.
 
-Same shapes, batches, fp32, one compute thread per rank. The Python side shards each decoder layer and the root, keeps
-FSDP2's default prefetching and uses torch.optim.AdamW(fused=True), the fastest of its three implementations here.
+Same shapes and batches, one compute thread per rank. The Python side shards each decoder layer and the root, keeps
+FSDP2's default prefetching and uses torch.optim.AdamW(fused=True), the fastest of its three implementations here. The side
+"alone" is fsdp-train without communication: two jobs of one rank at once, each with the whole model and optimizer.
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import limits
@@ -24,12 +27,43 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_si
          "intermediate_size": 1368, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8,
          "hidden_act": "silu", "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
          "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False, "torch_dtype": "float32"}
+# 32 layers in which there is next to nothing to compute, so that what a step costs beside that shows.
+DEEP_MODEL = {**MODEL, "hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 32, "vocab_size": 512}
+MODELS = {"33.6 M": MODEL, "deep": DEEP_MODEL}
+
+# What is different from plain fp32 training.
+MODES = {
+    "fp32": {},
+    "bf16": {"precision": {"param": "bfloat16", "reduce": "float32"}},
+    "accumulation": {"train": {"grad_accumulation": 4}},
+    "checkpointing": {"train": {"activation_checkpointing": True}},
+}
+NAMES = {"FSDP2": "PyTorch FSDP2 + Gloo", "DDP": "PyTorch DDP + Gloo", "alone": "fsdp-train, no communication",
+         "shm": "fsdp-train, shared memory", "gloo": "fsdp-train, Gloo"}
 
 
-def write_case(folder: Path, steps: int, micro_batch: int, length: int) -> Path:
-    (folder / "config.json").write_text(json.dumps(MODEL))
+@dataclass(frozen=True)
+class Case:
+    """A program of `steps` optimizer steps on batches of `micro_batch` x `length` tokens for each of two ranks."""
+
+    steps: int
+    micro_batch: int
+    length: int
+    mode: str
+    model: str = "33.6 M"
+
+    def rounds(self) -> int:
+        return MODES[self.mode].get("train", {}).get("grad_accumulation", 1)
+
+    def tokens_per_step(self) -> int:
+        return 2 * self.rounds() * self.micro_batch * self.length
+
+
+def write_case(folder: Path, case: Case) -> Path:
+    steps, micro_batch, length = case.steps, case.micro_batch, case.length
+    (folder / "config.json").write_text(json.dumps(MODELS[case.model]))
     sentence = "It was the best of times, it was the worst of times. "
-    (folder / "train.txt").write_text(sentence * (2 * steps * micro_batch * length // len(sentence) + length))
+    (folder / "train.txt").write_text(sentence * (case.steps * case.tokens_per_step() // len(sentence) + length))
     config = {
         "model": {"config": str(folder / "config.json"), "weights": "none", "seed": 0},
         "data": {"train": [str(folder / "train.txt")], "valid": [], "format": "text", "tokenizer": "byte",
@@ -42,15 +76,16 @@ def write_case(folder: Path, steps: int, micro_batch: int, length: int) -> Path:
         "checkpoint": {"dir": "", "every_steps": 0, "resume": "none"},
         "metrics": {"jsonl": str(folder / "metrics.jsonl"), "every_steps": 1},
     }
+    for section, values in MODES[case.mode].items():
+        config[section] = {**config.get(section, {}), **values}
     path = folder / "train.json"
     path.write_text(json.dumps(config))
     return path
 
 
-def tokens_per_second(metrics: Path, tokens_per_step: int) -> float:
+def seconds_per_step(metrics: Path) -> float:
     records = [json.loads(line) for line in metrics.read_text().splitlines()]
-    seconds = [record["step_seconds"] for record in records if "step_seconds" in record][WARM_UP_STEPS:]
-    return tokens_per_step / statistics.median(seconds)
+    return statistics.median([record["step_seconds"] for record in records if "step_seconds" in record][WARM_UP_STEPS:])
 
 
 def run(command: list[str], folder: Path) -> None:
@@ -60,18 +95,46 @@ def run(command: list[str], folder: Path) -> None:
         sys.exit(f"exit code {done.returncode} of: {' '.join(command)}\n{(done.stdout + done.stderr)[-4000:]}")
 
 
-def measure_once(side: str, steps: int, micro_batch: int, length: int) -> float:
+def launcher_of(side: str) -> list[str]:
+    return [measure.TORCHRUN if side in ("FSDP2", "DDP") else measure.FSDPRUN, "--standalone"]
+
+
+def train(side: str, case: Case, ranks: int) -> float:
+    """Seconds per step."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        config = write_case(folder, steps, micro_batch, length)
+        config = write_case(folder, case)
         metrics = folder / "metrics.jsonl"
-        if side == "FSDP2":
-            run([measure.TORCHRUN, "--standalone", "--nproc-per-node=2", str(PARITY / "fsdp2_train.py"), "--config",
-                 str(config), "--output", str(metrics), "--optimizer", "fused"], folder)
+        command = [*launcher_of(side), f"--nproc-per-node={ranks}"]
+        if side in ("FSDP2", "DDP"):
+            command += [str(PARITY / "fsdp2_train.py"), "--config", str(config), "--output", str(metrics), "--optimizer", "fused",
+                        *(["--ddp"] if side == "DDP" else [])]
         else:
-            run([measure.FSDPRUN, "--standalone", "--nproc-per-node=2", "--no-python", str(measure.BIN / "fsdp-train"),
-                 "--config", str(config), "--set", f"parallel.backend={side}"], folder)
-        return tokens_per_second(metrics, 2 * micro_batch * length)
+            command += ["--no-python", str(measure.BIN / "fsdp-train"), "--config", str(config),
+                        "--set", f"parallel.backend={'auto' if side == 'alone' else side}"]
+        run(command, folder)
+        return seconds_per_step(metrics)
+
+
+def tokens_per_second(side: str, case: Case) -> float:
+    if side != "alone":
+        return case.tokens_per_step() / train(side, case, 2)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(train, side, case, 1) for _ in range(2)]
+        return sum(case.tokens_per_step() / 2 / job.result() for job in jobs)
+
+
+def row(side: str, speeds: dict[str, list[float]]) -> list[str]:
+    """Median and best, each as a ratio to those of the other sides."""
+    def ratios(base: str) -> str:
+        if base not in speeds or base == side:
+            return "-"
+        return " / ".join(f"{of(speeds[side]) / of(speeds[base]):.2f}" for of in (statistics.median, max))
+
+    ratio = statistics.median(speeds[side]) / statistics.median(speeds["FSDP2"]) if "FSDP2" in speeds else None
+    has_aim = ratio is not None and side in limits.TRAIN
+    return [NAMES[side], measure.summary(speeds[side]), ratios("FSDP2"), ratios("DDP"), ratios("alone"),
+            measure.in_words(ratio, limits.TRAIN[side].aim) if has_aim else "-"]
 
 
 def main() -> int:
@@ -80,25 +143,25 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--length", type=int, default=256)
-    parser.add_argument("--sides", nargs="+", default=["FSDP2", "shm", "gloo"], choices=["FSDP2", "shm", "gloo"])
+    parser.add_argument("--mode", choices=list(MODES), default="fp32")
+    parser.add_argument("--sides", nargs="+", default=["FSDP2", "shm", "gloo"], choices=list(NAMES))
     parser.add_argument("--shm-at-least", type=float, default=limits.TRAIN["shm"].fails_below,
                         help="fail below this ratio to FSDP2")
     parser.add_argument("--gloo-at-least", type=float, default=limits.TRAIN["gloo"].fails_below,
                         help="fail below this ratio to FSDP2")
     options = parser.parse_args()
+    case = Case(options.steps, options.micro_batch, options.length, options.mode)
     speeds: dict[str, list[float]] = {side: [] for side in options.sides}
     for _ in range(options.repeats):
         for side, values in speeds.items():
-            values.append(measure_once(side, options.steps, options.micro_batch, options.length))
-    medians = {side: statistics.median(values) for side, values in speeds.items()}
-    base = medians.get("FSDP2")
-    names = {"FSDP2": "PyTorch FSDP2 + Gloo", "shm": "fsdp-train, shared memory", "gloo": "fsdp-train, Gloo"}
-    print(measure.table(["33.6 M parameters, 2 ranks, tokens/s", "median (range)", "times FSDP2", "aim"], [
-        [names[side], measure.summary(values), f"{medians[side] / base:.2f}" if base else "-",
-         measure.in_words(medians[side] / base, limits.TRAIN[side].aim) if base and side in limits.TRAIN else "-"]
-        for side, values in speeds.items()]))
+            values.append(tokens_per_second(side, case))
+    what = f"33.6 M parameters, 2 ranks, {options.micro_batch} x {options.length}, {options.mode}, tokens/s"
+    print(measure.table([what, "median (range)", "times FSDP2 (median / best)", "times DDP", "times no communication", "aim"],
+                        [row(side, speeds) for side in speeds]))
     required = {"shm": options.shm_at_least, "gloo": options.gloo_at_least}
-    return int(any(base and side in medians and medians[side] / base < ratio for side, ratio in required.items()))
+    base = statistics.median(speeds["FSDP2"]) if "FSDP2" in speeds else None
+    return int(any(base and side in speeds and statistics.median(speeds[side]) / base < least
+                   for side, least in required.items()))
 
 
 if __name__ == "__main__":

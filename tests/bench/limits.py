@@ -25,8 +25,17 @@ class Time:
     fails_above: float
 
 
+@dataclass(frozen=True)
+class Bound:
+    """In the unit of its name."""
+
+    aim: float
+    fails_above: float
+
+
 LAUNCH = {2: Ratio(50, 30), 64: Ratio(50, 10)}
 RESPAWN = Ratio(20, 4)
+SLURM = Ratio(20, 10)
 ELASTIC_LEASE_MS = 3000
 ELASTIC = {
     "killed": Time(500, 1200),
@@ -35,3 +44,6 @@ ELASTIC = {
     "join": Time(1200, 2400),
 }
 TRAIN = {"shm": Ratio(1.3, 1.0), "gloo": Ratio(1.0, 0.7)}
+HOST_COST_US = Bound(5, 15)
+SECOND_RANK_MS = Bound(0.1, 1)  # per layer
+MEMORY_OFF = Bound(0.03, 0.06)  # of what is expected, up or down

@@ -11,21 +11,57 @@ sys.path.insert(0, str(ROOT / "tests/bench"))
 import limits  # noqa: E402
 import measure  # noqa: E402
 
-LIMITS = [limits.LAUNCH[2], limits.LAUNCH[64], limits.RESPAWN, limits.TRAIN["shm"], limits.TRAIN["gloo"]]
+LIMITS = [limits.LAUNCH[2], limits.LAUNCH[64], limits.RESPAWN, limits.SLURM, limits.TRAIN["shm"], limits.TRAIN["gloo"]]
+
+
+def tables() -> list[list[list[str]]]:
+    """Of the page, each as the cells of its rows; the first row is the head, the second is left out."""
+    texts = re.findall(r"(?:^\|.*\|\n)+", (ROOT / "docs/BENCHMARKS.md").read_text(), re.M)
+    return [[[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if not line.startswith("|-")] for text in texts]
+
+
+def median(cell: str) -> float:
+    return float(cell.split()[0])
 
 
 class BenchmarksPageTest(unittest.TestCase):
-    def test_the_table_has_the_numbers_of_the_limits(self):
-        lines = re.findall(r"^\| .*\|$", (ROOT / "docs/BENCHMARKS.md").read_text(), re.M)
-        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-        self.assertEqual(rows[0][-3:], ["ratio", "aim", "fails below"])
-        self.assertEqual(len(rows), 1 + len(LIMITS))
-        for (what, *_, ratio, aim, fails_below), limit in zip(rows[1:], LIMITS, strict=True):
+    def test_the_ratios_have_the_aims_and_limits_of_the_benchmarks(self):
+        head, *rows = tables()[0]
+        self.assertEqual(head[-3:], ["ratio", "aim", "fails below"])
+        self.assertEqual(len(rows), len(LIMITS))
+        for (what, *_, ratio, aim, fails_below), limit in zip(rows, LIMITS, strict=True):
             with self.subTest(what):
                 number, *words = aim.split(":")
                 self.assertEqual([f"{float(number):g}", *words], measure.in_words(float(ratio), limit.aim).split(":"))
                 self.assertEqual(float(fails_below), limit.fails_below)
                 self.assertLessEqual(limit.fails_below, float(ratio) * (2 / 3 if limit in limits.TRAIN.values() else 1 / 2))
+
+    def test_the_times_have_the_aims_and_limits_of_the_benchmarks(self):
+        head, *rows = tables()[1]
+        self.assertEqual(head[-3:], ["fsdprun", "aim", "fails above"])
+        self.assertEqual(len(rows), len(limits.ELASTIC))
+        for (what, *_, measured, aim, fails_above), limit in zip(rows, limits.ELASTIC.values(), strict=True):
+            with self.subTest(what):
+                self.assertEqual((float(aim), float(fails_above)), (limit.aim, limit.fails_above))
+                self.assertLessEqual(median(measured), limit.aim)
+
+    def test_the_costs_of_the_engine_have_the_aims_and_limits_of_the_benchmarks(self):
+        head, *rows = tables()[2]
+        self.assertEqual(head[-3:], ["fsdprun", "aim", "fails above"])
+        bounds = [limits.HOST_COST_US, limits.HOST_COST_US, limits.SECOND_RANK_MS]
+        for (what, *_, measured, aim, fails_above), bound in zip(rows, bounds, strict=True):
+            with self.subTest(what):
+                is_met = median(measured) <= bound.aim
+                self.assertEqual(aim, f"{bound.aim:g}" + ("" if is_met else ": not met"))
+                self.assertEqual(float(fails_above), bound.fails_above)
+
+    def test_the_memory_is_what_the_plan_says(self):
+        head, *rows = tables()[3]
+        self.assertEqual(head[-3:], ["off", "aim", "fails above"])
+        for what, *_, off, aim, fails_above in rows:
+            with self.subTest(what):
+                self.assertEqual((median(aim), median(fails_above)), (100 * limits.MEMORY_OFF.aim, 100 * limits.MEMORY_OFF.fails_above))
+                self.assertLessEqual(abs(median(off)), median(aim))
 
 
 if __name__ == "__main__":

@@ -93,7 +93,8 @@ def self_test(known: names.Names) -> None:
     for words in (["scripts/nothing"], ["scripts/test", "--nothing"], ["scripts/test", "--label", "nothing"],
                   ["scripts/test", "--preset", "nothing"], ["scripts/build", "nothing"], ["ctest", "-R", "^nothing$"],
                   ["ctest", "--test-dir", "build/nothing"], ["ninja", "-C", "build/release", "nothing"],
-                  [".venv/bin/python", "tests/nothing.py"], ["fsdp-train", "nothing"],
+                  [".venv/bin/python", "tests/nothing.py"], ["fsdp-train", "nothing"], ["fsdpctl", "slurm", "nothing"],
+                  ["fsdpctl", "slurm", "submit", "--nothing"],
                   [".venv/bin/python", "tests/parity/recovery_test.py", "nothing"],
                   [".venv/bin/python", "tests/parity/parity_test.py", "--nothing"]):
         assert known.complaints(words), f"accepted: {words}"

@@ -34,10 +34,24 @@ class Names:
         if words[0] in ("fsdprun", "fsdp-train", "fsdp-agent"):
             shown = subprocess.run([self.build / "bin" / words[0], "--help"], capture_output=True, text=True, check=True)
             return [f"{words[0]} --help says nothing of {word}" for word in words[1:] if word not in shown.stdout]
+        if words[0] == "fsdpctl":
+            return self._fsdpctl(words[1:])
+        if words[0] == "sbatch":
+            return []
         if words[0] == ".venv/bin/python" or words[0].endswith("fsdprun"):
             script = next(number for number, word in enumerate(words) if word.endswith(".py"))
             return self._python_script(words[script], words[script + 1 :])
         return self._script(words[0], words[1:])
+
+    def _fsdpctl(self, words: list[str]) -> list[str]:
+        """A command, and flags of it."""
+        name = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)]
+        shown = subprocess.run([self.build / "bin/fsdpctl", *(name if len(name) == 2 else []), "--help"], capture_output=True,
+                               text=True)
+        if shown.returncode != 0 or " ".join(name) not in shown.stdout:
+            return [f"fsdpctl has no command {' '.join(name)}"]
+        return [f"fsdpctl {' '.join(name)} --help says nothing of {word}" for word in words
+                if word.startswith("--") and word.split("=")[0] not in shown.stdout]
 
     def _script(self, path: str, arguments: list[str]) -> list[str]:
         script = self.root / path

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # A span of inline code is a command if it begins with one of these.
-COMMAND = re.compile(r"(scripts/\S|\.ci/\S|build/bin/\S|\.venv/bin/\S|fsdprun |fsdp-train |ctest |ninja |cmake )")
+COMMAND = re.compile(r"(scripts/\S|\.ci/\S|build/bin/\S|\.venv/bin/\S|fsdprun |fsdp-train |fsdpctl |ctest |ninja |cmake )")
 
 
 @dataclass(frozen=True)
