@@ -8,6 +8,8 @@ namespace {
 
 using CountBySize = std::map<int64_t, int64_t>;
 
+int64_t shard_numel(const GroupMemory& group) { return group.numel / group.ranks; }
+
 int64_t bytes_of(const CountBySize& slots) {
   int64_t bytes = 0;
   for (const auto& [size, count] : slots) {
@@ -52,7 +54,7 @@ int64_t parameter_slot_bytes(const std::vector<GroupMemory>& groups) {
   return bytes + bytes_of(most);
 }
 
-int64_t gradient_slot_bytes(const std::vector<GroupMemory>& groups, int64_t ranks) {
+int64_t gradient_slot_bytes(const std::vector<GroupMemory>& groups) {
   CountBySize slots;
   CountBySize reduced_slots;
   for (const GroupMemory& group : groups) {
@@ -61,8 +63,8 @@ int64_t gradient_slot_bytes(const std::vector<GroupMemory>& groups, int64_t rank
     }
     int64_t& count = slots[group.numel * group.reduce_bytes];
     count = std::min(count + 1, kGradientSlotsPerSize);
-    if (group.reduces_to_slot && ranks > 1) {
-      int64_t& reduced = reduced_slots[group.numel / ranks * group.reduce_bytes];
+    if (group.reduces_to_slot && group.ranks > 1) {
+      int64_t& reduced = reduced_slots[shard_numel(group) * group.reduce_bytes];
       reduced = std::min(reduced + 1, kReducedSlotsPerSize);
     }
   }
@@ -71,22 +73,22 @@ int64_t gradient_slot_bytes(const std::vector<GroupMemory>& groups, int64_t rank
 
 }  // namespace
 
-MemoryPlan plan_memory(const std::vector<GroupMemory>& groups, int64_t ranks) {
+MemoryPlan plan_memory(const std::vector<GroupMemory>& groups) {
   MemoryPlan plan;
   for (const GroupMemory& group : groups) {
-    const int64_t shard = group.numel / ranks * group.master_bytes;
+    const int64_t shard = shard_numel(group) * group.master_bytes;
     plan.shard_bytes += shard;
     if (group.is_windowed && group.compute_bytes != group.master_bytes) {
-      plan.shard_bytes += group.numel / ranks * group.compute_bytes;
+      plan.shard_bytes += shard_numel(group) * group.compute_bytes;
     }
     if (group.is_trainable) {
       plan.gradient_bytes += shard;
-      plan.gradient_bytes += group.keeps_row_sum ? group.numel / ranks * group.reduce_bytes : 0;
+      plan.gradient_bytes += group.keeps_row_sum ? shard_numel(group) * group.reduce_bytes : 0;
       plan.optimizer_bytes += 2 * shard;
     }
   }
   plan.parameter_slot_bytes = parameter_slot_bytes(groups);
-  plan.gradient_slot_bytes = gradient_slot_bytes(groups, ranks);
+  plan.gradient_slot_bytes = gradient_slot_bytes(groups);
   return plan;
 }
 

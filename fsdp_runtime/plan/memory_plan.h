@@ -16,6 +16,7 @@ inline constexpr int64_t kReducedSlotsPerSize = 3;
 struct GroupMemory {
   int64_t unit = 0;             // groups of one unit follow each other, and are gathered together
   int64_t numel = 0;            // of the whole group, padding included
+  int64_t ranks = 1;            // that divide the group
   int64_t master_bytes = 4;     // per element of the shard
   int64_t compute_bytes = 4;    // per element of the gathered parameters
   int64_t reduce_bytes = 4;     // per element of the gradients that are reduced
@@ -47,7 +48,6 @@ struct MemoryPlan {
 /// Memory for training a model with one group prefetched and a bounded number of slots per size:
 /// slots are shared by groups of one size, and each group that stays unsharded has its own. Assumes
 /// that every micro batch's gradients are reduced (no accumulation of unsharded gradients).
-/// `ranks`: those that divide the groups.
-MemoryPlan plan_memory(const std::vector<GroupMemory>& groups, int64_t ranks);
+MemoryPlan plan_memory(const std::vector<GroupMemory>& groups);
 
 }  // namespace fsdp::plan

@@ -19,6 +19,7 @@ plan::GroupMemory memory_of(ParamGroup& group, const TrainingMode& mode) {
   const bool puts_off = group.replicas() && mode.puts_off_all_reduce;
   return {
       .numel = store.layout().numel(),
+      .ranks = group.comm()->size(),
       .master_bytes = bytes_of(store.dtype()),
       .compute_bytes = bytes_of(group.unsharded().dtype()),
       .reduce_bytes = bytes_of(reduced_in),
@@ -37,7 +38,6 @@ plan::GroupMemory memory_of(ParamGroup& group, const TrainingMode& mode) {
 plan::MemoryPlan planned_memory(const FSDPModule& root, const TrainingMode& mode) {
   TORCH_CHECK(root, "planned_memory: empty FSDPModule handle; pass what fully_shard has returned");
   std::vector<plan::GroupMemory> groups;
-  int64_t ranks = 1;
   int64_t number = 0;
   for (const std::shared_ptr<ModuleState>& unit : units_below(root.state()->module())) {
     const bool has_units_inside = units_below(unit->module()).size() > 1;
@@ -47,11 +47,10 @@ plan::MemoryPlan planned_memory(const FSDPModule& root, const TrainingMode& mode
       memory.stays_gathered =
           has_units_inside || !unit->reshards_after_forward() || !unit->reshard_after_backward;
       groups.push_back(memory);
-      ranks = group->comm()->size();
     }
     ++number;
   }
-  return plan::plan_memory(groups, ranks);
+  return plan::plan_memory(groups);
 }
 
 }  // namespace fsdp

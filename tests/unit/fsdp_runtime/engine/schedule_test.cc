@@ -103,10 +103,11 @@ TEST(ScheduleTest, ArenaIsAsLargeAsThePlanSays) {
       for (int i = 0; i < 4; ++i) {  // the forward's gathers: root first
         groups.push_back({.unit = i,
                           .numel = rank.comm->records()[i].numel,
+                          .ranks = 2,
                           .stays_gathered = i == 0,
                           .reduces_to_slot = accumulates});
       }
-      const plan::MemoryPlan plan = plan::plan_memory(groups, 2);
+      const plan::MemoryPlan plan = plan::plan_memory(groups);
       EXPECT_EQ(runtime_counters(setup.root).slot_bytes,
                 plan.parameter_slot_bytes + plan.gradient_slot_bytes);
     });

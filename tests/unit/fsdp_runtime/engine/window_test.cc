@@ -36,12 +36,13 @@ TEST(WindowTest, UnshardedParametersTakeNoMemory) {
       for (int i = 0; i < 3; ++i) {  // the forward's gathers: root first
         groups.push_back({.unit = i,
                           .numel = rank.comm->records()[static_cast<size_t>(i)].numel,
+                          .ranks = 2,
                           .compute_bytes = bytes,
                           .reduce_bytes = bytes,
                           .is_windowed = true,
                           .reduces_to_slot = compute != at::kFloat});
       }
-      const plan::MemoryPlan plan = plan::plan_memory(groups, 2);
+      const plan::MemoryPlan plan = plan::plan_memory(groups);
       EXPECT_EQ(plan.parameter_slot_bytes, 0);
       EXPECT_EQ(runtime_counters(setup.root).slot_bytes, plan.gradient_slot_bytes);
     });

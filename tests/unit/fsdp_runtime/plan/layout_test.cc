@@ -175,11 +175,11 @@ TEST(GroupLayoutTest, RejectsNonsense) {
 
 TEST(MemoryPlanTest, EqualBlocksShareTwoSlotsAndTheRootHasItsOwn) {
   std::vector<GroupMemory> groups(5);
-  groups[0] = {.numel = 100, .stays_gathered = true};
+  groups[0] = {.numel = 100, .ranks = 2, .stays_gathered = true};
   for (size_t i = 1; i < groups.size(); ++i) {
-    groups[i] = {.unit = static_cast<int64_t>(i), .numel = 40, .compute_bytes = 2};
+    groups[i] = {.unit = static_cast<int64_t>(i), .numel = 40, .ranks = 2, .compute_bytes = 2};
   }
-  const MemoryPlan plan = plan_memory(groups, 2);
+  const MemoryPlan plan = plan_memory(groups);
   EXPECT_EQ(plan.shard_bytes, (100 + 4 * 40) / 2 * 4);
   EXPECT_EQ(plan.optimizer_bytes, 2 * plan.shard_bytes);
   EXPECT_EQ(plan.parameter_slot_bytes, 100 * 4 + 2 * 40 * 2);
@@ -189,37 +189,54 @@ TEST(MemoryPlanTest, EqualBlocksShareTwoSlotsAndTheRootHasItsOwn) {
 TEST(MemoryPlanTest, ReducedGradientsThatAreNotTheGradientHaveSlotsOfTheSizeOfAShard) {
   std::vector<GroupMemory> groups(5);
   for (GroupMemory& group : groups) {
-    group = {.numel = 40, .reduce_bytes = 2, .reduces_to_slot = true};
+    group = {.numel = 40, .ranks = 2, .reduce_bytes = 2, .reduces_to_slot = true};
   }
-  EXPECT_EQ(plan_memory(groups, 2).gradient_slot_bytes, 2 * 40 * 2 + 3 * 20 * 2);
-  EXPECT_EQ(plan_memory(groups, 1).gradient_slot_bytes, 2 * 40 * 2);  // they stay where they are
-  EXPECT_EQ(plan_memory(groups, 2).gradient_bytes, 5 * 20 * 4);
+  EXPECT_EQ(plan_memory(groups).gradient_slot_bytes, 2 * 40 * 2 + 3 * 20 * 2);
+  EXPECT_EQ(plan_memory(groups).gradient_bytes, 5 * 20 * 4);
   groups[0].keeps_row_sum = true;
-  EXPECT_EQ(plan_memory(groups, 2).gradient_bytes, 5 * 20 * 4 + 20 * 2);
+  EXPECT_EQ(plan_memory(groups).gradient_bytes, 5 * 20 * 4 + 20 * 2);
+}
+
+TEST(MemoryPlanTest, ReducedGradientsOfARowOfOneRankStayWhereTheyAre) {
+  const MemoryPlan plan = plan_memory({{.numel = 40, .reduce_bytes = 2, .reduces_to_slot = true}});
+  EXPECT_EQ(plan.gradient_slot_bytes, 40 * 2);
+}
+
+TEST(MemoryPlanTest, EachGroupIsDividedByTheRanksOfItsOwnMesh) {
+  const GroupMemory on_two = {.numel = 40, .ranks = 2, .reduces_to_slot = true};
+  const GroupMemory on_four = {.unit = 1, .numel = 40, .ranks = 4, .reduces_to_slot = true};
+  const std::vector<std::vector<GroupMemory>> orders = {{on_two, on_four}, {on_four, on_two}};
+  for (const std::vector<GroupMemory>& groups : orders) {
+    const MemoryPlan plan = plan_memory(groups);
+    EXPECT_EQ(plan.shard_bytes, (20 + 10) * 4);
+    EXPECT_EQ(plan.gradient_bytes, (20 + 10) * 4);
+    EXPECT_EQ(plan.optimizer_bytes, 2 * (20 + 10) * 4);
+    EXPECT_EQ(plan.gradient_slot_bytes, (2 * 40 + 20 + 10) * 4);  // a shard's slot of each size
+  }
 }
 
 TEST(MemoryPlanTest, NeighboursNeedTheSlotsOfAllTheirGroupsAtOnce) {
   // Each unit has a large group and a small one, of other dtypes; the last has two large ones.
   std::vector<GroupMemory> groups;
   for (int64_t unit = 0; unit < 3; ++unit) {
-    groups.push_back({.unit = unit, .numel = 40});
-    groups.push_back({.unit = unit, .numel = 8});
+    groups.push_back({.unit = unit, .numel = 40, .ranks = 2});
+    groups.push_back({.unit = unit, .numel = 8, .ranks = 2});
   }
-  EXPECT_EQ(plan_memory(groups, 2).parameter_slot_bytes, (2 * 40 + 2 * 8) * 4);
+  EXPECT_EQ(plan_memory(groups).parameter_slot_bytes, (2 * 40 + 2 * 8) * 4);
   groups.back().numel = 40;
-  EXPECT_EQ(plan_memory(groups, 2).parameter_slot_bytes, (3 * 40 + 2 * 8) * 4);
+  EXPECT_EQ(plan_memory(groups).parameter_slot_bytes, (3 * 40 + 2 * 8) * 4);
 }
 
 TEST(MemoryPlanTest, WhatStaysInPlaceNeedsNoSlot) {
-  const MemoryPlan plan = plan_memory(
-      {{.numel = 64, .has_parameters_in_place = true, .has_gradients_in_place = true}}, 1);
+  const MemoryPlan plan =
+      plan_memory({{.numel = 64, .has_parameters_in_place = true, .has_gradients_in_place = true}});
   EXPECT_EQ(plan.peak_bytes(), (1 + 1 + 2) * 64 * 4);
-  EXPECT_EQ(plan_memory({{.numel = 64, .has_gradients_in_place = true}}, 1).peak_bytes(),
+  EXPECT_EQ(plan_memory({{.numel = 64, .has_gradients_in_place = true}}).peak_bytes(),
             plan.peak_bytes() + 64 * 4);
 }
 
 TEST(MemoryPlanTest, FrozenGroupsNeedNoGradientMemory) {
-  const MemoryPlan plan = plan_memory({{.numel = 64, .is_trainable = false}}, 1);
+  const MemoryPlan plan = plan_memory({{.numel = 64, .is_trainable = false}});
   EXPECT_EQ(plan.gradient_bytes + plan.gradient_slot_bytes + plan.optimizer_bytes, 0);
 }
 
