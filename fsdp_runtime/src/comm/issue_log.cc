@@ -107,6 +107,7 @@ std::string IssueLog::first_difference(Lane lane, const std::vector<std::string>
   end = extent == Extent::kAll ? end : least;
   for (uint64_t number = begin; number < end && least >= begin; ++number) {
     std::vector<shm::Descriptor> issued;
+    issued.reserve(all.size());
     for (const Remembered& own : all) {
       issued.push_back(own.at(number));
     }

@@ -106,6 +106,7 @@ struct GroupPlace {
   }
   std::vector<int64_t> world_ranks_of(const std::vector<int64_t>& ranks) const {
     std::vector<int64_t> of_world;
+    of_world.reserve(ranks.size());
     for (const int64_t each : ranks) {
       of_world.push_back(world_rank(each));
     }
