@@ -3,7 +3,8 @@
 
 usage: ledger.py FOLDER [BUILD...]
 
-FOLDER holds phases.tsv (name, seconds; written by scripts/test and scripts/soak) and ctest's results, *.junit.xml.
+FOLDER holds phases.tsv (name, seconds, exit status; written by scripts/test and scripts/soak) and what ctest wrote,
+*.junit.xml.
 Each BUILD is a folder with a .ninja_log.
 """
 
@@ -12,15 +13,17 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 SHOWN = 10
+CUT_OFF = "124"  # phases.bash: the time was not enough, which is no failure
 
 
 def minutes(seconds: float) -> str:
     return f"{int(seconds) // 60:3d} min {int(seconds) % 60:02d} s"
 
 
-def read_phases(path: Path) -> list[tuple[str, float]]:
+def read_phases(path: Path) -> list[tuple[str, float, bool]]:
+    """Name, seconds and whether it failed."""
     rows = [line.split("\t") for line in path.read_text().splitlines()]
-    return [(name, float(seconds)) for name, seconds in rows]
+    return [(name, float(seconds), status not in ("0", CUT_OFF)) for name, seconds, status in rows]
 
 
 def slow_files(build: Path, since: float) -> list[tuple[float, str]]:
@@ -60,9 +63,9 @@ def main() -> None:
     phases = read_phases(folder / "phases.tsv")
     started = (folder / "started").stat().st_mtime
     print("phase                                        time")
-    for name, seconds in phases:
-        print(f"  {name:38s} {minutes(seconds)}")
-    print(f"  {'all':38s} {minutes(sum(seconds for _, seconds in phases))}")
+    for name, seconds, has_failed in phases:
+        print(f"  {name:38s} {minutes(seconds)}{'   FAILED' if has_failed else ''}")
+    print(f"  {'all':38s} {minutes(sum(seconds for _, seconds, _ in phases))}")
     print_slowest("slowest files to build", [row for build in builds for row in slow_files(build, started)])
     times, skipped, failed = read_tests(folder)
     print_slowest("slowest tests", times)
@@ -71,6 +74,8 @@ def main() -> None:
         print(f"  failed: {name}")
     for name in skipped:
         print(f"  skipped: {name}")
+    for name in [name for name, _, has_failed in phases if has_failed]:
+        print(f"  failed phase: {name} (what it found is above, behind '==> {name}')")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ phase() {
   shift
   note "$name"
   "$@" || status=$?
-  printf '%s\t%d.%03d\n' "$name" $(((${EPOCHREALTIME/./} - start) / 1000000)) \
-    $(((${EPOCHREALTIME/./} - start) / 1000 % 1000)) >>"$run_folder/phases.tsv"
+  printf '%s\t%d.%03d\t%d\n' "$name" $(((${EPOCHREALTIME/./} - start) / 1000000)) \
+    $(((${EPOCHREALTIME/./} - start) / 1000 % 1000)) "$status" >>"$run_folder/phases.tsv"
   return $status
 }
 
