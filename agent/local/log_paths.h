@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "agent/node/cluster_types.h"
 #include "agent/output/stream_plan.h"
 #include "agent/process/keeper_protocol.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "agent/node/cluster_types.h"
 #include "agent/store/store_server.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -11,10 +11,10 @@
 #include <variant>
 #include <vector>
 
-#include "agent/node/clocks.h"
-#include "agent/node/cluster_types.h"
-#include "agent/node/messages.h"
 #include "base/mono_time.h"
+#include "proto/cluster/clocks.h"
+#include "proto/cluster/messages.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "agent/node/messages.h"
 #include "fsdprun/v1/coordinator.pb.h"
+#include "proto/cluster/messages.h"
 
 namespace fsdprun {
 

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "absl/status/status.h"
-#include "agent/node/messages.h"
+#include "proto/cluster/messages.h"
 
 namespace fsdprun {
 

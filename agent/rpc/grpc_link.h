@@ -9,9 +9,9 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "agent/node/clocks.h"
 #include "agent/rpc/coordinator_link.h"
 #include "base/event_loop.h"
+#include "proto/cluster/clocks.h"
 
 namespace fsdprun {
 

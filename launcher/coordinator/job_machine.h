@@ -12,14 +12,14 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/node/clocks.h"
-#include "agent/node/cluster_types.h"
-#include "agent/node/messages.h"
 #include "base/mono_time.h"
 #include "launcher/coordinator/job_events.h"
 #include "launcher/coordinator/node_table.h"
 #include "launcher/coordinator/rank_assignment.h"
 #include "launcher/coordinator/root_cause.h"
+#include "proto/cluster/clocks.h"
+#include "proto/cluster/messages.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "agent/node/cluster_types.h"
 #include "base/mono_time.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

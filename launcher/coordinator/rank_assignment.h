@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

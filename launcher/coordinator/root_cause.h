@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "agent/node/cluster_types.h"
 #include "base/mono_time.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/node/clocks.h"
 #include "base/status_macros.h"
 #include "launcher/directory/claim_directory.h"
 #include "launcher/directory/etcd_claims.h"
@@ -13,6 +12,7 @@
 #include "launcher/directory/fixed_endpoint.h"
 #include "launcher/directory/one_node.h"
 #include "launcher/directory/told_coordinator.h"
+#include "proto/cluster/clocks.h"
 
 namespace fsdprun {
 

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/node/clocks.h"
 #include "agent/rpc/call_proof.h"
 #include "agent/rpc/grpc_lifetime.h"
 #include "base/check.h"
 #include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
+#include "proto/cluster/clocks.h"
 
 namespace fsdprun {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

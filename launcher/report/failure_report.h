@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -9,10 +9,10 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "agent/node/clocks.h"
-#include "agent/node/messages.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
+#include "proto/cluster/clocks.h"
+#include "proto/cluster/messages.h"
 
 namespace fsdprun {
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "agent/node/clocks.h"
 #include "base/mono_time.h"
+#include "proto/cluster/clocks.h"
 
 namespace fsdprun {
 

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "agent/node/clocks.h"
 #include "agent/rpc/coordinator_link.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 #include "launcher/coordinator/job_machine.h"
 #include "launcher/rpc/coordinator_service.h"
 #include "launcher/run/refusal_log.h"
+#include "proto/cluster/clocks.h"
 
 namespace fsdprun {
 

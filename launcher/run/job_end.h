@@ -3,12 +3,12 @@
 #include <string>
 
 #include "agent/local/local_agent.h"
-#include "agent/node/cluster_types.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/report/console.h"
 #include "launcher/run/signals.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -8,11 +8,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "agent/local/local_agent.h"
-#include "agent/node/cluster_types.h"
 #include "base/event_loop.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/report/console.h"
 #include "launcher/run/run_dir.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

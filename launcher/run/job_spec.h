@@ -1,8 +1,8 @@
 #pragma once
 
-#include "agent/node/clocks.h"
 #include "launcher/cli/launch_plan.h"
 #include "launcher/coordinator/job_machine.h"
+#include "proto/cluster/clocks.h"
 
 namespace fsdprun {
 

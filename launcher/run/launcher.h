@@ -13,8 +13,6 @@
 #include "agent/local/file_thread.h"
 #include "agent/local/local_agent.h"
 #include "agent/local/worker_store.h"
-#include "agent/node/clocks.h"
-#include "agent/node/cluster_types.h"
 #include "agent/node/node_machine.h"
 #include "agent/rpc/coordinator_link.h"
 #include "agent/rpc/grpc_link.h"
@@ -33,6 +31,8 @@
 #include "launcher/run/restart_limit.h"
 #include "launcher/run/signals.h"
 #include "launcher/run/slurm_queue.h"
+#include "proto/cluster/clocks.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

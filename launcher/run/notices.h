@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "agent/node/messages.h"
 #include "base/mono_time.h"
 #include "launcher/coordinator/job_machine.h"
+#include "proto/cluster/messages.h"
 
 namespace fsdprun {
 

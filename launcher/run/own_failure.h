@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "agent/node/cluster_types.h"
 #include "agent/node/node_machine.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

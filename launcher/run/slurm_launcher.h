@@ -11,8 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "agent/local/file_thread.h"
-#include "agent/node/clocks.h"
-#include "agent/node/cluster_types.h"
 #include "agent/store/store_server.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
@@ -27,6 +25,8 @@
 #include "launcher/slurm/allocation.h"
 #include "launcher/slurm/srun_message.h"
 #include "launcher/slurm/step_stop.h"
+#include "proto/cluster/clocks.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -11,7 +11,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "agent/local/file_thread.h"
-#include "agent/node/cluster_types.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "launcher/cli/command_line.h"
@@ -21,6 +20,7 @@
 #include "launcher/run/run_history_file.h"
 #include "launcher/slurm/job_record.h"
 #include "launcher/slurm/requeue.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

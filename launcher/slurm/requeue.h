@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "agent/node/cluster_types.h"
 #include "launcher/cli/launch_plan.h"
 #include "launcher/slurm/job_record.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -31,7 +31,7 @@ MEMORY_BYTES = 2 << 30  # a loop that never ends may also fill memory
 CPU_SECONDS_MIN, CPU_FACTOR = 2, 10  # what a negated run may take: so many times the run without
 WALL_FACTOR = 12  # a busy machine lengthens the time on the wall; only what waits forever gets there
 PROGRESS_EVERY = 50
-UNIT_TESTS = ("coordinator_test", "node_machine_test")
+UNIT_TESTS = ("coordinator_test", "node_machine_test", "cluster_test")
 CLUSTERS = ((3, 30), (16, 15))  # (nodes, seeds)
 TIMEOUT_CODES = (124, 137, 128 + 24)  # timeout's own, SIGKILL, SIGXCPU
 

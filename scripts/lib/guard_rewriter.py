@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Copies the project and makes every guard of the two state machines one that can be negated at run time.
+"""Copies the project and makes every guard of the two state machines, and of what they share, one that can be negated at run time.
 
 usage: guard_rewriter.py ROOT OUTPUT     writes OUTPUT/src (what to build) and OUTPUT/guards.json (what can be negated)
 
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Iterator
 
-MACHINES = ("launcher/coordinator", "agent/node")
+MACHINES = ("launcher/coordinator", "agent/node", "proto/cluster")
 SWITCH = "tests/mutation/guard_switch.h"
 ORACLE = re.compile(r"^Check[A-Z]")
 CONDITIONS = {"IfStmt", "WhileStmt", "DoStmt", "ForStmt", "ConditionalOperator"}

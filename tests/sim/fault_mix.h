@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "agent/node/clocks.h"
 #include "base/mono_time.h"
+#include "proto/cluster/clocks.h"
 #include "tests/sim/virtual_time.h"
 
 namespace fsdprun::sim {

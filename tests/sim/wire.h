@@ -3,7 +3,7 @@
 // The way from one machine to the other: through the codecs, as bytes.
 
 #include "absl/status/statusor.h"
-#include "agent/node/messages.h"
+#include "proto/cluster/messages.h"
 
 namespace fsdprun::sim {
 

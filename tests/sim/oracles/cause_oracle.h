@@ -22,7 +22,7 @@
 #include <string>
 #include <utility>
 
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 #include "tests/sim/oracles/fault_ledger.h"
 
 namespace fsdprun::sim {

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "agent/node/messages.h"
+#include "proto/cluster/messages.h"
 
 namespace fsdprun::sim {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 #include "tests/sim/fault_mix.h"
 #include "tests/sim/oracles/oracle.h"
 

@@ -7,7 +7,7 @@
 
 #include <map>
 
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 #include "tests/sim/oracles/oracle.h"
 
 namespace fsdprun::sim {

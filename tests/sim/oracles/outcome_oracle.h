@@ -18,7 +18,7 @@
 #include <map>
 #include <set>
 
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 #include "tests/sim/oracles/fault_ledger.h"
 
 namespace fsdprun::sim {

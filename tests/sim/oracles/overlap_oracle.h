@@ -20,7 +20,7 @@
 #include <map>
 #include <string>
 
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 #include "tests/sim/oracles/hearing.h"
 
 namespace fsdprun::sim {

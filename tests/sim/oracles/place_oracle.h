@@ -4,7 +4,7 @@
 // after a look at the place began, or after it took the place, at the time 0; and if a world has
 // ended since, only if it looked after that began to stop. Its questions are worlds.
 
-#include "agent/node/cluster_types.h"
+#include "proto/cluster/types.h"
 #include "tests/sim/oracles/oracle.h"
 
 namespace fsdprun::sim {

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "agent/node/messages.h"
+#include "proto/cluster/messages.h"
 #include "tests/sim/oracles/cause_oracle.h"
 #include "tests/sim/oracles/current_world.h"
 #include "tests/sim/oracles/fault_ledger.h"

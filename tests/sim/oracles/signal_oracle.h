@@ -21,7 +21,7 @@
 #include <optional>
 #include <set>
 
-#include "agent/node/messages.h"
+#include "proto/cluster/messages.h"
 #include "tests/sim/oracles/oracle.h"
 
 namespace fsdprun::sim {

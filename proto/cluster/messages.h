@@ -20,8 +20,8 @@
 #include <string>
 #include <variant>
 
-#include "agent/node/cluster_types.h"
 #include "base/mono_time.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 

@@ -1,4 +1,4 @@
-#include "agent/node/clocks.h"
+#include "proto/cluster/clocks.h"
 
 #include <gtest/gtest.h>
 
