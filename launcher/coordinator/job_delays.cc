@@ -69,23 +69,4 @@ void JobMachine::Grow(Out& out) {
         out);
 }
 
-// --- Restarts
-
-void JobMachine::PauseBeforeRestart(Out& out) {
-  if (spec_.restart_backoff <= Duration{}) {
-    return;
-  }
-  const bool ran_for_long =
-      committed_at_ != MonoTime::max() && out.now - committed_at_ > spec_.max_restart_backoff;
-  failures_in_a_row_ = ran_for_long ? 1 : failures_in_a_row_ + 1;
-  Duration pause = spec_.restart_backoff;
-  for (int i = 1; i < failures_in_a_row_ && pause < spec_.max_restart_backoff; ++i) {
-    pause *= 2;
-  }
-  pause = std::min(pause, spec_.max_restart_backoff);
-  pause_until_ = out.now + pause;
-  SetReason("pausing for " + Seconds(pause) + " before restart " + std::to_string(restarts_used_) +
-            " of " + std::to_string(spec_.max_restarts) + " (--restart-backoff)");
-}
-
 }  // namespace fsdprun

@@ -21,10 +21,11 @@ std::string JobMachine::CheckMilestones() const {
   if (generation_ < before_.generation) {
     return "the generation went back";
   }
-  if (restarts_used_ < before_.restarts_used || restarts_used_ > spec_.max_restarts) {
+  if (budgets_.restarts_used < before_.restarts_used ||
+      budgets_.restarts_used > spec_.max_restarts) {
     return "the restart budget is not a falling count";
   }
-  if (membership_changes_ < before_.membership_changes) {
+  if (budgets_.membership_changes < before_.membership_changes) {
     return "membership changes were forgotten";
   }
   if (before_.outcome_decided && !outcome_) {
@@ -33,7 +34,7 @@ std::string JobMachine::CheckMilestones() const {
   if (formations_ != before_.formations && generation_ == before_.generation) {
     return "a world was formed without a new generation";
   }
-  if (formations_ > 1 + restarts_used_ + membership_changes_) {
+  if (formations_ > 1 + budgets_.restarts_used + budgets_.membership_changes) {
     return "more worlds than the first, the restarts and the membership changes account for";
   }
   const bool ended = phase_ == Phase::kReleasing || phase_ == Phase::kFinished;

@@ -50,7 +50,8 @@ job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
 }
 
 void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effects) {
-  before_ = {generation_, restarts_used_, membership_changes_, formations_, outcome_.has_value()};
+  before_ = {generation_, budgets_.restarts_used, budgets_.membership_changes, formations_,
+             outcome_.has_value()};
   effects.actions.clear();
   effects.warning.clear();
   Out out{effects, now, true};
@@ -127,15 +128,9 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
 void JobMachine::StopForOperator(bool again, Out& out) {
   const std::string why = "stopped by signal " + std::to_string(*operator_signal_);
   switch (phase_) {
-    case Phase::kRendezvous: {
-      JobOutcome outcome;
-      outcome.kind = OutcomeKind::kStoppedBySignal;
-      outcome.exit_code = 1;
-      outcome.signal = *operator_signal_;
-      outcome.reason = why + (is_pausing() ? " before a restart" : " while waiting for nodes");
-      Finish(std::move(outcome), out);
+    case Phase::kRendezvous:
+      FinishStoppedByOperator(is_pausing() ? " before a restart" : " while waiting for nodes", out);
       return;
-    }
     case Phase::kPreparing:
     case Phase::kRunning:
     case Phase::kStopping:
@@ -243,9 +238,7 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
     ++node->succeeded_count;
     ++succeeded_workers_;
     if (phase_ == Phase::kRunning && succeeded_workers_ == world_size_) {
-      JobOutcome outcome;
-      outcome.reason = "all " + std::to_string(world_size_) + " workers exited with 0";
-      Finish(std::move(outcome), out);
+      FinishSucceeded(out);
     }
     return;
   }

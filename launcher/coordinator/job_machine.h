@@ -14,82 +14,14 @@
 
 #include "base/mono_time.h"
 #include "launcher/coordinator/job_events.h"
+#include "launcher/coordinator/job_spec.h"
 #include "launcher/coordinator/node_table.h"
-#include "launcher/coordinator/rank_assignment.h"
+#include "launcher/coordinator/recovery_policy.h"
 #include "launcher/coordinator/root_cause.h"
-#include "proto/cluster/clocks.h"
 #include "proto/cluster/messages.h"
 #include "proto/cluster/types.h"
 
 namespace fsdprun {
-
-/// Constants of one job.
-struct JobSpec {
-  /// Random name of this launch; part of every assignment. Each launch counts generations from 1,
-  /// so only launch and generation together identify a world.
-  std::string launch_id;
-  int min_nodes = 1;
-  int max_nodes = 1;
-  /// Failed generations that may be followed by another one; for the whole job, not per node.
-  int max_restarts = 0;
-  /// A requested node rank is an order: no other rank will do, and nobody else gets it. Otherwise
-  /// it is a preference, dropped with a warning where it cannot be met.
-  bool node_ranks_bind = true;
-  /// Pause before the first restart after a failure, doubled before each further one in a row, up
-  /// to the maximum. A world that ran for longer than the maximum begins a new row.
-  Duration restart_backoff{};
-  Duration max_restart_backoff{};
-  /// How long the job waits for min_nodes, at the start and after a loss.
-  Duration join_timeout = std::chrono::seconds(600);
-  /// How long a first formation with at least min_nodes waits for more, up to max_nodes.
-  Duration last_call = std::chrono::seconds(30);
-  /// How long a node that may join a running world waits for others that come with it: since the
-  /// latest and since the first of them. Each growth stops the world once. Nobody waits if the
-  /// world gets max_nodes.
-  Duration growth_settle = std::chrono::milliseconds(200);
-  Duration growth_settle_max = std::chrono::milliseconds(600);
-  /// How long a job that cannot start, because a node cannot run the program, waits for the other
-  /// nodes, to tell them.
-  Duration cannot_start_notice = std::chrono::seconds(5);
-  /// Between the stop signal and SIGKILL when workers are drained: an operator's stop, a membership
-  /// change.
-  Duration stop_grace = std::chrono::seconds(30);
-  /// The same when a failure has ended the generation: the surviving workers cannot get on without
-  /// the failed one, so their time is the job's downtime. Never longer than `stop_grace`.
-  Duration abort_grace = std::chrono::seconds(2);
-  /// Time without a heartbeat after which a node is suspected, and after which it is lost.
-  /// See Clocks.
-  Duration suspect_after = Clocks{}.suspect_after;
-  Duration dead_after = Clocks{}.node_lease;
-  /// A node whose stream broke is lost unless the same incarnation is back within this time.
-  Duration reconnect_grace = std::chrono::milliseconds(250);
-  /// Deadline of the answers to prepare and to commit.
-  Duration prepare_timeout = std::chrono::seconds(60);
-  Duration start_timeout = std::chrono::seconds(60);
-  /// How long a stop order may take beyond its grace (SIGKILL, wedge detection, messages).
-  Duration stop_margin = std::chrono::seconds(8);
-  /// How long released agents may take to send AgentLeft before the job finishes without them.
-  Duration release_timeout = std::chrono::seconds(1);
-  /// For how long it is certain that no other launcher becomes the host of the job, once that was
-  /// looked up; zero: none ever can. And when this launcher became it.
-  Duration place_sure_for{};
-  MonoTime place_sure_from{};
-  /// Runs of the same job before this launch.
-  int earlier_restarts = 0;
-  /// Names of the nodes that a scheduler has given to the job: it signals all of their agents, or
-  /// this process, to end it; see Note [A signal to an agent]. On other nodes, the agent leaves.
-  std::set<std::string> signalled_together;
-  /// How much later than the first of them another agent may get the same signal.
-  Duration signal_spread = std::chrono::seconds(5);
-  /// The job's exit code is that of the root cause, or 128 + n for a signal; else it is 1.
-  bool exits_as_worker = false;
-  /// If more than this fraction of the nodes (and at least three) are silent at once, the
-  /// coordinator assumes that it is itself partitioned.
-  double partition_fraction = 0.3;
-};
-
-/// What an agent that is admitted is told about the job.
-AdmitAgent AdmissionOf(const JobSpec& spec);
 
 /// Decides for the whole job. Total: every event is legal in every state; stale ones are dropped
 /// and counted. Thread: owned by one loop thread. Time: `now` is the coordinator's monotonic clock.
@@ -104,9 +36,9 @@ class JobMachine {
   job::Phase phase() const { return phase_; }
   /// Generation of the current or last world; 0 before the first.
   Generation generation() const { return generation_; }
-  int restarts_used() const { return restarts_used_; }
+  int restarts_used() const { return budgets_.restarts_used; }
   /// Losses, departures and growth that ended a world without counting as a failure of the program.
-  int membership_changes() const { return membership_changes_; }
+  int membership_changes() const { return budgets_.membership_changes; }
   /// Set once decided.
   const std::optional<JobOutcome>& outcome() const { return outcome_; }
   const NodeTable& nodes() const { return nodes_; }
@@ -139,7 +71,7 @@ class JobMachine {
  private:
   using Node = job::Node;
   struct Out;
-  enum class StopKind { kFailure, kMembership, kOperator };
+  using StopKind = job::StopKind;
   /// State that a step must not revert; compared by CheckInvariants.
   struct Milestones {
     Generation generation;
@@ -194,7 +126,6 @@ class JobMachine {
   bool MayGrow() const;
   void MaybeGrow(Out& out);
   void Grow(Out& out);
-  void PauseBeforeRestart(Out& out);
   void OnDelaysDue(Out& out);
 
   // job_place.cc: whether this launcher is still the host.
@@ -222,6 +153,8 @@ class JobMachine {
   void OnJoinTimeout(Out& out);
   void OnJoinTimeoutOfEnough(Out& out);
   void Finish(JobOutcome outcome, Out& out);
+  void FinishSucceeded(Out& out);
+  void FinishStoppedByOperator(const std::string& when, Out& out);
   void FinishFailed(const std::string& why, Out& out);
   void FinishReplaced(Out& out);
   FailureReport ReportAfterFailures(Failure root) const;
@@ -241,8 +174,9 @@ class JobMachine {
   void Drain(StopKind kind, int signal, const std::string& why, Out& out);
   void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
   void EscalateStop(StopKind kind, Duration grace, Out& out);
-  bool IsLastStop() const;
+  job::Recovery WhatFollows(bool is_done, MonoTime now) const;
   void FinishStop(Out& out);
+  void PauseFor(Duration pause, Out& out);
 
   // job_invariants.cc
   std::string CheckMilestones() const;
@@ -292,12 +226,7 @@ class JobMachine {
 
   // Budgets and the end.
   int formations_ = 0;
-  int restarts_used_ = 0;
-  int membership_changes_ = 0;
-  /// Formed since the last restart that was charged.
-  int worlds_of_attempt_ = 0;
-  /// Failed worlds in a row, for the pause before the next.
-  int failures_in_a_row_ = 0;
+  job::RecoveryBudgets budgets_;
   /// Why no world can ever be formed.
   std::optional<Failure> cannot_start_;
   bool has_warned_of_rank_ = false;

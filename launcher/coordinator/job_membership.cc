@@ -252,7 +252,10 @@ void JobMachine::HandleMemberLoss(const Node& node, CauseKind kind, const std::s
                                   Out& out) {
   const bool is_done = node.succeeded_count == node.info.local_world_size;
   const bool is_failure =
-      !node.leaving && !is_done && (phase_ != Phase::kPreparing || kind != CauseKind::kNodeLost);
+      job::KindOf({.cause = kind,
+                   .was_leaving = node.leaving,
+                   .was_done = is_done,
+                   .has_begun = phase_ != Phase::kPreparing}) == StopKind::kFailure;
   if (is_failure) {
     const MonoTime since = node.connected ? node.last_heard : node.stream_lost_at;
     RecordFailure(FailureOf(node, kind, "node " + node.info.name + " " + what), since, out);

@@ -87,8 +87,8 @@ void JobMachine::LosePlace(std::string why, Out& out) {
   if (phase_ == Phase::kRendezvous) {
     FinishReplaced(out);
   } else if (phase_ == Phase::kPreparing) {
-    const Duration grace = std::min(spec_.abort_grace, spec_.stop_grace);
-    BeginStop(StopKind::kMembership, SIGTERM, grace, replaced_why_, out);
+    BeginStop(StopKind::kMembership, SIGTERM, GraceOf(StopKind::kFailure, spec_), replaced_why_,
+              out);
   }
 }
 

@@ -12,12 +12,12 @@ using job::Phase;
 
 /// After a failure.
 void JobMachine::Abort(const std::string& why, Out& out) {
-  BeginStop(StopKind::kFailure, SIGTERM, std::min(spec_.abort_grace, spec_.stop_grace), why, out);
+  BeginStop(StopKind::kFailure, SIGTERM, GraceOf(StopKind::kFailure, spec_), why, out);
 }
 
 /// The workers may finish what they are doing, such as a checkpoint.
 void JobMachine::Drain(StopKind kind, int signal, const std::string& why, Out& out) {
-  BeginStop(kind, signal, spec_.stop_grace, why, out);
+  BeginStop(kind, signal, GraceOf(kind, spec_), why, out);
 }
 
 void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std::string& why,
@@ -40,7 +40,7 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
   awaiting_ = members_;
   order_deadline_ = out.now + grace + spec_.stop_margin;
   place_sure_until_ = MonoTime::min();
-  if (!IsLastStop()) {
+  if (WhatFollows(/*is_done=*/false, out.now).FormsWorld()) {
     CheckPlace(out);
   }
   SetReason("stopping generation " + std::to_string(generation_.value()) + ": " + why);
@@ -74,11 +74,15 @@ void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
   }
 }
 
-/// No world follows, whatever is found out meanwhile.
-bool JobMachine::IsLastStop() const {
-  const bool is_failure = stop_kind_ == StopKind::kFailure;
-  return operator_signal_ || !replaced_why_.empty() ||
-         (is_failure && (failures_.HasPermanent() || restarts_used_ == spec_.max_restarts));
+/// What follows the world that is being stopped, as far as that is known by now.
+job::Recovery JobMachine::WhatFollows(bool is_done, MonoTime now) const {
+  return Recover({.kind = stop_kind_,
+                  .is_done = is_done,
+                  .is_permanent = failures_.HasPermanent(),
+                  .is_stopped_by_operator = operator_signal_.has_value(),
+                  .is_place_lost = !replaced_why_.empty(),
+                  .ran_for = committed_at_ == MonoTime::max() ? Duration{} : now - committed_at_},
+                 budgets_, spec_);
 }
 
 void JobMachine::FinishStop(Out& out) {
@@ -92,40 +96,37 @@ void JobMachine::FinishStop(Out& out) {
   }
   members_ = 0;
   order_deadline_ = MonoTime::max();
-  if (succeeded_workers_ == world_size_ || HasDoneAllSteps()) {
-    JobOutcome outcome;
-    outcome.reason = "all " + std::to_string(world_size_) + " workers exited with 0";
-    Finish(std::move(outcome), out);
-    return;
+  const bool is_done = succeeded_workers_ == world_size_ || HasDoneAllSteps();
+  const job::Recovery next = WhatFollows(is_done, out.now);
+  budgets_ = next.budgets;
+  switch (next.rung) {
+    case job::Rung::kSucceed:
+      FinishSucceeded(out);
+      return;
+    case job::Rung::kStopForOperator:
+      FinishStoppedByOperator("", out);
+      return;
+    case job::Rung::kGiveUp:
+      FinishFailed(next.why, out);
+      return;
+    case job::Rung::kLeaveToOtherHost:
+      FinishReplaced(out);
+      return;
+    case job::Rung::kRestart:
+      PauseFor(next.pause, out);
+      break;
+    case job::Rung::kReform:
+      break;
   }
-  if (operator_signal_) {
-    JobOutcome outcome;
-    outcome.kind = OutcomeKind::kStoppedBySignal;
-    outcome.exit_code = 1;
-    outcome.signal = *operator_signal_;
-    outcome.reason = "stopped by signal " + std::to_string(*operator_signal_);
-    outcome.grace_cut_short = operator_hurries_;
-    Finish(std::move(outcome), out);
-    return;
-  }
-  const bool is_failure = stop_kind_ == StopKind::kFailure;
-  if (is_failure && failures_.HasPermanent()) {
-    FinishFailed("a worker reported a configuration error, which a restart cannot fix", out);
-  } else if (is_failure && restarts_used_ == spec_.max_restarts) {
-    FinishFailed(spec_.max_restarts == 0
-                     ? "no restarts are allowed (--max-restarts 0)"
-                     : "all " + std::to_string(spec_.max_restarts) + " restarts are used up",
-                 out);
-  } else if (!replaced_why_.empty()) {
-    FinishReplaced(out);
-  } else if (!is_failure) {
-    ++membership_changes_;
-    RestartRendezvous(out);
-  } else {
-    ++restarts_used_;
-    worlds_of_attempt_ = 0;
-    PauseBeforeRestart(out);
-    RestartRendezvous(out);
+  RestartRendezvous(out);
+}
+
+void JobMachine::PauseFor(Duration pause, Out& out) {
+  if (pause > Duration{}) {
+    pause_until_ = out.now + pause;
+    SetReason("pausing for " + Seconds(pause) + " before restart " +
+              std::to_string(budgets_.restarts_used) + " of " + std::to_string(spec_.max_restarts) +
+              " (--restart-backoff)");
   }
 }
 

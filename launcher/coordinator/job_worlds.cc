@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "launcher/coordinator/job_machine_internal.h"
+#include "launcher/coordinator/rank_assignment.h"
 
 namespace fsdprun {
 
@@ -84,9 +85,9 @@ void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
     const Node& node = nodes_.At(i);
     candidates.push_back({node.info, node.previous_group_rank});
   }
-  const std::vector<RankAssignment> assignments =
-      AssignRanks(candidates, {generation_, restarts_used_, spec_.max_restarts, spec_.launch_id,
-                               worlds_of_attempt_++, spec_.earlier_restarts});
+  const std::vector<RankAssignment> assignments = AssignRanks(
+      candidates, {generation_, budgets_.restarts_used, spec_.max_restarts, spec_.launch_id,
+                   budgets_.worlds_of_attempt++, spec_.earlier_restarts});
 
   ++formations_;
   had_enough_ = false;
@@ -240,6 +241,23 @@ FailureReport JobMachine::ReportAfterFailures(Failure root) const {
   return report;
 }
 
+void JobMachine::FinishSucceeded(Out& out) {
+  JobOutcome outcome;
+  outcome.reason = "all " + std::to_string(world_size_) + " workers exited with 0";
+  Finish(std::move(outcome), out);
+}
+
+/// `when` ends the sentence that says by what.
+void JobMachine::FinishStoppedByOperator(const std::string& when, Out& out) {
+  JobOutcome outcome;
+  outcome.kind = OutcomeKind::kStoppedBySignal;
+  outcome.exit_code = 1;
+  outcome.signal = *operator_signal_;
+  outcome.reason = "stopped by signal " + std::to_string(*operator_signal_) + when;
+  outcome.grace_cut_short = operator_hurries_;
+  Finish(std::move(outcome), out);
+}
+
 void JobMachine::FinishFailed(const std::string& why, Out& out) {
   JobOutcome outcome;
   outcome.kind = OutcomeKind::kFailed;
@@ -288,7 +306,7 @@ ReleaseAgent JobMachine::Release(int code) const {
 
 void JobMachine::Finish(JobOutcome outcome, Out& out) {
   FSDPRUN_CHECK(!outcome_, "a job ends once");
-  outcome.restarts_used = restarts_used_;
+  outcome.restarts_used = budgets_.restarts_used;
   outcome.max_restarts = spec_.max_restarts;
   outcome.generation = generation_;
   if (outcome.kind == OutcomeKind::kStoppedBySignal && !failures_.empty()) {
