@@ -17,21 +17,17 @@ void JobMachine::OnCannotRun(const AgentJoined& joined, Out& out) {
         ToAgent{info.incarnation, Generation{}, RejectAgent{joined.cannot_run, false}});
     return;
   }
-  Node node;
-  node.info = info;
-  node.sequence = next_sequence_++;
-  node.last_heard = out.now;
-  next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
-  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmissionOf(spec_), out);
+  const Node& node = membership_.AdmitToLastWords(info, out.now);
+  SendTo(node, Generation{}, AdmissionOf(spec_), out);
   if (!cannot_start_) {
-    cannot_start_ = FailureOf(nodes_.At(info.incarnation), CauseKind::kCannotStart, what);
+    cannot_start_ = FailureOf(node, CauseKind::kCannotStart, what);
     cannot_start_at_ = out.now + spec_.cannot_start_notice;
     SetReason(what + "; telling the other nodes");
   }
 }
 
 void JobMachine::MaybeFinishCannotStart(Out& out) {
-  const bool all_know = static_cast<int>(nodes_.size()) >= spec_.max_nodes;
+  const bool all_know = static_cast<int>(membership_.nodes().size()) >= spec_.max_nodes;
   if (!cannot_start_ || outcome_ || (out.now < cannot_start_at_ && !all_know)) {
     return;
   }

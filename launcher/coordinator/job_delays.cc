@@ -35,7 +35,7 @@ bool JobMachine::MayGrow() const {
 
 /// Nodes that are started together come one after the other, and cost one stop, not one each.
 void JobMachine::MaybeGrow(Out& out) {
-  const int joiners = MayGrow() ? static_cast<int>(Eligible().size()) : 0;
+  const int joiners = MayGrow() ? static_cast<int>(membership_.Eligible().size()) : 0;
   if (joiners == 0) {
     return;
   }
@@ -53,7 +53,8 @@ void JobMachine::MaybeGrow(Out& out) {
 
 void JobMachine::Grow(Out& out) {
   grow_at_ = grow_by_ = MonoTime::max();
-  const std::vector<Incarnation> joiners = MayGrow() ? Eligible() : std::vector<Incarnation>{};
+  const std::vector<Incarnation> joiners =
+      MayGrow() ? membership_.Eligible() : std::vector<Incarnation>{};
   if (joiners.empty()) {
     return;
   }
@@ -61,7 +62,7 @@ void JobMachine::Grow(Out& out) {
     CheckPlace(out);
     return;
   }
-  const std::string first = nodes_.At(joiners.front()).info.name;
+  const std::string first = membership_.nodes().At(joiners.front()).info.name;
   Drain(StopKind::kMembership, SIGTERM,
         (joiners.size() == 1 ? "node " + first + " joins"
                              : std::to_string(joiners.size()) + " nodes join") +

@@ -47,7 +47,7 @@ std::string JobMachine::CheckMilestones() const {
 std::string JobMachine::CheckCounts() const {
   int members = 0;
   int owing = 0;
-  for (const Node& node : nodes_) {
+  for (const Node& node : membership_.nodes()) {
     members += IsMember(node) ? 1 : 0;
     owing += (phase_ == Phase::kPreparing && node.state == NodeState::kPreparing) ||
                      (phase_ == Phase::kRunning && node.state == NodeState::kCommitted) ||
@@ -57,7 +57,7 @@ std::string JobMachine::CheckCounts() const {
   }
   const bool has_world =
       phase_ == Phase::kPreparing || phase_ == Phase::kRunning || phase_ == Phase::kStopping;
-  if (const std::string_view broken = nodes_.CheckInvariants(); !broken.empty()) {
+  if (const std::string_view broken = membership_.nodes().CheckInvariants(); !broken.empty()) {
     return std::string(broken);
   }
   if (members != members_ || (!has_world && members != 0)) {
@@ -87,7 +87,7 @@ std::string JobMachine::CheckRanks() const {
     return "";
   }
   std::vector<const RankAssignment*> by_group_rank(members_, nullptr);
-  for (const Node& node : nodes_) {
+  for (const Node& node : membership_.nodes()) {
     if (!IsMember(node)) {
       continue;
     }

@@ -35,7 +35,7 @@ AdmitAgent AdmissionOf(const JobSpec& spec) {
                                               spec.join_timeout, spec.last_call}};
 }
 
-JobMachine::JobMachine(const JobSpec& spec) : spec_(spec) {
+JobMachine::JobMachine(const JobSpec& spec) : spec_(spec), membership_(spec_) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
@@ -58,17 +58,43 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
   if (!begun_) {
     begun_ = true;
     join_deadline_ = now + spec_.join_timeout;
-    SetReason("waiting for nodes: " + Missing({}));
+    SetReason("waiting for nodes: " + membership_.Missing({}));
   }
   ForgiveStall(now, effects);
   std::visit([&](const auto& e) { Handle(e, out); }, event);
-  if (now >= next_scan_) {
+  if (now >= membership_.next_scan()) {
     ScanLeases(out);
   }
   revision_ += out.changed ? 1 : 0;
   promised_wake_ = NextWake();
   effects.reason = reason_;
   effects.wake_at = promised_wake_;
+}
+
+/// What was due while the coordinator itself did not run may have been answered: the answers lie
+/// unread.
+void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
+  effects.stalled = {};
+  if (promised_wake_ == MonoTime::max() || now - promised_wake_ <= kStallTolerance) {
+    return;
+  }
+  effects.stalled = now - promised_wake_;
+  membership_.ForgiveStall(now);
+  for (MonoTime* deadline :
+       {&order_deadline_, &join_deadline_, &last_call_at_, &cannot_start_at_}) {
+    *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + effects.stalled;
+  }
+}
+
+void JobMachine::ScanLeases(Out& out) {
+  const Leases::Findings findings = membership_.ScanLeases(out.now);
+  out.changed |= findings.has_changes;
+  if (!findings.notice.empty()) {
+    SetReason(findings.notice);
+  }
+  for (const Leases::Lapse& lapse : findings.lapses) {
+    LoseNode(lapse.incarnation, CauseKind::kNodeLost, lapse.what, out);
+  }
 }
 
 // --- Events
@@ -98,19 +124,17 @@ void JobMachine::Handle(const FromAgent& envelope, Out& out) {
 }
 
 void JobMachine::Handle(const job::AgentStreamLost& lost, Out& out) {
-  Node* node = nodes_.Find(lost.incarnation);
+  Node* node = membership_.nodes().Find(lost.incarnation);
   if (node == nullptr || !node->connected) {
     out.changed = false;
     return;
   }
   if (node->state == NodeState::kReleased) {
-    nodes_.Erase(lost.incarnation);
+    membership_.Dismiss(lost.incarnation);
     MaybeSendFinish(out);
     return;
   }
-  node->connected = false;
-  node->stream_lost_at = out.now;
-  next_scan_ = std::min(next_scan_, out.now + spec_.reconnect_grace);
+  membership_.LostStream(*node, out.now);
 }
 
 void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
@@ -154,7 +178,7 @@ void JobMachine::Handle(const job::SignalForWorkers& signal, Out& out) {
                           " came while no worker ran; it was not passed on";
     return;
   }
-  for (Node& node : nodes_) {
+  for (Node& node : membership_.nodes()) {
     if (IsMember(node)) {
       SendTo(node, generation_, PassSignal{signal.signal}, out);
     }
@@ -165,7 +189,7 @@ void JobMachine::Handle(const job::SignalForWorkers& signal, Out& out) {
 
 void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out) {
   out.changed = false;
-  Node* node = nodes_.Find(envelope.incarnation);
+  Node* node = membership_.nodes().Find(envelope.incarnation);
   if (node == nullptr) {
     ++stale_dropped_;
     out.effects.actions.push_back(
@@ -173,9 +197,7 @@ void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, 
                 RejectAgent{"this agent was declared lost; it may join again", true}});
     return;
   }
-  node->last_heard = out.now;
-  if (node->suspect) {
-    node->suspect = false;
+  if (membership_.Heard(*node, out.now)) {
     out.changed = true;
     MaybeForm(out);
     MaybeGrow(out);
@@ -254,7 +276,8 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
 
 void JobMachine::On(const NodeFaulted& fault, const FromAgent& envelope, Out& out) {
   Node* node = FindMember(envelope);
-  if (fault.kind == CauseKind::kNodeWedged && nodes_.Find(envelope.incarnation) != nullptr) {
+  if (fault.kind == CauseKind::kNodeWedged &&
+      membership_.nodes().Find(envelope.incarnation) != nullptr) {
     LoseNode(envelope.incarnation, CauseKind::kNodeWedged, fault.what, out);
     return;
   }
@@ -266,7 +289,7 @@ void JobMachine::On(const NodeFaulted& fault, const FromAgent& envelope, Out& ou
 }
 
 void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) {
-  Node* cleaning = nodes_.Find(envelope.incarnation);
+  Node* cleaning = membership_.nodes().Find(envelope.incarnation);
   if (cleaning != nullptr && cleaning->state == NodeState::kCleaning) {
     if (envelope.generation == cleaning->held) {
       BecomeSpare(*cleaning, out);
@@ -284,7 +307,7 @@ void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) 
 }
 
 void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) {
-  Node* node = nodes_.Find(envelope.incarnation);
+  Node* node = membership_.nodes().Find(envelope.incarnation);
   if (node == nullptr) {
     ++stale_dropped_;
     return;
@@ -294,7 +317,7 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
   }
   if (node->state == NodeState::kReleased) {
     if (!left.workers_running) {
-      nodes_.Erase(envelope.incarnation);
+      membership_.Dismiss(envelope.incarnation);
       MaybeSendFinish(out);
     }
     return;
@@ -314,29 +337,12 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
 /// The sender, if it is a member and the message is about the current generation; see Note [Fencing
 /// by generation].
 job::Node* JobMachine::FindMember(const FromAgent& envelope) {
-  Node* node = nodes_.Find(envelope.incarnation);
+  Node* node = membership_.nodes().Find(envelope.incarnation);
   if (node == nullptr || !IsMember(*node) || envelope.generation != generation_) {
     ++stale_dropped_;
     return nullptr;
   }
   return node;
-}
-
-bool JobMachine::IsMember(const Node& node) {
-  switch (node.state) {
-    case NodeState::kPreparing:
-    case NodeState::kPrepared:
-    case NodeState::kCommitted:
-    case NodeState::kStarted:
-    case NodeState::kStopping:
-    case NodeState::kStopped:
-      return true;
-    case NodeState::kSpare:
-    case NodeState::kCleaning:
-    case NodeState::kReleased:
-      return false;
-  }
-  return false;
 }
 
 Failure JobMachine::FailureOf(const Node& node, CauseKind kind, std::string what) const {
@@ -365,7 +371,7 @@ MonoTime JobMachine::NextWake() const {
   if (phase_ == Phase::kFinished) {
     return MonoTime::max();
   }
-  MonoTime wake = std::min({next_scan_, order_deadline_, grow_at_});
+  MonoTime wake = std::min({membership_.next_scan(), order_deadline_, grow_at_});
   if (phase_ == Phase::kRendezvous) {
     wake = std::min({wake, join_deadline_, last_call_at_, pause_until_, cannot_start_at_});
   }

@@ -15,6 +15,7 @@
 #include "base/mono_time.h"
 #include "launcher/coordinator/job_events.h"
 #include "launcher/coordinator/job_spec.h"
+#include "launcher/coordinator/membership.h"
 #include "launcher/coordinator/node_table.h"
 #include "launcher/coordinator/recovery_policy.h"
 #include "launcher/coordinator/root_cause.h"
@@ -28,6 +29,8 @@ namespace fsdprun {
 class JobMachine {
  public:
   explicit JobMachine(const JobSpec& spec);
+  JobMachine(const JobMachine&) = delete;
+  JobMachine& operator=(const JobMachine&) = delete;
 
   job::Effects Step(const job::Event& event, MonoTime now);
   /// The same into the caller's `effects`, whose buffer is reused: a heartbeat allocates nothing.
@@ -41,9 +44,9 @@ class JobMachine {
   int membership_changes() const { return budgets_.membership_changes; }
   /// Set once decided.
   const std::optional<JobOutcome>& outcome() const { return outcome_; }
-  const NodeTable& nodes() const { return nodes_; }
+  const NodeTable& nodes() const { return membership_.nodes(); }
   /// How many agents were admitted, the same one each time that it joined anew.
-  uint64_t admissions() const { return next_sequence_ - 1; }
+  uint64_t admissions() const { return membership_.admissions(); }
   /// Latest progress of the node with group rank 0.
   const Progress& progress() const { return progress_; }
   std::string_view reason() const { return reason_; }
@@ -82,6 +85,8 @@ class JobMachine {
   };
 
   // job_machine.cc: events and the workers of the current world.
+  void ForgiveStall(MonoTime now, job::Effects& effects);
+  void ScanLeases(Out& out);
   void Handle(const job::TimerDue&, Out& out);
   void Handle(const FromAgent& envelope, Out& out);
   void Handle(const job::AgentStreamLost& lost, Out& out);
@@ -100,10 +105,6 @@ class JobMachine {
   void On(const AgentLeft& left, const FromAgent& envelope, Out& out);
 
   // job_membership.cc: joining, losing nodes.
-  std::string RejectionReason(const NodeInfo& info) const;
-  const Node* HolderOf(int requested_node_rank) const;
-  bool IsRankFree(int rank) const;
-  std::string DropImpossibleRank(NodeInfo* info) const;
   bool HasLostGeneration(const Node& node, Generation held) const;
   void Admit(const AgentJoined& joined, Generation held, Out& out);
   void ReleaseLate(Incarnation incarnation, Generation held, Out& out);
@@ -114,13 +115,6 @@ class JobMachine {
   void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
   void HandleMemberLoss(const Node& node, CauseKind kind, const std::string& what, Out& out);
   void OnOrderTimeout(Out& out);
-
-  // job_leases.cc: who is silent.
-  void ScanLeases(Out& out);
-  MonoTime Renewed(const Node& node) const;
-  MonoTime LeaseEnd(const Node& node) const;
-  void ExtendLeasesIfCutOff(int silent, int total, Out& out);
-  void ForgiveStall(MonoTime now, job::Effects& effects);
 
   // job_delays.cc: what the job waits for before it forms or grows a world.
   bool MayGrow() const;
@@ -143,10 +137,8 @@ class JobMachine {
   void MaybeFinishCannotStart(Out& out);
 
   // job_worlds.cc: forming worlds and ending the job.
-  std::vector<Incarnation> Eligible() const;
-  bool AwaitsLeaseDecision() const;
   void MaybeForm(Out& out);
-  void FormWorld(std::vector<Incarnation> chosen, Out& out);
+  void FormWorld(const std::vector<Incarnation>& chosen, Out& out);
   void MaybeCommit(Out& out);
   void CommitWorld(Out& out);
   void RestartRendezvous(Out& out);
@@ -161,7 +153,6 @@ class JobMachine {
   void MaybeSendFinish(Out& out);
   int ReleaseCode(const Node& node) const;
   ReleaseAgent Release(int code) const;
-  std::string Missing(const std::vector<Incarnation>& eligible) const;
 
   // job_stops.cc: ending worlds.
   void OnSignalToAgent(const Node& node, int signal, Out& out);
@@ -186,7 +177,6 @@ class JobMachine {
   void StopForOperator(bool again, Out& out);
   void NoteEnd(const Node& node, const WorkerExit& exit);
   Node* FindMember(const FromAgent& envelope);
-  static bool IsMember(const Node& node);
   bool RecordFailure(Failure failure, MonoTime since, Out& out);
   Failure FailureOf(const Node& node, CauseKind kind, std::string what) const;
   void SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out);
@@ -200,8 +190,7 @@ class JobMachine {
   Generation generation_;
   /// The highest generation that any agent has seen; no generation up to it may be reused.
   Generation generation_floor_;
-  NodeTable nodes_;
-  uint64_t next_sequence_ = 1;
+  Membership membership_;
 
   // The current world.
   int members_ = 0;
@@ -229,7 +218,6 @@ class JobMachine {
   job::RecoveryBudgets budgets_;
   /// Why no world can ever be formed.
   std::optional<Failure> cannot_start_;
-  bool has_warned_of_rank_ = false;
   std::optional<int> operator_signal_;
   /// It came by way of an agent: the coordinator's own is not the second.
   bool agent_told_signal_ = false;
@@ -249,9 +237,6 @@ class JobMachine {
   std::optional<JobOutcome> outcome_;
   /// What the nodes were told when the job ended.
   std::map<Incarnation, int> released_codes_;
-
-  /// Nodes that left or were lost since the last complete world, with the reason; for messages.
-  std::vector<std::string> departed_;
 
   // Timers; MonoTime::max() when not set.
   bool begun_ = false;
@@ -273,12 +258,7 @@ class JobMachine {
   MonoTime cannot_start_at_ = MonoTime::max();
   /// When the current world was committed.
   MonoTime committed_at_ = MonoTime::max();
-  MonoTime next_scan_ = MonoTime::max();
-  bool lease_extended_ = false;
-  MonoTime lease_extended_until_{};
   MonoTime promised_wake_ = MonoTime::max();
-  /// When the last stall of the coordinator itself was over.
-  MonoTime resumed_at_{};
 
   std::string reason_;
   uint64_t stale_dropped_ = 0;

@@ -2,10 +2,8 @@
 
 // Shared by the translation units of JobMachine only.
 
-#include <chrono>
-#include <string>
-
 #include "launcher/coordinator/job_machine.h"
+#include "launcher/coordinator/seconds_text.h"
 
 namespace fsdprun {
 
@@ -16,11 +14,5 @@ struct JobMachine::Out {
   /// More than a lease changed.
   bool changed = true;
 };
-
-/// To a tenth, for people.
-inline std::string Seconds(Duration d) {
-  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(d).count() / 100;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
 
 }  // namespace fsdprun

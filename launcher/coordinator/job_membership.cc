@@ -18,7 +18,7 @@ void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& o
     return;
   }
   generation_floor_ = std::max({generation_floor_, joined.highest_seen, envelope.generation});
-  Node* known = nodes_.Find(envelope.incarnation);
+  Node* known = membership_.nodes().Find(envelope.incarnation);
   if (known == nullptr) {
     Admit(joined, envelope.generation, out);
     return;
@@ -43,63 +43,6 @@ bool JobMachine::HasLostGeneration(const Node& node, Generation held) const {
   }
 }
 
-std::string JobMachine::RejectionReason(const NodeInfo& info) const {
-  if (info.local_world_size < 1) {
-    return "node " + info.name + " offers " + std::to_string(info.local_world_size) +
-           " workers; at least 1 is needed";
-  }
-  if (!info.requested_node_rank || !spec_.node_ranks_bind) {
-    return "";
-  }
-  const int rank = *info.requested_node_rank;
-  if (rank < 0 || rank >= spec_.max_nodes) {
-    return "node rank " + std::to_string(rank) + " is outside 0.." +
-           std::to_string(spec_.max_nodes - 1) + "; check --node-rank and --nnodes";
-  }
-  const Node* holder = HolderOf(rank);
-  if (holder != nullptr && holder->connected && !holder->suspect) {
-    return "node rank " + std::to_string(rank) + " is taken by node " + holder->info.name + " (" +
-           holder->info.address + "); give every node its own --node-rank";
-  }
-  return "";
-}
-
-const job::Node* JobMachine::HolderOf(int requested_node_rank) const {
-  for (const Node& node : nodes_) {
-    if (node.info.requested_node_rank == requested_node_rank && !node.leaving) {
-      return &node;
-    }
-  }
-  return nullptr;
-}
-
-/// Nobody was promised the rank, and no node without a wish of its own holds it.
-bool JobMachine::IsRankFree(int rank) const {
-  for (const Node& node : nodes_) {
-    const int held = IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;
-    if (!node.leaving && node.info.requested_node_rank.value_or(held) == rank) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/// Empty, or what is to be said about it.
-std::string JobMachine::DropImpossibleRank(NodeInfo* info) const {
-  if (spec_.node_ranks_bind || !info->requested_node_rank) {
-    return "";
-  }
-  const int rank = *info->requested_node_rank;
-  const bool is_in_range = rank >= 0 && rank < spec_.max_nodes;
-  if (is_in_range && IsRankFree(rank)) {
-    return "";
-  }
-  info->requested_node_rank.reset();
-  return "node " + info->name + " asks for node rank " + std::to_string(rank) + ", which " +
-         (is_in_range ? "another node has" : "is not below --nnodes") +
-         "; it gets another one (warned once)";
-}
-
 /// While the host of a finished job lingers. A node that has been released, but has not heard of
 /// it, hears the same again; one that the job had lost hears how the job ended.
 void JobMachine::ReleaseLate(Incarnation incarnation, Generation held, Out& out) {
@@ -121,11 +64,11 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
     ReleaseLate(joined.node.incarnation, held, out);
     return;
   }
-  NodeInfo info = joined.node;
-  const std::string refusal = replaced_why_.empty() ? RejectionReason(info) : NoMoreNodes();
+  const Incarnation incarnation = joined.node.incarnation;
+  const std::string refusal =
+      replaced_why_.empty() ? membership_.Refusal(joined.node) : NoMoreNodes();
   if (!refusal.empty()) {
-    out.effects.actions.push_back(
-        ToAgent{info.incarnation, Generation{}, RejectAgent{refusal, false}});
+    out.effects.actions.push_back(ToAgent{incarnation, Generation{}, RejectAgent{refusal, false}});
     return;
   }
   if (!joined.cannot_run.empty()) {
@@ -133,28 +76,17 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
     MaybeFinishCannotStart(out);
     return;
   }
-  if (std::string warning = DropImpossibleRank(&info);
-      !warning.empty() && !std::exchange(has_warned_of_rank_, true)) {
-    out.effects.warning = std::move(warning);
+  Membership::Admission admission = membership_.Admit(joined.node, held, out.now);
+  if (!admission.warning.empty()) {
+    out.effects.warning = std::move(admission.warning);
   }
-  const bool takes_rank = spec_.node_ranks_bind && info.requested_node_rank.has_value();
-  const Node* holder = takes_rank ? HolderOf(*info.requested_node_rank) : nullptr;
-  const Incarnation replaced = holder != nullptr ? holder->info.incarnation : Incarnation{};
-  const Incarnation incarnation = info.incarnation;
-  signalled_nodes_.erase(info.name);
-  Node node;
-  node.info = std::move(info);
-  node.state = held != Generation{} ? NodeState::kCleaning : NodeState::kSpare;
-  node.held = held;
-  node.sequence = next_sequence_++;
-  node.last_heard = out.now;
-  next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
-  SendTo(nodes_.Insert(std::move(node)), Generation{}, AdmissionOf(spec_), out);
-  if (replaced != Incarnation{}) {
+  signalled_nodes_.erase(joined.node.name);
+  SendTo(*admission.node, Generation{}, AdmissionOf(spec_), out);
+  if (admission.replaced != Incarnation{}) {
     // The loss may form the next world: the newcomer is there already.
-    LoseNode(replaced, CauseKind::kNodeLost, "was replaced by a new agent", out);
+    LoseNode(admission.replaced, CauseKind::kNodeLost, "was replaced by a new agent", out);
   }
-  Node& admitted = nodes_.At(incarnation);
+  Node& admitted = membership_.nodes().At(incarnation);
   if (admitted.state == NodeState::kCleaning) {
     StartCleaning(admitted, held, out);
   } else if (admitted.state == NodeState::kSpare) {
@@ -164,10 +96,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
 }
 
 void JobMachine::Reattach(Node& node, Generation held, Out& out) {
-  node.connected = true;
-  node.suspect = false;
-  node.last_heard = out.now;
-  next_scan_ = std::min(next_scan_, out.now + spec_.suspect_after);
+  membership_.Reattach(node, out.now);
   if (node.state != NodeState::kReleased) {
     SendTo(node, Generation{}, AdmissionOf(spec_), out);
   }
@@ -223,14 +152,12 @@ void JobMachine::BecomeSpare(Node& node, Out& out) {
 
 void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what,
                           Out& out) {
-  const Node node = nodes_.At(incarnation);
+  const Node node = membership_.Lose(incarnation, what);
   if (kind != CauseKind::kNodeLost) {
     SendTo(node, Generation{},
            ReleaseAgent{1, "node " + node.info.name + ": " + what, true, /*job_goes_on=*/true},
            out);
   }
-  nodes_.Erase(incarnation);
-  departed_.push_back(node.info.name + " (" + what + ")");
   const bool was_member = IsMember(node);
   const bool owed_answer = (phase_ == Phase::kPreparing && node.state == NodeState::kPreparing) ||
                            (phase_ == Phase::kRunning && node.state == NodeState::kCommitted) ||
@@ -284,7 +211,7 @@ void JobMachine::OnOrderTimeout(Out& out) {
   order_deadline_ = MonoTime::max();
   out.changed = true;
   if (phase_ == Phase::kReleasing) {
-    nodes_.Clear();
+    membership_.nodes().Clear();
     MaybeSendFinish(out);
     return;
   }
@@ -302,7 +229,7 @@ void JobMachine::OnOrderTimeout(Out& out) {
     what = "did not start its workers within " + Seconds(spec_.start_timeout);
   }
   std::vector<Incarnation> stuck;
-  for (const Node& node : nodes_) {
+  for (const Node& node : membership_.nodes()) {
     if (IsMember(node) && node.state == owing) {
       stuck.push_back(node.info.incarnation);
     }

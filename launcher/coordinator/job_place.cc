@@ -113,16 +113,10 @@ void JobMachine::TurnSparesAway(Out& out) {
   if (replaced_why_.empty()) {
     return;
   }
-  std::vector<Incarnation> spares;
-  for (const Node& node : nodes_) {
-    if (node.state == NodeState::kSpare && node.previous_group_rank < 0 && !node.leaving) {
-      spares.push_back(node.info.incarnation);
-    }
-  }
-  for (const Incarnation spare : spares) {
+  for (const Incarnation stranger : membership_.Strangers()) {
     out.effects.actions.push_back(
-        ToAgent{spare, Generation{}, RejectAgent{NoMoreNodes(), /*rejoin=*/false}});
-    nodes_.Erase(spare);
+        ToAgent{stranger, Generation{}, RejectAgent{NoMoreNodes(), /*rejoin=*/false}});
+    membership_.Dismiss(stranger);
   }
 }
 

@@ -44,7 +44,7 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
     CheckPlace(out);
   }
   SetReason("stopping generation " + std::to_string(generation_.value()) + ": " + why);
-  for (Node& node : nodes_) {
+  for (Node& node : membership_.nodes()) {
     if (IsMember(node)) {
       node.state = NodeState::kStopping;
       SendTo(node, generation_, StopWorkers{signal, grace, why}, out);
@@ -67,7 +67,7 @@ void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
   stop_grace_ = grace;
   kill_at_ = std::min(kill_at_, out.now + grace);
   order_deadline_ = std::min(order_deadline_, out.now + grace + spec_.stop_margin);
-  for (Node& node : nodes_) {
+  for (Node& node : membership_.nodes()) {
     if (node.state == NodeState::kStopping) {
       SendTo(node, generation_, StopWorkers{stop_signal_, grace, stop_why_}, out);
     }
@@ -87,7 +87,7 @@ job::Recovery JobMachine::WhatFollows(bool is_done, MonoTime now) const {
 
 void JobMachine::FinishStop(Out& out) {
   FSDPRUN_CHECK(awaiting_ == 0, "every member has stopped");
-  for (Node& node : nodes_) {
+  for (Node& node : membership_.nodes()) {
     const bool was_member = IsMember(node);
     node.previous_group_rank = was_member ? node.assignment.group_rank : -1;
     if (was_member) {
@@ -197,7 +197,7 @@ bool JobMachine::IsNobodyLeftToTell() const {
   if (formations_ == 0 && signalled_nodes_.size() < spec_.signalled_together.size()) {
     return false;  // The others may still be on their way.
   }
-  for (const Node& other : nodes_) {
+  for (const Node& other : membership_.nodes()) {
     const std::string& name = other.info.name;
     if (other.connected && !other.leaving && signalled_nodes_.count(name) == 0 &&
         spec_.signalled_together.count(name) > 0) {
@@ -227,7 +227,7 @@ std::optional<job::StopStatus> JobMachine::stop() const {
                          .grace = stop_grace_,
                          .kill_at = kill_at_,
                          .left = {}};
-  for (const Node& node : nodes_) {
+  for (const Node& node : membership_.nodes()) {
     if (node.state == NodeState::kStopping) {
       const auto exited = std::count(node.exited.begin(), node.exited.end(), true);
       status.left.push_back(

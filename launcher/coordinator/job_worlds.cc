@@ -14,31 +14,11 @@ using job::Phase;
 
 // --- Forming
 
-std::vector<Incarnation> JobMachine::Eligible() const {
-  std::vector<Incarnation> eligible;
-  for (const Node& node : nodes_) {
-    if (node.state == NodeState::kSpare && node.connected && !node.suspect && !node.leaving) {
-      eligible.push_back(node.info.incarnation);
-    }
-  }
-  return eligible;
-}
-
-/// A node is suspected or reconnecting: its lease will soon decide whether it can be a member.
-bool JobMachine::AwaitsLeaseDecision() const {
-  for (const Node& node : nodes_) {
-    if ((node.suspect || !node.connected) && !node.leaving) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void JobMachine::MaybeForm(Out& out) {
   if (phase_ != Phase::kRendezvous || is_pausing() || cannot_start_) {
     return;
   }
-  std::vector<Incarnation> eligible = Eligible();
+  std::vector<Incarnation> eligible = membership_.Eligible();
   const int count = static_cast<int>(eligible.size());
   if (count < spec_.min_nodes) {
     last_call_at_ = MonoTime::max();
@@ -47,42 +27,32 @@ void JobMachine::MaybeForm(Out& out) {
       join_deadline_ = out.now + spec_.join_timeout;
       join_is_over_ = false;
     }
-    SetReason("waiting for nodes: " + Missing(eligible));
+    SetReason("waiting for nodes: " + membership_.Missing(eligible));
     return;
   }
   had_enough_ = true;
   const bool may_wait = count < spec_.max_nodes && !join_is_over_;
-  if (may_wait && AwaitsLeaseDecision()) {
+  if (may_wait && membership_.AwaitsLeaseDecision()) {
     SetReason("enough nodes; waiting for a silent one to reconnect or its lease to expire");
   } else if (may_wait && formations_ == 0 && !last_call_over_) {
     last_call_at_ = std::min(last_call_at_, out.now + spec_.last_call);
     SetReason("last call: " + std::to_string(count) + " nodes are enough, up to " +
               std::to_string(spec_.max_nodes) + " may join");
   } else if (IsPlaceSure(out.now)) {
-    FormWorld(std::move(eligible), out);
+    FormWorld(membership_.Choose(std::move(eligible)), out);
   } else {
     CheckPlace(out);
     SetReason("enough nodes; " + PlaceQuestion());
   }
 }
 
-void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
-  // Members: survivors first, then nodes with a requested rank, then by arrival. The others remain
-  // spares.
-  const auto precedence = [&](Incarnation i) {
-    const Node& node = nodes_.At(i);
-    return std::tuple(node.previous_group_rank < 0, !node.info.requested_node_rank, node.sequence);
-  };
-  std::sort(chosen.begin(), chosen.end(),
-            [&](Incarnation a, Incarnation b) { return precedence(a) < precedence(b); });
-  chosen.resize(std::min(chosen.size(), static_cast<size_t>(spec_.max_nodes)));
-
+void JobMachine::FormWorld(const std::vector<Incarnation>& chosen, Out& out) {
   generation_ = Generation(std::max(generation_, generation_floor_).value() + 1);
   generation_floor_ = generation_;
   std::vector<Candidate> candidates;
   candidates.reserve(chosen.size());
   for (const Incarnation i : chosen) {
-    const Node& node = nodes_.At(i);
+    const Node& node = membership_.nodes().At(i);
     candidates.push_back({node.info, node.previous_group_rank});
   }
   const std::vector<RankAssignment> assignments = AssignRanks(
@@ -106,7 +76,7 @@ void JobMachine::FormWorld(std::vector<Incarnation> chosen, Out& out) {
   last_call_at_ = MonoTime::max();
   order_deadline_ = out.now + spec_.prepare_timeout;
   for (size_t i = 0; i < chosen.size(); ++i) {
-    Node& node = nodes_.At(chosen[i]);
+    Node& node = membership_.nodes().At(chosen[i]);
     node.state = NodeState::kPreparing;
     node.assignment = assignments[i];
     node.exited.assign(node.info.local_world_size, false);
@@ -135,8 +105,8 @@ void JobMachine::CommitWorld(Out& out) {
   committed_at_ = out.now;
   awaiting_ = members_;
   order_deadline_ = out.now + spec_.start_timeout;
-  departed_.clear();
-  for (Node& node : nodes_) {
+  membership_.ForgetLost();
+  for (Node& node : membership_.nodes()) {
     if (IsMember(node)) {
       node.state = NodeState::kCommitted;
       SendTo(node, generation_, CommitGeneration{store_}, out);
@@ -155,47 +125,13 @@ void JobMachine::RestartRendezvous(Out& out) {
 
 // --- The end
 
-std::string JobMachine::Missing(const std::vector<Incarnation>& eligible) const {
-  constexpr size_t kNamesMax = 8;
-  std::string present;
-  const size_t count = eligible.size();
-  std::vector<bool> taken(spec_.max_nodes, false);
-  bool all_requested = true;
-  for (size_t i = 0; i < count && (i < kNamesMax || all_requested); ++i) {
-    const NodeInfo& info = nodes_.At(eligible[i]).info;
-    if (i < kNamesMax) {
-      present += (present.empty() ? "" : ", ") + info.name;
-    }
-    all_requested = all_requested && info.requested_node_rank.has_value() && spec_.node_ranks_bind;
-    if (info.requested_node_rank) {
-      taken[*info.requested_node_rank] = true;
-    }
-  }
-  std::string text = std::to_string(count) + " of " + std::to_string(spec_.min_nodes) + " joined";
-  if (!present.empty()) {
-    text += " (" + present + (count > kNamesMax ? ", ..." : "") + ")";
-  }
-  std::string ranks;
-  for (int r = 0; all_requested && count > 0 && r < spec_.min_nodes; ++r) {
-    ranks += taken[r] ? "" : (ranks.empty() ? "" : ", ") + std::to_string(r);
-  }
-  if (!ranks.empty()) {
-    text += "; missing node rank " + ranks;
-  }
-  const size_t shown = std::min(departed_.size(), kNamesMax);
-  for (size_t i = departed_.size() - shown; i < departed_.size(); ++i) {
-    text += (i == departed_.size() - shown ? "; gone: " : ", ") + departed_[i];
-  }
-  return text;
-}
-
 void JobMachine::OnJoinTimeout(Out& out) {
   if (cannot_start_) {
     cannot_start_at_ = out.now;
     MaybeFinishCannotStart(out);
     return;
   }
-  std::vector<Incarnation> eligible = Eligible();
+  std::vector<Incarnation> eligible = membership_.Eligible();
   out.changed = true;
   if (static_cast<int>(eligible.size()) >= spec_.min_nodes) {
     OnJoinTimeoutOfEnough(out);
@@ -205,7 +141,8 @@ void JobMachine::OnJoinTimeout(Out& out) {
   JobOutcome outcome;
   outcome.kind = OutcomeKind::kFailed;
   outcome.exit_code = 1;
-  outcome.reason = "too few nodes within " + std::to_string(seconds) + " s: " + Missing(eligible);
+  outcome.reason =
+      "too few nodes within " + std::to_string(seconds) + " s: " + membership_.Missing(eligible);
   Failure root;
   root.kind = CauseKind::kJoinTimeout;
   root.generation = generation_;
@@ -324,7 +261,7 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   grow_at_ = MonoTime::max();
   place_asked_at_ = MonoTime::max();
   SetReason(outcome_->reason);
-  for (Node& node : nodes_) {
+  for (Node& node : membership_.nodes()) {
     const int code = ReleaseCode(node);
     released_codes_[node.info.incarnation] = code;
     SendTo(node, Generation{}, Release(code), out);
@@ -337,12 +274,11 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
 }
 
 void JobMachine::MaybeSendFinish(Out& out) {
-  if (phase_ != Phase::kReleasing || !nodes_.empty()) {
+  if (phase_ != Phase::kReleasing || !membership_.nodes().empty()) {
     return;
   }
   phase_ = Phase::kFinished;
   order_deadline_ = MonoTime::max();
-  next_scan_ = MonoTime::max();
   out.effects.actions.push_back(job::FinishJob{*outcome_});
 }
 

@@ -52,6 +52,8 @@ struct alignas(64) Node {
   std::vector<bool> exited;
 };
 
+bool IsMember(const Node& node);
+
 }  // namespace job
 
 /// The admitted nodes. Iterated in order of incarnation at the speed of an array, found by

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,7 +19,8 @@ namespace fsdprun {
 /// Drives a JobMachine and records its actions as text, such as "prepare 1 g1 rank 0".
 class Job {
  public:
-  explicit Job(JobSpec spec) : machine_(spec), dead_after_(spec.dead_after) {}
+  explicit Job(JobSpec spec)
+      : owned_(std::make_unique<JobMachine>(spec)), dead_after_(spec.dead_after) {}
 
   std::vector<std::string> Step(const job::Event& event) {
     const job::Effects effects = machine_.Step(event, now_);
@@ -92,7 +94,8 @@ class Job {
     }
   }
 
-  JobMachine machine_;
+  std::unique_ptr<JobMachine> owned_;  // The parts of a machine know one another: it does not move.
+  JobMachine& machine_ = *owned_;
   MonoTime now_{std::chrono::hours(1)};
   MonoTime wake_at_ = MonoTime::max();
   std::string warning_;
