@@ -13,7 +13,7 @@ void JobMachine::OnDelaysDue(Out& out) {
     out.changed = true;
     Grow(out);
   }
-  if (phase_ != Phase::kRendezvous) {
+  if (phase() != Phase::kRendezvous) {
     return;
   }
   if (out.now >= cannot_start_at_) {
@@ -29,8 +29,8 @@ void JobMachine::OnDelaysDue(Out& out) {
 // --- Growth
 
 bool JobMachine::MayGrow() const {
-  return (phase_ == Phase::kRunning || phase_ == Phase::kPreparing) && members_ < spec_.max_nodes &&
-         succeeded_workers_ == 0 && replaced_why_.empty();
+  return (phase() == Phase::kRunning || phase() == Phase::kPreparing) &&
+         NodesOfWorld() < spec_.max_nodes && !world_.HasAnySucceeded() && replaced_why_.empty();
 }
 
 /// Nodes that are started together come one after the other, and cost one stop, not one each.
@@ -43,7 +43,7 @@ void JobMachine::MaybeGrow(Out& out) {
     CheckPlace(out);  // A world that runs is not stopped for one that cannot be formed.
     return;
   }
-  if (members_ + joiners >= spec_.max_nodes) {
+  if (NodesOfWorld() + joiners >= spec_.max_nodes) {
     Grow(out);
     return;
   }
@@ -66,7 +66,7 @@ void JobMachine::Grow(Out& out) {
   Drain(StopKind::kMembership, SIGTERM,
         (joiners.size() == 1 ? "node " + first + " joins"
                              : std::to_string(joiners.size()) + " nodes join") +
-            " a world of " + std::to_string(members_),
+            " a world of " + std::to_string(NodesOfWorld()),
         out);
 }
 

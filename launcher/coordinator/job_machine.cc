@@ -30,12 +30,29 @@ std::string_view job::PhaseName(Phase phase) {
   return "?";
 }
 
+Phase JobMachine::phase() const {
+  if (outcome_) {
+    return is_finished_ ? Phase::kFinished : Phase::kReleasing;
+  }
+  switch (world_.phase()) {
+    case World::Phase::kNone:
+      return Phase::kRendezvous;
+    case World::Phase::kPreparing:
+      return Phase::kPreparing;
+    case World::Phase::kRunning:
+      return Phase::kRunning;
+    case World::Phase::kStopping:
+      return Phase::kStopping;
+  }
+  return Phase::kRendezvous;
+}
+
 AdmitAgent AdmissionOf(const JobSpec& spec) {
   return AdmitAgent{spec.dead_after, JobTerms{spec.min_nodes, spec.max_nodes, spec.max_restarts,
                                               spec.join_timeout, spec.last_call}};
 }
 
-JobMachine::JobMachine(const JobSpec& spec) : spec_(spec), membership_(spec_) {
+JobMachine::JobMachine(const JobSpec& spec) : spec_(spec), membership_(spec_), world_(spec_) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
@@ -50,7 +67,7 @@ job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
 }
 
 void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effects) {
-  before_ = {generation_, budgets_.restarts_used, budgets_.membership_changes, formations_,
+  before_ = {generation(), budgets_.restarts_used, budgets_.membership_changes, formations_,
              outcome_.has_value()};
   effects.actions.clear();
   effects.warning.clear();
@@ -81,9 +98,10 @@ void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
   effects.stalled = now - promised_wake_;
   membership_.ForgiveStall(now);
   for (MonoTime* deadline :
-       {&order_deadline_, &join_deadline_, &last_call_at_, &cannot_start_at_}) {
+       {&release_deadline_, &join_deadline_, &last_call_at_, &cannot_start_at_}) {
     *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + effects.stalled;
   }
+  world_.PutOffDeadline(effects.stalled);
 }
 
 void JobMachine::ScanLeases(Out& out) {
@@ -101,11 +119,17 @@ void JobMachine::ScanLeases(Out& out) {
 
 void JobMachine::Handle(const job::TimerDue&, Out& out) {
   out.changed = false;
-  if (out.now >= order_deadline_) {
-    OnOrderTimeout(out);
+  if (out.now >= world_.deadline()) {
+    OnOverdue(out);
+  }
+  if (out.now >= release_deadline_) {
+    release_deadline_ = MonoTime::max();
+    out.changed = true;
+    membership_.DismissAll();
+    MaybeSendFinish(out);
   }
   OnDelaysDue(out);
-  if (phase_ != Phase::kRendezvous) {
+  if (phase() != Phase::kRendezvous) {
     return;
   }
   if (out.now >= last_call_at_) {
@@ -114,7 +138,7 @@ void JobMachine::Handle(const job::TimerDue&, Out& out) {
     out.changed = true;
     MaybeForm(out);
   }
-  if (phase_ == Phase::kRendezvous && out.now >= join_deadline_) {
+  if (phase() == Phase::kRendezvous && out.now >= join_deadline_) {
     OnJoinTimeout(out);
   }
 }
@@ -151,7 +175,7 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
 
 void JobMachine::StopForOperator(bool again, Out& out) {
   const std::string why = "stopped by signal " + std::to_string(*operator_signal_);
-  switch (phase_) {
+  switch (phase()) {
     case Phase::kRendezvous:
       FinishStoppedByOperator(is_pausing() ? " before a restart" : " while waiting for nodes", out);
       return;
@@ -173,16 +197,12 @@ void JobMachine::StopForOperator(bool again, Out& out) {
 
 void JobMachine::Handle(const job::SignalForWorkers& signal, Out& out) {
   out.changed = false;
-  if (phase_ != Phase::kRunning) {
+  if (phase() != Phase::kRunning) {
     out.effects.warning = "signal " + std::to_string(signal.signal) +
                           " came while no worker ran; it was not passed on";
     return;
   }
-  for (Node& node : membership_.nodes()) {
-    if (IsMember(node)) {
-      SendTo(node, generation_, PassSignal{signal.signal}, out);
-    }
-  }
+  Send(world_.PassToWorkers(signal.signal), out);
 }
 
 // --- Messages
@@ -202,90 +222,82 @@ void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, 
     MaybeForm(out);
     MaybeGrow(out);
   }
-  const bool is_first = IsMember(*node) && node->assignment.group_rank == 0;
-  if (is_first && envelope.generation == generation_ && heartbeat.progress.step >= 0) {
-    progress_ = heartbeat.progress;
-    has_progress_ = true;
+  const bool is_first = node->IsMember() && node->group_rank == 0;
+  if (is_first && envelope.generation == generation() && heartbeat.progress.step >= 0) {
+    world_.NoteProgress(heartbeat.progress);
   }
 }
 
 void JobMachine::On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out) {
-  Node* node = FindMember(envelope);
-  if (node == nullptr || node->state != NodeState::kPreparing) {
+  World::Member* member = FindSender(envelope);
+  if (member == nullptr) {
     return;
   }
-  if (node->assignment.group_rank == 0) {
-    if (!prepared.store || prepared.store->address.empty() || prepared.store->port <= 0) {
-      RecordFailure(FailureOf(*node, CauseKind::kPrepareFailed,
+  switch (world_.Prepared(*member, prepared, out.now)) {
+    case World::Answered::kNothing:
+    case World::Answered::kOne:
+      return;
+    case World::Answered::kAll:
+      MaybeCommit(out);
+      return;
+    case World::Answered::kNoStore:
+      RecordFailure(FailureOf(envelope, CauseKind::kPrepareFailed,
                               "group rank 0 is prepared but names no store endpoint"),
                     out.now, out);
       Abort("no store endpoint", out);
       return;
-    }
-    store_ = *prepared.store;
-  }
-  node->state = NodeState::kPrepared;
-  if (--awaiting_ == 0) {
-    order_deadline_ = out.now + spec_.join_timeout;
-    MaybeCommit(out);
   }
 }
 
 void JobMachine::On(const AgentStarted&, const FromAgent& envelope, Out&) {
-  Node* node = FindMember(envelope);
-  if (node == nullptr || node->state != NodeState::kCommitted) {
-    return;
-  }
-  node->state = NodeState::kStarted;
-  if (--awaiting_ == 0) {
-    order_deadline_ = MonoTime::max();
-    SetReason("running generation " + std::to_string(generation_.value()) + ": " +
-              std::to_string(world_size_) + " workers on " + std::to_string(members_) + " nodes");
+  World::Member* member = FindSender(envelope);
+  if (member != nullptr && world_.Started(*member) == World::Answered::kAll) {
+    SetReason("running generation " + std::to_string(generation().value()) + ": " +
+              std::to_string(world_.world_size()) + " workers on " +
+              std::to_string(world_.members().size()) + " nodes");
   }
 }
 
 void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& out) {
-  Node* node = FindMember(envelope);
-  const int local_rank = exited.exit.local_rank;
-  if (node == nullptr || (phase_ != Phase::kRunning && phase_ != Phase::kStopping) ||
-      local_rank < 0 || local_rank >= node->info.local_world_size || node->exited[local_rank]) {
+  World::Member* member = FindSender(envelope);
+  if (member == nullptr) {
     return;
   }
-  node->exited[local_rank] = true;
-  NoteEnd(*node, exited.exit);
-  if (exited.exit.Succeeded()) {
-    if (exited.exit.after_stop) {
+  switch (world_.WorkerEnded(*member, exited.exit)) {
+    case World::Ended::kNothing:
+    case World::Ended::kWell:
       return;
-    }
-    ++node->succeeded_count;
-    ++succeeded_workers_;
-    if (phase_ == Phase::kRunning && succeeded_workers_ == world_size_) {
+    case World::Ended::kAllWell:
       FinishSucceeded(out);
-    }
-    return;
+      return;
+    case World::Ended::kFailed:
+      OnFailedWorker(exited, envelope, out);
+      return;
   }
-  Failure failure = FailureOf(*node, CauseKind::kWorkerFailed, "");
+}
+
+void JobMachine::OnFailedWorker(const WorkerExited& exited, const FromAgent& envelope, Out& out) {
+  Failure failure = FailureOf(envelope, CauseKind::kWorkerFailed, DescribeExit(exited.exit));
   failure.worker = exited.exit;
-  failure.what = DescribeExit(exited.exit);
-  const std::string what = failure.what + " on " + node->info.name;
+  const std::string what = failure.what + " on " + failure.node_name;
   const bool is_own_failure = RecordFailure(std::move(failure), out.now - exited.age, out);
-  if (phase_ == Phase::kRunning || is_own_failure) {
+  if (phase() == Phase::kRunning || is_own_failure) {
     Abort(what, out);
   }
 }
 
 void JobMachine::On(const NodeFaulted& fault, const FromAgent& envelope, Out& out) {
-  Node* node = FindMember(envelope);
+  World::Member* member = FindSender(envelope);
   if (fault.kind == CauseKind::kNodeWedged &&
       membership_.nodes().Find(envelope.incarnation) != nullptr) {
     LoseNode(envelope.incarnation, CauseKind::kNodeWedged, fault.what, out);
     return;
   }
-  if (node == nullptr || node->state == NodeState::kStopped) {
+  if (member == nullptr || member->state == World::MemberState::kStopped) {
     return;
   }
-  RecordFailure(FailureOf(*node, fault.kind, fault.what), out.now - fault.age, out);
-  Abort(node->info.name + ": " + fault.what, out);
+  RecordFailure(FailureOf(envelope, fault.kind, fault.what), out.now - fault.age, out);
+  Abort(member->name + ": " + fault.what, out);
 }
 
 void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) {
@@ -296,12 +308,8 @@ void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) 
     }
     return;
   }
-  Node* node = FindMember(envelope);
-  if (node == nullptr || node->state != NodeState::kStopping) {
-    return;  // While the world runs: all workers of the node have exited, which is already known.
-  }
-  node->state = NodeState::kStopped;
-  if (--awaiting_ == 0) {
+  World::Member* member = FindSender(envelope);
+  if (member != nullptr && world_.Stopped(*member) == World::Answered::kAll) {
     FinishStop(out);
   }
 }
@@ -327,7 +335,7 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
       "left" + (left.signal != 0 ? " on signal " + std::to_string(left.signal) : std::string());
   if (!left.workers_running) {
     LoseNode(envelope.incarnation, CauseKind::kNodeLost, what, out);
-  } else if (phase_ == Phase::kRunning && IsMember(*node)) {
+  } else if (phase() == Phase::kRunning && node->IsMember()) {
     Drain(StopKind::kMembership, SIGTERM, node->info.name + " " + what, out);
   }
 }
@@ -336,43 +344,51 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
 
 /// The sender, if it is a member and the message is about the current generation; see Note [Fencing
 /// by generation].
-job::Node* JobMachine::FindMember(const FromAgent& envelope) {
-  Node* node = membership_.nodes().Find(envelope.incarnation);
-  if (node == nullptr || !IsMember(*node) || envelope.generation != generation_) {
-    ++stale_dropped_;
-    return nullptr;
-  }
-  return node;
+World::Member* JobMachine::FindSender(const FromAgent& envelope) {
+  World::Member* member = world_.FindSender(envelope);
+  stale_dropped_ += member == nullptr ? 1 : 0;
+  return member;
 }
 
 Failure JobMachine::FailureOf(const Node& node, CauseKind kind, std::string what) const {
   Failure failure;
   failure.kind = kind;
-  failure.generation = generation_;
+  failure.generation = generation();
   failure.node_name = node.info.name;
   failure.node_address = node.info.address;
-  failure.group_rank = IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;
+  failure.group_rank = node.group_rank;
   failure.what = std::move(what);
   return failure;
 }
 
+Failure JobMachine::FailureOf(const FromAgent& envelope, CauseKind kind, std::string what) const {
+  return FailureOf(membership_.nodes().At(envelope.incarnation), kind, std::move(what));
+}
+
 /// False if it is collateral of a stop.
 bool JobMachine::RecordFailure(Failure failure, MonoTime since, Out& out) {
-  return failures_.Add(std::move(failure), out.now, since);
+  return world_.failures().Add(std::move(failure), out.now, since);
 }
 
 void JobMachine::SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out) {
   out.effects.actions.push_back(ToAgent{node.info.incarnation, g, std::move(message)});
 }
 
+void JobMachine::Send(World::Orders orders, Out& out) {
+  for (ToAgent& order : orders) {
+    out.effects.actions.emplace_back(std::move(order));
+  }
+}
+
 void JobMachine::SetReason(std::string reason) { reason_ = std::move(reason); }
 
 MonoTime JobMachine::NextWake() const {
-  if (phase_ == Phase::kFinished) {
+  if (is_finished_) {
     return MonoTime::max();
   }
-  MonoTime wake = std::min({membership_.next_scan(), order_deadline_, grow_at_});
-  if (phase_ == Phase::kRendezvous) {
+  MonoTime wake =
+      std::min({membership_.next_scan(), world_.deadline(), release_deadline_, grow_at_});
+  if (phase() == Phase::kRendezvous) {
     wake = std::min({wake, join_deadline_, last_call_at_, pause_until_, cannot_start_at_});
   }
   return wake;

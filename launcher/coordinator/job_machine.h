@@ -19,6 +19,7 @@
 #include "launcher/coordinator/node_table.h"
 #include "launcher/coordinator/recovery_policy.h"
 #include "launcher/coordinator/root_cause.h"
+#include "launcher/coordinator/world.h"
 #include "proto/cluster/messages.h"
 #include "proto/cluster/types.h"
 
@@ -36,9 +37,9 @@ class JobMachine {
   /// The same into the caller's `effects`, whose buffer is reused: a heartbeat allocates nothing.
   void Step(const job::Event& event, MonoTime now, job::Effects& effects);
 
-  job::Phase phase() const { return phase_; }
+  job::Phase phase() const;
   /// Generation of the current or last world; 0 before the first.
-  Generation generation() const { return generation_; }
+  Generation generation() const { return world_.generation(); }
   int restarts_used() const { return budgets_.restarts_used; }
   /// Losses, departures and growth that ended a world without counting as a failure of the program.
   int membership_changes() const { return budgets_.membership_changes; }
@@ -48,7 +49,7 @@ class JobMachine {
   /// How many agents were admitted, the same one each time that it joined anew.
   uint64_t admissions() const { return membership_.admissions(); }
   /// Latest progress of the node with group rank 0.
-  const Progress& progress() const { return progress_; }
+  const Progress& progress() const { return world_.progress(); }
   std::string_view reason() const { return reason_; }
   /// Empty unless the phase is kStopping. O(workers).
   std::optional<job::StopStatus> stop() const;
@@ -100,12 +101,12 @@ class JobMachine {
   void On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out);
   void On(const AgentStarted&, const FromAgent& envelope, Out& out);
   void On(const WorkerExited& exited, const FromAgent& envelope, Out& out);
+  void OnFailedWorker(const WorkerExited& exited, const FromAgent& envelope, Out& out);
   void On(const NodeFaulted& fault, const FromAgent& envelope, Out& out);
   void On(const WorkersStopped&, const FromAgent& envelope, Out& out);
   void On(const AgentLeft& left, const FromAgent& envelope, Out& out);
 
   // job_membership.cc: joining, losing nodes.
-  bool HasLostGeneration(const Node& node, Generation held) const;
   void Admit(const AgentJoined& joined, Generation held, Out& out);
   void ReleaseLate(Incarnation incarnation, Generation held, Out& out);
   void Reattach(Node& node, Generation held, Out& out);
@@ -113,10 +114,12 @@ class JobMachine {
   void StartCleaning(Node& node, Generation held, Out& out);
   void BecomeSpare(Node& node, Out& out);
   void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
-  void HandleMemberLoss(const Node& node, CauseKind kind, const std::string& what, Out& out);
-  void OnOrderTimeout(Out& out);
+  void HandleMemberLoss(const Node& node, const World::Member& member, CauseKind kind,
+                        const std::string& what, Out& out);
+  void OnOverdue(Out& out);
 
   // job_delays.cc: what the job waits for before it forms or grows a world.
+  int NodesOfWorld() const { return static_cast<int>(world_.members().size()); }
   bool MayGrow() const;
   void MaybeGrow(Out& out);
   void Grow(Out& out);
@@ -138,7 +141,7 @@ class JobMachine {
 
   // job_worlds.cc: forming worlds and ending the job.
   void MaybeForm(Out& out);
-  void FormWorld(const std::vector<Incarnation>& chosen, Out& out);
+  void FormWorld(const std::vector<Candidate>& chosen, Out& out);
   void MaybeCommit(Out& out);
   void CommitWorld(Out& out);
   void RestartRendezvous(Out& out);
@@ -171,47 +174,25 @@ class JobMachine {
 
   // job_invariants.cc
   std::string CheckMilestones() const;
-  std::string CheckCounts() const;
-  std::string CheckRanks() const;
+  std::string CheckMembers() const;
 
   void StopForOperator(bool again, Out& out);
-  void NoteEnd(const Node& node, const WorkerExit& exit);
-  Node* FindMember(const FromAgent& envelope);
+  World::Member* FindSender(const FromAgent& envelope);
   bool RecordFailure(Failure failure, MonoTime since, Out& out);
   Failure FailureOf(const Node& node, CauseKind kind, std::string what) const;
+  Failure FailureOf(const FromAgent& envelope, CauseKind kind, std::string what) const;
   void SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out);
+  static void Send(World::Orders orders, Out& out);
   void SetReason(std::string reason);
   MonoTime NextWake() const;
 
   // Constant after construction.
   const JobSpec spec_;
 
-  job::Phase phase_ = job::Phase::kRendezvous;
-  Generation generation_;
   /// The highest generation that any agent has seen; no generation up to it may be reused.
   Generation generation_floor_;
   Membership membership_;
-
-  // The current world.
-  int members_ = 0;
-  /// Members that have not yet answered the phase's order.
-  int awaiting_ = 0;
-  int world_size_ = 0;
-  int succeeded_workers_ = 0;
-  StoreEndpoint store_;
-  WorkerEnds ends_;
-  FailureLog failures_;
-  Progress progress_;
-  /// `progress_` is of this world.
-  bool has_progress_ = false;
-
-  // The stop in progress (phase kStopping).
-  StopKind stop_kind_ = StopKind::kMembership;
-  int stop_signal_ = 15;
-  Duration stop_grace_{};
-  MonoTime stop_began_at_{};
-  MonoTime kill_at_ = MonoTime::max();
-  std::string stop_why_;
+  World world_;
 
   // Budgets and the end.
   int formations_ = 0;
@@ -235,12 +216,13 @@ class JobMachine {
   std::string place_unknown_why_;
   bool is_place_unknown_ = false;
   std::optional<JobOutcome> outcome_;
+  bool is_finished_ = false;
   /// What the nodes were told when the job ended.
   std::map<Incarnation, int> released_codes_;
 
   // Timers; MonoTime::max() when not set.
   bool begun_ = false;
-  MonoTime order_deadline_ = MonoTime::max();
+  MonoTime release_deadline_ = MonoTime::max();
   MonoTime join_deadline_ = MonoTime::max();
   /// It has passed with enough nodes; only the place was not sure.
   bool join_is_over_ = false;
@@ -252,12 +234,12 @@ class JobMachine {
   /// When CheckPlace was ordered, while it is not answered; and what was found.
   MonoTime place_asked_at_ = MonoTime::max();
   MonoTime place_sure_until_;
+  /// What was found before is of no use any more.
+  MonoTime place_doubted_at_{};
   MonoTime grow_at_ = MonoTime::max();
   /// The latest that grow_at_ can become.
   MonoTime grow_by_ = MonoTime::max();
   MonoTime cannot_start_at_ = MonoTime::max();
-  /// When the current world was committed.
-  MonoTime committed_at_ = MonoTime::max();
   MonoTime promised_wake_ = MonoTime::max();
 
   std::string reason_;

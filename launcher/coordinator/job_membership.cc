@@ -23,24 +23,12 @@ void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& o
     Admit(joined, envelope.generation, out);
     return;
   }
-  if (HasLostGeneration(*known, envelope.generation)) {
+  if (world_.HasLostGeneration(envelope.incarnation, envelope.generation)) {
     LoseNode(envelope.incarnation, CauseKind::kNodeLost, "rejoined without its generation", out);
     Admit(joined, envelope.generation, out);
     return;
   }
   Reattach(*known, envelope.generation, out);
-}
-
-/// A member that has acknowledged the current generation must still hold it.
-bool JobMachine::HasLostGeneration(const Node& node, Generation held) const {
-  switch (node.state) {
-    case NodeState::kPrepared:
-    case NodeState::kCommitted:
-    case NodeState::kStarted:
-      return held != generation_;
-    default:
-      return false;
-  }
 }
 
 /// While the host of a finished job lingers. A node that has been released, but has not heard of
@@ -111,14 +99,10 @@ void JobMachine::Reattach(Node& node, Generation held, Out& out) {
 
 void JobMachine::RepeatOpenOrder(Node& node, Out& out) {
   switch (node.state) {
-    case NodeState::kPreparing:
-      SendTo(node, generation_, PrepareGeneration{node.assignment}, out);
-      return;
-    case NodeState::kCommitted:
-      SendTo(node, generation_, CommitGeneration{store_}, out);
-      return;
-    case NodeState::kStopping:
-      SendTo(node, generation_, StopWorkers{stop_signal_, stop_grace_, stop_why_}, out);
+    case NodeState::kMember:
+      if (std::optional<ToAgent> order = world_.OpenOrder(*world_.Find(node.info.incarnation))) {
+        out.effects.actions.emplace_back(*std::move(order));
+      }
       return;
     case NodeState::kCleaning:
       StartCleaning(node, node.held, out);
@@ -127,9 +111,6 @@ void JobMachine::RepeatOpenOrder(Node& node, Out& out) {
       SendTo(node, Generation{}, Release(ReleaseCode(node)), out);
       return;
     case NodeState::kSpare:
-    case NodeState::kPrepared:
-    case NodeState::kStarted:
-    case NodeState::kStopped:
       return;
   }
 }
@@ -158,46 +139,41 @@ void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::st
            ReleaseAgent{1, "node " + node.info.name + ": " + what, true, /*job_goes_on=*/true},
            out);
   }
-  const bool was_member = IsMember(node);
-  const bool owed_answer = (phase_ == Phase::kPreparing && node.state == NodeState::kPreparing) ||
-                           (phase_ == Phase::kRunning && node.state == NodeState::kCommitted) ||
-                           (phase_ == Phase::kStopping && node.state == NodeState::kStopping);
-  members_ -= was_member ? 1 : 0;
-  awaiting_ -= owed_answer ? 1 : 0;
+  const std::optional<World::Member> member =
+      node.IsMember() ? std::optional(world_.Remove(incarnation)) : std::nullopt;
   if (WasLastToTell(node)) {
     TakeForAll(doubtful_signal_, out);
   }
-  if (was_member) {
-    HandleMemberLoss(node, kind, what, out);
+  if (member) {
+    HandleMemberLoss(node, *member, kind, what, out);
   } else {
     MaybeForm(out);
   }
 }
 
-/// Handles the loss of the member `node`, which has already been removed.
-void JobMachine::HandleMemberLoss(const Node& node, CauseKind kind, const std::string& what,
-                                  Out& out) {
-  const bool is_done = node.succeeded_count == node.info.local_world_size;
+/// `node` was `member`, and has already been removed.
+void JobMachine::HandleMemberLoss(const Node& node, const World::Member& member, CauseKind kind,
+                                  const std::string& what, Out& out) {
   const bool is_failure =
       job::KindOf({.cause = kind,
                    .was_leaving = node.leaving,
-                   .was_done = is_done,
-                   .has_begun = phase_ != Phase::kPreparing}) == StopKind::kFailure;
+                   .was_done = member.IsDone(),
+                   .has_begun = phase() != Phase::kPreparing}) == StopKind::kFailure;
+  const std::string why = "node " + node.info.name + " " + what;
   if (is_failure) {
     const MonoTime since = node.connected ? node.last_heard : node.stream_lost_at;
-    RecordFailure(FailureOf(node, kind, "node " + node.info.name + " " + what), since, out);
+    RecordFailure(FailureOf(node, kind, why), since, out);
   }
-  const std::string why = "node " + node.info.name + " " + what;
-  if (phase_ == Phase::kStopping) {
-    if (is_failure && node.state != NodeState::kStopped) {
+  if (phase() == Phase::kStopping) {
+    if (is_failure && member.state != World::MemberState::kStopped) {
       Abort(why, out);
     }
-    if (awaiting_ == 0) {
+    if (!world_.IsAwaited()) {
       FinishStop(out);
     }
     return;
   }
-  if (phase_ == Phase::kRunning && is_done) {
+  if (phase() == Phase::kRunning && member.IsDone()) {
     return;  // all its workers have succeeded
   }
   if (is_failure) {
@@ -207,35 +183,15 @@ void JobMachine::HandleMemberLoss(const Node& node, CauseKind kind, const std::s
   }
 }
 
-void JobMachine::OnOrderTimeout(Out& out) {
-  order_deadline_ = MonoTime::max();
+void JobMachine::OnOverdue(Out& out) {
   out.changed = true;
-  if (phase_ == Phase::kReleasing) {
-    membership_.nodes().Clear();
-    MaybeSendFinish(out);
-    return;
-  }
-  if (phase_ == Phase::kPreparing && awaiting_ == 0) {
+  const World::Overdue overdue = world_.PassDeadline();
+  if (phase() == Phase::kPreparing && overdue.members.empty()) {
     GiveUpPlace(out);
     return;
   }
-  NodeState owing = NodeState::kStopping;
-  std::string what = "did not report its workers stopped in time";
-  if (phase_ == Phase::kPreparing) {
-    owing = NodeState::kPreparing;
-    what = "did not set up logs and store within " + Seconds(spec_.prepare_timeout);
-  } else if (phase_ == Phase::kRunning) {
-    owing = NodeState::kCommitted;
-    what = "did not start its workers within " + Seconds(spec_.start_timeout);
-  }
-  std::vector<Incarnation> stuck;
-  for (const Node& node : membership_.nodes()) {
-    if (IsMember(node) && node.state == owing) {
-      stuck.push_back(node.info.incarnation);
-    }
-  }
-  for (const Incarnation incarnation : stuck) {
-    LoseNode(incarnation, CauseKind::kNodeStuck, what, out);
+  for (const Incarnation stuck : overdue.members) {
+    LoseNode(stuck, CauseKind::kNodeStuck, overdue.what, out);
   }
 }
 

@@ -49,7 +49,7 @@ void JobMachine::Handle(const job::PlaceChecked& checked, Out& out) {
   }
   place_asked_at_ = MonoTime::max();
   place_unknown_why_.clear();
-  if (checked.at < stop_began_at_) {
+  if (checked.at < place_doubted_at_) {
     CheckPlace(out);  // It was asked for before the stop.
     return;
   }
@@ -84,9 +84,9 @@ void JobMachine::LosePlace(std::string why, Out& out) {
   place_asked_at_ = MonoTime::max();
   grow_at_ = grow_by_ = MonoTime::max();
   TurnSparesAway(out);
-  if (phase_ == Phase::kRendezvous) {
+  if (phase() == Phase::kRendezvous) {
     FinishReplaced(out);
-  } else if (phase_ == Phase::kPreparing) {
+  } else if (phase() == Phase::kPreparing) {
     BeginStop(StopKind::kMembership, SIGTERM, GraceOf(StopKind::kFailure, spec_), replaced_why_,
               out);
   }

@@ -22,35 +22,23 @@ void JobMachine::Drain(StopKind kind, int signal, const std::string& why, Out& o
 
 void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std::string& why,
                            Out& out) {
-  if (phase_ == Phase::kStopping) {
+  if (phase() == Phase::kStopping) {
     EscalateStop(kind, grace, out);
     return;
   }
-  if (phase_ != Phase::kPreparing && phase_ != Phase::kRunning) {
+  if (phase() != Phase::kPreparing && phase() != Phase::kRunning) {
     return;
   }
-  phase_ = Phase::kStopping;
   grow_at_ = grow_by_ = MonoTime::max();
-  stop_kind_ = kind;
-  stop_signal_ = signal;
-  stop_grace_ = grace;
-  stop_began_at_ = out.now;
-  kill_at_ = out.now + grace;
-  stop_why_ = why;
-  awaiting_ = members_;
-  order_deadline_ = out.now + grace + spec_.stop_margin;
+  World::Orders orders = world_.BeginStop({kind, signal, grace, why}, out.now);
+  place_doubted_at_ = out.now;
   place_sure_until_ = MonoTime::min();
   if (WhatFollows(/*is_done=*/false, out.now).FormsWorld()) {
     CheckPlace(out);
   }
-  SetReason("stopping generation " + std::to_string(generation_.value()) + ": " + why);
-  for (Node& node : membership_.nodes()) {
-    if (IsMember(node)) {
-      node.state = NodeState::kStopping;
-      SendTo(node, generation_, StopWorkers{signal, grace, why}, out);
-    }
-  }
-  if (awaiting_ == 0) {
+  SetReason("stopping generation " + std::to_string(generation().value()) + ": " + why);
+  Send(std::move(orders), out);
+  if (!world_.IsAwaited()) {
     FinishStop(out);
   }
 }
@@ -58,45 +46,30 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
 /// A stop is in progress: a failure overrides a membership change, and a shorter grace is sent to
 /// the nodes. A failure does not shorten the grace that an operator's stop gives.
 void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
-  if (kind == StopKind::kFailure && stop_kind_ == StopKind::kMembership) {
-    stop_kind_ = kind;
+  if (kind == StopKind::kFailure) {
+    world_.CountStopAsFailure();
   }
-  if (grace >= stop_grace_ || (kind == StopKind::kFailure && operator_signal_)) {
-    return;
-  }
-  stop_grace_ = grace;
-  kill_at_ = std::min(kill_at_, out.now + grace);
-  order_deadline_ = std::min(order_deadline_, out.now + grace + spec_.stop_margin);
-  for (Node& node : membership_.nodes()) {
-    if (node.state == NodeState::kStopping) {
-      SendTo(node, generation_, StopWorkers{stop_signal_, grace, stop_why_}, out);
-    }
+  if (kind != StopKind::kFailure || !operator_signal_) {
+    Send(world_.ShortenGrace(grace, out.now), out);
   }
 }
 
 /// What follows the world that is being stopped, as far as that is known by now.
 job::Recovery JobMachine::WhatFollows(bool is_done, MonoTime now) const {
-  return Recover({.kind = stop_kind_,
+  return Recover({.kind = world_.stop().kind,
                   .is_done = is_done,
-                  .is_permanent = failures_.HasPermanent(),
+                  .is_permanent = world_.failures().HasPermanent(),
                   .is_stopped_by_operator = operator_signal_.has_value(),
                   .is_place_lost = !replaced_why_.empty(),
-                  .ran_for = committed_at_ == MonoTime::max() ? Duration{} : now - committed_at_},
+                  .ran_for = world_.RanFor(now)},
                  budgets_, spec_);
 }
 
 void JobMachine::FinishStop(Out& out) {
-  FSDPRUN_CHECK(awaiting_ == 0, "every member has stopped");
-  for (Node& node : membership_.nodes()) {
-    const bool was_member = IsMember(node);
-    node.previous_group_rank = was_member ? node.assignment.group_rank : -1;
-    if (was_member) {
-      node.state = NodeState::kSpare;
-    }
-  }
-  members_ = 0;
-  order_deadline_ = MonoTime::max();
-  const bool is_done = succeeded_workers_ == world_size_ || HasDoneAllSteps();
+  FSDPRUN_CHECK(!world_.IsAwaited(), "every member has stopped");
+  membership_.EndWorld();
+  world_.End();
+  const bool is_done = world_.HaveAllSucceeded() || HasDoneAllSteps();
   const job::Recovery next = WhatFollows(is_done, out.now);
   budgets_ = next.budgets;
   switch (next.rung) {
@@ -133,23 +106,7 @@ void JobMachine::PauseFor(Duration pause, Out& out) {
 /// A scheduler's signal came when nothing but the end was left to do: another run would have
 /// nothing to do at all.
 bool JobMachine::HasDoneAllSteps() const {
-  return operator_signal_ && !spec_.signalled_together.empty() && ends_.AllWell() &&
-         has_progress_ && progress_.total > 0 && progress_.step >= progress_.total;
-}
-
-/// For who has to know whether the workers have saved.
-void JobMachine::NoteEnd(const Node& node, const WorkerExit& exit) {
-  if (exit.Succeeded()) {
-    ++ends_.well;
-    return;
-  }
-  const bool was_killed = exit.killed_by_us && exit.signal == SIGKILL;
-  ++(was_killed ? ends_.killed : ends_.failed);
-  if (ends_.notes.size() < kMaxEndNotes) {
-    ends_.notes.push_back(
-        (was_killed ? "rank " + std::to_string(exit.rank) + " was killed" : DescribeExit(exit)) +
-        " on " + node.info.name);
-  }
+  return operator_signal_ && !spec_.signalled_together.empty() && world_.HasDoneAllSteps();
 }
 
 // Note [A signal to an agent]
@@ -217,23 +174,11 @@ bool JobMachine::WasLastToTell(const Node& lost) const {
 }
 
 std::optional<job::StopStatus> JobMachine::stop() const {
-  if (phase_ != Phase::kStopping) {
+  if (phase() != Phase::kStopping) {
     return std::nullopt;
   }
-  job::StopStatus status{.generation = generation_,
-                         .operator_signal = operator_signal_.value_or(0),
-                         .is_after_failure = stop_kind_ == StopKind::kFailure,
-                         .why = stop_why_,
-                         .grace = stop_grace_,
-                         .kill_at = kill_at_,
-                         .left = {}};
-  for (const Node& node : membership_.nodes()) {
-    if (node.state == NodeState::kStopping) {
-      const auto exited = std::count(node.exited.begin(), node.exited.end(), true);
-      status.left.push_back(
-          {node.info.name, node.info.local_world_size - static_cast<int>(exited)});
-    }
-  }
+  job::StopStatus status = world_.StopProgress();
+  status.operator_signal = operator_signal_.value_or(0);
   return status;
 }
 

@@ -15,7 +15,7 @@ using job::Phase;
 // --- Forming
 
 void JobMachine::MaybeForm(Out& out) {
-  if (phase_ != Phase::kRendezvous || is_pausing() || cannot_start_) {
+  if (phase() != Phase::kRendezvous || is_pausing() || cannot_start_) {
     return;
   }
   std::vector<Incarnation> eligible = membership_.Eligible();
@@ -46,49 +46,27 @@ void JobMachine::MaybeForm(Out& out) {
   }
 }
 
-void JobMachine::FormWorld(const std::vector<Incarnation>& chosen, Out& out) {
-  generation_ = Generation(std::max(generation_, generation_floor_).value() + 1);
-  generation_floor_ = generation_;
-  std::vector<Candidate> candidates;
-  candidates.reserve(chosen.size());
-  for (const Incarnation i : chosen) {
-    const Node& node = membership_.nodes().At(i);
-    candidates.push_back({node.info, node.previous_group_rank});
-  }
-  const std::vector<RankAssignment> assignments = AssignRanks(
-      candidates, {generation_, budgets_.restarts_used, spec_.max_restarts, spec_.launch_id,
-                   budgets_.worlds_of_attempt++, spec_.earlier_restarts});
-
+void JobMachine::FormWorld(const std::vector<Candidate>& chosen, Out& out) {
+  generation_floor_ = Generation(std::max(generation(), generation_floor_).value() + 1);
+  const WorldNumbers numbers{
+      generation_floor_, budgets_.restarts_used,       spec_.max_restarts,
+      spec_.launch_id,   budgets_.worlds_of_attempt++, spec_.earlier_restarts};
   ++formations_;
   had_enough_ = false;
   join_is_over_ = false;
-  phase_ = Phase::kPreparing;
-  members_ = static_cast<int>(chosen.size());
-  awaiting_ = members_;
-  world_size_ = assignments.front().world_size;
-  succeeded_workers_ = 0;
-  ends_ = {.workers = world_size_};
-  has_progress_ = false;
-  store_ = {};
-  committed_at_ = MonoTime::max();
-  failures_.Clear();
   join_deadline_ = MonoTime::max();
   last_call_at_ = MonoTime::max();
-  order_deadline_ = out.now + spec_.prepare_timeout;
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    Node& node = membership_.nodes().At(chosen[i]);
-    node.state = NodeState::kPreparing;
-    node.assignment = assignments[i];
-    node.exited.assign(node.info.local_world_size, false);
-    node.succeeded_count = 0;
-    SendTo(node, generation_, PrepareGeneration{node.assignment}, out);
+  Send(world_.Form(chosen, numbers, out.now), out);
+  for (const World::Member& member : world_.members()) {
+    membership_.MakeMember(member.incarnation, member.assignment.group_rank);
   }
-  SetReason("forming generation " + std::to_string(generation_.value()) + " of " +
-            std::to_string(members_) + " nodes, " + std::to_string(world_size_) + " workers");
+  SetReason("forming generation " + std::to_string(generation().value()) + " of " +
+            std::to_string(world_.members().size()) + " nodes, " +
+            std::to_string(world_.world_size()) + " workers");
 }
 
 void JobMachine::MaybeCommit(Out& out) {
-  if (phase_ != Phase::kPreparing || awaiting_ > 0) {
+  if (phase() != Phase::kPreparing || world_.IsAwaited()) {
     return;
   }
   if (IsPlaceSure(out.now)) {
@@ -100,23 +78,12 @@ void JobMachine::MaybeCommit(Out& out) {
 }
 
 void JobMachine::CommitWorld(Out& out) {
-  FSDPRUN_CHECK(store_.port > 0, "group rank 0 has named the store");
-  phase_ = Phase::kRunning;
-  committed_at_ = out.now;
-  awaiting_ = members_;
-  order_deadline_ = out.now + spec_.start_timeout;
   membership_.ForgetLost();
-  for (Node& node : membership_.nodes()) {
-    if (IsMember(node)) {
-      node.state = NodeState::kCommitted;
-      SendTo(node, generation_, CommitGeneration{store_}, out);
-    }
-  }
-  SetReason("starting generation " + std::to_string(generation_.value()));
+  Send(world_.Commit(out.now), out);
+  SetReason("starting generation " + std::to_string(generation().value()));
 }
 
 void JobMachine::RestartRendezvous(Out& out) {
-  phase_ = Phase::kRendezvous;
   join_is_over_ = false;
   join_deadline_ = (is_pausing() ? pause_until_ : out.now) + spec_.join_timeout;
   last_call_at_ = MonoTime::max();
@@ -145,7 +112,7 @@ void JobMachine::OnJoinTimeout(Out& out) {
       "too few nodes within " + std::to_string(seconds) + " s: " + membership_.Missing(eligible);
   Failure root;
   root.kind = CauseKind::kJoinTimeout;
-  root.generation = generation_;
+  root.generation = generation();
   root.what = outcome.reason;
   outcome.failure = ReportAfterFailures(std::move(root));
   Finish(std::move(outcome), out);
@@ -156,7 +123,7 @@ void JobMachine::OnJoinTimeout(Out& out) {
 void JobMachine::OnJoinTimeoutOfEnough(Out& out) {
   const bool has_waited = std::exchange(join_is_over_, true);
   MaybeForm(out);
-  if (phase_ != Phase::kRendezvous) {
+  if (phase() != Phase::kRendezvous) {
     return;
   }
   if (!has_waited && awaits_place() && out.now < place_asked_at_ + spec_.place_sure_for) {
@@ -168,9 +135,9 @@ void JobMachine::OnJoinTimeoutOfEnough(Out& out) {
 
 /// `root` has ended the job; what failed in its last world came before.
 FailureReport JobMachine::ReportAfterFailures(Failure root) const {
-  FailureReport report{std::move(root), {}, 0, failures_.collateral()};
-  if (!failures_.empty()) {
-    const FailureReport before = failures_.Report();
+  FailureReport report{std::move(root), {}, 0, world_.failures().collateral()};
+  if (!world_.failures().empty()) {
+    const FailureReport before = world_.failures().Report();
     report.others.push_back(before.root);
     report.other_failures = 1 + before.other_failures;
     report.collateral = before.collateral;
@@ -180,7 +147,7 @@ FailureReport JobMachine::ReportAfterFailures(Failure root) const {
 
 void JobMachine::FinishSucceeded(Out& out) {
   JobOutcome outcome;
-  outcome.reason = "all " + std::to_string(world_size_) + " workers exited with 0";
+  outcome.reason = "all " + std::to_string(world_.world_size()) + " workers exited with 0";
   Finish(std::move(outcome), out);
 }
 
@@ -199,15 +166,15 @@ void JobMachine::FinishFailed(const std::string& why, Out& out) {
   JobOutcome outcome;
   outcome.kind = OutcomeKind::kFailed;
   outcome.exit_code = 1;
-  if (failures_.empty()) {
+  if (world_.failures().empty()) {
     // Only collateral deaths were recorded: a worker died of a signal that its own node had sent
     // without an order of ours.
     Failure failure;
-    failure.generation = generation_;
-    failure.what = stop_why_;
-    outcome.failure = FailureReport{std::move(failure), {}, 0, failures_.collateral()};
+    failure.generation = generation();
+    failure.what = world_.stop().why;
+    outcome.failure = FailureReport{std::move(failure), {}, 0, world_.failures().collateral()};
   } else {
-    outcome.failure = failures_.Report();
+    outcome.failure = world_.failures().Report();
   }
   const Failure& root = outcome.failure->root;
   outcome.reason =
@@ -218,7 +185,7 @@ void JobMachine::FinishFailed(const std::string& why, Out& out) {
 void JobMachine::FinishReplaced(Out& out) {
   Failure failure;
   failure.kind = CauseKind::kNodeLost;
-  failure.generation = generation_;
+  failure.generation = generation();
   failure.what = replaced_why_;
   JobOutcome outcome;
   outcome.kind = OutcomeKind::kFailed;
@@ -229,7 +196,7 @@ void JobMachine::FinishReplaced(Out& out) {
 }
 
 int JobMachine::ReleaseCode(const Node& node) const {
-  const bool took_part = IsMember(node) || node.previous_group_rank >= 0;
+  const bool took_part = node.group_rank >= 0;
   const bool no_world =
       outcome_->failure && (outcome_->failure->root.kind == CauseKind::kJoinTimeout ||
                             outcome_->failure->root.kind == CauseKind::kCannotStart);
@@ -245,19 +212,18 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   FSDPRUN_CHECK(!outcome_, "a job ends once");
   outcome.restarts_used = budgets_.restarts_used;
   outcome.max_restarts = spec_.max_restarts;
-  outcome.generation = generation_;
-  if (outcome.kind == OutcomeKind::kStoppedBySignal && !failures_.empty()) {
-    outcome.failure = failures_.Report();
+  outcome.generation = generation();
+  if (outcome.kind == OutcomeKind::kStoppedBySignal && !world_.failures().empty()) {
+    outcome.failure = world_.failures().Report();
   }
-  outcome.store = store_;
-  outcome.ends = ends_;
+  outcome.store = world_.store();
+  outcome.ends = world_.ends();
   if (spec_.exits_as_worker) {
     outcome.exit_code = ExitCodeOfCause(outcome);
   }
   outcome_ = std::move(outcome);
-  phase_ = Phase::kReleasing;
-  awaiting_ = 0;
-  order_deadline_ = out.now + spec_.release_timeout;
+  world_.End();
+  release_deadline_ = out.now + spec_.release_timeout;
   grow_at_ = MonoTime::max();
   place_asked_at_ = MonoTime::max();
   SetReason(outcome_->reason);
@@ -265,20 +231,17 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
     const int code = ReleaseCode(node);
     released_codes_[node.info.incarnation] = code;
     SendTo(node, Generation{}, Release(code), out);
-    node.previous_group_rank =
-        IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;
     node.state = NodeState::kReleased;
   }
-  members_ = 0;
   MaybeSendFinish(out);
 }
 
 void JobMachine::MaybeSendFinish(Out& out) {
-  if (phase_ != Phase::kReleasing || !membership_.nodes().empty()) {
+  if (phase() != Phase::kReleasing || !membership_.nodes().empty()) {
     return;
   }
-  phase_ = Phase::kFinished;
-  order_deadline_ = MonoTime::max();
+  is_finished_ = true;
+  release_deadline_ = MonoTime::max();
   out.effects.actions.push_back(job::FinishJob{*outcome_});
 }
 

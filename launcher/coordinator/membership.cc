@@ -50,8 +50,7 @@ const Node* Membership::HolderOf(int requested_node_rank) const {
 /// Nobody was promised the rank, and no node without a wish of its own holds it.
 bool Membership::IsRankFree(int rank) const {
   for (const Node& node : nodes_) {
-    const int held = IsMember(node) ? node.assignment.group_rank : node.previous_group_rank;
-    if (!node.leaving && node.info.requested_node_rank.value_or(held) == rank) {
+    if (!node.leaving && node.info.requested_node_rank.value_or(node.group_rank) == rank) {
       return false;
     }
   }
@@ -123,15 +122,33 @@ bool Membership::AwaitsLeaseDecision() const {
   return false;
 }
 
-std::vector<Incarnation> Membership::Choose(std::vector<Incarnation> eligible) const {
+std::vector<Candidate> Membership::Choose(std::vector<Incarnation> eligible) const {
   const auto precedence = [this](Incarnation i) {
     const Node& node = nodes_.At(i);
-    return std::tuple(node.previous_group_rank < 0, !node.info.requested_node_rank, node.sequence);
+    return std::tuple(node.group_rank < 0, !node.info.requested_node_rank, node.sequence);
   };
   std::sort(eligible.begin(), eligible.end(),
             [&](Incarnation a, Incarnation b) { return precedence(a) < precedence(b); });
   eligible.resize(std::min(eligible.size(), static_cast<size_t>(spec_.max_nodes)));
-  return eligible;
+  std::vector<Candidate> chosen;
+  chosen.reserve(eligible.size());
+  for (const Incarnation i : eligible) {
+    chosen.push_back({nodes_.At(i).info, nodes_.At(i).group_rank});
+  }
+  return chosen;
+}
+
+void Membership::MakeMember(Incarnation incarnation, int group_rank) {
+  Node& node = nodes_.At(incarnation);
+  node.state = NodeState::kMember;
+  node.group_rank = group_rank;
+}
+
+void Membership::EndWorld() {
+  for (Node& node : nodes_) {
+    node.group_rank = node.IsMember() ? node.group_rank : -1;
+    node.state = node.IsMember() ? NodeState::kSpare : node.state;
+  }
 }
 
 std::string Membership::Missing(const std::vector<Incarnation>& eligible) const {
@@ -173,7 +190,7 @@ std::string Membership::MissingRanks(const std::vector<Incarnation>& eligible) c
 std::vector<Incarnation> Membership::Strangers() const {
   std::vector<Incarnation> strangers;
   for (const Node& node : nodes_) {
-    if (node.state == NodeState::kSpare && node.previous_group_rank < 0 && !node.leaving) {
+    if (node.state == NodeState::kSpare && node.group_rank < 0 && !node.leaving) {
       strangers.push_back(node.info.incarnation);
     }
   }

@@ -11,6 +11,7 @@
 #include "launcher/coordinator/job_spec.h"
 #include "launcher/coordinator/leases.h"
 #include "launcher/coordinator/node_table.h"
+#include "launcher/coordinator/rank_assignment.h"
 
 namespace fsdprun {
 
@@ -61,7 +62,10 @@ class Membership {
   bool AwaitsLeaseDecision() const;
   /// The members of the world to be formed: survivors first, then nodes with a requested rank, then
   /// by arrival. The others remain spares.
-  std::vector<Incarnation> Choose(std::vector<Incarnation> eligible) const;
+  std::vector<Candidate> Choose(std::vector<Incarnation> eligible) const;
+  void MakeMember(Incarnation incarnation, int group_rank);
+  /// Members become spares; who was none had no part in the world that ends.
+  void EndWorld();
   /// How many there are and are missing, and who has gone; a clause for an operator.
   std::string Missing(const std::vector<Incarnation>& eligible) const;
   /// Spares that had no part in the last world.
@@ -73,6 +77,7 @@ class Membership {
   job::Node Lose(Incarnation incarnation, const std::string& what);
   /// Does away with a node that nobody misses. Does nothing if there is no such node.
   void Dismiss(Incarnation incarnation) { nodes_.Erase(incarnation); }
+  void DismissAll() { nodes_.Clear(); }
   /// A world is complete: nobody is missed any more.
   void ForgetLost() { lost_.clear(); }
 

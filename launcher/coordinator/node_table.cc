@@ -7,25 +7,6 @@
 
 namespace fsdprun {
 
-using job::NodeState;
-
-bool job::IsMember(const Node& node) {
-  switch (node.state) {
-    case NodeState::kPreparing:
-    case NodeState::kPrepared:
-    case NodeState::kCommitted:
-    case NodeState::kStarted:
-    case NodeState::kStopping:
-    case NodeState::kStopped:
-      return true;
-    case NodeState::kSpare:
-    case NodeState::kCleaning:
-    case NodeState::kReleased:
-      return false;
-  }
-  return false;
-}
-
 job::Node& NodeTable::At(Incarnation incarnation) const {
   job::Node* node = Find(incarnation);
   FSDPRUN_CHECK(node != nullptr, "the node is in the table");

@@ -16,14 +16,9 @@ namespace fsdprun {
 namespace job {
 
 enum class NodeState {
-  kSpare,      // admitted, holds no generation; may become a member
-  kCleaning,   // rejoined while holding an older generation, which is being stopped
-  kPreparing,  // member, from here on
-  kPrepared,
-  kCommitted,
-  kStarted,
-  kStopping,
-  kStopped,
+  kSpare,     // admitted, holds no generation; may become a member
+  kCleaning,  // rejoined while holding an older generation, which is being stopped
+  kMember,    // of the present world, see World
   kReleased,
 };
 
@@ -42,17 +37,12 @@ struct alignas(64) Node {
   Generation held;
   /// Order of admission.
   uint64_t sequence = 0;
-  int previous_group_rank = -1;
-  /// Number of workers that exited with 0 without being stopped.
-  int succeeded_count = 0;
-  /// Rank in the current world; meaningful for members.
-  RankAssignment assignment;
+  /// In the present world; of others in the last world, or -1 if they had no part in it.
+  int group_rank = -1;
   NodeInfo info;
-  /// Which local ranks have exited.
-  std::vector<bool> exited;
-};
 
-bool IsMember(const Node& node);
+  bool IsMember() const { return state == NodeState::kMember; }
+};
 
 }  // namespace job
 

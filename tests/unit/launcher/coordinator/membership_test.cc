@@ -42,7 +42,13 @@ class Cluster {
   job::Node& Node(uint64_t who) { return membership_.nodes().At(Incarnation(who)); }
   std::string Missing() { return membership_.Missing(membership_.Eligible()); }
   std::vector<uint64_t> Eligible() { return Numbers(membership_.Eligible()); }
-  std::vector<uint64_t> Chosen() { return Numbers(membership_.Choose(membership_.Eligible())); }
+  std::vector<uint64_t> Chosen() {
+    std::vector<Incarnation> chosen;
+    for (const Candidate& candidate : membership_.Choose(membership_.Eligible())) {
+      chosen.push_back(candidate.node.incarnation);
+    }
+    return Numbers(chosen);
+  }
   static std::vector<uint64_t> Numbers(const std::vector<Incarnation>& incarnations) {
     std::vector<uint64_t> numbers;
     numbers.reserve(incarnations.size());
@@ -144,8 +150,24 @@ TEST(MembershipTest, SurvivorsAreChosenBeforeRequestedRanksAndTheseBeforeArrival
   cluster.Admit(Info(3));
   cluster.Admit(Info(2, 0));
   cluster.Admit(Info(1));
-  cluster.Node(1).previous_group_rank = 5;
+  cluster.Node(1).group_rank = 5;
   EXPECT_THAT(cluster.Chosen(), ElementsAre(1, 2, 4));
+}
+
+TEST(MembershipTest, MembersOfAWorldThatEndsAreSparesWithARankAndOthersHadNoPart) {
+  Cluster cluster(Bounds(1, 9));
+  cluster.Admit(Info(1));
+  cluster.Admit(Info(2));
+  cluster.Admit(Info(3), 7);
+  cluster.membership_.MakeMember(Incarnation(1), 4);
+  cluster.Node(2).group_rank = 3;
+  EXPECT_THAT(cluster.Eligible(), ElementsAre(2));
+  EXPECT_EQ(cluster.membership_.Choose({Incarnation(1)})[0].previous_group_rank, 4);
+  cluster.membership_.EndWorld();
+  EXPECT_EQ(cluster.Node(1).group_rank, 4);
+  EXPECT_EQ(cluster.Node(2).group_rank, -1);
+  EXPECT_EQ(cluster.Node(3).state, NodeState::kCleaning);
+  EXPECT_THAT(cluster.Eligible(), ElementsAre(1, 2));
 }
 
 TEST(MembershipTest, MissingNamesWhoIsThereWhichRanksLackAndWhoHasGone) {
@@ -186,7 +208,7 @@ TEST(MembershipTest, StrangersAreSparesThatStayAndHadNoPart) {
     cluster.Admit(Info(who));
   }
   cluster.Admit(Info(4), 7);
-  cluster.Node(1).previous_group_rank = 0;
+  cluster.Node(1).group_rank = 0;
   cluster.Node(2).leaving = true;
   EXPECT_THAT(Cluster::Numbers(cluster.membership_.Strangers()), ElementsAre(3));
 }
