@@ -30,7 +30,7 @@ void JobMachine::OnDelaysDue(Out& out) {
 
 bool JobMachine::MayGrow() const {
   return (phase() == Phase::kRunning || phase() == Phase::kPreparing) &&
-         NodesOfWorld() < spec_.max_nodes && !world_.HasAnySucceeded() && replaced_why_.empty();
+         NodesOfWorld() < spec_.max_nodes && !world_.HasAnySucceeded() && !place_.is_lost();
 }
 
 /// Nodes that are started together come one after the other, and cost one stop, not one each.
@@ -39,7 +39,7 @@ void JobMachine::MaybeGrow(Out& out) {
   if (joiners == 0) {
     return;
   }
-  if (!IsPlaceSure(out.now)) {
+  if (!place_.IsSure(out.now)) {
     CheckPlace(out);  // A world that runs is not stopped for one that cannot be formed.
     return;
   }
@@ -58,7 +58,7 @@ void JobMachine::Grow(Out& out) {
   if (joiners.empty()) {
     return;
   }
-  if (!IsPlaceSure(out.now)) {
+  if (!place_.IsSure(out.now)) {
     CheckPlace(out);
     return;
   }

@@ -52,12 +52,12 @@ AdmitAgent AdmissionOf(const JobSpec& spec) {
                                               spec.join_timeout, spec.last_call}};
 }
 
-JobMachine::JobMachine(const JobSpec& spec) : spec_(spec), membership_(spec_), world_(spec_) {
+JobMachine::JobMachine(const JobSpec& spec)
+    : spec_(spec), membership_(spec_), world_(spec_), place_(spec_), agent_signals_(spec_) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
   FSDPRUN_CHECK(spec_.restart_backoff <= spec_.max_restart_backoff, "the longest pause is longest");
-  place_sure_until_ = spec_.place_sure_from + spec_.place_sure_for;
 }
 
 job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
@@ -168,7 +168,7 @@ void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
   const bool again = operator_signal_.has_value() && !std::exchange(agent_told_signal_, false);
   if (!operator_signal_.has_value()) {
     operator_signal_ = stop.signal;
-    place_asked_at_ = MonoTime::max();
+    place_.Withdraw();
   }
   StopForOperator(again, out);
 }

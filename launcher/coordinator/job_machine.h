@@ -7,12 +7,13 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/mono_time.h"
+#include "launcher/coordinator/agent_signals.h"
+#include "launcher/coordinator/host_place.h"
 #include "launcher/coordinator/job_events.h"
 #include "launcher/coordinator/job_spec.h"
 #include "launcher/coordinator/membership.h"
@@ -55,15 +56,15 @@ class JobMachine {
   std::optional<job::StopStatus> stop() const;
   const std::optional<int>& operator_signal() const { return operator_signal_; }
   /// How often an agent of `signalled_together` got a signal that may be for its node alone.
-  uint64_t doubtful_signals() const { return doubtful_signals_; }
+  uint64_t doubtful_signals() const { return agent_signals_.doubts(); }
   /// When the wait for nodes is given up; meaningful in rendezvous.
   MonoTime join_deadline() const { return join_deadline_; }
   /// A failed world is not yet followed by the next, see JobSpec::restart_backoff.
   bool is_pausing() const { return pause_until_ != MonoTime::max(); }
   /// A CheckPlace is to be answered.
-  bool awaits_place() const { return place_asked_at_ != MonoTime::max(); }
+  bool awaits_place() const { return place_.is_asked(); }
   /// The job has ended because it could not be found out who hosts it.
-  bool ended_at_unknown_place() const { return is_place_unknown_; }
+  bool ended_at_unknown_place() const { return place_.was_given_up(); }
   /// Messages dropped because they were about another generation or an unknown incarnation.
   uint64_t stale_dropped() const { return stale_dropped_; }
   /// Incremented by every step that changed more than a lease; lets observers skip the others.
@@ -126,12 +127,10 @@ class JobMachine {
   void OnDelaysDue(Out& out);
 
   // job_place.cc: whether this launcher is still the host.
-  bool IsPlaceSure(MonoTime now) const;
   void CheckPlace(Out& out);
-  std::string PlaceQuestion() const;
   void GoOnHere(Out& out);
-  void LosePlace(std::string why, Out& out);
   void GiveUpPlace(Out& out);
+  void EndWithoutPlace(Out& out);
   std::string NoMoreNodes() const;
   void TurnSparesAway(Out& out);
 
@@ -160,9 +159,6 @@ class JobMachine {
   // job_stops.cc: ending worlds.
   void OnSignalToAgent(const Node& node, int signal, Out& out);
   void TakeForAll(int signal, Out& out);
-  bool IsSignalToAll(const Node& node, int signal, MonoTime now);
-  bool IsNobodyLeftToTell() const;
-  bool WasLastToTell(const Node& lost) const;
   bool HasDoneAllSteps() const;
   void Abort(const std::string& why, Out& out);
   void Drain(StopKind kind, int signal, const std::string& why, Out& out);
@@ -193,6 +189,8 @@ class JobMachine {
   Generation generation_floor_;
   Membership membership_;
   World world_;
+  HostPlace place_;
+  AgentSignals agent_signals_;
 
   // Budgets and the end.
   int formations_ = 0;
@@ -202,19 +200,8 @@ class JobMachine {
   std::optional<int> operator_signal_;
   /// It came by way of an agent: the coordinator's own is not the second.
   bool agent_told_signal_ = false;
-  /// Nodes of the allocation whose agents, but not all, got a signal; when the latest did, and
-  /// which.
-  std::set<std::string> signalled_nodes_;
-  MonoTime signalled_at_{};
-  int doubtful_signal_ = 0;
-  uint64_t doubtful_signals_ = 0;
   /// A second signal has come.
   bool operator_hurries_ = false;
-  /// Why no further world may be formed here; empty if it may.
-  std::string replaced_why_;
-  /// Why CheckPlace cannot be answered yet.
-  std::string place_unknown_why_;
-  bool is_place_unknown_ = false;
   std::optional<JobOutcome> outcome_;
   bool is_finished_ = false;
   /// What the nodes were told when the job ended.
@@ -231,11 +218,6 @@ class JobMachine {
   /// There have been min_nodes nodes since the last world; who loses one of them waits anew.
   bool had_enough_ = false;
   MonoTime pause_until_ = MonoTime::max();
-  /// When CheckPlace was ordered, while it is not answered; and what was found.
-  MonoTime place_asked_at_ = MonoTime::max();
-  MonoTime place_sure_until_;
-  /// What was found before is of no use any more.
-  MonoTime place_doubted_at_{};
   MonoTime grow_at_ = MonoTime::max();
   /// The latest that grow_at_ can become.
   MonoTime grow_by_ = MonoTime::max();

@@ -53,8 +53,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
     return;
   }
   const Incarnation incarnation = joined.node.incarnation;
-  const std::string refusal =
-      replaced_why_.empty() ? membership_.Refusal(joined.node) : NoMoreNodes();
+  const std::string refusal = place_.is_lost() ? NoMoreNodes() : membership_.Refusal(joined.node);
   if (!refusal.empty()) {
     out.effects.actions.push_back(ToAgent{incarnation, Generation{}, RejectAgent{refusal, false}});
     return;
@@ -68,7 +67,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   if (!admission.warning.empty()) {
     out.effects.warning = std::move(admission.warning);
   }
-  signalled_nodes_.erase(joined.node.name);
+  agent_signals_.ForgetNode(joined.node.name);
   SendTo(*admission.node, Generation{}, AdmissionOf(spec_), out);
   if (admission.replaced != Incarnation{}) {
     // The loss may form the next world: the newcomer is there already.
@@ -141,8 +140,9 @@ void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::st
   }
   const std::optional<World::Member> member =
       node.IsMember() ? std::optional(world_.Remove(incarnation)) : std::nullopt;
-  if (WasLastToTell(node)) {
-    TakeForAll(doubtful_signal_, out);
+  if (!operator_signal_ && !outcome_ &&
+      agent_signals_.IsForAllWithout(node, membership_.nodes(), formations_ > 0)) {
+    TakeForAll(agent_signals_.last_signal(), out);
   }
   if (member) {
     HandleMemberLoss(node, *member, kind, what, out);

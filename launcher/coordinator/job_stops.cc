@@ -31,8 +31,7 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
   }
   grow_at_ = grow_by_ = MonoTime::max();
   World::Orders orders = world_.BeginStop({kind, signal, grace, why}, out.now);
-  place_doubted_at_ = out.now;
-  place_sure_until_ = MonoTime::min();
+  place_.Doubt(out.now);
   if (WhatFollows(/*is_done=*/false, out.now).FormsWorld()) {
     CheckPlace(out);
   }
@@ -60,7 +59,7 @@ job::Recovery JobMachine::WhatFollows(bool is_done, MonoTime now) const {
                   .is_done = is_done,
                   .is_permanent = world_.failures().HasPermanent(),
                   .is_stopped_by_operator = operator_signal_.has_value(),
-                  .is_place_lost = !replaced_why_.empty(),
+                  .is_place_lost = place_.is_lost(),
                   .ran_for = world_.RanFor(now)},
                  budgets_, spec_);
 }
@@ -109,68 +108,20 @@ bool JobMachine::HasDoneAllSteps() const {
   return operator_signal_ && !spec_.signalled_together.empty() && world_.HasDoneAllSteps();
 }
 
-// Note [A signal to an agent]
-// A scheduler that ends a job signals all of its agents, this process, or both. A node that is shut
-// down, or taken away, signals what runs there, and the others may go on without it. Notices
-// (SIGUSR1, SIGUSR2) are schedulers' alone. Any other signal is taken for the node's own until all
-// other nodes of the allocation that are connected get one, too, or this process does: several
-// nodes may be taken away at once. Meanwhile the agent leaves as any other: no time is lost if all
-// are meant, because the others are being stopped for the next world. A node that falls silent
-// meanwhile may have got the signal as well: if it is given up, the others decide. An agent that
-// comes after its node's signal has not got it. Whoever can ask the scheduler learns of the doubt
-// by doubtful_signals().
 void JobMachine::OnSignalToAgent(const Node& node, int signal, Out& out) {
-  if (operator_signal_ || spec_.signalled_together.count(node.info.name) == 0) {
-    return;
+  if (!operator_signal_ &&
+      agent_signals_.Heard(node, signal, membership_.nodes(), formations_ > 0, out.now)) {
+    TakeForAll(signal, out);
   }
-  const bool is_notice = signal == SIGUSR1 || signal == SIGUSR2;
-  if (!is_notice && !IsSignalToAll(node, signal, out.now)) {
-    ++doubtful_signals_;
-    return;
-  }
-  TakeForAll(signal, out);
 }
 
 void JobMachine::TakeForAll(int signal, Out& out) {
   operator_signal_ = signal;
   agent_told_signal_ = true;
-  place_asked_at_ = MonoTime::max();
+  place_.Withdraw();
   if (!outcome_) {
     StopForOperator(/*again=*/false, out);
   }
-}
-
-bool JobMachine::IsSignalToAll(const Node& node, int signal, MonoTime now) {
-  if (now - std::exchange(signalled_at_, now) > spec_.signal_spread) {
-    signalled_nodes_.clear();
-  }
-  signalled_nodes_.insert(node.info.name);
-  doubtful_signal_ = signal;
-  return IsNobodyLeftToTell();
-}
-
-/// No node of the allocation has a connection and no signal, and none may be on its way.
-bool JobMachine::IsNobodyLeftToTell() const {
-  if (formations_ == 0 && signalled_nodes_.size() < spec_.signalled_together.size()) {
-    return false;  // The others may still be on their way.
-  }
-  for (const Node& other : membership_.nodes()) {
-    const std::string& name = other.info.name;
-    if (other.connected && !other.leaving && signalled_nodes_.count(name) == 0 &&
-        spec_.signalled_together.count(name) > 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/// The others have had a signal, and this node, which is lost, was the last that could have told.
-bool JobMachine::WasLastToTell(const Node& lost) const {
-  const MonoTime since = lost.connected ? lost.last_heard : lost.stream_lost_at;
-  const std::string& name = lost.info.name;
-  return !operator_signal_ && !outcome_ && !signalled_nodes_.empty() &&
-         since <= signalled_at_ + spec_.signal_spread && signalled_nodes_.count(name) == 0 &&
-         spec_.signalled_together.count(name) > 0 && IsNobodyLeftToTell();
 }
 
 std::optional<job::StopStatus> JobMachine::stop() const {

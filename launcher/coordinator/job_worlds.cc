@@ -38,11 +38,11 @@ void JobMachine::MaybeForm(Out& out) {
     last_call_at_ = std::min(last_call_at_, out.now + spec_.last_call);
     SetReason("last call: " + std::to_string(count) + " nodes are enough, up to " +
               std::to_string(spec_.max_nodes) + " may join");
-  } else if (IsPlaceSure(out.now)) {
+  } else if (place_.IsSure(out.now)) {
     FormWorld(membership_.Choose(std::move(eligible)), out);
   } else {
     CheckPlace(out);
-    SetReason("enough nodes; " + PlaceQuestion());
+    SetReason("enough nodes; " + place_.Question());
   }
 }
 
@@ -69,12 +69,12 @@ void JobMachine::MaybeCommit(Out& out) {
   if (phase() != Phase::kPreparing || world_.IsAwaited()) {
     return;
   }
-  if (IsPlaceSure(out.now)) {
+  if (place_.IsSure(out.now)) {
     CommitWorld(out);
     return;
   }
   CheckPlace(out);
-  SetReason("all nodes are prepared; " + PlaceQuestion());
+  SetReason("all nodes are prepared; " + place_.Question());
 }
 
 void JobMachine::CommitWorld(Out& out) {
@@ -126,8 +126,8 @@ void JobMachine::OnJoinTimeoutOfEnough(Out& out) {
   if (phase() != Phase::kRendezvous) {
     return;
   }
-  if (!has_waited && awaits_place() && out.now < place_asked_at_ + spec_.place_sure_for) {
-    join_deadline_ = place_asked_at_ + spec_.place_sure_for;
+  if (!has_waited && awaits_place() && out.now < place_.AnswerDue()) {
+    join_deadline_ = place_.AnswerDue();
   } else {
     GiveUpPlace(out);
   }
@@ -186,11 +186,11 @@ void JobMachine::FinishReplaced(Out& out) {
   Failure failure;
   failure.kind = CauseKind::kNodeLost;
   failure.generation = generation();
-  failure.what = replaced_why_;
+  failure.what = place_.lost_why();
   JobOutcome outcome;
   outcome.kind = OutcomeKind::kFailed;
   outcome.exit_code = 1;
-  outcome.reason = replaced_why_;
+  outcome.reason = place_.lost_why();
   outcome.failure = ReportAfterFailures(std::move(failure));
   Finish(std::move(outcome), out);
 }
@@ -225,7 +225,7 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   world_.End();
   release_deadline_ = out.now + spec_.release_timeout;
   grow_at_ = MonoTime::max();
-  place_asked_at_ = MonoTime::max();
+  place_.Withdraw();
   SetReason(outcome_->reason);
   for (Node& node : membership_.nodes()) {
     const int code = ReleaseCode(node);
