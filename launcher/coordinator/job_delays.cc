@@ -9,7 +9,7 @@ namespace fsdprun {
 using job::Phase;
 
 void JobMachine::OnDelaysDue(Out& out) {
-  if (out.now >= grow_at_) {
+  if (out.now >= growth_.due()) {
     out.changed = true;
     Grow(out);
   }
@@ -19,8 +19,7 @@ void JobMachine::OnDelaysDue(Out& out) {
   if (out.now >= cannot_start_at_) {
     out.changed = true;
     MaybeFinishCannotStart(out);
-  } else if (out.now >= pause_until_) {
-    pause_until_ = MonoTime::max();
+  } else if (rendezvous_.EndPauseIfDue(out.now)) {
     out.changed = true;
     MaybeForm(out);
   }
@@ -33,7 +32,6 @@ bool JobMachine::MayGrow() const {
          NodesOfWorld() < spec_.max_nodes && !world_.HasAnySucceeded() && !place_.is_lost();
 }
 
-/// Nodes that are started together come one after the other, and cost one stop, not one each.
 void JobMachine::MaybeGrow(Out& out) {
   const int joiners = MayGrow() ? static_cast<int>(membership_.Eligible().size()) : 0;
   if (joiners == 0) {
@@ -47,12 +45,11 @@ void JobMachine::MaybeGrow(Out& out) {
     Grow(out);
     return;
   }
-  grow_by_ = std::min(grow_by_, out.now + spec_.growth_settle_max);
-  grow_at_ = std::min(out.now + spec_.growth_settle, grow_by_);
+  growth_.Await(out.now);
 }
 
 void JobMachine::Grow(Out& out) {
-  grow_at_ = grow_by_ = MonoTime::max();
+  growth_.Cancel();
   const std::vector<Incarnation> joiners =
       MayGrow() ? membership_.Eligible() : std::vector<Incarnation>{};
   if (joiners.empty()) {

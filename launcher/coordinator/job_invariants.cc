@@ -56,7 +56,7 @@ std::string JobMachine::CheckMembers() const {
   if (members != world_.members().size()) {
     return "the world has a member that is no node";
   }
-  if (phase() == Phase::kRendezvous && join_deadline_ == MonoTime::max()) {
+  if (phase() == Phase::kRendezvous && rendezvous_.join_deadline() == MonoTime::max()) {
     return "rendezvous without a deadline";
   }
   return "";

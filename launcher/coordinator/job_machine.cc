@@ -53,7 +53,13 @@ AdmitAgent AdmissionOf(const JobSpec& spec) {
 }
 
 JobMachine::JobMachine(const JobSpec& spec)
-    : spec_(spec), membership_(spec_), world_(spec_), place_(spec_), agent_signals_(spec_) {
+    : spec_(spec),
+      membership_(spec_),
+      world_(spec_),
+      place_(spec_),
+      agent_signals_(spec_),
+      rendezvous_(spec_),
+      growth_(spec_) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
@@ -74,7 +80,7 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
   Out out{effects, now, true};
   if (!begun_) {
     begun_ = true;
-    join_deadline_ = now + spec_.join_timeout;
+    rendezvous_.Begin(Duration{}, now);
     SetReason("waiting for nodes: " + membership_.Missing({}));
   }
   ForgiveStall(now, effects);
@@ -97,10 +103,10 @@ void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
   }
   effects.stalled = now - promised_wake_;
   membership_.ForgiveStall(now);
-  for (MonoTime* deadline :
-       {&release_deadline_, &join_deadline_, &last_call_at_, &cannot_start_at_}) {
+  for (MonoTime* deadline : {&release_deadline_, &cannot_start_at_}) {
     *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + effects.stalled;
   }
+  rendezvous_.PutOff(effects.stalled);
   world_.PutOffDeadline(effects.stalled);
 }
 
@@ -132,13 +138,11 @@ void JobMachine::Handle(const job::TimerDue&, Out& out) {
   if (phase() != Phase::kRendezvous) {
     return;
   }
-  if (out.now >= last_call_at_) {
-    last_call_at_ = MonoTime::max();
-    last_call_over_ = true;
+  if (rendezvous_.EndLastCallIfDue(out.now)) {
     out.changed = true;
     MaybeForm(out);
   }
-  if (phase() == Phase::kRendezvous && out.now >= join_deadline_) {
+  if (phase() == Phase::kRendezvous && out.now >= rendezvous_.join_deadline()) {
     OnJoinTimeout(out);
   }
 }
@@ -387,9 +391,9 @@ MonoTime JobMachine::NextWake() const {
     return MonoTime::max();
   }
   MonoTime wake =
-      std::min({membership_.next_scan(), world_.deadline(), release_deadline_, grow_at_});
+      std::min({membership_.next_scan(), world_.deadline(), release_deadline_, growth_.due()});
   if (phase() == Phase::kRendezvous) {
-    wake = std::min({wake, join_deadline_, last_call_at_, pause_until_, cannot_start_at_});
+    wake = std::min({wake, rendezvous_.NextWake(), cannot_start_at_});
   }
   return wake;
 }

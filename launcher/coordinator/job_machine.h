@@ -19,6 +19,7 @@
 #include "launcher/coordinator/membership.h"
 #include "launcher/coordinator/node_table.h"
 #include "launcher/coordinator/recovery_policy.h"
+#include "launcher/coordinator/rendezvous.h"
 #include "launcher/coordinator/root_cause.h"
 #include "launcher/coordinator/world.h"
 #include "proto/cluster/messages.h"
@@ -58,9 +59,9 @@ class JobMachine {
   /// How often an agent of `signalled_together` got a signal that may be for its node alone.
   uint64_t doubtful_signals() const { return agent_signals_.doubts(); }
   /// When the wait for nodes is given up; meaningful in rendezvous.
-  MonoTime join_deadline() const { return join_deadline_; }
+  MonoTime join_deadline() const { return rendezvous_.join_deadline(); }
   /// A failed world is not yet followed by the next, see JobSpec::restart_backoff.
-  bool is_pausing() const { return pause_until_ != MonoTime::max(); }
+  bool is_pausing() const { return rendezvous_.is_pausing(); }
   /// A CheckPlace is to be answered.
   bool awaits_place() const { return place_.is_asked(); }
   /// The job has ended because it could not be found out who hosts it.
@@ -143,7 +144,7 @@ class JobMachine {
   void FormWorld(const std::vector<Candidate>& chosen, Out& out);
   void MaybeCommit(Out& out);
   void CommitWorld(Out& out);
-  void RestartRendezvous(Out& out);
+  void RestartRendezvous(Duration pause, Out& out);
   void OnJoinTimeout(Out& out);
   void OnJoinTimeoutOfEnough(Out& out);
   void Finish(JobOutcome outcome, Out& out);
@@ -166,7 +167,6 @@ class JobMachine {
   void EscalateStop(StopKind kind, Duration grace, Out& out);
   job::Recovery WhatFollows(bool is_done, MonoTime now) const;
   void FinishStop(Out& out);
-  void PauseFor(Duration pause, Out& out);
 
   // job_invariants.cc
   std::string CheckMilestones() const;
@@ -191,6 +191,8 @@ class JobMachine {
   World world_;
   HostPlace place_;
   AgentSignals agent_signals_;
+  Rendezvous rendezvous_;
+  Growth growth_;
 
   // Budgets and the end.
   int formations_ = 0;
@@ -210,17 +212,6 @@ class JobMachine {
   // Timers; MonoTime::max() when not set.
   bool begun_ = false;
   MonoTime release_deadline_ = MonoTime::max();
-  MonoTime join_deadline_ = MonoTime::max();
-  /// It has passed with enough nodes; only the place was not sure.
-  bool join_is_over_ = false;
-  MonoTime last_call_at_ = MonoTime::max();
-  bool last_call_over_ = false;
-  /// There have been min_nodes nodes since the last world; who loses one of them waits anew.
-  bool had_enough_ = false;
-  MonoTime pause_until_ = MonoTime::max();
-  MonoTime grow_at_ = MonoTime::max();
-  /// The latest that grow_at_ can become.
-  MonoTime grow_by_ = MonoTime::max();
   MonoTime cannot_start_at_ = MonoTime::max();
   MonoTime promised_wake_ = MonoTime::max();
 

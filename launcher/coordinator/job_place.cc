@@ -56,7 +56,7 @@ void JobMachine::GiveUpPlace(Out& out) {
 
 /// Nothing is begun here any more. What is being drained may end what it does.
 void JobMachine::EndWithoutPlace(Out& out) {
-  grow_at_ = grow_by_ = MonoTime::max();
+  growth_.Cancel();
   TurnSparesAway(out);
   if (phase() == Phase::kRendezvous) {
     FinishReplaced(out);

@@ -29,7 +29,7 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
   if (phase() != Phase::kPreparing && phase() != Phase::kRunning) {
     return;
   }
-  grow_at_ = grow_by_ = MonoTime::max();
+  growth_.Cancel();
   World::Orders orders = world_.BeginStop({kind, signal, grace, why}, out.now);
   place_.Doubt(out.now);
   if (WhatFollows(/*is_done=*/false, out.now).FormsWorld()) {
@@ -85,20 +85,9 @@ void JobMachine::FinishStop(Out& out) {
       FinishReplaced(out);
       return;
     case job::Rung::kRestart:
-      PauseFor(next.pause, out);
-      break;
     case job::Rung::kReform:
-      break;
-  }
-  RestartRendezvous(out);
-}
-
-void JobMachine::PauseFor(Duration pause, Out& out) {
-  if (pause > Duration{}) {
-    pause_until_ = out.now + pause;
-    SetReason("pausing for " + Seconds(pause) + " before restart " +
-              std::to_string(budgets_.restarts_used) + " of " + std::to_string(spec_.max_restarts) +
-              " (--restart-backoff)");
+      RestartRendezvous(next.pause, out);
+      return;
   }
 }
 

@@ -20,25 +20,22 @@ void JobMachine::MaybeForm(Out& out) {
   }
   std::vector<Incarnation> eligible = membership_.Eligible();
   const int count = static_cast<int>(eligible.size());
-  if (count < spec_.min_nodes) {
-    last_call_at_ = MonoTime::max();
-    last_call_over_ = false;
-    if (std::exchange(had_enough_, false)) {
-      join_deadline_ = out.now + spec_.join_timeout;
-      join_is_over_ = false;
-    }
-    SetReason("waiting for nodes: " + membership_.Missing(eligible));
-    return;
+  switch (
+      rendezvous_.Consider({count, membership_.AwaitsLeaseDecision(), formations_ == 0}, out.now)) {
+    case Rendezvous::Verdict::kTooFew:
+      SetReason("waiting for nodes: " + membership_.Missing(eligible));
+      return;
+    case Rendezvous::Verdict::kAwaitLeases:
+      SetReason("enough nodes; waiting for a silent one to reconnect or its lease to expire");
+      return;
+    case Rendezvous::Verdict::kLastCall:
+      SetReason("last call: " + std::to_string(count) + " nodes are enough, up to " +
+                std::to_string(spec_.max_nodes) + " may join");
+      return;
+    case Rendezvous::Verdict::kComplete:
+      break;
   }
-  had_enough_ = true;
-  const bool may_wait = count < spec_.max_nodes && !join_is_over_;
-  if (may_wait && membership_.AwaitsLeaseDecision()) {
-    SetReason("enough nodes; waiting for a silent one to reconnect or its lease to expire");
-  } else if (may_wait && formations_ == 0 && !last_call_over_) {
-    last_call_at_ = std::min(last_call_at_, out.now + spec_.last_call);
-    SetReason("last call: " + std::to_string(count) + " nodes are enough, up to " +
-              std::to_string(spec_.max_nodes) + " may join");
-  } else if (place_.IsSure(out.now)) {
+  if (place_.IsSure(out.now)) {
     FormWorld(membership_.Choose(std::move(eligible)), out);
   } else {
     CheckPlace(out);
@@ -52,10 +49,7 @@ void JobMachine::FormWorld(const std::vector<Candidate>& chosen, Out& out) {
       generation_floor_, budgets_.restarts_used,       spec_.max_restarts,
       spec_.launch_id,   budgets_.worlds_of_attempt++, spec_.earlier_restarts};
   ++formations_;
-  had_enough_ = false;
-  join_is_over_ = false;
-  join_deadline_ = MonoTime::max();
-  last_call_at_ = MonoTime::max();
+  rendezvous_.End();
   Send(world_.Form(chosen, numbers, out.now), out);
   for (const World::Member& member : world_.members()) {
     membership_.MakeMember(member.incarnation, member.assignment.group_rank);
@@ -83,10 +77,13 @@ void JobMachine::CommitWorld(Out& out) {
   SetReason("starting generation " + std::to_string(generation().value()));
 }
 
-void JobMachine::RestartRendezvous(Out& out) {
-  join_is_over_ = false;
-  join_deadline_ = (is_pausing() ? pause_until_ : out.now) + spec_.join_timeout;
-  last_call_at_ = MonoTime::max();
+void JobMachine::RestartRendezvous(Duration pause, Out& out) {
+  if (pause > Duration{}) {
+    SetReason("pausing for " + Seconds(pause) + " before restart " +
+              std::to_string(budgets_.restarts_used) + " of " + std::to_string(spec_.max_restarts) +
+              " (--restart-backoff)");
+  }
+  rendezvous_.Begin(pause, out.now);
   MaybeForm(out);
 }
 
@@ -121,13 +118,13 @@ void JobMachine::OnJoinTimeout(Out& out) {
 /// They need not wait for anybody else any more. Who was asked about the place a moment ago may
 /// answer.
 void JobMachine::OnJoinTimeoutOfEnough(Out& out) {
-  const bool has_waited = std::exchange(join_is_over_, true);
+  const bool is_news = rendezvous_.EndJoining();
   MaybeForm(out);
   if (phase() != Phase::kRendezvous) {
     return;
   }
-  if (!has_waited && awaits_place() && out.now < place_.AnswerDue()) {
-    join_deadline_ = place_.AnswerDue();
+  if (is_news && awaits_place() && out.now < place_.AnswerDue()) {
+    rendezvous_.WaitOnUntil(place_.AnswerDue());
   } else {
     GiveUpPlace(out);
   }
@@ -224,7 +221,7 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   outcome_ = std::move(outcome);
   world_.End();
   release_deadline_ = out.now + spec_.release_timeout;
-  grow_at_ = MonoTime::max();
+  growth_.Cancel();
   place_.Withdraw();
   SetReason(outcome_->reason);
   for (Node& node : membership_.nodes()) {
