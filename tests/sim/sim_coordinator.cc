@@ -41,8 +41,8 @@ void World::StepJob(const job::Event& event) {
 
 /// As long as it is out of reach.
 void World::LookAtPlace() {
-  const Nanos takes = random_.Chance(0.2) ? random_.Between(kSecond, kLongestLook)
-                                          : random_.Between(0, 100 * kMilli);
+  const Nanos takes =
+      looks_.Chance(0.2) ? looks_.Between(kSecond, kLongestLook) : looks_.Between(0, 100 * kMilli);
   At(now_ + takes, [this, looked_at = now_] { AnswerPlace(looked_at); });
 }
 

@@ -85,6 +85,7 @@ Nanos StuckBound(const JobSpec& spec) {
 World::World(SimOptions options)
     : options_(std::move(options)),
       random_(options_.seed * 0x9e3779b97f4a7c15 + 1),
+      looks_(~options_.seed * 0x9e3779b97f4a7c15 + 1),
       job_(std::make_unique<JobMachine>(MakeJobSpec(options_))),
       referee_(MakeExpectations(MakeJobSpec(options_)), MakeRecoveryTimes(MakeJobSpec(options_)),
                MakeSignalRules(options_),

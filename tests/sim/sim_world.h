@@ -180,6 +180,9 @@ class World {
 
   const SimOptions options_;
   Random random_;
+  /// How long looks at the place take: by itself, so that it does not matter for anything else when
+  /// within a step they are asked for.
+  Random looks_;
   TimeQueue queue_;
   Nanos now_ = 0;
   std::vector<std::function<void()>> calls_;
