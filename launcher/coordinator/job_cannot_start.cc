@@ -13,7 +13,7 @@ void JobMachine::OnCannotRun(const AgentJoined& joined, Out& out) {
   const NodeInfo& info = joined.node;
   const std::string what = "node " + info.name + " cannot run the program: " + joined.cannot_run;
   if (formations_ > 0) {
-    out.effects.actions.push_back(
+    out.effects.messages.push_back(
         ToAgent{info.incarnation, Generation{}, RejectAgent{joined.cannot_run, false}});
     return;
   }

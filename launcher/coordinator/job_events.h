@@ -1,13 +1,15 @@
 #pragma once
 
-// What goes into a JobMachine and what comes out of it. Values only.
+// What goes into a JobMachine and what comes out of it: one value for each step. Values only.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "base/mono_time.h"
+#include "launcher/coordinator/recovery_policy.h"
 #include "proto/cluster/messages.h"
 #include "proto/cluster/types.h"
 
@@ -30,12 +32,12 @@ struct OperatorStop {
 struct HostReplaced {
   std::string why;
 };
-/// The answer to CheckPlace: from that time on no other launcher can become the host of the job for
+/// The answer to PlaceAsked: from that time on no other launcher can become the host of the job for
 /// JobSpec::place_sure_for.
 struct PlaceChecked {
   MonoTime at;
 };
-/// It cannot be found out, for a reason that an operator is told. CheckPlace is still to be
+/// It cannot be found out, for a reason that an operator is told. PlaceAsked is still to be
 /// answered. Unasked: what was found before is of no use any more.
 struct PlaceUnknown {
   std::string why;
@@ -50,30 +52,61 @@ struct TimerDue {};
 using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop, HostReplaced,
                            PlaceChecked, PlaceUnknown, SignalForWorkers>;
 
-// --- Actions: ToAgent, and these
+// --- Effects of one step
 
-/// Look whether another launcher has become the host of the job, until it is known: then
-/// PlaceChecked or HostReplaced is to follow, unless JobMachine::awaits_place() is false by then.
-/// Not repeated before.
-struct CheckPlace {};
+/// What a coordinator has to know that takes the job over: no generation may be used twice, nothing
+/// charged twice, and a job that is over stays so.
+struct Record {
+  Generation generation;
+  RecoveryBudgets budgets;
+  bool is_over = false;
+};
 
-/// The job is over and all agents have left or timed out. Last action; every later event is only
+// What has happened, for whoever watches the job or acts for it.
+
+/// The coordinator itself had not run for this long, or longer.
+struct Stalled {
+  Duration lateness{};
+};
+/// For the operator.
+struct Warned {
+  std::string text;
+};
+/// It is to be found out whether another launcher has become the host of the job, until it is
+/// known: then PlaceChecked or HostReplaced is to follow, unless JobMachine::awaits_place() is
+/// false by then. Not repeated before.
+struct PlaceAsked {};
+/// `what` is a clause that says why, such as "was silent for 3.0 s".
+struct NodeLost {
+  std::string name;
+  std::string what;
+};
+struct WorldFormed {
+  Generation generation;
+  int nodes = 0;
+  int workers = 0;
+};
+struct WorldStopping {
+  Generation generation;
+  StopKind kind = StopKind::kMembership;
+  std::string why;
+};
+/// The job is over and all agents have left or timed out. The last news; every later event is only
 /// answered by a release.
-struct FinishJob {
+struct JobFinished {
   JobOutcome outcome;
 };
 
-using Action = std::variant<ToAgent, CheckPlace, FinishJob>;
+using News =
+    std::variant<Stalled, Warned, PlaceAsked, NodeLost, WorldFormed, WorldStopping, JobFinished>;
 
+/// To be carried out in the order of its parts.
 struct Effects {
-  /// To be executed in order. Messages to agents without a stream are dropped by the executor.
-  std::vector<Action> actions;
-  /// Why the job is in its present state; changes only with a decision. Valid until the next Step.
-  std::string_view reason;
-  /// For the operator; mostly empty.
-  std::string warning;
-  /// Set if this step found that the coordinator itself had not run for this long, or longer.
-  Duration stalled{};
+  /// To be kept before anything is sent; empty if nothing of it has changed.
+  std::optional<Record> persist;
+  /// To be sent in order. Those to agents without a stream are dropped by the executor.
+  std::vector<ToAgent> messages;
+  std::vector<News> news;
   /// Deliver TimerDue at this time (replaces the earlier request). MonoTime::max() means never.
   MonoTime wake_at = MonoTime::max();
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -75,8 +76,9 @@ job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
 void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effects) {
   before_ = {generation(), budgets_.restarts_used, budgets_.membership_changes, formations_,
              outcome_.has_value()};
-  effects.actions.clear();
-  effects.warning.clear();
+  effects.persist.reset();
+  effects.messages.clear();
+  effects.news.clear();
   Out out{effects, now, true};
   if (!begun_) {
     begun_ = true;
@@ -90,24 +92,32 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
   }
   revision_ += out.changed ? 1 : 0;
   promised_wake_ = NextWake();
-  effects.reason = reason_;
   effects.wake_at = promised_wake_;
+  if (HasRecordChanged()) {
+    effects.persist = {generation(), budgets_, outcome_.has_value()};
+  }
+}
+
+bool JobMachine::HasRecordChanged() const {
+  return generation() != before_.generation || outcome_.has_value() != before_.outcome_decided ||
+         budgets_.restarts_used != before_.restarts_used ||
+         budgets_.membership_changes != before_.membership_changes;
 }
 
 /// What was due while the coordinator itself did not run may have been answered: the answers lie
 /// unread.
 void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
-  effects.stalled = {};
   if (promised_wake_ == MonoTime::max() || now - promised_wake_ <= kStallTolerance) {
     return;
   }
-  effects.stalled = now - promised_wake_;
+  const Duration lateness = now - promised_wake_;
+  effects.news.emplace_back(job::Stalled{lateness});
   membership_.ForgiveStall(now);
   for (MonoTime* deadline : {&release_deadline_, &cannot_start_at_}) {
-    *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + effects.stalled;
+    *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + lateness;
   }
-  rendezvous_.PutOff(effects.stalled);
-  world_.PutOffDeadline(effects.stalled);
+  rendezvous_.PutOff(lateness);
+  world_.PutOffDeadline(lateness);
 }
 
 void JobMachine::ScanLeases(Out& out) {
@@ -202,8 +212,8 @@ void JobMachine::StopForOperator(bool again, Out& out) {
 void JobMachine::Handle(const job::SignalForWorkers& signal, Out& out) {
   out.changed = false;
   if (phase() != Phase::kRunning) {
-    out.effects.warning = "signal " + std::to_string(signal.signal) +
-                          " came while no worker ran; it was not passed on";
+    out.effects.news.emplace_back(job::Warned{"signal " + std::to_string(signal.signal) +
+                                              " came while no worker ran; it was not passed on"});
     return;
   }
   Send(world_.PassToWorkers(signal.signal), out);
@@ -216,7 +226,7 @@ void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, 
   Node* node = membership_.nodes().Find(envelope.incarnation);
   if (node == nullptr) {
     ++stale_dropped_;
-    out.effects.actions.push_back(
+    out.effects.messages.push_back(
         ToAgent{envelope.incarnation, Generation{},
                 RejectAgent{"this agent was declared lost; it may join again", true}});
     return;
@@ -375,13 +385,12 @@ bool JobMachine::RecordFailure(Failure failure, MonoTime since, Out& out) {
 }
 
 void JobMachine::SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out) {
-  out.effects.actions.push_back(ToAgent{node.info.incarnation, g, std::move(message)});
+  out.effects.messages.push_back(ToAgent{node.info.incarnation, g, std::move(message)});
 }
 
 void JobMachine::Send(World::Orders orders, Out& out) {
-  for (ToAgent& order : orders) {
-    out.effects.actions.emplace_back(std::move(order));
-  }
+  out.effects.messages.insert(out.effects.messages.end(), std::make_move_iterator(orders.begin()),
+                              std::make_move_iterator(orders.end()));
 }
 
 void JobMachine::SetReason(std::string reason) { reason_ = std::move(reason); }

@@ -62,7 +62,7 @@ class JobMachine {
   MonoTime join_deadline() const { return rendezvous_.join_deadline(); }
   /// A failed world is not yet followed by the next, see JobSpec::restart_backoff.
   bool is_pausing() const { return rendezvous_.is_pausing(); }
-  /// A CheckPlace is to be answered.
+  /// A PlaceAsked is to be answered.
   bool awaits_place() const { return place_.is_asked(); }
   /// The job has ended because it could not be found out who hosts it.
   bool ended_at_unknown_place() const { return place_.was_given_up(); }
@@ -88,6 +88,7 @@ class JobMachine {
   };
 
   // job_machine.cc: events and the workers of the current world.
+  bool HasRecordChanged() const;
   void ForgiveStall(MonoTime now, job::Effects& effects);
   void ScanLeases(Out& out);
   void Handle(const job::TimerDue&, Out& out);

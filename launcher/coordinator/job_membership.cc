@@ -44,7 +44,7 @@ void JobMachine::ReleaseLate(Incarnation incarnation, Generation held, Out& out)
   } else {
     release.reason = "the job with this run id is over: " + outcome_->reason;
   }
-  out.effects.actions.push_back(ToAgent{incarnation, Generation{}, release});
+  out.effects.messages.push_back(ToAgent{incarnation, Generation{}, release});
 }
 
 void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
@@ -55,7 +55,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   const Incarnation incarnation = joined.node.incarnation;
   const std::string refusal = place_.is_lost() ? NoMoreNodes() : membership_.Refusal(joined.node);
   if (!refusal.empty()) {
-    out.effects.actions.push_back(ToAgent{incarnation, Generation{}, RejectAgent{refusal, false}});
+    out.effects.messages.push_back(ToAgent{incarnation, Generation{}, RejectAgent{refusal, false}});
     return;
   }
   if (!joined.cannot_run.empty()) {
@@ -65,7 +65,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   }
   Membership::Admission admission = membership_.Admit(joined.node, held, out.now);
   if (!admission.warning.empty()) {
-    out.effects.warning = std::move(admission.warning);
+    out.effects.news.emplace_back(job::Warned{std::move(admission.warning)});
   }
   agent_signals_.ForgetNode(joined.node.name);
   SendTo(*admission.node, Generation{}, AdmissionOf(spec_), out);
@@ -100,7 +100,7 @@ void JobMachine::RepeatOpenOrder(Node& node, Out& out) {
   switch (node.state) {
     case NodeState::kMember:
       if (std::optional<ToAgent> order = world_.OpenOrder(*world_.Find(node.info.incarnation))) {
-        out.effects.actions.emplace_back(*std::move(order));
+        out.effects.messages.emplace_back(*std::move(order));
       }
       return;
     case NodeState::kCleaning:
@@ -133,6 +133,7 @@ void JobMachine::BecomeSpare(Node& node, Out& out) {
 void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what,
                           Out& out) {
   const Node node = membership_.Lose(incarnation, what);
+  out.effects.news.emplace_back(job::NodeLost{node.info.name, what});
   if (kind != CauseKind::kNodeLost) {
     SendTo(node, Generation{},
            ReleaseAgent{1, "node " + node.info.name + ": " + what, true, /*job_goes_on=*/true},

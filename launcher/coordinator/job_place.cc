@@ -9,7 +9,7 @@ using job::Phase;
 
 void JobMachine::CheckPlace(Out& out) {
   if (place_.Ask(out.now)) {
-    out.effects.actions.emplace_back(job::CheckPlace{});
+    out.effects.news.emplace_back(job::PlaceAsked{});
   }
 }
 
@@ -76,7 +76,7 @@ void JobMachine::TurnSparesAway(Out& out) {
     return;
   }
   for (const Incarnation stranger : membership_.Strangers()) {
-    out.effects.actions.push_back(
+    out.effects.messages.push_back(
         ToAgent{stranger, Generation{}, RejectAgent{NoMoreNodes(), /*rejoin=*/false}});
     membership_.Dismiss(stranger);
   }

@@ -30,13 +30,13 @@ void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std:
     return;
   }
   growth_.Cancel();
-  World::Orders orders = world_.BeginStop({kind, signal, grace, why}, out.now);
+  Send(world_.BeginStop({kind, signal, grace, why}, out.now), out);
+  out.effects.news.emplace_back(job::WorldStopping{generation(), kind, why});
   place_.Doubt(out.now);
   if (WhatFollows(/*is_done=*/false, out.now).FormsWorld()) {
     CheckPlace(out);
   }
   SetReason("stopping generation " + std::to_string(generation().value()) + ": " + why);
-  Send(std::move(orders), out);
   if (!world_.IsAwaited()) {
     FinishStop(out);
   }

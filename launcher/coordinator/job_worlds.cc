@@ -54,9 +54,11 @@ void JobMachine::FormWorld(const std::vector<Candidate>& chosen, Out& out) {
   for (const World::Member& member : world_.members()) {
     membership_.MakeMember(member.incarnation, member.assignment.group_rank);
   }
+  out.effects.news.emplace_back(
+      job::WorldFormed{generation(), NodesOfWorld(), world_.world_size()});
   SetReason("forming generation " + std::to_string(generation().value()) + " of " +
-            std::to_string(world_.members().size()) + " nodes, " +
-            std::to_string(world_.world_size()) + " workers");
+            std::to_string(NodesOfWorld()) + " nodes, " + std::to_string(world_.world_size()) +
+            " workers");
 }
 
 void JobMachine::MaybeCommit(Out& out) {
@@ -239,7 +241,7 @@ void JobMachine::MaybeSendFinish(Out& out) {
   }
   is_finished_ = true;
   release_deadline_ = MonoTime::max();
-  out.effects.actions.push_back(job::FinishJob{*outcome_});
+  out.effects.news.emplace_back(job::JobFinished{*outcome_});
 }
 
 }  // namespace fsdprun

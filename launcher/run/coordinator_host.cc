@@ -134,8 +134,8 @@ void CoordinatorHost::Shutdown() {
   }
 }
 
-// The local agent may answer synchronously; its messages are queued until all actions have been
-// executed.
+// The local agent may answer synchronously; its messages are queued until all messages have been
+// delivered.
 void CoordinatorHost::Feed(job::Event event) {
   events_.push_back(std::move(event));
   if (is_feeding_) {
@@ -146,13 +146,15 @@ void CoordinatorHost::Feed(job::Event event) {
     const job::Event next = std::move(events_.front());
     events_.pop_front();
     const job::Effects effects = machine_.Step(next, MonoNow());
-    Tell(effects);
     loop_.Cancel(wake_timer_);
     if (effects.wake_at != MonoTime::max()) {
       wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(job::TimerDue{}); });
     }
-    for (const job::Action& action : effects.actions) {
-      std::visit([this](const auto& what) { Execute(what); }, action);
+    for (const ToAgent& message : effects.messages) {
+      Send(message);
+    }
+    for (const job::News& news : effects.news) {
+      std::visit([this](const auto& what) { Hear(what); }, news);
     }
     if (hooks_.on_step) {
       hooks_.on_step();
@@ -161,27 +163,26 @@ void CoordinatorHost::Feed(job::Event event) {
   is_feeding_ = false;
 }
 
-void CoordinatorHost::Tell(const job::Effects& effects) {
-  if (effects.stalled >= kStallWarning) {
-    Log(LogLevel::kWarning,
-        absl::StrCat("this launcher did not run for ", ToSeconds(effects.stalled),
-                     " s or longer (stopped by a signal, or its machine was suspended); every "
-                     "node gets a new lease, and the job goes on"));
-  }
-  if (effects.stalled > Duration::zero() && hooks_.on_stall) {
-    hooks_.on_stall(effects.stalled);
-  }
-  if (!effects.warning.empty()) {
-    Log(LogLevel::kWarning, effects.warning);
-  }
-}
-
-void CoordinatorHost::Execute(const ToAgent& message) {
+void CoordinatorHost::Send(const ToAgent& message) {
   if (!local_link_->Deliver(message) && service_ != nullptr) {
     service_->Send(message);
   }
 }
 
-void CoordinatorHost::Execute(const job::FinishJob& finish) { hooks_.on_finish(finish.outcome); }
+void CoordinatorHost::Hear(const job::Stalled& stalled) {
+  if (stalled.lateness >= kStallWarning) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("this launcher did not run for ", ToSeconds(stalled.lateness),
+                     " s or longer (stopped by a signal, or its machine was suspended); every "
+                     "node gets a new lease, and the job goes on"));
+  }
+  if (hooks_.on_stall) {
+    hooks_.on_stall(stalled.lateness);
+  }
+}
+
+void CoordinatorHost::Hear(const job::Warned& warned) { Log(LogLevel::kWarning, warned.text); }
+
+void CoordinatorHost::Hear(const job::JobFinished& finished) { hooks_.on_finish(finished.outcome); }
 
 }  // namespace fsdprun

@@ -33,7 +33,7 @@ class CoordinatorHost {
   };
   struct Hooks {
     std::function<void(const JobOutcome&)> on_finish;
-    /// See job::CheckPlace; answered by PlaceChecked(), PlaceUnknown() or Replaced(), but not at
+    /// See job::PlaceAsked; answered by PlaceChecked(), PlaceUnknown() or Replaced(), but not at
     /// once. Not called unless the spec has a `place_sure_for`.
     std::function<void()> on_check_place;
     /// This process did not run for so long, or longer.
@@ -78,10 +78,15 @@ class CoordinatorHost {
   class LocalLink;
 
   void Feed(job::Event event);
-  void Tell(const job::Effects& effects);
-  void Execute(const ToAgent& message);
-  void Execute(const job::CheckPlace&) { hooks_.on_check_place(); }
-  void Execute(const job::FinishJob& finish);
+  void Send(const ToAgent& message);
+  void Hear(const job::Stalled& stalled);
+  void Hear(const job::Warned& warned);
+  void Hear(const job::PlaceAsked&) { hooks_.on_check_place(); }
+  void Hear(const job::JobFinished& finished);
+  // What else there is to know is in the machine; see Hooks::on_step.
+  void Hear(const job::NodeLost&) {}
+  void Hear(const job::WorldFormed&) {}
+  void Hear(const job::WorldStopping&) {}
 
   // Constant after construction.
   EventLoop& loop_;

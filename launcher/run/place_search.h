@@ -50,7 +50,7 @@ enum class AgentEnd {
 struct AgentEnded {
   AgentEnd end = AgentEnd::kOver;
 };
-/// See job::CheckPlace.
+/// See job::PlaceAsked.
 struct CheckOrdered {};
 /// See DirectoryContext::on_taken.
 struct Taken {};

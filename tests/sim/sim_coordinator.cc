@@ -17,17 +17,17 @@ void World::StepJob(const job::Event& event) {
     return;
   }
   job_->Step(event, Mono(now_), job_effects_);
-  for (job::Action& action : job_effects_.actions) {
-    if (auto* to_agent = std::get_if<ToAgent>(&action)) {
-      referee_.OrderSent(now_, slot_of_.at(to_agent->incarnation.value()), *to_agent);
-      CheckRelease(*to_agent);
-      SendDown(*to_agent);
-    } else if (std::holds_alternative<job::CheckPlace>(action)) {
-      LookAtPlace();
-    } else {
-      job_finished_ = true;
-      Log("job finished: " + std::get<job::FinishJob>(action).outcome.reason);
-    }
+  if (job_effects_.persist) {
+    recorded_ = job_effects_.persist->generation;
+  }
+  for (ToAgent& message : job_effects_.messages) {
+    CheckRecorded(message);
+    referee_.OrderSent(now_, slot_of_.at(message.incarnation.value()), message);
+    CheckRelease(message);
+    SendDown(message);
+  }
+  for (const job::News& news : job_effects_.news) {
+    std::visit([this](const auto& what) { Hear(what); }, news);
   }
   referee_.OrdersGiven(now_);
   if (!has_decided_ && job_->outcome()) {
@@ -37,6 +37,20 @@ void World::StepJob(const job::Event& event) {
   MaybeAnswerDoubt();
   ScheduleJobTimer(job_effects_.wake_at);
   CheckJob();
+}
+
+/// A coordinator that took the job over after this step must not use the generation again.
+void World::CheckRecorded(const ToAgent& message) {
+  if (std::holds_alternative<PrepareGeneration>(message.message) &&
+      message.generation != recorded_) {
+    Violate("generation " + std::to_string(message.generation.value()) +
+            " is ordered without a record of it");
+  }
+}
+
+void World::Hear(const job::JobFinished& finished) {
+  job_finished_ = true;
+  Log("job finished: " + finished.outcome.reason);
 }
 
 /// As long as it is out of reach.
@@ -94,7 +108,8 @@ void World::StepJobWithReport(const job::Event& event) {
   referee_.ReportArrives(now_, slot, report);
   StepJob(event);
   if (is_stale) {
-    const bool had_effect = !job_effects_.actions.empty() || has_decided_ != had_decided;
+    const bool had_effect =
+        !job_effects_.messages.empty() || !job_effects_.news.empty() || has_decided_ != had_decided;
     referee_.fence().ReportReceived(report.generation, current, had_effect);
   }
   if (is_heard) {

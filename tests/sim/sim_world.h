@@ -79,6 +79,11 @@ class World {
   /// For an event that is a FromAgent.
   void StepJobWithReport(const job::Event& event);
   void CheckRelease(const ToAgent& message);
+  void CheckRecorded(const ToAgent& message);
+  void Hear(const job::PlaceAsked&) { LookAtPlace(); }
+  void Hear(const job::JobFinished& finished);
+  template <class Other>
+  void Hear(const Other&) {}
   void LookAtPlace();
   void AnswerPlace(Nanos looked_at);
   void TellOfTakenPlace();
@@ -217,6 +222,8 @@ class World {
   MessagePool<node::Event> down_messages_;
   /// Used again by every step; carrying out effects never steps the same machine.
   job::Effects job_effects_;
+  /// The generation of the latest record.
+  Generation recorded_;
   node::Effects node_effects_;
   std::unordered_map<uint64_t, uint32_t> current_stream_;  // by incarnation; only looked up
   std::unordered_map<uint64_t, int> slot_of_;              // the same

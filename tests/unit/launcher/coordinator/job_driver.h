@@ -16,7 +16,8 @@
 
 namespace fsdprun {
 
-/// Drives a JobMachine and records its actions as text, such as "prepare 1 g1 rank 0".
+/// Drives a JobMachine and records its messages as text, such as "prepare 1 g1 rank 0", and behind
+/// those what they are followed by, such as "finish 0".
 class Job {
  public:
   explicit Job(JobSpec spec)
@@ -25,11 +26,18 @@ class Job {
   std::vector<std::string> Step(const job::Event& event) {
     const job::Effects effects = machine_.Step(event, now_);
     wake_at_ = effects.wake_at;
-    warning_ = effects.warning;
+    warning_.clear();
     EXPECT_EQ(machine_.CheckInvariants(), "");
+    record_ = effects.persist ? effects.persist : record_;
     std::vector<std::string> words;
-    for (const job::Action& action : effects.actions) {
-      words.push_back(Words(action));
+    for (const ToAgent& message : effects.messages) {
+      words.push_back(Words(message));
+    }
+    for (const job::News& news : effects.news) {
+      if (std::string text = std::visit([this](const auto& what) { return Hear(what); }, news);
+          !text.empty()) {
+        words.push_back(std::move(text));
+      }
     }
     return words;
   }
@@ -98,7 +106,13 @@ class Job {
   JobMachine& machine_ = *owned_;
   MonoTime now_{std::chrono::hours(1)};
   MonoTime wake_at_ = MonoTime::max();
+  /// Of the last step.
   std::string warning_;
+  Duration stalled_{};
+  /// The latest.
+  std::optional<job::Record> record_;
+  /// What has become of nodes and worlds.
+  std::vector<std::string> history_;
   std::string last_release_;
   bool last_is_cut_off_ = false;
   bool last_goes_on_ = false;
@@ -107,15 +121,38 @@ class Job {
  private:
   const Duration dead_after_;
 
-  std::string Words(const job::Action& action) {
-    if (const auto* finish = std::get_if<job::FinishJob>(&action)) {
-      finished_ = finish->outcome;
-      return "finish " + std::to_string(finish->outcome.exit_code);
-    }
-    if (std::holds_alternative<job::CheckPlace>(action)) {
-      return "check place";
-    }
-    const ToAgent& to = std::get<ToAgent>(action);
+  std::string Hear(const job::JobFinished& finished) {
+    finished_ = finished.outcome;
+    return "finish " + std::to_string(finished.outcome.exit_code);
+  }
+  std::string Hear(const job::PlaceAsked&) { return "check place"; }
+  std::string Hear(const job::Warned& warned) {
+    warning_ = warned.text;
+    return "";
+  }
+  std::string Hear(const job::Stalled& stalled) {
+    stalled_ = stalled.lateness;
+    return "";
+  }
+  std::string Hear(const job::NodeLost& lost) {
+    return Note("lost " + lost.name + " " + lost.what);
+  }
+  std::string Hear(const job::WorldFormed& formed) {
+    return Note("formed g" + std::to_string(formed.generation.value()) + " of " +
+                std::to_string(formed.nodes) + " nodes, " + std::to_string(formed.workers) +
+                " workers");
+  }
+  std::string Hear(const job::WorldStopping& stopping) {
+    const bool is_failure = stopping.kind == job::StopKind::kFailure;
+    return Note("stopping g" + std::to_string(stopping.generation.value()) +
+                (is_failure ? " after a failure: " : ": ") + stopping.why);
+  }
+  std::string Note(std::string text) {
+    history_.push_back(std::move(text));
+    return "";
+  }
+
+  std::string Words(const ToAgent& to) {
     const std::string who = std::to_string(to.incarnation.value());
     const std::string g = " g" + std::to_string(to.generation.value());
     if (const auto* m = std::get_if<AdmitAgent>(&to.message)) {

@@ -25,14 +25,60 @@ TEST(JobMachineTest, AllNodesOfAWorldGetTheLaunchId) {
     node.incarnation = Incarnation(who);
     const job::Effects effects = machine.Step(
         FromAgent{Incarnation(who), Generation{}, AgentJoined{node, Generation{}, {}}}, MonoTime{});
-    for (const job::Action& action : effects.actions) {
-      const auto& order = std::get<ToAgent>(action).message;
-      if (const auto* prepare = std::get_if<PrepareGeneration>(&order)) {
+    for (const ToAgent& order : effects.messages) {
+      if (const auto* prepare = std::get_if<PrepareGeneration>(&order.message)) {
         ids.push_back(prepare->assignment.launch_id);
       }
     }
   }
   EXPECT_THAT(ids, ElementsAre("12ab34cd", "12ab34cd"));
+}
+
+TEST(JobMachineTest, RecordOfAGenerationComesWithItsFirstMessage) {
+  Job job(Spec(2, 2, 1));
+  job.Join(1);
+  EXPECT_EQ(job.record_, std::nullopt);
+  job.Join(2);
+  ASSERT_TRUE(job.record_.has_value());
+  EXPECT_EQ(job.record_->generation, Generation(1));
+  job.Start(1, {1, 2});
+  job.record_.reset();
+  job.Exit(1, 1, 0, 1);
+  EXPECT_EQ(job.record_, std::nullopt);
+  job.Say(1, 1, WorkersStopped{});
+  job.Say(2, 1, WorkersStopped{});
+  ASSERT_TRUE(job.record_.has_value());
+  EXPECT_EQ(job.record_->generation, Generation(2));
+  EXPECT_EQ(job.record_->budgets.restarts_used, 1);
+  EXPECT_FALSE(job.record_->is_over);
+  job.Step(job::OperatorStop{15});
+  job.Say(1, 2, WorkersStopped{});
+  job.Say(2, 2, WorkersStopped{});
+  EXPECT_TRUE(job.record_->is_over);
+}
+
+TEST(JobMachineTest, ChargedRestartIsRecordedBeforeTheNextWorld) {
+  Job job(Spec(2, 2, 1));
+  job.RunTwo();
+  job.Exit(1, 1, 0, 1);
+  job.Say(1, 1, WorkersStopped{});
+  job.Step(job::AgentStreamLost{Incarnation(1)});
+  job.Say(2, 1, WorkersStopped{});
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRendezvous);
+  EXPECT_EQ(job.record_->generation, Generation(1));
+  EXPECT_EQ(job.record_->budgets.restarts_used, 1);
+}
+
+TEST(JobMachineTest, HistoryNamesWorldsAndLosses) {
+  Job job(Spec(1, 2, 1));
+  job.RunTwo();
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  job.Wait(std::chrono::milliseconds(300), {1});
+  EXPECT_THAT(job.history_,
+              ElementsAre("formed g1 of 2 nodes, 4 workers",
+                          "lost node-2 lost its stream and did not reconnect within 0.2 s",
+                          "stopping g1 after a failure: node node-2 lost its stream and did not "
+                          "reconnect within 0.2 s"));
 }
 
 TEST(JobMachineTest, FormsAtOnceWhenCompleteRunsAndFinishes) {

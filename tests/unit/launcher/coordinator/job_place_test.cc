@@ -33,8 +33,8 @@ JobSpec PlaceSpec() {
 /// Generation 1 has failed, and its workers are being stopped.
 void Fail(Job& job) {
   job.RunTwo();
-  EXPECT_THAT(job.Exit(1, 1, 0, 1), ElementsAre("check place", "stop 1 g1 signal 15 grace 2",
-                                                "stop 2 g1 signal 15 grace 2"));
+  EXPECT_THAT(job.Exit(1, 1, 0, 1), ElementsAre("stop 1 g1 signal 15 grace 2",
+                                                "stop 2 g1 signal 15 grace 2", "check place"));
 }
 
 std::vector<std::string> Stopped(Job& job) {
@@ -263,7 +263,7 @@ TEST(JobPlaceTest, WorldIsStoppedToGrowOnlyIfTheNextCanBeFormed) {
   EXPECT_THAT(job.Wait(seconds(120), {1, 2}), IsEmpty());
   EXPECT_EQ(job.machine_.phase(), job::Phase::kRunning);
   EXPECT_THAT(job.Step(job::PlaceChecked{job.now_}),
-              ElementsAre("check place", "stop 1 g1 signal 15 grace 30"));
+              ElementsAre("stop 1 g1 signal 15 grace 30", "check place"));
 }
 
 TEST(JobPlaceTest, LookForAGrowthIsNotTakenForOneAfterAFailure) {
