@@ -11,38 +11,16 @@
 #include <variant>
 #include <vector>
 
+#include "agent/node/contact.h"
+#include "agent/node/keeper_health.h"
+#include "agent/node/node_spec.h"
+#include "agent/node/report_log.h"
+#include "agent/node/worker_set.h"
 #include "base/mono_time.h"
-#include "proto/cluster/clocks.h"
 #include "proto/cluster/messages.h"
 #include "proto/cluster/types.h"
 
 namespace fsdprun {
-
-/// Constants of one incarnation of an agent.
-struct NodeSpec {
-  /// By this agent's own command line. The next two follow from it, until the coordinator tells of
-  /// another one: see Clocks.
-  Duration node_lease = Clocks{}.node_lease;
-  Duration heartbeat_interval = Clocks{}.heartbeat_interval;
-  /// How long an agent that has never been admitted tries to reach the coordinator.
-  Duration connect_timeout = std::chrono::seconds(600);
-  /// How long workers keep running without a coordinator that may come back: its process is
-  /// stopped, its machine is being migrated, the network is down.
-  Duration coordinator_grace = Clocks{}.coordinator_grace;
-  /// The same once nothing listens at its address: the process has ended, and the job with it. No
-  /// process of a job may outlive its launcher by more than 1 s.
-  Duration coordinator_ended_grace = std::chrono::milliseconds(500);
-  /// Between the stop signal and SIGKILL when the operator signals this agent. Stop orders bring
-  /// their own grace.
-  Duration stop_grace = std::chrono::seconds(30);
-  /// Between SIGKILL and declaring the node wedged.
-  Duration kill_wait = std::chrono::seconds(5);
-  NodeInfo node;
-  /// See AgentJoined.
-  std::string cannot_run;
-  /// Shown in errors, e.g. "10.0.0.1:29400".
-  std::string coordinator_endpoint;
-};
 
 namespace node {
 
@@ -219,12 +197,12 @@ class NodeMachine {
   std::string_view reason() const { return reason_; }
   /// When an agent that was admitted gives up its coordinator; empty while it has a stream to it.
   std::optional<MonoTime> coordinator_deadline() const {
-    return ever_admitted_ && stream_deadline_ != MonoTime::max()
-               ? std::optional<MonoTime>(stream_deadline_)
+    return contact_.was_ever_admitted() && contact_.IsAwaited()
+               ? std::optional<MonoTime>(contact_.deadline())
                : std::nullopt;
   }
   /// When an agent that was never admitted gives up.
-  MonoTime connect_deadline() const { return stream_deadline_; }
+  MonoTime connect_deadline() const { return contact_.deadline(); }
   /// The job has ended, and the workers could not end by themselves.
   bool was_cut_off() const { return was_cut_off_; }
   /// The coordinator has said that the job, or this agent's part of it, is over.
@@ -235,12 +213,8 @@ class NodeMachine {
   std::optional<MonoTime> kill_at() const {
     return kill_at_ != MonoTime::max() ? std::optional<MonoTime>(kill_at_) : std::nullopt;
   }
-  int live_workers() const { return live_workers_; }
-  /// A failure of this node, and when it happened here.
-  struct OwnFailure {
-    Failure failure;
-    MonoTime at;
-  };
+  int live_workers() const { return workers_.live(); }
+  using OwnFailure = ::fsdprun::OwnFailure;
   /// Failures of the generation held, in the order in which they were reported: for a node whose
   /// coordinator is lost, which cannot tell the job's.
   std::vector<OwnFailure> OwnFailures() const;
@@ -250,16 +224,6 @@ class NodeMachine {
   std::string CheckInvariants() const;
 
  private:
-  enum class WorkerState { kNotStarted, kRunning, kExited };
-  struct Worker {
-    WorkerState state = WorkerState::kNotStarted;
-    int64_t pid = 0;
-    int64_t last_step = -1;
-  };
-  struct Report {
-    AgentMessage message;
-    MonoTime happened_at{};
-  };
   struct Out;
 
   void Handle(const node::TimerDue&, Out& out);
@@ -297,78 +261,48 @@ class NodeMachine {
   void SendJoin(Out& out);
   void FailWithoutProcesses(CauseKind kind, std::string what, Out& out);
   void LoseWorkersWithKeeper(const std::string& what, Out& out);
-  void RestartKeeper(const std::string& what, Out& out);
+  void RestartKeeper(std::optional<Duration> delay, const std::string& what, Out& out);
   void GiveUpCoordinator(Out& out);
-  MonoTime DeadlineWithoutCoordinator() const;
   void ForgiveStall(MonoTime now);
   void DeclareWedged(Out& out);
   void Leave(int exit_code, std::string message, Duration timeout, Out& out);
   void FinishExit(Out& out);
-  WorkerExit Complete(const node::WorkerReaped& reaped, MonoTime died_at, MonoTime failed_at) const;
-  MonoTime FailureTime(const node::WorkerReaped& reaped, MonoTime now) const;
-  bool IsOurSignal(int signal, MonoTime died_at) const;
   void SendReport(AgentMessage message, MonoTime happened_at, Out& out);
-  void SendAged(const Report& report, Out& out);
   template <class Message>
   void SendNow(Message&& message, Generation g, Out& out);
   void SetReason(std::string reason);
-  void FollowLease(Duration node_lease);
   void ExplainAdmission();
   MonoTime NextWake(MonoTime now) const;
 
   // Read at every step, heartbeats included, and therefore together and first.
   bool exited_ = false;
-  bool stream_up_ = false;
   bool progress_changed_ = false;
   node::Phase phase_ = node::Phase::kIdle;
   Generation highest_seen_;
   // Timers; MonoTime::max() when not set.
-  MonoTime next_heartbeat_ = MonoTime::max();
   MonoTime kill_at_ = MonoTime::max();
   MonoTime wedged_at_ = MonoTime::max();
-  MonoTime stream_deadline_ = MonoTime::max();
   MonoTime exit_at_ = MonoTime::max();
   MonoTime promised_wake_ = MonoTime::max();
   std::string reason_;
-  // When the workers of the generation were sent their first signal, and SIGKILL; MonoTime::max()
-  // before.
-  MonoTime stopped_at_ = MonoTime::max();
-  MonoTime killed_at_ = MonoTime::max();
+  Contact contact_;
+
+  // The generation held, which assignment_ names.
   RankAssignment assignment_;
+  WorkerSet workers_;
+  ReportLog reports_;
+  Progress progress_;
+  KeeperHealth keeper_;
+  bool prepare_started_ = false;
+  /// A newer generation that waits until the current one is gone.
+  std::optional<RankAssignment> next_assignment_;
 
   // Constant after construction.
   const NodeSpec spec_;
 
-  // Link to the coordinator.
-  Duration node_lease_;
-  Duration heartbeat_interval_;
-  Duration coordinator_grace_;
-  bool admitted_ = false;
-  bool ever_admitted_ = false;
-  /// When the stream of an admitted agent broke, and since when attempts have been refused.
-  MonoTime coordinator_lost_at_ = MonoTime::max();
-  MonoTime refused_since_ = MonoTime::max();
-  Duration reconnect_delay_{};
-  std::string link_error_;
   /// What reason_ was before it told of the lost stream, which an admission makes a thing of the
   /// past.
   std::optional<std::string> reason_before_loss_;
-
-  // Keeper.
-  bool keeper_ready_ = false;
-  int keeper_failures_ = 0;
-  MonoTime keeper_ready_at_{};
-
-  // The generation held, which assignment_ names.
-  std::vector<Worker> workers_;
-  int live_workers_ = 0;
-  int stop_signal_ = 0;
-  bool prepare_started_ = false;
-  /// A newer generation that waits until the current one is gone.
-  std::optional<RankAssignment> next_assignment_;
-  /// What has been reported about the generation, for repeating on a new stream.
-  std::vector<Report> reports_;
-  Progress progress_;
 
   // Leaving.
   bool leaving_ = false;

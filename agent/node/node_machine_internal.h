@@ -19,7 +19,7 @@ struct NodeMachine::Out {
 /// place, because this is the path of every heartbeat of thousands of simulated nodes.
 template <class Message>
 void NodeMachine::SendNow(Message&& message, Generation g, Out& out) {
-  if (!stream_up_) {
+  if (!contact_.is_up()) {
     return;
   }
   node::Action& action = out.effects.actions.emplace_back(std::in_place_type<node::Send>);

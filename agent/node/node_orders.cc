@@ -22,30 +22,10 @@ void NodeMachine::Handle(const ToAgent& order, Out& out) {
 }
 
 void NodeMachine::Apply(const AdmitAgent& admit, Generation, Out& out) {
-  FollowLease(admit.node_lease);
-  admitted_ = true;
-  ever_admitted_ = true;
-  stream_deadline_ = MonoTime::max();
-  coordinator_lost_at_ = MonoTime::max();
-  refused_since_ = MonoTime::max();
-  reconnect_delay_ = {};
-  next_heartbeat_ = out.now + heartbeat_interval_;
+  contact_.Admitted(admit.node_lease, out.now);
   if (!leaving_) {
     ExplainAdmission();
   }
-}
-
-/// Heartbeats that are rarer than the coordinator expects cost a node its place, and an agent that
-/// gives up before it may be replaced costs its workers.
-void NodeMachine::FollowLease(Duration node_lease) {
-  if (node_lease == node_lease_ || node_lease <= Duration{}) {
-    return;
-  }
-  const Clocks clocks =
-      ClocksFor(std::chrono::duration_cast<std::chrono::milliseconds>(node_lease));
-  node_lease_ = node_lease;
-  heartbeat_interval_ = clocks.heartbeat_interval;
-  coordinator_grace_ = clocks.coordinator_grace;
 }
 
 void NodeMachine::ExplainAdmission() {
@@ -88,17 +68,13 @@ void NodeMachine::BeginPrepare(const RankAssignment& assignment, Out& out) {
   FSDPRUN_CHECK(generation() < assignment.generation, "generations rise");
   assignment_ = assignment;
   phase_ = node::Phase::kPreparing;
-  workers_.assign(assignment.local_world_size, Worker{});
-  live_workers_ = 0;
-  stop_signal_ = 0;
-  stopped_at_ = MonoTime::max();
-  killed_at_ = MonoTime::max();
-  reports_.clear();
+  workers_.Begin(assignment);
+  reports_.Clear();
   progress_ = {};
   progress_changed_ = false;
   SetReason("preparing generation " + std::to_string(generation().value()));
-  prepare_started_ = keeper_ready_;
-  if (keeper_ready_) {
+  prepare_started_ = keeper_.is_ready();
+  if (prepare_started_) {
     out.effects.actions.emplace_back(node::PrepareNode{assignment_, assignment_.group_rank == 0});
   }
 }
@@ -159,15 +135,14 @@ void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view re
     case node::Phase::kSpawning:
     case node::Phase::kRunning: {
       SetReason("stopping: " + std::string(reason));
-      const bool only_remains = phase_ == node::Phase::kRunning && live_workers_ == 0;
+      const bool only_remains = phase_ == node::Phase::kRunning && workers_.live() == 0;
       if (grace <= Duration{} || only_remains) {
         KillGeneration(out);
         return;
       }
       phase_ = node::Phase::kStopping;
       kill_at_ = out.now + grace;
-      stop_signal_ = signal;
-      stopped_at_ = out.now;
+      workers_.SignalSent(signal, out.now);
       out.effects.actions.emplace_back(node::SignalWorkers{generation(), signal, grace});
       return;
     }
@@ -193,9 +168,8 @@ void NodeMachine::KillGeneration(Out& out) {
   phase_ = node::Phase::kKilling;
   kill_at_ = MonoTime::max();
   wedged_at_ = out.now + spec_.kill_wait;
-  stopped_at_ = std::min(stopped_at_, out.now);
-  killed_at_ = std::min(killed_at_, out.now);
-  if (keeper_ready_) {
+  workers_.KillSent(out.now);
+  if (keeper_.is_ready()) {
     out.effects.actions.emplace_back(node::KillWorkers{generation()});
   } else {
     out.effects.actions.emplace_back(node::KillOrphans{generation()});
@@ -206,10 +180,8 @@ void NodeMachine::DeclareWedged(Out& out) {
   wedged_at_ = MonoTime::max();
   phase_ = node::Phase::kWedged;
   std::string pids;
-  for (const Worker& worker : workers_) {
-    if (worker.state == WorkerState::kRunning) {
-      pids += " " + std::to_string(worker.pid);
-    }
+  for (const int64_t pid : workers_.RunningPids()) {
+    pids += " " + std::to_string(pid);
   }
   Fault(CauseKind::kNodeWedged,
         pids.empty() ? "descendants of the workers survived SIGKILL"
@@ -224,10 +196,7 @@ void NodeMachine::BecomeGone(Out& out) {
   phase_ = node::Phase::kGone;
   kill_at_ = MonoTime::max();
   wedged_at_ = MonoTime::max();
-  live_workers_ = 0;
-  for (Worker& worker : workers_) {
-    worker.state = WorkerState::kExited;
-  }
+  workers_.EndAll();
   SendReport(WorkersStopped{}, out.now, out);
   if (leaving_) {
     FinishExit(out);
@@ -298,45 +267,11 @@ bool NodeMachine::IsStale(Generation g) {
 }
 
 void NodeMachine::SendReport(AgentMessage message, MonoTime happened_at, Out& out) {
-  reports_.push_back({std::move(message), happened_at});
-  SendAged(reports_.back(), out);
+  SendNow(reports_.Add(std::move(message), happened_at, out.now), generation(), out);
 }
 
-/// See Note [Age of an event].
-void NodeMachine::SendAged(const Report& report, Out& out) {
-  AgentMessage message = report.message;
-  const Duration age = out.now - report.happened_at;
-  if (auto* exited = std::get_if<WorkerExited>(&message)) {
-    exited->age = age;
-  } else if (auto* faulted = std::get_if<NodeFaulted>(&message)) {
-    faulted->age = age;
-  }
-  SendNow(std::move(message), generation(), out);
-}
-
-std::vector<NodeMachine::OwnFailure> NodeMachine::OwnFailures() const {
-  std::vector<OwnFailure> failures;
-  for (const Report& report : reports_) {
-    Failure failure;
-    failure.generation = generation();
-    failure.node_name = spec_.node.name;
-    failure.node_address = spec_.node.address;
-    failure.group_rank = assignment_.group_rank;
-    if (const auto* exited = std::get_if<WorkerExited>(&report.message)) {
-      if (exited->exit.Succeeded()) {
-        continue;
-      }
-      failure.worker = exited->exit;
-      failure.what = DescribeExit(exited->exit);
-    } else if (const auto* faulted = std::get_if<NodeFaulted>(&report.message)) {
-      failure.kind = faulted->kind;
-      failure.what = faulted->what;
-    } else {
-      continue;
-    }
-    failures.push_back({std::move(failure), report.happened_at});
-  }
-  return failures;
+std::vector<OwnFailure> NodeMachine::OwnFailures() const {
+  return reports_.Failures(spec_.node, assignment_);
 }
 
 void NodeMachine::SetReason(std::string reason) {
@@ -348,23 +283,18 @@ MonoTime NodeMachine::NextWake(MonoTime now) const {
   if (exited_) {
     return MonoTime::max();
   }
-  const bool waits_for_coordinator = stream_deadline_ != MonoTime::max();
-  return std::min({next_heartbeat_, kill_at_, wedged_at_, stream_deadline_, exit_at_,
-                   waits_for_coordinator ? now + kStallCheckInterval : MonoTime::max()});
+  return std::min({contact_.next_heartbeat(), kill_at_, wedged_at_, contact_.deadline(), exit_at_,
+                   contact_.IsAwaited() ? now + kStallCheckInterval : MonoTime::max()});
 }
 
 std::string NodeMachine::CheckInvariants() const {
   if (generation() > highest_seen_) {
     return "the generation held is newer than the highest seen";
   }
-  int running = 0;
-  for (const Worker& worker : workers_) {
-    running += worker.state == WorkerState::kRunning ? 1 : 0;
+  if (std::string broken = workers_.CheckInvariants(); !broken.empty()) {
+    return broken;
   }
-  if (running != live_workers_) {
-    return "live_workers_ does not count the running workers";
-  }
-  if (running > 0 && !MayHaveProcesses()) {
+  if (workers_.live() > 0 && !MayHaveProcesses()) {
     return "workers run in phase " + std::string(node::PhaseName(phase_));
   }
   if (phase_ == node::Phase::kStopping && kill_at_ == MonoTime::max()) {
@@ -373,8 +303,8 @@ std::string NodeMachine::CheckInvariants() const {
   if (phase_ == node::Phase::kKilling && wedged_at_ == MonoTime::max()) {
     return "killing without a deadline";
   }
-  if (!exited_ && !stream_up_ && stream_deadline_ == MonoTime::max() &&
-      exit_at_ == MonoTime::max() && ever_admitted_) {
+  if (!exited_ && !contact_.is_up() && !contact_.IsAwaited() && exit_at_ == MonoTime::max() &&
+      contact_.was_ever_admitted()) {
     return "without a stream and without a deadline";
   }
   return "";

@@ -1,0 +1,72 @@
+#include "agent/node/report_log.h"
+
+#include <optional>
+#include <utility>
+#include <variant>
+
+namespace fsdprun {
+namespace {
+
+/// Empty if the message tells of no failure.
+std::optional<Failure> FailureIn(const AgentMessage& message) {
+  Failure failure;
+  if (const auto* exited = std::get_if<WorkerExited>(&message)) {
+    if (exited->exit.Succeeded()) {
+      return std::nullopt;
+    }
+    failure.worker = exited->exit;
+    failure.what = DescribeExit(exited->exit);
+    return failure;
+  }
+  if (const auto* faulted = std::get_if<NodeFaulted>(&message)) {
+    failure.kind = faulted->kind;
+    failure.what = faulted->what;
+    return failure;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+AgentMessage ReportLog::Add(AgentMessage message, MonoTime happened_at, MonoTime now) {
+  reports_.push_back({std::move(message), happened_at});
+  return Aged(reports_.back(), now);
+}
+
+std::vector<AgentMessage> ReportLog::Repeat(MonoTime now) const {
+  std::vector<AgentMessage> messages;
+  messages.reserve(reports_.size());
+  for (const Report& report : reports_) {
+    messages.push_back(Aged(report, now));
+  }
+  return messages;
+}
+
+/// See Note [Age of an event].
+AgentMessage ReportLog::Aged(const Report& report, MonoTime now) {
+  AgentMessage message = report.message;
+  const Duration age = now - report.happened_at;
+  if (auto* exited = std::get_if<WorkerExited>(&message)) {
+    exited->age = age;
+  } else if (auto* faulted = std::get_if<NodeFaulted>(&message)) {
+    faulted->age = age;
+  }
+  return message;
+}
+
+std::vector<OwnFailure> ReportLog::Failures(const NodeInfo& node,
+                                            const RankAssignment& assignment) const {
+  std::vector<OwnFailure> failures;
+  for (const Report& report : reports_) {
+    if (std::optional<Failure> failure = FailureIn(report.message)) {
+      failure->generation = assignment.generation;
+      failure->node_name = node.name;
+      failure->node_address = node.address;
+      failure->group_rank = assignment.group_rank;
+      failures.push_back({*std::move(failure), report.happened_at});
+    }
+  }
+  return failures;
+}
+
+}  // namespace fsdprun

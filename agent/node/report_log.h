@@ -1,0 +1,39 @@
+#pragma once
+
+// What a node has reported about the generation that it holds.
+
+#include <vector>
+
+#include "base/mono_time.h"
+#include "proto/cluster/messages.h"
+
+namespace fsdprun {
+
+/// A failure of a node, and when it happened there.
+struct OwnFailure {
+  Failure failure;
+  MonoTime at;
+};
+
+/// Kept for repeating on a new stream, see Note [Lost messages].
+class ReportLog {
+ public:
+  void Clear() { reports_.clear(); }
+  /// The message as it is to be sent now.
+  AgentMessage Add(AgentMessage message, MonoTime happened_at, MonoTime now);
+  /// All of them in order, as they are to be sent now.
+  std::vector<AgentMessage> Repeat(MonoTime now) const;
+  /// The failures among them, of the node `node` with `assignment`.
+  std::vector<OwnFailure> Failures(const NodeInfo& node, const RankAssignment& assignment) const;
+
+ private:
+  struct Report {
+    AgentMessage message;
+    MonoTime happened_at{};
+  };
+  static AgentMessage Aged(const Report& report, MonoTime now);
+
+  std::vector<Report> reports_;
+};
+
+}  // namespace fsdprun
