@@ -28,15 +28,10 @@ void JobMachine::OnCannotRun(const AgentJoined& joined, Out& out) {
 
 void JobMachine::MaybeFinishCannotStart(Out& out) {
   const bool all_know = static_cast<int>(membership_.nodes().size()) >= spec_.max_nodes;
-  if (!cannot_start_ || outcome_ || (out.now < cannot_start_at_ && !all_know)) {
+  if (!cannot_start_ || outcome() || (out.now < cannot_start_at_ && !all_know)) {
     return;
   }
-  JobOutcome outcome;
-  outcome.kind = OutcomeKind::kFailed;
-  outcome.exit_code = 1;
-  outcome.reason = cannot_start_->what;
-  outcome.failure = FailureReport{*cannot_start_, {}, 0, 0};
-  Finish(std::move(outcome), out);
+  Finish(job::NeverStarted(*cannot_start_), out);
 }
 
 }  // namespace fsdprun

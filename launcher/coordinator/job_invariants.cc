@@ -27,7 +27,7 @@ std::string JobMachine::CheckMilestones() const {
   if (budgets_.membership_changes < before_.membership_changes) {
     return "membership changes were forgotten";
   }
-  if (before_.outcome_decided && !outcome_) {
+  if (before_.outcome_decided && !outcome()) {
     return "a decided outcome was taken back";
   }
   if (formations_ != before_.formations && generation() == before_.generation) {

@@ -32,8 +32,8 @@ std::string_view job::PhaseName(Phase phase) {
 }
 
 Phase JobMachine::phase() const {
-  if (outcome_) {
-    return is_finished_ ? Phase::kFinished : Phase::kReleasing;
+  if (outcome()) {
+    return ending_.is_finished() ? Phase::kFinished : Phase::kReleasing;
   }
   switch (world_.phase()) {
     case World::Phase::kNone:
@@ -60,7 +60,8 @@ JobMachine::JobMachine(const JobSpec& spec)
       place_(spec_),
       agent_signals_(spec_),
       rendezvous_(spec_),
-      growth_(spec_) {
+      growth_(spec_),
+      ending_(spec_) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
@@ -75,7 +76,7 @@ job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
 
 void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effects) {
   before_ = {generation(), budgets_.restarts_used, budgets_.membership_changes, formations_,
-             outcome_.has_value()};
+             outcome().has_value()};
   effects.persist.reset();
   effects.messages.clear();
   effects.news.clear();
@@ -94,12 +95,12 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
   promised_wake_ = NextWake();
   effects.wake_at = promised_wake_;
   if (HasRecordChanged()) {
-    effects.persist = {generation(), budgets_, outcome_.has_value()};
+    effects.persist = {generation(), budgets_, outcome().has_value()};
   }
 }
 
 bool JobMachine::HasRecordChanged() const {
-  return generation() != before_.generation || outcome_.has_value() != before_.outcome_decided ||
+  return generation() != before_.generation || outcome().has_value() != before_.outcome_decided ||
          budgets_.restarts_used != before_.restarts_used ||
          budgets_.membership_changes != before_.membership_changes;
 }
@@ -113,9 +114,9 @@ void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
   const Duration lateness = now - promised_wake_;
   effects.news.emplace_back(job::Stalled{lateness});
   membership_.ForgiveStall(now);
-  for (MonoTime* deadline : {&release_deadline_, &cannot_start_at_}) {
-    *deadline = *deadline == MonoTime::max() ? *deadline : *deadline + lateness;
-  }
+  cannot_start_at_ =
+      cannot_start_at_ == MonoTime::max() ? cannot_start_at_ : cannot_start_at_ + lateness;
+  ending_.PutOffDeadline(lateness);
   rendezvous_.PutOff(lateness);
   world_.PutOffDeadline(lateness);
 }
@@ -138,8 +139,7 @@ void JobMachine::Handle(const job::TimerDue&, Out& out) {
   if (out.now >= world_.deadline()) {
     OnOverdue(out);
   }
-  if (out.now >= release_deadline_) {
-    release_deadline_ = MonoTime::max();
+  if (ending_.EndWaitIfDue(out.now)) {
     out.changed = true;
     membership_.DismissAll();
     MaybeSendFinish(out);
@@ -176,7 +176,7 @@ void JobMachine::Handle(const job::AgentStreamLost& lost, Out& out) {
 }
 
 void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
-  if (outcome_) {
+  if (outcome()) {
     return;
   }
   const bool again = operator_signal_.has_value() && !std::exchange(agent_told_signal_, false);
@@ -191,7 +191,10 @@ void JobMachine::StopForOperator(bool again, Out& out) {
   const std::string why = "stopped by signal " + std::to_string(*operator_signal_);
   switch (phase()) {
     case Phase::kRendezvous:
-      FinishStoppedByOperator(is_pausing() ? " before a restart" : " while waiting for nodes", out);
+      Finish(job::StoppedBySignal(*operator_signal_,
+                                  is_pausing() ? " before a restart" : " while waiting for nodes",
+                                  operator_hurries_),
+             out);
       return;
     case Phase::kPreparing:
     case Phase::kRunning:
@@ -282,7 +285,7 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
     case World::Ended::kWell:
       return;
     case World::Ended::kAllWell:
-      FinishSucceeded(out);
+      Finish(job::Succeeded(world_), out);
       return;
     case World::Ended::kFailed:
       OnFailedWorker(exited, envelope, out);
@@ -396,11 +399,11 @@ void JobMachine::Send(World::Orders orders, Out& out) {
 void JobMachine::SetReason(std::string reason) { reason_ = std::move(reason); }
 
 MonoTime JobMachine::NextWake() const {
-  if (is_finished_) {
+  if (ending_.is_finished()) {
     return MonoTime::max();
   }
   MonoTime wake =
-      std::min({membership_.next_scan(), world_.deadline(), release_deadline_, growth_.due()});
+      std::min({membership_.next_scan(), world_.deadline(), ending_.deadline(), growth_.due()});
   if (phase() == Phase::kRendezvous) {
     wake = std::min({wake, rendezvous_.NextWake(), cannot_start_at_});
   }

@@ -5,7 +5,6 @@
 // and the simulator drive the same class.
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 
 #include "base/mono_time.h"
 #include "launcher/coordinator/agent_signals.h"
+#include "launcher/coordinator/ending.h"
 #include "launcher/coordinator/host_place.h"
 #include "launcher/coordinator/job_events.h"
 #include "launcher/coordinator/job_spec.h"
@@ -46,7 +46,7 @@ class JobMachine {
   /// Losses, departures and growth that ended a world without counting as a failure of the program.
   int membership_changes() const { return budgets_.membership_changes; }
   /// Set once decided.
-  const std::optional<JobOutcome>& outcome() const { return outcome_; }
+  const std::optional<JobOutcome>& outcome() const { return ending_.outcome(); }
   const NodeTable& nodes() const { return membership_.nodes(); }
   /// How many agents were admitted, the same one each time that it joined anew.
   uint64_t admissions() const { return membership_.admissions(); }
@@ -111,7 +111,6 @@ class JobMachine {
 
   // job_membership.cc: joining, losing nodes.
   void Admit(const AgentJoined& joined, Generation held, Out& out);
-  void ReleaseLate(Incarnation incarnation, Generation held, Out& out);
   void Reattach(Node& node, Generation held, Out& out);
   void RepeatOpenOrder(Node& node, Out& out);
   void StartCleaning(Node& node, Generation held, Out& out);
@@ -133,6 +132,7 @@ class JobMachine {
   void GoOnHere(Out& out);
   void GiveUpPlace(Out& out);
   void EndWithoutPlace(Out& out);
+  JobOutcome OutcomeWithoutPlace() const;
   std::string NoMoreNodes() const;
   void TurnSparesAway(Out& out);
 
@@ -149,14 +149,7 @@ class JobMachine {
   void OnJoinTimeout(Out& out);
   void OnJoinTimeoutOfEnough(Out& out);
   void Finish(JobOutcome outcome, Out& out);
-  void FinishSucceeded(Out& out);
-  void FinishStoppedByOperator(const std::string& when, Out& out);
-  void FinishFailed(const std::string& why, Out& out);
-  void FinishReplaced(Out& out);
-  FailureReport ReportAfterFailures(Failure root) const;
   void MaybeSendFinish(Out& out);
-  int ReleaseCode(const Node& node) const;
-  ReleaseAgent Release(int code) const;
 
   // job_stops.cc: ending worlds.
   void OnSignalToAgent(const Node& node, int signal, Out& out);
@@ -194,6 +187,7 @@ class JobMachine {
   AgentSignals agent_signals_;
   Rendezvous rendezvous_;
   Growth growth_;
+  Ending ending_;
 
   // Budgets and the end.
   int formations_ = 0;
@@ -205,14 +199,9 @@ class JobMachine {
   bool agent_told_signal_ = false;
   /// A second signal has come.
   bool operator_hurries_ = false;
-  std::optional<JobOutcome> outcome_;
-  bool is_finished_ = false;
-  /// What the nodes were told when the job ended.
-  std::map<Incarnation, int> released_codes_;
 
   // Timers; MonoTime::max() when not set.
   bool begun_ = false;
-  MonoTime release_deadline_ = MonoTime::max();
   MonoTime cannot_start_at_ = MonoTime::max();
   MonoTime promised_wake_ = MonoTime::max();
 

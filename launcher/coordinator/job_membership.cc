@@ -31,28 +31,13 @@ void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& o
   Reattach(*known, envelope.generation, out);
 }
 
-/// While the host of a finished job lingers. A node that has been released, but has not heard of
-/// it, hears the same again; one that the job had lost hears how the job ended.
-void JobMachine::ReleaseLate(Incarnation incarnation, Generation held, Out& out) {
-  const auto released = released_codes_.find(incarnation);
-  const bool was_in_last_world = held != Generation{} && held == outcome_->generation;
-  ReleaseAgent release = Release(1);
-  if (released != released_codes_.end()) {
-    release.exit_code = released->second;
-  } else if (was_in_last_world) {
-    release.exit_code = outcome_->exit_code;
-  } else {
-    release.reason = "the job with this run id is over: " + outcome_->reason;
-  }
-  out.effects.messages.push_back(ToAgent{incarnation, Generation{}, release});
-}
-
 void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
-  if (outcome_) {
-    ReleaseLate(joined.node.incarnation, held, out);
+  const Incarnation incarnation = joined.node.incarnation;
+  if (outcome()) {
+    out.effects.messages.push_back(
+        ToAgent{incarnation, Generation{}, ending_.ReleaseOfLate(incarnation, held)});
     return;
   }
-  const Incarnation incarnation = joined.node.incarnation;
   const std::string refusal = place_.is_lost() ? NoMoreNodes() : membership_.Refusal(joined.node);
   if (!refusal.empty()) {
     out.effects.messages.push_back(ToAgent{incarnation, Generation{}, RejectAgent{refusal, false}});
@@ -107,7 +92,7 @@ void JobMachine::RepeatOpenOrder(Node& node, Out& out) {
       StartCleaning(node, node.held, out);
       return;
     case NodeState::kReleased:
-      SendTo(node, Generation{}, Release(ReleaseCode(node)), out);
+      SendTo(node, Generation{}, ending_.ReleaseOf(node), out);
       return;
     case NodeState::kSpare:
       return;
@@ -141,7 +126,7 @@ void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::st
   }
   const std::optional<World::Member> member =
       node.IsMember() ? std::optional(world_.Remove(incarnation)) : std::nullopt;
-  if (!operator_signal_ && !outcome_ &&
+  if (!operator_signal_ && !outcome() &&
       agent_signals_.IsForAllWithout(node, membership_.nodes(), formations_ > 0)) {
     TakeForAll(agent_signals_.last_signal(), out);
   }

@@ -42,7 +42,7 @@ void JobMachine::GoOnHere(Out& out) {
 }
 
 void JobMachine::Handle(const job::HostReplaced& replaced, Out& out) {
-  if (!outcome_ && !operator_signal_ && !place_.is_lost()) {
+  if (!outcome() && !operator_signal_ && !place_.is_lost()) {
     place_.Lose(replaced.why);
     EndWithoutPlace(out);
   }
@@ -59,11 +59,15 @@ void JobMachine::EndWithoutPlace(Out& out) {
   growth_.Cancel();
   TurnSparesAway(out);
   if (phase() == Phase::kRendezvous) {
-    FinishReplaced(out);
+    Finish(OutcomeWithoutPlace(), out);
   } else if (phase() == Phase::kPreparing) {
     BeginStop(StopKind::kMembership, SIGTERM, GraceOf(StopKind::kFailure, spec_), place_.lost_why(),
               out);
   }
+}
+
+JobOutcome JobMachine::OutcomeWithoutPlace() const {
+  return job::EndedBy(CauseKind::kNodeLost, place_.lost_why(), world_);
 }
 
 std::string JobMachine::NoMoreNodes() const {

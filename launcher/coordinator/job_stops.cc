@@ -73,16 +73,16 @@ void JobMachine::FinishStop(Out& out) {
   budgets_ = next.budgets;
   switch (next.rung) {
     case job::Rung::kSucceed:
-      FinishSucceeded(out);
+      Finish(job::Succeeded(world_), out);
       return;
     case job::Rung::kStopForOperator:
-      FinishStoppedByOperator("", out);
+      Finish(job::StoppedBySignal(*operator_signal_, "", operator_hurries_), out);
       return;
     case job::Rung::kGiveUp:
-      FinishFailed(next.why, out);
+      Finish(job::FailedWith(world_, next.why), out);
       return;
     case job::Rung::kLeaveToOtherHost:
-      FinishReplaced(out);
+      Finish(OutcomeWithoutPlace(), out);
       return;
     case job::Rung::kRestart:
     case job::Rung::kReform:
@@ -108,7 +108,7 @@ void JobMachine::TakeForAll(int signal, Out& out) {
   operator_signal_ = signal;
   agent_told_signal_ = true;
   place_.Withdraw();
-  if (!outcome_) {
+  if (!outcome()) {
     StopForOperator(/*again=*/false, out);
   }
 }
