@@ -1,16 +1,16 @@
 #include "launcher/coordinator/job_machine.h"
 
 #include <algorithm>
-#include <csignal>
 #include <iterator>
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
 #include "launcher/coordinator/job_machine_internal.h"
 
 namespace fsdprun {
 
-using job::NodeState;
 using job::Phase;
 
 std::string_view job::PhaseName(Phase phase) {
@@ -121,18 +121,7 @@ void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
   world_.PutOffDeadline(lateness);
 }
 
-void JobMachine::ScanLeases(Out& out) {
-  const Leases::Findings findings = membership_.ScanLeases(out.now);
-  out.changed |= findings.has_changes;
-  if (!findings.notice.empty()) {
-    SetReason(findings.notice);
-  }
-  for (const Leases::Lapse& lapse : findings.lapses) {
-    LoseNode(lapse.incarnation, CauseKind::kNodeLost, lapse.what, out);
-  }
-}
-
-// --- Events
+// --- Timers
 
 void JobMachine::Handle(const job::TimerDue&, Out& out) {
   out.changed = false;
@@ -157,235 +146,59 @@ void JobMachine::Handle(const job::TimerDue&, Out& out) {
   }
 }
 
-void JobMachine::Handle(const FromAgent& envelope, Out& out) {
-  std::visit([&](const auto& message) { On(message, envelope, out); }, envelope.message);
-}
-
-void JobMachine::Handle(const job::AgentStreamLost& lost, Out& out) {
-  Node* node = membership_.nodes().Find(lost.incarnation);
-  if (node == nullptr || !node->connected) {
-    out.changed = false;
+void JobMachine::OnDelaysDue(Out& out) {
+  if (out.now >= growth_.due()) {
+    out.changed = true;
+    Grow(out);
+  }
+  if (phase() != Phase::kRendezvous) {
     return;
   }
-  if (node->state == NodeState::kReleased) {
-    membership_.Dismiss(lost.incarnation);
-    MaybeSendFinish(out);
-    return;
-  }
-  membership_.LostStream(*node, out.now);
-}
-
-void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
-  if (outcome()) {
-    return;
-  }
-  const bool again = operator_signal_.has_value() && !std::exchange(agent_told_signal_, false);
-  if (!operator_signal_.has_value()) {
-    operator_signal_ = stop.signal;
-    place_.Withdraw();
-  }
-  StopForOperator(again, out);
-}
-
-void JobMachine::StopForOperator(bool again, Out& out) {
-  const std::string why = "stopped by signal " + std::to_string(*operator_signal_);
-  switch (phase()) {
-    case Phase::kRendezvous:
-      Finish(job::StoppedBySignal(*operator_signal_,
-                                  is_pausing() ? " before a restart" : " while waiting for nodes",
-                                  operator_hurries_),
-             out);
-      return;
-    case Phase::kPreparing:
-    case Phase::kRunning:
-    case Phase::kStopping:
-      if (again) {
-        operator_hurries_ = true;
-        BeginStop(StopKind::kOperator, *operator_signal_, Duration{}, why, out);
-      } else {
-        Drain(StopKind::kOperator, *operator_signal_, why, out);
-      }
-      return;
-    case Phase::kReleasing:
-    case Phase::kFinished:
-      return;
-  }
-}
-
-void JobMachine::Handle(const job::SignalForWorkers& signal, Out& out) {
-  out.changed = false;
-  if (phase() != Phase::kRunning) {
-    out.effects.news.emplace_back(job::Warned{"signal " + std::to_string(signal.signal) +
-                                              " came while no worker ran; it was not passed on"});
-    return;
-  }
-  Send(world_.PassToWorkers(signal.signal), out);
-}
-
-// --- Messages
-
-void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out) {
-  out.changed = false;
-  Node* node = membership_.nodes().Find(envelope.incarnation);
-  if (node == nullptr) {
-    ++stale_dropped_;
-    out.effects.messages.push_back(
-        ToAgent{envelope.incarnation, Generation{},
-                RejectAgent{"this agent was declared lost; it may join again", true}});
-    return;
-  }
-  if (membership_.Heard(*node, out.now)) {
+  if (out.now >= cannot_start_at_) {
+    out.changed = true;
+    MaybeFinishCannotStart(out);
+  } else if (rendezvous_.EndPauseIfDue(out.now)) {
     out.changed = true;
     MaybeForm(out);
-    MaybeGrow(out);
-  }
-  const bool is_first = node->IsMember() && node->group_rank == 0;
-  if (is_first && envelope.generation == generation() && heartbeat.progress.step >= 0) {
-    world_.NoteProgress(heartbeat.progress);
   }
 }
 
-void JobMachine::On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out) {
-  World::Member* member = FindSender(envelope);
-  if (member == nullptr) {
+void JobMachine::ScanLeases(Out& out) {
+  const Leases::Findings findings = membership_.ScanLeases(out.now);
+  out.changed |= findings.has_changes;
+  if (!findings.notice.empty()) {
+    SetReason(findings.notice);
+  }
+  for (const Leases::Lapse& lapse : findings.lapses) {
+    LoseNode(lapse.incarnation, CauseKind::kNodeLost, lapse.what, out);
+  }
+}
+
+void JobMachine::OnOverdue(Out& out) {
+  out.changed = true;
+  const World::Overdue overdue = world_.PassDeadline();
+  if (phase() == Phase::kPreparing && overdue.members.empty()) {
+    GiveUpPlace(out);
     return;
   }
-  switch (world_.Prepared(*member, prepared, out.now)) {
-    case World::Answered::kNothing:
-    case World::Answered::kOne:
-      return;
-    case World::Answered::kAll:
-      MaybeCommit(out);
-      return;
-    case World::Answered::kNoStore:
-      RecordFailure(FailureOf(envelope, CauseKind::kPrepareFailed,
-                              "group rank 0 is prepared but names no store endpoint"),
-                    out.now, out);
-      Abort("no store endpoint", out);
-      return;
+  for (const Incarnation stuck : overdue.members) {
+    LoseNode(stuck, CauseKind::kNodeStuck, overdue.what, out);
   }
 }
 
-void JobMachine::On(const AgentStarted&, const FromAgent& envelope, Out&) {
-  World::Member* member = FindSender(envelope);
-  if (member != nullptr && world_.Started(*member) == World::Answered::kAll) {
-    SetReason("running generation " + std::to_string(generation().value()) + ": " +
-              std::to_string(world_.world_size()) + " workers on " +
-              std::to_string(world_.members().size()) + " nodes");
+MonoTime JobMachine::NextWake() const {
+  if (ending_.is_finished()) {
+    return MonoTime::max();
   }
+  MonoTime wake =
+      std::min({membership_.next_scan(), world_.deadline(), ending_.deadline(), growth_.due()});
+  if (phase() == Phase::kRendezvous) {
+    wake = std::min({wake, rendezvous_.NextWake(), cannot_start_at_});
+  }
+  return wake;
 }
 
-void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& out) {
-  World::Member* member = FindSender(envelope);
-  if (member == nullptr) {
-    return;
-  }
-  switch (world_.WorkerEnded(*member, exited.exit)) {
-    case World::Ended::kNothing:
-    case World::Ended::kWell:
-      return;
-    case World::Ended::kAllWell:
-      Finish(job::Succeeded(world_), out);
-      return;
-    case World::Ended::kFailed:
-      OnFailedWorker(exited, envelope, out);
-      return;
-  }
-}
-
-void JobMachine::OnFailedWorker(const WorkerExited& exited, const FromAgent& envelope, Out& out) {
-  Failure failure = FailureOf(envelope, CauseKind::kWorkerFailed, DescribeExit(exited.exit));
-  failure.worker = exited.exit;
-  const std::string what = failure.what + " on " + failure.node_name;
-  const bool is_own_failure = RecordFailure(std::move(failure), out.now - exited.age, out);
-  if (phase() == Phase::kRunning || is_own_failure) {
-    Abort(what, out);
-  }
-}
-
-void JobMachine::On(const NodeFaulted& fault, const FromAgent& envelope, Out& out) {
-  World::Member* member = FindSender(envelope);
-  if (fault.kind == CauseKind::kNodeWedged &&
-      membership_.nodes().Find(envelope.incarnation) != nullptr) {
-    LoseNode(envelope.incarnation, CauseKind::kNodeWedged, fault.what, out);
-    return;
-  }
-  if (member == nullptr || member->state == World::MemberState::kStopped) {
-    return;
-  }
-  RecordFailure(FailureOf(envelope, fault.kind, fault.what), out.now - fault.age, out);
-  Abort(member->name + ": " + fault.what, out);
-}
-
-void JobMachine::On(const WorkersStopped&, const FromAgent& envelope, Out& out) {
-  Node* cleaning = membership_.nodes().Find(envelope.incarnation);
-  if (cleaning != nullptr && cleaning->state == NodeState::kCleaning) {
-    if (envelope.generation == cleaning->held) {
-      BecomeSpare(*cleaning, out);
-    }
-    return;
-  }
-  World::Member* member = FindSender(envelope);
-  if (member != nullptr && world_.Stopped(*member) == World::Answered::kAll) {
-    FinishStop(out);
-  }
-}
-
-void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) {
-  Node* node = membership_.nodes().Find(envelope.incarnation);
-  if (node == nullptr) {
-    ++stale_dropped_;
-    return;
-  }
-  if (left.signal != 0 && !node->leaving) {
-    OnSignalToAgent(*node, left.signal, out);
-  }
-  if (node->state == NodeState::kReleased) {
-    if (!left.workers_running) {
-      membership_.Dismiss(envelope.incarnation);
-      MaybeSendFinish(out);
-    }
-    return;
-  }
-  node->leaving = true;
-  const std::string what =
-      "left" + (left.signal != 0 ? " on signal " + std::to_string(left.signal) : std::string());
-  if (!left.workers_running) {
-    LoseNode(envelope.incarnation, CauseKind::kNodeLost, what, out);
-  } else if (phase() == Phase::kRunning && node->IsMember()) {
-    Drain(StopKind::kMembership, SIGTERM, node->info.name + " " + what, out);
-  }
-}
-
-// --- Helpers
-
-/// The sender, if it is a member and the message is about the current generation; see Note [Fencing
-/// by generation].
-World::Member* JobMachine::FindSender(const FromAgent& envelope) {
-  World::Member* member = world_.FindSender(envelope);
-  stale_dropped_ += member == nullptr ? 1 : 0;
-  return member;
-}
-
-Failure JobMachine::FailureOf(const Node& node, CauseKind kind, std::string what) const {
-  Failure failure;
-  failure.kind = kind;
-  failure.generation = generation();
-  failure.node_name = node.info.name;
-  failure.node_address = node.info.address;
-  failure.group_rank = node.group_rank;
-  failure.what = std::move(what);
-  return failure;
-}
-
-Failure JobMachine::FailureOf(const FromAgent& envelope, CauseKind kind, std::string what) const {
-  return FailureOf(membership_.nodes().At(envelope.incarnation), kind, std::move(what));
-}
-
-/// False if it is collateral of a stop.
-bool JobMachine::RecordFailure(Failure failure, MonoTime since, Out& out) {
-  return world_.failures().Add(std::move(failure), out.now, since);
-}
+// --- For the parts below
 
 void JobMachine::SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out) {
   out.effects.messages.push_back(ToAgent{node.info.incarnation, g, std::move(message)});
@@ -398,16 +211,13 @@ void JobMachine::Send(World::Orders orders, Out& out) {
 
 void JobMachine::SetReason(std::string reason) { reason_ = std::move(reason); }
 
-MonoTime JobMachine::NextWake() const {
-  if (ending_.is_finished()) {
-    return MonoTime::max();
+std::optional<job::StopStatus> JobMachine::stop() const {
+  if (phase() != Phase::kStopping) {
+    return std::nullopt;
   }
-  MonoTime wake =
-      std::min({membership_.next_scan(), world_.deadline(), ending_.deadline(), growth_.due()});
-  if (phase() == Phase::kRendezvous) {
-    wake = std::min({wake, rendezvous_.NextWake(), cannot_start_at_});
-  }
-  return wake;
+  job::StopStatus status = world_.StopProgress();
+  status.operator_signal = operator_signal_.value_or(0);
+  return status;
 }
 
 }  // namespace fsdprun

@@ -1,8 +1,8 @@
 #pragma once
 
-// The coordinator's decisions as a pure state machine: rendezvous, membership, ranks, leases,
-// restarts, the end of the job. No clock, thread, lock, I/O, randomness or log. The gRPC service
-// and the simulator drive the same class.
+// The coordinator's decisions as a pure state machine. No clock, thread, lock, I/O, randomness or
+// log. The gRPC service and the simulator drive the same class. What is to be decided about nodes,
+// worlds, restarts and so on is decided by its parts; here is what follows from one for the others.
 
 #include <cstdint>
 #include <optional>
@@ -87,19 +87,21 @@ class JobMachine {
     bool outcome_decided = false;
   };
 
-  // job_machine.cc: events and the workers of the current world.
+  // job_machine.cc: a step, and what is due.
   bool HasRecordChanged() const;
   void ForgiveStall(MonoTime now, job::Effects& effects);
-  void ScanLeases(Out& out);
   void Handle(const job::TimerDue&, Out& out);
+  void OnDelaysDue(Out& out);
+  void ScanLeases(Out& out);
+  void OnOverdue(Out& out);
+  MonoTime NextWake() const;
+  void SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out);
+  static void Send(World::Orders orders, Out& out);
+  void SetReason(std::string reason);
+
+  // job_agents.cc: what agents report.
   void Handle(const FromAgent& envelope, Out& out);
   void Handle(const job::AgentStreamLost& lost, Out& out);
-  void Handle(const job::OperatorStop& stop, Out& out);
-  void Handle(const job::HostReplaced& replaced, Out& out);
-  void Handle(const job::PlaceChecked& checked, Out& out);
-  void Handle(const job::PlaceUnknown& unknown, Out& out);
-  void Handle(const job::SignalForWorkers& signal, Out& out);
-  void On(const AgentJoined& joined, const FromAgent& envelope, Out& out);
   void On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out);
   void On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out);
   void On(const AgentStarted&, const FromAgent& envelope, Out& out);
@@ -108,26 +110,55 @@ class JobMachine {
   void On(const NodeFaulted& fault, const FromAgent& envelope, Out& out);
   void On(const WorkersStopped&, const FromAgent& envelope, Out& out);
   void On(const AgentLeft& left, const FromAgent& envelope, Out& out);
+  World::Member* FindSender(const FromAgent& envelope);
+  Failure FailureOf(const Node& node, CauseKind kind, std::string what) const;
+  Failure FailureOf(const FromAgent& envelope, CauseKind kind, std::string what) const;
+  bool RecordFailure(Failure failure, MonoTime since, Out& out);
 
-  // job_membership.cc: joining, losing nodes.
+  // job_membership.cc: nodes that come and go.
+  void On(const AgentJoined& joined, const FromAgent& envelope, Out& out);
   void Admit(const AgentJoined& joined, Generation held, Out& out);
   void Reattach(Node& node, Generation held, Out& out);
   void RepeatOpenOrder(Node& node, Out& out);
   void StartCleaning(Node& node, Generation held, Out& out);
   void BecomeSpare(Node& node, Out& out);
+  void OnCannotRun(const AgentJoined& joined, Out& out);
+  void MaybeFinishCannotStart(Out& out);
   void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
   void HandleMemberLoss(const Node& node, const World::Member& member, CauseKind kind,
                         const std::string& what, Out& out);
-  void OnOverdue(Out& out);
 
-  // job_delays.cc: what the job waits for before it forms or grows a world.
+  // job_worlds.cc: from the first node to the end of the job.
+  void MaybeForm(Out& out);
+  void FormWorld(const std::vector<Candidate>& chosen, Out& out);
+  void MaybeCommit(Out& out);
+  void CommitWorld(Out& out);
+  void RestartRendezvous(Duration pause, Out& out);
+  void OnJoinTimeout(Out& out);
+  void OnJoinTimeoutOfEnough(Out& out);
   int NodesOfWorld() const { return static_cast<int>(world_.members().size()); }
   bool MayGrow() const;
   void MaybeGrow(Out& out);
   void Grow(Out& out);
-  void OnDelaysDue(Out& out);
+  void Abort(const std::string& why, Out& out);
+  void Drain(StopKind kind, int signal, const std::string& why, Out& out);
+  void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
+  void EscalateStop(StopKind kind, Duration grace, Out& out);
+  void FinishStop(Out& out);
+  job::Recovery WhatFollows(bool is_done, MonoTime now) const;
+  bool HasDoneAllSteps() const;
+  void Finish(JobOutcome outcome, Out& out);
+  void MaybeSendFinish(Out& out);
 
-  // job_place.cc: whether this launcher is still the host.
+  // job_host.cc: what the launcher that hosts the job says.
+  void Handle(const job::OperatorStop& stop, Out& out);
+  void StopForOperator(bool again, Out& out);
+  void Handle(const job::SignalForWorkers& signal, Out& out);
+  void OnSignalToAgent(const Node& node, int signal, Out& out);
+  void TakeForAll(int signal, Out& out);
+  void Handle(const job::HostReplaced& replaced, Out& out);
+  void Handle(const job::PlaceChecked& checked, Out& out);
+  void Handle(const job::PlaceUnknown& unknown, Out& out);
   void CheckPlace(Out& out);
   void GoOnHere(Out& out);
   void GiveUpPlace(Out& out);
@@ -136,45 +167,9 @@ class JobMachine {
   std::string NoMoreNodes() const;
   void TurnSparesAway(Out& out);
 
-  // job_cannot_start.cc: a node that cannot run the program.
-  void OnCannotRun(const AgentJoined& joined, Out& out);
-  void MaybeFinishCannotStart(Out& out);
-
-  // job_worlds.cc: forming worlds and ending the job.
-  void MaybeForm(Out& out);
-  void FormWorld(const std::vector<Candidate>& chosen, Out& out);
-  void MaybeCommit(Out& out);
-  void CommitWorld(Out& out);
-  void RestartRendezvous(Duration pause, Out& out);
-  void OnJoinTimeout(Out& out);
-  void OnJoinTimeoutOfEnough(Out& out);
-  void Finish(JobOutcome outcome, Out& out);
-  void MaybeSendFinish(Out& out);
-
-  // job_stops.cc: ending worlds.
-  void OnSignalToAgent(const Node& node, int signal, Out& out);
-  void TakeForAll(int signal, Out& out);
-  bool HasDoneAllSteps() const;
-  void Abort(const std::string& why, Out& out);
-  void Drain(StopKind kind, int signal, const std::string& why, Out& out);
-  void BeginStop(StopKind kind, int signal, Duration grace, const std::string& why, Out& out);
-  void EscalateStop(StopKind kind, Duration grace, Out& out);
-  job::Recovery WhatFollows(bool is_done, MonoTime now) const;
-  void FinishStop(Out& out);
-
   // job_invariants.cc
   std::string CheckMilestones() const;
   std::string CheckMembers() const;
-
-  void StopForOperator(bool again, Out& out);
-  World::Member* FindSender(const FromAgent& envelope);
-  bool RecordFailure(Failure failure, MonoTime since, Out& out);
-  Failure FailureOf(const Node& node, CauseKind kind, std::string what) const;
-  Failure FailureOf(const FromAgent& envelope, CauseKind kind, std::string what) const;
-  void SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out);
-  static void Send(World::Orders orders, Out& out);
-  void SetReason(std::string reason);
-  MonoTime NextWake() const;
 
   // Constant after construction.
   const JobSpec spec_;
@@ -189,7 +184,7 @@ class JobMachine {
   Growth growth_;
   Ending ending_;
 
-  // Budgets and the end.
+  // What is used up, and what ends the job.
   int formations_ = 0;
   job::RecoveryBudgets budgets_;
   /// Why no world can ever be formed.

@@ -1,8 +1,10 @@
+// Nodes that come and go.
+
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <utility>
 
-#include "base/check.h"
 #include "launcher/coordinator/job_machine_internal.h"
 
 namespace fsdprun {
@@ -113,6 +115,35 @@ void JobMachine::BecomeSpare(Node& node, Out& out) {
   MaybeGrow(out);
 }
 
+// --- Nodes that cannot run the program
+
+/// A world that has run shows that the program is right, so a node that comes later and lacks it is
+/// turned away. Before the first world the job ends: its command line needs a correction.
+void JobMachine::OnCannotRun(const AgentJoined& joined, Out& out) {
+  const NodeInfo& info = joined.node;
+  const std::string what = "node " + info.name + " cannot run the program: " + joined.cannot_run;
+  if (formations_ > 0) {
+    out.effects.messages.push_back(
+        ToAgent{info.incarnation, Generation{}, RejectAgent{joined.cannot_run, false}});
+    return;
+  }
+  const Node& node = membership_.AdmitToLastWords(info, out.now);
+  SendTo(node, Generation{}, AdmissionOf(spec_), out);
+  if (!cannot_start_) {
+    cannot_start_ = FailureOf(node, CauseKind::kCannotStart, what);
+    cannot_start_at_ = out.now + spec_.cannot_start_notice;
+    SetReason(what + "; telling the other nodes");
+  }
+}
+
+void JobMachine::MaybeFinishCannotStart(Out& out) {
+  const bool all_know = static_cast<int>(membership_.nodes().size()) >= spec_.max_nodes;
+  if (!cannot_start_ || outcome() || (out.now < cannot_start_at_ && !all_know)) {
+    return;
+  }
+  Finish(job::NeverStarted(*cannot_start_), out);
+}
+
 // --- Losing
 
 void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what,
@@ -166,18 +197,6 @@ void JobMachine::HandleMemberLoss(const Node& node, const World::Member& member,
     Abort(why, out);
   } else {
     Drain(StopKind::kMembership, SIGTERM, why, out);
-  }
-}
-
-void JobMachine::OnOverdue(Out& out) {
-  out.changed = true;
-  const World::Overdue overdue = world_.PassDeadline();
-  if (phase() == Phase::kPreparing && overdue.members.empty()) {
-    GiveUpPlace(out);
-    return;
-  }
-  for (const Incarnation stuck : overdue.members) {
-    LoseNode(stuck, CauseKind::kNodeStuck, overdue.what, out);
   }
 }
 

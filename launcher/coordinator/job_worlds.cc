@@ -1,11 +1,12 @@
+// Worlds, from the first node to the end of the job.
+
 #include <algorithm>
 #include <csignal>
-#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "launcher/coordinator/job_machine_internal.h"
-#include "launcher/coordinator/rank_assignment.h"
 
 namespace fsdprun {
 
@@ -89,8 +90,6 @@ void JobMachine::RestartRendezvous(Duration pause, Out& out) {
   MaybeForm(out);
 }
 
-// --- The end
-
 void JobMachine::OnJoinTimeout(Out& out) {
   if (cannot_start_) {
     cannot_start_at_ = out.now;
@@ -125,6 +124,139 @@ void JobMachine::OnJoinTimeoutOfEnough(Out& out) {
     GiveUpPlace(out);
   }
 }
+
+// --- Growing
+
+bool JobMachine::MayGrow() const {
+  return (phase() == Phase::kRunning || phase() == Phase::kPreparing) &&
+         NodesOfWorld() < spec_.max_nodes && !world_.HasAnySucceeded() && !place_.is_lost();
+}
+
+void JobMachine::MaybeGrow(Out& out) {
+  const int joiners = MayGrow() ? static_cast<int>(membership_.Eligible().size()) : 0;
+  if (joiners == 0) {
+    return;
+  }
+  if (!place_.IsSure(out.now)) {
+    CheckPlace(out);  // A world that runs is not stopped for one that cannot be formed.
+    return;
+  }
+  if (NodesOfWorld() + joiners >= spec_.max_nodes) {
+    Grow(out);
+    return;
+  }
+  growth_.Await(out.now);
+}
+
+void JobMachine::Grow(Out& out) {
+  growth_.Cancel();
+  const std::vector<Incarnation> joiners =
+      MayGrow() ? membership_.Eligible() : std::vector<Incarnation>{};
+  if (joiners.empty()) {
+    return;
+  }
+  if (!place_.IsSure(out.now)) {
+    CheckPlace(out);
+    return;
+  }
+  const std::string first = membership_.nodes().At(joiners.front()).info.name;
+  Drain(StopKind::kMembership, SIGTERM,
+        (joiners.size() == 1 ? "node " + first + " joins"
+                             : std::to_string(joiners.size()) + " nodes join") +
+            " a world of " + std::to_string(NodesOfWorld()),
+        out);
+}
+
+// --- Stopping
+
+/// After a failure.
+void JobMachine::Abort(const std::string& why, Out& out) {
+  BeginStop(StopKind::kFailure, SIGTERM, GraceOf(StopKind::kFailure, spec_), why, out);
+}
+
+/// The workers may finish what they are doing, such as a checkpoint.
+void JobMachine::Drain(StopKind kind, int signal, const std::string& why, Out& out) {
+  BeginStop(kind, signal, GraceOf(kind, spec_), why, out);
+}
+
+void JobMachine::BeginStop(StopKind kind, int signal, Duration grace, const std::string& why,
+                           Out& out) {
+  if (phase() == Phase::kStopping) {
+    EscalateStop(kind, grace, out);
+    return;
+  }
+  if (phase() != Phase::kPreparing && phase() != Phase::kRunning) {
+    return;
+  }
+  growth_.Cancel();
+  Send(world_.BeginStop({kind, signal, grace, why}, out.now), out);
+  out.effects.news.emplace_back(job::WorldStopping{generation(), kind, why});
+  place_.Doubt(out.now);
+  if (WhatFollows(/*is_done=*/false, out.now).FormsWorld()) {
+    CheckPlace(out);
+  }
+  SetReason("stopping generation " + std::to_string(generation().value()) + ": " + why);
+  if (!world_.IsAwaited()) {
+    FinishStop(out);
+  }
+}
+
+/// A stop is in progress: a failure overrides a membership change, and a shorter grace is sent to
+/// the nodes. A failure does not shorten the grace that an operator's stop gives.
+void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
+  if (kind == StopKind::kFailure) {
+    world_.CountStopAsFailure();
+  }
+  if (kind != StopKind::kFailure || !operator_signal_) {
+    Send(world_.ShortenGrace(grace, out.now), out);
+  }
+}
+
+void JobMachine::FinishStop(Out& out) {
+  FSDPRUN_CHECK(!world_.IsAwaited(), "every member has stopped");
+  membership_.EndWorld();
+  world_.End();
+  const bool is_done = world_.HaveAllSucceeded() || HasDoneAllSteps();
+  const job::Recovery next = WhatFollows(is_done, out.now);
+  budgets_ = next.budgets;
+  switch (next.rung) {
+    case job::Rung::kSucceed:
+      Finish(job::Succeeded(world_), out);
+      return;
+    case job::Rung::kStopForOperator:
+      Finish(job::StoppedBySignal(*operator_signal_, "", operator_hurries_), out);
+      return;
+    case job::Rung::kGiveUp:
+      Finish(job::FailedWith(world_, next.why), out);
+      return;
+    case job::Rung::kLeaveToOtherHost:
+      Finish(OutcomeWithoutPlace(), out);
+      return;
+    case job::Rung::kRestart:
+    case job::Rung::kReform:
+      RestartRendezvous(next.pause, out);
+      return;
+  }
+}
+
+/// What follows the world that is being stopped, as far as that is known by now.
+job::Recovery JobMachine::WhatFollows(bool is_done, MonoTime now) const {
+  return Recover({.kind = world_.stop().kind,
+                  .is_done = is_done,
+                  .is_permanent = world_.failures().HasPermanent(),
+                  .is_stopped_by_operator = operator_signal_.has_value(),
+                  .is_place_lost = place_.is_lost(),
+                  .ran_for = world_.RanFor(now)},
+                 budgets_, spec_);
+}
+
+/// A scheduler's signal came when nothing but the end was left to do: another run would have
+/// nothing to do at all.
+bool JobMachine::HasDoneAllSteps() const {
+  return operator_signal_ && !spec_.signalled_together.empty() && world_.HasDoneAllSteps();
+}
+
+// --- The end
 
 void JobMachine::Finish(JobOutcome outcome, Out& out) {
   ending_.Decide(std::move(outcome), world_, budgets_, out.now);

@@ -1,3 +1,5 @@
+// What the launcher that hosts the job says.
+
 #include <csignal>
 #include <utility>
 
@@ -6,6 +8,73 @@
 namespace fsdprun {
 
 using job::Phase;
+
+// --- Signals
+
+void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {
+  if (outcome()) {
+    return;
+  }
+  const bool again = operator_signal_.has_value() && !std::exchange(agent_told_signal_, false);
+  if (!operator_signal_.has_value()) {
+    operator_signal_ = stop.signal;
+    place_.Withdraw();
+  }
+  StopForOperator(again, out);
+}
+
+void JobMachine::StopForOperator(bool again, Out& out) {
+  const std::string why = "stopped by signal " + std::to_string(*operator_signal_);
+  switch (phase()) {
+    case Phase::kRendezvous:
+      Finish(job::StoppedBySignal(*operator_signal_,
+                                  is_pausing() ? " before a restart" : " while waiting for nodes",
+                                  operator_hurries_),
+             out);
+      return;
+    case Phase::kPreparing:
+    case Phase::kRunning:
+    case Phase::kStopping:
+      if (again) {
+        operator_hurries_ = true;
+        BeginStop(StopKind::kOperator, *operator_signal_, Duration{}, why, out);
+      } else {
+        Drain(StopKind::kOperator, *operator_signal_, why, out);
+      }
+      return;
+    case Phase::kReleasing:
+    case Phase::kFinished:
+      return;
+  }
+}
+
+void JobMachine::Handle(const job::SignalForWorkers& signal, Out& out) {
+  out.changed = false;
+  if (phase() != Phase::kRunning) {
+    out.effects.news.emplace_back(job::Warned{"signal " + std::to_string(signal.signal) +
+                                              " came while no worker ran; it was not passed on"});
+    return;
+  }
+  Send(world_.PassToWorkers(signal.signal), out);
+}
+
+void JobMachine::OnSignalToAgent(const Node& node, int signal, Out& out) {
+  if (!operator_signal_ &&
+      agent_signals_.Heard(node, signal, membership_.nodes(), formations_ > 0, out.now)) {
+    TakeForAll(signal, out);
+  }
+}
+
+void JobMachine::TakeForAll(int signal, Out& out) {
+  operator_signal_ = signal;
+  agent_told_signal_ = true;
+  place_.Withdraw();
+  if (!outcome()) {
+    StopForOperator(/*again=*/false, out);
+  }
+}
+
+// --- The place, see HostPlace
 
 void JobMachine::CheckPlace(Out& out) {
   if (place_.Ask(out.now)) {
