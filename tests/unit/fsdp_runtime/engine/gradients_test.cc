@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "tests/unit/fsdp_runtime/engine/in_a_row.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
 namespace fsdp::testing {
@@ -191,149 +192,6 @@ TEST(GradientsTest, GraphRunBackwardTwiceGivesTheGradientTwice) {
   });
 }
 
-TEST(GradientsTest, ForwardThatThrowsLeavesTheModelUsable) {
-  run_ranks(2, [](Rank& rank) {
-    Sharded setup = make(rank);
-    PlainTraining plain({}, 2, {});
-    for (int step = 0; step < 2; ++step) {
-      loss(setup.model, 1, rank.rank).backward();
-      setup.model->blocks[1]->fail = true;
-      EXPECT_THROW(loss(setup.model, 0, rank.rank), c10::Error);
-      setup.model->blocks[1]->fail = false;
-      AdamW(setup.root, {}).zero_grad();
-    }
-    loss(setup.model, 0, rank.rank).backward();
-    expect_gradients(rank, setup.root,
-                     plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
-  });
-}
-
-TEST(GradientsTest, BackwardThatThrowsLeavesTheModelUsable) {
-  run_ranks(2, [](Rank& rank) {
-    ToyConfig config;
-    config.checkpointing = ToyConfig::Checkpointing::kAroundUnit;
-    Sharded setup = make(rank, config);
-    PlainTraining plain(config, 2, {});
-    for (int step = 0; step < 2; ++step) {
-      at::Tensor failing = loss(setup.model, 0, rank.rank);
-      setup.model->blocks[1]->fail = true;  // the recomputation of block 1 throws
-      EXPECT_THROW(failing.backward(), c10::Error);
-      setup.model->blocks[1]->fail = false;
-    }
-    AdamW(setup.root, {}).zero_grad();
-    at::Tensor result = loss(setup.model, 0, rank.rank);
-    AdamW(setup.root, {}).zero_grad();  // the failed backward's reductions count until dropped
-    result.backward();
-    expect_gradients(rank, setup.root,
-                     plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
-  });
-}
-
-// No forward comes between the backward that fails and the next one.
-TEST(GradientsTest, BackwardAfterAFailedOneIsComplete) {
-  run_ranks(2, [](Rank& rank) {
-    Sharded setup = make(rank);
-    PlainTraining plain({}, 2, {});
-    at::Tensor kept = loss(setup.model, 0, rank.rank);
-    {
-      const at::Tensor tokens = tokens_of({}, 1, rank.rank);
-      const at::Tensor logits = setup.model(tokens);
-      // Fails right after the root's backward has begun.
-      logits.register_hook([](const at::Tensor&) { TORCH_CHECK(false, "told to fail"); });
-      EXPECT_THROW(loss_of(logits, tokens).backward(), c10::Error);
-    }
-    kept.backward();
-    expect_gradients(rank, setup.root,
-                     plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); }));
-    EXPECT_EQ(runtime_counters(setup.root).reductions, 4);
-  });
-}
-
-// One rank gives up a micro batch before anything of it has been added up; no collective is in it.
-TEST(GradientsTest, FailedBackwardKeepsEarlierMicrobatches) {
-  const auto train = [](Rank& rank) {
-    Sharded setup =
-        make(rank, {}, {.mesh = nullptr, .reshard_after_forward = false, .mp_policy = {}});
-    setup.root.set_reshard_after_backward(false);
-    setup.root.set_requires_gradient_sync(false);
-    const int64_t failing = rank.size - 1;
-    loss(setup.model, 0, rank.rank).backward();
-    const at::Tensor tokens = tokens_of({}, 1, rank.rank);
-    const at::Tensor logits = setup.model(tokens);
-    if (rank.rank == failing) {
-      logits.register_hook([](const at::Tensor&) { TORCH_CHECK(false, "told to fail"); });
-      EXPECT_THROW(loss_of(logits, tokens).backward(), c10::Error);
-    } else {
-      loss_of(logits, tokens).backward();
-    }
-    setup.root.set_requires_gradient_sync(true);
-    loss(setup.model, 2, rank.rank).backward();
-    PlainTraining plain({}, rank.size, {});
-    expect_gradients(rank, setup.root, plain.gradients([&](int64_t r) {
-      const at::Tensor kept = loss(plain.model, 0, r) + loss(plain.model, 2, r);
-      return r == failing ? kept : kept + loss(plain.model, 1, r);
-    }),
-                     2e-7);
-  };
-  for (const int64_t ranks : {1, 2}) {
-    run_ranks(ranks, train);
-    run_ranks(ranks, train, /*as_on_a_device=*/true);
-  }
-}
-
-// What a failed backward has added up is there as in PyTorch's .grad, and goes with it.
-TEST(GradientsTest, ZeroGradDropsWhatAFailedBackwardLeft) {
-  for (const bool syncs : {false, true}) {
-    const auto train = [&](Rank& rank) {
-      ToyConfig config;
-      config.checkpointing = ToyConfig::Checkpointing::kAroundUnit;
-      Sharded setup = make(rank, config);
-      PlainTraining plain(config, 2, {});
-      AdamW optimizer(setup.root, {});
-      setup.root.set_requires_gradient_sync(syncs);
-      at::Tensor failing = loss(setup.model, 0, rank.rank);
-      setup.model->blocks[1]->fail = true;  // the recomputation of block 1 throws
-      EXPECT_THROW(failing.backward(), c10::Error);
-      setup.model->blocks[1]->fail = false;
-      optimizer.zero_grad();
-      for (const LocalShard& slice : setup.root.sharded_gradients()) {
-        EXPECT_FALSE(slice.local.defined()) << slice.fqn;
-      }
-      setup.root.set_requires_gradient_sync(true);
-      loss(setup.model, 1, rank.rank).backward();
-      expect_gradients(rank, setup.root,
-                       plain.gradients([&](int64_t r) { return loss(plain.model, 1, r); }));
-    };
-    run_ranks(2, train);
-    run_ranks(2, train, /*as_on_a_device=*/true);
-  }
-}
-
-// Two units in a row; `between` is called in backward when the second has been reduced and the
-// first has not.
-struct InARow : torch::nn::Module {
-  struct Line : torch::nn::Module {
-    at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight); }
-    at::Tensor weight = register_parameter("weight", at::eye(6) * 0.5);
-  };
-  InARow() {
-    register_module("first", first.ptr());
-    register_module("second", second.ptr());
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor y = first(x);
-    y.register_hook([this](const at::Tensor&) {
-      if (between) {
-        between();
-      }
-    });
-    return second(y);
-  }
-  Unit<Line> first{std::make_shared<Line>()};
-  Unit<Line> second{std::make_shared<Line>()};
-  std::function<void()> between;
-};
-
 // As with PyTorch, which drops `.grad`: what has been issued is gone, whether it has arrived or
 // not.
 TEST(GradientsTest, ZeroGradInABackwardDropsTheReductionsInFlight) {
@@ -366,21 +224,6 @@ TEST(GradientsTest, ZeroGradInABackwardDropsTheReductionsInFlight) {
   });
 }
 
-struct Sharding {
-  Unit<InARow> model{std::make_shared<InARow>()};
-  FSDPModule root;
-};
-
-Sharding shard_in_a_row(const std::shared_ptr<Collectives>& comm) {
-  FullyShardOptions options;
-  options.mesh = init_device_mesh(c10::kCPU, {comm->size()}, {"dp_shard"}, comm);
-  Sharding setup;
-  fully_shard(setup.model->first.ptr(), options);
-  fully_shard(setup.model->second.ptr(), options);
-  setup.root = fully_shard(setup.model.ptr(), options);
-  return setup;
-}
-
 // What earlier backwards have given, with what is being added to it.
 TEST(GradientsTest, GradientsReadInABackwardAreComplete) {
   struct Slow : RecordingCollectives {
@@ -393,7 +236,7 @@ TEST(GradientsTest, GradientsReadInABackwardAreComplete) {
     }
   };
   run_ranks(2, [](Rank& rank) {
-    Sharding setup = shard_in_a_row(std::make_shared<Slow>(rank.comm));
+    ShardedInARow setup = shard_in_a_row(std::make_shared<Slow>(rank.comm));
     const auto backward = [&] {
       setup.model(at::arange(12, at::kFloat).view({2, 6})).square().sum().backward();
     };
@@ -407,27 +250,6 @@ TEST(GradientsTest, GradientsReadInABackwardAreComplete) {
     setup.model->between = [&] { seen = gradient_of_second(); };
     backward();
     EXPECT_TRUE(at::equal(seen, first * 2));
-  });
-}
-
-TEST(GradientsTest, UnitWithoutMemoryForItsGradientsHasNoPartInTheNextBackward) {
-  struct Full : RecordingCollectives {
-    using RecordingCollectives::RecordingCollectives;
-    at::Tensor empty_for_comm(int64_t numel, at::ScalarType dtype) override {
-      TORCH_CHECK(!is_full, "no memory");
-      return RecordingCollectives::empty_for_comm(numel, dtype);
-    }
-    bool is_full = false;
-  };
-  run_ranks(2, [](Rank& rank) {
-    const auto comm = std::make_shared<Full>(rank.comm);
-    Sharding setup = shard_in_a_row(comm);
-    comm->is_full = true;
-    EXPECT_THROW(setup.model(at::ones({2, 6})).sum().backward(), c10::Error);
-    comm->is_full = false;
-    rank.comm->clear();
-    setup.model->first(at::ones({2, 6})).sum().backward();
-    EXPECT_EQ(count(rank, "reduce_scatter"), 1);
   });
 }
 
@@ -478,38 +300,6 @@ TEST(GradientsTest, StagesOfAReductionRunOnItsLane) {
     EXPECT_EQ(operations_of(at::kDouble, {}, 1), (Operations{"reduce_scatter", "stage"}));  // casts
     EXPECT_EQ(operations_of(at::kHalf, 6, 1), (Operations{"stage", "reduce_scatter", "stage"}));
   });
-}
-
-// The error of a failed reduction is thrown again by every later call.
-TEST(GradientsTest, FailedReductionKeepsItsReason) {
-  struct LostPeer : RecordingCollectives {
-    using RecordingCollectives::RecordingCollectives;
-    struct Lost : Work {
-      bool is_done() override { return true; }
-      void wait() override { TORCH_CHECK(false, "rank 1 died"); }
-    };
-    WorkPtr run_on_lane(Issue, std::function<void()>) override { return std::make_shared<Lost>(); }
-  };
-  const auto world = make_local_world(1);
-  Rank rank;
-  rank.mesh =
-      init_device_mesh(c10::kCPU, {1}, {"dp_shard"}, std::make_shared<LostPeer>(world.front()));
-  FullyShardOptions options;
-  options.mp_policy.param_dtype = at::kBFloat16;  // or a world of one would not reduce
-  Sharded setup = make(rank, {}, options);
-  const auto error_of = [](auto call) -> std::string {
-    try {
-      call();
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
-    return "no error";
-  };
-  EXPECT_NE(error_of([&] { loss(setup.model, 0, 0).backward(); }).find("rank 1 died"),
-            std::string::npos);
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    EXPECT_NE(error_of([&] { loss(setup.model, 0, 0); }).find("rank 1 died"), std::string::npos);
-  }
 }
 
 }  // namespace
