@@ -4,93 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
-#include "tests/unit/fsdp_runtime/engine/sharded_model.h"
-#include "tests/unit/fsdp_runtime/streams/fake_collectives.h"
-#include "tests/unit/fsdp_runtime/streams/fake_device.h"
+#include "tests/unit/fsdp_runtime/streams/training_case.h"
 
 namespace fsdp::testing {
 namespace {
-
-struct Case {
-  std::string name;
-  ToyConfig config = {};
-  FullyShardOptions options = {};
-  bool is_hybrid = false;
-  int microbatches = 1;  // reduced with the last one
-};
-
-std::shared_ptr<DeviceMesh> mesh_for(const Case& test_case) {
-  const auto row = std::make_shared<FakeCollectives>(2);
-  if (!test_case.is_hybrid) {
-    return std::make_shared<DeviceMesh>(c10::kCPU, std::vector<int64_t>{2},
-                                        std::vector<std::string>{"dp_shard"},
-                                        std::vector<std::shared_ptr<Collectives>>{row});
-  }
-  return std::make_shared<DeviceMesh>(
-      c10::kCPU, std::vector<int64_t>{2, 2}, std::vector<std::string>{"dp_replicate", "dp_shard"},
-      std::vector<std::shared_ptr<Collectives>>{std::make_shared<FakeCollectives>(2), row});
-}
-
-void train_step(const Case& test_case, Sharded& setup, AdamW& optimizer, int64_t step) {
-  FakeDevice& device = FakeDevice::get();
-  const int host_waits = device.host_waits();
-  for (int batch = 0; batch < test_case.microbatches; ++batch) {
-    setup.root.set_requires_gradient_sync(batch + 1 == test_case.microbatches);
-    device.set_phase("forward");
-    const at::Tensor result = loss(setup.model, step, batch);
-    device.set_phase("backward");
-    result.backward();
-  }
-  EXPECT_EQ(device.host_waits(), host_waits) << "in forward or backward";
-  device.set_phase("clipping");
-  clip_grad_norm_(setup.root, 0.01);
-  device.set_phase("the optimizer");
-  optimizer.step();
-  optimizer.zero_grad();
-}
-
-/// Trains for some steps and destroys everything.
-void train(const Case& test_case, int64_t steps) {
-  Rank rank;
-  rank.mesh = mesh_for(test_case);
-  Sharded setup = make(rank, test_case.config, test_case.options);
-  AdamW optimizer(setup.root, {});
-  for (int64_t step = 0; step < steps; ++step) {
-    train_step(test_case, setup, optimizer, step);
-  }
-  for (const LocalShard& shard : setup.root.sharded_parameters()) {
-    EXPECT_TRUE(shard.local.isfinite().all().item<bool>()) << shard.fqn;
-  }
-}
-
-std::vector<Case> cases() {
-  std::vector<Case> all = {{.name = "default"}};
-  const auto add = [&all](const std::string& name) -> Case& {
-    all.push_back({.name = name});
-    all.back().config.blocks = 5;  // more than there are slots
-    return all.back();
-  };
-  add("many_blocks");
-  add("keeps_parameters").options.reshard_after_forward = false;
-  add("bfloat16").options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
-  add("bfloat16_sums").options.mp_policy = {at::kBFloat16, std::nullopt, std::nullopt};
-  add("microbatches").microbatches = 3;
-  add("checkpoint_around").config.checkpointing = ToyConfig::Checkpointing::kAroundUnit;
-  add("checkpoint_inside").config.checkpointing = ToyConfig::Checkpointing::kInsideUnit;
-  add("block_used_twice").config.use_block_twice = true;
-  add("hybrid").is_hybrid = true;
-  Case& slots = add("hybrid_bfloat16_sums");  // reduced in slots of their own
-  slots.is_hybrid = true;
-  slots.options.mp_policy = {at::kBFloat16, std::nullopt, std::nullopt};
-  Case& hybrid = add("hybrid_bfloat16_microbatches");
-  hybrid.is_hybrid = true;
-  hybrid.microbatches = 2;
-  hybrid.options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
-  return all;
-}
 
 class OnAFakeDevice : public ::testing::Test {
  protected:
@@ -99,6 +20,14 @@ class OnAFakeDevice : public ::testing::Test {
   FakeDevice& device_ = FakeDevice::get();
 };
 
+// By number: compute, the lanes of the row, those of the copies.
+enum Stream : int64_t { kCompute, kRowGather, kRowReduce, kCopiesGather, kCopiesReduce };
+
+/// The all-reduce over the copies is behind the reduction in the row, which is behind compute.
+bool is_implied(const FakeDevice::Wait& wait) {
+  return wait.waiting == kCopiesReduce && wait.awaited == kCompute && wait.phase == "backward";
+}
+
 class EngineOrderTest : public OnAFakeDevice, public ::testing::WithParamInterface<Case> {};
 
 TEST_P(EngineOrderTest, TrainingHasNoRaces) {
@@ -106,11 +35,42 @@ TEST_P(EngineOrderTest, TrainingHasNoRaces) {
   EXPECT_EQ(device_.text_of_races(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, EngineOrderTest, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Cases, EngineOrderTest, ::testing::ValuesIn(training_cases()),
                          [](const auto& info) { return info.param.name; });
 
-// By number: compute, the lanes of the row, those of the copies.
-enum Stream : int64_t { kCompute, kRowGather, kRowReduce, kCopiesGather, kCopiesReduce };
+/// Cases that have all kinds of waits.
+std::vector<Case> cases_of_all_waits() {
+  std::vector<Case> all = training_cases();
+  std::erase_if(all, [](const Case& test_case) {
+    static const std::set<std::string> kTaken = {
+        "default",     "bfloat16_sums",        "reduced_microbatches", "checkpoint_inside", "hook",
+        "uses_differ", "hybrid_bfloat16_sums", "hybrid_sums_of_rows",  "hybrid_uses_differ"};
+    return !kTaken.contains(test_case.name);
+  });
+  return all;
+}
+
+class EachWaitTest : public EngineOrderTest {};
+
+TEST_P(EachWaitTest, ThatPutsSomethingInOrderIsNeeded) {
+  train(GetParam(), 2);
+  const std::set<FakeDevice::Wait> waits = device_.waits();
+  for (const FakeDevice::Wait& each : waits) {
+    if (is_implied(each)) {
+      continue;
+    }
+    device_.stop();
+    device_.start();
+    device_.leave_out_waits(
+        [&each](const FakeDevice::Wait& wait) { return !(wait < each) && !(each < wait); });
+    train(GetParam(), 2);
+    EXPECT_FALSE(device_.races().empty()) << "without the waits of stream " << each.waiting
+                                          << " for stream " << each.awaited << " in " << each.phase;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, EachWaitTest, ::testing::ValuesIn(cases_of_all_waits()),
+                         [](const auto& info) { return info.param.name; });
 
 /// A wait that is left out, and a race that is one then.
 struct Rule {
@@ -121,6 +81,8 @@ struct Rule {
   std::string later;
   bool is_hybrid = false;
 };
+
+void PrintTo(const Rule& rule, std::ostream* out) { *out << rule.name; }
 
 std::vector<Rule> rules() {
   return {
@@ -154,8 +116,8 @@ TEST_P(LeftOutWaitTest, IsARace) {
   if (rule.is_hybrid) {
     test_case.options.mp_policy = {at::kBFloat16, std::nullopt, std::nullopt};
   }
-  device_.leave_out_waits([&rule](int64_t waiting, int64_t awaited) {
-    return waiting == rule.waiting && awaited == rule.awaited;
+  device_.leave_out_waits([&rule](const FakeDevice::Wait& wait) {
+    return wait.waiting == rule.waiting && wait.awaited == rule.awaited;
   });
   train(test_case, 2);
   const bool is_found =
@@ -179,8 +141,8 @@ class FailureOrderTest : public OnAFakeDevice {
     EXPECT_EQ(device_.text_of_races(), "");
     device_.stop();
     device_.start();
-    device_.leave_out_waits([awaited](int64_t waiting, int64_t stream) {
-      return waiting == kCompute && stream == awaited;
+    device_.leave_out_waits([awaited](const FakeDevice::Wait& wait) {
+      return wait.waiting == kCompute && wait.awaited == awaited;
     });
     train();
     const std::string last = awaited == kRowGather ? "in rewriting" : "the next owner";

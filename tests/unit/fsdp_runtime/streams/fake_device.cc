@@ -68,7 +68,12 @@ class WatchedMemory final : public c10::Allocator {
     void* data = nullptr;
     TORCH_CHECK(posix_memalign(&data, kPage, std::max<size_t>(bytes, 1)) == 0, "out of memory");
     std::lock_guard lock(mu_);
-    blocks_[data] = {bytes, FakeDevice::get().current()};
+    FakeDevice& device = FakeDevice::get();
+    blocks_[data] = {bytes, device.current()};
+    if (device.is_watching() && bytes > 0) {
+      const auto* begin = static_cast<const char*>(data);
+      device.allocate(begin, begin + bytes);
+    }
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -103,7 +108,9 @@ class WatchedMemory final : public c10::Allocator {
       return;
     }
     const auto* begin = static_cast<const char*>(data);
-    device.use(block.stream, "the next owner", begin, begin + block.bytes, /*writes=*/true);
+    if (block.bytes > 0) {
+      device.free(block.stream, begin, begin + block.bytes);
+    }
     retired_.push_back(data);
   }
 
@@ -125,47 +132,122 @@ bool is_about_shape(const std::string& name) {
   return all.contains(name);
 }
 
-void use_tensor(const at::Tensor& tensor, const std::string& name, bool writes) {
-  if (!tensor.defined() || !tensor.device().is_cpu() || tensor.numel() == 0) {
-    return;
+using Access = FakeDevice::Access;
+
+/// The memory of `tensor`, from its first element to its last; empty if it is not the device's.
+std::pair<const char*, const char*> memory_of(const at::Tensor& tensor) {
+  // LibTorch makes a tensor of a number in the call's arguments, which a kernel gets by value.
+  const bool is_number = tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  if (!tensor.defined() || is_number || !tensor.device().is_cpu() || tensor.numel() == 0) {
+    return {};
   }
   int64_t last = 0;
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     last += (tensor.size(d) - 1) * tensor.stride(d);
   }
   const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
-  FakeDevice& device = FakeDevice::get();
-  device.use(device.current(), name, begin,
-             begin + (last + 1) * static_cast<int64_t>(tensor.element_size()), writes);
+  return {begin, begin + (last + 1) * static_cast<int64_t>(tensor.element_size())};
 }
 
-void use_arguments(const at::RecordFunction& function) {
-  const std::optional<c10::FunctionSchema> schema = function.operator_schema();
-  const std::string name = function.name();
-  if (!schema || is_about_shape(name)) {
+/// Calls `use` for each tensor of an argument or a result.
+template <class Use>
+void for_tensors(const c10::IValue& value, Use use) {
+  if (value.isTensor()) {
+    use(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      use(tensor);
+    }
+  }
+}
+
+// What writes an argument without looking at what is there.
+bool overwrites(const std::string& op, const c10::Argument& argument) {
+  static const std::set<std::string> all = {
+      "copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_", "uniform_", "normal_"};
+  return argument.is_out() || all.contains(op);
+}
+
+// By name; an operator that has another one as its argument is about its device, too.
+const c10::IValue* argument_of(const at::RecordFunction& function,
+                               const c10::FunctionSchema& schema, const std::string& name) {
+  const std::optional<int> index = schema.argumentIndexWithName(name);
+  const c10::ArrayRef<const c10::IValue> inputs = function.inputs();
+  return index && static_cast<size_t>(*index) < inputs.size() ? &inputs[static_cast<size_t>(*index)]
+                                                              : nullptr;
+}
+
+// Between the device and the host, which on this device is none: the host waits for it.
+bool is_host_copy(const at::RecordFunction& function, const c10::FunctionSchema& schema) {
+  const c10::IValue* device = argument_of(function, schema, "device");
+  const c10::IValue* non_blocking = argument_of(function, schema, "non_blocking");
+  return schema.name() == "aten::to" && device != nullptr && device->isDevice() &&
+         (non_blocking == nullptr || !non_blocking->toBool());
+}
+
+void use_host_copy(const at::Tensor& tensor) {
+  FakeDevice& device = FakeDevice::get();
+  device.count_host_wait();
+  const auto [begin, end] = memory_of(tensor);
+  device.mark_written(begin, end);
+  device.use(device.current(), "to", begin, end, Access::kRead);
+}
+
+void use_arguments(const at::RecordFunction& function, const c10::FunctionSchema& schema) {
+  const std::string name = schema.name();
+  if (is_about_shape(name)) {
     return;
   }
+  const std::string op = name.substr(name.rfind(':') + 1);
+  FakeDevice& device = FakeDevice::get();
   const c10::ArrayRef<const c10::IValue> inputs = function.inputs();
-  for (size_t i = 0; i < inputs.size() && i < schema->arguments().size(); ++i) {
-    const c10::AliasInfo* alias = schema->arguments()[i].alias_info();
+  for (size_t i = 0; i < inputs.size() && i < schema.arguments().size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    const c10::AliasInfo* alias = argument.alias_info();
     if (alias != nullptr && !alias->isWrite()) {
       continue;  // the result is a view of it
     }
-    const std::string op = name.substr(name.rfind(':') + 1);
-    if (inputs[i].isTensor()) {
-      use_tensor(inputs[i].toTensor(), op, alias != nullptr);
-    } else if (inputs[i].isTensorList()) {
-      for (const at::Tensor& tensor : inputs[i].toTensorVector()) {
-        use_tensor(tensor, op, alias != nullptr);
-      }
-    }
+    const Access access = alias == nullptr           ? Access::kRead
+                          : overwrites(op, argument) ? Access::kWrite
+                                                     : Access::kReadAndWrite;
+    for_tensors(inputs[i], [&](const at::Tensor& tensor) {
+      const auto [begin, end] = memory_of(tensor);
+      device.use(device.current(), op, begin, end, access);
+    });
   }
 }
 
+int running_operators = 0;  // one calls the next
+
 std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& function) {
   FakeDevice::get().count_operator(function.name());
-  use_arguments(function);
+  const std::optional<c10::FunctionSchema> schema = function.operator_schema();
+  const bool is_own_call = running_operators++ == 0;  // others convert tensors by to(), too
+  if (schema && is_own_call && is_host_copy(function, *schema)) {
+    use_host_copy(function.inputs()[0].toTensor());
+  } else if (schema) {
+    use_arguments(function, *schema);
+  }
   return nullptr;
+}
+
+// What an operator returns it has allocated, on the current stream, and written, unless it is about
+// the shape alone.
+void on_result(const at::RecordFunction& function, at::ObserverContext*) {
+  --running_operators;
+  const std::optional<c10::FunctionSchema> schema = function.operator_schema();
+  if (!schema || schema->name().find("empty") != std::string::npos) {
+    return;
+  }
+  const std::vector<c10::IValue>& outputs = function.outputs();
+  for (size_t i = 0; i < outputs.size() && i < schema->returns().size(); ++i) {
+    if (schema->returns()[i].alias_info() == nullptr) {
+      for_tensors(outputs[i], [](const at::Tensor& tensor) {
+        const auto [begin, end] = memory_of(tensor);
+        FakeDevice::get().mark_written(begin, end);
+      });
+    }
+  }
 }
 
 std::string name_of(int64_t stream) {
@@ -189,8 +271,9 @@ void FakeDevice::start() {
   usual_memory = c10::GetCPUAllocator();
   c10::SetCPUAllocator(&WatchedMemory::get(), /*priority=*/255);
   is_watching_ = true;
-  callback_ = at::addGlobalCallback(at::RecordFunctionCallback(on_operator)
+  callback_ = at::addGlobalCallback(at::RecordFunctionCallback(on_operator, on_result)
                                         .needsInputs(true)
+                                        .needsOutputs(true)
                                         .scopes({at::RecordScope::FUNCTION}));
 }
 
@@ -200,6 +283,7 @@ void FakeDevice::stop() {
   is_watching_ = false;
   leaves_ = nullptr;
   uses_.clear();
+  unwritten_.clear();
   WatchedMemory::get().free_retired();
 }
 
@@ -233,10 +317,18 @@ FakeDevice::Clock& FakeDevice::clock_of(int64_t stream) {
 FakeDevice::Event FakeDevice::record(int64_t stream) { return {stream, clock_of(stream)}; }
 
 void FakeDevice::wait(int64_t stream, const Event& event) {
-  if (leaves_ && leaves_(stream, event.stream)) {
+  Clock& clock = clock_of(stream);
+  bool is_news = false;
+  for (size_t i = 0; i < event.clock.size(); ++i) {
+    is_news = is_news || event.clock[i] > clock[i];
+  }
+  const Wait wait{stream, event.stream, phase_};
+  if (is_news) {
+    waits_.insert(wait);
+  }
+  if (leaves_ && leaves_(wait)) {
     return;
   }
-  Clock& clock = clock_of(stream);
   for (size_t i = 0; i < event.clock.size(); ++i) {
     clock[i] = std::max(clock[i], event.clock[i]);
   }
@@ -249,11 +341,50 @@ void FakeDevice::count_operator(const std::string& name) {
   }
 }
 
+bool FakeDevice::is_unwritten(const char* begin, const char* end) const {
+  const auto behind = unwritten_.lower_bound(end);
+  return behind != unwritten_.begin() && begin < std::prev(behind)->second;
+}
+
+void FakeDevice::mark_written(const char* begin, const char* end) {
+  auto each = unwritten_.lower_bound(end);
+  while (each != unwritten_.begin() && begin < std::prev(each)->second) {
+    const auto [from, to] = *--each;
+    each = unwritten_.erase(each);
+    if (from < begin) {
+      unwritten_[from] = begin;
+    }
+    if (end < to) {
+      unwritten_[end] = to;
+    }
+    each = unwritten_.lower_bound(from);
+  }
+}
+
+void FakeDevice::allocate(const char* begin, const char* end) {
+  use(current_, "the last owner", begin, end, Access::kWrite);
+  unwritten_[begin] = end;
+}
+
+void FakeDevice::free(int64_t stream, const char* begin, const char* end) {
+  use(stream, "the next owner", begin, end, Access::kWrite);
+}
+
 void FakeDevice::use(int64_t stream, const std::string& name, const char* begin, const char* end,
-                     bool writes) {
+                     Access access) {
+  if (begin == end) {
+    return;
+  }
   Clock& clock = clock_of(stream);
+  const bool writes = access != Access::kRead;
   Use next{stream, ++clock[static_cast<size_t>(stream)], "", begin, end, writes};
   next.name = name + name_of(stream) + " in " + phase_;
+  if (access != Access::kWrite && is_unwritten(begin, end)) {
+    ++races_[{"any write", next.name}];
+  }
+  if (writes) {
+    mark_written(begin, end);
+  }
   const auto page_of = [](const char* at) { return reinterpret_cast<uintptr_t>(at) / kPage; };
   for (uintptr_t page = page_of(begin); page <= page_of(end - 1); ++page) {
     std::vector<Use>& uses = uses_[reinterpret_cast<const char*>(page)];

@@ -2,8 +2,9 @@
 
 // A device whose streams are only an order: LibTorch runs everything at once on the CPU, and this
 // keeps what streams and events promise about it. So any use of memory that the order does not put
-// behind another one it conflicts with is found in any run, whatever the speed of a real device;
-// except for the first write of memory that an operator allocates, and copies to the host.
+// behind another one it conflicts with is found in any run, whatever the speed of a real device.
+// Memory is given and taken back as by a caching allocator: on the stream on which it was
+// allocated, without a wait. It does not see what host code does through a pointer.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -11,15 +12,18 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace fsdp::testing {
 
-/// Two uses of the same memory, one of which writes, that no wait puts in order.
+/// Two uses of the same memory, one of which writes, that no wait puts in order; or a read of what
+/// nothing has written since it was allocated.
 struct Race {
-  std::string earlier;  // as it was issued: "copy_ on a gather lane in forward"
+  std::string earlier;  // as it was issued: "copy_ on a gather lane in forward"; or "any write"
   std::string later;
   bool operator<(const Race& other) const {
     return std::tie(earlier, later) < std::tie(other.earlier, other.later);
@@ -35,16 +39,30 @@ class FakeDevice {
   /// Where c10 streams and events are the fake ones.
   static c10::Device device() { return {c10::kPrivateUse1, 0}; }
 
-  /// From here to stop() all operations of ATen count as launched on the current stream, and memory
-  /// that is freed as written on the stream on which it was allocated, which may use it again.
+  /// From here to stop() all operations of ATen count as launched on the current stream. Memory
+  /// that is freed counts as written on the stream on which it was allocated, which may use it
+  /// again; memory that is allocated as written on the current stream, which may have used it
+  /// before.
   void start();
   void stop();
 
   /// Part of the names of what is launched from here on.
   void set_phase(std::string phase) { phase_ = std::move(phase); }
-  /// Leaves out the waits of stream `waiting` for what stream `awaited` has been given: a mutant.
-  using Leaves = std::function<bool(int64_t waiting, int64_t awaited)>;
+  /// Of a stream for what another one has been given.
+  struct Wait {
+    int64_t waiting = 0;
+    int64_t awaited = 0;
+    std::string phase;
+    bool operator<(const Wait& other) const {
+      return std::tie(waiting, awaited, phase) <
+             std::tie(other.waiting, other.awaited, other.phase);
+    }
+  };
+  /// Leaves out the waits for which `leaves` holds: a mutant.
+  using Leaves = std::function<bool(const Wait& wait)>;
   void leave_out_waits(Leaves leaves) { leaves_ = std::move(leaves); }
+  /// The waits that have put something in order that was not before, each kind once.
+  const std::set<Wait>& waits() const { return waits_; }
 
   const std::map<Race, int>& races() const { return races_; }
   /// Calls of an operator, by others too.
@@ -68,8 +86,13 @@ class FakeDevice {
   void wait(int64_t stream, const Event& event);
   void count_host_wait() { ++host_waits_; }
   void count_operator(const std::string& name);
+  enum class Access { kRead, kWrite, kReadAndWrite };
   void use(int64_t stream, const std::string& name, const char* begin, const char* end,
-           bool writes);
+           Access access);
+  void allocate(const char* begin, const char* end);
+  void free(int64_t stream, const char* begin, const char* end);
+  /// By an operator that has been counted as the first user, or by the host.
+  void mark_written(const char* begin, const char* end);
   void launch(const std::string& operation) {
     launches_.push_back(operation + " on stream " + std::to_string(current_));
   }
@@ -86,6 +109,7 @@ class FakeDevice {
   };
 
   Clock& clock_of(int64_t stream);
+  bool is_unwritten(const char* begin, const char* end) const;
 
   bool is_watching_ = false;
   int64_t current_ = 0;
@@ -94,7 +118,9 @@ class FakeDevice {
   Leaves leaves_;
   std::vector<Clock> clocks_;
   std::map<const char*, std::vector<Use>> uses_;  // by page of memory
+  std::map<const char*, const char*> unwritten_;  // ranges of memory, begin to end
   std::map<Race, int> races_;
+  std::set<Wait> waits_;
   std::map<std::string, int> counts_;
   std::vector<std::string> launches_;
   int host_waits_ = 0;

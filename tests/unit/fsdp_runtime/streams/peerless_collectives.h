@@ -26,6 +26,8 @@ class PeerlessCollectives : public Collectives {
   /// Gets "all_gather for unit block0", with the lane's stream as the current one.
   std::function<void(const std::string&)> before_launch;
   std::function<void()> after_launch;
+  /// What agree() answers.
+  bool is_unanimous = true;
 
   int64_t rank() const override { return 0; }
   int64_t size() const override { return place_.size; }
@@ -59,11 +61,15 @@ class PeerlessCollectives : public Collectives {
   WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
     return launch_stage(stage, [&](const auto& launch) { return run("stage", issue, launch); });
   }
-  AgreementPtr agree(uint64_t, std::string) override { return std::make_shared<Unanimous>(); }
+  AgreementPtr agree(uint64_t, std::string) override {
+    return std::make_shared<Answer>(is_unanimous);
+  }
 
  private:
-  struct Unanimous : Agreement {
-    bool wait() override { return true; }
+  struct Answer : Agreement {
+    explicit Answer(bool is_unanimous) : is_unanimous(is_unanimous) {}
+    bool wait() override { return is_unanimous; }
+    const bool is_unanimous;
   };
 
   WorkPtr run(const char* operation, const Issue& issue, const std::function<void()>& launch) {

@@ -1,0 +1,159 @@
+#pragma once
+
+// Trainings on the fake device that use what the engine has.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/unit/fsdp_runtime/engine/sharded_model.h"
+#include "tests/unit/fsdp_runtime/streams/fake_collectives.h"
+#include "tests/unit/fsdp_runtime/streams/fake_device.h"
+
+namespace fsdp::testing {
+
+struct Case {
+  std::string name;
+  ToyConfig config = {};
+  FullyShardOptions options = {};
+  bool is_hybrid = false;
+  int microbatches = 1;
+  bool reduces_each_in_its_row = false;  // of the micro batches; else all with the last one
+  bool has_hook = false;
+  bool uses_differ = false;  // so that ranks exchange them
+  bool evaluates = false;    // before each step, without grad mode
+  bool prefetches_by_list = false;
+  bool reshards_after_backward = true;
+};
+
+inline void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.name; }
+
+inline std::shared_ptr<DeviceMesh> mesh_for(const Case& test_case) {
+  const auto group = [&test_case] {
+    auto made = std::make_shared<FakeCollectives>(2);
+    made->is_unanimous = !test_case.uses_differ;
+    return made;
+  };
+  const std::shared_ptr<Collectives> row = group();
+  if (!test_case.is_hybrid) {
+    return std::make_shared<DeviceMesh>(c10::kCPU, std::vector<int64_t>{2},
+                                        std::vector<std::string>{"dp_shard"},
+                                        std::vector<std::shared_ptr<Collectives>>{row});
+  }
+  return std::make_shared<DeviceMesh>(c10::kCPU, std::vector<int64_t>{2, 2},
+                                      std::vector<std::string>{"dp_replicate", "dp_shard"},
+                                      std::vector<std::shared_ptr<Collectives>>{group(), row});
+}
+
+inline Sharded sharded_for(const Case& test_case) {
+  Rank rank;
+  rank.mesh = mesh_for(test_case);
+  Sharded setup = make(rank, test_case.config, test_case.options);
+  setup.root.set_reshard_after_backward(test_case.reshards_after_backward);
+  const std::vector<FSDPModule> units = setup.root.units();
+  for (size_t i = 0; i < units.size(); ++i) {
+    FSDPModule unit = units[i];
+    if (test_case.has_hook) {
+      // Through memory of the hook's own, which is the lane's.
+      unit.set_all_reduce_hook([](at::Tensor gradient) { gradient.copy_(gradient.mul(0.5)); });
+    }
+    if (test_case.prefetches_by_list && i + 2 < units.size()) {
+      unit.set_modules_to_forward_prefetch({units[i + 1], units[i + 2]});
+    }
+  }
+  return setup;
+}
+
+inline void forward_and_backward(const Case& test_case, Sharded& setup, int64_t step) {
+  FakeDevice& device = FakeDevice::get();
+  for (int batch = 0; batch < test_case.microbatches; ++batch) {
+    const bool is_last = batch + 1 == test_case.microbatches;
+    setup.root.set_requires_gradient_sync(is_last || test_case.reduces_each_in_its_row);
+    setup.root.set_requires_all_reduce(is_last);
+    device.set_phase("forward");
+    const at::Tensor result = loss(setup.model, step, batch);
+    device.set_phase("backward");
+    result.backward();
+  }
+}
+
+inline void train_step(const Case& test_case, Sharded& setup, AdamW& optimizer, int64_t step) {
+  FakeDevice& device = FakeDevice::get();
+  if (test_case.evaluates) {
+    const at::NoGradGuard no_grad;
+    device.set_phase("evaluation");
+    loss(setup.model, step, 0);
+  }
+  const int host_waits = device.host_waits();
+  forward_and_backward(test_case, setup, step);
+  if (!test_case.uses_differ) {
+    EXPECT_EQ(device.host_waits(), host_waits) << "in forward or backward";
+  }
+  device.set_phase("clipping");
+  clip_grad_norm_(setup.root, 0.01);
+  device.set_phase("the optimizer");
+  optimizer.step();
+  optimizer.zero_grad();
+}
+
+/// Trains for some steps, looks at the result and destroys everything.
+inline void train(const Case& test_case, int64_t steps) {
+  Sharded setup = sharded_for(test_case);
+  AdamW optimizer(setup.root, {});
+  for (int64_t step = 0; step < steps; ++step) {
+    train_step(test_case, setup, optimizer, step);
+  }
+  FakeDevice::get().set_phase("the end");
+  for (const LocalShard& shard : setup.root.sharded_parameters()) {
+    EXPECT_TRUE(shard.local.isfinite().all().item<bool>()) << shard.fqn;
+    setup.root.full_parameter(shard.fqn);
+  }
+}
+
+inline std::vector<Case> training_cases() {
+  std::vector<Case> all = {{.name = "default"}};
+  const auto add = [&all](const std::string& name) -> Case& {
+    all.push_back({.name = name});
+    all.back().config.blocks = 5;  // more than there are slots
+    return all.back();
+  };
+  const auto add_hybrid = [&add](const std::string& name) -> Case& {
+    Case& added = add(name);
+    added.is_hybrid = true;
+    return added;
+  };
+  add("many_blocks");
+  add("keeps_parameters").options.reshard_after_forward = false;
+  add("keeps_parameters_after_backward").reshards_after_backward = false;
+  add("bfloat16").options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
+  add("bfloat16_sums").options.mp_policy = {at::kBFloat16, std::nullopt, std::nullopt};
+  add("float16_sums").options.mp_policy = {std::nullopt, at::kHalf, std::nullopt};
+  add("microbatches").microbatches = 3;
+  add("reduced_microbatches").microbatches = 3;
+  all.back().reduces_each_in_its_row = true;
+  add("checkpoint_around").config.checkpointing = ToyConfig::Checkpointing::kAroundUnit;
+  add("checkpoint_inside").config.checkpointing = ToyConfig::Checkpointing::kInsideUnit;
+  add("block_used_twice").config.use_block_twice = true;
+  add("hook").has_hook = true;
+  add("uses_differ").uses_differ = true;
+  add("evaluation").evaluates = true;
+  add("prefetch_by_list").prefetches_by_list = true;
+  add_hybrid("hybrid");
+  // Reduced in slots of their own.
+  add_hybrid("hybrid_bfloat16_sums").options.mp_policy = {at::kBFloat16, std::nullopt,
+                                                          std::nullopt};
+  Case& microbatches = add_hybrid("hybrid_bfloat16_microbatches");
+  microbatches.microbatches = 2;
+  microbatches.options.mp_policy = {at::kBFloat16, at::kFloat, std::nullopt};
+  Case& rows = add_hybrid("hybrid_sums_of_rows");
+  rows.microbatches = 3;
+  rows.reduces_each_in_its_row = true;
+  add_hybrid("hybrid_hook").has_hook = true;
+  add_hybrid("hybrid_uses_differ").uses_differ = true;
+  return all;
+}
+
+}  // namespace fsdp::testing
