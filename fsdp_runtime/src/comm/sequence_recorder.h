@@ -3,6 +3,7 @@
 #include <fsdp/export.h>
 #include <fsdp/work.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -49,9 +50,11 @@ class FSDP_API SequenceRecorder {
   struct Patience {
     std::chrono::milliseconds look;
     std::chrono::milliseconds standstill;
+    /// For an answer of the store, and so for the end of the thread, which the destructor awaits.
+    std::chrono::milliseconds answer = std::chrono::seconds(20);
   };
   static Patience patience_for(std::chrono::milliseconds timeout) {
-    return {timeout / 20, timeout / 2};
+    return {timeout / 20, timeout / 2, std::min(timeout, Patience{}.answer)};
   }
   struct Group {
     int64_t rank = 0;
@@ -60,7 +63,8 @@ class FSDP_API SequenceRecorder {
   };
   using OnDifference = std::function<void(const std::string&)>;
 
-  /// `store`: for this use only. `on_difference` is called by the thread, once.
+  /// `store`: for this use only, with Patience::answer as its timeout. `on_difference` is called by
+  /// the thread, once.
   SequenceRecorder(std::shared_ptr<StoreClient> store, std::string prefix, Group group,
                    Patience patience, OnDifference on_difference);
   ~SequenceRecorder();

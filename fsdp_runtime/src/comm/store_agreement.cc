@@ -23,6 +23,10 @@ shm::DType dtype_of(const at::Tensor& tensor) {
   return reducible_dtype(tensor).value_or(shm::DType::kByte);
 }
 
+SequenceRecorder::Patience patience_of(const AgreementOptions& options, const StoreClient& store) {
+  return options.patience.value_or(SequenceRecorder::patience_for(store.timeout()));
+}
+
 class StoreAgreement : public FormedCollectives,
                        public std::enable_shared_from_this<StoreAgreement> {
  public:
@@ -35,9 +39,9 @@ class StoreAgreement : public FormedCollectives,
         departure_(options.departure),
         rounds_(store, prefix, {inner_->rank(), inner_->size(), names_},
                 [this](bool store_answers) { look_up(store_answers); }),
-        recorder_(std::make_shared<StoreClient>(store->host(), store->port(), store->timeout()),
-                  prefix, {inner_->rank(), inner_->size(), names_},
-                  options.patience.value_or(SequenceRecorder::patience_for(store->timeout())),
+        recorder_(std::make_shared<StoreClient>(store->host(), store->port(),
+                                                patience_of(options, *store).answer),
+                  prefix, {inner_->rank(), inner_->size(), names_}, patience_of(options, *store),
                   [this](const std::string& difference) {
                     if (membership_) {
                       membership_->revoke({difference, {}});

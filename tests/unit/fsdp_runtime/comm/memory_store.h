@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -41,6 +42,10 @@ class MemoryStore {
   MemoryStore(const MemoryStore&) = delete;
   MemoryStore& operator=(const MemoryStore&) = delete;
   int port() const { return port_; }
+  /// From here on it takes what it is asked, and answers nothing, like a machine that is gone.
+  void fall_silent() { is_silent_ = true; }
+  /// Returns when it has left something unanswered.
+  void wait_for_unanswered() { is_unanswered_.wait(false); }
 
  private:
   /// One client's requests and replies.
@@ -89,9 +94,17 @@ class MemoryStore {
       connections_.emplace_back([this, connection = Connection{std::move(fd)}]() mutable {
         for (auto op = connection.take<uint8_t>(); connection.is_open;
              op = connection.take<uint8_t>()) {
-          serve(connection, op);
+          is_silent_ ? ignore(connection) : serve(connection, op);
         }
       });
+    }
+  }
+
+  void ignore(Connection& connection) {
+    is_unanswered_ = true;
+    is_unanswered_.notify_all();
+    while (connection.is_open) {
+      connection.take<uint8_t>();
     }
   }
 
@@ -154,6 +167,8 @@ class MemoryStore {
 
   const shm::Fd listener_;
   int port_ = 0;
+  std::atomic<bool> is_silent_{false};
+  std::atomic<bool> is_unanswered_{false};
   std::mutex mu_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;  // guarded by mu_

@@ -10,6 +10,7 @@
 #include <future>
 
 #include "fsdp_runtime/src/comm/store_agreement.h"
+#include "tests/unit/fsdp_runtime/comm/memory_store.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
 namespace fsdp {
@@ -149,6 +150,26 @@ TEST(SequenceRecorderTest, RankZeroAloneCompares) {
   EXPECT_EQ(heard.wait_for(milliseconds(100)), std::future_status::timeout);
   rank0.set("agreement/waits/difference", "rank 1 has issued another one");
   EXPECT_EQ(heard.get(), "rank 1 has issued another one");
+}
+
+// Its thread asks the store when the group is to end. The store's timeout is the group's.
+TEST(SequenceRecorderTest, AStoreThatAnswersNoMoreDoesNotHoldUpTheEndOfTheGroup) {
+  testing::MemoryStore store;
+  AgreementOptions options;
+  options.patience = {milliseconds(1), minutes(10), milliseconds(20)};
+  auto group = agree_through_store(
+      std::make_shared<StuckDevice>(1, 2),
+      std::make_shared<StoreClient>("127.0.0.1", store.port(), std::chrono::hours(1)), "agreement",
+      options);
+  store.fall_silent();
+  gather(*group, "unit a");
+  store.wait_for_unanswered();
+  group.reset();
+}
+
+TEST(SequenceRecorderTest, TheStoreHasAsLongAsTheGroupButNotForEver) {
+  EXPECT_EQ(SequenceRecorder::patience_for(milliseconds(100)).answer, milliseconds(100));
+  EXPECT_EQ(SequenceRecorder::patience_for(minutes(30)).answer, std::chrono::seconds(20));
 }
 
 }  // namespace
