@@ -84,7 +84,9 @@ void DeviceWatch::leave() {
   if (is_orderly && call_within(pace_.end, step(&Communicators::shutdown), has_failed)) {
     return;
   }
-  if (is_orderly) {
+  if (has_failed()) {
+    place_.membership->revoke({});  // returns once all communicators are revoked
+  } else {
     communicators_->revoke();
   }
   abandon();

@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 
@@ -123,6 +125,27 @@ TEST(DeviceWatchTest, AllCommunicatorsAreRevokedBeforeOneIsFreed) {
   ASSERT_EQ(entries.size(), 4U);
   EXPECT_THAT((std::vector(entries.begin(), entries.begin() + 2)),
               ElementsAre("a revoked", "b revoked"));
+}
+
+// The same for a group that is left while another rank's failure makes its way through the groups.
+TEST(DeviceWatchTest, WhoLeavesDuringAFailureFreesNothingBeforeAllIsRevoked) {
+  Journal journal;
+  const Device first(journal, "a");
+  Device second(journal, "b");
+  second.membership = first.membership;
+  second.communicators->on_revoke = [&] {
+    journal.write("b is being revoked");
+    journal.wait_for("a aborted", milliseconds(50));
+  };
+  const DeviceWatch of_second(second.place(), second.communicators, kQuick);  // hears of it first
+  auto of_first = std::make_unique<DeviceWatch>(first.place(), first.communicators, kQuick);
+  std::thread failure([&] { first.membership->revoke({"rank 3 died", 3}); });
+  journal.wait_for("b is being revoked");
+  of_first.reset();
+  failure.join();
+  const std::vector<std::string> entries = journal.entries();
+  EXPECT_LT(std::find(entries.begin(), entries.end(), "b revoked"),
+            std::find(entries.begin(), entries.end(), "a aborted"));
 }
 
 TEST(DeviceWatchTest, CommunicatorsThatCannotBeFreedAreLeftBehind) {
