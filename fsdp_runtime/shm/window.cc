@@ -73,6 +73,9 @@ void Window::begin_use() { own_uses().gathered.fetch_add(1); }
 
 // What was written through a pointer is not known to anybody: copies are looked for in each use.
 void Window::end_use() {
+  if (::getpid() != process_) {
+    return;
+  }
   view_->forget_writes(world_->pages);
   WindowUses& own = own_uses();
   own.released.store(own.gathered.load());

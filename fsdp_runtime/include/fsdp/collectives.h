@@ -78,7 +78,8 @@ class FSDP_API GatherWindow {
   /// many gathers are in flight; the lane does not matter. Errors come from the work. The window
   /// must have been released, and its group still be there.
   virtual WorkPtr issue(Issue issue) = 0;
-  /// Ends the use of the last gather. Local. No-op if that has ended.
+  /// Ends the use of the last gather. Local. No-op if that has ended. If it cannot be ended, the
+  /// group fails, because its peers would wait for that: throws like Work::wait().
   virtual void release() = 0;
   /// Blocks the host until all ranks have ended the uses of all gathers that this rank has issued.
   /// It must have released the window itself. Throws like Work::wait().

@@ -9,6 +9,7 @@
 
 #include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/src/comm/ended_work.h"
+#include "fsdp_runtime/src/comm/group_error.h"
 #include "fsdp_runtime/src/comm/host_operation.h"
 
 namespace fsdp {
@@ -74,7 +75,7 @@ class ShmWindow : public GatherWindow {
   // Tensors may keep the memory; nobody is to wait for them.
   ~ShmWindow() override {
     try {
-      release();
+      end_use();
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): copies are left; so what
     }
   }
@@ -91,8 +92,10 @@ class ShmWindow : public GatherWindow {
   }
 
   void release() override {
-    if (window_->is_held()) {
-      lane_->release(*window_);
+    try {
+      end_use();
+    } catch (...) {
+      fail_to_end();
     }
   }
 
@@ -106,6 +109,21 @@ class ShmWindow : public GatherWindow {
   }
 
  private:
+  void end_use() {
+    if (window_->is_held()) {
+      lane_->release(*window_);
+    }
+  }
+  /// The peers would wait for the end of this use, so the groups fail.
+  [[noreturn]] void fail_to_end() {
+    const int64_t rank = place_->world_rank(place_->rank);
+    const std::string what = "the use of the window of " + window_->purpose();
+    throw_failure(
+        place_->membership->revoke({"rank " + std::to_string(rank) + " cannot end " + what + ": " +
+                                        failure_of_current_exception().reason,
+                                    rank}),
+        "the end of " + what, rank, {});
+  }
   at::Tensor tensor_at(char* data, int64_t numel, at::ScalarType dtype) const {
     return at::from_blob(
         data, {numel}, [window = window_](void*) mutable { window.reset(); },

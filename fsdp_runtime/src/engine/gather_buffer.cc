@@ -75,10 +75,10 @@ void GatherBuffer::reshard() {
   if (state_ == State::kUnsharded) {
     storage_.poison();
     slot_.reset();
+    state_ = State::kSharded;  // whatever follows, nobody may take it for gathered
     if (store_.window()) {
       store_.window()->release();
     }
-    state_ = State::kSharded;
   }
 }
 

@@ -2,6 +2,8 @@
 #include <fsdp/collectives.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <barrier>
@@ -175,6 +177,25 @@ TEST(GatherWindowErrorTest, AbortReachesGatherersAndWriters) {
         kLong);
     EXPECT_THAT(errors[1], AllOf(HasSubstr("the operator said so"), HasSubstr("unit a")));
   }
+}
+
+// The kernel keeps what is written over locked memory. (Sanitizers make nothing of mlock().)
+TEST(GatherWindowErrorTest, AUseThatCannotBeEndedIsAFailureOfAllRanks) {
+  const auto errors = run_backend(
+      "local", 2,
+      [](Collectives& group) {
+        const auto window = make_window(group, "unit a");
+        window->issue({Lane::kGather, "unit a"})->wait();
+        if (group.rank() == 0) {
+          const at::Tensor whole = window->whole();
+          ASSERT_EQ(::syscall(SYS_mlock, whole.data_ptr(), whole.nbytes()), 0);
+        }
+        window->release();
+        window->wait_for_readers();
+      },
+      kLong);
+  EXPECT_THAT(errors, ::testing::Each(HasSubstr("rank 0 cannot end the use of the window of unit "
+                                                "a: dropping what this rank has written")));
 }
 
 TEST(GatherWindowErrorTest, TensorsAndWindowsOutliveTheGroup) {

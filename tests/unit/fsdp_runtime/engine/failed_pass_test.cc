@@ -5,7 +5,9 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "fsdp_runtime/src/comm/watched_window.h"
 #include "tests/unit/fsdp_runtime/engine/in_a_row.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
@@ -148,6 +150,31 @@ TEST(FailedPassTest, UnitWithoutMemoryForItsGradientsHasNoPartInTheNextBackward)
     rank.comm->clear();
     setup.model->first(at::ones({2, 6})).sum().backward();
     EXPECT_EQ(count(rank, "reduce_scatter"), 1);
+  });
+}
+
+// Its parameters are nobody's any more, whatever they still say: a use would be a crash.
+TEST(FailedPassTest, UnitWhoseUseCannotBeEndedIsNotTakenForGathered) {
+  struct Stuck : RecordingCollectives {
+    using RecordingCollectives::RecordingCollectives;
+    struct Window : WatchedWindow {
+      using WatchedWindow::WatchedWindow;
+      void release() override { TORCH_CHECK(false, "told to fail"); }
+    };
+    std::shared_ptr<GatherWindow> make_gather_window(int64_t numel, at::ScalarType dtype,
+                                                     std::string purpose) override {
+      return std::make_shared<Window>(
+          RecordingCollectives::make_gather_window(numel, dtype, purpose),
+          [](GatherWindow& inner, Issue issue) { return inner.issue(std::move(issue)); });
+    }
+  };
+  run_ranks(2, [](Rank& rank) {
+    rank.mesh =
+        init_device_mesh(c10::kCPU, {rank.size}, {"dp_shard"}, std::make_shared<Stuck>(rank.comm));
+    Sharded setup = make(rank, wide_toy());
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      EXPECT_THROW(loss(setup.model, 0, rank.rank), c10::Error);
+    }
   });
 }
 

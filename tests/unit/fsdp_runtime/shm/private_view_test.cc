@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "fsdp_runtime/shm/error.h"
@@ -64,6 +67,20 @@ TEST_F(PrivateViewTest, WhereNobodyCanTellWhatWasWrittenEverythingIsDropped) {
     view_.forget_writes(PageMap(Fd(::open(file, O_RDONLY | O_CLOEXEC))));
     EXPECT_TRUE(shows_shared_memory()) << file;
   }
+}
+
+// A map without copies that ends behind the first piece that is looked at.
+TEST_F(PrivateViewTest, WhereTheMapEndsWhatIsBehindIsDropped) {
+  std::memset(view_.data(), 9, 2 * kPart);
+  Fd map(::memfd_create("map", MFD_CLOEXEC));
+  const size_t known =
+      reinterpret_cast<uintptr_t>(view_.data()) / page_bytes() + PageMap::kPagesMax;
+  ASSERT_EQ(::ftruncate(map.get(), static_cast<off_t>(known * sizeof(uint64_t))), 0);
+  view_.forget_writes(PageMap(std::move(map)));
+  const char* behind = view_.data() + PageMap::kPagesMax * page_bytes();
+  EXPECT_EQ(behind[-1], 9);
+  EXPECT_EQ(behind[0], 1);
+  EXPECT_EQ(view_.data()[2 * kPart - 1], 2);
 }
 
 TEST_F(PrivateViewTest, PageMapThatCannotBeReadSaysSo) {

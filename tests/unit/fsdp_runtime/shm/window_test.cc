@@ -117,13 +117,14 @@ TEST(WindowTest, IfOneRankHasNoMemoryForItNoneHasAWindow) {
   }
 }
 
-TEST(WindowTest, AForkedChildThatDestroysItTakesNoPart) {
+TEST(WindowTest, AForkedChildThatReleasesAndDestroysItTakesNoPart) {
   TwoRanks ranks;
   const auto window = ranks.make_window("unit a");
   write_part(*window[0], 5);
   ranks.lane(0).issue(*window[0], "unit a");
   const pid_t child = ::fork();
   if (child == 0) {
+    ranks.lane(0).release(*window[0]);
     window[0]->~Window();
     ::_exit(0);
   }
