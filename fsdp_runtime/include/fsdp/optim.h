@@ -39,6 +39,11 @@ class FSDP_API AdamW {
   /// so. Whoever goes on with the shards then has to read something from the device after the
   /// backward, such as the norm that it clips by, before it calls this.
   ///
+  /// If it throws before it has begun to update, for a lost peer for one, nothing has changed. If
+  /// it throws in the middle, out of memory for one, some parameters have done the step and others
+  /// have not: this and parameter_steps() throw from then on, until set_parameter_steps() or
+  /// set_step_count() says that parameters and state have been loaded anew.
+  ///
   /// Nobody waits here for the others. So if a group fails about now, some ranks have done this
   /// step and others have not, whatever they have read: whoever goes on with the shards (in the
   /// world of Collectives::shrink(), for one) first compares parameter_steps() over it. Those that
@@ -77,12 +82,14 @@ class FSDP_API AdamW {
   void renew_updates();
   void list_group(const GroupState& state, Updates& updates);
   void set_counters(const std::vector<int64_t>& steps);
+  void check_whole() const;
 
   FSDPModule root_;
   AdamWOptions options_;
   at::Tensor lr_;  // options_.lr on the device; undefined if there is nothing to train
   int64_t step_count_ = 0;
   std::vector<std::shared_ptr<GroupState>> groups_;
+  bool is_torn_ = false;              // a step has thrown in the middle
   std::vector<size_t> counter_of_;    // by parameter, in the order of the groups
   std::vector<at::Tensor> counters_;  // updates done, 0-dim, on the device
   std::shared_ptr<Updates> updates_;  // null: to be made

@@ -180,6 +180,7 @@ void AdamW::list_group(const GroupState& state, Updates& updates) {
 }
 
 void AdamW::renew_updates() {
+  updates_.reset();
   auto updates = std::make_shared<Updates>();
   for (const std::shared_ptr<GroupState>& state : groups_) {
     updates->gradients.push_back(state->group->gradient());
@@ -187,9 +188,13 @@ void AdamW::renew_updates() {
       updates->takes_part.push_back(state->group->has_gradient(i) ? 1 : 0);
     }
   }
-  for (const size_t from : split_counters(counter_of_, updates->takes_part, counters_.size())) {
-    counters_.push_back(counters_[from].clone());
+  std::vector<size_t> counter_of = counter_of_;
+  std::vector<at::Tensor> counters = counters_;
+  for (const size_t from : split_counters(counter_of, updates->takes_part, counters.size())) {
+    counters.push_back(counters[from].clone());
   }
+  counter_of_ = std::move(counter_of);
+  counters_ = std::move(counters);
   std::vector<bool> counts(counters_.size());
   for (size_t i = 0; i < counter_of_.size(); ++i) {
     if (updates->takes_part[i] != 0 && !counts[counter_of_[i]]) {
@@ -203,7 +208,15 @@ void AdamW::renew_updates() {
   updates_ = std::move(updates);
 }
 
+void AdamW::check_whole() const {
+  TORCH_CHECK(
+      !is_torn_,
+      "AdamW: a step has failed in the middle, so only some of the parameters have done it; "
+      "load parameters and state, from a checkpoint for one, and set their step counts");
+}
+
 void AdamW::step() {
+  check_whole();
   at::NoGradGuard no_grad;
   for (const std::shared_ptr<GroupState>& state : groups_) {
     state->group->settle_gradient();
@@ -214,6 +227,7 @@ void AdamW::step() {
   if (!updates_ || !is_current(*updates_)) {
     renew_updates();
   }
+  is_torn_ = true;
   if (!updates_->counters.empty()) {
     at::_foreach_add_(updates_->counters, 1);
   }
@@ -224,6 +238,7 @@ void AdamW::step() {
       list.apply_fused(options_, lr_);
     }
   }
+  is_torn_ = false;
   ++step_count_;
 }
 
@@ -248,6 +263,7 @@ void AdamW::set_counters(const std::vector<int64_t>& steps) {
     counter_of_[i] = found->second;
   }
   updates_.reset();
+  is_torn_ = false;
 }
 
 void AdamW::set_step_count(int64_t step_count) {
@@ -256,6 +272,7 @@ void AdamW::set_step_count(int64_t step_count) {
 }
 
 std::vector<int64_t> AdamW::parameter_steps() const {
+  check_whole();
   std::vector<int64_t> counts;
   for (const at::Tensor& counter : counters_) {
     counts.push_back(counter.item().to<int64_t>());
