@@ -35,8 +35,14 @@ Shards& shards_of(const ParamGroup& group, std::vector<Shards>& all) {
 at::Tensor square_sum_of(const GradientsByType& gradients, c10::Device device) {
   std::vector<at::Tensor> norms;
   for (const auto& [dtype, list] : gradients) {
-    const std::vector<at::Tensor> more = at::_foreach_norm(list, 2, at::kFloat);
+    const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
+    const std::vector<at::Tensor> more = at::_foreach_norm(list, 2, wide);
     norms.insert(norms.end(), more.begin(), more.end());
+  }
+  if (gradients.contains(at::kDouble)) {
+    for (at::Tensor& norm : norms) {
+      norm = norm.to(at::kDouble);
+    }
   }
   if (norms.empty()) {
     return at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device));

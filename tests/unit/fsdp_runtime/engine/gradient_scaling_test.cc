@@ -41,6 +41,31 @@ TEST(GradientScalingTest, ClippingWithANanNormMakesAllGradientsNan) {
   });
 }
 
+TEST(GradientScalingTest, ClippingTakesGradientsOfSeveralDtypes) {
+  struct Mixed : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x) {
+      return at::linear(at::linear(x, narrow).to(at::kDouble), wide);
+    }
+    at::Tensor narrow = register_parameter("narrow", at::eye(6) * 0.5);
+    at::Tensor wide = register_parameter("wide", at::eye(6, at::kDouble) * 0.25);
+  };
+  run_ranks(2, [](Rank& rank) {
+    const at::Tensor x = at::arange(12, at::kFloat).view({2, 6});
+    Unit<Mixed> plain(std::make_shared<Mixed>());
+    plain(x).square().sum().backward();
+    const double norm =
+        at::cat({plain->narrow.grad().to(at::kDouble).flatten(), plain->wide.grad().flatten()})
+            .norm()
+            .item<double>();
+    Unit<Mixed> model(std::make_shared<Mixed>());
+    const FSDPModule root = fully_shard(
+        model.ptr(), {.mesh = rank.mesh, .reshard_after_forward = std::nullopt, .mp_policy = {}});
+    model(x).square().sum().backward();
+    EXPECT_NEAR(clip_grad_norm_(root, norm / 4).item<double>(), norm, norm * 1e-6);
+    EXPECT_NEAR(clip_grad_norm_(root, 0).item<double>(), norm / 4, norm * 1e-6);
+  });
+}
+
 TEST(GradientScalingTest, ClippingMeasuresTheWholeModelAndScales) {
   for (int64_t ranks : {1, 2, 3}) {
     run_ranks(ranks, [](Rank& rank) {
