@@ -98,6 +98,7 @@ void GradientBuffer::accumulate(RunContext& context, size_t index, const at::Ten
     param.waits = gradient;
     return;
   }
+  at::NoGradGuard no_grad;  // a backward that creates a graph has grad mode
   if (param.has_sum) {
     param.gradient.add_(gradient);
   } else {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -190,6 +191,24 @@ TEST(GradientsTest, GraphRunBackwardTwiceGivesTheGradientTwice) {
     result.backward();
     expect_gradients(rank, setup.root, expected);
   });
+}
+
+// The gradients of a backward that creates a graph have histories, which nobody can use.
+TEST(GradientsTest, CollectedGradientsKeepNoGraphAlive) {
+  const auto train = [](Rank& rank) {
+    Sharded setup = make(rank);
+    setup.root.set_requires_gradient_sync(false);
+    std::weak_ptr<torch::autograd::Node> graph;
+    for (int batch = 0; batch < 2; ++batch) {
+      const at::Tensor tokens = tokens_of({}, batch, rank.rank);
+      const at::Tensor logits = setup.model(tokens);
+      graph = logits.grad_fn();
+      loss_of(logits, tokens).backward({}, /*retain_graph=*/std::nullopt, /*create_graph=*/true);
+    }
+    EXPECT_TRUE(graph.expired());
+  };
+  run_ranks(2, train);
+  run_ranks(2, train, /*as_on_a_device=*/true);
 }
 
 // As with PyTorch, which drops `.grad`: what has been issued is gone, whether it has arrived or
