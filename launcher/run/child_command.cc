@@ -9,11 +9,14 @@
 
 #include <cerrno>
 #include <csignal>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
+#include "base/mutex.h"
 #include "launcher/run/exec_words.h"
 
 namespace fsdprun {
@@ -28,6 +31,9 @@ constexpr size_t kLargestRest = 1u << 20;
 /// A line that is longer is passed on in pieces.
 constexpr size_t kLongestLine = 1u << 20;
 constexpr int kSignalBase = 128;
+/// Of one that somebody else has waited for: who clears away what a lost keeper has left takes all
+/// children of this process.
+constexpr int kUnknownCode = 255;
 
 // Returns an errno.
 int Spawn(const std::vector<std::string>& command, const Environment& environment,
@@ -59,75 +65,184 @@ int Spawn(const std::vector<std::string>& command, const Environment& environmen
   return error;
 }
 
-}  // namespace
-
-ChildCommand::ChildCommand(EventLoop& loop, Reads reads, Hooks hooks)
-    : loop_(loop), reads_(reads), hooks_(std::move(hooks)) {}
-
-ChildCommand::~ChildCommand() {
-  loop_.Cancel(retry_);
-  if (output_.valid()) {
-    loop_.Unwatch(output_.get());
-  }
-  if (pidfd_.valid()) {
-    loop_.Unwatch(pidfd_.get());
+/// What lack of means, a file system or somebody's work on the program leads to.
+bool MayPass(int error) {
+  switch (error) {
+    case EAGAIN:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case ETXTBSY:
+    case EINTR:
+    case EIO:
+    case ESTALE:
+    case ETIMEDOUT:
+      return true;
+    default:
+      return false;
   }
 }
 
-absl::Status ChildCommand::Start(const std::vector<std::string>& command,
-                                 const Environment& environment) {
+absl::Status StartError(const std::string& program, int error) {
+  if (error == ENOENT) {
+    return absl::NotFoundError(absl::StrCat("cannot start ", program, ": no such program",
+                                            absl::StrContains(program, '/') ? "" : " on PATH"));
+  }
+  const std::string text = absl::StrCat("start ", program, ": ", ErrorText(error));
+  return MayPass(error) ? absl::UnavailableError(text) : absl::InternalError(text);
+}
+
+}  // namespace
+
+/// What its thread and the loop know of a start.
+struct ChildCommand::Birth {
+  explicit Birth(ChildCommand* o) : owner(o) {}
+
+  /// Loop thread only. Null if nobody waits for it any more.
+  ChildCommand* owner;
+  Mutex mu;
+  /// Whoever was started is to be ended.
+  bool is_unwanted ABSL_GUARDED_BY(mu) = false;
+  std::optional<absl::StatusOr<Child>> child ABSL_GUARDED_BY(mu);
+};
+
+ChildCommand::ChildCommand(EventLoop& loop, Reads reads, Hooks hooks)
+    : loop_(loop), reads_(reads), hooks_(std::move(hooks)), gate_(loop) {}
+
+ChildCommand::~ChildCommand() {
+  if (birth_ != nullptr) {
+    Kill();  // Nobody has seen it yet.
+  }
+  loop_.Cancel(retry_);
+  if (child_.output.valid()) {
+    loop_.Unwatch(child_.output.get());
+  }
+  if (child_.pidfd.valid()) {
+    loop_.Unwatch(child_.pidfd.get());
+  }
+}
+
+void ChildCommand::Start(const std::vector<std::string>& command, const Environment& environment) {
+  birth_ = std::make_shared<Birth>(this);
+  const LoopGate::Post post = gate_.poster();
+  const auto start = [birth = birth_, command, environment, reads = reads_, post] {
+    Deliver(birth, StartChild(command, environment, reads), post);
+  };
+  try {
+    std::thread(start).detach();  // It may hang in the kernel, and owns what it uses.
+  } catch (const std::system_error& error) {
+    Deliver(birth_, StartError(command.front(), error.code().value()), post);
+  }
+}
+
+absl::StatusOr<ChildCommand::Child> ChildCommand::StartChild(
+    const std::vector<std::string>& command, const Environment& environment, Reads reads) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return absl::InternalError(
-        absl::StrCat("pipe for the messages of ", command.front(), ": ", ErrorText(errno)));
+    return StartError(command.front(), errno);
   }
-  output_ = UniqueFd(ends[0]);
+  Child child{.output = UniqueFd(ends[0])};
   const UniqueFd write_end(ends[1]);
-  const int error = Spawn(command, environment, reads_, write_end.get(), &pid_);
-  if (error == ENOENT) {
-    const bool is_path = absl::StrContains(command.front(), '/');
-    return absl::NotFoundError(absl::StrCat("cannot start ", command.front(), ": no such program",
-                                            is_path ? "" : " on PATH"));
+  if (const int error = Spawn(command, environment, reads, write_end.get(), &child.pid);
+      error != 0) {
+    return StartError(command.front(), error);
   }
-  if (error != 0) {
-    return absl::InternalError(absl::StrCat("start ", command.front(), ": ", ErrorText(error)));
+  child.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+  if (!child.pidfd.valid()) {
+    const int error = errno;
+    ::kill(child.pid, SIGKILL);
+    ::waitpid(child.pid, nullptr, 0);
+    return StartError(command.front(), error);
   }
-  pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  if (!pidfd_.valid()) {
-    const int why = errno;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-    return absl::InternalError(absl::StrCat("watch ", command.front(), ": ", ErrorText(why)));
+  ::fcntl(child.output.get(), F_SETFL, O_NONBLOCK);
+  return child;
+}
+
+// Thread: any.
+void ChildCommand::Deliver(const std::shared_ptr<Birth>& birth, absl::StatusOr<Child> child,
+                           const LoopGate::Post& post) {
+  std::optional<absl::StatusOr<Child>> unwanted;
+  {
+    MutexLock lock(birth->mu);
+    (birth->is_unwanted ? unwanted : birth->child) = std::move(child);
   }
-  ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
-  loop_.Watch(output_.get(), EPOLLIN, [this](uint32_t) { OnOutput(); });
-  loop_.Watch(pidfd_.get(), EPOLLIN, [this](uint32_t) { OnProcessEnd(); });
-  return absl::OkStatus();
+  if (!unwanted.has_value()) {
+    post([birth] {
+      if (birth->owner != nullptr) {
+        birth->owner->OnStarted();
+      }
+    });
+  } else if (unwanted->ok()) {
+    EndChild(**unwanted, -1);
+  }
+}
+
+// `is_last`: who is started later is to be ended.
+std::optional<absl::StatusOr<ChildCommand::Child>> ChildCommand::TakeChild(Birth& birth,
+                                                                           bool is_last) {
+  MutexLock lock(birth.mu);
+  birth.is_unwanted = is_last;
+  return std::exchange(birth.child, std::nullopt);
+}
+
+// `wait_ms`: negative without a bound.
+void ChildCommand::EndChild(const Child& child, int wait_ms) {
+  ::syscall(SYS_pidfd_send_signal, child.pidfd.get(), SIGKILL, nullptr, 0);
+  pollfd end{.fd = child.pidfd.get(), .events = POLLIN, .revents = 0};
+  ::poll(&end, 1, wait_ms);
+  ::waitpid(child.pid, nullptr, WNOHANG);
+}
+
+void ChildCommand::OnStarted() {
+  absl::StatusOr<Child> child = *TakeChild(*birth_, /*is_last=*/false);
+  birth_->owner = nullptr;
+  birth_.reset();
+  if (!child.ok()) {
+    hooks_.on_failure(child.status());
+    return;
+  }
+  child_ = *std::move(child);
+  loop_.Watch(child_.output.get(), EPOLLIN, [this](uint32_t) { OnOutput(); });
+  loop_.Watch(child_.pidfd.get(), EPOLLIN, [this](uint32_t) { OnProcessEnd(); });
+  if (early_signal_ != 0) {
+    Signal(early_signal_);
+  }
 }
 
 void ChildCommand::Signal(int signal) {
-  if (pidfd_.valid()) {
-    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), signal, nullptr, 0);
+  if (birth_ != nullptr) {
+    early_signal_ = signal;
+  } else if (is_running()) {
+    ::syscall(SYS_pidfd_send_signal, child_.pidfd.get(), signal, nullptr, 0);
   }
 }
 
 void ChildCommand::Kill() {
-  if (!pidfd_.valid()) {
-    return;
+  if (birth_ != nullptr) {
+    birth_->owner = nullptr;
+    const auto child = TakeChild(*birth_, /*is_last=*/true);
+    birth_.reset();
+    if (child.has_value() && child->ok()) {
+      EndChild(**child, kKillWaitMs);
+    }
   }
-  Signal(SIGKILL);
-  pollfd end{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
-  ::poll(&end, 1, kKillWaitMs);
-  ::waitpid(pid_, nullptr, WNOHANG);
-  loop_.Unwatch(pidfd_.get());
-  pidfd_.reset();
+  loop_.Cancel(retry_);
+  if (child_.output.valid()) {
+    loop_.Unwatch(child_.output.get());
+    child_.output.reset();
+  }
+  if (is_running()) {
+    EndChild(child_, kKillWaitMs);
+    loop_.Unwatch(child_.pidfd.get());
+    child_.pidfd.reset();
+  }
 }
 
 void ChildCommand::OnOutput() {
   if (!hooks_.has_room()) {
-    loop_.Unwatch(output_.get());
+    loop_.Unwatch(child_.output.get());
     retry_ = loop_.At(MonoNow() + kRetry, [this] {
-      loop_.Watch(output_.get(), EPOLLIN, [this](uint32_t) { OnOutput(); });
+      loop_.Watch(child_.output.get(), EPOLLIN, [this](uint32_t) { OnOutput(); });
     });
     return;
   }
@@ -139,7 +254,7 @@ void ChildCommand::OnOutput() {
 // Returns 0 at the end, and a negative number if there is nothing now.
 ssize_t ChildCommand::ReadPiece() {
   std::string piece(kReadBytes, '\0');
-  const ssize_t n = ::read(output_.get(), piece.data(), piece.size());
+  const ssize_t n = ::read(child_.output.get(), piece.data(), piece.size());
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
     return n;
   }
@@ -154,7 +269,7 @@ ssize_t ChildCommand::ReadPiece() {
 // What is in the pipe once the process is gone is all that it said: it is taken whether or not the
 // reader has room, who may have stopped for good, and nobody else with the other end is waited for.
 void ChildCommand::TakeRest() {
-  for (size_t taken = 0; output_.valid() && taken < kLargestRest;) {
+  for (size_t taken = 0; child_.output.valid() && taken < kLargestRest;) {
     const ssize_t n = ReadPiece();
     if (n <= 0) {
       break;
@@ -166,11 +281,11 @@ void ChildCommand::TakeRest() {
 
 void ChildCommand::CloseOutput() {
   loop_.Cancel(retry_);
-  if (!output_.valid()) {
+  if (!child_.output.valid()) {
     return;
   }
-  loop_.Unwatch(output_.get());
-  output_.reset();
+  loop_.Unwatch(child_.output.get());
+  child_.output.reset();
   if (!text_.empty()) {
     hooks_.on_lines(absl::StrCat(std::exchange(text_, ""), "\n"));
   }
@@ -186,13 +301,16 @@ void ChildCommand::PassLines() {
 
 void ChildCommand::OnProcessEnd() {
   int status = 0;
-  if (::waitpid(pid_, &status, WNOHANG) != pid_) {
+  const pid_t ended = ::waitpid(child_.pid, &status, WNOHANG);
+  const bool is_reaped = ended < 0 && errno == ECHILD;
+  if (ended != child_.pid && !is_reaped) {
     return;
   }
-  loop_.Unwatch(pidfd_.get());
-  pidfd_.reset();
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalBase + WTERMSIG(status);
+  loop_.Unwatch(child_.pidfd.get());
+  child_.pidfd.reset();
   TakeRest();
-  hooks_.on_end(WIFEXITED(status) ? WEXITSTATUS(status) : kSignalBase + WTERMSIG(status));
+  hooks_.on_end(is_reaped ? kUnknownCode : code);
 }
 
 }  // namespace fsdprun

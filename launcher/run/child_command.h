@@ -3,14 +3,18 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 #include "launcher/cli/option_table.h"
+#include "launcher/run/loop_gate.h"
 
 namespace fsdprun {
 
@@ -31,6 +35,9 @@ class ChildCommand {
     std::function<bool()> has_room;
     /// It has ended, and its last line was passed on: its exit code, or 128 + n for signal n.
     std::function<void(int code)> on_end;
+    /// In place of all others: it could not be started. NOT_FOUND if there is no such program,
+    /// UNAVAILABLE for what may pass, such as a limit of processes, else INTERNAL.
+    std::function<void(const absl::Status& why)> on_failure;
   };
 
   ChildCommand(EventLoop& loop, Reads reads, Hooks hooks);
@@ -38,14 +45,33 @@ class ChildCommand {
   ChildCommand(const ChildCommand&) = delete;
   ChildCommand& operator=(const ChildCommand&) = delete;
 
-  /// Errors: NOT_FOUND if there is no such program, INTERNAL.
-  absl::Status Start(const std::vector<std::string>& command, const Environment& environment);
+  /// Begins to start it, on a thread of its own: exec waits for the program's file system, and for
+  /// each folder of PATH before its own. Call once.
+  void Start(const std::vector<std::string>& command, const Environment& environment);
+  /// One that is being started gets the latest as soon as it runs.
   void Signal(int signal);
-  /// Ends it at once, if it has not ended; no hook is called any more. With a short wait.
+  /// Ends it at once, if it has not ended; no hook is called any more. With a short wait. One that
+  /// is being started is ended as soon as it runs.
   void Kill();
-  bool is_running() const { return pidfd_.valid(); }
+  bool is_starting() const { return birth_ != nullptr; }
+  /// It was started, and has not ended.
+  bool is_running() const { return child_.pidfd.valid(); }
 
  private:
+  struct Child {
+    pid_t pid = 0;
+    UniqueFd pidfd;
+    UniqueFd output;
+  };
+  struct Birth;
+
+  static absl::StatusOr<Child> StartChild(const std::vector<std::string>& command,
+                                          const Environment& environment, Reads reads);
+  static void Deliver(const std::shared_ptr<Birth>& birth, absl::StatusOr<Child> child,
+                      const LoopGate::Post& post);
+  static std::optional<absl::StatusOr<Child>> TakeChild(Birth& birth, bool is_last);
+  static void EndChild(const Child& child, int wait_ms);
+  void OnStarted();
   void OnOutput();
   ssize_t ReadPiece();
   void PassLines();
@@ -57,11 +83,13 @@ class ChildCommand {
   EventLoop& loop_;
   const Reads reads_;
   const Hooks hooks_;
+  const LoopGate gate_;
 
   // Owned by the loop thread.
-  pid_t pid_ = 0;
-  UniqueFd pidfd_;
-  UniqueFd output_;
+  /// Until it was started, or could not be.
+  std::shared_ptr<Birth> birth_;
+  int early_signal_ = 0;
+  Child child_;
   EventLoop::TimerId retry_ = 0;
   std::string text_;
 };

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "launcher/directory/join_record_file.h"
-#include "launcher/run/program_lookup.h"
 #include "launcher/slurm/queue_listing.h"
 
 namespace fsdprun {
@@ -26,40 +25,45 @@ JoinRecordSweep::JoinRecordSweep(EventLoop& loop, FileThread& files, const Envir
       files_(files),
       environment_(environment),
       cluster_(own.cluster),
-      own_job_(own.job) {
-  const auto start = std::make_shared<Start>();
+      own_job_(own.job),
+      squeue_path_(
+          loop, [environment] { return LocateProgram(ListJobsCommand().front(), environment); }) {
+  const auto recorded = std::make_shared<std::vector<std::string>>();
   files_.Run(
-      [start, environment, cluster = cluster_, own_job = own_job_] {
-        start->recorded = RecordedJobs(environment, cluster);
-        std::erase(start->recorded, own_job);
-        if (!start->recorded.empty()) {
-          start->squeue = LocateProgram(ListJobsCommand().front(), environment);
-        }
+      [recorded, environment, cluster = cluster_, own_job = own_job_] {
+        *recorded = RecordedJobs(environment, cluster);
+        std::erase(*recorded, own_job);
       },
-      [this, start] {
-        recorded_ = std::move(start->recorded);
+      [this, recorded] {
+        recorded_ = std::move(*recorded);
         is_done_ = recorded_.empty();
         if (!is_done_) {
-          Ask(start->squeue);
+          squeue_path_.Use([this](const absl::StatusOr<std::string>& squeue) { Ask(squeue); });
         }
       });
 }
 
+// A controller that does not answer may hold it up for long.
+JoinRecordSweep::~JoinRecordSweep() {
+  if (squeue_ != nullptr) {
+    squeue_->Kill();
+  }
+}
+
 void JoinRecordSweep::Ask(const absl::StatusOr<std::string>& squeue) {
-  absl::Status status = squeue.status();
-  if (status.ok()) {
-    ChildCommand::Hooks hooks;
-    hooks.on_lines = [this](absl::string_view lines) { absl::StrAppend(&said_, lines); };
-    hooks.has_room = [] { return true; };
-    hooks.on_end = [this](int code) { OnListing(code); };
-    squeue_ = std::make_unique<ChildCommand>(loop_, ChildCommand::Reads::kAll, std::move(hooks));
-    std::vector<std::string> command = ListJobsCommand();
-    command.front() = *squeue;
-    status = squeue_->Start(command, OfThisCluster(environment_));
+  if (!squeue.ok()) {
+    Leave(std::string(squeue.status().message()));
+    return;
   }
-  if (!status.ok()) {
-    Leave(std::string(status.message()));
-  }
+  ChildCommand::Hooks hooks;
+  hooks.on_lines = [this](absl::string_view lines) { absl::StrAppend(&said_, lines); };
+  hooks.has_room = [] { return true; };
+  hooks.on_end = [this](int code) { OnListing(code); };
+  hooks.on_failure = [this](const absl::Status& why) { Leave(std::string(why.message())); };
+  squeue_ = std::make_unique<ChildCommand>(loop_, ChildCommand::Reads::kAll, std::move(hooks));
+  std::vector<std::string> command = ListJobsCommand();
+  command.front() = *squeue;
+  squeue_->Start(command, OfThisCluster(environment_));
 }
 
 // A listing without this job says nothing of the others.

@@ -21,7 +21,6 @@
 namespace fsdprun {
 namespace {
 
-constexpr Duration kNoticeInterval = std::chrono::seconds(5);
 /// How long agents that were released may show what is left of their workers' output.
 constexpr Duration kStepEndTimeout = std::chrono::seconds(60);
 /// How long the queue waits for them: where a node hangs, the time limit may end before the step.
@@ -77,7 +76,8 @@ absl::Status SlurmLauncher::Start() {
                         [this](const std::string& text) { output_.Print(text); }},
       SlurmQueue::UsualMeans(loop_, environment_));
   try_step_until_ = MonoNow() + means_.step_patience;
-  return StartStep();
+  StartStep();
+  return absl::OkStatus();
 }
 
 absl::Status SlurmLauncher::Host() {
@@ -155,7 +155,12 @@ void SlurmLauncher::OnForwardedSignal(int signal) {
 
 void SlurmLauncher::OnFinish(const JobOutcome& outcome) {
   outcome_ = outcome;
+  loop_.Cancel(step_timer_);
   loop_.Cancel(lost_timer_);
+  if (step_ != nullptr && step_->is_starting()) {  // It has begun nothing, and may never do so.
+    step_->Kill();
+    step_code_ = 1;
+  }
   if (step_code_.has_value()) {
     loop_.Stop();
     return;
@@ -198,7 +203,7 @@ void SlurmLauncher::NoteAdmissions() {
 }
 
 void SlurmLauncher::ScheduleWaitNotice() {
-  loop_.At(MonoNow() + kNoticeInterval, [this] {
+  loop_.At(MonoNow() + means_.notice_interval, [this] {
     PrintWaitNotice();
     ScheduleWaitNotice();
   });
@@ -206,6 +211,11 @@ void SlurmLauncher::ScheduleWaitNotice() {
 
 void SlurmLauncher::PrintWaitNotice() {
   const JobMachine& job = host_->machine();
+  if (step_->is_starting()) {
+    output_.Print(
+        "srun has not begun yet; see which folder on PATH, or file system of srun, does not "
+        "answer");
+  }
   if (job.is_pausing()) {
     output_.Print(std::string(job.reason()));
   } else if (job.phase() == job::Phase::kRendezvous) {

@@ -45,6 +45,8 @@ class SlurmLauncher {
     /// pause between two tries.
     Duration step_patience = std::chrono::minutes(5);
     Duration step_pause = std::chrono::seconds(10);
+    /// Between two words about what is waited for.
+    Duration notice_interval = std::chrono::seconds(5);
   };
   static Means UsualMeans() {
     return {.record_files = [](EventLoop& loop) { return std::make_unique<FileThread>(loop); }};
@@ -77,14 +79,15 @@ class SlurmLauncher {
   int Finish();
 
   // slurm_launcher_step.cc
-  absl::Status StartStep();
-  void StartStepAgain();
+  void StartStep();
   void OnStepLines(absl::string_view lines);
   void OnTasksEnded(const SrunTasksEnded& ended);
   void EndIfTooFewAreLeft();
   std::set<std::string> EndedAndGone() const;
   void OnStepEnd(int code);
+  void OnStepNotStarted(const absl::Status& why);
   void OnStepWithoutAgents(int code);
+  bool TryAgain(absl::string_view why);
   void EndStep();
   void StopStep();
 
@@ -120,7 +123,9 @@ class SlurmLauncher {
   /// A step that could not be started is tried again.
   EventLoop::TimerId step_timer_ = 0;
   MonoTime try_step_until_{};
-  bool has_told_of_trouble_ = false;
+  std::string told_trouble_;
+  /// There is an srun here.
+  bool has_found_srun_ = false;
   StepStop step_stop_;
   EventLoop::TimerId stop_timer_ = 0;
   std::string last_srun_error_;

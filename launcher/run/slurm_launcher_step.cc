@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "launcher/run/job_spec.h"
 #include "launcher/run/slurm_launcher.h"
 #include "launcher/slurm/slurm_plan.h"
 
@@ -20,23 +21,17 @@ constexpr Duration kLostMargin = std::chrono::seconds(5);
 
 }  // namespace
 
-absl::Status SlurmLauncher::StartStep() {
+void SlurmLauncher::StartStep() {
+  step_code_.reset();
   ChildCommand::Hooks hooks;
   hooks.on_lines = [this](absl::string_view lines) { OnStepLines(lines); };
   hooks.has_room = [this] { return output_.console().HasRoom(ConsoleStream::kError); };
   hooks.on_end = [this](int code) { OnStepEnd(code); };
+  hooks.on_failure = [this](const absl::Status& why) { OnStepNotStarted(why); };
   step_ = std::make_unique<ChildCommand>(loop_, ChildCommand::Reads::kErrors, std::move(hooks));
-  absl::Status status =
-      step_->Start(SrunCommand(allocation_, plan_, command_),
-                   SrunEnvironment(environment_, absl::StrJoin(place_.targets(), ","),
-                                   plan_.rdzv_id, place_.token.value));
-  if (!absl::IsNotFound(status)) {
-    return status;
-  }
-  return absl::NotFoundError(absl::StrCat(
-      status.message(),
-      ". In a job of Slurm this fsdprun starts its agents with it; put Slurm's programs on PATH, "
-      "or start one fsdprun on each node with --rdzv-endpoint"));
+  step_->Start(SrunCommand(allocation_, plan_, command_),
+               SrunEnvironment(environment_, absl::StrJoin(place_.targets(), ","), plan_.rdzv_id,
+                               place_.token.value));
 }
 
 void SlurmLauncher::OnStepLines(absl::string_view lines) {
@@ -119,6 +114,7 @@ std::set<std::string> SlurmLauncher::EndedAndGone() const {
 
 void SlurmLauncher::OnStepEnd(int code) {
   step_code_ = code;
+  has_found_srun_ = true;
   loop_.Cancel(stop_timer_);
   loop_.Cancel(lost_timer_);
   if (outcome_.has_value() || !lost_reason_.empty()) {
@@ -137,18 +133,26 @@ void SlurmLauncher::OnStepEnd(int code) {
   lost_timer_ = loop_.At(MonoNow() + clocks_.node_lease + kLostMargin, [this] { loop_.Stop(); });
 }
 
+// An srun that was here before is being replaced.
+void SlurmLauncher::OnStepNotStarted(const absl::Status& why) {
+  step_code_ = 1;
+  if ((absl::IsUnavailable(why) || has_found_srun_) && TryAgain(why.message())) {
+    return;
+  }
+  lost_reason_ = absl::StrCat(
+      why.message(), !absl::IsNotFound(why)
+                         ? ""
+                         : ". In a job of Slurm this fsdprun starts its agents with it; put "
+                           "Slurm's programs on PATH, or start one fsdprun on each node with "
+                           "--rdzv-endpoint");
+  loop_.Stop();
+}
+
 // The job may have waited in the queue for days: it does not end because the controller is being
 // restarted, or fails over to another machine, when it begins.
 void SlurmLauncher::OnStepWithoutAgents(int code) {
   const std::string error = std::exchange(last_srun_error_, "");
-  if (IsControllerAway(error) && MonoNow() + means_.step_pause < try_step_until_) {
-    if (!std::exchange(has_told_of_trouble_, true)) {
-      const auto left = std::chrono::ceil<std::chrono::seconds>(try_step_until_ - MonoNow());
-      output_.Print(absl::StrCat("srun could not start the step of ", nodes_.size(),
-                                 " agents yet: ", error, "; trying again for ", left.count(),
-                                 " s"));
-    }
-    step_timer_ = loop_.At(MonoNow() + means_.step_pause, [this] { StartStepAgain(); });
+  if (IsControllerAway(error) && TryAgain(error)) {
     return;
   }
   lost_reason_ = absl::StrCat(
@@ -159,13 +163,19 @@ void SlurmLauncher::OnStepWithoutAgents(int code) {
   loop_.Stop();
 }
 
-void SlurmLauncher::StartStepAgain() {
-  step_code_.reset();
-  if (const absl::Status status = StartStep(); !status.ok()) {
-    step_code_ = 1;
-    lost_reason_ = std::string(status.message());
-    loop_.Stop();
+// False if that has no purpose any more.
+bool SlurmLauncher::TryAgain(absl::string_view why) {
+  if (IsStopping(host_->machine()) || MonoNow() + means_.step_pause >= try_step_until_) {
+    return false;
   }
+  if (why != told_trouble_) {
+    told_trouble_ = std::string(why);
+    const auto left = std::chrono::ceil<std::chrono::seconds>(try_step_until_ - MonoNow());
+    output_.Print(absl::StrCat("srun could not start the step of ", nodes_.size(),
+                               " agents yet: ", why, "; trying again for ", left.count(), " s"));
+  }
+  step_timer_ = loop_.At(MonoNow() + means_.step_pause, [this] { StartStep(); });
+  return true;
 }
 
 void SlurmLauncher::EndStep() {

@@ -222,29 +222,32 @@ void SlurmQueue::Call(const std::vector<std::string>& command,
 void SlurmQueue::StartCall(const ProgramLookup::Found& scontrol,
                            const std::vector<std::string>& command,
                            const std::function<void(const absl::Status&)>& done) {
-  absl::Status status = scontrol.status();
-  if (status.ok()) {
-    ChildCommand::Hooks hooks;
-    hooks.on_lines = [this](absl::string_view lines) {
-      if (said_.size() < kLongestAnswer) {
-        absl::StrAppend(&said_, lines);
-      }
-    };
-    hooks.has_room = [] { return true; };
-    hooks.on_end = [this, command, done](int code) { OnCallEnd(command, code, done); };
-    command_ = std::make_unique<ChildCommand>(loop_, ChildCommand::Reads::kAll, std::move(hooks));
-    std::vector<std::string> words = command;
-    words.front() = *scontrol;
-    status = command_->Start(words, environment_);
-    if (absl::IsNotFound(status)) {  // It has moved since it was found.
-      scontrol_.Forget();
-      status = absl::UnavailableError(status.message());
+  if (!scontrol.ok()) {
+    OnNotStarted(scontrol.status(), done);
+    return;
+  }
+  ChildCommand::Hooks hooks;
+  hooks.on_lines = [this](absl::string_view lines) {
+    if (said_.size() < kLongestAnswer) {
+      absl::StrAppend(&said_, lines);
     }
-  }
-  if (!status.ok()) {
-    loop_.Cancel(call_limit_);
-    Answer(done, status);
-  }
+  };
+  hooks.has_room = [] { return true; };
+  hooks.on_end = [this, command, done](int code) { OnCallEnd(command, code, done); };
+  hooks.on_failure = [this, done](const absl::Status& why) {
+    scontrol_.Forget();  // It may have moved since it was found.
+    OnNotStarted(absl::UnavailableError(why.message()), done);
+  };
+  command_ = std::make_unique<ChildCommand>(loop_, ChildCommand::Reads::kAll, std::move(hooks));
+  std::vector<std::string> words = command;
+  words.front() = *scontrol;
+  command_->Start(words, environment_);
+}
+
+void SlurmQueue::OnNotStarted(const absl::Status& why,
+                              const std::function<void(const absl::Status&)>& done) {
+  loop_.Cancel(call_limit_);
+  Answer(done, why);
 }
 
 void SlurmQueue::OnLate(const std::vector<std::string>& command,
@@ -252,11 +255,17 @@ void SlurmQueue::OnLate(const std::vector<std::string>& command,
   const bool was_killed = std::exchange(is_late_, true);
   const std::string words = absl::StrJoin(command, " ");
   const std::string limit = absl::StrCat(" has not ended within ", ToSeconds(call_timeout_), " s");
-  if (command_ == nullptr || !command_->is_running()) {
+  const std::string not_started = absl::StrCat(words, " was not started: ");
+  if (command_ != nullptr && command_->is_starting()) {
+    command_->Kill();
+    scontrol_.Forget();  // The search finds out whether that file system answers again.
+    Answer(done, absl::UnavailableError(absl::StrCat(not_started, "to open it", limit,
+                                                     "; see which file system does not answer")));
+  } else if (command_ == nullptr || !command_->is_running()) {
     scontrol_.Drop();
-    Answer(done, absl::UnavailableError(absl::StrCat(
-                     words, " was not started: the search for ", command.front(), " on PATH", limit,
-                     "; see which of its folders does not answer")));
+    Answer(done, absl::UnavailableError(
+                     absl::StrCat(not_started, "the search for ", command.front(), " on PATH",
+                                  limit, "; see which of its folders does not answer")));
   } else if (was_killed) {  // It waits for a file system: nobody can say until when.
     command_->Kill();
     Answer(done, absl::UnavailableError(absl::StrCat(

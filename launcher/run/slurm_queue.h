@@ -96,6 +96,7 @@ class SlurmQueue {
   void Call(const std::vector<std::string>& command, std::function<void(const absl::Status&)> done);
   void StartCall(const ProgramLookup::Found& scontrol, const std::vector<std::string>& command,
                  const std::function<void(const absl::Status&)>& done);
+  void OnNotStarted(const absl::Status& why, const std::function<void(const absl::Status&)>& done);
   void OnLate(const std::vector<std::string>& command,
               const std::function<void(const absl::Status&)>& done);
   void OnCallEnd(const std::vector<std::string>& command, int code,

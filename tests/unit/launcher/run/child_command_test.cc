@@ -1,10 +1,15 @@
 #include "launcher/run/child_command.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -12,21 +17,27 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
+#include "base/unique_fd.h"
+#include "tests/unit/base/failing_system_call.h"
 #include "tests/unit/base/loop_waiter.h"
 
 namespace fsdprun {
 namespace {
 
 using ::testing::EndsWith;
-using ::testing::HasSubstr;
 
 class ChildCommandTest : public testing::Test {
  protected:
-  absl::Status Run(const std::string& script,
-                   ChildCommand::Reads reads = ChildCommand::Reads::kErrors) {
+  void Run(const std::string& script, ChildCommand::Reads reads = ChildCommand::Reads::kErrors) {
+    Start({"sh", "-c", script}, reads);
+  }
+  void Start(const std::vector<std::string>& command,
+             ChildCommand::Reads reads = ChildCommand::Reads::kErrors) {
     ChildCommand::Hooks hooks;
     hooks.on_lines = [this](absl::string_view lines) { absl::StrAppend(&lines_, lines); };
     hooks.has_room = [this] { return has_room_; };
@@ -34,12 +45,23 @@ class ChildCommandTest : public testing::Test {
       code_ = code;
       waiter_.Notice();
     };
+    hooks.on_failure = [this](const absl::Status& why) {
+      failure_ = why;
+      waiter_.Notice();
+    };
     child_ = std::make_unique<ChildCommand>(loop_, reads, std::move(hooks));
-    return child_->Start({"sh", "-c", script}, {{"PATH", "/usr/bin:/bin"}});
+    child_->Start(command, {{"PATH", "/usr/bin:/bin"}});
   }
   int End() {
     EXPECT_TRUE(waiter_.RunUntil([this] { return code_.has_value(); }));
     return code_.value_or(-1);
+  }
+  absl::Status Failure() {
+    EXPECT_TRUE(waiter_.RunUntil([this] { return !failure_.ok(); }));
+    return failure_;
+  }
+  void AwaitBegin() {
+    ASSERT_TRUE(waiter_.PollUntil([this] { return child_->is_running(); }));
   }
 
   /// Of all threads, those included that have ended and that nobody has waited for. A sanitizer may
@@ -61,10 +83,11 @@ class ChildCommandTest : public testing::Test {
   std::string lines_;
   bool has_room_ = true;
   std::optional<int> code_;
+  absl::Status failure_;
 };
 
 TEST_F(ChildCommandTest, EndsAfterItsLastLine) {
-  ASSERT_TRUE(Run("echo one >&2; printf two >&2; exit 3").ok());
+  Run("echo one >&2; printf two >&2; exit 3");
   EXPECT_EQ(End(), 3);
   EXPECT_EQ(lines_, "one\ntwo\n");
 }
@@ -73,7 +96,7 @@ TEST_F(ChildCommandTest, SaysWhatIsAskedFor) {
   for (const auto reads : {ChildCommand::Reads::kErrors, ChildCommand::Reads::kAll}) {
     lines_.clear();
     code_.reset();
-    ASSERT_TRUE(Run("echo; echo error >&2", reads).ok());
+    Run("echo; echo error >&2", reads);
     EXPECT_EQ(End(), 0);
     EXPECT_EQ(lines_, reads == ChildCommand::Reads::kAll ? "\nerror\n" : "error\n");
   }
@@ -81,63 +104,142 @@ TEST_F(ChildCommandTest, SaysWhatIsAskedFor) {
 
 TEST_F(ChildCommandTest, EndsThoughTheReaderOfItsLinesHasStopped) {
   has_room_ = false;
-  ASSERT_TRUE(Run("echo last >&2; exit 3").ok());
+  Run("echo last >&2; exit 3");
   EXPECT_EQ(End(), 3);
   EXPECT_EQ(lines_, "last\n");
 }
 
 TEST_F(ChildCommandTest, WaitsForNobodyElseWithItsStandardError) {
-  ASSERT_TRUE(Run("tail -f /dev/null & echo $! >&2; exit 3").ok());
+  Run("tail -f /dev/null & echo $! >&2; exit 3");
   EXPECT_EQ(End(), 3);
   ASSERT_THAT(lines_, EndsWith("\n"));
   EXPECT_EQ(::kill(std::stoi(lines_), SIGKILL), 0);
 }
 
 TEST_F(ChildCommandTest, ProgramThatIsNotThereIsNamedAsItWasGiven) {
-  ChildCommand command(loop_, ChildCommand::Reads::kErrors, {});
-  EXPECT_EQ(command.Start({"/none/scontrol"}, {}).message(),
-            "cannot start /none/scontrol: no such program");
-  EXPECT_EQ(command.Start({"no-such-program"}, {}).message(),
-            "cannot start no-such-program: no such program on PATH");
+  Start({"/none/scontrol"});
+  EXPECT_EQ(Failure(), absl::NotFoundError("cannot start /none/scontrol: no such program"));
+  failure_ = absl::OkStatus();
+  Start({"no-such-program"});
+  EXPECT_EQ(Failure(),
+            absl::NotFoundError("cannot start no-such-program: no such program on PATH"));
 }
 
 TEST_F(ChildCommandTest, SignalEndsIt) {
-  ASSERT_TRUE(Run("exec tail -f /dev/null").ok());
+  Run("exec tail -f /dev/null");
+  AwaitBegin();
   child_->Signal(SIGKILL);
   EXPECT_EQ(End(), 128 + SIGKILL);
 }
 
 TEST_F(ChildCommandTest, KilledOneSaysNothingAndIsGone) {
+  const std::filesystem::path fifo = ::testing::TempDir() + absl::StrCat("/said.", ::getpid());
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   const std::set<std::string> before = OwnChildren();
-  ASSERT_TRUE(Run("exec tail -f /dev/null").ok());
+  Run(absl::StrCat("echo last >&2; echo said >", fifo.string(), "; exec tail -f /dev/null"));
+  AwaitBegin();
+  std::string word;
+  std::ifstream(fifo) >> word;  // The loop does not run: what was said is still in the pipe.
+  lines_.clear();
   child_->Kill();
   EXPECT_FALSE(child_->is_running());
   EXPECT_EQ(OwnChildren(), before);
   child_->Kill();
+  EXPECT_TRUE(waiter_.RunUntil([] { return true; }));
+  EXPECT_EQ(lines_, "");
   EXPECT_FALSE(code_.has_value());
+  std::filesystem::remove(fifo);
+}
+
+// As by who clears away what a keeper that was lost has left.
+TEST_F(ChildCommandTest, OneThatSomebodyElseHasWaitedForHasEnded) {
+  Run("echo $$ >&2; exec tail -f /dev/null");
+  ASSERT_TRUE(waiter_.PollUntil([this] { return !lines_.empty(); }));
+  const pid_t child_pid = std::stoi(lines_);
+  child_->Signal(SIGKILL);
+  ASSERT_GT(::waitpid(child_pid, nullptr, 0), 0);
+  EXPECT_EQ(End(), 255);
 }
 
 TEST_F(ChildCommandTest, NoProcessIsLeftThatNobodyWatches) {
-  rlimit all{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &all), 0);
-  // Made now: UBSan's look at the category of errors wants descriptors, the first time.
-  const std::string why = ErrorText(EMFILE);
   const std::set<std::string> before = OwnChildren();
-  ChildCommand command(loop_, ChildCommand::Reads::kErrors, {});
-  // The pipe's ends are the last descriptors that there are; what lies between them is taken.
-  const int first = ::dup(0);
-  const int second = ::dup(0);
-  ASSERT_GE(second, 0);
-  ::close(first);
-  ::close(second);
-  const rlimit few{static_cast<rlim_t>(second + 1), all.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  // Not by way of the test's own functions: UBSan looks at a test's class through a pipe.
-  const absl::Status status =
-      command.Start({"sh", "-c", "exec tail -f /dev/null"}, {{"PATH", "/usr/bin:/bin"}});
-  ::setrlimit(RLIMIT_NOFILE, &all);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("watch sh: " + why));
+  bool is_filtered = false;
+  std::thread([&] {
+    is_filtered = FailFromNowOn({.number = SYS_pidfd_open, .error = EMFILE});
+    Run("exec tail -f /dev/null");
+  }).join();
+  ASSERT_TRUE(is_filtered) << "this kernel takes no filter of system calls";
+  EXPECT_EQ(Failure(), absl::UnavailableError("start sh: " + ErrorText(EMFILE)));
   EXPECT_EQ(OwnChildren(), before);
+}
+
+TEST_F(ChildCommandTest, MachineWithoutRoomForAThreadIsNoReasonToEnd) {
+  bool is_filtered = false;
+  std::thread([&] {
+    is_filtered = FailFromNowOn({.number = SYS_clone3, .error = EAGAIN}) &&
+                  FailFromNowOn({.number = SYS_clone, .error = EAGAIN});
+    Run("exit 0");
+  }).join();
+  ASSERT_TRUE(is_filtered) << "this kernel takes no filter of system calls";
+  EXPECT_EQ(Failure(), absl::UnavailableError("start sh: " + ErrorText(EAGAIN)));
+}
+
+/// A program on a file system that does not answer until the test wants it.
+class HangingProgramTest : public ChildCommandTest {
+ protected:
+  void SetUp() override {
+    folder_ = ::testing::TempDir() + "/hanging_program_XXXXXX";
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
+    program_ = folder_ + "/program";
+    std::ofstream(program_) << "#!/bin/sh\n"
+                            << "exec tail -f /dev/null\n";
+    std::filesystem::permissions(program_, std::filesystem::perms::owner_all);
+    // Whoever opens a file with a lease waits until that is given back.
+    ::signal(SIGIO, SIG_IGN);
+    leased_.reset(::open(program_.c_str(), O_RDONLY | O_CLOEXEC));
+    ASSERT_EQ(::fcntl(leased_.get(), F_SETLEASE, F_WRLCK), 0) << ErrorText(errno);
+    before_ = OwnChildren();
+    Start({program_});
+    ASSERT_TRUE(waiter_.PollUntil([this] { return IsWaitedFor(); }));
+    EXPECT_FALSE(child_->is_running());
+    EXPECT_TRUE(child_->is_starting());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void Answer() { leased_.reset(); }
+  bool IsWaitedFor() const { return ::fcntl(leased_.get(), F_GETLEASE) != F_WRLCK; }
+
+  std::string folder_;
+  std::string program_;
+  std::set<std::string> before_;
+  UniqueFd leased_;
+};
+
+TEST_F(HangingProgramTest, BeginsWhenItsFileSystemAnswers) {
+  Answer();
+  AwaitBegin();
+  EXPECT_FALSE(child_->is_starting());
+  child_->Signal(SIGKILL);
+  EXPECT_EQ(End(), 128 + SIGKILL);
+}
+
+TEST_F(HangingProgramTest, SignalReachesItAsSoonAsItRuns) {
+  child_->Signal(SIGTERM);
+  Answer();
+  EXPECT_EQ(End(), 128 + SIGTERM);
+}
+
+TEST_F(HangingProgramTest, KilledOneEndsAsSoonAsItRuns) {
+  child_->Kill();
+  EXPECT_FALSE(child_->is_starting());
+  Answer();
+  EXPECT_TRUE(waiter_.PollUntil([this] { return OwnChildren() == before_; }));
+  EXPECT_FALSE(code_.has_value());
+}
+
+TEST_F(HangingProgramTest, EndsWithTheOneWhoWaitsForIt) {
+  child_.reset();
+  Answer();
+  EXPECT_TRUE(waiter_.PollUntil([this] { return OwnChildren() == before_; }));
 }
 
 }  // namespace

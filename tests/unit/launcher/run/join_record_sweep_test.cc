@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 
 #include <filesystem>
 #include <fstream>
@@ -53,12 +56,15 @@ class JoinRecordSweepTest : public ::testing::Test {
   void Begin() {
     sweep_ = std::make_unique<JoinRecordSweep>(loop_, *files_, environment_, Record("12"));
   }
-  /// Until what squeue says is done.
-  void Sweep(const std::string& squeue) {
+  void Make(const std::string& squeue) const {
     const std::string path = folder_ + "/squeue";
     std::ofstream(path) << "#!/bin/sh\n[ -z \"$SQUEUE_STATES$SLURM_CLUSTERS\" ] || exit 9\n"
                         << squeue;
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  }
+  /// Until what squeue says is done.
+  void Sweep(const std::string& squeue) {
+    Make(squeue);
     Begin();
     EXPECT_TRUE(waiter_.PollUntil([this] { return sweep_->is_done(); }));
   }
@@ -93,6 +99,18 @@ TEST_F(JoinRecordSweepTest, MachineWithoutSqueueCostsNoRecord) {
   environment_["PATH"] = folder_ + "/none";
   Sweep(Line("12"));
   EXPECT_THAT(Jobs(), UnorderedElementsAre("11", "12", "13"));
+}
+
+TEST_F(JoinRecordSweepTest, SqueueThatHangsEndsWithTheLauncher) {
+  Make("echo $$ >$0.pid; exec tail -f /dev/null\n");
+  Begin();
+  pid_t squeue = 0;
+  EXPECT_TRUE(waiter_.PollUntil(
+      [&] { return static_cast<bool>(std::ifstream(folder_ + "/squeue.pid") >> squeue); }));
+  files_.reset();
+  sweep_.reset();
+  ::waitpid(squeue, nullptr, 0);  // It may take a moment to die.
+  EXPECT_NE(::kill(squeue, 0), 0);
 }
 
 TEST_F(JoinRecordSweepTest, NobodyIsAskedWhereThereIsNothingToRemove) {

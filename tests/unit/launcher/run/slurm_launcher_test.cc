@@ -1,13 +1,19 @@
 #include "launcher/run/slurm_launcher.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <thread>
 
+#include "absl/strings/match.h"
+#include "base/unique_fd.h"
 #include "tests/unit/launcher/run/slurm_queue_case.h"
 
 namespace fsdprun {
@@ -21,13 +27,14 @@ constexpr Duration kPatience = std::chrono::seconds(20);
 constexpr Duration kLongWait = std::chrono::seconds(60);
 
 /// The shell of a job of two nodes. Its srun cannot reach the controller as long as there is
-/// `away`; else it begins, and does nothing.
+/// `away`, and is removed meanwhile if there is `moves`; else it begins, and does nothing.
 class SlurmLauncherTest : public SlurmQueueCase {
  protected:
   static constexpr char kSrun[] = R"sh(#!/bin/sh
 d=$(dirname "$0")
 if [ -e $d/away ]; then
   echo "srun: error: Unable to confirm allocation for job 7: Unable to contact slurm controller (connect failure)" >&2
+  [ ! -e $d/moves ] || mv $d/srun $d/moved
   echo failed >>$d/sruns
   exit 1
 fi
@@ -44,20 +51,26 @@ exec tail -f /dev/null
     plan_.max_nodes = 2;  // Of one at least: it takes nodes, and leaves a record for them.
     plan_.signals = {SIGTERM};
     Say("COMPLETING", 0);
-    ::setenv("PATH", environment_["PATH"].c_str(), /*overwrite=*/1);  // srun is looked for there.
+    ::setenv("PATH", folder_.c_str(), /*overwrite=*/1);  // srun is looked for there.
   }
   ~SlurmLauncherTest() override { ::setenv("PATH", path_.c_str(), /*overwrite=*/1); }
 
   /// The exit code of the launcher. `meanwhile` runs on another thread.
   int Run(const SlurmLauncher::Means& means, const std::function<void()>& meanwhile) {
+    const UniqueFd file(::open((folder_ / "said").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    const UniqueFd before(::dup(STDERR_FILENO));
+    ::dup2(file.get(), STDERR_FILENO);
     SlurmLauncher launcher(plan_, environment_, allocation_, {"fsdprun", "train.py"}, means);
     launcher_thread_ = ::pthread_self();
-    testing::internal::CaptureStderr();
     const std::future<void> other = std::async(std::launch::async, meanwhile);
     const int code = launcher.Run();
     other.wait();
-    said_ = testing::internal::GetCapturedStderr();
+    ::dup2(before.get(), STDERR_FILENO);
     return code;
+  }
+  std::string Said() const {
+    std::ifstream in(folder_ / "said");
+    return {std::istreambuf_iterator<char>(in), {}};
   }
 
   // For the other thread.
@@ -76,7 +89,6 @@ exec tail -f /dev/null
   const SlurmAllocation allocation_{
       .job_id = 7, .cluster = "test", .groups = {{7, {"node-1", "node-2"}}}};
   pthread_t launcher_thread_{};
-  std::string said_;
 };
 
 // The home directory hangs while the job ends: Slurm, which may end it any moment, comes first.
@@ -113,9 +125,9 @@ TEST_F(SlurmLauncherTest, StepIsTriedAgainWhileTheControllerDoesNotAnswer) {
     Signal(SIGTERM);
   });
   EXPECT_TRUE(has_begun);
-  EXPECT_THAT(said_, HasSubstr("srun could not start the step of 2 agents yet: Unable to confirm "
-                               "allocation for job 7: Unable to contact slurm controller (connect "
-                               "failure); trying again for 300 s"));
+  EXPECT_THAT(Said(), HasSubstr("srun could not start the step of 2 agents yet: Unable to confirm "
+                                "allocation for job 7: Unable to contact slurm controller (connect "
+                                "failure); trying again for 300 s"));
 }
 
 TEST_F(SlurmLauncherTest, ControllerThatStaysAwayEndsTheJob) {
@@ -124,8 +136,9 @@ TEST_F(SlurmLauncherTest, ControllerThatStaysAwayEndsTheJob) {
   means.step_pause = std::chrono::milliseconds(10);
   means.step_patience = std::chrono::milliseconds(100);
   EXPECT_EQ(Run(means, [] {}), 1);
-  EXPECT_THAT(said_, HasSubstr("srun could not start the step of 2 agents, and ended with code 1"));
-  EXPECT_THAT(said_, HasSubstr("scontrol ping"));
+  EXPECT_THAT(Said(),
+              HasSubstr("srun could not start the step of 2 agents, and ended with code 1"));
+  EXPECT_THAT(Said(), HasSubstr("scontrol ping"));
 }
 
 TEST_F(SlurmLauncherTest, SignalEndsTheWaitForTheController) {
@@ -138,7 +151,49 @@ TEST_F(SlurmLauncherTest, SignalEndsTheWaitForTheController) {
                   Signal(SIGTERM);
                 }),
             1);
-  EXPECT_THAT(said_, HasSubstr("the job was ended by SIGTERM"));
+  EXPECT_THAT(Said(), HasSubstr("the job was ended by SIGTERM"));
+}
+
+TEST_F(SlurmLauncherTest, SrunThatIsBeingReplacedIsTriedAgain) {
+  Write("away", "");
+  Write("moves", "");
+  SlurmLauncher::Means means = SlurmLauncher::UsualMeans();
+  means.step_pause = std::chrono::milliseconds(10);
+  bool has_begun = false;
+  Run(means, [&] {
+    Await(
+        [this] { return absl::StrContains(Said(), "cannot start srun: no such program on PATH"); });
+    std::filesystem::remove(folder_ / "away");
+    std::filesystem::rename(folder_ / "moved", folder_ / "srun");
+    has_begun = Await([this] { return Is("begun"); });
+    Signal(SIGTERM);
+  });
+  EXPECT_TRUE(has_begun);
+  EXPECT_THAT(Said(), HasSubstr("yet: cannot start srun: no such program on PATH; trying again"));
+}
+
+TEST_F(SlurmLauncherTest, MachineWithoutSrunEndsTheJobAtOnce) {
+  std::filesystem::remove(folder_ / "srun");
+  EXPECT_EQ(Run(SlurmLauncher::UsualMeans(), [] {}), 1);
+  EXPECT_THAT(Said(), HasSubstr("cannot start srun: no such program on PATH. In a job of Slurm"));
+}
+
+TEST_F(SlurmLauncherTest, SrunThatCannotBeOpenedDelaysNoEnd) {
+  ::signal(SIGIO, SIG_IGN);
+  // Whoever opens a file with a lease waits until that is given back.
+  UniqueFd leased(::open((folder_ / "srun").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::fcntl(leased.get(), F_SETLEASE, F_WRLCK), 0);
+  SlurmLauncher::Means means = SlurmLauncher::UsualMeans();
+  means.notice_interval = std::chrono::milliseconds(10);
+  EXPECT_EQ(Run(means,
+                [this] {
+                  Await([this] { return absl::StrContains(Said(), "srun has not begun yet"); });
+                  Signal(SIGTERM);
+                }),
+            1);
+  EXPECT_THAT(Said(), HasSubstr("srun has not begun yet; see which folder on PATH"));
+  EXPECT_THAT(Said(), HasSubstr("the job was ended by SIGTERM"));
+  EXPECT_FALSE(Is("begun"));
 }
 
 }  // namespace

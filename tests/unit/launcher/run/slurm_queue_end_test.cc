@@ -1,11 +1,14 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <atomic>
+#include <csignal>
 #include <future>
 #include <thread>
 
+#include "base/unique_fd.h"
 #include "tests/unit/base/failing_system_call.h"
 #include "tests/unit/launcher/run/slurm_queue_case.h"
 
@@ -318,6 +321,20 @@ TEST_F(SlurmQueueEndTest, SearchThatHangsIsNotWaitedForWithoutEnd) {
   EXPECT_THAT(printed_, HasSubstr("scontrol --oneliner show job 7 was not started: the search for "
                                   "scontrol on PATH has not ended within 0.01 s"));
   search.End();
+}
+
+// Its file system answers no more since it was found.
+TEST_F(SlurmQueueEndTest, ScontrolThatCannotBeOpenedIsNotWaitedForWithoutEnd) {
+  ::signal(SIGIO, SIG_IGN);
+  // Whoever opens a file with a lease waits until that is given back.
+  UniqueFd leased(::open((folder_ / "scontrol").c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::fcntl(leased.get(), F_SETLEASE, F_WRLCK), 0);
+  SlurmQueue::Means means = Means();
+  means.call_timeout = std::chrono::milliseconds(100);
+  EndWhen([this] { return !printed_.empty(); }, std::move(means));
+  EXPECT_THAT(printed_, HasSubstr("scontrol --oneliner show job 7 was not started: to open it has "
+                                  "not ended within 0.1 s"));
+  EXPECT_THAT(Calls(), IsEmpty());
 }
 
 TEST_F(SlurmQueueEndTest, ScontrolThatHangsIsNotWaitedForWithoutEnd) {
