@@ -1,5 +1,6 @@
 #include "agent/local/file_thread.h"
 
+#include <system_error>
 #include <utility>
 
 namespace fsdprun {
@@ -31,7 +32,17 @@ void FileThread::Run(Closure task, Closure then) {
     shared_->changed.NotifyAll();
   }
   if (!thread_.joinable()) {
+    StartThread();
+  }
+}
+
+void FileThread::StartThread() {
+  try {
     thread_ = std::thread([shared = shared_] { ThreadMain(shared); });
+  } catch (const std::system_error&) {
+    // This machine, or the job's share of it, has no room for a thread now: to do it here is
+    // better than to end. The next task tries again.
+    DoNext(shared_);
   }
 }
 

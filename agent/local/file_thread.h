@@ -25,9 +25,9 @@ class FileThread {
   FileThread(const FileThread&) = delete;
   FileThread& operator=(const FileThread&) = delete;
 
-  /// Runs `task` on the thread, then `then` on the loop, or in RunFinished() or Await() if one of
-  /// them comes first. Both own what they use. Neither runs after the destructor has begun, but a
-  /// task that is running goes on.
+  /// Runs `task` on the thread (here if none can be started), then `then` on the loop, or in
+  /// RunFinished() or Await() if one of them comes first. Both own what they use. Neither runs
+  /// after the destructor has begun, but a task that is running goes on.
   void Run(Closure task, Closure then);
   /// Runs `then` of the tasks that are done; for when the loop does not run any more.
   void RunFinished();
@@ -55,6 +55,7 @@ class FileThread {
     bool has_ended ABSL_GUARDED_BY(mu) = false;
   };
 
+  void StartThread();
   static void ThreadMain(const std::shared_ptr<Shared>& shared);
   static bool DoNext(const std::shared_ptr<Shared>& shared) ABSL_LOCKS_EXCLUDED(shared->mu);
   static void RunFinished(Shared& shared) ABSL_LOCKS_EXCLUDED(shared.mu);

@@ -1,17 +1,21 @@
 #include "agent/local/file_thread.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <future>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "tests/unit/base/failing_system_call.h"
 #include "tests/unit/base/loop_waiter.h"
 
 namespace fsdprun {
@@ -68,6 +72,24 @@ TEST(FileThreadTest, CanBeAwaitedWithoutTheLoop) {
   files.Run([] {}, [&] { is_told = true; });
   EXPECT_TRUE(files.Await(MonoNow() + std::chrono::seconds(60)));
   EXPECT_TRUE(is_told);
+}
+
+TEST(FileThreadTest, MachineWithoutRoomForAThreadIsNoReasonToEnd) {
+  EventLoop loop;
+  LoopWaiter waiter(loop);
+  FileThread files(loop);
+  std::vector<std::string> log;
+  bool is_filtered = false;
+  std::thread([&] {
+    is_filtered = FailFromNowOn({.number = SYS_clone3, .error = EAGAIN}) &&
+                  FailFromNowOn({.number = SYS_clone, .error = EAGAIN});
+    files.Run([&] { log.emplace_back("task"); }, [&] { log.emplace_back("then"); });
+  }).join();
+  ASSERT_TRUE(is_filtered) << "this kernel takes no filter of system calls";
+  // The next one finds room again.
+  files.Run([] {}, [&] { waiter.Notice(); });
+  ASSERT_TRUE(waiter.RunUntil([&] { return log.size() == 2; }));
+  EXPECT_EQ(log, std::vector<std::string>({"task", "then"}));
 }
 
 TEST(FileThreadTest, ATaskThatHangsStopsNeitherTheLoopNorTheEnd) {
