@@ -133,6 +133,11 @@ bool IsMissing(const char* path) {
   return IsNothingThere(BareCall(SYS_faccessat, AT_FDCWD, Word(path), F_OK));
 }
 
+/// As glibc: of a folder that may not be searched, or whose file server is gone, others are tried.
+bool MayBeElsewhere(long error) {
+  return error == -EACCES || error == -ESTALE || error == -ENODEV || error == -ETIMEDOUT;
+}
+
 /// As execvpe: tries each candidate, and reports the most informative error if none ran.
 [[noreturn]] void Exec(SpawnPlan& plan) {
   long error = -ENOENT;
@@ -153,7 +158,7 @@ bool IsMissing(const char* path) {
     }
     error = result;
     candidate = static_cast<int>(i);
-    if (error != -EACCES) {
+    if (!MayBeElsewhere(error)) {
       break;
     }
   }
