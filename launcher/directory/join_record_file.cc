@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -25,6 +26,8 @@ namespace {
 
 constexpr size_t kNameBytes = 8;
 constexpr size_t kReadBytes = 65536;
+/// Nobody needs as long to write a record, whatever the clocks of a file server say.
+constexpr auto kOldestTemporary = std::chrono::hours(1);
 
 // The folders down to that of the records, outermost first; empty without a home directory.
 std::vector<std::string> RecordFolders(const Environment& environment) {
@@ -96,6 +99,28 @@ std::vector<std::string> FindRecords(const std::string& folder, const std::strin
   return found;
 }
 
+std::string TemporaryName() { return absl::StrCat(".", RandomHex(kNameBytes)); }
+
+bool IsTemporaryName(absl::string_view name) {
+  return absl::ConsumePrefix(&name, ".") && name.size() == 2 * kNameBytes &&
+         name.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
+}
+
+// Of launchers that were killed while they wrote: they have the same secrets as records.
+void RemoveTemporaries(const std::string& folder) {
+  for (const std::string& name : FilesIn(folder)) {
+    std::error_code error;
+    const std::filesystem::path path = absl::StrCat(folder, "/", name);
+    if (!IsTemporaryName(name)) {
+      continue;
+    }
+    const auto written = std::filesystem::last_write_time(path, error);
+    if (!error && std::filesystem::file_time_type::clock::now() - written > kOldestTemporary) {
+      ::unlink(path.c_str());
+    }
+  }
+}
+
 bool IsJob(absl::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789_") == absl::string_view::npos;
 }
@@ -110,7 +135,8 @@ absl::StatusOr<std::unique_ptr<JoinRecordFile>> JoinRecordFile::Write(
   }
   RETURN_IF_ERROR(MakeFolders(folders));
   const std::string path = PathOf(folders, record.cluster, record.job);
-  const std::string temporary = absl::StrCat(folders.back(), "/.", RandomHex(kNameBytes));
+  RemoveTemporaries(folders.back());
+  const std::string temporary = absl::StrCat(folders.back(), "/", TemporaryName());
   std::string text = EncodeJoinRecord(record);
   absl::Status written = WriteAll(temporary, text);
   if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
@@ -152,11 +178,12 @@ absl::StatusOr<SlurmJoinRecord> ReadJoinRecord(const Environment& environment,
   }
   ASSIGN_OR_RETURN(const std::string text, ReadPrivate(found.front()));
   absl::StatusOr<SlurmJoinRecord> record = DecodeJoinRecord(text);
-  if (!record.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot use the record of job ", job, ", ",
-                                                   found.front(), ": ", record.status().message()));
+  if (record.ok() && record->job == job) {
+    return record;
   }
-  return record;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cannot use the record of job ", job, ", ", found.front(), ": ",
+      record.ok() ? absl::StrCat("it is that of job ", record->job) : record.status().message()));
 }
 
 std::vector<std::string> RecordedJobs(const Environment& environment, const std::string& cluster) {

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -72,6 +73,32 @@ TEST_F(JoinRecordFileTest, FileThatWasNotClosedWellIsNoRecord) {
   ASSERT_TRUE(is_filtered) << "this kernel takes no filter of system calls";
   EXPECT_THAT(std::string(status.message()), HasSubstr("quota"));
   EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/fsdprun/slurm"));
+}
+
+// It has the secrets of a record, and its launcher was killed before it got its name.
+TEST_F(JoinRecordFileTest, RecordThatWasNeverFinishedGoesInTime) {
+  const std::filesystem::path folder = folder_ + "/fsdprun/slurm";
+  const std::unique_ptr<JoinRecordFile> old = Write("12");
+  const auto now = std::filesystem::file_time_type::clock::now();
+  for (const char* name : {".0123456789abcdef", ".fedcba9876543210", ".nfs0123456789abc"}) {
+    std::ofstream(folder / name) << "secret";
+  }
+  for (const char* name : {".fedcba9876543210", ".nfs0123456789abc", "test.12"}) {
+    std::filesystem::last_write_time(folder / name, now - std::chrono::hours(2));
+  }
+  const std::unique_ptr<JoinRecordFile> next = Write("13");
+  EXPECT_TRUE(std::filesystem::exists(folder / ".0123456789abcdef"));  // May be being written.
+  EXPECT_FALSE(std::filesystem::exists(folder / ".fedcba9876543210"));
+  EXPECT_TRUE(std::filesystem::exists(folder / ".nfs0123456789abc"));  // A file server's own.
+  EXPECT_THAT(Jobs(), UnorderedElementsAre("12", "13"));
+}
+
+TEST_F(JoinRecordFileTest, RecordUnderTheNameOfAnotherJobIsRefused) {
+  const std::unique_ptr<JoinRecordFile> file = Write("12");
+  const std::string folder = folder_ + "/fsdprun/slurm/";
+  std::filesystem::rename(folder + "test.12", folder + "test.13");
+  EXPECT_THAT(std::string(ReadJoinRecord(environment_, "13").status().message()),
+              HasSubstr("it is that of job 12"));
 }
 
 TEST_F(JoinRecordFileTest, RecordsAreFoundByCluster) {
