@@ -49,7 +49,8 @@ std::optional<SrunTasksEnded> ReadTasksEnded(absl::string_view line) {
 bool IsControllerAway(absl::string_view srun_error) {
   for (const absl::string_view words :
        {"Unable to contact slurm controller", "Socket timed out on send/recv", "standby mode",
-        "Communication connection failure", "Message send failure", "Message receive failure"}) {
+        "Communication connection failure", "Message send failure", "Message receive failure",
+        "Zero Bytes were transmitted or received"}) {
     if (absl::StrContains(srun_error, words)) {
       return true;
     }

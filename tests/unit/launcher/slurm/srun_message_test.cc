@@ -38,6 +38,8 @@ TEST(SrunMessageTest, ControllerThatIsAwayIsNoRefusal) {
       "Unable to confirm allocation for job 9: Unable to contact slurm controller (connect "
       "failure)"));
   EXPECT_TRUE(IsControllerAway("Slurm backup controller in standby mode"));
+  EXPECT_TRUE(
+      IsControllerAway("Unable to create step for job 9: Zero Bytes were transmitted or received"));
   for (const char* error :
        {"", "Unable to confirm allocation for job 9: Invalid job id specified",
         "node2: task 1: Exited with exit code 2", "Unable to create step for job 9: Job expired"}) {
