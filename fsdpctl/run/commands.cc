@@ -73,6 +73,8 @@ int Unknown(const std::vector<std::string>& words) {
   return kUnreadable;
 }
 
+bool IsHelp(const std::string& word) { return word == "--help" || word == "-h"; }
+
 /// `--completion SHELL` or `--completion=SHELL`.
 int Complete(const std::vector<std::string>& words) {
   absl::string_view name = words.front();
@@ -105,7 +107,8 @@ int RunControl(int argc, char** argv, char** environ_pointer) {
   ::signal(SIGCHLD, SIG_DFL);
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string first = words.empty() ? "" : words.front();
-  if (first == "--help" || first == "-h") {
+  // Also `fsdpctl slurm --help`.
+  if (IsHelp(first) || (words.size() == 2 && IsHelp(words.back()))) {
     std::fputs(Help().c_str(), stdout);
     return 0;
   }

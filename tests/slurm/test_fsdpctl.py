@@ -130,7 +130,8 @@ class SubmitTest(ControlCase):
 
 class TextTest(ControlCase):
     def test_help(self):
-        self.assertIn("fsdpctl slurm submit [options] PROGRAM", slurm.run(FSDPCTL, "--help").stdout)
+        for words in (["--help"], ["slurm", "--help"]):
+            self.assertIn("fsdpctl slurm submit [options] PROGRAM", slurm.run(FSDPCTL, *words).stdout)
         self.assertRegex(slurm.run(FSDPCTL, "--version").stdout, r"\Afsdpctl \d+\.\d+\.\d+\n\Z")
         for command, words in (("submit", ("usage: fsdpctl slurm submit", "--partition", "--nproc-per-node", "SBATCH_PARTITION",
                                            "Exit codes:")),
