@@ -24,6 +24,8 @@ def main():
 
     uses_gpus = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if uses_gpus else torch.device("cpu")
+    if uses_gpus:
+        torch.cuda.set_device(device)  # NCCL's barrier uses it.
     dist.init_process_group("nccl" if uses_gpus else "gloo")
     rank = dist.get_rank()
 
