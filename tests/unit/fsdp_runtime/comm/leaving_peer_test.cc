@@ -11,9 +11,12 @@
 
 #include <cstdlib>
 #include <memory>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 
@@ -28,10 +31,13 @@ constexpr int kStatus = 3;
 
 /// How rank 1 leaves, with a gather in flight that rank 0 never issues, or with none.
 struct Way {
+  std::string name;
   Leaving leaving;
   bool has_work;
   std::string told;  // to rank 0
 };
+
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 std::shared_ptr<Collectives> join(const std::string& backend, int64_t rank, int port) {
   ProcessGroupOptions options;
@@ -103,16 +109,23 @@ TEST_P(LeavingPeerTest, IsNamedAtOnceAndWaitsForNobody) {
   ::close(ports[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ways, LeavingPeerTest,
-    ::testing::Combine(
-        ::testing::Values("shm", "gloo"),
-        ::testing::Values(
-            Way{Leaving::kExit, false, "rank 1 died"}, Way{Leaving::kExit, true, "rank 1 died"},
-            Way{Leaving::kExitWithAStaticGroup, false, "rank 1 left the group"},
-            Way{Leaving::kExitWithAStaticGroup, true, "rank 1 destroyed its process group"},
-            Way{Leaving::kException, false, "rank 1 left the group"},
-            Way{Leaving::kException, true, "rank 1 destroyed its process group"})));
+std::vector<Way> ways() {
+  const std::string left = "rank 1 left the group";
+  const std::string destroyed = "rank 1 destroyed its process group";
+  return {{"exit", Leaving::kExit, false, "rank 1 died"},
+          {"exit_with_work", Leaving::kExit, true, "rank 1 died"},
+          {"exit_with_a_static_group", Leaving::kExitWithAStaticGroup, false, left},
+          {"exit_with_a_static_group_and_work", Leaving::kExitWithAStaticGroup, true, destroyed},
+          {"exception", Leaving::kException, false, left},
+          {"exception_with_work", Leaving::kException, true, destroyed}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, LeavingPeerTest,
+                         ::testing::Combine(::testing::Values("shm", "gloo"),
+                                            ::testing::ValuesIn(ways())),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + "_" + std::get<1>(info.param).name;
+                         });
 
 }  // namespace
 }  // namespace fsdp
