@@ -63,7 +63,8 @@ def main() -> None:
         elif sources and all(is_checked(path, root, known) for path in sources):
             chosen.append(with_file(entry, Path(entry["file"])))
     output.write_text(json.dumps(chosen))
-    print("\n".join(sorted({entry["file"] for entry in chosen})))
+    for file in sorted({entry["file"] for entry in chosen}):
+        print(file)
 
 
 if __name__ == "__main__":
