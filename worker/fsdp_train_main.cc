@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/release.h"
 #include "proto/standard_streams.h"
 #include "proto/worker_contract.h"
 #include "worker/contract/control_channel.h"
@@ -17,7 +18,6 @@
 #include "worker/train/failure.h"
 #include "worker/train/sampling.h"
 #include "worker/train/trainer.h"
-#include "worker/train/version.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -51,7 +51,7 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
       std::fputs(HelpText().c_str(), stdout);
       return contract::kExitOk;
     case Command::kVersion:
-      std::printf("fsdp-train %s\n", kVersion);
+      std::printf("fsdp-train %s\n", kRelease);
       return contract::kExitOk;
     case Command::kPrintConfig:
       std::printf("%s\n", ResolveConfig(line.config, line.overrides).dump(2).c_str());

@@ -75,6 +75,16 @@ absl::Status CheckHost(const char* field, const std::string& host) {
 
 // --- Parts
 
+void EncodeBuild(const BuildInfo& build, v1::BuildInfo* out) {
+  out->set_protocol(build.protocol);
+  out->set_release(Cut(build.release, kMaxNameBytes));
+}
+
+absl::StatusOr<BuildInfo> DecodeBuild(const v1::BuildInfo& build) {
+  RETURN_IF_ERROR(CheckLength("build.release", build.release().size(), kMaxNameBytes));
+  return BuildInfo{build.protocol(), build.release()};
+}
+
 void EncodeNode(const NodeInfo& node, v1::NodeInfo* out) {
   out->set_incarnation(node.incarnation.value());
   out->set_name(Cut(node.name, kMaxNameBytes));
@@ -266,6 +276,7 @@ struct AgentEncoder {
     EncodeNode(joined.node, out->mutable_joined()->mutable_node());
     out->mutable_joined()->set_highest_seen(joined.highest_seen.value());
     out->mutable_joined()->set_cannot_run(Cut(joined.cannot_run, kMaxErrorTextBytes));
+    EncodeBuild(joined.build, out->mutable_joined()->mutable_build());
   }
   void operator()(const AgentHeartbeat& heartbeat) const {
     v1::Progress* progress = out->mutable_heartbeat()->mutable_progress();
@@ -304,8 +315,9 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
       RETURN_IF_ERROR(CheckGeneration("joined.highest_seen", in.joined().highest_seen()));
       RETURN_IF_ERROR(
           CheckLength("joined.cannot_run", in.joined().cannot_run().size(), kMaxErrorTextBytes));
+      ASSIGN_OR_RETURN(BuildInfo build, DecodeBuild(in.joined().build()));
       return AgentJoined{std::move(node), Generation(in.joined().highest_seen()),
-                         in.joined().cannot_run()};
+                         in.joined().cannot_run(), std::move(build)};
     }
     case v1::AgentMessage::kHeartbeat: {
       const v1::Progress& progress = in.heartbeat().progress();
@@ -367,6 +379,7 @@ absl::StatusOr<AdmitAgent> DecodeAdmit(const v1::AdmitAgent& in) {
   if (in.has_terms()) {
     ASSIGN_OR_RETURN(admit.terms, DecodeTerms(in.terms()));
   }
+  ASSIGN_OR_RETURN(admit.build, DecodeBuild(in.build()));
   return admit;
 }
 
@@ -378,6 +391,7 @@ struct CoordinatorEncoder {
     if (admit.terms.has_value()) {
       EncodeTerms(*admit.terms, out->mutable_admit()->mutable_terms());
     }
+    EncodeBuild(admit.build, out->mutable_admit()->mutable_build());
   }
   void operator()(const RejectAgent& reject) const {
     out->mutable_reject()->set_reason(Cut(reject.reason, kMaxErrorTextBytes));

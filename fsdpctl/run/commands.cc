@@ -16,6 +16,7 @@
 #include "launcher/cli/nearest.h"
 #include "launcher/cli/program_texts.h"
 #include "launcher/run/machine.h"
+#include "proto/release.h"
 
 namespace fsdprun {
 namespace {
@@ -113,7 +114,7 @@ int RunControl(int argc, char** argv, char** environ_pointer) {
     return 0;
   }
   if (first == "--version") {
-    std::printf("fsdpctl %s\n", kVersion);
+    std::printf("fsdpctl %s\n", kRelease);
     return 0;
   }
   if (first == "--completion" || absl::StartsWith(first, "--completion=")) {

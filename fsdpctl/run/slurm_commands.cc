@@ -24,6 +24,7 @@
 #include "launcher/slurm/allocation.h"
 #include "launcher/slurm/queue_listing.h"
 #include "launcher/slurm/slurm_plan.h"
+#include "proto/release.h"
 
 namespace fsdprun {
 namespace {
@@ -74,7 +75,7 @@ int Carry(CliProgram program, const Submission& submission, const Environment& e
       Show(ManPage(program));
       return 0;
     case Request::kVersion:
-      Show(absl::StrCat("fsdpctl ", kVersion, "\n"));
+      Show(absl::StrCat("fsdpctl ", kRelease, "\n"));
       return 0;
     case Request::kDryRun:
       Show(BatchText(submission.file));

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "fsdpctl/slurm/shell_quote.h"
 #include "launcher/cli/program_texts.h"
+#include "proto/release.h"
 
 namespace fsdprun {
 
@@ -13,7 +14,7 @@ std::string BatchText(const BatchFile& file) {
     absl::StrAppend(&text, "#SBATCH --", directive.name, directive.value.empty() ? "" : "=",
                     directive.value.empty() ? "" : DirectiveQuoted(directive.value), "\n");
   }
-  absl::StrAppend(&text, "# Written by fsdpctl ", kVersion, ".\n");
+  absl::StrAppend(&text, "# Written by fsdpctl ", kRelease, ".\n");
   if (!file.setup.empty()) {
     absl::StrAppend(&text, file.setup, "\n");
   }

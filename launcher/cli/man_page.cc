@@ -6,6 +6,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "launcher/cli/program_texts.h"
+#include "proto/release.h"
 
 namespace fsdprun {
 namespace {
@@ -61,7 +62,7 @@ std::string ManPage(CliProgram program) {
   const std::string name = absl::StrReplaceAll(ProgramName(program), {{" ", "-"}});
   const ProgramTexts& texts = TextsOf(program);
   std::string page = absl::StrCat(".TH ", absl::AsciiStrToUpper(Escaped(name)), " 1 \"\" \"",
-                                  Escaped(name), " ", kVersion, "\" \"User Commands\"\n");
+                                  Escaped(name), " ", kRelease, "\" \"User Commands\"\n");
   AppendSection("NAME", &page);
   absl::StrAppend(&page, Escaped(name), " \\- ", Escaped(texts.summary), "\n");
   AppendSection("SYNOPSIS", &page);

@@ -6,8 +6,6 @@
 
 namespace fsdprun {
 
-inline constexpr char kVersion[] = "0.1.0";
-
 /// A term and what it means.
 struct TextEntry {
   const char* term;

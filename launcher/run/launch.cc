@@ -22,6 +22,7 @@
 #include "launcher/run/slurm_launcher.h"
 #include "launcher/run/worker_cpus.h"
 #include "launcher/slurm/slurm_plan.h"
+#include "proto/release.h"
 
 namespace fsdprun {
 namespace {
@@ -121,7 +122,7 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
       std::fputs(CompletionScript(program, plan->completion).c_str(), stdout);
       return 0;
     case Request::kVersion:
-      std::printf("%s %s\n", ProgramName(program), kVersion);
+      std::printf("%s %s\n", ProgramName(program), kRelease);
       return 0;
     case Request::kDryRun:
       return DescribeRun(program, *plan, environment, *slurm, CommandForNodes(argc, argv));

@@ -21,6 +21,7 @@
 #include <variant>
 
 #include "base/mono_time.h"
+#include "proto/cluster/build_info.h"
 #include "proto/cluster/types.h"
 
 namespace fsdprun {
@@ -35,6 +36,7 @@ struct AgentJoined {
   Generation highest_seen;
   /// Why this node can never start a worker (its program is missing); empty if it can.
   std::string cannot_run;
+  BuildInfo build{};
 };
 /// Renews the node's lease; sent every NodeSpec::heartbeat_interval.
 struct AgentHeartbeat {
@@ -102,6 +104,7 @@ struct AdmitAgent {
   Duration node_lease{};
   /// For a launcher whose own command line may say otherwise; empty: not told.
   std::optional<JobTerms> terms{};
+  BuildInfo build{};
 };
 /// Answer to AgentJoined: the agent can never be part of this job; it prints `reason` and exits
 /// with 1. With `rejoin` it answers any other message of an agent that was declared lost: the agent

@@ -42,9 +42,13 @@ static auto Fields(const RankAssignment& assignment) {
                   launch_id);
 }
 
+static auto Fields(const BuildInfo& build) {
+  const auto& [protocol, release] = build;
+  return std::tie(protocol, release);
+}
 static auto Fields(const AgentJoined& joined) {
-  const auto& [node, highest_seen, cannot_run] = joined;
-  return std::tie(node, highest_seen, cannot_run);
+  const auto& [node, highest_seen, cannot_run, build] = joined;
+  return std::tie(node, highest_seen, cannot_run, build);
 }
 static auto Fields(const AgentHeartbeat& beat) {
   const auto& [progress] = beat;
@@ -74,8 +78,8 @@ static auto Fields(const JobTerms& terms) {
   return std::tie(min_nodes, max_nodes, max_restarts, join_timeout, last_call);
 }
 static auto Fields(const AdmitAgent& admit) {
-  const auto& [node_lease, terms] = admit;
-  return std::tie(node_lease, terms);
+  const auto& [node_lease, terms, build] = admit;
+  return std::tie(node_lease, terms, build);
 }
 static auto Fields(const RejectAgent& reject) {
   const auto& [reason, rejoin] = reject;

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <random>
 
+#include "proto/release.h"
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/data/stream_digest.h"
-#include "worker/train/version.h"
 
 namespace fsdprun::worker {
 namespace {
@@ -158,7 +158,7 @@ RankInput DescribeInput(const Json& resolved, const LlamaConfig& llama, const To
                         const TokenStream* valid) {
   RankInput input;
   input.host = HostName();
-  input.facts["the version of fsdp-train"] = kVersion;
+  input.facts["the version of fsdp-train"] = kRelease;
   input.facts["the version of LibTorch"] = TORCH_VERSION;
   AddConfig(resolved, input.facts);
   AddModel(llama, input.facts);

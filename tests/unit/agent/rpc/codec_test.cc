@@ -35,18 +35,32 @@ absl::StatusOr<ToAgent> RoundTrip(CoordinatorMessage message) {
 TEST(CodecTest, JoinedKeepsEveryField) {
   NodeInfo node{kAgent, "n\xff", "10.0.0.1", 8, "trainer", 3};
   const FromAgent back =
-      RoundTrip(AgentMessage(AgentJoined{node, Generation(11), "no \xff"})).value();
+      RoundTrip(AgentMessage(AgentJoined{node, Generation(11), "no \xff", {7, "1.2.3"}})).value();
   EXPECT_EQ(back.incarnation, kAgent);
   EXPECT_EQ(back.generation, kGeneration);
   const auto& joined = std::get<AgentJoined>(back.message);
   EXPECT_EQ(joined.highest_seen, Generation(11));
   EXPECT_EQ(joined.cannot_run, "no \xff");
+  EXPECT_EQ(joined.build.protocol, 7u);
+  EXPECT_EQ(joined.build.release, "1.2.3");
   EXPECT_EQ(joined.node.incarnation, kAgent);
   EXPECT_EQ(joined.node.name, "n\xff");
   EXPECT_EQ(joined.node.address, "10.0.0.1");
   EXPECT_EQ(joined.node.local_world_size, 8);
   EXPECT_EQ(joined.node.role, "trainer");
   EXPECT_EQ(joined.node.requested_node_rank, 3);
+}
+
+TEST(CodecTest, WhoNamesNoProtocolIsToldApart) {
+  v1::AgentMessage joined =
+      Encode(FromAgent{kAgent, kGeneration, AgentJoined{NodeInfo{kAgent, "n", "10.0.0.1"}, {}, ""}},
+             "job");
+  joined.mutable_joined()->clear_build();
+  EXPECT_EQ(std::get<AgentJoined>(Decode(joined).value().message).build.protocol, 0u);
+  v1::CoordinatorMessage admitted = Encode(ToAgent{kAgent, kGeneration, AdmitAgent{}}, "job");
+  EXPECT_EQ(std::get<AdmitAgent>(Decode(admitted).value().message).build.protocol, kProtocol);
+  admitted.mutable_admit()->clear_build();
+  EXPECT_EQ(std::get<AdmitAgent>(Decode(admitted).value().message).build.protocol, 0u);
 }
 
 TEST(CodecTest, ExitKeepsEveryField) {
