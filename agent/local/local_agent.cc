@@ -131,33 +131,30 @@ bool LocalAgent::ForwardSignal(int signal) {
   return true;
 }
 
-// An action may produce an event synchronously; that event is queued until the current actions have
-// been executed.
-void LocalAgent::Feed(node::Event event) {
-  events_.push_back(std::move(event));
-  if (is_feeding_) {
-    return;
+void LocalAgent::OnEvent(const node::Event& event) {
+  if (hooks_.on_event) {
+    hooks_.on_event(event);
   }
-  is_feeding_ = true;
-  while (!events_.empty() && !has_ended_) {
-    const node::Event next = std::move(events_.front());
-    events_.pop_front();
-    if (hooks_.on_event) {
-      hooks_.on_event(next);
-    }
-    const node::Effects effects = machine_.Step(next, MonoNow());
-    loop_.Cancel(wake_timer_);
-    if (effects.wake_at != MonoTime::max()) {
-      wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(node::TimerDue{}); });
-    }
-    for (const node::Action& action : effects.actions) {
-      if (hooks_.on_action) {
-        hooks_.on_action(action);
-      }
-      std::visit([this](const auto& what) { Execute(what); }, action);
-    }
+}
+
+void LocalAgent::Hear(const node::News& news) {
+  if (hooks_.on_news) {
+    hooks_.on_news(news);
   }
-  is_feeding_ = false;
+}
+
+void LocalAgent::WakeAt(MonoTime at) {
+  loop_.Cancel(wake_timer_);
+  if (at != MonoTime::max()) {
+    wake_timer_ = loop_.At(at, [this] { Feed(node::TimerDue{}); });
+  }
+}
+
+void LocalAgent::Execute(node::Action& action) {
+  if (hooks_.on_action) {
+    hooks_.on_action(action);
+  }
+  std::visit([this](const auto& what) { Execute(what); }, action);
 }
 
 void LocalAgent::RunAfter(Duration delay, std::function<void()> action) {
@@ -186,8 +183,6 @@ void LocalAgent::FeedTurns() {
 }
 
 // --- Link
-
-void LocalAgent::Execute(const node::Send& send) { link_.Send(send.message); }
 
 void LocalAgent::Execute(const node::ReconnectStream& reconnect) {
   RunAfter(reconnect.delay, [this] { link_.Open(); });
@@ -364,6 +359,7 @@ void LocalAgent::SweepOnce() {
 // zombie per incarnation, and would later treat the old keeper's processes as foreign ones.
 void LocalAgent::Execute(const node::Exit& exit) {
   has_ended_ = true;
+  driver_.Stop();
   loop_.Cancel(wake_timer_);
   exit_ = exit;
   if (keeper_ == nullptr || keeper_->has_ended()) {

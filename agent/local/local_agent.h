@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +22,8 @@
 #include "agent/process/keeper_client.h"
 #include "agent/rpc/coordinator_link.h"
 #include "base/event_loop.h"
+#include "base/machine_driver.h"
+#include "base/mono_time.h"
 #include "base/unique_fd.h"
 
 namespace fsdprun {
@@ -30,7 +31,7 @@ namespace fsdprun {
 /// One node's agent: executes NodeMachine's actions with a keeper, log files, a store and a link,
 /// and feeds the resulting events back. Makes no decisions itself. Thread: loop thread only, hooks
 /// too.
-class LocalAgent {
+class LocalAgent : private MachineDriver<NodeMachine>::Executor {
  public:
   struct Options {
     NodeSpec spec;
@@ -81,6 +82,8 @@ class LocalAgent {
     /// watch.
     std::function<void(const node::Event&)> on_event;
     std::function<void(const node::Action&)> on_action;
+    /// What has happened.
+    std::function<void(const node::News&)> on_news;
     /// A worker has set or released a timer of the watchdog; one has expired.
     std::function<void()> on_timer_request;
     std::function<void(const ExpiredTimer&)> on_timer_expired;
@@ -88,7 +91,7 @@ class LocalAgent {
 
   LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link,
              WorkerStore& store);
-  ~LocalAgent();
+  ~LocalAgent() override;
   LocalAgent(const LocalAgent&) = delete;
   LocalAgent& operator=(const LocalAgent&) = delete;
 
@@ -125,8 +128,15 @@ class LocalAgent {
   pid_t keeper_pid() const { return keeper_ != nullptr ? keeper_->pid() : 0; }
 
  private:
-  void Feed(node::Event event);
-  void Execute(const node::Send& send);
+  void Feed(node::Event event) { driver_.Feed(std::move(event)); }
+  // The machine's executor.
+  MonoTime Now() override { return MonoNow(); }
+  void Persist(const None& /*record*/) override {}
+  void WakeAt(MonoTime at) override;
+  void Send(FromAgent& message) override { link_.Send(message); }
+  void Execute(node::Action& action) override;
+  void Hear(const node::News& news) override;
+  void OnEvent(const node::Event& event) override;
   void Execute(const node::StartKeeper& start);
   void Execute(const node::ReconnectStream& reconnect);
   void Execute(const node::PrepareNode& prepare);
@@ -141,7 +151,6 @@ class LocalAgent {
   void OpenKeeper();
   void FollowLease(Duration node_lease);
   KeeperCallbacks MakeKeeperCallbacks();
-  void ConnectLink();
   void OnLinkLost(const LinkLoss& loss);
   void WarnOfSilence();
   absl::Status SpawnOne(int local_rank);
@@ -198,8 +207,7 @@ class LocalAgent {
 
   // Owned by the loop thread.
   NodeMachine machine_;
-  std::deque<node::Event> events_;
-  bool is_feeding_ = false;
+  MachineDriver<NodeMachine> driver_{machine_, *this};
   bool has_ended_ = false;
   bool was_admitted_ = false;
   /// Released or rejected by the coordinator, or ended by an operator.

@@ -53,14 +53,13 @@ node::Effects NodeMachine::Step(const node::Event& event, MonoTime now) {
 }
 
 void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& effects) {
-  effects.actions.clear();
+  effects.Clear();
   Out out{effects, now};
   if (!exited_) {
     ForgiveStall(now);
     std::visit([&](const auto& e) { Handle(e, out); }, event);
   }
   promised_wake_ = std::max(NextWake(now), now);  // what is due now is not late yet
-  effects.reason = reason_;
   effects.wake_at = promised_wake_;
 }
 
@@ -94,6 +93,9 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
   const Contact::Broken broken = contact_.Break(lost.what);
   if (released_) {
     return;  // There is nothing more to hear.
+  }
+  if (broken.was_admitted) {
+    out.effects.news.emplace_back(node::CoordinatorLost{lost.what});
   }
   const Duration delay = contact_.Redial(broken, lost.nothing_listens, out.now);
   if (broken.was_up) {
@@ -134,6 +136,7 @@ void NodeMachine::Handle(const node::KeeperReady&, Out& out) {
 
 void NodeMachine::Handle(const node::KeeperLost& lost, Out& out) {
   const std::optional<Duration> delay = keeper_.Lost(out.now);
+  out.effects.news.emplace_back(node::KeeperDied{lost.what});
   switch (phase_) {
     case node::Phase::kIdle:
     case node::Phase::kGone:
@@ -212,6 +215,8 @@ void NodeMachine::Handle(const node::WorkersSpawned& spawned, Out& out) {
     return;
   }
   workers_.Started(spawned.pids);
+  out.effects.news.emplace_back(
+      node::WorkersStarted{generation(), assignment_.rank_offset, spawned.pids});
   keeper_.HasProvenItself();
   if (phase_ == node::Phase::kSpawning) {
     phase_ = node::Phase::kRunning;
@@ -249,6 +254,7 @@ void NodeMachine::Handle(const node::WorkerReaped& reaped, Out& out) {
   if (progress_changed_) {
     SendHeartbeat(out);  // How far the workers have come tells whether they were done.
   }
+  out.effects.news.emplace_back(node::WorkerEnded{generation(), ended->exit});
   SendReport(WorkerExited{std::move(ended->exit)}, ended->failed_at, out);
 }
 

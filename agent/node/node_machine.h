@@ -16,6 +16,7 @@
 #include "agent/node/node_spec.h"
 #include "agent/node/report_log.h"
 #include "agent/node/worker_set.h"
+#include "base/effects.h"
 #include "base/mono_time.h"
 #include "proto/cluster/messages.h"
 #include "proto/cluster/types.h"
@@ -97,10 +98,6 @@ using Event = std::variant<TimerDue, ToAgent, Boot, StreamUp, StreamLost, Keeper
 
 // --- Actions
 
-/// Write `message` to the stream; drop it if the stream is down (it is repeated on the next one).
-struct Send {
-  FromAgent message;
-};
 /// Start a keeper after `delay`; answer KeeperReady or KeeperLost.
 struct StartKeeper {
   Duration delay{};
@@ -148,18 +145,58 @@ struct Exit {
   std::string message;
 };
 
-using Action = std::variant<Send, StartKeeper, ReconnectStream, PrepareNode, SpawnWorkers,
-                            SignalWorkers, NotifyWorkers, KillWorkers, KillOrphans, Exit>;
+using Action = std::variant<StartKeeper, ReconnectStream, PrepareNode, SpawnWorkers, SignalWorkers,
+                            NotifyWorkers, KillWorkers, KillOrphans, Exit>;
 
-struct Effects {
-  /// To be executed in order.
-  std::vector<Action> actions;
-  /// Why the machine is in its present state; changes only with a decision. Valid until the next
-  /// Step.
-  std::string_view reason;
-  /// Deliver TimerDue at this time (replaces the earlier request). MonoTime::max() means never.
-  MonoTime wake_at = MonoTime::max();
+// --- News, for those who only watch
+
+/// Again, or for the first time.
+struct CoordinatorFound {
+  std::string endpoint;
 };
+/// The stream of an admitted agent broke.
+struct CoordinatorLost {
+  std::string why;
+};
+struct KeeperDied {
+  std::string what;
+};
+/// The node has a place in this generation.
+struct Assigned {
+  RankAssignment assignment;
+};
+struct WorkersStarted {
+  Generation generation;
+  /// Of the first of them.
+  int rank = 0;
+  std::vector<int64_t> pids;
+};
+struct WorkerEnded {
+  Generation generation;
+  WorkerExit exit;
+};
+struct WorkersStopping {
+  Generation generation;
+  int signal = 15;
+  Duration grace{};
+  std::string why;
+};
+struct WorkersKilled {
+  Generation generation;
+};
+/// No process of it is left.
+struct AllEnded {
+  Generation generation;
+};
+struct Left {
+  int exit_code = 0;
+  std::string why;
+};
+
+using News = std::variant<CoordinatorFound, CoordinatorLost, KeeperDied, Assigned, WorkersStarted,
+                          WorkerEnded, WorkersStopping, WorkersKilled, AllEnded, Left>;
+
+using Effects = fsdprun::Effects<None, FromAgent, Action, News>;
 
 /// What the node is doing for its generation.
 enum class Phase {
@@ -181,10 +218,13 @@ std::string_view PhaseName(Phase phase);
 /// counted. Thread: owned by one loop thread. Time: `now` is monotonic.
 class NodeMachine {
  public:
+  using Event = node::Event;
+  using Effects = node::Effects;
+
   explicit NodeMachine(NodeSpec spec);
 
   node::Effects Step(const node::Event& event, MonoTime now);
-  /// The same into the caller's `effects`, whose buffer is reused: a heartbeat allocates nothing.
+  /// The same into the caller's `effects`, whose buffers are used again.
   void Step(const node::Event& event, MonoTime now, node::Effects& effects);
 
   node::Phase phase() const { return phase_; }
@@ -194,6 +234,8 @@ class NodeMachine {
   Generation highest_seen() const { return highest_seen_; }
   bool exited() const { return exited_; }
   const RankAssignment& assignment() const { return assignment_; }
+  /// Why the machine is in its present state; changes only with a decision. Valid until the next
+  /// Step.
   std::string_view reason() const { return reason_; }
   /// When an agent that was admitted gives up its coordinator; empty while it has a stream to it.
   std::optional<MonoTime> coordinator_deadline() const {

@@ -22,8 +22,7 @@ void NodeMachine::SendNow(Message&& message, Generation g, Out& out) {
   if (!contact_.is_up()) {
     return;
   }
-  node::Action& action = out.effects.actions.emplace_back(std::in_place_type<node::Send>);
-  FromAgent& envelope = std::get<node::Send>(action).message;
+  FromAgent& envelope = out.effects.messages.emplace_back();
   envelope.incarnation = spec_.node.incarnation;
   envelope.generation = g;
   envelope.message = std::forward<Message>(message);

@@ -23,6 +23,11 @@ void NodeMachine::Handle(const ToAgent& order, Out& out) {
 
 void NodeMachine::Apply(const AdmitAgent& admit, Generation, Out& out) {
   contact_.Admitted(admit.node_lease, out.now);
+  out.effects.news.emplace_back(node::CoordinatorFound{spec_.coordinator_endpoint});
+  if (std::string mismatch = Mismatch({}, admit.build); !mismatch.empty()) {
+    Leave(1, std::move(mismatch), spec_.kill_wait, out);
+    return;
+  }
   if (!leaving_) {
     ExplainAdmission();
   }
@@ -73,6 +78,7 @@ void NodeMachine::BeginPrepare(const RankAssignment& assignment, Out& out) {
   progress_ = {};
   progress_changed_ = false;
   SetReason("preparing generation " + std::to_string(generation().value()));
+  out.effects.news.emplace_back(node::Assigned{assignment_});
   prepare_started_ = keeper_.is_ready();
   if (prepare_started_) {
     out.effects.actions.emplace_back(node::PrepareNode{assignment_, assignment_.group_rank == 0});
@@ -143,6 +149,8 @@ void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view re
       phase_ = node::Phase::kStopping;
       kill_at_ = out.now + grace;
       workers_.SignalSent(signal, out.now);
+      out.effects.news.emplace_back(
+          node::WorkersStopping{generation(), signal, grace, std::string(reason)});
       out.effects.actions.emplace_back(node::SignalWorkers{generation(), signal, grace});
       return;
     }
@@ -169,6 +177,7 @@ void NodeMachine::KillGeneration(Out& out) {
   kill_at_ = MonoTime::max();
   wedged_at_ = out.now + spec_.kill_wait;
   workers_.KillSent(out.now);
+  out.effects.news.emplace_back(node::WorkersKilled{generation()});
   if (keeper_.is_ready()) {
     out.effects.actions.emplace_back(node::KillWorkers{generation()});
   } else {
@@ -197,6 +206,7 @@ void NodeMachine::BecomeGone(Out& out) {
   kill_at_ = MonoTime::max();
   wedged_at_ = MonoTime::max();
   workers_.EndAll();
+  out.effects.news.emplace_back(node::AllEnded{generation()});
   SendReport(WorkersStopped{}, out.now, out);
   if (leaving_) {
     FinishExit(out);
@@ -236,6 +246,7 @@ void NodeMachine::FinishExit(Out& out) {
   FSDPRUN_CHECK(!exited_, "an agent leaves once");
   SendNow(AgentLeft{operator_signal_, false}, generation(), out);
   out.effects.actions.emplace_back(node::Exit{exit_code_, exit_message_});
+  out.effects.news.emplace_back(node::Left{exit_code_, exit_message_});
   exited_ = true;
 }
 

@@ -189,6 +189,7 @@ Failure JobMachine::FailureOf(const FromAgent& envelope, CauseKind kind, std::st
 
 /// False if it is collateral of a stop.
 bool JobMachine::RecordFailure(Failure failure, MonoTime since, Out& out) {
+  out.effects.news.emplace_back(job::FailureReported{failure});
   return world_.failures().Add(std::move(failure), out.now, since);
 }
 

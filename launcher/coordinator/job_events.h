@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/effects.h"
 #include "base/mono_time.h"
 #include "launcher/coordinator/recovery_policy.h"
 #include "proto/cluster/messages.h"
@@ -62,7 +63,12 @@ struct Record {
   bool is_over = false;
 };
 
-// What has happened, for whoever watches the job or acts for it.
+/// To be done for the machine: find out whether another launcher has become the host of the job,
+/// and go on until it is known. Then PlaceChecked or HostReplaced is to follow, unless
+/// JobMachine::awaits_place() is false by then. Not repeated before.
+struct PlaceAsked {};
+
+// What has happened, for whoever watches the job.
 
 /// The coordinator itself had not run for this long, or longer.
 struct Stalled {
@@ -72,10 +78,9 @@ struct Stalled {
 struct Warned {
   std::string text;
 };
-/// It is to be found out whether another launcher has become the host of the job, until it is
-/// known: then PlaceChecked or HostReplaced is to follow, unless JobMachine::awaits_place() is
-/// false by then. Not repeated before.
-struct PlaceAsked {};
+struct NodeJoined {
+  NodeInfo node;
+};
 /// `what` is a clause that says why, such as "was silent for 3.0 s".
 struct NodeLost {
   std::string name;
@@ -86,10 +91,24 @@ struct WorldFormed {
   int nodes = 0;
   int workers = 0;
 };
+/// Its workers are to be started.
+struct WorldCommitted {
+  Generation generation;
+  StoreEndpoint store;
+};
+/// A worker or a node has failed. Several may, of one cause: which of them is the root is known
+/// once the world has stopped.
+struct FailureReported {
+  Failure failure;
+};
 struct WorldStopping {
   Generation generation;
   StopKind kind = StopKind::kMembership;
   std::string why;
+};
+/// No process of it is left.
+struct WorldStopped {
+  Generation generation;
 };
 /// The job is over and all agents have left or timed out. The last news; every later event is only
 /// answered by a release.
@@ -97,19 +116,10 @@ struct JobFinished {
   JobOutcome outcome;
 };
 
-using News =
-    std::variant<Stalled, Warned, PlaceAsked, NodeLost, WorldFormed, WorldStopping, JobFinished>;
+using News = std::variant<Stalled, Warned, NodeJoined, NodeLost, WorldFormed, WorldCommitted,
+                          FailureReported, WorldStopping, WorldStopped, JobFinished>;
 
-/// To be carried out in the order of its parts.
-struct Effects {
-  /// To be kept before anything is sent; empty if nothing of it has changed.
-  std::optional<Record> persist;
-  /// To be sent in order. Those to agents without a stream are dropped by the executor.
-  std::vector<ToAgent> messages;
-  std::vector<News> news;
-  /// Deliver TimerDue at this time (replaces the earlier request). MonoTime::max() means never.
-  MonoTime wake_at = MonoTime::max();
-};
+using Effects = fsdprun::Effects<Record, ToAgent, PlaceAsked, News>;
 
 enum class Phase {
   kRendezvous,  // waits for nodes

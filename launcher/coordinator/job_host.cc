@@ -78,7 +78,7 @@ void JobMachine::TakeForAll(int signal, Out& out) {
 
 void JobMachine::CheckPlace(Out& out) {
   if (place_.Ask(out.now)) {
-    out.effects.news.emplace_back(job::PlaceAsked{});
+    out.effects.actions.emplace_back();
   }
 }
 

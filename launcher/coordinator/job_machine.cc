@@ -77,9 +77,7 @@ job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
 void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effects) {
   before_ = {generation(), budgets_.restarts_used, budgets_.membership_changes, formations_,
              outcome().has_value()};
-  effects.persist.reset();
-  effects.messages.clear();
-  effects.news.clear();
+  effects.Clear();
   Out out{effects, now, true};
   if (!begun_) {
     begun_ = true;

@@ -31,12 +31,15 @@ namespace fsdprun {
 /// and counted. Thread: owned by one loop thread. Time: `now` is the coordinator's monotonic clock.
 class JobMachine {
  public:
+  using Event = job::Event;
+  using Effects = job::Effects;
+
   explicit JobMachine(const JobSpec& spec);
   JobMachine(const JobMachine&) = delete;
   JobMachine& operator=(const JobMachine&) = delete;
 
   job::Effects Step(const job::Event& event, MonoTime now);
-  /// The same into the caller's `effects`, whose buffer is reused: a heartbeat allocates nothing.
+  /// The same into the caller's `effects`, whose buffers are used again.
   void Step(const job::Event& event, MonoTime now, job::Effects& effects);
 
   job::Phase phase() const;

@@ -40,7 +40,10 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
         ToAgent{incarnation, Generation{}, ending_.ReleaseOfLate(incarnation, held)});
     return;
   }
-  const std::string refusal = place_.is_lost() ? NoMoreNodes() : membership_.Refusal(joined.node);
+  std::string refusal = Mismatch(joined.build, {});
+  if (refusal.empty()) {
+    refusal = place_.is_lost() ? NoMoreNodes() : membership_.Refusal(joined.node);
+  }
   if (!refusal.empty()) {
     out.effects.messages.push_back(ToAgent{incarnation, Generation{}, RejectAgent{refusal, false}});
     return;
@@ -54,6 +57,7 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   if (!admission.warning.empty()) {
     out.effects.news.emplace_back(job::Warned{std::move(admission.warning)});
   }
+  out.effects.news.emplace_back(job::NodeJoined{joined.node});
   agent_signals_.ForgetNode(joined.node.name);
   SendTo(*admission.node, Generation{}, AdmissionOf(spec_), out);
   if (admission.replaced != Incarnation{}) {

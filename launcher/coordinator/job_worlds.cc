@@ -77,6 +77,7 @@ void JobMachine::MaybeCommit(Out& out) {
 void JobMachine::CommitWorld(Out& out) {
   membership_.ForgetLost();
   Send(world_.Commit(out.now), out);
+  out.effects.news.emplace_back(job::WorldCommitted{generation(), world_.store()});
   SetReason("starting generation " + std::to_string(generation().value()));
 }
 
@@ -214,6 +215,7 @@ void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
 
 void JobMachine::FinishStop(Out& out) {
   FSDPRUN_CHECK(!world_.IsAwaited(), "every member has stopped");
+  out.effects.news.emplace_back(job::WorldStopped{generation()});
   membership_.EndWorld();
   world_.End();
   const bool is_done = world_.HaveAllSucceeded() || HasDoneAllSteps();

@@ -134,42 +134,34 @@ void CoordinatorHost::Shutdown() {
   }
 }
 
-// The local agent may answer synchronously; its messages are queued until all messages have been
-// delivered.
-void CoordinatorHost::Feed(job::Event event) {
-  events_.push_back(std::move(event));
-  if (is_feeding_) {
-    return;
+void CoordinatorHost::WakeAt(MonoTime at) {
+  loop_.Cancel(wake_timer_);
+  if (at != MonoTime::max()) {
+    wake_timer_ = loop_.At(at, [this] { Feed(job::TimerDue{}); });
   }
-  is_feeding_ = true;
-  while (!events_.empty()) {
-    const job::Event next = std::move(events_.front());
-    events_.pop_front();
-    const job::Effects effects = machine_.Step(next, MonoNow());
-    loop_.Cancel(wake_timer_);
-    if (effects.wake_at != MonoTime::max()) {
-      wake_timer_ = loop_.At(effects.wake_at, [this] { Feed(job::TimerDue{}); });
-    }
-    for (const ToAgent& message : effects.messages) {
-      Send(message);
-    }
-    for (const job::News& news : effects.news) {
-      std::visit([this](const auto& what) { Hear(what); }, news);
-    }
-    if (hooks_.on_step) {
-      hooks_.on_step();
-    }
-  }
-  is_feeding_ = false;
 }
 
-void CoordinatorHost::Send(const ToAgent& message) {
+/// The local agent may answer at once.
+void CoordinatorHost::Send(ToAgent& message) {
   if (!local_link_->Deliver(message) && service_ != nullptr) {
     service_->Send(message);
   }
 }
 
-void CoordinatorHost::Hear(const job::Stalled& stalled) {
+void CoordinatorHost::Hear(const job::News& news) {
+  if (hooks_.on_news) {
+    hooks_.on_news(news);
+  }
+  std::visit([this](const auto& what) { Tell(what); }, news);
+}
+
+void CoordinatorHost::OnStepped(const job::Event& /*event*/, const job::Effects& /*effects*/) {
+  if (hooks_.on_step) {
+    hooks_.on_step();
+  }
+}
+
+void CoordinatorHost::Tell(const job::Stalled& stalled) {
   if (stalled.lateness >= kStallWarning) {
     Log(LogLevel::kWarning,
         absl::StrCat("this launcher did not run for ", ToSeconds(stalled.lateness),
@@ -181,8 +173,8 @@ void CoordinatorHost::Hear(const job::Stalled& stalled) {
   }
 }
 
-void CoordinatorHost::Hear(const job::Warned& warned) { Log(LogLevel::kWarning, warned.text); }
+void CoordinatorHost::Tell(const job::Warned& warned) { Log(LogLevel::kWarning, warned.text); }
 
-void CoordinatorHost::Hear(const job::JobFinished& finished) { hooks_.on_finish(finished.outcome); }
+void CoordinatorHost::Tell(const job::JobFinished& finished) { hooks_.on_finish(finished.outcome); }
 
 }  // namespace fsdprun

@@ -1,14 +1,16 @@
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "agent/rpc/coordinator_link.h"
 #include "base/event_loop.h"
+#include "base/machine_driver.h"
+#include "base/mono_time.h"
 #include "base/unique_fd.h"
 #include "launcher/coordinator/job_machine.h"
 #include "launcher/rpc/coordinator_service.h"
@@ -20,7 +22,7 @@ namespace fsdprun {
 /// Runs the coordinator of one job: feeds JobMachine and delivers its messages, to the agent of
 /// this process directly and to the others over gRPC. gRPC is not started for a one-node job.
 /// Thread: loop thread only.
-class CoordinatorHost {
+class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
  public:
   struct Options {
     /// `launch_id` is filled in here: every host is a launch of its own.
@@ -38,6 +40,8 @@ class CoordinatorHost {
     std::function<void()> on_check_place;
     /// This process did not run for so long, or longer.
     std::function<void(Duration)> on_stall;
+    /// What has happened, for those who only watch; may be null.
+    std::function<void(const job::News&)> on_news;
     /// After every step: the machine may have changed.
     std::function<void()> on_step;
     /// See CoordinatorService::Callbacks.
@@ -45,7 +49,7 @@ class CoordinatorHost {
   };
 
   CoordinatorHost(EventLoop& loop, Options options, Hooks hooks);
-  ~CoordinatorHost();
+  ~CoordinatorHost() override;
   CoordinatorHost(const CoordinatorHost&) = delete;
   CoordinatorHost& operator=(const CoordinatorHost&) = delete;
 
@@ -77,16 +81,21 @@ class CoordinatorHost {
  private:
   class LocalLink;
 
-  void Feed(job::Event event);
-  void Send(const ToAgent& message);
-  void Hear(const job::Stalled& stalled);
-  void Hear(const job::Warned& warned);
-  void Hear(const job::PlaceAsked&) { hooks_.on_check_place(); }
-  void Hear(const job::JobFinished& finished);
+  void Feed(job::Event event) { driver_.Feed(std::move(event)); }
+  // The machine's executor.
+  MonoTime Now() override { return MonoNow(); }
+  void Persist(const job::Record& /*record*/) override {}  // It lives as long as its process.
+  void WakeAt(MonoTime at) override;
+  void Send(ToAgent& message) override;
+  void Execute(job::PlaceAsked& /*asked*/) override { hooks_.on_check_place(); }
+  void Hear(const job::News& news) override;
+  void OnStepped(const job::Event& event, const job::Effects& effects) override;
+  void Tell(const job::Stalled& stalled);
+  void Tell(const job::Warned& warned);
+  void Tell(const job::JobFinished& finished);
   // What else there is to know is in the machine; see Hooks::on_step.
-  void Hear(const job::NodeLost&) {}
-  void Hear(const job::WorldFormed&) {}
-  void Hear(const job::WorldStopping&) {}
+  template <class Other>
+  void Tell(const Other& /*what*/) {}
 
   // Constant after construction.
   EventLoop& loop_;
@@ -95,8 +104,7 @@ class CoordinatorHost {
 
   // Owned by the loop thread.
   JobMachine machine_;
-  std::deque<job::Event> events_;
-  bool is_feeding_ = false;
+  MachineDriver<JobMachine> driver_{machine_, *this};
   EventLoop::TimerId wake_timer_ = 0;
   std::unique_ptr<LocalLink> local_link_;
   std::unique_ptr<CoordinatorService> service_;

@@ -14,6 +14,46 @@ constexpr Nanos kOrphansEndWithin = 50 * kMilli;
 
 }  // namespace
 
+class World::AgentExecutor : public Agent::Executor {
+ public:
+  AgentExecutor(World& world, uint32_t index) : world_(world), index_(index) {}
+
+  MonoTime Now() override { return Mono(world_.now_); }
+  void Persist(const None& /*record*/) override {}
+  void WakeAt(MonoTime at) override { world_.WakeAgentAt(index_, at); }
+  void Send(FromAgent& message) override { world_.SendReport(index_, message); }
+  void Execute(node::Action& action) override {
+    std::visit([this](auto& what) { world_.Execute(index_, what); }, action);
+  }
+  void Hear(const node::News& /*news*/) override {}
+  void OnEvent(const node::Event& /*event*/) override {
+    seen_ = world_.agents_[index_]->machine.highest_seen();
+    held_ = world_.agents_[index_]->prepared;
+  }
+  void OnStepped(const node::Event& event, const node::Effects& effects) override {
+    const Agent& agent = *world_.agents_[index_];
+    if (const auto* order = std::get_if<ToAgent>(&event)) {
+      world_.CheckOrder(*order, held_, effects);
+    }
+    if (agent.machine.highest_seen() < seen_) {
+      world_.Violate("the generation went back on " + world_.slots_[agent.slot].name);
+    }
+    if (effects.actions.empty() && std::holds_alternative<node::TimerDue>(event)) {
+      return;  // Only a beat.
+    }
+    if (const std::string broken = agent.machine.CheckInvariants(); !broken.empty()) {
+      world_.Violate("NodeMachine of " + world_.slots_[agent.slot].name + ": " + broken);
+    }
+  }
+
+ private:
+  World& world_;
+  const uint32_t index_;
+  /// Before the present step.
+  Generation seen_;
+  Generation held_;
+};
+
 uint32_t World::StartAgent(int slot_index) {
   Slot& slot = slots_[slot_index];
   NodeSpec spec;
@@ -30,12 +70,12 @@ uint32_t World::StartAgent(int slot_index) {
   spec.coordinator_endpoint = "10.0.0.1:29400";
   spec.coordinator_grace = CoordinatorGrace(options_.mix);
   spec.stop_grace = Duration(static_cast<Nanos>(options_.mix.stop_grace_s * kSecond));
-  auto agent = std::make_unique<Agent>(spec);
+  const uint32_t index = static_cast<uint32_t>(agents_.size());
+  auto agent = std::make_unique<Agent>(spec, std::make_unique<AgentExecutor>(*this, index));
   agent->slot = slot_index;
   agent->incarnation = spec.node.incarnation;
   slot_of_[agent->incarnation.value()] = slot_index;
   agents_.push_back(std::move(agent));
-  const uint32_t index = static_cast<uint32_t>(agents_.size() - 1);
   slot.agent = index;
   referee_.AgentStarted(now_, slot_index, slot.node_rank.value_or(slot_index));
   StepAgent(index, node::Boot{});
@@ -51,54 +91,39 @@ void World::StepAgent(uint32_t index, const node::Event& event) {
     At(agent.paused_until, [this, index, event] { StepAgent(index, event); });
     return;
   }
-  const Generation seen = agent.machine.highest_seen();
-  const Generation held = agent.prepared;
-  node::Effects& effects = node_effects_;
-  agent.machine.Step(event, Mono(now_), effects);
-  if (const auto* order = std::get_if<ToAgent>(&event)) {
-    CheckOrder(*order, held);
-  }
-  if (agent.machine.highest_seen() < seen) {
-    Violate("the generation went back on " + slots_[agent.slot].name);
-  }
-  const bool only_a_beat =
-      effects.actions.size() <= 1 && std::holds_alternative<node::TimerDue>(event);
-  for (node::Action& action : effects.actions) {
-    std::visit([&](auto& a) { Execute(index, a); }, action);
-  }
-  if (!only_a_beat) {
-    const std::string broken = agent.machine.CheckInvariants();
-    if (!broken.empty()) {
-      Violate("NodeMachine of " + slots_[agent.slot].name + ": " + broken);
-    }
-  }
-  if (effects.wake_at == MonoTime::max() || !agent.alive) {
+  agent.driver.Feed(event);
+}
+
+/// A later wake-up is served by the earlier item, which the machine answers with the new time.
+void World::WakeAgentAt(uint32_t index, MonoTime wake) {
+  Agent& agent = *agents_[index];
+  if (wake == MonoTime::max()) {
     return;
   }
-  // A later wake-up is served by the earlier item, which the machine answers with the new time.
-  const Nanos at = std::max(Virtual(effects.wake_at), now_);
+  const Nanos at = std::max(Virtual(wake), now_);
   if (agent.timer_at == 0 || at < agent.timer_at) {
     agent.timer_at = at;
     queue_.Push(at, ItemKind::kNodeTimer, index);
   }
 }
 
-void World::CheckOrder(const ToAgent& order, Generation held) {
-  const std::vector<node::Action>& actions = node_effects_.actions;
-  const bool touches = std::any_of(actions.begin(), actions.end(), [](const node::Action& action) {
+void World::CheckOrder(const ToAgent& order, Generation held, const node::Effects& effects) {
+  const auto touches_workers = [](const node::Action& action) {
     return std::holds_alternative<node::SpawnWorkers>(action) ||
            std::holds_alternative<node::SignalWorkers>(action) ||
            std::holds_alternative<node::NotifyWorkers>(action) ||
            std::holds_alternative<node::KillWorkers>(action) ||
            std::holds_alternative<node::KillOrphans>(action);
-  });
-  referee_.fence().OrderReceived(order.generation, held, touches);
+  };
+  referee_.fence().OrderReceived(
+      order.generation, held,
+      std::any_of(effects.actions.begin(), effects.actions.end(), touches_workers));
 }
 
-void World::Execute(uint32_t index, node::Send& send) {
+void World::SendReport(uint32_t index, FromAgent& report) {
   Agent& agent = *agents_[index];
-  if (std::holds_alternative<AgentPrepared>(send.message.message)) {
-    const Generation g = send.message.generation;
+  if (std::holds_alternative<AgentPrepared>(report.message)) {
+    const Generation g = report.generation;
     if (g < agent.acknowledged) {
       Violate("an older generation was acknowledged");
     }
@@ -110,7 +135,7 @@ void World::Execute(uint32_t index, node::Send& send) {
     }
   }
   if (agent.stream != 0) {
-    SendUp(agent.stream - 1, send.message);
+    SendUp(agent.stream - 1, report);
   }
 }
 

@@ -12,30 +12,53 @@ constexpr Nanos kEndTakes = 15 * kSecond;
 
 }  // namespace
 
+class World::JobExecutor : public MachineDriver<JobMachine>::Executor {
+ public:
+  explicit JobExecutor(World& world) : world_(world) {}
+
+  MonoTime Now() override { return Mono(world_.now_); }
+  void Persist(const job::Record& record) override { world_.recorded_ = record.generation; }
+  void WakeAt(MonoTime at) override { world_.ScheduleJobTimer(at); }
+  void Send(ToAgent& message) override { world_.SendOrder(message); }
+  void Execute(job::PlaceAsked& /*asked*/) override { world_.LookAtPlace(); }
+  void Hear(const job::News& news) override {
+    std::visit([this](const auto& what) { world_.Hear(what); }, news);
+  }
+  void OnStepped(const job::Event& /*event*/, const job::Effects& effects) override {
+    world_.OnJobStepped(effects);
+  }
+
+ private:
+  World& world_;
+};
+
+void World::StartJob(const JobSpec& spec) {
+  job_ = std::make_unique<JobMachine>(spec);
+  job_executor_ = std::make_unique<JobExecutor>(*this);
+  job_driver_ = std::make_unique<MachineDriver<JobMachine>>(*job_, *job_executor_);
+}
+
 void World::StepJob(const job::Event& event) {
-  if (coordinator_died_) {
-    return;
+  if (!coordinator_died_) {
+    job_driver_->Feed(event);
   }
-  job_->Step(event, Mono(now_), job_effects_);
-  if (job_effects_.persist) {
-    recorded_ = job_effects_.persist->generation;
-  }
-  for (ToAgent& message : job_effects_.messages) {
-    CheckRecorded(message);
-    referee_.OrderSent(now_, slot_of_.at(message.incarnation.value()), message);
-    CheckRelease(message);
-    SendDown(message);
-  }
-  for (const job::News& news : job_effects_.news) {
-    std::visit([this](const auto& what) { Hear(what); }, news);
-  }
+}
+
+void World::SendOrder(ToAgent& order) {
+  CheckRecorded(order);
+  referee_.OrderSent(now_, slot_of_.at(order.incarnation.value()), order);
+  CheckRelease(order);
+  SendDown(order);
+}
+
+void World::OnJobStepped(const job::Effects& effects) {
+  job_had_effect_ = !effects.messages.empty() || !effects.news.empty();
   referee_.OrdersGiven(now_);
   if (!has_decided_ && job_->outcome()) {
     has_decided_ = true;
     referee_.Decided(now_, *job_->outcome());
   }
   MaybeAnswerDoubt();
-  ScheduleJobTimer(job_effects_.wake_at);
   CheckJob();
 }
 
@@ -108,9 +131,8 @@ void World::StepJobWithReport(const job::Event& event) {
   referee_.ReportArrives(now_, slot, report);
   StepJob(event);
   if (is_stale) {
-    const bool had_effect =
-        !job_effects_.messages.empty() || !job_effects_.news.empty() || has_decided_ != had_decided;
-    referee_.fence().ReportReceived(report.generation, current, had_effect);
+    referee_.fence().ReportReceived(report.generation, current,
+                                    job_had_effect_ || has_decided_ != had_decided);
   }
   if (is_heard) {
     referee_.ReportHeard(now_, slots_[slot].name, report);

@@ -3,12 +3,14 @@
 // What a simulated cluster consists of. Values only; World moves them.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "agent/node/node_machine.h"
+#include "base/machine_driver.h"
 #include "launcher/coordinator/job_machine.h"
 #include "tests/sim/message_pool.h"
 #include "tests/sim/virtual_time.h"
@@ -55,7 +57,9 @@ struct ArmedFaults {
 
 /// One agent life, with what it has on its node. What a heartbeat reads comes first.
 struct alignas(64) Agent {
-  explicit Agent(NodeSpec spec) : machine(std::move(spec)) {}
+  using Executor = MachineDriver<NodeMachine>::Executor;
+  Agent(NodeSpec spec, std::unique_ptr<Executor> its_executor)
+      : machine(std::move(spec)), executor(std::move(its_executor)), driver(machine, *executor) {}
   bool alive = true;
   bool keeper_alive = false;
   bool was_admitted = false;
@@ -65,6 +69,8 @@ struct alignas(64) Agent {
   Nanos timer_at = 0;   // of the pending timer item, 0: none
   Nanos paused_until = 0;
   NodeMachine machine;
+  std::unique_ptr<Executor> executor;
+  MachineDriver<NodeMachine> driver;
   Incarnation incarnation;
   /// The generation that it last began to prepare, and last reported as prepared.
   Generation prepared;

@@ -86,13 +86,13 @@ World::World(SimOptions options)
     : options_(std::move(options)),
       random_(options_.seed * 0x9e3779b97f4a7c15 + 1),
       looks_(~options_.seed * 0x9e3779b97f4a7c15 + 1),
-      job_(std::make_unique<JobMachine>(MakeJobSpec(options_))),
       referee_(MakeExpectations(MakeJobSpec(options_)), MakeRecoveryTimes(MakeJobSpec(options_)),
                MakeSignalRules(options_),
                {.alone = AloneBound(CoordinatorGrace(options_.mix)),
                 .ended = AloneBound(NodeSpec().coordinator_ended_grace),
                 .stuck = StuckBound(MakeJobSpec(options_)),
                 .place_sure = InMix(options_.mix.place_sure_s)}) {
+  StartJob(MakeJobSpec(options_));
   allocated_ = AllocatedSlots(options_);
   place_held_until_ = InMix(options_.mix.place_sure_s);
   const bool ranks_are_static =

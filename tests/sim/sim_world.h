@@ -75,12 +75,15 @@ class World {
   Nanos InMix(double seconds) const { return static_cast<Nanos>(seconds * kSecond); }
 
   // sim_coordinator.cc: the executor of JobMachine.
+  class JobExecutor;
+  void StartJob(const JobSpec& spec);
   void StepJob(const job::Event& event);
+  void SendOrder(ToAgent& order);
+  void OnJobStepped(const job::Effects& effects);
   /// For an event that is a FromAgent.
   void StepJobWithReport(const job::Event& event);
   void CheckRelease(const ToAgent& message);
   void CheckRecorded(const ToAgent& message);
-  void Hear(const job::PlaceAsked&) { LookAtPlace(); }
   void Hear(const job::JobFinished& finished);
   template <class Other>
   void Hear(const Other&) {}
@@ -93,10 +96,12 @@ class World {
   Nanos WaitsForNodesUntil() const;
 
   // sim_agent.cc: the executor of NodeMachine.
+  class AgentExecutor;
   uint32_t StartAgent(int slot);
   void StepAgent(uint32_t index, const node::Event& event);
-  void CheckOrder(const ToAgent& order, Generation held);
-  void Execute(uint32_t index, node::Send& send);
+  void WakeAgentAt(uint32_t index, MonoTime wake);
+  void CheckOrder(const ToAgent& order, Generation held, const node::Effects& effects);
+  void SendReport(uint32_t index, FromAgent& report);
   void Execute(uint32_t index, const node::StartKeeper& start);
   void Execute(uint32_t index, const node::ReconnectStream& reconnect);
   void Execute(uint32_t index, const node::PrepareNode& prepare);
@@ -220,11 +225,12 @@ class World {
   std::vector<Stream> streams_;
   MessagePool<job::Event> up_messages_;
   MessagePool<node::Event> down_messages_;
-  /// Used again by every step; carrying out effects never steps the same machine.
-  job::Effects job_effects_;
+  std::unique_ptr<MachineDriver<JobMachine>::Executor> job_executor_;
+  std::unique_ptr<MachineDriver<JobMachine>> job_driver_;
+  /// The latest step has had messages or news.
+  bool job_had_effect_ = false;
   /// The generation of the latest record.
   Generation recorded_;
-  node::Effects node_effects_;
   std::unordered_map<uint64_t, uint32_t> current_stream_;  // by incarnation; only looked up
   std::unordered_map<uint64_t, int> slot_of_;              // the same
 

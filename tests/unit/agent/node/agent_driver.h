@@ -36,6 +36,9 @@ class Agent {
     wake_at_ = effects.wake_at;
     EXPECT_EQ(machine_.CheckInvariants(), "");
     std::vector<std::string> words;
+    for (const FromAgent& message : effects.messages) {
+      words.push_back(Words(message));
+    }
     for (const node::Action& action : effects.actions) {
       words.push_back(std::visit([this](const auto& a) { return Words(a); }, action));
     }
@@ -111,19 +114,18 @@ class Agent {
   static std::string Ms(Duration d) {
     return std::to_string(d / std::chrono::milliseconds(1)) + "ms";
   }
-  std::string Words(const node::Send& a) {
-    if (const auto* exited = std::get_if<WorkerExited>(&a.message.message)) {
+  std::string Words(const FromAgent& a) {
+    if (const auto* exited = std::get_if<WorkerExited>(&a.message)) {
       last_exit_ = exited->exit;
       last_age_ = exited->age;
-    } else if (const auto* faulted = std::get_if<NodeFaulted>(&a.message.message)) {
+    } else if (const auto* faulted = std::get_if<NodeFaulted>(&a.message)) {
       last_age_ = faulted->age;
-    } else if (const auto* heartbeat = std::get_if<AgentHeartbeat>(&a.message.message)) {
+    } else if (const auto* heartbeat = std::get_if<AgentHeartbeat>(&a.message)) {
       last_progress_ = heartbeat->progress;
-    } else if (const auto* prepared = std::get_if<AgentPrepared>(&a.message.message)) {
+    } else if (const auto* prepared = std::get_if<AgentPrepared>(&a.message)) {
       last_store_ = prepared->store;
     }
-    return std::string("send ") + kMessageNames[a.message.message.index()] +
-           Of(a.message.generation);
+    return std::string("send ") + kMessageNames[a.message.index()] + Of(a.generation);
   }
   std::string Words(const node::StartKeeper& a) { return "keeper in " + Ms(a.delay); }
   std::string Words(const node::ReconnectStream& a) { return "connect in " + Ms(a.delay); }

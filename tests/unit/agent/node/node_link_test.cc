@@ -42,6 +42,16 @@ TEST(NodeLinkTest, AfterAdmissionAttemptsBackOffToATenthOfASecond) {
                           "connect in 80ms", "connect in 100ms", "connect in 100ms"));
 }
 
+TEST(NodeLinkTest, ACoordinatorOfAnotherProtocolIsLeftWithBothNamed) {
+  Agent agent;
+  agent.Step(node::Boot{});
+  agent.Step(node::KeeperReady{});
+  agent.Step(node::StreamUp{});
+  EXPECT_THAT(agent.Order(0, AdmitAgent{{}, {}, {0, ""}}), ElementsAre("send left g0", "exit 1"));
+  EXPECT_THAT(agent.exit_message_, HasSubstr("an older fsdprun that names no protocol"));
+  EXPECT_THAT(agent.exit_message_, HasSubstr(std::string("fsdprun ") + kRelease));
+}
+
 /// What an attempt comes to when nothing listens at the coordinator's address.
 const node::StreamLost kRefused{"connection refused", true};
 

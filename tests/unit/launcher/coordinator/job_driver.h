@@ -33,6 +33,7 @@ class Job {
     for (const ToAgent& message : effects.messages) {
       words.push_back(Words(message));
     }
+    words.insert(words.end(), effects.actions.size(), "check place");
     for (const job::News& news : effects.news) {
       if (std::string text = std::visit([this](const auto& what) { return Hear(what); }, news);
           !text.empty()) {
@@ -121,11 +122,14 @@ class Job {
  private:
   const Duration dead_after_;
 
+  template <class Other>
+  std::string Hear(const Other& /*what*/) {
+    return "";
+  }
   std::string Hear(const job::JobFinished& finished) {
     finished_ = finished.outcome;
     return "finish " + std::to_string(finished.outcome.exit_code);
   }
-  std::string Hear(const job::PlaceAsked&) { return "check place"; }
   std::string Hear(const job::Warned& warned) {
     warning_ = warned.text;
     return "";

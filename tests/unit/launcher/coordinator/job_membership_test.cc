@@ -8,11 +8,24 @@
 namespace fsdprun {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(JobMembershipTest, AnAgentOfAnotherProtocolIsRefusedWithBothNamed) {
+  Job job(Spec(1, 1, 0));
+  NodeInfo info;
+  info.incarnation = Incarnation(1);
+  info.name = "node-1";
+  EXPECT_THAT(job.Say(1, 0, AgentJoined{info, {}, "", {kProtocol + 1, "9.9"}}),
+              ElementsAre(AllOf(StartsWith("reject 1: this node runs fsdprun 9.9 (protocol "),
+                                HasSubstr(std::string("the coordinator fsdprun ") + kRelease))));
+  EXPECT_THAT(job.Join(1), Contains(HasSubstr("prepare 1 g1")));
+}
 
 TEST(JobMembershipTest, ImpossibleAndTakenNodeRanksAreRefused) {
   Job job(Spec(2, 2, 0));
