@@ -69,6 +69,7 @@ absl::Status Launcher::Start() {
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   RETURN_IF_ERROR(FindFirst());
   RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
+  OpenEventFile();
   RETURN_IF_ERROR(OpenLink());
   RETURN_IF_ERROR(MakeStore());
   MakeAgent();
@@ -150,6 +151,7 @@ void Launcher::OnRunDirs(const absl::Status& status) {
   waiting_since_ = MonoNow();
   output_.Attach(nullptr);
   agent_.reset();
+  OpenEventFile();
   MakeAgent();
   agent_->Start();
 }

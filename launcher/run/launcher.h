@@ -23,6 +23,7 @@
 #include "launcher/directory/directory.h"
 #include "launcher/run/agent_events.h"
 #include "launcher/run/coordinator_host.h"
+#include "launcher/run/event_file.h"
 #include "launcher/run/health_port.h"
 #include "launcher/run/job_output.h"
 #include "launcher/run/loop_gate.h"
@@ -65,6 +66,10 @@ class Launcher {
   NodeSpec MakeNodeSpec() const;
   LocalAgent::Options MakeAgentOptions() const;
   void WatchAgent(LocalAgent::Hooks* hooks);
+  void OpenEventFile();
+  void RecordNews(CoordinatorHost::Hooks* hooks);
+  template <class News>
+  void Record(const News& news);
   void WarnOfOtherTerms(const node::Event& event);
   void NoteRejection(const node::Event& event);
   void MakeAgent();
@@ -172,6 +177,8 @@ class Launcher {
   std::unique_ptr<HealthPort> health_port_;
   /// Of the present agent; null if nobody wants them.
   std::unique_ptr<AgentEvents> events_;
+  /// In the present log directory; null if the user has named none.
+  std::unique_ptr<EventFile> event_file_;
   ProgressSigns progress_signs_;
   std::unique_ptr<LocalAgent> agent_;
   /// By the coordinator, which does not want it back.

@@ -15,6 +15,8 @@ namespace {
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
+/// How long a file system may delay the exit for the sake of events.
+constexpr Duration kEventFileTimeout = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -41,6 +43,9 @@ int Launcher::Finish() {
   const int exit_code = ExitCode();
   if (events_ != nullptr) {
     events_->OnEnd(WhyNotToTheEnd());
+  }
+  if (event_file_ != nullptr) {
+    event_file_->Finish(MonoNow() + kEventFileTimeout);
   }
   const EndContext context{program_, plan_, environment_, output_.console(), loop_};
   if (outcome_.has_value()) {

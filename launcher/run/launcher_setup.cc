@@ -102,6 +102,7 @@ void Launcher::MakeHost() {
     }
   };
   hooks.on_step = [this] { OnCoordinatorStep(); };
+  RecordNews(&hooks);
   hooks.on_other_host = [this](const std::vector<std::string>& where) {
     // The host, which calls this, may end there.
     loop_.Post([this, where] { OnOtherHost({where, /*has_endpoint=*/false}); });

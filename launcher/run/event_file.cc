@@ -1,0 +1,96 @@
+#include "launcher/run/event_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/error_text.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+
+namespace fsdprun {
+
+/// While a task runs, the thread's; else the loop's.
+struct EventFile::File {
+  explicit File(std::string its_path) : path(std::move(its_path)) {}
+
+  const std::string path;
+  UniqueFd fd;
+  /// A line was cut off: the next begins on a line of its own.
+  bool is_torn = false;
+  /// Of the latest write; 0: it went well.
+  int error = 0;
+
+  void Write(const std::string& text) {
+    error = 0;
+    if (!fd.valid()) {
+      fd = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    }
+    const std::string all = is_torn ? absl::StrCat("\n", text) : text;
+    size_t done = 0;
+    while (done < all.size() && error == 0) {
+      const ssize_t n = ::write(fd.get(), all.data() + done, all.size() - done);
+      done += n > 0 ? static_cast<size_t>(n) : 0;
+      error = n < 0 && errno != EINTR ? errno : 0;
+    }
+    is_torn = done == 0 ? is_torn : all[done - 1] != '\n';
+  }
+};
+
+EventFile::EventFile(EventLoop& loop, std::string path)
+    : file_(std::make_shared<File>(std::move(path))), files_(loop) {}
+
+void EventFile::Append(std::string line) {
+  if (waiting_.size() >= kMaxWaiting) {
+    ++lost_;
+    return;
+  }
+  waiting_.push_back(std::move(line));
+  WriteWaiting();
+}
+
+void EventFile::WriteWaiting() {
+  if (is_writing_ || waiting_.empty()) {
+    return;
+  }
+  is_writing_ = true;
+  std::string text;
+  for (const std::string& line : waiting_) {
+    absl::StrAppend(&text, line, "\n");
+  }
+  const size_t lines = waiting_.size();
+  waiting_.clear();
+  files_.Run([file = file_, text = std::move(text)] { file->Write(text); },
+             [this, lines] { OnWritten(lines); });
+}
+
+void EventFile::OnWritten(size_t lines) {
+  is_writing_ = false;
+  if (file_->error != 0) {
+    lost_ += lines;  // Some of them may be there.
+    if (!std::exchange(has_warned_, true)) {
+      Log(LogLevel::kWarning,
+          absl::StrCat("cannot write events to ", file_->path, ": ", ErrorText(file_->error),
+                       "; the job goes on, and its events are lost until there is room"));
+    }
+  }
+  WriteWaiting();
+}
+
+void EventFile::Finish(MonoTime deadline) {
+  files_.RunFinished();
+  while (is_writing_ && files_.Await(deadline)) {
+  }
+  lost_ += waiting_.size();
+  if (lost_ > 0 || is_writing_) {
+    Log(LogLevel::kWarning,
+        absl::StrCat(is_writing_ ? "the file system of " : "", file_->path,
+                     is_writing_ ? " does not answer: the last events of this run are lost"
+                                 : absl::StrCat(" lacks ", lost_, " event(s) of this run")));
+  }
+}
+
+}  // namespace fsdprun

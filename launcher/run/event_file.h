@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/local/file_thread.h"
+#include "base/event_loop.h"
+#include "base/mono_time.h"
+
+namespace fsdprun {
+
+/// Appends lines to a file on a thread of its own: a full disk or a file system that hangs costs
+/// events, which are counted and told of, and nothing else. Thread: the loop's.
+class EventFile {
+ public:
+  /// Lines that wait for the file system.
+  static constexpr size_t kMaxWaiting = 10'000;
+
+  /// The file is made with the first line, and kept if it is there.
+  EventFile(EventLoop& loop, std::string path);
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+
+  /// `line` without its newline.
+  void Append(std::string line);
+  /// Waits until all is written, or until `deadline`, and says what could not be. For when the loop
+  /// has ended.
+  void Finish(MonoTime deadline);
+
+ private:
+  /// Shared with the thread.
+  struct File;
+
+  void WriteWaiting();
+  void OnWritten(size_t lines);
+
+  // Constant after construction.
+  const std::shared_ptr<File> file_;
+
+  std::vector<std::string> waiting_;
+  bool is_writing_ = false;
+  bool has_warned_ = false;
+  size_t lost_ = 0;
+  /// Last: its tasks end before the rest does.
+  FileThread files_;
+};
+
+}  // namespace fsdprun
