@@ -125,9 +125,9 @@ bool LocalAgent::ForwardSignal(int signal) {
   const std::string notice = absl::StrCat("{\"v\":", contract::kControlVersion,
                                           ",\"type\":\"notice\",\"signal\":", signal, "}");
   for (const auto& [local_rank, pid] : spawned_pids_) {
-    keeper_->SendControl(local_rank, notice);
+    keeper_->SendControl(local_rank, notice, life());
   }
-  keeper_->Signal(keeper::kAllRanks, signal, /*group=*/false);
+  keeper_->Signal(keeper::kAllRanks, signal, /*group=*/false, life());
   return true;
 }
 
@@ -254,6 +254,9 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
   };
   callbacks.on_spawned = [this](const keeper::SpawnedReport& report) { OnSpawned(report); };
   callbacks.on_spawn_failed = [this](const keeper::SpawnFailedReport& report) {
+    if (report.life != life()) {
+      return;
+    }
     OnSpawnFailed(report.local_rank, absl::StrCat("cannot ", report.attempted, " ", report.path,
                                                   ": ", ErrorText(report.error)));
   };
@@ -272,8 +275,8 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
             ? report.text
             : absl::StrCat("worker with local rank ", report.local_rank, ": ", report.text));
   };
-  callbacks.on_all_gone = [this] {
-    FeedInTurn([generation = assignment_.generation] { return node::AllWorkersGone{generation}; });
+  callbacks.on_all_gone = [this](const keeper::AllGoneReport& report) {
+    FeedInTurn([generation = Generation(report.life)] { return node::AllWorkersGone{generation}; });
   };
   callbacks.on_lost = [this](const std::string& reason) {
     const std::set<pid_t> children = ListChildren();
@@ -316,17 +319,17 @@ void LocalAgent::Execute(const node::SignalWorkers& signal) {
   const std::string stop = absl::StrCat("{\"v\":", contract::kControlVersion,
                                         ",\"type\":\"stop\",\"grace_ms\":", grace_ms, "}");
   for (const auto& [local_rank, pid] : spawned_pids_) {
-    keeper_->SendControl(local_rank, stop);
+    keeper_->SendControl(local_rank, stop, life());
   }
   if (signal.signal != 0) {
-    keeper_->Signal(keeper::kAllRanks, signal.signal, options_.stops_groups);
-    keeper_->Signal(keeper::kAllRanks, SIGCONT, /*group=*/true);
+    keeper_->Signal(keeper::kAllRanks, signal.signal, options_.stops_groups, life());
+    keeper_->Signal(keeper::kAllRanks, SIGCONT, /*group=*/true, life());
   }
 }
 
 void LocalAgent::Execute(const node::KillWorkers& kill) {
   if (keeper_ != nullptr && keeper_->is_alive()) {
-    keeper_->KillAll();
+    keeper_->KillAll(kill.generation.value());
   } else {
     SweepOrphans(kill.generation);
   }

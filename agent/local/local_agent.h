@@ -175,6 +175,9 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
     MonoTime read_at;
   };
   void OnErrorFile(uint64_t turn, const ExitedWorker& worker, const ErrorFile& file);
+  /// Of the workers that were started last: all of a generation have the generation's number. See
+  /// Note [Lives].
+  uint64_t life() const { return assignment_.generation.value(); }
   static node::Event MakeReaped(const ExitedWorker& worker, const ErrorFile& file);
   /// Feeds an event that comes from the keeper, after those that came before it.
   void FeedInTurn(std::function<node::Event()> event);

@@ -118,6 +118,9 @@ std::string LocalAgent::FollowStream(int local_rank, keeper::Stream stream,
 }
 
 void LocalAgent::OnLogGrew(const keeper::LogGrewReport& report) {
+  if (report.life != life()) {
+    return;
+  }
   has_logged_.insert({report.local_rank, report.stream});
   output_.Grew(report.local_rank, report.stream, report.size_bytes);
   if (filtered_ != nullptr) {
@@ -126,6 +129,9 @@ void LocalAgent::OnLogGrew(const keeper::LogGrewReport& report) {
 }
 
 void LocalAgent::OnLogData(const keeper::LogDataReport& report) {
+  if (report.life != life()) {
+    return;
+  }
   output_.Data(report.local_rank, report.stream, report.data);
   if (filtered_ != nullptr) {
     filtered_->pump().Data(report.local_rank, report.stream, report.data);
@@ -133,6 +139,9 @@ void LocalAgent::OnLogData(const keeper::LogDataReport& report) {
 }
 
 void LocalAgent::OnLogDegraded(const keeper::LogDegradedReport& report) {
+  if (report.life != life()) {
+    return;
+  }
   if (has_logged_.count({report.local_rank, report.stream}) == 0) {
     lost_logs_.insert({report.local_rank, report.stream});
   }

@@ -115,6 +115,7 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank) {
 absl::Status LocalAgent::SpawnOne(int local_rank) {
   WorkerSpec spec;
   spec.local_rank = local_rank;
+  spec.life = life();
   spec.argv = options_.command(local_rank);
   spec.environment = EnvironmentOf(local_rank);
   const StreamPlan stdout_plan = PlanStream(options_.output, local_rank, kOutStream);
@@ -132,6 +133,9 @@ absl::Status LocalAgent::SpawnOne(int local_rank) {
 }
 
 void LocalAgent::OnSpawned(const keeper::SpawnedReport& report) {
+  if (report.life != life()) {
+    return;
+  }
   spawned_pids_[report.local_rank] = report.pid;
   if (spawn_is_answered_ || static_cast<int>(spawned_pids_.size()) < assignment_.local_world_size) {
     return;
@@ -156,6 +160,9 @@ void LocalAgent::OnSpawnFailed(int local_rank, const std::string& what) {
 
 /// The exit is told once the worker's error file has been read, or does not answer.
 void LocalAgent::OnExited(const keeper::ExitedReport& report) {
+  if (report.life != life()) {
+    return;
+  }
   const int local_rank = report.local_rank;
   ExitedWorker worker{
       .report = report,
@@ -265,6 +272,9 @@ void LocalAgent::OnTimerExpired(const ExpiredTimer& timer) {
 }
 
 void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
+  if (report.life != life()) {
+    return;
+  }
   const nlohmann::json record =
       nlohmann::json::parse(report.line, nullptr, /*allow_exceptions=*/false);
   if (!record.is_object() ||

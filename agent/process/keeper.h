@@ -61,6 +61,7 @@ class Keeper {
   };
   struct Worker {
     int local_rank = 0;
+    uint64_t life = 0;
     pid_t pid = -1;
     int pidfd = -1;
     int failure_pipe = -1;
@@ -83,6 +84,8 @@ class Keeper {
 
     ~Worker();
     void CloseChildFds();
+    /// Of a command, where 0 is any.
+    bool IsOfLife(uint64_t which) const { return which == 0 || which == life; }
     bool IsAlive() const { return phase == Phase::kStarting || phase == Phase::kRunning; }
     bool IsOver() const { return !IsAlive() && phase != Phase::kOpening; }
     bool IsSettled() const { return logs[0].is_settled() && logs[1].is_settled(); }
@@ -143,7 +146,7 @@ class Keeper {
   void CollectOutput(Worker& worker, bool needs_room);
   void ReportWorker(Worker& worker);
   void ReportExit(Worker& worker);
-  Worker* FindCurrent(int local_rank);
+  Worker* FindCurrent(int local_rank, uint64_t life = 0);
 
   // Logs.
   void BeginLogs(Worker& worker, const SpawnCommand& command);
@@ -179,6 +182,8 @@ class Keeper {
   bool is_ending_ = false;
   bool was_abandoned_ = false;
   bool all_gone_pending_ = false;
+  /// The latest that an order was about.
+  uint64_t life_ = 0;
   int exit_status_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
   LogWriter log_writer_;

@@ -166,6 +166,7 @@ absl::Status KeeperClient::Spawn(const WorkerSpec& spec) {
   command.descriptor_limit = spec.descriptor_limit;
   command.cpus.assign(spec.cpus.begin(), spec.cpus.end());
   command.reads_stdin = spec.reads_stdin;
+  command.life = spec.life;
   std::string frame;
   keeper::AppendCommand(command, frame);
   const std::string_view content = std::string_view(frame).substr(keeper::kFrameHeaderBytes);
@@ -179,9 +180,9 @@ absl::Status KeeperClient::Spawn(const WorkerSpec& spec) {
   return absl::OkStatus();
 }
 
-void KeeperClient::Signal(int local_rank, int signal, bool group) {
+void KeeperClient::Signal(int local_rank, int signal, bool group, uint64_t life) {
   std::string frame;
-  keeper::AppendCommand(keeper::SignalCommand{local_rank, signal, group}, frame);
+  keeper::AppendCommand(keeper::SignalCommand{local_rank, signal, group, life}, frame);
   Send(frame);
 }
 
@@ -192,15 +193,15 @@ void KeeperClient::SignalProcess(const ProcessInfo& process, int signal) {
   Send(frame);
 }
 
-void KeeperClient::KillAll() {
+void KeeperClient::KillAll(uint64_t life) {
   std::string frame;
-  keeper::AppendCommand(keeper::KillAllCommand{}, frame);
+  keeper::AppendCommand(keeper::KillAllCommand{life}, frame);
   Send(frame);
 }
 
-void KeeperClient::SendControl(int local_rank, const std::string& line) {
+void KeeperClient::SendControl(int local_rank, const std::string& line, uint64_t life) {
   std::string frame;
-  keeper::AppendCommand(keeper::ControlLineCommand{local_rank, line}, frame);
+  keeper::AppendCommand(keeper::ControlLineCommand{local_rank, line, life}, frame);
   Send(frame);
 }
 
@@ -328,7 +329,7 @@ void KeeperClient::Dispatch(const keeper::Report& report) {
     void operator()(const keeper::LogDegradedReport& r) const { call(on.on_log_degraded, r); }
     void operator()(const keeper::ControlRecordReport& r) const { call(on.on_control_record, r); }
     void operator()(const keeper::NoteReport& r) const { call(on.on_note, r); }
-    void operator()(const keeper::AllGoneReport&) const { call(on.on_all_gone); }
+    void operator()(const keeper::AllGoneReport& r) const { call(on.on_all_gone, r); }
   };
   std::visit(Visitor{callbacks_, call_if_set, log_writers_}, report);
 }

@@ -44,6 +44,8 @@ struct WorkerSpec {
   std::vector<int> cpus;
   /// Standard input is the launcher's; otherwise /dev/null.
   bool reads_stdin = true;
+  /// See Note [Lives].
+  uint64_t life = 0;
 };
 
 /// What the keeper reports, on the loop thread. Unset callbacks are skipped. A callback may call
@@ -68,7 +70,7 @@ struct KeeperCallbacks {
   std::function<void(const keeper::NoteReport&)> on_note;
   /// No worker and no process started by a worker is alive; sent each time the count drops to zero
   /// after a spawn, and in answer to KillAll.
-  std::function<void()> on_all_gone;
+  std::function<void(const keeper::AllGoneReport&)> on_all_gone;
   /// The keeper exited without Shutdown(), or violated the protocol. All its workers are dead and
   /// every process that was reparented to this one has been killed, or `reason` says what is left.
   std::function<void(const std::string& reason)> on_lost;
@@ -106,15 +108,15 @@ class KeeperClient {
   absl::Status Spawn(const WorkerSpec& spec);
   /// Sends `signal` to one worker, or to all with keeper::kAllRanks; to its whole process group
   /// when `group`.
-  void Signal(int local_rank, int signal, bool group);
+  void Signal(int local_rank, int signal, bool group, uint64_t life = 0);
   /// Sends `signal` to one process of the job, a worker or what one has started. The keeper refuses
   /// any other, with a note.
   void SignalProcess(const ProcessInfo& process, int signal);
   /// SIGKILL for every worker and everything they started; answered by on_all_gone.
-  void KillAll();
+  void KillAll(uint64_t life = 0);
   /// Sends one JSON line (no newline) to a worker's control socket; dropped with a note if the
   /// worker does not read.
-  void SendControl(int local_rank, const std::string& line);
+  void SendControl(int local_rank, const std::string& line, uint64_t life = 0);
   /// The keeper kills what is left and exits; answered by on_ended instead of on_lost. Idempotent.
   void Shutdown();
 

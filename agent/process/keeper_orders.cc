@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -20,7 +21,8 @@ void SendSignal(int pidfd, int signal) {
 }  // namespace
 
 void Keeper::Apply(const SpawnCommand& command) {
-  SpawnFailedReport failure{.local_rank = command.local_rank, .path = command.argv.front()};
+  SpawnFailedReport failure{
+      .local_rank = command.local_rank, .path = command.argv.front(), .life = command.life};
   if (is_ending_ || FindCurrent(command.local_rank) != nullptr) {
     failure.error = is_ending_ ? ESHUTDOWN : EEXIST;
     failure.attempted = is_ending_ ? "start, while everything is being ended,"
@@ -30,6 +32,8 @@ void Keeper::Apply(const SpawnCommand& command) {
   }
   auto worker = std::make_unique<Worker>();
   worker->local_rank = command.local_rank;
+  worker->life = command.life;
+  life_ = std::max(life_, command.life);
   worker->phase = Phase::kOpening;
   if (!OpenStreams(*worker, command, failure)) {
     AppendReport(failure, outgoing_);
@@ -89,7 +93,8 @@ void Keeper::CancelStart(Worker& worker, int error, const char* attempted) {
   AppendReport(SpawnFailedReport{.local_rank = worker.local_rank,
                                  .error = error,
                                  .attempted = attempted,
-                                 .path = worker.plan->argv.front()},
+                                 .path = worker.plan->argv.front(),
+                                 .life = worker.life},
                outgoing_);
   worker.phase = Phase::kFailed;
   worker.CloseChildFds();
@@ -100,7 +105,8 @@ void Keeper::CancelStart(Worker& worker, int error, const char* attempted) {
 void Keeper::Apply(const SignalCommand& command) {
   for (const auto& worker : workers_) {
     const bool is_meant =
-        command.local_rank == kAllRanks || command.local_rank == worker->local_rank;
+        (command.local_rank == kAllRanks || command.local_rank == worker->local_rank) &&
+        worker->IsOfLife(command.life);
     if (is_meant && worker->phase == Phase::kOpening) {
       worker->early_signals.push_back(command);
     }
@@ -136,7 +142,7 @@ void Keeper::Apply(const SignalProcessCommand& command) {
 }
 
 void Keeper::Apply(const ControlLineCommand& command) {
-  Worker* worker = FindCurrent(command.local_rank);
+  Worker* worker = FindCurrent(command.local_rank, command.life);
   if (worker != nullptr && !worker->control.SendLine(command.line)) {
     AppendReport(
         NoteReport{command.local_rank,
@@ -145,7 +151,8 @@ void Keeper::Apply(const ControlLineCommand& command) {
   }
 }
 
-void Keeper::Apply(const KillAllCommand&) {
+void Keeper::Apply(const KillAllCommand& command) {
+  life_ = std::max(life_, command.life);
   for (const auto& worker : workers_) {
     worker->kill_requested = true;
     if (worker->phase == Phase::kOpening) {

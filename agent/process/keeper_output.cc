@@ -93,7 +93,7 @@ void Keeper::SettleLog(Worker& worker, int stream, const LogWriter::Answer& answ
     DegradeLog(worker, stream, answer.error, std::strerror(answer.error));
   }
   if (!answer.rest.empty()) {
-    AppendLogData(worker.local_rank, StreamOf(stream), answer.rest, outgoing_);
+    AppendLogData(worker.local_rank, worker.life, StreamOf(stream), answer.rest, outgoing_);
   }
   if (worker.phase == Phase::kOpening && worker.IsSettled()) {
     Start(worker);
@@ -108,11 +108,12 @@ void Keeper::DegradeLog(Worker& worker, int stream, int error, const std::string
   }
   log.Degrade(error, why);
   if (log.growth_pending) {
-    AppendReport(LogGrewReport{worker.local_rank, StreamOf(stream), log.size_bytes()}, outgoing_);
+    AppendReport(LogGrewReport{worker.local_rank, StreamOf(stream), log.size_bytes(), worker.life},
+                 outgoing_);
     log.growth_pending = false;
   }
   AppendReport(LogDegradedReport{worker.local_rank, StreamOf(stream), log.file_error(), log.path(),
-                                 log.degradation()},
+                                 log.degradation(), worker.life},
                outgoing_);
 }
 
@@ -209,7 +210,7 @@ void Keeper::ReadLog(Worker& worker, int stream, bool needs_room) {
     log_writer_.Write(log.file(), bytes);
     log.OnRequest();
   } else {
-    AppendLogData(worker.local_rank, StreamOf(stream), bytes, outgoing_);
+    AppendLogData(worker.local_rank, worker.life, StreamOf(stream), bytes, outgoing_);
   }
 }
 
@@ -246,7 +247,8 @@ void Keeper::ReportWorker(Worker& worker) {
   for (int i = 0; i < 2 && reports_growth; ++i) {
     LogStream& log = worker.logs[static_cast<size_t>(i)];
     if (log.growth_pending) {
-      AppendReport(LogGrewReport{worker.local_rank, StreamOf(i), log.size_bytes()}, outgoing_);
+      AppendReport(LogGrewReport{worker.local_rank, StreamOf(i), log.size_bytes(), worker.life},
+                   outgoing_);
       log.growth_pending = false;
     }
   }

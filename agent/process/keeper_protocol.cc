@@ -45,6 +45,7 @@ bool HasZeroByte(const std::vector<std::string>& list) {
 std::optional<Command> DecodeSpawn(FrameReader& reader) {
   SpawnCommand spawn;
   spawn.local_rank = reader.LocalRank(false);
+  spawn.life = reader.Int<uint64_t>();
   spawn.argv = reader.List();
   spawn.environment = reader.List();
   spawn.stdout_path = reader.Text();
@@ -73,6 +74,7 @@ struct CommandAppender {
   void operator()(const SpawnCommand& c) const {
     WriteFrame(FrameType::kSpawn, out)
         .Int(c.local_rank)
+        .Int(c.life)
         .List(c.argv)
         .List(c.environment)
         .Text(c.stdout_path)
@@ -87,6 +89,7 @@ struct CommandAppender {
   void operator()(const SignalCommand& c) const {
     WriteFrame(FrameType::kSignal, out)
         .Int(c.local_rank)
+        .Int(c.life)
         .Int(c.signal)
         .Int(static_cast<uint8_t>(c.group));
   }
@@ -94,9 +97,11 @@ struct CommandAppender {
     WriteFrame(FrameType::kSignalProcess, out).Int(c.pid).Int(c.start_time_ticks).Int(c.signal);
   }
   void operator()(const ControlLineCommand& c) const {
-    WriteFrame(FrameType::kControlLine, out).Int(c.local_rank).Text(c.line);
+    WriteFrame(FrameType::kControlLine, out).Int(c.local_rank).Int(c.life).Text(c.line);
   }
-  void operator()(const KillAllCommand&) const { WriteFrame(FrameType::kKillAll, out); }
+  void operator()(const KillAllCommand& c) const {
+    WriteFrame(FrameType::kKillAll, out).Int(c.life);
+  }
   void operator()(const ShutdownCommand&) const { WriteFrame(FrameType::kShutdown, out); }
   void operator()(const LeaseCommand& c) const {
     WriteFrame(FrameType::kLease, out).Int(c.lease_ms);
@@ -109,11 +114,12 @@ struct ReportAppender {
     WriteFrame(FrameType::kHello, out).Int(r.pid).Int(r.version);
   }
   void operator()(const SpawnedReport& r) const {
-    WriteFrame(FrameType::kSpawned, out).Int(r.local_rank).Int(r.pid);
+    WriteFrame(FrameType::kSpawned, out).Int(r.local_rank).Int(r.life).Int(r.pid);
   }
   void operator()(const SpawnFailedReport& r) const {
     WriteFrame(FrameType::kSpawnFailed, out)
         .Int(r.local_rank)
+        .Int(r.life)
         .Int(r.error)
         .Text(r.attempted)
         .Text(r.path);
@@ -121,6 +127,7 @@ struct ReportAppender {
   void operator()(const ExitedReport& r) const {
     WriteFrame(FrameType::kExited, out)
         .Int(r.local_rank)
+        .Int(r.life)
         .Int(r.pid)
         .Int(r.exit_code)
         .Int(r.signal)
@@ -130,14 +137,19 @@ struct ReportAppender {
         .Int(static_cast<uint8_t>(r.stderr_is_cut));
   }
   void operator()(const LogGrewReport& r) const {
-    WriteFrame(FrameType::kLogGrew, out).Int(r.local_rank).Int(r.stream).Int(r.size_bytes);
+    WriteFrame(FrameType::kLogGrew, out)
+        .Int(r.local_rank)
+        .Int(r.life)
+        .Int(r.stream)
+        .Int(r.size_bytes);
   }
   void operator()(const LogDataReport& r) const {
-    AppendLogData(r.local_rank, r.stream, r.data, out);
+    AppendLogData(r.local_rank, r.life, r.stream, r.data, out);
   }
   void operator()(const LogDegradedReport& r) const {
     WriteFrame(FrameType::kLogDegraded, out)
         .Int(r.local_rank)
+        .Int(r.life)
         .Int(r.stream)
         .Int(r.error)
         .Text(r.path)
@@ -147,12 +159,14 @@ struct ReportAppender {
     WriteFrame(FrameType::kLogWriter, out).Int(r.pid);
   }
   void operator()(const ControlRecordReport& r) const {
-    AppendControlRecord(r.local_rank, r.line, out);
+    AppendControlRecord(r.local_rank, r.life, r.line, out);
   }
   void operator()(const NoteReport& r) const {
     WriteFrame(FrameType::kNote, out).Int(r.local_rank).Text(r.text);
   }
-  void operator()(const AllGoneReport&) const { WriteFrame(FrameType::kAllGone, out); }
+  void operator()(const AllGoneReport& r) const {
+    WriteFrame(FrameType::kAllGone, out).Int(r.life);
+  }
 };
 
 bool IsSignal(int32_t signal) { return signal > 0 && signal <= 64; }
@@ -160,6 +174,7 @@ bool IsSignal(int32_t signal) { return signal > 0 && signal <= 64; }
 std::optional<Command> DecodeSignal(FrameReader& reader) {
   SignalCommand c;
   c.local_rank = reader.LocalRank(true);
+  c.life = reader.Int<uint64_t>();
   c.signal = reader.Int<int32_t>();
   c.group = reader.Flag();
   return IsSignal(c.signal) ? IfDone<SignalCommand, Command>(reader, c) : std::nullopt;
@@ -183,6 +198,7 @@ std::optional<Report> Finish(const FrameReader& reader, Message message) {
 std::optional<Report> DecodeExited(FrameReader& reader) {
   ExitedReport r;
   r.local_rank = reader.LocalRank(false);
+  r.life = reader.Int<uint64_t>();
   r.pid = reader.Int<int32_t>();
   r.exit_code = reader.Int<int32_t>();
   r.signal = reader.Int<int32_t>();
@@ -204,12 +220,14 @@ std::optional<Report> DecodeProcessReport(FrameType type, FrameReader& reader) {
     case FrameType::kSpawned: {
       SpawnedReport r;
       r.local_rank = reader.LocalRank(false);
+      r.life = reader.Int<uint64_t>();
       r.pid = reader.Int<int32_t>();
       return Finish(reader, r);
     }
     case FrameType::kSpawnFailed: {
       SpawnFailedReport r;
       r.local_rank = reader.LocalRank(false);
+      r.life = reader.Int<uint64_t>();
       r.error = reader.Int<int32_t>();
       r.attempted = reader.Text();
       r.path = reader.Text();
@@ -220,7 +238,7 @@ std::optional<Report> DecodeProcessReport(FrameType type, FrameReader& reader) {
     case FrameType::kLogWriter:
       return Finish(reader, LogWriterReport{reader.Int<int32_t>()});
     case FrameType::kAllGone:
-      return Finish(reader, AllGoneReport{});
+      return Finish(reader, AllGoneReport{reader.Int<uint64_t>()});
     default:
       return std::nullopt;
   }
@@ -228,15 +246,18 @@ std::optional<Report> DecodeProcessReport(FrameType type, FrameReader& reader) {
 
 std::optional<Report> DecodeOutputReport(FrameType type, FrameReader& reader) {
   const int32_t rank = reader.LocalRank(type == FrameType::kNote);
+  const uint64_t life = type == FrameType::kNote ? 0 : reader.Int<uint64_t>();
   switch (type) {
     case FrameType::kLogGrew: {
       LogGrewReport r{.local_rank = rank, .stream = reader.StreamField()};
       r.size_bytes = reader.Int<uint64_t>();
+      r.life = life;
       return Finish(reader, r);
     }
     case FrameType::kLogData: {
       LogDataReport r{.local_rank = rank, .stream = reader.StreamField()};
       r.data = reader.Text();
+      r.life = life;
       return Finish(reader, std::move(r));
     }
     case FrameType::kLogDegraded: {
@@ -244,10 +265,11 @@ std::optional<Report> DecodeOutputReport(FrameType type, FrameReader& reader) {
       r.error = reader.Int<int32_t>();
       r.path = reader.Text();
       r.why = reader.Text();
+      r.life = life;
       return Finish(reader, std::move(r));
     }
     case FrameType::kControlRecord:
-      return Finish(reader, ControlRecordReport{rank, reader.Text()});
+      return Finish(reader, ControlRecordReport{rank, reader.Text(), life});
     case FrameType::kNote:
       return Finish(reader, NoteReport{rank, reader.Text()});
     default:
@@ -265,12 +287,20 @@ void AppendReport(const Report& report, std::string& out) {
   std::visit(ReportAppender{out}, report);
 }
 
-void AppendLogData(int local_rank, Stream stream, std::string_view data, std::string& out) {
-  WriteFrame(FrameType::kLogData, out).Int(static_cast<int32_t>(local_rank)).Int(stream).Text(data);
+void AppendLogData(int local_rank, uint64_t life, Stream stream, std::string_view data,
+                   std::string& out) {
+  WriteFrame(FrameType::kLogData, out)
+      .Int(static_cast<int32_t>(local_rank))
+      .Int(life)
+      .Int(stream)
+      .Text(data);
 }
 
-void AppendControlRecord(int local_rank, std::string_view line, std::string& out) {
-  WriteFrame(FrameType::kControlRecord, out).Int(static_cast<int32_t>(local_rank)).Text(line);
+void AppendControlRecord(int local_rank, uint64_t life, std::string_view line, std::string& out) {
+  WriteFrame(FrameType::kControlRecord, out)
+      .Int(static_cast<int32_t>(local_rank))
+      .Int(life)
+      .Text(line);
 }
 
 std::optional<Command> DecodeCommand(std::string_view frame) {
@@ -285,11 +315,12 @@ std::optional<Command> DecodeCommand(std::string_view frame) {
     case FrameType::kControlLine: {
       ControlLineCommand c;
       c.local_rank = reader.LocalRank(false);
+      c.life = reader.Int<uint64_t>();
       c.line = reader.Text();
       return IfDone<ControlLineCommand, Command>(reader, std::move(c));
     }
     case FrameType::kKillAll:
-      return IfDone<KillAllCommand, Command>(reader, {});
+      return IfDone<KillAllCommand, Command>(reader, {reader.Int<uint64_t>()});
     case FrameType::kShutdown:
       return IfDone<ShutdownCommand, Command>(reader, {});
     case FrameType::kLease:

@@ -13,7 +13,7 @@
 
 namespace fsdprun::keeper {
 
-inline constexpr uint32_t kProtocolVersion = 7;
+inline constexpr uint32_t kProtocolVersion = 8;
 /// Bytes of a frame after its length field. Linux allows 6 MiB of arguments and environment at the
 /// usual stack limit.
 inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
@@ -34,6 +34,12 @@ inline constexpr char kLogWriterName[] = "fsdp-log-writer";
 
 enum class Stream : uint8_t { kStdout = 0, kStderr = 1 };
 
+// Note [Lives]
+// A slot of the node (its local rank) holds one worker after the other. Each is a life: the agent
+// numbers them, in rising order and above 0, and every frame about a worker names its life. A
+// command about a life that is over does nothing, and a report about one cannot be taken for its
+// successor's. An agent gives all workers of a generation the generation's number.
+
 // --- Commands, agent -> keeper
 struct SpawnCommand {
   int32_t local_rank = 0;
@@ -52,11 +58,14 @@ struct SpawnCommand {
   std::vector<int32_t> cpus;
   /// Its standard input is the keeper's; otherwise /dev/null.
   bool reads_stdin = true;
+  uint64_t life = 0;
 };
 struct SignalCommand {
   int32_t local_rank = kAllRanks;
   int32_t signal = 0;
   bool group = false;
+  /// 0: whichever there is.
+  uint64_t life = 0;
 };
 /// Signals one process of the job, if it still is the one that started at `start_time_ticks`; any
 /// other is refused with a note.
@@ -68,8 +77,13 @@ struct SignalProcessCommand {
 struct ControlLineCommand {
   int32_t local_rank = 0;
   std::string line;
+  /// 0: whichever there is.
+  uint64_t life = 0;
 };
-struct KillAllCommand {};
+/// Whatever lives; `life` is for the answer.
+struct KillAllCommand {
+  uint64_t life = 0;
+};
 struct ShutdownCommand {};
 /// Sets how long the keeper goes on without hearing from its agent; 0: for ever. Every command is a
 /// sign of life, this one says nothing else when repeated.
@@ -87,6 +101,7 @@ struct HelloReport {
 struct SpawnedReport {
   int32_t local_rank = 0;
   int32_t pid = 0;
+  uint64_t life = 0;
 };
 /// Nothing was started. `attempted` is a verb phrase ("run", "start a session for", ...), `path`
 /// its object.
@@ -95,6 +110,7 @@ struct SpawnFailedReport {
   int32_t error = 0;
   std::string attempted;
   std::string path;
+  uint64_t life = 0;
 };
 struct ExitedReport {
   int32_t local_rank = 0;
@@ -111,16 +127,19 @@ struct ExitedReport {
   std::string stderr_tail;
   /// Earlier output is missing from stderr_tail.
   bool stderr_is_cut = false;
+  uint64_t life = 0;
 };
 struct LogGrewReport {
   int32_t local_rank = 0;
   Stream stream = Stream::kStdout;
   uint64_t size_bytes = 0;
+  uint64_t life = 0;
 };
 struct LogDataReport {
   int32_t local_rank = 0;
   Stream stream = Stream::kStdout;
   std::string data;
+  uint64_t life = 0;
 };
 struct LogDegradedReport {
   int32_t local_rank = 0;
@@ -130,6 +149,7 @@ struct LogDegradedReport {
   std::string path;
   /// For people.
   std::string why;
+  uint64_t life = 0;
 };
 /// A log writer has been started. It is no descendant that must be gone, and may be impossible to
 /// kill; see Note [Log writer].
@@ -139,12 +159,16 @@ struct LogWriterReport {
 struct ControlRecordReport {
   int32_t local_rank = 0;
   std::string line;
+  uint64_t life = 0;
 };
 struct NoteReport {
   int32_t local_rank = kAllRanks;
   std::string text;
 };
-struct AllGoneReport {};
+/// No process of the job is left. `life`: the latest that was started or that KillAllCommand named.
+struct AllGoneReport {
+  uint64_t life = 0;
+};
 using Report = std::variant<HelloReport, SpawnedReport, SpawnFailedReport, ExitedReport,
                             LogGrewReport, LogDataReport, LogDegradedReport, LogWriterReport,
                             ControlRecordReport, NoteReport, AllGoneReport>;
@@ -154,8 +178,9 @@ void AppendCommand(const Command& command, std::string& out);
 /// The same for reports; the view forms exist so that the keeper copies payloads once and allocates
 /// nothing.
 void AppendReport(const Report& report, std::string& out);
-void AppendLogData(int local_rank, Stream stream, std::string_view data, std::string& out);
-void AppendControlRecord(int local_rank, std::string_view line, std::string& out);
+void AppendLogData(int local_rank, uint64_t life, Stream stream, std::string_view data,
+                   std::string& out);
+void AppendControlRecord(int local_rank, uint64_t life, std::string_view line, std::string& out);
 
 /// Decodes one frame without its length field. Nothing for unknown types, truncated or over-long
 /// fields, trailing bytes or values out of range: the peer is broken and the connection must end.

@@ -30,10 +30,12 @@ void Keeper::ReadFailurePipe(Worker& worker) {
   }
   CloseFd(worker.failure_pipe);
   if (got == static_cast<ssize_t>(sizeof(failure))) {
-    AppendReport(Describe(failure, *worker.plan, worker.local_rank), outgoing_);
+    SpawnFailedReport report = Describe(failure, *worker.plan, worker.local_rank);
+    report.life = worker.life;
+    AppendReport(report, outgoing_);
     worker.phase = Phase::kFailed;  // The child may not have ended yet, so its plan stays.
   } else {
-    AppendReport(SpawnedReport{worker.local_rank, worker.pid}, outgoing_);
+    AppendReport(SpawnedReport{worker.local_rank, worker.pid, worker.life}, outgoing_);
     worker.phase = Phase::kRunning;
     all_gone_pending_ = true;
     worker.plan.reset();
@@ -44,7 +46,7 @@ void Keeper::ReadControl(Worker& worker) {
   worker.control.Receive();
   std::string_view line;
   while (worker.control.TakeLine(line)) {
-    AppendControlRecord(worker.local_rank, line, outgoing_);
+    AppendControlRecord(worker.local_rank, worker.life, line, outgoing_);
   }
   if (worker.control.TakeOverflow() && HasBulkRoom()) {
     AppendReport(
@@ -80,6 +82,7 @@ void Keeper::OnWorkerDeath(Worker& worker) {
     return;
   }
   worker.exit.local_rank = worker.local_rank;
+  worker.exit.life = worker.life;
   worker.exit.pid = worker.pid;
   if (rc != 0) {
     // Already reaped by someone else, so its status is lost. Its pid may be reused: it must not be
@@ -101,9 +104,10 @@ void Keeper::OnWorkerDeath(Worker& worker) {
   SweepSoon();
 }
 
-Keeper::Worker* Keeper::FindCurrent(int local_rank) {
+Keeper::Worker* Keeper::FindCurrent(int local_rank, uint64_t life) {
   for (const auto& worker : workers_) {
-    if (worker->local_rank == local_rank && (!worker->IsOver() || worker->phase == Phase::kDead)) {
+    if (worker->local_rank == local_rank && worker->IsOfLife(life) &&
+        (!worker->IsOver() || worker->phase == Phase::kDead)) {
       return worker.get();
     }
   }

@@ -509,6 +509,42 @@ TEST_F(KeeperClientTest, ControlRecordsGoBothWays) {
   EXPECT_EQ(ReadFile(LogPath(0, "out")), "{\"type\":\"stop\"}\n");
 }
 
+TEST_F(KeeperClientTest, AnOrderAboutAnotherLifeDoesNothing) {
+  StartKeeper();
+  WorkerSpec spec = Bash(
+      Shell(0, "eval \"echo hi >&$FSDPRUN_CONTROL_FD\"; eval \"head -n1 <&$FSDPRUN_CONTROL_FD\""));
+  spec.life = 5;
+  Spawn(spec);
+  ASSERT_TRUE(RunUntil([&] { return !records_[0].empty(); }));
+  client_->Signal(0, SIGKILL, /*group=*/true, /*life=*/4);
+  client_->Signal(keeper::kAllRanks, SIGKILL, /*group=*/true, /*life=*/6);
+  client_->SendControl(0, "of the one before", /*life=*/4);
+  client_->SendControl(0, "of this one", /*life=*/5);
+  ASSERT_TRUE(RunUntilExited(0));
+  EXPECT_EQ(exited_[0].signal, 0);
+  EXPECT_EQ(ReadFile(LogPath(0, "out")), "of this one\n");
+}
+
+TEST_F(KeeperClientTest, ReportsNameTheLifeThatTheyAreAbout) {
+  StartKeeper();
+  WorkerSpec first = Shell(0, "echo out");
+  first.life = 5;
+  Spawn(first);
+  ASSERT_TRUE(RunUntil([&] { return all_gone_ == 1; }));
+  EXPECT_EQ(spawned_[0].life, 5u);
+  EXPECT_EQ(exited_[0].life, 5u);
+  EXPECT_EQ(gone_life_, 5u);
+  WorkerSpec second = Shell(0, "exit 1");
+  second.life = 6;
+  second.argv[0] = "/does/not/exist";
+  Spawn(second);
+  ASSERT_TRUE(RunUntil([&] { return !spawn_failed_.empty(); }));
+  EXPECT_EQ(spawn_failed_[0].life, 6u);
+  client_->KillAll(/*life=*/7);
+  ASSERT_TRUE(RunUntil([&] { return all_gone_ == 2; }));
+  EXPECT_EQ(gone_life_, 7u);
+}
+
 TEST_F(KeeperClientTest, OverlongControlRecordsAreDroppedWithANote) {
   StartKeeper();
   Spawn(Bash(

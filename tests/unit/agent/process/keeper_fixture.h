@@ -70,7 +70,10 @@ class KeeperFixture : public testing::Test {
     on.on_control_record =
         noticed([this](const auto& r) { records_[r.local_rank].push_back(r.line); });
     on.on_note = noticed([this](const auto& r) { notes_.push_back(r.text); });
-    on.on_all_gone = noticed([this] { ++all_gone_; });
+    on.on_all_gone = noticed([this](const auto& r) {
+      ++all_gone_;
+      gone_life_ = r.life;
+    });
     on.on_lost = noticed([this](const std::string& reason) { lost_.push_back(reason); });
     on.on_ended = noticed([this] { ++ended_; });
     client_ = std::make_unique<KeeperClient>(loop_, on, hello_limit);
@@ -188,6 +191,7 @@ class KeeperFixture : public testing::Test {
   std::map<int, std::vector<std::string>> records_;
   std::vector<std::string> notes_;
   int all_gone_ = 0;
+  uint64_t gone_life_ = 0;
   int ended_ = 0;
   std::vector<std::string> lost_;
 };

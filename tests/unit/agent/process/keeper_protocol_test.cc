@@ -15,10 +15,11 @@ std::vector<std::string> AllCommands() {
   spawn.wants_control_fd = true;
   spawn.cpus = {0, 3, kMaxCpu};
   spawn.reads_stdin = false;
+  spawn.life = uint64_t{1} << 40;
   AppendCommand(spawn, frames[0]);
-  AppendCommand(SignalCommand{kAllRanks, 15, true}, frames[1]);
-  AppendCommand(ControlLineCommand{2, "{}"}, frames[2]);
-  AppendCommand(KillAllCommand{}, frames[3]);
+  AppendCommand(SignalCommand{kAllRanks, 15, true, 7}, frames[1]);
+  AppendCommand(ControlLineCommand{2, "{}", 7}, frames[2]);
+  AppendCommand(KillAllCommand{7}, frames[3]);
   AppendCommand(ShutdownCommand{}, frames[4]);
   AppendCommand(LeaseCommand{35'000}, frames[5]);
   AppendCommand(SignalProcessCommand{.pid = 7, .start_time_ticks = 1u << 31, .signal = 9},
@@ -28,22 +29,23 @@ std::vector<std::string> AllCommands() {
 
 std::vector<std::string> AllReports() {
   const std::vector<Report> reports = {HelloReport{.pid = 1},
-                                       SpawnedReport{1, 2},
-                                       SpawnFailedReport{1, 2, "run", "/bin/x"},
+                                       SpawnedReport{1, 2, 7},
+                                       SpawnFailedReport{1, 2, "run", "/bin/x", 7},
                                        ExitedReport{.local_rank = 1,
                                                     .pid = 2,
                                                     .signal = 9,
                                                     .dumped_core = true,
                                                     .seen_ns = 6,
                                                     .stderr_tail = "x\n",
-                                                    .stderr_is_cut = true},
-                                       LogGrewReport{1, Stream::kStderr, 99},
-                                       LogDataReport{1, Stream::kStdout, std::string("a\0b", 3)},
-                                       LogDegradedReport{1, Stream::kStdout, 28, "/x", "full"},
+                                                    .stderr_is_cut = true,
+                                                    .life = 7},
+                                       LogGrewReport{1, Stream::kStderr, 99, 7},
+                                       LogDataReport{1, Stream::kStdout, std::string("a\0b", 3), 7},
+                                       LogDegradedReport{1, Stream::kStdout, 28, "/x", "full", 7},
                                        LogWriterReport{7},
-                                       ControlRecordReport{1, "{}"},
+                                       ControlRecordReport{1, "{}", 7},
                                        NoteReport{kAllRanks, "note"},
-                                       AllGoneReport{}};
+                                       AllGoneReport{7}};
   std::vector<std::string> frames(reports.size());
   for (size_t i = 0; i < reports.size(); ++i) {
     AppendReport(reports[i], frames[i]);
@@ -72,6 +74,24 @@ TEST(KeeperProtocolTest, ReportsSurviveTheRoundTrip) {
     std::string again;
     AppendReport(*report, again);
     EXPECT_EQ(again, frame);
+  }
+}
+
+/// A number of a life that is lost on the way would stand for any.
+TEST(KeeperProtocolTest, EveryFrameAboutAWorkerNamesItsLife) {
+  const auto life_of = [](const auto& frame) -> uint64_t {
+    if constexpr (requires { frame.life; }) {
+      return frame.life;
+    }
+    return 7;
+  };
+  for (const std::string& frame : AllCommands()) {
+    const Command command = *DecodeCommand(Content(frame));
+    EXPECT_EQ(std::visit(life_of, command),
+              std::holds_alternative<SpawnCommand>(command) ? uint64_t{1} << 40 : 7);
+  }
+  for (const std::string& frame : AllReports()) {
+    EXPECT_EQ(std::visit(life_of, *DecodeReport(Content(frame))), 7u);
   }
 }
 
