@@ -296,7 +296,8 @@ class NodeMachine {
   bool MayHaveProcesses() const;
   bool IsStale(Generation g);
   void BeginPrepare(const RankAssignment& assignment, Out& out);
-  void StopGeneration(int signal, Duration grace, std::string_view reason, Out& out);
+  /// `reason` is a copy: it may be the node's own reason, which this sets.
+  void StopGeneration(int signal, Duration grace, std::string reason, Out& out);
   void KillGeneration(Out& out);
   void BecomeGone(Out& out);
   void Fault(CauseKind kind, std::string what, Out& out);

@@ -126,7 +126,7 @@ void NodeMachine::Apply(const ReleaseAgent& release, Generation, Out& out) {
 
 // --- Ending a generation, ending the agent
 
-void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view reason, Out& out) {
+void NodeMachine::StopGeneration(int signal, Duration grace, std::string reason, Out& out) {
   switch (phase_) {
     case node::Phase::kIdle:
       return;
@@ -135,12 +135,12 @@ void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view re
       return;
     case node::Phase::kPreparing:
     case node::Phase::kPrepared:
-      SetReason("stopped before the start: " + std::string(reason));
+      SetReason("stopped before the start: " + reason);
       BecomeGone(out);
       return;
     case node::Phase::kSpawning:
     case node::Phase::kRunning: {
-      SetReason("stopping: " + std::string(reason));
+      SetReason("stopping: " + reason);
       const bool only_remains = phase_ == node::Phase::kRunning && workers_.live() == 0;
       if (grace <= Duration{} || only_remains) {
         KillGeneration(out);
@@ -150,7 +150,7 @@ void NodeMachine::StopGeneration(int signal, Duration grace, std::string_view re
       kill_at_ = out.now + grace;
       workers_.SignalSent(signal, out.now);
       out.effects.news.emplace_back(
-          node::WorkersStopping{generation(), signal, grace, std::string(reason)});
+          node::WorkersStopping{generation(), signal, grace, std::move(reason)});
       out.effects.actions.emplace_back(node::SignalWorkers{generation(), signal, grace});
       return;
     }

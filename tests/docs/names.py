@@ -36,7 +36,7 @@ class Names:
             return [f"{words[0]} --help says nothing of {word}" for word in words[1:] if word not in shown.stdout]
         if words[0] == "fsdpctl":
             return self._fsdpctl(words[1:])
-        if words[0] == "sbatch":
+        if words[0] in ("sbatch", "jq"):
             return []
         if words[0] == ".venv/bin/python" or words[0].endswith("fsdprun"):
             script = next(number for number, word in enumerate(words) if word.endswith(".py"))

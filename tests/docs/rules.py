@@ -43,6 +43,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"(PYTHON_EXEC=\S+ )?(build/bin/)?fsdprun .*", Run()),
     (r"source <\(build/bin/fsdprun --completion bash\)", Run()),
     (r"fsdpctl --completion fish \| source|source <\(fsdpctl .*", Named("launcher_completions has the shells load and use them")),
+    (r"jq .* logs/\*/events\.jsonl", Named("launcher_event_log runs it after a real failure")),
     (r"export \w+=.*", Run()),
     (r"scripts/setup --check", Named("what it answers depends on the machine")),
     (r"(\w+=\S+ )?(scripts|\.ci)/\S+.*", Named("they install, build, or run all tests")),

@@ -3,7 +3,10 @@
 import json
 import pathlib
 import re
+import shutil
 import signal
+import subprocess
+import unittest
 
 from job_case import JobCase, free_port
 from unittest_main import main
@@ -73,6 +76,13 @@ class EventLogTest(JobCase):
 
     def hosts_coordinator(self, node):
         return any('"from":"coordinator"' in file.read_text() for file in (self.dir / f"logs{node}").rglob("events.jsonl"))
+
+    @unittest.skipUnless(shutil.which("jq"), "jq is not installed")
+    def test_the_pages_query_finds_what_broke(self):
+        self.start("--standalone", f"--log-dir={self.dir}/logs", self.script("sys.exit(3)")).wait()
+        query = re.search(r"^(jq .*)$", SCHEMA, re.MULTILINE)[1]
+        found = subprocess.run(query, shell=True, cwd=self.dir, capture_output=True, text=True, check=True).stdout
+        self.assertRegex(found, r"\A\S+Z\t\S+\t.*exited with 3\n\Z")
 
     def test_without_a_log_directory_there_is_none(self):
         job = self.start("--standalone", self.script("sys.exit(3)"))
