@@ -84,11 +84,12 @@ Duration Contact::Redial(Broken broken, bool nothing_listens, MonoTime now) {
 }
 
 /// A coordinator that is silent may only be stopped, and its nodes must not suffer for that; one
-/// whose address refuses connections has ended.
+/// whose address refuses connections has ended, and with it the job unless it can be taken over.
 MonoTime Contact::DeadlineWithoutCoordinator() const {
   const MonoTime silent = lost_at_ + coordinator_grace_;
-  return refused_since_ == MonoTime::max() ? silent
-                                           : std::min(silent, refused_since_ + ended_grace_);
+  return refused_since_ == MonoTime::max() || expects_successor_
+             ? silent
+             : std::min(silent, refused_since_ + ended_grace_);
 }
 
 std::string Contact::GiveUp() {
@@ -98,7 +99,7 @@ std::string Contact::GiveUp() {
            Seconds(connect_timeout_) + " (" + last_error_ +
            "); check --rdzv-endpoint and that the launcher on that host is running";
   }
-  const bool has_ended = refused_since_ != MonoTime::max();
+  const bool has_ended = refused_since_ != MonoTime::max() && !expects_successor_;
   return "lost the coordinator at " + endpoint_ + " (" + last_error_ + ") and " +
          (has_ended ? "nothing listens there any more: its launcher has ended"
                     : "could not reach it again within " + Seconds(coordinator_grace_)) +

@@ -25,6 +25,8 @@ class Contact {
   void Begin(MonoTime now) { deadline_ = now + connect_timeout_; }
   void StreamUp(MonoTime now);
   void Admitted(Duration node_lease, MonoTime now);
+  /// Whether another coordinator may take its place; see AdmitAgent.
+  void ExpectSuccessor(bool is_expected) { expects_successor_ = is_expected; }
   /// The stream broke, or an attempt to open one failed.
   Broken Break(const std::string& why);
   /// After that: how long to wait before the next attempt. `nothing_listens`: the coordinator's
@@ -52,6 +54,7 @@ class Contact {
   bool is_up_ = false;
   bool was_ever_admitted_ = false;
   bool is_admitted_ = false;
+  bool expects_successor_ = false;
   MonoTime next_heartbeat_ = MonoTime::max();
   MonoTime deadline_ = MonoTime::max();
   Duration heartbeat_interval_;

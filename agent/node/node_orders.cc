@@ -28,6 +28,7 @@ void NodeMachine::Apply(const AdmitAgent& admit, Generation, Out& out) {
     Leave(1, std::move(mismatch), spec_.kill_wait, out);
     return;
   }
+  contact_.ExpectSuccessor(admit.may_be_taken_over);
   if (!leaving_) {
     ExplainAdmission();
   }

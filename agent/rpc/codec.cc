@@ -375,7 +375,8 @@ absl::StatusOr<JobTerms> DecodeTerms(const v1::JobTerms& in) {
 
 absl::StatusOr<AdmitAgent> DecodeAdmit(const v1::AdmitAgent& in) {
   RETURN_IF_ERROR(CheckRange("admit.node_lease_ns", in.node_lease_ns(), 0, kMaxNanoseconds));
-  AdmitAgent admit{Duration(in.node_lease_ns())};
+  AdmitAgent admit{.node_lease = Duration(in.node_lease_ns()),
+                   .may_be_taken_over = in.may_be_taken_over()};
   if (in.has_terms()) {
     ASSIGN_OR_RETURN(admit.terms, DecodeTerms(in.terms()));
   }
@@ -388,6 +389,7 @@ struct CoordinatorEncoder {
 
   void operator()(const AdmitAgent& admit) const {
     out->mutable_admit()->set_node_lease_ns(admit.node_lease.count());
+    out->mutable_admit()->set_may_be_taken_over(admit.may_be_taken_over);
     if (admit.terms.has_value()) {
       EncodeTerms(*admit.terms, out->mutable_admit()->mutable_terms());
     }

@@ -105,6 +105,9 @@ struct AdmitAgent {
   /// For a launcher whose own command line may say otherwise; empty: not told.
   std::optional<JobTerms> terms{};
   BuildInfo build{};
+  /// Another coordinator may take the job over at the same address, so that the agent waits for it
+  /// even while nothing listens there.
+  bool may_be_taken_over = false;
 };
 /// Answer to AgentJoined: the agent can never be part of this job; it prints `reason` and exits
 /// with 1. With `rejoin` it answers any other message of an agent that was declared lost: the agent

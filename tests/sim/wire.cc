@@ -78,8 +78,8 @@ static auto Fields(const JobTerms& terms) {
   return std::tie(min_nodes, max_nodes, max_restarts, join_timeout, last_call);
 }
 static auto Fields(const AdmitAgent& admit) {
-  const auto& [node_lease, terms, build] = admit;
-  return std::tie(node_lease, terms, build);
+  const auto& [node_lease, terms, build, may_be_taken_over] = admit;
+  return std::tie(node_lease, terms, build, may_be_taken_over);
 }
 static auto Fields(const RejectAgent& reject) {
   const auto& [reason, rejoin] = reject;

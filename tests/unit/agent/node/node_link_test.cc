@@ -220,6 +220,23 @@ TEST(NodeLinkTest, FirstAdmissionMayTakeTheWholeConnectTimeout) {
   EXPECT_TRUE(agent.machine_.exited());
 }
 
+TEST(NodeLinkTest, CoordinatorThatCanBeStartedAgainIsWaitedForAsLongAsASilentOne) {
+  for (const bool may_be_taken_over : {false, true}) {
+    Agent agent;
+    agent.Step(node::Boot{});
+    agent.Step(node::KeeperReady{});
+    agent.Step(node::StreamUp{});
+    agent.Order(0, AdmitAgent{.may_be_taken_over = may_be_taken_over});
+    agent.Run(1);
+    agent.Step(node::StreamLost{"connection reset"});
+    agent.Step(node::StreamLost{"connection refused", /*nothing_listens=*/true});
+    agent.Wait(std::chrono::seconds(29));
+    EXPECT_EQ(agent.machine_.phase() == node::Phase::kRunning, may_be_taken_over);
+    agent.Wait(std::chrono::seconds(2));
+    EXPECT_NE(agent.machine_.phase(), node::Phase::kRunning);
+  }
+}
+
 TEST(NodeLinkTest, OnlyAnIdleNodeWaitsForAPlaceInTheWorld) {
   Agent agent;
   agent.Up();

@@ -176,6 +176,9 @@ TEST(CodecTest, OrdersKeepEveryField) {
       std::string(RoundTrip(CoordinatorMessage(AdmitAgent{Duration(-1)})).status().message()),
       HasSubstr("admit.node_lease_ns"));
   EXPECT_FALSE(std::get<AdmitAgent>(admit.message).terms.has_value());
+  EXPECT_FALSE(std::get<AdmitAgent>(admit.message).may_be_taken_over);
+  const auto taken = RoundTrip(CoordinatorMessage(AdmitAgent{.may_be_taken_over = true})).value();
+  EXPECT_TRUE(std::get<AdmitAgent>(taken.message).may_be_taken_over);
   for (const bool rejoin : {false, true}) {
     const auto reject = RoundTrip(CoordinatorMessage(RejectAgent{"no", rejoin})).value();
     EXPECT_EQ(reject.incarnation, kAgent);
