@@ -98,6 +98,12 @@ void Ending::Decide(JobOutcome outcome, const World& world, const job::RecoveryB
   deadline_ = now + spec_.release_timeout;
 }
 
+void Ending::Restore(const JobOutcome& outcome, MonoTime deadline) {
+  FSDPRUN_CHECK(!outcome_, "a job ends once");
+  outcome_ = outcome;
+  deadline_ = deadline;
+}
+
 void Ending::PutOffDeadline(Duration delay) {
   deadline_ = deadline_ == MonoTime::max() ? deadline_ : deadline_ + delay;
 }

@@ -38,6 +38,9 @@ class Ending {
   /// Once. With what every outcome says of the job.
   void Decide(JobOutcome outcome, const World& world, const job::RecoveryBudgets& budgets,
               MonoTime now);
+  /// Instead, as a coordinator before this one has decided it; nodes that have not heard of it are
+  /// waited for until `deadline`.
+  void Restore(const JobOutcome& outcome, MonoTime deadline);
   const std::optional<JobOutcome>& outcome() const { return outcome_; }
   /// When nodes that have not left are waited for no longer; MonoTime::max() if nobody is.
   MonoTime deadline() const { return deadline_; }

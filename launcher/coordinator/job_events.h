@@ -10,6 +10,7 @@
 
 #include "base/effects.h"
 #include "base/mono_time.h"
+#include "launcher/coordinator/job_record.h"
 #include "launcher/coordinator/recovery_policy.h"
 #include "proto/cluster/messages.h"
 #include "proto/cluster/types.h"
@@ -54,14 +55,6 @@ using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop, H
                            PlaceChecked, PlaceUnknown, SignalForWorkers>;
 
 // --- Effects of one step
-
-/// What a coordinator has to know that takes the job over: no generation may be used twice, nothing
-/// charged twice, and a job that is over stays so.
-struct Record {
-  Generation generation;
-  RecoveryBudgets budgets;
-  bool is_over = false;
-};
 
 /// To be done for the machine: find out whether another launcher has become the host of the job,
 /// and go on until it is known. Then PlaceChecked or HostReplaced is to follow, unless

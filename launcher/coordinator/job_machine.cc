@@ -49,8 +49,10 @@ Phase JobMachine::phase() const {
 }
 
 AdmitAgent AdmissionOf(const JobSpec& spec) {
-  return AdmitAgent{spec.dead_after, JobTerms{spec.min_nodes, spec.max_nodes, spec.max_restarts,
-                                              spec.join_timeout, spec.last_call}};
+  return AdmitAgent{.node_lease = spec.dead_after,
+                    .terms = JobTerms{spec.min_nodes, spec.max_nodes, spec.max_restarts,
+                                      spec.join_timeout, spec.last_call},
+                    .may_be_taken_over = spec.may_be_taken_over};
 }
 
 JobMachine::JobMachine(const JobSpec& spec)
@@ -61,7 +63,8 @@ JobMachine::JobMachine(const JobSpec& spec)
       agent_signals_(spec_),
       rendezvous_(spec_),
       growth_(spec_),
-      ending_(spec_) {
+      ending_(spec_),
+      first_record_is_due_(spec_.may_be_taken_over) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
@@ -75,8 +78,7 @@ job::Effects JobMachine::Step(const job::Event& event, MonoTime now) {
 }
 
 void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effects) {
-  before_ = {generation(), budgets_.restarts_used, budgets_.membership_changes, formations_,
-             outcome().has_value()};
+  before_ = Now();
   effects.Clear();
   Out out{effects, now, true};
   if (!begun_) {
@@ -92,15 +94,10 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
   revision_ += out.changed ? 1 : 0;
   promised_wake_ = NextWake();
   effects.wake_at = promised_wake_;
-  if (HasRecordChanged()) {
-    effects.persist = {generation(), budgets_, outcome().has_value()};
+  if (HasRecordChanged() || std::exchange(first_record_is_due_, false)) {
+    first_record_is_due_ = false;
+    effects.persist = ToRecord();
   }
-}
-
-bool JobMachine::HasRecordChanged() const {
-  return generation() != before_.generation || outcome().has_value() != before_.outcome_decided ||
-         budgets_.restarts_used != before_.restarts_used ||
-         budgets_.membership_changes != before_.membership_changes;
 }
 
 /// What was due while the coordinator itself did not run may have been answered: the answers lie

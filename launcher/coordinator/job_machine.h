@@ -15,6 +15,7 @@
 #include "launcher/coordinator/ending.h"
 #include "launcher/coordinator/host_place.h"
 #include "launcher/coordinator/job_events.h"
+#include "launcher/coordinator/job_record.h"
 #include "launcher/coordinator/job_spec.h"
 #include "launcher/coordinator/membership.h"
 #include "launcher/coordinator/node_table.h"
@@ -35,6 +36,9 @@ class JobMachine {
   using Effects = job::Effects;
 
   explicit JobMachine(const JobSpec& spec);
+  /// Takes the job over as `record` says, for which WhyUnusable() is empty: see
+  /// Note [Taking a job over]. The launch is the record's. TimerDue is to be its first event.
+  JobMachine(const JobSpec& spec, const job::Record& record, MonoTime now);
   JobMachine(const JobMachine&) = delete;
   JobMachine& operator=(const JobMachine&) = delete;
 
@@ -88,10 +92,18 @@ class JobMachine {
     int membership_changes = 0;
     int formations = 0;
     bool outcome_decided = false;
+    // Of the record only.
+    bool is_finished = false;
+    Generation generation_floor;
+    bool has_operator_signal = false;
+    bool operator_hurries = false;
+    bool agent_told_signal = false;
+    uint64_t world_changes = 0;
+
+    bool operator==(const Milestones&) const = default;
   };
 
   // job_machine.cc: a step, and what is due.
-  bool HasRecordChanged() const;
   void ForgiveStall(MonoTime now, job::Effects& effects);
   void Handle(const job::TimerDue&, Out& out);
   void OnDelaysDue(Out& out);
@@ -101,6 +113,11 @@ class JobMachine {
   void SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out);
   static void Send(World::Orders orders, Out& out);
   void SetReason(std::string reason);
+
+  // job_taken_over.cc
+  Milestones Now() const;
+  bool HasRecordChanged() const;
+  job::Record ToRecord() const;
 
   // job_agents.cc: what agents report.
   void Handle(const FromAgent& envelope, Out& out);
@@ -197,6 +214,9 @@ class JobMachine {
   bool agent_told_signal_ = false;
   /// A second signal has come.
   bool operator_hurries_ = false;
+
+  /// Whether a job can be kept is found out before anything depends on it.
+  bool first_record_is_due_;
 
   // Timers; MonoTime::max() when not set.
   bool begun_ = false;

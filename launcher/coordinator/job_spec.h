@@ -49,6 +49,11 @@ struct JobSpec {
   /// See Clocks.
   Duration suspect_after = Clocks{}.suspect_after;
   Duration dead_after = Clocks{}.node_lease;
+  /// A coordinator that is started again can take the job over: see Note [Taking a job over].
+  /// Agents are told, and wait for one as long as for a silent one.
+  bool may_be_taken_over = false;
+  /// How long after that the nodes it knows may take to come again.
+  Duration rejoin_grace = std::chrono::seconds(10);
   /// A node whose stream broke is lost unless the same incarnation is back within this time.
   Duration reconnect_grace = std::chrono::milliseconds(250);
   /// Deadline of the answers to prepare and to commit.

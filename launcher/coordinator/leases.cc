@@ -18,9 +18,18 @@ constexpr int kCutOffNodesMin = 3;
 
 void Leases::Begin(Node& node, MonoTime now) {
   node.connected = true;
+  node.is_expected = false;
   node.suspect = false;
   node.last_heard = now;
   next_scan_ = std::min(next_scan_, now + spec_.suspect_after);
+}
+
+void Leases::Expect(Node& node, MonoTime now) {
+  node.connected = false;
+  node.is_expected = true;
+  node.last_heard = now;
+  node.stream_lost_at = now;
+  next_scan_ = std::min(next_scan_, now + spec_.rejoin_grace);
 }
 
 void Leases::Break(Node& node, MonoTime now) {
@@ -39,8 +48,9 @@ void Leases::ForgiveStall(MonoTime now) {
 MonoTime Leases::Renewed(const Node& node) const { return std::max(node.last_heard, resumed_at_); }
 
 MonoTime Leases::End(const Node& node) const {
-  const MonoTime end = node.connected ? Renewed(node) + spec_.dead_after
-                                      : node.stream_lost_at + spec_.reconnect_grace;
+  const Duration grace = node.is_expected ? spec_.rejoin_grace : spec_.reconnect_grace;
+  const MonoTime end =
+      node.connected ? Renewed(node) + spec_.dead_after : node.stream_lost_at + grace;
   return std::max(end, extended_until_);
 }
 

@@ -40,6 +40,8 @@ class Leases {
     node.last_heard = now;
     return std::exchange(node.suspect, false);
   }
+  /// It is known from a coordinator before this one, and has to come again.
+  void Expect(job::Node& node, MonoTime now);
   /// Its stream broke.
   void Break(job::Node& node, MonoTime now);
   /// The coordinator itself has not run until now. That says nothing about the nodes: their

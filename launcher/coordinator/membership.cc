@@ -101,6 +101,29 @@ Node& Membership::Insert(NodeInfo info, Generation held, MonoTime now) {
   return inserted;
 }
 
+// --- Taking a job over
+
+void Membership::Restore(const job::NodeRecord& record, NodeState state, MonoTime now) {
+  Node node;
+  node.info = record.info;
+  node.state = state;
+  node.group_rank = record.group_rank;
+  node.leaving = record.leaving;
+  node.sequence = record.sequence;
+  admissions_ = std::max(admissions_, record.sequence);
+  leases_.Expect(nodes_.Insert(std::move(node)), now);
+}
+
+std::vector<job::NodeRecord> Membership::Records(bool all) const {
+  std::vector<job::NodeRecord> records;
+  for (const Node& node : nodes_) {
+    if (all || node.group_rank >= 0) {
+      records.push_back({node.info, node.group_rank, node.leaving, node.sequence});
+    }
+  }
+  return records;
+}
+
 // --- The next world
 
 std::vector<Incarnation> Membership::Eligible() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/mono_time.h"
+#include "launcher/coordinator/job_record.h"
 #include "launcher/coordinator/job_spec.h"
 #include "launcher/coordinator/leases.h"
 #include "launcher/coordinator/node_table.h"
@@ -41,6 +42,11 @@ class Membership {
   std::string Refusal(const NodeInfo& info) const;
   /// As what it holds tells: a spare, or a node with an older generation to be stopped.
   Admission Admit(NodeInfo info, Generation held, MonoTime now);
+  /// As a coordinator before this one knew it: a member of its world, a spare, or released.
+  void Restore(const job::NodeRecord& record, job::NodeState state, MonoTime now);
+  /// The nodes with a part in the present or last world, or `all`, for a coordinator after this
+  /// one.
+  std::vector<job::NodeRecord> Records(bool all) const;
   /// Without regard for the rank that it asks for: it will be told how the job ends.
   job::Node& AdmitToLastWords(const NodeInfo& info, MonoTime now);
   /// A known agent has a new stream.

@@ -31,6 +31,8 @@ struct alignas(64) Node {
   bool suspect = false;
   /// An operator's signal ends this agent; it is never a member again.
   bool leaving = false;
+  /// Known from a coordinator before this one, and not heard of since.
+  bool is_expected = false;
   MonoTime last_heard{};
   MonoTime stream_lost_at{};
   /// For kCleaning: the generation being stopped.

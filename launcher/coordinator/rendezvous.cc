@@ -3,6 +3,7 @@
 namespace fsdprun {
 
 void Rendezvous::Begin(Duration pause, MonoTime now) {
+  pause_ = pause;
   pause_until_ = pause > Duration{} ? now + pause : MonoTime::max();
   join_deadline_ = now + pause + spec_.join_timeout;
   last_call_at_ = MonoTime::max();

@@ -41,6 +41,8 @@ class Rendezvous {
   void PutOff(Duration delay);
 
   bool is_pausing() const { return pause_until_ != MonoTime::max(); }
+  /// How long the whole pause is; zero: there is none.
+  Duration pause() const { return is_pausing() ? pause_ : Duration{}; }
   /// True once, when the pause is over.
   bool EndPauseIfDue(MonoTime now) { return ClearIfDue(pause_until_, now); }
   /// True once, when the last call is over.
@@ -65,6 +67,7 @@ class Rendezvous {
 
   // Timers; MonoTime::max() when not set.
   MonoTime pause_until_ = MonoTime::max();
+  Duration pause_{};
   MonoTime join_deadline_ = MonoTime::max();
   MonoTime last_call_at_ = MonoTime::max();
   bool is_last_call_over_ = false;

@@ -17,7 +17,8 @@ World::Orders World::Form(const std::vector<Candidate>& chosen, const WorldNumbe
   phase_ = Phase::kPreparing;
   generation_ = numbers.generation;
   world_size_ = assignments.front().world_size;
-  succeeded_workers_ = 0;
+  ++changes_;
+  succeeded_workers_ = gone_succeeded_ = 0;
   ends_ = {.workers = world_size_};
   has_progress_ = false;
   store_ = {};
@@ -43,6 +44,7 @@ World::Orders World::Form(const std::vector<Candidate>& chosen, const WorldNumbe
 
 World::Orders World::Commit(MonoTime now) {
   FSDPRUN_CHECK(store_.port > 0, "group rank 0 has named the store");
+  ++changes_;
   phase_ = Phase::kRunning;
   committed_at_ = now;
   Orders orders;
@@ -55,6 +57,7 @@ World::Orders World::Commit(MonoTime now) {
 }
 
 World::Orders World::BeginStop(Stop stop, MonoTime now) {
+  ++changes_;
   phase_ = Phase::kStopping;
   stop_ = std::move(stop);
   kill_at_ = now + stop_.grace;
@@ -69,6 +72,7 @@ World::Orders World::BeginStop(Stop stop, MonoTime now) {
 
 void World::CountStopAsFailure() {
   if (stop_.kind == job::StopKind::kMembership) {
+    ++changes_;
     stop_.kind = job::StopKind::kFailure;
   }
 }
@@ -77,6 +81,7 @@ World::Orders World::ShortenGrace(Duration grace, MonoTime now) {
   if (grace >= stop_.grace) {
     return {};
   }
+  ++changes_;
   stop_.grace = grace;
   kill_at_ = std::min(kill_at_, now + grace);
   deadline_ = std::min(deadline_, now + grace + spec_.stop_margin);
@@ -114,6 +119,7 @@ std::optional<ToAgent> World::OpenOrder(const Member& member) const {
 }
 
 void World::End() {
+  changes_ += phase_ == Phase::kNone ? 0 : 1;
   phase_ = Phase::kNone;
   members_.clear();
   awaiting_ = 0;
@@ -231,6 +237,8 @@ World::Member World::Remove(Incarnation incarnation) {
   Member member = std::move(*it);
   members_.erase(it);
   awaiting_ -= Owes(member) ? 1 : 0;
+  gone_succeeded_ += member.succeeded_count;
+  ++changes_;
   return member;
 }
 

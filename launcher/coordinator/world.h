@@ -3,6 +3,7 @@
 // One world: the nodes of a generation and their ranks, and how far they have come in preparing,
 // starting and stopping it.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "base/mono_time.h"
 #include "launcher/coordinator/job_events.h"
+#include "launcher/coordinator/job_record.h"
 #include "launcher/coordinator/job_spec.h"
 #include "launcher/coordinator/rank_assignment.h"
 #include "launcher/coordinator/recovery_policy.h"
@@ -95,6 +97,15 @@ class World {
   /// Nobody is a member any more.
   void End();
 
+  // --- Taking a job over, see Note [Taking a job over]
+
+  job::WorldRecord ToRecord() const;
+  /// Once, before anything else. `nodes` has a node for each member.
+  void Restore(const job::WorldRecord& record, Generation generation,
+               const std::vector<job::NodeRecord>& nodes, MonoTime now);
+  /// How often something of the record has changed.
+  uint64_t changes() const { return changes_; }
+
   // --- Reports
 
   /// nullptr unless the sender is a member and the message is about the present generation; see
@@ -148,6 +159,7 @@ class World {
   ToAgent Order(const Member& member, CoordinatorMessage message) const;
   void NoteEnd(const Member& member, const WorkerExit& exit);
   std::string CheckRanks() const;
+  MonoTime DeadlineAfterRestore(MonoTime now) const;
 
   // Constant after construction.
   const JobSpec& spec_;
@@ -161,6 +173,9 @@ class World {
   MonoTime deadline_ = MonoTime::max();
   int world_size_ = 0;
   int succeeded_workers_ = 0;
+  /// Those of them that are not a member's.
+  int gone_succeeded_ = 0;
+  uint64_t changes_ = 0;
   MonoTime committed_at_ = MonoTime::max();
   StoreEndpoint store_;
   WorkerEnds ends_;

@@ -23,6 +23,12 @@ class Job {
   explicit Job(JobSpec spec)
       : owned_(std::make_unique<JobMachine>(spec)), dead_after_(spec.dead_after) {}
 
+  /// Of a coordinator that takes over what `before` has left.
+  Job(const JobSpec& spec, const Job& before)
+      : owned_(std::make_unique<JobMachine>(spec, *before.record_, before.now_)),
+        now_(before.now_),
+        dead_after_(spec.dead_after) {}
+
   std::vector<std::string> Step(const job::Event& event) {
     const job::Effects effects = machine_.Step(event, now_);
     wake_at_ = effects.wake_at;
