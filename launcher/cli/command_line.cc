@@ -80,6 +80,15 @@ void DropWhatStandaloneIgnores(RawOptions* options) {
 
 // What argparse checks itself, which torchrun's users see before anything about values.
 absl::Status CheckUsage(CliProgram program, const RawOptions& options) {
+  if (options.IsOn("coordinator") && !options.program.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--coordinator runs no program, but '", options.program.front(),
+                     "' was given; the nodes' launchers are told what to run"));
+  }
+  if (options.IsOn("coordinator")) {
+    RETURN_IF_ERROR(CheckChoices(options));
+    return CheckNumbers(options);
+  }
   if (options.program.empty() || options.program.front().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("no program to run was given; usage: ", ProgramName(program),

@@ -62,10 +62,12 @@ class Description {
 };
 
 void DescribeRendezvous(const LaunchPlan& plan, Description& description) {
-  const bool is_alone = plan.IsSingleNode() && !plan.is_agent;
+  const bool is_alone = plan.IsSingleNode() && !plan.is_agent && !plan.is_coordinator;
   description.Line("coordinator", is_alone         ? "in this process"
                                   : plan.uses_file ? "where the rendezvous file says"
                                                    : ToString(plan.endpoint));
+  description.LineIf(plan.is_coordinator, "mode", "coordinator only");
+  description.LineIf(!plan.journal.empty(), "journal", plan.journal);
   description.Line("run_id", plan.rdzv_id_is_random ? "random" : plan.rdzv_id);
   description.Line("join_timeout_s", Seconds(plan.join_timeout));
   if (!plan.is_agent) {
@@ -210,13 +212,15 @@ std::string DescribePlan(const LaunchPlan& plan) {
                                   ? absl::StrCat(plan.min_nodes)
                                   : absl::StrCat(plan.min_nodes, ":", plan.max_nodes));
   }
-  description.Line("workers_per_node", absl::StrCat(plan.nproc_per_node));
+  description.LineIf(!plan.is_coordinator, "workers_per_node", absl::StrCat(plan.nproc_per_node));
   description.LineIf(plan.node_rank >= 0, "node_rank", absl::StrCat(plan.node_rank));
-  description.Line("role", plan.role);
+  description.LineIf(!plan.is_coordinator, "role", plan.role);
   DescribeRendezvous(plan, description);
   DescribeFailures(plan, description);
-  DescribeOutput(plan, description);
-  DescribeProgram(plan, description);
+  if (!plan.is_coordinator) {
+    DescribeOutput(plan, description);
+    DescribeProgram(plan, description);
+  }
   return std::move(description).text();
 }
 

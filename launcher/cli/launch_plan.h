@@ -103,6 +103,11 @@ struct LaunchPlan {
   /// The plan of an fsdp-agent, which gets the job-wide settings from the coordinator.
   bool is_agent = false;
 
+  /// Nothing but the job's coordinator runs in this process: no agent, no workers, no program.
+  bool is_coordinator = false;
+  /// The folder in which that keeps what another one needs to take the job over; empty: nothing.
+  std::string journal;
+
   // What was given, not taken from a default: a scheduler's allocation decides the rest.
   bool nnodes_is_given = false;
   bool nproc_is_given = false;

@@ -10,6 +10,7 @@ namespace fsdprun {
 
 std::vector<OptionSpec> NodeOptions();
 std::vector<OptionSpec> RendezvousOptions();
+std::vector<OptionSpec> CoordinatorOptions();
 std::vector<OptionSpec> FailureOptions();
 std::vector<OptionSpec> StopOptions();
 std::vector<OptionSpec> LogOptions();

@@ -52,8 +52,9 @@ const char* ProgramName(CliProgram program) {
 const std::vector<OptionSpec>& OptionTable() {
   static const std::vector<OptionSpec> table = [] {
     std::vector<OptionSpec> all;
-    for (const auto& part : {NodeOptions(), RendezvousOptions(), FailureOptions(), StopOptions(),
-                             LogOptions(), ProgramOptions(), WorkerOptions(), OtherOptions()}) {
+    for (const auto& part :
+         {NodeOptions(), RendezvousOptions(), CoordinatorOptions(), FailureOptions(), StopOptions(),
+          LogOptions(), ProgramOptions(), WorkerOptions(), OtherOptions()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -117,10 +118,12 @@ std::vector<std::string> VariablesOf(const OptionSpec& option) {
 }
 
 bool Offers(CliProgram program, const OptionSpec& option) {
-  // A shell completes the words of fsdpctl, not those of one of its commands.
+  // A shell completes the words of fsdpctl, not those of one of its commands; and a batch job has
+  // workers.
   const bool is_command = program == CliProgram::kSlurmSubmit || program == CliProgram::kSlurmGrow;
   if (is_command) {
-    return option.name != absl::string_view("completion");
+    const absl::string_view name = option.name;
+    return name != "completion" && name != "coordinator" && name != "journal";
   }
   return program == CliProgram::kFsdprun || !option.launcher_only;
 }

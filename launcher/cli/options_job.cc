@@ -123,6 +123,33 @@ std::vector<OptionSpec> RendezvousOptions() {
   };
 }
 
+std::vector<OptionSpec> CoordinatorOptions() {
+  return {
+      {.name = "coordinator",
+       .family = F::kOwn,
+       .group = G::kRendezvous,
+       .launcher_only = true,
+       .reads_variable = false,
+       .value = V::kSwitch,
+       .default_text = "off",
+       .help =
+           "Run only the job's coordinator, at --rdzv-endpoint, which must be of this machine: "
+           "no program, no workers. The nodes are started as ever, with --rdzv-backend c10d "
+           "and the same endpoint and id; those on this machine with is_host=0 in --rdzv-conf."},
+      {.name = "journal",
+       .family = F::kOwn,
+       .group = G::kRendezvous,
+       .launcher_only = true,
+       .reads_variable = false,
+       .metavar = "DIR",
+       .default_text = "none",
+       .completion = C::kDirectory,
+       .help = "With --coordinator: a folder, made if need be, for what a coordinator must know "
+               "that takes the job over. If this one is killed, the same command again goes on "
+               "with the workers that run. One folder for each job."},
+  };
+}
+
 std::vector<OptionSpec> FailureOptions() {
   return {
       {.name = "max-restarts",

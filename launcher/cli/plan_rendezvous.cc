@@ -60,6 +60,54 @@ absl::Status ReadBackend(const RawOptions& options, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
+/// What is said about the coordinator alone. It is found as with c10d.
+absl::Status ReadCoordinator(const RawOptions& options, LaunchPlan* plan) {
+  plan->is_coordinator = options.IsOn("coordinator");
+  const RawValue* journal = options.Find("journal");
+  if (!plan->is_coordinator) {
+    return journal == nullptr ? absl::OkStatus()
+                              : absl::OutOfRangeError(
+                                    "--journal is for --coordinator only: a "
+                                    "launcher with workers ends with its job");
+  }
+  if (options.IsOn("standalone")) {
+    return absl::OutOfRangeError(
+        "--coordinator cannot be combined with --standalone, whose workers are in this process");
+  }
+  const RawValue* backend = options.Find("rdzv-backend");
+  if (backend != nullptr && !backend->text.empty() && backend->text != "c10d") {
+    return InvalidValue(*backend, "c10d, by which the nodes find a --coordinator");
+  }
+  plan->backend = RendezvousBackend::kC10d;
+  if (journal != nullptr) {
+    const bool is_url = absl::StrContains(journal->text, "://");
+    if (journal->text.empty() || is_url) {
+      return InvalidValue(*journal, "a folder");
+    }
+    plan->journal = journal->text;
+  }
+  return absl::OkStatus();
+}
+
+/// Where it listens is told to the nodes, and nobody else may.
+absl::Status CheckCoordinator(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* endpoint = options.Find("rdzv-endpoint");
+  if (endpoint == nullptr || endpoint->text.empty() || plan->endpoint.port == 0) {
+    return absl::OutOfRangeError(
+        "--coordinator needs --rdzv-endpoint HOST:PORT: where it listens, and the nodes find it");
+  }
+  if (plan->uses_file || plan->is_host == false) {
+    return absl::OutOfRangeError(
+        "--coordinator listens at --rdzv-endpoint itself: leave store_type=file and is_host=0 out "
+        "of --rdzv-conf");
+  }
+  if (options.Find("rdzv-id") == nullptr || options.Find("rdzv-id")->text.empty()) {
+    return absl::OutOfRangeError("--coordinator needs --rdzv-id: the run id that the nodes give");
+  }
+  plan->is_host = true;
+  return absl::OkStatus();
+}
+
 absl::Status ReadMaster(const RawOptions& options, LaunchPlan* plan) {
   if (const RawValue* value = options.Find("master-addr");
       value != nullptr && !value->text.empty()) {
@@ -186,6 +234,7 @@ absl::Status PlanRendezvous(const RawOptions& options, LaunchPlan* plan) {
   plan->rendezvous_is_given = IsRendezvousGiven(options);
   RETURN_IF_ERROR(ReadNodes(options, plan));
   RETURN_IF_ERROR(ReadBackend(options, plan));
+  RETURN_IF_ERROR(ReadCoordinator(options, plan));
   if (plan->backend != RendezvousBackend::kC10d && !plan->is_agent) {
     plan->join_timeout = kStaticJoinTimeout;
   }
@@ -194,6 +243,9 @@ absl::Status PlanRendezvous(const RawOptions& options, LaunchPlan* plan) {
   }
   RETURN_IF_ERROR(ReadMaster(options, plan));
   RETURN_IF_ERROR(ReadEndpoint(options, plan));
+  if (plan->is_coordinator) {
+    RETURN_IF_ERROR(CheckCoordinator(options, plan));
+  }
   return ReadIdentity(options, plan);
 }
 

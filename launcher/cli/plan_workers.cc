@@ -212,6 +212,11 @@ absl::Status ReadProcesses(const RawOptions& options, const MachineFacts& machin
 
 absl::Status ReadProgram(const RawOptions& options, LaunchPlan* plan) {
   plan->program = options.program;
+  if (plan->is_coordinator) {
+    plan->program = {plan->rdzv_id};  // What its report calls the job.
+    plan->program_kind = ProgramKind::kExecutable;
+    return absl::OkStatus();
+  }
   plan->has_virtual_local_rank = options.IsOn("virtual-local-rank");
   plan->passes_local_rank = Says(options, "compat", "launch") && !options.IsOn("use-env");
   if (plan->passes_local_rank && options.IsOn("no-python")) {

@@ -45,7 +45,8 @@ absl::StatusOr<std::unique_ptr<Directory>> MakeDirectory(DirectoryContext contex
   if (!context.plan.coordinators.empty()) {
     return std::make_unique<ToldCoordinator>(std::move(context));
   }
-  if (!context.plan.is_agent && context.plan.IsSingleNode()) {
+  const bool has_others = context.plan.is_agent || context.plan.is_coordinator;
+  if (!has_others && context.plan.IsSingleNode()) {
     return std::make_unique<OneNode>(std::move(context));
   }
   if (context.plan.backend == RendezvousBackend::kEtcd) {

@@ -28,6 +28,18 @@ constexpr const char* kDefaultRunId = "none";
 
 constexpr Duration kAskTimeout = std::chrono::seconds(5);
 
+const char* HowToGetAnotherPort(const LaunchPlan& plan) {
+  if (plan.is_coordinator) {
+    return "end it, or choose another port for --rdzv-endpoint, here and on the nodes. A launcher "
+           "on this machine takes the port of a --coordinator that is not there, unless it has "
+           "is_host=0 in --rdzv-conf";
+  }
+  return plan.backend == RendezvousBackend::kStatic
+             ? "choose another --master-port"
+             : "this node has is_host=true and must listen there: choose another port for the "
+               "rendezvous";
+}
+
 // The endpoint may be known by an address of something in front of this machine only.
 std::string OwnAmong(const std::vector<std::string>& addresses) {
   for (const std::string& address : addresses) {
@@ -149,7 +161,6 @@ absl::Status FixedEndpoint::HostOrJoin(const HostView& endpoint, Place* place) c
 }
 
 absl::Status FixedEndpoint::Bind(const HostView& endpoint, Place* place) const {
-  const bool is_static = context_.plan.backend == RendezvousBackend::kStatic;
   absl::StatusOr<std::vector<UniqueFd>> listeners =
       BindListeners(endpoint.listen_on, context_.plan.endpoint.port);
   switch (AfterBinding(role_, listeners.status())) {
@@ -161,9 +172,7 @@ absl::Status FixedEndpoint::Bind(const HostView& endpoint, Place* place) const {
       return CheckPortHolder(place->endpoints.front());
     case NextMove::kNameHolder:
       return WithPortHolder(listeners.status(), context_.plan.endpoint.port,
-                            is_static ? "choose another --master-port"
-                                      : "this node has is_host=true and must listen there: choose "
-                                        "another port for the rendezvous");
+                            HowToGetAnotherPort(context_.plan));
     case NextMove::kFail:
       break;
   }

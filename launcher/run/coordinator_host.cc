@@ -19,6 +19,11 @@ void LogIfAny(const std::optional<std::string>& line) {
   }
 }
 
+JobMachine MakeMachine(const CoordinatorHost::Options& options) {
+  return options.record.has_value() ? JobMachine(options.spec, *options.record, MonoNow())
+                                    : JobMachine(options.spec);
+}
+
 CoordinatorHost::Options WithLaunchId(CoordinatorHost::Options options) {
   options.spec.launch_id = RandomHex(4);
   return options;
@@ -71,7 +76,7 @@ CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
     : loop_(loop),
       options_(WithLaunchId(std::move(options))),
       hooks_(std::move(hooks)),
-      machine_(options_.spec),
+      machine_(MakeMachine(options_)),
       local_link_(std::make_unique<LocalLink>(*this)) {}
 
 CoordinatorHost::~CoordinatorHost() { loop_.Cancel(wake_timer_); }
@@ -131,6 +136,12 @@ void CoordinatorHost::Shutdown() {
   if (service_ != nullptr) {
     service_->Shutdown();
     LogIfAny(refusals_.Rest());
+  }
+}
+
+void CoordinatorHost::Persist(const job::Record& record) {
+  if (hooks_.persist) {
+    hooks_.persist(record);
   }
 }
 

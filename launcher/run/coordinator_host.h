@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,16 +26,20 @@ namespace fsdprun {
 class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
  public:
   struct Options {
-    /// `launch_id` is filled in here: every host is a launch of its own.
+    /// `launch_id` is filled in here: every host is a launch of its own, unless it takes one over.
     JobSpec spec;
     std::string run_id;
     /// Empty: no other process can join.
     std::string token;
     /// See Clocks.
     Duration stream_silence = Clocks{}.stream_silence;
+    /// What a host before this one has left; see JobMachine.
+    std::optional<job::Record> record{};
   };
   struct Hooks {
     std::function<void(const JobOutcome&)> on_finish;
+    /// To be kept before this returns; may be null.
+    std::function<void(const job::Record&)> persist{};
     /// See job::PlaceAsked; answered by PlaceChecked(), PlaceUnknown() or Replaced(), but not at
     /// once. Not called unless the spec has a `place_sure_for`.
     std::function<void()> on_check_place;
@@ -84,7 +89,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void Feed(job::Event event) { driver_.Feed(std::move(event)); }
   // The machine's executor.
   MonoTime Now() override { return MonoNow(); }
-  void Persist(const job::Record& /*record*/) override {}  // It lives as long as its process.
+  void Persist(const job::Record& record) override;
   void WakeAt(MonoTime at) override;
   void Send(ToAgent& message) override;
   void Execute(job::PlaceAsked& /*asked*/) override { hooks_.on_check_place(); }

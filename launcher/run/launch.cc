@@ -17,6 +17,7 @@
 #include "launcher/cli/help_text.h"
 #include "launcher/cli/man_page.h"
 #include "launcher/cli/program_texts.h"
+#include "launcher/run/coordinator_run.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/machine.h"
 #include "launcher/run/slurm_launcher.h"
@@ -46,6 +47,9 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
   if (const auto level = environment.find("LOGLEVEL"); level != environment.end()) {
     SetLogLevel(ParseLogLevel(level->second));
   }
+  if (plan.is_coordinator) {
+    return CoordinatorRun(plan, environment).Run();
+  }
   if (slurm.role == SlurmRole::kShell) {
     return SlurmLauncher(plan, environment, slurm.allocation, std::move(command),
                          SlurmLauncher::UsualMeans())
@@ -56,7 +60,8 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
 
 // Makes the plan that of the place where it is given.
 absl::StatusOr<SlurmPlace> FindPlace(const Environment& environment, LaunchPlan* plan) {
-  if (plan->request == Request::kRun || plan->request == Request::kDryRun) {
+  const bool runs = plan->request == Request::kRun || plan->request == Request::kDryRun;
+  if (runs && !plan->is_coordinator) {
     return FitToSlurm(environment, plan);
   }
   return SlurmPlace();
@@ -69,6 +74,10 @@ void PrintError(CliProgram program, const absl::Status& status) {
 // Also what the start would find wrong with this machine's devices.
 int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& environment,
                 const SlurmPlace& slurm, const std::vector<std::string>& command) {
+  if (plan.is_coordinator) {
+    std::fputs(DescribePlan(plan).c_str(), stdout);
+    return 0;
+  }
   const auto worker_cpus = WorkerCpus(plan, environment);
   absl::Status status = CheckVisibleDevices(plan, environment);
   status.Update(worker_cpus.status());

@@ -399,6 +399,41 @@ TEST(CommandLineTest, EndpointsOfEachBackend) {
   EXPECT_EQ(by_endpoint.master_port, 77);
 }
 
+TEST(CommandLineTest, CoordinatorAlone) {
+  const LaunchPlan plan =
+      Parse({"--coordinator", "--nnodes=1:2", "--rdzv-endpoint=h:7", "--rdzv-id=a", "--journal=/j"})
+          .value();
+  EXPECT_TRUE(plan.is_coordinator);
+  EXPECT_EQ(plan.journal, "/j");
+  EXPECT_EQ(plan.backend, RendezvousBackend::kC10d);
+  EXPECT_EQ(plan.is_host, true);
+  EXPECT_THAT(DescribePlan(plan), HasSubstr("mode: coordinator only\njournal: /j\n"));
+  EXPECT_FALSE(Parse({"s"}).value().is_coordinator);
+}
+
+TEST(CommandLineTest, CoordinatorIsToldWhatItNeedsAndNothingElse) {
+  const auto error = [](std::vector<std::string> more, bool is_complete = true) {
+    std::vector<std::string> all{"--coordinator"};
+    if (is_complete) {
+      all.insert(all.end(), {"--rdzv-endpoint=h:7", "--rdzv-id=a"});
+    }
+    all.insert(all.end(), more.begin(), more.end());
+    return ErrorOf(all);
+  };
+  EXPECT_THAT(error({"s"}), HasSubstr("--coordinator runs no program, but 's'"));
+  EXPECT_THAT(error({"--rdzv-id=a"}, false), HasSubstr("needs --rdzv-endpoint HOST:PORT"));
+  EXPECT_THAT(error({"--rdzv-endpoint=h:0", "--rdzv-id=a"}, false), HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(error({"--rdzv-endpoint=h:7"}, false), HasSubstr("needs --rdzv-id"));
+  EXPECT_THAT(error({"--rdzv-id="}), HasSubstr("needs --rdzv-id"));
+  EXPECT_THAT(error({"--standalone"}), HasSubstr("--standalone"));
+  EXPECT_THAT(error({"--rdzv-backend=static"}), HasSubstr("--rdzv-backend: 'static' is not c10d"));
+  EXPECT_THAT(error({"--rdzv-conf=is_host=0"}), HasSubstr("is_host=0"));
+  EXPECT_THAT(error({"--rdzv-conf=store_type=file"}), HasSubstr("store_type=file"));
+  EXPECT_THAT(error({"--journal="}), HasSubstr("--journal: '' is not a folder"));
+  EXPECT_THAT(error({"--journal=etcd://h:1"}), HasSubstr("'etcd://h:1' is not a folder"));
+  EXPECT_THAT(ErrorOf({"--journal=/j", "s"}), HasSubstr("--journal is for --coordinator only"));
+}
+
 TEST(CommandLineTest, HostsWithUnmatchedBracketsAreRefused) {
   for (const char* host : {"[x", "x]", "[]", "[[::1]]"}) {
     EXPECT_THAT(ErrorOf({absl::StrCat("--master-addr=", host), "s"}), HasSubstr("--master-addr: '"))

@@ -1,0 +1,268 @@
+#include "launcher/run/coordinator_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/descriptor_limit.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/run/job_end.h"
+#include "launcher/run/job_spec.h"
+#include "launcher/run/notices.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr Duration kNoticeInterval = std::chrono::seconds(5);
+constexpr Duration kSlowStop = std::chrono::seconds(1);
+/// How long a stalled reader of our output may delay the exit.
+constexpr Duration kDrainTimeout = std::chrono::seconds(10);
+/// How long a search that a signal has interrupted may take to end, and a directory that is left.
+constexpr Duration kDirectoryTimeout = std::chrono::seconds(2);
+constexpr CliProgram kProgram = CliProgram::kFsdprun;
+
+}  // namespace
+
+CoordinatorRun::CoordinatorRun(const LaunchPlan& plan, const Environment& environment)
+    : plan_(plan),
+      environment_(environment),
+      clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
+      signals_(loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
+               {plan_.forwarded_signals,
+                [this](int signal) {
+                  if (host_ != nullptr) {
+                    host_->ForwardSignal(signal);
+                  }
+                }}),
+      output_(loop_, kProgram, plan_, environment_) {
+  RaiseDescriptorLimit();
+}
+
+CoordinatorRun::~CoordinatorRun() = default;
+
+int CoordinatorRun::Run() {
+  if (const absl::Status status = Start(); !status.ok()) {
+    output_.Print(status.message());
+    LeaveDirectory();
+    output_.console().Close(MonoNow() + kDrainTimeout);
+    return 1;
+  }
+  ScheduleWaitNotice();
+  if (!outcome_.has_value()) {  // The job that it takes over may have ended.
+    loop_.Run();
+  }
+  return Finish();
+}
+
+absl::Status CoordinatorRun::Start() {
+  for (const std::string& warning : plan_.warnings) {
+    Log(LogLevel::kWarning, warning);
+  }
+  RETURN_IF_ERROR(Find());
+  RETURN_IF_ERROR(OpenHost());
+  RETURN_IF_ERROR(OpenPort());
+  TellOfStart();
+  has_started_ = true;
+  return absl::OkStatus();
+}
+
+// The journal first: who must not touch the job does not listen for its nodes either. What hangs is
+// left to its thread.
+absl::Status CoordinatorRun::Find() {
+  struct Found {
+    bool is_over = false;
+    absl::StatusOr<std::unique_ptr<Journal>> journal = std::unique_ptr<Journal>();
+    absl::StatusOr<std::unique_ptr<Directory>> directory = absl::UnknownError("not made");
+    absl::StatusOr<Place> place = absl::UnknownError("not looked for");
+  };
+  const auto found = std::make_shared<Found>();
+  const DirectoryContext context{
+      .plan = plan_,
+      .environment = environment_,
+      .is_cancelled = [is_over = is_search_over_] { return is_over->load(); },
+      .notify =
+          [this, post = gate_.poster()](const std::string& notice) {
+            post([this, notice] { output_.Print(notice); });
+          }};
+  const JournaledJob job{plan_.rdzv_id, plan_.min_nodes, plan_.max_nodes, plan_.max_restarts};
+  directory_thread_.Run(
+      [found, context, job] {
+        if (!context.plan.journal.empty()) {
+          found->journal = Journal::Open(context.plan.journal, job);
+        }
+        if (found->journal.ok()) {
+          found->directory = MakeDirectory(context);
+          found->place = found->directory.ok() ? (*found->directory)->Find()
+                                               : absl::StatusOr<Place>(found->directory.status());
+        }
+      },
+      [this, found] {
+        found->is_over = true;
+        loop_.Stop();
+      });
+  loop_.Run();
+  absl::Status interrupted = absl::CancelledError("interrupted while starting the coordinator");
+  if (!found->is_over) {
+    return interrupted;
+  }
+  ASSIGN_OR_RETURN(journal_, std::move(found->journal));
+  ASSIGN_OR_RETURN(directory_, std::move(found->directory));
+  ASSIGN_OR_RETURN(place_, std::move(found->place));
+  return own_signal_ == 0 ? absl::OkStatus() : interrupted;
+}
+
+JobSpec CoordinatorRun::MakeSpec() const {
+  JobSpec spec = MakeJobSpec(plan_, clocks_);
+  spec.may_be_taken_over = journal_ != nullptr;
+  spec.rejoin_grace = std::max(spec.rejoin_grace, 2 * clocks_.stream_silence);
+  return spec;
+}
+
+absl::Status CoordinatorRun::OpenHost() {
+  CoordinatorHost::Hooks hooks;
+  hooks.on_finish = [this](const JobOutcome& outcome) {
+    outcome_ = outcome;
+    loop_.Stop();
+  };
+  hooks.on_step = [this] { TrackStop(); };
+  hooks.on_other_host = [this](const std::vector<std::string>& where) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("another launcher, at ", absl::StrJoin(where, ", "),
+                     ", hosts a job with run id '", plan_.rdzv_id,
+                     "' too, and neither can join the other; end one of the two jobs"));
+  };
+  CoordinatorHost::Options options{MakeSpec(), plan_.rdzv_id, place_.token.value,
+                                   clocks_.stream_silence};
+  if (journal_ != nullptr) {
+    keeper_ = std::make_unique<JournalKeeper>(
+        loop_, JournalKeeper::Options{
+                   .write = [journal = journal_](
+                                const job::Record& record) { return journal->Write(record); },
+                   .tell =
+                       [this](const std::string& text) {
+                         if (has_started_) {  // Else it does not start, for that reason.
+                           Log(LogLevel::kWarning, text);
+                         }
+                       }});
+    hooks.persist = [this](const job::Record& record) { keeper_->Keep(record); };
+    options.record = journal_->found();
+  }
+  if (options.record.has_value()) {
+    if (std::string why = job::WhyUnusable(*options.record, options.spec); !why.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--journal: the job in ", plan_.journal, " cannot be taken over: ", why));
+    }
+  }
+  host_ = std::make_unique<CoordinatorHost>(loop_, std::move(options), std::move(hooks));
+  RETURN_IF_ERROR(host_->Start());
+  return keeper_ != nullptr ? keeper_->problem() : absl::OkStatus();
+}
+
+absl::Status CoordinatorRun::OpenPort() {
+  constexpr size_t kNoStoreBytes = 1u << 20;
+  StoreServer::Limits limits;
+  limits.max_table_bytes = limits.max_incoming_bytes = limits.max_pending_reply_bytes =
+      kNoStoreBytes;
+  port_ = std::make_unique<StoreServer>(
+      loop_, limits, [this](UniqueFd connection) { host_->AddConnection(std::move(connection)); });
+  for (UniqueFd& listener : place_.listeners) {
+    RETURN_IF_ERROR(port_->ListenOn(std::move(listener)).status());
+  }
+  place_.listeners.clear();
+  if (journal_ != nullptr && journal_->found().has_value()) {
+    host_->TakeOver();
+  }
+  return absl::OkStatus();
+}
+
+void CoordinatorRun::TellOfStart() {
+  const JobMachine& job = host_->machine();
+  const bool takes_over = journal_ != nullptr && journal_->found().has_value();
+  if (takes_over && journal_->found()->is_over) {
+    output_.Print(absl::StrCat("the job in ", plan_.journal, " is over: ",
+                               std::string(job.reason()), ". Give a new job a folder of its own"));
+    return;
+  }
+  output_.Print(absl::StrCat(
+      "coordinator of run id '", plan_.rdzv_id, "' at ", place_.where(),
+      !takes_over ? ""
+                  : absl::StrCat("; takes the job over: generation ", job.generation().value(),
+                                 ", ", std::string(job::PhaseName(job.phase()))),
+      journal_ != nullptr ? "" : "; without --journal, the job ends with this process"));
+}
+
+void CoordinatorRun::ScheduleWaitNotice() {
+  loop_.At(MonoNow() + kNoticeInterval, [this] {
+    const JobMachine& job = host_->machine();
+    if (job.is_pausing()) {
+      output_.Print(std::string(job.reason()));
+    } else if (job.phase() == job::Phase::kRendezvous) {
+      output_.Print(absl::StrCat(std::string(job.reason()), " at ", place_.where(), " (",
+                                 DescribeWait(job.join_deadline(), plan_.join_timeout, MonoNow()),
+                                 ")"));
+    }
+    ScheduleWaitNotice();
+  });
+}
+
+// Tells of a stop only once it takes its time.
+void CoordinatorRun::TrackStop() {
+  if (host_ == nullptr || host_->machine().phase() != job::Phase::kStopping) {
+    return;
+  }
+  const JobMachine& job = host_->machine();
+  const std::pair stop(job.generation(), job.operator_signal().has_value());
+  if (std::exchange(noticed_stop_, stop) == stop) {
+    return;
+  }
+  loop_.At(MonoNow() + kSlowStop, [this] {
+    const std::optional<job::StopStatus> slow = host_->machine().stop();
+    if (slow.has_value() && IsWorthTelling(*slow, MonoNow())) {
+      output_.Print(DescribeStop(*slow, MonoNow()));
+    }
+  });
+}
+
+void CoordinatorRun::OnSignal(int signal) {
+  own_signal_ = own_signal_ == 0 ? signal : own_signal_;
+  *is_search_over_ = true;
+  if (host_ != nullptr) {
+    host_->OperatorStop(signal);
+  } else {
+    loop_.At(MonoNow() + kDirectoryTimeout, [this] { loop_.Stop(); });
+  }
+}
+
+void CoordinatorRun::LeaveDirectory() {
+  *is_search_over_ = true;
+  if (directory_ == nullptr) {
+    return;
+  }
+  const auto has_left = std::make_shared<bool>(false);
+  directory_thread_.Run(
+      [directory = directory_, is_over = is_search_over_] {
+        *is_over = false;  // This is not cut short.
+        directory->JobEnded(/*closes=*/true);
+      },
+      [has_left] { *has_left = true; });
+  const MonoTime deadline = MonoNow() + kDirectoryTimeout;
+  while (!*has_left && directory_thread_.Await(deadline)) {
+  }
+}
+
+int CoordinatorRun::Finish() {
+  LeaveDirectory();
+  host_->Shutdown();
+  if (keeper_ != nullptr && !keeper_->problem().ok()) {
+    output_.Print(absl::StrCat("the end of the job is not in its journal: ",
+                               keeper_->problem().message(), ". Remove ", plan_.journal));
+  }
+  ReportOutcome(*outcome_, {kProgram, plan_, environment_, output_.console(), loop_});
+  output_.console().Close(MonoNow() + kDrainTimeout);
+  return outcome_->exit_code;
+}
+
+}  // namespace fsdprun

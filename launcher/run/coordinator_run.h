@@ -1,0 +1,81 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "agent/local/file_thread.h"
+#include "agent/store/store_server.h"
+#include "base/event_loop.h"
+#include "launcher/cli/command_line.h"
+#include "launcher/directory/directory.h"
+#include "launcher/journal/journal.h"
+#include "launcher/run/coordinator_host.h"
+#include "launcher/run/job_output.h"
+#include "launcher/run/journal_keeper.h"
+#include "launcher/run/loop_gate.h"
+#include "launcher/run/signals.h"
+#include "proto/cluster/clocks.h"
+
+namespace fsdprun {
+
+/// `fsdprun --coordinator`: the job's coordinator and nothing else. With a journal it can be killed
+/// and started again, see Note [Taking a job over]. Thread: the main thread, which also runs the
+/// loop. `plan` and `environment` must outlive it.
+class CoordinatorRun {
+ public:
+  CoordinatorRun(const LaunchPlan& plan, const Environment& environment);
+  ~CoordinatorRun();
+  CoordinatorRun(const CoordinatorRun&) = delete;
+  CoordinatorRun& operator=(const CoordinatorRun&) = delete;
+
+  /// Runs until the job is over. Returns its exit code. Call once.
+  int Run();
+
+ private:
+  absl::Status Start();
+  absl::Status Find();
+  JobSpec MakeSpec() const;
+  absl::Status OpenHost();
+  absl::Status OpenPort();
+  void TellOfStart();
+  void ScheduleWaitNotice();
+  void TrackStop();
+  void OnSignal(int signal);
+  void LeaveDirectory();
+  int Finish();
+
+  // Constant after construction.
+  const LaunchPlan& plan_;
+  const Environment& environment_;
+  const Clocks clocks_;
+
+  EventLoop loop_;
+  LoopGate gate_{loop_};
+  SignalWatcher signals_;
+  JobOutput output_;
+  const std::shared_ptr<std::atomic<bool>> is_search_over_ =
+      std::make_shared<std::atomic<bool>>(false);
+  FileThread directory_thread_{loop_};
+
+  // Set by Start().
+  std::shared_ptr<Directory> directory_;
+  /// Shared with the thread that writes it, which may hang. Null without one.
+  std::shared_ptr<Journal> journal_;
+  Place place_;
+  std::unique_ptr<JournalKeeper> keeper_;
+  std::unique_ptr<CoordinatorHost> host_;
+  /// Listens: what speaks HTTP/2 is an agent's. No world has its store here.
+  std::unique_ptr<StoreServer> port_;
+
+  bool has_started_ = false;
+  int own_signal_ = 0;
+  std::pair<Generation, bool> noticed_stop_{};
+  std::optional<JobOutcome> outcome_;
+};
+
+}  // namespace fsdprun
