@@ -154,6 +154,7 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
     }
     return;
   }
+  departures_ += node->leaving ? 0 : 1;
   node->leaving = true;
   const std::string what =
       "left" + (left.signal != 0 ? " on signal " + std::to_string(left.signal) : std::string());

@@ -98,6 +98,7 @@ class JobMachine {
     bool has_operator_signal = false;
     bool operator_hurries = false;
     bool agent_told_signal = false;
+    uint64_t departures = 0;
     uint64_t world_changes = 0;
 
     bool operator==(const Milestones&) const = default;
@@ -207,6 +208,8 @@ class JobMachine {
   // What is used up, and what ends the job.
   int formations_ = 0;
   job::RecoveryBudgets budgets_;
+  /// How many agents have said that they leave.
+  uint64_t departures_ = 0;
   /// Why no world can ever be formed.
   std::optional<Failure> cannot_start_;
   std::optional<int> operator_signal_;

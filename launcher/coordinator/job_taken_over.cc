@@ -63,6 +63,7 @@ JobMachine::Milestones JobMachine::Now() const {
           operator_signal_.has_value(),
           operator_hurries_,
           agent_told_signal_,
+          departures_,
           world_.changes()};
 }
 

@@ -244,6 +244,19 @@ TEST(JobTakenOver, PauseBeforeARestartIsNotForgotten) {
                                                          "prepare 2 g2 rank 1 of 2 restart 1"));
 }
 
+TEST(JobTakenOver, NodeThatSaidThatItLeavesIsNoFailure) {
+  Job before(KeptSpec(1, 2, 0));
+  before.RunTwo();
+  before.Say(1, 1, AgentLeft{SIGTERM, true});
+  before.Say(2, 1, AgentLeft{SIGTERM, true});
+  Job job(SuccessorSpec(1, 2, 0), before);
+  job.Step(job::TimerDue{});
+  job.Wait(11 * kSecond);  // Both have ended meanwhile.
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kRendezvous);
+  EXPECT_EQ(job.machine_.restarts_used(), 0);
+  EXPECT_EQ(job.machine_.membership_changes(), 1);
+}
+
 TEST(JobTakenOver, SurvivorsOfTheLastWorldAreWaitedFor) {
   JobSpec spec = KeptSpec(1, 3, 3);
   spec.restart_backoff = spec.max_restart_backoff = kSecond;
