@@ -32,6 +32,7 @@ const std::map<std::string, FaultKind>& KindNames() {
       {"scrap_node", FaultKind::kScrapNode},
       {"take_place", FaultKind::kTakePlace},
       {"kill_coordinator", FaultKind::kKillCoordinator},
+      {"restart_coordinator", FaultKind::kRestartCoordinator},
       {"signal_nodes", FaultKind::kSignalNodes},
   };
   return names;

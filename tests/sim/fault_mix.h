@@ -35,6 +35,7 @@ enum class FaultKind {
   kScrapNode,         // a node vanishes for good
   kTakePlace,         // the host cannot look at its place for a while; another launcher may take it
   kKillCoordinator,   // the launcher that hosts the coordinator is killed, its agent with it
+  kRestartCoordinator,  // the coordinator's own process is killed and started again
   kSignalNodes,  // a scheduler signals all agents of its allocation, or some nodes are shut down
 };
 

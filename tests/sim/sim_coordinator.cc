@@ -9,6 +9,8 @@ namespace {
 
 /// What the end of a finished job takes: releases, and workers that are slow to be reaped.
 constexpr Nanos kEndTakes = 15 * kSecond;
+/// Of a coordinator that is killed within a step, at each of the step's messages.
+constexpr double kDiesBeforeMessage = 0.25;
 
 }  // namespace
 
@@ -17,7 +19,7 @@ class World::JobExecutor : public MachineDriver<JobMachine>::Executor {
   explicit JobExecutor(World& world) : world_(world) {}
 
   MonoTime Now() override { return Mono(world_.now_); }
-  void Persist(const job::Record& record) override { world_.recorded_ = record.generation; }
+  void Persist(const job::Record& record) override { world_.Keep(record); }
   void WakeAt(MonoTime at) override { world_.ScheduleJobTimer(at); }
   void Send(ToAgent& message) override { world_.SendOrder(message); }
   void Execute(job::PlaceAsked& /*asked*/) override { world_.LookAtPlace(); }
@@ -32,23 +34,33 @@ class World::JobExecutor : public MachineDriver<JobMachine>::Executor {
   World& world_;
 };
 
-void World::StartJob(const JobSpec& spec) {
-  job_ = std::make_unique<JobMachine>(spec);
+void World::StartJob(std::unique_ptr<JobMachine> job) {
+  job_ = std::move(job);
   job_executor_ = std::make_unique<JobExecutor>(*this);
   job_driver_ = std::make_unique<MachineDriver<JobMachine>>(*job_, *job_executor_);
 }
 
 void World::StepJob(const job::Event& event) {
-  if (!coordinator_died_) {
+  if (!coordinator_died_ && !coordinator_is_down_) {
     job_driver_->Feed(event);
   }
+}
+
+/// Who is killed when this is kept may have sent some of what follows from it.
+void World::Keep(const job::Record& record) {
+  KeepRecord(record);
+  is_dying_ = std::exchange(dies_with_next_record_, false);
+  sends_no_more_ = false;
 }
 
 void World::SendOrder(ToAgent& order) {
   CheckRecorded(order);
   referee_.OrderSent(now_, slot_of_.at(order.incarnation.value()), order);
   CheckRelease(order);
-  SendDown(order);
+  sends_no_more_ = sends_no_more_ || (is_dying_ && random_.Chance(kDiesBeforeMessage));
+  if (!sends_no_more_) {
+    SendDown(order);
+  }
 }
 
 void World::OnJobStepped(const job::Effects& effects) {
@@ -58,6 +70,11 @@ void World::OnJobStepped(const job::Effects& effects) {
     has_decided_ = true;
     referee_.Decided(now_, *job_->outcome());
   }
+  if (std::exchange(is_dying_, false)) {
+    sends_no_more_ = false;
+    EndCoordinator();
+    return;
+  }
   MaybeAnswerDoubt();
   CheckJob();
 }
@@ -65,7 +82,7 @@ void World::OnJobStepped(const job::Effects& effects) {
 /// A coordinator that took the job over after this step must not use the generation again.
 void World::CheckRecorded(const ToAgent& message) {
   if (std::holds_alternative<PrepareGeneration>(message.message) &&
-      message.generation != recorded_) {
+      (!kept_ || message.generation != kept_->generation)) {
     Violate("generation " + std::to_string(message.generation.value()) +
             " is ordered without a record of it");
   }
@@ -74,6 +91,15 @@ void World::CheckRecorded(const ToAgent& message) {
 void World::Hear(const job::JobFinished& finished) {
   job_finished_ = true;
   Log("job finished: " + finished.outcome.reason);
+}
+
+/// Nothing but a failure, a node that comes or leaves, or an operator stops workers: a coordinator
+/// that is killed and started again does not.
+void World::Hear(const job::WorldStopping& stopping) {
+  if (coordinator_restarts_ > 0 && coordinator_restarts_ == result_.faults && !stop_heard_) {
+    Violate("workers are stopped, and nothing has happened but that the coordinator was killed: " +
+            stopping.why);
+  }
 }
 
 /// As long as it is out of reach.
@@ -115,7 +141,8 @@ void World::TellOfTakenPlace() {
 
 void World::StepJobWithReport(const job::Event& event) {
   const FromAgent& report = std::get<FromAgent>(event);
-  if (coordinator_died_ || std::holds_alternative<AgentHeartbeat>(report.message)) {
+  if (coordinator_died_ || coordinator_is_down_ ||
+      std::holds_alternative<AgentHeartbeat>(report.message)) {
     StepJob(event);
     return;
   }

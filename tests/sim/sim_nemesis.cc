@@ -102,6 +102,9 @@ void World::Inflict(FaultKind kind, uint32_t index) {
     case FaultKind::kKillCoordinator:
       KillCoordinator();
       return;
+    case FaultKind::kRestartCoordinator:
+      RestartCoordinator();
+      return;
     default:
       Disturb(kind, index);
       return;
@@ -242,6 +245,9 @@ void World::SignalCoordinator(int signal) {
     At(coordinator_paused_until_, [this, signal] { SignalCoordinator(signal); });
     return;
   }
+  if (coordinator_is_down_) {
+    return;  // There is no process to signal.
+  }
   Log("signal " + std::to_string(signal) + " to the coordinator");
   if (!job_->outcome() && !coordinator_died_) {
     stop_heard_ = true;
@@ -252,9 +258,10 @@ void World::SignalCoordinator(int signal) {
 
 /// An agent that leaves while it reconnects may be gone before it can say so.
 void World::NoteLeaving(uint32_t index) {
-  const Agent& agent = *agents_[index];
+  Agent& agent = *agents_[index];
+  agent.is_leaving = true;
   referee_.AgentLeaves(now_, agent.slot);
-  if (agent.stream == 0) {
+  if (agent.stream == 0 || coordinator_is_down_) {
     referee_.ledger().Add(FaultOn(FaultKind::kResetStream, agent.slot, now_));
   }
 }

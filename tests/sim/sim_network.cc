@@ -35,7 +35,7 @@ void World::Connect(uint32_t index) {
   }
   const Slot& slot = slots_[agent.slot];
   const bool is_unheard = IsUnheard(slot);
-  if (is_unheard || coordinator_died_) {
+  if (is_unheard || coordinator_died_ || coordinator_is_down_) {
     At(now_ + (is_unheard ? kConnectTimeout : kMilli),
        [this, index, is_unheard] { StepAgent(index, FailedAttempt(/*refused=*/!is_unheard)); });
     return;
@@ -48,8 +48,9 @@ void World::OpenStream(uint32_t index) {
     return;
   }
   // A link that was cut during the handshake carries no end of it.
-  if (coordinator_died_ || IsUnheard(slots_[agents_[index]->slot])) {
-    StepAgent(index, FailedAttempt(coordinator_died_));
+  const bool is_gone = coordinator_died_ || coordinator_is_down_;
+  if (is_gone || IsUnheard(slots_[agents_[index]->slot])) {
+    StepAgent(index, FailedAttempt(is_gone));
     return;
   }
   Stream stream;

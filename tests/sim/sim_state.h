@@ -63,6 +63,8 @@ struct alignas(64) Agent {
   bool alive = true;
   bool keeper_alive = false;
   bool was_admitted = false;
+  /// An operator has signalled it.
+  bool is_leaving = false;
   ArmedFaults armed;
   int slot = 0;
   uint32_t stream = 0;  // index + 1, 0: none

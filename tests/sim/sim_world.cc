@@ -17,6 +17,7 @@ int AllocatedSlots(const SimOptions& options) {
 
 JobSpec MakeJobSpec(const SimOptions& options) {
   JobSpec spec;
+  spec.may_be_taken_over = options.mix.weights.count(FaultKind::kRestartCoordinator) != 0;
   spec.max_nodes = options.nodes;
   spec.min_nodes = std::max(1, static_cast<int>(options.nodes * options.mix.min_fraction));
   spec.max_restarts = options.mix.max_restarts;
@@ -92,7 +93,7 @@ World::World(SimOptions options)
                 .ended = AloneBound(NodeSpec().coordinator_ended_grace),
                 .stuck = StuckBound(MakeJobSpec(options_)),
                 .place_sure = InMix(options_.mix.place_sure_s)}) {
-  StartJob(MakeJobSpec(options_));
+  StartJob(std::make_unique<JobMachine>(Spec()));
   allocated_ = AllocatedSlots(options_);
   place_held_until_ = InMix(options_.mix.place_sure_s);
   const bool ranks_are_static =
@@ -122,6 +123,8 @@ World::World(SimOptions options)
   At(heal, [this] { Heal(); });
   At(heal + static_cast<Nanos>(options_.mix.settle_s * kSecond), [this] { CheckSettled(); });
 }
+
+JobSpec World::Spec() const { return MakeJobSpec(options_); }
 
 void World::Heal() {
   healed_ = true;
@@ -174,6 +177,7 @@ SimResult World::Run(double hours) {
   result_.stale_dropped = job_->stale_dropped();
   result_.outcome = job_->outcome();
   result_.questions = referee_.questions();
+  result_.questions["takeovers"] = worlds_taken_over_;
   return result_;
 }
 

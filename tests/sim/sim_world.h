@@ -76,7 +76,8 @@ class World {
 
   // sim_coordinator.cc: the executor of JobMachine.
   class JobExecutor;
-  void StartJob(const JobSpec& spec);
+  void StartJob(std::unique_ptr<JobMachine> job);
+  void Keep(const job::Record& record);
   void StepJob(const job::Event& event);
   void SendOrder(ToAgent& order);
   void OnJobStepped(const job::Effects& effects);
@@ -84,7 +85,9 @@ class World {
   void StepJobWithReport(const job::Event& event);
   void CheckRelease(const ToAgent& message);
   void CheckRecorded(const ToAgent& message);
+  JobSpec Spec() const;
   void Hear(const job::JobFinished& finished);
+  void Hear(const job::WorldStopping& stopping);
   template <class Other>
   void Hear(const Other&) {}
   void LookAtPlace();
@@ -169,6 +172,12 @@ class World {
   void DuplicateAgent(int slot);
   void PartitionSome(FaultKind kind, bool up, bool down);
 
+  // sim_successor.cc: a coordinator that is killed, and the next one.
+  void RestartCoordinator();
+  void KeepRecord(const job::Record& record);
+  void EndCoordinator();
+  void StartSuccessor();
+
   // sim_scheduler.cc: what gave the job its nodes.
   void SignalNodes();
   void SignalAll();
@@ -210,6 +219,16 @@ class World {
   bool place_is_taken_ = false;
   bool job_finished_ = false;
   bool coordinator_died_ = false;
+  /// Killed, and not started again yet.
+  bool coordinator_is_down_ = false;
+  /// It is killed when it has kept its next record, before all that depends on it is sent.
+  bool dies_with_next_record_ = false;
+  /// It is killed within this step; the messages from some point on are not sent.
+  bool is_dying_ = false;
+  bool sends_no_more_ = false;
+  std::optional<job::Record> kept_;
+  int coordinator_restarts_ = 0;
+  int worlds_taken_over_ = 0;
   /// An operator's signal has reached the job before its end was decided.
   bool stop_heard_ = false;
   bool has_decided_ = false;
@@ -229,8 +248,6 @@ class World {
   std::unique_ptr<MachineDriver<JobMachine>> job_driver_;
   /// The latest step has had messages or news.
   bool job_had_effect_ = false;
-  /// The generation of the latest record.
-  Generation recorded_;
   std::unordered_map<uint64_t, uint32_t> current_stream_;  // by incarnation; only looked up
   std::unordered_map<uint64_t, int> slot_of_;              // the same
 

@@ -44,6 +44,7 @@ bool KindFits(CauseKind reported, FaultKind injected) {
     case FaultKind::kOperatorStop:
     case FaultKind::kTakePlace:
     case FaultKind::kKillCoordinator:
+    case FaultKind::kRestartCoordinator:
     case FaultKind::kSignalNodes:
       return false;
   }

@@ -21,6 +21,7 @@ bool IsChargeable(FaultKind kind) {
     case FaultKind::kMassLeave:
     case FaultKind::kDuplicateAgent:
     case FaultKind::kOperatorStop:
+    case FaultKind::kRestartCoordinator:
     case FaultKind::kSignalNodes:
       return false;
     default:
@@ -30,6 +31,15 @@ bool IsChargeable(FaultKind kind) {
 
 FaultLedger::FaultId FaultLedger::Add(InjectedFault fault) {
   fault.until = std::max(fault.at, fault.until);
+  if (fault.kind == FaultKind::kRestartCoordinator) {
+    for (InjectedFault& earlier : faults_) {
+      const bool may_be_unknown = earlier.until + aftermath_ >= fault.at;
+      earlier.until = may_be_unknown ? std::max(earlier.until, fault.until) : earlier.until;
+    }
+    successor_knows_all_at_ = std::max(successor_knows_all_at_, fault.until);
+  } else if (fault.at < successor_knows_all_at_) {
+    fault.until = std::max(fault.until, successor_knows_all_at_);
+  }
   faults_.push_back(std::move(fault));
   return faults_.size() - 1;
 }

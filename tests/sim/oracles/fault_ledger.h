@@ -52,6 +52,8 @@ class FaultLedger {
 
   /// How long after a disturbance its consequences may show: the lease, and the messages about it.
   Nanos aftermath() const { return aftermath_; }
+  /// What happens shortly before a coordinator is started again, or while its successor waits for
+  /// nodes to come again, counts as lasting until that has heard of all.
   FaultId Add(InjectedFault fault);
   /// `pid` ended because it lost its peer to `fault`.
   void AddVictim(int64_t pid, FaultId fault);
@@ -64,6 +66,8 @@ class FaultLedger {
   void MembershipChanged(Nanos at);
   /// The coordinator hears that the place is its own: a node that came before may join now.
   void PlaceFound(Nanos at);
+  /// A node that came while there was no coordinator may join now.
+  void SuccessorStarted(Nanos at) { PlaceFound(at); }
   void JobDecided(Nanos at);
 
   const std::vector<InjectedFault>& faults() const { return faults_; }
@@ -103,6 +107,7 @@ class FaultLedger {
   static constexpr Nanos kMessagesTake = kSecond;
 
   const Nanos aftermath_;
+  Nanos successor_knows_all_at_ = 0;
   std::vector<InjectedFault> faults_;
   std::map<int64_t, FaultId> victims_;
   std::map<Generation, Span> worlds_;

@@ -25,7 +25,7 @@ namespace fsdprun {
 namespace {
 
 /// Longer than any disk takes.
-constexpr Duration kLongestDisk = std::chrono::seconds(60);
+constexpr Duration kHistoryWait = std::chrono::seconds(60);
 
 /// The launchers of a job whose runs show no sign of progress.
 class RunHistoryFileTest : public testing::Test {
@@ -61,7 +61,7 @@ class RunHistoryFileTest : public testing::Test {
     return Remember(*file, restarts);
   }
   std::unique_ptr<RunHistoryFile> Open(const std::string& program,
-                                       Duration timeout = kLongestDisk) {
+                                       Duration timeout = kHistoryWait) {
     auto files = std::make_unique<FileThread>(loop_);
     files_ = files.get();
     return Open(program, timeout, std::move(files));
