@@ -3,6 +3,7 @@ was under way is finished, and what is not the same job is refused."""
 
 import os
 import random
+import resource
 import signal
 
 from events import wait_for_ends
@@ -212,10 +213,26 @@ class JournalTest(CoordinatorCase):
     def test_full_disk(self):
         """At the start it is refused."""
         def no_room():
-            import resource
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
         self.assert_one_line_error(self.run_job(*self.coordinator_words(), preexec_fn=no_room), 1, "--journal", "File too large")
+
+    def test_disk_that_fills_up_ends_nothing(self):
+        coordinator = self.start("--abort-timeout=0", *self.coordinator_words(), env={"LOGLEVEL": "WARNING"},
+                                 preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
+        self.wait_for_line(coordinator, "coordinator of run id 'kept'")
+        nodes = self.start_nodes()
+        self.pids(1)
+        resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+        self.order("fail.1.0")
+        self.pids(2)
+        self.order("end")
+        rc, _, err = self.finish(coordinator)
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(err.count("the job goes on"), 1, err)
+        self.assertIn("the end of the job is not in its journal", err)
+        for node in nodes:
+            self.assertEqual(self.finish(node)[0], 0)
 
     def test_without_a_journal_the_job_ends_with_the_coordinator(self):
         coordinator, nodes = self.start_coordinator(journal=False), self.start_nodes()
