@@ -52,7 +52,7 @@ void World::EndCoordinator() {
   // Until then it may wait for a node that is gone.
   const Nanos knows_all_at = starts_at + Spec().rejoin_grace.count() + kSecond;
   referee_.ledger().Add(FaultOn(FaultKind::kRestartCoordinator, kCoordinatorNode, knows_all_at));
-  referee_.CoordinatorPaused(now_, knows_all_at);
+  referee_.CoordinatorRestarted(now_, knows_all_at);
   current_stream_.clear();
   for (Stream& stream : streams_) {
     stream.server_open = false;

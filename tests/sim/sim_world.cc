@@ -24,7 +24,7 @@ JobSpec MakeJobSpec(const SimOptions& options) {
   spec.stop_grace = Duration(static_cast<Nanos>(options.mix.stop_grace_s * kSecond));
   spec.prepare_timeout = Duration(static_cast<Nanos>(options.mix.prepare_timeout_s * kSecond));
   spec.join_timeout = Duration(static_cast<Nanos>(options.mix.join_timeout_s * kSecond));
-  spec.node_ranks_bind = options.mix.preferred_ranks == 0;
+  spec.node_ranks_bind = options.mix.preferred_ranks == 0 && !spec.may_be_taken_over;
   spec.restart_backoff = Duration(static_cast<Nanos>(options.mix.restart_backoff_s * kSecond));
   spec.max_restart_backoff =
       Duration(static_cast<Nanos>(options.mix.max_restart_backoff_s * kSecond));

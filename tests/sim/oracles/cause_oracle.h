@@ -38,6 +38,11 @@ class CauseOracle : public Oracle {
   void ExitHeard(const WorkerExit& exit, Nanos failed_at);
   /// The coordinator was told by node `node_name` that it failed as a whole in generation `g`.
   void NodeFaultHeard(const std::string& node_name, Generation g);
+  /// A coordinator that takes over has heard only what agents tell again.
+  void CoordinatorRestarted() {
+    heard_pids_.clear();
+    heard_nodes_.clear();
+  }
   void Decided(const JobOutcome& outcome);
   /// The coordinator dismissed a node, whose stream stands, before the job's end was decided.
   void GivenUp(Nanos at, int node, const std::string& reason);

@@ -110,6 +110,11 @@ void Referee::CoordinatorPaused(Nanos at, Nanos until) {
   recovery_.CoordinatorPaused(at, until);
 }
 
+void Referee::CoordinatorRestarted(Nanos at, Nanos until) {
+  CoordinatorPaused(at, until);
+  cause_.CoordinatorRestarted();
+}
+
 void Referee::Healed(Nanos at) {
   overlap_.HearingChangesEverywhere(at);
   hearing_.Heal(at);

@@ -59,6 +59,8 @@ class Referee {
   void SlowedDown(Nanos at, int node, Nanos until);
   void Paused(Nanos at, int node, Nanos until);
   void CoordinatorPaused(Nanos at, Nanos until);
+  /// Killed at `at`; one that is started again has heard of all by `until`.
+  void CoordinatorRestarted(Nanos at, Nanos until);
   void Healed(Nanos at);
 
   // Processes.
