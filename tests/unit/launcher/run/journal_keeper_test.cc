@@ -60,7 +60,9 @@ class JournalKeeperTest : public ::testing::Test {
             .tell =
                 [this](const std::string& text) {
                   told_.push_back(text);
-                  loop_.Stop();
+                  if (text.find("kept again") != std::string::npos) {
+                    loop_.Stop();
+                  }
                 },
             .patience = patience,
             .retry_pause = retry_pause});
