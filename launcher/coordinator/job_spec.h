@@ -50,7 +50,8 @@ struct JobSpec {
   Duration suspect_after = Clocks{}.suspect_after;
   Duration dead_after = Clocks{}.node_lease;
   /// A coordinator that is started again can take the job over: see Note [Taking a job over].
-  /// Agents are told, and wait for one as long as for a silent one.
+  /// Agents are told, and wait for one as long as for a silent one. Not with ranks that bind: a
+  /// successor cannot tell whether the rank of a node that has not come again may be given away.
   bool may_be_taken_over = false;
   /// How long after that the nodes it knows may take to come again.
   Duration rejoin_grace = std::chrono::seconds(10);

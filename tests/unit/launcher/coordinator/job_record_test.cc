@@ -13,6 +13,7 @@ namespace {
 JobSpec TwoOfTwo() {
   JobSpec spec = Spec(2, 2, 1);
   spec.may_be_taken_over = true;
+  spec.node_ranks_bind = false;
   return spec;
 }
 

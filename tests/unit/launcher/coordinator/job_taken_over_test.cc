@@ -20,6 +20,7 @@ constexpr std::chrono::seconds kSecond{1};
 JobSpec KeptSpec(int min, int max, int restarts) {
   JobSpec spec = Spec(min, max, restarts);
   spec.may_be_taken_over = true;
+  spec.node_ranks_bind = false;
   spec.launch_id = "first";
   return spec;
 }
