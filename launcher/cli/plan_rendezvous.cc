@@ -91,15 +91,15 @@ absl::Status ReadCoordinator(const RawOptions& options, LaunchPlan* plan) {
 
 /// Where it listens is told to the nodes, and nobody else may.
 absl::Status CheckCoordinator(const RawOptions& options, LaunchPlan* plan) {
-  const RawValue* endpoint = options.Find("rdzv-endpoint");
-  if (endpoint == nullptr || endpoint->text.empty() || plan->endpoint.port == 0) {
-    return absl::OutOfRangeError(
-        "--coordinator needs --rdzv-endpoint HOST:PORT: where it listens, and the nodes find it");
-  }
   if (plan->uses_file || plan->is_host == false) {
     return absl::OutOfRangeError(
         "--coordinator listens at --rdzv-endpoint itself: leave store_type=file and is_host=0 out "
         "of --rdzv-conf");
+  }
+  const RawValue* endpoint = options.Find("rdzv-endpoint");
+  if (endpoint == nullptr || endpoint->text.empty() || plan->endpoint.port == 0) {
+    return absl::OutOfRangeError(
+        "--coordinator needs --rdzv-endpoint HOST:PORT: where it listens, and the nodes find it");
   }
   if (options.Find("rdzv-id") == nullptr || options.Find("rdzv-id")->text.empty()) {
     return absl::OutOfRangeError("--coordinator needs --rdzv-id: the run id that the nodes give");
