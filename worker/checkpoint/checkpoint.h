@@ -18,6 +18,7 @@
 namespace fsdprun::worker::checkpoint {
 
 class FileSystem;
+class StepList;
 
 /// The contents of one checkpoint as one rank holds them.
 struct State {
@@ -50,6 +51,9 @@ struct Group {
   at::Device device = at::kCPU;
   /// Receives one line per warning, on rank 0 only. Unset: stderr.
   std::function<void(const std::string&)> warn;
+  /// What rank 0 remembers of the checkpoints from one call to the next. Unset: nothing, except
+  /// that a Saver does it from save to save.
+  std::shared_ptr<StepList> steps;
 };
 
 struct SaverOptions {

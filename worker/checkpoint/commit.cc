@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "worker/checkpoint/error.h"
@@ -36,9 +35,9 @@ std::string RunOf(const std::string& checkpoint) {
   }
 }
 
-int64_t NextSequence(const std::string& directory) {
+int64_t NextSequence(StepList& steps, const std::string& directory) {
   int64_t newest = 0;
-  for (const StepEntry& entry : ListSteps(directory)) {
+  for (const StepEntry& entry : steps.List(directory)) {
     newest = std::max(newest, entry.sequence.value_or(0));
   }
   return newest + 1;
@@ -73,12 +72,13 @@ void MoveIntoPlace(FileSystem& file_system, const std::string& temporary, const 
 /// may publish.
 std::vector<std::string> RenameForRemoval(FileSystem& file_system, const std::string& directory,
                                           const Claim& claim, const Retention& retention,
-                                          const std::string& published, const Warn& warn) {
+                                          const std::string& published, StepList& steps,
+                                          const Warn& warn) {
   const DirectoryLock lock(file_system, directory);
   CheckClaim(directory, claim, "prune");
   std::vector<std::string> to_remove;
   int64_t kept = 0;
-  for (const StepEntry& entry : ListSteps(directory)) {
+  for (const StepEntry& entry : steps.List(directory)) {
     const bool is_ours =
         entry.path == published ||
         (entry.sequence.value_or(0) > 0 && !entry.run.empty() && entry.run == retention.run);
@@ -179,12 +179,13 @@ int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t
 }
 
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
-                    const std::string& metadata_bytes, Manifest manifest, const Warn& warn) {
+                    const std::string& metadata_bytes, Manifest manifest, StepList& steps,
+                    const Warn& warn) {
   const std::string temporary = directory + "/" + TemporaryName(manifest.step, claim);
   std::string target = directory + "/" + StepName(manifest.step);
   const DirectoryLock lock(file_system, directory);
   CheckClaim(directory, claim, "publish");
-  manifest.sequence = NextSequence(directory);
+  manifest.sequence = NextSequence(steps, directory);
   manifest.files[kMetadataFile] = {
       static_cast<int64_t>(metadata_bytes.size()), HashBytes(metadata_bytes), {}};
   file_system.WriteFile(temporary + "/" + kManifestFile, EncodeManifest(manifest));
@@ -204,42 +205,9 @@ std::string Publish(FileSystem& file_system, const std::string& directory, const
   return target;
 }
 
-std::vector<StepEntry> ListSteps(const std::string& directory) {
-  std::vector<StepEntry> entries;
-  for (const std::string& name : ListDirectory(directory)) {
-    const std::string path = directory + "/" + name;
-    std::optional<int64_t> step = ParseStepName(name);
-    if (const auto replaced = LeftoverStep(name, "old-");
-        replaced && !DirectoryExists(directory + "/" + StepName(*replaced))) {
-      step = replaced;
-    }
-    if (!step || !DirectoryExists(path)) {
-      continue;
-    }
-    StepEntry entry{path, *step, FileExists(path + "/" + kMetadataFile), 0, {}, {}};
-    const std::string manifest = path + "/" + kManifestFile;
-    if (FileExists(manifest)) {
-      try {
-        Manifest decoded = DecodeManifest(ReadWholeFile(manifest, kManifestBytesMax), manifest);
-        entry.sequence = decoded.sequence;
-        entry.job_id = std::move(decoded.job_id);
-        entry.run = std::move(decoded.run);
-      } catch (const CheckpointError&) {
-        entry.sequence.reset();
-      }
-    }
-    entries.push_back(std::move(entry));
-  }
-  std::sort(entries.begin(), entries.end(), [](const StepEntry& a, const StepEntry& b) {
-    constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
-    return std::pair(a.sequence.value_or(kUnknown), a.step) >
-           std::pair(b.sequence.value_or(kUnknown), b.step);
-  });
-  return entries;
-}
-
 void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim,
-           const Retention& retention, const std::string& published, const Warn& warn) {
+           const Retention& retention, const std::string& published, StepList& steps,
+           const Warn& warn) {
   // A swap leaves the replaced checkpoint under the temporary name.
   const std::string temporary =
       directory + "/" +
@@ -248,7 +216,7 @@ void Prune(FileSystem& file_system, const std::string& directory, const Claim& c
   if (retention.keep > 0) {
     try {
       const std::vector<std::string> old =
-          RenameForRemoval(file_system, directory, claim, retention, published, warn);
+          RenameForRemoval(file_system, directory, claim, retention, published, steps, warn);
       to_remove.insert(to_remove.end(), old.begin(), old.end());
     } catch (const CheckpointError& error) {
       warn(std::string("removed no old checkpoints: ") + error.what());

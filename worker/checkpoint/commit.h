@@ -12,6 +12,7 @@
 #include "worker/checkpoint/error.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/step_list.h"
 
 namespace fsdprun::worker::checkpoint {
 
@@ -84,21 +85,8 @@ class UnsyncedPublication : public CheckpointError {
 /// Errors: CheckpointError; earlier checkpoints are untouched then, and nothing is published unless
 /// the error is UnsyncedPublication. A `latest` that could not be written is only a warning.
 std::string Publish(FileSystem& file_system, const std::string& directory, const Claim& claim,
-                    const std::string& metadata_bytes, Manifest manifest, const Warn& warn);
-
-/// A directory `step-<N>`, or the only copy of one whose replacement a crash interrupted.
-struct StepEntry {
-  std::string path;
-  int64_t step = 0;
-  bool is_complete = false;         // has .metadata
-  std::optional<int64_t> sequence;  // 0: there is no fsdprun.json; absent: it is unreadable
-  std::string job_id;               // empty: unknown
-  std::string run;                  // empty: unknown
-};
-
-/// Newest first: by publication, then by step. An entry whose fsdprun.json is damaged counts as
-/// newer than all, so that it is tried and reported rather than overlooked.
-std::vector<StepEntry> ListSteps(const std::string& directory);
+                    const std::string& metadata_bytes, Manifest manifest, StepList& steps,
+                    const Warn& warn);
 
 /// What a Saver keeps.
 struct Retention {
@@ -110,6 +98,7 @@ struct Retention {
 /// runs, is neither removed nor counted. `published` stays in any case. Never throws; warns of what
 /// cannot be removed, and removes none when the claim is lost.
 void Prune(FileSystem& file_system, const std::string& directory, const Claim& claim,
-           const Retention& retention, const std::string& published, const Warn& warn);
+           const Retention& retention, const std::string& published, StepList& steps,
+           const Warn& warn);
 
 }  // namespace fsdprun::worker::checkpoint

@@ -305,6 +305,7 @@ InputFile::InputFile(const std::string& path)
   if (fstat(file_.get(), &stats) != 0 || !S_ISREG(stats.st_mode)) {
     throw CheckpointError("cannot read " + path + ": not a regular file");
   }
+  inode_ = stats.st_ino;
   size_ = stats.st_size;
   modified_ns_ = int64_t{stats.st_mtim.tv_sec} * 1'000'000'000 + stats.st_mtim.tv_nsec;
 }

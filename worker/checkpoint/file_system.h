@@ -89,6 +89,7 @@ class InputFile {
   explicit InputFile(const std::string& path);
   int64_t size() const { return size_; }
   const std::string& path() const { return path_; }
+  uint64_t inode() const { return inode_; }
   /// When it was modified, as of the opening.
   int64_t modified_ns() const { return modified_ns_; }
   /// Fills `out` or throws CheckpointError ("truncated").
@@ -97,6 +98,7 @@ class InputFile {
  private:
   std::string path_;
   FileDescriptor file_;
+  uint64_t inode_ = 0;
   int64_t size_ = 0;
   int64_t modified_ns_ = 0;
 };

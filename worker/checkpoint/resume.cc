@@ -10,6 +10,7 @@
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/commit.h"
 #include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/step_list.h"
 
 namespace fsdprun::worker::checkpoint {
 namespace {
@@ -23,21 +24,27 @@ std::string WithoutTrailingSlash(std::string path) {
   return path;
 }
 
+/// On rank 0.
+std::vector<StepEntry> ListOf(const Group& group, const std::string& given) {
+  const std::string directory = WithoutTrailingSlash(given);
+  return group.steps ? group.steps->List(directory) : ListSteps(directory);
+}
+
 /// Paths to try, newest first; warns of directories that are not candidates.
-std::vector<std::string> CandidatesIn(const std::string& directory, const Warn& warn) {
+std::vector<std::string> CandidatesIn(const std::string& directory, const Group& group) {
   std::vector<std::string> paths;
-  for (const StepEntry& entry : ListSteps(directory)) {
+  for (const StepEntry& entry : ListOf(group, directory)) {
     if (entry.is_complete) {
       paths.push_back(entry.path);
     } else {
-      warn("skipped " + entry.path + ": it is incomplete (no .metadata)");
+      EmitWarning(group, "skipped " + entry.path + ": it is incomplete (no .metadata)");
     }
   }
   return paths;
 }
 
 /// `path` itself, or the checkpoints in it.
-std::vector<std::string> CandidatesAt(const std::string& given, const Warn& warn) {
+std::vector<std::string> CandidatesAt(const std::string& given, const Group& group) {
   const std::string path = WithoutTrailingSlash(given);
   if (!DirectoryExists(path)) {
     throw CheckpointError(path +
@@ -46,7 +53,7 @@ std::vector<std::string> CandidatesAt(const std::string& given, const Warn& warn
   if (FileExists(path + "/" + kMetadataFile)) {
     return {path};
   }
-  std::vector<std::string> paths = CandidatesIn(path, warn);
+  std::vector<std::string> paths = CandidatesIn(path, group);
   if (paths.empty()) {
     throw CheckpointError(path + " is no checkpoint (no .metadata) and holds no step-<N>");
   }
@@ -172,10 +179,11 @@ constexpr char kStartOver[] = "move it away and start the job anew if its steps 
 
 /// Those of the launch, newest first. After a restart an unreadable fsdprun.json may be of its only
 /// checkpoint: going on without would silently do all steps again.
-std::vector<std::string> OwnCandidates(const std::string& directory, const Launch& launch) {
+std::vector<std::string> OwnCandidates(const std::string& directory, const Launch& launch,
+                                       const Group& group) {
   std::vector<std::string> paths;
   std::string unreadable;
-  for (const StepEntry& entry : ListSteps(directory)) {
+  for (const StepEntry& entry : ListOf(group, directory)) {
     if (!entry.sequence) {
       unreadable = entry.path;
     } else if (entry.is_complete && entry.job_id == launch.job_id) {
@@ -204,9 +212,7 @@ std::optional<Candidate> FindResume(const std::string& dir, const std::string& r
   if (resume != "auto") {
     return FindAt(resume, group, verify);
   }
-  const Warn warn = [&group](const std::string& message) { EmitWarning(group, message); };
-  Search search =
-      FindNewest(group, verify, [&] { return CandidatesIn(WithoutTrailingSlash(dir), warn); });
+  Search search = FindNewest(group, verify, [&] { return CandidatesIn(dir, group); });
   if (!search.found && !search.warnings.empty()) {
     throw CheckpointError("cannot resume: " + DescribeFailure(search) +
                               "; move it away or set checkpoint.resume to none to start over",
@@ -216,8 +222,7 @@ std::optional<Candidate> FindResume(const std::string& dir, const std::string& r
 }
 
 Candidate FindAt(const std::string& path, const Group& group, Verify verify) {
-  const Warn warn = [&group](const std::string& message) { EmitWarning(group, message); };
-  const Search search = FindNewest(group, verify, [&] { return CandidatesAt(path, warn); });
+  const Search search = FindNewest(group, verify, [&] { return CandidatesAt(path, group); });
   if (!search.found) {
     throw CheckpointError(DescribeFailure(search), search.error_number);
   }
@@ -229,8 +234,7 @@ std::optional<Candidate> FindOfJob(const std::string& dir, const Launch& launch,
   if (launch.job_id.empty()) {
     return std::nullopt;
   }
-  Search search =
-      FindNewest(group, verify, [&] { return OwnCandidates(WithoutTrailingSlash(dir), launch); });
+  Search search = FindNewest(group, verify, [&] { return OwnCandidates(dir, launch, group); });
   if (!search.found && !search.warnings.empty()) {
     throw CheckpointError("cannot resume from this launch's own checkpoints: " +
                               DescribeFailure(search) + "; " + kStartOver,
@@ -274,7 +278,7 @@ std::string NewRun(const Group& group) {
 int64_t CountPublications(const std::string& dir, const Group& group) {
   return std::stoll(AttemptOnRank0(group, [&] {
     int64_t newest = 0;
-    for (const StepEntry& entry : ListSteps(WithoutTrailingSlash(dir))) {
+    for (const StepEntry& entry : ListOf(group, dir)) {
       newest = std::max(newest, entry.sequence.value_or(0));
     }
     return std::to_string(newest);
@@ -284,7 +288,7 @@ int64_t CountPublications(const std::string& dir, const Group& group) {
 void CheckReplaceable(const std::string& dir, const std::string& run,
                       const std::function<bool(int64_t step)>& is_saved) {
   std::map<int64_t, std::string> saved;
-  for (const StepEntry& entry : ListSteps(WithoutTrailingSlash(dir))) {
+  for (const StepEntry& entry : FindSteps(WithoutTrailingSlash(dir))) {
     if (is_saved(entry.step)) {
       saved[entry.step] = entry.path;
     }

@@ -13,6 +13,7 @@
 #include "worker/checkpoint/rank_file.h"
 #include "worker/checkpoint/save_plan.h"
 #include "worker/checkpoint/scalar_type.h"
+#include "worker/checkpoint/step_list.h"
 #include "worker/checkpoint/torch_blob.h"
 
 namespace fsdprun::worker::checkpoint {
@@ -149,6 +150,9 @@ struct Saver::Impl {
     if (!options.file_system) {
       options.file_system = std::make_shared<FileSystem>();
     }
+    if (!options.group.steps) {
+      options.group.steps = std::make_shared<StepList>();
+    }
   }
 
   bool is_rank0() const { return options.group.collectives->rank() == 0; }
@@ -227,7 +231,8 @@ std::string Saver::Impl::PublishWritten(const Snapshot& snapshot,
   const DcpMetadata metadata = ComposeMetadata(slices, plan, written);
   try {
     return Publish(*options.file_system, options.dir, claim, EncodeDcpMetadata(metadata),
-                   std::move(manifest), [this](const std::string& message) { WarnAll(message); });
+                   std::move(manifest), *options.group.steps,
+                   [this](const std::string& message) { WarnAll(message); });
   } catch (const UnsyncedPublication&) {
     is_unsynced = true;
     throw;
@@ -323,7 +328,7 @@ std::string Saver::Save(int64_t step, const State& state) {
   }
   if (impl.is_rank0()) {
     Prune(*impl.options.file_system, impl.options.dir, impl.claim,
-          {impl.options.keep, impl.RunOf(state.run)}, published,
+          {impl.options.keep, impl.RunOf(state.run)}, published, *impl.options.group.steps,
           [&impl](const std::string& message) { impl.WarnAll(message); });
   }
   return published;

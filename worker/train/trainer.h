@@ -10,6 +10,7 @@
 
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/claim.h"
+#include "worker/checkpoint/step_list.h"
 #include "worker/contract/control_channel.h"
 #include "worker/contract/worker_environment.h"
 #include "worker/data/token_stream.h"
@@ -42,6 +43,7 @@ class Trainer {
   void Run();
 
  private:
+  checkpoint::Group CheckpointGroup() const;
   void CheckInput(const WorkerEnvironment& environment);
   void MakeOptimizer();
   void Claim(const LaunchIdentity& identity, uint64_t generation);
@@ -84,6 +86,7 @@ class Trainer {
   std::optional<TrainBatches> batches_;
   Job job_;
   std::unique_ptr<fsdp::AdamW> optimizer_;
+  std::shared_ptr<checkpoint::StepList> saved_steps_ = std::make_shared<checkpoint::StepList>();
   std::unique_ptr<checkpoint::Saver> saver_;
   bool may_be_restarted_ = false;
   std::unique_ptr<MetricsLog> metrics_;

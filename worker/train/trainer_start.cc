@@ -42,8 +42,6 @@ std::shared_ptr<const TokenStream> OpenStream(const char* key,
   return stream;
 }
 
-checkpoint::Group CheckpointGroup(const Job& job) { return {job.group, job.device, nullptr}; }
-
 /// As a ConfigError, because a restart would fail again.
 [[noreturn]] void RefuseCheckpoint(const checkpoint::Candidate& candidate,
                                    const std::exception& error) {
@@ -84,9 +82,9 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
 
   const auto kept_claim = KeepClaim(environment.rank, environment.job_id);
   job_ = JoinRanks(config_);
-  RequireAgreement(DescribeInput(resolved_, llama_, *stream, valid_.get()), CheckpointGroup(job_));
+  RequireAgreement(DescribeInput(resolved_, llama_, *stream, valid_.get()), CheckpointGroup());
   if (!config_.checkpoint.dir.empty()) {
-    RequireSharedDirectory(config_.checkpoint.dir, CheckpointGroup(job_));
+    RequireSharedDirectory(config_.checkpoint.dir, CheckpointGroup());
   }
   ShardModel(config_, llama_, job_);
   train_ = std::move(stream);
@@ -94,7 +92,7 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
   batches_.emplace(train_, BatchOptions{seq_len, config_.data.shuffle, config_.data.seed,
                                         job_.rank(), job_.world_size(), job_.device});
   MakeOptimizer();
-  const LaunchIdentity identity = IdentifyLaunch(environment, CheckpointGroup(job_));
+  const LaunchIdentity identity = IdentifyLaunch(environment, CheckpointGroup());
   const auto kept_claim_under_torchrun =
       kept_claim ? nullptr : KeepClaim(environment.rank, identity.launch.job_id);
   Claim(identity, environment.generation);
@@ -123,13 +121,13 @@ void Trainer::Claim(const LaunchIdentity& identity, uint64_t generation) {
     Resume(identity);
     return;
   }
-  const int64_t publications = checkpoint::CountPublications(config.dir, CheckpointGroup(job_));
+  const int64_t publications = checkpoint::CountPublications(config.dir, CheckpointGroup());
   Resume(identity);
   CheckSavedNames();
   checkpoint::SaverOptions options;
   options.dir = config.dir;
   options.keep = config.keep;
-  options.group = CheckpointGroup(job_);
+  options.group = CheckpointGroup();
   options.file_system = std::make_shared<StoppableFileSystem>([this] { return MustGiveUpSave(); });
   options.generation = generation;
   options.job_id = identity.launch.job_id;
@@ -139,7 +137,7 @@ void Trainer::Claim(const LaunchIdentity& identity, uint64_t generation) {
   options.takes_over = config.takeover && !identity.launch.is_restart;
   may_be_restarted_ = !identity.launch.job_id.empty();
   saver_ = std::make_unique<checkpoint::Saver>(std::move(options));
-  if (checkpoint::CountPublications(config.dir, CheckpointGroup(job_)) != publications) {
+  if (checkpoint::CountPublications(config.dir, CheckpointGroup()) != publications) {
     Resume(identity);
     CheckSavedNames();
   }
@@ -225,7 +223,7 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate(const LaunchIdentity
                         ", but this is a restart, and its launcher does not let it tell which "
                         "checkpoints this launch has written; set checkpoint.resume to auto");
     }
-    if (auto own = checkpoint::FindOfJob(dir, identity.launch, CheckpointGroup(job_))) {
+    if (auto own = checkpoint::FindOfJob(dir, identity.launch, CheckpointGroup())) {
       return own;
     }
   }
@@ -233,7 +231,7 @@ std::optional<checkpoint::Candidate> Trainer::FindCandidate(const LaunchIdentity
     return std::nullopt;
   }
   try {
-    return checkpoint::FindResume(dir, resume, CheckpointGroup(job_));
+    return checkpoint::FindResume(dir, resume, CheckpointGroup());
   } catch (const checkpoint::CheckpointError& error) {
     if (resume == "auto" || checkpoint::MayPass(error.error_number())) {
       throw;
@@ -256,10 +254,10 @@ void Trainer::Resume(const LaunchIdentity& identity) {
     }
   };
   if (checkpoint::LoadChosen(
-          CheckpointGroup(job_), [&] { return FindCandidate(identity); }, load)) {
+          CheckpointGroup(), [&] { return FindCandidate(identity); }, load)) {
     return;
   }
-  run_ = checkpoint::NewRun(CheckpointGroup(job_));
+  run_ = checkpoint::NewRun(CheckpointGroup());
   FillWeights(config_, job_);
   progress_->Event("starting at step 0: " + std::to_string(ParameterCount(llama_)) +
                    " parameters on " + std::to_string(job_.world_size()) + " ranks (" +
@@ -270,9 +268,9 @@ void Trainer::Resume(const LaunchIdentity& identity) {
 void Trainer::LoadState(const checkpoint::Candidate& candidate) {
   const at::Tensor steps = CaptureSteps(*optimizer_);
   checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
-  checkpoint::Load(candidate, state, CheckpointGroup(job_));
+  checkpoint::Load(candidate, state, CheckpointGroup());
   const TrainingState training = ParseTrainingState(state.training_state_json);
-  run_ = candidate.run.empty() ? checkpoint::NewRun(CheckpointGroup(job_)) : candidate.run;
+  run_ = candidate.run.empty() ? checkpoint::NewRun(CheckpointGroup()) : candidate.run;
   step_ = training.step;
   tokens_ = training.tokens;
   saved_step_ = step_;
@@ -290,6 +288,10 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
   progress_->Event("resuming after step " + std::to_string(step_) + " from " + candidate.path +
                    " (written by " + std::to_string(candidate.world_size) + " ranks, now " +
                    std::to_string(job_.world_size()) + ")");
+}
+
+checkpoint::Group Trainer::CheckpointGroup() const {
+  return {job_.group, job_.device, nullptr, saved_steps_};
 }
 
 DataCursor Trainer::ResumedCursor(const TrainingState& training) const {

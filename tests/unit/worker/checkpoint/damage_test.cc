@@ -8,6 +8,7 @@
 
 #include "tests/unit/worker/checkpoint/checkpoint_case.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/step_list.h"
 
 namespace fsdprun::worker::checkpoint {
 namespace {
@@ -61,6 +62,27 @@ TEST(CheckpointDamageTest, ThousandBitFlipsAreFoundOrHarmless) {
   }
   EXPECT_GT(found, 900);
   EXPECT_EQ(LoadAndCheck(dir.path(), 1), 1);
+}
+
+TEST(CheckpointDamageTest, StartWithAStepListReadsEachManifestOnce) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1, 2});
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Group group = GroupOf(collectives);
+    group.steps = std::make_shared<StepList>();
+    EXPECT_EQ(CountPublications(dir.path(), group), 2);
+    const std::string manifest = dir / "step-1/fsdprun.json";
+    const auto modified = std::filesystem::last_write_time(manifest);
+    FlipBit(manifest, 8 * 100);
+    std::filesystem::last_write_time(manifest, modified);
+    // Read again, it would come first, as one that cannot be read.
+    std::vector<std::string> warnings;
+    group.warn = [&](const std::string& text) { warnings.push_back(text); };
+    EXPECT_EQ(FindResume(dir.path(), "auto", group)->step, 2);
+    EXPECT_TRUE(warnings.empty());
+    EXPECT_EQ(FindOfJob(dir.path(), {"job", true}, group)->step, 2);
+    EXPECT_EQ(CountPublications(dir.path(), group), 2);
+  });
 }
 
 TEST(CheckpointDamageTest, PipeInPlaceOfAFileIsRefusedAtOnce) {

@@ -45,6 +45,25 @@ TEST(CheckpointRetentionTest, RetentionCountsAndRemovesOnlyTheRunsOwn) {
                           "step-6", "step-7", "step-8"));
 }
 
+TEST(CheckpointRetentionTest, SaverReadsAnEarlierCheckpointsManifestOnce) {
+  const TemporaryDirectory dir;
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    SaverOptions options = OptionsOf(dir.path(), GroupOf(collectives));
+    options.keep = 2;
+    Saver saver(std::move(options));
+    saver.Save(1, StateOf(0, 1, 1));
+    saver.Save(2, StateOf(0, 1, 2));
+    // If it were read again, it could not be told whose step-1 is, and it would stay.
+    const std::string manifest = dir / "step-1/fsdprun.json";
+    const auto modified = std::filesystem::last_write_time(manifest);
+    FlipBit(manifest, 8 * 100);
+    std::filesystem::last_write_time(manifest, modified);
+    saver.Save(3, StateOf(0, 1, 3));
+  });
+  EXPECT_THAT(ListDirectory(dir.path()),
+              ElementsAre(".claim", ".lock", "latest", "step-2", "step-3"));
+}
+
 TEST(CheckpointRetentionTest, CheckpointOfAnotherRunIsNotReplaced) {
   const TemporaryDirectory dir;
   SaveSteps(dir.path(), 1, {1});
