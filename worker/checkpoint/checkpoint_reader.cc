@@ -78,7 +78,7 @@ void Insert(json& root, const std::vector<PathPart>& path, size_t first, json va
 
 }  // namespace
 
-OpenedCheckpoint OpenCheckpoint(const std::string& path) {
+OpenedCheckpoint OpenCheckpoint(const std::string& path, FilesThere files) {
   OpenedCheckpoint opened;
   opened.path = path;
   const std::string metadata_path = path + "/" + kMetadataFile;
@@ -95,10 +95,14 @@ OpenedCheckpoint OpenCheckpoint(const std::string& path) {
       throw CheckpointError(metadata_path + " is damaged: its checksum does not match " +
                             kManifestFile);
     }
-    CheckListed(opened);
   }
   opened.metadata = DecodeDcpMetadata(bytes, metadata_path);
-  CheckSizes(opened);
+  if (files == FilesThere::kCheck) {
+    if (opened.manifest) {
+      CheckListed(opened);
+    }
+    CheckSizes(opened);
+  }
   return opened;
 }
 

@@ -17,15 +17,19 @@
 namespace fsdprun::worker::checkpoint {
 
 /// A checkpoint whose structure has been verified: `.metadata` decodes, fsdprun.json (if there is
-/// one) is intact and describes `.metadata`, and every file is there in the right size.
+/// one) is intact and describes `.metadata`, and, if asked, every file is there in the right size.
 struct OpenedCheckpoint {
   std::string path;
   DcpMetadata metadata;
   std::optional<Manifest> manifest;  // absent in checkpoints that Python wrote
 };
 
+/// Whether presence and size of every file are checked. One rank does it; if all did, a thousand
+/// ranks would open each other's thousand files.
+enum class FilesThere { kCheck, kTrust };
+
 /// Errors: CheckpointError naming the file that is missing or damaged.
-OpenedCheckpoint OpenCheckpoint(const std::string& path);
+OpenedCheckpoint OpenCheckpoint(const std::string& path, FilesThere files = FilesThere::kCheck);
 
 /// Compares one whole file with its checksum. Errors: CheckpointError naming the file and, where
 /// known, the damaged items.

@@ -120,7 +120,7 @@ void LoadObject(CheckpointReader& reader, const std::string& path, const char* k
 
 void LoadLocal(const Candidate& candidate, State& state, const LoadOptions& options) {
   const at::NoGradGuard no_grad;
-  const OpenedCheckpoint opened = OpenCheckpoint(candidate.path);
+  const OpenedCheckpoint opened = OpenCheckpoint(candidate.path, FilesThere::kTrust);
   CheckKeys(opened, state);
   CheckpointReader reader(opened, !candidate.files_verified);
   for (const fsdp::LocalShard& slice : state.tensors) {

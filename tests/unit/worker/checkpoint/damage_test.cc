@@ -64,6 +64,22 @@ TEST(CheckpointDamageTest, ThousandBitFlipsAreFoundOrHarmless) {
   EXPECT_EQ(LoadAndCheck(dir.path(), 1), 1);
 }
 
+TEST(CheckpointDamageTest, RankOpensOnlyTheFilesThatItReads) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 2, {1});
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    const Group group = GroupOf(collectives);
+    const Candidate candidate = FindResume(dir.path(), "auto", group).value();
+    std::filesystem::remove(dir / "step-1/__1_0.distcp");
+    State whole = StateOf(0, 1, -1);
+    EXPECT_THAT(MessageOf<CheckpointError>([&] { Load(candidate, whole, group); }),
+                HasSubstr("cannot read " + (dir / "step-1/__1_0.distcp")));
+    State half = StateOf(0, 2, -1);
+    Load(candidate, half, group);
+    EXPECT_TRUE(half.tensors[0].local.equal(PartOf(Whole(0, 1), half.tensors[0])));
+  });
+}
+
 TEST(CheckpointDamageTest, StartWithAStepListReadsEachManifestOnce) {
   const TemporaryDirectory dir;
   SaveSteps(dir.path(), 1, {1, 2});
