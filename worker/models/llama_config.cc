@@ -258,6 +258,31 @@ LlamaConfig ReadLlamaConfig(const std::string& path) {
   return ParseLlamaConfig(ReadStrictJsonFile(file), file.string());
 }
 
+Json DescribeLlama(const LlamaConfig& config) {
+  Json scaling = nullptr;
+  if (config.rope_scaling) {
+    scaling = {config.rope_scaling->factor, config.rope_scaling->low_freq_factor,
+               config.rope_scaling->high_freq_factor,
+               config.rope_scaling->original_max_position_embeddings};
+  }
+  return {{"vocab_size", config.vocab_size},
+          {"hidden_size", config.hidden_size},
+          {"intermediate_size", config.intermediate_size},
+          {"num_hidden_layers", config.num_hidden_layers},
+          {"num_attention_heads", config.num_attention_heads},
+          {"num_key_value_heads", config.num_key_value_heads},
+          {"head_dim", config.head_dim},
+          {"max_position_embeddings", config.max_position_embeddings},
+          {"rms_norm_eps", config.rms_norm_eps},
+          {"rope_theta", config.rope_theta},
+          {"rope_scaling", std::move(scaling)},
+          {"attention_bias", config.attention_bias},
+          {"mlp_bias", config.mlp_bias},
+          {"tie_word_embeddings", config.tie_word_embeddings},
+          {"initializer_range", config.initializer_range},
+          {"pad_token_id", config.padding_token ? Json(*config.padding_token) : Json(nullptr)}};
+}
+
 int64_t ParameterCount(const LlamaConfig& config) {
   const int64_t query = config.num_attention_heads * config.head_dim;
   const int64_t key_value = config.num_key_value_heads * config.head_dim;

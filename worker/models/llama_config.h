@@ -47,6 +47,10 @@ LlamaConfig ParseLlamaConfig(const Json& document, const std::string& source);
 /// `path`: an HF model directory or a config.json in one.
 LlamaConfig ReadLlamaConfig(const std::string& path);
 
+/// Everything in `config`, by the names of config.json; what is not set is null. Two models with
+/// the same description compute the same from the same weights.
+Json DescribeLlama(const LlamaConfig& config);
+
 /// Trainable parameters; a tied head counts once.
 int64_t ParameterCount(const LlamaConfig& config);
 

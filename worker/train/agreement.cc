@@ -43,34 +43,11 @@ void AddConfig(const Json& resolved, Json& facts) {
   }
 }
 
-Json Optional(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
-
 void AddModel(const LlamaConfig& llama, Json& facts) {
-  const Json description = {{"vocab_size", llama.vocab_size},
-                            {"hidden_size", llama.hidden_size},
-                            {"intermediate_size", llama.intermediate_size},
-                            {"num_hidden_layers", llama.num_hidden_layers},
-                            {"num_attention_heads", llama.num_attention_heads},
-                            {"num_key_value_heads", llama.num_key_value_heads},
-                            {"head_dim", llama.head_dim},
-                            {"max_position_embeddings", llama.max_position_embeddings},
-                            {"rms_norm_eps", llama.rms_norm_eps},
-                            {"rope_theta", llama.rope_theta},
-                            {"attention_bias", llama.attention_bias},
-                            {"mlp_bias", llama.mlp_bias},
-                            {"tie_word_embeddings", llama.tie_word_embeddings},
-                            {"initializer_range", llama.initializer_range},
-                            {"pad_token_id", Optional(llama.padding_token)}};
+  const Json description = DescribeLlama(llama);
   for (const auto& [key, value] : description.items()) {
     facts["the model's " + key] = value;
   }
-  Json scaling = nullptr;
-  if (llama.rope_scaling) {
-    scaling = {llama.rope_scaling->factor, llama.rope_scaling->low_freq_factor,
-               llama.rope_scaling->high_freq_factor,
-               llama.rope_scaling->original_max_position_embeddings};
-  }
-  facts["the model's rope_scaling"] = scaling;
 }
 
 void AddFiles(const std::string& what, const TokenStream& stream, Json& facts) {

@@ -7,7 +7,7 @@ namespace {
 
 void ParseModelAndData(const Json& resolved, TrainConfig& config) {
   const Json& model = resolved.at("model");
-  config.model = {model.at("config"), model.at("weights"), model.at("seed")};
+  config.model = {model.at("config"), model.at("weights"), model.at("seed"), model.at("on_change")};
   const Json& data = resolved.at("data");
   config.data = {data.at("train"),   data.at("valid"), data.at("seq_len"),
                  data.at("shuffle"), data.at("seed"),  data.at("on_change")};

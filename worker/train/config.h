@@ -17,6 +17,7 @@ struct TrainConfig {
     std::string config;
     std::string weights;
     uint64_t seed = 0;
+    std::string on_change;
   } model;
   struct Data {
     std::vector<std::string> train;

@@ -185,6 +185,10 @@ const std::vector<ConfigKey>& ConfigSchema() {
        "HF directory with model.safetensors (or its index); none: random weights", IsNotEmpty},
       {"model.seed", kInteger, "0", "an integer from 0 to 2^63-1",
        "seed of the random weights; the same at every world size", IsSeed},
+      {"model.on_change", kString, "\"refuse\"", "\"refuse\" or \"warn\"",
+       "resuming with a model that computes something else from the checkpoint's weights, such as "
+       "another rope_theta; warn: continue with it",
+       IsOnChange},
 
       {"data.train", kStringList, "", "a list of at least one path",
        "text files, read as one stream in this order", IsNotEmpty},

@@ -5,9 +5,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <vector>
 
 #include "worker/data/token_stream.h"
+#include "worker/train/run_record.h"
 #include "worker/train/training_state.h"
 
 namespace fsdprun::worker {
@@ -23,6 +25,19 @@ int64_t Draw(const at::Tensor& logits, double temperature, const at::Generator& 
       .item<int64_t>();
 }
 
+/// Samples of another model than the one that was trained would look like a bad training.
+void WarnOfAnotherModel(const std::string& training_state, const LlamaConfig& llama,
+                        bool is_first) {
+  const Json saved = ParseStrictJson(training_state, "training state");
+  if (!is_first || !HasRunRecord(saved)) {
+    return;
+  }
+  const RunRecord now{DescribeLlama(llama), Json::object()};
+  for (const RunChange& change : CompareRuns(ParseRunRecord(saved), now)) {
+    std::fprintf(stderr, "warning: %s\n", change.text.c_str());
+  }
+}
+
 Job LoadModel(const TrainConfig& config, const std::string& path) {
   const LlamaConfig llama = ReadLlamaConfig(config.model.config);
   if (llama.vocab_size < kByteTokens) {
@@ -36,6 +51,7 @@ Job LoadModel(const TrainConfig& config, const std::string& path) {
   checkpoint::LoadOptions options;
   options.weights_only = true;
   checkpoint::Load(candidate, state, group, options);
+  WarnOfAnotherModel(state.training_state_json, llama, job.rank() == 0);
   return job;
 }
 

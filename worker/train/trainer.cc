@@ -324,7 +324,7 @@ checkpoint::State Trainer::CaptureState() {
   state.param_groups_json = FormatParamGroups(job_, config_.optimizer, lr);
   state.training_state_json =
       FormatTrainingState({step_, tokens_, batches_->cursor(), batches_->window_count(),
-                           CaptureRng(), data_record_, evaluated_step_});
+                           CaptureRng(), data_record_, evaluated_step_, run_record_});
   state.tokens = tokens_;
   state.run = run_;
   return state;

@@ -52,6 +52,8 @@ class Trainer {
   std::optional<checkpoint::Candidate> FindCandidate(const LaunchIdentity& identity) const;
   void LoadState(const checkpoint::Candidate& candidate);
   DataCursor ResumedCursor(const TrainingState& training) const;
+  /// Errors: ConfigError for another model, unless model.on_change allows it.
+  void TellChanges(const TrainingState& training, const std::string& param_groups_json) const;
   void CheckSavedNames() const;
   // These three return whether some rank was asked to stop, the same on all ranks.
   bool Step();
@@ -83,6 +85,7 @@ class Trainer {
   std::shared_ptr<const TokenStream> train_;
   std::shared_ptr<const TokenStream> valid_;
   DataRecord data_record_;
+  RunRecord run_record_;
   std::optional<TrainBatches> batches_;
   Job job_;
   std::unique_ptr<fsdp::AdamW> optimizer_;

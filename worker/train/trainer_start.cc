@@ -89,6 +89,7 @@ Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
   ShardModel(config_, llama_, job_);
   train_ = std::move(stream);
   data_record_ = RecordData(*train_, config_.data);
+  run_record_ = RecordRun(llama_, resolved_, job_.world_size());
   batches_.emplace(train_, BatchOptions{seq_len, config_.data.shuffle, config_.data.seed,
                                         job_.rank(), job_.world_size(), job_.device});
   MakeOptimizer();
@@ -279,10 +280,7 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
   must_evaluate_first_ = training.evaluated_step && config_.train.eval_every > 0 && step_ > 0 &&
                          step_ % config_.train.eval_every == 0;
   RestoreSteps(steps, *optimizer_);
-  for (const std::string& change : DescribeChangedGroups(
-           state.param_groups_json, FormatParamGroups(job_, config_.optimizer, 0))) {
-    progress_->Event("warning: " + change);
-  }
+  TellChanges(training, state.param_groups_json);
   RestoreRng(training.rng);
   batches_->set_cursor(ResumedCursor(training));
   progress_->Event("resuming after step " + std::to_string(step_) + " from " + candidate.path +
@@ -292,6 +290,29 @@ void Trainer::LoadState(const checkpoint::Candidate& candidate) {
 
 checkpoint::Group Trainer::CheckpointGroup() const {
   return {job_.group, job_.device, nullptr, saved_steps_};
+}
+
+void Trainer::TellChanges(const TrainingState& training,
+                          const std::string& param_groups_json) const {
+  if (training.run) {
+    for (const RunChange& change : CompareRuns(*training.run, run_record_)) {
+      if (change.is_other_model && config_.model.on_change == "refuse") {
+        throw ConfigError(change.text +
+                          ", so its weights would compute something else; set it back, or set "
+                          "model.on_change to warn to continue with it");
+      }
+      progress_->Event("warning: " + change.text);
+    }
+  }
+  for (const std::string& change :
+       DescribeChangedGroups(param_groups_json, FormatParamGroups(job_, config_.optimizer, 0))) {
+    progress_->Event("warning: " + change);
+  }
+  if (training.step > config_.train.steps) {
+    progress_->Event("warning: train.steps is " + std::to_string(config_.train.steps) +
+                     ", and the checkpoint has done " + std::to_string(training.step) +
+                     " steps already: nothing is left to train");
+  }
 }
 
 DataCursor Trainer::ResumedCursor(const TrainingState& training) const {

@@ -74,6 +74,9 @@ std::string FormatTrainingState(const TrainingState& state) {
   if (state.data) {
     FormatDataRecord(*state.data, document["data"]);
   }
+  if (state.run) {
+    FormatRunRecord(*state.run, document);
+  }
   return document.dump();
 }
 
@@ -99,6 +102,9 @@ TrainingState ParseTrainingState(const std::string& text) {
     state.data = ParseDataRecord(data);
   }
   state.rng = document.at("rng").get<std::string>();
+  if (HasRunRecord(document)) {
+    state.run = ParseRunRecord(document);
+  }
   return state;
 }
 
@@ -106,7 +112,12 @@ std::string CaptureRng() { return ToHex(at::detail::getDefaultCPUGenerator().get
 
 void RestoreRng(const std::string& rng) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  generator.set_state(FromHex(rng));
+  const at::Tensor state = FromHex(rng);
+  try {
+    generator.set_state(state);
+  } catch (const c10::Error&) {
+    throw ConfigError("training state: rng is not a state of this LibTorch's random numbers");
+  }
 }
 
 std::vector<std::string> DescribeChangedGroups(const std::string& stored,

@@ -11,6 +11,7 @@
 #include "worker/data/sample_order.h"
 #include "worker/train/data_record.h"
 #include "worker/train/job.h"
+#include "worker/train/run_record.h"
 
 namespace fsdprun::worker {
 
@@ -28,6 +29,8 @@ struct TrainingState {
   std::optional<DataRecord> data{};
   /// The last step after which the model was evaluated, -1: none; absent as above.
   std::optional<int64_t> evaluated_step{};
+  /// What was trained and how; absent as above.
+  std::optional<RunRecord> run{};
 };
 
 std::string FormatTrainingState(const TrainingState& state);
@@ -35,6 +38,7 @@ std::string FormatTrainingState(const TrainingState& state);
 TrainingState ParseTrainingState(const std::string& text);
 
 std::string CaptureRng();
+/// Errors: ConfigError if `rng` is not what CaptureRng returns.
 void RestoreRng(const std::string& rng);
 
 /// The step count of each parameter, as stored in a checkpoint: float32 [parameters].

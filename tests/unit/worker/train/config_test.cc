@@ -43,7 +43,7 @@ TEST(ConfigTest, RequiredKeysAreNamed) {
 
 TEST(ConfigTest, SchemaIsExactlyTheContract) {
   const std::map<std::string, std::set<std::string>> contract = {
-      {"model", {"config", "weights", "seed"}},
+      {"model", {"config", "weights", "seed", "on_change"}},
       {"data",
        {"train", "valid", "format", "tokenizer", "seq_len", "shuffle", "seed", "on_change"}},
       {"train",
@@ -93,6 +93,7 @@ std::vector<KeyCase> KeyCases() {
          bad.push_back("[]");
          return bad;
        }()},
+      {"model.on_change", {"refuse", "warn"}, {"ignore", "", "true"}},
       {"data.valid", {"[]", "[\"a\"]"}, bad_list},
       {"data.format", {"text"}, {"parquet", ""}},
       {"data.tokenizer", {"byte"}, {"gpt2"}},
@@ -250,6 +251,7 @@ std::vector<std::string> SettingOfEveryKey() {
   return {"model.config=c",
           "model.weights=w",
           "model.seed=1",
+          "model.on_change=warn",
           R"(data.train=["t"])",
           R"(data.valid=["v", "u"])",
           "data.seq_len=2",
@@ -301,7 +303,8 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   const TrainConfig config = ParseConfig(ResolveConfig("", settings));
   const auto& [model, data, train, optimizer, schedule, parallel, precision, checkpoint, metrics] =
       config;
-  EXPECT_EQ(std::tie(model.config, model.weights, model.seed), std::tuple("c", "w", 1u));
+  EXPECT_EQ(std::tie(model.config, model.weights, model.seed, model.on_change),
+            std::tuple("c", "w", 1u, "warn"));
   EXPECT_EQ(data.train, std::vector<std::string>{"t"});
   EXPECT_EQ(data.valid, (std::vector<std::string>{"v", "u"}));
   EXPECT_EQ(std::tie(data.seq_len, data.shuffle, data.seed, data.on_change),

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/json/strict_json.h"
+#include "worker/models/llama_config.h"
+
+namespace fsdprun::worker {
+
+/// What a run trains and how, apart from its data (DataRecord) and what PyTorch keeps in an
+/// optimizer's groups.
+struct RunRecord {
+  /// DescribeLlama.
+  Json model = Json::object();
+  /// The settings that a loss depends on, by their keys: "schedule.kind".
+  Json settings = Json::object();
+};
+
+RunRecord RecordRun(const LlamaConfig& llama, const Json& resolved, int64_t world_size);
+
+/// Adds the record to a training state.
+void FormatRunRecord(const RunRecord& record, Json& state);
+/// Whether a training state has one; those of older versions do not.
+bool HasRunRecord(const Json& state);
+/// Precondition: HasRunRecord. Errors: ConfigError.
+RunRecord ParseRunRecord(const Json& state);
+
+/// One way in which a run differs from the one that it continues.
+struct RunChange {
+  /// "the model's rope_theta was 10000.0 at the checkpoint and is 500000.0 now"
+  std::string text;
+  /// The same weights are another function.
+  bool is_other_model = false;
+};
+
+// Note [Changed model]
+// Not all that makes a model what it is shows in the shapes of its weights: with another rope_theta
+// or other numbers of heads they load, and the loss jumps. So a checkpoint says which model its
+// weights are of. What only says how they were drawn, or how long a text may be, may change. So may
+// settings of the training, of which the user is told; what one record lacks is not compared.
+
+/// Pure.
+std::vector<RunChange> CompareRuns(const RunRecord& before, const RunRecord& now);
+
+}  // namespace fsdprun::worker
