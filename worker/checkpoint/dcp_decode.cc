@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "worker/checkpoint/dcp_metadata.h"
@@ -318,16 +319,34 @@ class Decoder {
     CheckDisjoint(boxes, key);
   }
 
-  /// Sweeps along the first dimension: only boxes that overlap in it are compared.
+  /// The dimension in which the boxes begin at the most places.
+  static size_t MostDividedDimension(const std::vector<const Box*>& boxes) {
+    size_t most_divided = 0;
+    size_t places_max = 0;
+    for (size_t d = 0; d < boxes[0]->offsets.size(); ++d) {
+      std::set<int64_t> places;
+      for (const Box* box : boxes) {
+        places.insert(box->offsets[d]);
+      }
+      if (places.size() > places_max) {
+        places_max = places.size();
+        most_divided = d;
+      }
+    }
+    return most_divided;
+  }
+
+  /// Sweeps along one dimension: only boxes that overlap in it are compared.
   void CheckDisjoint(std::vector<const Box*>& boxes, const std::string& key) {
     if (boxes.size() < 2 || boxes[0]->sizes.empty()) {
       return;
     }
+    const size_t d = MostDividedDimension(boxes);
     std::sort(boxes.begin(), boxes.end(),
-              [](const Box* a, const Box* b) { return a->offsets < b->offsets; });
+              [d](const Box* a, const Box* b) { return a->offsets[d] < b->offsets[d]; });
     for (size_t i = 0; i < boxes.size(); ++i) {
-      const int64_t end = boxes[i]->offsets[0] + boxes[i]->sizes[0];
-      for (size_t j = i + 1; j < boxes.size() && boxes[j]->offsets[0] < end; ++j) {
+      const int64_t end = boxes[i]->offsets[d] + boxes[i]->sizes[d];
+      for (size_t j = i + 1; j < boxes.size() && boxes[j]->offsets[d] < end; ++j) {
         Visit();
         if (fsdp::plan::intersect(*boxes[i], *boxes[j])) {
           Fail("has overlapping pieces of " + key);

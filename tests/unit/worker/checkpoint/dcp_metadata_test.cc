@@ -47,6 +47,21 @@ TEST(DcpMetadataTest, EmptyPiecesNeedNoBlob) {
   EXPECT_EQ(DecodeDcpMetadata(EncodeDcpMetadata(shared), "it"), shared);
 }
 
+TEST(DcpMetadataTest, PiecesSideBySideAreRead) {
+  // Comparing each with each would exceed what is spent on a file of this size.
+  DcpMetadata metadata;
+  StoredTensor& tensor = metadata.tensors["w"];
+  constexpr int64_t kPieces = 16000;
+  tensor = {"float32", {2, kPieces}, {}};
+  for (int64_t i = 0; i < kPieces; ++i) {
+    tensor.chunks.push_back({{{0, i}, {2, 1}}, {"f", i, 1}});
+  }
+  metadata.paths["w"] = PathOfKey("w");
+  EXPECT_EQ(DecodeDcpMetadata(EncodeDcpMetadata(metadata), "it"), metadata);
+  tensor.chunks[1].box = {{1, 0}, {1, 2}};
+  EXPECT_THAT(RefusalOf(metadata), HasSubstr("overlapping pieces of w"));
+}
+
 TEST(DcpMetadataTest, DtypesAreTorchs) {
   std::string bytes = EncodeDcpMetadata(Example());
   const std::string global = "ctorch\nbfloat16\n";
