@@ -25,7 +25,8 @@ constexpr Duration kKeeperEndTimeout = std::chrono::milliseconds(200);
 
 bool IsPermanent(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsNotFound(status) ||
-         absl::IsInvalidArgument(status) || absl::IsUnimplemented(status);
+         absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
+         absl::IsPermissionDenied(status);
 }
 
 /// The link's error, with what to do next.
@@ -37,7 +38,7 @@ std::string Explain(const absl::Status& status, const std::string& token_advice)
     absl::StrAppend(&text, "; give all nodes the same --rdzv-id and --rdzv-endpoint");
   } else if (absl::IsUnimplemented(status)) {
     absl::StrAppend(&text, "; is another program listening at this --rdzv-endpoint?");
-  } else {
+  } else if (!absl::IsPermissionDenied(status)) {  // Which says itself what to do.
     absl::StrAppend(&text, "; install the same version of fsdprun on all nodes");
   }
   return text;

@@ -17,6 +17,9 @@
 
 namespace fsdprun {
 
+/// Instead of a token: every call proves itself. No token is this text.
+inline constexpr char kNoToken[] = "(no token)";
+
 /// The metadata of a call that prove that the caller has `token`, for `run_id`. Pure.
 std::map<std::string, std::string> ProofOf(const std::string& token, const std::string& run_id);
 /// Adds them to a call.

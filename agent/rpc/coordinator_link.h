@@ -10,7 +10,8 @@ namespace fsdprun {
 /// Why a stream broke or could not be opened.
 struct LinkLoss {
   /// Permanent codes: UNAUTHENTICATED, NOT_FOUND (another job's coordinator), INVALID_ARGUMENT,
-  /// UNIMPLEMENTED (a gRPC server that is not a coordinator). All others may be retried.
+  /// UNIMPLEMENTED (a gRPC server that is not a coordinator), PERMISSION_DENIED (TLS: see
+  /// ExplainTls()). All others may be retried.
   absl::Status status;
   /// The coordinator's host refused the connection: no process listens at the address.
   bool nothing_listens = false;

@@ -31,7 +31,9 @@ int Milliseconds(Duration d) {
   return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
 }
 
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, Duration silence) {
+std::shared_ptr<grpc::Channel> NewChannel(
+    const std::string& target, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+    Duration silence) {
   BeginGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -45,7 +47,7 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, Duration si
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetServiceConfigJSON("{}");
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -68,7 +70,10 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
   Stream(GrpcLink& link, uint64_t id, const std::string& target)
       : link_(link),
         id_(id),
-        stub_(v1::Coordinator::NewStub(NewChannel(target, link.options_.stream_silence))) {
+        stub_(v1::Coordinator::NewStub(NewChannel(
+            target,
+            ChannelCredentials(link.options_.tls.get(), target, link.options_.tls_name, verdict_),
+            link.options_.stream_silence))) {
     AddProof(link.used_token_, link.options_.job_id, &context_);
   }
 
@@ -107,6 +112,8 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
   }
 
   void Cancel() { context_.TryCancel(); }
+
+  absl::Status verdict() const { return verdict_->Get(); }
 
   bool IsDone() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
@@ -171,6 +178,7 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
   // Constant after construction.
   GrpcLink& link_;
   const uint64_t id_;
+  const std::shared_ptr<TlsVerdict> verdict_ = std::make_shared<TlsVerdict>();
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
 
   grpc::ClientContext context_;
@@ -287,6 +295,7 @@ void GrpcLink::ReportUp(uint64_t id) {
   candidates_.erase(it);
   DropStreams();
   stream_ = winner.stream;
+  was_up_ = true;
   stream_id_ = winner.id;
   const auto position = order_.begin() + static_cast<std::ptrdiff_t>(winner.position);
   std::rotate(order_.begin(), position, position + 1);
@@ -321,13 +330,21 @@ void GrpcLink::ReportLoss(uint64_t id, const absl::Status& status) {
 void GrpcLink::FailCandidate(size_t index, const absl::Status& status) {
   Candidate candidate = std::move(candidates_[index]);
   candidates_.erase(candidates_.begin() + static_cast<std::ptrdiff_t>(index));
-  losses_[candidate.position] = LinkLoss{status, IsRefusal(status)};
+  losses_[candidate.position] = LinkLoss{Explain(status, *candidate.stream), IsRefusal(status)};
   Retire(std::move(candidate.stream));
   if (begun_ < order_.size()) {
     StartNext();
   } else if (candidates_.empty()) {
     FailAttempt();
   }
+}
+
+// In a job that runs, a certificate is about to be replaced.
+absl::Status GrpcLink::Explain(const absl::Status& status, const Stream& stream) const {
+  const absl::Status explained = ExplainTls(status, options_.tls != nullptr, stream.verdict());
+  return absl::IsPermissionDenied(explained) && was_up_
+             ? absl::UnavailableError(explained.message())
+             : explained;
 }
 
 void GrpcLink::FailAttempt() {
@@ -355,7 +372,7 @@ void GrpcLink::Tell(const LinkLoss& loss) {
 LinkLoss MostTelling(const std::vector<LinkLoss>& losses) {
   for (const LinkLoss& loss : losses) {
     if (absl::IsUnauthenticated(loss.status) || absl::IsNotFound(loss.status) ||
-        absl::IsInvalidArgument(loss.status)) {
+        absl::IsInvalidArgument(loss.status) || absl::IsPermissionDenied(loss.status)) {
       return loss;  // A coordinator has answered.
     }
   }

@@ -10,6 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "agent/rpc/coordinator_link.h"
+#include "agent/rpc/tls.h"
 #include "base/event_loop.h"
 #include "proto/cluster/clocks.h"
 
@@ -34,6 +35,10 @@ class GrpcLink : public CoordinatorLink {
     Duration open_timeout = std::chrono::seconds(5);
     /// See Clocks.
     Duration stream_silence = Clocks{}.stream_silence;
+    /// Null: nothing is encrypted.
+    std::shared_ptr<const Tls> tls{};
+    /// Whose certificate the coordinator must have; empty: the address's that is tried.
+    std::string tls_name{};
   };
 
   GrpcLink(EventLoop& loop, Options options);
@@ -64,6 +69,7 @@ class GrpcLink : public CoordinatorLink {
   void ReportUp(uint64_t id);
   void ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message);
   void ReportLoss(uint64_t id, const absl::Status& status);
+  absl::Status Explain(const absl::Status& status, const Stream& stream) const;
   /// The token has changed since the last attempt: a new coordinator has replaced the one that
   /// wrote the old token.
   bool TokenHasChanged() const;
@@ -82,6 +88,8 @@ class GrpcLink : public CoordinatorLink {
   EventLoop::TimerId open_timer_ = 0;
   EventLoop::TimerId next_timer_ = 0;
   std::string used_token_;
+  /// A coordinator has answered once: what is wrong with a certificate may pass.
+  bool was_up_ = false;
   /// The attempt: indices of targets in the order in which they are tried, how many have been
   /// begun, who has not answered, and why the others failed.
   std::vector<size_t> order_;

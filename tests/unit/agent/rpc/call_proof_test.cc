@@ -51,5 +51,12 @@ TEST(CallProofTest, AnotherTokenOrAnotherRunIdOrNoneProvesNothing) {
   }
 }
 
+TEST(CallProofTest, WithoutATokenEveryCallProvesItselfButOneThatNamesNoRunId) {
+  EXPECT_EQ(Check(kNoToken, ProofOf("any", "run")), "run");
+  EXPECT_EQ(Check(kNoToken, ProofOf(kNoToken, "run")), "run");
+  EXPECT_EQ(Check(kNoToken, {}), std::nullopt);
+  EXPECT_EQ(Check("secret", ProofOf(kNoToken, "run")), std::nullopt);
+}
+
 }  // namespace
 }  // namespace fsdprun
