@@ -1,52 +1,30 @@
 #include "launcher/rpc/coordinator_service.h"
 
-#include <fcntl.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/server_posix.h>
-#include <netdb.h>
-#include <sys/socket.h>
 
 #include <atomic>
 #include <deque>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agent/rpc/call_proof.h"
 #include "agent/rpc/codec.h"
 #include "agent/rpc/grpc_lifetime.h"
 #include "base/check.h"
 #include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
+#include "launcher/rpc/front_door.h"
 #include "launcher/rpc/run_id_service.h"
 
 namespace fsdprun {
 namespace {
 
 constexpr int kMinPingIntervalMs = 300;
-/// Timeout of a connection without a call: an unknown client, or a handshake that does not
-/// complete. An agent makes its call at once and keeps it open.
-constexpr int kNoCallTimeoutMs = 5000;
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 constexpr Duration kDoneTimeout = std::chrono::seconds(5);
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
-}
-
-// `10.0.0.7:4711`, or `an unknown address`.
-std::string PeerName(int socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
-      ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof(host), port,
-                    sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "an unknown address";
-  }
-  return absl::StrCat(host, ":", port);
 }
 
 }  // namespace
@@ -163,7 +141,9 @@ class CoordinatorService::Stream
 class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
  public:
   explicit Endpoint(CoordinatorService& service)
-      : run_ids(service.options_.job_id, service.options_.token,
+      : door(service.loop_, {service.options_.token, service.options_.tls},
+             service.callbacks_.on_refused),
+        run_ids(service.options_.job_id, door,
                 [&service](const std::vector<std::string>& endpoints) {
                   service.PostIfLive([&service, endpoints] {
                     if (service.callbacks_.on_other_host) {
@@ -175,21 +155,15 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
 
   grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Attach(
       grpc::CallbackServerContext* context) override {
-    const std::optional<std::string> run_id =
-        ProvenRunId(service_.options_.token, context->client_metadata());
+    const absl::StatusOr<std::string> run_id = door.RunIdOf(*context);
     const uint64_t id = next_id_++;
     auto stream = std::make_shared<Stream>(service_, id);
     if (!Register(stream)) {
       stream->StartRefused(stream, absl::UnavailableError("the coordinator is shutting down"));
       return stream.get();
     }
-    if (!run_id.has_value()) {
-      service_.PostIfLive([&service = service_, peer = NameOf(context->peer())] {
-        service.callbacks_.on_refused(
-            absl::StrCat("a call from ", peer, " without the job's token"));
-      });
-      stream->StartRefused(stream,
-                           absl::UnauthenticatedError("the job's token is missing or wrong"));
+    if (!run_id.ok()) {
+      stream->StartRefused(stream, run_id.status());
       return stream.get();
     }
     if (*run_id != service_.options_.job_id) {
@@ -218,23 +192,11 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
     return streams;
   }
 
-  // gRPC names a connection that was handed over as a descriptor "fd:7"; this records its address.
-  void RecordPeer(const UniqueFd& connection) ABSL_LOCKS_EXCLUDED(mu_) {
-    const std::string name = PeerName(connection.get());
-    MutexLock lock(mu_);
-    names_[absl::StrCat("fd:", connection.get())] = name;
-  }
-
+  FrontDoor door;
   RunIdService run_ids;
   std::unique_ptr<grpc::Server> server;
 
  private:
-  std::string NameOf(const std::string& peer) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    const auto it = names_.find(peer);
-    return it == names_.end() ? peer : it->second;
-  }
-
   bool Register(const std::shared_ptr<Stream>& stream) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     std::erase_if(open_, [](const std::weak_ptr<Stream>& weak) { return weak.expired(); });
@@ -248,9 +210,6 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
   /// Every stream that gRPC has not finished, including those not yet posted to the loop.
   std::vector<std::weak_ptr<Stream>> open_ ABSL_GUARDED_BY(mu_);
   bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
-  /// Peer address by descriptor. Entries of closed descriptors stay; since numbers are reused, the
-  /// map is bounded by the descriptor limit.
-  std::map<std::string, std::string> names_ ABSL_GUARDED_BY(mu_);
 };
 
 CoordinatorService::CoordinatorService(EventLoop& loop, Options options, Callbacks callbacks)
@@ -279,20 +238,17 @@ absl::Status CoordinatorService::Start() {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kNoCallTimeoutMs);
+  endpoint_->door.Prepare(&builder);
   endpoint_->server = builder.BuildAndStart();
   if (endpoint_->server == nullptr) {
     return absl::InternalError("gRPC could not start the coordinator's service");
   }
+  endpoint_->door.Open(endpoint_->server.get());
   return absl::OkStatus();
 }
 
 void CoordinatorService::AddConnection(UniqueFd connection) {
-  const int flags = ::fcntl(connection.get(), F_GETFL);
-  if (flags >= 0 && ::fcntl(connection.get(), F_SETFL, flags | O_NONBLOCK) == 0) {
-    endpoint_->RecordPeer(connection);
-    grpc::AddInsecureChannelFromFd(endpoint_->server.get(), connection.release());
-  }
+  endpoint_->door.Take(std::move(connection));
 }
 
 void CoordinatorService::TakeOver() { endpoint_->run_ids.Settle(); }

@@ -9,6 +9,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "agent/rpc/tls.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 #include "proto/cluster/clocks.h"
@@ -27,12 +28,15 @@ class CoordinatorService {
     std::string token;
     /// See Clocks.
     Duration stream_silence = Clocks{}.stream_silence;
+    /// Null: nothing is encrypted.
+    std::shared_ptr<const Tls> tls{};
   };
   struct Callbacks {
     std::function<void(const FromAgent&)> on_message;
     /// The agent's current stream broke; not called for a stream that the agent has replaced.
     std::function<void(Incarnation)> on_stream_lost;
-    /// A call without the job's token or for another job was refused; to be logged.
+    /// A call without the job's token or for another job was refused, or a connection; to be
+    /// logged.
     std::function<void(const std::string& what)> on_refused;
     /// Another launcher hosts this run id too, at these endpoints; may be null.
     std::function<void(const std::vector<std::string>& endpoints)> on_other_host;

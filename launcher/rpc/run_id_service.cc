@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "agent/rpc/call_proof.h"
+#include "absl/status/statusor.h"
 
 namespace fsdprun {
 namespace {
@@ -46,12 +45,13 @@ std::vector<std::string> Endpoints(const Texts& texts) {
 // begun only when the one before has ended.
 class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1::RunIdPlace> {
  public:
-  Question(RunIdService& service, uint64_t caller, std::optional<std::string> proven_run_id)
+  Question(RunIdService& service, uint64_t caller, absl::StatusOr<std::string> proven_run_id)
       : service_(service), caller_(caller), proven_run_id_(std::move(proven_run_id)) {
-    if (proven_run_id_.has_value()) {
+    if (proven_run_id_.ok()) {
       StartRead(&question_);
     } else {
-      Finish(Refusal());
+      Finish({static_cast<grpc::StatusCode>(proven_run_id_.status().code()),
+              std::string(proven_run_id_.status().message())});
     }
   }
 
@@ -67,7 +67,8 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
       return;
     }
     if (question_.run_id() != *proven_run_id_) {
-      Finish(Refusal());  // Nothing is read any more.
+      // Nothing is read any more.
+      Finish({grpc::StatusCode::UNAUTHENTICATED, "the job's token is missing or wrong"});
       return;
     }
     is_answered_ = true;
@@ -79,13 +80,9 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
   void OnDone() override { delete this; }
 
  private:
-  static grpc::Status Refusal() {
-    return {grpc::StatusCode::UNAUTHENTICATED, "the job's token is missing or wrong"};
-  }
-
   RunIdService& service_;
   const uint64_t caller_;
-  const std::optional<std::string> proven_run_id_;
+  const absl::StatusOr<std::string> proven_run_id_;
   v1::FindRunId question_;
   v1::RunIdPlace answer_;
   bool is_answered_ = false;
@@ -93,8 +90,7 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
 
 grpc::ServerBidiReactor<v1::FindRunId, v1::RunIdPlace>* RunIdService::Find(
     grpc::CallbackServerContext* context) {
-  std::optional<std::string> run_id = ProvenRunId(token_, context->client_metadata());
-  return new Question(*this, next_caller_++, std::move(run_id));
+  return new Question(*this, next_caller_++, door_.RunIdOf(*context));
 }
 
 v1::RunIdPlace RunIdService::Answer(const v1::FindRunId& question, uint64_t caller) {

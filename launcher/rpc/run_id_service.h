@@ -10,6 +10,7 @@
 #include "base/mono_time.h"
 #include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
+#include "launcher/rpc/front_door.h"
 #include "launcher/rpc/run_id_table.h"
 
 namespace fsdprun {
@@ -21,9 +22,10 @@ class RunIdService : public v1::RunIds::CallbackService {
   /// Another launcher hosts this coordinator's run id too, at these endpoints. On gRPC's threads.
   using OnOtherHost = std::function<void(const std::vector<std::string>& endpoints)>;
 
-  RunIdService(std::string run_id, std::string token, OnOtherHost on_other_host)
+  /// `door` outlives it.
+  RunIdService(std::string run_id, FrontDoor& door, OnOtherHost on_other_host)
       : run_id_(run_id),
-        token_(std::move(token)),
+        door_(door),
         on_other_host_(std::move(on_other_host)),
         table_(std::move(run_id), MonoNow()) {}
 
@@ -40,7 +42,7 @@ class RunIdService : public v1::RunIds::CallbackService {
   void Break(uint64_t caller) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string run_id_;
-  const std::string token_;
+  FrontDoor& door_;
   const OnOtherHost on_other_host_;
   std::atomic<uint64_t> next_caller_{1};
   Mutex mu_;
