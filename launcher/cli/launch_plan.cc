@@ -93,6 +93,13 @@ void DescribeRendezvous(const LaunchPlan& plan, Description& description) {
   }
 }
 
+void DescribeSecurity(const LaunchPlan& plan, Description& description) {
+  description.LineIf(plan.takes_anybody, "token", "none: anybody may join");
+  description.LineIf(!plan.tls_certificate.empty(), "tls_cert", plan.tls_certificate);
+  description.LineIf(!plan.tls_key.empty(), "tls_key", plan.tls_key);
+  description.LineIf(!plan.tls_ca.empty(), "tls_ca", plan.tls_ca);
+}
+
 void DescribeFailures(const LaunchPlan& plan, Description& description) {
   description.Line("shutdown_timeout_s", Seconds(plan.shutdown_timeout));
   if (plan.restart_backoff.count() > 0) {
@@ -216,6 +223,7 @@ std::string DescribePlan(const LaunchPlan& plan) {
   description.LineIf(plan.node_rank >= 0, "node_rank", absl::StrCat(plan.node_rank));
   description.LineIf(!plan.is_coordinator, "role", plan.role);
   DescribeRendezvous(plan, description);
+  DescribeSecurity(plan, description);
   DescribeFailures(plan, description);
   if (!plan.is_coordinator) {
     DescribeOutput(plan, description);

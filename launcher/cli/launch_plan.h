@@ -166,6 +166,12 @@ struct LaunchPlan {
   std::string rendezvous_file;
   EtcdOptions etcd;
   std::string token_file;
+  /// Anybody who reaches the coordinator may join.
+  bool takes_anybody = false;
+  /// Files for TLS, in PEM; empty: not given. The certificate and its key come together.
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string tls_ca;
 
   // Failures.
   int max_restarts = 0;

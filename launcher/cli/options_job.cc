@@ -120,6 +120,41 @@ std::vector<OptionSpec> RendezvousOptions() {
        .help = "File with the job token; overrides the variable FSDPRUN_TOKEN. Without both, the "
                "token is ~/.config/fsdprun/secret, which is made at first use: nodes that share a "
                "home directory need no other. Keep it private (mode 600)."},
+      {.name = "no-token",
+       .family = F::kOwn,
+       .group = G::kRendezvous,
+       .value = V::kSwitch,
+       .default_text = "off",
+       .help =
+           "Do without a job token, as torchrun does: whoever can connect to the coordinator can "
+           "join. To be given on all nodes."},
+      {.name = "tls-cert",
+       .family = F::kOwn,
+       .group = G::kRendezvous,
+       .metavar = "FILE",
+       .default_text = "none: no TLS",
+       .completion = C::kFile,
+       .help =
+           "This node's certificate in PEM, with those of intermediate CAs after it. With it, and "
+           "its key, the launcher that hosts the coordinator speaks TLS. Read again when it "
+           "changes, as the next two."},
+      {.name = "tls-key",
+       .family = F::kOwn,
+       .group = G::kRendezvous,
+       .metavar = "FILE",
+       .default_text = "none",
+       .completion = C::kFile,
+       .help = "The certificate's private key in PEM, without a passphrase (mode 600 or 640)."},
+      {.name = "tls-ca",
+       .family = F::kOwn,
+       .group = G::kRendezvous,
+       .metavar = "FILE",
+       .default_text = "the system's CAs",
+       .completion = C::kFile,
+       .help =
+           "Certificates of the CAs that issue those of the job, in PEM. An agent takes no other "
+           "coordinator, which must have the name or address of --rdzv-endpoint or "
+           "--master-addr; a coordinator takes no other agents."},
   };
 }
 

@@ -210,8 +210,31 @@ absl::Status ReadIdentity(const RawOptions& options, LaunchPlan* plan) {
   if (const RawValue* value = options.Find("local-addr")) {
     ASSIGN_OR_RETURN(plan->local_addr, ToNodeName(*value));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSecurity(const RawOptions& options, LaunchPlan* plan) {
   if (const RawValue* value = options.Find("token-file")) {
     plan->token_file = value->text;
+  }
+  plan->takes_anybody = options.IsOn("no-token");
+  if (plan->takes_anybody && !plan->token_file.empty()) {
+    return absl::OutOfRangeError("--no-token and --token-file exclude each other");
+  }
+  if (plan->takes_anybody && (plan->is_agent || plan->is_coordinator || !plan->IsSingleNode())) {
+    plan->warnings.push_back(
+        "--no-token: whoever can connect to the coordinator can join this job, as with torchrun");
+  }
+  for (const auto& [name, path] :
+       {std::pair("tls-cert", &plan->tls_certificate), std::pair("tls-key", &plan->tls_key),
+        std::pair("tls-ca", &plan->tls_ca)}) {
+    if (const RawValue* value = options.Find(name)) {
+      *path = value->text;
+    }
+  }
+  if (plan->tls_certificate.empty() != plan->tls_key.empty()) {
+    return absl::OutOfRangeError(
+        "--tls-cert and --tls-key: a certificate and its key are given together or not at all");
   }
   return absl::OkStatus();
 }
@@ -246,7 +269,8 @@ absl::Status PlanRendezvous(const RawOptions& options, LaunchPlan* plan) {
   if (plan->is_coordinator) {
     RETURN_IF_ERROR(CheckCoordinator(options, plan));
   }
-  return ReadIdentity(options, plan);
+  RETURN_IF_ERROR(ReadIdentity(options, plan));
+  return ReadSecurity(options, plan);
 }
 
 }  // namespace fsdprun

@@ -136,7 +136,7 @@ absl::StatusOr<Place> ClaimDirectory::MakeHostPlace() const {
   ASSIGN_OR_RETURN(Place place, HostOnFreePort(context_));
   place.may_move = Place::MayMove::kUntilFirstWorld;
   place.can_be_taken = true;
-  ASSIGN_OR_RETURN(place.token.value, GivenToken(context_.environment, context_.plan.token_file));
+  ASSIGN_OR_RETURN(place.token.value, TokenOf(context_.plan, context_.environment));
   return place;
 }
 
@@ -149,7 +149,7 @@ absl::StatusOr<Place> ClaimDirectory::PlaceOf(const Claim& claim) const {
     place.endpoints = claim.endpoints;
   }
   MoveReachableToFront(&place.endpoints, MonoNow() + kHolderTimeout, context_.is_cancelled);
-  ASSIGN_OR_RETURN(place.token.value, GivenToken(context_.environment, context_.plan.token_file));
+  ASSIGN_OR_RETURN(place.token.value, TokenOf(context_.plan, context_.environment));
   place.token.advice =
       "set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes, or on none";
   if (place.token.value.empty()) {

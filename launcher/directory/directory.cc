@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Directory>> MakeDirectory(DirectoryContext contex
   }
   if (context.plan.uses_file) {
     const auto given = context.environment.find("FSDPRUN_TOKEN");
-    const bool has_token = !context.plan.token_file.empty() ||
+    const bool has_token = context.plan.takes_anybody || !context.plan.token_file.empty() ||
                            (given != context.environment.end() && !given->second.empty());
     auto store = std::make_unique<FileClaims>(
         absl::StrCat(context.plan.rendezvous_file, ".", context.plan.rdzv_id), has_token,

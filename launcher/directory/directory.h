@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "agent/rpc/tls.h"
 #include "base/mono_time.h"
 #include "base/unique_fd.h"
 #include "launcher/cli/command_line.h"
@@ -31,6 +32,8 @@ struct Place {
   /// MASTER_ADDR of the workers while this node serves their store.
   std::string store_address;
   JobToken token;
+  /// See GrpcLink::Options.
+  std::string tls_name;
   /// Says who hosts, for people: a file, a key in etcd; empty if nobody has to.
   std::string source;
   /// Until when the coordinator may be elsewhere by now: see Directory::HasMoved().
@@ -138,6 +141,8 @@ struct DirectoryContext {
   /// Told, on any thread, when it turns out that another launcher has the place of this one, which
   /// hosts; may be null.
   std::function<void()> on_taken{};
+  /// Null: nothing is encrypted.
+  std::shared_ptr<const Tls> tls{};
 };
 
 /// The directory that `context.plan` asks for. Called on the thread that calls Find(). Errors:

@@ -87,6 +87,7 @@ absl::StatusOr<Place> FixedEndpoint::FindAtEndpoint() {
     place.may_move = Place::MayMove::kUntilAdmitted;
   }
   place.endpoints = AtPort(endpoint, plan.endpoint.port);
+  place.tls_name = TlsName();
   ASSIGN_OR_RETURN(place.token, ChooseToken(plan, context_.environment, place.endpoints.front()));
   RETURN_IF_ERROR(HostOrJoin(endpoint, &place));
   if (place.hosts) {
@@ -125,6 +126,14 @@ bool FixedEndpoint::HasMoved(const absl::Status& why) {
   return question_.has_value();
 }
 
+// The certificate of an address is for that; of a name, for the name.
+std::string FixedEndpoint::TlsName() const {
+  const std::string& host = context_.plan.endpoint.host;
+  return IsNumericAddress(host) ? std::string() : host;
+}
+
+RunIdClient::Security FixedEndpoint::Security() const { return {context_.tls, TlsName()}; }
+
 // Whoever listened at the endpoint is gone, and this launcher can listen there.
 bool FixedEndpoint::IsFree() const {
   return may_bind_ && ReachAny(present_, MonoNow() + kReachTimeout, context_.is_cancelled).kind ==
@@ -157,7 +166,8 @@ absl::Status FixedEndpoint::HostOrJoin(const HostView& endpoint, Place* place) c
       break;
   }
   const bool may_be_a_stranger = endpoint.is_own && !context_.plan.is_agent;
-  return may_be_a_stranger ? CheckPortHolder(place->endpoints.front()) : absl::OkStatus();
+  return may_be_a_stranger ? CheckPortHolder(place->endpoints.front(), context_.tls != nullptr)
+                           : absl::OkStatus();
 }
 
 absl::Status FixedEndpoint::Bind(const HostView& endpoint, Place* place) const {
@@ -169,7 +179,7 @@ absl::Status FixedEndpoint::Bind(const HostView& endpoint, Place* place) const {
       place->listeners = *std::move(listeners);
       return absl::OkStatus();
     case NextMove::kCheckHolder:
-      return CheckPortHolder(place->endpoints.front());
+      return CheckPortHolder(place->endpoints.front(), context_.tls != nullptr);
     case NextMove::kNameHolder:
       return WithPortHolder(listeners.status(), context_.plan.endpoint.port,
                             HowToGetAnotherPort(context_.plan));
@@ -213,7 +223,7 @@ absl::StatusOr<Place> FixedEndpoint::AskHolder(const Question& question) {
     ASSIGN_OR_RETURN(elsewhere.token.value, TokenFile::Read(elsewhere.token.path));
   }
   MoveReachableToFront(&holder, MonoNow() + kReachTimeout, context_.is_cancelled);
-  auto call = std::make_unique<RunIdClient>();
+  auto call = std::make_unique<RunIdClient>(Security());
   elsewhere.sure_from = MonoNow();
   const absl::StatusOr<RunIdClient::Answer> answer =
       call->Ask(ToString(holder.front()), elsewhere.token.value,
@@ -236,6 +246,7 @@ absl::StatusOr<Place> FixedEndpoint::AskHolder(const Question& question) {
             .run_id = context_.plan.rdzv_id,
             .endpoints = elsewhere.targets(),
             .claim_lease = ClaimLeaseOf(context_.plan),
+            .security = Security(),
             .is_cancelled = context_.is_cancelled},
         std::move(call));
   }

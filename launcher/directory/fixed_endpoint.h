@@ -50,6 +50,8 @@ class FixedEndpoint : public Directory, public SharedEndpoint {
     absl::Status why;
   };
 
+  std::string TlsName() const;
+  RunIdClient::Security Security() const;
   bool IsFree() const;
   bool LeadsElsewhere() const;
   /// As of Find(), by what is known without asking anybody.

@@ -6,9 +6,11 @@
 
 #include <cerrno>
 #include <chrono>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "agent/rpc/tls.h"
 #include "base/error_text.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
@@ -34,14 +36,15 @@ bool MayBeSettingsFrame(absl::string_view reply) {
   return (reply.empty() || reply[0] == 0) && (reply.size() < 4 || reply[3] == kSettingsFrame);
 }
 
-}  // namespace
+// The same of a TLS server's first record, a handshake or an alert.
+bool MayBeTls(absl::string_view reply) {
+  return (reply.empty() || reply[0] == 0x15 || reply[0] == 0x16) &&
+         (reply.size() < 2 || reply[1] == 3);
+}
 
-absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
-  // The client's preface and an empty SETTINGS frame; a server must answer with a SETTINGS frame of
-  // its own.
-  static constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
+absl::StatusOr<UniqueFd> Connect(const NumericEndpoint& endpoint, MonoTime deadline) {
   ASSIGN_OR_RETURN(const SocketAddress address, ToSocketAddress(endpoint));
-  const UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid() ||
       (::connect(socket.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) ||
       !WaitFor(socket.get(), POLLOUT, deadline)) {
@@ -53,27 +56,49 @@ absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline) {
     return absl::UnavailableError(
         absl::StrCat("cannot connect to ", ToString(endpoint), ": ", ErrorText(error)));
   }
+  return socket;
+}
+
+// The answer's beginning: as much as tells what it is.
+std::string AnswerTo(const UniqueFd& socket, absl::string_view hello, MonoTime deadline) {
   char reply[9];
   size_t have = 0;
-  const auto text = [&] { return absl::string_view(reply, have); };
-  if (::send(socket.get(), kHello, sizeof(kHello) - 1, MSG_NOSIGNAL) ==
-      static_cast<ssize_t>(sizeof(kHello) - 1)) {
-    while (have < sizeof(reply) && MayBeSettingsFrame(text()) &&
-           WaitFor(socket.get(), POLLIN, deadline)) {
-      const ssize_t n = ::read(socket.get(), reply + have, sizeof(reply) - have);
-      if (n <= 0) {
-        break;
-      }
-      have += static_cast<size_t>(n);
-    }
+  if (::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(hello.size())) {
+    return "";
   }
-  if (!MayBeSettingsFrame(text())) {
+  while (have < sizeof(reply) && (MayBeSettingsFrame({reply, have}) || MayBeTls({reply, have})) &&
+         WaitFor(socket.get(), POLLIN, deadline)) {
+    const ssize_t n = ::read(socket.get(), reply + have, sizeof(reply) - have);
+    if (n <= 0) {
+      break;
+    }
+    have += static_cast<size_t>(n);
+  }
+  return {reply, have};
+}
+
+}  // namespace
+
+absl::Status ProbeCoordinator(const NumericEndpoint& endpoint, bool uses_tls, MonoTime deadline) {
+  // The client's preface and an empty SETTINGS frame; a server must answer with a SETTINGS frame of
+  // its own.
+  static constexpr char kHello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
+  ASSIGN_OR_RETURN(const UniqueFd socket, Connect(endpoint, deadline));
+  const std::string reply = AnswerTo(
+      socket, uses_tls ? TlsClientHello() : std::string(kHello, sizeof(kHello) - 1), deadline);
+  if (!MayBeSettingsFrame(reply) && !MayBeTls(reply)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the program that listens on ", ToString(endpoint), " is no coordinator"));
   }
-  return have == sizeof(reply)
-             ? absl::OkStatus()
-             : absl::UnavailableError(absl::StrCat("no answer from ", ToString(endpoint)));
+  if (reply.size() < (uses_tls ? 2 : 9)) {
+    return absl::UnavailableError(absl::StrCat("no answer from ", ToString(endpoint)));
+  }
+  if (MayBeTls(reply) != uses_tls) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot join at ", ToString(endpoint), ": ", TlsMismatch(uses_tls)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace fsdprun

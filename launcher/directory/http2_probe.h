@@ -6,9 +6,10 @@
 
 namespace fsdprun {
 
-/// Whether an HTTP/2 server, such as a coordinator, answers at `endpoint`: OK, UNAVAILABLE (no
-/// answer in time) or FAILED_PRECONDITION (the answer is not HTTP/2). Blocks until `deadline` at
-/// most.
-absl::Status ProbeHttp2(const NumericEndpoint& endpoint, MonoTime deadline);
+/// Whether a server that can be a coordinator answers at `endpoint`, one of HTTP/2, or of TLS where
+/// this launcher speaks it: OK, UNAVAILABLE (no answer in time), FAILED_PRECONDITION (it is none)
+/// or PERMISSION_DENIED (it can be one, but speaks TLS and this launcher does not, or the reverse).
+/// Blocks until `deadline` at most.
+absl::Status ProbeCoordinator(const NumericEndpoint& endpoint, bool uses_tls, MonoTime deadline);
 
 }  // namespace fsdprun

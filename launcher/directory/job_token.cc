@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "agent/rpc/call_proof.h"
 #include "base/check.h"
 #include "base/error_text.h"
 #include "base/log.h"
@@ -64,6 +65,10 @@ absl::StatusOr<std::string> Checked(const std::string& token, absl::string_view 
                      ": a token is made of printable ASCII characters only (for example "
                      "by `openssl rand -hex 32`)"));
   }
+  if (token == kNoToken) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": '", kNoToken, "' stands for no token; give --no-token for that"));
+  }
   return token;
 }
 
@@ -92,6 +97,11 @@ absl::StatusOr<std::string> GivenToken(const Environment& environment,
                                          "job; chmod 600 it"));
   }
   return Checked(token, absl::StrCat("--token-file '", token_file, "'"));
+}
+
+absl::StatusOr<std::string> TokenOf(const LaunchPlan& plan, const Environment& environment) {
+  return plan.takes_anybody ? absl::StatusOr<std::string>(kNoToken)
+                            : GivenToken(environment, plan.token_file);
 }
 
 absl::StatusOr<std::string> TokenFile::Path(const Environment& environment, uint16_t port,
@@ -172,7 +182,7 @@ absl::StatusOr<JobToken> ChooseToken(const LaunchPlan& plan, const Environment& 
                                      const NumericEndpoint& endpoint) {
   JobToken token;
   token.advice = "set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes";
-  ASSIGN_OR_RETURN(token.value, GivenToken(environment, plan.token_file));
+  ASSIGN_OR_RETURN(token.value, TokenOf(plan, environment));
   if (!token.value.empty()) {
     return token;
   }

@@ -20,6 +20,9 @@ namespace fsdprun {
 absl::StatusOr<std::string> GivenToken(const Environment& environment,
                                        const std::string& token_file);
 
+/// The token of a plan: kNoToken if it takes anybody, else as GivenToken().
+absl::StatusOr<std::string> TokenOf(const LaunchPlan& plan, const Environment& environment);
+
 /// A token shared by the launchers of one user on one machine: a file of mode 0600 in a private
 /// folder.
 class TokenFile {

@@ -22,8 +22,11 @@ absl::Status WithPortHolder(const absl::Status& status, uint16_t port, absl::str
                    "; ", advice));
 }
 
-absl::Status CheckPortHolder(const NumericEndpoint& endpoint) {
-  absl::Status probe = ProbeHttp2(endpoint, MonoNow() + kProbeTimeout);
+absl::Status CheckPortHolder(const NumericEndpoint& endpoint, bool uses_tls) {
+  absl::Status probe = ProbeCoordinator(endpoint, uses_tls, MonoNow() + kProbeTimeout);
+  if (absl::IsPermissionDenied(probe)) {
+    return probe;
+  }
   const std::string holder = PortHolder(endpoint.port);
   if (absl::IsUnavailable(probe) && !holder.empty() && !absl::StrContains(holder, "(fsdprun)")) {
     probe = absl::FailedPreconditionError(

@@ -13,7 +13,8 @@ absl::Status WithPortHolder(const absl::Status& status, uint16_t port, absl::str
 
 /// The port of `endpoint` is in use on this machine, by the job's coordinator or by another
 /// program. A launcher that does not answer yet is busy and will be tried again; any other program
-/// is an error. Takes a second at most.
-absl::Status CheckPortHolder(const NumericEndpoint& endpoint);
+/// is an error, and so is a launcher that speaks TLS if this one does not (`uses_tls`), or the
+/// reverse. Takes a second at most.
+absl::Status CheckPortHolder(const NumericEndpoint& endpoint, bool uses_tls);
 
 }  // namespace fsdprun

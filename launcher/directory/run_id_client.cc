@@ -23,7 +23,8 @@ constexpr Duration kAnswerPoll = std::chrono::milliseconds(50);
 constexpr Duration kLeaveTimeout = std::chrono::seconds(5);
 constexpr Duration kCallEndTimeout = std::chrono::seconds(5);
 
-std::unique_ptr<v1::RunIds::Stub> NewStub(const std::string& target) {
+std::unique_ptr<v1::RunIds::Stub> NewStub(
+    const std::string& target, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   BeginGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -36,8 +37,7 @@ std::unique_ptr<v1::RunIds::Stub> NewStub(const std::string& target) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    static_cast<int>(kSilence.count() - kSilence.count() / 3));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  return v1::RunIds::NewStub(
-      grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments));
+  return v1::RunIds::NewStub(grpc::CreateCustomChannel(target, credentials, arguments));
 }
 
 RunIdClient::Kind FromWire(v1::RunIdPlace::Kind kind) {
@@ -63,8 +63,11 @@ RunIdClient::Kind FromWire(v1::RunIdPlace::Kind kind) {
 // threads.
 class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunIdPlace> {
  public:
-  Call(const std::string& target, const std::string& token, const Question& question)
-      : stub_(NewStub(target)) {
+  Call(const std::string& target, const Security& security, const std::string& token,
+       const Question& question)
+      : uses_tls_(security.tls != nullptr),
+        stub_(NewStub(
+            target, ChannelCredentials(security.tls.get(), target, security.tls_name, verdict_))) {
     AddProof(token, question.run_id, &context_);
     message_.set_run_id(question.run_id);
     for (const std::string& endpoint : question.endpoints) {
@@ -96,9 +99,10 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
   absl::StatusOr<Answer> Result() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     if (!is_answered_) {
-      return absl::Status(status_.ok() ? absl::StatusCode::kUnavailable
-                                       : static_cast<absl::StatusCode>(status_.error_code()),
-                          status_.error_message());
+      const absl::Status status(status_.ok() ? absl::StatusCode::kUnavailable
+                                             : static_cast<absl::StatusCode>(status_.error_code()),
+                                status_.error_message());
+      return ExplainTls(status, uses_tls_, verdict_->Get());
     }
     return answer_;
   }
@@ -158,6 +162,8 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
   }
 
  private:
+  const bool uses_tls_;
+  const std::shared_ptr<TlsVerdict> verdict_ = std::make_shared<TlsVerdict>();
   const std::unique_ptr<v1::RunIds::Stub> stub_;
   grpc::ClientContext context_;
   std::shared_ptr<Call> self_;
@@ -173,7 +179,7 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
   bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-RunIdClient::RunIdClient() = default;
+RunIdClient::RunIdClient(Security security) : security_(std::move(security)) {}
 
 RunIdClient::~RunIdClient() {
   if (call_ != nullptr) {
@@ -205,7 +211,7 @@ absl::StatusOr<RunIdClient::Answer> RunIdClient::Ask(const std::string& target,
 void RunIdClient::Start(const std::string& target, const std::string& token,
                         const Question& question) {
   FSDPRUN_CHECK(call_ == nullptr, "a client asks once");
-  call_ = std::make_shared<Call>(target, token, question);
+  call_ = std::make_shared<Call>(target, security_, token, question);
   call_->Start(call_);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "agent/rpc/tls.h"
 #include "base/mono_time.h"
 
 namespace fsdprun {
@@ -34,11 +35,21 @@ class RunIdClient {
     std::chrono::seconds claim_lease{};
   };
 
-  RunIdClient();
+  /// What it takes to speak to the endpoint.
+  struct Security {
+    /// Null: nothing is encrypted.
+    std::shared_ptr<const Tls> tls{};
+    /// See GrpcLink::Options.
+    std::string tls_name{};
+  };
+
+  RunIdClient() : RunIdClient(Security()) {}
+  explicit RunIdClient(Security security);
   /// Ends the call: whoever hosts and has not left is sought for a while. Waits seconds at most.
   virtual ~RunIdClient();
 
-  /// The call stays open after kYours. Errors: UNAVAILABLE, UNAUTHENTICATED, CANCELLED.
+  /// The call stays open after kYours. Errors: UNAVAILABLE, UNAUTHENTICATED,
+  /// PERMISSION_DENIED (TLS), CANCELLED.
   virtual absl::StatusOr<Answer> Ask(const std::string& target, const std::string& token,
                                      const Question& question, MonoTime deadline,
                                      const std::function<bool()>& is_cancelled);
@@ -54,6 +65,7 @@ class RunIdClient {
  private:
   class Call;
 
+  const Security security_;
   std::shared_ptr<Call> call_;
 };
 

@@ -113,7 +113,7 @@ absl::StatusOr<bool> RunIdHost::Confirm() {
 
 // An answer that comes too late is for Tend().
 absl::StatusOr<RunIdClient::Answer> RunIdHost::AskAndWait(const NumericEndpoint& holder) {
-  call_ = outside_.new_call();
+  call_ = outside_.new_call(options_.security);
   asked_at_ = outside_.now();
   absl::StatusOr<RunIdClient::Answer> answer =
       call_->Ask(ToString(holder), options_.token, MakeQuestion(),
@@ -182,7 +182,7 @@ const NumericEndpoint& RunIdHost::NextHolder() {
 }
 
 void RunIdHost::Ask() {
-  call_ = outside_.new_call();
+  call_ = outside_.new_call(options_.security);
   call_->Start(ToString(NextHolder()), options_.token, MakeQuestion());
   asked_at_ = outside_.now();
   is_settled_ = false;
@@ -215,7 +215,7 @@ void RunIdHost::Leave(bool closes) {
     return;
   }
   // The call broke a moment ago: who comes late shall be refused all the same.
-  call_ = outside_.new_call();
+  call_ = outside_.new_call(options_.security);
   const auto answer = call_->Ask(ToString(options_.holder.front()), options_.token, MakeQuestion(),
                                  outside_.now() + kAwaitedAnswerTimeout, nullptr);
   if (answer.ok() && answer->kind == RunIdClient::Kind::kYours) {

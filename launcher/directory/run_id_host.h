@@ -48,6 +48,7 @@ class RunIdHost {
     std::vector<std::string> endpoints;
     /// See RunIdClient::Question.
     std::chrono::seconds claim_lease{};
+    RunIdClient::Security security{};
     /// Of what somebody waits for; may be null.
     std::function<bool()> is_cancelled;
   };
@@ -57,9 +58,10 @@ class RunIdHost {
     std::function<Reach(const std::vector<NumericEndpoint>&, MonoTime,
                         const std::function<bool()>&)>
         reach = ReachAny;
-    std::function<std::unique_ptr<RunIdClient>()> new_call = [] {
-      return std::make_unique<RunIdClient>();
-    };
+    std::function<std::unique_ptr<RunIdClient>(const RunIdClient::Security&)> new_call =
+        [](const RunIdClient::Security& security) {
+          return std::make_unique<RunIdClient>(security);
+        };
   };
 
   /// `call` has been answered with kYours.

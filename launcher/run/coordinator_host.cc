@@ -92,7 +92,8 @@ absl::Status CoordinatorHost::Start() {
     callbacks.on_other_host = hooks_.on_other_host;
     service_ = std::make_unique<CoordinatorService>(
         loop_,
-        CoordinatorService::Options{options_.run_id, options_.token, options_.stream_silence},
+        CoordinatorService::Options{options_.run_id, options_.token, options_.stream_silence,
+                                    options_.tls},
         std::move(callbacks));
     if (absl::Status status = service_->Start(); !status.ok()) {
       return status;

@@ -33,6 +33,8 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
     std::string token;
     /// See Clocks.
     Duration stream_silence = Clocks{}.stream_silence;
+    /// Null: nothing is encrypted.
+    std::shared_ptr<const Tls> tls{};
     /// What a host before this one has left; see JobMachine.
     std::optional<job::Record> record{};
   };

@@ -12,6 +12,7 @@
 #include "launcher/run/job_end.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/notices.h"
+#include "launcher/run/tls_setup.h"
 
 namespace fsdprun {
 namespace {
@@ -61,6 +62,8 @@ absl::Status CoordinatorRun::Start() {
   for (const std::string& warning : plan_.warnings) {
     Log(LogLevel::kWarning, warning);
   }
+  ASSIGN_OR_RETURN(tls_, MakeTls(plan_));
+  RETURN_IF_ERROR(CheckCanServe(tls_.get()));
   RETURN_IF_ERROR(Find());
   RETURN_IF_ERROR(OpenHost());
   RETURN_IF_ERROR(OpenPort());
@@ -83,10 +86,9 @@ absl::Status CoordinatorRun::Find() {
       .plan = plan_,
       .environment = environment_,
       .is_cancelled = [is_over = is_search_over_] { return is_over->load(); },
-      .notify =
-          [this, post = gate_.poster()](const std::string& notice) {
-            post([this, notice] { output_.Print(notice); });
-          }};
+      .notify = [this, post = gate_.poster()](
+                    const std::string& notice) { post([this, notice] { output_.Print(notice); }); },
+      .tls = tls_};
   const JournaledJob job{plan_.rdzv_id, plan_.min_nodes, plan_.max_nodes, plan_.max_restarts};
   directory_thread_.Run(
       [found, context, job] {
@@ -134,8 +136,11 @@ absl::Status CoordinatorRun::OpenHost() {
                      ", hosts a job with run id '", plan_.rdzv_id,
                      "' too, and neither can join the other; end one of the two jobs"));
   };
-  CoordinatorHost::Options options{MakeSpec(), plan_.rdzv_id, place_.token.value,
-                                   clocks_.stream_silence};
+  CoordinatorHost::Options options{.spec = MakeSpec(),
+                                   .run_id = plan_.rdzv_id,
+                                   .token = place_.token.value,
+                                   .stream_silence = clocks_.stream_silence,
+                                   .tls = tls_};
   if (journal_ != nullptr) {
     keeper_ = std::make_unique<JournalKeeper>(
         loop_, JournalKeeper::Options{

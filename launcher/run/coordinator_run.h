@@ -63,6 +63,8 @@ class CoordinatorRun {
   FileThread directory_thread_{loop_};
 
   // Set by Start().
+  /// Null: nothing is encrypted.
+  std::shared_ptr<const Tls> tls_;
   std::shared_ptr<Directory> directory_;
   /// Shared with the thread that writes it, which may hang. Null without one.
   std::shared_ptr<Journal> journal_;

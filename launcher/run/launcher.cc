@@ -10,6 +10,7 @@
 #include "launcher/directory/job_token.h"
 #include "launcher/report/failure_hint.h"
 #include "launcher/run/machine.h"
+#include "launcher/run/tls_setup.h"
 #include "launcher/run/worker_cpus.h"
 #include "launcher/slurm/requeue.h"
 
@@ -66,6 +67,7 @@ absl::Status Launcher::Start() {
   RETURN_IF_ERROR(FindProgram());
   ASSIGN_OR_RETURN(keeper_path_, FindKeeperBinary());
   RETURN_IF_ERROR(OpenMonitoring());
+  ASSIGN_OR_RETURN(tls_, MakeTls(plan_));
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   RETURN_IF_ERROR(FindFirst());
   RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
@@ -93,7 +95,8 @@ absl::Status Launcher::FindFirst() {
       .is_cancelled = [is_over = is_search_over_] { return is_over->load(); },
       .notify = [this, post = gate_.poster()](
                     const std::string& notice) { post([this, notice] { Print(notice); }); },
-      .on_taken = [this, post = gate_.poster()] { post([this] { StepSearch(place::Taken{}); }); }};
+      .on_taken = [this, post = gate_.poster()] { post([this] { StepSearch(place::Taken{}); }); },
+      .tls = tls_};
   const auto find = [found, context] {
     found->directory = MakeDirectory(context);
     found->place = found->directory.ok() ? (*found->directory)->Find()

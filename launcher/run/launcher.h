@@ -145,6 +145,8 @@ class Launcher {
 
   // Set by Start().
   std::string python_;
+  /// Null: nothing is encrypted.
+  std::shared_ptr<const Tls> tls_;
   /// Why the program cannot be run here; empty if it can.
   std::string cannot_run_;
   std::vector<std::vector<int>> worker_cpus_;

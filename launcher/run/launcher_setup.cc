@@ -14,6 +14,7 @@
 #include "launcher/run/job_spec.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/machine.h"
+#include "launcher/run/tls_setup.h"
 #include "launcher/slurm/slurm_plan.h"
 #include "proto/worker_contract.h"
 
@@ -70,6 +71,7 @@ absl::Status Launcher::FindProgram() {
 absl::Status Launcher::OpenLink() {
   queue_.reset();  // Of a coordinator that was here before.
   if (place_.hosts) {
+    RETURN_IF_ERROR(CheckCanServe(tls_.get()));
     MakeHost();
     link_ = &host_->local_link();
     return host_->Start();
@@ -84,6 +86,8 @@ absl::Status Launcher::OpenLink() {
         std::min<Duration>(*plan_.read_timeout, clocks_.coordinator_grace / kAttemptsInGrace);
   }
   options.stream_silence = clocks_.stream_silence;
+  options.tls = tls_;
+  options.tls_name = place_.tls_name;
   grpc_link_ = std::make_unique<GrpcLink>(loop_, std::move(options));
   link_ = grpc_link_.get();
   return absl::OkStatus();
@@ -113,8 +117,8 @@ void Launcher::MakeHost() {
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
       CoordinatorHost::Options{std::move(spec), run_id_,
-                               place_.is_shared() ? place_.token.value : "",
-                               clocks_.stream_silence},
+                               place_.is_shared() ? place_.token.value : "", clocks_.stream_silence,
+                               tls_},
       std::move(hooks));
   if (plan_.scheduler_job.has_value()) {
     queue_ = std::make_unique<SlurmQueue>(

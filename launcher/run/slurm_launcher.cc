@@ -15,6 +15,7 @@
 #include "launcher/run/job_end.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/notices.h"
+#include "launcher/run/tls_setup.h"
 #include "launcher/slurm/requeue.h"
 #include "launcher/slurm/slurm_plan.h"
 
@@ -81,8 +82,10 @@ absl::Status SlurmLauncher::Start() {
 }
 
 absl::Status SlurmLauncher::Host() {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Tls> tls, MakeTls(plan_));
+  RETURN_IF_ERROR(CheckCanServe(tls.get()));
   ASSIGN_OR_RETURN(place_, HostOnFreePort({plan_, environment_}));
-  ASSIGN_OR_RETURN(place_.token.value, GivenToken(environment_, plan_.token_file));
+  ASSIGN_OR_RETURN(place_.token.value, TokenOf(plan_, environment_));
   if (place_.token.value.empty()) {
     place_.token.value = RandomHex(kTokenBytes);
   }
@@ -92,7 +95,7 @@ absl::Status SlurmLauncher::Host() {
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
       CoordinatorHost::Options{MakeJobSpec(plan_, clocks_), plan_.rdzv_id, place_.token.value,
-                               clocks_.stream_silence},
+                               clocks_.stream_silence, tls},
       std::move(hooks));
   door_ = std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
     host_->AddConnection(std::move(connection));

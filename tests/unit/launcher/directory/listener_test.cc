@@ -57,19 +57,19 @@ TEST(ListenerTest, AStrangerOnALaterAddressIsPassedOver) {
 }
 
 // The result of probing a server that replies with `answer` and closes the connection.
-absl::Status ProbeServerThatSays(const std::string& answer) {
+absl::Status ProbeServerThatSays(const std::string& answer, bool uses_tls = false) {
   const UniqueFd listener = BindListener({"127.0.0.1", 0}).value();
   std::thread server([&] {
     pollfd waits{.fd = listener.get(), .events = POLLIN, .revents = 0};
     ASSERT_EQ(::poll(&waits, 1, 20'000), 1);
     const UniqueFd connection(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    char hello[64];
+    char hello[4096];
     EXPECT_GT(::read(connection.get(), hello, sizeof(hello)), 0);
     EXPECT_EQ(::send(connection.get(), answer.data(), answer.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(answer.size()));
   });
-  absl::Status status =
-      ProbeHttp2({"127.0.0.1", PortOf(listener).value()}, MonoNow() + std::chrono::seconds(20));
+  absl::Status status = ProbeCoordinator({"127.0.0.1", PortOf(listener).value()}, uses_tls,
+                                         MonoNow() + std::chrono::seconds(20));
   server.join();
   return status;
 }
@@ -82,13 +82,25 @@ TEST(Http2ProbeTest, ProbeRefusesOnlyAnswersThatAreNotHttp2) {
   EXPECT_TRUE(absl::IsUnavailable(ProbeServerThatSays("")));
 }
 
+TEST(Http2ProbeTest, EndsThatDoNotAgreeAboutTlsAreTold) {
+  const std::string settings("\0\0\0\4\0\0\0\0\0", 9);
+  const std::string server_hello("\x16\3\3\0\x7a\2\0\0\x76", 9);
+  const std::string alert("\x15\3\1\0\2\2\x46", 7);
+  EXPECT_TRUE(ProbeServerThatSays(server_hello, true).ok());
+  EXPECT_TRUE(ProbeServerThatSays(alert, true).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(ProbeServerThatSays(settings, true)));
+  EXPECT_TRUE(absl::IsPermissionDenied(ProbeServerThatSays(alert + alert)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(ProbeServerThatSays("HTTP/1.1 400 no\r\n\r\n", true)));
+  EXPECT_TRUE(absl::IsUnavailable(ProbeServerThatSays("", true)));
+}
+
 TEST(Http2ProbeTest, ProbeOfABusyOrMissingServerMayBeRetried) {
   const UniqueFd silent = BindListener({"127.0.0.1", 0}).value();
   const uint16_t port = PortOf(silent).value();
   const MonoTime deadline = MonoNow() + std::chrono::milliseconds(100);
-  EXPECT_TRUE(absl::IsUnavailable(ProbeHttp2({"127.0.0.1", port}, deadline)));
-  EXPECT_TRUE(
-      absl::IsUnavailable(ProbeHttp2({"127.0.0.1", 1}, MonoNow() + std::chrono::seconds(5))));
+  EXPECT_TRUE(absl::IsUnavailable(ProbeCoordinator({"127.0.0.1", port}, false, deadline)));
+  EXPECT_TRUE(absl::IsUnavailable(
+      ProbeCoordinator({"127.0.0.1", 1}, false, MonoNow() + std::chrono::seconds(5))));
 }
 
 }  // namespace

@@ -116,7 +116,9 @@ class RunIdHostConfirmTest : public ::testing::Test {
     RunIdHost::Outside outside;
     outside.now = [this] { return endpoint_.now; };
     outside.reach = [this](const auto&, MonoTime, const auto&) { return endpoint_.reach; };
-    outside.new_call = [this] { return std::make_unique<FakeCall>(endpoint_, ""); };
+    outside.new_call = [this](const RunIdClient::Security&) {
+      return std::make_unique<FakeCall>(endpoint_, "");
+    };
     return std::make_unique<RunIdHost>(std::move(options),
                                        std::make_unique<FakeCall>(endpoint_, kOne), outside);
   }
