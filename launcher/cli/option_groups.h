@@ -10,6 +10,8 @@ namespace fsdprun {
 
 std::vector<OptionSpec> NodeOptions();
 std::vector<OptionSpec> RendezvousOptions();
+/// Of the rendezvous, too.
+std::vector<OptionSpec> SecurityOptions();
 std::vector<OptionSpec> CoordinatorOptions();
 std::vector<OptionSpec> FailureOptions();
 std::vector<OptionSpec> StopOptions();

@@ -52,9 +52,9 @@ const char* ProgramName(CliProgram program) {
 const std::vector<OptionSpec>& OptionTable() {
   static const std::vector<OptionSpec> table = [] {
     std::vector<OptionSpec> all;
-    for (const auto& part :
-         {NodeOptions(), RendezvousOptions(), CoordinatorOptions(), FailureOptions(), StopOptions(),
-          LogOptions(), ProgramOptions(), WorkerOptions(), OtherOptions()}) {
+    for (const auto& part : {NodeOptions(), RendezvousOptions(), SecurityOptions(),
+                             CoordinatorOptions(), FailureOptions(), StopOptions(), LogOptions(),
+                             ProgramOptions(), WorkerOptions(), OtherOptions()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

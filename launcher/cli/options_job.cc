@@ -111,6 +111,11 @@ std::vector<OptionSpec> RendezvousOptions() {
        .completion = C::kHost,
        .help = "Name or address of this node that the others can reach; MASTER_ADDR, where this "
                "node serves the workers' store."},
+  };
+}
+
+std::vector<OptionSpec> SecurityOptions() {
+  return {
       {.name = "token-file",
        .family = F::kOwn,
        .group = G::kRendezvous,
