@@ -20,6 +20,9 @@ namespace fsdprun {
 namespace {
 
 constexpr int kMinPingIntervalMs = 300;
+/// What gRPC reads of a message. One that is too long, but not longer than this, is counted as
+/// refused; gRPC ends the stream of a longer one by itself.
+constexpr int kMaxReadBytes = 4 * kMaxMessageBytes;
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 constexpr Duration kDoneTimeout = std::chrono::seconds(5);
 
@@ -87,9 +90,7 @@ class CoordinatorService::Stream
       service_.PostIfLive([&service = service_, id = id_] { service.ReportLoss(id); });
       return;
     }
-    absl::StatusOr<FromAgent> message = incoming_.job_id() == service_.options_.job_id
-                                            ? Decode(incoming_)
-                                            : service_.AnotherRunId(incoming_.job_id());
+    absl::StatusOr<FromAgent> message = service_.Read(incoming_);
     if (!message.ok()) {
       service_.PostIfLive([&service = service_, id = id_, status = message.status()] {
         service.Refuse(id, status);
@@ -227,7 +228,7 @@ absl::Status CoordinatorService::Start() {
   grpc::ServerBuilder builder;
   builder.RegisterService(endpoint_.get());
   builder.RegisterService(&endpoint_->run_ids);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxReceiveMessageSize(kMaxReadBytes);
   const auto silence =
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.stream_silence);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(silence.count() / 3));
@@ -327,6 +328,15 @@ void CoordinatorService::Refuse(uint64_t id, const absl::Status& status) {
   it->second->End(status);
   callbacks_.on_refused(std::string(status.message()));
   ReportLoss(id);
+}
+
+absl::StatusOr<FromAgent> CoordinatorService::Read(const v1::AgentMessage& message) const {
+  if (message.ByteSizeLong() > kMaxMessageBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("a message of ", message.ByteSizeLong(),
+                                                     " bytes, of which at most ", kMaxMessageBytes,
+                                                     " are allowed"));
+  }
+  return message.job_id() == options_.job_id ? Decode(message) : AnotherRunId(message.job_id());
 }
 
 absl::Status CoordinatorService::AnotherRunId(const std::string& run_id) const {

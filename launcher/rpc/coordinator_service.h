@@ -9,9 +9,11 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "agent/rpc/tls.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
+#include "fsdprun/v1/coordinator.pb.h"
 #include "proto/cluster/clocks.h"
 #include "proto/cluster/messages.h"
 
@@ -67,6 +69,7 @@ class CoordinatorService {
   void ReportMessage(uint64_t id, const FromAgent& message);
   void ReportLoss(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& status);
+  absl::StatusOr<FromAgent> Read(const v1::AgentMessage& message) const;
   absl::Status AnotherRunId(const std::string& run_id) const;
   void PostIfLive(absl::AnyInvocable<void()> closure);
 

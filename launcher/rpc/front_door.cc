@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -22,8 +23,8 @@ namespace fsdprun {
 namespace {
 
 constexpr char kFirstOfTls = 0x16;
-/// A little before gRPC ends an unused connection, which is how it is still known then.
-constexpr Duration kUnusedPatience = FrontDoor::kNoCallTimeout - std::chrono::milliseconds(100);
+/// Less than gRPC's keepalive takes to end a connection whose other end does not answer.
+constexpr Duration kFresh = std::chrono::seconds(2);
 constexpr size_t kMaxDrained = 64u << 10;
 
 constexpr char kUnknownAddress[] = "an unknown address";
@@ -70,7 +71,8 @@ FrontDoor::FrontDoor(EventLoop& loop, Options options, OnRefused on_refused)
     : loop_(loop),
       options_(std::move(options)),
       on_refused_(std::move(on_refused)),
-      unused_(kUnusedPatience) {}
+      fresh_(kFresh),
+      late_(kNoCallTimeout - kFresh) {}
 
 FrontDoor::~FrontDoor() {
   *is_live_ = false;
@@ -103,7 +105,7 @@ void FrontDoor::Take(UniqueFd connection) {
     return;
   }
   if (peer != kUnknownAddress) {
-    unused_.Add({connection.get(), peer}, MonoNow());
+    fresh_.Add({connection.get(), peer}, MonoNow());
     Schedule();
   }
   if (has_tls) {
@@ -134,7 +136,8 @@ absl::StatusOr<std::string> FrontDoor::RunIdOf(const grpc::CallbackServerContext
     refusal = absl::StrCat("a call from ", peer, ": ", run_id.status().message());
   }
   PostIfLive([this, peer, refusal] {
-    unused_.Used(peer);
+    fresh_.Used(peer);
+    late_.Used(peer);
     if (!refusal.empty()) {
       on_refused_(refusal);
     }
@@ -159,18 +162,23 @@ absl::StatusOr<std::string> FrontDoor::Judge(const grpc::CallbackServerContext& 
 // A number may be another connection's by now: then the first one has left by itself.
 void FrontDoor::ExpireUnused() {
   timer_ = 0;
-  for (const UnusedConnections::Connection& connection : unused_.TakeExpired(MonoNow())) {
+  const MonoTime now = MonoNow();
+  for (UnusedConnections::Connection& connection : fresh_.TakeExpired(now)) {
     if (PeerName(connection.fd) == connection.peer) {
-      on_refused_(absl::StrCat("a connection from ", connection.peer, " that made no call within ",
-                               ToSeconds(kNoCallTimeout), " s"));
+      late_.Add(std::move(connection), now);
     }
+  }
+  for (const UnusedConnections::Connection& connection : late_.TakeExpired(now)) {
+    on_refused_(absl::StrCat("a connection from ", connection.peer, " that made no call within ",
+                             ToSeconds(kNoCallTimeout), " s"));
   }
   Schedule();
 }
 
 void FrontDoor::Schedule() {
-  if (timer_ == 0 && unused_.next() != MonoTime::max()) {
-    timer_ = loop_.At(unused_.next(), [this] { ExpireUnused(); });
+  const MonoTime next = std::min(fresh_.next(), late_.next());
+  if (timer_ == 0 && next != MonoTime::max()) {
+    timer_ = loop_.At(next, [this] { ExpireUnused(); });
   }
 }
 

@@ -70,7 +70,10 @@ class FrontDoor {
   // Owned by the loop thread.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   grpc::Server* server_ = nullptr;
-  UnusedConnections unused_;
+  /// Those that may still leave by themselves, as one that only looks who listens, and those that
+  /// were still there a while later: they count as refused if no call comes, whoever ends them.
+  UnusedConnections fresh_;
+  UnusedConnections late_;
   EventLoop::TimerId timer_ = 0;
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 

@@ -137,6 +137,10 @@ void CoordinatorHost::Shutdown() {
   if (service_ != nullptr) {
     service_->Shutdown();
     LogIfAny(refusals_.Rest());
+    if (machine_.stale_dropped() > 0) {
+      Log(LogLevel::kInfo, absl::StrCat("refused ", machine_.stale_dropped(),
+                                        " messages of agents or worlds that were replaced"));
+    }
   }
 }
 

@@ -38,8 +38,23 @@ def connect(port, ca=None, pair=None):
     return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
 
-def call(connection, metadata=(), message=b""):
-    """Attaches as an agent would, with this metadata and message. Everything that is answered until the call ends."""
+def heartbeat(run_id, incarnation, generation):
+    """An AgentMessage; numbers below 128."""
+    return (b"\x0a" + bytes((len(run_id),)) + run_id.encode() + b"\x11" + incarnation.to_bytes(8, "little")
+            + b"\x18" + bytes((generation,)) + b"\x5a\0")
+
+
+def too_long(run_id, size):
+    """An AgentMessage of about so many bytes, in a field that nobody knows."""
+    number, rest = b"", size
+    while rest > 127:
+        number, rest = number + bytes((rest & 127 | 128,)), rest >> 7
+    return b"\x0a" + bytes((len(run_id),)) + run_id.encode() + b"\xfa\x0f" + number + bytes((rest,)) + bytes(size)
+
+
+def call(connection, metadata=(), message=b"", until=None):
+    """Attaches as an agent would, with this metadata and message. Everything that is answered until the call ends, or
+    until this has been heard."""
     fields = {":method": "POST", ":scheme": "http", ":path": "/fsdprun.v1.Coordinator/Attach", ":authority": "stranger",
               "content-type": "application/grpc", "te": "trailers", **dict(metadata)}
     connection.sendall(PREFACE + frame(HEADERS, 4, 1, b"".join(literal(*field) for field in fields.items())))
@@ -48,7 +63,7 @@ def call(connection, metadata=(), message=b""):
     try:
         for at in range(0, len(body), 16384):
             connection.sendall(frame(DATA, 0, 1, body[at:at + 16384]))
-        while not ends(heard) and (data := connection.recv(65536)):
+        while not ends(heard) and not (until and until in heard) and (data := connection.recv(65536)):
             heard += data
     except ConnectionError:
         pass

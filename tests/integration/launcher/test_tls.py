@@ -202,18 +202,26 @@ class RefusalTest(TlsCase):
         self.end_job("that made no call within 5 s", "")
 
     def test_oversized_message(self):
-        for options in ((), ("--rdzv-id=none",)):
-            with self.subTest(options=options):
-                self.port = free_port()
-                self.start_job(*options)
-                client = stranger.connect(self.port) if options else stranger.connect(self.port, self.ca.crt, self.ca.issue("s"))
-                with client:
-                    heard = stranger.call(client, stranger.proof("right", "none"), b"\0" * (3 << 20))
-                self.assertTrue(stranger.ends(heard))
-                self.end_job()
-                for path in self.dir.glob("*.1.*"):
-                    path.unlink()
-                (self.dir / "go").unlink()
+        self.start_job()
+        pair = self.ca.issue("stranger")
+        with stranger.connect(self.port, self.ca.crt, pair) as client:
+            heard = stranger.call(client, stranger.proof("right", "none"), stranger.too_long("none", 3 << 19))
+        self.assertTrue(stranger.ends(heard))
+        self.end_job(r"refused a message of \d+ bytes")
+
+    def test_an_incarnation_that_nobody_knows(self):
+        """As of an agent that was replaced meanwhile: its message counts for nothing."""
+        self.env["LOGLEVEL"] = "INFO"
+        self.nodes = [self.node(n, *self.ca.options(f"n{n}"), worker=WAITER, env={"FSDPRUN_TOKEN": "right"}) for n in range(2)]
+        self.wait_for_notes("pid", 1, range(2))
+        with stranger.connect(self.port, self.ca.crt, self.ca.issue("stranger")) as client:
+            heard = stranger.call(client, stranger.proof("right", "none"), stranger.heartbeat("none", 7, 1), until=b"declared lost")
+        self.assertIn(b"declared lost", heard)
+        (self.dir / "go").touch()
+        rc, _, err = self.finish(self.nodes[0])
+        self.assertEqual(rc, 0, err)
+        self.assertRegex(err, r"refused [1-9]\d* messages of agents or worlds that were replaced")
+        self.assertEqual(self.finish(self.nodes[1])[0], 0)
 
 
 class BadFilesTest(TlsCase):
