@@ -9,6 +9,7 @@ import ssl
 from events import patience
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+SETTINGS_ACK = b"\0\0\0\4\1\0\0\0\0"
 DATA, HEADERS, RST_STREAM, GOAWAY = 0, 1, 3, 7
 
 
@@ -57,9 +58,10 @@ def call(connection, metadata=(), message=b"", until=None):
     until this has been heard."""
     fields = {":method": "POST", ":scheme": "http", ":path": "/fsdprun.v1.Coordinator/Attach", ":authority": "stranger",
               "content-type": "application/grpc", "te": "trailers", **dict(metadata)}
-    connection.sendall(PREFACE + frame(HEADERS, 4, 1, b"".join(literal(*field) for field in fields.items())))
+    connection.sendall(PREFACE)
+    heard = connection.recv(65536)  # The server's settings: with their acknowledgement its larger windows hold.
+    connection.sendall(SETTINGS_ACK + frame(HEADERS, 4, 1, b"".join(literal(*field) for field in fields.items())))
     body = b"\0" + len(message).to_bytes(4, "big") + message if message else b""
-    heard = b""
     try:
         for at in range(0, len(body), 16384):
             connection.sendall(frame(DATA, 0, 1, body[at:at + 16384]))
