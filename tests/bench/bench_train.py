@@ -36,6 +36,7 @@ MODES = {
     "fp32": {},
     "bf16": {"precision": {"param": "bfloat16", "reduce": "float32"}},
     "accumulation": {"train": {"grad_accumulation": 4}},
+    "accumulation-in-whole": {"train": {"grad_accumulation": 4, "sync_each_micro_batch": False}},
     "checkpointing": {"train": {"activation_checkpointing": True}},
 }
 NAMES = {"FSDP2": "PyTorch FSDP2 + Gloo", "DDP": "PyTorch DDP + Gloo", "alone": "fsdp-train, no communication",

@@ -18,6 +18,7 @@ void ParseTraining(const Json& resolved, TrainConfig& config) {
   config.train = {train.at("steps"),
                   train.at("micro_batch_size"),
                   train.at("grad_accumulation"),
+                  train.at("sync_each_micro_batch"),
                   train.at("max_grad_norm"),
                   train.at("activation_checkpointing"),
                   train.at("eval_every"),

@@ -31,6 +31,7 @@ struct TrainConfig {
     int64_t steps = 0;
     int64_t micro_batch_size = 0;
     int64_t grad_accumulation = 0;
+    bool sync_each_micro_batch = false;
     double max_grad_norm = 0;
     bool activation_checkpointing = false;
     int64_t eval_every = 0;

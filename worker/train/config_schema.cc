@@ -211,6 +211,11 @@ const std::vector<ConfigKey>& ConfigSchema() {
        "windows per rank in one forward", IsCount<1>},
       {"train.grad_accumulation", kInteger, "1", "an integer >= 1",
        "forwards per rank and optimizer step", IsCount<1>},
+      {"train.sync_each_micro_batch", kBoolean, "true", "true or false",
+       "reduce the gradients after each forward of train.grad_accumulation, so that a rank keeps a "
+       "shard of their sum; false: after the last one only, with less communication and whole "
+       "gradients kept in between",
+       nullptr},
       {"train.max_grad_norm", kNumber, "1.0", "a number from 0 to 3.4e38",
        "clip the global gradient norm to this; 0: never", IsNotNegative},
       {"train.activation_checkpointing", kBoolean, "false", "true or false",

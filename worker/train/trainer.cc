@@ -133,6 +133,7 @@ std::optional<float> Trainer::ForwardBackward(int64_t forwards, bool& is_stoppin
     if (forwards > 1) {
       part = part / static_cast<double>(forwards);
     }
+    job_.root.set_requires_gradient_sync(config_.train.sync_each_micro_batch || i + 1 == forwards);
     part.backward();
     loss += part.detach();
     if (vote && vote->Highest() == kAbandonStep) {

@@ -74,15 +74,20 @@ class WeightsTest(ReferenceCase):
 class AccumulationTest(ReferenceCase):
     def test_loss_and_gradient_are_means_over_micro_batches(self):
         """3 accumulated micro batches of 2 windows on 2 ranks, against one backward over all 12 windows."""
-        self.train_well("data.shuffle=false", "train.steps=1", f"model.weights={self.model}",
-                        "train.micro_batch_size=2", "train.grad_accumulation=3", "train.max_grad_norm=0")
         whole = self.loss(*range(12))
         whole.backward()
         norm = torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in self.reference.parameters()])).item()
-        record = self.records()[0]
-        self.assertAlmostEqual(record["loss"], whole.item(), delta=1e-6)
-        self.assertAlmostEqual(record["grad_norm"], norm, delta=1e-5 * norm)
-        self.assertEqual(record["tokens"], 12 * SEQUENCE)
+        second = []
+        for sync in ("true", "false"):
+            self.train_well("data.shuffle=false", "train.steps=2", f"model.weights={self.model}",
+                            "train.micro_batch_size=2", "train.grad_accumulation=3", "train.max_grad_norm=0",
+                            f"train.sync_each_micro_batch={sync}")
+            record = self.records()[-2]
+            self.assertAlmostEqual(record["loss"], whole.item(), delta=1e-6)
+            self.assertAlmostEqual(record["grad_norm"], norm, delta=1e-5 * norm)
+            self.assertEqual(record["tokens"], 12 * SEQUENCE)
+            second.append(self.records()[-1]["grad_norm"])
+        self.assertAlmostEqual(*second, delta=1e-4 * second[0])
 
 
 class EvaluationTest(ReferenceCase):

@@ -47,7 +47,7 @@ TEST(ConfigTest, SchemaIsExactlyTheContract) {
       {"data",
        {"train", "valid", "format", "tokenizer", "seq_len", "shuffle", "seed", "on_change"}},
       {"train",
-       {"steps", "micro_batch_size", "grad_accumulation", "max_grad_norm",
+       {"steps", "micro_batch_size", "grad_accumulation", "max_grad_norm", "sync_each_micro_batch",
         "activation_checkpointing", "eval_every", "eval_batches"}},
       {"optimizer", {"name", "lr", "betas", "eps", "weight_decay", "no_decay"}},
       {"schedule", {"kind", "warmup_steps", "min_lr_ratio"}},
@@ -104,6 +104,7 @@ std::vector<KeyCase> KeyCases() {
       {"train.steps", {"0", "1"}, bad_count},
       {"train.micro_batch_size", {"1"}, bad_positive},
       {"train.grad_accumulation", {"1", "8"}, bad_positive},
+      {"train.sync_each_micro_batch", {"true", "false"}, bad_flag},
       {"train.max_grad_norm", {"0", "1", "0.5"}, bad_number},
       {"train.activation_checkpointing", {"true", "false"}, bad_flag},
       {"train.eval_every", {"0", "5"}, bad_count},
@@ -261,6 +262,7 @@ std::vector<std::string> SettingOfEveryKey() {
           "train.steps=4",
           "train.micro_batch_size=5",
           "train.grad_accumulation=6",
+          "train.sync_each_micro_batch=false",
           "train.max_grad_norm=7.5",
           "train.activation_checkpointing=true",
           "train.eval_every=8",
@@ -309,8 +311,9 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
   EXPECT_EQ(data.valid, (std::vector<std::string>{"v", "u"}));
   EXPECT_EQ(std::tie(data.seq_len, data.shuffle, data.seed, data.on_change),
             std::tuple(2, false, 3u, "warn"));
-  EXPECT_EQ(std::tie(train.steps, train.micro_batch_size, train.grad_accumulation),
-            std::tuple(4, 5, 6));
+  EXPECT_EQ(std::tie(train.steps, train.micro_batch_size, train.grad_accumulation,
+                     train.sync_each_micro_batch),
+            std::tuple(4, 5, 6, false));
   EXPECT_EQ(std::tie(train.max_grad_norm, train.activation_checkpointing, train.eval_every,
                      train.eval_batches),
             std::tuple(7.5, true, 8, 9));
