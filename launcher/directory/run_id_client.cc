@@ -117,11 +117,19 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
     if (is_broken_ || !is_answered_) {
       return false;
     }
+    const MonoTime deadline = MonoNow() + kLeaveTimeout;
+    // The answer may be here before gRPC has said that the question is written, and until then
+    // nothing else can be.
+    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return is_written_ || is_broken_ || is_done_;
+    });
+    if (is_broken_ || is_done_ || !is_written_) {
+      return false;
+    }
     message_.Clear();
     message_.set_closes(closes);
     StartWriteLast(&message_, grpc::WriteOptions());
-    changed_.WaitUntil(mu_, MonoNow() + kLeaveTimeout,
-                       [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
     return is_done_ && status_.ok();
   }
 
@@ -131,6 +139,13 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
     MutexLock lock(mu_);
     return changed_.WaitUntil(mu_, until,
                               [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+  }
+
+  void OnWriteDone(bool ok) override {
+    MutexLock lock(mu_);
+    is_written_ |= ok;
+    is_broken_ |= !ok;
+    changed_.NotifyAll();
   }
 
   void OnReadDone(bool ok) override {
@@ -176,6 +191,8 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
   bool is_answered_ ABSL_GUARDED_BY(mu_) = false;
   bool is_broken_ ABSL_GUARDED_BY(mu_) = false;
+  /// The question, or what Leave() has said.
+  bool is_written_ ABSL_GUARDED_BY(mu_) = false;
   bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -33,7 +33,8 @@ class Names:
             return self._ninja(words)
         if words[0] in ("fsdprun", "fsdp-train", "fsdp-agent"):
             shown = subprocess.run([self.build / "bin" / words[0], "--help"], capture_output=True, text=True, check=True)
-            return [f"{words[0]} --help says nothing of {word}" for word in words[1:] if word not in shown.stdout]
+            return [f"{words[0]} --help says nothing of {word}" for word in words[1:]
+                    if re.fullmatch(r"-[\w-]+|[a-z]+", word) and word not in shown.stdout]
         if words[0] == "fsdpctl":
             return self._fsdpctl(words[1:])
         if words[0] in ("sbatch", "jq"):
