@@ -13,18 +13,15 @@ void ExecutionOrder::begin_forward() {
   backward_cursor_ = 0;
 }
 
-std::optional<int64_t> ExecutionOrder::on_forward(int64_t unit) {
+Upcoming ExecutionOrder::on_forward(int64_t unit) {
   started_.push_back(unit);
   const auto from = predicted_.begin() + static_cast<std::ptrdiff_t>(forward_cursor_);
   const auto found = std::find(from, predicted_.end(), unit);
   if (found == predicted_.end()) {
-    return std::nullopt;
+    return {};
   }
   forward_cursor_ = static_cast<size_t>(found - predicted_.begin()) + 1;
-  if (forward_cursor_ == predicted_.size()) {
-    return std::nullopt;
-  }
-  return predicted_[forward_cursor_];
+  return Upcoming(std::span(predicted_).subspan(forward_cursor_));
 }
 
 void ExecutionOrder::on_forward_end(int64_t unit) {
@@ -34,17 +31,17 @@ void ExecutionOrder::on_forward_end(int64_t unit) {
 
 void ExecutionOrder::begin_backward() { backward_cursor_ = ended_.size(); }
 
-std::optional<int64_t> ExecutionOrder::on_backward(int64_t unit) {
+Upcoming ExecutionOrder::on_backward(int64_t unit) {
   // Two forwards may precede a backward: search down from the cursor, then again from the end.
   for (size_t end : {backward_cursor_, ended_.size()}) {
     for (size_t i = std::min(end, ended_.size()); i-- > 0;) {
       if (ended_[i] == unit) {
         backward_cursor_ = i;
-        return i == 0 ? std::nullopt : std::optional<int64_t>(ended_[i - 1]);
+        return Upcoming(std::span(ended_).first(i), /*is_reversed=*/true);
       }
     }
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace fsdp::plan

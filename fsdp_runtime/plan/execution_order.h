@@ -1,10 +1,27 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <vector>
 
 namespace fsdp::plan {
+
+/// The units that are predicted to start next, in this order. Valid until the next call of the
+/// order that has told them.
+class Upcoming {
+ public:
+  Upcoming() = default;
+  /// In the order of `units`, or in the reverse order.
+  explicit Upcoming(std::span<const int64_t> units, bool is_reversed = false)
+      : units_(units), is_reversed_(is_reversed) {}
+  size_t size() const { return units_.size(); }
+  int64_t operator[](size_t i) const { return units_[is_reversed_ ? units_.size() - 1 - i : i]; }
+
+ private:
+  std::span<const int64_t> units_;
+  bool is_reversed_ = false;
+};
 
 /// Records the order in which units run forward and tells which one to prefetch. Units are
 /// identified by small integers; a unit may run several times per forward, and units may run inside
@@ -14,17 +31,17 @@ class ExecutionOrder {
  public:
   /// A new forward of the whole model starts: the recorded order becomes the prediction.
   void begin_forward();
-  /// `unit` starts its forward. Returns the unit predicted to start next; nullopt in the first
+  /// `unit` starts its forward. Returns the units predicted to start next; none in the first
   /// forward, at the end, or when the forward has left the predicted path.
-  std::optional<int64_t> on_forward(int64_t unit);
+  Upcoming on_forward(int64_t unit);
   /// `unit` ends its forward. Backward starts the units in the reverse of this order: a unit that
   /// encloses others starts before them in both directions.
   void on_forward_end(int64_t unit);
   /// A new backward starts.
   void begin_backward();
-  /// `unit` starts its backward. Returns the unit whose forward ended just before its own, which is
-  /// the one whose backward comes next.
-  std::optional<int64_t> on_backward(int64_t unit);
+  /// `unit` starts its backward. Returns the units whose forward ended before its own, the last one
+  /// first: their backward comes next.
+  Upcoming on_backward(int64_t unit);
 
  private:
   std::vector<int64_t> predicted_;

@@ -51,6 +51,8 @@ class GatherBuffer {
   at::ScalarType dtype() const { return dtype_; }
   /// One rank that does not cast.
   bool is_shard_itself() const;
+  /// Whether they take none but that of the shards.
+  bool takes_no_memory() const { return is_shard_itself() || store_.window() != nullptr; }
 
  private:
   enum class State { kSharded, kInFlight, kUnsharded };

@@ -80,6 +80,11 @@ bool ModuleState::is_sharded() const {
                      [](const auto& group) { return group->is_sharded(); });
 }
 
+bool ModuleState::takes_no_memory_to_unshard() const {
+  return std::all_of(groups_.begin(), groups_.end(),
+                     [](const auto& group) { return group->unsharded().takes_no_memory(); });
+}
+
 void ModuleState::pre_forward(std::vector<at::Tensor*>& inputs) {
   const bool is_recomputation = context_->in_backward();
   if (!is_recomputation) {

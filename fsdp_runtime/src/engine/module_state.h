@@ -46,6 +46,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// See ParamGroup::prepare_to_write.
   void prepare_to_write();
   bool is_sharded() const;
+  /// See GatherBuffer::takes_no_memory.
+  bool takes_no_memory_to_unshard() const;
   /// After a failed backward: leaves the parameters as a complete one would, so that this rank
   /// gathers the same units as the others in the next forward. Gradients stay.
   void abandon_backward();

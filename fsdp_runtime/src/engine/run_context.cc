@@ -63,8 +63,21 @@ void RunContext::begin_forward() {
   order_.begin_forward();
 }
 
-void RunContext::prefetch(int64_t unit_index) {
-  if (std::shared_ptr<ModuleState> unit = units_[static_cast<size_t>(unit_index)].lock()) {
+namespace {
+
+/// How many units are gathered ahead of the one that runs, while that takes no memory: a rank that
+/// is slow for a moment then holds up no other. Half of what a group has in flight at most (see
+/// GatherWindow::issue).
+constexpr size_t kFreeUnitsAhead = 8;
+
+}  // namespace
+
+void RunContext::prefetch(const plan::Upcoming& units) {
+  for (size_t i = 0; i < std::min(units.size(), kFreeUnitsAhead); ++i) {
+    const std::shared_ptr<ModuleState> unit = units_[static_cast<size_t>(units[i])].lock();
+    if (!unit || (i > 0 && !unit->takes_no_memory_to_unshard())) {
+      return;
+    }
     unit->start_unshard();
   }
 }
@@ -84,9 +97,9 @@ bool prefetch_listed(const std::vector<std::weak_ptr<ModuleState>>& listed) {
 }  // namespace
 
 void RunContext::on_unit_forward(const ModuleState& unit) {
-  const std::optional<int64_t> next = order_.on_forward(unit.index());
-  if (!prefetch_listed(unit.forward_prefetch) && next) {
-    prefetch(*next);
+  const plan::Upcoming next = order_.on_forward(unit.index());
+  if (!prefetch_listed(unit.forward_prefetch)) {
+    prefetch(next);
   }
 }
 
@@ -95,9 +108,9 @@ void RunContext::on_unit_forward_end(const ModuleState& unit) {
 }
 
 void RunContext::on_unit_backward(const ModuleState& unit) {
-  const std::optional<int64_t> next = order_.on_backward(unit.index());
-  if (!prefetch_listed(unit.backward_prefetch) && next) {
-    prefetch(*next);
+  const plan::Upcoming next = order_.on_backward(unit.index());
+  if (!prefetch_listed(unit.backward_prefetch)) {
+    prefetch(next);
   }
 }
 

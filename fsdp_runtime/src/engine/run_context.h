@@ -36,12 +36,12 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
 
   /// The root's forward begins.
   void begin_forward();
-  /// `unit` begins its forward; prefetches the predicted next unit.
+  /// `unit` begins its forward; prefetches what is predicted to follow.
   void on_unit_forward(const ModuleState& unit);
   void on_unit_forward_end(const ModuleState& unit);
   /// The root's forward ends; without grad mode nothing of it will follow.
   void end_forward(bool has_backward);
-  /// `unit` begins its backward; prefetches the unit whose forward ended before its own.
+  /// `unit` begins its backward; prefetches units whose forward ended before its own.
   void on_unit_backward(const ModuleState& unit);
   /// Called by every unit whose backward begins: the first one queues finalize_backward(), after
   /// cleaning up an earlier failed backward.
@@ -91,7 +91,9 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// Returns false if no reduction has its input.
   bool release_oldest_input();
   void wait_for_marks();
-  void prefetch(int64_t unit_index);
+  /// The next unit, and those behind it whose parameters take no memory unsharded. The same on all
+  /// ranks.
+  void prefetch(const plan::Upcoming& units);
 
   SlotArena parameter_slots_;
   SlotArena gradient_slots_;

@@ -11,12 +11,17 @@ namespace {
 
 using Answers = std::vector<std::optional<int64_t>>;
 
+std::optional<int64_t> next_of(const Upcoming& upcoming) {
+  return upcoming.size() > 0 ? std::optional(upcoming[0]) : std::nullopt;
+}
+std::optional<int64_t> next_of(std::optional<int64_t> next) { return next; }
+
 template <typename Order>
 Answers forward(Order& order, const std::vector<int64_t>& units) {
   order.begin_forward();
   Answers answers;
   for (int64_t unit : units) {
-    answers.push_back(order.on_forward(unit));
+    answers.push_back(next_of(order.on_forward(unit)));
     order.on_forward_end(unit);
   }
   return answers;
@@ -27,7 +32,7 @@ Answers backward(Order& order, const std::vector<int64_t>& units) {
   order.begin_backward();
   Answers answers;
   for (int64_t unit : units) {
-    answers.push_back(order.on_backward(unit));
+    answers.push_back(next_of(order.on_backward(unit)));
   }
   return answers;
 }
@@ -50,7 +55,7 @@ TEST(ExecutionOrderTest, UnitAroundOthersIsFollowedByTheLastOfThemInBackward) {
     order.begin_forward();
     Answers answers;
     for (const int64_t unit : {0, 1, 2, 3}) {
-      answers.push_back(order.on_forward(unit));
+      answers.push_back(next_of(order.on_forward(unit)));
       if (unit != 0 && unit != 2) {
         order.on_forward_end(unit);
       }
@@ -82,6 +87,25 @@ TEST(ExecutionOrderTest, LeavingThePathCostsOnlyThePrediction) {
   forward(order, {0, 1, 2, 3});
   EXPECT_EQ(forward(order, {0, 2, 7, 3}), (Answers{1, 3, std::nullopt, std::nullopt}));
   EXPECT_EQ(forward(order, {0, 2, 7, 3}), (Answers{2, 7, 3, std::nullopt}));
+}
+
+TEST(ExecutionOrderTest, TellsAllThatIsToComeInOrder) {
+  const auto all_of = [](const Upcoming& upcoming) {
+    std::vector<int64_t> units;
+    for (size_t i = 0; i < upcoming.size(); ++i) {
+      units.push_back(upcoming[i]);
+    }
+    return units;
+  };
+  ExecutionOrder order;
+  forward(order, {0, 1, 2, 3});
+  order.begin_backward();
+  EXPECT_EQ(all_of(order.on_backward(3)), (std::vector<int64_t>{2, 1, 0}));
+  EXPECT_EQ(all_of(order.on_backward(1)), (std::vector<int64_t>{0}));
+  order.begin_forward();
+  EXPECT_EQ(all_of(order.on_forward(0)), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(all_of(order.on_forward(2)), (std::vector<int64_t>{3}));
+  EXPECT_EQ(all_of(order.on_forward(3)), (std::vector<int64_t>{}));
 }
 
 TEST(ExecutionOrderTest, UnknownUnitInBackwardHasNoPrediction) {
