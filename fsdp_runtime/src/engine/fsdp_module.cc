@@ -84,7 +84,7 @@ void FSDPModule::set_gradient_divide_factor(double factor) {
 std::vector<LocalShard> FSDPModule::sharded_parameters() const {
   std::vector<LocalShard> parts;
   for (const ParamRef& param : params_below(*checked(state_))) {
-    parts.push_back(part_of(param, param.group->store().shard()));
+    parts.push_back(part_of(param, param.group->store().handed_out()));
   }
   return parts;
 }

@@ -63,6 +63,9 @@ class ParamGroup {
   /// To be called before the shard is written: what is unsharded would be stale, and peers may
   /// still read it. See ShardStore::prepare_to_write.
   void prepare_to_write();
+  /// See ShardStore::begin_update; the parameters are sharded.
+  void begin_update();
+  void end_update();
 
   // Gradients: begin_gradients(), accumulate_gradient() for each, end_gradients() or
   // start_reduction().

@@ -66,12 +66,37 @@ at::Tensor ShardStore::prepare_gather(const at::Tensor& range) const {
   return range;
 }
 
+at::Tensor ShardStore::copy_for_peers() const {
+  return window_ && is_window_a_copy() ? window_->own() : at::Tensor();
+}
+
+bool ShardStore::is_published(int64_t write_epoch) const {
+  return published_in_ && (!was_handed_out_ || published_in_ == write_epoch);
+}
+
+void ShardStore::set_published(int64_t write_epoch) {
+  published_in_ = write_epoch;
+  was_handed_out_ = !given_.expired();
+}
+
 void ShardStore::publish(int64_t write_epoch) {
-  if (is_window_a_copy() && published_in_ != write_epoch) {
+  if (is_window_a_copy() && !is_published(write_epoch)) {
     window_->wait_for_readers();
     window_->own().copy_(shard_);
-    published_in_ = write_epoch;
+    set_published(write_epoch);
   }
+}
+
+at::Tensor ShardStore::handed_out() {
+  std::shared_ptr<const at::Tensor> given = given_.lock();
+  if (!given) {
+    given = std::make_shared<const at::Tensor>(shard_);
+    given_ = given;
+  }
+  was_handed_out_ = true;
+  return at::from_blob(
+      shard_.data_ptr(), shard_.sizes(), [given](void*) mutable { given.reset(); },
+      shard_.options());
 }
 
 void ShardStore::prepare_to_write() {
@@ -82,6 +107,21 @@ void ShardStore::prepare_to_write() {
     published_in_.reset();
   } else {
     window_->wait_for_readers();
+  }
+}
+
+void ShardStore::begin_update(int64_t write_epoch) {
+  if (window_) {
+    window_->wait_for_readers();
+    is_update_of_published_ = is_published(write_epoch);
+    published_in_.reset();
+  }
+}
+
+void ShardStore::end_update(int64_t write_epoch) {
+  if (is_update_of_published_) {
+    set_published(write_epoch);
+    is_update_of_published_ = false;
   }
 }
 

@@ -57,14 +57,26 @@ class ShardStore {
 
   /// In which peers read this rank's part of the parameters; null: an all-gather copies it.
   const std::shared_ptr<GatherWindow>& window() const { return window_; }
+  /// What of the window is a copy of the shard in another dtype, to be written with it; undefined
+  /// if the peers read the shard itself.
+  FSDP_API at::Tensor copy_for_peers() const;
   /// To be called before a gather of the window, which is not in use by this rank. If it holds a
-  /// copy of the shard, and the shard may have been written since (`write_epoch` is another, or
-  /// prepare_to_write() was called), makes the copy anew when no peer reads it any more.
+  /// copy of the shard, and the shard may have been written since, makes the copy anew when no peer
+  /// reads it any more. It may have been after prepare_to_write(), and in another `write_epoch` if
+  /// somebody has had handed_out() since.
   void publish(int64_t write_epoch);
+  /// The shard, for whoever writes it by means that nobody here sees. Another tensor of the same
+  /// memory, so that it can be told whether somebody has one.
+  at::Tensor handed_out();
   /// To be called before the shard is written, while this rank does not use the window: blocks
   /// until no peer reads the shard. All ranks come to this, or have come to the end of a backward
   /// or an evaluation. Throws like Work::wait().
   void prepare_to_write();
+  /// The same, for an optimizer that writes the same parts of shard() and copy_for_peers(), up to
+  /// end_update().
+  void begin_update(int64_t write_epoch);
+  /// If it is not called, because the update has failed, the next gather makes the copy anew.
+  void end_update(int64_t write_epoch);
 
   // By parameter, in the order of the group.
   size_t size() const { return held_.size(); }
@@ -80,13 +92,19 @@ class ShardStore {
 
  private:
   bool is_window_a_copy() const { return window_->own().scalar_type() != dtype(); }
+  bool is_published(int64_t write_epoch) const;
+  void set_published(int64_t write_epoch);
 
   plan::GroupLayout layout_;
   std::vector<plan::ParamSlice> slices_;
   std::vector<Shard> held_;
   std::shared_ptr<GatherWindow> window_;
   at::Tensor shard_;
-  std::optional<int64_t> published_in_;  // the write epoch
+  // Of the copy for peers.
+  std::optional<int64_t> published_in_;    // the write epoch, if it is the shard's
+  bool was_handed_out_ = false;            // the shard, since then
+  bool is_update_of_published_ = false;    // which has begun
+  std::weak_ptr<const at::Tensor> given_;  // shard_, if somebody has handed_out()
 };
 
 }  // namespace fsdp

@@ -171,10 +171,12 @@ void AdamW::list_group(const GroupState& state, Updates& updates) {
     const int64_t numel = state.params[next - 1].segment.end - begin;
     if (numel > 0) {
       const at::Tensor& shard = state.group->store().shard();
+      const at::Tensor copy = state.group->store().copy_for_peers();
       list_for(updates.lists, shard.scalar_type(), state.params[first].decays)
           .add({shard.narrow(0, begin, numel), state.group->gradient().narrow(0, begin, numel),
                 state.exp_avg.narrow(0, begin, numel), state.exp_avg_sq.narrow(0, begin, numel),
-                counters_[counter(first)]});
+                counters_[counter(first)],
+                copy.defined() ? copy.narrow(0, begin, numel) : at::Tensor()});
     }
   }
 }
@@ -222,7 +224,10 @@ void AdamW::step() {
     state->group->settle_gradient();
   }
   for (const FSDPModule& unit : root_.units()) {
-    unit.state()->prepare_to_write();
+    unit.state()->reshard();  // what is gathered would be stale
+  }
+  for (const std::shared_ptr<GroupState>& state : groups_) {
+    state->group->begin_update();
   }
   if (!updates_ || !is_current(*updates_)) {
     renew_updates();
@@ -237,6 +242,9 @@ void AdamW::step() {
     } else {
       list.apply_fused(options_, lr_);
     }
+  }
+  for (const std::shared_ptr<GroupState>& state : groups_) {
+    state->group->end_update();
   }
   is_torn_ = false;
   ++step_count_;

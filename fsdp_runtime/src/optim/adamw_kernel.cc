@@ -25,6 +25,7 @@ void AdamWList::add(const Part& part) {
   exp_avgs_.push_back(part.exp_avg);
   exp_avg_sqs_.push_back(part.exp_avg_sq);
   steps_.push_back(part.steps);
+  copies_.push_back(part.copy);
 }
 
 AdamWList::Scalars AdamWList::scalars_of(const AdamWOptions& options, const at::Tensor& steps) {
@@ -50,6 +51,9 @@ void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
   at::sqrt_out(denominator, exp_avg_sq);
   denominator.div_(scalars.bias_correction2_sqrt).add_(options.eps);
   param.addcdiv_(exp_avg, denominator, -scalars.step_size);
+  if (const at::Tensor& copy = copies_[piece.part]; copy.defined()) {
+    copy.narrow(0, piece.begin, numel).copy_(param);
+  }
 }
 
 void AdamWList::apply_in_pieces(const AdamWOptions& options) {

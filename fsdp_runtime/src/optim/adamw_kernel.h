@@ -21,6 +21,7 @@ class FSDP_API AdamWList {
     at::Tensor exp_avg;
     at::Tensor exp_avg_sq;
     at::Tensor steps;  // 0-dim on the device of the part; parts may share it
+    at::Tensor copy;   // gets the updated parameter in its own dtype; may be undefined; CPU only
   };
   void add(const Part& part);
 
@@ -32,8 +33,9 @@ class FSDP_API AdamWList {
   /// path in the same order, on cache-sized pieces, which the threads share: bit-equal to Python's
   /// on the CPU. Results do not depend on the piece boundaries.
   void apply_in_pieces(const AdamWOptions& options);
-  /// One update by LibTorch's fused kernel. `lr`: 0-dim, on the device of the parts. Neither the
-  /// rate nor the step counts are read by the host, so that it can be captured in a CUDA graph.
+  /// One update by LibTorch's fused kernel, of parts without copies. `lr`: 0-dim, on the device of
+  /// the parts. Neither the rate nor the step counts are read by the host, so that it can be
+  /// captured in a CUDA graph.
   void apply_fused(const AdamWOptions& options, const at::Tensor& lr);
 
  private:
@@ -60,6 +62,7 @@ class FSDP_API AdamWList {
   std::vector<at::Tensor> exp_avgs_;
   std::vector<at::Tensor> exp_avg_sqs_;
   std::vector<at::Tensor> steps_;
+  std::vector<at::Tensor> copies_;
   std::vector<Piece> pieces_;  // of all parts
 };
 

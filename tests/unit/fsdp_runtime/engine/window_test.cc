@@ -4,9 +4,11 @@
 #include <fsdp/counters.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "fsdp_runtime/plan/memory_plan.h"
+#include "fsdp_runtime/src/engine/module_state.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
 namespace fsdp::testing {
@@ -157,6 +159,114 @@ FullyShardOptions in_bfloat16() {
   FullyShardOptions options;
   options.mp_policy.param_dtype = at::kBFloat16;
   return options;
+}
+
+/// The copies of this rank's shards that peers read.
+std::vector<std::pair<at::Tensor, at::Tensor>> shards_and_copies(const FSDPModule& root) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> all;
+  for (const FSDPModule& unit : root.units()) {
+    for (const std::shared_ptr<ParamGroup>& group : unit.state()->groups()) {
+      all.emplace_back(group->store().shard(), group->store().copy_for_peers());
+    }
+  }
+  return all;
+}
+
+TEST(WindowTest, TheOptimizerWritesTheCopiesThatPeersRead) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank, wide_toy(), in_bfloat16());
+    AdamW optimizer(setup.root, {});
+    for (int step = 0; step < 3; ++step) {
+      setup.model->blocks[0]->use_spare = step == 1;  // some parameters keep their value
+      loss(setup.model, step, rank.rank).backward();
+      optimizer.step();
+      for (const auto& [shard, copy] : shards_and_copies(setup.root)) {
+        ASSERT_TRUE(copy.defined());
+        EXPECT_TRUE(at::equal(copy, shard.to(at::kBFloat16))) << "step " << step;
+      }
+      optimizer.zero_grad();
+    }
+  });
+}
+
+TEST(WindowTest, WhatTheOptimizerHasWrittenIsNotCopiedAgain) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank, wide_toy(), in_bfloat16());
+    AdamW optimizer(setup.root, {});
+    const auto has_mark = [&] {  // in what the next forward gathers
+      loss(setup.model, 0, rank.rank).backward();
+      FSDPModule unit = fsdp_module(*setup.model->blocks[0]);
+      unit.unshard();
+      const bool has = setup.model->blocks[0]->up.detach().eq(77).any().item<bool>();
+      unit.reshard();
+      rank.comm->barrier();
+      return has;
+    };
+    const auto step_and_mark = [&] {
+      optimizer.step();
+      rank.comm->barrier();
+      for (const auto& [shard, copy] : shards_and_copies(setup.root)) {
+        copy.fill_(77);
+      }
+      rank.comm->barrier();
+    };
+    EXPECT_FALSE(has_mark());
+    step_and_mark();
+    EXPECT_TRUE(has_mark());
+    {
+      const std::vector<LocalShard> shards = setup.root.sharded_parameters();  // may be written
+      for (int step = 0; step < 2; ++step) {
+        step_and_mark();
+        EXPECT_FALSE(has_mark());
+      }
+    }
+    has_mark();  // nobody has them any more when this makes copies
+    step_and_mark();
+    EXPECT_TRUE(has_mark());
+  });
+}
+
+TEST(WindowTest, WritesThatNobodySeesAreCopied) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank, wide_toy(), in_bfloat16());
+    AdamW optimizer(setup.root, {});
+    const std::vector<LocalShard> kept = setup.root.sharded_parameters();
+    for (int step = 0; step < 3; ++step) {
+      loss(setup.model, step, rank.rank).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      const std::vector<LocalShard> shards = step == 2 ? kept : setup.root.sharded_parameters();
+      for (const LocalShard& shard : shards) {
+        float* raw = static_cast<float*>(shard.local.data_ptr());
+        std::fill(raw, raw + shard.local.numel(), 0.25F * static_cast<float>(step + 1));
+      }
+      at::NoGradGuard no_grad;
+      loss(setup.model, step, rank.rank);
+      expect_unit_unsharded(setup);
+    }
+  });
+}
+
+TEST(WindowTest, GathersRunAheadWhileTheyTakeNoMemory) {
+  for (const auto& [compute, gathers] : std::vector<std::pair<at::ScalarType, int64_t>>{
+           {at::kFloat, 1 + 8 + 1}, {at::kBFloat16, 1 + 8 + 1}}) {
+    run_ranks(2, [compute = compute, gathers = gathers](Rank& rank) {
+      ToyConfig config = wide_toy();
+      config.blocks = 12;
+      FullyShardOptions options;
+      options.mp_policy.param_dtype = compute;
+      Sharded setup = make(rank, config, options);
+      loss(setup.model, 0, rank.rank).backward();
+      rank.comm->clear();
+      setup.model->blocks[0]->fail = true;
+      EXPECT_THROW(loss(setup.model, 0, rank.rank), c10::Error);
+      EXPECT_EQ(count(rank, "all_gather"), gathers);
+      setup.model->blocks[0]->fail = false;
+      rank.comm->clear();
+      loss(setup.model, 1, rank.rank).backward();
+      EXPECT_EQ(count(rank, "all_gather"), 13 + 12);
+    });
+  }
 }
 
 TEST(WindowTest, UnitThatIsUnshardedByHandHasWhatTheOptimizerHasWritten) {

@@ -73,6 +73,26 @@ TEST(AdamWListTest, FusedKernelUpdatesAsThePiecesDo) {
   }
 }
 
+TEST(AdamWListTest, WritesCopiesInTheirDtype) {
+  at::NoGradGuard no_grad;
+  at::manual_seed(2);
+  const int64_t numel = 70000;  // some pieces and a rest
+  const auto zeros = [&] { return at::zeros({numel}); };
+  const at::Tensor param = at::randn({numel});
+  const at::Tensor without = param.clone();
+  const at::Tensor gradient = at::randn({numel});
+  const at::Tensor copy = at::zeros({numel}, at::kBFloat16);
+  const at::Tensor steps = at::ones({}, at::kLong);
+  AdamWList list(at::kFloat, true);
+  list.add({param, gradient, zeros(), zeros(), steps, copy});
+  list.apply_in_pieces(options());
+  EXPECT_TRUE(at::equal(copy, param.to(at::kBFloat16)));
+  AdamWList plain(at::kFloat, true);
+  plain.add({without, gradient, zeros(), zeros(), steps, {}});
+  plain.apply_in_pieces(options());
+  EXPECT_TRUE(at::equal(param, without));
+}
+
 TEST(AdamWListTest, IsForOneDtypeAndKindOfDecay) {
   const AdamWList list(at::kFloat, true);
   EXPECT_TRUE(list.holds(at::kFloat, true));
