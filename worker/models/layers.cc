@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fsdp/fully_shard.h>
+#include <fsdp/linear.h>
 
 namespace fsdprun::worker {
 
@@ -20,9 +21,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool has_bias,
   }
 }
 
-at::Tensor Linear::forward(const at::Tensor& x) {
-  return bias.defined() ? at::linear(x, weight, bias) : at::linear(x, weight);
-}
+at::Tensor Linear::forward(const at::Tensor& x) { return fsdp::linear(x, weight, bias); }
 
 Embedding::Embedding(int64_t vocab_size, int64_t hidden_size, std::optional<int64_t> padding_token,
                      const ParameterFactory& factory)

@@ -61,10 +61,25 @@ GradientHook::GradientHook(std::weak_ptr<ModuleState> state, ParamGroup& group, 
 
 GradientHook::~GradientHook() { Registry::get().release_expired(); }
 
+GradientHook* GradientHook::of(const at::Tensor& parameter) {
+  return dynamic_cast<GradientHook*>(torch::autograd::impl::post_acc_grad_hooks(parameter).get());
+}
+
+at::Tensor GradientHook::memory_for_gradient(const at::Tensor& parameter,
+                                             at::ScalarType dtype) const {
+  const std::shared_ptr<ModuleState> state = state_.lock();
+  return state ? state->memory_for_gradient(group_, index_, parameter, dtype) : at::Tensor();
+}
+
 void GradientHook::operator()(const at::Tensor& parameter) {
   if (std::shared_ptr<ModuleState> state = state_.lock()) {
     state->on_gradient(group_, index_, parameter);
   }
+}
+
+at::Tensor memory_for_gradient(const at::Tensor& parameter, at::ScalarType dtype) {
+  const GradientHook* hook = GradientHook::of(parameter);
+  return hook != nullptr ? hook->memory_for_gradient(parameter, dtype) : at::Tensor();
 }
 
 }  // namespace fsdp

@@ -62,6 +62,7 @@ void GradientBuffer::start_collecting(bool holds_sum) {
   for (Param& param : params_) {
     param.has_sum = holds_sum;
     param.is_added_to = false;
+    param.is_lent = false;
   }
   is_collecting_ = true;
 }
@@ -80,17 +81,34 @@ void GradientBuffer::hold_memory(RunContext& context) {
 }
 
 void GradientBuffer::release_if_empty() {
-  const bool is_empty = std::none_of(params_.begin(), params_.end(),
-                                     [](const Param& param) { return param.has_sum; });
+  const bool is_empty = std::none_of(params_.begin(), params_.end(), [](const Param& param) {
+    return param.has_sum || param.is_lent;
+  });
   if (is_collecting_ && slot_ && is_empty) {
     storage_.poison();
     slot_.reset();
   }
 }
 
+at::Tensor GradientBuffer::lend(size_t index, at::ScalarType dtype) {
+  Param& param = params_[index];
+  const bool has_memory = in_place_.defined() || slot_;
+  if (delivery_ != Delivery::kAtOnce || dtype != dtype_ || !is_collecting_ || !has_memory ||
+      param.has_sum || param.is_lent) {
+    return {};
+  }
+  param.is_lent = true;
+  return param.gradient.alias();
+}
+
 void GradientBuffer::accumulate(RunContext& context, size_t index, const at::Tensor& gradient) {
   Param& param = params_[index];
   param.is_added_to = true;
+  if (param.is_lent && !param.has_sum && gradient.is_alias_of(param.gradient)) {
+    param.has_sum = true;  // it has been produced there
+    return;
+  }
+  context.counters_in_place().moved_gradients += 1;
   if (delivery_ == Delivery::kInBatches) {
     if (param.waits.defined()) {  // a backward inside this one, as of a checkpoint
       write(context);

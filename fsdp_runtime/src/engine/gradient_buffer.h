@@ -21,8 +21,8 @@ struct UnshardedGradients {
 };
 
 /// The unsharded gradients of one group while autograd delivers them, in the reduction dtype. The
-/// sum over the backwards since begin(): each parameter's first gradient is copied, later ones are
-/// added, where the reduce-scatter will read them.
+/// sum over the backwards since begin(): each parameter's first gradient is copied, unless it has
+/// been produced there, and later ones are added, where the reduce-scatter will read them.
 ///
 ///     idle --begin()--> collecting --take() or drop()--> idle
 ///
@@ -48,8 +48,12 @@ class GradientBuffer {
   void hold_memory(RunContext& context);
   /// Gets it if accumulate() writes to it.
   void prepare(RunContext& context);
-  /// Gives the slot back, until one of these, if nothing has been written yet.
+  /// Gives the slot back, until one of these, if nothing has been written yet and nobody writes.
   void release_if_empty();
+  /// Memory in which the first gradient of parameter `index` may be produced, in its shape and with
+  /// any content, to be given to accumulate(); a sum that has read it may be given in its stead.
+  /// Undefined if that is not the first one or not of `dtype`, and the second time.
+  at::Tensor lend(size_t index, at::ScalarType dtype);
   /// Adds `gradient`, of any dtype, to that of parameter `index`, whose shape it has. It must not
   /// be modified afterwards.
   void accumulate(RunContext& context, size_t index, const at::Tensor& gradient);
@@ -69,6 +73,7 @@ class GradientBuffer {
     at::Tensor gradient;       // view of storage_
     bool has_sum = false;      // of gradients, in the view
     bool is_added_to = false;  // since begin()
+    bool is_lent = false;      // since begin()
     at::Tensor waits;          // gradient that write() will move; undefined if there is none
   };
 

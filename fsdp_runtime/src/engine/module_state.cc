@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -226,6 +227,21 @@ void ModuleState::on_gradient(ParamGroup& group, size_t index, const at::Tensor&
   at::Tensor& gradient = parameter.mutable_grad();
   group.accumulate_gradient(index, gradient);
   gradient.reset();
+}
+
+at::Tensor ModuleState::memory_for_gradient(ParamGroup& group, size_t index,
+                                            const at::Tensor& parameter, at::ScalarType dtype) {
+  // A hook or the caller of autograd::grad() may keep the gradient, and a graph of it needs it for
+  // as long as it lives.
+  const auto* inputs = torch::autograd::get_current_graph_task_exec_info();
+  const bool is_taken_elsewhere =
+      (inputs != nullptr && !inputs->empty()) || at::GradMode::is_enabled() ||
+      !torch::autograd::impl::hooks(parameter).empty() || parameter.mutable_grad().defined();
+  if (training_ != Training::kPreBackward || is_taken_elsewhere ||
+      uses_.are_several_in_backward()) {
+    return {};
+  }
+  return group.lend_gradient(index, dtype);
 }
 
 void ModuleState::end_use(const torch::autograd::Node& use) {

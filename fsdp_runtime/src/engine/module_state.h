@@ -39,6 +39,11 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void post_backward();
   /// Moves the gradient of parameter `index` of `group` out of the parameter into the group.
   void on_gradient(ParamGroup& group, size_t index, const at::Tensor& parameter);
+  /// In a backward: where the gradient of `dtype` of `parameter`, number `index` of `group`, may be
+  /// produced, if it is the only one that the parameter gets in this backward and nobody but
+  /// on_gradient() will have it; else undefined.
+  at::Tensor memory_for_gradient(ParamGroup& group, size_t index, const at::Tensor& parameter,
+                                 at::ScalarType dtype);
 
   void start_unshard();
   void wait_for_unshard();

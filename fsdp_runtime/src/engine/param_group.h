@@ -77,6 +77,10 @@ class ParamGroup {
   void accumulate_gradient(size_t index, const at::Tensor& gradient) {
     gradients_.accumulate(*context_, index, gradient);
   }
+  /// See GradientBuffer::lend.
+  at::Tensor lend_gradient(size_t index, at::ScalarType dtype) {
+    return gradients_.lend(index, dtype);
+  }
   /// The unit's part of a backward ends.
   void end_gradients() { gradients_.write(*context_); }
   /// Of the whole group, with zeros for missing gradients. The context finishes it.

@@ -12,6 +12,14 @@ void UnitUses::add(const std::shared_ptr<torch::autograd::Node>& node, int64_t f
   uses_.push_back({node, forward_id});
 }
 
+bool UnitUses::are_several_in_backward() const {
+  const auto* graph = torch::autograd::get_current_graph_task_nodes_in_graph();
+  return graph != nullptr && std::count_if(uses_.begin(), uses_.end(), [graph](const Use& use) {
+                               const std::shared_ptr<torch::autograd::Node> node = use.node.lock();
+                               return node && graph->count(node.get()) != 0;
+                             }) > 1;
+}
+
 UnitUses::Left UnitUses::end(const torch::autograd::Node& ended) {
   const auto* graph = torch::autograd::get_current_graph_task_nodes_in_graph();
   const int64_t backward = torch::autograd::get_current_graph_task_id();

@@ -20,6 +20,9 @@ class UnitUses {
   /// `node` is in a graph if and only if the use is. Kept weakly.
   void add(const std::shared_ptr<torch::autograd::Node>& node, int64_t forward_id);
 
+  /// Whether the graph of the running backward has several of them.
+  bool are_several_in_backward() const;
+
   enum class Left { kNone, kInSameForward, kInOtherForward };
   /// To be called in the backward of the use that was added with `ended`: where the running
   /// backward will pass through the unit again. A use whose end is never reported counts until the

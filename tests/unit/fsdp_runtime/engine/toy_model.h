@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fsdp/activation_checkpoint.h>
+#include <fsdp/linear.h>
 #include <fsdp/unit.h>
 #include <torch/nn/module.h>
 
@@ -51,7 +52,7 @@ struct ToyBlock : torch::nn::Module {
   }
 
   at::Tensor body(const at::Tensor& x) {
-    at::Tensor y = x + at::linear(at::gelu(at::linear(x, up, bias)), down);
+    at::Tensor y = x + fsdp::linear(at::gelu(fsdp::linear(x, up, bias)), down);
     return use_spare ? y + spare.sum() : y;
   }
   at::Tensor forward(at::Tensor x) {
