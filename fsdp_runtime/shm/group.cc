@@ -171,7 +171,7 @@ void Group::all_gather(int lane, void* output, const void* input, size_t bytes) 
 }
 
 void Group::reduce_scatter(int lane, void* output, const void* input, size_t numel, DType dtype,
-                           ReduceOp op) {
+                           ReduceOp op, Result result) {
   Operation operation =
       begin(lane, {.kind = Kind::kReduceScatter, .dtype = dtype, .op = op, .numel = numel}, input);
   const size_t element = size_of(dtype);
@@ -205,7 +205,7 @@ void Group::reduce_scatter(int lane, void* output, const void* input, size_t num
               from == rank_ ? own + offset : source(operation, from, offset, chunk) + in_ring;
         }
         reduce_ordered(static_cast<char*>(output) + chunk * step * element, sources.data(), world,
-                       length(chunk), dtype, op);
+                       length(chunk), dtype, op, result);
       });
   finish(operation);
 }

@@ -46,9 +46,10 @@ class Group {
 
   /// output: size() x bytes in rank order; input may be this rank's part of output.
   void all_gather(int lane, void* output, const void* input, size_t bytes);
-  /// output: numel; input: size() x numel. output may be this rank's part of input.
+  /// output: numel; input: size() x numel. output may be this rank's part of input, if the result
+  /// is stored there.
   void reduce_scatter(int lane, void* output, const void* input, size_t numel, DType dtype,
-                      ReduceOp op);
+                      ReduceOp op, Result result = Result::kStored);
   void all_reduce(int lane, void* buffer, size_t numel, DType dtype, ReduceOp op);
   void broadcast(int lane, void* buffer, size_t bytes, int root);
   void barrier(int lane);

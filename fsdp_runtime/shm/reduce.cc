@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <iterator>
+#include <type_traits>
 
 // One version of each loop for AVX2 and one for the baseline, selected at load time, when the
 // sanitizers' runtimes are not initialised yet.
@@ -33,11 +34,25 @@ FSDPRUN_MULTIVERSION void add_f32(float* acc, const float* x, size_t n) {
 FSDPRUN_MULTIVERSION void add_f64(double* acc, const double* x, size_t n) {
   for (size_t i = 0; i < n; ++i) acc[i] += x[i];
 }
+FSDPRUN_MULTIVERSION void add_two_f32(float* __restrict out, const float* a, const float* b,
+                                      size_t n) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+FSDPRUN_MULTIVERSION void add_two_f64(double* __restrict out, const double* a, const double* b,
+                                      size_t n) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
 FSDPRUN_MULTIVERSION void divide_f32(float* acc, float by, size_t n) {
   for (size_t i = 0; i < n; ++i) acc[i] /= by;
 }
 FSDPRUN_MULTIVERSION void divide_f64(double* acc, double by, size_t n) {
   for (size_t i = 0; i < n; ++i) acc[i] /= by;
+}
+FSDPRUN_MULTIVERSION void multiply_f32(float* acc, float by, size_t n) {
+  for (size_t i = 0; i < n; ++i) acc[i] *= by;
+}
+FSDPRUN_MULTIVERSION void multiply_f64(double* acc, double by, size_t n) {
+  for (size_t i = 0; i < n; ++i) acc[i] *= by;
 }
 FSDPRUN_MULTIVERSION void widen_bf16(float* out, const uint16_t* x, size_t n) {
   for (size_t i = 0; i < n; ++i) out[i] = std::bit_cast<float>(uint32_t{x[i]} << 16);
@@ -72,8 +87,29 @@ void add(Int* acc, const Int* x, size_t n) {
   for (size_t i = 0; i < n; ++i) acc[i] += x[i];
 }
 
-void divide(float* acc, size_t by, size_t n) { divide_f32(acc, static_cast<float>(by), n); }
-void divide(double* acc, size_t by, size_t n) { divide_f64(acc, static_cast<double>(by), n); }
+void add_two(float* out, const float* a, const float* b, size_t n) { add_two_f32(out, a, b, n); }
+void add_two(double* out, const double* a, const double* b, size_t n) { add_two_f64(out, a, b, n); }
+template <typename Int>
+void add_two(Int* out, const Int* a, const Int* b, size_t n) {
+  for (size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+
+// The reciprocal of a power of two is exact, so multiplication by it has the bits of the division,
+// in a fraction of the time.
+void divide(float* acc, size_t by, size_t n) {
+  if (std::has_single_bit(by)) {
+    multiply_f32(acc, 1.0F / static_cast<float>(by), n);
+  } else {
+    divide_f32(acc, static_cast<float>(by), n);
+  }
+}
+void divide(double* acc, size_t by, size_t n) {
+  if (std::has_single_bit(by)) {
+    multiply_f64(acc, 1.0 / static_cast<double>(by), n);
+  } else {
+    divide_f64(acc, static_cast<double>(by), n);
+  }
+}
 template <typename Int>
 void divide(Int*, size_t, size_t) {}
 
@@ -106,29 +142,53 @@ struct Float16 {
   static void store(Storage* out, const Acc* x, size_t n) { narrow_f16(out, x, n); }
 };
 
+/// acc = the `n` elements from `begin` of all sources, reduced.
 template <typename Type>
-void reduce(void* out, const void* const* sources, size_t count, size_t numel, ReduceOp op) {
-  using Storage = typename Type::Storage;
+void reduce_block(typename Type::Acc* acc, const void* const* sources, size_t count, size_t begin,
+                  size_t n, ReduceOp op) {
   using Acc = typename Type::Acc;
-  // The sum of a block is complete before it is stored: `out` may be one of the sources.
-  alignas(64) Acc acc[kBlock];
+  const auto load = [&](Acc* scratch, size_t source) {
+    return Type::load(scratch, static_cast<const typename Type::Storage*>(sources[source]) + begin,
+                      n);
+  };
   alignas(64) Acc scratch[kBlock];
+  const Acc* first = load(acc, 0);
+  size_t next = 1;
+  if (first != acc && count > 1 && op != ReduceOp::kMax) {
+    add_two(acc, first, load(scratch, next++), n);  // without a copy of the first
+  } else if (first != acc) {
+    std::memcpy(acc, first, n * sizeof(Acc));
+  }
+  for (; next < count; ++next) {
+    const Acc* x = load(scratch, next);
+    if (op == ReduceOp::kMax) {
+      take_max(acc, x, n);
+    } else {
+      add(acc, x, n);
+    }
+  }
+  if (op == ReduceOp::kAvg) {
+    divide(acc, count, n);
+  }
+}
+
+template <typename Type>
+void reduce(void* out, const void* const* sources, size_t count, size_t numel, ReduceOp op,
+            Result result) {
+  using Storage = typename Type::Storage;
+  // The sum of a block is complete before it is stored: `out` may be one of the sources.
+  alignas(64) typename Type::Acc acc[kBlock];
   for (size_t begin = 0; begin < numel; begin += kBlock) {
     const size_t n = std::min(kBlock, numel - begin);
-    for (size_t s = 0; s < count; ++s) {
-      const Acc* x = Type::load(scratch, static_cast<const Storage*>(sources[s]) + begin, n);
-      if (s == 0) {
-        std::memcpy(acc, x, n * sizeof(Acc));
-      } else if (op == ReduceOp::kMax) {
-        take_max(acc, x, n);
-      } else {
-        add(acc, x, n);
+    reduce_block<Type>(acc, sources, count, begin, n, op);
+    Storage* target = static_cast<Storage*>(out) + begin;
+    if constexpr (std::is_floating_point_v<Storage>) {
+      if (result == Result::kAdded) {
+        add(target, acc, n);
+        continue;
       }
     }
-    if (op == ReduceOp::kAvg) {
-      divide(acc, count, n);
-    }
-    Type::store(static_cast<Storage*>(out) + begin, acc, n);
+    Type::store(target, acc, n);
   }
 }
 
@@ -159,20 +219,20 @@ const char* name_of(DType dtype) {
 }
 
 void reduce_ordered(void* out, const void* const* sources, size_t count, size_t numel, DType dtype,
-                    ReduceOp op) {
+                    ReduceOp op, Result result) {
   switch (dtype) {
     case DType::kF32:
-      return reduce<Plain<float>>(out, sources, count, numel, op);
+      return reduce<Plain<float>>(out, sources, count, numel, op, result);
     case DType::kF64:
-      return reduce<Plain<double>>(out, sources, count, numel, op);
+      return reduce<Plain<double>>(out, sources, count, numel, op, result);
     case DType::kBF16:
-      return reduce<BFloat16>(out, sources, count, numel, op);
+      return reduce<BFloat16>(out, sources, count, numel, op, result);
     case DType::kF16:
-      return reduce<Float16>(out, sources, count, numel, op);
+      return reduce<Float16>(out, sources, count, numel, op, result);
     case DType::kI32:
-      return reduce<Plain<int32_t>>(out, sources, count, numel, op);
+      return reduce<Plain<int32_t>>(out, sources, count, numel, op, result);
     case DType::kI64:
-      return reduce<Plain<int64_t>>(out, sources, count, numel, op);
+      return reduce<Plain<int64_t>>(out, sources, count, numel, op, result);
     case DType::kByte:
       break;
   }

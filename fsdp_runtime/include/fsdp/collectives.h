@@ -118,6 +118,13 @@ class FSDP_API Collectives {
   /// `input` may be overwritten.
   virtual WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
                                       Issue issue = Lane::kReduce) = 0;
+  /// The same, with output += the sum (or average) in one pass over memory, with the bits of a
+  /// separate addition. What `output` is after a failure is not defined. For dtypes of which
+  /// has_reduce_scatter_onto() is true; others: TORCH_CHECK.
+  virtual WorkPtr reduce_scatter_onto(at::Tensor output, at::Tensor input, ReduceOp op,
+                                      Issue issue = Lane::kReduce);
+  /// Default: none. The same on all ranks.
+  virtual bool has_reduce_scatter_onto(at::ScalarType dtype) const;
   virtual WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue = Lane::kReduce) = 0;
   virtual WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue = Lane::kReduce) = 0;
   /// Host-blocking: returns when every rank has entered.
@@ -212,6 +219,10 @@ class FSDP_API RecordingCollectives : public Collectives {
   WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override;
   WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
                               Issue issue) override;
+  /// Recorded as "reduce_scatter".
+  WorkPtr reduce_scatter_onto(at::Tensor output, at::Tensor input, ReduceOp op,
+                              Issue issue) override;
+  bool has_reduce_scatter_onto(at::ScalarType dtype) const override;
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override;
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override;
   void barrier() override;

@@ -41,6 +41,13 @@ std::vector<int64_t> Collectives::world_ranks() const {
   return ranks;
 }
 
+WorkPtr Collectives::reduce_scatter_onto(at::Tensor output, at::Tensor, ReduceOp, Issue) {
+  TORCH_CHECK(false, name(), " cannot add a reduce-scatter of ", output.scalar_type(),
+              " to its output; ask has_reduce_scatter_onto() first");
+}
+
+bool Collectives::has_reduce_scatter_onto(at::ScalarType) const { return false; }
+
 WorkPtr Collectives::run_on_lane(Issue issue, std::function<void()> stage) {
   try {
     if (issue.after) {
@@ -97,6 +104,17 @@ WorkPtr RecordingCollectives::reduce_scatter_into(at::Tensor output, at::Tensor 
   records_->push_back(
       {"reduce_scatter", issue.lane, input.numel(), c10::toString(input.scalar_type())});
   return inner_->reduce_scatter_into(std::move(output), std::move(input), op, std::move(issue));
+}
+
+WorkPtr RecordingCollectives::reduce_scatter_onto(at::Tensor output, at::Tensor input, ReduceOp op,
+                                                  Issue issue) {
+  records_->push_back(
+      {"reduce_scatter", issue.lane, input.numel(), c10::toString(input.scalar_type())});
+  return inner_->reduce_scatter_onto(std::move(output), std::move(input), op, std::move(issue));
+}
+
+bool RecordingCollectives::has_reduce_scatter_onto(at::ScalarType dtype) const {
+  return inner_->has_reduce_scatter_onto(dtype);
 }
 
 WorkPtr RecordingCollectives::all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) {

@@ -69,7 +69,8 @@ class GlooCollectives : public HostCollectives {
     }
   }
 
-  void do_reduce_scatter(int lane, at::Tensor& output, at::Tensor& input, ReduceOp op) override {
+  void do_reduce_scatter(int lane, at::Tensor& output, at::Tensor& input, ReduceOp op,
+                         shm::Result result) override {
     at::Tensor in = bytes_of(input);
     const auto n = static_cast<int64_t>(output.nbytes());
     at::Tensor received = scratch(lane, n * size());
@@ -78,7 +79,7 @@ class GlooCollectives : public HostCollectives {
         [&](int64_t peer) { return in.narrow(0, peer * n, n); },
         [&](int64_t peer) { return received.narrow(0, peer * n, n); });
     const auto* own = static_cast<const char*>(in.data_ptr()) + rank() * n;
-    reduce_received(output, own, received, op);
+    reduce_received(output, own, received, op, result);
   }
 
   void do_all_reduce(int lane, at::Tensor& tensor, ReduceOp op) override {
@@ -89,7 +90,7 @@ class GlooCollectives : public HostCollectives {
     }
     at::Tensor even = flat.narrow(0, 0, share * size());
     at::Tensor own = flat.narrow(0, rank() * share, share);
-    do_reduce_scatter(lane, own, even, op);
+    do_reduce_scatter(lane, own, even, op, shm::Result::kStored);
     do_all_gather(lane, even, own);
     if (flat.numel() > share * size()) {
       at::Tensor rest = flat.narrow(0, share * size(), flat.numel() - share * size());
@@ -149,11 +150,11 @@ class GlooCollectives : public HostCollectives {
     exchange_.exchange(
         lane, reduction(shm::Kind::kAllReduce, tensor, op), [&](int64_t) { return own; },
         [&](int64_t peer) { return received.narrow(0, peer * n, n); });
-    reduce_received(tensor, own.data_ptr(), received, op);
+    reduce_received(tensor, own.data_ptr(), received, op, shm::Result::kStored);
   }
 
-  void reduce_received(at::Tensor& output, const void* own, const at::Tensor& received,
-                       ReduceOp op) {
+  void reduce_received(at::Tensor& output, const void* own, const at::Tensor& received, ReduceOp op,
+                       shm::Result result) {
     std::vector<const void*> sources;
     for (int64_t peer = 0; peer < size(); ++peer) {
       const auto* slot = static_cast<const char*>(received.data_ptr()) +
@@ -162,7 +163,7 @@ class GlooCollectives : public HostCollectives {
     }
     shm::reduce_ordered(output.data_ptr(), sources.data(), sources.size(),
                         static_cast<size_t>(output.numel()), reduction_dtype(output),
-                        transport_op(op));
+                        transport_op(op), result);
   }
 
   static shm::Descriptor reduction(shm::Kind kind, const at::Tensor& output, ReduceOp op) {

@@ -80,12 +80,27 @@ WorkPtr HostCollectives::all_gather_into(at::Tensor output, at::Tensor input, Is
 
 WorkPtr HostCollectives::reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
                                              Issue issue) {
+  return reduce_scatter(std::move(output), std::move(input), op, std::move(issue),
+                        shm::Result::kStored);
+}
+
+WorkPtr HostCollectives::reduce_scatter_onto(at::Tensor output, at::Tensor input, ReduceOp op,
+                                             Issue issue) {
+  if (!has_reduce_scatter_onto(output.scalar_type())) {
+    return Collectives::reduce_scatter_onto(std::move(output), std::move(input), op,
+                                            std::move(issue));
+  }
+  return reduce_scatter(std::move(output), std::move(input), op, std::move(issue),
+                        shm::Result::kAdded);
+}
+
+WorkPtr HostCollectives::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op,
+                                        Issue issue, shm::Result result) {
   check_reduce_scatter(output, input, place_.size, c10::DeviceType::CPU);
   check_reduction(output, op);
   return run("reduce_scatter", std::move(issue),
-             [this, op, output = std::move(output), input = std::move(input)](int lane) mutable {
-               do_reduce_scatter(lane, output, input, op);
-             });
+             [this, op, result, output = std::move(output), input = std::move(input)](
+                 int lane) mutable { do_reduce_scatter(lane, output, input, op, result); });
 }
 
 WorkPtr HostCollectives::all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) {

@@ -31,6 +31,11 @@ class HostCollectives : public FormedCollectives, private Interruptible {
   WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override;
   WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
                               Issue issue) override;
+  WorkPtr reduce_scatter_onto(at::Tensor output, at::Tensor input, ReduceOp op,
+                              Issue issue) override;
+  bool has_reduce_scatter_onto(at::ScalarType dtype) const override {
+    return dtype == at::kFloat || dtype == at::kDouble;
+  }
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override;
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override;
   void barrier() override;
@@ -42,7 +47,8 @@ class HostCollectives : public FormedCollectives, private Interruptible {
  protected:
   // Called on the lane's thread; throw on failure.
   virtual void do_all_gather(int lane, at::Tensor& output, at::Tensor& input) = 0;
-  virtual void do_reduce_scatter(int lane, at::Tensor& output, at::Tensor& input, ReduceOp op) = 0;
+  virtual void do_reduce_scatter(int lane, at::Tensor& output, at::Tensor& input, ReduceOp op,
+                                 shm::Result result) = 0;
   virtual void do_all_reduce(int lane, at::Tensor& tensor, ReduceOp op) = 0;
   virtual void do_broadcast(int lane, at::Tensor& tensor, int64_t root) = 0;
   virtual void do_barrier(int lane) = 0;
@@ -69,6 +75,9 @@ class HostCollectives : public FormedCollectives, private Interruptible {
   void stop();
 
  private:
+  WorkPtr reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op, Issue issue,
+                         shm::Result result);
+
   const GroupPlace place_;
   std::array<std::unique_ptr<LaneThread>, 2> lanes_;
 };

@@ -90,10 +90,11 @@ class ShmCollectives : public HostCollectives {
   void do_all_gather(int lane, at::Tensor& output, at::Tensor& input) override {
     group_.all_gather(lane, output.data_ptr(), input.data_ptr(), input.nbytes());
   }
-  void do_reduce_scatter(int lane, at::Tensor& output, at::Tensor& input, ReduceOp op) override {
+  void do_reduce_scatter(int lane, at::Tensor& output, at::Tensor& input, ReduceOp op,
+                         shm::Result result) override {
     group_.reduce_scatter(lane, output.data_ptr(), input.data_ptr(),
                           static_cast<size_t>(output.numel()), reduction_dtype(output),
-                          transport_op(op));
+                          transport_op(op), result);
   }
   void do_all_reduce(int lane, at::Tensor& tensor, ReduceOp op) override {
     group_.all_reduce(lane, tensor.data_ptr(), static_cast<size_t>(tensor.numel()),

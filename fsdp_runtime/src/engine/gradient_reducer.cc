@@ -88,11 +88,21 @@ void GradientReducer::LocalStage::run() const {
   });
 }
 
+bool GradientReducer::can_reduce_onto_gradient() const {
+  return comm_->size() > 1 && !replicas_ && dtype_ == store_.dtype() &&
+         comm_->has_reduce_scatter_onto(dtype_);
+}
+
+bool GradientReducer::reduces_onto_gradient() const {
+  return has_gradient_ && !hook_ && division_.after == 1 && can_reduce_onto_gradient();
+}
+
 GradientReducer::LocalStage GradientReducer::last_stage(RunContext& context,
                                                         const at::Tensor& input) {
   at::Tensor output = input;
   if (comm_->size() > 1) {
-    if (!keeps_row_ && !has_gradient_ && dtype_ == store_.dtype()) {
+    const bool is_first = !keeps_row_ && !has_gradient_ && dtype_ == store_.dtype();
+    if (is_first || reduces_onto_gradient()) {
       return {memory(), division_.after};
     }
     const int64_t numel = store_.layout().shard_numel;
@@ -125,6 +135,13 @@ void GradientReducer::issue_hook(Collectives& comm, Issue issue, const at::Tenso
   work_.add(comm.run_on_lane(std::move(issue), call));
 }
 
+WorkPtr GradientReducer::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                        Issue issue) {
+  return reduces_onto_gradient()
+             ? comm_->reduce_scatter_onto(output, input, division_.op, std::move(issue))
+             : comm_->reduce_scatter_into(output, input, division_.op, std::move(issue));
+}
+
 void GradientReducer::issue(const at::Tensor& input, const LocalStage& last,
                             const std::string& purpose) {
   const auto next = [&] { return Issue(Lane::kReduce, purpose, work_.last()); };
@@ -135,7 +152,7 @@ void GradientReducer::issue(const at::Tensor& input, const LocalStage& last,
     work_.add(row.run_on_lane(next(), [before] { before.run(); }));
   }
   if (comm_->size() > 1) {
-    work_.add(comm_->reduce_scatter_into(last.tensor, input, division_.op, next()));
+    work_.add(reduce_scatter(last.tensor, input, next()));
     input_end_ = work_.last();
   }
   const bool all_reduces = replicas_ && !keeps_row_;

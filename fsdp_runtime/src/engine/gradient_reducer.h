@@ -55,6 +55,9 @@ struct ReductionOptions {
 ///     divide          output /= division.after           only with a divide factor, or in float16
 ///     write           gradient = output, or += output    with the cast; unless it is the output
 ///
+/// If addition is all that would follow the reduce-scatter, and the backend can, that adds to the
+/// gradient at once, and there is neither output nor a write.
+///
 /// Without all-reduce, the last stage adds output to the sum of the row that is kept instead. The
 /// input's memory is free behind the reduce-scatter, whatever follows.
 ///
@@ -86,6 +89,9 @@ class GradientReducer {
   /// Whether that sum needs no reduction: of one rank, without a cast or a division. It is then to
   /// be collected in memory() itself.
   bool is_local() const { return is_local_; }
+  /// Whether the reductions of further backwards need no memory for the reduce-scatter's output,
+  /// unless a hook or a divide factor is set.
+  bool can_reduce_onto_gradient() const;
   /// The gradient's memory, [shard_numel] in the parameters' own dtype; allocated once.
   const at::Tensor& memory();
 
@@ -128,10 +134,12 @@ class GradientReducer {
     std::exception_ptr error;
   };
 
+  bool reduces_onto_gradient() const;
   /// What follows the collectives, whose output is its tensor.
   LocalStage last_stage(RunContext& context, const at::Tensor& input);
   /// Issues the pipeline.
   void issue(const at::Tensor& input, const LocalStage& last, const std::string& purpose);
+  WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input, Issue issue);
   void issue_hook(Collectives& comm, Issue issue, const at::Tensor& reduced);
 
   const ShardStore& store_;

@@ -28,7 +28,8 @@ plan::GroupMemory memory_of(ParamGroup& group, const TrainingMode& mode) {
       .has_gradients_in_place =
           group.comm()->size() == 1 && !group.replicas() && reduced_in == store.dtype(),
       .is_trainable = group.is_trainable(),
-      .reduces_to_slot = reduced_in != store.dtype() || mode.adds_gradients || puts_off,
+      .reduces_to_slot = reduced_in != store.dtype() || puts_off ||
+                         (mode.adds_gradients && !group.reducer().can_reduce_onto_gradient()),
       .keeps_row_sum = puts_off,
   };
 }

@@ -71,6 +71,26 @@ TEST_P(CollectivesTest, ReduceScatterEqualsTheReferenceBitForBit) {
   });
 }
 
+TEST_P(CollectivesTest, ReduceScatterAddsToItsOutputWithTheBitsOfAnAddition) {
+  run([&](Collectives& group) {
+    for (const at::ScalarType dtype : kFloats) {
+      at::Tensor input = place(group, contribution(group.rank(), 0, size() * numel(), dtype));
+      at::Tensor output = contribution(group.rank(), 0, numel(), dtype) * 3;
+      if (!group.has_reduce_scatter_onto(dtype)) {
+        EXPECT_THROW(group.reduce_scatter_onto(output, input, ReduceOp::kAvg), c10::Error);
+        continue;
+      }
+      const at::Tensor expected =
+          output + reference_sum(size(), group.rank() * numel(), (group.rank() + 1) * numel(),
+                                 dtype, /*is_average=*/true);
+      group.reduce_scatter_onto(output, input, ReduceOp::kAvg)->wait();
+      ASSERT_TRUE(at::equal(output, expected)) << dtype;
+    }
+    EXPECT_EQ(group.has_reduce_scatter_onto(at::kFloat), size() > 1);
+    EXPECT_FALSE(group.has_reduce_scatter_onto(at::kBFloat16));
+  });
+}
+
 TEST_P(CollectivesTest, AllGatherInAndOutOfPlace) {
   run([&](Collectives& group) {
     for (const at::ScalarType dtype : {at::kFloat, at::kByte, at::kLong, at::kBFloat16}) {

@@ -146,9 +146,20 @@ TEST(GradientsTest, MicrobatchesWithoutSyncAreReducedOnce) {
   }
 }
 
+/// A backend whose reduce-scatter cannot add: the reducer does.
+struct WithoutAddition : RecordingCollectives {
+  using RecordingCollectives::RecordingCollectives;
+  bool has_reduce_scatter_onto(at::ScalarType) const override { return false; }
+};
+
 TEST(GradientsTest, MicrobatchesWithSyncAddUp) {
-  for (int64_t ranks : {1, 2}) {
-    run_ranks(ranks, [](Rank& rank) {
+  for (const auto& [ranks, adds_itself] :
+       std::vector<std::pair<int64_t, bool>>{{1, false}, {2, false}, {2, true}, {3, false}}) {
+    run_ranks(ranks, [adds_itself = adds_itself](Rank& rank) {
+      if (adds_itself) {
+        rank.mesh = init_device_mesh(c10::kCPU, {rank.size}, {"dp_shard"},
+                                     std::make_shared<WithoutAddition>(rank.comm));
+      }
       Sharded setup = make(rank);
       PlainTraining plain({}, rank.size, {});
       Gradients expected = plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); });
@@ -292,6 +303,11 @@ TEST(GradientsTest, StagesOfAReductionRunOnItsLane) {
             stage();
           });
     }
+    WorkPtr reduce_scatter_onto(at::Tensor output, at::Tensor input, ReduceOp op,
+                                Issue issue) override {
+      operations.push_back("reduce_scatter that adds");
+      return RecordingCollectives::reduce_scatter_onto(output, input, op, issue);
+    }
     std::vector<std::string> operations;
   };
   run_ranks(2, [](Rank& rank) {
@@ -314,8 +330,9 @@ TEST(GradientsTest, StagesOfAReductionRunOnItsLane) {
     };
     using Operations = std::vector<std::string>;
     EXPECT_EQ(operations_of({}, {}, 1), Operations{"reduce_scatter"});
-    EXPECT_EQ(operations_of({}, {}, 2), (Operations{"reduce_scatter", "stage"}));  // adds
-    EXPECT_EQ(operations_of({}, 3, 1), (Operations{"reduce_scatter", "stage"}));   // divides
+    EXPECT_EQ(operations_of({}, {}, 2), Operations{"reduce_scatter that adds"});
+    EXPECT_EQ(operations_of({}, 3, 2), (Operations{"reduce_scatter", "stage"}));  // divides first
+    EXPECT_EQ(operations_of({}, 3, 1), (Operations{"reduce_scatter", "stage"}));  // divides
     EXPECT_EQ(operations_of(at::kDouble, {}, 1), (Operations{"reduce_scatter", "stage"}));  // casts
     EXPECT_EQ(operations_of(at::kHalf, 6, 1), (Operations{"stage", "reduce_scatter", "stage"}));
   });

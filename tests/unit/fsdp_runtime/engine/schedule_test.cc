@@ -104,8 +104,7 @@ TEST(ScheduleTest, ArenaIsAsLargeAsThePlanSays) {
         groups.push_back({.unit = i,
                           .numel = rank.comm->records()[i].numel,
                           .ranks = 2,
-                          .stays_gathered = i == 0,
-                          .reduces_to_slot = accumulates});
+                          .stays_gathered = i == 0});  // a reduce-scatter adds to the gradient
       }
       const plan::MemoryPlan plan = plan::plan_memory(groups);
       EXPECT_EQ(runtime_counters(setup.root).slot_bytes,

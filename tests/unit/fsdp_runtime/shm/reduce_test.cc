@@ -140,6 +140,34 @@ TEST(ReduceTest, OutputMayBeASource) {
   EXPECT_TRUE(same_bits(sources[2].data(), expected));
 }
 
+TEST(ReduceTest, AddsWithTheBitsOfAnAdditionOfItsOwn) {
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
+    for (const size_t count : {1, 2, 3}) {
+      const auto sources = random_sources(count, 3000);
+      const std::vector<float> before = random_sources(1, 3000).front();
+      std::vector<float> reduced(3000);
+      reduce_ordered(reduced.data(), pointers(sources).data(), count, 3000, DType::kF32, op);
+      std::vector<float> out = before;
+      reduce_ordered(out.data(), pointers(sources).data(), count, 3000, DType::kF32, op,
+                     Result::kAdded);
+      std::vector<float> expected(3000);
+      for (size_t i = 0; i < 3000; ++i) {
+        expected[i] = before[i] + reduced[i];
+      }
+      EXPECT_TRUE(same_bits(out.data(), expected)) << count << " sources";
+    }
+  }
+}
+
+TEST(ReduceTest, HalvesOfSmallNumbersAreRoundedOnce) {
+  const float smallest = std::numeric_limits<float>::denorm_min();
+  const std::vector<std::vector<float>> sources = {{smallest, 3 * smallest}, {0, 0}};
+  std::vector<float> out(2);
+  reduce_ordered(out.data(), pointers(sources).data(), 2, 2, DType::kF32, ReduceOp::kAvg);
+  EXPECT_EQ(out[0], smallest / 2);
+  EXPECT_EQ(out[1], 3 * smallest / 2);
+}
+
 TEST(ReduceTest, IntegersAndDoublesAreExact) {
   const std::vector<std::vector<int64_t>> longs = {{1, INT64_C(1) << 53}, {2, 1}};
   std::vector<int64_t> out(2);
