@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace fsdprun {
 
@@ -8,5 +9,9 @@ namespace fsdprun {
 /// needs several for each worker and node. Returns the soft limit from before, which workers get
 /// back: select() and programs that close every possible descriptor rely on it.
 uint64_t RaiseDescriptorLimit();
+
+/// Empty if this process may have descriptors for `count` of `what`, beside those of everything
+/// else; otherwise a sentence that says how many it may have, and what to do.
+std::string DescriptorShortage(uint64_t count, const std::string& what);
 
 }  // namespace fsdprun

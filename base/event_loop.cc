@@ -29,8 +29,8 @@ EventLoop::~EventLoop() = default;
 
 void EventLoop::Run() {
   stopped_ = false;
-  RunPosted();
   while (!stopped_) {
+    RunPosted();
     RunDueTimers();
     if (stopped_) {
       break;
@@ -93,6 +93,7 @@ void EventLoop::Cancel(TimerId id) {
   }
 }
 
+/// After what was posted before: whoever decides at a time sees all that had come by then.
 void EventLoop::RunDueTimers() {
   const MonoTime now = MonoNow();
   while (!stopped_ && !timers_.empty() && timers_.begin()->first.first <= now) {

@@ -23,7 +23,7 @@ constexpr size_t kMaxRequestBytes = PIPE_BUF + 1;
 /// Clients do not wait for room: they fail if this process is stopped for so many requests.
 constexpr int kPipeBytes = 1 << 20;
 /// A timer of the loop may come so late on a machine that is merely busy.
-constexpr Duration kStallTolerance = std::chrono::seconds(1);
+constexpr Duration kTimerStallTolerance = std::chrono::seconds(1);
 
 double UnixSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -178,7 +178,7 @@ void FileTimer::OnDeadline() {
   const MonoTime now = MonoNow();
   const Duration late = now - due;
   for (const ExpiredTimer& timer :
-       timers_.TakeExpired(now, late > kStallTolerance ? late : Duration::zero())) {
+       timers_.TakeExpired(now, late > kTimerStallTolerance ? late : Duration::zero())) {
     if (callbacks_.on_expired) {
       callbacks_.on_expired(timer);
     }

@@ -24,13 +24,15 @@ absl::Status WithPortHolder(const absl::Status& status, uint16_t port, absl::str
 
 absl::Status CheckPortHolder(const NumericEndpoint& endpoint, bool uses_tls) {
   absl::Status probe = ProbeCoordinator(endpoint, uses_tls, MonoNow() + kProbeTimeout);
-  if (absl::IsPermissionDenied(probe)) {
+  if (probe.ok() || absl::IsPermissionDenied(probe)) {
     return probe;
   }
-  const std::string holder = PortHolder(endpoint.port);
-  if (absl::IsUnavailable(probe) && !holder.empty() && !absl::StrContains(holder, "(fsdprun)")) {
-    probe = absl::FailedPreconditionError(
-        absl::StrCat("the program that listens on ", ToString(endpoint), " is no coordinator"));
+  if (absl::IsUnavailable(probe)) {
+    const std::string holder = PortHolder(endpoint.port);
+    if (!holder.empty() && !absl::StrContains(holder, "(fsdprun)")) {
+      probe = absl::FailedPreconditionError(
+          absl::StrCat("the program that listens on ", ToString(endpoint), " is no coordinator"));
+    }
   }
   return absl::IsFailedPrecondition(probe)
              ? WithPortHolder(probe, endpoint.port, "choose another port for the rendezvous")

@@ -72,6 +72,27 @@ TEST(EventLoopTest, TimersRunInOrderOfTheirTimeAndCanBeCancelled) {
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
 }
 
+TEST(EventLoopTest, WhatWasPostedBeforeATimerIsDueRunsBeforeIt) {
+  EventLoop loop;
+  std::vector<int> order;
+  loop.At(MonoNow() + 1ms, [&] {
+    std::this_thread::sleep_for(20ms);  // The loop is late for the next timer.
+    order.push_back(1);
+  });
+  loop.At(MonoNow() + 10ms, [&] {
+    order.push_back(3);
+    loop.Stop();
+  });
+  std::thread poster([&] {
+    std::this_thread::sleep_for(5ms);
+    loop.Post([&] { order.push_back(2); });
+  });
+  loop.Run();
+  poster.join();
+  EXPECT_EQ(order.back(), 3);
+  EXPECT_EQ(order.size(), 3u);
+}
+
 TEST(EventLoopTest, AnUnwatchedDescriptorOfTheSameBatchIsNotCalled) {
   EventLoop loop;
   int first[2];
