@@ -109,7 +109,7 @@ void KeyValueTable::AddWaiter(ClientId client, const std::vector<std::string>& k
   std::set<std::string>& missing = waits_[client];
   for (const std::string& key : keys) {
     if (!Exists(key)) {
-      missing.insert(key);
+      awaited_bytes_ += missing.insert(key).second ? key.size() : 0;
       waiters_by_key_[key].insert(client);
     }
   }
@@ -123,6 +123,7 @@ void KeyValueTable::RemoveWaiter(ClientId client) {
   for (const std::string& key : wait->second) {
     const auto waiters = waiters_by_key_.find(key);
     waiters->second.erase(client);
+    awaited_bytes_ -= key.size();
     if (waiters->second.empty()) {
       waiters_by_key_.erase(waiters);
     }
@@ -137,14 +138,14 @@ std::vector<KeyValueTable::ClientId> KeyValueTable::TakeSatisfied(const std::str
     return {};
   }
   std::vector<ClientId> reached;
-  for (const ClientId client : waiters->second) {
-    if (reached.size() < at_most) {
-      reached.push_back(client);
-    }
+  for (auto it = waiters->second.begin(); it != waiters->second.end() && reached.size() < at_most;
+       ++it) {
+    reached.push_back(*it);
   }
   std::vector<ClientId> satisfied;
   for (const ClientId client : reached) {
     waiters->second.erase(client);
+    awaited_bytes_ -= key.size();
     std::set<std::string>& missing = waits_[client];
     missing.erase(key);
     if (missing.empty()) {

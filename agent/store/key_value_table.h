@@ -40,6 +40,8 @@ class KeyValueTable {
   std::vector<std::string> Keys() const;
   /// Bytes of all keys and values.
   size_t SizeBytes() const { return size_bytes_; }
+  /// Bytes of the keys that clients wait for, each as often as somebody waits for it.
+  size_t AwaitedBytes() const { return awaited_bytes_; }
 
   /// Registers `client` as waiting for `keys`, of which at least one is missing; replaces its
   /// earlier wait.
@@ -60,6 +62,7 @@ class KeyValueTable {
   /// The keys that a client still misses.
   std::map<ClientId, std::set<std::string>> waits_;
   size_t size_bytes_ = 0;
+  size_t awaited_bytes_ = 0;
 };
 
 }  // namespace fsdprun

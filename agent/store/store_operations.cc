@@ -104,7 +104,12 @@ void StoreServer::ApplyToKeys(Connection& connection, StoreRequest& request) {
       if (table_.ExistAll(request.keys)) {
         return PutInt(connection.replies, kStopWaiting);
       }
-      return table_.AddWaiter(connection.id, request.keys);
+      table_.AddWaiter(connection.id, request.keys);
+      if (table_.AwaitedBytes() > limits_.max_awaited_bytes) {
+        Refuse(connection, absl::StrCat("clients wait for keys of ", table_.AwaitedBytes(),
+                                        " bytes, the limit is ", limits_.max_awaited_bytes));
+      }
+      return;
     case StoreOp::kCancelWait:
       table_.RemoveWaiter(connection.id);
       return PutInt(connection.replies, kWaitCanceled);

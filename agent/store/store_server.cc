@@ -176,7 +176,7 @@ bool StoreServer::AcceptOne(int listener, bool predates_reset) {
   if (predates_reset && !on_foreign_) {
     return true;
   }
-  if (connections_.size() >= limits_.max_connections) {
+  if (connections_.size() >= max_connections_) {
     NoteRefusal(fd.get(), absl::StrCat("there are ", connections_.size(),
                                        " connections, which is the limit"));
     return true;
@@ -329,6 +329,13 @@ bool StoreServer::SendReplies(Connection& connection) {
     loop_.Rewatch(connection.fd.get(), has_more ? EPOLLOUT : EPOLLIN);
     connection.watches_output = has_more;
   }
+  reply_bytes_ += connection.PendingReplyBytes() - connection.counted_reply_bytes;
+  connection.counted_reply_bytes = connection.PendingReplyBytes();
+  if (has_more && reply_bytes_ > limits_.max_all_reply_bytes) {
+    Refuse(connection,
+           absl::StrCat("clients have not read ", reply_bytes_, " bytes of answers, the limit is ",
+                        limits_.max_all_reply_bytes));
+  }
   if (connection.PendingReplyBytes() > limits_.max_pending_reply_bytes) {
     Refuse(connection,
            absl::StrCat("it has not read ", connection.PendingReplyBytes(),
@@ -363,6 +370,7 @@ void StoreServer::Drop(uint64_t id) {
   FSDPRUN_CHECK(it != connections_.end(), "a connection is dropped once");
   table_.RemoveWaiter(id);
   incoming_bytes_ -= it->second->incoming.size();
+  reply_bytes_ -= it->second->counted_reply_bytes;
   loop_.Unwatch(it->second->fd.get());
   loop_.Cancel(it->second->handshake_timer);
   connections_.erase(it);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -31,6 +32,11 @@ class StoreServer {
     size_t max_incoming_bytes = 1u << 30;
     /// Answers queued for one client that does not read them.
     size_t max_pending_reply_bytes = 512u << 20;
+    /// The same over all clients.
+    size_t max_all_reply_bytes = 2u << 30;
+    /// Keys that clients wait for, each as often as somebody waits for it.
+    size_t max_awaited_bytes = 1u << 30;
+    /// Or what ExpectClients() says, if that is more.
     size_t max_connections = 16384;
     /// A connection must send its validation word within this time.
     Duration handshake_timeout = std::chrono::seconds(10);
@@ -63,6 +69,8 @@ class StoreServer {
   // the next world are started after the reset and cannot have connected before it. The same holds
   // for connections that the kernel has accepted and this process has not.
   void Reset();
+  /// So many clients may connect at once, although the limit is lower: the world is so large.
+  void ExpectClients(size_t count) { max_connections_ = std::max(limits_.max_connections, count); }
   /// Ends listening and every connection. Called by the destructor.
   void Close();
 
@@ -106,6 +114,9 @@ class StoreServer {
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   KeyValueTable table_;
   size_t incoming_bytes_ = 0;
+  /// Of all connections, as it was when each was last served.
+  size_t reply_bytes_ = 0;
+  size_t max_connections_ = limits_.max_connections;
   MonoTime next_refusal_line_{};
   int suppressed_refusals_ = 0;
 };

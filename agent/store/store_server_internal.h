@@ -24,6 +24,8 @@ struct StoreServer::Connection {
   size_t needed = 1;
   std::string replies;
   size_t replies_sent = 0;
+  /// Its part of StoreServer::reply_bytes_.
+  size_t counted_reply_bytes = 0;
   bool watches_output = false;
   /// A limit was exceeded or a value cannot be what the operation needs; to be dropped.
   bool is_broken = false;
