@@ -186,7 +186,7 @@ void LocalAgent::FeedTurns() {
 // --- Link
 
 void LocalAgent::Execute(const node::ReconnectStream& reconnect) {
-  RunAfter(reconnect.delay, [this] { link_.Open(); });
+  RunAfter(reconnect.delay, [this, patience = reconnect.patience] { link_.Open(patience); });
 }
 
 void LocalAgent::OnLinkLost(const LinkLoss& loss) {

@@ -47,7 +47,7 @@ void LocalAgent::Execute(const node::PrepareNode& prepare) {
   const Generation generation = assignment_.generation;
   std::optional<StoreEndpoint> store;
   if (prepare.reset_store) {
-    const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew();
+    const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew(assignment_.world_size);
     if (!endpoint.ok()) {
       Feed(node::PrepareFailed{generation, absl::StrCat("cannot serve the workers' store: ",
                                                         endpoint.status().message())});

@@ -7,14 +7,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/descriptor_limit.h"
 #include "base/error_text.h"
+#include "base/log.h"
 
 namespace fsdprun {
+namespace {
+
+/// Each process group of a worker may have a client of its own, and another in a thread.
+constexpr size_t kConnectionsPerWorker = 8;
+
+}  // namespace
 
 WorkerStore::WorkerStore(EventLoop& loop, Addresses addresses)
     : loop_(loop), addresses_(std::move(addresses)) {}
 
-WorkerStore::WorkerStore(EventLoop& loop, Addresses addresses, std::unique_ptr<StoreServer> bound)
+WorkerStore::WorkerStore(EventLoop& loop, Addresses addresses, std::unique_ptr<StoreThread> bound)
     : loop_(loop), addresses_(std::move(addresses)), server_(std::move(bound)) {}
 
 /// A socket that is bound, but does not listen, keeps the kernel from giving the port to anybody
@@ -41,18 +49,24 @@ absl::StatusOr<StoreEndpoint> WorkerStore::ReservePort() {
   return StoreEndpoint{addresses_.advertised, ntohs(any.sin6_port)};
 }
 
-absl::StatusOr<StoreEndpoint> WorkerStore::Renew() {
+absl::StatusOr<StoreEndpoint> WorkerStore::Renew(int world_size) {
   if (rank_zero_serves_) {
     return ReservePort();
   }
   if (server_ == nullptr) {
-    auto server = std::make_unique<StoreServer>(loop_);
+    auto server = std::make_unique<StoreThread>(loop_, StoreServer::Limits{});
     const absl::StatusOr<int> port = server->Listen(addresses_.listen_on, 0);
     if (!port.ok()) {
       return port.status();
     }
     server_ = std::move(server);
   }
+  const std::string shortage =
+      DescriptorShortage(static_cast<uint64_t>(world_size), "workers' connections to the store");
+  if (!shortage.empty() && !std::exchange(has_warned_of_descriptors_, true)) {
+    Log(LogLevel::kWarning, shortage);
+  }
+  server_->ExpectClients(kConnectionsPerWorker * static_cast<size_t>(world_size));
   server_->Reset();
   return StoreEndpoint{addresses_.advertised, server_->port()};
 }

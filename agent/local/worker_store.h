@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "agent/store/store_server.h"
+#include "agent/store/store_thread.h"
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 #include "proto/cluster/types.h"
@@ -26,21 +26,23 @@ class WorkerStore {
   /// Binds a free port when a store is first needed.
   WorkerStore(EventLoop& loop, Addresses addresses);
   /// Serves on `bound`, which already listens.
-  WorkerStore(EventLoop& loop, Addresses addresses, std::unique_ptr<StoreServer> bound);
+  WorkerStore(EventLoop& loop, Addresses addresses, std::unique_ptr<StoreThread> bound);
 
   /// From here on rank 0 serves the store of each generation, on a port that Renew() finds.
   void LetRankZeroServe() { rank_zero_serves_ = true; }
 
-  /// Empties the store for a new generation, so that no key of an earlier one can be read.
-  absl::StatusOr<StoreEndpoint> Renew();
+  /// Empties the store for a new generation of so many workers, so that no key of an earlier one
+  /// can be read.
+  absl::StatusOr<StoreEndpoint> Renew(int world_size);
 
  private:
   absl::StatusOr<StoreEndpoint> ReservePort();
 
   EventLoop& loop_;
   const Addresses addresses_;
-  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<StoreThread> server_;
   bool rank_zero_serves_ = false;
+  bool has_warned_of_descriptors_ = false;
   UniqueFd reserved_;
 };
 

@@ -10,6 +10,7 @@ constexpr Duration kAdmitTimeout = std::chrono::seconds(10);
 constexpr Duration kFirstRetry = std::chrono::milliseconds(10);
 constexpr Duration kRetryMax = std::chrono::milliseconds(100);
 constexpr Duration kRetryMaxBeforeAdmission = std::chrono::seconds(1);
+constexpr int kPatienceMax = 8;
 
 std::string Seconds(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
@@ -21,15 +22,18 @@ std::string Seconds(Duration d) {
 
 Contact::Contact(const NodeSpec& spec)
     : heartbeat_interval_(spec.heartbeat_interval),
+      stream_silence_(spec.stream_silence),
       connect_timeout_(spec.connect_timeout),
       ended_grace_(spec.coordinator_ended_grace),
       endpoint_(spec.coordinator_endpoint),
       node_lease_(spec.node_lease),
-      coordinator_grace_(spec.coordinator_grace) {}
+      coordinator_grace_(spec.coordinator_grace),
+      jitter_(spec.node.incarnation.value()) {}
 
 void Contact::StreamUp(MonoTime now) {
   is_up_ = true;
   is_admitted_ = false;
+  asked_at_ = MonoTime::max();
   if (was_ever_admitted_) {
     lost_at_ = std::min(lost_at_, now);  // A new stream tells of the loss, if nothing else did.
     refused_since_ = MonoTime::max();
@@ -45,8 +49,30 @@ void Contact::Admitted(Duration node_lease, MonoTime now) {
   lost_at_ = MonoTime::max();
   refused_since_ = MonoTime::max();
   redial_delay_ = {};
+  patience_ = 1;
+  next_question_ = now;
   HeartbeatIsSent(now);
 }
+
+bool Contact::Asks(MonoTime now) {
+  if (now < next_question_) {
+    return false;
+  }
+  next_question_ = now + stream_silence_ / 3;
+  asked_at_ = std::min(asked_at_, now);
+  return true;
+}
+
+/// With the time between two questions as long as the transport's silence.
+Duration Contact::LongestAnswer() const {
+  return has_job_run_ ? stream_silence_ - stream_silence_ / 3 : coordinator_grace_;
+}
+
+MonoTime Contact::silent_at() const {
+  return asked_at_ == MonoTime::max() ? asked_at_ : asked_at_ + LongestAnswer();
+}
+
+std::string Contact::Silence() const { return "no answer for " + Seconds(LongestAnswer()); }
 
 /// Heartbeats that are rarer than the coordinator expects cost a node its place, and an agent that
 /// gives up before it may be replaced costs its workers.
@@ -59,6 +85,7 @@ void Contact::FollowLease(Duration node_lease) {
   node_lease_ = node_lease;
   heartbeat_interval_ = clocks.heartbeat_interval;
   coordinator_grace_ = clocks.coordinator_grace;
+  stream_silence_ = clocks.stream_silence;
 }
 
 Contact::Broken Contact::Break(const std::string& why) {
@@ -66,6 +93,7 @@ Contact::Broken Contact::Break(const std::string& why) {
   is_up_ = false;
   is_admitted_ = false;
   next_heartbeat_ = MonoTime::max();
+  asked_at_ = MonoTime::max();
   last_error_ = why;
   return broken;
 }
@@ -76,11 +104,20 @@ Duration Contact::Redial(Broken broken, bool nothing_listens, MonoTime now) {
     refused_since_ = nothing_listens ? std::min(refused_since_, now) : MonoTime::max();
     deadline_ = DeadlineWithoutCoordinator();
   }
-  redial_delay_ = broken.was_up
-                      ? Duration{}
-                      : std::clamp(redial_delay_ * 2, kFirstRetry,
-                                   was_ever_admitted_ ? kRetryMax : kRetryMaxBeforeAdmission);
-  return redial_delay_;
+  patience_ = has_job_run_ || nothing_listens ? 1 : std::min(patience_ * 2, kPatienceMax);
+  redial_delay_ = broken.was_up ? Duration{}
+                                : std::clamp(redial_delay_ * 2, kFirstRetry,
+                                             has_job_run_ ? kRetryMax : kRetryMaxBeforeAdmission);
+  return Jittered(redial_delay_);
+}
+
+/// Between half of it and all, by a generator (SplitMix64) that begins elsewhere on each agent.
+Duration Contact::Jittered(Duration delay) {
+  uint64_t z = (jitter_ += 0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  z ^= z >> 31;
+  return delay / 2 + delay / 2 * static_cast<int64_t>(z % 1024) / 1023;
 }
 
 /// A coordinator that is silent may only be stopped, and its nodes must not suffer for that; one
@@ -107,7 +144,7 @@ std::string Contact::GiveUp() {
 }
 
 void Contact::ForgiveStall(Duration late) {
-  for (MonoTime* time : {&deadline_, &lost_at_, &refused_since_}) {
+  for (MonoTime* time : {&deadline_, &lost_at_, &refused_since_, &asked_at_}) {
     *time = *time == MonoTime::max() ? *time : *time + late;
   }
 }

@@ -6,6 +6,7 @@
 
 #include "agent/node/node_machine_internal.h"
 #include "base/check.h"
+#include "proto/worker_contract.h"
 
 namespace fsdprun {
 
@@ -56,7 +57,7 @@ void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& ef
   effects.Clear();
   Out out{effects, now};
   if (!exited_) {
-    ForgiveStall(now);
+    ForgiveLateness(now);
     std::visit([&](const auto& e) { Handle(e, out); }, event);
   }
   promised_wake_ = std::max(NextWake(now), now);  // what is due now is not late yet
@@ -104,16 +105,16 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
               "; reconnecting");
     reason_before_loss_ = std::move(before);
   }
-  out.effects.actions.emplace_back(node::ReconnectStream{delay});
+  out.effects.actions.emplace_back(node::ReconnectStream{delay, contact_.patience()});
 }
 
 /// Deadlines of others' answers move by the time that this agent itself did not run: the answers
 /// may lie unread. The workers' grace does not, because they did run.
-void NodeMachine::ForgiveStall(MonoTime now) {
-  if (promised_wake_ == MonoTime::max() || now - promised_wake_ <= kStallTolerance) {
+void NodeMachine::ForgiveLateness(MonoTime now) {
+  const Duration late = lateness_.At(promised_wake_, now).forgiven;
+  if (late == Duration{}) {
     return;
   }
-  const Duration late = now - promised_wake_;
   contact_.ForgiveStall(late);
   for (MonoTime* time : {&wedged_at_, &exit_at_}) {
     *time = *time == MonoTime::max() ? *time : *time + late;
@@ -255,7 +256,32 @@ void NodeMachine::Handle(const node::WorkerReaped& reaped, Out& out) {
     SendHeartbeat(out);  // How far the workers have come tells whether they were done.
   }
   out.effects.news.emplace_back(node::WorkerEnded{generation(), ended->exit});
-  SendReport(WorkerExited{std::move(ended->exit)}, ended->failed_at, out);
+  const bool is_permanent =
+      ended->exit.signal == 0 && contract::IsPermanentExit(ended->exit.exit_code);
+  if (IsEndByStop(ended->exit, is_permanent)) {
+    NoteEndByStop(std::move(ended->exit));
+  } else {
+    SendReport(WorkerExited{std::move(ended->exit)}, ended->failed_at, out);
+  }
+  if (workers_.live() == 0) {
+    ReportEndsByStop(out);
+  }
+}
+
+/// Told in numbers: with the last, or with the next beat.
+void NodeMachine::NoteEndByStop(WorkerExit exit) {
+  exit.error_message.clear();
+  exit.traceback.clear();
+  exit.error_json.clear();
+  exit.stderr_tail.clear();
+  exit.log_path.clear();
+  ends_by_stop_.push_back(std::move(exit));
+}
+
+void NodeMachine::ReportEndsByStop(Out& out) {
+  if (!ends_by_stop_.empty()) {
+    SendReport(WorkersEnded{std::exchange(ends_by_stop_, {})}, out.now, out);
+  }
 }
 
 void NodeMachine::Handle(const node::AllWorkersGone& gone, Out& out) {
@@ -331,14 +357,18 @@ void NodeMachine::Handle(const node::TimerDue&, Out& out) {
   if (out.now >= wedged_at_) {
     DeclareWedged(out);
   }
+  if (!exited_ && out.now >= contact_.silent_at()) {
+    Handle(node::StreamLost{contact_.Silence()}, out);
+  }
   if (!exited_ && out.now >= contact_.next_heartbeat()) {
     contact_.HeartbeatIsSent(out.now);
+    ReportEndsByStop(out);
     SendHeartbeat(out);
   }
 }
 
 void NodeMachine::SendHeartbeat(Out& out) {
-  AgentHeartbeat heartbeat;
+  AgentHeartbeat heartbeat{.progress = {}, .asks = contact_.Asks(out.now)};
   if (progress_changed_) {
     progress_changed_ = false;
     heartbeat.progress = progress_;

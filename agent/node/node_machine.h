@@ -31,8 +31,7 @@ namespace node {
 struct Boot {};
 /// A stream to the coordinator is open.
 struct StreamUp {};
-/// The stream broke, or an attempt to open one failed. The transport must also turn about 3 s of
-/// silence into this (HTTP/2 keepalive), so that a cut-off agent notices.
+/// The stream broke, or an attempt to open one failed. Silence is noticed by the machine itself.
 struct StreamLost {
   std::string what;
   /// The coordinator's host refused the connection: nothing listens at the address.
@@ -102,9 +101,11 @@ using Event = std::variant<TimerDue, ToAgent, Boot, StreamUp, StreamLost, Keeper
 struct StartKeeper {
   Duration delay{};
 };
-/// Open a stream after `delay`; answer StreamUp or StreamLost.
+/// Open a stream after `delay`, in place of the one that is open, if any; answer StreamUp or
+/// StreamLost. It may take `patience` times as long as usual.
 struct ReconnectStream {
   Duration delay{};
+  int patience = 1;
 };
 /// Make log folders; if `reset_store`, drop any older store and serve a fresh one. Answer
 /// LogsAndStoreReady/PrepareFailed.
@@ -292,6 +293,7 @@ class NodeMachine {
   void Apply(const StopWorkers& stop, Generation g, Out& out);
   void Apply(const ReleaseAgent& release, Generation g, Out& out);
   void Apply(const PassSignal& pass, Generation g, Out& out);
+  void Apply(const HeartbeatHeard&, Generation, Out&) {}
 
   bool MayHaveProcesses() const;
   bool IsStale(Generation g);
@@ -306,11 +308,13 @@ class NodeMachine {
   void LoseWorkersWithKeeper(const std::string& what, Out& out);
   void RestartKeeper(std::optional<Duration> delay, const std::string& what, Out& out);
   void GiveUpCoordinator(Out& out);
-  void ForgiveStall(MonoTime now);
+  void ForgiveLateness(MonoTime now);
   void DeclareWedged(Out& out);
   void Leave(int exit_code, std::string message, Duration timeout, Out& out);
   void FinishExit(Out& out);
   void SendReport(AgentMessage message, MonoTime happened_at, Out& out);
+  void NoteEndByStop(WorkerExit exit);
+  void ReportEndsByStop(Out& out);
   template <class Message>
   void SendNow(Message&& message, Generation g, Out& out);
   void SetReason(std::string reason);
@@ -327,6 +331,7 @@ class NodeMachine {
   MonoTime wedged_at_ = MonoTime::max();
   MonoTime exit_at_ = MonoTime::max();
   MonoTime promised_wake_ = MonoTime::max();
+  Lateness lateness_;
   std::string reason_;
   Contact contact_;
 
@@ -334,6 +339,8 @@ class NodeMachine {
   RankAssignment assignment_;
   WorkerSet workers_;
   ReportLog reports_;
+  /// See WorkersEnded; not reported yet.
+  std::vector<WorkerExit> ends_by_stop_;
   Progress progress_;
   KeeperHealth keeper_;
   bool prepare_started_ = false;

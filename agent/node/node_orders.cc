@@ -18,6 +18,7 @@ void NodeMachine::Handle(const ToAgent& order, Out& out) {
     ++stale_dropped_;
     return;
   }
+  contact_.Heard();
   std::visit([&](const auto& o) { Apply(o, order.generation, out); }, order.message);
 }
 
@@ -76,6 +77,7 @@ void NodeMachine::BeginPrepare(const RankAssignment& assignment, Out& out) {
   phase_ = node::Phase::kPreparing;
   workers_.Begin(assignment);
   reports_.Clear();
+  ends_by_stop_.clear();
   progress_ = {};
   progress_changed_ = false;
   SetReason("preparing generation " + std::to_string(generation().value()));
@@ -93,6 +95,7 @@ void NodeMachine::Apply(const CommitGeneration& commit, Generation g, Out& out) 
   assignment_.master_addr = commit.store.address;
   assignment_.master_port = commit.store.port;
   phase_ = node::Phase::kSpawning;
+  contact_.JobRuns();
   SetReason("starting the workers of generation " + std::to_string(g.value()));
   out.effects.actions.emplace_back(node::SpawnWorkers{assignment_});
 }
@@ -203,6 +206,7 @@ void NodeMachine::DeclareWedged(Out& out) {
 }
 
 void NodeMachine::BecomeGone(Out& out) {
+  ReportEndsByStop(out);
   phase_ = node::Phase::kGone;
   kill_at_ = MonoTime::max();
   wedged_at_ = MonoTime::max();
@@ -295,7 +299,8 @@ MonoTime NodeMachine::NextWake(MonoTime now) const {
   if (exited_) {
     return MonoTime::max();
   }
-  return std::min({contact_.next_heartbeat(), kill_at_, wedged_at_, contact_.deadline(), exit_at_,
+  return std::min({contact_.next_heartbeat(), contact_.silent_at(), kill_at_, wedged_at_,
+                   contact_.deadline(), exit_at_,
                    contact_.IsAwaited() ? now + kStallCheckInterval : MonoTime::max()});
 }
 

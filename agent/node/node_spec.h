@@ -10,10 +10,11 @@ namespace fsdprun {
 
 /// Constants of one incarnation of an agent.
 struct NodeSpec {
-  /// By this agent's own command line. The next two follow from it, until the coordinator tells of
-  /// another one: see Clocks.
+  /// By this agent's own command line. The next three follow from it, until the coordinator tells
+  /// of another one: see Clocks.
   Duration node_lease = Clocks{}.node_lease;
   Duration heartbeat_interval = Clocks{}.heartbeat_interval;
+  Duration stream_silence = Clocks{}.stream_silence;
   /// How long an agent that has never been admitted tries to reach the coordinator.
   Duration connect_timeout = std::chrono::seconds(600);
   /// How long workers keep running without a coordinator that may come back: its process is

@@ -57,13 +57,22 @@ AgentMessage ReportLog::Aged(const Report& report, MonoTime now) {
 std::vector<OwnFailure> ReportLog::Failures(const NodeInfo& node,
                                             const RankAssignment& assignment) const {
   std::vector<OwnFailure> failures;
-  for (const Report& report : reports_) {
-    if (std::optional<Failure> failure = FailureIn(report.message)) {
+  const auto add = [&](const AgentMessage& message, MonoTime happened_at) {
+    if (std::optional<Failure> failure = FailureIn(message)) {
       failure->generation = assignment.generation;
       failure->node_name = node.name;
       failure->node_address = node.address;
       failure->group_rank = assignment.group_rank;
-      failures.push_back({*std::move(failure), report.happened_at});
+      failures.push_back({*std::move(failure), happened_at});
+    }
+  };
+  for (const Report& report : reports_) {
+    if (const auto* ended = std::get_if<WorkersEnded>(&report.message)) {
+      for (const WorkerExit& exit : ended->exits) {
+        add(WorkerExited{exit}, report.happened_at);
+      }
+    } else {
+      add(report.message, report.happened_at);
     }
   }
   return failures;

@@ -283,6 +283,7 @@ struct AgentEncoder {
     progress->set_step(heartbeat.progress.step);
     progress->set_total(heartbeat.progress.total);
     progress->set_text(Cut(heartbeat.progress.text, kMaxNameBytes));
+    out->mutable_heartbeat()->set_asks(heartbeat.asks);
   }
   void operator()(const AgentPrepared& prepared) const {
     v1::AgentPrepared* message = out->mutable_prepared();
@@ -294,6 +295,11 @@ struct AgentEncoder {
   void operator()(const WorkerExited& exited) const {
     EncodeExit(exited.exit, out->mutable_worker_exited()->mutable_exit());
     out->mutable_worker_exited()->set_age_ns(exited.age.count());
+  }
+  void operator()(const WorkersEnded& ended) const {
+    for (const WorkerExit& exit : ended.exits) {
+      EncodeExit(exit, out->mutable_workers_ended()->add_exits());
+    }
   }
   void operator()(const NodeFaulted& faulted) const {
     out->mutable_faulted()->set_kind(
@@ -322,7 +328,8 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
     case v1::AgentMessage::kHeartbeat: {
       const v1::Progress& progress = in.heartbeat().progress();
       RETURN_IF_ERROR(CheckLength("progress.text", progress.text().size(), kMaxNameBytes));
-      return AgentHeartbeat{{progress.step(), progress.total(), progress.text()}};
+      return AgentHeartbeat{{progress.step(), progress.total(), progress.text()},
+                            in.heartbeat().asks()};
     }
     case v1::AgentMessage::kPrepared: {
       AgentPrepared prepared;
@@ -337,6 +344,14 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
       ASSIGN_OR_RETURN(WorkerExit exit, DecodeExit(in.worker_exited().exit()));
       ASSIGN_OR_RETURN(const Duration age, DecodeAge(in.worker_exited().age_ns()));
       return WorkerExited{std::move(exit), age};
+    }
+    case v1::AgentMessage::kWorkersEnded: {
+      WorkersEnded ended;
+      for (const v1::WorkerExit& exit : in.workers_ended().exits()) {
+        ASSIGN_OR_RETURN(WorkerExit decoded, DecodeExit(exit));
+        ended.exits.push_back(std::move(decoded));
+      }
+      return ended;
     }
     case v1::AgentMessage::kFaulted: {
       ASSIGN_OR_RETURN(const CauseKind kind, DecodeFault(in.faulted().kind()));
@@ -419,6 +434,7 @@ struct CoordinatorEncoder {
   void operator()(const PassSignal& pass) const {
     out->mutable_pass_signal()->set_signal(pass.signal);
   }
+  void operator()(const HeartbeatHeard&) const { out->mutable_heartbeat_heard(); }
 };
 
 absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) {
@@ -446,6 +462,8 @@ absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) 
     case v1::CoordinatorMessage::kPassSignal:
       RETURN_IF_ERROR(CheckRange("pass_signal.signal", in.pass_signal().signal(), 1, kMaxSignal));
       return PassSignal{in.pass_signal().signal()};
+    case v1::CoordinatorMessage::kHeartbeatHeard:
+      return HeartbeatHeard{};
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

@@ -31,8 +31,8 @@ class CoordinatorLink {
   /// Must be called once, before Open().
   virtual void SetCallbacks(Callbacks callbacks) = 0;
   /// Opens a stream, replacing an older one without a callback; answered by on_up or on_lost, never
-  /// from within Open().
-  virtual void Open() = 0;
+  /// from within Open(). It may take `patience` times as long as usual.
+  virtual void Open(int patience) = 0;
   /// Queues a message; dropped while no stream is up.
   virtual void Send(const FromAgent& message) = 0;
   /// Ends the stream after writing what is queued, with a timeout of about a second. No callback

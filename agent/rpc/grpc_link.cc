@@ -27,21 +27,11 @@ constexpr Duration kHeadStart = std::chrono::milliseconds(200);
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 constexpr Duration kCancelTimeout = std::chrono::seconds(5);
 
-int Milliseconds(Duration d) {
-  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
-}
-
 std::shared_ptr<grpc::Channel> NewChannel(
-    const std::string& target, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
-    Duration silence) {
+    const std::string& target, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   BeginGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // Silence ends a connection: an unplugged cable is not noticed otherwise.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(silence / 3));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(silence - silence / 3));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // NodeMachine decides about retries: no shared connection, no backoff of gRPC's own, no proxy.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -70,10 +60,9 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
   Stream(GrpcLink& link, uint64_t id, const std::string& target)
       : link_(link),
         id_(id),
-        stub_(v1::Coordinator::NewStub(NewChannel(
-            target,
-            ChannelCredentials(link.options_.tls.get(), target, link.options_.tls_name, verdict_),
-            link.options_.stream_silence))) {
+        stub_(v1::Coordinator::NewStub(
+            NewChannel(target, ChannelCredentials(link.options_.tls.get(), target,
+                                                  link.options_.tls_name, verdict_)))) {
     AddProof(link.used_token_, link.options_.job_id, &context_);
   }
 
@@ -210,7 +199,7 @@ GrpcLink::~GrpcLink() {
 
 void GrpcLink::SetCallbacks(Callbacks callbacks) { callbacks_ = std::move(callbacks); }
 
-void GrpcLink::Open() {
+void GrpcLink::Open(int patience) {
   DropStreams();
   absl::StatusOr<std::string> token = options_.token();
   if (!token.ok()) {
@@ -224,7 +213,8 @@ void GrpcLink::Open() {
   used_token_ = *token;
   begun_ = 0;
   losses_.assign(order_.size(), std::nullopt);
-  open_timer_ = loop_.At(MonoNow() + options_.open_timeout, [this] { OnOpenTimeout(); });
+  open_limit_ = options_.open_timeout * (options_.has_fixed_open_timeout ? 1 : patience);
+  open_timer_ = loop_.At(MonoNow() + open_limit_, [this] { OnOpenTimeout(); });
   StartNext();
 }
 
@@ -245,7 +235,7 @@ void GrpcLink::StartNext() {
 void GrpcLink::OnOpenTimeout() {
   const absl::Status status =
       absl::UnavailableError(absl::StrCat("no answer from ", options_.targets[order_.front()],
-                                          " within ", ToSeconds(options_.open_timeout), " s"));
+                                          " within ", ToSeconds(open_limit_), " s"));
   for (const Candidate& candidate : candidates_) {
     losses_[candidate.position] = LinkLoss{status};
   }

@@ -12,11 +12,11 @@
 #include "agent/rpc/coordinator_link.h"
 #include "agent/rpc/tls.h"
 #include "base/event_loop.h"
-#include "proto/cluster/clocks.h"
 
 namespace fsdprun {
 
 /// CoordinatorLink over one gRPC bidirectional stream. gRPC is initialised by the first Open().
+/// That a peer is silent is noticed by NodeMachine, see Note [Is anybody there], and not here.
 //
 // Note [Several addresses]
 // A coordinator may have several addresses, of which not all can be reached from here. They are
@@ -31,10 +31,10 @@ class GrpcLink : public CoordinatorLink {
     /// Read before every attempt: the coordinator on this machine may not have written the token
     /// yet. UNAVAILABLE means "not yet".
     std::function<absl::StatusOr<std::string>()> token;
-    /// From Open() to the coordinator's first answer, over all targets.
+    /// From Open() to the coordinator's first answer, over all targets; times the patience, unless
+    /// it is an operator's.
     Duration open_timeout = std::chrono::seconds(5);
-    /// See Clocks.
-    Duration stream_silence = Clocks{}.stream_silence;
+    bool has_fixed_open_timeout = false;
     /// Null: nothing is encrypted.
     std::shared_ptr<const Tls> tls{};
     /// Whose certificate the coordinator must have; empty: the address's that is tried.
@@ -45,7 +45,7 @@ class GrpcLink : public CoordinatorLink {
   ~GrpcLink() override;
 
   void SetCallbacks(Callbacks callbacks) override;
-  void Open() override;
+  void Open(int patience) override;
   void Send(const FromAgent& message) override;
   void Close() override;
 
@@ -87,6 +87,7 @@ class GrpcLink : public CoordinatorLink {
   uint64_t last_id_ = 0;
   EventLoop::TimerId open_timer_ = 0;
   EventLoop::TimerId next_timer_ = 0;
+  Duration open_limit_{};
   std::string used_token_;
   /// A coordinator has answered once: what is wrong with a certificate may pass.
   bool was_up_ = false;

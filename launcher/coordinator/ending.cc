@@ -1,10 +1,18 @@
 #include "launcher/coordinator/ending.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 
 namespace fsdprun {
+
+namespace {
+
+/// How long nodes that leave one after the other are waited for in all.
+constexpr Duration kLongestRelease = std::chrono::seconds(30);
+
+}  // namespace
 
 namespace job {
 namespace {
@@ -96,6 +104,7 @@ void Ending::Decide(JobOutcome outcome, const World& world, const job::RecoveryB
   }
   outcome_ = std::move(outcome);
   deadline_ = now + spec_.release_timeout;
+  latest_ = now + kLongestRelease;
 }
 
 void Ending::Restore(const JobOutcome& outcome, MonoTime deadline) {
@@ -106,6 +115,12 @@ void Ending::Restore(const JobOutcome& outcome, MonoTime deadline) {
 
 void Ending::PutOffDeadline(Duration delay) {
   deadline_ = deadline_ == MonoTime::max() ? deadline_ : deadline_ + delay;
+}
+
+void Ending::NodeHasLeft(MonoTime now) {
+  if (deadline_ != MonoTime::max()) {
+    deadline_ = std::max(deadline_, std::min(now + spec_.release_timeout, latest_));
+  }
 }
 
 bool Ending::EndWaitIfDue(MonoTime now) {

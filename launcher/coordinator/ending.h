@@ -45,6 +45,9 @@ class Ending {
   /// When nodes that have not left are waited for no longer; MonoTime::max() if nobody is.
   MonoTime deadline() const { return deadline_; }
   void PutOffDeadline(Duration delay);
+  /// A released node has left: the others are waited for as long again, within bounds. Thousands of
+  /// nodes, or those of a loaded machine, leave one after the other.
+  void NodeHasLeft(MonoTime now);
   /// True once, when it has passed.
   bool EndWaitIfDue(MonoTime now);
   /// All have left.
@@ -69,6 +72,8 @@ class Ending {
   std::optional<JobOutcome> outcome_;
   std::map<Incarnation, int> released_codes_;
   MonoTime deadline_ = MonoTime::max();
+  /// The latest that it can become.
+  MonoTime latest_ = MonoTime::max();
   bool is_finished_ = false;
 };
 

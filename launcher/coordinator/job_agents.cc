@@ -44,6 +44,9 @@ void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, 
     MaybeForm(out);
     MaybeGrow(out);
   }
+  if (heartbeat.asks) {
+    SendTo(*node, Generation{}, HeartbeatHeard{}, out);
+  }
   const bool is_first = node->IsMember() && node->group_rank == 0;
   if (is_first && envelope.generation == generation() && heartbeat.progress.step >= 0) {
     world_.NoteProgress(heartbeat.progress);
@@ -100,6 +103,12 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
   }
 }
 
+void JobMachine::On(const WorkersEnded& ended, const FromAgent& envelope, Out& out) {
+  for (const WorkerExit& exit : ended.exits) {
+    On(WorkerExited{exit}, envelope, out);
+  }
+}
+
 void JobMachine::OnFailedWorker(const WorkerExited& exited, const FromAgent& envelope, Out& out) {
   Failure failure = FailureOf(envelope, CauseKind::kWorkerFailed, DescribeExit(exited.exit));
   failure.worker = exited.exit;
@@ -149,13 +158,14 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
   }
   if (node->state == NodeState::kReleased) {
     if (!left.workers_running) {
+      ending_.NodeHasLeft(out.now);
       membership_.Dismiss(envelope.incarnation);
       MaybeSendFinish(out);
     }
     return;
   }
   departures_ += node->leaving ? 0 : 1;
-  node->leaving = true;
+  membership_.SetLeaving(*node);
   const std::string what =
       "left" + (left.signal != 0 ? " on signal " + std::to_string(left.signal) : std::string());
   if (!left.workers_running) {

@@ -41,8 +41,8 @@ std::string JobMachine::CheckMilestones() const {
 
 /// The members of the world are those nodes that count as such.
 std::string JobMachine::CheckMembers() const {
-  if (const std::string_view broken = membership_.nodes().CheckInvariants(); !broken.empty()) {
-    return std::string(broken);
+  if (std::string broken = membership_.CheckInvariants(); !broken.empty()) {
+    return broken;
   }
   size_t members = 0;
   for (const Node& node : membership_.nodes()) {

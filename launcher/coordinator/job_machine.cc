@@ -86,9 +86,9 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
   if (!begun_) {
     begun_ = true;
     rendezvous_.Begin(Duration{}, now);
-    SetReason("waiting for nodes: " + membership_.Missing({}));
+    SetWaitsForNodes();
   }
-  ForgiveStall(now, effects);
+  ForgiveLateness(now, effects);
   std::visit([&](const auto& e) { Handle(e, out); }, event);
   if (now >= membership_.next_scan()) {
     ScanLeases(out);
@@ -104,13 +104,16 @@ void JobMachine::Step(const job::Event& event, MonoTime now, job::Effects& effec
 
 /// What was due while the coordinator itself did not run may have been answered: the answers lie
 /// unread.
-void JobMachine::ForgiveStall(MonoTime now, job::Effects& effects) {
-  if (promised_wake_ == MonoTime::max() || now - promised_wake_ <= kStallTolerance) {
+void JobMachine::ForgiveLateness(MonoTime now, job::Effects& effects) {
+  const Lateness::Found found = lateness_.At(promised_wake_, now);
+  if (found.forgiven == Duration{}) {
     return;
   }
-  const Duration lateness = now - promised_wake_;
-  effects.news.emplace_back(job::Stalled{lateness});
-  membership_.ForgiveStall(now);
+  if (found.late > kStallTolerance) {
+    effects.news.emplace_back(job::Stalled{found.late});
+  }
+  const Duration lateness = found.forgiven;
+  membership_.ForgiveLateness(found, now);
   cannot_start_at_ =
       cannot_start_at_ == MonoTime::max() ? cannot_start_at_ : cannot_start_at_ + lateness;
   ending_.PutOffDeadline(lateness);
@@ -178,8 +181,11 @@ void JobMachine::OnOverdue(Out& out) {
     GiveUpPlace(out);
     return;
   }
-  for (const Incarnation stuck : overdue.members) {
-    LoseNode(stuck, CauseKind::kNodeStuck, overdue.what, out);
+  const bool is_preparing = phase() == Phase::kPreparing;
+  for (const Incarnation late : overdue.members) {
+    // Who is silent is not stuck, but out of reach; see Note [Before the job runs].
+    const bool is_silent = is_preparing && membership_.nodes().At(late).suspect;
+    LoseNode(late, is_silent ? CauseKind::kNodeLost : CauseKind::kNodeStuck, overdue.what, out);
   }
 }
 
@@ -206,7 +212,17 @@ void JobMachine::Send(World::Orders orders, Out& out) {
                               std::make_move_iterator(orders.end()));
 }
 
-void JobMachine::SetReason(std::string reason) { reason_ = std::move(reason); }
+void JobMachine::SetReason(std::string reason) {
+  reason_ = std::move(reason);
+  waits_for_nodes_ = false;
+}
+
+void JobMachine::SetWaitsForNodes() { waits_for_nodes_ = true; }
+
+std::string JobMachine::reason() const {
+  return waits_for_nodes_ ? "waiting for nodes: " + membership_.Missing(membership_.Eligible())
+                          : reason_;
+}
 
 std::optional<job::StopStatus> JobMachine::stop() const {
   if (phase() != Phase::kStopping) {

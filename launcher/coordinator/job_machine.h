@@ -59,7 +59,9 @@ class JobMachine {
   uint64_t admissions() const { return membership_.admissions(); }
   /// Latest progress of the node with group rank 0.
   const Progress& progress() const { return world_.progress(); }
-  std::string_view reason() const { return reason_; }
+  /// Why the job is in its present state, a clause for an operator. O(nodes) while it waits for
+  /// nodes.
+  std::string reason() const;
   /// Empty unless the phase is kStopping. O(workers).
   std::optional<job::StopStatus> stop() const;
   const std::optional<int>& operator_signal() const { return operator_signal_; }
@@ -105,7 +107,7 @@ class JobMachine {
   };
 
   // job_machine.cc: a step, and what is due.
-  void ForgiveStall(MonoTime now, job::Effects& effects);
+  void ForgiveLateness(MonoTime now, job::Effects& effects);
   void Handle(const job::TimerDue&, Out& out);
   void OnDelaysDue(Out& out);
   void ScanLeases(Out& out);
@@ -114,6 +116,7 @@ class JobMachine {
   void SendTo(const Node& node, Generation g, CoordinatorMessage message, Out& out);
   static void Send(World::Orders orders, Out& out);
   void SetReason(std::string reason);
+  void SetWaitsForNodes();
 
   // job_taken_over.cc
   Milestones Now() const;
@@ -127,6 +130,7 @@ class JobMachine {
   void On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out);
   void On(const AgentStarted&, const FromAgent& envelope, Out& out);
   void On(const WorkerExited& exited, const FromAgent& envelope, Out& out);
+  void On(const WorkersEnded& ended, const FromAgent& envelope, Out& out);
   void OnFailedWorker(const WorkerExited& exited, const FromAgent& envelope, Out& out);
   void On(const NodeFaulted& fault, const FromAgent& envelope, Out& out);
   void On(const WorkersStopped&, const FromAgent& envelope, Out& out);
@@ -225,8 +229,11 @@ class JobMachine {
   bool begun_ = false;
   MonoTime cannot_start_at_ = MonoTime::max();
   MonoTime promised_wake_ = MonoTime::max();
+  Lateness lateness_;
 
   std::string reason_;
+  /// The reason is that nodes are missing; which, is said when it is asked for.
+  bool waits_for_nodes_ = false;
   uint64_t stale_dropped_ = 0;
   uint64_t revision_ = 0;
   Milestones before_;

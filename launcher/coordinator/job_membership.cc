@@ -106,13 +106,13 @@ void JobMachine::RepeatOpenOrder(Node& node, Out& out) {
 }
 
 void JobMachine::StartCleaning(Node& node, Generation held, Out& out) {
-  node.state = NodeState::kCleaning;
+  membership_.SetState(node, NodeState::kCleaning);
   node.held = held;
   SendTo(node, held, StopWorkers{SIGTERM, Duration{}, "left over from an earlier generation"}, out);
 }
 
 void JobMachine::BecomeSpare(Node& node, Out& out) {
-  node.state = NodeState::kSpare;
+  membership_.SetState(node, NodeState::kSpare);
   node.held = {};
   TurnSparesAway(out);
   MaybeForm(out);

@@ -32,6 +32,9 @@ JobMachine::JobMachine(const JobSpec& spec, const job::Record& record, MonoTime 
   agent_told_signal_ = record.agent_told_signal;
   operator_hurries_ = record.operator_hurries;
   world_.Restore(record.world, record.generation, record.nodes, now);
+  if (formations_ > 1 || (formations_ == 1 && world_.phase() != World::Phase::kPreparing)) {
+    membership_.JobRuns(now);
+  }
   for (const job::NodeRecord& node : record.nodes) {
     const NodeState state = record.is_over                                  ? NodeState::kReleased
                             : world_.Find(node.info.incarnation) != nullptr ? NodeState::kMember

@@ -19,12 +19,11 @@ void JobMachine::MaybeForm(Out& out) {
   if (phase() != Phase::kRendezvous || is_pausing() || cannot_start_) {
     return;
   }
-  std::vector<Incarnation> eligible = membership_.Eligible();
-  const int count = static_cast<int>(eligible.size());
+  const int count = membership_.eligible();
   switch (
       rendezvous_.Consider({count, membership_.AwaitsLeaseDecision(), formations_ == 0}, out.now)) {
     case Rendezvous::Verdict::kTooFew:
-      SetReason("waiting for nodes: " + membership_.Missing(eligible));
+      SetWaitsForNodes();
       return;
     case Rendezvous::Verdict::kAwaitLeases:
       SetReason("enough nodes; waiting for a silent one to reconnect or its lease to expire");
@@ -37,7 +36,7 @@ void JobMachine::MaybeForm(Out& out) {
       break;
   }
   if (place_.IsSure(out.now)) {
-    FormWorld(membership_.Choose(std::move(eligible)), out);
+    FormWorld(membership_.Choose(membership_.Eligible()), out);
   } else {
     CheckPlace(out);
     SetReason("enough nodes; " + place_.Question());
@@ -52,8 +51,8 @@ void JobMachine::FormWorld(const std::vector<Candidate>& chosen, Out& out) {
   ++formations_;
   rendezvous_.End();
   Send(world_.Form(chosen, numbers, out.now), out);
-  for (const World::Member& member : world_.members()) {
-    membership_.MakeMember(member.incarnation, member.assignment.group_rank);
+  for (const auto& member : world_.members()) {
+    membership_.MakeMember(member->incarnation, member->assignment.group_rank);
   }
   out.effects.news.emplace_back(
       job::WorldFormed{generation(), NodesOfWorld(), world_.world_size()});
@@ -76,6 +75,7 @@ void JobMachine::MaybeCommit(Out& out) {
 
 void JobMachine::CommitWorld(Out& out) {
   membership_.ForgetLost();
+  membership_.JobRuns(out.now);
   Send(world_.Commit(out.now), out);
   out.effects.news.emplace_back(job::WorldCommitted{generation(), world_.store()});
   SetReason("starting generation " + std::to_string(generation().value()));
@@ -97,16 +97,15 @@ void JobMachine::OnJoinTimeout(Out& out) {
     MaybeFinishCannotStart(out);
     return;
   }
-  std::vector<Incarnation> eligible = membership_.Eligible();
   out.changed = true;
-  if (static_cast<int>(eligible.size()) >= spec_.min_nodes) {
+  if (membership_.eligible() >= spec_.min_nodes) {
     OnJoinTimeoutOfEnough(out);
     return;
   }
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(spec_.join_timeout).count();
   Finish(job::EndedBy(CauseKind::kJoinTimeout,
                       "too few nodes within " + std::to_string(seconds) +
-                          " s: " + membership_.Missing(eligible),
+                          " s: " + membership_.Missing(membership_.Eligible()),
                       world_),
          out);
 }
@@ -134,7 +133,7 @@ bool JobMachine::MayGrow() const {
 }
 
 void JobMachine::MaybeGrow(Out& out) {
-  const int joiners = MayGrow() ? static_cast<int>(membership_.Eligible().size()) : 0;
+  const int joiners = MayGrow() ? membership_.eligible() : 0;
   if (joiners == 0) {
     return;
   }
@@ -268,7 +267,7 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   SetReason(ending_.outcome()->reason);
   for (Node& node : membership_.nodes()) {
     SendTo(node, Generation{}, ending_.ReleaseOf(node), out);
-    node.state = NodeState::kReleased;
+    membership_.SetState(node, NodeState::kReleased);
   }
   MaybeSendFinish(out);
 }

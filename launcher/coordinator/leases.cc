@@ -21,6 +21,7 @@ void Leases::Begin(Node& node, MonoTime now) {
   node.is_expected = false;
   node.suspect = false;
   node.last_heard = now;
+  node.lease_from = Served(now);
   next_scan_ = std::min(next_scan_, now + spec_.suspect_after);
 }
 
@@ -29,33 +30,61 @@ void Leases::Expect(Node& node, MonoTime now) {
   node.is_expected = true;
   node.last_heard = now;
   node.stream_lost_at = now;
+  node.lease_from = Served(now);
   next_scan_ = std::min(next_scan_, now + spec_.rejoin_grace);
 }
 
 void Leases::Break(Node& node, MonoTime now) {
   node.connected = false;
   node.stream_lost_at = now;
-  next_scan_ = std::min(next_scan_, now + spec_.reconnect_grace);
+  node.lease_from = Served(now);
+  next_scan_ = std::min(next_scan_, now + GraceOf(node));
 }
 
-void Leases::ForgiveStall(MonoTime now) {
-  resumed_at_ = now;
-  extended_until_ = now + spec_.dead_after;
+void Leases::ForgiveLateness(const Lateness::Found& found, MonoTime now) {
+  forgiven_ += found.forgiven;
+  if (found.late > kStallTolerance) {
+    resumed_at_ = Served(now);
+    extended_until_ = resumed_at_ + spec_.dead_after;
+  }
 }
 
-/// When the lease of a connected node was renewed: by its latest heartbeat, or when the coordinator
-/// resumed after a stall.
-MonoTime Leases::Renewed(const Node& node) const { return std::max(node.last_heard, resumed_at_); }
+void Leases::JobRuns(MonoTime now) {
+  if (!std::exchange(has_job_run_, true)) {
+    resumed_at_ = Served(now);
+    next_scan_ = std::min(next_scan_, now + spec_.suspect_after);
+  }
+}
+
+/// When the lease of a connected node was renewed: by its latest heartbeat, or for all at once.
+MonoTime Leases::Renewed(const Node& node) const { return std::max(node.lease_from, resumed_at_); }
+
+/// How long a node without a stream may take to come again.
+Duration Leases::GraceOf(const Node& node) const {
+  if (node.is_expected) {
+    return spec_.rejoin_grace;
+  }
+  return has_job_run_ ? spec_.reconnect_grace
+                      : std::max(spec_.reconnect_grace, spec_.suspect_after);
+}
 
 MonoTime Leases::End(const Node& node) const {
-  const Duration grace = node.is_expected ? spec_.rejoin_grace : spec_.reconnect_grace;
+  if (node.connected && !has_job_run_) {
+    return MonoTime::max();
+  }
   const MonoTime end =
-      node.connected ? Renewed(node) + spec_.dead_after : node.stream_lost_at + grace;
+      node.connected ? Renewed(node) + spec_.dead_after : node.lease_from + GraceOf(node);
   return std::max(end, extended_until_);
+}
+
+/// When it may next have to be suspected, or its lease is over.
+MonoTime Leases::NextLookAt(const Node& node) const {
+  return node.connected && !node.suspect ? Renewed(node) + spec_.suspect_after : End(node);
 }
 
 Leases::Findings Leases::Scan(NodeTable& nodes, MonoTime now) {
   Findings findings;
+  const MonoTime served = Served(now);
   int silent = 0;
   int total = 0;
   for (Node& node : nodes) {
@@ -63,22 +92,21 @@ Leases::Findings Leases::Scan(NodeTable& nodes, MonoTime now) {
       continue;
     }
     ++total;
-    if (node.connected && !node.suspect && now - Renewed(node) >= spec_.suspect_after) {
+    if (node.connected && !node.suspect && served - Renewed(node) >= spec_.suspect_after) {
       node.suspect = true;
-      findings.has_changes = true;
+      findings.suspects.push_back(node.info.incarnation);
     }
     silent += node.suspect || !node.connected ? 1 : 0;
   }
-  findings.notice = ExtendIfCutOff(silent, total, now);
-  next_scan_ = MonoTime::max();
+  findings.notice = has_job_run_ ? ExtendIfCutOff(silent, total, served) : "";
+  MonoTime next_look = MonoTime::max();
   for (const Node& node : nodes) {
     if (node.state == NodeState::kReleased) {
       continue;
     }
-    const bool fresh = node.connected && !node.suspect;
-    const MonoTime next = fresh ? Renewed(node) + spec_.suspect_after : End(node);
-    if (fresh || next > now) {
-      next_scan_ = std::min(next_scan_, next);
+    const MonoTime next = NextLookAt(node);
+    if ((node.connected && !node.suspect) || next > served) {
+      next_look = std::min(next_look, next);
       continue;
     }
     findings.lapses.push_back(
@@ -86,12 +114,14 @@ Leases::Findings Leases::Scan(NodeTable& nodes, MonoTime now) {
                                                : "lost its stream and did not reconnect within " +
                                                      Seconds(now - node.stream_lost_at)});
   }
-  findings.has_changes |= !findings.notice.empty() || !findings.lapses.empty();
+  next_scan_ = next_look == MonoTime::max() ? next_look : next_look + forgiven_;
+  findings.has_changes =
+      !findings.suspects.empty() || !findings.notice.empty() || !findings.lapses.empty();
   return findings;
 }
 
 /// Once, until nobody is silent any more. Empty, or what is to be said about it.
-std::string Leases::ExtendIfCutOff(int silent, int total, MonoTime now) {
+std::string Leases::ExtendIfCutOff(int silent, int total, MonoTime served) {
   if (silent == 0) {
     is_extended_ = false;
     return "";
@@ -100,7 +130,7 @@ std::string Leases::ExtendIfCutOff(int silent, int total, MonoTime now) {
     return "";
   }
   is_extended_ = true;
-  extended_until_ = now + spec_.dead_after;
+  extended_until_ = served + spec_.dead_after;
   return std::to_string(silent) + " of " + std::to_string(total) +
          " nodes fell silent at once: this host may be partitioned; extending their leases by " +
          Seconds(spec_.dead_after);

@@ -39,22 +39,17 @@ std::string Membership::Refusal(const NodeInfo& info) const {
 }
 
 const Node* Membership::HolderOf(int requested_node_rank) const {
-  for (const Node& node : nodes_) {
-    if (node.info.requested_node_rank == requested_node_rank && !node.leaving) {
+  const auto holders = holders_.find(requested_node_rank);
+  if (holders == holders_.end()) {
+    return nullptr;
+  }
+  for (const Incarnation incarnation : holders->second) {
+    const Node& node = nodes_.At(incarnation);
+    if (node.info.requested_node_rank == requested_node_rank) {
       return &node;
     }
   }
   return nullptr;
-}
-
-/// Nobody was promised the rank, and no node without a wish of its own holds it.
-bool Membership::IsRankFree(int rank) const {
-  for (const Node& node : nodes_) {
-    if (!node.leaving && node.info.requested_node_rank.value_or(node.group_rank) == rank) {
-      return false;
-    }
-  }
-  return true;
 }
 
 /// Empty, or what is to be said about it.
@@ -98,7 +93,95 @@ Node& Membership::Insert(NodeInfo info, Generation held, MonoTime now) {
   node.sequence = ++admissions_;
   Node& inserted = nodes_.Insert(std::move(node));
   leases_.Begin(inserted, now);
+  Recount(inserted);
   return inserted;
+}
+
+// --- Counting, see Note [Counted, not searched]
+
+bool Membership::MayBeMember(const Node& node) const {
+  return node.state == NodeState::kSpare && node.connected && !node.leaving &&
+         (!node.suspect || !leases_.has_job_run());
+}
+
+bool Membership::IsUndecided(const Node& node) const {
+  return !node.leaving && (!node.connected || (node.suspect && leases_.has_job_run()));
+}
+
+void Membership::Recount(Node& node) {
+  const bool is_eligible = MayBeMember(node);
+  const bool is_undecided = IsUndecided(node);
+  eligible_ += static_cast<int>(is_eligible) - static_cast<int>(node.is_counted_eligible);
+  undecided_ += static_cast<int>(is_undecided) - static_cast<int>(node.is_counted_undecided);
+  node.is_counted_eligible = is_eligible;
+  node.is_counted_undecided = is_undecided;
+  CountRank(node, node.leaving ? -1 : node.info.requested_node_rank.value_or(node.group_rank));
+}
+
+void Membership::CountRank(Node& node, int rank) {
+  if (rank == node.counted_rank) {
+    return;
+  }
+  if (node.counted_rank >= 0) {
+    const auto holders = holders_.find(node.counted_rank);
+    std::erase(holders->second, node.info.incarnation);
+    if (holders->second.empty()) {
+      holders_.erase(holders);
+    }
+  }
+  if (rank >= 0) {
+    std::vector<Incarnation>& holders = holders_[rank];
+    holders.insert(std::upper_bound(holders.begin(), holders.end(), node.info.incarnation),
+                   node.info.incarnation);
+  }
+  node.counted_rank = rank;
+}
+
+void Membership::CountOut(Node& node) {
+  eligible_ -= node.is_counted_eligible ? 1 : 0;
+  undecided_ -= node.is_counted_undecided ? 1 : 0;
+  node.is_counted_eligible = node.is_counted_undecided = false;
+  CountRank(node, -1);
+}
+
+std::string Membership::CheckInvariants() const {
+  if (const std::string_view broken = nodes_.CheckInvariants(); !broken.empty()) {
+    return std::string(broken);
+  }
+  int eligible = 0;
+  int undecided = 0;
+  for (const Node& node : nodes_) {
+    eligible += MayBeMember(node) ? 1 : 0;
+    undecided += IsUndecided(node) ? 1 : 0;
+    const int rank = node.leaving ? -1 : node.info.requested_node_rank.value_or(node.group_rank);
+    if (rank != node.counted_rank) {
+      return "node " + node.info.name + " is counted with another rank than it has";
+    }
+  }
+  if (eligible != eligible_ || undecided != undecided_) {
+    return std::to_string(eligible) + " nodes may be members and " + std::to_string(undecided) +
+           " are undecided, but " + std::to_string(eligible_) + " and " +
+           std::to_string(undecided_) + " were counted";
+  }
+  return "";
+}
+
+Leases::Findings Membership::ScanLeases(MonoTime now) {
+  Leases::Findings findings = leases_.Scan(nodes_, now);
+  for (const Incarnation suspect : findings.suspects) {
+    Recount(nodes_.At(suspect));
+  }
+  return findings;
+}
+
+void Membership::JobRuns(MonoTime now) {
+  if (leases_.has_job_run()) {
+    return;
+  }
+  leases_.JobRuns(now);
+  for (Node& node : nodes_) {
+    Recount(node);
+  }
 }
 
 // --- Taking a job over
@@ -111,7 +194,9 @@ void Membership::Restore(const job::NodeRecord& record, NodeState state, MonoTim
   node.leaving = record.leaving;
   node.sequence = record.sequence;
   admissions_ = std::max(admissions_, record.sequence);
-  leases_.Expect(nodes_.Insert(std::move(node)), now);
+  Node& inserted = nodes_.Insert(std::move(node));
+  leases_.Expect(inserted, now);
+  Recount(inserted);
 }
 
 std::vector<job::NodeRecord> Membership::Records(bool all) const {
@@ -128,21 +213,13 @@ std::vector<job::NodeRecord> Membership::Records(bool all) const {
 
 std::vector<Incarnation> Membership::Eligible() const {
   std::vector<Incarnation> eligible;
+  eligible.reserve(static_cast<size_t>(eligible_));
   for (const Node& node : nodes_) {
-    if (node.state == NodeState::kSpare && node.connected && !node.suspect && !node.leaving) {
+    if (node.is_counted_eligible) {
       eligible.push_back(node.info.incarnation);
     }
   }
   return eligible;
-}
-
-bool Membership::AwaitsLeaseDecision() const {
-  for (const Node& node : nodes_) {
-    if ((node.suspect || !node.connected) && !node.leaving) {
-      return true;
-    }
-  }
-  return false;
 }
 
 std::vector<Candidate> Membership::Choose(std::vector<Incarnation> eligible) const {
@@ -163,14 +240,15 @@ std::vector<Candidate> Membership::Choose(std::vector<Incarnation> eligible) con
 
 void Membership::MakeMember(Incarnation incarnation, int group_rank) {
   Node& node = nodes_.At(incarnation);
-  node.state = NodeState::kMember;
   node.group_rank = group_rank;
+  SetState(node, NodeState::kMember);
 }
 
 void Membership::EndWorld() {
   for (Node& node : nodes_) {
     node.group_rank = node.IsMember() ? node.group_rank : -1;
     node.state = node.IsMember() ? NodeState::kSpare : node.state;
+    Recount(node);
   }
 }
 
@@ -186,14 +264,13 @@ std::string Membership::Missing(const std::vector<Incarnation>& eligible) const 
   if (const std::string ranks = MissingRanks(eligible); !ranks.empty()) {
     text += "; missing node rank " + ranks;
   }
-  const size_t shown = std::min(lost_.size(), kNamesMax);
-  for (size_t i = lost_.size() - shown; i < lost_.size(); ++i) {
-    text += (i == lost_.size() - shown ? "; gone: " : ", ") + lost_[i];
+  for (size_t i = 0; i < lost_.size(); ++i) {
+    text += (i == 0 ? "; gone: " : ", ") + lost_[i];
   }
   return text;
 }
 
-/// Where every node has been given its rank, those that nobody has; otherwise nothing.
+/// Where every node has been given its rank, the first of those that nobody has; otherwise nothing.
 std::string Membership::MissingRanks(const std::vector<Incarnation>& eligible) const {
   std::vector<bool> taken(spec_.max_nodes, false);
   for (const Incarnation i : eligible) {
@@ -204,8 +281,12 @@ std::string Membership::MissingRanks(const std::vector<Incarnation>& eligible) c
     taken[*rank] = true;
   }
   std::string ranks;
-  for (int r = 0; !eligible.empty() && r < spec_.min_nodes; ++r) {
-    ranks += taken[r] ? "" : (ranks.empty() ? "" : ", ") + std::to_string(r);
+  size_t shown = 0;
+  for (int r = 0; !eligible.empty() && r < spec_.min_nodes && shown <= kNamesMax; ++r) {
+    if (!taken[r]) {
+      ranks += (shown == 0 ? "" : ", ") + (shown == kNamesMax ? "..." : std::to_string(r));
+      ++shown;
+    }
   }
   return ranks;
 }
@@ -224,9 +305,25 @@ std::vector<Incarnation> Membership::Strangers() const {
 
 Node Membership::Lose(Incarnation incarnation, const std::string& what) {
   Node node = nodes_.At(incarnation);
-  nodes_.Erase(incarnation);
+  Dismiss(incarnation);
   lost_.push_back(node.info.name + " (" + what + ")");
+  if (lost_.size() > kNamesMax) {
+    lost_.pop_front();
+  }
   return node;
+}
+
+void Membership::Dismiss(Incarnation incarnation) {
+  if (Node* node = nodes_.Find(incarnation)) {
+    CountOut(*node);
+    nodes_.Erase(incarnation);
+  }
+}
+
+void Membership::DismissAll() {
+  nodes_.Clear();
+  holders_.clear();
+  eligible_ = undecided_ = 0;
 }
 
 }  // namespace fsdprun

@@ -4,9 +4,11 @@
 // member of the next world.
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/mono_time.h"
 #include "launcher/coordinator/job_record.h"
 #include "launcher/coordinator/job_spec.h"
@@ -17,6 +19,11 @@
 namespace fsdprun {
 
 /// What follows from a change here is the caller's business.
+//
+// Note [Counted, not searched]
+// Each node is counted by what it is: whether it may be a member, whether its lease decides that
+// soon, which rank it holds. Whatever changes a node counts it anew, so that a node that joins
+// costs as much as itself, however many are there. CheckInvariants() compares with a count of all.
 class Membership {
  public:
   /// A node that has been admitted.
@@ -50,30 +57,58 @@ class Membership {
   /// Without regard for the rank that it asks for: it will be told how the job ends.
   job::Node& AdmitToLastWords(const NodeInfo& info, MonoTime now);
   /// A known agent has a new stream.
-  void Reattach(job::Node& node, MonoTime now) { leases_.Begin(node, now); }
+  void Reattach(job::Node& node, MonoTime now) {
+    leases_.Begin(node, now);
+    Recount(node);
+  }
 
   // --- Leases, see Leases
 
-  bool Heard(job::Node& node, MonoTime now) { return leases_.Renew(node, now); }
-  void LostStream(job::Node& node, MonoTime now) { leases_.Break(node, now); }
-  void ForgiveStall(MonoTime now) { leases_.ForgiveStall(now); }
-  Leases::Findings ScanLeases(MonoTime now) { return leases_.Scan(nodes_, now); }
+  bool Heard(job::Node& node, MonoTime now) {
+    const bool was_suspect = leases_.Renew(node, now);
+    if (was_suspect) {
+      Recount(node);
+    }
+    return was_suspect;
+  }
+  void LostStream(job::Node& node, MonoTime now) {
+    leases_.Break(node, now);
+    Recount(node);
+  }
+  void ForgiveLateness(const Lateness::Found& found, MonoTime now) {
+    leases_.ForgiveLateness(found, now);
+  }
+  Leases::Findings ScanLeases(MonoTime now);
+  /// The first world is committed.
+  void JobRuns(MonoTime now);
   MonoTime next_scan() const { return leases_.next_scan(); }
 
   // --- The next world
 
-  /// The spares that may be members.
+  /// The spares that may be members. O(nodes).
   std::vector<Incarnation> Eligible() const;
+  int eligible() const { return eligible_; }
   /// A node is suspected or reconnecting: its lease will soon decide whether it can be a member.
-  bool AwaitsLeaseDecision() const;
+  bool AwaitsLeaseDecision() const { return undecided_ > 0; }
   /// The members of the world to be formed: survivors first, then nodes with a requested rank, then
   /// by arrival. The others remain spares.
   std::vector<Candidate> Choose(std::vector<Incarnation> eligible) const;
   void MakeMember(Incarnation incarnation, int group_rank);
   /// Members become spares; who was none had no part in the world that ends.
   void EndWorld();
+  /// What a node is for the next world is no more than this.
+  void SetState(job::Node& node, job::NodeState state) {
+    node.state = state;
+    Recount(node);
+  }
+  void SetLeaving(job::Node& node) {
+    node.leaving = true;
+    Recount(node);
+  }
   /// How many there are and are missing, and who has gone; a clause for an operator.
   std::string Missing(const std::vector<Incarnation>& eligible) const;
+  /// Empty, or a sentence that names the violated invariant. O(nodes).
+  std::string CheckInvariants() const;
   /// Spares that had no part in the last world.
   std::vector<Incarnation> Strangers() const;
 
@@ -82,14 +117,20 @@ class Membership {
   /// Does away with a node, which is missed from then on.
   job::Node Lose(Incarnation incarnation, const std::string& what);
   /// Does away with a node that nobody misses. Does nothing if there is no such node.
-  void Dismiss(Incarnation incarnation) { nodes_.Erase(incarnation); }
-  void DismissAll() { nodes_.Clear(); }
+  void Dismiss(Incarnation incarnation);
+  void DismissAll();
   /// A world is complete: nobody is missed any more.
   void ForgetLost() { lost_.clear(); }
 
  private:
+  /// See Note [Counted, not searched].
+  void Recount(job::Node& node);
+  void CountOut(job::Node& node);
+  void CountRank(job::Node& node, int rank);
+  bool MayBeMember(const job::Node& node) const;
+  bool IsUndecided(const job::Node& node) const;
   const job::Node* HolderOf(int requested_node_rank) const;
-  bool IsRankFree(int rank) const;
+  bool IsRankFree(int rank) const { return holders_.find(rank) == holders_.end(); }
   std::string DropImpossibleRank(NodeInfo* info) const;
   job::Node& Insert(NodeInfo info, Generation held, MonoTime now);
   std::string MissingRanks(const std::vector<Incarnation>& eligible) const;
@@ -101,8 +142,14 @@ class Membership {
   Leases leases_;
   uint64_t admissions_ = 0;
   bool has_warned_of_rank_ = false;
-  /// Nodes that left or were lost since the last complete world, with the reason; for messages.
-  std::vector<std::string> lost_;
+  int eligible_ = 0;
+  int undecided_ = 0;
+  /// By rank: who was promised it, or has it in the present or last world without a wish of its
+  /// own. Only looked up, never iterated.
+  absl::flat_hash_map<int, std::vector<Incarnation>> holders_;
+  /// The latest nodes that left or were lost since the last complete world, with the reason; for
+  /// messages.
+  std::deque<std::string> lost_;
 };
 
 }  // namespace fsdprun

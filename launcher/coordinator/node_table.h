@@ -33,7 +33,13 @@ struct alignas(64) Node {
   bool leaving = false;
   /// Known from a coordinator before this one, and not heard of since.
   bool is_expected = false;
+  /// How Membership has counted it.
+  bool is_counted_eligible = false;
+  bool is_counted_undecided = false;
+  int counted_rank = -1;
   MonoTime last_heard{};
+  /// Since when its lease runs, on the clock of Leases.
+  MonoTime lease_from{};
   MonoTime stream_lost_at{};
   /// For kCleaning: the generation being stopped.
   Generation held;

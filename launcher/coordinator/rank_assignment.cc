@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 #include <numeric>
+#include <string_view>
 #include <tuple>
 
 namespace fsdprun {
@@ -13,7 +14,7 @@ namespace {
 bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 /// End of the run of digits or of non-digits that starts at `begin`.
-size_t RunEnd(const std::string& s, size_t begin) {
+size_t RunEnd(std::string_view s, size_t begin) {
   size_t end = begin + 1;
   while (end < s.size() && IsDigit(s[end]) == IsDigit(s[begin])) {
     ++end;
@@ -22,16 +23,16 @@ size_t RunEnd(const std::string& s, size_t begin) {
 }
 
 /// The run without leading zeros, so that longer means larger.
-std::string Significant(const std::string& digits) {
+std::string_view Significant(std::string_view digits) {
   const size_t first = digits.find_first_not_of('0');
-  return first == std::string::npos ? "" : digits.substr(first);
+  return first == std::string_view::npos ? std::string_view() : digits.substr(first);
 }
 
 /// -1, 0 or 1.
-int CompareRuns(const std::string& a, const std::string& b) {
+int CompareRuns(std::string_view a, std::string_view b) {
   if (IsDigit(a[0]) && IsDigit(b[0])) {
-    const std::string x = Significant(a);
-    const std::string y = Significant(b);
+    const std::string_view x = Significant(a);
+    const std::string_view y = Significant(b);
     if (x.size() != y.size()) {
       return x.size() < y.size() ? -1 : 1;
     }
@@ -86,7 +87,7 @@ std::vector<size_t> Order(const std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-bool NaturalLess(const std::string& a, const std::string& b) {
+bool NaturalLess(std::string_view a, std::string_view b) {
   size_t i = 0;
   size_t j = 0;
   while (i < a.size() && j < b.size()) {

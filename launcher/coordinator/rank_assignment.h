@@ -3,6 +3,7 @@
 // Rank assignment: a pure function of the member nodes.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/cluster/types.h"
@@ -27,7 +28,7 @@ struct WorldNumbers {
 };
 
 /// Less-than with runs of digits compared as numbers: node-2 before node-10.
-bool NaturalLess(const std::string& a, const std::string& b);
+bool NaturalLess(std::string_view a, std::string_view b);
 
 /// Assigns ranks to `candidates`; element i of the result belongs to element i of the argument.
 /// Order of group ranks: a requested node rank is honoured as far as the world has no gaps (after a

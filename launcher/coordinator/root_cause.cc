@@ -36,6 +36,9 @@ namespace {
 /// The last heartbeat of a lost node may precede the loss by one heartbeat interval.
 constexpr Duration kSilenceSlack = std::chrono::milliseconds(500);
 constexpr size_t kEntriesMax = 4096;
+/// How many keep what their workers have said: of victims, and of any.
+constexpr size_t kVictimTextsMax = 256;
+constexpr size_t kTextsMax = 1024;
 
 bool IsPlainExit(const Failure& failure) {
   return failure.kind == CauseKind::kWorkerFailed && !IsCulpritSignal(failure.worker->signal);
@@ -123,6 +126,15 @@ bool IsReported(CauseKind kind) {
   return false;
 }
 
+/// What makes a failure large.
+void DropTexts(Failure* failure) {
+  if (failure->worker) {
+    failure->worker->stderr_tail.clear();
+    failure->worker->traceback.clear();
+    failure->worker->error_json.clear();
+  }
+}
+
 }  // namespace
 
 bool IsCulpritSignal(int signal) {
@@ -180,8 +192,22 @@ bool FailureLog::Add(Failure failure, MonoTime received, MonoTime since) {
   }
   const auto later = std::upper_bound(entries_.begin(), entries_.end(), at,
                                       [](MonoTime t, const Entry& e) { return t < e.at; });
+  const size_t place = static_cast<size_t>(later - entries_.begin());
   entries_.insert(later, {std::move(failure), at, since});
+  DropTextsBehind(place);
   return true;
+}
+
+/// An entry has come to `place`, and moved those behind it.
+void FailureLog::DropTextsBehind(size_t place) {
+  const size_t victim = std::max(place, kVictimTextsMax);
+  if (victim < entries_.size() && IsKnownVictim(entries_[victim].failure)) {
+    DropTexts(&entries_[victim].failure);
+  }
+  const size_t any = std::max(place, kTextsMax);
+  if (any < entries_.size()) {
+    DropTexts(&entries_[any].failure);
+  }
 }
 
 void FailureLog::Clear() {

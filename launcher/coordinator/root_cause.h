@@ -11,7 +11,9 @@
 
 namespace fsdprun {
 
-/// Collects the failures of one generation in the order in which they happened.
+/// Collects the failures of one generation in the order in which they happened. Memory: of 4,096
+/// failures, and of what their workers have said that of the first 1,024, of victims of the first
+/// 256; the rest is counted.
 class FailureLog {
  public:
   /// Adds a failure received at `received`. `since` is when it began as far as the coordinator can
@@ -37,6 +39,7 @@ class FailureLog {
   };
   size_t RootIndex() const;
   bool StoppedWorkerOutranks(const Entry& root) const;
+  void DropTextsBehind(size_t place);
 
   std::vector<Entry> entries_;
   /// The first of the collateral workers that were failing when the stop order came.

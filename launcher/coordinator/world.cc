@@ -28,16 +28,17 @@ World::Orders World::Form(const std::vector<Candidate>& chosen, const WorldNumbe
   Orders orders;
   for (size_t i = 0; i < chosen.size(); ++i) {
     const NodeInfo& node = chosen[i].node;
-    members_.push_back({.incarnation = node.incarnation,
-                        .name = node.name,
-                        .state = MemberState::kPreparing,
-                        .assignment = assignments[i],
-                        .succeeded_count = 0,
-                        .exited = std::vector<bool>(node.local_world_size, false)});
-    orders.push_back(Order(members_.back(), PrepareGeneration{assignments[i]}));
+    members_.push_back(std::make_unique<Member>(
+        Member{.incarnation = node.incarnation,
+               .name = node.name,
+               .state = MemberState::kPreparing,
+               .assignment = assignments[i],
+               .succeeded_count = 0,
+               .exited = std::vector<bool>(node.local_world_size, false)}));
+    orders.push_back(Order(*members_.back(), PrepareGeneration{assignments[i]}));
   }
   std::sort(members_.begin(), members_.end(),
-            [](const Member& a, const Member& b) { return a.incarnation < b.incarnation; });
+            [](const auto& a, const auto& b) { return a->incarnation < b->incarnation; });
   Await(now + spec_.prepare_timeout);
   return orders;
 }
@@ -48,9 +49,9 @@ World::Orders World::Commit(MonoTime now) {
   phase_ = Phase::kRunning;
   committed_at_ = now;
   Orders orders;
-  for (Member& member : members_) {
-    member.state = MemberState::kCommitted;
-    orders.push_back(Order(member, CommitGeneration{store_}));
+  for (const auto& member : members_) {
+    member->state = MemberState::kCommitted;
+    orders.push_back(Order(*member, CommitGeneration{store_}));
   }
   Await(now + spec_.start_timeout);
   return orders;
@@ -62,9 +63,9 @@ World::Orders World::BeginStop(Stop stop, MonoTime now) {
   stop_ = std::move(stop);
   kill_at_ = now + stop_.grace;
   Orders orders;
-  for (Member& member : members_) {
-    member.state = MemberState::kStopping;
-    orders.push_back(Order(member, StopWorkers{stop_.signal, stop_.grace, stop_.why}));
+  for (const auto& member : members_) {
+    member->state = MemberState::kStopping;
+    orders.push_back(Order(*member, StopWorkers{stop_.signal, stop_.grace, stop_.why}));
   }
   Await(now + stop_.grace + spec_.stop_margin);
   return orders;
@@ -86,9 +87,9 @@ World::Orders World::ShortenGrace(Duration grace, MonoTime now) {
   kill_at_ = std::min(kill_at_, now + grace);
   deadline_ = std::min(deadline_, now + grace + spec_.stop_margin);
   Orders orders;
-  for (const Member& member : members_) {
-    if (member.state == MemberState::kStopping) {
-      orders.push_back(Order(member, StopWorkers{stop_.signal, grace, stop_.why}));
+  for (const auto& member : members_) {
+    if (member->state == MemberState::kStopping) {
+      orders.push_back(Order(*member, StopWorkers{stop_.signal, grace, stop_.why}));
     }
   }
   return orders;
@@ -96,8 +97,8 @@ World::Orders World::ShortenGrace(Duration grace, MonoTime now) {
 
 World::Orders World::PassToWorkers(int signal) const {
   Orders orders;
-  for (const Member& member : members_) {
-    orders.push_back(Order(member, PassSignal{signal}));
+  for (const auto& member : members_) {
+    orders.push_back(Order(*member, PassSignal{signal}));
   }
   return orders;
 }
@@ -141,17 +142,22 @@ ToAgent World::Order(const Member& member, CoordinatorMessage message) const {
 
 // --- Reports
 
-const World::Member* World::Find(Incarnation incarnation) const {
+/// The end if there is no such member.
+World::Members::const_iterator World::Place(Incarnation incarnation) const {
   const auto it =
       std::lower_bound(members_.begin(), members_.end(), incarnation,
-                       [](const Member& member, Incarnation i) { return member.incarnation < i; });
-  return it != members_.end() && it->incarnation == incarnation ? &*it : nullptr;
+                       [](const auto& member, Incarnation i) { return member->incarnation < i; });
+  return it != members_.end() && (*it)->incarnation == incarnation ? it : members_.end();
+}
+
+const World::Member* World::Find(Incarnation incarnation) const {
+  const auto it = Place(incarnation);
+  return it != members_.end() ? it->get() : nullptr;
 }
 
 World::Member* World::FindSender(const FromAgent& envelope) {
-  const Member* member = Find(envelope.incarnation);
-  const bool is_sender = member != nullptr && envelope.generation == generation_;
-  return is_sender ? &members_[member - members_.data()] : nullptr;
+  const auto it = Place(envelope.incarnation);
+  return it != members_.end() && envelope.generation == generation_ ? it->get() : nullptr;
 }
 
 World::Answered World::Answer(Member& member, MemberState state) {
@@ -231,10 +237,9 @@ void World::NoteProgress(const Progress& progress) {
 }
 
 World::Member World::Remove(Incarnation incarnation) {
-  const Member* found = Find(incarnation);
-  FSDPRUN_CHECK(found != nullptr, "it is a member");
-  const auto it = members_.begin() + (found - members_.data());
-  Member member = std::move(*it);
+  const auto it = Place(incarnation);
+  FSDPRUN_CHECK(it != members_.end(), "it is a member");
+  Member member = std::move(**it);
   members_.erase(it);
   awaiting_ -= Owes(member) ? 1 : 0;
   gone_succeeded_ += member.succeeded_count;
@@ -257,9 +262,9 @@ World::MemberState World::OwingState() const {
 
 std::vector<Incarnation> World::Owing() const {
   std::vector<Incarnation> owing;
-  for (const Member& member : members_) {
-    if (Owes(member)) {
-      owing.push_back(member.incarnation);
+  for (const auto& member : members_) {
+    if (Owes(*member)) {
+      owing.push_back(member->incarnation);
     }
   }
   return owing;
@@ -303,11 +308,11 @@ job::StopStatus World::StopProgress() const {
                          .grace = stop_.grace,
                          .kill_at = kill_at_,
                          .left = {}};
-  for (const Member& member : members_) {
-    if (member.state == MemberState::kStopping) {
-      const auto exited = std::count(member.exited.begin(), member.exited.end(), true);
+  for (const auto& member : members_) {
+    if (member->state == MemberState::kStopping) {
+      const auto exited = std::count(member->exited.begin(), member->exited.end(), true);
       status.left.push_back(
-          {member.name, member.assignment.local_world_size - static_cast<int>(exited)});
+          {member->name, member->assignment.local_world_size - static_cast<int>(exited)});
     }
   }
   return status;
@@ -350,12 +355,12 @@ std::string World::CheckRanks() const {
   }
   const int count = static_cast<int>(members_.size());
   std::vector<const RankAssignment*> by_group_rank(count, nullptr);
-  for (const Member& member : members_) {
-    const RankAssignment& a = member.assignment;
+  for (const auto& member : members_) {
+    const RankAssignment& a = member->assignment;
     if (a.generation != generation_ || a.group_rank < 0 || a.group_rank >= count ||
         by_group_rank[a.group_rank] != nullptr || a.world_size != world_size_ ||
-        a.local_world_size != static_cast<int>(member.exited.size())) {
-      return "the assignment of node " + member.name + " does not fit the world";
+        a.local_world_size != static_cast<int>(member->exited.size())) {
+      return "the assignment of node " + member->name + " does not fit the world";
     }
     by_group_rank[a.group_rank] = &a;
   }

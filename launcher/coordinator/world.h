@@ -4,6 +4,7 @@
 // starting and stopping it.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,6 +50,8 @@ class World {
     Duration grace{};
     std::string why;
   };
+  /// In order of incarnation. Pointers, so that one that is lost costs no move of the others.
+  using Members = std::vector<std::unique_ptr<Member>>;
   using Orders = std::vector<ToAgent>;
   /// What an answer to an order has brought.
   enum class Answered {
@@ -71,7 +74,7 @@ class World {
   Phase phase() const { return phase_; }
   /// Of the present or the last world; 0 before the first.
   Generation generation() const { return generation_; }
-  const std::vector<Member>& members() const { return members_; }
+  const Members& members() const { return members_; }
   /// The number of workers that it began with.
   int world_size() const { return world_size_; }
   /// When the members that have not answered are overdue; MonoTime::max() if nobody owes an answer.
@@ -154,6 +157,7 @@ class World {
   MemberState OwingState() const;
   bool Owes(const Member& member) const { return member.state == OwingState(); }
   std::vector<Incarnation> Owing() const;
+  Members::const_iterator Place(Incarnation incarnation) const;
   void Await(MonoTime deadline);
   Answered Answer(Member& member, MemberState state);
   ToAgent Order(const Member& member, CoordinatorMessage message) const;
@@ -166,8 +170,7 @@ class World {
 
   Phase phase_ = Phase::kNone;
   Generation generation_;
-  /// In order of incarnation.
-  std::vector<Member> members_;
+  Members members_;
   /// Members that have not yet answered the phase's order.
   int awaiting_ = 0;
   MonoTime deadline_ = MonoTime::max();

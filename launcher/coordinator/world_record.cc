@@ -12,8 +12,9 @@ job::WorldRecord World::ToRecord() const {
   record.phase = static_cast<job::WorldRecord::Phase>(phase_);
   record.world_size = world_size_;
   record.store = store_;
-  for (const Member& member : members_) {
-    record.members.push_back({member.incarnation, member.assignment});
+  record.members.reserve(members_.size());
+  for (const auto& member : members_) {
+    record.members.push_back({member->incarnation, member->assignment});
   }
   record.gone_succeeded = gone_succeeded_;
   record.stop_kind = stop_.kind;
@@ -41,12 +42,13 @@ void World::Restore(const job::WorldRecord& record, Generation generation,
       return other.info.incarnation == member.incarnation;
     });
     FSDPRUN_CHECK(node != nodes.end(), "every member is one of the nodes");
-    members_.push_back({.incarnation = member.incarnation,
-                        .name = node->info.name,
-                        .state = OwingState(),
-                        .assignment = member.assignment,
-                        .succeeded_count = 0,
-                        .exited = std::vector<bool>(member.assignment.local_world_size, false)});
+    members_.push_back(std::make_unique<Member>(
+        Member{.incarnation = member.incarnation,
+               .name = node->info.name,
+               .state = OwingState(),
+               .assignment = member.assignment,
+               .succeeded_count = 0,
+               .exited = std::vector<bool>(member.assignment.local_world_size, false)}));
   }
   if (phase_ != Phase::kNone) {
     Await(DeadlineAfterRestore(now));

@@ -2,8 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,13 @@ constexpr int kMinPingIntervalMs = 300;
 /// What gRPC reads of a message. One that is too long, but not longer than this, is counted as
 /// refused; gRPC ends the stream of a longer one by itself.
 constexpr int kMaxReadBytes = 4 * kMaxMessageBytes;
+/// Silence after which a connection is given up, in silences of a transport. That a node is silent
+/// is noticed by its lease, and that its machine is gone by the kernel (see FrontDoor): this is for
+/// what a proxy holds open, and must not end connections of nodes that are slow.
+constexpr int kKeepaliveFactor = 10;
+/// How many messages of one stream may wait for the loop. The rest is the sender's to keep, by the
+/// flow control of HTTP/2.
+constexpr int kMessagesWaitingMax = 64;
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
 constexpr Duration kDoneTimeout = std::chrono::seconds(5);
 
@@ -43,6 +52,14 @@ class CoordinatorService::Stream
     self_ = std::move(self);
     StartSendInitialMetadata();
     StartRead(&incoming_);
+  }
+
+  // A message has been dealt with: the next may be read, if too many were waiting.
+  void ReadOn() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (waiting_-- == kMessagesWaitingMax && !is_finishing_) {
+      StartRead(&incoming_);
+    }
   }
 
   // Ends the call with `status`; nothing is read from it.
@@ -100,7 +117,10 @@ class CoordinatorService::Stream
     service_.PostIfLive([&service = service_, id = id_, message = *std::move(message)] {
       service.ReportMessage(id, message);
     });
-    StartRead(&incoming_);
+    MutexLock lock(mu_);
+    if (++waiting_ < kMessagesWaitingMax && !is_finishing_) {
+      StartRead(&incoming_);
+    }
   }
 
   void OnWriteDone(bool ok) override {
@@ -134,6 +154,8 @@ class CoordinatorService::Stream
   CondVar changed_;
   /// The front is being written. A deque, so that its address stays.
   std::deque<v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mu_);
+  /// Messages that the loop has not dealt with.
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0;
   bool is_finishing_ ABSL_GUARDED_BY(mu_) = false;
   bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
@@ -200,16 +222,23 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
  private:
   bool Register(const std::shared_ptr<Stream>& stream) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
-    std::erase_if(open_, [](const std::weak_ptr<Stream>& weak) { return weak.expired(); });
+    if (open_.size() >= sweep_at_) {
+      std::erase_if(open_, [](const std::weak_ptr<Stream>& weak) { return weak.expired(); });
+      sweep_at_ = std::max(kSweepMin, 2 * open_.size());
+    }
     open_.push_back(stream);
     return !is_closed_;
   }
 
+  static constexpr size_t kSweepMin = 64;
+
   CoordinatorService& service_;
   std::atomic<uint64_t> next_id_{1};
   Mutex mu_;
-  /// Every stream that gRPC has not finished, including those not yet posted to the loop.
+  /// Every stream that gRPC has not finished, including those not yet posted to the loop, and some
+  /// that it has: they are swept when there are twice as many as were left by the last sweep.
   std::vector<std::weak_ptr<Stream>> open_ ABSL_GUARDED_BY(mu_);
+  size_t sweep_at_ ABSL_GUARDED_BY(mu_) = kSweepMin;
   bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
@@ -231,9 +260,10 @@ absl::Status CoordinatorService::Start() {
   builder.SetMaxReceiveMessageSize(kMaxReadBytes);
   const auto silence =
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.stream_silence);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(silence.count() / 3));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                             static_cast<int>(silence.count() - silence.count() / 3));
+  const int keepalive_ms = static_cast<int>(
+      std::min<int64_t>(kKeepaliveFactor * silence.count(), std::numeric_limits<int>::max()));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive_ms / 3);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_ms - keepalive_ms / 3);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -303,7 +333,10 @@ void CoordinatorService::ReportMessage(uint64_t id, const FromAgent& message) {
     }
     stream_of_agent_[message.incarnation] = id;
   }
+  // The callback may end the stream.
+  const std::shared_ptr<Stream> still = it->second;
   callbacks_.on_message(message);
+  still->ReadOn();
 }
 
 void CoordinatorService::ReportLoss(uint64_t id) {

@@ -5,6 +5,7 @@
 #include <grpcpp/server_posix.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -26,6 +27,10 @@ constexpr char kFirstOfTls = 0x16;
 /// Less than gRPC's keepalive takes to end a connection whose other end does not answer.
 constexpr Duration kFresh = std::chrono::seconds(2);
 constexpr size_t kMaxDrained = 64u << 10;
+/// When the kernel asks whether a silent connection's other machine is there, and how often it asks
+/// in vain. Its kernel answers, however slow the program is.
+constexpr int kProbeSeconds = 1;
+constexpr int kProbes = 3;
 
 constexpr char kUnknownAddress[] = "an unknown address";
 
@@ -52,6 +57,14 @@ std::string NameOfUri(absl::string_view uri) {
   return absl::StrReplaceAll(uri, {{"%5B", ""}, {"%5D", ""}, {"[", ""}, {"]", ""}, {"%25", "%"}});
 }
 
+void ProbeMachineOf(const UniqueFd& connection) {
+  const int on = 1;
+  ::setsockopt(connection.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  ::setsockopt(connection.get(), IPPROTO_TCP, TCP_KEEPIDLE, &kProbeSeconds, sizeof(int));
+  ::setsockopt(connection.get(), IPPROTO_TCP, TCP_KEEPINTVL, &kProbeSeconds, sizeof(int));
+  ::setsockopt(connection.get(), IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof(int));
+}
+
 // Read to its end, as far as it has come, so that the answer is not lost by a reset.
 void AnswerAndClose(const UniqueFd& connection, absl::string_view answer) {
   char buffer[4096];
@@ -71,7 +84,8 @@ FrontDoor::FrontDoor(EventLoop& loop, Options options, OnRefused on_refused)
     : loop_(loop),
       options_(std::move(options)),
       on_refused_(std::move(on_refused)),
-      fresh_(kFresh),
+      arrivals_(kArrivalTime),
+      fresh_(kFresh - kArrivalTime),
       late_(kNoCallTimeout - kFresh) {}
 
 FrontDoor::~FrontDoor() {
@@ -92,6 +106,22 @@ void FrontDoor::Prepare(grpc::ServerBuilder* builder) {
 }
 
 void FrontDoor::Take(UniqueFd connection) {
+  if (arrivals_.size() < kArrivalsMax) {
+    LetIn(std::move(connection));
+  } else {
+    waiting_.push_back(std::move(connection));
+  }
+}
+
+void FrontDoor::LetInWaiting() {
+  while (!waiting_.empty() && arrivals_.size() < kArrivalsMax) {
+    UniqueFd connection = std::move(waiting_.front());
+    waiting_.pop_front();
+    LetIn(std::move(connection));
+  }
+}
+
+void FrontDoor::LetIn(UniqueFd connection) {
   const std::string peer = PeerName(connection.get());
   const bool has_tls = options_.tls != nullptr;
   if (SpeaksOther(connection)) {
@@ -104,8 +134,9 @@ void FrontDoor::Take(UniqueFd connection) {
   if (flags < 0 || ::fcntl(connection.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
     return;
   }
+  ProbeMachineOf(connection);
   if (peer != kUnknownAddress) {
-    fresh_.Add({connection.get(), peer}, MonoNow());
+    arrivals_.Add({connection.get(), peer}, MonoNow());
     Schedule();
   }
   if (has_tls) {
@@ -136,8 +167,7 @@ absl::StatusOr<std::string> FrontDoor::RunIdOf(const grpc::CallbackServerContext
     refusal = absl::StrCat("a call from ", peer, ": ", run_id.status().message());
   }
   PostIfLive([this, peer, refusal] {
-    fresh_.Used(peer);
-    late_.Used(peer);
+    OnCall(peer);
     if (!refusal.empty()) {
       on_refused_(refusal);
     }
@@ -159,10 +189,23 @@ absl::StatusOr<std::string> FrontDoor::Judge(const grpc::CallbackServerContext& 
   return *std::move(run_id);
 }
 
+void FrontDoor::OnCall(const std::string& peer) {
+  arrivals_.Used(peer);
+  fresh_.Used(peer);
+  late_.Used(peer);
+  LetInWaiting();
+}
+
 // A number may be another connection's by now: then the first one has left by itself.
 void FrontDoor::ExpireUnused() {
   timer_ = 0;
   const MonoTime now = MonoNow();
+  for (UnusedConnections::Connection& connection : arrivals_.TakeExpired(now)) {
+    if (PeerName(connection.fd) == connection.peer) {
+      fresh_.Add(std::move(connection), now);
+    }
+  }
+  LetInWaiting();
   for (UnusedConnections::Connection& connection : fresh_.TakeExpired(now)) {
     if (PeerName(connection.fd) == connection.peer) {
       late_.Add(std::move(connection), now);
@@ -176,7 +219,7 @@ void FrontDoor::ExpireUnused() {
 }
 
 void FrontDoor::Schedule() {
-  const MonoTime next = std::min(fresh_.next(), late_.next());
+  const MonoTime next = std::min({arrivals_.next(), fresh_.next(), late_.next()});
   if (timer_ == 0 && next != MonoTime::max()) {
     timer_ = loop_.At(next, [this] { ExpireUnused(); });
   }

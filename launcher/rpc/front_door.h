@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/server_builder.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,6 +22,12 @@ namespace fsdprun {
 /// Takes connections that were accepted elsewhere to a gRPC server, with TLS if there are
 /// certificates, and says which calls may be answered. Who is refused, here or by a handshake that
 /// does not end, is told of. Thread: loop thread, but for RunIdOf().
+//
+// Note [One after the other]
+// When thousands of nodes come at once, their handshakes must not delay the beats of those that are
+// there. At most kArrivalsMax connections are in their handshake; the others wait here, unread, and
+// each that has made its call, or has taken kArrivalTime, lets in the next. So who connects and
+// says nothing delays the others by little.
 class FrontDoor {
  public:
   struct Options {
@@ -35,6 +42,9 @@ class FrontDoor {
   /// How long a connection may be without a call: of an unknown client, or in a handshake. An agent
   /// makes its call at once and keeps it open.
   static constexpr Duration kNoCallTimeout = std::chrono::seconds(5);
+  /// See Note [One after the other].
+  static constexpr size_t kArrivalsMax = 64;
+  static constexpr Duration kArrivalTime = std::chrono::milliseconds(100);
 
   FrontDoor(EventLoop& loop, Options options, OnRefused on_refused);
   ~FrontDoor();
@@ -55,6 +65,9 @@ class FrontDoor {
 
  private:
   bool SpeaksOther(const UniqueFd& connection) const;
+  void LetIn(UniqueFd connection);
+  void LetInWaiting();
+  void OnCall(const std::string& peer);
   void Record(const UniqueFd& connection, const std::string& peer) ABSL_LOCKS_EXCLUDED(mu_);
   std::string NameOf(const std::string& peer) const ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::string> Judge(const grpc::CallbackServerContext& call) const;
@@ -70,8 +83,12 @@ class FrontDoor {
   // Owned by the loop thread.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   grpc::Server* server_ = nullptr;
-  /// Those that may still leave by themselves, as one that only looks who listens, and those that
-  /// were still there a while later: they count as refused if no call comes, whoever ends them.
+  /// Those that have to wait.
+  std::deque<UniqueFd> waiting_;
+  /// Those that have just been let in; those that may still leave by themselves, as one that only
+  /// looks who listens; and those that were still there a while later: they count as refused if no
+  /// call comes, whoever ends them.
+  UnusedConnections arrivals_;
   UnusedConnections fresh_;
   UnusedConnections late_;
   EventLoop::TimerId timer_ = 0;

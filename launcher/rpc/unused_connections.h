@@ -27,6 +27,7 @@ class UnusedConnections {
   void Used(const std::string& peer);
   /// Those whose time is over by `now`, which are forgotten.
   std::vector<Connection> TakeExpired(MonoTime now);
+  size_t size() const { return waiting_.size(); }
   /// MonoTime::max(): there is none.
   MonoTime next() const { return waiting_.empty() ? MonoTime::max() : waiting_.front().until; }
 

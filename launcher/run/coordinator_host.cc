@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/descriptor_limit.h"
 #include "base/log.h"
 #include "launcher/directory/job_token.h"
 
@@ -12,6 +13,8 @@ namespace {
 
 /// Shorter pauses are every day's business on a loaded machine.
 constexpr Duration kStallWarning = std::chrono::seconds(2);
+/// How many messages are sent before the loop may do something else: some milliseconds' worth.
+constexpr int kMessagesAtOnce = 64;
 
 void LogIfAny(const std::optional<std::string>& line) {
   if (line.has_value()) {
@@ -39,7 +42,7 @@ class CoordinatorHost::LocalLink : public CoordinatorLink {
   ~LocalLink() override { *is_live_ = false; }
 
   void SetCallbacks(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
-  void Open() override {
+  void Open(int /*patience*/) override {
     is_open_ = true;
     host_.loop_.Post([this, live = is_live_] {
       if (*live && is_open_) {
@@ -79,10 +82,17 @@ CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
       machine_(MakeMachine(options_)),
       local_link_(std::make_unique<LocalLink>(*this)) {}
 
-CoordinatorHost::~CoordinatorHost() { loop_.Cancel(wake_timer_); }
+CoordinatorHost::~CoordinatorHost() {
+  *is_live_ = false;
+  loop_.Cancel(wake_timer_);
+}
 
 absl::Status CoordinatorHost::Start() {
   if (!options_.token.empty()) {
+    const auto nodes = static_cast<uint64_t>(options_.spec.max_nodes);
+    if (const std::string shortage = DescriptorShortage(nodes, "nodes"); !shortage.empty()) {
+      Log(LogLevel::kWarning, shortage);
+    }
     CoordinatorService::Callbacks callbacks;
     callbacks.on_message = [this](const FromAgent& message) { Feed(message); };
     callbacks.on_stream_lost = [this](Incarnation agent) { Feed(job::AgentStreamLost{agent}); };
@@ -135,6 +145,9 @@ void CoordinatorHost::ForwardSignal(int signal) { Feed(job::SignalForWorkers{sig
 
 void CoordinatorHost::Shutdown() {
   if (service_ != nullptr) {
+    for (; !outbox_.empty(); outbox_.pop_front()) {
+      service_->Send(outbox_.front());
+    }
     service_->Shutdown();
     LogIfAny(refusals_.Rest());
     if (machine_.stale_dropped() > 0) {
@@ -157,10 +170,38 @@ void CoordinatorHost::WakeAt(MonoTime at) {
   }
 }
 
-/// The local agent may answer at once.
+/// The local agent may answer at once. A message to thousands of agents leaves the loop free for
+/// their beats in between.
 void CoordinatorHost::Send(ToAgent& message) {
-  if (!local_link_->Deliver(message) && service_ != nullptr) {
+  if (local_link_->Deliver(message) || service_ == nullptr) {
+    return;
+  }
+  if (outbox_.empty() && sent_in_step_ < kMessagesAtOnce) {
+    ++sent_in_step_;
     service_->Send(message);
+    return;
+  }
+  outbox_.push_back(std::move(message));
+  if (outbox_.size() == 1) {
+    loop_.Post([this, live = is_live_] {
+      if (*live) {
+        SendSome();
+      }
+    });
+  }
+}
+
+void CoordinatorHost::SendSome() {
+  for (int i = 0; i < kMessagesAtOnce && !outbox_.empty(); ++i) {
+    service_->Send(outbox_.front());
+    outbox_.pop_front();
+  }
+  if (!outbox_.empty()) {
+    loop_.Post([this, live = is_live_] {
+      if (*live) {
+        SendSome();
+      }
+    });
   }
 }
 
@@ -172,6 +213,7 @@ void CoordinatorHost::Hear(const job::News& news) {
 }
 
 void CoordinatorHost::OnStepped(const job::Event& /*event*/, const job::Effects& /*effects*/) {
+  sent_in_step_ = 0;
   if (hooks_.on_step) {
     hooks_.on_step();
   }

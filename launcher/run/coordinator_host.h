@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -95,6 +96,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void WakeAt(MonoTime at) override;
   void Send(ToAgent& message) override;
   void Execute(job::PlaceAsked& /*asked*/) override { hooks_.on_check_place(); }
+  void SendSome();
   void Hear(const job::News& news) override;
   void OnStepped(const job::Event& event, const job::Effects& effects) override;
   void Tell(const job::Stalled& stalled);
@@ -115,7 +117,12 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   EventLoop::TimerId wake_timer_ = 0;
   std::unique_ptr<LocalLink> local_link_;
   std::unique_ptr<CoordinatorService> service_;
+  /// What a step has to say to more agents than may hold up the loop at once, in order; and how
+  /// many messages it has sent itself.
+  std::deque<ToAgent> outbox_;
+  int sent_in_step_ = 0;
   RefusalLog refusals_;
+  const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };
 
 }  // namespace fsdprun

@@ -170,7 +170,7 @@ class Launcher {
   CoordinatorLink* link_ = nullptr;
   std::unique_ptr<WorkerStore> store_;
   /// The store's server on the coordinator's port; null if that is not here.
-  StoreServer* port_server_ = nullptr;
+  StoreThread* port_server_ = nullptr;
   EventLoop::TimerId tend_timer_ = 0;
   bool is_tending_ = false;
   /// The latest warning that the coordinator was given other options.

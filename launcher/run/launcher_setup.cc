@@ -84,8 +84,8 @@ absl::Status Launcher::OpenLink() {
     // A coordinator that does not answer is tried again before it is given up.
     options.open_timeout =
         std::min<Duration>(*plan_.read_timeout, clocks_.coordinator_grace / kAttemptsInGrace);
+    options.has_fixed_open_timeout = true;
   }
-  options.stream_silence = clocks_.stream_silence;
   options.tls = tls_;
   options.tls_name = place_.tls_name;
   grpc_link_ = std::make_unique<GrpcLink>(loop_, std::move(options));
@@ -147,7 +147,7 @@ absl::StatusOr<std::unique_ptr<WorkerStore>> Launcher::OpenStore() {
     return std::make_unique<WorkerStore>(loop_, addresses);
   }
   auto server =
-      std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
+      std::make_unique<StoreThread>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
         if (host_ != nullptr) {
           host_->AddConnection(std::move(connection));
         }
@@ -189,6 +189,7 @@ NodeSpec Launcher::MakeNodeSpec() const {
   spec.connect_timeout = std::max<Duration>(all - waited, std::min(all, kShortestConnectTimeout));
   spec.node_lease = clocks_.node_lease;
   spec.heartbeat_interval = clocks_.heartbeat_interval;
+  spec.stream_silence = clocks_.stream_silence;
   spec.coordinator_grace = clocks_.coordinator_grace;
   spec.stop_grace = plan_.shutdown_timeout;
   return spec;

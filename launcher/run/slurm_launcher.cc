@@ -106,7 +106,7 @@ absl::Status SlurmLauncher::Host() {
   place_.listeners.clear();
   // Who speaks here for nodes that cannot takes no answers.
   host_->local_link().SetCallbacks({[] {}, [](const ToAgent&) {}, [](const LinkLoss&) {}});
-  host_->local_link().Open();
+  host_->local_link().Open(/*patience=*/1);
   return host_->Start();
 }
 

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/check.h"
 #include "base/mono_time.h"
@@ -68,5 +69,40 @@ inline Clocks ClocksFor(std::chrono::milliseconds chosen_lease) {
 /// A wake-up this late means that the process itself was stopped: what was due meanwhile says
 /// nothing about the others.
 inline constexpr Duration kStallTolerance = std::chrono::milliseconds(500);
+
+/// A wake-up this late means that the machine is loaded, and what others have sent lies unread.
+inline constexpr Duration kLateTolerance = std::chrono::milliseconds(50);
+
+/// By how much the deadlines of others move because this process was late itself: by its delay, and
+/// by as much again, within bounds, in which it reads what has come meanwhile. The second is
+/// granted once until a wake-up is in time again, so that a machine that is always late still
+/// decides at last.
+class Lateness {
+ public:
+  struct Found {
+    Duration late{};
+    Duration forgiven{};
+  };
+
+  /// At an event. `promised`: when the process wanted to be woken next; MonoTime::max(): never.
+  Found At(MonoTime promised, MonoTime now) {
+    if (now < promised) {
+      return {};
+    }
+    const Duration late = now - std::max(promised, forgiven_at_);
+    if (late < kLateTolerance) {
+      was_late_ = was_late_ && promised < forgiven_at_;
+      return {};
+    }
+    forgiven_at_ = now;
+    const Duration for_reading = std::min(late, kStallTolerance);
+    return {late, std::exchange(was_late_, true) ? late : late + for_reading};
+  }
+
+ private:
+  bool was_late_ = false;
+  /// What came before is forgiven already.
+  MonoTime forgiven_at_{};
+};
 
 }  // namespace fsdprun

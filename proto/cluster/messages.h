@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/mono_time.h"
 #include "proto/cluster/build_info.h"
@@ -41,6 +42,8 @@ struct AgentJoined {
 /// Renews the node's lease; sent every NodeSpec::heartbeat_interval.
 struct AgentHeartbeat {
   Progress progress;
+  /// HeartbeatHeard is to answer it.
+  bool asks = false;
 };
 /// Ready to start the workers of the envelope's generation.
 struct AgentPrepared {
@@ -60,6 +63,11 @@ struct WorkerExited {
   /// Since the worker failed: since it wrote its error file, or else since it ended.
   Duration age{};
 };
+/// Workers of the envelope's generation ended because they were stopped: see IsEndByStop(). All
+/// that have since the last such message; what they have said is left out.
+struct WorkersEnded {
+  std::vector<WorkerExit> exits;
+};
 /// The node as a whole failed in the envelope's generation: kKeeperDied, kPrepareFailed,
 /// kSpawnFailed or kNodeWedged.
 struct NodeFaulted {
@@ -77,8 +85,9 @@ struct AgentLeft {
   bool workers_running = false;
 };
 
-using AgentMessage = std::variant<AgentHeartbeat, AgentJoined, AgentPrepared, AgentStarted,
-                                  WorkerExited, NodeFaulted, WorkersStopped, AgentLeft>;
+using AgentMessage =
+    std::variant<AgentHeartbeat, AgentJoined, AgentPrepared, AgentStarted, WorkerExited,
+                 NodeFaulted, WorkersStopped, AgentLeft, WorkersEnded>;
 
 /// Envelope of every message from an agent.
 struct FromAgent {
@@ -147,11 +156,15 @@ struct PassSignal {
   int signal = 10;
 };
 
-using CoordinatorMessage = std::variant<AdmitAgent, RejectAgent, PrepareGeneration,
-                                        CommitGeneration, StopWorkers, ReleaseAgent, PassSignal>;
+/// The answer to a heartbeat that asks.
+struct HeartbeatHeard {};
 
-/// Envelope of every message from the coordinator. AdmitAgent, RejectAgent and ReleaseAgent carry
-/// generation 0.
+using CoordinatorMessage =
+    std::variant<AdmitAgent, RejectAgent, PrepareGeneration, CommitGeneration, StopWorkers,
+                 ReleaseAgent, PassSignal, HeartbeatHeard>;
+
+/// Envelope of every message from the coordinator. AdmitAgent, RejectAgent, ReleaseAgent and
+/// HeartbeatHeard carry generation 0.
 struct ToAgent {
   Incarnation incarnation;
   Generation generation;

@@ -120,6 +120,17 @@ struct WorkerExit {
   bool Succeeded() const { return signal == 0 && exit_code == 0; }
 };
 
+/// The worker ended because it was stopped, and what it has said explains nothing: thousands of
+/// such ends are only counted. Not one that was failing before, nor one that exhausted memory may
+/// have killed, nor an exit that ends the job (`permanent`).
+inline bool IsEndByStop(const WorkerExit& exit, bool is_permanent) {
+  constexpr int kKill = 9;
+  constexpr int kBus = 7;
+  const bool may_be_memory = exit.signal == kKill || exit.signal == kBus;
+  return exit.after_stop && !exit.failed_before_stop && !is_permanent &&
+         (exit.killed_by_us || !may_be_memory);
+}
+
 /// "rank 3 exited with 1", "rank 3 died of signal 11"; for a worker that did not succeed.
 inline std::string DescribeExit(const WorkerExit& exit) {
   return "rank " + std::to_string(exit.rank) +

@@ -51,6 +51,10 @@ void CheckMessage(const FromAgent& message) {
   } else if (const auto* exited = std::get_if<WorkerExited>(&message.message)) {
     FSDPRUN_CHECK(exited->exit.exit_code >= 0 && exited->exit.exit_code <= 255,
                   "exit code out of range");
+  } else if (const auto* ended = std::get_if<WorkersEnded>(&message.message)) {
+    for (const WorkerExit& exit : ended->exits) {
+      FSDPRUN_CHECK(exit.exit_code >= 0 && exit.exit_code <= 255, "exit code out of range");
+    }
   } else if (const auto* prepared = std::get_if<AgentPrepared>(&message.message)) {
     FSDPRUN_CHECK(!prepared->store || IsCString(prepared->store->address),
                   "zero byte in the store's address");

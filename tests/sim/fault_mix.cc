@@ -54,6 +54,8 @@ bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* m
       {"lacks_program", &mix->lacks_program},
       {"restart_backoff_s", &mix->restart_backoff_s},
       {"max_restart_backoff_s", &mix->max_restart_backoff_s},
+      {"loaded_for_s", &mix->loaded_for_s},
+      {"late_s", &mix->late_s},
       {"start_within_s", &mix->start_within_s},
       {"place_sure_s", &mix->place_sure_s},
       {"node_lease_s", &mix->node_lease_s},

@@ -78,6 +78,9 @@ struct FaultMix {
   int max_restarts = 1000;
   double restart_backoff_s = 0;
   double max_restart_backoff_s = 0;
+  /// For so long everything is late, by at most as much: the machine is loaded.
+  double loaded_for_s = 0;
+  double late_s = 0;
   /// Agents start within this time.
   double start_within_s = 1;
   /// See JobSpec::place_sure_for.

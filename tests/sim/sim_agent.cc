@@ -9,6 +9,8 @@ namespace fsdprun::sim {
 namespace {
 
 constexpr Nanos kConnectTakes = kMilli;
+/// The longest of an attempt, times its patience.
+constexpr Nanos kAttemptTakes = 5 * kSecond;
 /// A keeper that sees its agent's socket close ends the workers within this time.
 constexpr Nanos kOrphansEndWithin = 50 * kMilli;
 
@@ -67,6 +69,7 @@ uint32_t World::StartAgent(int slot_index) {
   spec.cannot_run = slot.lacks_program ? "no such file" : "";
   spec.node_lease = ClocksOf(options_.mix).node_lease;
   spec.heartbeat_interval = ClocksOf(options_.mix).heartbeat_interval;
+  spec.stream_silence = ClocksOf(options_.mix).stream_silence;
   spec.coordinator_endpoint = "10.0.0.1:29400";
   spec.coordinator_grace = CoordinatorGrace(options_.mix);
   spec.stop_grace = Duration(static_cast<Nanos>(options_.mix.stop_grace_s * kSecond));
@@ -79,6 +82,7 @@ uint32_t World::StartAgent(int slot_index) {
   slot.agent = index;
   referee_.AgentStarted(now_, slot_index, slot.node_rank.value_or(slot_index));
   StepAgent(index, node::Boot{});
+  StarveAgent(index);
   return index;
 }
 
@@ -153,7 +157,9 @@ void World::Execute(uint32_t index, const node::StartKeeper& start) {
 
 void World::Execute(uint32_t index, const node::ReconnectStream& reconnect) {
   CloseByAgent(index);
-  At(now_ + reconnect.delay.count() + kConnectTakes, [this, index] { Connect(index); });
+  const Nanos begins = now_ + reconnect.delay.count() + kConnectTakes;
+  const Nanos until = begins + reconnect.patience * kAttemptTakes;
+  At(begins, [this, index, until] { Connect(index, until); });
 }
 
 void World::Execute(uint32_t index, const node::PrepareNode& prepare) {
@@ -245,6 +251,8 @@ void World::AgentDies(uint32_t index, bool host_lives) {
   }
   if (host_lives) {
     CloseByAgent(index);
+  } else if (agent.stream != 0) {
+    EndOfMachine(agent.stream - 1);
   }
   referee_.AgentDied(now_, agent.slot, slots_[agent.slot].node_rank.value_or(agent.slot), index);
   if (host_lives) {

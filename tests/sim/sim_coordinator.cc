@@ -102,6 +102,16 @@ void World::Hear(const job::WorldStopping& stopping) {
   }
 }
 
+void World::Hear(const job::WorldCommitted&) {
+  referee_.load().WorldCommitted();
+  result_.committed_at = result_.committed_at == 0 ? now_ : result_.committed_at;
+}
+
+/// Where the mix has no faults, whatever happens to a node is that it is late.
+void World::Hear(const job::NodeLost& lost) {
+  referee_.load().NodeLost(lost.name, lost.what, options_.mix.weights.empty());
+}
+
 /// As long as it is out of reach.
 void World::LookAtPlace() {
   const Nanos takes =

@@ -1,13 +1,13 @@
 // sim_main --seed 1|random --nodes 64 [--hours H] [--faults FILE] [--log short] [--runs N]
 // [--minutes M] [--check-every K] [--min-heartbeats B] [--max-seconds S] [--wire-every W]
-// [--min-questions Q]
+// [--min-questions Q] [--max-formation F]
 //
 // Runs N seeds from --seed on, or as many as M minutes allow. Prints for each the command line that
 // reproduces it, before it runs so that a crash or a hang has a seed, too; and what came of it.
 // Exit code 1 at the first violation; or if all runs together asked an oracle fewer questions than
 // Q says, as in outcome=10,overlap=200; or if a run delivered fewer heartbeats than B or took more
 // than S seconds of CPU time, which a busy machine does not lengthen as it does the time on the
-// wall.
+// wall; or if the first world was committed later than F virtual seconds after the start.
 
 #include <chrono>
 #include <cstdio>
@@ -29,13 +29,14 @@ using fsdprun::sim::SimResult;
 using Questions = std::map<std::string, int>;
 
 std::map<std::string, std::string> ParseArguments(int argc, char** argv) {
-  std::map<std::string, std::string> arguments = {{"--seed", "1"},        {"--nodes", "64"},
-                                                  {"--hours", "0"},       {"--faults", ""},
-                                                  {"--log", ""},          {"--check-every", "1"},
-                                                  {"--max-seconds", "0"}, {"--min-heartbeats", "0"},
-                                                  {"--runs", "1"},        {"--local", "2"},
-                                                  {"--wire-every", "1"},  {"--minutes", "0"},
-                                                  {"--min-questions", ""}};
+  std::map<std::string, std::string> arguments = {
+      {"--seed", "1"},         {"--nodes", "64"},
+      {"--hours", "0"},        {"--faults", ""},
+      {"--log", ""},           {"--check-every", "1"},
+      {"--max-seconds", "0"},  {"--min-heartbeats", "0"},
+      {"--runs", "1"},         {"--local", "2"},
+      {"--wire-every", "1"},   {"--minutes", "0"},
+      {"--min-questions", ""}, {"--max-formation", "0"}};
   for (int i = 1; i < argc; i += 2) {
     if (arguments.count(argv[i]) == 0 || i + 1 == argc) {
       std::fprintf(stderr, "sim_main: unknown flag or missing value: %s\n", argv[i]);
@@ -54,6 +55,7 @@ struct Bounds {
   double hours = 0;
   double max_seconds = 0;
   uint64_t min_heartbeats = 0;
+  double max_formation = 0;
 };
 
 void PrintCommand(const SimOptions& options, const Bounds& bounds, const std::string& faults_file) {
@@ -66,14 +68,14 @@ void PrintCommand(const SimOptions& options, const Bounds& bounds, const std::st
 void Print(uint64_t seed, const SimResult& r, double seconds) {
   std::printf(
       "seed %llu: %s, %.1f virtual s in %.2f s, %llu events, %llu heartbeats, %d faults, %d "
-      "worlds, "
+      "worlds, the first after %.2f s, "
       "%d restarts, %d membership changes, %llu stale\n",
       static_cast<unsigned long long>(seed),
       r.outcome ? r.outcome->reason.c_str() : "still running",
       static_cast<double>(r.ended_at) / fsdprun::sim::kSecond, seconds,
       static_cast<unsigned long long>(r.items), static_cast<unsigned long long>(r.heartbeats),
-      r.faults, r.formations, r.restarts, r.membership_changes,
-      static_cast<unsigned long long>(r.stale_dropped));
+      r.faults, r.formations, static_cast<double>(r.committed_at) / fsdprun::sim::kSecond,
+      r.restarts, r.membership_changes, static_cast<unsigned long long>(r.stale_dropped));
 }
 
 bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string& faults_file,
@@ -96,6 +98,12 @@ bool RunSeed(const SimOptions& options, const Bounds& bounds, const std::string&
     std::printf("TOO FEW HEARTBEATS: %llu, expected at least %llu\n",
                 static_cast<unsigned long long>(result.heartbeats),
                 static_cast<unsigned long long>(bounds.min_heartbeats));
+    return false;
+  }
+  const double committed = static_cast<double>(result.committed_at) / fsdprun::sim::kSecond;
+  if (bounds.max_formation > 0 && (result.committed_at == 0 || committed > bounds.max_formation)) {
+    std::printf("FORMED TOO LATE: after %.2f virtual s, limit %.2f s\n", committed,
+                bounds.max_formation);
     return false;
   }
   if (bounds.max_seconds > 0 && seconds > bounds.max_seconds) {
@@ -175,6 +183,7 @@ int main(int argc, char** argv) {
   Bounds bounds;
   bounds.hours = std::stod(arguments["--hours"]);
   bounds.max_seconds = std::stod(arguments["--max-seconds"]);
+  bounds.max_formation = std::stod(arguments["--max-formation"]);
   bounds.min_heartbeats = std::stoull(arguments["--min-heartbeats"]);
   options.seed = arguments["--seed"] == "random" ? RandomSeed() : std::stoull(arguments["--seed"]);
   return RunSeeds(options, bounds, arguments) ? 0 : 1;

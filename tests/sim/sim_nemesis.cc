@@ -168,17 +168,12 @@ void World::PauseAgent(uint32_t index, Nanos until) {
   At(agent.paused_until, [this] { UnstallAll(); });
 }
 
-/// The same; agents whose keepalive is not answered give their streams up.
+/// The same.
 void World::PauseCoordinator(Nanos until) {
   referee_.ledger().Add(FaultOn(FaultKind::kPauseCoordinator, kCoordinatorNode, until));
   referee_.CoordinatorPaused(now_, until);
   coordinator_paused_until_ = std::max(coordinator_paused_until_, until);
   At(coordinator_paused_until_, [this] { UnstallAll(); });
-  At(now_ + kKeepalive, [this] {
-    for (uint32_t i = 0; coordinator_paused_until_ > now_ && i < agents_.size(); ++i) {
-      LoseStream(i, "no answer to keepalive");
-    }
-  });
 }
 
 /// What says who hosts the job is out of reach of its host for a while; most often so long that
@@ -218,7 +213,7 @@ void World::KillCoordinator() {
   for (uint32_t i = 0; i < agents_.size(); ++i) {
     const Slot& slot = slots_[agents_[i]->slot];
     const bool is_cut = slot.up_cut_until > now_ || slot.down_cut_until > now_;
-    At(now_ + (is_cut ? kKeepalive : Delay(slot)), [this, i] { LoseStream(i, "end of stream"); });
+    At(now_ + (is_cut ? kSilence : Delay(slot)), [this, i] { LoseStream(i, "end of stream"); });
   }
 }
 

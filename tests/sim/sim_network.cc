@@ -28,12 +28,17 @@ bool World::IsUnheard(const Slot& slot) const {
   return slot.up_cut_until > now_ || slot.down_cut_until > now_ || is_paused;
 }
 
-void World::Connect(uint32_t index) {
+/// A coordinator on a loaded machine takes the connection when it comes to it, at most at `until`.
+void World::Connect(uint32_t index, Nanos until) {
   Agent& agent = *agents_[index];
   if (!agent.alive) {
     return;
   }
   const Slot& slot = slots_[agent.slot];
+  if (IsLoaded() && coordinator_paused_until_ > now_ && coordinator_paused_until_ < until) {
+    At(coordinator_paused_until_, [this, index, until] { Connect(index, until); });
+    return;
+  }
   const bool is_unheard = IsUnheard(slot);
   if (is_unheard || coordinator_died_ || coordinator_is_down_) {
     At(now_ + (is_unheard ? kConnectTimeout : kMilli),
@@ -270,17 +275,16 @@ void World::CutSlot(int slot_index, bool up, bool down, Nanos until) {
   }
   referee_.CutOff(now_, slot_index, until);
   At(until, [this] { UnstallAll(); });
-  if (until - now_ < kKeepalive || !slot.agent || agents_[*slot.agent]->stream == 0) {
-    return;
-  }
-  // Either direction is needed for the keepalive's answer.
-  At(now_ + kKeepalive,
-     [this, slot_index, index = *slot.agent, stream = agents_[*slot.agent]->stream] {
-       const Slot& s = slots_[slot_index];
-       if (agents_[index]->stream == stream && (s.up_cut_until > now_ || s.down_cut_until > now_)) {
-         LoseStream(index, "no answer to keepalive");
-       }
-     });
+}
+
+/// The node has no power any more: nothing ends its stream but the kernel at the other end.
+void World::EndOfMachine(uint32_t stream_index) {
+  At(now_ + kMachineGone, [this, stream_index] {
+    Stream& stream = streams_[stream_index];
+    up_messages_.Clear(stream.up.queue);
+    stream.up.close_pending = true;
+    queue_.Push(now_, ItemKind::kDeliverUp, stream_index);
+  });
 }
 
 }  // namespace fsdprun::sim

@@ -17,8 +17,10 @@
 
 namespace fsdprun::sim {
 
-/// What the transport's keepalive takes to notice that a peer is out of reach.
-inline constexpr Nanos kKeepalive = 3 * kSecond;
+/// Within which an agent of a job that runs notices that the coordinator is out of reach.
+inline constexpr Nanos kSilence = 3 * kSecond;
+/// Within which the coordinator's kernel notices that the machine at the other end is gone.
+inline constexpr Nanos kMachineGone = 4 * kSecond;
 
 /// How long a look at the place of the host may take.
 inline constexpr Nanos kLongestLook = 4 * kSecond;

@@ -64,7 +64,7 @@ void World::EndCoordinator() {
     }
     const Slot& slot = slots_[agents_[i]->slot];
     const bool is_cut = slot.up_cut_until > now_ || slot.down_cut_until > now_;
-    At(now_ + (is_cut ? kKeepalive : Delay(slot)), [this, i, stream = agents_[i]->stream] {
+    At(now_ + (is_cut ? kSilence : Delay(slot)), [this, i, stream = agents_[i]->stream] {
       if (agents_[i]->stream == stream) {
         LoseStream(i, "end of stream");
       }

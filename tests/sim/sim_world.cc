@@ -70,7 +70,7 @@ SignalOracle::Job MakeSignalRules(const SimOptions& options) {
 /// `grace` without a coordinator, how long NodeMachine waits for what it kills, the keeper's last
 /// sweep, and what a connection attempt may take in between.
 Nanos AloneBound(Duration grace) {
-  constexpr Nanos kTransport = kKeepalive + 500 * kMilli;
+  constexpr Nanos kTransport = kSilence + 500 * kMilli;
   constexpr Nanos kKillWait = 300 * kMilli;
   return grace.count() + kKillWait + kTransport;
 }
@@ -119,6 +119,7 @@ World::World(SimOptions options)
   if (!options_.mix.weights.empty()) {
     ScheduleFault();
   }
+  StarveCoordinator();
   const Nanos heal = static_cast<Nanos>(options_.mix.faults_for_s * kSecond);
   At(heal, [this] { Heal(); });
   At(heal + static_cast<Nanos>(options_.mix.settle_s * kSecond), [this] { CheckSettled(); });

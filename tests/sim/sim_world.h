@@ -44,6 +44,8 @@ struct SimResult {
   uint64_t items = 0;
   uint64_t heartbeats = 0;
   int formations = 0;
+  /// When the first world was committed; 0: none was.
+  Nanos committed_at = 0;
   int restarts = 0;
   int membership_changes = 0;
   int faults = 0;
@@ -88,6 +90,9 @@ class World {
   JobSpec Spec() const;
   void Hear(const job::JobFinished& finished);
   void Hear(const job::WorldStopping& stopping);
+  void Hear(const job::NodeJoined&) { referee_.load().NodeJoined(); }
+  void Hear(const job::NodeLost& lost);
+  void Hear(const job::WorldCommitted&);
   template <class Other>
   void Hear(const Other&) {}
   void LookAtPlace();
@@ -131,7 +136,7 @@ class World {
   bool AnyLeftOf(uint32_t index, Generation g) const;
 
   // sim_network.cc
-  void Connect(uint32_t index);
+  void Connect(uint32_t index, Nanos until);
   void OpenStream(uint32_t index);
   bool IsUnheard(const Slot& slot) const;
   template <class Message>
@@ -142,6 +147,7 @@ class World {
   void DeliverDown(uint32_t stream);
   void ReplaceStream(Incarnation incarnation, uint32_t stream);
   void EndUp(uint32_t stream);
+  void EndOfMachine(uint32_t stream);
   void CloseByAgent(uint32_t index);
   void BreakStream(uint32_t index);
   void LoseStream(uint32_t index, const char* why);
@@ -151,6 +157,11 @@ class World {
   Nanos Delay(const Slot& slot);
   void MaybeReset(uint32_t stream);
   void MaybeDuplicate(uint32_t stream, const FromAgent& message);
+
+  // sim_load.cc
+  bool IsLoaded() const;
+  void StarveAgent(uint32_t index);
+  void StarveCoordinator();
 
   // sim_nemesis.cc: when, what and where.
   void ScheduleFault();

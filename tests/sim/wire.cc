@@ -51,8 +51,8 @@ static auto Fields(const AgentJoined& joined) {
   return std::tie(node, highest_seen, cannot_run, build);
 }
 static auto Fields(const AgentHeartbeat& beat) {
-  const auto& [progress] = beat;
-  return std::tie(progress);
+  const auto& [progress, asks] = beat;
+  return std::tie(progress, asks);
 }
 static auto Fields(const AgentPrepared& prepared) {
   const auto& [store] = prepared;
@@ -62,6 +62,10 @@ static auto Fields(const AgentStarted& /*started*/) { return std::tuple(); }
 static auto Fields(const WorkerExited& exited) {
   const auto& [exit, age] = exited;
   return std::tie(exit, age);
+}
+static auto Fields(const WorkersEnded& ended) {
+  const auto& [exits] = ended;
+  return std::tie(exits);
 }
 static auto Fields(const NodeFaulted& faulted) {
   const auto& [kind, what, age] = faulted;
@@ -106,6 +110,8 @@ static auto Fields(const PassSignal& pass) {
   const auto& [signal] = pass;
   return std::tie(signal);
 }
+
+static auto Fields(const HeartbeatHeard& /*heard*/) { return std::tuple(); }
 
 static auto Fields(const FromAgent& envelope) {
   const auto& [incarnation, generation, message] = envelope;

@@ -21,7 +21,7 @@ const std::string& Referee::complaint() const {
        {static_cast<const Oracle*>(&signals_), static_cast<const Oracle*>(&overlap_),
         static_cast<const Oracle*>(&fence_), static_cast<const Oracle*>(&outcome_),
         static_cast<const Oracle*>(&cause_), static_cast<const Oracle*>(&recovery_),
-        static_cast<const Oracle*>(&place_)}) {
+        static_cast<const Oracle*>(&place_), static_cast<const Oracle*>(&load_)}) {
     if (!oracle->complaint().empty()) {
       return oracle->complaint();
     }
@@ -33,7 +33,8 @@ std::map<std::string, int> Referee::questions() const {
   return {{"outcome", outcome_.questions()},   {"cause", cause_.questions()},
           {"overlap", overlap_.questions()},   {"fence", fence_.questions()},
           {"shutdown", shutdown_.questions()}, {"recovery", recovery_.questions()},
-          {"place", place_.questions()},       {"signals", signals_.questions()}};
+          {"place", place_.questions()},       {"signals", signals_.questions()},
+          {"load", load_.questions()}};
 }
 
 void Referee::AgentStarted(Nanos at, int node, int place) {
@@ -202,6 +203,10 @@ void Referee::ReportArrives(Nanos at, int node, const FromAgent& report) {
 void Referee::ReportHeard(Nanos at, const std::string& node_name, const FromAgent& report) {
   if (const auto* exited = std::get_if<WorkerExited>(&report.message)) {
     cause_.ExitHeard(exited->exit, at - exited->age.count());
+  } else if (const auto* ended = std::get_if<WorkersEnded>(&report.message)) {
+    for (const WorkerExit& exit : ended->exits) {
+      cause_.ExitHeard(exit, at);
+    }
   } else if (std::holds_alternative<NodeFaulted>(report.message)) {
     cause_.NodeFaultHeard(node_name, report.generation);
   }

@@ -13,6 +13,7 @@
 #include "tests/sim/oracles/fault_ledger.h"
 #include "tests/sim/oracles/fence_oracle.h"
 #include "tests/sim/oracles/hearing.h"
+#include "tests/sim/oracles/load_oracle.h"
 #include "tests/sim/oracles/outcome_oracle.h"
 #include "tests/sim/oracles/overlap_oracle.h"
 #include "tests/sim/oracles/place_oracle.h"
@@ -44,6 +45,7 @@ class Referee {
   std::map<std::string, int> questions() const;
   FaultLedger& ledger() { return ledger_; }
   FenceOracle& fence() { return fence_; }
+  LoadOracle& load() { return load_; }
   const CurrentWorld& current_world() const { return current_world_; }
 
   // Nodes and links.
@@ -111,6 +113,7 @@ class Referee {
   Hearing hearing_;
   OverlapOracle overlap_;
   FenceOracle fence_;
+  LoadOracle load_;
   OutcomeOracle outcome_;
   CauseOracle cause_;
   ShutdownOracle shutdown_;

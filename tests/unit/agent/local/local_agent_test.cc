@@ -29,7 +29,7 @@ class FakeLink : public CoordinatorLink {
  public:
   FakeLink(EventLoop& loop, LoopWaiter& waiter) : loop_(loop), waiter_(waiter) {}
   void SetCallbacks(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
-  void Open() override {
+  void Open(int /*patience*/) override {
     loop_.Post([this] { callbacks_.on_up(); });
   }
   void Send(const FromAgent& message) override {

@@ -15,10 +15,11 @@
 
 namespace fsdprun {
 
-inline constexpr char kMessageNames[][12] = {"heartbeat", "joined", "prepared", "started",
-                                             "exited",    "fault",  "stopped",  "left"};
+inline constexpr char kMessageNames[][12] = {
+    "heartbeat", "joined", "prepared", "started", "exited", "fault", "stopped", "left", "ended"};
 
-/// Drives a NodeMachine and records its actions as text: "send prepared g1", "kill g1".
+/// Drives a NodeMachine and records its actions as text: "send prepared g1", "kill g1". Heartbeats
+/// that ask are answered at once.
 class Agent {
  public:
   explicit Agent(NodeSpec spec = Spec()) : machine_(std::move(spec)) {}
@@ -35,12 +36,20 @@ class Agent {
     const node::Effects effects = machine_.Step(event, now_);
     wake_at_ = effects.wake_at;
     EXPECT_EQ(machine_.CheckInvariants(), "");
+    for (const node::News& news : effects.news) {
+      if (const auto* ended = std::get_if<node::WorkerEnded>(&news)) {
+        last_exit_ = ended->exit;
+      }
+    }
     std::vector<std::string> words;
     for (const FromAgent& message : effects.messages) {
       words.push_back(Words(message));
     }
     for (const node::Action& action : effects.actions) {
       words.push_back(std::visit([this](const auto& a) { return Words(a); }, action));
+    }
+    if (answers_ && std::any_of(effects.messages.begin(), effects.messages.end(), Asks)) {
+      Order(0, HeartbeatHeard{});
     }
     return words;
   }
@@ -97,13 +106,21 @@ class Agent {
     ASSERT_EQ(machine_.phase(), node::Phase::kRunning);
   }
 
+  static bool Asks(const FromAgent& message) {
+    const auto* heartbeat = std::get_if<AgentHeartbeat>(&message.message);
+    return heartbeat != nullptr && heartbeat->asks;
+  }
+
   NodeMachine machine_;
+  bool answers_ = true;
   MonoTime now_{std::chrono::hours(1)};
   MonoTime wake_at_ = MonoTime::max();
   int heartbeats_ = 0;
-  /// Of the latest message of its kind.
   WorkerExit last_exit_;
-  Duration last_age_{};  // of an exit or a fault
+  /// Of the latest message of its kind.
+  /// How many workers the latest summary tells of.
+  size_t last_ended_ = 0;
+  Duration last_age_{};  // of an exit that is told by itself, or a fault
   Progress last_progress_;
   std::optional<StoreEndpoint> last_store_;
   std::string exit_message_;
@@ -116,8 +133,9 @@ class Agent {
   }
   std::string Words(const FromAgent& a) {
     if (const auto* exited = std::get_if<WorkerExited>(&a.message)) {
-      last_exit_ = exited->exit;
       last_age_ = exited->age;
+    } else if (const auto* ended = std::get_if<WorkersEnded>(&a.message)) {
+      last_ended_ = ended->exits.size();
     } else if (const auto* faulted = std::get_if<NodeFaulted>(&a.message)) {
       last_age_ = faulted->age;
     } else if (const auto* heartbeat = std::get_if<AgentHeartbeat>(&a.message)) {

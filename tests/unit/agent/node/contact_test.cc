@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <vector>
 
 namespace fsdprun {
@@ -25,6 +26,11 @@ class ContactTest : public ::testing::Test {
   void Admit(Duration node_lease = {}) {
     contact_.StreamUp(now_);
     contact_.Admitted(node_lease, now_);
+  }
+  /// In a job whose workers have been started.
+  void AdmitToJob() {
+    contact_.JobRuns();
+    Admit();
   }
   Duration Lose(bool nothing_listens = false) {
     return contact_.Redial(contact_.Break("reset"), nothing_listens, now_);
@@ -54,13 +60,92 @@ TEST_F(ContactTest, BeforeTheFirstAdmissionTheConnectTimeoutRuns) {
   EXPECT_FALSE(contact_.IsAwaited());
 }
 
-TEST_F(ContactTest, DelaysDoubleAndAreLongerBeforeTheFirstAdmission) {
-  EXPECT_THAT(Redial(9), ElementsAre(milliseconds(10), milliseconds(20), milliseconds(40),
-                                     milliseconds(80), milliseconds(160), milliseconds(320),
-                                     milliseconds(640), seconds(1), seconds(1)));
+/// Half of it or more, but not more than it.
+MATCHER_P(About, delay, "") { return arg >= Duration(delay) / 2 && arg <= Duration(delay); }
+
+TEST_F(ContactTest, DelaysDoubleAndAreLongerBeforeTheJobRuns) {
+  EXPECT_THAT(
+      Redial(9),
+      ElementsAre(About(milliseconds(10)), About(milliseconds(20)), About(milliseconds(40)),
+                  About(milliseconds(80)), About(milliseconds(160)), About(milliseconds(320)),
+                  About(milliseconds(640)), About(seconds(1)), About(seconds(1))));
+  AdmitToJob();
+  EXPECT_THAT(Redial(6), ElementsAre(milliseconds(0), About(milliseconds(10)),
+                                     About(milliseconds(20)), About(milliseconds(40)),
+                                     About(milliseconds(80)), About(milliseconds(100))));
+}
+
+TEST_F(ContactTest, AgentsThatAreLostTogetherDoNotDialTogether) {
+  std::set<Duration> delays;
+  for (uint64_t agent = 1; agent <= 100; ++agent) {
+    NodeSpec spec = ContactSpec();
+    spec.node.incarnation = Incarnation(agent);
+    Contact contact(spec);
+    for (int i = 0; i < 8; ++i) {
+      const Duration delay = contact.Redial(contact.Break("reset"), false, now_);
+      if (i == 7) {
+        delays.insert(delay);
+      }
+    }
+  }
+  EXPECT_GT(delays.size(), 50u);
+  EXPECT_LT(*delays.begin(), milliseconds(600));
+  EXPECT_GT(*delays.rbegin(), milliseconds(900));
+}
+
+TEST_F(ContactTest, AttemptsLastLongerUntilTheJobRuns) {
+  EXPECT_EQ(contact_.patience(), 1);
+  std::vector<int> patience;
+  for (int i = 0; i < 5; ++i) {
+    Lose();
+    patience.push_back(contact_.patience());
+  }
+  EXPECT_THAT(patience, ElementsAre(2, 4, 8, 8, 8));
+  Lose(/*nothing_listens=*/true);
+  EXPECT_EQ(contact_.patience(), 1);
+  Lose();
+  contact_.JobRuns();
+  Lose();
+  EXPECT_EQ(contact_.patience(), 1);
+}
+
+TEST_F(ContactTest, SilenceIsNoticedSoonWhereWorkersRun) {
+  AdmitToJob();
+  EXPECT_EQ(contact_.silent_at(), MonoTime::max());
+  EXPECT_TRUE(contact_.Asks(now_));
+  EXPECT_FALSE(contact_.Asks(now_ + milliseconds(999)));
+  EXPECT_EQ(contact_.silent_at(), now_ + seconds(2));
+  EXPECT_TRUE(contact_.Asks(now_ + seconds(1)));
+  EXPECT_EQ(contact_.silent_at(), now_ + seconds(2));  // The first question is still open.
+  EXPECT_EQ(contact_.Silence(), "no answer for 2 s");
+  contact_.Heard();
+  EXPECT_EQ(contact_.silent_at(), MonoTime::max());
+}
+
+TEST_F(ContactTest, BeforeThatAnAnswerMayTakeAsLongAsACoordinatorMayBeSilent) {
   Admit();
-  EXPECT_THAT(Redial(6), ElementsAre(milliseconds(0), milliseconds(10), milliseconds(20),
-                                     milliseconds(40), milliseconds(80), milliseconds(100)));
+  ASSERT_TRUE(contact_.Asks(now_));
+  EXPECT_EQ(contact_.silent_at(), now_ + seconds(30));
+  contact_.JobRuns();
+  EXPECT_EQ(contact_.silent_at(), now_ + seconds(2));
+}
+
+TEST_F(ContactTest, AnswerIsOwedByAStreamThatIsOpen) {
+  AdmitToJob();
+  contact_.Asks(now_);
+  Lose();
+  EXPECT_EQ(contact_.silent_at(), MonoTime::max());
+  Admit();
+  contact_.Asks(now_);
+  contact_.StreamUp(now_);
+  EXPECT_EQ(contact_.silent_at(), MonoTime::max());
+}
+
+TEST_F(ContactTest, AgentThatWasLateGivesTheAnswerAsMuchMoreTime) {
+  AdmitToJob();
+  contact_.Asks(now_);
+  contact_.ForgiveStall(milliseconds(700));
+  EXPECT_EQ(contact_.silent_at(), now_ + milliseconds(2700));
 }
 
 TEST_F(ContactTest, AdmissionEndsTheWaitAndBeginsTheBeats) {
@@ -86,7 +171,7 @@ TEST_F(ContactTest, SilentCoordinatorHasItsGraceFromTheLossOn) {
 }
 
 TEST_F(ContactTest, CoordinatorWhoseAddressRefusesHasEnded) {
-  Admit();
+  AdmitToJob();
   Lose();
   now_ += seconds(5);
   Lose(/*nothing_listens=*/true);
@@ -150,7 +235,7 @@ TEST_F(ContactTest, CoordinatorsLeaseIsFollowed) {
 }
 
 TEST_F(ContactTest, StallPutsOffWhatTheCoordinatorHasToAnswer) {
-  Admit();
+  AdmitToJob();
   Lose();
   contact_.ForgiveStall(seconds(8));
   EXPECT_EQ(contact_.deadline(), now_ + seconds(38));

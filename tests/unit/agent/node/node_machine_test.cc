@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "proto/worker_contract.h"
 #include "tests/unit/agent/node/agent_driver.h"
 
 namespace fsdprun {
@@ -47,7 +48,7 @@ TEST(NodeMachineTest, StopIsTermThenKillThenWedged) {
               ElementsAre("signal 15 g1"));
   agent.Reap(1, 0, 0, SIGTERM);
   EXPECT_TRUE(agent.last_exit_.killed_by_us);
-  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(1900)), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(1900)), ElementsAre("send ended g1"));
   EXPECT_THAT(agent.Wait(std::chrono::milliseconds(200)), ElementsAre("kill g1"));
   EXPECT_THAT(agent.Wait(std::chrono::seconds(6)), ElementsAre("send fault g1"));
   EXPECT_EQ(agent.machine_.phase(), Phase::kWedged);
@@ -91,7 +92,7 @@ TEST(NodeMachineTest, DeathBeforeTheStopIsNotOursHoweverLateItIsReaped) {
       agent.Reap(1, 0, signal == 0 ? 1 : 0, signal, age);
       EXPECT_EQ(agent.last_exit_.after_stop, after_stop) << signal;
       EXPECT_EQ(agent.last_exit_.killed_by_us, after_stop && signal != 0) << signal;
-      EXPECT_EQ(agent.last_age_, age);
+      EXPECT_EQ(agent.last_age_, after_stop ? Duration{} : age);
     }
   }
 }
@@ -137,7 +138,9 @@ TEST(NodeMachineTest, WorkerFailsWhenItReportsItsErrorNotWhenItEnds) {
     agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(9), "test"});
     agent.Wait(50 * kMs);
     agent.Reap(1, 0, c.signal == 0 ? 1 : 0, c.signal, 10 * kMs, c.error_age);
-    EXPECT_EQ(agent.last_age_, c.age) << c.signal << " " << c.error_age / kMs;
+    const bool is_told_alone = c.failed_before_stop || c.signal == SIGKILL;
+    EXPECT_EQ(agent.last_age_, is_told_alone ? c.age : Duration{})
+        << c.signal << " " << c.error_age / kMs;
     EXPECT_EQ(agent.last_exit_.failed_before_stop, c.failed_before_stop)
         << c.signal << " " << c.error_age / kMs;
     EXPECT_TRUE(agent.last_exit_.after_stop);
@@ -309,9 +312,10 @@ TEST(NodeMachineTest, LeavingAgentSaysSoBeforeItRepeatsWhatItsStopHasEnded) {
   agent.Step(node::StreamLost{"reset"});
   EXPECT_THAT(agent.Step(node::OperatorSignal{SIGTERM}), ElementsAre("signal 15 g1"));
   agent.Reap(1, 0, 0, SIGTERM);
+  agent.Reap(1, 1, 0, SIGTERM);
   EXPECT_THAT(agent.Step(node::StreamUp{}),
               ElementsAre("send joined g1", "send left g1", "send prepared g1", "send started g1",
-                          "send exited g1"));
+                          "send ended g1"));
 }
 
 TEST(NodeMachineTest, RejectionEndsTheAgentUnlessItMayRejoin) {
@@ -390,6 +394,41 @@ TEST(NodeMachineTest, OwnFailuresAreWorkersThatFailedAndFaultsOfTheNode) {
   own = without_keeper.machine_.OwnFailures();
   ASSERT_EQ(own.size(), 1u);
   EXPECT_EQ(own[0].failure.kind, CauseKind::kKeeperDied);
+}
+
+TEST(NodeMachineTest, WorkersThatTheStopEndsAreReportedTogether) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(9), "test"});
+  EXPECT_THAT(agent.Reap(1, 0, 0, SIGTERM), IsEmpty());
+  EXPECT_THAT(agent.Reap(1, 1, 0), ElementsAre("send ended g1"));
+  EXPECT_EQ(agent.last_ended_, 2u);
+  EXPECT_THAT(agent.Step(node::AllWorkersGone{Generation(1)}), ElementsAre("send stopped g1"));
+  agent.Step(node::StreamLost{"reset"});
+  EXPECT_THAT(agent.Step(node::StreamUp{}),
+              ElementsAre("send joined g1", "send prepared g1", "send started g1", "send ended g1",
+                          "send stopped g1"));
+}
+
+TEST(NodeMachineTest, WorkersThatEndSlowlyAreReportedWithTheBeats) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(9), "test"});
+  EXPECT_THAT(agent.Reap(1, 0, 0, SIGTERM), IsEmpty());
+  EXPECT_THAT(agent.Wait(std::chrono::milliseconds(600)), ElementsAre("send ended g1"));
+  EXPECT_THAT(agent.Reap(1, 1, 0, SIGTERM), ElementsAre("send ended g1"));
+  EXPECT_EQ(agent.last_ended_, 1u);
+}
+
+TEST(NodeMachineTest, WhatMayBeACauseIsReportedByItself) {
+  Agent agent;
+  agent.Up();
+  agent.Run(1);
+  agent.Order(1, StopWorkers{SIGTERM, std::chrono::seconds(9), "test"});
+  EXPECT_THAT(agent.Reap(1, 0, contract::kExitConfig), ElementsAre("send exited g1"));
+  EXPECT_THAT(agent.Reap(1, 1, 0, SIGKILL), ElementsAre("send exited g1"));
 }
 
 }  // namespace

@@ -101,6 +101,10 @@ TEST(CodecTest, AgentMessagesKeepEveryField) {
   EXPECT_EQ(progress.step, 7);
   EXPECT_EQ(progress.total, 100);
   EXPECT_EQ(progress.text, "loss 2\xff");
+  for (const bool asks : {false, true}) {
+    const auto beat = RoundTrip(AgentMessage(AgentHeartbeat{{}, asks})).value();
+    EXPECT_EQ(std::get<AgentHeartbeat>(beat.message).asks, asks);
+  }
   const auto silent = RoundTrip(AgentMessage(AgentHeartbeat{})).value();
   EXPECT_EQ(std::get<AgentHeartbeat>(silent.message).progress.step, -1);
   EXPECT_EQ(std::get<AgentHeartbeat>(silent.message).progress.total, -1);

@@ -214,7 +214,7 @@ TEST(JobDelaysTest, NodesGetTheirTimeToHearThatTheJobCannotStartAlsoWhenTheCoord
   EXPECT_THAT(job.Step(job::TimerDue{}), IsEmpty());
   EXPECT_THAT(job.Wait(milliseconds(500), {1}), IsEmpty());
   EXPECT_THAT(job.Join(2), ElementsAre("admit 2"));
-  EXPECT_THAT(job.Wait(milliseconds(2800), {1, 2}), IsEmpty());
+  EXPECT_THAT(job.Wait(milliseconds(3300), {1, 2}), IsEmpty());
   EXPECT_THAT(job.Wait(milliseconds(400), {1, 2}), ElementsAre("release 1 1", "release 2 1"));
 }
 

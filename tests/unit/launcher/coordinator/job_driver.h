@@ -192,6 +192,9 @@ class Job {
     if (const auto* pass = std::get_if<PassSignal>(&to.message)) {
       return "pass " + who + g + " signal " + std::to_string(pass->signal);
     }
+    if (std::holds_alternative<HeartbeatHeard>(to.message)) {
+      return "heard " + who;
+    }
     last_release_ = std::get<ReleaseAgent>(to.message).reason;
     last_is_cut_off_ = std::get<ReleaseAgent>(to.message).cut_off;
     last_goes_on_ = std::get<ReleaseAgent>(to.message).job_goes_on;

@@ -66,7 +66,7 @@ TEST(JobMembershipTest, PreferredRankBeyondTheMaximumIsDropped) {
 }
 
 TEST(JobMembershipTest, PreferredRankOfASilentNodeDoesNotReplaceIt) {
-  Job job(PreferenceSpec(1, 2));
+  Job job(PreferenceSpec(1, 3));
   job.Join(1, 0);
   job.Wait(std::chrono::seconds(2));
   EXPECT_THAT(job.Join(2, 0), ElementsAre("admit 2"));
@@ -103,7 +103,7 @@ TEST(JobMembershipTest, NodeLostDuringPrepareRestartsTheFormationUncharged) {
   job.Join(3);
   job.Prepared(1, 1);
   job.Step(job::AgentStreamLost{Incarnation(2)});
-  EXPECT_THAT(job.Wait(std::chrono::milliseconds(300)),
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(1600)),
               ElementsAre("stop 1 g1 signal 15 grace 30", "stop 3 g1 signal 15 grace 30"));
   job.Say(1, 1, WorkersStopped{});
   EXPECT_THAT(job.Say(3, 1, WorkersStopped{}),
@@ -248,6 +248,74 @@ TEST(JobMembershipTest, PausedCoordinatorRenewsTheLeases) {
   job.now_ += std::chrono::seconds(20);
   EXPECT_THAT(job.Step(job::TimerDue{}), IsEmpty());
   EXPECT_THAT(job.Wait(std::chrono::seconds(5), {1, 2}), IsEmpty());
+}
+
+TEST(JobMembershipTest, BeforeTheFirstWorldNobodyIsGivenUpForSilence) {
+  Job job(Spec(3, 3, 0));
+  job.Join(1);
+  job.Join(2);
+  EXPECT_THAT(job.Wait(std::chrono::seconds(60)), IsEmpty());
+  EXPECT_THAT(job.history_, IsEmpty());
+  EXPECT_THAT(job.Join(3), Contains("prepare 1 g1 rank 0 of 3 restart 0"));  // Silent, but there.
+  EXPECT_THAT(job.Wait(std::chrono::seconds(30)), IsEmpty());
+  job.Prepared(1, 1);
+  job.Prepared(2, 1);
+  EXPECT_THAT(job.Prepared(3, 1), Contains("commit 1 g1 10.0.0.1:30000"));
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(2900)), IsEmpty());  // All have a whole lease.
+  EXPECT_THAT(job.history_, ElementsAre("formed g1 of 3 nodes, 6 workers"));
+  job.Wait(std::chrono::seconds(10), {1, 2});
+  EXPECT_THAT(job.history_, Contains(HasSubstr("lost node-3 was silent")));
+}
+
+TEST(JobMembershipTest, BeforeTheFirstWorldABrokenStreamHasMoreTime) {
+  Job job(Spec(2, 2, 0));
+  job.Join(1);
+  job.Step(job::AgentStreamLost{Incarnation(1)});
+  job.Wait(std::chrono::milliseconds(1400));
+  EXPECT_THAT(job.history_, IsEmpty());
+  job.Wait(std::chrono::milliseconds(200));
+  EXPECT_THAT(job.history_, ElementsAre(HasSubstr("lost node-1 lost its stream")));
+}
+
+TEST(JobMembershipTest, CoordinatorThatIsAlwaysLateGivesNobodyUp) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  for (int i = 0; i < 100; ++i) {  // Beats lie unread for 0.4 s each time.
+    job.now_ = std::max(job.wake_at_, job.now_) + std::chrono::milliseconds(400);
+    EXPECT_THAT(job.Step(job::TimerDue{}), IsEmpty());
+    job.Say(1, 0, AgentHeartbeat{});
+    job.Say(2, 0, AgentHeartbeat{});
+  }
+  job.Wait(std::chrono::seconds(10), {1});
+  EXPECT_THAT(job.history_, Contains(HasSubstr("lost node-2 was silent")));
+}
+
+TEST(JobMembershipTest, HeartbeatIsAnsweredIfItAsks) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  EXPECT_THAT(job.Say(1, 1, AgentHeartbeat{}), IsEmpty());
+  EXPECT_THAT(job.Say(1, 1, AgentHeartbeat{{}, /*asks=*/true}), ElementsAre("heard 1"));
+}
+
+TEST(JobMembershipTest, ReleasedNodesThatLeaveOneAfterTheOtherAreWaitedFor) {
+  Job job(Spec(3, 3, 0));
+  for (const uint64_t who : {1, 2, 3}) {
+    job.Join(who);
+  }
+  job.Start(1, {1, 2, 3});
+  for (const uint64_t who : {1, 2, 3}) {
+    job.Exit(who, 1, 0, 0);
+    job.Exit(who, 1, 1, 0);
+  }
+  for (const uint64_t who : {1, 2}) {
+    job.Wait(std::chrono::milliseconds(900));
+    EXPECT_FALSE(job.finished_);
+    job.Say(who, 1, AgentLeft{});
+  }
+  job.Wait(std::chrono::milliseconds(900));
+  EXPECT_FALSE(job.finished_);
+  job.Wait(std::chrono::milliseconds(200));
+  EXPECT_TRUE(job.finished_);
 }
 
 TEST(JobMembershipTest, StuckAndWedgedNodesAreReleasedAndTheOthersGoOn) {

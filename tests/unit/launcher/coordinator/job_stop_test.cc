@@ -463,5 +463,27 @@ TEST(JobStopTest, NodeWhoseWorkersFinishedBeforeItReportedTheStartMayGo) {
   EXPECT_THAT(job.Exit(1, 1, 1, 0), ElementsAre("release 1 0"));
 }
 
+TEST(JobStopTest, WorkersThatTheStopHasEndedAreToldOfTogether) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  job.Exit(1, 1, 0, 3);
+  WorkersEnded ended;
+  for (const int local_rank : {0, 1}) {
+    WorkerExit exit;
+    exit.local_rank = exit.rank = local_rank;
+    exit.signal = SIGTERM;
+    exit.after_stop = exit.killed_by_us = true;
+    ended.exits.push_back(exit);
+  }
+  job.Say(2, 1, ended);
+  job.Say(2, 1, ended);  // Repeated.
+  EXPECT_EQ(job.machine_.stop()->left.size(), 2u);
+  EXPECT_EQ(job.machine_.stop()->left[1].workers, 0);
+  job.Say(2, 1, WorkersStopped{});
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_EQ(job.machine_.outcome()->failure->collateral, 2);
+  EXPECT_EQ(job.machine_.outcome()->failure->root.worker->exit_code, 3);
+}
+
 }  // namespace
 }  // namespace fsdprun

@@ -15,10 +15,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// Nodes 1 to `count`, all of which were heard of at the start. A lease is 3 s, suspicion comes
-/// after 1.5 s, a broken stream may be replaced for 0.25 s.
+/// Nodes 1 to `count` of a job that runs, all of which were heard of at the start. A lease is 3 s,
+/// suspicion comes after 1.5 s, a broken stream may be replaced for 0.25 s.
 class LeasesTest : public ::testing::Test {
  protected:
+  LeasesTest() { leases_.JobRuns(now_); }
   void Add(int count) {
     for (int i = 1; i <= count; ++i) {
       job::Node node;
@@ -98,7 +99,7 @@ TEST_F(LeasesTest, ReleasedNodeHasNoLease) {
 TEST_F(LeasesTest, StallOfTheCoordinatorIsNobodysSilence) {
   Add(1);
   leases_.Break(Node(1), start_);
-  leases_.ForgiveStall(start_ + seconds(10));
+  leases_.ForgiveLateness({seconds(10), seconds(10)}, start_ + seconds(10));
   EXPECT_THAT(ScanAt(seconds(10)), IsEmpty());
   EXPECT_THAT(ScanAt(milliseconds(12'999)), IsEmpty());
   EXPECT_THAT(ScanAt(seconds(13)), ElementsAre(HasSubstr("did not reconnect within 13.0 s")));
@@ -106,7 +107,7 @@ TEST_F(LeasesTest, StallOfTheCoordinatorIsNobodysSilence) {
 
 TEST_F(LeasesTest, AfterAStallSilenceCountsFromItsEndButIsToldFromTheLastHeartbeat) {
   Add(1);
-  leases_.ForgiveStall(start_ + seconds(10));
+  leases_.ForgiveLateness({seconds(10), seconds(10)}, start_ + seconds(10));
   EXPECT_THAT(ScanAt(seconds(11)), IsEmpty());
   EXPECT_FALSE(Node(1).suspect);
   EXPECT_THAT(ScanAt(seconds(13)), ElementsAre("1 was silent for 13.0 s"));
@@ -153,6 +154,68 @@ TEST_F(LeasesTest, ThreeOfTenAreNotMoreThanTheFractionOfAPartition) {
   }
   ScanAt(milliseconds(1500));
   EXPECT_EQ(findings_.notice, "");
+}
+
+TEST_F(LeasesTest, ShortDelaysOfTheCoordinatorAddUp) {
+  Add(2);
+  for (int i = 1; i <= 10; ++i) {
+    leases_.ForgiveLateness({milliseconds(100), milliseconds(200)}, start_ + milliseconds(200 * i));
+  }
+  leases_.Renew(Node(2), start_ + milliseconds(2000));
+  EXPECT_THAT(ScanAt(milliseconds(3499)), IsEmpty());
+  EXPECT_FALSE(Node(1).suspect);
+  ScanAt(milliseconds(3500));
+  EXPECT_TRUE(Node(1).suspect);
+  EXPECT_TRUE(Node(2).suspect);  // Since it was heard the coordinator was in time.
+  EXPECT_EQ(ScanAt(milliseconds(4999)).size(), 0u);
+  EXPECT_EQ(leases_.next_scan(), start_ + milliseconds(5000));
+  EXPECT_EQ(ScanAt(milliseconds(5000)).size(), 2u);
+}
+
+TEST_F(LeasesTest, StreamThatBrokeHasItsTimeOnTheSameClock) {
+  Add(1);
+  leases_.Break(Node(1), start_);
+  leases_.ForgiveLateness({milliseconds(200), milliseconds(400)}, start_ + milliseconds(450));
+  EXPECT_THAT(ScanAt(milliseconds(649)), IsEmpty());
+  EXPECT_EQ(ScanAt(milliseconds(650)).size(), 1u);
+}
+
+/// Before the first world is committed.
+class LeasesBeforeTheJobTest : public LeasesTest {
+ protected:
+  LeasesBeforeTheJobTest() : early_(spec_) {}
+  void AddEarly(int count) {
+    for (int i = 1; i <= count; ++i) {
+      job::Node node;
+      node.info.incarnation = Incarnation(i);
+      early_.Begin(nodes_.Insert(std::move(node)), now_);
+    }
+  }
+  Leases early_;
+};
+
+TEST_F(LeasesBeforeTheJobTest, NobodyIsGivenUpWhoseConnectionStands) {
+  AddEarly(4);
+  EXPECT_THAT(early_.Scan(nodes_, start_ + seconds(2)).notice, "");
+  EXPECT_TRUE(Node(1).suspect);
+  EXPECT_THAT(early_.Scan(nodes_, start_ + std::chrono::hours(1)).lapses, IsEmpty());
+  EXPECT_EQ(early_.next_scan(), MonoTime::max());
+}
+
+TEST_F(LeasesBeforeTheJobTest, WhoseStreamBrokeHasMoreTime) {
+  AddEarly(1);
+  early_.Break(Node(1), start_);
+  EXPECT_THAT(early_.Scan(nodes_, start_ + milliseconds(1499)).lapses, IsEmpty());
+  EXPECT_EQ(early_.Scan(nodes_, start_ + milliseconds(1500)).lapses.size(), 1u);
+}
+
+TEST_F(LeasesBeforeTheJobTest, WithTheJobEverybodyHasAWholeLease) {
+  AddEarly(1);
+  early_.Scan(nodes_, start_ + seconds(2));
+  early_.JobRuns(start_ + seconds(10));
+  EXPECT_EQ(early_.next_scan(), start_ + milliseconds(11'500));
+  EXPECT_THAT(early_.Scan(nodes_, start_ + milliseconds(12'999)).lapses, IsEmpty());
+  EXPECT_EQ(early_.Scan(nodes_, start_ + seconds(13)).lapses.size(), 1u);
 }
 
 }  // namespace

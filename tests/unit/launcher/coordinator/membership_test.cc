@@ -49,6 +49,15 @@ class Cluster {
     }
     return Numbers(chosen);
   }
+  void Leave(uint64_t who) { membership_.SetLeaving(Node(who)); }
+  /// Everybody but `heard` is suspected from now on.
+  void FallSilent(const std::vector<uint64_t>& heard) {
+    now_ += spec_.suspect_after;
+    for (const uint64_t who : heard) {
+      membership_.Heard(Node(who), now_);
+    }
+    membership_.ScanLeases(now_);
+  }
   static std::vector<uint64_t> Numbers(const std::vector<Incarnation>& incarnations) {
     std::vector<uint64_t> numbers;
     numbers.reserve(incarnations.size());
@@ -87,9 +96,10 @@ TEST(MembershipTest, BindingRankOutOfRangeOrTakenIsRefused) {
 TEST(MembershipTest, RankOfASilentOrDisconnectedNodeGoesToTheNextThatAsks) {
   Cluster cluster(Bounds(1, 2));
   cluster.Admit(Info(1, 1));
-  cluster.Node(1).suspect = true;
+  cluster.FallSilent({});
   EXPECT_EQ(cluster.membership_.Refusal(Info(2, 1)), "");
-  cluster.Node(1).suspect = false;
+  cluster.membership_.Heard(cluster.Node(1), cluster.now_);
+  EXPECT_NE(cluster.membership_.Refusal(Info(2, 1)), "");
   cluster.membership_.LostStream(cluster.Node(1), cluster.now_);
   EXPECT_EQ(cluster.membership_.Refusal(Info(2, 1)), "");
   EXPECT_EQ(cluster.Admit(Info(2, 1)).replaced, Incarnation(1));
@@ -98,7 +108,7 @@ TEST(MembershipTest, RankOfASilentOrDisconnectedNodeGoesToTheNextThatAsks) {
 TEST(MembershipTest, RankOfALeavingNodeIsNobodys) {
   Cluster cluster(Bounds(1, 2));
   cluster.Admit(Info(1, 1));
-  cluster.Node(1).leaving = true;
+  cluster.Leave(1);
   EXPECT_EQ(cluster.membership_.Refusal(Info(2, 1)), "");
   EXPECT_EQ(cluster.Admit(Info(2, 1)).replaced, Incarnation());
 }
@@ -125,22 +135,63 @@ TEST(MembershipTest, OnlyConnectedSparesThatStayAndAreHeardAreEligible) {
   for (uint64_t who = 1; who <= 4; ++who) {
     cluster.Admit(Info(who));
   }
-  cluster.Node(1).leaving = true;
-  cluster.Node(2).suspect = true;
+  cluster.membership_.JobRuns(cluster.now_);
+  cluster.Leave(1);
+  cluster.FallSilent({3, 4});
   EXPECT_TRUE(cluster.membership_.AwaitsLeaseDecision());
   cluster.membership_.LostStream(cluster.Node(3), cluster.now_);
   EXPECT_THAT(cluster.Eligible(), ElementsAre(4));
-  cluster.Node(2).suspect = false;
+  EXPECT_EQ(cluster.membership_.eligible(), 1);
+  cluster.membership_.Heard(cluster.Node(2), cluster.now_);
   cluster.membership_.Reattach(cluster.Node(3), cluster.now_);
   EXPECT_FALSE(cluster.membership_.AwaitsLeaseDecision());
   EXPECT_THAT(cluster.Eligible(), ElementsAre(2, 3, 4));
+  EXPECT_EQ(cluster.membership_.CheckInvariants(), "");
+}
+
+TEST(MembershipTest, UntilAJobRunsASilentNodeWhoseConnectionStandsIsEligible) {
+  Cluster cluster(Bounds(1, 9));
+  cluster.Admit(Info(1));
+  cluster.Admit(Info(2));
+  cluster.FallSilent({2});
+  EXPECT_TRUE(cluster.Node(1).suspect);
+  EXPECT_FALSE(cluster.membership_.AwaitsLeaseDecision());
+  EXPECT_THAT(cluster.Eligible(), ElementsAre(1, 2));
+  cluster.membership_.JobRuns(cluster.now_);
+  EXPECT_THAT(cluster.Eligible(), ElementsAre(2));
+  EXPECT_EQ(cluster.membership_.CheckInvariants(), "");
+}
+
+TEST(MembershipTest, NodeThatIsChangedBehindItsBackIsCountedWrong) {
+  Cluster cluster(Bounds(1, 9));
+  cluster.Admit(Info(1));
+  cluster.Node(1).leaving = true;
+  EXPECT_EQ(cluster.membership_.CheckInvariants(),
+            "0 nodes may be members and 0 are undecided, but 1 and 0 were counted");
+}
+
+TEST(MembershipTest, WhoHasARankIsKnownWhateverBecomesOfIt) {
+  Cluster cluster(Bounds(1, 9, /*ranks_bind=*/false));
+  cluster.Admit(Info(1, 1));
+  cluster.Admit(Info(2));
+  cluster.membership_.MakeMember(Incarnation(2), 4);
+  EXPECT_NE(cluster.Admit(Info(3, 4)).warning, "");
+  EXPECT_EQ(cluster.Node(3).info.requested_node_rank, std::nullopt);
+  cluster.membership_.Dismiss(Incarnation(1));
+  cluster.Admit(Info(4, 1));
+  EXPECT_EQ(cluster.Node(4).info.requested_node_rank, 1);
+  cluster.membership_.DismissAll();
+  cluster.Admit(Info(5, 4));
+  EXPECT_EQ(cluster.Node(5).info.requested_node_rank, 4);
+  EXPECT_EQ(cluster.membership_.CheckInvariants(), "");
 }
 
 TEST(MembershipTest, LeavingNodesLeaseIsNotWaitedFor) {
   Cluster cluster(Bounds(1, 2));
   cluster.Admit(Info(1));
-  cluster.Node(1).leaving = true;
-  cluster.Node(1).suspect = true;
+  cluster.membership_.JobRuns(cluster.now_);
+  cluster.Leave(1);
+  cluster.FallSilent({});
   EXPECT_FALSE(cluster.membership_.AwaitsLeaseDecision());
 }
 
@@ -183,6 +234,12 @@ TEST(MembershipTest, MissingNamesWhoIsThereWhichRanksLackAndWhoHasGone) {
   EXPECT_EQ(cluster.Missing(), "1 of 3 joined (node-2)");
 }
 
+TEST(MembershipTest, OfManyMissingRanksTheFirstAreNamed) {
+  Cluster cluster(Bounds(20, 20));
+  cluster.Admit(Info(1, 1));
+  EXPECT_THAT(cluster.Missing(), HasSubstr("missing node rank 0, 2, 3, 4, 5, 6, 7, 8, ..."));
+}
+
 TEST(MembershipTest, LongListsAreCut) {
   Cluster cluster(Bounds(20, 20));
   for (uint64_t who = 1; who <= 18; ++who) {
@@ -209,7 +266,7 @@ TEST(MembershipTest, StrangersAreSparesThatStayAndHadNoPart) {
   }
   cluster.Admit(Info(4), 7);
   cluster.Node(1).group_rank = 0;
-  cluster.Node(2).leaving = true;
+  cluster.Leave(2);
   EXPECT_THAT(Cluster::Numbers(cluster.membership_.Strangers()), ElementsAre(3));
 }
 

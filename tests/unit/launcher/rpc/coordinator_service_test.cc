@@ -14,6 +14,7 @@
 #include "agent/rpc/call_proof.h"
 #include "agent/rpc/grpc_link.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
+#include "launcher/rpc/front_door.h"
 #include "tests/unit/base/loop_waiter.h"
 
 namespace fsdprun {
@@ -73,7 +74,7 @@ class CoordinatorServiceTest : public ::testing::Test {
                    .open_timeout = open_timeout,
                });
     Listen(*agent);
-    agent->link->Open();
+    agent->link->Open(/*patience=*/1);
     return agent;
   }
 
@@ -178,11 +179,11 @@ TEST_F(CoordinatorServiceTest, TokenReplacedDuringTheAttemptMayBeRetried) {
                           return absl::StatusOr<std::string>(reads++ == 0 ? "old" : "secret");
                         }});
   Listen(*agent);
-  agent->link->Open();
+  agent->link->Open(/*patience=*/1);
   RunUntil([&] { return !agent->losses.empty(); });
   EXPECT_TRUE(absl::IsUnavailable(agent->losses.front().status)) << agent->losses.front().status;
   agent->is_up = false;
-  agent->link->Open();
+  agent->link->Open(/*patience=*/1);
   RunUntil([&] { return agent->is_up; });
 }
 
@@ -196,7 +197,7 @@ TEST_F(CoordinatorServiceTest, AddressesWithoutACoordinatorArePassedOver) {
                                  .token = [] { return absl::StatusOr<std::string>("secret"); },
                                  .open_timeout = std::chrono::seconds(60)});
     Listen(*agent);
-    agent->link->Open();
+    agent->link->Open(/*patience=*/1);
     RunUntil([&] { return agent->is_up; });
     EXPECT_TRUE(agent->losses.empty());
     agent->link->Send(Joined(7));
@@ -212,7 +213,7 @@ TEST_F(CoordinatorServiceTest, RefusalOfAllAddressesIsToldOnce) {
                                .job_id = "job",
                                .token = [] { return absl::StatusOr<std::string>("secret"); }});
   Listen(*agent);
-  agent->link->Open();
+  agent->link->Open(/*patience=*/1);
   RunUntil([&] { return !agent->losses.empty(); });
   EXPECT_TRUE(agent->losses.front().nothing_listens);
   EXPECT_EQ(agent->losses.size(), 1u);
@@ -374,6 +375,22 @@ TEST_F(CoordinatorServiceTest, ConnectionWithoutACallIsClosed) {
   }
   RunUntil([&] { return closed == strangers.size(); });
   EXPECT_TRUE(agent->is_up);
+  EXPECT_TRUE(agent->losses.empty());
+}
+
+// See Note [One after the other].
+TEST_F(CoordinatorServiceTest, ManyWhoConnectAndSayNothingDelayACallByLittle) {
+  const std::string preface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+  std::vector<UniqueFd> strangers;
+  for (size_t i = 0; i < 4 * FrontDoor::kArrivalsMax; ++i) {
+    strangers.push_back(ConnectRaw());
+    ASSERT_EQ(::send(strangers.back().get(), preface.data(), preface.size(), 0), 33);
+    service_->AddConnection(UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
+  }
+  const MonoTime begin = MonoNow();
+  const auto agent = Connect("secret");
+  RunUntil([&] { return agent->is_up; });
+  EXPECT_GE(MonoNow() - begin, 3 * FrontDoor::kArrivalTime);
   EXPECT_TRUE(agent->losses.empty());
 }
 

@@ -34,7 +34,7 @@ std::vector<std::string> LaunchIdsOfTwoGenerations() {
   };
   CoordinatorLink& link = host.local_link();
   link.SetCallbacks(std::move(callbacks));
-  link.Open();
+  link.Open(/*patience=*/1);
   const auto say = [&link](uint64_t generation, AgentMessage message) {
     link.Send(FromAgent{Incarnation(1), Generation(generation), std::move(message)});
   };
@@ -73,7 +73,7 @@ TEST(CoordinatorHostTest, OnlyALongStallIsWorthAWarning) {
   CoordinatorLink::Callbacks callbacks;
   callbacks.on_message = [](const ToAgent&) {};
   host.local_link().SetCallbacks(std::move(callbacks));
-  host.local_link().Open();
+  host.local_link().Open(/*patience=*/1);
   ASSERT_TRUE(host.Start().ok());
   const auto stall = [&host](Duration duration) {
     std::this_thread::sleep_for(duration);
@@ -81,7 +81,7 @@ TEST(CoordinatorHostTest, OnlyALongStallIsWorthAWarning) {
   };
   stall(std::chrono::milliseconds(800));
   EXPECT_THAT(Warnings(), ::testing::IsEmpty());
-  stall(std::chrono::milliseconds(2100));
+  stall(std::chrono::milliseconds(2700));
   EXPECT_THAT(Warnings(), ::testing::ElementsAre(::testing::HasSubstr("did not run for")));
   SetLogSink([](LogLevel, absl::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());

@@ -51,5 +51,37 @@ TEST(ClocksTest, EveryLeaseKeepsTheOrderInWhichTheyLetGo) {
   EXPECT_FALSE(AreOrdered(wrong));
 }
 
+constexpr MonoTime kDue{std::chrono::hours(1)};
+
+TEST(LatenessTest, WhatIsNearlyInTimeIsNotLate) {
+  Lateness lateness;
+  EXPECT_EQ(lateness.At(kDue, kDue - seconds(1)).forgiven, Duration{});
+  EXPECT_EQ(lateness.At(kDue, kDue + milliseconds(49)).forgiven, Duration{});
+  EXPECT_EQ(lateness.At(MonoTime::max(), kDue + seconds(9)).forgiven, Duration{});
+}
+
+TEST(LatenessTest, ADelayIsForgivenWithTimeToReadWhatHasCome) {
+  Lateness lateness;
+  EXPECT_EQ(lateness.At(kDue, kDue + milliseconds(200)).forgiven, milliseconds(400));
+  EXPECT_EQ(Lateness().At(kDue, kDue + seconds(9)).forgiven, milliseconds(9500));
+  EXPECT_EQ(Lateness().At(kDue, kDue + seconds(9)).late, seconds(9));
+}
+
+TEST(LatenessTest, ADelayIsForgivenOnceHoweverManyEventsItHasQueued) {
+  Lateness lateness;
+  lateness.At(kDue, kDue + milliseconds(200));
+  for (int i = 1; i < 40; ++i) {
+    EXPECT_EQ(lateness.At(kDue, kDue + milliseconds(200 + i)).forgiven, Duration{});
+  }
+}
+
+TEST(LatenessTest, WhoIsAlwaysLateGetsTimeToReadOnce) {
+  Lateness lateness;
+  lateness.At(kDue, kDue + milliseconds(200));
+  EXPECT_EQ(lateness.At(kDue + seconds(1), kDue + milliseconds(1200)).forgiven, milliseconds(200));
+  EXPECT_EQ(lateness.At(kDue + seconds(2), kDue + seconds(2)).forgiven, Duration{});
+  EXPECT_EQ(lateness.At(kDue + seconds(3), kDue + milliseconds(3200)).forgiven, milliseconds(400));
+}
+
 }  // namespace
 }  // namespace fsdprun
