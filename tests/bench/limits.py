@@ -47,3 +47,4 @@ TRAIN = {"shm": Ratio(1.3, 1.0), "gloo": Ratio(1.0, 0.7)}
 HOST_COST_US = Bound(5, 15)
 SECOND_RANK_MS = Bound(0.1, 1)  # per layer
 MEMORY_OFF = Bound(0.03, 0.06)  # of what is expected, up or down
+AGENTS = {"formed_s": Bound(3, 6), "known_s": Bound(0.3, 0.6)}  # of 1,000, in seconds

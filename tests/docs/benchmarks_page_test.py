@@ -63,6 +63,13 @@ class BenchmarksPageTest(unittest.TestCase):
                 self.assertEqual((median(aim), median(fails_above)), (100 * limits.MEMORY_OFF.aim, 100 * limits.MEMORY_OFF.fails_above))
                 self.assertLessEqual(abs(median(off)), median(aim))
 
+    def test_many_agents_form_and_fail_within_the_aims(self):
+        head, row = next(table for table in tables() if table[0][0] == "agents")
+        self.assertEqual(head[:3], ["agents", "s from `join` until all have started", "s until all know of a failure"])
+        self.assertEqual(row[0], "1000")
+        for measured, bound in zip(row[1:3], (limits.AGENTS["formed_s"], limits.AGENTS["known_s"]), strict=True):
+            self.assertLessEqual(median(measured), bound.aim)
+
 
 if __name__ == "__main__":
     unittest.main()
