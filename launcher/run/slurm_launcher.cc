@@ -7,15 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "launcher/directory/free_port.h"
-#include "launcher/directory/job_token.h"
 #include "launcher/run/job_end.h"
 #include "launcher/run/job_spec.h"
-#include "launcher/run/notices.h"
-#include "launcher/run/tls_setup.h"
 #include "launcher/slurm/requeue.h"
 #include "launcher/slurm/slurm_plan.h"
 
@@ -29,7 +24,6 @@ constexpr Duration kQueueTimeout = std::chrono::seconds(5);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kDrainTimeout = std::chrono::seconds(60);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
-constexpr size_t kTokenBytes = 32;
 
 std::string RestartsText(const SlurmAllocation& allocation) {
   return allocation.restart_count > 0 ? absl::StrCat(allocation.restart_count) : "";
@@ -49,7 +43,10 @@ SlurmLauncher::SlurmLauncher(const LaunchPlan& plan, const Environment& environm
       clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
       signals_(loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
                {plan_.forwarded_signals, [this](int signal) { OnForwardedSignal(signal); }}),
-      output_(loop_, CliProgram::kFsdprun, plan_, environment_) {}
+      output_(loop_, CliProgram::kFsdprun, plan_, environment_),
+      head_(loop_, plan_, environment_, clocks_,
+            {[this](const JobOutcome& outcome) { OnFinish(outcome); },
+             [this] { OnCoordinatorStep(); }}) {}
 
 SlurmLauncher::~SlurmLauncher() = default;
 
@@ -68,46 +65,17 @@ absl::Status SlurmLauncher::Start() {
   for (const std::string& warning : plan_.warnings) {
     Log(LogLevel::kWarning, warning);
   }
-  RETURN_IF_ERROR(Host());
+  RETURN_IF_ERROR(head_.Start(/*token=*/""));
   LeaveRecord();
   queue_ = std::make_unique<SlurmQueue>(
       loop_, plan_, environment_,
       SlurmQueue::Hooks{[this](int signal) { OnSignal(signal); },
-                        [this] { return IsStopping(host_->machine()); },
+                        [this] { return IsStopping(head_.machine()); },
                         [this](const std::string& text) { output_.Print(text); }},
       SlurmQueue::UsualMeans(loop_, environment_));
   try_step_until_ = MonoNow() + means_.step_patience;
   StartStep();
   return absl::OkStatus();
-}
-
-absl::Status SlurmLauncher::Host() {
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Tls> tls, MakeTls(plan_));
-  RETURN_IF_ERROR(CheckCanServe(tls.get()));
-  ASSIGN_OR_RETURN(place_, HostOnFreePort({plan_, environment_}));
-  ASSIGN_OR_RETURN(place_.token.value, TokenOf(plan_, environment_));
-  if (place_.token.value.empty()) {
-    place_.token.value = RandomHex(kTokenBytes);
-  }
-  CoordinatorHost::Hooks hooks;
-  hooks.on_finish = [this](const JobOutcome& outcome) { OnFinish(outcome); };
-  hooks.on_step = [this] { OnCoordinatorStep(); };
-  host_ = std::make_unique<CoordinatorHost>(
-      loop_,
-      CoordinatorHost::Options{MakeJobSpec(plan_, clocks_), plan_.rdzv_id, place_.token.value,
-                               clocks_.stream_silence, tls},
-      std::move(hooks));
-  door_ = std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
-    host_->AddConnection(std::move(connection));
-  });
-  for (UniqueFd& listener : place_.listeners) {
-    FSDPRUN_CHECK(door_->ListenOn(std::move(listener)).ok(), "the listening socket is bound");
-  }
-  place_.listeners.clear();
-  // Who speaks here for nodes that cannot takes no answers.
-  host_->local_link().SetCallbacks({[] {}, [](const ToAgent&) {}, [](const LinkLoss&) {}});
-  host_->local_link().Open(/*patience=*/1);
-  return host_->Start();
 }
 
 void SlurmLauncher::LeaveRecord() {
@@ -119,8 +87,8 @@ void SlurmLauncher::LeaveRecord() {
                                .cluster = allocation_.cluster,
                                .run_id = plan_.rdzv_id,
                                .restarts = RestartsText(allocation_),
-                               .token = place_.token.value,
-                               .coordinators = absl::StrJoin(place_.targets(), ","),
+                               .token = head_.place().token.value,
+                               .coordinators = absl::StrJoin(head_.place().targets(), ","),
                                .folder = std::filesystem::current_path(error).string(),
                                .command = command_,
                                .environment = RecordedEnvironment(environment_),
@@ -140,9 +108,9 @@ void SlurmLauncher::OnSignal(int signal) {
   queue_->NoteSignal(signal);
   const bool is_news = IsNews(own_signal_, signal);
   own_signal_ = own_signal_ == 0 ? signal : own_signal_;
-  if (!host_->machine().outcome().has_value() && lost_reason_.empty()) {
+  if (!head_.machine().outcome().has_value() && lost_reason_.empty()) {
     if (is_news) {
-      host_->OperatorStop(signal);
+      head_.host().OperatorStop(signal);
     }
   } else if (!step_code_.has_value() && !IsNotice(signal)) {
     // One that Slurm repeats is no sign of impatience, but Slurm itself will not wait for long.
@@ -153,7 +121,7 @@ void SlurmLauncher::OnSignal(int signal) {
 
 void SlurmLauncher::OnForwardedSignal(int signal) {
   queue_->NotePassedSignal(signal);
-  host_->ForwardSignal(signal);
+  head_.host().ForwardSignal(signal);
 }
 
 void SlurmLauncher::OnFinish(const JobOutcome& outcome) {
@@ -169,10 +137,10 @@ void SlurmLauncher::OnFinish(const JobOutcome& outcome) {
     return;
   }
   queue_timer_ = loop_.At(MonoNow() + kQueueTimeout, [this] {
-    queue_->BeginEnd(outcome_, host_->machine());
+    queue_->BeginEnd(outcome_, head_.machine());
     RemoveRecord();
   });
-  if (joined_.empty()) {
+  if (head_.joined().empty()) {
     EndStep();  // It may not have begun yet, and there is nobody whose output could be lost.
     return;
   }
@@ -186,23 +154,11 @@ void SlurmLauncher::OnFinish(const JobOutcome& outcome) {
 }
 
 void SlurmLauncher::OnCoordinatorStep() {
-  NoteAdmissions();
   if (queue_ != nullptr) {
-    queue_->OnStep(host_->machine());
+    queue_->OnStep(head_.machine());
   }
-  output_.ShowProgress(host_->machine().progress());
+  output_.ShowProgress(head_.machine().progress());
   EndIfTooFewAreLeft();
-}
-
-// Most steps are heartbeats, which bring nobody.
-void SlurmLauncher::NoteAdmissions() {
-  const uint64_t admissions = host_->machine().admissions();
-  if (std::exchange(admissions_, admissions) == admissions) {
-    return;
-  }
-  for (const job::Node& node : host_->machine().nodes()) {
-    joined_.insert(node.info.name);
-  }
 }
 
 void SlurmLauncher::ScheduleWaitNotice() {
@@ -213,18 +169,13 @@ void SlurmLauncher::ScheduleWaitNotice() {
 }
 
 void SlurmLauncher::PrintWaitNotice() {
-  const JobMachine& job = host_->machine();
   if (step_->is_starting()) {
     output_.Print(
         "srun has not begun yet; see which folder on PATH, or file system of srun, does not "
         "answer");
   }
-  if (job.is_pausing()) {
-    output_.Print(std::string(job.reason()));
-  } else if (job.phase() == job::Phase::kRendezvous) {
-    output_.Print(absl::StrCat(std::string(job.reason()), " (",
-                               DescribeWait(job.join_deadline(), plan_.join_timeout, MonoNow()),
-                               ")"));
+  if (const std::string text = head_.WaitText(); !text.empty()) {
+    output_.Print(text);
   }
 }
 
@@ -232,7 +183,7 @@ int SlurmLauncher::Finish() {
   for (const EventLoop::TimerId timer : {step_timer_, stop_timer_, queue_timer_, lost_timer_}) {
     loop_.Cancel(timer);
   }
-  host_->Shutdown();
+  head_.host().Shutdown();
   RemoveRecord();
   const EndContext context{CliProgram::kFsdprun, plan_, environment_, output_.console(), loop_};
   if (outcome_.has_value()) {
@@ -240,7 +191,7 @@ int SlurmLauncher::Finish() {
   } else {
     ReportReason(lost_reason_, context);
   }
-  queue_->EndRun(outcome_, host_->machine());
+  queue_->EndRun(outcome_, head_.machine());
   record_.reset();
   const bool is_interrupted =
       outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;

@@ -11,13 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "agent/local/file_thread.h"
-#include "agent/store/store_server.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "launcher/cli/command_line.h"
-#include "launcher/directory/directory.h"
 #include "launcher/run/child_command.h"
-#include "launcher/run/coordinator_host.h"
+#include "launcher/run/head_coordinator.h"
 #include "launcher/run/job_output.h"
 #include "launcher/run/own_join_record.h"
 #include "launcher/run/signals.h"
@@ -64,7 +62,6 @@ class SlurmLauncher {
 
  private:
   absl::Status Start();
-  absl::Status Host();
   void LeaveRecord();
   void RemoveRecord();
   // Events.
@@ -72,7 +69,6 @@ class SlurmLauncher {
   void OnForwardedSignal(int signal);
   void OnFinish(const JobOutcome& outcome);
   void OnCoordinatorStep();
-  void NoteAdmissions();
   void ScheduleWaitNotice();
   void PrintWaitNotice();
 
@@ -104,22 +100,17 @@ class SlurmLauncher {
   SignalWatcher signals_;
   JobOutput output_;
 
+  HeadCoordinator head_;
+
   // Set by Start().
-  Place place_;
-  std::unique_ptr<CoordinatorHost> host_;
   std::unique_ptr<SlurmQueue> queue_;
-  /// At the coordinator's port; here it only tells agents from strangers.
-  std::unique_ptr<StoreServer> door_;
   /// For those who let more nodes join; null if none may.
   std::unique_ptr<OwnJoinRecord> record_;
   /// SIGTERM makes srun kill the step at once.
   std::unique_ptr<ChildCommand> step_;
 
-  /// Nodes that have joined at least once, and those whose agent has ended, as somebody says.
-  std::set<std::string> joined_;
+  /// Nodes whose agent has ended, as somebody says.
   std::set<std::string> ended_;
-  /// JobMachine::admissions() when joined_ was brought up to date.
-  uint64_t admissions_ = 0;
   /// A step that could not be started is tried again.
   EventLoop::TimerId step_timer_ = 0;
   MonoTime try_step_until_{};

@@ -30,8 +30,8 @@ void SlurmLauncher::StartStep() {
   hooks.on_failure = [this](const absl::Status& why) { OnStepNotStarted(why); };
   step_ = std::make_unique<ChildCommand>(loop_, ChildCommand::Reads::kErrors, std::move(hooks));
   step_->Start(SrunCommand(allocation_, plan_, command_),
-               SrunEnvironment(environment_, absl::StrJoin(place_.targets(), ","), plan_.rdzv_id,
-                               place_.token.value));
+               SrunEnvironment(environment_, absl::StrJoin(head_.place().targets(), ","),
+                               plan_.rdzv_id, head_.place().token.value));
 }
 
 void SlurmLauncher::OnStepLines(absl::string_view lines) {
@@ -41,7 +41,7 @@ void SlurmLauncher::OnStepLines(absl::string_view lines) {
       last_srun_error_ = std::move(error);
     }
     if (const auto ended = ReadTasksEnded(line);
-        ended.has_value() && !host_->machine().outcome().has_value()) {
+        ended.has_value() && !head_.machine().outcome().has_value()) {
       OnTasksEnded(*ended);
     }
   }
@@ -56,19 +56,15 @@ void SlurmLauncher::OnTasksEnded(const SrunTasksEnded& ended) {
   });
   ended_.insert(nodes.begin(), nodes.end());
   const auto node = std::find_if(nodes.begin(), nodes.end(), [this](const std::string& name) {
-    return !joined_.contains(name);
+    return !head_.joined().contains(name);
   });
   if (node == nodes.end()) {
     EndIfTooFewAreLeft();
     return;
   }
-  AgentJoined joined;
-  joined.node.incarnation = Incarnation(1);
-  joined.node.name = *node;
-  joined.cannot_run = absl::StrCat("'", command_.front(),
-                                   "' did not get to the coordinator, as srun says: ", ended.how,
-                                   "; is it on that node, under the same path?");
-  host_->local_link().Send({joined.node.incarnation, Generation(), joined});
+  head_.CannotRun(*node, absl::StrCat("'", command_.front(),
+                                      "' did not get to the coordinator, as srun says: ", ended.how,
+                                      "; is it on that node, under the same path?"));
 }
 
 // srun starts no agent a second time: a job that needs more nodes than are left, and to which no
@@ -79,7 +75,7 @@ void SlurmLauncher::EndIfTooFewAreLeft() {
   };
   const bool others_may_come = static_cast<size_t>(plan_.max_nodes) > nodes_.size();
   if (ended_.empty() || !lost_reason_.empty() || are_enough(ended_) || others_may_come ||
-      host_->machine().phase() != job::Phase::kRendezvous) {
+      head_.machine().phase() != job::Phase::kRendezvous) {
     return;
   }
   const std::set<std::string> gone = EndedAndGone();
@@ -104,10 +100,8 @@ void SlurmLauncher::EndIfTooFewAreLeft() {
 // to the coordinator has not ended.
 std::set<std::string> SlurmLauncher::EndedAndGone() const {
   std::set<std::string> gone = ended_;
-  for (const job::Node& node : host_->machine().nodes()) {
-    if (node.connected) {
-      gone.erase(node.info.name);
-    }
+  for (const std::string& node : head_.connected()) {
+    gone.erase(node);
   }
   return gone;
 }
@@ -121,7 +115,7 @@ void SlurmLauncher::OnStepEnd(int code) {
     loop_.Stop();
     return;
   }
-  if (joined_.empty()) {
+  if (head_.joined().empty()) {
     OnStepWithoutAgents(code);
     return;
   }
@@ -165,7 +159,7 @@ void SlurmLauncher::OnStepWithoutAgents(int code) {
 
 // False if that has no purpose any more.
 bool SlurmLauncher::TryAgain(absl::string_view why) {
-  if (IsStopping(host_->machine()) || MonoNow() + means_.step_pause >= try_step_until_) {
+  if (IsStopping(head_.machine()) || MonoNow() + means_.step_pause >= try_step_until_) {
     return false;
   }
   if (why != told_trouble_) {

@@ -1,0 +1,109 @@
+#include "launcher/run/head_coordinator.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "launcher/directory/free_port.h"
+#include "launcher/directory/job_token.h"
+#include "launcher/run/job_spec.h"
+#include "launcher/run/notices.h"
+#include "launcher/run/tls_setup.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr size_t kTokenBytes = 32;
+
+}  // namespace
+
+HeadCoordinator::HeadCoordinator(EventLoop& loop, const LaunchPlan& plan,
+                                 const Environment& environment, const Clocks& clocks, Hooks hooks)
+    : loop_(loop),
+      plan_(plan),
+      environment_(environment),
+      clocks_(clocks),
+      hooks_(std::move(hooks)) {}
+
+HeadCoordinator::~HeadCoordinator() = default;
+
+absl::Status HeadCoordinator::Start(const std::string& token) {
+  ASSIGN_OR_RETURN(tls_, MakeTls(plan_));
+  RETURN_IF_ERROR(CheckCanServe(tls_.get()));
+  ASSIGN_OR_RETURN(place_, HostOnFreePort({plan_, environment_}));
+  place_.token.value = token;
+  if (token.empty()) {
+    ASSIGN_OR_RETURN(place_.token.value, TokenOf(plan_, environment_));
+  }
+  if (place_.token.value.empty()) {
+    place_.token.value = RandomHex(kTokenBytes);
+  }
+  CoordinatorHost::Hooks hooks;
+  hooks.on_finish = hooks_.on_finish;
+  hooks.on_step = [this] {
+    NoteAdmissions();
+    hooks_.on_step();
+  };
+  host_ = std::make_unique<CoordinatorHost>(
+      loop_,
+      CoordinatorHost::Options{MakeJobSpec(plan_, clocks_), plan_.rdzv_id, place_.token.value,
+                               clocks_.stream_silence, tls_},
+      std::move(hooks));
+  door_ = std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
+    host_->AddConnection(std::move(connection));
+  });
+  for (UniqueFd& listener : place_.listeners) {
+    RETURN_IF_ERROR(door_->ListenOn(std::move(listener)).status());
+  }
+  place_.listeners.clear();
+  // Who speaks here for nodes that cannot takes no answers.
+  host_->local_link().SetCallbacks({[] {}, [](const ToAgent&) {}, [](const LinkLoss&) {}});
+  host_->local_link().Open(/*patience=*/1);
+  return host_->Start();
+}
+
+std::set<std::string> HeadCoordinator::connected() const {
+  std::set<std::string> names;
+  for (const job::Node& node : machine().nodes()) {
+    if (node.connected) {
+      names.insert(node.info.name);
+    }
+  }
+  return names;
+}
+
+void HeadCoordinator::CannotRun(const std::string& node, const std::string& why) {
+  AgentJoined joined;
+  joined.node.incarnation = Incarnation(1);
+  joined.node.name = node;
+  joined.cannot_run = why;
+  host_->local_link().Send({joined.node.incarnation, Generation(), joined});
+}
+
+std::string HeadCoordinator::WaitText() const {
+  const JobMachine& job = machine();
+  if (job.is_pausing()) {
+    return std::string(job.reason());
+  }
+  if (job.phase() != job::Phase::kRendezvous) {
+    return "";
+  }
+  return absl::StrCat(std::string(job.reason()), " (",
+                      DescribeWait(job.join_deadline(), plan_.join_timeout, MonoNow()), ")");
+}
+
+// Most steps are heartbeats, which bring nobody.
+void HeadCoordinator::NoteAdmissions() {
+  if (host_ == nullptr) {
+    return;
+  }
+  const uint64_t admissions = machine().admissions();
+  if (std::exchange(admissions_, admissions) == admissions) {
+    return;
+  }
+  for (const job::Node& node : machine().nodes()) {
+    joined_.insert(node.info.name);
+  }
+}
+
+}  // namespace fsdprun
