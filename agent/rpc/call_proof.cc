@@ -20,19 +20,26 @@ constexpr char kRunIdKey[] = "fsdprun-run-id-bin";
 /// Sets these proofs apart from whatever else may be made of the token one day.
 constexpr char kPurpose[] = "fsdprun job token";
 
-/// In hexadecimal.
 std::string Mac(const std::string& token, const std::string& run_id) {
-  const std::string message = absl::StrCat(kPurpose, absl::string_view("\0", 1), run_id);
+  return HmacHex(token, absl::StrCat(kPurpose, absl::string_view("\0", 1), run_id));
+}
+
+}  // namespace
+
+std::string HmacHex(const std::string& key, const std::string& message) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   const unsigned char* made =
-      ::HMAC(::EVP_sha256(), token.data(), static_cast<int>(token.size()),
+      ::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()),
              reinterpret_cast<const unsigned char*>(message.data()), message.size(), digest, &size);
   FSDPRUN_CHECK(made != nullptr, "libcrypto has no HMAC-SHA256");
   return absl::BytesToHexString({reinterpret_cast<const char*>(digest), size});
 }
 
-}  // namespace
+bool IsSameSecret(absl::string_view left, absl::string_view right) {
+  return left.size() == right.size() &&
+         ::CRYPTO_memcmp(left.data(), right.data(), left.size()) == 0;
+}
 
 std::map<std::string, std::string> ProofOf(const std::string& token, const std::string& run_id) {
   return {{kRunIdKey, run_id}, {kProofKey, Mac(token, run_id)}};
@@ -55,11 +62,9 @@ std::optional<std::string> ProvenRunId(const std::string& token, const CallMetad
     return claimed;
   }
   const std::string expected = Mac(token, claimed);
-  // The time says nothing about where they differ.
-  const bool is_right =
-      proof->second.size() == expected.size() &&
-      ::CRYPTO_memcmp(proof->second.data(), expected.data(), expected.size()) == 0;
-  return is_right ? std::optional<std::string>(std::move(claimed)) : std::nullopt;
+  return IsSameSecret({proof->second.data(), proof->second.size()}, expected)
+             ? std::optional<std::string>(std::move(claimed))
+             : std::nullopt;
 }
 
 }  // namespace fsdprun

@@ -15,10 +15,17 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
+
 namespace fsdprun {
 
 /// Instead of a token: every call proves itself. No token is this text.
 inline constexpr char kNoToken[] = "(no token)";
+
+/// HMAC-SHA256 of `message` with `key`, in hexadecimal.
+std::string HmacHex(const std::string& key, const std::string& message);
+/// Whether two texts are the same; the time says nothing about where they differ.
+bool IsSameSecret(absl::string_view left, absl::string_view right);
 
 /// The metadata of a call that prove that the caller has `token`, for `run_id`. Pure.
 std::map<std::string, std::string> ProofOf(const std::string& token, const std::string& run_id);

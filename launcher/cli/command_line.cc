@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/cli/option_values.h"
+#include "launcher/cli/plan_agents.h"
 #include "launcher/cli/plan_rendezvous.h"
 #include "launcher/cli/plan_workers.h"
 #include "launcher/cli/raw_options.h"
@@ -80,14 +81,17 @@ void DropWhatStandaloneIgnores(RawOptions* options) {
 
 // What argparse checks itself, which torchrun's users see before anything about values.
 absl::Status CheckUsage(CliProgram program, const RawOptions& options) {
-  if (options.IsOn("coordinator") && !options.program.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--coordinator runs no program, but '", options.program.front(),
-                     "' was given; the nodes' launchers are told what to run"));
-  }
-  if (options.IsOn("coordinator")) {
-    RETURN_IF_ERROR(CheckChoices(options));
-    return CheckNumbers(options);
+  for (const char* name : {"coordinator", "daemon"}) {
+    if (options.IsOn(name) && !options.program.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", name, " runs no program, but '", options.program.front(), "' was given; ",
+          options.IsOn("daemon") ? "launchers (fsdprun --agents) say what to run"
+                                 : "the nodes' launchers are told what to run"));
+    }
+    if (options.IsOn(name)) {
+      RETURN_IF_ERROR(CheckChoices(options));
+      return CheckNumbers(options);
+    }
   }
   if (options.program.empty() || options.program.front().empty()) {
     return absl::InvalidArgumentError(
@@ -108,6 +112,9 @@ absl::Status Reconcile(CliProgram program, const RawOptions& options, LaunchPlan
     plan->backend = RendezvousBackend::kC10d;
     plan->rdzv_id_is_random = true;
   }
+  if (plan->daemon.has_value()) {
+    return absl::OkStatus();
+  }
   if (program == CliProgram::kFsdpAgent) {
     const RawValue* endpoint = options.Find("rdzv-endpoint");
     if (endpoint == nullptr || endpoint->text.empty() || plan->endpoint.port == 0) {
@@ -125,7 +132,7 @@ absl::Status Reconcile(CliProgram program, const RawOptions& options, LaunchPlan
     return absl::OutOfRangeError(
         absl::StrCat("--node-rank: ", plan->node_rank, " is not below --nnodes ", plan->max_nodes));
   }
-  if (plan->IsSingleNode()) {
+  if (plan->IsSingleNode() || plan->HasAgents()) {
     return absl::OkStatus();
   }
   if (plan->rdzv_id_is_random) {
@@ -160,6 +167,7 @@ absl::StatusOr<LaunchPlan> ParseCommandLine(CliProgram program,
   DropWhatStandaloneIgnores(&merged);
   plan.is_agent = program == CliProgram::kFsdpAgent;
   RETURN_IF_ERROR(PlanRendezvous(merged, &plan));
+  RETURN_IF_ERROR(PlanAgents(merged, &plan));
   RETURN_IF_ERROR(PlanWorkers(merged, environment, machine, &plan));
   RETURN_IF_ERROR(Reconcile(program, merged, &plan));
   if (merged.IsOn("dry-run")) {

@@ -62,7 +62,8 @@ class Description {
 };
 
 void DescribeRendezvous(const LaunchPlan& plan, Description& description) {
-  const bool is_alone = plan.IsSingleNode() && !plan.is_agent && !plan.is_coordinator;
+  const bool is_alone =
+      plan.HasAgents() || (plan.IsSingleNode() && !plan.is_agent && !plan.is_coordinator);
   description.Line("coordinator", is_alone         ? "in this process"
                                   : plan.uses_file ? "where the rendezvous file says"
                                                    : ToString(plan.endpoint));
@@ -91,6 +92,36 @@ void DescribeRendezvous(const LaunchPlan& plan, Description& description) {
     description.Line("etcd_prefix", plan.etcd.prefix);
     description.LineIf(plan.etcd.uses_tls, "etcd_protocol", "https");
   }
+}
+
+void DescribeAgents(const LaunchPlan& plan, Description& description) {
+  if (!plan.agents.empty()) {
+    description.Line("agents",
+                     absl::StrJoin(plan.agents, " ", [](std::string* out, const auto& host) {
+                       absl::StrAppend(out, ToString(host.daemon));
+                       if (host.workers > 0) {
+                         absl::StrAppend(out, " slots=", host.workers);
+                       }
+                     }));
+  }
+  const ForwardedVariables& which = plan.forwarded_variables;
+  description.LineIf(!which.is_default, "forward_env",
+                     which.names.empty() ? "none" : absl::StrJoin(which.names, ","));
+}
+
+std::string DescribeDaemon(const LaunchPlan& plan) {
+  Description description;
+  description.Line("mode", "daemon");
+  description.Line("listen", ToString(plan.daemon->listen));
+  description.LineIf(plan.daemon->slots > 0, "slots", absl::StrCat(plan.daemon->slots));
+  if (plan.daemon->devices.has_value()) {
+    description.Line("devices", plan.daemon->devices->empty()
+                                    ? "none"
+                                    : absl::StrJoin(*plan.daemon->devices, ","));
+  }
+  description.Line("launcher_grace_s", Seconds(plan.daemon->lost_grace));
+  description.LineIf(!plan.daemon->runtime_dir.empty(), "runtime_dir", plan.daemon->runtime_dir);
+  return std::move(description).text();
 }
 
 void DescribeSecurity(const LaunchPlan& plan, Description& description) {
@@ -213,6 +244,9 @@ std::string ToString(const HostPort& endpoint) {
 }
 
 std::string DescribePlan(const LaunchPlan& plan) {
+  if (plan.daemon.has_value()) {
+    return DescribeDaemon(plan);
+  }
   Description description;
   if (!plan.is_agent) {
     description.Line("nodes", plan.min_nodes == plan.max_nodes
@@ -223,6 +257,7 @@ std::string DescribePlan(const LaunchPlan& plan) {
   description.LineIf(plan.node_rank >= 0, "node_rank", absl::StrCat(plan.node_rank));
   description.LineIf(!plan.is_coordinator, "role", plan.role);
   DescribeRendezvous(plan, description);
+  DescribeAgents(plan, description);
   DescribeSecurity(plan, description);
   DescribeFailures(plan, description);
   if (!plan.is_coordinator) {

@@ -87,6 +87,40 @@ struct SchedulerJob {
   bool operator==(const SchedulerJob&) const = default;
 };
 
+/// A node whose daemon (fsdp-agent --daemon) runs a part of the job.
+struct AgentHost {
+  HostPort daemon;
+  /// 0: as --nproc-per-node says.
+  int workers = 0;
+
+  bool operator==(const AgentHost&) const = default;
+};
+
+/// Which variables of the launcher go to daemons: see Note [Which variables travel].
+struct ForwardedVariables {
+  /// Those that mean something there.
+  bool is_default = true;
+  /// Else these: `NAME` or `PREFIX*`.
+  std::vector<std::string> names;
+
+  bool operator==(const ForwardedVariables&) const = default;
+};
+
+/// Of fsdp-agent --daemon.
+struct DaemonOptions {
+  HostPort listen;
+  /// Workers at a time; 0: one for each device, or for each usable CPU where there are none.
+  int slots = 0;
+  /// As CUDA_VISIBLE_DEVICES has them; unset: those that are visible.
+  std::optional<std::vector<std::string>> devices;
+  /// Empty: one of this user.
+  std::string runtime_dir;
+  /// How long a part of a job goes on without its launcher.
+  std::chrono::milliseconds lost_grace{30'000};
+
+  bool operator==(const DaemonOptions&) const = default;
+};
+
 enum class Request { kRun, kDryRun, kHelp, kVersion, kManPage, kCompletion };
 
 enum class Shell { kBash, kZsh, kFish };
@@ -108,6 +142,14 @@ struct LaunchPlan {
   /// The folder in which that keeps what another one needs to take the job over; empty: nothing.
   std::string journal;
 
+  /// The nodes' daemons run the job: their hosts, or the file that names them, which the caller
+  /// reads (TakeHosts()).
+  std::vector<AgentHost> agents;
+  std::string host_file;
+  ForwardedVariables forwarded_variables;
+  /// This process is such a daemon.
+  std::optional<DaemonOptions> daemon;
+
   // What was given, not taken from a default: a scheduler's allocation decides the rest.
   bool nnodes_is_given = false;
   bool nproc_is_given = false;
@@ -118,6 +160,7 @@ struct LaunchPlan {
   // Membership.
   int min_nodes = 1;
   int max_nodes = 1;
+  /// 0: of nodes with a daemon, each as many as it has devices.
   int nproc_per_node = 1;
   /// -1 = not requested.
   int node_rank = -1;
@@ -220,6 +263,8 @@ struct LaunchPlan {
   int omp_threads = 0;
 
   bool IsSingleNode() const { return max_nodes == 1; }
+  /// The job's nodes are run by daemons.
+  bool HasAgents() const { return !agents.empty() || !host_file.empty(); }
 };
 
 /// The plan as `key: value` lines, for --dry-run.

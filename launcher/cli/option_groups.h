@@ -13,6 +13,10 @@ std::vector<OptionSpec> RendezvousOptions();
 /// Of the rendezvous, too.
 std::vector<OptionSpec> SecurityOptions();
 std::vector<OptionSpec> CoordinatorOptions();
+/// Of jobs that daemons run.
+std::vector<OptionSpec> AgentsOptions();
+/// Of a daemon.
+std::vector<OptionSpec> DaemonOptionSpecs();
 std::vector<OptionSpec> FailureOptions();
 std::vector<OptionSpec> StopOptions();
 std::vector<OptionSpec> LogOptions();

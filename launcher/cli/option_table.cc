@@ -52,9 +52,10 @@ const char* ProgramName(CliProgram program) {
 const std::vector<OptionSpec>& OptionTable() {
   static const std::vector<OptionSpec> table = [] {
     std::vector<OptionSpec> all;
-    for (const auto& part : {NodeOptions(), RendezvousOptions(), SecurityOptions(),
-                             CoordinatorOptions(), FailureOptions(), StopOptions(), LogOptions(),
-                             ProgramOptions(), WorkerOptions(), OtherOptions()}) {
+    for (const auto& part :
+         {NodeOptions(), RendezvousOptions(), SecurityOptions(), CoordinatorOptions(),
+          AgentsOptions(), DaemonOptionSpecs(), FailureOptions(), StopOptions(), LogOptions(),
+          ProgramOptions(), WorkerOptions(), OtherOptions()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -86,6 +87,7 @@ const std::vector<OptionGroupTitle>& OptionGroupTitles() {
       {G::kQueue, "Its life in the queue"},
       {G::kNodes, "Nodes and workers"},
       {G::kRendezvous, "Rendezvous"},
+      {G::kAgents, "Daemons"},
       {G::kFailures, "Failures"},
       {G::kStopping, "Stopping"},
       {G::kOutput, "Logs"},
@@ -123,9 +125,10 @@ bool Offers(CliProgram program, const OptionSpec& option) {
   const bool is_command = program == CliProgram::kSlurmSubmit || program == CliProgram::kSlurmGrow;
   if (is_command) {
     const absl::string_view name = option.name;
-    return name != "completion" && name != "coordinator" && name != "journal";
+    return option.group != G::kAgents && name != "completion" && name != "coordinator" &&
+           name != "journal";
   }
-  return program == CliProgram::kFsdprun || !option.launcher_only;
+  return program == CliProgram::kFsdprun ? !option.agent_only : !option.launcher_only;
 }
 
 }  // namespace fsdprun

@@ -26,6 +26,7 @@ enum class OptionGroup {
   kQueue,
   kNodes,
   kRendezvous,
+  kAgents,
   kFailures,
   kStopping,
   kOutput,
@@ -47,6 +48,7 @@ struct OptionSpec {
   OptionFamily family = OptionFamily::kTorchrun;
   OptionGroup group = OptionGroup::kOther;
   bool launcher_only = false;       ///< Not offered by fsdp-agent.
+  bool agent_only = false;          ///< Offered by fsdp-agent alone.
   bool reads_variable = true;       ///< PET_<NAME>.
   const char* other_variable = "";  ///< Another one, which counts where there is no PET_<NAME>.
   ValueKind value = ValueKind::kText;

@@ -44,7 +44,8 @@ absl::Status ReadWorkers(const RawOptions& options, const MachineFacts& machine,
     ASSIGN_OR_RETURN(plan->nproc_per_node,
                      ToInt(*value, 1, "a number of 1 or more, cpu, gpu, xpu or auto"));
   }
-  if (plan->nproc_per_node == 0) {
+  // Nodes with a daemon count their own devices.
+  if (plan->nproc_per_node == 0 && !plan->HasAgents()) {
     return absl::OutOfRangeError(
         absl::StrCat(value->source, ": '", value->text, "' was requested, but no ",
                      value->text == "xpu" ? "Intel GPU" : "NVIDIA or AMD GPU",
@@ -202,7 +203,7 @@ absl::Status ReadProcesses(const RawOptions& options, const MachineFacts& machin
   }
   if (const RawValue* value = options.Find("omp-threads")) {
     if (value->text == "auto") {
-      plan->omp_threads = std::max(1, machine.usable_cpus / plan->nproc_per_node);
+      plan->omp_threads = std::max(1, machine.usable_cpus / std::max(1, plan->nproc_per_node));
     } else {
       ASSIGN_OR_RETURN(plan->omp_threads, ToInt(*value, 1, "a number of 1 or more, or auto"));
     }
@@ -212,6 +213,10 @@ absl::Status ReadProcesses(const RawOptions& options, const MachineFacts& machin
 
 absl::Status ReadProgram(const RawOptions& options, LaunchPlan* plan) {
   plan->program = options.program;
+  if (plan->daemon.has_value()) {
+    plan->program = {"daemon"};
+    return absl::OkStatus();
+  }
   if (plan->is_coordinator) {
     plan->program = {plan->rdzv_id};  // What its report calls the job.
     plan->program_kind = ProgramKind::kExecutable;

@@ -19,22 +19,28 @@ const ProgramTexts& LauncherTexts() {
                    "fsdprun --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 "
                    "train.py",
                    "fsdprun --standalone --nproc-per-node 2 --no-python fsdp-train --config "
-                   "run.json"}};
+                   "run.json",
+                   "fsdprun --agents node0,node1 --nproc-per-node 8 train.py"}};
   return texts;
 }
 
 const ProgramTexts& AgentTexts() {
   static const ProgramTexts texts = {
       .summary = "run the workers of one node of an fsdprun job",
-      .synopsis = "--rdzv-endpoint HOST:PORT --rdzv-id ID [options] PROGRAM [arguments of PROGRAM]",
+      .synopsis =
+          "--rdzv-endpoint HOST:PORT --rdzv-id ID [options] PROGRAM [arguments of PROGRAM] | "
+          "--daemon [options]",
       .description =
           "The agent of one node as a separate program, for service managers: it runs PROGRAM as "
           "this node's workers whenever the coordinator at the endpoint (an fsdprun) forms a "
           "world. It never hosts the coordinator, never runs a command from the network, and joins "
           "again with a new incarnation when the connection breaks. It exits with the job, on a "
-          "signal, or when it cannot join within join_timeout.",
+          "signal, or when it cannot join within join_timeout. With --daemon it is something else: "
+          "it listens for launchers (fsdprun --agents) that prove the token, and runs what they "
+          "say, as its own user, several jobs at a time.",
       .examples = {
-          "FSDPRUN_TOKEN=... fsdp-agent --rdzv-endpoint 10.0.0.1:29400 --rdzv-id run7 train.py"}};
+          "FSDPRUN_TOKEN=... fsdp-agent --rdzv-endpoint 10.0.0.1:29400 --rdzv-id run7 train.py",
+          "fsdp-agent --daemon --slots 8"}};
   return texts;
 }
 
@@ -150,7 +156,12 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "Or those of --signals-to-handle. First: the same signal goes to this node's workers, and "
        "the agent leaves the job, which continues if the launcher's --nnodes allows. Second: they "
        "are killed at once."},
-      {"SIGKILL", "The keeper kills the workers of this node and all their descendants."},
+      {"SIGINT, SIGTERM, SIGHUP, SIGQUIT, with --daemon",
+       "First: each job's part on this node is ended as above, and then the daemon. Second: at "
+       "once."},
+      {"SIGKILL",
+       "The keeper kills the workers of this node and all their descendants. Of a daemon: its jobs "
+       "run on, and one that is started with the same --runtime-dir takes them over."},
   };
   static const std::vector<TextEntry> none;
   if (IsCommand(program)) {
@@ -169,7 +180,8 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
       {"2", "The command line cannot be read: an unknown option, a missing value, no program."},
   };
   static const std::vector<TextEntry> agent = {
-      {"0", "The job ended with 0, or ended well without this node."},
+      {"0",
+       "The job ended with 0, or ended well without this node. Of a daemon: it was told to end."},
       {"1", "The job failed, the agent could not join it, or a signal ended the agent."},
       {"2",
        "The command line cannot be read or means nothing; systemd's RestartPreventExitStatus=2 "

@@ -64,6 +64,9 @@ void JobOutput::ResumeOutput() {
   if (agent_ != nullptr) {
     agent_->ResumeOutput();
   }
+  if (on_room_) {
+    on_room_();
+  }
 }
 
 absl::Status JobOutput::MakeRunDirs(const std::string& run_id) {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,6 +42,9 @@ class JobOutput {
   /// The agent that is told when the console has room again; nullptr: none.
   void Attach(LocalAgent* agent) { agent_ = agent; }
 
+  /// The same for who shows other nodes' output.
+  void OnRoom(std::function<void()> on_room) { on_room_ = std::move(on_room); }
+
   /// Makes the directories of the first agent. Errors: see fsdprun::MakeRunDirs().
   absl::Status MakeRunDirs(const std::string& run_id);
   const RunDirs& dirs() const { return dirs_; }
@@ -67,6 +71,7 @@ class JobOutput {
   const Environment& environment_;
   Console console_;
   LocalAgent* agent_ = nullptr;
+  std::function<void()> on_room_;
   std::string run_id_;
   RunDirs dirs_;
   /// Of fsdp-agent's earlier incarnations.

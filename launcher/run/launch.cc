@@ -1,25 +1,35 @@
 #include "launcher/run/launch.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/error_text.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/completions.h"
 #include "launcher/cli/help_text.h"
+#include "launcher/cli/host_list.h"
 #include "launcher/cli/man_page.h"
 #include "launcher/cli/program_texts.h"
+#include "launcher/directory/job_token.h"
 #include "launcher/run/coordinator_run.h"
+#include "launcher/run/daemon_run.h"
+#include "launcher/run/hosts_launcher.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/machine.h"
+#include "launcher/run/session_run.h"
 #include "launcher/run/slurm_launcher.h"
 #include "launcher/run/worker_cpus.h"
 #include "launcher/slurm/slurm_plan.h"
@@ -31,6 +41,9 @@ namespace {
 // See Note [Usage errors and value errors].
 constexpr int kUsageError = 2;
 constexpr int kValueError = 1;
+
+/// What a daemon starts its sessions with; no option of users.
+constexpr absl::string_view kSessionOption = "--session";
 
 // This command line, for other nodes: a path is made absolute, a name is looked up there again.
 std::vector<std::string> CommandForNodes(int argc, char** argv) {
@@ -50,6 +63,12 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
   if (plan.is_coordinator) {
     return CoordinatorRun(plan, environment).Run();
   }
+  if (plan.daemon.has_value()) {
+    return DaemonRun(plan, environment).Run();
+  }
+  if (plan.HasAgents()) {
+    return HostsLauncher(plan, environment, {command.begin() + 1, command.end()}).Run();
+  }
   if (slurm.role == SlurmRole::kShell) {
     return SlurmLauncher(plan, environment, slurm.allocation, std::move(command),
                          SlurmLauncher::UsualMeans())
@@ -58,13 +77,46 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
   return Launcher(program, plan, environment).Run();
 }
 
+constexpr size_t kRunIdBytes = 4;
+
+// The file is read here, once for all nodes, and jobs with no name of their own get one: daemons
+// and tokens tell them apart by it.
+absl::Status FindAgents(LaunchPlan* plan) {
+  if (!plan->host_file.empty()) {
+    std::ifstream file(plan->host_file);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file.is_open() || file.bad()) {
+      return absl::OutOfRangeError(
+          absl::StrCat("--hostfile: cannot read ", plan->host_file, ": ", ErrorText(errno)));
+    }
+    ASSIGN_OR_RETURN(std::vector<AgentHost> hosts, ParseHostFile(plan->host_file, text));
+    RETURN_IF_ERROR(TakeHosts(std::move(hosts), plan));
+  }
+  if (plan->rdzv_id.empty() || plan->rdzv_id == "none") {
+    plan->rdzv_id = absl::StrCat("agents-", RandomHex(kRunIdBytes));
+    plan->rdzv_id_is_random = false;
+  }
+  return absl::OkStatus();
+}
+
 // Makes the plan that of the place where it is given.
 absl::StatusOr<SlurmPlace> FindPlace(const Environment& environment, LaunchPlan* plan) {
   const bool runs = plan->request == Request::kRun || plan->request == Request::kDryRun;
-  if (runs && !plan->is_coordinator) {
+  if (runs && plan->HasAgents()) {
+    RETURN_IF_ERROR(FindAgents(plan));
+  } else if (runs && !plan->is_coordinator && !plan->daemon.has_value()) {
     return FitToSlurm(environment, plan);
   }
   return SlurmPlace();
+}
+
+void PrepareProcess() {
+  // gRPC's own log lines name its source files; we report what matters ourselves. Set before any
+  // thread exists, and not for the workers, which get the environment read in RunProgram().
+  ::setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  // An ignored SIGCHLD is inherited across exec; the kernel would then reap the keeper and discard
+  // its exit status.
+  ::signal(SIGCHLD, SIG_DFL);
 }
 
 void PrintError(CliProgram program, const absl::Status& status) {
@@ -74,7 +126,7 @@ void PrintError(CliProgram program, const absl::Status& status) {
 // Also what the start would find wrong with this machine's devices.
 int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& environment,
                 const SlurmPlace& slurm, const std::vector<std::string>& command) {
-  if (plan.is_coordinator) {
+  if (plan.is_coordinator || plan.daemon.has_value() || plan.HasAgents()) {
     std::fputs(DescribePlan(plan).c_str(), stdout);
     return 0;
   }
@@ -98,6 +150,10 @@ int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& e
 
 int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer) {
   const Environment environment = ReadEnvironment(environ_pointer);
+  if (program == CliProgram::kFsdpAgent && argc == 3 && argv[1] == kSessionOption) {
+    PrepareProcess();
+    return RunSession(argv[2], environment);
+  }
   absl::StatusOr<LaunchPlan> plan =
       ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment,
                        DetectMachine(environment));
@@ -114,12 +170,7 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
     }
     return kValueError;
   }
-  // gRPC's own log lines name its source files; we report what matters ourselves. Set before any
-  // thread exists, and not for the workers, which get the environment read above.
-  ::setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  // An ignored SIGCHLD is inherited across exec; the kernel would then reap the keeper and discard
-  // its exit status.
-  ::signal(SIGCHLD, SIG_DFL);
+  PrepareProcess();
   switch (plan->request) {
     case Request::kHelp:
       std::fputs(HelpText(program).c_str(), stdout);

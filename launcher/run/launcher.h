@@ -56,6 +56,7 @@ class Launcher {
   absl::Status Start();
   absl::Status FindFirst();
   absl::Status FindProgram();
+  bool IsAlone() const;
   absl::Status OpenMonitoring();
   absl::Status OpenLink();
   void MakeHost();

@@ -50,6 +50,9 @@ bool UsesAgentStore(const LaunchPlan& plan, const Environment& environment) {
 
 }  // namespace
 
+// The job has one node, and its coordinator is here.
+bool Launcher::IsAlone() const { return plan_.IsSingleNode() && plan_.coordinators.empty(); }
+
 // A node that cannot run the program says so to the others, who would wait for it in vain.
 absl::Status Launcher::FindProgram() {
   absl::StatusOr<std::string> python = CheckProgram(plan_, environment_);
@@ -57,7 +60,7 @@ absl::Status Launcher::FindProgram() {
     python_ = *std::move(python);
     return absl::OkStatus();
   }
-  if (plan_.IsSingleNode() || program_ == CliProgram::kFsdpAgent) {
+  if (IsAlone() || program_ == CliProgram::kFsdpAgent) {
     return python.status();
   }
   cannot_run_ = std::string(python.status().message());
@@ -207,7 +210,7 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.dirs = output_.dirs();
   options.output = plan_.output;
   options.draws_progress = output_.draws_progress();
-  options.keeper_lease = plan_.IsSingleNode() ? Duration::zero() : clocks_.keeper_lease;
+  options.keeper_lease = IsAlone() ? Duration::zero() : clocks_.keeper_lease;
   options.descriptor_limit = descriptor_limit_;
   options.token_advice = place_.token.advice;
   options.handled_signals = plan_.signals_text;

@@ -9,7 +9,9 @@ absl::StatusOr<std::shared_ptr<const Tls>> MakeTls(const LaunchPlan& plan) {
   if (!files.any()) {
     return std::shared_ptr<const Tls>();
   }
-  if (plan.IsSingleNode() && !plan.is_agent && !plan.is_coordinator) {
+  const bool has_others =
+      plan.is_agent || plan.is_coordinator || plan.HasAgents() || !plan.coordinators.empty();
+  if (plan.IsSingleNode() && !has_others) {
     RETURN_IF_ERROR(LoadTls(files).status());
     return std::shared_ptr<const Tls>();
   }

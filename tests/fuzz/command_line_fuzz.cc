@@ -55,7 +55,8 @@ void CheckSame(const LaunchPlan& a, const LaunchPlan& b) {
 
 void CheckLimits(const LaunchPlan& plan) {
   FSDPRUN_CHECK(plan.min_nodes >= 1 && plan.min_nodes <= plan.max_nodes, "node count out of range");
-  FSDPRUN_CHECK(plan.nproc_per_node >= 1 && plan.nproc_per_node <= 4096,
+  // Nodes with a daemon may count their own devices.
+  FSDPRUN_CHECK(plan.nproc_per_node >= (plan.HasAgents() ? 0 : 1) && plan.nproc_per_node <= 4096,
                 "worker count out of range");
   FSDPRUN_CHECK(plan.node_rank >= -1, "node rank out of range");
   FSDPRUN_CHECK(plan.join_timeout.count() > 0, "join timeout is zero");

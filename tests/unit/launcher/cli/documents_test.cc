@@ -18,12 +18,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(DocumentsTest, EveryOptionIsInAllOfThem) {
-  const std::string help = HelpText(CliProgram::kFsdprun);
-  const std::string page = ManPage(CliProgram::kFsdprun);
-  const std::string bash = CompletionScript(CliProgram::kFsdprun, Shell::kBash);
-  const std::string zsh = CompletionScript(CliProgram::kFsdprun, Shell::kZsh);
-  const std::string fish = CompletionScript(CliProgram::kFsdprun, Shell::kFish);
   for (const OptionSpec& option : OptionTable()) {
+    const CliProgram program = option.agent_only ? CliProgram::kFsdpAgent : CliProgram::kFsdprun;
+    const std::string help = HelpText(program);
+    const std::string page = ManPage(program);
+    const std::string bash = CompletionScript(program, Shell::kBash);
+    const std::string zsh = CompletionScript(program, Shell::kZsh);
+    const std::string fish = CompletionScript(program, Shell::kFish);
     const std::string name = option.name;
     const std::string other = absl::StrReplaceAll(name, {{"-", "_"}});
     const std::string spellings =
@@ -41,6 +42,7 @@ TEST(DocumentsTest, EveryOptionIsInAllOfThem) {
         absl::StrContains(
             agents, absl::StrCat("\n  -", std::string(1, option.letter), ", ", spellings, end));
     EXPECT_EQ(has_line, Offers(CliProgram::kFsdpAgent, option)) << name;
+    EXPECT_EQ(Offers(CliProgram::kFsdprun, option), !option.agent_only) << name;
   }
 }
 

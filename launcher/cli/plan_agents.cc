@@ -1,0 +1,113 @@
+#include "launcher/cli/plan_agents.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "launcher/cli/forwarded_environment.h"
+#include "launcher/cli/host_list.h"
+#include "launcher/cli/option_values.h"
+
+namespace fsdprun {
+namespace {
+
+// Whoever has the nodes started knows where they meet.
+absl::Status CheckAlone(const RawOptions& options, const char* name) {
+  for (const char* other : {"standalone", "coordinator", "rdzv-endpoint", "rdzv-backend",
+                            "master-addr", "master-port", "node-rank", "srun-args"}) {
+    const RawValue* value = options.Find(other);
+    const bool is_switch =
+        absl::string_view(other) == "standalone" || absl::string_view(other) == "coordinator";
+    const bool is_given =
+        is_switch ? options.IsOn(other) : value != nullptr && !value->text.empty();
+    if (is_given) {
+      return absl::OutOfRangeError(
+          absl::StrCat("--", name, " and ", value->source, " exclude each other: with --", name,
+                       " this program hosts the coordinator, on a free port, and tells the nodes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadHosts(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* agents = options.Find("agents");
+  const RawValue* file = options.Find("hostfile");
+  const bool has_agents = agents != nullptr && !agents->text.empty();
+  const bool has_file = file != nullptr && !file->text.empty();
+  if (has_agents && has_file) {
+    return absl::OutOfRangeError("--agents and --hostfile exclude each other; give one of them");
+  }
+  if (const RawValue* forwarded = options.Find("forward-env")) {
+    ASSIGN_OR_RETURN(plan->forwarded_variables, ParseForwardEnv(*forwarded));
+    if (!has_agents && !has_file) {
+      return absl::OutOfRangeError(absl::StrCat(
+          forwarded->source,
+          " is for --agents and --hostfile: other launchers' workers run in its environment"));
+    }
+  }
+  if (!has_agents && !has_file) {
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(CheckAlone(options, has_agents ? "agents" : "hostfile"));
+  plan->backend = RendezvousBackend::kC10d;
+  if (has_file) {
+    plan->host_file = file->text;
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(std::vector<AgentHost> hosts, ParseAgents(*agents));
+  return TakeHosts(std::move(hosts), plan);
+}
+
+absl::Status ReadDaemon(const RawOptions& options, LaunchPlan* plan) {
+  if (!options.IsOn("daemon")) {
+    for (const char* name : {"listen", "slots", "devices", "launcher-grace", "runtime-dir"}) {
+      if (const RawValue* value = options.Find(name)) {
+        return absl::OutOfRangeError(absl::StrCat(value->source, " is for --daemon only"));
+      }
+    }
+    return absl::OkStatus();
+  }
+  DaemonOptions daemon{.listen = {"::", kDefaultDaemonPort}};
+  if (const RawValue* value = options.Find("listen"); value != nullptr && !value->text.empty()) {
+    const auto listen = ParseHostPort(value->text, kDefaultDaemonPort);
+    if (!listen.ok()) {
+      return InvalidValue(*value, "an address of this machine, with a port if need be");
+    }
+    daemon.listen = *listen;
+  }
+  if (const RawValue* value = options.Find("slots")) {
+    ASSIGN_OR_RETURN(daemon.slots, ToInt(*value, 1, "a number of 1 or more"));
+  }
+  if (const RawValue* value = options.Find("devices"); value != nullptr && !value->text.empty()) {
+    daemon.devices.emplace();
+    if (value->text != "none") {
+      for (const absl::string_view device : absl::StrSplit(value->text, ',')) {
+        daemon.devices->emplace_back(absl::StripAsciiWhitespace(device));
+        if (daemon.devices->back().empty()) {
+          return InvalidValue(*value,
+                              "none, or devices with commas between them, as in "
+                              "CUDA_VISIBLE_DEVICES");
+        }
+      }
+    }
+  }
+  if (const RawValue* value = options.Find("launcher-grace")) {
+    ASSIGN_OR_RETURN(daemon.lost_grace, ToSeconds(*value, /*zero_allowed=*/false));
+  }
+  if (const RawValue* value = options.Find("runtime-dir")) {
+    daemon.runtime_dir = value->text;
+  }
+  plan->daemon = std::move(daemon);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status PlanAgents(const RawOptions& options, LaunchPlan* plan) {
+  return plan->is_agent ? ReadDaemon(options, plan) : ReadHosts(options, plan);
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,135 @@
+#include "launcher/daemon/daemon_session.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+namespace fsdprun {
+namespace {
+
+constexpr uint64_t kDropBytes = 1u << 20;
+constexpr int kSignalBase = 128;
+constexpr const char* kNames[] = {"/stdout", "/stderr"};
+
+}  // namespace
+
+DaemonSession::DaemonSession(EventLoop& loop, FileGrowth& growth, std::string folder,
+                             SessionProcess process, Hooks hooks)
+    : loop_(loop),
+      growth_(growth),
+      folder_(std::move(folder)),
+      hooks_(std::move(hooks)),
+      process_(std::move(process)) {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const std::string path = folder_ + kNames[i];
+    streams_[i].file = UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    watches_[i] = growth_.Watch(path, [this] { hooks_.on_more(); });
+  }
+  if (is_running()) {
+    loop_.Watch(process_.pidfd.get(), EPOLLIN, [this](uint32_t) { OnProcess(); });
+  } else {
+    code_ = ExitCode(0);
+  }
+}
+
+DaemonSession::~DaemonSession() {
+  for (const int watch : watches_) {
+    growth_.Unwatch(watch);
+  }
+  if (is_running()) {
+    loop_.Unwatch(process_.pidfd.get());
+  }
+}
+
+void DaemonSession::Signal(int signal) {
+  if (is_running()) {
+    ::syscall(SYS_pidfd_send_signal, process_.pidfd.get(), signal, nullptr, 0);
+  }
+}
+
+void DaemonSession::OnProcess() {
+  int status = 0;
+  if (process_.is_child && ::waitpid(process_.pid, &status, WNOHANG) == 0) {
+    return;
+  }
+  loop_.Unwatch(process_.pidfd.get());
+  process_.pidfd.reset();
+  code_ = ExitCode(status);
+  hooks_.on_end();
+}
+
+// One that could not write it was killed; how, only its parent knows.
+int DaemonSession::ExitCode(int wait_status) const {
+  if (const std::optional<int> told = ReadSessionExit(folder_)) {
+    return *told;
+  }
+  if (process_.is_child && WIFEXITED(wait_status)) {
+    return WEXITSTATUS(wait_status);
+  }
+  return kSignalBase +
+         (process_.is_child && WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : SIGKILL);
+}
+
+void DaemonSession::Follow(uint64_t stdout_shown, uint64_t stderr_shown) {
+  is_end_sent_ = false;
+  const uint64_t shown[] = {stdout_shown, stderr_shown};
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    Stream& stream = streams_[i];
+    stream.shown = stream.sent = std::max(shown[i], stream.dropped);
+  }
+}
+
+void DaemonSession::Shown(uint64_t stdout_shown, uint64_t stderr_shown) {
+  const uint64_t shown[] = {stdout_shown, stderr_shown};
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    Stream& stream = streams_[i];
+    stream.shown = std::clamp(shown[i], stream.shown, stream.sent);
+    if (stream.shown - stream.dropped >= kDropBytes &&
+        ::fallocate(stream.file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(stream.dropped),
+                    static_cast<off_t>(stream.shown - stream.dropped)) == 0) {
+      stream.dropped = stream.shown;
+    }
+  }
+  hooks_.on_more();
+}
+
+std::string DaemonSession::Read(Stream& stream) {
+  const uint64_t room = kWindowBytes - std::min(kWindowBytes, stream.sent - stream.shown);
+  std::string piece(std::min<uint64_t>(kPieceBytes, room), '\0');
+  const ssize_t n = piece.empty() ? 0
+                                  : ::pread(stream.file.get(), piece.data(), piece.size(),
+                                            static_cast<off_t>(stream.sent));
+  piece.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  return piece;
+}
+
+std::optional<v1::DaemonMessage> DaemonSession::Take() {
+  v1::DaemonMessage message;
+  bool is_all = true;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    Stream& stream = streams_[i];
+    std::string piece = Read(stream);
+    if (!piece.empty()) {
+      message.mutable_output()->set_is_error(i == 1);
+      message.mutable_output()->set_offset(stream.sent);
+      stream.sent += piece.size();
+      message.mutable_output()->set_data(std::move(piece));
+      return message;
+    }
+    is_all = is_all && stream.sent - stream.shown < kWindowBytes;
+  }
+  if (is_running() || !is_all || std::exchange(is_end_sent_, true)) {
+    return std::nullopt;
+  }
+  message.mutable_ended()->set_code(code_);
+  return message;
+}
+
+}  // namespace fsdprun

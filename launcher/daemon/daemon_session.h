@@ -1,0 +1,81 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "base/event_loop.h"
+#include "fsdprun/v1/daemon.pb.h"
+#include "launcher/daemon/file_growth.h"
+#include "launcher/daemon/session_folder.h"
+
+namespace fsdprun {
+
+/// One session of a daemon: its process, and its output on the way to whoever follows it, which is
+/// read from files (the loop waits for the daemon's folder, which is on a local disk). At most
+/// kWindowBytes of a stream are on the way: what is not shown yet costs disk, not memory. Thread:
+/// loop thread only, hooks too.
+class DaemonSession {
+ public:
+  static constexpr uint64_t kWindowBytes = 256u << 10;
+  static constexpr size_t kPieceBytes = 64u << 10;
+
+  struct Hooks {
+    /// There may be something to Take().
+    std::function<void()> on_more;
+    /// Its process has ended.
+    std::function<void()> on_end;
+  };
+
+  /// `process` ended already: so has the session.
+  DaemonSession(EventLoop& loop, FileGrowth& growth, std::string folder, SessionProcess process,
+                Hooks hooks);
+  ~DaemonSession();
+  DaemonSession(const DaemonSession&) = delete;
+  DaemonSession& operator=(const DaemonSession&) = delete;
+
+  /// Nothing happens once it has ended.
+  void Signal(int signal);
+  bool is_running() const { return process_.pidfd.valid(); }
+  pid_t pid() const { return process_.pid; }
+
+  /// Somebody follows who has shown so much; goes on behind that.
+  void Follow(uint64_t stdout_shown, uint64_t stderr_shown);
+  /// So much was shown: it is not kept.
+  void Shown(uint64_t stdout_shown, uint64_t stderr_shown);
+  /// The next piece of output, or its end, which comes once; nothing while there is nothing, or too
+  /// much is on the way.
+  std::optional<v1::DaemonMessage> Take();
+
+ private:
+  struct Stream {
+    UniqueFd file;
+    uint64_t sent = 0;
+    uint64_t shown = 0;
+    /// Up to there it was given back to the file system.
+    uint64_t dropped = 0;
+  };
+
+  void OnProcess();
+  std::string Read(Stream& stream);
+  int ExitCode(int wait_status) const;
+
+  // Constant after construction.
+  EventLoop& loop_;
+  FileGrowth& growth_;
+  const std::string folder_;
+  const Hooks hooks_;
+
+  // Owned by the loop thread.
+  SessionProcess process_;
+  std::array<Stream, 2> streams_;
+  std::array<int, 2> watches_{};
+  int code_ = 0;
+  bool is_end_sent_ = false;
+};
+
+}  // namespace fsdprun

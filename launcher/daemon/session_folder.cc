@@ -1,0 +1,280 @@
+#include "launcher/daemon/session_folder.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/error_text.h"
+#include "base/status_macros.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr size_t kIdDigits = 32;
+/// Where a session's process finds the file that it holds.
+constexpr int kAliveFd = 3;
+
+absl::Status Failed(absl::string_view what, const std::string& path, int error) {
+  return absl::InternalError(absl::StrCat(what, " ", path, ": ", ErrorText(error)));
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".part";
+  const UniqueFd file(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.valid()) {
+    return Failed("cannot make", temporary, errno);
+  }
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = ::write(file.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno != EINTR) {
+      return Failed("cannot write", temporary, errno);
+    }
+    done += n > 0 ? static_cast<size_t>(n) : 0;
+  }
+  return ::rename(temporary.c_str(), path.c_str()) == 0 ? absl::OkStatus()
+                                                        : Failed("cannot name", path, errno);
+}
+
+absl::StatusOr<UniqueFd> OpenOutput(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!file.valid()) {
+    return Failed("cannot make", path, errno);
+  }
+  return file;
+}
+
+struct SpawnFiles {
+  int out;
+  int error;
+  int alive;
+};
+
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers(texts.size() + 1, nullptr);
+  std::transform(texts.begin(), texts.end(), pointers.begin(),
+                 [](std::string& text) { return text.data(); });
+  return pointers;
+}
+
+// Its own session, no signal blocked or ignored, /dev/null, its output, and the file that it holds.
+int Spawn(const std::vector<std::string>& command, const Environment& environment,
+          const SpawnFiles& files, pid_t* pid) {
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, files.out, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, files.error, STDERR_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, files.alive, kAliveFd);
+  posix_spawn_file_actions_addclosefrom_np(&actions, kAliveFd + 1);
+  sigset_t none;
+  sigset_t all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+  std::vector<std::string> words = command;
+  std::vector<std::string> variables;
+  variables.reserve(environment.size());
+  for (const auto& [name, value] : environment) {
+    variables.push_back(absl::StrCat(name, "=", value));
+  }
+  const int result = ::posix_spawn(pid, command.front().c_str(), &actions, &attributes,
+                                   Pointers(words).data(), Pointers(variables).data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  return result;
+}
+
+UniqueFd OpenPid(pid_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+absl::StatusOr<SessionProcess> FillFolder(const std::string& folder, const v1::SessionSpec& spec,
+                                          const std::string& program,
+                                          const Environment& environment) {
+  RETURN_IF_ERROR(WriteFile(folder + "/spec", spec.SerializeAsString()));
+  ASSIGN_OR_RETURN(const UniqueFd out, OpenOutput(folder + "/stdout"));
+  ASSIGN_OR_RETURN(const UniqueFd error, OpenOutput(folder + "/stderr"));
+  // Not with a number that the child's own descriptors have.
+  ASSIGN_OR_RETURN(const UniqueFd first, OpenOutput(folder + "/alive"));
+  const UniqueFd alive(::fcntl(first.get(), F_DUPFD_CLOEXEC, kAliveFd + 1));
+  if (!alive.valid() || ::flock(alive.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Failed("cannot lock", folder + "/alive", errno);
+  }
+  SessionProcess process{.is_child = true};
+  if (const int result = Spawn({program, "--session", folder}, environment,
+                               {out.get(), error.get(), alive.get()}, &process.pid);
+      result != 0) {
+    return Failed("cannot start", program, result);
+  }
+  process.pidfd = OpenPid(process.pid);
+  return process;
+}
+
+}  // namespace
+
+bool IsSessionId(absl::string_view text) {
+  return text.size() == kIdDigits && std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f');
+         });
+}
+
+std::string RuntimeFolder::PathFor(const std::string& given, uint16_t port,
+                                   const Environment& environment) {
+  if (!given.empty()) {
+    return std::filesystem::absolute(given).lexically_normal().string();
+  }
+  const auto runtime = environment.find("XDG_RUNTIME_DIR");
+  if (runtime != environment.end() && runtime->second.starts_with('/')) {
+    return absl::StrCat(runtime->second, "/fsdprun-daemon-", port);
+  }
+  return absl::StrCat("/tmp/fsdprun-daemon-", ::geteuid(), "-", port);
+}
+
+absl::StatusOr<RuntimeFolder> RuntimeFolder::Open(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--runtime-dir: cannot make ", path, ": ", ErrorText(errno)));
+  }
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() ||
+      (info.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "--runtime-dir: ", path,
+        " is not a folder of this user alone (mode 700), and jobs' secrets would not be safe "
+        "there; remove it, or name another"));
+  }
+  UniqueFd lock(::open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.valid()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--runtime-dir: cannot make ", path, "/lock: ", ErrorText(errno)));
+  }
+  // Who had it may have removed it since.
+  struct stat held {};
+  struct stat named {};
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || ::fstat(lock.get(), &held) != 0 ||
+      ::stat((path + "/lock").c_str(), &named) != 0 || held.st_ino != named.st_ino) {
+    return absl::AlreadyExistsError(absl::StrCat("--runtime-dir: another daemon uses ", path,
+                                                 "; end that one, or name another folder"));
+  }
+  return RuntimeFolder(path, std::move(lock));
+}
+
+RuntimeFolder::~RuntimeFolder() {
+  if (lock_.valid()) {
+    ::unlink((path_ + "/lock").c_str());
+    ::rmdir(path_.c_str());
+  }
+}
+
+std::vector<std::string> RuntimeFolder::Sessions() const {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (auto entry = std::filesystem::directory_iterator(path_, error);
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (const std::string name = entry->path().filename().string(); IsSessionId(name)) {
+      found.push_back(name);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+absl::StatusOr<SessionProcess> StartSession(const std::string& folder, const v1::SessionSpec& spec,
+                                            const std::string& program,
+                                            const Environment& environment) {
+  if (::mkdir(folder.c_str(), 0700) != 0) {
+    return Failed("cannot make", folder, errno);
+  }
+  absl::StatusOr<SessionProcess> process = FillFolder(folder, spec, program, environment);
+  if (!process.ok()) {
+    RemoveSessionFolder(folder);
+  }
+  return process;
+}
+
+// Whoever holds the file has its number in it, and the number is no other process's while it is
+// held.
+absl::StatusOr<SessionProcess> FindSession(const std::string& folder) {
+  const UniqueFd alive(::open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const auto is_over = [&alive] {
+    return !alive.valid() || ::flock(alive.get(), LOCK_SH | LOCK_NB) == 0;
+  };
+  if (is_over()) {
+    return SessionProcess();
+  }
+  char text[32] = "";
+  SessionProcess process;
+  if (::pread(alive.get(), text, sizeof(text) - 1, 0) <= 0 ||
+      !absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &process.pid)) {
+    return absl::UnavailableError("the session is being started");
+  }
+  process.pidfd = OpenPid(process.pid);
+  return is_over() ? SessionProcess() : std::move(process);
+}
+
+absl::StatusOr<v1::SessionSpec> ReadSessionSpec(const std::string& folder) {
+  std::ifstream file(folder + "/spec", std::ios::binary);
+  v1::SessionSpec spec;
+  if (!file || !spec.ParseFromIstream(&file)) {
+    return absl::DataLossError(absl::StrCat("cannot read ", folder, "/spec"));
+  }
+  return spec;
+}
+
+std::optional<int> ReadSessionExit(const std::string& folder) {
+  std::ifstream file(folder + "/exit");
+  int code = 0;
+  return file >> code ? std::optional<int>(code) : std::nullopt;
+}
+
+void RemoveSessionFolder(const std::string& folder) {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+}
+
+absl::Status EnterSessionFolder(const std::string& folder) {
+  struct stat held {};
+  struct stat named {};
+  const bool is_held = ::fstat(kAliveFd, &held) == 0 &&
+                       ::stat((folder + "/alive").c_str(), &named) == 0 &&
+                       held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+  if (!is_held) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--session ", folder,
+                     " is for daemons (fsdp-agent --daemon), which start sessions, and not for use "
+                     "by hand"));
+  }
+  ::fcntl(kAliveFd, F_SETFD, FD_CLOEXEC);
+  const std::string text = absl::StrCat(::getpid(), "\n");
+  return ::write(kAliveFd, text.data(), text.size()) == static_cast<ssize_t>(text.size())
+             ? absl::OkStatus()
+             : Failed("cannot write", folder + "/alive", errno);
+}
+
+absl::Status WriteSessionExit(const std::string& folder, int code) {
+  return WriteFile(folder + "/exit", absl::StrCat(code, "\n"));
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,327 @@
+#include "launcher/run/hosts_launcher.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "agent/rpc/call_proof.h"
+#include "base/descriptor_limit.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "launcher/cli/forwarded_environment.h"
+#include "launcher/cli/host_list.h"
+#include "launcher/daemon/order_seal.h"
+#include "launcher/directory/host_lookup.h"
+#include "launcher/directory/job_token.h"
+#include "launcher/directory/user_secret.h"
+#include "launcher/run/job_end.h"
+#include "launcher/run/job_spec.h"
+
+namespace fsdprun {
+namespace {
+
+/// Between two words about what is waited for.
+constexpr Duration kHostsNoticeInterval = std::chrono::seconds(5);
+constexpr Duration kLookupTimeout = std::chrono::seconds(10);
+/// How long nodes that were released may show what is left of their workers' output.
+constexpr Duration kSessionEndTimeout = std::chrono::seconds(60);
+/// How long a stalled reader of our output may delay the exit.
+constexpr Duration kHostsDrainTimeout = std::chrono::seconds(60);
+constexpr Duration kHostsInterruptedDrainTimeout = std::chrono::seconds(2);
+constexpr size_t kIdBytes = 16;
+
+std::string VariableOr(const Environment& environment, const char* name, const std::string& other) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? other : found->second;
+}
+
+}  // namespace
+
+HostsLauncher::HostsLauncher(const LaunchPlan& plan, const Environment& environment,
+                             std::vector<std::string> arguments)
+    : plan_(plan),
+      environment_(environment),
+      arguments_(std::move(arguments)),
+      clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
+      signals_(
+          loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
+          {plan_.forwarded_signals, [this](int signal) { head_.host().ForwardSignal(signal); }}),
+      output_(loop_, CliProgram::kFsdprun, plan_, environment_),
+      head_(loop_, plan_, environment_, clocks_,
+            {[this](const JobOutcome& outcome) { OnFinish(outcome); }, [this] { OnStep(); }}) {
+  RaiseDescriptorLimit();
+}
+
+HostsLauncher::~HostsLauncher() = default;
+
+int HostsLauncher::Run() {
+  output_.OnRoom([this] {
+    for (Node& node : nodes_) {
+      if (node.session != nullptr) {
+        node.session->Resume();
+      }
+    }
+  });
+  if (const absl::Status status = Start(); !status.ok()) {
+    output_.Print(status.message());
+    output_.console().Close(MonoNow() + kHostsDrainTimeout);
+    return 1;
+  }
+  ScheduleWaitNotice();
+  loop_.Run();
+  return Finish();
+}
+
+absl::Status HostsLauncher::Start() {
+  for (const std::string& warning : plan_.warnings) {
+    Log(LogLevel::kWarning, warning);
+  }
+  ASSIGN_OR_RETURN(token_, ChooseToken());
+  const std::vector<std::string> names = NodeNames(plan_.agents);
+  for (size_t i = 0; i < names.size(); ++i) {
+    nodes_.push_back({.name = names[i], .host = plan_.agents[i]});
+  }
+  RETURN_IF_ERROR(head_.Start(TokenOfJob(token_, plan_.rdzv_id)));
+  has_started_ = true;
+  LookUpHosts();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> HostsLauncher::ChooseToken() const {
+  ASSIGN_OR_RETURN(std::string token, TokenOf(plan_, environment_));
+  if (!token.empty()) {
+    return token;
+  }
+  const absl::StatusOr<UserSecret> secret = LoadUserSecret(environment_);
+  if (!secret.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        secret.status().message(),
+        "; the nodes' daemons want a token: give the one that they have with --token-file or "
+        "FSDPRUN_TOKEN"));
+  }
+  return secret->value;
+}
+
+void HostsLauncher::LookUpHosts() {
+  std::vector<std::string> hosts;
+  for (const Node& node : nodes_) {
+    hosts.push_back(node.host.daemon.host);
+  }
+  using Found = std::vector<absl::StatusOr<std::vector<std::string>>>;
+  const auto found = std::make_shared<Found>();
+  lookups_.Run(
+      [hosts, found] {
+        for (const std::string& host : hosts) {
+          found->push_back(LookUpHost(host, {.deadline = MonoNow() + kLookupTimeout}));
+        }
+      },
+      [this, found] {
+        for (size_t i = 0; i < nodes_.size(); ++i) {
+          nodes_[i].addresses = (*found)[i];
+        }
+        StartSessions();
+      });
+}
+
+void HostsLauncher::StartSessions() {
+  for (Node& node : nodes_) {
+    if (outcome_.has_value() || !lost_reason_.empty()) {
+      return;
+    }
+    if (node.addresses.ok()) {
+      StartSession(node);
+    } else {
+      OnGone(node, std::string(node.addresses.status().message()));
+    }
+  }
+}
+
+void HostsLauncher::StartSession(Node& node) {
+  std::vector<std::string> targets;
+  for (const std::string& address : *node.addresses) {
+    targets.push_back(ToString(HostPort{address, node.host.daemon.port}));
+  }
+  const std::string where = ToString(node.host.daemon);
+  RemoteSession::Hooks hooks;
+  hooks.on_lines = [this](ConsoleStream stream, absl::string_view lines) {
+    output_.console().WriteLines(stream, lines);
+  };
+  hooks.has_room = [this](ConsoleStream stream) { return output_.console().HasRoom(stream); };
+  hooks.on_refused = [this, &node, where](const absl::Status& why) {
+    OnGone(node, absl::StrCat("the daemon at ", where,
+                              " does not run its part of the job: ", why.message()));
+  };
+  hooks.on_end = [this, &node](int code) {
+    OnGone(node, absl::StrCat("its part of the job has ended with code ", code));
+  };
+  hooks.on_lost = [this, &node, where](const absl::Status& why) {
+    OnGone(node, absl::StrCat("the daemon at ", where, " knows no more of it: ", why.message()));
+  };
+  hooks.on_trouble = [this, &node, where](const absl::Status& why) {
+    output_.Print(absl::StrCat("node ", node.name, ": the daemon at ", where,
+                               " cannot be reached (", why.message(),
+                               "); its workers go on, and their output is shown when it is back"));
+  };
+  hooks.on_released = [this] { StopIfAllAreOver(); };
+  DaemonCall::Options daemon{
+      .target = "", .token = token_, .tls = head_.tls(), .tls_name = node.host.daemon.host};
+  node.session = std::make_unique<RemoteSession>(loop_, std::move(daemon), std::move(targets),
+                                                 SpecOf(node), std::move(hooks));
+  node.session->Start();
+}
+
+v1::SessionSpec HostsLauncher::SpecOf(const Node& node) const {
+  v1::SessionSpec spec;
+  std::error_code error;
+  spec.set_id(RandomHex(kIdBytes));
+  spec.set_title(Title());
+  spec.set_folder(std::filesystem::current_path(error).string());
+  for (const std::string& argument : arguments_) {
+    spec.add_arguments(argument);
+  }
+  for (const auto& [name, value] : TravelingEnvironment(environment_, plan_.forwarded_variables)) {
+    v1::Variable& variable = *spec.add_environment();
+    variable.set_name(name);
+    variable.set_value(value);
+  }
+  spec.set_run_id(plan_.rdzv_id);
+  for (const std::string& target : head_.place().targets()) {
+    spec.add_coordinators(target);
+  }
+  spec.set_node_name(node.name);
+  const bool has_order = plan_.min_nodes == plan_.max_nodes;
+  spec.set_node_rank(has_order ? static_cast<int>(&node - nodes_.data()) : -1);
+  spec.set_min_nodes(plan_.min_nodes);
+  spec.set_max_nodes(plan_.max_nodes);
+  spec.set_workers(node.host.workers);
+  return spec;
+}
+
+// What others are told whose job has no room beside this one.
+std::string HostsLauncher::Title() const {
+  const std::string user = VariableOr(
+      environment_, "USER", VariableOr(environment_, "LOGNAME", absl::StrCat(::geteuid())));
+  return absl::StrCat("job '", plan_.rdzv_id, "' of ", user, "@", HostName(), " (",
+                      std::filesystem::path(plan_.program.front()).filename().string(), ")");
+}
+
+void HostsLauncher::OnSignal(int signal) {
+  if (!outcome_.has_value() && lost_reason_.empty()) {
+    head_.host().OperatorStop(signal);
+  } else {
+    ReleaseAll();
+  }
+}
+
+// Nodes that have not joined have no output that could be lost.
+void HostsLauncher::OnFinish(const JobOutcome& outcome) {
+  outcome_ = outcome;
+  for (Node& node : nodes_) {
+    if (node.session != nullptr && !head_.joined().contains(node.name)) {
+      node.session->Release();
+    }
+  }
+  end_timer_ = loop_.At(MonoNow() + kSessionEndTimeout, [this] {
+    output_.Print(absl::StrCat("the job is over, but not all of its nodes have ended within ",
+                               ToSeconds(kSessionEndTimeout), " s; leaving them to their daemons"));
+    ReleaseAll();
+  });
+  StopIfAllAreOver();
+}
+
+void HostsLauncher::OnStep() {
+  if (has_started_) {
+    output_.ShowProgress(head_.machine().progress());
+    EndIfTooFewAreLeft();
+  }
+}
+
+// The coordinator finds out by itself what that means for a job that runs, but waits for nodes that
+// cannot come.
+void HostsLauncher::OnGone(Node& node, const std::string& why) {
+  node.gone = why;
+  has_gone_ = true;
+  if (outcome_.has_value() || !lost_reason_.empty()) {
+    StopIfAllAreOver();
+    return;
+  }
+  EndIfTooFewAreLeft();
+  if (lost_reason_.empty() && !head_.joined().contains(node.name)) {
+    output_.Print(absl::StrCat("node ", node.name, ": ", why, "; going on without it"));
+  }
+}
+
+void HostsLauncher::EndIfTooFewAreLeft() {
+  if (!has_gone_ || outcome_.has_value() || !lost_reason_.empty() ||
+      head_.machine().phase() != job::Phase::kRendezvous) {
+    return;
+  }
+  const std::set<std::string> connected = head_.connected();
+  std::vector<std::string> gone;
+  for (const Node& node : nodes_) {
+    if (!node.gone.empty() && !connected.contains(node.name)) {
+      gone.push_back(absl::StrCat("node ", node.name, ": ", node.gone));
+    }
+  }
+  const size_t left = nodes_.size() - gone.size();
+  if (gone.empty() || left >= static_cast<size_t>(plan_.min_nodes)) {
+    return;
+  }
+  lost_reason_ = absl::StrCat(
+      absl::StrJoin(gone, "; "),
+      nodes_.size() == 1 ? ""
+                         : absl::StrCat(". The job needs ", plan_.min_nodes, " nodes, and ", left,
+                                        left == 1 ? " is left" : " are left"));
+  ReleaseAll();
+  StopIfAllAreOver();
+}
+
+void HostsLauncher::ReleaseAll() {
+  for (Node& node : nodes_) {
+    if (node.session != nullptr) {
+      node.session->Release();
+    }
+  }
+}
+
+void HostsLauncher::StopIfAllAreOver() {
+  const bool is_over = outcome_.has_value() || !lost_reason_.empty();
+  const bool are_over = std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
+    return node.session == nullptr || node.session->is_over();
+  });
+  if (is_over && are_over) {
+    loop_.Stop();
+  }
+}
+
+void HostsLauncher::ScheduleWaitNotice() {
+  loop_.At(MonoNow() + kHostsNoticeInterval, [this] {
+    if (const std::string text = head_.WaitText(); !text.empty() && lost_reason_.empty()) {
+      output_.Print(text);
+    }
+    ScheduleWaitNotice();
+  });
+}
+
+int HostsLauncher::Finish() {
+  loop_.Cancel(end_timer_);
+  head_.host().Shutdown();
+  const EndContext context{CliProgram::kFsdprun, plan_, environment_, output_.console(), loop_};
+  if (outcome_.has_value()) {
+    ReportOutcome(*outcome_, context);
+  } else {
+    ReportReason(lost_reason_, context);
+  }
+  const bool is_interrupted =
+      outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
+  output_.console().Close(MonoNow() +
+                          (is_interrupted ? kHostsInterruptedDrainTimeout : kHostsDrainTimeout));
+  return outcome_.has_value() ? outcome_->exit_code : 1;
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "agent/local/file_thread.h"
+#include "base/event_loop.h"
+#include "fsdprun/v1/daemon.pb.h"
+#include "launcher/cli/command_line.h"
+#include "launcher/run/head_coordinator.h"
+#include "launcher/run/job_output.h"
+#include "launcher/run/remote_session.h"
+#include "launcher/run/signals.h"
+#include "proto/cluster/clocks.h"
+#include "proto/cluster/types.h"
+
+namespace fsdprun {
+
+/// A job whose nodes are run by daemons: the coordinator in this process, and a session at each
+/// daemon, where this same command line is a node's part. Thread: the main thread, which also runs
+/// the loop. All arguments must outlive it.
+class HostsLauncher {
+ public:
+  /// `arguments`: of this program, without its name.
+  HostsLauncher(const LaunchPlan& plan, const Environment& environment,
+                std::vector<std::string> arguments);
+  ~HostsLauncher();
+  HostsLauncher(const HostsLauncher&) = delete;
+  HostsLauncher& operator=(const HostsLauncher&) = delete;
+
+  /// Runs until the job is over and its sessions have ended. Returns the exit code. Call once.
+  int Run();
+
+ private:
+  struct Node {
+    std::string name;
+    AgentHost host;
+    absl::StatusOr<std::vector<std::string>> addresses = absl::UnknownError("not looked up");
+    std::unique_ptr<RemoteSession> session;
+    /// Why it takes no part, or no part any more.
+    std::string gone;
+  };
+
+  // Setup.
+  absl::Status Start();
+  absl::StatusOr<std::string> ChooseToken() const;
+  void LookUpHosts();
+  void StartSessions();
+  void StartSession(Node& node);
+  v1::SessionSpec SpecOf(const Node& node) const;
+  std::string Title() const;
+
+  // Events.
+  void OnSignal(int signal);
+  void OnFinish(const JobOutcome& outcome);
+  void OnStep();
+  void OnGone(Node& node, const std::string& why);
+  void EndIfTooFewAreLeft();
+  void ReleaseAll();
+  void StopIfAllAreOver();
+  void ScheduleWaitNotice();
+  int Finish();
+
+  // Constant after construction.
+  const LaunchPlan& plan_;
+  const Environment& environment_;
+  const std::vector<std::string> arguments_;
+  const Clocks clocks_;
+
+  EventLoop loop_;
+  SignalWatcher signals_;
+  JobOutput output_;
+  HeadCoordinator head_;
+  FileThread lookups_{loop_};
+
+  // Set by Start().
+  std::string token_;
+  std::vector<Node> nodes_;
+
+  std::optional<JobOutcome> outcome_;
+  /// Why the job is over although the coordinator has not said so.
+  std::string lost_reason_;
+  EventLoop::TimerId end_timer_ = 0;
+  bool has_started_ = false;
+  /// Any of the nodes.
+  bool has_gone_ = false;
+};
+
+}  // namespace fsdprun

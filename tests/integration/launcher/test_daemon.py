@@ -1,0 +1,323 @@
+"""Daemons (fsdp-agent --daemon) run the jobs of launchers (fsdprun --agents): what travels, what is refused, how jobs end."""
+
+import os
+import random
+import signal
+
+from daemon_case import DaemonCase
+from events import wait_for_ends, wait_for_files
+from job_case import free_port, is_alive, wait_until
+from unittest_main import main
+
+ROUNDS = int(os.environ.get("FSDPRUN_ROUNDS", "3"))
+WAITER = "note('pid')\nwait_for('go')"
+
+
+class DispatchTest(DaemonCase):
+    def test_command_folder_environment_output_and_exit_code_travel(self):
+        ports = [self.start_daemon(), self.start_daemon()]
+        script = self.script("""
+            print("out of", RANK, os.getcwd(), sys.argv[1:], os.environ.get("TRAVELS"), os.environ.get("FSDPRUN_TOKEN"), flush=True)
+            print("error of", RANK, file=sys.stderr, flush=True)
+            note("home", os.environ.get("HOME"))
+            wait_for(*(f"home.1.{rank}" for rank in range(WORLD)))  # Who fails ends the others.
+            sys.exit(7 if RANK == 3 else 0)
+        """)
+        folder = self.dir / "a folder"
+        folder.mkdir()
+        code, out, err = self.finish(self.start_job(
+            ports, "--nproc-per-node=2", "--exit-code=worker", script, "one word", "$x'\n", cwd=folder,
+            env={"TRAVELS": "a b\n=c", "HOME": "/of/the/launcher"}))
+        self.assertEqual(code, 7, err)
+        for rank in range(4):
+            self.assertIn(f"out of {rank} {folder} {['one word', chr(36) + 'x' + chr(39) + chr(10)]!r} a b\n=c None\n", out)
+            self.assertIn(f"error of {rank}\n", err)
+        self.assertIn("Root Cause", err)
+        self.assertEqual(set(self.notes("home").values()), {self.env.get("HOME", "None")})
+
+    def test_only_named_variables_travel(self):
+        port = self.start_daemon(env={"OF_DAEMON": "d", "PET_MAX_RESTARTS": "9", "NOTIFY_SOCKET": "/n"})
+        script = self.script("""
+            note("seen", " ".join(str(os.environ.get(name)) for name in ("ONE_A", "ONE_B", "TWO", "OF_DAEMON", "NOTIFY_SOCKET",
+                                                                        "TORCHELASTIC_MAX_RESTARTS", "CUDA_VISIBLE_DEVICES")))
+        """)
+        env = {"ONE_A": "a", "ONE_B": "b", "TWO": "2", "CUDA_VISIBLE_DEVICES": "5"}
+        code, _, err = self.finish(self.start_job([port], "--forward-env=ONE_*,PATH,D,PYTHON*", script, env=env))
+        self.assertEqual((code, self.notes("seen")[1, 0]), (0, "a b None d None 0 None"), err)
+        code, _, err = self.finish(self.start_job([port], script, env=env))
+        self.assertEqual((code, self.notes("seen")[1, 0]), (0, "a b 2 d None 0 None"), err)
+
+    def test_much_output_of_several_nodes_comes_whole(self):
+        ports = [self.start_daemon() for _ in range(3)]
+        script = self.script("""
+            for i in range(20000):
+                print(f"<{RANK} {i:06d} " + "x" * 60 + ">")
+        """)
+        code, out, err = self.finish(self.start_job(ports, script))
+        self.assertEqual(code, 0, err)
+        lines = out.splitlines()
+        for rank in range(3):
+            mine = [line for line in lines if line.startswith(f"<{rank} ")]
+            self.assertEqual(mine, [f"<{rank} {i:06d} " + "x" * 60 + ">" for i in range(20000)])
+
+    def test_host_file_says_how_many_workers_a_host_has(self):
+        ports = [self.start_daemon(), self.start_daemon()]
+        hosts = self.dir / "hosts"
+        hosts.write_text(f"# a comment\n127.0.0.1:{ports[0]} slots=3\n\n127.0.0.1:{ports[1]}  # of the command line\n")
+        code, out, err = self.run_job(f"--hostfile={hosts}", "--nproc-per-node=2", self.script("print(RANK, os.environ['GROUP_RANK'], flush=True)"))
+        self.assertEqual(code, 0, err)
+        self.assertEqual(sorted(out.split("\n")[:-1]), ["0 0", "1 0", "2 0", "3 1", "4 1"])
+
+    def test_what_cannot_run_is_told_in_one_place(self):
+        ports = [self.start_daemon(), self.start_daemon()]
+        code, _, err = self.finish(self.start_job(ports, "--no-python", "no-such-program"))
+        self.assertEqual(code, 1)
+        self.assertIn("cannot run 'no-such-program'", err)
+        hidden = self.dir / "hidden"
+        hidden.mkdir()
+        launcher = self.start_job(ports, "--no-python", "sh", "-c", "true", cwd=hidden, preexec_fn=hidden.rmdir)
+        code, _, err = self.finish(launcher)
+        self.assertEqual(code, 1)
+        self.assertIn("cannot enter", err)
+
+    def test_a_job_is_restarted_on_its_nodes(self):
+        ports = [self.start_daemon(), self.start_daemon()]
+        script = self.script("note('run')\nsys.exit(1 if RESTART == 0 and RANK == 1 else 0)")
+        code, _, err = self.finish(self.start_job(ports, "--max-restarts=1", script))
+        self.assertEqual(code, 0, err)
+        self.assertLessEqual({(1, 1), (2, 0), (2, 1)}, set(self.notes("run")))
+
+
+class SlotsTest(DaemonCase):
+    def test_what_is_in_use_is_refused_with_who_uses_it(self):
+        port = self.start_daemon(slots=3)
+        first = self.start_job([port], "--rdzv-id=night run", "--nproc-per-node=2", self.script(WAITER), env={"USER": "ada"})
+        self.wait_for_notes("pid", 1, range(2))
+        code, _, err = self.finish(self.start_job([port], "--nproc-per-node=2", self.script("pass", "other.py")))
+        self.assertEqual(code, 1)
+        for words in ("has 3 slots, of which 1 is free, and 2 are needed", "2 slots by job 'night run' of ada@", "worker.py"):
+            self.assertIn(words, err)
+        code, _, err = self.finish(self.start_job([port], "--nproc-per-node=1", self.script("pass", "other.py")))
+        self.assertEqual(code, 0, err)
+        code, _, err = self.finish(self.start_job([port], "--nproc-per-node=4", self.script("pass", "other.py")))
+        self.assertIn("has 3 slots, and 4 are needed", err)
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish(first)[0], 0)
+        code, _, err = self.finish(self.start_job([port], "--nproc-per-node=3", self.script("pass", "other.py")))
+        self.assertEqual(code, 0, err)
+
+    def test_no_worker_starts_if_one_node_refuses(self):
+        free, full = self.start_daemon(slots=1), self.start_daemon(slots=1)
+        first = self.start_job([full], self.script(WAITER))
+        self.wait_for_notes("pid", 1, range(1))
+        code, _, err = self.finish(self.start_job([free, full], self.script("note('never')", "other.py")))
+        self.assertEqual(code, 1)
+        self.assertIn(f"node 127.0.0.1:{full}: the daemon at 127.0.0.1:{full} does not run its part of the job", err)
+        self.assertEqual(self.notes("never"), {})
+        wait_until(lambda: self.sessions_of(free) == [], "the part of the job at the other daemon to end")
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish(first)[0], 0)
+
+    def test_an_elastic_job_goes_on_without_a_node_that_refuses(self):
+        free, full = self.start_daemon(slots=1), self.start_daemon(slots=1)
+        first = self.start_job([full], self.script(WAITER))
+        self.wait_for_notes("pid", 1, range(1))
+        code, _, err = self.finish(self.start_job([free, full], "--nnodes=1:2", "--rdzv-conf=last_call_timeout=1",
+                                                  self.script("note('ran')", "other.py")))
+        self.assertEqual(code, 0, err)
+        self.assertIn("going on without it", err)
+        self.assertEqual(set(self.notes("ran")), {(1, 0)})
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish(first)[0], 0)
+
+    def test_each_device_is_one_jobs(self):
+        port = self.start_daemon("--devices=4,GPU-b,6", slots=3)
+        body = "note(f'devices-{sys.argv[1]}', os.environ['CUDA_VISIBLE_DEVICES'])\nnote(f'pid-{sys.argv[1]}')\nwait_for('go')"
+        jobs = [self.start_job([port], "--nproc-per-node=2", self.script(body), "a")]
+        self.wait_for_notes("pid-a", 1, range(2))
+        jobs.append(self.start_job([port], self.script(body), "b"))
+        self.wait_for_notes("pid-b", 1, range(1))
+        self.assertEqual((self.notes("devices-a")[1, 1], self.notes("devices-b")[1, 0]), ("4,GPU-b", "6"))
+        code, _, err = self.finish(self.start_job([port], self.script(body), "c"))
+        self.assertEqual(code, 1)
+        self.assertIn("(devices 4,GPU-b)", err)
+        (self.dir / "go").touch()
+        self.assertEqual([self.finish(job)[0] for job in jobs], [0, 0])
+
+
+class EndTest(DaemonCase):
+    def test_ctrl_c_ends_the_job_in_order(self):
+        ports = [self.start_daemon(), self.start_daemon()]
+        script = self.script("""
+            def on_signal(number, _):
+                note("saved", number)
+                sys.exit(0)
+            signal.signal(signal.SIGINT, on_signal)
+            note("pid")
+            live_on()
+        """)
+        job = self.start_job(ports, script)
+        self.wait_for_notes("pid", 1, range(2))
+        job.send_signal(signal.SIGINT)
+        code, _, err = self.finish(job)
+        self.assertEqual(code, 1, err)
+        self.assertEqual(set(self.notes("saved").values()), {str(int(signal.SIGINT))})
+        self.assertEqual([self.sessions_of(port) for port in ports], [[], []])
+
+    def test_a_second_ctrl_c_ends_the_grace(self):
+        port = self.start_daemon()
+        script = self.script("signal.signal(signal.SIGINT, lambda *_: note('told'))\nnote('pid')\nlive_on()")
+        job = self.start_job([port], "--shutdown-timeout=600", script)
+        self.wait_for_notes("pid", 1, range(1))
+        job.send_signal(signal.SIGINT)
+        self.wait_for_notes("told", 1, range(1))
+        job.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(job)[0], 1)
+        self.assertFalse(is_alive(int(self.notes("pid")[1, 0])))
+
+    def test_the_job_of_a_lost_launcher_ends(self):
+        port = self.start_daemon(slots=1)
+        job = self.start_job([port], self.script("note('pid')\nlive_on()"))
+        self.wait_for_notes("pid", 1, range(1))
+        job.kill()
+        wait_for_ends([int(self.notes("pid")[1, 0])])
+        wait_until(lambda: self.sessions_of(port) == [], "the session to be forgotten")
+        code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
+        self.assertEqual(code, 0, err)
+
+    def test_a_part_that_is_killed_is_a_lost_node(self):
+        port = self.start_daemon(slots=1)
+        job = self.start_job([port], self.script("note('pid')\nlive_on()"))
+        self.wait_for_notes("pid", 1, range(1))
+        (alive,) = self.folder_of(port).glob("*/alive")
+        os.kill(int(alive.read_text().split()[0]), signal.SIGKILL)
+        wait_for_ends([int(self.notes("pid")[1, 0])])
+        self.assertEqual(self.finish(job)[0], 1)
+        code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
+        self.assertEqual(code, 0, err)
+
+    def test_a_daemon_that_is_told_to_end_ends_its_jobs_in_order(self):
+        port = self.start_daemon()
+        script = self.script("""
+            def on_signal(number, _):
+                note("saved", number)
+                sys.exit(0)
+            signal.signal(signal.SIGTERM, on_signal)
+            note("pid")
+            live_on()
+        """)
+        job = self.start_job([port], script)
+        self.wait_for_notes("pid", 1, range(1))
+        self.daemons[port].send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(self.daemons[port])[0], 0)
+        self.assertEqual(set(self.notes("saved")), {(1, 0)})
+        self.assertEqual(self.finish(job)[0], 1)
+
+    def test_three_jobs_through_four_daemons_one_is_killed(self):
+        ports = [self.start_daemon(slots=3) for _ in range(4)]
+        body = """
+            name = sys.argv[1]
+            note(f"pid-{name}")
+            print(f"{name} begins on {RANK}", flush=True)
+            wait_for(f"go-{name}")
+            print(f"{name} ends on {RANK}", flush=True)
+            note(f"end-{name}")
+            wait_for(*(f"end-{name}.1.{rank}" for rank in range(WORLD)))  # Who fails ends the others.
+            sys.exit(int(sys.argv[2]) if RANK == 0 else 0)
+        """
+        script = self.script(body)
+        jobs = {name: self.start_job(ports, "--exit-code=worker", f"--rdzv-id={name}", script, name, code)
+                for name, code in (("a", 0), ("b", 5), ("c", 0))}
+        for name in jobs:
+            self.wait_for_notes(f"pid-{name}", 1, range(4))
+        jobs["c"].kill()
+        wait_for_ends([int(pid) for pid in self.notes("pid-c").values()])
+        for name in "ab":
+            (self.dir / f"go-{name}").touch()
+        for name, expected in (("a", 0), ("b", 5)):
+            code, out, err = self.finish(jobs[name])
+            self.assertEqual(code, expected, err)
+            self.assertEqual(sorted(out.splitlines()), sorted(f"{name} {what} on {rank}" for what in ("begins", "ends") for rank in range(4)))
+        wait_until(lambda: not any(self.sessions_of(port) for port in ports), "the sessions to be forgotten")
+
+
+class RestartTest(DaemonCase):
+    """A daemon is killed and started again: the sessions, which are no part of it, are taken over."""
+
+    def restart(self, port, slots=4):
+        self.daemons[port].kill()
+        self.daemons[port].wait()
+        self.start_daemon(port=port, slots=slots)
+
+    def test_jobs_go_on_and_their_slots_stay_taken(self):
+        port = self.start_daemon(slots=2)
+        body = """
+            note("pid")
+            print("before", flush=True)
+            wait_for("go")
+            print("after", flush=True)
+            note("end")
+            wait_for("end.1.0", "end.1.1")  # Who fails ends the others.
+            sys.exit(9)
+        """
+        job = self.start_job([port], "--nproc-per-node=2", "--exit-code=worker", "--rdzv-id=kept", self.script(body))
+        self.wait_for_notes("pid", 1, range(2))
+        self.restart(port, slots=2)
+        code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
+        self.assertEqual(code, 1)
+        self.assertIn("2 slots by job 'kept'", err)
+        (self.dir / "go").touch()
+        code, out, err = self.finish(job)
+        self.assertEqual((code, sorted(out.split())), (9, ["after", "after", "before", "before"]), err)
+
+    def test_a_job_that_ends_while_its_daemon_is_away(self):
+        port = self.start_daemon()
+        job = self.start_job([port], "--exit-code=worker", self.script(WAITER + "\nprint('last words', flush=True)\nsys.exit(5)"))
+        self.wait_for_notes("pid", 1, range(1))
+        self.daemons[port].kill()
+        self.daemons[port].wait()
+        (self.dir / "go").touch()
+        wait_for_ends([int(self.notes("pid")[1, 0])])
+        self.start_daemon(port=port)
+        code, out, err = self.finish(job)
+        self.assertEqual((code, out), (5, "last words\n"), err)
+
+    def test_at_random_moments_no_step_is_lost_and_no_line(self):
+        seed = int(os.environ.get("FSDPRUN_SEED", random.randrange(2**32)))
+        moments = random.Random(seed)
+        ports = [self.start_daemon(), self.start_daemon()]
+        script = self.script("""
+            note("pid")
+            step = 0
+            while not (D / "end").exists():
+                print(f"{RANK} step {step}", flush=True)
+                note("step", step)
+                step += 1
+                time.sleep(0.002)
+            note("steps", step)
+        """)
+        job = self.start_job(ports, script)
+        self.wait_for_notes("pid", 1, range(2))
+        pids = self.notes("pid")
+        for _ in range(ROUNDS):
+            seen = int(self.notes("step")[1, 0])
+            target = seen + moments.randrange(1, 60)
+            wait_for_files(lambda: int(self.notes("step")[1, 0]) >= target, self.dir, f"step {target} (seed {seed})")
+            self.restart(moments.choice(ports))
+        (self.dir / "end").touch()
+        code, out, err = self.finish(job)
+        self.assertEqual(code, 0, f"seed {seed}\n{err}")
+        self.assertEqual((self.notes("pid"), set(self.notes("pid"))), (pids, {(1, 0), (1, 1)}), f"seed {seed}")
+        for rank in range(2):
+            steps = int(self.notes("steps")[1, rank])
+            mine = [line for line in out.splitlines() if line.startswith(f"{rank} ")]
+            self.assertEqual(mine, [f"{rank} step {step}" for step in range(steps)], f"seed {seed}")
+
+    def test_only_one_daemon_has_a_folder(self):
+        port = self.start_daemon()
+        result = self.run_job(*self.daemon_words(free_port(), f"--runtime-dir={self.folder_of(port)}"), binary="fsdp-agent")
+        self.assert_one_line_error(result, 1, "another daemon uses", self.folder_of(port))
+
+
+if __name__ == "__main__":
+    main()

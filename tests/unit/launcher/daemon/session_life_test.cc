@@ -1,0 +1,85 @@
+#include "launcher/daemon/session_life.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdprun {
+namespace {
+
+using Order = SessionLife::Order;
+using std::chrono::seconds;
+
+constexpr SessionLife::Graces kGraces{.lost = seconds(20), .stop = seconds(30)};
+constexpr Duration kKillAfter = kGraces.stop + SessionLife::kKillMargin;
+
+MonoTime At(Duration since_start) { return MonoTime(since_start); }
+
+TEST(SessionLifeTest, RunsForAsLongAsItIsFollowed) {
+  SessionLife life(kGraces, At(seconds(0)));
+  life.Followed();
+  EXPECT_EQ(life.due(), MonoTime::max());
+  EXPECT_EQ(life.Next(At(std::chrono::hours(1000))), Order::kNone);
+}
+
+TEST(SessionLifeTest, WithoutItsLauncherItIsEndedAndThenKilled) {
+  SessionLife life(kGraces, At(seconds(0)));
+  life.Followed();
+  life.Lost(At(seconds(100)));
+  const MonoTime end = At(seconds(100)) + kGraces.lost;
+  EXPECT_EQ(life.due(), end);
+  EXPECT_EQ(life.Next(end - Duration(1)), Order::kNone);
+  EXPECT_EQ(life.Next(end), Order::kTerminate);
+  EXPECT_EQ(life.Next(end), Order::kNone);
+  EXPECT_EQ(life.due(), end + kKillAfter);
+  EXPECT_EQ(life.Next(end + kKillAfter), Order::kKill);
+  EXPECT_EQ(life.due(), MonoTime::max());
+}
+
+TEST(SessionLifeTest, ALauncherThatComesAgainInTimeKeepsIt) {
+  SessionLife life(kGraces, At(seconds(0)));
+  life.Lost(At(seconds(0)));
+  life.Followed();
+  EXPECT_EQ(life.Next(At(seconds(60))), Order::kNone);
+  // A second loss has a grace of its own.
+  life.Lost(At(seconds(60)));
+  life.Lost(At(seconds(65)));
+  EXPECT_EQ(life.due(), At(seconds(60)) + kGraces.lost);
+}
+
+TEST(SessionLifeTest, OneThatANewDaemonHasFoundWaitsForItsLauncher) {
+  SessionLife life(kGraces, At(seconds(7)));
+  EXPECT_EQ(life.due(), At(seconds(7)) + kGraces.lost);
+}
+
+TEST(SessionLifeTest, AReleasedOneEndsAtOnce) {
+  SessionLife life(kGraces, At(seconds(0)));
+  life.Followed();
+  life.Released(At(seconds(5)));
+  EXPECT_EQ(life.Next(At(seconds(5))), Order::kTerminate);
+  life.Ended();
+  EXPECT_EQ(life.Next(At(seconds(6))), Order::kForget);
+}
+
+TEST(SessionLifeTest, WhatHasEndedIsKeptForItsLauncher) {
+  SessionLife life(kGraces, At(seconds(0)));
+  life.Followed();
+  life.Ended();
+  EXPECT_EQ(life.due(), MonoTime::max());
+  EXPECT_EQ(life.Next(At(seconds(1000))), Order::kNone);
+  life.Lost(At(seconds(1000)));
+  EXPECT_EQ(life.Next(At(seconds(1001))), Order::kNone);
+  EXPECT_EQ(life.Next(At(seconds(1000)) + kGraces.lost), Order::kForget);
+}
+
+TEST(SessionLifeTest, ADaemonThatEndsStopsThemAllFollowedOrNot) {
+  SessionLife life(kGraces, At(seconds(0)));
+  life.Followed();
+  life.Stop(At(seconds(3)));
+  EXPECT_EQ(life.Next(At(seconds(3))), Order::kTerminate);
+  life.Kill(At(seconds(4)));
+  EXPECT_EQ(life.due(), At(seconds(4)));
+  EXPECT_EQ(life.Next(At(seconds(4))), Order::kKill);
+  EXPECT_EQ(life.Next(At(seconds(100))), Order::kNone);
+}
+
+}  // namespace
+}  // namespace fsdprun
