@@ -81,14 +81,16 @@ void DropWhatStandaloneIgnores(RawOptions* options) {
 
 // What argparse checks itself, which torchrun's users see before anything about values.
 absl::Status CheckUsage(CliProgram program, const RawOptions& options) {
-  for (const char* name : {"coordinator", "daemon"}) {
-    if (options.IsOn(name) && !options.program.empty()) {
+  for (const auto& [name, why] :
+       {std::pair("coordinator", "the nodes' launchers are told what to run"),
+        std::pair("daemon", "launchers (fsdprun --agents) say what to run"),
+        std::pair("attach", "the job has its program")}) {
+    const bool is_given = options.Find(name) != nullptr && options.Find(name)->text != "0";
+    if (is_given && !options.program.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--", name, " runs no program, but '", options.program.front(), "' was given; ",
-          options.IsOn("daemon") ? "launchers (fsdprun --agents) say what to run"
-                                 : "the nodes' launchers are told what to run"));
+          "--", name, " runs no program, but '", options.program.front(), "' was given; ", why));
     }
-    if (options.IsOn(name)) {
+    if (is_given) {
       RETURN_IF_ERROR(CheckChoices(options));
       return CheckNumbers(options);
     }

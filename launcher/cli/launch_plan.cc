@@ -104,6 +104,7 @@ void DescribeAgents(const LaunchPlan& plan, Description& description) {
                        }
                      }));
   }
+  description.LineIf(plan.detaches, "detach", "yes");
   const ForwardedVariables& which = plan.forwarded_variables;
   description.LineIf(!which.is_default, "forward_env",
                      which.names.empty() ? "none" : absl::StrJoin(which.names, ","));
@@ -246,6 +247,9 @@ std::string ToString(const HostPort& endpoint) {
 std::string DescribePlan(const LaunchPlan& plan) {
   if (plan.daemon.has_value()) {
     return DescribeDaemon(plan);
+  }
+  if (!plan.attached_session.empty()) {
+    return absl::StrCat("job: ", ToString(plan.attached_daemon), "/", plan.attached_session, "\n");
   }
   Description description;
   if (!plan.is_agent) {

@@ -147,6 +147,11 @@ struct LaunchPlan {
   std::vector<AgentHost> agents;
   std::string host_file;
   ForwardedVariables forwarded_variables;
+  /// The job goes on without this process, at the first of the daemons.
+  bool detaches = false;
+  /// Where such a job is; this process only follows it. Empty: none.
+  std::string attached_session;
+  HostPort attached_daemon;
   /// This process is such a daemon.
   std::optional<DaemonOptions> daemon;
 

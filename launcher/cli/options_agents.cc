@@ -43,6 +43,28 @@ std::vector<OptionSpec> AgentsOptions() {
            "Which variables the nodes' workers get from here, over those of the daemon: NAME or "
            "PREFIX*. all: but for those about this machine and this login (HOME, TMPDIR, SSH_*, "
            "CUDA_VISIBLE_DEVICES and the like). FSDPRUN_TOKEN is never sent."},
+      {.name = "detach",
+       .family = F::kOwn,
+       .group = G::kAgents,
+       .launcher_only = true,
+       .reads_variable = false,
+       .value = V::kSwitch,
+       .default_text = "off",
+       .help =
+           "With --agents or --hostfile: the job goes on without this program, which prints the "
+           "job's id, for --attach, once the workers are started, and ends. The coordinator runs "
+           "at the first host's daemon, and what the job prints is kept there."},
+      {.name = "attach",
+       .family = F::kOwn,
+       .group = G::kAgents,
+       .launcher_only = true,
+       .reads_variable = false,
+       .metavar = "JOB",
+       .default_text = "none",
+       .help =
+           "Show what the job prints that --detach has named, from its beginning, and exit with "
+           "its code. SIGINT and SIGTERM are the job's, as if it ran here; any other end of this "
+           "program leaves it alone."},
   };
 }
 

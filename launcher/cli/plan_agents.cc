@@ -48,6 +48,11 @@ absl::Status ReadHosts(const RawOptions& options, LaunchPlan* plan) {
           " is for --agents and --hostfile: other launchers' workers run in its environment"));
     }
   }
+  plan->detaches = options.IsOn("detach");
+  if (plan->detaches && !has_agents && !has_file) {
+    return absl::OutOfRangeError(
+        "--detach is for --agents and --hostfile: a job without daemons needs its launcher");
+  }
   if (!has_agents && !has_file) {
     return absl::OkStatus();
   }
@@ -59,6 +64,31 @@ absl::Status ReadHosts(const RawOptions& options, LaunchPlan* plan) {
   }
   ASSIGN_OR_RETURN(std::vector<AgentHost> hosts, ParseAgents(*agents));
   return TakeHosts(std::move(hosts), plan);
+}
+
+// `HOST[:PORT]/ID`, as --detach prints it.
+absl::Status ReadAttach(const RawOptions& options, LaunchPlan* plan) {
+  const RawValue* job = options.Find("attach");
+  if (job == nullptr) {
+    return absl::OkStatus();
+  }
+  for (const char* other : {"agents", "hostfile", "detach", "coordinator", "standalone"}) {
+    const RawValue* value = options.Find(other);
+    if (value != nullptr && !value->text.empty() && value->text != "0") {
+      return absl::OutOfRangeError(absl::StrCat("--attach and ", value->source,
+                                                " exclude each other: the job runs already"));
+    }
+  }
+  const size_t slash = job->text.rfind('/');
+  const auto daemon =
+      ParseHostPort(absl::string_view(job->text).substr(0, slash), kDefaultDaemonPort);
+  if (slash == std::string::npos || !daemon.ok() || daemon->port == 0 ||
+      slash + 1 == job->text.size()) {
+    return InvalidValue(*job, "a job's id, HOST:PORT/NUMBER, as --detach has printed it");
+  }
+  plan->attached_daemon = *daemon;
+  plan->attached_session = job->text.substr(slash + 1);
+  return absl::OkStatus();
 }
 
 absl::Status ReadDaemon(const RawOptions& options, LaunchPlan* plan) {
@@ -107,7 +137,11 @@ absl::Status ReadDaemon(const RawOptions& options, LaunchPlan* plan) {
 }  // namespace
 
 absl::Status PlanAgents(const RawOptions& options, LaunchPlan* plan) {
-  return plan->is_agent ? ReadDaemon(options, plan) : ReadHosts(options, plan);
+  if (plan->is_agent) {
+    return ReadDaemon(options, plan);
+  }
+  RETURN_IF_ERROR(ReadAttach(options, plan));
+  return ReadHosts(options, plan);
 }
 
 }  // namespace fsdprun

@@ -213,8 +213,8 @@ absl::Status ReadProcesses(const RawOptions& options, const MachineFacts& machin
 
 absl::Status ReadProgram(const RawOptions& options, LaunchPlan* plan) {
   plan->program = options.program;
-  if (plan->daemon.has_value()) {
-    plan->program = {"daemon"};
+  if (plan->daemon.has_value() || !plan->attached_session.empty()) {
+    plan->program = {plan->daemon.has_value() ? "daemon" : "job"};
     return absl::OkStatus();
   }
   if (plan->is_coordinator) {

@@ -1,6 +1,7 @@
 #include "launcher/daemon/daemon_session.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,17 +21,19 @@ constexpr const char* kNames[] = {"/stdout", "/stderr"};
 }  // namespace
 
 DaemonSession::DaemonSession(EventLoop& loop, FileGrowth& growth, std::string folder,
-                             SessionProcess process, Hooks hooks)
+                             SessionProcess process, Output output, Hooks hooks)
     : loop_(loop),
       growth_(growth),
       folder_(std::move(folder)),
+      output_(output),
       hooks_(std::move(hooks)),
       process_(std::move(process)) {
   for (size_t i = 0; i < streams_.size(); ++i) {
     const std::string path = folder_ + kNames[i];
     streams_[i].file = UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    watches_[i] = growth_.Watch(path, [this] { hooks_.on_more(); });
+    watches_[i] = growth_.Watch(path, [this] { OnGrowth(); });
   }
+  watches_[2] = growth_.Watch(folder_ + "/alive", [this] { hooks_.on_more(); });
   if (is_running()) {
     loop_.Watch(process_.pidfd.get(), EPOLLIN, [this](uint32_t) { OnProcess(); });
   } else {
@@ -77,7 +80,7 @@ int DaemonSession::ExitCode(int wait_status) const {
 }
 
 void DaemonSession::Follow(uint64_t stdout_shown, uint64_t stderr_shown) {
-  is_end_sent_ = false;
+  is_start_sent_ = is_end_sent_ = false;
   const uint64_t shown[] = {stdout_shown, stderr_shown};
   for (size_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = streams_[i];
@@ -90,14 +93,33 @@ void DaemonSession::Shown(uint64_t stdout_shown, uint64_t stderr_shown) {
   for (size_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = streams_[i];
     stream.shown = std::clamp(shown[i], stream.shown, stream.sent);
-    if (stream.shown - stream.dropped >= kDropBytes &&
-        ::fallocate(stream.file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                    static_cast<off_t>(stream.dropped),
-                    static_cast<off_t>(stream.shown - stream.dropped)) == 0) {
-      stream.dropped = stream.shown;
+    if (output_ == Output::kDropped) {
+      Drop(stream, stream.shown);
     }
   }
   hooks_.on_more();
+}
+
+void DaemonSession::OnGrowth() {
+  for (Stream& stream : streams_) {
+    struct stat info {};
+    if (output_ == Output::kKept && ::fstat(stream.file.get(), &info) == 0 &&
+        static_cast<uint64_t>(info.st_size) > kKeptBytes) {
+      Drop(stream, static_cast<uint64_t>(info.st_size) - kKeptBytes);
+      stream.sent = std::max(stream.sent, stream.dropped);
+      stream.shown = std::max(stream.shown, stream.dropped);
+    }
+  }
+  hooks_.on_more();
+}
+
+void DaemonSession::Drop(Stream& stream, uint64_t end) {
+  if (end >= stream.dropped + kDropBytes &&
+      ::fallocate(stream.file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(stream.dropped),
+                  static_cast<off_t>(end - stream.dropped)) == 0) {
+    stream.dropped = end;
+  }
 }
 
 std::string DaemonSession::Read(Stream& stream) {
@@ -112,6 +134,11 @@ std::string DaemonSession::Read(Stream& stream) {
 
 std::optional<v1::DaemonMessage> DaemonSession::Take() {
   v1::DaemonMessage message;
+  if (output_ == Output::kKept && !is_start_sent_ && HasSessionStarted(folder_)) {
+    is_start_sent_ = true;
+    message.mutable_started();
+    return message;
+  }
   bool is_all = true;
   for (size_t i = 0; i < streams_.size(); ++i) {
     Stream& stream = streams_[i];

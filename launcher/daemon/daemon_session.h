@@ -23,6 +23,11 @@ class DaemonSession {
  public:
   static constexpr uint64_t kWindowBytes = 256u << 10;
   static constexpr size_t kPieceBytes = 64u << 10;
+  /// Of a stream of one that keeps its output, the last are there.
+  static constexpr uint64_t kKeptBytes = 256u << 20;
+
+  /// What becomes of output that was shown.
+  enum class Output { kDropped, kKept };
 
   struct Hooks {
     /// There may be something to Take().
@@ -33,7 +38,7 @@ class DaemonSession {
 
   /// `process` ended already: so has the session.
   DaemonSession(EventLoop& loop, FileGrowth& growth, std::string folder, SessionProcess process,
-                Hooks hooks);
+                Output output, Hooks hooks);
   ~DaemonSession();
   DaemonSession(const DaemonSession&) = delete;
   DaemonSession& operator=(const DaemonSession&) = delete;
@@ -61,6 +66,8 @@ class DaemonSession {
   };
 
   void OnProcess();
+  void OnGrowth();
+  static void Drop(Stream& stream, uint64_t end);
   std::string Read(Stream& stream);
   int ExitCode(int wait_status) const;
 
@@ -68,13 +75,15 @@ class DaemonSession {
   EventLoop& loop_;
   FileGrowth& growth_;
   const std::string folder_;
+  const Output output_;
   const Hooks hooks_;
 
   // Owned by the loop thread.
   SessionProcess process_;
   std::array<Stream, 2> streams_;
-  std::array<int, 2> watches_{};
+  std::array<int, 3> watches_{};
   int code_ = 0;
+  bool is_start_sent_ = false;
   bool is_end_sent_ = false;
 };
 

@@ -29,6 +29,7 @@ namespace {
 constexpr size_t kIdDigits = 32;
 /// Where a session's process finds the file that it holds.
 constexpr int kAliveFd = 3;
+constexpr absl::string_view kStarted = "started";
 
 absl::Status Failed(absl::string_view what, const std::string& path, int error) {
   return absl::InternalError(absl::StrCat(what, " ", path, ": ", ErrorText(error)));
@@ -226,8 +227,9 @@ absl::StatusOr<SessionProcess> FindSession(const std::string& folder) {
   }
   char text[32] = "";
   SessionProcess process;
-  if (::pread(alive.get(), text, sizeof(text) - 1, 0) <= 0 ||
-      !absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &process.pid)) {
+  const ssize_t n = ::pread(alive.get(), text, sizeof(text) - 1, 0);
+  const absl::string_view line(text, n > 0 ? static_cast<size_t>(n) : 0);
+  if (!absl::SimpleAtoi(line.substr(0, line.find('\n')), &process.pid)) {
     return absl::UnavailableError("the session is being started");
   }
   process.pidfd = OpenPid(process.pid);
@@ -247,6 +249,13 @@ std::optional<int> ReadSessionExit(const std::string& folder) {
   std::ifstream file(folder + "/exit");
   int code = 0;
   return file >> code ? std::optional<int>(code) : std::nullopt;
+}
+
+bool HasSessionStarted(const std::string& folder) {
+  std::ifstream file(folder + "/alive");
+  pid_t pid = 0;
+  std::string word;
+  return file >> pid >> word && word == kStarted;
 }
 
 void RemoveSessionFolder(const std::string& folder) {
@@ -271,6 +280,12 @@ absl::Status EnterSessionFolder(const std::string& folder) {
   return ::write(kAliveFd, text.data(), text.size()) == static_cast<ssize_t>(text.size())
              ? absl::OkStatus()
              : Failed("cannot write", folder + "/alive", errno);
+}
+
+// A daemon that cannot be told of it does without.
+void NoteSessionStart() {
+  const std::string line = absl::StrCat(kStarted, "\n");
+  [[maybe_unused]] const ssize_t written = ::write(kAliveFd, line.data(), line.size());
 }
 
 absl::Status WriteSessionExit(const std::string& folder, int code) {

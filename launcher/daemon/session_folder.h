@@ -3,7 +3,9 @@
 // Note [What is in a daemon's folder]
 // `lock`, held by the daemon that uses it, and a folder for each session, named by its id:
 //   spec     what it was told (a SessionSpec), with secrets: mode 600 in folders of mode 700
-//   alive    held (flock) by the session's process while it lives; has its process id
+//   alive    held (flock) by the session's process while it lives; has its process id, and of a
+//   job's
+//            launcher a second line once the job has started
 //   stdout, stderr
 //   exit     its exit code, written at its end
 // Sessions are no part of their daemon: they live on without it, and a daemon that is started on
@@ -75,10 +77,14 @@ absl::StatusOr<SessionProcess> FindSession(const std::string& folder);
 absl::StatusOr<v1::SessionSpec> ReadSessionSpec(const std::string& folder);
 /// Of a session that has written it.
 std::optional<int> ReadSessionExit(const std::string& folder);
+/// Of a job's launcher: the job has started.
+bool HasSessionStarted(const std::string& folder);
 void RemoveSessionFolder(const std::string& folder);
 
 /// For the session's own process: makes it known to daemons.
 absl::Status EnterSessionFolder(const std::string& folder);
+/// After EnterSessionFolder().
+void NoteSessionStart();
 absl::Status WriteSessionExit(const std::string& folder, int code);
 
 }  // namespace fsdprun

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "base/mono_time.h"
 
@@ -19,15 +20,31 @@ class SessionLife {
   /// Beyond the grace of its workers, until a session that is to end is killed.
   static constexpr Duration kKillMargin = std::chrono::seconds(10);
 
+  /// Of a detached one that has ended: for who attaches to hear of it.
+  static constexpr Duration kKeepEnded = std::chrono::hours(24);
+
   enum class Order { kNone, kTerminate, kKill, kForget };
 
   SessionLife(const Graces& graces, MonoTime now)
       : graces_(graces), give_up_at_(now + graces.lost) {}
 
-  void Followed() { give_up_at_ = MonoTime::max(); }
+  /// Once, at its beginning: it needs no launcher, and its end is kept.
+  void Detach() {
+    is_detached_ = true;
+    give_up_at_ = MonoTime::max();
+  }
+  void Followed() {
+    is_followed_ = true;
+    give_up_at_ = MonoTime::max();
+  }
   void Lost(MonoTime now) {
-    if (give_up_at_ == MonoTime::max()) {
+    if (!std::exchange(is_followed_, false)) {
+      return;
+    }
+    if (!is_detached_) {
       give_up_at_ = now + graces_.lost;
+    } else if (has_ended_) {
+      give_up_at_ = now + kKeepEnded;
     }
   }
   /// The launcher wants no more of it.
@@ -36,8 +53,14 @@ class SessionLife {
   void Stop(MonoTime now) { stop_at_ = std::min(stop_at_, now); }
   /// The same at once, whatever its workers still do.
   void Kill(MonoTime now) { kill_at_ = std::min(kill_at_, now); }
-  void Ended() { has_ended_ = true; }
+  void Ended(MonoTime now) {
+    has_ended_ = true;
+    if (is_detached_ && !is_followed_ && give_up_at_ == MonoTime::max()) {
+      give_up_at_ = now + kKeepEnded;
+    }
+  }
   bool has_ended() const { return has_ended_; }
+  bool is_detached() const { return is_detached_; }
 
   /// What is to be done now; to be asked again at due().
   Order Next(MonoTime now) {
@@ -71,6 +94,8 @@ class SessionLife {
   MonoTime give_up_at_;
   MonoTime stop_at_ = MonoTime::max();
   MonoTime kill_at_ = MonoTime::max();
+  bool is_detached_ = false;
+  bool is_followed_ = false;
   bool is_terminated_ = false;
   bool is_killed_ = false;
   bool has_ended_ = false;

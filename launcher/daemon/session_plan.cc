@@ -33,17 +33,13 @@ absl::Status TakeCoordinators(const v1::SessionSpec& spec, LaunchPlan* plan) {
 void TakePlace(const v1::SessionSpec& spec, LaunchPlan* plan) {
   plan->agents.clear();
   plan->host_file.clear();
+  plan->detaches = false;
   plan->warnings.clear();  // The launcher has told them.
   plan->backend = RendezvousBackend::kC10d;
-  plan->is_host = false;
-  plan->shares_console = true;
   plan->rdzv_id = spec.run_id();
   plan->rdzv_id_is_random = false;
-  plan->node_name = spec.node_name();
-  plan->node_rank = spec.node_rank();
   plan->min_nodes = spec.min_nodes();
   plan->max_nodes = spec.max_nodes();
-  plan->stdin_source = StdinSource::kNone;
   plan->token_file.clear();
   plan->takes_anybody = spec.token() == kNoToken;
   if (spec.has_tls()) {
@@ -70,9 +66,10 @@ Environment TraveledEnvironment(const v1::SessionSpec& spec) {
   return environment;
 }
 
-absl::StatusOr<LaunchPlan> PlanOfSession(const v1::SessionSpec& spec,
-                                         const Environment& environment,
-                                         const MachineFacts& machine) {
+namespace {
+
+absl::StatusOr<LaunchPlan> ParseSpec(const v1::SessionSpec& spec, const Environment& environment,
+                                     const MachineFacts& machine) {
   ASSIGN_OR_RETURN(
       LaunchPlan plan,
       ParseCommandLine(CliProgram::kFsdprun, {spec.arguments().begin(), spec.arguments().end()},
@@ -83,8 +80,39 @@ absl::StatusOr<LaunchPlan> PlanOfSession(const v1::SessionSpec& spec,
     return absl::InvalidArgumentError(
         "the order is not one of a job; install one release of fsdprun on all machines");
   }
-  RETURN_IF_ERROR(TakeCoordinators(spec, &plan));
   TakePlace(spec, &plan);
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<LaunchPlan> PlanOfHead(const v1::SessionSpec& spec, const Environment& environment,
+                                      const MachineFacts& machine) {
+  ASSIGN_OR_RETURN(LaunchPlan plan, ParseSpec(spec, environment, machine));
+  for (const v1::AgentAddress& agent : spec.head().agents()) {
+    const absl::StatusOr<HostPort> daemon = ParseHostPort(agent.daemon(), 0);
+    if (!daemon.ok() || daemon->port == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the daemon's address '", agent.daemon(), "' is none with a port"));
+    }
+    plan.agents.push_back({*daemon, agent.workers()});
+  }
+  if (plan.agents.size() < static_cast<size_t>(plan.min_nodes)) {
+    return absl::InvalidArgumentError("the order has less hosts than nodes");
+  }
+  return plan;
+}
+
+absl::StatusOr<LaunchPlan> PlanOfSession(const v1::SessionSpec& spec,
+                                         const Environment& environment,
+                                         const MachineFacts& machine) {
+  ASSIGN_OR_RETURN(LaunchPlan plan, ParseSpec(spec, environment, machine));
+  RETURN_IF_ERROR(TakeCoordinators(spec, &plan));
+  plan.is_host = false;
+  plan.shares_console = true;
+  plan.node_name = spec.node_name();
+  plan.node_rank = spec.node_rank();
+  plan.stdin_source = StdinSource::kNone;
   if (spec.workers() > 0) {
     plan.nproc_per_node = spec.workers();
   }

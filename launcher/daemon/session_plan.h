@@ -25,4 +25,8 @@ absl::StatusOr<LaunchPlan> PlanOfSession(const v1::SessionSpec& spec,
                                          const Environment& environment,
                                          const MachineFacts& machine);
 
+/// What a job's launcher at a daemon is to do, of a spec with a Head. Pure. Errors: the same.
+absl::StatusOr<LaunchPlan> PlanOfHead(const v1::SessionSpec& spec, const Environment& environment,
+                                      const MachineFacts& machine);
+
 }  // namespace fsdprun

@@ -73,7 +73,9 @@ int DaemonRun::Run() {
   }
   service_->Shutdown();
   for (const auto& [id, session] : sessions_) {
-    RemoveSessionFolder(folder_->PathOf(id));
+    if (!session.life.is_detached()) {  // Whoever attaches asks the next daemon.
+      RemoveSessionFolder(folder_->PathOf(id));
+    }
   }
   if (const auto rest = refusals_.Rest()) {
     Log(LogLevel::kWarning, *rest);
@@ -218,22 +220,21 @@ void DaemonRun::AdoptOne(const std::string& id) {
   }
   const Environment environment =
       spec.ok() ? EnvironmentAtNode(environment_, TraveledEnvironment(*spec)) : Environment();
-  const absl::StatusOr<LaunchPlan> plan = spec.ok() ? PlanOfSession(*spec, environment, machine_)
-                                                    : absl::StatusOr<LaunchPlan>(spec.status());
+  const absl::StatusOr<LaunchPlan> plan =
+      spec.ok() ? PlanOf(*spec, environment) : absl::StatusOr<LaunchPlan>(spec.status());
   if (!plan.ok()) {
     RemoveSessionFolder(path);  // Nobody was told that it has begun.
     return;
   }
-  Session& session =
-      Keep(id, Printable(spec->title()), plan->shutdown_timeout, *std::move(process));
+  Session& session = Keep(*spec, plan->shutdown_timeout, *std::move(process));
   const auto devices = environment.find(kVisibleDevices);
   if (devices != environment.end() && TraveledEnvironment(*spec).contains(kVisibleDevices)) {
     session.devices = absl::StrSplit(devices->second, ',', absl::SkipEmpty());
   }
-  if (session.process->is_running()) {
+  if (!session.process->is_running()) {
+    session.life.Ended(MonoNow());
+  } else if (!spec->has_head()) {
     ledger_->Restore(id, session.title, plan->nproc_per_node, session.devices);
-  } else {
-    session.life.Ended();
   }
   Tend(id);
 }

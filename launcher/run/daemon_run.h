@@ -71,8 +71,9 @@ class DaemonRun {
   void OnLost(DaemonService::CallId call);
 
   // Sessions.
-  Session& Keep(const std::string& id, const std::string& title, Duration stop_grace,
-                SessionProcess process);
+  absl::StatusOr<LaunchPlan> PlanOf(const v1::SessionSpec& spec,
+                                    const Environment& environment) const;
+  Session& Keep(const v1::SessionSpec& spec, Duration stop_grace, SessionProcess process);
   Session* SessionOf(DaemonService::CallId call);
   void SendNext(Session& session);
   void Tend(std::string id);

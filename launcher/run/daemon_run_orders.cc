@@ -60,16 +60,19 @@ absl::StatusOr<DaemonRun::Session*> DaemonRun::Begin(v1::SessionSpec spec) {
   if (!IsSessionId(spec.id())) {
     return absl::InvalidArgumentError("the session's id is none of a launcher's");
   }
-  spec.set_token(TokenOfJob(token_, spec.run_id()));
+  // A job's launcher orders its nodes as its user would.
+  spec.set_token(spec.has_head() ? token_ : TokenOfJob(token_, spec.run_id()));
   spec.mutable_tls()->set_certificate(plan_.tls_certificate);
   spec.mutable_tls()->set_key(plan_.tls_key);
   spec.mutable_tls()->set_ca(plan_.tls_ca);
   const Environment environment = EnvironmentAtNode(environment_, TraveledEnvironment(spec));
-  ASSIGN_OR_RETURN(const LaunchPlan plan, PlanOfSession(spec, environment, machine_));
-  spec.set_workers(plan.nproc_per_node);
-  const std::string title = Printable(spec.title());
-  ASSIGN_OR_RETURN(const std::vector<std::string> devices,
-                   ledger_->Take(spec.id(), title, plan.nproc_per_node));
+  ASSIGN_OR_RETURN(const LaunchPlan plan, PlanOf(spec, environment));
+  std::vector<std::string> devices;
+  if (!spec.has_head()) {
+    spec.set_workers(plan.nproc_per_node);
+    ASSIGN_OR_RETURN(devices,
+                     ledger_->Take(spec.id(), Printable(spec.title()), plan.nproc_per_node));
+  }
   if (!devices.empty()) {
     v1::Variable& variable = *spec.add_environment();
     variable.set_name(kVisibleDevices);
@@ -81,10 +84,10 @@ absl::StatusOr<DaemonRun::Session*> DaemonRun::Begin(v1::SessionSpec spec) {
     ledger_->Free(spec.id());
     return process.status();
   }
-  Session& session = Keep(spec.id(), title, plan.shutdown_timeout, *std::move(process));
+  Session& session = Keep(spec, plan.shutdown_timeout, *std::move(process));
   session.devices = devices;
-  Log(LogLevel::kInfo, absl::StrCat("started ", title, ": session ", spec.id(), ", process ",
-                                    session.process->pid()));
+  Log(LogLevel::kInfo, absl::StrCat("started ", session.title, ": session ", spec.id(),
+                                    ", process ", session.process->pid()));
   return &session;
 }
 
@@ -142,21 +145,31 @@ void DaemonRun::OnLost(DaemonService::CallId call) {
   }
 }
 
-DaemonRun::Session& DaemonRun::Keep(const std::string& id, const std::string& title,
-                                    Duration stop_grace, SessionProcess process) {
+absl::StatusOr<LaunchPlan> DaemonRun::PlanOf(const v1::SessionSpec& spec,
+                                             const Environment& environment) const {
+  return spec.has_head() ? PlanOfHead(spec, environment, machine_)
+                         : PlanOfSession(spec, environment, machine_);
+}
+
+DaemonRun::Session& DaemonRun::Keep(const v1::SessionSpec& spec, Duration stop_grace,
+                                    SessionProcess process) {
   Session& session =
       sessions_
-          .emplace(id,
-                   Session{.id = id,
-                           .title = title,
+          .emplace(spec.id(),
+                   Session{.id = spec.id(),
+                           .title = Printable(spec.title()),
                            .life = SessionLife({plan_.daemon->lost_grace, stop_grace}, MonoNow())})
           .first->second;
+  if (spec.has_head()) {
+    session.life.Detach();
+  }
   session.process = std::make_unique<DaemonSession>(
-      loop_, growth_, folder_->PathOf(id), std::move(process),
+      loop_, growth_, folder_->PathOf(spec.id()), std::move(process),
+      spec.has_head() ? DaemonSession::Output::kKept : DaemonSession::Output::kDropped,
       DaemonSession::Hooks{[this, &session] { SendNext(session); },
                            [this, &session] {
                              Log(LogLevel::kInfo, absl::StrCat("ended ", session.title));
-                             session.life.Ended();
+                             session.life.Ended(MonoNow());
                              ledger_->Free(session.id);
                              SendNext(session);
                              // Which may destroy who calls this.

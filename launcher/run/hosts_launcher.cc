@@ -1,26 +1,19 @@
 #include "launcher/run/hosts_launcher.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "agent/rpc/call_proof.h"
 #include "base/descriptor_limit.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "launcher/cli/forwarded_environment.h"
 #include "launcher/cli/host_list.h"
 #include "launcher/daemon/order_seal.h"
 #include "launcher/directory/host_lookup.h"
-#include "launcher/directory/job_token.h"
-#include "launcher/directory/user_secret.h"
 #include "launcher/run/job_end.h"
 #include "launcher/run/job_spec.h"
+#include "launcher/run/session_order.h"
 
 namespace fsdprun {
 namespace {
@@ -33,20 +26,15 @@ constexpr Duration kSessionEndTimeout = std::chrono::seconds(60);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kHostsDrainTimeout = std::chrono::seconds(60);
 constexpr Duration kHostsInterruptedDrainTimeout = std::chrono::seconds(2);
-constexpr size_t kIdBytes = 16;
-
-std::string VariableOr(const Environment& environment, const char* name, const std::string& other) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? other : found->second;
-}
 
 }  // namespace
 
 HostsLauncher::HostsLauncher(const LaunchPlan& plan, const Environment& environment,
-                             std::vector<std::string> arguments)
+                             std::vector<std::string> arguments, std::function<void()> on_started)
     : plan_(plan),
       environment_(environment),
       arguments_(std::move(arguments)),
+      on_started_(std::move(on_started)),
       clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
       signals_(
           loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
@@ -81,7 +69,7 @@ absl::Status HostsLauncher::Start() {
   for (const std::string& warning : plan_.warnings) {
     Log(LogLevel::kWarning, warning);
   }
-  ASSIGN_OR_RETURN(token_, ChooseToken());
+  ASSIGN_OR_RETURN(token_, DaemonToken(plan_, environment_));
   const std::vector<std::string> names = NodeNames(plan_.agents);
   for (size_t i = 0; i < names.size(); ++i) {
     nodes_.push_back({.name = names[i], .host = plan_.agents[i]});
@@ -90,21 +78,6 @@ absl::Status HostsLauncher::Start() {
   has_started_ = true;
   LookUpHosts();
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> HostsLauncher::ChooseToken() const {
-  ASSIGN_OR_RETURN(std::string token, TokenOf(plan_, environment_));
-  if (!token.empty()) {
-    return token;
-  }
-  const absl::StatusOr<UserSecret> secret = LoadUserSecret(environment_);
-  if (!secret.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        secret.status().message(),
-        "; the nodes' daemons want a token: give the one that they have with --token-file or "
-        "FSDPRUN_TOKEN"));
-  }
-  return secret->value;
 }
 
 void HostsLauncher::LookUpHosts() {
@@ -170,44 +143,22 @@ void HostsLauncher::StartSession(Node& node) {
   hooks.on_released = [this] { StopIfAllAreOver(); };
   DaemonCall::Options daemon{
       .target = "", .token = token_, .tls = head_.tls(), .tls_name = node.host.daemon.host};
-  node.session = std::make_unique<RemoteSession>(loop_, std::move(daemon), std::move(targets),
-                                                 SpecOf(node), std::move(hooks));
+  node.session =
+      std::make_unique<RemoteSession>(loop_, std::move(daemon), std::move(targets),
+                                      RemoteSession::Kind::kRun, SpecOf(node), std::move(hooks));
   node.session->Start();
 }
 
 v1::SessionSpec HostsLauncher::SpecOf(const Node& node) const {
-  v1::SessionSpec spec;
-  std::error_code error;
-  spec.set_id(RandomHex(kIdBytes));
-  spec.set_title(Title());
-  spec.set_folder(std::filesystem::current_path(error).string());
-  for (const std::string& argument : arguments_) {
-    spec.add_arguments(argument);
-  }
-  for (const auto& [name, value] : TravelingEnvironment(environment_, plan_.forwarded_variables)) {
-    v1::Variable& variable = *spec.add_environment();
-    variable.set_name(name);
-    variable.set_value(value);
-  }
-  spec.set_run_id(plan_.rdzv_id);
+  v1::SessionSpec spec = OrderOf(plan_, environment_, arguments_);
   for (const std::string& target : head_.place().targets()) {
     spec.add_coordinators(target);
   }
   spec.set_node_name(node.name);
   const bool has_order = plan_.min_nodes == plan_.max_nodes;
   spec.set_node_rank(has_order ? static_cast<int>(&node - nodes_.data()) : -1);
-  spec.set_min_nodes(plan_.min_nodes);
-  spec.set_max_nodes(plan_.max_nodes);
   spec.set_workers(node.host.workers);
   return spec;
-}
-
-// What others are told whose job has no room beside this one.
-std::string HostsLauncher::Title() const {
-  const std::string user = VariableOr(
-      environment_, "USER", VariableOr(environment_, "LOGNAME", absl::StrCat(::geteuid())));
-  return absl::StrCat("job '", plan_.rdzv_id, "' of ", user, "@", HostName(), " (",
-                      std::filesystem::path(plan_.program.front()).filename().string(), ")");
 }
 
 void HostsLauncher::OnSignal(int signal) {
@@ -237,6 +188,9 @@ void HostsLauncher::OnFinish(const JobOutcome& outcome) {
 void HostsLauncher::OnStep() {
   if (has_started_) {
     output_.ShowProgress(head_.machine().progress());
+    if (on_started_ && head_.machine().phase() == job::Phase::kRunning) {
+      std::exchange(on_started_, nullptr)();
+    }
     EndIfTooFewAreLeft();
   }
 }

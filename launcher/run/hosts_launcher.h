@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -26,9 +27,10 @@ namespace fsdprun {
 /// the loop. All arguments must outlive it.
 class HostsLauncher {
  public:
-  /// `arguments`: of this program, without its name.
+  /// `arguments`: of this program, without its name. `on_started`: called once, when the workers
+  /// have been told to start; may be null.
   HostsLauncher(const LaunchPlan& plan, const Environment& environment,
-                std::vector<std::string> arguments);
+                std::vector<std::string> arguments, std::function<void()> on_started = nullptr);
   ~HostsLauncher();
   HostsLauncher(const HostsLauncher&) = delete;
   HostsLauncher& operator=(const HostsLauncher&) = delete;
@@ -48,12 +50,10 @@ class HostsLauncher {
 
   // Setup.
   absl::Status Start();
-  absl::StatusOr<std::string> ChooseToken() const;
   void LookUpHosts();
   void StartSessions();
   void StartSession(Node& node);
   v1::SessionSpec SpecOf(const Node& node) const;
-  std::string Title() const;
 
   // Events.
   void OnSignal(int signal);
@@ -70,6 +70,7 @@ class HostsLauncher {
   const LaunchPlan& plan_;
   const Environment& environment_;
   const std::vector<std::string> arguments_;
+  std::function<void()> on_started_;
   const Clocks clocks_;
 
   EventLoop loop_;

@@ -24,6 +24,7 @@
 #include "launcher/cli/man_page.h"
 #include "launcher/cli/program_texts.h"
 #include "launcher/directory/job_token.h"
+#include "launcher/run/attach_run.h"
 #include "launcher/run/coordinator_run.h"
 #include "launcher/run/daemon_run.h"
 #include "launcher/run/hosts_launcher.h"
@@ -66,6 +67,9 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
   if (plan.daemon.has_value()) {
     return DaemonRun(plan, environment).Run();
   }
+  if (plan.detaches || !plan.attached_session.empty()) {
+    return AttachRun(plan, environment, {command.begin() + 1, command.end()}).Run();
+  }
   if (plan.HasAgents()) {
     return HostsLauncher(plan, environment, {command.begin() + 1, command.end()}).Run();
   }
@@ -104,7 +108,8 @@ absl::StatusOr<SlurmPlace> FindPlace(const Environment& environment, LaunchPlan*
   const bool runs = plan->request == Request::kRun || plan->request == Request::kDryRun;
   if (runs && plan->HasAgents()) {
     RETURN_IF_ERROR(FindAgents(plan));
-  } else if (runs && !plan->is_coordinator && !plan->daemon.has_value()) {
+  } else if (runs && !plan->is_coordinator && !plan->daemon.has_value() &&
+             plan->attached_session.empty()) {
     return FitToSlurm(environment, plan);
   }
   return SlurmPlace();
@@ -126,7 +131,8 @@ void PrintError(CliProgram program, const absl::Status& status) {
 // Also what the start would find wrong with this machine's devices.
 int DescribeRun(CliProgram program, const LaunchPlan& plan, const Environment& environment,
                 const SlurmPlace& slurm, const std::vector<std::string>& command) {
-  if (plan.is_coordinator || plan.daemon.has_value() || plan.HasAgents()) {
+  if (plan.is_coordinator || plan.daemon.has_value() || plan.HasAgents() ||
+      !plan.attached_session.empty()) {
     std::fputs(DescribePlan(plan).c_str(), stdout);
     return 0;
   }

@@ -20,10 +20,12 @@ ConsoleStream StreamOf(size_t index) {
 }  // namespace
 
 RemoteSession::RemoteSession(EventLoop& loop, DaemonCall::Options daemon,
-                             std::vector<std::string> targets, v1::SessionSpec spec, Hooks hooks)
+                             std::vector<std::string> targets, Kind kind, v1::SessionSpec spec,
+                             Hooks hooks)
     : loop_(loop),
       daemon_(std::move(daemon)),
       targets_(std::move(targets)),
+      kind_(kind),
       spec_(std::move(spec)),
       hooks_(std::move(hooks)) {}
 
@@ -43,7 +45,7 @@ void RemoteSession::Dial() {
       DaemonCall::Hooks{[this](const v1::DaemonMessage& message) { OnMessage(message); },
                         [this](const absl::Status& why) { OnCallEnd(why); }});
   v1::DaemonOrder order;
-  if (state_ == State::kDialing) {
+  if (state_ == State::kDialing && kind_ == Kind::kRun) {
     *order.mutable_run()->mutable_session() = spec_;
   } else {
     order.mutable_follow()->set_id(spec_.id());
@@ -66,6 +68,8 @@ void RemoteSession::OnMessage(const v1::DaemonMessage& message) {
     }
   } else if (message.has_output() && state_ == State::kRunning) {
     OnOutput(message.output());
+  } else if (message.has_started() && state_ == State::kRunning && hooks_.on_started) {
+    hooks_.on_started();
   } else if (message.has_ended() && state_ == State::kRunning) {
     code_ = message.ended().code();
     EndIfAllShown();
@@ -76,8 +80,14 @@ void RemoteSession::OnMessage(const v1::DaemonMessage& message) {
 void RemoteSession::OnOutput(const v1::Output& output) {
   Stream& stream = streams_[output.is_error() ? 1 : 0];
   const uint64_t end = output.offset() + output.data().size();
-  if (end <= stream.received || output.offset() > stream.received) {
+  if (end <= stream.received) {
     return;
+  }
+  if (output.offset() > stream.received) {
+    hooks_.on_lines(ConsoleStream::kError,
+                    absl::StrCat("fsdprun: ", output.offset() - stream.received,
+                                 " bytes of earlier output are not kept any more\n"));
+    stream.received = output.offset();
   }
   stream.pending.append(output.data(), stream.received - output.offset());
   stream.received = end;
@@ -156,6 +166,21 @@ void RemoteSession::Release() {
     loop_.Cancel(std::exchange(redial_timer_, 0));
     state_ = State::kOver;
     hooks_.on_released();
+  }
+}
+
+void RemoteSession::Leave() {
+  if (std::exchange(state_, State::kOver) != State::kOver) {
+    loop_.Cancel(std::exchange(redial_timer_, 0));
+    call_->Close();
+  }
+}
+
+void RemoteSession::Signal(int signal) {
+  if (state_ == State::kRunning) {
+    v1::LauncherMessage message;
+    message.mutable_signal()->set_signal(signal);
+    call_->Send(message);
   }
 }
 

@@ -29,6 +29,8 @@ class RemoteSession {
     std::function<bool(ConsoleStream stream)> has_room;
     /// In place of all others: the daemon does not run it, or nobody could be asked.
     std::function<void(const absl::Status& why)> on_refused;
+    /// Its job has started; only of a job's launcher. May be null.
+    std::function<void()> on_started{};
     /// It has ended, and its last line was passed on.
     std::function<void(int code)> on_end;
     /// It may have ended or not: nobody can tell any more.
@@ -39,9 +41,14 @@ class RemoteSession {
     std::function<void()> on_released;
   };
 
+  enum class Kind {
+    kRun,     ///< As the spec says.
+    kFollow,  ///< One that runs already and has the spec's id, from its beginning.
+  };
+
   /// `daemon.target` is one of `targets` each time, which is not empty.
   RemoteSession(EventLoop& loop, DaemonCall::Options daemon, std::vector<std::string> targets,
-                v1::SessionSpec spec, Hooks hooks);
+                Kind kind, v1::SessionSpec spec, Hooks hooks);
   ~RemoteSession();
   RemoteSession(const RemoteSession&) = delete;
   RemoteSession& operator=(const RemoteSession&) = delete;
@@ -49,7 +56,13 @@ class RemoteSession {
   void Start();
   /// The daemon is to end it, if it still runs, and its output is not wanted any more.
   void Release();
+  /// Nobody follows it any more; what becomes of it is the daemon's business. With a short wait.
+  void Leave();
+  /// Nothing happens while the daemon cannot be reached.
+  void Signal(int signal);
   void Resume();
+  /// The daemon has said that it runs, and nobody that it has ended.
+  bool is_running() const { return state_ == State::kRunning; }
   /// No hook will be called any more.
   bool is_over() const { return state_ == State::kOver; }
 
@@ -79,6 +92,7 @@ class RemoteSession {
   EventLoop& loop_;
   const DaemonCall::Options daemon_;
   const std::vector<std::string> targets_;
+  const Kind kind_;
   const v1::SessionSpec spec_;
   const Hooks hooks_;
 

@@ -12,6 +12,7 @@
 #include "launcher/cli/forwarded_environment.h"
 #include "launcher/daemon/session_folder.h"
 #include "launcher/daemon/session_plan.h"
+#include "launcher/run/hosts_launcher.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/machine.h"
 
@@ -29,11 +30,18 @@ absl::StatusOr<int> RunPart(const std::string& folder, const Environment& own_en
   }
   Environment environment = EnvironmentAtNode(own_environment, TraveledEnvironment(spec));
   environment["PWD"] = spec.folder();
-  ASSIGN_OR_RETURN(const LaunchPlan plan,
-                   PlanOfSession(spec, environment, DetectMachine(environment)));
+  const MachineFacts machine = DetectMachine(environment);
+  ASSIGN_OR_RETURN(const LaunchPlan plan, spec.has_head()
+                                              ? PlanOfHead(spec, environment, machine)
+                                              : PlanOfSession(spec, environment, machine));
   environment["FSDPRUN_TOKEN"] = spec.token();
   if (const auto level = environment.find("LOGLEVEL"); level != environment.end()) {
     SetLogLevel(ParseLogLevel(level->second));
+  }
+  if (spec.has_head()) {
+    return HostsLauncher(plan, environment, {spec.arguments().begin(), spec.arguments().end()},
+                         NoteSessionStart)
+        .Run();
   }
   return Launcher(CliProgram::kFsdprun, plan, environment).Run();
 }

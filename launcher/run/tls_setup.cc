@@ -9,8 +9,8 @@ absl::StatusOr<std::shared_ptr<const Tls>> MakeTls(const LaunchPlan& plan) {
   if (!files.any()) {
     return std::shared_ptr<const Tls>();
   }
-  const bool has_others =
-      plan.is_agent || plan.is_coordinator || plan.HasAgents() || !plan.coordinators.empty();
+  const bool has_others = plan.is_agent || plan.is_coordinator || plan.HasAgents() ||
+                          !plan.coordinators.empty() || !plan.attached_session.empty();
   if (plan.IsSingleNode() && !has_others) {
     RETURN_IF_ERROR(LoadTls(files).status());
     return std::shared_ptr<const Tls>();

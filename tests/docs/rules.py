@@ -41,7 +41,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"fsdpctl slurm .*|sbatch \w+\.sbatch", Named("slurm_templates runs it in a real Slurm")),
     (r"build/bin/fsdprun .*tests/parity/all_reduce_worker\.py", Named("python_worker_standalone runs it")),
     (r"fsdprun (--coordinator|--rdzv-backend c10d --rdzv-endpoint head:29400).*", Named("launcher_coordinator_restart runs it")),
-    (r"fsdp-agent --daemon( .*)?|fsdprun --(agents|hostfile)( .*)?", Named("launcher_daemon runs it")),
+    (r"fsdp-agent --daemon( .*)?|fsdprun --(agents|hostfile|detach|attach)( .*)?", Named("launcher_daemon runs it")),
     (r"(PYTHON_EXEC=\S+ )?(build/bin/)?fsdprun .*", Run()),
     (r"source <\(build/bin/fsdprun --completion bash\)", Run()),
     (r"fsdpctl --completion fish \| source|source <\(fsdpctl .*", Named("launcher_completions has the shells load and use them")),

@@ -96,6 +96,23 @@ TEST(AgentsOptionsTest, EachNodeCountsItsOwnDevices) {
   EXPECT_THAT(AgentsError({"--nproc-per-node=gpu", "s"}), HasSubstr("no NVIDIA or AMD GPU"));
 }
 
+TEST(AgentsOptionsTest, ADetachedJobHasDaemons) {
+  EXPECT_THAT(AgentsError({"--detach", "s"}), HasSubstr("--detach is for --agents"));
+  EXPECT_TRUE(AgentsPlan({"--agents=a", "--detach", "s"})->detaches);
+}
+
+TEST(AgentsOptionsTest, AJobIsAttachedByItsId) {
+  for (const char* job : {"", "7", "/7", "h:x/7", "h:1/", "h:0/7"}) {
+    EXPECT_THAT(AgentsError({std::string("--attach=") + job}), HasSubstr("a job's id")) << job;
+  }
+  EXPECT_THAT(AgentsError({"--attach=h:1/7", "--agents=a"}), HasSubstr("exclude each other"));
+  EXPECT_THAT(AgentsError({"--attach=h:1/7", "s"}), HasSubstr("--attach runs no program"));
+  const LaunchPlan plan = AgentsPlan({"--attach=[fe80::1]:1/7"}).value();
+  EXPECT_EQ(plan.attached_daemon, (HostPort{"fe80::1", 1}));
+  EXPECT_EQ(plan.attached_session, "7");
+  EXPECT_EQ(AgentsPlan({"--attach=h/7"})->attached_daemon.port, 29410);
+}
+
 TEST(AgentsOptionsTest, ADaemonRunsNoProgramAndNeedsNoEndpoint) {
   EXPECT_THAT(DaemonError({"train.py"}), HasSubstr("--daemon runs no program"));
   const LaunchPlan plan = AgentsPlan({"--daemon"}, {}, CliProgram::kFsdpAgent).value();

@@ -55,19 +55,45 @@ TEST(SessionLifeTest, AReleasedOneEndsAtOnce) {
   life.Followed();
   life.Released(At(seconds(5)));
   EXPECT_EQ(life.Next(At(seconds(5))), Order::kTerminate);
-  life.Ended();
+  life.Ended(At(seconds(5)));
   EXPECT_EQ(life.Next(At(seconds(6))), Order::kForget);
 }
 
 TEST(SessionLifeTest, WhatHasEndedIsKeptForItsLauncher) {
   SessionLife life(kGraces, At(seconds(0)));
   life.Followed();
-  life.Ended();
+  life.Ended(At(seconds(5)));
   EXPECT_EQ(life.due(), MonoTime::max());
   EXPECT_EQ(life.Next(At(seconds(1000))), Order::kNone);
   life.Lost(At(seconds(1000)));
   EXPECT_EQ(life.Next(At(seconds(1001))), Order::kNone);
   EXPECT_EQ(life.Next(At(seconds(1000)) + kGraces.lost), Order::kForget);
+}
+
+TEST(SessionLifeTest, ADetachedOneNeedsNobodyAndItsEndIsKept) {
+  SessionLife life(kGraces, At(seconds(0)));
+  life.Detach();
+  EXPECT_EQ(life.Next(At(std::chrono::hours(100))), Order::kNone);
+  life.Followed();
+  life.Lost(At(std::chrono::hours(100)));
+  EXPECT_EQ(life.Next(At(std::chrono::hours(200))), Order::kNone);
+  life.Ended(At(std::chrono::hours(200)));
+  EXPECT_EQ(life.due(), At(std::chrono::hours(200)) + SessionLife::kKeepEnded);
+  life.Followed();
+  EXPECT_EQ(life.due(), MonoTime::max());
+  life.Lost(At(std::chrono::hours(210)));
+  EXPECT_EQ(life.due(), At(std::chrono::hours(210)) + SessionLife::kKeepEnded);
+  EXPECT_EQ(life.Next(life.due()), Order::kForget);
+}
+
+TEST(SessionLifeTest, ADetachedOneThatEndsWhileItIsFollowedWaitsForDone) {
+  SessionLife life(kGraces, At(seconds(0)));
+  life.Detach();
+  life.Followed();
+  life.Ended(At(seconds(5)));
+  EXPECT_EQ(life.due(), MonoTime::max());
+  life.Released(At(seconds(6)));
+  EXPECT_EQ(life.Next(At(seconds(6))), Order::kForget);
 }
 
 TEST(SessionLifeTest, ADaemonThatEndsStopsThemAllFollowedOrNot) {

@@ -95,5 +95,37 @@ TEST(SessionPlanTest, VariablesOfTheCommandLineCountAtTheNodeToo) {
   EXPECT_EQ(PlanOfSession(spec, TraveledEnvironment(spec), {})->nproc_per_node, 5);
 }
 
+v1::SessionSpec HeadSpec(const std::vector<std::string>& arguments) {
+  v1::SessionSpec spec = Spec(arguments);
+  spec.clear_coordinators();
+  spec.mutable_head()->add_agents()->set_daemon("a:1");
+  v1::AgentAddress& second = *spec.mutable_head()->add_agents();
+  second.set_daemon("[fe80::1]:2");
+  second.set_workers(3);
+  return spec;
+}
+
+TEST(SessionPlanTest, AHeadThatIsNoLaunchersIsRefused) {
+  v1::SessionSpec bad_address = HeadSpec({"--detach", "train.py"});
+  bad_address.mutable_head()->mutable_agents(1)->set_daemon("nowhere");
+  EXPECT_THAT(std::string(PlanOfHead(bad_address, {}, {}).status().message()),
+              HasSubstr("'nowhere'"));
+  v1::SessionSpec too_few = HeadSpec({"--detach", "train.py"});
+  too_few.mutable_head()->mutable_agents()->RemoveLast();
+  EXPECT_THAT(std::string(PlanOfHead(too_few, {}, {}).status().message()),
+              HasSubstr("less hosts than nodes"));
+}
+
+TEST(SessionPlanTest, AHeadHasTheHostsThatItsLauncherHasRead) {
+  v1::SessionSpec spec = HeadSpec({"--detach", "train.py"});
+  spec.set_arguments(0, "--hostfile=/not/here");
+  const LaunchPlan plan = PlanOfHead(spec, {}, {}).value();
+  EXPECT_THAT(plan.agents, ElementsAre(AgentHost{{"a", 1}, 0}, AgentHost{{"fe80::1", 2}, 3}));
+  EXPECT_EQ(plan.host_file, "");
+  EXPECT_FALSE(plan.detaches);
+  EXPECT_EQ(plan.rdzv_id, "run 1");
+  EXPECT_EQ(plan.min_nodes, 2);
+}
+
 }  // namespace
 }  // namespace fsdprun
