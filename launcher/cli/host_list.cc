@@ -98,6 +98,7 @@ std::vector<std::string> NodeNames(const std::vector<AgentHost>& hosts) {
     ++daemons[host.daemon.host];
   }
   std::vector<std::string> names;
+  names.reserve(hosts.size());
   for (const AgentHost& host : hosts) {
     names.push_back(daemons[host.daemon.host] == 1 ? host.daemon.host : ToString(host.daemon));
   }

@@ -19,7 +19,6 @@
 #include "base/error_text.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "launcher/cli/forwarded_environment.h"
 #include "launcher/daemon/session_plan.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/directory/job_token.h"
@@ -209,7 +208,8 @@ void DaemonRun::Adopt() {
   }
 }
 
-// One that was started a moment before its daemon was killed has not said its number yet.
+// Nothing is read that this release, or this machine, might take otherwise than the last daemon
+// did. One that was started a moment before its daemon was killed has not said its number yet.
 void DaemonRun::AdoptOne(const std::string& id) {
   const std::string path = folder_->PathOf(id);
   const absl::StatusOr<v1::SessionSpec> spec = ReadSessionSpec(path);
@@ -218,23 +218,19 @@ void DaemonRun::AdoptOne(const std::string& id) {
     loop_.At(MonoNow() + kAdoptPause, [this, id] { AdoptOne(id); });
     return;
   }
-  const Environment environment =
-      spec.ok() ? EnvironmentAtNode(environment_, TraveledEnvironment(*spec)) : Environment();
-  const absl::StatusOr<LaunchPlan> plan =
-      spec.ok() ? PlanOf(*spec, environment) : absl::StatusOr<LaunchPlan>(spec.status());
-  if (!plan.ok()) {
-    RemoveSessionFolder(path);  // Nobody was told that it has begun.
+  if (!spec.ok()) {
+    RemoveSessionFolder(path);  // It was not started: what is there before that is its spec.
     return;
   }
-  Session& session = Keep(*spec, plan->shutdown_timeout, *std::move(process));
-  const auto devices = environment.find(kVisibleDevices);
-  if (devices != environment.end() && TraveledEnvironment(*spec).contains(kVisibleDevices)) {
+  Session& session = Keep(*spec, *std::move(process));
+  const Environment traveled = TraveledEnvironment(*spec);
+  if (const auto devices = traveled.find(kVisibleDevices); devices != traveled.end()) {
     session.devices = absl::StrSplit(devices->second, ',', absl::SkipEmpty());
   }
   if (!session.process->is_running()) {
     session.life.Ended(MonoNow());
   } else if (!spec->has_head()) {
-    ledger_->Restore(id, session.title, plan->nproc_per_node, session.devices);
+    ledger_->Restore(id, session.title, spec->workers(), session.devices);
   }
   Tend(id);
 }

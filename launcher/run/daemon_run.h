@@ -73,7 +73,7 @@ class DaemonRun {
   // Sessions.
   absl::StatusOr<LaunchPlan> PlanOf(const v1::SessionSpec& spec,
                                     const Environment& environment) const;
-  Session& Keep(const v1::SessionSpec& spec, Duration stop_grace, SessionProcess process);
+  Session& Keep(const v1::SessionSpec& spec, SessionProcess process);
   Session* SessionOf(DaemonService::CallId call);
   void SendNext(Session& session);
   void Tend(std::string id);

@@ -67,6 +67,7 @@ absl::StatusOr<DaemonRun::Session*> DaemonRun::Begin(v1::SessionSpec spec) {
   spec.mutable_tls()->set_ca(plan_.tls_ca);
   const Environment environment = EnvironmentAtNode(environment_, TraveledEnvironment(spec));
   ASSIGN_OR_RETURN(const LaunchPlan plan, PlanOf(spec, environment));
+  spec.set_stop_grace_ns(Duration(plan.shutdown_timeout).count());
   std::vector<std::string> devices;
   if (!spec.has_head()) {
     spec.set_workers(plan.nproc_per_node);
@@ -84,7 +85,7 @@ absl::StatusOr<DaemonRun::Session*> DaemonRun::Begin(v1::SessionSpec spec) {
     ledger_->Free(spec.id());
     return process.status();
   }
-  Session& session = Keep(spec, plan.shutdown_timeout, *std::move(process));
+  Session& session = Keep(spec, *std::move(process));
   session.devices = devices;
   Log(LogLevel::kInfo, absl::StrCat("started ", session.title, ": session ", spec.id(),
                                     ", process ", session.process->pid()));
@@ -151,15 +152,13 @@ absl::StatusOr<LaunchPlan> DaemonRun::PlanOf(const v1::SessionSpec& spec,
                          : PlanOfSession(spec, environment, machine_);
 }
 
-DaemonRun::Session& DaemonRun::Keep(const v1::SessionSpec& spec, Duration stop_grace,
-                                    SessionProcess process) {
-  Session& session =
-      sessions_
-          .emplace(spec.id(),
-                   Session{.id = spec.id(),
-                           .title = Printable(spec.title()),
-                           .life = SessionLife({plan_.daemon->lost_grace, stop_grace}, MonoNow())})
-          .first->second;
+DaemonRun::Session& DaemonRun::Keep(const v1::SessionSpec& spec, SessionProcess process) {
+  const SessionLife::Graces graces{plan_.daemon->lost_grace, Duration(spec.stop_grace_ns())};
+  Session& session = sessions_
+                         .emplace(spec.id(), Session{.id = spec.id(),
+                                                     .title = Printable(spec.title()),
+                                                     .life = SessionLife(graces, MonoNow())})
+                         .first->second;
   if (spec.has_head()) {
     session.life.Detach();
   }
