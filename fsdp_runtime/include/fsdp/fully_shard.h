@@ -106,7 +106,9 @@ class FSDP_API FSDPModule {
   /// This rank's shards of all parameters under this unit, nested units included, in registration
   /// order of the root. May be read at any time, and written after prepare_to_write(), or between
   /// the end of a backward that reduces and reshards all units, or of a forward of the root without
-  /// grad mode, and the next forward or unshard().
+  /// grad mode, and the next forward or unshard(); in mixed precision through tensors that this has
+  /// returned since, or that are still held: whoever keeps only their addresses calls
+  /// prepare_to_write() each time.
   std::vector<LocalShard> sharded_parameters() const;
   /// To be called before sharded_parameters() are written at another time, such as after a forward
   /// alone or in no_sync: reshards all units under this one and waits until no peer on this host

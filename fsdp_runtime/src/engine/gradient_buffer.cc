@@ -62,7 +62,6 @@ void GradientBuffer::start_collecting(bool holds_sum) {
   for (Param& param : params_) {
     param.has_sum = holds_sum;
     param.is_added_to = false;
-    param.is_lent = false;
   }
   is_collecting_ = true;
 }
@@ -81,10 +80,10 @@ void GradientBuffer::hold_memory(RunContext& context) {
 }
 
 void GradientBuffer::release_if_empty() {
-  const bool is_empty = std::none_of(params_.begin(), params_.end(), [](const Param& param) {
-    return param.has_sum || param.is_lent;
-  });
+  const bool is_empty = std::none_of(params_.begin(), params_.end(),
+                                     [](const Param& param) { return param.has_sum; });
   if (is_collecting_ && slot_ && is_empty) {
+    end_loans();
     storage_.poison();
     slot_.reset();
   }
@@ -94,20 +93,45 @@ at::Tensor GradientBuffer::lend(size_t index, at::ScalarType dtype) {
   Param& param = params_[index];
   const bool has_memory = in_place_.defined() || slot_;
   if (delivery_ != Delivery::kAtOnce || dtype != dtype_ || !is_collecting_ || !has_memory ||
-      param.has_sum || param.is_lent) {
+      param.has_sum || !param.loan.expired()) {
     return {};
   }
+  at::Tensor lent = param.gradient.variable_data();
   param.is_lent = true;
-  return param.gradient.alias();
+  param.loan = lent.getIntrusivePtr();
+  return lent;
+}
+
+c10::weak_intrusive_ptr<c10::TensorImpl> GradientBuffer::no_loan() {
+  return c10::weak_intrusive_ptr<c10::TensorImpl>(c10::intrusive_ptr<c10::TensorImpl>());
+}
+
+void GradientBuffer::end_loan(Param& param) {
+  if (c10::intrusive_ptr<c10::TensorImpl> loan = param.loan.lock()) {
+    at::NoGradGuard no_grad;
+    at::Tensor lent(std::move(loan));
+    lent.set_data(lent.clone());
+  }
+  param.loan = no_loan();
+  param.is_lent = false;
+}
+
+void GradientBuffer::end_loans() {
+  for (Param& param : params_) {
+    end_loan(param);
+  }
 }
 
 void GradientBuffer::accumulate(RunContext& context, size_t index, const at::Tensor& gradient) {
   Param& param = params_[index];
   param.is_added_to = true;
-  if (param.is_lent && !param.has_sum && gradient.is_alias_of(param.gradient)) {
+  // Whoever had the loan may have passed on another tensor of the same memory.
+  if (!param.has_sum && param.is_lent &&
+      gradient.const_data_ptr() == param.gradient.const_data_ptr()) {
     param.has_sum = true;  // it has been produced there
     return;
   }
+  end_loan(param);
   context.counters_in_place().moved_gradients += 1;
   if (delivery_ == Delivery::kInBatches) {
     if (param.waits.defined()) {  // a backward inside this one, as of a checkpoint
@@ -182,6 +206,7 @@ UnshardedGradients GradientBuffer::take() {
   TORCH_INTERNAL_ASSERT(is_collecting_ && (in_place_.defined() || slot_));
   UnshardedGradients whole;
   whole.flat = in_place_.defined() ? in_place_ : slot_->as(dtype_);
+  end_loans();
   zero_missing(whole.flat);
   whole.slot = std::move(slot_);
   stop_collecting();
@@ -190,6 +215,7 @@ UnshardedGradients GradientBuffer::take() {
 
 void GradientBuffer::drop() {
   if (is_collecting_) {
+    end_loans();
     slot_.reset();
     for (Param& param : params_) {
       param.waits.reset();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
 #include <vector>
@@ -48,11 +49,13 @@ class GradientBuffer {
   void hold_memory(RunContext& context);
   /// Gets it if accumulate() writes to it.
   void prepare(RunContext& context);
-  /// Gives the slot back, until one of these, if nothing has been written yet and nobody writes.
+  /// Gives the slot back, until one of these, if nothing has been accumulated yet.
   void release_if_empty();
   /// Memory in which the first gradient of parameter `index` may be produced, in its shape and with
-  /// any content, to be given to accumulate(); a sum that has read it may be given in its stead.
-  /// Undefined if that is not the first one or not of `dtype`, and the second time.
+  /// any content, to be given to accumulate(), unless autograd adds it to others first. Undefined
+  /// if there is a sum, if `dtype` is not that of the reduction, and as long as somebody has what
+  /// was lent before. Whoever still has it when the memory is written or given away has a copy of
+  /// its own from then on: autograd while it waits for other gradients, or a hook.
   at::Tensor lend(size_t index, at::ScalarType dtype);
   /// Adds `gradient`, of any dtype, to that of parameter `index`, whose shape it has. It must not
   /// be modified afterwards.
@@ -70,13 +73,17 @@ class GradientBuffer {
 
  private:
   struct Param {
-    at::Tensor gradient;       // view of storage_
-    bool has_sum = false;      // of gradients, in the view
-    bool is_added_to = false;  // since begin()
-    bool is_lent = false;      // since begin()
-    at::Tensor waits;          // gradient that write() will move; undefined if there is none
+    at::Tensor gradient;                                        // view of storage_
+    bool has_sum = false;                                       // of gradients, in the view
+    bool is_added_to = false;                                   // since begin()
+    bool is_lent = false;                                       // since the last end_loan()
+    c10::weak_intrusive_ptr<c10::TensorImpl> loan = no_loan();  // expired if nobody has it
+    at::Tensor waits;  // gradient that write() will move; undefined if there is none
   };
 
+  static c10::weak_intrusive_ptr<c10::TensorImpl> no_loan();
+  static void end_loan(Param& param);
+  void end_loans();
   void start_collecting(bool holds_sum);
   /// Padding too: it is part of the reduction and of the norm of the shard's gradient.
   void zero_missing(const at::Tensor& flat);

@@ -2,8 +2,10 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/strides.h>
 #include <fsdp/linear.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -20,13 +22,17 @@ namespace autograd = torch::autograd;
 
 at::Tensor as_rows(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
 
-/// What autograd makes of at::linear is a chain of nodes with the same operations; only their
-/// output cannot be chosen.
+/// What autograd makes of at::linear is a chain of nodes, which run the same operations for inputs
+/// as is_for_own_node() wants them; only their output cannot be chosen.
 class LinearBackward : public autograd::Node {
  public:
   LinearBackward(autograd::edge_list&& next_edges, const at::Tensor& input,
                  const at::Tensor& weight)
-      : Node(std::move(next_edges)), input_(input, false), weight_(weight, false) {}
+      : Node(std::move(next_edges)), input_(input, false) {
+    if (input.requires_grad()) {
+      weight_ = autograd::SavedVariable(weight, false);
+    }
+  }
 
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
     std::lock_guard lock(mutex_);
@@ -34,12 +40,11 @@ class LinearBackward : public autograd::Node {
     if (const at::Tensor& gradient = gradients.front(); gradient.defined()) {
       const at::Tensor rows = as_rows(gradient);
       const at::Tensor input = input_.unpack();
-      const at::Tensor weight = weight_.unpack();
       if (task_should_compute_output(0)) {
-        results[0] = rows.mm(weight).reshape(input.sizes());
+        results[0] = rows.mm(weight_.unpack()).reshape(input.sizes());
       }
       if (task_should_compute_output(1)) {
-        results[1] = weight_gradient(rows.t(), as_rows(input), weight);
+        results[1] = weight_gradient(rows.t(), as_rows(input));
       }
       if (results.size() > 2 && task_should_compute_output(2)) {
         results[2] = at::sum_to(rows, at::IntArrayRef(rows.size(1)));
@@ -57,23 +62,32 @@ class LinearBackward : public autograd::Node {
   std::string name() const override { return "FsdpLinearBackward"; }
 
  private:
-  static at::Tensor weight_gradient(const at::Tensor& columns, const at::Tensor& input,
-                                    const at::Tensor& weight) {
-    at::Tensor memory = memory_for_gradient(weight, columns.scalar_type());
+  at::Tensor weight_gradient(const at::Tensor& columns, const at::Tensor& input) const {
+    const auto* weight = dynamic_cast<const autograd::AccumulateGrad*>(next_edge(1).function.get());
+    at::Tensor memory = weight != nullptr
+                            ? memory_for_gradient(weight->variable, columns.scalar_type())
+                            : at::Tensor();
     return memory.defined() ? at::mm_out(memory, columns, input) : columns.mm(input);
   }
 
   autograd::SavedVariable input_;
-  autograd::SavedVariable weight_;
+  autograd::SavedVariable weight_;  // empty if the input needs no gradient
 };
 
+/// at::linear chooses among several ways to multiply by the strides, also of dimensions of size 1.
+bool is_in_rows(const at::Tensor& input) {
+  return input.dim() >= 2 && input.numel() > 1 &&
+         input.strides() == at::IntArrayRef(c10::contiguous_strides(input.sizes()));
+}
+
 /// Whether LinearBackward does what autograd would, and has anything to gain.
-bool is_for_own_node(const at::Tensor& input, const at::Tensor& weight) {
+bool is_for_own_node(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   return at::GradMode::is_enabled() && weight.is_cpu() && weight.requires_grad() &&
-         input.is_cpu() && input.dim() >= 2 && input.numel() > 0 && input.is_contiguous() &&
-         weight.dim() == 2 && GradientHook::of(weight) != nullptr &&
-         !at::autocast::is_autocast_enabled(at::kCPU) && !autograd::isFwGradDefined(input) &&
-         !autograd::isFwGradDefined(weight);
+         weight.dim() == 2 && weight.is_contiguous() && !weight.is_complex() && input.is_cpu() &&
+         is_in_rows(input) && (!bias.defined() || bias.dim() == 1) &&
+         GradientHook::of(weight) != nullptr && !at::autocast::is_autocast_enabled(at::kCPU) &&
+         !autograd::isFwGradDefined(input) && !autograd::isFwGradDefined(weight) &&
+         !autograd::isFwGradDefined(bias);
 }
 
 }  // namespace
@@ -81,7 +95,7 @@ bool is_for_own_node(const at::Tensor& input, const at::Tensor& weight) {
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   const std::optional<at::Tensor> optional_bias =
       bias.defined() ? std::optional(bias) : std::nullopt;
-  if (!is_for_own_node(input, weight)) {
+  if (!is_for_own_node(input, weight, bias)) {
     return at::linear(input, weight, optional_bias);
   }
   at::Tensor output;

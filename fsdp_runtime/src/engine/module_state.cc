@@ -76,6 +76,18 @@ void ModuleState::prepare_to_write() {
   }
 }
 
+void ModuleState::begin_update() {
+  for (const auto& group : groups_) {
+    group->begin_update();
+  }
+}
+
+void ModuleState::end_update() {
+  for (const auto& group : groups_) {
+    group->end_update();
+  }
+}
+
 bool ModuleState::is_sharded() const {
   return std::all_of(groups_.begin(), groups_.end(),
                      [](const auto& group) { return group->is_sharded(); });

@@ -50,6 +50,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void reshard();
   /// See ParamGroup::prepare_to_write.
   void prepare_to_write();
+  /// Of an optimizer: see ParamGroup::begin_update. The unit is sharded.
+  void begin_update();
+  void end_update();
   bool is_sharded() const;
   /// See GatherBuffer::takes_no_memory.
   bool takes_no_memory_to_unshard() const;

@@ -90,8 +90,6 @@ void ParamGroup::prepare_to_write() {
   store_.prepare_to_write();
 }
 
-void ParamGroup::begin_update() { store_.begin_update(context_->write_epoch()); }
-
 void ParamGroup::end_update() { store_.end_update(context_->write_epoch()); }
 
 void ParamGroup::start_unshard() { unsharded_.start(*context_, purpose_); }

@@ -13,6 +13,14 @@
 #include "fsdp_runtime/src/engine/uses_exchange.h"
 
 namespace fsdp {
+namespace {
+
+/// How many gathers are issued ahead of the unit that runs, while they take no memory: a rank that
+/// is slow for a moment then holds up no other. Half of what the ranks of a host can have in flight
+/// (GatherWindow::issue would wait for the others).
+constexpr size_t kFreeGathersAhead = 8;
+
+}  // namespace
 
 RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device)
     : parameter_slots_(comm, device, SlotArena::Memory::kPlain),
@@ -63,19 +71,13 @@ void RunContext::begin_forward() {
   order_.begin_forward();
 }
 
-namespace {
-
-/// How many units are gathered ahead of the one that runs, while that takes no memory: a rank that
-/// is slow for a moment then holds up no other. Half of what a group has in flight at most (see
-/// GatherWindow::issue).
-constexpr size_t kFreeUnitsAhead = 8;
-
-}  // namespace
-
 void RunContext::prefetch(const plan::Upcoming& units) {
-  for (size_t i = 0; i < std::min(units.size(), kFreeUnitsAhead); ++i) {
+  size_t gathers = 0;
+  for (size_t i = 0; i < units.size(); ++i) {
     const std::shared_ptr<ModuleState> unit = units_[static_cast<size_t>(units[i])].lock();
-    if (!unit || (i > 0 && !unit->takes_no_memory_to_unshard())) {
+    gathers += unit ? unit->groups().size() : 0;
+    const bool is_free = unit && unit->takes_no_memory_to_unshard() && gathers <= kFreeGathersAhead;
+    if (!unit || (i > 0 && !is_free)) {
       return;
     }
     unit->start_unshard();

@@ -71,12 +71,12 @@ at::Tensor ShardStore::copy_for_peers() const {
 }
 
 bool ShardStore::is_published(int64_t write_epoch) const {
-  return published_in_ && (!was_handed_out_ || published_in_ == write_epoch);
+  return published_in_ && (!is_held_ || published_in_ == write_epoch);
 }
 
 void ShardStore::set_published(int64_t write_epoch) {
   published_in_ = write_epoch;
-  was_handed_out_ = !given_.expired();
+  is_held_ = !given_.expired();
 }
 
 void ShardStore::publish(int64_t write_epoch) {
@@ -93,7 +93,7 @@ at::Tensor ShardStore::handed_out() {
     given = std::make_shared<const at::Tensor>(shard_);
     given_ = given;
   }
-  was_handed_out_ = true;
+  published_in_.reset();
   return at::from_blob(
       shard_.data_ptr(), shard_.sizes(), [given](void*) mutable { given.reset(); },
       shard_.options());
@@ -110,10 +110,10 @@ void ShardStore::prepare_to_write() {
   }
 }
 
-void ShardStore::begin_update(int64_t write_epoch) {
+void ShardStore::begin_update() {
   if (window_) {
     window_->wait_for_readers();
-    is_update_of_published_ = is_published(write_epoch);
+    is_update_of_published_ = published_in_ && !is_held_;
     published_in_.reset();
   }
 }

@@ -62,8 +62,8 @@ class ShardStore {
   FSDP_API at::Tensor copy_for_peers() const;
   /// To be called before a gather of the window, which is not in use by this rank. If it holds a
   /// copy of the shard, and the shard may have been written since, makes the copy anew when no peer
-  /// reads it any more. It may have been after prepare_to_write(), and in another `write_epoch` if
-  /// somebody has had handed_out() since.
+  /// reads it any more. It may have been after prepare_to_write() or handed_out(), and in another
+  /// `write_epoch` if somebody had the shard when the copy was made.
   void publish(int64_t write_epoch);
   /// The shard, for whoever writes it by means that nobody here sees. Another tensor of the same
   /// memory, so that it can be told whether somebody has one.
@@ -74,7 +74,7 @@ class ShardStore {
   void prepare_to_write();
   /// The same, for an optimizer that writes the same parts of shard() and copy_for_peers(), up to
   /// end_update().
-  void begin_update(int64_t write_epoch);
+  void begin_update();
   /// If it is not called, because the update has failed, the next gather makes the copy anew.
   void end_update(int64_t write_epoch);
 
@@ -101,8 +101,8 @@ class ShardStore {
   std::shared_ptr<GatherWindow> window_;
   at::Tensor shard_;
   // Of the copy for peers.
-  std::optional<int64_t> published_in_;    // the write epoch, if it is the shard's
-  bool was_handed_out_ = false;            // the shard, since then
+  std::optional<int64_t> published_in_;    // the write epoch; none if it may differ from the shard
+  bool is_held_ = false;                   // somebody had the shard then
   bool is_update_of_published_ = false;    // which has begun
   std::weak_ptr<const at::Tensor> given_;  // shard_, if somebody has handed_out()
 };

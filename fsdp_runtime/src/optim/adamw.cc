@@ -223,11 +223,12 @@ void AdamW::step() {
   for (const std::shared_ptr<GroupState>& state : groups_) {
     state->group->settle_gradient();
   }
-  for (const FSDPModule& unit : root_.units()) {
+  const std::vector<FSDPModule> units = root_.units();
+  for (const FSDPModule& unit : units) {
     unit.state()->reshard();  // what is gathered would be stale
   }
-  for (const std::shared_ptr<GroupState>& state : groups_) {
-    state->group->begin_update();
+  for (const FSDPModule& unit : units) {
+    unit.state()->begin_update();
   }
   if (!updates_ || !is_current(*updates_)) {
     renew_updates();
@@ -243,8 +244,8 @@ void AdamW::step() {
       list.apply_fused(options_, lr_);
     }
   }
-  for (const std::shared_ptr<GroupState>& state : groups_) {
-    state->group->end_update();
+  for (const FSDPModule& unit : units) {
+    unit.state()->end_update();
   }
   is_torn_ = false;
   ++step_count_;

@@ -213,6 +213,9 @@ TEST(WindowTest, WhatTheOptimizerHasWrittenIsNotCopiedAgain) {
     EXPECT_FALSE(has_mark());
     step_and_mark();
     EXPECT_TRUE(has_mark());
+    step_and_mark();
+    setup.root.sharded_parameters();  // somebody had them, and may have written
+    EXPECT_FALSE(has_mark());
     {
       const std::vector<LocalShard> shards = setup.root.sharded_parameters();  // may be written
       for (int step = 0; step < 2; ++step) {
@@ -247,12 +250,39 @@ TEST(WindowTest, WritesThatNobodySeesAreCopied) {
   });
 }
 
+TEST(WindowTest, WritesBehindTheOptimizerAreCopied) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank, wide_toy(), in_bfloat16());
+    AdamW optimizer(setup.root, {});
+    const auto halve = [](const std::vector<LocalShard>& shards) {
+      for (const LocalShard& shard : shards) {
+        shard.local.mul_(0.5);
+      }
+    };
+    const std::vector<LocalShard> kept = setup.root.sharded_parameters();
+    for (const bool keeps : {true, false}) {
+      loss(setup.model, 0, rank.rank).backward();
+      optimizer.step();
+      halve(keeps ? kept : setup.root.sharded_parameters());
+      expect_unit_unsharded(setup);
+      setup.root.prepare_to_write();
+      halve(setup.root.sharded_parameters());
+      optimizer.zero_grad();
+      optimizer.step();  // updates nothing
+      expect_unit_unsharded(setup);
+    }
+  });
+}
+
+// Eight gathers, whether a unit has one or two of them.
 TEST(WindowTest, GathersRunAheadWhileTheyTakeNoMemory) {
-  for (const auto& [compute, gathers] : std::vector<std::pair<at::ScalarType, int64_t>>{
-           {at::kFloat, 1 + 8 + 1}, {at::kBFloat16, 1 + 8 + 1}}) {
-    run_ranks(2, [compute = compute, gathers = gathers](Rank& rank) {
+  for (const auto& [compute, is_partly_frozen] : std::vector<std::pair<at::ScalarType, bool>>{
+           {at::kFloat, false}, {at::kBFloat16, false}, {at::kFloat, true}}) {
+    run_ranks(2, [compute = compute, is_partly_frozen = is_partly_frozen](Rank& rank) {
       ToyConfig config = wide_toy();
       config.blocks = 12;
+      config.frozen_first_weight = is_partly_frozen;
+      const int64_t groups = is_partly_frozen ? 2 : 1;  // of a block
       FullyShardOptions options;
       options.mp_policy.param_dtype = compute;
       Sharded setup = make(rank, config, options);
@@ -260,11 +290,16 @@ TEST(WindowTest, GathersRunAheadWhileTheyTakeNoMemory) {
       rank.comm->clear();
       setup.model->blocks[0]->fail = true;
       EXPECT_THROW(loss(setup.model, 0, rank.rank), c10::Error);
-      EXPECT_EQ(count(rank, "all_gather"), gathers);
+      EXPECT_EQ(count(rank, "all_gather"), 1 + 8 + groups) << "root, ahead of it, of block 0";
       setup.model->blocks[0]->fail = false;
+      const at::Tensor tokens = tokens_of(config, 1, rank.rank);
+      const at::Tensor logits = setup.model(tokens);
       rank.comm->clear();
-      loss(setup.model, 1, rank.rank).backward();
-      EXPECT_EQ(count(rank, "all_gather"), 13 + 12);
+      logits.register_hook([&](const at::Tensor&) {
+        EXPECT_EQ(count(rank, "all_gather"), 8) << "ahead of the root's backward";
+      });
+      loss_of(logits, tokens).backward();
+      EXPECT_EQ(count(rank, "all_gather"), 12 * groups);
     });
   }
 }
