@@ -18,8 +18,8 @@ struct FSDP_API RuntimeCounters {
   int64_t gathered_bytes = 0;    // bytes of their outputs
   int64_t reductions = 0;        // reductions issued
   int64_t reduced_bytes = 0;     // bytes of their inputs
-  int64_t moved_gradients = 0;   // of parameters, copied or added where they are reduced, which
-                                 // those that fsdp::linear has computed there need not be
+  int64_t moved_gradients = 0;   // copied or added to where they are reduced; fsdp::linear
+                                 // computes a weight's first gradient there instead
 };
 
 /// The counters shared by all units that have the same root as `unit`.
