@@ -77,9 +77,4 @@ void GradientHook::operator()(const at::Tensor& parameter) {
   }
 }
 
-at::Tensor memory_for_gradient(const at::Tensor& parameter, at::ScalarType dtype) {
-  const GradientHook* hook = GradientHook::of(parameter);
-  return hook != nullptr ? hook->memory_for_gradient(parameter, dtype) : at::Tensor();
-}
-
 }  // namespace fsdp

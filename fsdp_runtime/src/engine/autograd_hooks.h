@@ -52,7 +52,9 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
   /// Of a parameter of a unit; null if it is none.
   static GradientHook* of(const at::Tensor& parameter);
   void operator()(const at::Tensor& parameter) override;
-  /// See ModuleState::memory_for_gradient.
+  /// In a node's backward: where it may produce the gradient, of `dtype`, that it returns for
+  /// `parameter`; undefined if that is to be in memory of its own. See
+  /// ModuleState::memory_for_gradient.
   at::Tensor memory_for_gradient(const at::Tensor& parameter, at::ScalarType dtype) const;
 
  private:
@@ -60,9 +62,5 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
   ParamGroup& group_;  // lives as long as the state
   size_t index_;
 };
-
-/// In a node's backward: where it may produce the gradient, of `dtype`, that it returns for
-/// `parameter`; undefined if that is to be in memory of its own.
-at::Tensor memory_for_gradient(const at::Tensor& parameter, at::ScalarType dtype);
 
 }  // namespace fsdp

@@ -63,9 +63,10 @@ class LinearBackward : public autograd::Node {
 
  private:
   at::Tensor weight_gradient(const at::Tensor& columns, const at::Tensor& input) const {
-    const auto* weight = dynamic_cast<const autograd::AccumulateGrad*>(next_edge(1).function.get());
-    at::Tensor memory = weight != nullptr
-                            ? memory_for_gradient(weight->variable, columns.scalar_type())
+    const auto* node = dynamic_cast<const autograd::AccumulateGrad*>(next_edge(1).function.get());
+    const GradientHook* hook = node != nullptr ? GradientHook::of(node->variable) : nullptr;
+    at::Tensor memory = hook != nullptr
+                            ? hook->memory_for_gradient(node->variable, columns.scalar_type())
                             : at::Tensor();
     return memory.defined() ? at::mm_out(memory, columns, input) : columns.mm(input);
   }
