@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <deque>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/call_proof.h"
+#include "agent/rpc/client_stream.h"
 #include "agent/rpc/codec.h"
 #include "agent/rpc/grpc_lifetime.h"
 #include "base/check.h"
 #include "base/error_text.h"
-#include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
 
 namespace fsdprun {
@@ -40,10 +39,6 @@ std::shared_ptr<grpc::Channel> NewChannel(
   return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
-absl::Status FromGrpc(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
-
 /// gRPC has no code for it, but ends its message with the system's text for connect()'s error.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsUnavailable(status) &&
@@ -52,10 +47,8 @@ bool IsRefusal(const absl::Status& status) {
 
 }  // namespace
 
-// One stream. Lives until gRPC is done with it and the link has dropped it.
-// Thread: the reactions run on gRPC's threads, Send/FinishWriting/Cancel/WaitDone on the loop
-// thread.
-class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
+// One stream. Thread: the reactions run on gRPC's threads, the rest on the loop thread.
+class GrpcLink::Stream : public ClientStream<v1::CoordinatorMessage, v1::AgentMessage> {
  public:
   Stream(GrpcLink& link, uint64_t id, const std::string& target)
       : link_(link),
@@ -63,123 +56,41 @@ class GrpcLink::Stream : public grpc::ClientBidiReactor<v1::AgentMessage, v1::Co
         stub_(v1::Coordinator::NewStub(
             NewChannel(target, ChannelCredentials(link.options_.tls.get(), target,
                                                   link.options_.tls_name, verdict_)))) {
-    AddProof(link.used_token_, link.options_.job_id, &context_);
+    AddProof(link.used_token_, link.options_.job_id, context());
   }
 
-  void Start(std::shared_ptr<Stream> self) {
-    self_ = std::move(self);
-    stub_->async()->Attach(&context_, this);
-    StartRead(&incoming_);
-    // Send() starts writes outside of reactions; the hold delays OnDone until no more writes can
-    // follow.
-    AddHold();
-    StartCall();
+  void Open(const std::shared_ptr<Stream>& self) {
+    stub_->async()->Attach(context(), this);
+    Start(self);
   }
-
-  void Send(v1::AgentMessage message) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    if (is_broken_) {
-      return;
-    }
-    outgoing_.push_back(std::move(message));
-    if (outgoing_.size() == 1) {
-      StartWrite(&outgoing_.front());
-    }
-  }
-
-  // No more writes after those that are queued.
-  void FinishWriting(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return is_broken_ || outgoing_.empty();
-    });
-    if (!is_broken_ && outgoing_.empty()) {
-      StartWritesDone();
-      changed_.WaitUntil(mu_, deadline,
-                         [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
-    }
-  }
-
-  void Cancel() { context_.TryCancel(); }
 
   absl::Status verdict() const { return verdict_->Get(); }
 
-  bool IsDone() ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    return is_done_;
-  }
-
-  bool WaitDone(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, deadline,
-                              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
-  }
-
+ private:
   void OnReadInitialMetadataDone(bool ok) override {
     if (ok) {
       link_.PostIfLive([&link = link_, id = id_] { link.ReportUp(id); });
     }
   }
 
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      {
-        MutexLock lock(mu_);
-        is_broken_ = true;
-        changed_.NotifyAll();
-      }
-      RemoveHold();
-      return;
-    }
-    absl::StatusOr<ToAgent> message = incoming_.job_id() == link_.options_.job_id
-                                          ? Decode(incoming_)
+  void OnMessage(const v1::CoordinatorMessage& incoming) override {
+    absl::StatusOr<ToAgent> message = incoming.job_id() == link_.options_.job_id
+                                          ? Decode(incoming)
                                           : absl::NotFoundError("the message is about another job");
     link_.PostIfLive([&link = link_, id = id_, message = std::move(message)] {
       link.ReportMessage(id, message);
     });
-    StartRead(&incoming_);
   }
 
-  void OnWriteDone(bool ok) override {
-    MutexLock lock(mu_);
-    outgoing_.pop_front();
-    if (!ok) {
-      is_broken_ = true;
-      outgoing_.clear();
-    } else if (!outgoing_.empty() && !is_broken_) {
-      StartWrite(&outgoing_.front());
-    }
-    changed_.NotifyAll();
+  void OnEnd(const absl::Status& status) override {
+    link_.PostIfLive([&link = link_, id = id_, status] { link.ReportLoss(id, status); });
   }
 
-  void OnDone(const grpc::Status& status) override {
-    link_.PostIfLive(
-        [&link = link_, id = id_, result = FromGrpc(status)] { link.ReportLoss(id, result); });
-    // The link keeps it until it sees that it is done. The last channel must not end on a thread of
-    // gRPC's, which would wait for itself.
-    MutexLock lock(mu_);
-    self_.reset();
-    is_done_ = true;
-    changed_.NotifyAll();
-  }
-
- private:
   // Constant after construction.
   GrpcLink& link_;
   const uint64_t id_;
   const std::shared_ptr<TlsVerdict> verdict_ = std::make_shared<TlsVerdict>();
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
-
-  grpc::ClientContext context_;
-  std::shared_ptr<Stream> self_;
-  v1::CoordinatorMessage incoming_;
-
-  Mutex mu_;
-  CondVar changed_;
-  /// The front is being written. A deque, so that its address stays.
-  std::deque<v1::AgentMessage> outgoing_ ABSL_GUARDED_BY(mu_);
-  bool is_broken_ ABSL_GUARDED_BY(mu_) = false;
-  bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 GrpcLink::GrpcLink(EventLoop& loop, Options options) : loop_(loop), options_(std::move(options)) {
@@ -226,7 +137,7 @@ void GrpcLink::StartNext() {
       std::make_shared<Stream>(*this, candidate.id, options_.targets[order_[candidate.position]]);
   const std::shared_ptr<Stream> stream = candidate.stream;
   candidates_.push_back(std::move(candidate));
-  stream->Start(stream);
+  stream->Open(stream);
   if (begun_ < order_.size()) {
     next_timer_ = loop_.At(MonoNow() + kHeadStart, [this] { StartNext(); });
   }

@@ -2,14 +2,13 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/call_proof.h"
+#include "agent/rpc/client_stream.h"
 #include "agent/rpc/grpc_lifetime.h"
 #include "base/check.h"
-#include "base/mutex.h"
 #include "fsdprun/v1/daemon.grpc.pb.h"
 #include "launcher/directory/job_token.h"
 
@@ -37,15 +36,10 @@ std::shared_ptr<grpc::Channel> NewChannel(
   return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
-absl::Status FromGrpc(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
-
 }  // namespace
 
-// One call. Lives until gRPC is done with it and the owner has dropped it.
-// Thread: the reactions run on gRPC's threads, the rest on the loop thread.
-class DaemonCall::Stream : public grpc::ClientBidiReactor<v1::LauncherMessage, v1::DaemonMessage> {
+// One call. Thread: the reactions run on gRPC's threads, the rest on the loop thread.
+class DaemonCall::Stream : public ClientStream<v1::DaemonMessage, v1::LauncherMessage> {
  public:
   Stream(DaemonCall& owner, uint64_t id)
       : owner_(owner),
@@ -54,113 +48,31 @@ class DaemonCall::Stream : public grpc::ClientBidiReactor<v1::LauncherMessage, v
             NewChannel(owner.options_.target,
                        ChannelCredentials(owner.options_.tls.get(), owner.options_.target,
                                           owner.options_.tls_name, verdict_)))) {
-    AddProof(owner.options_.token, kDaemonRunId, &context_);
-    context_.AddMetadata(kNonceKey, owner.nonces_.launcher);
+    AddProof(owner.options_.token, kDaemonRunId, context());
+    context()->AddMetadata(kNonceKey, owner.nonces_.launcher);
   }
 
-  void Start(std::shared_ptr<Stream> self) {
-    self_ = std::move(self);
-    stub_->async()->Session(&context_, this);
-    StartRead(&incoming_);
-    // Send() starts writes outside of reactions; the hold delays OnDone until no more writes can
-    // follow.
-    AddHold();
-    StartCall();
+  void Open(const std::shared_ptr<Stream>& self) {
+    stub_->async()->Session(context(), this);
+    Start(self);
   }
 
-  void Send(const v1::LauncherMessage& message) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    if (is_broken_) {
-      return;
-    }
-    outgoing_.push_back(message);
-    if (outgoing_.size() == 1) {
-      StartWrite(&outgoing_.front());
-    }
-  }
-
-  // No more writes after those that are queued.
-  void FinishWriting(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return is_broken_ || outgoing_.empty();
-    });
-    if (!is_broken_ && outgoing_.empty()) {
-      StartWritesDone();
-      changed_.WaitUntil(mu_, deadline,
-                         [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
-    }
-  }
-
-  void Cancel() { context_.TryCancel(); }
   absl::Status verdict() const { return verdict_->Get(); }
 
-  bool IsDone() ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    return is_done_;
-  }
-
-  bool WaitDone(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, deadline,
-                              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      {
-        MutexLock lock(mu_);
-        is_broken_ = true;
-        changed_.NotifyAll();
-      }
-      RemoveHold();
-      return;
-    }
-    owner_.PostIfLive(
-        [&owner = owner_, id = id_, message = incoming_] { owner.OnMessage(id, message); });
-    StartRead(&incoming_);
-  }
-
-  void OnWriteDone(bool ok) override {
-    MutexLock lock(mu_);
-    outgoing_.pop_front();
-    if (!ok) {
-      is_broken_ = true;
-      outgoing_.clear();
-    } else if (!outgoing_.empty() && !is_broken_) {
-      StartWrite(&outgoing_.front());
-    }
-    changed_.NotifyAll();
-  }
-
-  void OnDone(const grpc::Status& status) override {
-    owner_.PostIfLive(
-        [&owner = owner_, id = id_, result = FromGrpc(status)] { owner.OnDone(id, result); });
-    // The owner keeps it until it sees that it is done. The last channel must not end on a thread
-    // of gRPC's, which would wait for itself.
-    MutexLock lock(mu_);
-    self_.reset();
-    is_done_ = true;
-    changed_.NotifyAll();
-  }
-
  private:
+  void OnMessage(const v1::DaemonMessage& message) override {
+    owner_.PostIfLive([&owner = owner_, id = id_, message] { owner.OnMessage(id, message); });
+  }
+
+  void OnEnd(const absl::Status& status) override {
+    owner_.PostIfLive([&owner = owner_, id = id_, status] { owner.OnDone(id, status); });
+  }
+
   // Constant after construction.
   DaemonCall& owner_;
   const uint64_t id_;
   const std::shared_ptr<TlsVerdict> verdict_ = std::make_shared<TlsVerdict>();
   const std::unique_ptr<v1::NodeDaemon::Stub> stub_;
-
-  grpc::ClientContext context_;
-  std::shared_ptr<Stream> self_;
-  v1::DaemonMessage incoming_;
-
-  Mutex mu_;
-  CondVar changed_;
-  /// The front is being written. A deque, so that its address stays.
-  std::deque<v1::LauncherMessage> outgoing_ ABSL_GUARDED_BY(mu_);
-  bool is_broken_ ABSL_GUARDED_BY(mu_) = false;
-  bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 DaemonCall::DaemonCall(EventLoop& loop, Options options, Hooks hooks)
@@ -185,7 +97,7 @@ void DaemonCall::Open(const v1::DaemonOrder& order) {
   timer_ = loop_.At(MonoNow() + kAnswerTimeout, [this] {
     End(absl::UnavailableError(absl::StrCat("no answer within ", ToSeconds(kAnswerTimeout), " s")));
   });
-  stream_->Start(stream_);
+  stream_->Open(stream_);
 }
 
 void DaemonCall::Send(const v1::LauncherMessage& message) {

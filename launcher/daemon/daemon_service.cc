@@ -3,15 +3,13 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
-#include <deque>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/call_proof.h"
 #include "agent/rpc/grpc_lifetime.h"
+#include "agent/rpc/server_stream.h"
 #include "base/check.h"
-#include "base/mutex.h"
 #include "fsdprun/v1/daemon.grpc.pb.h"
 #include "launcher/daemon/order_seal.h"
 #include "launcher/directory/job_token.h"
@@ -24,114 +22,47 @@ namespace {
 constexpr int kKeepaliveMs = 5'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
 constexpr int kMinPingIntervalMs = 1'000;
-constexpr Duration kFlushTimeout = std::chrono::seconds(1);
-constexpr Duration kDoneTimeout = std::chrono::seconds(5);
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
-}
+/// How many messages of one call may wait for the loop; each may be as long as an order.
+constexpr int kUnreadMax = 4;
 
 }  // namespace
 
-// One launcher's call. Lives until gRPC is done with it and the service has dropped it.
-// Thread: the reactions run on gRPC's threads, the rest on the loop thread.
-class DaemonService::Call : public grpc::ServerBidiReactor<v1::LauncherMessage, v1::DaemonMessage> {
+// One launcher's call. Thread: the reactions run on gRPC's threads, the rest on the loop thread.
+class DaemonService::Call : public ServerStream<v1::LauncherMessage, v1::DaemonMessage> {
  public:
-  Call(DaemonService& service, CallId id) : service_(service), id_(id) {}
+  Call(DaemonService& service, CallId id) : ServerStream(kUnreadMax), service_(service), id_(id) {}
 
-  void Start(std::shared_ptr<Call> self, const std::string& launcher_nonce) {
-    self_ = std::move(self);
+  void Challenge(const std::shared_ptr<Call>& self, const std::string& launcher_nonce) {
     nonces_ = {launcher_nonce, RandomHex(kNonceBytes)};
-    StartSendInitialMetadata();
+    Start(self);
     v1::DaemonMessage message;
     message.mutable_challenge()->set_nonce(nonces_.daemon);
     message.mutable_challenge()->set_answer(DaemonAnswer(service_.options_.token, nonces_));
     Send(std::move(message));
-    StartRead(&incoming_);
-  }
-
-  // Ends the call with `status`; nothing is read from it.
-  void StartRefused(std::shared_ptr<Call> self, const absl::Status& status) {
-    self_ = std::move(self);
-    End(status);
-  }
-
-  void Send(v1::DaemonMessage message) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    if (is_finishing_) {
-      return;
-    }
-    outgoing_.push_back(std::move(message));
-    if (outgoing_.size() == 1) {
-      StartWrite(&outgoing_.front());
-    }
-  }
-
-  void Flush(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return is_done_ || outgoing_.empty();
-    });
-  }
-
-  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    if (!std::exchange(is_finishing_, true)) {
-      Finish(ToGrpc(status));
-    }
-  }
-
-  bool WaitDone(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, deadline,
-                              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      service_.PostIfLive([&service = service_, id = id_] { service.Lose(id); });
-      return;
-    }
-    if (!std::exchange(has_order_, true)) {
-      ReadOrder();
-    } else {
-      service_.PostIfLive(
-          [&service = service_, id = id_, message = incoming_] { service.Message(id, message); });
-    }
-    StartRead(&incoming_);
-  }
-
-  void OnWriteDone(bool ok) override {
-    MutexLock lock(mu_);
-    outgoing_.pop_front();
-    if (!ok) {
-      outgoing_.clear();
-    } else if (!outgoing_.empty() && !is_finishing_) {
-      StartWrite(&outgoing_.front());
-    } else if (outgoing_.empty()) {
-      service_.PostIfLive([&service = service_, id = id_] {
-        if (const auto open = service.calls_.find(id);
-            open != service.calls_.end() && open->second.has_ordered) {
-          service.callbacks_.on_written(id);
-        }
-      });
-    }
-    changed_.NotifyAll();
-  }
-
-  void OnDone() override {
-    const std::shared_ptr<Call> self = std::move(self_);
-    MutexLock lock(mu_);
-    is_done_ = true;
-    outgoing_.clear();
-    changed_.NotifyAll();
   }
 
  private:
-  void ReadOrder() {
-    const v1::SealedOrder& sealed = incoming_.order();
+  void OnMessage(const v1::LauncherMessage& message) override {
+    if (!std::exchange(has_order_, true)) {
+      ReadOrder(message);
+    } else {
+      service_.PostIfLive(
+          [&service = service_, id = id_, message] { service.Message(id, message); });
+    }
+  }
+
+  void OnReadEnd() override {
+    service_.PostIfLive([&service = service_, id = id_] { service.Lose(id); });
+  }
+
+  void OnAllWritten() override {
+    service_.PostIfLive([&service = service_, id = id_] { service.Written(id); });
+  }
+
+  void ReadOrder(const v1::LauncherMessage& message) {
+    const v1::SealedOrder& sealed = message.order();
     v1::DaemonOrder order;
-    if (!incoming_.has_order() ||
+    if (!message.has_order() ||
         !IsSameSecret(sealed.seal(), OrderSeal(service_.options_.token, nonces_, sealed.order()))) {
       Refuse(absl::UnauthenticatedError("the order does not prove the token"),
              "an order that does not prove the token");
@@ -152,22 +83,13 @@ class DaemonService::Call : public grpc::ServerBidiReactor<v1::LauncherMessage, 
     });
   }
 
-  // Constant after Start().
+  // Constant after Challenge().
   DaemonService& service_;
   const CallId id_;
   CallNonces nonces_;
 
-  std::shared_ptr<Call> self_;
-  v1::LauncherMessage incoming_;
-  /// Read and written by the reactions to reads, of which there is one at a time.
+  /// Used by OnMessage() only.
   bool has_order_ = false;
-
-  Mutex mu_;
-  CondVar changed_;
-  /// The front is being written. A deque, so that its address stays.
-  std::deque<v1::DaemonMessage> outgoing_ ABSL_GUARDED_BY(mu_);
-  bool is_finishing_ ABSL_GUARDED_BY(mu_) = false;
-  bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // What gRPC sees of the service. Reactions run on gRPC's threads.
@@ -185,7 +107,7 @@ class DaemonService::Endpoint : public v1::NodeDaemon::CallbackService {
     auto call = std::make_shared<Call>(service_, id);
     const auto nonce = context->client_metadata().find(kNonceKey);
     absl::Status status = run_id.status();
-    if (!Register(call)) {
+    if (!calls.Add(call)) {
       status = absl::UnavailableError("the daemon is shutting down");
     } else if (status.ok() &&
                (*run_id != kDaemonRunId || nonce == context->client_metadata().end() ||
@@ -198,40 +120,17 @@ class DaemonService::Endpoint : public v1::NodeDaemon::CallbackService {
     }
     // Posted before any message of the call, so that the loop knows it when the first one arrives.
     service_.PostIfLive([&service = service_, id, call] { service.Admit(id, call); });
-    call->Start(call, std::string(nonce->second.data(), nonce->second.size()));
+    call->Challenge(call, std::string(nonce->second.data(), nonce->second.size()));
     return call.get();
-  }
-
-  // Refuses further calls and returns those that are not done.
-  std::vector<std::shared_ptr<Call>> CloseToNewCalls() ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    is_closed_ = true;
-    std::vector<std::shared_ptr<Call>> calls;
-    for (const std::weak_ptr<Call>& weak : open_) {
-      if (std::shared_ptr<Call> call = weak.lock()) {
-        calls.push_back(std::move(call));
-      }
-    }
-    return calls;
   }
 
   FrontDoor door;
   std::unique_ptr<grpc::Server> server;
+  OpenStreams<Call> calls;
 
  private:
-  bool Register(const std::shared_ptr<Call>& call) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    std::erase_if(open_, [](const std::weak_ptr<Call>& weak) { return weak.expired(); });
-    open_.push_back(call);
-    return !is_closed_;
-  }
-
   DaemonService& service_;
   std::atomic<CallId> next_id_{1};
-  Mutex mu_;
-  /// Every call that gRPC has not finished, including those not yet posted to the loop.
-  std::vector<std::weak_ptr<Call>> open_ ABSL_GUARDED_BY(mu_);
-  bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 DaemonService::DaemonService(EventLoop& loop, Options options, Callbacks callbacks)
@@ -286,21 +185,7 @@ void DaemonService::Shutdown() {
   if (std::exchange(is_shut_down_, true) || endpoint_ == nullptr) {
     return;
   }
-  const MonoTime flush_deadline = MonoNow() + kFlushTimeout;
-  const std::vector<std::shared_ptr<Call>> open = endpoint_->CloseToNewCalls();
-  for (const auto& call : open) {
-    call->Flush(flush_deadline);
-    call->End(absl::UnavailableError("the daemon is shutting down"));
-  }
-  for (const auto& call : open) {
-    call->WaitDone(flush_deadline);
-  }
-  endpoint_->server->Shutdown(std::chrono::system_clock::now());
-  for (const auto& call : open) {
-    FSDPRUN_CHECK(call->WaitDone(MonoNow() + kDoneTimeout),
-                  "gRPC does not finish a call after shutdown");
-  }
-  endpoint_->server->Wait();
+  endpoint_->calls.End(*endpoint_->server, absl::UnavailableError("the daemon is shutting down"));
   calls_.clear();
 }
 
@@ -319,13 +204,28 @@ void DaemonService::Order(CallId id, const v1::DaemonOrder& order) {
   }
   loop_.Cancel(open->second.order_timer);
   open->second.has_ordered = true;
+  // The callback may end the call.
+  const std::shared_ptr<Call> call = open->second.call;
   callbacks_.on_order(id, order);
+  call->ReadOn();
 }
 
 void DaemonService::Message(CallId id, const v1::LauncherMessage& message) {
   const auto open = calls_.find(id);
-  if (open != calls_.end() && open->second.has_ordered && !is_shut_down_) {
+  if (open == calls_.end() || is_shut_down_) {
+    return;
+  }
+  const std::shared_ptr<Call> call = open->second.call;
+  if (open->second.has_ordered) {
     callbacks_.on_message(id, message);
+  }
+  call->ReadOn();
+}
+
+void DaemonService::Written(CallId id) {
+  const auto open = calls_.find(id);
+  if (open != calls_.end() && open->second.has_ordered) {
+    callbacks_.on_written(id);
   }
 }
 

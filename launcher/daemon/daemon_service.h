@@ -65,6 +65,7 @@ class DaemonService {
   void Admit(CallId id, const std::shared_ptr<Call>& call);
   void Order(CallId id, const v1::DaemonOrder& order);
   void Message(CallId id, const v1::LauncherMessage& message);
+  void Written(CallId id);
   void Refuse(CallId id, const absl::Status& status, const std::string& what);
   void Lose(CallId id);
   void PostIfLive(absl::AnyInvocable<void()> closure);

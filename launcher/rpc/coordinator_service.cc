@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -12,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/codec.h"
 #include "agent/rpc/grpc_lifetime.h"
+#include "agent/rpc/server_stream.h"
 #include "base/check.h"
-#include "base/mutex.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
 #include "launcher/rpc/front_door.h"
 #include "launcher/rpc/run_id_service.h"
@@ -29,85 +28,23 @@ constexpr int kMaxReadBytes = 4 * kMaxMessageBytes;
 /// is noticed by its lease, and that its machine is gone by the kernel (see FrontDoor): this is for
 /// what a proxy holds open, and must not end connections of nodes that are slow.
 constexpr int kKeepaliveFactor = 10;
-/// How many messages of one stream may wait for the loop. The rest is the sender's to keep, by the
-/// flow control of HTTP/2.
-constexpr int kMessagesWaitingMax = 64;
-constexpr Duration kFlushTimeout = std::chrono::seconds(1);
-constexpr Duration kDoneTimeout = std::chrono::seconds(5);
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
-}
+/// How many messages of one stream may wait for the loop.
+constexpr int kUnreadMax = 64;
 
 }  // namespace
 
-// One agent's stream. Lives until gRPC is done with it and the service has dropped it.
-// Thread: the reactions run on gRPC's threads, the rest on the loop thread.
-class CoordinatorService::Stream
-    : public grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage> {
+// One agent's stream. Thread: the reactions run on gRPC's threads, the rest on the loop thread.
+class CoordinatorService::Stream : public ServerStream<v1::AgentMessage, v1::CoordinatorMessage> {
  public:
-  Stream(CoordinatorService& service, uint64_t id) : service_(service), id_(id) {}
-
-  void Start(std::shared_ptr<Stream> self) {
-    self_ = std::move(self);
-    StartSendInitialMetadata();
-    StartRead(&incoming_);
-  }
-
-  // A message has been dealt with: the next may be read, if too many were waiting.
-  void ReadOn() ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    if (waiting_-- == kMessagesWaitingMax && !is_finishing_) {
-      StartRead(&incoming_);
-    }
-  }
-
-  // Ends the call with `status`; nothing is read from it.
-  void StartRefused(std::shared_ptr<Stream> self, const absl::Status& status) {
-    self_ = std::move(self);
-    End(status);
-  }
-
-  void Send(v1::CoordinatorMessage message) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    if (is_finishing_) {
-      return;
-    }
-    outgoing_.push_back(std::move(message));
-    if (outgoing_.size() == 1) {
-      StartWrite(&outgoing_.front());
-    }
-  }
-
-  void Flush(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return is_done_ || outgoing_.empty();
-    });
-  }
-
-  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    if (!std::exchange(is_finishing_, true)) {
-      Finish(ToGrpc(status));
-    }
-  }
-
-  bool WaitDone(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    return changed_.WaitUntil(mu_, deadline,
-                              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
-  }
+  Stream(CoordinatorService& service, uint64_t id)
+      : ServerStream(kUnreadMax), service_(service), id_(id) {}
 
   // Set once, by the first message: the agent at the other end. Loop thread.
   Incarnation agent;
 
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      service_.PostIfLive([&service = service_, id = id_] { service.ReportLoss(id); });
-      return;
-    }
-    absl::StatusOr<FromAgent> message = service_.Read(incoming_);
+ private:
+  void OnMessage(const v1::AgentMessage& incoming) override {
+    absl::StatusOr<FromAgent> message = service_.Read(incoming);
     if (!message.ok()) {
       service_.PostIfLive([&service = service_, id = id_, status = message.status()] {
         service.Refuse(id, status);
@@ -117,47 +54,15 @@ class CoordinatorService::Stream
     service_.PostIfLive([&service = service_, id = id_, message = *std::move(message)] {
       service.ReportMessage(id, message);
     });
-    MutexLock lock(mu_);
-    if (++waiting_ < kMessagesWaitingMax && !is_finishing_) {
-      StartRead(&incoming_);
-    }
   }
 
-  void OnWriteDone(bool ok) override {
-    MutexLock lock(mu_);
-    outgoing_.pop_front();
-    if (!ok) {
-      outgoing_.clear();
-    } else if (!outgoing_.empty() && !is_finishing_) {
-      StartWrite(&outgoing_.front());
-    }
-    changed_.NotifyAll();
+  void OnReadEnd() override {
+    service_.PostIfLive([&service = service_, id = id_] { service.ReportLoss(id); });
   }
 
-  void OnDone() override {
-    const std::shared_ptr<Stream> self = std::move(self_);
-    MutexLock lock(mu_);
-    is_done_ = true;
-    outgoing_.clear();
-    changed_.NotifyAll();
-  }
-
- private:
   // Constant after construction.
   CoordinatorService& service_;
   const uint64_t id_;
-
-  std::shared_ptr<Stream> self_;
-  v1::AgentMessage incoming_;
-
-  Mutex mu_;
-  CondVar changed_;
-  /// The front is being written. A deque, so that its address stays.
-  std::deque<v1::CoordinatorMessage> outgoing_ ABSL_GUARDED_BY(mu_);
-  /// Messages that the loop has not dealt with.
-  int waiting_ ABSL_GUARDED_BY(mu_) = 0;
-  bool is_finishing_ ABSL_GUARDED_BY(mu_) = false;
-  bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // What gRPC sees of the service. Reactions run on gRPC's threads.
@@ -181,7 +86,7 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
     const absl::StatusOr<std::string> run_id = door.RunIdOf(*context);
     const uint64_t id = next_id_++;
     auto stream = std::make_shared<Stream>(service_, id);
-    if (!Register(stream)) {
+    if (!streams.Add(stream)) {
       stream->StartRefused(stream, absl::UnavailableError("the coordinator is shutting down"));
       return stream.get();
     }
@@ -202,44 +107,14 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
     return stream.get();
   }
 
-  // Refuses further calls and returns the streams that are not done.
-  std::vector<std::shared_ptr<Stream>> CloseToNewStreams() ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    is_closed_ = true;
-    std::vector<std::shared_ptr<Stream>> streams;
-    for (const std::weak_ptr<Stream>& weak : open_) {
-      if (std::shared_ptr<Stream> stream = weak.lock()) {
-        streams.push_back(std::move(stream));
-      }
-    }
-    return streams;
-  }
-
   FrontDoor door;
   RunIdService run_ids;
   std::unique_ptr<grpc::Server> server;
+  OpenStreams<Stream> streams;
 
  private:
-  bool Register(const std::shared_ptr<Stream>& stream) ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(mu_);
-    if (open_.size() >= sweep_at_) {
-      std::erase_if(open_, [](const std::weak_ptr<Stream>& weak) { return weak.expired(); });
-      sweep_at_ = std::max(kSweepMin, 2 * open_.size());
-    }
-    open_.push_back(stream);
-    return !is_closed_;
-  }
-
-  static constexpr size_t kSweepMin = 64;
-
   CoordinatorService& service_;
   std::atomic<uint64_t> next_id_{1};
-  Mutex mu_;
-  /// Every stream that gRPC has not finished, including those not yet posted to the loop, and some
-  /// that it has: they are swept when there are twice as many as were left by the last sweep.
-  std::vector<std::weak_ptr<Stream>> open_ ABSL_GUARDED_BY(mu_);
-  size_t sweep_at_ ABSL_GUARDED_BY(mu_) = kSweepMin;
-  bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 CoordinatorService::CoordinatorService(EventLoop& loop, Options options, Callbacks callbacks)
@@ -295,21 +170,7 @@ void CoordinatorService::Shutdown() {
   if (std::exchange(is_shut_down_, true) || endpoint_ == nullptr) {
     return;
   }
-  const MonoTime flush_deadline = MonoNow() + kFlushTimeout;
-  const std::vector<std::shared_ptr<Stream>> open = endpoint_->CloseToNewStreams();
-  for (const auto& stream : open) {
-    stream->Flush(flush_deadline);
-    stream->End(absl::OkStatus());
-  }
-  for (const auto& stream : open) {
-    stream->WaitDone(flush_deadline);
-  }
-  endpoint_->server->Shutdown(std::chrono::system_clock::now());
-  for (const auto& stream : open) {
-    FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kDoneTimeout),
-                  "gRPC does not finish a stream after shutdown");
-  }
-  endpoint_->server->Wait();
+  endpoint_->streams.End(*endpoint_->server, absl::OkStatus());
   streams_.clear();
   stream_of_agent_.clear();
 }

@@ -6,7 +6,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +32,31 @@ v1::DaemonOrder FollowOrder(const std::string& id) {
   order.mutable_follow()->set_id(id);
   return order;
 }
+
+// Reads all that comes.
+class Sink : public v1::NodeDaemon::Service {
+ public:
+  Sink() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  std::string target() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  grpc::Status Session(
+      grpc::ServerContext* /*context*/,
+      grpc::ServerReaderWriter<v1::DaemonMessage, v1::LauncherMessage>* stream) override {
+    v1::LauncherMessage message;
+    while (stream->Read(&message)) {
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
 
 v1::DaemonMessage AcceptedMessage() {
   v1::DaemonMessage message;
@@ -239,6 +267,76 @@ TEST_F(DaemonServiceTest, AnOrderIsFollowedByMessagesInBothDirections) {
   launcher.call->Send(signal);
   RunUntil([&] { return !messages_.empty(); });
   EXPECT_EQ(messages_[0].signal().signal(), 15);
+}
+
+// What a launcher sends and nobody has dealt with stays its own: see Note [Who sends more than is
+// read]. That there was time for all of it is shown by another, who gets rid of more meanwhile.
+TEST_F(DaemonServiceTest, ALauncherThatFloodsADaemonHasToWait) {
+  constexpr int kMessages = 48;
+  v1::LauncherMessage large;
+  large.mutable_order()->set_order(std::string(1 << 20, 'x'));
+  std::atomic<int> written = 0;
+  std::promise<void> go;
+  std::thread launcher([&] {
+    grpc::ClientContext call;
+    CallNonces nonces{std::string(2 * kNonceBytes, 'a'), ""};
+    AddProof("secret", kDaemonRunId, &call);
+    call.AddMetadata(kNonceKey, nonces.launcher);
+    const auto stub =
+        v1::NodeDaemon::NewStub(grpc::CreateChannel(target_, grpc::InsecureChannelCredentials()));
+    const auto stream = stub->Session(&call);
+    v1::DaemonMessage challenge;
+    stream->Read(&challenge);
+    nonces.daemon = challenge.challenge().nonce();
+    stream->Write(Sealed(nonces, FollowOrder("s")));
+    go.get_future().wait();
+    while (written < kMessages && stream->Write(large)) {
+      ++written;
+    }
+    stream->WritesDone();
+    stream->Finish();
+  });
+  RunUntil([&] { return !orders_.empty(); });
+  go.set_value();
+  Sink sink;
+  grpc::ClientContext call;
+  const auto stub = v1::NodeDaemon::NewStub(
+      grpc::CreateChannel(sink.target(), grpc::InsecureChannelCredentials()));
+  const auto other = stub->Session(&call);
+  for (int i = 0; i < 4 * kMessages; ++i) {
+    ASSERT_TRUE(other->Write(large));
+  }
+  other->WritesDone();
+  EXPECT_TRUE(other->Finish().ok());
+  EXPECT_LT(written, kMessages / 2);
+  RunUntil([&] { return messages_.size() == kMessages && !lost_.empty(); });
+  launcher.join();
+}
+
+TEST_F(DaemonServiceTest, ADaemonEndsWhileLaunchersFloodIt) {
+  v1::LauncherMessage signal;
+  signal.mutable_signal()->set_signal(15);
+  for (int i = 0; i < 4; ++i) {
+    Call("secret", FollowOrder("s"));
+  }
+  RunUntil([&] { return orders_.size() == 4; });
+  for (const DaemonService::CallId call : calls_) {
+    service_->Send(call, AcceptedMessage());
+  }
+  RunUntil([&] {
+    return std::ranges::all_of(launchers_,
+                               [](const auto& launcher) { return !launcher->received.empty(); });
+  });
+  for (int i = 0; i < 1000; ++i) {
+    for (const auto& launcher : launchers_) {
+      launcher->call->Send(signal);
+    }
+    service_->Send(calls_[static_cast<size_t>(i) % 4], AcceptedMessage());
+  }
+  launchers_[0]->call.reset();
+  service_.reset();
+  RunUntil([&] { return !launchers_[3]->ends.empty(); });
+  EXPECT_TRUE(absl::IsUnavailable(launchers_[3]->ends[0])) << launchers_[3]->ends[0];
 }
 
 TEST_F(DaemonServiceTest, TheDaemonsReasonReachesTheLauncher) {
