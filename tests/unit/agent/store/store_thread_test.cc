@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -104,18 +103,23 @@ TEST_F(StoreThreadTest, AWorldOfManyWorkersRaisesTheLimitOfConnections) {
 
 TEST_F(StoreThreadTest, WhatIsPostedForAnEndedOneIsDropped) {
   int calls = 0;
+  UniqueFd agent;
   {
     StoreThread store(loop_, StoreServer::Limits{}, [&](UniqueFd) { ++calls; });
     const absl::StatusOr<int> port = store.Listen("127.0.0.1", 0);
     ASSERT_TRUE(port.ok()) << port.status();
-    const UniqueFd agent = ConnectTo(*port);
+    agent = ConnectTo(*port);
     Say(agent, "P");
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    store.Reset();  // What the thread has read by now, it has posted.
+    const UniqueFd later = ConnectTo(*port);
+    Say(later, Ping(1));
+    ASSERT_EQ(Answer(later).size(), 4u);
   }
+  char byte = 0;
+  EXPECT_EQ(::recv(agent.get(), &byte, 1, MSG_DONTWAIT), -1);  // It was posted, not dropped.
   loop_.Post([this] { loop_.Stop(); });
   loop_.Run();
   EXPECT_EQ(calls, 0);
+  EXPECT_LE(::recv(agent.get(), &byte, 1, 0), 0);
 }
 
 }  // namespace
