@@ -2,7 +2,19 @@
 
 import signal
 
-from job_case import JobCase, free_port
+from job_case import JobCase, free_port, wait_until
+
+# A worker of one of several jobs at once: its first argument names the job, its second is rank 0's exit code.
+NAMED_WORKER = """
+    name = sys.argv[1]
+    note(f"pid-{name}")
+    print(f"{name} begins on {RANK}", flush=True)
+    wait_for(f"go-{name}")
+    print(f"{name} ends on {RANK}", flush=True)
+    note(f"end-{name}")
+    wait_for(*(f"end-{name}.1.{rank}" for rank in range(WORLD)))  # Who fails ends the others.
+    sys.exit(int(sys.argv[2]) if RANK == 0 else 0)
+"""
 
 
 class DaemonCase(JobCase):
@@ -30,6 +42,25 @@ class DaemonCase(JobCase):
 
     def sessions_of(self, port):
         return [path for path in self.folder_of(port).glob("*") if path.is_dir()]
+
+    def wait_until_forgotten(self, *ports):
+        """Until no daemon knows of a job any more."""
+        wait_until(lambda: not any(self.sessions_of(port) for port in ports), "the sessions to be forgotten")
+
+    def kill_daemon(self, port):
+        self.daemons[port].kill()
+        self.daemons[port].wait()
+
+    def restart_daemon(self, port, slots=4):
+        """Kills it, and starts another that takes over what it has left."""
+        self.kill_daemon(port)
+        self.start_daemon(port=port, slots=slots)
+
+    def assert_named_job(self, launcher, name, expected_code, ranks):
+        """The launcher shows all lines of a job of NAMED_WORKER, and exits with its code."""
+        code, out, err = self.finish(launcher)
+        self.assertEqual(code, expected_code, err)
+        self.assertEqual(sorted(out.splitlines()), sorted(f"{name} {what} on {rank}" for what in ("begins", "ends") for rank in range(ranks)))
 
     def stop_daemons(self):
         """In order, as systemd does: nothing of them stays."""

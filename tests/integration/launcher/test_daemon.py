@@ -4,9 +4,9 @@ import os
 import random
 import signal
 
-from daemon_case import DaemonCase
+from daemon_case import NAMED_WORKER, DaemonCase
 from events import wait_for_ends, wait_for_files
-from job_case import free_port, is_alive, wait_until
+from job_case import free_port, is_alive
 from unittest_main import main
 
 ROUNDS = int(os.environ.get("FSDPRUN_ROUNDS", "3"))
@@ -114,7 +114,7 @@ class SlotsTest(DaemonCase):
         self.assertEqual(code, 1)
         self.assertIn(f"node 127.0.0.1:{full}: the daemon at 127.0.0.1:{full} does not run its part of the job", err)
         self.assertEqual(self.notes("never"), {})
-        wait_until(lambda: self.sessions_of(free) == [], "the part of the job at the other daemon to end")
+        self.wait_until_forgotten(free)
         (self.dir / "go").touch()
         self.assertEqual(self.finish(first)[0], 0)
 
@@ -181,7 +181,7 @@ class EndTest(DaemonCase):
         self.wait_for_notes("pid", 1, range(1))
         job.kill()
         wait_for_ends([int(self.notes("pid")[1, 0])])
-        wait_until(lambda: self.sessions_of(port) == [], "the session to be forgotten")
+        self.wait_until_forgotten(port)
         code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
         self.assertEqual(code, 0, err)
 
@@ -215,17 +215,7 @@ class EndTest(DaemonCase):
 
     def test_three_jobs_through_four_daemons_one_is_killed(self):
         ports = [self.start_daemon(slots=3) for _ in range(4)]
-        body = """
-            name = sys.argv[1]
-            note(f"pid-{name}")
-            print(f"{name} begins on {RANK}", flush=True)
-            wait_for(f"go-{name}")
-            print(f"{name} ends on {RANK}", flush=True)
-            note(f"end-{name}")
-            wait_for(*(f"end-{name}.1.{rank}" for rank in range(WORLD)))  # Who fails ends the others.
-            sys.exit(int(sys.argv[2]) if RANK == 0 else 0)
-        """
-        script = self.script(body)
+        script = self.script(NAMED_WORKER)
         jobs = {name: self.start_job(ports, "--exit-code=worker", f"--rdzv-id={name}", script, name, code)
                 for name, code in (("a", 0), ("b", 5), ("c", 0))}
         for name in jobs:
@@ -235,19 +225,12 @@ class EndTest(DaemonCase):
         for name in "ab":
             (self.dir / f"go-{name}").touch()
         for name, expected in (("a", 0), ("b", 5)):
-            code, out, err = self.finish(jobs[name])
-            self.assertEqual(code, expected, err)
-            self.assertEqual(sorted(out.splitlines()), sorted(f"{name} {what} on {rank}" for what in ("begins", "ends") for rank in range(4)))
-        wait_until(lambda: not any(self.sessions_of(port) for port in ports), "the sessions to be forgotten")
+            self.assert_named_job(jobs[name], name, expected, ranks=4)
+        self.wait_until_forgotten(*ports)
 
 
 class RestartTest(DaemonCase):
     """A daemon is killed and started again: the sessions, which are no part of it, are taken over."""
-
-    def restart(self, port, slots=4):
-        self.daemons[port].kill()
-        self.daemons[port].wait()
-        self.start_daemon(port=port, slots=slots)
 
     def test_jobs_go_on_and_their_slots_stay_taken(self):
         port = self.start_daemon(slots=2)
@@ -262,7 +245,7 @@ class RestartTest(DaemonCase):
         """
         job = self.start_job([port], "--nproc-per-node=2", "--exit-code=worker", "--rdzv-id=kept", self.script(body))
         self.wait_for_notes("pid", 1, range(2))
-        self.restart(port, slots=2)
+        self.restart_daemon(port, slots=2)
         code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
         self.assertEqual(code, 1)
         self.assertIn("2 slots by job 'kept'", err)
@@ -274,8 +257,7 @@ class RestartTest(DaemonCase):
         port = self.start_daemon()
         job = self.start_job([port], "--exit-code=worker", self.script(WAITER + "\nprint('last words', flush=True)\nsys.exit(5)"))
         self.wait_for_notes("pid", 1, range(1))
-        self.daemons[port].kill()
-        self.daemons[port].wait()
+        self.kill_daemon(port)
         (self.dir / "go").touch()
         wait_for_ends([int(self.notes("pid")[1, 0])])
         self.start_daemon(port=port)
@@ -303,7 +285,7 @@ class RestartTest(DaemonCase):
             seen = int(self.notes("step")[1, 0])
             target = seen + moments.randrange(1, 60)
             wait_for_files(lambda: int(self.notes("step")[1, 0]) >= target, self.dir, f"step {target} (seed {seed})")
-            self.restart(moments.choice(ports))
+            self.restart_daemon(moments.choice(ports))
         (self.dir / "end").touch()
         code, out, err = self.finish(job)
         self.assertEqual(code, 0, f"seed {seed}\n{err}")

@@ -2,7 +2,7 @@
 
 import signal
 
-from daemon_case import DaemonCase
+from daemon_case import NAMED_WORKER, DaemonCase
 from events import wait_for_ends
 from job_case import wait_until
 from unittest_main import main
@@ -82,9 +82,7 @@ class DetachTest(DaemonCase):
         self.wait_for_notes("pid", 1, range(2))
         attached = self.start(f"--attach={job}")
         for port in ports:
-            self.daemons[port].kill()
-            self.daemons[port].wait()
-            self.start_daemon(port=port)
+            self.restart_daemon(port)
         (self.dir / "go").touch()
         code, out, err = self.finish(attached)
         self.assertEqual((code, sorted(out.splitlines())), (3, ALL_LINES), err)
@@ -101,16 +99,7 @@ class DetachTest(DaemonCase):
 
     def test_three_jobs_through_four_daemons_one_killed_one_detached(self):
         ports = [self.start_daemon(slots=3) for _ in range(4)]
-        script = self.script("""
-            name = sys.argv[1]
-            note(f"pid-{name}")
-            print(f"{name} begins on {RANK}", flush=True)
-            wait_for(f"go-{name}")
-            print(f"{name} ends on {RANK}", flush=True)
-            note(f"end-{name}")
-            wait_for(*(f"end-{name}.1.{rank}" for rank in range(WORLD)))
-            sys.exit(int(sys.argv[2]) if RANK == 0 else 0)
-        """)
+        script = self.script(NAMED_WORKER)
         job = self.detach(ports, "--exit-code=worker", script, "detached", 6)
         stays = self.start_job(ports, "--exit-code=worker", script, "stays", 5)
         killed = self.start_job(ports, script, "killed", 0)
@@ -121,10 +110,8 @@ class DetachTest(DaemonCase):
         for name in ("detached", "stays"):
             (self.dir / f"go-{name}").touch()
         for name, launcher, expected in (("stays", stays, 5), ("detached", self.start(f"--attach={job}"), 6)):
-            code, out, err = self.finish(launcher)
-            self.assertEqual(code, expected, err)
-            self.assertEqual(sorted(out.splitlines()), sorted(f"{name} {what} on {rank}" for what in ("begins", "ends") for rank in range(4)))
-        wait_until(lambda: not any(self.sessions_of(port) for port in ports), "the sessions to be forgotten")
+            self.assert_named_job(launcher, name, expected, ranks=4)
+        self.wait_until_forgotten(*ports)
 
 
 if __name__ == "__main__":
