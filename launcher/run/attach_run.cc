@@ -81,6 +81,12 @@ absl::Status AttachRun::Find() {
         loop_.Stop();
       });
   loop_.Run();
+  if (signal_ != 0 && !addresses_.ok()) {
+    code_ = 128 + signal_;
+    return absl::CancelledError(
+        absl::StrCat("interrupted while looking up ", daemon_.host, ", the host of the daemon; ",
+                     plan_.detaches ? "no job was started" : "the job was told nothing"));
+  }
   return addresses_.status();
 }
 
@@ -117,11 +123,17 @@ RemoteSession::Hooks AttachRun::MakeHooks() {
   };
   hooks.on_trouble = [this, where](const absl::Status& why) {
     output_.Print(absl::StrCat("the daemon at ", where, " cannot be reached (", why.message(),
-                               "); the job goes on, and is followed when it is back"));
+                               "); the job goes on, and is followed when it is back; Ctrl-C ends "
+                               "this program, and not the job"));
   };
   hooks.on_started = [this] { OnStarted(); };
   hooks.on_end = [this](int code) { End(code); };
-  hooks.on_released = [this] { End(1); };
+  hooks.on_released = [this, where] {
+    EndInterrupted(absl::StrCat("interrupted before the daemon at ", where,
+                                " said that the job runs; if it runs all the same, fsdprun "
+                                "--attach ",
+                                JobId(), " finds it"));
+  };
   return hooks;
 }
 
@@ -129,8 +141,7 @@ void AttachRun::OnStarted() {
   if (!plan_.detaches) {
     return;
   }
-  output_.console().WriteLines(ConsoleStream::kOut,
-                               absl::StrCat(ToString(daemon_), "/", spec_.id(), "\n"));
+  output_.console().WriteLines(ConsoleStream::kOut, absl::StrCat(JobId(), "\n"));
   // It must not be left inside of its hook.
   loop_.Post([this] {
     session_->Leave();
@@ -138,15 +149,41 @@ void AttachRun::OnStarted() {
   });
 }
 
+// A signal is the job's, if anybody is there who passes it on.
 void AttachRun::OnSignal(int signal) {
+  const bool is_second = std::exchange(signal_, signal) != 0;
   if (session_ == nullptr) {
     loop_.Stop();
-  } else if (session_->is_running()) {
-    session_->Signal(signal);
-  } else {
-    session_->Release();
+    return;
   }
+  if (session_->Signal(signal) || session_->is_over()) {
+    return;
+  }
+  const std::string where = ToString(daemon_);
+  if (plan_.detaches && !session_->is_running() && !is_second) {
+    session_->Release();
+    if (!session_->is_over()) {
+      output_.Print(
+          absl::StrCat("interrupted; waiting for the answer of the daemon at ", where,
+                       ", which may have started the job; a second Ctrl-C ends the wait"));
+    }
+    return;
+  }
+  const bool was_running = session_->is_running();
+  session_->Leave();
+  EndInterrupted(absl::StrCat("interrupted while the daemon at ", where,
+                              was_running ? " could not be reached" : " had not answered",
+                              ": the job was told nothing, and goes on if it runs; fsdprun "
+                              "--attach ",
+                              JobId(), " follows it"));
 }
+
+void AttachRun::EndInterrupted(const std::string& text) {
+  output_.Print(text);
+  End(128 + signal_);
+}
+
+std::string AttachRun::JobId() const { return absl::StrCat(ToString(daemon_), "/", spec_.id()); }
 
 void AttachRun::End(int code) {
   code_ = code;

@@ -29,7 +29,8 @@ class AttachRun {
   AttachRun(const AttachRun&) = delete;
   AttachRun& operator=(const AttachRun&) = delete;
 
-  /// Returns the exit code: the job's, once it has ended. Call once.
+  /// Returns the exit code: the job's, once it has ended; 128 + n if signal n has ended only the
+  /// attachment. Call once.
   int Run();
 
  private:
@@ -38,6 +39,8 @@ class AttachRun {
   v1::SessionSpec Spec() const;
   RemoteSession::Hooks MakeHooks();
   void OnSignal(int signal);
+  void EndInterrupted(const std::string& text);
+  std::string JobId() const;
   void OnStarted();
   void End(int code);
   void Fail(const std::string& why);
@@ -58,6 +61,8 @@ class AttachRun {
   v1::SessionSpec spec_;
   std::unique_ptr<RemoteSession> session_;
   int code_ = 1;
+  /// The last that has come; 0: none.
+  int signal_ = 0;
 };
 
 }  // namespace fsdprun

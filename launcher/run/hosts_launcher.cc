@@ -20,6 +20,7 @@ namespace {
 
 /// Between two words about what is waited for.
 constexpr Duration kHostsNoticeInterval = std::chrono::seconds(5);
+constexpr Duration kHostsStopNoticeDelay = std::chrono::seconds(1);
 constexpr Duration kLookupTimeout = std::chrono::seconds(10);
 /// How long nodes that were released may show what is left of their workers' output.
 constexpr Duration kSessionEndTimeout = std::chrono::seconds(60);
@@ -166,6 +167,7 @@ void HostsLauncher::OnSignal(int signal) {
     head_.host().OperatorStop(signal);
   } else {
     ReleaseAll();
+    LeaveAll();
   }
 }
 
@@ -182,7 +184,23 @@ void HostsLauncher::OnFinish(const JobOutcome& outcome) {
                                ToSeconds(kSessionEndTimeout), " s; leaving them to their daemons"));
     ReleaseAll();
   });
+  loop_.At(MonoNow() + kHostsStopNoticeDelay, [this] { TellWhoMayStillAnswer(); });
   StopIfAllAreOver();
+}
+
+// A daemon that is being asked may have started its part, which is then to be ended.
+void HostsLauncher::TellWhoMayStillAnswer() {
+  std::vector<std::string> silent;
+  for (const Node& node : nodes_) {
+    if (node.session != nullptr && !node.session->is_over() && !node.session->is_running()) {
+      silent.push_back(ToString(node.host.daemon));
+    }
+  }
+  if (!silent.empty()) {
+    output_.Print(absl::StrCat("the job is over; waiting for the answer of the daemon at ",
+                               absl::StrJoin(silent, ", "),
+                               ", which may have started its part of it; Ctrl-C ends the wait"));
+  }
 }
 
 void HostsLauncher::OnStep() {
@@ -241,6 +259,17 @@ void HostsLauncher::ReleaseAll() {
       node.session->Release();
     }
   }
+}
+
+// What a daemon that has not answered starts all the same finds no coordinator, and ends, after its
+// --launcher-grace at the latest.
+void HostsLauncher::LeaveAll() {
+  for (Node& node : nodes_) {
+    if (node.session != nullptr) {
+      node.session->Leave();
+    }
+  }
+  StopIfAllAreOver();
 }
 
 void HostsLauncher::StopIfAllAreOver() {

@@ -58,10 +58,12 @@ class HostsLauncher {
   // Events.
   void OnSignal(int signal);
   void OnFinish(const JobOutcome& outcome);
+  void TellWhoMayStillAnswer();
   void OnStep();
   void OnGone(Node& node, const std::string& why);
   void EndIfTooFewAreLeft();
   void ReleaseAll();
+  void LeaveAll();
   void StopIfAllAreOver();
   void ScheduleWaitNotice();
   int Finish();

@@ -61,6 +61,7 @@ void RemoteSession::OnMessage(const v1::DaemonMessage& message) {
   }
   if (message.has_accepted()) {
     state_ = State::kRunning;
+    is_answered_ = true;
     has_told_trouble_ = false;
     if (is_released_) {
       SayDone();
@@ -172,19 +173,24 @@ void RemoteSession::Release() {
 void RemoteSession::Leave() {
   if (std::exchange(state_, State::kOver) != State::kOver) {
     loop_.Cancel(std::exchange(redial_timer_, 0));
-    call_->Close();
+    if (call_ != nullptr) {
+      call_->Close();
+    }
   }
 }
 
-void RemoteSession::Signal(int signal) {
-  if (state_ == State::kRunning) {
-    v1::LauncherMessage message;
-    message.mutable_signal()->set_signal(signal);
-    call_->Send(message);
+bool RemoteSession::Signal(int signal) {
+  if (state_ != State::kRunning || !is_answered_) {
+    return false;
   }
+  v1::LauncherMessage message;
+  message.mutable_signal()->set_signal(signal);
+  call_->Send(message);
+  return true;
 }
 
 void RemoteSession::OnCallEnd(const absl::Status& why) {
+  is_answered_ = false;
   if (state_ == State::kOver) {
     return;
   }

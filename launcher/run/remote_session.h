@@ -58,8 +58,8 @@ class RemoteSession {
   void Release();
   /// Nobody follows it any more; what becomes of it is the daemon's business. With a short wait.
   void Leave();
-  /// Nothing happens while the daemon cannot be reached.
-  void Signal(int signal);
+  /// False, and nothing happens, while it does not run or its daemon cannot be reached.
+  bool Signal(int signal);
   void Resume();
   /// The daemon has said that it runs, and nobody that it has ended.
   bool is_running() const { return state_ == State::kRunning; }
@@ -99,6 +99,8 @@ class RemoteSession {
   // Owned by the loop thread.
   State state_ = State::kDialing;
   bool is_released_ = false;
+  /// The daemon has answered the present call.
+  bool is_answered_ = false;
   size_t dials_ = 0;
   MonoTime waiting_since_{};
   bool has_told_trouble_ = false;

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 
 from daemon_case import NAMED_WORKER, DaemonCase
 from events import wait_for_ends, wait_for_files
@@ -174,6 +175,17 @@ class EndTest(DaemonCase):
         job.send_signal(signal.SIGINT)
         self.assertEqual(self.finish(job)[0], 1)
         self.assertFalse(is_alive(int(self.notes("pid")[1, 0])))
+
+    def test_a_second_ctrl_c_ends_the_wait_for_a_daemon_that_does_not_answer(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            where = f"127.0.0.1:{silent.getsockname()[1]}"
+            job = self.start(f"--agents={where}", self.script("pass"))
+            connection, _ = silent.accept()
+            job.send_signal(signal.SIGINT)
+            self.wait_for_line(job, "waiting for the answer of the daemon at", where, "Ctrl-C")
+            job.send_signal(signal.SIGINT)
+            self.assert_one_line_error(self.finish(job), 1, "ended by SIGINT")
+            connection.close()
 
     def test_the_job_of_a_lost_launcher_ends(self):
         port = self.start_daemon(slots=1)

@@ -1,6 +1,7 @@
 """Jobs that go on without their launcher (fsdprun --detach) and are followed again (fsdprun --attach)."""
 
 import signal
+import socket
 
 from daemon_case import NAMED_WORKER, DaemonCase
 from events import wait_for_ends
@@ -75,6 +76,41 @@ class DetachTest(DaemonCase):
         attached.send_signal(signal.SIGINT)
         self.assertEqual(self.finish(attached)[0], 1)
         self.assertEqual(self.notes("saved"), {(1, 0): str(int(signal.SIGINT))})
+
+    def test_ctrl_c_while_the_daemon_is_away_ends_the_attachment_and_says_so(self):
+        port = self.start_daemon()
+        job = self.detach([port], "--exit-code=worker", "--nproc-per-node=2", self.script(BODY))
+        attached = self.start(f"--attach={job}")
+        for _ in range(2):
+            self.assertIn(attached.stdout.readline(), ("begin 0\n", "begin 1\n"))
+        self.kill_daemon(port)
+        self.wait_for_line(attached, "cannot be reached", "Ctrl-C")
+        attached.send_signal(signal.SIGINT)
+        self.assert_one_line_error(self.finish(attached), 128 + signal.SIGINT, "interrupted", "could not be reached", f"--attach {job}")
+        self.start_daemon(port=port)
+        (self.dir / "go").touch()
+        code, out, err = self.run_job(f"--attach={job}")
+        self.assertEqual((code, sorted(out.splitlines())), (3, ALL_LINES), err)
+
+    def test_ctrl_c_before_the_daemon_has_answered_ends_at_once(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            where = f"127.0.0.1:{silent.getsockname()[1]}"
+            attached = self.start(f"--attach={where}/{'0' * 32}")
+            connection, _ = silent.accept()
+            attached.send_signal(signal.SIGINT)
+            self.assert_one_line_error(self.finish(attached), 128 + signal.SIGINT, "interrupted", where, "had not answered")
+            connection.close()
+
+    def test_ctrl_c_while_a_job_is_being_detached_waits_for_the_answer_unless_it_comes_again(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            where = f"127.0.0.1:{silent.getsockname()[1]}"
+            launcher = self.start(f"--agents={where}", "--detach", self.script("pass"))
+            connection, _ = silent.accept()
+            launcher.send_signal(signal.SIGINT)
+            self.wait_for_line(launcher, "waiting for the answer of the daemon at", where)
+            launcher.send_signal(signal.SIGINT)
+            self.assert_one_line_error(self.finish(launcher), 128 + signal.SIGINT, "interrupted", f"--attach {where}/")
+            connection.close()
 
     def test_daemons_that_are_killed_and_started_again(self):
         ports = [self.start_daemon(), self.start_daemon()]
