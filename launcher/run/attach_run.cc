@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "launcher/daemon/call_advice.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/run/session_order.h"
 #include "launcher/run/tls_setup.h"
@@ -116,7 +117,8 @@ RemoteSession::Hooks AttachRun::MakeHooks() {
     return output_.console().HasRoom(plan_.detaches ? ConsoleStream::kError : stream);
   };
   hooks.on_refused = [this, where](const absl::Status& why) {
-    Fail(absl::StrCat("the daemon at ", where, ": ", why.message()));
+    Fail(absl::StrCat("the daemon at ", where, plan_.detaches ? " does not run the job: " : ": ",
+                      WithAdvice(why)));
   };
   hooks.on_lost = [this, where](const absl::Status& why) {
     Fail(absl::StrCat("the daemon at ", where, " knows no more of the job: ", why.message()));

@@ -47,6 +47,23 @@ absl::StatusOr<std::string> OwnProgram() {
   return path.string();
 }
 
+absl::StatusOr<std::vector<UniqueFd>> BindListenersOrSay(const HostPort& listen) {
+  absl::StatusOr<std::vector<UniqueFd>> listeners = BindListeners({listen.host}, listen.port);
+  if (listeners.ok()) {
+    return listeners;
+  }
+  const std::string holder =
+      absl::IsAlreadyExists(listeners.status()) ? PortHolder(listen.port) : "";
+  return absl::Status(
+      listeners.status().code(),
+      absl::StrCat("--listen: ", listeners.status().message(),
+                   holder.empty() ? "" : absl::StrCat(" by ", holder), "; ",
+                   absl::IsAlreadyExists(listeners.status())
+                       ? "end what listens there, or give another port, which launchers then name "
+                         "(HOST:PORT)"
+                       : "give an address of this machine, or [::] for all"));
+}
+
 }  // namespace
 
 DaemonRun::DaemonRun(const LaunchPlan& plan, const Environment& environment)
@@ -88,7 +105,8 @@ absl::Status DaemonRun::Start() {
   }
   if (!growth_.is_valid()) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "inotify_init1: ", ErrorText(errno), "; see /proc/sys/fs/inotify/max_user_instances"));
+        "cannot watch jobs' output (inotify_init1): ", ErrorText(errno),
+        "; raise fs.inotify.max_user_instances (sysctl), or end other programs of this user"));
   }
   ASSIGN_OR_RETURN(token_, ChooseToken());
   ASSIGN_OR_RETURN(program_, OwnProgram());
@@ -165,7 +183,7 @@ absl::Status DaemonRun::Listen() {
                    RuntimeFolder::Open(RuntimeFolder::PathFor(plan_.daemon->runtime_dir,
                                                               listen.port, environment_)));
   folder_ = std::move(folder);
-  ASSIGN_OR_RETURN(listeners_, BindListeners({listen.host}, listen.port));
+  ASSIGN_OR_RETURN(listeners_, BindListenersOrSay(listen));
   RETURN_IF_ERROR(service_->Start());
   Adopt();
   ASSIGN_OR_RETURN(const uint16_t port, PortOf(listeners_.front()));

@@ -83,7 +83,10 @@ absl::StatusOr<DaemonRun::Session*> DaemonRun::Begin(v1::SessionSpec spec) {
       StartSession(folder_->PathOf(spec.id()), spec, program_, environment_);
   if (!process.ok()) {
     ledger_->Free(spec.id());
-    return process.status();
+    return absl::Status(
+        process.status().code(),
+        absl::StrCat(process.status().message(), "; a daemon keeps its jobs in ", folder_->path(),
+                     " (--runtime-dir): see whether there is space for them"));
   }
   Session& session = Keep(spec, *std::move(process));
   session.devices = devices;

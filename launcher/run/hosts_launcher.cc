@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/cli/host_list.h"
+#include "launcher/daemon/call_advice.h"
 #include "launcher/daemon/order_seal.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/run/job_end.h"
@@ -128,7 +129,7 @@ void HostsLauncher::StartSession(Node& node) {
   hooks.has_room = [this](ConsoleStream stream) { return output_.console().HasRoom(stream); };
   hooks.on_refused = [this, &node, where](const absl::Status& why) {
     OnGone(node, absl::StrCat("the daemon at ", where,
-                              " does not run its part of the job: ", why.message()));
+                              " does not run its part of the job: ", WithAdvice(why)));
   };
   hooks.on_end = [this, &node](int code) {
     OnGone(node, absl::StrCat("its part of the job has ended with code ", code));

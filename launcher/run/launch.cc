@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,12 +88,15 @@ constexpr size_t kRunIdBytes = 4;
 absl::Status FindAgents(LaunchPlan* plan) {
   if (!plan->host_file.empty()) {
     std::ifstream file(plan->host_file);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file.is_open() || file.bad()) {
+    std::ostringstream text;
+    if (file.peek() != std::ifstream::traits_type::eof()) {
+      text << file.rdbuf();
+    }
+    if (!file.is_open() || file.bad() || text.bad()) {
       return absl::OutOfRangeError(
           absl::StrCat("--hostfile: cannot read ", plan->host_file, ": ", ErrorText(errno)));
     }
-    ASSIGN_OR_RETURN(std::vector<AgentHost> hosts, ParseHostFile(plan->host_file, text));
+    ASSIGN_OR_RETURN(std::vector<AgentHost> hosts, ParseHostFile(plan->host_file, text.str()));
     RETURN_IF_ERROR(TakeHosts(std::move(hosts), plan));
   }
   if (plan->rdzv_id.empty() || plan->rdzv_id == "none") {

@@ -89,6 +89,51 @@ class DispatchTest(DaemonCase):
         self.assertLessEqual({(1, 1), (2, 0), (2, 1)}, set(self.notes("run")))
 
 
+class FirstStepsTest(DaemonCase):
+    """What goes wrong at first: each says what was attempted, on what, and what to do."""
+
+    def test_two_daemons_at_one_port(self):
+        port = self.start_daemon()
+        result = self.run_job(*self.daemon_words(port, f"--runtime-dir={self.dir / 'other'}"), binary="fsdp-agent")
+        self.assert_one_line_error(result, 1, f"cannot listen on 127.0.0.1:{port}", f"by process {self.daemons[port].pid} (fsdp-agent)",
+                                   "give another port")
+
+    def test_an_address_of_another_machine(self):
+        result = self.run_job(*self.daemon_words(free_port(), "--listen=192.0.2.77"), binary="fsdp-agent")
+        self.assert_one_line_error(result, 1, "cannot listen on 192.0.2.77", "give an address of this machine")
+
+    def test_a_host_without_a_daemon(self):
+        port = free_port()
+        launcher = self.start_job([port], self.script("pass"))
+        line = self.wait_for_line(launcher, f"the daemon at 127.0.0.1:{port} does not run its part of the job")
+        self.assertIn("nothing listens there; start fsdp-agent --daemon", line)
+        self.assertEqual(self.finish(launcher)[0], 1)
+        result = self.run_job(f"--attach=127.0.0.1:{port}/{'0' * 32}")
+        self.assert_one_line_error(result, 1, f"127.0.0.1:{port}", "nothing listens there; start fsdp-agent --daemon")
+
+    def test_a_daemon_with_another_token(self):
+        port = self.start_daemon()
+        result = self.finish(self.start_job([port], self.script("pass"), env={"FSDPRUN_TOKEN": "another"}))
+        self.assert_one_line_error(result, 1, f"127.0.0.1:{port}", "token is missing or wrong", "--token-file")
+
+    def test_host_files_that_cannot_be_read(self):
+        hosts = self.dir / "hosts"
+        hosts.write_text("127.0.0.1 slots=1\n127.0.0.2 slot=1\n")
+        for path, words in ((self.dir / "none", ("cannot read", "No such file")), (self.dir, ("cannot read", "Is a directory")),
+                            (hosts, ("line 2", "'slot=1' is not slots=N"))):
+            self.assert_one_line_error(self.run_job(f"--hostfile={path}", self.script("pass")), 1, "--hostfile", path, *words)
+
+    def test_a_folder_that_takes_no_more(self):
+        port = self.start_daemon()
+        folder = self.folder_of(port)
+        folder.rename(self.dir / "away")
+        code, _, err = self.finish(self.start_job([port], self.script("pass")))
+        (self.dir / "away").rename(folder)
+        self.assertEqual(code, 1, err)
+        self.assertIn(f"a daemon keeps its jobs in {folder} (--runtime-dir): see whether there is space", err)
+        self.assertEqual(self.finish(self.start_job([port], self.script("pass")))[0], 0)
+
+
 class SlotsTest(DaemonCase):
     def test_what_is_in_use_is_refused_with_who_uses_it(self):
         port = self.start_daemon(slots=3)
