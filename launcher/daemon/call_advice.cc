@@ -16,8 +16,7 @@ std::string WithAdvice(const absl::Status& why) {
       // gRPC has no code for it, but ends its message with the system's text for connect()'s error.
       return absl::StrContains(text, ErrorText(ECONNREFUSED))
                  ? "nothing listens there; start fsdp-agent --daemon on that host, or give the "
-                   "port "
-                   "that it has"
+                   "port that it has"
                  : absl::StrCat(text,
                                 "; see whether fsdp-agent --daemon runs on that host, and whether "
                                 "this machine reaches it");
