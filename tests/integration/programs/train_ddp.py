@@ -9,6 +9,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from leaving import leave
+
 
 def main(output):
     dist.init_process_group("gloo")
@@ -33,7 +35,7 @@ def main(output):
     if dist.get_rank() == 0:
         with open(output, "w") as file:
             json.dump(losses, file)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from leaving import leave
+
 
 def main(output, checkpoint, what):
     dist.init_process_group("gloo")
@@ -41,7 +43,7 @@ def main(output, checkpoint, what):
         with open(output, "w") as file:
             json.dump(losses, file)
     assert int(os.environ["WORLD_SIZE"]) == dist.get_world_size()
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import tempfile
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, set_seed
 
+from leaving import leave
+
 
 class Tokens(torch.utils.data.Dataset):
     def __init__(self):
@@ -35,7 +37,7 @@ def main(output):
         if trainer.is_world_process_zero():
             with open(output, "w") as file:
                 json.dump([entry["loss"] for entry in trainer.state.log_history if "loss" in entry], file)
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
