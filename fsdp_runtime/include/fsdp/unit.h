@@ -3,8 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <fsdp/export.h>
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -30,8 +32,10 @@ FSDP_API void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs
 /// Runs if forward, pre_forward or post_forward throws: reshards the unit.
 FSDP_API void abandon_forward(ModuleState& state) noexcept;
 
-/// Collects the tensors inside an argument or a result: tensors, numbers, and optionals, vectors
-/// and tuples of such, however nested. Overload it (found by ADL) for your own structs.
+/// Collects the tensors inside an argument or a result: tensors, numbers, enums and strings, and
+/// optionals, pairs, arrays, vectors and tuples of such, however nested. Overload it (found by ADL)
+/// for your own structs: what it does not know it does not pass by, since a tensor in it would
+/// silently have no backward hooks.
 inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out);
 template <class T>
 void visit_tensors(std::optional<T>& value, std::vector<at::Tensor*>& out);
@@ -39,8 +43,15 @@ template <class T>
 void visit_tensors(std::vector<T>& values, std::vector<at::Tensor*>& out);
 template <class... T>
 void visit_tensors(std::tuple<T...>& values, std::vector<at::Tensor*>& out);
+template <class A, class B>
+void visit_tensors(std::pair<A, B>& values, std::vector<at::Tensor*>& out);
+template <class T, size_t N>
+void visit_tensors(std::array<T, N>& values, std::vector<at::Tensor*>& out);
 template <class T>
-requires std::is_arithmetic_v<T>
+requires(std::is_arithmetic_v<T> ||
+         std::is_enum_v<T>) void visit_tensors(T&, std::vector<at::Tensor*>&);
+inline void visit_tensors(std::string&, std::vector<at::Tensor*>&);
+template <class T>
 void visit_tensors(T&, std::vector<at::Tensor*>&);
 
 inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out) {
@@ -64,9 +75,28 @@ template <class... T>
 void visit_tensors(std::tuple<T...>& values, std::vector<at::Tensor*>& out) {
   std::apply([&out](auto&... value) { (visit_tensors(value, out), ...); }, values);
 }
+template <class A, class B>
+void visit_tensors(std::pair<A, B>& values, std::vector<at::Tensor*>& out) {
+  visit_tensors(values.first, out);
+  visit_tensors(values.second, out);
+}
+template <class T, size_t N>
+void visit_tensors(std::array<T, N>& values, std::vector<at::Tensor*>& out) {
+  for (T& value : values) {
+    visit_tensors(value, out);
+  }
+}
 template <class T>
-requires std::is_arithmetic_v<T>
-void visit_tensors(T&, std::vector<at::Tensor*>&) {}
+requires(std::is_arithmetic_v<T> ||
+         std::is_enum_v<T>) void visit_tensors(T&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::string&, std::vector<at::Tensor*>&) {}
+template <class T>
+void visit_tensors(T&, std::vector<at::Tensor*>&) {
+  static_assert(sizeof(T) == 0,
+                "an argument or a result of a unit's forward is of a type whose tensors cannot be "
+                "found; declare void visit_tensors(YourType&, std::vector<at::Tensor*>&) in the "
+                "type's namespace (see <fsdp/unit.h>)");
+}
 
 }  // namespace detail
 
@@ -84,11 +114,16 @@ auto call(const torch::nn::Module& module, Body&& body, Args... args) {
   (visit_tensors(args, inputs), ...);
   try {
     detail::pre_forward(*state, inputs);
-    auto result = std::forward<Body>(body)(std::move(args)...);
     std::vector<at::Tensor*> outputs;
-    visit_tensors(result, outputs);
-    detail::post_forward(*state, outputs);
-    return result;
+    if constexpr (std::is_void_v<std::invoke_result_t<Body, Args...>>) {
+      std::forward<Body>(body)(std::move(args)...);
+      detail::post_forward(*state, outputs);
+    } else {
+      auto result = std::forward<Body>(body)(std::move(args)...);
+      visit_tensors(result, outputs);
+      detail::post_forward(*state, outputs);
+      return result;
+    }
   } catch (...) {
     detail::abandon_forward(*state);
     throw;
