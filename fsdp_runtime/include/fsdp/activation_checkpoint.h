@@ -29,7 +29,7 @@ FSDP_API std::vector<at::Tensor> run_checkpointed(CheckpointBody body,
 /// get theirs as usual. Whatever `body` refers to must live until backward. Works around a unit and
 /// inside one; around a unit is better, because the unit is then gathered once for recomputation
 /// and backward together. Without an argument that requires grad it is a plain call. Reentrant:
-/// backward must not be restricted to some inputs.
+/// a backward that is restricted to some inputs or creates a graph throws.
 template <class Body, class... Args>
 at::Tensor activation_checkpoint(Body body, Args... args) {
   using detail::visit_tensors;

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <fsdp/activation_checkpoint.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -174,6 +175,14 @@ class CheckpointNode : public autograd::Node {
     TORCH_CHECK(body_,
                 "activation_checkpoint: backward ran a second time through a segment whose "
                 "inputs are freed; pass retain_graph the first time");
+    TORCH_CHECK(autograd::Engine::get_default_engine().is_checkpoint_valid(),
+                "activation_checkpoint: the backward is restricted to some inputs, as by "
+                "autograd::grad(), but a recomputed segment gives all its parameters their "
+                "gradients; call backward() on the loss without inputs");
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "activation_checkpoint: the backward creates a graph (create_graph), which a "
+                "recomputed segment cannot become a part of; leave the checkpoint out where second "
+                "derivatives are needed");
     std::vector<at::Tensor> inputs = fresh_inputs();
     std::vector<at::Tensor> outputs;
     {
@@ -248,7 +257,7 @@ std::vector<at::Tensor> run_checkpointed(CheckpointBody body, std::vector<at::Te
   }
   for (at::Tensor& output : outputs) {
     const uint32_t input_nr = node->add_input_metadata(output);
-    if (output.is_floating_point()) {
+    if (output.is_floating_point() || output.is_complex()) {
       output = output.detach();  // an output that is also an input must keep its own graph node
       autograd::impl::set_gradient_edge(output, {node, input_nr});
     }

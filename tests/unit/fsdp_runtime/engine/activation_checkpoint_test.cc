@@ -1,5 +1,6 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
@@ -139,6 +140,40 @@ TEST(ActivationCheckpointTest, ShardedModelTrainsUnderAutocast) {
       }
     });
   }
+}
+
+at::Tensor checkpointed_square(const at::Tensor& x) {
+  return activation_checkpoint([](const at::Tensor& t) { return t * t; }, x);
+}
+
+TEST(ActivationCheckpointTest, ABackwardRestrictedToSomeInputsIsRefused) {
+  const at::Tensor x = at::ones({4}).requires_grad_();
+  try {
+    torch::autograd::grad({checkpointed_square(x).sum()}, {x});
+    ADD_FAILURE() << "accepted";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what_without_backtrace()).find("restricted"), std::string::npos);
+  }
+}
+
+TEST(ActivationCheckpointTest, ABackwardThatCreatesAGraphIsRefused) {
+  const at::Tensor x = at::ones({4}).requires_grad_();
+  try {
+    checkpointed_square(x).sum().backward({}, std::nullopt, /*create_graph=*/true);
+    ADD_FAILURE() << "accepted";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what_without_backtrace()).find("create_graph"), std::string::npos);
+  }
+}
+
+TEST(ActivationCheckpointTest, ComplexResultsHaveGradients) {
+  const at::Tensor x = at::arange(4, at::kFloat).requires_grad_();
+  const auto segment = [](const at::Tensor& t) { return at::fft_fft(t * t); };
+  at::real(activation_checkpoint(segment, x)).sum().backward();
+  const at::Tensor checkpointed = x.grad().clone();
+  x.mutable_grad().reset();
+  at::real(segment(x)).sum().backward();
+  EXPECT_TRUE(at::equal(checkpointed, x.grad()));
 }
 
 }  // namespace
