@@ -25,7 +25,8 @@ at::Tensor without_history(const at::Tensor& input) {
 PostBackwardNode::PostBackwardNode(ModuleState& state, torch::autograd::edge_list&& next_edges)
     : Node(std::move(next_edges)), state_(state.weak_from_this()) {}
 
-void PostBackwardNode::install(ModuleState& state, const std::vector<at::Tensor*>& inputs) {
+std::vector<InputVersion> PostBackwardNode::install(ModuleState& state,
+                                                    const std::vector<at::Tensor*>& inputs) {
   torch::autograd::edge_list edges;
   edges.reserve(inputs.size());
   for (const at::Tensor* input : inputs) {
@@ -33,12 +34,18 @@ void PostBackwardNode::install(ModuleState& state, const std::vector<at::Tensor*
   }
   std::shared_ptr<PostBackwardNode> node(new PostBackwardNode(state, std::move(edges)),
                                          torch::autograd::deleteNode);
+  std::vector<InputVersion> shared;
   for (at::Tensor* input : inputs) {
     const uint32_t input_nr = node->add_input_metadata(*input);
+    if (input->use_count() > 1 || input->is_view()) {
+      shared.push_back({torch::autograd::impl::version_counter(*input),
+                        static_cast<uint32_t>(input->_version())});
+    }
     *input = without_history(*input);
     torch::autograd::impl::set_gradient_edge(*input, {node, input_nr});
   }
   state.uses().add(node, state.context().forward_id());
+  return shared;
 }
 
 torch::autograd::variable_list PostBackwardNode::apply(torch::autograd::variable_list&& gradients) {

@@ -6,8 +6,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "fsdp_runtime/src/engine/autograd_hooks.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/engine/registry.h"
 
@@ -115,6 +115,7 @@ void ModuleState::pre_forward(std::vector<at::Tensor*>& inputs) {
     announce_backward();
   }
   wait_for_unshard();
+  input_versions_.clear();
   if (options_.mp_policy.cast_forward_inputs) {
     cast(inputs, options_.mp_policy.param_dtype);
   }
@@ -126,6 +127,7 @@ void ModuleState::pre_forward(std::vector<at::Tensor*>& inputs) {
 }
 
 void ModuleState::post_forward(std::vector<at::Tensor*>& outputs) {
+  check_inputs();
   cast(outputs, options_.mp_policy.output_dtype);
   if (training_ != Training::kPreBackward) {
     register_pre_backward_hooks(outputs);
@@ -184,9 +186,19 @@ bool ModuleState::register_post_backward_hook(std::vector<at::Tensor*>& inputs) 
     }
   }
   if (!differentiable.empty()) {
-    PostBackwardNode::install(*this, differentiable);
+    input_versions_ = PostBackwardNode::install(*this, differentiable);
   }
   return !differentiable.empty();
+}
+
+void ModuleState::check_inputs() {
+  for (const InputVersion& input : std::exchange(input_versions_, {})) {
+    TORCH_CHECK(
+        !input.is_modified(), "fsdp::call: the forward of ", module()->name(),
+        " has modified one of its arguments in place. Whoever called it has the tensor too, "
+        "and would get a wrong gradient for it; let forward work on a copy, or call it "
+        "with one (x.clone())");
+  }
 }
 
 void ModuleState::register_pre_backward_hooks(std::vector<at::Tensor*>& outputs) {

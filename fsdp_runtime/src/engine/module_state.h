@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp_runtime/src/engine/autograd_hooks.h"
 #include "fsdp_runtime/src/engine/param_group.h"
 #include "fsdp_runtime/src/engine/run_context.h"
 #include "fsdp_runtime/src/engine/unit_uses.h"
@@ -89,6 +90,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   void cast(std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) const;
   /// Returns whether an input needs a gradient, so that autograd reports the end of this use.
   bool register_post_backward_hook(std::vector<at::Tensor*>& inputs);
+  /// TORCH_CHECK if forward has modified a tensor that its caller has too.
+  void check_inputs();
   void register_pre_backward_hooks(std::vector<at::Tensor*>& outputs);
   /// Notifies the context, once per use, that this unit's backward has begun.
   void announce_backward();
@@ -102,7 +105,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   int64_t index_ = 0;
   Training training_ = Training::kIdle;
   bool is_backward_announced_ = false;
-  bool is_use_reported_ = false;  // of the call that is running
+  bool is_use_reported_ = false;  // of the call that is running, as are input_versions_
+  std::vector<InputVersion> input_versions_;
   UnitUses uses_;
   std::vector<std::weak_ptr<ModuleState>> units_;  // of the registry's version below
   int64_t units_version_ = -1;

@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string>
+#include <utility>
+
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
 namespace fsdp::testing {
@@ -152,6 +156,75 @@ TEST(FullyShardTest, ArgumentsNest) {
     activation_checkpoint(run, x, std::make_tuple(y, 5), 2).sum().backward();
     EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 6.0)));
     EXPECT_TRUE(at::equal(y.grad(), at::full({2}, 10.0)));
+  });
+}
+
+TEST(FullyShardTest, ForwardMayTakeStringsAndEnumsAndReturnNothing) {
+  enum class Way { kDouble, kKeep };
+  struct Odd : torch::nn::Module {
+    void forward(std::string name, Way way, std::array<at::Tensor, 1> x,
+                 std::pair<at::Tensor, float> scaled) {
+      called = name;
+      result = x[0] * weight * (way == Way::kDouble ? 2 : 1) + scaled.first * scaled.second;
+    }
+    std::string called;
+    at::Tensor result;
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+  };
+  run_ranks(1, [](Rank& rank) {
+    Unit<Odd> odd(std::make_shared<Odd>());
+    fully_shard(odd.ptr(), {rank.mesh, {}, {}});
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    const at::Tensor y = at::ones({2}).requires_grad_();
+    odd(std::string("odd"), Way::kDouble, std::array{x}, std::make_pair(y, 5.0F));
+    EXPECT_EQ(odd->called, "odd");
+    odd->result.sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 6.0)));
+    EXPECT_TRUE(at::equal(y.grad(), at::full({2}, 5.0)));
+  });
+}
+
+// Whoever has the tensor too would not get the history of what was done to it.
+TEST(FullyShardTest, ForwardThatModifiesItsCallersTensorIsRefused) {
+  struct Odd : torch::nn::Module {
+    at::Tensor forward(at::Tensor x) { return x.mul_(2) * weight; }
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+  };
+  run_ranks(1, [](Rank& rank) {
+    Unit<Odd> odd(std::make_shared<Odd>());
+    const FSDPModule root = fully_shard(odd.ptr(), {rank.mesh, {}, {}});
+    const at::Tensor leaf = at::ones({2}).requires_grad_();
+    const at::Tensor x = leaf * 1;
+    try {
+      odd(x);
+      ADD_FAILURE() << "accepted";
+    } catch (const c10::Error& error) {
+      EXPECT_NE(std::string(error.what_without_backtrace()).find("Odd"), std::string::npos);
+      EXPECT_NE(std::string(error.what_without_backtrace()).find("x.clone()"), std::string::npos);
+    }
+    EXPECT_ANY_THROW(odd((leaf * 1).view({2})));
+    odd(leaf * 1).sum().backward();  // nobody else has it
+    EXPECT_TRUE(at::equal(leaf.grad(), at::full({2}, 6.0)));
+  });
+}
+
+TEST(FullyShardTest, MixedPrecisionLeavesIntegersAsTheyAre) {
+  struct Table : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x) { return x * weight + index; }
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+    at::Tensor index = register_parameter("index", at::full({2}, 1001, at::kLong), false);
+  };
+  run_ranks(2, [](Rank& rank) {
+    Unit<Table> table(std::make_shared<Table>());
+    FullyShardOptions options;
+    options.mesh = rank.mesh;
+    options.mp_policy.param_dtype = at::kBFloat16;
+    options.mp_policy.reduce_dtype = at::kFloat;
+    FSDPModule root = fully_shard(table.ptr(), options);
+    root.unshard();
+    EXPECT_EQ(table->weight.scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(at::equal(table->index, at::full({2}, 1001, at::kLong)));
+    root.reshard();
   });
 }
 
