@@ -57,11 +57,23 @@ void GradientReducer::begin() {
   if (has_row_sum_) {
     return;
   }
-  const int64_t ranks = comm_->size() * (replicas_ ? replicas_->size() : 1);
-  division_ = divide_gradients(divide_factor_, ranks, dtype_);
+  division_ = next_division();
   hook_ = next_hook_;
-  is_local_ =
-      ranks == 1 && dtype_ == store_.dtype() && division_.before * division_.after == 1 && !hook_;
+  is_local_ = next_is_local();
+}
+
+int64_t GradientReducer::ranks() const {
+  return comm_->size() * (replicas_ ? replicas_->size() : 1);
+}
+
+GradientDivision GradientReducer::next_division() const {
+  return divide_gradients(divide_factor_, ranks(), dtype_);
+}
+
+bool GradientReducer::next_is_local() const {
+  const GradientDivision division = next_division();
+  return ranks() == 1 && dtype_ == store_.dtype() && division.before * division.after == 1 &&
+         !next_hook_;
 }
 
 const at::Tensor& GradientReducer::memory() {
@@ -91,6 +103,10 @@ void GradientReducer::LocalStage::run() const {
 bool GradientReducer::can_reduce_onto_gradient() const {
   return comm_->size() > 1 && !replicas_ && dtype_ == store_.dtype() &&
          comm_->has_reduce_scatter_onto(dtype_);
+}
+
+bool GradientReducer::next_reduces_onto_gradient() const {
+  return !next_hook_ && next_division().after == 1 && can_reduce_onto_gradient();
 }
 
 bool GradientReducer::reduces_onto_gradient() const {
@@ -222,7 +238,8 @@ void GradientReducer::finish() {
   if (keeps_row_) {
     has_row_sum_ = !is_dropped_;
   } else {
-    has_row_sum_ = false;
+    // A hook that has thrown leaves the sum of earlier backwards, which the reduction only reads.
+    has_row_sum_ = has_row_sum_ && !is_dropped_ && hook_error() != nullptr;
     has_gradient_ = has_gradient_ || (!is_dropped_ && hook_error() == nullptr);
   }
   input_end_.reset();

@@ -89,9 +89,10 @@ class GradientReducer {
   /// Whether that sum needs no reduction: of one rank, without a cast or a division. It is then to
   /// be collected in memory() itself.
   bool is_local() const { return is_local_; }
-  /// Whether the reductions of further backwards need no memory for the reduce-scatter's output,
-  /// unless a hook or a divide factor is set.
-  bool can_reduce_onto_gradient() const;
+  /// is_local() of the next sum, as the hook and the divide factor are set now.
+  bool next_is_local() const;
+  /// Whether it is added to earlier ones without memory for the reduce-scatter's output.
+  bool next_reduces_onto_gradient() const;
   /// The gradient's memory, [shard_numel] in the parameters' own dtype; allocated once.
   const at::Tensor& memory();
 
@@ -134,6 +135,9 @@ class GradientReducer {
     std::exception_ptr error;
   };
 
+  int64_t ranks() const;
+  GradientDivision next_division() const;
+  bool can_reduce_onto_gradient() const;
   bool reduces_onto_gradient() const;
   /// What follows the collectives, whose output is its tensor.
   LocalStage last_stage(RunContext& context, const at::Tensor& input);

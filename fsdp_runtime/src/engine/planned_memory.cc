@@ -25,11 +25,10 @@ plan::GroupMemory memory_of(ParamGroup& group, const TrainingMode& mode) {
       .reduce_bytes = bytes_of(reduced_in),
       .is_windowed = store.window() != nullptr,
       .has_parameters_in_place = group.unsharded().is_shard_itself(),
-      .has_gradients_in_place =
-          group.comm()->size() == 1 && !group.replicas() && reduced_in == store.dtype(),
+      .has_gradients_in_place = group.reducer().next_is_local(),
       .is_trainable = group.is_trainable(),
       .reduces_to_slot = reduced_in != store.dtype() || puts_off ||
-                         (mode.adds_gradients && !group.reducer().can_reduce_onto_gradient()),
+                         (mode.adds_gradients && !group.reducer().next_reduces_onto_gradient()),
       .keeps_row_sum = puts_off,
   };
 }

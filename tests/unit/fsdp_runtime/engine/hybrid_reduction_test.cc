@@ -219,6 +219,27 @@ TEST(HybridReductionTest, HookThatThrowsCostsItsUnitTheGradientAndNothingElse) {
   }
 }
 
+TEST(HybridReductionTest, HookThatThrowsLeavesTheSumOfTheRow) {
+  run_ranks(4, [&](Rank& rank) {
+    Sharded setup = make_hybrid(rank, 2);
+    PlainTraining plain({}, 4, {});
+    std::atomic<bool> throws{true};
+    for (FSDPModule unit : setup.root.units()) {
+      unit.set_all_reduce_hook([&throws](at::Tensor) { TORCH_CHECK(!throws, "no quorum"); });
+    }
+    setup.root.set_requires_all_reduce(false);
+    loss(setup.model, 0, rank.rank).backward();
+    setup.root.set_requires_all_reduce(true);
+    EXPECT_THAT(error_of([&] { loss(setup.model, 1, rank.rank).backward(); }),
+                HasSubstr("no quorum"));
+    throws = false;
+    loss(setup.model, 1, rank.rank).backward();
+    Gradients expected = plain.gradients([&](int64_t r) { return loss(plain.model, 0, r); });
+    add_gradients(expected, plain, [&](int64_t r) { return loss(plain.model, 1, r); });
+    expect_in_every_row(rank, setup.root, expected, 1e-6);
+  });
+}
+
 TEST(HybridReductionTest, HookRunsWithoutGradModeAndLeavesThePaddingZero) {
   run_ranks(4, [](Rank& rank) {
     Sharded setup = make_hybrid(rank, 2);

@@ -30,6 +30,8 @@ struct MemoryCase {
   bool clips = false;
   int64_t replicas = 1;
   bool puts_off_all_reduce = false;  // until the last micro batch
+  bool has_hooks = false;
+  std::optional<double> divide_factor = {};
   std::optional<bool> reshard_after_forward = {};
 };
 
@@ -64,6 +66,8 @@ std::vector<MemoryCase> memory_cases() {
                    .reshard_after_forward = false});
   }
   all.push_back({.name = "rows of one rank", .replicas = 4});
+  all.push_back({.name = "hooks", .micro_batches = 2, .reduces_each = true, .has_hooks = true});
+  all.push_back({.name = "a factor", .micro_batches = 2, .reduces_each = true, .divide_factor = 3});
   return all;
 }
 
@@ -93,6 +97,14 @@ class CountedTraining {
     options.mp_policy.param_dtype = case_.compute;
     options.mp_policy.reduce_dtype = case_.reduce;
     Sharded setup = make(rank, config, options);
+    for (FSDPModule unit : setup.root.units()) {
+      if (case_.has_hooks) {
+        unit.set_all_reduce_hook([](at::Tensor) {});
+      }
+      if (case_.divide_factor) {
+        unit.set_gradient_divide_factor(*case_.divide_factor);
+      }
+    }
     AdamW optimizer(setup.root, {});
     for (int step = 0; step < kSteps; ++step) {
       on_rank_0(rank, look.before);
