@@ -76,6 +76,18 @@ std::vector<NamedParameter> unclaimed_parameters(const ModulePtr& module, const 
   return params;
 }
 
+void check_reduction_dtype(ParamGroup& group, const NamedParameter& first) {
+  const at::ScalarType dtype = group.reducer().dtype();
+  const bool is_reduced =
+      group.is_trainable() && (group.comm()->size() > 1 || group.replicas() != nullptr);
+  const bool can_be_reduced =
+      dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 || dtype == at::kHalf;
+  TORCH_CHECK(!is_reduced || can_be_reduced, "fully_shard: the gradient of parameter ", first.fqn,
+              " would be reduced in ", dtype,
+              ", which no group can; float32, float64, bfloat16 or float16 expected. Set "
+              "mp_policy.reduce_dtype, or freeze the parameter");
+}
+
 std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedParameter>& params,
                                                      const FullyShardOptions& options) {
   // Ordered by first appearance, so that all ranks have the same groups in the same order.
@@ -102,6 +114,7 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
   groups.reserve(kinds.size());
   for (const std::vector<NamedParameter>& kind : kinds) {
     groups.push_back(std::make_shared<ParamGroup>(kind, group_options));
+    check_reduction_dtype(*groups.back(), kind.front());
   }
   return groups;
 }

@@ -13,12 +13,14 @@ namespace {
 
 at::ScalarType compute_dtype(const std::vector<NamedParameter>& params,
                              const GroupOptions& options) {
-  return options.param_dtype.value_or(params.front().tensor.scalar_type());
+  const at::ScalarType own = params.front().tensor.scalar_type();
+  return c10::isFloatingType(own) ? options.param_dtype.value_or(own) : own;
 }
 
 at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params,
                             const GroupOptions& options) {
-  return options.reduce_dtype.value_or(compute_dtype(params, options));
+  const at::ScalarType computed = compute_dtype(params, options);
+  return c10::isFloatingType(computed) ? options.reduce_dtype.value_or(computed) : computed;
 }
 
 /// Of the pages of most machines.

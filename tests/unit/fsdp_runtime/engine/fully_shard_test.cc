@@ -268,6 +268,25 @@ TEST(FullyShardTest, ErrorsNameTheParameterAndTheWayOut) {
   });
 }
 
+TEST(FullyShardTest, GradientsThatNoGroupReducesAreRefusedAtOnce) {
+  run_ranks(2, [](Rank& rank) {
+    const auto shard = [&rank](bool requires_grad) {
+      auto module = std::make_shared<torch::nn::Module>("Odd");
+      module->register_parameter("odd", at::zeros({2}, at::kComplexFloat), requires_grad);
+      fully_shard(module, {rank.mesh, {}, {}});
+    };
+    try {
+      shard(true);
+      ADD_FAILURE() << "accepted";
+    } catch (const c10::Error& error) {
+      EXPECT_NE(std::string(error.what_without_backtrace()).find("parameter odd would be reduced"),
+                std::string::npos)
+          << error.what_without_backtrace();
+    }
+    shard(false);
+  });
+}
+
 TEST(FullyShardTest, RootShardedBeforeItsBlocksIsToldTheOrder) {
   run_ranks(1, [](Rank& rank) {
     const FullyShardOptions options{
