@@ -92,6 +92,10 @@ class FSDP_API FSDPModule {
   /// stream as the current one.
   void set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook);
   void set_reshard_after_forward(bool reshard_after_forward, bool recurse = true);
+  /// false: this unit's parameters stay gathered after backward, until reshard() or the end of the
+  /// next forward that reshards. Needed for second derivatives: a backward with create_graph makes
+  /// a graph that reads the gathered parameters again, and reading what has been freed ends the
+  /// process.
   void set_reshard_after_backward(bool reshard_after_backward, bool recurse = true);
   /// Units to prefetch when this one runs, instead of the next in the recorded order.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);

@@ -71,7 +71,7 @@ class HostCollectives : public FormedCollectives, private Interruptible {
 
   /// To be called first in a backend's destructor, because operations must not outlive the members
   /// they use. Interrupts operations in flight and returns when the last has ended, at the latest
-  /// at its deadline.
+  /// at its deadline, which a user's hook does not have.
   void stop();
 
  private:

@@ -10,7 +10,8 @@ namespace fsdp {
 
 void HostWork::wait() {
   std::unique_lock lock(mu_);
-  // Bounded, because every operation has a deadline by which it completes its work.
+  // Bounded, because every operation has a deadline by which it completes its work; a user's hook
+  // has none.
   is_done_changed_.wait(lock, [&] { return is_done_; });
   if (error_ != nullptr) {
     std::rethrow_exception(error_);
