@@ -62,8 +62,11 @@ struct HolderFacts {
   /// The claim's addresses mean the same machine here as where it was written.
   bool is_on_own_network = false;
 };
-/// A live holder renews its claim at least twice in this time, see Renewal.
+/// Between two renewals of a claim; several of them fit into a lease.
+inline constexpr Duration kRenewalInterval = std::chrono::seconds(4);
+/// A live holder renews its claim at least twice in this time.
 inline constexpr Duration kSilenceOfRefused = std::chrono::seconds(8);
+static_assert(2 * kRenewalInterval <= kSilenceOfRefused);
 /// A holder that cannot be reached may be stopped or cut off from this node only, and is not
 /// replaced: only one whose hosts say that it has ended, or that has let its lease pass. From
 /// another network the refusal may be a firewall's, or of a machine that has the same address: it

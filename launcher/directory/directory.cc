@@ -20,7 +20,7 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<ClaimStore>> MakeEtcdClaims(const DirectoryContext& context) {
   const LaunchPlan& plan = context.plan;
-  EtcdClient::Options options{.target = ToString(plan.endpoint), .etcd = plan.etcd};
+  EtcdClient::Options options{.targets = {ToString(plan.endpoint)}, .etcd = plan.etcd};
   if (plan.read_timeout.has_value()) {
     options.timeout = std::min<Duration>(options.timeout, *plan.read_timeout);
   }

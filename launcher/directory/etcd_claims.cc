@@ -38,7 +38,7 @@ absl::StatusOr<bool> EtcdClaims::Replace(const std::optional<Claim>& found, cons
   ASSIGN_OR_RETURN(const bool is_ours,
                    client_->Exchange(key_, expected, EncodeClaim(mine), lease_));
   if (is_ours) {
-    renewal_ = std::make_unique<Renewal>([this, mine] { Renew(mine); });
+    renewal_ = std::make_unique<Repeater>(kRenewalInterval, [this, mine] { Renew(mine); });
   } else {
     client_->Revoke(lease_).IgnoreError();
   }

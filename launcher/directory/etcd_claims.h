@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "base/repeater.h"
 #include "launcher/directory/claim_store.h"
-#include "launcher/directory/etcd_client.h"
-#include "launcher/directory/renewal.h"
+#include "launcher/etcd/etcd_client.h"
 
 namespace fsdprun {
 
@@ -41,7 +41,7 @@ class EtcdClaims : public ClaimStore {
   int64_t lease_ ABSL_GUARDED_BY(mu_) = 0;
   /// Another has had the claim since.
   bool is_lost_ ABSL_GUARDED_BY(mu_) = false;
-  std::unique_ptr<Renewal> renewal_;
+  std::unique_ptr<Repeater> renewal_;
 };
 
 }  // namespace fsdprun

@@ -142,7 +142,7 @@ absl::StatusOr<bool> FileClaims::Replace(const std::optional<Claim>& found, cons
   if (is_ours) {
     renewal_.reset();
     is_replaced_ = false;
-    renewal_ = std::make_unique<Renewal>([this, mine] { Renew(mine); });
+    renewal_ = std::make_unique<Repeater>(kRenewalInterval, [this, mine] { Renew(mine); });
   }
   return is_ours;
 }

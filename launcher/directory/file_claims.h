@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/repeater.h"
 #include "launcher/directory/claim_store.h"
-#include "launcher/directory/renewal.h"
 #include "launcher/directory/unchanged_for.h"
 
 namespace fsdprun {
@@ -68,7 +68,7 @@ class FileClaims : public ClaimStore {
   UnchangedFor lock_age_;
   /// The renewal's, while it runs: it has told that the claim is another's.
   bool is_replaced_ = false;
-  std::unique_ptr<Renewal> renewal_;
+  std::unique_ptr<Repeater> renewal_;
 };
 
 }  // namespace fsdprun

@@ -1,13 +1,13 @@
-#include "launcher/directory/renewal.h"
+#include "base/repeater.h"
 
 #include <utility>
 
 namespace fsdprun {
 
-Renewal::Renewal(std::function<void()> renew)
-    : renew_(std::move(renew)), thread_([this] { Run(); }) {}
+Repeater::Repeater(Duration interval, std::function<void()> call)
+    : interval_(interval), call_(std::move(call)), thread_([this] { Run(); }) {}
 
-Renewal::~Renewal() {
+Repeater::~Repeater() {
   {
     MutexLock lock(mu_);
     is_ending_ = true;
@@ -16,16 +16,16 @@ Renewal::~Renewal() {
   thread_.join();
 }
 
-void Renewal::Run() {
+void Repeater::Run() {
   for (;;) {
     {
       MutexLock lock(mu_);
-      if (changed_.WaitUntil(mu_, MonoNow() + kInterval,
+      if (changed_.WaitUntil(mu_, MonoNow() + interval_,
                              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_ending_; })) {
         return;
       }
     }
-    renew_();
+    call_();
   }
 }
 

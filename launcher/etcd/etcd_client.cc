@@ -1,4 +1,4 @@
-#include "launcher/directory/etcd_client.h"
+#include "launcher/etcd/etcd_client.h"
 
 #include <grpcpp/grpcpp.h>
 
@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "agent/rpc/grpc_lifetime.h"
+#include "base/check.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "etcd/v3/etcd.grpc.pb.h"
@@ -78,13 +80,56 @@ class Ending {
 
 // `start(context, done)` starts a call that ends by its deadline.
 template <class Start>
-grpc::Status Carry(const EtcdClient::Options& options, Start start) {
+grpc::Status Carry(Duration timeout, const std::function<bool()>& is_cancelled, Start start) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::ceil<std::chrono::milliseconds>(options.timeout));
+                       std::chrono::ceil<std::chrono::milliseconds>(timeout));
   Ending ending;
   start(&context, [&ending](grpc::Status status) { ending.Set(std::move(status)); });
-  return ending.Await(&context, options.is_cancelled);
+  return ending.Await(&context, is_cancelled);
+}
+
+// Another member may be able to, or may be reached.
+bool MayTryAnother(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+}
+
+// The first key behind all that begin with `prefix`, which does not end with the highest byte.
+std::string EndOfPrefix(std::string prefix) {
+  ++prefix.back();
+  return prefix;
+}
+
+pb::TxnRequest ToRequest(const EtcdChange& change) {
+  pb::TxnRequest request;
+  for (const EtcdChange::Expect& expect : change.expects) {
+    pb::Compare* compare = request.add_compare();
+    compare->set_key(expect.key);
+    compare->set_result(pb::Compare::EQUAL);
+    if (expect.value.has_value()) {
+      compare->set_target(pb::Compare::VALUE);
+      compare->set_value(*expect.value);
+    } else {
+      compare->set_target(pb::Compare::CREATE);
+      compare->set_create_revision(0);
+    }
+  }
+  for (const EtcdChange::Put& put : change.puts) {
+    pb::PutRequest* to = request.add_success()->mutable_request_put();
+    to->set_key(put.key);
+    to->set_value(put.value);
+    to->set_lease(put.lease);
+  }
+  for (const std::string& key : change.deletes) {
+    request.add_success()->mutable_request_delete_range()->set_key(key);
+  }
+  for (const std::string& prefix : change.deletes_below) {
+    pb::DeleteRangeRequest* range = request.add_success()->mutable_request_delete_range();
+    range->set_key(prefix);
+    range->set_range_end(EndOfPrefix(prefix));
+  }
+  return request;
 }
 
 // One message each way, on a stream that is ended then.
@@ -142,7 +187,7 @@ class KeepAlive
 
 }  // namespace
 
-struct EtcdClient::Stubs {
+struct EtcdClient::Member {
   std::unique_ptr<pb::KV::Stub> kv;
   std::unique_ptr<pb::Lease::Stub> lease;
 };
@@ -151,6 +196,7 @@ EtcdClient::EtcdClient(Options options) : options_(std::move(options)) {}
 EtcdClient::~EtcdClient() = default;
 
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(Options options) {
+  FSDPRUN_CHECK(!options.targets.empty(), "an etcd has a member");
   BeginGrpc();
   ASSIGN_OR_RETURN(const auto credentials, Credentials(options.etcd));
   grpc::ChannelArguments arguments;
@@ -158,12 +204,16 @@ absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(Options options) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetServiceConfigJSON("{}");
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectPauseMs);
-  const auto channel = grpc::CreateCustomChannel(options.target, credentials, arguments);
   std::unique_ptr<EtcdClient> client(new EtcdClient(std::move(options)));
-  client->stubs_ =
-      std::make_unique<Stubs>(Stubs{pb::KV::NewStub(channel), pb::Lease::NewStub(channel)});
+  for (const std::string& target : client->options_.targets) {
+    const auto channel = grpc::CreateCustomChannel(target, credentials, arguments);
+    client->members_.push_back(
+        std::make_unique<Member>(Member{pb::KV::NewStub(channel), pb::Lease::NewStub(channel)}));
+  }
   return client;
 }
+
+std::string EtcdClient::target() const { return absl::StrJoin(options_.targets, ","); }
 
 // What cannot be reached now, or answers too late, may be reached later.
 absl::Status EtcdClient::ToStatus(int code, const std::string& message) const {
@@ -172,84 +222,107 @@ absl::Status EtcdClient::ToStatus(int code, const std::string& message) const {
     return absl::OkStatus();
   }
   const std::string text = absl::StrCat("etcd at ", options_.etcd.uses_tls ? "https://" : "http://",
-                                        options_.target, ": ", message,
-                                        "; check --rdzv-endpoint, and protocol and certificates in "
-                                        "--rdzv-conf");
+                                        target(), ": ", message, "; ", options_.advice);
   const bool is_late = kind == absl::StatusCode::kDeadlineExceeded;
   return absl::Status(is_late ? absl::StatusCode::kUnavailable : kind, text);
 }
 
-absl::StatusOr<std::optional<std::string>> EtcdClient::Get(const std::string& key) {
+// Each member once, the one first that has answered last.
+template <class Start>
+absl::Status EtcdClient::Call(Start start) {
+  const size_t count = members_.size();
+  const size_t first = first_.load();
+  grpc::Status status;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t index = (first + i) % count;
+    status = Carry(options_.timeout / static_cast<int>(count), options_.is_cancelled,
+                   [&](grpc::ClientContext* context, auto done) {
+                     start(*members_[index], context, std::move(done));
+                   });
+    if (!MayTryAnother(status)) {
+      first_ = index;
+      break;
+    }
+  }
+  return ToStatus(status.error_code(), status.error_message());
+}
+
+absl::StatusOr<std::optional<EtcdClient::Entry>> EtcdClient::Read(const std::string& key) {
   pb::RangeRequest request;
   pb::RangeResponse response;
   request.set_key(key);
-  const grpc::Status status = Carry(options_, [&](grpc::ClientContext* context, auto done) {
-    stubs_->kv->async()->Range(context, &request, &response, done);
-  });
-  RETURN_IF_ERROR(ToStatus(status.error_code(), status.error_message()));
-  return response.kvs().empty() ? std::nullopt
-                                : std::optional<std::string>(response.kvs(0).value());
+  RETURN_IF_ERROR(Call([&](Member& member, grpc::ClientContext* context, auto done) {
+    member.kv->async()->Range(context, &request, &response, done);
+  }));
+  if (response.kvs().empty()) {
+    return std::optional<Entry>();
+  }
+  const pb::KeyValue& found = response.kvs(0);
+  return std::optional<Entry>(Entry{found.value(), found.lease()});
+}
+
+absl::StatusOr<std::optional<std::string>> EtcdClient::Get(const std::string& key) {
+  ASSIGN_OR_RETURN(std::optional<Entry> entry, Read(key));
+  return entry.has_value() ? std::optional<std::string>(std::move(entry->value)) : std::nullopt;
+}
+
+absl::StatusOr<bool> EtcdClient::Commit(const EtcdChange& change) {
+  const pb::TxnRequest request = ToRequest(change);
+  pb::TxnResponse response;
+  RETURN_IF_ERROR(Call([&](Member& member, grpc::ClientContext* context, auto done) {
+    member.kv->async()->Txn(context, &request, &response, done);
+  }));
+  return response.succeeded();
 }
 
 absl::StatusOr<bool> EtcdClient::Exchange(const std::string& key,
                                           const std::optional<std::string>& expected,
                                           const std::optional<std::string>& value, int64_t lease) {
-  pb::TxnRequest request;
-  pb::TxnResponse response;
-  pb::Compare* compare = request.add_compare();
-  compare->set_key(key);
-  compare->set_result(pb::Compare::EQUAL);
-  if (expected.has_value()) {
-    compare->set_target(pb::Compare::VALUE);
-    compare->set_value(*expected);
-  } else {
-    compare->set_target(pb::Compare::CREATE);
-    compare->set_create_revision(0);
-  }
+  EtcdChange change{.expects = {{key, expected}}};
   if (value.has_value()) {
-    pb::PutRequest* put = request.add_success()->mutable_request_put();
-    put->set_key(key);
-    put->set_value(*value);
-    put->set_lease(lease);
+    change.puts.push_back({key, *value, lease});
   } else {
-    request.add_success()->mutable_request_delete_range()->set_key(key);
+    change.deletes.push_back(key);
   }
-  const grpc::Status status = Carry(options_, [&](grpc::ClientContext* context, auto done) {
-    stubs_->kv->async()->Txn(context, &request, &response, done);
-  });
-  RETURN_IF_ERROR(ToStatus(status.error_code(), status.error_message()));
-  return response.succeeded();
+  return Commit(change);
 }
 
 absl::StatusOr<int64_t> EtcdClient::Grant(int64_t seconds) {
   pb::LeaseGrantRequest request;
   pb::LeaseGrantResponse response;
   request.set_ttl(seconds);
-  const grpc::Status status = Carry(options_, [&](grpc::ClientContext* context, auto done) {
-    stubs_->lease->async()->LeaseGrant(context, &request, &response, done);
-  });
-  RETURN_IF_ERROR(ToStatus(status.error_code(), status.error_message()));
+  RETURN_IF_ERROR(Call([&](Member& member, grpc::ClientContext* context, auto done) {
+    member.lease->async()->LeaseGrant(context, &request, &response, done);
+  }));
   return response.id();
 }
 
 absl::StatusOr<bool> EtcdClient::Renew(int64_t lease) {
   std::optional<KeepAlive> call;
-  const grpc::Status status = Carry(options_, [&](grpc::ClientContext* context, auto done) {
+  RETURN_IF_ERROR(Call([&](Member& member, grpc::ClientContext* context, auto done) {
     call.emplace(lease, context, done);
-    call->Start(*stubs_->lease);
-  });
-  RETURN_IF_ERROR(ToStatus(status.error_code(), status.error_message()));
+    call->Start(*member.lease);
+  }));
   return call->is_alive();
+}
+
+absl::StatusOr<int64_t> EtcdClient::SecondsLeft(int64_t lease) {
+  pb::LeaseTimeToLiveRequest request;
+  pb::LeaseTimeToLiveResponse response;
+  request.set_id(lease);
+  RETURN_IF_ERROR(Call([&](Member& member, grpc::ClientContext* context, auto done) {
+    member.lease->async()->LeaseTimeToLive(context, &request, &response, done);
+  }));
+  return response.ttl();
 }
 
 absl::Status EtcdClient::Revoke(int64_t lease) {
   pb::LeaseRevokeRequest request;
   pb::LeaseRevokeResponse response;
   request.set_id(lease);
-  const grpc::Status status = Carry(options_, [&](grpc::ClientContext* context, auto done) {
-    stubs_->lease->async()->LeaseRevoke(context, &request, &response, done);
+  return Call([&](Member& member, grpc::ClientContext* context, auto done) {
+    member.lease->async()->LeaseRevoke(context, &request, &response, done);
   });
-  return ToStatus(status.error_code(), status.error_message());
 }
 
 }  // namespace fsdprun
