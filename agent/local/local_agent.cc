@@ -117,6 +117,10 @@ void LocalAgent::OperatorSignal(int signal) {
   Feed(node::OperatorSignal{signal});
 }
 
+void LocalAgent::CoordinatorMoved(const std::string& endpoint) {
+  Feed(node::CoordinatorMoved{endpoint});
+}
+
 bool LocalAgent::ForwardSignal(int signal) {
   const bool is_running =
       machine_.phase() == node::Phase::kRunning || machine_.phase() == node::Phase::kStopping;
@@ -195,7 +199,8 @@ void LocalAgent::OnLinkLost(const LinkLoss& loss) {
   if (!loss.nothing_listens) {
     WarnOfSilence();
   }
-  if (IsPermanent(status)) {
+  // While a coordinator is away, somebody else may have its port.
+  if (IsPermanent(status) && !machine_.awaits_successor()) {
     was_released_ = true;
     Feed(ToAgent{options_.spec.node.incarnation, Generation(),
                  RejectAgent{Explain(status, options_.token_advice)}});
@@ -213,7 +218,7 @@ void LocalAgent::WarnOfSilence() {
   }
   const auto left = std::chrono::round<std::chrono::seconds>(*deadline - MonoNow());
   Log(LogLevel::kWarning,
-      absl::StrCat("no answer from the coordinator at ", options_.spec.coordinator_endpoint, " (",
+      absl::StrCat("no answer from the coordinator at ", machine_.coordinator_endpoint(), " (",
                    last_link_error_.message(),
                    "); the workers of this node go on, and are ended if it does not answer within ",
                    left.count(), " s"));

@@ -99,6 +99,8 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   void Start();
   /// An operator's signal for this agent alone (see node::OperatorSignal).
   void OperatorSignal(int signal);
+  /// The link leads to another place from now on; `endpoint` is for people.
+  void CoordinatorMoved(const std::string& endpoint);
   /// Passes a signal on to the workers themselves, not to what they have started, after a notice on
   /// their control sockets. The job goes on. False if no worker runs.
   bool ForwardSignal(int signal);

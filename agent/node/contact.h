@@ -43,6 +43,8 @@ class Contact {
   void JobRuns() { has_job_run_ = true; }
   /// Whether another coordinator may take its place; see AdmitAgent.
   void ExpectSuccessor(bool is_expected) { expects_successor_ = is_expected; }
+  /// The coordinator, or another in its place, is there from now on.
+  void Moved(const std::string& endpoint) { endpoint_ = endpoint; }
   /// The stream broke, or an attempt to open one failed.
   Broken Break(const std::string& why);
   /// After that: how long to wait before the next attempt. `nothing_listens`: the coordinator's
@@ -58,6 +60,9 @@ class Contact {
 
   bool is_up() const { return is_up_; }
   bool was_ever_admitted() const { return was_ever_admitted_; }
+  /// The coordinator is lost, and another may take its place.
+  bool AwaitsSuccessor() const { return was_ever_admitted_ && IsAwaited() && expects_successor_; }
+  const std::string& endpoint() const { return endpoint_; }
   /// When the coordinator is given up; MonoTime::max() while there is no need to.
   MonoTime deadline() const { return deadline_; }
   bool IsAwaited() const { return deadline_ != MonoTime::max(); }
@@ -94,8 +99,8 @@ class Contact {
   // Constant after construction.
   const Duration connect_timeout_;
   const Duration ended_grace_;
-  const std::string endpoint_;
 
+  std::string endpoint_;
   Duration node_lease_;
   Duration coordinator_grace_;
   /// When the stream of an admitted agent broke, and since when attempts have been refused.

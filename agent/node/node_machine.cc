@@ -68,7 +68,7 @@ void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& ef
 
 void NodeMachine::Handle(const node::Boot&, Out& out) {
   contact_.Begin(out.now);
-  SetReason("connecting to the coordinator at " + spec_.coordinator_endpoint);
+  SetReason("connecting to the coordinator at " + contact_.endpoint());
   out.effects.actions.emplace_back(node::StartKeeper{});
   out.effects.actions.emplace_back(node::ReconnectStream{});
 }
@@ -90,6 +90,10 @@ void NodeMachine::SendJoin(Out& out) {
   }
 }
 
+void NodeMachine::Handle(const node::CoordinatorMoved& moved, Out&) {
+  contact_.Moved(moved.endpoint);
+}
+
 void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
   const Contact::Broken broken = contact_.Break(lost.what);
   if (released_) {
@@ -101,8 +105,7 @@ void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
   const Duration delay = contact_.Redial(broken, lost.nothing_listens, out.now);
   if (broken.was_up) {
     std::string before = reason_before_loss_.value_or(reason_);
-    SetReason("lost the stream to the coordinator at " + spec_.coordinator_endpoint +
-              "; reconnecting");
+    SetReason("lost the stream to the coordinator at " + contact_.endpoint() + "; reconnecting");
     reason_before_loss_ = std::move(before);
   }
   out.effects.actions.emplace_back(node::ReconnectStream{delay, contact_.patience()});

@@ -37,6 +37,10 @@ struct StreamLost {
   /// The coordinator's host refused the connection: nothing listens at the address.
   bool nothing_listens = false;
 };
+/// While it is lost: where it, or another in its place, is from now on. Attempts lead there.
+struct CoordinatorMoved {
+  std::string endpoint;
+};
 struct KeeperReady {};
 /// The keeper died or could not be started, for the reason in `what`.
 struct KeeperLost {
@@ -91,9 +95,10 @@ struct OperatorSignal {
 /// The timer of `wake_at` has expired.
 struct TimerDue {};
 
-using Event = std::variant<TimerDue, ToAgent, Boot, StreamUp, StreamLost, KeeperReady, KeeperLost,
-                           LogsAndStoreReady, PrepareFailed, WorkersSpawned, SpawnFailed,
-                           WorkerReaped, AllWorkersGone, WorkerProgress, OperatorSignal>;
+using Event =
+    std::variant<TimerDue, ToAgent, Boot, StreamUp, StreamLost, CoordinatorMoved, KeeperReady,
+                 KeeperLost, LogsAndStoreReady, PrepareFailed, WorkersSpawned, SpawnFailed,
+                 WorkerReaped, AllWorkersGone, WorkerProgress, OperatorSignal>;
 
 // --- Actions
 
@@ -244,6 +249,10 @@ class NodeMachine {
                ? std::optional<MonoTime>(contact_.deadline())
                : std::nullopt;
   }
+  /// Where it is, or was last; for people.
+  const std::string& coordinator_endpoint() const { return contact_.endpoint(); }
+  /// The coordinator is lost, and another may take the job over, there or elsewhere.
+  bool awaits_successor() const { return contact_.AwaitsSuccessor(); }
   /// When an agent that was never admitted gives up.
   MonoTime connect_deadline() const { return contact_.deadline(); }
   /// The job has ended, and the workers could not end by themselves.
@@ -275,6 +284,7 @@ class NodeMachine {
   void Handle(const node::Boot&, Out& out);
   void Handle(const node::StreamUp&, Out& out);
   void Handle(const node::StreamLost& lost, Out& out);
+  void Handle(const node::CoordinatorMoved& moved, Out& out);
   void Handle(const node::KeeperReady&, Out& out);
   void Handle(const node::KeeperLost& lost, Out& out);
   void Handle(const node::LogsAndStoreReady& ready, Out& out);

@@ -24,7 +24,7 @@ void NodeMachine::Handle(const ToAgent& order, Out& out) {
 
 void NodeMachine::Apply(const AdmitAgent& admit, Generation, Out& out) {
   contact_.Admitted(admit.node_lease, out.now);
-  out.effects.news.emplace_back(node::CoordinatorFound{spec_.coordinator_endpoint});
+  out.effects.news.emplace_back(node::CoordinatorFound{contact_.endpoint()});
   if (std::string mismatch = Mismatch({}, admit.build); !mismatch.empty()) {
     Leave(1, std::move(mismatch), spec_.kill_wait, out);
     return;
@@ -48,7 +48,7 @@ void NodeMachine::Apply(const RejectAgent& reject, Generation, Out& out) {
     SendJoin(out);
     return;
   }
-  Leave(1, "refused by the coordinator at " + spec_.coordinator_endpoint + ": " + reject.reason,
+  Leave(1, "refused by the coordinator at " + contact_.endpoint() + ": " + reject.reason,
         spec_.kill_wait, out);
 }
 

@@ -31,7 +31,7 @@ struct NodeSpec {
   NodeInfo node;
   /// See AgentJoined.
   std::string cannot_run;
-  /// Shown in errors, e.g. "10.0.0.1:29400".
+  /// At first; shown in errors, e.g. "10.0.0.1:29400".
   std::string coordinator_endpoint;
 };
 

@@ -129,6 +129,20 @@ void GrpcLink::Open(int patience) {
   StartNext();
 }
 
+void GrpcLink::Redirect(std::vector<std::string> targets) {
+  FSDPRUN_CHECK(!targets.empty(), "a link leads somewhere");
+  const bool is_open = !candidates_.empty() || stream_ != nullptr;
+  if (is_open) {
+    DropStreams();
+  }
+  options_.targets = std::move(targets);
+  order_.resize(options_.targets.size());
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  if (is_open) {
+    Open(/*patience=*/1);
+  }
+}
+
 // See Note [Several addresses].
 void GrpcLink::StartNext() {
   loop_.Cancel(next_timer_);

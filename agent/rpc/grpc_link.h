@@ -48,6 +48,9 @@ class GrpcLink : public CoordinatorLink {
   void Open(int patience) override;
   void Send(const FromAgent& message) override;
   void Close() override;
+  /// The coordinator is at these addresses now: attempts lead there from now on. One that is under
+  /// way, and a stream that is up, are replaced by an attempt there, without a callback.
+  void Redirect(std::vector<std::string> targets);
 
  private:
   class Stream;
@@ -76,9 +79,9 @@ class GrpcLink : public CoordinatorLink {
   /// Runs `closure` on the loop thread unless the link has been destroyed by then. From any thread.
   void PostIfLive(absl::AnyInvocable<void()> closure);
 
-  // Constant after construction.
+  // Constant after construction, but for the targets.
   EventLoop& loop_;
-  const Options options_;
+  Options options_;
   Callbacks callbacks_;
 
   // Owned by the loop thread.

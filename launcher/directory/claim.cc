@@ -23,6 +23,8 @@ absl::Status ReadLine(absl::string_view key, absl::string_view value, Claim* cla
     claim->token = std::string(value);
   } else if (key == "network") {
     claim->network = std::string(value);
+  } else if (key == "journal") {
+    claim->journal = std::string(value);
   } else if (key == "lease-seconds") {
     if (!absl::SimpleAtoi(value, &claim->lease_seconds)) {
       return absl::InvalidArgumentError(absl::StrCat("'", value, "' is no number of seconds"));
@@ -45,12 +47,15 @@ absl::Status ReadLine(absl::string_view key, absl::string_view value, Claim* cla
 
 bool HasEnded(const Claim& claim, const HolderFacts& holder) {
   const bool has_lease = claim.lease_seconds > 0;
+  if (holder.is_succeeded) {
+    return true;
+  }
   if (has_lease && holder.silence >= std::chrono::seconds(claim.lease_seconds)) {
     return true;
   }
   const bool is_refusal_true =
       holder.is_on_own_network || !has_lease || holder.silence >= kSilenceOfRefused;
-  return holder.reach == Reach::Kind::kRefused && is_refusal_true;
+  return holder.reach == Reach::Kind::kRefused && is_refusal_true && claim.journal.empty();
 }
 
 }  // namespace
@@ -68,6 +73,9 @@ std::string EncodeClaim(const Claim& claim) {
   }
   if (!claim.network.empty()) {
     absl::StrAppend(&text, "network ", claim.network, "\n");
+  }
+  if (!claim.journal.empty()) {
+    absl::StrAppend(&text, "journal ", claim.journal, "\n");
   }
   if (claim.closed_until.has_value()) {
     absl::StrAppend(&text, "closed-until ", *claim.closed_until, "\n");

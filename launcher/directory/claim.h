@@ -30,6 +30,8 @@ struct Claim {
   int64_t lease_seconds = 0;
   /// Of the holder, see OwnNetwork(); empty if it is not known.
   std::string network;
+  /// Which journal the holder keeps, if it can be taken over by whoever opens that; else empty.
+  std::string journal;
   /// The job is over, and nobody hosts that run id again before this time (seconds since 1970).
   std::optional<int64_t> closed_until;
 
@@ -61,6 +63,9 @@ struct HolderFacts {
   Duration silence{};
   /// The claim's addresses mean the same machine here as where it was written.
   bool is_on_own_network = false;
+  /// Whoever asks has opened the journal that the holder kept, which therefore is gone, or may do
+  /// nothing any more.
+  bool is_succeeded = false;
 };
 /// Between two renewals of a claim; several of them fit into a lease.
 inline constexpr Duration kRenewalInterval = std::chrono::seconds(4);
@@ -70,7 +75,8 @@ static_assert(2 * kRenewalInterval <= kSilenceOfRefused);
 /// A holder that cannot be reached may be stopped or cut off from this node only, and is not
 /// replaced: only one whose hosts say that it has ended, or that has let its lease pass. From
 /// another network the refusal may be a firewall's, or of a machine that has the same address: it
-/// counts only if the claim is not renewed either.
+/// counts only if the claim is not renewed either. One that keeps a journal is waited for: it is
+/// started again, or another takes the job over.
 ClaimMove MoveOf(const std::optional<Claim>& found, const HolderFacts& holder,
                  int64_t unix_seconds);
 

@@ -33,15 +33,23 @@ int64_t UnixSeconds() {
 }  // namespace
 
 ClaimDirectory::ClaimDirectory(DirectoryContext context, std::unique_ptr<ClaimStore> store)
-    : context_(std::move(context)), store_(std::move(store)), silence_(kLongestSilenceStep) {}
+    : context_(std::move(context)),
+      is_host_(context_.plan.backend == RendezvousBackend::kEtcd ? context_.plan.is_host
+                                                                 : std::nullopt),
+      store_(std::move(store)),
+      silence_(kLongestSilenceStep) {}
 
 absl::StatusOr<Place> ClaimDirectory::Find() {
   JobEnded(false);  // Of a claim whose place another has taken, only the renewal is left.
-  const Duration timeout = context_.plan.read_timeout.has_value()
-                               ? Duration(*context_.plan.read_timeout)
-                               : kClaimTimeout;
-  const MonoTime deadline = MonoNow() + std::min<Duration>(timeout, context_.plan.join_timeout);
-  for (;;) {
+  const LaunchPlan& plan = context_.plan;
+  const Duration timeout = std::min<Duration>(
+      plan.read_timeout.has_value() ? Duration(*plan.read_timeout) : kClaimTimeout,
+      plan.join_timeout);
+  // A host may be started later.
+  const Duration wait = is_host_ == false ? Duration(plan.join_timeout) : timeout;
+  const MonoTime begun = MonoNow();
+  MonoTime answered = begun;
+  for (bool is_first = true;; is_first = false) {
     absl::StatusOr<std::optional<Place>> place = Try();
     // Before anything that was found: of a look that was cut short a holder seems to be silent, and
     // a call to seem to have failed.
@@ -51,17 +59,43 @@ absl::StatusOr<Place> ClaimDirectory::Find() {
     if (place.ok() && place->has_value()) {
       return *std::move(*place);
     }
-    if (!place.ok() && (!absl::IsUnavailable(place.status()) || MonoNow() >= deadline)) {
+    const MonoTime now = MonoNow();
+    answered = place.ok() ? now : answered;
+    if (!place.ok() && (!absl::IsUnavailable(place.status()) || now >= answered + timeout)) {
       return place.status();
     }
-    if (MonoNow() >= deadline) {
-      return absl::UnavailableError(absl::StrCat("could not claim ", store_->Where(), " within ",
-                                                 ToSeconds(timeout),
-                                                 " s: other launchers are at it all the time"));
+    if (now >= begun + wait) {
+      return WhyNothingWasFound(wait);
+    }
+    if (is_first && place.ok() && is_host_ == false && context_.notify) {
+      context_.notify(absl::StrCat("waiting for a host of run id '", plan.rdzv_id,
+                                   "': nobody is named in ", store_->Where(),
+                                   ", and this launcher may not host (is_host=0)"));
     }
     // Nothing tells of a change.
     ::poll(nullptr, 0, kPause.count());
   }
+}
+
+absl::Status ClaimDirectory::WhyNothingWasFound(Duration timeout) const {
+  return absl::UnavailableError(
+      is_host_ == false
+          ? absl::StrCat("nobody hosts run id '", context_.plan.rdzv_id, "', as ", store_->Where(),
+                         " says, and this launcher may not (is_host=0); waited ",
+                         ToSeconds(timeout), " s. Start the job's coordinator")
+          : absl::StrCat("could not claim ", store_->Where(), " within ", ToSeconds(timeout),
+                         " s: other launchers are at it all the time"));
+}
+
+// Its place has another launch as soon as another coordinator has it.
+absl::StatusOr<Whereabouts> ClaimDirectory::LookAgain() {
+  ASSIGN_OR_RETURN(const std::optional<Claim> found, store_->Read());
+  if (!found.has_value() || found->closed_until.has_value()) {
+    return absl::UnavailableError(
+        absl::StrCat("nobody hosts the job, as ", store_->Where(), " says"));
+  }
+  joined_ = found->launch;
+  return Whereabouts{EndpointsOf(*found), found->token};
 }
 
 bool ClaimDirectory::HasMoved(const absl::Status& /*why*/) {
@@ -88,6 +122,10 @@ HolderFacts ClaimDirectory::LookAtHolder(const std::optional<Claim>& found) {
   }
   const std::string network = OwnNetwork();
   facts.is_on_own_network = !network.empty() && found->network == network;
+  facts.is_succeeded = !context_.journal.empty() && found->journal == context_.journal;
+  if (facts.is_succeeded) {
+    return facts;  // Whether it answers does not matter any more.
+  }
   const std::vector<NumericEndpoint> endpoints = EndpointsOfHolder(*found, network, OwnAddresses());
   facts.reach = endpoints.empty()
                     ? Reach::Kind::kSilent
@@ -104,6 +142,9 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Try() {
           absl::StrCat("the job with run id '", context_.plan.rdzv_id, "' is over, as ",
                        store_->Where(), " says; give a new job another --rdzv-id"));
     case ClaimMove::kJoin: {
+      if (is_host_ == true) {
+        return RefuseToHostBeside(*found);
+      }
       ASSIGN_OR_RETURN(Place place, PlaceOf(*found));
       joined_ = found->launch;
       return std::optional<Place>(std::move(place));
@@ -111,7 +152,15 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Try() {
     case ClaimMove::kClaim:
       break;
   }
-  return Host(found);
+  return is_host_ == false ? std::optional<Place>() : Host(found);
+}
+
+absl::Status ClaimDirectory::RefuseToHostBeside(const Claim& claim) const {
+  return absl::AlreadyExistsError(absl::StrCat(
+      "another launcher hosts run id '", context_.plan.rdzv_id, "', at ",
+      ToString(claim.endpoints.front()), " (as ", store_->Where(),
+      " says); end it, or give this job another --rdzv-id. A launcher takes the place of a "
+      "--coordinator that is not there, unless it has is_host=0 in --rdzv-conf"));
 }
 
 absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Claim>& found) {
@@ -120,7 +169,8 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Cl
   Claim mine{.launch = RandomHex(8),
              .endpoints = place.endpoints,
              .lease_seconds = ClaimLeaseOf(context_.plan).count(),
-             .network = OwnNetwork()};
+             .network = OwnNetwork(),
+             .journal = context_.journal};
   if (place.token.value.empty()) {
     mine.token = place.token.value = RandomHex(32);
   }
@@ -140,15 +190,21 @@ absl::StatusOr<Place> ClaimDirectory::MakeHostPlace() const {
   return place;
 }
 
+std::vector<NumericEndpoint> ClaimDirectory::EndpointsOf(const Claim& claim) const {
+  std::vector<NumericEndpoint> endpoints = EndpointsOfHolder(claim, OwnNetwork(), OwnAddresses());
+  if (endpoints.empty()) {
+    endpoints = claim.endpoints;
+  }
+  MoveReachableToFront(&endpoints, MonoNow() + kHolderTimeout, context_.is_cancelled);
+  return endpoints;
+}
+
 absl::StatusOr<Place> ClaimDirectory::PlaceOf(const Claim& claim) const {
   Place place;
   place.may_move = Place::MayMove::kUntilFirstWorld;
+  place.can_be_looked_up = true;
   place.source = store_->Where();
-  place.endpoints = EndpointsOfHolder(claim, OwnNetwork(), OwnAddresses());
-  if (place.endpoints.empty()) {
-    place.endpoints = claim.endpoints;
-  }
-  MoveReachableToFront(&place.endpoints, MonoNow() + kHolderTimeout, context_.is_cancelled);
+  place.endpoints = EndpointsOf(claim);
   ASSIGN_OR_RETURN(place.token.value, TokenOf(context_.plan, context_.environment));
   place.token.advice =
       "set FSDPRUN_TOKEN (or --token-file) to the same value on all nodes, or on none";

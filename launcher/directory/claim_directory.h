@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/directory/claim_store.h"
 #include "launcher/directory/directory.h"
@@ -18,19 +19,25 @@ class ClaimDirectory : public Directory {
 
   absl::StatusOr<Place> Find() override;
   bool HasMoved(const absl::Status& why) override;
+  absl::StatusOr<Whereabouts> LookAgain() override;
   absl::StatusOr<bool> Confirm() override;
   void JobEnded(bool closes) override;
 
  private:
   /// Of a claim that has just been read.
   HolderFacts LookAtHolder(const std::optional<Claim>& found);
-  /// An answer, or nothing if the claims have changed meanwhile.
+  /// An answer, or nothing if the claims have changed meanwhile, or this launcher has to wait.
   absl::StatusOr<std::optional<Place>> Try();
   absl::StatusOr<std::optional<Place>> Host(const std::optional<Claim>& found);
+  absl::Status RefuseToHostBeside(const Claim& claim) const;
+  absl::Status WhyNothingWasFound(Duration timeout) const;
+  std::vector<NumericEndpoint> EndpointsOf(const Claim& claim) const;
   absl::StatusOr<Place> PlaceOf(const Claim& claim) const;
   absl::StatusOr<Place> MakeHostPlace() const;
 
   const DirectoryContext context_;
+  /// Whether this launcher must host, or must not.
+  const std::optional<bool> is_host_;
   const std::unique_ptr<ClaimStore> store_;
   /// Of this launcher, if it hosts.
   std::optional<Claim> mine_;

@@ -45,6 +45,9 @@ struct Place {
     kUntilFirstWorld,
   };
   MayMove may_move = MayMove::kNever;
+  /// Who has joined may ask the directory again where the coordinator is: see
+  /// Directory::LookAgain().
+  bool can_be_looked_up = false;
   /// A host only: while it cannot be heard of, another launcher may become the host of the job.
   bool can_be_taken = false;
   /// Of a host whose place can be taken: just before it was claimed, as before a Confirm().
@@ -67,6 +70,14 @@ struct Place {
     const std::string by = source.empty() ? "" : " (as " + source + " says)";
     return is_shared() ? ToString(endpoints.front()) + by : "this process";
   }
+};
+
+/// Where a coordinator is that has taken a job over.
+struct Whereabouts {
+  /// Best first; not empty.
+  std::vector<NumericEndpoint> endpoints;
+  /// Empty: that of the coordinator before it.
+  std::string token;
 };
 
 /// What has become of the place of a coordinator since.
@@ -114,6 +125,11 @@ class Directory {
   /// coordinator at its place is gone, is another's, or cannot be told from one that is. `why`
   /// there is none: UNAVAILABLE, nobody answers; NOT_FOUND, who answers has another run id.
   virtual bool HasMoved(const absl::Status& /*why*/) { return false; }
+  /// For who has joined, and has lost a coordinator that another may take over: where it is by now,
+  /// which may be where it was. Hosts and claims nothing. Errors: it is not known now.
+  virtual absl::StatusOr<Whereabouts> LookAgain() {
+    return absl::UnimplementedError("the coordinator's address is a fixed one");
+  }
   /// For a host: whether its place is still its own. Renews what it holds of it and reads it back,
   /// so that nobody takes it for kSilenceOfRefused at least, from the moment of the call on;
   /// `false`: another has it, or it was closed. Errors: it could not be found out; they name what
@@ -138,6 +154,8 @@ struct DirectoryContext {
   std::function<bool()> is_cancelled;
   /// Told, for people, what a Find() that takes long is waiting for; may be null.
   std::function<void(const std::string&)> notify;
+  /// Of a coordinator that keeps one: see Journal::identity().
+  std::string journal{};
   /// Told, on any thread, when it turns out that another launcher has the place of this one, which
   /// hosts; may be null.
   std::function<void()> on_taken{};

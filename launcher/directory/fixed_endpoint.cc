@@ -86,6 +86,7 @@ absl::StatusOr<Place> FixedEndpoint::FindAtEndpoint() {
   if (may_bind || !IsNumericAddress(plan.endpoint.host)) {
     place.may_move = Place::MayMove::kUntilAdmitted;
   }
+  place.can_be_looked_up = !IsNumericAddress(plan.endpoint.host);
   place.endpoints = AtPort(endpoint, plan.endpoint.port);
   place.tls_name = TlsName();
   ASSIGN_OR_RETURN(place.token, ChooseToken(plan, context_.environment, place.endpoints.front()));
@@ -98,6 +99,16 @@ absl::StatusOr<Place> FixedEndpoint::FindAtEndpoint() {
   present_ = place.endpoints;
   told_.clear();
   return place;
+}
+
+// The name of an endpoint may be of another machine by now.
+absl::StatusOr<Whereabouts> FixedEndpoint::LookAgain() {
+  if (!told_.empty()) {
+    return absl::UnimplementedError("this launcher was told where to join");
+  }
+  ASSIGN_OR_RETURN(const HostView endpoint, LookAtHost(context_.plan.endpoint.host, context_));
+  present_ = AtPort(endpoint, context_.plan.endpoint.port);
+  return Whereabouts{present_, ""};
 }
 
 absl::StatusOr<bool> FixedEndpoint::Confirm() {

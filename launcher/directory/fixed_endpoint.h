@@ -33,6 +33,7 @@ class FixedEndpoint : public Directory, public SharedEndpoint {
 
   absl::StatusOr<Place> Find() override;
   bool HasMoved(const absl::Status& why) override;
+  absl::StatusOr<Whereabouts> LookAgain() override;
   absl::StatusOr<bool> Confirm() override;
   void JobEnded(bool closes) override;
   SharedEndpoint* shared_endpoint() override { return this; }

@@ -96,6 +96,9 @@ class Launcher {
   void Execute(const place::Find&);
   void Execute(const place::FindAt& find);
   void OnFound(absl::StatusOr<Place> place);
+  void Execute(const place::LookAgain&);
+  void OnFoundAgain(absl::StatusOr<Whereabouts> where);
+  void Execute(place::Redirect& redirect);
   bool IsPresent(const Place& place) const;
   void Execute(place::MoveTo& move);
   void MoveTo(Place place);

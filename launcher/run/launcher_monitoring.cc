@@ -60,7 +60,12 @@ void Launcher::RecordNews(CoordinatorHost::Hooks* hooks) {
 
 void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
   progress_signs_ = ProgressSigns();
-  hooks->on_news = [this](const node::News& news) { Record(news); };
+  hooks->on_news = [this](const node::News& news) {
+    Record(news);
+    if (std::holds_alternative<node::CoordinatorLost>(news)) {
+      StepSearch(place::CoordinatorLost{});
+    }
+  };
   hooks->on_timer_request = [this] { progress_signs_.OnTimerRequest(); };
   hooks->on_event = [this](const node::Event& event) {
     progress_signs_.On(event);

@@ -48,6 +48,7 @@ place::Facts Launcher::PlaceFacts() const {
   facts.is_answered = place_.may_move == Place::MayMove::kUntilFirstWorld
                           ? agent_->was_admitted() && error.ok()
                           : !absl::IsUnavailable(error);
+  facts.awaits_successor = host_ == nullptr && agent_->machine().awaits_successor();
   facts.awaits_check = host_ != nullptr && host_->machine().awaits_place();
   return facts;
 }
@@ -138,7 +139,33 @@ bool Launcher::IsPresent(const Place& place) const {
                              place_.endpoints.begin(), place_.endpoints.end());
 }
 
+void Launcher::Execute(const place::LookAgain&) {
+  const auto where = std::make_shared<absl::StatusOr<Whereabouts>>(absl::UnknownError("not asked"));
+  OnDirectory([directory = directory_, where] { *where = directory->LookAgain(); },
+              [this, where] { OnFoundAgain(std::move(*where)); });
+}
+
+void Launcher::OnFoundAgain(absl::StatusOr<Whereabouts> where) {
+  const bool is_present = where.ok() &&
+                          (where->token.empty() || where->token == place_.token.value) &&
+                          std::is_permutation(where->endpoints.begin(), where->endpoints.end(),
+                                              place_.endpoints.begin(), place_.endpoints.end());
+  StepSearch(place::FoundAgain{std::move(where), is_present});
+}
+
 // --- What follows
+
+// The token is read before each attempt.
+void Launcher::Execute(place::Redirect& redirect) {
+  place_.endpoints = std::move(redirect.where.endpoints);
+  if (!redirect.where.token.empty()) {
+    place_.token.value = redirect.where.token;
+  }
+  Log(LogLevel::kInfo, absl::StrCat("another coordinator takes the job over at ", place_.where(),
+                                    "; the workers of this node go on"));
+  agent_->CoordinatorMoved(place_.where());
+  grpc_link_->Redirect(place_.targets());
+}
 
 void Launcher::Execute(place::MoveTo& move) {
   if (!move.other_host.empty()) {

@@ -80,8 +80,10 @@ absl::Status Launcher::OpenLink() {
     return host_->Start();
   }
   GrpcLink::Options options{.targets = place_.targets(), .job_id = run_id_};
-  options.token = [token = place_.token.value, path = place_.token.path]() {
-    return token.empty() ? TokenFile::Read(path) : absl::StatusOr<std::string>(token);
+  options.token = [this] {  // A coordinator that takes the job over may have another one.
+    const JobToken& token = place_.token;
+    return token.value.empty() ? TokenFile::Read(token.path)
+                               : absl::StatusOr<std::string>(token.value);
   };
   if (plan_.read_timeout.has_value()) {
     // A coordinator that does not answer is tried again before it is given up.
@@ -242,7 +244,8 @@ void Launcher::MakeAgent() {
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
   output_.Attach(agent_.get());
   was_turned_away_ = false;
-  StepSearch(place::Began{place_.may_move, place_.can_be_taken, place_.longest_look_pause});
+  StepSearch(place::Began{place_.may_move, place_.can_be_taken, place_.longest_look_pause,
+                          place_.can_be_looked_up});
   TendPlace();
 }
 

@@ -65,6 +65,14 @@ void PlaceSearch::Handle(const place::AgentEnded& ended, Out& out) {
   }
 }
 
+// Most often the next attempt succeeds.
+void PlaceSearch::Handle(const place::CoordinatorLost&, Out& out) {
+  if (LooksForSuccessor(out) && !HasQuestion()) {
+    pause_ = std::min(kFirstLookPause, present_.longest_look_pause);
+    GoOn(out);
+  }
+}
+
 void PlaceSearch::Handle(const place::CheckOrdered&, Out& out) {
   if (!HasQuestion()) {
     BeginQuestion(out);  // Else its answer may do, or the check is still awaited then.
@@ -126,6 +134,22 @@ void PlaceSearch::Handle(place::Found& found, Out& out) {
   }
 }
 
+void PlaceSearch::Handle(place::FoundAgain& found, Out& out) {
+  if (state_ != State::kLookingAgain) {
+    return;
+  }
+  state_ = State::kSettled;
+  if (need_ != asked_need_) {
+    BeginQuestion(out);
+    return;
+  }
+  const bool is_news = found.where.ok() && !found.is_present && LooksForSuccessor(out);
+  GoOn(out);
+  if (is_news) {
+    out.Do(place::Redirect{*std::move(found.where)});
+  }
+}
+
 void PlaceSearch::Handle(const place::TimerDue&, Out& out) {
   if (out.now < wake_at()) {
     return;
@@ -138,6 +162,10 @@ void PlaceSearch::Handle(const place::TimerDue&, Out& out) {
     } else {
       GoOn(out);
     }
+  } else if (!is_retry && LooksForSuccessor(out)) {
+    asked_need_ = need_;
+    state_ = State::kLookingAgain;
+    out.Do(place::LookAgain{});
   } else if (!is_retry && Watches(out) && (out.facts.hosts || !out.facts.is_answered)) {
     BeginQuestion(out);
   } else {
@@ -152,10 +180,19 @@ void PlaceSearch::Handle(const place::Leave&, Out&) {
 
 // --- Decisions
 
+// What runs here goes on, and nothing is claimed.
+bool PlaceSearch::LooksForSuccessor(const Out& out) const {
+  return present_.can_be_looked_up && !has_agent_ended_ && out.facts.awaits_successor;
+}
+
 // Whoever waits for a launcher that is gone, or hosts what another has taken, has not run anything.
+// Or it waits for another coordinator.
 bool PlaceSearch::Watches(const Out& out) const {
   if (has_agent_ended_) {
     return false;
+  }
+  if (LooksForSuccessor(out)) {
+    return true;
   }
   switch (present_.may_move) {
     case Place::MayMove::kNever:

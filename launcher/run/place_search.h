@@ -31,6 +31,8 @@ struct Facts {
   bool is_answered = false;
   /// Of a host: see JobMachine::awaits_place().
   bool awaits_check = false;
+  /// The coordinator is lost, and another may take the job over: workers that run go on.
+  bool awaits_successor = false;
 };
 
 // --- Events
@@ -40,6 +42,7 @@ struct Began {
   Place::MayMove may_move = Place::MayMove::kNever;
   bool can_be_taken = false;
   Duration longest_look_pause{};
+  bool can_be_looked_up = false;
 };
 enum class AgentEnd {
   kOver,        // its part is over
@@ -50,6 +53,8 @@ enum class AgentEnd {
 struct AgentEnded {
   AgentEnd end = AgentEnd::kOver;
 };
+/// The stream to the coordinator broke.
+struct CoordinatorLost {};
 /// See job::PlaceAsked.
 struct CheckOrdered {};
 /// See DirectoryContext::on_taken.
@@ -73,13 +78,19 @@ struct Found {
   /// It is where this launcher has joined already.
   bool is_present = false;
 };
+/// The answer to LookAgain.
+struct FoundAgain {
+  absl::StatusOr<Whereabouts> where;
+  /// It is where attempts lead already.
+  bool is_present = false;
+};
 /// The time of wake_at() has come.
 struct TimerDue {};
 /// This launcher stays where it is until it ends: a signal has come, or it is ending.
 struct Leave {};
 
-using Event = std::variant<Began, AgentEnded, CheckOrdered, Taken, Stalled, OtherHost, Asked, Found,
-                           TimerDue, Leave>;
+using Event = std::variant<Began, AgentEnded, CoordinatorLost, CheckOrdered, Taken, Stalled,
+                           OtherHost, Asked, Found, FoundAgain, TimerDue, Leave>;
 
 // --- Actions
 
@@ -89,6 +100,12 @@ struct Find {};
 /// See SharedEndpoint::PlaceAt().
 struct FindAt {
   std::vector<std::string> where;
+};
+/// See Directory::LookAgain().
+struct LookAgain {};
+/// Attempts to reach the coordinator lead there from now on; agent and workers stay.
+struct Redirect {
+  Whereabouts where;
 };
 /// Take part at `place` from now on, which was found as the other host's if `other_host` says so.
 struct MoveTo {
@@ -121,8 +138,8 @@ struct End {
   absl::Status why;
 };
 
-using Action = std::variant<Ask, Find, FindAt, MoveTo, GiveUpClaim, Confirmed, Unknown, Suspend,
-                            Replaced, TellOfOther, End>;
+using Action = std::variant<Ask, Find, FindAt, LookAgain, Redirect, MoveTo, GiveUpClaim, Confirmed,
+                            Unknown, Suspend, Replaced, TellOfOther, End>;
 
 }  // namespace place
 
@@ -131,12 +148,13 @@ using Action = std::variant<Ask, Find, FindAt, MoveTo, GiveUpClaim, Confirmed, U
 class PlaceSearch {
  public:
   enum class State {
-    kSettled,   // nothing is looked for
-    kWatching,  // the place may move; it is looked at from time to time
-    kAsking,    // Ask is open
-    kFinding,   // Find or FindAt is open
-    kRetrying,  // one of them is to be repeated, because nobody knew
-    kLeaving,   // nothing begins any more
+    kSettled,       // nothing is looked for
+    kWatching,      // the place may move; it is looked at from time to time
+    kAsking,        // Ask is open
+    kFinding,       // Find or FindAt is open
+    kLookingAgain,  // LookAgain is open
+    kRetrying,      // one of them is to be repeated, because nobody knew
+    kLeaving,       // nothing begins any more
   };
 
   /// What is to be done, in this order.
@@ -162,16 +180,21 @@ class PlaceSearch {
 
   void Handle(const place::Began& began, Out& out);
   void Handle(const place::AgentEnded& ended, Out& out);
+  void Handle(const place::CoordinatorLost&, Out& out);
   void Handle(const place::CheckOrdered&, Out& out);
   void Handle(const place::Taken&, Out& out);
   void Handle(const place::Stalled&, Out& out);
   void Handle(place::OtherHost& other, Out& out);
   void Handle(const place::Asked& asked, Out& out);
   void Handle(place::Found& found, Out& out);
+  void Handle(place::FoundAgain& found, Out& out);
   void Handle(const place::TimerDue&, Out& out);
   void Handle(const place::Leave&, Out& out);
 
-  bool HasQuestion() const { return state_ == State::kAsking || state_ == State::kFinding; }
+  bool HasQuestion() const {
+    return state_ == State::kAsking || state_ == State::kFinding || state_ == State::kLookingAgain;
+  }
+  bool LooksForSuccessor(const Out& out) const;
   bool Watches(const Out& out) const;
   bool MayMove(const Out& out) const;
   void BeginQuestion(Out& out);

@@ -249,5 +249,22 @@ TEST_F(ContactTest, StallPutsOffWhatTheCoordinatorHasToAnswer) {
   EXPECT_FALSE(contact_.IsAwaited());
 }
 
+TEST_F(ContactTest, ASuccessorIsAwaitedByWhoWasAdmittedAndToldOfIt) {
+  contact_.Begin(now_);
+  contact_.ExpectSuccessor(true);
+  EXPECT_FALSE(contact_.AwaitsSuccessor());
+  Admit();
+  EXPECT_FALSE(contact_.AwaitsSuccessor());
+  Lose(/*nothing_listens=*/true);
+  EXPECT_TRUE(contact_.AwaitsSuccessor());
+  contact_.Moved("10.0.0.2:7");
+  EXPECT_EQ(contact_.endpoint(), "10.0.0.2:7");
+  EXPECT_THAT(contact_.GiveUp(), HasSubstr("lost the coordinator at 10.0.0.2:7"));
+  Admit();
+  contact_.ExpectSuccessor(false);
+  Lose();
+  EXPECT_FALSE(contact_.AwaitsSuccessor());
+}
+
 }  // namespace
 }  // namespace fsdprun

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace fsdprun {
 namespace {
@@ -95,6 +96,66 @@ TEST(ClaimDirectoryTest, AHostIsToldWhatTheStoreSaysOfItsClaim) {
   EXPECT_FALSE(directory.Confirm().value());
   store.found_ = store.mine_;
   EXPECT_TRUE(directory.Confirm().value());
+}
+
+LaunchPlan EtcdPlan(std::optional<bool> is_host) {
+  LaunchPlan plan;
+  plan.backend = RendezvousBackend::kEtcd;
+  plan.is_host = is_host;
+  plan.join_timeout = std::chrono::milliseconds(200);
+  return plan;
+}
+
+TEST(ClaimDirectoryTest, ACoordinatorJoinsNobody) {
+  // Nobody answers there, and that is not the end of it.
+  const Claim other{.launch = "other", .endpoints = {{"192.0.2.1", 1}}, .lease_seconds = 40};
+  ClaimDirectory directory({EtcdPlan(true), {}, nullptr, nullptr},
+                           std::make_unique<FixedStore>(std::optional<Claim>(other)));
+  const absl::Status status = directory.Find().status();
+  EXPECT_TRUE(absl::IsAlreadyExists(status));
+  EXPECT_NE(status.message().find("another launcher hosts run id 'none', at 192.0.2.1:1"),
+            std::string::npos);
+}
+
+TEST(ClaimDirectoryTest, ACoordinatorTakesThePlaceOfTheOneWhoseJournalItHas) {
+  auto owned = std::make_unique<HeldStore>();
+  HeldStore& store = *owned;
+  store.found_ = Claim{.launch = "before",
+                       .endpoints = {{"192.0.2.1", 1}},
+                       .lease_seconds = 40,
+                       .journal = "etcd /j"};
+  DirectoryContext context{EtcdPlan(true), {}, nullptr, nullptr};
+  context.journal = "etcd /j";
+  ClaimDirectory directory(std::move(context), std::move(owned));
+  EXPECT_TRUE(directory.Find().value().hosts);
+  EXPECT_EQ(store.mine_.journal, "etcd /j");
+}
+
+TEST(ClaimDirectoryTest, ALauncherThatMustNotHostWaitsForAHost) {
+  auto owned = std::make_unique<HeldStore>();
+  HeldStore& store = *owned;
+  std::string notice;
+  DirectoryContext context{EtcdPlan(false), {}, nullptr, nullptr};
+  context.notify = [&](const std::string& text) { notice = text; };
+  ClaimDirectory directory(std::move(context), std::move(owned));
+  const absl::Status status = directory.Find().status();
+  EXPECT_NE(status.message().find("nobody hosts run id 'none'"), std::string::npos) << status;
+  EXPECT_NE(notice.find("this launcher may not host (is_host=0)"), std::string::npos);
+  EXPECT_EQ(store.mine_, Claim());
+}
+
+TEST(ClaimDirectoryTest, WhoLooksAgainIsToldOfAnotherHostAndClaimsNothing) {
+  auto owned = std::make_unique<HeldStore>();
+  HeldStore& store = *owned;
+  ClaimDirectory directory({EtcdPlan(std::nullopt), {}, nullptr, nullptr}, std::move(owned));
+  EXPECT_TRUE(absl::IsUnavailable(directory.LookAgain().status()));
+  store.found_ = Claim{.launch = "next", .endpoints = {{"127.0.0.1", 1}}, .token = "its"};
+  const Whereabouts where = directory.LookAgain().value();
+  EXPECT_EQ(where.endpoints, (std::vector<NumericEndpoint>{{"127.0.0.1", 1}}));
+  EXPECT_EQ(where.token, "its");
+  store.found_ = Claim{.launch = "next", .closed_until = 1};
+  EXPECT_TRUE(absl::IsUnavailable(directory.LookAgain().status()));
+  EXPECT_EQ(store.mine_, Claim());
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ TEST(ClaimTest, TextIsReadAsItWasWritten) {
   EXPECT_EQ(DecodeClaim(EncodeClaim(claim)).value(), claim);
   claim.lease_seconds = 40;
   claim.network = "boot/net:[1]";
+  claim.journal = "etcd /fsdprun/journal/run7";
   EXPECT_EQ(DecodeClaim(EncodeClaim(claim)).value(), claim);
   claim = {.launch = "one", .closed_until = 1234};
   EXPECT_EQ(DecodeClaim(EncodeClaim(claim)).value(), claim);
@@ -50,6 +51,19 @@ TEST(ClaimTest, WhatIsNoClaimIsRefused) {
     EXPECT_FALSE(DecodeClaim(text).ok()) << text;
   }
   EXPECT_TRUE(DecodeClaim(good + "colour blue\n").ok());
+}
+
+TEST(ClaimTest, AHolderThatKeepsAJournalIsReplacedByWhoeverHasThatAndWaitedForByOthers) {
+  Claim claim = SomeClaim("one");
+  claim.lease_seconds = 40;
+  HolderFacts refused{.reach = Reach::Kind::kRefused, .silence = {}, .is_on_own_network = true};
+  EXPECT_EQ(MoveOf(claim, refused, 50), ClaimMove::kClaim);
+  claim.journal = "etcd /fsdprun/journal/run7";
+  EXPECT_EQ(MoveOf(claim, refused, 50), ClaimMove::kJoin);
+  refused.silence = seconds(40);
+  EXPECT_EQ(MoveOf(claim, refused, 50), ClaimMove::kClaim);
+  const HolderFacts taken{.reach = Reach::Kind::kConnects, .silence = {}, .is_succeeded = true};
+  EXPECT_EQ(MoveOf(claim, taken, 50), ClaimMove::kClaim);
 }
 
 TEST(ClaimTest, OnlyAHolderWhoseHostSaysThatItHasEndedOrWhoseLeaseIsOverIsReplaced) {

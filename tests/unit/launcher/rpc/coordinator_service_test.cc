@@ -32,16 +32,24 @@ class CoordinatorServiceTest : public ::testing::Test {
     std::vector<LinkLoss> losses;
   };
 
-  void SetUp() override {
-    listener_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // Listens at a free port, to which `target_` leads then.
+  UniqueFd ListenAtTarget() {
+    UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof(address);
-    ASSERT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
-    ASSERT_EQ(::listen(listener_.get(), 16), 0);
-    ASSERT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+    EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(::listen(listener.get(), 16), 0);
+    EXPECT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
     target_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    return listener;
+  }
+  // As of a coordinator whose process is stopped: the kernel accepts the connection.
+  UniqueFd BeSilent() { return ListenAtTarget(); }
+
+  void SetUp() override {
+    listener_ = ListenAtTarget();
     loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) {
       service_->AddConnection(UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
     });
@@ -325,6 +333,30 @@ TEST_F(CoordinatorServiceTest, ShutdownWritesWhatIsQueued) {
   RunUntil([&] { return agent->received.size() == 1 && !agent->losses.empty(); });
 }
 
+TEST_F(CoordinatorServiceTest, ARedirectedStreamIsOpenedAnewThereAndNoLossIsTold) {
+  const auto agent = Connect("secret");
+  RunUntil([&] { return agent->is_up; });
+  agent->link->Send(Joined(7));
+  RunUntil([&] { return heard_.size() == 1; });
+  agent->is_up = false;
+  agent->link->Redirect({target_});
+  RunUntil([&] { return agent->is_up && lost_.size() == 1; });
+  agent->link->Send(Joined(7));
+  RunUntil([&] { return heard_.size() == 2; });
+  service_->Send({Incarnation(7), Generation(0), AdmitAgent{}});
+  RunUntil([&] { return agent->received.size() == 1; });
+  EXPECT_TRUE(agent->losses.empty());
+}
+
+TEST_F(CoordinatorServiceTest, AnAttemptUnderWayIsRedirected) {
+  const std::string target = target_;
+  const UniqueFd silent = BeSilent();
+  const auto agent = Connect("secret", "job", std::chrono::hours(1));
+  agent->link->Redirect({target});
+  RunUntil([&] { return agent->is_up; });
+  EXPECT_TRUE(agent->losses.empty());
+}
+
 TEST_F(CoordinatorServiceTest, UnreachableCoordinatorIsUnavailable) {
   target_ = "127.0.0.1:1";
   const auto agent = Connect("secret");
@@ -333,17 +365,8 @@ TEST_F(CoordinatorServiceTest, UnreachableCoordinatorIsUnavailable) {
   EXPECT_TRUE(agent->losses.front().nothing_listens) << agent->losses.front().status;
 }
 
-// As of a coordinator whose process is stopped: the kernel accepts the connection.
 TEST_F(CoordinatorServiceTest, SomebodyThereWhoDoesNotAnswerIsNotTakenForNobody) {
-  UniqueFd silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  ASSERT_EQ(::bind(silent.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(::listen(silent.get(), 16), 0);
-  ::getsockname(silent.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  target_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  const UniqueFd silent = BeSilent();
   const auto agent = Connect("secret", "job", std::chrono::milliseconds(100));
   RunUntil([&] { return !agent->losses.empty(); });
   EXPECT_TRUE(absl::IsUnavailable(agent->losses.front().status));

@@ -22,6 +22,10 @@ using std::chrono::seconds;
 std::string Words(const place::Ask&) { return "ask"; }
 std::string Words(const place::Find&) { return "find"; }
 std::string Words(const place::FindAt& find) { return "find at " + find.where.front(); }
+std::string Words(const place::LookAgain&) { return "look again"; }
+std::string Words(const place::Redirect& redirect) {
+  return "redirect to " + ToString(redirect.where.endpoints.front());
+}
 std::string Words(const place::MoveTo& move) {
   return move.place.hosts ? "host" : "join " + move.place.node_address;
 }
@@ -49,6 +53,20 @@ class Search {
   std::vector<std::string> Join(Place::MayMove may_move) {
     facts_ = {};
     return Step(place::Began{may_move, false, seconds(4)});
+  }
+  /// Of whom a world runs, and whose coordinator may be taken over.
+  void JoinAJobThatHasRun(bool can_be_looked_up = true) {
+    facts_ = {.has_run = true, .was_admitted = true, .is_answered = true};
+    Step(place::Began{Place::MayMove::kUntilFirstWorld, false, seconds(4), can_be_looked_up});
+    EXPECT_EQ(search_.state(), State::kSettled);
+  }
+  std::vector<std::string> LoseCoordinator() {
+    facts_.is_answered = false;
+    facts_.awaits_successor = true;
+    return Step(place::CoordinatorLost{});
+  }
+  std::vector<std::string> FindAgain(absl::StatusOr<Whereabouts> where, bool is_present = false) {
+    return Step(place::FoundAgain{std::move(where), is_present});
   }
   std::vector<std::string> Host(Place::MayMove may_move) {
     facts_ = {.hosts = true, .is_alone = true};
@@ -96,6 +114,70 @@ class Search {
   place::Facts facts_;
   MonoTime now_{seconds(100)};
 };
+
+const Whereabouts kElsewhere{{{"10.0.0.2", 7}}, ""};
+
+// --- Who waits for another coordinator, with workers that run
+
+TEST(PlaceSearchTest, WhoseCoordinatorMayBeTakenOverLooksWhereItIsAndMovesNothing) {
+  Search search;
+  search.JoinAJobThatHasRun();
+  EXPECT_THAT(search.LoseCoordinator(), IsEmpty());  // The next attempt may succeed.
+  EXPECT_THAT(search.Wait(milliseconds(900)), IsEmpty());
+  EXPECT_THAT(search.Wait(milliseconds(100)), ElementsAre("look again"));
+  EXPECT_THAT(search.Wait(seconds(60)), IsEmpty());
+  EXPECT_THAT(search.FindAgain(absl::UnavailableError("nobody")), IsEmpty());
+  EXPECT_THAT(search.Wait(seconds(2)), ElementsAre("look again"));
+  EXPECT_THAT(search.FindAgain(kElsewhere, /*is_present=*/true), IsEmpty());
+  EXPECT_THAT(search.Wait(seconds(4)), ElementsAre("look again"));
+  EXPECT_THAT(search.FindAgain(kElsewhere), ElementsAre("redirect to 10.0.0.2:7"));
+  // That one may end too.
+  EXPECT_THAT(search.Wait(seconds(4)), ElementsAre("look again"));
+}
+
+TEST(PlaceSearchTest, NobodyLooksForAnotherCoordinatorWhoseOwnIsBack) {
+  Search search;
+  search.JoinAJobThatHasRun();
+  search.LoseCoordinator();
+  search.facts_.awaits_successor = false;
+  EXPECT_THAT(search.Wait(seconds(60)), IsEmpty());
+  EXPECT_EQ(search.search_.state(), State::kSettled);
+  search.LoseCoordinator();  // The next time it looks as soon.
+  EXPECT_THAT(search.Wait(seconds(1)), ElementsAre("look again"));
+  search.facts_.awaits_successor = false;
+  EXPECT_THAT(search.FindAgain(kElsewhere), IsEmpty());
+  EXPECT_EQ(search.search_.state(), State::kSettled);
+}
+
+TEST(PlaceSearchTest, WhereNothingTellsOfAnotherCoordinatorNobodyLooks) {
+  Search search;
+  search.JoinAJobThatHasRun(/*can_be_looked_up=*/false);
+  search.LoseCoordinator();
+  EXPECT_THAT(search.Wait(seconds(60)), IsEmpty());
+  search.JoinAJobThatHasRun();
+  EXPECT_THAT(search.Step(place::CoordinatorLost{}), IsEmpty());  // It cannot be taken over.
+  EXPECT_THAT(search.Wait(seconds(60)), IsEmpty());
+}
+
+TEST(PlaceSearchTest, AnAgentThatHasEndedNeedsNoOtherCoordinator) {
+  Search search;
+  search.JoinAJobThatHasRun();
+  search.LoseCoordinator();
+  EXPECT_THAT(search.Wait(seconds(1)), ElementsAre("look again"));
+  EXPECT_THAT(search.End(AgentEnd::kOver), IsEmpty());
+  EXPECT_THAT(search.FindAgain(kElsewhere), IsEmpty());
+  EXPECT_THAT(search.Wait(seconds(60)), IsEmpty());
+}
+
+TEST(PlaceSearchTest, BeforeTheFirstWorldNobodyClaimsThePlaceOfACoordinatorThatMayComeAgain) {
+  Search search;
+  search.JoinAJobThatHasRun();
+  search.facts_.has_run = false;
+  search.LoseCoordinator();
+  EXPECT_THAT(search.Wait(seconds(1)), ElementsAre("look again"));
+  EXPECT_THAT(search.End(AgentEnd::kHostSilent), IsEmpty());  // It was waited for in vain.
+  EXPECT_THAT(search.FindAgain(absl::UnavailableError("nobody")), ElementsAre("find"));
+}
 
 // --- Who has joined
 
