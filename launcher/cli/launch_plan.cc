@@ -68,7 +68,7 @@ void DescribeRendezvous(const LaunchPlan& plan, Description& description) {
                                   : plan.uses_file ? "where the rendezvous file says"
                                                    : ToString(plan.endpoint));
   description.LineIf(plan.is_coordinator, "mode", "coordinator only");
-  description.LineIf(!plan.journal.empty(), "journal", plan.journal);
+  description.LineIf(plan.journal.is_given(), "journal", ToString(plan.journal));
   description.Line("run_id", plan.rdzv_id_is_random ? "random" : plan.rdzv_id);
   description.Line("join_timeout_s", Seconds(plan.join_timeout));
   if (!plan.is_agent) {
@@ -242,6 +242,14 @@ std::string ToString(const HostPort& endpoint) {
     return absl::StrCat("[", endpoint.host, "]:", endpoint.port);
   }
   return absl::StrCat(endpoint.host, ":", endpoint.port);
+}
+
+std::string ToString(const JournalPlace& place) {
+  if (place.etcd.empty()) {
+    return place.folder;
+  }
+  const auto add = [](std::string* out, const HostPort& member) { *out += ToString(member); };
+  return absl::StrCat("etcd://", absl::StrJoin(place.etcd, ",", add), place.prefix);
 }
 
 std::string DescribePlan(const LaunchPlan& plan) {

@@ -26,17 +26,32 @@ std::string ToString(const HostPort& endpoint);
 enum class RendezvousBackend { kStatic, kC10d, kEtcd };
 const char* BackendName(RendezvousBackend backend);
 
-/// How etcd is reached, of the backends etcd and etcd-v2: both speak v3.
+/// How etcd is reached, of the backends etcd and etcd-v2, which both speak v3, and of a journal.
 struct EtcdOptions {
   bool uses_tls = false;
   std::string ca_file;
   std::string certificate_file;
   std::string key_file;
-  /// Of all keys; with a slash in front and none at the end.
+  /// Of all keys of the rendezvous; with a slash in front and none at the end.
   std::string prefix = "/torchelastic/p2p";
 
   bool operator==(const EtcdOptions&) const = default;
 };
+
+/// Where a coordinator keeps the record of its job: in a folder, in an etcd, or nowhere.
+struct JournalPlace {
+  std::string folder;
+  /// Members of one etcd.
+  std::vector<HostPort> etcd;
+  /// Of the keys there; with a slash in front and none at the end. The run id follows.
+  std::string prefix;
+
+  bool is_given() const { return !folder.empty() || !etcd.empty(); }
+  bool operator==(const JournalPlace&) const = default;
+};
+
+/// As the user wrote it, with what was left out.
+std::string ToString(const JournalPlace& place);
 
 /// How the words after the options become a command.
 enum class ProgramKind {
@@ -139,8 +154,8 @@ struct LaunchPlan {
 
   /// Nothing but the job's coordinator runs in this process: no agent, no workers, no program.
   bool is_coordinator = false;
-  /// The folder in which that keeps what another one needs to take the job over; empty: nothing.
-  std::string journal;
+  /// Where that keeps what another one needs to take the job over.
+  JournalPlace journal;
 
   /// The nodes' daemons run the job: their hosts, or the file that names them, which the caller
   /// reads (TakeHosts()).
@@ -207,7 +222,8 @@ struct LaunchPlan {
   /// Where another program of this job has said that the coordinator is; else empty.
   std::vector<HostPort> coordinators;
   /// c10d: this launcher must host the coordinator, or must not; unset: the first that binds the
-  /// endpoint does.
+  /// endpoint does. etcd: a --coordinator must, a launcher must not; unset: the first that claims
+  /// the run id does.
   std::optional<bool> is_host;
   /// c10d with store_type=file: the endpoint is a file that all nodes see.
   bool uses_file = false;

@@ -172,21 +172,24 @@ std::vector<OptionSpec> CoordinatorOptions() {
        .reads_variable = false,
        .value = V::kSwitch,
        .default_text = "off",
-       .help =
-           "Run only the job's coordinator, at --rdzv-endpoint, which must be of this machine: "
-           "no program, no workers. The nodes are started as ever, with --rdzv-backend c10d "
-           "and the same endpoint and id; those on this machine with is_host=0 in --rdzv-conf."},
+       .help = "Run only the job's coordinator, at --rdzv-endpoint, which must be of this machine: "
+               "no program, no workers. The nodes are started as ever, with --rdzv-backend c10d "
+               "and the same endpoint and id; those on this machine with is_host=0 in --rdzv-conf. "
+               "With --rdzv-backend etcd it listens on a free port, which the nodes find in etcd; "
+               "all of them have is_host=0."},
       {.name = "journal",
        .family = F::kOwn,
        .group = G::kRendezvous,
        .launcher_only = true,
        .reads_variable = false,
-       .metavar = "DIR",
+       .metavar = "DIR|URL",
        .default_text = "none",
        .completion = C::kDirectory,
-       .help = "With --coordinator: a folder, made if need be, for what a coordinator must know "
-               "that takes the job over. If this one is killed, the same command again goes on "
-               "with the workers that run. One folder for each job."},
+       .help = "With --coordinator: where to keep what a coordinator must know that takes the job "
+               "over. If this one is killed, the same command again goes on with the workers that "
+               "run. A folder, made if need be, one for each job; or keys in etcd, for a "
+               "coordinator on another machine: etcd://HOST:PORT[,HOST:PORT]/PREFIX, with protocol "
+               "and certificates as --rdzv-conf has them."},
   };
 }
 

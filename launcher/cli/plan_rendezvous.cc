@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "launcher/cli/option_values.h"
 #include "launcher/cli/rendezvous_conf.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr uint16_t kDefaultC10dPort = 29400;
 constexpr uint16_t kDefaultEtcdPort = 2379;
+constexpr char kJournalPrefix[] = "/fsdprun/journal";
 constexpr int kMaxNodes = 65536;
 /// torchrun's `timeout` of the handlers that have no join_timeout.
 constexpr std::chrono::milliseconds kStaticJoinTimeout{900'000};
@@ -60,7 +62,31 @@ absl::Status ReadBackend(const RawOptions& options, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
-/// What is said about the coordinator alone. It is found as with c10d.
+/// `etcd://HOST[:PORT][,...][/PREFIX]`, or a folder.
+absl::StatusOr<JournalPlace> ToJournalPlace(const RawValue& value) {
+  JournalPlace place;
+  absl::string_view rest = value.text;
+  if (!absl::ConsumePrefix(&rest, "etcd://")) {
+    if (value.text.empty() || absl::StrContains(value.text, "://")) {
+      return InvalidValue(value, "a folder, or etcd://HOST:PORT[,HOST:PORT]/PREFIX");
+    }
+    place.folder = value.text;
+    return place;
+  }
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  for (const absl::string_view member : absl::StrSplit(rest.substr(0, slash), ',')) {
+    absl::StatusOr<HostPort> endpoint = ParseHostPort(member, kDefaultEtcdPort);
+    if (!endpoint.ok()) {
+      return InvalidValue(value, "etcd://HOST:PORT[,HOST:PORT]/PREFIX");
+    }
+    place.etcd.push_back(*std::move(endpoint));
+  }
+  const absl::string_view prefix = absl::StripSuffix(rest.substr(slash), "/");
+  place.prefix = prefix.empty() ? kJournalPrefix : std::string(prefix);
+  return place;
+}
+
+/// What is said about the coordinator alone.
 absl::Status ReadCoordinator(const RawOptions& options, LaunchPlan* plan) {
   plan->is_coordinator = options.IsOn("coordinator");
   const RawValue* journal = options.Find("journal");
@@ -75,31 +101,32 @@ absl::Status ReadCoordinator(const RawOptions& options, LaunchPlan* plan) {
         "--coordinator cannot be combined with --standalone, whose workers are in this process");
   }
   const RawValue* backend = options.Find("rdzv-backend");
-  if (backend != nullptr && !backend->text.empty() && backend->text != "c10d") {
-    return InvalidValue(*backend, "c10d, by which the nodes find a --coordinator");
+  const bool is_given = backend != nullptr && !backend->text.empty();
+  if (is_given && plan->backend == RendezvousBackend::kStatic) {
+    return InvalidValue(*backend, "c10d, etcd or etcd-v2, by which the nodes find a --coordinator");
   }
-  plan->backend = RendezvousBackend::kC10d;
+  plan->backend = is_given ? plan->backend : RendezvousBackend::kC10d;
   if (journal != nullptr) {
-    const bool is_url = absl::StrContains(journal->text, "://");
-    if (journal->text.empty() || is_url) {
-      return InvalidValue(*journal, "a folder");
-    }
-    plan->journal = journal->text;
+    ASSIGN_OR_RETURN(plan->journal, ToJournalPlace(*journal));
   }
   return absl::OkStatus();
 }
 
-/// Where it listens is told to the nodes, and nobody else may.
+/// Where it listens is told to the nodes, or to etcd, and nobody else may.
 absl::Status CheckCoordinator(const RawOptions& options, LaunchPlan* plan) {
   if (plan->uses_file || plan->is_host == false) {
     return absl::OutOfRangeError(
-        "--coordinator listens at --rdzv-endpoint itself: leave store_type=file and is_host=0 out "
-        "of --rdzv-conf");
+        "--coordinator is the job's host itself: leave store_type=file and is_host=0 out of "
+        "--rdzv-conf");
   }
   const RawValue* endpoint = options.Find("rdzv-endpoint");
   if (endpoint == nullptr || endpoint->text.empty() || plan->endpoint.port == 0) {
     return absl::OutOfRangeError(
-        "--coordinator needs --rdzv-endpoint HOST:PORT: where it listens, and the nodes find it");
+        plan->backend == RendezvousBackend::kEtcd
+            ? "--coordinator needs --rdzv-endpoint HOST:PORT: the etcd in which the nodes look for "
+              "it"
+            : "--coordinator needs --rdzv-endpoint HOST:PORT: where it listens, and the nodes find "
+              "it");
   }
   if (options.Find("rdzv-id") == nullptr || options.Find("rdzv-id")->text.empty()) {
     return absl::OutOfRangeError("--coordinator needs --rdzv-id: the run id that the nodes give");

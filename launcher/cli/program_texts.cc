@@ -119,16 +119,16 @@ const std::vector<TextEntry>& ConfTexts(CliProgram program) {
        "alone goes with torchrun's 5 and 3. Default: 3 seconds in all."},
       {"is_host=BOOL",
        "c10d: true: this node hosts the coordinator, or ends with an error if it cannot listen on "
-       "the endpoint's port; false: it never hosts. Default: the first on the endpoint's machine."},
+       "the endpoint's port; false: it never hosts. Default: the first on the endpoint's machine. "
+       "etcd: false: it never hosts, and waits for who does; true has no effect, as in torchrun."},
       {"read_timeout=SECONDS",
        "How long one attempt to reach the coordinator, or etcd, may take. Default: 5; etcd: 60."},
       {"store_type=tcp|file",
        "c10d: file: the nodes find each other through --rdzv-endpoint as a file that all of them "
        "see. Default: tcp."},
       {"protocol=http|https, cacert=FILE, cert=FILE, key=FILE, etcd_prefix=PATH",
-       "etcd: how it is reached, also under etcd-v2's names ca_cert, ssl_cert and ssl_cert_key; "
-       "and "
-       "what its keys begin with."},
+       "etcd, and a --journal there: how it is reached, also under etcd-v2's names ca_cert, "
+       "ssl_cert and ssl_cert_key; and what the keys of the rendezvous begin with."},
       {"close_timeout=SECONDS, heartbeat_timeout=SECONDS",
        "Checked and without effect: nothing here waits for a store that way."},
   };

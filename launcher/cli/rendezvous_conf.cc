@@ -94,11 +94,16 @@ absl::Status ReadTimeouts(const Conf& conf, LaunchPlan* plan) {
 }
 
 absl::Status ReadHost(const Conf& conf, LaunchPlan* plan) {
-  if (plan->backend != RendezvousBackend::kC10d) {
+  if (plan->backend == RendezvousBackend::kStatic) {
     return absl::OkStatus();
   }
   if (const RawValue* value = conf.Find("is_host")) {
     ASSIGN_OR_RETURN(plan->is_host, ToBool(*value));
+  }
+  if (plan->backend == RendezvousBackend::kEtcd) {
+    // Who claims the run id first hosts; who must not may be told so.
+    plan->is_host = plan->is_host == false ? plan->is_host : std::nullopt;
+    return absl::OkStatus();
   }
   if (const RawValue* value = conf.Find("store_type")) {
     ASSIGN_OR_RETURN(const std::string type,
@@ -109,7 +114,7 @@ absl::Status ReadHost(const Conf& conf, LaunchPlan* plan) {
 }
 
 absl::Status ReadEtcd(const Conf& conf, LaunchPlan* plan) {
-  if (plan->backend != RendezvousBackend::kEtcd) {
+  if (plan->backend != RendezvousBackend::kEtcd && plan->journal.etcd.empty()) {
     return absl::OkStatus();
   }
   EtcdOptions& etcd = plan->etcd;

@@ -16,6 +16,9 @@ constexpr Duration kStallWarning = std::chrono::seconds(2);
 /// How many messages are sent before the loop may do something else: some milliseconds' worth.
 constexpr int kMessagesAtOnce = 64;
 
+/// Between two looks whether what is held may be sent.
+constexpr Duration kHeldPause = std::chrono::milliseconds(100);
+
 void LogIfAny(const std::optional<std::string>& line) {
   if (line.has_value()) {
     Log(LogLevel::kWarning, *line);
@@ -85,6 +88,7 @@ CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
 CoordinatorHost::~CoordinatorHost() {
   *is_live_ = false;
   loop_.Cancel(wake_timer_);
+  loop_.Cancel(held_timer_);
 }
 
 absl::Status CoordinatorHost::Start() {
@@ -143,10 +147,18 @@ void CoordinatorHost::PlaceUnknown(const std::string& why) { Feed(job::PlaceUnkn
 
 void CoordinatorHost::ForwardSignal(int signal) { Feed(job::SignalForWorkers{signal}); }
 
+void CoordinatorHost::Silence() {
+  is_silent_ = true;
+  outbox_.clear();
+  driver_.Stop();
+}
+
 void CoordinatorHost::Shutdown() {
   if (service_ != nullptr) {
-    for (; !outbox_.empty(); outbox_.pop_front()) {
-      service_->Send(outbox_.front());
+    for (const ToAgent& message : std::exchange(outbox_, {})) {
+      if (IsSure() || IsSafe(message)) {
+        service_->Send(message);
+      }
     }
     service_->Shutdown();
     LogIfAny(refusals_.Rest());
@@ -170,42 +182,103 @@ void CoordinatorHost::WakeAt(MonoTime at) {
   }
 }
 
+bool CoordinatorHost::IsSure() const {
+  return !options_.sure_until || MonoNow() <= options_.sure_until();
+}
+
+/// Orders nothing that could be wrong by now. That a beat was heard: without it, agents would give
+/// up a coordinator whose etcd is away. That all workers of a world have ended well: no other world
+/// came after it.
+bool CoordinatorHost::IsSafe(const ToAgent& message) const {
+  return std::holds_alternative<HeartbeatHeard>(message.message) ||
+         (std::holds_alternative<ReleaseAgent>(message.message) && machine_.outcome().has_value() &&
+          machine_.outcome()->kind == OutcomeKind::kSucceeded);
+}
+
 /// The local agent may answer at once. A message to thousands of agents leaves the loop free for
 /// their beats in between.
 void CoordinatorHost::Send(ToAgent& message) {
-  if (local_link_->Deliver(message) || service_ == nullptr) {
+  if (is_silent_) {
     return;
   }
-  if (outbox_.empty() && sent_in_step_ < kMessagesAtOnce) {
+  const bool is_safe = IsSafe(message);
+  if (!is_safe && !IsSure()) {
+    Hold();
+  }
+  const bool waits = is_holding_ && !is_safe;
+  if (!waits && (local_link_->Deliver(message) || service_ == nullptr)) {
+    return;
+  }
+  if (!waits && (is_holding_ || outbox_.empty()) && sent_in_step_ < kMessagesAtOnce) {
     ++sent_in_step_;
     service_->Send(message);
     return;
   }
   outbox_.push_back(std::move(message));
-  if (outbox_.size() == 1) {
-    loop_.Post([this, live = is_live_] {
-      if (*live) {
-        SendSome();
-      }
-    });
+  SendSoon();
+}
+
+void CoordinatorHost::Hold() {
+  if (!std::exchange(is_holding_, true)) {
+    Log(LogLevel::kWarning,
+        "the journal has not confirmed for so long that another coordinator may have taken the "
+        "job over; nothing is ordered before it does");
   }
 }
 
-void CoordinatorHost::SendSome() {
-  for (int i = 0; i < kMessagesAtOnce && !outbox_.empty(); ++i) {
-    service_->Send(outbox_.front());
-    outbox_.pop_front();
+void CoordinatorHost::SendSoon() {
+  if (std::exchange(will_send_, true)) {
+    return;
   }
-  if (!outbox_.empty()) {
-    loop_.Post([this, live = is_live_] {
-      if (*live) {
-        SendSome();
-      }
-    });
+  if (is_holding_ && !IsSure()) {
+    held_timer_ = loop_.At(MonoNow() + kHeldPause, [this] { SendSome(); });
+    return;
+  }
+  loop_.Post([this, live = is_live_] {
+    if (*live) {
+      SendSome();
+    }
+  });
+}
+
+/// This process may have been stopped since the messages were given out. What is held stays in
+/// order and in front.
+void CoordinatorHost::SendSome() {
+  will_send_ = false;
+  std::deque<ToAgent> held;
+  for (int sent = 0; sent < kMessagesAtOnce && !outbox_.empty();) {
+    ToAgent message = std::move(outbox_.front());
+    outbox_.pop_front();
+    if (!IsSafe(message) && !IsSure()) {
+      held.push_back(std::move(message));
+      continue;
+    }
+    ++sent;
+    if (!local_link_->Deliver(message) && service_ != nullptr) {
+      service_->Send(message);
+    }
+  }
+  if (!held.empty()) {
+    Hold();
+    outbox_.insert(outbox_.begin(), held.begin(), held.end());
+  }
+  if (outbox_.empty()) {
+    is_holding_ = false;
+  } else {
+    SendSoon();
+  }
+}
+
+void CoordinatorHost::Execute(job::PlaceAsked& /*asked*/) {
+  if (!is_silent_) {
+    hooks_.on_check_place();
   }
 }
 
 void CoordinatorHost::Hear(const job::News& news) {
+  if (is_silent_) {
+    return;
+  }
   if (hooks_.on_news) {
     hooks_.on_news(news);
   }

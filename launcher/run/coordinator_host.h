@@ -38,6 +38,8 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
     std::shared_ptr<const Tls> tls{};
     /// What a host before this one has left; see JobMachine.
     std::optional<job::Record> record{};
+    /// See Journal::sure_until(); null: always.
+    std::function<MonoTime()> sure_until{};
   };
   struct Hooks {
     std::function<void(const JobOutcome&)> on_finish;
@@ -78,6 +80,9 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void PlaceUnknown(const std::string& why);
   /// Passes a signal on to the workers of all nodes; the job goes on.
   void ForwardSignal(int signal);
+  /// The job is another coordinator's: nothing is sent or decided here any more, not even what
+  /// follows from the present step.
+  void Silence();
   /// Ends all streams; see CoordinatorService::Shutdown().
   void Shutdown();
 
@@ -95,7 +100,11 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void Persist(const job::Record& record) override;
   void WakeAt(MonoTime at) override;
   void Send(ToAgent& message) override;
-  void Execute(job::PlaceAsked& /*asked*/) override { hooks_.on_check_place(); }
+  void Execute(job::PlaceAsked& asked) override;
+  bool IsSure() const;
+  bool IsSafe(const ToAgent& message) const;
+  void Hold();
+  void SendSoon();
   void SendSome();
   void Hear(const job::News& news) override;
   void OnStepped(const job::Event& event, const job::Effects& effects) override;
@@ -114,13 +123,18 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   // Owned by the loop thread.
   JobMachine machine_;
   MachineDriver<JobMachine> driver_{machine_, *this};
+  bool is_silent_ = false;
   EventLoop::TimerId wake_timer_ = 0;
   std::unique_ptr<LocalLink> local_link_;
   std::unique_ptr<CoordinatorService> service_;
-  /// What a step has to say to more agents than may hold up the loop at once, in order; and how
-  /// many messages it has sent itself.
+  /// What a step has to say to more agents than may hold up the loop at once, and what is held
+  /// until it is sure that the job is this host's, in order; and how many messages the step has
+  /// sent itself.
   std::deque<ToAgent> outbox_;
   int sent_in_step_ = 0;
+  bool is_holding_ = false;
+  bool will_send_ = false;
+  EventLoop::TimerId held_timer_ = 0;
   RefusalLog refusals_;
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };

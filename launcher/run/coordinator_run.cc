@@ -8,6 +8,8 @@
 #include "base/descriptor_limit.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "launcher/directory/claim.h"
+#include "launcher/journal/etcd_journal.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/run/job_end.h"
 #include "launcher/run/job_spec.h"
@@ -24,6 +26,16 @@ constexpr Duration kDrainTimeout = std::chrono::seconds(10);
 /// How long a search that a signal has interrupted may take to end, and a directory that is left.
 constexpr Duration kDirectoryTimeout = std::chrono::seconds(2);
 constexpr CliProgram kProgram = CliProgram::kFsdprun;
+/// As of a launcher's place; less than the lease of a journal in etcd.
+constexpr Duration kJobSureFor = std::chrono::seconds(7);
+static_assert(kJobSureFor < std::chrono::seconds(EtcdJournal::kLeaseSeconds) &&
+              kJobSureFor < kSilenceOfRefused);
+
+/// Of a job all of whose nodes have heard how it ended.
+bool IsAllOver(const Journal* journal) {
+  return journal != nullptr && journal->found().has_value() && journal->found()->is_over &&
+         journal->found()->nodes.empty();
+}
 
 }  // namespace
 
@@ -52,7 +64,7 @@ int CoordinatorRun::Run() {
     return 1;
   }
   ScheduleWaitNotice();
-  if (!outcome_.has_value()) {  // The job that it takes over may have ended.
+  if (!outcome_.has_value() && taken_.ok()) {  // The job that it takes over may have ended.
     loop_.Run();
   }
   return Finish();
@@ -67,39 +79,43 @@ absl::Status CoordinatorRun::Start() {
   RETURN_IF_ERROR(Find());
   RETURN_IF_ERROR(OpenHost());
   RETURN_IF_ERROR(OpenPort());
+  RETURN_IF_ERROR(taken_);
+  BeginPlace();
   TellOfStart();
   has_started_ = true;
   return absl::OkStatus();
 }
 
-// The journal first: who must not touch the job does not listen for its nodes either. What hangs is
-// left to its thread.
+// The journal first: who must not touch the job does not listen for its nodes either. Nor does who
+// has only to say how it ended. What hangs is left to its thread.
 absl::Status CoordinatorRun::Find() {
   struct Found {
     bool is_over = false;
     absl::StatusOr<std::unique_ptr<Journal>> journal = std::unique_ptr<Journal>();
-    absl::StatusOr<std::unique_ptr<Directory>> directory = absl::UnknownError("not made");
-    absl::StatusOr<Place> place = absl::UnknownError("not looked for");
+    absl::StatusOr<std::unique_ptr<Directory>> directory = std::unique_ptr<Directory>();
+    absl::StatusOr<Place> place = Place();
   };
   const auto found = std::make_shared<Found>();
-  const DirectoryContext context{
+  DirectoryContext context{
       .plan = plan_,
       .environment = environment_,
       .is_cancelled = [is_over = is_search_over_] { return is_over->load(); },
       .notify = [this, post = gate_.poster()](
                     const std::string& notice) { post([this, notice] { output_.Print(notice); }); },
+      .on_taken = [this, post = gate_.poster()] { post([this] { OnClaimTaken(); }); },
       .tls = tls_};
-  const JournaledJob job{plan_.rdzv_id, plan_.min_nodes, plan_.max_nodes, plan_.max_restarts};
   directory_thread_.Run(
-      [found, context, job] {
-        if (!context.plan.journal.empty()) {
-          found->journal = Journal::Open(context.plan.journal, job);
+      [found, context, journal = MakeJournalOptions()]() mutable {
+        if (journal.place.is_given()) {
+          found->journal = OpenJournal(journal);
         }
-        if (found->journal.ok()) {
-          found->directory = MakeDirectory(context);
-          found->place = found->directory.ok() ? (*found->directory)->Find()
-                                               : absl::StatusOr<Place>(found->directory.status());
+        if (!found->journal.ok() || IsAllOver(found->journal->get())) {
+          return;
         }
+        context.journal = *found->journal != nullptr ? (*found->journal)->identity() : "";
+        found->directory = MakeDirectory(context);
+        found->place = found->directory.ok() ? (*found->directory)->Find()
+                                             : absl::StatusOr<Place>(found->directory.status());
       },
       [this, found] {
         found->is_over = true;
@@ -108,7 +124,7 @@ absl::Status CoordinatorRun::Find() {
   loop_.Run();
   absl::Status interrupted = absl::CancelledError("interrupted while starting the coordinator");
   if (!found->is_over) {
-    return interrupted;
+    return taken_.ok() ? interrupted : taken_;
   }
   ASSIGN_OR_RETURN(journal_, std::move(found->journal));
   ASSIGN_OR_RETURN(directory_, std::move(found->directory));
@@ -116,11 +132,40 @@ absl::Status CoordinatorRun::Find() {
   return own_signal_ == 0 ? absl::OkStatus() : interrupted;
 }
 
+JournalOptions CoordinatorRun::MakeJournalOptions() {
+  return {
+      .place = plan_.journal,
+      .etcd = plan_.etcd,
+      .job = {plan_.rdzv_id, plan_.min_nodes, plan_.max_nodes, plan_.max_restarts},
+      .holder_id = RandomHex(8),
+      .is_cancelled = [is_over = is_search_over_] { return is_over->load(); },
+      .notify = [this, post = gate_.poster()](
+                    const std::string& notice) { post([this, notice] { output_.Print(notice); }); },
+      .on_taken = [this, post = gate_.poster()](
+                      const absl::Status& why) { post([this, why] { OnJournalTaken(why); }); }};
+}
+
 JobSpec CoordinatorRun::MakeSpec() const {
   JobSpec spec = MakeJobSpec(plan_, clocks_);
   spec.may_be_taken_over = journal_ != nullptr;
   spec.rejoin_grace = std::max(spec.rejoin_grace, 2 * clocks_.stream_silence);
+  spec.place_sure_for = CanBeTaken() ? kJobSureFor : Duration::zero();
   return spec;
+}
+
+void CoordinatorRun::OpenKeeper() {
+  keeper_ = std::make_unique<JournalKeeper>(
+      loop_, JournalKeeper::Options{
+                 .write = [journal = journal_](
+                              const job::Record& record) { return journal->Write(record); },
+                 .tell =
+                     [this](const std::string& text) {
+                       if (has_started_) {  // Else it does not start, for that reason.
+                         Log(LogLevel::kWarning, text);
+                       }
+                     },
+                 .on_taken = [this](const absl::Status& why) { OnJournalTaken(why); },
+                 .medium = plan_.journal.etcd.empty() ? "its file system" : "etcd"});
 }
 
 absl::Status CoordinatorRun::OpenHost() {
@@ -141,24 +186,19 @@ absl::Status CoordinatorRun::OpenHost() {
                                    .token = place_.token.value,
                                    .stream_silence = clocks_.stream_silence,
                                    .tls = tls_};
+  hooks.on_check_place = [this] { StepPlace(place::CheckOrdered{}); };
   if (journal_ != nullptr) {
-    keeper_ = std::make_unique<JournalKeeper>(
-        loop_, JournalKeeper::Options{
-                   .write = [journal = journal_](
-                                const job::Record& record) { return journal->Write(record); },
-                   .tell =
-                       [this](const std::string& text) {
-                         if (has_started_) {  // Else it does not start, for that reason.
-                           Log(LogLevel::kWarning, text);
-                         }
-                       }});
+    OpenKeeper();
     hooks.persist = [this](const job::Record& record) { keeper_->Keep(record); };
     options.record = journal_->found();
+    if (journal_->can_be_taken()) {
+      options.sure_until = [journal = journal_] { return journal->sure_until(); };
+    }
   }
   if (options.record.has_value()) {
     if (std::string why = job::WhyUnusable(*options.record, options.spec); !why.empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("--journal: the job in ", plan_.journal, " cannot be taken over: ", why));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "--journal: the job in ", ToString(plan_.journal), " cannot be taken over: ", why));
     }
   }
   host_ = std::make_unique<CoordinatorHost>(loop_, std::move(options), std::move(hooks));
@@ -187,8 +227,9 @@ void CoordinatorRun::TellOfStart() {
   const JobMachine& job = host_->machine();
   const bool takes_over = journal_ != nullptr && journal_->found().has_value();
   if (takes_over && journal_->found()->is_over) {
-    output_.Print(absl::StrCat("the job in ", plan_.journal, " is over: ",
-                               std::string(job.reason()), ". Give a new job a folder of its own"));
+    output_.Print(absl::StrCat(
+        "the job in ", ToString(plan_.journal), " is over: ", std::string(job.reason()),
+        ". Give a new job ", plan_.journal.etcd.empty() ? "a folder" : "a run id", " of its own"));
     return;
   }
   output_.Print(absl::StrCat(
@@ -246,11 +287,13 @@ void CoordinatorRun::LeaveDirectory() {
   if (directory_ == nullptr) {
     return;
   }
+  // Not one who was stopped, and not a coordinator that does not even start.
+  const bool closes = outcome_.has_value() && outcome_->kind != OutcomeKind::kStoppedBySignal;
   const auto has_left = std::make_shared<bool>(false);
   directory_thread_.Run(
-      [directory = directory_, is_over = is_search_over_] {
+      [directory = directory_, is_over = is_search_over_, closes] {
         *is_over = false;  // This is not cut short.
-        directory->JobEnded(/*closes=*/true);
+        directory->JobEnded(closes);
       },
       [has_left] { *has_left = true; });
   const MonoTime deadline = MonoNow() + kDirectoryTimeout;
@@ -258,12 +301,30 @@ void CoordinatorRun::LeaveDirectory() {
   }
 }
 
+// What this coordinator has sent before is fenced by the numbers of its worlds.
+void CoordinatorRun::OnJournalTaken(const absl::Status& why) {
+  if (!taken_.ok()) {
+    return;
+  }
+  taken_ = why;
+  if (host_ != nullptr) {
+    host_->Silence();
+  }
+  loop_.Stop();
+}
+
 int CoordinatorRun::Finish() {
+  StepPlace(place::Leave{});
   LeaveDirectory();
   host_->Shutdown();
+  if (!taken_.ok()) {
+    output_.Print(taken_.message());
+    output_.console().Close(MonoNow() + kDrainTimeout);
+    return 1;
+  }
   if (keeper_ != nullptr && !keeper_->problem().ok()) {
     output_.Print(absl::StrCat("the end of the job is not in its journal: ",
-                               keeper_->problem().message(), ". Remove ", plan_.journal));
+                               keeper_->problem().message(), ". Remove ", ToString(plan_.journal)));
   }
   ReportOutcome(*outcome_, {kProgram, plan_, environment_, output_.console(), loop_});
   output_.console().Close(MonoNow() + kDrainTimeout);

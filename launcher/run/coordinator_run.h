@@ -14,10 +14,12 @@
 #include "launcher/cli/command_line.h"
 #include "launcher/directory/directory.h"
 #include "launcher/journal/journal.h"
+#include "launcher/journal/open_journal.h"
 #include "launcher/run/coordinator_host.h"
 #include "launcher/run/job_output.h"
 #include "launcher/run/journal_keeper.h"
 #include "launcher/run/loop_gate.h"
+#include "launcher/run/place_search.h"
 #include "launcher/run/signals.h"
 #include "proto/cluster/clocks.h"
 
@@ -39,15 +41,31 @@ class CoordinatorRun {
  private:
   absl::Status Start();
   absl::Status Find();
+  JournalOptions MakeJournalOptions();
   JobSpec MakeSpec() const;
+  void OpenKeeper();
   absl::Status OpenHost();
   absl::Status OpenPort();
   void TellOfStart();
   void ScheduleWaitNotice();
   void TrackStop();
   void OnSignal(int signal);
+  void OnJournalTaken(const absl::Status& why);
   void LeaveDirectory();
   int Finish();
+
+  // Whether the job is still this coordinator's: coordinator_place.cc.
+  bool CanBeTaken() const;
+  void BeginPlace();
+  void StepPlace(place::Event event);
+  void OnClaimTaken();
+  void Execute(const place::Ask&);
+  void Execute(const place::Confirmed& confirmed);
+  void Execute(const place::Unknown& unknown);
+  void Execute(const place::Replaced& replaced);
+  void Execute(const place::GiveUpClaim&);
+  template <class Other>
+  void Execute(const Other& /*of launchers*/) {}
 
   // Constant after construction.
   const LaunchPlan& plan_;
@@ -61,6 +79,8 @@ class CoordinatorRun {
   const std::shared_ptr<std::atomic<bool>> is_search_over_ =
       std::make_shared<std::atomic<bool>>(false);
   FileThread directory_thread_{loop_};
+  PlaceSearch search_;
+  EventLoop::TimerId search_timer_ = 0;
 
   // Set by Start().
   /// Null: nothing is encrypted.
@@ -75,6 +95,8 @@ class CoordinatorRun {
   std::unique_ptr<StoreServer> port_;
 
   bool has_started_ = false;
+  /// Why this coordinator may do nothing any more; OK if it may.
+  absl::Status taken_;
   int own_signal_ = 0;
   std::pair<Generation, bool> noticed_stop_{};
   std::optional<JobOutcome> outcome_;

@@ -12,6 +12,9 @@ JournalKeeper::JournalKeeper(EventLoop& loop, Options options)
 JournalKeeper::~JournalKeeper() { loop_.Cancel(retry_timer_); }
 
 void JournalKeeper::Keep(const job::Record& record) {
+  if (absl::IsAborted(problem_)) {
+    return;
+  }
   waiting_ = std::make_shared<const job::Record>(record);
   const MonoTime deadline = MonoNow() + options_.patience;
   if (!is_writing_) {
@@ -22,8 +25,9 @@ void JournalKeeper::Keep(const job::Record& record) {
   while (is_writing_ && thread_.Await(deadline)) {
   }
   if (is_writing_) {
-    OnProblem(absl::UnavailableError(absl::StrCat(
-        "--journal: its file system did not answer within ", ToSeconds(options_.patience), " s")));
+    OnProblem(absl::UnavailableError(absl::StrCat("--journal: ", options_.medium,
+                                                  " did not answer within ",
+                                                  ToSeconds(options_.patience), " s")));
   }
 }
 
@@ -39,6 +43,11 @@ void JournalKeeper::Write() {
 
 void JournalKeeper::OnWritten(const absl::Status& status) {
   is_writing_ = false;
+  if (absl::IsAborted(status)) {
+    problem_ = status;
+    options_.on_taken(status);
+    return;
+  }
   if (!status.ok()) {
     OnProblem(status);
     retry_timer_ = loop_.At(MonoNow() + options_.retry_pause, [this] {

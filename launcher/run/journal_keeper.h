@@ -13,9 +13,9 @@
 
 namespace fsdprun {
 
-/// Keeps the newest record of a job on the disk. A disk that is full, or a file system that hangs,
-/// does not end the job: that is said once, it is tried again, and what was missed is made good
-/// with the next record that can be written. Thread: the loop's.
+/// Keeps the newest record of a job in its journal. A disk that is full, a file system that hangs,
+/// or an etcd that does not answer does not end the job: that is said once, it is tried again, and
+/// what was missed is made good with the next record that can be written. Thread: the loop's.
 class JournalKeeper {
  public:
   struct Options {
@@ -23,6 +23,11 @@ class JournalKeeper {
     std::function<absl::Status(const job::Record&)> write;
     /// For the operator.
     std::function<void(const std::string&)> tell;
+    /// The journal is another coordinator's (ABORTED): nothing more is written, and nothing that
+    /// follows from the record may be done. May be called from within Keep().
+    std::function<void(const absl::Status&)> on_taken;
+    /// What may hang, in words: "its file system", "etcd".
+    std::string medium = "its file system";
     /// How long a write may hold up the coordinator; shorter than a node's lease.
     Duration patience = std::chrono::seconds(1);
     Duration retry_pause = std::chrono::seconds(5);

@@ -40,6 +40,8 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"fsdpctl( [a-z]+)*", Named("a name in a sentence")),
     (r"fsdpctl slurm .*|sbatch \w+\.sbatch", Named("slurm_templates runs it in a real Slurm")),
     (r"build/bin/fsdprun .*tests/parity/all_reduce_worker\.py", Named("python_worker_standalone runs it")),
+    (r"fsdprun (--coordinator .*|)--rdzv-backend etcd .*", Named("launcher_coordinator_etcd runs it")),
+    (r"etcdctl del --prefix /journals/run7/", Named("the tests' etcd has no etcdctl; launcher_coordinator_etcd deletes keys by etcd's API")),
     (r"fsdprun (--coordinator|--rdzv-backend c10d --rdzv-endpoint head:29400).*", Named("launcher_coordinator_restart runs it")),
     (r"fsdp-agent --daemon( .*)?|fsdprun --(agents|hostfile|detach|attach)( .*)?", Named("launcher_daemon runs it")),
     (r"(PYTHON_EXEC=\S+ )?(build/bin/)?fsdprun .*", Run()),

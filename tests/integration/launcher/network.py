@@ -69,6 +69,13 @@ class Network:
             name, device = self._on(n, direction)
             run("tc", "-n", name, "qdisc", "del", "dev", device, "root")
 
+    def block(self, n, other):
+        """Nothing passes any more from machine n to the other, nor, therefore, back."""
+        run("ip", "-n", self.names[n], "route", "add", "blackhole", f"{self.address(other)}/32")
+
+    def unblock(self, n, other):
+        run("ip", "-n", self.names[n], "route", "del", "blackhole", f"{self.address(other)}/32")
+
     def unplug(self, n):
         run("ip", "-n", self.hub, "link", "set", f"port{n}", "down")
 

@@ -1,15 +1,12 @@
 """Launchers that find each other through a private etcd."""
 
 import base64
-import json
 import signal
 import socket
 import subprocess
 import unittest
-import urllib.request
 
 from etcd_server import REASON_TO_SKIP, EtcdServer
-from events import patience
 from job_case import JobCase, wait_until
 from unittest_main import main
 
@@ -65,26 +62,12 @@ class EtcdTest(JobCase):
         (self.dir / "go").touch()
         self.assertEqual(self.finish_all([self.node() for _ in range(2)]), [0, 0])
 
-    def call(self, method, **message):
-        """etcd's API as JSON; bytes are in base64."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v3/kv/{method}", json.dumps(message).encode())
-        with urllib.request.urlopen(request, timeout=patience()) as answer:
-            return json.load(answer)
-
-    def entries(self):
-        everything = base64.b64encode(b"\0").decode()
-        return self.call("range", key=everything, range_end=everything).get("kvs", [])
-
     def claims(self):
-        return [base64.b64decode(entry["value"]) for entry in self.entries()]
+        return [base64.b64decode(entry["value"]) for entry in self.etcd.entries()]
 
     def put_claim(self, text):
         """Instead of the only one."""
-        self.call("put", key=self.entries()[0]["key"], value=base64.b64encode(text).decode())
-
-    def delete_claims(self):
-        everything = base64.b64encode(b"\0").decode()
-        self.call("deleterange", key=everything, range_end=everything)
+        self.etcd.call("put", key=self.etcd.entries()[0]["key"], value=base64.b64encode(text).decode())
 
     def wait_for_claim(self):
         """etcd tells of a change, but not simply; it is asked again and again."""
@@ -109,7 +92,7 @@ class EtcdTest(JobCase):
         first.send_signal(signal.SIGSTOP)
         waits = self.node()
         self.wait_for_line(waits, "waiting for the coordinator at", "etcd at")
-        self.delete_claims()  # As if the lease were over.
+        self.etcd.delete_all()  # As if the lease were over.
         self.wait_for_claim()
         first.send_signal(signal.SIGCONT)
         (self.dir / "go").touch()
@@ -138,7 +121,7 @@ class EtcdTest(JobCase):
 
     def test_a_restart_puts_a_key_that_was_deleted_there_again(self):
         node = self.restarting_node()
-        self.delete_claims()
+        self.etcd.delete_all()
         self.let_it_restart()
         self.assert_starts_workers_again(node)
 

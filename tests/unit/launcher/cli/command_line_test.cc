@@ -404,11 +404,47 @@ TEST(CommandLineTest, CoordinatorAlone) {
       Parse({"--coordinator", "--nnodes=1:2", "--rdzv-endpoint=h:7", "--rdzv-id=a", "--journal=/j"})
           .value();
   EXPECT_TRUE(plan.is_coordinator);
-  EXPECT_EQ(plan.journal, "/j");
+  EXPECT_EQ(plan.journal, (JournalPlace{.folder = "/j"}));
   EXPECT_EQ(plan.backend, RendezvousBackend::kC10d);
   EXPECT_EQ(plan.is_host, true);
   EXPECT_THAT(DescribePlan(plan), HasSubstr("mode: coordinator only\njournal: /j\n"));
   EXPECT_FALSE(Parse({"s"}).value().is_coordinator);
+}
+
+TEST(CommandLineTest, JournalInEtcd) {
+  const auto parse = [](const char* journal, const char* conf = "--rdzv-conf=") {
+    return Parse({"--coordinator", "--rdzv-endpoint=h:7", "--rdzv-id=a", journal, conf}).value();
+  };
+  EXPECT_EQ(
+      parse("--journal=etcd://a:1,[::1]:2,b/p/q/").journal,
+      (JournalPlace{.folder = {}, .etcd = {{"a", 1}, {"::1", 2}, {"b", 2379}}, .prefix = "/p/q"}));
+  EXPECT_EQ(parse("--journal=etcd://a").journal.prefix, "/fsdprun/journal");
+  EXPECT_THAT(DescribePlan(parse("--journal=etcd://a:1,[::1]:2/p")),
+              HasSubstr("journal: etcd://a:1,[::1]:2/p\n"));
+  const LaunchPlan secure = parse("--journal=etcd://a/p", "--rdzv-conf=protocol=https,cacert=/ca");
+  EXPECT_TRUE(secure.etcd.uses_tls);
+  EXPECT_EQ(secure.etcd.ca_file, "/ca");
+  EXPECT_EQ(secure.backend, RendezvousBackend::kC10d);
+  EXPECT_FALSE(parse("--journal=/folder", "--rdzv-conf=protocol=https").etcd.uses_tls);
+}
+
+TEST(CommandLineTest, CoordinatorThatIsFoundThroughEtcd) {
+  for (const char* backend : {"--rdzv-backend=etcd", "--rdzv-backend=etcd-v2"}) {
+    const LaunchPlan plan =
+        Parse({"--coordinator", backend, "--rdzv-endpoint=h", "--rdzv-id=a"}).value();
+    EXPECT_EQ(plan.backend, RendezvousBackend::kEtcd);
+    EXPECT_EQ(plan.endpoint, (HostPort{"h", 2379}));
+    EXPECT_EQ(plan.is_host, true);
+  }
+  EXPECT_EQ(Parse({"--rdzv-backend=etcd", "--rdzv-endpoint=h", "--rdzv-conf=is_host=0", "s"})
+                .value()
+                .is_host,
+            false);
+  // As with torchrun, it says nothing more.
+  EXPECT_EQ(Parse({"--rdzv-backend=etcd", "--rdzv-endpoint=h", "--rdzv-conf=is_host=1", "s"})
+                .value()
+                .is_host,
+            std::nullopt);
 }
 
 TEST(CommandLineTest, CoordinatorIsToldWhatItNeedsAndNothingElse) {
@@ -430,7 +466,12 @@ TEST(CommandLineTest, CoordinatorIsToldWhatItNeedsAndNothingElse) {
   EXPECT_THAT(error({"--rdzv-conf=is_host=0"}), HasSubstr("is_host=0"));
   EXPECT_THAT(error({"--rdzv-conf=store_type=file"}), HasSubstr("store_type=file"));
   EXPECT_THAT(error({"--journal="}), HasSubstr("--journal: '' is not a folder"));
-  EXPECT_THAT(error({"--journal=etcd://h:1"}), HasSubstr("'etcd://h:1' is not a folder"));
+  for (const char* url :
+       {"http://h:1/p", "etcd://", "etcd:///p", "etcd://h:1,/p", "etcd://h:x/p"}) {
+    EXPECT_THAT(error({absl::StrCat("--journal=", url)}),
+                HasSubstr(absl::StrCat("--journal: '", url, "' is not ")));
+  }
+  EXPECT_THAT(error({"--rdzv-backend=etcd", "--rdzv-endpoint="}), HasSubstr("the etcd in which"));
   EXPECT_THAT(ErrorOf({"--journal=/j", "s"}), HasSubstr("--journal is for --coordinator only"));
 }
 

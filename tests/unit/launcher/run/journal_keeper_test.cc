@@ -64,6 +64,7 @@ class JournalKeeperTest : public ::testing::Test {
                     loop_.Stop();
                   }
                 },
+            .on_taken = [this](const absl::Status& why) { taken_.push_back(why); },
             .patience = patience,
             .retry_pause = retry_pause});
     return *keeper_;
@@ -77,6 +78,7 @@ class JournalKeeperTest : public ::testing::Test {
   EventLoop loop_;
   const std::shared_ptr<FakeDisk> disk_ = std::make_shared<FakeDisk>();
   std::vector<std::string> told_;
+  std::vector<absl::Status> taken_;
   std::unique_ptr<JournalKeeper> keeper_;
 };
 
@@ -124,6 +126,22 @@ TEST_F(JournalKeeperTest, DiskThatHangsDoesNotHoldUpTheJob) {
   loop_.Run();
   EXPECT_THAT(disk_->Written(), ElementsAre(1, 3));  // The newest is all that counts.
   EXPECT_TRUE(keeper.problem().ok());
+}
+
+TEST_F(JournalKeeperTest, OnceItIsAnothersNothingIsWrittenOrTriedAgain) {
+  JournalKeeper& keeper = Make(kLong, kShort);
+  const absl::Status taken = absl::AbortedError("another has the job");
+  disk_->Answer(taken);
+  keeper.Keep(Record(1));
+  EXPECT_THAT(taken_, ElementsAre(taken));
+  EXPECT_EQ(keeper.problem(), taken);
+  disk_->Answer(absl::OkStatus());
+  keeper.Keep(Record(2));
+  loop_.At(MonoNow() + std::chrono::milliseconds(20), [this] { loop_.Stop(); });
+  loop_.Run();
+  EXPECT_THAT(disk_->Written(), IsEmpty());
+  EXPECT_THAT(taken_, ElementsAre(taken));
+  EXPECT_THAT(told_, IsEmpty());
 }
 
 }  // namespace

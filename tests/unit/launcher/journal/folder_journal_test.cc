@@ -1,4 +1,4 @@
-#include "launcher/journal/journal.h"
+#include "launcher/journal/folder_journal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class JournalTest : public ::testing::Test {
+class FolderJournalTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string name = absl::StrCat(::testing::TempDir(), "/journalXXXXXX");
@@ -29,22 +29,23 @@ class JournalTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(parent_); }
 
-  std::unique_ptr<Journal> Open() {
-    absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(folder_, SampleJob());
+  std::unique_ptr<FolderJournal> Open() {
+    absl::StatusOr<std::unique_ptr<FolderJournal>> journal =
+        FolderJournal::Open(folder_, SampleJob());
     EXPECT_TRUE(journal.ok()) << journal.status();
     return journal.ok() ? *std::move(journal) : nullptr;
   }
   std::string WhyNot(const std::string& folder, const JournaledJob& job) {
-    return std::string(Journal::Open(folder, job).status().message());
+    return std::string(FolderJournal::Open(folder, job).status().message());
   }
 
   std::string parent_;
   std::string folder_;
 };
 
-TEST_F(JournalTest, IsEmptyAtFirst) { EXPECT_FALSE(Open()->found().has_value()); }
+TEST_F(FolderJournalTest, IsEmptyAtFirst) { EXPECT_FALSE(Open()->found().has_value()); }
 
-TEST_F(JournalTest, HasTheLastRecord) {
+TEST_F(FolderJournalTest, HasTheLastRecord) {
   {
     const auto journal = Open();
     ASSERT_TRUE(journal->Write(job::Record()).ok());
@@ -56,14 +57,14 @@ TEST_F(JournalTest, HasTheLastRecord) {
   EXPECT_EQ(journal->found()->world.members.size(), 2u);
 }
 
-TEST_F(JournalTest, IsOfOneCoordinatorAtATime) {
+TEST_F(FolderJournalTest, IsOfOneCoordinatorAtATime) {
   const auto journal = Open();
   EXPECT_THAT(WhyNot(folder_, SampleJob()),
               AllOf(HasSubstr("another coordinator uses"),
                     HasSubstr(absl::StrCat("process ", ::getpid(), " on "))));
 }
 
-TEST_F(JournalTest, IsOfOneJob) {
+TEST_F(FolderJournalTest, IsOfOneJob) {
   ASSERT_TRUE(Open()->Write(SampleRecord()).ok());
   JournaledJob other = SampleJob();
   other.run_id = "other";
@@ -76,13 +77,13 @@ TEST_F(JournalTest, IsOfOneJob) {
   EXPECT_THAT(WhyNot(folder_, other), HasSubstr("--max-restarts 9"));
 }
 
-TEST_F(JournalTest, ThatWasCutOffIsRefused) {
+TEST_F(FolderJournalTest, ThatWasCutOffIsRefused) {
   ASSERT_TRUE(Open()->Write(SampleRecord()).ok());
   std::filesystem::resize_file(folder_ + "/record", 100);
   EXPECT_THAT(WhyNot(folder_, SampleJob()), HasSubstr("cannot be used: it is cut off"));
 }
 
-TEST_F(JournalTest, WriteThatWasNotFinishedChangesNothing) {
+TEST_F(FolderJournalTest, WriteThatWasNotFinishedChangesNothing) {
   ASSERT_TRUE(Open()->Write(SampleRecord()).ok());
   std::ofstream(folder_ + "/record.new") << "half";
   const auto journal = Open();
@@ -90,7 +91,7 @@ TEST_F(JournalTest, WriteThatWasNotFinishedChangesNothing) {
   EXPECT_TRUE(journal->Write(job::Record()).ok());
 }
 
-TEST_F(JournalTest, FolderThatCannotBeMadeIsNamed) {
+TEST_F(FolderJournalTest, FolderThatCannotBeMadeIsNamed) {
   EXPECT_THAT(WhyNot(parent_ + "/no/such", SampleJob()),
               AllOf(HasSubstr("/no/such"), HasSubstr("No such file or directory")));
   std::ofstream(parent_ + "/file") << "x";
@@ -98,7 +99,7 @@ TEST_F(JournalTest, FolderThatCannotBeMadeIsNamed) {
 }
 
 /// As on a disk that is full: nothing more can be written, and what was there stays.
-TEST_F(JournalTest, WhatCannotBeWrittenIsTold) {
+TEST_F(FolderJournalTest, WhatCannotBeWrittenIsTold) {
   const auto journal = Open();
   ASSERT_TRUE(journal->Write(SampleRecord()).ok());
   const auto before = ::signal(SIGXFSZ, SIG_IGN);
