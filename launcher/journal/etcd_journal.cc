@@ -195,7 +195,7 @@ absl::Status EtcdJournal::Write(const job::Record& record) {
   if (has_parts_) {
     change.deletes_below.push_back(Key("parts/"));
   }
-  RETURN_IF_ERROR(CommitAsHolder(std::move(change)));
+  RETURN_IF_ERROR(CommitInTurn(std::move(change)));
   has_parts_ = false;
   return absl::OkStatus();
 }
@@ -211,10 +211,10 @@ absl::Status EtcdJournal::WriteParts(const std::string& text) {
   }
   const char next = set_ == 'a' ? 'b' : 'a';
   for (size_t i = 0; i < count; ++i) {
-    RETURN_IF_ERROR(CommitAsHolder(
+    RETURN_IF_ERROR(CommitInTurn(
         {.puts = {{PartKey(next, i), text.substr(i * options_.part_bytes, options_.part_bytes)}}}));
   }
-  RETURN_IF_ERROR(CommitAsHolder(
+  RETURN_IF_ERROR(CommitInTurn(
       {.puts = {{Key("record"), absl::StrCat(kPartsLine, " ", std::string(1, next), " ", count)}},
        .deletes_below = {absl::StrCat(Key("parts/"), std::string(1, set_), "/")}}));
   set_ = next;
@@ -240,14 +240,39 @@ absl::Status EtcdJournal::CommitAsHolder(EtcdChange change) {
         " says; this one was stopped, or could not reach etcd, for longer than its lease of ",
         kLeaseSeconds, " s, and ends here. The job goes on there"));
   }
-  // Somebody has deleted it; nobody has taken the job over.
-  change.expects.back().value = std::nullopt;
+  change.expects.pop_back();
+  return PutHolderAgain(std::move(change));
+}
+
+// Somebody has deleted it. Nobody else has had the job as long as this one is sure of it; later
+// another may have had it before, of which nothing is left.
+absl::Status EtcdJournal::PutHolderAgain(EtcdChange change) {
+  const std::string what =
+      absl::StrCat("--journal: ", Key("holder"), " of etcd at ", client_->target(), " was deleted");
+  if (MonoNow() > sure_until()) {
+    return absl::UnavailableError(absl::StrCat(
+        what,
+        " while this coordinator could not renew its lease, and nothing tells whether another has "
+        "taken the job over; if none has, end this one and start it again"));
+  }
+  change.expects.push_back({Key("holder"), std::nullopt});
   change.puts.push_back({Key("holder"), self_text_});
   ASSIGN_OR_RETURN(const bool is_put, client_->Commit(change));
   return is_put ? absl::OkStatus()
-                : absl::UnavailableError(absl::StrCat("--journal: ", Key("holder"), " of etcd at ",
-                                                      client_->target(),
-                                                      " was deleted; see who deletes it"));
+                : absl::UnavailableError(absl::StrCat(what, "; see who deletes it"));
+}
+
+absl::Status EtcdJournal::CommitInTurn(EtcdChange change) {
+  const std::string step = absl::StrCat(options_.holder_id, " ", ++steps_);
+  ASSIGN_OR_RETURN(const std::optional<std::string> last, client_->Get(Key("turn")));
+  change.expects.push_back({Key("turn"), last});
+  change.puts.push_back({Key("turn"), step});
+  const absl::Status status = CommitAsHolder(std::move(change));
+  if (!absl::IsUnavailable(status)) {
+    return status;
+  }
+  const absl::StatusOr<std::optional<std::string>> turn = client_->Get(Key("turn"));
+  return turn.ok() && *turn == step ? absl::OkStatus() : status;
 }
 
 void EtcdJournal::BeSureFrom(MonoTime asked_at) {

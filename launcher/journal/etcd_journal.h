@@ -20,12 +20,17 @@ namespace fsdprun {
 //
 // Note [A journal in etcd]
 // Below the job's key there are `holder`, which coordinator has the journal; `alive`, the same with
-// a lease that the holder renews; and `record`. A coordinator may take the journal when `alive` is
-// not there, or is of a process that has ended on this machine; it replaces `holder` by its own,
-// and reads the record then. Every write is one transaction that expects the writer in `holder`:
-// so a holder that was silent for longer than its lease goes on if nobody has replaced it, and
-// writes nothing any more once somebody has, however late what it has sent arrives. The lease says
-// only when another may try.
+// a lease that the holder renews; `record`, and `turn`, which step of its writing was last. A
+// coordinator may take the journal when `alive` is not there, or is of a process that has ended on
+// this machine; it replaces `holder` by its own, and reads the record then. Every write is one
+// transaction that expects the writer in `holder`: so a holder that was silent for longer than its
+// lease goes on if nobody has replaced it, and writes nothing any more once somebody has, however
+// late what it has sent arrives. The lease says only when another may try.
+//
+// What etcd has not answered it may carry out later than what it was asked afterwards, through
+// another member. So each step of a record's writing expects the step in `turn` that was there when
+// it began, and puts itself there: an older record never replaces a newer one, and a step of whose
+// success nothing was heard is found there.
 //
 // etcd takes requests of 1.5 MiB. A record that is larger is written in parts, below `parts/a/` and
 // `parts/b/` in turn, and `record` says where. What a writer that was killed has left there is
@@ -83,6 +88,9 @@ class EtcdJournal : public Journal {
   absl::Status WriteParts(const std::string& text);
   /// Carries out what this coordinator may do only while it has the journal.
   absl::Status CommitAsHolder(EtcdChange change);
+  /// The same, for the thread that writes: never later than what that does after it.
+  absl::Status CommitInTurn(EtcdChange change);
+  absl::Status PutHolderAgain(EtcdChange change);
   absl::Status Renew();
   void BeSureFrom(MonoTime asked_at);
 
@@ -97,6 +105,7 @@ class EtcdJournal : public Journal {
   /// Of the thread that writes.
   char set_ = 'a';
   bool has_parts_ = false;
+  uint64_t steps_ = 0;
   /// Held while the lease is renewed, which may be on two threads.
   Mutex mu_;
   int64_t lease_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,6 +1,7 @@
 #include "launcher/run/coordinator_host.h"
 
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -155,8 +156,10 @@ void CoordinatorHost::Silence() {
 
 void CoordinatorHost::Shutdown() {
   if (service_ != nullptr) {
+    bool keeps_back = false;  // What comes later would be sent without what came before.
     for (const ToAgent& message : std::exchange(outbox_, {})) {
-      if (IsSure() || IsSafe(message)) {
+      keeps_back = keeps_back || !IsSure();
+      if (!keeps_back || IsSafe(message)) {
         service_->Send(message);
       }
     }
@@ -241,15 +244,17 @@ void CoordinatorHost::SendSoon() {
   });
 }
 
-/// This process may have been stopped since the messages were given out. What is held stays in
-/// order and in front.
+/// This process may have been stopped since the messages were given out, or may be stopped between
+/// two of them; and the job may be surely its own again between two, too. What is held stays in
+/// order and in front, and what comes after it is held with it.
 void CoordinatorHost::SendSome() {
   will_send_ = false;
   std::deque<ToAgent> held;
   for (int sent = 0; sent < kMessagesAtOnce && !outbox_.empty();) {
     ToAgent message = std::move(outbox_.front());
     outbox_.pop_front();
-    if (!IsSafe(message) && !IsSure()) {
+    if (!IsSafe(message) && (!held.empty() || !IsSure())) {
+      Hold();
       held.push_back(std::move(message));
       continue;
     }
@@ -258,10 +263,11 @@ void CoordinatorHost::SendSome() {
       service_->Send(message);
     }
   }
-  if (!held.empty()) {
-    Hold();
-    outbox_.insert(outbox_.begin(), held.begin(), held.end());
+  if (is_silent_) {  // By what an agent has answered at once.
+    return;
   }
+  outbox_.insert(outbox_.begin(), std::make_move_iterator(held.begin()),
+                 std::make_move_iterator(held.end()));
   if (outbox_.empty()) {
     is_holding_ = false;
   } else {

@@ -67,6 +67,19 @@ class EtcdData {
     MutexLock lock(mu_);
     hides_success_ = true;
   }
+  /// Says of the next change that it cannot tell, and does it when it is told to, or never.
+  void DelayNextChange() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    delays_change_ = true;
+  }
+  /// Whether what it expects was so.
+  bool DoDelayed() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    bool succeeded = false;
+    EXPECT_TRUE(delayed_.has_value());
+    EXPECT_TRUE(Do(*std::exchange(delayed_, std::nullopt), &succeeded).ok());
+    return succeeded;
+  }
 
   grpc::Status Change(const etcdserverpb::TxnRequest& request, bool* succeeded)
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -74,30 +87,14 @@ class EtcdData {
     if (refuses_writes_) {
       return {grpc::StatusCode::UNAVAILABLE, "no leader"};
     }
-    if (request.ByteSizeLong() > kMaxRequestBytes) {
-      return {grpc::StatusCode::INVALID_ARGUMENT, "etcdserver: request is too large"};
+    if (std::exchange(delays_change_, false)) {
+      delayed_ = request;
+      return {grpc::StatusCode::UNAVAILABLE, "connection reset"};
     }
-    *succeeded = true;
-    for (const etcdserverpb::Compare& compare : request.compare()) {
-      const auto entry = entries_.find(compare.key());
-      const bool is_there = entry != entries_.end();
-      *succeeded = *succeeded && (compare.target() == etcdserverpb::Compare::CREATE
-                                      ? !is_there
-                                      : is_there && entry->second.value == compare.value());
-    }
-    for (const etcdserverpb::RequestOp& op : request.success()) {
-      const etcdserverpb::PutRequest& put = op.request_put();
-      if (*succeeded && op.has_request_put() && put.lease() != 0 &&
-          !leases_.contains(put.lease())) {
-        return {grpc::StatusCode::NOT_FOUND, "requested lease not found"};
-      }
-    }
-    for (int i = 0; *succeeded && i < request.success_size(); ++i) {
-      Carry(request.success(i));
-    }
-    return std::exchange(hides_success_, false)
+    const grpc::Status status = Do(request, succeeded);
+    return status.ok() && std::exchange(hides_success_, false)
                ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "connection reset")
-               : grpc::Status::OK;
+               : status;
   }
 
   int64_t Grant(int64_t seconds) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -141,6 +138,32 @@ class EtcdData {
   /// As etcd's own limit.
   static constexpr size_t kMaxRequestBytes = 1536u << 10;
 
+  grpc::Status Do(const etcdserverpb::TxnRequest& request, bool* succeeded)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (request.ByteSizeLong() > kMaxRequestBytes) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "etcdserver: request is too large"};
+    }
+    *succeeded = true;
+    for (const etcdserverpb::Compare& compare : request.compare()) {
+      const auto entry = entries_.find(compare.key());
+      const bool is_there = entry != entries_.end();
+      *succeeded = *succeeded && (compare.target() == etcdserverpb::Compare::CREATE
+                                      ? !is_there
+                                      : is_there && entry->second.value == compare.value());
+    }
+    for (const etcdserverpb::RequestOp& op : request.success()) {
+      const etcdserverpb::PutRequest& put = op.request_put();
+      if (*succeeded && op.has_request_put() && put.lease() != 0 &&
+          !leases_.contains(put.lease())) {
+        return {grpc::StatusCode::NOT_FOUND, "requested lease not found"};
+      }
+    }
+    for (int i = 0; *succeeded && i < request.success_size(); ++i) {
+      Carry(request.success(i));
+    }
+    return grpc::Status::OK;
+  }
+
   void Carry(const etcdserverpb::RequestOp& op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (op.has_request_put()) {
       entries_[op.request_put().key()] = {op.request_put().value(), op.request_put().lease()};
@@ -166,6 +189,8 @@ class EtcdData {
   int64_t last_lease_ ABSL_GUARDED_BY(mu_) = 0;
   bool refuses_writes_ ABSL_GUARDED_BY(mu_) = false;
   bool hides_success_ ABSL_GUARDED_BY(mu_) = false;
+  bool delays_change_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<etcdserverpb::TxnRequest> delayed_ ABSL_GUARDED_BY(mu_);
 };
 
 /// Serves it on a port of its own.

@@ -194,13 +194,67 @@ TEST_F(EtcdJournalTest, WhatSomebodyHasDeletedIsPutThereAgain) {
   EXPECT_THAT(Record(), HasSubstr("fsdprun journal"));
 }
 
-TEST_F(EtcdJournalTest, AWriteOfWhichNothingWasHeardIsRepeated) {
+TEST_F(EtcdJournalTest, WhatSomebodyHasDeletedIsNotPutThereAgainByWhoMayHaveBeenReplaced) {
+  EtcdJournal::Options options = OptionsOf("first");
+  data_.HideNextSuccess();  // So it is not sure yet that it has it.
+  const auto journal = Open(std::move(options));
+  EXPECT_LT(journal->sure_until(), MonoNow());
+  data_.Delete(absl::StrCat(kKey, "/holder"));
+  data_.Delete(absl::StrCat(kKey, "/alive"));
+  const auto before = data_.All();
+  for (const absl::Status& status : {journal->Write(SampleRecord()), journal->Confirm()}) {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("/holder"), HasSubstr("was deleted while this coordinator could"),
+                      HasSubstr("end this one and start it again")));
+  }
+  EXPECT_EQ(data_.All(), before);
+  EXPECT_LT(journal->sure_until(), MonoNow());
+}
+
+TEST_F(EtcdJournalTest, AWriteOfWhichNothingWasHeardIsFound) {
   const auto journal = Open();
   data_.HideNextSuccess();
-  EXPECT_TRUE(absl::IsUnavailable(journal->Write(SampleRecord())));
+  EXPECT_TRUE(journal->Write(SampleRecord()).ok());
   const std::string there = Record();
   EXPECT_TRUE(journal->Write(SampleRecord()).ok());
   EXPECT_EQ(Record(), there);
+}
+
+TEST_F(EtcdJournalTest, AWriteThatIsCarriedOutLateDoesNotReplaceOneAfterIt) {
+  const auto journal = Open();
+  data_.DelayNextChange();
+  EXPECT_TRUE(absl::IsUnavailable(journal->Write(job::Record())));
+  ASSERT_TRUE(journal->Write(SampleRecord()).ok());
+  const auto before = data_.All();
+  EXPECT_FALSE(data_.DoDelayed());
+  EXPECT_EQ(data_.All(), before);
+}
+
+TEST_F(EtcdJournalTest, AWriteThatIsCarriedOutLateButBeforeTheNextIsReplaced) {
+  const auto journal = Open();
+  data_.DelayNextChange();
+  EXPECT_TRUE(absl::IsUnavailable(journal->Write(job::Record())));
+  EXPECT_TRUE(data_.DoDelayed());
+  const std::string there = Record();
+  ASSERT_TRUE(journal->Write(SampleRecord()).ok());
+  EXPECT_NE(Record(), there);
+}
+
+TEST_F(EtcdJournalTest, APartThatIsCarriedOutLateDoesNotSpoilTheRecordAfterIt) {
+  EtcdJournal::Options options = OptionsOf("first");
+  options.part_bytes = 100;
+  {
+    const auto journal = Open(options);
+    data_.DelayNextChange();
+    EXPECT_TRUE(absl::IsUnavailable(journal->Write(SampleRecord())));
+    job::Record next = SampleRecord();
+    next.generation = Generation(6);
+    ASSERT_TRUE(journal->Write(next).ok());
+    EXPECT_FALSE(data_.DoDelayed());
+  }
+  options.holder_id = "second";
+  EXPECT_EQ(Open(options)->found()->generation, Generation(6));
 }
 
 TEST_F(EtcdJournalTest, ThatWasTakenWithoutHearingOfItIsTaken) {

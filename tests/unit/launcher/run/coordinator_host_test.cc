@@ -101,7 +101,9 @@ class UnsureHostTest : public ::testing::Test {
     CoordinatorHost::Options options;
     options.spec.max_restarts = 0;
     options.run_id = "run";
-    options.sure_until = [this] { return sure_until_; };
+    options.sure_until = [this] {
+      return std::exchange(unsure_once_, false) ? MonoTime{} : sure_until_;
+    };
     CoordinatorHost::Hooks hooks;
     hooks.on_finish = [](const JobOutcome&) {};
     host_ = std::make_unique<CoordinatorHost>(loop_, options, std::move(hooks));
@@ -147,6 +149,8 @@ class UnsureHostTest : public ::testing::Test {
 
   EventLoop loop_;
   MonoTime sure_until_ = MonoTime::max();
+  /// At the next look alone: as when a renewal is answered between two looks.
+  bool unsure_once_ = false;
   size_t stops_at_ = 0;
   std::vector<std::string> heard_;
   std::unique_ptr<CoordinatorHost> host_;
@@ -162,6 +166,15 @@ TEST_F(UnsureHostTest, OrdersNothingBeforeItIsSureAgainAndThenEverythingInOrder)
   EXPECT_THAT(heard_, ::testing::ElementsAre("admit", "prepare"));
   Say(1, AgentPrepared{StoreEndpoint{"127.0.0.1", 7}});  // Nothing is held back any more.
   EXPECT_THAT(heard_, ::testing::ElementsAre("admit", "prepare", "commit"));
+}
+
+TEST_F(UnsureHostTest, WhatComesLaterDoesNotOvertakeWhatIsHeldWhenItIsSureAgainBetweenTheTwo) {
+  sure_until_ = MonoTime{};
+  Join();
+  sure_until_ = MonoTime::max();
+  unsure_once_ = true;
+  RunUntilHeard(2);
+  EXPECT_THAT(heard_, ::testing::ElementsAre("admit", "prepare"));
 }
 
 TEST_F(UnsureHostTest, WhatItHoldsBackIsNotSentOnceItIsSilent) {
