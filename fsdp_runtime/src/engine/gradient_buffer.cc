@@ -126,14 +126,9 @@ void GradientBuffer::accumulate(RunContext& context, size_t index, const at::Ten
   Param& param = params_[index];
   param.is_added_to = true;
   // Whoever had the loan may have passed on another tensor of the same memory.
-  const bool is_in_place = !param.has_sum && param.is_lent && gradient.is_alias_of(param.gradient);
-  if (is_in_place && gradient.const_data_ptr() == param.gradient.const_data_ptr() &&
-      gradient.strides() == param.gradient.strides()) {
+  if (!param.has_sum && param.is_lent &&
+      gradient.const_data_ptr() == param.gradient.const_data_ptr()) {
     param.has_sum = true;  // it has been produced there
-    return;
-  }
-  if (is_in_place) {  // and then turned over by a hook
-    accumulate(context, index, gradient.clone());
     return;
   }
   end_loan(param);

@@ -327,27 +327,6 @@ TEST(LinearTest, GradientsHaveGradients) {
   });
 }
 
-// It has the address of what was lent, and is something else.
-TEST(LinearTest, AGradientThatAHookTurnsOverIsCopied) {
-  struct TurnOver : torch::autograd::FunctionPreHook {
-    torch::autograd::variable_list operator()(
-        const torch::autograd::variable_list& gradients) override {
-      return {gradients[0].t()};
-    }
-  };
-  run_ranks(2, [](Rank& rank) {
-    std::vector<at::Tensor> results;
-    for (const LinearCall call : {LinearCall{linear}, LinearCall{aten_linear}}) {
-      OneLayer one(rank, call, 24, 24);
-      const auto accumulate = torch::autograd::impl::grad_accumulator(one.layer->weight);
-      accumulate->add_pre_hook(std::make_unique<TurnOver>());
-      one.layer(batch({6, 24})).square().sum().backward();
-      results.push_back(one.gradients()[0]);
-    }
-    EXPECT_TRUE(at::equal(results[0], results[1]));
-  });
-}
-
 TEST(LinearTest, ABackwardThroughAFreedGraphSaysSo) {
   run_ranks(2, [](Rank& rank) {
     OneLayer one(rank, linear);
