@@ -84,12 +84,12 @@ class FSDP_API FSDPModule {
   /// group need such a hook, which does the same on all copies, or these drift apart. What it
   /// writes to padding is undone. Takes effect at the next backward that starts a new accumulation;
   /// an empty one removes it. If it throws, the unit's gradient stays what it was before this
-  /// backward, which goes on, so that no peer waits, and throws the first such exception at its
-  /// end; the group can be used further. If it throws on some ranks only, the others have a new
-  /// gradient of this unit, so nobody must step with it: zero_grad() on all ranks, and try again,
-  /// or end. Without grad mode. Thread: CPU: that of the last collective's lane, of which units on
-  /// different meshes have different ones, at the same time. CUDA: the caller's, with the lane's
-  /// stream as the current one.
+  /// backward, less what its row has summed without all-reduce; backward goes on, so that no peer
+  /// waits, and throws the first such exception at its end; the group can be used further. If it
+  /// throws on some ranks only, the others have a new gradient of this unit, so nobody must step
+  /// with it: zero_grad() on all ranks, and try again, or end. Without grad mode. Thread: CPU: that
+  /// of the last collective's lane, of which units on different meshes have different ones, at the
+  /// same time. CUDA: the caller's, with the lane's stream as the current one.
   void set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook);
   void set_reshard_after_forward(bool reshard_after_forward, bool recurse = true);
   /// false: this unit's parameters stay gathered after backward, until reshard() or the end of the

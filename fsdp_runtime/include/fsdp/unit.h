@@ -1,12 +1,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/TensorImpl.h>
 #include <fsdp/export.h>
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -24,11 +27,21 @@ namespace detail {
 
 /// nullptr when the module is not sharded.
 FSDP_API std::shared_ptr<ModuleState> find_state(const torch::nn::Module& module);
+/// How often a tensor's memory had been modified when a unit was given it.
+struct InputVersion {
+  c10::VariableVersion counter;
+  uint32_t version;
+  bool is_modified() const { return counter.current_version() != version; }
+};
+
 /// Runs before forward; may replace the tensors (input cast, identity node for post-backward).
-/// Order is the order of the call's tensor arguments, flattened.
-FSDP_API void pre_forward(ModuleState& state, std::vector<at::Tensor*>& inputs);
-/// Runs after forward; hooks the outputs for pre-backward.
-FSDP_API void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs);
+/// Order is the order of the call's tensor arguments, flattened. Returns the versions of those that
+/// forward must not modify.
+FSDP_API std::vector<InputVersion> pre_forward(ModuleState& state,
+                                               std::vector<at::Tensor*>& inputs);
+/// Runs after forward, with what pre_forward has returned; hooks the outputs for pre-backward.
+FSDP_API void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs,
+                           const std::vector<InputVersion>& inputs);
 /// Runs if forward, pre_forward or post_forward throws: reshards the unit.
 FSDP_API void abandon_forward(ModuleState& state) noexcept;
 
@@ -50,9 +63,22 @@ void visit_tensors(std::array<T, N>& values, std::vector<at::Tensor*>& out);
 template <class T>
 requires(std::is_arithmetic_v<T> ||
          std::is_enum_v<T>) void visit_tensors(T&, std::vector<at::Tensor*>&);
-inline void visit_tensors(std::string&, std::vector<at::Tensor*>&);
-template <class T>
-void visit_tensors(T&, std::vector<at::Tensor*>&);
+inline void visit_tensors(std::string&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::string_view&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(const char*&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::nullopt_t&, std::vector<at::Tensor*>&) {}
+
+/// What no other overload takes: this conversion is the last choice.
+struct UnknownType {
+  template <class T>
+  UnknownType(T&) {  // NOLINT(google-explicit-constructor)
+    static_assert(sizeof(T) == 0,
+                  "an argument or a result of a unit's forward is of a type whose tensors cannot "
+                  "be found; declare void visit_tensors(YourType&, std::vector<at::Tensor*>&) in "
+                  "the type's namespace (see <fsdp/unit.h>)");
+  }
+};
+inline void visit_tensors(UnknownType, std::vector<at::Tensor*>&) {}
 
 inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out) {
   if (tensor.defined()) {
@@ -89,14 +115,6 @@ void visit_tensors(std::array<T, N>& values, std::vector<at::Tensor*>& out) {
 template <class T>
 requires(std::is_arithmetic_v<T> ||
          std::is_enum_v<T>) void visit_tensors(T&, std::vector<at::Tensor*>&) {}
-inline void visit_tensors(std::string&, std::vector<at::Tensor*>&) {}
-template <class T>
-void visit_tensors(T&, std::vector<at::Tensor*>&) {
-  static_assert(sizeof(T) == 0,
-                "an argument or a result of a unit's forward is of a type whose tensors cannot be "
-                "found; declare void visit_tensors(YourType&, std::vector<at::Tensor*>&) in the "
-                "type's namespace (see <fsdp/unit.h>)");
-}
 
 }  // namespace detail
 
@@ -110,20 +128,17 @@ auto call(const torch::nn::Module& module, Body&& body, Args... args) {
   if (!state) {
     return std::forward<Body>(body)(std::move(args)...);
   }
+  static_assert(!std::is_void_v<std::invoke_result_t<Body, Args...>>,
+                "the forward of a unit must return what it has computed: backward begins there");
   std::vector<at::Tensor*> inputs;
   (visit_tensors(args, inputs), ...);
   try {
-    detail::pre_forward(*state, inputs);
+    const std::vector<detail::InputVersion> versions = detail::pre_forward(*state, inputs);
+    auto result = std::forward<Body>(body)(std::move(args)...);
     std::vector<at::Tensor*> outputs;
-    if constexpr (std::is_void_v<std::invoke_result_t<Body, Args...>>) {
-      std::forward<Body>(body)(std::move(args)...);
-      detail::post_forward(*state, outputs);
-    } else {
-      auto result = std::forward<Body>(body)(std::move(args)...);
-      visit_tensors(result, outputs);
-      detail::post_forward(*state, outputs);
-      return result;
-    }
+    visit_tensors(result, outputs);
+    detail::post_forward(*state, outputs, versions);
+    return result;
   } catch (...) {
     detail::abandon_forward(*state);
     throw;

@@ -25,8 +25,8 @@ at::Tensor without_history(const at::Tensor& input) {
 PostBackwardNode::PostBackwardNode(ModuleState& state, torch::autograd::edge_list&& next_edges)
     : Node(std::move(next_edges)), state_(state.weak_from_this()) {}
 
-std::vector<InputVersion> PostBackwardNode::install(ModuleState& state,
-                                                    const std::vector<at::Tensor*>& inputs) {
+std::vector<detail::InputVersion> PostBackwardNode::install(
+    ModuleState& state, const std::vector<at::Tensor*>& inputs) {
   torch::autograd::edge_list edges;
   edges.reserve(inputs.size());
   for (const at::Tensor* input : inputs) {
@@ -34,10 +34,11 @@ std::vector<InputVersion> PostBackwardNode::install(ModuleState& state,
   }
   std::shared_ptr<PostBackwardNode> node(new PostBackwardNode(state, std::move(edges)),
                                          torch::autograd::deleteNode);
-  std::vector<InputVersion> shared;
+  std::vector<detail::InputVersion> shared;
   for (at::Tensor* input : inputs) {
     const uint32_t input_nr = node->add_input_metadata(*input);
-    if (input->use_count() > 1 || input->is_view()) {
+    const bool has_version = !input->is_inference();
+    if (has_version && (input->use_count() > 1 || input->is_view())) {
       shared.push_back({torch::autograd::impl::version_counter(*input),
                         static_cast<uint32_t>(input->_version())});
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <c10/core/TensorImpl.h>
+#include <fsdp/unit.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
@@ -14,13 +14,6 @@ namespace fsdp {
 class ModuleState;
 class ParamGroup;
 
-/// What a tensor's memory has been modified by when a unit was given it.
-struct InputVersion {
-  c10::VariableVersion counter;
-  uint32_t version;
-  bool is_modified() const { return counter.current_version() != version; }
-};
-
 /// Identity on a unit's inputs whose backward runs the unit's post-backward. It is created before
 /// every node of the unit's forward, so the autograd engine, which runs the most recently created
 /// ready node first, runs it after every gradient of the unit has been accumulated.
@@ -29,8 +22,8 @@ class PostBackwardNode : public torch::autograd::Node {
   /// Replaces the tensors, all of which require grad. Returns the versions of those that somebody
   /// else can see: were they modified through what replaces them, the others' history would not
   /// know.
-  static std::vector<InputVersion> install(ModuleState& state,
-                                           const std::vector<at::Tensor*>& inputs);
+  static std::vector<detail::InputVersion> install(ModuleState& state,
+                                                   const std::vector<at::Tensor*>& inputs);
 
   PostBackwardNode(ModuleState& state, torch::autograd::edge_list&& next_edges);
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;

@@ -76,16 +76,18 @@ std::vector<NamedParameter> unclaimed_parameters(const ModulePtr& module, const 
   return params;
 }
 
-void check_reduction_dtype(ParamGroup& group, const NamedParameter& first) {
-  const at::ScalarType dtype = group.reducer().dtype();
-  const bool is_reduced =
-      group.is_trainable() && (group.comm()->size() > 1 || group.replicas() != nullptr);
+/// Before anything of the module is changed.
+void check_reduction_dtype(const std::vector<NamedParameter>& params, const GroupOptions& options) {
+  const at::ScalarType dtype = reduce_dtype(params, options);
+  const bool is_reduced = params.front().tensor.requires_grad() &&
+                          (options.comm->size() > 1 || options.replicas != nullptr);
   const bool can_be_reduced =
       dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16 || dtype == at::kHalf;
-  TORCH_CHECK(!is_reduced || can_be_reduced, "fully_shard: the gradient of parameter ", first.fqn,
-              " would be reduced in ", dtype,
-              ", which no group can; float32, float64, bfloat16 or float16 expected. Set "
-              "mp_policy.reduce_dtype, or freeze the parameter");
+  TORCH_CHECK(!is_reduced || can_be_reduced, "fully_shard: the gradient of parameter ",
+              params.front().fqn, " would be reduced in ", dtype,
+              ", which no group can; float32, float64, bfloat16 or float16 expected. ",
+              c10::isFloatingType(dtype) ? "Set mp_policy.reduce_dtype, or freeze the parameter"
+                                         : "Freeze the parameter, or make it of two real ones");
 }
 
 std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedParameter>& params,
@@ -110,11 +112,13 @@ std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedPara
       .param_dtype = options.mp_policy.param_dtype,
       .reduce_dtype = options.mp_policy.reduce_dtype,
   };
+  for (const std::vector<NamedParameter>& kind : kinds) {
+    check_reduction_dtype(kind, group_options);
+  }
   std::vector<std::shared_ptr<ParamGroup>> groups;
   groups.reserve(kinds.size());
   for (const std::vector<NamedParameter>& kind : kinds) {
     groups.push_back(std::make_shared<ParamGroup>(kind, group_options));
-    check_reduction_dtype(*groups.back(), kind.front());
   }
   return groups;
 }
@@ -226,12 +230,13 @@ std::shared_ptr<ModuleState> find_state(const torch::nn::Module& module) {
   return Registry::get().find(module);
 }
 
-void pre_forward(ModuleState& state, std::vector<at::Tensor*>& inputs) {
-  state.pre_forward(inputs);
+std::vector<InputVersion> pre_forward(ModuleState& state, std::vector<at::Tensor*>& inputs) {
+  return state.pre_forward(inputs);
 }
 
-void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs) {
-  state.post_forward(outputs);
+void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs,
+                  const std::vector<InputVersion>& inputs) {
+  state.post_forward(outputs, inputs);
 }
 
 void abandon_forward(ModuleState& state) noexcept { state.abandon_forward(); }

@@ -238,8 +238,7 @@ void GradientReducer::finish() {
   if (keeps_row_) {
     has_row_sum_ = !is_dropped_;
   } else {
-    // A hook that has thrown leaves the sum of earlier backwards, which the reduction only reads.
-    has_row_sum_ = has_row_sum_ && !is_dropped_ && hook_error() != nullptr;
+    has_row_sum_ = false;
     has_gradient_ = has_gradient_ || (!is_dropped_ && hook_error() == nullptr);
   }
   input_end_.reset();

@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/engine/registry.h"
@@ -98,7 +97,7 @@ bool ModuleState::takes_no_memory_to_unshard() const {
                      [](const auto& group) { return group->unsharded().takes_no_memory(); });
 }
 
-void ModuleState::pre_forward(std::vector<at::Tensor*>& inputs) {
+std::vector<detail::InputVersion> ModuleState::pre_forward(std::vector<at::Tensor*>& inputs) {
   const bool is_recomputation = context_->in_backward();
   if (!is_recomputation) {
     context_->reset_failed_backward();
@@ -115,19 +114,18 @@ void ModuleState::pre_forward(std::vector<at::Tensor*>& inputs) {
     announce_backward();
   }
   wait_for_unshard();
-  input_versions_.clear();
   if (options_.mp_policy.cast_forward_inputs) {
     cast(inputs, options_.mp_policy.param_dtype);
   }
   // For a recomputation inside this unit's own backward the hooks of the first forward are still
   // registered.
-  if (training_ != Training::kPreBackward) {
-    is_use_reported_ = register_post_backward_hook(inputs);
-  }
+  return training_ != Training::kPreBackward ? register_post_backward_hook(inputs)
+                                             : std::vector<detail::InputVersion>();
 }
 
-void ModuleState::post_forward(std::vector<at::Tensor*>& outputs) {
-  check_inputs();
+void ModuleState::post_forward(std::vector<at::Tensor*>& outputs,
+                               const std::vector<detail::InputVersion>& inputs) {
+  check_unmodified(inputs);
   cast(outputs, options_.mp_policy.output_dtype);
   if (training_ != Training::kPreBackward) {
     register_pre_backward_hooks(outputs);
@@ -175,9 +173,11 @@ void ModuleState::cast(std::vector<at::Tensor*>& tensors,
   }
 }
 
-bool ModuleState::register_post_backward_hook(std::vector<at::Tensor*>& inputs) {
+std::vector<detail::InputVersion> ModuleState::register_post_backward_hook(
+    std::vector<at::Tensor*>& inputs) {
+  is_use_reported_ = false;
   if (!at::GradMode::is_enabled()) {
-    return false;
+    return {};
   }
   std::vector<at::Tensor*> differentiable;
   for (at::Tensor* input : inputs) {
@@ -185,19 +185,20 @@ bool ModuleState::register_post_backward_hook(std::vector<at::Tensor*>& inputs) 
       differentiable.push_back(input);
     }
   }
-  if (!differentiable.empty()) {
-    input_versions_ = PostBackwardNode::install(*this, differentiable);
+  if (differentiable.empty()) {
+    return {};
   }
-  return !differentiable.empty();
+  is_use_reported_ = true;
+  return PostBackwardNode::install(*this, differentiable);
 }
 
-void ModuleState::check_inputs() {
-  for (const InputVersion& input : std::exchange(input_versions_, {})) {
+void ModuleState::check_unmodified(const std::vector<detail::InputVersion>& inputs) const {
+  for (const detail::InputVersion& input : inputs) {
     TORCH_CHECK(
         !input.is_modified(), "fsdp::call: the forward of ", module()->name(),
-        " has modified one of its arguments in place. Whoever called it has the tensor too, "
-        "and would get a wrong gradient for it; let forward work on a copy, or call it "
-        "with one (x.clone())");
+        " has modified one of its arguments in place, or memory that it shares. Whoever called it "
+        "has the tensor too, and would get a wrong gradient for it; let forward work on a copy, or "
+        "call it with one (x.clone()), or give the tensor away (std::move(x))");
   }
 }
 

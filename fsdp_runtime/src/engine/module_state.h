@@ -29,8 +29,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   ModuleState(const std::shared_ptr<torch::nn::Module>& module, FullyShardOptions options,
               std::vector<std::shared_ptr<ParamGroup>> groups);
 
-  void pre_forward(std::vector<at::Tensor*>& inputs);
-  void post_forward(std::vector<at::Tensor*>& outputs);
+  std::vector<detail::InputVersion> pre_forward(std::vector<at::Tensor*>& inputs);
+  void post_forward(std::vector<at::Tensor*>& outputs,
+                    const std::vector<detail::InputVersion>& inputs);
   void abandon_forward() noexcept;
   void pre_backward();
   /// The backward of one use ends, that of PostBackwardNode `use`.
@@ -88,10 +89,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
 
  private:
   void cast(std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) const;
-  /// Returns whether an input needs a gradient, so that autograd reports the end of this use.
-  bool register_post_backward_hook(std::vector<at::Tensor*>& inputs);
-  /// TORCH_CHECK if forward has modified a tensor that its caller has too.
-  void check_inputs();
+  /// If an input needs a gradient, autograd reports the end of this use.
+  std::vector<detail::InputVersion> register_post_backward_hook(std::vector<at::Tensor*>& inputs);
+  void check_unmodified(const std::vector<detail::InputVersion>& inputs) const;
   void register_pre_backward_hooks(std::vector<at::Tensor*>& outputs);
   /// Notifies the context, once per use, that this unit's backward has begun.
   void announce_backward();
@@ -105,8 +105,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   int64_t index_ = 0;
   Training training_ = Training::kIdle;
   bool is_backward_announced_ = false;
-  bool is_use_reported_ = false;  // of the call that is running, as are input_versions_
-  std::vector<InputVersion> input_versions_;
+  bool is_use_reported_ = false;  // of the call that is running
   UnitUses uses_;
   std::vector<std::weak_ptr<ModuleState>> units_;  // of the registry's version below
   int64_t units_version_ = -1;

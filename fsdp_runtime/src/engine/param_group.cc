@@ -17,12 +17,6 @@ at::ScalarType compute_dtype(const std::vector<NamedParameter>& params,
   return c10::isFloatingType(own) ? options.param_dtype.value_or(own) : own;
 }
 
-at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params,
-                            const GroupOptions& options) {
-  const at::ScalarType computed = compute_dtype(params, options);
-  return c10::isFloatingType(computed) ? options.reduce_dtype.value_or(computed) : computed;
-}
-
 /// Of the pages of most machines.
 constexpr int64_t kPageBytes = 4096;
 
@@ -40,6 +34,12 @@ GradientBuffer::Delivery delivery_to(const Collectives& comm) {
 }
 
 }  // namespace
+
+at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params,
+                            const GroupOptions& options) {
+  const at::ScalarType computed = compute_dtype(params, options);
+  return c10::isFloatingType(computed) ? options.reduce_dtype.value_or(computed) : computed;
+}
 
 ParamGroup::ParamGroup(const std::vector<NamedParameter>& params, const GroupOptions& options)
     : comm_(options.comm),

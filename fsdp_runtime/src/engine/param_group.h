@@ -28,6 +28,9 @@ struct GroupOptions {
   std::optional<at::ScalarType> reduce_dtype;  // unset: param_dtype
 };
 
+/// In which the gradients of a group of `params`, all of one dtype, are reduced.
+at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params, const GroupOptions& options);
+
 /// Parameters that are all-gathered and reduce-scattered together (FSDP2's FSDPParamGroup): one
 /// flat range, one shard per rank. With hybrid sharding (HSDP) several sets of ranks divide the
 /// parameters in the same way, and the reduction sums over both.

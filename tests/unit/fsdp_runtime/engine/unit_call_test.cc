@@ -1,0 +1,141 @@
+// What a unit's forward may take, and what it may do with it.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/fsdp_runtime/engine/sharded_model.h"
+
+namespace fsdp::testing {
+namespace {
+
+TEST(UnitCallTest, ArgumentsNest) {
+  struct Odd : torch::nn::Module {
+    at::Tensor forward(std::optional<std::vector<at::Tensor>> parts,
+                       std::tuple<at::Tensor, int> pair) {
+      return parts->at(0) * weight + std::get<0>(pair) * std::get<1>(pair);
+    }
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+  };
+  run_ranks(1, [](Rank& rank) {
+    Unit<Odd> odd(std::make_shared<Odd>());
+    fully_shard(odd.ptr(),
+                {.mesh = rank.mesh, .reshard_after_forward = std::nullopt, .mp_policy = {}});
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    const at::Tensor y = at::ones({2}).requires_grad_();
+    const auto run = [&odd](const at::Tensor& a, std::tuple<at::Tensor, int> pair, int times) {
+      return odd(std::optional(std::vector<at::Tensor>{a}), pair) * times;
+    };
+    activation_checkpoint(run, x, std::make_tuple(y, 5), 2).sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 6.0)));
+    EXPECT_TRUE(at::equal(y.grad(), at::full({2}, 10.0)));
+  });
+}
+
+// Types that derive from known ones, and a type with an overload of its own, are not unknown.
+struct NamedTensors : std::vector<at::Tensor> {
+  std::string name;
+};
+struct Inner {
+  at::Tensor tensor;
+};
+struct Outer : Inner {};
+void visit_tensors(Inner& inner, std::vector<at::Tensor*>& out) { out.push_back(&inner.tensor); }
+
+TEST(UnitCallTest, ForwardMayTakeStringsAndEnumsAndTypesOfItsOwn) {
+  enum class Way { kDouble, kKeep };
+  struct Odd : torch::nn::Module {
+    at::Tensor forward(const std::string& name, Way way, const std::array<at::Tensor, 1>& x,
+                       const std::pair<at::Tensor, float>& scaled, const NamedTensors& named,
+                       const Outer& outer, std::optional<at::Tensor> none) {
+      called = name;
+      EXPECT_FALSE(none);
+      return x[0] * weight * (way == Way::kDouble ? 2 : 1) + scaled.first * scaled.second +
+             named[0] + outer.tensor;
+    }
+    std::string called;
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+  };
+  run_ranks(1, [](Rank& rank) {
+    Unit<Odd> odd(std::make_shared<Odd>());
+    fully_shard(odd.ptr(), {rank.mesh, {}, {}});
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    const at::Tensor y = at::ones({2}).requires_grad_();
+    NamedTensors named;
+    named.push_back(x);
+    odd("odd", Way::kDouble, std::array{x}, std::make_pair(y, 5.0F), named, Outer{{y}},
+        std::nullopt)
+        .sum()
+        .backward();
+    EXPECT_EQ(odd->called, "odd");
+    EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 7.0)));
+    EXPECT_TRUE(at::equal(y.grad(), at::full({2}, 6.0)));
+  });
+}
+
+// Whoever has the tensor too would not get the history of what was done to it.
+TEST(UnitCallTest, ForwardThatModifiesItsCallersTensorIsRefused) {
+  struct Odd : torch::nn::Module {
+    at::Tensor forward(at::Tensor x) { return x.mul_(2) * weight; }
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+  };
+  run_ranks(1, [](Rank& rank) {
+    Unit<Odd> odd(std::make_shared<Odd>());
+    const FSDPModule root = fully_shard(odd.ptr(), {rank.mesh, {}, {}});
+    const at::Tensor leaf = at::ones({2}).requires_grad_();
+    const at::Tensor x = leaf * 1;
+    try {
+      odd(x);
+      ADD_FAILURE() << "accepted";
+    } catch (const c10::Error& error) {
+      EXPECT_NE(std::string(error.what_without_backtrace()).find("Odd"), std::string::npos);
+      EXPECT_NE(std::string(error.what_without_backtrace()).find("x.clone()"), std::string::npos);
+    }
+    EXPECT_ANY_THROW(odd((leaf * 1).view({2})));
+    odd(leaf * 1).sum().backward();  // nobody else has it
+    EXPECT_TRUE(at::equal(leaf.grad(), at::full({2}, 6.0)));
+  });
+}
+
+TEST(UnitCallTest, ForwardThatModifiesItsCallersTensorAfterCallingItselfIsRefused) {
+  struct Odd : torch::nn::Module {
+    at::Tensor forward(at::Tensor x, int64_t depth) {
+      const at::Tensor rest = depth > 0 ? (*self)(x * 1, depth - 1) : at::zeros({2});
+      return depth > 0 ? x.mul_(2) + rest : x * weight;
+    }
+    Unit<Odd>* self = nullptr;
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+  };
+  run_ranks(1, [](Rank& rank) {
+    Unit<Odd> odd(std::make_shared<Odd>());
+    odd->self = &odd;
+    fully_shard(odd.ptr(), {rank.mesh, {}, {}});
+    const at::Tensor x = at::ones({2}).requires_grad_() * 1;
+    EXPECT_THROW(odd(x, 1), c10::Error);
+  });
+}
+
+TEST(UnitCallTest, ForwardMayTakeAnInferenceTensor) {
+  struct Odd : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x) { return x + weight; }
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+  };
+  run_ranks(1, [](Rank& rank) {
+    Unit<Odd> odd(std::make_shared<Odd>());
+    const FSDPModule root = fully_shard(odd.ptr(), {rank.mesh, {}, {}});
+    at::Tensor x;
+    {
+      const c10::InferenceMode inference;
+      x = at::ones({2}).requires_grad_();
+    }
+    odd(x).sum().backward();
+    EXPECT_TRUE(at::equal(root.sharded_gradients()[0].local.view({2}), at::ones({2})));
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::testing
