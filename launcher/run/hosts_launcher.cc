@@ -25,6 +25,8 @@ constexpr Duration kHostsStopNoticeDelay = std::chrono::seconds(1);
 constexpr Duration kLookupTimeout = std::chrono::seconds(10);
 /// How long nodes that were released may show what is left of their workers' output.
 constexpr Duration kSessionEndTimeout = std::chrono::seconds(60);
+/// The same for a node that the job has lost, while its daemon cannot be reached.
+constexpr Duration kLostNodeTimeout = std::chrono::seconds(3);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kHostsDrainTimeout = std::chrono::seconds(60);
 constexpr Duration kHostsInterruptedDrainTimeout = std::chrono::seconds(2);
@@ -175,11 +177,14 @@ void HostsLauncher::OnSignal(int signal) {
 // Nodes that have not joined have no output that could be lost.
 void HostsLauncher::OnFinish(const JobOutcome& outcome) {
   outcome_ = outcome;
+  const std::set<std::string> connected = head_.connected();
   for (Node& node : nodes_) {
     if (node.session != nullptr && !head_.joined().contains(node.name)) {
       node.session->Release();
     }
+    node.is_lost = !connected.contains(node.name);
   }
+  loop_.At(MonoNow() + kLostNodeTimeout, [this] { ReleaseLostNodes(); });
   end_timer_ = loop_.At(MonoNow() + kSessionEndTimeout, [this] {
     output_.Print(absl::StrCat("the job is over, but not all of its nodes have ended within ",
                                ToSeconds(kSessionEndTimeout), " s; leaving them to their daemons"));
@@ -202,6 +207,20 @@ void HostsLauncher::TellWhoMayStillAnswer() {
                                absl::StrJoin(silent, ", "),
                                ", which may have started its part of it; Ctrl-C ends the wait"));
   }
+}
+
+// Who waits for the result of a job does not wait for a machine that is gone. Its call may break
+// later than the job has ended.
+void HostsLauncher::ReleaseLostNodes() {
+  for (Node& node : nodes_) {
+    if (node.is_lost && node.session != nullptr && !node.session->is_over() &&
+        !node.session->is_reached()) {
+      output_.Print(absl::StrCat("node ", node.name, ": the daemon at ", ToString(node.host.daemon),
+                                 " cannot be reached; its output ends here"));
+      node.session->Release();
+    }
+  }
+  loop_.At(MonoNow() + kLostNodeTimeout, [this] { ReleaseLostNodes(); });
 }
 
 void HostsLauncher::OnStep() {

@@ -46,6 +46,8 @@ class HostsLauncher {
     std::unique_ptr<RemoteSession> session;
     /// Why it takes no part, or no part any more.
     std::string gone;
+    /// Its agent was not connected when the job ended.
+    bool is_lost = false;
   };
 
   // Setup.
@@ -59,6 +61,7 @@ class HostsLauncher {
   void OnSignal(int signal);
   void OnFinish(const JobOutcome& outcome);
   void TellWhoMayStillAnswer();
+  void ReleaseLostNodes();
   void OnStep();
   void OnGone(Node& node, const std::string& why);
   void EndIfTooFewAreLeft();

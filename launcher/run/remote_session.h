@@ -63,6 +63,8 @@ class RemoteSession {
   void Resume();
   /// The daemon has said that it runs, and nobody that it has ended.
   bool is_running() const { return state_ == State::kRunning; }
+  /// The daemon has answered the present call.
+  bool is_reached() const { return is_answered_; }
   /// No hook will be called any more.
   bool is_over() const { return state_ == State::kOver; }
 

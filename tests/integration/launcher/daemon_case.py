@@ -1,7 +1,10 @@
 """Support for tests of daemons: several on this machine, each with a port and a folder of its own."""
 
+import os
+import pathlib
 import signal
 
+from events import wait_for_ends
 from job_case import JobCase, free_port, wait_until
 
 # A worker of one of several jobs at once: its first argument names the job, its second is rank 0's exit code.
@@ -15,6 +18,20 @@ NAMED_WORKER = """
     wait_for(*(f"end-{name}.1.{rank}" for rank in range(WORLD)))  # Who fails ends the others.
     sys.exit(int(sys.argv[2]) if RANK == 0 else 0)
 """
+
+
+def family(roots):
+    """These processes and all that descend from them."""
+    parents = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # It has ended meanwhile.
+    found = set(roots)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 class DaemonCase(JobCase):
@@ -61,6 +78,17 @@ class DaemonCase(JobCase):
         code, out, err = self.finish(launcher)
         self.assertEqual(code, expected_code, err)
         self.assertEqual(sorted(out.splitlines()), sorted(f"{name} {what} on {rank}" for what in ("begins", "ends") for rank in range(ranks)))
+
+    def lose_machine(self, port):
+        """As a machine that fails: all of the daemon's processes end at once, and nothing is said."""
+        roots = [self.daemons[port].pid, *(int(path.read_text().split()[0]) for path in self.folder_of(port).glob("*/alive"))]
+        pids = family(roots)
+        for pid in pids:  # None may tell of the end of another.
+            os.kill(pid, signal.SIGSTOP)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.daemons[port].wait()
+        wait_for_ends(pids)
 
     def stop_daemons(self):
         """In order, as systemd does: nothing of them stays."""

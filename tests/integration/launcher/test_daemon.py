@@ -253,6 +253,17 @@ class EndTest(DaemonCase):
         code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
         self.assertEqual(code, 0, err)
 
+    def test_the_end_of_a_job_does_not_wait_for_a_machine_that_is_gone(self):
+        ports = [self.start_daemon(), self.start_daemon()]
+        job = self.start_job(ports, self.script("note('pid')\nlive_on()"))
+        self.wait_for_notes("pid", 1, range(2))
+        self.lose_machine(ports[1])
+        code, _, err = self.finish(job)
+        self.assertEqual(code, 1, err)
+        self.assertIn(f"node 127.0.0.1:{ports[1]}", err)
+        self.assertIn("cannot be reached; its output ends here", err)
+        self.assertNotIn("not all of its nodes have ended", err)
+
     def test_a_daemon_that_is_told_to_end_ends_its_jobs_in_order(self):
         port = self.start_daemon()
         script = self.script("""
