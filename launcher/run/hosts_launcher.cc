@@ -27,6 +27,9 @@ constexpr Duration kLookupTimeout = std::chrono::seconds(10);
 constexpr Duration kSessionEndTimeout = std::chrono::seconds(60);
 /// The same for a node that the job has lost, while its daemon cannot be reached.
 constexpr Duration kLostNodeTimeout = std::chrono::seconds(3);
+/// Before the part of a node that was lost is ordered anew, and at most while that is refused.
+constexpr Duration kReturnPause = std::chrono::seconds(1);
+constexpr Duration kLongestReturnPause = std::chrono::seconds(30);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kHostsDrainTimeout = std::chrono::seconds(60);
 constexpr Duration kHostsInterruptedDrainTimeout = std::chrono::seconds(2);
@@ -129,15 +132,13 @@ void HostsLauncher::StartSession(Node& node) {
     output_.console().WriteLines(stream, lines);
   };
   hooks.has_room = [this](ConsoleStream stream) { return output_.console().HasRoom(stream); };
-  hooks.on_refused = [this, &node, where](const absl::Status& why) {
-    OnGone(node, absl::StrCat("the daemon at ", where,
-                              " does not run its part of the job: ", WithAdvice(why)));
-  };
+  hooks.on_refused = [this, &node](const absl::Status& why) { OnRefused(node, why); };
   hooks.on_end = [this, &node](int code) {
-    OnGone(node, absl::StrCat("its part of the job has ended with code ", code));
+    OnPartOver(node, absl::StrCat("its part of the job has ended with code ", code));
   };
   hooks.on_lost = [this, &node, where](const absl::Status& why) {
-    OnGone(node, absl::StrCat("the daemon at ", where, " knows no more of it: ", why.message()));
+    OnPartOver(node,
+               absl::StrCat("the daemon at ", where, " knows no more of it: ", why.message()));
   };
   hooks.on_trouble = [this, &node, where](const absl::Status& why) {
     output_.Print(absl::StrCat("node ", node.name, ": the daemon at ", where,
@@ -231,6 +232,45 @@ void HostsLauncher::OnStep() {
     }
     EndIfTooFewAreLeft();
   }
+}
+
+// The first order is refused for good. A later one is of a node that may not be there again yet, or
+// still have what was left of its part.
+void HostsLauncher::OnRefused(Node& node, const absl::Status& why) {
+  const std::string text = absl::StrCat("the daemon at ", ToString(node.host.daemon),
+                                        " does not run its part of the job: ", WithAdvice(why));
+  const bool may_pass =
+      absl::IsUnavailable(why) || absl::IsResourceExhausted(why) || absl::IsFailedPrecondition(why);
+  if (IsOver() || node.returns == 0 || !may_pass) {
+    OnGone(node, text);
+    return;
+  }
+  if (!std::exchange(node.has_told_return, true)) {
+    output_.Print(absl::StrCat("node ", node.name, ": ", text, "; asking it again"));
+  }
+  OrderAnew(node);
+}
+
+// The job may go on with what is started there now: its agent is a new one to the coordinator.
+void HostsLauncher::OnPartOver(Node& node, const std::string& why) {
+  if (IsOver() || !head_.joined().contains(node.name) || node.returns >= plan_.max_restarts) {
+    OnGone(node, why);
+    return;
+  }
+  ++node.returns;
+  node.pause = kReturnPause;
+  node.has_told_return = false;
+  output_.Print(absl::StrCat("node ", node.name, ": ", why, "; starting it again"));
+  OrderAnew(node);
+}
+
+void HostsLauncher::OrderAnew(Node& node) {
+  loop_.At(MonoNow() + node.pause, [this, &node] {
+    if (!IsOver()) {
+      StartSession(node);
+    }
+  });
+  node.pause = std::min(2 * node.pause, kLongestReturnPause);
 }
 
 // The coordinator finds out by itself what that means for a job that runs, but waits for nodes that

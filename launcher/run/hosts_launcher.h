@@ -48,6 +48,11 @@ class HostsLauncher {
     std::string gone;
     /// Its agent was not connected when the job ended.
     bool is_lost = false;
+    /// How often its part was ordered anew after a loss, of plan_.max_restarts.
+    int returns = 0;
+    /// Before the next order.
+    Duration pause{};
+    bool has_told_return = false;
   };
 
   // Setup.
@@ -63,8 +68,12 @@ class HostsLauncher {
   void TellWhoMayStillAnswer();
   void ReleaseLostNodes();
   void OnStep();
+  void OnRefused(Node& node, const absl::Status& why);
+  void OnPartOver(Node& node, const std::string& why);
+  void OrderAnew(Node& node);
   void OnGone(Node& node, const std::string& why);
   void EndIfTooFewAreLeft();
+  bool IsOver() const { return outcome_.has_value() || !lost_reason_.empty(); }
   void ReleaseAll();
   void LeaveAll();
   void StopIfAllAreOver();

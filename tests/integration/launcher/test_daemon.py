@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import socket
 
@@ -87,6 +88,31 @@ class DispatchTest(DaemonCase):
         code, _, err = self.finish(self.start_job(ports, "--max-restarts=1", script))
         self.assertEqual(code, 0, err)
         self.assertLessEqual({(1, 1), (2, 0), (2, 1)}, set(self.notes("run")))
+
+    def test_a_node_whose_machine_is_started_again_comes_back(self):
+        for keeps_folder in (False, True):
+            with self.subTest(keeps_folder=keeps_folder):
+                ports = [self.start_daemon(), self.start_daemon()]
+                name = f"pid-{keeps_folder}"
+                script = self.script(f"note({name!r})\nif RESTART == 0:\n    live_on()\nprint('again', RANK, flush=True)")
+                job = self.start_job(ports, "--max-restarts=1", script)
+                self.wait_for_notes(name, 1, range(2))
+                self.lose_machine(ports[1])
+                if not keeps_folder:
+                    shutil.rmtree(self.folder_of(ports[1]))
+                self.start_daemon(port=ports[1])
+                code, out, err = self.finish(job)
+                self.assertEqual((code, sorted(out.splitlines())), (0, ["again 0", "again 1"]), err)
+
+    def test_a_node_comes_back_only_as_often_as_there_are_restarts(self):
+        ports = [self.start_daemon(), self.start_daemon()]
+        job = self.start_job(ports, "--max-restarts=1", self.script("note('pid')\nlive_on()"))
+        for generation in (1, 2):
+            self.wait_for_notes("pid", generation, range(2))
+            self.lose_machine(ports[1])
+            self.start_daemon(port=ports[1])
+        self.assertEqual(self.finish(job)[0], 1)
+        self.assertNotIn((3, 1), self.notes("pid"))
 
 
 class FirstStepsTest(DaemonCase):
