@@ -28,10 +28,11 @@ class SessionLife {
   SessionLife(const Graces& graces, MonoTime now)
       : graces_(graces), give_up_at_(now + graces.lost) {}
 
-  /// Once, at its beginning: it needs no launcher, and its end is kept.
+  /// From now on it needs no launcher, and its end is kept. Idempotent.
   void Detach() {
-    is_detached_ = true;
-    give_up_at_ = MonoTime::max();
+    if (!std::exchange(is_detached_, true)) {
+      give_up_at_ = MonoTime::max();
+    }
   }
   void Followed() {
     is_followed_ = true;

@@ -162,7 +162,8 @@ DaemonRun::Session& DaemonRun::Keep(const v1::SessionSpec& spec, SessionProcess 
                                                      .title = Printable(spec.title()),
                                                      .life = SessionLife(graces, MonoNow())})
                          .first->second;
-  if (spec.has_head()) {
+  // Until its launcher was told its id, nobody else could end it.
+  if (spec.has_head() && HasSessionStarted(folder_->PathOf(spec.id()))) {
     session.life.Detach();
   }
   session.process = std::make_unique<DaemonSession>(
@@ -192,6 +193,9 @@ void DaemonRun::SendNext(Session& session) {
   }
   if (std::optional<v1::DaemonMessage> message = session.process->Take()) {
     session.is_sending = true;
+    if (message->has_started()) {
+      session.life.Detach();
+    }
     service_->Send(session.call, *std::move(message));
   }
 }

@@ -5,7 +5,7 @@ import socket
 
 from daemon_case import NAMED_WORKER, DaemonCase
 from events import wait_for_ends
-from job_case import wait_until
+from job_case import free_port, wait_until
 from unittest_main import main
 
 BODY = """
@@ -122,6 +122,21 @@ class DetachTest(DaemonCase):
         (self.dir / "go").touch()
         code, out, err = self.finish(attached)
         self.assertEqual((code, sorted(out.splitlines())), (3, ALL_LINES), err)
+
+    def test_a_job_whose_id_nobody_has_heard_ends(self):
+        port = self.start_daemon()
+        # One node more may come within ten minutes: the job does not start before.
+        launcher = self.start_job([port, free_port()], "--detach", "--nnodes=1:2", "--rdzv-conf=last_call_timeout=600", self.script("pass"))
+
+        def pids_of_parts():
+            texts = [path.read_text() for path in self.folder_of(port).glob("*/alive")]
+            return [int(text.split()[0]) for text in texts] if len(texts) == 2 and all(texts) else None
+        wait_until(pids_of_parts, "the job's launcher and its part at the node")
+        pids = pids_of_parts()
+        launcher.kill()
+        launcher.wait()
+        wait_for_ends(pids)
+        wait_until(lambda: self.sessions_of(port) == [], "the job to be forgotten")
 
     def test_what_is_refused_is_told_and_has_no_id(self):
         free, full = self.start_daemon(slots=1), self.start_daemon(slots=1)

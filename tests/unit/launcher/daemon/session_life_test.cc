@@ -86,6 +86,24 @@ TEST(SessionLifeTest, ADetachedOneNeedsNobodyAndItsEndIsKept) {
   EXPECT_EQ(life.Next(life.due()), Order::kForget);
 }
 
+TEST(SessionLifeTest, UntilItIsDetachedItNeedsItsLauncher) {
+  SessionLife lost(kGraces, At(seconds(0)));
+  lost.Followed();
+  lost.Lost(At(seconds(5)));
+  EXPECT_EQ(lost.Next(At(seconds(5)) + kGraces.lost), Order::kTerminate);
+
+  SessionLife life(kGraces, At(seconds(0)));
+  life.Followed();
+  life.Detach();
+  life.Lost(At(seconds(5)));
+  EXPECT_EQ(life.Next(At(std::chrono::hours(100))), Order::kNone);
+  // Who attaches is told again that it has started.
+  life.Followed();
+  life.Released(At(std::chrono::hours(100)));
+  life.Detach();
+  EXPECT_EQ(life.Next(At(std::chrono::hours(100))), Order::kTerminate);
+}
+
 TEST(SessionLifeTest, ADetachedOneThatEndsWhileItIsFollowedWaitsForDone) {
   SessionLife life(kGraces, At(seconds(0)));
   life.Detach();
