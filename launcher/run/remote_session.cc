@@ -200,7 +200,9 @@ void RemoteSession::OnCallEnd(const absl::Status& why) {
     return;
   }
   const bool was_running = state_ == State::kRunning;
-  if (AfterLossOf(why, was_running, MonoNow() - waiting_since_) == AfterLoss::kRedial) {
+  const bool has_more_addresses = dials_ < targets_.size();
+  if (AfterLossOf(why, was_running, has_more_addresses, MonoNow() - waiting_since_) ==
+      AfterLoss::kRedial) {
     if (was_running && !std::exchange(has_told_trouble_, true)) {
       hooks_.on_trouble(why);
     }
