@@ -80,7 +80,7 @@ absl::StatusOr<DaemonRun::Session*> DaemonRun::Begin(v1::SessionSpec spec) {
     variable.set_value(absl::StrJoin(devices, ","));
   }
   absl::StatusOr<SessionProcess> process =
-      StartSession(folder_->PathOf(spec.id()), spec, program_, environment_);
+      StartSession(folder_->PathOf(spec.id()), spec, program_, EnvironmentAtNode(environment_, {}));
   if (!process.ok()) {
     ledger_->Free(spec.id());
     return absl::Status(

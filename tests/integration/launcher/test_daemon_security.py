@@ -2,13 +2,14 @@
 
 import contextlib
 import os
+import pathlib
 import select
 import socket
 import stat
 import subprocess
 
 from certificates import LOCAL, Ca
-from daemon_case import DaemonCase
+from daemon_case import DaemonCase, family
 from events import patience
 from job_case import free_port
 from unittest_main import main
@@ -79,6 +80,9 @@ class TokenTest(DaemonCase):
         self.wait_for_notes("own", 1, range(1))
         modes = {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in [self.folder_of(port), *self.folder_of(port).rglob("*")]}
         self.assertEqual((modes, self.notes("seen")[1, 0], self.notes("own")[1, 0]), ({0}, "False", "False"))
+        (alive,) = self.folder_of(port).glob("*/alive")
+        for pid in family([int(alive.read_text().split()[0])]):
+            self.assertNotIn(b"the token of all", pathlib.Path(f"/proc/{pid}/environ").read_bytes())
         (specs,) = [path.read_bytes() for path in self.folder_of(port).rglob("spec")]
         self.assertNotIn(b"the token of all", specs)
         (self.dir / "go").touch()
