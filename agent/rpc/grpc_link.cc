@@ -3,18 +3,16 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/call_proof.h"
 #include "agent/rpc/client_stream.h"
 #include "agent/rpc/codec.h"
+#include "agent/rpc/connect_refusal.h"
 #include "agent/rpc/grpc_lifetime.h"
 #include "base/check.h"
-#include "base/error_text.h"
 #include "fsdprun/v1/coordinator.grpc.pb.h"
 
 namespace fsdprun {
@@ -37,12 +35,6 @@ std::shared_ptr<grpc::Channel> NewChannel(
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetServiceConfigJSON("{}");
   return grpc::CreateCustomChannel(target, credentials, arguments);
-}
-
-/// gRPC has no code for it, but ends its message with the system's text for connect()'s error.
-bool IsRefusal(const absl::Status& status) {
-  return absl::IsUnavailable(status) &&
-         absl::StrContains(status.message(), ErrorText(ECONNREFUSED));
 }
 
 }  // namespace
@@ -231,7 +223,7 @@ void GrpcLink::ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message
 void GrpcLink::ReportLoss(uint64_t id, const absl::Status& status) {
   if (stream_ != nullptr && id == stream_id_) {
     DropStreams();
-    Tell({status, IsRefusal(status)});
+    Tell({status, IsConnectRefusal(status)});
     return;
   }
   for (size_t i = 0; i < candidates_.size(); ++i) {
@@ -245,7 +237,8 @@ void GrpcLink::ReportLoss(uint64_t id, const absl::Status& status) {
 void GrpcLink::FailCandidate(size_t index, const absl::Status& status) {
   Candidate candidate = std::move(candidates_[index]);
   candidates_.erase(candidates_.begin() + static_cast<std::ptrdiff_t>(index));
-  losses_[candidate.position] = LinkLoss{Explain(status, *candidate.stream), IsRefusal(status)};
+  losses_[candidate.position] =
+      LinkLoss{Explain(status, *candidate.stream), IsConnectRefusal(status)};
   Retire(std::move(candidate.stream));
   if (begun_ < order_.size()) {
     StartNext();

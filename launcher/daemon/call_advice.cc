@@ -1,10 +1,7 @@
 #include "launcher/daemon/call_advice.h"
 
-#include <cerrno>
-
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/error_text.h"
+#include "agent/rpc/connect_refusal.h"
 
 namespace fsdprun {
 
@@ -13,8 +10,7 @@ std::string WithAdvice(const absl::Status& why) {
   switch (why.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-      // gRPC has no code for it, but ends its message with the system's text for connect()'s error.
-      return absl::StrContains(text, ErrorText(ECONNREFUSED))
+      return IsConnectRefusal(why)
                  ? "nothing listens there; start fsdp-agent --daemon on that host, or give the "
                    "port that it has"
                  : absl::StrCat(text,
