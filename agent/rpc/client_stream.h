@@ -14,8 +14,8 @@
 namespace fsdprun {
 
 /// The client's end of a bidirectional stream. Its owner keeps it until it IsDone(), which comes
-/// soon after Cancel(): the last channel must not end on a thread of gRPC's, which would wait for
-/// itself.
+/// soon after Cancel(), or gives it to KeepUntilDone(): the last channel must not end on a thread
+/// of gRPC's, which would wait for itself.
 template <class Incoming, class Outgoing>
 class ClientStream : public BidiStream<grpc::ClientBidiReactor<Outgoing, Incoming>, Outgoing> {
  public:

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/call_proof.h"
 #include "agent/rpc/client_stream.h"
+#include "agent/rpc/ended_calls.h"
 #include "agent/rpc/grpc_lifetime.h"
-#include "base/check.h"
 #include "fsdprun/v1/daemon.grpc.pb.h"
 #include "launcher/directory/job_token.h"
 
@@ -18,7 +18,8 @@ namespace {
 constexpr int kCallKeepaliveMs = 5'000;
 constexpr int kCallKeepaliveTimeoutMs = 5'000;
 constexpr Duration kCallFlushTimeout = std::chrono::seconds(1);
-constexpr Duration kCallCancelTimeout = std::chrono::seconds(5);
+/// A cancelled call ends within milliseconds, unless this process is hindered.
+constexpr Duration kCallCancelTimeout = std::chrono::seconds(1);
 
 std::shared_ptr<grpc::Channel> NewChannel(
     const std::string& target, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
@@ -38,12 +39,15 @@ std::shared_ptr<grpc::Channel> NewChannel(
 
 }  // namespace
 
-// One call. Thread: the reactions run on gRPC's threads, the rest on the loop thread.
+// One call, which may end after its owner and the owner's loop. Thread: the reactions run on gRPC's
+// threads, the rest on the loop thread.
 class DaemonCall::Stream : public ClientStream<v1::DaemonMessage, v1::LauncherMessage> {
  public:
   Stream(DaemonCall& owner, uint64_t id)
       : owner_(owner),
         id_(id),
+        is_live_(owner.is_live_),
+        post_(owner.gate_.poster()),
         stub_(v1::NodeDaemon::NewStub(
             NewChannel(owner.options_.target,
                        ChannelCredentials(owner.options_.tls.get(), owner.options_.target,
@@ -61,16 +65,26 @@ class DaemonCall::Stream : public ClientStream<v1::DaemonMessage, v1::LauncherMe
 
  private:
   void OnMessage(const v1::DaemonMessage& message) override {
-    owner_.PostIfLive([&owner = owner_, id = id_, message] { owner.OnMessage(id, message); });
+    post_([&owner = owner_, live = is_live_, id = id_, message] {
+      if (*live) {
+        owner.OnMessage(id, message);
+      }
+    });
   }
 
   void OnEnd(const absl::Status& status) override {
-    owner_.PostIfLive([&owner = owner_, id = id_, status] { owner.OnDone(id, status); });
+    post_([&owner = owner_, live = is_live_, id = id_, status] {
+      if (*live) {
+        owner.OnDone(id, status);
+      }
+    });
   }
 
   // Constant after construction.
-  DaemonCall& owner_;
+  DaemonCall& owner_;  // Gone when it is not live.
   const uint64_t id_;
+  const std::shared_ptr<const bool> is_live_;
+  const LoopGate::Post post_;
   const std::shared_ptr<TlsVerdict> verdict_ = std::make_shared<TlsVerdict>();
   const std::unique_ptr<v1::NodeDaemon::Stub> stub_;
 };
@@ -81,9 +95,11 @@ DaemonCall::DaemonCall(EventLoop& loop, Options options, Hooks hooks)
 DaemonCall::~DaemonCall() {
   Close();
   *is_live_ = false;
+  const MonoTime deadline = MonoNow() + kCallCancelTimeout;
   for (const auto& stream : retired_) {
-    FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kCallCancelTimeout),
-                  "gRPC does not finish a cancelled call");
+    if (!stream->WaitDone(deadline)) {
+      KeepUntilDone(stream, [call = stream.get()] { return call->IsDone(); });
+    }
   }
 }
 
@@ -158,14 +174,6 @@ void DaemonCall::OnDone(uint64_t id, const absl::Status& status) {
 void DaemonCall::End(const absl::Status& status) {
   Drop();
   hooks_.on_end(status);
-}
-
-void DaemonCall::PostIfLive(absl::AnyInvocable<void()> closure) {
-  loop_.Post([live = is_live_, closure = std::move(closure)]() mutable {
-    if (*live) {
-      closure();
-    }
-  });
 }
 
 }  // namespace fsdprun

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "agent/rpc/tls.h"
 #include "base/event_loop.h"
+#include "base/loop_gate.h"
 #include "fsdprun/v1/daemon.pb.h"
 #include "launcher/daemon/daemon_service.h"
 #include "launcher/daemon/order_seal.h"
@@ -61,7 +61,6 @@ class DaemonCall {
   void OnDone(uint64_t id, const absl::Status& status);
   void End(const absl::Status& status);
   void Drop();
-  void PostIfLive(absl::AnyInvocable<void()> closure);
 
   // Constant after construction.
   EventLoop& loop_;
@@ -75,9 +74,10 @@ class DaemonCall {
   std::string order_;
   bool is_answered_ = false;
   EventLoop::TimerId timer_ = 0;
-  /// Cancelled ones whose end has not been seen; the loop must outlive them.
+  /// Cancelled ones whose end has not been seen.
   std::vector<std::shared_ptr<Stream>> retired_;
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
+  const LoopGate gate_{loop_};
 };
 
 }  // namespace fsdprun

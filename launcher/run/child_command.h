@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/event_loop.h"
+#include "base/loop_gate.h"
 #include "base/unique_fd.h"
 #include "launcher/cli/option_table.h"
-#include "launcher/run/loop_gate.h"
 
 namespace fsdprun {
 
