@@ -158,8 +158,9 @@ void DaemonCall::OnMessage(uint64_t id, const v1::DaemonMessage& message) {
     return;
   }
   v1::LauncherMessage sealed;
-  sealed.mutable_order()->set_order(order_);
-  sealed.mutable_order()->set_seal(OrderSeal(options_.token, nonces_, order_));
+  EncryptedOrder order = SealOrder(options_.token, nonces_, order_);
+  sealed.mutable_order()->set_order(std::move(order.text));
+  sealed.mutable_order()->set_seal(std::move(order.seal));
   stream_->Send(sealed);
 }
 

@@ -3,6 +3,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -61,12 +63,15 @@ class DaemonService::Call : public ServerStream<v1::LauncherMessage, v1::DaemonM
 
   void ReadOrder(const v1::LauncherMessage& message) {
     const v1::SealedOrder& sealed = message.order();
+    const std::optional<std::string> text =
+        message.has_order()
+            ? OpenOrder(service_.options_.token, nonces_, sealed.order(), sealed.seal())
+            : std::nullopt;
     v1::DaemonOrder order;
-    if (!message.has_order() ||
-        !IsSameSecret(sealed.seal(), OrderSeal(service_.options_.token, nonces_, sealed.order()))) {
+    if (!text.has_value()) {
       Refuse(absl::UnauthenticatedError("the order does not prove the token"),
              "an order that does not prove the token");
-    } else if (!order.ParseFromString(sealed.order()) ||
+    } else if (!order.ParseFromString(*text) ||
                order.order_case() == v1::DaemonOrder::ORDER_NOT_SET) {
       Refuse(absl::InvalidArgumentError(
                  "this daemon cannot read the order; install one release of fsdprun on all "

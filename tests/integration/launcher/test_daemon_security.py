@@ -39,20 +39,30 @@ class TokenTest(DaemonCase):
 
     def test_nothing_is_told_to_who_does_not_prove_the_token(self):
         """An impostor that takes every call: a daemon without a token, behind a relay that hears all."""
-        secret = "a secret of the environment"
-        impostor = self.start_daemon("--no-token")
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            launcher = self.start_job([listener.getsockname()[1]], self.script("note('ran')"),
-                                      env={"FSDPRUN_TOKEN": "of the user", "MY_PASSWORD": secret})
-            heard = self.relay(listener.accept()[0], impostor)
-        code, _, err = self.finish(launcher)
+        code, err, heard = self.order_through_relay(self.start_daemon("--no-token"))
         self.assertEqual((code, self.notes("ran")), (1, {}), err)
         self.assertIn("does not prove that it has this token, and was told nothing", err)
         self.assertIn(b"fsdprun-proof", heard)
+
+    def test_nothing_of_an_order_is_read_by_who_passes_it_on(self):
+        """Who has a launcher's port, and the daemon behind it do the proving."""
+        code, err, heard = self.order_through_relay(self.start_daemon(env={"FSDPRUN_TOKEN": "of the user"}))
+        self.assertEqual((code, list(self.notes("ran").values())), (0, ["a secret of the environment"]), err)
+        self.assertIn(b"fsdprun-proof", heard)
+
+    def order_through_relay(self, port):
+        """A job of the daemon at this port: its code, what its launcher says, and what that has sent, which is nothing of the order."""
+        secret = "a secret of the environment"
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            launcher = self.start_job([listener.getsockname()[1]], self.script("note('ran', os.environ['MY_PASSWORD'])"),
+                                      env={"FSDPRUN_TOKEN": "of the user", "MY_PASSWORD": secret})
+            heard = self.relay(listener.accept()[0], port)
+        code, _, err = self.finish(launcher)
         for word in (b"of the user", secret.encode(), b"worker.py"):
             self.assertNotIn(word, heard)
+        return code, err, heard
 
     def relay(self, caller, port):
         """What the caller says until the end of the connection."""

@@ -183,8 +183,9 @@ class DaemonServiceTest : public ::testing::Test {
 
   static v1::LauncherMessage Sealed(const CallNonces& nonces, const v1::DaemonOrder& order) {
     v1::LauncherMessage message;
-    message.mutable_order()->set_order(order.SerializeAsString());
-    message.mutable_order()->set_seal(OrderSeal("secret", nonces, message.order().order()));
+    const EncryptedOrder sealed = SealOrder("secret", nonces, order.SerializeAsString());
+    message.mutable_order()->set_order(sealed.text);
+    message.mutable_order()->set_seal(sealed.seal);
     return message;
   }
 
@@ -233,13 +234,29 @@ TEST_F(DaemonServiceTest, AnOrderOfAnotherCallIsRefused) {
 TEST_F(DaemonServiceTest, AnOrderThatWasChangedOnItsWayIsRefused) {
   const grpc::Status status = CallByHand([](const CallNonces& nonces) {
     v1::LauncherMessage message = Sealed(nonces, FollowOrder("s"));
-    message.mutable_order()->set_order(FollowOrder("t").SerializeAsString());
+    message.mutable_order()->mutable_order()->back() ^= 1;
     return message;
   });
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_TRUE(orders_.empty());
   RunUntil([&] { return !refused_.empty(); });
   EXPECT_THAT(refused_[0], HasSubstr("does not prove the token"));
+}
+
+TEST_F(DaemonServiceTest, AnOrderThatIsNotWholeOrNotEncryptedIsRefused) {
+  for (const bool is_cut_off : {true, false}) {
+    const grpc::Status status = CallByHand([&](const CallNonces& nonces) {
+      v1::LauncherMessage message = Sealed(nonces, FollowOrder("s"));
+      if (is_cut_off) {
+        message.mutable_order()->mutable_order()->pop_back();
+      } else {
+        message.mutable_order()->set_order(FollowOrder("s").SerializeAsString());
+      }
+      return message;
+    });
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  }
+  EXPECT_TRUE(orders_.empty());
 }
 
 TEST_F(DaemonServiceTest, WhatIsNoOrderIsRefused) {

@@ -2,30 +2,69 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <string>
+
 #include "agent/rpc/call_proof.h"
 
 namespace fsdprun {
 namespace {
 
-TEST(OrderSealTest, HoldsForOneTokenOneCallAndOneOrder) {
-  const CallNonces nonces{"l1", "d1"};
-  const std::string seal = OrderSeal("token", nonces, "order");
-  EXPECT_EQ(OrderSeal("token", nonces, "order"), seal);
-  EXPECT_NE(OrderSeal("Token", nonces, "order"), seal);
-  EXPECT_NE(OrderSeal("token", {"l2", "d1"}, "order"), seal);
-  EXPECT_NE(OrderSeal("token", {"l1", "d2"}, "order"), seal);
-  EXPECT_NE(OrderSeal("token", nonces, "order "), seal);
+constexpr char kOrder[] = "run this, with SECRET=7";
+const CallNonces kNonces{"l1", "d1"};
+
+TEST(OrderSealTest, HoldsForOneTokenAndOneCall) {
+  const EncryptedOrder sealed = SealOrder("token", kNonces, kOrder);
+  const auto open = [&sealed](const char* token, const CallNonces& nonces) {
+    return OpenOrder(token, nonces, sealed.text, sealed.seal);
+  };
+  EXPECT_EQ(open("token", kNonces), kOrder);
+  EXPECT_EQ(open("Token", kNonces), std::nullopt);
+  EXPECT_EQ(open("token", {"l2", "d1"}), std::nullopt);
+  EXPECT_EQ(open("token", {"l1", "d2"}), std::nullopt);
+  EXPECT_EQ(open("token", {"l", "1d1"}), std::nullopt);  // Where a number ends counts.
 }
 
-TEST(OrderSealTest, WhereANumberEndsCounts) {
-  EXPECT_NE(OrderSeal("t", {"ab", "c"}, ""), OrderSeal("t", {"a", "bc"}, ""));
-  EXPECT_NE(OrderSeal("t", {"a", "b"}, "c"), OrderSeal("t", {"a", "bc"}, ""));
+TEST(OrderSealTest, AnOrderThatWasChangedAnywhereIsRefused) {
+  const EncryptedOrder sealed = SealOrder("token", kNonces, kOrder);
+  for (size_t i = 0; i < sealed.text.size(); ++i) {
+    std::string text = sealed.text;
+    text[i] = static_cast<char>(text[i] ^ 1);
+    EXPECT_EQ(OpenOrder("token", kNonces, text, sealed.seal), std::nullopt) << i;
+    EXPECT_EQ(OpenOrder("token", kNonces, sealed.text.substr(0, i), sealed.seal), std::nullopt)
+        << i;
+  }
+  for (size_t i = 0; i < sealed.seal.size(); ++i) {
+    std::string seal = sealed.seal;
+    seal[i] = static_cast<char>(seal[i] ^ 1);
+    EXPECT_EQ(OpenOrder("token", kNonces, sealed.text, seal), std::nullopt) << i;
+    EXPECT_EQ(OpenOrder("token", kNonces, sealed.text, sealed.seal.substr(0, i)), std::nullopt)
+        << i;
+  }
+  EXPECT_EQ(OpenOrder("token", kNonces, sealed.text + "x", sealed.seal), std::nullopt);
+  EXPECT_EQ(OpenOrder("token", kNonces, sealed.text, sealed.seal + "x"), std::nullopt);
 }
 
-TEST(OrderSealTest, WhatTheDaemonAnswersSealsNoOrder) {
-  const CallNonces nonces{"l", "d"};
-  EXPECT_NE(DaemonAnswer("token", nonces), OrderSeal("token", nonces, ""));
-  EXPECT_NE(DaemonAnswer("token", nonces), DaemonAnswer("other", nonces));
+TEST(OrderSealTest, WhoHasNotTheTokenReadsNothingAndTheSameOrderIsAnotherTextInEachCall) {
+  const EncryptedOrder first = SealOrder("token", kNonces, kOrder);
+  const EncryptedOrder second = SealOrder("token", {"l1", "d2"}, kOrder);
+  EXPECT_NE(first.text, second.text);
+  for (const std::string& text : {first.text, second.text}) {
+    EXPECT_EQ(text.find("SECRET"), std::string::npos);
+  }
+}
+
+TEST(OrderSealTest, AnEmptyOrderAndALargeOneAreSealed) {
+  for (const size_t size : {size_t{0}, size_t{5} << 20}) {
+    const std::string order(size, '\xff');
+    const EncryptedOrder sealed = SealOrder("token", kNonces, order);
+    EXPECT_EQ(OpenOrder("token", kNonces, sealed.text, sealed.seal), order);
+  }
+}
+
+TEST(OrderSealTest, WhatTheDaemonAnswersHoldsForOneTokenAndOneCall) {
+  EXPECT_NE(DaemonAnswer("token", kNonces), DaemonAnswer("other", kNonces));
+  EXPECT_NE(DaemonAnswer("token", {"ab", "c"}), DaemonAnswer("token", {"a", "bc"}));
 }
 
 TEST(OrderSealTest, AJobsTokenOpensNeitherAnotherJobNorADaemon) {
