@@ -211,18 +211,35 @@ void StoreServer::OnReady(uint64_t id, uint32_t events) {
   Connection& connection = *it->second;
   bool goes_on = (events & EPOLLOUT) == 0 || Serve(connection);
   if (goes_on && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
-    if (!connection.is_validated && connection.incoming.empty() && on_foreign_) {
-      char first = 0;
-      if (::recv(connection.fd.get(), &first, 1, MSG_PEEK) == 1 &&
-          (first == kHttp2Preface || first == kTlsHandshake)) {
-        return HandOver(connection);
-      }
+    if (!connection.is_validated && connection.incoming.empty() && on_foreign_ &&
+        DealWithFirstByte(connection)) {
+      return;
     }
     goes_on = !connection.predates_reset && ReceiveSome(connection) && Serve(connection);
   }
   if (!goes_on) {
     Drop(id);
   }
+}
+
+/// False if it is for the store.
+bool StoreServer::DealWithFirstByte(Connection& connection) {
+  char first = 0;
+  const ssize_t got = ::recv(connection.fd.get(), &first, 1, MSG_PEEK);
+  if (got == 1 && (first == kHttp2Preface || first == kTlsHandshake)) {
+    HandOver(connection);
+    return true;
+  }
+  if (!limits_.only_hands_over) {
+    return false;
+  }
+  if (got == 1) {
+    NoteRefusal(connection.fd.get(), "no store is here, and it is no agent");
+  }
+  if (got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+    Drop(connection.id);
+  }
+  return true;
 }
 
 void StoreServer::HandOver(Connection& connection) {
@@ -361,7 +378,8 @@ void StoreServer::NoteRefusal(int fd, const std::string& why) {
   const int suppressed = std::exchange(suppressed_refusals_, 0);
   Log(LogLevel::kWarning,
       absl::StrCat(
-          "the workers' store on port ", port_, " disconnected ", PeerName(fd), ": ", why,
+          limits_.only_hands_over ? "the port " : "the workers' store on port ", port_,
+          " disconnected ", PeerName(fd), ": ", why,
           suppressed > 0 ? absl::StrCat(" (", suppressed, " more since the last such line)") : ""));
 }
 

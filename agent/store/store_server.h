@@ -40,6 +40,9 @@ class StoreServer {
     size_t max_connections = 16384;
     /// A connection must send its validation word within this time.
     Duration handshake_timeout = std::chrono::seconds(10);
+    /// There is no store: whoever is not of the other protocol is disconnected, and nothing is read
+    /// of it.
+    bool only_hands_over = false;
   };
   /// Receives a connection whose first byte is 'P' (HTTP/2 preface) or 0x16 (TLS); nothing has been
   /// read from it. This lets gRPC and the store share one port.
@@ -85,6 +88,7 @@ class StoreServer {
   bool AcceptOne(int listener, bool predates_reset);
   void Adopt(UniqueFd fd, bool predates_reset);
   void OnReady(uint64_t id, uint32_t events);
+  bool DealWithFirstByte(Connection& connection);
   void HandOver(Connection& connection);
   bool ReceiveSome(Connection& connection);
   bool Serve(Connection& connection);

@@ -207,10 +207,8 @@ absl::Status CoordinatorRun::OpenHost() {
 }
 
 absl::Status CoordinatorRun::OpenPort() {
-  constexpr size_t kNoStoreBytes = 1u << 20;
   StoreServer::Limits limits;
-  limits.max_table_bytes = limits.max_incoming_bytes = limits.max_pending_reply_bytes =
-      kNoStoreBytes;
+  limits.only_hands_over = true;
   port_ = std::make_unique<StoreServer>(
       loop_, limits, [this](UniqueFd connection) { host_->AddConnection(std::move(connection)); });
   for (UniqueFd& listener : place_.listeners) {

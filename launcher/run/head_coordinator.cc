@@ -49,9 +49,10 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
       CoordinatorHost::Options{MakeJobSpec(plan_, clocks_), plan_.rdzv_id, place_.token.value,
                                clocks_.stream_silence, tls_},
       std::move(hooks));
-  door_ = std::make_unique<StoreServer>(loop_, StoreServer::Limits{}, [this](UniqueFd connection) {
-    host_->AddConnection(std::move(connection));
-  });
+  StoreServer::Limits limits;
+  limits.only_hands_over = true;  // The nodes have the store among them.
+  door_ = std::make_unique<StoreServer>(
+      loop_, limits, [this](UniqueFd connection) { host_->AddConnection(std::move(connection)); });
   for (UniqueFd& listener : place_.listeners) {
     RETURN_IF_ERROR(door_->ListenOn(std::move(listener)).status());
   }

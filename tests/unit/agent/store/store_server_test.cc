@@ -301,6 +301,27 @@ TEST_F(StoreServerTest, OtherProtocolsAreHandedOverUntouched) {
   EXPECT_EQ(ConnectionCount(), 0u);
 }
 
+TEST_F(StoreServerTest, WithoutAStoreItsClientsAreDisconnectedUnreadAndOthersHandedOver) {
+  std::promise<int> handed;
+  StoreServer::Limits limits;
+  limits.only_hands_over = true;
+  Start(limits, [&](UniqueFd fd) { handed.set_value(fd.release()); });
+  for (const std::string& first : {std::string("G"), std::string("\0abcd", 5)}) {
+    const UniqueFd stranger = RawConnection();
+    SendText(stranger, first);
+    char byte = 0;
+    EXPECT_LE(::recv(stranger.get(), &byte, 1, 0), 0);
+  }
+  const UniqueFd agent = RawConnection();
+  SendText(agent, "PRI * HTTP/2.0\r\n");
+  auto future = handed.get_future();
+  ASSERT_EQ(future.wait_for(10s), std::future_status::ready);
+  ::close(future.get());
+  { const UniqueFd silent = RawConnection(); }
+  while (ConnectionCount() > 0) {
+  }
+}
+
 /// Connections that have not sent anything when the store is emptied: one that the server has
 /// accepted and one that is still in the kernel's queue.
 class StoreServerResetTest : public StoreServerTest {
