@@ -258,6 +258,11 @@ void Trainer::Resume(const LaunchIdentity& identity) {
           CheckpointGroup(), [&] { return FindCandidate(identity); }, load)) {
     return;
   }
+  if (saved_step_ >= 0) {  // the optimizer and the steps are those of what was loaded before
+    throw checkpoint::CheckpointError("cannot resume: the checkpoint of step " +
+                                      std::to_string(saved_step_) +
+                                      " was removed after it was loaded, and there is no other");
+  }
   run_ = checkpoint::NewRun(CheckpointGroup());
   FillWeights(config_, job_);
   progress_->Event("starting at step 0: " + std::to_string(ParameterCount(llama_)) +

@@ -231,10 +231,8 @@ class SecondStartTest(ClaimCase):
         self.assert_goes_on_saving(holder)
         self.stop(holder)
 
-    def test_what_was_saved_while_it_waited_is_loaded(self):
-        self.train_well(*self.saving(every=1), "train.steps=3")
-        newer = self.checkpoints / "step-3"
-        newer.rename(self.dir / "step-3")
+    def train_after_waiting(self, change):
+        """Trains to step 4 where steps 1 and 2 were saved; `change` is called while it waits for the directory."""
         (self.checkpoints / ".claim").write_text(json.dumps(CLAIM_OF_ANOTHER))
         errors = self.dir / "errors"
         with open(errors, "w") as stream:
@@ -242,12 +240,33 @@ class SecondStartTest(ClaimCase):
                                                "checkpoint.claim_timeout_seconds=300")
             job = self.start(*arguments, binary=binary, stderr=stream)
             wait_for_files(lambda: "waiting for" in errors.read_text(), self.dir, "the job to wait", writes=True)
-            (self.dir / "step-3").rename(newer)
+            change()
             (self.checkpoints / ".claim").unlink()
             rc, out, _ = self.finish(job)
-        self.assertEqual(rc, 0, errors.read_text())
+        return rc, out, errors.read_text()
+
+    def test_what_was_saved_while_it_waited_is_loaded(self):
+        self.train_well(*self.saving(every=1), "train.steps=3")
+        newer = self.checkpoints / "step-3"
+        newer.rename(self.dir / "step-3")
+        rc, out, err = self.train_after_waiting(lambda: (self.dir / "step-3").rename(newer))
+        self.assertEqual(rc, 0, err)
         self.assertEqual(re.findall(r"resuming after step (\d)", out), ["2", "3"])
         self.assertEqual(sorted(self.losses()), [1, 2, 3, 4])
+
+    def test_what_was_loaded_and_is_gone_after_it_waited_is_an_error(self):
+        """New weights would be trained with the optimizer and the steps of what was loaded."""
+        self.train_well(*self.saving(every=1), "train.steps=2")
+
+        def move_all_away():
+            for step in self.steps_saved():
+                (self.checkpoints / f"step-{step}").rename(self.dir / f"step-{step}")
+        rc, out, err = self.train_after_waiting(move_all_away)
+        self.assertEqual(rc, 1, err)
+        self.assertEqual(re.findall(r"resuming after step (\d)", out), ["2"])
+        self.assertNotIn("starting at step 0", out)
+        self.assertIn("cannot resume: the checkpoint of step 2 was removed after it was loaded", err)
+        self.assertEqual((self.steps_saved(), sorted(self.losses())), ([], [1, 2]))
 
 
 class ShellTest(ClaimCase):
