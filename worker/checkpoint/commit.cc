@@ -40,6 +40,10 @@ int64_t NextSequence(StepList& steps, const std::string& directory) {
   for (const StepEntry& entry : steps.List(directory)) {
     newest = std::max(newest, entry.sequence.value_or(0));
   }
+  if (newest >= kManifestNumberMax) {
+    throw CheckpointError("cannot publish in " + directory + ": a checkpoint there has sequence " +
+                          std::to_string(newest) + " in fsdprun.json, the highest; move it away");
+  }
   return newest + 1;
 }
 

@@ -23,19 +23,31 @@ json FileToJson(const ManifestFile& file) {
   return {{"bytes", file.bytes}, {"xxh3", file.xxh3}, {"items", std::move(items)}};
 }
 
+/// `key` of `value`. Conversions of negative numbers, fractions and large numbers would wrap.
+int64_t CountFromJson(const json& value, const char* key, const std::string& complaint) {
+  const json& number = value.at(key);
+  if (!number.is_number_unsigned() || number > kManifestNumberMax) {
+    throw CheckpointError(complaint + key + " = " + number.dump() +
+                          ": expected a whole number from 0 to 2^53");
+  }
+  return number.get<int64_t>();
+}
+
+bool IsPlainName(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+}
+
 ManifestFile FileFromJson(const json& value, const std::string& complaint) {
   ManifestFile file;
-  file.bytes = value.at("bytes").get<int64_t>();
-  if (file.bytes < 0) {
-    throw CheckpointError(complaint + std::to_string(file.bytes) + " bytes");
-  }
+  file.bytes = CountFromJson(value, "bytes", complaint);
   file.xxh3 = value.at("xxh3").get<std::string>();
   for (const json& item : value.at("items")) {
-    file.items.push_back({item.at("key").get<std::string>(), item.at("offset").get<int64_t>(),
-                          item.at("length").get<int64_t>(), item.at("xxh3").get<std::string>()});
+    file.items.push_back(
+        {item.at("key").get<std::string>(), CountFromJson(item, "offset", complaint),
+         CountFromJson(item, "length", complaint), item.at("xxh3").get<std::string>()});
     const ManifestItem& last = file.items.back();
-    if (last.offset < 0 || last.length < 0 || last.offset > file.bytes ||
-        last.length > file.bytes - last.offset) {
+    if (last.offset > file.bytes || last.length > file.bytes - last.offset) {
       throw CheckpointError(complaint + "the item " + last.key + " outside of it");
     }
   }
@@ -43,16 +55,20 @@ ManifestFile FileFromJson(const json& value, const std::string& complaint) {
 }
 
 Manifest FromJson(const json& value, const std::string& what) {
+  const std::string damaged = what + " is damaged: ";
   Manifest manifest;
-  manifest.step = value.at("step").get<int64_t>();
-  manifest.tokens = value.at("tokens").get<int64_t>();
-  manifest.world_size = value.at("world_size").get<int64_t>();
+  manifest.step = CountFromJson(value, "step", damaged);
+  manifest.tokens = CountFromJson(value, "tokens", damaged);
+  manifest.world_size = CountFromJson(value, "world_size", damaged);
   manifest.generation = value.at("generation").get<uint64_t>();
-  manifest.sequence = value.at("sequence").get<int64_t>();
+  manifest.sequence = CountFromJson(value, "sequence", damaged);
   manifest.job_id = value.at("job_id").get<std::string>();
   manifest.run = value.value("run", manifest.job_id);
   for (const auto& [name, file] : value.at("files").items()) {
-    manifest.files[name] = FileFromJson(file, what + " is damaged: " + name + " has ");
+    if (!IsPlainName(name)) {
+      throw CheckpointError(damaged + "a file is called " + json(name).dump());
+    }
+    manifest.files[name] = FileFromJson(file, damaged + name + " has ");
   }
   return manifest;
 }

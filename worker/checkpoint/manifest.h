@@ -11,6 +11,8 @@ namespace fsdprun::worker::checkpoint {
 inline constexpr char kManifestFile[] = "fsdprun.json";
 inline constexpr char kMetadataFile[] = ".metadata";
 inline constexpr int64_t kManifestBytesMax = int64_t{256} << 20;
+/// Of every number in it but the generation.
+inline constexpr int64_t kManifestNumberMax = int64_t{1} << 53;
 
 /// One blob of a file.
 struct ManifestItem {
@@ -48,7 +50,7 @@ struct Manifest {
 std::string EncodeManifest(const Manifest& manifest);
 
 /// Errors: CheckpointError, starting with `what`, on malformed or deeply nested JSON, an unknown
-/// schema version, missing fields, impossible sizes or a wrong checksum.
+/// schema version, missing fields, impossible numbers, file names with a path or a wrong checksum.
 Manifest DecodeManifest(std::string_view text, const std::string& what);
 
 }  // namespace fsdprun::worker::checkpoint

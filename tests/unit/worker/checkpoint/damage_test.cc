@@ -121,9 +121,53 @@ TEST(CheckpointDamageTest, HostileManifestsAreRefused) {
   EXPECT_THAT(MessageOf<CheckpointError>([&] { LoadAndCheck(dir.path(), 1); }),
               HasSubstr("nested deeper"));
   Manifest manifest;
-  manifest.files["f"] = {100, "", {{"k", INT64_MAX, INT64_MAX, ""}}};
+  manifest.files["f"] = {100, "", {{"k", kManifestNumberMax, kManifestNumberMax, ""}}};
   EXPECT_THAT(MessageOf<CheckpointError>([&] { DecodeManifest(EncodeManifest(manifest), "it"); }),
               HasSubstr("the item k outside of it"));
+}
+
+TEST(CheckpointDamageTest, ImpossibleNumbersInAManifestAreRefused) {
+  for (const auto& [key, field] :
+       {std::pair("step", &Manifest::step), std::pair("tokens", &Manifest::tokens),
+        std::pair("world_size", &Manifest::world_size),
+        std::pair("sequence", &Manifest::sequence)}) {
+    for (const int64_t number : {int64_t{-1}, INT64_MIN, kManifestNumberMax + 1, INT64_MAX}) {
+      Manifest manifest;
+      manifest.*field = number;
+      EXPECT_THAT(
+          MessageOf<CheckpointError>([&] { DecodeManifest(EncodeManifest(manifest), "it"); }),
+          HasSubstr(std::string("it is damaged: ") + key + " = " + std::to_string(number)));
+    }
+    Manifest manifest;
+    manifest.*field = kManifestNumberMax;
+    EXPECT_EQ(DecodeManifest(EncodeManifest(manifest), "it"), manifest);
+  }
+}
+
+TEST(CheckpointDamageTest, FilesOfAManifestAreInItsDirectory) {
+  for (const char* name : {"", ".", "..", "../f", "/f", "d/f"}) {
+    Manifest manifest;
+    manifest.files[name] = {};
+    EXPECT_THAT(MessageOf<CheckpointError>([&] { DecodeManifest(EncodeManifest(manifest), "it"); }),
+                HasSubstr("it is damaged: a file is called \"" + std::string(name) + "\""));
+  }
+}
+
+// The next number would be one that nobody can read.
+TEST(CheckpointDamageTest, NothingIsPublishedAfterTheHighestNumber) {
+  const TemporaryDirectory dir;
+  SaveSteps(dir.path(), 1, {1});
+  const std::string path = dir / "step-1/fsdprun.json";
+  std::ifstream file(path);
+  Manifest manifest = DecodeManifest(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  manifest.sequence = kManifestNumberMax;
+  std::ofstream(path) << EncodeManifest(manifest);
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+    EXPECT_THAT(MessageOf<CheckpointError>([&] { saver.Save(2, StateOf(0, 1, 2)); }),
+                HasSubstr("sequence 9007199254740992"));
+  });
+  EXPECT_FALSE(std::filesystem::exists(dir / "step-2"));
 }
 
 TEST(CheckpointDamageTest, WithoutAManifestTheArchivesOwnChecksumsAreCompared) {
