@@ -31,11 +31,13 @@ inline bool shows(const Window& window, int rank, uint64_t value) {
 }
 
 /// Two ranks in the test's own thread, which can be at different points of their program: nothing
-/// but the making of a window needs both at once.
+/// but the making of a window needs both at once, and that has longer than a test may take.
 struct TwoRanks {
-  explicit TwoRanks(std::chrono::milliseconds timeout = std::chrono::minutes(10)) {
+  /// `timeout`: of what the lanes wait for.
+  explicit TwoRanks(std::chrono::milliseconds timeout = kLong) {
     for (int rank = 0; rank < 2; ++rank) {
-      groups[rank] = std::make_unique<Group>(world, rank, timeout);
+      groups[rank] = std::make_unique<Group>(world, rank, kLong);
+      lanes[rank] = std::make_unique<WindowLane>(world, Peers(world, rank, timeout, {}));
     }
   }
 
@@ -45,12 +47,17 @@ struct TwoRanks {
     std::thread other([&] { made[1] = groups[1]->make_window(0, bytes, purpose); });
     made[0] = groups[0]->make_window(0, bytes, purpose);
     other.join();
+    for (int rank = 0; rank < 2; ++rank) {
+      lanes[rank]->add(made[rank]);
+    }
     return made;
   }
-  WindowLane& lane(int rank) { return *groups[rank]->windows(); }
+  WindowLane& lane(int rank) { return *lanes[rank]; }
 
+  static constexpr std::chrono::milliseconds kLong = std::chrono::minutes(10);
   std::shared_ptr<World> world = make_thread_world(2);
   std::array<std::unique_ptr<Group>, 2> groups;
+  std::array<std::unique_ptr<WindowLane>, 2> lanes;
 };
 
 /// What `call` throws; "" if nothing.
