@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The aims and limits in docs/BENCHMARKS.md are those of tests/bench/limits.py, and what is not met is said to be."""
+"""The aims and limits in docs/BENCHMARKS.md are those of tests/bench/limits.py, and what is not met is said to be. The tables of
+training are those that bench_train.py prints, which also says and fails what is below its limit."""
 
 import re
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/bench"))
+import bench_train  # noqa: E402
 import limits  # noqa: E402
 import measure  # noqa: E402
 
@@ -22,6 +24,22 @@ def tables() -> list[list[list[str]]]:
 
 def median(cell: str) -> float:
     return float(cell.split()[0])
+
+
+def best(cell: str) -> float | None:
+    """Of a median with its range; a median alone says nothing about it."""
+    found = re.fullmatch(r"\S+ \(\S+ to (\S+)\)", cell)
+    return float(found[1]) if found else None
+
+
+def train_case(mode: str, batch: str) -> bench_train.Case:
+    micro_batch, length = batch.split(" x ")
+    return bench_train.Case(steps=15, micro_batch=int(micro_batch), length=int(length), mode=mode)
+
+
+def judged(mode: str, batch: str, **medians: float) -> tuple[list[str], bool]:
+    """bench_train.py's row of shared memory beside other sides, and whether it fails."""
+    return bench_train.row("shm", train_case(mode, batch), {side: [value] for side, value in medians.items()})
 
 
 class BenchmarksPageTest(unittest.TestCase):
@@ -69,6 +87,59 @@ class BenchmarksPageTest(unittest.TestCase):
         self.assertEqual(row[0], "1000")
         for measured, bound in zip(row[1:3], (limits.AGENTS["formed_s"], limits.AGENTS["known_s"]), strict=True):
             self.assertLessEqual(median(measured), bound.aim)
+
+    def assert_judged(self, ratio: float, limit: limits.Ratio | None, words: str):
+        """What follows from rounded numbers, which a ratio at its aim may miss."""
+        nearly = {bench_train.judge(ratio + off, limit)[0] for off in (-2e-3, 0, 2e-3)}
+        self.assertIn(words, nearly)
+
+    def test_training_beside_each_other_side_is_judged_as_the_benchmark_does(self):
+        for mode, batch in limits.TRAIN_DDP:
+            case = train_case(mode, batch)
+            found = [rows for head, *rows in tables() if head == bench_train.head(case)]
+            self.assertEqual(len(found), 1, f"the table of bench_train.py with {batch}")
+            rows = dict(zip(bench_train.NAMES, found[0], strict=True))
+            self.assertEqual([row[0] for row in rows.values()], list(bench_train.NAMES.values()))
+            for side, (_, speed, *cells) in rows.items():
+                for base, ratios, words in zip(bench_train.BASES, cells[::2], cells[1::2], strict=True):
+                    with self.subTest(batch, side=side, base=base):
+                        if base == side:
+                            self.assertEqual((ratios, words), ("-", "-"))
+                            continue
+                        ratio = median(speed) / median(rows[base][1])
+                        self.assert_judged(ratio, bench_train.limit_beside(base, side, case), words)
+                        self.assertAlmostEqual(median(ratios), ratio, delta=0.011)
+                        if best(speed) and best(rows[base][1]):
+                            self.assertAlmostEqual(float(ratios.split(" / ")[1]), best(speed) / best(rows[base][1]), delta=0.011)
+
+    def test_the_other_modes_beside_no_communication_are_judged_as_the_benchmark_does(self):
+        head, *rows = next(table for table in tables() if table[0][0] == "mode")
+        self.assertEqual(head[1:], ["command", "without communication", "shared memory", "medians", "bests", "aim"])
+        modes = []
+        for what, command, alone, shm, medians, bests, words in rows:
+            with self.subTest(what):
+                modes.append(re.search(r"--mode (\S+)", command)[1])
+                limit = bench_train.limit_beside("alone", "shm", train_case(modes[-1], "1 x 256"))
+                self.assert_judged(median(shm) / median(alone), limit, words)
+                self.assertAlmostEqual(float(medians), median(shm) / median(alone), delta=0.011)
+                self.assertAlmostEqual(float(bests), best(shm) / best(alone), delta=0.011)
+        self.assertEqual(set(modes), {mode for mode, _ in limits.TRAIN_ALONE} - {"fp32"})
+
+    def test_the_benchmark_fails_and_says_so_below_a_limit(self):
+        cells, failed = judged("fp32", "4 x 128", FSDP2=100, DDP=139, alone=144, shm=140)
+        self.assertEqual((cells[2:], failed), (["1.40 / 1.40", "1.3; fails below 1", "1.01 / 1.01", "1", "0.97 / 0.97", "0.97"], False))
+        for mode, batch in limits.TRAIN_ALONE:
+            limit = limits.TRAIN_ALONE[mode, batch].fails_below
+            cells, failed = judged(mode, batch, alone=1000, shm=1000 * limit - 1)
+            self.assertEqual((cells[-1], failed), (f"{limit:g}: not met", True), (mode, batch))
+        for mode, batch in limits.TRAIN_DDP:
+            limit = limits.TRAIN_DDP[mode, batch].fails_below
+            cells, failed = judged(mode, batch, DDP=1000, shm=1000 * limit - 1)
+            self.assertEqual((cells[-3], failed), (f"{limit:g}: not met", True), (mode, batch))
+        cells, failed = judged("fp32", "1 x 256", FSDP2=100, shm=101)
+        self.assertEqual((cells[3], failed), ("1.3: not met; fails below 1", False))
+        self.assertTrue(judged("fp32", "1 x 256", FSDP2=100, shm=99)[1])
+        self.assertFalse(judged("fp32", "2 x 64", DDP=100, alone=100, shm=1)[1], "nothing is promised for this batch")
 
 
 if __name__ == "__main__":
