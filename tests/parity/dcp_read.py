@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads a checkpoint of fsdp-train with PyTorch's own torch.distributed.checkpoint and compares it with known weights.
+"""Reads a checkpoint of fsdp-train with PyTorch's own torch.distributed.checkpoint and compares it with known tensors.
 
 usage: dcp_read.py CHECKPOINT [WEIGHTS.safetensors]     without WEIGHTS: lists what the checkpoint holds
 """
@@ -30,26 +30,21 @@ def load_tensors(checkpoint: Path) -> dict[str, torch.Tensor]:
     return state
 
 
-def matching_name(wanted: str, names: set[str]) -> str | None:
-    """The checkpoint's name of a parameter: as it is, or below one more level such as "model."."""
-    return next((name for name in (wanted, f"model.{wanted}", f"app.model.{wanted}") if name in names), None)
-
-
-def compare(folder: Path, weights: dict[str, torch.Tensor]) -> list[str]:
-    """Complaints: parameters that the checkpoint lacks, or has with another shape, dtype or bits."""
-    state = load_tensors(newest_complete(folder))
-    complaints = []
-    for wanted, expected in weights.items():
-        # A model whose own names begin with "model." is ambiguous only if both spellings exist: the longer one wins.
-        name = matching_name(f"model.{wanted}", set(state)) or matching_name(wanted, set(state))
-        if name is None:
-            complaints.append(f"{wanted} is not in the checkpoint (it has {sorted(state)[:5]} ...)")
-        elif state[name].shape != expected.shape or state[name].dtype != expected.dtype:
-            complaints.append(f"{wanted}: {state[name].dtype} {tuple(state[name].shape)} in the checkpoint, "
-                              f"{expected.dtype} {tuple(expected.shape)} expected")
-        elif not torch.equal(state[name].view(torch.uint8), expected.contiguous().view(torch.uint8)):
-            count = int((state[name] != expected).sum())
-            complaints.append(f"{wanted}: {count} of {expected.numel()} elements differ")
+def compare(folder: Path, expected: dict[str, torch.Tensor], prefixes: tuple[str, ...]) -> list[str]:
+    """Complaints: tensors that the checkpoint lacks, has with another shape, dtype or bits, or has besides those expected. Names are
+    the checkpoint's; only those that begin with one of `prefixes` are looked at."""
+    state, expected = ({name: tensor for name, tensor in tensors.items() if name.startswith(prefixes)}
+                       for tensors in (load_tensors(newest_complete(folder)), expected))
+    complaints = [f"the checkpoint also has {name}" for name in sorted(state.keys() - expected.keys())]
+    for name, wanted in expected.items():
+        if name not in state:
+            complaints.append(f"{name} is not in the checkpoint (it has {sorted(state)[:5]} ...)")
+        elif state[name].shape != wanted.shape or state[name].dtype != wanted.dtype:
+            complaints.append(f"{name}: {state[name].dtype} {tuple(state[name].shape)} in the checkpoint, "
+                              f"{wanted.dtype} {tuple(wanted.shape)} expected")
+        elif not torch.equal(state[name].view(-1).view(torch.uint8), wanted.contiguous().view(-1).view(torch.uint8)):
+            count = int((state[name] != wanted).sum())
+            complaints.append(f"{name}: {count} of {wanted.numel()} elements differ")
     return complaints
 
 
@@ -60,7 +55,8 @@ def main() -> int:
         for name, tensor in load_tensors(newest_complete(Path(sys.argv[1]))).items():
             print(f"{name}  {str(tensor.dtype).removeprefix('torch.')}  {list(tensor.shape)}")
         return 0
-    complaints = compare(Path(sys.argv[1]), safetensors_io.load(Path(sys.argv[2])))
+    weights = {f"model.{name}": tensor for name, tensor in safetensors_io.load(Path(sys.argv[2])).items()}
+    complaints = compare(Path(sys.argv[1]), weights, ("model.",))
     print("\n".join(complaints) or "bit-equal")
     return 1 if complaints else 0
 

@@ -126,25 +126,33 @@ def train_step(model, optimizer, windows: Windows, order: list[int], config: dic
     if limit > 0 or is_measured:
         # An infinite limit only measures: all gradients are multiplied by 1.
         norm_tensor = torch.nn.utils.clip_grad_norm_(model.parameters(), limit if limit > 0 else float("inf"))
-        norm = (norm_tensor.full_tensor() if isinstance(norm_tensor, DTensor) else norm_tensor).item()
+        norm = full(norm_tensor).item()
     optimizer.step()
     optimizer.zero_grad()
     return total, norm
 
 
-def save_full_weights(model: torch.nn.Module, path: Path) -> None:
-    full = {name: value.full_tensor() for name, value in model.state_dict().items()}
+def full(value: torch.Tensor) -> torch.Tensor:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def save_full_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, path: Path) -> None:
+    """Weights, moments and step counts, whole, under the names that they have in a checkpoint."""
+    state = {f"model.{name}": full(value) for name, value in model.state_dict().items()}
     if model.config.tie_word_embeddings:
-        full.pop("lm_head.weight", None)
+        state.pop("model.lm_head.weight", None)
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state[parameter].items():
+            state[f"optim.state.{name}.{key}"] = full(value)
     if dist.get_rank() == 0:
-        safetensors_io.save(path, full)
+        safetensors_io.save(path, state)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="fsdp-train's configuration")
     parser.add_argument("--output", type=Path, required=True, help="JSONL with one record per step")
-    parser.add_argument("--final-weights", type=Path, help="write the trained weights there, as safetensors")
+    parser.add_argument("--final-state", type=Path, help="write the trained weights and the optimizer's state there, as safetensors")
     parser.add_argument("--grad-norm", action="store_true", help="measure the gradient norm though it is not clipped")
     parser.add_argument("--ddp", action="store_true", help="with DistributedDataParallel instead of FSDP2")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default")
@@ -178,8 +186,8 @@ def main() -> None:
                       "step_seconds": time.perf_counter() - started}
             output.write(json.dumps(record) + "\n")
             output.flush()
-    if options.final_weights:
-        save_full_weights(model, options.final_weights)
+    if options.final_state:
+        save_full_state(model, optimizer, options.final_state)
     dist.barrier()
     # All is written. PyTorch's own teardown of Gloo aborts once in a while ("terminate called without an active
     # exception"), which would fail a comparison that has succeeded.

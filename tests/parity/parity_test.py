@@ -123,7 +123,7 @@ def parse_options() -> argparse.Namespace:
                         help="on both sides; our losses must also be those without it")
     parser.add_argument("--optimizer", choices=["default", "fused", "foreach"], default="default", help="Python's AdamW")
     parser.add_argument("--checkpoint", action="store_true",
-                        help="also read our checkpoints with Python's DCP and compare them with FSDP2's weights, bit by bit")
+                        help="also read our checkpoints with Python's DCP and compare them with FSDP2's weights and AdamW's state, bit by bit")
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it")
     options = parser.parse_args()
     if options.tolerance is None:
@@ -140,12 +140,12 @@ class Case:
                                            clip=options.clip, tied=options.tied, shuffle=options.shuffle,
                                            ranks=options.ranks, changes=changes_of(options))
         self.launch = [str(options.bin / "fsdprun"), "--standalone", f"--nproc-per-node={options.ranks}", "--no-python"]
-        self.final_weights = folder / "final.safetensors"
+        self.final_state = folder / "final.safetensors"
 
     def train_pytorch(self) -> list[dict]:
         output = self.folder / "python.jsonl"
         run([*self.launch, sys.executable, str(HERE / "fsdp2_train.py"), "--config", str(self.config), "--output",
-             str(output), "--final-weights", str(self.final_weights), "--optimizer", self.options.optimizer,
+             str(output), "--final-state", str(self.final_state), "--optimizer", self.options.optimizer,
              "--grad-norm"], self.folder / "python.log", 300)
         return read_steps(output)
 
@@ -174,8 +174,11 @@ class Case:
             print(f"{table}\nfsdp-train that keeps its activations: {changed or 'no'} values differ")
             wrong += changed
         if self.options.checkpoint:
-            differing = dcp_read.compare(self.folder / backend / "checkpoints", safetensors_io.load(self.final_weights))
-            print("\n".join(differing) or "the checkpoint, read by torch.distributed.checkpoint, has the same bits")
+            expected = safetensors_io.load(self.final_state)
+            assert any(name.endswith(".exp_avg_sq") for name in expected), sorted(expected)
+            differing = dcp_read.compare(self.folder / backend / "checkpoints", expected, ("model.", "optim.state."))
+            print("\n".join(differing) or f"{len(expected)} tensors of the checkpoint, weights, moments and step counts, have the same "
+                                           "bits when torch.distributed.checkpoint reads them")
             wrong += len(differing)
         return wrong
 
