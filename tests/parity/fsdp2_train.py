@@ -109,6 +109,14 @@ def make_optimizer(config: dict, model: torch.nn.Module, kind: str) -> torch.opt
                              weight_decay=options["weight_decay"], **extra)
 
 
+def set_gradient_sync(model: torch.nn.Module, is_needed: bool) -> None:
+    """Of the next forward and backward: what DDP's no_sync() does, and FSDP2's counterpart."""
+    if isinstance(model, DistributedDataParallel):
+        model.require_backward_grad_sync = is_needed
+    else:
+        model.set_requires_gradient_sync(is_needed)
+
+
 def train_step(model, optimizer, windows: Windows, order: list[int], config: dict, step: int,
                is_measured: bool) -> tuple[torch.Tensor, float | None]:
     """One optimizer step; returns this rank's mean loss and the global gradient norm, if it is clipped or measured."""
@@ -119,6 +127,7 @@ def train_step(model, optimizer, windows: Windows, order: list[int], config: dic
     for number in range(rounds):
         pairs = [windows[i] for i in indices[number * micro : (number + 1) * micro]]
         inputs, targets = (torch.stack(side) for side in zip(*pairs))
+        set_gradient_sync(model, train.get("sync_each_micro_batch", True) or number + 1 == rounds)
         loss = next_token_loss(model(inputs), targets)
         (loss / rounds if rounds > 1 else loss).backward()
         total += loss.detach() / rounds if rounds > 1 else loss.detach()

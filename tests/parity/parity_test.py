@@ -92,7 +92,8 @@ def self_test() -> None:
 
 def changes_of(options: argparse.Namespace) -> dict[str, dict]:
     """Sections of the configuration that the options change."""
-    changes: dict[str, dict] = {"train": {"activation_checkpointing": options.activation_checkpointing}}
+    changes: dict[str, dict] = {"train": {"activation_checkpointing": options.activation_checkpointing,
+                                          "sync_each_micro_batch": not options.no_sync}}
     if options.precision != "float32":
         changes["precision"] = {"param": options.precision, "reduce": "float32", "output": "float32"}
     if options.schedule != "constant":
@@ -111,6 +112,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--backend", choices=["shm", "gloo"], nargs="+", default=["shm"],
                         help="of ours; each is compared with the one run of PyTorch, which uses Gloo")
     parser.add_argument("--accumulation", type=int, default=1)
+    parser.add_argument("--no-sync", action="store_true", help="gradients are reduced once per step, not after each micro batch")
     parser.add_argument("--clip", type=float, default=0.0)
     parser.add_argument("--tied", action="store_true")
     parser.add_argument("--shuffle", action="store_true")
