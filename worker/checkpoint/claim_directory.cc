@@ -29,10 +29,19 @@ void RestoreReplaced(FileSystem& file_system, const std::string& directory, cons
   }
 }
 
+/// By the clock of the file system, which made both times. Without a time of the claim: no.
+bool IsForgottenProbe(const std::string& directory, const std::string& name) {
+  struct stat probe {};
+  struct stat claim {};
+  return IsProbeName(name) && lstat((directory + "/" + name).c_str(), &probe) == 0 &&
+         stat(ClaimPath(directory).c_str(), &claim) == 0 && S_ISREG(probe.st_mode) &&
+         claim.st_mtim.tv_sec - probe.st_mtim.tv_sec > std::chrono::seconds(kProbeAgeMax).count();
+}
+
 void RemoveLeftovers(FileSystem& file_system, const std::string& directory, const Warn& warn) {
   for (const std::string& name : ListDirectory(directory)) {
-    const bool is_leftover =
-        LeftoverStep(name, "tmp-") || LeftoverStep(name, "old-") || LeftoverStep(name, "delete-");
+    const bool is_leftover = LeftoverStep(name, "tmp-") || LeftoverStep(name, "old-") ||
+                             LeftoverStep(name, "delete-") || IsForgottenProbe(directory, name);
     if (!is_leftover) {
       continue;
     }

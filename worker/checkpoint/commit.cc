@@ -11,6 +11,7 @@ namespace fsdprun::worker::checkpoint {
 namespace {
 
 constexpr size_t kClaimIdDigits = 16;
+constexpr char kProbePrefix[] = ".probe-";
 
 bool IsClaimId(std::string_view text) {
   return text.size() == kClaimIdDigits &&
@@ -134,6 +135,12 @@ std::optional<int64_t> LeftoverStep(std::string_view name, std::string_view kind
     rest.remove_prefix(dash + 1);
   }
   return IsClaimId(rest) ? ParseStepName(name.substr(0, dot)) : std::nullopt;
+}
+
+std::string ProbeName() { return kProbePrefix + RandomId(); }
+
+bool IsProbeName(std::string_view name) {
+  return name.starts_with(kProbePrefix) && IsClaimId(name.substr(sizeof kProbePrefix - 1));
 }
 
 std::string TemporaryName(int64_t step, const Claim& claim) {

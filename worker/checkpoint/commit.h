@@ -52,6 +52,15 @@ int RemoveAttempt(FileSystem& file_system, const std::string& directory, int64_t
 /// aside or has not finished, "step-N.old-<claim>". Not of what a user has named step-N.old-backup.
 std::optional<int64_t> LeftoverStep(std::string_view name, std::string_view kind);
 
+/// Of a file that is written to see whether others see it, or whether that can be done, and then
+/// removed: ".probe-" and 16 hex digits.
+std::string ProbeName();
+bool IsProbeName(std::string_view name);
+
+/// A start that was killed leaves its probe. One that lives may be of another start, whose ranks
+/// are just looking for it: what has been there for so long before the claim is nobody's.
+constexpr auto kProbeAgeMax = std::chrono::hours(1);
+
 struct ClaimRequest {
   Claim claim;
   /// A claim of another launch is taken over when it has not been renewed for so long.

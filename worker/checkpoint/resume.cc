@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -302,7 +300,7 @@ void CheckWritable(const std::string& dir) {
   FileSystem file_system;
   const std::string directory = WithoutTrailingSlash(dir);
   CheckIo(file_system.MakeDirectory(directory), "make the directory", directory);
-  const std::string path = directory + "/.probe-" + std::to_string(getpid());
+  const std::string path = directory + "/" + ProbeName();
   const std::string bytes(4096, '\0');
   const auto needed = static_cast<int64_t>(bytes.size());
   int error = 0;

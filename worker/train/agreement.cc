@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
-#include <random>
 
 #include "proto/release.h"
+#include "worker/checkpoint/commit.h"
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/data/stream_digest.h"
@@ -107,16 +106,9 @@ std::string NameRest(const std::vector<std::string>& keys) {
   return keys.size() > kMaxNamedKeys ? text + " and others" : text;
 }
 
-std::string RandomName() {
-  std::random_device entropy;
-  char text[32];
-  std::snprintf(text, sizeof text, ".probe-%08x%08x", entropy(), entropy());
-  return text;
-}
-
 /// The path of a new file, or nothing.
 std::string WriteProbe(checkpoint::FileSystem& file_system, const std::string& dir) {
-  const std::string name = RandomName();
+  const std::string name = checkpoint::ProbeName();
   checkpoint::FileDescriptor file;
   return file_system.Create(dir + "/" + name, file) == 0 ? name : "";
 }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -18,6 +19,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 using ::testing::UnorderedElementsAreArray;
 
 TEST(CheckpointRetentionTest, RetentionCountsAndRemovesOnlyTheRunsOwn) {
@@ -226,6 +228,27 @@ TEST(CheckpointRetentionTest, OnlyNamesThatASaverGivesAreLeftovers) {
   std::vector<std::string> expected = {".claim", ".lock", "step-1"};
   expected.insert(expected.end(), users.begin(), users.end());
   EXPECT_THAT(ListDirectory(dir.path()), UnorderedElementsAreArray(expected));
+}
+
+TEST(CheckpointRetentionTest, ProbesOfStartsThatAreLongGoneAreLeftovers) {
+  const TemporaryDirectory dir;
+  const auto write = [&](const std::string& name, std::chrono::seconds age) {
+    std::ofstream(dir / name) << "probe";
+    std::filesystem::last_write_time(dir / name,
+                                     std::filesystem::file_time_type::clock::now() - age);
+    return name;
+  };
+  const auto long_ago = 2 * kProbeAgeMax;
+  write(ProbeName(), long_ago);
+  write(ProbeName(), kProbeAgeMax + std::chrono::minutes(1));
+  const std::string of_another_start = write(ProbeName(), kProbeAgeMax / 2);
+  const std::string users = write(".probe-of-mine", long_ago);
+  const std::string users_too = write(".probe-0123456789ABCDEF", long_ago);
+  ThreadRanks(1).Run([&](const std::shared_ptr<fsdp::Collectives>& collectives) {
+    Saver saver(OptionsOf(dir.path(), GroupOf(collectives)));
+  });
+  EXPECT_THAT(ListDirectory(dir.path()),
+              UnorderedElementsAre(".claim", ".lock", of_another_start, users, users_too));
 }
 
 TEST(CheckpointRetentionTest, DirectoriesInTheWayAreToldByTheLowestStep) {
