@@ -8,12 +8,15 @@
 #include <cstdio>
 #include <map>
 
+#include "worker/checkpoint/manifest.h"
 #include "worker/json/strict_json.h"
 
 namespace fsdprun::worker {
 namespace {
 
 constexpr int kFormat = 1;
+/// As in the manifest beside it. What a step, a round or an epoch adds cannot overflow.
+constexpr int64_t kCountMax = checkpoint::kManifestNumberMax;
 constexpr char kHexDigits[] = "0123456789abcdef";
 
 std::string ToHex(const at::Tensor& bytes) {
@@ -43,8 +46,9 @@ at::Tensor FromHex(const std::string& text) {
 
 int64_t Count(const Json& document, const char* key) {
   if (!document.is_object() || !document.contains(key) || !document.at(key).is_number_integer() ||
-      document.at(key).get<int64_t>() < 0) {
-    throw ConfigError(std::string("training state: ") + key + " is missing or not a count >= 0");
+      document.at(key).get<int64_t>() < 0 || document.at(key).get<int64_t>() > kCountMax) {
+    throw ConfigError(std::string("training state: ") + key +
+                      " is missing or not a count from 0 to 2^53");
   }
   return document.at(key).get<int64_t>();
 }
