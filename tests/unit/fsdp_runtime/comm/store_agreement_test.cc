@@ -255,7 +255,10 @@ TEST(StoreAgreementTest, ConnectionThatBreaksIsReplaced) {
   EXPECT_THAT(errors, Each(std::string()));
 }
 
-// Longer than a wait goes on without a look at what has become of the others.
+/// More than twice as long as a wait goes on without a look at what has become of the others (500
+/// ms, kLookUp in store_rounds.cc). The test below does not fail if it is too short; it sees less.
+constexpr std::chrono::milliseconds kLate{1200};
+
 TEST(StoreAgreementTest, RanksThatComeLateAreWaitedForOnOneConnection) {
   const Store store = testing::serve_store();
   const auto errors = run(
@@ -267,7 +270,7 @@ TEST(StoreAgreementTest, RanksThatComeLateAreWaitedForOnOneConnection) {
           const auto before = testing::served_connections(store);
           group.barrier();
           if (group.rank() == late) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+            std::this_thread::sleep_for(kLate);
           }
           EXPECT_TRUE(group.agree(0)->wait());
           group.barrier();

@@ -1,11 +1,14 @@
 #include <fsdp/counters.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/fsdp_runtime/engine/in_a_row.h"
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
@@ -254,19 +257,52 @@ TEST(GradientsTest, ZeroGradInABackwardDropsTheReductionsInFlight) {
   });
 }
 
+class Gate {
+ public:
+  void open() {
+    std::call_once(once_, [this] { opened_.set_value(); });
+  }
+  void await() { opened_.get_future().wait(); }
+
+ private:
+  std::once_flag once_;
+  std::promise<void> opened_;
+};
+
+/// What it adds to a gradient is not there before somebody waits for it, or the gates are opened.
+struct GatedCollectives : RecordingCollectives {
+  struct GatedWork : Work {
+    GatedWork(WorkPtr inner, std::shared_ptr<Gate> gate)
+        : inner(std::move(inner)), gate(std::move(gate)) {}
+    void wait() override {
+      gate->open();
+      inner->wait();
+    }
+    bool is_done() override { return inner->is_done(); }
+    const WorkPtr inner;
+    const std::shared_ptr<Gate> gate;
+  };
+  using RecordingCollectives::RecordingCollectives;
+  WorkPtr reduce_scatter_onto(at::Tensor output, at::Tensor input, ReduceOp op,
+                              Issue issue) override {
+    const std::shared_ptr<Gate> gate = gates.emplace_back(std::make_shared<Gate>());
+    run_on_lane(issue.lane, [gate] { gate->await(); });
+    return std::make_shared<GatedWork>(
+        RecordingCollectives::reduce_scatter_onto(output, input, op, std::move(issue)), gate);
+  }
+  void open_all() {
+    for (const std::shared_ptr<Gate>& gate : gates) {
+      gate->open();
+    }
+  }
+  std::vector<std::shared_ptr<Gate>> gates;
+};
+
 // What earlier backwards have given, with what is being added to it.
 TEST(GradientsTest, GradientsReadInABackwardAreComplete) {
-  struct Slow : RecordingCollectives {
-    using RecordingCollectives::RecordingCollectives;
-    WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
-      return RecordingCollectives::run_on_lane(issue, [stage = std::move(stage)] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        stage();
-      });
-    }
-  };
   run_ranks(2, [](Rank& rank) {
-    ShardedInARow setup = shard_in_a_row(std::make_shared<Slow>(rank.comm));
+    const auto gated = std::make_shared<GatedCollectives>(rank.comm);
+    ShardedInARow setup = shard_in_a_row(gated);
     const auto backward = [&] {
       setup.model(at::arange(12, at::kFloat).view({2, 6})).square().sum().backward();
     };
@@ -277,8 +313,13 @@ TEST(GradientsTest, GradientsReadInABackwardAreComplete) {
     backward();
     const at::Tensor first = gradient_of_second();
     at::Tensor seen;
-    setup.model->between = [&] { seen = gradient_of_second(); };
+    setup.model->between = [&] {
+      EXPECT_EQ(gated->gates.size(), 1u);
+      seen = gradient_of_second();
+      gated->open_all();
+    };
     backward();
+    gated->open_all();
     EXPECT_TRUE(at::equal(seen, first * 2));
   });
 }
