@@ -138,7 +138,7 @@ def head(case: Case) -> list[str]:
 def limit_beside(base: str, side: str, case: Case) -> limits.Ratio | None:
     """What the side promises beside the other one; nothing about those that are not ours."""
     if base == "FSDP2":
-        return limits.TRAIN.get(side)
+        return limits.TRAIN.get((side, case.batch())) if case.mode == "fp32" else None
     of_batches = {"DDP": limits.TRAIN_DDP, "alone": limits.TRAIN_ALONE}[base]
     return of_batches.get((case.mode, case.batch())) if side == "shm" else None
 

@@ -45,7 +45,9 @@ ELASTIC = {
     "spare": Time(1000, 2000),
     "join": Time(1200, 2400),
 }
-TRAIN = {"shm": Ratio(1.3, 1.0), "gloo": Ratio(1.0, 0.7)}  # beside FSDP2
+# Beside FSDP2, by the side and the batch of bench_train.py.
+TRAIN = {("shm", "4 x 128"): Ratio(1.38, 1.0), ("shm", "1 x 256"): Ratio(1.85, 1.0),
+         ("gloo", "4 x 128"): Ratio(1.15, 0.7), ("gloo", "1 x 256"): Ratio(1.15, 0.7)}
 # Over shared memory, by the mode and the batch of bench_train.py: beside the same program without communication, and beside DDP.
 TRAIN_ALONE = {("fp32", "4 x 128"): Ratio(0.97, 0.97),
                **{(mode, "1 x 256"): Ratio(0.95, 0.95) for mode in ("fp32", "bf16", "accumulation", "checkpointing")}}
