@@ -304,6 +304,7 @@ class NodeMachine {
   void Apply(const ReleaseAgent& release, Generation g, Out& out);
   void Apply(const PassSignal& pass, Generation g, Out& out);
   void Apply(const HeartbeatHeard&, Generation, Out&) {}
+  void Apply(const LeftOut& left_out, Generation g, Out& out);
 
   bool MayHaveProcesses() const;
   bool IsStale(Generation g);

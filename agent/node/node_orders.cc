@@ -121,6 +121,17 @@ void NodeMachine::Apply(const PassSignal& pass, Generation g, Out& out) {
   }
 }
 
+void NodeMachine::Apply(const LeftOut& left_out, Generation, Out&) {
+  if (leaving_ || (phase_ != node::Phase::kIdle && phase_ != node::Phase::kGone)) {
+    return;
+  }
+  if (left_out.why.empty()) {
+    ExplainAdmission();
+  } else {
+    SetReason("left out: " + left_out.why);
+  }
+}
+
 void NodeMachine::Apply(const ReleaseAgent& release, Generation, Out& out) {
   Leave(release.exit_code, release.reason, spec_.kill_wait, out);
   was_cut_off_ = release.cut_off;

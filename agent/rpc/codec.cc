@@ -435,6 +435,9 @@ struct CoordinatorEncoder {
     out->mutable_pass_signal()->set_signal(pass.signal);
   }
   void operator()(const HeartbeatHeard&) const { out->mutable_heartbeat_heard(); }
+  void operator()(const LeftOut& left_out) const {
+    out->mutable_left_out()->set_why(Cut(left_out.why, kMaxErrorTextBytes));
+  }
 };
 
 absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) {
@@ -464,6 +467,8 @@ absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) 
       return PassSignal{in.pass_signal().signal()};
     case v1::CoordinatorMessage::kHeartbeatHeard:
       return HeartbeatHeard{};
+    case v1::CoordinatorMessage::kLeftOut:
+      return LeftOut{in.left_out().why()};
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

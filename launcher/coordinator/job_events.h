@@ -11,6 +11,7 @@
 #include "base/effects.h"
 #include "base/mono_time.h"
 #include "launcher/coordinator/job_record.h"
+#include "launcher/coordinator/quarantine.h"
 #include "launcher/coordinator/recovery_policy.h"
 #include "proto/cluster/messages.h"
 #include "proto/cluster/types.h"
@@ -79,6 +80,23 @@ struct NodeLost {
   std::string name;
   std::string what;
 };
+/// The first to fail again and again: it is left out of worlds as long as others are enough.
+struct NodeQuarantined {
+  QuarantinedNode node;
+  Duration window{};
+  /// A sentence.
+  std::string why;
+};
+/// It is left out no longer: a clause says why.
+struct QuarantineLifted {
+  QuarantinedNode node;
+  std::string why;
+};
+/// It has a part in the next world all the same, because there are too few others.
+struct QuarantineWaived {
+  QuarantinedNode node;
+  std::string why;
+};
 struct WorldFormed {
   Generation generation;
   int nodes = 0;
@@ -110,7 +128,8 @@ struct JobFinished {
 };
 
 using News = std::variant<Stalled, Warned, NodeJoined, NodeLost, WorldFormed, WorldCommitted,
-                          FailureReported, WorldStopping, WorldStopped, JobFinished>;
+                          FailureReported, WorldStopping, WorldStopped, JobFinished,
+                          NodeQuarantined, QuarantineLifted, QuarantineWaived>;
 
 using Effects = fsdprun::Effects<Record, ToAgent, PlaceAsked, News>;
 

@@ -51,6 +51,9 @@ std::string JobMachine::CheckMembers() const {
         (member != nullptr && member->assignment.group_rank != node.group_rank)) {
       return "node " + node.info.name + " and the world do not agree on whether it is a member";
     }
+    if (node.is_left_out != (quarantine_.Find(job::KeyOf(node.info)) != nullptr)) {
+      return "node " + node.info.name + " is left out, or is not, against what was decided";
+    }
     members += node.IsMember() ? 1 : 0;
   }
   if (members != world_.members().size()) {

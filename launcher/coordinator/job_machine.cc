@@ -63,6 +63,7 @@ JobMachine::JobMachine(const JobSpec& spec)
       agent_signals_(spec_),
       rendezvous_(spec_),
       growth_(spec_),
+      quarantine_(spec_),
       ending_(spec_),
       first_record_is_due_(spec_.may_be_taken_over) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");

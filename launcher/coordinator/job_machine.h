@@ -19,6 +19,7 @@
 #include "launcher/coordinator/job_spec.h"
 #include "launcher/coordinator/membership.h"
 #include "launcher/coordinator/node_table.h"
+#include "launcher/coordinator/quarantine.h"
 #include "launcher/coordinator/recovery_policy.h"
 #include "launcher/coordinator/rendezvous.h"
 #include "launcher/coordinator/root_cause.h"
@@ -102,6 +103,7 @@ class JobMachine {
     bool agent_told_signal = false;
     uint64_t departures = 0;
     uint64_t world_changes = 0;
+    uint64_t quarantine_changes = 0;
 
     bool operator==(const Milestones&) const = default;
   };
@@ -175,6 +177,15 @@ class JobMachine {
   void Finish(JobOutcome outcome, Out& out);
   void MaybeSendFinish(Out& out);
 
+  // job_quarantine.cc: nodes that keep failing.
+  void JudgeWorld(Out& out);
+  void TellOf(const Quarantine::Finding& finding, Out& out);
+  void TellOfNeeded(const std::vector<Candidate>& chosen, Out& out);
+  void LeaveOutIfHeld(Node& node);
+  void TellIfLeftOut(const Node& node, Out& out);
+  bool HasOthersThan(const job::NodeKey& node) const;
+  std::vector<std::string> DescribeLeftOut() const;
+
   // job_host.cc: what the launcher that hosts the job says.
   void Handle(const job::OperatorStop& stop, Out& out);
   void StopForOperator(bool again, Out& out);
@@ -207,6 +218,7 @@ class JobMachine {
   AgentSignals agent_signals_;
   Rendezvous rendezvous_;
   Growth growth_;
+  Quarantine quarantine_;
   Ending ending_;
 
   // What is used up, and what ends the job.

@@ -59,7 +59,9 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   }
   out.effects.news.emplace_back(job::NodeJoined{joined.node});
   agent_signals_.ForgetNode(joined.node.name);
+  LeaveOutIfHeld(*admission.node);
   SendTo(*admission.node, Generation{}, AdmissionOf(spec_), out);
+  TellIfLeftOut(*admission.node, out);
   if (admission.replaced != Incarnation{}) {
     // The loss may form the next world: the newcomer is there already.
     LoseNode(admission.replaced, CauseKind::kNodeLost, "was replaced by a new agent", out);
@@ -77,6 +79,7 @@ void JobMachine::Reattach(Node& node, Generation held, Out& out) {
   membership_.Reattach(node, out.now);
   if (node.state != NodeState::kReleased) {
     SendTo(node, Generation{}, AdmissionOf(spec_), out);
+    TellIfLeftOut(node, out);
   }
   if (node.state == NodeState::kSpare && held != Generation{}) {
     StartCleaning(node, held, out);
@@ -200,6 +203,13 @@ void JobMachine::HandleMemberLoss(const Node& node, const World::Member& member,
   if (is_failure) {
     Abort(why, out);
   } else {
+    if (!node.leaving) {
+      quarantine_.LostEarly({.node = job::KeyOf(node.info),
+                             .had_others = HasOthersThan(job::KeyOf(node.info)),
+                             .is_of_several = false,
+                             .worker = std::nullopt,
+                             .what = why});
+    }
     Drain(StopKind::kMembership, SIGTERM, why, out);
   }
 }

@@ -9,9 +9,10 @@
 // has stopped, how workers ended. So every member is taken to owe the answer to the last order,
 // which is repeated to it, and gets a lease that lasts until it had the time to come again. What
 // agents cannot tell is in it: the numbers of worlds and what they have cost, who belongs together,
-// what was ordered, the operator's signal, and how the job has ended. Lost with a coordinator are
-// progress, the reasons why nodes were lost that are no members any more, and reports of an agent
-// that is lost before it can repeat them.
+// what was ordered, which nodes are left out, the operator's signal, and how the job has ended.
+// Lost with a coordinator are progress, how often in a row a node has failed that is not left out
+// yet, the reasons why nodes were lost that are no members any more, and reports of an agent that
+// is lost before it can repeat them.
 
 #include <cstdint>
 #include <optional>
@@ -20,6 +21,7 @@
 
 #include "base/mono_time.h"
 #include "launcher/coordinator/job_spec.h"
+#include "launcher/coordinator/quarantine.h"
 #include "launcher/coordinator/recovery_policy.h"
 #include "proto/cluster/types.h"
 
@@ -75,6 +77,7 @@ struct Record {
   /// Of the pause before a restart that has begun; zero: none.
   Duration pause{};
   WorldRecord world;
+  std::vector<QuarantinedNode> quarantine;
   /// In order of incarnation.
   std::vector<NodeRecord> nodes;
   /// Set if it is over. Without nodes then: all have left.

@@ -27,6 +27,10 @@ struct JobSpec {
   /// to the maximum. A world that ran for longer than the maximum begins a new row.
   Duration restart_backoff{};
   Duration max_restart_backoff{};
+  /// So many worlds in a row that end because of the same node, within the window, and it is left
+  /// out of the next ones as long as others are enough; 0: never. See Note [Evidence about a node].
+  int quarantine_after = 0;
+  Duration quarantine_window = std::chrono::seconds(600);
   /// How long the job waits for min_nodes, at the start and after a loss.
   Duration join_timeout = std::chrono::seconds(600);
   /// How long a first formation with at least min_nodes waits for more, up to max_nodes.

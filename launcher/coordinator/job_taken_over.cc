@@ -31,6 +31,7 @@ JobMachine::JobMachine(const JobSpec& spec, const job::Record& record, MonoTime 
   operator_signal_ = record.operator_signal;
   agent_told_signal_ = record.agent_told_signal;
   operator_hurries_ = record.operator_hurries;
+  quarantine_.Restore(record.quarantine, now);
   world_.Restore(record.world, record.generation, record.nodes, now);
   if (formations_ > 1 || (formations_ == 1 && world_.phase() != World::Phase::kPreparing)) {
     membership_.JobRuns(now);
@@ -40,6 +41,7 @@ JobMachine::JobMachine(const JobSpec& spec, const job::Record& record, MonoTime 
                             : world_.Find(node.info.incarnation) != nullptr ? NodeState::kMember
                                                                             : NodeState::kSpare;
     membership_.Restore(node, state, now);
+    LeaveOutIfHeld(membership_.nodes().At(node.info.incarnation));
   }
   if (record.outcome) {
     ending_.Restore(*record.outcome, record.nodes.empty() ? now : now + spec_.rejoin_grace);
@@ -67,7 +69,8 @@ JobMachine::Milestones JobMachine::Now() const {
           operator_hurries_,
           agent_told_signal_,
           departures_,
-          world_.changes()};
+          world_.changes(),
+          quarantine_.changes()};
 }
 
 bool JobMachine::HasRecordChanged() const {
@@ -95,6 +98,7 @@ job::Record JobMachine::ToRecord() const {
   record.operator_hurries = operator_hurries_;
   record.pause = rendezvous_.pause();
   record.world = world_.ToRecord();
+  record.quarantine = quarantine_.ToRecord();
   record.nodes = membership_.Records(/*all=*/record.is_over);
   record.outcome = outcome();
   return record;

@@ -19,7 +19,7 @@ void JobMachine::MaybeForm(Out& out) {
   if (phase() != Phase::kRendezvous || is_pausing() || cannot_start_) {
     return;
   }
-  const int count = membership_.eligible();
+  const int count = membership_.usable();
   switch (
       rendezvous_.Consider({count, membership_.AwaitsLeaseDecision(), formations_ == 0}, out.now)) {
     case Rendezvous::Verdict::kTooFew:
@@ -50,6 +50,7 @@ void JobMachine::FormWorld(const std::vector<Candidate>& chosen, Out& out) {
       spec_.launch_id,   budgets_.worlds_of_attempt++, spec_.earlier_restarts};
   ++formations_;
   rendezvous_.End();
+  TellOfNeeded(chosen, out);
   Send(world_.Form(chosen, numbers, out.now), out);
   for (const auto& member : world_.members()) {
     membership_.MakeMember(member->incarnation, member->assignment.group_rank);
@@ -133,7 +134,7 @@ bool JobMachine::MayGrow() const {
 }
 
 void JobMachine::MaybeGrow(Out& out) {
-  const int joiners = MayGrow() ? membership_.eligible() : 0;
+  const int joiners = MayGrow() ? membership_.wanted() : 0;
   if (joiners == 0) {
     return;
   }
@@ -151,7 +152,7 @@ void JobMachine::MaybeGrow(Out& out) {
 void JobMachine::Grow(Out& out) {
   growth_.Cancel();
   const std::vector<Incarnation> joiners =
-      MayGrow() ? membership_.Eligible() : std::vector<Incarnation>{};
+      MayGrow() ? membership_.Wanted() : std::vector<Incarnation>{};
   if (joiners.empty()) {
     return;
   }
@@ -215,6 +216,7 @@ void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
 void JobMachine::FinishStop(Out& out) {
   FSDPRUN_CHECK(!world_.IsAwaited(), "every member has stopped");
   out.effects.news.emplace_back(job::WorldStopped{generation()});
+  JudgeWorld(out);
   membership_.EndWorld();
   world_.End();
   const bool is_done = world_.HaveAllSucceeded() || HasDoneAllSteps();
@@ -260,6 +262,7 @@ bool JobMachine::HasDoneAllSteps() const {
 // --- The end
 
 void JobMachine::Finish(JobOutcome outcome, Out& out) {
+  outcome.left_out = DescribeLeftOut();
   ending_.Decide(std::move(outcome), world_, budgets_, out.now);
   world_.End();
   growth_.Cancel();

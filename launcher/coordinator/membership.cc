@@ -105,15 +105,19 @@ bool Membership::MayBeMember(const Node& node) const {
 }
 
 bool Membership::IsUndecided(const Node& node) const {
-  return !node.leaving && (!node.connected || (node.suspect && leases_.has_job_run()));
+  return !node.leaving && !node.is_left_out &&
+         (!node.connected || (node.suspect && leases_.has_job_run()));
 }
 
 void Membership::Recount(Node& node) {
   const bool is_eligible = MayBeMember(node);
+  const bool is_wanted = IsWanted(node);
   const bool is_undecided = IsUndecided(node);
+  wanted_ += static_cast<int>(is_wanted) - static_cast<int>(node.is_counted_wanted);
   eligible_ += static_cast<int>(is_eligible) - static_cast<int>(node.is_counted_eligible);
   undecided_ += static_cast<int>(is_undecided) - static_cast<int>(node.is_counted_undecided);
   node.is_counted_eligible = is_eligible;
+  node.is_counted_wanted = is_wanted;
   node.is_counted_undecided = is_undecided;
   CountRank(node, node.leaving ? -1 : node.info.requested_node_rank.value_or(node.group_rank));
 }
@@ -139,8 +143,9 @@ void Membership::CountRank(Node& node, int rank) {
 
 void Membership::CountOut(Node& node) {
   eligible_ -= node.is_counted_eligible ? 1 : 0;
+  wanted_ -= node.is_counted_wanted ? 1 : 0;
   undecided_ -= node.is_counted_undecided ? 1 : 0;
-  node.is_counted_eligible = node.is_counted_undecided = false;
+  node.is_counted_eligible = node.is_counted_wanted = node.is_counted_undecided = false;
   CountRank(node, -1);
 }
 
@@ -149,18 +154,21 @@ std::string Membership::CheckInvariants() const {
     return std::string(broken);
   }
   int eligible = 0;
+  int wanted = 0;
   int undecided = 0;
   for (const Node& node : nodes_) {
     eligible += MayBeMember(node) ? 1 : 0;
+    wanted += IsWanted(node) ? 1 : 0;
     undecided += IsUndecided(node) ? 1 : 0;
     const int rank = node.leaving ? -1 : node.info.requested_node_rank.value_or(node.group_rank);
     if (rank != node.counted_rank) {
       return "node " + node.info.name + " is counted with another rank than it has";
     }
   }
-  if (eligible != eligible_ || undecided != undecided_) {
-    return std::to_string(eligible) + " nodes may be members and " + std::to_string(undecided) +
-           " are undecided, but " + std::to_string(eligible_) + " and " +
+  if (eligible != eligible_ || wanted != wanted_ || undecided != undecided_) {
+    return std::to_string(eligible) + " nodes may be members, " + std::to_string(wanted) +
+           " are wanted and " + std::to_string(undecided) + " are undecided, but " +
+           std::to_string(eligible_) + ", " + std::to_string(wanted_) + " and " +
            std::to_string(undecided_) + " were counted";
   }
   return "";
@@ -222,14 +230,26 @@ std::vector<Incarnation> Membership::Eligible() const {
   return eligible;
 }
 
+std::vector<Incarnation> Membership::Wanted() const {
+  std::vector<Incarnation> wanted = Eligible();
+  std::erase_if(wanted, [this](Incarnation i) { return nodes_.At(i).is_left_out; });
+  return wanted;
+}
+
 std::vector<Candidate> Membership::Choose(std::vector<Incarnation> eligible) const {
   const auto precedence = [this](Incarnation i) {
     const Node& node = nodes_.At(i);
-    return std::tuple(node.group_rank < 0, !node.info.requested_node_rank, node.sequence);
+    return std::tuple(node.is_left_out, node.group_rank < 0, !node.info.requested_node_rank,
+                      node.sequence);
   };
   std::sort(eligible.begin(), eligible.end(),
             [&](Incarnation a, Incarnation b) { return precedence(a) < precedence(b); });
-  eligible.resize(std::min(eligible.size(), static_cast<size_t>(spec_.max_nodes)));
+  const auto wanted =
+      static_cast<size_t>(std::count_if(eligible.begin(), eligible.end(), [this](Incarnation i) {
+        return !nodes_.At(i).is_left_out;
+      }));
+  const size_t usable = std::max(wanted, static_cast<size_t>(spec_.min_nodes));
+  eligible.resize(std::min({eligible.size(), usable, static_cast<size_t>(spec_.max_nodes)}));
   std::vector<Candidate> chosen;
   chosen.reserve(eligible.size());
   for (const Incarnation i : eligible) {
@@ -323,7 +343,7 @@ void Membership::Dismiss(Incarnation incarnation) {
 void Membership::DismissAll() {
   nodes_.Clear();
   holders_.clear();
-  eligible_ = undecided_ = 0;
+  eligible_ = wanted_ = undecided_ = 0;
 }
 
 }  // namespace fsdprun

@@ -3,6 +3,7 @@
 // Who is there: the admitted agents, the ranks that they ask for, their leases, and who may be a
 // member of the next world.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -88,10 +89,16 @@ class Membership {
   /// The spares that may be members. O(nodes).
   std::vector<Incarnation> Eligible() const;
   int eligible() const { return eligible_; }
+  /// Those of them that are not left out, for which a world that runs may grow. O(nodes).
+  std::vector<Incarnation> Wanted() const;
+  int wanted() const { return wanted_; }
+  /// How many members a world could have, were there no maximum: all that are wanted, and of those
+  /// that are left out as many as the minimum needs.
+  int usable() const { return std::max(wanted_, std::min(eligible_, spec_.min_nodes)); }
   /// A node is suspected or reconnecting: its lease will soon decide whether it can be a member.
   bool AwaitsLeaseDecision() const { return undecided_ > 0; }
   /// The members of the world to be formed: survivors first, then nodes with a requested rank, then
-  /// by arrival. The others remain spares.
+  /// by arrival; of those that are left out as many as the minimum needs. The others remain spares.
   std::vector<Candidate> Choose(std::vector<Incarnation> eligible) const;
   void MakeMember(Incarnation incarnation, int group_rank);
   /// Members become spares; who was none had no part in the world that ends.
@@ -99,6 +106,10 @@ class Membership {
   /// What a node is for the next world is no more than this.
   void SetState(job::Node& node, job::NodeState state) {
     node.state = state;
+    Recount(node);
+  }
+  void SetLeftOut(job::Node& node, bool is_left_out) {
+    node.is_left_out = is_left_out;
     Recount(node);
   }
   void SetLeaving(job::Node& node) {
@@ -128,6 +139,7 @@ class Membership {
   void CountOut(job::Node& node);
   void CountRank(job::Node& node, int rank);
   bool MayBeMember(const job::Node& node) const;
+  bool IsWanted(const job::Node& node) const { return MayBeMember(node) && !node.is_left_out; }
   bool IsUndecided(const job::Node& node) const;
   const job::Node* HolderOf(int requested_node_rank) const;
   bool IsRankFree(int rank) const { return holders_.find(rank) == holders_.end(); }
@@ -143,6 +155,7 @@ class Membership {
   uint64_t admissions_ = 0;
   bool has_warned_of_rank_ = false;
   int eligible_ = 0;
+  int wanted_ = 0;
   int undecided_ = 0;
   /// By rank: who was promised it, or has it in the present or last world without a wish of its
   /// own. Only looked up, never iterated.

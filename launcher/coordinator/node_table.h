@@ -33,9 +33,12 @@ struct alignas(64) Node {
   bool leaving = false;
   /// Known from a coordinator before this one, and not heard of since.
   bool is_expected = false;
+  /// A member only where there are too few others, see Quarantine.
+  bool is_left_out = false;
   /// How Membership has counted it.
   bool is_counted_eligible = false;
   bool is_counted_undecided = false;
+  bool is_counted_wanted = false;
   int counted_rank = -1;
   MonoTime last_heard{};
   /// Since when its lease runs, on the clock of Leases.

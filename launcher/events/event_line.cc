@@ -119,6 +119,37 @@ Told Tell(const job::NodeLost& lost) {
   return {"node_lost", {{"name", lost.name}, {"why", lost.what}}};
 }
 
+Json FieldsOf(const job::QuarantinedNode& node) {
+  Json json;
+  json["name"] = node.node.name;
+  json["address"] = node.node.address;
+  return json;
+}
+
+Told Tell(const job::NodeQuarantined& quarantined) {
+  Told told{"node_quarantined", FieldsOf(quarantined.node)};
+  told.fields["failures"] = quarantined.node.breaks;
+  told.fields["window_seconds"] = InSeconds(quarantined.window);
+  if (quarantined.node.worker.has_value()) {
+    told.fields["rank"] = quarantined.node.worker->rank;
+  }
+  told.fields["last"] = Cut(quarantined.node.what);
+  told.fields["why"] = Cut(quarantined.why);
+  return told;
+}
+
+Told Tell(const job::QuarantineLifted& lifted) {
+  Told told{"quarantine_lifted", FieldsOf(lifted.node)};
+  told.fields["why"] = Cut(lifted.why);
+  return told;
+}
+
+Told Tell(const job::QuarantineWaived& waived) {
+  Told told{"quarantine_waived", FieldsOf(waived.node)};
+  told.fields["why"] = Cut(waived.why);
+  return told;
+}
+
 Told Tell(const job::WorldFormed& formed) {
   return {"world_formed",
           {{"generation", formed.generation.value()},

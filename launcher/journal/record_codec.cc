@@ -144,6 +144,31 @@ static_assert(static_cast<int>(job::WorldRecord::Phase::kStopping) ==
 static_assert(static_cast<int>(job::StopKind::kFailure) == v1::WorldRecord::STOP_KIND_FAILURE);
 static_assert(static_cast<int>(job::StopKind::kOperator) == v1::WorldRecord::STOP_KIND_OPERATOR);
 
+// --- Nodes that are left out
+
+void EncodeQuarantined(const job::QuarantinedNode& node, v1::QuarantinedNode* out) {
+  out->set_name(node.node.name);
+  out->set_address(node.node.address);
+  out->set_breaks(node.breaks);
+  if (node.worker) {
+    out->mutable_worker()->set_rank(node.worker->rank);
+    out->mutable_worker()->set_exit_code(node.worker->exit_code);
+    out->mutable_worker()->set_signal(node.worker->signal);
+  }
+  out->set_what(node.what);
+}
+
+absl::StatusOr<job::QuarantinedNode> DecodeQuarantined(const v1::QuarantinedNode& in) {
+  RETURN_IF_ERROR(InRange("quarantine.breaks", in.breaks(), 1, kMaxCount));
+  job::QuarantinedNode node{
+      .node = {in.name(), in.address()}, .breaks = in.breaks(), .worker = {}, .what = in.what()};
+  if (in.has_worker()) {
+    RETURN_IF_ERROR(InRange("quarantine.signal", in.worker().signal(), 0, kMaxSignalNumber));
+    node.worker = {in.worker().rank(), in.worker().exit_code(), in.worker().signal()};
+  }
+  return node;
+}
+
 // --- The outcome
 
 void EncodeFailure(const Failure& failure, v1::FailureRecord* out) {
@@ -193,6 +218,9 @@ void EncodeOutcome(const JobOutcome& outcome, v1::OutcomeRecord* out) {
   for (const std::string& note : outcome.ends.notes) {
     out->add_worker_notes(note);
   }
+  for (const std::string& sentence : outcome.left_out) {
+    out->add_left_out(sentence);
+  }
   if (outcome.failure) {
     EncodeFailure(outcome.failure->root, out->add_failures());
     for (const Failure& other : outcome.failure->others) {
@@ -224,6 +252,7 @@ absl::StatusOr<JobOutcome> DecodeOutcome(const v1::OutcomeRecord& in) {
                   in.workers_killed(),
                   in.workers_failed(),
                   {in.worker_notes().begin(), in.worker_notes().end()}};
+  outcome.left_out = {in.left_out().begin(), in.left_out().end()};
   for (const v1::FailureRecord& failure : in.failures()) {
     ASSIGN_OR_RETURN(Failure decoded, DecodeFailure(failure));
     if (!outcome.failure) {
@@ -296,6 +325,9 @@ v1::JobRecord Encode(const job::Record& record, const JournaledJob& job) {
     encoded->set_leaving(node.leaving);
     encoded->set_sequence(node.sequence);
   }
+  for (const job::QuarantinedNode& node : record.quarantine) {
+    EncodeQuarantined(node, out.add_quarantine());
+  }
   if (record.outcome) {
     EncodeOutcome(*record.outcome, out.mutable_outcome());
   }
@@ -325,6 +357,10 @@ absl::StatusOr<job::Record> Decode(const v1::JobRecord& in) {
   for (const v1::NodeRecord& node : in.nodes()) {
     ASSIGN_OR_RETURN(NodeInfo info, DecodePart(node.node()));
     record.nodes.push_back({std::move(info), node.group_rank(), node.leaving(), node.sequence()});
+  }
+  for (const v1::QuarantinedNode& node : in.quarantine()) {
+    ASSIGN_OR_RETURN(job::QuarantinedNode decoded, DecodeQuarantined(node));
+    record.quarantine.push_back(std::move(decoded));
   }
   if (in.has_outcome()) {
     ASSIGN_OR_RETURN(record.outcome, DecodeOutcome(in.outcome()));

@@ -159,12 +159,19 @@ struct PassSignal {
 /// The answer to a heartbeat that asks.
 struct HeartbeatHeard {};
 
+/// This agent's node is left out of worlds as long as others are enough, and is a spare meanwhile.
+/// Repeated on each new stream. For its operator.
+struct LeftOut {
+  /// A sentence; empty: it is left out no longer.
+  std::string why;
+};
+
 using CoordinatorMessage =
     std::variant<AdmitAgent, RejectAgent, PrepareGeneration, CommitGeneration, StopWorkers,
-                 ReleaseAgent, PassSignal, HeartbeatHeard>;
+                 ReleaseAgent, PassSignal, HeartbeatHeard, LeftOut>;
 
-/// Envelope of every message from the coordinator. AdmitAgent, RejectAgent, ReleaseAgent and
-/// HeartbeatHeard carry generation 0.
+/// Envelope of every message from the coordinator. AdmitAgent, RejectAgent, ReleaseAgent,
+/// HeartbeatHeard and LeftOut carry generation 0.
 struct ToAgent {
   Incarnation incarnation;
   Generation generation;

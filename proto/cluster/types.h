@@ -221,6 +221,8 @@ struct JobOutcome {
   StoreEndpoint store;
   /// Of the last world; without workers if there was none.
   WorkerEnds ends;
+  /// A sentence about each node that was left out at the end, because it kept failing.
+  std::vector<std::string> left_out;
   /// Set for kFailed; may be set for kStoppedBySignal if a failure came first.
   std::optional<FailureReport> failure;
 };

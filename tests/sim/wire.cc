@@ -113,6 +113,11 @@ static auto Fields(const PassSignal& pass) {
 
 static auto Fields(const HeartbeatHeard& /*heard*/) { return std::tuple(); }
 
+static auto Fields(const LeftOut& left_out) {
+  const auto& [why] = left_out;
+  return std::tie(why);
+}
+
 static auto Fields(const FromAgent& envelope) {
   const auto& [incarnation, generation, message] = envelope;
   return std::tie(incarnation, generation, message);

@@ -69,6 +69,15 @@ TEST(NodeLinkTest, AgentThatWasLateDoesNotTakeItForTheCoordinatorsSilence) {
   EXPECT_THAT(agent.Wait(std::chrono::seconds(10)), IsEmpty());
 }
 
+TEST(NodeLinkTest, SpareThatIsLeftOutSaysSoUntilItIsNot) {
+  Agent agent;
+  agent.Up();
+  EXPECT_THAT(agent.Order(0, LeftOut{"it keeps failing"}), IsEmpty());
+  EXPECT_EQ(agent.machine_.reason(), "left out: it keeps failing");
+  EXPECT_THAT(agent.Order(0, LeftOut{}), IsEmpty());
+  EXPECT_EQ(agent.machine_.reason(), "admitted; waiting for a place in the world");
+}
+
 TEST(NodeLinkTest, ACoordinatorOfAnotherProtocolIsLeftWithBothNamed) {
   Agent agent;
   agent.Step(node::Boot{});

@@ -197,6 +197,8 @@ TEST(CodecTest, OrdersKeepEveryField) {
   EXPECT_EQ(std::get<StopWorkers>(stop.message).signal, 9);
   EXPECT_EQ(std::get<StopWorkers>(stop.message).grace, Duration(5));
   EXPECT_EQ(std::get<StopWorkers>(stop.message).reason, "why");
+  const auto left_out = RoundTrip(CoordinatorMessage(LeftOut{"it keeps failing"})).value();
+  EXPECT_EQ(std::get<LeftOut>(left_out.message).why, "it keeps failing");
   for (const bool cut_off : {false, true}) {
     const auto release =
         RoundTrip(CoordinatorMessage(ReleaseAgent{1, "r", cut_off, !cut_off})).value();

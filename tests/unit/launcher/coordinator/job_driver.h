@@ -157,6 +157,16 @@ class Job {
     return Note("stopping g" + std::to_string(stopping.generation.value()) +
                 (is_failure ? " after a failure: " : ": ") + stopping.why);
   }
+  std::string Hear(const job::NodeQuarantined& quarantined) {
+    return Note("quarantined " + quarantined.node.node.name + " after " +
+                std::to_string(quarantined.node.breaks));
+  }
+  std::string Hear(const job::QuarantineLifted& lifted) {
+    return Note("lifted " + lifted.node.node.name + ": " + lifted.why);
+  }
+  std::string Hear(const job::QuarantineWaived& waived) {
+    return Note("waived " + waived.node.node.name + ": " + waived.why);
+  }
   std::string Note(std::string text) {
     history_.push_back(std::move(text));
     return "";
@@ -194,6 +204,9 @@ class Job {
     }
     if (std::holds_alternative<HeartbeatHeard>(to.message)) {
       return "heard " + who;
+    }
+    if (const auto* m = std::get_if<LeftOut>(&to.message)) {
+      return (m->why.empty() ? "left out no longer " : "left out ") + who;
     }
     last_release_ = std::get<ReleaseAgent>(to.message).reason;
     last_is_cut_off_ = std::get<ReleaseAgent>(to.message).cut_off;

@@ -166,8 +166,42 @@ TEST(MembershipTest, NodeThatIsChangedBehindItsBackIsCountedWrong) {
   Cluster cluster(Bounds(1, 9));
   cluster.Admit(Info(1));
   cluster.Node(1).leaving = true;
-  EXPECT_EQ(cluster.membership_.CheckInvariants(),
-            "0 nodes may be members and 0 are undecided, but 1 and 0 were counted");
+  EXPECT_EQ(
+      cluster.membership_.CheckInvariants(),
+      "0 nodes may be members, 0 are wanted and 0 are undecided, but 1, 1 and 0 were counted");
+}
+
+TEST(MembershipTest, WhoIsLeftOutIsChosenOnlyAsFarAsTheMinimumNeeds) {
+  Cluster cluster(Bounds(2, 3));
+  for (const uint64_t who : {1, 2, 3, 4}) {
+    cluster.Admit(Info(who));
+  }
+  cluster.membership_.SetLeftOut(cluster.Node(1), true);
+  EXPECT_THAT(cluster.Chosen(), ElementsAre(2, 3, 4));
+  cluster.membership_.SetLeftOut(cluster.Node(4), true);
+  EXPECT_THAT(cluster.Chosen(), ElementsAre(2, 3));
+  EXPECT_EQ(cluster.membership_.usable(), 2);
+  cluster.membership_.SetLeftOut(cluster.Node(3), true);
+  EXPECT_THAT(cluster.Chosen(), ElementsAre(2, 1));
+  EXPECT_EQ(cluster.membership_.usable(), 2);
+  EXPECT_THAT(Cluster::Numbers(cluster.membership_.Wanted()), ElementsAre(2));
+  cluster.membership_.Dismiss(Incarnation(2));
+  cluster.membership_.Dismiss(Incarnation(1));
+  cluster.membership_.Dismiss(Incarnation(3));
+  EXPECT_EQ(cluster.membership_.usable(), 1);
+  EXPECT_EQ(cluster.membership_.CheckInvariants(), "");
+}
+
+TEST(MembershipTest, NobodyWaitsForTheLeaseOfWhoIsLeftOut) {
+  Cluster cluster(Bounds(1, 9));
+  cluster.Admit(Info(1));
+  cluster.Admit(Info(2));
+  cluster.membership_.JobRuns(cluster.now_);
+  cluster.FallSilent({2});
+  EXPECT_TRUE(cluster.membership_.AwaitsLeaseDecision());
+  cluster.membership_.SetLeftOut(cluster.Node(1), true);
+  EXPECT_FALSE(cluster.membership_.AwaitsLeaseDecision());
+  EXPECT_EQ(cluster.membership_.CheckInvariants(), "");
 }
 
 TEST(MembershipTest, WhoHasARankIsKnownWhateverBecomesOfIt) {

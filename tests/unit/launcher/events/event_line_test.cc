@@ -53,6 +53,23 @@ TEST(EventLineTest, NodesOfTheJob) {
             R"("node_lost","name":"node-b","why":"was silent for 3.0 s"})");
 }
 
+TEST(EventLineTest, NodesThatKeepFailing) {
+  job::QuarantinedNode node{{"node-b", "10.0.0.2"}, 3, job::WorldBreak::Worker{5, 0, 9}, "it died"};
+  const std::string who = R"("name":"node-b","address":"10.0.0.2",)";
+  EXPECT_EQ(JobEvent(job::NodeQuarantined{node, milliseconds(600'000), "it keeps failing"}),
+            R"("node_quarantined",)" + who +
+                R"("failures":3,"window_seconds":600.0,"rank":5,"last":"it died",)"
+                R"("why":"it keeps failing"})");
+  node.worker.reset();
+  EXPECT_EQ(JobEvent(job::NodeQuarantined{node, milliseconds(1500), "so"}),
+            R"("node_quarantined",)" + who +
+                R"("failures":3,"window_seconds":1.5,"last":"it died","why":"so"})");
+  EXPECT_EQ(JobEvent(job::QuarantineLifted{node, "so"}),
+            R"("quarantine_lifted",)" + who + R"("why":"so"})");
+  EXPECT_EQ(JobEvent(job::QuarantineWaived{node, "so"}),
+            R"("quarantine_waived",)" + who + R"("why":"so"})");
+}
+
 TEST(EventLineTest, TheLifeOfAWorld) {
   EXPECT_EQ(JobEvent(job::WorldFormed{Generation(3), 2, 16}),
             R"("world_formed","generation":3,"nodes":2,"workers":16})");

@@ -37,6 +37,11 @@ TEST(RecordCodec, KeepsAll) {
   EXPECT_EQ(decoded.nodes.back().info.requested_node_rank, 1);
   EXPECT_EQ(decoded.nodes.back().sequence, 9u);
   EXPECT_FALSE(decoded.is_over);
+  EXPECT_EQ(decoded.quarantine.front().node, (job::NodeKey{"n \xfd", "10.0.0.3"}));
+  EXPECT_EQ(decoded.quarantine.front().breaks, 3);
+  EXPECT_EQ(decoded.quarantine.front().worker->signal, 6);
+  EXPECT_EQ(decoded.quarantine.front().what, "it \xfc died");
+  EXPECT_FALSE(decoded.quarantine.back().worker.has_value());
 }
 
 TEST(RecordCodec, KeepsTheEnd) {
@@ -50,6 +55,7 @@ TEST(RecordCodec, KeepsTheEnd) {
   ASSERT_TRUE(decoded.is_over);
   EXPECT_EQ(decoded.outcome->exit_code, 7);
   EXPECT_EQ(decoded.outcome->ends, SampleOutcome().ends);
+  EXPECT_EQ(decoded.outcome->left_out, SampleOutcome().left_out);
   EXPECT_EQ(decoded.outcome->failure->root.worker->stderr_tail.front(), "last \xff words");
   EXPECT_EQ(decoded.outcome->failure->others.front().what, "stuck");
 }
@@ -89,6 +95,11 @@ INSTANTIATE_TEST_SUITE_P(
                   p.mutable_world()->set_stop_kind(static_cast<v1::WorldRecord::StopKind>(-1));
                 },
                 "world.stop_kind is -1"},
+        Hostile{"breaks", [](P& p) { p.mutable_quarantine(0)->set_breaks(0); },
+                "quarantine.breaks is 0"},
+        Hostile{"quarantine",
+                [](P& p) { p.mutable_quarantine(0)->mutable_worker()->set_signal(65); },
+                "quarantine.signal is 65"},
         Hostile{"stop_signal", [](P& p) { p.mutable_world()->set_stop_signal(0); },
                 "world.stop_signal is 0"},
         Hostile{"grace", [](P& p) { p.mutable_world()->set_stop_grace_ns(-1); },

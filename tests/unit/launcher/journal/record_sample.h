@@ -55,6 +55,9 @@ inline job::Record SampleRecord() {
     assignment.launch_id = "launch";
     record.world.members.push_back({incarnation, assignment});
   }
+  record.quarantine = {
+      {{"n \xfd", "10.0.0.3"}, 3, job::WorldBreak::Worker{4, 5, 6}, "it \xfc died"},
+      {{"o", "10.0.0.4"}, 2, std::nullopt, "it was silent"}};
   return record;
 }
 
@@ -70,6 +73,7 @@ inline JobOutcome SampleOutcome() {
   outcome.generation = Generation(5);
   outcome.store = {"10.0.0.1", 30001};
   outcome.ends = {5, 1, 2, 1, {"rank 1 was killed on n"}};
+  outcome.left_out = {"node o \xfb was left out"};
   Failure failure;
   failure.kind = CauseKind::kNodeStuck;
   failure.generation = Generation(5);
