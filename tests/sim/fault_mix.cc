@@ -48,6 +48,8 @@ bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* m
       {"reset_per_message", &mix->reset_per_message},
       {"max_delay_ms", &mix->max_delay_ms},
       {"min_fraction", &mix->min_fraction},
+      {"lemon", &mix->lemon},
+      {"quarantine_window_s", &mix->quarantine_window_s},
       {"allocated", &mix->allocated},
       {"static_ranks", &mix->static_ranks},
       {"preferred_ranks", &mix->preferred_ranks},
@@ -65,7 +67,8 @@ bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* m
       {"coordinator_grace_s", &mix->coordinator_grace_s},
   };
   const std::map<std::string, int*> integers = {{"spares", &mix->spares},
-                                                {"max_restarts", &mix->max_restarts}};
+                                                {"max_restarts", &mix->max_restarts},
+                                                {"quarantine_after", &mix->quarantine_after}};
   if (const auto it = reals.find(key); it != reals.end() && value.is_number()) {
     *it->second = value.get<double>();
     return true;

@@ -64,6 +64,11 @@ struct FaultMix {
   double max_delay_ms = 5;
   /// min_nodes = nodes * min_fraction, at least 1; spares join beyond max_nodes.
   double min_fraction = 1.0;
+  /// This part of the faults hits the last node that is no spare: it is bad.
+  double lemon = 0;
+  /// See JobSpec.
+  int quarantine_after = 0;
+  double quarantine_window_s = 600;
   int spares = 0;
   /// The part of the nodes, spares included, that a scheduler has given to the job; see
   /// JobSpec::signalled_together. Not with two agents of one name or rank at a time.

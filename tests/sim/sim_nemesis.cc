@@ -43,9 +43,17 @@ std::optional<uint32_t> World::PickAgent() {
   return std::nullopt;
 }
 
+std::optional<uint32_t> World::PickVictim() {
+  if (options_.mix.lemon > 0 && random_.Chance(options_.mix.lemon)) {
+    const std::optional<uint32_t> lemon = slots_[static_cast<size_t>(options_.nodes) - 1].agent;
+    return lemon && agents_[*lemon]->alive ? lemon : std::nullopt;
+  }
+  return PickAgent();
+}
+
 void World::InjectFault() {
   const FaultKind kind = PickFault();
-  const std::optional<uint32_t> picked = PickAgent();
+  const std::optional<uint32_t> picked = PickVictim();
   if (!picked) {
     return;
   }

@@ -28,6 +28,8 @@ JobSpec MakeJobSpec(const SimOptions& options) {
   spec.restart_backoff = Duration(static_cast<Nanos>(options.mix.restart_backoff_s * kSecond));
   spec.max_restart_backoff =
       Duration(static_cast<Nanos>(options.mix.max_restart_backoff_s * kSecond));
+  spec.quarantine_after = options.mix.quarantine_after;
+  spec.quarantine_window = Duration(static_cast<Nanos>(options.mix.quarantine_window_s * kSecond));
   spec.place_sure_for = Duration(static_cast<Nanos>(options.mix.place_sure_s * kSecond));
   spec.suspect_after = ClocksOf(options.mix).suspect_after;
   spec.dead_after = ClocksOf(options.mix).node_lease;
@@ -92,6 +94,8 @@ World::World(SimOptions options)
                {.alone = AloneBound(CoordinatorGrace(options_.mix)),
                 .ended = AloneBound(NodeSpec().coordinator_ended_grace),
                 .stuck = StuckBound(MakeJobSpec(options_)),
+                .quarantine_after = options_.mix.quarantine_after,
+                .quarantine_window = InMix(options_.mix.quarantine_window_s),
                 .place_sure = InMix(options_.mix.place_sure_s)}) {
   StartJob(std::make_unique<JobMachine>(Spec()));
   allocated_ = AllocatedSlots(options_);

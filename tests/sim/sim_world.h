@@ -168,6 +168,7 @@ class World {
   void InjectFault();
   FaultKind PickFault();
   std::optional<uint32_t> PickAgent();
+  std::optional<uint32_t> PickVictim();
   void Inflict(FaultKind kind, uint32_t index);
   void Disturb(FaultKind kind, uint32_t index);
   InjectedFault FaultOn(FaultKind kind, int slot, Nanos until) const;

@@ -86,6 +86,7 @@ Nanos RecoveryOracle::PausedBetween(Nanos from, Nanos to) const {
 
 void RecoveryOracle::Admitted(Nanos at, int node) {
   Node& admitted = nodes_[node];
+  admitted.is_left_out = false;  // Else it is told so next.
   if (admitted.has_stream) {
     admitted.admitted_at = std::min(admitted.admitted_at, at);
   }
@@ -204,10 +205,11 @@ Nanos RecoveryOracle::StopOverBy(Nanos at) const {
   return over;
 }
 
-Nanos RecoveryOracle::ReadySince(int count) const {
+Nanos RecoveryOracle::ReadySince(int count, bool even_left_out) const {
   std::vector<Nanos> times;
   for (const auto& [id, node] : nodes_) {
-    if (const Nanos ready_at = node.ReadyAt(); ready_at != kForever) {
+    const Nanos ready_at = node.ReadyAt();
+    if (ready_at != kForever && (even_left_out || !node.is_left_out)) {
       times.push_back(ready_at);
     }
   }
@@ -221,13 +223,13 @@ Nanos RecoveryOracle::ReadySince(int count) const {
 /// See Note [Time to recover]; kForever if it cannot be said.
 Nanos RecoveryOracle::FormedBy(Nanos at) const {
   const bool is_first = current_ == Generation{};
-  const Nanos enough = ReadySince(job_.min_nodes);
+  const Nanos enough = ReadySince(job_.min_nodes, /*even_left_out=*/true);
   if (enough == kForever || (!is_first && stop_.ordered_at == kForever)) {
     return kForever;
   }
   const Nanos wait = job_.lease + (is_first ? job_.last_call : 0);
-  const Nanos nodes =
-      std::min(ReadySince(job_.max_nodes), std::max(enough, LastTrouble(at)) + wait);
+  const Nanos nodes = std::min(ReadySince(job_.max_nodes, /*even_left_out=*/false),
+                               std::max(enough, LastTrouble(at)) + wait);
   const Nanos stopped = is_first ? 0 : StopOverBy(at) + job_.restart_backoff;
   return std::max({nodes, stopped, CoordinatorResumed(at)}) + job_.place_looks + kSlack;
 }
@@ -256,7 +258,10 @@ void RecoveryOracle::CheckSize(Nanos at) {
   }
   for (const auto& [id, node] : nodes_) {
     const bool is_member = next_members_.count(id) != 0;
-    if (!is_member && next_size_ < job_.max_nodes && node.ReadyAt() <= at) {
+    if (is_member && node.is_left_out && next_size_ > job_.min_nodes) {
+      Complain(world + "has node " + std::to_string(id) + ", which is left out");
+    }
+    if (!is_member && !node.is_left_out && next_size_ < job_.max_nodes && node.ReadyAt() <= at) {
       Complain(world + "leaves out node " + std::to_string(id) + ", which has been ready for " +
                std::to_string((at - node.ReadyAt()) / kMilli) + " ms");
     }

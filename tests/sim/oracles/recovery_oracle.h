@@ -18,6 +18,7 @@
 // it has stopped, is not leaving, and nothing has disturbed it for long enough to be heard again.
 // What the coordinator does with a node of which this is not certain is not judged. A world has all
 // nodes that are ready, up to max_nodes; never fewer than min_nodes; and none that is long gone.
+// One that was told that it is left out is in a world only if that has no more than min_nodes.
 
 #include <map>
 #include <set>
@@ -77,6 +78,7 @@ class RecoveryOracle : public Oracle {
   void ToldToStop(int node, Generation g) { nodes_[node].owes_stop = g; }
   /// `is_present`: the order is for the agent that now runs on the node, not for one before it.
   void WorldOrdered(int node, Generation g, bool is_present);
+  void LeftOut(int node, bool is_left_out) { nodes_[node].is_left_out = is_left_out; }
   /// All orders of one step of the coordinator have been given.
   void OrdersGiven(Nanos at);
   /// The job failed because its last world did.
@@ -90,6 +92,7 @@ class RecoveryOracle : public Oracle {
     Nanos gone_at = kForever;
     Generation owes_stop;
     bool is_leaving = false;
+    bool is_left_out = false;
     bool has_stream = false;
 
     Nanos ReadyAt() const;
@@ -106,7 +109,7 @@ class RecoveryOracle : public Oracle {
   Nanos PausedBetween(Nanos from, Nanos to) const;
   Nanos StopOverBy(Nanos at) const;
   /// Since when `count` nodes have been ready; kForever if there are not as many.
-  Nanos ReadySince(int count) const;
+  Nanos ReadySince(int count, bool even_left_out) const;
   Nanos FormedBy(Nanos at) const;
   /// A preparation that hung until `at`: it begins anew if its keeper does.
   bool HungUntil(const InjectedFault& fault, Nanos at) const;

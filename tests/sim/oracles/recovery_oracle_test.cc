@@ -217,6 +217,23 @@ TEST_F(RecoveryOracleTest, AWorldHasEveryNodeThatIsReady) {
   EXPECT_COMPLAINT(oracle_, "leaves out node 3, which has been ready for 1000 ms");
 }
 
+TEST_F(RecoveryOracleTest, WorldHasWhoIsLeftOutOnlyIfItNeedsTo) {
+  oracle_.LeftOut(3, true);
+  RecoveryOracle larger = oracle_;
+  RecoveryOracle smallest = oracle_;
+  RecoveryOracle admitted = oracle_;
+  Order(oracle_, 30 * kSecond, kGen1, {1, 2});
+  EXPECT_NO_COMPLAINT(oracle_);
+  Order(larger, 30 * kSecond, kGen1, {1, 2, 3});
+  EXPECT_COMPLAINT(larger, "has node 3, which is left out");
+  smallest.AgentGone(0, 2);
+  Order(smallest, 30 * kSecond, kGen1, {1, 3});
+  EXPECT_NO_COMPLAINT(smallest);
+  admitted.Admitted(kSecond, 3);
+  Order(admitted, 30 * kSecond, kGen1, {1, 2});
+  EXPECT_COMPLAINT(admitted, "leaves out node 3");
+}
+
 TEST_F(RecoveryOracleTest, ANodeThatMayNotBeReadyMayBeLeftOut) {
   RecoveryOracle closed = oracle_;
   closed.StreamClosed(kSecond, 3);

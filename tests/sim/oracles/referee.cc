@@ -14,6 +14,7 @@ Referee::Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, SignalOra
       shutdown_(hearing_, bounds.ended),
       recovery_(ledger_, recovery),
       place_(bounds.place_sure),
+      quarantine_(ledger_, bounds.quarantine_after, bounds.quarantine_window),
       signals_(std::move(signals)) {}
 
 const std::string& Referee::complaint() const {
@@ -21,7 +22,8 @@ const std::string& Referee::complaint() const {
        {static_cast<const Oracle*>(&signals_), static_cast<const Oracle*>(&overlap_),
         static_cast<const Oracle*>(&fence_), static_cast<const Oracle*>(&outcome_),
         static_cast<const Oracle*>(&cause_), static_cast<const Oracle*>(&recovery_),
-        static_cast<const Oracle*>(&place_), static_cast<const Oracle*>(&load_)}) {
+        static_cast<const Oracle*>(&place_), static_cast<const Oracle*>(&quarantine_),
+        static_cast<const Oracle*>(&load_)}) {
     if (!oracle->complaint().empty()) {
       return oracle->complaint();
     }
@@ -34,7 +36,7 @@ std::map<std::string, int> Referee::questions() const {
           {"overlap", overlap_.questions()},   {"fence", fence_.questions()},
           {"shutdown", shutdown_.questions()}, {"recovery", recovery_.questions()},
           {"place", place_.questions()},       {"signals", signals_.questions()},
-          {"load", load_.questions()}};
+          {"load", load_.questions()},         {"quarantine", quarantine_.questions()}};
 }
 
 void Referee::AgentStarted(Nanos at, int node, int place) {
@@ -155,16 +157,23 @@ void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
     signals_.WorldOrdered();
   } else if (const auto* stop = std::get_if<StopWorkers>(&order.message)) {
     ledger_.StopOrdered(at, order.generation);
+    quarantine_.StopOrdered(order.generation, stop->reason);
     outcome_.StopOrdered(order.generation);
     place_.StopOrdered(at, order.generation);
     recovery_.StopOrdered(at, order.generation, stop->grace.count());
     if (is_to_present_agent) {
       recovery_.ToldToStop(node, order.generation);
     }
+  } else if (const auto* left_out = std::get_if<LeftOut>(&order.message)) {
+    quarantine_.LeftOut(at, node, !left_out->why.empty());
+    if (is_to_present_agent) {
+      recovery_.LeftOut(node, !left_out->why.empty());
+    }
   } else if (std::holds_alternative<CommitGeneration>(order.message)) {
     place_.WorkersOrdered(at, order.generation);
   } else if (std::holds_alternative<AdmitAgent>(order.message) && is_to_present_agent) {
     recovery_.Admitted(at, node);
+    quarantine_.Admitted(node);
     signals_.Admitted(node, order.incarnation);
   } else if (std::holds_alternative<RejectAgent>(order.message) && is_to_present_agent) {
     recovery_.Dismissed(node);

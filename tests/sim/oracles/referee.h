@@ -17,6 +17,7 @@
 #include "tests/sim/oracles/outcome_oracle.h"
 #include "tests/sim/oracles/overlap_oracle.h"
 #include "tests/sim/oracles/place_oracle.h"
+#include "tests/sim/oracles/quarantine_oracle.h"
 #include "tests/sim/oracles/recovery_oracle.h"
 #include "tests/sim/oracles/shutdown_oracle.h"
 #include "tests/sim/oracles/signal_oracle.h"
@@ -33,6 +34,9 @@ class Referee {
     Nanos ended = 0;
     /// See CauseOracle.
     Nanos stuck = 0;
+    /// See QuarantineOracle.
+    int quarantine_after = 0;
+    Nanos quarantine_window = 0;
     /// See PlaceOracle.
     Nanos place_sure = 0;
   };
@@ -119,6 +123,7 @@ class Referee {
   ShutdownOracle shutdown_;
   RecoveryOracle recovery_;
   PlaceOracle place_;
+  QuarantineOracle quarantine_;
   SignalOracle signals_;
   CurrentWorld current_world_;
   std::set<int64_t> unkillable_;
