@@ -138,6 +138,10 @@ void DescribeFailures(const LaunchPlan& plan, Description& description) {
     description.Line("restart_backoff_s", absl::StrCat(Seconds(plan.restart_backoff), " to ",
                                                        Seconds(plan.max_restart_backoff)));
   }
+  if (plan.max_nodes > 1 && plan.quarantine_after > 0) {
+    description.Line("quarantine", absl::StrCat("after ", plan.quarantine_after, " within ",
+                                                Seconds(plan.quarantine_window), " s"));
+  }
   description.Line("signals", plan.signals_text);
   description.LineIf(!plan.unknown_signals.empty(), "signals_left_out",
                      absl::StrJoin(plan.unknown_signals, ","));

@@ -244,6 +244,10 @@ struct LaunchPlan {
   /// Pause before the first restart, doubled before each further one, up to the maximum.
   std::chrono::milliseconds restart_backoff{0};
   std::chrono::milliseconds max_restart_backoff{0};
+  /// So many failures in a row of one node, within the window, and the job goes on without it where
+  /// it can; 0: never.
+  int quarantine_after = 3;
+  std::chrono::milliseconds quarantine_window{600'000};
   StopSignalTo stop_signal_to = StopSignalTo::kGroup;
 
   /// As given, for TORCHELASTIC_SIGNALS_TO_HANDLE; the signals that it names; and what it has that

@@ -18,6 +18,8 @@ std::vector<OptionSpec> AgentsOptions();
 /// Of a daemon.
 std::vector<OptionSpec> DaemonOptionSpecs();
 std::vector<OptionSpec> FailureOptions();
+/// Of failures, too.
+std::vector<OptionSpec> QuarantineOptions();
 std::vector<OptionSpec> StopOptions();
 std::vector<OptionSpec> LogOptions();
 std::vector<OptionSpec> ProgramOptions();

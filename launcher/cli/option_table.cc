@@ -54,8 +54,8 @@ const std::vector<OptionSpec>& OptionTable() {
     std::vector<OptionSpec> all;
     for (const auto& part :
          {NodeOptions(), RendezvousOptions(), SecurityOptions(), CoordinatorOptions(),
-          AgentsOptions(), DaemonOptionSpecs(), FailureOptions(), StopOptions(), LogOptions(),
-          ProgramOptions(), WorkerOptions(), OtherOptions()}) {
+          AgentsOptions(), DaemonOptionSpecs(), FailureOptions(), QuarantineOptions(),
+          StopOptions(), LogOptions(), ProgramOptions(), WorkerOptions(), OtherOptions()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -256,6 +256,31 @@ std::vector<OptionSpec> FailureOptions() {
   };
 }
 
+std::vector<OptionSpec> QuarantineOptions() {
+  return {
+      {.name = "quarantine-after",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .launcher_only = true,
+       .value = V::kInteger,
+       .metavar = "N",
+       .default_text = "3",
+       .help = "A node that was the first to fail N times in a row, within --quarantine-window, is "
+               "left "
+               "out as long as there are MIN others; it waits as a spare. It is taken again if the "
+               "same "
+               "happens without it. 0: never."},
+      {.name = "quarantine-window",
+       .family = F::kOwn,
+       .group = G::kFailures,
+       .launcher_only = true,
+       .value = V::kNumber,
+       .metavar = "SECONDS",
+       .default_text = "600",
+       .help = "Within which those failures count, and whether the same happens without the node."},
+  };
+}
+
 std::vector<OptionSpec> StopOptions() {
   return {
       {.name = "shutdown-timeout",

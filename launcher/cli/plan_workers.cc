@@ -87,6 +87,16 @@ absl::Status ReadBackoff(const RawOptions& options, LaunchPlan* plan) {
   return absl::OkStatus();
 }
 
+absl::Status ReadQuarantine(const RawOptions& options, LaunchPlan* plan) {
+  if (const RawValue* value = options.Find("quarantine-after")) {
+    ASSIGN_OR_RETURN(plan->quarantine_after, ToInt(*value, 0, "a number of failures, 0 for never"));
+  }
+  if (const RawValue* value = options.Find("quarantine-window")) {
+    ASSIGN_OR_RETURN(plan->quarantine_window, ToSeconds(*value, false));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadSignals(const RawOptions& options, LaunchPlan* plan) {
   const RawValue* signals = options.Find("signals-to-handle");
   plan->signals_text = signals == nullptr ? kDefaultSignals : signals->text;
@@ -137,6 +147,7 @@ absl::Status ReadFailurePolicy(const RawOptions& options, LaunchPlan* plan) {
                   : Says(options, "requeue", "never") ? RequeueMode::kNever
                                                       : RequeueMode::kAuto;
   RETURN_IF_ERROR(ReadBackoff(options, plan));
+  RETURN_IF_ERROR(ReadQuarantine(options, plan));
   plan->stop_signal_to =
       Says(options, "stop-signal-to", "leader") ? StopSignalTo::kLeader : StopSignalTo::kGroup;
   plan->exit_code_style =

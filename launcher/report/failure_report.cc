@@ -125,6 +125,9 @@ void AppendWhatWasDone(const JobOutcome& outcome, std::string* out) {
   absl::StrAppend(out, outcome.restarts_used, " of ",
                   CountOf(outcome.max_restarts, "restart", "restarts"),
                   " used (--max-restarts).\n");
+  for (const std::string& sentence : outcome.left_out) {
+    absl::StrAppend(out, "Left out    : ", StripControl(sentence), ".\n");
+  }
 }
 
 std::string HostOf(const Failure& failure) {

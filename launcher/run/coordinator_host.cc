@@ -8,6 +8,7 @@
 #include "base/descriptor_limit.h"
 #include "base/log.h"
 #include "launcher/directory/job_token.h"
+#include "launcher/run/notices.h"
 
 namespace fsdprun {
 namespace {
@@ -311,6 +312,21 @@ void CoordinatorHost::Tell(const job::Stalled& stalled) {
 }
 
 void CoordinatorHost::Tell(const job::Warned& warned) { Log(LogLevel::kWarning, warned.text); }
+
+void CoordinatorHost::Tell(const job::NodeQuarantined& quarantined) {
+  Log(LogLevel::kWarning, DescribeQuarantine(quarantined, options_.spec.min_nodes));
+}
+
+void CoordinatorHost::Tell(const job::QuarantineLifted& lifted) {
+  Log(LogLevel::kWarning, absl::StrCat("node ", job::Described(lifted.node.node),
+                                       " is left out no longer: ", lifted.why));
+}
+
+void CoordinatorHost::Tell(const job::QuarantineWaived& waived) {
+  Log(LogLevel::kWarning,
+      absl::StrCat("node ", job::Described(waived.node.node),
+                   " is used all the same, although it keeps failing: ", waived.why));
+}
 
 void CoordinatorHost::Tell(const job::JobFinished& finished) { hooks_.on_finish(finished.outcome); }
 

@@ -110,6 +110,9 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void OnStepped(const job::Event& event, const job::Effects& effects) override;
   void Tell(const job::Stalled& stalled);
   void Tell(const job::Warned& warned);
+  void Tell(const job::NodeQuarantined& quarantined);
+  void Tell(const job::QuarantineLifted& lifted);
+  void Tell(const job::QuarantineWaived& waived);
   void Tell(const job::JobFinished& finished);
   // What else there is to know is in the machine; see Hooks::on_step.
   template <class Other>

@@ -13,6 +13,8 @@ JobSpec MakeJobSpec(const LaunchPlan& plan, const Clocks& clocks) {
   spec.node_ranks_bind = plan.backend == RendezvousBackend::kStatic;
   spec.restart_backoff = plan.restart_backoff;
   spec.max_restart_backoff = plan.max_restart_backoff;
+  spec.quarantine_after = plan.quarantine_after;
+  spec.quarantine_window = plan.quarantine_window;
   spec.suspect_after = clocks.suspect_after;
   spec.dead_after = clocks.node_lease;
   spec.join_timeout = plan.join_timeout;

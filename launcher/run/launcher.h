@@ -72,6 +72,7 @@ class Launcher {
   template <class News>
   void Record(const News& news);
   void WarnOfOtherTerms(const node::Event& event);
+  void TellIfLeftOut(const node::Event& event);
   void NoteRejection(const node::Event& event);
   void MakeAgent();
 
@@ -179,6 +180,8 @@ class Launcher {
   bool is_tending_ = false;
   /// The latest warning that the coordinator was given other options.
   std::string warned_terms_;
+  /// Why this node was said to be left out of the job; empty: it was not.
+  std::string told_left_out_;
   std::unique_ptr<FileTimer> file_timer_;
   std::unique_ptr<HealthPort> health_port_;
   /// Of the present agent; null if nobody wants them.

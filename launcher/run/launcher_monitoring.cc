@@ -70,6 +70,7 @@ void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
   hooks->on_event = [this](const node::Event& event) {
     progress_signs_.On(event);
     WarnOfOtherTerms(event);
+    TellIfLeftOut(event);
     NoteRejection(event);
     if (events_ != nullptr) {
       events_->On(event);
@@ -122,6 +123,18 @@ void Launcher::WarnOfOtherTerms(const node::Event& event) {
     Log(LogLevel::kWarning, text);
     warned_terms_ = std::move(text);
   }
+}
+
+/// The launcher that hosts the coordinator says so of all nodes.
+void Launcher::TellIfLeftOut(const node::Event& event) {
+  const auto* order = std::get_if<ToAgent>(&event);
+  const auto* left_out = order == nullptr ? nullptr : std::get_if<LeftOut>(&order->message);
+  if (left_out == nullptr || host_ != nullptr || plan_.shares_console ||
+      left_out->why == told_left_out_) {
+    return;
+  }
+  told_left_out_ = left_out->why;
+  Log(LogLevel::kWarning, DescribeLeftOut(left_out->why));
 }
 
 }  // namespace fsdprun

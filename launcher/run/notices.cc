@@ -83,6 +83,21 @@ std::string DescribeOtherTerms(const AdmitAgent& own, const AdmitAgent& job,
                             absl::StrJoin(differences, "; "), "; give all nodes the same");
 }
 
+std::string DescribeQuarantine(const job::NodeQuarantined& quarantined, int min_nodes) {
+  return absl::StrCat(quarantined.why, "; it is left out from now on, as long as ", min_nodes,
+                      min_nodes == 1 ? " other node is" : " other nodes are",
+                      " there. Look at that machine (kernel log, devices, disks) and at its "
+                      "workers' logs; --quarantine-after=0 leaves out nobody");
+}
+
+std::string DescribeLeftOut(const std::string& why) {
+  return why.empty()
+             ? "this node is left out no longer"
+             : absl::StrCat("this node is left out as long as the job has enough others: ", why,
+                            "; it waits as a spare, and ends with the job. Look at this "
+                            "machine (kernel log, devices, disks)");
+}
+
 bool IsWorthTelling(const job::StopStatus& stop, MonoTime now) {
   return stop.grace > kShortGrace && stop.kill_at - now >= kLeastLeft;
 }

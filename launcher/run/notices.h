@@ -17,6 +17,13 @@ bool IsWorthTelling(const job::StopStatus& stop, MonoTime now);
 /// Who is still running, for how long, and what an operator can do about it. Pure.
 std::string DescribeStop(const job::StopStatus& stop, MonoTime now);
 
+/// Which node is left out, why, and what an operator can do about it. `min_nodes`: see JobSpec.
+/// Pure.
+std::string DescribeQuarantine(const job::NodeQuarantined& quarantined, int min_nodes);
+
+/// What the launcher on that node says; `why` is the coordinator's. Pure.
+std::string DescribeLeftOut(const std::string& why);
+
 /// Where this launcher's command line says something else about the job than the coordinator's at
 /// `where`, whose values count: one line, or empty. Pure.
 std::string DescribeOtherTerms(const AdmitAgent& own, const AdmitAgent& job,

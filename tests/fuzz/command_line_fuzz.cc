@@ -67,6 +67,8 @@ void CheckLimits(const LaunchPlan& plan) {
   FSDPRUN_CHECK(
       plan.restart_backoff.count() >= 0 && plan.restart_backoff <= plan.max_restart_backoff,
       "back-off out of range");
+  FSDPRUN_CHECK(plan.quarantine_after >= 0 && plan.quarantine_window.count() > 0,
+                "quarantine out of range");
   FSDPRUN_CHECK(!plan.program.empty() && !plan.program.front().empty(), "no program");
   FSDPRUN_CHECK(plan.rdzv_id.find('/') == std::string::npos, "run id is not a file name");
   const std::vector<std::string> command = WorkerCommand(plan, "python3", 1);

@@ -31,6 +31,18 @@ std::string ErrorOf(const std::vector<std::string>& args, const Environment& env
   return message;
 }
 
+TEST(CommandLineTest, NodeThatKeepsFailingIsLeftOutUnlessToldOtherwise) {
+  EXPECT_THAT(ErrorOf({"--quarantine-after=-1", "s"}), HasSubstr("--quarantine-after: '-1'"));
+  EXPECT_THAT(ErrorOf({"--quarantine-window=0", "s"}), HasSubstr("--quarantine-window: '0'"));
+  LaunchPlan plan = Parse({"s"}).value();
+  EXPECT_EQ(plan.quarantine_after, 3);
+  EXPECT_EQ(plan.quarantine_window, std::chrono::minutes(10));
+  plan = Parse({"--quarantine-after=0", "--quarantine-window=1.5", "s"}).value();
+  EXPECT_EQ(plan.quarantine_after, 0);
+  EXPECT_EQ(plan.quarantine_window, std::chrono::milliseconds(1500));
+  EXPECT_EQ(Parse({"s"}, {{"PET_QUARANTINE_AFTER", "5"}}).value().quarantine_after, 5);
+}
+
 TEST(CommandLineTest, WithoutOptionsOneWorkerRunsOnThisNode) {
   const LaunchPlan plan = Parse({"train.py"}).value();
   EXPECT_EQ(plan.min_nodes, 1);

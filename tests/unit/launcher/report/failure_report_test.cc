@@ -42,6 +42,14 @@ JobOutcome FailedOutcome() {
   return outcome;
 }
 
+TEST(FailureReportTest, NamesNodesThatWereLeftOut) {
+  JobOutcome outcome = FailedOutcome();
+  EXPECT_THAT(FormatFailureReport(outcome, {"train.py"}), Not(HasSubstr("Left out")));
+  outcome.left_out = {"node n2 \033[31mkept failing"};
+  EXPECT_THAT(FormatFailureReport(outcome, {"train.py"}),
+              HasSubstr("used (--max-restarts).\nLeft out    : node n2 kept failing.\n"));
+}
+
 TEST(FailureReportTest, HasTorchrunsLabelsAndWhatWasDone) {
   const std::string text = FormatFailureReport(FailedOutcome(), {"train.py"});
   for (const char* part :

@@ -72,6 +72,18 @@ TEST(NoticesTest, WaitIsNeverLongerThanItsTimeout) {
   EXPECT_EQ(DescribeWait(MonoTime::max(), seconds(600), kNow), "0 s of 600 s");
 }
 
+TEST(NoticesTest, ANodeThatIsLeftOutIsNamedWithWhatToDo) {
+  const job::NodeQuarantined quarantined{{}, seconds(600), "node a keeps failing"};
+  EXPECT_EQ(DescribeQuarantine(quarantined, 1),
+            "node a keeps failing; it is left out from now on, as long as 1 other node is there. "
+            "Look at that machine (kernel log, devices, disks) and at its workers' logs; "
+            "--quarantine-after=0 leaves out nobody");
+  EXPECT_THAT(DescribeQuarantine(quarantined, 2), HasSubstr("as long as 2 other nodes are there"));
+  EXPECT_THAT(DescribeLeftOut("node a keeps failing"),
+              HasSubstr("has enough others: node a keeps failing; it waits as a spare"));
+  EXPECT_EQ(DescribeLeftOut(""), "this node is left out no longer");
+}
+
 AdmitAgent Admission() { return {seconds(15), JobTerms{2, 2, 0, seconds(600), seconds(30)}}; }
 
 TEST(NoticesTest, EqualTermsAreNoNews) {
