@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -18,12 +19,13 @@ namespace {
 
 constexpr char kSlots[] = "slots=";
 
-absl::StatusOr<AgentHost> ToHost(const RawValue& value, absl::string_view text) {
-  const absl::StatusOr<HostPort> daemon = ParseHostPort(text, kDefaultDaemonPort);
+// A name that begins with a dash would be an option of ssh.
+absl::StatusOr<AgentHost> ToHost(const RawValue& value, absl::string_view text, uint16_t port) {
+  const absl::StatusOr<HostPort> daemon = ParseHostPort(text, port);
   const bool has_blanks = std::any_of(text.begin(), text.end(), absl::ascii_isspace);
-  if (!daemon.ok() || daemon->port == 0 || has_blanks) {
+  if (!daemon.ok() || daemon->port == 0 || has_blanks || absl::StartsWith(daemon->host, "-")) {
     return absl::OutOfRangeError(absl::StrCat(value.source, ": '", std::string(text),
-                                              "' is no HOST or HOST:PORT of a node's daemon"));
+                                              "' is no HOST or HOST:PORT of a node"));
   }
   return AgentHost{*daemon, 0};
 }
@@ -41,10 +43,10 @@ absl::Status CheckTwice(const std::vector<AgentHost>& hosts, const std::string& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<AgentHost> ParseLine(const RawValue& line) {
+absl::StatusOr<AgentHost> ParseLine(const RawValue& line, uint16_t port) {
   const std::vector<std::string> words =
       absl::StrSplit(line.text, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
-  ASSIGN_OR_RETURN(AgentHost host, ToHost(line, words.front()));
+  ASSIGN_OR_RETURN(AgentHost host, ToHost(line, words.front(), port));
   for (size_t i = 1; i < words.size(); ++i) {
     absl::string_view count = words[i];
     const bool is_count = absl::ConsumePrefix(&count, kSlots) &&
@@ -59,18 +61,18 @@ absl::StatusOr<AgentHost> ParseLine(const RawValue& line) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<AgentHost>> ParseAgents(const RawValue& value) {
+absl::StatusOr<std::vector<AgentHost>> ParseAgents(const RawValue& value, uint16_t port) {
   std::vector<AgentHost> hosts;
   for (const absl::string_view text : absl::StrSplit(value.text, ',')) {
-    ASSIGN_OR_RETURN(AgentHost host, ToHost(value, absl::StripAsciiWhitespace(text)));
+    ASSIGN_OR_RETURN(AgentHost host, ToHost(value, absl::StripAsciiWhitespace(text), port));
     hosts.push_back(std::move(host));
   }
   RETURN_IF_ERROR(CheckTwice(hosts, value.source));
   return hosts;
 }
 
-absl::StatusOr<std::vector<AgentHost>> ParseHostFile(absl::string_view path,
-                                                     absl::string_view text) {
+absl::StatusOr<std::vector<AgentHost>> ParseHostFile(absl::string_view path, absl::string_view text,
+                                                     uint16_t port) {
   std::vector<AgentHost> hosts;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -81,7 +83,8 @@ absl::StatusOr<std::vector<AgentHost>> ParseHostFile(absl::string_view path,
     }
     ASSIGN_OR_RETURN(AgentHost host,
                      ParseLine({absl::StrCat("--hostfile: ", std::string(path), ", line ", number),
-                                std::string(line)}));
+                                std::string(line)},
+                               port));
     hosts.push_back(std::move(host));
   }
   if (hosts.empty()) {

@@ -12,15 +12,18 @@ namespace fsdprun {
 
 /// Of a daemon, where none is given.
 inline constexpr uint16_t kDefaultDaemonPort = 29410;
+/// The same of sshd; ssh may know another one (its Port).
+inline constexpr uint16_t kDefaultSshPort = 22;
 
-/// `node0,node1:29410,[fe80::1]:29410`, in this order. Pure. Errors: OUT_OF_RANGE for a text that
-/// is no host, or for a daemon that is named twice.
-absl::StatusOr<std::vector<AgentHost>> ParseAgents(const RawValue& value);
+/// `node0,node1:29410,[fe80::1]:29410`, in this order. `port`: where none is given. Pure. Errors:
+/// OUT_OF_RANGE for a text that is no host, or for a host and port that are named twice.
+absl::StatusOr<std::vector<AgentHost>> ParseAgents(const RawValue& value,
+                                                   uint16_t port = kDefaultDaemonPort);
 
 /// One host a line: `HOST[:PORT] [slots=N]`; what follows a # is a comment. Pure. Errors:
 /// OUT_OF_RANGE with the line's number.
-absl::StatusOr<std::vector<AgentHost>> ParseHostFile(absl::string_view path,
-                                                     absl::string_view text);
+absl::StatusOr<std::vector<AgentHost>> ParseHostFile(absl::string_view path, absl::string_view text,
+                                                     uint16_t port = kDefaultDaemonPort);
 
 /// What the nodes are called: their hosts, with the port where a host has several daemons.
 std::vector<std::string> NodeNames(const std::vector<AgentHost>& hosts);

@@ -104,6 +104,10 @@ void DescribeAgents(const LaunchPlan& plan, Description& description) {
                        }
                      }));
   }
+  if (plan.ssh.has_value()) {
+    description.Line("ssh", absl::StrJoin(plan.ssh->command, " "));
+    description.LineIf(!plan.ssh->program.empty(), "ssh_program", plan.ssh->program);
+  }
   description.LineIf(plan.detaches, "detach", "yes");
   const ForwardedVariables& which = plan.forwarded_variables;
   description.LineIf(!which.is_default, "forward_env",

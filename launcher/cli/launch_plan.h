@@ -102,7 +102,8 @@ struct SchedulerJob {
   bool operator==(const SchedulerJob&) const = default;
 };
 
-/// A node whose daemon (fsdp-agent --daemon) runs a part of the job.
+/// A node of a job whose launcher has the nodes' parts started: where its daemon (fsdp-agent
+/// --daemon) listens, or its sshd.
 struct AgentHost {
   HostPort daemon;
   /// 0: as --nproc-per-node says.
@@ -119,6 +120,16 @@ struct ForwardedVariables {
   std::vector<std::string> names;
 
   bool operator==(const ForwardedVariables&) const = default;
+};
+
+/// How the launcher starts the nodes' parts of the job where there are no daemons.
+struct SshOptions {
+  /// The program, and its first words; never empty.
+  std::vector<std::string> command{"ssh"};
+  /// What is started on the nodes; empty: this same program, under its path here.
+  std::string program;
+
+  bool operator==(const SshOptions&) const = default;
 };
 
 /// Of fsdp-agent --daemon.
@@ -157,10 +168,12 @@ struct LaunchPlan {
   /// Where that keeps what another one needs to take the job over.
   JournalPlace journal;
 
-  /// The nodes' daemons run the job: their hosts, or the file that names them, which the caller
-  /// reads (TakeHosts()).
+  /// The job runs on these hosts, by their daemons or through ssh, and this launcher has no worker:
+  /// the hosts, or the file that names them, which the caller reads (TakeHosts()).
   std::vector<AgentHost> agents;
   std::string host_file;
+  /// Instead of daemons.
+  std::optional<SshOptions> ssh;
   ForwardedVariables forwarded_variables;
   /// The job goes on without this process, at the first of the daemons.
   bool detaches = false;
@@ -288,7 +301,7 @@ struct LaunchPlan {
   int omp_threads = 0;
 
   bool IsSingleNode() const { return max_nodes == 1; }
-  /// The job's nodes are run by daemons.
+  /// The job's nodes are run by daemons, or through ssh.
   bool HasAgents() const { return !agents.empty() || !host_file.empty(); }
 };
 

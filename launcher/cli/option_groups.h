@@ -15,6 +15,8 @@ std::vector<OptionSpec> SecurityOptions();
 std::vector<OptionSpec> CoordinatorOptions();
 /// Of jobs that daemons run.
 std::vector<OptionSpec> AgentsOptions();
+/// Of jobs whose nodes are started with ssh.
+std::vector<OptionSpec> SshOptionSpecs();
 /// Of a daemon.
 std::vector<OptionSpec> DaemonOptionSpecs();
 std::vector<OptionSpec> FailureOptions();

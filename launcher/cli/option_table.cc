@@ -54,8 +54,9 @@ const std::vector<OptionSpec>& OptionTable() {
     std::vector<OptionSpec> all;
     for (const auto& part :
          {NodeOptions(), RendezvousOptions(), SecurityOptions(), CoordinatorOptions(),
-          AgentsOptions(), DaemonOptionSpecs(), FailureOptions(), QuarantineOptions(),
-          StopOptions(), LogOptions(), ProgramOptions(), WorkerOptions(), OtherOptions()}) {
+          AgentsOptions(), SshOptionSpecs(), DaemonOptionSpecs(), FailureOptions(),
+          QuarantineOptions(), StopOptions(), LogOptions(), ProgramOptions(), WorkerOptions(),
+          OtherOptions()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -68,6 +68,37 @@ std::vector<OptionSpec> AgentsOptions() {
   };
 }
 
+std::vector<OptionSpec> SshOptionSpecs() {
+  return {
+      {.name = "ssh",
+       .family = F::kOwn,
+       .group = G::kAgents,
+       .launcher_only = true,
+       .value = V::kSwitch,
+       .default_text = "off",
+       .help = "With --hostfile or --agents: start the nodes' parts of the job with ssh, where no "
+               "daemons run. [USER@]HOST[:PORT] is then where sshd listens; port: as ssh knows it. "
+               "Output, signals and exit code are as with daemons."},
+      {.name = "ssh-command",
+       .family = F::kOwn,
+       .group = G::kAgents,
+       .launcher_only = true,
+       .metavar = "COMMAND",
+       .default_text = "ssh",
+       .help =
+           "With --ssh: what is run in place of ssh, with its first words, between blanks, such as "
+           "'ssh -p 2222 -i key'."},
+      {.name = "ssh-program",
+       .family = F::kOwn,
+       .group = G::kAgents,
+       .launcher_only = true,
+       .metavar = "PATH",
+       .default_text = "the path of this program",
+       .completion = C::kFile,
+       .help = "With --ssh: fsdprun on the nodes, where it is not under the same path as here."},
+  };
+}
+
 std::vector<OptionSpec> DaemonOptionSpecs() {
   return {
       {.name = "daemon",

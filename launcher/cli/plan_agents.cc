@@ -32,6 +32,39 @@ absl::Status CheckAlone(const RawOptions& options, const char* name) {
   return absl::OkStatus();
 }
 
+// How the nodes' parts are started without daemons.
+absl::Status ReadSsh(const RawOptions& options, bool has_hosts, LaunchPlan* plan) {
+  if (!options.IsOn("ssh")) {
+    for (const char* name : {"ssh-command", "ssh-program"}) {
+      if (const RawValue* value = options.Find(name); value != nullptr && !value->text.empty()) {
+        return absl::OutOfRangeError(absl::StrCat(value->source, " is for --ssh only"));
+      }
+    }
+    return absl::OkStatus();
+  }
+  if (!has_hosts) {
+    return absl::OutOfRangeError("--ssh needs the nodes: name them with --hostfile or --agents");
+  }
+  if (plan->detaches) {
+    return absl::OutOfRangeError(
+        "--ssh and --detach exclude each other: without daemons a job needs its launcher; start it "
+        "in tmux, screen or systemd-run to leave it alone");
+  }
+  SshOptions ssh;
+  if (const RawValue* value = options.Find("ssh-command");
+      value != nullptr && !value->text.empty()) {
+    ssh.command = absl::StrSplit(value->text, absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
+    if (ssh.command.empty()) {
+      return InvalidValue(*value, "a program, with its first words if need be");
+    }
+  }
+  if (const RawValue* value = options.Find("ssh-program")) {
+    ssh.program = value->text;
+  }
+  plan->ssh = std::move(ssh);
+  return absl::OkStatus();
+}
+
 absl::Status ReadHosts(const RawOptions& options, LaunchPlan* plan) {
   const RawValue* agents = options.Find("agents");
   const RawValue* file = options.Find("hostfile");
@@ -53,6 +86,7 @@ absl::Status ReadHosts(const RawOptions& options, LaunchPlan* plan) {
     return absl::OutOfRangeError(
         "--detach is for --agents and --hostfile: a job without daemons needs its launcher");
   }
+  RETURN_IF_ERROR(ReadSsh(options, has_agents || has_file, plan));
   if (!has_agents && !has_file) {
     return absl::OkStatus();
   }
@@ -62,7 +96,9 @@ absl::Status ReadHosts(const RawOptions& options, LaunchPlan* plan) {
     plan->host_file = file->text;
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(std::vector<AgentHost> hosts, ParseAgents(*agents));
+  ASSIGN_OR_RETURN(
+      std::vector<AgentHost> hosts,
+      ParseAgents(*agents, plan->ssh.has_value() ? kDefaultSshPort : kDefaultDaemonPort));
   return TakeHosts(std::move(hosts), plan);
 }
 
@@ -72,7 +108,7 @@ absl::Status ReadAttach(const RawOptions& options, LaunchPlan* plan) {
   if (job == nullptr) {
     return absl::OkStatus();
   }
-  for (const char* other : {"agents", "hostfile", "detach", "coordinator", "standalone"}) {
+  for (const char* other : {"agents", "hostfile", "ssh", "detach", "coordinator", "standalone"}) {
     const RawValue* value = options.Find(other);
     if (value != nullptr && !value->text.empty() && value->text != "0") {
       return absl::OutOfRangeError(absl::StrCat("--attach and ", value->source,

@@ -32,8 +32,11 @@
 #include "launcher/run/machine.h"
 #include "launcher/run/session_run.h"
 #include "launcher/run/slurm_launcher.h"
+#include "launcher/run/ssh_launcher.h"
+#include "launcher/run/ssh_node.h"
 #include "launcher/run/worker_cpus.h"
 #include "launcher/slurm/slurm_plan.h"
+#include "launcher/ssh/ssh_command.h"
 #include "proto/release.h"
 
 namespace fsdprun {
@@ -70,6 +73,9 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
   if (plan.detaches || !plan.attached_session.empty()) {
     return AttachRun(plan, environment, {command.begin() + 1, command.end()}).Run();
   }
+  if (plan.ssh.has_value()) {
+    return SshLauncher(plan, environment, {command.begin() + 1, command.end()}).Run();
+  }
   if (plan.HasAgents()) {
     return HostsLauncher(plan, environment, {command.begin() + 1, command.end()}).Run();
   }
@@ -96,7 +102,9 @@ absl::Status FindAgents(LaunchPlan* plan) {
       return absl::OutOfRangeError(
           absl::StrCat("--hostfile: cannot read ", plan->host_file, ": ", ErrorText(errno)));
     }
-    ASSIGN_OR_RETURN(std::vector<AgentHost> hosts, ParseHostFile(plan->host_file, text.str()));
+    ASSIGN_OR_RETURN(std::vector<AgentHost> hosts,
+                     ParseHostFile(plan->host_file, text.str(),
+                                   plan->ssh.has_value() ? kDefaultSshPort : kDefaultDaemonPort));
     RETURN_IF_ERROR(TakeHosts(std::move(hosts), plan));
   }
   if (plan->rdzv_id.empty() || plan->rdzv_id == "none") {
@@ -162,6 +170,10 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
   if (program == CliProgram::kFsdpAgent && argc == 3 && argv[1] == kSessionOption) {
     PrepareProcess();
     return RunSession(argv[2], environment);
+  }
+  if (program == CliProgram::kFsdprun && argc == 2 && argv[1] == kSshNodeOption) {
+    PrepareProcess();
+    return RunSshNode(environment);
   }
   absl::StatusOr<LaunchPlan> plan =
       ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment,

@@ -50,6 +50,32 @@ TEST(AgentsOptionsTest, WhatSaysWhereTheNodesMeetIsRefused) {
               HasSubstr("PET_NODE_RANK"));
 }
 
+TEST(AgentsOptionsTest, HostsOfSshHaveItsPort) {
+  const LaunchPlan plan =
+      AgentsPlan({"--agents=ada@b,a:7", "--ssh", "--ssh-command= my-ssh  -v ", "s"}).value();
+  EXPECT_THAT(plan.agents, ElementsAre(AgentHost{{"ada@b", 22}, 0}, AgentHost{{"a", 7}, 0}));
+  EXPECT_EQ(plan.ssh, (SshOptions{.command = {"my-ssh", "-v"}}));
+  EXPECT_EQ(AgentsPlan({"--agents=a", "--ssh", "--ssh-program=/p q", "s"})->ssh,
+            (SshOptions{.command = {"ssh"}, .program = "/p q"}));
+  EXPECT_FALSE(AgentsPlan({"--agents=a", "s"})->ssh.has_value());
+  EXPECT_EQ(ParseHostFile("f", "a slots=2\nb:7\n", kDefaultSshPort)->front(),
+            (AgentHost{{"a", 22}, 2}));
+}
+
+TEST(AgentsOptionsTest, SshThatMeansNothingIsRefused) {
+  EXPECT_THAT(AgentsError({"--ssh", "s"}), HasSubstr("--ssh needs the nodes"));
+  EXPECT_THAT(AgentsError({"--agents=a", "--ssh-command=x", "s"}),
+              HasSubstr("--ssh-command is for --ssh only"));
+  EXPECT_THAT(AgentsError({"--agents=a", "s"}, {{"PET_SSH_PROGRAM", "x"}}),
+              HasSubstr("PET_SSH_PROGRAM is for --ssh only"));
+  EXPECT_THAT(AgentsError({"--agents=a", "--ssh", "--ssh-command= ", "s"}),
+              HasSubstr("--ssh-command"));
+  EXPECT_THAT(AgentsError({"--agents=a", "--ssh", "--detach", "s"}),
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(AgentsError({"--agents=a,-oProxyCommand=x", "--ssh", "s"}), HasSubstr("is no HOST"));
+  EXPECT_THAT(AgentsError({"--agents=a,a:22", "--ssh", "s"}), HasSubstr("a:22 is there twice"));
+}
+
 TEST(AgentsOptionsTest, HostsAreNodesInTheirOrder) {
   const LaunchPlan plan = AgentsPlan({"--agents=b, a:7 ,[fe80::1]:8", "s"}).value();
   EXPECT_THAT(plan.agents, ElementsAre(AgentHost{{"b", 29410}, 0}, AgentHost{{"a", 7}, 0},
