@@ -22,6 +22,8 @@ constexpr Duration kAnswerPoll = std::chrono::milliseconds(50);
 /// A coordinator under load; one that is gone is noticed by its silence.
 constexpr Duration kLeaveTimeout = std::chrono::seconds(5);
 constexpr Duration kCallEndTimeout = std::chrono::seconds(5);
+/// A third of the silence after which a host counts as broken.
+constexpr Duration kBeatInterval = Clocks{}.stream_silence / 3;
 
 std::unique_ptr<v1::RunIds::Stub> NewStub(
     const std::string& target, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
@@ -112,14 +114,27 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
     return is_answered_ && !is_broken_;
   }
 
+  void Beat(MonoTime now) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (!wants_beats_ || !is_written_ || is_broken_ || is_left_ || now < next_beat_) {
+      return;
+    }
+    next_beat_ = now + kBeatInterval;
+    is_written_ = false;
+    message_.Clear();
+    message_.set_beats(true);
+    StartWrite(&message_);
+  }
+
   bool Leave(bool closes) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     if (is_broken_ || !is_answered_) {
       return false;
     }
+    is_left_ = true;
     const MonoTime deadline = MonoNow() + kLeaveTimeout;
-    // The answer may be here before gRPC has said that the question is written, and until then
-    // nothing else can be.
+    // The answer may be here before gRPC has said that the question is written, or a beat, and
+    // until then nothing else can be.
     changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return is_written_ || is_broken_ || is_done_;
     });
@@ -154,6 +169,7 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
       if (ok && !is_answered_) {
         answer_.kind = FromWire(place_.kind());
         answer_.endpoints.assign(place_.endpoints().begin(), place_.endpoints().end());
+        wants_beats_ = place_.wants_beats();
         is_answered_ = true;
       }
       is_broken_ |= !ok;
@@ -191,8 +207,11 @@ class RunIdClient::Call : public grpc::ClientBidiReactor<v1::FindRunId, v1::RunI
   grpc::Status status_ ABSL_GUARDED_BY(mu_);
   bool is_answered_ ABSL_GUARDED_BY(mu_) = false;
   bool is_broken_ ABSL_GUARDED_BY(mu_) = false;
-  /// The question, or what Leave() has said.
+  bool wants_beats_ ABSL_GUARDED_BY(mu_) = false;
+  MonoTime next_beat_ ABSL_GUARDED_BY(mu_);
+  /// The latest message: the question, a beat, or what Leave() has said.
   bool is_written_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_left_ ABSL_GUARDED_BY(mu_) = false;
   bool is_done_ ABSL_GUARDED_BY(mu_) = false;
 };
 
@@ -237,6 +256,12 @@ std::optional<absl::StatusOr<RunIdClient::Answer>> RunIdClient::Poll() {
     return std::nullopt;
   }
   return call_->Result();
+}
+
+void RunIdClient::Beat() {
+  if (call_ != nullptr) {
+    call_->Beat(MonoNow());
+  }
 }
 
 bool RunIdClient::is_open() const { return call_ != nullptr && call_->is_open(); }

@@ -58,6 +58,9 @@ class RunIdClient {
   virtual std::optional<absl::StatusOr<Answer>> Poll();
   /// The call is still open, so that whoever asks the other end for the run id finds the caller.
   virtual bool is_open() const;
+  /// To be called often by who hosts: says about once a second that it is there, unless the other
+  /// end does not ask for that.
+  virtual void Beat();
   /// Says that the caller hosts no more, and waits seconds at most until that has been heard;
   /// `closes`: its job is over, and nobody shall join it. False if it cannot have been heard.
   virtual bool Leave(bool closes);

@@ -47,6 +47,7 @@ Tended RunIdHost::Tend() {
   if (has_taken_over_) {
     return {};
   }
+  call_->Beat();
   std::optional<absl::StatusOr<RunIdClient::Answer>> answer = call_->Poll();
   if (!answer.has_value() && outside_.now() < asked_at_ + kAnswerTimeout) {
     return {};

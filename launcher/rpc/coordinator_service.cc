@@ -28,6 +28,8 @@ constexpr int kMaxReadBytes = 4 * kMaxMessageBytes;
 /// is noticed by its lease, and that its machine is gone by the kernel (see FrontDoor): this is for
 /// what a proxy holds open, and must not end connections of nodes that are slow.
 constexpr int kKeepaliveFactor = 10;
+/// Between two looks for hosts of other run ids that are silent.
+constexpr Duration kWatchInterval = std::chrono::seconds(1);
 /// How many messages of one stream may wait for the loop.
 constexpr int kUnreadMax = 64;
 
@@ -150,7 +152,14 @@ absl::Status CoordinatorService::Start() {
     return absl::InternalError("gRPC could not start the coordinator's service");
   }
   endpoint_->door.Open(endpoint_->server.get());
+  WatchHosts();
   return absl::OkStatus();
+}
+
+/// The transport notices their silence too late: see kKeepaliveFactor.
+void CoordinatorService::WatchHosts() {
+  endpoint_->run_ids.NoteSilence();
+  watch_timer_ = loop_.At(MonoNow() + kWatchInterval, [this] { WatchHosts(); });
 }
 
 void CoordinatorService::AddConnection(UniqueFd connection) {
@@ -170,6 +179,7 @@ void CoordinatorService::Shutdown() {
   if (std::exchange(is_shut_down_, true) || endpoint_ == nullptr) {
     return;
   }
+  loop_.Cancel(watch_timer_);
   endpoint_->streams.End(*endpoint_->server, absl::OkStatus());
   streams_.clear();
   stream_of_agent_.clear();

@@ -69,6 +69,7 @@ class CoordinatorService {
   void ReportMessage(uint64_t id, const FromAgent& message);
   void ReportLoss(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& status);
+  void WatchHosts();
   absl::StatusOr<FromAgent> Read(const v1::AgentMessage& message) const;
   absl::Status AnotherRunId(const std::string& run_id) const;
   void PostIfLive(absl::AnyInvocable<void()> closure);
@@ -83,6 +84,7 @@ class CoordinatorService {
   /// Streams that have sent a message, by agent; streams_ has all authenticated ones.
   std::map<Incarnation, uint64_t> stream_of_agent_;
   std::map<uint64_t, std::shared_ptr<Stream>> streams_;
+  EventLoop::TimerId watch_timer_ = 0;
   bool is_shut_down_ = false;
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };

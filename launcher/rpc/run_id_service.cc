@@ -62,8 +62,7 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
       return;
     }
     if (is_answered_) {
-      service_.Leave(caller_, question_.closes());
-      StartRead(&question_);
+      OnLaterMessage();
       return;
     }
     if (question_.run_id() != *proven_run_id_) {
@@ -80,6 +79,17 @@ class RunIdService::Question : public grpc::ServerBidiReactor<v1::FindRunId, v1:
   void OnDone() override { delete this; }
 
  private:
+  // One whose place another has asks anew when its call ends.
+  void OnLaterMessage() {
+    if (!question_.beats()) {
+      service_.Leave(caller_, question_.closes());
+    } else if (!service_.Hear(caller_)) {
+      Finish(grpc::Status::OK);
+      return;
+    }
+    StartRead(&question_);
+  }
+
   RunIdService& service_;
   const uint64_t caller_;
   const absl::StatusOr<std::string> proven_run_id_;
@@ -110,6 +120,7 @@ v1::RunIdPlace RunIdService::Answer(const v1::FindRunId& question, uint64_t call
   for (const std::string& endpoint : answer.endpoints) {
     place.add_endpoints(endpoint);
   }
+  place.set_wants_beats(answer.kind == RunIdTable::Kind::kYours);
   return place;
 }
 
@@ -121,6 +132,16 @@ void RunIdService::Leave(uint64_t caller, bool closes) {
 void RunIdService::Break(uint64_t caller) {
   MutexLock lock(mu_);
   table_.Break(caller, MonoNow());
+}
+
+bool RunIdService::Hear(uint64_t caller) {
+  MutexLock lock(mu_);
+  return table_.Hear(caller, MonoNow());
+}
+
+void RunIdService::NoteSilence() {
+  MutexLock lock(mu_);
+  table_.NoteSilence(MonoNow());
 }
 
 void RunIdService::Settle() {

@@ -33,6 +33,8 @@ class RunIdService : public v1::RunIds::CallbackService {
       grpc::CallbackServerContext* context) override;
   /// See RunIdTable::Settle().
   void Settle() ABSL_LOCKS_EXCLUDED(mu_);
+  /// See RunIdTable::NoteSilence().
+  void NoteSilence() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   class Question;
@@ -40,6 +42,7 @@ class RunIdService : public v1::RunIds::CallbackService {
   v1::RunIdPlace Answer(const v1::FindRunId& question, uint64_t caller) ABSL_LOCKS_EXCLUDED(mu_);
   void Leave(uint64_t caller, bool closes) ABSL_LOCKS_EXCLUDED(mu_);
   void Break(uint64_t caller) ABSL_LOCKS_EXCLUDED(mu_);
+  bool Hear(uint64_t caller) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string run_id_;
   FrontDoor& door_;

@@ -32,7 +32,7 @@ RunIdTable::Answer RunIdTable::Ask(const Question& question, uint64_t caller, Mo
   if (!question.hosts && now < settled_at_) {
     return {Kind::kWait, {}};
   }
-  hosts_[run_id] = {caller, question.endpoints, Bounded(question.claim_lease), std::nullopt};
+  hosts_[run_id] = {caller, question.endpoints, Bounded(question.claim_lease)};
   return {Kind::kYours, {}};
 }
 
@@ -66,7 +66,25 @@ void RunIdTable::Leave(uint64_t caller, bool closes) {
 
 void RunIdTable::Break(uint64_t caller, MonoTime now) {
   if (const auto host = HostedBy(caller); host != hosts_.end()) {
-    host->second.broken_at = now;
+    host->second.broken_at = host->second.broken_at.value_or(now);
+  }
+}
+
+bool RunIdTable::Hear(uint64_t caller, MonoTime now) {
+  const auto host = HostedBy(caller);
+  if (host == hosts_.end()) {
+    return false;
+  }
+  host->second.heard_at = now;
+  host->second.broken_at.reset();
+  return true;
+}
+
+void RunIdTable::NoteSilence(MonoTime now) {
+  for (auto& [run_id, host] : hosts_) {
+    if (host.heard_at.has_value() && now - *host.heard_at >= kSilence) {
+      host.broken_at = host.broken_at.value_or(now);
+    }
   }
 }
 

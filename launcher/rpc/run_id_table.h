@@ -24,6 +24,8 @@ class RunIdTable {
   /// How long after it has come to the endpoint a coordinator gives no run id to a newcomer:
   /// whoever hosts it has lost the coordinator that was there before, and tells the new one.
   static constexpr Duration kSettle = std::chrono::seconds(1);
+  /// How long a host that beats may be silent until it counts as broken.
+  static constexpr Duration kSilence = Clocks{}.stream_silence;
 
   enum class Kind {
     kHere,
@@ -66,13 +68,21 @@ class RunIdTable {
   void Leave(uint64_t caller, bool closes);
   /// Nothing is heard of the caller any more, which may still host.
   void Break(uint64_t caller, MonoTime now);
+  /// The caller says that it is there. False if it hosts nothing any more: another has its place.
+  bool Hear(uint64_t caller, MonoTime now);
+  /// To be called about once a second, by who reads what the callers send: those that have been
+  /// heard, but not for kSilence, count as broken. If the reader itself was late, they are heard
+  /// again before their place is lost.
+  void NoteSilence(MonoTime now);
 
  private:
   struct Host {
     uint64_t caller = 0;
     std::vector<std::string> endpoints;
     Duration claim_lease{};
-    std::optional<MonoTime> broken_at;
+    std::optional<MonoTime> broken_at{};
+    /// Of a host that beats.
+    std::optional<MonoTime> heard_at{};
   };
   using Hosts = std::map<std::string, Host>;
 

@@ -65,6 +65,7 @@ struct FakeEndpoint {
   /// Of its addresses, those where a question ends.
   std::map<std::string, absl::StatusOr<RunIdClient::Answer>> answers;
   std::vector<std::string> asked;
+  int beats = 0;
 };
 
 class FakeCall : public RunIdClient {
@@ -92,6 +93,7 @@ class FakeCall : public RunIdClient {
     const auto answer = endpoint_.answers.find(target_);
     return answer != endpoint_.answers.end() && answer->second.ok();
   }
+  void Beat() override { ++endpoint_.beats; }
   bool Leave(bool /*closes*/) override { return true; }
 
  private:
@@ -160,6 +162,12 @@ class RunIdHostConfirmTest : public ::testing::Test {
 TEST_F(RunIdHostConfirmTest, IsOwnIfTheEndpointSaysSo) {
   EXPECT_EQ(host_->Confirm(), absl::StatusOr<bool>(true));
   EXPECT_THAT(endpoint_.asked, ElementsAre(kOne));
+}
+
+TEST_F(RunIdHostConfirmTest, WhoTendsBeats) {
+  host_->Tend();
+  host_->Tend();
+  EXPECT_EQ(endpoint_.beats, 2);
 }
 
 TEST_F(RunIdHostConfirmTest, AJobThatIsOverUnderThisRunIdWasAnothers) {

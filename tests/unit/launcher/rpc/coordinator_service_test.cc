@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -278,6 +279,54 @@ TEST_F(CoordinatorServiceTest, AQuestionNeedsAProofForTheRunIdThatItAsksFor) {
   EXPECT_EQ(ask("other", "other"), grpc::StatusCode::OK);
   EXPECT_EQ(ask("job", "job"), grpc::StatusCode::OK);
   EXPECT_EQ(ask("other", "job"), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+// A beat is no word of the end; one of a host whose place another call has ends its call.
+TEST_F(CoordinatorServiceTest, AHostThatBeatsKeepsItsRunIdAndIsToldIfItHasLostIt) {
+  bool is_over = false;
+  std::thread caller([&] {
+    const auto stub =
+        v1::RunIds::NewStub(grpc::CreateChannel(target_, grpc::InsecureChannelCredentials()));
+    v1::FindRunId hosted;
+    hosted.set_run_id("other");
+    hosted.add_endpoints("192.0.2.1:1");
+    hosted.set_hosts(true);
+    v1::FindRunId beat;
+    beat.set_beats(true);
+    v1::RunIdPlace place;
+    std::array<grpc::ClientContext, 3> calls;
+    const auto ask = [&](grpc::ClientContext& call, const v1::FindRunId& question) {
+      AddProof("secret", "other", &call);
+      auto stream = stub->Find(&call);
+      EXPECT_TRUE(stream->Write(question));
+      EXPECT_TRUE(stream->Read(&place));
+      return stream;
+    };
+    const auto first = ask(calls[0], hosted);
+    EXPECT_EQ(place.kind(), v1::RunIdPlace::KIND_YOURS);
+    EXPECT_TRUE(place.wants_beats());
+    EXPECT_TRUE(first->Write(beat));
+    v1::FindRunId joins;
+    joins.set_run_id("other");
+    const auto second = ask(calls[1], joins);
+    EXPECT_EQ(place.kind(), v1::RunIdPlace::KIND_THERE);
+    EXPECT_FALSE(place.wants_beats());
+    const auto third = ask(calls[2], hosted);
+    EXPECT_EQ(place.kind(), v1::RunIdPlace::KIND_YOURS);
+    EXPECT_TRUE(first->Write(beat));
+    EXPECT_FALSE(first->Read(&place));
+    EXPECT_TRUE(first->Finish().ok());
+    for (const auto* stream : {&second, &third}) {
+      calls[stream == &second ? 1 : 2].TryCancel();
+      (*stream)->Finish();
+    }
+    loop_.Post([&] {
+      is_over = true;
+      waiter_.Notice();
+    });
+  });
+  RunUntil([&] { return is_over; });
+  caller.join();
 }
 
 TEST_F(CoordinatorServiceTest, BrokenStreamIsReportedOnce) {

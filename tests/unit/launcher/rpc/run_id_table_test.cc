@@ -119,6 +119,37 @@ TEST_F(RunIdTableTest, AHostComesBackAndTheEndOfItsOlderCallMeansNothing) {
   EXPECT_EQ(TellHosted("own", kOthers, 5).kind, Kind::kHere);
 }
 
+TEST_F(RunIdTableTest, AHostThatBeatsIsBrokenByItsSilence) {
+  Ask("two", kEndpoints, 1);
+  now_ += std::chrono::hours(1);
+  table_.NoteSilence(now_);
+  EXPECT_EQ(AskRefused(kEndpoints, 2).kind, Kind::kThere) << "it has never beaten";
+  EXPECT_TRUE(table_.Hear(1, now_));
+  now_ += RunIdTable::kSilence - std::chrono::nanoseconds(1);
+  table_.NoteSilence(now_);
+  EXPECT_EQ(AskRefused(kEndpoints, 3).kind, Kind::kThere);
+  now_ += std::chrono::nanoseconds(1);
+  table_.NoteSilence(now_);
+  now_ += kGrace - std::chrono::nanoseconds(1);
+  table_.NoteSilence(now_);
+  table_.Break(1, now_);  // Nothing new.
+  EXPECT_EQ(Ask("two", kOthers, 4).kind, Kind::kThere);
+  now_ += std::chrono::nanoseconds(1);
+  EXPECT_EQ(Ask("two", kOthers, 5).kind, Kind::kYours);
+  EXPECT_FALSE(table_.Hear(1, now_)) << "another has its place";
+}
+
+TEST_F(RunIdTableTest, AHostThatIsHeardAgainKeepsItsPlace) {
+  Ask("two", kEndpoints, 1);
+  table_.Hear(1, now_);
+  now_ += std::chrono::hours(1);  // The reader did not run.
+  table_.NoteSilence(now_);
+  EXPECT_EQ(Ask("two", kOthers, 2).kind, Kind::kThere);
+  EXPECT_TRUE(table_.Hear(1, now_));
+  now_ += kGrace;
+  EXPECT_EQ(Ask("two", kOthers, 3).kind, Kind::kThere);
+}
+
 TEST_F(RunIdTableTest, WhoComesToTheEndpointWaitsForThoseWhoHostBeforeItSendsNewcomersAway) {
   table_.Settle(now_);
   EXPECT_EQ(Ask("two", kOthers, 1).kind, Kind::kWait);
