@@ -37,11 +37,12 @@ bool IsSameFile(int a, int b) {
 
 }  // namespace
 
-Console::Console(const Options& options, const std::function<void()>& on_room)
-    : options_(options), error_(options.error_fd, {options.width, options.room_bytes}, on_room) {
+Console::Console(const Options& options, const std::function<void()>& on_room,
+                 const std::function<void(int error)>& on_failure)
+    : options_(options), error_(options.error_fd, {options.width, options.room_bytes}, {on_room}) {
   if (!IsSameFile(options.out_fd, options.error_fd)) {
     out_.emplace(options.out_fd, ConsoleChannel::Options{options.width, options.room_bytes},
-                 on_room);
+                 ConsoleChannel::Callbacks{on_room, on_failure});
   }
 }
 

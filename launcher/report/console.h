@@ -19,8 +19,9 @@ enum class ConsoleStream { kOut, kError };
 /// after other lines. Threads write, so that a slow or blocked reader never blocks the loop; one
 /// for each stream, so that a blocked standard output does not hold up what is said on standard
 /// error, but one for both if they are the same pipe or terminal, where their lines must not mix
-/// either. A closed pipe (`| head -1`) is not an error: the rest is dropped. Thread: any, except
-/// where noted. Memory: what is queued; producers of bulk output check HasRoom() first.
+/// either. A closed pipe (`| head -1`) is not an error: the rest is dropped. A write that fails, as
+/// on a full disk, is told of once, and has_failed(). Thread: any, except where noted. Memory: what
+/// is queued; producers of bulk output check HasRoom() first.
 class Console {
  public:
   struct Options {
@@ -35,8 +36,10 @@ class Console {
   };
 
   /// `on_room` is called on a thread of the console when a stream has room again after HasRoom()
-  /// was false for it.
-  explicit Console(const Options& options, const std::function<void()>& on_room = nullptr);
+  /// was false for it; `on_failure` once, with an errno, when standard output cannot be written,
+  /// unless standard error is the same file.
+  explicit Console(const Options& options, const std::function<void()>& on_room = nullptr,
+                   const std::function<void(int error)>& on_failure = nullptr);
 
   /// Queues text that consists of whole lines (a missing last newline is added).
   void WriteLines(ConsoleStream stream, absl::string_view text);
@@ -46,6 +49,10 @@ class Console {
   bool HasRoom(ConsoleStream stream) { return ChannelOf(stream).HasRoom(); }
   /// Waits until a stream that has no room has some, but not longer than to `deadline`.
   void WaitForRoom(MonoTime deadline);
+  /// Something of either stream could not be written, though its reader is there.
+  bool has_failed() const {
+    return error_.has_failed() || (out_.has_value() && out_->has_failed());
+  }
 
   /// Waits until everything queued so far is written; false if it is not by `deadline`.
   bool WaitWritten(MonoTime deadline);

@@ -40,11 +40,12 @@ UniqueFd OpenTerminal(int fd) {
 
 }  // namespace
 
-ConsoleChannel::ConsoleChannel(int fd, const Options& options, std::function<void()> on_room)
+ConsoleChannel::ConsoleChannel(int fd, const Options& options, Callbacks callbacks)
     : inherited_(fd),
       options_(options),
       terminal_(OpenTerminal(fd)),
-      on_room_(std::move(on_room)),
+      is_terminal_(::isatty(fd) != 0),
+      callbacks_(std::move(callbacks)),
       writer_([this] {
         // Another thread would name it through /proc, of whose entries the kernel clears the memory
         // when this process is reaped.
@@ -160,8 +161,8 @@ void ConsoleChannel::WriterMain() {
         return;
       }
     }
-    if (room_again && on_room_) {
-      on_room_();
+    if (room_again && callbacks_.on_room) {
+      callbacks_.on_room();
     }
   }
 }
@@ -199,8 +200,23 @@ void ConsoleChannel::WriteAll(absl::string_view data) {
       }
       WaitForMoreRoom();
     } else if (errno != EINTR) {
-      is_gone_ = true;
+      GiveUpOn(errno);
     }
+  }
+}
+
+// Who reads may go at any time, and a terminal may hang up.
+void ConsoleChannel::GiveUpOn(int error) {
+  is_gone_ = true;
+  const bool has_reader_left =
+      error == EPIPE || error == ECONNRESET || (is_terminal_ && error == EIO);
+  const bool was_closed = error == EBADF;  // From the start: nothing is wanted.
+  if (has_reader_left || was_closed) {
+    return;
+  }
+  has_failed_ = true;
+  if (callbacks_.on_failure) {
+    callbacks_.on_failure(error);
   }
 }
 

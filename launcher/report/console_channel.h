@@ -16,7 +16,9 @@ namespace fsdprun {
 
 /// Text for a stream whose reader may be slow or blocked: a queue and a thread that writes it. A
 /// stream that is a terminal may have a progress line at the bottom, which is redrawn after other
-/// text. If the reader has closed its end, the rest is dropped. Thread: any, except where noted.
+/// text. If the reader has closed its end, the rest is dropped; if a write fails for another
+/// reason, such as a full disk, it is dropped as well, which is an error. Thread: any, except where
+/// noted.
 class ConsoleChannel {
  public:
   struct Options {
@@ -26,9 +28,15 @@ class ConsoleChannel {
     size_t room_bytes = 1u << 20;
   };
 
-  /// `fd` is not owned. Starts the thread. `on_room` is called on it when there is room again after
-  /// HasRoom() was false.
-  ConsoleChannel(int fd, const Options& options, std::function<void()> on_room);
+  /// On the thread; the first when there is room again after HasRoom() was false, the other once,
+  /// with an errno, when a write fails.
+  struct Callbacks {
+    std::function<void()> on_room{};
+    std::function<void(int error)> on_failure{};
+  };
+
+  /// `fd` is not owned. Starts the thread.
+  ConsoleChannel(int fd, const Options& options, Callbacks callbacks);
   /// Close() with a deadline of now.
   ~ConsoleChannel();
   ConsoleChannel(const ConsoleChannel&) = delete;
@@ -39,6 +47,8 @@ class ConsoleChannel {
   /// Replaces the progress line.
   void SetProgress(std::string text) ABSL_LOCKS_EXCLUDED(mu_);
   bool HasRoom() ABSL_LOCKS_EXCLUDED(mu_);
+  /// A write has failed.
+  bool has_failed() const { return has_failed_; }
   /// Waits for room; false if there is none by `deadline`.
   bool WaitForRoom(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
   /// Waits until everything queued so far is written; false if it is not by `deadline`.
@@ -52,6 +62,7 @@ class ConsoleChannel {
   void DrawProgress(const std::string& text);
   void EraseProgress();
   void WriteAll(absl::string_view data);
+  void GiveUpOn(int error);
   bool WaitWritable(int fd);
   bool WaitFinished(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
   void WaitForMoreRoom() ABSL_LOCKS_EXCLUDED(mu_);
@@ -61,13 +72,15 @@ class ConsoleChannel {
   const Options options_;
   /// A separate open file description of a stream that is a terminal; else invalid.
   const UniqueFd terminal_;
-  const std::function<void()> on_room_;
+  const bool is_terminal_;
+  const Callbacks callbacks_;
 
   // Owned by the writer thread.
   bool progress_is_drawn_ = false;
   bool is_gone_ = false;
 
   std::atomic<bool> gives_up_{false};
+  std::atomic<bool> has_failed_{false};
   Mutex mu_;
   CondVar changed_;
   std::deque<std::string> queue_ ABSL_GUARDED_BY(mu_);

@@ -45,8 +45,7 @@ int AttachRun::Run() {
   } else {
     loop_.Run();
   }
-  output_.console().Close(MonoNow() + kAttachDrainTimeout);
-  return code_;
+  return output_.Close(MonoNow() + kAttachDrainTimeout, code_);
 }
 
 absl::Status AttachRun::Start() {

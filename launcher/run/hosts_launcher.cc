@@ -134,6 +134,13 @@ void HostsLauncher::StartSession(Node& node) {
   hooks.has_room = [this](ConsoleStream stream) { return output_.console().HasRoom(stream); };
   hooks.on_refused = [this, &node](const absl::Status& why) { OnRefused(node, why); };
   hooks.on_end = [this, &node](int code) {
+    if (code == kOutputLostCode) {
+      is_output_lost_ = true;
+      output_.Print(
+          absl::StrCat("node ", node.name,
+                       ": some of its workers' output could not be written to the daemon's "
+                       "--runtime-dir there, and is lost; look at that disk"));
+    }
     OnPartOver(node, absl::StrCat("its part of the job has ended with code ", code));
   };
   hooks.on_lost = [this, &node, where](const absl::Status& why) {
@@ -362,9 +369,10 @@ int HostsLauncher::Finish() {
   }
   const bool is_interrupted =
       outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
-  output_.console().Close(MonoNow() +
-                          (is_interrupted ? kHostsInterruptedDrainTimeout : kHostsDrainTimeout));
-  return outcome_.has_value() ? outcome_->exit_code : 1;
+  const int code = outcome_.has_value() ? outcome_->exit_code : 1;
+  return output_.Close(
+      MonoNow() + (is_interrupted ? kHostsInterruptedDrainTimeout : kHostsDrainTimeout),
+      code == 0 && is_output_lost_ ? kOutputLostCode : code);
 }
 
 }  // namespace fsdprun

@@ -104,6 +104,8 @@ class HostsLauncher {
   bool has_started_ = false;
   /// Any of the nodes.
   bool has_gone_ = false;
+  /// Of a node, at its daemon.
+  bool is_output_lost_ = false;
 };
 
 }  // namespace fsdprun

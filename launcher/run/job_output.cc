@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error_text.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/report/progress_line.h"
@@ -28,12 +29,24 @@ JobOutput::JobOutput(EventLoop& loop, CliProgram program, const LaunchPlan& plan
       program_(program),
       plan_(plan),
       environment_(environment),
-      console_(OptionsForProcess(ValueIn(environment, "TERM"), ValueIn(environment, "COLUMNS")),
-               [this] { loop_.Post([this] { ResumeOutput(); }); }) {
+      console_(
+          OptionsForProcess(ValueIn(environment, "TERM"), ValueIn(environment, "COLUMNS")),
+          [this] { loop_.Post([this] { ResumeOutput(); }); },
+          [this](int error) {
+            Print(absl::StrCat(
+                "cannot write the workers' output to standard output: ", ErrorText(error),
+                "; the rest of it is lost there, and the exit code will not be 0. Log files, if "
+                "there are any, go on"));
+          }) {
   RouteLogTo(&console_);
 }
 
 JobOutput::~JobOutput() { RouteLogTo(nullptr); }
+
+int JobOutput::Close(MonoTime deadline, int code) {
+  console_.Close(deadline);
+  return code == 0 && console_.has_failed() ? kOutputLostCode : code;
+}
 
 void JobOutput::Print(absl::string_view text) {
   console_.WriteLines(ConsoleStream::kError, absl::StrCat(ProgramName(program_), ": ", text));

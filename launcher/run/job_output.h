@@ -17,6 +17,10 @@
 
 namespace fsdprun {
 
+/// The exit code of a launcher whose job went well, but whose output could not be written (sysexits
+/// has it for that); also that of a session, by which its launcher knows.
+inline constexpr int kOutputLostCode = 74;
+
 /// Where the output of one run goes: the console, with the progress line and what the launcher
 /// itself says, and the log directories of this node's workers. Thread: the main thread. `plan`
 /// and `environment` must outlive it.
@@ -30,6 +34,8 @@ class JobOutput {
   JobOutput& operator=(const JobOutput&) = delete;
 
   Console& console() { return console_; }
+  /// Console::Close(). Returns `code`, or kOutputLostCode in the place of 0 if output was lost.
+  int Close(MonoTime deadline, int code);
   bool draws_progress() const { return console_.draws_progress(); }
 
   /// A line that begins with the program's name.

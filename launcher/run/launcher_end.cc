@@ -24,9 +24,10 @@ int Launcher::EndWithoutStart(const absl::Status& why) {
   Print(why.message());
   LeaveDirectory();
   output_.RemoveRunDirs();
-  output_.console().Close(MonoNow() + kConsoleDrainTimeout);
   // As in RunProgram().
-  return program_ == CliProgram::kFsdpAgent && absl::IsInvalidArgument(why) ? 2 : OwnFailureCode();
+  return output_.Close(
+      MonoNow() + kConsoleDrainTimeout,
+      program_ == CliProgram::kFsdpAgent && absl::IsInvalidArgument(why) ? 2 : OwnFailureCode());
 }
 
 int Launcher::Finish() {
@@ -61,9 +62,9 @@ int Launcher::Finish() {
     queue_->EndRun(outcome_, host_->machine());  // Slurm may kill this process meanwhile.
   }
   drain.WaitForReader();
-  output_.console().Close(drain.deadline());
   // Whoever started this launcher and hosts the coordinator must not take it for the culprit.
-  return IsToldElsewhere() && !plan_.coordinators.empty() && !LeavesJob() ? 0 : exit_code;
+  const bool is_no_culprit = IsToldElsewhere() && !plan_.coordinators.empty() && !LeavesJob();
+  return output_.Close(drain.deadline(), is_no_culprit ? 0 : exit_code);
 }
 
 // Slurm says nothing of a program that ends well, and only the coordinator's launcher can know that

@@ -24,6 +24,7 @@ SignalWatcher::SignalWatcher(EventLoop& loop, const Watch& ending, const Watch& 
     }
   }
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // A file that may not grow is an error of its write.
   ::pthread_sigmask(SIG_BLOCK, &watched, nullptr);
   fd_.reset(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   FSDPRUN_CHECK(fd_.valid(), "cannot watch signals");

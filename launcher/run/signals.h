@@ -9,8 +9,9 @@
 namespace fsdprun {
 
 /// Turns signals into calls on the loop thread. A signal that was
-/// ignored when the program started (nohup) stays ignored. SIGPIPE is ignored from here on.
-/// Construct on the main thread before any other thread exists: the others inherit the mask.
+/// ignored when the program started (nohup) stays ignored. SIGPIPE and SIGXFSZ are ignored from
+/// here on. Construct on the main thread before any other thread exists: the others inherit the
+/// mask.
 class SignalWatcher {
  public:
   struct Watch {

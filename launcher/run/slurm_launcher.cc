@@ -195,8 +195,8 @@ int SlurmLauncher::Finish() {
   record_.reset();
   const bool is_interrupted =
       outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
-  output_.console().Close(MonoNow() + (is_interrupted ? kInterruptedDrainTimeout : kDrainTimeout));
-  return outcome_.has_value() ? outcome_->exit_code : 1;
+  return output_.Close(MonoNow() + (is_interrupted ? kInterruptedDrainTimeout : kDrainTimeout),
+                       outcome_.has_value() ? outcome_->exit_code : 1);
 }
 
 }  // namespace fsdprun

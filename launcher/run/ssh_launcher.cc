@@ -301,9 +301,9 @@ int SshLauncher::Finish() {
   }
   const bool is_interrupted =
       outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
-  output_.console().Close(MonoNow() +
-                          (is_interrupted ? kSshInterruptedDrainTimeout : kSshDrainTimeout));
-  return outcome_.has_value() ? outcome_->exit_code : 1;
+  return output_.Close(
+      MonoNow() + (is_interrupted ? kSshInterruptedDrainTimeout : kSshDrainTimeout),
+      outcome_.has_value() ? outcome_->exit_code : 1);
 }
 
 }  // namespace fsdprun

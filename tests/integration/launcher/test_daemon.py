@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -61,6 +62,23 @@ class DispatchTest(DaemonCase):
         for rank in range(3):
             mine = [line for line in lines if line.startswith(f"<{rank} ")]
             self.assertEqual(mine, [f"<{rank} {i:06d} " + "x" * 60 + ">" for i in range(20000)])
+
+    def test_output_that_a_daemons_disk_does_not_take_is_told_of_and_costs_the_exit_code(self):
+        limit = 100_000  # Of each file: EFBIG, as on a full disk.
+        ports = [self.start_daemon(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))), self.start_daemon()]
+        script = self.script("""
+            for i in range(5000):
+                print(f"<{RANK} {i:06d} " + "x" * 60 + ">")
+            note("done")
+        """)
+        code, out, err = self.finish(self.start_job(ports, script))
+        self.assertEqual(code, 74, err)
+        self.assertEqual(err.count("some of its workers' output could not be written"), 1, err)
+        self.assertEqual(set(self.notes("done")), {(1, 0), (1, 1)}, err)
+        lines = {rank: [line for line in out.splitlines() if line.startswith(f"<{rank} ") and line.endswith("x>")] for rank in (0, 1)}
+        self.assertEqual(len(lines[1]), 5000)
+        self.assertEqual(lines[0], [line.replace("<1", "<0") for line in lines[1][:len(lines[0])]])
+        self.assertGreater(len(lines[0]), 1000)
 
     def test_host_file_says_how_many_workers_a_host_has(self):
         ports = [self.start_daemon(), self.start_daemon()]

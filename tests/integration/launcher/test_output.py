@@ -1,5 +1,6 @@
 """--redirects, --tee, --local-ranks-filter, the duplicate filters and --log-dir: what is kept, and what the console shows."""
 
+import os
 import pathlib
 import re
 
@@ -55,6 +56,33 @@ class OutputTest(JobCase):
                                             for s in ("stdout", "stderr")})
         for path, text in self.tree().items():
             self.assertEqual(text.decode(), f"{path.split('/')[-1][3:6]}{path.split('/')[1]}\n")
+
+    def test_a_full_disk_under_standard_output_is_told_of_once_and_costs_the_exit_code(self):
+        body = "for i in $(seq 1000); do echo line $i; done"
+        with open("/dev/full", "w") as full:
+            rc, _, err = self.run_sh(body, "--tee=1", stdout=full, env={"LOGLEVEL": "WARNING"})
+        self.assertEqual(rc, 74, err)
+        told = [line for line in err.splitlines() if "No space left on device" in line]
+        self.assertEqual(len(told), 1, err)
+        self.assertIn("fsdprun: cannot write the workers' output to standard output", told[0])
+        kept = [text for path, text in self.tree().items() if path.endswith("stdout.log")]
+        self.assertEqual([text.count(b"\n") for text in kept], [1000, 1000])
+
+    def test_a_job_that_fails_has_its_own_code_on_a_full_disk(self):
+        with open("/dev/full", "w") as full:
+            rc, _, err = self.run_sh("echo out; exit 7", "--exit-code=worker", nproc=1, stdout=full)
+        self.assertEqual(rc, 7, err)
+
+    def test_a_full_disk_under_both_streams_costs_the_exit_code(self):
+        with open("/dev/full", "w") as full:
+            self.assertEqual(self.run_sh("echo out", stdout=full, stderr=full)[0], 74)
+
+    def test_a_reader_that_leaves_is_no_error(self):
+        reading, writing = os.pipe()
+        os.close(reading)
+        rc, _, err = self.run_sh("echo out", stdout=writing)
+        os.close(writing)
+        self.assertEqual((rc, err), (0, ""))
 
     def test_row_24_maps_of_ranks(self):
         cases = (

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <future>
 #include <thread>
+#include <vector>
 
 #include "base/unique_fd.h"
 
@@ -210,6 +212,35 @@ TEST(ConsoleTest, ClosedPipeIsNoError) {
   console.WriteLines(ConsoleStream::kError, "kept");
   console.Close(MonoNow() + kLong);
   EXPECT_EQ(error.ReadAll(), "kept\n");
+  EXPECT_FALSE(console.has_failed());
+}
+
+TEST(ConsoleTest, AFullDiskIsToldOfOnceAndIsAnError) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(full.valid());
+  Pipe error;
+  std::vector<int> failures;
+  Console console({.out_fd = full.get(), .error_fd = error.write.get()}, nullptr,
+                  [&failures](int code) { failures.push_back(code); });
+  EXPECT_FALSE(console.has_failed());
+  for (const char* lines : {"one\n", "two\n"}) {
+    console.WriteLines(ConsoleStream::kOut, lines);
+    EXPECT_TRUE(console.WaitWritten(MonoNow() + kLong)) << "what is lost takes no room";
+  }
+  console.WriteLines(ConsoleStream::kError, "kept");
+  console.Close(MonoNow() + kLong);
+  EXPECT_EQ(failures, std::vector<int>{ENOSPC});
+  EXPECT_TRUE(console.has_failed());
+  EXPECT_EQ(error.ReadAll(), "kept\n");
+}
+
+TEST(ConsoleTest, AFullDiskOfBothStreamsIsAnErrorThatNobodyCanBeToldOf) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  Console console({.out_fd = full.get(), .error_fd = full.get()}, nullptr,
+                  [](int) { ADD_FAILURE(); });
+  console.WriteLines(ConsoleStream::kOut, "lost");
+  console.Close(MonoNow() + kLong);
+  EXPECT_TRUE(console.has_failed());
 }
 
 }  // namespace
