@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <deque>
 #include <string>
 #include <utility>
@@ -60,6 +61,18 @@ class BidiStream : public Reactor {
     MutexLock lock(mu_);
     return changed_.WaitUntil(mu_, deadline,
                               [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_; });
+  }
+
+  /// The same, but of a time in which this process is stopped (SIGSTOP, a machine that sleeps) next
+  /// to nothing counts: gRPC's threads do nothing in it, either.
+  bool WaitDoneFor(Duration limit) {
+    constexpr Duration kLook = std::chrono::milliseconds(100);
+    for (Duration counted{}; counted < limit; counted += kLook) {
+      if (WaitDone(MonoNow() + kLook)) {
+        return true;
+      }
+    }
+    return false;
   }
 
  protected:

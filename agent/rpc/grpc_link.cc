@@ -95,8 +95,7 @@ GrpcLink::~GrpcLink() {
   *is_live_ = false;
   DropStreams();
   for (const auto& stream : retired_) {
-    FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kCancelTimeout),
-                  "gRPC does not finish a cancelled stream");
+    FSDPRUN_CHECK(stream->WaitDoneFor(kCancelTimeout), "gRPC does not finish a cancelled stream");
   }
 }
 

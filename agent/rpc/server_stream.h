@@ -136,7 +136,7 @@ class OpenStreams {
     }
     server.Shutdown(std::chrono::system_clock::now());
     for (const auto& stream : open) {
-      FSDPRUN_CHECK(stream->WaitDone(MonoNow() + kDoneTimeout),
+      FSDPRUN_CHECK(stream->WaitDoneFor(kDoneTimeout),
                     "gRPC does not finish a stream after shutdown");
     }
     server.Wait();

@@ -2,11 +2,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -245,6 +247,24 @@ TEST_F(StreamTest, AClientThatIsCancelledInTheMiddleOfAReadEnds) {
   ASSERT_TRUE(Until([&] { return client.end.has_value() && server->has_read_end; }));
   EXPECT_TRUE(absl::IsCancelled(*client.end)) << *client.end;
   EXPECT_TRUE(client.WaitDone(Patience()));
+}
+
+// The stop is longer than the limit; what has to happen happens right after it.
+TEST_F(StreamTest, ATimeInWhichTheProcessIsStoppedIsNoneInWhichGrpcWasSlow) {
+  constexpr Duration kLimit = std::chrono::milliseconds(500);
+  ClientEnd& client = Call();
+  EXPECT_FALSE(client.WaitDoneFor(kLimit));
+  const MonoTime begin = MonoNow();
+  std::FILE* stopper =
+      ::popen("sleep 0.1; kill -STOP $PPID; sleep 1; kill -CONT $PPID; sleep 0.1; echo over", "r");
+  std::thread ender([&] {
+    EXPECT_EQ(std::fgetc(stopper), 'o');
+    client.Cancel();
+  });
+  EXPECT_TRUE(client.WaitDoneFor(kLimit));
+  EXPECT_GT(MonoNow() - begin, 2 * kLimit);
+  ender.join();
+  ::pclose(stopper);
 }
 
 TEST_F(StreamTest, WhereNobodyListensTheCallEnds) {
