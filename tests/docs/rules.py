@@ -43,7 +43,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"fsdprun (--coordinator .*|)--rdzv-backend etcd .*", Named("launcher_coordinator_etcd runs it")),
     (r"etcdctl del --prefix /journals/run7/", Named("the tests' etcd has no etcdctl; launcher_coordinator_etcd deletes keys by etcd's API")),
     (r"fsdprun (--coordinator|--rdzv-backend c10d --rdzv-endpoint head:29400).*", Named("launcher_coordinator_restart runs it")),
-    (r"(build/bin/)?fsdprun --hostfile \S+ --ssh( .*)?", Named("launcher_ssh runs it")),
+    (r"(build/bin/)?fsdprun (--hostfile \S+ )?--ssh( .*)?", Named("launcher_ssh runs it")),
     (r"fsdp-agent --daemon( .*)?|fsdprun --(agents|hostfile|detach|attach)( .*)?", Named("launcher_daemon runs it")),
     (r"(PYTHON_EXEC=\S+ )?(build/bin/)?fsdprun .*", Run()),
     (r"source <\(build/bin/fsdprun --completion bash\)", Run()),
