@@ -267,7 +267,7 @@ absl::Status EtcdJournal::CommitInTurn(EtcdChange change) {
   ASSIGN_OR_RETURN(const std::optional<std::string> last, client_->Get(Key("turn")));
   change.expects.push_back({Key("turn"), last});
   change.puts.push_back({Key("turn"), step});
-  const absl::Status status = CommitAsHolder(std::move(change));
+  absl::Status status = CommitAsHolder(std::move(change));
   if (!absl::IsUnavailable(status)) {
     return status;
   }
