@@ -93,8 +93,10 @@ void visit_tensors(std::optional<T>& value, std::vector<at::Tensor*>& out) {
 }
 template <class T>
 void visit_tensors(std::vector<T>& values, std::vector<at::Tensor*>& out) {
-  for (T& value : values) {
-    visit_tensors(value, out);
+  if constexpr (!std::is_same_v<T, bool>) {  // whose elements are bits
+    for (T& value : values) {
+      visit_tensors(value, out);
+    }
   }
 }
 template <class... T>

@@ -86,8 +86,9 @@ void check_reduction_dtype(const std::vector<NamedParameter>& params, const Grou
   TORCH_CHECK(!is_reduced || can_be_reduced, "fully_shard: the gradient of parameter ",
               params.front().fqn, " would be reduced in ", dtype,
               ", which no group can; float32, float64, bfloat16 or float16 expected. ",
-              c10::isFloatingType(dtype) ? "Set mp_policy.reduce_dtype, or freeze the parameter"
-                                         : "Freeze the parameter, or make it of two real ones");
+              params.front().tensor.is_complex()
+                  ? "Freeze the parameter, or make it of two real ones"
+                  : "Set mp_policy.reduce_dtype, or freeze the parameter");
 }
 
 std::vector<std::shared_ptr<ParamGroup>> make_groups(const std::vector<NamedParameter>& params,

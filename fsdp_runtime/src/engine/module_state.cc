@@ -101,6 +101,9 @@ std::vector<detail::InputVersion> ModuleState::pre_forward(std::vector<at::Tenso
   const bool is_recomputation = context_->in_backward();
   if (!is_recomputation) {
     context_->reset_failed_backward();
+    TORCH_CHECK(training_ != Training::kForward, "fsdp::call: the forward of ", module()->name(),
+                " calls itself, but its parameters are gone when the inner call ends; let it call "
+                "a function, or a module that is no unit");
     if (is_root()) {
       context_->begin_forward();
     }
