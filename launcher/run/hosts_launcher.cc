@@ -134,13 +134,7 @@ void HostsLauncher::StartSession(Node& node) {
   hooks.has_room = [this](ConsoleStream stream) { return output_.console().HasRoom(stream); };
   hooks.on_refused = [this, &node](const absl::Status& why) { OnRefused(node, why); };
   hooks.on_end = [this, &node](int code) {
-    if (code == kOutputLostCode) {
-      is_output_lost_ = true;
-      output_.Print(
-          absl::StrCat("node ", node.name,
-                       ": some of its workers' output could not be written to the daemon's "
-                       "--runtime-dir there, and is lost; look at that disk"));
-    }
+    node.is_output_lost = node.is_output_lost || code == kOutputLostCode;
     OnPartOver(node, absl::StrCat("its part of the job has ended with code ", code));
   };
   hooks.on_lost = [this, &node, where](const absl::Status& why) {
@@ -185,12 +179,10 @@ void HostsLauncher::OnSignal(int signal) {
 // Nodes that have not joined have no output that could be lost.
 void HostsLauncher::OnFinish(const JobOutcome& outcome) {
   outcome_ = outcome;
-  const std::set<std::string> connected = head_.connected();
-  for (Node& node : nodes_) {
+  for (const Node& node : nodes_) {
     if (node.session != nullptr && !head_.joined().contains(node.name)) {
       node.session->Release();
     }
-    node.is_lost = !connected.contains(node.name);
   }
   loop_.At(MonoNow() + kLostNodeTimeout, [this] { ReleaseLostNodes(); });
   end_timer_ = loop_.At(MonoNow() + kSessionEndTimeout, [this] {
@@ -237,7 +229,19 @@ void HostsLauncher::OnStep() {
     if (on_started_ && head_.machine().phase() == job::Phase::kRunning) {
       std::exchange(on_started_, nullptr)();
     }
+    NoteWhoIsLost();
     EndIfTooFewAreLeft();
+  }
+}
+
+// At the moment in which the job is decided: from then on nodes leave, one by one.
+void HostsLauncher::NoteWhoIsLost() {
+  if (!head_.machine().outcome().has_value() || std::exchange(is_decided_, true)) {
+    return;
+  }
+  const std::set<std::string> connected = head_.connected();
+  for (Node& node : nodes_) {
+    node.is_lost = !connected.contains(node.name);
   }
 }
 
@@ -372,7 +376,22 @@ int HostsLauncher::Finish() {
   const int code = outcome_.has_value() ? outcome_->exit_code : 1;
   return output_.Close(
       MonoNow() + (is_interrupted ? kHostsInterruptedDrainTimeout : kHostsDrainTimeout),
-      code == 0 && is_output_lost_ ? kOutputLostCode : code);
+      code == 0 && TellOfLostOutput() ? kOutputLostCode : code);
+}
+
+// Only of a job that went well: else the code of a session may be a worker's.
+bool HostsLauncher::TellOfLostOutput() {
+  bool is_lost = false;
+  for (const Node& node : nodes_) {
+    if (node.is_output_lost) {
+      is_lost = true;
+      output_.Print(
+          absl::StrCat("node ", node.name,
+                       ": some of its workers' output could not be written to the daemon's "
+                       "--runtime-dir there, and is lost; look at that disk"));
+    }
+  }
+  return is_lost;
 }
 
 }  // namespace fsdprun

@@ -46,8 +46,10 @@ class HostsLauncher {
     std::unique_ptr<RemoteSession> session;
     /// Why it takes no part, or no part any more.
     std::string gone;
-    /// Its agent was not connected when the job ended.
+    /// Its agent was not connected when the job was decided.
     bool is_lost = false;
+    /// Some of it, at its daemon, as the code of its session says.
+    bool is_output_lost = false;
     /// How often its part was ordered anew after a loss, of plan_.max_restarts.
     int returns = 0;
     /// Before the next order.
@@ -68,17 +70,19 @@ class HostsLauncher {
   void TellWhoMayStillAnswer();
   void ReleaseLostNodes();
   void OnStep();
+  void NoteWhoIsLost();
   void OnRefused(Node& node, const absl::Status& why);
   void OnPartOver(Node& node, const std::string& why);
   void OrderAnew(Node& node);
   void OnGone(Node& node, const std::string& why);
   void EndIfTooFewAreLeft();
-  bool IsOver() const { return outcome_.has_value() || !lost_reason_.empty(); }
+  bool IsOver() const { return is_decided_ || outcome_.has_value() || !lost_reason_.empty(); }
   void ReleaseAll();
   void LeaveAll();
   void StopIfAllAreOver();
   void ScheduleWaitNotice();
   int Finish();
+  bool TellOfLostOutput();
 
   // Constant after construction.
   const LaunchPlan& plan_;
@@ -97,6 +101,8 @@ class HostsLauncher {
   std::string token_;
   std::vector<Node> nodes_;
 
+  /// The coordinator knows the outcome, and waits for the nodes to leave.
+  bool is_decided_ = false;
   std::optional<JobOutcome> outcome_;
   /// Why the job is over although the coordinator has not said so.
   std::string lost_reason_;
@@ -104,8 +110,6 @@ class HostsLauncher {
   bool has_started_ = false;
   /// Any of the nodes.
   bool has_gone_ = false;
-  /// Of a node, at its daemon.
-  bool is_output_lost_ = false;
 };
 
 }  // namespace fsdprun

@@ -25,10 +25,17 @@ namespace {
 /// How many hosts are being logged in to at a time.
 constexpr size_t kLogins = 64;
 constexpr size_t kHostsNamed = 8;
+/// How often a login is tried that sshd has turned away, and before the first, second, ... repeat.
+constexpr int kMostLogins = 6;
+constexpr Duration kLoginPause = std::chrono::milliseconds(500);
+/// Parts of the pause by which the hosts differ, so that they do not come at once again.
+constexpr int kLoginSpread = 8;
 /// Between two words about what is waited for.
 constexpr Duration kSshNoticeInterval = std::chrono::seconds(5);
 /// How long nodes that were released may show what is left of their workers' output.
 constexpr Duration kSshEndTimeout = std::chrono::seconds(60);
+/// The same for a node that the job has lost.
+constexpr Duration kSshLostNodeTimeout = std::chrono::seconds(3);
 /// How long an ssh that was hung up on may take beyond --abort-timeout.
 constexpr Duration kSshHangUpMargin = std::chrono::seconds(5);
 /// How long a stalled reader of our output may delay the exit.
@@ -97,8 +104,8 @@ absl::Status SshLauncher::Start() {
 
 void SshLauncher::StartNext() {
   const auto is_logging_in = [](const Node& node) {
-    return node.connection != nullptr && node.connection->is_open() &&
-           !node.connection->has_said_hello();
+    return node.is_pausing || (node.connection != nullptr && node.connection->is_open() &&
+                               !node.connection->has_said_hello());
   };
   while (next_ < nodes_.size() && !is_over() &&
          std::count_if(nodes_.begin(), nodes_.end(), is_logging_in) < std::ptrdiff_t{kLogins}) {
@@ -107,6 +114,7 @@ void SshLauncher::StartNext() {
 }
 
 void SshLauncher::StartNode(Node& node) {
+  ++node.logins;
   SshConnection::Hooks hooks;
   hooks.on_hello = [this, &node](const BuildInfo& build) { OnHello(node, build); };
   hooks.on_lines = [this](ConsoleStream stream, absl::string_view lines) {
@@ -151,6 +159,7 @@ void SshLauncher::OnFinish(const JobOutcome& outcome) {
       Release(node);
     }
   }
+  loop_.At(MonoNow() + kSshLostNodeTimeout, [this] { HangUpOnLostNodes(); });
   end_timer_ = loop_.At(MonoNow() + kSshEndTimeout, [this] {
     output_.Print(absl::StrCat("the job is over, but not all of its nodes have ended within ",
                                ToSeconds(kSshEndTimeout), " s; closing the connections to them"));
@@ -159,10 +168,44 @@ void SshLauncher::OnFinish(const JobOutcome& outcome) {
   StopIfAllAreOver();
 }
 
+// Who waits for the result of a job does not wait for a machine that is gone, which ssh notices
+// later. If it is not gone, its part ends when it is hung up on, and says its last.
+void SshLauncher::HangUpOnLostNodes() {
+  for (const Node& node : nodes_) {
+    if (node.is_lost) {
+      node.connection->HangUp();
+    }
+  }
+  loop_.At(MonoNow() + plan_.abort_timeout + kSshHangUpMargin, [this] { CloseLostNodes(); });
+}
+
+void SshLauncher::CloseLostNodes() {
+  for (const Node& node : nodes_) {
+    if (node.is_lost && node.connection->is_open()) {
+      output_.Print(absl::StrCat("node ", node.name, ": ssh to ", ToString(node.host.daemon),
+                                 " has not ended; its output ends here"));
+      node.connection->Kill();
+    }
+  }
+  StopIfAllAreOver();
+}
+
 void SshLauncher::OnStep() {
   if (has_started_) {
     output_.ShowProgress(head_.machine().progress());
+    NoteWhoIsLost();
     EndIfTooFewAreLeft();
+  }
+}
+
+// At the moment in which the job is decided: from then on nodes leave, one by one.
+void SshLauncher::NoteWhoIsLost() {
+  if (!head_.machine().outcome().has_value() || std::exchange(is_decided_, true)) {
+    return;
+  }
+  const std::set<std::string> connected = head_.connected();
+  for (Node& node : nodes_) {
+    node.is_lost = head_.joined().contains(node.name) && !connected.contains(node.name);
   }
 }
 
@@ -180,14 +223,31 @@ void SshLauncher::OnHello(Node& node, const BuildInfo& build) {
 
 void SshLauncher::OnEnd(Node& node, int code) {
   const SshConnection& connection = *node.connection;
-  if (!connection.has_said_hello()) {
-    OnGone(node, DescribeSshEnd({node.host.daemon, code, connection.last_words(), program_}));
+  const SshEnd end{node.host.daemon, code, connection.last_words(), program_};
+  if (!connection.has_said_hello() && IsTurnedAway(end) && node.logins < kMostLogins &&
+      !is_over() && !is_decided_) {
+    LogInAgain(node);
+  } else if (!connection.has_said_hello()) {
+    OnGone(node, DescribeSshEnd(end));
   } else {
     const std::string last = code == 0 ? "" : LastLines(connection.last_words());
     OnGone(node, absl::StrCat("its part of the job has ended with code ", code,
                               last.empty() ? "" : absl::StrCat(": ", last)));
   }
   StartNext();
+}
+
+// sshd, or one on the way, has more logins at a time than it takes (MaxStartups).
+void SshLauncher::LogInAgain(Node& node) {
+  const auto place = static_cast<int>(&node - nodes_.data()) % kLoginSpread;
+  const Duration pause = kLoginPause * (1 << (node.logins - 1));
+  node.is_pausing = true;  // It keeps its place among those that log in.
+  loop_.At(MonoNow() + pause + pause * place / kLoginSpread, [this, &node] {
+    node.is_pausing = false;
+    if (!is_over() && !is_decided_) {
+      StartNode(node);
+    }
+  });
 }
 
 // The coordinator finds out by itself what that means for a job that runs, but waits for nodes that

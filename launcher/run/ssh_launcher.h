@@ -38,6 +38,11 @@ class SshLauncher {
     std::string name;
     AgentHost host;
     std::unique_ptr<SshConnection> connection;
+    /// How often it was tried.
+    int logins = 0;
+    bool is_pausing = false;  // before the next login
+    /// It had joined, and its agent was not connected when the job was decided.
+    bool is_lost = false;
     /// Why it takes no part, or no part any more.
     std::string gone;
   };
@@ -52,8 +57,12 @@ class SshLauncher {
   void OnSignal(int signal);
   void OnFinish(const JobOutcome& outcome);
   void OnStep();
+  void NoteWhoIsLost();
+  void HangUpOnLostNodes();
+  void CloseLostNodes();
   void OnHello(Node& node, const BuildInfo& build);
   void OnEnd(Node& node, int code);
+  void LogInAgain(Node& node);
   void OnGone(Node& node, const std::string& why);
   void EndIfTooFewAreLeft();
   void Release(Node& node);
@@ -83,6 +92,8 @@ class SshLauncher {
 
   /// The next of nodes_ to be started.
   size_t next_ = 0;
+  /// The coordinator knows the outcome, and waits for the nodes to leave.
+  bool is_decided_ = false;
   std::optional<JobOutcome> outcome_;
   /// Why the job is over although the coordinator has not said so.
   std::string lost_reason_;

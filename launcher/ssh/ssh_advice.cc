@@ -28,6 +28,9 @@ struct Trouble {
   const char* advice;
 };
 
+/// Of ssh, before 8.1 "ssh_", since then "kex_".
+constexpr const char kTurnedAway[] = "_exchange_identification";
+
 constexpr Trouble kTroubles[] = {
     {"Host key verification failed",
      "this machine does not know that host's key, or knows another one: log in once by hand, or "
@@ -42,7 +45,18 @@ constexpr Trouble kTroubles[] = {
     {"Connection refused", "no sshd listens there: start it, or give its port as HOST:PORT"},
     {"timed out", "see whether the host is up, and whether a firewall lets ssh through"},
     {"No route to host", "see whether the host is up, and whether a firewall lets ssh through"},
+    // Last: behind a jump host it follows the real cause.
+    {kTurnedAway,
+     "that sshd, or one on the way, turns logins away (see MaxStartups in its sshd_config), or no "
+     "sshd listens there"},
 };
+
+const Trouble* KnownTrouble(const SshEnd& end) {
+  const auto* const known = std::find_if(
+      std::begin(kTroubles), std::end(kTroubles),
+      [&end](const Trouble& trouble) { return absl::StrContains(end.last_words, trouble.words); });
+  return end.code == kSshFailed && known != std::end(kTroubles) ? known : nullptr;
+}
 
 std::string Advice(const SshEnd& end) {
   if (end.code == kNotFound && absl::StrContains(end.last_words, "shared librar")) {
@@ -65,16 +79,18 @@ std::string Advice(const SshEnd& end) {
                         " there is no fsdprun of this release; install the same release on all "
                         "nodes, or give its path with --ssh-program");
   }
-  const auto* const known = std::find_if(
-      std::begin(kTroubles), std::end(kTroubles),
-      [&end](const Trouble& trouble) { return absl::StrContains(end.last_words, trouble.words); });
-  if (end.code == kSshFailed && known != std::end(kTroubles)) {
+  if (const Trouble* const known = KnownTrouble(end)) {
     return known->advice;
   }
   return absl::StrCat("see whether 'ssh ", end.host.host, " true' works without a question");
 }
 
 }  // namespace
+
+bool IsTurnedAway(const SshEnd& end) {
+  const Trouble* const known = KnownTrouble(end);
+  return known != nullptr && known->words == kTurnedAway;
+}
 
 std::string LastLines(const std::string& text) {
   std::vector<std::string> lines = absl::StrSplit(text, absl::ByAnyChar("\r\n"), absl::SkipEmpty());

@@ -20,6 +20,10 @@ struct SshEnd {
 /// What happened and what to do, as a clause. Pure.
 std::string DescribeSshEnd(const SshEnd& end);
 
+/// Whether sshd has not even looked at who comes, as if it has too many logins at a time: it may do
+/// so later. Pure.
+bool IsTurnedAway(const SshEnd& end);
+
 /// The last lines of a text, as one, for people's terminals. Pure.
 std::string LastLines(const std::string& text);
 

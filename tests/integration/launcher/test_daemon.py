@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import socket
+import time
 
 from daemon_case import NAMED_WORKER, DaemonCase
 from events import wait_for_ends, wait_for_files
@@ -375,6 +376,19 @@ class RestartTest(DaemonCase):
         self.start_daemon(port=port)
         code, out, err = self.finish(job)
         self.assertEqual((code, out), (5, "last words\n"), err)
+
+    def test_a_daemon_that_is_away_for_long_at_the_end_of_a_job_shows_its_output_then(self):
+        ports = [self.start_daemon(), self.start_daemon()]
+        job = self.start_job(ports, "--max-restarts=1", self.script(WAITER + "\nprint('last words of', RANK, flush=True)"))
+        self.wait_for_notes("pid", 1, range(2))
+        self.kill_daemon(ports[1])
+        (self.dir / "go").touch()
+        wait_for_ends([int(pid) for pid in self.notes("pid").values()])
+        time.sleep(5)  # The fault itself: longer than a node that is lost is waited for.
+        self.start_daemon(port=ports[1])
+        code, out, err = self.finish(job)
+        self.assertEqual((code, sorted(out.splitlines())), (0, ["last words of 0", "last words of 1"]), err)
+        self.assertNotIn("starting it again", err)
 
     def test_at_random_moments_no_step_is_lost_and_no_line(self):
         seed = int(os.environ.get("FSDPRUN_SEED", random.randrange(2**32)))

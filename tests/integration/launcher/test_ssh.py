@@ -104,6 +104,17 @@ class DispatchTest(SshCase):
         self.assertEqual(code, 0, err)
         self.assertLessEqual({(1, 1), (2, 0), (2, 1)}, set(self.notes("run")))
 
+    def test_a_login_that_sshd_turns_away_is_tried_again(self):
+        tried = self.dir / "tried"
+        wrapper = self.dir / "ssh"
+        wrapper.write_text(f"#!/bin/sh\necho >> {tried}\nif [ $(wc -l < {tried}) -le 2 ]; then\n"
+                           "  echo 'kex_exchange_identification: Connection closed by remote host' >&2\n  exit 255\nfi\n"
+                           f'exec {self.sshd.command} "$@"\n')
+        wrapper.chmod(0o755)
+        code, out, err = self.run_job("--ssh", f"--ssh-command={wrapper}", f"--agents={HOSTS[0]}", self.script("print('here', flush=True)"))
+        self.assertEqual((code, out, err), (0, "here\n", ""))
+        self.assertEqual(len(tried.read_text()), 3)
+
     def test_no_process_shows_what_is_sent(self):
         job = self.start_job(HOSTS[:2], self.script("note('pid')\nwait_for('go')"), "of-the-program",
                              env={"FSDPRUN_TOKEN": "token-of-the-user", "MY_PASSWORD": "password-of-the-user"})

@@ -33,6 +33,22 @@ TEST(SshAdviceTest, EachTroubleHasItsOwnAdvice) {
   EXPECT_THAT(Described(2, "fsdprun: unknown option"), HasSubstr("the same release"));
 }
 
+TEST(SshAdviceTest, OnlyALoginThatNobodyHasLookedAtIsTurnedAway) {
+  const auto is_turned_away = [](int code, const std::string& last_words) {
+    return IsTurnedAway({{"node1", 22}, code, last_words, "/opt/fsdprun"});
+  };
+  const std::string words = "kex_exchange_identification: Connection closed by remote host\n";
+  EXPECT_TRUE(is_turned_away(255, words));
+  EXPECT_THAT(Described(255, words), HasSubstr("MaxStartups"));
+  EXPECT_FALSE(is_turned_away(1, words));
+  EXPECT_FALSE(is_turned_away(255, "ada@node1: Permission denied (publickey).\n"));
+  EXPECT_FALSE(is_turned_away(255, "ssh: connect to host node1: Connection refused\n"));
+  // Behind a jump host.
+  EXPECT_FALSE(is_turned_away(255, "ada@bastion: Permission denied (publickey).\n" + words));
+  EXPECT_FALSE(
+      is_turned_away(255, "channel 0: open failed: connect failed: Connection refused\n" + words));
+}
+
 TEST(SshAdviceTest, WhatNobodyKnowsIsToBeTried) {
   EXPECT_THAT(Described(137, ""),
               AllOf(HasSubstr("code 137, without a word"), EndsWith("works without a question")));
