@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,9 @@
 namespace {
 
 constexpr int kAgentFd = 3;
+/// With a grace only.
+constexpr int kListenerFd = 4;
+constexpr int64_t kNsPerMs = 1'000'000;
 
 /// The keeper acts on commands from its socket only: a Ctrl-C or a node-wide TERM must not end it
 /// before its workers.
@@ -42,8 +46,8 @@ void ShieldFromSignals() {
 }
 
 /// The exit status, and whether the launcher was lost; the log writer has ended by then.
-std::pair<int, bool> Serve() {
-  fsdprun::keeper::Keeper keeper(kAgentFd);
+std::pair<int, bool> Serve(const fsdprun::keeper::Keeper::NamedSocket& named) {
+  fsdprun::keeper::Keeper keeper(kAgentFd, named);
   const int status = keeper.Run();
   return {status, keeper.was_abandoned()};
 }
@@ -56,7 +60,8 @@ bool IsStreamSocket(int fd) {
 
 }  // namespace
 
-// `fsdp-keeper [SPOOL]`: the launcher's directory of output that no log keeps.
+// `fsdp-keeper [SPOOL [GRACE]]`: the launcher's directory of output that no log keeps, maybe empty;
+// for how many milliseconds another agent is awaited at the socket that listens as descriptor 4.
 int main(int argc, char** argv) {
   if (!IsStreamSocket(kAgentFd)) {
     std::fprintf(stderr,
@@ -68,9 +73,15 @@ int main(int argc, char** argv) {
   ShieldFromSignals();
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   ::fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
+  fsdprun::keeper::Keeper::NamedSocket named;
+  if (argc > 2 && IsStreamSocket(kListenerFd)) {
+    named = {.listener = kListenerFd, .grace_ns = std::atoll(argv[2]) * kNsPerMs};
+    ::fcntl(kListenerFd, F_SETFD, FD_CLOEXEC);
+    ::fcntl(kListenerFd, F_SETFL, O_NONBLOCK);
+  }
   const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
-  const auto [status, was_abandoned] = Serve();
-  if (argc > 1 && was_abandoned) {
+  const auto [status, was_abandoned] = Serve(named);
+  if (argc > 1 && argv[1][0] != '\0' && was_abandoned) {
     fsdprun::keeper::RemoveSpoolOfDead(launcher, argv[1]);
   }
   return status;

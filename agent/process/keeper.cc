@@ -3,22 +3,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 
 namespace fsdprun::keeper {
 namespace {
 
-/// Capacity of the queue towards the agent. Output is not read from a worker while less than
-/// kBulkRoom is free; only the rare reports (one per command or death), which are always queued,
-/// and what a lost log writer leaves (at most LogQueue::kMaxBytes) can exceed it.
-constexpr size_t kOutgoingBytes = 512u << 10;
-constexpr size_t kBulkRoom = 64u << 10;
 constexpr int64_t kMillisecond = 1'000'000;
 
 int MakeChildSignalFd() {
@@ -42,19 +34,23 @@ void Keeper::Worker::CloseChildFds() {
   CloseFd(child_fds.control_fd);
 }
 
-Keeper::Keeper(int agent_fd)
+Keeper::Keeper(int agent_fd, const NamedSocket& named)
     : agent_fd_(agent_fd),
+      named_(named),
       child_signal_fd_(MakeChildSignalFd()),
       self_(::getpid()),
       buffer_(std::make_unique<char[]>(kReadBytes)) {
   ::fcntl(agent_fd_, F_SETFL, O_NONBLOCK);
-  outgoing_.reserve(kOutgoingBytes);
   processes_.reserve(1024);
   AppendReport(HelloReport{.pid = self_}, outgoing_);
 }
 
 Keeper::~Keeper() {
   CloseFd(agent_fd_);
+  CloseFd(named_.listener);
+  for (Visitor& visitor : visitors_) {
+    CloseFd(visitor.fd);
+  }
   CloseFd(child_signal_fd_);
 }
 
@@ -72,7 +68,7 @@ int Keeper::Run() {
     const int ready = ::poll(pollfds_.data(), pollfds_.size(), PollTimeoutMs());
     for (size_t i = 0; ready > 0 && i < pollfds_.size(); ++i) {
       if (pollfds_[i].revents != 0) {
-        HandlePoll(polled_[i], pollfds_[i].revents);
+        HandlePoll(polled_[i], pollfds_[i]);
       }
     }
     for (const auto& worker : workers_) {
@@ -80,9 +76,7 @@ int Keeper::Run() {
     }
     log_writer_.Flush();
     CheckLogWriter();
-    if (agent_fd_ >= 0 && lease_.Observe(NowNs(CLOCK_MONOTONIC))) {
-      EndLease();
-    }
+    CheckAgent();
     Flush();  // Report deaths before scanning for the processes that dead workers left.
     if (sweep_wanted_ && NowNs(CLOCK_MONOTONIC) >= next_sweep_ns_) {
       Sweep();
@@ -100,6 +94,10 @@ void Keeper::FillPollSet() {
   polled_.clear();
   AddPoll(agent_fd_, static_cast<short>(POLLIN | (outgoing_.empty() ? 0 : POLLOUT)), Source::kAgent,
           nullptr);
+  AddPoll(named_.listener, POLLIN, Source::kNamedSocket, nullptr);
+  for (const Visitor& visitor : visitors_) {
+    AddPoll(visitor.fd, POLLIN, Source::kVisitor, nullptr);
+  }
   AddPoll(child_signal_fd_, POLLIN, Source::kChildSignal, nullptr);
   AddPoll(log_writer_.fd(),
           static_cast<short>(POLLIN | (log_writer_.wants_to_send() ? POLLOUT : 0)),
@@ -137,7 +135,8 @@ void Keeper::AddPoll(int fd, short events, Source source, Worker* worker) {
 int Keeper::PollTimeoutMs() const {
   const int64_t wake_at = std::min({sweep_wanted_ ? next_sweep_ns_ : LogQueue::kNever,
                                     log_writer_.DeadlineNs(), ReportDeadlineNs(), LogEndNs(),
-                                    agent_fd_ >= 0 ? lease_.NextLookNs() : Lease::kNever});
+                                    agent_fd_ >= 0 ? lease_.NextLookNs() : Lease::kNever,
+                                    await_until_ns_, VisitorDeadlineNs()});
   if (wake_at == LogQueue::kNever) {
     return -1;
   }
@@ -145,13 +144,18 @@ int Keeper::PollTimeoutMs() const {
   return left <= 0 ? 0 : static_cast<int>((left + kMillisecond - 1) / kMillisecond);
 }
 
-void Keeper::HandlePoll(const Polled& polled, short events) {
+void Keeper::HandlePoll(const Polled& polled, const pollfd& ready) {
+  const short events = ready.revents;
   switch (polled.source) {
     case Source::kAgent:
       if (agent_fd_ >= 0 && (events & (POLLIN | POLLHUP | POLLERR)) != 0) {
         ReceiveCommands();
       }
       return;
+    case Source::kNamedSocket:
+      return AcceptVisitors();
+    case Source::kVisitor:
+      return HearVisitor(ready.fd);
     case Source::kChildSignal: {
       signalfd_siginfo ignored;
       while (::read(child_signal_fd_, &ignored, sizeof(ignored)) > 0) {
@@ -185,85 +189,6 @@ void Keeper::HandlePoll(const Polled& polled, short events) {
       }
       return;
   }
-}
-
-// --- Agent
-
-void Keeper::ReceiveCommands() {
-  const ssize_t got = ::recv(agent_fd_, buffer_.get(), kReadBytes, MSG_DONTWAIT);
-  if (got <= 0) {
-    const bool is_transient = got < 0 && (errno == EAGAIN || errno == EINTR);
-    return is_transient ? void() : LoseAgent();
-  }
-  lease_.Renew(NowNs(CLOCK_MONOTONIC));
-  incoming_.append(buffer_.get(), static_cast<size_t>(got));
-  std::string_view rest = incoming_;
-  std::string_view frame;
-  while (agent_fd_ >= 0) {
-    const FrameState state = NextFrame(rest, kMaxCommandBytes, frame);
-    if (state == FrameState::kIncomplete) {
-      break;
-    }
-    const auto command = state == FrameState::kComplete ? DecodeCommand(frame) : std::nullopt;
-    if (!command) {
-      // Acting on a partly understood command is worse than stopping.
-      Say("fsdp-keeper: cannot decode a command of the agent; killing the workers. Install "
-          "fsdprun, "
-          "fsdp-agent and fsdp-keeper from one build\n");
-      exit_status_ = 1;
-      return LoseAgent();
-    }
-    rest.remove_prefix(kFrameHeaderBytes + frame.size());
-    std::visit([this](const auto& c) { Apply(c); }, *command);
-  }
-  incoming_.erase(0, incoming_.size() - rest.size());
-}
-
-void Keeper::LoseAgent() {
-  was_abandoned_ = was_abandoned_ || !is_ending_;
-  CloseFd(agent_fd_);
-  outgoing_.clear();
-  Apply(ShutdownCommand{});
-}
-
-/// The agent is stopped: its coordinator may have replaced this node, so the workers must go.
-void Keeper::EndLease() {
-  Say("fsdp-keeper: the launcher or agent has been stopped for too long; killing the workers of "
-      "this node\n");
-  exit_status_ = kExitLeaseOver;
-  LoseAgent();
-}
-
-/// Unless standard error is full: the workers must be killed whether or not anybody reads.
-void Keeper::Say(std::string_view line) {
-  pollfd ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-  if (::poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0) {
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-  }
-}
-
-void Keeper::Flush() {
-  if (agent_fd_ < 0) {
-    outgoing_.clear();
-    return;
-  }
-  size_t sent = 0;
-  while (sent < outgoing_.size()) {
-    const ssize_t n = ::send(agent_fd_, outgoing_.data() + sent, outgoing_.size() - sent,
-                             MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0) {
-      if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-        return LoseAgent();
-      }
-      break;
-    }
-    sent += static_cast<size_t>(n);
-  }
-  outgoing_.erase(0, sent);
-}
-
-bool Keeper::HasBulkRoom() const {
-  return agent_fd_ < 0 || outgoing_.size() + kBulkRoom <= kOutgoingBytes;
 }
 
 }  // namespace fsdprun::keeper

@@ -15,6 +15,7 @@
 
 #include "agent/process/keeper_protocol.h"
 #include "agent/process/lease.h"
+#include "agent/process/life_record.h"
 #include "agent/process/log_writer.h"
 #include "agent/process/process_scan.h"
 #include "agent/process/spawn.h"
@@ -37,8 +38,16 @@ void DecodeWaitStatus(const siginfo_t& info, ExitedReport& report);
 /// be attributed to one worker; it is killed when no worker is left, before AllGone.
 class Keeper {
  public:
-  /// `agent_fd`: connected stream socket; owned from here on.
-  explicit Keeper(int agent_fd);
+  /// Where another agent may come in the place of one that is gone; see Note [A keeper that waits
+  /// for its agent].
+  struct NamedSocket {
+    /// It listens, and does not block; -1: nobody is waited for.
+    int listener = -1;
+    int64_t grace_ns = 0;
+  };
+
+  /// `agent_fd`: connected stream socket; owned from here on, as is the listener.
+  explicit Keeper(int agent_fd, const NamedSocket& named);
   ~Keeper();
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
@@ -47,7 +56,7 @@ class Keeper {
   /// the exit status: 0, or 1 after a command that could not be decoded (reported on standard
   /// error).
   int Run();
-  /// The agent's end of the socket was closed without an order to shut down.
+  /// It ended for want of an agent, without an order to shut down.
   bool was_abandoned() const { return was_abandoned_; }
 
  private:
@@ -98,6 +107,8 @@ class Keeper {
   /// What a pollfd belongs to.
   enum class Source {
     kAgent,
+    kNamedSocket,
+    kVisitor,
     kChildSignal,
     kLogWriter,
     kAbandonedLogWriter,
@@ -106,6 +117,12 @@ class Keeper {
     kStdout,
     kStderr,
     kControl
+  };
+  /// Has connected to the named socket, and not said yet who it is.
+  struct Visitor {
+    int fd = -1;
+    int64_t deadline_ns = 0;
+    std::string said;
   };
   struct Polled {
     Source source;
@@ -116,10 +133,11 @@ class Keeper {
   void FillPollSet();
   void AddPoll(int fd, short events, Source source, Worker* worker);
   int PollTimeoutMs() const;
-  void HandlePoll(const Polled& polled, short events);
+  void HandlePoll(const Polled& polled, const pollfd& ready);
 
   // Agent.
   void ReceiveCommands();
+  void ApplyCommands();
   void Apply(const SpawnCommand& command);
   void Apply(const SignalCommand& command);
   void Apply(const SignalProcessCommand& command);
@@ -127,10 +145,21 @@ class Keeper {
   void Apply(const KillAllCommand& command);
   void Apply(const ShutdownCommand& command);
   void Apply(const LeaseCommand& command);
+  void Apply(const AttachCommand& command);
+  void Apply(const MemoCommand& command);
+  void Apply(const ShownCommand& command);
+  void CheckAgent();
   void EndLease();
   static void Say(std::string_view line);
   void LoseAgent();
+  void End();
+  void Tell(const Report& report);
   void Flush();
+  void AcceptVisitors();
+  void HearVisitor(int fd);
+  void Attach(int fd, const std::string& said);
+  void Dismiss(int fd);
+  int64_t VisitorDeadlineNs() const;
   /// The queue to the agent has room for output that cannot go to a log file.
   bool HasBulkRoom() const;
 
@@ -176,7 +205,13 @@ class Keeper {
   void SweepSoon();
   void ScheduleSweep(bool unfinished);
 
+  /// -1: it is gone.
   int agent_fd_;
+  NamedSocket named_;
+  std::vector<Visitor> visitors_;
+  /// While another agent is awaited; else never.
+  int64_t await_until_ns_ = LogQueue::kNever;
+  LifeRecord record_;
   int child_signal_fd_ = -1;
   const pid_t self_;
   bool is_ending_ = false;
@@ -190,7 +225,9 @@ class Keeper {
   Lease lease_;
 
   std::string incoming_;
+  /// Its first `sent_` bytes are sent, which are less than its first frame.
   std::string outgoing_;
+  size_t sent_ = 0;
   std::unique_ptr<char[]> buffer_;
   std::vector<pollfd> pollfds_;
   std::vector<Polled> polled_;

@@ -25,19 +25,40 @@ namespace fsdprun {
 namespace {
 
 constexpr int kKeeperSocketFd = 3;
+constexpr int kKeeperListenerFd = 4;
 /// How often a lease is renewed before it ends.
 constexpr int kLeaseRenewals = 7;
 
+/// What a keeper is given.
+struct KeeperStart {
+  std::string path;
+  std::string spool;
+  int socket_fd = -1;
+  /// -1: none.
+  int listener_fd = -1;
+  Duration grace{};
+};
+
+/// Not with a number that the keeper's own descriptors have.
+UniqueFd MoveAway(const UniqueFd& fd) {
+  return UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, kKeeperListenerFd + 1));
+}
+
 /// Starts the keeper in a session of its own with every signal blocked, so that a Ctrl-C during its
 /// first instructions cannot reach it. Returns an errno.
-int SpawnKeeper(const std::string& path, std::string spool, int socket_fd, pid_t& pid) {
+int SpawnKeeper(KeeperStart start, pid_t& pid) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_adddup2(&actions, socket_fd, kKeeperSocketFd);
+  posix_spawn_file_actions_adddup2(&actions, start.socket_fd, kKeeperSocketFd);
+  const bool is_named = start.listener_fd >= 0;
+  if (is_named) {
+    posix_spawn_file_actions_adddup2(&actions, start.listener_fd, kKeeperListenerFd);
+  }
   // Workers must not inherit descriptors that our own parent left open.
-  posix_spawn_file_actions_addclosefrom_np(&actions, kKeeperSocketFd + 1);
+  posix_spawn_file_actions_addclosefrom_np(
+      &actions, (is_named ? kKeeperListenerFd : kKeeperSocketFd) + 1);
   sigset_t all;
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &all);
@@ -48,8 +69,11 @@ int SpawnKeeper(const std::string& path, std::string spool, int socket_fd, pid_t
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
   char name[] = "fsdp-keeper";
-  char* argv[] = {name, spool.empty() ? nullptr : spool.data(), nullptr};
-  const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, environ);
+  std::string grace =
+      std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(start.grace).count());
+  char* argv[] = {name, is_named || !start.spool.empty() ? start.spool.data() : nullptr,
+                  is_named ? grace.data() : nullptr, nullptr};
+  const int error = ::posix_spawn(&pid, start.path.c_str(), &actions, &attributes, argv, environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return error;
@@ -87,24 +111,45 @@ KeeperClient::~KeeperClient() {
   if (pidfd_.valid()) {
     loop_.Unwatch(pidfd_.get());
   }
+  if (is_named_) {
+    Shutdown();
+  }
   CloseSocket();  // The keeper reads end of file and kills everything.
   if (!has_ended()) {
     ::waitpid(pid_, nullptr, WNOHANG);
   }
 }
 
-absl::Status KeeperClient::Start(const std::string& keeper_path, const std::string& spool) {
+absl::StatusOr<UniqueFd> KeeperClient::OpenSocket(const KeeperSocket& socket) {
+  is_named_ = !socket.path.empty();
+  if (!is_named_) {
+    return UniqueFd();
+  }
+  ASSIGN_OR_RETURN(const UniqueFd listener, ListenForAgents(socket.path));
+  return MoveAway(listener);
+}
+
+absl::Status KeeperClient::Start(const std::string& keeper_path, const std::string& spool,
+                                 const KeeperSocket& socket) {
   FSDPRUN_CHECK(pid_ == 0, "a client starts one keeper");
   BecomeSubreaper();
   foreign_children_ = ListChildren();
+  ASSIGN_OR_RETURN(const UniqueFd listener, OpenSocket(socket));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return absl::InternalError(absl::StrCat("create the keeper's socket: ", ErrorText(errno)));
   }
   socket_.reset(ends[0]);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  UniqueFd keeper_end(ends[1]);
-  if (const int error = SpawnKeeper(keeper_path, spool, keeper_end.get(), pid_); error != 0) {
+  const UniqueFd keeper_end(ends[1]);
+  const UniqueFd moved_end = MoveAway(keeper_end);
+  if (const int error = SpawnKeeper({.path = keeper_path,
+                                     .spool = spool,
+                                     .socket_fd = moved_end.get(),
+                                     .listener_fd = listener.get(),
+                                     .grace = socket.grace},
+                                    pid_);
+      error != 0) {
     socket_.reset();
     pid_ = 0;
     return SpawnError(keeper_path, error);
@@ -123,6 +168,24 @@ absl::Status KeeperClient::Start(const std::string& keeper_path, const std::stri
   loop_.Watch(socket_.get(), EPOLLIN, [this](uint32_t events) { OnSocket(events); });
   hello_timer_ = loop_.At(MonoNow() + hello_limit_, [this] { OnHelloLate(); });
   return absl::OkStatus();
+}
+
+void KeeperClient::Adopt(AttachedKeeper keeper) {
+  FSDPRUN_CHECK(pid_ == 0, "a client has one keeper");
+  BecomeSubreaper();
+  foreign_children_ = ListChildren();
+  is_named_ = true;
+  socket_ = std::move(keeper.socket);
+  pidfd_ = std::move(keeper.pidfd);
+  pid_ = keeper.pid;
+  path_ = absl::StrCat("of process ", keeper.pid);
+  incoming_ = std::move(keeper.incoming);
+  loop_.Watch(socket_.get(), EPOLLIN, [this](uint32_t events) { OnSocket(events); });
+  loop_.Post([this, is_live = is_live_] {
+    if (*is_live && is_alive() && !ReadFrames() && *is_live) {
+      Lose("the keeper sent a frame that cannot be decoded");
+    }
+  });
 }
 
 /// The hello may have come in time, if this process was stopped meanwhile.
@@ -202,6 +265,23 @@ void KeeperClient::KillAll(uint64_t life) {
 void KeeperClient::SendControl(int local_rank, const std::string& line, uint64_t life) {
   std::string frame;
   keeper::AppendCommand(keeper::ControlLineCommand{local_rank, line, life}, frame);
+  Send(frame);
+}
+
+bool KeeperClient::LeaveMemo(const std::string& memo) {
+  std::string frame;
+  keeper::AppendCommand(keeper::MemoCommand{memo}, frame);
+  const bool fits = memo.size() <= keeper::kMaxMemoBytes;
+  if (fits) {
+    Send(frame);
+  }
+  return fits;
+}
+
+void KeeperClient::NoteShown(int local_rank, keeper::Stream stream, uint64_t offset,
+                             uint64_t life) {
+  std::string frame;
+  keeper::AppendCommand(keeper::ShownCommand{local_rank, stream, offset, life}, frame);
   Send(frame);
 }
 
@@ -329,6 +409,8 @@ void KeeperClient::Dispatch(const keeper::Report& report) {
     void operator()(const keeper::LogDegradedReport& r) const { call(on.on_log_degraded, r); }
     void operator()(const keeper::ControlRecordReport& r) const { call(on.on_control_record, r); }
     void operator()(const keeper::NoteReport& r) const { call(on.on_note, r); }
+    void operator()(const keeper::ShownReport& r) const { call(on.on_shown_before, r); }
+    void operator()(const keeper::MemoReport&) const {}
     void operator()(const keeper::AllGoneReport& r) const { call(on.on_all_gone, r); }
   };
   std::visit(Visitor{callbacks_, call_if_set, log_writers_}, report);

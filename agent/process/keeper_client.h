@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/process/keeper_protocol.h"
+#include "agent/process/keeper_socket.h"
 #include "agent/process/process_scan.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
@@ -59,6 +60,8 @@ struct KeeperCallbacks {
   std::function<void(const keeper::ExitedReport&)> on_exited;
   /// The file of a stream has grown to `size` bytes; what is new can be read from it.
   std::function<void(const keeper::LogGrewReport&)> on_log_grew;
+  /// Of an adopted keeper, before on_log_grew: so much of it was shown before.
+  std::function<void(const keeper::ShownReport&)> on_shown_before;
   /// Output of a stream whose file cannot be written (see on_log_degraded); raw bytes, in order.
   std::function<void(const keeper::LogDataReport&)> on_log_data;
   /// Once per stream: the log file cannot be written, its output comes through on_log_data from
@@ -82,7 +85,8 @@ struct KeeperCallbacks {
 /// The agent's end of a keeper process: starts it, sends commands, turns frames into callbacks.
 /// Thread: loop thread only (construction and Start() also before the loop runs). Nothing blocks;
 /// commands are queued. Destroying the client (or this process dying in any way) closes the socket:
-/// the keeper then kills every worker.
+/// the keeper then kills every worker, or waits for another agent if it has a named socket and was
+/// not told that there is none.
 class KeeperClient {
  public:
   /// How long a keeper may take for its first word.
@@ -97,7 +101,11 @@ class KeeperClient {
   /// keeper can be found. If this process ends without Shutdown(), the keeper removes the directory
   /// `spool`, unless that is empty. Errors: NOT_FOUND/PERMISSION_DENIED/INTERNAL with the path and
   /// what to do.
-  absl::Status Start(const std::string& keeper_path, const std::string& spool = "");
+  absl::Status Start(const std::string& keeper_path, const std::string& spool = "",
+                     const KeeperSocket& socket = {});
+  /// In place of Start(): goes on with a keeper whose agent is gone. What it repeats comes as
+  /// callbacks, once the loop runs; there is no hello.
+  void Adopt(AttachedKeeper keeper);
 
   /// From here on the keeper kills the workers and exits when this process has not run its loop for
   /// `lease`. Renewed by itself, while the loop runs. Call after Start(); again for another lease.
@@ -117,11 +125,17 @@ class KeeperClient {
   /// Sends one JSON line (no newline) to a worker's control socket; dropped with a note if the
   /// worker does not read.
   void SendControl(int local_rank, const std::string& line, uint64_t life = 0);
+  /// For the next agent, in place of the last memo. False if it is too long, and was not sent.
+  bool LeaveMemo(const std::string& memo);
+  /// For the next agent: so much of a worker's log has reached its reader.
+  void NoteShown(int local_rank, keeper::Stream stream, uint64_t offset, uint64_t life);
   /// The keeper kills what is left and exits; answered by on_ended instead of on_lost. Idempotent.
   void Shutdown();
 
   /// The keeper's process id; 0 before Start().
   pid_t pid() const { return pid_; }
+  /// Readable once it has ended; -1 before Start().
+  int pidfd() const { return pidfd_.get(); }
   /// True between a successful Start() and the loss or end of the keeper.
   bool is_alive() const { return socket_.valid(); }
   /// Processes of the keeper that nobody waits for; see Note [Log writer].
@@ -143,6 +157,7 @@ class KeeperClient {
   void Sweep(MonoTime deadline);
   void FinishLoss(const std::string& what_is_left);
   void CloseSocket();
+  absl::StatusOr<UniqueFd> OpenSocket(const KeeperSocket& socket);
 
   // Constant after construction.
   EventLoop& loop_;
@@ -154,6 +169,8 @@ class KeeperClient {
   UniqueFd pidfd_;
   pid_t pid_ = 0;
   std::string path_;
+  /// It would wait for another agent.
+  bool is_named_ = false;
   bool shutting_down_ = false;
   bool was_reaped_ = false;
   std::string lost_reason_;

@@ -55,10 +55,11 @@ void KeeperClient::OnKeeperEnd(MonoTime deadline) {
   loop_.Unwatch(pidfd_.get());
   loop_.Cancel(sweep_timer_);
   int status = 0;
-  ::waitpid(pid_, &status, 0);  // Ready: does not block.
+  const bool is_child = ::waitpid(pid_, &status, 0) == pid_;  // Ready: does not block.
   was_reaped_ = true;
   if (lost_reason_.empty()) {
-    lost_reason_ = DescribeEnd(status);
+    // Whose child an adopted one is knows how it ended.
+    lost_reason_ = is_child ? DescribeEnd(status) : "the keeper has ended";
   }
   Sweep(deadline);
 }

@@ -21,13 +21,16 @@ void SendSignal(int pidfd, int signal) {
 }  // namespace
 
 void Keeper::Apply(const SpawnCommand& command) {
+  if (!record_.Begin(command.local_rank, command.life) && named_.listener >= 0) {
+    return;  // An agent that does not know whether the last one has ordered it.
+  }
   SpawnFailedReport failure{
       .local_rank = command.local_rank, .path = command.argv.front(), .life = command.life};
   if (is_ending_ || FindCurrent(command.local_rank) != nullptr) {
     failure.error = is_ending_ ? ESHUTDOWN : EEXIST;
     failure.attempted = is_ending_ ? "start, while everything is being ended,"
                                    : "start a second worker in the same slot for";
-    AppendReport(failure, outgoing_);
+    Tell(failure);
     return;
   }
   auto worker = std::make_unique<Worker>();
@@ -36,7 +39,7 @@ void Keeper::Apply(const SpawnCommand& command) {
   life_ = std::max(life_, command.life);
   worker->phase = Phase::kOpening;
   if (!OpenStreams(*worker, command, failure)) {
-    AppendReport(failure, outgoing_);
+    Tell(failure);
     return;
   }
   worker->plan = std::make_unique<SpawnPlan>(command, worker->child_fds.control_fd);
@@ -90,12 +93,11 @@ void Keeper::Start(Worker& worker) {
 }
 
 void Keeper::CancelStart(Worker& worker, int error, const char* attempted) {
-  AppendReport(SpawnFailedReport{.local_rank = worker.local_rank,
+  Tell(SpawnFailedReport{.local_rank = worker.local_rank,
                                  .error = error,
                                  .attempted = attempted,
                                  .path = worker.plan->argv.front(),
-                                 .life = worker.life},
-               outgoing_);
+                                 .life = worker.life});
   worker.phase = Phase::kFailed;
   worker.CloseChildFds();
   sweep_wanted_ = true;
@@ -132,11 +134,10 @@ void Keeper::Apply(const SignalProcessCommand& command) {
   if (is_same && IsOfWorker(command.pid)) {
     SendSignal(pidfd, command.signal);
   } else if (is_same) {
-    AppendReport(NoteReport{kAllRanks, "refused to send signal " + std::to_string(command.signal) +
+    Tell(NoteReport{kAllRanks, "refused to send signal " + std::to_string(command.signal) +
                                            " to process " + std::to_string(command.pid) +
                                            ": it is not one of this job's workers, nor was it "
-                                           "started by one"},
-                 outgoing_);
+                                           "started by one"});
   }
   ::close(pidfd);
 }
@@ -144,10 +145,9 @@ void Keeper::Apply(const SignalProcessCommand& command) {
 void Keeper::Apply(const ControlLineCommand& command) {
   Worker* worker = FindCurrent(command.local_rank, command.life);
   if (worker != nullptr && !worker->control.SendLine(command.line)) {
-    AppendReport(
+    Tell(
         NoteReport{command.local_rank,
-                   "dropped a control record: the worker does not read its control socket"},
-        outgoing_);
+                   "dropped a control record: the worker does not read its control socket"});
   }
 }
 

@@ -49,7 +49,7 @@ void Keeper::OpenLog(Worker& worker, int stream) {
       return DegradeLog(worker, stream, error,
                         std::string("the log writer cannot be started: ") + std::strerror(error));
     }
-    AppendReport(LogWriterReport{.pid = log_writer_.pid()}, outgoing_);
+    Tell(LogWriterReport{.pid = log_writer_.pid()});
   }
   log.BeginFile(log_writer_.Open(log.path()));
 }
@@ -108,13 +108,11 @@ void Keeper::DegradeLog(Worker& worker, int stream, int error, const std::string
   }
   log.Degrade(error, why);
   if (log.growth_pending) {
-    AppendReport(LogGrewReport{worker.local_rank, StreamOf(stream), log.size_bytes(), worker.life},
-                 outgoing_);
+    Tell(LogGrewReport{worker.local_rank, StreamOf(stream), log.size_bytes(), worker.life});
     log.growth_pending = false;
   }
-  AppendReport(LogDegradedReport{worker.local_rank, StreamOf(stream), log.file_error(), log.path(),
-                                 log.degradation(), worker.life},
-               outgoing_);
+  Tell(LogDegradedReport{worker.local_rank, StreamOf(stream), log.file_error(), log.path(),
+                                 log.degradation(), worker.life});
 }
 
 /// The log writer is gone: what it has not answered for goes to the agent.
@@ -247,8 +245,7 @@ void Keeper::ReportWorker(Worker& worker) {
   for (int i = 0; i < 2 && reports_growth; ++i) {
     LogStream& log = worker.logs[static_cast<size_t>(i)];
     if (log.growth_pending) {
-      AppendReport(LogGrewReport{worker.local_rank, StreamOf(i), log.size_bytes(), worker.life},
-                   outgoing_);
+      Tell(LogGrewReport{worker.local_rank, StreamOf(i), log.size_bytes(), worker.life});
       log.growth_pending = false;
     }
   }
@@ -265,7 +262,7 @@ void Keeper::ReportExit(Worker& worker) {
     worker.exit.stderr_tail = tail.Text();
     worker.exit.stderr_is_cut = tail.is_cut();
   }
-  AppendReport(worker.exit, outgoing_);
+  Tell(worker.exit);
   worker.phase = Phase::kReported;
   for (LogStream& log : worker.logs) {
     log.Close();  // What a descendant writes now must not delay the end for ever.

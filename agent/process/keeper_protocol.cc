@@ -16,6 +16,9 @@ enum class FrameType : uint8_t {
   kShutdown = 5,
   kLease = 6,
   kSignalProcess = 7,
+  kAttach = 8,
+  kMemo = 9,
+  kShown = 10,
   kHello = 64,
   kSpawned = 65,
   kSpawnFailed = 66,
@@ -27,6 +30,8 @@ enum class FrameType : uint8_t {
   kNote = 72,
   kAllGone = 73,
   kLogWriter = 74,
+  kKeptMemo = 75,
+  kShownBefore = 76,
 };
 
 FrameWriter WriteFrame(FrameType type, std::string& out) {
@@ -106,6 +111,13 @@ struct CommandAppender {
   void operator()(const LeaseCommand& c) const {
     WriteFrame(FrameType::kLease, out).Int(c.lease_ms);
   }
+  void operator()(const AttachCommand& c) const {
+    WriteFrame(FrameType::kAttach, out).Int(c.version);
+  }
+  void operator()(const MemoCommand& c) const { WriteFrame(FrameType::kMemo, out).Text(c.memo); }
+  void operator()(const ShownCommand& c) const {
+    WriteFrame(FrameType::kShown, out).Int(c.local_rank).Int(c.life).Int(c.stream).Int(c.offset);
+  }
 };
 
 struct ReportAppender {
@@ -167,6 +179,16 @@ struct ReportAppender {
   void operator()(const AllGoneReport& r) const {
     WriteFrame(FrameType::kAllGone, out).Int(r.life);
   }
+  void operator()(const MemoReport& r) const {
+    WriteFrame(FrameType::kKeptMemo, out).Text(r.memo);
+  }
+  void operator()(const ShownReport& r) const {
+    WriteFrame(FrameType::kShownBefore, out)
+        .Int(r.local_rank)
+        .Int(r.life)
+        .Int(r.stream)
+        .Int(r.offset);
+  }
 };
 
 bool IsSignal(int32_t signal) { return signal > 0 && signal <= 64; }
@@ -178,6 +200,23 @@ std::optional<Command> DecodeSignal(FrameReader& reader) {
   c.signal = reader.Int<int32_t>();
   c.group = reader.Flag();
   return IsSignal(c.signal) ? IfDone<SignalCommand, Command>(reader, c) : std::nullopt;
+}
+
+/// Of a command or a report.
+template <class Message, class Result>
+std::optional<Result> DecodeShown(FrameReader& reader) {
+  Message m;
+  m.local_rank = reader.LocalRank(false);
+  m.life = reader.Int<uint64_t>();
+  m.stream = reader.StreamField();
+  m.offset = reader.Int<uint64_t>();
+  return IfDone<Message, Result>(reader, m);
+}
+
+std::optional<Command> DecodeMemo(FrameReader& reader) {
+  MemoCommand c{reader.Text()};
+  const bool fits = c.memo.size() <= kMaxMemoBytes;
+  return fits ? IfDone<MemoCommand, Command>(reader, std::move(c)) : std::nullopt;
 }
 
 std::optional<Command> DecodeSignalProcess(FrameReader& reader) {
@@ -239,6 +278,10 @@ std::optional<Report> DecodeProcessReport(FrameType type, FrameReader& reader) {
       return Finish(reader, LogWriterReport{reader.Int<int32_t>()});
     case FrameType::kAllGone:
       return Finish(reader, AllGoneReport{reader.Int<uint64_t>()});
+    case FrameType::kKeptMemo:
+      return Finish(reader, MemoReport{reader.Text()});
+    case FrameType::kShownBefore:
+      return DecodeShown<ShownReport, Report>(reader);
     default:
       return std::nullopt;
   }
@@ -303,6 +346,18 @@ void AppendControlRecord(int local_rank, uint64_t life, std::string_view line, s
       .Text(line);
 }
 
+bool IsOutput(std::string_view frame) {
+  FrameReader reader(frame);
+  switch (static_cast<FrameType>(reader.Int<uint8_t>())) {
+    case FrameType::kLogData:
+    case FrameType::kControlRecord:
+    case FrameType::kNote:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::optional<Command> DecodeCommand(std::string_view frame) {
   FrameReader reader(frame);
   switch (static_cast<FrameType>(reader.Int<uint8_t>())) {
@@ -325,6 +380,12 @@ std::optional<Command> DecodeCommand(std::string_view frame) {
       return IfDone<ShutdownCommand, Command>(reader, {});
     case FrameType::kLease:
       return IfDone<LeaseCommand, Command>(reader, {reader.Int<uint32_t>()});
+    case FrameType::kAttach:
+      return IfDone<AttachCommand, Command>(reader, {reader.Int<uint32_t>()});
+    case FrameType::kMemo:
+      return DecodeMemo(reader);
+    case FrameType::kShown:
+      return DecodeShown<ShownCommand, Command>(reader);
     default:
       return std::nullopt;
   }

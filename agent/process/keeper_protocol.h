@@ -13,7 +13,7 @@
 
 namespace fsdprun::keeper {
 
-inline constexpr uint32_t kProtocolVersion = 8;
+inline constexpr uint32_t kProtocolVersion = 9;
 /// Bytes of a frame after its length field. Linux allows 6 MiB of arguments and environment at the
 /// usual stack limit.
 inline constexpr uint32_t kMaxCommandBytes = 8u << 20;
@@ -31,6 +31,10 @@ inline constexpr int kMaxCpu = 65535;
 inline constexpr int kExitLeaseOver = 3;
 /// The log writer's process is called so.
 inline constexpr char kLogWriterName[] = "fsdp-log-writer";
+
+/// Of what an agent leaves to the next, see MemoCommand.
+inline constexpr uint32_t kMaxMemoBytes = 32u << 10;
+static_assert(kMaxMemoBytes <= kMaxReportBytes / 2);
 
 enum class Stream : uint8_t { kStdout = 0, kStderr = 1 };
 
@@ -90,8 +94,34 @@ struct ShutdownCommand {};
 struct LeaseCommand {
   uint32_t lease_ms = 0;
 };
+
+// Note [A keeper that waits for its agent]
+// A keeper with a named socket outlives its agent for a stated grace. Another agent that connects
+// and says AttachCommand gets the hello, then the memo of the last agent, how far output was shown,
+// and again all that was reported of the present life: sizes of logs, output that is in no log,
+// starts, exits, the end of all. Exits are the keeper's to remember: it does not know which of them
+// an agent has made use of before it died, and repeats them all. A start that is ordered again is
+// none: the slot has had that life. Whoever connects while there is an agent, is of another user,
+// or says anything else, is disconnected.
+
+/// The first word of an agent that connects to the keeper's named socket.
+struct AttachCommand {
+  uint32_t version = kProtocolVersion;
+};
+/// What the next agent must know; replaces the last one. Nothing to the keeper.
+struct MemoCommand {
+  std::string memo;
+};
+/// So much of the log file has reached its reader.
+struct ShownCommand {
+  int32_t local_rank = 0;
+  Stream stream = Stream::kStdout;
+  uint64_t offset = 0;
+  uint64_t life = 0;
+};
 using Command = std::variant<SpawnCommand, SignalCommand, SignalProcessCommand, ControlLineCommand,
-                             KillAllCommand, ShutdownCommand, LeaseCommand>;
+                             KillAllCommand, ShutdownCommand, LeaseCommand, AttachCommand,
+                             MemoCommand, ShownCommand>;
 
 // --- Reports, keeper -> agent
 struct HelloReport {
@@ -169,9 +199,22 @@ struct NoteReport {
 struct AllGoneReport {
   uint64_t life = 0;
 };
+/// To an agent that attaches, right behind the hello: the last agent's memo, empty if there is
+/// none.
+struct MemoReport {
+  std::string memo;
+};
+/// To an agent that attaches, before the log's size.
+struct ShownReport {
+  int32_t local_rank = 0;
+  Stream stream = Stream::kStdout;
+  uint64_t offset = 0;
+  uint64_t life = 0;
+};
 using Report = std::variant<HelloReport, SpawnedReport, SpawnFailedReport, ExitedReport,
                             LogGrewReport, LogDataReport, LogDegradedReport, LogWriterReport,
-                            ControlRecordReport, NoteReport, AllGoneReport>;
+                            ControlRecordReport, NoteReport, AllGoneReport, MemoReport,
+                            ShownReport>;
 
 /// Appends one whole frame (length, type, fields) to `out`.
 void AppendCommand(const Command& command, std::string& out);
@@ -181,6 +224,9 @@ void AppendReport(const Report& report, std::string& out);
 void AppendLogData(int local_rank, uint64_t life, Stream stream, std::string_view data,
                    std::string& out);
 void AppendControlRecord(int local_rank, uint64_t life, std::string_view line, std::string& out);
+
+/// Output, and what workers have said: reports that nothing else can tell again.
+bool IsOutput(std::string_view frame);
 
 /// Decodes one frame without its length field. Nothing for unknown types, truncated or over-long
 /// fields, trailing bytes or values out of range: the peer is broken and the connection must end.

@@ -29,7 +29,7 @@ void Keeper::Sweep() {
   log_writer_.ReapAbandoned();
   if (all_gone_pending_ && workers_.empty() && !HasAnyChild()) {
     all_gone_pending_ = false;
-    AppendReport(AllGoneReport{life_}, outgoing_);
+    Tell(AllGoneReport{life_});
   }
   const bool some_dead =
       std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return w->IsOver(); });

@@ -32,10 +32,10 @@ void Keeper::ReadFailurePipe(Worker& worker) {
   if (got == static_cast<ssize_t>(sizeof(failure))) {
     SpawnFailedReport report = Describe(failure, *worker.plan, worker.local_rank);
     report.life = worker.life;
-    AppendReport(report, outgoing_);
+    Tell(report);
     worker.phase = Phase::kFailed;  // The child may not have ended yet, so its plan stays.
   } else {
-    AppendReport(SpawnedReport{worker.local_rank, worker.pid, worker.life}, outgoing_);
+    Tell(SpawnedReport{worker.local_rank, worker.pid, worker.life});
     worker.phase = Phase::kRunning;
     all_gone_pending_ = true;
     worker.plan.reset();
@@ -49,10 +49,9 @@ void Keeper::ReadControl(Worker& worker) {
     AppendControlRecord(worker.local_rank, worker.life, line, outgoing_);
   }
   if (worker.control.TakeOverflow() && HasBulkRoom()) {
-    AppendReport(
+    Tell(
         NoteReport{worker.local_rank, "dropped a control record longer than " +
-                                          std::to_string(contract::kMaxRecordBytes) + " bytes"},
-        outgoing_);
+                                          std::to_string(contract::kMaxRecordBytes) + " bytes"});
   }
 }
 
@@ -88,10 +87,9 @@ void Keeper::OnWorkerDeath(Worker& worker) {
     // Already reaped by someone else, so its status is lost. Its pid may be reused: it must not be
     // signalled.
     worker.exit.exit_code = kUnknownExitCode;
-    AppendReport(NoteReport{worker.local_rank, "cannot learn how the worker ended (" +
+    Tell(NoteReport{worker.local_rank, "cannot learn how the worker ended (" +
                                                    std::string(std::strerror(errno)) +
-                                                   "); taken as a failure"},
-                 outgoing_);
+                                                   "); taken as a failure"});
   } else {
     DecodeWaitStatus(info, worker.exit);
   }

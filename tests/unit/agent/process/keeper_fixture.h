@@ -46,6 +46,11 @@ class KeeperFixture : public testing::Test {
 
   void StartKeeper(const std::string& path = FSDPRUN_KEEPER_BINARY,
                    Duration hello_limit = KeeperClient::kHelloLimit) {
+    MakeClient(hello_limit);
+    const absl::Status status = client_->Start(path);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  void MakeClient(Duration hello_limit = KeeperClient::kHelloLimit) {
     KeeperCallbacks on;
     const auto noticed = [this](auto keep) {
       return [this, keep](const auto&... report) {
@@ -76,9 +81,10 @@ class KeeperFixture : public testing::Test {
     });
     on.on_lost = noticed([this](const std::string& reason) { lost_.push_back(reason); });
     on.on_ended = noticed([this] { ++ended_; });
+    on.on_shown_before = noticed([this](const auto& r) {
+      shown_before_[{r.local_rank, r.stream}] = r.offset;
+    });
     client_ = std::make_unique<KeeperClient>(loop_, on, hello_limit);
-    const absl::Status status = client_->Start(path);
-    ASSERT_TRUE(status.ok()) << status;
   }
 
   WorkerSpec Shell(int local_rank, const std::string& script) const {
@@ -186,6 +192,7 @@ class KeeperFixture : public testing::Test {
   /// Streams that had been degraded when a worker's exit was reported.
   std::map<int, size_t> degraded_before_exit_;
   std::map<std::pair<int, keeper::Stream>, uint64_t> log_size_;
+  std::map<std::pair<int, keeper::Stream>, uint64_t> shown_before_;
   std::map<std::pair<int, keeper::Stream>, std::string> log_data_;
   std::vector<keeper::LogDegradedReport> degraded_;
   std::map<int, std::vector<std::string>> records_;

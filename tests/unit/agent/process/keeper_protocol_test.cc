@@ -8,7 +8,7 @@ namespace fsdprun::keeper {
 namespace {
 
 std::vector<std::string> AllCommands() {
-  std::vector<std::string> frames(7);
+  std::vector<std::string> frames(10);
   SpawnCommand spawn{.local_rank = 3, .argv = {"python", "-m", "x"}, .environment = {"A=1", "B="}};
   spawn.stdout_path = "/tmp/out";
   spawn.opens_stderr_late = true;
@@ -24,6 +24,9 @@ std::vector<std::string> AllCommands() {
   AppendCommand(LeaseCommand{35'000}, frames[5]);
   AppendCommand(SignalProcessCommand{.pid = 7, .start_time_ticks = 1u << 31, .signal = 9},
                 frames[6]);
+  AppendCommand(AttachCommand{}, frames[7]);
+  AppendCommand(MemoCommand{std::string("a\0b", 3)}, frames[8]);
+  AppendCommand(ShownCommand{2, Stream::kStderr, uint64_t{1} << 40, 7}, frames[9]);
   return frames;
 }
 
@@ -45,7 +48,9 @@ std::vector<std::string> AllReports() {
                                        LogWriterReport{7},
                                        ControlRecordReport{1, "{}", 7},
                                        NoteReport{kAllRanks, "note"},
-                                       AllGoneReport{7}};
+                                       AllGoneReport{7},
+                                       MemoReport{std::string("a\0b", 3)},
+                                       ShownReport{2, Stream::kStderr, uint64_t{1} << 40, 7}};
   std::vector<std::string> frames(reports.size());
   for (size_t i = 0; i < reports.size(); ++i) {
     AppendReport(reports[i], frames[i]);
