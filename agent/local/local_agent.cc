@@ -68,6 +68,11 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
       !(output.stdout_filters.empty() && output.stderr_filters.empty())) {
     filtered_ = std::make_unique<FilteredOutput>(loop_);
   }
+  if (!options_.keeper_socket.path.empty()) {
+    output_.TellShown([this](int local_rank, keeper::Stream stream, uint64_t offset) {
+      OnShown(local_rank, stream, offset);
+    });
+  }
   if (options_.file_timer != nullptr) {
     options_.file_timer->SetCallbacks(
         {.on_expired = [this](const ExpiredTimer& timer) { OnTimerExpired(timer); },
@@ -87,6 +92,12 @@ LocalAgent::~LocalAgent() {
 }
 
 void LocalAgent::Start() {
+  Listen();
+  Feed(node::Boot{});
+}
+
+/// For the coordinator.
+void LocalAgent::Listen() {
   foreign_children_ = ListChildren();
   for (const pid_t pid : foreign_children_) {
     if (IsLogWriter(pid)) {
@@ -109,7 +120,6 @@ void LocalAgent::Start() {
   };
   callbacks.on_lost = [this](const LinkLoss& loss) { OnLinkLost(loss); };
   link_.SetCallbacks(std::move(callbacks));
-  Feed(node::Boot{});
 }
 
 void LocalAgent::OperatorSignal(int signal) {
@@ -232,7 +242,8 @@ void LocalAgent::Execute(const node::StartKeeper& start) {
 
 void LocalAgent::OpenKeeper() {
   keeper_ = std::make_unique<KeeperClient>(loop_, MakeKeeperCallbacks());
-  if (const absl::Status status = keeper_->Start(options_.keeper_path, options_.dirs.spool);
+  if (const absl::Status status =
+          keeper_->Start(options_.keeper_path, options_.dirs.spool, options_.keeper_socket);
       !status.ok()) {
     Feed(node::KeeperLost{std::string(status.message())});
   } else if (keeper_lease_ > Duration::zero()) {
@@ -256,6 +267,7 @@ void LocalAgent::FollowLease(Duration node_lease) {
 KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
   KeeperCallbacks callbacks;
   callbacks.on_hello = [this](const keeper::HelloReport&) {
+    LeaveMemo();
     FeedInTurn([] { return node::KeeperReady{}; });
   };
   callbacks.on_spawned = [this](const keeper::SpawnedReport& report) { OnSpawned(report); };
@@ -267,6 +279,11 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
                                                   ": ", ErrorText(report.error)));
   };
   callbacks.on_exited = [this](const keeper::ExitedReport& report) { OnExited(report); };
+  callbacks.on_shown_before = [this](const keeper::ShownReport& report) {
+    if (report.life == life()) {
+      output_.Skip(report.local_rank, report.stream, report.offset);
+    }
+  };
   callbacks.on_log_grew = [this](const keeper::LogGrewReport& report) { OnLogGrew(report); };
   callbacks.on_log_data = [this](const keeper::LogDataReport& report) { OnLogData(report); };
   callbacks.on_log_degraded = [this](const keeper::LogDegradedReport& report) {
@@ -355,6 +372,9 @@ void LocalAgent::SweepOnce() {
   std::set<pid_t> spared = foreign_children_;
   if (keeper_ != nullptr && keeper_->is_alive()) {
     spared.insert(keeper_->pid());  // A new keeper may start before all orphans are gone.
+  }
+  if (store_.process() != nullptr) {
+    spared.insert(store_.process()->id().pid);  // It ends with its keeper, by itself.
   }
   if (fsdprun::KillOrphans(spared) == 0) {
     const Generation generation = *std::exchange(swept_generation_, std::nullopt);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/local/agent_memo.h"
 #include "agent/local/file_thread.h"
 #include "agent/local/file_timer.h"
 #include "agent/local/filtered_output.h"
@@ -50,6 +51,8 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
     Duration keeper_lease{};
     /// Workers' soft limit of open descriptors; 0: this process's.
     uint64_t descriptor_limit = 0;
+    /// Where another agent of this session finds the keeper; no path: it ends with this process.
+    KeeperSocket keeper_socket;
     /// What to do when the coordinator does not accept the job's token.
     std::string token_advice;
     /// For TORCHELASTIC_SIGNALS_TO_HANDLE.
@@ -75,6 +78,9 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
     std::function<void(const Progress&)> on_progress;
     /// Every line for standard output or error; see OutputPump.
     OutputPump::Sink sink;
+    /// Waits, but not for long, until what was passed to `sink` is where it is kept; null: nobody
+    /// needs to know.
+    std::function<void()> settle_output;
     /// The agent has ended: no process is left, or what is left is blocked in the kernel.
     /// Afterwards only `sink` may be called, by ResumeOutput() and DrainOutput().
     std::function<void(int code, const std::string& message)> on_exit;
@@ -97,6 +103,9 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
 
   /// Starts the keeper and makes the first connection attempt.
   void Start();
+  /// In place of Start(): goes on for an agent that is gone. See Note [Adopting workers]. The
+  /// options have its incarnation and directories.
+  void Resume(AttachedKeeper keeper, const AgentMemo& memo);
   /// An operator's signal for this agent alone (see node::OperatorSignal).
   void OperatorSignal(int signal);
   /// The link leads to another place from now on; `endpoint` is for people.
@@ -133,7 +142,7 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   void Feed(node::Event event) { driver_.Feed(std::move(event)); }
   // The machine's executor.
   MonoTime Now() override { return MonoNow(); }
-  void Persist(const None& /*record*/) override {}
+  void Persist(const NodeRecord& record) override;
   void WakeAt(MonoTime at) override;
   void Send(FromAgent& message) override { link_.Send(message); }
   void Execute(node::Action& action) override;
@@ -143,19 +152,24 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   void Execute(const node::ReconnectStream& reconnect);
   void Execute(const node::PrepareNode& prepare);
   void Execute(const node::SpawnWorkers& spawn);
+  void Execute(const node::AdoptWorkers& adopt);
   void Execute(const node::SignalWorkers& signal);
   void Execute(const node::NotifyWorkers& notify) { ForwardSignal(notify.signal); }
   void Execute(const node::KillWorkers& kill);
   void Execute(const node::KillOrphans& kill);
   void Execute(const node::Exit& exit);
 
+  void Listen();
+  void LeaveMemo();
+  WorkerSpec SpecOf(int local_rank);
+  void BeginWorkers(const RankAssignment& assignment);
+  void OnShown(int local_rank, keeper::Stream stream, uint64_t offset);
   void AdoptLogWriter(pid_t pid);
   void OpenKeeper();
   void FollowLease(Duration node_lease);
   KeeperCallbacks MakeKeeperCallbacks();
   void OnLinkLost(const LinkLoss& loss);
   void WarnOfSilence();
-  absl::Status SpawnOne(int local_rank);
   std::map<std::string, std::string> EnvironmentOf(int local_rank);
   void OnSpawned(const keeper::SpawnedReport& report);
   void OnSpawnFailed(int local_rank, const std::string& what);
@@ -228,6 +242,8 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   EventLoop::TimerId wake_timer_ = 0;
   Duration keeper_lease_ = options_.keeper_lease;
   std::unique_ptr<KeeperClient> keeper_;
+  /// For the next agent; empty: there will be none.
+  std::string memo_;
   /// Makes an attempt's folders: not behind a log of the one before that is slow to read.
   FileThread attempt_files_;
   /// Reads the workers' log and error files.

@@ -47,7 +47,8 @@ void LocalAgent::Execute(const node::PrepareNode& prepare) {
   const Generation generation = assignment_.generation;
   std::optional<StoreEndpoint> store;
   if (prepare.reset_store) {
-    const absl::StatusOr<StoreEndpoint> endpoint = store_.Renew(assignment_.world_size);
+    const absl::StatusOr<StoreEndpoint> endpoint =
+        store_.Renew(assignment_.world_size, keeper_ != nullptr ? keeper_->pidfd() : -1);
     if (!endpoint.ok()) {
       Feed(node::PrepareFailed{generation, absl::StrCat("cannot serve the workers' store: ",
                                                         endpoint.status().message())});
@@ -58,8 +59,8 @@ void LocalAgent::Execute(const node::PrepareNode& prepare) {
   MakeAttemptFiles([this, generation, store] { Feed(node::LogsAndStoreReady{generation, store}); });
 }
 
-void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
-  assignment_ = spawn.assignment;
+void LocalAgent::BeginWorkers(const RankAssignment& assignment) {
+  assignment_ = assignment;
   spawned_pids_.clear();
   has_logged_.clear();
   lost_logs_.clear();
@@ -68,11 +69,22 @@ void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
     options_.file_timer->Clear();
   }
   spawn_is_answered_ = false;
+}
+
+void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
+  BeginWorkers(spawn.assignment);
   for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
-    if (const absl::Status status = SpawnOne(local_rank); !status.ok()) {
+    if (const absl::Status status = keeper_->Spawn(SpecOf(local_rank)); !status.ok()) {
       OnSpawnFailed(local_rank, std::string(status.message()));
       return;
     }
+  }
+}
+
+void LocalAgent::Execute(const node::AdoptWorkers& adopt) {
+  BeginWorkers(adopt.assignment);
+  for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
+    SpecOf(local_rank);  // For its streams, which are followed.
   }
 }
 
@@ -112,7 +124,8 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank) {
   return std::move(variables.environment);
 }
 
-absl::Status LocalAgent::SpawnOne(int local_rank) {
+/// Follows its streams, too.
+WorkerSpec LocalAgent::SpecOf(int local_rank) {
   WorkerSpec spec;
   spec.local_rank = local_rank;
   spec.life = life();
@@ -129,7 +142,7 @@ absl::Status LocalAgent::SpawnOne(int local_rank) {
     spec.cpus = options_.worker_cpus.at(static_cast<size_t>(local_rank));
   }
   spec.reads_stdin = options_.reads_stdin(local_rank);
-  return keeper_->Spawn(spec);
+  return spec;
 }
 
 void LocalAgent::OnSpawned(const keeper::SpawnedReport& report) {
@@ -191,7 +204,10 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
   files_.Run(
       [path = worker.error_file, kept = worker.kept_error_file, file] {
         *file = ErrorFile{ReadErrorFile(path), MonoNow()};
-        if (file->result.error.has_value()) {
+        if (file->result.problem == kErrorFileNotWritten && kept != path) {
+          // An agent before this one may have put it in place.
+          file->result = ReadErrorFile(kept);
+        } else if (file->result.error.has_value()) {
           PutInPlace(path, kept);
         }
       },

@@ -64,6 +64,11 @@ void OutputPump::Follow(int local_rank, keeper::Stream stream, Route route) {
   Advance();
 }
 
+void OutputPump::Skip(int local_rank, keeper::Stream stream, uint64_t offset) {
+  Source& source = OutputOf({local_rank, stream}).sources.back();
+  source.offset = source.size = std::max(source.offset, offset);
+}
+
 void OutputPump::Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes) {
   const Key key{local_rank, stream};
   Output& output = OutputOf(key);
@@ -213,6 +218,9 @@ void OutputPump::OnRead(uint64_t id, const std::string& bytes) {
   // An empty read: the file was removed or truncated; its content can no longer be shown.
   source.offset = bytes.empty() ? source.size : source.offset + bytes.size();
   PassOn(output.stream, source, bytes);
+  if (on_shown_ && output.sources.size() == 1) {
+    on_shown_(key.first, key.second, source.offset - source.format.held_bytes());
+  }
   if (!is_draining_) {
     QueuesOf(key.second).unread.pop_front();
     output.is_queued = false;

@@ -81,6 +81,11 @@ class OutputPump {
   /// Follows the route's file for a worker's stream from its beginning, after the rest of the
   /// stream's previous file.
   void Follow(int local_rank, keeper::Stream stream, Route route);
+  /// So much of a followed stream's file was shown before: goes on behind that. Before Grew().
+  void Skip(int local_rank, keeper::Stream stream, uint64_t offset);
+  /// Is told how much of the latest file of a stream has been passed on as whole lines.
+  using OnShown = std::function<void(int local_rank, keeper::Stream, uint64_t offset)>;
+  void TellShown(OnShown on_shown) { on_shown_ = std::move(on_shown); }
   /// The file of a followed stream has grown to `size_bytes`.
   void Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes);
   /// Bytes of a stream that could not be written to its file.
@@ -168,6 +173,7 @@ class OutputPump {
   FileThread& files_;
   const Sink sink_;
   const Duration read_limit_;
+  OnShown on_shown_;
   size_t backlog_bytes_ = 0;
   std::map<Key, Output> outputs_;
   std::array<Queues, 2> queues_;

@@ -10,6 +10,7 @@
 #include "base/descriptor_limit.h"
 #include "base/error_text.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 
 namespace fsdprun {
 namespace {
@@ -49,9 +50,27 @@ absl::StatusOr<StoreEndpoint> WorkerStore::ReservePort() {
   return StoreEndpoint{addresses_.advertised, ntohs(any.sin6_port)};
 }
 
-absl::StatusOr<StoreEndpoint> WorkerStore::Renew(int world_size) {
+void WorkerStore::LetProcessServe(const std::string& program) {
+  process_ = std::make_unique<StoreProcess>(loop_, program);
+}
+
+void WorkerStore::WarnOfDescriptors(int world_size) {
+  const std::string shortage =
+      DescriptorShortage(static_cast<uint64_t>(world_size), "workers' connections to the store");
+  if (!shortage.empty() && !std::exchange(has_warned_of_descriptors_, true)) {
+    Log(LogLevel::kWarning, shortage);
+  }
+}
+
+absl::StatusOr<StoreEndpoint> WorkerStore::Renew(int world_size, int keeper_pidfd) {
   if (rank_zero_serves_) {
     return ReservePort();
+  }
+  WarnOfDescriptors(world_size);
+  const size_t clients = kConnectionsPerWorker * static_cast<size_t>(world_size);
+  if (process_ != nullptr) {
+    ASSIGN_OR_RETURN(const int port, process_->Renew(addresses_.listen_on, keeper_pidfd, clients));
+    return StoreEndpoint{addresses_.advertised, port};
   }
   if (server_ == nullptr) {
     auto server = std::make_unique<StoreThread>(loop_, StoreServer::Limits{});
@@ -61,12 +80,7 @@ absl::StatusOr<StoreEndpoint> WorkerStore::Renew(int world_size) {
     }
     server_ = std::move(server);
   }
-  const std::string shortage =
-      DescriptorShortage(static_cast<uint64_t>(world_size), "workers' connections to the store");
-  if (!shortage.empty() && !std::exchange(has_warned_of_descriptors_, true)) {
-    Log(LogLevel::kWarning, shortage);
-  }
-  server_->ExpectClients(kConnectionsPerWorker * static_cast<size_t>(world_size));
+  server_->ExpectClients(clients);
   server_->Reset();
   return StoreEndpoint{addresses_.advertised, server_->port()};
 }

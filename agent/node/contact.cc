@@ -30,6 +30,13 @@ Contact::Contact(const NodeSpec& spec)
       coordinator_grace_(spec.coordinator_grace),
       jitter_(spec.node.incarnation.value()) {}
 
+void Contact::Resume(Duration node_lease, MonoTime now) {
+  FollowLease(node_lease);
+  was_ever_admitted_ = true;
+  lost_at_ = now;
+  deadline_ = DeadlineWithoutCoordinator();
+}
+
 void Contact::StreamUp(MonoTime now) {
   is_up_ = true;
   is_admitted_ = false;

@@ -35,6 +35,9 @@ class Contact {
 
   /// The first attempt begins.
   void Begin(MonoTime now) { deadline_ = now + connect_timeout_; }
+  /// In place of that, in an agent that goes on for one that was admitted: its stream has just
+  /// broken. `node_lease`: the job's; zero: not told.
+  void Resume(Duration node_lease, MonoTime now);
   void StreamUp(MonoTime now);
   void Admitted(Duration node_lease, MonoTime now);
   /// The coordinator has said something.
@@ -58,6 +61,8 @@ class Contact {
   /// This agent itself has not run for so long: answers may lie unread.
   void ForgiveStall(Duration late);
 
+  bool expects_successor() const { return expects_successor_; }
+  Duration node_lease() const { return node_lease_; }
   bool is_up() const { return is_up_; }
   bool was_ever_admitted() const { return was_ever_admitted_; }
   /// The coordinator is lost, and another may take its place.

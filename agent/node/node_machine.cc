@@ -60,6 +60,9 @@ void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& ef
     ForgiveLateness(now);
     std::visit([&](const auto& e) { Handle(e, out); }, event);
   }
+  if (spec_.has_successor) {
+    KeepRecord(out);
+  }
   promised_wake_ = std::max(NextWake(now), now);  // what is due now is not late yet
   effects.wake_at = promised_wake_;
 }

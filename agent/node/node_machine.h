@@ -13,6 +13,7 @@
 
 #include "agent/node/contact.h"
 #include "agent/node/keeper_health.h"
+#include "agent/node/node_record.h"
 #include "agent/node/node_spec.h"
 #include "agent/node/report_log.h"
 #include "agent/node/worker_set.h"
@@ -27,8 +28,13 @@ namespace node {
 
 // --- Events
 
-/// First event of an incarnation; starts the keeper and the first connection attempt.
+/// First event of an incarnation, unless Resume is; starts the keeper and the first connection
+/// attempt.
 struct Boot {};
+/// In place of Boot: another agent ran here, and its keeper is there. See Note [Adopting workers].
+struct Resume {
+  NodeRecord record;
+};
 /// A stream to the coordinator is open.
 struct StreamUp {};
 /// The stream broke, or an attempt to open one failed. Silence is noticed by the machine itself.
@@ -96,9 +102,9 @@ struct OperatorSignal {
 struct TimerDue {};
 
 using Event =
-    std::variant<TimerDue, ToAgent, Boot, StreamUp, StreamLost, CoordinatorMoved, KeeperReady,
-                 KeeperLost, LogsAndStoreReady, PrepareFailed, WorkersSpawned, SpawnFailed,
-                 WorkerReaped, AllWorkersGone, WorkerProgress, OperatorSignal>;
+    std::variant<TimerDue, ToAgent, Boot, Resume, StreamUp, StreamLost, CoordinatorMoved,
+                 KeeperReady, KeeperLost, LogsAndStoreReady, PrepareFailed, WorkersSpawned,
+                 SpawnFailed, WorkerReaped, AllWorkersGone, WorkerProgress, OperatorSignal>;
 
 // --- Actions
 
@@ -118,9 +124,14 @@ struct PrepareNode {
   RankAssignment assignment;
   bool reset_store = false;
 };
-/// Start the workers; the assignment now has the master endpoint. Answer WorkersSpawned or
-/// SpawnFailed.
+/// Start the workers, those that have not been started; the assignment now has the master endpoint.
+/// Answer WorkersSpawned or SpawnFailed.
 struct SpawnWorkers {
+  RankAssignment assignment;
+};
+/// Workers of an earlier agent run, or have run: be ready for what the keeper tells of them. Answer
+/// WorkersSpawned, if all have been started.
+struct AdoptWorkers {
   RankAssignment assignment;
 };
 /// Send `signal` (and SIGCONT) to every live worker of the generation, and a stop record with
@@ -151,8 +162,8 @@ struct Exit {
   std::string message;
 };
 
-using Action = std::variant<StartKeeper, ReconnectStream, PrepareNode, SpawnWorkers, SignalWorkers,
-                            NotifyWorkers, KillWorkers, KillOrphans, Exit>;
+using Action = std::variant<StartKeeper, ReconnectStream, PrepareNode, SpawnWorkers, AdoptWorkers,
+                            SignalWorkers, NotifyWorkers, KillWorkers, KillOrphans, Exit>;
 
 // --- News, for those who only watch
 
@@ -202,20 +213,8 @@ struct Left {
 using News = std::variant<CoordinatorFound, CoordinatorLost, KeeperDied, Assigned, WorkersStarted,
                           WorkerEnded, WorkersStopping, WorkersKilled, AllEnded, Left>;
 
-using Effects = fsdprun::Effects<None, FromAgent, Action, News>;
+using Effects = fsdprun::Effects<NodeRecord, FromAgent, Action, News>;
 
-/// What the node is doing for its generation.
-enum class Phase {
-  kIdle,       // holds no generation
-  kPreparing,  // PrepareNode is running
-  kPrepared,   // waits for the commit
-  kSpawning,   // SpawnWorkers is running
-  kRunning,    // workers run (some may have exited)
-  kStopping,   // stop signal sent, waiting for the grace
-  kKilling,    // SIGKILL sent
-  kWedged,     // a process survived SIGKILL
-  kGone,       // no process of the generation is left; its reports are kept for repeating
-};
 std::string_view PhaseName(Phase phase);
 
 }  // namespace node
@@ -282,6 +281,10 @@ class NodeMachine {
   void SendHeartbeat(Out& out);
   void Handle(const ToAgent& order, Out& out);
   void Handle(const node::Boot&, Out& out);
+  void Handle(const node::Resume& resume, Out& out);
+  void ResumePhase(Out& out);
+  void KeepRecord(Out& out);
+  NodeRecord MakeRecord() const;
   void Handle(const node::StreamUp&, Out& out);
   void Handle(const node::StreamLost& lost, Out& out);
   void Handle(const node::CoordinatorMoved& moved, Out& out);
@@ -355,6 +358,8 @@ class NodeMachine {
   Progress progress_;
   KeeperHealth keeper_;
   bool prepare_started_ = false;
+  /// Its workers were ordered.
+  bool is_spawned_ = false;
   /// A newer generation that waits until the current one is gone.
   std::optional<RankAssignment> next_assignment_;
 
@@ -376,6 +381,21 @@ class NodeMachine {
   std::string exit_message_;
 
   uint64_t stale_dropped_ = 0;
+
+  /// What of the record was last kept; of its parts, those that change.
+  struct Kept {
+    Generation generation;
+    Generation highest_seen;
+    node::Phase phase = node::Phase::kIdle;
+    MonoTime kill_at{};
+    size_t reports = 0;
+    bool was_admitted = false;
+    bool may_be_taken_over = false;
+    Duration node_lease{};
+    bool operator==(const Kept&) const = default;
+  };
+  /// Empty before the first step.
+  std::optional<Kept> kept_;
 };
 
 }  // namespace fsdprun

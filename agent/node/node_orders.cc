@@ -75,6 +75,7 @@ void NodeMachine::BeginPrepare(const RankAssignment& assignment, Out& out) {
   FSDPRUN_CHECK(generation() < assignment.generation, "generations rise");
   assignment_ = assignment;
   phase_ = node::Phase::kPreparing;
+  is_spawned_ = false;
   workers_.Begin(assignment);
   reports_.Clear();
   ends_by_stop_.clear();
@@ -95,6 +96,7 @@ void NodeMachine::Apply(const CommitGeneration& commit, Generation g, Out& out) 
   assignment_.master_addr = commit.store.address;
   assignment_.master_port = commit.store.port;
   phase_ = node::Phase::kSpawning;
+  is_spawned_ = true;
   contact_.JobRuns();
   SetReason("starting the workers of generation " + std::to_string(g.value()));
   out.effects.actions.emplace_back(node::SpawnWorkers{assignment_});

@@ -42,6 +42,17 @@ std::vector<AgentMessage> ReportLog::Repeat(MonoTime now) const {
   return messages;
 }
 
+std::vector<NodeRecord::Report> ReportLog::Unrepeatable() const {
+  std::vector<NodeRecord::Report> kept;
+  for (const Report& report : reports_) {
+    if (std::holds_alternative<AgentPrepared>(report.message) ||
+        std::holds_alternative<NodeFaulted>(report.message)) {
+      kept.push_back(report);
+    }
+  }
+  return kept;
+}
+
 /// See Note [Age of an event].
 AgentMessage ReportLog::Aged(const Report& report, MonoTime now) {
   AgentMessage message = report.message;

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "agent/node/node_record.h"
 #include "base/mono_time.h"
 #include "proto/cluster/messages.h"
 
@@ -23,14 +24,14 @@ class ReportLog {
   AgentMessage Add(AgentMessage message, MonoTime happened_at, MonoTime now);
   /// All of them in order, as they are to be sent now.
   std::vector<AgentMessage> Repeat(MonoTime now) const;
+  /// Those that cannot be made again of what the keeper knows.
+  std::vector<NodeRecord::Report> Unrepeatable() const;
   /// The failures among them, of the node `node` with `assignment`.
   std::vector<OwnFailure> Failures(const NodeInfo& node, const RankAssignment& assignment) const;
 
  private:
-  struct Report {
-    AgentMessage message;
-    MonoTime happened_at{};
-  };
+  using Report = NodeRecord::Report;
+
   static AgentMessage Aged(const Report& report, MonoTime now);
 
   std::vector<Report> reports_;

@@ -87,6 +87,18 @@ void WorkerSet::KillSent(MonoTime now) {
   killed_at_ = std::min(killed_at_, now);
 }
 
+void WorkerSet::Resume(int stop_signal, MonoTime stopped_at, MonoTime killed_at) {
+  stop_signal_ = stop_signal;
+  stopped_at_ = stopped_at;
+  killed_at_ = killed_at;
+}
+
+void WorkerSet::Stopped(int& stop_signal, MonoTime& stopped_at, MonoTime& killed_at) const {
+  stop_signal = stop_signal_;
+  stopped_at = stopped_at_;
+  killed_at = killed_at_;
+}
+
 bool WorkerSet::NoteStep(int local_rank, int64_t step) {
   if (!IsOne(local_rank)) {
     return false;

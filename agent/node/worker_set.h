@@ -37,6 +37,9 @@ class WorkerSet {
   /// A stop signal, or SIGKILL, is sent to all that run.
   void SignalSent(int signal, MonoTime now);
   void KillSent(MonoTime now);
+  /// The same as it was known to an agent before this one; and what that has to be told.
+  void Resume(int stop_signal, MonoTime stopped_at, MonoTime killed_at);
+  void Stopped(int& stop_signal, MonoTime& stopped_at, MonoTime& killed_at) const;
   /// A worker tells how far it has come. False if there is no such worker.
   bool NoteStep(int local_rank, int64_t step);
 

@@ -28,6 +28,8 @@ class LineFormat {
   std::string Take(absl::string_view bytes);
   /// The last line, which has no end; empty if there is none. A prefixed one gets an end.
   std::string TakeRest();
+  /// Of it, so many bytes were taken.
+  size_t held_bytes() const { return partial_.size(); }
 
  private:
   enum class LastEnd { kNone, kReturn, kReturnOfNothing };

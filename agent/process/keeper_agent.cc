@@ -167,7 +167,7 @@ void Keeper::Flush() {
 }
 
 bool Keeper::HasBulkRoom() const {
-  return is_ending_ || outgoing_.size() + kBulkRoom <= kOutgoingBytes;
+  return (is_ending_ && agent_fd_ < 0) || outgoing_.size() + kBulkRoom <= kOutgoingBytes;
 }
 
 // --- The named socket

@@ -57,8 +57,8 @@ int SpawnKeeper(KeeperStart start, pid_t& pid) {
     posix_spawn_file_actions_adddup2(&actions, start.listener_fd, kKeeperListenerFd);
   }
   // Workers must not inherit descriptors that our own parent left open.
-  posix_spawn_file_actions_addclosefrom_np(
-      &actions, (is_named ? kKeeperListenerFd : kKeeperSocketFd) + 1);
+  posix_spawn_file_actions_addclosefrom_np(&actions,
+                                           (is_named ? kKeeperListenerFd : kKeeperSocketFd) + 1);
   sigset_t all;
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &all);

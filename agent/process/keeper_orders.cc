@@ -94,10 +94,10 @@ void Keeper::Start(Worker& worker) {
 
 void Keeper::CancelStart(Worker& worker, int error, const char* attempted) {
   Tell(SpawnFailedReport{.local_rank = worker.local_rank,
-                                 .error = error,
-                                 .attempted = attempted,
-                                 .path = worker.plan->argv.front(),
-                                 .life = worker.life});
+                         .error = error,
+                         .attempted = attempted,
+                         .path = worker.plan->argv.front(),
+                         .life = worker.life});
   worker.phase = Phase::kFailed;
   worker.CloseChildFds();
   sweep_wanted_ = true;
@@ -135,9 +135,9 @@ void Keeper::Apply(const SignalProcessCommand& command) {
     SendSignal(pidfd, command.signal);
   } else if (is_same) {
     Tell(NoteReport{kAllRanks, "refused to send signal " + std::to_string(command.signal) +
-                                           " to process " + std::to_string(command.pid) +
-                                           ": it is not one of this job's workers, nor was it "
-                                           "started by one"});
+                                   " to process " + std::to_string(command.pid) +
+                                   ": it is not one of this job's workers, nor was it "
+                                   "started by one"});
   }
   ::close(pidfd);
 }
@@ -145,9 +145,8 @@ void Keeper::Apply(const SignalProcessCommand& command) {
 void Keeper::Apply(const ControlLineCommand& command) {
   Worker* worker = FindCurrent(command.local_rank, command.life);
   if (worker != nullptr && !worker->control.SendLine(command.line)) {
-    Tell(
-        NoteReport{command.local_rank,
-                   "dropped a control record: the worker does not read its control socket"});
+    Tell(NoteReport{command.local_rank,
+                    "dropped a control record: the worker does not read its control socket"});
   }
 }
 

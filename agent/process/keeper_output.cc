@@ -112,7 +112,7 @@ void Keeper::DegradeLog(Worker& worker, int stream, int error, const std::string
     log.growth_pending = false;
   }
   Tell(LogDegradedReport{worker.local_rank, StreamOf(stream), log.file_error(), log.path(),
-                                 log.degradation(), worker.life});
+                         log.degradation(), worker.life});
 }
 
 /// The log writer is gone: what it has not answered for goes to the agent.

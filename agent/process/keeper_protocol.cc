@@ -179,9 +179,7 @@ struct ReportAppender {
   void operator()(const AllGoneReport& r) const {
     WriteFrame(FrameType::kAllGone, out).Int(r.life);
   }
-  void operator()(const MemoReport& r) const {
-    WriteFrame(FrameType::kKeptMemo, out).Text(r.memo);
-  }
+  void operator()(const MemoReport& r) const { WriteFrame(FrameType::kKeptMemo, out).Text(r.memo); }
   void operator()(const ShownReport& r) const {
     WriteFrame(FrameType::kShownBefore, out)
         .Int(r.local_rank)

@@ -211,10 +211,10 @@ struct ShownReport {
   uint64_t offset = 0;
   uint64_t life = 0;
 };
-using Report = std::variant<HelloReport, SpawnedReport, SpawnFailedReport, ExitedReport,
-                            LogGrewReport, LogDataReport, LogDegradedReport, LogWriterReport,
-                            ControlRecordReport, NoteReport, AllGoneReport, MemoReport,
-                            ShownReport>;
+using Report =
+    std::variant<HelloReport, SpawnedReport, SpawnFailedReport, ExitedReport, LogGrewReport,
+                 LogDataReport, LogDegradedReport, LogWriterReport, ControlRecordReport, NoteReport,
+                 AllGoneReport, MemoReport, ShownReport>;
 
 /// Appends one whole frame (length, type, fields) to `out`.
 void AppendCommand(const Command& command, std::string& out);

@@ -35,8 +35,8 @@ struct Address {
 absl::StatusOr<Address> AddressOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  Address address{.folder = UniqueFd(
-                      ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW))};
+  Address address{
+      .folder = UniqueFd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW))};
   if (!address.folder.valid()) {
     return absl::NotFoundError(absl::StrCat("open ", folder, ": ", ErrorText(errno)));
   }
@@ -56,7 +56,8 @@ absl::StatusOr<UniqueFd> Connect(const std::string& path) {
   if (!fd.valid() || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.name),
                                sizeof(address.name)) != 0) {
     const int error = errno;
-    const std::string text = absl::StrCat("connect to the keeper at ", path, ": ", ErrorText(error));
+    const std::string text =
+        absl::StrCat("connect to the keeper at ", path, ": ", ErrorText(error));
     return error == ENOENT || error == ECONNREFUSED ? absl::NotFoundError(text)
                                                     : absl::UnavailableError(text);
   }
@@ -89,8 +90,7 @@ absl::StatusOr<keeper::Report> ReadReport(int fd, MonoTime deadline, std::string
                     : absl::FailedPreconditionError("it sent a frame that cannot be decoded");
     }
     pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - MonoNow()).count();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - MonoNow()).count();
     if (::poll(&ready, 1, static_cast<int>(std::max<int64_t>(left, 0))) == 0) {
       return absl::UnavailableError("it does not answer");
     }

@@ -49,9 +49,8 @@ void Keeper::ReadControl(Worker& worker) {
     AppendControlRecord(worker.local_rank, worker.life, line, outgoing_);
   }
   if (worker.control.TakeOverflow() && HasBulkRoom()) {
-    Tell(
-        NoteReport{worker.local_rank, "dropped a control record longer than " +
-                                          std::to_string(contract::kMaxRecordBytes) + " bytes"});
+    Tell(NoteReport{worker.local_rank, "dropped a control record longer than " +
+                                           std::to_string(contract::kMaxRecordBytes) + " bytes"});
   }
 }
 
@@ -88,8 +87,8 @@ void Keeper::OnWorkerDeath(Worker& worker) {
     // signalled.
     worker.exit.exit_code = kUnknownExitCode;
     Tell(NoteReport{worker.local_rank, "cannot learn how the worker ended (" +
-                                                   std::string(std::strerror(errno)) +
-                                                   "); taken as a failure"});
+                                           std::string(std::strerror(errno)) +
+                                           "); taken as a failure"});
   } else {
     DecodeWaitStatus(info, worker.exit);
   }

@@ -94,6 +94,17 @@ absl::StatusOr<UniqueFd> Bind(const std::string& host, int port) {
 
 }  // namespace
 
+absl::StatusOr<BoundStore> BindStore(const std::string& host) {
+  BoundStore bound;
+  ASSIGN_OR_RETURN(bound.socket, Bind(host, 0));
+  bound.port = BoundPort(bound.socket.get());
+  if (::listen(bound.socket.get(), kBacklog) != 0 || bound.port <= 0) {
+    return absl::UnavailableError(
+        absl::StrCat("listen for store clients on ", host, ": ", ErrorText(errno)));
+  }
+  return bound;
+}
+
 StoreServer::StoreServer(EventLoop& loop) : StoreServer(loop, Limits()) {}
 
 StoreServer::StoreServer(EventLoop& loop, const Limits& limits, ForeignConnection on_foreign)

@@ -17,6 +17,14 @@
 
 namespace fsdprun {
 
+/// A socket at which store clients queue up until somebody serves them.
+struct BoundStore {
+  UniqueFd socket;
+  int port = 0;
+};
+/// Binds a free port of a numeric address, and listens. Errors: as of StoreServer::Listen().
+absl::StatusOr<BoundStore> BindStore(const std::string& host);
+
 /// A key-value server for unmodified torch.distributed.TCPStore clients (libuv or legacy,
 /// is_master=False). One per generation, or one that is Reset() between generations. It never
 /// resolves a name, forward or reverse: hosts are numeric. Thread: loop thread only (construction

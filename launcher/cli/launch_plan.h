@@ -232,6 +232,8 @@ struct LaunchPlan {
   std::map<std::string, std::string> known_hosts;
   /// What ends the job is said by the launcher that hosts its coordinator, on the same console.
   bool shares_console = false;
+  /// A session of a daemon: where another process of it finds its keeper; else empty.
+  std::string keeper_socket;
   /// Where another program of this job has said that the coordinator is; else empty.
   std::vector<HostPort> coordinators;
   /// c10d: this launcher must host the coordinator, or must not; unset: the first that binds the

@@ -35,7 +35,7 @@ DaemonSession::DaemonSession(EventLoop& loop, FileGrowth& growth, std::string fo
   }
   watches_[2] = growth_.Watch(folder_ + "/alive", [this] { hooks_.on_more(); });
   if (is_running()) {
-    loop_.Watch(process_.pidfd.get(), EPOLLIN, [this](uint32_t) { OnProcess(); });
+    WatchProcess();
   } else {
     code_ = ExitCode(0);
   }
@@ -54,6 +54,15 @@ void DaemonSession::Signal(int signal) {
   if (is_running()) {
     ::syscall(SYS_pidfd_send_signal, process_.pidfd.get(), signal, nullptr, 0);
   }
+}
+
+void DaemonSession::WatchProcess() {
+  loop_.Watch(process_.pidfd.get(), EPOLLIN, [this](uint32_t) { OnProcess(); });
+}
+
+void DaemonSession::GoOn(SessionProcess process) {
+  process_ = std::move(process);
+  WatchProcess();
 }
 
 void DaemonSession::OnProcess() {

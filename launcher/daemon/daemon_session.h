@@ -43,6 +43,10 @@ class DaemonSession {
   DaemonSession(const DaemonSession&) = delete;
   DaemonSession& operator=(const DaemonSession&) = delete;
 
+  /// In the place of its process, which has ended: the session goes on. Also within on_end.
+  void GoOn(SessionProcess process);
+  /// Its process has left an exit code: it was not killed.
+  bool has_told_end() const { return ReadSessionExit(folder_).has_value(); }
   /// Nothing happens once it has ended.
   void Signal(int signal);
   bool is_running() const { return process_.pidfd.valid(); }
@@ -65,6 +69,7 @@ class DaemonSession {
     uint64_t dropped = 0;
   };
 
+  void WatchProcess();
   void OnProcess();
   void OnGrowth();
   static void Drop(Stream& stream, uint64_t end);

@@ -111,10 +111,10 @@ UniqueFd OpenPid(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-absl::StatusOr<SessionProcess> FillFolder(const std::string& folder, const v1::SessionSpec& spec,
-                                          const std::string& program,
-                                          const Environment& environment) {
-  RETURN_IF_ERROR(WriteFile(folder + "/spec", spec.SerializeAsString()));
+}  // namespace
+
+absl::StatusOr<SessionProcess> RestartSession(const std::string& folder, const std::string& program,
+                                              const Environment& environment) {
   ASSIGN_OR_RETURN(const UniqueFd out, OpenOutput(folder + "/stdout"));
   ASSIGN_OR_RETURN(const UniqueFd error, OpenOutput(folder + "/stderr"));
   // Not with a number that the child's own descriptors have.
@@ -122,6 +122,9 @@ absl::StatusOr<SessionProcess> FillFolder(const std::string& folder, const v1::S
   const UniqueFd alive(::fcntl(first.get(), F_DUPFD_CLOEXEC, kAliveFd + 1));
   if (!alive.valid() || ::flock(alive.get(), LOCK_EX | LOCK_NB) != 0) {
     return Failed("cannot lock", folder + "/alive", errno);
+  }
+  if (::ftruncate(alive.get(), 0) != 0) {  // It has the number of the last process.
+    return Failed("cannot empty", folder + "/alive", errno);
   }
   SessionProcess process{.is_child = true};
   if (const int result = Spawn({program, "--session", folder}, environment,
@@ -133,7 +136,7 @@ absl::StatusOr<SessionProcess> FillFolder(const std::string& folder, const v1::S
   return process;
 }
 
-}  // namespace
+std::string KeeperSocketOf(const std::string& folder) { return folder + "/keeper"; }
 
 bool IsSessionId(absl::string_view text) {
   return text.size() == kIdDigits && std::all_of(text.begin(), text.end(), [](char c) {
@@ -208,7 +211,9 @@ absl::StatusOr<SessionProcess> StartSession(const std::string& folder, const v1:
   if (::mkdir(folder.c_str(), 0700) != 0) {
     return Failed("cannot make", folder, errno);
   }
-  absl::StatusOr<SessionProcess> process = FillFolder(folder, spec, program, environment);
+  const absl::Status written = WriteFile(folder + "/spec", spec.SerializeAsString());
+  absl::StatusOr<SessionProcess> process =
+      written.ok() ? RestartSession(folder, program, environment) : written;
   if (!process.ok()) {
     RemoveSessionFolder(folder);
   }

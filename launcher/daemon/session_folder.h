@@ -7,6 +7,8 @@
 //   job's
 //            launcher a second line once the job has started
 //   stdout, stderr
+//   keeper   of a node's part: the socket at which its keeper takes the place of an agent that was
+//            killed for another's
 //   exit     its exit code, written at its end
 // Sessions are no part of their daemon: they live on without it, and a daemon that is started on
 // the same folder finds them here.
@@ -70,6 +72,10 @@ struct SessionProcess {
 absl::StatusOr<SessionProcess> StartSession(const std::string& folder, const v1::SessionSpec& spec,
                                             const std::string& program,
                                             const Environment& environment);
+/// The same for a session whose process was killed and has left its keeper.
+absl::StatusOr<SessionProcess> RestartSession(const std::string& folder, const std::string& program,
+                                              const Environment& environment);
+std::string KeeperSocketOf(const std::string& folder);
 /// Finds the process of a session that an earlier daemon has started. Errors: UNAVAILABLE if it is
 /// just being started.
 absl::StatusOr<SessionProcess> FindSession(const std::string& folder);

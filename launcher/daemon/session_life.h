@@ -61,6 +61,8 @@ class SessionLife {
     }
   }
   bool has_ended() const { return has_ended_; }
+  /// It was told to end: its process is not started again.
+  bool is_ending() const { return is_terminated_ || is_killed_; }
   bool is_detached() const { return is_detached_; }
 
   /// What is to be done now; to be asked again at due().

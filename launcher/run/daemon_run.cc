@@ -7,13 +7,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "agent/process/keeper_socket.h"
 #include "agent/rpc/call_proof.h"
 #include "base/descriptor_limit.h"
 #include "base/error_text.h"
@@ -36,15 +35,6 @@ constexpr Duration kAdoptPause = std::chrono::milliseconds(100);
 
 void SayOfDaemon(const std::string& text) {
   std::fprintf(stderr, "%s: %s\n", ProgramName(CliProgram::kFsdpAgent), text.c_str());
-}
-
-absl::StatusOr<std::string> OwnProgram() {
-  std::error_code error;
-  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) {
-    return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
-  }
-  return path.string();
 }
 
 absl::StatusOr<std::vector<UniqueFd>> BindListenersOrSay(const HostPort& listen) {
@@ -245,7 +235,8 @@ void DaemonRun::AdoptOne(const std::string& id) {
   if (const auto devices = traveled.find(kVisibleDevices); devices != traveled.end()) {
     session.devices = absl::StrSplit(devices->second, ',', absl::SkipEmpty());
   }
-  if (!session.process->is_running()) {
+  if (!session.process->is_running() && !Revive(session)) {
+    EndKeeper(KeeperSocketOf(path));
     session.life.Ended(MonoNow());
   } else if (!spec->has_head()) {
     ledger_->Restore(id, session.title, spec->workers(), session.devices);

@@ -15,6 +15,7 @@
 #include "launcher/daemon/daemon_session.h"
 #include "launcher/daemon/file_growth.h"
 #include "launcher/daemon/first_bytes.h"
+#include "launcher/daemon/revivals.h"
 #include "launcher/daemon/session_folder.h"
 #include "launcher/daemon/session_life.h"
 #include "launcher/daemon/slot_ledger.h"
@@ -49,6 +50,7 @@ class DaemonRun {
     /// What it was sent last is on its way.
     bool is_sending = false;
     EventLoop::TimerId timer = 0;
+    Revivals revivals;
   };
 
   // Setup.
@@ -73,6 +75,8 @@ class DaemonRun {
   // Sessions.
   absl::StatusOr<LaunchPlan> PlanOf(const v1::SessionSpec& spec,
                                     const Environment& environment) const;
+  bool Revive(Session& session);
+  void OnSessionEnd(Session& session);
   Session& Keep(const v1::SessionSpec& spec, SessionProcess process);
   Session* SessionOf(DaemonService::CallId call);
   void SendNext(Session& session);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "agent/process/keeper_socket.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/cli/forwarded_environment.h"
@@ -171,14 +172,44 @@ DaemonRun::Session& DaemonRun::Keep(const v1::SessionSpec& spec, SessionProcess 
       spec.has_head() ? DaemonSession::Output::kKept : DaemonSession::Output::kDropped,
       DaemonSession::Hooks{[this, &session] { SendNext(session); },
                            [this, &session] {
-                             Log(LogLevel::kInfo, absl::StrCat("ended ", session.title));
-                             session.life.Ended(MonoNow());
-                             ledger_->Free(session.id);
-                             SendNext(session);
-                             // Which may destroy who calls this.
-                             loop_.Post([this, id = session.id] { Tend(id); });
+                             if (!Revive(session)) {
+                               OnSessionEnd(session);
+                             }
                            }});
   return session;
+}
+
+// A node's part whose process was killed, not told to end, and has left its keeper: another process
+// goes on in its place. See Note [Adopting workers].
+bool DaemonRun::Revive(Session& session) {
+  const std::string folder = folder_->PathOf(session.id);
+  if (session.life.is_detached() || session.life.is_ending() || session.process->has_told_end() ||
+      !HasKeeper(KeeperSocketOf(folder)) || !session.revivals.Take(MonoNow())) {
+    return false;
+  }
+  absl::StatusOr<SessionProcess> process =
+      RestartSession(folder, program_, EnvironmentAtNode(environment_, {}));
+  if (!process.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat(session.title,
+                                         ": its process was killed, and another one "
+                                         "cannot be started: ",
+                                         process.status().message()));
+    return false;
+  }
+  Log(LogLevel::kWarning, absl::StrCat(session.title, ": its process was killed; process ",
+                                       process->pid, " goes on in its place"));
+  session.process->GoOn(*std::move(process));
+  return true;
+}
+
+void DaemonRun::OnSessionEnd(Session& session) {
+  Log(LogLevel::kInfo, absl::StrCat("ended ", session.title));
+  EndKeeper(KeeperSocketOf(folder_->PathOf(session.id)));  // Of one that was killed.
+  session.life.Ended(MonoNow());
+  ledger_->Free(session.id);
+  SendNext(session);
+  // Which may destroy who calls this.
+  loop_.Post([this, id = session.id] { Tend(id); });
 }
 
 DaemonRun::Session* DaemonRun::SessionOf(DaemonService::CallId call) {

@@ -88,6 +88,11 @@ absl::Status JobOutput::MakeRunDirs(const std::string& run_id) {
   return absl::OkStatus();
 }
 
+void JobOutput::TakeRunDirs(const std::string& run_id, const RunDirs& dirs) {
+  run_id_ = run_id;
+  dirs_ = dirs;
+}
+
 void JobOutput::ChangeRunDirs(std::function<void(const absl::Status&)> then) {
   then_ = std::move(then);
   change_ = std::make_unique<RunDirChange>(

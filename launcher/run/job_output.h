@@ -53,6 +53,8 @@ class JobOutput {
 
   /// Makes the directories of the first agent. Errors: see fsdprun::MakeRunDirs().
   absl::Status MakeRunDirs(const std::string& run_id);
+  /// They are there: an agent that was killed has made them.
+  void TakeRunDirs(const std::string& run_id, const RunDirs& dirs);
   const RunDirs& dirs() const { return dirs_; }
   /// Makes those of the next agent in their place, with a bounded wait for the file system; `then`
   /// runs on the loop.

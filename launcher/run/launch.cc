@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "agent/local/store_process.h"
 #include "base/error_text.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -48,6 +49,7 @@ constexpr int kValueError = 1;
 
 /// What a daemon starts its sessions with; no option of users.
 constexpr absl::string_view kSessionOption = "--session";
+constexpr absl::string_view kStoreOption = "--store";
 
 // This command line, for other nodes: a path is made absolute, a name is looked up there again.
 std::vector<std::string> CommandForNodes(int argc, char** argv) {
@@ -174,6 +176,10 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
   if (program == CliProgram::kFsdprun && argc == 2 && argv[1] == kSshNodeOption) {
     PrepareProcess();
     return RunSshNode(environment);
+  }
+  if (program == CliProgram::kFsdpAgent && argc == 3 && argv[1] == kStoreOption) {
+    PrepareProcess();
+    return RunStore(argv[2]);
   }
   absl::StatusOr<LaunchPlan> plan =
       ParseCommandLine(program, std::vector<std::string>(argv + 1, argv + argc), environment,

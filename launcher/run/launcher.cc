@@ -70,12 +70,22 @@ absl::Status Launcher::Start() {
   ASSIGN_OR_RETURN(tls_, MakeTls(plan_));
   run_id_ = plan_.rdzv_id_is_random ? RandomRunId() : plan_.rdzv_id;
   RETURN_IF_ERROR(FindFirst());
-  RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
+  std::optional<LeftBehind> left = FindLeftBehind();
+  if (left.has_value()) {
+    output_.TakeRunDirs(run_id_, left->memo.dirs);
+    incarnation_ = left->memo.node.incarnation;
+  } else {
+    RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
+  }
   OpenEventFile();
   RETURN_IF_ERROR(OpenLink());
   RETURN_IF_ERROR(MakeStore());
   MakeAgent();
-  agent_->Start();
+  if (left.has_value()) {
+    agent_->Resume(std::move(left->keeper), left->memo);
+  } else {
+    agent_->Start();
+  }
   return absl::OkStatus();
 }
 

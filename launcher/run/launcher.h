@@ -75,6 +75,12 @@ class Launcher {
   void TellIfLeftOut(const node::Event& event);
   void NoteRejection(const node::Event& event);
   void MakeAgent();
+  /// Of an agent that was killed, in whose place this one goes on.
+  struct LeftBehind {
+    AttachedKeeper keeper;
+    AgentMemo memo;
+  };
+  std::optional<LeftBehind> FindLeftBehind() const;
 
   // Events.
   void RestartAgent();
@@ -190,6 +196,8 @@ class Launcher {
   std::unique_ptr<EventFile> event_file_;
   ProgressSigns progress_signs_;
   std::unique_ptr<LocalAgent> agent_;
+  /// The next agent's, if it goes on for one that was killed; 0: a new one.
+  Incarnation incarnation_;
   /// By the coordinator, which does not want it back.
   bool was_turned_away_ = false;
   RestartLimit restarts_{MonoNow()};

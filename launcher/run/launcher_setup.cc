@@ -32,6 +32,9 @@ static_assert(kPlaceSureFor < kSilenceOfRefused && kPlaceSureFor < Clocks{}.clai
 /// For a coordinator that was found late.
 constexpr Duration kShortestConnectTimeout = std::chrono::seconds(1);
 
+/// For output of a session to be in its file, which is on a local disk.
+constexpr Duration kSettleTimeout = std::chrono::seconds(1);
+
 uint64_t RandomNonZero() {
   uint64_t number = 0;
   while (number == 0) {
@@ -141,6 +144,9 @@ absl::Status Launcher::MakeStore() {
   ASSIGN_OR_RETURN(store_, OpenStore());
   if (!UsesAgentStore(plan_, environment_)) {
     store_->LetRankZeroServe();
+  } else if (!plan_.keeper_socket.empty()) {
+    ASSIGN_OR_RETURN(const std::string program, OwnProgram());
+    store_->LetProcessServe(program);
   }
   return absl::OkStatus();
 }
@@ -179,7 +185,9 @@ std::string Launcher::NodeName() const {
 
 NodeSpec Launcher::MakeNodeSpec() const {
   NodeSpec spec;
-  spec.node.incarnation = Incarnation(RandomNonZero());
+  spec.node.incarnation =
+      incarnation_ != Incarnation() ? incarnation_ : Incarnation(RandomNonZero());
+  spec.has_successor = !plan_.keeper_socket.empty();
   spec.node.name = NodeName();
   spec.node.address = place_.node_address;
   spec.node.local_world_size = plan_.nproc_per_node;
@@ -213,6 +221,7 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.output = plan_.output;
   options.draws_progress = output_.draws_progress();
   options.keeper_lease = IsAlone() ? Duration::zero() : clocks_.keeper_lease;
+  options.keeper_socket = {.path = plan_.keeper_socket, .grace = clocks_.coordinator_grace};
   options.descriptor_limit = descriptor_limit_;
   options.token_advice = place_.token.advice;
   options.handled_signals = plan_.signals_text;
@@ -234,15 +243,44 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   return options;
 }
 
+// A keeper whose agent has left nothing has no workers: it is ended.
+std::optional<Launcher::LeftBehind> Launcher::FindLeftBehind() const {
+  if (plan_.keeper_socket.empty()) {
+    return std::nullopt;
+  }
+  absl::StatusOr<AttachedKeeper> keeper = AttachToKeeper(plan_.keeper_socket);
+  if (!keeper.ok()) {
+    if (!absl::IsNotFound(keeper.status())) {
+      Log(LogLevel::kWarning, std::string(keeper.status().message()));
+    }
+    return std::nullopt;
+  }
+  absl::StatusOr<AgentMemo> memo = DecodeMemo(keeper->memo);
+  if (!memo.ok()) {
+    keeper->socket.reset();
+    EndKeeper(plan_.keeper_socket);
+    return std::nullopt;
+  }
+  Log(LogLevel::kWarning,
+      absl::StrCat("the agent that ran here was lost; going on in its place, with the workers of "
+                   "generation ",
+                   memo->node.assignment.generation.value(), " as they are"));
+  return LeftBehind{*std::move(keeper), *std::move(memo)};
+}
+
 void Launcher::MakeAgent() {
   LocalAgent::Hooks hooks;
   hooks.on_progress = [this](const Progress& progress) { output_.ShowProgress(progress); };
   hooks.sink = output_.MakeSink();
+  if (!plan_.keeper_socket.empty()) {
+    hooks.settle_output = [this] { output_.console().WaitWritten(MonoNow() + kSettleTimeout); };
+  }
   hooks.on_exit = [this](int code, const std::string& message) { OnAgentExit(code, message); };
   WatchAgent(&hooks);
   agent_ =
       std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
   output_.Attach(agent_.get());
+  incarnation_ = Incarnation();
   was_turned_away_ = false;
   StepSearch(place::Began{place_.may_move, place_.can_be_taken, place_.longest_look_pause,
                           place_.can_be_looked_up});

@@ -178,6 +178,15 @@ absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environme
   return python;
 }
 
+absl::StatusOr<std::string> OwnProgram() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {
+    return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
+  }
+  return path.string();
+}
+
 absl::StatusOr<RunDirs> MakeRunDirs(const LaunchPlan& plan, const std::string& run_id,
                                     const Environment& environment) {
   RunDirs dirs;

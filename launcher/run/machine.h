@@ -16,6 +16,9 @@ MachineFacts DetectMachine(const Environment& environment);
 /// The environment of this process. Read once, in main.
 Environment ReadEnvironment(char** environ_pointer);
 
+/// Path of the running program. Errors: INTERNAL if /proc cannot be read.
+absl::StatusOr<std::string> OwnProgram();
+
 /// With --virtual-local-rank each worker needs a device of its own in CUDA_VISIBLE_DEVICES, if that
 /// is set. Errors: FAILED_PRECONDITION. Pure.
 absl::Status CheckVisibleDevices(const LaunchPlan& plan, const Environment& environment);

@@ -31,9 +31,9 @@ absl::StatusOr<int> RunPart(const std::string& folder, const Environment& own_en
   Environment environment = EnvironmentAtNode(own_environment, TraveledEnvironment(spec));
   environment["PWD"] = spec.folder();
   const MachineFacts machine = DetectMachine(environment);
-  ASSIGN_OR_RETURN(const LaunchPlan plan, spec.has_head()
-                                              ? PlanOfHead(spec, environment, machine)
-                                              : PlanOfSession(spec, environment, machine));
+  ASSIGN_OR_RETURN(LaunchPlan plan, spec.has_head() ? PlanOfHead(spec, environment, machine)
+                                                    : PlanOfSession(spec, environment, machine));
+  plan.keeper_socket = KeeperSocketOf(folder);
   environment["FSDPRUN_TOKEN"] = spec.token();
   if (const auto level = environment.find("LOGLEVEL"); level != environment.end()) {
     SetLogLevel(ParseLogLevel(level->second));

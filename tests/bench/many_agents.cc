@@ -83,7 +83,7 @@ class StubbedAgent : private MachineDriver<NodeMachine>::Executor {
   }
 
   MonoTime Now() override { return MonoNow(); }
-  void Persist(const None& /*record*/) override {}
+  void Persist(const NodeRecord& /*record*/) override {}
   void WakeAt(MonoTime at) override {
     loop_.Cancel(timer_);
     if (at != MonoTime::max()) {
@@ -115,6 +115,7 @@ class StubbedAgent : private MachineDriver<NodeMachine>::Executor {
     }
     driver_.Feed(node::WorkersSpawned{spawn.assignment.generation, pids});
   }
+  void Do(const node::AdoptWorkers&) {}
   void Do(const node::SignalWorkers& signal) {
     on_stop_();
     EndAll(signal.generation, signal.signal);

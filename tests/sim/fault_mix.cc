@@ -33,6 +33,7 @@ const std::map<std::string, FaultKind>& KindNames() {
       {"take_place", FaultKind::kTakePlace},
       {"kill_coordinator", FaultKind::kKillCoordinator},
       {"restart_coordinator", FaultKind::kRestartCoordinator},
+      {"replace_agent", FaultKind::kReplaceAgent},
       {"signal_nodes", FaultKind::kSignalNodes},
   };
   return names;

@@ -36,6 +36,7 @@ enum class FaultKind {
   kTakePlace,         // the host cannot look at its place for a while; another launcher may take it
   kKillCoordinator,   // the launcher that hosts the coordinator is killed, its agent with it
   kRestartCoordinator,  // the coordinator's own process is killed and started again
+  kReplaceAgent,        // SIGKILL of an agent whose keeper waits; another one adopts the workers
   kSignalNodes,  // a scheduler signals all agents of its allocation, or some nodes are shut down
 };
 

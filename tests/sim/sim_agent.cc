@@ -21,7 +21,7 @@ class World::AgentExecutor : public Agent::Executor {
   AgentExecutor(World& world, uint32_t index) : world_(world), index_(index) {}
 
   MonoTime Now() override { return Mono(world_.now_); }
-  void Persist(const None& /*record*/) override {}
+  void Persist(const NodeRecord& record) override { world_.agents_[index_]->record = record; }
   void WakeAt(MonoTime at) override { world_.WakeAgentAt(index_, at); }
   void Send(FromAgent& message) override { world_.SendReport(index_, message); }
   void Execute(node::Action& action) override {
@@ -73,6 +73,7 @@ uint32_t World::StartAgent(int slot_index) {
   spec.coordinator_endpoint = "10.0.0.1:29400";
   spec.coordinator_grace = CoordinatorGrace(options_.mix);
   spec.stop_grace = Duration(static_cast<Nanos>(options_.mix.stop_grace_s * kSecond));
+  spec.has_successor = options_.mix.weights.count(FaultKind::kReplaceAgent) > 0;
   const uint32_t index = static_cast<uint32_t>(agents_.size());
   auto agent = std::make_unique<Agent>(spec, std::make_unique<AgentExecutor>(*this, index));
   agent->slot = slot_index;
@@ -92,7 +93,7 @@ void World::StepAgent(uint32_t index, const node::Event& event) {
     return;
   }
   if (agent.paused_until > now_) {
-    At(agent.paused_until, [this, index, event] { StepAgent(index, event); });
+    AtInLife(agent.paused_until, index, [this, index, event] { StepAgent(index, event); });
     return;
   }
   agent.driver.Feed(event);
@@ -144,13 +145,14 @@ void World::SendReport(uint32_t index, FromAgent& report) {
 }
 
 void World::Execute(uint32_t index, const node::StartKeeper& start) {
-  At(now_ + start.delay.count() + kMilli, [this, index] {
+  AtInLife(now_ + start.delay.count() + kMilli, index, [this, index] {
     Agent& agent = *agents_[index];
     if (slots_[agent.slot].no_keeper_until > now_) {
       StepAgent(index, node::KeeperLost{"could not be started: cannot allocate memory"});
       return;
     }
     agent.keeper_alive = agent.alive;
+    agent.told.clear();
     StepAgent(index, node::KeeperReady{});
   });
 }
@@ -159,21 +161,26 @@ void World::Execute(uint32_t index, const node::ReconnectStream& reconnect) {
   CloseByAgent(index);
   const Nanos begins = now_ + reconnect.delay.count() + kConnectTakes;
   const Nanos until = begins + reconnect.patience * kAttemptTakes;
-  At(begins, [this, index, until] { Connect(index, until); });
+  AtInLife(begins, index, [this, index, until] { Connect(index, until); });
 }
 
 void World::Execute(uint32_t index, const node::PrepareNode& prepare) {
   agents_[index]->prepared = prepare.assignment.generation;
-  At(now_ + random_.Between(kMilli, 10 * kMilli),
-     [this, index, g = prepare.assignment.generation, has_store = prepare.reset_store] {
-       Prepare(index, g, has_store);
-     });
+  AtInLife(now_ + random_.Between(kMilli, 10 * kMilli), index,
+           [this, index, g = prepare.assignment.generation, has_store = prepare.reset_store] {
+             Prepare(index, g, has_store);
+           });
 }
 
 void World::Execute(uint32_t index, const node::SpawnWorkers& spawn) {
   const RankAssignment& a = spawn.assignment;
   const Generation g = a.generation;
   Agent& agent = *agents_[index];
+  if (agent.ordered == g) {
+    return;  // By an agent before this one; the keeper tells again what has become of it.
+  }
+  agent.ordered = g;
+  agent.told.clear();
   CheckWorld(agent, a);
   const bool fails = std::exchange(agent.armed.fail_spawn, false);
   const int startable =
@@ -188,17 +195,24 @@ void World::Execute(uint32_t index, const node::SpawnWorkers& spawn) {
     fault.generation = fault.breaks = g;
     referee_.ledger().Add(fault);
     At(now_ + random_.Between(kMilli, 5 * kMilli), [this, index, g, startable] {
-      StepAgent(index, node::SpawnFailed{g, startable, "resource temporarily unavailable"});
+      TellAgent(index, g, node::SpawnFailed{g, startable, "resource temporarily unavailable"});
     });
     return;
   }
   At(now_ + random_.Between(kMilli, 5 * kMilli), [this, index, g, pids] {
-    StepAgent(index, node::WorkersSpawned{g, pids});
+    TellAgent(index, g, node::WorkersSpawned{g, pids});
     StepAgent(index, node::WorkerProgress{g, 0, {12, 100, "loss 2.5"}});
   });
   if (options_.mix.work_s > 0) {
     At(now_ + InMix(options_.mix.work_s) + random_.Between(0, 500 * kMilli),
        [this, index, g] { FinishWork(index, g); });
+  }
+}
+
+/// What is known of them comes from the keeper.
+void World::Execute(uint32_t index, const node::AdoptWorkers& adopt) {
+  if (agents_[index]->ordered != adopt.assignment.generation) {
+    Violate("workers were adopted that nobody has ordered");
   }
 }
 

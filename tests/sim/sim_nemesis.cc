@@ -145,6 +145,10 @@ void World::Disturb(FaultKind kind, uint32_t index) {
     case FaultKind::kPauseAgent:
       PauseAgent(index, now_ + random_.Between(100 * kMilli, 10 * kSecond));
       return;
+    case FaultKind::kReplaceAgent:  // Mostly in time, as far as its lease is concerned.
+      ReplaceAgent(index, now_ + random_.Between(50 * kMilli,
+                                                 random_.Chance(0.8) ? 2 * kSecond : 8 * kSecond));
+      return;
     case FaultKind::kMassLeave:
       LeaveInNumbers();
       return;

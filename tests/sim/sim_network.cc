@@ -36,16 +36,17 @@ void World::Connect(uint32_t index, Nanos until) {
   }
   const Slot& slot = slots_[agent.slot];
   if (IsLoaded() && coordinator_paused_until_ > now_ && coordinator_paused_until_ < until) {
-    At(coordinator_paused_until_, [this, index, until] { Connect(index, until); });
+    AtInLife(coordinator_paused_until_, index, [this, index, until] { Connect(index, until); });
     return;
   }
   const bool is_unheard = IsUnheard(slot);
   if (is_unheard || coordinator_died_ || coordinator_is_down_) {
-    At(now_ + (is_unheard ? kConnectTimeout : kMilli),
-       [this, index, is_unheard] { StepAgent(index, FailedAttempt(/*refused=*/!is_unheard)); });
+    AtInLife(now_ + (is_unheard ? kConnectTimeout : kMilli), index, [this, index, is_unheard] {
+      StepAgent(index, FailedAttempt(/*refused=*/!is_unheard));
+    });
     return;
   }
-  At(now_ + Delay(slot) + Delay(slot), [this, index] { OpenStream(index); });
+  AtInLife(now_ + Delay(slot) + Delay(slot), index, [this, index] { OpenStream(index); });
 }
 
 void World::OpenStream(uint32_t index) {

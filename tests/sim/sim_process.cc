@@ -113,7 +113,7 @@ void World::KillGenerationOf(uint32_t index, Generation g) {
       }
     }
     if (!any) {
-      StepAgent(index, node::AllWorkersGone{g});
+      TellAgent(index, g, node::AllWorkersGone{g});
     }
   });
 }
@@ -163,10 +163,10 @@ void World::Reap(uint32_t index, size_t process_index, const WorkerExit& exit) {
   const Generation g = process.generation;
   process.reaped = true;
   if (agent.keeper_alive) {
-    StepAgent(index, node::WorkerReaped{g, exit});
+    TellAgent(index, g, node::WorkerReaped{g, exit});
   }
   if (!AnyLeftOf(index, g)) {
-    At(now_ + kMilli, [this, index, g] { StepAgent(index, node::AllWorkersGone{g}); });
+    At(now_ + kMilli, [this, index, g] { TellAgent(index, g, node::AllWorkersGone{g}); });
   }
 }
 

@@ -57,11 +57,20 @@ struct ArmedFaults {
   bool fail_spawn = false;
 };
 
+/// What a keeper has told of a generation, and when.
+struct KeeperWord {
+  Nanos at = 0;
+  node::Event event;
+};
+
 /// One agent life, with what it has on its node. What a heartbeat reads comes first.
 struct alignas(64) Agent {
   using Executor = MachineDriver<NodeMachine>::Executor;
-  Agent(NodeSpec spec, std::unique_ptr<Executor> its_executor)
-      : machine(std::move(spec)), executor(std::move(its_executor)), driver(machine, *executor) {}
+  Agent(const NodeSpec& its_spec, std::unique_ptr<Executor> its_executor)
+      : machine(its_spec),
+        spec(its_spec),
+        executor(std::move(its_executor)),
+        driver(machine, *executor) {}
   bool alive = true;
   bool keeper_alive = false;
   bool was_admitted = false;
@@ -73,6 +82,7 @@ struct alignas(64) Agent {
   Nanos timer_at = 0;   // of the pending timer item, 0: none
   Nanos paused_until = 0;
   NodeMachine machine;
+  const NodeSpec spec;
   std::unique_ptr<Executor> executor;
   MachineDriver<NodeMachine> driver;
   Incarnation incarnation;
@@ -80,6 +90,13 @@ struct alignas(64) Agent {
   Generation prepared;
   Generation acknowledged;
   std::vector<Process> processes;
+  /// How many agents before this one have been here, as the same incarnation.
+  uint32_t lives_before = 0;
+  /// What the last one has left with the keeper.
+  std::optional<NodeRecord> record;
+  /// Of which generation the keeper was ordered to start workers, and what it has told of them.
+  Generation ordered;
+  std::vector<KeeperWord> told;
 };
 
 /// One direction of a stream: messages in flight arrive in order.

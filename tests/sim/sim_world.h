@@ -114,6 +114,7 @@ class World {
   void Execute(uint32_t index, const node::ReconnectStream& reconnect);
   void Execute(uint32_t index, const node::PrepareNode& prepare);
   void Execute(uint32_t index, const node::SpawnWorkers& spawn);
+  void Execute(uint32_t index, const node::AdoptWorkers& adopt);
   void Execute(uint32_t index, const node::SignalWorkers& signal);
   void Execute(uint32_t /*index*/, const node::NotifyWorkers& /*notify*/) {}
   void Execute(uint32_t index, const node::KillWorkers& kill);
@@ -129,6 +130,13 @@ class World {
   void KillGenerationOf(uint32_t index, Generation g);
   void EndProcess(uint32_t index, size_t process, const Ending& ending);
   void Reap(uint32_t index, size_t process, const WorkerExit& exit);
+  // Agents that are killed, and others that go on in their place: sim_adoption.cc.
+  void ReplaceAgent(uint32_t index, Nanos until);
+  void ResumeAgent(uint32_t index);
+  void RepeatToNext(uint32_t index);
+  void TellAgent(uint32_t index, Generation g, const node::Event& event);
+  /// Does nothing if another agent is there by then.
+  void AtInLife(Nanos at, uint32_t index, std::function<void()> action);
   void EndOrphans(uint32_t index);
   void Wake(uint32_t index, size_t process);
   void FinishWork(uint32_t index, Generation g);

@@ -90,6 +90,12 @@ class DaemonCase(JobCase):
         self.daemons[port].wait()
         wait_for_ends(pids)
 
+    def parent_of(self, pid):
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+    def keeper_of(self, worker):
+        return self.parent_of(worker)
+
     def stop_daemons(self):
         """In order, as systemd does: nothing of them stays."""
         for port, daemon in self.daemons.items():

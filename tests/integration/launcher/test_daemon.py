@@ -287,13 +287,15 @@ class EndTest(DaemonCase):
         code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
         self.assertEqual(code, 0, err)
 
-    def test_a_part_that_is_killed_is_a_lost_node(self):
+    def test_a_part_that_is_killed_with_its_keeper_is_a_lost_node(self):
         port = self.start_daemon(slots=1)
         job = self.start_job([port], self.script("note('pid')\nlive_on()"))
         self.wait_for_notes("pid", 1, range(1))
+        worker = int(self.notes("pid")[1, 0])
         (alive,) = self.folder_of(port).glob("*/alive")
-        os.kill(int(alive.read_text().split()[0]), signal.SIGKILL)
-        wait_for_ends([int(self.notes("pid")[1, 0])])
+        for pid in (self.keeper_of(worker), int(alive.read_text().split()[0])):
+            os.kill(pid, signal.SIGKILL)
+        wait_for_ends([worker])
         self.assertEqual(self.finish(job)[0], 1)
         code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
         self.assertEqual(code, 0, err)

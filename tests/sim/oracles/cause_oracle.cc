@@ -36,6 +36,7 @@ bool KindFits(CauseKind reported, FaultKind injected) {
     case FaultKind::kClog:
     case FaultKind::kResetStream:
     case FaultKind::kPauseAgent:
+    case FaultKind::kReplaceAgent:
     case FaultKind::kPauseCoordinator:
       return IsNodeTrouble(reported);
     case FaultKind::kHangOnTerm:

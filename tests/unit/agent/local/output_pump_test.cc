@@ -66,6 +66,31 @@ class OutputPumpTest : public ::testing::Test {
   OutputPump pump_{loop_, files_, MakeSink()};
 };
 
+TEST_F(OutputPumpTest, GoesOnBehindWhatWasShownAndTellsHowMuchThatIs) {
+  std::vector<uint64_t> told;
+  pump_.TellShown([&told](int local_rank, Stream stream, uint64_t offset) {
+    EXPECT_EQ(local_rank, 0);
+    EXPECT_EQ(stream, Stream::kStdout);
+    told.push_back(offset);
+  });
+  std::ofstream(path_) << "one\ntwo\nthree\n";
+  size_ = 14;
+  pump_.Follow(0, Stream::kStdout, {.path = path_});
+  pump_.Skip(0, Stream::kStdout, 8);
+  EXPECT_TRUE(PumpAll());
+  EXPECT_EQ(shown_, "");
+  Append("four");
+  EXPECT_EQ(shown_, "three\n");
+  EXPECT_EQ(told, std::vector<uint64_t>({14}));  // What has no end yet is not shown.
+  Append("\n");
+  EXPECT_EQ(shown_, "three\nfour\n");
+  EXPECT_EQ(told, std::vector<uint64_t>({14, 19}));
+  pump_.Follow(0, Stream::kStdout, {.path = path_});  // Of the next life.
+  pump_.Grew(0, Stream::kStdout, 4);
+  Settle();
+  EXPECT_EQ(told, std::vector<uint64_t>({14, 19, 4}));
+}
+
 TEST_F(OutputPumpTest, OutputWithoutAFileWaitsForRoomAndIsBounded) {
   pump_.Follow(0, Stream::kStdout, {.path = path_});
   has_room_ = false;

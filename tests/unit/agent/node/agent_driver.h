@@ -35,6 +35,9 @@ class Agent {
   std::vector<std::string> Step(const node::Event& event) {
     const node::Effects effects = machine_.Step(event, now_);
     wake_at_ = effects.wake_at;
+    if (effects.persist.has_value()) {
+      record_ = effects.persist;
+    }
     EXPECT_EQ(machine_.CheckInvariants(), "");
     for (const node::News& news : effects.news) {
       if (const auto* ended = std::get_if<node::WorkerEnded>(&news)) {
@@ -125,6 +128,8 @@ class Agent {
   std::optional<StoreEndpoint> last_store_;
   std::string exit_message_;
   RankAssignment spawned_;
+  /// The latest that was to be kept.
+  std::optional<NodeRecord> record_;
 
  private:
   static std::string Of(Generation g) { return " g" + std::to_string(g.value()); }
@@ -153,6 +158,10 @@ class Agent {
   std::string Words(const node::SpawnWorkers& a) {
     spawned_ = a.assignment;
     return "spawn" + Of(a.assignment.generation);
+  }
+  std::string Words(const node::AdoptWorkers& a) {
+    spawned_ = a.assignment;
+    return "adopt" + Of(a.assignment.generation);
   }
   std::string Words(const node::SignalWorkers& a) {
     return "signal " + std::to_string(a.signal) + Of(a.generation);

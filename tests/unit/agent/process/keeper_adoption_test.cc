@@ -54,7 +54,8 @@ class KeeperAdoptionTest : public KeeperFixture {
     const UniqueFd second(::fcntl(listener->get(), F_DUPFD_CLOEXEC, 10));
     posix_spawn_file_actions_adddup2(&actions, first.get(), 3);
     posix_spawn_file_actions_adddup2(&actions, second.get(), 4);
-    std::string ms = std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(grace).count());
+    std::string ms =
+        std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(grace).count());
     char name[] = "fsdp-keeper";
     char spool[] = "";
     char* argv[] = {name, spool, ms.data(), nullptr};
@@ -208,8 +209,8 @@ TEST_F(KeeperAdoptionTest, AVisitorIsNoAgentAndHarmsNobody) {
   std::string shutdown;
   keeper::AppendCommand(keeper::ShutdownCommand{}, shutdown);
   for (const bool has_agent : {true, false}) {
-    for (const std::string& says :
-         {std::string("GET / HTTP/1.1\r\n\r\n"), shutdown, std::string(4, '\0'), std::string(4, '\xff')}) {
+    for (const std::string& says : {std::string("GET / HTTP/1.1\r\n\r\n"), shutdown,
+                                    std::string(4, '\0'), std::string(4, '\xff')}) {
       const UniqueFd visitor = visit(says);
       char byte;
       EXPECT_LE(::recv(visitor.get(), &byte, 1, 0), 0) << "not disconnected: " << says;

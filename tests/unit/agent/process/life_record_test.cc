@@ -73,7 +73,7 @@ TEST(LifeRecordTest, ANewLifeBeginsWithNothingButTheMemo) {
   record.Note(LogGrewReport{0, Stream::kStdout, 10, 7});
   record.Shown({0, Stream::kStdout, 10, 7});
   EXPECT_TRUE(record.Begin(0, 8));
-  record.Shown({0, Stream::kStdout, 10, 7});                  // Late, of the last life.
+  record.Shown({0, Stream::kStdout, 10, 7});  // Late, of the last life.
   record.Note(ExitedReport{.local_rank = 0, .life = 7});
   record.Note(LogGrewReport{0, Stream::kStdout, 10, 7});
   const std::vector<Report> told = Told(record);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 namespace fsdprun {
 namespace {
@@ -128,6 +129,31 @@ TEST_F(SessionFolderTest, WhatASessionSaysIsInItsFiles) {
   std::getline(std::ifstream(folder + "/stderr"), line);
   EXPECT_EQ(line, "error");
   EXPECT_EQ(ReadSessionExit(folder), 7);
+}
+
+TEST_F(SessionFolderTest, AnotherProcessGoesOnInItsFolder) {
+  const std::string folder = path_ + "/" + kId;
+  v1::SessionSpec spec;
+  spec.set_title("title");
+  const std::string program = Program("echo $$; echo $$ >&3");
+  auto first = StartSession(folder, spec, program, {{"PATH", "/usr/bin:/bin"}});
+  ASSERT_TRUE(first.ok()) << first.status();
+  AwaitEnd(*first);
+  ASSERT_EQ(::waitpid(first->pid, nullptr, 0), first->pid);
+  auto second = RestartSession(folder, program, {{"PATH", "/usr/bin:/bin"}});
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_TRUE(second->is_child);
+  AwaitEnd(*second);
+  ASSERT_EQ(::waitpid(second->pid, nullptr, 0), second->pid);
+  const auto read = [&folder](const std::string& name) {
+    std::ifstream file(folder + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_EQ(read("/stdout"),
+            std::to_string(first->pid) + "\n" + std::to_string(second->pid) + "\n");
+  EXPECT_EQ(read("/alive"), std::to_string(second->pid) + "\n");
+  EXPECT_EQ(ReadSessionSpec(folder)->title(), "title");
+  EXPECT_FALSE(RestartSession(path_ + "/none", program, {}).ok());
 }
 
 TEST_F(SessionFolderTest, NobodyEntersASessionByHand) {

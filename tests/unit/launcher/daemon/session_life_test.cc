@@ -125,5 +125,18 @@ TEST(SessionLifeTest, ADaemonThatEndsStopsThemAllFollowedOrNot) {
   EXPECT_EQ(life.Next(At(seconds(100))), Order::kNone);
 }
 
+TEST(SessionLifeTest, OneThatWasToldToEndIsNotStartedAgain) {
+  SessionLife told(kGraces, At(seconds(0)));
+  told.Followed();
+  EXPECT_FALSE(told.is_ending());
+  told.Stop(At(seconds(1)));
+  told.Next(At(seconds(1)));
+  EXPECT_TRUE(told.is_ending());
+  SessionLife killed(kGraces, At(seconds(0)));
+  killed.Kill(At(seconds(1)));
+  killed.Next(At(seconds(1)));
+  EXPECT_TRUE(killed.is_ending());
+}
+
 }  // namespace
 }  // namespace fsdprun

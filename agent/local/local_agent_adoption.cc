@@ -1,0 +1,65 @@
+// What an agent leaves to the next one, and how it goes on for the last. See Note [Adopting
+// workers].
+#include <memory>
+#include <utility>
+
+#include "agent/local/local_agent.h"
+#include "base/log.h"
+
+namespace fsdprun {
+
+void LocalAgent::Persist(const NodeRecord& record) {
+  memo_ = EncodeMemo(
+      {.node = record,
+       .dirs = options_.dirs,
+       .store = store_.process() != nullptr ? store_.process()->id() : StoreProcess::Id()});
+  LeaveMemo();
+}
+
+/// The keeper's socket is as good as the keeper itself: what is in it is read even if this process
+/// is killed now.
+void LocalAgent::LeaveMemo() {
+  if (options_.keeper_socket.path.empty() || keeper_ == nullptr || keeper_->LeaveMemo(memo_)) {
+    return;
+  }
+  Log(LogLevel::kWarning,
+      "what another agent would have to know of this node is too much to be "
+      "kept; if this process is killed, the workers are lost");
+  keeper_->LeaveMemo("");
+}
+
+void LocalAgent::Resume(AttachedKeeper keeper, const AgentMemo& memo) {
+  Listen();
+  was_admitted_ = memo.node.was_admitted;
+  assignment_ = memo.node.assignment;
+  if (store_.process() != nullptr) {
+    store_.process()->Adopt(memo.store);
+  }
+  FollowLease(memo.node.node_lease);
+  const auto attached = std::make_shared<AttachedKeeper>(std::move(keeper));
+  auto go_on = [this, attached, record = memo.node] {
+    keeper_ = std::make_unique<KeeperClient>(loop_, MakeKeeperCallbacks());
+    keeper_->Adopt(std::move(*attached));
+    if (keeper_lease_ > Duration::zero()) {
+      keeper_->HoldLease(keeper_lease_);
+    }
+    Feed(node::Resume{record});
+  };
+  if (filtered_ != nullptr && assignment_.generation != Generation()) {
+    MakeAttemptFiles(std::move(go_on));  // Filtered files are written from the beginning.
+  } else {
+    go_on();
+  }
+}
+
+void LocalAgent::OnShown(int local_rank, keeper::Stream stream, uint64_t offset) {
+  if (keeper_ == nullptr || !keeper_->is_alive()) {
+    return;
+  }
+  if (hooks_.settle_output) {
+    hooks_.settle_output();
+  }
+  keeper_->NoteShown(local_rank, stream, offset, life());
+}
+
+}  // namespace fsdprun
