@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -133,6 +134,12 @@ absl::StatusOr<SessionProcess> RestartSession(const std::string& folder, const s
     return Failed("cannot start", program, result);
   }
   process.pidfd = OpenPid(process.pid);
+  if (!process.pidfd.valid()) {  // Nobody would see its end.
+    const int why = errno;
+    ::kill(process.pid, SIGKILL);
+    ::waitpid(process.pid, nullptr, 0);
+    return Failed("cannot watch", program, why);
+  }
   return process;
 }
 
@@ -224,6 +231,10 @@ absl::StatusOr<SessionProcess> StartSession(const std::string& folder, const v1:
 // held.
 absl::StatusOr<SessionProcess> FindSession(const std::string& folder) {
   const UniqueFd alive(::open((folder + "/alive").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!alive.valid() && errno != ENOENT) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot open ", folder, "/alive: ", ErrorText(errno)));
+  }
   const auto is_over = [&alive] {
     return !alive.valid() || ::flock(alive.get(), LOCK_SH | LOCK_NB) == 0;
   };
@@ -238,7 +249,14 @@ absl::StatusOr<SessionProcess> FindSession(const std::string& folder) {
     return absl::UnavailableError("the session is being started");
   }
   process.pidfd = OpenPid(process.pid);
-  return is_over() ? SessionProcess() : std::move(process);
+  const int why = errno;
+  if (is_over()) {
+    return SessionProcess();
+  }
+  if (!process.pidfd.valid()) {
+    return absl::UnavailableError(absl::StrCat("cannot watch the session: ", ErrorText(why)));
+  }
+  return process;
 }
 
 absl::StatusOr<v1::SessionSpec> ReadSessionSpec(const std::string& folder) {

@@ -77,7 +77,7 @@ absl::StatusOr<SessionProcess> RestartSession(const std::string& folder, const s
                                               const Environment& environment);
 std::string KeeperSocketOf(const std::string& folder);
 /// Finds the process of a session that an earlier daemon has started. Errors: UNAVAILABLE if it is
-/// just being started.
+/// just being started, or cannot be watched now.
 absl::StatusOr<SessionProcess> FindSession(const std::string& folder);
 
 absl::StatusOr<v1::SessionSpec> ReadSessionSpec(const std::string& folder);

@@ -192,7 +192,8 @@ void DaemonRun::WatchListener(const UniqueFd& listener) {
     UniqueFd connection(::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC));
     if (connection.valid()) {
       connections_.Add(std::move(connection));
-    } else if (errno == EMFILE || errno == ENFILE) {
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+      // It would be ready again at once: most often no descriptor, or no memory, is left.
       Log(LogLevel::kWarning, absl::StrCat("cannot accept a connection: ", ErrorText(errno)));
       loop_.Unwatch(fd);
       loop_.At(MonoNow() + std::chrono::seconds(1), [this, fd] {
@@ -224,6 +225,11 @@ void DaemonRun::AdoptOne(const std::string& id) {
   absl::StatusOr<SessionProcess> process = FindSession(path);
   if (absl::IsUnavailable(process.status())) {
     loop_.At(MonoNow() + kAdoptPause, [this, id] { AdoptOne(id); });
+    return;
+  }
+  if (!spec.ok() && process.ok() && process->pidfd.valid()) {
+    Log(LogLevel::kWarning, absl::StrCat(spec.status().message(), "; leaving process ",
+                                         process->pid, ", whose order it was, alone"));
     return;
   }
   if (!spec.ok()) {

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
+
+#include "tests/unit/base/failing_system_call.h"
 
 namespace fsdprun {
 namespace {
@@ -113,6 +117,40 @@ TEST_F(SessionFolderTest, ASessionIsFoundByTheNextDaemonUntilItEnds) {
   EXPECT_FALSE(gone->pidfd.valid());
   RemoveSessionFolder(folder);
   EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+TEST_F(SessionFolderTest, ASessionWhoseEndNobodyWouldSeeIsNotStarted) {
+  const std::string folder = path_ + "/" + kId;
+  const std::string program = Program("exec sleep 600");
+  std::thread([&] {
+    ASSERT_TRUE(FailFromNowOn({.number = SYS_pidfd_open, .error = EMFILE}));
+    const auto process = StartSession(folder, {}, program, {{"PATH", "/usr/bin:/bin"}});
+    EXPECT_THAT(std::string(process.status().message()), HasSubstr("Too many open files"));
+  }).join();
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);  // No child is left.
+}
+
+TEST_F(SessionFolderTest, ASessionThatCannotBeWatchedNowHasNotEnded) {
+  const std::string folder = path_ + "/" + kId;
+  auto started = StartSession(folder, {}, Program("echo $$ >&3; echo; exec sleep 600"),
+                              {{"PATH", "/usr/bin:/bin"}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  while (std::filesystem::file_size(folder + "/stdout") == 0) {
+    ::poll(nullptr, 0, 1);
+  }
+  for (const FailingSystemCall& call :
+       {FailingSystemCall{.number = SYS_pidfd_open, .error = EMFILE},
+        FailingSystemCall{.number = SYS_openat, .error = EMFILE}}) {
+    std::thread([&] {
+      ASSERT_TRUE(FailFromNowOn(call));
+      const auto found = FindSession(folder);
+      EXPECT_TRUE(absl::IsUnavailable(found.status())) << found.status();
+    }).join();
+  }
+  EXPECT_TRUE(FindSession(folder)->pidfd.valid());
+  ::kill(started->pid, SIGKILL);
+  ASSERT_EQ(::waitpid(started->pid, nullptr, 0), started->pid);
 }
 
 TEST_F(SessionFolderTest, WhatASessionSaysIsInItsFiles) {
