@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <utility>
 
@@ -15,8 +16,24 @@ namespace fsdprun {
 namespace {
 
 constexpr uint64_t kDropBytes = 1u << 20;
+/// A multiple of what file systems give back as a whole, so that no zeros are left.
+constexpr uint64_t kDropUnit = 64u << 10;
+/// Between two attempts to open what cannot be opened.
+constexpr Duration kReopenPause = std::chrono::seconds(1);
 constexpr int kSignalBase = 128;
 constexpr const char* kNames[] = {"/stdout", "/stderr"};
+
+/// Where a file begins of which an earlier daemon has given the beginning back.
+uint64_t DroppedOf(int file) {
+  struct stat info {};
+  if (::fstat(file, &info) != 0 || info.st_size == 0) {
+    return 0;
+  }
+  const off_t data = ::lseek(file, 0, SEEK_DATA);
+  return data >= 0        ? static_cast<uint64_t>(data)
+         : errno == ENXIO ? static_cast<uint64_t>(info.st_size)
+                          : 0;
+}
 
 }  // namespace
 
@@ -29,24 +46,48 @@ DaemonSession::DaemonSession(EventLoop& loop, FileGrowth& growth, std::string fo
       hooks_(std::move(hooks)),
       process_(std::move(process)) {
   for (size_t i = 0; i < streams_.size(); ++i) {
-    const std::string path = folder_ + kNames[i];
-    streams_[i].file = UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    watches_[i] = growth_.Watch(path, [this] { OnGrowth(); });
+    OpenStream(i);
+    watches_[i] = growth_.Watch(folder_ + kNames[i], [this] { OnGrowth(); });
   }
   watches_[2] = growth_.Watch(folder_ + "/alive", [this] { hooks_.on_more(); });
   if (is_running()) {
     WatchProcess();
-  } else {
-    code_ = ExitCode(0);
   }
 }
 
 DaemonSession::~DaemonSession() {
+  loop_.Cancel(retry_timer_);
   for (const int watch : watches_) {
     growth_.Unwatch(watch);
   }
   if (is_running()) {
     loop_.Unwatch(process_.pidfd.get());
+  }
+}
+
+// Output that cannot be read for want of a descriptor is not lost: it is read later.
+void DaemonSession::OpenStream(size_t index) {
+  Stream& stream = streams_[index];
+  stream.file =
+      UniqueFd(::open((folder_ + kNames[index]).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (stream.file.valid()) {
+    stream.is_unread = false;
+    stream.dropped = DroppedOf(stream.file.get());
+    stream.sent = std::max(stream.sent, stream.dropped);
+    stream.shown = std::max(stream.shown, stream.dropped);
+    return;
+  }
+  stream.is_unread = errno != ENOENT;
+  if (stream.is_unread && retry_timer_ == 0) {
+    retry_timer_ = loop_.At(MonoNow() + kReopenPause, [this] {
+      retry_timer_ = 0;
+      for (size_t i = 0; i < streams_.size(); ++i) {
+        if (streams_[i].is_unread) {
+          OpenStream(i);
+        }
+      }
+      hooks_.on_more();
+    });
   }
 }
 
@@ -66,26 +107,24 @@ void DaemonSession::GoOn(SessionProcess process) {
 }
 
 void DaemonSession::OnProcess() {
-  int status = 0;
-  if (process_.is_child && ::waitpid(process_.pid, &status, WNOHANG) == 0) {
+  if (process_.is_child && ::waitpid(process_.pid, &wait_status_, WNOHANG) == 0) {
     return;
   }
   loop_.Unwatch(process_.pidfd.get());
   process_.pidfd.reset();
-  code_ = ExitCode(status);
   hooks_.on_end();
 }
 
 // One that could not write it was killed; how, only its parent knows.
-int DaemonSession::ExitCode(int wait_status) const {
+int DaemonSession::ExitCode() const {
   if (const std::optional<int> told = ReadSessionExit(folder_)) {
     return *told;
   }
-  if (process_.is_child && WIFEXITED(wait_status)) {
-    return WEXITSTATUS(wait_status);
+  if (process_.is_child && WIFEXITED(wait_status_)) {
+    return WEXITSTATUS(wait_status_);
   }
   return kSignalBase +
-         (process_.is_child && WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : SIGKILL);
+         (process_.is_child && WIFSIGNALED(wait_status_) ? WTERMSIG(wait_status_) : SIGKILL);
 }
 
 void DaemonSession::Follow(uint64_t stdout_shown, uint64_t stderr_shown) {
@@ -123,6 +162,7 @@ void DaemonSession::OnGrowth() {
 }
 
 void DaemonSession::Drop(Stream& stream, uint64_t end) {
+  end -= end % kDropUnit;
   if (end >= stream.dropped + kDropBytes &&
       ::fallocate(stream.file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                   static_cast<off_t>(stream.dropped),
@@ -159,12 +199,12 @@ std::optional<v1::DaemonMessage> DaemonSession::Take() {
       message.mutable_output()->set_data(std::move(piece));
       return message;
     }
-    is_all = is_all && stream.sent - stream.shown < kWindowBytes;
+    is_all = is_all && !stream.is_unread && stream.sent - stream.shown < kWindowBytes;
   }
   if (is_running() || !is_all || std::exchange(is_end_sent_, true)) {
     return std::nullopt;
   }
-  message.mutable_ended()->set_code(code_);
+  message.mutable_ended()->set_code(ExitCode());
   return message;
 }
 

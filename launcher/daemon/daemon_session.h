@@ -63,18 +63,21 @@ class DaemonSession {
  private:
   struct Stream {
     UniqueFd file;
+    /// It is there, but could not be opened yet.
+    bool is_unread = false;
     uint64_t sent = 0;
     uint64_t shown = 0;
     /// Up to there it was given back to the file system.
     uint64_t dropped = 0;
   };
 
+  void OpenStream(size_t index);
   void WatchProcess();
   void OnProcess();
   void OnGrowth();
   static void Drop(Stream& stream, uint64_t end);
   std::string Read(Stream& stream);
-  int ExitCode(int wait_status) const;
+  int ExitCode() const;
 
   // Constant after construction.
   EventLoop& loop_;
@@ -87,7 +90,8 @@ class DaemonSession {
   SessionProcess process_;
   std::array<Stream, 2> streams_;
   std::array<int, 3> watches_{};
-  int code_ = 0;
+  EventLoop::TimerId retry_timer_ = 0;
+  int wait_status_ = 0;
   bool is_start_sent_ = false;
   bool is_end_sent_ = false;
 };
