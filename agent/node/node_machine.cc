@@ -60,7 +60,7 @@ void NodeMachine::Step(const node::Event& event, MonoTime now, node::Effects& ef
     ForgiveLateness(now);
     std::visit([&](const auto& e) { Handle(e, out); }, event);
   }
-  if (spec_.has_successor) {
+  if (spec_.node.has_successor) {
     KeepRecord(out);
   }
   promised_wake_ = std::max(NextWake(now), now);  // what is due now is not late yet

@@ -31,8 +31,6 @@ struct NodeSpec {
   NodeInfo node;
   /// See AgentJoined.
   std::string cannot_run;
-  /// Another agent may go on in this one's place: see Note [Adopting workers].
-  bool has_successor = false;
   /// At first; shown in errors, e.g. "10.0.0.1:29400".
   std::string coordinator_endpoint;
 };

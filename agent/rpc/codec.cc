@@ -94,6 +94,7 @@ void EncodeNode(const NodeInfo& node, v1::NodeInfo* out) {
   if (node.requested_node_rank.has_value()) {
     out->set_requested_node_rank(*node.requested_node_rank);
   }
+  out->set_has_successor(node.has_successor);
 }
 
 absl::StatusOr<NodeInfo> DecodeNode(const v1::NodeInfo& node) {
@@ -106,7 +107,8 @@ absl::StatusOr<NodeInfo> DecodeNode(const v1::NodeInfo& node) {
                   .name = node.name(),
                   .address = node.address(),
                   .local_world_size = node.local_world_size(),
-                  .role = node.role()};
+                  .role = node.role(),
+                  .has_successor = node.has_successor()};
   if (node.has_requested_node_rank()) {
     RETURN_IF_ERROR(
         CheckRange("node.requested_node_rank", node.requested_node_rank(), 0, kMaxWorldSize));

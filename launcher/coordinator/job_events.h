@@ -25,6 +25,11 @@ namespace fsdprun::job {
 struct AgentStreamLost {
   Incarnation incarnation;
 };
+/// Whoever starts the agent of the node, and another one in its place, does so no more. The node is
+/// lost once its stream breaks.
+struct NoSuccessor {
+  std::string node_name;
+};
 /// A signal for the whole job. A second one ends the grace at once.
 struct OperatorStop {
   int signal = 15;
@@ -52,8 +57,8 @@ struct SignalForWorkers {
 /// The timer of `wake_at` has expired.
 struct TimerDue {};
 
-using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, OperatorStop, HostReplaced,
-                           PlaceChecked, PlaceUnknown, SignalForWorkers>;
+using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, NoSuccessor, OperatorStop,
+                           HostReplaced, PlaceChecked, PlaceUnknown, SignalForWorkers>;
 
 // --- Effects of one step
 

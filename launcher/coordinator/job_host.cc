@@ -9,6 +9,11 @@ namespace fsdprun {
 
 using job::Phase;
 
+void JobMachine::Handle(const job::NoSuccessor& what, Out& out) {
+  out.changed = false;
+  membership_.ExpectNoSuccessor(what.node_name, out.now);
+}
+
 // --- Signals
 
 void JobMachine::Handle(const job::OperatorStop& stop, Out& out) {

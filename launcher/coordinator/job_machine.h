@@ -187,6 +187,7 @@ class JobMachine {
   std::vector<std::string> DescribeLeftOut() const;
 
   // job_host.cc: what the launcher that hosts the job says.
+  void Handle(const job::NoSuccessor& what, Out& out);
   void Handle(const job::OperatorStop& stop, Out& out);
   void StopForOperator(bool again, Out& out);
   void Handle(const job::SignalForWorkers& signal, Out& out);

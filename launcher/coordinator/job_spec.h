@@ -59,7 +59,8 @@ struct JobSpec {
   bool may_be_taken_over = false;
   /// How long after that the nodes it knows may take to come again.
   Duration rejoin_grace = std::chrono::seconds(10);
-  /// A node whose stream broke is lost unless the same incarnation is back within this time.
+  /// A node whose stream broke is lost unless the same incarnation is back within this time. Where
+  /// another agent may have to be started in its place, it has as long as for silence.
   Duration reconnect_grace = std::chrono::milliseconds(250);
   /// Deadline of the answers to prepare and to commit.
   Duration prepare_timeout = std::chrono::seconds(60);

@@ -34,6 +34,13 @@ void Leases::Expect(Node& node, MonoTime now) {
   next_scan_ = std::min(next_scan_, now + spec_.rejoin_grace);
 }
 
+void Leases::ExpectNoSuccessor(Node& node, MonoTime now) {
+  node.info.has_successor = false;
+  if (!node.connected) {
+    next_scan_ = std::min(next_scan_, now);
+  }
+}
+
 void Leases::Break(Node& node, MonoTime now) {
   node.connected = false;
   node.stream_lost_at = now;
@@ -63,6 +70,9 @@ MonoTime Leases::Renewed(const Node& node) const { return std::max(node.lease_fr
 Duration Leases::GraceOf(const Node& node) const {
   if (node.is_expected) {
     return spec_.rejoin_grace;
+  }
+  if (node.info.has_successor) {
+    return std::max(spec_.reconnect_grace, spec_.dead_after);
   }
   return has_job_run_ ? spec_.reconnect_grace
                       : std::max(spec_.reconnect_grace, spec_.suspect_after);

@@ -58,6 +58,9 @@ class Leases {
   }
   /// It is known from a coordinator before this one, and has to come again.
   void Expect(job::Node& node, MonoTime now);
+  /// No other agent comes in the place of this one any more, which may have broken its stream
+  /// already: see NodeInfo::has_successor.
+  void ExpectNoSuccessor(job::Node& node, MonoTime now);
   /// Its stream broke.
   void Break(job::Node& node, MonoTime now);
   /// The coordinator itself was late until now: see Note [A late detector]. When each

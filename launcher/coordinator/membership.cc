@@ -174,6 +174,14 @@ std::string Membership::CheckInvariants() const {
   return "";
 }
 
+void Membership::ExpectNoSuccessor(const std::string& node_name, MonoTime now) {
+  for (Node& node : nodes_) {
+    if (node.info.name == node_name) {
+      leases_.ExpectNoSuccessor(node, now);
+    }
+  }
+}
+
 Leases::Findings Membership::ScanLeases(MonoTime now) {
   Leases::Findings findings = leases_.Scan(nodes_, now);
   for (const Incarnation suspect : findings.suspects) {

@@ -76,6 +76,8 @@ class Membership {
     leases_.Break(node, now);
     Recount(node);
   }
+  /// Of all nodes with that name. O(nodes).
+  void ExpectNoSuccessor(const std::string& node_name, MonoTime now);
   void ForgiveLateness(const Lateness::Found& found, MonoTime now) {
     leases_.ForgiveLateness(found, now);
   }

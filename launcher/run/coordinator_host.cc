@@ -147,6 +147,10 @@ void CoordinatorHost::PlaceChecked(MonoTime at) { Feed(job::PlaceChecked{at}); }
 
 void CoordinatorHost::PlaceUnknown(const std::string& why) { Feed(job::PlaceUnknown{why}); }
 
+void CoordinatorHost::NoSuccessor(const std::string& node_name) {
+  Feed(job::NoSuccessor{node_name});
+}
+
 void CoordinatorHost::ForwardSignal(int signal) { Feed(job::SignalForWorkers{signal}); }
 
 void CoordinatorHost::Silence() {

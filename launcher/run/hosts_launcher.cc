@@ -264,6 +264,7 @@ void HostsLauncher::OnRefused(Node& node, const absl::Status& why) {
 
 // The job may go on with what is started there now: its agent is a new one to the coordinator.
 void HostsLauncher::OnPartOver(Node& node, const std::string& why) {
+  head_.host().NoSuccessor(node.name);
   if (IsOver() || !head_.joined().contains(node.name) || node.returns >= plan_.max_restarts) {
     OnGone(node, why);
     return;

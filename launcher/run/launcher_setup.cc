@@ -187,7 +187,7 @@ NodeSpec Launcher::MakeNodeSpec() const {
   NodeSpec spec;
   spec.node.incarnation =
       incarnation_ != Incarnation() ? incarnation_ : Incarnation(RandomNonZero());
-  spec.has_successor = !plan_.keeper_socket.empty();
+  spec.node.has_successor = !plan_.keeper_socket.empty();
   spec.node.name = NodeName();
   spec.node.address = place_.node_address;
   spec.node.local_world_size = plan_.nproc_per_node;

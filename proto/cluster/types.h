@@ -33,6 +33,9 @@ struct NodeInfo {
   std::string role = "default";
   /// The group rank that the user requested (torchrun's --node-rank).
   std::optional<int> requested_node_rank;
+  /// Another agent goes on in this one's place if it is killed, as the same incarnation: see
+  /// Note [Adopting workers].
+  bool has_successor = false;
 };
 
 /// One node's place in the world of `generation`. Worker `i` of the node has LOCAL_RANK i, RANK

@@ -73,7 +73,7 @@ uint32_t World::StartAgent(int slot_index) {
   spec.coordinator_endpoint = "10.0.0.1:29400";
   spec.coordinator_grace = CoordinatorGrace(options_.mix);
   spec.stop_grace = Duration(static_cast<Nanos>(options_.mix.stop_grace_s * kSecond));
-  spec.has_successor = options_.mix.weights.count(FaultKind::kReplaceAgent) > 0;
+  spec.node.has_successor = options_.mix.weights.count(FaultKind::kReplaceAgent) > 0;
   const uint32_t index = static_cast<uint32_t>(agents_.size());
   auto agent = std::make_unique<Agent>(spec, std::make_unique<AgentExecutor>(*this, index));
   agent->slot = slot_index;

@@ -19,7 +19,7 @@ using Words = std::vector<std::string>;
 
 NodeSpec DaemonSpec() {
   NodeSpec spec = Agent::Spec();
-  spec.has_successor = true;
+  spec.node.has_successor = true;
   return spec;
 }
 

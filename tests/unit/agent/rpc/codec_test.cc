@@ -33,7 +33,7 @@ absl::StatusOr<ToAgent> RoundTrip(CoordinatorMessage message) {
 }
 
 TEST(CodecTest, JoinedKeepsEveryField) {
-  NodeInfo node{kAgent, "n\xff", "10.0.0.1", 8, "trainer", 3};
+  NodeInfo node{kAgent, "n\xff", "10.0.0.1", 8, "trainer", 3, true};
   const FromAgent back =
       RoundTrip(AgentMessage(AgentJoined{node, Generation(11), "no \xff", {7, "1.2.3"}})).value();
   EXPECT_EQ(back.incarnation, kAgent);
@@ -49,6 +49,7 @@ TEST(CodecTest, JoinedKeepsEveryField) {
   EXPECT_EQ(joined.node.local_world_size, 8);
   EXPECT_EQ(joined.node.role, "trainer");
   EXPECT_EQ(joined.node.requested_node_rank, 3);
+  EXPECT_TRUE(joined.node.has_successor);
 }
 
 TEST(CodecTest, WhoNamesNoProtocolIsToldApart) {

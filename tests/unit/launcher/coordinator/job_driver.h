@@ -58,6 +58,7 @@ class Job {
     info.name = name.empty() ? "node-" + std::to_string(who) : name;
     info.address = "10.0.0." + std::to_string(who);
     info.local_world_size = 2;
+    info.has_successor = has_successor_;
     info.requested_node_rank = rank;
     return Say(who, held, AgentJoined{info, Generation(held), {}});
   }
@@ -124,6 +125,8 @@ class Job {
   bool last_is_cut_off_ = false;
   bool last_goes_on_ = false;
   std::optional<JobOutcome> finished_;
+  /// Said by all that join.
+  bool has_successor_ = false;
 
  private:
   const Duration dead_after_;

@@ -133,6 +133,21 @@ TEST(JobMembershipTest, ReconnectionWithinTheGraceKeepsTheNode) {
   EXPECT_EQ(job.machine_.phase(), job::Phase::kRunning);
 }
 
+TEST(JobMembershipTest, ANodeWhoseAgentIsStartedAgainHasALease) {
+  Job job(Spec(2, 2, 3));
+  job.has_successor_ = true;
+  job.RunTwo();
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(2900), {1}), IsEmpty());
+  EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("admit 2"));
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(1000), {1}), IsEmpty());
+  job.Step(job::NoSuccessor{"node-1"});
+  EXPECT_THAT(job.Step(job::TimerDue{}), IsEmpty());
+  job.Step(job::NoSuccessor{"node-2"});
+  EXPECT_THAT(job.Step(job::TimerDue{}), ElementsAre("stop 1 g1 signal 15 grace 2"));
+}
+
 TEST(JobMembershipTest, OpenOrdersAreRepeatedAfterAReconnection) {
   Job job(Spec(2, 2, 0));
   job.Join(1);

@@ -70,6 +70,31 @@ TEST_F(LeasesTest, HeartbeatEndsASuspicionAndRenewsTheLease) {
   EXPECT_EQ(leases_.next_scan(), start_ + milliseconds(3500));
 }
 
+TEST_F(LeasesTest, WhereAnotherAgentMayComeABrokenStreamIsLikeSilence) {
+  Add(2);
+  Node(1).info.has_successor = true;
+  leases_.Break(Node(1), start_ + seconds(1));
+  Node(2).last_heard = Node(2).lease_from = start_ + seconds(3);
+  EXPECT_THAT(ScanAt(milliseconds(3999)), IsEmpty());
+  EXPECT_EQ(leases_.next_scan(), start_ + seconds(4));
+  EXPECT_THAT(ScanAt(seconds(4)),
+              ElementsAre("1 lost its stream and did not reconnect within 3.0 s"));
+}
+
+TEST_F(LeasesTest, OnceNobodyComesInItsPlaceABrokenStreamHasToBeReplacedSoon) {
+  Add(2);
+  Node(1).info.has_successor = Node(2).info.has_successor = true;
+  leases_.Break(Node(1), start_ + seconds(1));
+  leases_.ExpectNoSuccessor(Node(1), start_ + milliseconds(1400));  // It has been awaited long enough.
+  EXPECT_EQ(leases_.next_scan(), start_ + milliseconds(1400));
+  EXPECT_THAT(ScanAt(milliseconds(1400)),
+              ElementsAre("1 lost its stream and did not reconnect within 0.4 s"));
+  leases_.ExpectNoSuccessor(Node(2), start_ + milliseconds(1400));  // Its stream is not broken yet.
+  leases_.Break(Node(2), start_ + milliseconds(1450));
+  EXPECT_THAT(ScanAt(milliseconds(1699)), ElementsAre(HasSubstr("1 lost")));
+  EXPECT_THAT(ScanAt(milliseconds(1700)), ElementsAre(HasSubstr("1 lost"), HasSubstr("2 lost")));
+}
+
 TEST_F(LeasesTest, BrokenStreamHasToBeReplacedSoon) {
   Add(2);
   leases_.Break(Node(1), start_ + seconds(1));
