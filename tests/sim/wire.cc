@@ -12,8 +12,10 @@ namespace fsdprun {
 // field that is added to a message does not compile here until it is compared, too.
 
 static auto Fields(const NodeInfo& node) {
-  const auto& [incarnation, name, address, local_world_size, role, requested_node_rank] = node;
-  return std::tie(incarnation, name, address, local_world_size, role, requested_node_rank);
+  const auto& [incarnation, name, address, local_world_size, role, requested_node_rank,
+               has_successor] = node;
+  return std::tie(incarnation, name, address, local_world_size, role, requested_node_rank,
+                  has_successor);
 }
 static auto Fields(const StoreEndpoint& store) {
   const auto& [address, port] = store;

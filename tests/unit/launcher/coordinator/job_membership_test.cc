@@ -143,9 +143,8 @@ TEST(JobMembershipTest, ANodeWhoseAgentIsStartedAgainHasALease) {
   job.Step(job::AgentStreamLost{Incarnation(2)});
   EXPECT_THAT(job.Wait(std::chrono::milliseconds(1000), {1}), IsEmpty());
   job.Step(job::NoSuccessor{"node-1"});
-  EXPECT_THAT(job.Step(job::TimerDue{}), IsEmpty());
-  job.Step(job::NoSuccessor{"node-2"});
-  EXPECT_THAT(job.Step(job::TimerDue{}), ElementsAre("stop 1 g1 signal 15 grace 2"));
+  EXPECT_THAT(job.Wait(std::chrono::milliseconds(500), {1}), IsEmpty());
+  EXPECT_THAT(job.Step(job::NoSuccessor{"node-2"}), ElementsAre("stop 1 g1 signal 15 grace 2"));
 }
 
 TEST(JobMembershipTest, OpenOrdersAreRepeatedAfterAReconnection) {
