@@ -103,11 +103,12 @@ void RecoveryOracle::StoppedHeard(Nanos at, int node, Generation g) {
   }
 }
 
-void RecoveryOracle::StopOrdered(Nanos at, Generation g, Nanos grace) {
+void RecoveryOracle::StopOrdered(Nanos at, int node, Generation g, Nanos grace) {
+  const bool has_just_come = nodes_[node].admitted_at == at;  // With what it had left over.
   if (g == current_ && stop_.ordered_at == kForever) {
     stop_ = {at, std::min(grace, job_.stop_grace)};
     CheckDetection(at, g);
-  } else if (g == current_ && at + grace < stop_.ordered_at + stop_.grace) {
+  } else if (g == current_ && !has_just_come && at + grace < stop_.ordered_at + stop_.grace) {
     stop_.grace = at + grace - stop_.ordered_at;  // a failure makes an abort of a drain
   }
 }
@@ -169,12 +170,14 @@ Nanos RecoveryOracle::DetectedBy(const InjectedFault& fault) const {
   return from + takes + kSlack;
 }
 
+/// A node without its keeper fails otherwise, and another agent prepares anew.
 bool RecoveryOracle::HungUntil(const InjectedFault& fault, Nanos at) const {
   return fault.kind == FaultKind::kHangPrepare &&
          std::none_of(ledger_.faults().begin(), ledger_.faults().end(),
                       [&](const InjectedFault& other) {
-                        return other.kind == FaultKind::kKillKeeper && other.node == fault.node &&
-                               other.at >= fault.at && other.at <= at;
+                        return (other.kind == FaultKind::kKillKeeper ||
+                                other.kind == FaultKind::kReplaceAgent) &&
+                               other.node == fault.node && other.at >= fault.at && other.at <= at;
                       });
 }
 

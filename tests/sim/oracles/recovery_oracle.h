@@ -73,7 +73,7 @@ class RecoveryOracle : public Oracle {
   /// The node reports on a new stream that it holds nothing, or that nothing of `g` is left.
   void JoinedIdle(Nanos at, int node);
   void StoppedHeard(Nanos at, int node, Generation g);
-  void StopOrdered(Nanos at, Generation g, Nanos grace);
+  void StopOrdered(Nanos at, int node, Generation g, Nanos grace);
   /// The agent that now runs on the node owes an answer to the stop of `g`.
   void ToldToStop(int node, Generation g) { nodes_[node].owes_stop = g; }
   /// `is_present`: the order is for the agent that now runs on the node, not for one before it.

@@ -35,7 +35,7 @@ class RecoveryOracleTest : public ::testing::Test {
     oracle.OrdersGiven(at);
   }
   void Stop(Nanos at, const std::set<int>& members) {
-    oracle_.StopOrdered(at, kGen1, 2 * kSecond);
+    oracle_.StopOrdered(at, 1, kGen1, 2 * kSecond);
     for (const int node : members) {
       oracle_.ToldToStop(node, kGen1);
     }
@@ -51,9 +51,9 @@ class RecoveryOracleTest : public ::testing::Test {
   /// The stop of generation 1 is late after `limit`, and not before.
   void ExpectDetectionLimit(Nanos limit) {
     RecoveryOracle late = oracle_;
-    oracle_.StopOrdered(limit, kGen1, 0);
+    oracle_.StopOrdered(limit, 1, kGen1, 0);
     EXPECT_NO_COMPLAINT(oracle_);
-    late.StopOrdered(limit + kMilli, kGen1, 0);
+    late.StopOrdered(limit + kMilli, 1, kGen1, 0);
     EXPECT_COMPLAINT(late, "came 1 ms late");
   }
 
@@ -90,8 +90,14 @@ TEST_F(RecoveryOracleTest, AHungPreparationIsStoppedAfterItsTimeout) {
   restarted.Add(NodeFault(FaultKind::kKillKeeper, 3 * kSecond, 3 * kSecond));
   RecoveryOracle prepared(restarted, kJob);
   Order(prepared, kSecond, kGen1, {1, 2, 3});
-  prepared.StopOrdered(60 * kSecond, kGen1, 0);
+  prepared.StopOrdered(60 * kSecond, 1, kGen1, 0);
   EXPECT_NO_COMPLAINT(prepared);
+  FaultLedger replaced = ledger_;
+  replaced.Add(NodeFault(FaultKind::kReplaceAgent, 3 * kSecond, 3 * kSecond));
+  RecoveryOracle anew(replaced, kJob);
+  Order(anew, kSecond, kGen1, {1, 2, 3});
+  anew.StopOrdered(60 * kSecond, 1, kGen1, 0);
+  EXPECT_NO_COMPLAINT(anew);
   ExpectDetectionLimit(2 * kSecond + kJob.prepare_timeout + kSlack);
 }
 
@@ -104,6 +110,16 @@ TEST_F(RecoveryOracleTest, AFullWorldFollowsTheLastReportAtOnce) {
     oracle_.StoppedHeard((10 + node) * kSecond, node, kGen1);
   }
   ExpectLimit(13 * kSecond + kSlack, {1, 2, 3});
+}
+
+TEST_F(RecoveryOracleTest, ANodeThatComesAgainDuringAStopHasNoPartInItsGrace) {
+  Order(oracle_, kSecond, kGen1, {1, 2, 3});
+  Stop(10 * kSecond, {1, 2});
+  Join(oracle_, 11 * kSecond, 3);
+  oracle_.StopOrdered(11 * kSecond, 3, kGen1, 0);
+  oracle_.StoppedHeard(11 * kSecond, 3, kGen1);
+  oracle_.StoppedHeard(11 * kSecond, 2, kGen1);
+  ExpectLimit(12 * kSecond + kJob.stop_margin + kSlack, {2, 3});
 }
 
 TEST_F(RecoveryOracleTest, ASmallerWorldWaitsALeaseForTheNodeInTrouble) {

@@ -160,7 +160,7 @@ void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
     quarantine_.StopOrdered(order.generation, stop->reason);
     outcome_.StopOrdered(order.generation);
     place_.StopOrdered(at, order.generation);
-    recovery_.StopOrdered(at, order.generation, stop->grace.count());
+    recovery_.StopOrdered(at, node, order.generation, stop->grace.count());
     if (is_to_present_agent) {
       recovery_.ToldToStop(node, order.generation);
     }
