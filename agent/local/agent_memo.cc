@@ -16,6 +16,26 @@ constexpr int kLastPhase = static_cast<int>(node::Phase::kGone);
 int64_t ToNs(MonoTime time) { return time.time_since_epoch().count(); }
 MonoTime FromNs(int64_t ns) { return MonoTime(Duration(ns)); }
 
+void EncodeLeaving(const node::Leaving& leaving, v1::Leaving* out) {
+  out->set_is_released(leaving.is_released);
+  out->set_was_cut_off(leaving.was_cut_off);
+  out->set_leaves_job(leaving.leaves_job);
+  out->set_signal(leaving.signal);
+  out->set_exit_code(leaving.exit_code);
+  out->set_message(leaving.message);
+  out->set_exit_at_ns(ToNs(leaving.exit_at));
+}
+
+node::Leaving DecodeLeaving(const v1::Leaving& in) {
+  return {.is_released = in.is_released(),
+          .was_cut_off = in.was_cut_off(),
+          .leaves_job = in.leaves_job(),
+          .signal = in.signal(),
+          .exit_code = in.exit_code(),
+          .message = in.message(),
+          .exit_at = FromNs(in.exit_at_ns())};
+}
+
 void EncodeNode(const NodeRecord& node, v1::AgentMemo* out) {
   out->set_incarnation(node.incarnation.value());
   out->set_highest_seen(node.highest_seen.value());
@@ -36,6 +56,9 @@ void EncodeNode(const NodeRecord& node, v1::AgentMemo* out) {
   out->set_stop_signal(node.stop_signal);
   out->set_stopped_at_ns(ToNs(node.stopped_at));
   out->set_killed_at_ns(ToNs(node.killed_at));
+  if (node.leaving.has_value()) {
+    EncodeLeaving(*node.leaving, out->mutable_leaving());
+  }
   out->set_was_admitted(node.was_admitted);
   out->set_may_be_taken_over(node.may_be_taken_over);
   out->set_node_lease_ns(node.node_lease.count());
@@ -83,6 +106,9 @@ absl::StatusOr<NodeRecord> DecodeNode(const v1::AgentMemo& in) {
   node.stop_signal = in.stop_signal();
   node.stopped_at = FromNs(in.stopped_at_ns());
   node.killed_at = FromNs(in.killed_at_ns());
+  if (in.has_leaving()) {
+    node.leaving = DecodeLeaving(in.leaving());
+  }
   node.was_admitted = in.was_admitted();
   node.may_be_taken_over = in.may_be_taken_over();
   node.node_lease = Duration(in.node_lease_ns());

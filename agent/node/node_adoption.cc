@@ -29,6 +29,7 @@ void NodeMachine::KeepRecord(Out& out) {
                  .highest_seen = highest_seen_,
                  .phase = Recorded(phase_, is_spawned_),
                  .kill_at = kill_at_,
+                 .leaving = HowItLeaves(),
                  .reports = reports_.Unrepeatable().size(),
                  .was_admitted = contact_.was_ever_admitted(),
                  .may_be_taken_over = contact_.expects_successor(),
@@ -39,6 +40,14 @@ void NodeMachine::KeepRecord(Out& out) {
   }
 }
 
+std::optional<node::Leaving> NodeMachine::HowItLeaves() const {
+  std::optional<node::Leaving> leaving = leaving_;
+  if (leaving) {
+    leaving->exit_at = exit_at_;
+  }
+  return leaving;
+}
+
 /// An order that waits is not taken: the coordinator repeats it.
 NodeRecord NodeMachine::MakeRecord() const {
   NodeRecord record{.incarnation = spec_.node.incarnation,
@@ -46,6 +55,7 @@ NodeRecord NodeMachine::MakeRecord() const {
                     .assignment = assignment_,
                     .phase = Recorded(phase_, is_spawned_),
                     .kill_at = kill_at_,
+                    .leaving = HowItLeaves(),
                     .was_admitted = contact_.was_ever_admitted(),
                     .may_be_taken_over = contact_.expects_successor(),
                     .node_lease = contact_.node_lease()};
@@ -60,6 +70,8 @@ void NodeMachine::Handle(const node::Resume& resume, Out& out) {
   assignment_ = record.assignment;
   phase_ = record.phase;
   kill_at_ = record.kill_at;
+  leaving_ = record.leaving;
+  exit_at_ = leaving_ ? leaving_->exit_at : MonoTime::max();
   workers_.Begin(assignment_);
   workers_.Resume(record.stop_signal, record.stopped_at, record.killed_at);
   for (const NodeRecord::Report& report : record.reports) {
@@ -75,6 +87,10 @@ void NodeMachine::Handle(const node::Resume& resume, Out& out) {
   SetReason("going on in the place of an agent that was lost, with generation " +
             std::to_string(generation().value()));
   ResumePhase(out);
+  if (leaving_ && !MayHaveProcesses()) {
+    FinishExit(out);
+    return;
+  }
   out.effects.actions.emplace_back(node::ReconnectStream{});
 }
 

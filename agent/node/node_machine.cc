@@ -86,7 +86,7 @@ void NodeMachine::SendJoin(Out& out) {
   if (leaving_) {
     // First of all: the exits below are of this agent's own making, and without a stop that is
     // known of they would be taken for failures.
-    SendNow(AgentLeft{operator_signal_, MayHaveProcesses()}, generation(), out);
+    SendNow(AgentLeft{leaving_->signal, MayHaveProcesses()}, generation(), out);
   }
   for (AgentMessage& report : reports_.Repeat(out.now)) {
     SendNow(std::move(report), generation(), out);
@@ -99,7 +99,7 @@ void NodeMachine::Handle(const node::CoordinatorMoved& moved, Out&) {
 
 void NodeMachine::Handle(const node::StreamLost& lost, Out& out) {
   const Contact::Broken broken = contact_.Break(lost.what);
-  if (released_) {
+  if (was_released()) {
     return;  // There is nothing more to hear.
   }
   if (broken.was_admitted) {
@@ -328,18 +328,17 @@ void NodeMachine::Handle(const node::WorkerProgress& progress, Out&) {
 void NodeMachine::Handle(const node::OperatorSignal& signal, Out& out) {
   if (leaving_) {
     if (phase_ == node::Phase::kStopping) {
-      exit_message_ += "; the workers that were still running were killed at the second signal";
+      leaving_->message += "; the workers that were still running were killed at the second signal";
     }
     if (MayHaveProcesses()) {
       KillGeneration(out);
     }
     return;
   }
-  leaving_ = true;
-  operator_signal_ = signal.signal;
-  exit_code_ = 1;
-  exit_message_ = "stopped by signal " + std::to_string(signal.signal);
-  SetReason("leaving: " + exit_message_);
+  leaving_ = {.signal = signal.signal,
+              .exit_code = 1,
+              .message = "stopped by signal " + std::to_string(signal.signal)};
+  SetReason("leaving: " + leaving_->message);
   if (!MayHaveProcesses()) {
     FinishExit(out);
     return;

@@ -255,11 +255,11 @@ class NodeMachine {
   /// When an agent that was never admitted gives up.
   MonoTime connect_deadline() const { return contact_.deadline(); }
   /// The job has ended, and the workers could not end by themselves.
-  bool was_cut_off() const { return was_cut_off_; }
+  bool was_cut_off() const { return leaving_ && leaving_->was_cut_off; }
   /// The coordinator has said that the job, or this agent's part of it, is over.
-  bool was_released() const { return released_; }
+  bool was_released() const { return leaving_ && leaving_->is_released; }
   /// This agent was released, but the job goes on.
-  bool leaves_job() const { return leaves_job_; }
+  bool leaves_job() const { return leaving_ && leaving_->leaves_job; }
   /// When the workers that are still running are killed; empty unless a stop gives them time.
   std::optional<MonoTime> kill_at() const {
     return kill_at_ != MonoTime::max() ? std::optional<MonoTime>(kill_at_) : std::nullopt;
@@ -285,6 +285,7 @@ class NodeMachine {
   void ResumePhase(Out& out);
   void KeepRecord(Out& out);
   NodeRecord MakeRecord() const;
+  std::optional<node::Leaving> HowItLeaves() const;
   void Handle(const node::StreamUp&, Out& out);
   void Handle(const node::StreamLost& lost, Out& out);
   void Handle(const node::CoordinatorMoved& moved, Out& out);
@@ -370,15 +371,7 @@ class NodeMachine {
   /// past.
   std::optional<std::string> reason_before_loss_;
 
-  // Leaving.
-  bool leaving_ = false;
-  /// The coordinator has said how the job ended; it may be gone before this node is.
-  bool released_ = false;
-  bool was_cut_off_ = false;
-  bool leaves_job_ = false;
-  int operator_signal_ = 0;
-  int exit_code_ = 0;
-  std::string exit_message_;
+  std::optional<node::Leaving> leaving_;
 
   uint64_t stale_dropped_ = 0;
 
@@ -388,6 +381,7 @@ class NodeMachine {
     Generation highest_seen;
     node::Phase phase = node::Phase::kIdle;
     MonoTime kill_at{};
+    std::optional<node::Leaving> leaving;
     size_t reports = 0;
     bool was_admitted = false;
     bool may_be_taken_over = false;

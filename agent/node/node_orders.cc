@@ -136,9 +136,9 @@ void NodeMachine::Apply(const LeftOut& left_out, Generation, Out&) {
 
 void NodeMachine::Apply(const ReleaseAgent& release, Generation, Out& out) {
   Leave(release.exit_code, release.reason, spec_.kill_wait, out);
-  was_cut_off_ = release.cut_off;
-  leaves_job_ = release.job_goes_on;
-  released_ = true;
+  leaving_->was_cut_off = release.cut_off;
+  leaving_->leaves_job = release.job_goes_on;
+  leaving_->is_released = true;
 }
 
 // --- Ending a generation, ending the agent
@@ -241,15 +241,17 @@ void NodeMachine::Fault(CauseKind kind, std::string what, Out& out) {
 }
 
 void NodeMachine::Leave(int exit_code, std::string message, Duration timeout, Out& out) {
-  if (released_) {
+  if (was_released()) {
     return;  // The job's end has been told; what fails while this node cleans up does not change
              // it.
   }
-  leaving_ = true;
+  if (!leaving_) {
+    leaving_.emplace();
+  }
   next_assignment_.reset();
-  exit_code_ = exit_code;
-  exit_message_ = std::move(message);
-  SetReason("leaving: " + exit_message_);
+  leaving_->exit_code = exit_code;
+  leaving_->message = std::move(message);
+  SetReason("leaving: " + leaving_->message);
   if (!MayHaveProcesses() || phase_ == node::Phase::kWedged) {
     FinishExit(out);
     return;
@@ -262,9 +264,9 @@ void NodeMachine::Leave(int exit_code, std::string message, Duration timeout, Ou
 
 void NodeMachine::FinishExit(Out& out) {
   FSDPRUN_CHECK(!exited_, "an agent leaves once");
-  SendNow(AgentLeft{operator_signal_, false}, generation(), out);
-  out.effects.actions.emplace_back(node::Exit{exit_code_, exit_message_});
-  out.effects.news.emplace_back(node::Left{exit_code_, exit_message_});
+  SendNow(AgentLeft{leaving_->signal, false}, generation(), out);
+  out.effects.actions.emplace_back(node::Exit{leaving_->exit_code, leaving_->message});
+  out.effects.news.emplace_back(node::Left{leaving_->exit_code, leaving_->message});
   exited_ = true;
 }
 

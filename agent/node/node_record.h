@@ -3,6 +3,8 @@
 // What an agent leaves to the one that is started in its place, while its keeper and the workers
 // run on.
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/mono_time.h"
@@ -24,6 +26,23 @@ enum class Phase {
   kKilling,    // SIGKILL sent
   kWedged,     // a process survived SIGKILL
   kGone,       // no process of the generation is left; its reports are kept for repeating
+};
+
+/// How this agent leaves the job.
+struct Leaving {
+  /// The coordinator has said how the job ended; it may be gone before this node is.
+  bool is_released = false;
+  bool was_cut_off = false;
+  /// The job goes on without this node.
+  bool leaves_job = false;
+  /// The operator's, or 0.
+  int signal = 0;
+  int exit_code = 0;
+  std::string message;
+  /// Whatever of the workers is left then; MonoTime::max(): once they have ended.
+  MonoTime exit_at = MonoTime::max();
+
+  bool operator==(const Leaving&) const = default;
 };
 
 }  // namespace node
@@ -60,6 +79,7 @@ struct NodeRecord {
   int stop_signal = 0;
   MonoTime stopped_at = MonoTime::max();
   MonoTime killed_at = MonoTime::max();
+  std::optional<node::Leaving> leaving;
   bool was_admitted = false;
   bool may_be_taken_over = false;
   /// The job's; zero: not told.

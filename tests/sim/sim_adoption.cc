@@ -19,7 +19,11 @@ void World::AtInLife(Nanos at, uint32_t index, std::function<void()> action) {
 /// What its stream carries is lost with it. Not one that was told to end.
 void World::ReplaceAgent(uint32_t index, Nanos until) {
   Agent& agent = *agents_[index];
-  if (!agent.keeper_alive || agent.is_leaving || !agent.record || agent.paused_until > now_) {
+  if (!agent.keeper_alive || agent.is_leaving || agent.paused_until > now_) {
+    return;
+  }
+  if (!agent.record) {
+    Violate("an agent with a keeper has left no record");
     return;
   }
   referee_.ledger().Add(FaultOn(FaultKind::kReplaceAgent, agent.slot, until));

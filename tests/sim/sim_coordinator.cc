@@ -110,6 +110,11 @@ void World::Hear(const job::WorldCommitted&) {
 /// Where the mix has no faults, whatever happens to a node is that it is late.
 void World::Hear(const job::NodeLost& lost) {
   referee_.load().NodeLost(lost.name, lost.what, options_.mix.weights.empty());
+  if (options_.mix.weights.count(FaultKind::kReplaceAgent) > 0) {
+    const auto slot = std::find_if(slots_.begin(), slots_.end(),
+                                   [&](const Slot& s) { return s.name == lost.name; });
+    referee_.adoption().NodeLost(now_, static_cast<int>(slot - slots_.begin()), lost.what);
+  }
 }
 
 /// As long as it is out of reach.

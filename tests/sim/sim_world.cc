@@ -96,7 +96,8 @@ World::World(SimOptions options)
                 .stuck = StuckBound(MakeJobSpec(options_)),
                 .quarantine_after = options_.mix.quarantine_after,
                 .quarantine_window = InMix(options_.mix.quarantine_window_s),
-                .place_sure = InMix(options_.mix.place_sure_s)}) {
+                .place_sure = InMix(options_.mix.place_sure_s),
+                .adoption_lease = MakeJobSpec(options_).dead_after.count()}) {
   StartJob(std::make_unique<JobMachine>(Spec()));
   allocated_ = AllocatedSlots(options_);
   place_held_until_ = InMix(options_.mix.place_sure_s);

@@ -15,7 +15,8 @@ Referee::Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, SignalOra
       recovery_(ledger_, recovery),
       place_(bounds.place_sure),
       quarantine_(ledger_, bounds.quarantine_after, bounds.quarantine_window),
-      signals_(std::move(signals)) {}
+      signals_(std::move(signals)),
+      adoption_(bounds.adoption_lease) {}
 
 const std::string& Referee::complaint() const {
   for (const Oracle* oracle :
@@ -23,7 +24,7 @@ const std::string& Referee::complaint() const {
         static_cast<const Oracle*>(&fence_), static_cast<const Oracle*>(&outcome_),
         static_cast<const Oracle*>(&cause_), static_cast<const Oracle*>(&recovery_),
         static_cast<const Oracle*>(&place_), static_cast<const Oracle*>(&quarantine_),
-        static_cast<const Oracle*>(&load_)}) {
+        static_cast<const Oracle*>(&load_), static_cast<const Oracle*>(&adoption_)}) {
     if (!oracle->complaint().empty()) {
       return oracle->complaint();
     }
@@ -36,7 +37,8 @@ std::map<std::string, int> Referee::questions() const {
           {"overlap", overlap_.questions()},   {"fence", fence_.questions()},
           {"shutdown", shutdown_.questions()}, {"recovery", recovery_.questions()},
           {"place", place_.questions()},       {"signals", signals_.questions()},
-          {"load", load_.questions()},         {"quarantine", quarantine_.questions()}};
+          {"load", load_.questions()},         {"quarantine", quarantine_.questions()},
+          {"adoption", adoption_.questions()}};
 }
 
 void Referee::AgentStarted(Nanos at, int node, int place) {
@@ -50,6 +52,7 @@ void Referee::AgentStarted(Nanos at, int node, int place) {
 }
 
 void Referee::AgentDied(Nanos at, int node, int place, uint32_t life) {
+  adoption_.AgentDied(node);
   overlap_.AgentDied(at, life);
   hearing_.StreamClosed(at, node);
   recovery_.AgentGone(at, node);
@@ -144,6 +147,15 @@ void Referee::BecameKillable(int64_t pid) {
   unkillable_.erase(pid);
 }
 
+void Referee::StreamLossHeard(Nanos at, Incarnation agent) {
+  signals_.StreamLost(at, agent);
+  for (const auto& [node, incarnation] : agents_) {
+    if (incarnation == agent) {
+      adoption_.StreamLossHeard(at, node);
+    }
+  }
+}
+
 void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
   current_world_.OrderSent(order);
   const auto agent = agents_.find(node);
@@ -173,6 +185,7 @@ void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
     place_.WorkersOrdered(at, order.generation);
   } else if (std::holds_alternative<AdmitAgent>(order.message) && is_to_present_agent) {
     recovery_.Admitted(at, node);
+    adoption_.Admitted(node);
     quarantine_.Admitted(node);
     signals_.Admitted(node, order.incarnation);
   } else if (std::holds_alternative<RejectAgent>(order.message) && is_to_present_agent) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "proto/cluster/messages.h"
+#include "tests/sim/oracles/adoption_oracle.h"
 #include "tests/sim/oracles/cause_oracle.h"
 #include "tests/sim/oracles/current_world.h"
 #include "tests/sim/oracles/fault_ledger.h"
@@ -39,6 +40,8 @@ class Referee {
     Nanos quarantine_window = 0;
     /// See PlaceOracle.
     Nanos place_sure = 0;
+    /// See AdoptionOracle.
+    Nanos adoption_lease = 0;
   };
   Referee(OutcomeOracle::Job job, RecoveryOracle::Job recovery, SignalOracle::Job signals,
           Bounds bounds);
@@ -50,6 +53,7 @@ class Referee {
   FaultLedger& ledger() { return ledger_; }
   FenceOracle& fence() { return fence_; }
   LoadOracle& load() { return load_; }
+  AdoptionOracle& adoption() { return adoption_; }
   const CurrentWorld& current_world() const { return current_world_; }
 
   // Nodes and links.
@@ -103,7 +107,7 @@ class Referee {
     signals_.StopHeard();
   }
   /// The coordinator is about to read the end of the agent's stream.
-  void StreamLossHeard(Nanos at, Incarnation agent) { signals_.StreamLost(at, agent); }
+  void StreamLossHeard(Nanos at, Incarnation agent);
   void GivenUp(Nanos at, int node, const std::string& reason) { cause_.GivenUp(at, node, reason); }
   void Decided(Nanos at, const JobOutcome& outcome);
   void CoordinatorDied(Nanos at);
@@ -125,6 +129,7 @@ class Referee {
   PlaceOracle place_;
   QuarantineOracle quarantine_;
   SignalOracle signals_;
+  AdoptionOracle adoption_;
   CurrentWorld current_world_;
   std::set<int64_t> unkillable_;
   /// The agent that was last heard of on each node.

@@ -33,6 +33,13 @@ AgentMemo Full() {
   node.kill_at = At(100);
   node.stop_signal = 15;
   node.stopped_at = At(90);
+  node.leaving = {.is_released = true,
+                  .was_cut_off = true,
+                  .leaves_job = true,
+                  .signal = 2,
+                  .exit_code = 3,
+                  .message = "why \xff",
+                  .exit_at = At(120)};
   node.was_admitted = true;
   node.may_be_taken_over = true;
   node.node_lease = Duration(3);
@@ -56,6 +63,7 @@ TEST(AgentMemoTest, SurvivesTheRoundTrip) {
   EXPECT_EQ(again->node.kill_at, At(100));
   EXPECT_EQ(again->node.stopped_at, At(90));
   EXPECT_EQ(again->node.killed_at, MonoTime::max());
+  EXPECT_EQ(again->node.leaving, memo.node.leaving);
   EXPECT_TRUE(again->node.was_admitted && again->node.may_be_taken_over);
   EXPECT_EQ(again->node.node_lease, Duration(3));
   EXPECT_EQ(again->dirs.logs, "/l \xff");
@@ -70,6 +78,7 @@ TEST(AgentMemoTest, OfAnAgentThatHoldsNoGeneration) {
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->node.assignment.generation, Generation());
   EXPECT_EQ(again->node.phase, node::Phase::kIdle);
+  EXPECT_EQ(again->node.leaving, std::nullopt);
 }
 
 TEST(AgentMemoTest, WhatNoAgentHasLeftIsRefused) {

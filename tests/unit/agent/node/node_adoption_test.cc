@@ -65,6 +65,34 @@ TEST_F(NodeAdoptionTest, RunningWorkersAreAdoptedAndNothingIsStartedAnew) {
   EXPECT_EQ(agent_->machine_.live_workers(), 2);
 }
 
+TEST_F(NodeAdoptionTest, WhoWasLeavingLeaves) {
+  agent_->Up();
+  agent_->Run(3);
+  agent_->Step(node::OperatorSignal{2});
+  Replace();
+  Spawned(3);
+  EXPECT_THAT(Connect(), ElementsAre("send joined g3", "send left g3", "send prepared g3"));
+  agent_->Reap(3, 0, 0);
+  agent_->Reap(3, 1, 0);
+  EXPECT_THAT(agent_->Step(node::AllWorkersGone{Generation(3)}),
+              ElementsAre("send stopped g3", "send left g3", "exit 1"));
+}
+
+TEST_F(NodeAdoptionTest, WhoWasReleasedEndsWithTheCodeThatItWasTold) {
+  agent_->Up();
+  agent_->Run(3);
+  agent_->Order(0, ReleaseAgent{.exit_code = 5, .reason = "the job is over"});
+  EXPECT_THAT(Replace(), testing::Not(testing::Contains(testing::StartsWith("exit"))));
+  EXPECT_TRUE(agent_->machine_.was_released());
+  EXPECT_THAT(agent_->Step(node::AllWorkersGone{Generation(3)}), testing::Contains("exit 5"));
+}
+
+TEST_F(NodeAdoptionTest, WhoHadOnlyToExitExits) {
+  agent_->Up();
+  agent_->Order(0, ReleaseAgent{.exit_code = 5, .reason = "the job is over"});
+  EXPECT_THAT(Replace(), ElementsAre("exit 5"));
+}
+
 TEST_F(NodeAdoptionTest, TwiceInARow) {
   agent_->Up();
   agent_->Run(3);

@@ -85,7 +85,8 @@ TEST_F(LeasesTest, OnceNobodyComesInItsPlaceABrokenStreamHasToBeReplacedSoon) {
   Add(2);
   Node(1).info.has_successor = Node(2).info.has_successor = true;
   leases_.Break(Node(1), start_ + seconds(1));
-  leases_.ExpectNoSuccessor(Node(1), start_ + milliseconds(1400));  // It has been awaited long enough.
+  leases_.ExpectNoSuccessor(Node(1),
+                            start_ + milliseconds(1400));  // It has been awaited long enough.
   EXPECT_EQ(leases_.next_scan(), start_ + milliseconds(1400));
   EXPECT_THAT(ScanAt(milliseconds(1400)),
               ElementsAre("1 lost its stream and did not reconnect within 0.4 s"));
