@@ -30,7 +30,7 @@ void NodeMachine::KeepRecord(Out& out) {
                  .phase = Recorded(phase_, is_spawned_),
                  .kill_at = kill_at_,
                  .leaving = HowItLeaves(),
-                 .reports = reports_.Unrepeatable().size(),
+                 .reports = reports_.CountUnrepeatable(),
                  .was_admitted = contact_.was_ever_admitted(),
                  .may_be_taken_over = contact_.expects_successor(),
                  .node_lease = contact_.node_lease()};
@@ -77,6 +77,7 @@ void NodeMachine::Handle(const node::Resume& resume, Out& out) {
   for (const NodeRecord::Report& report : record.reports) {
     reports_.Add(report.message, report.happened_at, out.now);
   }
+  reports_.KeeperForgets();
   keeper_.Ready(out.now);
   if (record.was_admitted) {
     contact_.Resume(record.node_lease, out.now);

@@ -143,6 +143,7 @@ void NodeMachine::Handle(const node::KeeperReady&, Out& out) {
 
 void NodeMachine::Handle(const node::KeeperLost& lost, Out& out) {
   const std::optional<Duration> delay = keeper_.Lost(out.now);
+  reports_.KeeperForgets();
   out.effects.news.emplace_back(node::KeeperDied{lost.what});
   switch (phase_) {
     case node::Phase::kIdle:

@@ -42,15 +42,32 @@ std::vector<AgentMessage> ReportLog::Repeat(MonoTime now) const {
   return messages;
 }
 
+/// That all have ended is told anew in any case.
+bool ReportLog::IsRepeatable(size_t index) const {
+  const AgentMessage& message = reports_[index].message;
+  if (index < unrepeatable_) {
+    return std::holds_alternative<WorkersStopped>(message);
+  }
+  return !std::holds_alternative<AgentPrepared>(message) &&
+         !std::holds_alternative<NodeFaulted>(message);
+}
+
 std::vector<NodeRecord::Report> ReportLog::Unrepeatable() const {
   std::vector<NodeRecord::Report> kept;
-  for (const Report& report : reports_) {
-    if (std::holds_alternative<AgentPrepared>(report.message) ||
-        std::holds_alternative<NodeFaulted>(report.message)) {
-      kept.push_back(report);
+  for (size_t i = 0; i < reports_.size(); ++i) {
+    if (!IsRepeatable(i)) {
+      kept.push_back(reports_[i]);
     }
   }
   return kept;
+}
+
+size_t ReportLog::CountUnrepeatable() const {
+  size_t count = 0;
+  for (size_t i = 0; i < reports_.size(); ++i) {
+    count += IsRepeatable(i) ? 0 : 1;
+  }
+  return count;
 }
 
 /// See Note [Age of an event].

@@ -65,6 +65,22 @@ TEST_F(NodeAdoptionTest, RunningWorkersAreAdoptedAndNothingIsStartedAnew) {
   EXPECT_EQ(agent_->machine_.live_workers(), 2);
 }
 
+TEST_F(NodeAdoptionTest, WhatAKeeperKnewThatDiedIsToldAgainAllTheSame) {
+  agent_->Up();
+  agent_->Run(3);
+  agent_->Reap(3, 0, 0);
+  agent_->Reap(3, 1, 0);
+  agent_->Step(node::AllWorkersGone{Generation(3)});
+  agent_->Step(node::KeeperLost{"killed by signal 9"});
+  agent_->Step(node::KeeperReady{});
+  for (int i = 0; i < 2; ++i) {  // The next one, and the one after that.
+    Replace();
+    agent_->Step(node::AllWorkersGone{Generation(3)});
+    EXPECT_THAT(Connect(), ElementsAre("send joined g3", "send prepared g3", "send started g3",
+                                       "send exited g3", "send exited g3", "send stopped g3"));
+  }
+}
+
 TEST_F(NodeAdoptionTest, WhoWasLeavingLeaves) {
   agent_->Up();
   agent_->Run(3);
