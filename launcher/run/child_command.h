@@ -3,24 +3,19 @@
 #include <sys/types.h>
 
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/event_loop.h"
-#include "base/loop_gate.h"
 #include "base/unique_fd.h"
 #include "launcher/cli/option_table.h"
+#include "launcher/run/child_process.h"
 
 namespace fsdprun {
 
-/// A program and what it says, line by line. It reads nothing. It is in a process group of its own:
-/// a Ctrl-C of the terminal is for the launcher, which ends the job in order. Thread: loop thread
-/// only, hooks too.
+/// A program and what it says, line by line. It reads nothing. Thread: loop thread only, hooks too.
 class ChildCommand {
  public:
   enum class Reads {
@@ -35,8 +30,7 @@ class ChildCommand {
     std::function<bool()> has_room;
     /// It has ended, and its last line was passed on: its exit code, or 128 + n for signal n.
     std::function<void(int code)> on_end;
-    /// In place of all others: it could not be started. NOT_FOUND if there is no such program,
-    /// UNAVAILABLE for what may pass, such as a limit of processes, else INTERNAL.
+    /// In place of all others: it could not be started. Errors: ChildProcess's.
     std::function<void(const absl::Status& why)> on_failure;
   };
 
@@ -45,37 +39,18 @@ class ChildCommand {
   ChildCommand(const ChildCommand&) = delete;
   ChildCommand& operator=(const ChildCommand&) = delete;
 
-  /// Begins to start it, on a thread of its own: exec waits for the program's file system, and for
-  /// each folder of PATH before its own. Call once.
+  /// As ChildProcess's.
   void Start(const std::vector<std::string>& command, const Environment& environment);
-  /// One that is being started gets the latest as soon as it runs.
-  void Signal(int signal);
-  /// Ends it at once, if it has not ended; no hook is called any more. With a short wait. One that
-  /// is being started is ended as soon as it runs.
+  void Signal(int signal) { process_.Signal(signal); }
   void Kill();
-  bool is_starting() const { return birth_ != nullptr; }
-  /// It was started, and has not ended.
-  bool is_running() const { return child_.pidfd.valid(); }
+  bool is_starting() const { return process_.is_starting(); }
+  bool is_running() const { return process_.is_running(); }
 
  private:
-  struct Child {
-    pid_t pid = 0;
-    UniqueFd pidfd;
-    UniqueFd output;
-  };
-  struct Birth;
-
-  static absl::StatusOr<Child> StartChild(const std::vector<std::string>& command,
-                                          const Environment& environment, Reads reads);
-  static void Deliver(const std::shared_ptr<Birth>& birth, absl::StatusOr<Child> child,
-                      const LoopGate::Post& post);
-  static std::optional<absl::StatusOr<Child>> TakeChild(Birth& birth, bool is_last);
-  static void EndChild(const Child& child, int wait_ms);
-  void OnStarted();
+  void OnStarted(UniqueFd output);
   void OnOutput();
   ssize_t ReadPiece();
   void PassLines();
-  void OnProcessEnd();
   void TakeRest();
   void CloseOutput();
 
@@ -83,15 +58,12 @@ class ChildCommand {
   EventLoop& loop_;
   const Reads reads_;
   const Hooks hooks_;
-  const LoopGate gate_;
 
   // Owned by the loop thread.
-  /// Until it was started, or could not be.
-  std::shared_ptr<Birth> birth_;
-  int early_signal_ = 0;
-  Child child_;
+  UniqueFd output_;
   EventLoop::TimerId retry_ = 0;
   std::string text_;
+  ChildProcess process_;
 };
 
 }  // namespace fsdprun

@@ -1,19 +1,11 @@
 #include "launcher/run/ssh_connection.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/error_text.h"
-#include "launcher/run/exec_words.h"
 #include "launcher/ssh/node_hello.h"
 
 namespace fsdprun {
@@ -25,102 +17,44 @@ constexpr size_t kLargestRest = 1u << 20;
 /// A line that is longer is passed on in pieces.
 constexpr size_t kLongestLine = 1u << 20;
 constexpr size_t kLastWords = 4096;
-constexpr int kKillWaitMs = 100;
-constexpr int kSignalBase = 128;
-/// Of one that somebody else has waited for.
-constexpr int kUnknownCode = 255;
 
 constexpr std::array<ConsoleStream, 2> kStreams{ConsoleStream::kOut, ConsoleStream::kError};
 
-// Returns an errno.
-int SpawnSsh(const std::vector<std::string>& command, const Environment& environment,
-             const std::array<int, 3>& ends, pid_t* pid) {
-  const std::vector<std::string> variables = ExecVariables(environment);
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  for (size_t i = 0; i < ends.size(); ++i) {
-    posix_spawn_file_actions_adddup2(&actions, ends[i], static_cast<int>(i));
-  }
-  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-  sigset_t none;
-  sigemptyset(&none);
-  sigset_t defaults;
-  sigemptyset(&defaults);
-  sigaddset(&defaults, SIGPIPE);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  const int error = ::posix_spawnp(pid, command.front().c_str(), &actions, &attributes,
-                                   ExecPointers(command).data(), ExecPointers(variables).data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  return error;
-}
-
-absl::Status CannotStart(const std::string& program, int error) {
-  return error == ENOENT
-             ? absl::NotFoundError(absl::StrCat("cannot start ", program,
-                                                ": no such program here; install an ssh client, or "
-                                                "give its path with --ssh-command"))
-             : absl::InternalError(absl::StrCat("cannot start ", program, ": ", ErrorText(error)));
-}
-
 }  // namespace
 
-/// Ours and ssh's ends of its standard streams.
-struct SshConnection::Pipes {
-  std::array<UniqueFd, 3> ours;
-  std::array<UniqueFd, 3> its;
-
-  // Returns an errno.
-  int Open() {
-    for (size_t i = 0; i < ours.size(); ++i) {
-      std::array<int, 2> ends{-1, -1};
-      if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-        return errno;
-      }
-      const bool is_input = i == STDIN_FILENO;
-      ours[i].reset(ends[is_input ? 1 : 0]);
-      its[i].reset(ends[is_input ? 0 : 1]);
-      ::fcntl(ours[i].get(), F_SETFL, O_NONBLOCK);
-    }
-    return 0;
-  }
-};
-
 SshConnection::SshConnection(EventLoop& loop, Hooks hooks)
-    : loop_(loop), hooks_(std::move(hooks)) {}
+    : loop_(loop),
+      hooks_(std::move(hooks)),
+      process_(loop, {[this](ChildProcess::Pipes pipes) { OnStarted(std::move(pipes)); },
+                      [this](int code) { OnProcessEnd(code); },
+                      [this](const absl::Status& why) { OnFailure(why); }}) {}
 
 SshConnection::~SshConnection() { Kill(); }
 
-absl::Status SshConnection::Start(const std::vector<std::string>& command,
-                                  const Environment& environment) {
-  Pipes pipes;
-  int error = pipes.Open();
-  if (error == 0) {
-    error = SpawnSsh(command, environment,
-                     {pipes.its[0].get(), pipes.its[1].get(), pipes.its[2].get()}, &pid_);
-  }
-  if (error != 0) {
-    return CannotStart(command.front(), error);
-  }
-  pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  if (!pidfd_.valid()) {
-    error = errno;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-    return CannotStart(command.front(), error);
-  }
-  input_ = std::move(pipes.ours[0]);
+void SshConnection::Start(const std::vector<std::string>& command, const Environment& environment) {
+  program_ = command.front();
+  is_open_ = true;
+  ChildProcess::Streams streams;
+  streams.fill(ChildProcess::Stream::kPipe);
+  process_.Start(command, environment, streams);
+}
+
+void SshConnection::OnStarted(ChildProcess::Pipes pipes) {
+  input_ = std::move(pipes[STDIN_FILENO]);
   for (size_t i = 0; i < streams_.size(); ++i) {
-    streams_[i].fd = std::move(pipes.ours[i + 1]);
+    streams_[i].fd = std::move(pipes[i + 1]);
     loop_.Watch(streams_[i].fd.get(), EPOLLIN, [this, i](uint32_t) { OnReadable(i); });
   }
-  loop_.Watch(pidfd_.get(), EPOLLIN, [this](uint32_t) { OnProcessEnd(); });
-  return absl::OkStatus();
+}
+
+void SshConnection::OnFailure(const absl::Status& why) {
+  is_open_ = false;
+  hooks_.on_failure(
+      absl::IsNotFound(why)
+          ? absl::NotFoundError(absl::StrCat("cannot start ", program_,
+                                             ": no such program here; install an ssh client, or "
+                                             "give its path with --ssh-command"))
+          : absl::Status(why.code(), absl::StrCat("cannot ", why.message())));
 }
 
 void SshConnection::Send(std::string text) {
@@ -164,15 +98,8 @@ void SshConnection::Kill() {
   for (size_t i = 0; i < streams_.size(); ++i) {
     CloseStream(i);
   }
-  if (!is_open()) {
-    return;
-  }
-  loop_.Unwatch(pidfd_.get());
-  ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
-  pollfd end{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
-  ::poll(&end, 1, kKillWaitMs);
-  ::waitpid(pid_, nullptr, WNOHANG);
-  pidfd_.reset();
+  is_open_ = false;
+  process_.Kill();
 }
 
 void SshConnection::Resume() {
@@ -275,14 +202,7 @@ void SshConnection::CloseStream(size_t index) {
 
 // What is in the pipes once ssh is gone is all that it said: it is taken whether or not the reader
 // has room.
-void SshConnection::OnProcessEnd() {
-  int status = 0;
-  const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
-  const bool is_reaped = ended < 0 && errno == ECHILD;
-  if (ended != pid_ && !is_reaped) {
-    return;
-  }
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalBase + WTERMSIG(status);
+void SshConnection::OnProcessEnd(int code) {
   for (size_t i = 0; i < streams_.size(); ++i) {
     for (size_t taken = 0; streams_[i].fd.valid() && taken < kLargestRest && ReadPiece(i);) {
       taken += kReadBytes;
@@ -295,10 +215,8 @@ void SshConnection::OnProcessEnd() {
     }
   }
   HangUp();
-  if (is_open()) {
-    loop_.Unwatch(pidfd_.get());
-    pidfd_.reset();
-    hooks_.on_end(is_reaped ? kUnknownCode : code);
+  if (std::exchange(is_open_, false)) {
+    hooks_.on_end(code);
   }
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -14,14 +12,14 @@
 #include "base/unique_fd.h"
 #include "launcher/cli/option_table.h"
 #include "launcher/report/console.h"
+#include "launcher/run/child_process.h"
 #include "proto/cluster/build_info.h"
 
 namespace fsdprun {
 
 /// An ssh and the node's part of a job that it starts: what that prints, line by line, and its
-/// standard input, whose end it takes for the end of its launcher. It is in a process group of its
-/// own: a Ctrl-C of the terminal is for the launcher, which ends the job in order. Thread: loop
-/// thread only, hooks too; a hook must not destroy it.
+/// standard input, whose end it takes for the end of its launcher. Thread: loop thread only, hooks
+/// too; a hook must not destroy it.
 class SshConnection {
  public:
   struct Hooks {
@@ -34,6 +32,8 @@ class SshConnection {
     std::function<bool(ConsoleStream stream)> has_room;
     /// ssh has ended, and its last line was passed on: its exit code, or 128 + n for signal n.
     std::function<void(int code)> on_end;
+    /// In place of all others: ssh could not be started, with what to do. Errors: ChildProcess's.
+    std::function<void(const absl::Status& why)> on_failure;
   };
 
   SshConnection(EventLoop& loop, Hooks hooks);
@@ -42,8 +42,8 @@ class SshConnection {
   SshConnection(const SshConnection&) = delete;
   SshConnection& operator=(const SshConnection&) = delete;
 
-  /// Call once. Errors: NOT_FOUND if there is no such program, else INTERNAL, with what to do.
-  absl::Status Start(const std::vector<std::string>& command, const Environment& environment);
+  /// Begins to start ssh; its file system may hang. Call once.
+  void Start(const std::vector<std::string>& command, const Environment& environment);
   /// Not more than one text; after on_hello.
   void Send(std::string text);
   /// The node's part is to end. Its output is still passed on.
@@ -53,8 +53,10 @@ class SshConnection {
   void Resume();
 
   bool has_said_hello() const { return streams_[0].is_of_node; }
-  /// Started, and on_end was not called, nor Kill().
-  bool is_open() const { return pidfd_.valid(); }
+  /// After Start(), until on_end, on_failure or Kill().
+  bool is_open() const { return is_open_; }
+  /// ssh itself does not run yet.
+  bool is_starting() const { return process_.is_starting(); }
   /// What ssh, the login shell and the program have said last, until on_hello; then what came on
   /// standard error.
   const std::string& last_words() const { return last_words_; }
@@ -67,8 +69,8 @@ class SshConnection {
     bool is_of_node = false;
     bool is_paused = false;
   };
-  struct Pipes;
 
+  void OnStarted(ChildProcess::Pipes pipes);
   void OnReadable(size_t index);
   /// False: there is nothing more, for now or for ever.
   bool ReadPiece(size_t index);
@@ -76,19 +78,21 @@ class SshConnection {
   void TakeFirstLines(size_t index);
   void NoteWords(absl::string_view text);
   void OnWritable();
-  void OnProcessEnd();
+  void OnProcessEnd(int code);
+  void OnFailure(const absl::Status& why);
   void CloseStream(size_t index);
 
   EventLoop& loop_;
   const Hooks hooks_;
 
-  pid_t pid_ = 0;
-  UniqueFd pidfd_;
+  std::string program_;
+  bool is_open_ = false;
   UniqueFd input_;
   std::array<Stream, 2> streams_;
   std::string unsent_;
   bool is_writing_ = false;
   std::string last_words_;
+  ChildProcess process_;
 };
 
 }  // namespace fsdprun

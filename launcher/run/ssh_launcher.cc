@@ -122,12 +122,13 @@ void SshLauncher::StartNode(Node& node) {
   };
   hooks.has_room = [this](ConsoleStream stream) { return output_.console().HasRoom(stream); };
   hooks.on_end = [this, &node](int code) { OnEnd(node, code); };
+  hooks.on_failure = [this, &node](const absl::Status& why) {
+    OnGone(node, std::string(why.message()));
+    StartNext();
+  };
   node.connection = std::make_unique<SshConnection>(loop_, std::move(hooks));
-  const absl::Status started = node.connection->Start(
-      SshCommand(*plan_.ssh, node.host.daemon, program_), SshEnvironment(environment_));
-  if (!started.ok()) {
-    OnGone(node, std::string(started.message()));
-  }
+  node.connection->Start(SshCommand(*plan_.ssh, node.host.daemon, program_),
+                         SshEnvironment(environment_));
 }
 
 v1::SessionSpec SshLauncher::SpecOf(const Node& node) const {

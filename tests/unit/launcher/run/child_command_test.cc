@@ -1,9 +1,7 @@
 #include "launcher/run/child_command.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -22,9 +20,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
-#include "base/unique_fd.h"
 #include "tests/unit/base/failing_system_call.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/launcher/run/hanging_program.h"
 
 namespace fsdprun {
 namespace {
@@ -184,34 +182,19 @@ TEST_F(ChildCommandTest, MachineWithoutRoomForAThreadIsNoReasonToEnd) {
   EXPECT_EQ(Failure(), absl::UnavailableError("start sh: " + ErrorText(EAGAIN)));
 }
 
-/// A program on a file system that does not answer until the test wants it.
 class HangingProgramTest : public ChildCommandTest {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "/hanging_program_XXXXXX";
-    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-    program_ = folder_ + "/program";
-    std::ofstream(program_) << "#!/bin/sh\n"
-                            << "exec tail -f /dev/null\n";
-    std::filesystem::permissions(program_, std::filesystem::perms::owner_all);
-    // Whoever opens a file with a lease waits until that is given back.
-    ::signal(SIGIO, SIG_IGN);
-    leased_.reset(::open(program_.c_str(), O_RDONLY | O_CLOEXEC));
-    ASSERT_EQ(::fcntl(leased_.get(), F_SETLEASE, F_WRLCK), 0) << ErrorText(errno);
     before_ = OwnChildren();
-    Start({program_});
-    ASSERT_TRUE(waiter_.PollUntil([this] { return IsWaitedFor(); }));
+    Start({program_.path()});
+    ASSERT_TRUE(waiter_.PollUntil([this] { return program_.IsWaitedFor(); }));
     EXPECT_FALSE(child_->is_running());
     EXPECT_TRUE(child_->is_starting());
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  void Answer() { leased_.reset(); }
-  bool IsWaitedFor() const { return ::fcntl(leased_.get(), F_GETLEASE) != F_WRLCK; }
+  void Answer() { program_.Answer(); }
 
-  std::string folder_;
-  std::string program_;
+  HangingProgram program_{"exec tail -f /dev/null"};
   std::set<std::string> before_;
-  UniqueFd leased_;
 };
 
 TEST_F(HangingProgramTest, BeginsWhenItsFileSystemAnswers) {
