@@ -5,34 +5,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/descriptor_limit.h"
-#include "base/log.h"
 #include "base/status_macros.h"
-#include "launcher/cli/host_list.h"
 #include "launcher/daemon/call_advice.h"
 #include "launcher/daemon/order_seal.h"
 #include "launcher/directory/host_lookup.h"
-#include "launcher/run/job_end.h"
-#include "launcher/run/job_spec.h"
 #include "launcher/run/session_order.h"
 
 namespace fsdprun {
 namespace {
 
-/// Between two words about what is waited for.
-constexpr Duration kHostsNoticeInterval = std::chrono::seconds(5);
+/// Before a word about a daemon that is still waited for.
 constexpr Duration kHostsStopNoticeDelay = std::chrono::seconds(1);
 constexpr Duration kLookupTimeout = std::chrono::seconds(10);
-/// How long nodes that were released may show what is left of their workers' output.
-constexpr Duration kSessionEndTimeout = std::chrono::seconds(60);
-/// The same for a node that the job has lost, while its daemon cannot be reached.
-constexpr Duration kLostNodeTimeout = std::chrono::seconds(3);
 /// Before the part of a node that was lost is ordered anew, and at most while that is refused.
 constexpr Duration kReturnPause = std::chrono::seconds(1);
 constexpr Duration kLongestReturnPause = std::chrono::seconds(30);
-/// How long a stalled reader of our output may delay the exit.
-constexpr Duration kHostsDrainTimeout = std::chrono::seconds(60);
-constexpr Duration kHostsInterruptedDrainTimeout = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -42,54 +29,23 @@ HostsLauncher::HostsLauncher(const LaunchPlan& plan, const Environment& environm
       environment_(environment),
       arguments_(std::move(arguments)),
       on_started_(std::move(on_started)),
-      clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
-      signals_(
-          loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
-          {plan_.forwarded_signals, [this](int signal) { head_.host().ForwardSignal(signal); }}),
-      output_(loop_, CliProgram::kFsdprun, plan_, environment_),
-      head_(loop_, plan_, environment_, clocks_,
-            {[this](const JobOutcome& outcome) { OnFinish(outcome); }, [this] { OnStep(); }}) {
-  RaiseDescriptorLimit();
-}
+      job_(plan, environment, *this) {}
 
 HostsLauncher::~HostsLauncher() = default;
 
-int HostsLauncher::Run() {
-  output_.OnRoom([this] {
-    for (Node& node : nodes_) {
-      if (node.session != nullptr) {
-        node.session->Resume();
-      }
-    }
-  });
-  if (const absl::Status status = Start(); !status.ok()) {
-    output_.Print(status.message());
-    output_.console().Close(MonoNow() + kHostsDrainTimeout);
-    return 1;
-  }
-  ScheduleWaitNotice();
-  loop_.Run();
-  return Finish();
-}
+// --- The begin
 
-absl::Status HostsLauncher::Start() {
-  for (const std::string& warning : plan_.warnings) {
-    Log(LogLevel::kWarning, warning);
-  }
+absl::StatusOr<std::string> HostsLauncher::Prepare() {
   ASSIGN_OR_RETURN(token_, DaemonToken(plan_, environment_));
-  const std::vector<std::string> names = NodeNames(plan_.agents);
-  for (size_t i = 0; i < names.size(); ++i) {
-    nodes_.push_back({.name = names[i], .host = plan_.agents[i]});
+  for (size_t i = 0; i < job_.nodes().size(); ++i) {
+    parts_.push_back({.index = i});
   }
-  RETURN_IF_ERROR(head_.Start(TokenOfJob(token_, plan_.rdzv_id)));
-  has_started_ = true;
-  LookUpHosts();
-  return absl::OkStatus();
+  return TokenOfJob(token_, plan_.rdzv_id);
 }
 
-void HostsLauncher::LookUpHosts() {
+void HostsLauncher::StartAll() {
   std::vector<std::string> hosts;
-  for (const Node& node : nodes_) {
+  for (const RemoteJob::Node& node : job_.nodes()) {
     hosts.push_back(node.host.daemon.host);
   }
   using Found = std::vector<absl::StatusOr<std::vector<std::string>>>;
@@ -101,293 +57,192 @@ void HostsLauncher::LookUpHosts() {
         }
       },
       [this, found] {
-        for (size_t i = 0; i < nodes_.size(); ++i) {
-          nodes_[i].addresses = (*found)[i];
+        for (size_t i = 0; i < parts_.size(); ++i) {
+          parts_[i].addresses = (*found)[i];
         }
-        StartSessions();
+        StartFound();
       });
 }
 
-void HostsLauncher::StartSessions() {
-  for (Node& node : nodes_) {
-    if (outcome_.has_value() || !lost_reason_.empty()) {
+void HostsLauncher::StartFound() {
+  for (Part& part : parts_) {
+    if (job_.is_over()) {
       return;
     }
-    if (node.addresses.ok()) {
-      StartSession(node);
+    if (part.addresses.ok()) {
+      StartSession(part);
     } else {
-      OnGone(node, std::string(node.addresses.status().message()));
+      job_.OnGone(part.index, std::string(part.addresses.status().message()));
     }
   }
 }
 
-void HostsLauncher::StartSession(Node& node) {
+void HostsLauncher::StartSession(Part& part) {
+  const HostPort& host = NodeOf(part).host.daemon;
   std::vector<std::string> targets;
-  for (const std::string& address : *node.addresses) {
-    targets.push_back(ToString(HostPort{address, node.host.daemon.port}));
+  for (const std::string& address : *part.addresses) {
+    targets.push_back(ToString(HostPort{address, host.port}));
   }
-  const std::string where = ToString(node.host.daemon);
+  DaemonCall::Options daemon{
+      .target = "", .token = token_, .tls = job_.head().tls(), .tls_name = host.host};
+  part.session = std::make_unique<RemoteSession>(
+      job_.loop(), std::move(daemon), std::move(targets), RemoteSession::Kind::kRun,
+      job_.OrderFor(part.index, arguments_), HooksOf(part));
+  part.session->Start();
+}
+
+RemoteSession::Hooks HostsLauncher::HooksOf(Part& part) {
+  const std::string where = ToString(NodeOf(part).host.daemon);
+  Console& console = job_.output().console();
   RemoteSession::Hooks hooks;
-  hooks.on_lines = [this](ConsoleStream stream, absl::string_view lines) {
-    output_.console().WriteLines(stream, lines);
+  hooks.on_lines = [&console](ConsoleStream stream, absl::string_view lines) {
+    console.WriteLines(stream, lines);
   };
-  hooks.has_room = [this](ConsoleStream stream) { return output_.console().HasRoom(stream); };
-  hooks.on_refused = [this, &node](const absl::Status& why) { OnRefused(node, why); };
-  hooks.on_end = [this, &node](int code) {
-    node.is_output_lost = node.is_output_lost || code == kOutputLostCode;
-    OnPartOver(node, absl::StrCat("its part of the job has ended with code ", code));
+  hooks.has_room = [&console](ConsoleStream stream) { return console.HasRoom(stream); };
+  hooks.on_refused = [this, &part](const absl::Status& why) { OnRefused(part, why); };
+  hooks.on_end = [this, &part](int code) {
+    part.is_output_lost = part.is_output_lost || code == kOutputLostCode;
+    OnPartOver(part, absl::StrCat("its part of the job has ended with code ", code));
   };
-  hooks.on_lost = [this, &node, where](const absl::Status& why) {
-    OnPartOver(node,
+  hooks.on_lost = [this, &part, where](const absl::Status& why) {
+    OnPartOver(part,
                absl::StrCat("the daemon at ", where, " knows no more of it: ", why.message()));
   };
-  hooks.on_trouble = [this, &node, where](const absl::Status& why) {
-    output_.Print(absl::StrCat("node ", node.name, ": the daemon at ", where,
-                               " cannot be reached (", why.message(),
-                               "); its workers go on, and their output is shown when it is back"));
+  hooks.on_trouble = [this, &part, where](const absl::Status& why) {
+    job_.output().Print(absl::StrCat(
+        "node ", NodeOf(part).name, ": the daemon at ", where, " cannot be reached (",
+        why.message(), "); its workers go on, and their output is shown when it is back"));
   };
-  hooks.on_released = [this] { StopIfAllAreOver(); };
-  DaemonCall::Options daemon{
-      .target = "", .token = token_, .tls = head_.tls(), .tls_name = node.host.daemon.host};
-  node.session =
-      std::make_unique<RemoteSession>(loop_, std::move(daemon), std::move(targets),
-                                      RemoteSession::Kind::kRun, SpecOf(node), std::move(hooks));
-  node.session->Start();
+  hooks.on_released = [this] { job_.StopIfAllAreOver(); };
+  return hooks;
 }
 
-v1::SessionSpec HostsLauncher::SpecOf(const Node& node) const {
-  v1::SessionSpec spec = OrderOf(plan_, environment_, arguments_);
-  for (const std::string& target : head_.place().targets()) {
-    spec.add_coordinators(target);
-  }
-  spec.set_node_name(node.name);
-  const bool has_order = plan_.min_nodes == plan_.max_nodes;
-  spec.set_node_rank(has_order ? static_cast<int>(&node - nodes_.data()) : -1);
-  spec.set_workers(node.host.workers);
-  return spec;
-}
-
-void HostsLauncher::OnSignal(int signal) {
-  if (!outcome_.has_value() && lost_reason_.empty()) {
-    head_.host().OperatorStop(signal);
-  } else {
-    ReleaseAll();
-    LeaveAll();
-  }
-}
-
-// Nodes that have not joined have no output that could be lost.
-void HostsLauncher::OnFinish(const JobOutcome& outcome) {
-  outcome_ = outcome;
-  for (const Node& node : nodes_) {
-    if (node.session != nullptr && !head_.joined().contains(node.name)) {
-      node.session->Release();
-    }
-  }
-  loop_.At(MonoNow() + kLostNodeTimeout, [this] { ReleaseLostNodes(); });
-  end_timer_ = loop_.At(MonoNow() + kSessionEndTimeout, [this] {
-    output_.Print(absl::StrCat("the job is over, but not all of its nodes have ended within ",
-                               ToSeconds(kSessionEndTimeout), " s; leaving them to their daemons"));
-    ReleaseAll();
-  });
-  loop_.At(MonoNow() + kHostsStopNoticeDelay, [this] { TellWhoMayStillAnswer(); });
-  StopIfAllAreOver();
-}
-
-// A daemon that is being asked may have started its part, which is then to be ended.
-void HostsLauncher::TellWhoMayStillAnswer() {
-  std::vector<std::string> silent;
-  for (const Node& node : nodes_) {
-    if (node.session != nullptr && !node.session->is_over() && !node.session->is_running()) {
-      silent.push_back(ToString(node.host.daemon));
-    }
-  }
-  if (!silent.empty()) {
-    output_.Print(absl::StrCat("the job is over; waiting for the answer of the daemon at ",
-                               absl::StrJoin(silent, ", "),
-                               ", which may have started its part of it; Ctrl-C ends the wait"));
-  }
-}
-
-// Who waits for the result of a job does not wait for a machine that is gone. Its call may break
-// later than the job has ended.
-void HostsLauncher::ReleaseLostNodes() {
-  for (Node& node : nodes_) {
-    if (node.is_lost && node.session != nullptr && !node.session->is_over() &&
-        !node.session->is_reached()) {
-      output_.Print(absl::StrCat("node ", node.name, ": the daemon at ", ToString(node.host.daemon),
-                                 " cannot be reached; its output ends here"));
-      node.session->Release();
-    }
-  }
-  loop_.At(MonoNow() + kLostNodeTimeout, [this] { ReleaseLostNodes(); });
-}
+// --- While the job runs
 
 void HostsLauncher::OnStep() {
-  if (has_started_) {
-    output_.ShowProgress(head_.machine().progress());
-    if (on_started_ && head_.machine().phase() == job::Phase::kRunning) {
-      std::exchange(on_started_, nullptr)();
-    }
-    NoteWhoIsLost();
-    EndIfTooFewAreLeft();
+  if (on_started_ && job_.head().machine().phase() == job::Phase::kRunning) {
+    std::exchange(on_started_, nullptr)();
   }
 }
 
-// At the moment in which the job is decided: from then on nodes leave, one by one.
-void HostsLauncher::NoteWhoIsLost() {
-  if (!head_.machine().outcome().has_value() || std::exchange(is_decided_, true)) {
-    return;
-  }
-  const std::set<std::string> connected = head_.connected();
-  for (Node& node : nodes_) {
-    node.is_lost = !connected.contains(node.name);
+void HostsLauncher::Resume() {
+  for (const Part& part : parts_) {
+    if (part.session != nullptr) {
+      part.session->Resume();
+    }
   }
 }
 
 // The first order is refused for good. A later one is of a node that may not be there again yet, or
 // still have what was left of its part.
-void HostsLauncher::OnRefused(Node& node, const absl::Status& why) {
-  const std::string text = absl::StrCat("the daemon at ", ToString(node.host.daemon),
+void HostsLauncher::OnRefused(Part& part, const absl::Status& why) {
+  const std::string text = absl::StrCat("the daemon at ", ToString(NodeOf(part).host.daemon),
                                         " does not run its part of the job: ", WithAdvice(why));
   const bool may_pass =
       absl::IsUnavailable(why) || absl::IsResourceExhausted(why) || absl::IsFailedPrecondition(why);
-  if (IsOver() || node.returns == 0 || !may_pass) {
-    OnGone(node, text);
+  if (job_.is_decided() || part.returns == 0 || !may_pass) {
+    job_.OnGone(part.index, text);
     return;
   }
-  if (!std::exchange(node.has_told_return, true)) {
-    output_.Print(absl::StrCat("node ", node.name, ": ", text, "; asking it again"));
+  if (!std::exchange(part.has_told_return, true)) {
+    job_.output().Print(absl::StrCat("node ", NodeOf(part).name, ": ", text, "; asking it again"));
   }
-  OrderAnew(node);
+  OrderAnew(part);
 }
 
 // The job may go on with what is started there now: its agent is a new one to the coordinator.
-void HostsLauncher::OnPartOver(Node& node, const std::string& why) {
-  head_.host().NoSuccessor(node.name);
-  if (IsOver() || !head_.joined().contains(node.name) || node.returns >= plan_.max_restarts) {
-    OnGone(node, why);
+void HostsLauncher::OnPartOver(Part& part, const std::string& why) {
+  const std::string& name = NodeOf(part).name;
+  job_.head().host().NoSuccessor(name);
+  if (job_.is_decided() || !job_.HasJoined(part.index) || part.returns >= plan_.max_restarts) {
+    job_.OnGone(part.index, why);
     return;
   }
-  ++node.returns;
-  node.pause = kReturnPause;
-  node.has_told_return = false;
-  output_.Print(absl::StrCat("node ", node.name, ": ", why, "; starting it again"));
-  OrderAnew(node);
+  ++part.returns;
+  part.pause = kReturnPause;
+  part.has_told_return = false;
+  job_.output().Print(absl::StrCat("node ", name, ": ", why, "; starting it again"));
+  OrderAnew(part);
 }
 
-void HostsLauncher::OrderAnew(Node& node) {
-  loop_.At(MonoNow() + node.pause, [this, &node] {
-    if (!IsOver()) {
-      StartSession(node);
+void HostsLauncher::OrderAnew(Part& part) {
+  job_.loop().At(MonoNow() + part.pause, [this, &part] {
+    if (!job_.is_decided()) {
+      StartSession(part);
     }
   });
-  node.pause = std::min(2 * node.pause, kLongestReturnPause);
+  part.pause = std::min(2 * part.pause, kLongestReturnPause);
 }
 
-// The coordinator finds out by itself what that means for a job that runs, but waits for nodes that
-// cannot come.
-void HostsLauncher::OnGone(Node& node, const std::string& why) {
-  node.gone = why;
-  has_gone_ = true;
-  if (outcome_.has_value() || !lost_reason_.empty()) {
-    StopIfAllAreOver();
-    return;
-  }
-  EndIfTooFewAreLeft();
-  if (lost_reason_.empty() && !head_.joined().contains(node.name)) {
-    output_.Print(absl::StrCat("node ", node.name, ": ", why, "; going on without it"));
-  }
+// --- The end
+
+void HostsLauncher::OnOutcome() {
+  job_.loop().At(MonoNow() + RemoteJob::kLostPartTimeout, [this] { ReleaseLost(); });
+  job_.loop().At(MonoNow() + kHostsStopNoticeDelay, [this] { TellWhoMayStillAnswer(); });
 }
 
-void HostsLauncher::EndIfTooFewAreLeft() {
-  if (!has_gone_ || outcome_.has_value() || !lost_reason_.empty() ||
-      head_.machine().phase() != job::Phase::kRendezvous) {
-    return;
-  }
-  const std::set<std::string> connected = head_.connected();
-  std::vector<std::string> gone;
-  for (const Node& node : nodes_) {
-    if (!node.gone.empty() && !connected.contains(node.name)) {
-      gone.push_back(absl::StrCat("node ", node.name, ": ", node.gone));
+// A daemon that is being asked may have started its part, which is then to be ended.
+void HostsLauncher::TellWhoMayStillAnswer() {
+  std::vector<std::string> silent;
+  for (const Part& part : parts_) {
+    if (part.has_session() && !part.session->is_running()) {
+      silent.push_back(ToString(NodeOf(part).host.daemon));
     }
   }
-  const size_t left = nodes_.size() - gone.size();
-  if (gone.empty() || left >= static_cast<size_t>(plan_.min_nodes)) {
-    return;
+  if (!silent.empty()) {
+    job_.output().Print(absl::StrCat("the job is over; waiting for the answer of the daemon at ",
+                                     absl::StrJoin(silent, ", "),
+                                     ", which may have started its part of it; Ctrl-C ends the "
+                                     "wait"));
   }
-  lost_reason_ = absl::StrCat(
-      absl::StrJoin(gone, "; "),
-      nodes_.size() == 1 ? ""
-                         : absl::StrCat(". The job needs ", plan_.min_nodes, " nodes, and ", left,
-                                        left == 1 ? " is left" : " are left"));
-  ReleaseAll();
-  StopIfAllAreOver();
+}
+
+// The call of a lost node may break later than the job has ended.
+void HostsLauncher::ReleaseLost() {
+  for (const Part& part : parts_) {
+    const RemoteJob::Node& node = NodeOf(part);
+    if (node.is_lost && part.has_session() && !part.session->is_reached()) {
+      job_.output().Print(absl::StrCat("node ", node.name, ": the daemon at ",
+                                       ToString(node.host.daemon),
+                                       " cannot be reached; its output ends here"));
+      part.session->Release();
+    }
+  }
+  job_.loop().At(MonoNow() + RemoteJob::kLostPartTimeout, [this] { ReleaseLost(); });
+}
+
+void HostsLauncher::Release(size_t node) {
+  if (parts_[node].session != nullptr) {
+    parts_[node].session->Release();
+  }
 }
 
 void HostsLauncher::ReleaseAll() {
-  for (Node& node : nodes_) {
-    if (node.session != nullptr) {
-      node.session->Release();
-    }
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Release(i);
   }
 }
 
 // What a daemon that has not answered starts all the same finds no coordinator, and ends, after its
 // --launcher-grace at the latest.
 void HostsLauncher::LeaveAll() {
-  for (Node& node : nodes_) {
-    if (node.session != nullptr) {
-      node.session->Leave();
+  ReleaseAll();
+  for (const Part& part : parts_) {
+    if (part.session != nullptr) {
+      part.session->Leave();
     }
   }
-  StopIfAllAreOver();
-}
-
-void HostsLauncher::StopIfAllAreOver() {
-  const bool is_over = outcome_.has_value() || !lost_reason_.empty();
-  const bool are_over = std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
-    return node.session == nullptr || node.session->is_over();
-  });
-  if (is_over && are_over) {
-    loop_.Stop();
-  }
-}
-
-void HostsLauncher::ScheduleWaitNotice() {
-  loop_.At(MonoNow() + kHostsNoticeInterval, [this] {
-    if (const std::string text = head_.WaitText(); !text.empty() && lost_reason_.empty()) {
-      output_.Print(text);
-    }
-    ScheduleWaitNotice();
-  });
-}
-
-int HostsLauncher::Finish() {
-  loop_.Cancel(end_timer_);
-  head_.host().Shutdown();
-  const EndContext context{CliProgram::kFsdprun, plan_, environment_, output_.console(), loop_};
-  if (outcome_.has_value()) {
-    ReportOutcome(*outcome_, context);
-  } else {
-    ReportReason(lost_reason_, context);
-  }
-  const bool is_interrupted =
-      outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
-  const int code = outcome_.has_value() ? outcome_->exit_code : 1;
-  return output_.Close(
-      MonoNow() + (is_interrupted ? kHostsInterruptedDrainTimeout : kHostsDrainTimeout),
-      code == 0 && TellOfLostOutput() ? kOutputLostCode : code);
+  job_.StopIfAllAreOver();
 }
 
 // Only of a job that went well: else the code of a session may be a worker's.
 bool HostsLauncher::TellOfLostOutput() {
   bool is_lost = false;
-  for (const Node& node : nodes_) {
-    if (node.is_output_lost) {
+  for (const Part& part : parts_) {
+    if (part.is_output_lost) {
       is_lost = true;
-      output_.Print(
-          absl::StrCat("node ", node.name,
+      job_.output().Print(
+          absl::StrCat("node ", NodeOf(part).name,
                        ": some of its workers' output could not be written to the daemon's "
                        "--runtime-dir there, and is lost; look at that disk"));
     }

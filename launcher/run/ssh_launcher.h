@@ -1,27 +1,22 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/event_loop.h"
-#include "fsdprun/v1/daemon.pb.h"
 #include "launcher/cli/command_line.h"
-#include "launcher/run/head_coordinator.h"
-#include "launcher/run/job_output.h"
-#include "launcher/run/signals.h"
+#include "launcher/run/remote_job.h"
 #include "launcher/run/ssh_connection.h"
-#include "proto/cluster/clocks.h"
-#include "proto/cluster/types.h"
 
 namespace fsdprun {
 
 /// A job whose nodes' parts are started with ssh: the coordinator in this process, and an ssh to
 /// each host, which starts this same program there (Note [What ssh is told]). Thread: the main
 /// thread, which also runs the loop. All arguments must outlive it.
-class SshLauncher {
+class SshLauncher : private RemoteJob::Parts {
  public:
   /// `arguments`: of this program, without its name.
   SshLauncher(const LaunchPlan& plan, const Environment& environment,
@@ -31,75 +26,57 @@ class SshLauncher {
   SshLauncher& operator=(const SshLauncher&) = delete;
 
   /// Runs until the job is over and its parts have ended. Returns the exit code. Call once.
-  int Run();
+  int Run() { return job_.Run(); }
 
  private:
-  struct Node {
-    std::string name;
-    AgentHost host;
+  /// Of the job, at one host.
+  struct Part {
+    /// Its node.
+    size_t index = 0;
     std::unique_ptr<SshConnection> connection;
     /// How often it was tried.
     int logins = 0;
     bool is_pausing = false;  // before the next login
-    /// It had joined, and its agent was not connected when the job was decided.
-    bool is_lost = false;
-    /// Why it takes no part, or no part any more.
-    std::string gone;
+
+    bool is_connected() const { return connection != nullptr && connection->is_open(); }
+    bool has_said_hello() const { return connection != nullptr && connection->has_said_hello(); }
   };
 
-  // Setup.
-  absl::Status Start();
-  void StartNext();
-  void StartNode(Node& node);
-  v1::SessionSpec SpecOf(const Node& node) const;
+  // RemoteJob::Parts
+  absl::StatusOr<std::string> Prepare() override;
+  void StartAll() override;
+  void Resume() override;
+  void OnOutcome() override;
+  void Release(size_t node) override;
+  void ReleaseAll() override;
+  void LeaveAll() override { KillAll(); }
+  bool IsOver(size_t node) const override { return !parts_[node].is_connected(); }
+  std::string HowLeft() const override { return "closing the connections to them"; }
+  std::string WaitDetails() const override;
 
-  // Events.
-  void OnSignal(int signal);
-  void OnFinish(const JobOutcome& outcome);
-  void OnStep();
-  void NoteWhoIsLost();
-  void HangUpOnLostNodes();
-  void CloseLostNodes();
-  void OnHello(Node& node, const BuildInfo& build);
-  void OnEnd(Node& node, int code);
-  void LogInAgain(Node& node);
-  void OnGone(Node& node, const std::string& why);
-  void EndIfTooFewAreLeft();
-  void Release(Node& node);
-  void ReleaseAll();
+  void StartNext();
+  void StartPart(Part& part);
+  void OnHello(const Part& part, const BuildInfo& build);
+  void OnEnd(Part& part, int code);
+  void LogInAgain(Part& part);
+  void HangUpOnLost();
+  void CloseLost();
   void KillAll();
-  void StopIfAllAreOver();
-  bool is_over() const { return outcome_.has_value() || !lost_reason_.empty(); }
-  void ScheduleWaitNotice();
-  std::string SilentHosts() const;
-  int Finish();
+  const RemoteJob::Node& NodeOf(const Part& part) const { return job_.nodes()[part.index]; }
 
   // Constant after construction.
   const LaunchPlan& plan_;
   const Environment& environment_;
   const std::vector<std::string> arguments_;
-  const Clocks clocks_;
 
-  EventLoop loop_;
-  SignalWatcher signals_;
-  JobOutput output_;
-  HeadCoordinator head_;
+  RemoteJob job_;
 
-  // Set by Start().
+  // Set by Prepare().
   std::string program_;
-  std::vector<Node> nodes_;
-  bool has_started_ = false;
+  std::vector<Part> parts_;
 
-  /// The next of nodes_ to be started.
+  /// The next of parts_ to be started.
   size_t next_ = 0;
-  /// The coordinator knows the outcome, and waits for the nodes to leave.
-  bool is_decided_ = false;
-  std::optional<JobOutcome> outcome_;
-  /// Why the job is over although the coordinator has not said so.
-  std::string lost_reason_;
-  /// Any of the nodes.
-  bool has_gone_ = false;
-  EventLoop::TimerId end_timer_ = 0;
   EventLoop::TimerId kill_timer_ = 0;
 };
 
