@@ -63,14 +63,16 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
   return host_->Start();
 }
 
-std::set<std::string> HeadCoordinator::connected() const {
-  std::set<std::string> names;
-  for (const job::Node& node : machine().nodes()) {
-    if (node.connected) {
-      names.insert(node.info.name);
+const std::set<std::string>& HeadCoordinator::connected() const {
+  return connected_.Get(machine().revision(), [this] {
+    std::set<std::string> names;
+    for (const job::Node& node : machine().nodes()) {
+      if (node.connected) {
+        names.insert(node.info.name);
+      }
     }
-  }
-  return names;
+    return names;
+  });
 }
 
 void HeadCoordinator::CannotRun(const std::string& node, const std::string& why) {

@@ -11,6 +11,7 @@
 #include "base/event_loop.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/directory/directory.h"
+#include "launcher/run/at_revision.h"
 #include "launcher/run/coordinator_host.h"
 #include "proto/cluster/clocks.h"
 #include "proto/cluster/types.h"
@@ -46,7 +47,7 @@ class HeadCoordinator {
 
   /// Nodes that have joined at least once, and those whose agent is connected now.
   const std::set<std::string>& joined() const { return joined_; }
-  std::set<std::string> connected() const;
+  const std::set<std::string>& connected() const;
   /// Said in the place of a node that cannot say it: the job ends at once instead of waiting for
   /// it.
   void CannotRun(const std::string& node, const std::string& why);
@@ -73,6 +74,7 @@ class HeadCoordinator {
   std::set<std::string> joined_;
   /// JobMachine::admissions() when joined_ was brought up to date.
   uint64_t admissions_ = 0;
+  mutable AtRevision<std::set<std::string>> connected_;
 };
 
 }  // namespace fsdprun

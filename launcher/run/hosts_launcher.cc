@@ -8,7 +8,6 @@
 #include "base/status_macros.h"
 #include "launcher/daemon/call_advice.h"
 #include "launcher/daemon/order_seal.h"
-#include "launcher/directory/host_lookup.h"
 #include "launcher/run/session_order.h"
 
 namespace fsdprun {
@@ -16,7 +15,6 @@ namespace {
 
 /// Before a word about a daemon that is still waited for.
 constexpr Duration kHostsStopNoticeDelay = std::chrono::seconds(1);
-constexpr Duration kLookupTimeout = std::chrono::seconds(10);
 /// Before the part of a node that was lost is ordered anew, and at most while that is refused.
 constexpr Duration kReturnPause = std::chrono::seconds(1);
 constexpr Duration kLongestReturnPause = std::chrono::seconds(30);
@@ -48,39 +46,27 @@ void HostsLauncher::StartAll() {
   for (const RemoteJob::Node& node : job_.nodes()) {
     hosts.push_back(node.host.daemon.host);
   }
-  using Found = std::vector<absl::StatusOr<std::vector<std::string>>>;
-  const auto found = std::make_shared<Found>();
-  lookups_.Run(
-      [hosts, found] {
-        for (const std::string& host : hosts) {
-          found->push_back(LookUpHost(host, {.deadline = MonoNow() + kLookupTimeout}));
-        }
-      },
-      [this, found] {
-        for (size_t i = 0; i < parts_.size(); ++i) {
-          parts_[i].addresses = (*found)[i];
-        }
-        StartFound();
-      });
+  lookups_.Start(std::move(hosts), [this](size_t i, const HostLookups::Addresses& addresses) {
+    OnFound(parts_[i], addresses);
+  });
 }
 
-void HostsLauncher::StartFound() {
-  for (Part& part : parts_) {
-    if (job_.is_over()) {
-      return;
-    }
-    if (part.addresses.ok()) {
-      StartSession(part);
-    } else {
-      job_.OnGone(part.index, std::string(part.addresses.status().message()));
-    }
+void HostsLauncher::OnFound(Part& part, const HostLookups::Addresses& addresses) {
+  if (job_.is_over()) {
+    return;
   }
+  if (!addresses.ok()) {
+    job_.OnGone(part.index, std::string(addresses.status().message()));
+    return;
+  }
+  part.addresses = *addresses;
+  StartSession(part);
 }
 
 void HostsLauncher::StartSession(Part& part) {
   const HostPort& host = NodeOf(part).host.daemon;
   std::vector<std::string> targets;
-  for (const std::string& address : *part.addresses) {
+  for (const std::string& address : part.addresses) {
     targets.push_back(ToString(HostPort{address, host.port}));
   }
   DaemonCall::Options daemon{

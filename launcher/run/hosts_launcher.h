@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "agent/local/file_thread.h"
 #include "fsdprun/v1/daemon.pb.h"
 #include "launcher/cli/command_line.h"
+#include "launcher/run/host_lookups.h"
 #include "launcher/run/remote_job.h"
 #include "launcher/run/remote_session.h"
 
@@ -36,7 +36,8 @@ class HostsLauncher : private RemoteJob::Parts {
   struct Part {
     /// Its node.
     size_t index = 0;
-    absl::StatusOr<std::vector<std::string>> addresses = absl::UnknownError("not looked up");
+    /// Once they are found.
+    std::vector<std::string> addresses;
     std::unique_ptr<RemoteSession> session;
     /// Some of it, at its daemon, as the code of its session says.
     bool is_output_lost = false;
@@ -62,7 +63,7 @@ class HostsLauncher : private RemoteJob::Parts {
   std::string HowLeft() const override { return "leaving them to their daemons"; }
   bool TellOfLostOutput() override;
 
-  void StartFound();
+  void OnFound(Part& part, const HostLookups::Addresses& addresses);
   void StartSession(Part& part);
   RemoteSession::Hooks HooksOf(Part& part);
   void OnRefused(Part& part, const absl::Status& why);
@@ -79,7 +80,7 @@ class HostsLauncher : private RemoteJob::Parts {
   std::function<void()> on_started_;
 
   RemoteJob job_;
-  FileThread lookups_{job_.loop()};
+  HostLookups lookups_{job_.loop()};
 
   // Set by Prepare().
   std::string token_;

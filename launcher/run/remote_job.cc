@@ -123,7 +123,7 @@ void RemoteJob::NoteWhoIsLost() {
   if (!head_.machine().outcome().has_value() || std::exchange(is_decided_, true)) {
     return;
   }
-  const std::set<std::string> connected = head_.connected();
+  const std::set<std::string>& connected = head_.connected();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].is_lost = HasJoined(i) && !connected.contains(nodes_[i].name);
   }
@@ -134,6 +134,7 @@ void RemoteJob::NoteWhoIsLost() {
 void RemoteJob::OnGone(size_t node, const std::string& why) {
   nodes_[node].gone = why;
   has_gone_ = true;
+  judged_at_.reset();
   if (is_over()) {
     StopIfAllAreOver();
     return;
@@ -145,10 +146,13 @@ void RemoteJob::OnGone(size_t node, const std::string& why) {
 }
 
 void RemoteJob::EndIfTooFewAreLeft() {
-  if (!has_gone_ || is_over() || head_.machine().phase() != job::Phase::kRendezvous) {
+  const bool may_be_too_few =
+      has_gone_ && !is_over() && head_.machine().phase() == job::Phase::kRendezvous;
+  const uint64_t revision = head_.machine().revision();
+  if (!may_be_too_few || std::exchange(judged_at_, revision) == revision) {
     return;
   }
-  const std::set<std::string> connected = head_.connected();
+  const std::set<std::string>& connected = head_.connected();
   std::vector<std::string> gone;
   for (const Node& node : nodes_) {
     if (!node.gone.empty() && !connected.contains(node.name)) {

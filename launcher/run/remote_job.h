@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -131,6 +132,9 @@ class RemoteJob {
   std::string lost_reason_;
   /// Any of the nodes.
   bool has_gone_ = false;
+  /// JobMachine::revision() when it was last found out whether enough nodes are left: most steps
+  /// are heartbeats, which change nothing.
+  std::optional<uint64_t> judged_at_;
   EventLoop::TimerId end_timer_ = 0;
 };
 
