@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@ class SlotLedger {
   void Free(const std::string& session);
 
   int free_slots() const;
+  /// What a session can have at most: each slot comes with one.
+  int most_devices() const { return std::min(slots_, static_cast<int>(devices_.size())); }
 
  private:
   struct Holding {

@@ -152,8 +152,10 @@ void DaemonRun::OnLost(DaemonService::CallId call) {
 
 absl::StatusOr<LaunchPlan> DaemonRun::PlanOf(const v1::SessionSpec& spec,
                                              const Environment& environment) const {
-  return spec.has_head() ? PlanOfHead(spec, environment, machine_)
-                         : PlanOfSession(spec, environment, machine_);
+  MachineFacts machine = machine_;
+  machine.gpus = ledger_->most_devices();
+  return spec.has_head() ? PlanOfHead(spec, environment, machine)
+                         : PlanOfSession(spec, environment, machine);
 }
 
 DaemonRun::Session& DaemonRun::Keep(const v1::SessionSpec& spec, SessionProcess process) {

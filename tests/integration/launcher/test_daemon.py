@@ -236,6 +236,20 @@ class SlotsTest(DaemonCase):
         self.assertEqual([self.finish(job)[0] for job in jobs], [0, 0])
 
 
+    def test_a_worker_for_each_device_of_the_daemon(self):
+        body = "note(f'devices-{sys.argv[1]}', os.environ['CUDA_VISIBLE_DEVICES'])"
+        for name, slots, devices, ranks in (("all", 3, "4,GPU-b,6", 3), ("fewer", 2, "4,GPU-b", 2)):
+            with self.subTest(name):
+                port = self.start_daemon("--devices=4,GPU-b,6", slots=slots)
+                code, _, err = self.finish(self.start_job([port], "--nproc-per-node=gpu", self.script(body), name))
+                self.assertEqual(code, 0, err)
+                self.assertEqual(self.notes(f"devices-{name}"), {(1, rank): devices for rank in range(ranks)})
+        port = self.start_daemon("--devices=none", slots=3)
+        code, _, err = self.finish(self.start_job([port], "--nproc-per-node=gpu", self.script(body), "none"))
+        self.assertEqual(code, 1)
+        self.assertIn("--nproc-per-node: no such device", err)
+
+
 class EndTest(DaemonCase):
     def test_ctrl_c_ends_the_job_in_order(self):
         ports = [self.start_daemon(), self.start_daemon()]

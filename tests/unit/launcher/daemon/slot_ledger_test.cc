@@ -45,8 +45,14 @@ TEST(SlotLedgerTest, EachDeviceIsOneSessions) {
   EXPECT_THAT(ledger.Take("c", "job c", 1).value(), ElementsAre("4"));
 }
 
+TEST(SlotLedgerTest, ASessionHasAtMostADeviceForEachSlot) {
+  EXPECT_EQ(SlotLedger("n", 3, {"4", "GPU-b", "6"}).most_devices(), 3);
+  EXPECT_EQ(SlotLedger("n", 2, {"4", "GPU-b", "6"}).most_devices(), 2);
+}
+
 TEST(SlotLedgerTest, WithoutDevicesThereAreNone) {
   SlotLedger ledger("n", 3, {});
+  EXPECT_EQ(ledger.most_devices(), 0);
   EXPECT_THAT(ledger.Take("a", "job a", 2).value(), IsEmpty());
 }
 
