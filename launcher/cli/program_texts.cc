@@ -156,9 +156,12 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "Or those of --signals-to-handle. First: the same signal goes to this node's workers, and "
        "the agent leaves the job, which continues if the launcher's --nnodes allows. Second: they "
        "are killed at once."},
-      {"SIGINT, SIGTERM, SIGHUP, SIGQUIT, with --daemon",
+      {"SIGINT, SIGTERM, SIGQUIT, with --daemon",
        "First: each job's part on this node is ended as above, and then the daemon. Second: at "
        "once."},
+      {"SIGHUP, with --daemon",
+       "Changes nothing: jobs do not end with the terminal in which their daemon was started, and "
+       "certificates are read again as soon as they change."},
       {"SIGKILL",
        "The keeper kills the workers of this node and all their descendants. Of a daemon: its jobs "
        "run on, and one that is started with the same --runtime-dir takes them over."},

@@ -37,6 +37,10 @@ void SayOfDaemon(const std::string& text) {
   std::fprintf(stderr, "%s: %s\n", ProgramName(CliProgram::kFsdpAgent), text.c_str());
 }
 
+// The jobs of others do not end with the terminal in which their daemon was started. What other
+// daemons read again then, certificates, is read as soon as it changes.
+void NoteHangUp() { Log(LogLevel::kInfo, "SIGHUP: going on"); }
+
 absl::StatusOr<std::vector<UniqueFd>> BindListenersOrSay(const HostPort& listen) {
   absl::StatusOr<std::vector<UniqueFd>> listeners = BindListeners({listen.host}, listen.port);
   if (listeners.ok()) {
@@ -60,8 +64,8 @@ DaemonRun::DaemonRun(const LaunchPlan& plan, const Environment& environment)
     : plan_(plan),
       environment_(environment),
       machine_(DetectMachine(environment)),
-      signals_(loop_, {{SIGTERM, SIGINT, SIGHUP, SIGQUIT}, [this](int s) { OnSignal(s); }},
-               {{}, [](int) {}}) {
+      signals_(loop_, {{SIGTERM, SIGINT, SIGQUIT}, [this](int s) { OnSignal(s); }},
+               {{SIGHUP}, [](int) { NoteHangUp(); }}) {
   RaiseDescriptorLimit();
 }
 

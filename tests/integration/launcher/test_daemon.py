@@ -342,6 +342,19 @@ class EndTest(DaemonCase):
         self.assertEqual(set(self.notes("saved")), {(1, 0)})
         self.assertEqual(self.finish(job)[0], 1)
 
+    def test_a_daemon_whose_terminal_is_closed_goes_on(self):
+        # Whoever runs the tests may have them ignore it (nohup).
+        port = self.start_daemon(env={"LOGLEVEL": "INFO"}, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+        job = self.start_job([port], self.script(WAITER + "\nprint('last words', flush=True)"))
+        self.wait_for_notes("pid", 1, range(1))
+        self.daemons[port].send_signal(signal.SIGHUP)
+        self.wait_for_line(self.daemons[port], "SIGHUP: going on")
+        code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
+        self.assertEqual(code, 0, err)
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish(job)[:2], (0, "last words\n"))
+        self.assertIsNone(self.daemons[port].poll())
+
     def test_three_jobs_through_four_daemons_one_is_killed(self):
         ports = [self.start_daemon(slots=3) for _ in range(4)]
         script = self.script(NAMED_WORKER)
