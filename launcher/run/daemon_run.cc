@@ -58,6 +58,13 @@ absl::StatusOr<std::vector<UniqueFd>> BindListenersOrSay(const HostPort& listen)
                        : "give an address of this machine, or [::] for all"));
 }
 
+std::vector<std::string> DevicesOf(const v1::SessionSpec& spec) {
+  const Environment traveled = TraveledEnvironment(spec);
+  const auto devices = traveled.find(kVisibleDevices);
+  return devices == traveled.end() ? std::vector<std::string>()
+                                   : absl::StrSplit(devices->second, ',', absl::SkipEmpty());
+}
+
 }  // namespace
 
 DaemonRun::DaemonRun(const LaunchPlan& plan, const Environment& environment)
@@ -181,10 +188,10 @@ absl::Status DaemonRun::Listen() {
   RETURN_IF_ERROR(service_->Start());
   Adopt();
   ASSIGN_OR_RETURN(const uint16_t port, PortOf(listeners_.front()));
-  SayOfDaemon(absl::StrCat(
-      "daemon at ", ToString(HostPort{listen.host, port}), " with ", ledger_->free_slots(),
-      " free slots",
-      sessions_.empty() ? "" : absl::StrCat("; takes over ", sessions_.size(), " sessions")));
+  const size_t found = sessions_.size() + being_adopted_.size();
+  SayOfDaemon(absl::StrCat("daemon at ", ToString(HostPort{listen.host, port}), " with ",
+                           ledger_->free_slots(), " free slots",
+                           found == 0 ? "" : absl::StrCat("; takes over ", found, " sessions")));
   for (const UniqueFd& listener : listeners_) {
     WatchListener(listener);
   }
@@ -221,35 +228,54 @@ void DaemonRun::Adopt() {
   }
 }
 
-// Nothing is read that this release, or this machine, might take otherwise than the last daemon
-// did. One that was started a moment before its daemon was killed has not said its number yet.
+// One that was started a moment before its daemon was killed has not said its number yet.
 void DaemonRun::AdoptOne(const std::string& id) {
   const std::string path = folder_->PathOf(id);
   const absl::StatusOr<v1::SessionSpec> spec = ReadSessionSpec(path);
   absl::StatusOr<SessionProcess> process = FindSession(path);
   if (absl::IsUnavailable(process.status())) {
-    loop_.At(MonoNow() + kAdoptPause, [this, id] { AdoptOne(id); });
+    AdoptLater(id, spec);
     return;
   }
-  if (!spec.ok() && process.ok() && process->pidfd.valid()) {
+  being_adopted_.erase(id);
+  if (spec.ok()) {
+    TakeOver(*spec, *std::move(process));
+  } else if (process.ok() && process->pidfd.valid()) {
     Log(LogLevel::kWarning, absl::StrCat(spec.status().message(), "; leaving process ",
                                          process->pid, ", whose order it was, alone"));
-    return;
-  }
-  if (!spec.ok()) {
+  } else {
     RemoveSessionFolder(path);  // It was not started: what is there before that is its spec.
-    return;
   }
-  Session& session = Keep(*spec, *std::move(process));
-  const Environment traveled = TraveledEnvironment(*spec);
-  if (const auto devices = traveled.find(kVisibleDevices); devices != traveled.end()) {
-    session.devices = absl::StrSplit(devices->second, ',', absl::SkipEmpty());
+  StopIfDone();
+}
+
+// Its slots are taken until it is known what has become of it: nobody else may get its devices.
+void DaemonRun::AdoptLater(const std::string& id, const absl::StatusOr<v1::SessionSpec>& spec) {
+  if (being_adopted_.insert(id).second && spec.ok() && !spec->has_head()) {
+    ledger_->Restore(id, Printable(spec->title()), spec->workers(), DevicesOf(*spec));
   }
+  loop_.At(MonoNow() + kAdoptPause, [this, id] {
+    if (being_adopted_.contains(id)) {
+      AdoptOne(id);
+    }
+  });
+}
+
+// Nothing is read of it that this release, or this machine, might take otherwise than the last
+// daemon did.
+void DaemonRun::TakeOver(const v1::SessionSpec& spec, SessionProcess process) {
+  const std::string& id = spec.id();
+  Session& session = Keep(spec, std::move(process));
+  session.devices = DevicesOf(spec);
   if (!session.process->is_running() && !Revive(session)) {
-    EndKeeper(KeeperSocketOf(path));
+    EndKeeper(KeeperSocketOf(folder_->PathOf(id)));
     session.life.Ended(MonoNow());
-  } else if (!spec->has_head()) {
-    ledger_->Restore(id, session.title, spec->workers(), session.devices);
+    ledger_->Free(id);
+  } else if (!spec.has_head()) {
+    ledger_->Restore(id, session.title, spec.workers(), session.devices);
+  }
+  if (is_ending_) {
+    session.life.Stop(MonoNow());
   }
   Tend(id);
 }

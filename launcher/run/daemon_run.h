@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,8 @@ class DaemonRun {
   void LogRefusal(const std::string& what);
   void Adopt();
   void AdoptOne(const std::string& id);
+  void AdoptLater(const std::string& id, const absl::StatusOr<v1::SessionSpec>& spec);
+  void TakeOver(const v1::SessionSpec& spec, SessionProcess process);
 
   // Orders.
   void OnOrder(DaemonService::CallId call, const v1::DaemonOrder& order);
@@ -108,6 +111,8 @@ class DaemonRun {
        [this](const std::string& what) { LogRefusal(what); }}};
 
   std::map<std::string, Session> sessions_;
+  /// Of an earlier daemon, while it cannot be told yet whether they run.
+  std::set<std::string> being_adopted_;
   bool is_ending_ = false;
   EventLoop::TimerId stop_timer_ = 0;
 };

@@ -27,6 +27,12 @@ absl::Status UnknownSession(const std::string& id) {
 }  // namespace
 
 void DaemonRun::OnOrder(DaemonService::CallId call, const v1::DaemonOrder& order) {
+  const std::string& id = order.has_run() ? order.run().session().id() : order.follow().id();
+  if (being_adopted_.contains(id)) {  // Whoever asks for it calls again.
+    service_->End(call, absl::UnavailableError(
+                            "this daemon is taking the session over from the last one; try again"));
+    return;
+  }
   if (order.has_run()) {
     RunOrder(call, order.run().session());
     return;
@@ -268,7 +274,8 @@ void DaemonRun::Forget(std::string id) {
   StopIfDone();
 }
 
-// The first signal ends the sessions in order, the next at once.
+// The first signal ends the sessions in order, the next at once. One that is being adopted ends as
+// soon as it is; the next signal leaves it alone.
 void DaemonRun::OnSignal(int signal) {
   Log(LogLevel::kInfo, absl::StrCat("signal ", signal, ": ending ", sessions_.size(), " sessions"));
   std::vector<std::string> ids;
@@ -276,7 +283,9 @@ void DaemonRun::OnSignal(int signal) {
     is_ending_ ? session.life.Kill(MonoNow()) : session.life.Stop(MonoNow());
     ids.push_back(id);
   }
-  is_ending_ = true;
+  if (std::exchange(is_ending_, true)) {
+    being_adopted_.clear();
+  }
   for (const std::string& id : ids) {
     Tend(id);
   }
@@ -285,7 +294,7 @@ void DaemonRun::OnSignal(int signal) {
 
 // Launchers have a moment to fetch what is left.
 void DaemonRun::StopIfDone() {
-  if (!is_ending_) {
+  if (!is_ending_ || !being_adopted_.empty()) {
     return;
   }
   const auto all = [this](bool (*is)(const Session&)) {

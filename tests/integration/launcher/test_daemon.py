@@ -395,6 +395,42 @@ class RestartTest(DaemonCase):
         code, out, err = self.finish(job)
         self.assertEqual((code, sorted(out.split())), (9, ["after", "after", "before", "before"]), err)
 
+    def test_a_session_that_is_just_being_started_has_its_slots_and_its_launcher(self):
+        port = self.start_daemon(slots=2)
+        job = self.start_job([port], "--nproc-per-node=2", "--rdzv-id=kept", self.script(WAITER + "\nprint('after', flush=True)"))
+        self.wait_for_notes("pid", 1, range(2))
+        self.kill_daemon(port)
+        (alive,) = self.folder_of(port).glob("*/alive")
+        number = alive.read_text()
+        os.truncate(alive, 0)  # As before a session has said its number.
+        self.start_daemon(port=port, slots=2)
+        code, _, err = self.finish(self.start_job([port], self.script("pass", "other.py")))
+        self.assertEqual(code, 1)
+        self.assertIn("2 slots by job 'kept'", err)
+        result = self.run_job(f"--attach=127.0.0.1:{port}/{alive.parent.name}")
+        self.assert_one_line_error(result, 1, "taking the session over", "try again")
+        with open(alive, "r+") as file:
+            file.write(number)
+        (self.dir / "go").touch()
+        self.assertEqual(self.finish(job)[:2], (0, "after\n" * 2))
+
+    def test_a_daemon_that_is_told_to_end_ends_what_it_has_not_taken_over_yet(self):
+        port = self.start_daemon()
+        job = self.start_job([port], self.script("note('pid')\nlive_on()"))
+        self.wait_for_notes("pid", 1, range(1))
+        self.kill_daemon(port)
+        (alive,) = self.folder_of(port).glob("*/alive")
+        number = alive.read_text()
+        os.truncate(alive, 0)
+        self.start_daemon(port=port, env={"LOGLEVEL": "INFO"})
+        self.daemons[port].send_signal(signal.SIGTERM)
+        self.wait_for_line(self.daemons[port], "signal 15")
+        with open(alive, "r+") as file:
+            file.write(number)
+        self.assertEqual(self.finish(self.daemons[port])[0], 0)
+        wait_for_ends([int(self.notes("pid")[1, 0])])
+        job.kill()
+
     def test_a_job_that_ends_while_its_daemon_is_away(self):
         port = self.start_daemon()
         job = self.start_job([port], "--exit-code=worker", self.script(WAITER + "\nprint('last words', flush=True)\nsys.exit(5)"))
