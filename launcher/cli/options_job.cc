@@ -269,7 +269,8 @@ std::vector<OptionSpec> QuarantineOptions() {
                "left "
                "out as long as there are MIN others; it waits as a spare. It is taken again if the "
                "same "
-               "happens without it. 0: never."},
+               "happens without it, or into the first world that is formed after 6 windows, then "
+               "12, 24, 48 if it is left out again. 0: never."},
       {.name = "quarantine-window",
        .family = F::kOwn,
        .group = G::kFailures,

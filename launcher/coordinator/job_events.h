@@ -89,6 +89,8 @@ struct NodeLost {
 struct NodeQuarantined {
   QuarantinedNode node;
   Duration window{};
+  /// How long, unless it ends before.
+  Duration length{};
   /// A sentence.
   std::string why;
 };

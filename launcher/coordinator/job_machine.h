@@ -179,6 +179,7 @@ class JobMachine {
 
   // job_quarantine.cc: nodes that keep failing.
   void JudgeWorld(Out& out);
+  void EndQuarantines(Out& out);
   void TellOf(const Quarantine::Finding& finding, Out& out);
   void TellOfNeeded(const std::vector<Candidate>& chosen, Out& out);
   void LeaveOutIfHeld(Node& node);

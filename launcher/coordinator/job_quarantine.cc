@@ -31,6 +31,7 @@ void JobMachine::TellOf(const Quarantine::Finding& finding, Out& out) {
   switch (finding.kind) {
     case Quarantine::Finding::Kind::kLeftOut:
       out.effects.news.emplace_back(job::NodeQuarantined{finding.node, spec_.quarantine_window,
+                                                         job::LengthOf(finding.node, spec_),
                                                          quarantine_.Describe(finding.node)});
       break;
     case Quarantine::Finding::Kind::kTakenAgain:
@@ -48,6 +49,13 @@ void JobMachine::TellOf(const Quarantine::Finding& finding, Out& out) {
       SendTo(node, Generation{},
              LeftOut{node.is_left_out ? quarantine_.Describe(finding.node) : ""}, out);
     }
+  }
+}
+
+/// Before it is looked who there is for a world.
+void JobMachine::EndQuarantines(Out& out) {
+  for (const Quarantine::Finding& finding : quarantine_.EndOverdue(out.now)) {
+    TellOf(finding, out);
   }
 }
 

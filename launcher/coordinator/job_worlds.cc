@@ -19,6 +19,7 @@ void JobMachine::MaybeForm(Out& out) {
   if (phase() != Phase::kRendezvous || is_pausing() || cannot_start_) {
     return;
   }
+  EndQuarantines(out);
   const int count = membership_.usable();
   switch (
       rendezvous_.Consider({count, membership_.AwaitsLeaseDecision(), formations_ == 0}, out.now)) {

@@ -28,6 +28,11 @@ std::string Described(const NodeKey& node) {
                                                            : node.name + " (" + node.address + ")";
 }
 
+Duration LengthOf(const QuarantinedNode& node, const JobSpec& spec) {
+  const int doublings = std::clamp(node.times - 1, 0, kMostDoublings);
+  return spec.quarantine_window * kQuarantineWindows * (1 << doublings);
+}
+
 WorldBreak BreakOf(const FailureReport& report, bool had_others) {
   const Failure& root = report.root;
   WorldBreak found{.node = {root.node_name, root.node_address},
@@ -78,6 +83,7 @@ Quarantine::Findings Quarantine::WorldEnded(std::optional<job::WorldBreak> failu
             .since = now};
   in_a_row_.clear();
   if (FindHeld(node) == nullptr) {
+    held.node.times = ++times_[node];
     findings.push_back({Finding::Kind::kLeftOut, held.node, ""});
     Hold(std::move(held));
   }
@@ -108,9 +114,27 @@ void Quarantine::Acquit(const job::WorldBreak& what, MonoTime now, Findings* fin
       findings->push_back({Finding::Kind::kTakenAgain, held.node,
                            "without it, " + what.what + " on node " + job::Described(what.node) +
                                ": the same happens elsewhere"});
+      times_.erase(held.node.node);
     }
   }
   changes_ += std::erase_if(held_, is_acquitted);
+}
+
+/// See Note [The end of a quarantine].
+Quarantine::Findings Quarantine::EndOverdue(MonoTime now) {
+  Findings findings;
+  const auto is_over = [&](const Held& held) {
+    return now >= held.since + job::LengthOf(held.node, spec_);
+  };
+  for (const Held& held : held_) {
+    if (is_over(held)) {
+      findings.push_back(
+          {Finding::Kind::kTakenAgain, held.node,
+           "its quarantine of " + Seconds(job::LengthOf(held.node, spec_)) + " is over"});
+    }
+  }
+  changes_ += std::erase_if(held_, is_over);
+  return findings;
 }
 
 // --- Who is left out
@@ -168,6 +192,7 @@ std::vector<job::QuarantinedNode> Quarantine::ToRecord() const {
 void Quarantine::Restore(const std::vector<job::QuarantinedNode>& nodes, MonoTime now) {
   for (const job::QuarantinedNode& node : nodes) {
     if (spec_.quarantine_after > 0 && FindHeld(node.node) == nullptr) {
+      times_[node.node] = node.times;
       Hold({.node = node, .since = now});
     }
   }

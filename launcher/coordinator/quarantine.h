@@ -13,12 +13,21 @@
 // of the program may also hit the same node each time, because a node keeps its ranks. That shows
 // when the node is left out, and costs no world: if within the window a worker of another node
 // fails first in the same way (its rank, or its exit code and signal, are the same), the node is
-// taken again, into the next world. Nothing else ends a quarantine, so that no world is ever
-// stopped for it. A node is the same one after its launcher, or the machine, was started again:
-// whatever has its name and address. Several agents of one machine are one node here.
+// taken again, into the next world. A node is the same one after its launcher, or the machine, was
+// started again: whatever has its name and address. Several agents of one machine are one node
+// here.
+//
+// Note [The end of a quarantine]
+// Machines are repaired, and links and disks recover, so nobody is left out for ever: a quarantine
+// lasts kQuarantineWindows windows, and each further one of the same node twice as long as the one
+// before, up to 2^kMostDoublings times. A node that does not heal so costs ever fewer worlds. An
+// end by time is noticed when a world is to be formed: no world is ever stopped to have a node
+// back. An acquittal is no such end: the node has never been in quarantine. A successor of the
+// coordinator begins the time anew.
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -76,7 +85,15 @@ struct QuarantinedNode {
   /// The last of them.
   std::optional<WorldBreak::Worker> worker;
   std::string what;
+  /// How often it has been left out, this time included.
+  int times = 1;
 };
+
+/// How long a first quarantine lasts, in JobSpec::quarantine_window.
+inline constexpr int kQuarantineWindows = 6;
+/// Of that, for the further ones of a node.
+inline constexpr int kMostDoublings = 3;
+Duration LengthOf(const QuarantinedNode& node, const JobSpec& spec);
 
 }  // namespace job
 
@@ -102,6 +119,8 @@ class Quarantine {
   void LostEarly(job::WorldBreak loss);
   /// `failure`: what has ended it, if it was a failure.
   Findings WorldEnded(std::optional<job::WorldBreak> failure, MonoTime now);
+  /// A world may be formed: those whose time is over are left out no longer.
+  Findings EndOverdue(MonoTime now);
   /// A world is formed with them, each of which is left out where that can be helped.
   Findings Needed(const std::vector<job::NodeKey>& nodes);
 
@@ -143,6 +162,8 @@ class Quarantine {
   std::optional<job::WorldBreak> lost_early_;
   /// In order of their keys.
   std::vector<Held> held_;
+  /// How often nodes were left out, also those that are no longer.
+  std::map<job::NodeKey, int> times_;
   uint64_t changes_ = 0;
 };
 

@@ -130,6 +130,7 @@ Told Tell(const job::NodeQuarantined& quarantined) {
   Told told{"node_quarantined", FieldsOf(quarantined.node)};
   told.fields["failures"] = quarantined.node.breaks;
   told.fields["window_seconds"] = InSeconds(quarantined.window);
+  told.fields["quarantine_seconds"] = InSeconds(quarantined.length);
   if (quarantined.node.worker.has_value()) {
     told.fields["rank"] = quarantined.node.worker->rank;
   }

@@ -156,12 +156,17 @@ void EncodeQuarantined(const job::QuarantinedNode& node, v1::QuarantinedNode* ou
     out->mutable_worker()->set_signal(node.worker->signal);
   }
   out->set_what(node.what);
+  out->set_times(node.times);
 }
 
 absl::StatusOr<job::QuarantinedNode> DecodeQuarantined(const v1::QuarantinedNode& in) {
   RETURN_IF_ERROR(InRange("quarantine.breaks", in.breaks(), 1, kMaxCount));
-  job::QuarantinedNode node{
-      .node = {in.name(), in.address()}, .breaks = in.breaks(), .worker = {}, .what = in.what()};
+  RETURN_IF_ERROR(InRange("quarantine.times", in.times(), 0, kMaxCount));
+  job::QuarantinedNode node{.node = {in.name(), in.address()},
+                            .breaks = in.breaks(),
+                            .worker = {},
+                            .what = in.what(),
+                            .times = std::max(in.times(), 1)};
   if (in.has_worker()) {
     RETURN_IF_ERROR(InRange("quarantine.signal", in.worker().signal(), 0, kMaxSignalNumber));
     node.worker = {in.worker().rank(), in.worker().exit_code(), in.worker().signal()};

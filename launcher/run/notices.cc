@@ -84,7 +84,8 @@ std::string DescribeOtherTerms(const AdmitAgent& own, const AdmitAgent& job,
 }
 
 std::string DescribeQuarantine(const job::NodeQuarantined& quarantined, int min_nodes) {
-  return absl::StrCat(quarantined.why, "; it is left out from now on, as long as ", min_nodes,
+  return absl::StrCat(quarantined.why, "; it is left out from now on, for ",
+                      ToSeconds(quarantined.length), " s, as long as ", min_nodes,
                       min_nodes == 1 ? " other node is" : " other nodes are",
                       " there. Look at that machine (kernel log, devices, disks) and at its "
                       "workers' logs; --quarantine-after=0 leaves out nobody");

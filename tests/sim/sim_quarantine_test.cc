@@ -8,7 +8,7 @@ namespace fsdprun::sim {
 namespace {
 
 /// Every fault kills a worker or the agent of the last of eight nodes, of which five are enough.
-SimOptions BadNode(uint64_t seed, int quarantine_after) {
+SimOptions BadNode(uint64_t seed, int quarantine_after, double window_s) {
   SimOptions options;
   options.seed = seed;
   options.nodes = 8;
@@ -19,6 +19,7 @@ SimOptions BadNode(uint64_t seed, int quarantine_after) {
   options.mix.min_fraction = 0.7;
   options.mix.lemon = 1;
   options.mix.quarantine_after = quarantine_after;
+  options.mix.quarantine_window_s = window_s;
   return options;
 }
 
@@ -27,11 +28,11 @@ struct Totals {
   int restarts = 0;
 };
 
-Totals RunAll(int quarantine_after) {
+Totals RunAll(int quarantine_after, double window_s = 600) {
   constexpr uint64_t kSeeds = 20;
   Totals totals;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    const SimResult result = World(BadNode(seed, quarantine_after)).Run(0);
+    const SimResult result = World(BadNode(seed, quarantine_after, window_s)).Run(0);
     EXPECT_EQ(result.violation, "") << "seed " << seed;
     EXPECT_EQ(result.outcome->kind, OutcomeKind::kSucceeded) << "seed " << seed;
     totals.worlds += result.formations;
@@ -46,6 +47,9 @@ TEST(SimQuarantineTest, JobLosesFewerWorldsToABadNodeThatItLeavesOut) {
   EXPECT_LE(2 * with.worlds, without.worlds) << with.worlds << " and " << without.worlds;
   EXPECT_LE(2 * with.restarts, without.restarts) << with.restarts << " and " << without.restarts;
 }
+
+// Whose quarantines last a minute, of the two for which it is bad.
+TEST(SimQuarantineTest, JobGoesOnWithABadNodeThatComesBack) { RunAll(3, /*window_s=*/10); }
 
 }  // namespace
 }  // namespace fsdprun::sim

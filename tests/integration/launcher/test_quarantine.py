@@ -47,12 +47,13 @@ class QuarantineTest(JobCase):
         self.assertEqual([self.who(g) for g in (1, 2, 3)], [["good", "bad", "good"]] * 3)
         self.assertEqual(self.who(4), ["good", "good"])
         name = rf"node {BAD} was the first to fail in 3 worlds in a row within 600\.0 s \(the last: rank 1 died of signal 9\)"
-        self.assertRegex(said["host"], rf"{name}; it is left out from now on, as long as 1 other node is there\. Look at")
+        self.assertRegex(said["host"], rf"{name}; it is left out from now on, for 3600 s, as long as 1 other node is there\. Look at")
         self.assertRegex(said["bad"], rf"this node is left out as long as the job has enough others: {name}; it waits")
         self.assertNotIn("left out", said["other"])
         events = [json.loads(line) for path in logs.rglob("events.jsonl") for line in path.read_text().splitlines()]
         (event,) = [event for event in events if event["event"] == "node_quarantined"]
-        self.assertEqual((event["address"], event["failures"], event["window_seconds"], event["rank"]), (BAD, 3, 600.0, 1))
+        self.assertEqual((event["address"], event["failures"], event["window_seconds"], event["quarantine_seconds"], event["rank"]),
+                         (BAD, 3, 600.0, 3600.0, 1))
         (finished,) = [event for event in events if event["event"] == "job_finished"]
         self.assertEqual(finished["restarts"], 3)
 
@@ -63,7 +64,7 @@ class QuarantineTest(JobCase):
             rc, _, said[launcher] = self.finish(launcher)
             self.assertEqual(rc, 0, said[launcher])
         self.assertEqual([self.who(g) for g in (1, 2, 3)], [["good", "bad"]] * 3)
-        self.assertEqual(said[host].count("it is left out from now on, as long as 2 other nodes are there"), 1, said[host])
+        self.assertEqual(said[host].count("it is left out from now on, for 3600 s, as long as 2 other nodes are there"), 1, said[host])
         self.assertEqual(said[host].count(f"node {BAD} is used all the same, although it keeps failing: the job needs 2 nodes"), 1,
                          said[host])
 

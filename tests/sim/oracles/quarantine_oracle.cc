@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace fsdprun::sim {
+namespace {
+
+/// Of the window: six, and up to eight times that for who fails again and again.
+constexpr Nanos kLongestWindows = 48;
+
+}  // namespace
 
 void QuarantineOracle::Admitted(int node) {
   if (auto left_out = left_out_.extract(node)) {
@@ -34,7 +40,21 @@ void QuarantineOracle::LeftOut(Nanos at, int node, bool is_left_out) {
     Complain("node " + std::to_string(node) + " is left out after " + std::to_string(faults) +
              " faults, and " + std::to_string(after_) + " are asked for");
   }
-  left_out_[node] = name;
+  left_out_[node] = {name, at};
+}
+
+void QuarantineOracle::WorldOrdered(Nanos at, Generation g) {
+  if (g <= ordered_ || left_out_.empty()) {
+    return;
+  }
+  ordered_ = g;
+  CountQuestion();
+  for (const auto& [node, told] : left_out_) {
+    if (at - told.at > kLongestWindows * window_) {
+      Complain("generation " + std::to_string(g.value()) + " is formed without " + told.name +
+               ", whose quarantine is over");
+    }
+  }
 }
 
 void QuarantineOracle::StopOrdered(Generation g, const std::string& why) {
@@ -43,9 +63,9 @@ void QuarantineOracle::StopOrdered(Generation g, const std::string& why) {
   }
   stopped_ = g;
   CountQuestion();
-  for (const auto& [node, name] : left_out_) {
-    if (why.rfind("node " + name + " joins", 0) == 0) {
-      Complain("generation " + std::to_string(g.value()) + " is stopped for " + name +
+  for (const auto& [node, told] : left_out_) {
+    if (why.rfind("node " + told.name + " joins", 0) == 0) {
+      Complain("generation " + std::to_string(g.value()) + " is stopped for " + told.name +
                ", which is left out");
     }
   }

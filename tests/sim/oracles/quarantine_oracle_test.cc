@@ -61,6 +61,21 @@ TEST_F(QuarantineOracleTest, WhoIsToldAgainIsNoQuestion) {
   EXPECT_EQ(oracle_.questions(), 1);
 }
 
+TEST_F(QuarantineOracleTest, NobodyIsLeftOutForEver) {
+  Fail(20 * kSecond);
+  const Nanos told = 21 * kSecond;
+  oracle_.LeftOut(told, 2, true);
+  QuarantineOracle late = oracle_;
+  QuarantineOracle taken = oracle_;
+  oracle_.WorldOrdered(told + 48 * kWindow, kGen2);
+  EXPECT_NO_COMPLAINT(oracle_);
+  late.WorldOrdered(told + 48 * kWindow + 1, kGen2);
+  EXPECT_COMPLAINT(late, "generation 2 is formed without node-2, whose quarantine is over");
+  taken.LeftOut(told + 6 * kWindow, 2, false);
+  taken.WorldOrdered(told + 49 * kWindow, kGen2);
+  EXPECT_NO_COMPLAINT(taken);
+}
+
 TEST_F(QuarantineOracleTest, NoWorldIsStoppedForWhoIsLeftOut) {
   Fail(20 * kSecond);
   oracle_.StopOrdered(kGen1, "node node-2 joins a world of 1");

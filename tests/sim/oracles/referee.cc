@@ -162,6 +162,7 @@ void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
   const bool is_to_present_agent = agent != agents_.end() && agent->second == order.incarnation;
   if (const auto* prepare = std::get_if<PrepareGeneration>(&order.message)) {
     ledger_.WorldOrdered(at, order.generation, node);
+    quarantine_.WorldOrdered(at, order.generation);
     outcome_.WorldOrdered(order.generation, prepare->assignment.restart_count,
                           prepare->assignment.world_size);
     recovery_.WorldOrdered(node, order.generation, is_to_present_agent);

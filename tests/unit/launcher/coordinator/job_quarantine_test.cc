@@ -188,6 +188,20 @@ TEST(JobQuarantineTest, TheSameFailureElsewhereTakesItIntoTheNextWorldAndCostsNo
               Contains(HasSubstr("lifted node-2: without it, rank 0 died of signal 9")));
 }
 
+TEST(JobQuarantineTest, NoWorldIsStoppedAtItsEndButTheNextOneHasTheNodeAgain) {
+  LemonJob job(QuarantineSpec(1, 3), 3);
+  for (int i = 0; i < 3; ++i) {
+    job.FailAndRun(2);
+  }
+  const uint64_t g = job.g();
+  EXPECT_THAT(job.Wait(seconds(3600), {1, 2, 3}), Not(Contains(StartsWith("stop"))));
+  EXPECT_EQ(job.g(), g);
+  EXPECT_THAT(job.history_, Not(Contains(StartsWith("lifted"))));
+  EXPECT_THAT(job.FailAndRun(3, 1, 11), Contains("left out no longer 2"));
+  EXPECT_THAT(job.Members(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(job.history_, Contains("lifted node-2: its quarantine of 3600.0 s is over"));
+}
+
 TEST(JobQuarantineTest, NodesThatFailInTurnAreAllKept) {
   LemonJob job(QuarantineSpec(1, 3), 3);
   for (uint64_t i = 0; i < 9; ++i) {

@@ -46,6 +46,11 @@ class Case {
     now_ += after;
     return Texts(quarantine_.WorldEnded(std::move(what), now_));
   }
+  /// What is found before a world that is formed so much later.
+  std::vector<std::string> EndOverdue(seconds after) {
+    now_ += after;
+    return Texts(quarantine_.EndOverdue(now_));
+  }
   std::vector<std::string> Needed(const std::vector<NodeKey>& nodes) {
     return Texts(quarantine_.Needed(nodes));
   }
@@ -216,6 +221,37 @@ TEST(QuarantineTest, WorkersThatFailElsewhereDoNotAcquitANodeThatWasLost) {
   EXPECT_TRUE(c.Holds("a"));
 }
 
+TEST(QuarantineTest, ItEndsInTimeAndTheNextIsTwiceAsLongButNotWithoutEnd) {
+  Case c(1);
+  const seconds window(600);
+  for (const int windows : {6, 12, 24, 48, 48}) {
+    EXPECT_THAT(c.End(Killed("a")), ElementsAre("a is left out"));
+    EXPECT_THAT(c.EndOverdue(windows * window - seconds(1)), IsEmpty());
+    EXPECT_TRUE(c.Holds("a"));
+    EXPECT_THAT(c.EndOverdue(seconds(1)), ElementsAre("a is taken again"));
+    EXPECT_FALSE(c.Holds("a"));
+  }
+  EXPECT_EQ(c.quarantine_.changes(), 10u);
+}
+
+TEST(QuarantineTest, EachNodeHasATimeOfItsOwn) {
+  Case c(1);
+  c.End(Killed("b", 1, 11));
+  c.End(Lost("a"));
+  EXPECT_THAT(c.EndOverdue(seconds(3600 - 60)), ElementsAre("b is taken again"));
+  EXPECT_THAT(c.EndOverdue(seconds(60)), ElementsAre("a is taken again"));
+}
+
+TEST(QuarantineTest, WhoIsAcquittedHasNeverBeenInQuarantine) {
+  Case c(1);
+  c.End(Killed("a"));
+  WorldBreak alone = Killed("b");
+  alone.had_others = false;
+  EXPECT_THAT(c.End(alone), ElementsAre("a is taken again"));
+  c.End(Killed("a"));
+  EXPECT_THAT(c.EndOverdue(seconds(3600)), ElementsAre("a is taken again"));
+}
+
 TEST(QuarantineTest, NodeThatIsNeededIsToldOfOnceUntilItCanBeLeftOutAgain) {
   Case c(1);
   c.End(Killed("a"));
@@ -238,6 +274,20 @@ TEST(QuarantineTest, ASuccessorLeavesOutTheSameNodesAndMayAcquitThem) {
   EXPECT_TRUE(after.Holds("a"));
   EXPECT_TRUE(after.Holds("b"));
   EXPECT_THAT(after.End(Killed("c", 2, 11)), ElementsAre("b is taken again", "c is left out"));
+}
+
+TEST(QuarantineTest, ASuccessorKnowsForHowLongAndBeginsThatAnew) {
+  Case before(1);
+  before.End(Killed("a"));
+  before.EndOverdue(seconds(3600));
+  before.End(Killed("a"));
+  Case after(1);
+  after.quarantine_.Restore(before.quarantine_.ToRecord(), after.now_);
+  EXPECT_THAT(after.EndOverdue(seconds(7199)), IsEmpty());
+  EXPECT_THAT(after.EndOverdue(seconds(1)), ElementsAre("a is taken again"));
+  after.End(Killed("a"));
+  EXPECT_THAT(after.EndOverdue(seconds(4 * 3600 - 1)), IsEmpty());
+  EXPECT_THAT(after.EndOverdue(seconds(1)), ElementsAre("a is taken again"));
 }
 
 TEST(QuarantineTest, ASuccessorThatIsToLeaveOutNobodyDoesNot) {

@@ -56,14 +56,17 @@ TEST(EventLineTest, NodesOfTheJob) {
 TEST(EventLineTest, NodesThatKeepFailing) {
   job::QuarantinedNode node{{"node-b", "10.0.0.2"}, 3, job::WorldBreak::Worker{5, 0, 9}, "it died"};
   const std::string who = R"("name":"node-b","address":"10.0.0.2",)";
-  EXPECT_EQ(JobEvent(job::NodeQuarantined{node, milliseconds(600'000), "it keeps failing"}),
-            R"("node_quarantined",)" + who +
-                R"("failures":3,"window_seconds":600.0,"rank":5,"last":"it died",)"
-                R"("why":"it keeps failing"})");
+  EXPECT_EQ(
+      JobEvent(job::NodeQuarantined{node, milliseconds(600'000), milliseconds(3'600'000),
+                                    "it keeps failing"}),
+      R"("node_quarantined",)" + who +
+          R"("failures":3,"window_seconds":600.0,"quarantine_seconds":3600.0,"rank":5,"last":"it died",)"
+          R"("why":"it keeps failing"})");
   node.worker.reset();
-  EXPECT_EQ(JobEvent(job::NodeQuarantined{node, milliseconds(1500), "so"}),
-            R"("node_quarantined",)" + who +
-                R"("failures":3,"window_seconds":1.5,"last":"it died","why":"so"})");
+  EXPECT_EQ(
+      JobEvent(job::NodeQuarantined{node, milliseconds(1500), milliseconds(9000), "so"}),
+      R"("node_quarantined",)" + who +
+          R"("failures":3,"window_seconds":1.5,"quarantine_seconds":9.0,"last":"it died","why":"so"})");
   EXPECT_EQ(JobEvent(job::QuarantineLifted{node, "so"}),
             R"("quarantine_lifted",)" + who + R"("why":"so"})");
   EXPECT_EQ(JobEvent(job::QuarantineWaived{node, "so"}),

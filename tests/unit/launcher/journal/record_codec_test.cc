@@ -41,6 +41,7 @@ TEST(RecordCodec, KeepsAll) {
   EXPECT_EQ(decoded.quarantine.front().breaks, 3);
   EXPECT_EQ(decoded.quarantine.front().worker->signal, 6);
   EXPECT_EQ(decoded.quarantine.front().what, "it \xfc died");
+  EXPECT_EQ(decoded.quarantine.front().times, 2);
   EXPECT_FALSE(decoded.quarantine.back().worker.has_value());
 }
 
@@ -97,6 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "world.stop_kind is -1"},
         Hostile{"breaks", [](P& p) { p.mutable_quarantine(0)->set_breaks(0); },
                 "quarantine.breaks is 0"},
+        Hostile{"times", [](P& p) { p.mutable_quarantine(0)->set_times(-1); },
+                "quarantine.times is -1"},
         Hostile{"quarantine",
                 [](P& p) { p.mutable_quarantine(0)->mutable_worker()->set_signal(65); },
                 "quarantine.signal is 65"},

@@ -56,7 +56,7 @@ inline job::Record SampleRecord() {
     record.world.members.push_back({incarnation, assignment});
   }
   record.quarantine = {
-      {{"n \xfd", "10.0.0.3"}, 3, job::WorldBreak::Worker{4, 5, 6}, "it \xfc died"},
+      {{"n \xfd", "10.0.0.3"}, 3, job::WorldBreak::Worker{4, 5, 6}, "it \xfc died", 2},
       {{"o", "10.0.0.4"}, 2, std::nullopt, "it was silent"}};
   return record;
 }

@@ -73,11 +73,13 @@ TEST(NoticesTest, WaitIsNeverLongerThanItsTimeout) {
 }
 
 TEST(NoticesTest, ANodeThatIsLeftOutIsNamedWithWhatToDo) {
-  const job::NodeQuarantined quarantined{{}, seconds(600), "node a keeps failing"};
-  EXPECT_EQ(DescribeQuarantine(quarantined, 1),
-            "node a keeps failing; it is left out from now on, as long as 1 other node is there. "
-            "Look at that machine (kernel log, devices, disks) and at its workers' logs; "
-            "--quarantine-after=0 leaves out nobody");
+  const job::NodeQuarantined quarantined{{}, seconds(600), seconds(3600), "node a keeps failing"};
+  EXPECT_EQ(
+      DescribeQuarantine(quarantined, 1),
+      "node a keeps failing; it is left out from now on, for 3600 s, as long as 1 other node is "
+      "there. "
+      "Look at that machine (kernel log, devices, disks) and at its workers' logs; "
+      "--quarantine-after=0 leaves out nobody");
   EXPECT_THAT(DescribeQuarantine(quarantined, 2), HasSubstr("as long as 2 other nodes are there"));
   EXPECT_THAT(DescribeLeftOut("node a keeps failing"),
               HasSubstr("has enough others: node a keeps failing; it waits as a spare"));
