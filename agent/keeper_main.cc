@@ -21,6 +21,8 @@ namespace {
 constexpr int kAgentFd = 3;
 /// With a grace only.
 constexpr int kListenerFd = 4;
+/// What the agent wants to be held open while it may be replaced: it may be closed.
+constexpr int kHeldFd = 5;
 constexpr int64_t kNsPerMs = 1'000'000;
 
 /// The keeper acts on commands from its socket only: a Ctrl-C or a node-wide TERM must not end it
@@ -61,7 +63,8 @@ bool IsStreamSocket(int fd) {
 }  // namespace
 
 // `fsdp-keeper [SPOOL [GRACE]]`: the launcher's directory of output that no log keeps, maybe empty;
-// for how many milliseconds another agent is awaited at the socket that listens as descriptor 4.
+// for how many milliseconds another agent is awaited at the socket that listens as descriptor 4. What
+// is open as descriptor 5 then stays open.
 int main(int argc, char** argv) {
   if (!IsStreamSocket(kAgentFd)) {
     std::fprintf(stderr,
@@ -77,6 +80,7 @@ int main(int argc, char** argv) {
   if (argc > 2 && IsStreamSocket(kListenerFd)) {
     named = {.listener = kListenerFd, .grace_ns = std::atoll(argv[2]) * kNsPerMs};
     ::fcntl(kListenerFd, F_SETFD, FD_CLOEXEC);
+    ::fcntl(kHeldFd, F_SETFD, FD_CLOEXEC);
     ::fcntl(kListenerFd, F_SETFL, O_NONBLOCK);
   }
   const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));

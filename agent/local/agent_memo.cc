@@ -124,6 +124,7 @@ std::string EncodeMemo(const AgentMemo& memo) {
   out.set_spool(memo.dirs.spool);
   out.set_store_pid(memo.store.pid);
   out.set_store_start_ticks(memo.store.start_time_ticks);
+  out.set_timer_file(memo.timer_file);
   return out.SerializeAsString();
 }
 
@@ -136,6 +137,7 @@ absl::StatusOr<AgentMemo> DecodeMemo(absl::string_view text) {
   ASSIGN_OR_RETURN(memo.node, DecodeNode(in));
   memo.dirs = {.logs = in.logs(), .spool = in.spool()};
   memo.store = {.pid = in.store_pid(), .start_time_ticks = in.store_start_ticks()};
+  memo.timer_file = in.timer_file();
   return memo;
 }
 

@@ -16,6 +16,8 @@ struct AgentMemo {
   NodeRecord node;
   RunDirs dirs;
   StoreProcess::Id store;
+  /// Path of the watchdog's FIFO; empty: none.
+  std::string timer_file;
 };
 
 std::string EncodeMemo(const AgentMemo& memo);

@@ -74,6 +74,19 @@ absl::StatusOr<std::unique_ptr<FileTimer>> FileTimer::Open(EventLoop& loop,
   return std::unique_ptr<FileTimer>(new FileTimer(loop, path, std::move(fifo)));
 }
 
+absl::StatusOr<std::unique_ptr<FileTimer>> FileTimer::Adopt(EventLoop& loop,
+                                                            const std::string& path) {
+  UniqueFd fifo(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+  struct stat info {};
+  if (!fifo.valid() || ::fstat(fifo.get(), &info) != 0) {
+    return absl::NotFoundError(absl::StrCat("the watchdog's FIFO ", path, ": ", ErrorText(errno)));
+  }
+  if (!S_ISFIFO(info.st_mode) || info.st_uid != ::geteuid()) {
+    return absl::NotFoundError(absl::StrCat(path, " is not the watchdog's FIFO any more"));
+  }
+  return std::unique_ptr<FileTimer>(new FileTimer(loop, path, std::move(fifo)));
+}
+
 FileTimer::FileTimer(EventLoop& loop, std::string path, UniqueFd fifo)
     : loop_(loop), path_(std::move(path)), fifo_(std::move(fifo)) {
   loop_.Watch(fifo_.get(), EPOLLIN, [this](uint32_t) {

@@ -29,6 +29,10 @@ class FileTimer {
   /// Touches the file system: before the loop runs. Errors: ALREADY_EXISTS if another process reads
   /// it; others name the path and the reason.
   static absl::StatusOr<std::unique_ptr<FileTimer>> Open(EventLoop& loop, const std::string& path);
+  /// In place of Open(): the FIFO that an agent in whose place this one goes on has made for workers
+  /// that run on, with the requests in it that nobody has read. Errors: NOT_FOUND if it is none of
+  /// this user's.
+  static absl::StatusOr<std::unique_ptr<FileTimer>> Adopt(EventLoop& loop, const std::string& path);
   /// Removes the FIFO, if the path still is its name: after the loop.
   ~FileTimer();
   FileTimer(const FileTimer&) = delete;
@@ -40,6 +44,8 @@ class FileTimer {
   /// The process has ended.
   void Drop(int32_t pid);
   const std::string& path() const { return path_; }
+  /// Workers can write as long as anybody has it open.
+  int fd() const { return fifo_.get(); }
 
  private:
   FileTimer(EventLoop& loop, std::string path, UniqueFd fifo);

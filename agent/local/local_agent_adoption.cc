@@ -12,7 +12,8 @@ void LocalAgent::Persist(const NodeRecord& record) {
   memo_ = EncodeMemo(
       {.node = record,
        .dirs = options_.dirs,
-       .store = store_.process() != nullptr ? store_.process()->id() : StoreProcess::Id()});
+       .store = store_.process() != nullptr ? store_.process()->id() : StoreProcess::Id(),
+       .timer_file = options_.file_timer != nullptr ? options_.file_timer->path() : ""});
   LeaveMemo();
 }
 

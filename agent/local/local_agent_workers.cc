@@ -45,6 +45,9 @@ void PutInPlace(const std::string& written, const std::string& kept) {
 void LocalAgent::Execute(const node::PrepareNode& prepare) {
   assignment_ = prepare.assignment;
   const Generation generation = assignment_.generation;
+  if (options_.file_timer != nullptr) {
+    options_.file_timer->Clear();  // Not when they start: they may be an earlier agent's.
+  }
   std::optional<StoreEndpoint> store;
   if (prepare.reset_store) {
     const absl::StatusOr<StoreEndpoint> endpoint =
@@ -65,9 +68,6 @@ void LocalAgent::BeginWorkers(const RankAssignment& assignment) {
   has_logged_.clear();
   lost_logs_.clear();
   timer_errors_.clear();
-  if (options_.file_timer != nullptr) {
-    options_.file_timer->Clear();
-  }
   spawn_is_answered_ = false;
 }
 

@@ -26,6 +26,7 @@ namespace {
 
 constexpr int kKeeperSocketFd = 3;
 constexpr int kKeeperListenerFd = 4;
+constexpr int kKeeperHeldFd = 5;
 /// How often a lease is renewed before it ends.
 constexpr int kLeaseRenewals = 7;
 
@@ -36,12 +37,27 @@ struct KeeperStart {
   int socket_fd = -1;
   /// -1: none.
   int listener_fd = -1;
+  /// With a listener only; -1: none.
+  int held_fd = -1;
   Duration grace{};
 };
 
 /// Not with a number that the keeper's own descriptors have.
-UniqueFd MoveAway(const UniqueFd& fd) {
-  return UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, kKeeperListenerFd + 1));
+UniqueFd MoveAway(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, kKeeperHeldFd + 1)); }
+
+/// Workers must not inherit descriptors that our own parent left open.
+void AddDescriptors(const KeeperStart& start, posix_spawn_file_actions_t* actions) {
+  int last = kKeeperSocketFd;
+  posix_spawn_file_actions_adddup2(actions, start.socket_fd, kKeeperSocketFd);
+  if (start.listener_fd >= 0) {
+    last = kKeeperListenerFd;
+    posix_spawn_file_actions_adddup2(actions, start.listener_fd, kKeeperListenerFd);
+  }
+  if (start.listener_fd >= 0 && start.held_fd >= 0) {
+    last = kKeeperHeldFd;
+    posix_spawn_file_actions_adddup2(actions, start.held_fd, kKeeperHeldFd);
+  }
+  posix_spawn_file_actions_addclosefrom_np(actions, last + 1);
 }
 
 /// Starts the keeper in a session of its own with every signal blocked, so that a Ctrl-C during its
@@ -51,14 +67,8 @@ int SpawnKeeper(KeeperStart start, pid_t& pid) {
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_adddup2(&actions, start.socket_fd, kKeeperSocketFd);
+  AddDescriptors(start, &actions);
   const bool is_named = start.listener_fd >= 0;
-  if (is_named) {
-    posix_spawn_file_actions_adddup2(&actions, start.listener_fd, kKeeperListenerFd);
-  }
-  // Workers must not inherit descriptors that our own parent left open.
-  posix_spawn_file_actions_addclosefrom_np(&actions,
-                                           (is_named ? kKeeperListenerFd : kKeeperSocketFd) + 1);
   sigset_t all;
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &all);
@@ -126,7 +136,7 @@ absl::StatusOr<UniqueFd> KeeperClient::OpenSocket(const KeeperSocket& socket) {
     return UniqueFd();
   }
   ASSIGN_OR_RETURN(const UniqueFd listener, ListenForAgents(socket.path));
-  return MoveAway(listener);
+  return MoveAway(listener.get());
 }
 
 absl::Status KeeperClient::Start(const std::string& keeper_path, const std::string& spool,
@@ -142,11 +152,13 @@ absl::Status KeeperClient::Start(const std::string& keeper_path, const std::stri
   socket_.reset(ends[0]);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   const UniqueFd keeper_end(ends[1]);
-  const UniqueFd moved_end = MoveAway(keeper_end);
+  const UniqueFd moved_end = MoveAway(keeper_end.get());
+  const UniqueFd held = MoveAway(socket.held_fd);
   if (const int error = SpawnKeeper({.path = keeper_path,
                                      .spool = spool,
                                      .socket_fd = moved_end.get(),
                                      .listener_fd = listener.get(),
+                                     .held_fd = held.get(),
                                      .grace = socket.grace},
                                     pid_);
       error != 0) {

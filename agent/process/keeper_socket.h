@@ -22,6 +22,8 @@ struct KeeperSocket {
   std::string path;
   /// How long it waits for another agent.
   Duration grace{};
+  /// It has a copy of this descriptor open, and does nothing with it; -1: none.
+  int held_fd = -1;
 };
 
 /// A keeper that has taken this process for its agent.

@@ -77,6 +77,9 @@ absl::Status Launcher::Start() {
   } else {
     RETURN_IF_ERROR(output_.MakeRunDirs(run_id_));
   }
+  if (!plan_.keeper_socket.empty()) {
+    RETURN_IF_ERROR(OpenTimer(left.has_value() ? left->memo.timer_file : ""));
+  }
   OpenEventFile();
   RETURN_IF_ERROR(OpenLink());
   RETURN_IF_ERROR(MakeStore());

@@ -58,6 +58,7 @@ class Launcher {
   absl::Status FindProgram();
   bool IsAlone() const;
   absl::Status OpenMonitoring();
+  absl::Status OpenTimer(const std::string& left_behind);
   absl::Status OpenLink();
   void MakeHost();
   absl::Status MakeStore();

@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/log.h"
@@ -32,6 +33,21 @@ absl::Status Launcher::OpenMonitoring() {
     return DescribeHealth(agent_.get(), has_ended ? std::optional(agent_message_) : std::nullopt,
                           progress_signs_);
   });
+  // A part of a daemon's job may find one.
+  return plan_.keeper_socket.empty() ? OpenTimer("") : absl::OkStatus();
+}
+
+// Workers that are there already write to `left_behind`.
+absl::Status Launcher::OpenTimer(const std::string& left_behind) {
+  if (!left_behind.empty()) {
+    absl::StatusOr<std::unique_ptr<FileTimer>> timer = FileTimer::Adopt(loop_, left_behind);
+    if (timer.ok()) {
+      file_timer_ = *std::move(timer);
+      return absl::OkStatus();
+    }
+    Log(LogLevel::kWarning,
+        absl::StrCat(timer.status().message(), "; workers that set a timer fail"));
+  }
   ASSIGN_OR_RETURN(file_timer_, OpenFileTimer(loop_, environment_));
   return absl::OkStatus();
 }

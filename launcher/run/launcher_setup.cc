@@ -222,6 +222,8 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   options.draws_progress = output_.draws_progress();
   options.keeper_lease = IsAlone() ? Duration::zero() : clocks_.keeper_lease;
   options.keeper_socket = {.path = plan_.keeper_socket, .grace = clocks_.coordinator_grace};
+  // Workers set timers while no agent is there, too.
+  options.keeper_socket.held_fd = file_timer_ != nullptr ? file_timer_->fd() : -1;
   options.descriptor_limit = descriptor_limit_;
   options.token_advice = place_.token.advice;
   options.handled_signals = plan_.signals_text;

@@ -7,10 +7,12 @@ import random
 import signal
 import socket
 import stat
+import textwrap
 
 from daemon_case import DaemonCase
 from events import wait_for_ends, wait_for_files
 from job_case import is_alive, wait_until
+from test_watchdog import CLIENT
 from unittest_main import main
 
 ROUNDS = int(os.environ.get("FSDPRUN_ROUNDS", "3"))
@@ -166,6 +168,30 @@ class AdoptionTest(AdoptionCase):
         (self.dir / "go1").touch()
         code, _, err = self.finish(job)
         self.assertEqual(code, 0, err)
+
+    def test_a_watchdog_goes_on(self):
+        """Who sets a timer while there is no agent does not fail, and the next one hears of it."""
+        port = self.start_daemon()
+        script = self.script(textwrap.dedent(CLIENT) + textwrap.dedent("""
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGUSR2])
+            timer("before", 1000)
+            note("pid")
+            wait_for("go")
+            timer("meanwhile", 0, signal.SIGUSR1)
+            note("set")
+            signal.sigwait([signal.SIGUSR1])
+            timer("after", 0, signal.SIGUSR2)
+            signal.sigwait([signal.SIGUSR2])
+        """))
+        job = self.start_job([port], script, env={"TORCHELASTIC_ENABLE_FILE_TIMER": "1"})
+        self.wait_for_notes("pid", 1, range(1))
+        self.kill_daemon(port)
+        self.kill_session(port)
+        (self.dir / "go").touch()
+        self.wait_for_notes("set", 1, range(1))
+        self.start_daemon(port=port)
+        code, _, err = self.finish(job)
+        self.assertEqual((code, len(self.notes("pid"))), (0, 1), err)
 
     def test_a_stop_reaches_workers_that_were_adopted(self):
         port = self.start_daemon()

@@ -45,6 +45,7 @@ AgentMemo Full() {
   node.node_lease = Duration(3);
   memo.dirs = {.logs = "/l \xff", .spool = "/s"};
   memo.store = {.pid = 42, .start_time_ticks = 43};
+  memo.timer_file = "/t";
   return memo;
 }
 
@@ -69,6 +70,7 @@ TEST(AgentMemoTest, SurvivesTheRoundTrip) {
   EXPECT_EQ(again->dirs.logs, "/l \xff");
   EXPECT_EQ(again->store.pid, 42);
   EXPECT_EQ(again->store.start_time_ticks, 43u);
+  EXPECT_EQ(again->timer_file, "/t");
 }
 
 TEST(AgentMemoTest, OfAnAgentThatHoldsNoGeneration) {

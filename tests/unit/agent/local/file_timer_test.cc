@@ -29,8 +29,8 @@ class FileTimerTest : public testing::Test {
   }
   ~FileTimerTest() override { std::filesystem::remove(path_); }
 
-  void Open() {
-    auto timer = FileTimer::Open(loop_, path_);
+  void Open() { Take(FileTimer::Open(loop_, path_)); }
+  void Take(absl::StatusOr<std::unique_ptr<FileTimer>> timer) {
     ASSERT_TRUE(timer.ok()) << timer.status();
     timer_ = *std::move(timer);
     timer_->SetCallbacks({.on_expired =
@@ -80,6 +80,21 @@ TEST_F(FileTimerTest, OtherFilesAndFifosInUseAreLeftAlone) {
   EXPECT_TRUE(absl::IsAlreadyExists(FileTimer::Open(loop_, path_).status()));
   EXPECT_THAT(std::string(FileTimer::Open(loop_, "/none/fifo").status().message()),
               HasSubstr("/none/fifo: No such file or directory"));
+}
+
+TEST_F(FileTimerTest, AnotherAgentReadsWhatWasWrittenWhileNobodyDid) {
+  EXPECT_TRUE(absl::IsNotFound(FileTimer::Adopt(loop_, path_).status()));
+  std::ofstream(path_) << "precious";
+  EXPECT_TRUE(absl::IsNotFound(FileTimer::Adopt(loop_, path_).status()));
+  std::filesystem::remove(path_);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  const UniqueFd keepers(::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  Write(Line("a", 0.05));
+  Take(FileTimer::Adopt(loop_, path_));
+  ASSERT_TRUE(waiter_.RunUntil([&] { return expired_.size() == 1; }));
+  EXPECT_THAT(expired_, testing::ElementsAre("a"));
+  timer_.reset();
+  EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
 TEST_F(FileTimerTest, TheFifoIsPrivateAndRemovedAtTheEnd) {
