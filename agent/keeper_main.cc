@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "agent/process/keeper.h"
 #include "agent/process/orphaned_spool.h"
@@ -47,11 +46,19 @@ void ShieldFromSignals() {
   ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
-/// The exit status, and whether the launcher was lost; the log writer has ended by then.
-std::pair<int, bool> Serve(const fsdprun::keeper::Keeper::NamedSocket& named) {
+struct Ending {
+  int status = 0;
+  /// The launcher, or the last agent, was lost.
+  bool was_abandoned = false;
+  /// A pidfd; -1: there was none but the first.
+  int last_agent = -1;
+};
+
+/// The log writer has ended by then.
+Ending Serve(const fsdprun::keeper::Keeper::NamedSocket& named) {
   fsdprun::keeper::Keeper keeper(kAgentFd, named);
   const int status = keeper.Run();
-  return {status, keeper.was_abandoned()};
+  return {status, keeper.was_abandoned(), keeper.TakeOwner()};
 }
 
 bool IsStreamSocket(int fd) {
@@ -63,8 +70,8 @@ bool IsStreamSocket(int fd) {
 }  // namespace
 
 // `fsdp-keeper [SPOOL [GRACE]]`: the launcher's directory of output that no log keeps, maybe empty;
-// for how many milliseconds another agent is awaited at the socket that listens as descriptor 4. What
-// is open as descriptor 5 then stays open.
+// for how many milliseconds another agent is awaited at the socket that listens as descriptor 4.
+// What is open as descriptor 5 then stays open.
 int main(int argc, char** argv) {
   if (!IsStreamSocket(kAgentFd)) {
     std::fprintf(stderr,
@@ -84,9 +91,10 @@ int main(int argc, char** argv) {
     ::fcntl(kListenerFd, F_SETFL, O_NONBLOCK);
   }
   const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
-  const auto [status, was_abandoned] = Serve(named);
-  if (argc > 1 && argv[1][0] != '\0' && was_abandoned) {
-    fsdprun::keeper::RemoveSpoolOfDead(launcher, argv[1]);
+  const Ending ending = Serve(named);
+  if (argc > 1 && argv[1][0] != '\0' && ending.was_abandoned) {
+    const int owner = ending.last_agent >= 0 ? ending.last_agent : launcher;
+    fsdprun::keeper::RemoveSpoolOfDead(owner, argv[1]);
   }
-  return status;
+  return ending.status;
 }

@@ -48,6 +48,7 @@ Keeper::Keeper(int agent_fd, const NamedSocket& named)
 Keeper::~Keeper() {
   CloseFd(agent_fd_);
   CloseFd(named_.listener);
+  CloseFd(owner_);
   for (Visitor& visitor : visitors_) {
     CloseFd(visitor.fd);
   }
@@ -94,7 +95,10 @@ void Keeper::FillPollSet() {
   polled_.clear();
   AddPoll(agent_fd_, static_cast<short>(POLLIN | (outgoing_.empty() ? 0 : POLLOUT)), Source::kAgent,
           nullptr);
-  AddPoll(named_.listener, POLLIN, Source::kNamedSocket, nullptr);
+  if (accept_again_ns_ == 0 || NowNs(CLOCK_MONOTONIC) >= accept_again_ns_) {
+    accept_again_ns_ = 0;
+    AddPoll(named_.listener, POLLIN, Source::kNamedSocket, nullptr);
+  }
   for (const Visitor& visitor : visitors_) {
     AddPoll(visitor.fd, POLLIN, Source::kVisitor, nullptr);
   }
@@ -136,6 +140,7 @@ int Keeper::PollTimeoutMs() const {
   const int64_t wake_at = std::min({sweep_wanted_ ? next_sweep_ns_ : LogQueue::kNever,
                                     log_writer_.DeadlineNs(), ReportDeadlineNs(), LogEndNs(),
                                     agent_fd_ >= 0 ? lease_.NextLookNs() : Lease::kNever,
+                                    accept_again_ns_ > 0 ? accept_again_ns_ : LogQueue::kNever,
                                     await_until_ns_, VisitorDeadlineNs()});
   if (wake_at == LogQueue::kNever) {
     return -1;

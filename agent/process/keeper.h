@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agent/process/keeper_protocol.h"
@@ -58,6 +59,8 @@ class Keeper {
   int Run();
   /// It ended for want of an agent, without an order to shut down.
   bool was_abandoned() const { return was_abandoned_; }
+  /// The pidfd of the last agent that has left a memo, for the caller to close; -1: there is none.
+  int TakeOwner() { return std::exchange(owner_, -1); }
 
  private:
   enum class Phase {
@@ -211,7 +214,12 @@ class Keeper {
   std::vector<Visitor> visitors_;
   /// While another agent is awaited; else never.
   int64_t await_until_ns_ = LogQueue::kNever;
+  /// No visitor is taken until then; 0: one may be.
+  int64_t accept_again_ns_ = 0;
   LifeRecord record_;
+  int owner_ = -1;
+  /// It is the present agent.
+  bool is_owner_known_ = false;
   int child_signal_fd_ = -1;
   const pid_t self_;
   bool is_ending_ = false;

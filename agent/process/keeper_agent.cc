@@ -1,6 +1,7 @@
 // The agent, and who would be its successor: see Note [A keeper that waits for its agent].
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,8 @@ constexpr size_t kBulkRoom = 64u << 10;
 /// Of those who have connected and not said who they are.
 constexpr size_t kMostVisitors = 4;
 constexpr int64_t kVisitorLimitNs = 1'000'000'000;
+/// Before another attempt to take one, after one that failed.
+constexpr int64_t kAcceptPauseNs = 100'000'000;
 /// Of the first frame of a visitor.
 constexpr uint32_t kMaxAttachBytes = 64;
 
@@ -30,6 +33,14 @@ bool IsOfThisUser(int fd) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
+}
+
+bool SaysShutdown(std::string_view said) {
+  std::string_view frame;
+  const auto command = NextFrame(said, kMaxAttachBytes, frame) == FrameState::kComplete
+                           ? DecodeCommand(frame)
+                           : std::nullopt;
+  return command && std::holds_alternative<ShutdownCommand>(*command);
 }
 
 bool HasInput(int fd) {
@@ -175,7 +186,9 @@ bool Keeper::HasBulkRoom() const {
 void Keeper::AcceptVisitors() {
   while (named_.listener >= 0) {
     int fd = ::accept4(named_.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
+    if (fd < 0) {  // Out of descriptors: the socket stays readable.
+      const bool is_empty = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+      accept_again_ns_ = is_empty ? 0 : NowNs(CLOCK_MONOTONIC) + kAcceptPauseNs;
       return;
     }
     if (!IsOfThisUser(fd)) {
@@ -215,6 +228,10 @@ void Keeper::HearVisitor(int fd) {
     return Dismiss(fd);
   }
   const std::string rest = visitor->said.substr(kFrameHeaderBytes + frame.size());
+  if (SaysShutdown(rest)) {  // It is no agent, and nobody takes over what the last one has left.
+    Dismiss(fd);
+    return End();
+  }
   visitors_.erase(visitor);
   Attach(fd, rest);
 }
@@ -222,6 +239,7 @@ void Keeper::HearVisitor(int fd) {
 /// An agent of another build learns from the hello that it cannot speak to this keeper.
 void Keeper::Attach(int fd, const std::string& said) {
   agent_fd_ = fd;
+  is_owner_known_ = false;
   await_until_ns_ = LogQueue::kNever;
   lease_.Renew(NowNs(CLOCK_MONOTONIC));
   outgoing_ = record_.Tell(self_, outgoing_);
@@ -241,7 +259,17 @@ int64_t Keeper::VisitorDeadlineNs() const {
 
 void Keeper::Apply(const AttachCommand&) {}
 
-void Keeper::Apply(const MemoCommand& command) { record_.Memo(command.memo); }
+/// Who leaves one owns the spool, too.
+void Keeper::Apply(const MemoCommand& command) {
+  record_.Memo(command.memo);
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (!std::exchange(is_owner_known_, true) &&
+      ::getsockopt(agent_fd_, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
+    CloseFd(owner_);
+    owner_ = static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0));
+  }
+}
 
 void Keeper::Apply(const ShownCommand& command) { record_.Shown(command); }
 

@@ -103,6 +103,39 @@ absl::StatusOr<keeper::Report> ReadReport(int fd, MonoTime deadline, std::string
   }
 }
 
+/// Has it take this process for its agent.
+absl::Status Greet(MonoTime deadline, AttachedKeeper* keeper) {
+  std::string attach;
+  keeper::AppendCommand(keeper::AttachCommand{}, attach);
+  RETURN_IF_ERROR(SendAll(keeper->socket.get(), attach));
+  ASSIGN_OR_RETURN(const keeper::Report first,
+                   ReadReport(keeper->socket.get(), deadline, keeper->incoming));
+  const auto* hello = std::get_if<keeper::HelloReport>(&first);
+  if (hello == nullptr) {
+    return absl::FailedPreconditionError("its first word is no hello");
+  }
+  keeper->pid = hello->pid;
+  keeper->pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, keeper->pid, 0)));
+  if (!keeper->pidfd.valid()) {
+    return absl::UnavailableError(absl::StrCat("watch the keeper: ", ErrorText(errno)));
+  }
+  if (hello->version != keeper::kProtocolVersion) {
+    ::syscall(SYS_pidfd_send_signal, keeper->pidfd.get(), SIGKILL, nullptr, 0);
+    return absl::FailedPreconditionError(
+        absl::StrCat("the keeper of this session speaks version ", hello->version,
+                     " of the protocol, and this program version ", keeper::kProtocolVersion,
+                     ": it was of another build, and was killed with its workers"));
+  }
+  ASSIGN_OR_RETURN(keeper::Report second,
+                   ReadReport(keeper->socket.get(), deadline, keeper->incoming));
+  auto* memo = std::get_if<keeper::MemoReport>(&second);
+  if (memo == nullptr) {
+    return absl::FailedPreconditionError("no memo follows its hello");
+  }
+  keeper->memo = std::move(memo->memo);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> ListenForAgents(const std::string& path) {
@@ -124,34 +157,14 @@ absl::StatusOr<AttachedKeeper> AttachToKeeper(const std::string& path, Duration 
   const MonoTime deadline = MonoNow() + limit;
   AttachedKeeper keeper;
   ASSIGN_OR_RETURN(keeper.socket, Connect(path));
-  std::string attach;
-  keeper::AppendCommand(keeper::AttachCommand{}, attach);
-  RETURN_IF_ERROR(SendAll(keeper.socket.get(), attach));
-  ASSIGN_OR_RETURN(const keeper::Report first,
-                   ReadReport(keeper.socket.get(), deadline, keeper.incoming));
-  const auto* hello = std::get_if<keeper::HelloReport>(&first);
-  if (hello == nullptr) {
-    return absl::FailedPreconditionError("its first word is no hello");
+  const absl::Status status = Greet(deadline, &keeper);
+  if (!status.ok()) {
+    // Nobody will ask again: if it has only been slow, its workers must not run on.
+    std::string shutdown;
+    keeper::AppendCommand(keeper::ShutdownCommand{}, shutdown);
+    SendAll(keeper.socket.get(), shutdown).IgnoreError();
+    return status;
   }
-  keeper.pid = hello->pid;
-  keeper.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, keeper.pid, 0)));
-  if (!keeper.pidfd.valid()) {
-    return absl::UnavailableError(absl::StrCat("watch the keeper: ", ErrorText(errno)));
-  }
-  if (hello->version != keeper::kProtocolVersion) {
-    ::syscall(SYS_pidfd_send_signal, keeper.pidfd.get(), SIGKILL, nullptr, 0);
-    return absl::FailedPreconditionError(
-        absl::StrCat("the keeper of this session speaks version ", hello->version,
-                     " of the protocol, and this program version ", keeper::kProtocolVersion,
-                     ": it was of another build, and was killed with its workers"));
-  }
-  ASSIGN_OR_RETURN(keeper::Report second,
-                   ReadReport(keeper.socket.get(), deadline, keeper.incoming));
-  auto* memo = std::get_if<keeper::MemoReport>(&second);
-  if (memo == nullptr) {
-    return absl::FailedPreconditionError("no memo follows its hello");
-  }
-  keeper.memo = std::move(memo->memo);
   return keeper;
 }
 

@@ -43,7 +43,8 @@ absl::StatusOr<UniqueFd> ListenForAgents(const std::string& path);
 
 /// Blocks until the keeper has answered. Errors: NOT_FOUND if no keeper is there, UNAVAILABLE if it
 /// has an agent or does not answer in time, FAILED_PRECONDITION if it is of another build: it is
-/// killed then, and its workers with it.
+/// killed then, and its workers with it. One that answers too late ends, with its workers, as soon
+/// as it runs again.
 absl::StatusOr<AttachedKeeper> AttachToKeeper(const std::string& path,
                                               Duration limit = kAttachLimit);
 

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -57,10 +59,51 @@ class KeeperAdoptionTest : public KeeperFixture {
     std::string ms =
         std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(grace).count());
     char name[] = "fsdp-keeper";
-    char spool[] = "";
-    char* argv[] = {name, spool, ms.data(), nullptr};
+    char* argv[] = {name, spool_.data(), ms.data(), nullptr};
     ASSERT_EQ(::posix_spawn(&keeper_, FSDPRUN_KEEPER_BINARY, &actions, nullptr, argv, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
+  }
+  /// By another process, which is its first agent.
+  void StartNamedKeeperOfAnother(bool only_closes = false) {
+    BecomeSubreaper();
+    int told[2];
+    ASSERT_EQ(::pipe2(told, O_CLOEXEC), 0);
+    first_agent_ = ::fork();
+    if (first_agent_ == 0) {
+      StartNamedKeeper();
+      char hello[64];
+      const bool is_there = ::recv(agent_.get(), hello, sizeof(hello), 0) > 0 &&
+                            ::write(told[1], &keeper_, sizeof(keeper_)) == sizeof(keeper_);
+      if (only_closes) {
+        agent_.reset();
+      }
+      while (is_there) {
+        ::pause();
+      }
+      ::_exit(1);
+    }
+    ASSERT_EQ(::read(told[0], &keeper_, sizeof(keeper_)), ssize_t{sizeof(keeper_)});
+    ::close(told[0]);
+    ::close(told[1]);
+  }
+  void KillFirstAgent() {
+    ASSERT_EQ(::kill(first_agent_, SIGKILL), 0);
+    ASSERT_EQ(::waitpid(first_agent_, nullptr, 0), first_agent_);
+  }
+  void MakeSpool() {
+    spool_ = folder_ + "/spool";
+    std::filesystem::create_directory(spool_);
+  }
+  /// Connects as anybody could.
+  UniqueFd Visit(const std::string& says) {
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un name{.sun_family = AF_UNIX, .sun_path = ""};
+    EXPECT_LT(path_.size(), sizeof(name.sun_path));
+    path_.copy(name.sun_path, sizeof(name.sun_path) - 1);
+    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+    EXPECT_EQ(::send(fd.get(), says.data(), says.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(says.size()));
+    return fd;
   }
   void Order(const keeper::Command& command) {
     std::string frame;
@@ -117,6 +160,8 @@ class KeeperAdoptionTest : public KeeperFixture {
   const std::string path_ = folder_ + "/keeper";
   UniqueFd agent_;
   pid_t keeper_ = -1;
+  pid_t first_agent_ = -1;
+  std::string spool_;
 };
 
 TEST_F(KeeperAdoptionTest, WorkersRunOnAndTheNextAgentLearnsAllOfThem) {
@@ -196,27 +241,17 @@ TEST_F(KeeperAdoptionTest, AVisitorIsNoAgentAndHarmsNobody) {
   StartNamedKeeper();
   OrderShell(0, "echo $$ >> $FOLDER/pids; sleep 1000");
   const pid_t worker = ReadPids("pids", 1).at(0);
-  const auto visit = [this](const std::string& says) {
-    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_un name{.sun_family = AF_UNIX, .sun_path = ""};
-    EXPECT_LT(path_.size(), sizeof(name.sun_path));
-    path_.copy(name.sun_path, sizeof(name.sun_path) - 1);
-    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
-    EXPECT_EQ(::send(fd.get(), says.data(), says.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(says.size()));
-    return fd;
-  };
   std::string shutdown;
   keeper::AppendCommand(keeper::ShutdownCommand{}, shutdown);
   for (const bool has_agent : {true, false}) {
     for (const std::string& says : {std::string("GET / HTTP/1.1\r\n\r\n"), shutdown,
                                     std::string(4, '\0'), std::string(4, '\xff')}) {
-      const UniqueFd visitor = visit(says);
+      const UniqueFd visitor = Visit(says);
       char byte;
       EXPECT_LE(::recv(visitor.get(), &byte, 1, 0), 0) << "not disconnected: " << says;
     }
-    const UniqueFd silent = visit("");
-    const UniqueFd slow = visit(shutdown.substr(0, 2));
+    const UniqueFd silent = Visit("");
+    const UniqueFd slow = Visit(shutdown.substr(0, 2));
     if (has_agent) {
       // A second agent is refused while there is one.
       EXPECT_EQ(AttachToKeeper(path_).status().code(), absl::StatusCode::kUnavailable);
@@ -238,20 +273,25 @@ TEST_F(KeeperAdoptionTest, TheSocketIsForTheUserAlone) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   KillAgent();
   if (::geteuid() != 0) {
-    return;  // Only root can be another user, and connect in spite of the mode.
+    GTEST_SKIP() << "only root can be another user, and let that one past the mode";
   }
-  // Root may connect to what is another user's, and is refused by its number.
+  ASSERT_EQ(::chmod(path_.c_str(), 0666), 0);
+  ASSERT_EQ(::chmod(folder_.c_str(), 0777), 0);
+  std::string attach;
+  keeper::AppendCommand(keeper::AttachCommand{}, attach);
   const pid_t stranger = ::fork();
-  if (stranger == 0) {
-    // Past the permissions of files, but with another user's number.
-    ::chmod(path_.c_str(), 0666);
-    ::chmod(folder_.c_str(), 0777);
-    const bool is_other = ::syscall(SYS_setresuid, 65534, 65534, 65534) == 0;
-    ::_exit(is_other && AttachToKeeper(path_).ok() ? 1 : 0);
+  if (stranger == 0) {  // Who asks nobody whether the listener is its own.
+    if (::syscall(SYS_setresuid, 65534, 65534, 65534) != 0) {
+      ::_exit(2);
+    }
+    const UniqueFd fd = Visit(attach);
+    char byte;
+    ::_exit(HasFailure() ? 3 : ::recv(fd.get(), &byte, 1, 0) > 0 ? 1 : 0);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(stranger, &status, 0), stranger);
-  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "1: it was answered, 2: no such user, 3: no way there";
   EXPECT_TRUE(AttachToKeeper(path_).ok());
 }
 
@@ -280,6 +320,68 @@ TEST_F(KeeperAdoptionTest, AKeeperWithoutAnAgentCanBeEnded) {
   EndKeeper(path_);
   EXPECT_TRUE(RunUntilDead(pids));
   EXPECT_TRUE(RunUntilKeeperEnds());
+}
+
+TEST_F(KeeperAdoptionTest, ASpoolThatNobodyTakesOverIsRemoved) {
+  MakeSpool();
+  StartNamedKeeperOfAnother();
+  KillFirstAgent();
+  EndKeeper(path_);
+  EXPECT_TRUE(RunUntilKeeperEnds());
+  EXPECT_FALSE(std::filesystem::exists(spool_));
+}
+
+TEST_F(KeeperAdoptionTest, ASpoolOfALivingAgentStays) {
+  MakeSpool();
+  StartNamedKeeperOfAnother();
+  KillFirstAgent();
+  agent_ = std::move(Attach().socket);
+  Order(keeper::MemoCommand{"mine"});
+  Order(keeper::LeaseCommand{1});  // As if this process was stopped.
+  EXPECT_TRUE(RunUntilKeeperEnds());
+  EXPECT_TRUE(std::filesystem::exists(spool_));
+}
+
+TEST_F(KeeperAdoptionTest, AKeeperThatWasTooSlowForTheNextAgentDoesNotRunOn) {
+  StartNamedKeeper();
+  OrderShell(0, "echo $$ >> $FOLDER/pids; sleep 1000");
+  const std::vector<pid_t> pids = ReadPids("pids", 1);
+  ASSERT_EQ(::kill(keeper_, SIGSTOP), 0);
+  KillAgent();
+  EXPECT_EQ(AttachToKeeper(path_, std::chrono::milliseconds(10)).status().code(),
+            absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(ListenForAgents(path_).ok());  // The name is another's from here on.
+  ASSERT_EQ(::kill(keeper_, SIGCONT), 0);
+  EXPECT_TRUE(RunUntilDead(pids));
+  EXPECT_TRUE(RunUntilKeeperEnds());
+}
+
+TEST_F(KeeperAdoptionTest, AVisitorThatCannotBeTakenCostsNoTime) {
+  StartNamedKeeper();
+  OrderShell(0, "echo $$ >> $FOLDER/pids; sleep 1000");
+  ReadPids("pids", 1);
+  clockid_t cpu;
+  ASSERT_EQ(::clock_getcpuclockid(keeper_, &cpu), 0);
+  const auto used_ms = [cpu] {
+    timespec time{};
+    ::clock_gettime(cpu, &time);
+    return time.tv_sec * 1000 + time.tv_nsec / 1'000'000;
+  };
+  rlimit before{};
+  ASSERT_EQ(::prlimit(keeper_, RLIMIT_NOFILE, nullptr, &before), 0);
+  rlimit full{.rlim_cur = 0, .rlim_max = before.rlim_max};  // poll() must not be limited, too.
+  while (std::filesystem::is_symlink("/proc/" + std::to_string(keeper_) + "/fd/" +
+                                     std::to_string(full.rlim_cur))) {
+    ++full.rlim_cur;
+  }
+  ASSERT_EQ(::prlimit(keeper_, RLIMIT_NOFILE, &full, nullptr), 0);
+  const auto used_before = used_ms();
+  const UniqueFd visitor = Visit("nonsense");
+  pollfd answered{.fd = visitor.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&answered, 1, 500), 0);
+  EXPECT_LT(used_ms() - used_before, 100);
+  ASSERT_EQ(::prlimit(keeper_, RLIMIT_NOFILE, &before, nullptr), 0);
+  EXPECT_EQ(::poll(&answered, 1, 60'000), 1);
 }
 
 TEST_F(KeeperAdoptionTest, OutputThatIsInNoFileWaitsForTheNextAgent) {
