@@ -302,6 +302,7 @@ KeeperCallbacks LocalAgent::MakeKeeperCallbacks() {
     FeedInTurn([generation = Generation(report.life)] { return node::AllWorkersGone{generation}; });
   };
   callbacks.on_lost = [this](const std::string& reason) {
+    strangers_.merge(keeper_->TakeWorkers());
     const std::set<pid_t> children = ListChildren();
     for (const pid_t pid : keeper_->log_writers()) {
       if (children.count(pid) > 0) {
@@ -376,7 +377,8 @@ void LocalAgent::SweepOnce() {
   if (store_.process() != nullptr) {
     spared.insert(store_.process()->id().pid);  // It ends with its keeper, by itself.
   }
-  if (fsdprun::KillOrphans(spared) == 0) {
+  if (fsdprun::KillOrphans(spared) + KillStrangers(strangers_) == 0) {
+    strangers_.clear();
     const Generation generation = *std::exchange(swept_generation_, std::nullopt);
     FeedInTurn([generation] { return node::AllWorkersGone{generation}; });
     return;

@@ -21,6 +21,7 @@
 #include "agent/output/output_options.h"
 #include "agent/process/error_file_reader.h"
 #include "agent/process/keeper_client.h"
+#include "agent/process/orphans.h"
 #include "agent/rpc/coordinator_link.h"
 #include "base/event_loop.h"
 #include "base/machine_driver.h"
@@ -242,6 +243,8 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   EventLoop::TimerId wake_timer_ = 0;
   Duration keeper_lease_ = options_.keeper_lease;
   std::unique_ptr<KeeperClient> keeper_;
+  /// Workers of an adopted keeper that was lost.
+  Strangers strangers_;
   /// For the next agent; empty: there will be none.
   std::string memo_;
   /// Makes an attempt's folders: not behind a log of the one before that is slow to read.

@@ -187,6 +187,7 @@ void KeeperClient::Adopt(AttachedKeeper keeper) {
   BecomeSubreaper();
   foreign_children_ = ListChildren();
   is_named_ = true;
+  is_adopted_ = true;
   socket_ = std::move(keeper.socket);
   pidfd_ = std::move(keeper.pidfd);
   pid_ = keeper.pid;
@@ -425,6 +426,9 @@ void KeeperClient::Dispatch(const keeper::Report& report) {
     void operator()(const keeper::MemoReport&) const {}
     void operator()(const keeper::AllGoneReport& r) const { call(on.on_all_gone, r); }
   };
+  if (const auto* spawned = std::get_if<keeper::SpawnedReport>(&report)) {
+    NoteWorker(*spawned);
+  }
   std::visit(Visitor{callbacks_, call_if_set, log_writers_}, report);
 }
 

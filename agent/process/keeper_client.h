@@ -9,12 +9,14 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agent/process/keeper_protocol.h"
 #include "agent/process/keeper_socket.h"
+#include "agent/process/orphans.h"
 #include "agent/process/process_scan.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
@@ -140,6 +142,8 @@ class KeeperClient {
   bool is_alive() const { return socket_.valid(); }
   /// Processes of the keeper that nobody waits for; see Note [Log writer].
   const std::set<pid_t>& log_writers() const { return log_writers_; }
+  /// Of an adopted keeper that is lost: its workers, which do not become this process's children.
+  Strangers TakeWorkers() { return std::exchange(workers_, {}); }
   /// No keeper process is left: none was started, or it has been reaped.
   bool has_ended() const { return pid_ == 0 || was_reaped_; }
 
@@ -151,6 +155,7 @@ class KeeperClient {
   bool ReadFrames();
   bool AcceptHello(const keeper::HelloReport& hello);
   void Dispatch(const keeper::Report& report);
+  void NoteWorker(const keeper::SpawnedReport& report);
   void Lose(const std::string& reason);
   void OnKeeperEnd(MonoTime deadline);
   void OnEndLate();
@@ -171,6 +176,9 @@ class KeeperClient {
   std::string path_;
   /// It would wait for another agent.
   bool is_named_ = false;
+  bool is_adopted_ = false;
+  /// If it is adopted: by slot.
+  Strangers workers_;
   bool shutting_down_ = false;
   bool was_reaped_ = false;
   std::string lost_reason_;

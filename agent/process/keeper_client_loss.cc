@@ -77,9 +77,21 @@ void KeeperClient::OnEndLate() {
   FinishLoss(absl::StrCat("; it (pid ", pid_, ") does not end, so its workers may be alive"));
 }
 
+/// Of an adopted keeper, as long as that is their parent, who has not given the number back.
+void KeeperClient::NoteWorker(const keeper::SpawnedReport& report) {
+  if (!is_adopted_) {
+    return;
+  }
+  UniqueFd worker(static_cast<int>(::syscall(SYS_pidfd_open, report.pid, 0)));
+  ProcessInfo process;
+  if (worker.valid() && ReadProcess(report.pid, process) && process.parent == pid_) {
+    workers_[report.local_rank] = std::move(worker);
+  }
+}
+
 void KeeperClient::Sweep(MonoTime deadline) {
   sweep_timer_ = 0;
-  const int left = KillOrphans(foreign_children_, log_writers_);
+  const int left = KillOrphans(foreign_children_, log_writers_) + KillStrangers(workers_);
   if (left == 0) {
     return FinishLoss("");
   }

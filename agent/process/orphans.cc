@@ -1,6 +1,9 @@
 #include "agent/process/orphans.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +62,18 @@ int KillOrphans(const std::set<pid_t>& spared, const std::set<pid_t>& not_awaite
       KillExactly(processes[i]);
     } else if (processes[i].parent == self) {
       ::waitpid(processes[i].pid, nullptr, WNOHANG);
+    }
+  }
+  return alive;
+}
+
+int KillStrangers(const Strangers& strangers) {
+  int alive = 0;
+  for (const auto& [key, process] : strangers) {
+    pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&ended, 1, 0) == 0) {
+      ++alive;
+      ::syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
     }
   }
   return alive;

@@ -2,7 +2,10 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <set>
+
+#include "base/unique_fd.h"
 
 namespace fsdprun {
 
@@ -18,5 +21,11 @@ std::set<pid_t> ListChildren();
 /// again until zero; those that are `not_awaited` are killed too, but not counted. Never blocks,
 /// never touches a process that is not a descendant. Thread: any.
 int KillOrphans(const std::set<pid_t>& spared, const std::set<pid_t>& not_awaited = {});
+
+/// Pidfds of processes that are no descendants of this one, by anything.
+using Strangers = std::map<int, UniqueFd>;
+
+/// The same for those.
+int KillStrangers(const Strangers& strangers);
 
 }  // namespace fsdprun

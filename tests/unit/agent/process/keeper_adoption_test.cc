@@ -322,6 +322,19 @@ TEST_F(KeeperAdoptionTest, AKeeperWithoutAnAgentCanBeEnded) {
   EXPECT_TRUE(RunUntilKeeperEnds());
 }
 
+TEST_F(KeeperAdoptionTest, WorkersOfAKeeperThatIsLostAreGoneWhenThatIsTold) {
+  // The first agent's process stays, and adopts the keeper's children in place of this one.
+  StartNamedKeeperOfAnother(/*only_closes=*/true);
+  Adopt();
+  // It survives the keeper.
+  Spawn(
+      Shell(0, "exec setpriv --pdeathsig clear sh -c 'echo $$ >> $FOLDER/pids; exec sleep 1000'"));
+  const pid_t worker = ReadPids("pids", 1).at(0);
+  ASSERT_EQ(::kill(keeper_, SIGKILL), 0);
+  ASSERT_TRUE(RunUntil([&] { return lost_.size() == 1; }));
+  EXPECT_FALSE(IsAlive(worker));
+}
+
 TEST_F(KeeperAdoptionTest, ASpoolThatNobodyTakesOverIsRemoved) {
   MakeSpool();
   StartNamedKeeperOfAnother();
