@@ -86,6 +86,7 @@ LocalAgent::~LocalAgent() {
     options_.file_timer->SetCallbacks({});
   }
   loop_.Cancel(wake_timer_);
+  loop_.Cancel(shown_timer_);
   for (const auto& [pid, ended] : log_writers_) {
     loop_.Unwatch(ended.get());
   }

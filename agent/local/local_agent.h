@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -79,9 +81,13 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
     std::function<void(const Progress&)> on_progress;
     /// Every line for standard output or error; see OutputPump.
     OutputPump::Sink sink;
-    /// Waits, but not for long, until what was passed to `sink` is where it is kept; null: nobody
-    /// needs to know.
-    std::function<void()> settle_output;
+    /// Bytes of what was passed to `sink`: all, and those that are where they are kept; null: they
+    /// are there at once.
+    struct Kept {
+      uint64_t passed = 0;
+      uint64_t kept = 0;
+    };
+    std::function<Kept(keeper::Stream)> kept_output;
     /// The agent has ended: no process is left, or what is left is blocked in the kernel.
     /// Afterwards only `sink` may be called, by ResumeOutput() and DrainOutput().
     std::function<void(int code, const std::string& message)> on_exit;
@@ -165,6 +171,7 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   WorkerSpec SpecOf(int local_rank);
   void BeginWorkers(const RankAssignment& assignment);
   void OnShown(int local_rank, keeper::Stream stream, uint64_t offset);
+  void NoteKept();
   void AdoptLogWriter(pid_t pid);
   void OpenKeeper();
   void FollowLease(Duration node_lease);
@@ -252,6 +259,16 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   /// Reads the workers' log and error files.
   FileThread files_;
   OutputPump output_;
+  /// Was passed on, and may not be kept yet.
+  struct Shown {
+    int local_rank;
+    uint64_t offset;
+    uint64_t life;
+    /// It is when so much is.
+    uint64_t passed;
+  };
+  std::array<std::deque<Shown>, 2> shown_;
+  EventLoop::TimerId shown_timer_ = 0;
   /// Set if the user wants filtered files.
   std::unique_ptr<FilteredOutput> filtered_;
   /// The keeper's events by number, in order; an empty one waits for an error file.

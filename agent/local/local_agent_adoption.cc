@@ -1,5 +1,6 @@
 // What an agent leaves to the next one, and how it goes on for the last. See Note [Adopting
 // workers].
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -7,6 +8,12 @@
 #include "base/log.h"
 
 namespace fsdprun {
+namespace {
+
+/// Between two looks whether output is where it is kept.
+constexpr Duration kKeptPause = std::chrono::milliseconds(10);
+
+}  // namespace
 
 void LocalAgent::Persist(const NodeRecord& record) {
   memo_ = EncodeMemo(
@@ -54,13 +61,32 @@ void LocalAgent::Resume(AttachedKeeper keeper, const AgentMemo& memo) {
 }
 
 void LocalAgent::OnShown(int local_rank, keeper::Stream stream, uint64_t offset) {
-  if (keeper_ == nullptr || !keeper_->is_alive()) {
-    return;
+  const uint64_t passed = hooks_.kept_output ? hooks_.kept_output(stream).passed : 0;
+  shown_[static_cast<size_t>(stream)].push_back({local_rank, offset, life(), passed});
+  NoteKept();
+}
+
+/// Whatever keeps it may be slow: it is not waited for.
+void LocalAgent::NoteKept() {
+  bool is_over = true;
+  for (const keeper::Stream stream : {keeper::Stream::kStdout, keeper::Stream::kStderr}) {
+    std::deque<Shown>& waiting = shown_[static_cast<size_t>(stream)];
+    const uint64_t kept = hooks_.kept_output ? hooks_.kept_output(stream).kept : 0;
+    for (; !waiting.empty() && waiting.front().passed <= kept; waiting.pop_front()) {
+      const Shown& shown = waiting.front();
+      if (shown.life == life() && keeper_ != nullptr && keeper_->is_alive()) {
+        keeper_->NoteShown(shown.local_rank, stream, shown.offset, shown.life);
+        output_.GiveBack(shown.local_rank, stream, shown.offset);
+      }
+    }
+    is_over = is_over && waiting.empty();
   }
-  if (hooks_.settle_output) {
-    hooks_.settle_output();
+  if (!is_over && shown_timer_ == 0) {
+    shown_timer_ = loop_.At(MonoNow() + kKeptPause, [this] {
+      shown_timer_ = 0;
+      NoteKept();
+    });
   }
-  keeper_->NoteShown(local_rank, stream, offset, life());
 }
 
 }  // namespace fsdprun

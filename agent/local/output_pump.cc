@@ -69,6 +69,10 @@ void OutputPump::Skip(int local_rank, keeper::Stream stream, uint64_t offset) {
   source.offset = source.size = std::max(source.offset, offset);
 }
 
+void OutputPump::GiveBack(int local_rank, keeper::Stream stream, uint64_t offset) {
+  OutputOf({local_rank, stream}).sources.back().unwanted = offset;
+}
+
 void OutputPump::Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes) {
   const Key key{local_rank, stream};
   Output& output = OutputOf(key);
@@ -174,8 +178,9 @@ void OutputPump::StartRead(const Key& key, size_t at_most) {
   reading_ = Read{key, MonoNow() + read_limit_, next_read_++};
   WatchRead();
   auto bytes = std::make_shared<std::string>();
-  files_.Run([file = source.file, offset = source.offset, size,
-              bytes] { *bytes = ReadPiece(*file, offset, size); },
+  const uint64_t unwanted = on_shown_ ? source.unwanted : source.offset;
+  files_.Run([file = source.file, offset = source.offset, size, unwanted,
+              bytes] { *bytes = ReadPiece(*file, offset, size, unwanted); },
              [live = is_live_, this, id = reading_->id, bytes] {
                if (*live) {
                  OnRead(id, *bytes);
@@ -195,11 +200,11 @@ void OutputPump::FreeSpool(LogFile& file, uint64_t offset) {
 }
 
 /// On the file thread.
-std::string OutputPump::ReadPiece(LogFile& file, uint64_t offset, size_t size) {
+std::string OutputPump::ReadPiece(LogFile& file, uint64_t offset, size_t size, uint64_t unwanted) {
   if (!file.fd.valid()) {
     file.fd.reset(::open(file.path.c_str(), (file.is_spool ? O_RDWR : O_RDONLY) | O_CLOEXEC));
   }
-  FreeSpool(file, offset);
+  FreeSpool(file, unwanted);
   std::string bytes(size, '\0');
   const ssize_t count = ::pread(file.fd.get(), bytes.data(), size, static_cast<off_t>(offset));
   bytes.resize(count > 0 ? static_cast<size_t>(count) : 0);

@@ -85,7 +85,10 @@ class OutputPump {
   void Skip(int local_rank, keeper::Stream stream, uint64_t offset);
   /// Is told how much of the latest file of a stream has been passed on as whole lines.
   using OnShown = std::function<void(int local_rank, keeper::Stream, uint64_t offset)>;
+  /// From here on, what is in a spool stays there until GiveBack().
   void TellShown(OnShown on_shown) { on_shown_ = std::move(on_shown); }
+  /// Nobody will want to read so much of the latest file of a stream again.
+  void GiveBack(int local_rank, keeper::Stream stream, uint64_t offset);
   /// The file of a followed stream has grown to `size_bytes`.
   void Grew(int local_rank, keeper::Stream stream, uint64_t size_bytes);
   /// Bytes of a stream that could not be written to its file.
@@ -116,6 +119,8 @@ class OutputPump {
     bool was_opened = false;
     uint64_t offset = 0;
     uint64_t size = 0;
+    /// See GiveBack().
+    uint64_t unwanted = 0;
     /// Output that follows what is in the file.
     std::string backlog;
     uint64_t dropped_bytes = 0;
@@ -160,7 +165,7 @@ class OutputPump {
   void WatchRead();
   void OnReadLate();
   static void FreeSpool(LogFile& file, uint64_t offset);
-  static std::string ReadPiece(LogFile& file, uint64_t offset, size_t size);
+  static std::string ReadPiece(LogFile& file, uint64_t offset, size_t size, uint64_t unwanted);
   bool ReadNow(const Key& key, size_t& budget_bytes);
   void AwaitRead();
   void DrainSource(const Key& key, Output& output, size_t& budget_bytes);

@@ -47,6 +47,7 @@ class Console {
   void SetProgress(std::string text);
   bool draws_progress() const { return options_.draws_progress; }
   bool HasRoom(ConsoleStream stream) { return ChannelOf(stream).HasRoom(); }
+  ConsoleChannel::Progress ProgressOf(ConsoleStream stream) { return ChannelOf(stream).progress(); }
   /// Waits until a stream that has no room has some, but not longer than to `deadline`.
   void WaitForRoom(MonoTime deadline);
   /// Something of either stream could not be written, though its reader is there.

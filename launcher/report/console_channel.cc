@@ -83,6 +83,11 @@ bool ConsoleChannel::HasRoom() {
   return has_room;
 }
 
+ConsoleChannel::Progress ConsoleChannel::progress() {
+  MutexLock lock(mu_);
+  return {.queued = written_bytes_ + queued_bytes_, .written = written_bytes_};
+}
+
 bool ConsoleChannel::WaitForRoom(MonoTime deadline) {
   MutexLock lock(mu_);
   return changed_.WaitUntil(mu_, deadline, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -152,6 +157,7 @@ void ConsoleChannel::WriterMain() {
     {
       MutexLock lock(mu_);
       queued_bytes_ -= written;
+      written_bytes_ += written;
       changed_.NotifyAll();
       room_again = someone_waits_for_room_ && queued_bytes_ < options_.room_bytes;
       someone_waits_for_room_ &= !room_again;

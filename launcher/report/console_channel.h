@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <string>
@@ -47,6 +48,12 @@ class ConsoleChannel {
   /// Replaces the progress line.
   void SetProgress(std::string text) ABSL_LOCKS_EXCLUDED(mu_);
   bool HasRoom() ABSL_LOCKS_EXCLUDED(mu_);
+  /// Bytes so far; what could not be written, and was dropped, counts as written.
+  struct Progress {
+    uint64_t queued = 0;
+    uint64_t written = 0;
+  };
+  Progress progress() ABSL_LOCKS_EXCLUDED(mu_);
   /// A write has failed.
   bool has_failed() const { return has_failed_; }
   /// Waits for room; false if there is none by `deadline`.
@@ -85,6 +92,7 @@ class ConsoleChannel {
   CondVar changed_;
   std::deque<std::string> queue_ ABSL_GUARDED_BY(mu_);
   size_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t written_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool someone_waits_for_room_ ABSL_GUARDED_BY(mu_) = false;
   std::string progress_ ABSL_GUARDED_BY(mu_);
   bool progress_changed_ ABSL_GUARDED_BY(mu_) = false;

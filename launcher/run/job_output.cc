@@ -43,6 +43,10 @@ JobOutput::JobOutput(EventLoop& loop, CliProgram program, const LaunchPlan& plan
 
 JobOutput::~JobOutput() { RouteLogTo(nullptr); }
 
+ConsoleChannel::Progress JobOutput::WrittenOf(keeper::Stream stream) {
+  return console_.ProgressOf(ConsoleStreamOf(stream));
+}
+
 int JobOutput::Close(MonoTime deadline, int code) {
   console_.Close(deadline);
   return code == 0 && console_.has_failed() ? kOutputLostCode : code;

@@ -36,6 +36,7 @@ class JobOutput {
   Console& console() { return console_; }
   /// Console::Close(). Returns `code`, or kOutputLostCode in the place of 0 if output was lost.
   int Close(MonoTime deadline, int code);
+  ConsoleChannel::Progress WrittenOf(keeper::Stream stream);
   bool draws_progress() const { return console_.draws_progress(); }
 
   /// A line that begins with the program's name.

@@ -32,9 +32,6 @@ static_assert(kPlaceSureFor < kSilenceOfRefused && kPlaceSureFor < Clocks{}.clai
 /// For a coordinator that was found late.
 constexpr Duration kShortestConnectTimeout = std::chrono::seconds(1);
 
-/// For output of a session to be in its file, which is on a local disk.
-constexpr Duration kSettleTimeout = std::chrono::seconds(1);
-
 uint64_t RandomNonZero() {
   uint64_t number = 0;
   while (number == 0) {
@@ -275,7 +272,10 @@ void Launcher::MakeAgent() {
   hooks.on_progress = [this](const Progress& progress) { output_.ShowProgress(progress); };
   hooks.sink = output_.MakeSink();
   if (!plan_.keeper_socket.empty()) {
-    hooks.settle_output = [this] { output_.console().WaitWritten(MonoNow() + kSettleTimeout); };
+    hooks.kept_output = [this](keeper::Stream stream) {
+      const ConsoleChannel::Progress bytes = output_.WrittenOf(stream);
+      return LocalAgent::Hooks::Kept{.passed = bytes.queued, .kept = bytes.written};
+    };
   }
   hooks.on_exit = [this](int code, const std::string& message) { OnAgentExit(code, message); };
   WatchAgent(&hooks);

@@ -91,6 +91,31 @@ TEST_F(OutputPumpTest, GoesOnBehindWhatWasShownAndTellsHowMuchThatIs) {
   EXPECT_EQ(told, std::vector<uint64_t>({14, 19, 4}));
 }
 
+TEST_F(OutputPumpTest, WhatAnotherAgentWouldBeginWithStaysInTheSpool) {
+  uint64_t told = 0;
+  pump_.TellShown([&told](int, Stream, uint64_t offset) { told = offset; });
+  pump_.Follow(0, Stream::kStdout, {.path = path_, .is_spool = true});
+  const std::string line = std::string((1 << 20) - 11, 'x') + "\n";
+  Append(line + "0123456789");  // A line that crosses the border of a part.
+  EXPECT_EQ(told, line.size());
+  Append("abcdef");
+  EXPECT_EQ(told, line.size());
+  const auto is_whole = [this](size_t from) {
+    std::ifstream file(path_, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    return text.find('\0', from) == std::string::npos;
+  };
+  EXPECT_TRUE(is_whole(0));
+  pump_.GiveBack(0, Stream::kStdout, told);
+  Append("g\n");
+  EXPECT_TRUE(is_whole(0));
+  pump_.GiveBack(0, Stream::kStdout, told);
+  Append("h");
+  EXPECT_FALSE(is_whole(0));
+  EXPECT_TRUE(is_whole(1 << 20));
+  EXPECT_EQ(shown_, line + "0123456789abcdefg\n");
+}
+
 TEST_F(OutputPumpTest, OutputWithoutAFileWaitsForRoomAndIsBounded) {
   pump_.Follow(0, Stream::kStdout, {.path = path_});
   has_room_ = false;

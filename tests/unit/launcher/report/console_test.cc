@@ -139,6 +139,8 @@ TEST(ConsoleTest, ABlockedStandardOutputDoesNotHoldUpStandardError) {
   EXPECT_EQ(::read(error.read.get(), heard, sizeof(heard)), 6);
   console.WaitForRoom(MonoNow() + std::chrono::milliseconds(1));  // Of standard output.
   EXPECT_FALSE(console.WaitWritten(MonoNow()));
+  EXPECT_EQ(console.ProgressOf(ConsoleStream::kOut).queued, (2u << 20) + 1);  // With a newline.
+  EXPECT_EQ(console.ProgressOf(ConsoleStream::kOut).written, 0u);
 }
 
 // For streams that nobody reads: Close() returns only if it gives up. How soon after the deadline
