@@ -23,7 +23,15 @@ bool LifeRecord::Begin(int slot, uint64_t life) {
     shown_.clear();
     reports_.clear();
   }
-  return slots_.insert(slot).second;
+  const bool is_new = slots_.insert(slot).second;
+  if (is_new) {
+    ForgetEnd();  // It was the end of those that had been started.
+  }
+  return is_new;
+}
+
+void LifeRecord::ForgetEnd() {
+  std::erase_if(reports_, [](const Report& r) { return std::holds_alternative<AllGoneReport>(r); });
 }
 
 void LifeRecord::Shown(const ShownCommand& shown) {
@@ -42,8 +50,7 @@ void LifeRecord::Note(const Report& report) {
           }
         } else if constexpr (std::is_same_v<Message, AllGoneReport>) {
           // Each order to kill is answered; the last answer is all that there is to say.
-          std::erase_if(reports_,
-                        [](const Report& r) { return std::holds_alternative<AllGoneReport>(r); });
+          ForgetEnd();
           reports_.push_back(report);
         } else if constexpr (kIsRepeated<Message>) {
           if (message.life == life_) {

@@ -31,6 +31,8 @@ class LifeRecord {
  private:
   using Key = std::pair<int, Stream>;
 
+  void ForgetEnd();
+
   uint64_t life_ = 0;
   std::string memo_;
   std::set<int> slots_;

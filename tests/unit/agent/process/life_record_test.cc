@@ -41,6 +41,20 @@ TEST(LifeRecordTest, AnAgentThatHasLeftNothing) {
   EXPECT_THAT(Kinds(Told({})), testing::ElementsAre(Kind<HelloReport>(), Kind<MemoReport>()));
 }
 
+TEST(LifeRecordTest, TheEndOfSomeIsNoneOnceAnotherIsStarted) {
+  LifeRecord record;
+  EXPECT_TRUE(record.Begin(0, 7));
+  record.Note(SpawnedReport{.local_rank = 0, .pid = 5, .life = 7});
+  record.Note(ExitedReport{.local_rank = 0, .life = 7});
+  record.Note(AllGoneReport{7});
+  EXPECT_FALSE(record.Begin(0, 7));
+  EXPECT_EQ(Told(record).back().index(), Kind<AllGoneReport>());
+  EXPECT_TRUE(record.Begin(1, 7));
+  EXPECT_THAT(Kinds(Told(record)),
+              testing::ElementsAre(Kind<HelloReport>(), Kind<MemoReport>(), Kind<SpawnedReport>(),
+                                   Kind<ExitedReport>()));
+}
+
 TEST(LifeRecordTest, WhatWasReportedComesAgainInOrderSizesFirst) {
   LifeRecord record;
   EXPECT_TRUE(record.Begin(0, 7));
