@@ -78,6 +78,10 @@ absl::StatusOr<int> StoreProcess::Renew(const std::string& listen_on, int keeper
   ASSIGN_OR_RETURN(const BoundStore bound, BindStore(listen_on));
   const UniqueFd listener = MoveAway(bound.socket.get());
   const UniqueFd keeper = MoveAway(keeper_pidfd);
+  if (!listener.valid() || !keeper.valid()) {
+    return absl::UnavailableError(
+        absl::StrCat("prepare the descriptors of the store's process: ", ErrorText(errno)));
+  }
   if (const int error =
           Spawn(program_, listener.get(), keeper.get(), absl::StrCat(clients), id_.pid);
       error != 0) {
@@ -96,7 +100,9 @@ absl::StatusOr<int> StoreProcess::Renew(const std::string& listen_on, int keeper
 
 /// Nobody needs to wait for that: the next one is at another port.
 void StoreProcess::End() {
-  if (id_.pid > 0) {
+  if (pidfd_.valid()) {  // Which needs no other descriptor: it is waited for.
+    ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  } else if (id_.pid > 0) {
     KillExactly({.pid = id_.pid, .start_time_ticks = id_.start_time_ticks});
   }
   if (pidfd_.valid()) {

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -106,6 +107,23 @@ TEST_F(StoreProcessTest, AnotherGenerationHasAnotherStoreAndNobodyOfTheLastReach
   EXPECT_EQ(Add(client, false), -1);
   const UniqueFd new_client = Connect(*other);
   EXPECT_EQ(Add(new_client, true), 1);
+}
+
+TEST_F(StoreProcessTest, WithoutDescriptorsTheLastOneEndsAndThereIsNoOther) {
+  StoreProcess store(loop_, FSDPRUN_AGENT_BINARY);
+  ASSERT_TRUE(store.Renew("127.0.0.1", keeper_pidfd_.get(), 8).ok());
+  const UniqueFd last = PidfdOf(store.id());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = store.Renew("127.0.0.1", keeper_pidfd_.get(), 8).status();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(Ends(last));
+  // Nor is one started that nobody could reach.
+  EXPECT_FALSE(store.Renew("127.0.0.1", -1, 8).ok());
+  EXPECT_EQ(store.id().pid, 0);
 }
 
 TEST_F(StoreProcessTest, AnAddressOrAProgramThatIsNotThere) {
