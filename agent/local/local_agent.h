@@ -252,8 +252,8 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   std::unique_ptr<KeeperClient> keeper_;
   /// Workers of an adopted keeper that was lost.
   Strangers strangers_;
-  /// For the next agent; empty: there will be none.
-  std::string memo_;
+  /// For the next agent.
+  std::optional<NodeRecord> record_;
   /// Makes an attempt's folders: not behind a log of the one before that is slow to read.
   FileThread attempt_files_;
   /// Reads the workers' log and error files.

@@ -16,18 +16,23 @@ constexpr Duration kKeptPause = std::chrono::milliseconds(10);
 }  // namespace
 
 void LocalAgent::Persist(const NodeRecord& record) {
-  memo_ = EncodeMemo(
-      {.node = record,
-       .dirs = options_.dirs,
-       .store = store_.process() != nullptr ? store_.process()->id() : StoreProcess::Id(),
-       .timer_file = options_.file_timer != nullptr ? options_.file_timer->path() : ""});
+  record_ = record;
   LeaveMemo();
 }
 
 /// The keeper's socket is as good as the keeper itself: what is in it is read even if this process
 /// is killed now.
 void LocalAgent::LeaveMemo() {
-  if (options_.keeper_socket.path.empty() || keeper_ == nullptr || keeper_->LeaveMemo(memo_)) {
+  if (options_.keeper_socket.path.empty() || keeper_ == nullptr || !record_.has_value()) {
+    return;
+  }
+  const StoreProcess* const store = store_.process();
+  const std::string memo =
+      EncodeMemo({.node = *record_,
+                  .dirs = options_.dirs,
+                  .store = store != nullptr ? store->id() : StoreProcess::Id(),
+                  .timer_file = options_.file_timer != nullptr ? options_.file_timer->path() : ""});
+  if (keeper_->LeaveMemo(memo)) {
     return;
   }
   Log(LogLevel::kWarning,

@@ -58,6 +58,7 @@ void LocalAgent::Execute(const node::PrepareNode& prepare) {
       return;
     }
     store = *endpoint;
+    LeaveMemo();  // The next agent ends it if nobody was told of it.
   }
   MakeAttemptFiles([this, generation, store] { Feed(node::LogsAndStoreReady{generation, store}); });
 }
