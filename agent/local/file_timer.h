@@ -29,9 +29,9 @@ class FileTimer {
   /// Touches the file system: before the loop runs. Errors: ALREADY_EXISTS if another process reads
   /// it; others name the path and the reason.
   static absl::StatusOr<std::unique_ptr<FileTimer>> Open(EventLoop& loop, const std::string& path);
-  /// In place of Open(): the FIFO that an agent in whose place this one goes on has made for workers
-  /// that run on, with the requests in it that nobody has read. Errors: NOT_FOUND if it is none of
-  /// this user's.
+  /// In place of Open(): the FIFO that an agent in whose place this one goes on has made for
+  /// workers that run on, with the requests in it that nobody has read. Errors: NOT_FOUND if it is
+  /// none of this user's.
   static absl::StatusOr<std::unique_ptr<FileTimer>> Adopt(EventLoop& loop, const std::string& path);
   /// Removes the FIFO, if the path still is its name: after the loop.
   ~FileTimer();

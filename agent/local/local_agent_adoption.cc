@@ -21,7 +21,8 @@ void LocalAgent::Persist(const NodeRecord& record) {
 }
 
 /// The keeper's socket is as good as the keeper itself: what is in it is read even if this process
-/// is killed now.
+/// is killed now. Only if the keeper is stopped, and the socket is full, does it wait in this
+/// process.
 void LocalAgent::LeaveMemo() {
   if (options_.keeper_socket.path.empty() || keeper_ == nullptr || !record_.has_value()) {
     return;

@@ -12,8 +12,8 @@ namespace fsdprun {
 
 namespace {
 
-/// How long the workers may take to die before an agent without a coordinator exits anyway; its
-/// exit ends the keeper, and with it the workers.
+/// How long the workers may take to die before an agent without a coordinator exits anyway; before
+/// that it tells the keeper to end, and with it the workers.
 constexpr Duration kExitTimeoutWithoutCoordinator = std::chrono::milliseconds(300);
 
 }  // namespace

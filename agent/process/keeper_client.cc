@@ -124,7 +124,7 @@ KeeperClient::~KeeperClient() {
   if (is_named_) {
     Shutdown();
   }
-  CloseSocket();  // The keeper reads end of file and kills everything.
+  CloseSocket();  // The keeper reads its order or end of file, and kills everything.
   if (!has_ended()) {
     ::waitpid(pid_, nullptr, WNOHANG);
   }

@@ -59,7 +59,8 @@ void KeeperClient::OnKeeperEnd(MonoTime deadline) {
   was_reaped_ = true;
   if (lost_reason_.empty()) {
     // Whose child an adopted one is knows how it ended.
-    lost_reason_ = is_child ? DescribeEnd(status) : "the keeper has ended";
+    lost_reason_ = is_child ? DescribeEnd(status)
+                            : "the keeper has ended; was this process stopped for too long?";
   }
   Sweep(deadline);
 }

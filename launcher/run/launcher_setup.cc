@@ -242,7 +242,8 @@ LocalAgent::Options Launcher::MakeAgentOptions() const {
   return options;
 }
 
-// A keeper whose agent has left nothing has no workers: it is ended.
+// A keeper whose agent has left nothing is ended: it has no workers, or nobody could go on with
+// them.
 std::optional<Launcher::LeftBehind> Launcher::FindLeftBehind() const {
   if (plan_.keeper_socket.empty()) {
     return std::nullopt;

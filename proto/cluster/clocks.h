@@ -31,7 +31,8 @@ struct Clocks {
   Duration heartbeat_interval = kNodeLease / 6;
   /// How long an agent keeps its workers and redials while its coordinator is silent.
   Duration coordinator_grace = std::chrono::seconds(30);
-  /// Silence of its agent after which a keeper ends the workers. End of file ends them at once.
+  /// Silence of its agent after which a keeper ends the workers. End of file ends them at once,
+  /// unless it waits for another agent.
   Duration keeper_lease = std::chrono::seconds(35);
   /// Silence of its host after which another launcher may take a run id, see ClaimStore.
   Duration claim_lease = std::chrono::seconds(40);
