@@ -18,18 +18,18 @@ namespace {
 
 /// Between two words about what is waited for.
 constexpr Duration kNoticeInterval = std::chrono::seconds(5);
+/// How long nodes may show what is left of their workers' output once the job is over.
+constexpr Duration kPartsEndTimeout = std::chrono::seconds(60);
 /// How long a stalled reader of our output may delay the exit.
 constexpr Duration kReaderTimeout = std::chrono::seconds(60);
 constexpr Duration kInterruptedReaderTimeout = std::chrono::seconds(2);
 
 }  // namespace
 
-RemoteJob::RemoteJob(const LaunchPlan& plan, const Environment& environment, Parts& parts,
-                     const Limits& limits)
+RemoteJob::RemoteJob(const LaunchPlan& plan, const Environment& environment, Parts& parts)
     : plan_(plan),
       environment_(environment),
       parts_(parts),
-      limits_(limits),
       clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
       signals_(
           loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
@@ -99,25 +99,13 @@ void RemoteJob::OnFinish(const JobOutcome& outcome) {
     }
   }
   parts_.OnOutcome();
-  end_timer_ = loop_.At(MonoNow() + limits_.parts_end, [this] { OnEndTimeout(); });
+  end_timer_ = loop_.At(MonoNow() + kPartsEndTimeout, [this] { OnEndTimeout(); });
   StopIfAllAreOver();
 }
 
-// What a part has not shown that has a say in how the job went may be what somebody looks for.
 void RemoteJob::OnEndTimeout() {
-  std::vector<std::string> dropped;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (HasJoined(i) && !parts_.IsOver(i)) {
-      dropped.push_back(nodes_[i].name);
-    }
-  }
-  is_output_dropped_ = !dropped.empty();
-  output_.Print(absl::StrCat(
-      "the job is over, but not all of its nodes have ended within ", ToSeconds(limits_.parts_end),
-      " s; ", parts_.HowLeft(),
-      dropped.empty() ? ""
-                      : absl::StrCat(". The rest of the output of ", absl::StrJoin(dropped, ", "),
-                                     " is not shown, and the exit code will not be 0")));
+  output_.Print(absl::StrCat("the job is over, but not all of its nodes have ended within ",
+                             ToSeconds(kPartsEndTimeout), " s; ", parts_.HowLeft()));
   parts_.ReleaseAll();
 }
 
@@ -218,12 +206,9 @@ int RemoteJob::Finish() {
   }
   const bool is_interrupted =
       outcome_.has_value() && outcome_->kind == OutcomeKind::kStoppedBySignal;
-  int code = outcome_.has_value() ? outcome_->exit_code : 1;
-  if (code == 0 && (parts_.TellOfLostOutput() || is_output_dropped_)) {
-    code = kOutputLostCode;
-  }
+  const int code = outcome_.has_value() ? outcome_->exit_code : 1;
   return output_.Close(MonoNow() + (is_interrupted ? kInterruptedReaderTimeout : kReaderTimeout),
-                       code);
+                       code == 0 && parts_.TellOfLostOutput() ? kOutputLostCode : code);
 }
 
 }  // namespace fsdprun

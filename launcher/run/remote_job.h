@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -71,16 +70,8 @@ class RemoteJob {
     ~Parts() = default;
   };
 
-  struct Limits {
-    /// How long nodes may show what is left of their workers' output once the job is over.
-    Duration parts_end = std::chrono::seconds(60);
-  };
-
   /// All must outlive it.
-  RemoteJob(const LaunchPlan& plan, const Environment& environment, Parts& parts)
-      : RemoteJob(plan, environment, parts, Limits()) {}
-  RemoteJob(const LaunchPlan& plan, const Environment& environment, Parts& parts,
-            const Limits& limits);
+  RemoteJob(const LaunchPlan& plan, const Environment& environment, Parts& parts);
   ~RemoteJob();
   RemoteJob(const RemoteJob&) = delete;
   RemoteJob& operator=(const RemoteJob&) = delete;
@@ -125,7 +116,6 @@ class RemoteJob {
   const LaunchPlan& plan_;
   const Environment& environment_;
   Parts& parts_;
-  const Limits limits_;
   const Clocks clocks_;
 
   EventLoop loop_;
@@ -146,8 +136,6 @@ class RemoteJob {
   /// are heartbeats, which change nothing.
   std::optional<uint64_t> judged_at_;
   EventLoop::TimerId end_timer_ = 0;
-  /// Of parts that had not ended in time.
-  bool is_output_dropped_ = false;
 };
 
 }  // namespace fsdprun
