@@ -8,6 +8,7 @@
 #include <chrono>
 #include <fstream>
 #include <future>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -71,9 +72,14 @@ absl::StatusOr<std::vector<std::string>> AskResolver(const std::string& host,
   // getaddrinfo() cannot be interrupted, so it runs on a thread that is abandoned if it hangs.
   std::promise<ResolverResult> promise;
   std::future<ResolverResult> future = promise.get_future();
-  std::thread([host, promise = std::move(promise)]() mutable {
-    promise.set_value(Resolve(host));
-  }).detach();
+  try {
+    std::thread([host, promise = std::move(promise)]() mutable {
+      promise.set_value(Resolve(host));
+    }).detach();
+  } catch (const std::system_error& error) {
+    return absl::UnavailableError(
+        absl::StrCat("no thread can be started to ask the name server: ", error.what()));
+  }
   while (future.wait_for(kCancelCheckInterval) != std::future_status::ready) {
     if (options.is_cancelled && options.is_cancelled()) {
       return absl::CancelledError(

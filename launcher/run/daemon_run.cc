@@ -244,6 +244,7 @@ void DaemonRun::AdoptOne(const std::string& id) {
     Log(LogLevel::kWarning, absl::StrCat(spec.status().message(), "; leaving process ",
                                          process->pid, ", whose order it was, alone"));
   } else {
+    ledger_->Free(id);
     RemoveSessionFolder(path);  // It was not started: what is there before that is its spec.
   }
   StopIfDone();

@@ -86,6 +86,7 @@ class DaemonRun {
   void Tend(std::string id);
   void Forget(std::string id);
   void OnSignal(int signal);
+  void LeaveWhoIsBeingAdopted();
   void StopIfDone();
 
   // Constant after construction.

@@ -277,17 +277,31 @@ void DaemonRun::Forget(std::string id) {
 // The first signal ends the sessions in order, the next at once. One that is being adopted ends as
 // soon as it is; the next signal leaves it alone.
 void DaemonRun::OnSignal(int signal) {
-  Log(LogLevel::kInfo, absl::StrCat("signal ", signal, ": ending ", sessions_.size(), " sessions"));
+  Log(LogLevel::kInfo, absl::StrCat("signal ", signal, ": ending ",
+                                    sessions_.size() + being_adopted_.size(), " sessions"));
   std::vector<std::string> ids;
   for (auto& [id, session] : sessions_) {
     is_ending_ ? session.life.Kill(MonoNow()) : session.life.Stop(MonoNow());
     ids.push_back(id);
   }
   if (std::exchange(is_ending_, true)) {
-    being_adopted_.clear();
+    LeaveWhoIsBeingAdopted();
+  } else if (!being_adopted_.empty()) {
+    loop_.At(MonoNow() + kFetchTimeout, [this] { LeaveWhoIsBeingAdopted(); });
   }
   for (const std::string& id : ids) {
     Tend(id);
+  }
+  StopIfDone();
+}
+
+// What cannot be found out about them, such as on a file system that hangs, is waited for no
+// longer. They run on without a daemon, and the next one finds them.
+void DaemonRun::LeaveWhoIsBeingAdopted() {
+  for (const std::string& id : std::exchange(being_adopted_, {})) {
+    Log(LogLevel::kWarning, absl::StrCat("session ", id,
+                                         " of an earlier daemon could not be taken "
+                                         "over to be ended; leaving it alone"));
   }
   StopIfDone();
 }

@@ -52,7 +52,7 @@ void HostsLauncher::StartAll() {
 }
 
 void HostsLauncher::OnFound(Part& part, const HostLookups::Addresses& addresses) {
-  if (job_.is_over()) {
+  if (job_.is_decided()) {
     return;
   }
   if (!addresses.ok()) {

@@ -62,7 +62,7 @@ void SshLauncher::StartNext() {
   const auto is_logging_in = [](const Part& part) {
     return part.is_pausing || (part.is_connected() && !part.has_said_hello());
   };
-  while (next_ < parts_.size() && !job_.is_over() &&
+  while (next_ < parts_.size() && !job_.is_decided() &&
          std::count_if(parts_.begin(), parts_.end(), is_logging_in) < std::ptrdiff_t{kLogins}) {
     StartPart(parts_[next_++]);
   }

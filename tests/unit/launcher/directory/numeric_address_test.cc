@@ -7,11 +7,15 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "launcher/directory/host_lookup.h"
+#include "tests/unit/base/failing_system_call.h"
 
 namespace fsdprun {
 namespace {
@@ -28,6 +32,19 @@ TEST(HostLookupTest, LooksUpNumericAndLocalNames) {
   const absl::Status unknown = LookUpHost("no-such-host.invalid", {}).status();
   EXPECT_TRUE(absl::IsUnavailable(unknown)) << unknown;
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("no-such-host.invalid"));
+}
+
+TEST(HostLookupTest, MachineWithoutRoomForAThreadIsToldOf) {
+  bool is_filtered = false;
+  absl::Status status;
+  std::thread([&] {
+    is_filtered = FailFromNowOn({.number = SYS_clone3, .error = EAGAIN}) &&
+                  FailFromNowOn({.number = SYS_clone, .error = EAGAIN});
+    status = LookUpHost("127.0.0.1", {}).status();
+  }).join();
+  ASSERT_TRUE(is_filtered) << "this kernel takes no filter of system calls";
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no thread"));
 }
 
 TEST(HostLookupTest, OnlyWhatMayBeANameIsWaitedFor) {

@@ -23,6 +23,7 @@
 #include "tests/unit/base/failing_system_call.h"
 #include "tests/unit/base/loop_waiter.h"
 #include "tests/unit/launcher/run/hanging_program.h"
+#include "tests/unit/launcher/run/own_children.h"
 
 namespace fsdprun {
 namespace {
@@ -60,19 +61,6 @@ class ChildCommandTest : public testing::Test {
   }
   void AwaitBegin() {
     ASSERT_TRUE(waiter_.PollUntil([this] { return child_->is_running(); }));
-  }
-
-  /// Of all threads, those included that have ended and that nobody has waited for. A sanitizer may
-  /// have one of its own.
-  static std::set<std::string> OwnChildren() {
-    std::set<std::string> children;
-    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
-      std::ifstream in(thread.path() / "children");
-      for (std::string pid; in >> pid;) {
-        children.insert(pid);
-      }
-    }
-    return children;
   }
 
   EventLoop loop_;

@@ -6,12 +6,14 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/unit/base/loop_waiter.h"
 #include "tests/unit/launcher/run/hanging_program.h"
+#include "tests/unit/launcher/run/own_children.h"
 
 namespace fsdprun {
 namespace {
@@ -103,10 +105,12 @@ TEST_F(SshConnectionTest, SendsAndHangsUp) {
 }
 
 TEST_F(SshConnectionTest, KilledOneSaysNothing) {
-  Run(absl::StrCat(kHello, "echo last; exec tail -f /dev/null"));
+  const std::set<std::string> before = OwnChildren();
+  Run(absl::StrCat(kHello, "exec tail -f /dev/null"));
   AwaitHello();
   ssh_->Kill();
   EXPECT_FALSE(ssh_->is_open());
+  EXPECT_EQ(OwnChildren(), before);
   EXPECT_TRUE(waiter_.RunUntil([] { return true; }));
   EXPECT_FALSE(code_.has_value());
 }
@@ -121,6 +125,7 @@ class HangingSshTest : public SshConnectionTest {
     EXPECT_TRUE(ssh_->is_starting());
   }
 
+  const std::set<std::string> before_ = OwnChildren();
   HangingProgram ssh_program_{absl::StrCat(kHello, "echo here")};
 };
 
@@ -134,7 +139,7 @@ TEST_F(HangingSshTest, IsNotWaitedForWhenItIsKilled) {
   ssh_->Kill();
   EXPECT_FALSE(ssh_->is_open());
   ssh_program_.Answer();
-  EXPECT_TRUE(waiter_.RunUntil([] { return true; }));
+  EXPECT_TRUE(waiter_.PollUntil([this] { return OwnChildren() == before_; }));
   EXPECT_EQ(out_, "");
 }
 
