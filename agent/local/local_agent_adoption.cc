@@ -45,6 +45,8 @@ void LocalAgent::LeaveMemo() {
 void LocalAgent::Resume(AttachedKeeper keeper, const AgentMemo& memo) {
   Listen();
   was_admitted_ = memo.node.was_admitted;
+  const std::optional<node::Leaving>& leaving = memo.node.leaving;
+  was_released_ = leaving.has_value() && (leaving->is_released || leaving->signal != 0);
   assignment_ = memo.node.assignment;
   if (store_.process() != nullptr) {
     store_.process()->Adopt(memo.store);

@@ -69,6 +69,9 @@ void LocalAgent::BeginWorkers(const RankAssignment& assignment) {
   has_logged_.clear();
   lost_logs_.clear();
   timer_errors_.clear();
+  for (std::deque<Shown>& waiting : shown_) {
+    waiting.clear();  // Of files that no other agent reads.
+  }
   spawn_is_answered_ = false;
 }
 

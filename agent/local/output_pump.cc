@@ -178,7 +178,9 @@ void OutputPump::StartRead(const Key& key, size_t at_most) {
   reading_ = Read{key, MonoNow() + read_limit_, next_read_++};
   WatchRead();
   auto bytes = std::make_shared<std::string>();
-  const uint64_t unwanted = on_shown_ ? source.unwanted : source.offset;
+  // Another agent would read the latest file only.
+  const bool may_be_reread = on_shown_ && outputs_.at(key).sources.size() == 1;
+  const uint64_t unwanted = may_be_reread ? source.unwanted : source.offset;
   files_.Run([file = source.file, offset = source.offset, size, unwanted,
               bytes] { *bytes = ReadPiece(*file, offset, size, unwanted); },
              [live = is_live_, this, id = reading_->id, bytes] {

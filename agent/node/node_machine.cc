@@ -143,7 +143,6 @@ void NodeMachine::Handle(const node::KeeperReady&, Out& out) {
 
 void NodeMachine::Handle(const node::KeeperLost& lost, Out& out) {
   const std::optional<Duration> delay = keeper_.Lost(out.now);
-  reports_.KeeperForgets();
   out.effects.news.emplace_back(node::KeeperDied{lost.what});
   switch (phase_) {
     case node::Phase::kIdle:
@@ -163,6 +162,7 @@ void NodeMachine::Handle(const node::KeeperLost& lost, Out& out) {
       LoseWorkersWithKeeper(lost.what, out);
       break;
   }
+  reports_.KeeperForgets();
   RestartKeeper(delay, lost.what, out);
 }
 

@@ -25,6 +25,8 @@ namespace fsdprun {
 namespace {
 
 constexpr int kBacklog = 8;
+/// While it has an agent.
+constexpr std::chrono::milliseconds kAskAgain{20};
 
 /// The folder is reached through a descriptor, because a socket's address has 107 bytes at most.
 struct Address {
@@ -97,7 +99,7 @@ absl::StatusOr<keeper::Report> ReadReport(int fd, MonoTime deadline, std::string
     char buffer[4096];
     const ssize_t got = ::recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-      return absl::UnavailableError("it has an agent, or is ending");
+      return absl::AbortedError("it has an agent, or is ending");
     }
     incoming.append(buffer, got > 0 ? static_cast<size_t>(got) : 0);
   }
@@ -156,8 +158,17 @@ absl::StatusOr<UniqueFd> ListenForAgents(const std::string& path) {
 absl::StatusOr<AttachedKeeper> AttachToKeeper(const std::string& path, Duration limit) {
   const MonoTime deadline = MonoNow() + limit;
   AttachedKeeper keeper;
-  ASSIGN_OR_RETURN(keeper.socket, Connect(path));
-  const absl::Status status = Greet(deadline, &keeper);
+  absl::Status status = absl::AbortedError("not asked");
+  while (absl::IsAborted(status)) {
+    ASSIGN_OR_RETURN(keeper.socket, Connect(path));
+    keeper.incoming.clear();
+    status = Greet(deadline, &keeper);
+    if (absl::IsAborted(status) && MonoNow() + 2 * kAskAgain >= deadline) {
+      status = absl::UnavailableError(status.message());
+    } else if (absl::IsAborted(status)) {
+      ::poll(nullptr, 0, kAskAgain.count());
+    }
+  }
   if (!status.ok()) {
     // Nobody will ask again: if it has only been slow, its workers must not run on.
     std::string shutdown;

@@ -41,10 +41,11 @@ struct AttachedKeeper {
 /// INTERNAL with what was attempted.
 absl::StatusOr<UniqueFd> ListenForAgents(const std::string& path);
 
-/// Blocks until the keeper has answered. Errors: NOT_FOUND if no keeper is there, UNAVAILABLE if it
-/// has an agent or does not answer in time, FAILED_PRECONDITION if it is of another build: it is
-/// killed then, and its workers with it. One that answers too late ends, with its workers, as soon
-/// as it runs again.
+/// Blocks until the keeper has answered. One that has an agent is asked again until `limit`: a
+/// child that an agent was starting when it was killed may still hold its socket. Errors: NOT_FOUND
+/// if no keeper is there, UNAVAILABLE if it has an agent or does not answer in time,
+/// FAILED_PRECONDITION if it is of another build: it is killed then, and its workers with it. One
+/// that answers too late ends, with its workers, as soon as it runs again.
 absl::StatusOr<AttachedKeeper> AttachToKeeper(const std::string& path,
                                               Duration limit = kAttachLimit);
 

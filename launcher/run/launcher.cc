@@ -85,6 +85,7 @@ absl::Status Launcher::Start() {
   RETURN_IF_ERROR(MakeStore());
   MakeAgent();
   if (left.has_value()) {
+    own_signal_ = left->memo.node.leaving.has_value() ? left->memo.node.leaving->signal : 0;
     agent_->Resume(std::move(left->keeper), left->memo);
   } else {
     agent_->Start();

@@ -154,6 +154,85 @@ class LocalAgentTest : public testing::Test {
   std::unique_ptr<LocalAgent> agent_;
 };
 
+/// An agent that may be replaced, whose workers' standard output is kept for the next one until it
+/// is where it is kept for good.
+class SpooledOutputTest : public LocalAgentTest {
+ protected:
+  void Make(const std::vector<std::string>& command) {
+    std::filesystem::create_directories(folder_ + "/spool");
+    LocalAgent::Options options;
+    options.spec.node.incarnation = Incarnation(1);
+    options.keeper_path = FSDPRUN_KEEPER_BINARY;
+    options.keeper_socket = {.path = folder_ + "/keeper", .grace = std::chrono::seconds(1)};
+    options.base_environment = {{"PATH", "/usr/bin:/bin"}};
+    options.command = [command](int) { return command; };
+    options.run_id = "run";
+    options.dirs = {.logs = folder_ + "/logs", .spool = folder_ + "/spool"};
+    options.output.names_files = true;  // And none of this worker.
+    LocalAgent::Hooks hooks;
+    hooks.sink.write = [this](keeper::Stream, const std::string&, absl::string_view lines) {
+      text_.append(lines.data(), lines.size());
+      waiter_.Notice();
+    };
+    hooks.sink.has_room = [this](keeper::Stream) { return has_room_; };
+    hooks.sink.on_missing = [](keeper::Stream, const std::string&, const MissingOutput&) {};
+    hooks.kept_output = [this](keeper::Stream) {
+      was_asked_ = true;
+      waiter_.Notice();
+      return LocalAgent::Hooks::Kept{.passed = text_.size(), .kept = is_kept_ ? text_.size() : 0};
+    };
+    hooks.on_exit = [](int, const std::string&) {};
+    agent_ =
+        std::make_unique<LocalAgent>(loop_, std::move(options), std::move(hooks), link_, store_);
+  }
+
+  /// If anything waits to be kept.
+  void RunUntilAsked() {
+    const MonoTime limit = MonoNow() + std::chrono::milliseconds(100);
+    waiter_.PollUntil([this, limit] { return was_asked_ || MonoNow() >= limit; });
+  }
+  /// Of all files.
+  size_t SpooledBytes() const {
+    size_t bytes = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ + "/spool")) {
+      bytes += entry.is_regular_file() ? entry.file_size() : 0;
+    }
+    return bytes;
+  }
+
+  std::string text_;
+  bool has_room_ = false;
+  bool is_kept_ = false;
+  /// Whether it is kept.
+  bool was_asked_ = false;
+};
+
+TEST_F(SpooledOutputTest, WhatIsNotKeptYetOfAGenerationIsNoneOfTheNext) {
+  constexpr size_t kBytes = 3u << 20;
+  Make({"sh", "-c", "yes | head -c " + std::to_string(kBytes) + "; exec tail -f /dev/null"});
+  Admit();
+  RunGeneration(1);
+  ASSERT_TRUE(waiter_.PollUntil([this] { return SpooledBytes() == kBytes; }));
+  RankAssignment next;
+  next.generation = Generation(2);
+  next.world_of_attempt = 1;
+  link_.Order(2, PrepareGeneration{next});
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentPrepared>() == 2; }));
+  has_room_ = true;
+  agent_->ResumeOutput();
+  ASSERT_TRUE(RunUntil([&] { return text_.size() == kBytes; }));
+  has_room_ = false;
+  link_.Order(2, CommitGeneration{{"127.0.0.1", 1}});
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentStarted>() == 2; }));
+  is_kept_ = true;
+  was_asked_ = false;
+  RunUntilAsked();
+  has_room_ = true;
+  agent_->ResumeOutput();
+  ASSERT_TRUE(RunUntil([&] { return text_.size() == 2 * kBytes; }));
+  EXPECT_EQ(text_.find('\0'), std::string::npos);
+}
+
 // An orphan that survives the first sweep causes a second one, which runs when the next keeper is
 // already there.
 TEST_F(LocalAgentTest, OrphanSweepSparesTheNextKeeper) {

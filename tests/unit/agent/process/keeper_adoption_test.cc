@@ -13,8 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -254,7 +256,8 @@ TEST_F(KeeperAdoptionTest, AVisitorIsNoAgentAndHarmsNobody) {
     const UniqueFd slow = Visit(shutdown.substr(0, 2));
     if (has_agent) {
       // A second agent is refused while there is one.
-      EXPECT_EQ(AttachToKeeper(path_).status().code(), absl::StatusCode::kUnavailable);
+      EXPECT_EQ(AttachToKeeper(path_, std::chrono::milliseconds(300)).status().code(),
+                absl::StatusCode::kUnavailable);
       KillAgent();
     }
     char byte;
@@ -264,6 +267,19 @@ TEST_F(KeeperAdoptionTest, AVisitorIsNoAgentAndHarmsNobody) {
   Adopt();
   ASSERT_TRUE(RunUntil([&] { return spawned_.size() == 1; }));
   EXPECT_EQ(spawned_[0].pid, worker);
+}
+
+// As a child does that the agent was starting when it was killed, until its exec is over.
+TEST_F(KeeperAdoptionTest, OneWhoseAgentsEndSomebodyStillHoldsIsAskedAgain) {
+  StartNamedKeeper();
+  UniqueFd held(::dup(agent_.get()));
+  KillAgent();
+  std::thread child([&held] {
+    ::poll(nullptr, 0, 100);
+    held.reset();
+  });
+  EXPECT_TRUE(AttachToKeeper(path_).ok());
+  child.join();
 }
 
 TEST_F(KeeperAdoptionTest, TheSocketIsForTheUserAlone) {
