@@ -45,3 +45,8 @@ build_jobs() {
   ((by_memory > 0)) || by_memory=1
   echo $((cores < by_memory ? cores : by_memory))
 }
+
+# Tests of processes wait more than they compute.
+test_jobs() {
+  echo $(($(build_jobs) + 1))
+}

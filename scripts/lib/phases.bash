@@ -83,7 +83,7 @@ write_combined_tests() {
 run_ctest() {
   local name=$1 status=0
   shift
-  "${fix_addresses[@]}" ctest --output-on-failure --no-tests=error -j "${JOBS:-$(build_jobs)}" \
+  "${fix_addresses[@]}" ctest --output-on-failure --no-tests=error -j "${JOBS:-$(test_jobs)}" \
     --output-junit "$run_folder/$name.junit.xml" "$@" || status=$?
   if [[ -z ${FSDPRUN_ALLOW_SKIPS:-} ]] && grep -Eq '<skipped|skipped="[1-9]' "$run_folder/$name.junit.xml"; then
     say "a test was skipped (why: above, with its name): provide what it needs, or allow it with FSDPRUN_ALLOW_SKIPS=1"
