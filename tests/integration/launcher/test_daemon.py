@@ -21,7 +21,7 @@ class DispatchTest(DaemonCase):
     def test_command_folder_environment_output_and_exit_code_travel(self):
         ports = [self.start_daemon(), self.start_daemon()]
         script = self.script("""
-            print("out of", RANK, os.getcwd(), sys.argv[1:], os.environ.get("TRAVELS"), os.environ.get("FSDPRUN_TOKEN"), flush=True)
+            print("out of", RANK, os.getcwd(), sys.argv[1:], repr(os.environ.get("TRAVELS")), os.environ.get("FSDPRUN_TOKEN"), flush=True)
             print("error of", RANK, file=sys.stderr, flush=True)
             note("home", os.environ.get("HOME"))
             wait_for(*(f"home.1.{rank}" for rank in range(WORLD)))  # Who fails ends the others.
@@ -29,12 +29,13 @@ class DispatchTest(DaemonCase):
         """)
         folder = self.dir / "a folder"
         folder.mkdir()
+        travels = "a b\n=c"
         code, out, err = self.finish(self.start_job(
             ports, "--nproc-per-node=2", "--exit-code=worker", script, "one word", "$x'\n", cwd=folder,
-            env={"TRAVELS": "a b\n=c", "HOME": "/of/the/launcher"}))
+            env={"TRAVELS": travels, "HOME": "/of/the/launcher"}))
         self.assertEqual(code, 7, err)
         for rank in range(4):
-            self.assertIn(f"out of {rank} {folder} {['one word', chr(36) + 'x' + chr(39) + chr(10)]!r} a b\n=c None\n", out)
+            self.assertIn(f"out of {rank} {folder} {['one word', chr(36) + 'x' + chr(39) + chr(10)]!r} {travels!r} None\n", out)  # In one line: others come between lines.
             self.assertIn(f"error of {rank}\n", err)
         self.assertIn("Root Cause", err)
         self.assertEqual(set(self.notes("home").values()), {self.env.get("HOME", "None")})
