@@ -6,9 +6,9 @@
 
 #include <c10/util/Exception.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -30,12 +31,9 @@ namespace fsdp::testing {
 /// Lines from several processes, each of which arrives in one piece.
 class LinePipe {
  public:
-  LinePipe() {
-    TORCH_CHECK(::pipe2(ends_.data(), O_CLOEXEC) == 0, "pipe2: ", errno);
-    lines_ = ::fdopen(ends_[0], "r");
-  }
+  LinePipe() { TORCH_CHECK(::pipe2(ends_.data(), O_CLOEXEC) == 0, "pipe2: ", errno); }
   ~LinePipe() {
-    ::fclose(lines_);
+    ::close(ends_[0]);
     close_write();
   }
   LinePipe(const LinePipe&) = delete;
@@ -52,19 +50,27 @@ class LinePipe {
       ::close(std::exchange(ends_[1], -1));
     }
   }
-  /// Nothing once all who can write have ended.
-  std::optional<std::string> read() {
-    std::array<char, 2048> line{};
-    if (::fgets(line.data(), line.size(), lines_) == nullptr) {
-      return std::nullopt;
+  /// Nothing once all who can write have ended, or if none has written for `patience`.
+  std::optional<std::string> read(std::chrono::milliseconds patience = std::chrono::hours(1)) {
+    while (text_.find('\n') == std::string::npos) {
+      pollfd entry{ends_[0], POLLIN, 0};
+      const int ready = ::poll(&entry, 1, static_cast<int>(patience.count()));
+      std::array<char, 4096> piece{};
+      const ssize_t n = ready == 1 ? ::read(ends_[0], piece.data(), piece.size()) : 0;
+      if (n <= 0) {
+        return std::nullopt;
+      }
+      text_.append(piece.data(), static_cast<size_t>(n));
     }
-    std::string text = line.data();
-    return text.substr(0, text.find('\n'));
+    const size_t end = text_.find('\n');
+    std::string line = text_.substr(0, end);
+    text_.erase(0, end + 1);
+    return line;
   }
 
  private:
   std::array<int, 2> ends_{};
-  FILE* lines_ = nullptr;
+  std::string text_;  // read and not taken yet
 };
 
 /// A child process that says what it has to say in lines. It ends with this process.
@@ -154,7 +160,10 @@ class RankProcesses {
     TORCH_CHECK(::write(ports_[1], ports.data(), static_cast<size_t>(bytes)) == bytes, "write");
   }
   void kill(int64_t rank) { ::kill(processes_[static_cast<size_t>(rank)], SIGKILL); }
-  std::optional<std::string> read() { return lines_.read(); }
+  /// See LinePipe.
+  std::optional<std::string> read(std::chrono::milliseconds patience = std::chrono::hours(1)) {
+    return lines_.read(patience);
+  }
 
  private:
   void be(int64_t rank, const Body& body) {
