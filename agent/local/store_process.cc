@@ -2,14 +2,12 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <utility>
 
@@ -18,47 +16,15 @@
 #include "agent/process/process_scan.h"
 #include "agent/store/store_server.h"
 #include "base/descriptor_limit.h"
-#include "base/error_text.h"
 #include "base/log.h"
+#include "base/spawn.h"
 #include "base/status_macros.h"
-
-extern char** environ;
 
 namespace fsdprun {
 namespace {
 
 constexpr int kListenerFd = 3;
 constexpr int kKeeperFd = 4;
-
-/// Not with a number that the process's own descriptors have.
-UniqueFd MoveAway(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, kKeeperFd + 1)); }
-
-/// In a session of its own: a signal for the agent's group is none for it. Returns an errno.
-int Spawn(const std::string& program, int listener, int keeper, std::string clients, pid_t& pid) {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, listener, kListenerFd);
-  posix_spawn_file_actions_adddup2(&actions, keeper, kKeeperFd);
-  posix_spawn_file_actions_addclosefrom_np(&actions, kKeeperFd + 1);
-  sigset_t none;
-  sigset_t all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-  std::string path = program;
-  std::string option = "--store";
-  char* argv[] = {path.data(), option.data(), clients.data(), nullptr};
-  const int error = ::posix_spawn(&pid, program.c_str(), &actions, &attributes, argv, environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  return error;
-}
 
 }  // namespace
 
@@ -76,19 +42,10 @@ absl::StatusOr<int> StoreProcess::Renew(const std::string& listen_on, int keeper
                                         size_t clients) {
   End();
   ASSIGN_OR_RETURN(const BoundStore bound, BindStore(listen_on));
-  const UniqueFd listener = MoveAway(bound.socket.get());
-  const UniqueFd keeper = MoveAway(keeper_pidfd);
-  if (!listener.valid() || !keeper.valid()) {
-    return absl::UnavailableError(
-        absl::StrCat("prepare the descriptors of the store's process: ", ErrorText(errno)));
-  }
-  if (const int error =
-          Spawn(program_, listener.get(), keeper.get(), absl::StrCat(clients), id_.pid);
-      error != 0) {
-    id_ = {};
-    return absl::UnavailableError(
-        absl::StrCat("start ", program_, " for the store: ", ErrorText(error)));
-  }
+  ASSIGN_OR_RETURN(id_.pid, SpawnDetached({.command = {program_, "--store", absl::StrCat(clients)},
+                                           .environment = OwnEnvironment(),
+                                           .descriptors = {{bound.socket.get(), kListenerFd},
+                                                           {keeper_pidfd, kKeeperFd}}}));
   ProcessInfo process;
   id_.start_time_ticks = ReadProcess(id_.pid, process) ? process.start_time_ticks : 0;
   pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, id_.pid, 0)));

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,6 +21,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
+#include "base/spawn.h"
 #include "base/status_macros.h"
 
 namespace fsdprun {
@@ -62,50 +62,13 @@ absl::StatusOr<UniqueFd> OpenOutput(const std::string& path) {
   return file;
 }
 
-struct SpawnFiles {
-  int out;
-  int error;
-  int alive;
-};
-
-std::vector<char*> Pointers(std::vector<std::string>& texts) {
-  std::vector<char*> pointers(texts.size() + 1, nullptr);
-  std::transform(texts.begin(), texts.end(), pointers.begin(),
-                 [](std::string& text) { return text.data(); });
-  return pointers;
-}
-
-// Its own session, no signal blocked or ignored, /dev/null, its output, and the file that it holds.
-int Spawn(const std::vector<std::string>& command, const Environment& environment,
-          const SpawnFiles& files, pid_t* pid) {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, files.out, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, files.error, STDERR_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, files.alive, kAliveFd);
-  posix_spawn_file_actions_addclosefrom_np(&actions, kAliveFd + 1);
-  sigset_t none;
-  sigset_t all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-  std::vector<std::string> words = command;
+std::vector<std::string> Variables(const Environment& environment) {
   std::vector<std::string> variables;
   variables.reserve(environment.size());
   for (const auto& [name, value] : environment) {
     variables.push_back(absl::StrCat(name, "=", value));
   }
-  const int result = ::posix_spawn(pid, command.front().c_str(), &actions, &attributes,
-                                   Pointers(words).data(), Pointers(variables).data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  return result;
+  return variables;
 }
 
 UniqueFd OpenPid(pid_t pid) {
@@ -118,21 +81,19 @@ absl::StatusOr<SessionProcess> RestartSession(const std::string& folder, const s
                                               const Environment& environment) {
   ASSIGN_OR_RETURN(const UniqueFd out, OpenOutput(folder + "/stdout"));
   ASSIGN_OR_RETURN(const UniqueFd error, OpenOutput(folder + "/stderr"));
-  // Not with a number that the child's own descriptors have.
-  ASSIGN_OR_RETURN(const UniqueFd first, OpenOutput(folder + "/alive"));
-  const UniqueFd alive(::fcntl(first.get(), F_DUPFD_CLOEXEC, kAliveFd + 1));
-  if (!alive.valid() || ::flock(alive.get(), LOCK_EX | LOCK_NB) != 0) {
+  ASSIGN_OR_RETURN(const UniqueFd alive, OpenOutput(folder + "/alive"));
+  if (::flock(alive.get(), LOCK_EX | LOCK_NB) != 0) {
     return Failed("cannot lock", folder + "/alive", errno);
   }
   if (::ftruncate(alive.get(), 0) != 0) {  // It has the number of the last process.
     return Failed("cannot empty", folder + "/alive", errno);
   }
   SessionProcess process{.is_child = true};
-  if (const int result = Spawn({program, "--session", folder}, environment,
-                               {out.get(), error.get(), alive.get()}, &process.pid);
-      result != 0) {
-    return Failed("cannot start", program, result);
-  }
+  ASSIGN_OR_RETURN(process.pid, SpawnDetached({.command = {program, "--session", folder},
+                                               .environment = Variables(environment),
+                                               .descriptors = {{out.get(), STDOUT_FILENO},
+                                                               {error.get(), STDERR_FILENO},
+                                                               {alive.get(), kAliveFd}}}));
   process.pidfd = OpenPid(process.pid);
   if (!process.pidfd.valid()) {  // Nobody would see its end.
     const int why = errno;
