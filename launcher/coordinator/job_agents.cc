@@ -29,6 +29,21 @@ void JobMachine::Handle(const job::AgentStreamLost& lost, Out& out) {
   membership_.LostStream(*node, out.now);
 }
 
+void JobMachine::Handle(const job::AgentDied& died, Out& out) {
+  const Node* node = membership_.nodes().Find(died.incarnation);
+  if (node == nullptr) {
+    out.changed = false;
+    return;
+  }
+  if (node->state == NodeState::kReleased) {
+    membership_.Dismiss(died.incarnation);
+    MaybeSendFinish(out);
+    return;
+  }
+  LoseNode(died.incarnation, CauseKind::kNodeLost,
+           "ended with the launcher that hosted the coordinator", out);
+}
+
 void JobMachine::On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out) {
   out.changed = false;
   Node* node = membership_.nodes().Find(envelope.incarnation);

@@ -25,6 +25,11 @@ namespace fsdprun::job {
 struct AgentStreamLost {
   Incarnation incarnation;
 };
+/// The agent's process has ended, so that it does not come again: it shared it with a coordinator
+/// before this one.
+struct AgentDied {
+  Incarnation incarnation;
+};
 /// Whoever starts the agent of the node, and another one in its place, does so no more. The node is
 /// lost once its stream breaks.
 struct NoSuccessor {
@@ -57,8 +62,9 @@ struct SignalForWorkers {
 /// The timer of `wake_at` has expired.
 struct TimerDue {};
 
-using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, NoSuccessor, OperatorStop,
-                           HostReplaced, PlaceChecked, PlaceUnknown, SignalForWorkers>;
+using Event =
+    std::variant<TimerDue, FromAgent, AgentStreamLost, AgentDied, NoSuccessor, OperatorStop,
+                 HostReplaced, PlaceChecked, PlaceUnknown, SignalForWorkers>;
 
 // --- Effects of one step
 

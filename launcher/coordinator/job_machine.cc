@@ -65,11 +65,11 @@ JobMachine::JobMachine(const JobSpec& spec)
       growth_(spec_),
       quarantine_(spec_),
       ending_(spec_),
-      first_record_is_due_(spec_.may_be_taken_over) {
+      first_record_is_due_(spec_.keeps_record()) {
   FSDPRUN_CHECK(spec_.min_nodes >= 1 && spec_.min_nodes <= spec_.max_nodes, "1 <= min <= max");
   FSDPRUN_CHECK(spec_.max_restarts >= 0, "the restart budget is a count");
   FSDPRUN_CHECK(spec_.suspect_after < spec_.dead_after, "suspicion comes before death");
-  FSDPRUN_CHECK(!spec_.may_be_taken_over || !spec_.node_ranks_bind,
+  FSDPRUN_CHECK(!spec_.keeps_record() || !spec_.node_ranks_bind,
                 "a rank is given away only by who knows who has it");
   FSDPRUN_CHECK(spec_.restart_backoff <= spec_.max_restart_backoff, "the longest pause is longest");
 }

@@ -128,6 +128,7 @@ class JobMachine {
   // job_agents.cc: what agents report.
   void Handle(const FromAgent& envelope, Out& out);
   void Handle(const job::AgentStreamLost& lost, Out& out);
+  void Handle(const job::AgentDied& died, Out& out);
   void On(const AgentHeartbeat& heartbeat, const FromAgent& envelope, Out& out);
   void On(const AgentPrepared& prepared, const FromAgent& envelope, Out& out);
   void On(const AgentStarted&, const FromAgent& envelope, Out& out);

@@ -59,7 +59,7 @@ struct WorldRecord {
 };
 
 /// No generation may be used twice, nothing charged twice, and a job that is over stays so. What
-/// follows `is_over` is filled in if the job may be taken over, see JobSpec::may_be_taken_over.
+/// follows `is_over` is filled in if the job may be taken over, see JobSpec::keeps_record().
 struct Record {
   /// Of the present or last world.
   Generation generation;

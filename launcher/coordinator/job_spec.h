@@ -53,10 +53,16 @@ struct JobSpec {
   /// See Clocks.
   Duration suspect_after = Clocks{}.suspect_after;
   Duration dead_after = Clocks{}.node_lease;
-  /// A coordinator that is started again can take the job over: see Note [Taking a job over].
-  /// Agents are told, and wait for one as long as for a silent one. Not with ranks that bind: a
-  /// successor cannot tell whether the rank of a node that has not come again may be given away.
+  /// A coordinator that is started again, some time, can take the job over: see Note [Taking a job
+  /// over]. Agents are told, and wait for one as long as for a silent one. Not with ranks that
+  /// bind: a successor cannot tell whether the rank of a node that has not come again may be given
+  /// away.
   bool may_be_taken_over = false;
+  /// A coordinator stands by that takes the job over at once, at the same address: agents need not
+  /// know. Not with ranks that bind.
+  bool has_standby = false;
+  /// A coordinator after this one needs the whole record.
+  bool keeps_record() const { return may_be_taken_over || has_standby; }
   /// How long after that the nodes it knows may take to come again.
   Duration rejoin_grace = std::chrono::seconds(10);
   /// A node whose stream broke is lost unless the same incarnation is back within this time. Where

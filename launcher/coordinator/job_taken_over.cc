@@ -79,7 +79,7 @@ bool JobMachine::HasRecordChanged() const {
                                  now.outcome_decided != before_.outcome_decided ||
                                  now.restarts_used != before_.restarts_used ||
                                  now.membership_changes != before_.membership_changes;
-  return has_short_changed || (spec_.may_be_taken_over && !(now == before_));
+  return has_short_changed || (spec_.keeps_record() && !(now == before_));
 }
 
 job::Record JobMachine::ToRecord() const {
@@ -87,7 +87,7 @@ job::Record JobMachine::ToRecord() const {
   record.generation = generation();
   record.budgets = budgets_;
   record.is_over = outcome().has_value();
-  if (!spec_.may_be_taken_over) {
+  if (!spec_.keeps_record()) {
     return record;
   }
   record.launch_id = spec_.launch_id;

@@ -63,8 +63,8 @@ struct HolderFacts {
   Duration silence{};
   /// The claim's addresses mean the same machine here as where it was written.
   bool is_on_own_network = false;
-  /// Whoever asks has opened the journal that the holder kept, which therefore is gone, or may do
-  /// nothing any more.
+  /// Whoever asks has opened the journal that the holder kept, or was its standby: the holder is
+  /// gone, or may do nothing any more.
   bool is_succeeded = false;
 };
 /// Between two renewals of a claim; several of them fit into a lease.

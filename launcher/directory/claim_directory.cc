@@ -122,7 +122,9 @@ HolderFacts ClaimDirectory::LookAtHolder(const std::optional<Claim>& found) {
   }
   const std::string network = OwnNetwork();
   facts.is_on_own_network = !network.empty() && found->network == network;
-  facts.is_succeeded = !context_.journal.empty() && found->journal == context_.journal;
+  facts.is_succeeded = context_.succession.has_value()
+                           ? found->launch == context_.succession->claim
+                           : !context_.journal.empty() && found->journal == context_.journal;
   if (facts.is_succeeded) {
     return facts;  // Whether it answers does not matter any more.
   }
@@ -172,8 +174,10 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Host(const std::optional<Cl
              .network = OwnNetwork(),
              .journal = context_.journal};
   if (place.token.value.empty()) {
-    mine.token = place.token.value = RandomHex(32);
+    mine.token = place.token.value =
+        context_.succession.has_value() ? context_.succession->token : RandomHex(32);
   }
+  place.claim = mine.launch;
   ASSIGN_OR_RETURN(const bool is_ours, store_->Replace(found, mine));
   if (!is_ours) {
     return std::optional<Place>();

@@ -52,6 +52,8 @@ struct Place {
   bool can_be_taken = false;
   /// Of a host whose place can be taken: just before it was claimed, as before a Confirm().
   MonoTime sure_from{};
+  /// Names the claim of a host whose place can be taken; else empty.
+  std::string claim;
   /// Between two questions whether it is: a server or another machine may be asked by many.
   Duration longest_look_pause = std::chrono::seconds(4);
 
@@ -156,6 +158,13 @@ struct DirectoryContext {
   std::function<void(const std::string&)> notify;
   /// Of a coordinator that keeps one: see Journal::identity().
   std::string journal{};
+  /// Of a standby: the claim in whose place it puts its own, and the token that the job's nodes
+  /// have.
+  struct Succession {
+    std::string claim;
+    std::string token;
+  };
+  std::optional<Succession> succession{};
   /// Told, on any thread, when it turns out that another launcher has the place of this one, which
   /// hosts; may be null.
   std::function<void()> on_taken{};

@@ -147,6 +147,8 @@ void CoordinatorHost::PlaceChecked(MonoTime at) { Feed(job::PlaceChecked{at}); }
 
 void CoordinatorHost::PlaceUnknown(const std::string& why) { Feed(job::PlaceUnknown{why}); }
 
+void CoordinatorHost::AgentDied(Incarnation agent) { Feed(job::AgentDied{agent}); }
+
 void CoordinatorHost::NoSuccessor(const std::string& node_name) {
   Feed(job::NoSuccessor{node_name});
 }

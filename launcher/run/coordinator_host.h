@@ -72,6 +72,8 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   /// See CoordinatorService::TakeOver().
   void TakeOver();
   void OperatorStop(int signal);
+  /// See job::AgentDied.
+  void AgentDied(Incarnation agent);
   /// See job::NoSuccessor.
   void NoSuccessor(const std::string& node_name);
   /// See job::HostReplaced.

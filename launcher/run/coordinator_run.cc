@@ -1,6 +1,9 @@
 #include "launcher/run/coordinator_run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,7 +42,8 @@ bool IsAllOver(const Journal* journal) {
 
 }  // namespace
 
-CoordinatorRun::CoordinatorRun(const LaunchPlan& plan, const Environment& environment)
+CoordinatorRun::CoordinatorRun(const LaunchPlan& plan, const Environment& environment,
+                               std::optional<Inheritance> inheritance)
     : plan_(plan),
       environment_(environment),
       clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
@@ -50,7 +54,8 @@ CoordinatorRun::CoordinatorRun(const LaunchPlan& plan, const Environment& enviro
                     host_->ForwardSignal(signal);
                   }
                 }}),
-      output_(loop_, kProgram, plan_, environment_) {
+      output_(loop_, kProgram, plan_, environment_),
+      inheritance_(std::move(inheritance)) {
   RaiseDescriptorLimit();
 }
 
@@ -76,7 +81,12 @@ absl::Status CoordinatorRun::Start() {
   }
   ASSIGN_OR_RETURN(tls_, MakeTls(plan_));
   RETURN_IF_ERROR(CheckCanServe(tls_.get()));
-  RETURN_IF_ERROR(Find());
+  if (HasOwnPlace()) {
+    RETURN_IF_ERROR(Find());
+  }
+  if (inheritance_.has_value()) {
+    TakeInheritance();
+  }
   RETURN_IF_ERROR(OpenHost());
   RETURN_IF_ERROR(OpenPort());
   RETURN_IF_ERROR(taken_);
@@ -104,6 +114,9 @@ absl::Status CoordinatorRun::Find() {
                     const std::string& notice) { post([this, notice] { output_.Print(notice); }); },
       .on_taken = [this, post = gate_.poster()] { post([this] { OnClaimTaken(); }); },
       .tls = tls_};
+  if (inheritance_.has_value()) {
+    context.succession = {inheritance_->handover.claim, inheritance_->handover.token};
+  }
   directory_thread_.Run(
       [found, context, journal = MakeJournalOptions()]() mutable {
         if (journal.place.is_given()) {
@@ -130,6 +143,28 @@ absl::Status CoordinatorRun::Find() {
   ASSIGN_OR_RETURN(directory_, std::move(found->directory));
   ASSIGN_OR_RETURN(place_, std::move(found->place));
   return own_signal_ == 0 ? absl::OkStatus() : interrupted;
+}
+
+/// Nodes that start later do not find a standby by the claim of the launcher before it.
+bool CoordinatorRun::HasOwnPlace() const {
+  return !inheritance_.has_value() || !inheritance_->handover.claim.empty();
+}
+
+/// Nodes that redial come where they were before.
+void CoordinatorRun::TakeInheritance() {
+  place_.endpoints = inheritance_->handover.endpoints;
+  place_.token.value = inheritance_->handover.token;
+  std::move(inheritance_->listeners.begin(), inheritance_->listeners.end(),
+            std::back_inserter(place_.listeners));
+}
+
+/// What the coordinator before this one has left.
+const std::optional<job::Record>& CoordinatorRun::found() const {
+  static const std::optional<job::Record> kNothing;
+  if (inheritance_.has_value()) {
+    return inheritance_->record;
+  }
+  return journal_ != nullptr ? journal_->found() : kNothing;
 }
 
 JournalOptions CoordinatorRun::MakeJournalOptions() {
@@ -190,15 +225,18 @@ absl::Status CoordinatorRun::OpenHost() {
   if (journal_ != nullptr) {
     OpenKeeper();
     hooks.persist = [this](const job::Record& record) { keeper_->Keep(record); };
-    options.record = journal_->found();
     if (journal_->can_be_taken()) {
       options.sure_until = [journal = journal_] { return journal->sure_until(); };
     }
   }
+  options.record = found();
   if (options.record.has_value()) {
     if (std::string why = job::WhyUnusable(*options.record, options.spec); !why.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "--journal: the job in ", ToString(plan_.journal), " cannot be taken over: ", why));
+      return absl::FailedPreconditionError(
+          absl::StrCat(inheritance_.has_value()
+                           ? "the job"
+                           : absl::StrCat("--journal: the job in ", ToString(plan_.journal)),
+                       " cannot be taken over: ", why));
     }
   }
   host_ = std::make_unique<CoordinatorHost>(loop_, std::move(options), std::move(hooks));
@@ -215,15 +253,26 @@ absl::Status CoordinatorRun::OpenPort() {
     RETURN_IF_ERROR(port_->ListenOn(std::move(listener)).status());
   }
   place_.listeners.clear();
-  if (journal_ != nullptr && journal_->found().has_value()) {
+  if (found().has_value()) {
     host_->TakeOver();
+  }
+  if (inheritance_.has_value()) {
+    host_->AgentDied(inheritance_->handover.agent);
   }
   return absl::OkStatus();
 }
 
 void CoordinatorRun::TellOfStart() {
   const JobMachine& job = host_->machine();
-  const bool takes_over = journal_ != nullptr && journal_->found().has_value();
+  if (inheritance_.has_value()) {
+    output_.Print(absl::StrCat(
+        "the launcher of this node (pid ", inheritance_->handover.pid,
+        ") has died; the job's coordinator goes on at ", place_.where(), " as pid ", ::getpid(),
+        ": generation ", job.generation().value(), ", ", std::string(job::PhaseName(job.phase())),
+        ". The same command joins this node again; `kill ", ::getpid(), "` ends the job"));
+    return;
+  }
+  const bool takes_over = found().has_value();
   if (takes_over && journal_->found()->is_over) {
     output_.Print(absl::StrCat(
         "the job in ", ToString(plan_.journal), " is over: ", std::string(job.reason()),

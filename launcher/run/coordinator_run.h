@@ -21,16 +21,19 @@
 #include "launcher/run/journal_keeper.h"
 #include "launcher/run/place_search.h"
 #include "launcher/run/signals.h"
+#include "launcher/standby/handover.h"
 #include "proto/cluster/clocks.h"
 
 namespace fsdprun {
 
 /// `fsdprun --coordinator`: the job's coordinator and nothing else. With a journal it can be killed
-/// and started again, see Note [Taking a job over]. Thread: the main thread, which also runs the
-/// loop. `plan` and `environment` must outlive it.
+/// and started again, see Note [Taking a job over]. Or what goes on in the place of a launcher that
+/// hosted it, see Note [A standby]. Thread: the main thread, which also runs the loop. `plan` and
+/// `environment` must outlive it.
 class CoordinatorRun {
  public:
-  CoordinatorRun(const LaunchPlan& plan, const Environment& environment);
+  CoordinatorRun(const LaunchPlan& plan, const Environment& environment,
+                 std::optional<Inheritance> inheritance = std::nullopt);
   ~CoordinatorRun();
   CoordinatorRun(const CoordinatorRun&) = delete;
   CoordinatorRun& operator=(const CoordinatorRun&) = delete;
@@ -41,6 +44,9 @@ class CoordinatorRun {
  private:
   absl::Status Start();
   absl::Status Find();
+  bool HasOwnPlace() const;
+  void TakeInheritance();
+  const std::optional<job::Record>& found() const;
   JournalOptions MakeJournalOptions();
   JobSpec MakeSpec() const;
   void OpenKeeper();
@@ -89,6 +95,8 @@ class CoordinatorRun {
   /// Shared with the thread that writes it, which may hang. Null without one.
   std::shared_ptr<Journal> journal_;
   Place place_;
+  /// Of a standby.
+  std::optional<Inheritance> inheritance_;
   std::unique_ptr<JournalKeeper> keeper_;
   std::unique_ptr<CoordinatorHost> host_;
   /// Listens: what speaks HTTP/2 is an agent's. No world has its store here.

@@ -35,9 +35,11 @@
 #include "launcher/run/slurm_launcher.h"
 #include "launcher/run/ssh_launcher.h"
 #include "launcher/run/ssh_node.h"
+#include "launcher/run/standby_run.h"
 #include "launcher/run/worker_cpus.h"
 #include "launcher/slurm/slurm_plan.h"
 #include "launcher/ssh/ssh_command.h"
+#include "launcher/standby/standby.h"
 #include "proto/release.h"
 
 namespace fsdprun {
@@ -86,7 +88,7 @@ int Launch(CliProgram program, const LaunchPlan& plan, const Environment& enviro
                          SlurmLauncher::UsualMeans())
         .Run();
   }
-  return Launcher(program, plan, environment).Run();
+  return Launcher(program, plan, environment, {command.begin() + 1, command.end()}).Run();
 }
 
 constexpr size_t kRunIdBytes = 4;
@@ -172,6 +174,11 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
   if (program == CliProgram::kFsdpAgent && argc == 3 && argv[1] == kSessionOption) {
     PrepareProcess();
     return RunSession(argv[2], environment);
+  }
+  if (program == CliProgram::kFsdprun && argc >= 2 &&
+      argv[1] == absl::string_view(kStandbyOption)) {
+    PrepareProcess();
+    return RunStandby({argv + 2, argv + argc}, environment);
   }
   if (program == CliProgram::kFsdprun && argc == 2 && argv[1] == kSshNodeOption) {
     PrepareProcess();

@@ -31,11 +31,13 @@ std::string RandomRunId() {
 
 }  // namespace
 
-Launcher::Launcher(CliProgram program, const LaunchPlan& plan, const Environment& environment)
+Launcher::Launcher(CliProgram program, const LaunchPlan& plan, const Environment& environment,
+                   std::vector<std::string> arguments)
     : program_(program),
       plan_(plan),
       environment_(environment),
       clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
+      arguments_(std::move(arguments)),
       descriptor_limit_(RaiseDescriptorLimit()),
       signals_(loop_, {plan_.signals, [this](int signal) { OnSignal(signal); }},
                {plan_.forwarded_signals, [this](int signal) { OnForwardedSignal(signal); }}),

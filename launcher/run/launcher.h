@@ -32,6 +32,7 @@
 #include "launcher/run/restart_limit.h"
 #include "launcher/run/signals.h"
 #include "launcher/run/slurm_queue.h"
+#include "launcher/standby/standby.h"
 #include "proto/cluster/clocks.h"
 #include "proto/cluster/types.h"
 
@@ -41,7 +42,9 @@ namespace fsdprun {
 /// Thread: the main thread, which also runs the loop. `plan` and `environment` must outlive it.
 class Launcher {
  public:
-  Launcher(CliProgram program, const LaunchPlan& plan, const Environment& environment);
+  /// `arguments`: its own, for a standby; empty if there can be none.
+  Launcher(CliProgram program, const LaunchPlan& plan, const Environment& environment,
+           std::vector<std::string> arguments = {});
   ~Launcher();
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
@@ -61,6 +64,8 @@ class Launcher {
   absl::Status OpenTimer(const std::string& left_behind);
   absl::Status OpenLink();
   void MakeHost();
+  bool CanHaveStandby() const;
+  void MakeStandby(CoordinatorHost::Hooks* hooks);
   absl::Status MakeStore();
   absl::StatusOr<std::unique_ptr<WorkerStore>> OpenStore();
   Duration ConnectTimeout() const;
@@ -146,6 +151,7 @@ class Launcher {
   const LaunchPlan& plan_;
   const Environment& environment_;
   const Clocks clocks_;
+  const std::vector<std::string> arguments_;
 
   /// The soft limit of open descriptors that this process was started with.
   const uint64_t descriptor_limit_;
@@ -176,6 +182,8 @@ class Launcher {
   Place place_;
   int times_found_again_ = 0;
   std::unique_ptr<CoordinatorHost> host_;
+  /// Of the present host, which is not alone; see Note [A standby].
+  std::unique_ptr<Standby> standby_;
   /// Of who hosts the coordinator of a job that Slurm has started; else null.
   std::unique_ptr<SlurmQueue> queue_;
   std::unique_ptr<GrpcLink> grpc_link_;

@@ -37,6 +37,7 @@ int Launcher::Finish() {
                     MonoNow() + (is_interrupted ? kInterruptedDrainTimeout : kConsoleDrainTimeout));
   link_->Close();
   LeaveDirectory();
+  standby_.reset();  // What follows is the end, in order.
   if (host_ != nullptr) {
     host_->Shutdown();
   }

@@ -39,6 +39,9 @@ void Launcher::OnTended(Tended tended) {
   bool is_served = tended.listeners.empty();
   for (UniqueFd& listener : tended.listeners) {
     FSDPRUN_CHECK(port_server_ != nullptr, "a host of several nodes has a server");
+    if (standby_ != nullptr) {
+      standby_->AddListener(listener);
+    }
     if (const auto port = port_server_->ListenOn(std::move(listener)); !port.ok()) {
       Log(LogLevel::kWarning,
           absl::StrCat("cannot serve new nodes at the rendezvous endpoint ",

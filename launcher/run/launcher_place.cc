@@ -187,6 +187,7 @@ void Launcher::MoveTo(Place place) {
   agent_exit_.reset();
   output_.Attach(nullptr);
   agent_.reset();
+  standby_.reset();
   if (host_ != nullptr) {
     host_->Shutdown();
   }

@@ -25,10 +25,6 @@ namespace {
 constexpr int kAttemptsInGrace = 3;
 /// How long a launcher that cannot run the program looks for the coordinator, to say so.
 constexpr Duration kTellTimeout = std::chrono::seconds(60);
-/// Longer than to look at a place takes unless it hangs, and shorter than another launcher waits
-/// before it takes one, whatever it sees of the holder.
-constexpr Duration kPlaceSureFor = std::chrono::seconds(7);
-static_assert(kPlaceSureFor < kSilenceOfRefused && kPlaceSureFor < Clocks{}.claim_lease);
 /// For a coordinator that was found late.
 constexpr Duration kShortestConnectTimeout = std::chrono::seconds(1);
 
@@ -96,43 +92,6 @@ absl::Status Launcher::OpenLink() {
   grpc_link_ = std::make_unique<GrpcLink>(loop_, std::move(options));
   link_ = grpc_link_.get();
   return absl::OkStatus();
-}
-
-void Launcher::MakeHost() {
-  CoordinatorHost::Hooks hooks;
-  hooks.on_finish = [this](const JobOutcome& outcome) {
-    outcome_ = outcome;
-    StopWhenDone();
-  };
-  hooks.on_check_place = [this] { StepSearch(place::CheckOrdered{}); };
-  hooks.on_stall = [this](Duration length) {
-    if (length >= clocks_.coordinator_grace) {
-      StepSearch(place::Stalled{});
-    }
-  };
-  hooks.on_step = [this] { OnCoordinatorStep(); };
-  RecordNews(&hooks);
-  hooks.on_other_host = [this](const std::vector<std::string>& where) {
-    // The host, which calls this, may end there.
-    loop_.Post([this, where] { OnOtherHost({where, /*has_endpoint=*/false}); });
-  };
-  JobSpec spec = MakeJobSpec(plan_, clocks_);
-  spec.place_sure_for = place_.can_be_taken ? kPlaceSureFor : Duration::zero();
-  spec.place_sure_from = place_.sure_from;
-  host_ = std::make_unique<CoordinatorHost>(
-      loop_,
-      CoordinatorHost::Options{std::move(spec), run_id_,
-                               place_.is_shared() ? place_.token.value : "", clocks_.stream_silence,
-                               tls_},
-      std::move(hooks));
-  if (plan_.scheduler_job.has_value()) {
-    queue_ = std::make_unique<SlurmQueue>(
-        loop_, plan_, environment_,
-        SlurmQueue::Hooks{[this](int signal) { OnSignal(signal); },
-                          [this] { return IsStopping(host_->machine()); },
-                          [this](const std::string& text) { Print(text); }},
-        SlurmQueue::UsualMeans(loop_, environment_));
-  }
 }
 
 // The coordinator's port serves the store too: a connection that starts with the HTTP/2 preface is
@@ -280,8 +239,12 @@ void Launcher::MakeAgent() {
   }
   hooks.on_exit = [this](int code, const std::string& message) { OnAgentExit(code, message); };
   WatchAgent(&hooks);
+  LocalAgent::Options options = MakeAgentOptions();
+  if (standby_ != nullptr) {
+    standby_->SetAgent(options.spec.node.incarnation);
+  }
   agent_ =
-      std::make_unique<LocalAgent>(loop_, MakeAgentOptions(), std::move(hooks), *link_, *store_);
+      std::make_unique<LocalAgent>(loop_, std::move(options), std::move(hooks), *link_, *store_);
   output_.Attach(agent_.get());
   incarnation_ = Incarnation();
   was_turned_away_ = false;

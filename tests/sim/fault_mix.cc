@@ -50,6 +50,7 @@ bool ReadNumber(const std::string& key, const nlohmann::json& value, FaultMix* m
       {"max_delay_ms", &mix->max_delay_ms},
       {"min_fraction", &mix->min_fraction},
       {"lemon", &mix->lemon},
+      {"hosted", &mix->hosted},
       {"quarantine_window_s", &mix->quarantine_window_s},
       {"allocated", &mix->allocated},
       {"static_ranks", &mix->static_ranks},

@@ -67,6 +67,9 @@ struct FaultMix {
   double min_fraction = 1.0;
   /// This part of the faults hits the last node that is no spare: it is bad.
   double lemon = 0;
+  /// Share of the coordinators' deaths that are those of a launcher which hosts it: its agent dies
+  /// with it, and a standby goes on.
+  double hosted = 0;
   /// See JobSpec.
   int quarantine_after = 0;
   double quarantine_window_s = 600;

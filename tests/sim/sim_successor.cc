@@ -42,13 +42,17 @@ void World::KeepRecord(const job::Record& record) {
   kept_ = *std::move(decoded);
 }
 
-/// What agents have sent and it has not read is lost; what it has sent arrives before the end of
-/// the stream.
+/// Alone, or with the launcher that hosts it, which has an agent in the same process and a standby
+/// beside it. What agents have sent and it has not read is lost; what it has sent arrives before
+/// the end of the stream.
 void World::EndCoordinator() {
   Log("the coordinator is killed");
   coordinator_is_down_ = true;
   job_timer_at_ = 0;
-  const Nanos starts_at = now_ + random_.Between(10 * kMilli, 4 * kSecond);
+  const std::optional<uint32_t> with_it =
+      random_.Chance(options_.mix.hosted) ? PickAgent() : std::nullopt;
+  const Nanos starts_at = now_ + (with_it ? random_.Between(5 * kMilli, 50 * kMilli)
+                                          : random_.Between(10 * kMilli, 4 * kSecond));
   // Until then it may wait for a node that is gone.
   const Nanos knows_all_at = starts_at + Spec().rejoin_grace.count() + kSecond;
   referee_.ledger().Add(FaultOn(FaultKind::kRestartCoordinator, kCoordinatorNode, knows_all_at));
@@ -70,7 +74,16 @@ void World::EndCoordinator() {
       }
     });
   }
-  At(starts_at, [this] { StartSuccessor(); });
+  if (!with_it) {
+    At(starts_at, [this] { StartSuccessor(); });
+    return;
+  }
+  ++result_.faults;
+  KillAgent(FaultKind::kKillAgent, *with_it);
+  At(starts_at, [this, died = agents_[*with_it]->incarnation] {
+    StartSuccessor();
+    StepJob(job::AgentDied{died});
+  });
 }
 
 void World::StartSuccessor() {

@@ -140,6 +140,25 @@ class JobCase(unittest.TestCase):
             words.append(f"launcher {number} ({state}):\nstdout: {out}\nstderr: {err}")
         return words
 
+    def standbys(self):
+        """Processes that go on as the coordinator should a launcher die that hosts it."""
+        found = []
+        for pid in processes_with(self.marker):
+            with contextlib.suppress(OSError):
+                if b"--standby" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    found.append(pid)
+        return found
+
+    def kill_with_standbys(self, *launchers):
+        for launcher in launchers:
+            launcher.send_signal(signal.SIGSTOP)  # So that it starts no other one.
+        for pid in self.standbys():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for launcher in launchers:
+            launcher.kill()
+            launcher.wait()
+
     def kill_all(self):
         for pid in processes_with(self.marker):
             with contextlib.suppress(ProcessLookupError):

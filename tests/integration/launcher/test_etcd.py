@@ -54,8 +54,10 @@ class EtcdTest(JobCase):
         for end in (signal.SIGTERM, signal.SIGKILL):
             nodes = [self.node() for _ in range(2)]
             self.wait_for_notes("rank", 1, range(2))
-            for node in nodes:
+            for node in nodes if end == signal.SIGTERM else []:
                 node.send_signal(end)
+            if end == signal.SIGKILL:
+                self.kill_with_standbys(*nodes)
             self.assertNotIn(0, self.finish_all(nodes))
             for path in self.dir.glob("rank.*"):
                 path.unlink()

@@ -148,7 +148,7 @@ class KillsTest(JobCase):
         agent = self.start(f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=day", script, binary="fsdp-agent")
         host = self.start(*host_args)
         first = self.pids(1, range(2))
-        host.kill()
+        self.kill_with_standbys(host)
         wait_for_ends(first, "all workers to end")
         for note in self.dir.glob("pid.*"):
             note.unlink()

@@ -85,6 +85,44 @@ TEST(JobTakenOver, MemberThatDoesNotComeAgainIsLost) {
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 1"));
 }
 
+/// Who goes on for a launcher that shared a process with an agent.
+TEST(JobTakenOver, AgentThatDiedWithTheCoordinatorIsNotWaitedFor) {
+  JobSpec spec = KeptSpec(1, 2, 3);
+  spec.may_be_taken_over = false;
+  spec.has_standby = true;
+  Job before(spec);
+  before.RunTwo();
+  Job job(SuccessorSpec(1, 2, 3), before);
+  job.Step(job::TimerDue{});
+  EXPECT_THAT(job.Step(job::AgentDied{Incarnation(2)}), ElementsAre("stop 1 g1 signal 15 grace 2"));
+  EXPECT_THAT(job.history_.front(),
+              Eq("lost node-2 ended with the launcher that hosted the coordinator"));
+  EXPECT_THAT(job.Step(job::AgentDied{Incarnation(2)}), IsEmpty());
+  EXPECT_THAT(ComeAgain(job, 1, 1, Ran(1)), ElementsAre("admit 1", "stop 1 g1 signal 15 grace 2"));
+  EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 1"));
+}
+
+TEST(JobTakenOver, AgentsNeedNotKnowOfAStandby) {
+  JobSpec spec = KeptSpec(1, 1, 0);
+  spec.may_be_taken_over = false;
+  spec.has_standby = true;
+  EXPECT_FALSE(AdmissionOf(spec).may_be_taken_over);
+}
+
+TEST(JobTakenOver, AgentThatDiedOfAJobThatIsOverIsNotWaitedFor) {
+  Job before(KeptSpec(2, 2, 0));
+  before.RunTwo();
+  before.Exit(1, 1, 0, 0);
+  before.Exit(2, 1, 0, 0);
+  ASSERT_TRUE(before.machine_.outcome().has_value());
+  Job job(SuccessorSpec(2, 2, 0), before);
+  job.Step(job::TimerDue{});
+  job.Step(job::AgentDied{Incarnation(2)});
+  EXPECT_THAT(ComeAgain(job, 1, 1, {}), ElementsAre("admit 1", "release 1 code 0"));
+  job.Say(1, 0, AgentLeft{});
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kFinished);
+}
+
 TEST(JobTakenOver, WorldThatWasPreparingIsOrderedAgain) {
   Job before(KeptSpec(2, 2, 0));
   before.Join(1);

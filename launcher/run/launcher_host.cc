@@ -1,0 +1,99 @@
+// What a launcher has that hosts the coordinator: the coordinator, its standby, and Slurm's queue.
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "launcher/directory/claim.h"
+#include "launcher/run/job_spec.h"
+#include "launcher/run/launcher.h"
+#include "launcher/run/machine.h"
+
+namespace fsdprun {
+namespace {
+
+/// Longer than to look at a place takes unless it hangs, and shorter than another launcher waits
+/// before it takes one, whatever it sees of the holder.
+constexpr Duration kPlaceSureFor = std::chrono::seconds(7);
+static_assert(kPlaceSureFor < kSilenceOfRefused && kPlaceSureFor < Clocks{}.claim_lease);
+
+}  // namespace
+
+void Launcher::MakeHost() {
+  CoordinatorHost::Hooks hooks;
+  hooks.on_finish = [this](const JobOutcome& outcome) {
+    outcome_ = outcome;
+    StopWhenDone();
+  };
+  hooks.on_check_place = [this] { StepSearch(place::CheckOrdered{}); };
+  hooks.on_stall = [this](Duration length) {
+    if (length >= clocks_.coordinator_grace) {
+      StepSearch(place::Stalled{});
+    }
+  };
+  hooks.on_step = [this] { OnCoordinatorStep(); };
+  RecordNews(&hooks);
+  hooks.on_other_host = [this](const std::vector<std::string>& where) {
+    // The host, which calls this, may end there.
+    loop_.Post([this, where] { OnOtherHost({where, /*has_endpoint=*/false}); });
+  };
+  JobSpec spec = MakeJobSpec(plan_, clocks_);
+  spec.place_sure_for = place_.can_be_taken ? kPlaceSureFor : Duration::zero();
+  spec.place_sure_from = place_.sure_from;
+  if (CanHaveStandby()) {
+    spec.has_standby = true;
+    MakeStandby(&hooks);
+  }
+  host_ = std::make_unique<CoordinatorHost>(
+      loop_,
+      CoordinatorHost::Options{std::move(spec), run_id_,
+                               place_.is_shared() ? place_.token.value : "", clocks_.stream_silence,
+                               tls_},
+      std::move(hooks));
+  if (plan_.scheduler_job.has_value()) {
+    queue_ = std::make_unique<SlurmQueue>(
+        loop_, plan_, environment_,
+        SlurmQueue::Hooks{[this](int signal) { OnSignal(signal); },
+                          [this] { return IsStopping(host_->machine()); },
+                          [this](const std::string& text) { Print(text); }},
+        SlurmQueue::UsualMeans(loop_, environment_));
+  }
+}
+
+// Ranks that bind are given away by nobody but who knows them, and a scheduler ends a launcher's
+// processes with it.
+bool Launcher::CanHaveStandby() const {
+  return !arguments_.empty() && place_.is_shared() && plan_.backend != RendezvousBackend::kStatic &&
+         !plan_.scheduler_job.has_value();
+}
+
+// There is something to lose from the first world on.
+void Launcher::MakeStandby(CoordinatorHost::Hooks* hooks) {
+  absl::StatusOr<std::string> program = OwnProgram();
+  if (!program.ok()) {
+    Log(LogLevel::kWarning, std::string(program.status().message()));
+    return;
+  }
+  std::vector<std::string> command = arguments_;
+  command.insert(command.begin(), *std::move(program));
+  standby_ = std::make_unique<Standby>(
+      loop_,
+      Standby::Options{.command = std::move(command),
+                       .handover = {.run_id = run_id_,
+                                    .token = place_.token.value,
+                                    .endpoints = place_.endpoints,
+                                    .pid = ::getpid(),
+                                    .agent = Incarnation(),
+                                    .claim = place_.claim},
+                       .job = {run_id_, plan_.min_nodes, plan_.max_nodes, plan_.max_restarts}});
+  for (const UniqueFd& listener : place_.listeners) {
+    standby_->AddListener(listener);
+  }
+  hooks->persist = [this](const job::Record& record) {
+    if (standby_ != nullptr && record.generation != Generation()) {
+      standby_->Keep(record);
+    }
+  };
+}
+
+}  // namespace fsdprun
