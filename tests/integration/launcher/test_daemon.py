@@ -472,6 +472,7 @@ class RestartTest(DaemonCase):
         """)
         job = self.start_job(ports, script)
         self.wait_for_notes("pid", 1, range(2))
+        self.wait_for_notes("step", 1, range(2))
         pids = self.notes("pid")
         for _ in range(ROUNDS):
             seen = int(self.notes("step")[1, 0])
