@@ -68,8 +68,8 @@ absl::StatusOr<pid_t> SpawnDetached(const DetachedProgram& program) {
   for (const auto& [own, number] : program.descriptors) {
     moved.emplace_back(::fcntl(own, F_DUPFD_CLOEXEC, last + 1));
     if (!moved.back().valid()) {
-      return absl::UnavailableError(absl::StrCat("prepare the descriptors of ",
-                                                 program.command.front(), ": ", ErrorText(errno)));
+      return absl::UnavailableError(
+          absl::StrCat("prepare the descriptors of ", program.path, ": ", ErrorText(errno)));
     }
     posix_spawn_file_actions_adddup2(settings.actions(), moved.back().get(), number);
   }
@@ -78,10 +78,10 @@ absl::StatusOr<pid_t> SpawnDetached(const DetachedProgram& program) {
   std::vector<std::string> variables = program.environment;
   pid_t pid = 0;
   const int error =
-      ::posix_spawn(&pid, words.front().c_str(), settings.actions(), settings.attributes(),
+      ::posix_spawn(&pid, program.path.c_str(), settings.actions(), settings.attributes(),
                     Pointers(words).data(), Pointers(variables).data());
   if (error != 0) {
-    return absl::UnavailableError(absl::StrCat("start ", words.front(), ": ", ErrorText(error)));
+    return absl::UnavailableError(absl::StrCat("start ", program.path, ": ", ErrorText(error)));
   }
   return pid;
 }

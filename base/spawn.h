@@ -12,7 +12,8 @@ namespace fsdprun {
 
 /// A program that goes on by itself, whatever becomes of the one that starts it.
 struct DetachedProgram {
-  /// Begins with its path.
+  std::string path;
+  /// Begins with its name.
   std::vector<std::string> command;
   /// As NAME=value.
   std::vector<std::string> environment;

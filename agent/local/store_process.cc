@@ -42,7 +42,8 @@ absl::StatusOr<int> StoreProcess::Renew(const std::string& listen_on, int keeper
                                         size_t clients) {
   End();
   ASSIGN_OR_RETURN(const BoundStore bound, BindStore(listen_on));
-  ASSIGN_OR_RETURN(id_.pid, SpawnDetached({.command = {program_, "--store", absl::StrCat(clients)},
+  ASSIGN_OR_RETURN(id_.pid, SpawnDetached({.path = program_,
+                                           .command = {program_, "--store", absl::StrCat(clients)},
                                            .environment = OwnEnvironment(),
                                            .descriptors = {{bound.socket.get(), kListenerFd},
                                                            {keeper_pidfd, kKeeperFd}}}));

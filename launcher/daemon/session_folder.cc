@@ -89,7 +89,8 @@ absl::StatusOr<SessionProcess> RestartSession(const std::string& folder, const s
     return Failed("cannot empty", folder + "/alive", errno);
   }
   SessionProcess process{.is_child = true};
-  ASSIGN_OR_RETURN(process.pid, SpawnDetached({.command = {program, "--session", folder},
+  ASSIGN_OR_RETURN(process.pid, SpawnDetached({.path = program,
+                                               .command = {program, "--session", folder},
                                                .environment = Variables(environment),
                                                .descriptors = {{out.get(), STDOUT_FILENO},
                                                                {error.get(), STDERR_FILENO},

@@ -145,9 +145,11 @@ absl::Status CoordinatorRun::Find() {
   return own_signal_ == 0 ? absl::OkStatus() : interrupted;
 }
 
-/// Nodes that start later do not find a standby by the claim of the launcher before it.
+/// Nodes that start later do not find a standby by the claim of the launcher before it. None starts
+/// for a job that is over.
 bool CoordinatorRun::HasOwnPlace() const {
-  return !inheritance_.has_value() || !inheritance_->handover.claim.empty();
+  return !inheritance_.has_value() ||
+         (!inheritance_->handover.claim.empty() && !inheritance_->record->is_over);
 }
 
 /// Nodes that redial come where they were before.

@@ -62,12 +62,16 @@ std::vector<std::string> CommandForNodes(int argc, char** argv) {
   return command;
 }
 
-// Runs a job, or one node of it, from start to end, and prints everything an operator needs.
-int Launch(CliProgram program, const LaunchPlan& plan, const Environment& environment,
-           const SlurmPlace& slurm, std::vector<std::string> command) {
+void TakeLogLevel(const Environment& environment) {
   if (const auto level = environment.find("LOGLEVEL"); level != environment.end()) {
     SetLogLevel(ParseLogLevel(level->second));
   }
+}
+
+// Runs a job, or one node of it, from start to end, and prints everything an operator needs.
+int Launch(CliProgram program, const LaunchPlan& plan, const Environment& environment,
+           const SlurmPlace& slurm, std::vector<std::string> command) {
+  TakeLogLevel(environment);
   if (plan.is_coordinator) {
     return CoordinatorRun(plan, environment).Run();
   }
@@ -178,6 +182,7 @@ int RunProgram(CliProgram program, int argc, char** argv, char** environ_pointer
   if (program == CliProgram::kFsdprun && argc >= 2 &&
       argv[1] == absl::string_view(kStandbyOption)) {
     PrepareProcess();
+    TakeLogLevel(environment);
     return RunStandby({argv + 2, argv + argc}, environment);
   }
   if (program == CliProgram::kFsdprun && argc == 2 && argv[1] == kSshNodeOption) {

@@ -1,6 +1,8 @@
 // A host at an endpoint that jobs of several run ids may share: see Note [Several run ids on one
 // endpoint].
 
+#include <fcntl.h>
+
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -39,9 +41,7 @@ void Launcher::OnTended(Tended tended) {
   bool is_served = tended.listeners.empty();
   for (UniqueFd& listener : tended.listeners) {
     FSDPRUN_CHECK(port_server_ != nullptr, "a host of several nodes has a server");
-    if (standby_ != nullptr) {
-      standby_->AddListener(listener);
-    }
+    UniqueFd copy(standby_ != nullptr ? ::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0) : -1);
     if (const auto port = port_server_->ListenOn(std::move(listener)); !port.ok()) {
       Log(LogLevel::kWarning,
           absl::StrCat("cannot serve new nodes at the rendezvous endpoint ",
@@ -50,6 +50,9 @@ void Launcher::OnTended(Tended tended) {
       continue;
     }
     is_served = true;
+    if (standby_ != nullptr) {
+      standby_->AddListener(std::move(copy));
+    }
     host_->TakeOver();
   }
   if (!is_served) {

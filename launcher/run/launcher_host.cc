@@ -1,4 +1,5 @@
 // What a launcher has that hosts the coordinator: the coordinator, its standby, and Slurm's queue.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -7,7 +8,6 @@
 #include "launcher/directory/claim.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/launcher.h"
-#include "launcher/run/machine.h"
 
 namespace fsdprun {
 namespace {
@@ -67,18 +67,15 @@ bool Launcher::CanHaveStandby() const {
          !plan_.scheduler_job.has_value();
 }
 
-// There is something to lose from the first world on.
+// There is something to lose from the first world on. The program is the one that runs here, which
+// another release may have replaced on the disk since.
 void Launcher::MakeStandby(CoordinatorHost::Hooks* hooks) {
-  absl::StatusOr<std::string> program = OwnProgram();
-  if (!program.ok()) {
-    Log(LogLevel::kWarning, std::string(program.status().message()));
-    return;
-  }
   std::vector<std::string> command = arguments_;
-  command.insert(command.begin(), *std::move(program));
+  command.insert(command.begin(), ProgramName(program_));
   standby_ = std::make_unique<Standby>(
       loop_,
-      Standby::Options{.command = std::move(command),
+      Standby::Options{.path = "/proc/self/exe",
+                       .command = std::move(command),
                        .handover = {.run_id = run_id_,
                                     .token = place_.token.value,
                                     .endpoints = place_.endpoints,
@@ -87,7 +84,7 @@ void Launcher::MakeStandby(CoordinatorHost::Hooks* hooks) {
                                     .claim = place_.claim},
                        .job = {run_id_, plan_.min_nodes, plan_.max_nodes, plan_.max_restarts}});
   for (const UniqueFd& listener : place_.listeners) {
-    standby_->AddListener(listener);
+    standby_->AddListener(UniqueFd(::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0)));
   }
   hooks->persist = [this](const job::Record& record) {
     if (standby_ != nullptr && record.generation != Generation()) {

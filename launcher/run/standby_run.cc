@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -23,20 +23,28 @@
 namespace fsdprun {
 namespace {
 
-/// Of a launcher that is killed by a signal that was meant for both, say.
-class SignalsLater {
+bool IsOfAFault(int signal) {
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+         signal == SIGTRAP || signal == SIGABRT;
+}
+
+/// What is meant for the launcher, whose words a standby's command line has, too, is none of its
+/// business while it waits; nor may it be kept for later.
+class SignalsIgnored {
  public:
-  SignalsLater() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsLater() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsLater(const SignalsLater&) = delete;
-  SignalsLater& operator=(const SignalsLater&) = delete;
+  SignalsIgnored() { SetAll(SIG_IGN); }
+  ~SignalsIgnored() { SetAll(SIG_DFL); }
+  SignalsIgnored(const SignalsIgnored&) = delete;
+  SignalsIgnored& operator=(const SignalsIgnored&) = delete;
 
  private:
-  sigset_t before_;
+  static void SetAll(sighandler_t handler) {
+    for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+      if (!IsOfAFault(signal) && signal != SIGCHLD) {
+        ::signal(signal, handler);  // Not SIGKILL and SIGSTOP, whatever this says.
+      }
+    }
+  }
 };
 
 absl::Status CheckSocket() {
@@ -47,11 +55,6 @@ absl::Status CheckSocket() {
     return absl::InvalidArgumentError("--standby is for launchers, and not for use by hand");
   }
   return absl::OkStatus();
-}
-
-bool IsAllOver(const Inheritance& inheritance) {
-  return !inheritance.record.has_value() ||
-         (inheritance.record->is_over && inheritance.record->nodes.empty());
 }
 
 absl::StatusOr<int> GoOn(Inheritance inheritance, const std::vector<std::string>& arguments,
@@ -68,15 +71,21 @@ absl::StatusOr<int> GoOn(Inheritance inheritance, const std::vector<std::string>
 
 absl::StatusOr<int> Run(const std::vector<std::string>& arguments, const Environment& environment) {
   RETURN_IF_ERROR(CheckSocket());
+  ::prctl(PR_SET_NAME, ProgramName(CliProgram::kFsdprun));  // Else "exe", by which it was started.
   const UniqueFd socket(kStandbySocket);
   absl::StatusOr<Inheritance> inheritance = absl::UnknownError("not read");
   {
-    const SignalsLater signals_later;
+    const SignalsIgnored signals_ignored;
     inheritance = ReadInheritance(socket.get());
   }
   RETURN_IF_ERROR(inheritance.status());
-  return IsAllOver(*inheritance) ? absl::StatusOr<int>(0)
-                                 : GoOn(*std::move(inheritance), arguments, environment);
+  if (!inheritance->record.has_value()) {
+    return absl::UnavailableError("the launcher has died before it had told of the job");
+  }
+  if (inheritance->record->is_over && inheritance->record->nodes.empty()) {
+    return 0;
+  }
+  return GoOn(*std::move(inheritance), arguments, environment);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "launcher/standby/handover.h"
 
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -7,10 +8,12 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/error_text.h"
 #include "base/status_macros.h"
 #include "fsdprun/v1/standby.pb.h"
@@ -20,67 +23,74 @@ namespace {
 
 /// The kernel passes no more at once (SCM_MAX_FD).
 constexpr size_t kDescriptorsMax = 253;
-/// A record has some hundred bytes a node.
-constexpr uint32_t kBytesMax = 1U << 30;
+/// A handover has a run id, a token and some addresses.
+constexpr size_t kMessageBytesMax = size_t{1} << 16;
 
-using Length = uint32_t;
+absl::Status Failed(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", ErrorText(errno)));
+}
 
-absl::Status SendPiece(int socket, const char* data, size_t size,
-                       const std::vector<UniqueFd>& descriptors, size_t* sent) {
-  iovec piece{const_cast<char*>(data), size};
+absl::Status Send(int socket, const v1::ToStandby& what, const std::vector<int>& descriptors) {
+  std::string text = what.SerializeAsString();
+  if (text.size() > kMessageBytesMax || descriptors.size() > kDescriptorsMax) {
+    return absl::UnavailableError(absl::StrCat("too much to tell: ", text.size(), " bytes, ",
+                                               descriptors.size(), " sockets"));
+  }
+  iovec piece{text.data(), text.size()};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
-  std::vector<char> control;
+  const size_t bytes = descriptors.size() * sizeof(int);
+  std::vector<char> control(CMSG_SPACE(bytes));
   if (!descriptors.empty()) {
-    std::vector<int> numbers;
-    std::transform(descriptors.begin(), descriptors.end(), std::back_inserter(numbers),
-                   [](const UniqueFd& fd) { return fd.get(); });
-    control.resize(CMSG_SPACE(numbers.size() * sizeof(int)));
     message.msg_control = control.data();
     message.msg_controllen = control.size();
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(numbers.size() * sizeof(int));
-    std::memcpy(CMSG_DATA(header), numbers.data(), numbers.size() * sizeof(int));
+    header->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(header), descriptors.data(), bytes);
   }
-  const ssize_t n = ::sendmsg(socket, &message, MSG_NOSIGNAL);
-  if (n < 0 && errno != EINTR) {
-    return absl::UnavailableError(errno == EAGAIN ? "it does not read" : ErrorText(errno));
+  ssize_t sent = 0;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0) {
+    return absl::OkStatus();
   }
-  *sent = n < 0 ? 0 : static_cast<size_t>(n);
-  return absl::OkStatus();
+  return errno == EAGAIN ? absl::UnavailableError("it does not read") : Failed("send");
 }
 
-absl::Status SendFrame(int socket, const v1::ToStandby& what,
-                       const std::vector<UniqueFd>& descriptors) {
-  std::string body = what.SerializeAsString();
-  const auto length = static_cast<Length>(body.size());
-  std::string frame(reinterpret_cast<const char*>(&length), sizeof(length));
-  frame += body;
-  const std::vector<UniqueFd> none;
-  for (size_t done = 0; done < frame.size();) {
-    size_t sent = 0;
-    RETURN_IF_ERROR(SendPiece(socket, frame.data() + done, frame.size() - done,
-                              done == 0 ? descriptors : none, &sent));
-    done += sent;
+absl::StatusOr<UniqueFd> FileWith(absl::string_view text) {
+  UniqueFd file(::memfd_create("fsdprun-record", MFD_CLOEXEC));
+  if (!file.valid()) {
+    return Failed("make a file in memory");
   }
-  return absl::OkStatus();
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = ::write(file.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno != EINTR) {
+      return Failed("write to a file in memory");
+    }
+    done += n > 0 ? static_cast<size_t>(n) : 0;
+  }
+  return file;
 }
 
-void TakeDescriptors(msghdr* message, std::vector<UniqueFd>* taken) {
-  for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr;
-       header = CMSG_NXTHDR(message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
-      continue;
+absl::StatusOr<job::Record> ReadRecord(const UniqueFd& file, uint64_t bytes) {
+  std::string text(bytes, '\0');
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n =
+        ::pread(file.get(), text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (n == 0 || (n < 0 && errno != EINTR)) {
+      return Failed("read the job's record");
     }
-    std::vector<int> numbers((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    std::memcpy(numbers.data(), CMSG_DATA(header), numbers.size() * sizeof(int));
-    for (const int number : numbers) {
-      taken->emplace_back(number);
-    }
+    done += n > 0 ? static_cast<size_t>(n) : 0;
   }
+  v1::JobRecord record;
+  if (!record.ParseFromString(text)) {
+    return absl::InvalidArgumentError("the job's record cannot be read");
+  }
+  return Decode(record);
 }
 
 absl::StatusOr<Handover> DecodeHandover(const v1::Handover& in) {
@@ -98,49 +108,68 @@ absl::StatusOr<Handover> DecodeHandover(const v1::Handover& in) {
   return handover;
 }
 
-absl::Status Take(const std::string& body, Inheritance* inheritance) {
-  v1::ToStandby frame;
-  if (!frame.ParseFromString(body)) {
-    return absl::InvalidArgumentError("what the launcher has said cannot be read");
+struct Message {
+  v1::ToStandby what;
+  std::vector<UniqueFd> descriptors;
+};
+
+std::vector<UniqueFd> DescriptorsOf(msghdr* message) {
+  std::vector<UniqueFd> taken;
+  for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr;
+       header = CMSG_NXTHDR(message, header)) {
+    if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+      std::vector<int> numbers((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+      std::memcpy(numbers.data(), CMSG_DATA(header), numbers.size() * sizeof(int));
+      for (const int number : numbers) {
+        taken.emplace_back(number);
+      }
+    }
   }
-  if (frame.has_handover()) {
-    ASSIGN_OR_RETURN(inheritance->handover, DecodeHandover(frame.handover()));
-  } else if (frame.has_record()) {
-    ASSIGN_OR_RETURN(inheritance->record, Decode(frame.record()));
-  }
-  return absl::OkStatus();
+  return taken;
 }
 
-/// Takes the frames that are whole from the front of `received`. Only the latest record is looked
-/// at.
-absl::Status TakeFrames(std::string* received, Inheritance* inheritance) {
-  size_t at = 0;
-  Length length = 0;
-  while (received->size() - at >= sizeof(length)) {
-    std::memcpy(&length, received->data() + at, sizeof(length));
-    if (length > kBytesMax) {
-      return absl::InvalidArgumentError(absl::StrCat("a message of ", length, " bytes"));
-    }
-    if (received->size() - at - sizeof(length) < length) {
-      break;
-    }
-    RETURN_IF_ERROR(Take(received->substr(at + sizeof(length), length), inheritance));
-    at += sizeof(length) + length;
+/// Nothing at the end.
+absl::StatusOr<std::optional<Message>> Receive(int socket) {
+  std::vector<char> piece(kMessageBytesMax);
+  std::vector<char> control(CMSG_SPACE(kDescriptorsMax * sizeof(int)));
+  iovec space{piece.data(), piece.size()};
+  msghdr header{};
+  header.msg_iov = &space;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  ssize_t n = 0;
+  do {
+    n = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  } while (n < 0 && errno == EINTR);
+  if (n <= 0) {
+    return n == 0 ? absl::StatusOr<std::optional<Message>>(std::optional<Message>())
+                  : Failed("read from the launcher");
   }
-  received->erase(0, at);
-  return absl::OkStatus();
+  Message message{{}, DescriptorsOf(&header)};
+  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+    return absl::UnavailableError("read from the launcher: no room for its sockets");
+  }
+  if (!message.what.ParseFromArray(piece.data(), static_cast<int>(n))) {
+    return absl::InvalidArgumentError("what the launcher has said cannot be read");
+  }
+  return std::optional<Message>(std::move(message));
 }
 
 }  // namespace
 
+absl::StatusOr<HandoverSockets> MakeHandoverSockets() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return Failed("make a socket");
+  }
+  return HandoverSockets{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
 absl::Status SendHandover(int socket, const Handover& handover,
                           const std::vector<UniqueFd>& listeners) {
-  if (listeners.size() > kDescriptorsMax) {
-    return absl::UnavailableError(absl::StrCat("it would listen on ", listeners.size(),
-                                               " sockets; at most ", kDescriptorsMax));
-  }
-  v1::ToStandby frame;
-  v1::Handover& out = *frame.mutable_handover();
+  v1::ToStandby message;
+  v1::Handover& out = *message.mutable_handover();
   out.set_run_id(handover.run_id);
   out.set_token(handover.token);
   for (const NumericEndpoint& endpoint : handover.endpoints) {
@@ -151,42 +180,42 @@ absl::Status SendHandover(int socket, const Handover& handover,
   out.set_pid(handover.pid);
   out.set_agent(handover.agent.value());
   out.set_claim(handover.claim);
-  return SendFrame(socket, frame, listeners);
+  std::vector<int> descriptors;
+  std::transform(listeners.begin(), listeners.end(), std::back_inserter(descriptors),
+                 [](const UniqueFd& fd) { return fd.get(); });
+  return Send(socket, message, descriptors);
 }
 
 absl::Status SendRecord(int socket, const job::Record& record, const JournaledJob& job) {
-  v1::ToStandby frame;
-  *frame.mutable_record() = Encode(record, job);
-  return SendFrame(socket, frame, {});
+  const std::string text = Encode(record, job).SerializeAsString();
+  ASSIGN_OR_RETURN(const UniqueFd file, FileWith(text));
+  v1::ToStandby message;
+  message.set_record_bytes(text.size());
+  return Send(socket, message, {file.get()});
 }
 
 absl::StatusOr<Inheritance> ReadInheritance(int socket) {
   Inheritance inheritance;
-  std::string received;
-  std::vector<char> piece(1U << 16);
-  std::vector<char> control(CMSG_SPACE(kDescriptorsMax * sizeof(int)));
+  UniqueFd latest;
+  uint64_t bytes = 0;
   while (true) {
-    iovec space{piece.data(), piece.size()};
-    msghdr message{};
-    message.msg_iov = &space;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    const ssize_t n = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    if (n < 0 && errno == EINTR) {
-      continue;
+    ASSIGN_OR_RETURN(std::optional<Message> message, Receive(socket));
+    if (!message.has_value()) {
+      break;
     }
-    // A launcher that dies with something unread from here resets the connection.
-    if (n == 0 || (n < 0 && errno == ECONNRESET)) {
-      return inheritance;
+    if (message->what.has_handover()) {
+      ASSIGN_OR_RETURN(inheritance.handover, DecodeHandover(message->what.handover()));
+      std::move(message->descriptors.begin(), message->descriptors.end(),
+                std::back_inserter(inheritance.listeners));
+    } else if (message->descriptors.size() == 1) {
+      latest = std::move(message->descriptors.front());
+      bytes = message->what.record_bytes();
     }
-    if (n < 0) {
-      return absl::UnavailableError(absl::StrCat("read from the launcher: ", ErrorText(errno)));
-    }
-    TakeDescriptors(&message, &inheritance.listeners);
-    received.append(piece.data(), static_cast<size_t>(n));
-    RETURN_IF_ERROR(TakeFrames(&received, &inheritance));
   }
+  if (latest.valid()) {
+    ASSIGN_OR_RETURN(inheritance.record, ReadRecord(latest, bytes));
+  }
+  return inheritance;
 }
 
 }  // namespace fsdprun

@@ -2,6 +2,8 @@
 
 // What a launcher that hosts the coordinator leaves to its standby, see Note [A standby]: a
 // handover with the sockets that it listens on, then the job's record, whenever that has changed.
+// Messages are short, and a record is in a file in memory that comes with its message: so none of
+// them waits for the standby, which need not even run yet.
 
 #include <sys/types.h>
 
@@ -32,13 +34,19 @@ struct Handover {
   std::string claim;
 };
 
-/// Both block while the socket is full, as long as its send timeout allows, and leave it of no use
-/// when they fail. Errors: UNAVAILABLE.
+struct HandoverSockets {
+  UniqueFd launcher;
+  UniqueFd standby;
+};
+/// Errors: UNAVAILABLE.
+absl::StatusOr<HandoverSockets> MakeHandoverSockets();
+
+/// Neither blocks. Errors: UNAVAILABLE, also if the standby has not read for hundreds of messages.
 absl::Status SendHandover(int socket, const Handover& handover,
                           const std::vector<UniqueFd>& listeners);
 absl::Status SendRecord(int socket, const job::Record& record, const JournaledJob& job);
 
-/// What has arrived in whole until the launcher's end.
+/// What has arrived until the launcher's end.
 struct Inheritance {
   Handover handover;
   /// Bound and listening.
@@ -47,7 +55,7 @@ struct Inheritance {
   std::optional<job::Record> record;
 };
 /// Reads until the end of file, which the kernel sees to however the launcher ends. Errors:
-/// INVALID_ARGUMENT for what no launcher of this release sends, UNAVAILABLE if it cannot be read.
+/// INVALID_ARGUMENT for what no launcher of this release sends, UNAVAILABLE if something was lost.
 absl::StatusOr<Inheritance> ReadInheritance(int socket);
 
 }  // namespace fsdprun

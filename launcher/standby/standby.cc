@@ -1,18 +1,13 @@
 #include "launcher/standby/standby.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 
-#include <cerrno>
 #include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/error_text.h"
 #include "base/log.h"
 #include "base/spawn.h"
 #include "base/status_macros.h"
@@ -20,9 +15,9 @@
 namespace fsdprun {
 namespace {
 
-/// As long as a journal may hold up the coordinator; shorter than a node's lease.
-constexpr timeval kPatience{.tv_sec = 1, .tv_usec = 0};
+/// How often in a row one may be started that does not live long.
 constexpr int kStartsMax = 5;
+constexpr Duration kLongLife = std::chrono::minutes(1);
 constexpr Duration kRetryPause = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -35,20 +30,23 @@ Standby::~Standby() {
   End();
 }
 
-void Standby::AddListener(const UniqueFd& listener) {
-  std::vector<UniqueFd> added;
-  added.emplace_back(::fcntl(listener.get(), F_DUPFD_CLOEXEC, 0));
-  if (!added.back().valid()) {
-    OnLost(absl::StrCat("cannot hold a socket: ", ErrorText(errno)));
+void Standby::AddListener(UniqueFd listener) {
+  if (!listener.valid()) {
+    Log(LogLevel::kWarning,
+        "the standby of this launcher's coordinator has one socket less: out of descriptors");
     return;
   }
-  if (pid_ != 0) {  // The next one gets all.
-    const absl::Status sent = SendHandover(socket_.get(), options_.handover, added);
-    if (!sent.ok()) {
-      OnLost(absl::StrCat("cannot be told of a socket: ", sent.message()));
-    }
+  listeners_.push_back(std::move(listener));
+  if (pid_ == 0) {
+    return;  // The next one gets all.
   }
-  listeners_.push_back(std::move(added.back()));
+  std::vector<UniqueFd> added;
+  added.push_back(std::move(listeners_.back()));
+  const absl::Status sent = SendHandover(socket_.get(), options_.handover, added);
+  listeners_.back() = std::move(added.back());
+  if (!sent.ok()) {
+    OnLost(absl::StrCat("cannot be told of a socket: ", sent.message()));
+  }
 }
 
 void Standby::Keep(const job::Record& record) {
@@ -62,32 +60,30 @@ void Standby::TellOfLatest() {
   if (pid_ == 0 && starts_left_ == 0) {
     return;  // Which was said.
   }
-  absl::Status status = pid_ == 0 ? Start() : absl::OkStatus();
-  if (status.ok()) {
-    status = SendRecord(socket_.get(), latest_, options_.job);
-  }
+  const absl::Status status =
+      pid_ == 0 ? Start() : SendRecord(socket_.get(), latest_, options_.job);
   if (!status.ok()) {
     OnLost(status.message());
   }
 }
 
+/// It finds what it is told as soon as it runs.
 absl::Status Standby::Start() {
   --starts_left_;
-  int ends[2] = {-1, -1};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return absl::UnavailableError(absl::StrCat("make a socket: ", ErrorText(errno)));
-  }
-  socket_ = UniqueFd(ends[0]);
-  const UniqueFd theirs(ends[1]);
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
+  ASSIGN_OR_RETURN(HandoverSockets sockets, MakeHandoverSockets());
+  RETURN_IF_ERROR(SendHandover(sockets.launcher.get(), options_.handover, listeners_));
+  RETURN_IF_ERROR(SendRecord(sockets.launcher.get(), latest_, options_.job));
   std::vector<std::string> command = options_.command;
   command.insert(command.begin() + 1, kStandbyOption);
-  ASSIGN_OR_RETURN(pid_, SpawnDetached({.command = std::move(command),
+  ASSIGN_OR_RETURN(pid_, SpawnDetached({.path = options_.path,
+                                        .command = std::move(command),
                                         .environment = OwnEnvironment(),
-                                        .descriptors = {{theirs.get(), kStandbySocket}}}));
+                                        .descriptors = {{sockets.standby.get(), kStandbySocket}}}));
+  started_at_ = MonoNow();
+  socket_ = std::move(sockets.launcher);
   loop_.Watch(socket_.get(), EPOLLRDHUP,
               [this](uint32_t) { OnLost(absl::StrCat("pid ", pid_, " has ended")); });
-  return SendHandover(socket_.get(), options_.handover, listeners_);
+  return absl::OkStatus();
 }
 
 void Standby::End() {
@@ -101,6 +97,9 @@ void Standby::End() {
 }
 
 void Standby::OnLost(absl::string_view why) {
+  if (pid_ != 0 && MonoNow() - started_at_ >= kLongLife) {
+    starts_left_ = kStartsMax;
+  }
   End();
   const bool is_last = starts_left_ == 0;
   Log(LogLevel::kWarning,

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/event_loop.h"
+#include "base/mono_time.h"
 #include "base/unique_fd.h"
 #include "launcher/coordinator/job_record.h"
 #include "launcher/journal/record_codec.h"
@@ -28,7 +29,8 @@ namespace fsdprun {
 class Standby {
  public:
   struct Options {
-    /// The program and its options, but for those of the standby's own; see kStandbyOption.
+    std::string path;
+    /// The program's name and the launcher's own options; see kStandbyOption.
     std::vector<std::string> command;
     Handover handover;
     JournaledJob job;
@@ -40,8 +42,8 @@ class Standby {
   Standby(const Standby&) = delete;
   Standby& operator=(const Standby&) = delete;
 
-  /// The coordinator listens on this socket, too.
-  void AddListener(const UniqueFd& listener);
+  /// A descriptor of our own of a socket on which the coordinator listens, too.
+  void AddListener(UniqueFd listener);
   /// Of the launcher, from its start on.
   void SetAgent(Incarnation agent) { options_.handover.agent = agent; }
   /// On return the kernel keeps it for the standby, which is started if there is none. If that
@@ -57,17 +59,17 @@ class Standby {
 
   EventLoop& loop_;
   Options options_;
-  /// Of our own, of the same sockets.
   std::vector<UniqueFd> listeners_;
   job::Record latest_;
   UniqueFd socket_;
   pid_t pid_ = 0;
+  MonoTime started_at_{};
   int starts_left_;
   /// 0: none is to be started.
   EventLoop::TimerId retry_timer_ = 0;
 };
 
-/// How a standby is started: this word, the number of its socket, then the launcher's own options.
+/// How a standby is started: this word, then the launcher's own options, and its socket there.
 inline constexpr char kStandbyOption[] = "--standby";
 inline constexpr int kStandbySocket = 3;
 

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import time
 import unittest
 
 from coordinator_case import WORKER, CoordinatorCase
@@ -32,6 +33,12 @@ class StandbyCase(CoordinatorCase):
         self.pids(1)
         wait_until(self.standbys, "the standby")
         return host, others
+
+    @staticmethod
+    def ignores(pid, number):
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        mask = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+        return bool(int(mask, 16) >> (number - 1) & 1)
 
     def assert_end(self, launchers, code):
         for launcher in launchers:
@@ -101,6 +108,20 @@ class StandbyTest(Cases, StandbyCase):
         self.order("end")
         self.assert_end(others, 0)
 
+    def test_signals_that_come_before_mean_nothing(self):
+        """A standby has its launcher's command line: what finds the one by it finds the other."""
+        host, others = self.start_job("--forward-signals=USR1", nodes_given="1:2")
+        standbys = self.standbys()
+        wait_until(lambda: self.ignores(standbys[0], signal.SIGTERM), "the standby to wait")
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE, signal.SIGRTMAX):
+            os.kill(standbys[0], number)
+        self.end_abruptly(host)
+        self.nodes = 1
+        self.pids(2)
+        self.assertEqual(self.standbys(), standbys)
+        self.order("end")
+        self.assert_end(others, 0)
+
     def test_with_both_killed_the_job_is_over(self):
         host, others = self.start_job()
         first = self.pids(1)
@@ -123,11 +144,13 @@ class StandbyTest(Cases, StandbyCase):
         self.assert_end(others, 0)
 
     def test_host_that_is_stopped_keeps_its_place(self):
+        """For longer than any lease."""
         host, others = self.start_job()
-        first = self.pids(1)
+        first, standbys = self.pids(1), self.standbys()
         host.send_signal(signal.SIGSTOP)
-        wait_until(lambda: "T" in pathlib.Path(f"/proc/{host.pid}/stat").read_text().rsplit(")", 1)[1], "the stop")
-        os.kill(first[-1], 0)
+        time.sleep(4)  # the fault itself
+        self.assertEqual(self.standbys(), standbys)
+        self.assertEqual([is_alive(pid) for pid in first], [True] * 4)
         host.send_signal(signal.SIGCONT)
         self.order("end")
         self.assert_end([host, *others], 0)

@@ -42,7 +42,8 @@ TEST(SpawnDetached, HasWhatItIsGivenAndNothingElse) {
   Ends other = MakePipe();
   const std::string script = "echo $FRUIT; echo three >&3; ls /proc/self/fd";
   const auto pid =
-      SpawnDetached({.command = {"/bin/sh", "-c", script},
+      SpawnDetached({.path = "/bin/sh",
+                     .command = {"/bin/sh", "-c", script},
                      .environment = {"FRUIT=plum", "PATH=/usr/bin:/bin"},
                      .descriptors = {{out.write.get(), STDOUT_FILENO}, {out.write.get(), 3}}});
   ASSERT_TRUE(pid.ok()) << pid.status();
@@ -59,8 +60,10 @@ TEST(SpawnDetached, IsInASessionOfItsOwnWithNoSignalBlocked) {
   sigset_t before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const auto pid =
-      SpawnDetached({.command = {"/bin/sleep", "600"}, .environment = {}, .descriptors = {}});
+  const auto pid = SpawnDetached({.path = "/bin/sleep",
+                                  .command = {"/bin/sleep", "600"},
+                                  .environment = {},
+                                  .descriptors = {}});
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ASSERT_TRUE(pid.ok()) << pid.status();
   EXPECT_EQ(::getsid(*pid), *pid);
@@ -77,8 +80,10 @@ TEST(SpawnDetached, DescriptorsMayTradePlaces) {
   const int a = first.write.get();
   const int b = second.write.get();
   const std::string script = "echo a >&" + std::to_string(b) + "; echo b >&" + std::to_string(a);
-  const auto pid = SpawnDetached(
-      {.command = {"/bin/bash", "-c", script}, .environment = {}, .descriptors = {{a, b}, {b, a}}});
+  const auto pid = SpawnDetached({.path = "/bin/bash",
+                                  .command = {"/bin/bash", "-c", script},
+                                  .environment = {},
+                                  .descriptors = {{a, b}, {b, a}}});
   ASSERT_TRUE(pid.ok()) << pid.status();
   first.write.reset();
   second.write.reset();
@@ -88,7 +93,8 @@ TEST(SpawnDetached, DescriptorsMayTradePlaces) {
 }
 
 TEST(SpawnDetached, NamesTheProgramThatCannotBeStarted) {
-  const auto pid = SpawnDetached({.command = {"/no/such"}, .environment = {}, .descriptors = {}});
+  const auto pid = SpawnDetached(
+      {.path = "/no/such", .command = {"/no/such"}, .environment = {}, .descriptors = {}});
   EXPECT_EQ(pid.status().message(), "start /no/such: No such file or directory");
 }
 

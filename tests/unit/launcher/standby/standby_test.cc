@@ -36,7 +36,8 @@ class StandbyTest : public ::testing::Test {
     const std::string path = folder_ + "/program";
     std::ofstream(path) << "#!/bin/bash\n" << body << "\n";
     ::chmod(path.c_str(), 0700);
-    return std::make_unique<Standby>(loop_, Standby::Options{.command = {path, "--nnodes=2"},
+    return std::make_unique<Standby>(loop_, Standby::Options{.path = path,
+                                                             .command = {path, "--nnodes=2"},
                                                              .handover = {.run_id = "a"},
                                                              .job = SampleJob()});
   }
@@ -91,7 +92,8 @@ TEST_F(StandbyTest, OneThatEndsIsReplacedSomeTimes) {
 }
 
 TEST_F(StandbyTest, ProgramThatCannotBeStartedIsNamed) {
-  Standby standby(loop_, {.command = {"/no/such"}, .handover = {}, .job = SampleJob()});
+  Standby standby(loop_,
+                  {.path = "/no/such", .command = {"fsdprun"}, .handover = {}, .job = SampleJob()});
   standby.Keep(SampleRecord());
   EXPECT_EQ(
       log_,
