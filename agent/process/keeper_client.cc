@@ -43,7 +43,14 @@ struct KeeperStart {
 };
 
 /// Not with a number that the keeper's own descriptors have.
-UniqueFd MoveAway(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, kKeeperHeldFd + 1)); }
+absl::StatusOr<UniqueFd> MoveAway(int fd) {
+  UniqueFd moved(::fcntl(fd, F_DUPFD_CLOEXEC, kKeeperHeldFd + 1));
+  if (!moved.valid()) {
+    return absl::UnavailableError(
+        absl::StrCat("prepare the keeper's descriptors: ", ErrorText(errno)));
+  }
+  return moved;
+}
 
 /// Workers must not inherit descriptors that our own parent left open.
 void AddDescriptors(const KeeperStart& start, posix_spawn_file_actions_t* actions) {
@@ -152,11 +159,20 @@ absl::Status KeeperClient::Start(const std::string& keeper_path, const std::stri
   socket_.reset(ends[0]);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   const UniqueFd keeper_end(ends[1]);
-  const UniqueFd moved_end = MoveAway(keeper_end.get());
-  const UniqueFd held = MoveAway(socket.held_fd);
+  UniqueFd held;
+  absl::StatusOr<UniqueFd> moved_end = MoveAway(keeper_end.get());
+  if (moved_end.ok() && socket.held_fd >= 0) {
+    absl::StatusOr<UniqueFd> moved = MoveAway(socket.held_fd);
+    moved_end = moved.ok() ? std::move(moved_end) : moved.status();
+    held = moved.ok() ? *std::move(moved) : UniqueFd();
+  }
+  if (!moved_end.ok()) {
+    socket_.reset();
+    return moved_end.status();
+  }
   if (const int error = SpawnKeeper({.path = keeper_path,
                                      .spool = spool,
-                                     .socket_fd = moved_end.get(),
+                                     .socket_fd = moved_end->get(),
                                      .listener_fd = listener.get(),
                                      .held_fd = held.get(),
                                      .grace = socket.grace},

@@ -40,7 +40,10 @@ absl::StatusOr<Address> AddressOf(const std::string& path) {
   Address address{
       .folder = UniqueFd(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW))};
   if (!address.folder.valid()) {
-    return absl::NotFoundError(absl::StrCat("open ", folder, ": ", ErrorText(errno)));
+    const int error = errno;
+    const std::string text = absl::StrCat("open ", folder, ": ", ErrorText(error));
+    return error == EMFILE || error == ENFILE ? absl::UnavailableError(text)
+                                              : absl::NotFoundError(text);
   }
   address.name.sun_family = AF_UNIX;
   const std::string name = absl::StrCat("/proc/self/fd/", address.folder.get(), "/",
@@ -181,13 +184,16 @@ absl::StatusOr<AttachedKeeper> AttachToKeeper(const std::string& path, Duration 
 
 bool HasKeeper(const std::string& path) { return Connect(path).ok(); }
 
-void EndKeeper(const std::string& path) {
-  if (const absl::StatusOr<UniqueFd> fd = Connect(path); fd.ok()) {
-    std::string frames;
-    keeper::AppendCommand(keeper::AttachCommand{}, frames);
-    keeper::AppendCommand(keeper::ShutdownCommand{}, frames);
-    SendAll(fd->get(), frames).IgnoreError();
+absl::Status EndKeeper(const std::string& path) {
+  const absl::StatusOr<UniqueFd> fd = Connect(path);
+  if (!fd.ok()) {
+    return absl::IsNotFound(fd.status()) ? absl::OkStatus() : fd.status();
   }
+  std::string frames;
+  keeper::AppendCommand(keeper::AttachCommand{}, frames);
+  keeper::AppendCommand(keeper::ShutdownCommand{}, frames);
+  SendAll(fd->get(), frames).IgnoreError();
+  return absl::OkStatus();
 }
 
 }  // namespace fsdprun

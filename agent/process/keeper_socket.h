@@ -52,7 +52,8 @@ absl::StatusOr<AttachedKeeper> AttachToKeeper(const std::string& path,
 /// Whether a keeper is there.
 bool HasKeeper(const std::string& path);
 
-/// Has a keeper without an agent end its workers and itself; does not wait for that.
-void EndKeeper(const std::string& path);
+/// Has a keeper without an agent, if there is one, end its workers and itself; does not wait for
+/// that. Errors: UNAVAILABLE if it cannot be asked now.
+absl::Status EndKeeper(const std::string& path);
 
 }  // namespace fsdprun

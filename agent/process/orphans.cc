@@ -10,8 +10,39 @@
 #include <vector>
 
 #include "agent/process/process_scan.h"
+#include "base/mutex.h"
 
 namespace fsdprun {
+
+namespace {
+
+struct SparedChildren {
+  Mutex mu;
+  std::set<pid_t> pids ABSL_GUARDED_BY(mu);
+};
+
+SparedChildren& Spared() {
+  static SparedChildren* const spared = new SparedChildren;
+  return *spared;
+}
+
+std::set<pid_t> WithSparedChildren(std::set<pid_t> pids) {
+  const MutexLock lock(Spared().mu);
+  pids.insert(Spared().pids.begin(), Spared().pids.end());
+  return pids;
+}
+
+}  // namespace
+
+SparedChild::SparedChild(pid_t pid) : pid_(pid) {
+  const MutexLock lock(Spared().mu);
+  Spared().pids.insert(pid_);
+}
+
+SparedChild::~SparedChild() {
+  const MutexLock lock(Spared().mu);
+  Spared().pids.erase(pid_);
+}
 
 void BecomeSubreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
@@ -33,10 +64,11 @@ std::set<pid_t> ListChildren() {
   return children;
 }
 
-int KillOrphans(const std::set<pid_t>& spared, const std::set<pid_t>& not_awaited) {
+int KillOrphans(const std::set<pid_t>& spared_here, const std::set<pid_t>& not_awaited) {
   if (!HasAnyChild()) {
     return 0;
   }
+  const std::set<pid_t> spared = WithSparedChildren(spared_here);
   std::vector<ProcessInfo> processes;
   const pid_t self = ::getpid();
   ScanDescendants(

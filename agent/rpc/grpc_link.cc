@@ -22,7 +22,8 @@ namespace {
 /// network.
 constexpr Duration kHeadStart = std::chrono::milliseconds(200);
 constexpr Duration kFlushTimeout = std::chrono::seconds(1);
-constexpr Duration kCancelTimeout = std::chrono::seconds(5);
+/// gRPC's threads may be starved for a while on a machine with far more to do than processors.
+constexpr Duration kCancelTimeout = std::chrono::minutes(1);
 
 std::shared_ptr<grpc::Channel> NewChannel(
     const std::string& target, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {

@@ -145,7 +145,8 @@ class OpenStreams {
  private:
   static constexpr size_t kSweepMin = 64;
   static constexpr Duration kFlushTimeout = std::chrono::seconds(1);
-  static constexpr Duration kDoneTimeout = std::chrono::seconds(5);
+  /// gRPC's threads may be starved for a while on a machine with far more to do than processors.
+  static constexpr Duration kDoneTimeout = std::chrono::minutes(1);
 
   std::vector<std::shared_ptr<Stream>> TakeAll() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);

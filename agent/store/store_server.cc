@@ -175,7 +175,9 @@ bool StoreServer::AcceptOne(int listener, bool predates_reset) {
   if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
     // Accept and close with the reserved descriptor: otherwise the loop would spin on the pending
     // client. It may retry.
-    NoteRefusal(-1, "this process has no file descriptor left; raise its limit (ulimit -n)");
+    NoteRefusal(-1, errno == EMFILE
+                        ? "this process has no file descriptor left; raise its limit (ulimit -n)"
+                        : "this machine has no file descriptor left (fs.file-max)");
     reserve_.reset();
     const bool refused = UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)).valid();
     reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -91,9 +91,10 @@ void JobMachine::On(const AgentPrepared& prepared, const FromAgent& envelope, Ou
   }
 }
 
-void JobMachine::On(const AgentStarted&, const FromAgent& envelope, Out&) {
+void JobMachine::On(const AgentStarted&, const FromAgent& envelope, Out& out) {
   World::Member* member = FindSender(envelope);
-  if (member != nullptr && world_.Started(*member) == World::Answered::kAll) {
+  if (member != nullptr && !IsRecordBehind(*member, out) &&
+      world_.Started(*member) == World::Answered::kAll) {
     SetReason("running generation " + std::to_string(generation().value()) + ": " +
               std::to_string(world_.world_size()) + " workers on " +
               std::to_string(world_.members().size()) + " nodes");
@@ -102,7 +103,7 @@ void JobMachine::On(const AgentStarted&, const FromAgent& envelope, Out&) {
 
 void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& out) {
   World::Member* member = FindSender(envelope);
-  if (member == nullptr) {
+  if (member == nullptr || IsRecordBehind(*member, out)) {
     return;
   }
   switch (world_.WorkerEnded(*member, exited.exit)) {
@@ -116,6 +117,16 @@ void JobMachine::On(const WorkerExited& exited, const FromAgent& envelope, Out& 
       OnFailedWorker(exited, envelope, out);
       return;
   }
+}
+
+/// Of a member that tells of its workers; see Note [A record that is behind].
+bool JobMachine::IsRecordBehind(const World::Member& member, Out& out) {
+  if (phase() != Phase::kPreparing) {
+    return false;
+  }
+  Drain(StopKind::kMembership, SIGTERM,
+        member.name + " runs workers that this coordinator's record does not have", out);
+  return true;
 }
 
 void JobMachine::On(const WorkersEnded& ended, const FromAgent& envelope, Out& out) {

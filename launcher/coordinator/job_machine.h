@@ -152,9 +152,11 @@ class JobMachine {
   void BecomeSpare(Node& node, Out& out);
   void OnCannotRun(const AgentJoined& joined, Out& out);
   void MaybeFinishCannotStart(Out& out);
-  void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out);
+  void LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what, Out& out,
+                bool is_record_behind = false);
   void HandleMemberLoss(const Node& node, const World::Member& member, CauseKind kind,
-                        const std::string& what, Out& out);
+                        const std::string& what, Out& out, bool is_record_behind);
+  bool IsRecordBehind(const World::Member& member, Out& out);
 
   // job_worlds.cc: from the first node to the end of the job.
   void MaybeForm(Out& out);

@@ -26,7 +26,11 @@ void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& o
     return;
   }
   if (world_.HasLostGeneration(envelope.incarnation, envelope.generation)) {
-    LoseNode(envelope.incarnation, CauseKind::kNodeLost, "rejoined without its generation", out);
+    const bool is_behind = envelope.generation > generation();
+    LoseNode(envelope.incarnation, CauseKind::kNodeLost,
+             is_behind ? "runs a world that this coordinator's record does not have"
+                       : "rejoined without its generation",
+             out, is_behind);
     Admit(joined, envelope.generation, out);
     return;
   }
@@ -154,7 +158,7 @@ void JobMachine::MaybeFinishCannotStart(Out& out) {
 // --- Losing
 
 void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what,
-                          Out& out) {
+                          Out& out, bool is_record_behind) {
   const Node node = membership_.Lose(incarnation, what);
   out.effects.news.emplace_back(job::NodeLost{node.info.name, what});
   if (kind != CauseKind::kNodeLost) {
@@ -169,7 +173,7 @@ void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::st
     TakeForAll(agent_signals_.last_signal(), out);
   }
   if (member) {
-    HandleMemberLoss(node, *member, kind, what, out);
+    HandleMemberLoss(node, *member, kind, what, out, is_record_behind);
   } else {
     MaybeForm(out);
   }
@@ -177,16 +181,23 @@ void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::st
 
 /// `node` was `member`, and has already been removed.
 void JobMachine::HandleMemberLoss(const Node& node, const World::Member& member, CauseKind kind,
-                                  const std::string& what, Out& out) {
+                                  const std::string& what, Out& out, bool is_record_behind) {
   const bool is_failure =
       job::KindOf({.cause = kind,
                    .was_leaving = node.leaving,
                    .was_done = member.IsDone(),
-                   .has_begun = phase() != Phase::kPreparing}) == StopKind::kFailure;
+                   .has_begun = world_.WasCommitted() && !is_record_behind}) == StopKind::kFailure;
   const std::string why = "node " + node.info.name + " " + what;
   if (is_failure) {
     const MonoTime since = node.connected ? node.last_heard : node.stream_lost_at;
     RecordFailure(FailureOf(node, kind, why), since, out);
+  }
+  if (!node.leaving && !world_.WasCommitted() && !is_record_behind) {
+    quarantine_.LostEarly({.node = job::KeyOf(node.info),
+                           .had_others = HasOthersThan(job::KeyOf(node.info)),
+                           .is_of_several = false,
+                           .worker = std::nullopt,
+                           .what = why});
   }
   if (phase() == Phase::kStopping) {
     if (is_failure && member.state != World::MemberState::kStopped) {
@@ -203,13 +214,6 @@ void JobMachine::HandleMemberLoss(const Node& node, const World::Member& member,
   if (is_failure) {
     Abort(why, out);
   } else {
-    if (!node.leaving) {
-      quarantine_.LostEarly({.node = job::KeyOf(node.info),
-                             .had_others = HasOthersThan(job::KeyOf(node.info)),
-                             .is_of_several = false,
-                             .worker = std::nullopt,
-                             .what = why});
-    }
     Drain(StopKind::kMembership, SIGTERM, why, out);
   }
 }

@@ -13,6 +13,13 @@
 // Lost with a coordinator are progress, how often in a row a node has failed that is not left out
 // yet, the reasons why nodes were lost that are no members any more, and reports of an agent that
 // is lost before it can repeat them.
+//
+// Note [A record that is behind]
+// A coordinator goes on if a record cannot be kept (a full disk, a file system that hangs), so its
+// successor may find an older one. Agents know better: one that holds a newer generation than the
+// record's, or has started workers that the record has only being prepared. What they run cannot be
+// adopted, because nobody knows its ranks. So it is stopped, as if the members had changed: nothing
+// is charged and nobody is at fault.
 
 #include <cstdint>
 #include <optional>
@@ -51,6 +58,8 @@ struct WorldRecord {
   std::vector<Member> members;
   /// Workers of nodes that are no members any more.
   int gone_succeeded = 0;
+  /// Its workers were ordered to start.
+  bool was_committed = false;
   // Meaningful while it is stopping.
   StopKind stop_kind = StopKind::kMembership;
   int stop_signal = 15;

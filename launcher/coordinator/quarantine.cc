@@ -58,6 +58,8 @@ WorldBreak BreakOf(const FailureReport& report, bool had_others) {
 void Quarantine::LostEarly(job::WorldBreak loss) {
   if (!lost_early_) {
     lost_early_ = std::move(loss);
+  } else if (lost_early_->node != loss.node) {
+    lost_early_->is_of_several = true;
   }
 }
 

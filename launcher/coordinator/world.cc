@@ -286,6 +286,9 @@ bool World::HasLostGeneration(Incarnation incarnation, Generation held) const {
   if (member == nullptr || held == generation_) {
     return false;
   }
+  if (held > generation_) {
+    return true;  // See Note [A record that is behind].
+  }
   switch (member->state) {
     case MemberState::kPrepared:
     case MemberState::kCommitted:
@@ -319,7 +322,7 @@ job::StopStatus World::StopProgress() const {
 }
 
 Duration World::RanFor(MonoTime now) const {
-  return committed_at_ == MonoTime::max() ? Duration{} : now - committed_at_;
+  return WasCommitted() ? now - committed_at_ : Duration{};
 }
 
 bool World::HasDoneAllSteps() const {

@@ -129,7 +129,8 @@ class World {
   };
   /// The deadline has passed, and is none any more.
   Overdue PassDeadline();
-  /// A member that has acknowledged the present generation must still hold it.
+  /// A member that has acknowledged the present generation must still hold it, and none may hold a
+  /// newer one.
   bool HasLostGeneration(Incarnation incarnation, Generation held) const;
 
   // --- Of the present or the last world
@@ -137,7 +138,9 @@ class World {
   const Stop& stop() const { return stop_; }
   /// Meaningful while it is stopping.
   job::StopStatus StopProgress() const;
-  /// Since the commit; zero if there was none.
+  /// Its workers were ordered to start.
+  bool WasCommitted() const { return committed_at_ != MonoTime::max(); }
+  /// Since then; zero if they never were.
   Duration RanFor(MonoTime now) const;
   const StoreEndpoint& store() const { return store_; }
   const WorkerEnds& ends() const { return ends_; }

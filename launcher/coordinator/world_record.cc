@@ -17,6 +17,7 @@ job::WorldRecord World::ToRecord() const {
     record.members.push_back({member->incarnation, member->assignment});
   }
   record.gone_succeeded = gone_succeeded_;
+  record.was_committed = WasCommitted();
   record.stop_kind = stop_.kind;
   record.stop_signal = stop_.signal;
   record.stop_grace = stop_.grace;
@@ -35,7 +36,7 @@ void World::Restore(const job::WorldRecord& record, Generation generation,
   store_ = record.store;
   stop_ = {record.stop_kind, record.stop_signal, record.stop_grace, record.stop_why};
   kill_at_ = phase_ == Phase::kStopping ? now + stop_.grace : MonoTime::max();
-  committed_at_ = phase_ == Phase::kRunning || phase_ == Phase::kStopping ? now : MonoTime::max();
+  committed_at_ = record.was_committed && phase_ != Phase::kNone ? now : MonoTime::max();
   auto node = nodes.begin();
   for (const job::WorldRecord::Member& member : record.members) {
     node = std::find_if(node, nodes.end(), [&](const job::NodeRecord& other) {

@@ -144,7 +144,7 @@ absl::StatusOr<std::optional<Place>> ClaimDirectory::Try() {
           absl::StrCat("the job with run id '", context_.plan.rdzv_id, "' is over, as ",
                        store_->Where(), " says; give a new job another --rdzv-id"));
     case ClaimMove::kJoin: {
-      if (is_host_ == true) {
+      if (is_host_ == true || context_.succession.has_value()) {
         return RefuseToHostBeside(*found);
       }
       ASSIGN_OR_RETURN(Place place, PlaceOf(*found));

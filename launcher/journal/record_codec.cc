@@ -107,6 +107,7 @@ void EncodeWorld(const job::WorldRecord& world, v1::WorldRecord* out) {
     *encoded->mutable_assignment() = EncodePart(member.assignment);
   }
   out->set_gone_succeeded(world.gone_succeeded);
+  out->set_stopped_early(world.phase == job::WorldRecord::Phase::kStopping && !world.was_committed);
   out->set_stop_kind(static_cast<v1::WorldRecord::StopKind>(world.stop_kind));
   out->set_stop_signal(world.stop_signal);
   out->set_stop_grace_ns(world.stop_grace.count());
@@ -132,6 +133,8 @@ absl::StatusOr<job::WorldRecord> DecodeWorld(const v1::WorldRecord& in) {
     world.members.push_back({Incarnation(member.incarnation()), std::move(assignment)});
   }
   world.gone_succeeded = in.gone_succeeded();
+  world.was_committed = world.phase == job::WorldRecord::Phase::kRunning ||
+                        (world.phase == job::WorldRecord::Phase::kStopping && !in.stopped_early());
   world.stop_kind = static_cast<job::StopKind>(in.stop_kind());
   world.stop_signal = in.stop_signal();
   world.stop_grace = Duration(in.stop_grace_ns());

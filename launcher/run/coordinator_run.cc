@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/directory/claim.h"
+#include "launcher/directory/host_lookup.h"
 #include "launcher/journal/etcd_journal.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/run/job_end.h"
@@ -43,7 +44,8 @@ bool IsAllOver(const Journal* journal) {
 }  // namespace
 
 CoordinatorRun::CoordinatorRun(const LaunchPlan& plan, const Environment& environment,
-                               std::optional<Inheritance> inheritance)
+                               std::optional<Inheritance> inheritance,
+                               std::shared_ptr<const Tls> tls)
     : plan_(plan),
       environment_(environment),
       clocks_(plan.node_lease.has_value() ? ClocksFor(*plan.node_lease) : Clocks{}),
@@ -55,6 +57,8 @@ CoordinatorRun::CoordinatorRun(const LaunchPlan& plan, const Environment& enviro
                   }
                 }}),
       output_(loop_, kProgram, plan_, environment_),
+      events_(loop_, {plan_.rdzv_id, HostName()}),
+      tls_(std::move(tls)),
       inheritance_(std::move(inheritance)) {
   RaiseDescriptorLimit();
 }
@@ -79,7 +83,9 @@ absl::Status CoordinatorRun::Start() {
   for (const std::string& warning : plan_.warnings) {
     Log(LogLevel::kWarning, warning);
   }
-  ASSIGN_OR_RETURN(tls_, MakeTls(plan_));
+  if (tls_ == nullptr) {
+    ASSIGN_OR_RETURN(tls_, MakeTls(plan_));
+  }
   RETURN_IF_ERROR(CheckCanServe(tls_.get()));
   if (HasOwnPlace()) {
     RETURN_IF_ERROR(Find());
@@ -212,6 +218,8 @@ absl::Status CoordinatorRun::OpenHost() {
     loop_.Stop();
   };
   hooks.on_step = [this] { TrackStop(); };
+  events_.OpenForCoordinator(plan_);
+  hooks.on_news = [this](const job::News& news) { events_.Record(news); };
   hooks.on_other_host = [this](const std::vector<std::string>& where) {
     Log(LogLevel::kWarning,
         absl::StrCat("another launcher, at ", absl::StrJoin(where, ", "),
@@ -267,11 +275,12 @@ absl::Status CoordinatorRun::OpenPort() {
 void CoordinatorRun::TellOfStart() {
   const JobMachine& job = host_->machine();
   if (inheritance_.has_value()) {
-    output_.Print(absl::StrCat(
-        "the launcher of this node (pid ", inheritance_->handover.pid,
-        ") has died; the job's coordinator goes on at ", place_.where(), " as pid ", ::getpid(),
-        ": generation ", job.generation().value(), ", ", std::string(job::PhaseName(job.phase())),
-        ". The same command joins this node again; `kill ", ::getpid(), "` ends the job"));
+    output_.Print(absl::StrCat("the launcher of this node (pid ", inheritance_->handover.pid,
+                               ") has died; the job's coordinator goes on at ", place_.where(),
+                               " as pid ", ::getpid(), ": generation ", job.generation().value(),
+                               ", ", std::string(job::PhaseName(job.phase())), ". The same command",
+                               plan_.is_host == true ? ", with is_host=0 in --rdzv-conf," : "",
+                               " joins this node again; `kill ", ::getpid(), "` ends the job"));
     return;
   }
   const bool takes_over = found().has_value();
@@ -375,6 +384,7 @@ int CoordinatorRun::Finish() {
     output_.Print(absl::StrCat("the end of the job is not in its journal: ",
                                keeper_->problem().message(), ". Remove ", ToString(plan_.journal)));
   }
+  events_.Finish(MonoNow() + EventLog::kPatience);
   ReportOutcome(*outcome_, {kProgram, plan_, environment_, output_.console(), loop_});
   output_.console().Close(MonoNow() + kDrainTimeout);
   return outcome_->exit_code;

@@ -17,6 +17,7 @@
 #include "launcher/journal/journal.h"
 #include "launcher/journal/open_journal.h"
 #include "launcher/run/coordinator_host.h"
+#include "launcher/run/event_log.h"
 #include "launcher/run/job_output.h"
 #include "launcher/run/journal_keeper.h"
 #include "launcher/run/place_search.h"
@@ -32,8 +33,10 @@ namespace fsdprun {
 /// `environment` must outlive it.
 class CoordinatorRun {
  public:
+  /// Without `tls`, it is made as the plan says.
   CoordinatorRun(const LaunchPlan& plan, const Environment& environment,
-                 std::optional<Inheritance> inheritance = std::nullopt);
+                 std::optional<Inheritance> inheritance = std::nullopt,
+                 std::shared_ptr<const Tls> tls = nullptr);
   ~CoordinatorRun();
   CoordinatorRun(const CoordinatorRun&) = delete;
   CoordinatorRun& operator=(const CoordinatorRun&) = delete;
@@ -82,6 +85,7 @@ class CoordinatorRun {
   LoopGate gate_{loop_};
   SignalWatcher signals_;
   JobOutput output_;
+  EventLog events_;
   const std::shared_ptr<std::atomic<bool>> is_search_over_ =
       std::make_shared<std::atomic<bool>>(false);
   FileThread directory_thread_{loop_};

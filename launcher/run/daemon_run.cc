@@ -268,12 +268,11 @@ void DaemonRun::TakeOver(const v1::SessionSpec& spec, SessionProcess process) {
   const std::string& id = spec.id();
   Session& session = Keep(spec, std::move(process));
   session.devices = DevicesOf(spec);
-  if (!session.process->is_running() && !Revive(session)) {
-    EndKeeper(KeeperSocketOf(folder_->PathOf(id)));
-    session.life.Ended(MonoNow());
-    ledger_->Free(id);
-  } else if (!spec.has_head()) {
+  if (!spec.has_head()) {
     ledger_->Restore(id, session.title, spec.workers(), session.devices);
+  }
+  if (!session.process->is_running() && !Revive(session)) {
+    OnSessionEnd(session);
   }
   if (is_ending_) {
     session.life.Stop(MonoNow());

@@ -18,6 +18,8 @@ namespace {
 
 /// For launchers, once a daemon that ends has ended its sessions.
 constexpr Duration kFetchTimeout = std::chrono::seconds(10);
+/// Before what is left of a session is told again to end.
+constexpr Duration kEndPause = std::chrono::seconds(1);
 
 absl::Status UnknownSession(const std::string& id) {
   return absl::NotFoundError(absl::StrCat("this daemon has no session ", id,
@@ -211,8 +213,19 @@ bool DaemonRun::Revive(Session& session) {
 }
 
 void DaemonRun::OnSessionEnd(Session& session) {
+  // Of one that was killed. Nobody else gets the devices of workers that may run.
+  if (const absl::Status status = EndKeeper(KeeperSocketOf(folder_->PathOf(session.id)));
+      !status.ok()) {
+    LogRefusal(absl::StrCat(session.title,
+                            " has ended, and what is left of it cannot be: ", status.message()));
+    loop_.At(MonoNow() + kEndPause, [this, id = session.id] {
+      if (const auto found = sessions_.find(id); found != sessions_.end()) {
+        OnSessionEnd(found->second);
+      }
+    });
+    return;
+  }
   Log(LogLevel::kInfo, absl::StrCat("ended ", session.title));
-  EndKeeper(KeeperSocketOf(folder_->PathOf(session.id)));  // Of one that was killed.
   session.life.Ended(MonoNow());
   ledger_->Free(session.id);
   SendNext(session);

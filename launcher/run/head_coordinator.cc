@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "launcher/directory/free_port.h"
+#include "launcher/directory/host_lookup.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/notices.h"
@@ -23,9 +24,10 @@ HeadCoordinator::HeadCoordinator(EventLoop& loop, const LaunchPlan& plan,
       plan_(plan),
       environment_(environment),
       clocks_(clocks),
-      hooks_(std::move(hooks)) {}
+      hooks_(std::move(hooks)),
+      events_(loop, {plan.rdzv_id, HostName()}) {}
 
-HeadCoordinator::~HeadCoordinator() = default;
+HeadCoordinator::~HeadCoordinator() { events_.Finish(MonoNow() + EventLog::kPatience); }
 
 absl::Status HeadCoordinator::Start(const std::string& token) {
   ASSIGN_OR_RETURN(tls_, MakeTls(plan_));
@@ -40,9 +42,13 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
   }
   CoordinatorHost::Hooks hooks;
   hooks.on_finish = hooks_.on_finish;
-  hooks.on_step = [this] {
-    NoteAdmissions();
-    hooks_.on_step();
+  hooks.on_step = hooks_.on_step;
+  events_.OpenForCoordinator(plan_);
+  hooks.on_news = [this](const job::News& news) {
+    if (const auto* node = std::get_if<job::NodeJoined>(&news)) {
+      joined_.insert(node->node.name);
+    }
+    events_.Record(news);
   };
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
@@ -93,20 +99,6 @@ std::string HeadCoordinator::WaitText() const {
   }
   return absl::StrCat(std::string(job.reason()), " (",
                       DescribeWait(job.join_deadline(), plan_.join_timeout, MonoNow()), ")");
-}
-
-// Most steps are heartbeats, which bring nobody.
-void HeadCoordinator::NoteAdmissions() {
-  if (host_ == nullptr) {
-    return;
-  }
-  const uint64_t admissions = machine().admissions();
-  if (std::exchange(admissions_, admissions) == admissions) {
-    return;
-  }
-  for (const job::Node& node : machine().nodes()) {
-    joined_.insert(node.info.name);
-  }
 }
 
 }  // namespace fsdprun

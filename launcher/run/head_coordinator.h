@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
@@ -13,6 +12,7 @@
 #include "launcher/directory/directory.h"
 #include "launcher/run/at_revision.h"
 #include "launcher/run/coordinator_host.h"
+#include "launcher/run/event_log.h"
 #include "proto/cluster/clocks.h"
 #include "proto/cluster/types.h"
 
@@ -55,8 +55,6 @@ class HeadCoordinator {
   std::string WaitText() const;
 
  private:
-  void NoteAdmissions();
-
   // Constant after construction.
   EventLoop& loop_;
   const LaunchPlan& plan_;
@@ -72,8 +70,7 @@ class HeadCoordinator {
   std::unique_ptr<StoreServer> door_;
 
   std::set<std::string> joined_;
-  /// JobMachine::admissions() when joined_ was brought up to date.
-  uint64_t admissions_ = 0;
+  EventLog events_;
   mutable AtRevision<std::set<std::string>> connected_;
 };
 

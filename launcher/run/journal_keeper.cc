@@ -17,10 +17,12 @@ void JournalKeeper::Keep(const job::Record& record) {
   }
   waiting_ = std::make_shared<const job::Record>(record);
   const MonoTime deadline = MonoNow() + options_.patience;
+  const bool was_well = problem_.ok();
   if (!is_writing_) {
     Write();
-  } else if (!problem_.ok()) {
-    return;  // It hangs, as is known: the coordinator is not held up again.
+  }
+  if (!was_well) {
+    return;  // As is known, it fails or hangs: the coordinator is not held up again.
   }
   while (is_writing_ && thread_.Await(deadline)) {
   }

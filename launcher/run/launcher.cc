@@ -82,7 +82,8 @@ absl::Status Launcher::Start() {
   if (!plan_.keeper_socket.empty()) {
     RETURN_IF_ERROR(OpenTimer(left.has_value() ? left->memo.timer_file : ""));
   }
-  OpenEventFile();
+  event_log_ = std::make_unique<EventLog>(loop_, EventSource{run_id_, NodeName()});
+  OpenEventLog();
   RETURN_IF_ERROR(OpenLink());
   RETURN_IF_ERROR(MakeStore());
   MakeAgent();
@@ -170,7 +171,7 @@ void Launcher::OnRunDirs(const absl::Status& status) {
   waiting_since_ = MonoNow();
   output_.Attach(nullptr);
   agent_.reset();
-  OpenEventFile();
+  OpenEventLog();
   MakeAgent();
   agent_->Start();
 }

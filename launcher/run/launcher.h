@@ -24,7 +24,7 @@
 #include "launcher/directory/directory.h"
 #include "launcher/run/agent_events.h"
 #include "launcher/run/coordinator_host.h"
-#include "launcher/run/event_file.h"
+#include "launcher/run/event_log.h"
 #include "launcher/run/health_port.h"
 #include "launcher/run/job_output.h"
 #include "launcher/run/monitoring.h"
@@ -73,10 +73,8 @@ class Launcher {
   NodeSpec MakeNodeSpec() const;
   LocalAgent::Options MakeAgentOptions() const;
   void WatchAgent(LocalAgent::Hooks* hooks);
-  void OpenEventFile();
+  void OpenEventLog();
   void RecordNews(CoordinatorHost::Hooks* hooks);
-  template <class News>
-  void Record(const News& news);
   void WarnOfOtherTerms(const node::Event& event);
   void TellIfLeftOut(const node::Event& event);
   void NoteRejection(const node::Event& event);
@@ -202,7 +200,7 @@ class Launcher {
   /// Of the present agent; null if nobody wants them.
   std::unique_ptr<AgentEvents> events_;
   /// In the present log directory; null if the user has named none.
-  std::unique_ptr<EventFile> event_file_;
+  std::unique_ptr<EventLog> event_log_;
   ProgressSigns progress_signs_;
   std::unique_ptr<LocalAgent> agent_;
   /// The next agent's, if it goes on for one that was killed; 0: a new one.

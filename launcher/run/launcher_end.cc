@@ -16,7 +16,6 @@ namespace {
 constexpr Duration kConsoleDrainTimeout = std::chrono::seconds(60);
 constexpr Duration kInterruptedDrainTimeout = std::chrono::seconds(2);
 /// How long a file system may delay the exit for the sake of events.
-constexpr Duration kEventFileTimeout = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -46,9 +45,7 @@ int Launcher::Finish() {
   if (events_ != nullptr) {
     events_->OnEnd(WhyNotToTheEnd());
   }
-  if (event_file_ != nullptr) {
-    event_file_->Finish(MonoNow() + kEventFileTimeout);
-  }
+  event_log_->Finish(MonoNow() + EventLog::kPatience);
   const EndContext context{program_, plan_, environment_, output_.console(), loop_};
   if (outcome_.has_value()) {
     ReportOutcome(*outcome_, context);

@@ -61,10 +61,12 @@ void Launcher::MakeHost() {
 }
 
 // Ranks that bind are given away by nobody but who knows them, and a scheduler ends a launcher's
-// processes with it.
+// processes with it. A place without a claim that can be taken is kept by asking at the endpoint
+// that several run ids share, which a standby does not.
 bool Launcher::CanHaveStandby() const {
-  return !arguments_.empty() && place_.is_shared() && plan_.backend != RendezvousBackend::kStatic &&
-         !plan_.scheduler_job.has_value();
+  const bool is_kept_elsewhere = place_.can_be_taken && place_.claim.empty();
+  return !is_kept_elsewhere && !arguments_.empty() && place_.is_shared() &&
+         plan_.backend != RendezvousBackend::kStatic && !plan_.scheduler_job.has_value();
 }
 
 // There is something to lose from the first world on. The program is the one that runs here, which

@@ -1,31 +1,19 @@
 // What others learn of a launcher while it runs.
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/cli/worker_command.h"
 #include "launcher/directory/host_lookup.h"
-#include "launcher/events/event_line.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/launcher.h"
 #include "launcher/run/notices.h"
 
 namespace fsdprun {
-namespace {
-
-/// How long a file system may delay an agent's next incarnation for the sake of the last one's
-/// events.
-constexpr Duration kLongestChange = std::chrono::milliseconds(200);
-
-}  // namespace
-
 absl::Status Launcher::OpenMonitoring() {
   health_port_ = OpenHealthPort(loop_, environment_, [this] {
     // Who hosts the coordinator is needed by the other nodes, whatever has become of its own.
@@ -52,32 +40,19 @@ absl::Status Launcher::OpenTimer(const std::string& left_behind) {
   return absl::OkStatus();
 }
 
-/// What happens is kept where the user keeps logs: see docs/EVENTS.md.
-void Launcher::OpenEventFile() {
-  if (event_file_ != nullptr) {
-    event_file_->Finish(MonoNow() + kLongestChange);
-    event_file_.reset();
-  }
-  if (!plan_.log_dir.empty() && !output_.dirs().logs.empty()) {
-    event_file_ = std::make_unique<EventFile>(loop_, output_.dirs().logs + "/events.jsonl");
-  }
-}
-
-template <class News>
-void Launcher::Record(const News& news) {
-  if (event_file_ != nullptr) {
-    event_file_->Append(FormatEvent(news, {run_id_, NodeName()}, absl::ToUnixMillis(absl::Now())));
-  }
+/// What happens is kept where the user keeps logs.
+void Launcher::OpenEventLog() {
+  event_log_->Open(plan_.log_dir.empty() ? "" : output_.dirs().logs);
 }
 
 void Launcher::RecordNews(CoordinatorHost::Hooks* hooks) {
-  hooks->on_news = [this](const job::News& news) { Record(news); };
+  hooks->on_news = [this](const job::News& news) { event_log_->Record(news); };
 }
 
 void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
   progress_signs_ = ProgressSigns();
   hooks->on_news = [this](const node::News& news) {
-    Record(news);
+    event_log_->Record(news);
     if (std::holds_alternative<node::CoordinatorLost>(news)) {
       StepSearch(place::CoordinatorLost{});
     }

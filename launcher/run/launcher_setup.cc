@@ -217,7 +217,9 @@ std::optional<Launcher::LeftBehind> Launcher::FindLeftBehind() const {
   absl::StatusOr<AgentMemo> memo = DecodeMemo(keeper->memo);
   if (!memo.ok()) {
     keeper->socket.reset();
-    EndKeeper(plan_.keeper_socket);
+    if (const absl::Status status = EndKeeper(plan_.keeper_socket); !status.ok()) {
+      Log(LogLevel::kWarning, std::string(status.message()));  // Its grace ends it.
+    }
     return std::nullopt;
   }
   Log(LogLevel::kWarning,

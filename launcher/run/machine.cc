@@ -84,23 +84,6 @@ absl::Status FindOnPath(const std::string& name, const Environment& environment)
   return absl::NotFoundError(message);
 }
 
-absl::StatusOr<std::string> MakeFreshDir(const std::string& base, const std::string& prefix) {
-  std::error_code error;
-  std::filesystem::create_directories(base, error);
-  if (error) {
-    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", base, "': ",
-                                               error.message(), "; choose another with --log-dir"));
-  }
-  const std::string path = absl::StrCat(std::filesystem::absolute(base).lexically_normal().string(),
-                                        "/", prefix, RandomHex(4));
-  if (::mkdir(path.c_str(), 0700) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", path,
-                                               "': ", ErrorText(errno),
-                                               "; choose another with --log-dir"));
-  }
-  return path;
-}
-
 }  // namespace
 
 MachineFacts DetectMachine(const Environment& environment) {
@@ -185,6 +168,23 @@ absl::StatusOr<std::string> OwnProgram() {
     return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
   }
   return path.string();
+}
+
+absl::StatusOr<std::string> MakeFreshDir(const std::string& base, const std::string& prefix) {
+  std::error_code error;
+  std::filesystem::create_directories(base, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", base, "': ",
+                                               error.message(), "; choose another with --log-dir"));
+  }
+  const std::string path = absl::StrCat(std::filesystem::absolute(base).lexically_normal().string(),
+                                        "/", prefix, RandomHex(4));
+  if (::mkdir(path.c_str(), 0700) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot make the log directory '", path,
+                                               "': ", ErrorText(errno),
+                                               "; choose another with --log-dir"));
+  }
+  return path;
 }
 
 absl::StatusOr<RunDirs> MakeRunDirs(const LaunchPlan& plan, const std::string& run_id,

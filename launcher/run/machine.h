@@ -35,4 +35,7 @@ absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environme
 absl::StatusOr<RunDirs> MakeRunDirs(const LaunchPlan& plan, const std::string& run_id,
                                     const Environment& environment);
 
+/// `<base>/<prefix><8 random>`, mode 0700; folders above it are made too. Errors: UNAVAILABLE.
+absl::StatusOr<std::string> MakeFreshDir(const std::string& base, const std::string& prefix);
+
 }  // namespace fsdprun

@@ -17,6 +17,7 @@
 #include "launcher/cli/command_line.h"
 #include "launcher/run/coordinator_run.h"
 #include "launcher/run/machine.h"
+#include "launcher/run/tls_setup.h"
 #include "launcher/standby/handover.h"
 #include "launcher/standby/standby.h"
 
@@ -57,16 +58,13 @@ absl::Status CheckSocket() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> GoOn(Inheritance inheritance, const std::vector<std::string>& arguments,
-                         const Environment& environment) {
+absl::StatusOr<LaunchPlan> PlanOf(const std::vector<std::string>& arguments,
+                                  const Environment& environment) {
   ASSIGN_OR_RETURN(LaunchPlan plan, ParseCommandLine(CliProgram::kFsdprun, arguments, environment,
                                                      DetectMachine(environment)));
   plan.is_coordinator = true;
-  plan.is_host = true;
-  plan.rdzv_id = inheritance.handover.run_id;
-  plan.rdzv_id_is_random = false;
   plan.warnings.clear();  // The launcher has said them.
-  return CoordinatorRun(plan, environment, std::move(inheritance)).Run();
+  return plan;
 }
 
 absl::StatusOr<int> Run(const std::vector<std::string>& arguments, const Environment& environment) {
@@ -74,8 +72,13 @@ absl::StatusOr<int> Run(const std::vector<std::string>& arguments, const Environ
   ::prctl(PR_SET_NAME, ProgramName(CliProgram::kFsdprun));  // Else "exe", by which it was started.
   const UniqueFd socket(kStandbySocket);
   absl::StatusOr<Inheritance> inheritance = absl::UnknownError("not read");
+  LaunchPlan plan;
+  std::shared_ptr<const Tls> tls;
   {
     const SignalsIgnored signals_ignored;
+    // What the launcher's words name may be gone by the time that it dies.
+    ASSIGN_OR_RETURN(plan, PlanOf(arguments, environment));
+    ASSIGN_OR_RETURN(tls, MakeTls(plan));
     inheritance = ReadInheritance(socket.get());
   }
   RETURN_IF_ERROR(inheritance.status());
@@ -85,7 +88,9 @@ absl::StatusOr<int> Run(const std::vector<std::string>& arguments, const Environ
   if (inheritance->record->is_over && inheritance->record->nodes.empty()) {
     return 0;
   }
-  return GoOn(*std::move(inheritance), arguments, environment);
+  plan.rdzv_id = inheritance->handover.run_id;
+  plan.rdzv_id_is_random = false;
+  return CoordinatorRun(plan, environment, *std::move(inheritance), std::move(tls)).Run();
 }
 
 }  // namespace

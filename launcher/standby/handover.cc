@@ -61,8 +61,15 @@ absl::Status Send(int socket, const v1::ToStandby& what, const std::vector<int>&
   return errno == EAGAIN ? absl::UnavailableError("it does not read") : Failed("send");
 }
 
+/// Some machines allow no other than one that nobody can run; older kernels do not know those.
+UniqueFd FileInMemory(const char* name) {
+  constexpr unsigned int kNotToBeRun = 8;  // MFD_NOEXEC_SEAL, which older headers do not have.
+  const int file = ::memfd_create(name, MFD_CLOEXEC | kNotToBeRun);
+  return UniqueFd(file >= 0 || errno != EINVAL ? file : ::memfd_create(name, MFD_CLOEXEC));
+}
+
 absl::StatusOr<UniqueFd> FileWith(absl::string_view text) {
-  UniqueFd file(::memfd_create("fsdprun-record", MFD_CLOEXEC));
+  UniqueFd file = FileInMemory("fsdprun-record");
   if (!file.valid()) {
     return Failed("make a file in memory");
   }

@@ -4,7 +4,6 @@
 #include <sys/epoll.h>
 #include <sys/wait.h>
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,17 +12,8 @@
 #include "base/status_macros.h"
 
 namespace fsdprun {
-namespace {
 
-/// How often in a row one may be started that does not live long.
-constexpr int kStartsMax = 5;
-constexpr Duration kLongLife = std::chrono::minutes(1);
-constexpr Duration kRetryPause = std::chrono::milliseconds(100);
-
-}  // namespace
-
-Standby::Standby(EventLoop& loop, Options options)
-    : loop_(loop), options_(std::move(options)), starts_left_(kStartsMax) {}
+Standby::Standby(EventLoop& loop, Options options) : loop_(loop), options_(std::move(options)) {}
 
 Standby::~Standby() {
   loop_.Cancel(retry_timer_);
@@ -57,9 +47,6 @@ void Standby::Keep(const job::Record& record) {
 }
 
 void Standby::TellOfLatest() {
-  if (pid_ == 0 && starts_left_ == 0) {
-    return;  // Which was said.
-  }
   const absl::Status status =
       pid_ == 0 ? Start() : SendRecord(socket_.get(), latest_, options_.job);
   if (!status.ok()) {
@@ -69,7 +56,6 @@ void Standby::TellOfLatest() {
 
 /// It finds what it is told as soon as it runs.
 absl::Status Standby::Start() {
-  --starts_left_;
   ASSIGN_OR_RETURN(HandoverSockets sockets, MakeHandoverSockets());
   RETURN_IF_ERROR(SendHandover(sockets.launcher.get(), options_.handover, listeners_));
   RETURN_IF_ERROR(SendRecord(sockets.launcher.get(), latest_, options_.job));
@@ -79,6 +65,7 @@ absl::Status Standby::Start() {
                                         .command = std::move(command),
                                         .environment = OwnEnvironment(),
                                         .descriptors = {{sockets.standby.get(), kStandbySocket}}}));
+  spared_.emplace(pid_);
   started_at_ = MonoNow();
   socket_ = std::move(sockets.launcher);
   loop_.Watch(socket_.get(), EPOLLRDHUP,
@@ -91,27 +78,28 @@ void Standby::End() {
     loop_.Unwatch(socket_.get());
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);  // It was killed, and has little to give back.
+    spared_.reset();
     pid_ = 0;
   }
   socket_.reset();
 }
 
 void Standby::OnLost(absl::string_view why) {
-  if (pid_ != 0 && MonoNow() - started_at_ >= kLongLife) {
-    starts_left_ = kStartsMax;
-  }
+  const RestartPause::Next next =
+      restart_pause_.Lost(pid_ == 0 ? Duration{} : MonoNow() - started_at_);
   End();
-  const bool is_last = starts_left_ == 0;
-  Log(LogLevel::kWarning,
-      absl::StrCat("the standby of this launcher's coordinator: ", why,
-                   is_last ? "; no other is started: should the launcher die, the job ends with it"
-                           : "; another one is started"));
-  if (!is_last && retry_timer_ == 0) {
-    retry_timer_ = loop_.At(MonoNow() + kRetryPause, [this] {
-      retry_timer_ = 0;
-      TellOfLatest();
-    });
+  if (next.is_first || next.is_persistent) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("the standby of this launcher's coordinator: ", why,
+                     next.is_first
+                         ? "; another one is started"
+                         : "; so did all before it for minutes. Another one is started every "
+                           "minute; until one lives, the job ends with this launcher"));
   }
+  retry_timer_ = loop_.At(MonoNow() + next.pause, [this] {
+    retry_timer_ = 0;
+    TellOfLatest();
+  });
 }
 
 }  // namespace fsdprun

@@ -2,17 +2,20 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "agent/process/orphans.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "base/unique_fd.h"
 #include "launcher/coordinator/job_record.h"
 #include "launcher/journal/record_codec.h"
 #include "launcher/standby/handover.h"
+#include "launcher/standby/restart_pause.h"
 
 namespace fsdprun {
 
@@ -47,8 +50,7 @@ class Standby {
   /// Of the launcher, from its start on.
   void SetAgent(Incarnation agent) { options_.handover.agent = agent; }
   /// On return the kernel keeps it for the standby, which is started if there is none. If that
-  /// fails, or the standby is lost, it is logged, and another one is started a moment later, some
-  /// times.
+  /// fails, or the standby is lost, it is logged, and another one is started, see RestartPause.
   void Keep(const job::Record& record);
 
  private:
@@ -63,8 +65,10 @@ class Standby {
   job::Record latest_;
   UniqueFd socket_;
   pid_t pid_ = 0;
+  /// Of `pid_`: the agent beside us ends what is left of its workers.
+  std::optional<SparedChild> spared_;
   MonoTime started_at_{};
-  int starts_left_;
+  RestartPause restart_pause_;
   /// 0: none is to be started.
   EventLoop::TimerId retry_timer_ = 0;
 };

@@ -67,6 +67,15 @@ def is_alive(pid):
         return False
 
 
+def children_of(pid):
+    return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def keeper_of(launcher):
+    (keeper,) = [p for p in children_of(launcher.pid) if "keeper" in pathlib.Path(f"/proc/{p}/comm").read_text()]
+    return keeper
+
+
 def processes_with(text):
     """Pids of live processes whose environment contains the text; children keep it whatever they do."""
     found = []

@@ -78,6 +78,23 @@ class JournalTest(CoordinatorCase):
         for node in nodes:
             self.assertEqual(self.finish(node)[0], 0)
 
+    def test_killed_with_a_journal_that_is_behind(self):
+        """What the nodes run is not in it: they start anew, and stay."""
+        coordinator = self.start("--abort-timeout=0", *self.coordinator_words(),
+                                 preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
+        self.wait_for_line(coordinator, "coordinator of run id 'kept'")
+        nodes = self.start_nodes()
+        self.pids(1)
+        resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+        self.order("fail.1.0")
+        self.pids(2)
+        self.end_abruptly(coordinator)
+        self.order("let_go")
+        coordinator = self.start_coordinator()
+        self.pids(3)
+        self.order("end")
+        self.assert_all_end_well(coordinator, nodes)
+
     def test_without_a_journal_the_job_ends_with_the_coordinator(self):
         coordinator, nodes = self.start_coordinator(journal=False), self.start_nodes()
         first = self.pids(1)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import unittest
 
+from daemon_case import DaemonCase
 from job_case import JobCase, free_port
 from unittest_main import main
 
@@ -21,10 +22,10 @@ def documented(name, source):
     return row and set(re.findall(r"`(\w+)`", row[1]))
 
 
-class EventLogTest(JobCase):
-    def logged(self, folder="logs"):
-        """The events below a log directory, by who wrote them; each is as documented."""
-        (file,) = (self.dir / folder).rglob("events.jsonl")
+class EventLogCase(JobCase):
+    def logged(self, folder="logs", run="*"):
+        """The events of a run below a log directory, by who wrote them; each is as documented."""
+        (file,) = (self.dir / folder).glob(f"{run}/events.jsonl")
         events = [json.loads(line) for line in file.read_text().splitlines()]
         for event in events:
             self.assertEqual(event["v"], 1)
@@ -37,6 +38,15 @@ class EventLogTest(JobCase):
     def names(self, events):
         return [event["event"] for event in events]
 
+    def assert_is_told_by_the_coordinator_alone(self):
+        events = self.logged(run="told_coordinator_*")
+        self.assertEqual(events["agent"], [])
+        world = ["world_formed", "world_committed"]
+        self.assertEqual(self.names(events["coordinator"]),
+                         ["node_joined", *world, "failure", "world_stopping", "world_stopped", *world, "job_finished"])
+
+
+class EventLogTest(EventLogCase):
     def test_a_restart_is_told_by_coordinator_and_agent(self):
         script = self.script("import os; sys.exit(3 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 0)")
         job = self.start("--standalone", "--rdzv-id=told", "--max-restarts=1", f"--log-dir={self.dir}/logs", script)
@@ -77,6 +87,15 @@ class EventLogTest(JobCase):
     def hosts_coordinator(self, node):
         return any('"from":"coordinator"' in file.read_text() for file in (self.dir / f"logs{node}").rglob("events.jsonl"))
 
+    def test_a_coordinator_in_its_own_process_tells_too(self):
+        script = self.script("import os; sys.exit(3 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 0)")
+        endpoint = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+        coordinator = self.start("--coordinator", endpoint, "--rdzv-id=told", "--max-restarts=1", f"--log-dir={self.dir}/logs")
+        self.wait_for_line(coordinator, "coordinator of run id")
+        agent = self.start(endpoint, "--rdzv-id=told", script, binary="fsdp-agent")
+        self.assertEqual([self.finish(process)[0] for process in (coordinator, agent)], [0, 0])
+        self.assert_is_told_by_the_coordinator_alone()
+
     @unittest.skipUnless(shutil.which("jq"), "jq is not installed")
     def test_the_pages_query_finds_what_broke(self):
         self.start("--standalone", f"--log-dir={self.dir}/logs", self.script("sys.exit(3)")).wait()
@@ -88,6 +107,14 @@ class EventLogTest(JobCase):
         job = self.start("--standalone", self.script("sys.exit(3)"))
         self.assertEqual(self.finish(job)[0], 1)
         self.assertEqual(list(self.dir.rglob("events.jsonl")), [])
+
+
+class RemoteEventLogTest(DaemonCase, EventLogCase):
+    def test_a_launcher_without_workers_tells_of_all(self):
+        script = self.script("import os; sys.exit(3 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 0)")
+        job = self.start_job([self.start_daemon()], "--rdzv-id=told", "--max-restarts=1", f"--log-dir={self.dir}/logs", script)
+        self.assertEqual(self.finish(job)[0], 0)
+        self.assert_is_told_by_the_coordinator_alone()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from events import wait_for_ends
-from job_case import JobCase, free_port, is_alive
+from job_case import JobCase, children_of, free_port, is_alive, keeper_of
 from unittest_main import main
 
 # Generation 1 waits to be killed; later ones end well.
@@ -16,15 +16,6 @@ PATIENT = """
     if GENERATION < int(os.environ.get("LAST", "2")):
         live_on()
 """
-
-
-def children_of(pid):
-    return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def keeper_of(launcher):
-    (keeper,) = [p for p in children_of(launcher.pid) if "keeper" in pathlib.Path(f"/proc/{p}/comm").read_text()]
-    return keeper
 
 
 class KillsTest(JobCase):

@@ -8,19 +8,20 @@ import unittest
 
 from coordinator_case import WORKER, CoordinatorCase
 from etcd_server import REASON_TO_SKIP, EtcdServer
-from job_case import is_alive, wait_until, wait_until_listening
+from job_case import is_alive, keeper_of, wait_until, wait_until_listening
 from unittest_main import main
 
 
 class StandbyCase(CoordinatorCase):
     restarts = 2
+    launcher_env = {}
 
     def wait_for_host(self):
         wait_until_listening(self.port)
 
     def start_node(self, script, *more):
         return self.start(*self.meeting(), f"--nnodes={self.nodes_given}", f"--nproc-per-node={self.per_node}",
-                          f"--max-restarts={self.restarts}", *more, script)
+                          f"--max-restarts={self.restarts}", *more, script, env=self.launcher_env)
 
     def start_job(self, *more, nodes_given="2"):
         """The first launcher hosts."""
@@ -98,15 +99,41 @@ class StandbyTest(Cases, StandbyCase):
         self.assert_end(others, 0)
 
     def test_standby_that_is_killed_is_replaced(self):
+        """The next one knows what has happened since the job began."""
         host, others = self.start_job(nodes_given="1:2")
+        self.order("fail.1.3")
+        self.order("let_go")
+        self.pids(2)
         before = self.standbys()
         os.kill(before[0], signal.SIGKILL)
         wait_until(lambda: [pid for pid in self.standbys() if pid not in before], "another standby")
         self.end_abruptly(host)
         self.nodes = 1
-        self.pids(2)
+        self.pids(3)
         self.order("end")
         self.assert_end(others, 0)
+
+    def test_loss_of_the_keeper_beside_it(self):
+        """What is left of a keeper's workers is swept up; the standby is not of them."""
+        host, others = self.start_job()
+        standbys = self.standbys()
+        os.kill(keeper_of(host), signal.SIGKILL)
+        self.order("let_go")
+        self.pids(2)
+        self.assertEqual(self.standbys(), standbys)
+        self.end_abruptly(host)
+        again = self.start_node(*self.words)
+        self.pids(3)
+        self.order("end")
+        self.assert_end([*others, again], 0)
+
+    def test_job_that_ends_well_says_nothing_of_it(self):
+        self.launcher_env = {"LOGLEVEL": "WARNING", "OMP_NUM_THREADS": "1"}
+        host, others = self.start_job()
+        self.order("end")
+        for launcher in [host, *others]:
+            rc, _, err = self.finish(launcher)
+            self.assertEqual((rc, err), (0, ""))
 
     def test_signals_that_come_before_mean_nothing(self):
         """A standby has its launcher's command line: what finds the one by it finds the other."""
@@ -158,6 +185,18 @@ class StandbyTest(Cases, StandbyCase):
 
 
 class FileClaimTest(Cases, StandbyCase):
+    def test_claim_that_another_launcher_has_taken(self):
+        host, others = self.start_job(nodes_given="1:2")
+        claim = self.dir / "meeting.kept"
+        taken = "fsdprun rendezvous, version 1\nlaunch other\naddress 127.0.0.1:1\nlease-seconds 40\n"
+        (self.dir / "other").write_text(taken)
+        (self.dir / "other").rename(claim)
+        host.kill()
+        self.wait_for_line(host, "another launcher hosts run id 'kept'")
+        self.assert_end(others, 1)
+        self.assertEqual(claim.read_text(), taken)
+        self.assertEqual({generation for generation, _ in self.notes("pid")}, {1})
+
     def meeting(self):
         return ["--rdzv-backend=c10d", f"--rdzv-endpoint={self.dir / 'meeting'}", "--rdzv-conf=store_type=file", "--rdzv-id=kept"]
 

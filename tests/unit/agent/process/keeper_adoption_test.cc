@@ -333,9 +333,21 @@ TEST_F(KeeperAdoptionTest, AKeeperWithoutAnAgentCanBeEnded) {
   OrderShell(0, "echo $$ >> $FOLDER/pids; sleep 1000");
   const std::vector<pid_t> pids = ReadPids("pids", 1);
   KillAgent();
-  EndKeeper(path_);
+  EXPECT_TRUE(EndKeeper(path_).ok());
   EXPECT_TRUE(RunUntilDead(pids));
   EXPECT_TRUE(RunUntilKeeperEnds());
+}
+
+TEST_F(KeeperAdoptionTest, WhoIsOutOfDescriptorsDoesNotTakeAKeeperForEnded) {
+  StartNamedKeeper();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = EndKeeper(path_);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_TRUE(HasKeeper(path_));
 }
 
 TEST_F(KeeperAdoptionTest, WorkersOfAKeeperThatIsLostAreGoneWhenThatIsTold) {
@@ -355,7 +367,7 @@ TEST_F(KeeperAdoptionTest, ASpoolThatNobodyTakesOverIsRemoved) {
   MakeSpool();
   StartNamedKeeperOfAnother();
   KillFirstAgent();
-  EndKeeper(path_);
+  EXPECT_TRUE(EndKeeper(path_).ok());
   EXPECT_TRUE(RunUntilKeeperEnds());
   EXPECT_FALSE(std::filesystem::exists(spool_));
 }

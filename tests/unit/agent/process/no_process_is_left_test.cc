@@ -132,6 +132,11 @@ TEST_F(NoProcessIsLeftTest, KillOrphansSparesKnownChildrenAndTheirFamilies) {
   EXPECT_TRUE(std::none_of(doomed.begin(), doomed.end(), IsAlive));
   EXPECT_TRUE(std::all_of(kept.begin(), kept.end(), IsAlive));
   EXPECT_TRUE(IsAlive(::getppid()));
+  {
+    const SparedChild spared(known);
+    EXPECT_EQ(KillOrphans({}), 0);
+    EXPECT_TRUE(std::all_of(kept.begin(), kept.end(), IsAlive));
+  }
 }
 
 }  // namespace

@@ -259,6 +259,36 @@ TEST(JobQuarantineTest, WhoIsLostBeforeItsWorkersStartHasEndedThatWorldToo) {
   EXPECT_THAT(job.history_, Contains("quarantined node-2 after 3"));
 }
 
+TEST(JobQuarantineTest, TwoThatAreLostBeforeTheirWorkersStartAreNoEvidenceAndCostNoRestart) {
+  for (const bool is_taken_over : {false, true}) {
+    JobSpec spec = QuarantineSpec(1, 4);
+    spec.quarantine_after = 1;
+    spec.may_be_taken_over = true;
+    LemonJob first(spec, 4);
+    first.Fail(1);  // So that nothing is quarantined yet but node 1, which is a spare from now on.
+    const uint64_t g = first.g();
+    first.Step(job::AgentStreamLost{Incarnation(2)});
+    first.Wait(seconds(1), {1, 3, 4});
+    ASSERT_EQ(first.machine_.phase(), job::Phase::kStopping);
+    const int restarts = first.record_->budgets.restarts_used;
+    Job second(spec, first);
+    Job& job = is_taken_over ? second : static_cast<Job&>(first);
+    if (is_taken_over) {
+      for (const uint64_t who : {1, 3, 4}) {
+        job.Join(who, {}, who == 1 ? 0 : g);
+      }
+    }
+    job.Step(job::AgentStreamLost{Incarnation(3)});
+    job.Wait(seconds(1), {1, 4});
+    job.Say(4, g, WorkersStopped{});
+    EXPECT_EQ(job.record_->budgets.restarts_used, restarts);
+    EXPECT_GT(job.machine_.generation().value(), g);
+    if (!is_taken_over) {  // A successor does not know who was lost before.
+      EXPECT_THAT(job.history_, Contains(StartsWith("quarantined")).Times(1));
+    }
+  }
+}
+
 TEST(JobQuarantineTest, NodeThatAnOperatorTakesAwayIsNoSuchNode) {
   LemonJob job(QuarantineSpec(1, 3), 3);
   for (int i = 0; i < 4; ++i) {

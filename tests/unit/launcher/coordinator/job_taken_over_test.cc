@@ -85,6 +85,49 @@ TEST(JobTakenOver, MemberThatDoesNotComeAgainIsLost) {
   EXPECT_THAT(job.Say(1, 1, WorkersStopped{}), ElementsAre("prepare 1 g2 rank 0 of 1 restart 1"));
 }
 
+// See Note [A record that is behind]: its successor knows generation 1, and the nodes run another.
+
+/// Both nodes come again with workers of generation `held`, which end. That alone is not charged.
+void ExpectThatAllStartAnew(Job& job, uint64_t held, int charged = 0) {
+  job.Step(job::TimerDue{});
+  for (const uint64_t who : {1, 2}) {
+    ComeAgain(job, who, held, Ran(who));
+  }
+  job.Wait(kSecond, {1, 2});
+  for (const uint64_t who : {1, 2}) {
+    job.Say(who, held, WorkersStopped{});
+  }
+  EXPECT_EQ(job.machine_.phase(), job::Phase::kPreparing) << job.machine_.reason();
+  EXPECT_EQ(job.machine_.generation(), Generation(held + 1));
+  EXPECT_EQ(job.machine_.nodes().size(), 2u);
+  EXPECT_EQ(job.machine_.restarts_used(), charged);
+}
+
+TEST(JobTakenOver, NodesThatRunANewerWorldThanTheRecordsStartAnew) {
+  Job before(KeptSpec(2, 2, 0));
+  before.RunTwo();
+  Job job(SuccessorSpec(2, 2, 0), before);
+  ExpectThatAllStartAnew(job, 2);
+}
+
+TEST(JobTakenOver, NodesThatRunANewerWorldThanTheOneThatTheRecordStopsStartAnew) {
+  Job before(KeptSpec(2, 2, 3));
+  before.RunTwo();
+  before.Exit(1, 1, 0, 1);
+  ASSERT_EQ(before.machine_.phase(), job::Phase::kStopping);
+  Job job(SuccessorSpec(2, 2, 3), before);
+  ExpectThatAllStartAnew(job, 2, /*charged=*/1);  // For the failure.
+}
+
+TEST(JobTakenOver, NodesWhoseWorkersRunInAWorldThatTheRecordPreparesStartAnew) {
+  Job before(KeptSpec(2, 2, 0));
+  before.Join(1);
+  before.Join(2);
+  ASSERT_EQ(before.machine_.phase(), job::Phase::kPreparing);
+  Job job(SuccessorSpec(2, 2, 0), before);
+  ExpectThatAllStartAnew(job, 1);
+}
+
 /// Who goes on for a launcher that shared a process with an agent.
 TEST(JobTakenOver, AgentThatDiedWithTheCoordinatorIsNotWaitedFor) {
   JobSpec spec = KeptSpec(1, 2, 3);

@@ -169,6 +169,16 @@ TEST(QuarantineTest, NodeThatIsLostAgainAndAgainIsLeftOut) {
   EXPECT_THAT(c.End(Lost("a")), ElementsAre("a is left out"));
 }
 
+TEST(QuarantineTest, NodesThatAreLostEarlyTogetherBeginTheRowAnew) {
+  Case c(1);
+  c.quarantine_.LostEarly(Lost("a"));
+  c.quarantine_.LostEarly(Lost("b"));
+  EXPECT_THAT(c.End(std::nullopt), IsEmpty());
+  c.quarantine_.LostEarly(Lost("a"));
+  c.quarantine_.LostEarly(Lost("a"));  // Two agents of it.
+  EXPECT_THAT(c.End(std::nullopt), ElementsAre("a is left out"));
+}
+
 TEST(QuarantineTest, WhoIsLeftOutAndFailsAgainIsNotToldOfTwice) {
   Case c(1);
   EXPECT_THAT(c.End(Killed("a")), ElementsAre("a is left out"));

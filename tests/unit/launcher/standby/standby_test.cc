@@ -5,10 +5,12 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "agent/process/orphans.h"
 #include "base/log.h"
 #include "tests/unit/launcher/journal/record_sample.h"
 
@@ -78,17 +80,53 @@ TEST_F(StandbyTest, IsStartedWithTheFirstRecordAndEndedAtTheEnd) {
   EXPECT_EQ(log_, "");
 }
 
-TEST_F(StandbyTest, OneThatEndsIsReplacedSomeTimes) {
+TEST_F(StandbyTest, OneThatEndsIsReplacedAndThatIsSaidOnce) {
   auto standby = Make("echo x >> ${0%/*}/starts; exit 1");
   standby->Keep(SampleRecord());
   const MonoTime end = MonoNow() + std::chrono::seconds(60);
-  while (log_.find("no other is started") == std::string::npos && MonoNow() < end) {
+  const auto starts = [this] {
+    std::ifstream file(folder_ + "/starts");
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  };
+  while (starts().size() < 6 && MonoNow() < end) {
     RunFor(std::chrono::milliseconds(5));
+    standby->Keep(SampleRecord());  // Starts none before its time.
   }
-  std::ifstream file(folder_ + "/starts");
-  const std::string starts((std::istreambuf_iterator<char>(file)), {});
-  EXPECT_EQ(starts, "x\nx\nx\nx\nx\n");
-  standby->Keep(SampleRecord());  // Which nobody hears.
+  EXPECT_EQ(starts().substr(0, 6), "x\nx\nx\n");
+  EXPECT_THAT(log_, ::testing::MatchesRegex("[^\n]* has ended; another one is started\n"));
+}
+
+TEST_F(StandbyTest, SweepOfWorkersLeavesItAlone) {
+  auto standby = Make("echo $$ > ${0%/*}/pid; cat <&3 > /dev/null");
+  standby->Keep(SampleRecord());
+  const pid_t pid = std::stoi(AwaitNote("pid"));
+  EXPECT_EQ(KillOrphans({}), 0);
+  RunFor(std::chrono::milliseconds(20));
+  EXPECT_EQ(::kill(pid, 0), 0);
+  EXPECT_EQ(log_, "");
+}
+
+TEST(RestartPauseTest, IsLongerEachTimeAndNeverEnds) {
+  RestartPause pause;
+  Duration expected = RestartPause::kFirst;
+  int told = 0;
+  for (int i = 0; i < 100; ++i) {
+    const RestartPause::Next next = pause.Lost(std::chrono::seconds(1));
+    EXPECT_EQ(next.pause, expected);
+    EXPECT_EQ(next.is_first, i == 0);
+    told += next.is_persistent ? 1 : 0;
+    expected = std::min(2 * expected, RestartPause::kLongest);
+  }
+  EXPECT_EQ(told, 1);
+}
+
+TEST(RestartPauseTest, BeginsAnewAfterOneThatHasLived) {
+  RestartPause pause;
+  pause.Lost({});
+  pause.Lost({});
+  const RestartPause::Next next = pause.Lost(RestartPause::kLongLife);
+  EXPECT_EQ(next.pause, RestartPause::kFirst);
+  EXPECT_TRUE(next.is_first);
 }
 
 TEST_F(StandbyTest, ProgramThatCannotBeStartedIsNamed) {
