@@ -19,9 +19,11 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual void put(const std::string& key, const std::string& value) = 0;
-  /// Waits until the key is there; throws when `deadline` has passed.
+  /// Waits until the key is there; throws when `deadline` has passed, and where check() does.
   virtual std::string get(const std::string& key,
                           std::chrono::steady_clock::time_point deadline) = 0;
+  /// Throws if a rank that is waited for will not come.
+  virtual void check() {}
 };
 
 /// The memory that the ranks of one host share: a control block with staging rings, and one arena

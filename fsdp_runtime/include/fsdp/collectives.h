@@ -172,6 +172,7 @@ class FSDP_API Collectives {
   /// such as PeerError::rank, by their ranks in the world; the others are waited for, but not
   /// longer than `patience`. The new group has a new rank and size, and the same backend and
   /// timeout; what was made with the old one (parts, meshes, modules) is to be destroyed, not used.
+  /// If another rank dies meanwhile, it throws, and may be called again.
   /// Before shards are taken over, see AdamW::step() about how many steps each rank has done.
   /// The ranks meet in the store of init_process_group. Ranks that were not in this group join them
   /// by init_process_group with a store_prefix of their own instead. Errors: c10::Error if the

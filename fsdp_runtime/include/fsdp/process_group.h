@@ -33,7 +33,8 @@ struct FSDP_API ProcessGroupOptions {
   /// Key prefix in the store; contains the run and the generation so that no stale key can be read.
   std::string store_prefix = "fsdp";
   /// Of every collective; of the rendezvous until all ranks have arrived; and once more of
-  /// connecting them (gloo, nccl), which with nccl the death of a rank ends, too.
+  /// connecting them (gloo, nccl). A rank that gives up ends it for all, and so does one that dies,
+  /// once it has links with the others.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 
   /// Throws c10::Error naming the variable that is missing or malformed. A process without RANK is

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fsdp_runtime/src/comm/sigpipe_block.h"
+#include "fsdp_runtime/store/store_looks.h"
 
 namespace fsdp {
 namespace {
@@ -90,7 +91,37 @@ void require_same_options(StoreExchange& exchange, const ProcessGroupOptions& op
   }
 }
 
+const char kGivenUp[] = "/given up";
+
 }  // namespace
+
+std::string StoreExchange::get(const std::string& key, TimePoint deadline) {
+  return wait_in_looks(
+      deadline, [&](TimePoint until) { return store_->get(prefix_ + "/" + key, until); },
+      [this](bool store_answers) {
+        if (store_answers) {
+          check();
+        } else {
+          check_peers_();
+        }
+      });
+}
+
+void StoreExchange::check() {
+  const std::string given_up = prefix_ + kGivenUp;
+  if (store_->check({given_up})) {
+    TORCH_CHECK(false, "init_process_group: ", store_->get(given_up, store_->deadline()));
+  }
+  check_peers_();
+}
+
+void StoreExchange::give_up(int64_t rank, const std::string& why) {
+  try {
+    store_->compare_set(prefix_ + kGivenUp, "",
+                        "rank " + std::to_string(rank) + " gave up: " + why);
+  } catch (const StoreError&) {  // NOLINT(bugprone-empty-catch): they see it leave, or time out
+  }
+}
 
 OptionMismatch::OptionMismatch(int64_t rank, std::string option, std::string value,
                                std::string value_of_rank0)

@@ -95,6 +95,15 @@ std::optional<GroupFailure> Membership::failure() const {
   return failure_;
 }
 
+std::set<int64_t> Membership::gone() const {
+  std::lock_guard lock(mu_);
+  std::set<int64_t> gone = closed_;
+  for (const auto& [rank, when] : goodbyes_) {
+    gone.insert(rank);
+  }
+  return gone;
+}
+
 GroupFailure Membership::explain_loss(std::optional<int64_t> peer, const std::string& name) {
   std::unique_lock lock(mu_);
   std::optional<int64_t> leaver;
@@ -160,6 +169,7 @@ void Membership::on_message(int64_t peer, const std::string& message) {
 void Membership::on_closed(int64_t peer) {
   {
     std::lock_guard lock(mu_);
+    closed_.insert(peer);
     if (goodbyes_.contains(peer)) {
       return;
     }

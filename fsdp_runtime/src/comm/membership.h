@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +64,8 @@ class FSDP_API Membership : private PeerLinks::Listener {
   /// kWordMax to arrive.
   GroupFailure revoke_unless_told(const GroupFailure& failure);
   std::optional<GroupFailure> failure() const;
+  /// Ranks of the world that have died or taken leave, as far as their links have told.
+  std::set<int64_t> gone() const;
 
   /// Why a connection of the group `name`, with `peer` if that is known, has ended: what has been
   /// heard, or will be within kWordMax, of that.
@@ -88,6 +91,7 @@ class FSDP_API Membership : private PeerLinks::Listener {
   std::optional<GroupFailure> failure_;                        // guarded by mu_, as is the rest
   std::map<std::pair<std::string, int64_t>, TimePoint> left_;  // of which group which rank, when
   std::map<int64_t, TimePoint> goodbyes_;                      // ranks that have left all groups
+  std::set<int64_t> closed_;                                   // whose link has ended
   // Constant once there are groups. The last member: its thread uses the others.
   std::unique_ptr<PeerLinks> links_;
 };

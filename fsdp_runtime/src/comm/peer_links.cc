@@ -29,6 +29,10 @@ using shm::Fd;
 constexpr uint32_t kMessageBytesMax = 1 << 20;
 // How long whoever connects may take to say who it is, before the next one has its turn.
 constexpr std::chrono::seconds kHelloMax{5};
+// The answer to a hello. Who gets none was too late with it, and connects again.
+constexpr char kWelcome = 'w';
+// How long a wait for a peer goes on before a look at whether it will come.
+constexpr std::chrono::seconds kLook{1};
 // Descriptors that are left for others: connections that carry data, files.
 constexpr rlim_t kOtherDescriptors = 256;
 // How long leaving may take if peers do not read.
@@ -84,19 +88,22 @@ bool wait_readable(int fd, TcpDeadline deadline) {
   return ready == 1;
 }
 
+std::string described(int64_t peer, const Address& address) {
+  return "rank " + std::to_string(peer) + " at " + address.host + " port " +
+         std::to_string(address.port);
+}
+
 Fd connect_to(const Address& address, const Hello& hello, int64_t peer, TcpDeadline deadline) {
   const ConnectAttempt attempt = connect_once(address.host, address.port, deadline);
   Fd fd(attempt.fd);
-  const std::string at = "rank " + std::to_string(peer) + " at " + address.host + " port " +
-                         std::to_string(address.port);
   if (!fd.valid()) {
-    throw LinkError("rank " + std::to_string(hello.rank) + " cannot reach " + at + ": " +
-                    attempt.reason);
+    throw LinkError("rank " + std::to_string(hello.rank) + " cannot reach " +
+                    described(peer, address) + ": " + attempt.reason);
   }
   // A connection that has sent nothing yet takes a few bytes at once.
   if (::send(fd.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)) {
-    throw LinkError("rank " + std::to_string(hello.rank) + " connected to " + at +
-                    ", which hung up: " + std::strerror(errno));
+    throw LinkError("rank " + std::to_string(hello.rank) + " connected to " +
+                    described(peer, address) + ", which hung up: " + std::strerror(errno));
   }
   return fd;
 }
@@ -118,6 +125,26 @@ void make_room_for(size_t links) {
     limit.rlim_cur = std::min(needed, limit.rlim_max);
     ::setrlimit(RLIMIT_NOFILE, &limit);
   }
+}
+
+/// The same, but throws what exchange.check() does.
+bool wait_for_peer(int fd, shm::Exchange& exchange, TcpDeadline deadline) {
+  while (!wait_readable(fd, std::min(deadline, std::chrono::steady_clock::now() + kLook))) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return false;
+    }
+    exchange.check();
+  }
+  return true;
+}
+
+/// False if it was not welcome, and is to connect again.
+bool is_welcome(int fd, const std::string& at, shm::Exchange& exchange, TcpDeadline deadline) {
+  if (!wait_for_peer(fd, exchange, deadline)) {
+    throw LinkError(at + " did not answer in time");
+  }
+  char answer = 0;
+  return ::recv(fd, &answer, 1, 0) == 1 && answer == kWelcome;
 }
 
 /// Who connects next; rank -1: nobody of this world.
@@ -151,22 +178,34 @@ PeerLinks::PeerLinks(shm::Exchange& exchange, int64_t rank, int64_t size,
   Address own{address, 0, std::random_device{}() | (uint64_t{std::random_device{}()} << 32)};
   const Fd listener(listen_at(address, static_cast<int>(size), own.port));
   exchange.put(address_key(rank), own.text());
+  std::vector<Address> lower;
   for (int64_t peer = 0; peer < rank; ++peer) {
-    const Address theirs = Address::parse(exchange.get(address_key(peer), deadline));
-    links_[static_cast<size_t>(peer)].fd = connect_to(theirs, {theirs.token, rank}, peer, deadline);
+    lower.push_back(Address::parse(exchange.get(address_key(peer), deadline)));
+    links_[static_cast<size_t>(peer)].fd =
+        connect_to(lower.back(), {lower.back().token, rank}, peer, deadline);
   }
   for (int64_t missing = size - 1 - rank; missing > 0;) {
     const auto is_missing = [](const Link& link) { return !link.fd.valid(); };
-    if (!wait_readable(listener.get(), deadline)) {
+    if (!wait_for_peer(listener.get(), exchange, deadline)) {
       const auto first = std::find_if(links_.begin() + rank + 1, links_.end(), is_missing);
       throw LinkError("rank " + std::to_string(rank) + " was not reached by rank " +
                       std::to_string(first - links_.begin()) + " at " + address + " port " +
                       std::to_string(own.port) + " in time");
     }
     auto [fd, peer] = accept_one(listener.get(), own.token, deadline);
-    if (peer > rank && peer < size && !links_[static_cast<size_t>(peer)].fd.valid()) {
+    if (peer > rank && peer < size && !links_[static_cast<size_t>(peer)].fd.valid() &&
+        ::send(fd.get(), &kWelcome, 1, MSG_NOSIGNAL) == 1) {
       links_[static_cast<size_t>(peer)].fd = std::move(fd);
       --missing;
+    }
+  }
+  // Only now: those that are to answer may have to connect to others first.
+  for (int64_t peer = 0; peer < rank; ++peer) {
+    const Address& theirs = lower[static_cast<size_t>(peer)];
+    Fd& fd = links_[static_cast<size_t>(peer)].fd;
+    while (!is_welcome(fd.get(), described(peer, theirs), exchange, deadline)) {
+      exchange.check();
+      fd = connect_to(theirs, {theirs.token, rank}, peer, deadline);
     }
   }
   for (const Link& link : links_) {

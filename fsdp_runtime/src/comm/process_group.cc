@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "fsdp_runtime/shm/error.h"
 #include "fsdp_runtime/shm/world.h"
+#include "fsdp_runtime/src/comm/device_operation.h"
 #include "fsdp_runtime/src/comm/formed_collectives.h"
 #include "fsdp_runtime/src/comm/gloo_collectives.h"
 #include "fsdp_runtime/src/comm/meeting.h"
@@ -51,14 +54,17 @@ std::chrono::milliseconds left_until(TimePoint deadline) {
 }
 
 // Successive groups of a process use different keys. Counted per rank, because ranks may be
-// threads, and per store, because keys collide only there.
+// threads, per store, because keys collide only there, and per size: the survivors of a group have
+// other ranks in the next one, and are fewer.
 std::string prefix_of_next_group(const ProcessGroupOptions& options) {
   static std::mutex mutex;
   static std::map<std::string, int64_t> counts;
   const std::string key = options.master_addr + " " + std::to_string(options.master_port) + " " +
-                          std::to_string(options.rank) + " " + options.store_prefix;
+                          std::to_string(options.rank) + " of " +
+                          std::to_string(options.world_size) + " " + options.store_prefix;
   std::lock_guard lock(mutex);
-  return options.store_prefix + "/group" + std::to_string(counts[key]++);
+  return options.store_prefix + "/size" + std::to_string(options.world_size) + "/group" +
+         std::to_string(counts[key]++);
 }
 
 // This process may not reach the server by the address that others use.
@@ -153,8 +159,13 @@ FormedPtr form_on_cpu(const Formation& formation) {
     }
   }
   link_ranks(formation, /*is_nccl=*/false);
-  return make_gloo_collectives(formation.store, own_address(formation, /*is_nccl=*/false),
-                               formation.place);
+  // Gloo waits for each rank for as long as the group's timeout, whatever becomes of it.
+  const auto made = std::make_shared<FormedPtr>();
+  form_within(formation.place, [made, store = formation.store, place = formation.place,
+                                address = own_address(formation, /*is_nccl=*/false)] {
+    *made = make_gloo_collectives(store, address, place);
+  });
+  return std::move(*made);
 }
 
 /// What a group has of the one that it comes from.
@@ -163,6 +174,7 @@ struct Origin {
   std::vector<int64_t> world_ranks = {};        // empty: it is a world of its own
   std::shared_ptr<Membership> membership = {};  // of the world that it is a part of
   CollectivesPtr nccl = {};                     // of the group that is divided, if that has one
+  std::function<void()> check = {};             // throws if one of the ranks is known to be gone
 };
 
 CollectivesPtr form_or_say(const ProcessGroupOptions& options, Origin origin);
@@ -184,7 +196,7 @@ FormedCollectives::FormPart former_of_parts(const Formation& formation, const Or
     own.store_prefix += part;
     own.rank = rank;
     own.world_size = static_cast<int64_t>(members.size());
-    return form_or_say(own, {served, place.world_ranks_of(members), place.membership, nccl});
+    return form_or_say(own, {served, place.world_ranks_of(members), place.membership, nccl, {}});
   };
 }
 
@@ -194,22 +206,32 @@ std::vector<int64_t> numbers(int64_t count) {
   return all;
 }
 
+void check_none_gone(const Membership& world, const std::vector<int64_t>& ranks) {
+  const std::set<int64_t> gone = world.gone();
+  for (const int64_t rank : ranks) {
+    TORCH_CHECK(!gone.contains(rank), "shrink: rank ", rank,
+                ", by its number before, died or left while the group was being formed");
+  }
+}
+
 FormedCollectives::FormShrunk former_of_survivors(const Formation& formation,
                                                   const Origin& origin) {
   const GroupPlace& place = formation.place;
   return [options = options_behind(formation, "shrunk"), served = origin.served,
           own = place.world_rank(place.rank),
           members = formation.is_world() ? numbers(place.size) : place.world_ranks,
-          times = int64_t{0}](const std::vector<int64_t>& excluded,
-                              std::chrono::milliseconds patience) mutable {
+          before = place.membership, times = int64_t{0}](
+             const std::vector<int64_t>& excluded, std::chrono::milliseconds patience) mutable {
     ProcessGroupOptions next = options;
     next.store_prefix += std::to_string(times++);
     const TimePoint deadline = std::chrono::steady_clock::now() + patience;
     std::vector<int64_t> survivors;
     try {
-      StoreClient store(store_address(next, served), next.master_port, next.timeout);
-      survivors = agree_on_survivors(store, next.store_prefix, own, members,
-                                     {excluded.begin(), excluded.end()}, deadline);
+      StoreClient store(store_address(next, served), next.master_port,
+                        std::min(next.timeout, patience));
+      survivors = agree_on_survivors(
+          store, next.store_prefix, own, members, {excluded.begin(), excluded.end()},
+          [before] { return before->gone(); }, deadline);
     } catch (const StoreError& error) {
       TORCH_CHECK(false, "shrink: rank ", own, " cannot find the others: ", error.what(),
                   "; if the rank that served the store is gone, so is what the ranks could meet "
@@ -220,7 +242,9 @@ FormedCollectives::FormShrunk former_of_survivors(const Formation& formation,
                 ", which was given up or came too late");
     next.rank = found - survivors.begin();
     next.world_size = static_cast<int64_t>(survivors.size());
-    return form_or_say(next, {served});
+    return form_or_say(next, {.served = served, .check = [before, survivors] {
+                                check_none_gone(*before, survivors);
+                              }});
   };
 }
 
@@ -233,8 +257,6 @@ Formation meet(const ProcessGroupOptions& given, Origin& origin) {
   }
   formation.store = std::make_shared<StoreClient>(store_address(options, origin.served),
                                                   options.master_port, options.timeout);
-  formation.exchange = std::make_unique<StoreExchange>(formation.store, options.store_prefix);
-  formation.arrivals = meet_in(*formation.exchange, options, formation.deadline);
   formation.place = {
       options.rank,
       options.world_size,
@@ -242,6 +264,14 @@ Formation meet(const ProcessGroupOptions& given, Origin& origin) {
       options.store_prefix,
       origin.world_ranks,
       origin.membership ? origin.membership : std::make_shared<Membership>(options.rank)};
+  formation.exchange = std::make_unique<StoreExchange>(
+      formation.store, options.store_prefix, [place = formation.place, check = origin.check] {
+        check_groups(place, "forming a group");
+        if (check) {
+          check();
+        }
+      });
+  formation.arrivals = meet_in(*formation.exchange, options, formation.deadline);
   return formation;
 }
 
@@ -250,6 +280,19 @@ struct Served {
   ServedStore store;
   CollectivesPtr group;
 };
+
+FormedPtr form_of_met(const Formation& formation, const Origin& origin, bool is_nccl) {
+  CollectivesPtr nccl;
+  if (is_nccl) {
+    link_ranks(formation, /*is_nccl=*/true);
+    nccl = make_nccl({formation.store, formation.options, formation.place, origin.nccl});
+  }
+  FormedPtr group = is_nccl ? compared(formation, nccl) : form_on_cpu(formation);
+  group->set_form_part(former_of_parts(formation, origin, nccl));
+  group->set_form_shrunk(former_of_survivors(formation, origin));
+  group->barrier();
+  return group;
+}
 
 CollectivesPtr form(const ProcessGroupOptions& given, Origin origin) {
   const bool is_nccl =
@@ -266,15 +309,15 @@ CollectivesPtr form(const ProcessGroupOptions& given, Origin origin) {
                    : make_single_collectives("single", c10::kCPU, place);
   }
   const Formation formation = meet(given, origin);
-  CollectivesPtr nccl;
-  if (is_nccl) {
-    link_ranks(formation, /*is_nccl=*/true);
-    nccl = make_nccl({formation.store, formation.options, formation.place, origin.nccl});
+  FormedPtr group;
+  try {
+    group = form_of_met(formation, origin, is_nccl);
+  } catch (const std::exception& error) {
+    const auto* said = dynamic_cast<const c10::Error*>(&error);
+    formation.exchange->give_up(given.rank,
+                                said != nullptr ? said->what_without_backtrace() : error.what());
+    throw;
   }
-  FormedPtr group = is_nccl ? compared(formation, nccl) : form_on_cpu(formation);
-  group->set_form_part(former_of_parts(formation, origin, nccl));
-  group->set_form_shrunk(former_of_survivors(formation, origin));
-  group->barrier();
   if (!origin.served) {
     return group;
   }

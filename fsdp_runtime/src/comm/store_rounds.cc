@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "fsdp_runtime/store/store_looks.h"
+
 namespace fsdp {
 namespace {
 
@@ -13,11 +15,6 @@ constexpr char kMissing[] = "missing: ";
 
 /// Rounds whose keys are removed together, because that is a round trip on the training's path.
 constexpr uint64_t kRoundsKept = 64;
-
-/// How long a wait for other ranks goes on before a look at what has become of them.
-constexpr std::chrono::milliseconds kLookUp{500};
-/// How long the store may be silent meanwhile: its process may be stopped, or the network be busy.
-constexpr std::chrono::seconds kSilenceMax{20};
 
 /// `request`, which must be idempotent, and once more on a fresh connection if the first was lost.
 template <typename Request>
@@ -61,38 +58,19 @@ void StoreRounds::begin(const IssueLog& log, uint64_t value) {
   ask([this] { put_value(); });
 }
 
-template <typename Get>
-auto StoreRounds::looking_up(TimePoint deadline, const Get& get) {
-  TimePoint heard = std::chrono::steady_clock::now();
-  while (true) {
-    try {
-      return get(std::min(deadline, std::chrono::steady_clock::now() + kLookUp));
-    } catch (const StoreSilence&) {
-      look_up_(/*store_answers=*/false);
-      if (std::chrono::steady_clock::now() - heard >= kSilenceMax) {
-        throw;
-      }
-    } catch (const StoreTimeout&) {
-      look_up_(/*store_answers=*/true);
-      heard = std::chrono::steady_clock::now();
-      if (heard >= deadline) {
-        throw;
-      }
-    }
-  }
-}
-
 std::vector<std::string> StoreRounds::read_all(const std::string& name) {
   std::vector<std::string> keys;
   for (int64_t rank = 0; rank < group_.size; ++rank) {
     keys.push_back(key(name, rank));
   }
-  return looking_up(store_->deadline(),
-                    [&](TimePoint until) { return store_->multi_get(keys, until); });
+  return wait_in_looks(
+      store_->deadline(), [&](TimePoint until) { return store_->multi_get(keys, until); },
+      look_up_);
 }
 
 std::string StoreRounds::read(const std::string& name, TimePoint deadline) {
-  return looking_up(deadline, [&](TimePoint until) { return store_->get(key(name, 0), until); });
+  return wait_in_looks(
+      deadline, [&](TimePoint until) { return store_->get(key(name, 0), until); }, look_up_);
 }
 
 std::string StoreRounds::ranks_without(const std::string& name) {

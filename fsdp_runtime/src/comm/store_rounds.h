@@ -56,8 +56,6 @@ class StoreRounds {
     return prefix_ + "/" + name + "/" + std::to_string(round) + "/" + std::to_string(rank);
   }
   std::string key(const std::string& name, int64_t rank) const { return key(name, rank, number_); }
-  template <typename Get>
-  auto looking_up(TimePoint deadline, const Get& get);
   std::vector<std::string> read_all(const std::string& name);
   std::string read(const std::string& name, TimePoint deadline);
   /// Asks for each rank once and waits for none.

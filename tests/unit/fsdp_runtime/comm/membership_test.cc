@@ -2,9 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <condition_variable>
 #include <thread>
+
+#include "fsdp_runtime/store/tcp.h"
 
 #include "tests/unit/fsdp_runtime/comm/linked.h"
 
@@ -191,6 +195,52 @@ TEST(PeerLinksTest, MessagesArriveInOrderAndBeforeTheEnd) {
   links[0]->send_to_all("nobody reads this");
   links[1].reset();
   EXPECT_THAT(collector.wait(4), ElementsAre("a", "", large, "end"));
+}
+
+TEST(MembershipTest, WhoHasDiedOrTakenLeaveIsGone) {
+  LinkedWorld world(3);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    world.connect(rank);
+  }
+  EXPECT_TRUE(world.members[0]->gone().empty());
+  world.links[2].reset();    // without a word
+  world.members[1].reset();  // with one
+  const auto end = steady_clock::now() + std::chrono::seconds(60);
+  while (world.members[0]->gone().size() < 2 && steady_clock::now() < end) {
+    std::this_thread::yield();
+  }
+  EXPECT_THAT(world.members[0]->gone(), ElementsAre(1, 2));
+}
+
+// Whoever it has connected to has taken its hello for one that came too late.
+TEST(PeerLinksTest, RankThatIsNotWelcomeConnectsAgain) {
+  MemoryExchange exchange;
+  int port = 0;
+  const shm::Fd listener(listen_at("127.0.0.1", 8, port));
+  exchange.put("links/0", "127.0.0.1 " + std::to_string(port) + " 7");
+  std::thread other([&] {
+    PeerLinks links(exchange, 1, 2, "127.0.0.1", steady_clock::now() + std::chrono::seconds(60));
+  });
+  for (const bool is_welcome : {false, true}) {
+    pollfd entry{listener.get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&entry, 1, 60'000), 1);
+    const shm::Fd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    ASSERT_TRUE(fd.valid());
+    if (is_welcome) {
+      ASSERT_EQ(::send(fd.get(), "w", 1, MSG_NOSIGNAL), 1);
+      other.join();
+    }
+  }
+}
+
+TEST(PeerLinksTest, WaitForAPeerEndsWhenItIsKnownNotToCome) {
+  class Hopeless : public MemoryExchange {
+   public:
+    void check() override { throw std::runtime_error("it will not come"); }
+  };
+  Hopeless exchange;
+  EXPECT_THROW(PeerLinks(exchange, 0, 2, "127.0.0.1", steady_clock::now() + std::chrono::hours(1)),
+               std::runtime_error);
 }
 
 TEST(PeerLinksTest, RankThatDoesNotComeIsNamed) {

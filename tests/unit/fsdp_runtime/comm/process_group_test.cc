@@ -4,6 +4,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <functional>
+#include <thread>
+
+#include "fsdp_runtime/src/comm/meeting.h"
+#include "fsdp_runtime/src/comm/peer_links.h"
 #include "tests/unit/fsdp_runtime/comm/ranks.h"
 #include "tests/unit/fsdp_runtime/comm/reserved_port.h"
 
@@ -12,6 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using std::chrono::steady_clock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::ReservedPort;
@@ -97,7 +103,8 @@ TEST(ProcessGroupTest, MissingRanksAreNamed) {
   options.store_prefix = testing::prefix_of_new_store();
   // As if rank 2 had come, to each of the groups that are tried below.
   for (int group = 0; group < 10; ++group) {
-    const std::string host = options.store_prefix + "/group" + std::to_string(group) + "/host/2";
+    const std::string host =
+        options.store_prefix + "/size4/group" + std::to_string(group) + "/host/2";
     store->set(host, std::vector<uint8_t>{'h'});
   }
   // On a busy machine even the connection to the store may take longer than a short timeout.
@@ -108,6 +115,73 @@ TEST(ProcessGroupTest, MissingRanksAreNamed) {
     error = error_of(options);
   }
   EXPECT_THAT(error, ::testing::EndsWith("have not arrived: 0, 3"));
+}
+
+/// Ranks 0 and 1 of a Gloo group of three form it; this thread is rank 2, as far as `be_third`
+/// goes.
+std::vector<std::string> errors_of_two(const std::function<void(StoreExchange&)>& be_third) {
+  const auto store = serve_store();
+  ProcessGroupOptions options;
+  options.backend = "gloo";
+  options.world_size = 3;
+  options.master_port = store->getPort();
+  options.timeout = std::chrono::minutes(10);  // longer than a test may take
+  options.store_prefix = testing::prefix_of_new_store();
+  StoreExchange exchange(
+      std::make_shared<StoreClient>("127.0.0.1", options.master_port, options.timeout),
+      options.store_prefix + "/size3/group0", [] {});
+  std::thread third([&] {
+    exchange.put("host/2", exchange.get("host/0", steady_clock::now() + options.timeout));
+    be_third(exchange);
+  });
+  std::vector<std::string> errors = testing::run_threads(
+      2,
+      [options](int64_t rank) mutable {
+        options.rank = rank;
+        return init_process_group(options);
+      },
+      [](Collectives&) { ADD_FAILURE() << "a group was formed"; });
+  third.join();
+  return errors;
+}
+
+TEST(ProcessGroupTest, RankThatGivesUpEndsTheWaitsOfTheOthers) {
+  const auto errors =
+      errors_of_two([](StoreExchange& exchange) { exchange.give_up(2, "no memory for that"); });
+  EXPECT_THAT(errors, ::testing::Each(HasSubstr("rank 2 gave up: no memory for that")));
+}
+
+TEST(ProcessGroupTest, RankThatDiesBehindItsLinksEndsTheWaitsOfTheOthers) {
+  const auto errors = errors_of_two([](StoreExchange& exchange) {
+    PeerLinks links(exchange, 2, 3, "127.0.0.1", steady_clock::now() + std::chrono::minutes(10));
+  });
+  EXPECT_THAT(errors, ::testing::Each(HasSubstr("rank 2 died")));
+}
+
+// Under the same prefix, though their ranks are others.
+TEST(ProcessGroupTest, RanksThatAreLeftFormASmallerGroup) {
+  const auto store = serve_store();
+  const std::string prefix = testing::prefix_of_new_store();
+  const auto errors = testing::run_threads(
+      4,
+      [&](int64_t rank) {
+        ProcessGroupOptions options;
+        options.backend = "gloo";
+        options.rank = rank;
+        options.world_size = 4;
+        options.master_port = store->getPort();
+        options.timeout = seconds(60);
+        options.store_prefix = prefix;
+        init_process_group(options);
+        if (rank == 1) {
+          return init_process_group({});
+        }
+        options.rank -= rank > 1 ? 1 : 0;
+        options.world_size = 3;
+        return init_process_group(options);
+      },
+      [](Collectives& group) { group.barrier(); });
+  EXPECT_THAT(errors, ::testing::Each(""));
 }
 
 TEST(ProcessGroupTest, NobodyServesTheStore) {

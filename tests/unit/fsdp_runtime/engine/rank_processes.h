@@ -20,9 +20,12 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -55,6 +58,7 @@ class LinePipe {
     while (text_.find('\n') == std::string::npos) {
       pollfd entry{ends_[0], POLLIN, 0};
       const int ready = ::poll(&entry, 1, static_cast<int>(patience.count()));
+      was_silent_ = ready == 0;
       std::array<char, 4096> piece{};
       const ssize_t n = ready == 1 ? ::read(ends_[0], piece.data(), piece.size()) : 0;
       if (n <= 0) {
@@ -67,10 +71,13 @@ class LinePipe {
     text_.erase(0, end + 1);
     return line;
   }
+  /// Why the last read() has brought nothing: somebody could still have written.
+  bool was_silent() const { return was_silent_; }
 
  private:
   std::array<int, 2> ends_{};
   std::string text_;  // read and not taken yet
+  bool was_silent_ = false;
 };
 
 /// A child process that says what it has to say in lines. It ends with this process.
@@ -141,8 +148,10 @@ class RankProcesses {
     ::close(ports_[0]);
     ::close(ports_[1]);
     for (const pid_t process : processes_) {
-      ::kill(process, SIGKILL);
-      ::waitpid(process, nullptr, 0);
+      if (process > 0) {
+        ::kill(process, SIGKILL);
+        ::waitpid(process, nullptr, 0);
+      }
     }
   }
   RankProcesses(const RankProcesses&) = delete;
@@ -160,12 +169,43 @@ class RankProcesses {
     TORCH_CHECK(::write(ports_[1], ports.data(), static_cast<size_t>(bytes)) == bytes, "write");
   }
   void kill(int64_t rank) { ::kill(processes_[static_cast<size_t>(rank)], SIGKILL); }
+  /// What has become of each: how it ended, or what its threads wait for. Once, at the end.
+  std::vector<std::string> states() {
+    std::vector<std::string> states;
+    for (size_t rank = 0; rank < processes_.size(); ++rank) {
+      int status = 0;
+      const bool has_ended = ::waitpid(processes_[rank], &status, WNOHANG) != 0;
+      states.push_back("rank " + std::to_string(rank) +
+                       (!has_ended ? " runs:" + threads_of(processes_[rank])
+                        : WIFSIGNALED(status)
+                            ? " was ended by signal " + std::to_string(WTERMSIG(status))
+                            : " exited with " + std::to_string(WEXITSTATUS(status))));
+      processes_[rank] = has_ended ? 0 : processes_[rank];
+    }
+    return states;
+  }
+  bool was_silent() const { return lines_.was_silent(); }
   /// See LinePipe.
   std::optional<std::string> read(std::chrono::milliseconds patience = std::chrono::hours(1)) {
     return lines_.read(patience);
   }
 
  private:
+  static std::string threads_of(pid_t process) {
+    std::string all;
+    std::error_code error;
+    const std::filesystem::path folder = "/proc/" + std::to_string(process) + "/task";
+    for (const auto& thread : std::filesystem::directory_iterator(folder, error)) {
+      const auto line = [&](const char* name) {
+        std::ifstream file(thread.path() / name);
+        std::string text;
+        std::getline(file, text);
+        return text;
+      };
+      all += " " + line("comm") + "(" + line("wchan") + " " + line("syscall").substr(0, 4) + ")";
+    }
+    return all;
+  }
   void be(int64_t rank, const Body& body) {
     ::close(ports_[1]);  // so that nobody waits for a port that does not come
     if (are_apart_) {

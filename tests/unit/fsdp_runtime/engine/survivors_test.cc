@@ -113,14 +113,14 @@ void repeat(const Round& round, const Group& group, const std::function<void()>&
 }
 
 Group group_of_the_others(const Round& round, ProcessGroupOptions options, Group group,
-                          int64_t lost) {
+                          int64_t lost, const LinePipe& lines) {
   if (!round.leaves_first()) {
     return group->shrink({lost});
   }
   group.reset();
+  lines.write("did leave");
   options.rank -= options.rank > lost ? 1 : 0;
   options.world_size -= 1;
-  options.store_prefix = "the others";
   return init_process_group(options);
 }
 
@@ -147,7 +147,8 @@ void be_a_rank(const Round& round, int64_t rank, int port, const LinePipe& lines
     lines.write("lost " + std::to_string(lost) + " " + std::to_string(now_ms()) + " " +
                 error.what_without_backtrace());
   }
-  const Group others = group_of_the_others(round, options, std::move(group), lost);
+  const Group others = group_of_the_others(round, options, std::move(group), lost, lines);
+  lines.write("did meet");
   at::Tensor sum = at::ones({1});
   others->all_reduce(sum, ReduceOp::kSum)->wait();
   std::ostringstream told;
@@ -182,7 +183,7 @@ class Account {
 
   /// Whether it is time to kill.
   bool add(const std::string& line) {
-    told_.push_back(line);
+    told_.push_back("after " + std::to_string(now_ms() - begun_at_) + " ms: " + line);
     std::istringstream words(line);
     std::string kind;
     words >> kind;
@@ -195,7 +196,7 @@ class Account {
       ++trained_;
       losses_.at(rank) = value;
       expect(members == kRanks - 1, line);
-    } else if (kind != "ready") {
+    } else if (kind != "ready" && kind != "did") {
       expect(false, line);
     }
     return kind == "ready" && ++ready_ == kRanks;
@@ -203,13 +204,17 @@ class Account {
   void killed() { killed_at_ = now_ms(); }
   /// Whether something is wrong already: the others may wait for the rank that is.
   bool is_wrong() const { return !lines_.empty(); }
+  void nobody_told() { expect(false, "nobody has told anything for minutes"); }
 
   /// One line for each thing that is wrong, and one with how long it took. `losses`: the right
   /// ones.
-  std::vector<std::string> result(const std::vector<double>& losses) {
+  std::vector<std::string> result(const std::vector<double>& losses, RankProcesses& ranks) {
     if (is_wrong() || lost_ < kRanks - 1 || trained_ < kRanks - 1) {
       lines_.push_back("error " + std::to_string(lost_) + " have heard and " +
                        std::to_string(trained_) + " have trained on; all that was told:");
+      for (const std::string& line : ranks.states()) {
+        told_.push_back(line);
+      }
       for (const std::string& line : told_) {
         lines_.push_back("error   " + line);
       }
@@ -246,6 +251,7 @@ class Account {
 
   const Round round_;
   std::vector<double> losses_ = std::vector<double>(kRanks - 1);
+  const int64_t begun_at_ = now_ms();
   int64_t ready_ = 0, lost_ = 0, trained_ = 0, killed_at_ = 0, slowest_ = 0;
   std::vector<std::string> lines_, told_;
 };
@@ -266,7 +272,10 @@ std::vector<std::string> run_round(const Round& round) {
       break;
     }
   }
-  return account.result(losses_of_the_others());
+  if (ranks.was_silent()) {
+    account.nobody_told();
+  }
+  return account.result(losses_of_the_others(), ranks);
 }
 
 class SurvivorsTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
