@@ -28,8 +28,9 @@ bool call_within(milliseconds limit, std::function<void()> call,
                  const std::function<bool()>& is_over) {
   const auto ended = std::make_shared<std::promise<void>>();
   std::future<void> end = ended->get_future();
-  std::thread([ended, call = std::move(call)] {
+  std::thread([ended, call = std::move(call)]() mutable {
     call();
+    call = nullptr;  // Who waits goes on, and what it held is no longer this thread's.
     ended->set_value();
   }).detach();
   const auto begin = steady_clock::now();

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "fsdp_runtime/src/comm/local_world.h"
+#include "fsdp_runtime/src/comm/sigpipe_block.h"
 
 namespace fsdp::testing {
 
@@ -48,8 +49,9 @@ inline std::vector<std::string> run_threads(
   return errors;
 }
 
-/// A store served in this process on a free port.
+/// A store served in this process on a free port. Clients may hang up before they are answered.
 inline c10::intrusive_ptr<c10d::TCPStore> serve_store() {
+  const SigpipeBlock no_sigpipe;  // The server's thread is started here.
   c10d::TCPStoreOptions options;
   options.port = 0;
   options.isServer = true;
