@@ -56,8 +56,6 @@ class JobMachine {
   /// Set once decided.
   const std::optional<JobOutcome>& outcome() const { return ending_.outcome(); }
   const NodeTable& nodes() const { return membership_.nodes(); }
-  /// How many agents were admitted, the same one each time that it joined anew.
-  uint64_t admissions() const { return membership_.admissions(); }
   /// Latest progress of the node with group rank 0.
   const Progress& progress() const { return world_.progress(); }
   /// Why the job is in its present state, a clause for an operator. O(nodes) while it waits for

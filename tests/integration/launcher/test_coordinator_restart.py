@@ -61,7 +61,8 @@ class JournalTest(CoordinatorCase):
             resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
         self.assert_one_line_error(self.run_job(*self.coordinator_words(), preexec_fn=no_room), 1, "--journal", "File too large")
 
-    def test_disk_that_fills_up_ends_nothing(self):
+    def start_job_whose_disk_fills_up(self):
+        """Its first world is in the journal, and its second one is not."""
         coordinator = self.start("--abort-timeout=0", *self.coordinator_words(), env={"LOGLEVEL": "WARNING"},
                                  preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
         self.wait_for_line(coordinator, "coordinator of run id 'kept'")
@@ -70,6 +71,10 @@ class JournalTest(CoordinatorCase):
         resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
         self.order("fail.1.0")
         self.pids(2)
+        return coordinator, nodes
+
+    def test_disk_that_fills_up_ends_nothing(self):
+        coordinator, nodes = self.start_job_whose_disk_fills_up()
         self.order("end")
         rc, _, err = self.finish(coordinator)
         self.assertEqual(rc, 0, err)
@@ -80,14 +85,7 @@ class JournalTest(CoordinatorCase):
 
     def test_killed_with_a_journal_that_is_behind(self):
         """What the nodes run is not in it: they start anew, and stay."""
-        coordinator = self.start("--abort-timeout=0", *self.coordinator_words(),
-                                 preexec_fn=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
-        self.wait_for_line(coordinator, "coordinator of run id 'kept'")
-        nodes = self.start_nodes()
-        self.pids(1)
-        resource.prlimit(coordinator.pid, resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
-        self.order("fail.1.0")
-        self.pids(2)
+        coordinator, nodes = self.start_job_whose_disk_fills_up()
         self.end_abruptly(coordinator)
         self.order("let_go")
         coordinator = self.start_coordinator()

@@ -1,7 +1,6 @@
 """Sudden death of a worker, the keeper, a node, the launcher: what goes on goes on, what must die dies."""
 
 import os
-import pathlib
 import signal
 import subprocess
 import time
