@@ -117,7 +117,7 @@ void Ending::PutOffDeadline(Duration delay) {
   deadline_ = deadline_ == MonoTime::max() ? deadline_ : deadline_ + delay;
 }
 
-void Ending::NodeHasLeft(MonoTime now) {
+void Ending::HeardOfNode(MonoTime now) {
   if (deadline_ != MonoTime::max()) {
     deadline_ = std::max(deadline_, std::min(now + spec_.release_timeout, latest_));
   }

@@ -45,9 +45,10 @@ class Ending {
   /// When nodes that have not left are waited for no longer; MonoTime::max() if nobody is.
   MonoTime deadline() const { return deadline_; }
   void PutOffDeadline(Duration delay);
-  /// A released node has left: the others are waited for as long again, within bounds. Thousands of
-  /// nodes, or those of a loaded machine, leave one after the other.
-  void NodeHasLeft(MonoTime now);
+  /// A released node has left, or its stream has broken or is there again: those that are left are
+  /// waited for as long again, within bounds. Thousands of nodes, or those of a loaded machine,
+  /// leave one after the other; and one whose stream broke may not have heard that it may leave.
+  void HeardOfNode(MonoTime now);
   /// True once, when it has passed.
   bool EndWaitIfDue(MonoTime now);
   /// All have left.

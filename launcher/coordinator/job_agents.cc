@@ -21,12 +21,10 @@ void JobMachine::Handle(const job::AgentStreamLost& lost, Out& out) {
     out.changed = false;
     return;
   }
-  if (node->state == NodeState::kReleased) {
-    membership_.Dismiss(lost.incarnation);
-    MaybeSendFinish(out);
-    return;
-  }
   membership_.LostStream(*node, out.now);
+  if (node->state == NodeState::kReleased) {
+    ending_.HeardOfNode(out.now);
+  }
 }
 
 void JobMachine::Handle(const job::AgentDied& died, Out& out) {
@@ -184,7 +182,7 @@ void JobMachine::On(const AgentLeft& left, const FromAgent& envelope, Out& out) 
   }
   if (node->state == NodeState::kReleased) {
     if (!left.workers_running) {
-      ending_.NodeHasLeft(out.now);
+      ending_.HeardOfNode(out.now);
       membership_.Dismiss(envelope.incarnation);
       MaybeSendFinish(out);
     }

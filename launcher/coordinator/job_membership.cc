@@ -105,6 +105,7 @@ void JobMachine::RepeatOpenOrder(Node& node, Out& out) {
       StartCleaning(node, node.held, out);
       return;
     case NodeState::kReleased:
+      ending_.HeardOfNode(out.now);
       SendTo(node, Generation{}, ending_.ReleaseOf(node), out);
       return;
     case NodeState::kSpare:

@@ -6,6 +6,7 @@ that hosts the coordinator is stopped (SIGSTOP) for some seconds once a share of
 """
 
 import argparse
+import contextlib
 import os
 import resource
 import shutil
@@ -51,13 +52,18 @@ def sockets(port: int, state: str) -> list[str]:
 def holder(port: int, processes: list[subprocess.Popen]) -> subprocess.Popen | None:
     inodes = {f"socket:[{inode}]" for inode in sockets(port, LISTENS)}
     for process in processes:
-        try:
-            links = {os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir()}
-        except OSError:
-            continue
-        if links & inodes:
+        if inodes & open_files(process.pid):
             return process
     return None
+
+
+def open_files(pid: int) -> set[str]:
+    files = set()
+    with contextlib.suppress(OSError):  # It has ended.
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # It was closed since.
+                files.add(os.readlink(fd))
+    return files
 
 
 def start(count: int, port: int, folder: Path) -> list[subprocess.Popen]:

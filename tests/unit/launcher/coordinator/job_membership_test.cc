@@ -332,6 +332,38 @@ TEST(JobMembershipTest, ReleasedNodesThatLeaveOneAfterTheOtherAreWaitedFor) {
   EXPECT_TRUE(job.finished_);
 }
 
+TEST(JobMembershipTest, ReleasedNodeWhoseStreamBreaksHearsItsReleaseOnTheNext) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  for (const uint64_t who : {1, 2}) {
+    job.Exit(who, 1, 0, 0);
+    job.Exit(who, 1, 1, 0);
+  }
+  job.Say(1, 1, AgentLeft{});
+  job.Wait(std::chrono::milliseconds(900));
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  job.Wait(std::chrono::milliseconds(900));
+  EXPECT_FALSE(job.finished_);
+  EXPECT_THAT(job.Join(2, {}, 1), ElementsAre("release 2 0"));
+  job.Wait(std::chrono::milliseconds(900));
+  EXPECT_FALSE(job.finished_);
+  job.Say(2, 1, AgentLeft{});
+  EXPECT_TRUE(job.finished_);
+}
+
+TEST(JobMembershipTest, ReleasedNodeWhoseStreamBreaksIsNotWaitedForLong) {
+  Job job(Spec(2, 2, 0));
+  job.RunTwo();
+  for (const uint64_t who : {1, 2}) {
+    job.Exit(who, 1, 0, 0);
+    job.Exit(who, 1, 1, 0);
+  }
+  job.Say(1, 1, AgentLeft{});
+  job.Step(job::AgentStreamLost{Incarnation(2)});
+  job.Wait(std::chrono::milliseconds(1100));
+  EXPECT_TRUE(job.finished_);
+}
+
 TEST(JobMembershipTest, StuckAndWedgedNodesAreReleasedAndTheOthersGoOn) {
   Job job(Spec(1, 2, 3));
   job.RunTwo();
