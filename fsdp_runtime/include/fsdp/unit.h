@@ -1,18 +1,26 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Scalar.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/ArrayRef.h>
 #include <fsdp/export.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace torch::nn {
@@ -45,10 +53,10 @@ FSDP_API void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs
 /// Runs if forward, pre_forward or post_forward throws: reshards the unit.
 FSDP_API void abandon_forward(ModuleState& state) noexcept;
 
-/// Collects the tensors inside an argument or a result: tensors, numbers, enums and strings, and
-/// optionals, pairs, arrays, vectors and tuples of such, however nested. Overload it (found by ADL)
-/// for your own structs: what it does not know it does not pass by, since a tensor in it would
-/// silently have no backward hooks.
+/// Collects the tensors inside an argument or a result: tensors, numbers, enums, strings and the
+/// small values of ATen, and optionals, pairs, arrays, vectors, tuples, variants and maps of such,
+/// however nested. Overload it (found by ADL) for your own structs: what it does not know it does
+/// not pass by, since a tensor in it would silently have no backward hooks.
 inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out);
 template <class T>
 void visit_tensors(std::optional<T>& value, std::vector<at::Tensor*>& out);
@@ -60,9 +68,22 @@ template <class A, class B>
 void visit_tensors(std::pair<A, B>& values, std::vector<at::Tensor*>& out);
 template <class T, size_t N>
 void visit_tensors(std::array<T, N>& values, std::vector<at::Tensor*>& out);
+template <class... T>
+void visit_tensors(std::variant<T...>& value, std::vector<at::Tensor*>& out);
+template <class K, class T>
+void visit_tensors(std::map<K, T>& values, std::vector<at::Tensor*>& out);
+template <class K, class T>
+void visit_tensors(std::unordered_map<K, T>& values, std::vector<at::Tensor*>& out);
 template <class T>
 requires(std::is_arithmetic_v<T> ||
          std::is_enum_v<T>) void visit_tensors(T&, std::vector<at::Tensor*>&);
+template <class T>
+requires(std::is_arithmetic_v<T>) void visit_tensors(c10::ArrayRef<T>&, std::vector<at::Tensor*>&);
+inline void visit_tensors(c10::Scalar&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(c10::Device&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(at::Generator&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::nullptr_t&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::monostate&, std::vector<at::Tensor*>&) {}
 inline void visit_tensors(std::string&, std::vector<at::Tensor*>&) {}
 inline void visit_tensors(std::string_view&, std::vector<at::Tensor*>&) {}
 inline void visit_tensors(const char*&, std::vector<at::Tensor*>&) {}
@@ -114,9 +135,29 @@ void visit_tensors(std::array<T, N>& values, std::vector<at::Tensor*>& out) {
     visit_tensors(value, out);
   }
 }
+template <class... T>
+void visit_tensors(std::variant<T...>& value, std::vector<at::Tensor*>& out) {
+  std::visit([&out](auto& held) { visit_tensors(held, out); }, value);
+}
+template <class K, class T>
+void visit_tensors(std::map<K, T>& values, std::vector<at::Tensor*>& out) {
+  for (auto& [key, value] : values) {
+    visit_tensors(value, out);
+  }
+}
+// In an order that is the same wherever the map was filled in the same way, and no other is needed.
+template <class K, class T>
+void visit_tensors(std::unordered_map<K, T>& values, std::vector<at::Tensor*>& out) {
+  for (auto& [key, value] : values) {
+    visit_tensors(value, out);
+  }
+}
 template <class T>
 requires(std::is_arithmetic_v<T> ||
          std::is_enum_v<T>) void visit_tensors(T&, std::vector<at::Tensor*>&) {}
+template <class T>
+requires(std::is_arithmetic_v<T>) void visit_tensors(c10::ArrayRef<T>&, std::vector<at::Tensor*>&) {
+}
 
 }  // namespace detail
 
@@ -178,6 +219,48 @@ class Unit {
 
  private:
   std::shared_ptr<M> module_;
+};
+
+/// An M whose forward() runs M::forward with FSDP's hooks, so that it can stand wherever LibTorch
+/// itself calls forward(), and `module->forward(x)` works as before:
+///
+///   model->push_back(std::make_shared<fsdp::Sharded<BlockImpl>>(config));   //
+///   torch::nn::Sequential auto linear =
+///   std::make_shared<fsdp::Sharded<torch::nn::LinearImpl>>(512, 128);
+///
+/// It is an M: names of parameters, submodules and options are M's, and until fully_shard() is
+/// called with it, it computes as M does. M::forward must be public and not overloaded.
+template <class M, class Forward = decltype(&M::forward)>
+class Sharded;
+
+template <class M, class Owner, class Result, class... Args>
+class Sharded<M, Result (Owner::*)(Args...)> : public M {
+ public:
+  using M::M;
+
+  Result forward(Args... args) {
+    return call(
+        *this,
+        [this](auto&&... forwarded) -> Result {
+          return M::forward(std::forward<decltype(forwarded)>(forwarded)...);
+        },
+        std::decay_t<Args>(std::forward<Args>(args))...);
+  }
+};
+
+template <class M, class Owner, class Result, class... Args>
+class Sharded<M, Result (Owner::*)(Args...) const> : public M {
+ public:
+  using M::M;
+
+  Result forward(Args... args) const {
+    return call(
+        *this,
+        [this](auto&&... forwarded) -> Result {
+          return M::forward(std::forward<decltype(forwarded)>(forwarded)...);
+        },
+        std::decay_t<Args>(std::forward<Args>(args))...);
+  }
 };
 
 }  // namespace fsdp

@@ -125,8 +125,14 @@ GroupFailure Membership::explain_loss(std::optional<int64_t> peer, const std::st
   if (leaver) {
     return departure_of(*leaver);
   }
-  return {peer ? called_rank(*peer) + " closed its connection" : "a rank closed its connection",
-          peer};
+  if (!peer) {
+    return {"a rank closed its connection", {}};
+  }
+  // Whose link stands is alive: left out as lost, while it leaves this rank out, both would be.
+  if (links_ && !closed_.contains(*peer)) {
+    return {called_rank(*peer) + " closed its connection without a word, but is not gone", {}};
+  }
+  return {called_rank(*peer) + " closed its connection", peer};
 }
 
 std::optional<GroupFailure> Membership::departure(const std::string& name,

@@ -68,7 +68,7 @@ class FSDP_API Membership : private PeerLinks::Listener {
   std::set<int64_t> gone() const;
 
   /// Why a connection of the group `name`, with `peer` if that is known, has ended: what has been
-  /// heard, or will be within kWordMax, of that.
+  /// heard, or will be within kWordMax, of that. No rank is lost if that one's link stands.
   GroupFailure explain_loss(std::optional<int64_t> peer, const std::string& name);
   static constexpr std::chrono::seconds kWordMax{5};
 

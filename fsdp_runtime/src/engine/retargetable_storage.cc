@@ -2,37 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/strides.h>
-#include <sys/mman.h>
 
-#include <algorithm>
-#include <mutex>
+#include "fsdp_runtime/src/engine/guard_pages.h"
 
 namespace fsdp {
-namespace {
-
-/// Address of `bytes` bytes of reserved CPU memory that can be neither read nor written (guard
-/// pages). nullptr if the system refuses the reservation. Costs address space, no memory. Never
-/// unmapped. Thread: any.
-void* guarded_address(int64_t bytes) {
-  static std::mutex mutex;
-  static void* address = nullptr;
-  static int64_t reserved = 0;
-  std::lock_guard<std::mutex> lock(mutex);
-  if (bytes > reserved) {
-    // Doubling limits the number of outgrown reservations, which storages may still point to.
-    const int64_t wanted = std::max({bytes, 2 * reserved, int64_t{1} << 30});
-    void* mapped = mmap(nullptr, static_cast<size_t>(wanted), PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED) {
-      return nullptr;
-    }
-    address = mapped;
-    reserved = wanted;
-  }
-  return address;
-}
-
-}  // namespace
 
 RetargetableStorage::RetargetableStorage(int64_t bytes, c10::Device device)
     : storage_(c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes),

@@ -145,6 +145,18 @@ TEST(MembershipTest, WhoLeavesAfterItsWorkIsNoFailureButExplainsALostConnection)
   EXPECT_FALSE(world.members[0]->failure().has_value());
 }
 
+// Each of the two may have seen only that the other closed: both named as lost, both would be left
+// out by those that go on.
+TEST(MembershipTest, WhoClosesAConnectionWithoutAWordIsNotLostWhileItsLinkStands) {
+  LinkedWorld world(2);
+  world.connect(0);
+  world.connect(1);
+  const GroupFailure why = world.members[0]->explain_loss(1, "world");
+  EXPECT_FALSE(why.lost_rank.has_value());
+  EXPECT_THAT(why.reason, HasSubstr("rank 1 closed its connection without a word"));
+  EXPECT_EQ(Membership(0).explain_loss(1, "world").lost_rank, 1);
+}
+
 TEST(MembershipTest, WhoHasLeftAGroupIsKnownByThoseOfThatGroup) {
   LinkedWorld world(3);
   FakeGroup of_peer;

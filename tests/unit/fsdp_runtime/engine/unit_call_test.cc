@@ -1,11 +1,18 @@
 // What a unit's forward may take, and what it may do with it.
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <array>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
@@ -76,6 +83,68 @@ TEST(UnitCallTest, ForwardMayTakeStringsAndEnumsAndTypesOfItsOwn) {
     EXPECT_EQ(odd->called, "odd");
     EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 7.0)));
     EXPECT_TRUE(at::equal(y.grad(), at::full({2}, 6.0)));
+  });
+}
+
+TEST(UnitCallTest, ForwardMayTakeMapsVariantsAndValuesOfATen) {
+  using Batch = std::map<std::string, at::Tensor>;
+  struct Odd : torch::nn::Module {
+    std::unordered_map<std::string, at::Tensor> forward(
+        const Batch& batch, const std::variant<std::monostate, at::Tensor>& either,
+        at::IntArrayRef sizes, const at::Scalar& factor, c10::Device device,
+        const std::optional<at::Generator>& generator, std::nullptr_t) {
+      EXPECT_FALSE(generator);
+      EXPECT_TRUE(device.is_cpu());
+      return {{"out", (batch.at("x") * weight + std::get<at::Tensor>(either)).view(sizes) *
+                          factor.toDouble()}};
+    }
+    at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+  };
+  run_ranks(1, [](Rank& rank) {
+    Unit<Odd> odd(std::make_shared<Odd>());
+    fully_shard(odd.ptr(), {rank.mesh, {}, {}});
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    const at::Tensor y = at::ones({2}).requires_grad_();
+    const std::array<int64_t, 2> sizes{2, 1};
+    odd(Batch{{"x", x}}, std::variant<std::monostate, at::Tensor>(y), at::IntArrayRef(sizes),
+        at::Scalar(2.0), c10::Device(c10::kCPU), std::optional<at::Generator>(), nullptr)
+        .at("out")
+        .sum()
+        .backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 6.0)));
+    EXPECT_TRUE(at::equal(y.grad(), at::full({2}, 2.0)));
+  });
+}
+
+// LibTorch's own containers know nothing of units, and call forward().
+TEST(UnitCallTest, ShardedModuleIsCalledBySequential) {
+  torch::manual_seed(1);
+  torch::nn::Sequential plain(torch::nn::Linear(4, 3), torch::nn::ReLU(), torch::nn::Linear(3, 2));
+  run_ranks(2, [&plain](Rank& rank) {
+    const auto first = std::make_shared<fsdp::Sharded<torch::nn::LinearImpl>>(4, 3);
+    const auto last = std::make_shared<fsdp::Sharded<torch::nn::LinearImpl>>(3, 2);
+    torch::nn::Sequential model;
+    model->push_back("0", first);
+    model->push_back("1", torch::nn::ReLU());
+    model->push_back("2", last);
+    const at::Tensor x = at::arange(8.0).view({2, 4}).to(at::kFloat);
+    EXPECT_EQ(model->forward(x).sizes(), at::IntArrayRef({2, 2}));  // not sharded yet
+    fully_shard(first, {rank.mesh, {}, {}});
+    fully_shard(last, {rank.mesh, {}, {}});
+    const FSDPModule root = fully_shard(model.ptr(), {rank.mesh, {}, {}});
+    const auto parameters = plain->named_parameters();
+    FSDPModule(root).init_parameters([&](const std::string& fqn, const at::Tensor& full) {
+      full.copy_(parameters[fqn].detach());
+    });
+    const at::Tensor expected = plain->forward(x);
+    const at::Tensor found = call(
+        *model, [&](const at::Tensor& in) { return model->forward(in); }, x);
+    EXPECT_TRUE(at::equal(found, expected));
+    found.sum().backward();
+    EXPECT_EQ(root.sharded_gradients().size(), 4U);
+    for (const LocalShard& gradient : root.sharded_gradients()) {
+      EXPECT_TRUE(gradient.local.defined()) << gradient.fqn;
+    }
   });
 }
 

@@ -160,12 +160,18 @@ TEST(CheckpointPowerLossTest, WithoutAnyOneSyncSomethingIsLostOnAFileSystemWitho
 struct Killed {};
 
 /// A run that is killed at change number `at` of its second Save of a step. Then a successor saves
-/// another. False: the Save has no such change.
+/// another. False: the Save has no such change. The third and later of a file's writes are none of
+/// their own: a file that is not whole is not whole.
 bool RecordKill(size_t at, bool has_swap, Recording& recording) {
   size_t changes = 0;
+  std::string file;  // That was written to last.
+  int writes = 0;    // How often, without another change in between.
   bool is_armed = false;
   const auto fate = [&](const Record& record) {
-    if (is_armed && changes++ == at) {
+    const bool is_same = record.name == "write" && record.path == file;
+    file = record.name == "write" ? record.path : "";
+    writes = is_same ? writes + 1 : 1;
+    if (is_armed && writes <= 2 && changes++ == at) {
       is_armed = false;
       throw Killed();
     }
