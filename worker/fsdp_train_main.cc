@@ -1,6 +1,7 @@
 // fsdp-train: the worker. Reads command line and environment once, runs one command, and reports a
 // failure as one line, an error file and an exit code of the contract.
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -65,6 +66,8 @@ int RunCommand(const std::vector<std::string>& arguments, const WorkerEnvironmen
 }
 
 int Main(const std::vector<std::string>& arguments) {
+  // A pipe of metrics or output whose reader has gone is an error of that write.
+  std::signal(SIGPIPE, SIG_IGN);
   const std::map<std::string, std::string> variables = ReadProcessEnvironment();
   WorkerEnvironment environment;
   // Read first, so that an invalid variable can be reported in the error file.

@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/mono_time.h"
+#include "base/signals_blocked.h"
 
 namespace fsdprun {
 namespace {
@@ -95,7 +96,10 @@ absl::StatusOr<std::shared_ptr<const Tls>> Tls::Make(const TlsFiles& files) {
     MutexLock lock(shared->mu);
     shared->content = *std::move(content);
   }
-  std::thread([shared] { Watch(shared); }).detach();
+  {
+    const SignalsBlocked signals_blocked;
+    std::thread([shared] { Watch(shared); }).detach();
+  }
   return std::shared_ptr<const Tls>(new Tls(std::move(shared)));
 }
 

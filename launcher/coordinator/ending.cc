@@ -111,10 +111,13 @@ void Ending::Restore(const JobOutcome& outcome, MonoTime deadline) {
   FSDPRUN_CHECK(!outcome_, "a job ends once");
   outcome_ = outcome;
   deadline_ = deadline;
+  latest_ = deadline + kLongestRelease;
 }
 
 void Ending::PutOffDeadline(Duration delay) {
-  deadline_ = deadline_ == MonoTime::max() ? deadline_ : deadline_ + delay;
+  for (MonoTime* time : {&deadline_, &latest_}) {
+    *time = *time == MonoTime::max() ? *time : *time + delay;
+  }
 }
 
 void Ending::HeardOfNode(MonoTime now) {

@@ -15,33 +15,46 @@ namespace fsdprun {
 
 /// While a task runs, the thread's; else the loop's.
 struct EventFile::File {
-  explicit File(std::string its_path) : path(std::move(its_path)) {}
+  explicit File(MakePath its_make) : make(std::move(its_make)) {}
 
-  const std::string path;
+  const MakePath make;
   UniqueFd fd;
   /// A line was cut off: the next begins on a line of its own.
   bool is_torn = false;
-  /// Of the latest write; 0: it went well.
-  int error = 0;
+  /// Why the latest write failed; empty: it went well.
+  std::string problem;
+
+  void Open() {
+    const absl::StatusOr<std::string> path = make();
+    if (!path.ok()) {
+      problem = std::string(path.status().message());
+      return;
+    }
+    fd = UniqueFd(::open(path->c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    problem = fd.valid() ? "" : ErrorText(errno);
+  }
 
   void Write(const std::string& text) {
-    error = 0;
+    problem.clear();
     if (!fd.valid()) {
-      fd = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+      Open();
     }
     const std::string all = is_torn ? absl::StrCat("\n", text) : text;
     size_t done = 0;
-    while (done < all.size() && error == 0) {
+    while (done < all.size() && problem.empty()) {
       const ssize_t n = ::write(fd.get(), all.data() + done, all.size() - done);
       done += n > 0 ? static_cast<size_t>(n) : 0;
-      error = n < 0 && errno != EINTR ? errno : 0;
+      problem = n < 0 && errno != EINTR ? ErrorText(errno) : "";
     }
     is_torn = done == 0 ? is_torn : all[done - 1] != '\n';
   }
 };
 
 EventFile::EventFile(EventLoop& loop, std::string path)
-    : file_(std::make_shared<File>(std::move(path))), files_(loop) {}
+    : EventFile(loop, path, [path] { return absl::StatusOr<std::string>(path); }) {}
+
+EventFile::EventFile(EventLoop& loop, std::string name, MakePath make)
+    : name_(std::move(name)), file_(std::make_shared<File>(std::move(make))), files_(loop) {}
 
 void EventFile::Append(std::string line) {
   if (waiting_.size() >= kMaxWaiting) {
@@ -69,11 +82,11 @@ void EventFile::WriteWaiting() {
 
 void EventFile::OnWritten(size_t lines) {
   is_writing_ = false;
-  if (file_->error != 0) {
+  if (!file_->problem.empty()) {
     lost_ += lines;  // Some of them may be there.
     if (!std::exchange(has_warned_, true)) {
       Log(LogLevel::kWarning,
-          absl::StrCat("cannot write events to ", file_->path, ": ", ErrorText(file_->error),
+          absl::StrCat("cannot write events to ", name_, ": ", file_->problem,
                        "; the job goes on, and its events are lost until there is room"));
     }
   }
@@ -87,7 +100,7 @@ void EventFile::Finish(MonoTime deadline) {
   lost_ += waiting_.size();
   if (lost_ > 0 || is_writing_) {
     Log(LogLevel::kWarning,
-        absl::StrCat(is_writing_ ? "the file system of " : "", file_->path,
+        absl::StrCat(is_writing_ ? "the file system of " : "", name_,
                      is_writing_ ? " does not answer: the last events of this run are lost"
                                  : absl::StrCat(" lacks ", lost_, " event(s) of this run")));
   }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "agent/local/file_thread.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
@@ -17,8 +19,13 @@ class EventFile {
   /// Lines that wait for the file system.
   static constexpr size_t kMaxWaiting = 10'000;
 
+  /// Makes what the file lies in, on the thread, and returns its path.
+  using MakePath = std::function<absl::StatusOr<std::string>()>;
+
   /// The file is made with the first line, and kept if it is there.
   EventFile(EventLoop& loop, std::string path);
+  /// So is the folder that it lies in. `name` is for what is said of it before.
+  EventFile(EventLoop& loop, std::string name, MakePath make);
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
@@ -36,6 +43,7 @@ class EventFile {
   void OnWritten(size_t lines);
 
   // Constant after construction.
+  const std::string name_;
   const std::shared_ptr<File> file_;
 
   std::vector<std::string> waiting_;

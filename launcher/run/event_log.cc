@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/log.h"
+#include "base/status_macros.h"
 #include "launcher/run/machine.h"
 
 namespace fsdprun {
@@ -30,13 +30,13 @@ void EventLog::OpenForCoordinator(const LaunchPlan& plan) {
   if (plan.log_dir.empty()) {
     return;
   }
-  const absl::StatusOr<std::string> folder =
-      MakeFreshDir(plan.log_dir, absl::StrCat(plan.rdzv_id, "_coordinator_"));
-  if (!folder.ok()) {
-    Log(LogLevel::kWarning,
-        absl::StrCat(folder.status().message(), "; the coordinator's events are not kept"));
-  }
-  Open(folder.value_or(""));
+  file_ = std::make_unique<EventFile>(
+      loop_, plan.log_dir,
+      [base = plan.log_dir,
+       prefix = absl::StrCat(plan.rdzv_id, "_coordinator_")]() -> absl::StatusOr<std::string> {
+        ASSIGN_OR_RETURN(const std::string folder, MakeFreshDir(base, prefix));
+        return folder + "/events.jsonl";
+      });
 }
 
 template <class News>

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
 #include "base/log.h"
+#include "base/signals_blocked.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 #include "fsdprun/v1/daemon.pb.h"
@@ -82,10 +83,7 @@ absl::StatusOr<v1::SessionSpec> ReadOrder(int fd) {
 // noticed, and has time to end its workers as it does when it loses its coordinator; then its
 // keeper does, once this process is gone. All on a thread that needs nothing else of this process.
 void EndWithInput(UniqueFd input, std::chrono::milliseconds pause) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked signals_blocked;
   std::thread([fd = input.release(), pause] {
     char c = 0;
     while (ReadExactly(fd, &c, 1)) {
@@ -93,7 +91,6 @@ void EndWithInput(UniqueFd input, std::chrono::milliseconds pause) {
     ::poll(nullptr, 0, static_cast<int>(pause.count()));
     ::kill(::getpid(), SIGKILL);
   }).detach();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 absl::StatusOr<int> RunNode(const Environment& own_environment) {

@@ -1,8 +1,11 @@
 #include "launcher/standby/standby.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -12,6 +15,11 @@
 #include "base/status_macros.h"
 
 namespace fsdprun {
+namespace {
+
+constexpr int kReapWaitMs = 100;
+
+}  // namespace
 
 Standby::Standby(EventLoop& loop, Options options) : loop_(loop), options_(std::move(options)) {}
 
@@ -77,11 +85,23 @@ void Standby::End() {
   if (pid_ != 0) {
     loop_.Unwatch(socket_.get());
     ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);  // It was killed, and has little to give back.
+    killed_.push_back(pid_);
     spared_.reset();
     pid_ = 0;
   }
   socket_.reset();
+  Reap();
+}
+
+/// What was killed has little to give back, but may hang in a file system: then it is left until
+/// another one ends, or this process does.
+void Standby::Reap() {
+  for (const pid_t pid : killed_) {
+    const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    pollfd end{process.get(), POLLIN, 0};
+    ::poll(&end, 1, kReapWaitMs);
+  }
+  std::erase_if(killed_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
 }
 
 void Standby::OnLost(absl::string_view why) {

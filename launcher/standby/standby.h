@@ -57,6 +57,7 @@ class Standby {
   absl::Status Start();
   void TellOfLatest();
   void End();
+  void Reap();
   void OnLost(absl::string_view why);
 
   EventLoop& loop_;
@@ -65,6 +66,8 @@ class Standby {
   job::Record latest_;
   UniqueFd socket_;
   pid_t pid_ = 0;
+  /// Former ones that have not ended.
+  std::vector<pid_t> killed_;
   /// Of `pid_`: the agent beside us ends what is left of its workers.
   std::optional<SparedChild> spared_;
   MonoTime started_at_{};

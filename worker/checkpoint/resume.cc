@@ -192,6 +192,12 @@ std::vector<std::string> OwnCandidates(const std::string& directory, const Launc
     throw CheckpointError("cannot tell whether " + unreadable +
                           " is of this launch: its fsdprun.json cannot be read; " + kStartOver);
   }
+  if (!unreadable.empty() && launch.is_restart) {
+    EmitWarning(group, "skipped " + unreadable +
+                           ": its fsdprun.json cannot be read. If it is of this launch, the steps "
+                           "since " +
+                           paths.front() + " are done again");
+  }
   return paths;
 }
 

@@ -53,7 +53,8 @@ TrainConfig ParseConfig(const Json& resolved) {
   ParseModelAndData(resolved, config);
   ParseTraining(resolved, config);
   const Json& parallel = resolved.at("parallel");
-  config.parallel = {parallel.at("backend"), parallel.at("strategy"), parallel.at("dp_replicate")};
+  config.parallel = {parallel.at("backend"), parallel.at("strategy"), parallel.at("dp_replicate"),
+                     parallel.at("timeout_seconds")};
   const Json& precision = resolved.at("precision");
   config.precision = {precision.at("param"), precision.at("reduce"), precision.at("output")};
   const Json& checkpoint = resolved.at("checkpoint");

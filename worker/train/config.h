@@ -50,6 +50,7 @@ struct TrainConfig {
     std::string backend;
     std::string strategy;
     int64_t dp_replicate = 1;
+    int64_t timeout_seconds = 600;
   } parallel;
   struct Precision {
     std::string param;

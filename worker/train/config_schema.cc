@@ -17,6 +17,10 @@ bool IsCount(const Json& value) {
   // A number beyond int64 becomes negative here.
   return value.get<int64_t>() >= kLow && value.get<int64_t>() <= kMaxCount;
 }
+bool IsTimeout(const Json& value) {
+  constexpr int64_t kWeek = 7 * 24 * 3600;
+  return IsCount<1>(value) && value.get<int64_t>() <= kWeek;
+}
 bool IsSeed(const Json& value) { return value.get<int64_t>() >= 0; }
 // At most what a float32 can hold, because the kernels use float32.
 bool IsNotNegative(const Json& value) {
@@ -249,6 +253,8 @@ const std::vector<ConfigKey>& ConfigSchema() {
        "full_shard frees parameters after forward, shard_grad_op after backward", IsStrategy},
       {"parallel.dp_replicate", kInteger, "1", "an integer >= 1 that divides the world size",
        "copies of the sharded model, each on its own ranks (hybrid sharding)", IsCount<1>},
+      {"parallel.timeout_seconds", kInteger, "600", "an integer from 1 to 604800",
+       "how long a rank waits for the others in a collective before the job fails", IsTimeout},
       {"parallel.tp", kInteger, "1", "1 (tensor parallelism is not supported)",
        "ranks that split each matrix", IsOne},
 

@@ -9,6 +9,7 @@
 #include <fsdp/process_group.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 
@@ -92,6 +93,7 @@ std::shared_ptr<fsdp::DeviceMesh> MakeMesh(int64_t copies, const Job& job) {
 Job JoinRanks(const TrainConfig& config) {
   auto options = fsdp::ProcessGroupOptions::from_environment();
   options.backend = config.parallel.backend;
+  options.timeout = std::chrono::seconds(config.parallel.timeout_seconds);
   Job job;
   job.device = ChooseDevice(options);
   options.device_type = job.device.type();

@@ -59,6 +59,12 @@ int WriteAll(int fd, const std::string& text) {
   return 0;
 }
 
+/// Only a regular file can contain records of an earlier run.
+bool IsRegular(int fd) {
+  struct stat stats {};
+  return fstat(fd, &stats) == 0 && S_ISREG(stats.st_mode);
+}
+
 int OpenForAppending(const std::string& path) {
   std::error_code made;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -70,16 +76,11 @@ int OpenForAppending(const std::string& path) {
   if (fd < 0) {
     Fail("open", path, errno == ENOENT && made ? made.value() : errno);
   }
-  if (fcntl(fd, F_SETFL, O_APPEND) != 0) {
+  // A pipe whose reader is slow must not hold up the training, either.
+  if (IsRegular(fd) && fcntl(fd, F_SETFL, O_APPEND) != 0) {
     Fail("open", path, errno);
   }
   return fd;
-}
-
-/// Only a regular file can contain records of an earlier run.
-bool IsRegular(int fd) {
-  struct stat stats {};
-  return fstat(fd, &stats) == 0 && S_ISREG(stats.st_mode);
 }
 
 /// Nothing unless the line is a record.

@@ -128,11 +128,13 @@ std::vector<std::string> DescribeChangedGroups(const std::string& stored,
                                                const std::string& current) {
   const auto by_parameter = [](const std::string& text) {
     std::map<std::string, Json> groups;
-    for (const Json& group : Json::parse(text, nullptr, /*allow_exceptions=*/false)) {
+    for (Json group : Json::parse(text, nullptr, /*allow_exceptions=*/false)) {
       if (!group.is_object() || !group.contains("params") || !group.at("params").is_array()) {
         continue;
       }
-      for (const Json& name : group.at("params")) {
+      const Json names = std::move(group.at("params"));
+      group.erase("params");  // Else each of them would get a copy of all.
+      for (const Json& name : names) {
         groups[name.is_string() ? name.get<std::string>() : name.dump()] = group;
       }
     }

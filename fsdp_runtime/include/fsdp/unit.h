@@ -6,6 +6,7 @@
 #include <c10/core/Scalar.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
 #include <fsdp/export.h>
 
 #include <array>
@@ -221,22 +222,40 @@ class Unit {
   std::shared_ptr<M> module_;
 };
 
-/// An M whose forward() runs M::forward with FSDP's hooks, so that it can stand wherever LibTorch
-/// itself calls forward(), and `module->forward(x)` works as before:
+/// An M whose forward() runs M::forward with FSDP's hooks, for where LibTorch itself calls
+/// forward():
 ///
-///   model->push_back(std::make_shared<fsdp::Sharded<BlockImpl>>(config));   //
-///   torch::nn::Sequential auto linear =
-///   std::make_shared<fsdp::Sharded<torch::nn::LinearImpl>>(512, 128);
+///   torch::nn::Sequential model;
+///   model->push_back(std::make_shared<fsdp::Sharded<BlockImpl>>(config));
 ///
-/// It is an M: names of parameters, submodules and options are M's, and until fully_shard() is
-/// called with it, it computes as M does. M::forward must be public and not overloaded.
+/// Names of parameters, submodules and options are M's, and until fully_shard() is called with it,
+/// it computes as M does. M::forward must be public and not overloaded, and loses its default
+/// arguments; a copy by clone() is refused. The hooks are not run by who calls it as an M, through
+/// a std::shared_ptr<M> or M's ModuleHolder.
 template <class M, class Forward = decltype(&M::forward)>
 class Sharded;
 
-template <class M, class Owner, class Result, class... Args>
-class Sharded<M, Result (Owner::*)(Args...)> : public M {
+namespace detail {
+
+/// What Sharded has of M.
+template <class M>
+class ShardedBase : public M {
  public:
   using M::M;
+
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<c10::Device>& /*device*/ = std::nullopt) const override {
+    TORCH_CHECK(false, "fsdp::Sharded: ", this->name(),
+                " cannot be cloned; make another one and load its parameters");
+  }
+};
+
+}  // namespace detail
+
+template <class M, class Owner, class Result, class... Args>
+class Sharded<M, Result (Owner::*)(Args...)> : public detail::ShardedBase<M> {
+ public:
+  using detail::ShardedBase<M>::ShardedBase;
 
   Result forward(Args... args) {
     return call(
@@ -249,9 +268,9 @@ class Sharded<M, Result (Owner::*)(Args...)> : public M {
 };
 
 template <class M, class Owner, class Result, class... Args>
-class Sharded<M, Result (Owner::*)(Args...) const> : public M {
+class Sharded<M, Result (Owner::*)(Args...) const> : public detail::ShardedBase<M> {
  public:
-  using M::M;
+  using detail::ShardedBase<M>::ShardedBase;
 
   Result forward(Args... args) const {
     return call(

@@ -223,7 +223,7 @@ FormedCollectives::FormShrunk former_of_survivors(const Formation& formation,
           before = place.membership, times = int64_t{0}](
              const std::vector<int64_t>& excluded, std::chrono::milliseconds patience) mutable {
     ProcessGroupOptions next = options;
-    next.store_prefix += std::to_string(times++);
+    next.store_prefix += std::to_string(times);
     const TimePoint deadline = std::chrono::steady_clock::now() + patience;
     std::vector<int64_t> survivors;
     try {
@@ -237,6 +237,8 @@ FormedCollectives::FormShrunk former_of_survivors(const Formation& formation,
                   "; if the rank that served the store is gone, so is what the ranks could meet "
                   "at: start the job again, or let the launcher serve the store");
     }
+    // Not before: who could not read what was decided asks for it again, and does not meet alone.
+    ++times;
     const auto found = std::find(survivors.begin(), survivors.end(), own);
     TORCH_CHECK(found != survivors.end(), "shrink: the other ranks go on without rank ", own,
                 ", which was given up or came too late");
@@ -248,7 +250,7 @@ FormedCollectives::FormShrunk former_of_survivors(const Formation& formation,
   };
 }
 
-Formation meet(const ProcessGroupOptions& given, Origin& origin) {
+Formation begin(const ProcessGroupOptions& given, Origin& origin) {
   Formation formation{given, std::chrono::steady_clock::now() + given.timeout, {}, {}, {}, {}};
   ProcessGroupOptions& options = formation.options;
   options.store_prefix = prefix_of_next_group(given);
@@ -271,7 +273,6 @@ Formation meet(const ProcessGroupOptions& given, Origin& origin) {
           check();
         }
       });
-  formation.arrivals = meet_in(*formation.exchange, options, formation.deadline);
   return formation;
 }
 
@@ -308,9 +309,10 @@ CollectivesPtr form(const ProcessGroupOptions& given, Origin origin) {
     return is_nccl ? make_nccl({nullptr, given, place, origin.nccl})
                    : make_single_collectives("single", c10::kCPU, place);
   }
-  const Formation formation = meet(given, origin);
+  Formation formation = begin(given, origin);
   FormedPtr group;
   try {
+    formation.arrivals = meet_in(*formation.exchange, formation.options, formation.deadline);
     group = form_of_met(formation, origin, is_nccl);
   } catch (const std::exception& error) {
     const auto* said = dynamic_cast<const c10::Error*>(&error);

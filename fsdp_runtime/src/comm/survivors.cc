@@ -66,7 +66,7 @@ std::vector<int64_t> agree_on_survivors(StoreClient& store, const std::string& p
       if (!arrived.contains(rank) && is_there(key(rank))) {
         arrived.insert(rank);
         const std::vector<int64_t> theirs =
-            ranks_of(ask(deadline, [&] { return store.get(key(rank), deadline); }));
+            ranks_of(ask(deadline, [&] { return store.get(key(rank), store.deadline()); }));
         excluded.insert(theirs.begin(), theirs.end());
       }
     }

@@ -40,6 +40,9 @@ void explain_fault(int /*signal*/, siginfo_t* info, void* /*context*/) {
     (void)!::write(STDERR_FILENO, kExplanation.data(), kExplanation.size());
   }
   ::sigaction(SIGSEGV, &action_before, nullptr);
+  if (info->si_code <= 0) {
+    ::raise(SIGSEGV);  // It was sent: no instruction runs again.
+  }
 }
 
 void explain_faults() {

@@ -6,6 +6,7 @@ import signal
 import time
 import unittest
 
+from certificates import Ca
 from coordinator_case import WORKER, CoordinatorCase
 from etcd_server import REASON_TO_SKIP, EtcdServer
 from job_case import is_alive, keeper_of, wait_until, wait_until_listening
@@ -19,9 +20,13 @@ class StandbyCase(CoordinatorCase):
     def wait_for_host(self):
         wait_until_listening(self.port)
 
+    def security(self):
+        """Options of a launcher."""
+        return []
+
     def start_node(self, script, *more):
-        return self.start(*self.meeting(), f"--nnodes={self.nodes_given}", f"--nproc-per-node={self.per_node}",
-                          f"--max-restarts={self.restarts}", *more, script, env=self.launcher_env)
+        return self.start(*self.meeting(), *self.security(), f"--nnodes={self.nodes_given}",
+                          f"--nproc-per-node={self.per_node}", f"--max-restarts={self.restarts}", *more, script, env=self.launcher_env)
 
     def start_job(self, *more, nodes_given="2"):
         """The first launcher hosts."""
@@ -182,6 +187,29 @@ class StandbyTest(Cases, StandbyCase):
         self.order("end")
         self.assert_end([host, *others], 0)
         self.assertEqual({generation for generation, _ in self.notes("pid")}, {1})
+
+
+class TlsTest(StandbyCase):
+    def setUp(self):
+        super().setUp()
+        self.ca = Ca(self.dir / "pki")
+        self.made = 0
+
+    def security(self):
+        self.made += 1
+        return self.ca.options(f"node{self.made}")
+
+    def test_signal_ends_the_job_in_order(self):
+        """Not the standby alone, whose watch over the certificates began before it heard of signals."""
+        host, others = self.start_job()
+        standby = self.standbys()[0]
+        self.end_abruptly(host)
+        os.kill(standby, signal.SIGTERM)
+        for other in others:
+            rc, _, err = self.finish(other)
+            self.assertEqual(rc, 1)
+            self.assertIn("stopped by signal 15", err)
+        wait_until(lambda: not self.standbys(), "the standby's end")
 
 
 class FileClaimTest(Cases, StandbyCase):

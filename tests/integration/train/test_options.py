@@ -1,9 +1,11 @@
 """What single options promise: weights from a Hugging Face directory, accumulation, evaluation, logs."""
 
 import json
+import os
 
 import safetensors_io
 import torch
+from job_case import wait_until
 from llama_reference import LlamaConfig, LlamaForCausalLM, next_token_loss
 from train_case import TRAIN, TrainCase
 from unittest_main import main
@@ -146,6 +148,24 @@ class LogTest(TrainCase):
         out, _ = self.train_well("train.steps=0", *self.saving())
         self.assertIn("done: 0 steps", out)
         self.assertEqual((self.records(), self.steps_saved()), ([], [0]))
+
+    @staticmethod
+    def has_data(pipe):
+        try:
+            return os.read(pipe, 1)
+        except BlockingIOError:
+            return b""
+
+    def test_pipe_of_metrics_whose_reader_goes_is_told_and_the_job_goes_on(self):
+        pipe = self.dir / "pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        job = self.start_training(f"metrics.jsonl={pipe}", "train.steps=300")
+        wait_until(lambda: self.has_data(reader), "the first record")
+        os.close(reader)
+        rc, _, err = self.finish(job)
+        self.assertEqual(rc, 0, err)
+        self.assertIn(f"cannot write metrics file {pipe}: Broken pipe", err)
 
     def test_metrics_every_few_steps_and_at_the_end(self):
         self.train_well("train.steps=7", "metrics.every_steps=3")
