@@ -18,6 +18,7 @@ struct EventFile::File {
   explicit File(MakePath its_make) : make(std::move(its_make)) {}
 
   const MakePath make;
+  std::string path;
   UniqueFd fd;
   /// A line was cut off: the next begins on a line of its own.
   bool is_torn = false;
@@ -25,12 +26,15 @@ struct EventFile::File {
   std::string problem;
 
   void Open() {
-    const absl::StatusOr<std::string> path = make();
-    if (!path.ok()) {
-      problem = std::string(path.status().message());
-      return;
+    if (path.empty()) {
+      const absl::StatusOr<std::string> made = make();
+      if (!made.ok()) {
+        problem = std::string(made.status().message());
+        return;
+      }
+      path = *made;
     }
-    fd = UniqueFd(::open(path->c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    fd = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     problem = fd.valid() ? "" : ErrorText(errno);
   }
 

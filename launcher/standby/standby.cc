@@ -73,7 +73,7 @@ absl::Status Standby::Start() {
                                         .command = std::move(command),
                                         .environment = OwnEnvironment(),
                                         .descriptors = {{sockets.standby.get(), kStandbySocket}}}));
-  spared_.emplace(pid_);
+  spared_ = std::make_unique<SparedChild>(pid_);
   started_at_ = MonoNow();
   socket_ = std::move(sockets.launcher);
   loop_.Watch(socket_.get(), EPOLLRDHUP,
@@ -85,8 +85,7 @@ void Standby::End() {
   if (pid_ != 0) {
     loop_.Unwatch(socket_.get());
     ::kill(pid_, SIGKILL);
-    killed_.push_back(pid_);
-    spared_.reset();
+    killed_.push_back({pid_, std::move(spared_)});
     pid_ = 0;
   }
   socket_.reset();
@@ -96,12 +95,13 @@ void Standby::End() {
 /// What was killed has little to give back, but may hang in a file system: then it is left until
 /// another one ends, or this process does.
 void Standby::Reap() {
-  for (const pid_t pid : killed_) {
-    const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  for (const Killed& killed : killed_) {
+    const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, killed.pid, 0)));
     pollfd end{process.get(), POLLIN, 0};
     ::poll(&end, 1, kReapWaitMs);
   }
-  std::erase_if(killed_, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
+  std::erase_if(killed_,
+                [](const Killed& killed) { return ::waitpid(killed.pid, nullptr, WNOHANG) != 0; });
 }
 
 void Standby::OnLost(absl::string_view why) {

@@ -2,7 +2,7 @@
 
 #include <sys/types.h>
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -66,10 +66,14 @@ class Standby {
   job::Record latest_;
   UniqueFd socket_;
   pid_t pid_ = 0;
-  /// Former ones that have not ended.
-  std::vector<pid_t> killed_;
   /// Of `pid_`: the agent beside us ends what is left of its workers.
-  std::optional<SparedChild> spared_;
+  std::unique_ptr<SparedChild> spared_;
+  struct Killed {
+    pid_t pid = 0;
+    std::unique_ptr<SparedChild> spared;
+  };
+  /// Former ones that have not ended.
+  std::vector<Killed> killed_;
   MonoTime started_at_{};
   RestartPause restart_pause_;
   /// 0: none is to be started.

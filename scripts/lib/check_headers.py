@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles headers alone: each must include what it uses. All that do without LibTorch, and libfsdp's public ones.
 
-usage: check_headers.py ROOT BUILD [FILE...]     FILEs restrict which headers are compiled
+usage: check_headers.py [--jobs N] ROOT BUILD [FILE...]     FILEs restrict which headers are compiled
 """
 
 import os
@@ -71,7 +71,7 @@ def compile_unit(headers: list[Path], root: Path, build: Path, compiler: str, to
     command += [word for folder in torch for word in ("-isystem", folder)] + ["-x", "c++", "-"]
     text = "".join(f'#include "{header}"\n' for header in headers)
     done = subprocess.run([str(part) for part in command], input=text, text=True, capture_output=True)
-    return "" if done.returncode == 0 else done.stderr
+    return "" if done.returncode == 0 else done.stderr or f"{compiler} ended with {done.returncode}\n"
 
 
 def check(row: list[Path], root: Path, *how) -> str:
@@ -89,8 +89,12 @@ def cached(build: Path, name: str) -> str:
 
 
 def main() -> int:
-    root, build = Path(sys.argv[1]), Path(sys.argv[2])
-    only = {(root / name).resolve() for name in sys.argv[3:]}
+    words = sys.argv[1:]
+    jobs = os.cpu_count() or 1
+    if words[:1] == ["--jobs"]:
+        jobs, words = int(words[1]), words[2:]
+    root, build = Path(words[0]), Path(words[1])
+    only = {(root / name).resolve() for name in words[2:]}
     compiler, include = cached(build, "CMAKE_CXX_COMPILER"), cached(build, "LibTorch_INCLUDE_DIR")
     torch = [include, f"{include}/torch/csrc/api/include"] if include else []
     known: dict[Path, bool] = {}
@@ -102,7 +106,7 @@ def main() -> int:
     # Those with LibTorch take ten times as long, so they come first; each needs a gigabyte.
     chosen = [[path for path in paths if not only or path in only] for paths in (public, plain)]
     todo = [(row, folders) for paths, folders in zip(chosen, (torch, [])) for row in chains(paths, root)]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         answers = pool.map(lambda item: check(item[0], root, build, compiler, item[1]), todo)
     complaints = list(filter(None, answers))
     print("\n".join(complaints) or f"{sum(map(len, chosen))} headers compile alone, in {len(todo)} units")

@@ -180,19 +180,23 @@ constexpr char kStartOver[] = "move it away and start the job anew if its steps 
 std::vector<std::string> OwnCandidates(const std::string& directory, const Launch& launch,
                                        const Group& group) {
   std::vector<std::string> paths;
+  int64_t newest = -1;
   std::string unreadable;
+  int64_t unreadable_step = -1;
   for (const StepEntry& entry : ListOf(group, directory)) {
     if (!entry.sequence) {
-      unreadable = entry.path;
+      unreadable = entry.step > unreadable_step ? entry.path : unreadable;
+      unreadable_step = std::max(unreadable_step, entry.step);
     } else if (entry.is_complete && entry.job_id == launch.job_id) {
       paths.push_back(entry.path);
+      newest = std::max(newest, entry.step);
     }
   }
   if (paths.empty() && !unreadable.empty() && launch.is_restart) {
     throw CheckpointError("cannot tell whether " + unreadable +
                           " is of this launch: its fsdprun.json cannot be read; " + kStartOver);
   }
-  if (!unreadable.empty() && launch.is_restart) {
+  if (unreadable_step > newest && launch.is_restart) {
     EmitWarning(group, "skipped " + unreadable +
                            ": its fsdprun.json cannot be read. If it is of this launch, the steps "
                            "since " +

@@ -35,6 +35,10 @@ inline constexpr bool kIsReplayable<c10::ArrayRef<T>> = false;
 template <>
 inline constexpr bool kIsReplayable<std::string_view> = false;
 template <>
+inline constexpr bool kIsReplayable<const char*> = false;
+template <>
+inline constexpr bool kIsReplayable<char*> = false;
+template <>
 inline constexpr bool kIsReplayable<at::Generator> = false;
 template <class T>
 inline constexpr bool kIsReplayable<std::optional<T>> = kIsReplayable<T>;
@@ -49,9 +53,9 @@ inline constexpr bool kIsReplayable<std::tuple<T...>> = (kIsReplayable<T> && ...
 template <class... T>
 inline constexpr bool kIsReplayable<std::variant<T...>> = (kIsReplayable<T> && ...);
 template <class K, class T>
-inline constexpr bool kIsReplayable<std::map<K, T>> = kIsReplayable<T>;
+inline constexpr bool kIsReplayable<std::map<K, T>> = kIsReplayable<K>&& kIsReplayable<T>;
 template <class K, class T>
-inline constexpr bool kIsReplayable<std::unordered_map<K, T>> = kIsReplayable<T>;
+inline constexpr bool kIsReplayable<std::unordered_map<K, T>> = kIsReplayable<K>&& kIsReplayable<T>;
 
 }  // namespace detail
 

@@ -314,6 +314,8 @@ CollectivesPtr form(const ProcessGroupOptions& given, Origin origin) {
   try {
     formation.arrivals = meet_in(*formation.exchange, formation.options, formation.deadline);
     group = form_of_met(formation, origin, is_nccl);
+  } catch (const OptionMismatch&) {
+    throw;  // Each finds it out for itself, and stays until all have.
   } catch (const std::exception& error) {
     const auto* said = dynamic_cast<const c10::Error*>(&error);
     formation.exchange->give_up(given.rank,
