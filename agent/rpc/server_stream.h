@@ -122,15 +122,22 @@ class OpenStreams {
     return !is_ending_;
   }
 
-  /// Writes what is queued, waiting at most a second, ends all streams with `status`, and the
-  /// server. Not on a thread of gRPC's.
-  void End(grpc::Server& server, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
-    const MonoTime flush_deadline = MonoNow() + kFlushTimeout;
-    const std::vector<std::shared_ptr<Stream>> open = TakeAll();
+  /// Writes what is queued, waiting until `deadline` at most, and ends all streams with `status`.
+  /// Returns those that gRPC may not be done with. Not on a thread of gRPC's.
+  std::vector<std::shared_ptr<Stream>> EndAll(const absl::Status& status, MonoTime deadline)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::vector<std::shared_ptr<Stream>> open = TakeAll();
     for (const auto& stream : open) {
-      stream->WaitWritten(flush_deadline);
+      stream->WaitWritten(deadline);
       stream->End(status);
     }
+    return open;
+  }
+
+  /// EndAll() within a second, and ends the server. Not on a thread of gRPC's.
+  void End(grpc::Server& server, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_) {
+    const MonoTime flush_deadline = MonoNow() + kFlushTimeout;
+    const std::vector<std::shared_ptr<Stream>> open = EndAll(status, flush_deadline);
     for (const auto& stream : open) {
       stream->WaitDone(flush_deadline);
     }

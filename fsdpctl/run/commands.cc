@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -10,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "launcher/cli/completions.h"
 #include "launcher/cli/launch_plan.h"
@@ -24,8 +27,7 @@ namespace {
 constexpr int kUnreadable = 2;
 
 struct Command {
-  /// Two words.
-  const char* group;
+  /// One word or two, separated by a blank.
   const char* name;
   const char* synopsis;
   const char* summary;
@@ -33,20 +35,21 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"slurm", "submit", "[options] PROGRAM [arguments]",
+    {"ps", "[options]", "list the jobs of this user on this machine", JobList},
+    {"status", "[options]", "show the state of a running job", JobStatus},
+    {"events", "[options]", "show what has happened to a running job", JobEvents},
+    {"restart", "[options]", "stop all workers of a job, and start them again", JobRestart},
+    {"stop", "[options]", "end a job", JobStop},
+    {"slurm submit", "[options] PROGRAM [arguments]",
      "write the batch file of a job from fsdprun's flags, and submit it", SlurmSubmit},
-    {"slurm", "grow", "JOBID --nodes N [options]", "add nodes to a running elastic job", SlurmGrow},
-    {"slurm", "join", "JOBID", "what the batch file of slurm grow runs", SlurmJoin},
+    {"slurm grow", "JOBID --nodes N [options]", "add nodes to a running elastic job", SlurmGrow},
+    {"slurm join", "JOBID", "what the batch file of slurm grow runs", SlurmJoin},
 };
-
-std::string FullName(const Command& command) {
-  return absl::StrCat(command.group, " ", command.name);
-}
 
 std::string Help() {
   std::string text = "usage: fsdpctl COMMAND ...\n\nControls jobs of fsdprun.\n\nCommands:\n";
   for (const Command& command : kCommands) {
-    absl::StrAppend(&text, "  fsdpctl ", FullName(command), " ", command.synopsis, "\n        ",
+    absl::StrAppend(&text, "  fsdpctl ", command.name, " ", command.synopsis, "\n        ",
                     command.summary, "\n");
   }
   absl::StrAppend(&text,
@@ -64,7 +67,7 @@ int Unknown(const std::vector<std::string>& words) {
         absl::StrJoin(words.begin(), words.begin() + (words.size() > 1 ? 2 : 1), " ");
     std::vector<std::string> names;
     for (const Command& command : kCommands) {
-      names.push_back(FullName(command));
+      names.emplace_back(command.name);
     }
     const std::string nearest = Nearest(names, written);
     message = absl::StrCat("unknown command '", written, "'",
@@ -109,7 +112,7 @@ int RunControl(int argc, char** argv, char** environ_pointer) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string first = words.empty() ? "" : words.front();
   // Also `fsdpctl slurm --help`.
-  if (IsHelp(first) || (words.size() == 2 && IsHelp(words.back()))) {
+  if (IsHelp(first) || (words.size() == 2 && first == "slurm" && IsHelp(words.back()))) {
     std::fputs(Help().c_str(), stdout);
     return 0;
   }
@@ -121,8 +124,9 @@ int RunControl(int argc, char** argv, char** environ_pointer) {
     return Complete(words);
   }
   for (const Command& command : kCommands) {
-    if (words.size() > 1 && words[0] == command.group && words[1] == command.name) {
-      return command.run({{words.begin() + 2, words.end()},
+    const std::vector<std::string> name = absl::StrSplit(command.name, ' ');
+    if (words.size() >= name.size() && std::equal(name.begin(), name.end(), words.begin())) {
+      return command.run({{words.begin() + static_cast<std::ptrdiff_t>(name.size()), words.end()},
                           ReadEnvironment(environ_pointer),
                           Beside("fsdpctl"),
                           Beside("fsdprun")});

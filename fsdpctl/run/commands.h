@@ -21,6 +21,11 @@ int RunControl(int argc, char** argv, char** environ_pointer);
 
 // Commands. Each prints what it has to say and returns the exit code.
 
+int JobList(const ControlContext& context);
+int JobStatus(const ControlContext& context);
+int JobEvents(const ControlContext& context);
+int JobRestart(const ControlContext& context);
+int JobStop(const ControlContext& context);
 int SlurmSubmit(const ControlContext& context);
 int SlurmGrow(const ControlContext& context);
 /// In the batch file of a job that SlurmGrow() has submitted: becomes the srun that starts an agent

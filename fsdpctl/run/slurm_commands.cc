@@ -11,6 +11,7 @@
 #include "base/error_text.h"
 #include "base/status_macros.h"
 #include "fsdpctl/run/client.h"
+#include "fsdpctl/run/command_end.h"
 #include "fsdpctl/run/commands.h"
 #include "fsdpctl/slurm/growth.h"
 #include "fsdpctl/slurm/job_environment.h"
@@ -29,17 +30,7 @@
 namespace fsdprun {
 namespace {
 
-// See Note [Usage errors and value errors].
-constexpr int kUsageError = 2;
-constexpr int kValueError = 1;
 constexpr char kJoin[] = "fsdpctl slurm join";
-
-int Fail(const std::string& command, const absl::Status& status) {
-  std::fprintf(stderr, "%s: %s\n", command.c_str(), std::string(status.message()).c_str());
-  return absl::IsInvalidArgument(status) ? kUsageError : kValueError;
-}
-
-void Show(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 /// What sbatch answers to --parsable: the job's id and, where there are several, its cluster.
 std::string DescribeJob(const std::string& answer, bool is_parsable) {

@@ -12,7 +12,9 @@ namespace fsdprun {
 namespace {
 
 /// Whether what follows the first word that is no option is another program's.
-bool EndsAtFirstWord(CliProgram program) { return program != CliProgram::kSlurmGrow; }
+bool EndsAtFirstWord(CliProgram program) {
+  return program != CliProgram::kSlurmGrow && !IsJobCommand(program);
+}
 
 /// Without the mark at its end.
 std::string FirstSentence(absl::string_view text) {
@@ -171,8 +173,10 @@ std::string ZshFunction(CliProgram program) {
                       option.takes_value() ? "+" : "", "[", help, "]", value, "' \\\n");
     }
   }
-  absl::StrAppend(&script, "    ",
-                  ends_early ? "'1:program:_files' '*::arguments:_files'" : "'1:job:'", "\n}\n");
+  const char* words = ends_early              ? "'1:program:_files' '*::arguments:_files'"
+                      : IsJobCommand(program) ? ""
+                                              : "'1:job:'";
+  absl::StrAppend(&script, "    ", words, "\n}\n");
   return script;
 }
 

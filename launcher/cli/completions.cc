@@ -11,8 +11,6 @@
 namespace fsdprun {
 namespace {
 
-constexpr CliProgram kControlCommands[] = {CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
-
 std::string Bash(CliProgram program) {
   return absl::StrCat(BashFunction(program), "complete -o default -F _", ProgramIdentifier(program),
                       " ", ProgramName(program), "\n");
@@ -46,18 +44,20 @@ std::string Begin(const std::string& program, Shell shell) {
   return "";
 }
 
-// GROUP and NAMES: so far there is one group of commands.
+// FIRST: all first words; GROUP and NAMES: so far there is one group of commands.
 constexpr char kBashOfControl[] = R"(_fsdpctl() {
   local line=${COMP_LINE:0:COMP_POINT} words
   read -ra words <<<"$line"
   if [[ $line == *[[:blank:]] ]]; then words+=(''); fi
   COMPREPLY=()
   if (( ${#words[@]} == 2 )); then
-    mapfile -t COMPREPLY < <(compgen -W 'GROUP --help --version --completion' -- "${words[1]}")
+    mapfile -t COMPREPLY < <(compgen -W 'FIRST --help --version --completion' -- "${words[1]}")
   elif (( ${#words[@]} == 3 )) && [[ ${words[1]} == GROUP ]]; then
     mapfile -t COMPREPLY < <(compgen -W 'NAMES' -- "${words[2]}")
   elif declare -F "_fsdpctl_${words[1]}_${words[2]}" >/dev/null; then
     "_fsdpctl_${words[1]}_${words[2]}"
+  elif declare -F "_fsdpctl_${words[1]}" >/dev/null; then
+    "_fsdpctl_${words[1]}"
   fi
 }
 complete -o default -F _fsdpctl fsdpctl
@@ -65,13 +65,18 @@ complete -o default -F _fsdpctl fsdpctl
 
 constexpr char kZshOfControl[] = R"(_fsdpctl() {
   if (( CURRENT == 2 )); then
-    compadd -- GROUP --help --version --completion
+    compadd -- FIRST --help --version --completion
   elif (( CURRENT == 3 )) && [[ $words[2] == GROUP ]]; then
     compadd -- NAMES
   elif (( CURRENT > 3 && $+functions[_fsdpctl_${words[2]}_${words[3]}] )); then
     local command=_fsdpctl_${words[2]}_${words[3]}
     shift 2 words
     (( CURRENT -= 2 ))
+    $command
+  elif (( CURRENT > 2 && $+functions[_fsdpctl_${words[2]}] )); then
+    local command=_fsdpctl_${words[2]}
+    shift words
+    (( CURRENT -= 1 ))
     $command
   fi
 }
@@ -81,7 +86,7 @@ constexpr char kFishOfControl[] = R"(function __fsdpctl_is_after
     set -l words (commandline -opc)
     test (count $words) = (math 1 + (count $argv)); and test "$words[2..-1]" = "$argv"
 end
-complete -c fsdpctl -n __fsdpctl_is_after -x -a GROUP
+complete -c fsdpctl -n __fsdpctl_is_after -x -a 'FIRST'
 complete -c fsdpctl -n __fsdpctl_is_after -l help -d 'Print the commands'
 complete -c fsdpctl -n __fsdpctl_is_after -l version -d 'Print the version'
 complete -c fsdpctl -n __fsdpctl_is_after -l completion -x -a 'bash zsh fish' -d 'Print the completions of a shell'
@@ -105,13 +110,19 @@ std::string CompletionScript(CliProgram program, Shell shell) {
 }
 
 std::string ControlCompletionScript(Shell shell) {
+  std::vector<std::string> first;
   std::string group;
   std::vector<std::string> names;
   std::string functions;
-  for (const CliProgram program : kControlCommands) {
+  for (const CliProgram program : kControlPrograms) {
     const std::vector<std::string> words = ProgramWords(program);
-    group = words[1];
-    names.push_back(words[2]);
+    if (first.empty() || first.back() != words[1]) {
+      first.push_back(words[1]);
+    }
+    if (words.size() > 2) {
+      group = words[1];
+      names.push_back(words[2]);
+    }
     absl::StrAppend(&functions, shell == Shell::kBash  ? BashFunction(program)
                                 : shell == Shell::kZsh ? ZshFunction(program)
                                                        : FishFunction(program));
@@ -119,10 +130,11 @@ std::string ControlCompletionScript(Shell shell) {
   const char* dispatcher = shell == Shell::kBash  ? kBashOfControl
                            : shell == Shell::kZsh ? kZshOfControl
                                                   : kFishOfControl;
-  return absl::StrCat(
-      Begin("fsdpctl", shell), functions,
-      absl::StrReplaceAll(dispatcher, {{"GROUP", group}, {"NAMES", absl::StrJoin(names, " ")}}),
-      shell == Shell::kZsh ? ZshEnd("fsdpctl", "fsdpctl") : "");
+  return absl::StrCat(Begin("fsdpctl", shell), functions,
+                      absl::StrReplaceAll(dispatcher, {{"FIRST", absl::StrJoin(first, " ")},
+                                                       {"GROUP", group},
+                                                       {"NAMES", absl::StrJoin(names, " ")}}),
+                      shell == Shell::kZsh ? ZshEnd("fsdpctl", "fsdpctl") : "");
 }
 
 }  // namespace fsdprun

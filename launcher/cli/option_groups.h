@@ -29,5 +29,7 @@ std::vector<OptionSpec> WorkerOptions();
 std::vector<OptionSpec> OtherOptions();
 std::vector<OptionSpec> BatchJobOptions();
 std::vector<OptionSpec> QueueOptions();
+/// Of a command about a running job.
+std::vector<OptionSpec> JobCommandOptions(CliProgram program);
 
 }  // namespace fsdprun

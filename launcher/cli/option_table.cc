@@ -1,5 +1,8 @@
 #include "launcher/cli/option_table.h"
 
+#include <map>
+#include <vector>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -23,13 +26,17 @@ void Append(CliProgram program, const std::vector<OptionSpec>& options,
 
 std::vector<OptionSpec> MakeOptions(CliProgram program) {
   std::vector<OptionSpec> all;
-  if (program == CliProgram::kSlurmSubmit || program == CliProgram::kSlurmGrow) {
+  if (IsSlurmCommand(program)) {
     Append(program, BatchJobOptions(), &all);
   }
   if (program == CliProgram::kSlurmSubmit) {
     Append(program, QueueOptions(), &all);
   }
-  Append(program, program == CliProgram::kSlurmGrow ? OtherOptions() : OptionTable(), &all);
+  if (IsJobCommand(program)) {
+    Append(program, JobCommandOptions(program), &all);
+  }
+  const bool is_launch = !IsJobCommand(program) && program != CliProgram::kSlurmGrow;
+  Append(program, is_launch ? OptionTable() : OtherOptions(), &all);
   return all;
 }
 
@@ -41,12 +48,30 @@ const char* ProgramName(CliProgram program) {
       return "fsdprun";
     case CliProgram::kFsdpAgent:
       return "fsdp-agent";
+    case CliProgram::kJobList:
+      return "fsdpctl ps";
+    case CliProgram::kJobStatus:
+      return "fsdpctl status";
+    case CliProgram::kJobEvents:
+      return "fsdpctl events";
+    case CliProgram::kJobRestart:
+      return "fsdpctl restart";
+    case CliProgram::kJobStop:
+      return "fsdpctl stop";
     case CliProgram::kSlurmSubmit:
       return "fsdpctl slurm submit";
     case CliProgram::kSlurmGrow:
       return "fsdpctl slurm grow";
   }
   return "";
+}
+
+bool IsSlurmCommand(CliProgram program) {
+  return program == CliProgram::kSlurmSubmit || program == CliProgram::kSlurmGrow;
+}
+
+bool IsJobCommand(CliProgram program) {
+  return program >= CliProgram::kJobList && program <= CliProgram::kJobStop;
 }
 
 const std::vector<OptionSpec>& OptionTable() {
@@ -65,25 +90,22 @@ const std::vector<OptionSpec>& OptionTable() {
 }
 
 const std::vector<OptionSpec>& OptionsOf(CliProgram program) {
-  static const std::vector<OptionSpec> of_fsdprun = MakeOptions(CliProgram::kFsdprun);
-  static const std::vector<OptionSpec> of_agent = MakeOptions(CliProgram::kFsdpAgent);
-  static const std::vector<OptionSpec> of_submit = MakeOptions(CliProgram::kSlurmSubmit);
-  static const std::vector<OptionSpec> of_grow = MakeOptions(CliProgram::kSlurmGrow);
-  switch (program) {
-    case CliProgram::kFsdpAgent:
-      return of_agent;
-    case CliProgram::kSlurmSubmit:
-      return of_submit;
-    case CliProgram::kSlurmGrow:
-      return of_grow;
-    case CliProgram::kFsdprun:
-      break;
-  }
-  return of_fsdprun;
+  static const std::map<CliProgram, std::vector<OptionSpec>> all = [] {
+    std::map<CliProgram, std::vector<OptionSpec>> options;
+    for (const CliProgram each : {CliProgram::kFsdprun, CliProgram::kFsdpAgent}) {
+      options[each] = MakeOptions(each);
+    }
+    for (const CliProgram each : kControlPrograms) {
+      options[each] = MakeOptions(each);
+    }
+    return options;
+  }();
+  return all.at(program);
 }
 
 const std::vector<OptionGroupTitle>& OptionGroupTitles() {
   static const std::vector<OptionGroupTitle> titles = {
+      {G::kWhichJob, "Which job"},
       {G::kBatchJob, "The batch job, as for sbatch"},
       {G::kQueue, "Its life in the queue"},
       {G::kNodes, "Nodes and workers"},
@@ -121,11 +143,13 @@ std::vector<std::string> VariablesOf(const OptionSpec& option) {
 }
 
 bool Offers(CliProgram program, const OptionSpec& option) {
-  // A shell completes the words of fsdpctl, not those of one of its commands; and a batch job has
-  // workers.
-  const bool is_command = program == CliProgram::kSlurmSubmit || program == CliProgram::kSlurmGrow;
-  if (is_command) {
-    const absl::string_view name = option.name;
+  const absl::string_view name = option.name;
+  // A shell completes the words of fsdpctl, not those of one of its commands.
+  if (IsJobCommand(program)) {
+    return name != "completion" && name != "dry-run";
+  }
+  // A batch job has workers.
+  if (IsSlurmCommand(program)) {
     return option.group != G::kAgents && name != "completion" && name != "coordinator" &&
            name != "journal";
   }

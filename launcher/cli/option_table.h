@@ -12,16 +12,35 @@ using Environment = std::map<std::string, std::string>;
 /// torchrun's, of --signals-to-handle.
 inline constexpr char kDefaultSignals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-/// The programs whose options are in one table; the last two are commands of fsdpctl.
-enum class CliProgram { kFsdprun, kFsdpAgent, kSlurmSubmit, kSlurmGrow };
+/// The programs whose options are described here; the others than the first two are commands of
+/// fsdpctl.
+enum class CliProgram {
+  kFsdprun,
+  kFsdpAgent,
+  kJobList,
+  kJobStatus,
+  kJobEvents,
+  kJobRestart,
+  kJobStop,
+  kSlurmSubmit,
+  kSlurmGrow
+};
+inline constexpr CliProgram kControlPrograms[] = {
+    CliProgram::kJobList, CliProgram::kJobStatus,   CliProgram::kJobEvents, CliProgram::kJobRestart,
+    CliProgram::kJobStop, CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
 
 const char* ProgramName(CliProgram program);
+/// `fsdpctl slurm ...`: what is submitted runs a launcher.
+bool IsSlurmCommand(CliProgram program);
+/// Of fsdpctl, about a job that runs.
+bool IsJobCommand(CliProgram program);
 
 /// Whose name it is. A prefix of an option of torchrun means what it means there, whatever options
 /// of our own begin with it.
 enum class OptionFamily { kTorchrun, kOwn, kSbatch };
 
 enum class OptionGroup {
+  kWhichJob,
   kBatchJob,
   kQueue,
   kNodes,

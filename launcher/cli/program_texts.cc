@@ -3,9 +3,7 @@
 namespace fsdprun {
 namespace {
 
-bool IsCommand(CliProgram program) {
-  return program == CliProgram::kSlurmSubmit || program == CliProgram::kSlurmGrow;
-}
+bool IsCommand(CliProgram program) { return IsSlurmCommand(program) || IsJobCommand(program); }
 
 const ProgramTexts& LauncherTexts() {
   static const ProgramTexts texts = {
@@ -79,9 +77,66 @@ const ProgramTexts& GrowTexts() {
   return texts;
 }
 
+const ProgramTexts& JobTexts(CliProgram program) {
+  static const ProgramTexts list = {
+      .summary = "list the jobs of this user whose coordinators run on this machine",
+      .synopsis = "[options]",
+      .description =
+          "One line for each job: its id, the pid of the process that hosts its "
+          "coordinator, since when, and where its nodes meet.",
+      .examples = {"fsdpctl ps", "fsdpctl ps --json"}};
+  static const ProgramTexts status = {
+      .summary = "show the state of a running job",
+      .synopsis = "[options]",
+      .description =
+          "Asks the coordinator of a job for its state: what it is doing and why, its nodes and "
+          "ranks, the progress of its workers, the restarts that are used up, and the latest "
+          "failure. Nothing is asked of the workers.",
+      .examples = {"fsdpctl status", "fsdpctl status --job run7 --follow",
+                   "FSDPRUN_TOKEN=... fsdpctl status --rdzv-endpoint 10.0.0.1:29400 --job run7 "
+                   "--json"}};
+  static const ProgramTexts events = {
+      .summary = "show what has happened to a running job",
+      .synopsis = "[options]",
+      .description =
+          "The latest events of a job's coordinator, the oldest first: nodes that came "
+          "and went, worlds, failures, and why each of them ended.",
+      .examples = {"fsdpctl events", "fsdpctl events -f --json"}};
+  static const ProgramTexts restart = {
+      .summary = "stop all workers of a job, and start them again",
+      .synopsis = "[options]",
+      .description =
+          "All workers get the stop signal and their grace, so that they may save, and "
+          "are started again as the next world. No restart is used up.",
+      .examples = {"fsdpctl restart --job run7"}};
+  static const ProgramTexts stop = {
+      .summary = "end a job",
+      .synopsis = "[options]",
+      .description =
+          "The job ends as on SIGTERM to the launcher that hosts its coordinator: the "
+          "workers of all nodes get the signal and their grace, and every launcher ends "
+          "with 1.",
+      .examples = {"fsdpctl stop", "fsdpctl stop --job run7 --now"}};
+  switch (program) {
+    case CliProgram::kJobStatus:
+      return status;
+    case CliProgram::kJobEvents:
+      return events;
+    case CliProgram::kJobRestart:
+      return restart;
+    case CliProgram::kJobStop:
+      return stop;
+    default:
+      return list;
+  }
+}
+
 }  // namespace
 
 const ProgramTexts& TextsOf(CliProgram program) {
+  if (IsJobCommand(program)) {
+    return JobTexts(program);
+  }
   switch (program) {
     case CliProgram::kFsdpAgent:
       return AgentTexts();
@@ -89,13 +144,16 @@ const ProgramTexts& TextsOf(CliProgram program) {
       return SubmitTexts();
     case CliProgram::kSlurmGrow:
       return GrowTexts();
-    case CliProgram::kFsdprun:
-      break;
+    default:
+      return LauncherTexts();
   }
-  return LauncherTexts();
 }
 
 const char* SpellingRules(CliProgram program) {
+  if (IsJobCommand(program)) {
+    return "Options may be written with dashes or underscores, as --option value or "
+           "--option=value, and shortened while unambiguous.";
+  }
   if (program == CliProgram::kSlurmGrow) {
     return "Options may be written with dashes or underscores, as --option value or "
            "--option=value, and shortened while unambiguous; before JOBID or after it.";
@@ -197,6 +255,16 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
        "its message is shown."},
       {"2", "The command line cannot be read: an unknown option, a missing value, no program."},
   };
+  static const std::vector<TextEntry> job_command = {
+      {"0", "Done; of what is followed: the job is over."},
+      {"1",
+       "There is no such job, or several; its coordinator cannot be asked, or has refused; or an "
+       "option has a value that means nothing."},
+      {"2", "The command line cannot be read."},
+  };
+  if (IsJobCommand(program)) {
+    return job_command;
+  }
   if (IsCommand(program)) {
     return command;
   }

@@ -59,12 +59,15 @@ struct PlaceUnknown {
 struct SignalForWorkers {
   int signal = 10;
 };
+/// An operator wants all workers of the present world to be stopped, with their grace, and started
+/// again in another one, free of charge. Nothing happens where there is none, or it is stopping.
+struct RestartAsked {};
 /// The timer of `wake_at` has expired.
 struct TimerDue {};
 
 using Event =
     std::variant<TimerDue, FromAgent, AgentStreamLost, AgentDied, NoSuccessor, OperatorStop,
-                 HostReplaced, PlaceChecked, PlaceUnknown, SignalForWorkers>;
+                 HostReplaced, PlaceChecked, PlaceUnknown, SignalForWorkers, RestartAsked>;
 
 // --- Effects of one step
 

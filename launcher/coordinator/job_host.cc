@@ -63,6 +63,14 @@ void JobMachine::Handle(const job::SignalForWorkers& signal, Out& out) {
   Send(world_.PassToWorkers(signal.signal), out);
 }
 
+void JobMachine::Handle(const job::RestartAsked&, Out& out) {
+  if (phase() == Phase::kPreparing || phase() == Phase::kRunning) {
+    Drain(StopKind::kMembership, SIGTERM, "restarted by an operator", out);
+  } else {
+    out.changed = false;
+  }
+}
+
 void JobMachine::OnSignalToAgent(const Node& node, int signal, Out& out) {
   if (!operator_signal_ &&
       agent_signals_.Heard(node, signal, membership_.nodes(), formations_ > 0, out.now)) {

@@ -56,6 +56,7 @@ class JobMachine {
   /// Set once decided.
   const std::optional<JobOutcome>& outcome() const { return ending_.outcome(); }
   const NodeTable& nodes() const { return membership_.nodes(); }
+  const World& world() const { return world_; }
   /// Latest progress of the node with group rank 0.
   const Progress& progress() const { return world_.progress(); }
   /// Why the job is in its present state, a clause for an operator. O(nodes) while it waits for
@@ -193,6 +194,7 @@ class JobMachine {
   void Handle(const job::OperatorStop& stop, Out& out);
   void StopForOperator(bool again, Out& out);
   void Handle(const job::SignalForWorkers& signal, Out& out);
+  void Handle(const job::RestartAsked& asked, Out& out);
   void OnSignalToAgent(const Node& node, int signal, Out& out);
   void TakeForAll(int signal, Out& out);
   void Handle(const job::HostReplaced& replaced, Out& out);

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "launcher/directory/private_folder.h"
 #include "launcher/directory/user_secret.h"
 
 namespace fsdprun {
@@ -35,23 +36,6 @@ absl::StatusOr<std::string> ReadSmallFile(int fd, const std::string& path) {
                      n < 0 ? ErrorText(errno) : "it is longer than 4096 bytes"));
   }
   return std::string(absl::StripAsciiWhitespace(absl::string_view(buffer, static_cast<size_t>(n))));
-}
-
-// The folder must be a directory, not a link to one, of this user and closed to everybody else.
-absl::Status MakePrivateFolder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("cannot make ", path, " for the job token: ", ErrorText(errno)));
-  }
-  struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() ||
-      (info.st_mode & 077) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(path,
-                     " is not a private directory of this user, so the job token is not safe "
-                     "there; remove it, or set FSDPRUN_TOKEN on all nodes"));
-  }
-  return absl::OkStatus();
 }
 
 // The token, if it is a valid metadata value.
@@ -106,12 +90,12 @@ absl::StatusOr<std::string> TokenOf(const LaunchPlan& plan, const Environment& e
 
 absl::StatusOr<std::string> TokenFile::Path(const Environment& environment, uint16_t port,
                                             absl::string_view run_id) {
-  std::string folder = absl::StrCat("/tmp/fsdprun-", ::geteuid());
-  if (const auto it = environment.find("XDG_RUNTIME_DIR");
-      it != environment.end() && !it->second.empty()) {
-    folder = absl::StrCat(it->second, "/fsdprun");
+  const std::string folder = RuntimeFolder(environment);
+  if (const absl::Status status = MakePrivateFolder(folder); !status.ok()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the job token is not safe here: ", status.message(),
+                     ", or set FSDPRUN_TOKEN on all nodes"));
   }
-  RETURN_IF_ERROR(MakePrivateFolder(folder));
   // The id is arbitrary text; hexadecimal is safe in a file name.
   return absl::StrCat(folder, "/", port, "-", absl::BytesToHexString(run_id.substr(0, 100)),
                       ".token");

@@ -85,20 +85,15 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
 
   grpc::ServerBidiReactor<v1::AgentMessage, v1::CoordinatorMessage>* Attach(
       grpc::CallbackServerContext* context) override {
-    const absl::StatusOr<std::string> run_id = door.RunIdOf(*context);
+    const absl::Status status = Check(*context);
     const uint64_t id = next_id_++;
     auto stream = std::make_shared<Stream>(service_, id);
     if (!streams.Add(stream)) {
       stream->StartRefused(stream, absl::UnavailableError("the coordinator is shutting down"));
       return stream.get();
     }
-    if (!run_id.ok()) {
-      stream->StartRefused(stream, run_id.status());
-      return stream.get();
-    }
-    if (*run_id != service_.options_.job_id) {
-      // Not worth a line here: a launcher of another run id will ask where its own is.
-      stream->StartRefused(stream, service_.AnotherRunId(*run_id));
+    if (!status.ok()) {
+      stream->StartRefused(stream, status);
       return stream.get();
     }
     // Posted before any message of the stream, so that the loop knows the stream when the first one
@@ -109,8 +104,18 @@ class CoordinatorService::Endpoint : public v1::Coordinator::CallbackService {
     return stream.get();
   }
 
+  /// Whether the call is of somebody who has this job's token.
+  absl::Status Check(const grpc::CallbackServerContext& call) {
+    const absl::StatusOr<std::string> run_id = door.RunIdOf(call);
+    // That it is another's is not worth a line here: a launcher of that run id will ask where its
+    // own coordinator is.
+    return !run_id.ok() || *run_id == service_.options_.job_id ? run_id.status()
+                                                               : service_.AnotherRunId(*run_id);
+  }
+
   FrontDoor door;
   RunIdService run_ids;
+  std::unique_ptr<GuestService> guest;
   std::unique_ptr<grpc::Server> server;
   OpenStreams<Stream> streams;
 
@@ -134,6 +139,11 @@ absl::Status CoordinatorService::Start() {
   grpc::ServerBuilder builder;
   builder.RegisterService(endpoint_.get());
   builder.RegisterService(&endpoint_->run_ids);
+  if (options_.make_guest) {
+    endpoint_->guest = options_.make_guest(
+        [this](const grpc::CallbackServerContext& call) { return endpoint_->Check(call); });
+    builder.RegisterService(endpoint_->guest->service());
+  }
   builder.SetMaxReceiveMessageSize(kMaxReadBytes);
   const auto silence =
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.stream_silence);
@@ -180,6 +190,9 @@ void CoordinatorService::Shutdown() {
     return;
   }
   loop_.Cancel(watch_timer_);
+  if (endpoint_->guest != nullptr) {
+    endpoint_->guest->End(absl::OkStatus());
+  }
   endpoint_->streams.End(*endpoint_->server, absl::OkStatus());
   streams_.clear();
   stream_of_agent_.clear();

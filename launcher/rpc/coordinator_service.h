@@ -14,6 +14,7 @@
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 #include "fsdprun/v1/coordinator.pb.h"
+#include "launcher/rpc/guest_service.h"
 #include "proto/cluster/clocks.h"
 #include "proto/cluster/messages.h"
 
@@ -32,6 +33,8 @@ class CoordinatorService {
     Duration stream_silence = Clocks{}.stream_silence;
     /// Null: nothing is encrypted.
     std::shared_ptr<const Tls> tls{};
+    /// Makes another service of the server, whose calls `check` judges; null: there is none.
+    std::function<std::unique_ptr<GuestService>(CallCheck check)> make_guest{};
   };
   struct Callbacks {
     std::function<void(const FromAgent&)> on_message;

@@ -1,13 +1,19 @@
 #include "launcher/run/coordinator_host.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/descriptor_limit.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "launcher/directory/job_token.h"
+#include "launcher/directory/private_folder.h"
 #include "launcher/run/notices.h"
 
 namespace fsdprun {
@@ -30,6 +36,19 @@ void LogIfAny(const std::optional<std::string>& line) {
 JobMachine MakeMachine(const CoordinatorHost::Options& options) {
   return options.record.has_value() ? JobMachine(options.spec, *options.record, MonoNow())
                                     : JobMachine(options.spec);
+}
+
+JobFacts FactsOf(const CoordinatorHost::Options& options) {
+  JobFacts facts;
+  facts.run_id = options.run_id;
+  facts.node = options.control.node;
+  facts.pid = ::getpid();
+  facts.endpoint = options.control.endpoint;
+  facts.min_nodes = options.spec.min_nodes;
+  facts.max_nodes = options.spec.max_nodes;
+  facts.max_restarts = options.spec.max_restarts;
+  facts.began = MonoNow();
+  return facts;
 }
 
 CoordinatorHost::Options WithLaunchId(CoordinatorHost::Options options) {
@@ -85,7 +104,8 @@ CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
       options_(WithLaunchId(std::move(options))),
       hooks_(std::move(hooks)),
       machine_(MakeMachine(options_)),
-      local_link_(std::make_unique<LocalLink>(*this)) {}
+      local_link_(std::make_unique<LocalLink>(*this)),
+      desk_(loop_, machine_, FactsOf(options_), DeskHooks()) {}
 
 CoordinatorHost::~CoordinatorHost() {
   *is_live_ = false;
@@ -108,15 +128,45 @@ absl::Status CoordinatorHost::Start() {
     callbacks.on_other_host = hooks_.on_other_host;
     service_ = std::make_unique<CoordinatorService>(
         loop_,
-        CoordinatorService::Options{options_.run_id, options_.token, options_.stream_silence,
-                                    options_.tls},
+        CoordinatorService::Options{
+            options_.run_id, options_.token, options_.stream_silence, options_.tls,
+            [this](CallCheck check) { return desk_.MakeService(std::move(check)); }},
         std::move(callbacks));
     if (absl::Status status = service_->Start(); !status.ok()) {
       return status;
     }
   }
+  if (const absl::Status status = OpenLocalDoor(); !status.ok()) {
+    Log(LogLevel::kInfo,
+        absl::StrCat("fsdpctl cannot ask about this job here: ", status.message()));
+  }
   // The join timeout runs from here, whether or not an agent ever joins.
   Feed(job::TimerDue{});
+  return absl::OkStatus();
+}
+
+ControlDesk::Hooks CoordinatorHost::DeskHooks() {
+  return {.stop = [this](int signal) { OperatorStop(signal); },
+          .restart = [this] { Feed(job::RestartAsked{}); }};
+}
+
+absl::Status CoordinatorHost::OpenLocalDoor() {
+  const Options::Control& control = options_.control;
+  if (control.folder.empty()) {
+    return absl::OkStatus();
+  }
+  const std::string jobs = JobsFolder(control.folder);
+  RETURN_IF_ERROR(MakePrivateFolder(control.folder));
+  RETURN_IF_ERROR(MakePrivateFolder(jobs));
+  ASSIGN_OR_RETURN(local_door_,
+                   LocalDoor::Open(loop_, jobs,
+                                   JobEntry{.run_id = options_.run_id,
+                                            .pid = ::getpid(),
+                                            .node = control.node,
+                                            .endpoint = control.endpoint,
+                                            .socket = "",
+                                            .began_ms = absl::ToUnixMillis(absl::Now())},
+                                   desk_));
   return absl::OkStatus();
 }
 
@@ -157,11 +207,13 @@ void CoordinatorHost::ForwardSignal(int signal) { Feed(job::SignalForWorkers{sig
 
 void CoordinatorHost::Silence() {
   is_silent_ = true;
+  desk_.Close("this coordinator has been replaced; ask the one that has taken the job over");
   outbox_.clear();
   driver_.Stop();
 }
 
 void CoordinatorHost::Shutdown() {
+  local_door_.reset();
   if (service_ != nullptr) {
     bool keeps_back = false;  // What comes later would be sent without what came before.
     for (const ToAgent& message : std::exchange(outbox_, {})) {
@@ -292,6 +344,7 @@ void CoordinatorHost::Hear(const job::News& news) {
   if (is_silent_) {
     return;
   }
+  desk_.Note(news);
   if (hooks_.on_news) {
     hooks_.on_news(news);
   }
@@ -300,6 +353,7 @@ void CoordinatorHost::Hear(const job::News& news) {
 
 void CoordinatorHost::OnStepped(const job::Event& /*event*/, const job::Effects& /*effects*/) {
   sent_in_step_ = 0;
+  desk_.Stepped();
   if (hooks_.on_step) {
     hooks_.on_step();
   }

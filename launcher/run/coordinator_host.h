@@ -14,6 +14,8 @@
 #include "base/machine_driver.h"
 #include "base/mono_time.h"
 #include "base/unique_fd.h"
+#include "launcher/control/control_desk.h"
+#include "launcher/control/local_door.h"
 #include "launcher/coordinator/job_machine.h"
 #include "launcher/rpc/coordinator_service.h"
 #include "launcher/run/refusal_log.h"
@@ -40,6 +42,15 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
     std::optional<job::Record> record{};
     /// See Journal::sure_until(); null: always.
     std::function<MonoTime()> sure_until{};
+    /// For operators who ask about the job.
+    struct Control {
+      /// RuntimeFolder(); empty: nobody on this machine can ask.
+      std::string folder;
+      /// This node's name.
+      std::string node;
+      /// Where nodes join; empty if none can.
+      std::string endpoint;
+    } control{};
   };
   struct Hooks {
     std::function<void(const JobOutcome&)> on_finish;
@@ -99,6 +110,8 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   class LocalLink;
 
   void Feed(job::Event event) { driver_.Feed(std::move(event)); }
+  ControlDesk::Hooks DeskHooks();
+  absl::Status OpenLocalDoor();
   // The machine's executor.
   MonoTime Now() override { return MonoNow(); }
   void Persist(const job::Record& record) override;
@@ -133,7 +146,9 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   bool is_silent_ = false;
   EventLoop::TimerId wake_timer_ = 0;
   std::unique_ptr<LocalLink> local_link_;
+  ControlDesk desk_;
   std::unique_ptr<CoordinatorService> service_;
+  std::unique_ptr<LocalDoor> local_door_;
   /// What a step has to say to more agents than may hold up the loop at once, and what is held
   /// until it is sure that the job is this host's, in order; and how many messages the step has
   /// sent itself.

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "launcher/directory/claim.h"
 #include "launcher/directory/host_lookup.h"
+#include "launcher/directory/private_folder.h"
 #include "launcher/journal/etcd_journal.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/run/job_end.h"
@@ -226,11 +227,14 @@ absl::Status CoordinatorRun::OpenHost() {
                      ", hosts a job with run id '", plan_.rdzv_id,
                      "' too, and neither can join the other; end one of the two jobs"));
   };
-  CoordinatorHost::Options options{.spec = MakeSpec(),
-                                   .run_id = plan_.rdzv_id,
-                                   .token = place_.token.value,
-                                   .stream_silence = clocks_.stream_silence,
-                                   .tls = tls_};
+  CoordinatorHost::Options options{
+      .spec = MakeSpec(),
+      .run_id = plan_.rdzv_id,
+      .token = place_.token.value,
+      .stream_silence = clocks_.stream_silence,
+      .tls = tls_,
+      .control = {
+          .folder = RuntimeFolder(environment_), .node = HostName(), .endpoint = place_.where()}};
   hooks.on_check_place = [this] { StepPlace(place::CheckOrdered{}); };
   if (journal_ != nullptr) {
     OpenKeeper();

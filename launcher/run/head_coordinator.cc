@@ -7,6 +7,7 @@
 #include "launcher/directory/free_port.h"
 #include "launcher/directory/host_lookup.h"
 #include "launcher/directory/job_token.h"
+#include "launcher/directory/private_folder.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/notices.h"
 #include "launcher/run/tls_setup.h"
@@ -52,8 +53,14 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
   };
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
-      CoordinatorHost::Options{MakeJobSpec(plan_, clocks_), plan_.rdzv_id, place_.token.value,
-                               clocks_.stream_silence, tls_},
+      CoordinatorHost::Options{.spec = MakeJobSpec(plan_, clocks_),
+                               .run_id = plan_.rdzv_id,
+                               .token = place_.token.value,
+                               .stream_silence = clocks_.stream_silence,
+                               .tls = tls_,
+                               .control = {.folder = RuntimeFolder(environment_),
+                                           .node = HostName(),
+                                           .endpoint = place_.where()}},
       std::move(hooks));
   StoreServer::Limits limits;
   limits.only_hands_over = true;  // The nodes have the store among them.

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "launcher/directory/claim.h"
+#include "launcher/directory/private_folder.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/launcher.h"
 
@@ -46,9 +47,14 @@ void Launcher::MakeHost() {
   }
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
-      CoordinatorHost::Options{std::move(spec), run_id_,
-                               place_.is_shared() ? place_.token.value : "", clocks_.stream_silence,
-                               tls_},
+      CoordinatorHost::Options{.spec = std::move(spec),
+                               .run_id = run_id_,
+                               .token = place_.is_shared() ? place_.token.value : "",
+                               .stream_silence = clocks_.stream_silence,
+                               .tls = tls_,
+                               .control = {.folder = RuntimeFolder(environment_),
+                                           .node = NodeName(),
+                                           .endpoint = place_.is_shared() ? place_.where() : ""}},
       std::move(hooks));
   if (plan_.scheduler_job.has_value()) {
     queue_ = std::make_unique<SlurmQueue>(

@@ -47,8 +47,7 @@ class Names:
     def _fsdpctl(self, words: list[str]) -> list[str]:
         """A command, and flags of it."""
         name = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)]
-        shown = subprocess.run([self.build / "bin/fsdpctl", *(name if len(name) == 2 else []), "--help"], capture_output=True,
-                               text=True)
+        shown = subprocess.run([self.build / "bin/fsdpctl", *name, "--help"], capture_output=True, text=True)
         if shown.returncode != 0 or " ".join(name) not in shown.stdout:
             return [f"fsdpctl has no command {' '.join(name)}"]
         return [f"fsdpctl {' '.join(name)} --help says nothing of {word}" for word in words

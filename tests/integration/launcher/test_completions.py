@@ -60,7 +60,8 @@ class BashCompletionTest(JobCase):
                              ("slurm submit --gpus-p", ["--gpus-per-node"]), ("slurm submit --nnodes 2 --max-r", ["--max-restarts"]),
                              ("slurm submit --open-mode ", ["append", "truncate"]), ("slurm submit train.py --max-r", []),
                              ("slurm grow 12 --parti", ["--partition"]), ("slurm grow --parti", ["--partition"]),
-                             ("slurm nothing --", []), ("nothing ", [])):
+                             ("slurm nothing --", []), ("nothing ", []), ("st", ["status", "stop"]), ("status --fol", ["--follow"]),
+                             ("events -f --js", ["--json"]), ("ps --fol", []), ("stop --n", ["--no-token", "--now"])):
             with self.subTest(line):
                 self.assertEqual(self.offered(line, "fsdpctl"), offers)
 
@@ -87,7 +88,8 @@ class FishCompletionTest(JobCase):
         for line, offers in (("sl", ["slurm"]), ("slurm ", ["grow", "submit"]), ("slurm submit --gpus-p", ["--gpus-per-node"]),
                              ("slurm submit --nnodes 2 --max-r", ["--max-restarts"]),
                              ("slurm submit --open-mode ", ["append", "truncate"]), ("slurm submit train.py --max-r", []),
-                             ("slurm grow 12 --parti", ["--partition"])):
+                             ("slurm grow 12 --parti", ["--partition"]), ("stat", ["status"]), ("status --fol", ["--follow"]),
+                             ("ps --fol", [])):
             with self.subTest(line):
                 self.assertEqual(self.offered(line, "fsdpctl"), offers)
 
@@ -130,7 +132,7 @@ class ZshCompletionTest(JobCase):
     def test_commands_of_fsdpctl(self):
         for line, expected in (("sl", "slurm"), ("slurm su", "submit"), ("slurm submit --gpus-p", "--gpus-per-node"),
                                ("slurm submit --nnodes 2 --max-r", "--max-restarts"), ("slurm submit --open-mode=tr", "truncate"),
-                               ("slurm grow 12 --parti", "--partition")):
+                               ("slurm grow 12 --parti", "--partition"), ("stat", "status"), ("status --fol", "--follow")):
             with self.subTest(line):
                 self.assertIn(expected, self.completed(line, "fsdpctl"))
         self.assertNotIn("--max-restarts", self.completed("slurm submit train.py --max-r", "fsdpctl"))

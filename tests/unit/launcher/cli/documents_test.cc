@@ -73,13 +73,15 @@ TEST(DocumentsTest, CompletionsOfTheAgentAreItsOwn) {
 TEST(DocumentsTest, CompletionsOfFsdpctlAreThoseOfItsCommands) {
   for (const Shell shell : {Shell::kBash, Shell::kZsh, Shell::kFish}) {
     const std::string script = ControlCompletionScript(shell);
-    for (const CliProgram program : {CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow}) {
+    for (const CliProgram program : kControlPrograms) {
       for (const OptionSpec& option : OptionsOf(program)) {
         EXPECT_THAT(script, HasSubstr(option.name));
       }
     }
     EXPECT_THAT(script, HasSubstr("submit grow"));
-    for (const char* left : {"GROUP", "NAMES", "IDENTIFIER", "SKIPPED", "STOP", "CHECK", "NEXT"}) {
+    EXPECT_THAT(script, HasSubstr("ps status events restart stop slurm"));
+    for (const char* left :
+         {"FIRST", "GROUP", "NAMES", "IDENTIFIER", "SKIPPED", "STOP", "CHECK", "NEXT"}) {
       EXPECT_THAT(script, Not(HasSubstr(left)));
     }
   }

@@ -43,6 +43,21 @@ TEST(JobStopTest, WorkerThatTheStopEndsIsNoFailure) {
               Contains("prepare 1 g2 rank 0 of 2 restart 0 world 1"));
 }
 
+TEST(JobStopTest, RestartThatAnOperatorAsksForIsFreeOfCharge) {
+  Job job(Spec(2, 2, 0));
+  EXPECT_THAT(job.Step(job::RestartAsked{}), IsEmpty());  // Nothing runs.
+  job.RunTwo();
+  EXPECT_THAT(job.Step(job::RestartAsked{}),
+              ElementsAre("stop 1 g1 signal 15 grace 30", "stop 2 g1 signal 15 grace 30"));
+  EXPECT_THAT(job.Step(job::RestartAsked{}), IsEmpty());  // It is being done.
+  job.Say(1, 1, Stopped(0, 0, SIGTERM));
+  job.Say(1, 1, WorkersStopped{});
+  EXPECT_THAT(job.Say(2, 1, WorkersStopped{}),
+              ElementsAre("prepare 1 g2 rank 0 of 2 restart 0 world 1",
+                          "prepare 2 g2 rank 1 of 2 restart 0 world 1"));
+  EXPECT_EQ(job.machine_.membership_changes(), 1);
+}
+
 TEST(JobStopTest, WorkerThatFailsBeforeTheStopReachesItIsCharged) {
   Job job = Growing();
   EXPECT_THAT(job.Exit(1, 1, 0, 7), ElementsAre("stop 1 g1 signal 15 grace 2"));

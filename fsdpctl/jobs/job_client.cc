@@ -1,0 +1,58 @@
+#include "fsdpctl/jobs/job_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "agent/rpc/bidi_stream.h"
+#include "agent/rpc/call_proof.h"
+#include "agent/rpc/grpc_lifetime.h"
+#include "fsdprun/v1/control.grpc.pb.h"
+
+namespace fsdprun {
+namespace {
+
+constexpr std::chrono::seconds kConnectTimeout{10};
+
+std::shared_ptr<grpc::Channel> NewChannel(const JobAddress& address,
+                                          const std::shared_ptr<TlsVerdict>& verdict) {
+  BeginGrpc();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetServiceConfigJSON("{}");
+  return grpc::CreateCustomChannel(
+      address.target,
+      ChannelCredentials(address.tls.get(), address.target, address.tls_name, verdict), arguments);
+}
+
+}  // namespace
+
+absl::Status AskJob(const JobAddress& address, const v1::ControlQuestion& question,
+                    const std::function<void(const v1::ControlAnswer&)>& on_answer) {
+  const auto verdict = std::make_shared<TlsVerdict>();
+  const std::shared_ptr<grpc::Channel> channel = NewChannel(address, verdict);
+  if (!channel->WaitForConnected(std::chrono::system_clock::now() + kConnectTimeout)) {
+    const absl::Status why = verdict->Get();
+    return why.ok()
+               ? absl::UnavailableError(absl::StrCat("nobody answers at ", address.target,
+                                                     " within ", kConnectTimeout.count(), " s"))
+               : why;
+  }
+  const std::unique_ptr<v1::JobControl::Stub> stub = v1::JobControl::NewStub(channel);
+  grpc::ClientContext context;
+  if (!address.token.empty()) {
+    AddProof(address.token, address.run_id, &context);
+  }
+  const auto call = stub->Ask(&context);
+  call->Write(question);
+  call->WritesDone();
+  v1::ControlAnswer answer;
+  while (call->Read(&answer)) {
+    on_answer(answer);
+  }
+  return ExplainTls(FromGrpc(call->Finish()), address.tls != nullptr, verdict->Get());
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,64 @@
+#include "fsdpctl/jobs/job_options.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "launcher/cli/raw_options.h"
+
+namespace fsdprun {
+namespace {
+
+std::string TextOf(const RawOptions& options, const char* name) {
+  const RawValue* value = options.Find(name);
+  return value == nullptr ? std::string() : value->text;
+}
+
+Request RequestIn(const RawOptions& options) {
+  return options.IsOn("help")      ? Request::kHelp
+         : options.IsOn("man")     ? Request::kManPage
+         : options.IsOn("version") ? Request::kVersion
+                                   : Request::kRun;
+}
+
+absl::Status CheckEndpoint(const RawOptions& options) {
+  const RawValue* endpoint = options.Find("rdzv-endpoint");
+  if (endpoint == nullptr) {
+    return absl::OkStatus();
+  }
+  const size_t colon = endpoint->text.rfind(':');
+  if (colon == 0 || colon == std::string::npos || colon + 1 == endpoint->text.size()) {
+    return InvalidValue(*endpoint, "HOST:PORT, such as node0:29400");
+  }
+  if (TextOf(options, "job").empty()) {
+    return absl::InvalidArgumentError(
+        "--rdzv-endpoint needs --job: the run id that the job was started with (--rdzv-id)");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<JobOptions> ReadJobOptions(CliProgram program,
+                                          const std::vector<std::string>& args) {
+  ASSIGN_OR_RETURN(const RawOptions options, OptionsOfArguments(program, args));
+  JobOptions result{.request = RequestIn(options)};
+  if (result.request != Request::kRun) {
+    return result;
+  }
+  if (!options.program.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", options.program.front(), "' is no option; a job is named by --job ID"));
+  }
+  RETURN_IF_ERROR(CheckEndpoint(options));
+  result.job = TextOf(options, "job");
+  result.endpoint = TextOf(options, "rdzv-endpoint");
+  result.token_file = TextOf(options, "token-file");
+  result.takes_anybody = options.IsOn("no-token");
+  result.tls = {TextOf(options, "tls-cert"), TextOf(options, "tls-key"), TextOf(options, "tls-ca")};
+  result.follows = options.IsOn("follow");
+  result.is_json = options.IsOn("json");
+  result.now = options.IsOn("now");
+  return result;
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,98 @@
+#include "launcher/cli/option_groups.h"
+
+// The options of fsdpctl's commands about running jobs.
+
+namespace fsdprun {
+namespace {
+
+using F = OptionFamily;
+using G = OptionGroup;
+using V = ValueKind;
+using C = Completion;
+
+std::vector<OptionSpec> WhichJob() {
+  std::vector<OptionSpec> options = {
+      {.name = "job",
+       .family = F::kOwn,
+       .group = G::kWhichJob,
+       .reads_variable = false,
+       .metavar = "ID",
+       .default_text = "the only one of this user on this machine",
+       .help = "Run id of the job, or the pid of the launcher that hosts its coordinator, as "
+               "fsdpctl ps shows them."},
+      {.name = "rdzv-endpoint",
+       .family = F::kOwn,
+       .group = G::kWhichJob,
+       .reads_variable = false,
+       .metavar = "HOST:PORT",
+       .default_text = "jobs of this machine are asked",
+       .completion = C::kHost,
+       .help = "Where the nodes of the job meet: its coordinator is asked there, from any machine "
+               "that reaches it and has the job's token. Needs --job."},
+  };
+  for (OptionSpec& option : SecurityOptions()) {
+    option.group = G::kWhichJob;
+    option.reads_variable = false;
+    options.push_back(option);
+  }
+  return options;
+}
+
+OptionSpec Follow(const char* help) {
+  return {.name = "follow",
+          .letter = 'f',
+          .family = F::kOwn,
+          .group = G::kOutput,
+          .reads_variable = false,
+          .value = V::kSwitch,
+          .default_text = "off",
+          .help = help};
+}
+
+OptionSpec Json(const char* help) {
+  return {.name = "json",
+          .family = F::kOwn,
+          .group = G::kOutput,
+          .reads_variable = false,
+          .value = V::kSwitch,
+          .default_text = "off",
+          .help = help};
+}
+
+std::vector<OptionSpec> OwnOptions(CliProgram program) {
+  switch (program) {
+    case CliProgram::kJobList:
+      return {Json("Print one JSON object, see docs/CONTROL.md.")};
+    case CliProgram::kJobStatus:
+      return {Follow("Go on, and show the state anew when it changes, until the job is over."),
+              Json("Print JSON objects, one in a line, see docs/CONTROL.md.")};
+    case CliProgram::kJobEvents:
+      return {Follow("Go on, and show new events as they come, until the job is over."),
+              Json("Print the lines of events.jsonl, see docs/EVENTS.md.")};
+    case CliProgram::kJobStop:
+      return {{.name = "now",
+               .family = F::kOwn,
+               .group = G::kStopping,
+               .reads_variable = false,
+               .value = V::kSwitch,
+               .default_text = "off",
+               .help = "Do not wait for workers that are still ending."}};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+std::vector<OptionSpec> JobCommandOptions(CliProgram program) {
+  std::vector<OptionSpec> options;
+  if (program != CliProgram::kJobList) {
+    options = WhichJob();
+  }
+  for (const OptionSpec& option : OwnOptions(program)) {
+    options.push_back(option);
+  }
+  return options;
+}
+
+}  // namespace fsdprun

@@ -1,0 +1,55 @@
+#include "fsdpctl/jobs/job_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(JobOptionsTest, WhatACommandLineSays) {
+  const absl::StatusOr<JobOptions> options =
+      ReadJobOptions(CliProgram::kJobStatus,
+                     {"--job=run7", "--rdzv_endpoint", "node0:29400", "--token-file", "secret",
+                      "--tls-cert=a", "--tls-key=b", "--tls-ca=c", "-f", "--json"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->job, "run7");
+  EXPECT_EQ(options->endpoint, "node0:29400");
+  EXPECT_EQ(options->token_file, "secret");
+  EXPECT_EQ(options->tls.certificate, "a");
+  EXPECT_EQ(options->tls.key, "b");
+  EXPECT_EQ(options->tls.ca, "c");
+  EXPECT_TRUE(options->follows);
+  EXPECT_TRUE(options->is_json);
+}
+
+TEST(JobOptionsTest, EachCommandHasItsOwn) {
+  EXPECT_TRUE(ReadJobOptions(CliProgram::kJobStop, {"--now"})->now);
+  EXPECT_FALSE(ReadJobOptions(CliProgram::kJobStatus, {"--now"}).ok());
+  EXPECT_FALSE(ReadJobOptions(CliProgram::kJobList, {"--job", "a"}).ok());
+  EXPECT_FALSE(ReadJobOptions(CliProgram::kJobRestart, {"--json"}).ok());
+}
+
+TEST(JobOptionsTest, TextsAreForTheReaderWhateverElseIsGiven) {
+  for (const CliProgram program : kControlPrograms) {
+    if (IsJobCommand(program)) {
+      EXPECT_EQ(ReadJobOptions(program, {"--help", "more"})->request, Request::kHelp);
+      EXPECT_EQ(ReadJobOptions(program, {"--man"})->request, Request::kManPage);
+      EXPECT_EQ(ReadJobOptions(program, {"--version"})->request, Request::kVersion);
+    }
+  }
+}
+
+TEST(JobOptionsTest, AnEndpointHasAPortAndAJob) {
+  const auto refusal = [](const std::vector<std::string>& args) {
+    return ReadJobOptions(CliProgram::kJobStatus, args).status();
+  };
+  for (const char* text : {"node0", "node0:", ":1"}) {
+    EXPECT_TRUE(absl::IsOutOfRange(refusal({"--job", "a", "--rdzv-endpoint", text}))) << text;
+  }
+  EXPECT_THAT(refusal({"--rdzv-endpoint", "node0:1"}).message(), HasSubstr("--job"));
+}
+
+}  // namespace
+}  // namespace fsdprun

@@ -1,0 +1,112 @@
+// What people and programs are shown of a job.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fsdpctl/jobs/status_json.h"
+#include "fsdpctl/jobs/status_text.h"
+
+namespace fsdprun {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using json = nlohmann::json;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+v1::JobStatus Status() {
+  v1::JobStatus status;
+  status.set_job("run7");
+  status.set_phase("running");
+  status.set_reason("all 3 workers run");
+  status.set_generation(2);
+  status.set_world_size(3);
+  status.set_age_ns(3 * 3600 * kSecond);
+  const auto add = [&](const char* name, int first_rank, int workers) {
+    v1::NodeStatus* node = status.add_nodes();
+    node->set_name(name);
+    node->set_state(first_rank < 0 ? "spare" : "member");
+    node->set_group_rank(first_rank);
+    node->set_first_rank(first_rank);
+    node->set_workers(workers);
+    node->set_connected(true);
+    return node;
+  };
+  add("extra", -1, 1);
+  add("b", 1, 2)->set_suspect(true);
+  add("a", 0, 1);
+  return status;
+}
+
+TEST(StatusTextTest, NodesAreInTheOrderOfTheirRanks) {
+  const std::string text = StatusText(Status());
+  EXPECT_LT(text.find("\na "), text.find("\nb "));
+  EXPECT_LT(text.find("\nb "), text.find("\nextra "));
+  EXPECT_THAT(text, HasSubstr("1-2"));
+  EXPECT_THAT(text, HasSubstr("member, silent"));
+  EXPECT_THAT(text, HasSubstr("3 h 0 min"));
+  EXPECT_THAT(text, HasSubstr("none reported"));
+}
+
+TEST(StatusTextTest, WhatIsSetIsShown) {
+  v1::JobStatus status = Status();
+  status.mutable_progress()->set_step(5);
+  status.mutable_progress()->set_total(10);
+  status.mutable_progress()->set_text("loss 2.5");
+  status.set_progress_age_ns(kSecond / 2);
+  status.set_kill_in_ns(-kSecond);
+  status.set_last_failure("rank 1 exited with 7");
+  status.set_last_failure_age_ns(65 * kSecond);
+  status.set_exit_code(1);
+  const std::string text = StatusText(status);
+  for (const char* part : {"step 5 of 10, loss 2.5 (0.5 s ago)", "killed in 0.0 s",
+                           "rank 1 exited with 7 (1 min 5 s ago)", "exit code"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(StatusTextTest, NoOtherProgramsTextSteersTheTerminal) {
+  v1::JobStatus status = Status();
+  status.set_reason("\x1b[2J\nNODE");
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(StatusText(status), HasSubstr(" [2J NODE"));
+}
+
+TEST(StatusJsonTest, NothingIsNullAndTextNeedNotBeText) {
+  v1::JobStatus status = Status();
+  status.set_reason("\xff");
+  const json shown = json::parse(StatusJson(status));
+  EXPECT_EQ(shown.at("v"), 1);
+  EXPECT_EQ(shown.at("reason"), "\xef\xbf\xbd");
+  for (const char* key : {"progress", "kill_in_s", "exit_code", "last_failure"}) {
+    EXPECT_TRUE(shown.at(key).is_null()) << key;
+  }
+  EXPECT_TRUE(shown.at("nodes").at(0).at("group_rank").is_null());
+  EXPECT_EQ(shown.at("nodes").at(1).at("first_rank"), 1);
+  EXPECT_EQ(shown.at("age_s"), 10800.0);
+}
+
+TEST(JobListTest, JobsAreListed) {
+  const std::vector<JobEntry> jobs = {
+      {.run_id = "run7", .pid = 12, .node = "a", .endpoint = "a:1", .began_ms = 1000},
+      {.run_id = "alone", .pid = 13, .began_ms = 90'000'000}};
+  const std::string text = JobListText(jobs, 1000 + 26 * 3600 * 1000);
+  EXPECT_THAT(text, HasSubstr("run7   12   1 d 2 h"));
+  EXPECT_THAT(text, HasSubstr("alone  13   1 h 0 min  -"));
+  const json list = json::parse(JobListJson(jobs));
+  EXPECT_EQ(list.at("jobs").at(0).at("job"), "run7");
+  EXPECT_EQ(list.at("jobs").at(1).at("endpoint"), "");
+}
+
+TEST(EventTextTest, AnEventIsALine) {
+  EXPECT_THAT(EventText(R"({"v":1,"time":"2026-01-02T03:04:05.678Z","job":"j","node":"n","from":)"
+                        R"("coordinator","event":"node_lost","name":"b","what":"was silent"})"),
+              ::testing::EndsWith(":04:05.678  node_lost  name=\"b\"  what=\"was silent\""));
+  EXPECT_EQ(EventText("no event"), "no event");
+}
+
+}  // namespace
+}  // namespace fsdprun
