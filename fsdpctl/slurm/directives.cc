@@ -137,9 +137,9 @@ absl::Status CheckSbatchValues(CliProgram program, const RawOptions& options) {
   return absl::OkStatus();
 }
 
-std::string TextOr(const RawOptions& options, const char* name, std::string otherwise) {
+std::string TextOr(const RawOptions& options, const char* name, const std::string& otherwise) {
   const RawValue* value = options.Find(name);
-  return value == nullptr ? std::move(otherwise) : value->text;
+  return value == nullptr ? otherwise : value->text;
 }
 
 absl::StatusOr<std::vector<Directive>> MakeDirectives(CliProgram program, const RawOptions& options,

@@ -26,7 +26,7 @@ RawOptions WithVariables(CliProgram program, RawOptions given, const Environment
 /// What sbatch would say of the values, before the job is made.
 absl::Status CheckSbatchValues(CliProgram program, const RawOptions& options);
 
-std::string TextOr(const RawOptions& options, const char* name, std::string otherwise);
+std::string TextOr(const RawOptions& options, const char* name, const std::string& otherwise);
 
 /// The lines that every job of ours has, then those that were asked for, as they are.
 absl::StatusOr<std::vector<Directive>> MakeDirectives(CliProgram program, const RawOptions& options,
