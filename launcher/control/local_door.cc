@@ -54,6 +54,7 @@ bool IsOfThisUser(const UniqueFd& connection) {
 absl::StatusOr<std::unique_ptr<LocalDoor>> LocalDoor::Open(EventLoop& loop,
                                                            const std::string& folder,
                                                            JobEntry entry, ControlDesk& desk) {
+  ListJobs(folder);  // Those that were killed cannot remove what is theirs.
   entry.socket = absl::StrCat(folder, "/", JobFileName(entry.pid, entry.run_id), ".sock");
   ASSIGN_OR_RETURN(UniqueFd listener, Listen(entry.socket));
   ASSIGN_OR_RETURN(JobFile file, JobFile::Create(folder, entry));

@@ -1,5 +1,6 @@
 """Whether what a documented command names exists: script, flag, test, label, target, preset."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -46,7 +47,7 @@ class Names:
 
     def _fsdpctl(self, words: list[str]) -> list[str]:
         """A command, and flags of it."""
-        name = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)]
+        name = list(itertools.takewhile(lambda word: re.fullmatch(r"[a-z]+", word), words[:2]))
         shown = subprocess.run([self.build / "bin/fsdpctl", *name, "--help"], capture_output=True, text=True)
         if shown.returncode != 0 or " ".join(name) not in shown.stdout:
             return [f"fsdpctl has no command {' '.join(name)}"]

@@ -162,7 +162,8 @@ std::string FreeName(const std::string& path) {
 }
 
 /// Makes `path` a new file with what is kept, which `fd` then is; nobody sees it without.
-void Replace(int& fd, const std::string& path, const MetricsCut& cut) {
+void Replace(int& fd, const std::string& path, const MetricsCut& cut,
+             const std::function<bool()>& is_replaced) {
   struct stat earlier {};
   if (fstat(fd, &earlier) != 0) {
     Fail("open", path, errno);
@@ -178,6 +179,12 @@ void Replace(int& fd, const std::string& path, const MetricsCut& cut) {
   // Before the new file has the name, or a power failure could leave neither's records.
   if (error == 0 && fsync(made) != 0) {
     error = errno;
+  }
+  if (error == 0 && is_replaced && is_replaced()) {
+    close(made);
+    unlink(place.c_str());
+    throw MetricsReplacedError(
+        "metrics file " + path + " is left alone, because another start has taken over", 0);
   }
   if (error == 0 && cut.loses_others) {
     // A link, if there are any here: then the records and the log have a name at any time.
@@ -281,7 +288,7 @@ void MetricsLog::OpenEarlier() {
   fd_ = fd;
 }
 
-void MetricsLog::Open() {
+void MetricsLog::Open(const std::function<bool()>& is_replaced) {
   if (is_open_ || path_.empty()) {
     return;
   }
@@ -301,7 +308,7 @@ void MetricsLog::Open() {
                                      "leaves it alone",
                                  0);
     }
-    Replace(fd_, path_, CutRecords(content, completed_steps_, run_));
+    Replace(fd_, path_, CutRecords(content, completed_steps_, run_), is_replaced);
   }
   is_open_ = true;
 }

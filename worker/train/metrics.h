@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -87,8 +88,10 @@ class MetricsLog {
 
   /// Does nothing if it is open. Errors: as the constructor's, and the next call may succeed.
   /// MetricsReplacedError: another process has opened it since the first call, or a newer
-  /// generation of this launch at any time, and no later one will.
-  void Open();
+  /// generation of this launch at any time, and no later one will; or `is_replaced` says so, which
+  /// is asked right before the file is changed: this process may have been stopped since it knew
+  /// better.
+  void Open(const std::function<bool()>& is_replaced = nullptr);
   bool is_open() const { return is_open_; }
 
   /// Errors: MetricsError; the next call may succeed, and the file has only whole records.

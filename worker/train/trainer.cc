@@ -223,13 +223,14 @@ bool Trainer::EvaluateNow() {
 }
 
 void Trainer::OpenMetrics() {
-  if (!metrics_->is_open() && saver_ && saver_->IsReplaced()) {
+  const auto is_replaced = [this] { return saver_ && saver_->IsReplaced(); };
+  if (!metrics_->is_open() && is_replaced()) {
     throw MetricsReplacedError("metrics file " + config_.metrics.jsonl +
                                    " is left alone, because another start has taken over " +
                                    config_.checkpoint.dir,
                                0);
   }
-  metrics_->Open();
+  metrics_->Open(is_replaced);
 }
 
 // Note [Faults that may pass]

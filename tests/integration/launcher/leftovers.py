@@ -179,17 +179,19 @@ class ObservedJob(JobCase):
         while left := {*processes_with(self.marker), *(p for p in self.seen if self.is_same(p) and is_alive(p))}:
             wait_for_ends(left, "everything to end")
 
-    def assert_clean(self, may_leave_token):
-        """To be called when the launchers have ended. A launcher that was killed cannot remove its token."""
+    def assert_clean(self, may_leave_files):
+        """To be called when the launchers have ended. A launcher that was killed cannot remove its token and its job's files."""
         self.wait_until_nothing_runs()
         self.assertEqual([pid for pid in self.seen if self.is_same(pid) and fields_of(pid)[1] == os.getpid()], [])
         still = {address for inode, address in listening_sockets().items() if inode in self.sockets}
         self.assertEqual(still, set(), "somebody listens")
         self.assertEqual(self.temporary_files(), [])
         self.assertEqual([name for name in set(os.listdir("/dev/shm")) - self.shared_memory if "fsdp" in name], [])
-        # The folder is the user's, for all jobs.
-        left = [path for path in self.runtime.rglob("*") if path != self.runtime / "fsdprun"]
-        if may_leave_token and len(left) == 1:
-            self.assertEqual((left[0].suffix, stat.S_IMODE(left[0].stat().st_mode)), (".token", 0o600), left)
+        # The folders are the user's, for all jobs.
+        left = [path for path in self.runtime.rglob("*") if not path.is_dir() or stat.S_IMODE(path.stat().st_mode) != 0o700]
+        if may_leave_files:
+            kinds = sorted(path.suffix for path in left)
+            self.assertIn(kinds, ([], [".token"], [".json", ".sock"], [".json", ".sock", ".token"]))
+            self.assertEqual([path for path in left if path.suffix != ".sock" and stat.S_IMODE(path.stat().st_mode) != 0o600], [])
         else:
             self.assertEqual(left, [])

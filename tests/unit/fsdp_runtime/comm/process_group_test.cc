@@ -136,9 +136,10 @@ std::vector<std::string> errors_of_two(const std::function<void(StoreExchange&)>
   });
   std::vector<std::string> errors = testing::run_threads(
       2,
-      [options](int64_t rank) mutable {
-        options.rank = rank;
-        return init_process_group(options);
+      [options](int64_t rank) {
+        ProcessGroupOptions own = options;  // The threads share what is captured.
+        own.rank = rank;
+        return init_process_group(own);
       },
       [](Collectives&) { ADD_FAILURE() << "a group was formed"; });
   third.join();

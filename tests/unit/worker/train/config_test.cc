@@ -51,7 +51,7 @@ TEST(ConfigTest, SchemaIsExactlyTheContract) {
         "activation_checkpointing", "eval_every", "eval_batches"}},
       {"optimizer", {"name", "lr", "betas", "eps", "weight_decay", "no_decay"}},
       {"schedule", {"kind", "warmup_steps", "min_lr_ratio"}},
-      {"parallel", {"backend", "strategy", "dp_replicate", "tp"}},
+      {"parallel", {"backend", "strategy", "dp_replicate", "timeout_seconds", "tp"}},
       {"precision", {"param", "reduce", "output"}},
       {"checkpoint",
        {"dir", "every_steps", "keep", "async", "resume", "takeover", "claim_timeout_seconds"}},
@@ -123,6 +123,7 @@ std::vector<KeyCase> KeyCases() {
       {"parallel.backend", {"auto", "shm", "gloo", "nccl"}, {"mpi"}},
       {"parallel.strategy", {"full_shard", "shard_grad_op"}, {"no_shard", "hybrid_shard"}},
       {"parallel.dp_replicate", {"1", "2"}, {"0", "\"1\"", "1.0"}},
+      {"parallel.timeout_seconds", {"1", "604800"}, {"0", "604801", "1.5"}},
       {"parallel.tp", {"1"}, {"0", "2"}},
       {"precision.param", {"float32", "bfloat16"}, {"float16", "bf16"}},
       {"precision.reduce", {"float32", "bfloat16"}, {"float64"}},
@@ -278,6 +279,7 @@ std::vector<std::string> SettingOfEveryKey() {
           "parallel.backend=gloo",
           "parallel.strategy=shard_grad_op",
           "parallel.dp_replicate=2",
+          "parallel.timeout_seconds=14",
           "precision.param=bfloat16",
           "checkpoint.dir=d",
           "checkpoint.every_steps=11",
@@ -326,6 +328,7 @@ TEST(ConfigTest, EveryKeyReachesItsField) {
       std::tuple(ScheduleKind::kLinear, 10, 0.6, 4));
   EXPECT_EQ(std::tie(parallel.backend, parallel.strategy, parallel.dp_replicate),
             std::tuple("gloo", "shard_grad_op", 2));
+  EXPECT_EQ(parallel.timeout_seconds, 14);
   EXPECT_EQ(std::tie(checkpoint.dir, checkpoint.every_steps, checkpoint.keep, checkpoint.resume,
                      checkpoint.takeover, checkpoint.claim_timeout_seconds),
             std::tuple("d", 11, 12, "r", true, 12.5));

@@ -288,6 +288,18 @@ TEST(MetricsTest, NewerGenerationOfTheLaunchIsASuccessorAndNobodyElse) {
   EXPECT_FALSE(IsOfSuccessor("{\"step\": 1, \"generation\": -1, \"launch\": 7}\nno\n", "job", 0));
 }
 
+// It had asked before, and was stopped since.
+TEST_F(MetricsLogTest, WhoHearsAtTheLastMomentThatItWasReplacedChangesNothing) {
+  MetricsLog(path_, 0).Append(FormatEvalRecord(1, 1));
+  const std::string before = ReadAll(path_);
+  MetricsLog log(MetricsLog::Later{}, path_, 0, {});
+  EXPECT_THROW(log.Open([] { return true; }), MetricsReplacedError);
+  EXPECT_FALSE(log.is_open());
+  EXPECT_EQ(ReadAll(path_), before);
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+}
+
 TEST_F(MetricsLogTest, StartThatWasReplacedBeforeItHasOpenedTheFileLeavesItAlone) {
   MetricsLog(path_, 0, {"r", "job", 2}).Append(FormatEvalRecord(1, 1));
   const std::string before = ReadAll(path_);
