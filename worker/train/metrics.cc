@@ -1,6 +1,7 @@
 #include "worker/train/metrics.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,12 +47,25 @@ std::string Exact(double value) {
        error_number);
 }
 
+/// How long the reader of a pipe that is full may take.
+constexpr int kReaderMaxMs = 10'000;
+
+/// False if the reader of a pipe does not make room in time.
+bool WaitForReader(int fd) {
+  pollfd room{fd, POLLOUT, 0};
+  return poll(&room, 1, kReaderMaxMs) != 0;
+}
+
 /// 0 or an errno.
 int WriteAll(int fd, const std::string& text) {
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t written = write(fd, text.data() + done, text.size() - done);
-    if (written < 0 && errno != EINTR) {
+    if (written < 0 && errno == EAGAIN) {
+      if (!WaitForReader(fd)) {
+        return EAGAIN;
+      }
+    } else if (written < 0 && errno != EINTR) {
       return errno;
     }
     done += written > 0 ? static_cast<size_t>(written) : 0;
@@ -76,7 +90,7 @@ int OpenForAppending(const std::string& path) {
   if (fd < 0) {
     Fail("open", path, errno == ENOENT && made ? made.value() : errno);
   }
-  // A pipe whose reader is slow must not hold up the training, either.
+  // Nor may a pipe whose reader does not read hold up the training for long.
   if (IsRegular(fd) && fcntl(fd, F_SETFL, O_APPEND) != 0) {
     Fail("open", path, errno);
   }
