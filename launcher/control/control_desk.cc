@@ -154,16 +154,16 @@ void ControlDesk::Follow(const Caller& caller, Follower follower, bool follows) 
   }
 }
 
-bool ControlDesk::TellNext(const Caller& caller, Follower& follower) {
+void ControlDesk::TellNext(const Caller& caller, Follower& follower) {
   v1::ControlAnswer answer;
   if (follower.wants_events) {
     if (follower.next == events_end_ && follower.has_been_told) {
-      return false;
+      return;
     }
     *answer.mutable_events() = LinesFrom(&follower.next);
   } else {
     if (follower.next == version()) {
-      return false;
+      return;
     }
     follower.next = version();
     follower.not_before = MonoNow() + kStatusPause;
@@ -172,7 +172,6 @@ bool ControlDesk::TellNext(const Caller& caller, Follower& follower) {
   follower.has_been_told = true;
   follower.is_writing = true;
   caller.first->Send(caller.second, std::move(answer));
-  return true;
 }
 
 v1::EventLines ControlDesk::LinesFrom(uint64_t* next) const {

@@ -76,8 +76,8 @@ class ControlDesk {
   void AnswerRestart(const Caller& caller);
   void Say(const Caller& caller, const std::string& what);
   void Follow(const Caller& caller, Follower follower, bool follows);
-  /// False: there is nothing new yet.
-  bool TellNext(const Caller& caller, Follower& follower);
+  /// If there is anything new.
+  void TellNext(const Caller& caller, Follower& follower);
   void TellAll();
   void TellLater(MonoTime when);
   void Written(const Caller& caller);

@@ -116,7 +116,8 @@ std::vector<JobEntry> ListJobs(const std::string& folder) {
     if (!fd.valid()) {
       continue;
     }
-    if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
+    // Shared, or of two who look at once the second would take the first for the job.
+    if (::flock(fd.get(), LOCK_SH | LOCK_NB) == 0) {
       RemoveFiles(path);
     } else if (std::optional<JobEntry> entry = Decode(ReadAll(fd.get()))) {
       jobs.push_back(*std::move(entry));
