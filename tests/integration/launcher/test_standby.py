@@ -204,6 +204,7 @@ class TlsTest(StandbyCase):
         host, others = self.start_job()
         standby = self.standbys()[0]
         self.end_abruptly(host)
+        self.wait_for_line(host, f"as pid {standby}")  # What comes before means nothing.
         os.kill(standby, signal.SIGTERM)
         for other in others:
             rc, _, err = self.finish(other)
