@@ -11,7 +11,7 @@ namespace fsdprun {
 
 /// Number of the language of agents and coordinator: one higher with each change that an older
 /// program would misunderstand rather than not need.
-inline constexpr uint32_t kProtocol = 3;
+inline constexpr uint32_t kProtocol = 4;
 
 /// What a program says about itself in the first message of a stream.
 struct BuildInfo {
