@@ -59,6 +59,7 @@ inline constexpr char kEnvProgressView[] = "FSDPRUN_PROGRESS_VIEW";
 // {"v":1,"type":"done"}                                                 leaving; exit 0 follows
 // Agent -> worker:
 // {"v":1,"type":"stop","grace_ms":N}                                    finish, save, exit 0
+// {"v":1,"type":"save"}                  save a checkpoint after this step, and go on
 // {"v":1,"type":"notice","signal":N}     a signal that is passed on while the job goes on follows
 // Unknown types and unknown fields are ignored by both sides.
 // clang-format on
@@ -68,6 +69,7 @@ inline constexpr std::string_view kRecordCheckpoint = "checkpoint";
 inline constexpr std::string_view kRecordDone = "done";
 inline constexpr std::string_view kRecordStop = "stop";
 inline constexpr std::string_view kRecordNotice = "notice";
+inline constexpr std::string_view kRecordSave = "save";
 inline constexpr int kMaxRecordBytes = 8192;
 
 // --- Exit codes of a worker

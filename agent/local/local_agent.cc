@@ -50,6 +50,11 @@ bool IsLogWriter(pid_t pid) {
   return std::getline(file, name) && name == keeper::kLogWriterName;
 }
 
+std::string PathOf(const std::map<std::string, std::string>& environment) {
+  const auto it = environment.find("PATH");
+  return it == environment.end() ? "" : it->second;
+}
+
 }  // namespace
 
 LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, CoordinatorLink& link,
@@ -62,7 +67,9 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
       machine_(options_.spec),
       attempt_files_(loop),
       files_(loop),
-      output_(loop_, files_, hooks_.sink) {
+      output_(loop_, files_, hooks_.sink),
+      desk_(loop_, FindStackPrograms(options_.keeper_path, PathOf(options_.base_environment)),
+            DeskHooks()) {
   const OutputOptions& output = options_.output;
   if (!options_.dirs.logs.empty() &&
       !(output.stdout_filters.empty() && output.stderr_filters.empty())) {
@@ -120,6 +127,7 @@ void LocalAgent::Listen() {
     Feed(message);
   };
   callbacks.on_lost = [this](const LinkLoss& loss) { OnLinkLost(loss); };
+  callbacks.on_aside = [this](const v1::ToNodeAside& aside) { desk_.Hear(aside); };
   link_.SetCallbacks(std::move(callbacks));
 }
 
@@ -207,6 +215,7 @@ void LocalAgent::Execute(const node::ReconnectStream& reconnect) {
 void LocalAgent::OnLinkLost(const LinkLoss& loss) {
   const absl::Status& status = loss.status;
   last_link_error_ = status;
+  desk_.StreamLost();
   if (!loss.nothing_listens) {
     WarnOfSilence();
   }

@@ -17,6 +17,7 @@
 #include "agent/local/file_timer.h"
 #include "agent/local/filtered_output.h"
 #include "agent/local/log_paths.h"
+#include "agent/local/node_desk.h"
 #include "agent/local/output_pump.h"
 #include "agent/local/worker_store.h"
 #include "agent/node/node_machine.h"
@@ -207,6 +208,9 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   void FeedInTurn(std::function<node::Event()> event);
   void FeedTurns();
   void OnControlRecord(const keeper::ControlRecordReport& report);
+  NodeDesk::Hooks DeskHooks();
+  std::vector<NodeDesk::Worker> DescribeWorkers() const;
+  int AskToSave();
   void OnTimerExpired(const ExpiredTimer& timer);
 
   // Output.
@@ -280,11 +284,15 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   std::map<int, int64_t> spawned_pids_;
   /// Why the watchdog has signalled a process.
   std::map<int64_t, std::string> timer_errors_;
+  /// Those that have ended.
+  std::set<int> ended_ranks_;
   bool spawn_is_answered_ = true;
   /// Streams whose log files have some output.
   std::set<std::pair<int, keeper::Stream>> has_logged_;
   /// Streams that have nothing in their log files, because those cannot be written.
   std::set<std::pair<int, keeper::Stream>> lost_logs_;
+
+  NodeDesk desk_;
 
   /// Set while orphans are being killed.
   std::optional<Generation> swept_generation_;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
 
@@ -69,10 +68,12 @@ void LocalAgent::BeginWorkers(const RankAssignment& assignment) {
   has_logged_.clear();
   lost_logs_.clear();
   timer_errors_.clear();
+  ended_ranks_.clear();
   for (std::deque<Shown>& waiting : shown_) {
     waiting.clear();  // Of files that no other agent reads.
   }
   spawn_is_answered_ = false;
+  desk_.WorkersBegan();
 }
 
 void LocalAgent::Execute(const node::SpawnWorkers& spawn) {
@@ -181,6 +182,7 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
     return;
   }
   const int local_rank = report.local_rank;
+  ended_ranks_.insert(local_rank);
   ExitedWorker worker{
       .report = report,
       .generation = assignment_.generation,
@@ -289,30 +291,6 @@ void LocalAgent::OnTimerExpired(const ExpiredTimer& timer) {
   if (hooks_.on_timer_expired) {
     hooks_.on_timer_expired(timer);
   }
-}
-
-void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
-  if (report.life != life()) {
-    return;
-  }
-  const nlohmann::json record =
-      nlohmann::json::parse(report.line, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() ||
-      record.value("type", nlohmann::json()) != std::string(contract::kRecordProgress)) {
-    return;
-  }
-  const auto number = [&record](const char* key) {
-    const auto it = record.find(key);
-    return it != record.end() && it->is_number_integer() ? it->get<int64_t>() : int64_t{-1};
-  };
-  Progress progress{.step = number("step"), .total = number("total")};
-  if (const auto it = record.find("text"); it != record.end() && it->is_string()) {
-    progress.text = it->get<std::string>().substr(0, 1024);
-  }
-  if (assignment_.rank_offset + report.local_rank == 0 && hooks_.on_progress) {
-    hooks_.on_progress(progress);
-  }
-  Feed(node::WorkerProgress{assignment_.generation, report.local_rank, std::move(progress)});
 }
 
 }  // namespace fsdprun

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <string>
 #include <utility>
@@ -38,6 +39,12 @@ class BidiStream : public Reactor {
     if (outgoing_.size() == 1) {
       this->StartWrite(&outgoing_.front());
     }
+  }
+
+  /// How many messages have been sent and not handed to the network.
+  size_t Unwritten() ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    return outgoing_.size();
   }
 
   /// Waits until all that was sent has been handed to the network; false if that does not come, or

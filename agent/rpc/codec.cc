@@ -365,6 +365,7 @@ absl::StatusOr<AgentMessage> DecodeBody(const v1::AgentMessage& in) {
     case v1::AgentMessage::kLeft:
       RETURN_IF_ERROR(CheckRange("left.signal", in.left().signal(), 0, kMaxSignal));
       return AgentLeft{in.left().signal(), in.left().workers_running()};
+    case v1::AgentMessage::kAside:  // Nothing of the machines'.
     case v1::AgentMessage::MESSAGE_NOT_SET:
       break;
   }
@@ -471,6 +472,7 @@ absl::StatusOr<CoordinatorMessage> DecodeBody(const v1::CoordinatorMessage& in) 
       return HeartbeatHeard{};
     case v1::CoordinatorMessage::kLeftOut:
       return LeftOut{in.left_out().why()};
+    case v1::CoordinatorMessage::kAside:  // Nothing of the machines'.
     case v1::CoordinatorMessage::MESSAGE_NOT_SET:
       break;
   }

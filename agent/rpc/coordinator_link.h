@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 
 #include "absl/status/status.h"
+#include "fsdprun/v1/aside.pb.h"
 #include "proto/cluster/messages.h"
 
 namespace fsdprun {
@@ -25,6 +27,8 @@ class CoordinatorLink {
     std::function<void()> on_up;
     std::function<void(const ToAgent&)> on_message;
     std::function<void(const LinkLoss&)> on_lost;
+    /// What the coordinator asks beside its machine; may be null.
+    std::function<void(const v1::ToNodeAside&)> on_aside{};
   };
 
   virtual ~CoordinatorLink() = default;
@@ -35,6 +39,12 @@ class CoordinatorLink {
   virtual void Open(int patience) = 0;
   /// Queues a message; dropped while no stream is up.
   virtual void Send(const FromAgent& message) = 0;
+  /// The same of what is said beside the machines. After the first Send(): it tells who the agent
+  /// is.
+  virtual void SendAside(const v1::FromNodeAside& aside) = 0;
+  /// How many messages have been queued and not handed to the network: who has more to say than
+  /// that takes says it later.
+  virtual size_t unwritten() const = 0;
   /// Ends the stream after writing what is queued, with a timeout of about a second. No callback
   /// follows.
   virtual void Close() = 0;

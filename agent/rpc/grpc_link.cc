@@ -67,6 +67,11 @@ class GrpcLink::Stream : public ClientStream<v1::CoordinatorMessage, v1::AgentMe
   }
 
   void OnMessage(const v1::CoordinatorMessage& incoming) override {
+    if (incoming.has_aside() && incoming.job_id() == link_.options_.job_id) {
+      link_.PostIfLive(
+          [&link = link_, id = id_, aside = incoming.aside()] { link.ReportAside(id, aside); });
+      return;
+    }
     absl::StatusOr<ToAgent> message = incoming.job_id() == link_.options_.job_id
                                           ? Decode(incoming)
                                           : absl::NotFoundError("the message is about another job");
@@ -103,7 +108,11 @@ GrpcLink::~GrpcLink() {
 void GrpcLink::SetCallbacks(Callbacks callbacks) { callbacks_ = std::move(callbacks); }
 
 void GrpcLink::Open(int patience) {
-  DropStreams();
+  DropAttempt();
+  if (stream_ != nullptr) {
+    RetireStanding();
+    standing_ = std::exchange(stream_, nullptr);
+  }
   absl::StatusOr<std::string> token = options_.token();
   if (!token.ok()) {
     PostIfLive([this, attempt = attempt_, loss = LinkLoss{token.status()}] {
@@ -160,10 +169,23 @@ void GrpcLink::OnOpenTimeout() {
 }
 
 void GrpcLink::Send(const FromAgent& message) {
+  agent_ = message.incarnation;
   if (stream_ != nullptr) {
     stream_->Send(Encode(message, options_.job_id));
   }
 }
+
+void GrpcLink::SendAside(const v1::FromNodeAside& aside) {
+  if (stream_ != nullptr) {
+    v1::AgentMessage message;
+    message.set_job_id(options_.job_id);
+    message.set_incarnation(agent_.value());
+    *message.mutable_aside() = aside;
+    stream_->Send(std::move(message));
+  }
+}
+
+size_t GrpcLink::unwritten() const { return stream_ != nullptr ? stream_->Unwritten() : 0; }
 
 void GrpcLink::Close() {
   if (stream_ != nullptr) {
@@ -172,8 +194,8 @@ void GrpcLink::Close() {
   DropStreams();
 }
 
-// Ends the attempt, or the stream that came of it.
-void GrpcLink::DropStreams() {
+// Ends the attempt, but not a stream that came of it.
+void GrpcLink::DropAttempt() {
   ++attempt_;
   loop_.Cancel(open_timer_);
   loop_.Cancel(next_timer_);
@@ -182,8 +204,19 @@ void GrpcLink::DropStreams() {
     Retire(std::move(candidate.stream));
   }
   candidates_.clear();
+}
+
+void GrpcLink::DropStreams() {
+  DropAttempt();
   if (stream_ != nullptr) {
     Retire(std::exchange(stream_, nullptr));
+  }
+  RetireStanding();
+}
+
+void GrpcLink::RetireStanding() {
+  if (standing_ != nullptr) {
+    Retire(std::exchange(standing_, nullptr));
   }
 }
 
@@ -200,7 +233,7 @@ void GrpcLink::ReportUp(uint64_t id) {
   }
   const Candidate winner = *it;
   candidates_.erase(it);
-  DropStreams();
+  DropAttempt();
   stream_ = winner.stream;
   was_up_ = true;
   stream_id_ = winner.id;
@@ -217,12 +250,20 @@ void GrpcLink::ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message
     ReportLoss(id, message.status());
     return;
   }
+  RetireStanding();
   callbacks_.on_message(*message);
+}
+
+void GrpcLink::ReportAside(uint64_t id, const v1::ToNodeAside& aside) {
+  if (stream_ != nullptr && id == stream_id_ && callbacks_.on_aside) {
+    callbacks_.on_aside(aside);
+  }
 }
 
 void GrpcLink::ReportLoss(uint64_t id, const absl::Status& status) {
   if (stream_ != nullptr && id == stream_id_) {
-    DropStreams();
+    Retire(std::exchange(stream_, nullptr));
+    DropAttempt();
     Tell({status, IsConnectRefusal(status)});
     return;
   }
@@ -256,7 +297,7 @@ absl::Status GrpcLink::Explain(const absl::Status& status, const Stream& stream)
 }
 
 void GrpcLink::FailAttempt() {
-  DropStreams();
+  DropAttempt();
   std::vector<LinkLoss> losses;
   for (const std::optional<LinkLoss>& loss : losses_) {
     if (loss.has_value()) {

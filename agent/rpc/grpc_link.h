@@ -22,6 +22,12 @@ namespace fsdprun {
 // A coordinator may have several addresses, of which not all can be reached from here. They are
 // tried one after the other, each a moment after the one before or as soon as that has failed; the
 // first that answers as a coordinator does is the stream, and is tried first the next time.
+//
+// Note [The old stream stands]
+// Who dials again because the coordinator has been silent leaves the old stream open until the
+// coordinator has said something on the new one. To the coordinator, the end of a stream is what
+// becomes of an agent that dies: on a machine that has too much to do, more time may pass between
+// the end of the one and the beginning of the other than it waits for an agent that is gone.
 class GrpcLink : public CoordinatorLink {
  public:
   struct Options {
@@ -47,6 +53,8 @@ class GrpcLink : public CoordinatorLink {
   void SetCallbacks(Callbacks callbacks) override;
   void Open(int patience) override;
   void Send(const FromAgent& message) override;
+  void SendAside(const v1::FromNodeAside& aside) override;
+  size_t unwritten() const override;
   void Close() override;
   /// The coordinator is at these addresses now: attempts lead there from now on. One that is under
   /// way, and a stream that is up, are replaced by an attempt there, without a callback.
@@ -67,10 +75,13 @@ class GrpcLink : public CoordinatorLink {
   void FailCandidate(size_t index, const absl::Status& status);
   void FailAttempt();
   void Tell(const LinkLoss& loss);
+  void DropAttempt();
   void DropStreams();
   void Retire(std::shared_ptr<Stream> stream);
+  void RetireStanding();
   void ReportUp(uint64_t id);
   void ReportMessage(uint64_t id, const absl::StatusOr<ToAgent>& message);
+  void ReportAside(uint64_t id, const v1::ToNodeAside& aside);
   void ReportLoss(uint64_t id, const absl::Status& status);
   absl::Status Explain(const absl::Status& status, const Stream& stream) const;
   /// The token has changed since the last attempt: a new coordinator has replaced the one that
@@ -92,6 +103,8 @@ class GrpcLink : public CoordinatorLink {
   EventLoop::TimerId next_timer_ = 0;
   Duration open_limit_{};
   std::string used_token_;
+  /// Who the agent is, as it has said.
+  Incarnation agent_;
   /// A coordinator has answered once: what is wrong with a certificate may pass.
   bool was_up_ = false;
   /// The attempt: indices of targets in the order in which they are tried, how many have been
@@ -103,6 +116,8 @@ class GrpcLink : public CoordinatorLink {
   /// The stream that is up, if any.
   std::shared_ptr<Stream> stream_;
   uint64_t stream_id_ = 0;
+  /// See Note [The old stream stands].
+  std::shared_ptr<Stream> standing_;
   /// Cancelled streams whose end has not been seen; the loop must outlive them.
   std::vector<std::shared_ptr<Stream>> retired_;
   /// Set to false by the destructor; checked by posted closures.

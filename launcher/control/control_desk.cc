@@ -13,8 +13,13 @@
 
 namespace fsdprun {
 
-ControlDesk::ControlDesk(EventLoop& loop, const JobMachine& machine, JobFacts facts, Hooks hooks)
-    : loop_(loop), machine_(machine), hooks_(std::move(hooks)), facts_(std::move(facts)) {}
+ControlDesk::ControlDesk(EventLoop& loop, const JobMachine& machine, JobFacts facts, Hooks hooks,
+                         NodeAsides& asides)
+    : loop_(loop),
+      machine_(machine),
+      hooks_(std::move(hooks)),
+      facts_(std::move(facts)),
+      node_answers_(machine, asides) {}
 
 ControlDesk::~ControlDesk() { loop_.Cancel(timer_); }
 
@@ -27,7 +32,10 @@ std::unique_ptr<ControlService> ControlDesk::MakeService(CallCheck check) {
     Answer({*self, id}, question);
   };
   callbacks.on_written = [this, self](ControlService::CallId id) { Written({*self, id}); };
-  callbacks.on_lost = [this, self](ControlService::CallId id) { followers_.erase({*self, id}); };
+  callbacks.on_lost = [this, self](ControlService::CallId id) {
+    followers_.erase({*self, id});
+    node_answers_.Lose({*self, id});
+  };
   auto service = std::make_unique<ControlService>(loop_, std::move(check), std::move(callbacks));
   *self = service.get();
   return service;
@@ -65,6 +73,7 @@ void ControlDesk::Stepped() {
   if (!followers_.empty()) {
     TellAll();
   }
+  node_answers_.Stepped();
 }
 
 void ControlDesk::Close(const std::string& why) {
@@ -72,6 +81,7 @@ void ControlDesk::Close(const std::string& why) {
   for (const auto& [caller, follower] : std::exchange(followers_, {})) {
     caller.first->Refuse(caller.second, absl::UnavailableError(why));
   }
+  node_answers_.Close(absl::UnavailableError(why));
 }
 
 // --- Questions
@@ -90,6 +100,8 @@ void ControlDesk::Answer(const Caller& caller, const v1::ControlQuestion& questi
       return AnswerStop(caller, question.stop());
     case v1::ControlQuestion::kRestart:
       return AnswerRestart(caller);
+    case v1::ControlQuestion::kNodes:
+      return node_answers_.Ask(caller, question.nodes());
     case v1::ControlQuestion::QUESTION_NOT_SET:
       break;
   }
@@ -216,6 +228,7 @@ void ControlDesk::TellLater(MonoTime when) {
 void ControlDesk::Written(const Caller& caller) {
   const auto it = followers_.find(caller);
   if (it == followers_.end()) {
+    node_answers_.Written(caller);
     return;
   }
   Follower& follower = it->second;

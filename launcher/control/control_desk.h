@@ -14,6 +14,7 @@
 #include "base/mono_time.h"
 #include "launcher/control/control_service.h"
 #include "launcher/control/job_status.h"
+#include "launcher/control/node_answers.h"
 #include "launcher/coordinator/job_events.h"
 #include "launcher/coordinator/job_machine.h"
 
@@ -36,8 +37,9 @@ class ControlDesk {
   /// Between two states for one who follows.
   static constexpr Duration kStatusPause = std::chrono::milliseconds(200);
 
-  /// `machine` must outlive it.
-  ControlDesk(EventLoop& loop, const JobMachine& machine, JobFacts facts, Hooks hooks);
+  /// `machine` and `asides` must outlive it.
+  ControlDesk(EventLoop& loop, const JobMachine& machine, JobFacts facts, Hooks hooks,
+              NodeAsides& asides);
   ~ControlDesk();
   ControlDesk(const ControlDesk&) = delete;
   ControlDesk& operator=(const ControlDesk&) = delete;
@@ -53,8 +55,7 @@ class ControlDesk {
   void Close(const std::string& why);
 
  private:
-  /// Who asked, and through which service.
-  using Caller = std::pair<ControlService*, ControlService::CallId>;
+  using Caller = NodeAnswers::Caller;
   struct Follower {
     bool wants_events = false;
     /// The number of the next event, or the version of the state that was told last.
@@ -103,6 +104,7 @@ class ControlDesk {
   /// Empty: it is open.
   std::string why_closed_;
   std::map<Caller, Follower> followers_;
+  NodeAnswers node_answers_;
   EventLoop::TimerId timer_ = 0;
 };
 

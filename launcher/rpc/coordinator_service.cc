@@ -46,7 +46,15 @@ class CoordinatorService::Stream : public ServerStream<v1::AgentMessage, v1::Coo
 
  private:
   void OnMessage(const v1::AgentMessage& incoming) override {
-    absl::StatusOr<FromAgent> message = service_.Read(incoming);
+    const absl::Status checked = service_.Check(incoming);
+    if (checked.ok() && incoming.has_aside()) {
+      service_.PostIfLive([&service = service_, id = id_,
+                           agent = Incarnation(incoming.incarnation()),
+                           aside = incoming.aside()] { service.ReportAside(id, agent, aside); });
+      return;
+    }
+    absl::StatusOr<FromAgent> message =
+        checked.ok() ? Decode(incoming) : absl::StatusOr<FromAgent>(checked);
     if (!message.ok()) {
       service_.PostIfLive([&service = service_, id = id_, status = message.status()] {
         service.Refuse(id, status);
@@ -185,6 +193,16 @@ void CoordinatorService::Send(const ToAgent& message) {
   }
 }
 
+void CoordinatorService::SendAside(Incarnation agent, const v1::ToNodeAside& aside) {
+  if (const auto it = stream_of_agent_.find(agent); it != stream_of_agent_.end()) {
+    v1::CoordinatorMessage message;
+    message.set_job_id(options_.job_id);
+    message.set_incarnation(agent.value());
+    *message.mutable_aside() = aside;
+    streams_.at(it->second)->Send(std::move(message));
+  }
+}
+
 void CoordinatorService::Shutdown() {
   if (std::exchange(is_shut_down_, true) || endpoint_ == nullptr) {
     return;
@@ -223,6 +241,23 @@ void CoordinatorService::ReportMessage(uint64_t id, const FromAgent& message) {
   still->ReadOn();
 }
 
+void CoordinatorService::ReportAside(uint64_t id, Incarnation agent,
+                                     const v1::FromNodeAside& aside) {
+  const auto it = streams_.find(id);
+  if (it == streams_.end() || is_shut_down_) {
+    return;
+  }
+  const std::shared_ptr<Stream> stream = it->second;
+  if (stream->agent != agent || agent == Incarnation()) {
+    Refuse(id, absl::InvalidArgumentError("an agent has spoken before it has joined"));
+    return;
+  }
+  if (callbacks_.on_aside) {
+    callbacks_.on_aside(agent, aside);
+  }
+  stream->ReadOn();
+}
+
 void CoordinatorService::ReportLoss(uint64_t id) {
   const auto it = streams_.find(id);
   if (it == streams_.end() || is_shut_down_) {
@@ -247,13 +282,13 @@ void CoordinatorService::Refuse(uint64_t id, const absl::Status& status) {
   ReportLoss(id);
 }
 
-absl::StatusOr<FromAgent> CoordinatorService::Read(const v1::AgentMessage& message) const {
+absl::Status CoordinatorService::Check(const v1::AgentMessage& message) const {
   if (message.ByteSizeLong() > kMaxMessageBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("a message of ", message.ByteSizeLong(),
                                                      " bytes, of which at most ", kMaxMessageBytes,
                                                      " are allowed"));
   }
-  return message.job_id() == options_.job_id ? Decode(message) : AnotherRunId(message.job_id());
+  return message.job_id() == options_.job_id ? absl::OkStatus() : AnotherRunId(message.job_id());
 }
 
 absl::Status CoordinatorService::AnotherRunId(const std::string& run_id) const {

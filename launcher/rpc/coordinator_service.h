@@ -40,6 +40,8 @@ class CoordinatorService {
     std::function<void(const FromAgent&)> on_message;
     /// The agent's current stream broke; not called for a stream that the agent has replaced.
     std::function<void(Incarnation)> on_stream_lost;
+    /// What an agent says beside the machines, after its first message; may be null.
+    std::function<void(Incarnation, const v1::FromNodeAside&)> on_aside{};
     /// A call without the job's token or for another job was refused, or a connection; to be
     /// logged.
     std::function<void(const std::string& what)> on_refused;
@@ -62,6 +64,8 @@ class CoordinatorService {
   void TakeOver();
   /// Queues `message` for the agent it names; dropped if that agent has no stream.
   void Send(const ToAgent& message);
+  /// The same of what is said beside the machines.
+  void SendAside(Incarnation agent, const v1::ToNodeAside& aside);
   /// Writes what is queued (waiting at most a second), ends all streams and gRPC. Idempotent.
   void Shutdown();
 
@@ -70,10 +74,11 @@ class CoordinatorService {
   class Endpoint;
 
   void ReportMessage(uint64_t id, const FromAgent& message);
+  void ReportAside(uint64_t id, Incarnation agent, const v1::FromNodeAside& aside);
   void ReportLoss(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& status);
   void WatchHosts();
-  absl::StatusOr<FromAgent> Read(const v1::AgentMessage& message) const;
+  absl::Status Check(const v1::AgentMessage& message) const;
   absl::Status AnotherRunId(const std::string& run_id) const;
   void PostIfLive(absl::AnyInvocable<void()> closure);
 

@@ -58,54 +58,13 @@ CoordinatorHost::Options WithLaunchId(CoordinatorHost::Options options) {
 
 }  // namespace
 
-// The in-process link of the agent: plain calls, but Open() is answered asynchronously, as over the
-// network.
-class CoordinatorHost::LocalLink : public CoordinatorLink {
- public:
-  explicit LocalLink(CoordinatorHost& host) : host_(host) {}
-  ~LocalLink() override { *is_live_ = false; }
-
-  void SetCallbacks(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
-  void Open(int /*patience*/) override {
-    is_open_ = true;
-    host_.loop_.Post([this, live = is_live_] {
-      if (*live && is_open_) {
-        callbacks_.on_up();
-      }
-    });
-  }
-  void Send(const FromAgent& message) override {
-    if (is_open_) {
-      agent_ = message.incarnation;
-      host_.Feed(message);
-    }
-  }
-  void Close() override { is_open_ = false; }
-
-  // True if the message was for the agent at this link.
-  bool Deliver(const ToAgent& message) {
-    if (message.incarnation != agent_ || !is_open_) {
-      return false;
-    }
-    callbacks_.on_message(message);
-    return true;
-  }
-
- private:
-  CoordinatorHost& host_;
-  Callbacks callbacks_;
-  bool is_open_ = false;
-  Incarnation agent_;
-  const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
-};
-
 CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
     : loop_(loop),
       options_(WithLaunchId(std::move(options))),
       hooks_(std::move(hooks)),
       machine_(MakeMachine(options_)),
-      local_link_(std::make_unique<LocalLink>(*this)),
-      desk_(loop_, machine_, FactsOf(options_), DeskHooks()) {}
+      local_link_(loop_, MakeLocalLink()),
+      desk_(loop_, machine_, FactsOf(options_), DeskHooks(), asides_) {}
 
 CoordinatorHost::~CoordinatorHost() {
   *is_live_ = false;
@@ -121,7 +80,13 @@ absl::Status CoordinatorHost::Start() {
     }
     CoordinatorService::Callbacks callbacks;
     callbacks.on_message = [this](const FromAgent& message) { Feed(message); };
-    callbacks.on_stream_lost = [this](Incarnation agent) { Feed(job::AgentStreamLost{agent}); };
+    callbacks.on_stream_lost = [this](Incarnation agent) {
+      asides_.StreamLost(agent);
+      Feed(job::AgentStreamLost{agent});
+    };
+    callbacks.on_aside = [this](Incarnation agent, const v1::FromNodeAside& aside) {
+      asides_.Hear(agent, aside);
+    };
     callbacks.on_refused = [this](const std::string& what) {
       LogIfAny(refusals_.Add(what, MonoNow()));
     };
@@ -170,7 +135,19 @@ absl::Status CoordinatorHost::OpenLocalDoor() {
   return absl::OkStatus();
 }
 
-CoordinatorLink& CoordinatorHost::local_link() { return *local_link_; }
+LocalLink::Coordinator CoordinatorHost::MakeLocalLink() {
+  return {.on_message = [this](const FromAgent& message) { Feed(message); },
+          .on_aside = [this](Incarnation agent,
+                             const v1::FromNodeAside& aside) { asides_.Hear(agent, aside); }};
+}
+
+void CoordinatorHost::SendAside(Incarnation agent, const v1::ToNodeAside& aside) {
+  if (!is_silent_ && !local_link_.DeliverAside(agent, aside) && service_ != nullptr) {
+    service_->SendAside(agent, aside);
+  }
+}
+
+CoordinatorLink& CoordinatorHost::local_link() { return local_link_; }
 
 void CoordinatorHost::AddConnection(UniqueFd connection) {
   if (service_ != nullptr) {
@@ -268,7 +245,7 @@ void CoordinatorHost::Send(ToAgent& message) {
     Hold();
   }
   const bool waits = is_holding_ && !is_safe;
-  if (!waits && (local_link_->Deliver(message) || service_ == nullptr)) {
+  if (!waits && (local_link_.Deliver(message) || service_ == nullptr)) {
     return;
   }
   if (!waits && (is_holding_ || outbox_.empty()) && sent_in_step_ < kMessagesAtOnce) {
@@ -318,7 +295,7 @@ void CoordinatorHost::SendSome() {
       continue;
     }
     ++sent;
-    if (!local_link_->Deliver(message) && service_ != nullptr) {
+    if (!local_link_.Deliver(message) && service_ != nullptr) {
       service_->Send(message);
     }
   }

@@ -16,8 +16,10 @@
 #include "base/unique_fd.h"
 #include "launcher/control/control_desk.h"
 #include "launcher/control/local_door.h"
+#include "launcher/control/node_asides.h"
 #include "launcher/coordinator/job_machine.h"
 #include "launcher/rpc/coordinator_service.h"
+#include "launcher/run/local_link.h"
 #include "launcher/run/refusal_log.h"
 #include "proto/cluster/clocks.h"
 
@@ -107,10 +109,10 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   bool is_alone() const;
 
  private:
-  class LocalLink;
-
   void Feed(job::Event event) { driver_.Feed(std::move(event)); }
+  LocalLink::Coordinator MakeLocalLink();
   ControlDesk::Hooks DeskHooks();
+  void SendAside(Incarnation agent, const v1::ToNodeAside& aside);
   absl::Status OpenLocalDoor();
   // The machine's executor.
   MonoTime Now() override { return MonoNow(); }
@@ -145,7 +147,10 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   MachineDriver<JobMachine> driver_{machine_, *this};
   bool is_silent_ = false;
   EventLoop::TimerId wake_timer_ = 0;
-  std::unique_ptr<LocalLink> local_link_;
+  LocalLink local_link_;
+  NodeAsides asides_{
+      [this](Incarnation agent, const v1::ToNodeAside& aside) { SendAside(agent, aside); },
+      nullptr};
   ControlDesk desk_;
   std::unique_ptr<CoordinatorService> service_;
   std::unique_ptr<LocalDoor> local_door_;

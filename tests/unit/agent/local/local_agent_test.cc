@@ -39,8 +39,20 @@ class FakeLink : public CoordinatorLink {
     }
     waiter_.Notice();
   }
+  void SendAside(const v1::FromNodeAside& aside) override {
+    asides_.push_back(aside);
+    waiter_.Notice();
+  }
+  size_t unwritten() const override { return 0; }
   void Close() override {}
 
+  void Ask(const v1::ToNodeAside& aside) {
+    loop_.Post([this, aside] {
+      callbacks_.on_aside(aside);
+      waiter_.Notice();
+    });
+  }
+  const std::vector<v1::FromNodeAside>& asides() const { return asides_; }
   void Lose() {
     loop_.Post([this] {
       callbacks_.on_lost({absl::UnavailableError("reset")});
@@ -68,6 +80,7 @@ class FakeLink : public CoordinatorLink {
   LoopWaiter& waiter_;
   Callbacks callbacks_;
   std::vector<FromAgent> said_;
+  std::vector<v1::FromNodeAside> asides_;
 };
 
 bool IsAlive(pid_t pid) {
