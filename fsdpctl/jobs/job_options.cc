@@ -1,12 +1,17 @@
 #include "fsdpctl/jobs/job_options.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
-#include "launcher/cli/raw_options.h"
+#include "launcher/cli/option_values.h"
 
 namespace fsdprun {
 namespace {
+
+/// More workers than any job has.
+constexpr int kMaxRank = 1 << 20;
 
 std::string TextOf(const RawOptions& options, const char* name) {
   const RawValue* value = options.Find(name);
@@ -36,7 +41,40 @@ absl::Status CheckEndpoint(const RawOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status ReadWhich(const RawOptions& options, JobOptions* result) {
+  if (const RawValue* ranks = options.Find("rank"); ranks != nullptr) {
+    ASSIGN_OR_RETURN(result->ranks, ToRanks(*ranks));
+  }
+  if (const RawValue* nodes = options.Find("node"); nodes != nullptr) {
+    result->nodes = ToTexts(nodes->text);
+  }
+  if (const RawValue* tail = options.Find("tail"); tail != nullptr) {
+    ASSIGN_OR_RETURN(result->tail_lines, ToInt(*tail, 0, "a number of lines, 0 or more"));
+  }
+  if (const RawValue* timeout = options.Find("timeout"); timeout != nullptr) {
+    ASSIGN_OR_RETURN(result->timeout, ToSeconds(*timeout, /*zero_allowed=*/false));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<int>> ToRanks(const RawValue& value) {
+  std::vector<int> ranks;
+  for (const absl::string_view part : absl::StrSplit(value.text, ',')) {
+    const std::vector<std::string> ends = absl::StrSplit(part, absl::MaxSplits('-', 1));
+    int first = 0;
+    int last = 0;
+    if (!absl::SimpleAtoi(ends.front(), &first) || !absl::SimpleAtoi(ends.back(), &last) ||
+        first < 0 || last < first || last > kMaxRank) {
+      return InvalidValue(value, "ranks, such as 0 or 0,4-7");
+    }
+    for (int rank = first; rank <= last; ++rank) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
 
 absl::StatusOr<JobOptions> ReadJobOptions(CliProgram program,
                                           const std::vector<std::string>& args) {
@@ -58,6 +96,7 @@ absl::StatusOr<JobOptions> ReadJobOptions(CliProgram program,
   result.follows = options.IsOn("follow");
   result.is_json = options.IsOn("json");
   result.now = options.IsOn("now");
+  RETURN_IF_ERROR(ReadWhich(options, &result));
   return result;
 }
 

@@ -54,6 +54,12 @@ const char* ProgramName(CliProgram program) {
       return "fsdpctl status";
     case CliProgram::kJobEvents:
       return "fsdpctl events";
+    case CliProgram::kJobLogs:
+      return "fsdpctl logs";
+    case CliProgram::kJobStacks:
+      return "fsdpctl stacks";
+    case CliProgram::kJobSave:
+      return "fsdpctl checkpoint now";
     case CliProgram::kJobRestart:
       return "fsdpctl restart";
     case CliProgram::kJobStop:

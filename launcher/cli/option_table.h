@@ -20,14 +20,18 @@ enum class CliProgram {
   kJobList,
   kJobStatus,
   kJobEvents,
+  kJobLogs,
+  kJobStacks,
+  kJobSave,
   kJobRestart,
   kJobStop,
   kSlurmSubmit,
   kSlurmGrow
 };
 inline constexpr CliProgram kControlPrograms[] = {
-    CliProgram::kJobList, CliProgram::kJobStatus,   CliProgram::kJobEvents, CliProgram::kJobRestart,
-    CliProgram::kJobStop, CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
+    CliProgram::kJobList,     CliProgram::kJobStatus, CliProgram::kJobEvents,  CliProgram::kJobLogs,
+    CliProgram::kJobStacks,   CliProgram::kJobSave,   CliProgram::kJobRestart, CliProgram::kJobStop,
+    CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
 
 const char* ProgramName(CliProgram program);
 /// `fsdpctl slurm ...`: what is submitted runs a launcher.

@@ -102,6 +102,31 @@ const ProgramTexts& JobTexts(CliProgram program) {
           "The latest events of a job's coordinator, the oldest first: nodes that came "
           "and went, worlds, failures, and why each of them ended.",
       .examples = {"fsdpctl events", "fsdpctl events -f --json"}};
+  static const ProgramTexts logs = {
+      .summary = "show what workers of a job write",
+      .synopsis = "[options]",
+      .description =
+          "The latest lines of the logs of all workers, or of some, each with its rank. With "
+          "--follow it goes on with what they write from then on, and with the workers of the "
+          "worlds that come after this one. Only what is kept in log files can be shown.",
+      .examples = {"fsdpctl logs --rank 0 -f", "fsdpctl logs --node node3 --tail 20",
+                   "fsdpctl logs --json"}};
+  static const ProgramTexts stacks = {
+      .summary = "show what the workers of a job are doing now",
+      .synopsis = "[options]",
+      .description =
+          "The stacks of all threads of the workers, read from outside: a thread stands still "
+          "while its own is read. Stacks of Python need py-spy on the PATH of the node's agent.",
+      .examples = {"fsdpctl stacks --rank 5", "fsdpctl stacks --node node3 --json"}};
+  static const ProgramTexts save = {
+      .summary = "have the workers of a job save a checkpoint",
+      .synopsis = "[options]",
+      .description =
+          "The workers are told to save a checkpoint after their present step and to go on, and "
+          "the command waits until one has told where it is. fsdp-train does that; any other "
+          "program does if it reads the records of its control socket (see "
+          "proto/worker_contract.h).",
+      .examples = {"fsdpctl checkpoint now", "fsdpctl checkpoint now --timeout 60"}};
   static const ProgramTexts restart = {
       .summary = "stop all workers of a job, and start them again",
       .synopsis = "[options]",
@@ -122,6 +147,12 @@ const ProgramTexts& JobTexts(CliProgram program) {
       return status;
     case CliProgram::kJobEvents:
       return events;
+    case CliProgram::kJobLogs:
+      return logs;
+    case CliProgram::kJobStacks:
+      return stacks;
+    case CliProgram::kJobSave:
+      return save;
     case CliProgram::kJobRestart:
       return restart;
     case CliProgram::kJobStop:

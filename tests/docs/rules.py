@@ -38,7 +38,8 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"(build/bin/)?(fsdprun|fsdp-train|fsdp-agent)( sample)? --help", Run(expect=(r"[Uu]sage",))),
     (r"fsdp(run|-train|-agent)( [a-z]+)?", Named("a name in a sentence")),
     (r"fsdpctl( [a-z]+)*", Named("a name in a sentence")),
-    (r"fsdpctl (ps|status|events|restart|stop) .*", Named("launcher_fsdpctl asks real jobs")),
+    (r"fsdpctl (ps|status|events|restart|stop|logs|stacks|checkpoint) .*", Named("launcher_fsdpctl asks real jobs")),
+    (r"fsdp-stacks .*", Named("local_agent_parts_test runs it")),
     (r"fsdpctl slurm .*|sbatch \w+\.sbatch", Named("slurm_templates runs it in a real Slurm")),
     (r"build/bin/fsdprun .*tests/parity/all_reduce_worker\.py", Named("python_worker_standalone runs it")),
     (r"fsdprun (--coordinator .*|)--rdzv-backend etcd .*", Named("launcher_coordinator_etcd runs it")),
@@ -67,6 +68,7 @@ def rule_of(command: str) -> Run | Named | None:
 BLOCKS: list[tuple[str, str, str]] = [
     ("json", r'"model".*"data".*"train"', "training configuration"),
     ("cpp", r"int main\(", "C++ program"),
+    ("python", r"FSDPRUN_CONTROL_FD.*makefile", "worker that saves when asked, which launcher_fsdpctl_nodes has, too"),
     ("cmake", r"add_subdirectory\(fsdprun", "CMake project"),
     ("sbatch", r"^#!/bin/bash\n#SBATCH ", "batch file, which slurm_templates runs in a real Slurm"),
     ("", r"fsdp-keeper\n.*worker 0", "picture"),

@@ -110,12 +110,14 @@ class Asked {
   }()};
 
  public:
+  NodeAsides asides_{[](Incarnation, const v1::ToNodeAside&) {}, nullptr};
   ControlDesk desk_{
       loop_,
       machine_,
       JobFacts{.run_id = "run7", .node = "here", .min_nodes = 2, .max_nodes = 2},
       {.stop = [this](int signal) { asked_for_.push_back("stop " + std::to_string(signal)); },
-       .restart = [this] { asked_for_.push_back("restart"); }}};
+       .restart = [this] { asked_for_.push_back("restart"); }},
+      asides_};
 
  private:
   std::unique_ptr<ControlService> service_;
