@@ -73,7 +73,8 @@ class LogTail {
   static std::string ReadPiece(Source& source);
   static void Position(Source& source, uint64_t size);
   void ReadNext();
-  void OnPiece(const std::shared_ptr<Source>& source, std::string_view bytes);
+  size_t ReadableCount() const;
+  void OnPiece(const std::shared_ptr<Source>& source, std::string_view bytes, bool is_last);
   void Tell(Source& source, std::string_view bytes);
   void Pause();
 

@@ -35,6 +35,9 @@ class StackReaderTest : public testing::Test {
         {.path = "/bin/sleep", .command = {"sleep", "1000"}, .environment = {}, .descriptors = {}});
     EXPECT_TRUE(pid.ok());
     worker_ = pid.value_or(0);
+    EXPECT_TRUE(waiter_.PollUntil([this] {
+      return WaitsIn().find("nanosleep") != std::string::npos;
+    })) << "it has not begun to sleep";
   }
   ~StackReaderTest() override {
     ::kill(worker_, SIGKILL);
@@ -42,6 +45,13 @@ class StackReaderTest : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
+  /// In the kernel.
+  std::string WaitsIn() const {
+    std::ifstream file("/proc/" + std::to_string(worker_) + "/wchan");
+    std::string name;
+    std::getline(file, name);
+    return name;
+  }
   std::string Script(const std::string& name, const std::string& text) {
     const std::string path = folder_ + "/" + name;
     std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
