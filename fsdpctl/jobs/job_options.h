@@ -7,6 +7,7 @@
 #include "agent/rpc/tls_files.h"
 #include "launcher/cli/launch_plan.h"
 #include "launcher/cli/option_table.h"
+#include "launcher/cli/option_values.h"
 
 namespace fsdprun {
 
@@ -25,6 +26,11 @@ struct JobOptions {
   bool follows = false;
   bool is_json = false;
   bool now = false;
+  /// Of `drain`.
+  std::string node;
+  bool may_wait = false;
+  /// Of `scale`.
+  NodeNumbers nodes;
 };
 
 /// `args`: what follows the command. Pure. Errors: as Note [Usage errors and value errors].

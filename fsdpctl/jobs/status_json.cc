@@ -28,6 +28,7 @@ json NodeJson(const v1::NodeStatus& node) {
           {"connected", node.connected()},
           {"suspect", node.suspect()},
           {"leaving", node.leaving()},
+          {"draining", node.draining()},
           {"left_out", node.left_out()},
           {"heard_age_s", Seconds(node.heard_age_ns())}};
 }

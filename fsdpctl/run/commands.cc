@@ -39,6 +39,8 @@ constexpr Command kCommands[] = {
     {"status", "[options]", "show the state of a running job", JobStatus},
     {"events", "[options]", "show what has happened to a running job", JobEvents},
     {"restart", "[options]", "stop all workers of a job, and start them again", JobRestart},
+    {"drain", "NODE [options]", "take a node out of a job", JobDrain},
+    {"scale", "MIN:MAX [options]", "change how many nodes a job needs and takes", JobScale},
     {"stop", "[options]", "end a job", JobStop},
     {"slurm submit", "[options] PROGRAM [arguments]",
      "write the batch file of a job from fsdprun's flags, and submit it", SlurmSubmit},

@@ -25,6 +25,8 @@ int JobList(const ControlContext& context);
 int JobStatus(const ControlContext& context);
 int JobEvents(const ControlContext& context);
 int JobRestart(const ControlContext& context);
+int JobDrain(const ControlContext& context);
+int JobScale(const ControlContext& context);
 int JobStop(const ControlContext& context);
 int SlurmSubmit(const ControlContext& context);
 int SlurmGrow(const ControlContext& context);

@@ -19,6 +19,7 @@
 #include "fsdpctl/jobs/status_text.h"
 #include "fsdpctl/run/command_end.h"
 #include "fsdpctl/run/commands.h"
+#include "fsdpctl/run/job_command.h"
 #include "launcher/cli/help_text.h"
 #include "launcher/cli/man_page.h"
 #include "launcher/control/job_file.h"
@@ -60,10 +61,9 @@ absl::StatusOr<JobAddress> AddressOf(const JobOptions& options, const Environmen
   return address;
 }
 
-using Run = std::function<absl::Status(const JobOptions&, const Environment&)>;
+}  // namespace
 
-/// What every command does: reads its options, prints the texts that are asked for, says errors.
-int RunCommand(CliProgram program, const ControlContext& context, const Run& run) {
+int RunJobCommand(CliProgram program, const ControlContext& context, const JobRun& run) {
   const absl::StatusOr<JobOptions> options = ReadJobOptions(program, context.args);
   if (!options.ok()) {
     return Fail(ProgramName(program), options.status());
@@ -85,35 +85,33 @@ int RunCommand(CliProgram program, const ControlContext& context, const Run& run
   return status.ok() ? 0 : Fail(ProgramName(program), status);
 }
 
-absl::Status Ask(const JobOptions& options, const Environment& environment,
-                 const v1::ControlQuestion& question,
-                 const std::function<void(const v1::ControlAnswer&)>& on_answer) {
+absl::Status AskChosenJob(const JobOptions& options, const Environment& environment,
+                          const v1::ControlQuestion& question,
+                          const std::function<void(const v1::ControlAnswer&)>& on_answer) {
   ASSIGN_OR_RETURN(const JobAddress address, AddressOf(options, environment));
   return AskJob(address, question, on_answer);
 }
 
 void ShowDone(const v1::ControlAnswer& answer) { Show(absl::StrCat(answer.done().what(), "\n")); }
 
-}  // namespace
-
 int JobList(const ControlContext& context) {
-  return RunCommand(CliProgram::kJobList, context,
-                    [](const JobOptions& options, const Environment& environment) {
-                      const std::vector<JobEntry> jobs = LocalJobs(environment);
-                      Show(options.is_json ? absl::StrCat(JobListJson(jobs), "\n")
-                                           : JobListText(jobs, absl::ToUnixMillis(absl::Now())));
-                      return absl::OkStatus();
-                    });
+  return RunJobCommand(CliProgram::kJobList, context,
+                       [](const JobOptions& options, const Environment& environment) {
+                         const std::vector<JobEntry> jobs = LocalJobs(environment);
+                         Show(options.is_json ? absl::StrCat(JobListJson(jobs), "\n")
+                                              : JobListText(jobs, absl::ToUnixMillis(absl::Now())));
+                         return absl::OkStatus();
+                       });
 }
 
 int JobStatus(const ControlContext& context) {
-  return RunCommand(
+  return RunJobCommand(
       CliProgram::kJobStatus, context,
       [](const JobOptions& options, const Environment& environment) {
         v1::ControlQuestion question;
         question.mutable_status()->set_follow(options.follows);
         bool is_first = true;
-        return Ask(options, environment, question, [&](const v1::ControlAnswer& answer) {
+        return AskChosenJob(options, environment, question, [&](const v1::ControlAnswer& answer) {
           const bool is_separated = !options.is_json && !std::exchange(is_first, false);
           Show(absl::StrCat(is_separated ? "\n" : "", options.is_json
                                                           ? StatusJson(answer.status()) + "\n"
@@ -123,12 +121,12 @@ int JobStatus(const ControlContext& context) {
 }
 
 int JobEvents(const ControlContext& context) {
-  return RunCommand(
+  return RunJobCommand(
       CliProgram::kJobEvents, context,
       [](const JobOptions& options, const Environment& environment) {
         v1::ControlQuestion question;
         question.mutable_events()->set_follow(options.follows);
-        return Ask(options, environment, question, [&](const v1::ControlAnswer& answer) {
+        return AskChosenJob(options, environment, question, [&](const v1::ControlAnswer& answer) {
           if (answer.events().forgotten() > 0) {
             std::fprintf(stderr, "fsdpctl events: %llu earlier ones are not known any more\n",
                          static_cast<unsigned long long>(answer.events().forgotten()));
@@ -141,22 +139,22 @@ int JobEvents(const ControlContext& context) {
 }
 
 int JobRestart(const ControlContext& context) {
-  return RunCommand(CliProgram::kJobRestart, context,
-                    [](const JobOptions& options, const Environment& environment) {
-                      v1::ControlQuestion question;
-                      question.mutable_restart();
-                      return Ask(options, environment, question, ShowDone);
-                    });
+  return RunJobCommand(CliProgram::kJobRestart, context,
+                       [](const JobOptions& options, const Environment& environment) {
+                         v1::ControlQuestion question;
+                         question.mutable_restart();
+                         return AskChosenJob(options, environment, question, ShowDone);
+                       });
 }
 
 int JobStop(const ControlContext& context) {
-  return RunCommand(CliProgram::kJobStop, context,
-                    [](const JobOptions& options, const Environment& environment) {
-                      v1::ControlQuestion question;
-                      question.mutable_stop()->set_signal(SIGTERM);
-                      question.mutable_stop()->set_now(options.now);
-                      return Ask(options, environment, question, ShowDone);
-                    });
+  return RunJobCommand(CliProgram::kJobStop, context,
+                       [](const JobOptions& options, const Environment& environment) {
+                         v1::ControlQuestion question;
+                         question.mutable_stop()->set_signal(SIGTERM);
+                         question.mutable_stop()->set_now(options.now);
+                         return AskChosenJob(options, environment, question, ShowDone);
+                       });
 }
 
 }  // namespace fsdprun

@@ -21,13 +21,16 @@ enum class CliProgram {
   kJobStatus,
   kJobEvents,
   kJobRestart,
+  kJobDrain,
+  kJobScale,
   kJobStop,
   kSlurmSubmit,
   kSlurmGrow
 };
 inline constexpr CliProgram kControlPrograms[] = {
-    CliProgram::kJobList, CliProgram::kJobStatus,   CliProgram::kJobEvents, CliProgram::kJobRestart,
-    CliProgram::kJobStop, CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
+    CliProgram::kJobList,    CliProgram::kJobStatus,   CliProgram::kJobEvents,
+    CliProgram::kJobRestart, CliProgram::kJobDrain,    CliProgram::kJobScale,
+    CliProgram::kJobStop,    CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
 
 const char* ProgramName(CliProgram program);
 /// `fsdpctl slurm ...`: what is submitted runs a launcher.

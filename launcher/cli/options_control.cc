@@ -69,6 +69,15 @@ std::vector<OptionSpec> OwnOptions(CliProgram program) {
     case CliProgram::kJobEvents:
       return {Follow("Go on, and show new events as they come, until the job is over."),
               Json("Print the lines of events.jsonl, see docs/EVENTS.md.")};
+    case CliProgram::kJobDrain:
+      return {{.name = "below-min",
+               .family = F::kOwn,
+               .group = G::kNodes,
+               .reads_variable = false,
+               .value = V::kSwitch,
+               .default_text = "off",
+               .help = "Drain the node even if too few others are there: the workers stop, and "
+                       "the job waits for another node, as long as its join timeout."}};
     case CliProgram::kJobStop:
       return {{.name = "now",
                .family = F::kOwn,

@@ -90,6 +90,10 @@ void ControlDesk::Answer(const Caller& caller, const v1::ControlQuestion& questi
       return AnswerStop(caller, question.stop());
     case v1::ControlQuestion::kRestart:
       return AnswerRestart(caller);
+    case v1::ControlQuestion::kDrain:
+      return SayOrRefuse(caller, Drain(question.drain()));
+    case v1::ControlQuestion::kScale:
+      return SayOrRefuse(caller, Scale(question.scale()));
     case v1::ControlQuestion::QUESTION_NOT_SET:
       break;
   }
