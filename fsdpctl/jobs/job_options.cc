@@ -1,5 +1,7 @@
 #include "fsdpctl/jobs/job_options.h"
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -57,6 +59,54 @@ absl::Status ReadWhich(const RawOptions& options, JobOptions* result) {
   return absl::OkStatus();
 }
 
+/// What the command takes beside its options; empty: nothing.
+const char* OperandOf(CliProgram program) {
+  switch (program) {
+    case CliProgram::kJobDrain:
+      return "NODE";
+    case CliProgram::kJobScale:
+      return "MIN:MAX";
+    default:
+      return "";
+  }
+}
+
+struct Words {
+  RawOptions options;
+  std::string operand;
+};
+
+/// Options stand before the operand or behind it.
+absl::StatusOr<Words> Split(CliProgram program, const std::vector<std::string>& args) {
+  Words words;
+  ASSIGN_OR_RETURN(words.options, OptionsOfArguments(program, args));
+  std::vector<std::string> rest = std::move(words.options.program);
+  words.options.program.clear();
+  if (OperandOf(program)[0] != '\0' && !rest.empty()) {
+    words.operand = rest.front();
+    rest.erase(rest.begin());
+    ASSIGN_OR_RETURN(RawOptions behind, OptionsOfArguments(program, rest));
+    for (auto& [name, value] : behind.values) {
+      words.options.values.insert_or_assign(name, std::move(value));
+    }
+    rest = std::move(behind.program);
+  }
+  words.options.program = std::move(rest);
+  return words;
+}
+
+absl::Status CheckWords(CliProgram program, const Words& words) {
+  if (!words.options.program.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("'", words.options.program.front(),
+                                                   "' is no option; a job is named by --job ID"));
+  }
+  if (OperandOf(program)[0] != '\0' && words.operand.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("no ", OperandOf(program), " was given; see ",
+                                                   ProgramName(program), " --help"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<int>> ToRanks(const RawValue& value) {
@@ -78,15 +128,18 @@ absl::StatusOr<std::vector<int>> ToRanks(const RawValue& value) {
 
 absl::StatusOr<JobOptions> ReadJobOptions(CliProgram program,
                                           const std::vector<std::string>& args) {
-  ASSIGN_OR_RETURN(const RawOptions options, OptionsOfArguments(program, args));
+  ASSIGN_OR_RETURN(const Words words, Split(program, args));
+  const RawOptions& options = words.options;
   JobOptions result{.request = RequestIn(options)};
   if (result.request != Request::kRun) {
     return result;
   }
-  if (!options.program.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", options.program.front(), "' is no option; a job is named by --job ID"));
+  RETURN_IF_ERROR(CheckWords(program, words));
+  if (program == CliProgram::kJobScale) {
+    ASSIGN_OR_RETURN(result.numbers, ToNodeNumbers({"MIN:MAX", words.operand}));
   }
+  result.node = words.operand;
+  result.may_wait = options.IsOn("below-min");
   RETURN_IF_ERROR(CheckEndpoint(options));
   result.job = TextOf(options, "job");
   result.endpoint = TextOf(options, "rdzv-endpoint");

@@ -8,6 +8,7 @@
 #include "agent/rpc/tls_files.h"
 #include "launcher/cli/launch_plan.h"
 #include "launcher/cli/option_table.h"
+#include "launcher/cli/option_values.h"
 #include "launcher/cli/raw_options.h"
 
 namespace fsdprun {
@@ -32,6 +33,11 @@ struct JobOptions {
   std::vector<std::string> nodes;
   int tail_lines = 100;
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  /// Of `drain`.
+  std::string node;
+  bool may_wait = false;
+  /// Of `scale`.
+  NodeNumbers numbers;
 };
 
 /// `0`, or `0,4-7`: ranks in the order in which they are written. Pure. Errors: OUT_OF_RANGE.

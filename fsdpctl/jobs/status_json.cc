@@ -20,6 +20,7 @@ json NodeJson(const v1::NodeStatus& node) {
           {"connected", node.connected()},
           {"suspect", node.suspect()},
           {"leaving", node.leaving()},
+          {"draining", node.draining()},
           {"left_out", node.left_out()},
           {"heard_age_s", JsonSeconds(node.heard_age_ns())}};
 }

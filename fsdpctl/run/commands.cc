@@ -42,6 +42,8 @@ constexpr Command kCommands[] = {
     {"stacks", "[options]", "show what the workers of a job are doing now", JobStacks},
     {"checkpoint now", "[options]", "have the workers of a job save a checkpoint", JobSave},
     {"restart", "[options]", "stop all workers of a job, and start them again", JobRestart},
+    {"drain", "NODE [options]", "take a node out of a job", JobDrain},
+    {"scale", "MIN:MAX [options]", "change how many nodes a job needs and takes", JobScale},
     {"stop", "[options]", "end a job", JobStop},
     {"slurm submit", "[options] PROGRAM [arguments]",
      "write the batch file of a job from fsdprun's flags, and submit it", SlurmSubmit},

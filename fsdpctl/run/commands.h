@@ -28,6 +28,8 @@ int JobLogs(const ControlContext& context);
 int JobStacks(const ControlContext& context);
 int JobSave(const ControlContext& context);
 int JobRestart(const ControlContext& context);
+int JobDrain(const ControlContext& context);
+int JobScale(const ControlContext& context);
 int JobStop(const ControlContext& context);
 int SlurmSubmit(const ControlContext& context);
 int SlurmGrow(const ControlContext& context);

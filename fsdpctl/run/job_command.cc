@@ -50,7 +50,7 @@ std::vector<JobEntry> LocalJobs(const Environment& environment) {
   return ListJobs(JobsFolder(RuntimeFolder(environment)));
 }
 
-int RunCommand(CliProgram program, const ControlContext& context, const RunJobCommand& run) {
+int RunJobCommand(CliProgram program, const ControlContext& context, const JobRun& run) {
   const absl::StatusOr<JobOptions> options = ReadJobOptions(program, context.args);
   if (!options.ok()) {
     return Fail(ProgramName(program), options.status());
@@ -72,12 +72,14 @@ int RunCommand(CliProgram program, const ControlContext& context, const RunJobCo
   return status.ok() ? 0 : Fail(ProgramName(program), status);
 }
 
-absl::Status Ask(const JobOptions& options, const Environment& environment,
-                 const v1::ControlQuestion& question,
-                 const std::function<void(const v1::ControlAnswer&)>& on_answer,
-                 std::optional<std::chrono::milliseconds> limit) {
+absl::Status AskChosenJob(const JobOptions& options, const Environment& environment,
+                          const v1::ControlQuestion& question,
+                          const std::function<void(const v1::ControlAnswer&)>& on_answer,
+                          std::optional<std::chrono::milliseconds> limit) {
   ASSIGN_OR_RETURN(const JobAddress address, AddressOf(options, environment));
   return AskJob(address, question, on_answer, limit);
 }
+
+void ShowDone(const v1::ControlAnswer& answer) { Show(absl::StrCat(answer.done().what(), "\n")); }
 
 }  // namespace fsdprun

@@ -13,18 +13,21 @@ namespace fsdprun {
 
 // What the commands about running jobs have in common.
 
-using RunJobCommand = std::function<absl::Status(const JobOptions&, const Environment&)>;
+using JobRun = std::function<absl::Status(const JobOptions&, const Environment&)>;
 
 /// Reads the command's options, prints the texts that are asked for, runs it, and says errors.
 /// Returns the exit code.
-int RunCommand(CliProgram program, const ControlContext& context, const RunJobCommand& run);
+int RunJobCommand(CliProgram program, const ControlContext& context, const JobRun& run);
 
 std::vector<JobEntry> LocalJobs(const Environment& environment);
 
-/// Asks the job that the options mean; see AskJob().
-absl::Status Ask(const JobOptions& options, const Environment& environment,
-                 const v1::ControlQuestion& question,
-                 const std::function<void(const v1::ControlAnswer&)>& on_answer,
-                 std::optional<std::chrono::milliseconds> limit = std::nullopt);
+/// Finds the job that the options mean, and asks it; see AskJob(). Blocks.
+absl::Status AskChosenJob(const JobOptions& options, const Environment& environment,
+                          const v1::ControlQuestion& question,
+                          const std::function<void(const v1::ControlAnswer&)>& on_answer,
+                          std::optional<std::chrono::milliseconds> limit = std::nullopt);
+
+/// On standard output.
+void ShowDone(const v1::ControlAnswer& answer);
 
 }  // namespace fsdprun

@@ -15,30 +15,24 @@
 #include "fsdpctl/run/job_command.h"
 
 namespace fsdprun {
-namespace {
-
-void ShowDone(const v1::ControlAnswer& answer) { Show(absl::StrCat(answer.done().what(), "\n")); }
-
-}  // namespace
-
 int JobList(const ControlContext& context) {
-  return RunCommand(CliProgram::kJobList, context,
-                    [](const JobOptions& options, const Environment& environment) {
-                      const std::vector<JobEntry> jobs = LocalJobs(environment);
-                      Show(options.is_json ? absl::StrCat(JobListJson(jobs), "\n")
-                                           : JobListText(jobs, absl::ToUnixMillis(absl::Now())));
-                      return absl::OkStatus();
-                    });
+  return RunJobCommand(CliProgram::kJobList, context,
+                       [](const JobOptions& options, const Environment& environment) {
+                         const std::vector<JobEntry> jobs = LocalJobs(environment);
+                         Show(options.is_json ? absl::StrCat(JobListJson(jobs), "\n")
+                                              : JobListText(jobs, absl::ToUnixMillis(absl::Now())));
+                         return absl::OkStatus();
+                       });
 }
 
 int JobStatus(const ControlContext& context) {
-  return RunCommand(
+  return RunJobCommand(
       CliProgram::kJobStatus, context,
       [](const JobOptions& options, const Environment& environment) {
         v1::ControlQuestion question;
         question.mutable_status()->set_follow(options.follows);
         bool is_first = true;
-        return Ask(options, environment, question, [&](const v1::ControlAnswer& answer) {
+        return AskChosenJob(options, environment, question, [&](const v1::ControlAnswer& answer) {
           const bool is_separated = !options.is_json && !std::exchange(is_first, false);
           Show(absl::StrCat(is_separated ? "\n" : "", options.is_json
                                                           ? StatusJson(answer.status()) + "\n"
@@ -48,12 +42,12 @@ int JobStatus(const ControlContext& context) {
 }
 
 int JobEvents(const ControlContext& context) {
-  return RunCommand(
+  return RunJobCommand(
       CliProgram::kJobEvents, context,
       [](const JobOptions& options, const Environment& environment) {
         v1::ControlQuestion question;
         question.mutable_events()->set_follow(options.follows);
-        return Ask(options, environment, question, [&](const v1::ControlAnswer& answer) {
+        return AskChosenJob(options, environment, question, [&](const v1::ControlAnswer& answer) {
           if (answer.events().forgotten() > 0) {
             std::fprintf(stderr, "fsdpctl events: %llu earlier ones are not known any more\n",
                          static_cast<unsigned long long>(answer.events().forgotten()));
@@ -66,22 +60,22 @@ int JobEvents(const ControlContext& context) {
 }
 
 int JobRestart(const ControlContext& context) {
-  return RunCommand(CliProgram::kJobRestart, context,
-                    [](const JobOptions& options, const Environment& environment) {
-                      v1::ControlQuestion question;
-                      question.mutable_restart();
-                      return Ask(options, environment, question, ShowDone);
-                    });
+  return RunJobCommand(CliProgram::kJobRestart, context,
+                       [](const JobOptions& options, const Environment& environment) {
+                         v1::ControlQuestion question;
+                         question.mutable_restart();
+                         return AskChosenJob(options, environment, question, ShowDone);
+                       });
 }
 
 int JobStop(const ControlContext& context) {
-  return RunCommand(CliProgram::kJobStop, context,
-                    [](const JobOptions& options, const Environment& environment) {
-                      v1::ControlQuestion question;
-                      question.mutable_stop()->set_signal(SIGTERM);
-                      question.mutable_stop()->set_now(options.now);
-                      return Ask(options, environment, question, ShowDone);
-                    });
+  return RunJobCommand(CliProgram::kJobStop, context,
+                       [](const JobOptions& options, const Environment& environment) {
+                         v1::ControlQuestion question;
+                         question.mutable_stop()->set_signal(SIGTERM);
+                         question.mutable_stop()->set_now(options.now);
+                         return AskChosenJob(options, environment, question, ShowDone);
+                       });
 }
 
 }  // namespace fsdprun

@@ -41,13 +41,13 @@ std::string Described(std::chrono::milliseconds time) {
 }  // namespace
 
 int JobLogs(const ControlContext& context) {
-  return RunCommand(
+  return RunJobCommand(
       CliProgram::kJobLogs, context, [](const JobOptions& options, const Environment& environment) {
         v1::ControlQuestion question = QuestionFor(options);
         question.mutable_nodes()->mutable_logs()->set_tail_lines(options.tail_lines);
         question.mutable_nodes()->mutable_logs()->set_follow(options.follows);
         LogText text;
-        return Ask(options, environment, question, [&](const v1::ControlAnswer& answer) {
+        return AskChosenJob(options, environment, question, [&](const v1::ControlAnswer& answer) {
           const v1::NodesAnswer& from = answer.from_node();
           if (!SaysRefusal("fsdpctl logs", from) && from.answer().has_logs()) {
             Show(options.is_json ? LogJson(from) : text.Add(from));
@@ -57,12 +57,12 @@ int JobLogs(const ControlContext& context) {
 }
 
 int JobStacks(const ControlContext& context) {
-  return RunCommand(
+  return RunJobCommand(
       CliProgram::kJobStacks, context,
       [](const JobOptions& options, const Environment& environment) {
         v1::ControlQuestion question = QuestionFor(options);
         question.mutable_nodes()->mutable_stacks();
-        return Ask(options, environment, question, [&](const v1::ControlAnswer& answer) {
+        return AskChosenJob(options, environment, question, [&](const v1::ControlAnswer& answer) {
           const v1::NodesAnswer& from = answer.from_node();
           if (!SaysRefusal("fsdpctl stacks", from) && from.answer().has_stacks()) {
             Show(options.is_json ? StacksJson(from) : StacksText(from));
@@ -72,13 +72,13 @@ int JobStacks(const ControlContext& context) {
 }
 
 int JobSave(const ControlContext& context) {
-  return RunCommand(
+  return RunJobCommand(
       CliProgram::kJobSave, context, [](const JobOptions& options, const Environment& environment) {
         v1::ControlQuestion question;
         question.mutable_nodes()->mutable_save();
         int told = 0;
         std::optional<v1::Saved> saved;
-        const absl::Status status = Ask(
+        const absl::Status status = AskChosenJob(
             options, environment, question,
             [&](const v1::ControlAnswer& answer) {
               const v1::NodesAnswer& from = answer.from_node();

@@ -62,6 +62,10 @@ const char* ProgramName(CliProgram program) {
       return "fsdpctl checkpoint now";
     case CliProgram::kJobRestart:
       return "fsdpctl restart";
+    case CliProgram::kJobDrain:
+      return "fsdpctl drain";
+    case CliProgram::kJobScale:
+      return "fsdpctl scale";
     case CliProgram::kJobStop:
       return "fsdpctl stop";
     case CliProgram::kSlurmSubmit:

@@ -119,6 +119,15 @@ std::vector<OptionSpec> OwnOptions(CliProgram program) {
                .default_text = "600",
                .help = "How long the workers have until one tells of the checkpoint."},
               Json("Print one JSON object, see docs/CONTROL.md.")};
+    case CliProgram::kJobDrain:
+      return {{.name = "below-min",
+               .family = F::kOwn,
+               .group = G::kNodes,
+               .reads_variable = false,
+               .value = V::kSwitch,
+               .default_text = "off",
+               .help = "Drain the node even if too few others are there: the workers stop, and "
+                       "the job waits for another node, as long as its join timeout."}};
     case CliProgram::kJobStop:
       return {{.name = "now",
                .family = F::kOwn,

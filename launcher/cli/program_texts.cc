@@ -134,6 +134,27 @@ const ProgramTexts& JobTexts(CliProgram program) {
           "All workers get the stop signal and their grace, so that they may save, and "
           "are started again as the next world. No restart is used up.",
       .examples = {"fsdpctl restart --job run7"}};
+  static const ProgramTexts drain = {
+      .summary = "take a node out of a running job",
+      .synopsis = "NODE [options]",
+      .description =
+          "NODE is the name or the address of a node as fsdpctl status shows them, or @N: the one "
+          "with group rank N. The workers of all nodes get the stop signal and their grace, so "
+          "that they may save, and go on in a world without the node; its launcher ends with 0. "
+          "A node that waits just leaves. No restart is used up. Refused where too few others "
+          "are there, see --below-min. Where the coordinator is hosted, the launcher stays for "
+          "it. A launcher that is started again on the node joins like any other.",
+      .examples = {"fsdpctl drain node3", "fsdpctl drain @2 --job run7 --below-min"}};
+  static const ProgramTexts scale = {
+      .summary = "change how many nodes a running job needs and takes",
+      .synopsis = "MIN:MAX [options]",
+      .description =
+          "As --nnodes of its launchers, which it replaces until the job ends. With a larger MAX, "
+          "nodes that wait, or come, join the world. With a smaller one than there are nodes, the "
+          "workers get the stop signal and their grace, and go on in a world of MAX nodes; the "
+          "others wait. A world that runs with fewer than MIN nodes goes on; the next one needs "
+          "them. No restart is used up.",
+      .examples = {"fsdpctl scale 2:8", "fsdpctl scale 4 --job run7"}};
   static const ProgramTexts stop = {
       .summary = "end a job",
       .synopsis = "[options]",
@@ -155,6 +176,10 @@ const ProgramTexts& JobTexts(CliProgram program) {
       return save;
     case CliProgram::kJobRestart:
       return restart;
+    case CliProgram::kJobDrain:
+      return drain;
+    case CliProgram::kJobScale:
+      return scale;
     case CliProgram::kJobStop:
       return stop;
     default:

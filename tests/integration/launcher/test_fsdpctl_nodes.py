@@ -87,7 +87,7 @@ class LogsTest(NodesCase):
     def test_unknown_nodes_and_ranks(self):
         launchers = self.start_job(worker=WORKER)
         self.assert_refused(self.fsdpctl("logs", "--rank", "4"), 1, "no worker has rank 4: the world has 4")
-        self.assert_refused(self.fsdpctl("stacks", "--node", "nowhere"), 1, "no node 'nowhere'", "it has ")
+        self.assert_refused(self.fsdpctl("stacks", "--node", "nowhere"), 1, "no node of the job is called 'nowhere'", "it has ")
         self.assert_refused(self.fsdpctl("logs", "--rank", "2-1"), 1, "--rank: '2-1' is not ranks, such as 0 or 0,4-7")
         self.assert_refused(self.fsdpctl("logs", "--tail", "-1"), 1, "--tail: '-1' is not ")
         self.assert_refused(self.fsdpctl("checkpoint"), 2, "unknown command 'checkpoint'")
