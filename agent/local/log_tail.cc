@@ -58,16 +58,36 @@ void LogTail::Replace(std::vector<TailedLog> logs) {
   }
 }
 
+void LogTail::Drain(MonoTime deadline) {
+  is_draining_ = true;
+  for (const auto& source : sources_) {
+    source->is_last_round = true;
+  }
+  if (timer_ != 0) {
+    loop_.Cancel(std::exchange(timer_, 0));
+    ReadNext();
+  }
+  while (!is_drained_ && files_.Await(deadline)) {
+  }
+}
+
+void LogTail::EndRound() {
+  next_ = 0;
+  const bool found_any = std::exchange(found_any_, false);
+  if (sources_.empty() && is_draining_) {
+    is_drained_ = true;
+  } else if (sources_.empty() && !follows_) {
+    hooks_.on_end();
+  } else if ((found_any || is_draining_) && hooks_.has_room()) {
+    ReadNext();
+  } else {
+    Pause();
+  }
+}
+
 void LogTail::ReadNext() {
   if (next_ >= ReadableCount()) {
-    next_ = 0;
-    if (sources_.empty() && !follows_) {
-      hooks_.on_end();
-    } else if (std::exchange(found_any_, false) && hooks_.has_room()) {
-      ReadNext();
-    } else {
-      Pause();
-    }
+    EndRound();
     return;
   }
   if (!hooks_.has_room()) {
@@ -94,6 +114,7 @@ size_t LogTail::ReadableCount() const {
 }
 
 void LogTail::Pause() {
+  is_drained_ = is_draining_;  // As far as there is room.
   loop_.Cancel(timer_);
   timer_ = loop_.At(MonoNow() + kPause, [this] {
     timer_ = 0;

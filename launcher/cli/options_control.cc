@@ -64,7 +64,7 @@ OptionSpec Nodes() {
           .family = F::kOwn,
           .group = G::kWhichJob,
           .reads_variable = false,
-          .metavar = "NAMES",
+          .metavar = "NODES",
           .default_text = "all",
           .help =
               "Only the workers of these nodes: names or addresses as fsdpctl status shows "

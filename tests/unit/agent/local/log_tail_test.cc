@@ -155,6 +155,26 @@ TEST_F(LogTailTest, OtherFilesFollowWhenTheseAreRead) {
   EXPECT_EQ(lines_.back(), "4");
 }
 
+TEST_F(LogTailTest, TellsWhatIsLeftAtTheEnd) {
+  Write("a", "1\n");
+  Begin({Log("a"), Log("none")}, 9, /*follows=*/true);
+  ASSERT_TRUE(UntilLines(1));
+  Write("a", "2\nlast");
+  tail_->Drain(MonoNow() + std::chrono::seconds(60));
+  EXPECT_THAT(lines_, ElementsAre("1", "2", "last"));
+}
+
+TEST_F(LogTailTest, AtTheEndWithoutRoomNothingIsWaitedFor) {
+  Begin({Log("a")}, 9, /*follows=*/true);
+  ASSERT_TRUE(waiter_.PollUntil([&, polls = 0]() mutable { return ++polls > 20; }));
+  Write("a", "1\n");
+  has_room_ = false;
+  const MonoTime deadline = MonoNow() + std::chrono::seconds(60);
+  tail_->Drain(deadline);
+  EXPECT_LT(MonoNow(), deadline);
+  EXPECT_THAT(lines_, IsEmpty());
+}
+
 TEST_F(LogTailTest, WithoutRoomNothingIsRead) {
   Write("a", "1\n");
   has_room_ = false;
