@@ -59,7 +59,8 @@ inline constexpr char kEnvProgressView[] = "FSDPRUN_PROGRESS_VIEW";
 // {"v":1,"type":"done"}                                                 leaving; exit 0 follows
 // Agent -> worker:
 // {"v":1,"type":"stop","grace_ms":N}                                    finish, save, exit 0
-// {"v":1,"type":"save"}                  save a checkpoint after this step, and go on
+// {"v":1,"type":"save"}                  save a checkpoint after this step, and go on; ranks get it
+//                                        at different steps, and have to agree on one
 // {"v":1,"type":"notice","signal":N}     a signal that is passed on while the job goes on follows
 // Unknown types and unknown fields are ignored by both sides.
 // clang-format on

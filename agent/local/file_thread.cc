@@ -5,7 +5,8 @@
 
 namespace fsdprun {
 
-FileThread::FileThread(EventLoop& loop) : shared_(std::make_shared<Shared>(loop)) {}
+FileThread::FileThread(EventLoop& loop, Duration end_limit)
+    : end_limit_(end_limit), shared_(std::make_shared<Shared>(loop)) {}
 
 FileThread::~FileThread() {
   bool has_ended = false;
@@ -15,7 +16,7 @@ FileThread::~FileThread() {
     shared_->changed.NotifyAll();
     has_ended = !thread_.joinable() ||
                 shared_->changed.WaitUntil(
-                    shared_->mu, MonoNow() + kEndLimit,
+                    shared_->mu, MonoNow() + end_limit_,
                     [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return shared_->has_ended; });
   }
   if (thread_.joinable() && has_ended) {

@@ -18,8 +18,11 @@ class FileThread {
  public:
   using Closure = absl::AnyInvocable<void()>;
 
-  explicit FileThread(EventLoop& loop);
-  /// Drops what has not begun. A task that hangs is not waited for longer than kEndLimit: the
+  static constexpr Duration kEndLimit = std::chrono::seconds(1);
+
+  /// `end_limit`: for how long the destructor waits for a task that is running.
+  explicit FileThread(EventLoop& loop, Duration end_limit = kEndLimit);
+  /// Drops what has not begun. A task that hangs is not waited for longer than the limit: the
   /// thread is then left to itself and touches nothing but what its task owns.
   ~FileThread();
   FileThread(const FileThread&) = delete;
@@ -35,8 +38,6 @@ class FileThread {
   bool Await(MonoTime deadline);
 
  private:
-  static constexpr Duration kEndLimit = std::chrono::seconds(1);
-
   struct Task {
     Closure work;
     Closure then;
@@ -60,6 +61,7 @@ class FileThread {
   static bool DoNext(const std::shared_ptr<Shared>& shared) ABSL_LOCKS_EXCLUDED(shared->mu);
   static void RunFinished(Shared& shared) ABSL_LOCKS_EXCLUDED(shared.mu);
 
+  const Duration end_limit_;
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };

@@ -113,7 +113,10 @@ void LocalAgent::Listen() {
     }
   }
   CoordinatorLink::Callbacks callbacks;
-  callbacks.on_up = [this] { Feed(node::StreamUp{}); };
+  callbacks.on_up = [this] {
+    desk_.StreamLost();  // The one before: it may have been replaced without having been lost.
+    Feed(node::StreamUp{});
+  };
   callbacks.on_message = [this](const ToAgent& message) {
     last_link_error_ = absl::OkStatus();
     if (const auto* admit = std::get_if<AdmitAgent>(&message.message)) {
@@ -122,9 +125,10 @@ void LocalAgent::Listen() {
       has_warned_of_silence_ = false;
     }
     const auto* reject = std::get_if<RejectAgent>(&message.message);
-    was_released_ |= std::holds_alternative<ReleaseAgent>(message.message) ||
-                     (reject != nullptr && !reject->rejoin);
-    if (was_released_) {
+    const bool is_release = std::holds_alternative<ReleaseAgent>(message.message) ||
+                            (reject != nullptr && !reject->rejoin);
+    was_released_ |= is_release;
+    if (is_release) {
       desk_.TellTheRest();
     }
     Feed(message);

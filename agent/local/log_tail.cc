@@ -32,7 +32,10 @@ size_t BeginOfLastLines(std::string_view text, int lines) {
 
 LogTail::LogTail(EventLoop& loop, std::vector<TailedLog> logs, int tail_lines, bool follows,
                  Hooks hooks)
-    : loop_(loop), follows_(follows), hooks_(std::move(hooks)), files_(loop) {
+    : loop_(loop),
+      follows_(follows),
+      hooks_(std::move(hooks)),
+      files_(loop, /*end_limit=*/Duration::zero()) {
   for (TailedLog& log : logs) {
     sources_.push_back(std::make_shared<Source>(
         Source{.log = std::move(log), .tail_lines = tail_lines, .is_last_round = !follows}));
@@ -152,7 +155,12 @@ void LogTail::Position(Source& source, uint64_t size) {
   }
   const uint64_t from = size > kTailBytes ? size - kTailBytes : 0;
   const std::string end = ReadAt(source.fd.get(), from, static_cast<size_t>(size - from));
-  source.offset = from + BeginOfLastLines(end, source.tail_lines);
+  size_t begin = BeginOfLastLines(end, source.tail_lines);
+  if (begin == 0 && from > 0) {  // It may be the middle of a line, and more were wanted.
+    begin = end.find('\n') + 1;
+    source.has_gap = true;
+  }
+  source.offset = from + begin;
   source.tail_lines = -1;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "agent/process/process_scan.h"
 
 namespace fsdprun {
 namespace {
@@ -18,6 +18,8 @@ std::vector<int> ToVector(const Ranks& ranks) {
 NodeDesk::NodeDesk(EventLoop& loop, StackReader::Programs programs, Hooks hooks)
     : loop_(loop), hooks_(std::move(hooks)), stacks_(loop, std::move(programs)) {}
 
+NodeDesk::~NodeDesk() { *is_live_ = false; }
+
 void NodeDesk::Hear(const v1::ToNodeAside& aside) {
   const uint64_t id = aside.id();
   if (aside.has_unwanted()) {
@@ -26,7 +28,7 @@ void NodeDesk::Hear(const v1::ToNodeAside& aside) {
     loop_.Post([question] {});
     return;
   }
-  if (IsWanted(id)) {
+  if (IsWanted(id) || aside.has_vitals()) {
     return;
   }
   if (questions_.size() >= kQuestionsMax) {
@@ -108,18 +110,19 @@ void NodeDesk::AnswerLogs(uint64_t id, const v1::LogsQuestion& question) {
 }
 
 void NodeDesk::AnswerStacks(uint64_t id, const v1::StacksQuestion& question) {
-  questions_[id];
+  const std::shared_ptr<std::atomic<bool>> is_wanted = questions_[id].is_wanted;
   std::vector<ReadWorker> wanted;
   for (const Worker& worker : WorkersOf(ToVector(question.ranks()))) {
-    if (worker.pid > 0) {
-      wanted.push_back({worker.rank, worker.pid});
+    ProcessInfo process;
+    if (worker.pid > 0 && ReadProcess(worker.pid, process)) {
+      wanted.push_back({worker.rank, worker.pid, process.start_time_ticks});
     }
   }
   if (wanted.empty()) {
     return Refuse(id, "no such worker runs on this node");
   }
   stacks_.Read(
-      wanted,
+      wanted, is_wanted,
       [live = is_live_, this, id](v1::WorkerStacks stacks) {
         if (*live) {
           v1::NodeAnswer answer;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,6 +50,7 @@ class NodeDesk {
   static constexpr size_t kUnwrittenMax = 8;
 
   NodeDesk(EventLoop& loop, StackReader::Programs programs, Hooks hooks);
+  ~NodeDesk();
   NodeDesk(const NodeDesk&) = delete;
   NodeDesk& operator=(const NodeDesk&) = delete;
 
@@ -68,6 +70,17 @@ class NodeDesk {
     std::vector<int> ranks;
     std::unique_ptr<LogTail> tail;
     bool awaits_checkpoint = false;
+    /// False once nobody waits for the answers.
+    std::shared_ptr<std::atomic<bool>> is_wanted = std::make_shared<std::atomic<bool>>(true);
+
+    Question() = default;
+    Question(Question&&) = default;
+    Question& operator=(Question&&) = default;
+    ~Question() {
+      if (is_wanted != nullptr) {
+        *is_wanted = false;
+      }
+    }
   };
 
   void AnswerLogs(uint64_t id, const v1::LogsQuestion& question);

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "agent/process/process_scan.h"
 #include "base/error_text.h"
 #include "base/spawn.h"
 #include "base/unique_fd.h"
@@ -31,6 +32,7 @@ struct ProgramOutput {
   std::string text;
   /// Why it is not all; empty: it is.
   std::string problem;
+  bool was_killed = false;
 };
 
 /// Its output, until it ends or the deadline, at which it is killed.
@@ -77,7 +79,8 @@ ProgramOutput RunProgram(const std::vector<std::string>& command, Duration limit
   }
   bool is_late = false;
   ProgramOutput output{.text = ReadUntil(from.get(), deadline, &is_late), .problem = ""};
-  if (is_late || output.text.size() >= StackReader::kMaxTextBytes) {
+  output.was_killed = is_late || output.text.size() >= StackReader::kMaxTextBytes;
+  if (output.was_killed) {
     ::kill(*pid, SIGKILL);
   }
   int status = 0;
@@ -117,8 +120,21 @@ void AddReader(const std::string& name, v1::WorkerStacks* stacks) {
   stacks->set_reader(absl::StrCat(stacks->reader(), stacks->reader().empty() ? "" : ", ", name));
 }
 
-void AddPython(const std::string& program, pid_t pid, Duration limit, v1::WorkerStacks* stacks) {
-  const ProgramOutput output = RunProgram({program, "dump", "--pid", absl::StrCat(pid)}, limit);
+/// A reader that was killed while it waited for a thread that does not answer has left it a stop
+/// that comes when it does.
+void TakeStopBack(const ProgramOutput& output, const ProcessInfo& before) {
+  ProcessInfo now;
+  if (output.was_killed && before.state != 'T' && ReadProcess(before.pid, now) &&
+      now.start_time_ticks == before.start_time_ticks) {
+    ::kill(before.pid, SIGCONT);
+  }
+}
+
+void AddPython(const std::string& program, const ProcessInfo& before, Duration limit,
+               v1::WorkerStacks* stacks) {
+  const ProgramOutput output =
+      RunProgram({program, "dump", "--pid", absl::StrCat(before.pid)}, limit);
+  TakeStopBack(output, before);
   if (output.problem.empty()) {
     AddReader("py-spy", stacks);
     stacks->set_text(output.text);
@@ -126,8 +142,10 @@ void AddPython(const std::string& program, pid_t pid, Duration limit, v1::Worker
   AddProblem(output, stacks);
 }
 
-void AddNative(const std::string& program, pid_t pid, Duration limit, v1::WorkerStacks* stacks) {
-  const ProgramOutput output = RunProgram({program, absl::StrCat(pid)}, limit);
+void AddNative(const std::string& program, const ProcessInfo& before, Duration limit,
+               v1::WorkerStacks* stacks) {
+  const ProgramOutput output = RunProgram({program, absl::StrCat(before.pid)}, limit);
+  TakeStopBack(output, before);
   absl::string_view text = output.text;
   if (absl::ConsumePrefix(&text, kStopped)) {
     const std::pair<absl::string_view, absl::string_view> parts =
@@ -148,17 +166,23 @@ v1::WorkerStacks ReadStacks(const StackReader::Programs& programs, const ReadWor
   v1::WorkerStacks stacks;
   stacks.set_rank(worker.rank);
   stacks.set_pid(worker.pid);
+  ProcessInfo before;
+  if (!ReadProcess(worker.pid, before) ||
+      (worker.start_time_ticks != 0 && before.start_time_ticks != worker.start_time_ticks)) {
+    stacks.set_problem("the worker has ended");
+    return stacks;
+  }
   const bool is_python =
       IsPython(ExecutableOf(worker.pid), Whole(absl::StrCat("/proc/", worker.pid, "/maps")));
   if (is_python && !programs.python.empty()) {
-    AddPython(programs.python, worker.pid, limit, &stacks);
+    AddPython(programs.python, before, limit, &stacks);
   } else if (is_python) {
     stacks.set_problem(
         "py-spy, which reads stacks of Python, is not on the agent's PATH; install "
         "it (pip install py-spy)");
   }
   if (!programs.native.empty()) {
-    AddNative(programs.native, worker.pid, limit, &stacks);
+    AddNative(programs.native, before, limit, &stacks);
   } else if (stacks.text().empty()) {
     stacks.set_problem("fsdp-stacks is not beside fsdp-keeper; install it there");
   }
@@ -168,13 +192,22 @@ v1::WorkerStacks ReadStacks(const StackReader::Programs& programs, const ReadWor
 }  // namespace
 
 void StackReader::Read(const std::vector<ReadWorker>& workers,
+                       const std::shared_ptr<const std::atomic<bool>>& is_wanted,
                        const std::function<void(v1::WorkerStacks)>& on_read,
                        const std::function<void()>& then) {
   for (const ReadWorker& worker : workers) {
     auto stacks = std::make_shared<v1::WorkerStacks>();
-    thread_.Run([programs = programs_, limit = limit_, worker,
-                 stacks] { *stacks = ReadStacks(programs, worker, limit); },
-                [stacks, on_read] { on_read(*stacks); });
+    thread_.Run(
+        [programs = programs_, limit = limit_, worker, stacks, is_wanted] {
+          if (is_wanted->load()) {
+            *stacks = ReadStacks(programs, worker, limit);
+          }
+        },
+        [stacks, is_wanted, on_read] {
+          if (is_wanted->load()) {
+            on_read(*stacks);
+          }
+        });
   }
   thread_.Run([] {}, then);
 }

@@ -2,6 +2,8 @@
 
 #include <sys/types.h>
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,6 +20,8 @@ namespace fsdprun {
 struct ReadWorker {
   int rank = 0;
   pid_t pid = 0;
+  /// Tells it from a later process of this number; 0: not known.
+  uint64_t start_time_ticks = 0;
 };
 
 /// Reads what the threads of workers are doing, with programs that look at them from outside:
@@ -37,12 +41,14 @@ class StackReader {
   static constexpr size_t kMaxTextBytes = 256u << 10;
 
   StackReader(EventLoop& loop, Programs programs, Duration limit = kLimit)
-      : programs_(std::move(programs)), limit_(limit), thread_(loop) {}
+      : programs_(std::move(programs)), limit_(limit), thread_(loop, Duration::zero()) {}
   StackReader(const StackReader&) = delete;
   StackReader& operator=(const StackReader&) = delete;
 
-  /// One worker after the other: `on_read` for each, and `then` at the end.
+  /// One worker after the other: `on_read` for each, and `then` at the end. What has not begun when
+  /// `is_wanted` turns false is left out.
   void Read(const std::vector<ReadWorker>& workers,
+            const std::shared_ptr<const std::atomic<bool>>& is_wanted,
             const std::function<void(v1::WorkerStacks)>& on_read,
             const std::function<void()>& then);
 

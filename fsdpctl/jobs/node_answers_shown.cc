@@ -77,7 +77,18 @@ std::string StacksText(const v1::NodesAnswer& answer) {
   if (!stacks.problem().empty()) {
     absl::StrAppend(&text, "(", stacks.problem(), ")\n");
   }
-  return text + "\n";
+  return Harmless(text + "\n");
+}
+
+std::string Harmless(const std::string& text) {
+  std::string shown = text;
+  for (char& letter : shown) {
+    const auto code = static_cast<unsigned char>(letter);
+    if ((code < ' ' && letter != '\n' && letter != '\t') || code == 0x7f) {
+      letter = '?';
+    }
+  }
+  return shown;
 }
 
 std::string StacksJson(const v1::NodesAnswer& answer) {

@@ -27,6 +27,10 @@ std::string LogJson(const v1::NodesAnswer& answer);
 std::string StacksText(const v1::NodesAnswer& answer);
 std::string StacksJson(const v1::NodesAnswer& answer);
 
+/// Without control characters other than ends of lines: names of threads and functions, and what
+/// other programs have said, are not for a terminal to act on.
+std::string Harmless(const std::string& text);
+
 /// Of a checkpoint that was told of; empty `path`: none was.
 std::string SavedText(const v1::Saved& saved);
 std::string SavedJson(const v1::Saved& saved);

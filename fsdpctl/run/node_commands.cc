@@ -89,13 +89,15 @@ int JobSave(const ControlContext& context) {
               }
             },
             options.timeout);
+        if (status.ok() && told == 0) {
+          return absl::FailedPreconditionError("no worker could be told to save");
+        }
         if (absl::IsDeadlineExceeded(status) || (status.ok() && !saved.has_value())) {
           return absl::DeadlineExceededError(
               absl::StrCat(told, " workers were told to save, and none has told of a checkpoint ",
                            status.ok() ? "before the job was over"
                                        : absl::StrCat("within ", Described(options.timeout)),
-                           "; programs other than fsdp-train have to read the record for it: see "
-                           "proto/worker_contract.h"));
+                           "; a program has to read the record for it: see docs/CONTROL.md"));
         }
         if (status.ok()) {
           Show(options.is_json ? SavedJson(*saved) : SavedText(*saved));

@@ -123,9 +123,8 @@ const ProgramTexts& JobTexts(CliProgram program) {
       .synopsis = "[options]",
       .description =
           "The workers are told to save a checkpoint after their present step and to go on, and "
-          "the command waits until one has told where it is. fsdp-train does that; any other "
-          "program does if it reads the records of its control socket (see "
-          "proto/worker_contract.h).",
+          "the command waits until one has told where it is. A program does that if it reads the "
+          "records of its control socket, see docs/CONTROL.md; fsdp-train does not yet.",
       .examples = {"fsdpctl checkpoint now", "fsdpctl checkpoint now --timeout 60"}};
   static const ProgramTexts restart = {
       .summary = "stop all workers of a job, and start them again",

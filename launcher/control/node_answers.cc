@@ -10,9 +10,14 @@ namespace fsdprun {
 
 void NodeAnswers::Ask(const Caller& caller, const v1::NodesQuestion& question) {
   Call call{.question = question, .follows = question.has_logs() && question.logs().follow()};
-  const auto nodes = question.what_case() == v1::NodesQuestion::WHAT_NOT_SET
-                         ? absl::InvalidArgumentError("the question asks nodes for nothing")
-                         : Meant(call);
+  auto nodes = question.what_case() == v1::NodesQuestion::WHAT_NOT_SET
+                   ? absl::InvalidArgumentError("the question asks nodes for nothing")
+                   : Meant(call);
+  if (nodes.ok() && call.follows && machine_.world().world_size() > 0) {
+    const auto checked =
+        ChooseMembers(machine_, {}, {question.ranks().begin(), question.ranks().end()});
+    nodes = checked.ok() ? std::move(nodes) : checked;
+  }
   if (!nodes.ok()) {
     caller.first->Refuse(caller.second, nodes.status());
     return;
@@ -118,7 +123,10 @@ void NodeAnswers::OnAnswer(const Caller& caller, NodeAsides::Id id, const v1::No
   if (open == call.open.end()) {
     return;
   }
-  Queue(call, open->second, answer);
+  // That nodes leave a job that is over is nothing to tell who follows it.
+  if (answer.refusal().empty() || !call.follows || !machine_.outcome().has_value()) {
+    Queue(call, open->second, answer);
+  }
   if (answer.is_last()) {
     call.open.erase(open);
   }
@@ -130,13 +138,21 @@ void NodeAnswers::Queue(Call& call, const Asked& asked, const v1::NodeAnswer& an
   out.mutable_from_node()->set_node(asked.node);
   out.mutable_from_node()->set_group_rank(asked.group_rank);
   *out.mutable_from_node()->mutable_answer() = answer;
+  const bool is_too_much = call.queued_bytes > kQueuedBytesMax;
   if (answer.has_logs()) {
-    if (call.queued_bytes > kQueuedBytesMax) {
-      call.has_gap = true;
+    bool& has_gap = call.gaps[{answer.logs().rank(), answer.logs().is_stderr()}];
+    if (is_too_much) {
+      has_gap = true;
       return;
     }
     v1::LogLines& lines = *out.mutable_from_node()->mutable_answer()->mutable_logs();
-    lines.set_has_gap(lines.has_gap() || std::exchange(call.has_gap, false));
+    lines.set_has_gap(lines.has_gap() || std::exchange(has_gap, false));
+  }
+  if (answer.has_stacks() && is_too_much) {
+    v1::WorkerStacks& stacks = *out.mutable_from_node()->mutable_answer()->mutable_stacks();
+    stacks.clear_text();
+    stacks.set_problem(
+        "left out, because the reader is too slow; ask for fewer workers with --rank or --node");
   }
   call.queued_bytes += out.ByteSizeLong();
   call.queue.push_back(std::move(out));

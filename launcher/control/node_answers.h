@@ -50,7 +50,8 @@ class NodeAnswers {
     std::deque<v1::ControlAnswer> queue;
     size_t queued_bytes = 0;
     bool is_writing = false;
-    bool has_gap = false;
+    /// Lines of that rank's stream were dropped.
+    std::map<std::pair<int, bool>, bool> gaps;
   };
 
   static v1::ToNodeAside ForNode(const v1::NodesQuestion& question, bool is_newcomer);

@@ -1,8 +1,14 @@
 #include "launcher/control/node_asides.h"
 
+#include <random>
 #include <vector>
 
 namespace fsdprun {
+
+NodeAsides::Id NodeAsides::FirstId() {
+  std::random_device device;
+  return static_cast<Id>(device()) << 24;
+}
 
 NodeAsides::Id NodeAsides::Ask(Incarnation agent, v1::ToNodeAside question, OnAnswer on_answer) {
   const Id id = ++last_id_;

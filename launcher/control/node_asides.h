@@ -46,9 +46,12 @@ class NodeAsides {
     OnAnswer on_answer;
   };
 
+  static Id FirstId();
+
   const Send send_;
   const OnVitals on_vitals_;
-  Id last_id_ = 0;
+  /// Not those of the coordinator before this one: an agent may still have its questions.
+  Id last_id_ = FirstId();
   std::map<Id, Open> open_;
 };
 

@@ -232,6 +232,9 @@ void CoordinatorService::ReportMessage(uint64_t id, const FromAgent& message) {
     if (older != stream_of_agent_.end()) {
       const auto node = streams_.extract(older->second);
       node.mapped()->End(absl::AbortedError("the agent has opened a newer stream"));
+      if (callbacks_.on_stream_replaced) {
+        callbacks_.on_stream_replaced(message.incarnation);
+      }
     }
     stream_of_agent_[message.incarnation] = id;
   }

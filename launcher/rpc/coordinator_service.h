@@ -40,6 +40,8 @@ class CoordinatorService {
     std::function<void(const FromAgent&)> on_message;
     /// The agent's current stream broke; not called for a stream that the agent has replaced.
     std::function<void(Incarnation)> on_stream_lost;
+    /// The agent has replaced its stream; may be null.
+    std::function<void(Incarnation)> on_stream_replaced{};
     /// What an agent says beside the machines, after its first message; may be null.
     std::function<void(Incarnation, const v1::FromNodeAside&)> on_aside{};
     /// A call without the job's token or for another job was refused, or a connection; to be

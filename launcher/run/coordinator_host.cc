@@ -82,6 +82,7 @@ absl::Status CoordinatorHost::Start() {
       asides_.StreamLost(agent);
       Feed(job::AgentStreamLost{agent});
     };
+    callbacks.on_stream_replaced = [this](Incarnation agent) { asides_.StreamLost(agent); };
     callbacks.on_aside = [this](Incarnation agent, const v1::FromNodeAside& aside) {
       asides_.Hear(agent, aside);
     };

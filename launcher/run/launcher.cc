@@ -246,7 +246,8 @@ void Launcher::OnAgentExit(int code, const std::string& message) {
 // was started with wrong options.
 void Launcher::OnLocalAgentExit() {
   const bool is_drained = agent_->machine().leaves_job() && agent_exit_ == 0;
-  if ((plan_.IsSingleNode() && !is_drained) || !agent_->was_admitted()) {
+  const bool is_alone = host_ == nullptr ? plan_.IsSingleNode() : host_->machine().max_nodes() == 1;
+  if ((is_alone && !is_drained) || !agent_->was_admitted()) {
     is_job_lost_ = true;
   } else {
     Print(absl::StrCat(agent_message_, "; the coordinator keeps running here for the other nodes"));

@@ -7,12 +7,12 @@ import socket
 import subprocess
 
 from certificates import Ca
-from control_case import ControlCase
+from fsdpctl_case import FsdpctlCase
 from job_case import BIN, is_alive, wait_until
 from unittest_main import main
 
 
-class LocalTest(ControlCase):
+class LocalTest(FsdpctlCase):
     def test_state_of_a_job(self):
         host, other = self.start_job()
         wait_until(lambda: self.status()["phase"] == "running", "running workers")
@@ -136,7 +136,7 @@ class LocalTest(ControlCase):
         self.assert_refused(self.fsdpctl("status", "--job", "a", "--rdzv-endpoint", "a"), 1, "HOST:PORT")
 
 
-class RemoteTest(ControlCase):
+class RemoteTest(FsdpctlCase):
     def where(self, job="kept"):
         return ["--rdzv-endpoint", f"127.0.0.1:{self.port}", "--job", job]
 

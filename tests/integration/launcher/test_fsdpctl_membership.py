@@ -3,14 +3,14 @@
 import json
 import os
 
-from control_case import ControlCase
+from fsdpctl_case import FsdpctlCase
 from coordinator_case import WORKER
 from daemon_case import DaemonCase
 from job_case import is_alive, wait_until
 from unittest_main import main
 
 
-class NodesCase(ControlCase):
+class NodesCase(FsdpctlCase):
     per_node = 1
     restarts = 0  # What is charged ends the job.
 

@@ -6,7 +6,7 @@ import pathlib
 import signal
 import sys
 
-from control_case import ControlCase
+from fsdpctl_case import FsdpctlCase
 from job_case import is_alive, keeper_of, wait_until
 from unittest_main import main
 
@@ -41,7 +41,7 @@ def parent_of(pid):
     return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-class NodesCase(ControlCase):
+class NodesCase(FsdpctlCase):
     def setUp(self):
         super().setUp()
         self.env["PATH"] = f"{pathlib.Path(sys.executable).parent}:{self.env['PATH']}"  # Of py-spy.
@@ -166,7 +166,7 @@ class SaveTest(NodesCase):
     def test_programs_that_do_not_listen(self):
         launchers = self.start_job(worker=WORKER)
         self.assert_refused(self.fsdpctl("checkpoint", "now", "--timeout", "0.5"), 1, "4 workers were told to save",
-                            "within 0.5 s", "proto/worker_contract.h")
+                            "within 0.5 s", "docs/CONTROL.md")
         self.order("end")
         self.assert_all_end_well(launchers[0], launchers[1:])
 

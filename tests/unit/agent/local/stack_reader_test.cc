@@ -6,12 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "agent/process/process_scan.h"
 #include "base/spawn.h"
 #include "tests/unit/base/loop_waiter.h"
 
@@ -64,7 +67,8 @@ class StackReaderTest : public testing::Test {
     v1::WorkerStacks result;
     bool is_over = false;
     reader.Read(
-        {{.rank = 7, .pid = worker_}}, [&](const v1::WorkerStacks& stacks) { result = stacks; },
+        {{.rank = 7, .pid = worker_}}, is_wanted_,
+        [&](const v1::WorkerStacks& stacks) { result = stacks; },
         [&] {
           is_over = true;
           waiter_.Notice();
@@ -79,6 +83,7 @@ class StackReaderTest : public testing::Test {
   EventLoop loop_;
   LoopWaiter waiter_{loop_};
   pid_t worker_ = 0;
+  const std::shared_ptr<std::atomic<bool>> is_wanted_ = std::make_shared<std::atomic<bool>>(true);
 };
 
 TEST_F(StackReaderTest, SaysWhereAProcessIsAndLetsItGoOn) {
@@ -121,6 +126,44 @@ TEST_F(StackReaderTest, AProgramThatHangsIsEndedAndWhatItSaidIsTold) {
            std::chrono::milliseconds(300));
   EXPECT_THAT(stacks.problem(), HasSubstr("has not ended within"));
   EXPECT_THAT(stacks.text(), HasSubstr("thread 1"));
+}
+
+TEST_F(StackReaderTest, AReaderThatIsKilledLeavesNoStop) {
+  const std::string stop = "kill -STOP " + std::to_string(worker_) + "; exec sleep 1000";
+  Read({.native = Script("stops", stop), .python = ""}, std::chrono::milliseconds(300));
+  ProcessInfo process;
+  EXPECT_TRUE(
+      waiter_.PollUntil([&] { return ReadProcess(worker_, process) && process.state == 'S'; }));
+}
+
+TEST_F(StackReaderTest, WhatIsNotWantedAnyMoreIsNotRead) {
+  *is_wanted_ = false;
+  StackReader reader(loop_,
+                     {.native = Script("marks", "touch " + folder_ + "/was_run"), .python = ""});
+  bool is_over = false;
+  reader.Read(
+      {{.rank = 7, .pid = worker_}}, is_wanted_, [](const v1::WorkerStacks&) { FAIL(); },
+      [&] {
+        is_over = true;
+        waiter_.Notice();
+      });
+  ASSERT_TRUE(waiter_.RunUntil([&] { return is_over; }));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/was_run"));
+}
+
+TEST_F(StackReaderTest, AnotherProcessOfThatNumberIsNotTheWorker) {
+  StackReader reader(loop_, {.native = FSDPRUN_STACKS_BINARY, .python = ""});
+  v1::WorkerStacks result;
+  bool is_over = false;
+  reader.Read(
+      {{.rank = 7, .pid = worker_, .start_time_ticks = 1}}, is_wanted_,
+      [&](const v1::WorkerStacks& stacks) { result = stacks; },
+      [&] {
+        is_over = true;
+        waiter_.Notice();
+      });
+  ASSERT_TRUE(waiter_.RunUntil([&] { return is_over; }));
+  EXPECT_EQ(result.problem(), "the worker has ended");
 }
 
 TEST_F(StackReaderTest, FindsTheProgramsBesideTheKeeperAndOnThePath) {

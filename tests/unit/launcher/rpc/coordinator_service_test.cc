@@ -63,6 +63,10 @@ class CoordinatorServiceTest : public ::testing::Test {
       lost_.push_back(agent);
       waiter_.Notice();
     };
+    callbacks.on_stream_replaced = [this](Incarnation agent) {
+      replaced_.push_back(agent);
+      waiter_.Notice();
+    };
     callbacks.on_refused = [this](const std::string& what) {
       refused_.push_back(what);
       waiter_.Notice();
@@ -146,6 +150,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   std::unique_ptr<CoordinatorService> service_;
   std::vector<FromAgent> heard_;
   std::vector<Incarnation> lost_;
+  std::vector<Incarnation> replaced_;
   std::vector<std::string> refused_;
 };
 
@@ -213,6 +218,33 @@ TEST_F(CoordinatorServiceTest, AddressesWithoutACoordinatorArePassedOver) {
     RunUntil([&] { return !heard_.empty(); });
     heard_.clear();
   }
+}
+
+TEST_F(CoordinatorServiceTest, WhoDialsAgainIsNeverLost) {
+  const auto agent = Connect("secret");
+  RunUntil([&] { return agent->is_up; });
+  agent->link->Send(Joined(7));
+  RunUntil([&] { return heard_.size() == 1; });
+  agent->is_up = false;
+  agent->link->Open(/*patience=*/1);
+  RunUntil([&] { return agent->is_up; });
+  EXPECT_TRUE(replaced_.empty());  // The coordinator has not heard of the new stream.
+  agent->link->Send(Joined(7));
+  RunUntil([&] { return replaced_.size() == 1; });
+  service_->Send(ToAgent{Incarnation(7), Generation(), AdmitAgent{}});
+  RunUntil([&] { return !agent->received.empty(); });
+  EXPECT_TRUE(lost_.empty());
+  EXPECT_TRUE(agent->losses.empty());
+}
+
+TEST_F(CoordinatorServiceTest, TheEndOfAnAgentThatDialsAgainIsALoss) {
+  auto agent = Connect("secret");
+  RunUntil([&] { return agent->is_up; });
+  agent->link->Send(Joined(7));
+  RunUntil([&] { return heard_.size() == 1; });
+  agent->link->Open(/*patience=*/1);
+  agent.reset();
+  RunUntil([&] { return lost_.size() == 1; });
 }
 
 TEST_F(CoordinatorServiceTest, RefusalOfAllAddressesIsToldOnce) {

@@ -7,7 +7,7 @@ from coordinator_case import WORKER, CoordinatorCase
 from job_case import BIN, wait_until
 
 
-class ControlCase(CoordinatorCase):
+class FsdpctlCase(CoordinatorCase):
     def setUp(self):
         super().setUp()
         self.runtime = self.dir / "run"
