@@ -78,7 +78,7 @@ int JobSave(const ControlContext& context) {
         question.mutable_nodes()->mutable_save();
         int told = 0;
         std::optional<v1::Saved> saved;
-        const absl::Status status = AskChosenJob(
+        absl::Status status = AskChosenJob(
             options, environment, question,
             [&](const v1::ControlAnswer& answer) {
               const v1::NodesAnswer& from = answer.from_node();

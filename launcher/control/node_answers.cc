@@ -16,7 +16,9 @@ void NodeAnswers::Ask(const Caller& caller, const v1::NodesQuestion& question) {
   if (nodes.ok() && call.follows && machine_.world().world_size() > 0) {
     const auto checked =
         ChooseMembers(machine_, {}, {question.ranks().begin(), question.ranks().end()});
-    nodes = checked.ok() ? std::move(nodes) : checked;
+    if (!checked.ok()) {
+      nodes = checked.status();
+    }
   }
   if (!nodes.ok()) {
     caller.first->Refuse(caller.second, nodes.status());
