@@ -68,8 +68,12 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
       attempt_files_(loop),
       files_(loop),
       output_(loop_, files_, hooks_.sink),
-      desk_(loop_, FindStackPrograms(options_.keeper_path, PathOf(options_.base_environment)),
-            DeskHooks()) {
+      desk_(
+          loop_,
+          [keeper = options_.keeper_path, path = PathOf(options_.base_environment)] {
+            return FindStackPrograms(keeper, path);
+          },
+          DeskHooks()) {
   const OutputOptions& output = options_.output;
   if (!options_.dirs.logs.empty() &&
       !(output.stdout_filters.empty() && output.stderr_filters.empty())) {

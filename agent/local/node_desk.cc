@@ -15,8 +15,9 @@ std::vector<int> ToVector(const Ranks& ranks) {
 
 }  // namespace
 
-NodeDesk::NodeDesk(EventLoop& loop, StackReader::Programs programs, Hooks hooks)
-    : loop_(loop), hooks_(std::move(hooks)), stacks_(loop, std::move(programs)) {}
+NodeDesk::NodeDesk(EventLoop& loop, std::function<StackReader::Programs()> find_programs,
+                   Hooks hooks)
+    : loop_(loop), hooks_(std::move(hooks)), stacks_(loop, std::move(find_programs)) {}
 
 NodeDesk::~NodeDesk() { *is_live_ = false; }
 

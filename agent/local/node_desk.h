@@ -49,7 +49,8 @@ class NodeDesk {
   /// While more messages than that wait to be sent, no more are made.
   static constexpr size_t kUnwrittenMax = 8;
 
-  NodeDesk(EventLoop& loop, StackReader::Programs programs, Hooks hooks);
+  /// `find_programs`: see StackReader.
+  NodeDesk(EventLoop& loop, std::function<StackReader::Programs()> find_programs, Hooks hooks);
   ~NodeDesk();
   NodeDesk(const NodeDesk&) = delete;
   NodeDesk& operator=(const NodeDesk&) = delete;

@@ -79,14 +79,17 @@ ProgramOutput RunProgram(const std::vector<std::string>& command, Duration limit
   }
   bool is_late = false;
   ProgramOutput output{.text = ReadUntil(from.get(), deadline, &is_late), .problem = ""};
-  output.was_killed = is_late || output.text.size() >= StackReader::kMaxTextBytes;
+  const bool is_too_much = output.text.size() >= StackReader::kMaxTextBytes;
+  output.was_killed = is_late || is_too_much;
   if (output.was_killed) {
     ::kill(*pid, SIGKILL);
   }
   int status = 0;
   while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (is_late) {
+  if (is_too_much) {
+    absl::StrAppend(&output.text, "\n(", command[0], " said more, which is left out)\n");
+  } else if (is_late) {
     output.problem = absl::StrCat(command[0], " has not ended within ", ToSeconds(limit), " s");
   } else if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
     output.problem = absl::StrCat(command[0], " ended with ", WEXITSTATUS(status));
@@ -198,9 +201,9 @@ void StackReader::Read(const std::vector<ReadWorker>& workers,
   for (const ReadWorker& worker : workers) {
     auto stacks = std::make_shared<v1::WorkerStacks>();
     thread_.Run(
-        [programs = programs_, limit = limit_, worker, stacks, is_wanted] {
+        [find = find_, limit = limit_, worker, stacks, is_wanted] {
           if (is_wanted->load()) {
-            *stacks = ReadStacks(programs, worker, limit);
+            *stacks = ReadStacks(find(), worker, limit);
           }
         },
         [stacks, is_wanted, on_read] {

@@ -40,8 +40,10 @@ class StackReader {
   static constexpr Duration kLimit = std::chrono::seconds(10);
   static constexpr size_t kMaxTextBytes = 256u << 10;
 
-  StackReader(EventLoop& loop, Programs programs, Duration limit = kLimit)
-      : programs_(std::move(programs)), limit_(limit), thread_(loop, Duration::zero()) {}
+  /// `find` says where the programs are. It is asked on the other thread, for each worker anew: it
+  /// looks at files, and somebody may have installed one meanwhile.
+  StackReader(EventLoop& loop, std::function<Programs()> find, Duration limit = kLimit)
+      : find_(std::move(find)), limit_(limit), thread_(loop, Duration::zero()) {}
   StackReader(const StackReader&) = delete;
   StackReader& operator=(const StackReader&) = delete;
 
@@ -53,7 +55,7 @@ class StackReader {
             const std::function<void()>& then);
 
  private:
-  const Programs programs_;
+  const std::function<Programs()> find_;
   const Duration limit_;
   FileThread thread_;
 };

@@ -29,8 +29,8 @@ bool SaysRefusal(const char* command, const v1::NodesAnswer& answer) {
   if (answer.answer().refusal().empty()) {
     return false;
   }
-  std::fprintf(stderr, "%s: node %s: %s\n", command, answer.node().c_str(),
-               answer.answer().refusal().c_str());
+  std::fprintf(stderr, "%s: node %s: %s\n", command, Harmless(answer.node()).c_str(),
+               Harmless(answer.answer().refusal()).c_str());
   return true;
 }
 

@@ -124,7 +124,8 @@ const ProgramTexts& JobTexts(CliProgram program) {
       .description =
           "The workers are told to save a checkpoint after their present step and to go on, and "
           "the command waits until one has told where it is. A program does that if it reads the "
-          "records of its control socket, see docs/CONTROL.md; fsdp-train does not yet.",
+          "records of its control socket, see docs/CONTROL.md; fsdp-train only tells of the "
+          "checkpoints that it saves anyway.",
       .examples = {"fsdpctl checkpoint now", "fsdpctl checkpoint now --timeout 60"}};
   static const ProgramTexts restart = {
       .summary = "stop all workers of a job, and start them again",

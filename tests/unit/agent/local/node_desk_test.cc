@@ -52,7 +52,7 @@ class NodeDeskTest : public testing::Test {
   int asked_to_save_ = 0;
   std::vector<v1::NodeAnswer> answers_;
   NodeDesk desk_{loop_,
-                 {},
+                 [] { return StackReader::Programs{}; },
                  {.generation = [] { return Generation(4); },
                   .workers = [this] { return workers_; },
                   .ask_to_save = [this] { return asked_to_save_; },

@@ -63,7 +63,8 @@ class StackReaderTest : public testing::Test {
   }
   v1::WorkerStacks Read(const StackReader::Programs& programs,
                         Duration limit = StackReader::kLimit) {
-    StackReader reader(loop_, programs, limit);
+    StackReader reader(
+        loop_, [programs] { return programs; }, limit);
     v1::WorkerStacks result;
     bool is_over = false;
     reader.Read(
@@ -136,10 +137,18 @@ TEST_F(StackReaderTest, AReaderThatIsKilledLeavesNoStop) {
       waiter_.PollUntil([&] { return ReadProcess(worker_, process) && process.state == 'S'; }));
 }
 
+TEST_F(StackReaderTest, ThatSomethingIsLeftOutIsSaid) {
+  const v1::WorkerStacks stacks =
+      Read({.native = Script("talks", "echo stopped_ns 5; yes thread"), .python = ""});
+  EXPECT_THAT(stacks.text(), HasSubstr("said more, which is left out"));
+  EXPECT_LE(stacks.text().size(), 2 * StackReader::kMaxTextBytes);
+}
+
 TEST_F(StackReaderTest, WhatIsNotWantedAnyMoreIsNotRead) {
   *is_wanted_ = false;
-  StackReader reader(loop_,
-                     {.native = Script("marks", "touch " + folder_ + "/was_run"), .python = ""});
+  const StackReader::Programs programs{.native = Script("marks", "touch " + folder_ + "/was_run"),
+                                       .python = ""};
+  StackReader reader(loop_, [programs] { return programs; });
   bool is_over = false;
   reader.Read(
       {{.rank = 7, .pid = worker_}}, is_wanted_, [](const v1::WorkerStacks&) { FAIL(); },
@@ -152,7 +161,8 @@ TEST_F(StackReaderTest, WhatIsNotWantedAnyMoreIsNotRead) {
 }
 
 TEST_F(StackReaderTest, AnotherProcessOfThatNumberIsNotTheWorker) {
-  StackReader reader(loop_, {.native = FSDPRUN_STACKS_BINARY, .python = ""});
+  const StackReader::Programs programs{.native = FSDPRUN_STACKS_BINARY, .python = ""};
+  StackReader reader(loop_, [programs] { return programs; });
   v1::WorkerStacks result;
   bool is_over = false;
   reader.Read(

@@ -12,6 +12,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
 TEST(JobDrain, OthersGoOnWithoutTheNodeFreeOfCharge) {
   Job job(FreeSpec(2, 3, 0));
   job.RunThree();
