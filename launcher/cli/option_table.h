@@ -23,17 +23,20 @@ enum class CliProgram {
   kJobRestart,
   kJobStop,
   kSlurmSubmit,
-  kSlurmGrow
+  kSlurmGrow,
+  kDoctor
 };
 inline constexpr CliProgram kControlPrograms[] = {
     CliProgram::kJobList, CliProgram::kJobStatus,   CliProgram::kJobEvents, CliProgram::kJobRestart,
-    CliProgram::kJobStop, CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
+    CliProgram::kJobStop, CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow, CliProgram::kDoctor};
 
 const char* ProgramName(CliProgram program);
 /// `fsdpctl slurm ...`: what is submitted runs a launcher.
 bool IsSlurmCommand(CliProgram program);
 /// Of fsdpctl, about a job that runs.
 bool IsJobCommand(CliProgram program);
+/// Of fsdpctl, with options and no other words.
+bool TakesOptionsOnly(CliProgram program);
 
 /// Whose name it is. A prefix of an option of torchrun means what it means there, whatever options
 /// of our own begin with it.
@@ -51,6 +54,8 @@ enum class OptionGroup {
   kOutput,
   kProgram,
   kWorkers,
+  kChecks,
+  kPairTest,
   kOther
 };
 

@@ -39,6 +39,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"fsdp(run|-train|-agent)( [a-z]+)?", Named("a name in a sentence")),
     (r"fsdpctl( [a-z]+)*", Named("a name in a sentence")),
     (r"fsdpctl (ps|status|events|restart|stop) .*", Named("launcher_fsdpctl asks real jobs")),
+    (r"build/bin/fsdpctl doctor|fsdpctl doctor .*|srun --ntasks-per-node=1 fsdpctl doctor", Named("launcher_doctor runs it; how it ends depends on the machine")),
     (r"fsdpctl slurm .*|sbatch \w+\.sbatch", Named("slurm_templates runs it in a real Slurm")),
     (r"build/bin/fsdprun .*tests/parity/all_reduce_worker\.py", Named("python_worker_standalone runs it")),
     (r"fsdprun (--coordinator .*|)--rdzv-backend etcd .*", Named("launcher_coordinator_etcd runs it")),
