@@ -49,6 +49,7 @@ constexpr Command kCommands[] = {
      "write the batch file of a job from fsdprun's flags, and submit it", SlurmSubmit},
     {"slurm grow", "JOBID --nodes N [options]", "add nodes to a running elastic job", SlurmGrow},
     {"slurm join", "JOBID", "what the batch file of slurm grow runs", SlurmJoin},
+    {"doctor", "[options]", "say what here, or between nodes, will hinder a job", Doctor},
 };
 
 std::string Help() {

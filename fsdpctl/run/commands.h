@@ -36,5 +36,7 @@ int SlurmGrow(const ControlContext& context);
 /// In the batch file of a job that SlurmGrow() has submitted: becomes the srun that starts an agent
 /// on each of its nodes.
 int SlurmJoin(const ControlContext& context);
+/// What on this machine, or between nodes, will hinder a job.
+int Doctor(const ControlContext& context);
 
 }  // namespace fsdprun

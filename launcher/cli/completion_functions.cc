@@ -13,7 +13,7 @@ namespace {
 
 /// Whether what follows the first word that is no option is another program's.
 bool EndsAtFirstWord(CliProgram program) {
-  return program != CliProgram::kSlurmGrow && !IsJobCommand(program);
+  return program != CliProgram::kSlurmGrow && !TakesOptionsOnly(program);
 }
 
 /// Without the mark at its end.
@@ -173,9 +173,9 @@ std::string ZshFunction(CliProgram program) {
                       option.takes_value() ? "+" : "", "[", help, "]", value, "' \\\n");
     }
   }
-  const char* words = ends_early              ? "'1:program:_files' '*::arguments:_files'"
-                      : IsJobCommand(program) ? ""
-                                              : "'1:job:'";
+  const char* words = ends_early                  ? "'1:program:_files' '*::arguments:_files'"
+                      : TakesOptionsOnly(program) ? ""
+                                                  : "'1:job:'";
   absl::StrAppend(&script, "    ", words, "\n}\n");
   return script;
 }

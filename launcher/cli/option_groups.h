@@ -31,5 +31,7 @@ std::vector<OptionSpec> BatchJobOptions();
 std::vector<OptionSpec> QueueOptions();
 /// Of a command about a running job.
 std::vector<OptionSpec> JobCommandOptions(CliProgram program);
+/// Of fsdpctl doctor.
+std::vector<OptionSpec> DoctorOptionSpecs();
 
 }  // namespace fsdprun

@@ -35,7 +35,10 @@ std::vector<OptionSpec> MakeOptions(CliProgram program) {
   if (IsJobCommand(program)) {
     Append(program, JobCommandOptions(program), &all);
   }
-  const bool is_launch = !IsJobCommand(program) && program != CliProgram::kSlurmGrow;
+  if (program == CliProgram::kDoctor) {
+    Append(program, DoctorOptionSpecs(), &all);
+  }
+  const bool is_launch = !TakesOptionsOnly(program) && program != CliProgram::kSlurmGrow;
   Append(program, is_launch ? OptionTable() : OtherOptions(), &all);
   return all;
 }
@@ -72,6 +75,8 @@ const char* ProgramName(CliProgram program) {
       return "fsdpctl slurm submit";
     case CliProgram::kSlurmGrow:
       return "fsdpctl slurm grow";
+    case CliProgram::kDoctor:
+      return "fsdpctl doctor";
   }
   return "";
 }
@@ -82,6 +87,10 @@ bool IsSlurmCommand(CliProgram program) {
 
 bool IsJobCommand(CliProgram program) {
   return program >= CliProgram::kJobList && program <= CliProgram::kJobStop;
+}
+
+bool TakesOptionsOnly(CliProgram program) {
+  return IsJobCommand(program) || program == CliProgram::kDoctor;
 }
 
 const std::vector<OptionSpec>& OptionTable() {
@@ -126,6 +135,8 @@ const std::vector<OptionGroupTitle>& OptionGroupTitles() {
       {G::kOutput, "Logs"},
       {G::kProgram, "What to run"},
       {G::kWorkers, "Worker processes"},
+      {G::kChecks, "What is looked at"},
+      {G::kPairTest, "Between nodes"},
       {G::kOther, "Other"},
   };
   return titles;
@@ -155,7 +166,7 @@ std::vector<std::string> VariablesOf(const OptionSpec& option) {
 bool Offers(CliProgram program, const OptionSpec& option) {
   const absl::string_view name = option.name;
   // A shell completes the words of fsdpctl, not those of one of its commands.
-  if (IsJobCommand(program)) {
+  if (TakesOptionsOnly(program)) {
     return name != "completion" && name != "dry-run";
   }
   // A batch job has workers.

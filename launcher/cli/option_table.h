@@ -28,19 +28,23 @@ enum class CliProgram {
   kJobScale,
   kJobStop,
   kSlurmSubmit,
-  kSlurmGrow
+  kSlurmGrow,
+  kDoctor
 };
 inline constexpr CliProgram kControlPrograms[] = {
     CliProgram::kJobList,    CliProgram::kJobStatus,   CliProgram::kJobEvents,
     CliProgram::kJobLogs,    CliProgram::kJobStacks,   CliProgram::kJobSave,
     CliProgram::kJobRestart, CliProgram::kJobDrain,    CliProgram::kJobScale,
-    CliProgram::kJobStop,    CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
+    CliProgram::kJobStop,    CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow,
+    CliProgram::kDoctor};
 
 const char* ProgramName(CliProgram program);
 /// `fsdpctl slurm ...`: what is submitted runs a launcher.
 bool IsSlurmCommand(CliProgram program);
 /// Of fsdpctl, about a job that runs.
 bool IsJobCommand(CliProgram program);
+/// Of fsdpctl, with options and no other words.
+bool TakesOptionsOnly(CliProgram program);
 
 /// Whose name it is. A prefix of an option of torchrun means what it means there, whatever options
 /// of our own begin with it.
@@ -58,6 +62,8 @@ enum class OptionGroup {
   kOutput,
   kProgram,
   kWorkers,
+  kChecks,
+  kPairTest,
   kOther
 };
 

@@ -3,7 +3,7 @@
 namespace fsdprun {
 namespace {
 
-bool IsCommand(CliProgram program) { return IsSlurmCommand(program) || IsJobCommand(program); }
+bool IsCommand(CliProgram program) { return IsSlurmCommand(program) || TakesOptionsOnly(program); }
 
 const ProgramTexts& LauncherTexts() {
   static const ProgramTexts texts = {
@@ -187,6 +187,23 @@ const ProgramTexts& JobTexts(CliProgram program) {
   }
 }
 
+const ProgramTexts& DoctorTexts() {
+  static const ProgramTexts texts = {
+      .summary = "say what on this machine, or between nodes, will hinder distributed training",
+      .synopsis = "[options]",
+      .description =
+          "Looks at limits, memory, folders, the network, the clock, GPUs and the programs of this "
+          "machine before a job is started, and says what will not work or will be slow, why, and "
+          "what to do. Nothing is changed. With several nodes the way between each of them and the "
+          "first is tested, too: both directions, round trips, large messages, bandwidth, clocks, "
+          "the token and the release. All nodes must prove the same token; nothing is told to who "
+          "does not.",
+      .examples = {"fsdpctl doctor", "fsdpctl doctor --all --log-dir /scratch/logs",
+                   "fsdpctl doctor --rdzv-endpoint node0:29400 --nnodes 4",
+                   "srun --ntasks-per-node=1 fsdpctl doctor"}};
+  return texts;
+}
+
 }  // namespace
 
 const ProgramTexts& TextsOf(CliProgram program) {
@@ -200,13 +217,15 @@ const ProgramTexts& TextsOf(CliProgram program) {
       return SubmitTexts();
     case CliProgram::kSlurmGrow:
       return GrowTexts();
+    case CliProgram::kDoctor:
+      return DoctorTexts();
     default:
       return LauncherTexts();
   }
 }
 
 const char* SpellingRules(CliProgram program) {
-  if (IsJobCommand(program)) {
+  if (TakesOptionsOnly(program)) {
     return "Options may be written with dashes or underscores, as --option value or "
            "--option=value, and shortened while unambiguous.";
   }
@@ -318,6 +337,14 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
        "option has a value that means nothing."},
       {"2", "The command line cannot be read."},
   };
+  static const std::vector<TextEntry> doctor = {
+      {"0", "Nothing was found that keeps a job from running; warnings and notes are allowed."},
+      {"1", "There are problems, or the nodes did not meet; or an option's value means nothing."},
+      {"2", "The command line cannot be read."},
+  };
+  if (program == CliProgram::kDoctor) {
+    return doctor;
+  }
   if (IsJobCommand(program)) {
     return job_command;
   }

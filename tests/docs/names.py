@@ -36,7 +36,9 @@ class Names:
             shown = subprocess.run([self.build / "bin" / words[0], "--help"], capture_output=True, text=True, check=True)
             return [f"{words[0]} --help says nothing of {word}" for word in words[1:]
                     if re.fullmatch(r"-[\w-]+|[a-z]+", word) and word not in shown.stdout]
-        if words[0] == "fsdpctl":
+        if words[0] == "srun":  # what it starts
+            words = list(itertools.dropwhile(lambda word: word.startswith("-"), words[1:]))
+        if words[0] in ("fsdpctl", "build/bin/fsdpctl"):
             return self._fsdpctl(words[1:])
         if words[0] in ("sbatch", "jq"):
             return []
