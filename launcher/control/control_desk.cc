@@ -51,7 +51,7 @@ void ControlDesk::Note(const job::News& news) {
 }
 
 void ControlDesk::Stepped() {
-  const int64_t step = machine_.progress().step;
+  const int64_t step = machine_.world().has_progress() ? machine_.progress().step : -1;
   if (machine_.generation() != progress_generation_) {
     progress_generation_ = machine_.generation();
     progress_step_ = -1;
