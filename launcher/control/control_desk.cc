@@ -167,7 +167,10 @@ void ControlDesk::TellNext(const Caller& caller, Follower& follower) {
     }
     follower.next = version();
     follower.not_before = MonoNow() + kStatusPause;
-    *answer.mutable_status() = DescribeJob(machine_, facts_, MonoNow());
+    *answer.mutable_status() = Status();
+    if (hooks_.complete) {
+      hooks_.complete(answer.mutable_status());
+    }
   }
   follower.has_been_told = true;
   follower.is_writing = true;

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/directory/private_folder.h"
+#include "launcher/metrics/job_metrics.h"
 #include "launcher/run/notices.h"
 
 namespace fsdprun {
@@ -103,8 +104,10 @@ CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
     : loop_(loop),
       options_(WithLaunchId(std::move(options))),
       hooks_(std::move(hooks)),
+      began_unix_s_(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())),
       machine_(MakeMachine(options_)),
       local_link_(std::make_unique<LocalLink>(*this)),
+      history_(machine_, options_.record.has_value(), MonoNow()),
       desk_(loop_, machine_, FactsOf(options_), DeskHooks()) {}
 
 CoordinatorHost::~CoordinatorHost() {
@@ -123,6 +126,7 @@ absl::Status CoordinatorHost::Start() {
     callbacks.on_message = [this](const FromAgent& message) { Feed(message); };
     callbacks.on_stream_lost = [this](Incarnation agent) { Feed(job::AgentStreamLost{agent}); };
     callbacks.on_refused = [this](const std::string& what) {
+      history_.Refuse();
       LogIfAny(refusals_.Add(what, MonoNow()));
     };
     callbacks.on_other_host = hooks_.on_other_host;
@@ -147,7 +151,22 @@ absl::Status CoordinatorHost::Start() {
 
 ControlDesk::Hooks CoordinatorHost::DeskHooks() {
   return {.stop = [this](int signal) { OperatorStop(signal); },
-          .restart = [this] { Feed(job::RestartAsked{}); }};
+          .restart = [this] { Feed(job::RestartAsked{}); },
+          .complete =
+              [this](v1::JobStatus* status) {
+                history_.Describe(MonoNow(), status->mutable_ledger());
+              }};
+}
+
+void CoordinatorHost::Collect(MetricPage* page) {
+  const MonoTime now = MonoNow();
+  history_.Advance(now);
+  CollectJob(desk_.Status(), history_,
+             JobCounts{.fenced = machine_.stale_dropped(),
+                       .outbox = outbox_.size(),
+                       .node_lease = options_.spec.dead_after,
+                       .began_unix_s = began_unix_s_},
+             now, page);
 }
 
 absl::Status CoordinatorHost::OpenLocalDoor() {
@@ -345,6 +364,7 @@ void CoordinatorHost::Hear(const job::News& news) {
     return;
   }
   desk_.Note(news);
+  history_.Note(news, MonoNow());
   if (hooks_.on_news) {
     hooks_.on_news(news);
   }
@@ -353,6 +373,7 @@ void CoordinatorHost::Hear(const job::News& news) {
 
 void CoordinatorHost::OnStepped(const job::Event& /*event*/, const job::Effects& /*effects*/) {
   sent_in_step_ = 0;
+  history_.Stepped(machine_, MonoNow());
   desk_.Stepped();
   if (hooks_.on_step) {
     hooks_.on_step();

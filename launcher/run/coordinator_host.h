@@ -17,6 +17,8 @@
 #include "launcher/control/control_desk.h"
 #include "launcher/control/local_door.h"
 #include "launcher/coordinator/job_machine.h"
+#include "launcher/metrics/job_history.h"
+#include "launcher/metrics/metric_page.h"
 #include "launcher/rpc/coordinator_service.h"
 #include "launcher/run/refusal_log.h"
 #include "proto/cluster/clocks.h"
@@ -102,6 +104,10 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void Shutdown();
 
   const JobMachine& machine() const { return machine_; }
+  /// Where the job's time went, and what happened.
+  const JobHistory& history() const { return history_; }
+  /// What is known of the job, for Prometheus. O(nodes).
+  void Collect(MetricPage* page);
   /// The agent of this process has no company, and there has been no world: nothing is lost if they
   /// meet elsewhere.
   bool is_alone() const;
@@ -139,6 +145,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   EventLoop& loop_;
   const Options options_;
   const Hooks hooks_;
+  const double began_unix_s_;
 
   // Owned by the loop thread.
   JobMachine machine_;
@@ -146,6 +153,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   bool is_silent_ = false;
   EventLoop::TimerId wake_timer_ = 0;
   std::unique_ptr<LocalLink> local_link_;
+  JobHistory history_;
   ControlDesk desk_;
   std::unique_ptr<CoordinatorService> service_;
   std::unique_ptr<LocalDoor> local_door_;
