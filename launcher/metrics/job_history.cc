@@ -1,6 +1,7 @@
 #include "launcher/metrics/job_history.h"
 
 #include <optional>
+#include <variant>
 
 namespace fsdprun {
 namespace {
@@ -20,9 +21,18 @@ JobHistory::JobHistory(const JobMachine& machine, bool took_over, MonoTime now)
     : took_over_(took_over),
       ledger_(took_over ? TimeLedger(machine.phase(), now) : TimeLedger(now)) {}
 
+void JobHistory::Begin(const job::Event& event) {
+  is_asked_for_ = std::holds_alternative<job::RestartAsked>(event);
+}
+
 void JobHistory::Note(const job::News& news, MonoTime now) {
-  ledger_.On(news, now);
-  tally_.On(news, now);
+  job::News told = news;
+  if (auto* stopping = std::get_if<job::WorldStopping>(&told);
+      stopping != nullptr && is_asked_for_) {
+    stopping->kind = job::StopKind::kOperator;
+  }
+  ledger_.On(told, now);
+  tally_.On(told, now);
 }
 
 void JobHistory::Stepped(const JobMachine& machine, MonoTime now) {

@@ -19,6 +19,8 @@ class JobHistory {
   /// `machine`: as it is before its first step. `took_over`: from a coordinator before this one.
   JobHistory(const JobMachine& machine, bool took_over, MonoTime now);
 
+  /// The machine is about to take this event.
+  void Begin(const job::Event& event);
   /// Something has happened in the present step.
   void Note(const job::News& news, MonoTime now);
   /// After every step.
@@ -37,6 +39,9 @@ class JobHistory {
   const bool took_over_;
   TimeLedger ledger_;
   JobTally tally_;
+  /// The present step does what an operator asks for, at no charge: to the machine a change of the
+  /// world like any other.
+  bool is_asked_for_ = false;
   // Of the latest progress that was told.
   Generation generation_;
   int64_t step_ = -1;

@@ -130,6 +130,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void SendSoon();
   void SendSome();
   void Hear(const job::News& news) override;
+  void OnEvent(const job::Event& event) override { history_.Begin(event); }
   void OnStepped(const job::Event& event, const job::Effects& effects) override;
   void Tell(const job::Stalled& stalled);
   void Tell(const job::Warned& warned);

@@ -12,7 +12,7 @@ std::unique_ptr<HealthPort> OpenCoordinatorPort(EventLoop& loop, const Environme
   return OpenHealthPort(loop, environment,
                         {[&host] { return DescribeHealth(host.machine()); },
                          [&host, job] {
-                           MetricPage page({{"job", job}, {"node", HostName()}});
+                           MetricPage page({{"run_id", job}, {"node", HostName()}});
                            CollectOwnProcess(&page);
                            host.Collect(&page);
                            return page.Text();

@@ -27,7 +27,7 @@ absl::Status Launcher::OpenMonitoring() {
 }
 
 std::string Launcher::Metrics() {
-  MetricPage page({{"job", run_id_}, {"node", NodeName()}});
+  MetricPage page({{"run_id", run_id_}, {"node", NodeName()}});
   CollectOwnProcess(&page);
   node_monitor_.Collect(agent_.get(), &page);
   if (host_ != nullptr) {

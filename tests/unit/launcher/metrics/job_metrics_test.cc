@@ -11,8 +11,6 @@ namespace {
 
 using std::chrono::seconds;
 
-MonoTime At(int s) { return MonoTime(seconds(s)); }
-
 class JobMetricsTest : public testing::Test {
  protected:
   void AddNode(const std::string& name, const std::string& state, int heard_s) {

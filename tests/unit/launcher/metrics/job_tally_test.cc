@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/launcher/metrics/page_text.h"
+
 namespace fsdprun {
 namespace {
 
@@ -9,8 +11,6 @@ using std::chrono::seconds;
 
 constexpr auto kFailure = static_cast<size_t>(job::StopKind::kFailure);
 constexpr auto kMembership = static_cast<size_t>(job::StopKind::kMembership);
-
-MonoTime At(int s) { return MonoTime(seconds(s)); }
 
 job::FailureReported Fails(CauseKind kind, Duration age) {
   job::FailureReported reported;

@@ -10,9 +10,9 @@ using testing::HasSubstr;
 using testing::Not;
 
 TEST(MetricPageTest, TextThatWouldVoidThePageIsReplaced) {
-  MetricPage page({{"job", "run\xff\"\n\\"}});
+  MetricPage page(MetricPage::Labels{{"run_id", "run\xff\"\n\\"}});
   page.Gauge("step", "A step.", 3);
-  EXPECT_THAT(page.Text(), HasSubstr("fsdprun_step{job=\"run\xef\xbf\xbd\\\"\\n\\\\\"} 3\n"));
+  EXPECT_THAT(page.Text(), HasSubstr("fsdprun_step{run_id=\"run\xef\xbf\xbd\\\"\\n\\\\\"} 3\n"));
 }
 
 TEST(MetricPageTest, RowsOfOneNameAreOneFamilyWhoeverAddsThem) {

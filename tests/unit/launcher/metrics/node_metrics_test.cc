@@ -9,10 +9,6 @@
 namespace fsdprun {
 namespace {
 
-using std::chrono::seconds;
-
-MonoTime At(int s) { return MonoTime(seconds(s)); }
-
 node::News Ended(uint64_t generation, int local_rank, int code, bool after_stop = false) {
   node::WorkerEnded ended{Generation(generation), {}};
   ended.exit.local_rank = local_rank;

@@ -2,9 +2,12 @@
 
 #include <string>
 
+#include "base/mono_time.h"
 #include "launcher/metrics/metric_page.h"
 
 namespace fsdprun {
+
+inline MonoTime At(int s) { return MonoTime(std::chrono::seconds(s)); }
 
 /// The value of a row as it is shown, such as `fsdprun_agents{state="member"}`; empty if there is
 /// none.
