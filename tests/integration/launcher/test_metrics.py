@@ -32,16 +32,17 @@ WORKER = """
     table = os.open(D / f"steps.{GENERATION}", os.O_RDWR | os.O_CREAT)
     os.ftruncate(table, 8 * WORLD)
     steps = memoryview(mmap.mmap(table, 8 * WORLD)).cast("q")
+    steps[RANK] = 1  # Is there.
     saved = D / "saved"
     step = int(saved.read_text()) if saved.exists() else 0
     note("pid")
     with os.fdopen(int(os.environ["FSDPRUN_CONTROL_FD"]), "w") as control:
         while not (D / "end").exists():
             select.select([quiet], [], [], 0.02)
-            if min(steps[rank] or step for rank in range(WORLD)) < steps[RANK]:
+            if min(steps) < steps[RANK]:
                 continue
             step += 1
-            steps[RANK] = step
+            steps[RANK] += 1
             print(json.dumps({"v": 1, "type": "progress", "step": step, "total": 1000000}), file=control, flush=True)
             if RANK == 0 and step % 100 == 0:
                 (D / "saved.new").write_text(str(step))
@@ -172,6 +173,7 @@ class MetricsTest(MetricsCase):
         coordinator = self.start_host()
         self.launch = [None, self.start_part(1), self.start_part(2)]
         self.pids(self.wait_for_progress(1))
+        self.wait_for_value(0, lambda value: value > 0, "fsdprun_time_seconds_total", bucket="productive")
         self.kill_a_worker()
         self.kill_a_node()
         self.pause_a_node()

@@ -31,8 +31,10 @@ class JobHistoryTest : public testing::Test {
     Step(FromAgent{Incarnation(1), {}, AgentJoined{info, {}, {}}});
   }
   void Start() {
+    Say(AgentHeartbeat{});  // Its lease is short.
     Say(AgentPrepared{StoreEndpoint{"127.0.0.1", 1}});
     Say(AgentStarted{});
+    Say(AgentHeartbeat{});
   }
   void Progress(int64_t step) { Say(AgentHeartbeat{.progress = {.step = step}}); }
 

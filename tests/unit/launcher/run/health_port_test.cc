@@ -110,7 +110,7 @@ class HealthPortTest : public testing::Test {
     std::string text;
     bool is_over = false;
     loop_.Watch(socket.get(), EPOLLIN, [&](uint32_t) {
-      char bytes[4096];
+      char bytes[64 << 10];
       const ssize_t got = ::recv(socket.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
       is_over = got <= 0;
       text.append(bytes, static_cast<size_t>(got > 0 ? got : 0));
@@ -150,14 +150,14 @@ TEST_F(HealthPortTest, RequestsWithoutEndAreRefused) {
 }
 
 TEST_F(HealthPortTest, AnAnswerThatIsLongerThanAnyBufferComesWhole) {
-  metrics_ = std::string(32 << 20, 'x');
+  metrics_ = std::string(16 << 20, 'x');
   const UniqueFd socket = Connect();
   Send(socket, "GET /metrics HTTP/1.1\r\n\r\n");
   EXPECT_EQ(BodyOf(ReadAll(socket)).size(), metrics_.size());
 }
 
 TEST_F(HealthPortTest, WhoDoesNotReadALongAnswerHoldsNobodyUp) {
-  metrics_ = std::string(32 << 20, 'x');
+  metrics_ = std::string(16 << 20, 'x');
   const UniqueFd slow = Connect();
   Send(slow, "GET /metrics HTTP/1.1\r\n\r\n");
   const UniqueFd prober = Connect();
