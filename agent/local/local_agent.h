@@ -136,6 +136,12 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   void FinishFilteredOutput();
 
   const NodeMachine& machine() const { return machine_; }
+  /// See OutputPump::dropped_bytes().
+  uint64_t dropped_output_bytes() const { return output_.dropped_bytes(); }
+  /// Streams of this world's workers whose log files cannot be written.
+  size_t lost_logs() const { return lost_logs_.size(); }
+  /// The keeper has been started, and lives.
+  bool has_keeper() const { return keeper_ != nullptr && keeper_->is_alive(); }
   /// The coordinator has admitted this agent at least once.
   bool was_admitted() const { return was_admitted_; }
   /// The coordinator was lost in the middle of the job: it admitted this agent and never released

@@ -93,6 +93,7 @@ void OutputPump::Data(int local_rank, keeper::Stream stream, absl::string_view b
                         output.backlog_bytes + bytes.size() <= kMaxStreamBytes;
   if (source.dropped_bytes > 0 || !has_room) {
     source.dropped_bytes += bytes.size();
+    dropped_bytes_ += bytes.size();
   } else {
     absl::StrAppend(&source.backlog, bytes);
     output.backlog_bytes += bytes.size();

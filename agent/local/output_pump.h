@@ -101,6 +101,8 @@ class OutputPump {
   void Await(MonoTime deadline) { files_.Await(deadline); }
   /// A read has taken longer than the limit.
   bool hangs() const { return reading_ && MonoNow() >= reading_->deadline; }
+  /// Of all output that could be in no file: what was dropped so far.
+  uint64_t dropped_bytes() const { return dropped_bytes_; }
   /// Moves everything at once, unterminated last lines too, even if the sink has no room. At most
   /// kMaxBacklogBytes are read from files, and a read that hangs is given up; the rest is missing.
   void Drain();
@@ -179,6 +181,7 @@ class OutputPump {
   const Sink sink_;
   const Duration read_limit_;
   OnShown on_shown_;
+  uint64_t dropped_bytes_ = 0;
   size_t backlog_bytes_ = 0;
   std::map<Key, Output> outputs_;
   std::array<Queues, 2> queues_;

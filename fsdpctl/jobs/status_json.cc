@@ -42,6 +42,23 @@ json FailureJson(const v1::JobStatus& status) {
   return {{"what", status.last_failure()}, {"age_s", JsonSeconds(status.last_failure_age_ns())}};
 }
 
+/// Of a release that keeps none there is none.
+json LedgerJson(const v1::JobStatus& status) {
+  if (!status.has_ledger()) {
+    return nullptr;
+  }
+  const v1::TimeLedger& ledger = status.ledger();
+  json buckets = json::object();
+  for (const v1::TimeLedger::Entry& entry : ledger.entries()) {
+    buckets[entry.bucket()] = JsonSeconds(entry.ns());
+  }
+  return {
+      {"wall_s", JsonSeconds(ledger.wall_ns())},
+      {"buckets_s", std::move(buckets)},
+      {"goodput_ratio", ledger.has_goodput_ratio() ? json(ledger.goodput_ratio()) : json(nullptr)},
+      {"repeated_steps", ledger.repeated_steps()}};
+}
+
 }  // namespace
 
 std::string StatusJson(const v1::JobStatus& status) {
@@ -73,7 +90,8 @@ std::string StatusJson(const v1::JobStatus& status) {
                      {"endpoint", coordinator.endpoint()},
                      {"release", coordinator.build().release()},
                      {"protocol", coordinator.build().protocol()}}},
-                   {"nodes", std::move(nodes)}});
+                   {"nodes", std::move(nodes)},
+                   {"ledger", LedgerJson(status)}});
 }
 
 std::string JobListJson(const std::vector<JobEntry>& jobs) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 
 namespace fsdprun {
@@ -104,6 +105,24 @@ std::string ProgressText(const v1::JobStatus& status) {
                       " (", Age(status.progress_age_ns()), " ago)");
 }
 
+/// What took the most comes first; what took nothing is left out.
+std::string LedgerText(const v1::TimeLedger& ledger) {
+  std::vector<v1::TimeLedger::Entry> entries(ledger.entries().begin(), ledger.entries().end());
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return a.ns() > b.ns(); });
+  std::vector<std::string> parts;
+  for (const v1::TimeLedger::Entry& entry : entries) {
+    const double part = static_cast<double>(entry.ns()) / static_cast<double>(ledger.wall_ns());
+    if (part >= 0.0005) {
+      parts.push_back(absl::StrFormat("%s %.1f %%", entry.bucket(), 100 * part));
+    }
+  }
+  return absl::StrCat(absl::StrJoin(parts, ", "), " of ", Age(ledger.wall_ns()),
+                      ledger.repeated_steps() == 0
+                          ? ""
+                          : absl::StrCat("; ", ledger.repeated_steps(), " steps done again"));
+}
+
 }  // namespace
 
 std::string StatusText(const v1::JobStatus& status) {
@@ -121,6 +140,9 @@ std::string StatusText(const v1::JobStatus& status) {
                     coordinator.endpoint().empty() ? "" : " at ", coordinator.endpoint(), ", for ",
                     Age(status.age_ns()), " (fsdprun ", coordinator.build().release(), ")")},
   };
+  if (status.ledger().wall_ns() > 0) {
+    rows.push_back({"time", LedgerText(status.ledger())});
+  }
   if (status.has_kill_in_ns()) {
     rows.push_back({"stopping", absl::StrCat("what still runs is killed in ",
                                              Age(std::max<int64_t>(0, status.kill_in_ns())))});

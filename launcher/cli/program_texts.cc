@@ -369,7 +369,7 @@ const std::vector<TextEntry>& VariableTexts(CliProgram program) {
       {"TORCHELASTIC_TIMER_FILE", "The watchdog's FIFO (default: a private one in TMPDIR)."},
       {"TORCHELASTIC_HEALTH_CHECK_PORT",
        "Port for HTTP probes, on all interfaces: GET /healthz (with ?max_progress_age=SECONDS also "
-       "about the workers' progress) and GET /status."},
+       "about the workers' progress), GET /status, and GET /metrics for Prometheus."},
       {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
        "1: rank 0 serves the workers' store, not its agent (not with static rendezvous)."},
   };

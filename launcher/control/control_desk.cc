@@ -59,7 +59,7 @@ void ControlDesk::Note(const job::News& news) {
 }
 
 void ControlDesk::Stepped() {
-  const int64_t step = machine_.progress().step;
+  const int64_t step = machine_.world().has_progress() ? machine_.progress().step : -1;
   if (machine_.generation() != progress_generation_) {
     progress_generation_ = machine_.generation();
     progress_step_ = -1;
@@ -183,7 +183,10 @@ void ControlDesk::TellNext(const Caller& caller, Follower& follower) {
     }
     follower.next = version();
     follower.not_before = MonoNow() + kStatusPause;
-    *answer.mutable_status() = DescribeJob(machine_, facts_, MonoNow());
+    *answer.mutable_status() = Status();
+    if (hooks_.complete) {
+      hooks_.complete(answer.mutable_status());
+    }
   }
   follower.has_been_told = true;
   follower.is_writing = true;

@@ -31,6 +31,8 @@ class ControlDesk {
     std::function<void()> restart;
     std::function<void(Incarnation)> drain;
     std::function<void(int min_nodes, int max_nodes)> scale;
+    /// Adds to a state what is known elsewhere; may be null.
+    std::function<void(v1::JobStatus*)> complete{};
   };
 
   /// Events that are known to who asks later.
@@ -54,6 +56,8 @@ class ControlDesk {
   void Stepped();
   /// Before that: something has happened.
   void Note(const job::News& news);
+  /// The state of the job, without what Hooks::complete adds.
+  v1::JobStatus Status() const { return DescribeJob(machine_, facts_, MonoNow()); }
   /// Nothing is answered any more, for this reason.
   void Close(const std::string& why);
 

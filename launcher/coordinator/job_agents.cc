@@ -224,7 +224,7 @@ Failure JobMachine::FailureOf(const FromAgent& envelope, CauseKind kind, std::st
 
 /// False if it is collateral of a stop.
 bool JobMachine::RecordFailure(Failure failure, MonoTime since, Out& out) {
-  out.effects.news.emplace_back(job::FailureReported{failure});
+  out.effects.news.emplace_back(job::FailureReported{failure, out.now - since});
   return world_.failures().Add(std::move(failure), out.now, since);
 }
 

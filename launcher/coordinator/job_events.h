@@ -157,6 +157,8 @@ struct WorldCommitted {
 /// once the world has stopped.
 struct FailureReported {
   Failure failure;
+  /// Since it began, as far as the coordinator can tell: see FailureLog::Add().
+  Duration age{};
 };
 struct WorldStopping {
   Generation generation;

@@ -148,6 +148,8 @@ class World {
   const FailureLog& failures() const { return failures_; }
   /// The latest that any world has reported.
   const Progress& progress() const { return progress_; }
+  /// It is this world's.
+  bool has_progress() const { return has_progress_; }
   bool HasAnySucceeded() const { return succeeded_workers_ > 0; }
   bool HaveAllSucceeded() const { return succeeded_workers_ == world_size_; }
   /// All workers have ended well, and its progress says that there was nothing left to do.

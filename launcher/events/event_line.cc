@@ -20,42 +20,6 @@ std::string Cut(const std::string& text) { return text.substr(0, kTextMax); }
 
 double InSeconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-const char* NameOf(job::StopKind kind) {
-  switch (kind) {
-    case job::StopKind::kFailure:
-      return "failure";
-    case job::StopKind::kMembership:
-      return "membership";
-    case job::StopKind::kOperator:
-      return "operator";
-  }
-  return "?";
-}
-
-const char* NameOf(CauseKind kind) {
-  switch (kind) {
-    case CauseKind::kWorkerFailed:
-      return "worker_failed";
-    case CauseKind::kNodeLost:
-      return "node_lost";
-    case CauseKind::kKeeperDied:
-      return "keeper_died";
-    case CauseKind::kPrepareFailed:
-      return "prepare_failed";
-    case CauseKind::kSpawnFailed:
-      return "spawn_failed";
-    case CauseKind::kNodeWedged:
-      return "node_wedged";
-    case CauseKind::kNodeStuck:
-      return "node_stuck";
-    case CauseKind::kJoinTimeout:
-      return "join_timeout";
-    case CauseKind::kCannotStart:
-      return "cannot_start";
-  }
-  return "?";
-}
-
 const char* NameOf(OutcomeKind kind) {
   switch (kind) {
     case OutcomeKind::kSucceeded:
@@ -84,7 +48,7 @@ Json EndOf(const WorkerExit& exit) {
 
 Json CauseOf(const Failure& failure) {
   Json json;
-  json["kind"] = NameOf(failure.kind);
+  json["kind"] = CauseName(failure.kind);
   json["generation"] = failure.generation.value();
   json["failed_node"] = failure.node_name;
   json["group_rank"] = failure.group_rank;
@@ -192,7 +156,7 @@ Told Tell(const job::FailureReported& reported) { return {"failure", CauseOf(rep
 Told Tell(const job::WorldStopping& stopping) {
   return {"world_stopping",
           {{"generation", stopping.generation.value()},
-           {"cause", NameOf(stopping.kind)},
+           {"cause", CauseName(stopping.kind)},
            {"why", Cut(stopping.why)}}};
 }
 
@@ -283,6 +247,42 @@ std::string LineOf(const Told& told, const char* from, const EventSource& source
 }
 
 }  // namespace
+
+std::string_view CauseName(CauseKind kind) {
+  switch (kind) {
+    case CauseKind::kWorkerFailed:
+      return "worker_failed";
+    case CauseKind::kNodeLost:
+      return "node_lost";
+    case CauseKind::kKeeperDied:
+      return "keeper_died";
+    case CauseKind::kPrepareFailed:
+      return "prepare_failed";
+    case CauseKind::kSpawnFailed:
+      return "spawn_failed";
+    case CauseKind::kNodeWedged:
+      return "node_wedged";
+    case CauseKind::kNodeStuck:
+      return "node_stuck";
+    case CauseKind::kJoinTimeout:
+      return "join_timeout";
+    case CauseKind::kCannotStart:
+      return "cannot_start";
+  }
+  return "?";
+}
+
+std::string_view CauseName(job::StopKind kind) {
+  switch (kind) {
+    case job::StopKind::kFailure:
+      return "failure";
+    case job::StopKind::kMembership:
+      return "membership";
+    case job::StopKind::kOperator:
+      return "operator";
+  }
+  return "?";
+}
 
 std::string FormatEvent(const job::News& news, const EventSource& source, int64_t unix_ms) {
   const Told told = std::visit([](const auto& what) { return Tell(what); }, news);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "agent/node/node_machine.h"
 #include "launcher/coordinator/job_events.h"
@@ -19,6 +20,10 @@ struct EventSource {
   /// The name of the node that writes them.
   std::string node;
 };
+
+/// As an event names it, such as "worker_failed".
+std::string_view CauseName(CauseKind kind);
+std::string_view CauseName(job::StopKind kind);
 
 /// One object without the newline; text that is not UTF-8 is replaced, and what workers wrote is
 /// cut. `unix_ms`: when it happened. Pure.

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/directory/private_folder.h"
+#include "launcher/metrics/job_metrics.h"
 #include "launcher/run/notices.h"
 
 namespace fsdprun {
@@ -60,8 +61,10 @@ CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
     : loop_(loop),
       options_(WithLaunchId(std::move(options))),
       hooks_(std::move(hooks)),
+      began_unix_s_(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch())),
       machine_(MakeMachine(options_)),
       local_link_(loop_, MakeLocalLink()),
+      history_(machine_, options_.record.has_value(), MonoNow()),
       desk_(loop_, machine_, FactsOf(options_), DeskHooks(), asides_) {}
 
 CoordinatorHost::~CoordinatorHost() {
@@ -87,6 +90,7 @@ absl::Status CoordinatorHost::Start() {
       asides_.Hear(agent, aside);
     };
     callbacks.on_refused = [this](const std::string& what) {
+      history_.Refuse();
       LogIfAny(refusals_.Add(what, MonoNow()));
     };
     callbacks.on_other_host = hooks_.on_other_host;
@@ -116,7 +120,22 @@ ControlDesk::Hooks CoordinatorHost::DeskHooks() {
           .scale =
               [this](int min, int max) {
                 Feed(job::ScaleAsked{min, max});
+              },
+          .complete =
+              [this](v1::JobStatus* status) {
+                history_.Describe(MonoNow(), status->mutable_ledger());
               }};
+}
+
+void CoordinatorHost::Collect(MetricPage* page) {
+  const MonoTime now = MonoNow();
+  history_.Advance(now);
+  CollectJob(desk_.Status(), history_,
+             JobCounts{.fenced = machine_.stale_dropped(),
+                       .outbox = outbox_.size(),
+                       .node_lease = options_.spec.dead_after,
+                       .began_unix_s = began_unix_s_},
+             now, page);
 }
 
 absl::Status CoordinatorHost::OpenLocalDoor() {
@@ -326,6 +345,7 @@ void CoordinatorHost::Hear(const job::News& news) {
     return;
   }
   desk_.Note(news);
+  history_.Note(news, MonoNow());
   if (hooks_.on_news) {
     hooks_.on_news(news);
   }
@@ -334,6 +354,7 @@ void CoordinatorHost::Hear(const job::News& news) {
 
 void CoordinatorHost::OnStepped(const job::Event& /*event*/, const job::Effects& /*effects*/) {
   sent_in_step_ = 0;
+  history_.Stepped(machine_, MonoNow());
   desk_.Stepped();
   if (hooks_.on_step) {
     hooks_.on_step();

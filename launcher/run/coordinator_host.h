@@ -18,6 +18,8 @@
 #include "launcher/control/local_door.h"
 #include "launcher/control/node_asides.h"
 #include "launcher/coordinator/job_machine.h"
+#include "launcher/metrics/job_history.h"
+#include "launcher/metrics/metric_page.h"
 #include "launcher/rpc/coordinator_service.h"
 #include "launcher/run/local_link.h"
 #include "launcher/run/refusal_log.h"
@@ -104,6 +106,10 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void Shutdown();
 
   const JobMachine& machine() const { return machine_; }
+  /// Where the job's time went, and what happened.
+  const JobHistory& history() const { return history_; }
+  /// What is known of the job, for Prometheus. O(nodes).
+  void Collect(MetricPage* page);
   /// The agent of this process has no company, and there has been no world: nothing is lost if they
   /// meet elsewhere.
   bool is_alone() const;
@@ -126,6 +132,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void SendSoon();
   void SendSome();
   void Hear(const job::News& news) override;
+  void OnEvent(const job::Event& event) override { history_.Begin(event); }
   void OnStepped(const job::Event& event, const job::Effects& effects) override;
   void Tell(const job::Stalled& stalled);
   void Tell(const job::Warned& warned);
@@ -143,6 +150,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   EventLoop& loop_;
   const Options options_;
   const Hooks hooks_;
+  const double began_unix_s_;
 
   // Owned by the loop thread.
   JobMachine machine_;
@@ -153,6 +161,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   NodeAsides asides_{
       [this](Incarnation agent, const v1::ToNodeAside& aside) { SendAside(agent, aside); },
       nullptr};
+  JobHistory history_;
   ControlDesk desk_;
   std::unique_ptr<CoordinatorService> service_;
   std::unique_ptr<LocalDoor> local_door_;

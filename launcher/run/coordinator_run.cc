@@ -16,6 +16,7 @@
 #include "launcher/directory/private_folder.h"
 #include "launcher/journal/etcd_journal.h"
 #include "launcher/report/failure_report.h"
+#include "launcher/run/coordinator_port.h"
 #include "launcher/run/job_end.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/notices.h"
@@ -98,6 +99,7 @@ absl::Status CoordinatorRun::Start() {
   RETURN_IF_ERROR(OpenPort());
   RETURN_IF_ERROR(taken_);
   BeginPlace();
+  OpenMonitoring();
   TellOfStart();
   has_started_ = true;
   return absl::OkStatus();
@@ -220,7 +222,9 @@ absl::Status CoordinatorRun::OpenHost() {
   };
   hooks.on_step = [this] { TrackStop(); };
   events_.OpenForCoordinator(plan_);
-  hooks.on_news = [this](const job::News& news) { events_.Record(news); };
+  hooks.on_news = [this](const job::News& news) {
+    events_.Record(news, host_->history().ledger());
+  };
   hooks.on_other_host = [this](const std::vector<std::string>& where) {
     Log(LogLevel::kWarning,
         absl::StrCat("another launcher, at ", absl::StrJoin(where, ", "),
@@ -274,6 +278,10 @@ absl::Status CoordinatorRun::OpenPort() {
     host_->AgentDied(inheritance_->handover.agent);
   }
   return absl::OkStatus();
+}
+
+void CoordinatorRun::OpenMonitoring() {
+  health_port_ = OpenCoordinatorPort(loop_, environment_, plan_.rdzv_id, *host_);
 }
 
 void CoordinatorRun::TellOfStart() {

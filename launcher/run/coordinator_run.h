@@ -18,6 +18,7 @@
 #include "launcher/journal/open_journal.h"
 #include "launcher/run/coordinator_host.h"
 #include "launcher/run/event_log.h"
+#include "launcher/run/health_port.h"
 #include "launcher/run/job_output.h"
 #include "launcher/run/journal_keeper.h"
 #include "launcher/run/place_search.h"
@@ -55,6 +56,7 @@ class CoordinatorRun {
   void OpenKeeper();
   absl::Status OpenHost();
   absl::Status OpenPort();
+  void OpenMonitoring();
   void TellOfStart();
   void ScheduleWaitNotice();
   void TrackStop();
@@ -105,6 +107,8 @@ class CoordinatorRun {
   std::unique_ptr<CoordinatorHost> host_;
   /// Listens: what speaks HTTP/2 is an agent's. No world has its store here.
   std::unique_ptr<StoreServer> port_;
+  /// Null if nobody wants it.
+  std::unique_ptr<HealthPort> health_port_;
 
   bool has_started_ = false;
   /// Why this coordinator may do nothing any more; OK if it may.

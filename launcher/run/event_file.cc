@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,6 +40,24 @@ struct EventFile::File {
     problem = fd.valid() ? "" : ErrorText(errno);
   }
 
+  void Leave(const std::string& name, const std::string& text) {
+    problem.clear();
+    if (!fd.valid()) {
+      Open();
+    }
+    if (!problem.empty()) {
+      return;
+    }
+    const std::string beside = path.substr(0, path.rfind('/') + 1) + name;
+    const std::string unfinished = beside + ".new";
+    std::ofstream file(unfinished, std::ios::trunc);
+    file << text;
+    file.close();
+    if (!file || ::rename(unfinished.c_str(), beside.c_str()) != 0) {
+      problem = absl::StrCat(name, ": ", ErrorText(errno));
+    }
+  }
+
   void Write(const std::string& text) {
     problem.clear();
     if (!fd.valid()) {
@@ -70,10 +90,17 @@ void EventFile::Append(std::string line) {
 }
 
 void EventFile::WriteWaiting() {
-  if (is_writing_ || waiting_.empty()) {
+  if (is_writing_ || (waiting_.empty() && beside_.empty())) {
     return;
   }
   is_writing_ = true;
+  if (waiting_.empty()) {
+    files_.Run(
+        [file = file_, left = std::move(beside_.front())] { file->Leave(left.first, left.second); },
+        [this] { OnWritten(0); });
+    beside_.pop_front();
+    return;
+  }
   std::string text;
   for (const std::string& line : waiting_) {
     absl::StrAppend(&text, line, "\n");
@@ -94,6 +121,11 @@ void EventFile::OnWritten(size_t lines) {
                        "; the job goes on, and its events are lost until there is room"));
     }
   }
+  WriteWaiting();
+}
+
+void EventFile::LeaveBeside(std::string name, std::string text) {
+  beside_.emplace_back(std::move(name), std::move(text));
   WriteWaiting();
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,6 +33,9 @@ class EventFile {
 
   /// `line` without its newline.
   void Append(std::string line);
+  /// Writes a file of this name into the folder in which the lines are, in the place of one that is
+  /// there.
+  void LeaveBeside(std::string name, std::string text);
   /// Waits until all is written, or until `deadline`, and says what could not be. For when the loop
   /// has ended.
   void Finish(MonoTime deadline);
@@ -47,6 +52,8 @@ class EventFile {
   const std::shared_ptr<File> file_;
 
   std::vector<std::string> waiting_;
+  /// Names and texts of LeaveBeside().
+  std::deque<std::pair<std::string, std::string>> beside_;
   bool is_writing_ = false;
   bool has_warned_ = false;
   size_t lost_ = 0;

@@ -1,11 +1,13 @@
 #include "launcher/run/event_log.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "launcher/ledger/ledger_json.h"
 #include "launcher/run/machine.h"
 
 namespace fsdprun {
@@ -46,7 +48,12 @@ void EventLog::Append(const News& news) {
   }
 }
 
-void EventLog::Record(const job::News& news) { Append(news); }
+void EventLog::Record(const job::News& news, const TimeLedger& ledger) {
+  Append(news);
+  if (file_ != nullptr && std::holds_alternative<job::JobFinished>(news)) {
+    file_->LeaveBeside("ledger.json", LedgerJson(ledger, source_.job, MonoNow()));
+  }
+}
 void EventLog::Record(const node::News& news) { Append(news); }
 
 void EventLog::Finish(MonoTime deadline) {

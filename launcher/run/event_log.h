@@ -10,6 +10,7 @@
 #include "launcher/cli/launch_plan.h"
 #include "launcher/coordinator/job_events.h"
 #include "launcher/events/event_line.h"
+#include "launcher/ledger/time_ledger.h"
 #include "launcher/run/event_file.h"
 
 namespace fsdprun {
@@ -30,7 +31,8 @@ class EventLog {
   /// In a folder of its own, for who has no workers. What goes wrong is logged.
   void OpenForCoordinator(const LaunchPlan& plan);
 
-  void Record(const job::News& news);
+  /// With the last news, the ledger is left beside the events.
+  void Record(const job::News& news, const TimeLedger& ledger);
   void Record(const node::News& news);
 
   /// EventFile::Finish().

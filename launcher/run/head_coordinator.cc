@@ -8,6 +8,7 @@
 #include "launcher/directory/host_lookup.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/directory/private_folder.h"
+#include "launcher/run/coordinator_port.h"
 #include "launcher/run/job_spec.h"
 #include "launcher/run/notices.h"
 #include "launcher/run/tls_setup.h"
@@ -52,7 +53,7 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
     } else if (const auto* draining = std::get_if<job::NodeDraining>(&news)) {
       drained_.insert(draining->node.name);
     }
-    events_.Record(news);
+    events_.Record(news, host_->history().ledger());
   };
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
@@ -76,6 +77,7 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
   // Who speaks here for nodes that cannot takes no answers.
   host_->local_link().SetCallbacks({[] {}, [](const ToAgent&) {}, [](const LinkLoss&) {}});
   host_->local_link().Open(/*patience=*/1);
+  health_port_ = OpenCoordinatorPort(loop_, environment_, plan_.rdzv_id, *host_);
   return host_->Start();
 }
 

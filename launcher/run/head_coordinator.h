@@ -13,6 +13,7 @@
 #include "launcher/run/at_revision.h"
 #include "launcher/run/coordinator_host.h"
 #include "launcher/run/event_log.h"
+#include "launcher/run/health_port.h"
 #include "proto/cluster/clocks.h"
 #include "proto/cluster/types.h"
 
@@ -70,6 +71,8 @@ class HeadCoordinator {
   std::unique_ptr<CoordinatorHost> host_;
   /// At the coordinator's port; here it only tells agents from strangers.
   std::unique_ptr<StoreServer> door_;
+  /// Null if nobody wants it.
+  std::unique_ptr<HealthPort> health_port_;
 
   std::set<std::string> joined_;
   std::set<std::string> drained_;

@@ -116,7 +116,8 @@ int BoundPort(int socket) {
 
 }  // namespace
 
-std::string AnswerProbe(absl::string_view request, const HealthReport& report) {
+std::string AnswerProbe(absl::string_view request, const HealthReport& report,
+                        const std::function<std::string()>& metrics) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(request.substr(0, request.find("\r\n")), ' ');
   if (words.size() != 3 || !absl::StartsWith(words[2], "HTTP/1.")) {
@@ -133,26 +134,27 @@ std::string AnswerProbe(absl::string_view request, const HealthReport& report) {
     answer = HealthAnswer(query, report);
   } else if (path == "/status") {
     answer = StatusAnswer(report);
+  } else if (path == "/metrics" && metrics) {
+    answer = Answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", metrics());
   } else {
-    answer = PlainAnswer("404 Not Found", "there are /healthz and /status");
+    answer = PlainAnswer("404 Not Found", "there are /healthz, /status and /metrics");
   }
   return words[0] == "HEAD" ? answer.substr(0, answer.find("\r\n\r\n") + 4) : answer;
 }
 
 absl::StatusOr<std::unique_ptr<HealthPort>> HealthPort::Open(EventLoop& loop, uint16_t port,
-                                                             std::function<HealthReport()> report) {
+                                                             HealthSources sources) {
   UniqueFd listener;
   if (const int error = Listen(port, &listener); error != 0) {
     return CannotListen(port, error);
   }
   const int bound = BoundPort(listener.get());
   return std::unique_ptr<HealthPort>(
-      new HealthPort(loop, std::move(listener), bound, std::move(report)));
+      new HealthPort(loop, std::move(listener), bound, std::move(sources)));
 }
 
-HealthPort::HealthPort(EventLoop& loop, UniqueFd listener, int port,
-                       std::function<HealthReport()> report)
-    : loop_(loop), listener_(std::move(listener)), port_(port), report_(std::move(report)) {
+HealthPort::HealthPort(EventLoop& loop, UniqueFd listener, int port, HealthSources sources)
+    : loop_(loop), listener_(std::move(listener)), port_(port), sources_(std::move(sources)) {
   reserve_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   loop_.Watch(listener_.get(), EPOLLIN, [this](uint32_t) { Accept(); });
 }
@@ -183,13 +185,22 @@ void HealthPort::Accept() {
   const int fd = socket.get();
   const EventLoop::TimerId limit = loop_.At(MonoNow() + kClientLimit, [this, fd] { Close(fd); });
   clients_.push_back({.socket = std::move(socket), .limit = limit});
-  loop_.Watch(fd, EPOLLIN, [this, fd](uint32_t) { Receive(fd); });
+  loop_.Watch(fd, EPOLLIN, [this, fd](uint32_t) {
+    if (ClientOf(fd).answer.empty()) {
+      Receive(fd);
+    } else {
+      Send(fd);
+    }
+  });
 }
 
-/// The answer is smaller than any socket's buffer: it is sent at once or not at all.
+HealthPort::Client& HealthPort::ClientOf(int socket) {
+  return *std::find_if(clients_.begin(), clients_.end(),
+                       [socket](const Client& c) { return c.socket.get() == socket; });
+}
+
 void HealthPort::Receive(int socket) {
-  const auto client = std::find_if(clients_.begin(), clients_.end(),
-                                   [socket](const Client& c) { return c.socket.get() == socket; });
+  Client& client = ClientOf(socket);
   char bytes[kMaxRequestBytes];
   const ssize_t got = ::recv(socket, bytes, sizeof(bytes), 0);
   if (got <= 0) {
@@ -198,17 +209,30 @@ void HealthPort::Receive(int socket) {
     }
     return;
   }
-  client->request.append(bytes, static_cast<size_t>(got));
-  const bool is_complete = absl::StrContains(client->request, "\r\n\r\n");
-  if (!is_complete && client->request.size() < kMaxRequestBytes) {
+  client.request.append(bytes, static_cast<size_t>(got));
+  const bool is_complete = absl::StrContains(client.request, "\r\n\r\n");
+  if (!is_complete && client.request.size() < kMaxRequestBytes) {
     return;
   }
-  const std::string answer =
-      is_complete ? AnswerProbe(client->request, report_())
-                  : PlainAnswer("431 Request Header Fields Too Large", "at most 4096 bytes");
-  [[maybe_unused]] const ssize_t sent =
-      ::send(socket, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  Close(socket);
+  client.answer = is_complete
+                      ? AnswerProbe(client.request, sources_.report(), sources_.metrics)
+                      : PlainAnswer("431 Request Header Fields Too Large", "at most 4096 bytes");
+  Send(socket);
+}
+
+/// Most answers are smaller than any socket's buffer, and are sent at once.
+void HealthPort::Send(int socket) {
+  Client& client = ClientOf(socket);
+  const std::string& answer = client.answer;
+  const ssize_t sent = ::send(socket, answer.data() + client.sent, answer.size() - client.sent,
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
+  client.sent += sent > 0 ? static_cast<size_t>(sent) : 0;
+  const bool is_lost = sent < 0 && errno != EAGAIN && errno != EINTR;
+  if (is_lost || client.sent == answer.size()) {
+    Close(socket);
+  } else {
+    loop_.Rewatch(socket, EPOLLOUT);
+  }
 }
 
 void HealthPort::Close(int socket) {

@@ -37,14 +37,24 @@ struct HealthReport {
 ///                  With ?max_progress_age=SECONDS also 503 if running workers have shown no
 ///                  progress for longer.
 ///   GET /status    the report as JSON, always 200.
-/// Pure.
-std::string AnswerProbe(absl::string_view request, const HealthReport& report);
+///   GET /metrics   what `metrics` returns, in Prometheus' text format; without one, 404.
+/// Pure, but for what it calls.
+std::string AnswerProbe(absl::string_view request, const HealthReport& report,
+                        const std::function<std::string()>& metrics = nullptr);
 
-/// Answers probes over HTTP/1.0, on all interfaces: Kubernetes' come from outside of the pod.
-/// Thread: loop thread only.
+/// What a HealthPort tells.
+struct HealthSources {
+  std::function<HealthReport()> report;
+  /// May be null.
+  std::function<std::string()> metrics{};
+};
+
+/// Answers probes over HTTP/1.0, on all interfaces: Kubernetes' come from outside of the pod. An
+/// answer waits for its reader without holding up anything else, for kClientLimit at most. Thread:
+/// loop thread only.
 //
 // An HTTP library would bring threads of its own, and locks for a state that belongs to the loop;
-// two kinds of short requests without a body need none.
+// a few kinds of short requests without a body need none.
 class HealthPort {
  public:
   static constexpr size_t kMaxClients = 16;
@@ -53,7 +63,7 @@ class HealthPort {
 
   /// Port 0: a free one. Errors: ALREADY_EXISTS or INTERNAL, with the port.
   static absl::StatusOr<std::unique_ptr<HealthPort>> Open(EventLoop& loop, uint16_t port,
-                                                          std::function<HealthReport()> report);
+                                                          HealthSources sources);
   ~HealthPort();
   HealthPort(const HealthPort&) = delete;
   HealthPort& operator=(const HealthPort&) = delete;
@@ -64,20 +74,25 @@ class HealthPort {
   struct Client {
     UniqueFd socket;
     std::string request;
+    /// What is still to be sent of it.
+    std::string answer{};
+    size_t sent = 0;
     EventLoop::TimerId limit = 0;
   };
 
-  HealthPort(EventLoop& loop, UniqueFd listener, int port, std::function<HealthReport()> report);
+  HealthPort(EventLoop& loop, UniqueFd listener, int port, HealthSources sources);
 
+  Client& ClientOf(int socket);
   void Accept();
   void Receive(int socket);
+  void Send(int socket);
   void Close(int socket);
 
   // Constant after construction.
   EventLoop& loop_;
   const UniqueFd listener_;
   const int port_;
-  const std::function<HealthReport()> report_;
+  const HealthSources sources_;
 
   // Owned by the loop thread.
   /// Makes room for one more descriptor.

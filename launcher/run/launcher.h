@@ -28,6 +28,7 @@
 #include "launcher/run/health_port.h"
 #include "launcher/run/job_output.h"
 #include "launcher/run/monitoring.h"
+#include "launcher/run/node_monitor.h"
 #include "launcher/run/place_search.h"
 #include "launcher/run/restart_limit.h"
 #include "launcher/run/signals.h"
@@ -61,6 +62,7 @@ class Launcher {
   absl::Status FindProgram();
   bool IsAlone() const;
   absl::Status OpenMonitoring();
+  std::string Metrics();
   absl::Status OpenTimer(const std::string& left_behind);
   absl::Status OpenLink();
   void MakeHost();
@@ -196,6 +198,7 @@ class Launcher {
   /// Why this node was said to be left out of the job; empty: it was not.
   std::string told_left_out_;
   std::unique_ptr<FileTimer> file_timer_;
+  NodeMonitor node_monitor_{loop_};
   std::unique_ptr<HealthPort> health_port_;
   /// Of the present agent; null if nobody wants them.
   std::unique_ptr<AgentEvents> events_;

@@ -15,14 +15,25 @@
 
 namespace fsdprun {
 absl::Status Launcher::OpenMonitoring() {
-  health_port_ = OpenHealthPort(loop_, environment_, [this] {
+  const auto report = [this] {
     // Who hosts the coordinator is needed by the other nodes, whatever has become of its own.
     const bool has_ended = agent_exit_.has_value() && host_ == nullptr && !search_.needs_place();
     return DescribeHealth(agent_.get(), has_ended ? std::optional(agent_message_) : std::nullopt,
                           progress_signs_);
-  });
+  };
+  health_port_ = OpenHealthPort(loop_, environment_, {report, [this] { return Metrics(); }});
   // A part of a daemon's job may find one.
   return plan_.keeper_socket.empty() ? OpenTimer("") : absl::OkStatus();
+}
+
+std::string Launcher::Metrics() {
+  MetricPage page({{"run_id", run_id_}, {"node", NodeName()}});
+  CollectOwnProcess(&page);
+  node_monitor_.Collect(agent_.get(), &page);
+  if (host_ != nullptr) {
+    host_->Collect(&page);
+  }
+  return page.Text();
 }
 
 // Workers that are there already write to `left_behind`.
@@ -46,13 +57,16 @@ void Launcher::OpenEventLog() {
 }
 
 void Launcher::RecordNews(CoordinatorHost::Hooks* hooks) {
-  hooks->on_news = [this](const job::News& news) { event_log_->Record(news); };
+  hooks->on_news = [this](const job::News& news) {
+    event_log_->Record(news, host_->history().ledger());
+  };
 }
 
 void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
   progress_signs_ = ProgressSigns();
   hooks->on_news = [this](const node::News& news) {
     event_log_->Record(news);
+    node_monitor_.On(news);
     if (std::holds_alternative<node::CoordinatorLost>(news)) {
       StepSearch(place::CoordinatorLost{});
     }
@@ -60,6 +74,7 @@ void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
   hooks->on_timer_request = [this] { progress_signs_.OnTimerRequest(); };
   hooks->on_event = [this](const node::Event& event) {
     progress_signs_.On(event);
+    node_monitor_.On(event);
     WarnOfOtherTerms(event);
     TellIfLeftOut(event);
     NoteRejection(event);

@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<FileTimer>> OpenFileTimer(EventLoop& loop,
 }
 
 std::unique_ptr<HealthPort> OpenHealthPort(EventLoop& loop, const Environment& environment,
-                                           std::function<HealthReport()> report) {
+                                           HealthSources sources) {
   const std::string text = Get(environment, kHealthPortVariable);
   if (text.empty()) {
     return nullptr;
@@ -68,7 +68,7 @@ std::unique_ptr<HealthPort> OpenHealthPort(EventLoop& loop, const Environment& e
                                          " is no number from 0 to 65535; no port is opened"));
     return nullptr;
   }
-  auto opened = HealthPort::Open(loop, static_cast<uint16_t>(port), std::move(report));
+  auto opened = HealthPort::Open(loop, static_cast<uint16_t>(port), std::move(sources));
   if (!opened.ok()) {
     // A launcher inside of another one's worker leaves the port to that.
     const bool is_worker = !Get(environment, contract::kEnvRunId).empty();
@@ -120,6 +120,15 @@ HealthReport DescribeHealth(const LocalAgent* agent, const std::optional<std::st
   if (machine.coordinator_deadline().has_value()) {
     report.notice = "the coordinator does not answer";
   }
+  return report;
+}
+
+HealthReport DescribeHealth(const JobMachine& job) {
+  HealthReport report;
+  report.phase = std::string(job::PhaseName(job.phase()));
+  report.generation = job.generation().value();
+  report.restarts = job.restarts_used();
+  report.has_progress = job.world().has_progress();
   return report;
 }
 

@@ -11,6 +11,7 @@
 #include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "launcher/cli/command_line.h"
+#include "launcher/coordinator/job_machine.h"
 #include "launcher/run/health_port.h"
 
 namespace fsdprun {
@@ -46,11 +47,14 @@ absl::StatusOr<std::unique_ptr<FileTimer>> OpenFileTimer(EventLoop& loop,
 /// The port of TORCHELASTIC_HEALTH_CHECK_PORT; null if that is not set, or cannot be used, which is
 /// warned about: the variable may come with an image, for several jobs of one machine.
 std::unique_ptr<HealthPort> OpenHealthPort(EventLoop& loop, const Environment& environment,
-                                           std::function<HealthReport()> report);
+                                           HealthSources sources);
 
 /// What the port says of an agent; null: there is none yet. `end`: why it has ended, if it has.
 HealthReport DescribeHealth(const LocalAgent* agent, const std::optional<std::string>& end,
                             const ProgressSigns& signs);
+
+/// What the port says of a coordinator without an agent beside it.
+HealthReport DescribeHealth(const JobMachine& job);
 
 /// Whether events go to the console: LOGLEVEL may mute them, as in torchrun.
 bool ShowsEvents(const LaunchPlan& plan, const Environment& environment);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What tests would be skipped for is told at once: skips are an error only at the end of a long run. scripts/setup --tests
-looks for an etcd and a Slurm, --soak for Slurm's accounting too, scripts/test (and scripts/soak) for what a user may do. Tried on a copy of scripts/, which has neither
+looks for an etcd, a promtool and a Slurm, --soak for Slurm's accounting too, scripts/test (and scripts/soak) for what a user may do. Tried on a copy of scripts/, which has neither
 .venv nor .cache."""
 
 import os
@@ -70,8 +70,19 @@ class SetupTest(unittest.TestCase):
         for word in ("apt-get download etcd-server", "/etc/apt", "E: no route to the mirror", "FSDPRUN_ALLOW_SKIPS=1"):
             self.assertIn(word, said)
 
+    def test_no_promtool(self):
+        etcd = {"TORCHELASTIC_ETCD_BINARY_PATH": shutil.which("true")}
+        self.assertIn("missing for launcher_metrics", self.run_setup("--tests", "--no-apt", "--check", **etcd)[1])
+        code, said = self.run_setup("--tests", "--no-apt", **etcd)
+        self.assertEqual(code, 1, said)
+        for word in ("there is no promtool", "Put a promtool on PATH", "FSDPRUN_ALLOW_SKIPS=1"):
+            self.assertIn(word, said)
+        (self.path / "promtool").symlink_to(shutil.which("true"))
+        self.assertNotIn("promtool", self.run_setup("--tests", "--no-apt", "--check", **etcd)[1])
+
     def test_no_slurm(self):
         etcd = {"TORCHELASTIC_ETCD_BINARY_PATH": shutil.which("true")}
+        (self.path / "promtool").symlink_to(shutil.which("true"))
         self.assertIn("missing for the tests slurm_*", self.run_setup("--tests", "--no-apt", "--check", **etcd)[1])
         code, said = self.run_setup("--tests", "--no-apt", **etcd)
         self.assertEqual(code, 1, said)
@@ -90,6 +101,7 @@ class SetupTest(unittest.TestCase):
 
     def test_accounting(self):
         """Only soak needs it: --tests does not look for it."""
+        (self.path / "promtool").symlink_to(shutil.which("true"))
         slurm = self.root / "slurm"
         programs = ("sbin/slurmctld-wlm", "sbin/slurmd-wlm", "sbin/slurmstepd-wlm", "bin/srun", "bin/scontrol", "bin/sacct")
         self.unpack(slurm, *(f"usr/{name}" for name in programs))

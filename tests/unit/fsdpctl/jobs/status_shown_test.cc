@@ -81,12 +81,44 @@ TEST(StatusJsonTest, NothingIsNullAndTextNeedNotBeText) {
   const json shown = json::parse(StatusJson(status));
   EXPECT_EQ(shown.at("v"), 1);
   EXPECT_EQ(shown.at("reason"), "\xef\xbf\xbd");
-  for (const char* key : {"progress", "kill_in_s", "exit_code", "last_failure"}) {
+  for (const char* key : {"progress", "kill_in_s", "exit_code", "last_failure", "ledger"}) {
     EXPECT_TRUE(shown.at(key).is_null()) << key;
   }
   EXPECT_TRUE(shown.at("nodes").at(0).at("group_rank").is_null());
   EXPECT_EQ(shown.at("nodes").at(1).at("first_rank"), 1);
   EXPECT_EQ(shown.at("age_s"), 10800.0);
+}
+
+void AddTime(const char* bucket, int64_t ns, v1::JobStatus* status) {
+  v1::TimeLedger* const ledger = status->mutable_ledger();
+  ledger->set_wall_ns(ledger->wall_ns() + ns);
+  v1::TimeLedger::Entry* const entry = ledger->add_entries();
+  entry->set_bucket(bucket);
+  entry->set_ns(ns);
+}
+
+TEST(StatusTextTest, TheTimeIsShownFromTheMostToTheLeast) {
+  v1::JobStatus status = Status();
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("\ntime ")));
+  AddTime("startup", 10 * kSecond, &status);
+  AddTime("productive", 90 * kSecond, &status);
+  AddTime("hang", 0, &status);
+  EXPECT_THAT(StatusText(status), HasSubstr("productive 90.0 %, startup 10.0 % of 1 min 40 s\n"));
+  status.mutable_ledger()->set_repeated_steps(5);
+  EXPECT_THAT(StatusText(status), HasSubstr("1 min 40 s; 5 steps done again\n"));
+}
+
+TEST(StatusJsonTest, TheLedgerHasAllBuckets) {
+  v1::JobStatus status = Status();
+  AddTime("startup", 10 * kSecond, &status);
+  AddTime("hang", 0, &status);
+  json ledger = json::parse(StatusJson(status)).at("ledger");
+  EXPECT_EQ(ledger.at("wall_s"), 10.0);
+  EXPECT_EQ(ledger.at("buckets_s"), json::parse(R"({"startup":10.0,"hang":0.0})"));
+  EXPECT_TRUE(ledger.at("goodput_ratio").is_null());
+  status.mutable_ledger()->set_goodput_ratio(0.5);
+  ledger = json::parse(StatusJson(status)).at("ledger");
+  EXPECT_EQ(ledger.at("goodput_ratio"), 0.5);
 }
 
 TEST(JobListTest, JobsAreListed) {

@@ -48,6 +48,20 @@ TEST_F(EventFileTest, LinesAreAppendedInTheirOrder) {
   EXPECT_EQ(Content(), "before\nline 0\nline 1\nline 2\nline 3\nline 4\n");
 }
 
+TEST_F(EventFileTest, AFileCanBeLeftBesideTheLines) {
+  std::ofstream(folder_ / "ledger.json") << "of the last run, which was longer";
+  EventFile file(loop_, Path());
+  file.Append("line");
+  file.LeaveBeside("ledger.json", "{}\n");
+  file.Finish(Soon());
+  std::ifstream left(folder_ / "ledger.json");
+  std::stringstream text;
+  text << left.rdbuf();
+  EXPECT_EQ(text.str(), "{}\n");
+  EXPECT_EQ(Content(), "line\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "ledger.json.new"));
+}
+
 TEST_F(EventFileTest, WithoutAnEventThereIsNoFile) {
   EventFile file(loop_, Path());
   file.Finish(Soon());

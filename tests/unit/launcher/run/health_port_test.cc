@@ -47,6 +47,15 @@ TEST(AnswerProbeTest, HealthIsWhatTheProblemSays) {
   EXPECT_EQ(BodyOf(bad), "the coordinator does not answer\n");
 }
 
+TEST(AnswerProbeTest, MetricsAreInPrometheusFormat) {
+  const std::string request = "GET /metrics HTTP/1.1\r\nAccept: */*\r\n\r\n";
+  const std::string answer = AnswerProbe(request, {}, [] { return "fsdprun_step 7\n"; });
+  EXPECT_THAT(answer, StartsWith("HTTP/1.0 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+  EXPECT_EQ(BodyOf(answer), "fsdprun_step 7\n");
+  EXPECT_THAT(AnswerProbe(request, {}), StartsWith("HTTP/1.0 404 ")) << "there are none";
+}
+
 TEST(AnswerProbeTest, ProgressThatIsTooOldIsAProblemForWhoAsks) {
   HealthReport report{.phase = "running", .progress_age = std::chrono::seconds(20)};
   EXPECT_THAT(Ask("/healthz", report), StartsWith("HTTP/1.0 200 "));
@@ -77,7 +86,8 @@ TEST(AnswerProbeTest, StatusIsTheReportAsJson) {
 class HealthPortTest : public testing::Test {
  protected:
   HealthPortTest() {
-    auto port = HealthPort::Open(loop_, 0, [] { return HealthReport{}; });
+    auto port =
+        HealthPort::Open(loop_, 0, {[] { return HealthReport{}; }, [this] { return metrics_; }});
     EXPECT_TRUE(port.ok()) << port.status();
     port_ = *std::move(port);
   }
@@ -100,7 +110,7 @@ class HealthPortTest : public testing::Test {
     std::string text;
     bool is_over = false;
     loop_.Watch(socket.get(), EPOLLIN, [&](uint32_t) {
-      char bytes[4096];
+      char bytes[64 << 10];
       const ssize_t got = ::recv(socket.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
       is_over = got <= 0;
       text.append(bytes, static_cast<size_t>(got > 0 ? got : 0));
@@ -111,14 +121,15 @@ class HealthPortTest : public testing::Test {
     return text;
   }
 
+  std::string metrics_ = "fsdprun_step 1\n";
   EventLoop loop_;
   LoopWaiter waiter_{loop_};
   std::unique_ptr<HealthPort> port_;
 };
 
 TEST_F(HealthPortTest, APortInUseIsNamed) {
-  const auto second =
-      HealthPort::Open(loop_, static_cast<uint16_t>(port_->port()), [] { return HealthReport{}; });
+  const auto second = HealthPort::Open(loop_, static_cast<uint16_t>(port_->port()),
+                                       {[] { return HealthReport{}; }});
   EXPECT_TRUE(absl::IsAlreadyExists(second.status()));
   EXPECT_THAT(std::string(second.status().message()),
               HasSubstr(std::to_string(port_->port()) + " of TORCHELASTIC_HEALTH_CHECK_PORT"));
@@ -136,6 +147,22 @@ TEST_F(HealthPortTest, RequestsWithoutEndAreRefused) {
   Send(socket,
        "GET /healthz HTTP/1.0\r\nX: " + std::string(HealthPort::kMaxRequestBytes - 26, 'x'));
   EXPECT_THAT(ReadAll(socket), StartsWith("HTTP/1.0 431 "));
+}
+
+TEST_F(HealthPortTest, AnAnswerThatIsLongerThanAnyBufferComesWhole) {
+  metrics_ = std::string(16 << 20, 'x');
+  const UniqueFd socket = Connect();
+  Send(socket, "GET /metrics HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(BodyOf(ReadAll(socket)).size(), metrics_.size());
+}
+
+TEST_F(HealthPortTest, WhoDoesNotReadALongAnswerHoldsNobodyUp) {
+  metrics_ = std::string(16 << 20, 'x');
+  const UniqueFd slow = Connect();
+  Send(slow, "GET /metrics HTTP/1.1\r\n\r\n");
+  const UniqueFd prober = Connect();
+  Send(prober, "GET /healthz HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(ReadAll(prober), StartsWith("HTTP/1.0 200 OK"));
 }
 
 TEST_F(HealthPortTest, SilentClientsMakeRoomForOthers) {
