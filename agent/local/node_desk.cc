@@ -16,7 +16,10 @@ std::vector<int> ToVector(const Ranks& ranks) {
 }  // namespace
 
 NodeDesk::NodeDesk(EventLoop& loop, StackReader::Programs programs, Hooks hooks)
-    : loop_(loop), hooks_(std::move(hooks)), stacks_(loop, std::move(programs)) {}
+    : loop_(loop),
+      hooks_(std::move(hooks)),
+      stacks_(loop, std::move(programs)),
+      vitals_(loop, [this] { TellVitals(); }) {}
 
 void NodeDesk::Hear(const v1::ToNodeAside& aside) {
   const uint64_t id = aside.id();
@@ -25,6 +28,9 @@ void NodeDesk::Hear(const v1::ToNodeAside& aside) {
     auto question = std::make_shared<decltype(questions_)::node_type>(questions_.extract(id));
     loop_.Post([question] {});
     return;
+  }
+  if (aside.has_vitals()) {
+    return vitals_.Want(Duration(aside.vitals().every_ns()));
   }
   if (IsWanted(id)) {
     return;
@@ -46,7 +52,10 @@ void NodeDesk::Hear(const v1::ToNodeAside& aside) {
   }
 }
 
-void NodeDesk::StreamLost() { questions_.clear(); }
+void NodeDesk::StreamLost() {
+  questions_.clear();
+  vitals_.Want(Duration::zero());
+}
 
 void NodeDesk::WorkersBegan() {
   for (auto& [id, question] : questions_) {
@@ -140,6 +149,16 @@ void NodeDesk::AnswerSave(uint64_t id) {
   answer.mutable_save()->set_workers(told);
   answer.set_is_last(!has_first);
   Send(id, std::move(answer));
+}
+
+/// While the network does not keep up, older vitals are worth nothing: the next ones are told.
+void NodeDesk::TellVitals() {
+  if (hooks_.unwritten() > kUnwrittenMax) {
+    return;
+  }
+  v1::FromNodeAside aside;
+  *aside.mutable_vitals() = hooks_.read_vitals();
+  hooks_.send(aside);
 }
 
 void NodeDesk::Refuse(uint64_t id, const std::string& why) {

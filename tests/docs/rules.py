@@ -67,6 +67,7 @@ def rule_of(command: str) -> Run | Named | None:
 BLOCKS: list[tuple[str, str, str]] = [
     ("json", r'"model".*"data".*"train"', "training configuration"),
     ("cpp", r"int main\(", "C++ program"),
+    ("python", r"FSDPRUN_VITALS_FILE", "worker, which launcher_vitals runs"),
     ("cmake", r"add_subdirectory\(fsdprun", "CMake project"),
     ("sbatch", r"^#!/bin/bash\n#SBATCH ", "batch file, which slurm_templates runs in a real Slurm"),
     ("", r"fsdp-keeper\n.*worker 0", "picture"),
