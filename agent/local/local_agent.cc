@@ -125,6 +125,9 @@ void LocalAgent::Listen() {
     const auto* reject = std::get_if<RejectAgent>(&message.message);
     was_released_ |= std::holds_alternative<ReleaseAgent>(message.message) ||
                      (reject != nullptr && !reject->rejoin);
+    if (was_released_) {
+      desk_.TellTheRest();
+    }
     Feed(message);
   };
   callbacks.on_lost = [this](const LinkLoss& loss) { OnLinkLost(loss); };

@@ -58,16 +58,36 @@ void LogTail::Replace(std::vector<TailedLog> logs) {
   }
 }
 
+void LogTail::Drain(MonoTime deadline) {
+  is_draining_ = true;
+  for (const auto& source : sources_) {
+    source->is_last_round = true;
+  }
+  if (timer_ != 0) {
+    loop_.Cancel(std::exchange(timer_, 0));
+    ReadNext();
+  }
+  while (!is_drained_ && files_.Await(deadline)) {
+  }
+}
+
+void LogTail::EndRound() {
+  next_ = 0;
+  const bool found_any = std::exchange(found_any_, false);
+  if (sources_.empty() && is_draining_) {
+    is_drained_ = true;
+  } else if (sources_.empty() && !follows_) {
+    hooks_.on_end();
+  } else if ((found_any || is_draining_) && hooks_.has_room()) {
+    ReadNext();
+  } else {
+    Pause();
+  }
+}
+
 void LogTail::ReadNext() {
-  if (next_ >= sources_.size()) {
-    next_ = 0;
-    if (sources_.empty() && !follows_) {
-      hooks_.on_end();
-    } else if (std::exchange(found_any_, false) && hooks_.has_room()) {
-      ReadNext();
-    } else {
-      Pause();
-    }
+  if (next_ >= ReadableCount()) {
+    EndRound();
     return;
   }
   if (!hooks_.has_room()) {
@@ -76,15 +96,25 @@ void LogTail::ReadNext() {
   }
   const std::shared_ptr<Source> source = sources_[next_];
   auto bytes = std::make_shared<std::string>();
+  // A read that began before it was the last round may have missed what came since.
   files_.Run([source, bytes] { *bytes = ReadPiece(*source); },
-             [live = is_live_, this, source, bytes] {
+             [live = is_live_, this, source, bytes, is_last = source->is_last_round] {
                if (*live) {
-                 OnPiece(source, *bytes);
+                 OnPiece(source, *bytes, is_last);
                }
              });
 }
 
+/// Those that have been replaced come first, and before any other.
+size_t LogTail::ReadableCount() const {
+  const auto replaced =
+      std::count_if(sources_.begin(), sources_.end(),
+                    [](const std::shared_ptr<Source>& source) { return source->is_last_round; });
+  return replaced > 0 ? static_cast<size_t>(replaced) : sources_.size();
+}
+
 void LogTail::Pause() {
+  is_drained_ = is_draining_;  // As far as there is room.
   loop_.Cancel(timer_);
   timer_ = loop_.At(MonoNow() + kPause, [this] {
     timer_ = 0;
@@ -126,10 +156,10 @@ void LogTail::Position(Source& source, uint64_t size) {
   source.tail_lines = -1;
 }
 
-void LogTail::OnPiece(const std::shared_ptr<Source>& source, std::string_view bytes) {
+void LogTail::OnPiece(const std::shared_ptr<Source>& source, std::string_view bytes, bool is_last) {
   found_any_ |= !bytes.empty();
   Tell(*source, bytes);
-  if (source->is_at_end && source->is_last_round) {
+  if (source->is_at_end && is_last) {
     if (!source->rest.empty()) {
       Tell(*source, "\n");
     }

@@ -53,6 +53,9 @@ class LogTail {
   /// Other files take the place of all, from their beginning, once these have been read to their
   /// ends.
   void Replace(std::vector<TailedLog> logs);
+  /// Tells what is left now, as far as there is room and it can be read by the deadline. For the
+  /// end.
+  void Drain(MonoTime deadline);
 
  private:
   /// Used by the file thread while it reads.
@@ -73,7 +76,9 @@ class LogTail {
   static std::string ReadPiece(Source& source);
   static void Position(Source& source, uint64_t size);
   void ReadNext();
-  void OnPiece(const std::shared_ptr<Source>& source, std::string_view bytes);
+  void EndRound();
+  size_t ReadableCount() const;
+  void OnPiece(const std::shared_ptr<Source>& source, std::string_view bytes, bool is_last);
   void Tell(Source& source, std::string_view bytes);
   void Pause();
 
@@ -85,6 +90,8 @@ class LogTail {
   /// How many of the front have been read in this round.
   size_t next_ = 0;
   bool found_any_ = false;
+  bool is_draining_ = false;
+  bool is_drained_ = false;
   EventLoop::TimerId timer_ = 0;
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };

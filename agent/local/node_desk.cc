@@ -82,6 +82,15 @@ void NodeDesk::CheckpointTold(int rank, int64_t step, const std::string& path) {
   }
 }
 
+void NodeDesk::TellTheRest() {
+  const MonoTime deadline = MonoNow() + kLastWords;
+  for (auto& [id, question] : questions_) {
+    if (question.tail != nullptr) {
+      question.tail->Drain(deadline);
+    }
+  }
+}
+
 void NodeDesk::AnswerLogs(uint64_t id, const v1::LogsQuestion& question) {
   Question& open = questions_[id];
   open.ranks = ToVector(question.ranks());

@@ -12,6 +12,7 @@
 #include "agent/local/stack_reader.h"
 #include "agent/local/worker_vitals.h"
 #include "base/event_loop.h"
+#include "base/mono_time.h"
 #include "fsdprun/v1/aside.pb.h"
 #include "proto/cluster/types.h"
 
@@ -46,6 +47,7 @@ class NodeDesk {
 
   /// More questions at once are refused: each that follows logs has a thread.
   static constexpr size_t kQuestionsMax = 16;
+  static constexpr Duration kLastWords = std::chrono::milliseconds(100);
   /// While more messages than that wait to be sent, no more are made.
   static constexpr size_t kUnwrittenMax = 8;
 
@@ -60,6 +62,9 @@ class NodeDesk {
   void WorkersBegan();
   /// A worker has told of a checkpoint.
   void CheckpointTold(int rank, int64_t step, const std::string& path);
+  /// The coordinator is about to be told that this agent leaves: tells what is left of logs that
+  /// are followed. Takes kLastWords at most.
+  void TellTheRest();
 
  private:
   struct Question {

@@ -54,7 +54,8 @@ std::string ReadUntil(int fd, MonoTime deadline, bool* is_late) {
   return text;
 }
 
-ProgramOutput RunProgram(const std::vector<std::string>& command, MonoTime deadline) {
+ProgramOutput RunProgram(const std::vector<std::string>& command, Duration limit) {
+  const MonoTime deadline = MonoNow() + limit;
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return {"", absl::StrCat("make a pipe for ", command[0], ": ", ErrorText(errno))};
@@ -83,8 +84,7 @@ ProgramOutput RunProgram(const std::vector<std::string>& command, MonoTime deadl
   while (::waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (is_late) {
-    output.problem =
-        absl::StrCat(command[0], " has not ended within ", ToSeconds(StackReader::kLimit), " s");
+    output.problem = absl::StrCat(command[0], " has not ended within ", ToSeconds(limit), " s");
   } else if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
     output.problem = absl::StrCat(command[0], " ended with ", WEXITSTATUS(status));
   }
@@ -117,8 +117,8 @@ void AddReader(const std::string& name, v1::WorkerStacks* stacks) {
   stacks->set_reader(absl::StrCat(stacks->reader(), stacks->reader().empty() ? "" : ", ", name));
 }
 
-void AddPython(const std::string& program, pid_t pid, MonoTime deadline, v1::WorkerStacks* stacks) {
-  const ProgramOutput output = RunProgram({program, "dump", "--pid", absl::StrCat(pid)}, deadline);
+void AddPython(const std::string& program, pid_t pid, Duration limit, v1::WorkerStacks* stacks) {
+  const ProgramOutput output = RunProgram({program, "dump", "--pid", absl::StrCat(pid)}, limit);
   if (output.problem.empty()) {
     AddReader("py-spy", stacks);
     stacks->set_text(output.text);
@@ -126,8 +126,8 @@ void AddPython(const std::string& program, pid_t pid, MonoTime deadline, v1::Wor
   AddProblem(output, stacks);
 }
 
-void AddNative(const std::string& program, pid_t pid, MonoTime deadline, v1::WorkerStacks* stacks) {
-  const ProgramOutput output = RunProgram({program, absl::StrCat(pid)}, deadline);
+void AddNative(const std::string& program, pid_t pid, Duration limit, v1::WorkerStacks* stacks) {
+  const ProgramOutput output = RunProgram({program, absl::StrCat(pid)}, limit);
   absl::string_view text = output.text;
   if (absl::ConsumePrefix(&text, kStopped)) {
     const std::pair<absl::string_view, absl::string_view> parts =
@@ -143,22 +143,22 @@ void AddNative(const std::string& program, pid_t pid, MonoTime deadline, v1::Wor
   AddProblem(output, stacks);
 }
 
-v1::WorkerStacks ReadStacks(const StackReader::Programs& programs, const ReadWorker& worker) {
+v1::WorkerStacks ReadStacks(const StackReader::Programs& programs, const ReadWorker& worker,
+                            Duration limit) {
   v1::WorkerStacks stacks;
   stacks.set_rank(worker.rank);
   stacks.set_pid(worker.pid);
-  const MonoTime deadline = MonoNow() + StackReader::kLimit;
   const bool is_python =
       IsPython(ExecutableOf(worker.pid), Whole(absl::StrCat("/proc/", worker.pid, "/maps")));
   if (is_python && !programs.python.empty()) {
-    AddPython(programs.python, worker.pid, deadline, &stacks);
+    AddPython(programs.python, worker.pid, limit, &stacks);
   } else if (is_python) {
     stacks.set_problem(
         "py-spy, which reads stacks of Python, is not on the agent's PATH; install "
         "it (pip install py-spy)");
   }
   if (!programs.native.empty()) {
-    AddNative(programs.native, worker.pid, deadline, &stacks);
+    AddNative(programs.native, worker.pid, limit, &stacks);
   } else if (stacks.text().empty()) {
     stacks.set_problem("fsdp-stacks is not beside fsdp-keeper; install it there");
   }
@@ -172,7 +172,8 @@ void StackReader::Read(const std::vector<ReadWorker>& workers,
                        const std::function<void()>& then) {
   for (const ReadWorker& worker : workers) {
     auto stacks = std::make_shared<v1::WorkerStacks>();
-    thread_.Run([programs = programs_, worker, stacks] { *stacks = ReadStacks(programs, worker); },
+    thread_.Run([programs = programs_, limit = limit_, worker,
+                 stacks] { *stacks = ReadStacks(programs, worker, limit); },
                 [stacks, on_read] { on_read(*stacks); });
   }
   thread_.Run([] {}, then);

@@ -32,11 +32,12 @@ class StackReader {
     std::string python;
   };
 
-  /// For one worker; what has been read by then is told.
+  /// For one program and worker; what has been read by then is told.
   static constexpr Duration kLimit = std::chrono::seconds(10);
   static constexpr size_t kMaxTextBytes = 256u << 10;
 
-  StackReader(EventLoop& loop, Programs programs) : programs_(std::move(programs)), thread_(loop) {}
+  StackReader(EventLoop& loop, Programs programs, Duration limit = kLimit)
+      : programs_(std::move(programs)), limit_(limit), thread_(loop) {}
   StackReader(const StackReader&) = delete;
   StackReader& operator=(const StackReader&) = delete;
 
@@ -47,6 +48,7 @@ class StackReader {
 
  private:
   const Programs programs_;
+  const Duration limit_;
   FileThread thread_;
 };
 

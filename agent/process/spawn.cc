@@ -175,6 +175,10 @@ int RunChild(void* argument) {
   if (BareCall(SYS_getppid) != plan.child.keeper) {
     FailChild(plan, Step::kParentDied, ESRCH, 0);  // It died before prctl took effect.
   }
+  if (plan.child.tracer > 1) {
+    // Where only ancestors may trace (Yama), what the agent starts to read stacks may, too.
+    BareCall(SYS_prctl, PR_SET_PTRACER, plan.child.tracer);
+  }
   if (const long error = ConnectStreams(plan); error < 0) {
     FailChild(plan, Step::kStreams, -error, 0);
   }
@@ -244,7 +248,8 @@ StartedChild StartChild(SpawnPlan& plan, const ChildFds& fds) {
     child.error = errno;
     return child;
   }
-  plan.child = {.fds = fds, .failure_pipe = failure[1], .keeper = ::getpid()};
+  plan.child = {
+      .fds = fds, .failure_pipe = failure[1], .keeper = ::getpid(), .tracer = ::getppid()};
   const pid_t pid = Clone(plan, child.pidfd);
   const int error = errno;
   ::close(failure[1]);

@@ -74,6 +74,8 @@ struct SpawnPlan {
     ChildFds fds;
     int failure_pipe = -1;
     pid_t keeper = -1;
+    /// Whose descendants may read its stacks; see PR_SET_PTRACER.
+    pid_t tracer = -1;
   };
   Child child;
   /// Of the child, which calls nothing that needs more.

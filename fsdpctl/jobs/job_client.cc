@@ -30,7 +30,8 @@ std::shared_ptr<grpc::Channel> NewChannel(const JobAddress& address,
 }  // namespace
 
 absl::Status AskJob(const JobAddress& address, const v1::ControlQuestion& question,
-                    const std::function<void(const v1::ControlAnswer&)>& on_answer) {
+                    const std::function<void(const v1::ControlAnswer&)>& on_answer,
+                    std::optional<std::chrono::milliseconds> limit) {
   const auto verdict = std::make_shared<TlsVerdict>();
   const std::shared_ptr<grpc::Channel> channel = NewChannel(address, verdict);
   if (!channel->WaitForConnected(std::chrono::system_clock::now() + kConnectTimeout)) {
@@ -44,6 +45,9 @@ absl::Status AskJob(const JobAddress& address, const v1::ControlQuestion& questi
   grpc::ClientContext context;
   if (!address.token.empty()) {
     AddProof(address.token, address.run_id, &context);
+  }
+  if (limit.has_value()) {
+    context.set_deadline(std::chrono::system_clock::now() + *limit);
   }
   const auto call = stub->Ask(&context);
   call->Write(question);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -23,9 +25,11 @@ struct JobAddress {
   std::string tls_name;
 };
 
-/// Asks a running job, and calls `on_answer` for each answer until the job has said all. Blocks.
-/// Errors: the job's own, and UNAVAILABLE with where it was looked for.
+/// Asks a running job, and calls `on_answer` for each answer until the job has said all. Blocks,
+/// for `limit` at most once it is connected. Errors: the job's own, UNAVAILABLE with where it was
+/// looked for, and DEADLINE_EXCEEDED.
 absl::Status AskJob(const JobAddress& address, const v1::ControlQuestion& question,
-                    const std::function<void(const v1::ControlAnswer&)>& on_answer);
+                    const std::function<void(const v1::ControlAnswer&)>& on_answer,
+                    std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
 }  // namespace fsdprun

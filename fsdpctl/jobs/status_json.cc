@@ -1,19 +1,11 @@
 #include "fsdpctl/jobs/status_json.h"
 
-#include <nlohmann/json.hpp>
+#include "fsdpctl/jobs/json_text.h"
 
 namespace fsdprun {
 namespace {
 
 using json = nlohmann::ordered_json;
-
-constexpr int kVersion = 1;
-
-double Seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
-
-std::string Text(const json& object) {
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 /// -1 stands for none.
 json NumberOrNull(int64_t number) { return number < 0 ? json(nullptr) : json(number); }
@@ -28,8 +20,9 @@ json NodeJson(const v1::NodeStatus& node) {
           {"connected", node.connected()},
           {"suspect", node.suspect()},
           {"leaving", node.leaving()},
+          {"draining", node.draining()},
           {"left_out", node.left_out()},
-          {"heard_age_s", Seconds(node.heard_age_ns())}};
+          {"heard_age_s", JsonSeconds(node.heard_age_ns())}};
 }
 
 json ProgressJson(const v1::JobStatus& status) {
@@ -39,14 +32,14 @@ json ProgressJson(const v1::JobStatus& status) {
   return {{"step", NumberOrNull(status.progress().step())},
           {"total", NumberOrNull(status.progress().total())},
           {"text", status.progress().text()},
-          {"age_s", Seconds(status.progress_age_ns())}};
+          {"age_s", JsonSeconds(status.progress_age_ns())}};
 }
 
 json FailureJson(const v1::JobStatus& status) {
   if (!status.has_last_failure_age_ns()) {
     return nullptr;
   }
-  return {{"what", status.last_failure()}, {"age_s", Seconds(status.last_failure_age_ns())}};
+  return {{"what", status.last_failure()}, {"age_s", JsonSeconds(status.last_failure_age_ns())}};
 }
 
 }  // namespace
@@ -57,30 +50,30 @@ std::string StatusJson(const v1::JobStatus& status) {
     nodes.push_back(NodeJson(node));
   }
   const v1::CoordinatorStatus& coordinator = status.coordinator();
-  return Text(
-      {{"v", kVersion},
-       {"job", status.job()},
-       {"phase", status.phase()},
-       {"reason", status.reason()},
-       {"generation", status.generation()},
-       {"world_size", status.world_size()},
-       {"min_nodes", status.min_nodes()},
-       {"max_nodes", status.max_nodes()},
-       {"restarts_used", status.restarts_used()},
-       {"max_restarts", status.max_restarts()},
-       {"membership_changes", status.membership_changes()},
-       {"age_s", Seconds(status.age_ns())},
-       {"progress", ProgressJson(status)},
-       {"kill_in_s", status.has_kill_in_ns() ? json(Seconds(status.kill_in_ns())) : json(nullptr)},
-       {"exit_code", status.has_exit_code() ? json(status.exit_code()) : json(nullptr)},
-       {"last_failure", FailureJson(status)},
-       {"coordinator",
-        {{"node", coordinator.node()},
-         {"pid", coordinator.pid()},
-         {"endpoint", coordinator.endpoint()},
-         {"release", coordinator.build().release()},
-         {"protocol", coordinator.build().protocol()}}},
-       {"nodes", std::move(nodes)}});
+  return JsonText({{"v", kJsonVersion},
+                   {"job", status.job()},
+                   {"phase", status.phase()},
+                   {"reason", status.reason()},
+                   {"generation", status.generation()},
+                   {"world_size", status.world_size()},
+                   {"min_nodes", status.min_nodes()},
+                   {"max_nodes", status.max_nodes()},
+                   {"restarts_used", status.restarts_used()},
+                   {"max_restarts", status.max_restarts()},
+                   {"membership_changes", status.membership_changes()},
+                   {"age_s", JsonSeconds(status.age_ns())},
+                   {"progress", ProgressJson(status)},
+                   {"kill_in_s", status.has_kill_in_ns() ? json(JsonSeconds(status.kill_in_ns()))
+                                                         : json(nullptr)},
+                   {"exit_code", status.has_exit_code() ? json(status.exit_code()) : json(nullptr)},
+                   {"last_failure", FailureJson(status)},
+                   {"coordinator",
+                    {{"node", coordinator.node()},
+                     {"pid", coordinator.pid()},
+                     {"endpoint", coordinator.endpoint()},
+                     {"release", coordinator.build().release()},
+                     {"protocol", coordinator.build().protocol()}}},
+                   {"nodes", std::move(nodes)}});
 }
 
 std::string JobListJson(const std::vector<JobEntry>& jobs) {
@@ -92,7 +85,7 @@ std::string JobListJson(const std::vector<JobEntry>& jobs) {
                     {"endpoint", job.endpoint},
                     {"began_unix_ms", job.began_ms}});
   }
-  return Text({{"v", kVersion}, {"jobs", std::move(list)}});
+  return JsonText({{"v", kJsonVersion}, {"jobs", std::move(list)}});
 }
 
 }  // namespace fsdprun

@@ -68,7 +68,10 @@ std::string Ranks(const v1::NodeStatus& node) {
 }
 
 std::string StateOf(const v1::NodeStatus& node) {
-  return absl::StrCat(node.state(), node.leaving() ? ", leaving" : "",
+  return absl::StrCat(node.state(),
+                      node.draining()  ? ", draining"
+                      : node.leaving() ? ", leaving"
+                                       : "",
                       node.left_out() ? ", left out" : "",
                       !node.connected() ? ", lost its stream"
                       : node.suspect()  ? ", silent"

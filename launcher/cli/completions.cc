@@ -44,7 +44,7 @@ std::string Begin(const std::string& program, Shell shell) {
   return "";
 }
 
-// FIRST: all first words; GROUP and NAMES: so far there is one group of commands.
+// FIRST: all first words; GROUPS: a part of its own for each GROUP of commands, with their NAMES.
 constexpr char kBashOfControl[] = R"(_fsdpctl() {
   local line=${COMP_LINE:0:COMP_POINT} words
   read -ra words <<<"$line"
@@ -52,9 +52,7 @@ constexpr char kBashOfControl[] = R"(_fsdpctl() {
   COMPREPLY=()
   if (( ${#words[@]} == 2 )); then
     mapfile -t COMPREPLY < <(compgen -W 'FIRST --help --version --completion' -- "${words[1]}")
-  elif (( ${#words[@]} == 3 )) && [[ ${words[1]} == GROUP ]]; then
-    mapfile -t COMPREPLY < <(compgen -W 'NAMES' -- "${words[2]}")
-  elif declare -F "_fsdpctl_${words[1]}_${words[2]}" >/dev/null; then
+GROUPS  elif declare -F "_fsdpctl_${words[1]}_${words[2]}" >/dev/null; then
     "_fsdpctl_${words[1]}_${words[2]}"
   elif declare -F "_fsdpctl_${words[1]}" >/dev/null; then
     "_fsdpctl_${words[1]}"
@@ -63,12 +61,15 @@ constexpr char kBashOfControl[] = R"(_fsdpctl() {
 complete -o default -F _fsdpctl fsdpctl
 )";
 
+constexpr char kBashOfGroup[] =
+    R"(  elif (( ${#words[@]} == 3 )) && [[ ${words[1]} == GROUP ]]; then
+    mapfile -t COMPREPLY < <(compgen -W 'NAMES' -- "${words[2]}")
+)";
+
 constexpr char kZshOfControl[] = R"(_fsdpctl() {
   if (( CURRENT == 2 )); then
     compadd -- FIRST --help --version --completion
-  elif (( CURRENT == 3 )) && [[ $words[2] == GROUP ]]; then
-    compadd -- NAMES
-  elif (( CURRENT > 3 && $+functions[_fsdpctl_${words[2]}_${words[3]}] )); then
+GROUPS  elif (( CURRENT > 3 && $+functions[_fsdpctl_${words[2]}_${words[3]}] )); then
     local command=_fsdpctl_${words[2]}_${words[3]}
     shift 2 words
     (( CURRENT -= 2 ))
@@ -82,6 +83,10 @@ constexpr char kZshOfControl[] = R"(_fsdpctl() {
 }
 )";
 
+constexpr char kZshOfGroup[] = R"(  elif (( CURRENT == 3 )) && [[ $words[2] == GROUP ]]; then
+    compadd -- NAMES
+)";
+
 constexpr char kFishOfControl[] = R"(function __fsdpctl_is_after
     set -l words (commandline -opc)
     test (count $words) = (math 1 + (count $argv)); and test "$words[2..-1]" = "$argv"
@@ -90,8 +95,30 @@ complete -c fsdpctl -n __fsdpctl_is_after -x -a 'FIRST'
 complete -c fsdpctl -n __fsdpctl_is_after -l help -d 'Print the commands'
 complete -c fsdpctl -n __fsdpctl_is_after -l version -d 'Print the version'
 complete -c fsdpctl -n __fsdpctl_is_after -l completion -x -a 'bash zsh fish' -d 'Print the completions of a shell'
-complete -c fsdpctl -n '__fsdpctl_is_after GROUP' -x -a 'NAMES'
+GROUPS)";
+
+constexpr char kFishOfGroup[] =
+    R"(complete -c fsdpctl -n '__fsdpctl_is_after GROUP' -x -a 'NAMES'
 )";
+
+/// The three texts of a shell.
+struct ControlTexts {
+  const char* dispatcher;
+  const char* of_group;
+  std::string (*function)(CliProgram program);
+};
+
+ControlTexts ControlTextsOf(Shell shell) {
+  switch (shell) {
+    case Shell::kBash:
+      return {kBashOfControl, kBashOfGroup, BashFunction};
+    case Shell::kZsh:
+      return {kZshOfControl, kZshOfGroup, ZshFunction};
+    case Shell::kFish:
+      return {kFishOfControl, kFishOfGroup, FishFunction};
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -110,9 +137,9 @@ std::string CompletionScript(CliProgram program, Shell shell) {
 }
 
 std::string ControlCompletionScript(Shell shell) {
+  const ControlTexts texts = ControlTextsOf(shell);
   std::vector<std::string> first;
-  std::string group;
-  std::vector<std::string> names;
+  std::map<std::string, std::vector<std::string>> names_of_group;
   std::string functions;
   for (const CliProgram program : kControlPrograms) {
     const std::vector<std::string> words = ProgramWords(program);
@@ -120,20 +147,19 @@ std::string ControlCompletionScript(Shell shell) {
       first.push_back(words[1]);
     }
     if (words.size() > 2) {
-      group = words[1];
-      names.push_back(words[2]);
+      names_of_group[words[1]].push_back(words[2]);
     }
-    absl::StrAppend(&functions, shell == Shell::kBash  ? BashFunction(program)
-                                : shell == Shell::kZsh ? ZshFunction(program)
-                                                       : FishFunction(program));
+    absl::StrAppend(&functions, texts.function(program));
   }
-  const char* dispatcher = shell == Shell::kBash  ? kBashOfControl
-                           : shell == Shell::kZsh ? kZshOfControl
-                                                  : kFishOfControl;
+  std::string groups;
+  for (const auto& [group, names] : names_of_group) {
+    absl::StrAppend(&groups,
+                    absl::StrReplaceAll(texts.of_group,
+                                        {{"GROUP", group}, {"NAMES", absl::StrJoin(names, " ")}}));
+  }
   return absl::StrCat(Begin("fsdpctl", shell), functions,
-                      absl::StrReplaceAll(dispatcher, {{"FIRST", absl::StrJoin(first, " ")},
-                                                       {"GROUP", group},
-                                                       {"NAMES", absl::StrJoin(names, " ")}}),
+                      absl::StrReplaceAll(texts.dispatcher, {{"FIRST", absl::StrJoin(first, " ")},
+                                                             {"GROUPS", groups}}),
                       shell == Shell::kZsh ? ZshEnd("fsdpctl", "fsdpctl") : "");
 }
 

@@ -54,8 +54,18 @@ const char* ProgramName(CliProgram program) {
       return "fsdpctl status";
     case CliProgram::kJobEvents:
       return "fsdpctl events";
+    case CliProgram::kJobLogs:
+      return "fsdpctl logs";
+    case CliProgram::kJobStacks:
+      return "fsdpctl stacks";
+    case CliProgram::kJobSave:
+      return "fsdpctl checkpoint now";
     case CliProgram::kJobRestart:
       return "fsdpctl restart";
+    case CliProgram::kJobDrain:
+      return "fsdpctl drain";
+    case CliProgram::kJobScale:
+      return "fsdpctl scale";
     case CliProgram::kJobStop:
       return "fsdpctl stop";
     case CliProgram::kSlurmSubmit:

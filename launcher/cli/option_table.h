@@ -20,14 +20,21 @@ enum class CliProgram {
   kJobList,
   kJobStatus,
   kJobEvents,
+  kJobLogs,
+  kJobStacks,
+  kJobSave,
   kJobRestart,
+  kJobDrain,
+  kJobScale,
   kJobStop,
   kSlurmSubmit,
   kSlurmGrow
 };
 inline constexpr CliProgram kControlPrograms[] = {
-    CliProgram::kJobList, CliProgram::kJobStatus,   CliProgram::kJobEvents, CliProgram::kJobRestart,
-    CliProgram::kJobStop, CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
+    CliProgram::kJobList,    CliProgram::kJobStatus,   CliProgram::kJobEvents,
+    CliProgram::kJobLogs,    CliProgram::kJobStacks,   CliProgram::kJobSave,
+    CliProgram::kJobRestart, CliProgram::kJobDrain,    CliProgram::kJobScale,
+    CliProgram::kJobStop,    CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow};
 
 const char* ProgramName(CliProgram program);
 /// `fsdpctl slurm ...`: what is submitted runs a launcher.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "launcher/cli/nearest.h"
+#include "proto/cluster/types.h"
 
 namespace fsdprun {
 
@@ -23,6 +24,17 @@ absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view 
     return InvalidValue(value, expected);
   }
   return number;
+}
+
+absl::StatusOr<NodeNumbers> ToNodeNumbers(const RawValue& value) {
+  const std::vector<std::string> parts = absl::StrSplit(value.text, ':');
+  NodeNumbers numbers;
+  const bool parsed = parts.size() <= 2 && absl::SimpleAtoi(parts.front(), &numbers.min) &&
+                      absl::SimpleAtoi(parts.back(), &numbers.max);
+  if (!parsed || numbers.min < 1 || numbers.max < numbers.min || numbers.max > kMaxNodes) {
+    return InvalidValue(value, absl::StrCat("N or MIN:MAX with 1 <= MIN <= MAX <= ", kMaxNodes));
+  }
+  return numbers;
 }
 
 absl::StatusOr<uint16_t> ToPort(const RawValue& value) {

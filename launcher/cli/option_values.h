@@ -19,6 +19,13 @@ namespace fsdprun {
 
 absl::StatusOr<int> ToInt(const RawValue& value, int minimum, absl::string_view expected);
 
+struct NodeNumbers {
+  int min = 1;
+  int max = 1;
+};
+/// `N` or `MIN:MAX`.
+absl::StatusOr<NodeNumbers> ToNodeNumbers(const RawValue& value);
+
 absl::StatusOr<uint16_t> ToPort(const RawValue& value);
 
 absl::StatusOr<std::chrono::milliseconds> ToSeconds(const RawValue& value, bool zero_allowed);

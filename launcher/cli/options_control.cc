@@ -49,6 +49,28 @@ OptionSpec Follow(const char* help) {
           .help = help};
 }
 
+OptionSpec Ranks() {
+  return {.name = "rank",
+          .family = F::kOwn,
+          .group = G::kWhichJob,
+          .reads_variable = false,
+          .metavar = "RANKS",
+          .default_text = "all",
+          .help = "Only these workers, such as 0 or 0,4-7."};
+}
+
+OptionSpec Nodes() {
+  return {.name = "node",
+          .family = F::kOwn,
+          .group = G::kWhichJob,
+          .reads_variable = false,
+          .metavar = "NODES",
+          .default_text = "all",
+          .help =
+              "Only the workers of these nodes: names or addresses as fsdpctl status shows "
+              "them, or group ranks as @N, separated by commas."};
+}
+
 OptionSpec Json(const char* help) {
   return {.name = "json",
           .family = F::kOwn,
@@ -69,6 +91,43 @@ std::vector<OptionSpec> OwnOptions(CliProgram program) {
     case CliProgram::kJobEvents:
       return {Follow("Go on, and show new events as they come, until the job is over."),
               Json("Print the lines of events.jsonl, see docs/EVENTS.md.")};
+    case CliProgram::kJobLogs:
+      return {Ranks(),
+              Nodes(),
+              {.name = "tail",
+               .family = F::kOwn,
+               .group = G::kOutput,
+               .reads_variable = false,
+               .value = V::kInteger,
+               .metavar = "LINES",
+               .default_text = "100",
+               .help = "How many of the latest lines of each stream of each worker are shown; "
+                       "at most what is in the last MiB."},
+              Follow("Go on with what is written from now on, until the job is over."),
+              Json("Print JSON objects, one for each line, see docs/CONTROL.md.")};
+    case CliProgram::kJobStacks:
+      return {Ranks(), Nodes(),
+              Json("Print JSON objects, one for each worker, see "
+                   "docs/CONTROL.md.")};
+    case CliProgram::kJobSave:
+      return {{.name = "timeout",
+               .family = F::kOwn,
+               .group = G::kStopping,
+               .reads_variable = false,
+               .value = V::kNumber,
+               .metavar = "SECONDS",
+               .default_text = "600",
+               .help = "How long the workers have until one tells of the checkpoint."},
+              Json("Print one JSON object, see docs/CONTROL.md.")};
+    case CliProgram::kJobDrain:
+      return {{.name = "below-min",
+               .family = F::kOwn,
+               .group = G::kNodes,
+               .reads_variable = false,
+               .value = V::kSwitch,
+               .default_text = "off",
+               .help = "Drain the node even if too few others are there: the workers stop, and "
+                       "the job waits for another node, as long as its join timeout."}};
     case CliProgram::kJobStop:
       return {{.name = "now",
                .family = F::kOwn,

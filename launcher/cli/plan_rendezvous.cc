@@ -7,7 +7,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -21,7 +20,6 @@ namespace {
 constexpr uint16_t kDefaultC10dPort = 29400;
 constexpr uint16_t kDefaultEtcdPort = 2379;
 constexpr char kJournalPrefix[] = "/fsdprun/journal";
-constexpr int kMaxNodes = 65536;
 /// torchrun's `timeout` of the handlers that have no join_timeout.
 constexpr std::chrono::milliseconds kStaticJoinTimeout{900'000};
 /// A file name contains the id with a prefix and a suffix.
@@ -34,16 +32,9 @@ absl::Status ReadNodes(const RawOptions& options, LaunchPlan* plan) {
   if (value == nullptr) {
     return absl::OkStatus();
   }
-  const std::vector<std::string> parts = absl::StrSplit(value->text, ':');
-  int low = 0;
-  int high = 0;
-  const bool parsed = parts.size() <= 2 && absl::SimpleAtoi(parts.front(), &low) &&
-                      absl::SimpleAtoi(parts.back(), &high);
-  if (!parsed || low < 1 || high < low || high > kMaxNodes) {
-    return InvalidValue(*value, absl::StrCat("N or MIN:MAX with 1 <= MIN <= MAX <= ", kMaxNodes));
-  }
-  plan->min_nodes = low;
-  plan->max_nodes = high;
+  ASSIGN_OR_RETURN(const NodeNumbers numbers, ToNodeNumbers(*value));
+  plan->min_nodes = numbers.min;
+  plan->max_nodes = numbers.max;
   return absl::OkStatus();
 }
 

@@ -102,6 +102,31 @@ const ProgramTexts& JobTexts(CliProgram program) {
           "The latest events of a job's coordinator, the oldest first: nodes that came "
           "and went, worlds, failures, and why each of them ended.",
       .examples = {"fsdpctl events", "fsdpctl events -f --json"}};
+  static const ProgramTexts logs = {
+      .summary = "show what workers of a job write",
+      .synopsis = "[options]",
+      .description =
+          "The latest lines of the logs of all workers, or of some, each with its rank. With "
+          "--follow it goes on with what they write from then on, and with the workers of the "
+          "worlds that come after this one. Only what is kept in log files can be shown.",
+      .examples = {"fsdpctl logs --rank 0 -f", "fsdpctl logs --node node3 --tail 20",
+                   "fsdpctl logs --json"}};
+  static const ProgramTexts stacks = {
+      .summary = "show what the workers of a job are doing now",
+      .synopsis = "[options]",
+      .description =
+          "The stacks of all threads of the workers, read from outside: a thread stands still "
+          "while its own is read. Stacks of Python need py-spy on the PATH of the node's agent.",
+      .examples = {"fsdpctl stacks --rank 5", "fsdpctl stacks --node node3 --json"}};
+  static const ProgramTexts save = {
+      .summary = "have the workers of a job save a checkpoint",
+      .synopsis = "[options]",
+      .description =
+          "The workers are told to save a checkpoint after their present step and to go on, and "
+          "the command waits until one has told where it is. fsdp-train does that; any other "
+          "program does if it reads the records of its control socket (see "
+          "proto/worker_contract.h).",
+      .examples = {"fsdpctl checkpoint now", "fsdpctl checkpoint now --timeout 60"}};
   static const ProgramTexts restart = {
       .summary = "stop all workers of a job, and start them again",
       .synopsis = "[options]",
@@ -109,6 +134,27 @@ const ProgramTexts& JobTexts(CliProgram program) {
           "All workers get the stop signal and their grace, so that they may save, and "
           "are started again as the next world. No restart is used up.",
       .examples = {"fsdpctl restart --job run7"}};
+  static const ProgramTexts drain = {
+      .summary = "take a node out of a running job",
+      .synopsis = "NODE [options]",
+      .description =
+          "NODE is the name or the address of a node as fsdpctl status shows them, or @N: the one "
+          "with group rank N. The workers of all nodes get the stop signal and their grace, so "
+          "that they may save, and go on in a world without the node; its launcher ends with 0. "
+          "A node that waits just leaves. No restart is used up. Refused where too few others "
+          "are there, see --below-min. Where the coordinator is hosted, the launcher stays for "
+          "it. A launcher that is started again on the node joins like any other.",
+      .examples = {"fsdpctl drain node3", "fsdpctl drain @2 --job run7 --below-min"}};
+  static const ProgramTexts scale = {
+      .summary = "change how many nodes a running job needs and takes",
+      .synopsis = "MIN:MAX [options]",
+      .description =
+          "As --nnodes of its launchers, which it replaces until the job ends. With a larger MAX, "
+          "nodes that wait, or come, join the world. With a smaller one than there are nodes, the "
+          "workers get the stop signal and their grace, and go on in a world of MAX nodes; the "
+          "others wait. A world that runs with fewer than MIN nodes goes on; the next one needs "
+          "them. No restart is used up.",
+      .examples = {"fsdpctl scale 2:8", "fsdpctl scale 4 --job run7"}};
   static const ProgramTexts stop = {
       .summary = "end a job",
       .synopsis = "[options]",
@@ -122,8 +168,18 @@ const ProgramTexts& JobTexts(CliProgram program) {
       return status;
     case CliProgram::kJobEvents:
       return events;
+    case CliProgram::kJobLogs:
+      return logs;
+    case CliProgram::kJobStacks:
+      return stacks;
+    case CliProgram::kJobSave:
+      return save;
     case CliProgram::kJobRestart:
       return restart;
+    case CliProgram::kJobDrain:
+      return drain;
+    case CliProgram::kJobScale:
+      return scale;
     case CliProgram::kJobStop:
       return stop;
     default:

@@ -102,6 +102,10 @@ void ControlDesk::Answer(const Caller& caller, const v1::ControlQuestion& questi
       return AnswerRestart(caller);
     case v1::ControlQuestion::kNodes:
       return node_answers_.Ask(caller, question.nodes());
+    case v1::ControlQuestion::kDrain:
+      return SayOrRefuse(caller, Drain(question.drain()));
+    case v1::ControlQuestion::kScale:
+      return SayOrRefuse(caller, Scale(question.scale()));
     case v1::ControlQuestion::QUESTION_NOT_SET:
       break;
   }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "launcher/control/control_service.h"
@@ -28,6 +29,8 @@ class ControlDesk {
   struct Hooks {
     std::function<void(int signal)> stop;
     std::function<void()> restart;
+    std::function<void(Incarnation)> drain;
+    std::function<void(int min_nodes, int max_nodes)> scale;
   };
 
   /// Events that are known to who asks later.
@@ -76,6 +79,12 @@ class ControlDesk {
   void AnswerStop(const Caller& caller, const v1::StopQuestion& question);
   void AnswerRestart(const Caller& caller);
   void Say(const Caller& caller, const std::string& what);
+  void SayOrRefuse(const Caller& caller, const absl::StatusOr<std::string>& what);
+  // control_desk_nodes.cc: each returns what is done now.
+  absl::StatusOr<std::string> Drain(const v1::DrainQuestion& question);
+  absl::Status CheckOthers(const job::Node& node, bool may_wait) const;
+  absl::StatusOr<std::string> Scale(const v1::ScaleQuestion& question);
+  absl::Status CheckScale(int min, int max) const;
   void Follow(const Caller& caller, Follower follower, bool follows);
   /// If there is anything new.
   void TellNext(const Caller& caller, Follower& follower);

@@ -22,8 +22,9 @@ std::string_view StateName(job::NodeState state) {
   return "";
 }
 
-void Describe(const job::Node& node, const World& world, MonoTime now, v1::NodeStatus* out) {
-  const World::Member* member = node.IsMember() ? world.Find(node.info.incarnation) : nullptr;
+void Describe(const job::Node& node, const JobMachine& machine, MonoTime now, v1::NodeStatus* out) {
+  const World::Member* member =
+      node.IsMember() ? machine.world().Find(node.info.incarnation) : nullptr;
   out->set_name(node.info.name);
   out->set_address(node.info.address);
   out->set_state(std::string(StateName(node.state)));
@@ -33,6 +34,7 @@ void Describe(const job::Node& node, const World& world, MonoTime now, v1::NodeS
   out->set_connected(node.connected);
   out->set_suspect(node.suspect);
   out->set_leaving(node.leaving);
+  out->set_draining(node.leaving && machine.IsDrained(node.info.incarnation));
   out->set_left_out(node.is_left_out);
   out->set_heard_age_ns((now - node.last_heard).count());
 }
@@ -65,15 +67,15 @@ v1::JobStatus DescribeJob(const JobMachine& machine, const JobFacts& facts, Mono
   status.set_reason(machine.reason());
   status.set_generation(machine.generation().value());
   status.set_world_size(machine.world().world_size());
-  status.set_min_nodes(facts.min_nodes);
-  status.set_max_nodes(facts.max_nodes);
+  status.set_min_nodes(machine.min_nodes());
+  status.set_max_nodes(machine.max_nodes());
   status.set_restarts_used(machine.restarts_used());
   status.set_max_restarts(facts.max_restarts);
   status.set_membership_changes(machine.membership_changes());
   status.set_age_ns((now - facts.began).count());
   DescribeProgress(machine, facts, now, &status);
   for (const job::Node& node : machine.nodes()) {
-    Describe(node, machine.world(), now, status.add_nodes());
+    Describe(node, machine, now, status.add_nodes());
   }
   DescribeCoordinator(facts, status.mutable_coordinator());
   if (const std::optional<job::StopStatus> stop = machine.stop()) {

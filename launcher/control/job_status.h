@@ -18,8 +18,6 @@ struct JobFacts {
   int64_t pid = 0;
   /// Where nodes join; empty if none can.
   std::string endpoint;
-  int min_nodes = 1;
-  int max_nodes = 1;
   int max_restarts = 0;
   MonoTime began{};
   /// When workers last reported progress, in this world.

@@ -27,6 +27,7 @@ void NodeAnswers::Ask(const Caller& caller, const v1::NodesQuestion& question) {
   for (const job::Node* node : *nodes) {
     AskNode(caller, open, *node, /*is_newcomer=*/false);
   }
+  Continue(caller);
 }
 
 /// Who follows is told of ranks that other nodes have in another world.
@@ -63,6 +64,11 @@ v1::ToNodeAside NodeAnswers::ForNode(const v1::NodesQuestion& question, bool is_
 
 void NodeAnswers::AskNode(const Caller& caller, Call& call, const job::Node& node,
                           bool is_newcomer) {
+  if (!node.connected) {
+    v1::NodeAnswer answer;
+    answer.set_refusal("it is not connected now; ask again");
+    return Queue(call, Asked{node.info.incarnation, node.info.name, node.group_rank}, answer);
+  }
   // The answer comes later, when the id is known.
   const auto id = std::make_shared<NodeAsides::Id>(0);
   *id = asides_.Ask(

@@ -62,12 +62,27 @@ struct SignalForWorkers {
 /// An operator wants all workers of the present world to be stopped, with their grace, and started
 /// again in another one, free of charge. Nothing happens where there is none, or it is stopping.
 struct RestartAsked {};
+/// An operator takes a node out of the job: its workers are stopped with their grace and the others
+/// form a world without it, free of charge; its agent is released, and never admitted again. That
+/// enough others are there is for who asks to find out, see JobMachine::NodesWithout(). Nothing
+/// happens where the node leaves already, or JobMachine::WhyFixed() says why.
+struct DrainAsked {
+  Incarnation incarnation;
+};
+/// An operator changes how many nodes the job needs and takes. More members than `max_nodes` are
+/// too many: the world is stopped, with the workers' grace, and formed anew, free of charge. A
+/// world that runs with fewer than `min_nodes` goes on; the next one needs them. Nothing happens
+/// unless 1 <= min_nodes <= max_nodes, where ranks bind, or where JobMachine::WhyFixed() says why.
+struct ScaleAsked {
+  int min_nodes = 1;
+  int max_nodes = 1;
+};
 /// The timer of `wake_at` has expired.
 struct TimerDue {};
 
-using Event =
-    std::variant<TimerDue, FromAgent, AgentStreamLost, AgentDied, NoSuccessor, OperatorStop,
-                 HostReplaced, PlaceChecked, PlaceUnknown, SignalForWorkers, RestartAsked>;
+using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, AgentDied, NoSuccessor,
+                           OperatorStop, HostReplaced, PlaceChecked, PlaceUnknown, SignalForWorkers,
+                           RestartAsked, DrainAsked, ScaleAsked>;
 
 // --- Effects of one step
 
@@ -113,6 +128,21 @@ struct QuarantineWaived {
   QuarantinedNode node;
   std::string why;
 };
+/// An operator takes the node out of the job.
+struct NodeDraining {
+  NodeInfo node;
+  /// In the present world; -1 if it has no part in it.
+  int group_rank = -1;
+};
+/// It is gone.
+struct NodeDrained {
+  NodeInfo node;
+};
+/// An operator has changed how many nodes the job needs and takes.
+struct JobScaled {
+  NodeLimits limits;
+  NodeLimits before;
+};
 struct WorldFormed {
   Generation generation;
   int nodes = 0;
@@ -143,9 +173,10 @@ struct JobFinished {
   JobOutcome outcome;
 };
 
-using News = std::variant<Stalled, Warned, NodeJoined, NodeLost, WorldFormed, WorldCommitted,
-                          FailureReported, WorldStopping, WorldStopped, JobFinished,
-                          NodeQuarantined, QuarantineLifted, QuarantineWaived>;
+using News =
+    std::variant<Stalled, Warned, NodeJoined, NodeLost, WorldFormed, WorldCommitted,
+                 FailureReported, WorldStopping, WorldStopped, JobFinished, NodeQuarantined,
+                 QuarantineLifted, QuarantineWaived, NodeDraining, NodeDrained, JobScaled>;
 
 using Effects = fsdprun::Effects<Record, ToAgent, PlaceAsked, News>;
 

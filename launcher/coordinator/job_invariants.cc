@@ -54,6 +54,10 @@ std::string JobMachine::CheckMembers() const {
     if (node.is_left_out != (quarantine_.Find(job::KeyOf(node.info)) != nullptr)) {
       return "node " + node.info.name + " is left out, or is not, against what was decided";
     }
+    if (IsDrained(node.info.incarnation) &&
+        (!node.leaving || (node.IsMember() && phase() != Phase::kStopping))) {
+      return "node " + node.info.name + " is drained, but may work on";
+    }
     members += node.IsMember() ? 1 : 0;
   }
   if (members != world_.members().size()) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,16 @@ class JobMachine {
   /// Set once decided.
   const std::optional<JobOutcome>& outcome() const { return ending_.outcome(); }
   const NodeTable& nodes() const { return membership_.nodes(); }
+  /// As the spec says, or as an operator has changed it since.
+  int min_nodes() const { return spec_.min_nodes; }
+  int max_nodes() const { return spec_.max_nodes; }
+  bool has_binding_ranks() const { return spec_.node_ranks_bind; }
+  /// An operator has ordered the agent's node out of the job.
+  bool IsDrained(Incarnation incarnation) const { return drained_.count(incarnation) != 0; }
+  /// How many nodes the job would have without this one. O(nodes).
+  int NodesWithout(Incarnation leaver) const { return membership_.Others(leaver); }
+  /// Empty, or why an operator cannot change the nodes of this job any more, a clause.
+  std::string WhyFixed() const;
   const World& world() const { return world_; }
   /// Latest progress of the node with group rank 0.
   const Progress& progress() const { return world_.progress(); }
@@ -103,6 +114,8 @@ class JobMachine {
     uint64_t departures = 0;
     uint64_t world_changes = 0;
     uint64_t quarantine_changes = 0;
+    job::NodeLimits limits;
+    size_t drained = 0;
 
     bool operator==(const Milestones&) const = default;
   };
@@ -208,12 +221,23 @@ class JobMachine {
   std::string NoMoreNodes() const;
   void TurnSparesAway(Out& out);
 
+  // job_operator.cc: what an operator changes about the nodes.
+  void Handle(const job::DrainAsked& asked, Out& out);
+  bool IsNeeded(const World::Member& member) const;
+  bool IsToLeave(const Node& node) const;
+  void TellToLeave(const Node& node, Out& out);
+  void TellDrainedToLeave(Out& out);
+  ReleaseAgent ReleaseOf(const Node& node);
+  bool TurnDrainedAway(Incarnation incarnation, Out& out);
+  void Handle(const job::ScaleAsked& asked, Out& out);
+  void StopIfSizeIsWrong(Out& out);
+
   // job_invariants.cc
   std::string CheckMilestones() const;
   std::string CheckMembers() const;
 
-  // Constant after construction.
-  const JobSpec spec_;
+  // Constant after construction, but for the numbers of nodes; see job::ScaleAsked.
+  JobSpec spec_;
 
   /// The highest generation that any agent has seen; no generation up to it may be reused.
   Generation generation_floor_;
@@ -238,6 +262,11 @@ class JobMachine {
   bool agent_told_signal_ = false;
   /// A second signal has come.
   bool operator_hurries_ = false;
+
+  // What an operator has changed about the nodes.
+  /// See Note [Draining a node].
+  std::set<Incarnation> drained_;
+  bool is_scaled_ = false;
 
   /// Whether a job can be kept is found out before anything depends on it.
   bool first_record_is_due_;

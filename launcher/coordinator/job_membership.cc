@@ -39,6 +39,9 @@ void JobMachine::On(const AgentJoined& joined, const FromAgent& envelope, Out& o
 
 void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
   const Incarnation incarnation = joined.node.incarnation;
+  if (TurnDrainedAway(incarnation, out)) {
+    return;
+  }
   if (outcome()) {
     out.effects.messages.push_back(
         ToAgent{incarnation, Generation{}, ending_.ReleaseOfLate(incarnation, held)});
@@ -81,6 +84,11 @@ void JobMachine::Admit(const AgentJoined& joined, Generation held, Out& out) {
 
 void JobMachine::Reattach(Node& node, Generation held, Out& out) {
   membership_.Reattach(node, out.now);
+  if (IsToLeave(node)) {
+    ending_.HeardOfNode(out.now);
+    TellToLeave(node, out);
+    return;
+  }
   if (node.state != NodeState::kReleased) {
     SendTo(node, Generation{}, AdmissionOf(spec_), out);
     TellIfLeftOut(node, out);
@@ -160,9 +168,14 @@ void JobMachine::MaybeFinishCannotStart(Out& out) {
 
 void JobMachine::LoseNode(Incarnation incarnation, CauseKind kind, const std::string& what,
                           Out& out, bool is_record_behind) {
-  const Node node = membership_.Lose(incarnation, what);
-  out.effects.news.emplace_back(job::NodeLost{node.info.name, what});
-  if (kind != CauseKind::kNodeLost) {
+  const bool has_been_told = IsToLeave(membership_.nodes().At(incarnation));
+  const Node node = membership_.Lose(incarnation, has_been_told ? "drained by an operator" : what);
+  if (has_been_told) {
+    out.effects.news.emplace_back(job::NodeDrained{node.info});
+  } else {
+    out.effects.news.emplace_back(job::NodeLost{node.info.name, what});
+  }
+  if (kind != CauseKind::kNodeLost && !has_been_told) {
     SendTo(node, Generation{},
            ReleaseAgent{1, "node " + node.info.name + ": " + what, true, /*job_goes_on=*/true},
            out);

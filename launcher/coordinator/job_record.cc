@@ -63,6 +63,27 @@ std::string WhyWorldIsWrong(const Record& record) {
   return WhyMembersAreWrong(record);
 }
 
+/// A world that was begun before an operator has scaled the job may have any size; one that is
+/// being prepared was begun later.
+std::string WhySizeIsWrong(const Record& record, const NodeLimits& given) {
+  const NodeLimits limits = record.scaled.value_or(given);
+  if (limits.min_nodes < 1 || limits.max_nodes < limits.min_nodes) {
+    return "it was scaled to " + std::to_string(limits.min_nodes) + ":" +
+           std::to_string(limits.max_nodes) + " nodes, which means nothing";
+  }
+  const WorldRecord& world = record.world;
+  const int nodes = static_cast<int>(world.members.size());
+  const bool is_preparing = world.phase == WorldRecord::Phase::kPreparing;
+  if (nodes > limits.max_nodes && (is_preparing || !record.scaled)) {
+    return "its world has " + std::to_string(nodes) + " nodes, and --nnodes allows " +
+           std::to_string(limits.max_nodes);
+  }
+  return is_preparing && nodes < limits.min_nodes
+             ? "its world has " + std::to_string(nodes) + " nodes, and --nnodes needs " +
+                   std::to_string(limits.min_nodes)
+             : "";
+}
+
 }  // namespace
 
 std::string WhyUnusable(const Record& record, const JobSpec& spec) {
@@ -79,16 +100,8 @@ std::string WhyUnusable(const Record& record, const JobSpec& spec) {
     return "it has used " + std::to_string(budgets.restarts_used) +
            " restarts, and only --max-restarts " + std::to_string(spec.max_restarts) + " are given";
   }
-  if (static_cast<int>(record.world.members.size()) > spec.max_nodes) {
-    return "its world has " + std::to_string(record.world.members.size()) +
-           " nodes, and --nnodes allows " + std::to_string(spec.max_nodes);
-  }
-  if (record.world.phase == WorldRecord::Phase::kPreparing &&
-      static_cast<int>(record.world.members.size()) < spec.min_nodes) {
-    return "its world has " + std::to_string(record.world.members.size()) +
-           " nodes, and --nnodes needs " + std::to_string(spec.min_nodes);
-  }
-  return WhyWorldIsWrong(record);
+  const std::string wrong = WhySizeIsWrong(record, {spec.min_nodes, spec.max_nodes});
+  return wrong.empty() ? WhyWorldIsWrong(record) : wrong;
 }
 
 }  // namespace fsdprun::job

@@ -9,10 +9,10 @@
 // has stopped, how workers ended. So every member is taken to owe the answer to the last order,
 // which is repeated to it, and gets a lease that lasts until it had the time to come again. What
 // agents cannot tell is in it: the numbers of worlds and what they have cost, who belongs together,
-// what was ordered, which nodes are left out, the operator's signal, and how the job has ended.
-// Lost with a coordinator are progress, how often in a row a node has failed that is not left out
-// yet, the reasons why nodes were lost that are no members any more, and reports of an agent that
-// is lost before it can repeat them.
+// what was ordered, which nodes are left out, what an operator has ordered (a signal, a drain,
+// other numbers of nodes), and how the job has ended. Lost with a coordinator are progress, how
+// often in a row a node has failed that is not left out yet, the reasons why nodes were lost that
+// are no members any more, and reports of an agent that is lost before it can repeat them.
 //
 // Note [A record that is behind]
 // A coordinator goes on if a record cannot be kept (a full disk, a file system that hangs), so its
@@ -67,6 +67,14 @@ struct WorldRecord {
   std::string stop_why;
 };
 
+/// How many nodes a world needs, and takes at most.
+struct NodeLimits {
+  int min_nodes = 1;
+  int max_nodes = 1;
+
+  bool operator==(const NodeLimits&) const = default;
+};
+
 /// No generation may be used twice, nothing charged twice, and a job that is over stays so. What
 /// follows `is_over` is filled in if the job may be taken over, see JobSpec::keeps_record().
 struct Record {
@@ -89,6 +97,10 @@ struct Record {
   std::vector<QuarantinedNode> quarantine;
   /// In order of incarnation.
   std::vector<NodeRecord> nodes;
+  /// What an operator has set in the place of the spec's.
+  std::optional<NodeLimits> scaled;
+  /// Agents whose nodes an operator has drained, in order: none of them is admitted again.
+  std::vector<Incarnation> drained;
   /// Set if it is over. Without nodes then: all have left.
   std::optional<JobOutcome> outcome;
 };

@@ -11,7 +11,7 @@
 
 namespace fsdprun {
 
-/// Constants of one job.
+/// Constants of one job; but for `min_nodes` and `max_nodes`, which an operator may change.
 struct JobSpec {
   /// Random name of this launch; part of every assignment. Each launch counts generations from 1,
   /// so only launch and generation together identify a world.

@@ -14,15 +14,20 @@ using job::Phase;
 
 namespace {
 
-JobSpec OfSameLaunch(JobSpec spec, const std::string& launch_id) {
-  spec.launch_id = launch_id;
+/// The launch goes on, and with it what an operator has changed since.
+JobSpec OfSameLaunch(JobSpec spec, const job::Record& record) {
+  spec.launch_id = record.launch_id;
+  if (record.scaled) {
+    spec.min_nodes = record.scaled->min_nodes;
+    spec.max_nodes = record.scaled->max_nodes;
+  }
   return spec;
 }
 
 }  // namespace
 
 JobMachine::JobMachine(const JobSpec& spec, const job::Record& record, MonoTime now)
-    : JobMachine(OfSameLaunch(spec, record.launch_id)) {
+    : JobMachine(OfSameLaunch(spec, record)) {
   FSDPRUN_CHECK(job::WhyUnusable(record, spec).empty(), "the caller has looked at the record");
   begun_ = true;
   generation_floor_ = record.generation_floor;
@@ -31,6 +36,8 @@ JobMachine::JobMachine(const JobSpec& spec, const job::Record& record, MonoTime 
   operator_signal_ = record.operator_signal;
   agent_told_signal_ = record.agent_told_signal;
   operator_hurries_ = record.operator_hurries;
+  is_scaled_ = record.scaled.has_value();
+  drained_.insert(record.drained.begin(), record.drained.end());
   quarantine_.Restore(record.quarantine, now);
   world_.Restore(record.world, record.generation, record.nodes, now);
   if (formations_ > 1 || (formations_ == 1 && world_.phase() != World::Phase::kPreparing)) {
@@ -41,7 +48,11 @@ JobMachine::JobMachine(const JobSpec& spec, const job::Record& record, MonoTime 
                             : world_.Find(node.info.incarnation) != nullptr ? NodeState::kMember
                                                                             : NodeState::kSpare;
     membership_.Restore(node, state, now);
-    LeaveOutIfHeld(membership_.nodes().At(node.info.incarnation));
+    Node& restored = membership_.nodes().At(node.info.incarnation);
+    LeaveOutIfHeld(restored);
+    if (IsDrained(node.info.incarnation)) {
+      membership_.SetLeaving(restored);
+    }
   }
   if (record.outcome) {
     ending_.Restore(*record.outcome, record.nodes.empty() ? now : now + spec_.rejoin_grace);
@@ -70,7 +81,9 @@ JobMachine::Milestones JobMachine::Now() const {
           agent_told_signal_,
           departures_,
           world_.changes(),
-          quarantine_.changes()};
+          quarantine_.changes(),
+          {spec_.min_nodes, spec_.max_nodes},
+          drained_.size()};
 }
 
 bool JobMachine::HasRecordChanged() const {
@@ -100,6 +113,10 @@ job::Record JobMachine::ToRecord() const {
   record.world = world_.ToRecord();
   record.quarantine = quarantine_.ToRecord();
   record.nodes = membership_.Records(/*all=*/record.is_over);
+  if (is_scaled_) {
+    record.scaled = {spec_.min_nodes, spec_.max_nodes};
+  }
+  record.drained.assign(drained_.begin(), drained_.end());
   record.outcome = outcome();
   return record;
 }

@@ -89,6 +89,7 @@ void JobMachine::RestartRendezvous(Duration pause, Out& out) {
               std::to_string(budgets_.restarts_used) + " of " + std::to_string(spec_.max_restarts) +
               " (--restart-backoff)");
   }
+  TellDrainedToLeave(out);
   rendezvous_.Begin(pause, out.now);
   MaybeForm(out);
 }
@@ -270,7 +271,7 @@ void JobMachine::Finish(JobOutcome outcome, Out& out) {
   place_.Withdraw();
   SetReason(ending_.outcome()->reason);
   for (Node& node : membership_.nodes()) {
-    SendTo(node, Generation{}, ending_.ReleaseOf(node), out);
+    SendTo(node, Generation{}, ReleaseOf(node), out);
     membership_.SetState(node, NodeState::kReleased);
   }
   MaybeSendFinish(out);

@@ -244,6 +244,14 @@ std::vector<Incarnation> Membership::Wanted() const {
   return wanted;
 }
 
+int Membership::Others(Incarnation leaver) const {
+  int others = 0;
+  for (const Node& node : nodes_) {
+    others += !node.leaving && node.info.incarnation != leaver ? 1 : 0;
+  }
+  return others;
+}
+
 std::vector<Candidate> Membership::Choose(std::vector<Incarnation> eligible) const {
   const auto precedence = [this](Incarnation i) {
     const Node& node = nodes_.At(i);

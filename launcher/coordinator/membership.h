@@ -97,6 +97,9 @@ class Membership {
   /// How many members a world could have, were there no maximum: all that are wanted, and of those
   /// that are left out as many as the minimum needs.
   int usable() const { return std::max(wanted_, std::min(eligible_, spec_.min_nodes)); }
+  /// How many nodes are there, or are coming again, that do not leave: not counting `leaver`.
+  /// O(nodes).
+  int Others(Incarnation leaver) const;
   /// A node is suspected or reconnecting: its lease will soon decide whether it can be a member.
   bool AwaitsLeaseDecision() const { return undecided_ > 0; }
   /// The members of the world to be formed: survivors first, then nodes with a requested rank, then

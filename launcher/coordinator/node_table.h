@@ -29,7 +29,7 @@ struct alignas(64) Node {
   NodeState state = NodeState::kSpare;
   bool connected = true;
   bool suspect = false;
-  /// An operator's signal ends this agent; it is never a member again.
+  /// An operator ends this agent, by a signal or by draining its node; it is never a member again.
   bool leaving = false;
   /// Known from a coordinator before this one, and not heard of since.
   bool is_expected = false;

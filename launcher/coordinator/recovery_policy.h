@@ -72,7 +72,7 @@ Recovery Recover(const WorldEnd& end, const RecoveryBudgets& budgets, const JobS
 /// A member of a world that is gone.
 struct MemberLoss {
   CauseKind cause = CauseKind::kNodeLost;
-  /// An operator's signal ended its agent.
+  /// An operator has ended its agent.
   bool was_leaving = false;
   /// All of its workers had exited with 0.
   bool was_done = false;

@@ -151,6 +151,29 @@ Told Tell(const job::QuarantineWaived& waived) {
   return told;
 }
 
+Json FieldsOf(const NodeInfo& node) {
+  Json json;
+  json["name"] = node.name;
+  json["address"] = node.address;
+  return json;
+}
+
+Told Tell(const job::NodeDraining& draining) {
+  Told told{"node_draining", FieldsOf(draining.node)};
+  told.fields["group_rank"] = draining.group_rank;
+  return told;
+}
+
+Told Tell(const job::NodeDrained& drained) { return {"node_drained", FieldsOf(drained.node)}; }
+
+Told Tell(const job::JobScaled& scaled) {
+  return {"job_scaled",
+          {{"min_nodes", scaled.limits.min_nodes},
+           {"max_nodes", scaled.limits.max_nodes},
+           {"min_nodes_before", scaled.before.min_nodes},
+           {"max_nodes_before", scaled.before.max_nodes}}};
+}
+
 Told Tell(const job::WorldFormed& formed) {
   return {"world_formed",
           {{"generation", formed.generation.value()},

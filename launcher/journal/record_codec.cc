@@ -1,39 +1,22 @@
 #include "launcher/journal/record_codec.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/codec.h"
-#include "base/check.h"
 #include "base/status_macros.h"
 
 namespace fsdprun {
 namespace {
 
-constexpr absl::string_view kFirstLine = "fsdprun journal 1\n";
-constexpr absl::string_view kAnyFirstLine = "fsdprun journal ";
-constexpr size_t kDigestBytes = 32;
 constexpr int64_t kMaxCount = std::numeric_limits<int>::max() / 2;
 constexpr int kMaxSignalNumber = 64;
 /// Of any message that only carries a part.
 constexpr Incarnation kAnybody{1};
 /// About two years.
 constexpr int64_t kMaxPauseNs = int64_t{1} << 56;
-
-std::string Sha256(absl::string_view text) {
-  std::string digest(kDigestBytes, '\0');
-  unsigned int size = 0;
-  const int made =
-      ::EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(&digest[0]), &size,
-                   ::EVP_sha256(), nullptr);
-  FSDPRUN_CHECK(made == 1 && size == kDigestBytes, "libcrypto has no SHA-256");
-  return digest;
-}
 
 absl::Status InRange(absl::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) {
@@ -175,6 +158,12 @@ absl::StatusOr<job::QuarantinedNode> DecodeQuarantined(const v1::QuarantinedNode
     node.worker = {in.worker().rank(), in.worker().exit_code(), in.worker().signal()};
   }
   return node;
+}
+
+absl::StatusOr<job::NodeLimits> DecodeLimits(const v1::NodeLimits& in) {
+  RETURN_IF_ERROR(InRange("scaled.min_nodes", in.min_nodes(), 1, in.max_nodes()));
+  RETURN_IF_ERROR(InRange("scaled.max_nodes", in.max_nodes(), 1, kMaxCount));
+  return job::NodeLimits{in.min_nodes(), in.max_nodes()};
 }
 
 // --- The outcome
@@ -336,6 +325,13 @@ v1::JobRecord Encode(const job::Record& record, const JournaledJob& job) {
   for (const job::QuarantinedNode& node : record.quarantine) {
     EncodeQuarantined(node, out.add_quarantine());
   }
+  if (record.scaled) {
+    out.mutable_scaled()->set_min_nodes(record.scaled->min_nodes);
+    out.mutable_scaled()->set_max_nodes(record.scaled->max_nodes);
+  }
+  for (const Incarnation incarnation : record.drained) {
+    out.add_drained(incarnation.value());
+  }
   if (record.outcome) {
     EncodeOutcome(*record.outcome, out.mutable_outcome());
   }
@@ -370,33 +366,16 @@ absl::StatusOr<job::Record> Decode(const v1::JobRecord& in) {
     ASSIGN_OR_RETURN(job::QuarantinedNode decoded, DecodeQuarantined(node));
     record.quarantine.push_back(std::move(decoded));
   }
+  if (in.has_scaled()) {
+    ASSIGN_OR_RETURN(record.scaled, DecodeLimits(in.scaled()));
+  }
+  for (const uint64_t incarnation : in.drained()) {
+    record.drained.emplace_back(incarnation);
+  }
   if (in.has_outcome()) {
     ASSIGN_OR_RETURN(record.outcome, DecodeOutcome(in.outcome()));
   }
   record.is_over = record.outcome.has_value();
-  return record;
-}
-
-std::string FileText(const v1::JobRecord& record) {
-  const std::string body = record.SerializeAsString();
-  return absl::StrCat(kFirstLine, Sha256(body), body);
-}
-
-absl::StatusOr<v1::JobRecord> ReadFileText(absl::string_view text) {
-  if (absl::StartsWith(text, kAnyFirstLine) && !absl::StartsWith(text, kFirstLine)) {
-    return absl::UnimplementedError("another version of fsdprun has written it");
-  }
-  v1::JobRecord record;
-  const bool has_head =
-      absl::StartsWith(text, kFirstLine) && text.size() >= kFirstLine.size() + kDigestBytes;
-  const absl::string_view digest =
-      has_head ? text.substr(kFirstLine.size(), kDigestBytes) : absl::string_view();
-  const absl::string_view body =
-      has_head ? text.substr(kFirstLine.size() + kDigestBytes) : absl::string_view();
-  if (!has_head || Sha256(body) != digest ||
-      !record.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
-    return absl::DataLossError("it is cut off, or something else has written into it");
-  }
   return record;
 }
 

@@ -44,8 +44,6 @@ JobFacts FactsOf(const CoordinatorHost::Options& options) {
   facts.node = options.control.node;
   facts.pid = ::getpid();
   facts.endpoint = options.control.endpoint;
-  facts.min_nodes = options.spec.min_nodes;
-  facts.max_nodes = options.spec.max_nodes;
   facts.max_restarts = options.spec.max_restarts;
   facts.began = MonoNow();
   return facts;
@@ -112,7 +110,12 @@ absl::Status CoordinatorHost::Start() {
 
 ControlDesk::Hooks CoordinatorHost::DeskHooks() {
   return {.stop = [this](int signal) { OperatorStop(signal); },
-          .restart = [this] { Feed(job::RestartAsked{}); }};
+          .restart = [this] { Feed(job::RestartAsked{}); },
+          .drain = [this](Incarnation node) { Feed(job::DrainAsked{node}); },
+          .scale =
+              [this](int min, int max) {
+                Feed(job::ScaleAsked{min, max});
+              }};
 }
 
 absl::Status CoordinatorHost::OpenLocalDoor() {
@@ -351,7 +354,7 @@ void CoordinatorHost::Tell(const job::Stalled& stalled) {
 void CoordinatorHost::Tell(const job::Warned& warned) { Log(LogLevel::kWarning, warned.text); }
 
 void CoordinatorHost::Tell(const job::NodeQuarantined& quarantined) {
-  Log(LogLevel::kWarning, DescribeQuarantine(quarantined, options_.spec.min_nodes));
+  Log(LogLevel::kWarning, DescribeQuarantine(quarantined, machine_.min_nodes()));
 }
 
 void CoordinatorHost::Tell(const job::QuarantineLifted& lifted) {
@@ -363,6 +366,17 @@ void CoordinatorHost::Tell(const job::QuarantineWaived& waived) {
   Log(LogLevel::kWarning,
       absl::StrCat("node ", job::Described(waived.node.node),
                    " is used all the same, although it keeps failing: ", waived.why));
+}
+
+void CoordinatorHost::Tell(const job::NodeDraining& draining) {
+  Log(LogLevel::kWarning, absl::StrCat("an operator drains node ", draining.node.name, " (",
+                                       draining.node.address, "): it leaves the job"));
+}
+
+void CoordinatorHost::Tell(const job::JobScaled& scaled) {
+  Log(LogLevel::kWarning, absl::StrCat("an operator has set --nnodes to ", scaled.limits.min_nodes,
+                                       ":", scaled.limits.max_nodes, ", before ",
+                                       scaled.before.min_nodes, ":", scaled.before.max_nodes));
 }
 
 void CoordinatorHost::Tell(const job::JobFinished& finished) { hooks_.on_finish(finished.outcome); }

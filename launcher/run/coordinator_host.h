@@ -132,6 +132,8 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void Tell(const job::NodeQuarantined& quarantined);
   void Tell(const job::QuarantineLifted& lifted);
   void Tell(const job::QuarantineWaived& waived);
+  void Tell(const job::NodeDraining& draining);
+  void Tell(const job::JobScaled& scaled);
   void Tell(const job::JobFinished& finished);
   // What else there is to know is in the machine; see Hooks::on_step.
   template <class Other>

@@ -48,6 +48,9 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
   hooks.on_news = [this](const job::News& news) {
     if (const auto* node = std::get_if<job::NodeJoined>(&news)) {
       joined_.insert(node->node.name);
+      drained_.erase(node->node.name);
+    } else if (const auto* draining = std::get_if<job::NodeDraining>(&news)) {
+      drained_.insert(draining->node.name);
     }
     events_.Record(news);
   };

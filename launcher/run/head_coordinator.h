@@ -48,6 +48,8 @@ class HeadCoordinator {
   /// Nodes that have joined at least once, and those whose agent is connected now.
   const std::set<std::string>& joined() const { return joined_; }
   const std::set<std::string>& connected() const;
+  /// Those that an operator has drained, and that have not joined again.
+  const std::set<std::string>& drained() const { return drained_; }
   /// Said in the place of a node that cannot say it: the job ends at once instead of waiting for
   /// it.
   void CannotRun(const std::string& node, const std::string& why);
@@ -70,6 +72,7 @@ class HeadCoordinator {
   std::unique_ptr<StoreServer> door_;
 
   std::set<std::string> joined_;
+  std::set<std::string> drained_;
   EventLog events_;
   mutable AtRevision<std::set<std::string>> connected_;
 };

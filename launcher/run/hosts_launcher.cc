@@ -140,7 +140,8 @@ void HostsLauncher::OnRefused(Part& part, const absl::Status& why) {
 void HostsLauncher::OnPartOver(Part& part, const std::string& why) {
   const std::string& name = NodeOf(part).name;
   job_.head().host().NoSuccessor(name);
-  if (job_.is_decided() || !job_.HasJoined(part.index) || part.returns >= plan_.max_restarts) {
+  if (job_.is_decided() || !job_.HasJoined(part.index) || job_.IsDrained(NodeOf(part)) ||
+      part.returns >= plan_.max_restarts) {
     job_.OnGone(part.index, why);
     return;
   }

@@ -242,9 +242,11 @@ void Launcher::OnAgentExit(int code, const std::string& message) {
 }
 
 // The agent of this process has ended while the job is still running. A one-node job cannot go on
-// without it, and a launcher whose own node was rejected was started with wrong options.
+// without it, unless an operator has drained the node; and a launcher whose own node was rejected
+// was started with wrong options.
 void Launcher::OnLocalAgentExit() {
-  if (plan_.IsSingleNode() || !agent_->was_admitted()) {
+  const bool is_drained = agent_->machine().leaves_job() && agent_exit_ == 0;
+  if ((plan_.IsSingleNode() && !is_drained) || !agent_->was_admitted()) {
     is_job_lost_ = true;
   } else {
     Print(absl::StrCat(agent_message_, "; the coordinator keeps running here for the other nodes"));

@@ -54,6 +54,8 @@ int Launcher::Finish() {
   } else if (exit_code != 0 && !agent_message_.empty()) {
     ReportReason(agent_message_, context);
     ReportOwnFailure();
+  } else if (exit_code == 0 && agent_->machine().leaves_job()) {
+    Print(agent_message_);
   }
   output_.EndRunDirs(exit_code == 0, drain.all_shown());
   if (queue_ != nullptr && host_ != nullptr) {

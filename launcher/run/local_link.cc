@@ -25,7 +25,7 @@ void LocalLink::Send(const FromAgent& message) {
 
 void LocalLink::SendAside(const v1::FromNodeAside& aside) {
   if (is_open_) {
-    PostIfOpen([this, aside] { coordinator_.on_aside(agent_, aside); });
+    coordinator_.on_aside(agent_, aside);
   }
 }
 

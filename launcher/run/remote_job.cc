@@ -154,20 +154,25 @@ void RemoteJob::EndIfTooFewAreLeft() {
   }
   const std::set<std::string>& connected = head_.connected();
   std::vector<std::string> gone;
+  size_t left = nodes_.size();
   for (const Node& node : nodes_) {
-    if (!node.gone.empty() && !connected.contains(node.name)) {
+    if (node.gone.empty() || connected.contains(node.name)) {
+      continue;
+    }
+    --left;
+    if (!IsDrained(node)) {  // By an operator, who knows what the job waits for.
       gone.push_back(absl::StrCat("node ", node.name, ": ", node.gone));
     }
   }
-  const size_t left = nodes_.size() - gone.size();
-  if (gone.empty() || left >= static_cast<size_t>(plan_.min_nodes)) {
+  const int needed = head_.machine().min_nodes();
+  if (gone.empty() || left >= static_cast<size_t>(needed)) {
     return;
   }
-  lost_reason_ = absl::StrCat(
-      absl::StrJoin(gone, "; "),
-      nodes_.size() == 1 ? ""
-                         : absl::StrCat(". The job needs ", plan_.min_nodes, " nodes, and ", left,
-                                        left == 1 ? " is left" : " are left"));
+  lost_reason_ =
+      absl::StrCat(absl::StrJoin(gone, "; "),
+                   nodes_.size() == 1 ? ""
+                                      : absl::StrCat(". The job needs ", needed, " nodes, and ",
+                                                     left, left == 1 ? " is left" : " are left"));
   parts_.ReleaseAll();
   StopIfAllAreOver();
 }

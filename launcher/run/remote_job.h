@@ -94,6 +94,8 @@ class RemoteJob {
   /// The same, or the coordinator knows the outcome and waits for the nodes to leave.
   bool is_decided() const { return is_decided_ || is_over(); }
   bool HasJoined(size_t node) const { return head_.joined().contains(nodes_[node].name); }
+  /// By an operator: what is started there is started by nobody but one.
+  bool IsDrained(const Node& node) const { return head_.drained().contains(node.name); }
 
   /// `node` takes no part any more. The coordinator finds out by itself what that means for a job
   /// that runs; but one that waits for nodes that cannot come is over.

@@ -71,9 +71,9 @@ void SlurmLauncher::OnTasksEnded(const SrunTasksEnded& ended) {
 // others may come, would wait in vain.
 void SlurmLauncher::EndIfTooFewAreLeft() {
   const auto are_enough = [this](const std::set<std::string>& gone) {
-    return nodes_.size() - gone.size() >= static_cast<size_t>(plan_.min_nodes);
+    return nodes_.size() - gone.size() >= static_cast<size_t>(head_.machine().min_nodes());
   };
-  const bool others_may_come = static_cast<size_t>(plan_.max_nodes) > nodes_.size();
+  const bool others_may_come = static_cast<size_t>(head_.machine().max_nodes()) > nodes_.size();
   if (ended_.empty() || !lost_reason_.empty() || are_enough(ended_) || others_may_come ||
       head_.machine().phase() != job::Phase::kRendezvous) {
     return;
@@ -90,7 +90,7 @@ void SlurmLauncher::EndIfTooFewAreLeft() {
   const size_t left = nodes_.size() - gone.size();
   lost_reason_ = absl::StrCat("the agents of ", absl::StrJoin(gone, ", "),
                               " have ended (srun: ", last_srun_error_, "); the job needs ",
-                              plan_.min_nodes, " nodes, and ", left,
+                              head_.machine().min_nodes(), " nodes, and ", left,
                               " of its allocation are left. Give --nnodes MIN:MAX to go on with "
                               "fewer, or requeue the job");
   EndStep();

@@ -19,6 +19,9 @@ using Generation = StrongId<struct GenerationTag>;
 /// Random non-zero number of one run of an agent: separates a restarted agent from its predecessor.
 using Incarnation = StrongId<struct IncarnationTag>;
 
+/// No job has more.
+inline constexpr int kMaxNodes = 65536;
+
 /// What an agent says about its node when it joins.
 struct NodeInfo {
   Incarnation incarnation;

@@ -10,7 +10,8 @@ from pathlib import Path
 TORCH = r"lib(torch|c10|shm)"
 RPC = r"lib(grpc|gpr|protobuf|absl_|address_sorting|upb)"
 # What a program may need, and what it must not.
-FORBIDDEN = {"fsdprun": TORCH, "fsdp-agent": TORCH, "fsdpctl": TORCH, "fsdp-keeper": f"{TORCH}|{RPC}", "fsdp-train": RPC}
+FORBIDDEN = {"fsdprun": TORCH, "fsdp-agent": TORCH, "fsdpctl": TORCH, "fsdp-keeper": f"{TORCH}|{RPC}",
+             "fsdp-stacks": f"{TORCH}|{RPC}", "fsdp-train": RPC}
 # With gRPC as an archive these are archives, too: another library that needs one of them would bring a second copy.
 CXX = r"lib(stdc\+\+|gcc_s|re2)\."
 KEEPER_MAY_NEED = r"(libc|libm|libstdc\+\+|libgcc_s|ld-linux-x86-64)\.so"

@@ -35,6 +35,9 @@ const std::map<std::string, FaultKind>& KindNames() {
       {"restart_coordinator", FaultKind::kRestartCoordinator},
       {"replace_agent", FaultKind::kReplaceAgent},
       {"signal_nodes", FaultKind::kSignalNodes},
+      {"ask_for_restart", FaultKind::kAskForRestart},
+      {"drain_node", FaultKind::kDrainNode},
+      {"scale_job", FaultKind::kScaleJob},
   };
   return names;
 }

@@ -37,6 +37,9 @@ enum class FaultKind {
   kKillCoordinator,   // the launcher that hosts the coordinator is killed, its agent with it
   kRestartCoordinator,  // the coordinator's own process is killed and started again
   kReplaceAgent,        // SIGKILL of an agent whose keeper waits; another one adopts the workers
+  kAskForRestart,       // an operator asks for a restart of all workers
+  kDrainNode,           // an operator drains a node, whose agent is started again later
+  kScaleJob,            // an operator changes how many nodes the job needs and takes
   kSignalNodes,  // a scheduler signals all agents of its allocation, or some nodes are shut down
 };
 

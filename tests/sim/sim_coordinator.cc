@@ -185,7 +185,8 @@ void World::StepJobWithReport(const job::Event& event) {
 void World::CheckRelease(const ToAgent& message) {
   const auto* release = std::get_if<ReleaseAgent>(&message.message);
   const auto stream = current_stream_.find(message.incarnation.value());
-  if (release != nullptr && !job_->outcome() && stream != current_stream_.end()) {
+  if (release != nullptr && !job_->outcome() && !job_->IsDrained(message.incarnation) &&
+      stream != current_stream_.end()) {
     referee_.GivenUp(now_, agents_[streams_[stream->second].agent]->slot, release->reason);
   }
 }
@@ -233,6 +234,7 @@ void World::CheckSettled() {
     return;
   }
   referee_.SettlingTimePassed();
+  CheckDrainedAreGone();
   if (options_.mix.work_s > 0) {
     At(now_ + InMix(options_.mix.work_s) + kEndTakes, [this] { referee_.DeadlinePassed(now_); });
   }

@@ -104,6 +104,15 @@ void World::Inflict(FaultKind kind, uint32_t index) {
     case FaultKind::kSignalNodes:
       SignalNodes();
       return;
+    case FaultKind::kAskForRestart:
+      AskForRestart();
+      return;
+    case FaultKind::kDrainNode:
+      DrainNode(index);
+      return;
+    case FaultKind::kScaleJob:
+      ScaleJob();
+      return;
     case FaultKind::kTakePlace:
       TakePlace();
       return;

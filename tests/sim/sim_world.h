@@ -209,6 +209,14 @@ class World {
   void SignalAgent(uint32_t index, int signal, bool loses_word);
   void MaybeAnswerDoubt();
 
+  // sim_operator.cc: fsdpctl.
+  void AskCoordinator(const std::function<void()>& question);
+  void AskForRestart();
+  void DrainNode(uint32_t index);
+  void ScaleJob();
+  void CheckSizeIsHeeded(int max_nodes);
+  void CheckDrainedAreGone();
+
   // sim_worker_faults.cc: faults of workers and of what holds them.
   void KillWorker(FaultKind kind, uint32_t index);
   void KillAgent(FaultKind kind, uint32_t index);

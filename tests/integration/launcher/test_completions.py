@@ -60,7 +60,7 @@ class BashCompletionTest(JobCase):
                              ("slurm submit --gpus-p", ["--gpus-per-node"]), ("slurm submit --nnodes 2 --max-r", ["--max-restarts"]),
                              ("slurm submit --open-mode ", ["append", "truncate"]), ("slurm submit train.py --max-r", []),
                              ("slurm grow 12 --parti", ["--partition"]), ("slurm grow --parti", ["--partition"]),
-                             ("slurm nothing --", []), ("nothing ", []), ("st", ["status", "stop"]), ("status --fol", ["--follow"]),
+                             ("slurm nothing --", []), ("nothing ", []), ("st", ["status", "stacks", "stop"]), ("status --fol", ["--follow"]),
                              ("events -f --js", ["--json"]), ("ps --fol", []), ("stop --n", ["--no-token", "--now"])):
             with self.subTest(line):
                 self.assertEqual(self.offered(line, "fsdpctl"), offers)

@@ -47,6 +47,9 @@ bool KindFits(CauseKind reported, FaultKind injected) {
     case FaultKind::kKillCoordinator:
     case FaultKind::kRestartCoordinator:
     case FaultKind::kSignalNodes:
+    case FaultKind::kAskForRestart:
+    case FaultKind::kDrainNode:
+    case FaultKind::kScaleJob:
       return false;
   }
   return false;

@@ -23,6 +23,9 @@ bool IsChargeable(FaultKind kind) {
     case FaultKind::kOperatorStop:
     case FaultKind::kRestartCoordinator:
     case FaultKind::kSignalNodes:
+    case FaultKind::kAskForRestart:
+    case FaultKind::kDrainNode:
+    case FaultKind::kScaleJob:
       return false;
     default:
       return true;

@@ -62,7 +62,8 @@ class FaultLedger {
   void StopOrdered(Nanos at, Generation g);
   /// `node` signals or kills its workers of generation `g`.
   void WorkersTold(Nanos at, Generation g, int node);
-  /// A node came or left on its own: for a moment a stop may be about that.
+  /// A node came or left on its own, or an operator wants something of the nodes: for a moment a
+  /// stop may be about that.
   void MembershipChanged(Nanos at);
   /// The coordinator hears that the place is its own: a node that came before may join now.
   void PlaceFound(Nanos at);

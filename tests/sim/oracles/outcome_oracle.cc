@@ -60,6 +60,12 @@ void OutcomeOracle::NodeGone(Nanos at, int place) {
   }
 }
 
+void OutcomeOracle::Scaled(Nanos at, int min_nodes) {
+  job_.min_nodes = min_nodes;
+  const bool are_enough = static_cast<int>(nodes_.size()) >= min_nodes;
+  too_few_since_ = are_enough ? kForever : std::min(too_few_since_, at);
+}
+
 void OutcomeOracle::Decided(Nanos at, const JobOutcome& outcome) {
   decided_ = true;
   if ((outcome.exit_code == 0) != (outcome.kind == OutcomeKind::kSucceeded)) {

@@ -44,6 +44,8 @@ class OutcomeOracle : public Oracle {
   /// An agent runs at a place in the world; those that ask for the same rank share one place.
   void NodeArrived(int place);
   void NodeGone(Nanos at, int place);
+  /// An operator has changed how many nodes a world needs.
+  void Scaled(Nanos at, int min_nodes);
   /// An operator's signal reached the coordinator before the end was decided.
   void StopHeard() { stop_heard_ = true; }
   /// What agents told of may be a signal for the whole job.
@@ -66,7 +68,7 @@ class OutcomeOracle : public Oracle {
   bool HadConfigExit(Generation g) const;
 
   const FaultLedger& ledger_;
-  const Job job_;
+  Job job_;
   Generation last_;
   int last_restart_count_ = 0;
   int last_world_size_ = 0;

@@ -44,6 +44,13 @@ void RecoveryOracle::CoordinatorPaused(Nanos at, Nanos until) {
   Trouble(at, until);
 }
 
+void RecoveryOracle::Scaled(Nanos at, int min_nodes, int max_nodes) {
+  job_.min_nodes = min_nodes;
+  job_.max_nodes = max_nodes;
+  scaled_at_ = at;
+  Trouble(at, at);
+}
+
 void RecoveryOracle::Trouble(Nanos at, Nanos until) {
   trouble_.push_back(at);
   if (until != at) {
@@ -234,7 +241,7 @@ Nanos RecoveryOracle::FormedBy(Nanos at) const {
   const Nanos nodes = std::min(ReadySince(job_.max_nodes, /*even_left_out=*/false),
                                std::max(enough, LastTrouble(at)) + wait);
   const Nanos stopped = is_first ? 0 : StopOverBy(at) + job_.restart_backoff;
-  return std::max({nodes, stopped, CoordinatorResumed(at)}) + job_.place_looks + kSlack;
+  return std::max({nodes, stopped, CoordinatorResumed(at), scaled_at_}) + job_.place_looks + kSlack;
 }
 
 void RecoveryOracle::CheckReaction(Nanos at) {

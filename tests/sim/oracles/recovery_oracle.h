@@ -66,6 +66,8 @@ class RecoveryOracle : public Oracle {
   /// The node or its link is not as it should be until `until`.
   void Disturbed(Nanos at, int node, Nanos until);
   void CoordinatorPaused(Nanos at, Nanos until);
+  /// An operator has changed how many nodes a world needs and takes.
+  void Scaled(Nanos at, int min_nodes, int max_nodes);
 
   // Messages.
   void Admitted(Nanos at, int node);
@@ -119,7 +121,8 @@ class RecoveryOracle : public Oracle {
   void CheckReaction(Nanos at);
 
   const FaultLedger& ledger_;
-  const Job job_;
+  Job job_;
+  Nanos scaled_at_ = 0;
   std::map<int, Node> nodes_;
   std::vector<Nanos> trouble_;
   /// From when until when, in the order in which they began; they may overlap.

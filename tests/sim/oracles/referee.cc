@@ -24,7 +24,8 @@ const std::string& Referee::complaint() const {
         static_cast<const Oracle*>(&fence_), static_cast<const Oracle*>(&outcome_),
         static_cast<const Oracle*>(&cause_), static_cast<const Oracle*>(&recovery_),
         static_cast<const Oracle*>(&place_), static_cast<const Oracle*>(&quarantine_),
-        static_cast<const Oracle*>(&load_), static_cast<const Oracle*>(&adoption_)}) {
+        static_cast<const Oracle*>(&load_), static_cast<const Oracle*>(&adoption_),
+        static_cast<const Oracle*>(&operator_)}) {
     if (!oracle->complaint().empty()) {
       return oracle->complaint();
     }
@@ -38,7 +39,7 @@ std::map<std::string, int> Referee::questions() const {
           {"shutdown", shutdown_.questions()}, {"recovery", recovery_.questions()},
           {"place", place_.questions()},       {"signals", signals_.questions()},
           {"load", load_.questions()},         {"quarantine", quarantine_.questions()},
-          {"adoption", adoption_.questions()}};
+          {"adoption", adoption_.questions()}, {"operator", operator_.questions()}};
 }
 
 void Referee::AgentStarted(Nanos at, int node, int place) {
@@ -168,6 +169,7 @@ void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
     recovery_.WorldOrdered(node, order.generation, is_to_present_agent);
     place_.WorldOrdered(order.generation);
     signals_.WorldOrdered();
+    operator_.WorldOrdered(order.incarnation, order.generation);
   } else if (const auto* stop = std::get_if<StopWorkers>(&order.message)) {
     ledger_.StopOrdered(at, order.generation);
     quarantine_.StopOrdered(order.generation, stop->reason);
@@ -195,7 +197,8 @@ void Referee::OrderSent(Nanos at, int node, const ToAgent& order) {
     if (place_is_taken_ && !std::get<RejectAgent>(order.message).rejoin) {
       cause_.ToldToGo(node);
     }
-  } else if (std::holds_alternative<ReleaseAgent>(order.message)) {
+  } else if (const auto* release = std::get_if<ReleaseAgent>(&order.message)) {
+    operator_.Released(order.incarnation, *release);
     cause_.ToldToGo(node);
     recovery_.Dismissed(node);
     signals_.Dismissed(at, order.incarnation);
@@ -233,6 +236,20 @@ void Referee::ReportHeard(Nanos at, const std::string& node_name, const FromAgen
   } else if (std::holds_alternative<NodeFaulted>(report.message)) {
     cause_.NodeFaultHeard(node_name, report.generation);
   }
+}
+
+void Referee::DrainOrdered(Nanos at, int node, Incarnation agent, bool is_present) {
+  OperatorOrders(at);
+  operator_.DrainOrdered(agent);
+  if (is_present) {
+    recovery_.AgentLeaves(node);
+  }
+}
+
+void Referee::Scaled(Nanos at, int min_nodes, int max_nodes) {
+  OperatorOrders(at);
+  outcome_.Scaled(at, min_nodes);
+  recovery_.Scaled(at, min_nodes, max_nodes);
 }
 
 void Referee::PlaceTaken(Nanos at) {

@@ -15,6 +15,7 @@
 #include "tests/sim/oracles/fence_oracle.h"
 #include "tests/sim/oracles/hearing.h"
 #include "tests/sim/oracles/load_oracle.h"
+#include "tests/sim/oracles/operator_oracle.h"
 #include "tests/sim/oracles/outcome_oracle.h"
 #include "tests/sim/oracles/overlap_oracle.h"
 #include "tests/sim/oracles/place_oracle.h"
@@ -54,6 +55,7 @@ class Referee {
   FenceOracle& fence() { return fence_; }
   LoadOracle& load() { return load_; }
   AdoptionOracle& adoption() { return adoption_; }
+  OperatorOracle& operators() { return operator_; }
   const CurrentWorld& current_world() const { return current_world_; }
 
   // Nodes and links.
@@ -102,6 +104,11 @@ class Referee {
   void PlaceOutOfReach(Nanos at, Nanos until) { recovery_.CoordinatorPaused(at, until); }
   /// Another launcher has become the host of the job.
   void PlaceTaken(Nanos at);
+  /// The coordinator is about to hear what an operator wants of its nodes.
+  void OperatorOrders(Nanos at) { ledger_.MembershipChanged(at); }
+  /// `is_present`: the agent is the one that now runs on the node.
+  void DrainOrdered(Nanos at, int node, Incarnation agent, bool is_present);
+  void Scaled(Nanos at, int min_nodes, int max_nodes);
   void StopHeard() {
     outcome_.StopHeard();
     signals_.StopHeard();
@@ -130,6 +137,7 @@ class Referee {
   QuarantineOracle quarantine_;
   SignalOracle signals_;
   AdoptionOracle adoption_;
+  OperatorOracle operator_;
   CurrentWorld current_world_;
   std::set<int64_t> unkillable_;
   /// The agent that was last heard of on each node.

@@ -79,7 +79,9 @@ TEST(DocumentsTest, CompletionsOfFsdpctlAreThoseOfItsCommands) {
       }
     }
     EXPECT_THAT(script, HasSubstr("submit grow"));
-    EXPECT_THAT(script, HasSubstr("ps status events restart stop slurm"));
+    EXPECT_THAT(
+        script,
+        HasSubstr("ps status events logs stacks checkpoint restart drain scale stop slurm"));
     for (const char* left :
          {"FIRST", "GROUP", "NAMES", "IDENTIFIER", "SKIPPED", "STOP", "CHECK", "NEXT"}) {
       EXPECT_THAT(script, Not(HasSubstr(left)));

@@ -101,6 +101,13 @@ class Job {
     Join(2);
     Start(1, {1, 2});
   }
+  /// The same of three.
+  void RunThree() {
+    for (const uint64_t who : {1, 2, 3}) {
+      Join(who);
+    }
+    Start(1, {1, 2, 3});
+  }
   void Start(uint64_t g, std::vector<uint64_t> who) {
     for (const uint64_t w : who) {
       Prepared(w, g);
@@ -159,6 +166,14 @@ class Job {
     const bool is_failure = stopping.kind == job::StopKind::kFailure;
     return Note("stopping g" + std::to_string(stopping.generation.value()) +
                 (is_failure ? " after a failure: " : ": ") + stopping.why);
+  }
+  std::string Hear(const job::NodeDraining& draining) {
+    return Note("draining " + draining.node.name + " @" + std::to_string(draining.group_rank));
+  }
+  std::string Hear(const job::NodeDrained& drained) { return Note("drained " + drained.node.name); }
+  std::string Hear(const job::JobScaled& scaled) {
+    return Note("scaled to " + std::to_string(scaled.limits.min_nodes) + ":" +
+                std::to_string(scaled.limits.max_nodes));
   }
   std::string Hear(const job::NodeQuarantined& quarantined) {
     return Note("quarantined " + quarantined.node.node.name + " after " +
@@ -223,6 +238,13 @@ inline JobSpec Spec(int min, int max, int restarts) {
   spec.min_nodes = min;
   spec.max_nodes = max;
   spec.max_restarts = restarts;
+  return spec;
+}
+
+/// Of nodes without ranks of their own.
+inline JobSpec FreeSpec(int min, int max, int restarts) {
+  JobSpec spec = Spec(min, max, restarts);
+  spec.node_ranks_bind = false;
   return spec;
 }
 

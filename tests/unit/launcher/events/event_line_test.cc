@@ -73,6 +73,19 @@ TEST(EventLineTest, NodesThatKeepFailing) {
             R"("quarantine_waived",)" + who + R"("why":"so"})");
 }
 
+TEST(EventLineTest, WhatAnOperatorChangesAboutTheNodes) {
+  NodeInfo node;
+  node.name = "node-b";
+  node.address = "10.0.0.2";
+  const std::string who = R"("name":"node-b","address":"10.0.0.2")";
+  EXPECT_EQ(JobEvent(job::NodeDraining{node, 1}),
+            R"("node_draining",)" + who + R"(,"group_rank":1})");
+  EXPECT_EQ(JobEvent(job::NodeDrained{node}), R"("node_drained",)" + who + "}");
+  EXPECT_EQ(
+      JobEvent(job::JobScaled{{1, 3}, {2, 4}}),
+      R"("job_scaled","min_nodes":1,"max_nodes":3,"min_nodes_before":2,"max_nodes_before":4})");
+}
+
 TEST(EventLineTest, TheLifeOfAWorld) {
   EXPECT_EQ(JobEvent(job::WorldFormed{Generation(3), 2, 16}),
             R"("world_formed","generation":3,"nodes":2,"workers":16})");

@@ -43,6 +43,8 @@ TEST(RecordCodec, KeepsAll) {
   EXPECT_EQ(decoded.quarantine.front().what, "it \xfc died");
   EXPECT_EQ(decoded.quarantine.front().times, 2);
   EXPECT_FALSE(decoded.quarantine.back().worker.has_value());
+  EXPECT_EQ(decoded.scaled, (job::NodeLimits{3, 9}));
+  EXPECT_EQ(decoded.drained, SampleRecord().drained);
 }
 
 TEST(RecordCodec, KeepsTheEnd) {
@@ -103,6 +105,10 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"quarantine",
                 [](P& p) { p.mutable_quarantine(0)->mutable_worker()->set_signal(65); },
                 "quarantine.signal is 65"},
+        Hostile{"limits", [](P& p) { p.mutable_scaled()->set_max_nodes(2); },
+                "scaled.min_nodes is 3"},
+        Hostile{"no_nodes", [](P& p) { p.mutable_scaled()->clear_min_nodes(); },
+                "scaled.min_nodes is 0"},
         Hostile{"stop_signal", [](P& p) { p.mutable_world()->set_stop_signal(0); },
                 "world.stop_signal is 0"},
         Hostile{"grace", [](P& p) { p.mutable_world()->set_stop_grace_ns(-1); },

@@ -55,6 +55,8 @@ inline job::Record SampleRecord() {
     assignment.launch_id = "launch";
     record.world.members.push_back({incarnation, assignment});
   }
+  record.scaled = {3, 9};
+  record.drained = {Incarnation(101), Incarnation(uint64_t{1} << 63)};
   record.quarantine = {
       {{"n \xfd", "10.0.0.3"}, 3, job::WorldBreak::Worker{4, 5, 6}, "it \xfc died", 2},
       {{"o", "10.0.0.4"}, 2, std::nullopt, "it was silent"}};
