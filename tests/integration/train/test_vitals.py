@@ -2,10 +2,13 @@
 
 import math
 import os
+import re
 import signal
 import socket
+import subprocess
 
-from job_case import wait_until
+from events import patience
+from job_case import BIN, wait_until
 from train_case import TrainCase
 from unittest_main import main
 from vitals_page import path_of, read
@@ -121,6 +124,21 @@ class SaveTest(TrainCase):
         saved = self.steps_saved()
         self.assertEqual(len(saved), 2, out)
         self.assertIn(f"stopped on request after step {saved[1]}", out)
+
+    def test_an_operator_has_two_ranks_save_once_each_time(self):
+        env = {"XDG_RUNTIME_DIR": str(self.dir)}
+        launcher = self.start_training(*self.saving(every=0), f"train.steps={ENDLESS}", env=env)
+        wait_until(lambda: len(self.losses()) > 3, "steps")
+        saved = []
+        for _ in range(2):
+            asked = subprocess.run([BIN / "fsdpctl", "checkpoint", "now"], env={**self.env, **env}, capture_output=True, text=True,
+                                   timeout=patience())
+            self.assertEqual(asked.returncode, 0, asked.stderr)
+            saved.append(int(re.match(r"step (\d+) is saved in ", asked.stdout)[1]))
+            self.assertEqual(self.steps_saved(), saved)
+        launcher.send_signal(signal.SIGTERM)
+        self.finish(launcher)
+        self.assertEqual(len(self.steps_saved()), 3)  # and the last
 
     def test_without_a_folder_it_is_said(self):
         out = self.train_with_socket(records=[self.SAVE])
