@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "agent/process/keeper.h"
 #include "agent/process/orphaned_spool.h"
@@ -69,9 +71,10 @@ bool IsStreamSocket(int fd) {
 
 }  // namespace
 
-// `fsdp-keeper [SPOOL [GRACE]]`: the launcher's directory of output that no log keeps, maybe empty;
-// for how many milliseconds another agent is awaited at the socket that listens as descriptor 4.
-// What is open as descriptor 5 then stays open.
+// `fsdp-keeper [SPOOL [GRACE [VITALS]]]`: the launcher's directory of output that no log keeps,
+// maybe empty; for how many milliseconds another agent is awaited at the socket that listens as
+// descriptor 4, if one does; the directory of the workers' vitals, maybe empty. What is open as
+// descriptor 5 then stays open.
 int main(int argc, char** argv) {
   if (!IsStreamSocket(kAgentFd)) {
     std::fprintf(stderr,
@@ -92,9 +95,15 @@ int main(int argc, char** argv) {
   }
   const int launcher = static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0));
   const Ending ending = Serve(named);
-  if (argc > 1 && argv[1][0] != '\0' && ending.was_abandoned) {
+  std::vector<std::string> leavings;
+  for (const int place : {3, 1}) {  // Vitals first: they are on no disk that could hang.
+    if (argc > place && argv[place][0] != '\0') {
+      leavings.emplace_back(argv[place]);
+    }
+  }
+  if (!leavings.empty() && ending.was_abandoned) {
     const int owner = ending.last_agent >= 0 ? ending.last_agent : launcher;
-    fsdprun::keeper::RemoveSpoolOfDead(owner, argv[1]);
+    fsdprun::keeper::RemoveLeavingsOfDead(owner, leavings);
   }
   return ending.status;
 }

@@ -3,8 +3,8 @@
 // The contract between the agent side (launcher, agent, keeper) and a worker process, written down
 // once. Standard library only: it is linked into processes with gRPC and into processes with
 // libtorch. A worker in any language can speak it: environment variables, one inherited socket with
-// JSON lines, a JSON error file and exit codes. Every part but RANK/WORLD_SIZE may be ignored by a
-// worker.
+// JSON lines, a JSON error file, a shared page (worker_vitals.h) and exit codes. Every part but
+// RANK/WORLD_SIZE may be ignored by a worker.
 
 #include <string_view>
 
@@ -45,6 +45,8 @@ inline constexpr char kEnvControlFd[] = "FSDPRUN_CONTROL_FD";
 /// Id shared by all processes of one job (also the prefix of anything a worker must name
 /// machine-wide).
 inline constexpr char kEnvJobId[] = "FSDPRUN_JOB_ID";
+/// Path of this worker's page, in which it says how it is (worker_vitals.h); absent: nobody reads.
+inline constexpr char kEnvVitalsFile[] = "FSDPRUN_VITALS_FILE";
 /// "terminal" when the launcher draws the progress line from control records; workers then print no
 /// progress of their own. "plain" or absent: workers print plain progress lines to their standard
 /// output.
@@ -70,6 +72,8 @@ inline constexpr std::string_view kRecordCheckpoint = "checkpoint";
 inline constexpr std::string_view kRecordDone = "done";
 inline constexpr std::string_view kRecordStop = "stop";
 inline constexpr std::string_view kRecordNotice = "notice";
+/// Sent to all workers of a job. They get it at different times, so in a world of several ranks
+/// that of rank 0 decides after which step all of them save.
 inline constexpr std::string_view kRecordSave = "save";
 inline constexpr int kMaxRecordBytes = 8192;
 

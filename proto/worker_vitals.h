@@ -3,9 +3,10 @@
 // What a worker says of itself while it works, without a system call: a page that it shares with
 // its agent. The agent makes the file, whose path is FSDPRUN_VITALS_FILE, with kBytes zero bytes;
 // the worker maps it, shared, fills in `version` last of all, and writes words of it whenever they
-// change. A worker in any language may. The agent reads it about once a second, also while the
-// worker is stopped, hangs or computes. Standard library only. Source of all times: CLOCK_MONOTONIC
-// of the machine, in nanoseconds.
+// change. A worker in any language may; see docs/VITALS.md. The agent reads it about once a second,
+// also while the worker is stopped, hangs or computes. A word that is 0 says nothing, so a worker
+// writes those that it has. Each life of a worker has a file of its own. Standard library only.
+// Source of all times: CLOCK_MONOTONIC of the machine, in nanoseconds.
 
 #include <array>
 #include <atomic>
@@ -13,9 +14,6 @@
 #include <cstdint>
 
 namespace fsdprun::contract {
-
-/// Path of the page; absent: nobody reads.
-inline constexpr char kEnvVitalsFile[] = "FSDPRUN_VITALS_FILE";
 
 /// What a worker is doing.
 enum class WorkerPhase : uint64_t {
@@ -30,32 +28,36 @@ enum class WorkerPhase : uint64_t {
   kLoading = 8,
 };
 
-// Each word is written by one thread at a time and read whole, so none needs a lock. Words that
-// belong together may be read apart: a reader takes differences between two readings, and the text
-// of a collective by its sequence lock.
+// Each word is written by one thread at a time, or only added to, and read whole, so none needs a
+// lock. Words that belong together may be read apart: a reader takes differences between two
+// readings, and the text of a collective by its sequence lock.
 struct VitalsPage {
   static constexpr uint64_t kVersion = 1;
   static constexpr size_t kBytes = 4096;
   static constexpr size_t kTextBytes = 96;
 
   using Word = std::atomic<uint64_t>;
+  using Text = std::array<Word, kTextBytes / 8>;
 
   /// kVersion once the worker writes here; 0 before.
   Word version;
+  /// The process that writes. One that the worker has started inherits the variable, too, and
+  /// leaves the page alone as long as that process lives.
   Word pid;
 
   // --- Steps
-  /// Signed; of the step that is being computed, -1 before the first. -1 of `total`: not known.
+  /// Signed; of the step that is being computed. Nothing is said of steps before step_began_ns is.
   Word step;
   Word total;
   Word step_began_ns;
-  /// The bits of a double each; NaN: not known.
+  /// The bits of a double each; NaN, like 0: not known.
   Word loss;
   Word tokens_per_second;
   Word tokens;
+  /// A WorkerPhase.
   Word phase;
 
-  // --- The latest whole step, ns
+  // --- The latest whole step, ns: from its beginning to that of the next one
   Word step_ns;
   Word collective_wait_ns;
   Word data_wait_ns;
@@ -66,14 +68,16 @@ struct VitalsPage {
   /// not ended may be waited for by nobody here yet.
   Word collectives_begun;
   Word collectives_ended;
-  /// Of the oldest that has not ended.
+  /// Of the oldest that has not ended; 0: there is none.
   Word collective_began_ns;
   Word collective_bytes;
-  /// Odd while the texts change.
+  /// Odd while the texts change: a writer adds 1 before and 1 after. Who reads the texts between
+  /// two equal and even values has read what was written together.
   Word text_lock;
-  /// NUL-terminated unless full: the operation with its group, and the unit.
-  std::array<Word, kTextBytes / 8> collective;
-  std::array<Word, kTextBytes / 8> unit;
+  /// UTF-8, NUL-terminated unless full: the operation with the ranks of its group, and the unit
+  /// that it is for.
+  Text collective;
+  Text unit;
 
   // --- The device
   Word device_bytes;

@@ -122,6 +122,7 @@ std::string EncodeMemo(const AgentMemo& memo) {
   EncodeNode(memo.node, &out);
   out.set_logs(memo.dirs.logs);
   out.set_spool(memo.dirs.spool);
+  out.set_vitals(memo.dirs.vitals);
   out.set_store_pid(memo.store.pid);
   out.set_store_start_ticks(memo.store.start_time_ticks);
   out.set_timer_file(memo.timer_file);
@@ -135,7 +136,7 @@ absl::StatusOr<AgentMemo> DecodeMemo(absl::string_view text) {
   }
   AgentMemo memo;
   ASSIGN_OR_RETURN(memo.node, DecodeNode(in));
-  memo.dirs = {.logs = in.logs(), .spool = in.spool()};
+  memo.dirs = {.logs = in.logs(), .spool = in.spool(), .vitals = in.vitals()};
   memo.store = {.pid = in.store_pid(), .start_time_ticks = in.store_start_ticks()};
   memo.timer_file = in.timer_file();
   return memo;

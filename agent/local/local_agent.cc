@@ -66,6 +66,7 @@ LocalAgent::LocalAgent(EventLoop& loop, Options options, Hooks hooks, Coordinato
       store_(store),
       machine_(options_.spec),
       attempt_files_(loop),
+      vitals_(loop),
       files_(loop),
       output_(loop_, files_, hooks_.sink),
       desk_(
@@ -263,8 +264,9 @@ void LocalAgent::Execute(const node::StartKeeper& start) {
 
 void LocalAgent::OpenKeeper() {
   keeper_ = std::make_unique<KeeperClient>(loop_, MakeKeeperCallbacks());
-  if (const absl::Status status =
-          keeper_->Start(options_.keeper_path, options_.dirs.spool, options_.keeper_socket);
+  if (const absl::Status status = keeper_->Start(
+          options_.keeper_path, {.spool = options_.dirs.spool, .vitals = options_.dirs.vitals},
+          options_.keeper_socket);
       !status.ok()) {
     Feed(node::KeeperLost{std::string(status.message())});
   } else if (keeper_lease_ > Duration::zero()) {

@@ -20,6 +20,7 @@
 #include "agent/local/node_desk.h"
 #include "agent/local/output_pump.h"
 #include "agent/local/worker_store.h"
+#include "agent/local/worker_vitals.h"
 #include "agent/node/node_machine.h"
 #include "agent/output/output_options.h"
 #include "agent/process/error_file_reader.h"
@@ -221,6 +222,8 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
 
   // Output.
   void MakeAttemptFiles(std::function<void()> then);
+  void GetPages(WorkerPages (*get)(const RunDirs& dirs, Generation generation, int workers));
+  std::string VitalsFileOf(int local_rank) const;
   /// Says what becomes of a stream of the worker that is about to start; returns the file's path.
   std::string FollowStream(int local_rank, keeper::Stream stream, const StreamPlan& plan);
   void OnLogGrew(const keeper::LogGrewReport& report);
@@ -252,6 +255,7 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   bool has_warned_of_silence_ = false;
   bool has_warned_of_omp_ = false;
   bool has_warned_of_logs_ = false;
+  bool has_warned_of_vitals_ = false;
   /// Children that this process already had when the agent started; never killed.
   std::set<pid_t> foreign_children_;
   /// Log writers that their keeper has left behind, with what tells that they have ended.
@@ -266,6 +270,7 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   std::optional<NodeRecord> record_;
   /// Makes an attempt's folders: not behind a log of the one before that is slow to read.
   FileThread attempt_files_;
+  WorkerVitals vitals_;
   /// Reads the workers' log and error files.
   FileThread files_;
   OutputPump output_;

@@ -12,6 +12,8 @@ namespace {
 
 /// Between two looks whether output is where it is kept.
 constexpr Duration kKeptPause = std::chrono::milliseconds(10);
+/// They are in memory, unless this machine has no place for that.
+constexpr Duration kPagesLimit = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -61,6 +63,11 @@ void LocalAgent::Resume(AttachedKeeper keeper, const AgentMemo& memo) {
     }
     Feed(node::Resume{record});
   };
+  if (assignment_.generation != Generation() && !options_.dirs.vitals.empty()) {
+    // Before what follows: a worker that has not been started yet is told of its page.
+    GetPages(OpenWorkerPages);
+    attempt_files_.Await(MonoNow() + kPagesLimit);
+  }
   if (filtered_ != nullptr && assignment_.generation != Generation()) {
     MakeAttemptFiles(std::move(go_on));  // Filtered files are written from the beginning.
   } else {

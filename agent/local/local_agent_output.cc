@@ -62,11 +62,14 @@ void LocalAgent::MakeAttemptFiles(std::function<void()> then) {
       wanted.files.push_back(FilteredPath(options_.dirs, assignment_, stream));
     }
   }
-  if (directory.empty()) {
+  if (directory.empty() && options_.dirs.vitals.empty()) {
     return then();
   }
-  wanted.directories.push_back(directory);
-  const int folders = HasWorkerFolders(options_.output) ? assignment_.local_world_size : 0;
+  if (!directory.empty()) {
+    wanted.directories.push_back(directory);
+  }
+  const bool has_folders = !directory.empty() && HasWorkerFolders(options_.output);
+  const int folders = has_folders ? assignment_.local_world_size : 0;
   for (int local_rank = 0; local_rank < folders; ++local_rank) {
     wanted.directories.push_back(WorkerDir(options_.dirs, assignment_, local_rank));
   }
@@ -88,8 +91,31 @@ void LocalAgent::MakeAttemptFiles(std::function<void()> then) {
     if (*live) {
       attempt_files_.RunFinished();
     }
-    tell(absl::StrCat("make ", directory, ": its file system did not answer within 1 s"));
+    tell(directory.empty()
+             ? ""
+             : absl::StrCat("make ", directory, ": its file system did not answer within 1 s"));
   });
+}
+
+/// Of the present generation, on the thread that makes the attempt's files, and before those.
+void LocalAgent::GetPages(WorkerPages (*get)(const RunDirs& dirs, Generation generation,
+                                             int workers)) {
+  if (options_.dirs.vitals.empty()) {
+    return;
+  }
+  auto pages = std::make_shared<WorkerPages>();
+  attempt_files_.Run(
+      [get, dirs = options_.dirs, generation = assignment_.generation,
+       workers = assignment_.local_world_size, pages] { *pages = get(dirs, generation, workers); },
+      [this, get, pages] {
+        if (get == MakeWorkerPages && !pages->problem.empty() &&
+            !std::exchange(has_warned_of_vitals_, true)) {
+          Log(LogLevel::kWarning, absl::StrCat("cannot ", pages->problem,
+                                               "; not all workers can say how they are: their "
+                                               "steps and collectives are not shown"));
+        }
+        vitals_.TakePages(std::move(*pages));
+      });
 }
 
 std::string LocalAgent::FollowStream(int local_rank, keeper::Stream stream,

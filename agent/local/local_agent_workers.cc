@@ -59,6 +59,7 @@ void LocalAgent::Execute(const node::PrepareNode& prepare) {
     store = *endpoint;
     LeaveMemo();  // The next agent ends it if nobody was told of it.
   }
+  GetPages(MakeWorkerPages);
   MakeAttemptFiles([this, generation, store] { Feed(node::LogsAndStoreReady{generation, store}); });
 }
 
@@ -73,6 +74,7 @@ void LocalAgent::BeginWorkers(const RankAssignment& assignment) {
     waiting.clear();  // Of files that no other agent reads.
   }
   spawn_is_answered_ = false;
+  vitals_.Begin(assignment.generation, assignment.rank_offset);
   desk_.WorkersBegan();
 }
 
@@ -116,6 +118,7 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank) {
       .error_file = WrittenErrorFilePath(options_.dirs, options_.output, assignment_, local_rank),
       .generation = assignment_.generation.value(),
       .job_id = WorkerJobId(options_.run_id, assignment_.launch_id),
+      .vitals_file = VitalsFileOf(local_rank),
       .progress_view = options_.draws_progress ? "terminal" : "plain",
       .signals_to_handle = options_.handled_signals,
       .has_virtual_local_rank = options_.has_virtual_local_rank,
@@ -127,6 +130,12 @@ std::map<std::string, std::string> LocalAgent::EnvironmentOf(int local_rank) {
         "to tune performance");
   }
   return std::move(variables.environment);
+}
+
+std::string LocalAgent::VitalsFileOf(int local_rank) const {
+  const Generation generation = assignment_.generation;
+  return vitals_.HasPage(generation, local_rank) ? VitalsPath(options_.dirs, generation, local_rank)
+                                                 : "";
 }
 
 /// Follows its streams, too.
@@ -155,6 +164,7 @@ void LocalAgent::OnSpawned(const keeper::SpawnedReport& report) {
     return;
   }
   spawned_pids_[report.local_rank] = report.pid;
+  vitals_.NoteStarted(report.local_rank, static_cast<pid_t>(report.pid));
   if (spawn_is_answered_ || static_cast<int>(spawned_pids_.size()) < assignment_.local_world_size) {
     return;
   }

@@ -55,6 +55,10 @@ std::string StreamPath(const RunDirs& dirs, const RankAssignment& assignment, in
   return FileIn(Below(root, assignment, local_rank), FileName(stream));
 }
 
+std::string VitalsPath(const RunDirs& dirs, Generation generation, int local_rank) {
+  return FileIn(dirs.vitals, absl::StrCat(generation.value(), ".", local_rank));
+}
+
 std::string FilteredPath(const RunDirs& dirs, const RankAssignment& assignment,
                          keeper::Stream stream) {
   return FileIn(AttemptDir(dirs, assignment), absl::StrCat("filtered_", FileName(stream)));

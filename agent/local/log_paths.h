@@ -15,6 +15,8 @@ struct RunDirs {
   /// For output that the console shows and no log keeps; without it such output goes to the console
   /// through memory.
   std::string spool;
+  /// For the workers' vitals, in memory if possible; without it they say nothing of themselves.
+  std::string vitals;
 };
 
 StreamSet SetOf(keeper::Stream stream);
@@ -35,6 +37,10 @@ std::string WrittenErrorFilePath(const RunDirs& dirs, const OutputOptions& outpu
 /// Where a worker's stream is written to; empty: to no file.
 std::string StreamPath(const RunDirs& dirs, const RankAssignment& assignment, int local_rank,
                        keeper::Stream stream, StreamFile file);
+
+/// The page of a worker: of a generation alone, so that none is mistaken for one before. Empty
+/// without a directory.
+std::string VitalsPath(const RunDirs& dirs, Generation generation, int local_rank);
 
 /// `attempt_<n>/filtered_stdout.log` or `filtered_stderr.log`.
 std::string FilteredPath(const RunDirs& dirs, const RankAssignment& assignment,

@@ -17,7 +17,10 @@ std::vector<int> ToVector(const Ranks& ranks) {
 
 NodeDesk::NodeDesk(EventLoop& loop, std::function<StackReader::Programs()> find_programs,
                    Hooks hooks)
-    : loop_(loop), hooks_(std::move(hooks)), stacks_(loop, std::move(find_programs)) {}
+    : loop_(loop),
+      hooks_(std::move(hooks)),
+      stacks_(loop, std::move(find_programs)),
+      vitals_(loop, [this] { TellVitals(); }) {}
 
 NodeDesk::~NodeDesk() { *is_live_ = false; }
 
@@ -29,7 +32,10 @@ void NodeDesk::Hear(const v1::ToNodeAside& aside) {
     loop_.Post([question] {});
     return;
   }
-  if (IsWanted(id) || aside.has_vitals()) {
+  if (aside.has_vitals()) {
+    return vitals_.Want(Duration(aside.vitals().every_ns()));
+  }
+  if (IsWanted(id)) {
     return;
   }
   if (questions_.size() >= kQuestionsMax) {
@@ -49,7 +55,10 @@ void NodeDesk::Hear(const v1::ToNodeAside& aside) {
   }
 }
 
-void NodeDesk::StreamLost() { questions_.clear(); }
+void NodeDesk::StreamLost() {
+  questions_.clear();
+  vitals_.Want(Duration::zero());
+}
 
 void NodeDesk::WorkersBegan() {
   for (auto& [id, question] : questions_) {
@@ -153,6 +162,16 @@ void NodeDesk::AnswerSave(uint64_t id) {
   answer.mutable_save()->set_workers(told);
   answer.set_is_last(!has_first);
   Send(id, std::move(answer));
+}
+
+/// While the network does not keep up, older vitals are worth nothing: the next ones are told.
+void NodeDesk::TellVitals() {
+  if (hooks_.unwritten() > kUnwrittenMax) {
+    return;
+  }
+  v1::FromNodeAside aside;
+  *aside.mutable_vitals() = hooks_.read_vitals();
+  hooks_.send(aside);
 }
 
 void NodeDesk::Refuse(uint64_t id, const std::string& why) {

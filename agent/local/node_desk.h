@@ -11,6 +11,7 @@
 
 #include "agent/local/log_tail.h"
 #include "agent/local/stack_reader.h"
+#include "agent/local/worker_vitals.h"
 #include "base/event_loop.h"
 #include "base/mono_time.h"
 #include "fsdprun/v1/aside.pb.h"
@@ -19,8 +20,8 @@
 namespace fsdprun {
 
 /// Answers what the coordinator asks an agent for those who watch the job (see NodeAsides): what
-/// workers write, what they are doing, and that they are to save. Costs nothing while nobody asks,
-/// and is asked anew by each stream. Thread: loop thread only.
+/// workers write, what they are doing, how they are, and that they are to save. Costs nothing while
+/// nobody asks, and is asked anew by each stream. Thread: loop thread only.
 class NodeDesk {
  public:
   /// A worker of the present generation.
@@ -38,6 +39,8 @@ class NodeDesk {
     std::function<std::vector<Worker>()> workers;
     /// Tells the workers to save; returns how many were told.
     std::function<int()> ask_to_save;
+    /// Does not block.
+    std::function<v1::NodeVitals()> read_vitals;
     std::function<void(const v1::FromNodeAside& aside)> send;
     /// See CoordinatorLink.
     std::function<size_t()> unwritten;
@@ -87,6 +90,7 @@ class NodeDesk {
   void AnswerLogs(uint64_t id, const v1::LogsQuestion& question);
   void AnswerStacks(uint64_t id, const v1::StacksQuestion& question);
   void AnswerSave(uint64_t id);
+  void TellVitals();
   void Refuse(uint64_t id, const std::string& why);
   void Send(uint64_t id, v1::NodeAnswer answer);
   std::vector<Worker> WorkersOf(const std::vector<int>& ranks) const;
@@ -100,6 +104,7 @@ class NodeDesk {
   // Owned by the loop thread.
   StackReader stacks_;
   std::map<uint64_t, Question> questions_;
+  VitalsBeat vitals_;
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };
 

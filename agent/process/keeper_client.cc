@@ -34,6 +34,7 @@ constexpr int kLeaseRenewals = 7;
 struct KeeperStart {
   std::string path;
   std::string spool;
+  std::string vitals;
   int socket_fd = -1;
   /// -1: none.
   int listener_fd = -1;
@@ -75,7 +76,6 @@ int SpawnKeeper(KeeperStart start, pid_t& pid) {
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
   AddDescriptors(start, &actions);
-  const bool is_named = start.listener_fd >= 0;
   sigset_t all;
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &all);
@@ -88,8 +88,7 @@ int SpawnKeeper(KeeperStart start, pid_t& pid) {
   char name[] = "fsdp-keeper";
   std::string grace =
       std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(start.grace).count());
-  char* argv[] = {name, is_named || !start.spool.empty() ? start.spool.data() : nullptr,
-                  is_named ? grace.data() : nullptr, nullptr};
+  char* argv[] = {name, start.spool.data(), grace.data(), start.vitals.data(), nullptr};
   const int error = ::posix_spawn(&pid, start.path.c_str(), &actions, &attributes, argv, environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
@@ -146,7 +145,7 @@ absl::StatusOr<UniqueFd> KeeperClient::OpenSocket(const KeeperSocket& socket) {
   return MoveAway(listener.get());
 }
 
-absl::Status KeeperClient::Start(const std::string& keeper_path, const std::string& spool,
+absl::Status KeeperClient::Start(const std::string& keeper_path, const KeeperLeavings& leavings,
                                  const KeeperSocket& socket) {
   FSDPRUN_CHECK(pid_ == 0, "a client starts one keeper");
   BecomeSubreaper();
@@ -171,7 +170,8 @@ absl::Status KeeperClient::Start(const std::string& keeper_path, const std::stri
     return moved_end.status();
   }
   if (const int error = SpawnKeeper({.path = keeper_path,
-                                     .spool = spool,
+                                     .spool = leavings.spool,
+                                     .vitals = leavings.vitals,
                                      .socket_fd = moved_end->get(),
                                      .listener_fd = listener.get(),
                                      .held_fd = held.get(),

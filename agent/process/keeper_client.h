@@ -84,6 +84,14 @@ struct KeeperCallbacks {
   std::function<void()> on_ended;
 };
 
+/// Directories that are to be removed if this process cannot do it; empty: none.
+struct KeeperLeavings {
+  /// Of output that no log keeps.
+  std::string spool;
+  /// Of the workers' vitals.
+  std::string vitals;
+};
+
 /// The agent's end of a keeper process: starts it, sends commands, turns frames into callbacks.
 /// Thread: loop thread only (construction and Start() also before the loop runs). Nothing blocks;
 /// commands are queued. Destroying the client (or this process dying in any way) closes the socket:
@@ -100,10 +108,10 @@ class KeeperClient {
   KeeperClient& operator=(const KeeperClient&) = delete;
 
   /// Starts `keeper_path` and makes this process a subreaper, so that the orphans of a killed
-  /// keeper can be found. If this process ends without Shutdown(), the keeper removes the directory
-  /// `spool`, unless that is empty. Errors: NOT_FOUND/PERMISSION_DENIED/INTERNAL with the path and
-  /// what to do.
-  absl::Status Start(const std::string& keeper_path, const std::string& spool = "",
+  /// keeper can be found. If this process ends without Shutdown(), the keeper removes the
+  /// directories `leavings`. Errors: NOT_FOUND/PERMISSION_DENIED/INTERNAL with the path and what to
+  /// do.
+  absl::Status Start(const std::string& keeper_path, const KeeperLeavings& leavings = {},
                      const KeeperSocket& socket = {});
   /// In place of Start(): goes on with a keeper whose agent is gone. What it repeats comes as
   /// callbacks, once the loop runs; there is no hello.

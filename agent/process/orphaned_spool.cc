@@ -13,13 +13,15 @@ constexpr int kEndTakesMs = 1000;
 
 }  // namespace
 
-void RemoveSpoolOfDead(int launcher_pidfd, const std::string& directory) {
+void RemoveLeavingsOfDead(int launcher_pidfd, const std::vector<std::string>& directories) {
   pollfd launcher{.fd = launcher_pidfd, .events = POLLIN, .revents = 0};
   if (launcher_pidfd < 0 || ::poll(&launcher, 1, kEndTakesMs) != 1) {
     return;
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(directory, ignored);
+  for (const std::string& directory : directories) {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory, ignored);
+  }
 }
 
 }  // namespace fsdprun::keeper

@@ -68,6 +68,10 @@ WorkerVariables BuildWorkerEnvironment(
   env[contract::kEnvJobId] = settings.job_id;
   env.erase(contract::kEnvControlFd);
   env.erase(contract::kEnvProgressView);
+  env.erase(contract::kEnvVitalsFile);
+  if (!settings.vitals_file.empty()) {
+    env[contract::kEnvVitalsFile] = settings.vitals_file;
+  }
   if (!settings.progress_view.empty()) {
     env[contract::kEnvProgressView] = settings.progress_view;
   }

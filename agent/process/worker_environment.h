@@ -33,6 +33,8 @@ struct WorkerSettings {
   std::string error_file;
   uint64_t generation = 0;
   std::string job_id;
+  /// The worker's page (see proto/worker_vitals.h); empty leaves the variable out.
+  std::string vitals_file;
   /// "terminal", "plain", or empty to leave the variable out.
   std::string progress_view;
   /// Names of the signals the launcher handles ("SIGTERM,SIGINT,..."); empty leaves the variable
@@ -56,7 +58,7 @@ std::string WorkerJobId(const std::string& run_id, const std::string& launch_id)
 
 /// The environment of one worker: `launcher_environment` overridden by torchrun's variables and
 /// ours. Pure. An OMP_NUM_THREADS that is set stays. A control descriptor number inherited from an
-/// outer launcher is removed; the keeper adds the worker's own.
+/// outer launcher is removed; the keeper adds the worker's own. So is an outer launcher's page.
 WorkerVariables BuildWorkerEnvironment(
     const std::map<std::string, std::string>& launcher_environment, const WorkerPlace& place,
     const WorkerSettings& settings);

@@ -133,6 +133,14 @@ bool JobOutput::RemoveEmptyLogs() {
                                : RemoveIfEmpty(loop_, dirs_.logs);
 }
 
+void JobOutput::RemoveVitals() {
+  for (const RunDirs* dirs : AllDirs()) {
+    if (!dirs->vitals.empty()) {
+      RemoveTree(loop_, dirs->vitals);
+    }
+  }
+}
+
 void JobOutput::RemoveSpools() {
   for (const RunDirs* dirs : AllDirs()) {
     if (!dirs->spool.empty()) {
@@ -150,11 +158,13 @@ std::vector<const RunDirs*> JobOutput::AllDirs() const {
 }
 
 void JobOutput::RemoveRunDirs() {
+  RemoveVitals();
   RemoveLogs();
   RemoveSpools();
 }
 
 void JobOutput::EndRunDirs(bool has_succeeded, bool all_shown) {
+  RemoveVitals();
   if (all_shown) {
     RemoveSpools();
   } else if (!dirs_.spool.empty()) {

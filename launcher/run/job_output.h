@@ -71,6 +71,7 @@ class JobOutput {
   void RemoveLogs();
   bool RemoveEmptyLogs();
   void RemoveSpools();
+  void RemoveVitals();
   std::vector<const RunDirs*> AllDirs() const;
   void ResumeOutput();
 

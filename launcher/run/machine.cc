@@ -1,6 +1,8 @@
 #include "launcher/run/machine.h"
 
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -187,6 +189,24 @@ absl::StatusOr<std::string> MakeFreshDir(const std::string& base, const std::str
   return path;
 }
 
+namespace {
+
+constexpr char kSharedMemory[] = "/dev/shm";
+
+/// Workers write there while they compute: a disk that hangs would stop them.
+std::string MakeVitalsDir(const std::string& temporary, const std::string& run_id) {
+  const std::string prefix = absl::StrCat("fsdprun_vitals_", run_id, "_");
+  struct statfs shared {};
+  if (::statfs(kSharedMemory, &shared) == 0 && shared.f_type == TMPFS_MAGIC) {
+    if (absl::StatusOr<std::string> dir = MakeFreshDir(kSharedMemory, prefix); dir.ok()) {
+      return *std::move(dir);
+    }
+  }
+  return MakeFreshDir(temporary, prefix).value_or("");
+}
+
+}  // namespace
+
 absl::StatusOr<RunDirs> MakeRunDirs(const LaunchPlan& plan, const std::string& run_id,
                                     const Environment& environment) {
   RunDirs dirs;
@@ -201,6 +221,7 @@ absl::StatusOr<RunDirs> MakeRunDirs(const LaunchPlan& plan, const std::string& r
     // Without it that output goes to the console through memory.
     dirs.spool = MakeFreshDir(temporary, absl::StrCat("fsdprun_spool_", run_id, "_")).value_or("");
   }
+  dirs.vitals = MakeVitalsDir(temporary, run_id);
   return dirs;
 }
 

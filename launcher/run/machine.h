@@ -30,8 +30,9 @@ absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environme
 
 /// Fresh directories for one run, mode 0700: `<log_dir>/<run id>_<8 random>` for its logs, or
 /// `$TMPDIR/fsdprun_<run id>_<8 random>` when no log_dir was given, and none with /dev/null; and
-/// `$TMPDIR/fsdprun_spool_<run id>_<8 random>` if something is shown that no log keeps, and if that
-/// can be made. Errors: name the directory and the reason.
+/// `$TMPDIR/fsdprun_spool_<run id>_<8 random>` if something is shown that no log keeps, and
+/// `fsdprun_vitals_<run id>_<8 random>` in /dev/shm, else in $TMPDIR, if these two can be made.
+/// Errors: name the directory and the reason.
 absl::StatusOr<RunDirs> MakeRunDirs(const LaunchPlan& plan, const std::string& run_id,
                                     const Environment& environment);
 

@@ -70,6 +70,7 @@ def rule_of(command: str) -> Run | Named | None:
 BLOCKS: list[tuple[str, str, str]] = [
     ("json", r'"model".*"data".*"train"', "training configuration"),
     ("cpp", r"int main\(", "C++ program"),
+    ("python", r"FSDPRUN_VITALS_FILE", "worker, which launcher_vitals runs"),
     ("python", r"FSDPRUN_CONTROL_FD.*makefile", "worker that saves when asked, which launcher_fsdpctl_nodes has, too"),
     ("cmake", r"add_subdirectory\(fsdprun", "CMake project"),
     ("sbatch", r"^#!/bin/bash\n#SBATCH ", "batch file, which slurm_templates runs in a real Slurm"),

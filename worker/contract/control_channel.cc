@@ -127,8 +127,14 @@ std::optional<StopRequest> ControlChannel::PollStop() {
 
 void ControlChannel::ParseLine(std::string_view line) {
   const Json record = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() || !record.contains("type") || !record["type"].is_string() ||
-      record["type"].get_ref<const std::string&>() != contract::kRecordStop) {
+  if (!record.is_object() || !record.contains("type") || !record["type"].is_string()) {
+    return;
+  }
+  const std::string& type = record["type"].get_ref<const std::string&>();
+  if (type == contract::kRecordSave) {
+    wants_save_ = true;
+  }
+  if (type != contract::kRecordStop) {
     return;
   }
   StopRequest request;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace fsdprun::worker {
 
@@ -36,6 +37,8 @@ class ControlChannel {
   /// Reads what has arrived and returns the stop request if there was one, now or earlier. Unknown
   /// and malformed lines are ignored. Cheap enough for every training step: one system call.
   std::optional<StopRequest> PollStop();
+  /// Whether a checkpoint was asked for in what PollStop() has read since the last call.
+  bool TakeSave() { return std::exchange(wants_save_, false); }
 
   /// False without an agent, or after it has gone.
   bool is_open() const { return fd_ >= 0; }
@@ -51,6 +54,7 @@ class ControlChannel {
   std::string incoming_;
   bool skips_to_newline_ = false;
   std::optional<StopRequest> stop_;
+  bool wants_save_ = false;
 };
 
 }  // namespace fsdprun::worker

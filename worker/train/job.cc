@@ -157,11 +157,18 @@ bool HasFiniteWeights(const Job& job) {
   return bad_count.item<float>() == 0;
 }
 
+DeviceMemory MemoryOf(at::Device device) {
+  if (!device.is_cuda()) {
+    return {};
+  }
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  return {stats.allocated_bytes[kAll].current, stats.allocated_bytes[kAll].peak};
+}
+
 int64_t PeakMemoryBytes(at::Device device) {
   if (device.is_cuda()) {
-    const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-    return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)]
-        .peak;
+    return MemoryOf(device).peak_bytes;
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -45,6 +45,13 @@ bool HasFiniteWeights(const Job& job);
 /// Peak memory of this process: allocated on the device, or resident for CPU.
 int64_t PeakMemoryBytes(at::Device device);
 
+/// Of the device's allocator: in use now, and the most so far; 0 for CPU.
+struct DeviceMemory {
+  int64_t bytes = 0;
+  int64_t peak_bytes = 0;
+};
+DeviceMemory MemoryOf(at::Device device);
+
 /// Sets torch's threads to OMP_NUM_THREADS; without it to 1 in a world of several ranks.
 void SetThreads(int64_t world_size);
 

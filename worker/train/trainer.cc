@@ -65,9 +65,12 @@ void Trainer::Run() {
   StopSignal::Install();
   bool is_stopping = must_evaluate_first_ && EvaluateNow();
   while (step_ < train.steps && !is_stopping) {
-    is_stopping =
-        Step() || (is_due(train.eval_every) && EvaluateNow()) || (is_due(save_every) && SaveNow());
+    vitals_.BeginStep(step_ + 1);
+    is_stopping = Step() || (is_due(train.eval_every) && EvaluateNow()) ||
+                  (is_due(save_every) && SaveNow()) || (must_save_ && SaveOnRequest());
   }
+  vitals_.EndSteps();
+  vitals_.Enter(contract::WorkerPhase::kOther);
   is_stopping = is_stopping || (train.eval_every > 0 && EvaluateNow());
   StopSignal::Acknowledge();
   SaveNow(/*is_last=*/true);
@@ -119,6 +122,21 @@ int64_t Trainer::ForwardsPerPoll() const {
   return std::max<int64_t>(1, std::llround(std::min(1e9, kPollSeconds * forwards / step_seconds_)));
 }
 
+/// Returns its part of the loss.
+at::Tensor Trainer::Backward(int64_t forwards, bool is_last_forward) {
+  vitals_.Enter(contract::WorkerPhase::kWaitingForData);
+  const Batch batch = batches_->Next(config_.train.micro_batch_size);
+  vitals_.Enter(contract::WorkerPhase::kForward);
+  at::Tensor part = CausalLoss(job_.model(batch.inputs), batch.targets);
+  if (forwards > 1) {
+    part = part / static_cast<double>(forwards);
+  }
+  job_.root.set_requires_gradient_sync(config_.train.sync_each_micro_batch || is_last_forward);
+  vitals_.Enter(contract::WorkerPhase::kBackward);
+  part.backward();
+  return part.detach();
+}
+
 std::optional<float> Trainer::ForwardBackward(int64_t forwards, bool& is_stopping) {
   const Clock::time_point start = Clock::now();
   const int64_t every = ForwardsPerPoll();
@@ -128,27 +146,24 @@ std::optional<float> Trainer::ForwardBackward(int64_t forwards, bool& is_stoppin
     if (i > 0 && i % every == 0) {
       vote.emplace(job_, MustAbandonStep(i, forwards, SecondsSince(start)) ? kAbandonStep : kGoOn);
     }
-    const Batch batch = batches_->Next(config_.train.micro_batch_size);
-    at::Tensor part = CausalLoss(job_.model(batch.inputs), batch.targets);
-    if (forwards > 1) {
-      part = part / static_cast<double>(forwards);
-    }
-    job_.root.set_requires_gradient_sync(config_.train.sync_each_micro_batch || i + 1 == forwards);
-    part.backward();
-    loss += part.detach();
+    loss += Backward(forwards, /*is_last_forward=*/i + 1 == forwards);
     if (vote && vote->Highest() == kAbandonStep) {
       return std::nullopt;
     }
   }
   // One small all-reduce: the mean loss, whether any rank was asked to stop, so that all ranks stop
-  // after the same step, and the mean time, so that all ranks ask equally often.
+  // after the same step, the mean time, so that all ranks ask equally often, and whether rank 0 was
+  // asked for a checkpoint.
   const float stop = IsStopRequested() ? 1.0F : 0.0F;
+  const float save = channel_.TakeSave() && job_.rank() == 0 ? 1.0F : 0.0F;
   const at::Tensor report =
-      at::stack({loss, at::full_like(loss, stop), at::full_like(loss, SecondsSince(start))});
+      at::stack({loss, at::full_like(loss, stop), at::full_like(loss, SecondsSince(start)),
+                 at::full_like(loss, save)});
   job_.group->all_reduce(report, fsdp::ReduceOp::kAvg, fsdp::Lane::kReduce)->wait();
   const at::Tensor on_host = report.cpu();
   is_stopping = on_host[1].item<float>() > 0;
   step_seconds_ = on_host[2].item<float>();
+  must_save_ = on_host[3].item<float>() > 0;
   return on_host[0].item<float>();
 }
 
@@ -172,6 +187,7 @@ bool Trainer::Step() {
                      " was left unfinished: its end does not fit into the grace of the stop");
     return true;
   }
+  vitals_.Enter(contract::WorkerPhase::kOptimizer);
   metrics.loss = *loss;
   metrics.grad_norm = fsdp::clip_grad_norm_(job_.root, train.max_grad_norm).item<float>();
   CheckFinite(metrics);
@@ -186,6 +202,9 @@ bool Trainer::Step() {
   metrics.step_seconds = SecondsSince(start);
   metrics.tokens_per_second = static_cast<double>(step_tokens) / metrics.step_seconds;
   stop_plan_.NoteStep(Clock::now() - start);
+  const DeviceMemory memory = MemoryOf(job_.device);
+  vitals_.SetResults(
+      {metrics.loss, metrics.tokens_per_second, tokens_, memory.bytes, memory.peak_bytes});
   Report(metrics);
   return is_stopping;
 }
@@ -206,6 +225,7 @@ bool Trainer::EvaluateNow() {
   if (evaluated_step_ == step_) {
     return false;
   }
+  const Vitals::Within phase(vitals_, contract::WorkerPhase::kEvaluating);
   StopSignal::SetTimeout(kForwardTimeout);
   const std::optional<double> loss =
       Evaluate(job_, *valid_,
@@ -279,6 +299,7 @@ bool Trainer::SaveNow(bool is_last) {
   if (!saver_ || saved_step_ == step_ || is_save_given_up_) {
     return is_save_given_up_;
   }
+  const Vitals::Within phase(vitals_, contract::WorkerPhase::kSaving);
   StopSignal::SetTimeout(kSaveTimeout);
   const Clock::time_point start = Clock::now();
   if (!HasFiniteWeights(job_)) {
@@ -313,6 +334,15 @@ bool Trainer::SaveNow(bool is_last) {
   channel_.SendCheckpoint(step_, path);
   progress_->Event("checkpoint " + path);
   return Vote(job_, IsStopRequested() ? kStop : kGoOn).Highest() != kGoOn;
+}
+
+bool Trainer::SaveOnRequest() {
+  if (saver_) {
+    return SaveNow();
+  }
+  progress_->Event("warning: a checkpoint of step " + std::to_string(step_) +
+                   " was asked for, and not saved: checkpoint.dir is not set; training goes on");
+  return false;
 }
 
 std::string Trainer::LastSaveText() const {

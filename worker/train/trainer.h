@@ -24,6 +24,7 @@
 #include "worker/train/progress.h"
 #include "worker/train/stop_plan.h"
 #include "worker/train/training_state.h"
+#include "worker/train/vitals.h"
 
 namespace fsdprun::worker {
 
@@ -37,7 +38,8 @@ class Trainer {
   Trainer(const Json& resolved, const WorkerEnvironment& environment, ControlChannel& channel);
 
   /// Trains to train.steps, or until a stop is requested (a signal, or a stop record to any rank);
-  /// then all ranks save a checkpoint and return: Note [Stopping in the middle]. Errors: as above;
+  /// then all ranks save a checkpoint and return: Note [Stopping in the middle]. After a save
+  /// record to rank 0 they save one at the end of the step, and go on. Errors: as above;
   /// DivergedError for a loss or gradient norm that is not finite, naming the step, before the
   /// weights are updated.
   void Run();
@@ -59,9 +61,11 @@ class Trainer {
   bool Step();
   bool EvaluateNow();
   bool SaveNow(bool is_last = false);
+  bool SaveOnRequest();
   /// Runs `forwards` micro batches; each contributes the gradient of its loss / forwards. Returns
   /// the mean loss over micro batches and ranks; nullopt if the step must be abandoned.
   std::optional<float> ForwardBackward(int64_t forwards, bool& is_stopping);
+  at::Tensor Backward(int64_t forwards, bool is_last_forward);
   void Report(StepMetrics metrics);
   /// Unless it is open; then it tells itself whose it is.
   void OpenMetrics();
@@ -81,6 +85,7 @@ class Trainer {
   TrainConfig config_;
   Json resolved_;
   ControlChannel& channel_;
+  Vitals vitals_;
   LlamaConfig llama_;
   std::shared_ptr<const TokenStream> train_;
   std::shared_ptr<const TokenStream> valid_;
@@ -107,6 +112,8 @@ class Trainer {
   int64_t evaluated_step_ = -1;
   /// A stop has interrupted the evaluation that the checkpoint's step asks for.
   bool must_evaluate_first_ = false;
+  /// Rank 0 was asked for a checkpoint of the last step; the same on all ranks.
+  bool must_save_ = false;
 
   StopPlan stop_plan_;
   bool is_save_given_up_ = false;

@@ -1,11 +1,13 @@
 // The start of a run: checks of the input, the job, weights new or from a checkpoint.
 #include <fsdp/activation_checkpoint.h>
+#include <fsdp/counters.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 
+#include "fsdp_runtime/vitals/own_vitals.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/data/stream_digest.h"
 #include "worker/data/token_stream.h"
@@ -67,7 +69,12 @@ void RefuseForGood(Check&& check) {
 
 Trainer::Trainer(const Json& resolved, const WorkerEnvironment& environment,
                  ControlChannel& channel)
-    : config_(ParseConfig(resolved)), resolved_(resolved), channel_(channel) {
+    : config_(ParseConfig(resolved)),
+      resolved_(resolved),
+      channel_(channel),
+      vitals_(fsdp::own_vitals(), fsdp::collective_wait_time) {
+  vitals_.Enter(contract::WorkerPhase::kStarting);
+  vitals_.SetTotal(config_.train.steps);
   llama_ = ReadLlamaConfig(config_.model.config);
   CheckInput(environment);
   const int64_t seq_len = config_.data.seq_len;
@@ -272,6 +279,7 @@ void Trainer::Resume(const LaunchIdentity& identity) {
 }
 
 void Trainer::LoadState(const checkpoint::Candidate& candidate) {
+  const Vitals::Within phase(vitals_, contract::WorkerPhase::kLoading);
   const at::Tensor steps = CaptureSteps(*optimizer_);
   checkpoint::State state = CheckpointTensors(job_, *optimizer_, steps);
   checkpoint::Load(candidate, state, CheckpointGroup());

@@ -2,6 +2,7 @@
 
 #include <fsdp/export.h>
 
+#include <chrono>
 #include <cstdint>
 
 namespace fsdp {
@@ -24,5 +25,11 @@ struct FSDP_API RuntimeCounters {
 
 /// The counters shared by all units that have the same root as `unit`.
 FSDP_API RuntimeCounters runtime_counters(const FSDPModule& unit);
+
+/// For how long this process's threads, but those of the groups themselves, have been blocked in
+/// collectives since its start: time that was lost to peers and to the transport. On a device
+/// collectives block the host only in agreements and barriers, so its kernels' waits for each other
+/// are not in it. Thread: any.
+FSDP_API std::chrono::nanoseconds collective_wait_time();
 
 }  // namespace fsdp

@@ -7,6 +7,8 @@
 #include <future>
 #include <utility>
 
+#include "fsdp_runtime/src/comm/collective_board.h"
+
 namespace fsdp {
 namespace {
 
@@ -103,6 +105,7 @@ void DeviceWatch::add(std::string operation, IsDone is_done) {
 }
 
 std::optional<GroupFailure> DeviceWatch::wait() {
+  const HostWait waiting;
   std::unique_lock lock(mu_);
   while (true) {
     forget_done();

@@ -47,7 +47,8 @@ shm::ReduceOp transport_op(ReduceOp op) {
   TORCH_INTERNAL_ASSERT(false, "unknown reduction ", static_cast<int>(op));
 }
 
-HostCollectives::HostCollectives(GroupPlace place) : place_(std::move(place)) {
+HostCollectives::HostCollectives(GroupPlace place)
+    : place_(std::move(place)), group_text_(group_text(place_.world_ranks)) {
   lanes_[0] = std::make_unique<LaneThread>("fsdp-gather");
   lanes_[1] = std::make_unique<LaneThread>("fsdp-reduce");
 }
@@ -72,7 +73,8 @@ void HostCollectives::abort(const std::string& reason) {
 
 WorkPtr HostCollectives::all_gather_into(at::Tensor output, at::Tensor input, Issue issue) {
   check_all_gather(output, input, place_.size, c10::DeviceType::CPU);
-  return run("all_gather", std::move(issue),
+  const size_t bytes = output.nbytes();
+  return run("all_gather", bytes, std::move(issue),
              [this, output = std::move(output), input = std::move(input)](int lane) mutable {
                do_all_gather(lane, output, input);
              });
@@ -98,7 +100,8 @@ WorkPtr HostCollectives::reduce_scatter(at::Tensor output, at::Tensor input, Red
                                         Issue issue, shm::Result result) {
   check_reduce_scatter(output, input, place_.size, c10::DeviceType::CPU);
   check_reduction(output, op);
-  return run("reduce_scatter", std::move(issue),
+  const size_t bytes = input.nbytes();
+  return run("reduce_scatter", bytes, std::move(issue),
              [this, op, result, output = std::move(output), input = std::move(input)](
                  int lane) mutable { do_reduce_scatter(lane, output, input, op, result); });
 }
@@ -106,7 +109,8 @@ WorkPtr HostCollectives::reduce_scatter(at::Tensor output, at::Tensor input, Red
 WorkPtr HostCollectives::all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) {
   check_tensor("all_reduce", tensor, c10::DeviceType::CPU);
   check_reduction(tensor, op);
-  return run("all_reduce", std::move(issue),
+  const size_t bytes = tensor.nbytes();
+  return run("all_reduce", bytes, std::move(issue),
              [this, op, tensor = std::move(tensor)](int lane) mutable {
                do_all_reduce(lane, tensor, op);
              });
@@ -115,7 +119,8 @@ WorkPtr HostCollectives::all_reduce(at::Tensor tensor, ReduceOp op, Issue issue)
 WorkPtr HostCollectives::broadcast(at::Tensor tensor, int64_t root, Issue issue) {
   check_tensor("broadcast", tensor, c10::DeviceType::CPU);
   check_root(root, place_.size);
-  return run("broadcast", std::move(issue),
+  const size_t bytes = tensor.nbytes();
+  return run("broadcast", bytes, std::move(issue),
              [this, root, tensor = std::move(tensor)](int lane) mutable {
                do_broadcast(lane, tensor, root);
              });
@@ -134,7 +139,7 @@ WorkPtr HostCollectives::run_on_lane(Issue issue, std::function<void()> stage) {
 }
 
 WorkPtr HostCollectives::mark(Issue issue) {
-  return run("barrier", std::move(issue), [this](int lane) { do_barrier(lane); });
+  return run("barrier", 0, std::move(issue), [this](int lane) { do_barrier(lane); });
 }
 
 AgreementPtr HostCollectives::agree(uint64_t value, std::string purpose) {

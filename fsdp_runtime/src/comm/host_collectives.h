@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "fsdp_runtime/shm/reduce.h"
+#include "fsdp_runtime/src/comm/collective_board.h"
 #include "fsdp_runtime/src/comm/formed_collectives.h"
 #include "fsdp_runtime/src/comm/host_operation.h"
 #include "fsdp_runtime/src/comm/lane_thread.h"
@@ -60,8 +61,9 @@ class HostCollectives : public FormedCollectives, private Interruptible {
 
   const GroupPlace& place() const { return place_; }
   /// Runs an operation of the backend on the lane's thread: `operation(lane)`, which is copyable.
+  /// `bytes`: of its larger tensor.
   template <class Operation>
-  WorkPtr run(const char* kind, Issue issue, Operation operation);
+  WorkPtr run(const char* kind, size_t bytes, Issue issue, Operation operation);
   /// What errors call a rank of this group.
   std::string called(int64_t rank) const {
     return "rank " + std::to_string(place_.world_rank(rank));
@@ -79,15 +81,17 @@ class HostCollectives : public FormedCollectives, private Interruptible {
                          shm::Result result);
 
   const GroupPlace place_;
+  const std::string group_text_;
   std::array<std::unique_ptr<LaneThread>, 2> lanes_;
 };
 
 template <class Operation>
-WorkPtr HostCollectives::run(const char* kind, Issue issue, Operation operation) {
+WorkPtr HostCollectives::run(const char* kind, size_t bytes, Issue issue, Operation operation) {
   LaneThread& lane = *lanes_[static_cast<size_t>(issue.lane)];
   return lane.run(
-      [this, kind, issue = std::move(issue), operation = std::move(operation)]() mutable {
+      [this, kind, bytes, issue = std::move(issue), operation = std::move(operation)]() mutable {
         wait_for_dependency(place_, issue);
+        const OpenCollective open({kind, group_text_, issue.purpose, bytes});
         const int number = static_cast<int>(issue.lane);
         const auto name = [&] {
           return operation_name(kind, issue.purpose) + " on lane " + std::to_string(number);

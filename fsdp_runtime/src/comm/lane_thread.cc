@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "fsdp_runtime/src/comm/collective_board.h"
 #include "fsdp_runtime/src/comm/sigpipe_block.h"
 
 namespace fsdp {
@@ -12,7 +13,10 @@ void HostWork::wait() {
   std::unique_lock lock(mu_);
   // Bounded, because every operation has a deadline by which it completes its work; a user's hook
   // has none.
-  is_done_changed_.wait(lock, [&] { return is_done_; });
+  if (!is_done_) {
+    const HostWait waiting;
+    is_done_changed_.wait(lock, [&] { return is_done_; });
+  }
   if (error_ != nullptr) {
     std::rethrow_exception(error_);
   }
@@ -34,6 +38,7 @@ LaneThread::LaneThread(std::string name)
     : thread_([this, name = std::move(name)] {
         ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
         const SigpipeBlock no_sigpipe;
+        const UncountedWaits own_waits;
         loop();
       }) {}
 

@@ -66,7 +66,7 @@ class ShmCollectives : public HostCollectives {
     TORCH_CHECK(numel > 0 && bytes % window_alignment() == 0, "make_gather_window for ", purpose,
                 ": a multiple of ", window_alignment(), " bytes per rank expected, got ", bytes);
     std::shared_ptr<shm::Window> window;
-    run("all_gather", {Lane::kGather, "the window of " + purpose}, [&](int lane) {
+    run("all_gather", 0, {Lane::kGather, "the window of " + purpose}, [&](int lane) {
       window = group_.make_window(lane, static_cast<size_t>(bytes), purpose);
     })->wait();
     if (window == nullptr) {

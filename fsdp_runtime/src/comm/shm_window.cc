@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fsdp_runtime/shm/error.h"
+#include "fsdp_runtime/src/comm/collective_board.h"
 #include "fsdp_runtime/src/comm/ended_work.h"
 #include "fsdp_runtime/src/comm/group_error.h"
 #include "fsdp_runtime/src/comm/host_operation.h"
@@ -17,24 +18,42 @@ namespace {
 
 constexpr char kOfWindow[] = " through a window";
 
+/// Of an operation.
+struct Kind {
+  const char* name;
+  size_t bytes;
+};
+
 /// What has been issued on the window lane. Its caller does the waiting: there is nothing else.
 class WindowWork : public Work {
  public:
   WindowWork(std::shared_ptr<shm::WindowLane> lane, std::shared_ptr<const GroupPlace> place,
-             const char* kind, std::string purpose, const shm::Gather& gather)
+             const Kind& kind, std::string purpose, const shm::Gather& gather)
       : lane_(std::move(lane)),
         place_(std::move(place)),
-        kind_(kind),
+        kind_(kind.name),
         purpose_(std::move(purpose)),
-        gather_(gather) {}
+        gather_(gather),
+        open_({kind.name, group_text(place_->world_ranks), purpose_, kind.bytes}) {}
 
   void wait() override {
-    run_operation(
-        *place_, [this] { return operation_name(kind_, purpose_) + kOfWindow; },
-        [this] { lane_->wait(gather_); });
+    const HostWait waiting;
+    try {
+      run_operation(
+          *place_, [this] { return operation_name(kind_, purpose_) + kOfWindow; },
+          [this] { lane_->wait(gather_); });
+    } catch (...) {
+      open_.end();
+      throw;
+    }
+    open_.end();
   }
   bool is_done() override {
-    return lane_->is_done(gather_) || place_->membership->failure().has_value();
+    const bool is_done = lane_->is_done(gather_) || place_->membership->failure().has_value();
+    if (is_done) {
+      open_.end();
+    }
+    return is_done;
   }
 
  private:
@@ -43,18 +62,19 @@ class WindowWork : public Work {
   const char* const kind_;
   const std::string purpose_;
   const shm::Gather gather_;
+  OpenCollective open_;  // or until nobody has this any more
 };
 
 /// Issues with `post`. Errors come from the work, as with all operations.
 template <class Post>
 WorkPtr issue_on(const std::shared_ptr<shm::WindowLane>& lane,
-                 const std::shared_ptr<const GroupPlace>& place, const char* kind, Issue issue,
+                 const std::shared_ptr<const GroupPlace>& place, const Kind& kind, Issue issue,
                  const Post& post) {
   try {
     shm::Gather gather;
     wait_for_dependency(*place, issue);
     run_operation(
-        *place, [&] { return operation_name(kind, issue.purpose) + kOfWindow; },
+        *place, [&] { return operation_name(kind.name, issue.purpose) + kOfWindow; },
         [&] { gather = post(); });
     return std::make_shared<WindowWork>(lane, place, kind, std::move(issue.purpose), gather);
   } catch (...) {
@@ -87,7 +107,7 @@ class ShmWindow : public GatherWindow {
     TORCH_CHECK(!window_->is_held(), operation_name("all_gather", issue.purpose), kOfWindow,
                 ": this rank holds what it has gathered before; end that use (release) first");
     const std::string purpose = issue.purpose;
-    return issue_on(lane_, place_, "all_gather", std::move(issue),
+    return issue_on(lane_, place_, {"all_gather", whole_.nbytes()}, std::move(issue),
                     [&] { return lane_->issue(*window_, purpose); });
   }
 
@@ -103,6 +123,7 @@ class ShmWindow : public GatherWindow {
     TORCH_CHECK(!window_->is_held(), "the shard of ", window_->purpose(),
                 " cannot be written while this rank holds what it has gathered of it: a peer could "
                 "wait for that; end the use (release) first");
+    const HostWait waiting;
     run_operation(
         *place_, [this] { return "wait for the readers of the shard of " + window_->purpose(); },
         [this] { lane_->wait_for_readers(*window_); });
@@ -149,7 +170,7 @@ std::shared_ptr<GatherWindow> make_shm_window(std::shared_ptr<shm::Window> windo
 WorkPtr mark_on_window_lane(const std::shared_ptr<shm::WindowLane>& lane,
                             const std::shared_ptr<const GroupPlace>& place,
                             const std::string& purpose) {
-  return issue_on(lane, place, "barrier", {Lane::kGather, purpose},
+  return issue_on(lane, place, {"barrier", 0}, {Lane::kGather, purpose},
                   [&] { return lane->mark(purpose); });
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "fsdp_runtime/src/comm/arguments.h"
+#include "fsdp_runtime/src/comm/collective_board.h"
 
 namespace fsdp {
 namespace {
@@ -21,7 +22,10 @@ void copy(at::Tensor& output, const at::Tensor& input) {
 class SingleCollectives : public Collectives {
  public:
   SingleCollectives(std::string name, c10::Device device, GroupPlace place)
-      : name_(std::move(name)), device_(device), place_(std::move(place)) {}
+      : name_(std::move(name)),
+        device_(device),
+        place_(std::move(place)),
+        group_text_(group_text(place_.world_ranks)) {}
 
   int64_t rank() const override { return 0; }
   int64_t size() const override { return 1; }
@@ -31,25 +35,29 @@ class SingleCollectives : public Collectives {
 
   WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override {
     check_all_gather(output, input, 1, device_.type());
+    const OpenCollective open({"all_gather", group_text_, issue.purpose, output.nbytes()});
     return run_on_lane(std::move(issue), [&] { copy(output, input); });
   }
   WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
                               Issue issue) override {
     check_reduce_scatter(output, input, 1, device_.type());
     check_reduction(output, op);
+    const OpenCollective open({"reduce_scatter", group_text_, issue.purpose, input.nbytes()});
     return run_on_lane(std::move(issue), [&] { copy(output, input); });
   }
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override {
     check_tensor("all_reduce", tensor, device_.type());
     check_reduction(tensor, op);
+    const OpenCollective open({"all_reduce", group_text_, issue.purpose, tensor.nbytes()});
     return run_on_lane(std::move(issue), [] {});
   }
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override {
     check_tensor("broadcast", tensor, device_.type());
     check_root(root, 1);
+    const OpenCollective open({"broadcast", group_text_, issue.purpose, tensor.nbytes()});
     return run_on_lane(std::move(issue), [] {});
   }
-  void barrier() override {}
+  void barrier() override { const OpenCollective open({"barrier", group_text_}); }
   std::shared_ptr<Collectives> split(int64_t) override {
     return std::make_shared<SingleCollectives>(name_, device_, place_);
   }
@@ -74,6 +82,7 @@ class SingleCollectives : public Collectives {
   const std::string name_;
   const c10::Device device_;
   const GroupPlace place_;
+  const std::string group_text_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fsdp_runtime/shm/descriptor.h"
+#include "fsdp_runtime/src/comm/collective_board.h"
 #include "fsdp_runtime/src/comm/group_error.h"
 #include "fsdp_runtime/src/comm/host_collectives.h"
 #include "fsdp_runtime/src/comm/issue_log.h"
@@ -135,6 +136,8 @@ class StoreAgreement : public FormedCollectives,
         TORCH_INTERNAL_ASSERT(number_ == group->rounds_.number(),
                               "an agreement was asked for before");
         const SequenceRecorder::Waiting waiting(group->recorder_, log_);
+        const OpenCollective open({"agreement", group_text(group->names_)});
+        const HostWait host_waits;
         verdict_ = group->or_lost([&] { return group->rounds_.verdict(); });
       }
       if (verdict_->is_out_of_step()) {

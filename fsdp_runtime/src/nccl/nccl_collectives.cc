@@ -20,6 +20,7 @@
 
 #include "fsdp_runtime/src/comm/arguments.h"
 #include "fsdp_runtime/src/comm/c10d_store.h"
+#include "fsdp_runtime/src/comm/collective_board.h"
 #include "fsdp_runtime/src/comm/device_operation.h"
 #include "fsdp_runtime/src/comm/device_watch.h"
 #include "fsdp_runtime/src/comm/ended_work.h"
@@ -193,6 +194,7 @@ class NcclCollectives : public Collectives {
  public:
   NcclCollectives(const NcclFormation& formation, NcclCommunicators* whole)
       : place_(formation.place),
+        group_text_(group_text(place_.world_ranks)),
         device_(c10::kCUDA, static_cast<c10::DeviceIndex>(formation.options.local_rank)),
         lanes_(device_),
         communicators_(std::make_shared<NcclCommunicators>(
@@ -210,7 +212,7 @@ class NcclCollectives : public Collectives {
 
   WorkPtr all_gather_into(at::Tensor output, at::Tensor input, Issue issue) override {
     check_all_gather(output, input, size(), c10::kCUDA);
-    return run("all_gather", issue, [&](c10d::ProcessGroupNCCL& group) {
+    return run_collective("all_gather", output.nbytes(), issue, [&](c10d::ProcessGroupNCCL& group) {
       c10d::AllgatherOptions options;
       options.asyncOp = false;
       group._allgather_base(output, input, options);
@@ -221,18 +223,19 @@ class NcclCollectives : public Collectives {
                               Issue issue) override {
     check_reduce_scatter(output, input, size(), c10::kCUDA);
     check_reduction(output, op);
-    return run("reduce_scatter", issue, [&](c10d::ProcessGroupNCCL& group) {
-      c10d::ReduceScatterOptions options;
-      options.reduceOp = nccl_op(op);
-      options.asyncOp = false;
-      group._reduce_scatter_base(output, input, options);
-    });
+    return run_collective("reduce_scatter", input.nbytes(), issue,
+                          [&](c10d::ProcessGroupNCCL& group) {
+                            c10d::ReduceScatterOptions options;
+                            options.reduceOp = nccl_op(op);
+                            options.asyncOp = false;
+                            group._reduce_scatter_base(output, input, options);
+                          });
   }
 
   WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue) override {
     check_tensor("all_reduce", tensor, c10::kCUDA);
     check_reduction(tensor, op);
-    return run("all_reduce", issue, [&](c10d::ProcessGroupNCCL& group) {
+    return run_collective("all_reduce", tensor.nbytes(), issue, [&](c10d::ProcessGroupNCCL& group) {
       c10d::AllreduceOptions options;
       options.reduceOp = nccl_op(op);
       options.asyncOp = false;
@@ -244,7 +247,7 @@ class NcclCollectives : public Collectives {
   WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue) override {
     check_tensor("broadcast", tensor, c10::kCUDA);
     check_root(root, size());
-    return run("broadcast", issue, [&](c10d::ProcessGroupNCCL& group) {
+    return run_collective("broadcast", tensor.nbytes(), issue, [&](c10d::ProcessGroupNCCL& group) {
       c10d::BroadcastOptions options;
       options.rootRank = root;
       options.asyncOp = false;
@@ -273,13 +276,21 @@ class NcclCollectives : public Collectives {
 
   WorkPtr run_on_lane(Issue issue, std::function<void()> stage) override {
     return launch_stage(stage, [&](const auto& run_stage) {
-      return run("stage", issue, [&](c10d::ProcessGroupNCCL&) { run_stage(); });
+      return run("stage", issue, nullptr, [&](c10d::ProcessGroupNCCL&) { run_stage(); });
     });
   }
 
  private:
   template <typename Launch>
-  WorkPtr run(const char* kind, const Issue& issue, Launch launch) {
+  WorkPtr run_collective(const char* kind, size_t bytes, const Issue& issue, Launch launch) {
+    const CollectiveBoard::What what{kind, group_text_, issue.purpose, bytes};
+    return run(kind, issue, std::make_shared<OpenCollective>(what), launch);
+  }
+
+  /// `open` ends when the watch has seen that the device is done; null: it is no collective.
+  template <typename Launch>
+  WorkPtr run(const char* kind, const Issue& issue, std::shared_ptr<OpenCollective> open,
+              Launch launch) {
     const size_t lane = static_cast<size_t>(issue.lane);
     std::string operation = kind + (issue.purpose.empty() ? "" : " for " + issue.purpose) +
                             " on lane " + std::to_string(lane);
@@ -287,11 +298,12 @@ class NcclCollectives : public Collectives {
     const EventPtr done = lanes_.run(issue, [&] {
       launch_operation(place_, operation, [&] { launch(communicators_->lane(lane)); });
     });
-    watch_.add(operation, [done] { return has_passed_on_device(done); });
+    watch_.add(operation, [done, open = std::move(open)] { return has_passed_on_device(done); });
     return std::make_shared<NcclWork>(done, std::move(operation), place_);
   }
 
   const GroupPlace place_;
+  const std::string group_text_;
   const c10::Device device_;
   const StreamLanes lanes_;
   const std::shared_ptr<NcclCommunicators> communicators_;

@@ -3,6 +3,7 @@ lost step."""
 
 import contextlib
 import os
+import pathlib
 import random
 import signal
 import socket
@@ -14,6 +15,7 @@ from events import wait_for_ends, wait_for_files
 from job_case import is_alive, wait_until
 from test_watchdog import CLIENT
 from unittest_main import main
+from vitals_page import path_of
 
 ROUNDS = int(os.environ.get("FSDPRUN_ROUNDS", "3"))
 # A worker that trains: it has its store open all the time, asks it in each step, and goes on until it is told to end.
@@ -97,6 +99,16 @@ class AdoptionCase(DaemonCase):
 
 
 class AdoptionTest(AdoptionCase):
+    def test_workers_keep_their_pages(self):
+        port = self.start_daemon()
+        job, pids = self.start_trainers([port], ranks=1)
+        page = path_of(int(pids[1, 0]))
+        first = self.kill_session(port)
+        self.wait_for_another_session(port, first)
+        wait_until(lambda: str(page) in pathlib.Path(f"/proc/{self.session_pid(port)}/maps").read_text(), "the next process to map the page")
+        self.finish_trainers(job, pids)
+        wait_until(lambda: not page.parent.exists(), "the pages to be removed")
+
     def test_at_random_moments_no_step_is_lost_and_no_line(self):
         seed = int(os.environ.get("FSDPRUN_SEED", random.randrange(2**32)))
         moments = random.Random(seed)

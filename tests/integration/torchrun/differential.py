@@ -171,7 +171,7 @@ class Rule:
 
 
 # Those of proto/worker_contract.h; no other variable of fsdprun's reaches workers, and a secret least of all.
-OWN_VARIABLES = ("FSDPRUN_GENERATION", "FSDPRUN_CONTROL_FD", "FSDPRUN_JOB_ID", "FSDPRUN_PROGRESS_VIEW")
+OWN_VARIABLES = ("FSDPRUN_GENERATION", "FSDPRUN_CONTROL_FD", "FSDPRUN_JOB_ID", "FSDPRUN_VITALS_FILE", "FSDPRUN_PROGRESS_VIEW")
 
 
 def _own_variables(case, theirs, ours):
@@ -357,7 +357,7 @@ def _dash_dash(case, theirs, ours):
 
 
 RULES = [
-    Rule("own-variables", "four variables tell workers of fsdprun's job and generation and of its control channel", _own_variables),
+    Rule("own-variables", "variables tell workers of fsdprun's job and generation, of its control channel and of their page", _own_variables),
     Rule("chosen-port", "a port that nobody chose is a free one", _where_the_store_is("MASTER_PORT", _is_chosen_port)),
     Rule("numeric-master-address", "a name would have to be resolved by every worker",
          _where_the_store_is("MASTER_ADDR", _is_numeric_address)),

@@ -43,7 +43,7 @@ AgentMemo Full() {
   node.was_admitted = true;
   node.may_be_taken_over = true;
   node.node_lease = Duration(3);
-  memo.dirs = {.logs = "/l \xff", .spool = "/s"};
+  memo.dirs = {.logs = "/l \xff", .spool = "/s", .vitals = "/v"};
   memo.store = {.pid = 42, .start_time_ticks = 43};
   memo.timer_file = "/t";
   return memo;
@@ -68,6 +68,7 @@ TEST(AgentMemoTest, SurvivesTheRoundTrip) {
   EXPECT_TRUE(again->node.was_admitted && again->node.may_be_taken_over);
   EXPECT_EQ(again->node.node_lease, Duration(3));
   EXPECT_EQ(again->dirs.logs, "/l \xff");
+  EXPECT_EQ(again->dirs.vitals, "/v");
   EXPECT_EQ(again->store.pid, 42);
   EXPECT_EQ(again->store.start_time_ticks, 43u);
   EXPECT_EQ(again->timer_file, "/t");

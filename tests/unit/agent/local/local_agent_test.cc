@@ -88,6 +88,11 @@ bool IsAlive(pid_t pid) {
   return ReadProcess(pid, info) && !info.IsDead();
 }
 
+pid_t ReadParent(pid_t pid) {
+  ProcessInfo info;
+  return ReadProcess(pid, info) ? info.parent : 0;
+}
+
 std::set<pid_t> ChildrenOf(pid_t parent) {
   std::vector<ProcessInfo> processes;
   ScanProcesses(processes);
@@ -119,6 +124,7 @@ class LocalAgentTest : public testing::Test {
     options.command = [command](int) { return command; };
     options.run_id = "run";
     options.dirs.logs = run_dir;
+    options.dirs.vitals = folder_ + "/vitals";
     options.output = output;
     LocalAgent::Hooks hooks;
     hooks.sink.write = [](keeper::Stream, const std::string&, absl::string_view) {};
@@ -244,6 +250,37 @@ TEST_F(SpooledOutputTest, WhatIsNotKeptYetOfAGenerationIsNoneOfTheNext) {
   agent_->ResumeOutput();
   ASSERT_TRUE(RunUntil([&] { return text_.size() == 2 * kBytes; }));
   EXPECT_EQ(text_.find('\0'), std::string::npos);
+}
+
+TEST_F(LocalAgentTest, TellsHowItsWorkersAreAsLongAsThatIsWanted) {
+  MakeAgent(folder_, {"sh", "-c",
+                      "printf '\\001' | dd of=$FSDPRUN_VITALS_FILE conv=notrunc 2>/dev/null; "
+                      "exec tail -f /dev/null"});
+  Admit();
+  RunGeneration(1);
+  v1::ToNodeAside ask;
+  ask.mutable_vitals()->set_every_ns(1);
+  link_.Ask(ask);
+  const auto latest = [this] {
+    return link_.asides().empty() ? v1::NodeVitals() : link_.asides().back().vitals();
+  };
+  ASSERT_TRUE(
+      RunUntil([&] { return latest().workers_size() == 1 && latest().workers(0).has_own(); }));
+  EXPECT_EQ(latest().generation(), 1u);
+  EXPECT_EQ(latest().workers(0).own().step(), -1);
+  EXPECT_EQ(ReadParent(static_cast<pid_t>(latest().workers(0).pid())), agent_->keeper_pid());
+  // Of the next generation nothing is known but what it says itself.
+  ::kill(static_cast<pid_t>(latest().workers(0).pid()), SIGKILL);
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<WorkersStopped>() == 1; }));
+  RunGeneration(2);
+  ASSERT_TRUE(RunUntil([&] { return latest().generation() == 2 && latest().workers_size() == 1; }));
+  ASSERT_TRUE(RunUntil([&] { return latest().workers(0).has_own(); }));
+  link_.Lose();
+  ASSERT_TRUE(RunUntil([&] { return link_.Count<AgentJoined>() == 2; }));
+  const size_t told = link_.asides().size();
+  const MonoTime until = MonoNow() + 3 * VitalsBeat::kLeastPeriod;
+  waiter_.PollUntil([until] { return MonoNow() >= until; });
+  EXPECT_EQ(link_.asides().size(), told);
 }
 
 // An orphan that survives the first sweep causes a second one, which runs when the next keeper is

@@ -61,7 +61,7 @@ class KeeperAdoptionTest : public KeeperFixture {
     std::string ms =
         std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(grace).count());
     char name[] = "fsdp-keeper";
-    char* argv[] = {name, spool_.data(), ms.data(), nullptr};
+    char* argv[] = {name, spool_.data(), ms.data(), vitals_.data(), nullptr};
     ASSERT_EQ(::posix_spawn(&keeper_, FSDPRUN_KEEPER_BINARY, &actions, nullptr, argv, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
   }
@@ -95,6 +95,8 @@ class KeeperAdoptionTest : public KeeperFixture {
   void MakeSpool() {
     spool_ = folder_ + "/spool";
     std::filesystem::create_directory(spool_);
+    vitals_ = folder_ + "/vitals";
+    std::filesystem::create_directory(vitals_);
   }
   /// Connects as anybody could.
   UniqueFd Visit(const std::string& says) {
@@ -164,6 +166,7 @@ class KeeperAdoptionTest : public KeeperFixture {
   pid_t keeper_ = -1;
   pid_t first_agent_ = -1;
   std::string spool_;
+  std::string vitals_;
 };
 
 TEST_F(KeeperAdoptionTest, WorkersRunOnAndTheNextAgentLearnsAllOfThem) {
@@ -370,6 +373,7 @@ TEST_F(KeeperAdoptionTest, ASpoolThatNobodyTakesOverIsRemoved) {
   EXPECT_TRUE(EndKeeper(path_).ok());
   EXPECT_TRUE(RunUntilKeeperEnds());
   EXPECT_FALSE(std::filesystem::exists(spool_));
+  EXPECT_FALSE(std::filesystem::exists(vitals_));
 }
 
 TEST_F(KeeperAdoptionTest, ASpoolOfALivingAgentStays) {
@@ -381,6 +385,7 @@ TEST_F(KeeperAdoptionTest, ASpoolOfALivingAgentStays) {
   Order(keeper::LeaseCommand{1});  // As if this process was stopped.
   EXPECT_TRUE(RunUntilKeeperEnds());
   EXPECT_TRUE(std::filesystem::exists(spool_));
+  EXPECT_TRUE(std::filesystem::exists(vitals_));
 }
 
 TEST_F(KeeperAdoptionTest, AKeeperThatWasTooSlowForTheNextAgentDoesNotRunOn) {

@@ -27,8 +27,12 @@ TEST(WorkerEnvironmentBuilderTest, LaysTorchrunsTableOverTheLaunchersEnvironment
   settings.generation = 4;
   settings.job_id = "job";
   settings.progress_view = "plain";
-  const Environment base = {
-      {"HOME", "/root"}, {"RANK", "77"}, {"FSDPRUN_CONTROL_FD", "9"}, {"PET_NNODES", "2"}};
+  settings.vitals_file = "/vitals/4.1";
+  const Environment base = {{"HOME", "/root"},
+                            {"RANK", "77"},
+                            {"FSDPRUN_CONTROL_FD", "9"},
+                            {"PET_NNODES", "2"},
+                            {"FSDPRUN_VITALS_FILE", "/outer"}};
   const WorkerVariables result = BuildWorkerEnvironment(base, place, settings);
   const Environment expected = {{"HOME", "/root"},
                                 {"PET_NNODES", "2"},
@@ -52,6 +56,7 @@ TEST(WorkerEnvironmentBuilderTest, LaysTorchrunsTableOverTheLaunchersEnvironment
                                 {"OMP_NUM_THREADS", "1"},
                                 {"FSDPRUN_GENERATION", "4"},
                                 {"FSDPRUN_JOB_ID", "job"},
+                                {"FSDPRUN_VITALS_FILE", "/vitals/4.1"},
                                 {"FSDPRUN_PROGRESS_VIEW", "plain"}};
   EXPECT_EQ(result.environment, expected);
   EXPECT_TRUE(result.defaulted_omp_threads);

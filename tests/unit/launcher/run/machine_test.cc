@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 namespace fsdprun {
 namespace {
@@ -12,12 +14,21 @@ namespace {
 class RunDirsTest : public ::testing::Test {
  protected:
   RunDirsTest() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
-  ~RunDirsTest() override { std::filesystem::remove_all(folder_); }
-  RunDirs Make(const LaunchPlan& plan) const {
-    return MakeRunDirs(plan, "id", {{"TMPDIR", folder_}}).value();
+  ~RunDirsTest() override {
+    std::filesystem::remove_all(folder_);
+    for (const std::string& vitals : vitals_) {
+      std::filesystem::remove_all(vitals);
+    }
+  }
+  RunDirs Make(const LaunchPlan& plan, const std::string& temporary = "") {
+    const RunDirs dirs =
+        MakeRunDirs(plan, "id", {{"TMPDIR", temporary.empty() ? folder_ : temporary}}).value();
+    vitals_.push_back(dirs.vitals);
+    return dirs;
   }
 
   std::string folder_ = ::testing::TempDir() + "run_dirs_XXXXXX";
+  std::vector<std::string> vitals_;  // outside it
 };
 
 TEST_F(RunDirsTest, LogsAreTemporaryUnlessTheUserNamesAPlace) {
@@ -45,11 +56,19 @@ TEST_F(RunDirsTest, WhatIsShownAndNotKeptIsSpooled) {
   EXPECT_TRUE(std::filesystem::is_directory(dirs.spool));
 }
 
+TEST_F(RunDirsTest, VitalsAreInMemory) {
+  const std::string vitals = Make(LaunchPlan()).vitals;
+  EXPECT_EQ(vitals.find("/dev/shm/fsdprun_vitals_id_"), 0u) << vitals;
+  struct stat info {};
+  ASSERT_EQ(::stat(vitals.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
 TEST_F(RunDirsTest, OnlyASpoolMayBeMissing) {
   LaunchPlan plan;
   EXPECT_FALSE(MakeRunDirs(plan, "id", {{"TMPDIR", "/proc/nowhere"}}).ok());
   plan.output.has_directory = false;
-  EXPECT_EQ(MakeRunDirs(plan, "id", {{"TMPDIR", "/proc/nowhere"}}).value().spool, "");
+  EXPECT_EQ(Make(plan, "/proc/nowhere").spool, "");
 }
 
 }  // namespace

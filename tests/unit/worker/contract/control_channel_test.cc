@@ -146,5 +146,25 @@ TEST(ControlChannelTest, ReadsStopThroughGarbageAndFragments) {
   EXPECT_EQ(channel.PollStop()->grace_ms, 1500);
 }
 
+TEST(ControlChannelTest, ASaveIsTakenOnce) {
+  const Pair pair;
+  ControlChannel channel(pair.worker);
+  pair.Write(R"({"v":1,"type":"save"})"
+             "\n");
+  EXPECT_FALSE(channel.TakeSave());  // it was not read yet
+  EXPECT_FALSE(channel.PollStop().has_value());
+  EXPECT_TRUE(channel.TakeSave());
+  EXPECT_FALSE(channel.TakeSave());
+  pair.Write(R"({"v":1,"type":"save","id":7})"
+             "\n"
+             R"({"v":1,"type":"save"})"
+             "\n"
+             R"({"v":1,"type":"stop","grace_ms":5})"
+             "\n");
+  EXPECT_TRUE(channel.PollStop().has_value());
+  EXPECT_TRUE(channel.TakeSave());  // two that were not acted on yet are one
+  EXPECT_FALSE(channel.TakeSave());
+}
+
 }  // namespace
 }  // namespace fsdprun::worker
