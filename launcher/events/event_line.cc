@@ -52,6 +52,8 @@ const char* NameOf(CauseKind kind) {
       return "join_timeout";
     case CauseKind::kCannotStart:
       return "cannot_start";
+    case CauseKind::kWorkerHung:
+      return "worker_hung";
   }
   return "?";
 }

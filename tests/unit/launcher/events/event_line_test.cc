@@ -120,7 +120,7 @@ TEST(EventLineTest, AFailureNamesItsNodeAndItsWorker) {
 
 TEST(EventLineTest, EveryCauseHasANameOfItsOwn) {
   std::vector<std::string> names;
-  for (int i = 0; i <= static_cast<int>(CauseKind::kCannotStart); ++i) {
+  for (int i = 0; i <= static_cast<int>(CauseKind::kWorkerHung); ++i) {
     const std::string line = JobEvent(job::FailureReported{{static_cast<CauseKind>(i)}});
     EXPECT_EQ(line.find("\"kind\":\"?\""), std::string::npos) << line;
     for (const std::string& other : names) {
