@@ -16,7 +16,7 @@ PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "worker/", "fsd
 CONTROL = ("base/", "launcher/", "fsdpctl/", "agent/")
 RUNTIME = ("worker/", "fsdp_runtime/")
 # Folders whose code decides and does nothing else.
-PURE = ("launcher/cli/", "launcher/slurm/", "launcher/ssh/", "fsdpctl/slurm/", "launcher/coordinator/", "launcher/directory/rules.", "agent/node/",
+PURE = ("launcher/cli/", "launcher/slurm/", "launcher/ssh/", "fsdpctl/slurm/", "launcher/coordinator/", "launcher/watch/", "launcher/directory/rules.", "agent/node/",
         "proto/cluster/", "agent/output/", "fsdp_runtime/plan/")
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 70
