@@ -1,5 +1,7 @@
 #include "fsdpctl/jobs/status_json.h"
 
+#include <vector>
+
 #include "fsdpctl/jobs/json_text.h"
 
 namespace fsdprun {
@@ -42,6 +44,18 @@ json FailureJson(const v1::JobStatus& status) {
   return {{"what", status.last_failure()}, {"age_s", JsonSeconds(status.last_failure_age_ns())}};
 }
 
+json FindingsJson(const v1::JobStatus& status) {
+  json findings = json::array();
+  for (const v1::Finding& finding : status.findings()) {
+    findings.push_back({{"id", finding.id()},
+                        {"kind", finding.kind()},
+                        {"what", finding.what()},
+                        {"ranks", std::vector<int>(finding.ranks().begin(), finding.ranks().end())},
+                        {"age_s", JsonSeconds(finding.age_ns())}});
+  }
+  return findings;
+}
+
 }  // namespace
 
 std::string StatusJson(const v1::JobStatus& status) {
@@ -67,6 +81,7 @@ std::string StatusJson(const v1::JobStatus& status) {
                                                          : json(nullptr)},
                    {"exit_code", status.has_exit_code() ? json(status.exit_code()) : json(nullptr)},
                    {"last_failure", FailureJson(status)},
+                   {"findings", FindingsJson(status)},
                    {"coordinator",
                     {{"node", coordinator.node()},
                      {"pid", coordinator.pid()},

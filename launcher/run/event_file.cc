@@ -38,6 +38,26 @@ struct EventFile::File {
     problem = fd.valid() ? "" : ErrorText(errno);
   }
 
+  /// Empty, or why it could not be written.
+  std::string WriteBeside(const std::string& name, const std::string& text) {
+    if (!fd.valid()) {
+      Open();
+    }
+    if (path.empty()) {
+      return problem;
+    }
+    const std::string other = path.substr(0, path.rfind('/') + 1) + name;
+    const UniqueFd out(::open(other.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    for (size_t done = 0; out.valid() && done < text.size();) {
+      const ssize_t n = ::write(out.get(), text.data() + done, text.size() - done);
+      if (n < 0 && errno != EINTR) {
+        return ErrorText(errno);
+      }
+      done += n > 0 ? static_cast<size_t>(n) : 0;
+    }
+    return out.valid() ? "" : ErrorText(errno);
+  }
+
   void Write(const std::string& text) {
     problem.clear();
     if (!fd.valid()) {
@@ -67,6 +87,20 @@ void EventFile::Append(std::string line) {
   }
   waiting_.push_back(std::move(line));
   WriteWaiting();
+}
+
+void EventFile::WriteBeside(const std::string& name, std::string text) {
+  ++beside_;
+  const auto problem = std::make_shared<std::string>();
+  files_.Run([file = file_, name, text = std::move(text),
+              problem] { *problem = file->WriteBeside(name, text); },
+             [this, name, problem] {
+               --beside_;
+               if (!problem->empty()) {
+                 Log(LogLevel::kWarning, absl::StrCat("cannot write ", name, " beside ", name_,
+                                                      ": ", *problem, "; the job goes on"));
+               }
+             });
 }
 
 void EventFile::WriteWaiting() {
@@ -99,7 +133,7 @@ void EventFile::OnWritten(size_t lines) {
 
 void EventFile::Finish(MonoTime deadline) {
   files_.RunFinished();
-  while (is_writing_ && files_.Await(deadline)) {
+  while ((is_writing_ || beside_ > 0) && files_.Await(deadline)) {
   }
   lost_ += waiting_.size();
   if (lost_ > 0 || is_writing_) {

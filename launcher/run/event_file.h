@@ -31,6 +31,8 @@ class EventFile {
 
   /// `line` without its newline.
   void Append(std::string line);
+  /// A file of this name in the same folder, replaced if it is there. What goes wrong is logged.
+  void WriteBeside(const std::string& name, std::string text);
   /// Waits until all is written, or until `deadline`, and says what could not be. For when the loop
   /// has ended.
   void Finish(MonoTime deadline);
@@ -48,6 +50,8 @@ class EventFile {
 
   std::vector<std::string> waiting_;
   bool is_writing_ = false;
+  /// Other files that are being written.
+  int beside_ = 0;
   bool has_warned_ = false;
   size_t lost_ = 0;
   /// Last: its tasks end before the rest does.

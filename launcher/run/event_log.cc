@@ -48,6 +48,13 @@ void EventLog::Append(const News& news) {
 
 void EventLog::Record(const job::News& news) { Append(news); }
 void EventLog::Record(const node::News& news) { Append(news); }
+void EventLog::Record(const watch::Finding& finding) { Append(finding); }
+
+void EventLog::WriteBeside(const std::string& name, const std::string& text) {
+  if (file_ != nullptr) {
+    file_->WriteBeside(name, text);
+  }
+}
 
 void EventLog::Finish(MonoTime deadline) {
   if (file_ != nullptr) {

@@ -32,6 +32,9 @@ class EventLog {
 
   void Record(const job::News& news);
   void Record(const node::News& news);
+  void Record(const watch::Finding& finding);
+  /// A file of its own in the same folder.
+  void WriteBeside(const std::string& name, const std::string& text);
 
   /// EventFile::Finish().
   void Finish(MonoTime deadline);

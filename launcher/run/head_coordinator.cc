@@ -54,6 +54,7 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
     }
     events_.Record(news);
   };
+  RecordFindings(events_, &hooks);
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
       CoordinatorHost::Options{.spec = MakeJobSpec(plan_, clocks_),
@@ -61,6 +62,7 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
                                .token = place_.token.value,
                                .stream_silence = clocks_.stream_silence,
                                .tls = tls_,
+                               .watch = MakeWatchOptions(plan_),
                                .control = {.folder = RuntimeFolder(environment_),
                                            .node = HostName(),
                                            .endpoint = place_.where()}},

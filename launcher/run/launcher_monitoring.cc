@@ -47,6 +47,7 @@ void Launcher::OpenEventLog() {
 
 void Launcher::RecordNews(CoordinatorHost::Hooks* hooks) {
   hooks->on_news = [this](const job::News& news) { event_log_->Record(news); };
+  RecordFindings(*event_log_, hooks);
 }
 
 void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {
