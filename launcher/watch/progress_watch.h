@@ -43,7 +43,7 @@ class ProgressWatch {
 
   /// The world hangs.
   const std::optional<HangFound>& hang() const { return hang_; }
-  const std::map<uint64_t, SlowFound>& stragglers() const { return stragglers_.open(); }
+  const std::map<uint64_t, SlowFound>& stragglers() const { return stragglers_.slow(); }
   /// After which time without movement a rank in a step hangs, by now.
   Duration StepLimit(MonoTime now) const;
 

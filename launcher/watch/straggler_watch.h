@@ -49,7 +49,7 @@ class StragglerWatch {
   void End(Findings* found);
 
   /// Those that are slow.
-  const std::map<uint64_t, SlowFound>& open() const { return open_; }
+  const std::map<uint64_t, SlowFound>& slow() const { return open_; }
 
  private:
   /// Means of one round, in seconds, and the variance of a rank's own time.
