@@ -268,6 +268,7 @@ absl::StatusOr<Duration> DecodeAge(int64_t age_ns) {
 static_assert(static_cast<int>(CauseKind::kWorkerFailed) + 1 == v1::CAUSE_KIND_WORKER_FAILED);
 static_assert(static_cast<int>(CauseKind::kNodeWedged) + 1 == v1::CAUSE_KIND_NODE_WEDGED);
 static_assert(static_cast<int>(CauseKind::kCannotStart) + 1 == v1::CAUSE_KIND_CANNOT_START);
+static_assert(static_cast<int>(CauseKind::kWorkerHung) + 1 == v1::CAUSE_KIND_WORKER_HUNG);
 
 // --- Agent -> coordinator
 

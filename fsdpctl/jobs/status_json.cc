@@ -1,5 +1,7 @@
 #include "fsdpctl/jobs/status_json.h"
 
+#include <vector>
+
 #include "fsdpctl/jobs/json_text.h"
 
 namespace fsdprun {
@@ -59,6 +61,18 @@ json LedgerJson(const v1::JobStatus& status) {
       {"repeated_steps", ledger.repeated_steps()}};
 }
 
+json FindingsJson(const v1::JobStatus& status) {
+  json findings = json::array();
+  for (const v1::Finding& finding : status.findings()) {
+    findings.push_back({{"id", finding.id()},
+                        {"kind", finding.kind()},
+                        {"what", finding.what()},
+                        {"ranks", std::vector<int>(finding.ranks().begin(), finding.ranks().end())},
+                        {"age_s", JsonSeconds(finding.age_ns())}});
+  }
+  return findings;
+}
+
 }  // namespace
 
 std::string StatusJson(const v1::JobStatus& status) {
@@ -84,6 +98,7 @@ std::string StatusJson(const v1::JobStatus& status) {
                                                          : json(nullptr)},
                    {"exit_code", status.has_exit_code() ? json(status.exit_code()) : json(nullptr)},
                    {"last_failure", FailureJson(status)},
+                   {"findings", FindingsJson(status)},
                    {"coordinator",
                     {{"node", coordinator.node()},
                      {"pid", coordinator.pid()},

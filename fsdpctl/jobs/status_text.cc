@@ -151,6 +151,10 @@ std::string StatusText(const v1::JobStatus& status) {
     rows.push_back({"last failure", absl::StrCat(Clean(status.last_failure()), " (",
                                                  Age(status.last_failure_age_ns()), " ago)")});
   }
+  for (const v1::Finding& finding : status.findings()) {
+    rows.push_back({finding.kind(), absl::StrCat(Clean(finding.what()), " (found ",
+                                                 Age(finding.age_ns()), " ago)")});
+  }
   if (status.has_exit_code()) {
     rows.push_back({"exit code", absl::StrCat(status.exit_code())});
   }

@@ -146,6 +146,12 @@ void DescribeFailures(const LaunchPlan& plan, Description& description) {
     description.Line("quarantine", absl::StrCat("after ", plan.quarantine_after, " within ",
                                                 Seconds(plan.quarantine_window), " s"));
   }
+  const WatchPlan& watch = plan.watch;
+  description.LineIf(watch.on_hang != OnHang::kReport, "on_hang", OnHangName(watch.on_hang));
+  description.LineIf(!watch.looks_for_hangs, "hang_timeout", "off");
+  if (watch.hang_timeout.has_value()) {
+    description.Line("hang_timeout_s", Seconds(*watch.hang_timeout));
+  }
   description.Line("signals", plan.signals_text);
   description.LineIf(!plan.unknown_signals.empty(), "signals_left_out",
                      absl::StrJoin(plan.unknown_signals, ","));
@@ -213,6 +219,18 @@ const char* RequeueModeName(RequeueMode mode) {
       return "always";
     case RequeueMode::kNever:
       return "never";
+  }
+  return "";
+}
+
+const char* OnHangName(OnHang on_hang) {
+  switch (on_hang) {
+    case OnHang::kReport:
+      return "report";
+    case OnHang::kRestart:
+      return "restart";
+    case OnHang::kAbort:
+      return "abort";
   }
   return "";
 }

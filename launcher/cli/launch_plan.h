@@ -82,6 +82,22 @@ enum class ExitCodeStyle {
   kWorker,    ///< That of the root cause; 128 + n for signal n.
 };
 
+/// What is done when the workers do not get on.
+enum class OnHang { kReport, kRestart, kAbort };
+const char* OnHangName(OnHang on_hang);
+
+/// How it is watched whether they do.
+struct WatchPlan {
+  OnHang on_hang = OnHang::kReport;
+  bool looks_for_hangs = true;
+  /// Unset: learnt from the run.
+  std::optional<std::chrono::milliseconds> hang_timeout;
+  /// Of the first steps, while nothing has been learnt.
+  std::chrono::milliseconds warm_up{600'000};
+  /// 0: none is named.
+  double straggler_ratio = 0.1;
+};
+
 /// When another run of the same job is asked for, of the scheduler that has started this one.
 enum class RequeueMode {
   kAuto,    ///< If the workers were stopped before their end, and another run would go on.
@@ -263,6 +279,7 @@ struct LaunchPlan {
   /// it can; 0: never.
   int quarantine_after = 3;
   std::chrono::milliseconds quarantine_window{600'000};
+  WatchPlan watch;
   StopSignalTo stop_signal_to = StopSignalTo::kGroup;
 
   /// As given, for TORCHELASTIC_SIGNALS_TO_HANDLE; the signals that it names; and what it has that

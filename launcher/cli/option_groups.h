@@ -22,6 +22,8 @@ std::vector<OptionSpec> DaemonOptionSpecs();
 std::vector<OptionSpec> FailureOptions();
 /// Of failures, too.
 std::vector<OptionSpec> QuarantineOptions();
+/// Of hangs and slow ranks: of failures, too.
+std::vector<OptionSpec> WatchOptions();
 std::vector<OptionSpec> StopOptions();
 std::vector<OptionSpec> LogOptions();
 std::vector<OptionSpec> ProgramOptions();

@@ -99,8 +99,8 @@ const std::vector<OptionSpec>& OptionTable() {
     for (const auto& part :
          {NodeOptions(), RendezvousOptions(), SecurityOptions(), CoordinatorOptions(),
           AgentsOptions(), SshOptionSpecs(), DaemonOptionSpecs(), FailureOptions(),
-          QuarantineOptions(), StopOptions(), LogOptions(), ProgramOptions(), WorkerOptions(),
-          OtherOptions()}) {
+          QuarantineOptions(), WatchOptions(), StopOptions(), LogOptions(), ProgramOptions(),
+          WorkerOptions(), OtherOptions()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "launcher/cli/option_values.h"
+#include "launcher/cli/plan_watch.h"
 
 namespace fsdprun {
 namespace {
@@ -148,6 +149,7 @@ absl::Status ReadFailurePolicy(const RawOptions& options, LaunchPlan* plan) {
                                                       : RequeueMode::kAuto;
   RETURN_IF_ERROR(ReadBackoff(options, plan));
   RETURN_IF_ERROR(ReadQuarantine(options, plan));
+  RETURN_IF_ERROR(PlanWatch(options, plan));
   plan->stop_signal_to =
       Says(options, "stop-signal-to", "leader") ? StopSignalTo::kLeader : StopSignalTo::kGroup;
   plan->exit_code_style =

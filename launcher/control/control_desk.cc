@@ -51,7 +51,20 @@ void ControlDesk::Note(const job::News& news) {
     facts_.last_failure = reported->failure.what;
     facts_.last_failure_at = MonoNow();
   }
-  events_.push_back({news, absl::ToUnixMillis(absl::Now())});
+  Keep({news, absl::ToUnixMillis(absl::Now())});
+}
+
+void ControlDesk::Note(const watch::Finding& finding) {
+  NoteFinding(finding, MonoNow(), &facts_);
+  ++findings_told_;
+  Keep({finding, absl::ToUnixMillis(absl::Now())});
+  if (!followers_.empty()) {
+    TellAll();
+  }
+}
+
+void ControlDesk::Keep(Event event) {
+  events_.push_back(std::move(event));
   ++events_end_;
   if (events_.size() > kEventsKept) {
     events_.pop_front();
@@ -202,7 +215,8 @@ v1::EventLines ControlDesk::LinesFrom(uint64_t* next) const {
   const EventSource source{facts_.run_id, facts_.node};
   for (size_t told = 0; told < kLinesAtOnce && *next < events_end_; ++told, ++*next) {
     const Event& event = events_[*next - events_begin()];
-    lines.add_lines(FormatEvent(event.news, source, event.unix_ms));
+    lines.add_lines(std::visit(
+        [&](const auto& what) { return FormatEvent(what, source, event.unix_ms); }, event.what));
   }
   return lines;
 }

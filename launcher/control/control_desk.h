@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -58,6 +59,8 @@ class ControlDesk {
   void Note(const job::News& news);
   /// The state of the job, without what Hooks::complete adds.
   v1::JobStatus Status() const { return DescribeJob(machine_, facts_, MonoNow()); }
+  /// The watch over the workers has found something, at any time.
+  void Note(const watch::Finding& finding);
   /// Nothing is answered any more, for this reason.
   void Close(const std::string& why);
 
@@ -75,10 +78,11 @@ class ControlDesk {
     MonoTime not_before{};
   };
   struct Event {
-    job::News news;
+    std::variant<job::News, watch::Finding> what;
     int64_t unix_ms = 0;
   };
 
+  void Keep(Event event);
   void Answer(const Caller& caller, const v1::ControlQuestion& question);
   void AnswerStop(const Caller& caller, const v1::StopQuestion& question);
   void AnswerRestart(const Caller& caller);
@@ -96,7 +100,7 @@ class ControlDesk {
   void TellLater(MonoTime when);
   void Written(const Caller& caller);
   /// Another one with everything that is new.
-  uint64_t version() const { return machine_.revision() + progress_reports_; }
+  uint64_t version() const { return machine_.revision() + progress_reports_ + findings_told_; }
   uint64_t events_begin() const { return events_end_ - events_.size(); }
   v1::EventLines LinesFrom(uint64_t* next) const;
   bool is_over() const { return machine_.phase() == job::Phase::kFinished; }
@@ -114,6 +118,7 @@ class ControlDesk {
   Generation progress_generation_;
   int64_t progress_step_ = -1;
   uint64_t progress_reports_ = 0;
+  uint64_t findings_told_ = 0;
   /// Empty: it is open.
   std::string why_closed_;
   std::map<Caller, Follower> followers_;

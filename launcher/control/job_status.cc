@@ -1,6 +1,7 @@
 #include "launcher/control/job_status.h"
 
 #include <string_view>
+#include <variant>
 
 #include "launcher/coordinator/world.h"
 #include "proto/cluster/build_info.h"
@@ -58,7 +59,40 @@ void DescribeCoordinator(const JobFacts& facts, v1::CoordinatorStatus* out) {
   out->mutable_build()->set_release(kRelease);
 }
 
+std::vector<int> RanksOf(const std::vector<watch::RankPlace>& places) {
+  std::vector<int> ranks;
+  for (const watch::RankPlace& place : places) {
+    ranks.push_back(place.rank);
+  }
+  return ranks;
+}
+
+void DescribeFindings(const JobFacts& facts, MonoTime now, v1::JobStatus* out) {
+  for (const auto& [id, found] : facts.findings) {
+    v1::Finding* finding = out->add_findings();
+    finding->set_id(id);
+    finding->set_kind(found.kind);
+    finding->set_what(found.what);
+    finding->set_age_ns((now - found.at).count());
+    for (const int rank : found.ranks) {
+      finding->add_ranks(rank);
+    }
+  }
+}
+
 }  // namespace
+
+void NoteFinding(const watch::Finding& finding, MonoTime now, JobFacts* facts) {
+  if (const auto* hang = std::get_if<watch::HangFound>(&finding)) {
+    facts->findings[hang->id] = {"hang", hang->what, RanksOf(hang->culprits), now};
+  } else if (const auto* slow = std::get_if<watch::SlowFound>(&finding)) {
+    facts->findings[slow->id] = {"straggler", slow->what, RanksOf(slow->ranks), now};
+  } else if (const auto* over = std::get_if<watch::HangEnded>(&finding)) {
+    facts->findings.erase(over->id);
+  } else if (const auto* fast = std::get_if<watch::SlowEnded>(&finding)) {
+    facts->findings.erase(fast->id);
+  }
+}
 
 v1::JobStatus DescribeJob(const JobMachine& machine, const JobFacts& facts, MonoTime now) {
   v1::JobStatus status;
@@ -77,6 +111,7 @@ v1::JobStatus DescribeJob(const JobMachine& machine, const JobFacts& facts, Mono
   for (const job::Node& node : machine.nodes()) {
     Describe(node, machine, now, status.add_nodes());
   }
+  DescribeFindings(facts, now, &status);
   DescribeCoordinator(facts, status.mutable_coordinator());
   if (const std::optional<job::StopStatus> stop = machine.stop()) {
     status.set_kill_in_ns((stop->kill_at - now).count());

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/mono_time.h"
 #include "fsdprun/v1/control.pb.h"
 #include "launcher/coordinator/job_machine.h"
+#include "launcher/watch/findings.h"
 
 namespace fsdprun {
 
@@ -25,7 +28,19 @@ struct JobFacts {
   /// A sentence; empty without one.
   std::string last_failure;
   MonoTime last_failure_at{};
+  /// What the watch over the workers has found, and is so still, by its number.
+  struct Finding {
+    std::string kind;
+    std::string what;
+    /// The first ranks it is about.
+    std::vector<int> ranks;
+    MonoTime at{};
+  };
+  std::map<uint64_t, Finding> findings;
 };
+
+/// Adds what was found to the facts, or takes it out. Pure.
+void NoteFinding(const watch::Finding& finding, MonoTime now, JobFacts* facts);
 
 /// The state of a job, for operators. Pure. O(nodes).
 v1::JobStatus DescribeJob(const JobMachine& machine, const JobFacts& facts, MonoTime now);

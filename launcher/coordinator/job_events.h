@@ -62,6 +62,16 @@ struct SignalForWorkers {
 /// An operator wants all workers of the present world to be stopped, with their grace, and started
 /// again in another one, free of charge. Nothing happens where there is none, or it is stopping.
 struct RestartAsked {};
+/// The world of the generation does not get on, for `lasted` now: it is stopped, which is charged
+/// as a failure. Nothing happens unless it is the one that runs.
+struct WorldHangs {
+  Generation generation;
+  /// Because of this worker; -1: nobody knows, and no node is to blame.
+  int rank = -1;
+  Duration lasted{};
+  /// A sentence without its full stop.
+  std::string what;
+};
 /// An operator takes a node out of the job: its workers are stopped with their grace and the others
 /// form a world without it, free of charge; its agent is released, and never admitted again. That
 /// enough others are there is for who asks to find out, see JobMachine::NodesWithout(). Nothing
@@ -82,7 +92,7 @@ struct TimerDue {};
 
 using Event = std::variant<TimerDue, FromAgent, AgentStreamLost, AgentDied, NoSuccessor,
                            OperatorStop, HostReplaced, PlaceChecked, PlaceUnknown, SignalForWorkers,
-                           RestartAsked, DrainAsked, ScaleAsked>;
+                           RestartAsked, DrainAsked, ScaleAsked, WorldHangs>;
 
 // --- Effects of one step
 

@@ -1,5 +1,6 @@
 // What the launcher that hosts the job says.
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -69,6 +70,33 @@ void JobMachine::Handle(const job::RestartAsked&, Out& out) {
   } else {
     out.changed = false;
   }
+}
+
+void JobMachine::Handle(const job::WorldHangs& hangs, Out& out) {
+  if (phase() != Phase::kRunning || hangs.generation != generation()) {
+    out.changed = false;
+    return;
+  }
+  const World::Member* member = MemberWith(hangs.rank);
+  Failure failure;
+  failure.kind = CauseKind::kWorkerHung;
+  failure.generation = generation();
+  failure.what = hangs.what;
+  if (member != nullptr) {
+    failure = FailureOf(membership_.nodes().At(member->incarnation), failure.kind, hangs.what);
+  }
+  RecordFailure(std::move(failure), out.now - hangs.lasted, out);
+  Abort(hangs.what, out);
+}
+
+/// nullptr if no member has the rank.
+const World::Member* JobMachine::MemberWith(int rank) const {
+  const auto& members = world_.members();
+  const auto it = std::find_if(members.begin(), members.end(), [rank](const auto& member) {
+    const RankAssignment& place = member->assignment;
+    return rank >= place.rank_offset && rank < place.rank_offset + place.local_world_size;
+  });
+  return it == members.end() ? nullptr : it->get();
 }
 
 void JobMachine::OnSignalToAgent(const Node& node, int signal, Out& out) {

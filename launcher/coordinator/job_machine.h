@@ -208,6 +208,8 @@ class JobMachine {
   void StopForOperator(bool again, Out& out);
   void Handle(const job::SignalForWorkers& signal, Out& out);
   void Handle(const job::RestartAsked& asked, Out& out);
+  void Handle(const job::WorldHangs& hangs, Out& out);
+  const World::Member* MemberWith(int rank) const;
   void OnSignalToAgent(const Node& node, int signal, Out& out);
   void TakeForAll(int signal, Out& out);
   void Handle(const job::HostReplaced& replaced, Out& out);

@@ -13,8 +13,11 @@ namespace fsdprun {
 void JobMachine::JudgeWorld(Out& out) {
   std::optional<job::WorldBreak> failure;
   if (world_.stop().kind == StopKind::kFailure && !world_.failures().empty()) {
-    failure = job::BreakOf(world_.failures().Report(), /*had_others=*/false);
-    failure->had_others = HasOthersThan(failure->node);
+    const FailureReport report = world_.failures().Report();
+    if (!report.root.node_name.empty()) {  // Else it is nobody's.
+      failure = job::BreakOf(report, /*had_others=*/false);
+      failure->had_others = HasOthersThan(failure->node);
+    }
   }
   for (const Quarantine::Finding& finding : quarantine_.WorldEnded(std::move(failure), out.now)) {
     TellOf(finding, out);

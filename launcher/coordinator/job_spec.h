@@ -88,6 +88,8 @@ struct JobSpec {
   Duration signal_spread = std::chrono::seconds(5);
   /// The job's exit code is that of the root cause, or 128 + n for a signal; else it is 1.
   bool exits_as_worker = false;
+  /// A world that hangs ends the job; else it is a failure like others: see job::WorldHangs.
+  bool hang_ends_job = false;
   /// If more than this fraction of the nodes (and at least three) are silent at once, the
   /// coordinator assumes that it is itself partitioned.
   double partition_fraction = 0.3;

@@ -249,6 +249,7 @@ job::Recovery JobMachine::WhatFollows(bool is_done, MonoTime now) const {
   return Recover({.kind = world_.stop().kind,
                   .is_done = is_done,
                   .is_permanent = world_.failures().HasPermanent(),
+                  .is_final_hang = spec_.hang_ends_job && world_.failures().HasHang(),
                   .is_stopped_by_operator = operator_signal_.has_value(),
                   .is_place_lost = place_.is_lost(),
                   .ran_for = world_.RanFor(now)},

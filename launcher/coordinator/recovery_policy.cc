@@ -51,6 +51,9 @@ Recovery Recover(const WorldEnd& end, const RecoveryBudgets& budgets, const JobS
     return end_with(Rung::kGiveUp,
                     "a worker reported a configuration error, which a restart cannot fix");
   }
+  if (is_failure && end.is_final_hang) {
+    return end_with(Rung::kGiveUp, "a hang ends the job (--on-hang=abort)");
+  }
   if (is_failure && budgets.restarts_used == spec.max_restarts) {
     return end_with(Rung::kGiveUp,
                     spec.max_restarts == 0

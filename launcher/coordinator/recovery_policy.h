@@ -33,6 +33,8 @@ struct WorldEnd {
   bool is_done = false;
   /// A worker has failed in a way that a restart cannot help.
   bool is_permanent = false;
+  /// It did not get on, and that ends the job.
+  bool is_final_hang = false;
   /// An operator ends the job.
   bool is_stopped_by_operator = false;
   /// Another launcher may have become the host of the job.

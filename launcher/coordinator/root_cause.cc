@@ -108,13 +108,14 @@ bool IsKnownVictim(const Failure& failure) {
   return IsPlainExit(failure) && (failure.worker->signal != 0 || BlameOf(failure) == Blame::kPeer);
 }
 
-/// A node tells when such a failure happened. Of the others only the time of the decision is known.
+/// It is told when such a failure happened. Of the others only the time of the decision is known.
 bool IsReported(CauseKind kind) {
   switch (kind) {
     case CauseKind::kWorkerFailed:
     case CauseKind::kKeeperDied:
     case CauseKind::kPrepareFailed:
     case CauseKind::kSpawnFailed:
+    case CauseKind::kWorkerHung:
       return true;
     case CauseKind::kNodeLost:
     case CauseKind::kNodeWedged:
@@ -220,6 +221,11 @@ void FailureLog::Clear() {
 bool FailureLog::HasPermanent() const {
   return std::any_of(entries_.begin(), entries_.end(),
                      [](const Entry& e) { return IsPermanent(e.failure); });
+}
+
+bool FailureLog::HasHang() const {
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [](const Entry& e) { return e.failure.kind == CauseKind::kWorkerHung; });
 }
 
 size_t FailureLog::RootIndex() const {

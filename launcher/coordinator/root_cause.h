@@ -26,6 +26,8 @@ class FailureLog {
   bool empty() const { return entries_.empty(); }
   /// True if a worker exited with a code after which a restart cannot help (contract::kExitConfig).
   bool HasPermanent() const;
+  /// True if the generation did not get on: see job::WorldHangs.
+  bool HasHang() const;
   /// The report with the root cause picked out; `empty()` must be false. See Note [Root cause].
   FailureReport Report() const;
   int collateral() const { return collateral_; }

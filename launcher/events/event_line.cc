@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_format.h"
@@ -178,6 +179,66 @@ Told Tell(const job::JobFinished& finished) {
   return told;
 }
 
+// --- The watch's
+
+Json PlacesOf(const std::vector<watch::RankPlace>& places) {
+  Json json = Json::array();
+  for (const watch::RankPlace& place : places) {
+    json.push_back({{"rank", place.rank}, {"node", place.node}, {"pid", place.pid}});
+  }
+  return json;
+}
+
+Told Tell(const watch::HangFound& hang) {
+  return {"hang",
+          {{"id", hang.id},
+           {"kind", watch::NameOf(hang.kind)},
+           {"culprits", PlacesOf(hang.culprits)},
+           {"culprit_count", hang.culprit_count},
+           {"lasted_seconds", InSeconds(hang.lasted)},
+           {"limit_seconds", InSeconds(hang.limit)},
+           {"action", hang.action},
+           {"what", Cut(hang.what)}}};
+}
+
+Told Tell(const watch::HangReported& reported) {
+  Told told{"hang_report", {{"id", reported.id}, {"file", reported.file}}};
+  Json stacks = Json::array();
+  for (const watch::RankStacks& each : reported.stacks) {
+    Json json{{"rank", each.place.rank}, {"node", each.place.node}, {"pid", each.place.pid}};
+    for (const auto& [name, text] :
+         {std::pair("text", &each.text), std::pair("problem", &each.problem)}) {
+      if (!text->empty()) {
+        json[name] = Cut(*text);
+      }
+    }
+    stacks.push_back(std::move(json));
+  }
+  told.fields["stacks"] = std::move(stacks);
+  return told;
+}
+
+Told Tell(const watch::HangEnded& ended) {
+  return {"hang_ended",
+          {{"id", ended.id}, {"after_seconds", InSeconds(ended.after)}, {"why", ended.what}}};
+}
+
+Told Tell(const watch::SlowFound& slow) {
+  return {"straggler",
+          {{"id", slow.id},
+           {"in", watch::NameOf(slow.in)},
+           {"ranks", PlacesOf(slow.ranks)},
+           {"rank_count", slow.rank_count},
+           {"excess", slow.excess},
+           {"step_seconds", InSeconds(slow.step_time)},
+           {"others_step_seconds", InSeconds(slow.others_step_time)},
+           {"what", Cut(slow.what)}}};
+}
+
+Told Tell(const watch::SlowEnded& ended) {
+  return {"straggler_ended", {{"id", ended.id}, {"why", ended.what}}};
+}
+
 // --- An agent's
 
 Told Tell(const node::CoordinatorFound& found) {
@@ -268,6 +329,8 @@ std::string_view CauseName(CauseKind kind) {
       return "join_timeout";
     case CauseKind::kCannotStart:
       return "cannot_start";
+    case CauseKind::kWorkerHung:
+      return "worker_hung";
   }
   return "?";
 }
@@ -286,6 +349,11 @@ std::string_view CauseName(job::StopKind kind) {
 
 std::string FormatEvent(const job::News& news, const EventSource& source, int64_t unix_ms) {
   const Told told = std::visit([](const auto& what) { return Tell(what); }, news);
+  return LineOf(told, "coordinator", source, unix_ms);
+}
+
+std::string FormatEvent(const watch::Finding& finding, const EventSource& source, int64_t unix_ms) {
+  const Told told = std::visit([](const auto& what) { return Tell(what); }, finding);
   return LineOf(told, "coordinator", source, unix_ms);
 }
 

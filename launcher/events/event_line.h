@@ -10,6 +10,7 @@
 
 #include "agent/node/node_machine.h"
 #include "launcher/coordinator/job_events.h"
+#include "launcher/watch/findings.h"
 
 namespace fsdprun {
 
@@ -28,6 +29,7 @@ std::string_view CauseName(job::StopKind kind);
 /// One object without the newline; text that is not UTF-8 is replaced, and what workers wrote is
 /// cut. `unix_ms`: when it happened. Pure.
 std::string FormatEvent(const job::News& news, const EventSource& source, int64_t unix_ms);
+std::string FormatEvent(const watch::Finding& finding, const EventSource& source, int64_t unix_ms);
 std::string FormatEvent(const node::News& news, const EventSource& source, int64_t unix_ms);
 
 }  // namespace fsdprun

@@ -181,8 +181,8 @@ void EncodeFailure(const Failure& failure, v1::FailureRecord* out) {
 }
 
 absl::StatusOr<Failure> DecodeFailure(const v1::FailureRecord& in) {
-  RETURN_IF_ERROR(InRange("failure.kind", in.kind(), v1::CAUSE_KIND_WORKER_FAILED,
-                          v1::CAUSE_KIND_CANNOT_START));
+  RETURN_IF_ERROR(
+      InRange("failure.kind", in.kind(), v1::CAUSE_KIND_WORKER_FAILED, v1::CAUSE_KIND_WORKER_HUNG));
   Failure failure;
   failure.kind = static_cast<CauseKind>(in.kind() - 1);
   failure.generation = Generation(in.generation());

@@ -14,7 +14,7 @@ namespace fsdprun {
 /// Counts what happens to a job, since its coordinator began. Pure.
 class JobTally {
  public:
-  static constexpr size_t kFaultKinds = static_cast<size_t>(CauseKind::kCannotStart) + 1;
+  static constexpr size_t kFaultKinds = static_cast<size_t>(CauseKind::kWorkerHung) + 1;
   static constexpr size_t kStopKinds = static_cast<size_t>(job::StopKind::kOperator) + 1;
 
   void On(const job::News& news, MonoTime now);

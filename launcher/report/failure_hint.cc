@@ -181,6 +181,12 @@ std::string FailureHint(const Failure& failure, const StoreEndpoint& store) {
     case CauseKind::kCannotStart:
       return "put the program on that node under the same path, or start the job with a path that "
              "all nodes have";
+    case CauseKind::kWorkerHung:
+      return "read the stacks in hang-N.txt beside events.jsonl (--log-dir), or have fsdpctl "
+             "stacks "
+             "read them next time; --hang-timeout=SECONDS gives the job longer, --on-hang=report "
+             "only "
+             "tells";
   }
   return "";
 }

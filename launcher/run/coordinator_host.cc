@@ -65,6 +65,7 @@ CoordinatorHost::CoordinatorHost(EventLoop& loop, Options options, Hooks hooks)
       machine_(MakeMachine(options_)),
       local_link_(loop_, MakeLocalLink()),
       history_(machine_, options_.record.has_value(), MonoNow()),
+      watch_(loop_, machine_, asides_, options_.watch, WatchHooks()),
       desk_(loop_, machine_, FactsOf(options_), DeskHooks(), asides_) {}
 
 CoordinatorHost::~CoordinatorHost() {
@@ -138,6 +139,18 @@ void CoordinatorHost::Collect(MetricPage* page) {
              now, page);
 }
 
+JobWatch::Hooks CoordinatorHost::WatchHooks() {
+  return {.tell =
+              [this](const watch::Finding& finding) {
+                desk_.Note(finding);
+                if (hooks_.on_finding) {
+                  hooks_.on_finding(finding);
+                }
+              },
+          .stop_world = [this](const job::WorldHangs& hangs) { Feed(hangs); },
+          .keep_report = hooks_.on_report};
+}
+
 absl::Status CoordinatorHost::OpenLocalDoor() {
   const Options::Control& control = options_.control;
   if (control.folder.empty()) {
@@ -207,6 +220,7 @@ void CoordinatorHost::ForwardSignal(int signal) { Feed(job::SignalForWorkers{sig
 
 void CoordinatorHost::Silence() {
   is_silent_ = true;
+  watch_.Close();
   desk_.Close("this coordinator has been replaced; ask the one that has taken the job over");
   outbox_.clear();
   driver_.Stop();
@@ -352,9 +366,10 @@ void CoordinatorHost::Hear(const job::News& news) {
   std::visit([this](const auto& what) { Tell(what); }, news);
 }
 
-void CoordinatorHost::OnStepped(const job::Event& /*event*/, const job::Effects& /*effects*/) {
+void CoordinatorHost::OnStepped(const job::Event& event, const job::Effects& /*effects*/) {
   sent_in_step_ = 0;
   history_.Stepped(machine_, MonoNow());
+  watch_.Stepped(event);
   desk_.Stepped();
   if (hooks_.on_step) {
     hooks_.on_step();
@@ -402,5 +417,12 @@ void CoordinatorHost::Tell(const job::JobScaled& scaled) {
 }
 
 void CoordinatorHost::Tell(const job::JobFinished& finished) { hooks_.on_finish(finished.outcome); }
+
+void RecordFindings(EventLog& log, CoordinatorHost::Hooks* hooks) {
+  hooks->on_finding = [&log](const watch::Finding& finding) { log.Record(finding); };
+  hooks->on_report = [&log](const std::string& name, const std::string& text) {
+    log.LeaveBeside(name, text);
+  };
+}
 
 }  // namespace fsdprun

@@ -21,6 +21,8 @@
 #include "launcher/metrics/job_history.h"
 #include "launcher/metrics/metric_page.h"
 #include "launcher/rpc/coordinator_service.h"
+#include "launcher/run/event_log.h"
+#include "launcher/run/job_watch.h"
 #include "launcher/run/local_link.h"
 #include "launcher/run/refusal_log.h"
 #include "proto/cluster/clocks.h"
@@ -46,6 +48,8 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
     std::optional<job::Record> record{};
     /// See Journal::sure_until(); null: always.
     std::function<MonoTime()> sure_until{};
+    /// Without: nobody watches whether the workers get on.
+    JobWatch::Options watch{};
     /// For operators who ask about the job.
     struct Control {
       /// RuntimeFolder(); empty: nobody on this machine can ask.
@@ -67,6 +71,10 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
     std::function<void(Duration)> on_stall;
     /// What has happened, for those who only watch; may be null.
     std::function<void(const job::News&)> on_news;
+    /// What the watch over the workers has found; may be null.
+    std::function<void(const watch::Finding&)> on_finding{};
+    /// See JobWatch::Hooks; may be null.
+    std::function<void(const std::string& name, const std::string& text)> on_report{};
     /// After every step: the machine may have changed.
     std::function<void()> on_step;
     /// See CoordinatorService::Callbacks.
@@ -110,6 +118,8 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   const JobHistory& history() const { return history_; }
   /// What is known of the job, for Prometheus. O(nodes).
   void Collect(MetricPage* page);
+  /// What the nodes have told last; empty where nothing is watched.
+  const VitalsTable& vitals() const { return watch_.vitals(); }
   /// The agent of this process has no company, and there has been no world: nothing is lost if they
   /// meet elsewhere.
   bool is_alone() const;
@@ -118,6 +128,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   void Feed(job::Event event) { driver_.Feed(std::move(event)); }
   LocalLink::Coordinator MakeLocalLink();
   ControlDesk::Hooks DeskHooks();
+  JobWatch::Hooks WatchHooks();
   void SendAside(Incarnation agent, const v1::ToNodeAside& aside);
   absl::Status OpenLocalDoor();
   // The machine's executor.
@@ -160,8 +171,9 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   LocalLink local_link_;
   NodeAsides asides_{
       [this](Incarnation agent, const v1::ToNodeAside& aside) { SendAside(agent, aside); },
-      nullptr};
+      [this](Incarnation /*agent*/, const v1::NodeVitals& vitals) { watch_.Hear(vitals); }};
   JobHistory history_;
+  JobWatch watch_;
   ControlDesk desk_;
   std::unique_ptr<CoordinatorService> service_;
   std::unique_ptr<LocalDoor> local_door_;
@@ -176,5 +188,8 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   RefusalLog refusals_;
   const std::shared_ptr<bool> is_live_ = std::make_shared<bool>(true);
 };
+
+/// What the watch finds goes where the news go. `log` must outlive the host.
+void RecordFindings(EventLog& log, CoordinatorHost::Hooks* hooks);
 
 }  // namespace fsdprun

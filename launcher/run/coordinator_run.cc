@@ -225,6 +225,7 @@ absl::Status CoordinatorRun::OpenHost() {
   hooks.on_news = [this](const job::News& news) {
     events_.Record(news, host_->history().ledger());
   };
+  RecordFindings(events_, &hooks);
   hooks.on_other_host = [this](const std::vector<std::string>& where) {
     Log(LogLevel::kWarning,
         absl::StrCat("another launcher, at ", absl::StrJoin(where, ", "),
@@ -237,6 +238,7 @@ absl::Status CoordinatorRun::OpenHost() {
       .token = place_.token.value,
       .stream_silence = clocks_.stream_silence,
       .tls = tls_,
+      .watch = MakeWatchOptions(plan_),
       .control = {
           .folder = RuntimeFolder(environment_), .node = HostName(), .endpoint = place_.where()}};
   hooks.on_check_place = [this] { StepPlace(place::CheckOrdered{}); };

@@ -40,22 +40,21 @@ struct EventFile::File {
     problem = fd.valid() ? "" : ErrorText(errno);
   }
 
-  void Leave(const std::string& name, const std::string& text) {
-    problem.clear();
+  /// Empty, or why it could not be written.
+  std::string Leave(const std::string& name, const std::string& text) {
     if (!fd.valid()) {
       Open();
     }
-    if (!problem.empty()) {
-      return;
+    if (path.empty()) {
+      return problem;
     }
     const std::string beside = path.substr(0, path.rfind('/') + 1) + name;
     const std::string unfinished = beside + ".new";
     std::ofstream file(unfinished, std::ios::trunc);
     file << text;
     file.close();
-    if (!file || ::rename(unfinished.c_str(), beside.c_str()) != 0) {
-      problem = absl::StrCat(name, ": ", ErrorText(errno));
-    }
+    const bool is_there = file && ::rename(unfinished.c_str(), beside.c_str()) == 0;
+    return is_there ? "" : ErrorText(errno);
   }
 
   void Write(const std::string& text) {
@@ -95,11 +94,7 @@ void EventFile::WriteWaiting() {
   }
   is_writing_ = true;
   if (waiting_.empty()) {
-    files_.Run(
-        [file = file_, left = std::move(beside_.front())] { file->Leave(left.first, left.second); },
-        [this] { OnWritten(0); });
-    beside_.pop_front();
-    return;
+    return WriteBeside();
   }
   std::string text;
   for (const std::string& line : waiting_) {
@@ -109,6 +104,22 @@ void EventFile::WriteWaiting() {
   waiting_.clear();
   files_.Run([file = file_, text = std::move(text)] { file->Write(text); },
              [this, lines] { OnWritten(lines); });
+}
+
+void EventFile::WriteBeside() {
+  const auto problem = std::make_shared<std::string>();
+  std::string name = beside_.front().first;
+  files_.Run([file = file_, left = std::move(beside_.front()),
+              problem] { *problem = file->Leave(left.first, left.second); },
+             [this, name, problem] {
+               if (!problem->empty()) {
+                 Log(LogLevel::kWarning, absl::StrCat("cannot write ", name, " beside ", name_,
+                                                      ": ", *problem, "; the job goes on"));
+               }
+               is_writing_ = false;
+               WriteWaiting();
+             });
+  beside_.pop_front();
 }
 
 void EventFile::OnWritten(size_t lines) {

@@ -34,7 +34,7 @@ class EventFile {
   /// `line` without its newline.
   void Append(std::string line);
   /// Writes a file of this name into the folder in which the lines are, in the place of one that is
-  /// there.
+  /// there. What goes wrong is logged.
   void LeaveBeside(std::string name, std::string text);
   /// Waits until all is written, or until `deadline`, and says what could not be. For when the loop
   /// has ended.
@@ -45,6 +45,7 @@ class EventFile {
   struct File;
 
   void WriteWaiting();
+  void WriteBeside();
   void OnWritten(size_t lines);
 
   // Constant after construction.

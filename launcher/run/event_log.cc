@@ -55,6 +55,13 @@ void EventLog::Record(const job::News& news, const TimeLedger& ledger) {
   }
 }
 void EventLog::Record(const node::News& news) { Append(news); }
+void EventLog::Record(const watch::Finding& finding) { Append(finding); }
+
+void EventLog::LeaveBeside(const std::string& name, const std::string& text) {
+  if (file_ != nullptr) {
+    file_->LeaveBeside(name, text);
+  }
+}
 
 void EventLog::Finish(MonoTime deadline) {
   if (file_ != nullptr) {

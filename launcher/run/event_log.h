@@ -34,6 +34,9 @@ class EventLog {
   /// With the last news, the ledger is left beside the events.
   void Record(const job::News& news, const TimeLedger& ledger);
   void Record(const node::News& news);
+  void Record(const watch::Finding& finding);
+  /// A file of its own in the same folder.
+  void LeaveBeside(const std::string& name, const std::string& text);
 
   /// EventFile::Finish().
   void Finish(MonoTime deadline);

@@ -55,6 +55,7 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
     }
     events_.Record(news, host_->history().ledger());
   };
+  RecordFindings(events_, &hooks);
   host_ = std::make_unique<CoordinatorHost>(
       loop_,
       CoordinatorHost::Options{.spec = MakeJobSpec(plan_, clocks_),
@@ -62,6 +63,7 @@ absl::Status HeadCoordinator::Start(const std::string& token) {
                                .token = place_.token.value,
                                .stream_silence = clocks_.stream_silence,
                                .tls = tls_,
+                               .watch = MakeWatchOptions(plan_),
                                .control = {.folder = RuntimeFolder(environment_),
                                            .node = HostName(),
                                            .endpoint = place_.where()}},

@@ -22,6 +22,7 @@ JobSpec MakeJobSpec(const LaunchPlan& plan, const Clocks& clocks) {
   spec.stop_grace = plan.shutdown_timeout;
   spec.abort_grace = plan.abort_timeout;
   spec.exits_as_worker = plan.exit_code_style == ExitCodeStyle::kWorker;
+  spec.hang_ends_job = plan.watch.on_hang == OnHang::kAbort;
   if (plan.scheduler_job.has_value()) {
     // Workers are told of the sum.
     spec.earlier_restarts =
@@ -29,6 +30,17 @@ JobSpec MakeJobSpec(const LaunchPlan& plan, const Clocks& clocks) {
     spec.signalled_together = {plan.scheduler_job->nodes.begin(), plan.scheduler_job->nodes.end()};
   }
   return spec;
+}
+
+JobWatch::Options MakeWatchOptions(const LaunchPlan& plan) {
+  JobWatch::Options options;
+  options.is_on = plan.watch.looks_for_hangs || plan.watch.straggler_ratio > 0;
+  options.on_hang = plan.watch.on_hang;
+  options.watch.looks_for_hangs = plan.watch.looks_for_hangs;
+  options.watch.straggler_ratio = plan.watch.straggler_ratio;
+  options.watch.limits.fixed = plan.watch.hang_timeout;
+  options.watch.limits.warm_up = plan.watch.warm_up;
+  return options;
 }
 
 bool IsStopping(const JobMachine& job) {

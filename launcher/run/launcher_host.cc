@@ -52,6 +52,7 @@ void Launcher::MakeHost() {
                                .token = place_.is_shared() ? place_.token.value : "",
                                .stream_silence = clocks_.stream_silence,
                                .tls = tls_,
+                               .watch = MakeWatchOptions(plan_),
                                .control = {.folder = RuntimeFolder(environment_),
                                            .node = NodeName(),
                                            .endpoint = place_.is_shared() ? place_.where() : ""}},

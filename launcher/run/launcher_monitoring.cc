@@ -60,6 +60,7 @@ void Launcher::RecordNews(CoordinatorHost::Hooks* hooks) {
   hooks->on_news = [this](const job::News& news) {
     event_log_->Record(news, host_->history().ledger());
   };
+  RecordFindings(*event_log_, hooks);
 }
 
 void Launcher::WatchAgent(LocalAgent::Hooks* hooks) {

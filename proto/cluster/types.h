@@ -163,6 +163,7 @@ enum class CauseKind {
   kNodeStuck,      // a node did not answer an order before the order's deadline
   kJoinTimeout,    // too few nodes joined
   kCannotStart,    // a node cannot run the program of its command line at all
+  kWorkerHung,     // a world did not get on: because of a worker of this node, or nobody knows
 };
 
 /// One failure, on one node, as the coordinator received it.

@@ -69,6 +69,9 @@ void CheckLimits(const LaunchPlan& plan) {
       "back-off out of range");
   FSDPRUN_CHECK(plan.quarantine_after >= 0 && plan.quarantine_window.count() > 0,
                 "quarantine out of range");
+  FSDPRUN_CHECK(plan.watch.straggler_ratio >= 0 && plan.watch.warm_up.count() > 0 &&
+                    plan.watch.hang_timeout.value_or(plan.watch.warm_up).count() > 0,
+                "watch out of range");
   FSDPRUN_CHECK(!plan.program.empty() && !plan.program.front().empty(), "no program");
   FSDPRUN_CHECK(plan.rdzv_id.find('/') == std::string::npos, "run id is not a file name");
   const std::vector<std::string> command = WorkerCommand(plan, "python3", 1);

@@ -34,6 +34,7 @@ const std::map<std::string, FaultKind>& KindNames() {
       {"kill_coordinator", FaultKind::kKillCoordinator},
       {"restart_coordinator", FaultKind::kRestartCoordinator},
       {"replace_agent", FaultKind::kReplaceAgent},
+      {"hang_worker", FaultKind::kHangWorker},
       {"signal_nodes", FaultKind::kSignalNodes},
       {"ask_for_restart", FaultKind::kAskForRestart},
       {"drain_node", FaultKind::kDrainNode},

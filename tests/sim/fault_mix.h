@@ -37,6 +37,7 @@ enum class FaultKind {
   kKillCoordinator,   // the launcher that hosts the coordinator is killed, its agent with it
   kRestartCoordinator,  // the coordinator's own process is killed and started again
   kReplaceAgent,        // SIGKILL of an agent whose keeper waits; another one adopts the workers
+  kHangWorker,          // a worker is stopped for good, and the watch tells the coordinator
   kAskForRestart,       // an operator asks for a restart of all workers
   kDrainNode,           // an operator drains a node, whose agent is started again later
   kScaleJob,            // an operator changes how many nodes the job needs and takes

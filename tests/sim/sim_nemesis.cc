@@ -78,6 +78,9 @@ void World::Inflict(FaultKind kind, uint32_t index) {
     case FaultKind::kUnkillableWorker:
       MakeUnkillable(index);
       return;
+    case FaultKind::kHangWorker:
+      HangWorker(index);
+      return;
     case FaultKind::kKillAgent:
     case FaultKind::kPowerOff:
     case FaultKind::kScrapNode:

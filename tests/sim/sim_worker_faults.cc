@@ -115,6 +115,24 @@ void World::KillKeeper(uint32_t index) {
   }
 }
 
+/// SIGSTOP: SIGTERM waits, SIGKILL does not. A coordinator that is stopped watches nothing.
+void World::HangWorker(uint32_t index) {
+  const std::optional<size_t> worker = LiveWorker(index);
+  if (!worker || coordinator_paused_until_ > now_ || coordinator_died_ || coordinator_is_down_) {
+    return;
+  }
+  Process& process = agents_[index]->processes[*worker];
+  if (process.generation != job_->generation() || job_->phase() != job::Phase::kRunning) {
+    return;
+  }
+  process.ignores_term = true;
+  InjectedFault fault = FaultOn(FaultKind::kHangWorker, agents_[index]->slot, now_);
+  fault.generation = fault.breaks = process.generation;
+  referee_.ledger().Add(fault);
+  StepJob(job::WorldHangs{process.generation, process.rank, std::chrono::seconds(8),
+                          "rank " + std::to_string(process.rank) + " does not move"});
+}
+
 /// A device or a file system hangs.
 void World::MakeUnkillable(uint32_t index) {
   const std::optional<size_t> worker = LiveWorker(index);

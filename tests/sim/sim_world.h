@@ -222,6 +222,7 @@ class World {
   void KillAgent(FaultKind kind, uint32_t index);
   void KillKeeper(uint32_t index);
   void MakeUnkillable(uint32_t index);
+  void HangWorker(uint32_t index);
   void FailPeers(FaultLedger::FaultId culprit, Generation g);
   std::optional<size_t> LiveWorker(uint32_t index) const;
 

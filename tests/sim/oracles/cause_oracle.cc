@@ -39,6 +39,8 @@ bool KindFits(CauseKind reported, FaultKind injected) {
     case FaultKind::kReplaceAgent:
     case FaultKind::kPauseCoordinator:
       return IsNodeTrouble(reported);
+    case FaultKind::kHangWorker:
+      return reported == CauseKind::kWorkerHung;
     case FaultKind::kHangOnTerm:
     case FaultKind::kMassLeave:
     case FaultKind::kDuplicateAgent:

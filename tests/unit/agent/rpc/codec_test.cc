@@ -137,7 +137,7 @@ TEST(CodecTest, NodesReportOnlyFaultsOfTheirOwn) {
   }
   for (const CauseKind kind :
        {CauseKind::kWorkerFailed, CauseKind::kNodeLost, CauseKind::kNodeStuck,
-        CauseKind::kJoinTimeout, CauseKind::kCannotStart}) {
+        CauseKind::kJoinTimeout, CauseKind::kCannotStart, CauseKind::kWorkerHung}) {
     EXPECT_THAT(std::string(RoundTrip(AgentMessage(NodeFaulted{kind, "w"})).status().message()),
                 HasSubstr("fault kind"));
   }

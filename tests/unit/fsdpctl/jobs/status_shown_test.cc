@@ -68,6 +68,20 @@ TEST(StatusTextTest, WhatIsSetIsShown) {
   }
 }
 
+TEST(StatusTextTest, WhatTheWatchHasFoundIsShown) {
+  v1::JobStatus status = Status();
+  v1::Finding* found = status.add_findings();
+  found->set_id(3);
+  found->set_kind("hang");
+  found->set_what("rank 2 is stopped");
+  found->set_age_ns(2 * kSecond);
+  found->add_ranks(2);
+  EXPECT_THAT(StatusText(status), HasSubstr("rank 2 is stopped (found 2.0 s ago)"));
+  const json shown = json::parse(StatusJson(status));
+  EXPECT_EQ(shown.at("findings"), json::parse(R"([{"id": 3, "kind": "hang", "ranks": [2],
+                                                  "what": "rank 2 is stopped", "age_s": 2.0}])"));
+}
+
 TEST(StatusTextTest, NoOtherProgramsTextSteersTheTerminal) {
   v1::JobStatus status = Status();
   status.set_reason("\x1b[2J\nNODE");

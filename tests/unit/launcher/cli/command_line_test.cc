@@ -43,6 +43,26 @@ TEST(CommandLineTest, NodeThatKeepsFailingIsLeftOutUnlessToldOtherwise) {
   EXPECT_EQ(Parse({"s"}, {{"PET_QUARANTINE_AFTER", "5"}}).value().quarantine_after, 5);
 }
 
+TEST(CommandLineTest, HowTheWorkersAreWatched) {
+  EXPECT_THAT(ErrorOf({"--hang-timeout=0", "s"}), HasSubstr("--hang-timeout: '0'"));
+  EXPECT_THAT(ErrorOf({"--hang-timeout=auto:", "s"}), HasSubstr("auto:SECONDS"));
+  EXPECT_THAT(ErrorOf({"--straggler-ratio=-1", "s"}), HasSubstr("--straggler-ratio: '-1'"));
+  EXPECT_FALSE(Parse({"--on-hang=kill", "s"}).ok());
+  LaunchPlan plan = Parse({"s"}).value();
+  EXPECT_EQ(plan.watch.on_hang, OnHang::kReport);
+  EXPECT_TRUE(plan.watch.looks_for_hangs);
+  EXPECT_FALSE(plan.watch.hang_timeout.has_value());
+  EXPECT_EQ(plan.watch.straggler_ratio, 0.1);
+  plan = Parse({"--on-hang", "abort", "--hang-timeout=2.5", "--straggler-ratio=0", "s"}).value();
+  EXPECT_EQ(plan.watch.on_hang, OnHang::kAbort);
+  EXPECT_EQ(plan.watch.hang_timeout, std::chrono::milliseconds(2500));
+  EXPECT_EQ(plan.watch.straggler_ratio, 0);
+  plan = Parse({"--hang-timeout=auto:1200", "s"}, {{"PET_ON_HANG", "restart"}}).value();
+  EXPECT_EQ(plan.watch.on_hang, OnHang::kRestart);
+  EXPECT_EQ(plan.watch.warm_up, std::chrono::minutes(20));
+  EXPECT_FALSE(Parse({"--hang-timeout=off", "s"}).value().watch.looks_for_hangs);
+}
+
 TEST(CommandLineTest, WithoutOptionsOneWorkerRunsOnThisNode) {
   const LaunchPlan plan = Parse({"train.py"}).value();
   EXPECT_EQ(plan.min_nodes, 1);

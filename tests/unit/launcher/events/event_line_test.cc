@@ -118,9 +118,39 @@ TEST(EventLineTest, AFailureNamesItsNodeAndItsWorker) {
                 cause + "}");
 }
 
+TEST(EventLineTest, WhatTheWatchFinds) {
+  const auto event = [](const watch::Finding& finding) {
+    const std::string line = FormatEvent(finding, {"run7", "node-a"}, 0);
+    return line.substr(line.find("\"event\":") + 8);
+  };
+  watch::HangFound hang{.id = 3, .kind = watch::HangKind::kStopped, .culprits = {{2, "b", 77}}};
+  hang.culprit_count = 1;
+  hang.lasted = hang.limit = milliseconds(8500);
+  hang.what = "rank 2 is stopped";
+  hang.action = "restart";
+  EXPECT_EQ(event(hang),
+            R"("hang","id":3,"kind":"stopped","culprits":[{"rank":2,"node":"b","pid":77}],)"
+            R"("culprit_count":1,"lasted_seconds":8.5,"limit_seconds":8.5,"action":"restart",)"
+            R"("what":"rank 2 is stopped"})");
+  EXPECT_EQ(event(watch::HangReported{3, "hang-3.txt", {{{2, "b", 77}, "#0 f", ""}}}),
+            R"("hang_report","id":3,"file":"hang-3.txt","stacks":[{"rank":2,"node":"b",)"
+            R"("pid":77,"text":"#0 f"}]})");
+  EXPECT_EQ(event(watch::HangEnded{3, milliseconds(500), "it goes on"}),
+            R"("hang_ended","id":3,"after_seconds":0.5,"why":"it goes on"})");
+  watch::SlowFound slow{.id = 4, .ranks = {{5, "b", 78}}, .rank_count = 1};
+  slow.excess = 0.25;
+  slow.step_time = milliseconds(250);
+  slow.others_step_time = milliseconds(200);
+  EXPECT_EQ(event(slow),
+            R"("straggler","id":4,"in":"computing","ranks":[{"rank":5,"node":"b","pid":78}],)"
+            R"("rank_count":1,"excess":0.25,"step_seconds":0.25,"others_step_seconds":0.2,)"
+            R"("what":""})");
+  EXPECT_EQ(event(watch::SlowEnded{4, "fast"}), R"("straggler_ended","id":4,"why":"fast"})");
+}
+
 TEST(EventLineTest, EveryCauseHasANameOfItsOwn) {
   std::vector<std::string> names;
-  for (int i = 0; i <= static_cast<int>(CauseKind::kCannotStart); ++i) {
+  for (int i = 0; i <= static_cast<int>(CauseKind::kWorkerHung); ++i) {
     const std::string line = JobEvent(job::FailureReported{{static_cast<CauseKind>(i)}});
     EXPECT_EQ(line.find("\"kind\":\"?\""), std::string::npos) << line;
     for (const std::string& other : names) {

@@ -225,7 +225,7 @@ TEST(FailureHintTest, ErrorTextTakesPrecedenceOverSignalsExceptSigkill) {
   EXPECT_THAT(FailureHint(failure, {}), HasSubstr("went away first"));
   failure.worker->exit_code = 1;
   EXPECT_EQ(FailureHint(failure, {}), "");
-  for (int kind = 1; kind <= static_cast<int>(CauseKind::kCannotStart); ++kind) {
+  for (int kind = 1; kind <= static_cast<int>(CauseKind::kWorkerHung); ++kind) {
     failure.kind = static_cast<CauseKind>(kind);
     EXPECT_NE(FailureHint(failure, {}), "") << kind;
   }
