@@ -141,6 +141,8 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   uint64_t dropped_output_bytes() const { return output_.dropped_bytes(); }
   /// Streams of this world's workers whose log files cannot be written.
   size_t lost_logs() const { return lost_logs_.size(); }
+  /// How the workers of the present world are; see WorkerVitals::Read().
+  v1::NodeVitals ReadVitals() { return vitals_.Read(MonoNow()); }
   /// The keeper has been started, and lives.
   bool has_keeper() const { return keeper_ != nullptr && keeper_->is_alive(); }
   /// The coordinator has admitted this agent at least once.

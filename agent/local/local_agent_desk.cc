@@ -53,7 +53,7 @@ NodeDesk::Hooks LocalAgent::DeskHooks() {
   return {.generation = [this] { return assignment_.generation; },
           .workers = [this] { return DescribeWorkers(); },
           .ask_to_save = [this] { return AskToSave(); },
-          .read_vitals = [this] { return vitals_.Read(MonoNow()); },
+          .read_vitals = [this] { return ReadVitals(); },
           .send = [this](const v1::FromNodeAside& aside) { link_.SendAside(aside); },
           .unwritten = [this] { return link_.unwritten(); }};
 }

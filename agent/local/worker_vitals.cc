@@ -98,7 +98,13 @@ v1::NodeVitals WorkerVitals::Read(MonoTime now) {
 }
 
 void WorkerVitals::AskForPss(MonoTime now) {
-  if (pss_is_asked_ || now < pss_due_ || workers_.empty()) {
+  if (now < pss_due_ || workers_.empty()) {
+    return;
+  }
+  if (pss_is_asked_) {  // The kernel does not answer.
+    for (auto& [local_rank, worker] : workers_) {
+      worker.pss_bytes = 0;
+    }
     return;
   }
   pss_is_asked_ = true;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
+#include <utility>
 
 namespace fsdprun {
 namespace {
@@ -62,20 +64,63 @@ void CollectCounts(const NodeTally& tally, MetricPage* page) {
                 {{"how", "stopped"}});
 }
 
-void CollectVitals(const WorkerVitals& vitals, const MetricPage::Labels& labels, MetricPage* page) {
-  if (vitals.usage.has_value()) {
-    page->Counter("worker_cpu_seconds_total",
-                  "Processor time of a worker, without the processes that it has started.",
-                  vitals.usage->cpu_s, labels);
-    page->Gauge("worker_resident_memory_bytes", "Memory of a worker; shared pages count whole.",
-                static_cast<double>(vitals.usage->resident_bytes), labels);
-    page->Gauge("worker_start_time_seconds", "When a worker began.", vitals.usage->began_unix_s,
-                labels);
-  }
-  if (vitals.proportional_bytes.has_value()) {
+double InSeconds(int64_t ns) { return ToSeconds(Duration(ns)); }
+
+/// Null if nothing is known of it.
+const v1::WorkerVitals* VitalsOf(const v1::NodeVitals& node, const WorkerTally& worker) {
+  const auto it =
+      std::find_if(node.workers().begin(), node.workers().end(), [&worker](const auto& each) {
+        return each.rank() == worker.rank && each.pid() == worker.pid;
+      });
+  return it == node.workers().end() ? nullptr : &*it;
+}
+
+void CollectSeen(const v1::WorkerVitals& worker, const MetricPage::Labels& labels,
+                 MetricPage* page) {
+  page->Counter("worker_cpu_seconds_total",
+                "Processor time of a worker, without the processes that it has started.",
+                InSeconds(worker.cpu_ns()), labels);
+  page->Gauge("worker_resident_memory_bytes", "Memory of a worker; shared pages count whole.",
+              static_cast<double>(worker.rss_bytes()), labels);
+  if (worker.pss_bytes() > 0) {
     page->Gauge("worker_proportional_memory_bytes",
-                "Memory of a worker; of shared pages its part, as of the scrape before.",
-                static_cast<double>(*vitals.proportional_bytes), labels);
+                "Memory of a worker; of shared pages its part, as of some seconds ago.",
+                static_cast<double>(worker.pss_bytes()), labels);
+  }
+}
+
+/// What the latest whole step took.
+void CollectStep(const v1::OwnVitals& own, const MetricPage::Labels& labels, MetricPage* page) {
+  if (own.step_ns() <= 0) {
+    return;
+  }
+  page->Gauge("worker_step_seconds", "What a worker's latest whole step took.",
+              InSeconds(own.step_ns()), labels);
+  constexpr char kHelp[] =
+      "Of it, what the worker waited for others in collectives, and for data, and saved.";
+  for (const auto& [in, ns] :
+       {std::pair("collectives", own.collective_wait_ns()), std::pair("data", own.data_wait_ns()),
+        std::pair("saving", own.save_ns())}) {
+    MetricPage::Labels all = labels;
+    all.emplace_back("in", in);
+    page->Gauge("worker_step_part_seconds", kHelp, InSeconds(ns), all);
+  }
+}
+
+void CollectSaid(const v1::OwnVitals& own, const MetricPage::Labels& labels, MetricPage* page) {
+  if (std::isfinite(own.loss())) {
+    page->Gauge("worker_loss", "The latest loss that a worker has told.", own.loss(), labels);
+  }
+  if (own.tokens_per_second() > 0) {
+    page->Gauge("worker_tokens_per_second", "Tokens that a worker has said it trains on.",
+                own.tokens_per_second(), labels);
+  }
+  CollectStep(own, labels, page);
+  if (own.device_bytes() > 0) {
+    page->Gauge("worker_device_memory_bytes", "Memory of its device that a worker uses.",
+                static_cast<double>(own.device_bytes()), labels);
+    page->Gauge("worker_device_memory_peak_bytes", "The most of it so far.",
+                static_cast<double>(own.device_peak_bytes()), labels);
   }
 }
 
@@ -91,8 +136,11 @@ void CollectNode(const NodeSnapshot& node, const NodeTally& tally, MonoTime now,
     const std::string rank = std::to_string(worker.rank);
     const std::string local = std::to_string(local_rank);
     const MetricPage::Labels labels = {{"rank", rank}, {"local_rank", local}};
-    if (const auto vitals = node.vitals.find(local_rank); vitals != node.vitals.end()) {
-      CollectVitals(vitals->second, labels, page);
+    if (const v1::WorkerVitals* vitals = VitalsOf(node.vitals, worker)) {
+      CollectSeen(*vitals, labels, page);
+      if (vitals->has_own()) {
+        CollectSaid(vitals->own(), labels, page);
+      }
     }
     if (worker.step >= 0) {
       page->Gauge("worker_step", "The latest step that a worker has reported.",

@@ -1,22 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 
 #include "base/mono_time.h"
+#include "fsdprun/v1/aside.pb.h"
 #include "launcher/metrics/metric_page.h"
 #include "launcher/metrics/node_tally.h"
-#include "launcher/metrics/process_metrics.h"
 
 namespace fsdprun {
-
-/// What is known of one worker besides its tally. What workers say of themselves belongs here, too.
-struct WorkerVitals {
-  std::optional<ProcessUsage> usage;
-  std::optional<uint64_t> proportional_bytes;
-};
 
 /// What a node's agent is like at one moment.
 struct NodeSnapshot {
@@ -30,8 +22,8 @@ struct NodeSnapshot {
   uint64_t dropped_output_bytes = 0;
   /// Streams of workers whose log files cannot be written.
   int lost_logs = 0;
-  /// By local rank.
-  std::map<int, WorkerVitals> vitals;
+  /// How its workers are.
+  v1::NodeVitals vitals;
 };
 
 /// What the agent of a node knows. Pure.

@@ -4,11 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "proto/cluster/build_info.h"
 
 namespace fsdprun {
@@ -41,22 +38,6 @@ std::optional<ProcessUsage> ParseProcessUsage(std::string_view text, const Proce
       .cpu_s = static_cast<double>(user + system) / units.ticks_per_s,
       .resident_bytes = pages * units.page_bytes,
       .began_unix_s = units.boot_unix_s + static_cast<double>(start) / units.ticks_per_s};
-}
-
-std::optional<uint64_t> ParseProportionalBytes(std::string_view text) {
-  const std::string all(text);
-  for (absl::string_view line : absl::StrSplit(all, '\n')) {
-    if (!absl::ConsumePrefix(&line, "Pss:")) {
-      continue;
-    }
-    uint64_t kib = 0;
-    if (!absl::ConsumeSuffix(&line, "kB") ||
-        !absl::SimpleAtoi(absl::StripAsciiWhitespace(line), &kib)) {
-      return std::nullopt;
-    }
-    return kib * 1024;
-  }
-  return std::nullopt;
 }
 
 void CollectProcess(const ProcessUsage& own, MetricPage* page) {

@@ -26,8 +26,6 @@ struct ProcessUnits {
 
 /// Of the text of /proc/<pid>/stat; empty if it is none. Pure.
 std::optional<ProcessUsage> ParseProcessUsage(std::string_view text, const ProcessUnits& units);
-/// The proportional set size, in bytes, of the text of /proc/<pid>/smaps_rollup. Pure.
-std::optional<uint64_t> ParseProportionalBytes(std::string_view text);
 
 /// This program and its process. Pure.
 void CollectProcess(const ProcessUsage& own, MetricPage* page);

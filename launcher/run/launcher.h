@@ -198,7 +198,7 @@ class Launcher {
   /// Why this node was said to be left out of the job; empty: it was not.
   std::string told_left_out_;
   std::unique_ptr<FileTimer> file_timer_;
-  NodeMonitor node_monitor_{loop_};
+  NodeMonitor node_monitor_;
   std::unique_ptr<HealthPort> health_port_;
   /// Of the present agent; null if nobody wants them.
   std::unique_ptr<AgentEvents> events_;

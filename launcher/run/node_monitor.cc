@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <cstddef>
-#include <memory>
-#include <string_view>
-#include <utility>
+#include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -14,6 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/unique_fd.h"
+#include "launcher/metrics/node_metrics.h"
+#include "launcher/metrics/process_metrics.h"
 
 namespace fsdprun {
 namespace {
@@ -60,38 +60,7 @@ std::optional<ProcessUsage> UsageOf(const std::string& process) {
 
 }  // namespace
 
-void ProportionalSizes::Refresh(std::vector<pid_t> processes, MonoTime now) {
-  if (is_asking_) {
-    bytes_.clear();  // It hangs.
-    return;
-  }
-  if (processes.empty() || now - asked_at_ < kPause) {
-    return;
-  }
-  is_asking_ = true;
-  asked_at_ = now;
-  const auto found = std::make_shared<std::map<pid_t, uint64_t>>();
-  files_.Run(
-      [found, processes = std::move(processes)] {
-        for (const pid_t pid : processes) {
-          const std::string text = ReadProc(absl::StrCat("/proc/", pid, "/smaps_rollup"), 8192);
-          if (const std::optional<uint64_t> bytes = ParseProportionalBytes(text)) {
-            (*found)[pid] = *bytes;
-          }
-        }
-      },
-      [this, found] {
-        is_asking_ = false;
-        bytes_ = std::move(*found);
-      });
-}
-
-std::optional<uint64_t> ProportionalSizes::Of(pid_t process) const {
-  const auto it = bytes_.find(process);
-  return it == bytes_.end() ? std::nullopt : std::optional(it->second);
-}
-
-void NodeMonitor::Collect(const LocalAgent* agent, MetricPage* page) {
+void NodeMonitor::Collect(LocalAgent* agent, MetricPage* page) {
   NodeSnapshot node{.phase = std::string(node::PhaseName(node::Phase::kIdle))};
   if (agent != nullptr) {
     const NodeMachine& machine = agent->machine();
@@ -102,18 +71,9 @@ void NodeMonitor::Collect(const LocalAgent* agent, MetricPage* page) {
     node.fenced = machine.stale_dropped();
     node.dropped_output_bytes = agent->dropped_output_bytes();
     node.lost_logs = static_cast<int>(agent->lost_logs());
+    node.vitals = agent->ReadVitals();
   }
-  std::vector<pid_t> running;
-  for (const auto& [local_rank, worker] : tally_.workers()) {
-    if (!worker.end.has_value()) {
-      const auto pid = static_cast<pid_t>(worker.pid);
-      running.push_back(pid);
-      node.vitals[local_rank] = {UsageOf(absl::StrCat(pid)), sizes_.Of(pid)};
-    }
-  }
-  const MonoTime now = MonoNow();
-  sizes_.Refresh(std::move(running), now);
-  CollectNode(node, tally_, now, page);
+  CollectNode(node, tally_, MonoNow(), page);
 }
 
 void CollectOwnProcess(MetricPage* page) {

@@ -162,7 +162,6 @@ class MetricsTest(MetricsCase):
         resident = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
         self.assertAlmostEqual(rows["fsdprun_worker_resident_memory_bytes", rank] / resident, 1, delta=0.2)
         self.assertLess(rows["fsdprun_worker_proportional_memory_bytes", rank], rows["fsdprun_worker_resident_memory_bytes", rank] * 1.1)
-        self.assertLess(abs(rows["fsdprun_worker_start_time_seconds", rank] - rows["process_start_time_seconds", ()]), 60)
         self.assertEqual(rows["fsdprun_world_size", ()], 2)
         self.assertEqual(rows["fsdprun_agents", (("state", "member"),)], 1)
         self.order("end")

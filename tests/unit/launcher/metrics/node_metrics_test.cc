@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "tests/unit/launcher/metrics/page_text.h"
@@ -50,12 +51,17 @@ TEST_F(NodeMetricsTest, WorkersAreCountedByState) {
 
 TEST_F(NodeMetricsTest, AWorkerHasRowsWhileItRuns) {
   tally_.On(node::WorkersStarted{Generation(3), 4, {11, 12}});
-  node_.vitals[1] = {ProcessUsage{.cpu_s = 2, .resident_bytes = 4096, .began_unix_s = 9}, 1024};
+  v1::WorkerVitals& seen = *node_.vitals.add_workers();
+  seen.set_rank(5);
+  seen.set_pid(12);
+  seen.set_cpu_ns(2'000'000'000);
+  seen.set_rss_bytes(4096);
+  seen.set_pss_bytes(1024);
   const std::string labels = R"({rank="5",local_rank="1"})";
   EXPECT_EQ(Value("fsdprun_worker_cpu_seconds_total" + labels), "2");
   EXPECT_EQ(Value("fsdprun_worker_resident_memory_bytes" + labels), "4096");
   EXPECT_EQ(Value("fsdprun_worker_proportional_memory_bytes" + labels), "1024");
-  EXPECT_EQ(Value("fsdprun_worker_start_time_seconds" + labels), "9");
+  EXPECT_EQ(Value("fsdprun_worker_loss" + labels), "");
   EXPECT_EQ(Value("fsdprun_worker_step" + labels), "");
   tally_.On(Told(3, 1, 17), At(4));
   tally_.On(Told(3, 1, 17), At(6));  // Nothing new.
@@ -65,6 +71,33 @@ TEST_F(NodeMetricsTest, AWorkerHasRowsWhileItRuns) {
   tally_.On(Ended(3, 1, 0));
   EXPECT_EQ(Value("fsdprun_worker_cpu_seconds_total" + labels), "");
   EXPECT_EQ(Value("fsdprun_worker_step" + labels), "");
+}
+
+TEST_F(NodeMetricsTest, WhatAWorkerSaysOfItself) {
+  tally_.On(node::WorkersStarted{Generation(3), 4, {11, 12}});
+  v1::WorkerVitals& worker = *node_.vitals.add_workers();
+  worker.set_rank(4);
+  worker.set_pid(11);
+  v1::OwnVitals& own = *worker.mutable_own();
+  own.set_loss(std::nan(""));
+  const std::string labels = R"(rank="4",local_rank="0")";
+  EXPECT_EQ(Value("fsdprun_worker_loss{" + labels + "}"), "");
+  EXPECT_EQ(Value("fsdprun_worker_step_seconds{" + labels + "}"), "");
+  own.set_loss(2.5);
+  own.set_tokens_per_second(1000);
+  own.set_step_ns(500'000'000);
+  own.set_data_wait_ns(125'000'000);
+  own.set_device_bytes(4096);
+  own.set_device_peak_bytes(8192);
+  EXPECT_EQ(Value("fsdprun_worker_loss{" + labels + "}"), "2.5");
+  EXPECT_EQ(Value("fsdprun_worker_tokens_per_second{" + labels + "}"), "1000");
+  EXPECT_EQ(Value("fsdprun_worker_step_seconds{" + labels + "}"), "0.5");
+  EXPECT_EQ(Value("fsdprun_worker_step_part_seconds{" + labels + R"(,in="data"})"), "0.125");
+  EXPECT_EQ(Value("fsdprun_worker_step_part_seconds{" + labels + R"(,in="saving"})"), "0");
+  EXPECT_EQ(Value("fsdprun_worker_device_memory_bytes{" + labels + "}"), "4096");
+  EXPECT_EQ(Value("fsdprun_worker_device_memory_peak_bytes{" + labels + "}"), "8192");
+  worker.set_pid(9);  // Of a worker that this node has no more.
+  EXPECT_EQ(Value("fsdprun_worker_loss{" + labels + "}"), "");
 }
 
 TEST_F(NodeMetricsTest, TheAgentsOwnState) {

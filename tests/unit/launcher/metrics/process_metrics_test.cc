@@ -25,15 +25,5 @@ TEST(ProcessUsageTest, ANameMayHoldAnything) {
   EXPECT_EQ(usage->resident_bytes, 25U * 4096);
 }
 
-TEST(ProportionalBytesTest, OnlyTheWholeIsTaken) {
-  EXPECT_EQ(ParseProportionalBytes("00400000-7fff00000000 ---p 00000000 00:00 0  [rollup]\n"
-                                   "Rss:                2000 kB\n"
-                                   "Pss:                1234 kB\n"
-                                   "Pss_Anon:           1000 kB\n"),
-            1234U * 1024);
-  EXPECT_FALSE(ParseProportionalBytes("Pss_Anon: 1000 kB\n").has_value());
-  EXPECT_FALSE(ParseProportionalBytes("Pss: many kB\n").has_value());
-}
-
 }  // namespace
 }  // namespace fsdprun
