@@ -7,6 +7,12 @@
 #include "launcher/control/node_choice.h"
 
 namespace fsdprun {
+namespace {
+
+constexpr char kShownLater[] =
+    "it is not connected now; what its workers write is shown again once it is";
+
+}  // namespace
 
 void NodeAnswers::Ask(const Caller& caller, const v1::NodesQuestion& question) {
   Call call{.question = question, .follows = question.has_logs() && question.logs().follow()};
@@ -32,7 +38,7 @@ void NodeAnswers::Ask(const Caller& caller, const v1::NodesQuestion& question) {
   seen_ = machine_.generation();
   Call& open = calls_[caller] = std::move(call);
   for (const job::Node* node : *nodes) {
-    AskNode(caller, open, *node, /*is_newcomer=*/false);
+    AskNode(caller, open, *node, AskedAs::kMeant);
   }
   Continue(caller);
 }
@@ -47,14 +53,15 @@ absl::StatusOr<std::vector<const job::Node*>> NodeAnswers::Meant(const Call& cal
   return ChooseMembers(machine_, {question.nodes().begin(), question.nodes().end()}, ranks);
 }
 
-v1::ToNodeAside NodeAnswers::ForNode(const v1::NodesQuestion& question, bool is_newcomer) {
+v1::ToNodeAside NodeAnswers::ForNode(const v1::NodesQuestion& question, AskedAs as) {
   v1::ToNodeAside aside;
   switch (question.what_case()) {
     case v1::NodesQuestion::kLogs:
       *aside.mutable_logs() = question.logs();
       *aside.mutable_logs()->mutable_ranks() = question.ranks();
-      if (is_newcomer) {  // Its workers have just begun: all that they have written is new.
-        aside.mutable_logs()->set_tail_lines(std::numeric_limits<int32_t>::max());
+      if (as != AskedAs::kMeant) {
+        aside.mutable_logs()->set_tail_lines(
+            as == AskedAs::kNewcomer ? std::numeric_limits<int32_t>::max() : 0);
       }
       break;
     case v1::NodesQuestion::kStacks:
@@ -69,17 +76,20 @@ v1::ToNodeAside NodeAnswers::ForNode(const v1::NodesQuestion& question, bool is_
   return aside;
 }
 
-void NodeAnswers::AskNode(const Caller& caller, Call& call, const job::Node& node,
-                          bool is_newcomer) {
+void NodeAnswers::AskNode(const Caller& caller, Call& call, const job::Node& node, AskedAs as) {
   if (!node.connected) {
     v1::NodeAnswer answer;
-    answer.set_refusal("it is not connected now; ask again");
+    answer.set_refusal(call.follows ? kShownLater : "it is not connected now; ask again");
+    if (call.follows) {
+      call.missed[node.info.incarnation] =
+          as == AskedAs::kNewcomer ? AskedAs::kNewcomer : AskedAs::kReturned;
+    }
     return Queue(call, Asked{node.info.incarnation, node.info.name, node.group_rank}, answer);
   }
   // The answer comes later, when the id is known.
   const auto id = std::make_shared<NodeAsides::Id>(0);
   *id = asides_.Ask(
-      node.info.incarnation, ForNode(call.question, is_newcomer),
+      node.info.incarnation, ForNode(call.question, as),
       [this, caller, id](const v1::NodeAnswer& answer) { OnAnswer(caller, *id, answer); });
   call.open.emplace(*id, Asked{node.info.incarnation, node.info.name, node.group_rank});
 }
@@ -89,29 +99,58 @@ void NodeAnswers::Stepped() {
     return;
   }
   const bool is_over = machine_.phase() == job::Phase::kFinished;
-  if (machine_.generation() == seen_ && !is_over) {
-    return;
-  }
+  const bool is_new_world = machine_.generation() != seen_;
   seen_ = machine_.generation();
   std::vector<Caller> callers;
   for (auto& [caller, call] : calls_) {
     callers.push_back(caller);
-    const auto nodes = Meant(call);
-    if (!call.follows || !nodes.ok() || is_over) {
+    if (!call.follows || is_over) {
       continue;
     }
-    std::set<Incarnation> asked;
-    for (const auto& [id, open] : call.open) {
-      asked.insert(open.agent);
-    }
-    for (const job::Node* node : *nodes) {
-      if (asked.count(node->info.incarnation) == 0) {
-        AskNode(caller, call, *node, /*is_newcomer=*/true);
-      }
+    if (is_new_world) {
+      AskNewcomers(caller, call);
+    } else if (!call.missed.empty()) {
+      AskReturned(caller, call);
     }
   }
   for (const Caller& caller : callers) {
     Continue(caller);
+  }
+}
+
+void NodeAnswers::AskNewcomers(const Caller& caller, Call& call) {
+  call.missed.clear();
+  const auto nodes = Meant(call);
+  if (!nodes.ok()) {
+    return;
+  }
+  std::set<Incarnation> asked;
+  for (const auto& [id, open] : call.open) {
+    asked.insert(open.agent);
+  }
+  for (const job::Node* node : *nodes) {
+    if (asked.count(node->info.incarnation) == 0) {
+      AskNode(caller, call, *node, AskedAs::kNewcomer);
+    }
+  }
+}
+
+void NodeAnswers::AskReturned(const Caller& caller, Call& call) {
+  for (const World::Member& member : machine_.world().members()) {
+    const auto missed = call.missed.find(member.incarnation);
+    const job::Node* node = machine_.nodes().Find(member.incarnation);
+    if (missed == call.missed.end() || node == nullptr || !node->connected) {
+      continue;
+    }
+    const AskedAs as = missed->second;
+    call.missed.erase(missed);
+    for (int local = 0; as == AskedAs::kReturned && local < member.assignment.local_world_size;
+         ++local) {
+      const int rank = member.assignment.rank_offset + local;
+      call.gaps[{rank, false}] = true;
+      call.gaps[{rank, true}] = true;
+    }
+    AskNode(caller, call, *node, as);
   }
 }
 
@@ -125,9 +164,17 @@ void NodeAnswers::OnAnswer(const Caller& caller, NodeAsides::Id id, const v1::No
   if (open == call.open.end()) {
     return;
   }
+  const bool is_missed = answer.is_away() && call.follows;
+  if (is_missed) {
+    call.missed[open->second.agent] = AskedAs::kReturned;
+  }
   // That nodes leave a job that is over is nothing to tell who follows it.
   if (answer.refusal().empty() || !call.follows || !machine_.outcome().has_value()) {
-    Queue(call, open->second, answer);
+    v1::NodeAnswer told = answer;
+    if (is_missed) {
+      told.set_refusal(kShownLater);
+    }
+    Queue(call, open->second, told);
   }
   if (answer.is_last()) {
     call.open.erase(open);

@@ -38,6 +38,9 @@ class NodeAnswers {
   void Close(const absl::Status& why);
 
  private:
+  /// Why a node is asked: somebody asks now; its workers begin while somebody follows, so that all
+  /// they write is new; or it was away, and nobody knows what they have written since.
+  enum class AskedAs { kMeant, kNewcomer, kReturned };
   struct Asked {
     Incarnation agent;
     std::string node;
@@ -47,6 +50,8 @@ class NodeAnswers {
     v1::NodesQuestion question;
     bool follows = false;
     std::map<NodeAsides::Id, Asked> open;
+    /// Of one who follows: members that are to be asked once they are back, and as what.
+    std::map<Incarnation, AskedAs> missed;
     std::deque<v1::ControlAnswer> queue;
     size_t queued_bytes = 0;
     bool is_writing = false;
@@ -54,9 +59,11 @@ class NodeAnswers {
     std::map<std::pair<int, bool>, bool> gaps;
   };
 
-  static v1::ToNodeAside ForNode(const v1::NodesQuestion& question, bool is_newcomer);
+  static v1::ToNodeAside ForNode(const v1::NodesQuestion& question, AskedAs as);
   absl::StatusOr<std::vector<const job::Node*>> Meant(const Call& call) const;
-  void AskNode(const Caller& caller, Call& call, const job::Node& node, bool is_newcomer);
+  void AskNode(const Caller& caller, Call& call, const job::Node& node, AskedAs as);
+  void AskNewcomers(const Caller& caller, Call& call);
+  void AskReturned(const Caller& caller, Call& call);
   void OnAnswer(const Caller& caller, NodeAsides::Id id, const v1::NodeAnswer& answer);
   void Queue(Call& call, const Asked& asked, const v1::NodeAnswer& answer);
   /// Sends what is next, or ends the call if nothing more can come.

@@ -65,6 +65,7 @@ void NodeAsides::StreamLost(Incarnation agent) {
       answer.set_id(id);
       answer.set_refusal("the connection with the node broke; ask again");
       answer.set_is_last(true);
+      answer.set_is_away(true);
       on_answer(answer);
     }
   }

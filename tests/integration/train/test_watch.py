@@ -83,12 +83,13 @@ class WatchCase(TrainCase):
         return self.finish(launcher)
 
 
-class HangTest(WatchCase):
     def stop(self, rank):
         pid = self.workers()[rank]
         os.kill(pid, signal.SIGSTOP)
         return pid, time.monotonic()
 
+
+class HangTest(WatchCase):
     def test_stopped_worker_is_named_with_its_stack_and_goes_on(self):
         launcher = self.train_and_warm_up()
         pid, since = self.stop(2)
@@ -116,6 +117,10 @@ class HangTest(WatchCase):
         self.assertEqual(self.events("failure")[0]["kind"], "worker_hung")
         self.end(launcher)
 
+
+class LongHangTest(WatchCase):
+    """For scripts/soak."""
+
     def test_abort_ends_the_job_with_the_hang_as_its_cause(self):
         launcher = self.train_and_warm_up("--on-hang=abort", "--max-restarts=3")
         self.stop(3)
@@ -135,6 +140,8 @@ class HangTest(WatchCase):
 
 
 class StragglerTest(WatchCase):
+    """For scripts/soak."""
+
     def start_writers(self, slow, share):
         program = self.dir / "writer.py"
         program.write_text(PAGE_WRITER)

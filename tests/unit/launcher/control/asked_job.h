@@ -125,6 +125,23 @@ class AskedJob {
     return answers.empty() ? status->error_message() : answers.front().done().what();
   }
 
+  /// The streams of a node end; whoever asked it is told first.
+  void LoseStream(uint64_t who) {
+    Do([&] {
+      asides_.StreamLost(Incarnation(who));
+      Feed(job::AgentStreamLost{Incarnation(who)});
+    });
+  }
+  /// What nodes were asked beside the machines since the last call.
+  std::vector<std::pair<Incarnation, v1::ToNodeAside>> TakeAsides() {
+    std::vector<std::pair<Incarnation, v1::ToNodeAside>> taken;
+    Do([&] { taken.swap(asides_sent_); });
+    return taken;
+  }
+  void Hear(uint64_t who, const v1::FromNodeAside& aside) {
+    Do([&] { asides_.Hear(Incarnation(who), aside); });
+  }
+
   const JobMachine& machine() const { return machine_; }
 
   /// What the desk has asked for; a drain and other numbers are done, too.
@@ -155,7 +172,11 @@ class AskedJob {
 
   EventLoop loop_;
   JobMachine machine_;
-  NodeAsides asides_{[](Incarnation, const v1::ToNodeAside&) {}, nullptr};
+  std::vector<std::pair<Incarnation, v1::ToNodeAside>> asides_sent_;
+  NodeAsides asides_{[this](Incarnation node, const v1::ToNodeAside& aside) {
+                       asides_sent_.emplace_back(node, aside);
+                     },
+                     nullptr};
 
  public:
   ControlDesk desk_;
