@@ -83,7 +83,8 @@ write_combined_tests() {
 run_ctest() {
   local name=$1 status=0
   shift
-  "${fix_addresses[@]}" ctest --output-on-failure --no-tests=error -j "${JOBS:-$(test_jobs)}" \
+  # TCPStore asks for the name of whoever connects: a name server that does not answer is not to hold it up for long.
+  RES_OPTIONS='timeout:1 attempts:1' "${fix_addresses[@]}" ctest --output-on-failure --no-tests=error -j "${JOBS:-$(test_jobs)}" \
     --output-junit "$run_folder/$name.junit.xml" "$@" || status=$?
   if [[ -z ${FSDPRUN_ALLOW_SKIPS:-} ]] && grep -Eq '<skipped|skipped="[1-9]' "$run_folder/$name.junit.xml"; then
     say "a test was skipped (why: above, with its name): provide what it needs, or allow it with FSDPRUN_ALLOW_SKIPS=1"

@@ -49,11 +49,28 @@ inline std::vector<std::string> run_threads(
   return errors;
 }
 
+/// A socket at a free port of the IPv4 loopback.
+inline int bound_socket(uint16_t* port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  const bool is_bound = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+                        ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  TORCH_CHECK(is_bound, "no socket for a store on 127.0.0.1");
+  *port = ntohs(address.sin_port);
+  return fd;
+}
+
 /// A store served in this process on a free port. Clients may hang up before they are answered.
+/// TCPStore looks up the name of whoever connects before it answers anybody: /etc/hosts has that of
+/// 127.0.0.1, but not that of ::ffff:127.0.0.1, for which a name server that is silent would be
+/// waited for.
 inline c10::intrusive_ptr<c10d::TCPStore> serve_store() {
   const SigpipeBlock no_sigpipe;  // The server's thread is started here.
   c10d::TCPStoreOptions options;
-  options.port = 0;
+  options.masterListenFd = bound_socket(&options.port);
   options.isServer = true;
   options.waitWorkers = false;
   return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
