@@ -136,17 +136,17 @@ void NodeAnswers::AskNewcomers(const Caller& caller, Call& call) {
 }
 
 void NodeAnswers::AskReturned(const Caller& caller, Call& call) {
-  for (const World::Member& member : machine_.world().members()) {
-    const auto missed = call.missed.find(member.incarnation);
-    const job::Node* node = machine_.nodes().Find(member.incarnation);
+  for (const auto& member : machine_.world().members()) {
+    const auto missed = call.missed.find(member->incarnation);
+    const job::Node* node = machine_.nodes().Find(member->incarnation);
     if (missed == call.missed.end() || node == nullptr || !node->connected) {
       continue;
     }
     const AskedAs as = missed->second;
     call.missed.erase(missed);
-    for (int local = 0; as == AskedAs::kReturned && local < member.assignment.local_world_size;
+    for (int local = 0; as == AskedAs::kReturned && local < member->assignment.local_world_size;
          ++local) {
-      const int rank = member.assignment.rank_offset + local;
+      const int rank = member->assignment.rank_offset + local;
       call.gaps[{rank, false}] = true;
       call.gaps[{rank, true}] = true;
     }
