@@ -73,13 +73,15 @@ class AskedJob {
   void Say(uint64_t who, uint64_t g, AgentMessage message) {
     Step(FromAgent{Incarnation(who), Generation(g), std::move(message)});
   }
-  void Join(uint64_t who, const std::string& name = "", std::optional<int> rank = {}) {
+  /// With generation `g`: again, on another stream.
+  void Join(uint64_t who, const std::string& name = "", std::optional<int> rank = {},
+            uint64_t g = 0) {
     NodeInfo info;
     info.incarnation = Incarnation(who);
     info.name = name.empty() ? "node-" + std::to_string(who) : name;
     info.address = "10.0.0." + std::to_string(who);
     info.requested_node_rank = rank;
-    Say(who, 0, AgentJoined{info, {}, {}});
+    Say(who, g, AgentJoined{info, Generation(g), {}});
   }
   /// Generation `g` of these nodes runs; the first has its store.
   void Run(uint64_t g, const std::vector<uint64_t>& who) {

@@ -41,6 +41,7 @@ class ControlDeskLogsTest : public testing::Test {
     job_.Run(1, {1, 2});
     ASSERT_EQ(job_.machine().phase(), job::Phase::kRunning);
   }
+  void Return(uint64_t who) { job_.Join(who, "", {}, 1); }
   /// Once they have been asked.
   std::unique_ptr<AskedJob::Call> Ask(bool follow) {
     auto call = job_.Ask(Logs(follow));
@@ -63,7 +64,7 @@ TEST_F(ControlDeskLogsTest, ANodeThatIsBackIsAskedForWhatComesFromThenOn) {
   EXPECT_THAT(job_.TakeAsides(), IsEmpty());
   job_.Say(1, 1, AgentHeartbeat{});
   EXPECT_THAT(job_.TakeAsides(), IsEmpty());
-  job_.Say(2, 1, AgentHeartbeat{});
+  Return(2);
   const auto again = job_.TakeAsides();
   ASSERT_THAT(again, SizeIs(1));
   EXPECT_EQ(again[0].first, Incarnation(2));
@@ -85,7 +86,7 @@ TEST_F(ControlDeskLogsTest, ANodeThatIsAwayWhenAskedIsAskedLater) {
   const auto call = job_.Ask(Logs(/*follow=*/true));
   EXPECT_THAT(call->Next()->from_node().answer().refusal(), HasSubstr("not connected now"));
   EXPECT_THAT(job_.TakeAsides(), SizeIs(1));
-  job_.Say(2, 1, AgentHeartbeat{});
+  Return(2);
   EXPECT_THAT(job_.TakeAsides(), SizeIs(1));
 }
 
@@ -93,7 +94,7 @@ TEST_F(ControlDeskLogsTest, WhoDoesNotFollowIsToldToAskAgain) {
   const auto call = Ask(/*follow=*/false);
   job_.LoseStream(2);
   EXPECT_THAT(call->Next()->from_node().answer().refusal(), HasSubstr("ask again"));
-  job_.Say(2, 1, AgentHeartbeat{});
+  Return(2);
   EXPECT_THAT(job_.TakeAsides(), IsEmpty());
 }
 

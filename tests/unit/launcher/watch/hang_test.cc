@@ -110,11 +110,11 @@ TEST(HangTest, HangEndsWhenTheRankGoesOnAndTheNextOneIsAnother) {
   job.Run(seconds(3));
   EXPECT_FALSE(job.watch().hang().has_value());
   ASSERT_EQ(job.found().size(), 2u);
-  const auto& ended = std::get<HangEnded>(job.found().back());
-  EXPECT_EQ(ended.id, job.hang()->id);
+  const uint64_t ended = std::get<HangEnded>(job.found().back()).id;
+  EXPECT_EQ(ended, job.hang()->id);
   job.Begin({.ranks = {1}, .activity = Activity::kForward, .state = 'T', .is_hang = true});
   EXPECT_LE(job.RunUntilFound(seconds(60)), seconds(10));
-  EXPECT_EQ(std::get<HangFound>(job.found().back()).id, ended.id + 1);
+  EXPECT_EQ(std::get<HangFound>(job.found().back()).id, ended + 1);
 }
 
 TEST(HangTest, StopDoesNotTeachThatStandingIsNormal) {
