@@ -49,16 +49,16 @@ inline std::vector<std::string> run_threads(
   return errors;
 }
 
-/// A socket at a free port of the IPv4 loopback.
+/// A socket at a free port of all IPv4 addresses.
 inline int bound_socket(uint16_t* port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t length = sizeof(address);
   const bool is_bound = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
                         ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
-  TORCH_CHECK(is_bound, "no socket for a store on 127.0.0.1");
+  TORCH_CHECK(is_bound, "no socket for a store");
   *port = ntohs(address.sin_port);
   return fd;
 }
