@@ -58,6 +58,7 @@ inline constexpr char kEnvProgressView[] = "FSDPRUN_PROGRESS_VIEW";
 // {"v":1,"type":"hello","rank":R,"generation":G,"pid":P}
 // {"v":1,"type":"progress","step":S,"total":T,"text":"loss 2.31 ..."}   text: rank 0 only
 // {"v":1,"type":"checkpoint","step":S,"path":"..."}                     a checkpoint was committed
+// {"v":1,"type":"checkpoint","step":S,"error":"..."}                    the one asked for was not
 // {"v":1,"type":"done"}                                                 leaving; exit 0 follows
 // Agent -> worker:
 // {"v":1,"type":"stop","grace_ms":N}                                    finish, save, exit 0

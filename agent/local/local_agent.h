@@ -218,7 +218,7 @@ class LocalAgent : private MachineDriver<NodeMachine>::Executor {
   void FeedTurns();
   void OnControlRecord(const keeper::ControlRecordReport& report);
   NodeDesk::Hooks DeskHooks();
-  std::vector<NodeDesk::Worker> DescribeWorkers() const;
+  std::vector<NodeDesk::Worker> DescribeWorkers();
   int AskToSave();
   void OnTimerExpired(const ExpiredTimer& timer);
 

@@ -35,7 +35,10 @@ void LocalAgent::OnControlRecord(const keeper::ControlRecordReport& report) {
   const int rank = assignment_.rank_offset + report.local_rank;
   const std::string type = TextIn(record, "type");
   if (type == contract::kRecordCheckpoint) {
-    desk_.CheckpointTold(rank, NumberIn(record, "step"), TextIn(record, "path"));
+    desk_.CheckpointTold({.rank = rank,
+                          .step = NumberIn(record, "step"),
+                          .path = TextIn(record, "path"),
+                          .error = TextIn(record, "error").substr(0, kMaxProgressText)});
   }
   if (type != contract::kRecordProgress) {
     return;
@@ -58,7 +61,7 @@ NodeDesk::Hooks LocalAgent::DeskHooks() {
           .unwritten = [this] { return link_.unwritten(); }};
 }
 
-std::vector<NodeDesk::Worker> LocalAgent::DescribeWorkers() const {
+std::vector<NodeDesk::Worker> LocalAgent::DescribeWorkers() {
   const auto kept = [this](int local_rank, keeper::Stream stream) {
     const StreamPlan plan = PlanStream(options_.output, local_rank, SetOf(stream));
     const bool is_kept = plan.file == StreamFile::kLog && !options_.dirs.logs.empty() &&
@@ -69,9 +72,11 @@ std::vector<NodeDesk::Worker> LocalAgent::DescribeWorkers() const {
   for (int local_rank = 0; local_rank < assignment_.local_world_size; ++local_rank) {
     const auto pid = spawned_pids_.find(local_rank);
     const bool runs = pid != spawned_pids_.end() && ended_ranks_.count(local_rank) == 0;
+    // Below a script, the program that the script has started is of interest.
+    const pid_t speaker = runs ? vitals_.SpeakerOf(local_rank) : 0;
     workers.push_back({.rank = assignment_.rank_offset + local_rank,
                        .local_rank = local_rank,
-                       .pid = runs ? static_cast<pid_t>(pid->second) : 0,
+                       .pid = speaker > 0 || !runs ? speaker : static_cast<pid_t>(pid->second),
                        .stdout_path = kept(local_rank, keeper::Stream::kStdout),
                        .stderr_path = kept(local_rank, keeper::Stream::kStderr)});
   }

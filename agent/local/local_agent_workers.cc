@@ -193,6 +193,7 @@ void LocalAgent::OnExited(const keeper::ExitedReport& report) {
   }
   const int local_rank = report.local_rank;
   ended_ranks_.insert(local_rank);
+  vitals_.NoteEnded(local_rank);
   ExitedWorker worker{
       .report = report,
       .generation = assignment_.generation,

@@ -1,8 +1,10 @@
 #include "agent/local/node_desk.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "agent/process/process_scan.h"
 
 namespace fsdprun {
@@ -13,6 +15,12 @@ std::vector<int> ToVector(const Ranks& ranks) {
   return std::vector<int>(ranks.begin(), ranks.end());
 }
 
+/// From 0 to 1.
+double RandomShare() {
+  std::random_device random;
+  return static_cast<double>(random()) / static_cast<double>(std::random_device::max());
+}
+
 }  // namespace
 
 NodeDesk::NodeDesk(EventLoop& loop, std::function<StackReader::Programs()> find_programs,
@@ -20,7 +28,7 @@ NodeDesk::NodeDesk(EventLoop& loop, std::function<StackReader::Programs()> find_
     : loop_(loop),
       hooks_(std::move(hooks)),
       stacks_(loop, std::move(find_programs)),
-      vitals_(loop, [this] { TellVitals(); }) {}
+      vitals_(loop, RandomShare(), [this] { TellVitals(); }) {}
 
 NodeDesk::~NodeDesk() { *is_live_ = false; }
 
@@ -68,7 +76,7 @@ void NodeDesk::WorkersBegan() {
   }
 }
 
-void NodeDesk::CheckpointTold(int rank, int64_t step, const std::string& path) {
+void NodeDesk::CheckpointTold(const ToldCheckpoint& told) {
   std::vector<uint64_t> waiting;
   for (const auto& [id, question] : questions_) {
     if (question.awaits_checkpoint) {
@@ -76,10 +84,15 @@ void NodeDesk::CheckpointTold(int rank, int64_t step, const std::string& path) {
     }
   }
   for (const uint64_t id : waiting) {
+    if (!told.error.empty()) {
+      Refuse(id,
+             absl::StrCat("rank ", told.rank, " has not saved step ", told.step, ": ", told.error));
+      continue;
+    }
     v1::NodeAnswer answer;
-    answer.mutable_saved()->set_rank(rank);
-    answer.mutable_saved()->set_step(step);
-    answer.mutable_saved()->set_path(path);
+    answer.mutable_saved()->set_rank(told.rank);
+    answer.mutable_saved()->set_step(told.step);
+    answer.mutable_saved()->set_path(told.path);
     answer.set_is_last(true);
     Send(id, std::move(answer));
   }

@@ -63,8 +63,15 @@ class NodeDesk {
   void StreamLost();
   /// Workers of another generation are about to start, or have been found.
   void WorkersBegan();
-  /// A worker has told of a checkpoint.
-  void CheckpointTold(int rank, int64_t step, const std::string& path);
+  /// What a worker has told of a checkpoint.
+  struct ToldCheckpoint {
+    int rank = 0;
+    int64_t step = -1;
+    std::string path;
+    /// Why there is none; empty: there is one.
+    std::string error;
+  };
+  void CheckpointTold(const ToldCheckpoint& told);
   /// The coordinator is about to be told that this agent leaves: tells what is left of logs that
   /// are followed. Takes kLastWords at most.
   void TellTheRest();

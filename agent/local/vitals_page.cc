@@ -27,6 +27,8 @@ using Page = contract::VitalsPage;
 
 /// How often a text that is being changed is read again.
 constexpr int kTextReads = 4;
+/// More is no step, and differences of steps are taken.
+constexpr int64_t kStepMax = int64_t{1} << 62;
 
 /// What the page's words were.
 class PageWords {
@@ -107,7 +109,7 @@ const char* PhaseName(uint64_t phase, bool is_in_collective) {
 void FillSteps(const PageWords& words, uint64_t now_ns, v1::OwnVitals* own) {
   const bool has_steps = words.At(offsetof(Page, step_began_ns)) != 0;
   const auto step = static_cast<int64_t>(words.At(offsetof(Page, step)));
-  own->set_step(has_steps ? std::max<int64_t>(step, -1) : -1);
+  own->set_step(has_steps ? std::clamp<int64_t>(step, -1, kStepMax) : -1);
   const int64_t total = words.Count(offsetof(Page, total));
   own->set_total(total == 0 ? -1 : total);
   own->set_step_age_ns(words.Age(offsetof(Page, step_began_ns), now_ns));
@@ -202,6 +204,14 @@ VitalsView::~VitalsView() {
   if (page_ != nullptr) {
     ::munmap(const_cast<Page*>(page_), Page::kBytes);
   }
+}
+
+pid_t VitalsView::Writer(const CarefulCopy& copy) const {
+  uint64_t pid = 0;
+  const bool is_read = page_ != nullptr && copy.Copy(&page_->pid, sizeof(pid), &pid);
+  return is_read && pid <= static_cast<uint64_t>(std::numeric_limits<pid_t>::max())
+             ? static_cast<pid_t>(pid)
+             : 0;
 }
 
 std::optional<v1::OwnVitals> VitalsView::Read(const CarefulCopy& copy, uint64_t now_ns) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -47,6 +49,8 @@ class VitalsView {
   /// What the worker says; none: nothing yet, or in a language of another version. `now_ns`: by the
   /// machine's monotonic clock. What cannot be is left out.
   std::optional<v1::OwnVitals> Read(const CarefulCopy& copy, uint64_t now_ns) const;
+  /// The process that says it writes there; 0: none does.
+  pid_t Writer(const CarefulCopy& copy) const;
 
  private:
   explicit VitalsView(const contract::VitalsPage* page) : page_(page) {}

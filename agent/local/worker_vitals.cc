@@ -64,37 +64,82 @@ void WorkerVitals::Begin(Generation generation, int rank_offset) {
   rank_offset_ = rank_offset;
   workers_.clear();
   pss_due_ = MonoTime::min();
+  families_due_ = MonoTime::min();
 }
 
 void WorkerVitals::NoteStarted(int local_rank, pid_t pid) {
-  workers_.insert_or_assign(local_rank, Worker{.gauge = ProcessGauge(pid)});
+  workers_.insert_or_assign(local_rank, Worker{.family = WorkerFamily(pid)});
+  families_due_ = MonoTime::min();
+}
+
+pid_t WorkerVitals::Speaker(int local_rank, Worker& worker) {
+  return worker.family.Speaker(HasPage(generation_, local_rank)
+                                   ? pages_.views[static_cast<size_t>(local_rank)].Writer(copy_)
+                                   : 0);
+}
+
+pid_t WorkerVitals::SpeakerOf(int local_rank) {
+  const auto it = workers_.find(local_rank);
+  return it == workers_.end() ? 0 : Speaker(local_rank, it->second);
 }
 
 v1::NodeVitals WorkerVitals::Read(MonoTime now) {
   v1::NodeVitals node;
   node.set_generation(generation_.value());
-  for (const auto& [local_rank, worker] : workers_) {
-    const std::optional<ProcessUse> use = worker.gauge.Read();
+  const auto now_ns = static_cast<uint64_t>(now.time_since_epoch().count());
+  for (auto& [local_rank, worker] : workers_) {
+    const pid_t speaker = Speaker(local_rank, worker);
+    std::optional<v1::OwnVitals> own;
+    if (HasPage(generation_, local_rank)) {
+      own = pages_.views[static_cast<size_t>(local_rank)].Read(copy_, now_ns);
+    }
+    // Of who says what it does, what it does by itself: what loads data for it may go on while it
+    // hangs. Of who says nothing, what all of its processes do.
+    std::optional<ProcessUse> use = worker.family.Read();
+    if (use.has_value() && own.has_value() && worker.family.IsWriter(speaker)) {
+      use = worker.family.ReadSpeaker();
+    }
     if (!use.has_value()) {
       continue;
     }
     v1::WorkerVitals* const told = node.add_workers();
     told->set_rank(rank_offset_ + local_rank);
-    told->set_pid(worker.gauge.pid());
+    told->set_pid(speaker);
     told->set_state(static_cast<unsigned char>(use->state));
     told->set_cpu_ns(use->cpu_ns);
     told->set_rss_bytes(use->rss_bytes);
     told->set_pss_bytes(worker.pss_bytes);
-    if (HasPage(generation_, local_rank)) {
-      const auto now_ns = static_cast<uint64_t>(now.time_since_epoch().count());
-      if (std::optional<v1::OwnVitals> own =
-              pages_.views[static_cast<size_t>(local_rank)].Read(copy_, now_ns)) {
-        *told->mutable_own() = *std::move(own);
-      }
+    if (own.has_value()) {
+      *told->mutable_own() = *std::move(own);
     }
   }
+  AskForFamilies(now);
   AskForPss(now);
   return node;
+}
+
+/// On the thread that reads what may take long.
+void WorkerVitals::AskForFamilies(MonoTime now) {
+  if (now < families_due_ || workers_.empty() || families_are_asked_) {
+    return;
+  }
+  families_are_asked_ = true;
+  families_due_ = now + kFamilyPeriod;
+  const auto families = std::make_shared<std::vector<FamilyMembers>>();
+  for (const auto& [local_rank, worker] : workers_) {
+    families->push_back({worker.family.worker(), {}});
+  }
+  pss_thread_.Run([families] { FindFamilies(*families); },
+                  [this, families] {
+                    families_are_asked_ = false;
+                    for (auto& [local_rank, worker] : workers_) {
+                      for (const FamilyMembers& found : *families) {
+                        if (found.worker == worker.family.worker()) {
+                          worker.family.SetOthers(found.others);
+                        }
+                      }
+                    }
+                  });
 }
 
 void WorkerVitals::AskForPss(MonoTime now) {
@@ -110,8 +155,8 @@ void WorkerVitals::AskForPss(MonoTime now) {
   pss_is_asked_ = true;
   pss_due_ = now + kPssPeriod;
   const auto all = std::make_shared<std::map<int, std::pair<pid_t, int64_t>>>();
-  for (const auto& [local_rank, worker] : workers_) {
-    (*all)[local_rank] = {worker.gauge.pid(), 0};
+  for (auto& [local_rank, worker] : workers_) {
+    (*all)[local_rank] = {Speaker(local_rank, worker), 0};
   }
   pss_thread_.Run(
       [all] {
@@ -123,7 +168,7 @@ void WorkerVitals::AskForPss(MonoTime now) {
         pss_is_asked_ = false;
         for (const auto& [local_rank, process] : *all) {
           const auto it = workers_.find(local_rank);
-          if (it != workers_.end() && it->second.gauge.pid() == process.first) {
+          if (it != workers_.end() && Speaker(local_rank, it->second) == process.first) {
             it->second.pss_bytes = process.second;
           }
         }
@@ -135,12 +180,12 @@ void VitalsBeat::Want(Duration period) {
   timer_ = 0;
   period_ = period <= Duration::zero() ? Duration::zero() : std::max(period, kLeastPeriod);
   if (period_ > Duration::zero()) {
-    Beat();
+    Beat(Duration(static_cast<int64_t>(static_cast<double>(period_.count()) * first_share_)));
   }
 }
 
-void VitalsBeat::Beat() {
-  timer_ = loop_.At(MonoNow() + period_, [this] { Beat(); });
+void VitalsBeat::Beat(Duration next) {
+  timer_ = loop_.At(MonoNow() + next, [this] { Beat(period_); });
   tell_();
 }
 

@@ -421,7 +421,7 @@ void CoordinatorHost::Tell(const job::JobFinished& finished) { hooks_.on_finish(
 void RecordFindings(EventLog& log, CoordinatorHost::Hooks* hooks) {
   hooks->on_finding = [&log](const watch::Finding& finding) { log.Record(finding); };
   hooks->on_report = [&log](const std::string& name, const std::string& text) {
-    log.LeaveBeside(name, text);
+    return log.LeaveBeside(name, text);
   };
 }
 

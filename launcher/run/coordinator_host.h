@@ -74,7 +74,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
     /// What the watch over the workers has found; may be null.
     std::function<void(const watch::Finding&)> on_finding{};
     /// See JobWatch::Hooks; may be null.
-    std::function<void(const std::string& name, const std::string& text)> on_report{};
+    std::function<std::string(const std::string& name, const std::string& text)> on_report{};
     /// After every step: the machine may have changed.
     std::function<void()> on_step;
     /// See CoordinatorService::Callbacks.

@@ -24,6 +24,7 @@ EventLog::EventLog(EventLoop& loop, EventSource source) : loop_(loop), source_(s
 void EventLog::Open(const std::string& folder) {
   Finish(MonoNow() + kLongestChange);
   if (!folder.empty()) {
+    place_ = folder;
     file_ = std::make_unique<EventFile>(loop_, folder + "/events.jsonl");
   }
 }
@@ -32,6 +33,7 @@ void EventLog::OpenForCoordinator(const LaunchPlan& plan) {
   if (plan.log_dir.empty()) {
     return;
   }
+  place_ = absl::StrCat(plan.log_dir, "/", plan.rdzv_id, "_coordinator_*");
   file_ = std::make_unique<EventFile>(
       loop_, plan.log_dir,
       [base = plan.log_dir,
@@ -57,10 +59,12 @@ void EventLog::Record(const job::News& news, const TimeLedger& ledger) {
 void EventLog::Record(const node::News& news) { Append(news); }
 void EventLog::Record(const watch::Finding& finding) { Append(finding); }
 
-void EventLog::LeaveBeside(const std::string& name, const std::string& text) {
-  if (file_ != nullptr) {
-    file_->LeaveBeside(name, text);
+std::string EventLog::LeaveBeside(const std::string& name, const std::string& text) {
+  if (file_ == nullptr) {
+    return "";
   }
+  file_->LeaveBeside(name, text);
+  return absl::StrCat(place_, "/", name);
 }
 
 void EventLog::Finish(MonoTime deadline) {

@@ -35,8 +35,8 @@ class EventLog {
   void Record(const job::News& news, const TimeLedger& ledger);
   void Record(const node::News& news);
   void Record(const watch::Finding& finding);
-  /// A file of its own in the same folder.
-  void LeaveBeside(const std::string& name, const std::string& text);
+  /// A file of its own in the same folder. Returns its path, for people; empty: nothing is kept.
+  std::string LeaveBeside(const std::string& name, const std::string& text);
 
   /// EventFile::Finish().
   void Finish(MonoTime deadline);
@@ -48,6 +48,8 @@ class EventLog {
   EventLoop& loop_;
   const EventSource source_;
   std::unique_ptr<EventFile> file_;
+  /// The folder, for people: in one that is made with the first event, * stands for its end.
+  std::string place_;
 };
 
 }  // namespace fsdprun

@@ -37,16 +37,21 @@ std::string LineOf(int rank, const v1::WorkerVitals& vitals) {
 
 }  // namespace
 
-std::string DescribeAction(OnHang on_hang) {
-  switch (on_hang) {
-    case OnHang::kReport:
-      return "nothing is done about it (--on-hang=report)";
-    case OnHang::kRestart:
-      return "all workers are stopped, as after a failure (--on-hang=restart)";
-    case OnHang::kAbort:
-      return "the job is ended (--on-hang=abort)";
+std::string DescribeAction(OnHang on_hang, const watch::HangFound& hang) {
+  if (on_hang == OnHang::kReport) {
+    return "nothing is done about it (--on-hang=report)";
   }
-  return "";
+  const std::string option = absl::StrCat(" (--on-hang=", OnHangName(on_hang), ")");
+  if (hang.act_after == Duration::max()) {
+    return absl::StrCat("nothing is done about it, because this job has not shown yet how long it ",
+                        "may be silent; --hang-timeout=SECONDS sets that", option);
+  }
+  const std::string action = on_hang == OnHang::kRestart
+                                 ? "all workers are stopped, as after a failure"
+                                 : "the job is ended";
+  return hang.act_after <= hang.lasted
+             ? action + option
+             : absl::StrCat(action, " if it lasts for ", watch::TextOf(hang.act_after), option);
 }
 
 JobWatch::JobWatch(EventLoop& loop, const JobMachine& machine, NodeAsides& asides, Options options,
@@ -82,7 +87,7 @@ void JobWatch::Stepped(const job::Event& event) {
     if (runs) {
       BeginWorld();
     } else {
-      Feed(watch::WorldEnded{});
+      EndWorld();
     }
   } else if (const auto* message = std::get_if<FromAgent>(&event);
              runs && message != nullptr && std::holds_alternative<AgentJoined>(message->message)) {
@@ -115,7 +120,17 @@ void JobWatch::BeginWorld() {
   }
 }
 
-void JobWatch::Want(Incarnation agent) { asides_.WantVitals(agent, Every().count()); }
+void JobWatch::EndWorld() {
+  Feed(watch::WorldEnded{});
+  for (const Incarnation agent : std::exchange(wanted_, {})) {
+    asides_.WantVitals(agent, /*every_ns=*/0);
+  }
+}
+
+void JobWatch::Want(Incarnation agent) {
+  wanted_.insert(agent);
+  asides_.WantVitals(agent, Every().count());
+}
 
 void JobWatch::Hear(const v1::NodeVitals& vitals) {
   if (!is_closed_ && table_.Take(vitals, MonoNow())) {
@@ -128,6 +143,9 @@ void JobWatch::Feed(const watch::Event& event) {
     std::visit([this](auto& what) { Tell(std::move(what)); }, finding);
   }
   Schedule();
+  if (watch_.IsToBeActedOn()) {
+    Act();
+  }
 }
 
 void JobWatch::Schedule() {
@@ -143,7 +161,7 @@ void JobWatch::Schedule() {
 void JobWatch::Tell(watch::HangFound hang) {
   hang.action = OnHangName(options_.on_hang);
   Log(LogLevel::kWarning,
-      absl::StrCat("the job hangs: ", hang.what, "; ", DescribeAction(options_.on_hang)));
+      absl::StrCat("the job hangs: ", hang.what, "; ", DescribeAction(options_.on_hang, hang)));
   hooks_.tell(hang);
   ReadStacks(std::move(hang));
 }
@@ -241,7 +259,7 @@ void JobWatch::FinishReport() {
   for (const NodeAsides::Id id : report.open) {
     asides_.Drop(id);
   }
-  watch::HangReported reported{report.hang.id, absl::StrCat("hang-", report.hang.id, ".txt"), {}};
+  watch::HangReported reported{report.hang.id, "", {}};
   for (const watch::RankPlace& place : report.places) {
     const auto read = report.stacks.find(place.rank);
     const bool is_read = read != report.stacks.end();
@@ -254,26 +272,41 @@ void JobWatch::FinishReport() {
                      stacks.text.empty() ? "" : "\n", stacks.text.substr(0, kStackInLog)));
   }
   if (hooks_.keep_report) {
-    hooks_.keep_report(reported.file, TextOf(report));
+    const std::string name = absl::StrCat("hang-", report.hang.id, ".txt");
+    const std::string path = hooks_.keep_report(name, TextOf(report));
+    reported.file = path.empty() ? "" : name;
+    if (!path.empty()) {
+      Log(LogLevel::kWarning, absl::StrCat("the stacks of the hang are in ", path));
+    }
   }
   hooks_.tell(reported);
-  Act(report);
+  if (watch_.IsToBeActedOn() && watch_.hang()->id == reported.id) {
+    Act();
+  }
 }
 
-/// A hang that is over meanwhile is left alone.
-void JobWatch::Act(const Report& report) {
-  const bool is_on = watch_.hang().has_value() && watch_.hang()->id == report.hang.id;
-  if (is_on && options_.on_hang != OnHang::kReport) {
-    const int rank = report.hang.culprits.empty() ? -1 : report.hang.culprits.front().rank;
-    hooks_.stop_world({report.generation, rank, report.hang.lasted, report.hang.what});
+/// Once, and with the stacks: what hangs cannot be asked afterwards.
+void JobWatch::Act() {
+  const watch::HangFound hang = *watch_.hang();
+  if (options_.on_hang == OnHang::kReport || report_.has_value() || acted_on_ == hang.id) {
+    return;
   }
+  acted_on_ = hang.id;
+  const Duration lasted = watch_.hang_lasted();
+  // That workers disagree is no node's fault, and who is in the minority may be right.
+  const bool is_of_one = !hang.culprits.empty() && hang.kind != watch::HangKind::kDisagree;
+  const int rank = is_of_one ? hang.culprits.front().rank : -1;
+  Log(LogLevel::kWarning, absl::StrCat("the hang has lasted for ", watch::TextOf(lasted), ": ",
+                                       DescribeAction(options_.on_hang, hang)));
+  watch_.Step(watch::ActedOnHang{}, MonoNow());
+  hooks_.stop_world({generation_, rank, lasted, hang.what});
 }
 
 std::string JobWatch::TextOf(const Report& report) const {
-  std::string text =
-      absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
-                   "  generation ", report.generation.value(), "\n", report.hang.what, "\n",
-                   DescribeAction(options_.on_hang), "\n\nThe workers, as last heard:\n");
+  std::string text = absl::StrCat(
+      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()), "  generation ",
+      report.generation.value(), "\n", report.hang.what, "\n",
+      DescribeAction(options_.on_hang, report.hang), "\n\nThe workers, as last heard:\n");
   size_t shown = 0;
   for (const auto& [rank, entry] : table_.entries()) {
     if (shown++ == kRanksShown) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,9 @@ class JobWatch {
     std::function<void(const watch::Finding& finding)> tell;
     /// The world is to be stopped for it.
     std::function<void(const job::WorldHangs& hangs)> stop_world;
-    /// A text to be kept under this file name beside the events; may be null.
-    std::function<void(const std::string& name, const std::string& text)> keep_report;
+    /// A text to be kept under this file name beside the events; returns where it is, empty: it
+    /// is not kept. May be null.
+    std::function<std::string(const std::string& name, const std::string& text)> keep_report;
   };
 
   /// How long the stacks of a hang are waited for.
@@ -69,6 +71,7 @@ class JobWatch {
   };
 
   void BeginWorld();
+  void EndWorld();
   Duration Every() const;
   void Want(Incarnation agent);
   void Feed(const watch::Event& event);
@@ -82,7 +85,7 @@ class JobWatch {
   void Ask(const World::Member& member, const std::vector<int>& ranks);
   void OnAnswer(NodeAsides::Id id, const v1::NodeAnswer& answer);
   void FinishReport();
-  void Act(const Report& report);
+  void Act();
   std::string TextOf(const Report& report) const;
   const World::Member* MemberWith(int rank) const;
 
@@ -102,9 +105,13 @@ class JobWatch {
   int64_t step_ = -1;
   EventLoop::TimerId timer_ = 0;
   std::optional<Report> report_;
+  /// The agents that were asked for vitals, until they are asked no more.
+  std::set<Incarnation> wanted_;
+  /// The last hang that something was done about; 0: none.
+  uint64_t acted_on_ = 0;
 };
 
-/// "--on-hang=restart: ..." for the log.
-std::string DescribeAction(OnHang on_hang);
+/// What is done about a hang, and when, for the log.
+std::string DescribeAction(OnHang on_hang, const watch::HangFound& hang);
 
 }  // namespace fsdprun

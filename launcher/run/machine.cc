@@ -193,16 +193,19 @@ namespace {
 
 constexpr char kSharedMemory[] = "/dev/shm";
 
-/// Workers write there while they compute: a disk that hangs would stop them.
+/// In memory, or nowhere: workers write there while they compute, and the agent reads it between
+/// heartbeats; a disk that hangs would stop them.
 std::string MakeVitalsDir(const std::string& temporary, const std::string& run_id) {
   const std::string prefix = absl::StrCat("fsdprun_vitals_", run_id, "_");
-  struct statfs shared {};
-  if (::statfs(kSharedMemory, &shared) == 0 && shared.f_type == TMPFS_MAGIC) {
-    if (absl::StatusOr<std::string> dir = MakeFreshDir(kSharedMemory, prefix); dir.ok()) {
-      return *std::move(dir);
+  for (const std::string& parent : {std::string(kSharedMemory), temporary}) {
+    struct statfs info {};
+    if (::statfs(parent.c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC) {
+      if (absl::StatusOr<std::string> dir = MakeFreshDir(parent, prefix); dir.ok()) {
+        return *std::move(dir);
+      }
     }
   }
-  return MakeFreshDir(temporary, prefix).value_or("");
+  return "";
 }
 
 }  // namespace

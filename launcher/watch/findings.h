@@ -43,9 +43,12 @@ struct HangFound {
   int culprit_count = 0;
   /// One of those who wait for them; -1: nobody does.
   int witness = -1;
-  /// For how long it was seen, and after which time that is a hang.
+  /// For how long it was seen when it was found, and after which time that is a hang.
   Duration lasted{};
   Duration limit{};
+  /// For how long it has to be seen before something is done about it, where that is wanted;
+  /// Duration::max(): nothing is, however long it lasts.
+  Duration act_after = Duration::max();
   /// One sentence without its full stop, for whoever is on call.
   std::string what;
   /// What is done about it: report, restart or abort. Filled in by who does it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -132,8 +133,23 @@ std::string StoppedSentence(const Scene& scene, const Suspicion& found, const Pl
          " for " + TextOf(found.lasted) + Where(first) + WaitText(scene, found.culprits);
 }
 
+/// Of those that have not said anything while the others wait for the first step.
+std::string SilentSentence(const Scene& scene, const Suspicion& found, const Places& places) {
+  const WatchedRank& first = scene.At(found.culprits.front());
+  const bool is_one = found.culprits.size() == 1;
+  const bool sleeps = first.idle() > Duration{} || first.last().state == 'D';
+  return Who(scene, found.culprits, places) + (is_one ? " has" : " have") +
+         " not said anything yet for " + TextOf(found.lasted) +
+         (is_one ? sleeps ? ": " + DoesText(first) : ": it computes" : "") +
+         "; the others have not done a step, and may wait for " + (is_one ? "it" : "them") +
+         MissingText(scene);
+}
+
 std::string BehindSentence(const Scene& scene, const Suspicion& found, const Places& places) {
   const WatchedRank& first = scene.At(found.culprits.front());
+  if (!first.tells()) {
+    return SilentSentence(scene, found, places);
+  }
   const bool is_one = found.culprits.size() == 1;
   std::string text = Who(scene, found.culprits, places) +
                      (is_one ? " has not moved for " : " have not moved for ") +
@@ -148,14 +164,20 @@ std::string BehindSentence(const Scene& scene, const Suspicion& found, const Pla
 }
 
 std::string CollectiveSentence(const Scene& scene, const Suspicion& found, const Places& places) {
-  const WatchedRank& first = scene.At(scene.present.front());
-  const std::string nodes = NodesOf(scene.present, places);
+  std::vector<int> tell;
+  std::copy_if(scene.present.begin(), scene.present.end(), std::back_inserter(tell),
+               [&](int rank) { return scene.At(rank).tells(); });
+  const WatchedRank& first = scene.At(tell.front());
+  const std::string nodes = NodesOf(tell, places);
   const bool is_one_node = nodes.rfind("node ", 0) == 0;
-  return "all " + std::to_string(scene.present.size()) + " workers have entered " +
+  const size_t silent = scene.present.size() - tell.size();
+  return "all " + std::to_string(tell.size()) +
+         (silent == 0 ? " workers" : " workers that say what they do") + " have entered " +
          CollectiveText(*first.last().own) + Where(first) + ", and it has not ended for " +
          TextOf(found.lasted) + ": " +
          (is_one_node ? "what carries it hangs, on " + nodes
                       : "the network between " + nodes + " hangs, or what uses it") +
+         (silent == 0 ? "" : "; " + std::to_string(silent) + " others say nothing of themselves") +
          MissingText(scene);
 }
 
@@ -193,7 +215,8 @@ std::string DescribeHang(const Scene& scene, const Suspicion& suspicion, const P
       return DisagreeSentence(scene, suspicion, places);
     case HangKind::kAsleep:
       return Who(scene, suspicion.culprits, places) +
-             " has been in uninterruptible sleep (state D: a disk, a "
+             (suspicion.culprits.size() == 1 ? " has" : " have") +
+             " been in uninterruptible sleep (state D: a disk, a "
              "network file system or a driver) for " +
              TextOf(suspicion.lasted);
     case HangKind::kIdle:

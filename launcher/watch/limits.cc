@@ -39,8 +39,9 @@ Bounds BoundsOf(Span span) {
 }  // namespace
 
 void Limits::Learn(Span span, Duration stood, MonoTime now) {
-  if (stood > Longest(span, now)) {
-    learnt_[static_cast<size_t>(span)] = {stood, now};
+  const Duration counts = std::min(stood, BoundsOf(span).ceiling / kFactor);
+  if (counts > Longest(span, now)) {
+    learnt_[static_cast<size_t>(span)] = {counts, now};
   }
 }
 
@@ -49,7 +50,8 @@ Duration Limits::Longest(Span span, MonoTime now) const {
   if (learnt.longest == Duration{}) {
     return {};
   }
-  const Duration half_life = std::max<Duration>(kHalfLife, kHalfLives * learnt.longest);
+  const Duration half_life =
+      std::clamp<Duration>(kHalfLives * learnt.longest, kHalfLife, kHalfLifeMax);
   const double half_lives = ToSeconds(now - learnt.at) / ToSeconds(half_life);
   return Duration(static_cast<int64_t>(static_cast<double>(learnt.longest.count()) *
                                        std::exp2(-std::max(0.0, half_lives))));
@@ -68,9 +70,27 @@ Duration Limits::LimitOf(Span span, bool is_busy, MonoTime now) const {
   return AtLeast(is_busy ? std::max(learnt, kBusyFloor) : learnt);
 }
 
+Duration Limits::StartLimit(MonoTime now) const {
+  const Duration limit = LimitOf(Span::kWarmUp, /*is_busy=*/false, now);
+  return options_.fixed.has_value() ? limit : std::max(limit, options_.warm_up);
+}
+
 Duration Limits::StoppedLimit() const { return AtLeast(options_.fixed.value_or(kStoppedLimit)); }
 
+Duration Limits::TracedLimit() const { return AtLeast(options_.fixed.value_or(kTracedLimit)); }
+
 Duration Limits::AsleepLimit() const { return AtLeast(options_.fixed.value_or(kAsleepLimit)); }
+
+Duration Limits::ActAfter(Duration limit) const {
+  if (options_.fixed.has_value()) {
+    return limit;
+  }
+  return std::max(kActFloor, limit + std::min<Duration>((kActFactor - 1) * limit, kActMore));
+}
+
+bool Limits::IsKnown(Span span, MonoTime now) const {
+  return options_.fixed.has_value() || kFactor * Longest(span, now) > BoundsOf(span).floor;
+}
 
 Span SpanOf(Activity activity, bool is_warm) {
   switch (activity) {

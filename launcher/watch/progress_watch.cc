@@ -1,6 +1,7 @@
 #include "launcher/watch/progress_watch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace fsdprun::watch {
@@ -9,46 +10,18 @@ namespace {
 constexpr Duration kLookEvery = std::chrono::seconds(1);
 /// After a sample that may decide: those of the other nodes come with it.
 constexpr Duration kLookSoon = std::chrono::milliseconds(100);
-/// How long a node may tell nothing before the others are judged without it.
+/// How long a node may tell nothing before the others are judged without it, at least.
 constexpr Duration kWaitForNode = std::chrono::seconds(30);
+/// In sampling intervals: the same where nodes tell rarely.
+constexpr int kWaitIntervals = 6;
 /// Of a program that counts no steps, those are its first ones.
 constexpr uint64_t kWarmCollectives = 100;
-/// So many steps have to be reported before it is known how long one takes.
-constexpr int kReportsToLearn = 5;
+/// A node that is not heard of in time for more than this share of a while is judged by what is
+/// heard of it, as one that is silent: else one bad network would hide every hang.
+constexpr Duration kFlapWindow = std::chrono::minutes(2);
+constexpr double kFlapShare = 1.0 / 3;
 
 }  // namespace
-
-std::string_view NameOf(HangKind kind) {
-  switch (kind) {
-    case HangKind::kStopped:
-      return "stopped";
-    case HangKind::kBehind:
-      return "behind";
-    case HangKind::kCollective:
-      return "collective";
-    case HangKind::kDisagree:
-      return "disagree";
-    case HangKind::kAsleep:
-      return "asleep";
-    case HangKind::kIdle:
-      return "idle";
-    case HangKind::kNoProgress:
-      return "no_progress";
-  }
-  return "?";
-}
-
-std::string_view NameOf(SlowIn in) {
-  switch (in) {
-    case SlowIn::kComputing:
-      return "computing";
-    case SlowIn::kWaitingForData:
-      return "waiting_for_data";
-    case SlowIn::kSaving:
-      return "saving";
-  }
-  return "?";
-}
 
 ProgressWatch::ProgressWatch(const Options& options)
     : options_(options), limits_(options.limits), stragglers_(options.straggler_ratio) {}
@@ -77,6 +50,9 @@ void ProgressWatch::Handle(const WorldBegan& began, MonoTime now, Findings* foun
   stragglers_.Begin(places_.world_size(), now);
   tells_any_ = is_warm_ = is_held_up_ = false;
   warm_longest_ = all_stood_ = all_idle_ = unreported_ = Duration{};
+  all_stood_is_late_ = false;
+  stopped_at_ = MonoTime::min();
+  last_hang_.reset();
   reports_ = 0;
   reported_step_ = -1;
   looked_at_ = now;
@@ -105,21 +81,41 @@ void ProgressWatch::Handle(const VitalsCame& vitals, MonoTime now, Findings*) {
 }
 
 void ProgressWatch::Take(const Sample& sample, MonoTime now) {
-  heard_[places_.NodeIndexOf(sample.rank)] = {true, now};
+  Heard& heard = heard_[places_.NodeIndexOf(sample.rank)];
+  heard.ever = true;
+  heard.at = now;
   tells_any_ = tells_any_ || sample.own.has_value();
   stragglers_.Take(sample);
   WatchedRank& rank = ranks_[static_cast<size_t>(sample.rank)];
+  const bool is_late = IsLate(rank);
   const WatchedRank::Moved moved = rank.Take(sample, now, every_);
-  if (moved.stood > Duration{} && !moved.was_stopped && !moved.was_in_collective) {
-    // Who waits for one that saves does not tell how long a step may take.
-    const Span span = SpanOf(moved.in, is_warm_);
-    if (!is_held_up_ || IsLong(moved.in)) {
-      Learn(span, moved.stood, now);
-    }
+  // Who waits for one that saves, or is stopped, does not tell how long a step may take.
+  const bool waited = moved.was_in_collective || now - moved.stood <= stopped_at_ + kLookEvery ||
+                      (is_held_up_ && !IsLong(moved.in));
+  if (moved.stood > Duration{} && !waited) {
+    Learn(moved.in, moved.stood, is_late, now);
   }
-  if (!hang_.has_value() && std::max(rank.stood(), rank.stopped()) >= limits_.StoppedLimit()) {
+  if (!hang_.has_value() && IsNearLimit(rank, now)) {
     LookSoon(now + kLookSoon);
   }
+}
+
+/// It has done so many of its first steps that the next ones show how long a step takes.
+bool ProgressWatch::IsLate(const WatchedRank& rank) const {
+  const bool counts_steps = rank.tells() && rank.last().own->step >= 0;
+  return counts_steps ? rank.steps_done() >= kLateSteps
+                      : rank.collectives_done() * kWarmSteps >= kWarmCollectives * kLateSteps;
+}
+
+/// It has just reached what may be its limit: the next look need not be waited for.
+bool ProgressWatch::IsNearLimit(const WatchedRank& rank, MonoTime now) const {
+  const auto is_near = [&](Duration stood, Duration limit) {
+    return stood >= limit && stood - limit < 3 * every_;
+  };
+  return is_near(rank.stopped(), limits_.StoppedLimit()) ||
+         (rank.stood() >= limits_.StoppedLimit() &&
+          is_near(rank.stood(),
+                  limits_.LimitOf(SpanOf(rank.activity(), is_warm_), rank.IsBusy(), now)));
 }
 
 void ProgressWatch::Handle(const StepReported& report, MonoTime now, Findings*) {
@@ -162,24 +158,53 @@ std::vector<int> ProgressWatch::Present(MonoTime now) const {
     const WatchedRank& seen = ranks_[static_cast<size_t>(rank)];
     const MonoTime newest = heard_[places_.NodeIndexOf(rank)].at;
     const bool is_told_of = seen.is_seen() && newest - seen.seen_at() <= Silence();
-    if (is_told_of && now - newest <= kWaitForNode) {
+    if (is_told_of && now - newest <= WaitForNode()) {
       present.push_back(rank);
     }
   }
   return present;
 }
 
+Duration ProgressWatch::WaitForNode() const {
+  return std::max<Duration>(kWaitForNode, kWaitIntervals * every_);
+}
+
+/// Nobody waits for a node that has been silent for long, or that is silent again and again.
+bool ProgressWatch::IsWaitedFor(const Heard& heard, MonoTime now) const {
+  return now - heard.at <= WaitForNode() &&
+         ToSeconds(heard.missed) <= kFlapShare * ToSeconds(FlapWindow());
+}
+
 bool ProgressWatch::IsIncomplete(MonoTime now) const {
   return std::any_of(heard_.begin(), heard_.end(), [&](const Heard& heard) {
-    return heard.ever && now - heard.at > Silence() && now - heard.at <= kWaitForNode;
+    return heard.ever && now - heard.at > Silence() && IsWaitedFor(heard, now);
   });
+}
+
+Duration ProgressWatch::FlapWindow() const {
+  return std::max<Duration>(kFlapWindow, 4 * WaitForNode());
+}
+
+/// How much of the last while each node was not heard of in time; what was longer ago fades.
+void ProgressWatch::NoteSilence(Duration since, MonoTime now) {
+  const double kept = std::exp(-ToSeconds(since) / ToSeconds(FlapWindow()));
+  for (Heard& heard : heard_) {
+    const bool is_missing = heard.ever && now - heard.at > Silence();
+    heard.missed =
+        Duration(static_cast<int64_t>(static_cast<double>(heard.missed.count()) * kept)) +
+        (is_missing ? since : Duration{});
+  }
 }
 
 void ProgressWatch::Look(MonoTime now, Findings* found) {
   const Duration since = now - std::exchange(looked_at_, now);
-  unreported_ += std::min<Duration>(since, 3 * kLookEvery);
+  const Duration seen = std::min<Duration>(since, 3 * kLookEvery);
+  unreported_ += seen;
+  NoteSilence(seen, now);
   const std::vector<int> present = Present(now);
-  const Scene scene{ranks_, present, limits_, is_warm_, every_, now, IsIncomplete(now)};
+  const Scene scene{
+      ranks_, present, limits_,           is_warm_,
+      every_, now,     IsIncomplete(now), reports_ > 0 ? unreported_ : Duration::max()};
   NoteWarmUp(scene);
   LearnFrom(scene);
   if (options_.looks_for_hangs) {
@@ -203,12 +228,17 @@ void ProgressWatch::NoteWarmUp(const Scene& scene) {
   }
 }
 
-/// The first steps are learnt once they are done: a long one may follow a short one.
-void ProgressWatch::Learn(Span span, Duration stood, MonoTime now) {
-  if (span == Span::kWarmUp && !is_warm_) {
-    warm_longest_ = std::max(warm_longest_, stood);
-  } else {
+/// The first steps are learnt once they are done: a long one may follow a short one. `is_late`: it
+/// was not one of the very first, so it also tells what is to be expected afterwards.
+void ProgressWatch::Learn(Activity in, Duration stood, bool is_late, MonoTime now) {
+  const Span span = SpanOf(in, is_warm_);
+  if (span != Span::kWarmUp || is_warm_) {
     limits_.Learn(span, stood, now);
+    return;
+  }
+  warm_longest_ = std::max(warm_longest_, stood);
+  if (is_late && in != Activity::kStarting) {
+    limits_.Learn(SpanOf(in, /*is_warm=*/true), stood, now);
   }
 }
 
@@ -218,143 +248,32 @@ void ProgressWatch::LearnFrom(const Scene& scene) {
   is_held_up_ = HoldsUp(scene).has_value();
   Duration stood = Duration::max();
   Duration idle = Duration::max();
-  Span span = SpanOf(Activity::kForward, is_warm_);
+  Activity in = Activity::kForward;
+  bool is_late = true;
   bool is_stopped = hang_.has_value() && hang_->kind == HangKind::kStopped;
   for (const int rank : scene.present) {
     const WatchedRank& seen = scene.At(rank);
     stood = seen.tells() ? std::min(stood, seen.stood()) : stood;
     idle = std::min(idle, seen.idle());
-    is_stopped = is_stopped || seen.stopped() > Duration{};
+    is_late = is_late && (!seen.tells() || IsLate(seen));
+    is_stopped = is_stopped || seen.IsStopped();
     if (seen.activity() == Activity::kOther && !seen.IsInCollective()) {
-      span = SpanOf(Activity::kOther, is_warm_);
+      in = Activity::kOther;
     }
   }
   stood = stood == Duration::max() || is_held_up_ || is_stopped ? Duration{} : stood;
   idle = idle == Duration::max() || is_stopped ? Duration{} : idle;
   if (stood < all_stood_ && !is_held_up_ && !is_stopped) {
-    Learn(all_stood_in_, all_stood_, scene.now);
+    Learn(all_stood_in_, all_stood_, all_stood_is_late_, scene.now);
   }
   if (idle < all_idle_ && !is_stopped) {
     limits_.Learn(Span::kIdle, all_idle_, scene.now);
   }
   all_stood_ = stood;
-  all_stood_in_ = span;
+  all_stood_in_ = in;
+  all_stood_is_late_ = is_late;
+  stopped_at_ = is_stopped ? scene.now : stopped_at_;
   all_idle_ = idle;
-}
-
-// --- Hangs
-
-void ProgressWatch::LookForHang(const Scene& scene, Findings* found) {
-  if (hang_.has_value()) {
-    if (IsOver(scene)) {
-      EndHang("it goes on", scene.now, found);
-    }
-    return;
-  }
-  std::optional<Suspicion> suspicion = Suspect(scene);
-  if (!suspicion.has_value() && !scene.is_incomplete) {
-    suspicion = NoMoreReports(scene.now);
-  }
-  if (IsConfirmed(suspicion, scene.now)) {
-    hang_ = Found(scene, *suspicion);
-    hang_found_at_ = scene.now;
-    found->emplace_back(*hang_);
-  }
-}
-
-/// What a sample that was lost would have shown may be all that is wrong: except for what is plain
-/// by itself, every node has to tell once more. One that stays silent is not waited for.
-bool ProgressWatch::IsConfirmed(const std::optional<Suspicion>& suspicion, MonoTime now) {
-  if (!suspicion.has_value()) {
-    suspected_at_ = MonoTime::max();
-    return false;
-  }
-  suspected_at_ = std::min(suspected_at_, now);
-  const bool is_plain =
-      suspicion->kind == HangKind::kStopped || suspicion->kind == HangKind::kNoProgress;
-  return is_plain || std::all_of(heard_.begin(), heard_.end(), [&](const Heard& heard) {
-           return heard.at > suspected_at_ || now - heard.at > kWaitForNode;
-         });
-}
-
-/// Where workers tell nothing of themselves, rank 0 may still report its steps. Workers that
-/// compute may be doing what has no steps: they have longer.
-std::optional<Suspicion> ProgressWatch::NoMoreReports(MonoTime now) const {
-  if (tells_any_ || reports_ < kReportsToLearn) {
-    return std::nullopt;
-  }
-  Duration limit = limits_.LimitOf(Span::kReports, /*is_busy=*/false, now);
-  if (!options_.limits.fixed.has_value() && all_idle_ < limit / 2) {
-    limit = std::max<Duration>(limit, std::chrono::minutes(10));
-  }
-  return unreported_ < limit
-             ? std::nullopt
-             : std::optional(Suspicion{HangKind::kNoProgress, {}, unreported_, limit});
-}
-
-HangFound ProgressWatch::Found(const Scene& scene, const Suspicion& suspicion) {
-  HangFound hang;
-  hang.id = next_id_++;
-  hang.kind = suspicion.kind;
-  hang.culprit_count = static_cast<int>(suspicion.culprits.size());
-  for (const int rank : suspicion.culprits) {
-    if (hang.culprits.size() < kPlacesMax) {
-      hang.culprits.push_back({rank, places_.NodeOf(rank), scene.At(rank).last().pid});
-    }
-  }
-  const std::vector<int> waiting = WaitingRanks(scene, suspicion.culprits);
-  hang.witness = waiting.empty() ? -1 : waiting.front();
-  hang.lasted = suspicion.lasted;
-  hang.limit = suspicion.limit;
-  hang.what = DescribeHang(scene, suspicion, places_);
-  if (hang.kind == HangKind::kNoProgress) {
-    hang.what += ", after step " + std::to_string(reported_step_) +
-                 "; until then it took at most " +
-                 TextOf(limits_.Longest(Span::kReports, scene.now));
-  }
-  return hang;
-}
-
-Duration ProgressWatch::SeenOf(const WatchedRank& rank, HangKind kind) const {
-  switch (kind) {
-    case HangKind::kStopped:
-      return rank.stopped();
-    case HangKind::kBehind:
-    case HangKind::kCollective:
-    case HangKind::kDisagree:
-      return rank.stood();
-    case HangKind::kAsleep:
-      return rank.asleep();
-    case HangKind::kIdle:
-      return rank.idle();
-    case HangKind::kNoProgress:
-      return unreported_;
-  }
-  return {};
-}
-
-/// One of those it was because of has moved, or is not there any more.
-bool ProgressWatch::IsOver(const Scene& scene) const {
-  if (hang_->kind == HangKind::kNoProgress) {
-    return unreported_ < hang_->lasted;
-  }
-  if (hang_->culprits.empty()) {
-    return std::any_of(scene.present.begin(), scene.present.end(), [&](int rank) {
-      return SeenOf(scene.At(rank), hang_->kind) < hang_->lasted;
-    });
-  }
-  return std::any_of(hang_->culprits.begin(), hang_->culprits.end(), [&](const RankPlace& place) {
-    const bool is_there =
-        std::binary_search(scene.present.begin(), scene.present.end(), place.rank);
-    return !is_there || SeenOf(scene.At(place.rank), hang_->kind) < hang_->lasted;
-  });
-}
-
-void ProgressWatch::EndHang(const std::string& what, MonoTime now, Findings* found) {
-  if (hang_.has_value()) {
-    found->emplace_back(HangEnded{hang_->id, now - hang_found_at_, what});
-    hang_.reset();
-  }
 }
 
 }  // namespace fsdprun::watch

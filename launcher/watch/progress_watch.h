@@ -21,7 +21,7 @@
 
 namespace fsdprun::watch {
 
-using Event = std::variant<TimerDue, WorldBegan, WorldEnded, VitalsCame, StepReported>;
+using Event = std::variant<TimerDue, WorldBegan, WorldEnded, VitalsCame, StepReported, ActedOnHang>;
 
 /// Total: every event is legal at any time; samples of another generation or of ranks that the
 /// world does not have are dropped. Time: the coordinator's monotonic clock.
@@ -43,6 +43,10 @@ class ProgressWatch {
 
   /// The world hangs.
   const std::optional<HangFound>& hang() const { return hang_; }
+  /// For how long it has been seen by now.
+  Duration hang_lasted() const { return hang_lasted_; }
+  /// It has lasted so long that something is to be done about it, where that is wanted.
+  bool IsToBeActedOn() const { return hang_.has_value() && hang_lasted_ >= hang_->act_after; }
   const std::map<uint64_t, SlowFound>& stragglers() const { return stragglers_.slow(); }
   /// After which time without movement a rank in a step hangs, by now.
   Duration StepLimit(MonoTime now) const;
@@ -52,6 +56,8 @@ class ProgressWatch {
   struct Heard {
     bool ever = false;
     MonoTime at{};
+    /// Of the last while, the time in which it was not heard of as it should.
+    Duration missed{};
   };
 
   void Handle(const TimerDue& due, MonoTime now, Findings* found);
@@ -59,21 +65,32 @@ class ProgressWatch {
   void Handle(const WorldEnded& ended, MonoTime now, Findings* found);
   void Handle(const VitalsCame& vitals, MonoTime now, Findings* found);
   void Handle(const StepReported& report, MonoTime now, Findings* found);
+  void Handle(const ActedOnHang& acted, MonoTime now, Findings* found);
 
   void Take(const Sample& sample, MonoTime now);
   void LookSoon(MonoTime when);
   void Look(MonoTime now, Findings* found);
   std::vector<int> Present(MonoTime now) const;
+  bool IsLate(const WatchedRank& rank) const;
+  bool IsNearLimit(const WatchedRank& rank, MonoTime now) const;
   bool IsIncomplete(MonoTime now) const;
+  bool IsWaitedFor(const Heard& heard, MonoTime now) const;
+  void NoteSilence(Duration since, MonoTime now);
   Duration Silence() const;
+  Duration WaitForNode() const;
+  Duration FlapWindow() const;
   void NoteWarmUp(const Scene& scene);
   void LearnFrom(const Scene& scene);
-  void Learn(Span span, Duration stood, MonoTime now);
+  void Learn(Activity in, Duration stood, bool is_late, MonoTime now);
   void LookForHang(const Scene& scene, Findings* found);
-  bool IsConfirmed(const std::optional<Suspicion>& suspicion, MonoTime now);
+  bool IsConfirmed(const Scene& scene, const std::optional<Suspicion>& suspicion);
+  bool IsSameAgain(const Suspicion& suspicion, MonoTime now) const;
   std::optional<Suspicion> NoMoreReports(MonoTime now) const;
   HangFound Found(const Scene& scene, const Suspicion& suspicion);
-  bool IsOver(const Scene& scene) const;
+  Duration ActAfter(const Scene& scene, const Suspicion& suspicion) const;
+  std::optional<Span> SpanOfHang() const;
+  std::string WhyOver(const Scene& scene) const;
+  std::optional<Duration> LastedNow(const Scene& scene) const;
   Duration SeenOf(const WatchedRank& rank, HangKind kind) const;
   void EndHang(const std::string& what, MonoTime now, Findings* found);
 
@@ -99,7 +116,10 @@ class ProgressWatch {
   Duration warm_longest_{};
   bool is_held_up_ = false;
   Duration all_stood_{};
-  Span all_stood_in_ = Span::kStep;
+  Activity all_stood_in_ = Activity::kForward;
+  bool all_stood_is_late_ = false;
+  /// A worker was seen to be stopped.
+  MonoTime stopped_at_ = MonoTime::min();
   Duration all_idle_{};
 
   // Steps as rank 0 reports them.
@@ -114,6 +134,10 @@ class ProgressWatch {
   MonoTime suspected_at_ = MonoTime::max();
   std::optional<HangFound> hang_;
   MonoTime hang_found_at_{};
+  Duration hang_lasted_{};
+  /// The last hang that ended, of this world, and when.
+  std::optional<HangFound> last_hang_;
+  MonoTime last_ended_at_{};
 };
 
 }  // namespace fsdprun::watch

@@ -91,6 +91,8 @@ struct VitalsCame {
 struct StepReported {
   int64_t step = 0;
 };
+/// The world is about to be stopped because of the hang that was found.
+struct ActedOnHang {};
 /// The time of ProgressWatch::wake_at has come.
 struct TimerDue {};
 

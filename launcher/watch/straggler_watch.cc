@@ -51,6 +51,7 @@ void StragglerWatch::Take(const Sample& sample) {
   step.save = ToSeconds(own.save_time);
   step.compute = std::max(0.0, step.own - step.data - step.save);
   ++rank.sum.steps;
+  rank.sum.waited += ToSeconds(own.collective_wait);
   rank.sum.own += step.own;
   rank.sum.compute += step.compute;
   rank.sum.data += step.data;
@@ -107,9 +108,11 @@ StragglerWatch::Round StragglerWatch::Together(const Rank& rank) {
     all.data += round.data * round.steps;
     all.save += round.save * round.steps;
     all.variance += round.variance * round.steps;
+    all.waited += round.waited;
   }
   const double n = std::max(1, all.steps);
-  return {all.steps, all.own / n, all.compute / n, all.data / n, all.save / n, all.variance / n};
+  return {all.steps,    all.own / n,      all.compute / n, all.data / n,
+          all.save / n, all.variance / n, all.waited};
 }
 
 StragglerWatch::Means StragglerWatch::MeansOf(const std::vector<Round>& rounds) const {
@@ -131,6 +134,11 @@ StragglerWatch::Means StragglerWatch::MeansOf(const std::vector<Round>& rounds) 
 }
 
 // --- Verdicts
+
+bool StragglerWatch::AreWaitsKnown(const std::vector<Round>& rounds) {
+  return std::any_of(rounds.begin(), rounds.end(),
+                     [](const Round& round) { return round.waited > 0; });
+}
 
 bool StragglerWatch::IsSlow(const Rank& rank, const Round& all, const Means& others) const {
   const auto votes = std::count_if(rank.excess.begin(), rank.excess.end(),
@@ -169,9 +177,11 @@ void StragglerWatch::Judge(const Places& places, MonoTime now, uint64_t* next_id
     together.push_back(Together(rank));
   }
   const Means others = MeansOf(together);
+  const bool knows_waits = AreWaitsKnown(together);
   std::vector<int> slow;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (IsSlow(ranks_[i], together[i], others)) {
+    if (IsSlow(ranks_[i], together[i], others) &&
+        (knows_waits || LosesTimeIn(together[i], others) != SlowIn::kComputing)) {
       slow.push_back(static_cast<int>(i));
     } else if (ranks_[i].finding != 0 && IsSlowNoMore(ranks_[i])) {
       Acquit(&ranks_[i], "as fast as the others again", found);

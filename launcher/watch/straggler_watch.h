@@ -10,7 +10,9 @@
 // ratio in kVotes of its last kRounds rounds, and if, taken together, the difference is kSurety
 // times what the spread of the steps explains: neither one slow step, such as a checkpoint of rank
 // 0, nor noise on thousands of ranks accuses anybody. It is slow no longer when at most one of its
-// last rounds was by three quarters of the ratio.
+// last rounds was by three quarters of the ratio. Where no rank has waited in a collective at all
+// (with NCCL the device waits, and the host does not), nobody is said to compute slowly: the own
+// time is then that of the step, which is everybody's.
 
 #include <array>
 #include <cstdint>
@@ -60,6 +62,8 @@ class StragglerWatch {
     double data = 0;
     double save = 0;
     double variance = 0;
+    /// In all.
+    double waited = 0;
   };
   struct Rank {
     int64_t pid = 0;
@@ -88,6 +92,8 @@ class StragglerWatch {
   static Round EndRound(Rank* rank);
   Means MeansOf(const std::vector<Round>& rounds) const;
   static Round Together(const Rank& rank);
+  /// Some rank has waited for others.
+  static bool AreWaitsKnown(const std::vector<Round>& rounds);
   bool IsSlow(const Rank& rank, const Round& all, const Means& others) const;
   bool IsSlowNoMore(const Rank& rank) const;
   void TellSlow(const std::vector<int>& slow, const Means& others, const Places& places,

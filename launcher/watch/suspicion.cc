@@ -31,16 +31,25 @@ Suspicion Standing(const Scene& scene, HangKind kind, std::vector<int> culprits,
   return found;
 }
 
+/// Once one is over its limit, all that were stopped with it: of some, a sample may have been lost.
 std::optional<Suspicion> Stopped(const Scene& scene) {
-  const Duration limit = scene.limits.StoppedLimit();
-  Suspicion found{HangKind::kStopped, {}, Duration::max(), limit};
+  const auto limit_of = [&](int rank) {
+    return scene.At(rank).last().state == 't' ? scene.limits.TracedLimit()
+                                              : scene.limits.StoppedLimit();
+  };
+  const Duration late = 3 * scene.every;
+  Suspicion found{HangKind::kStopped, {}, Duration::max(), {}};
+  bool is_one_over = false;
   for (const int rank : scene.present) {
-    if (scene.At(rank).stopped() >= limit) {
+    const Duration stopped = scene.At(rank).stopped();
+    if (stopped > Duration{} && stopped >= limit_of(rank) - late) {
+      is_one_over = is_one_over || stopped >= limit_of(rank);
       found.culprits.push_back(rank);
-      found.lasted = std::min(found.lasted, scene.At(rank).stopped());
+      found.lasted = std::min(found.lasted, stopped);
+      found.limit = std::max(found.limit, limit_of(rank));
     }
   }
-  return found.culprits.empty() ? std::nullopt : std::optional(found);
+  return is_one_over ? std::optional(found) : std::nullopt;
 }
 
 /// Their counts of collectives are of the same sequence: they never differ by more than what one
@@ -81,8 +90,35 @@ std::vector<int> Behind(const Scene& scene, const std::vector<int>& tell) {
   return behind.size() == tell.size() ? std::vector<int>() : behind;
 }
 
-/// The fewest who wait in another collective than the others; empty if all wait in the same.
+/// Collectives of different lanes end in any order.
+enum class LaneKind { kGather, kBarrier, kReduce };
+
+/// Of "all_gather of ranks 0-3": what is in order, and for whom.
+std::pair<LaneKind, std::string> LaneOf(const std::string& collective) {
+  const size_t end = std::min(collective.find(' '), collective.size());
+  const std::string kind = collective.substr(0, end);
+  const LaneKind lane = kind == "all_gather" ? LaneKind::kGather
+                        : kind == "barrier"  ? LaneKind::kBarrier
+                                             : LaneKind::kReduce;
+  return {lane, collective.substr(end)};
+}
+
+/// They have begun and ended as many of one group, and wait in one lane of it.
+bool AreInStep(const Scene& scene, const std::vector<int>& tell) {
+  const OwnSample& first = *scene.At(tell.front()).last().own;
+  return std::all_of(tell.begin(), tell.end(), [&](int rank) {
+    const OwnSample& own = *scene.At(rank).last().own;
+    return own.begun == first.begun && own.ended == first.ended &&
+           LaneOf(own.collective) == LaneOf(first.collective);
+  });
+}
+
+/// The fewest who wait in another collective than the others; empty if all wait in the same, or the
+/// order of threads may be all that differs.
 std::vector<int> InAnother(const Scene& scene, const std::vector<int>& tell) {
+  if (!AreInStep(scene, tell)) {
+    return {};
+  }
   std::map<std::pair<std::string, std::string>, std::vector<int>> by_text;
   for (const int rank : tell) {
     const OwnSample& own = *scene.At(rank).last().own;
@@ -106,11 +142,35 @@ std::optional<Suspicion> InCollective(const Scene& scene, const std::vector<int>
   return Standing(scene, kind, std::move(others), tell);
 }
 
+/// Those that say nothing while the others have not done a step: they import, or connect.
+std::vector<int> NotThereYet(const Scene& scene, const std::vector<int>& tell) {
+  const bool has_begun = std::any_of(tell.begin(), tell.end(),
+                                     [&](int rank) { return scene.At(rank).steps_done() > 0; });
+  return scene.is_warm || has_begun
+             ? std::vector<int>()
+             : Where(scene, [&](int rank) { return !scene.At(rank).tells(); });
+}
+
+std::optional<Suspicion> Silent(const Scene& scene, std::vector<int> silent) {
+  Suspicion found{HangKind::kBehind, std::move(silent), Duration::max(),
+                  scene.limits.StartLimit(scene.now)};
+  for (const int rank : found.culprits) {
+    found.lasted = std::min(found.lasted, scene.At(rank).silent());
+  }
+  return found.lasted < found.limit ? std::nullopt : std::optional(found);
+}
+
 std::optional<Suspicion> NotMoving(const Scene& scene) {
   const std::vector<int> tell = Where(scene, [&](int rank) { return scene.At(rank).tells(); });
   const auto is_over = [&](int rank) { return scene.IsOver(rank); };
-  if (std::none_of(tell.begin(), tell.end(), is_over) || HoldsUp(scene).has_value()) {
+  const bool is_one_stopped = std::any_of(scene.present.begin(), scene.present.end(),
+                                          [&](int rank) { return scene.At(rank).IsStopped(); });
+  if (std::none_of(tell.begin(), tell.end(), is_over) || HoldsUp(scene).has_value() ||
+      is_one_stopped) {
     return std::nullopt;
+  }
+  if (std::vector<int> silent = NotThereYet(scene, tell); !silent.empty()) {
+    return Silent(scene, std::move(silent));
   }
   std::vector<int> behind = Behind(scene, tell);
   if (!behind.empty()) {
@@ -147,7 +207,7 @@ std::optional<Suspicion> Asleep(const Scene& scene) {
 std::optional<Suspicion> Idle(const Scene& scene) {
   Suspicion found{HangKind::kIdle,
                   {},
-                  Duration::max(),
+                  scene.unreported,
                   scene.limits.LimitOf(Span::kIdle, /*is_busy=*/false, scene.now)};
   for (const int rank : scene.present) {
     found.lasted = std::min(found.lasted, scene.At(rank).idle());
@@ -162,9 +222,11 @@ std::optional<Suspicion> Idle(const Scene& scene) {
 
 Duration Scene::LimitOf(int rank) const {
   const WatchedRank& seen = At(rank);
-  // Who waits in a collective may spin: only what computes by itself has more time.
-  return limits.LimitOf(SpanOf(seen.activity(), is_warm), seen.IsBusy() && !seen.IsInCollective(),
-                        now);
+  if (seen.activity() == Activity::kStarting) {
+    return limits.StartLimit(now);
+  }
+  // Also in a collective: one that was begun ahead is under way while the rank computes.
+  return limits.LimitOf(SpanOf(seen.activity(), is_warm), seen.IsBusy(), now);
 }
 
 std::optional<Suspicion> Suspect(const Scene& scene) {

@@ -8,10 +8,13 @@
 // in that with the fewest collectives begun. That alone would accuse whoever is late for a good
 // reason, so each rank has a limit for what it is doing, and nobody is accused while the one that
 // is behind, or one that saves or waits for data, is within its own. What is certain comes first: a
-// worker that is stopped. Where all have entered the same collective, it is nobody's program but
-// what carries the collective. Ranks whose counts of collectives do not go together, such as those
-// of different pipeline stages, are compared by their steps alone, and then by who is in no
-// collective at all.
+// worker that is stopped; while one is, nobody else is judged. A worker that says nothing while the
+// others wait for the first step is what they wait for. Where all have entered the same collective,
+// it is nobody's program but what carries the collective. Ranks whose counts of collectives do not
+// go together, such as those of different pipeline stages, are compared by their steps alone, and
+// then by who is in no collective at all. That they have gone different ways through the program is
+// said only where nothing else explains it: two threads carry the collectives of a rank, so which
+// is its oldest one may differ from rank to rank.
 
 #include <optional>
 #include <vector>
@@ -34,6 +37,8 @@ struct Scene {
   MonoTime now{};
   /// Samples of a node are missing, but not for long: what is seen of the others proves nothing.
   bool is_incomplete = false;
+  /// For how long rank 0 has told no further step; Duration::max(): it never did.
+  Duration unreported = Duration::max();
 
   const WatchedRank& At(int rank) const { return ranks[static_cast<size_t>(rank)]; }
   /// It has not moved for at least two samples.

@@ -48,18 +48,23 @@ void WatchedRank::Begin(Sample sample, MonoTime now) {
 
 WatchedRank::Moved WatchedRank::NoteMovement(const Sample& sample, Duration seen, Duration real) {
   if (!tells()) {
+    silent_ += seen;
     return {};
   }
-  was_stopped_ = was_stopped_ || IsStoppedState(sample.state);
+  if (IsStopped() || IsStoppedState(sample.state)) {
+    // Who has stopped it did that: it says nothing of how long the work takes.
+    stood_ = real_stood_ = cpu_stood_ = Duration{};
+    return {};
+  }
   if (!HasMoved(*last_.own, *sample.own)) {
     stood_ += seen;
     real_stood_ += real;
     cpu_stood_ += sample.cpu - last_.cpu;
     return {};
   }
-  const Moved moved{true, stood_, last_.own->activity, last_.own->IsInCollective(), was_stopped_};
+  first_step_ = first_step_ < 0 ? sample.own->step : first_step_;
+  const Moved moved{true, stood_, last_.own->activity, last_.own->IsInCollective()};
   stood_ = real_stood_ = cpu_stood_ = Duration{};
-  was_stopped_ = IsStoppedState(sample.state);
   return moved;
 }
 
@@ -67,13 +72,16 @@ void WatchedRank::NoteOutside(const Sample& sample, Duration seen, Duration real
   const Duration used = sample.cpu - last_.cpu;
   const bool is_idle = static_cast<double>(used.count()) <
                        kIdleShare * static_cast<double>(std::max<int64_t>(1, real.count()));
-  const bool was_stopped = IsStoppedState(last_.state);
-  AddWhile(was_stopped && IsStoppedState(sample.state), seen, &stopped_);
+  AddWhile(IsStopped() && IsStoppedState(sample.state), seen, &stopped_);
   AddWhile(last_.state == 'D' && sample.state == 'D' && is_idle, seen, &asleep_);
   AddWhile(is_idle, seen, &idle_);
 }
 
-int64_t WatchedRank::steps_done() const { return tells() ? last_.own->step - first_step_ : 0; }
+bool WatchedRank::IsStopped() const { return IsStoppedState(last_.state); }
+
+int64_t WatchedRank::steps_done() const {
+  return tells() && first_step_ >= 0 ? last_.own->step - first_step_ : 0;
+}
 
 uint64_t WatchedRank::collectives_done() const {
   return tells() ? last_.own->ended - first_ended_ : 0;

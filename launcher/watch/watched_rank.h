@@ -24,11 +24,10 @@ class WatchedRank {
   /// What has ended with a sample, if the rank has moved.
   struct Moved {
     bool has_moved = false;
-    /// For how long it had stood, doing what; nothing to be learnt if it was stopped meanwhile.
+    /// For how long it had stood, doing what.
     Duration stood{};
     Activity in = Activity::kOther;
     bool was_in_collective = false;
-    bool was_stopped = false;
   };
 
   Moved Take(Sample sample, MonoTime now, Duration every);
@@ -41,8 +40,14 @@ class WatchedRank {
   bool IsInCollective() const { return tells() && last_.own->IsInCollective(); }
   Activity activity() const { return tells() ? last_.own->activity : Activity::kOther; }
 
-  /// Seen to be without any movement in what it says of itself; of those that say nothing, 0.
+  /// It is stopped, traced or dead.
+  bool IsStopped() const;
+
+  /// Seen to be without any movement in what it says of itself, since it was stopped last; of those
+  /// that say nothing, 0.
   Duration stood() const { return stood_; }
+  /// Seen to say nothing of itself.
+  Duration silent() const { return silent_; }
   /// Seen to be stopped, traced or dead.
   Duration stopped() const { return stopped_; }
   /// Seen to be in uninterruptible sleep without using the CPU.
@@ -65,12 +70,13 @@ class WatchedRank {
   bool is_seen_ = false;
   Sample last_;
   MonoTime seen_at_{};
+  /// The first that it has told; -1: none yet.
   int64_t first_step_ = -1;
   uint64_t first_ended_ = 0;
   Duration stood_{};
   Duration cpu_stood_{};
   Duration real_stood_{};
-  bool was_stopped_ = false;
+  Duration silent_{};
   Duration stopped_{};
   Duration asleep_{};
   Duration idle_{};

@@ -76,6 +76,12 @@ bool ControlChannel::SendCheckpoint(int64_t step, std::string_view path) {
   return SendLine(DumpWithText(std::move(record), "path", path));
 }
 
+bool ControlChannel::SendNoCheckpoint(int64_t step, std::string_view error) {
+  Json record = Record(contract::kRecordCheckpoint);
+  record["step"] = step;
+  return SendLine(DumpWithText(std::move(record), "error", error));
+}
+
 bool ControlChannel::SendDone() { return SendLine(Dump(Record(contract::kRecordDone))); }
 
 bool ControlChannel::SendLine(const std::string& line) {

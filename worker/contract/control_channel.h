@@ -32,6 +32,8 @@ class ControlChannel {
   /// The caller limits the rate; `text` (without step/total) may be empty.
   bool SendProgress(int64_t step, int64_t total, std::string_view text);
   bool SendCheckpoint(int64_t step, std::string_view path);
+  /// None was saved, though one was asked for.
+  bool SendNoCheckpoint(int64_t step, std::string_view error);
   bool SendDone();
 
   /// Reads what has arrived and returns the stop request if there was one, now or earlier. Unknown

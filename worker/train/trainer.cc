@@ -321,16 +321,21 @@ bool Trainer::SaveNow(bool is_last) {
       if (!checkpoint::MayPass(error.error_number())) {
         throw;
       }
+      channel_.SendNoCheckpoint(step_, text);
       Warn(save_notice_, text + "; training goes on and tries again at the next period");
       return Vote(job_, IsStopRequested() ? kStop : kGoOn).Highest() != kGoOn;
     }
     is_save_given_up_ = true;
+    channel_.SendNoCheckpoint(step_, "the grace of a stop is over");
     progress_->Event("warning: the checkpoint of step " + std::to_string(step_) +
                      " was given up, because the grace of the stop is over; " + LastSaveText());
     return true;
   }
   saved_step_ = step_;
   stop_plan_.NoteSave(Clock::now() - start);
+  // Who has asked for one meanwhile gets this one: no step was done since.
+  channel_.PollStop();
+  channel_.TakeSave();
   channel_.SendCheckpoint(step_, path);
   progress_->Event("checkpoint " + path);
   return Vote(job_, IsStopRequested() ? kStop : kGoOn).Highest() != kGoOn;
@@ -340,6 +345,7 @@ bool Trainer::SaveOnRequest() {
   if (saver_) {
     return SaveNow();
   }
+  channel_.SendNoCheckpoint(step_, "checkpoint.dir is not set");
   progress_->Event("warning: a checkpoint of step " + std::to_string(step_) +
                    " was asked for, and not saved: checkpoint.dir is not set; training goes on");
   return false;

@@ -85,7 +85,23 @@ TEST(CleanRunTest, HourOf4096Ranks) {
 
 TEST(CleanRunTest, LongStepsAreNormalWhereTheyAreLong) {
   RunAnHour({.ranks = 8, .step = seconds(40), .collectives_per_step = 1, .warm_step = seconds(60)});
+  RunAnHour({.ranks = 8, .step = seconds(20), .collectives_per_step = 3, .warm_step = seconds(20)});
 }
+
+/// As the page's documentation has it: a step and what it does, and no collectives. From the first
+/// step after the warm ones on, and also in the next world, where a step may take as long as ever.
+TEST(CleanRunTest, LongStepsOfProgramsThatOnlyCountThem) {
+  for (const int step_s : {20, 40, 100}) {
+    RunAnHour({.ranks = 4,
+               .seed = static_cast<uint64_t>(step_s),
+               .step = seconds(step_s),
+               .collectives_per_step = 0,
+               .warm_step = seconds(step_s)});
+  }
+}
+
+/// A rank without a page, with whom nothing is wrong.
+TEST(CleanRunTest, OneRankThatTellsNothing) { RunAnHour({.ranks = 4, .silent = {0}}); }
 
 TEST(CleanRunTest, WorkersThatTellNothingOfThemselves) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {

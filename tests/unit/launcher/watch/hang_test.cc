@@ -184,6 +184,43 @@ TEST(HangTest, WorkersThatHaveEndedOrTellNothingAreNotJudged) {
   EXPECT_THAT(job.hang()->what, HasSubstr("nothing is heard of 1 other worker"));
 }
 
+TEST(HangTest, RankThatTellsNothingIsNotAskedAboutItsCollective) {
+  SimulatedTraining job = RunningJob({.silent = {0}});
+  FoundAfter(&job, {.activity = Activity::kForward, .is_collective = true});
+  EXPECT_EQ(job.hang()->kind, HangKind::kCollective);
+  EXPECT_THAT(job.hang()->what,
+              AllOf(HasSubstr("all 3 workers that say what they do have entered all_gather"),
+                    HasSubstr("1 others say nothing of themselves")));
+  // And it is one hang, however often it is looked at.
+  job.Run(minutes(10));
+  EXPECT_EQ(job.found().size(), 1u) << job.Texts();
+  EXPECT_GE(job.watch().hang_lasted(), minutes(9));
+}
+
+TEST(HangTest, RankThatComputesWithACollectiveUnderWayHasLonger) {
+  SimulatedTraining job = RunningJob();
+  const Duration after =
+      FoundAfter(&job, {.activity = Activity::kForward, .is_busy = true, .is_collective = true});
+  EXPECT_GE(after, kBusyFloor);
+}
+
+TEST(HangTest, StoppedTimeIsNobodysAndIsNotLearnt) {
+  SimulatedTraining job = RunningJob({.step = seconds(20), .collectives_per_step = 0});
+  const Duration limit = job.watch().StepLimit(job.now());
+  job.Begin({.length = minutes(60), .ranks = {2}, .activity = Activity::kForward, .state = 'T'});
+  job.Run(minutes(70));
+  EXPECT_EQ(job.found().size(), 2u) << job.Texts();  // Stopped, and over.
+  EXPECT_LE(job.watch().StepLimit(job.now()), limit + kFactor * seconds(2));
+}
+
+TEST(HangTest, OutageThatEndsByItselfIsForgottenWithinADay) {
+  SimulatedTraining job = RunningJob();
+  job.Begin({.length = minutes(60), .activity = Activity::kForward, .is_collective = true});
+  job.Run(minutes(61));
+  EXPECT_GE(job.watch().StepLimit(job.now()), minutes(29));
+  EXPECT_LE(job.watch().StepLimit(job.now() + std::chrono::hours(20)), minutes(1));
+}
+
 /// Whatever the job and whoever it is, it is the one.
 TEST(HangTest, CulpritIsTheOneThatWasInjected) {
   std::mt19937_64 random(7);

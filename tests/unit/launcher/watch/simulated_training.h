@@ -32,10 +32,15 @@ struct TrainingOptions {
   Duration step = milliseconds(200);
   /// Of a rank's own time, as a share of it.
   double noise = 0.05;
+  /// 0: it says nothing of collectives, nor of what it does in a step.
   uint64_t collectives_per_step = 20;
   /// The first steps take so long.
   Duration warm_step = seconds(20);
   bool tells = true;
+  /// These ranks say nothing of themselves.
+  std::set<int> silent = {};
+  /// What ranks wait for each other is told.
+  bool tells_waits = true;
   ProgressWatch::Options watch{};
 };
 
@@ -99,6 +104,8 @@ class SimulatedTraining {
     }
   }
   void GoOn() {
+    // What was waited in has been left.
+    collectives_ += pause_.has_value() ? 1 : 0;
     pause_.reset();
     pause_ends_ = MonoTime::max();
   }
@@ -199,7 +206,7 @@ class SimulatedTraining {
       sample.state = is_one ? pause_->state : 'S';
     }
     sample.cpu = cpu;
-    if (options_.tells) {
+    if (options_.tells && options_.silent.count(rank) == 0) {
       sample.own = is_held ? Held(is_one) : Moving(rank);
     }
     return sample;
@@ -209,15 +216,22 @@ class SimulatedTraining {
     OwnSample own;
     own.step = static_cast<int64_t>(done_);
     const double part = done_ - static_cast<double>(own.step);
-    own.activity = part < 0.3   ? Activity::kForward
-                   : part < 0.9 ? Activity::kBackward
-                                : Activity::kOptimizer;
-    own.begun = static_cast<uint64_t>(done_ * static_cast<double>(options_.collectives_per_step)) +
-                random_() % 2;
-    own.ended = own.begun - std::min(own.begun, random_() % 2);
+    own.activity = part < 0.3 || options_.collectives_per_step == 0 ? Activity::kForward
+                   : part < 0.9                                     ? Activity::kBackward
+                                                                    : Activity::kOptimizer;
+    own.begun = Collectives(done_, 0.5);
+    own.ended = Collectives(done_, 0);
     own.collective = "all_gather";
     Measure(rank, &own);
     return own;
+  }
+
+  /// Each takes half of the time until the next one; they never go back.
+  uint64_t Collectives(double done, double ahead) const {
+    const double per_step = static_cast<double>(options_.collectives_per_step);
+    return options_.collectives_per_step == 0
+               ? 0
+               : collectives_ + static_cast<uint64_t>(done * per_step + ahead);
   }
 
   /// Of the steps: what a rank does not need is what it waits for the slowest.
@@ -228,6 +242,9 @@ class SimulatedTraining {
     const double took = base * (1 + noise) + base * more;
     const auto in_ns = [](double s) { return Duration(static_cast<int64_t>(s * 1e9)); };
     own->step_time = in_ns(std::max(took, ToSeconds(options_.step)));
+    if (!options_.tells_waits) {
+      own->step_time = in_ns(took);
+    }
     own->collective_wait = own->step_time - in_ns(took);
     (slow_in_ == SlowIn::kWaitingForData ? own->data_wait : own->save_time) =
         slow_in_ == SlowIn::kComputing ? Duration{} : in_ns(base * more);
@@ -236,15 +253,14 @@ class SimulatedTraining {
   OwnSample Held(bool is_one) const {
     OwnSample own;
     own.step = static_cast<int64_t>(frozen_);
-    const uint64_t begun =
-        static_cast<uint64_t>(frozen_ * static_cast<double>(options_.collectives_per_step)) + 2;
-    const bool waits = !is_one || pause_->is_collective;
-    own.begun = waits ? begun + 1 : begun;
-    own.ended = begun;
+    const bool is_told = options_.collectives_per_step > 0;
+    const bool waits = is_told && (!is_one || pause_->is_collective);
+    own.ended = Collectives(frozen_, 0.5);
+    own.begun = own.ended + (waits ? 1 : 0);
     own.collective = waits ? "all_gather" : "";
     own.unit = waits ? "layers.3" : "";
     own.bytes = waits ? 4'200'000 : 0;
-    own.activity = waits ? Activity::kCollective : pause_->activity;
+    own.activity = waits ? Activity::kCollective : is_one ? pause_->activity : Activity::kForward;
     return own;
   }
 
@@ -258,6 +274,8 @@ class SimulatedTraining {
   /// Steps, with the part of the present one.
   double done_ = 0;
   double frozen_ = 0;
+  /// Those that were waited in, besides the steps' own.
+  uint64_t collectives_ = 0;
   std::optional<Pause> pause_;
   MonoTime pause_ends_ = MonoTime::max();
   std::vector<double> slower_;

@@ -23,7 +23,7 @@ TEST(StragglerTest, RankThatIs15PercentSlowerIsNamedWithinAMinute) {
     ASSERT_EQ(job.slow().size(), 1u);
     const SlowFound slow = job.slow().front();
     EXPECT_THAT(RanksOf(slow.ranks), ElementsAre(1));
-    EXPECT_NEAR(slow.excess, 0.15, 0.04);
+    EXPECT_NEAR(slow.excess, 0.15, 0.05);
     EXPECT_EQ(slow.in, SlowIn::kComputing);
     EXPECT_THAT(slow.what,
                 AllOf(HasSubstr("rank 1 on node node-0 computes 1"),
@@ -100,6 +100,18 @@ TEST(StragglerTest, RatioIsTheUsers) {
   quiet.Slow(1, 5);
   quiet.Run(minutes(10));
   EXPECT_EQ(quiet.Texts(), "");
+}
+
+/// With NCCL the device waits: every rank's own time is that of the step, and differs by noise.
+TEST(StragglerTest, NobodyComputesSlowlyWhereNoWaitIsTold) {
+  SimulatedTraining job = RunningJob({.tells_waits = false});
+  job.Slow(1, 0.3);
+  job.Run(minutes(10));
+  EXPECT_EQ(job.Texts(), "");
+  SimulatedTraining data = RunningJob({.tells_waits = false});
+  data.Slow(2, 0.3, SlowIn::kWaitingForData);
+  data.Run(minutes(2));
+  EXPECT_EQ(data.slow().size(), 1u);
 }
 
 TEST(StragglerTest, WorldThatEndsTakesItBack) {
