@@ -178,6 +178,8 @@ struct WorldStopping {
 /// No process of it is left.
 struct WorldStopped {
   Generation generation;
+  /// Of all its failures the one that is the root cause, see FailureReport; unset: none has failed.
+  std::optional<CauseKind> root{};
 };
 /// The job is over and all agents have left or timed out. The last news; every later event is only
 /// answered by a release.

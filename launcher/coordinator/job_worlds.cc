@@ -217,7 +217,7 @@ void JobMachine::EscalateStop(StopKind kind, Duration grace, Out& out) {
 
 void JobMachine::FinishStop(Out& out) {
   FSDPRUN_CHECK(!world_.IsAwaited(), "every member has stopped");
-  out.effects.news.emplace_back(job::WorldStopped{generation()});
+  out.effects.news.emplace_back(job::WorldStopped{generation(), world_.failures().RootKind()});
   JudgeWorld(out);
   membership_.EndWorld();
   world_.End();

@@ -257,6 +257,14 @@ bool FailureLog::StoppedWorkerOutranks(const Entry& root) const {
          !IsPermanent(root.failure);
 }
 
+std::optional<CauseKind> FailureLog::RootKind() const {
+  if (entries_.empty()) {
+    return std::nullopt;
+  }
+  const Entry& root = entries_[RootIndex()];
+  return StoppedWorkerOutranks(root) ? failed_before_stop_->failure.kind : root.failure.kind;
+}
+
 FailureReport FailureLog::Report() const {
   FSDPRUN_CHECK(!entries_.empty(), "no failure, no report");
   const size_t root = RootIndex();

@@ -30,6 +30,8 @@ class FailureLog {
   bool HasHang() const;
   /// The report with the root cause picked out; `empty()` must be false. See Note [Root cause].
   FailureReport Report() const;
+  /// The kind of that root cause; unset if the log is empty.
+  std::optional<CauseKind> RootKind() const;
   int collateral() const { return collateral_; }
 
  private:

@@ -111,11 +111,12 @@ absl::StatusOr<UserSecret> LoadUserSecret(const Environment& environment) {
   }
   const std::string path = absl::StrCat(folders.back(), "/secret");
   absl::StatusOr<std::string> secret = ReadSecret(path);
-  if (absl::IsNotFound(secret.status())) {
+  const bool is_new = absl::IsNotFound(secret.status());
+  if (is_new) {
     secret = MakeSecret(folders);
   }
   RETURN_IF_ERROR(secret.status());
-  return UserSecret{*std::move(secret), path};
+  return UserSecret{*std::move(secret), path, is_new};
 }
 
 }  // namespace fsdprun

@@ -13,6 +13,8 @@ namespace fsdprun {
 struct UserSecret {
   std::string value;
   std::string path;
+  /// There was none, and it was made now, by this process or another.
+  bool is_new = false;
 };
 
 /// Reads `$XDG_CONFIG_HOME/fsdprun/secret` or `$HOME/.config/fsdprun/secret`; makes it if it is not

@@ -59,7 +59,9 @@ void TimeLedger::SettleSteps(int64_t step, MonoTime until) {
   const Duration took = std::max(until - since_, Duration{});
   longest_step_ = std::max(longest_step_, took);
   double repeated = 0;
-  if (step <= highest_step_) {
+  if (step < step_) {
+    highest_step_ = step_ = -1;  // They begin again, as with each epoch: nothing is done twice.
+  } else if (step <= highest_step_) {
     repeated = 1;
   } else if (step_ < highest_step_) {
     repeated = static_cast<double>(highest_step_ - step_) / static_cast<double>(step - step_);
@@ -129,7 +131,7 @@ void TimeLedger::CutOff(MonoTime now) {
     Settle(BucketOfStage(), failed_at);
   }
   if (failed_at_.has_value()) {
-    Settle(TimeBucket::kDetect, now);
+    Settle(has_hung_ ? TimeBucket::kHang : TimeBucket::kDetect, now);
   }
   CloseStage(now);
 }
@@ -163,8 +165,10 @@ void TimeLedger::Tell(const job::WorldCommitted& /*committed*/, MonoTime now) {
 void TimeLedger::Tell(const job::FailureReported& reported, MonoTime now) {
   const bool is_our_doing =
       reported.failure.worker.has_value() && reported.failure.worker->killed_by_us;
-  if (stage_ == Stage::kWorking && !is_our_doing) {
-    failed_at_ = std::min(failed_at_.value_or(now), now - reported.age);
+  const MonoTime since = now - reported.age;
+  if (stage_ == Stage::kWorking && !is_our_doing && (!failed_at_ || since < *failed_at_)) {
+    failed_at_ = since;
+    has_hung_ = reported.failure.kind == CauseKind::kWorkerHung;
   }
 }
 

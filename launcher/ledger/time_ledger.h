@@ -22,12 +22,13 @@ enum class TimeBucket {
   kProductive,  // steps that had not been done before
   kRunning,     // workers run that do not tell of progress, or not any more
   kRecompute,   // steps that were done before, and the one that a stop cut short
-  kHang,        // workers made no progress for much longer than ever before, and were then stopped
-  kDetect,      // something had failed, and it was not known yet
-  kStop,        // workers are being stopped, for a failure or a change of membership
-  kOperator,    // the same, because an operator has asked for it
-  kHeadless,    // a coordinator has taken the job over, and waits for its nodes to come back
-  kOther,       // the job is decided, and the nodes hear of it
+  kHang,    // workers did not get on, and were then stopped: a hang that was found, or no progress
+            // for much longer than ever before
+  kDetect,  // something had failed, and it was not known yet
+  kStop,    // workers are being stopped, for a failure or a change of membership
+  kOperator,  // the same, because an operator has asked for it
+  kHeadless,  // a coordinator has taken the job over, and waits for its nodes to come back
+  kOther,     // the job is decided, and the nodes hear of it
 };
 inline constexpr size_t kTimeBuckets = 12;
 
@@ -129,8 +130,9 @@ class TimeLedger {
   // Of the present world.
   bool has_progress_ = false;
   int64_t step_ = -1;
-  /// What has failed, failed then.
+  /// What has failed, failed then; or began to hang.
   std::optional<MonoTime> failed_at_;
+  bool has_hung_ = false;
   /// Its workers had been at work under another coordinator.
   bool is_adopted_ = false;
   TimeBucket stop_bucket_ = TimeBucket::kStop;

@@ -22,7 +22,9 @@ JobHistory::JobHistory(const JobMachine& machine, bool took_over, MonoTime now)
       ledger_(took_over ? TimeLedger(machine.phase(), now) : TimeLedger(now)) {}
 
 void JobHistory::Begin(const job::Event& event) {
-  is_asked_for_ = std::holds_alternative<job::RestartAsked>(event);
+  is_asked_for_ = std::holds_alternative<job::RestartAsked>(event) ||
+                  std::holds_alternative<job::DrainAsked>(event) ||
+                  std::holds_alternative<job::ScaleAsked>(event);
 }
 
 void JobHistory::Note(const job::News& news, MonoTime now) {

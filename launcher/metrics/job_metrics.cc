@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/coordinator/job_events.h"
@@ -67,22 +69,44 @@ void CollectNodes(const v1::JobStatus& status, MetricPage* page) {
   page->Gauge("agents_quarantined", "Nodes that are left out because they keep failing.", left_out);
 }
 
-/// Those that are in trouble can be told, however many there are.
-void CollectHeartbeats(const v1::JobStatus& status, Duration lease, MetricPage* page) {
+bool IsInTrouble(const v1::NodeStatus& node, Duration lease) {
+  return node.suspect() || !node.connected() || node.heard_age_ns() > lease.count() / 2;
+}
+
+/// The least recently heard first, those with rows of their own: who has one does not change with
+/// each look as long as all is well.
+std::vector<const v1::NodeStatus*> NodesWithRows(const v1::JobStatus& status, Duration lease) {
   std::vector<const v1::NodeStatus*> nodes;
   for (const v1::NodeStatus& node : status.nodes()) {
-    nodes.push_back(&node);
+    if (status.nodes_size() <= kMaxNodeRows || IsInTrouble(node, lease)) {
+      nodes.push_back(&node);
+    }
   }
   const auto end = nodes.begin() + std::min<std::ptrdiff_t>(kMaxNodeRows, std::ssize(nodes));
   std::partial_sort(nodes.begin(), end, nodes.end(), [](const auto* a, const auto* b) {
     return a->heard_age_ns() > b->heard_age_ns();
   });
-  for (auto node = nodes.begin(); node != end; ++node) {
-    page->Gauge("agent_heartbeat_age_seconds",
-                "How long ago a node was last heard of; of many nodes, those heard least recently.",
-                FromNs((*node)->heard_age_ns()),
-                {{"peer", (*node)->name()}, {"address", (*node)->address()}});
+  nodes.erase(end, nodes.end());
+  return nodes;
+}
+
+void CollectHeartbeats(const v1::JobStatus& status, Duration lease, MetricPage* page) {
+  std::set<std::pair<std::string, std::string>> told;
+  for (const v1::NodeStatus* node : NodesWithRows(status, lease)) {
+    // Several launchers of a machine may have the same name, and no series may be there twice.
+    if (told.emplace(node->name(), node->address()).second) {
+      page->Gauge("agent_heartbeat_age_seconds",
+                  "How long ago a node was last heard of; of many nodes, those in trouble.",
+                  FromNs(node->heard_age_ns()),
+                  {{"peer", node->name()}, {"address", node->address()}});
+    }
   }
+  int64_t oldest = 0;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    oldest = std::max(oldest, node.heard_age_ns());
+  }
+  page->Gauge("agent_heartbeat_age_max_seconds", "The greatest of these ages, of all nodes.",
+              FromNs(oldest));
   page->Gauge("agent_lease_seconds", "A node that is silent for so long may be replaced.",
               ToSeconds(lease));
 }
@@ -106,7 +130,7 @@ void CollectSteps(const v1::JobStatus& status, const TimeLedger& ledger, MetricP
 
 void CollectFaults(const JobTally& tally, MetricPage* page) {
   for (size_t i = 0; i < JobTally::kFaultKinds; ++i) {
-    page->Counter("faults_total", "Failures, without workers that died because they were stopped.",
+    page->Counter("faults_total", "Worlds in which something has failed, by the root cause.",
                   static_cast<double>(tally.faults()[i]),
                   {{"class", View(CauseName(static_cast<CauseKind>(i)))}});
   }

@@ -20,8 +20,8 @@ struct JobCounts {
   double began_unix_s = 0;
 };
 
-/// Of so many nodes each has a row of its own; where there are more, those that were heard least
-/// recently.
+/// Of so many nodes each has a row of its own; where there are more, only those that are in
+/// trouble, and of these so many that were heard least recently.
 inline constexpr int kMaxNodeRows = 32;
 
 /// What the coordinator of a job knows. `status` has no ledger. Pure. O(nodes).

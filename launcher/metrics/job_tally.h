@@ -23,14 +23,14 @@ class JobTally {
   /// Somebody was refused a connection or a call.
   void Refuse() { ++refused_; }
 
-  /// By CauseKind; without workers that died because they were stopped.
+  /// By CauseKind: worlds in which something has failed, by the root cause, once they have stopped.
   const std::array<uint64_t, kFaultKinds>& faults() const { return faults_; }
   /// By job::StopKind: worlds that were stopped and followed by another one whose workers were
   /// started; those that the job ended with.
   const std::array<uint64_t, kStopKinds>& recovered() const { return recovered_; }
   const std::array<uint64_t, kStopKinds>& ended() const { return ended_; }
   /// From what a world was stopped for, until the next one's workers were ordered to start, and
-  /// until they showed progress.
+  /// until some showed progress: worlds that were stopped before are part of that outage.
   const DurationHistogram& until_start() const { return until_start_; }
   const DurationHistogram& until_progress() const { return until_progress_; }
   uint64_t joined() const { return joined_; }
@@ -47,6 +47,7 @@ class JobTally {
   void Tell(const job::NodeQuarantined& node, MonoTime now);
   void Tell(const job::FailureReported& reported, MonoTime now);
   void Tell(const job::WorldStopping& stopping, MonoTime now);
+  void Tell(const job::WorldStopped& stopped, MonoTime now);
   void Tell(const job::WorldCommitted& committed, MonoTime now);
   void Tell(const job::JobFinished& finished, MonoTime now);
   template <class Other>
@@ -67,8 +68,13 @@ class JobTally {
   std::optional<MonoTime> failed_at_;
   /// A world was stopped, and no other one's workers were started yet.
   std::optional<job::StopKind> stopped_for_;
-  /// When that began; set until there is progress again.
+  /// When what it was stopped for began.
+  MonoTime stopped_since_{};
+  /// The same, of the first world since there was progress; set until there is some again.
   std::optional<MonoTime> broken_since_;
+  /// When the workers of the present world were ordered to start.
+  std::optional<MonoTime> started_at_;
+  bool was_progress_told_ = false;
 };
 
 }  // namespace fsdprun

@@ -194,6 +194,16 @@ void HealthPort::Accept() {
   });
 }
 
+std::string HealthPort::Metrics() {
+  const MonoTime begin = MonoNow();
+  if (begin >= metrics_until_) {
+    metrics_ = sources_.metrics();
+    const MonoTime end = MonoNow();
+    metrics_until_ = end + std::min<Duration>(kMetricsPause * (end - begin), kOldestMetrics);
+  }
+  return metrics_;
+}
+
 HealthPort::Client& HealthPort::ClientOf(int socket) {
   return *std::find_if(clients_.begin(), clients_.end(),
                        [socket](const Client& c) { return c.socket.get() == socket; });
@@ -215,7 +225,9 @@ void HealthPort::Receive(int socket) {
     return;
   }
   client.answer = is_complete
-                      ? AnswerProbe(client.request, sources_.report(), sources_.metrics)
+                      ? AnswerProbe(client.request, sources_.report(),
+                                    sources_.metrics ? [this] { return Metrics(); }
+                                                     : std::function<std::string()>())
                       : PlainAnswer("431 Request Header Fields Too Large", "at most 4096 bytes");
   Send(socket);
 }

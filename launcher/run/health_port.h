@@ -45,13 +45,14 @@ std::string AnswerProbe(absl::string_view request, const HealthReport& report,
 /// What a HealthPort tells.
 struct HealthSources {
   std::function<HealthReport()> report;
-  /// May be null.
+  /// May be null. Not called for each request: see HealthPort.
   std::function<std::string()> metrics{};
 };
 
 /// Answers probes over HTTP/1.0, on all interfaces: Kubernetes' come from outside of the pod. An
-/// answer waits for its reader without holding up anything else, for kClientLimit at most. Thread:
-/// loop thread only.
+/// answer waits for its reader without holding up anything else, for kClientLimit at most. Metrics
+/// are made anew only after kMetricsPause times what making them took, for kOldestMetrics at most:
+/// however many ask, the loop has most of its time for other things. Thread: loop thread only.
 //
 // An HTTP library would bring threads of its own, and locks for a state that belongs to the loop;
 // a few kinds of short requests without a body need none.
@@ -60,6 +61,8 @@ class HealthPort {
   static constexpr size_t kMaxClients = 16;
   static constexpr size_t kMaxRequestBytes = 4096;
   static constexpr Duration kClientLimit = std::chrono::seconds(5);
+  static constexpr int kMetricsPause = 10;
+  static constexpr Duration kOldestMetrics = std::chrono::milliseconds(500);
 
   /// Port 0: a free one. Errors: ALREADY_EXISTS or INTERNAL, with the port.
   static absl::StatusOr<std::unique_ptr<HealthPort>> Open(EventLoop& loop, uint16_t port,
@@ -83,6 +86,7 @@ class HealthPort {
   HealthPort(EventLoop& loop, UniqueFd listener, int port, HealthSources sources);
 
   Client& ClientOf(int socket);
+  std::string Metrics();
   void Accept();
   void Receive(int socket);
   void Send(int socket);
@@ -99,6 +103,9 @@ class HealthPort {
   UniqueFd reserve_;
   /// The oldest first; it makes room for a new one.
   std::deque<Client> clients_;
+  /// The latest ones, and until when they are told.
+  std::string metrics_;
+  MonoTime metrics_until_{};
 };
 
 }  // namespace fsdprun

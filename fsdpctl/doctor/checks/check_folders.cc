@@ -24,25 +24,32 @@ constexpr char kShmUse[] =
     "needs it between GPUs of a machine. (The shm backend of fsdp-train does not: it counts "
     "against the memory limit only)";
 
+/// `the folder for logs, /logs/run, to be made in /logs`.
+std::string NameOf(const FolderFacts& folder, absl::string_view what) {
+  return absl::StrCat(
+      what, ", ", folder.path,
+      folder.made_in.empty() ? "" : absl::StrCat(", to be made in ", folder.made_in));
+}
+
 /// False, with a finding, if nothing more can be said of the folder.
 bool IsUsable(const FolderFacts& folder, const char* check, absl::string_view what,
               const char* what_to_do, Findings* findings) {
   if (folder.hangs) {
-    findings->Problem(check, {absl::StrCat(what, ", ", folder.path, ", does not answer"),
+    findings->Problem(check, {absl::StrCat(NameOf(folder, what), ", does not answer"),
                               "its file system hangs, and so will whatever touches it",
                               absl::StrCat("look at its server (`findmnt -T ", folder.path,
                                            "`), or use another folder")});
     return false;
   }
   if (folder.error != 0) {
-    findings->Problem(check, {absl::StrCat(what, ", ", folder.path,
-                                           ", cannot be used: ", ErrorText(folder.error)),
-                              "", what_to_do});
+    findings->Problem(
+        check, {absl::StrCat(NameOf(folder, what), ", cannot be used: ", ErrorText(folder.error)),
+                "", what_to_do});
     return false;
   }
   if (!folder.is_writable) {
-    findings->Problem(
-        check, {absl::StrCat(what, ", ", folder.path, ", cannot be written"), "", what_to_do});
+    findings->Problem(check,
+                      {absl::StrCat(NameOf(folder, what), ", cannot be written"), "", what_to_do});
     return false;
   }
   return true;
@@ -56,9 +63,9 @@ bool HasRoom(const FolderFacts& folder, const char* check, absl::string_view wha
     return true;
   }
   const std::string found =
-      lacks_files ? absl::StrCat(what, ", ", folder.path, ", has room for ", folder.files_free,
+      lacks_files ? absl::StrCat(NameOf(folder, what), ", has room for ", folder.files_free,
                                  " more files (inodes)")
-                  : absl::StrCat(what, ", ", folder.path, ", has ", BytesText(folder.free),
+                  : absl::StrCat(NameOf(folder, what), ", has ", BytesText(folder.free),
                                  " free of ", BytesText(folder.total));
   findings->Add(folder.free < kNoDisk || (lacks_files && folder.files_free == 0)
                     ? Severity::kProblem
@@ -74,7 +81,7 @@ void CheckFolder(const FolderFacts& folder, const char* check, absl::string_view
     return;
   }
   const std::string found =
-      absl::StrCat(what, ", ", folder.path, ", has ", BytesText(folder.free), " free",
+      absl::StrCat(NameOf(folder, what), ", has ", BytesText(folder.free), " free",
                    folder.type.empty() ? "" : absl::StrCat(" (", folder.type, ")"));
   if (folder.is_network) {
     findings->Note(check, {found,

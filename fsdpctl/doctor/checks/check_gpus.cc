@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "fsdpctl/doctor/checks/amounts.h"
@@ -151,13 +152,42 @@ bool CheckDriver(const GpuFacts& facts, Findings* findings) {
   }
 }
 
+/// As of a container that is meant for CPUs, on a machine that has GPUs.
+void TellOfNoDevices(Findings* findings) {
+  findings->Warn("device_nodes",
+                 {"there is an NVIDIA driver, but no /dev/nvidia0: programs see no GPU",
+                  "where a job is to use the GPUs of this machine it cannot",
+                  "docker run --gpus all; Kubernetes: resources.limits nvidia.com/gpu; Slurm: "
+                  "--gpus-per-node; on the machine itself `nvidia-modprobe`"});
+}
+
+/// GPUs that another driver has, or none.
+void TellOfNoDriver(const GpuFacts& facts, Findings* findings) {
+  const std::string drivers = absl::StrJoin(facts.bus_drivers, ", ");
+  const std::string found = absl::StrCat(
+      facts.on_bus == 1 ? "an NVIDIA GPU is" : absl::StrCat(facts.on_bus, " NVIDIA GPUs are"),
+      " on the PCI bus, and NVIDIA's driver is not loaded",
+      drivers.empty() ? "" : absl::StrCat(" (", drivers, " is)"));
+  if (absl::StrContains(drivers, "vfio")) {
+    findings->Warn("driver", {found, "they are kept for virtual machines: programs here see none",
+                              "nothing, if that is so meant; else unbind them from vfio-pci"});
+  } else if (absl::StrContains(drivers, "nouveau")) {
+    findings->Warn("driver", {found, "nouveau shows pictures, and knows no CUDA: programs see none",
+                              "nothing, if no job is to use it; else install the driver "
+                              "(nvidia-driver), which puts nouveau on the blacklist, and reboot"});
+  } else {
+    findings->Warn("driver", {found, "programs see no GPU",
+                              "`modprobe nvidia`, or install the driver (nvidia-driver); in a "
+                              "container this is the host's business"});
+  }
+}
+
 void CheckDeviceNodes(const GpuFacts& facts, Findings* findings) {
-  if (facts.device_nodes == 0 || !facts.has_control_node) {
-    findings->Problem("device_nodes",
-                      {"there is an NVIDIA driver, but no /dev/nvidia0 or /dev/nvidiactl",
-                       "programs cannot open the GPUs",
-                       "docker run --gpus all; Kubernetes: resources.limits nvidia.com/gpu; Slurm: "
-                       "--gpus-per-node; on the machine itself `nvidia-modprobe`"});
+  if (!facts.has_control_node) {
+    findings->Problem(
+        "device_nodes",
+        {"there is an NVIDIA driver, but no /dev/nvidiactl", "programs cannot open the GPUs",
+         "docker run --gpus all; on the machine itself `nvidia-modprobe`"});
   } else if (!facts.has_uvm_node) {
     findings->Problem("device_nodes",
                       {"there is no /dev/nvidia-uvm", "CUDA fails with 'unknown error'",
@@ -173,15 +203,15 @@ std::vector<Finding> CheckGpus(const GpuFacts& facts) {
   Findings findings(CheckGroup::kGpus);
   if (!facts.has_driver && facts.device_nodes == 0) {
     if (facts.on_bus > 0) {
-      findings.Problem("driver", {absl::StrCat(facts.on_bus,
-                                               " NVIDIA GPUs are on the PCI bus, and "
-                                               "no driver is loaded"),
-                                  "programs see no GPU",
-                                  "`modprobe nvidia`, or install the driver (nvidia-driver)"});
+      TellOfNoDriver(facts, &findings);
     } else {
       findings.Ok("driver", facts.amd > 0 ? absl::StrCat(facts.amd, " AMD GPUs")
                                           : "there is no GPU: workers train on CPUs");
     }
+    return findings.Take();
+  }
+  if (facts.device_nodes == 0) {
+    TellOfNoDevices(&findings);
     return findings.Take();
   }
   if (CheckDriver(facts, &findings)) {

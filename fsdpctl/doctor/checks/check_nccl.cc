@@ -133,11 +133,13 @@ void CheckRdma(const NcclFacts& facts, Findings* findings) {
         .push_back(absl::StrCat(PortName(port), " (", IsActive(port) ? port.rate : port.state, ", ",
                                 port.link_layer, ")"));
   }
+  // Without GPUs NCCL does not run here.
+  const Severity severity = facts.has_gpus ? Severity::kWarning : Severity::kNote;
   if (active.empty()) {
-    findings->Warn("rdma",
-                   {absl::StrCat("no port of an RDMA card is active: ", absl::StrJoin(down, ", ")),
-                    "NCCL speaks through TCP instead, many times slower",
-                    "look at cables and the switch: `ibstat`, `ibdev2netdev`"});
+    findings->Add(severity, "rdma",
+                  {absl::StrCat("no port of an RDMA card is active: ", absl::StrJoin(down, ", ")),
+                   "NCCL speaks through TCP instead, many times slower",
+                   "look at cables and the switch: `ibstat`, `ibdev2netdev`"});
   } else {
     findings->Ok("rdma", absl::StrCat("RDMA: ", absl::StrJoin(active, ", ")));
     if (!down.empty()) {
@@ -148,10 +150,11 @@ void CheckRdma(const NcclFacts& facts, Findings* findings) {
     }
   }
   if (!facts.has_rdma_nodes) {
-    findings->Problem("rdma_nodes", {"there are RDMA cards, but no /dev/infiniband/uverbs0",
-                                     "NCCL cannot use them, and speaks through TCP",
-                                     "docker run --device=/dev/infiniband --cap-add=IPC_LOCK; on "
-                                     "the machine itself `modprobe ib_uverbs`"});
+    findings->Add(severity, "rdma_nodes",
+                  {"there are RDMA cards, but no /dev/infiniband/uverbs*",
+                   "NCCL cannot use them, and speaks through TCP",
+                   "docker run --device=/dev/infiniband --cap-add=IPC_LOCK; on "
+                   "the machine itself `modprobe ib_uverbs`"});
   }
   if (Value(facts, "NCCL_IB_DISABLE") == "1" && facts.has_gpus) {
     findings->Warn("rdma_disabled",

@@ -109,12 +109,9 @@ void CheckRoundTrips(const PairFacts& facts, Findings* findings) {
   }
 }
 
-/// True, with a finding, if it stalled.
-bool CheckLarge(const PairFacts& facts, const LargeMessage& large, const std::string& from,
-                const std::string& to, Findings* findings) {
-  if (!large.stalled) {
-    return false;
-  }
+/// Small ones pass, and nothing tells that this one does not.
+void TellOfStall(const PairFacts& facts, const LargeMessage& large, const std::string& from,
+                 const std::string& to, Findings* findings) {
   findings->Problem(
       "large_message",
       {absl::StrCat("a message of 1 MiB from ", from, " to ", to, " stopped after ", large.arrived,
@@ -127,14 +124,34 @@ bool CheckLarge(const PairFacts& facts, const LargeMessage& large, const std::st
            "` (8972 for jumbo frames), and set the same MTU on all interfaces and "
            "switches: `ip link set dev eth0 mtu 1500`; `sysctl net.ipv4.tcp_mtu_probing=1` "
            "helps meanwhile")});
-  return true;
+}
+
+/// True if it has arrived whole; else with a finding, if it was sent.
+bool CheckLarge(const PairFacts& facts, const LargeMessage& large, const std::string& from,
+                const std::string& to, Findings* findings) {
+  if (!large.was_sent || large.arrived >= kLargeBytes) {
+    return large.was_sent;
+  }
+  if (large.stalled) {
+    TellOfStall(facts, large, from, to, findings);
+    return false;
+  }
+  findings->Problem(
+      "large_message",
+      {absl::StrCat("a message of 1 MiB from ", from, " to ", to,
+                    " broke off, or was not whole after 10 s: ", large.arrived, " of ", kLargeBytes,
+                    " bytes arrived"),
+       "workers exchange gigabytes: their connections break, or they seem to hang",
+       "look for a firewall or proxy that resets connections, for errors of cards and cables "
+       "(`ethtool -S`, `ip -s link`), and whether something else fills the network"});
+  return false;
 }
 
 void CheckLargeMessages(const PairFacts& facts, Findings* findings) {
-  const bool stalls_to = CheckLarge(facts, facts.large_to, facts.own_node, facts.node, findings);
-  const bool stalls_from =
+  const bool passes_to = CheckLarge(facts, facts.large_to, facts.own_node, facts.node, findings);
+  const bool passes_from =
       CheckLarge(facts, facts.large_from, facts.node, facts.own_node, findings);
-  if (stalls_to || stalls_from || !facts.large_to.was_sent || !facts.large_from.was_sent) {
+  if (!passes_to || !passes_from) {
     return;
   }
   if (facts.own_mtu != facts.mtu && facts.own_mtu > 0 && facts.mtu > 0) {

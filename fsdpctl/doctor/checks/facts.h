@@ -31,7 +31,7 @@ struct LimitFacts {
   /// Of the innermost pids cgroup that has a limit; unset: none has.
   std::optional<uint64_t> pids_max;
   uint64_t pids_used = 0;
-  /// The machine has network cards that need locked memory.
+  /// There are RDMA cards that programs here can use, and GPUs whose data goes through them.
   bool has_rdma = false;
 };
 
@@ -66,6 +66,9 @@ struct CpuFacts {
 /// A folder and the file system that it is on.
 struct FolderFacts {
   std::string path;
+  /// It is not there and will be made: the nearest folder above that is there, of which all that
+  /// follows is told. Else empty.
+  std::string made_in;
   /// An errno, 0 if it is there and is a directory.
   int error = 0;
   bool is_writable = false;
@@ -197,8 +200,10 @@ enum class NvmlState {
 };
 
 struct GpuFacts {
-  /// NVIDIA's on the PCI bus.
+  /// NVIDIA's on the PCI bus, and the kernel's drivers that have them, each once, such as
+  /// `nouveau`.
   int on_bus = 0;
+  std::vector<std::string> bus_drivers{};
   bool has_driver = false;
   /// /dev/nvidia0 and so on, and the other nodes that CUDA needs.
   int device_nodes = 0;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +23,9 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 20;
 constexpr size_t kPieceBytes = 4096;
+/// What a killed process may take, unless it hangs in the kernel.
+constexpr Duration kDeath = std::chrono::seconds(1);
+constexpr Duration kLook = std::chrono::milliseconds(10);
 
 /// How an attempt to read to the end of `fd` ended.
 enum class ReadEnd { kEnd, kLate, kTooMuch };
@@ -49,18 +53,39 @@ ReadEnd ReadUntil(int fd, MonoTime deadline, std::string* text) {
   }
 }
 
-/// A child that has said all may still hang at its end.
-void EndBy(pid_t child, MonoTime deadline) {
+/// The child has ended by then, with `status`. Where pidfds are refused, and there is nothing to
+/// wait for, it looks again and again.
+bool EndsBy(pid_t child, MonoTime deadline, int* status) {
   const UniqueFd ended(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
-  pollfd polled{.fd = ended.get(), .events = POLLIN, .revents = 0};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - MonoNow()).count();
-  if (ended.valid() && ::poll(&polled, 1, static_cast<int>(std::max<int64_t>(left, 0))) == 0) {
-    ::kill(child, SIGKILL);
+  for (;;) {
+    if (::waitpid(child, status, WNOHANG) != 0) {
+      return true;
+    }
+    const Duration left = deadline - MonoNow();
+    if (left <= Duration{}) {
+      return false;
+    }
+    const Duration pause = ended.valid() ? left : std::min<Duration>(left, kLook);
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(pause).count();
+    pollfd polled{.fd = ended.get(), .events = POLLIN, .revents = 0};
+    ::poll(&polled, 1, static_cast<int>(ms));  // One of fd -1 only takes the time.
   }
 }
 
+/// With what it has started.
+void Kill(pid_t child) {
+  ::kill(-child, SIGKILL);
+  int status = 0;
+  EndsBy(child, MonoNow() + kDeath, &status);
+}
+
 /// Does not return.
-void BeChild(int write_end, const std::function<void(int)>& act) {
+void BeChild(pid_t parent, int write_end, const std::function<void(int)>& act) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) {
+    ::_exit(1);
+  }
   ::signal(SIGINT, SIG_DFL);
   ::signal(SIGTERM, SIG_DFL);
   act(write_end);
@@ -75,27 +100,26 @@ absl::StatusOr<std::string> Ask(const std::function<void(int)>& act, Duration pa
   }
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
+  const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) {
     return absl::UnavailableError(absl::StrCat("start a process: ", ErrorText(errno)));
   }
   if (child == 0) {
-    BeChild(write_end.get(), act);
+    BeChild(parent, write_end.get(), act);
   }
+  ::setpgid(child, child);  // Whoever is first.
   write_end.reset();
   std::string text;
   const MonoTime deadline = MonoNow() + patience;
   const ReadEnd end = ReadUntil(read_end.get(), deadline, &text);
-  if (end != ReadEnd::kEnd) {
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, WNOHANG);
-    return end == ReadEnd::kLate ? absl::DeadlineExceededError(
-                                       absl::StrCat("no answer within ", ToSeconds(patience), " s"))
-                                 : absl::UnavailableError("it says too much");
-  }
-  EndBy(child, deadline);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  // A child that has said all may still hang at its end.
+  if (end != ReadEnd::kEnd || !EndsBy(child, deadline, &status)) {
+    Kill(child);
+    return end == ReadEnd::kTooMuch ? absl::UnavailableError("it says too much")
+                                    : absl::DeadlineExceededError(absl::StrCat(
+                                          "no answer within ", ToSeconds(patience), " s"));
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     return absl::UnavailableError(WIFSIGNALED(status)

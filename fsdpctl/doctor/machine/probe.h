@@ -3,7 +3,8 @@
 // Note [What may hang]
 // A file system whose server is gone, a driver that is stuck and an interpreter on either may hold
 // up whoever asks for ever, and not even be interrupted. So they are asked by a child process,
-// which is killed, and not waited for, when it has not answered in time.
+// which is killed, with what it has started, and not waited for, when it has not answered in time:
+// what hangs in the kernel does not die of that. It ends with this process at the latest.
 
 #include <functional>
 #include <string>

@@ -20,6 +20,8 @@ MemoryFacts ReadMemory(const std::string& root);
 CpuFacts ReadCpus(const std::string& root, const Environment& environment);
 
 FolderFacts ReadFolder(const std::string& path);
+/// Of one that is made when it is needed, with those above it.
+FolderFacts ReadFolderToMake(const std::string& path);
 SharedMemoryFacts ReadSharedMemory();
 /// `log_dir`: empty if none was named.
 StorageFacts ReadStorage(const std::string& log_dir, const Environment& environment);

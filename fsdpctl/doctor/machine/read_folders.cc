@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/unique_fd.h"
@@ -29,6 +31,8 @@ struct RawFolder {
   uint64_t free = 0;
   uint64_t files_total = 0;
   uint64_t files_free = 0;
+  /// It is told of the folder that is so many above.
+  int levels_above = 0;
 };
 
 struct FileSystemType {
@@ -83,6 +87,29 @@ RawFolder LookAt(const std::string& path) {
   return folder;
 }
 
+/// The folder that it is in; of the root, and of the working directory, the same again.
+std::string Above(const std::string& path) {
+  const std::filesystem::path above = std::filesystem::path(path).lexically_normal().parent_path();
+  return above.empty() ? "." : above.string();
+}
+
+/// A link to nothing is no folder, and keeps one from being made.
+bool IsMissing(const std::string& path, const RawFolder& folder) {
+  struct stat info {};
+  return folder.error == ENOENT && ::lstat(path.c_str(), &info) != 0;
+}
+
+/// Where there is no such folder, the nearest one above it.
+RawFolder LookAtOrAbove(std::string path) {
+  RawFolder folder = LookAt(path);
+  for (int above = 1; IsMissing(path, folder) && Above(path) != path; ++above) {
+    path = Above(path);
+    folder = LookAt(path);
+    folder.levels_above = above;
+  }
+  return folder;
+}
+
 absl::StatusOr<RawFolder> Look(const std::string& path) {
   return ProbeFor<RawFolder>([&path] { return LookAt(path); }, kFolderPatience);
 }
@@ -93,6 +120,9 @@ FolderFacts FactsOf(const std::string& path, const absl::StatusOr<RawFolder>& ra
     facts.hangs = absl::IsDeadlineExceeded(raw.status());
     facts.error = facts.hangs ? 0 : EIO;
     return facts;
+  }
+  for (int i = 0; i < raw->levels_above; ++i) {
+    facts.made_in = Above(facts.made_in.empty() ? path : facts.made_in);
   }
   facts.error = raw->error;
   facts.is_writable = raw->is_writable;
@@ -118,6 +148,11 @@ std::string TemporaryFolder(const Environment& environment) {
 
 FolderFacts ReadFolder(const std::string& path) { return FactsOf(path, Look(path)); }
 
+FolderFacts ReadFolderToMake(const std::string& path) {
+  return FactsOf(path,
+                 ProbeFor<RawFolder>([&path] { return LookAtOrAbove(path); }, kFolderPatience));
+}
+
 SharedMemoryFacts ReadSharedMemory() {
   const UniqueFd file(::memfd_create("fsdpctl-doctor", MFD_CLOEXEC));
   const int memfd_error = file.valid() ? 0 : errno;
@@ -128,7 +163,7 @@ StorageFacts ReadStorage(const std::string& log_dir, const Environment& environm
   StorageFacts facts;
   facts.temporary = ReadFolder(TemporaryFolder(environment));
   if (!log_dir.empty()) {
-    facts.logs = ReadFolder(log_dir);
+    facts.logs = ReadFolderToMake(log_dir);
   }
   facts.runtime_path = RuntimeFolder(environment);
   const absl::StatusOr<RawFolder> own = Look(facts.runtime_path);

@@ -1,12 +1,10 @@
-#include <algorithm>
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "fsdpctl/doctor/machine/nvml.h"
 #include "fsdpctl/doctor/machine/read_facts.h"
 #include "fsdpctl/doctor/machine/system_files.h"
@@ -24,23 +22,23 @@ bool Exists(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-int NvidiaOnBus(const std::string& root) {
+void LookAtBus(const std::string& root, GpuFacts* facts) {
   const std::string folder = root + "/sys/bus/pci/devices";
-  int count = 0;
+  std::set<std::string> drivers;
   for (const std::string& name : NamesIn(folder)) {
     const std::string device = absl::StrCat(folder, "/", name);
-    count += TextOf(device + "/vendor") == kNvidiaVendor &&
-             absl::StartsWith(TextOf(device + "/class"), kDisplayClass);
+    if (TextOf(device + "/vendor") == kNvidiaVendor &&
+        absl::StartsWith(TextOf(device + "/class"), kDisplayClass)) {
+      ++facts->on_bus;
+      std::error_code error;
+      const std::filesystem::path driver =
+          std::filesystem::read_symlink(device + "/driver", error).filename();
+      if (!error) {
+        drivers.insert(driver.string());
+      }
+    }
   }
-  return count;
-}
-
-int NvidiaNodes(const std::string& root) {
-  const std::vector<std::string> names = NamesIn(root + "/dev");
-  return static_cast<int>(std::count_if(names.begin(), names.end(), [](absl::string_view name) {
-    int number = 0;
-    return absl::ConsumePrefix(&name, "nvidia") && absl::SimpleAtoi(name, &number);
-  }));
+  facts->bus_drivers.assign(drivers.begin(), drivers.end());
 }
 
 std::vector<RdmaPort> RdmaPorts(const std::string& root) {
@@ -63,11 +61,11 @@ std::vector<RdmaPort> RdmaPorts(const std::string& root) {
 }  // namespace
 
 GpuFacts ReadGpus(const std::string& root, const Environment& environment) {
-  GpuFacts facts{.on_bus = NvidiaOnBus(root),
-                 .has_driver = Exists(root + "/proc/driver/nvidia/version"),
+  GpuFacts facts{.has_driver = Exists(root + "/proc/driver/nvidia/version"),
                  .device_nodes = NvidiaNodes(root),
                  .has_control_node = Exists(root + "/dev/nvidiactl"),
                  .has_uvm_node = Exists(root + "/dev/nvidia-uvm")};
+  LookAtBus(root, &facts);
   if (const auto visible = environment.find("CUDA_VISIBLE_DEVICES"); visible != environment.end()) {
     facts.visible = visible->second;
   }
@@ -84,7 +82,7 @@ NcclFacts ReadNccl(const std::string& root, const Environment& environment) {
           .environment = environment,
           .interfaces = ReadInterfaces(),
           .rdma = RdmaPorts(root),
-          .has_rdma_nodes = Exists(root + "/dev/infiniband/uverbs0"),
+          .has_rdma_nodes = HasRdmaNodes(root),
           .has_gpus = NvidiaNodes(root) > 0};
 }
 

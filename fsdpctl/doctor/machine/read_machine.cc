@@ -56,7 +56,7 @@ LimitFacts ReadLimits(const std::string& root) {
           .may_lock_memory = HasCapability(status, kIpcLock),
           .pids_max = cgroups.pids,
           .pids_used = cgroups.pids_used,
-          .has_rdma = !NamesIn(root + "/sys/class/infiniband").empty()};
+          .has_rdma = HasRdmaNodes(root) && NvidiaNodes(root) > 0};
 }
 
 MemoryFacts ReadMemory(const std::string& root) {

@@ -25,9 +25,11 @@ namespace fsdprun::doctor {
 namespace {
 
 constexpr Duration kProgramPatience = std::chrono::seconds(3);
-/// PyTorch itself is not loaded: that takes seconds.
+/// PyTorch itself is not loaded: that takes seconds. Nothing is taken from the working directory.
 constexpr char kAskPython[] =
-    "import sys, importlib.metadata as m\n"
+    "import sys\n"
+    "if sys.path[:1] == ['']: sys.path.pop(0)\n"
+    "import importlib.metadata as m\n"
     "print(sys.version.split()[0])\n"
     "try: print(m.version('torch'))\n"
     "except m.PackageNotFoundError: pass\n";
@@ -42,11 +44,19 @@ bool IsProgram(const std::string& path) { return ::access(path.c_str(), X_OK) ==
 void ReadToken(const TokenChoice& choice, const Environment& environment,
                InstallationFacts* facts) {
   facts->takes_anybody = choice.takes_anybody;
-  const absl::StatusOr<std::string> token = GivenToken(environment, choice.token_file);
-  if (!token.ok()) {
-    facts->token_error = std::string(token.status().message());
+  // Its file may be on a file system that hangs. The answer is `+` and the token, or `-` and why.
+  const absl::StatusOr<std::string> answer = RunProbe(
+      [&] {
+        const absl::StatusOr<std::string> token = GivenToken(environment, choice.token_file);
+        return token.ok() ? absl::StrCat("+", *token) : absl::StrCat("-", token.status().message());
+      },
+      kProgramPatience);
+  if (!answer.ok()) {
+    facts->token_error = absl::StrCat("cannot read the token: ", answer.status().message());
+  } else if (absl::StartsWith(*answer, "+")) {
+    facts->token_length = answer->size() - 1;
   } else {
-    facts->token_length = token->size();
+    facts->token_error = answer->substr(1);
   }
 }
 

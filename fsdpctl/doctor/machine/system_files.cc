@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -47,6 +48,20 @@ std::vector<std::string> NamesIn(const std::string& folder) {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+int NvidiaNodes(const std::string& root) {
+  const std::vector<std::string> names = NamesIn(root + "/dev");
+  return static_cast<int>(std::count_if(names.begin(), names.end(), [](absl::string_view name) {
+    int number = 0;
+    return absl::ConsumePrefix(&name, "nvidia") && absl::SimpleAtoi(name, &number);
+  }));
+}
+
+bool HasRdmaNodes(const std::string& root) {
+  const std::vector<std::string> names = NamesIn(root + "/dev/infiniband");
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return absl::StartsWith(name, "uverbs"); });
 }
 
 std::string FieldOf(const std::string& text, const std::string& key) {

@@ -13,6 +13,11 @@ std::string TextOf(const std::string& path);
 std::optional<int64_t> NumberIn(const std::string& path);
 /// Names in a folder, ascending; none if it cannot be read.
 std::vector<std::string> NamesIn(const std::string& folder);
+/// How many of /dev/nvidia0 and so on are below `root`.
+int NvidiaNodes(const std::string& root);
+/// One of /dev/infiniband/uverbs0 and so on, through which programs use RDMA cards, is below
+/// `root`.
+bool HasRdmaNodes(const std::string& root);
 /// Of a file with lines `key: value` or `key value`: the value of the first such line; empty if
 /// there is none.
 std::string FieldOf(const std::string& text, const std::string& key);

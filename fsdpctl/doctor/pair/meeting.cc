@@ -90,6 +90,9 @@ absl::Status Meeting::TakeToken() {
   if (token_.empty()) {
     ASSIGN_OR_RETURN(UserSecret secret, LoadUserSecret(setup_.environment));
     token_ = std::move(secret.value);
+    if (secret.is_new) {
+      setup_.notify(absl::StrCat("made a secret for this user, as a job would: ", secret.path));
+    }
   }
   return absl::OkStatus();
 }

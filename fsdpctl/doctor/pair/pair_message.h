@@ -17,7 +17,7 @@ namespace fsdprun::doctor {
 inline constexpr size_t kMostOfStranger = 1024;
 inline constexpr size_t kMostOfNode = size_t{1} << 20;
 /// One higher with each change that an older program would misunderstand.
-inline constexpr char kPairVersion[] = "1";
+inline constexpr char kPairVersion[] = "2";
 
 struct Message {
   std::string kind;

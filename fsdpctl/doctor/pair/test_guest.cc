@@ -23,8 +23,9 @@ constexpr Duration kAttempt = std::chrono::seconds(5);
 constexpr Duration kPause = std::chrono::milliseconds(300);
 /// The host may be in the middle of another node's test.
 constexpr Duration kProofPatience = std::chrono::seconds(60);
-/// For the turn of this node, after those of others.
-constexpr Duration kTurnPatience = std::chrono::minutes(20);
+/// For the turn of this node, or until it is told to wait on, which is every half minute or with
+/// each test of another node.
+constexpr Duration kTurnPatience = std::chrono::minutes(5);
 constexpr Duration kBackPatience = std::chrono::seconds(10);
 constexpr size_t kNonceBytesOfGuest = 32;
 constexpr int kMostStreams = 64;
@@ -115,9 +116,13 @@ absl::StatusOr<Link> TestGuest::Prove(UniqueFd socket, const std::string& test, 
 }
 
 absl::StatusOr<PairFacts> TestGuest::Obey(Link link) {
-  for (Duration patience = kTurnPatience;; patience = 3 * kOrderPatience) {
+  for (Duration patience = kTurnPatience;;) {
     ASSIGN_OR_RETURN(const Message order, link.Receive(MonoNow() + patience));
     const int64_t heard = Now();
+    if (order.kind == kWait) {
+      continue;
+    }
+    patience = 3 * kOrderPatience;
     const MonoTime deadline = MonoNow() + kOrderPatience;
     if (order.kind == kPing) {
       RETURN_IF_ERROR(link.Send(

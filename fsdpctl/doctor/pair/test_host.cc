@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "fsdpctl/doctor/pair/test_driver.h"
+#include "fsdpctl/doctor/pair/test_orders.h"
 #include "launcher/directory/job_token.h"
 
 namespace fsdprun::doctor {
@@ -18,7 +21,6 @@ namespace {
 constexpr size_t kMostGuests = 64;
 constexpr size_t kMostComers = 1024;
 constexpr size_t kMostRefused = 16;
-constexpr Duration kGuestPatience = std::chrono::seconds(5);
 constexpr size_t kNonceLength = 32;
 /// A look at guests whose time is over.
 constexpr Duration kLook = std::chrono::milliseconds(500);
@@ -31,12 +33,15 @@ std::vector<TestHost::Tested> TestHost::Run() {
   meeting_.expected = options_.nodes;
   const Duration patience = options_.patience.value_or(kForever);
   MonoTime since = MonoNow();
+  std::optional<MonoTime> first_turn;
   while (options_.nodes == 0 || static_cast<int>(tested.size()) + 1 < options_.nodes) {
     if (!Serve([this] { return !comers_.empty(); }, since + patience)) {
       break;
     }
     Comer comer = std::move(comers_.front());
     comers_.pop_front();
+    first_turn = first_turn.value_or(MonoNow());
+    TellToWait(tested.size(), *first_turn);
     tested.push_back(TestOne(std::move(comer)));
     since = MonoNow();
   }
@@ -47,7 +52,17 @@ std::vector<TestHost::Tested> TestHost::Run() {
   return tested;
 }
 
+/// While a node is tested nobody answers guests, so that time is not held against them.
 bool TestHost::Serve(const std::function<bool()>& is_enough, MonoTime deadline) {
+  for (Guest& guest : guests_) {
+    guest.deadline += MonoNow() - left_at_;
+  }
+  const bool is_done = ServeUntil(is_enough, deadline);
+  left_at_ = MonoNow();
+  return is_done;
+}
+
+bool TestHost::ServeUntil(const std::function<bool()>& is_enough, MonoTime deadline) {
   while (!is_enough()) {
     if (MonoNow() >= deadline) {
       return false;
@@ -83,7 +98,7 @@ void TestHost::Accept(const UniqueFd& listener) {
     SendAtOnce(socket);
     guests_.push_back({.socket = std::move(socket),
                        .handshake = Handshake(options_.token, RandomHex(kNonceLength)),
-                       .deadline = MonoNow() + kGuestPatience});
+                       .deadline = MonoNow() + options_.guest_patience});
   }
 }
 
@@ -160,6 +175,25 @@ void TestHost::Refuse(const Guest& guest, Handshake::Outcome outcome) {
     options_.notify(absl::StrCat("a node with another token was refused: ", address));
     meeting_.refused.push_back(address);
   }
+}
+
+void TestHost::TellToWait(size_t tested, MonoTime since) {
+  const MonoTime now = MonoNow();
+  if (tested == 0 || now < told_to_wait_at_ + options_.wait_pause) {
+    return;
+  }
+  told_to_wait_at_ = now;
+  const std::string frame = Framed({kWait, {}});
+  for (const Comer& comer : comers_) {
+    ::send(comer.socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  const size_t known = tested + 1 + comers_.size();
+  const size_t all =
+      options_.nodes == 0 ? known : std::max(known, static_cast<size_t>(options_.nodes) - 1);
+  const double each_s = ToSeconds(now - since) / static_cast<double>(tested);
+  options_.notify(absl::StrCat("tested ", tested, " of ", all, " nodes, about ",
+                               std::ceil(each_s * static_cast<double>(all - tested) / 60),
+                               " minutes left"));
 }
 
 std::vector<UniqueFd> TestHost::TakeStreams(size_t count, MonoTime deadline) {

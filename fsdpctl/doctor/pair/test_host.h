@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <list>
@@ -35,6 +36,10 @@ class TestHost {
     int stop_fd = -1;
     /// Told, for people, what happens.
     std::function<void(const std::string&)> notify;
+    /// For the proof of who has come, while this looks at it.
+    Duration guest_patience = std::chrono::seconds(5);
+    /// How often those who wait for their turn hear that they are to wait on.
+    Duration wait_pause = std::chrono::seconds(30);
   };
 
   struct Tested {
@@ -64,6 +69,7 @@ class TestHost {
 
   /// Takes and greets who comes until `is_enough`; false at the deadline, or after a signal.
   bool Serve(const std::function<bool()>& is_enough, MonoTime deadline);
+  bool ServeUntil(const std::function<bool()>& is_enough, MonoTime deadline);
   void Accept(const UniqueFd& listener);
   /// True if the connection is not a guest's any more.
   bool Greet(Guest* guest);
@@ -72,11 +78,16 @@ class TestHost {
   void Refuse(const Guest& guest, Handshake::Outcome outcome);
   std::vector<UniqueFd> TakeStreams(size_t count, MonoTime deadline);
   Tested TestOne(Comer comer);
+  /// `tested` nodes were, since the first one's turn came.
+  void TellToWait(size_t tested, MonoTime since);
 
   Options options_;
   MeetingFacts meeting_;
   std::list<Guest> guests_;
   std::deque<Comer> comers_;
+  /// Since then nobody looks at guests.
+  MonoTime left_at_ = MonoNow();
+  MonoTime told_to_wait_at_ = MonoNow();
   /// The test that runs, and its further connections; empty: none does.
   std::string test_;
   std::vector<UniqueFd> streams_;

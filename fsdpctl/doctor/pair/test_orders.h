@@ -8,6 +8,8 @@
 
 namespace fsdprun::doctor {
 
+/// It is another node's turn: not answered.
+inline constexpr char kWait[] = "wait";
 /// Say who you are, and listen for a connection back: answered by kNode.
 inline constexpr char kTurn[] = "turn";
 inline constexpr char kNode[] = "node";

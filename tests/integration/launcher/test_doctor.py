@@ -105,8 +105,11 @@ class MachineTest(DoctorCase):
     def test_folders_that_are_not_there(self):
         report = self.report("--log-dir", self.dir / "none", TMPDIR=str(self.dir / "gone"), XDG_RUNTIME_DIR=str(self.dir / "away"))
         self.assertEqual(self.severity(report, "temporary"), "problem")
-        self.assertEqual(self.severity(report, "logs"), "problem")
+        self.assertEqual(self.severity(report, "logs"), "ok")  # fsdprun will make it.
+        self.assertIn(f"to be made in {self.dir},", self.finding(report["findings"], "logs")["found"])
+        self.assertFalse((self.dir / "none").exists())
         self.assertEqual(self.severity(report, "runtime"), "warning")
+        self.assertEqual(self.severity(self.report("--log-dir", "/proc/none"), "logs"), "problem")
 
     def test_interface_that_is_not_there(self):
         report = self.report(NCCL_SOCKET_IFNAME="nonet")
@@ -165,17 +168,28 @@ class PairTest(DoctorCase):
             self.assertIn(word, end[1], end)
 
     def test_another_token_is_told_to_both(self):
-        listens = self.start_doctor("--listen", "--json", "--nnodes=2", f"--port={self.port}", "--timeout=5")
+        listens = self.start_doctor("--listen", "--json", "--nnodes=2", f"--port={self.port}")
         wait_until_listening(self.port)
         other = self.doctor("--json", f"--with=127.0.0.1:{self.port}", FSDPRUN_TOKEN="another" * 8)
         self.assertEqual(other.returncode, 1)
         self.assertIn("another token", self.finding(json.loads(other.stdout)["meeting"], "meeting")["found"])
+        listens.send_signal(signal.SIGINT)
         rc, out, _ = self.end_of(listens)
         self.assertEqual(rc, 1)
         report = json.loads(out)
         self.assertIn("127.0.0.1", self.finding(report["meeting"], "token")["found"])
         self.assertEqual(report["pairs"], [])
         self.assertNotIn(TOKEN, out + other.stdout + other.stderr)
+
+    def test_a_secret_that_is_made_is_told(self):
+        self.env.pop("FSDPRUN_TOKEN")
+        self.env.update(HOME=str(self.dir), XDG_CONFIG_HOME="")
+        goes = self.doctor(f"--with=127.0.0.1:{self.port}", "--timeout=0.1")
+        secret = self.dir / ".config/fsdprun/secret"
+        self.assertTrue(secret.is_file())
+        self.assertIn(f"made a secret for this user, as a job would: {secret}", goes.stderr)
+        again = self.doctor(f"--with=127.0.0.1:{self.port}", "--timeout=0.1")
+        self.assertNotIn("secret", again.stderr)
 
     def test_strangers_are_told_nothing_and_do_not_disturb(self):
         listens = self.start_doctor("--listen", "--json", "--nnodes=2", f"--port={self.port}")

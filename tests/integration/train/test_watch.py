@@ -1,5 +1,6 @@
 """Hangs and slow ranks of real workers are named, and done with as --on-hang says."""
 
+import json
 import os
 import re
 import signal
@@ -130,6 +131,10 @@ class LongHangTest(WatchCase):
         end = self.events("job_finished")[0]
         self.assertEqual(end["root_cause"]["kind"], "worker_hung")
         self.assertIn("--on-hang=abort", end["why"])
+        (path,) = self.logs.glob("*/ledger.json")
+        spent = json.loads(path.read_text())["buckets_s"]
+        self.assertGreater(spent["hang"], 5, spent)
+        self.assertLess(spent["detect"], 1, spent)
 
     def test_clean_run_is_silent(self):
         launcher = self.train_and_warm_up()

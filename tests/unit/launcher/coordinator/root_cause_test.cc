@@ -53,6 +53,16 @@ TEST(FailureLogTest, ForeignSignalOutranksThePlainExitOfItsVictim) {
   }
 }
 
+TEST(FailureLogTest, ItsKindIsThatOfTheCause) {
+  FailureLog log;
+  EXPECT_EQ(log.RootKind(), std::nullopt);
+  log.Add(WorkerFailure(0, 1, 0), At(10), At(10));
+  EXPECT_EQ(log.RootKind(), CauseKind::kWorkerFailed);
+  log.Add(NodeFailure(CauseKind::kNodeLost), At(900), At(9));
+  EXPECT_EQ(log.RootKind(), CauseKind::kNodeLost);
+  EXPECT_EQ(log.RootKind(), log.Report().root.kind);
+}
+
 TEST(FailureLogTest, CrashWhileBeingStoppedIsCollateral) {
   for (const int signal : {SIGSEGV, SIGILL, SIGFPE, SIGABRT}) {
     FailureLog log;

@@ -40,7 +40,9 @@ TEST_F(UserSecretTest, IsMadeOnceAndPrivate) {
   const UserSecret first = LoadUserSecret(environment_).value();
   EXPECT_EQ(first.path, path_);
   EXPECT_EQ(first.value.size(), 64u);
+  EXPECT_TRUE(first.is_new);
   EXPECT_EQ(LoadUserSecret(environment_).value().value, first.value);
+  EXPECT_FALSE(LoadUserSecret(environment_).value().is_new);
   struct stat info {};
   ASSERT_EQ(::stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);

@@ -40,6 +40,7 @@ class RandomLedger {
         return ledger_.On(job::WorldCommitted{}, now_);
       case 2: {
         job::FailureReported failure;
+        failure.failure.kind = Below(2) == 0 ? CauseKind::kWorkerHung : CauseKind::kWorkerFailed;
         failure.age = Duration(static_cast<int64_t>(Below(20'000'000'000)));
         return ledger_.On(failure, now_);
       }

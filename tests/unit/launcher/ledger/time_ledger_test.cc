@@ -103,6 +103,47 @@ TEST_F(TimeLedgerTest, WhatTakesMuchLongerThanAnyStepIsAHang) {
   EXPECT_EQ(Of(ledger_.settled())["recompute"], 4);
 }
 
+TEST_F(TimeLedgerTest, AHangThatIsFoundIsOneFromItsBeginning) {
+  StartWorld();
+  ledger_.Progress(0, At(4));
+  ledger_.Progress(1, At(6));
+  job::FailureReported hang;
+  hang.failure.kind = CauseKind::kWorkerHung;
+  hang.age = seconds(29);
+  ledger_.On(hang, At(36));
+  ledger_.On(Stops(job::StopKind::kFailure), At(36));
+  EXPECT_EQ(Of(ledger_.settled()), (Found{{"rendezvous", 2},
+                                          {"prepare", 1},
+                                          {"startup", 1},
+                                          {"productive", 2},
+                                          {"recompute", 1},
+                                          {"hang", 29}}));
+}
+
+TEST_F(TimeLedgerTest, AWorkerThatDiedBeforeTheOthersHungIsNoHang) {
+  StartWorld();
+  ledger_.Progress(1, At(6));
+  job::FailureReported hang;
+  hang.failure.kind = CauseKind::kWorkerHung;
+  hang.age = seconds(2);
+  ledger_.On(Fails(/*age_s=*/3), At(10));
+  ledger_.On(hang, At(10));
+  ledger_.On(Stops(job::StopKind::kFailure), At(10));
+  EXPECT_EQ(Of(ledger_.settled())["hang"], 0);
+  EXPECT_EQ(Of(ledger_.settled())["detect"], 3);
+}
+
+TEST_F(TimeLedgerTest, StepsThatAreCountedAnewInEachEpochAreNew) {
+  StartWorld();
+  ledger_.Progress(0, At(4));
+  ledger_.Progress(100, At(104));
+  ledger_.Progress(1, At(105));
+  ledger_.Progress(50, At(154));
+  EXPECT_EQ(Of(ledger_.settled())["productive"], 150);
+  EXPECT_EQ(Of(ledger_.settled())["recompute"], 0);
+  EXPECT_EQ(Of(ledger_.All(At(155)))["productive"], 151);
+}
+
 TEST_F(TimeLedgerTest, ALongStepThatEndsIsNone) {
   StartWorld();
   ledger_.Progress(0, At(4));

@@ -63,6 +63,16 @@ TEST_F(JobHistoryTest, ARestartThatAnOperatorAsksForIsHis) {
   EXPECT_EQ(history_.tally().recovered()[kOperator], 1U);
 }
 
+TEST_F(JobHistoryTest, ANodeThatAnOperatorDrainsIsHisDoing) {
+  Join();
+  Start();
+  Progress(1);
+  Step(job::DrainAsked{Incarnation(1)});
+  Say(WorkersStopped{});
+  EXPECT_EQ(Of(TimeBucket::kOperator), 1);
+  EXPECT_EQ(Of(TimeBucket::kStop), 0);
+}
+
 TEST_F(JobHistoryTest, TheLastWorldsProgressIsNotThisOnes) {
   Join();
   Start();
@@ -90,6 +100,8 @@ TEST_F(JobHistoryTest, AFailureSaysHowOldItIs) {
   exited.age = std::chrono::seconds(3);
   Say(exited);
   EXPECT_EQ(Of(TimeBucket::kDetect), 3);
+  Say(WorkersStopped{});
+  EXPECT_EQ(history_.tally().faults()[static_cast<size_t>(CauseKind::kWorkerFailed)], 1U);
 }
 
 TEST_F(JobHistoryTest, AStatusHasTheWholeTime) {

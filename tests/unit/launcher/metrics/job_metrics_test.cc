@@ -50,6 +50,32 @@ TEST_F(JobMetricsTest, NodesAreCountedByWhatTheyAre) {
   EXPECT_EQ(Value("fsdprun_agent_lease_seconds"), "3");
 }
 
+TEST_F(JobMetricsTest, NodesOfTheSameNameAreOneSeries) {
+  AddNode("a", "member", 1);
+  AddNode("a", "spare", 2);
+  MetricPage page({});
+  CollectJob(status_, history_, counts_, At(10), &page);
+  for (const prometheus::MetricFamily& family : page.families()) {
+    if (family.name == "fsdprun_agent_heartbeat_age_seconds") {
+      ASSERT_EQ(family.metric.size(), 1U);
+      EXPECT_EQ(family.metric[0].gauge.value, 2);
+    }
+  }
+}
+
+TEST_F(JobMetricsTest, OfManyNodesThatAreWellNoneHasARow) {
+  for (int i = 0; i < 1000; ++i) {
+    AddNode("n" + std::to_string(i), "member", i % 2);
+  }
+  EXPECT_EQ(Value(R"(fsdprun_agent_heartbeat_age_seconds{peer="n1",address=""})"), "");
+  EXPECT_EQ(Value("fsdprun_agent_heartbeat_age_max_seconds"), "1");
+  status_.mutable_nodes(7)->set_connected(false);
+  status_.mutable_nodes(8)->set_suspect(true);
+  EXPECT_EQ(Value(R"(fsdprun_agent_heartbeat_age_seconds{peer="n7",address=""})"), "1");
+  EXPECT_EQ(Value(R"(fsdprun_agent_heartbeat_age_seconds{peer="n8",address=""})"), "0");
+  EXPECT_EQ(Value(R"(fsdprun_agent_heartbeat_age_seconds{peer="n9",address=""})"), "");
+}
+
 TEST_F(JobMetricsTest, OfManyNodesThoseHaveRowsThatWereNotHeardForLongest) {
   for (int i = 0; i < 1000; ++i) {
     AddNode("n" + std::to_string(i), "member", i);
@@ -103,7 +129,9 @@ TEST_F(JobMetricsTest, FaultsAndWhatBecameOfThem) {
   job::FailureReported failure;
   failure.failure.kind = CauseKind::kWorkerFailed;
   history_.Note(failure, At(5));
+  history_.Note(failure, At(5));  // Of the same cause.
   history_.Note(job::WorldStopping{Generation(1), job::StopKind::kFailure, ""}, At(5));
+  history_.Note(job::WorldStopped{Generation(1), CauseKind::kWorkerFailed}, At(5));
   history_.Note(job::WorldCommitted{}, At(6));
   history_.Refuse();
   EXPECT_EQ(Value(R"(fsdprun_faults_total{class="worker_failed"})"), "1");

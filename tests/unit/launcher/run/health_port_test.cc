@@ -6,7 +6,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "tests/unit/base/loop_waiter.h"
@@ -86,8 +88,13 @@ TEST(AnswerProbeTest, StatusIsTheReportAsJson) {
 class HealthPortTest : public testing::Test {
  protected:
   HealthPortTest() {
-    auto port =
-        HealthPort::Open(loop_, 0, {[] { return HealthReport{}; }, [this] { return metrics_; }});
+    auto port = HealthPort::Open(loop_, 0,
+                                 {[] { return HealthReport{}; },
+                                  [this] {
+                                    ++times_made_;
+                                    std::this_thread::sleep_for(what_they_take_);
+                                    return metrics_;
+                                  }});
     EXPECT_TRUE(port.ok()) << port.status();
     port_ = *std::move(port);
   }
@@ -122,6 +129,8 @@ class HealthPortTest : public testing::Test {
   }
 
   std::string metrics_ = "fsdprun_step 1\n";
+  int times_made_ = 0;
+  std::chrono::milliseconds what_they_take_{0};
   EventLoop loop_;
   LoopWaiter waiter_{loop_};
   std::unique_ptr<HealthPort> port_;
@@ -163,6 +172,17 @@ TEST_F(HealthPortTest, WhoDoesNotReadALongAnswerHoldsNobodyUp) {
   const UniqueFd prober = Connect();
   Send(prober, "GET /healthz HTTP/1.0\r\n\r\n");
   EXPECT_THAT(ReadAll(prober), StartsWith("HTTP/1.0 200 OK"));
+}
+
+TEST_F(HealthPortTest, MetricsThatAreMuchWorkAreSharedByThoseWhoAsk) {
+  what_they_take_ = std::chrono::milliseconds(100);  // So they are as old as they may become.
+  constexpr int kAsked = 5;
+  for (int i = 0; i < kAsked; ++i) {
+    const UniqueFd socket = Connect();
+    Send(socket, "GET /metrics HTTP/1.1\r\n\r\n");
+    EXPECT_EQ(BodyOf(ReadAll(socket)), metrics_);
+  }
+  EXPECT_LT(times_made_, kAsked);
 }
 
 TEST_F(HealthPortTest, SilentClientsMakeRoomForOthers) {

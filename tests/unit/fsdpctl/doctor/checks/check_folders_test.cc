@@ -91,6 +91,17 @@ TEST(CheckStorageTest, WhatKeepsAFolderFromBeingUsed) {
   EXPECT_EQ(severity(folder), Severity::kOk);
 }
 
+TEST(CheckStorageTest, LogsThatWillBeMade) {
+  StorageFacts facts = UsualFolders();
+  facts.logs = Disk("/shared/logs/run");
+  facts.logs->made_in = "/shared";
+  const Finding logs = FindingOf(CheckStorage(facts), "logs");
+  EXPECT_EQ(logs.severity, Severity::kOk);
+  EXPECT_THAT(logs.found, HasSubstr("/shared/logs/run, to be made in /shared, has 50 GiB free"));
+  facts.logs->is_writable = false;
+  EXPECT_EQ(SeverityOf(CheckStorage(facts), "logs"), Severity::kProblem);
+}
+
 TEST(CheckStorageTest, LogsOnANetworkFileSystemAreANote) {
   StorageFacts facts = UsualFolders();
   facts.logs = Disk("/shared/logs");

@@ -49,11 +49,23 @@ TEST(CheckGpusTest, HealthyOnes) {
 }
 
 TEST(CheckGpusTest, WithoutDriverOrDeviceNodes) {
-  EXPECT_EQ(SeverityOf(CheckGpus({.on_bus = 8}), "driver"), Severity::kProblem);
+  EXPECT_EQ(SeverityOf(CheckGpus({.on_bus = 8}), "driver"), Severity::kWarning);
+  const Finding laptop = FindingOf(CheckGpus({.on_bus = 1, .bus_drivers = {"nouveau"}}), "driver");
+  EXPECT_EQ(laptop.severity, Severity::kWarning);
+  EXPECT_THAT(laptop.found, HasSubstr("an NVIDIA GPU is on the PCI bus"));
+  EXPECT_THAT(laptop.why, HasSubstr("nouveau"));
+  EXPECT_THAT(FindingOf(CheckGpus({.on_bus = 2, .bus_drivers = {"vfio-pci"}}), "driver").why,
+              HasSubstr("virtual machines"));
   GpuFacts facts = TwoGpus();
+  facts.has_control_node = false;
+  EXPECT_EQ(SeverityOf(CheckGpus(facts), "device_nodes"), Severity::kProblem);
+  facts = TwoGpus();
   facts.has_uvm_node = false;
   EXPECT_EQ(SeverityOf(CheckGpus(facts), "device_nodes"), Severity::kProblem);
+  // A container for CPUs on a machine with GPUs, whatever the image has of the driver.
   facts.device_nodes = 0;
+  facts.nvml = NvmlState::kFailed;
+  EXPECT_EQ(WorstOf(CheckGpus(facts)), Severity::kWarning);
   EXPECT_THAT(FindingOf(CheckGpus(facts), "device_nodes").what_to_do,
               HasSubstr("docker run --gpus all"));
 }
@@ -157,9 +169,13 @@ TEST(CheckNcclTest, RdmaCards) {
   facts.rdma.push_back({"mlx5_1", 1, "1: DOWN", "10 Gb/sec", "InfiniBand"});
   facts.has_rdma_nodes = false;
   EXPECT_THAT(FindingOf(CheckNccl(facts), "rdma_down").found, HasSubstr("mlx5_1:1"));
-  EXPECT_EQ(SeverityOf(CheckNccl(facts), "rdma_nodes"), Severity::kProblem);
+  EXPECT_EQ(SeverityOf(CheckNccl(facts), "rdma_nodes"), Severity::kWarning);
   facts.rdma.erase(facts.rdma.begin());
   EXPECT_EQ(SeverityOf(CheckNccl(facts), "rdma"), Severity::kWarning);
+  facts.environment = {};
+  facts.has_gpus = false;  // NCCL does not run here.
+  EXPECT_EQ(SeverityOf(CheckNccl(facts), "rdma_nodes"), Severity::kNote);
+  EXPECT_EQ(SeverityOf(CheckNccl(facts), "rdma"), Severity::kNote);
 }
 
 }  // namespace

@@ -71,9 +71,24 @@ TEST(CheckPairTest, LargeMessageThatStalls) {
   EXPECT_THAT(large.found, HasSubstr("from node0 to node1"));
   EXPECT_THAT(large.found, HasSubstr("9000 on node0, 1500 on node1"));
   EXPECT_EQ(FindingOf(CheckPair(Mirrored(facts)), "large_message").severity, Severity::kProblem);
-  // A slow way is none that loses packets.
-  facts.large_to = {.was_sent = true, .stalled = false, .arrived = 1000};
+  facts.large_to = Fast().large_to;
   EXPECT_EQ(SeverityOf(CheckPair(facts), "mtu"), Severity::kNote);
+}
+
+TEST(CheckPairTest, LargeMessageThatBreaksOffOrIsTooSlow) {
+  PairFacts facts = Fast();
+  facts.large_from = {.was_sent = true, .stalled = false, .arrived = 1000};
+  const Finding large = FindingOf(CheckPair(facts), "large_message");
+  EXPECT_EQ(large.severity, Severity::kProblem);
+  EXPECT_THAT(large.found, HasSubstr("from node1 to node0 broke off"));
+  EXPECT_THAT(large.found, HasSubstr("1000 of 1048576 bytes"));
+  EXPECT_EQ(FindingOf(CheckPair(Mirrored(facts)), "large_message").found, large.found);
+  facts.large_from.arrived = 0;
+  EXPECT_EQ(SeverityOf(CheckPair(facts), "large_message"), Severity::kProblem);
+  facts.large_from = {};  // The test ended before.
+  for (const Finding& finding : CheckPair(facts)) {
+    EXPECT_NE(finding.check, "large_message");
+  }
 }
 
 TEST(CheckPairTest, RoundTripsAndClocks) {

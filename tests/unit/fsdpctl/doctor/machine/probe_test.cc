@@ -2,10 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 namespace fsdprun::doctor {
@@ -42,6 +49,57 @@ TEST(ProbeTest, CrashIsAnError) {
                                   kLong)
                                   .status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+}
+
+/// Says all that it has to say, and does not end.
+absl::Status StatusOfLinger() {
+  return AskProgram({"/bin/sh", "-c", "exec >&-; exec sleep 60"}, {{"PATH", "/bin:/usr/bin"}},
+                    kShort)
+      .status();
+}
+
+TEST(ProbeTest, IsNotWaitedForAtItsEnd) {
+  EXPECT_TRUE(absl::IsDeadlineExceeded(StatusOfLinger())) << StatusOfLinger();
+}
+
+/// As a container's seccomp profile may.
+void RefusePidfds() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{.len = sizeof(program) / sizeof(program[0]), .filter = program};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+    ::_exit(2);
+  }
+}
+
+TEST(ProbeTest, NeedsNoPidfd) {
+  EXPECT_EXIT(
+      {
+        RefusePidfds();
+        const bool is_well =
+            RunProbe([] { return std::string("yes"); }, kLong).value_or("") == "yes" &&
+            absl::IsDeadlineExceeded(StatusOfLinger());
+        ::_exit(is_well ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+TEST(ProbeTest, WhatItHasStartedEndsWithIt) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);  // Whatever lives has the write end.
+  const absl::Status status =
+      AskProgram({"/bin/sh", "-c", "sleep 60 & wait"}, {{"PATH", "/bin:/usr/bin"}}, kShort)
+          .status();
+  ::close(ends[1]);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  pollfd polled{.fd = ends[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&polled, 1, 30'000), 1) << "the sleep goes on";
+  ::close(ends[0]);
 }
 
 TEST(ProbeTest, AsksPrograms) {

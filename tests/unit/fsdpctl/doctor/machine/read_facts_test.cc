@@ -1,5 +1,6 @@
 #include "fsdpctl/doctor/machine/read_facts.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -48,6 +49,10 @@ TEST_F(ReadFactsTest, MemoryOfAMadeUpMachine) {
 TEST_F(ReadFactsTest, LimitsOfThisProcess) {
   Write("/proc/self/status", "Name:\tx\nCapEff:\t0000000000004000");
   Write("/sys/class/infiniband/mlx5_0/node_guid", "1");
+  EXPECT_FALSE(ReadLimits(root_).has_rdma) << "programs cannot use it";
+  Write("/dev/infiniband/uverbs2", "");
+  EXPECT_FALSE(ReadLimits(root_).has_rdma) << "there is no GPU";
+  Write("/dev/nvidia0", "");
   rlimit limit{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   const LimitFacts facts = ReadLimits(root_);
@@ -63,6 +68,10 @@ TEST_F(ReadFactsTest, GpusAndCardsOfAMadeUpMachine) {
   Write("/sys/bus/pci/devices/0000:02:00.0/class", "0x068000");  // A switch.
   const GpuFacts without = ReadGpus(root_, {});
   EXPECT_EQ(without.on_bus, 1);
+  EXPECT_THAT(without.bus_drivers, ::testing::IsEmpty());
+  std::filesystem::create_symlink("../../../bus/pci/drivers/nouveau",
+                                  root_ + "/sys/bus/pci/devices/0000:01:00.0/driver");
+  EXPECT_THAT(ReadGpus(root_, {}).bus_drivers, ::testing::ElementsAre("nouveau"));
   EXPECT_FALSE(without.has_driver);
   EXPECT_EQ(without.nvml, NvmlState::kNotAsked);
   Write("/proc/driver/nvidia/version", "NVRM");
@@ -82,6 +91,10 @@ TEST_F(ReadFactsTest, GpusAndCardsOfAMadeUpMachine) {
   EXPECT_EQ(nccl.rdma[0].state, "4: ACTIVE");
   EXPECT_EQ(nccl.rdma[0].link_layer, "Ethernet");
   EXPECT_FALSE(nccl.has_rdma_nodes);
+  Write("/dev/infiniband/rdma_cm", "");
+  EXPECT_FALSE(ReadNccl(root_, {}).has_rdma_nodes);
+  Write("/dev/infiniband/uverbs3", "");
+  EXPECT_TRUE(ReadNccl(root_, {}).has_rdma_nodes);
 }
 
 TEST_F(ReadFactsTest, Folders) {
@@ -92,6 +105,24 @@ TEST_F(ReadFactsTest, Folders) {
   EXPECT_EQ(ReadFolder(root_ + "/none").error, ENOENT);
   Write("/file", "");
   EXPECT_EQ(ReadFolder(root_ + "/file").error, ENOTDIR);
+}
+
+TEST_F(ReadFactsTest, AFolderThatWillBeMadeIsJudgedByWhereItWillBe) {
+  const FolderFacts there = ReadFolderToMake(root_);
+  EXPECT_EQ(there.error, 0);
+  EXPECT_EQ(there.made_in, "");
+  const FolderFacts none = ReadFolderToMake(root_ + "/none/at//all/");
+  EXPECT_EQ(none.error, 0);
+  EXPECT_EQ(none.path, root_ + "/none/at//all/");
+  EXPECT_EQ(none.made_in, root_);
+  EXPECT_TRUE(none.is_writable);
+  EXPECT_GT(none.total, 0u);
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/none"));
+  EXPECT_EQ(ReadFolderToMake("not-there/logs").made_in, ".");
+  Write("/file", "");
+  EXPECT_EQ(ReadFolderToMake(root_ + "/file/logs").error, ENOTDIR);
+  std::filesystem::create_symlink(root_ + "/gone", root_ + "/link");
+  EXPECT_EQ(ReadFolderToMake(root_ + "/link").error, ENOENT);
 }
 
 TEST_F(ReadFactsTest, PrivateFolderIsNotMade) {
