@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/bidi_stream.h"
@@ -14,6 +15,8 @@ namespace fsdprun {
 namespace {
 
 constexpr std::chrono::seconds kConnectTimeout{10};
+/// Between two looks whether somebody has stopped it meanwhile.
+constexpr std::chrono::milliseconds kConnectLook{100};
 
 std::shared_ptr<grpc::Channel> NewChannel(const JobAddress& address,
                                           const std::shared_ptr<TlsVerdict>& verdict) {
@@ -27,14 +30,69 @@ std::shared_ptr<grpc::Channel> NewChannel(const JobAddress& address,
       ChannelCredentials(address.tls.get(), address.target, address.tls_name, verdict), arguments);
 }
 
+bool IsStopped(const CallStop* stop) { return stop != nullptr && stop->is_stopped(); }
+
+bool Connect(grpc::Channel& channel, const CallStop* stop) {
+  const auto end = std::chrono::system_clock::now() + kConnectTimeout;
+  bool is_connected = false;
+  while (!is_connected && !IsStopped(stop) && std::chrono::system_clock::now() < end) {
+    is_connected = channel.WaitForConnected(std::chrono::system_clock::now() + kConnectLook);
+  }
+  return is_connected;
+}
+
+/// While it lives, `stop` cancels the call.
+class Stoppable {
+ public:
+  Stoppable(CallStop* stop, grpc::ClientContext& context) : stop_(stop) {
+    if (stop_ != nullptr) {
+      stop_->SetCancel([&context] { context.TryCancel(); });
+    }
+  }
+  ~Stoppable() {
+    if (stop_ != nullptr) {
+      stop_->SetCancel(nullptr);
+    }
+  }
+  Stoppable(const Stoppable&) = delete;
+  Stoppable& operator=(const Stoppable&) = delete;
+
+ private:
+  CallStop* const stop_;
+};
+
 }  // namespace
+
+void CallStop::Stop() {
+  const MutexLock lock(mu_);
+  is_stopped_ = true;
+  if (cancel_) {
+    cancel_();
+  }
+}
+
+bool CallStop::is_stopped() const {
+  const MutexLock lock(mu_);
+  return is_stopped_;
+}
+
+void CallStop::SetCancel(std::function<void()> cancel) {
+  const MutexLock lock(mu_);
+  cancel_ = std::move(cancel);
+  if (is_stopped_ && cancel_) {
+    cancel_();
+  }
+}
 
 absl::Status AskJob(const JobAddress& address, const v1::ControlQuestion& question,
                     const std::function<void(const v1::ControlAnswer&)>& on_answer,
-                    std::optional<std::chrono::milliseconds> limit) {
+                    std::optional<std::chrono::milliseconds> limit, CallStop* stop) {
   const auto verdict = std::make_shared<TlsVerdict>();
   const std::shared_ptr<grpc::Channel> channel = NewChannel(address, verdict);
-  if (!channel->WaitForConnected(std::chrono::system_clock::now() + kConnectTimeout)) {
+  if (!Connect(*channel, stop)) {
+    if (IsStopped(stop)) {
+      return absl::CancelledError("nobody wants to know any more");
+    }
     const absl::Status why = verdict->Get();
     return why.ok()
                ? absl::UnavailableError(absl::StrCat("nobody answers at ", address.target,
@@ -49,6 +107,7 @@ absl::Status AskJob(const JobAddress& address, const v1::ControlQuestion& questi
   if (limit.has_value()) {
     context.set_deadline(std::chrono::system_clock::now() + *limit);
   }
+  const Stoppable stoppable(stop, context);
   const auto call = stub->Ask(&context);
   call->Write(question);
   call->WritesDone();

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "agent/rpc/tls.h"
+#include "base/mutex.h"
 #include "fsdprun/v1/control.pb.h"
 
 namespace fsdprun {
@@ -25,11 +26,28 @@ struct JobAddress {
   std::string tls_name;
 };
 
+/// Ends a call of AskJob() from another thread.
+class CallStop {
+ public:
+  /// What is being asked, or will be, ends with CANCELLED soon.
+  void Stop();
+  bool is_stopped() const;
+
+  /// For AskJob(): `cancel` is called by Stop(), until it is replaced; null: there is no call.
+  void SetCancel(std::function<void()> cancel);
+
+ private:
+  mutable Mutex mu_;
+  bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;
+  std::function<void()> cancel_ ABSL_GUARDED_BY(mu_);
+};
+
 /// Asks a running job, and calls `on_answer` for each answer until the job has said all. Blocks,
 /// for `limit` at most once it is connected. Errors: the job's own, UNAVAILABLE with where it was
-/// looked for, and DEADLINE_EXCEEDED.
+/// looked for, DEADLINE_EXCEEDED, and CANCELLED by `stop`, which may be null.
 absl::Status AskJob(const JobAddress& address, const v1::ControlQuestion& question,
                     const std::function<void(const v1::ControlAnswer&)>& on_answer,
-                    std::optional<std::chrono::milliseconds> limit = std::nullopt);
+                    std::optional<std::chrono::milliseconds> limit = std::nullopt,
+                    CallStop* stop = nullptr);
 
 }  // namespace fsdprun

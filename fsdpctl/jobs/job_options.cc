@@ -149,6 +149,8 @@ absl::StatusOr<JobOptions> ReadJobOptions(CliProgram program,
   result.follows = options.IsOn("follow");
   result.is_json = options.IsOn("json");
   result.now = options.IsOn("now");
+  result.with_workers = options.IsOn("workers");
+  result.once = options.IsOn("once");
   RETURN_IF_ERROR(ReadWhich(options, &result));
   return result;
 }

@@ -28,6 +28,10 @@ struct JobOptions {
   bool follows = false;
   bool is_json = false;
   bool now = false;
+  /// --workers: of `status`.
+  bool with_workers = false;
+  /// --once: of `top`.
+  bool once = false;
   /// Empty: all.
   std::vector<int> ranks;
   std::vector<std::string> nodes;

@@ -1,5 +1,7 @@
 #include "fsdpctl/jobs/status_json.h"
 
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "fsdpctl/jobs/json_text.h"
@@ -73,40 +75,100 @@ json FindingsJson(const v1::JobStatus& status) {
   return findings;
 }
 
+/// What a worker does not say is 0, if no other value is named.
+json PositiveOrNull(int64_t number) { return number == 0 ? json(nullptr) : json(number); }
+json TimeOrNull(int64_t ns) { return ns == 0 ? json(nullptr) : json(JsonSeconds(ns)); }
+json TextOrNull(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
+
+json OwnJson(const v1::OwnVitals& own) {
+  const bool has_stepped = own.step_ns() > 0;
+  const auto of_step = [&](int64_t ns) {
+    return has_stepped ? json(JsonSeconds(ns)) : json(nullptr);
+  };
+  const bool is_inside = !own.collective().empty();
+  return {
+      {"doing", TextOrNull(own.phase())},
+      {"step", NumberOrNull(own.step())},
+      {"total", NumberOrNull(own.total())},
+      {"step_age_s", own.step() < 0 ? json(nullptr) : json(JsonSeconds(own.step_age_ns()))},
+      {"loss", std::isfinite(own.loss()) ? json(own.loss()) : json(nullptr)},
+      {"tokens_per_s", own.tokens_per_second() > 0 ? json(own.tokens_per_second()) : json(nullptr)},
+      {"tokens", PositiveOrNull(own.tokens())},
+      {"step_s", TimeOrNull(own.step_ns())},
+      {"collective_wait_s", of_step(own.collective_wait_ns())},
+      {"data_wait_s", of_step(own.data_wait_ns())},
+      {"save_s", of_step(own.save_ns())},
+      {"collectives_begun", own.collectives_begun()},
+      {"collectives_ended", own.collectives_ended()},
+      {"collective", TextOrNull(own.collective())},
+      {"unit", TextOrNull(own.unit())},
+      {"collective_age_s", is_inside ? json(JsonSeconds(own.collective_age_ns())) : json()},
+      {"collective_bytes", is_inside ? json(own.collective_bytes()) : json()},
+      {"device_bytes", PositiveOrNull(own.device_bytes())},
+      {"device_peak_bytes", PositiveOrNull(own.device_peak_bytes())}};
+}
+
+json WorkerJson(const v1::WorkerStatus& worker) {
+  const v1::WorkerVitals& vitals = worker.vitals();
+  const bool is_known = worker.has_vitals();
+  const auto known = [&](json value) { return is_known ? std::move(value) : json(nullptr); };
+  return {{"rank", worker.rank()},
+          {"ended", worker.has_ended()},
+          {"age_s", known(JsonSeconds(worker.vitals_age_ns()))},
+          {"pid", known(vitals.pid())},
+          {"state", known(std::string(1, static_cast<char>(vitals.state())))},
+          {"cpus", worker.has_cpus() ? json(worker.cpus()) : json(nullptr)},
+          {"rss_bytes", known(vitals.rss_bytes())},
+          {"pss_bytes", PositiveOrNull(vitals.pss_bytes())},
+          {"own", vitals.has_own() ? OwnJson(vitals.own()) : json(nullptr)}};
+}
+
+json WorkersJson(const v1::JobStatus& status) {
+  json workers = json::array();
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    workers.push_back(WorkerJson(worker));
+  }
+  return workers;
+}
+
 }  // namespace
 
-std::string StatusJson(const v1::JobStatus& status) {
+std::string StatusJson(const v1::JobStatus& status, bool with_workers) {
   json nodes = json::array();
   for (const v1::NodeStatus& node : status.nodes()) {
     nodes.push_back(NodeJson(node));
   }
   const v1::CoordinatorStatus& coordinator = status.coordinator();
-  return JsonText({{"v", kJsonVersion},
-                   {"job", status.job()},
-                   {"phase", status.phase()},
-                   {"reason", status.reason()},
-                   {"generation", status.generation()},
-                   {"world_size", status.world_size()},
-                   {"min_nodes", status.min_nodes()},
-                   {"max_nodes", status.max_nodes()},
-                   {"restarts_used", status.restarts_used()},
-                   {"max_restarts", status.max_restarts()},
-                   {"membership_changes", status.membership_changes()},
-                   {"age_s", JsonSeconds(status.age_ns())},
-                   {"progress", ProgressJson(status)},
-                   {"kill_in_s", status.has_kill_in_ns() ? json(JsonSeconds(status.kill_in_ns()))
-                                                         : json(nullptr)},
-                   {"exit_code", status.has_exit_code() ? json(status.exit_code()) : json(nullptr)},
-                   {"last_failure", FailureJson(status)},
-                   {"findings", FindingsJson(status)},
-                   {"coordinator",
-                    {{"node", coordinator.node()},
-                     {"pid", coordinator.pid()},
-                     {"endpoint", coordinator.endpoint()},
-                     {"release", coordinator.build().release()},
-                     {"protocol", coordinator.build().protocol()}}},
-                   {"nodes", std::move(nodes)},
-                   {"ledger", LedgerJson(status)}});
+  json shown = {{"v", kJsonVersion},
+                {"job", status.job()},
+                {"phase", status.phase()},
+                {"reason", status.reason()},
+                {"generation", status.generation()},
+                {"world_size", status.world_size()},
+                {"min_nodes", status.min_nodes()},
+                {"max_nodes", status.max_nodes()},
+                {"restarts_used", status.restarts_used()},
+                {"max_restarts", status.max_restarts()},
+                {"membership_changes", status.membership_changes()},
+                {"age_s", JsonSeconds(status.age_ns())},
+                {"progress", ProgressJson(status)},
+                {"kill_in_s",
+                 status.has_kill_in_ns() ? json(JsonSeconds(status.kill_in_ns())) : json(nullptr)},
+                {"exit_code", status.has_exit_code() ? json(status.exit_code()) : json(nullptr)},
+                {"last_failure", FailureJson(status)},
+                {"findings", FindingsJson(status)},
+                {"coordinator",
+                 {{"node", coordinator.node()},
+                  {"pid", coordinator.pid()},
+                  {"endpoint", coordinator.endpoint()},
+                  {"release", coordinator.build().release()},
+                  {"protocol", coordinator.build().protocol()}}},
+                {"nodes", std::move(nodes)},
+                {"ledger", LedgerJson(status)}};
+  if (with_workers) {
+    shown["workers"] = WorkersJson(status);
+  }
+  return JsonText(shown);
 }
 
 std::string JobListJson(const std::vector<JobEntry>& jobs) {

@@ -12,7 +12,7 @@
 namespace fsdprun {
 
 /// One object, without the newline. Text that is not UTF-8 is replaced. Pure.
-std::string StatusJson(const v1::JobStatus& status);
+std::string StatusJson(const v1::JobStatus& status, bool with_workers = false);
 std::string JobListJson(const std::vector<JobEntry>& jobs);
 
 }  // namespace fsdprun

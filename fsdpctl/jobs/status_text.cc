@@ -59,26 +59,6 @@ std::string Table(const std::vector<Row>& rows) {
   return text;
 }
 
-std::string Ranks(const v1::NodeStatus& node) {
-  if (node.first_rank() < 0) {
-    return "-";
-  }
-  const int last = node.first_rank() + node.workers() - 1;
-  return last == node.first_rank() ? absl::StrCat(last)
-                                   : absl::StrCat(node.first_rank(), "-", last);
-}
-
-std::string StateOf(const v1::NodeStatus& node) {
-  return absl::StrCat(node.state(),
-                      node.draining()  ? ", draining"
-                      : node.leaving() ? ", leaving"
-                                       : "",
-                      node.left_out() ? ", left out" : "",
-                      !node.connected() ? ", lost its stream"
-                      : node.suspect()  ? ", silent"
-                                        : "");
-}
-
 std::string NodeTable(const v1::JobStatus& status) {
   std::vector<Row> rows = {{"NODE", "ADDRESS", "RANKS", "HEARD", "STATE"}};
   std::vector<v1::NodeStatus> nodes(status.nodes().begin(), status.nodes().end());
@@ -88,8 +68,8 @@ std::string NodeTable(const v1::JobStatus& status) {
   std::stable_sort(nodes.begin(), nodes.end(),
                    [&](const auto& a, const auto& b) { return order(a) < order(b); });
   for (const v1::NodeStatus& node : nodes) {
-    rows.push_back({Clean(node.name()), node.address(), Ranks(node),
-                    absl::StrCat(Age(node.heard_age_ns()), " ago"), StateOf(node)});
+    rows.push_back({Clean(node.name()), node.address(), RanksText(node),
+                    absl::StrCat(Age(node.heard_age_ns()), " ago"), NodeStateText(node)});
   }
   return Table(rows);
 }
@@ -105,7 +85,28 @@ std::string ProgressText(const v1::JobStatus& status) {
                       " (", Age(status.progress_age_ns()), " ago)");
 }
 
-/// What took the most comes first; what took nothing is left out.
+}  // namespace
+
+std::string RanksText(const v1::NodeStatus& node) {
+  if (node.first_rank() < 0) {
+    return "-";
+  }
+  const int last = node.first_rank() + node.workers() - 1;
+  return last == node.first_rank() ? absl::StrCat(last)
+                                   : absl::StrCat(node.first_rank(), "-", last);
+}
+
+std::string NodeStateText(const v1::NodeStatus& node) {
+  return absl::StrCat(node.state(),
+                      node.draining()  ? ", draining"
+                      : node.leaving() ? ", leaving"
+                                       : "",
+                      node.left_out() ? ", left out" : "",
+                      !node.connected() ? ", lost its stream"
+                      : node.suspect()  ? ", silent"
+                                        : "");
+}
+
 std::string LedgerText(const v1::TimeLedger& ledger) {
   std::vector<v1::TimeLedger::Entry> entries(ledger.entries().begin(), ledger.entries().end());
   std::stable_sort(entries.begin(), entries.end(),
@@ -122,8 +123,6 @@ std::string LedgerText(const v1::TimeLedger& ledger) {
                           ? ""
                           : absl::StrCat("; ", ledger.repeated_steps(), " steps done again"));
 }
-
-}  // namespace
 
 std::string StatusText(const v1::JobStatus& status) {
   const v1::CoordinatorStatus& coordinator = status.coordinator();

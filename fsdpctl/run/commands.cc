@@ -37,6 +37,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"ps", "[options]", "list the jobs of this user on this machine", JobList},
     {"status", "[options]", "show the state of a running job", JobStatus},
+    {"top", "[options]", "watch a running job on the whole screen", JobTop},
     {"events", "[options]", "show what has happened to a running job", JobEvents},
     {"logs", "[options]", "show what workers of a job write", JobLogs},
     {"stacks", "[options]", "show what the workers of a job are doing now", JobStacks},

@@ -23,6 +23,7 @@ int RunControl(int argc, char** argv, char** environ_pointer);
 
 int JobList(const ControlContext& context);
 int JobStatus(const ControlContext& context);
+int JobTop(const ControlContext& context);
 int JobEvents(const ControlContext& context);
 int JobLogs(const ControlContext& context);
 int JobStacks(const ControlContext& context);

@@ -75,9 +75,9 @@ int RunJobCommand(CliProgram program, const ControlContext& context, const JobRu
 absl::Status AskChosenJob(const JobOptions& options, const Environment& environment,
                           const v1::ControlQuestion& question,
                           const std::function<void(const v1::ControlAnswer&)>& on_answer,
-                          std::optional<std::chrono::milliseconds> limit) {
+                          std::optional<std::chrono::milliseconds> limit, CallStop* stop) {
   ASSIGN_OR_RETURN(const JobAddress address, AddressOf(options, environment));
-  return AskJob(address, question, on_answer, limit);
+  return AskJob(address, question, on_answer, limit, stop);
 }
 
 void ShowDone(const v1::ControlAnswer& answer) { Show(absl::StrCat(answer.done().what(), "\n")); }

@@ -25,7 +25,8 @@ std::vector<JobEntry> LocalJobs(const Environment& environment);
 absl::Status AskChosenJob(const JobOptions& options, const Environment& environment,
                           const v1::ControlQuestion& question,
                           const std::function<void(const v1::ControlAnswer&)>& on_answer,
-                          std::optional<std::chrono::milliseconds> limit = std::nullopt);
+                          std::optional<std::chrono::milliseconds> limit = std::nullopt,
+                          CallStop* stop = nullptr);
 
 /// On standard output.
 void ShowDone(const v1::ControlAnswer& answer);

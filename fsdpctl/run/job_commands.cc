@@ -13,8 +13,26 @@
 #include "fsdpctl/jobs/status_text.h"
 #include "fsdpctl/run/command_end.h"
 #include "fsdpctl/run/job_command.h"
+#include "fsdpctl/run/worker_text.h"
+#include "fsdpctl/screen/screen.h"
+#include "fsdpctl/top/make_frame.h"
 
 namespace fsdprun {
+namespace {
+
+std::string TextOf(const v1::JobStatus& status, const JobOptions& options,
+                   const Environment& environment) {
+  if (options.is_json) {
+    return StatusJson(status, options.with_workers) + "\n";
+  }
+  if (!options.with_workers) {
+    return StatusText(status);
+  }
+  return absl::StrCat(StatusText(status), "\n", top::WorkersText(status, TextColumns(environment)));
+}
+
+}  // namespace
+
 int JobList(const ControlContext& context) {
   return RunJobCommand(CliProgram::kJobList, context,
                        [](const JobOptions& options, const Environment& environment) {
@@ -31,12 +49,13 @@ int JobStatus(const ControlContext& context) {
       [](const JobOptions& options, const Environment& environment) {
         v1::ControlQuestion question;
         question.mutable_status()->set_follow(options.follows);
+        question.mutable_status()->set_with_workers(options.with_workers);
+        top::UseTerminalsCharacters();
         bool is_first = true;
         return AskChosenJob(options, environment, question, [&](const v1::ControlAnswer& answer) {
           const bool is_separated = !options.is_json && !std::exchange(is_first, false);
-          Show(absl::StrCat(is_separated ? "\n" : "", options.is_json
-                                                          ? StatusJson(answer.status()) + "\n"
-                                                          : StatusText(answer.status())));
+          Show(absl::StrCat(is_separated ? "\n" : "",
+                            TextOf(answer.status(), options, environment)));
         });
       });
 }

@@ -55,6 +55,8 @@ const char* ProgramName(CliProgram program) {
       return "fsdpctl ps";
     case CliProgram::kJobStatus:
       return "fsdpctl status";
+    case CliProgram::kJobTop:
+      return "fsdpctl top";
     case CliProgram::kJobEvents:
       return "fsdpctl events";
     case CliProgram::kJobLogs:

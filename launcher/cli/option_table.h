@@ -19,6 +19,7 @@ enum class CliProgram {
   kFsdpAgent,
   kJobList,
   kJobStatus,
+  kJobTop,
   kJobEvents,
   kJobLogs,
   kJobStacks,
@@ -32,11 +33,10 @@ enum class CliProgram {
   kDoctor
 };
 inline constexpr CliProgram kControlPrograms[] = {
-    CliProgram::kJobList,    CliProgram::kJobStatus,   CliProgram::kJobEvents,
-    CliProgram::kJobLogs,    CliProgram::kJobStacks,   CliProgram::kJobSave,
-    CliProgram::kJobRestart, CliProgram::kJobDrain,    CliProgram::kJobScale,
-    CliProgram::kJobStop,    CliProgram::kSlurmSubmit, CliProgram::kSlurmGrow,
-    CliProgram::kDoctor};
+    CliProgram::kJobList,   CliProgram::kJobStatus, CliProgram::kJobTop,  CliProgram::kJobEvents,
+    CliProgram::kJobLogs,   CliProgram::kJobStacks, CliProgram::kJobSave, CliProgram::kJobRestart,
+    CliProgram::kJobDrain,  CliProgram::kJobScale,  CliProgram::kJobStop, CliProgram::kSlurmSubmit,
+    CliProgram::kSlurmGrow, CliProgram::kDoctor};
 
 const char* ProgramName(CliProgram program);
 /// `fsdpctl slurm ...`: what is submitted runs a launcher.

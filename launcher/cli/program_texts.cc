@@ -95,6 +95,18 @@ const ProgramTexts& JobTexts(CliProgram program) {
       .examples = {"fsdpctl status", "fsdpctl status --job run7 --follow",
                    "FSDPRUN_TOKEN=... fsdpctl status --rdzv-endpoint 10.0.0.1:29400 --job run7 "
                    "--json"}};
+  static const ProgramTexts top = {
+      .summary = "watch a running job and its workers on the whole screen",
+      .synopsis = "[options]",
+      .description =
+          "The state of a job and a row for each worker, once a second: its process, what it does, "
+          "its step and how long that took, what it waited for, and its memory. What the watch has "
+          "found comes first, and such workers are marked. Arrows, j, k, PgUp, PgDn, g and G "
+          "scroll; s and r sort; p shows only workers with problems, n nodes, e the latest events, "
+          "? all keys; q quits. It needs a terminal; --once and --json do not. If the coordinator "
+          "goes away, it asks again until somebody quits.",
+      .examples = {"fsdpctl top", "fsdpctl top --job run7 --once",
+                   "FSDPRUN_TOKEN=... fsdpctl top --rdzv-endpoint 10.0.0.1:29400 --job run7"}};
   static const ProgramTexts events = {
       .summary = "show what has happened to a running job",
       .synopsis = "[options]",
@@ -124,8 +136,8 @@ const ProgramTexts& JobTexts(CliProgram program) {
       .description =
           "The workers are told to save a checkpoint after their present step and to go on, and "
           "the command waits until one has told where it is. A program does that if it reads the "
-          "records of its control socket, see docs/CONTROL.md; fsdp-train only tells of the "
-          "checkpoints that it saves anyway.",
+          "records of its control socket, see docs/CONTROL.md; fsdp-train does, if it has a "
+          "checkpoint.dir.",
       .examples = {"fsdpctl checkpoint now", "fsdpctl checkpoint now --timeout 60"}};
   static const ProgramTexts restart = {
       .summary = "stop all workers of a job, and start them again",
@@ -166,6 +178,8 @@ const ProgramTexts& JobTexts(CliProgram program) {
   switch (program) {
     case CliProgram::kJobStatus:
       return status;
+    case CliProgram::kJobTop:
+      return top;
     case CliProgram::kJobEvents:
       return events;
     case CliProgram::kJobLogs:

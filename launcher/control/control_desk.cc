@@ -106,7 +106,8 @@ void ControlDesk::Answer(const Caller& caller, const v1::ControlQuestion& questi
   }
   switch (question.question_case()) {
     case v1::ControlQuestion::kStatus:
-      return Follow(caller, Follower{}, question.status().follow());
+      return Follow(caller, Follower{.wants_workers = question.status().with_workers()},
+                    question.status().follow());
     case v1::ControlQuestion::kEvents:
       return Follow(caller, Follower{.wants_events = true}, question.events().follow());
     case v1::ControlQuestion::kStop:
@@ -191,19 +192,38 @@ void ControlDesk::TellNext(const Caller& caller, Follower& follower) {
     }
     *answer.mutable_events() = LinesFrom(&follower.next);
   } else {
-    if (follower.next == version()) {
+    if (follower.next == version() && !follower.wants_workers) {
       return;
     }
-    follower.next = version();
-    follower.not_before = MonoNow() + kStatusPause;
-    *answer.mutable_status() = Status();
-    if (hooks_.complete) {
-      hooks_.complete(answer.mutable_status());
-    }
+    TellState(follower, answer.mutable_status());
   }
   follower.has_been_told = true;
   follower.is_writing = true;
   caller.first->Send(caller.second, std::move(answer));
+}
+
+void ControlDesk::TellState(Follower& follower, v1::JobStatus* status) {
+  follower.next = version();
+  follower.not_before = MonoNow() + PauseOf(follower);
+  *status = Status();
+  if (hooks_.complete) {
+    hooks_.complete(status);
+  }
+  if (follower.wants_workers && hooks_.add_workers) {
+    hooks_.add_workers(status);
+  }
+}
+
+Duration ControlDesk::PauseOf(const Follower& follower) const {
+  if (!follower.wants_workers) {
+    return kStatusPause;
+  }
+  const int64_t followers =
+      std::count_if(followers_.begin(), followers_.end(),
+                    [](const auto& entry) { return entry.second.wants_workers; });
+  const int64_t told = followers * machine_.world().world_size();
+  return std::max<Duration>(kWorkersPause,
+                            std::chrono::milliseconds(1000 * told / kWorkersPerSecond));
 }
 
 v1::EventLines ControlDesk::LinesFrom(uint64_t* next) const {

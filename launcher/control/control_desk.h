@@ -34,6 +34,8 @@ class ControlDesk {
     std::function<void(int min_nodes, int max_nodes)> scale;
     /// Adds to a state what is known elsewhere; may be null.
     std::function<void(v1::JobStatus*)> complete{};
+    /// Adds the workers, for who asks for them; may be null.
+    std::function<void(v1::JobStatus*)> add_workers{};
   };
 
   /// Events that are known to who asks later.
@@ -42,6 +44,10 @@ class ControlDesk {
   static constexpr size_t kLinesAtOnce = 256;
   /// Between two states for one who follows.
   static constexpr Duration kStatusPause = std::chrono::milliseconds(200);
+  /// The same with workers, of which so many are told in a second, to all who follow: with more,
+  /// each hears less often.
+  static constexpr Duration kWorkersPause = std::chrono::seconds(1);
+  static constexpr int64_t kWorkersPerSecond = 16384;
 
   /// `machine` and `asides` must outlive it.
   ControlDesk(EventLoop& loop, const JobMachine& machine, JobFacts facts, Hooks hooks,
@@ -68,6 +74,8 @@ class ControlDesk {
   using Caller = NodeAnswers::Caller;
   struct Follower {
     bool wants_events = false;
+    /// Of a state; it is then told anew also if nothing has changed.
+    bool wants_workers = false;
     /// The number of the next event, or the version of the state that was told last.
     uint64_t next = 0;
     bool has_been_told = false;
@@ -96,6 +104,8 @@ class ControlDesk {
   void Follow(const Caller& caller, Follower follower, bool follows);
   /// If there is anything new.
   void TellNext(const Caller& caller, Follower& follower);
+  void TellState(Follower& follower, v1::JobStatus* status);
+  Duration PauseOf(const Follower& follower) const;
   void TellAll();
   void TellLater(MonoTime when);
   void Written(const Caller& caller);

@@ -12,6 +12,7 @@
 #include "base/descriptor_limit.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "launcher/control/worker_status.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/directory/private_folder.h"
 #include "launcher/metrics/job_metrics.h"
@@ -115,17 +116,20 @@ absl::Status CoordinatorHost::Start() {
 }
 
 ControlDesk::Hooks CoordinatorHost::DeskHooks() {
-  return {.stop = [this](int signal) { OperatorStop(signal); },
-          .restart = [this] { Feed(job::RestartAsked{}); },
-          .drain = [this](Incarnation node) { Feed(job::DrainAsked{node}); },
-          .scale =
-              [this](int min, int max) {
-                Feed(job::ScaleAsked{min, max});
-              },
-          .complete =
-              [this](v1::JobStatus* status) {
-                history_.Describe(MonoNow(), status->mutable_ledger());
-              }};
+  return {
+      .stop = [this](int signal) { OperatorStop(signal); },
+      .restart = [this] { Feed(job::RestartAsked{}); },
+      .drain = [this](Incarnation node) { Feed(job::DrainAsked{node}); },
+      .scale =
+          [this](int min, int max) {
+            Feed(job::ScaleAsked{min, max});
+          },
+      .complete =
+          [this](v1::JobStatus* status) { history_.Describe(MonoNow(), status->mutable_ledger()); },
+      .add_workers =
+          [this](v1::JobStatus* status) {
+            DescribeWorkers(machine_.world(), watch_.vitals(), MonoNow(), status);
+          }};
 }
 
 void CoordinatorHost::Collect(MetricPage* page) {

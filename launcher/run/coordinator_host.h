@@ -118,7 +118,7 @@ class CoordinatorHost : private MachineDriver<JobMachine>::Executor {
   const JobHistory& history() const { return history_; }
   /// What is known of the job, for Prometheus. O(nodes).
   void Collect(MetricPage* page);
-  /// What the nodes have told last; empty where nothing is watched.
+  /// What the nodes have told last.
   const VitalsTable& vitals() const { return watch_.vitals(); }
   /// The agent of this process has no company, and there has been no world: nothing is lost if they
   /// meet elsewhere.

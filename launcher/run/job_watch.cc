@@ -77,7 +77,7 @@ void JobWatch::Close() {
 // --- The world
 
 void JobWatch::Stepped(const job::Event& event) {
-  if (is_closed_ || !options_.is_on) {
+  if (is_closed_) {
     return;
   }
   const bool runs = machine_.phase() == job::Phase::kRunning;
@@ -139,6 +139,9 @@ void JobWatch::Hear(const v1::NodeVitals& vitals) {
 }
 
 void JobWatch::Feed(const watch::Event& event) {
+  if (!options_.is_on) {
+    return;
+  }
   for (watch::Finding& finding : watch_.Step(event, MonoNow())) {
     std::visit([this](auto& what) { Tell(std::move(what)); }, finding);
   }

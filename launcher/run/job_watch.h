@@ -23,7 +23,7 @@ namespace fsdprun {
 class JobWatch {
  public:
   struct Options {
-    /// Else nothing is asked and nothing found.
+    /// Else nothing is looked for; vitals are asked for all the same, for who looks at them.
     bool is_on = false;
     OnHang on_hang = OnHang::kReport;
     watch::ProgressWatch::Options watch{};

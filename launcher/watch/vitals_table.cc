@@ -23,6 +23,17 @@ watch::OwnSample SampleOf(const v1::OwnVitals& own) {
   return sample;
 }
 
+/// Both are of one process, at different times.
+std::optional<double> CpusBetween(const VitalsTable::Entry& before, const v1::WorkerVitals& after,
+                                  MonoTime now) {
+  const int64_t used = after.cpu_ns() - before.vitals.cpu_ns();
+  if (before.vitals.pid() == 0 || before.vitals.pid() != after.pid() || now <= before.at ||
+      used < 0) {
+    return std::nullopt;
+  }
+  return static_cast<double>(used) / static_cast<double>((now - before.at).count());
+}
+
 }  // namespace
 
 void VitalsTable::Begin(Generation generation) {
@@ -35,7 +46,8 @@ bool VitalsTable::Take(const v1::NodeVitals& vitals, MonoTime now) {
     return false;
   }
   for (const v1::WorkerVitals& worker : vitals.workers()) {
-    entries_[worker.rank()] = {worker, now};
+    Entry& entry = entries_[worker.rank()];
+    entry = {worker, now, CpusBetween(entry, worker, now)};
   }
   return true;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "base/mono_time.h"
 #include "fsdprun/v1/aside.pb.h"
@@ -16,6 +17,8 @@ class VitalsTable {
     v1::WorkerVitals vitals;
     /// When it was received.
     MonoTime at{};
+    /// Processors that it has used on average since the time before; absent before the second one.
+    std::optional<double> cpus{};
   };
 
   /// What is known of another generation is forgotten.

@@ -40,6 +40,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"fsdpctl( [a-z]+)*", Named("a name in a sentence")),
     (r"fsdpctl (ps|status|events|restart|stop|logs|stacks|checkpoint) .*", Named("launcher_fsdpctl and launcher_fsdpctl_nodes ask real jobs")),
     (r"fsdp-stacks .*", Named("local_agent_parts_test runs it")),
+    (r"(build/bin/)?fsdpctl top( .*)?", Named("launcher_fsdpctl_top runs it in a terminal")),
     (r"fsdpctl (drain|scale) .*", Named("launcher_fsdpctl_membership drains and scales real jobs")),
     (r"build/bin/fsdpctl doctor|fsdpctl doctor .*|srun --ntasks-per-node=1 fsdpctl doctor", Named("launcher_doctor runs it; how it ends depends on the machine")),
     (r"fsdpctl slurm .*|sbatch \w+\.sbatch", Named("slurm_templates runs it in a real Slurm")),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "fsdpctl/jobs/status_json.h"
@@ -80,6 +81,38 @@ TEST(StatusTextTest, WhatTheWatchHasFoundIsShown) {
   const json shown = json::parse(StatusJson(status));
   EXPECT_EQ(shown.at("findings"), json::parse(R"([{"id": 3, "kind": "hang", "ranks": [2],
                                                   "what": "rank 2 is stopped", "age_s": 2.0}])"));
+}
+
+TEST(StatusJsonTest, WorkersAreThereWhereTheyAreAskedFor) {
+  v1::JobStatus status = Status();
+  EXPECT_FALSE(json::parse(StatusJson(status)).contains("workers"));
+  EXPECT_EQ(json::parse(StatusJson(status, true)).at("workers"), json::array());
+  status.add_workers()->set_rank(0);
+  v1::WorkerStatus* const worker = status.add_workers();
+  worker->set_rank(1);
+  worker->set_vitals_age_ns(kSecond / 2);
+  worker->set_cpus(1.5);
+  worker->mutable_vitals()->set_pid(12);
+  worker->mutable_vitals()->set_state('T');
+  worker->mutable_vitals()->set_rss_bytes(4096);
+  v1::OwnVitals* const own = worker->mutable_vitals()->mutable_own();
+  own->set_step(7);
+  own->set_total(-1);
+  own->set_loss(std::nan(""));
+  own->set_step_ns(2 * kSecond);
+  own->set_phase("forward");
+  const json workers = json::parse(StatusJson(status, true)).at("workers");
+  EXPECT_EQ(workers.at(0), json::parse(R"({"rank": 0, "ended": false, "age_s": null, "pid": null,
+      "state": null, "cpus": null, "rss_bytes": null, "pss_bytes": null, "own": null})"));
+  EXPECT_EQ(workers.at(1).at("state"), "T");
+  EXPECT_EQ(workers.at(1).at("cpus"), 1.5);
+  EXPECT_EQ(workers.at(1).at("age_s"), 0.5);
+  EXPECT_TRUE(workers.at(1).at("pss_bytes").is_null());
+  EXPECT_EQ(workers.at(1).at("own"), json::parse(R"({"doing": "forward", "step": 7, "total": null,
+      "step_age_s": 0.0, "loss": null, "tokens_per_s": null, "tokens": null, "step_s": 2.0,
+      "collective_wait_s": 0.0, "data_wait_s": 0.0, "save_s": 0.0, "collectives_begun": 0,
+      "collectives_ended": 0, "collective": null, "unit": null, "collective_age_s": null,
+      "collective_bytes": null, "device_bytes": null, "device_peak_bytes": null})"));
 }
 
 TEST(StatusTextTest, NoOtherProgramsTextSteersTheTerminal) {

@@ -169,7 +169,8 @@ class AskedJob {
                 [this](int min, int max) {
                   asked_for_.push_back("scale " + std::to_string(min) + ":" + std::to_string(max));
                   Feed(job::ScaleAsked{min, max});
-                }};
+                },
+            .add_workers = [](v1::JobStatus* status) { status->add_workers(); }};
   }
 
   EventLoop loop_;

@@ -21,6 +21,12 @@ v1::ControlQuestion StatusOf(bool follow) {
   return question;
 }
 
+v1::ControlQuestion WorkersOf(bool follow) {
+  v1::ControlQuestion question = StatusOf(follow);
+  question.mutable_status()->set_with_workers(true);
+  return question;
+}
+
 v1::ControlQuestion EventsOf(bool follow) {
   v1::ControlQuestion question;
   question.mutable_events()->set_follow(follow);
@@ -49,6 +55,21 @@ TEST(ControlDeskTest, WhoFollowsTheStateHearsOfEachNewOne) {
   EXPECT_EQ(call->Next()->status().nodes_size(), 1);
   job.Join(2);
   EXPECT_EQ(call->Next()->status().phase(), "preparing");
+}
+
+TEST(ControlDeskTest, WorkersAreToldToWhoAsksForThem) {
+  AskedJob job;
+  EXPECT_EQ(job.Ask(StatusOf(false))->Rest().at(0).status().workers_size(), 0);
+  EXPECT_EQ(job.Ask(WorkersOf(false))->Rest().at(0).status().workers_size(), 1);
+}
+
+TEST(ControlDeskTest, WhoFollowsWorkersHearsOfThemThoughNothingChanges) {
+  AskedJob job;
+  const auto call = job.Ask(WorkersOf(true));
+  EXPECT_EQ(call->Next()->status().workers_size(), 1);
+  const MonoTime first = MonoNow();
+  EXPECT_EQ(call->Next()->status().workers_size(), 1);
+  EXPECT_GE(MonoNow() - first, ControlDesk::kWorkersPause / 2);
 }
 
 TEST(ControlDeskTest, EventsAreToldFromTheFirstThatIsKnown) {

@@ -24,12 +24,12 @@ using ::testing::IsEmpty;
 /// A job of one node and two workers, whose agent tells vitals when it is asked to.
 class JobWatchTest : public ::testing::Test {
  protected:
-  void Start(OnHang on_hang) {
+  void Start(OnHang on_hang, bool is_on = true) {
     CoordinatorHost::Options options;
     options.run_id = "run";
     options.spec.max_restarts = 1;
     options.spec.hang_ends_job = on_hang == OnHang::kAbort;
-    options.watch.is_on = true;
+    options.watch.is_on = is_on;
     options.watch.on_hang = on_hang;
     options.watch.watch.limits.fixed = milliseconds(1);
     CoordinatorHost::Hooks hooks;
@@ -149,6 +149,15 @@ TEST_F(JobWatchTest, JobIsEndedWhereThatIsWanted) {
   ASSERT_TRUE(host_->machine().outcome().has_value());
   EXPECT_THAT(host_->machine().outcome()->reason, HasSubstr("--on-hang=abort"));
   EXPECT_EQ(host_->machine().outcome()->failure->root.kind, CauseKind::kWorkerHung);
+}
+
+TEST_F(JobWatchTest, VitalsAreToldAlsoWhereNothingIsLookedFor) {
+  Start(OnHang::kAbort, /*is_on=*/false);
+  loop_.At(MonoNow() + std::chrono::seconds(1), [this] { loop_.Stop(); });
+  loop_.Run();
+  EXPECT_EQ(every_, std::chrono::seconds(1));
+  EXPECT_EQ(host_->vitals().entries().size(), 2u);
+  EXPECT_THAT(found_, IsEmpty());
 }
 
 TEST_F(JobWatchTest, VitalsOfAnotherWorldAreDropped) {

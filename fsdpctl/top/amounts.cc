@@ -1,0 +1,61 @@
+#include "fsdpctl/top/amounts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace fsdprun::top {
+namespace {
+
+/// With a digit behind the point where there are fewer than three before it.
+std::string Scaled(double number, double factor, const char* units) {
+  while (number >= 999.5 && units[1] != '\0') {
+    number /= factor;
+    ++units;
+  }
+  const std::string unit = *units == ' ' ? "" : std::string(1, *units);
+  const bool is_whole = unit.empty() ? number == std::floor(number) : number >= 99.95;
+  return absl::StrCat(is_whole || number >= 99.95 ? absl::StrFormat("%.0f", number)
+                                                  : absl::StrFormat("%.1f", number),
+                      unit);
+}
+
+}  // namespace
+
+std::string TimeText(int64_t ns) {
+  ns = std::max<int64_t>(0, ns);
+  const int64_t seconds = ns / 1'000'000'000;
+  if (ns < 999'500'000) {
+    return absl::StrFormat("%.0fms", static_cast<double>(ns) / 1e6);
+  }
+  if (seconds < 60) {
+    return absl::StrFormat("%.1fs", static_cast<double>(ns / 100'000'000) / 10);
+  }
+  if (seconds < 3600) {
+    return absl::StrFormat("%dm%02ds", seconds / 60, seconds % 60);
+  }
+  if (seconds < 86400) {
+    return absl::StrFormat("%dh%02dm", seconds / 3600, seconds / 60 % 60);
+  }
+  return absl::StrFormat("%dd%02dh", seconds / 86400, seconds / 3600 % 24);
+}
+
+std::string BytesText(int64_t bytes) {
+  return Scaled(static_cast<double>(std::max<int64_t>(0, bytes)), 1024, " KMGTP");
+}
+
+std::string CountText(double count) { return Scaled(std::max(0.0, count), 1000, " kMGTP"); }
+
+std::string ShareText(int64_t part, int64_t whole) {
+  if (whole <= 0) {
+    return kUnknown;
+  }
+  const double share = static_cast<double>(part) / static_cast<double>(whole);
+  return absl::StrFormat("%.0f%%", 100 * std::clamp(share, 0.0, 1.0));
+}
+
+std::string NumberText(double number) { return absl::StrFormat("%.4g", number); }
+
+}  // namespace fsdprun::top

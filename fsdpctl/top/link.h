@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/mono_time.h"
+#include "fsdprun/v1/control.pb.h"
+
+namespace fsdprun::top {
+
+/// How things stand between who watches a job and the job, by what it has answered. Pure.
+class Link {
+ public:
+  /// An answer comes every second, of a large job less often; after so long without, people are
+  /// told.
+  static constexpr Duration kQuiet = std::chrono::seconds(5);
+  /// And after that the job is asked anew.
+  static constexpr Duration kLost = std::chrono::seconds(20);
+
+  /// A call begins.
+  void Asked(MonoTime now);
+  void Answered(const v1::JobStatus& status, MonoTime now);
+  /// The call has ended.
+  void Ended(const absl::Status& status);
+
+  /// Some answer has come, ever.
+  bool has_answered() const { return !last_.job().empty(); }
+  /// The job has told how it ends, and is gone: nothing is asked any more.
+  bool is_over() const { return last_.phase() == kFinished; }
+  /// The call that is under way is no good.
+  bool IsStuck(MonoTime now) const;
+  /// What is wrong, as a sentence; empty: nothing.
+  std::string Trouble(MonoTime now) const;
+  /// For who leaves: what was known of the job last.
+  std::string LastWords() const;
+  /// What the job has told last, without its workers.
+  const v1::JobStatus& last() const { return last_; }
+
+ private:
+  static constexpr char kFinished[] = "finished";
+
+  Duration Quiet() const;
+
+  v1::JobStatus last_;
+  /// When it was asked, or has answered.
+  MonoTime active_at_{};
+  /// Why there is no answer; empty: the last call goes on, or nothing has been asked.
+  std::string why_ended_;
+};
+
+}  // namespace fsdprun::top

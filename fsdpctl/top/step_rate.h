@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "base/mono_time.h"
+
+namespace fsdprun::top {
+
+/// How fast a job gets on, by the steps that are seen of it.
+class StepRate {
+ public:
+  /// Older steps count only if there are fewer than two newer ones.
+  static constexpr Duration kWindow = std::chrono::minutes(2);
+
+  /// The step that has been reached at `now`, in this generation; -1: none is known.
+  void See(uint64_t generation, int64_t step, MonoTime now);
+  /// Absent until two steps of a generation have been seen.
+  std::optional<double> per_second() const;
+
+ private:
+  struct Seen {
+    MonoTime at{};
+    int64_t step = 0;
+  };
+
+  uint64_t generation_ = 0;
+  std::deque<Seen> seen_;
+};
+
+}  // namespace fsdprun::top

@@ -1,0 +1,172 @@
+#include "fsdpctl/top/rank_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+
+#include "fsdpctl/top/node_table.h"
+#include "fsdpctl/top/rank_table.h"
+#include "fsdpctl/top/totals.h"
+#include "tests/unit/fsdpctl/top/shown_job.h"
+
+namespace fsdprun::top {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+std::vector<int> RanksOf(const std::vector<RankRow>& rows) {
+  std::vector<int> ranks;
+  std::transform(rows.begin(), rows.end(), std::back_inserter(ranks),
+                 [](const RankRow& row) { return row.rank; });
+  return ranks;
+}
+
+std::vector<Trouble> TroublesOf(const v1::JobStatus& status) {
+  std::vector<Trouble> troubles;
+  for (const RankRow& row : RowsOf(status)) {
+    troubles.push_back(row.trouble);
+  }
+  return troubles;
+}
+
+v1::OwnVitals* OwnOf(int rank, v1::JobStatus* status) {
+  return status->mutable_workers(rank)->mutable_vitals()->mutable_own();
+}
+
+TEST(RankRowsTest, AllRanksHaveARowEvenIfNothingIsKnownOfThem) {
+  v1::JobStatus status = ShownJob(2, 2);
+  std::swap(*status.mutable_nodes(0), *status.mutable_nodes(1));
+  status.clear_workers();
+  v1::NodeStatus* const spare = status.add_nodes();
+  spare->set_first_rank(-1);
+  spare->set_workers(8);
+  const std::vector<RankRow> rows = RowsOf(status);
+  EXPECT_THAT(RanksOf(rows), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(rows[3].node, "node1");
+  EXPECT_EQ(RankCells(rows[3]), (Cells{"3", "node1", "-", "-", "-", "-", "-", "-", "-", "-", "-",
+                                       "-", "-", "-", "-", "-"}));
+}
+
+TEST(RankRowsTest, WorkersThatRunWellHaveNoTrouble) {
+  EXPECT_THAT(TroublesOf(ShownJob(2, 2)), Each(Trouble::kNone));
+}
+
+TEST(RankRowsTest, EachTroubleIsSeen) {
+  v1::JobStatus status = ShownJob(2, 4);
+  Hangs(0, &status);
+  status.mutable_workers(1)->mutable_vitals()->set_state('T');
+  status.mutable_workers(2)->set_vitals_age_ns(6 * kSecondNs);
+  status.mutable_workers(3)->clear_vitals();
+  v1::Finding* const slow = status.add_findings();
+  slow->set_kind("straggler");
+  slow->add_ranks(4);
+  OwnOf(5, &status)->set_step(118);
+  OwnOf(6, &status)->set_step(119);  // As happens between two steps.
+  OwnOf(7, &status)->set_step(-1);
+  EXPECT_THAT(TroublesOf(status),
+              ElementsAre(Trouble::kHang, Trouble::kStopped, Trouble::kSilent, Trouble::kSilent,
+                          Trouble::kSlow, Trouble::kBehind, Trouble::kNone, Trouble::kNone));
+  const std::vector<RankRow> left = Arranged(RowsOf(status), {.only_problems = true});
+  EXPECT_THAT(RanksOf(left), ElementsAre(0, 1, 2, 3, 4, 5));
+  const Totals totals = TotalsOf(status, RowsOf(status));
+  EXPECT_EQ(
+      std::vector({totals.hanging, totals.stopped, totals.silent, totals.slow, totals.behind}),
+      (std::vector{1, 1, 2, 1, 1}));
+}
+
+TEST(RankRowsTest, WhoHasEndedOrIsBeingStoppedOwesNothing) {
+  v1::JobStatus status = ShownJob(1, 2);
+  status.mutable_workers(0)->set_has_ended(true);
+  status.mutable_workers(0)->set_vitals_age_ns(600 * kSecondNs);
+  EXPECT_THAT(TroublesOf(status), Each(Trouble::kNone));
+  EXPECT_EQ(DoingOf(RowsOf(status)[0]), "ended");
+  EXPECT_EQ(RankCells(RowsOf(status)[0])[2], "-");
+  status.mutable_workers(1)->set_vitals_age_ns(600 * kSecondNs);
+  EXPECT_THAT(TroublesOf(status), ElementsAre(Trouble::kNone, Trouble::kSilent));
+  status.set_phase("stopping");
+  EXPECT_THAT(TroublesOf(status), Each(Trouble::kNone));
+}
+
+TEST(RankRowsTest, SortedByWhatIsWanted) {
+  v1::JobStatus status = ShownJob(1, 4);
+  OwnOf(2, &status)->set_step(119);
+  status.mutable_workers(1)->set_cpus(3.5);
+  SaysNothing(status.mutable_workers(3));
+  const auto sorted = [&](SortKey key, bool reversed) {
+    return RanksOf(Arranged(RowsOf(status), {.sort = key, .is_reversed = reversed}));
+  };
+  EXPECT_THAT(sorted(SortKey::kRank, false), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(sorted(SortKey::kRank, true), ElementsAre(3, 2, 1, 0));
+  EXPECT_THAT(sorted(SortKey::kStep, false), ElementsAre(2, 0, 1, 3));
+  EXPECT_THAT(sorted(SortKey::kStep, true),
+              ElementsAre(0, 1, 2, 3));  // What is unknown stays last.
+  EXPECT_THAT(sorted(SortKey::kStepTime, false), ElementsAre(2, 1, 0, 3));
+  EXPECT_THAT(sorted(SortKey::kCpu, false), ElementsAre(1, 0, 2, 3));
+  EXPECT_THAT(sorted(SortKey::kMemory, false), ElementsAre(3, 2, 1, 0));
+}
+
+TEST(RankRowsTest, WhatAWorkerDoes) {
+  v1::JobStatus status = ShownJob(1, 1);
+  const auto doing = [&] { return DoingOf(RowsOf(status)[0]); };
+  EXPECT_EQ(doing(), "waiting for data");
+  OwnOf(0, &status)->set_collectives_begun(7);
+  OwnOf(0, &status)->set_collectives_ended(6);
+  OwnOf(0, &status)->set_collective("all_gather");
+  OwnOf(0, &status)->set_unit("layers.3\x1b[2J");
+  EXPECT_EQ(doing(), "in all_gather of layers.3 [2J");
+  OwnOf(0, &status)->set_collective_age_ns(4 * kSecondNs);
+  EXPECT_EQ(doing(), "in all_gather of layers.3 [2J for 4.0s");
+  status.mutable_workers(0)->mutable_vitals()->set_state('t');
+  EXPECT_EQ(doing(), "TRACED, by a debugger (t)");
+  status.mutable_workers(0)->mutable_vitals()->set_state('S');
+  SaysNothing(status.mutable_workers(0));
+  EXPECT_EQ(doing(), "asleep");
+  EXPECT_THAT(RankCells(RowsOf(status)[0]),
+              ElementsAre("0", "node0", "4000", "S", "-", "-", "-", "-", "101%", "3.0G", "2.0G",
+                          "-", "-", "-", "500ms", "asleep"));
+}
+
+TEST(NodeRowsTest, WorkersOfANodeAreAddedUp) {
+  v1::JobStatus status = ShownJob(2, 2);
+  OwnOf(3, &status)->set_step(118);
+  status.mutable_nodes(1)->set_suspect(true);
+  v1::NodeStatus* const spare = status.add_nodes();
+  spare->set_name("extra");
+  spare->set_state("spare");
+  spare->set_connected(true);
+  spare->set_first_rank(-1);
+  const std::vector<RankRow> ranks = RowsOf(status);
+  const std::vector<NodeRow> rows = NodeRows(status, ranks, {});
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_THAT(rows[0].cells, ElementsAre("node0", "10.0.0.0", "0-1", "120", "801ms", "202%", "4.0G",
+                                         "80.0G", "-", "200ms", "member"));
+  EXPECT_THAT(rows[1].cells, ElementsAre("node1", "10.0.0.1", "2-3", "118", "803ms", "202%", "4.0G",
+                                         "80.0G", "1", "200ms", "member, silent"));
+  EXPECT_THAT(rows[2].cells,
+              ElementsAre("extra", "", "-", "-", "-", "-", "-", "-", "-", "0ms", "spare"));
+  EXPECT_EQ(rows[0].style, Style::kPlain);
+  EXPECT_EQ(rows[1].style, Style::kWarning);
+  EXPECT_EQ(NodeRows(status, ranks, {.only_problems = true}).size(), 1U);
+}
+
+TEST(TotalsTest, TheRestIsByStepsSeenElseByOne) {
+  v1::JobStatus status = ShownJob(1, 4);
+  const Totals totals = TotalsOf(status, RowsOf(status));
+  EXPECT_EQ(totals.step, 119);
+  EXPECT_EQ(totals.total, 1000);
+  EXPECT_EQ(totals.median_step_ns, 802'000'000);
+  EXPECT_EQ(totals.tokens_per_second, 12345);
+  EXPECT_EQ(totals.device_peak, 60 * kGiB);
+  EXPECT_EQ(RestNs(totals, 2.0), 881 * kSecondNs / 2);
+  EXPECT_EQ(RestNs(totals, std::nullopt), 881 * int64_t{802'000'000});
+  EXPECT_EQ(RestNs(Totals{}, 2.0), std::nullopt);
+  EXPECT_EQ(RestNs(Totals{.step = 1, .total = 5}, std::nullopt), std::nullopt);
+  EXPECT_EQ(RestNs(Totals{.step = 1, .total = INT64_MAX}, 1e-9), std::nullopt);
+}
+
+}  // namespace
+}  // namespace fsdprun::top
