@@ -109,15 +109,25 @@ TEST_F(NodeDeskTest, TheNodeOfRankZeroTellsOfTheCheckpoint) {
   asked_to_save_ = 2;
   workers_ = {{.rank = 0}, {.rank = 1}};
   AskSave(5);
-  desk_.CheckpointTold(0, 120, "/checkpoints/step-120");
+  desk_.CheckpointTold({.rank = 0, .step = 120, .path = "/checkpoints/step-120", .error = ""});
   ASSERT_EQ(answers_.size(), 2u);
   EXPECT_EQ(answers_[0].save().workers(), 2);
   EXPECT_FALSE(answers_[0].is_last());
   EXPECT_EQ(answers_[1].saved().step(), 120);
   EXPECT_EQ(answers_[1].saved().path(), "/checkpoints/step-120");
   EXPECT_TRUE(answers_[1].is_last());
-  desk_.CheckpointTold(0, 240, "nobody asked");
+  desk_.CheckpointTold({.rank = 0, .step = 240, .path = "nobody asked", .error = ""});
   EXPECT_EQ(answers_.size(), 2u);
+}
+
+TEST_F(NodeDeskTest, CheckpointThatCannotBeIsARefusal) {
+  asked_to_save_ = 1;
+  workers_ = {{.rank = 0}};
+  AskSave(5);
+  desk_.CheckpointTold({.rank = 0, .step = 7, .path = "", .error = "checkpoint.dir is not set"});
+  ASSERT_EQ(answers_.size(), 2u);
+  EXPECT_EQ(answers_[1].refusal(), "rank 0 has not saved step 7: checkpoint.dir is not set");
+  EXPECT_TRUE(answers_[1].is_last());
 }
 
 TEST_F(NodeDeskTest, AnotherNodeOnlyPassesItOn) {

@@ -176,9 +176,91 @@ TEST_F(WorkerVitalsTest, ManyWorkersAreRead) {
   EXPECT_EQ(vitals.Read(MonoNow()).workers_size(), kWorkers);
 }
 
+/// Agents that begin in the same instant do not go on so.
+TEST_F(WorkerVitalsTest, ABeatHasItsOwnPlaceInThePeriod) {
+  int told = 0;
+  VitalsBeat beat(loop_, /*first_share=*/0.25, [&] { ++told; });
+  const MonoTime began = MonoNow();
+  beat.Want(std::chrono::seconds(2));
+  EXPECT_TRUE(RunUntil([&] { return told == 2; }));
+  EXPECT_GE(MonoNow() - began, milliseconds(500));
+  EXPECT_LT(MonoNow() - began, milliseconds(1900));
+}
+
+/// A script that has started the program: a session leader that sleeps, and its child.
+class FamilyTest : public WorkerVitalsTest {
+ protected:
+  FamilyTest() {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    script_ = ::fork();
+    if (script_ == 0) {
+      ::setsid();
+      const pid_t program = ::fork();
+      if (program == 0) {
+        for (volatile int i = 0;; i = i + 1) {
+        }
+      }
+      EXPECT_EQ(::write(ends[1], &program, sizeof(program)), ssize_t{sizeof(program)});
+      for (;;) {
+        ::pause();
+      }
+    }
+    EXPECT_EQ(::read(ends[0], &program_, sizeof(program_)), ssize_t{sizeof(program_)});
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~FamilyTest() override {
+    ::kill(program_, SIGKILL);
+    ::kill(script_, SIGKILL);
+    ::waitpid(script_, nullptr, 0);
+  }
+  v1::WorkerVitals Now(WorkerVitals* vitals) { return vitals->Read(MonoNow()).workers(0); }
+
+  pid_t script_ = 0;
+  pid_t program_ = 0;
+};
+
+TEST_F(FamilyTest, ProgramBelowAScriptIsMeasured) {
+  WorkerVitals vitals(loop_);
+  vitals.Begin(Generation(1), 0);
+  vitals.NoteStarted(0, script_);
+  EXPECT_TRUE(RunUntil([&] { return Now(&vitals).cpu_ns() > 50'000'000; }));
+  EXPECT_EQ(Now(&vitals).pid(), script_);
+  EXPECT_EQ(vitals.SpeakerOf(0), script_);
+  ::kill(program_, SIGSTOP);
+  EXPECT_TRUE(RunUntil([&] { return Now(&vitals).state() == 'T'; }));
+  const int64_t before = Now(&vitals).cpu_ns();
+  ::kill(program_, SIGKILL);  // What it has used is not taken back.
+  EXPECT_TRUE(RunUntil([&] { return Now(&vitals).state() == 'S'; }));
+  EXPECT_GE(Now(&vitals).cpu_ns(), before);
+  vitals.NoteEnded(0);
+  EXPECT_EQ(vitals.Read(MonoNow()).workers_size(), 0);
+  EXPECT_EQ(vitals.SpeakerOf(0), 0);
+}
+
+TEST_F(FamilyTest, WhoWritesThePageIsMeant) {
+  WorkerVitals vitals(loop_);
+  vitals.TakePages(MakeWorkerPages(dirs_, Generation(1), 1));
+  vitals.Begin(Generation(1), 0);
+  vitals.NoteStarted(0, script_);
+  Page* const page = Mapped(Generation(1), 0);
+  page->pid = static_cast<uint64_t>(::getpid());  // Nobody of the family.
+  page->version = Page::kVersion;
+  EXPECT_EQ(Now(&vitals).pid(), script_);
+  page->pid = static_cast<uint64_t>(program_);
+  EXPECT_EQ(Now(&vitals).pid(), program_);
+  EXPECT_EQ(vitals.SpeakerOf(0), program_);
+  ::kill(program_, SIGSTOP);
+  EXPECT_TRUE(RunUntil([&] { return Now(&vitals).state() == 'T'; }));
+  ::kill(program_, SIGKILL);
+  EXPECT_TRUE(RunUntil([&] { return Now(&vitals).state() != 'T'; }));
+  ::munmap(page, Page::kBytes);
+}
+
 TEST_F(WorkerVitalsTest, ABeatGoesOnUntilNobodyWantsIt) {
   int told = 0;
-  VitalsBeat beat(loop_, [&] { ++told; });
+  VitalsBeat beat(loop_, /*first_share=*/1, [&] { ++told; });
   EXPECT_EQ(told, 0);
   beat.Want(milliseconds(1));
   EXPECT_EQ(told, 1);

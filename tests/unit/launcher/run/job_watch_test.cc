@@ -31,13 +31,16 @@ class JobWatchTest : public ::testing::Test {
     options.spec.hang_ends_job = on_hang == OnHang::kAbort;
     options.watch.is_on = is_on;
     options.watch.on_hang = on_hang;
-    options.watch.watch.limits.fixed = milliseconds(1);
+    if (has_limit_) {
+      options.watch.watch.limits.fixed = milliseconds(1);
+    }
     CoordinatorHost::Hooks hooks;
     hooks.on_finish = [](const JobOutcome&) {};
     hooks.on_finding = [this](const watch::Finding& finding) { found_.push_back(finding); };
     hooks.on_report = [this](const std::string& name, const std::string& text) {
       report_ = name + "\n" + text;
       loop_.Post([this] { loop_.Stop(); });
+      return keeps_reports_ ? "/logs/" + name : "";
     };
     host_ = std::make_unique<CoordinatorHost>(loop_, options, std::move(hooks));
     CoordinatorLink::Callbacks callbacks;
@@ -64,7 +67,9 @@ class JobWatchTest : public ::testing::Test {
   void Hear(const v1::ToNodeAside& aside) {
     if (aside.has_vitals()) {
       every_ = Duration(aside.vitals().every_ns());
-      TellVitals();
+      if (every_ > Duration::zero()) {
+        TellVitals();
+      }
     } else if (aside.has_stacks() && answers_stacks_) {
       asked_ = {aside.stacks().ranks().begin(), aside.stacks().ranks().end()};
       v1::FromNodeAside answer;
@@ -95,7 +100,9 @@ class JobWatchTest : public ::testing::Test {
   std::vector<watch::Finding> found_;
   std::string report_;
   uint64_t generation_ = 1;
+  bool has_limit_ = true;
   bool answers_stacks_ = true;
+  bool keeps_reports_ = true;
   Duration every_{};
   std::vector<int> asked_;
   int stops_ = 0;
@@ -140,6 +147,30 @@ TEST_F(JobWatchTest, WorldIsStoppedAsAfterAFailureWhereThatIsWanted) {
   ASSERT_EQ(found_.size(), 3u);  // With the world, the hang is over.
   Say(1, WorkersStopped{});
   EXPECT_EQ(host_->machine().restarts_used(), 1);
+}
+
+TEST_F(JobWatchTest, NothingIsDoneYetWhereTheLimitIsLearnt) {
+  has_limit_ = false;
+  Start(OnHang::kRestart);
+  loop_.Run();
+  EXPECT_EQ(stops_, 0);
+  EXPECT_THAT(report_, HasSubstr("all workers are stopped, as after a failure if it lasts for"));
+  EXPECT_EQ(found_.size(), 2u);
+}
+
+TEST_F(JobWatchTest, AgentsAreAskedNoMoreWhenTheWorldHasEnded) {
+  Start(OnHang::kRestart);
+  loop_.Run();
+  loop_.At(MonoNow() + milliseconds(100), [this] { loop_.Stop(); });
+  loop_.Run();
+  EXPECT_EQ(every_, Duration::zero());
+}
+
+TEST_F(JobWatchTest, FileThatIsNotKeptIsNotNamed) {
+  keeps_reports_ = false;
+  Start(OnHang::kReport);
+  loop_.Run();
+  EXPECT_EQ(std::get<watch::HangReported>(found_[1]).file, "");
 }
 
 TEST_F(JobWatchTest, JobIsEndedWhereThatIsWanted) {

@@ -62,6 +62,9 @@ TEST(ControlChannelTest, SendsTheFourRecordsAsLines) {
   EXPECT_EQ(
       nlohmann::json::parse(pair.Read()),
       nlohmann::json::parse(R"({"v":1,"type":"checkpoint","step":11,"path":"/ckpt/step_11"})"));
+  EXPECT_TRUE(channel.SendNoCheckpoint(12, "no room"));
+  EXPECT_EQ(nlohmann::json::parse(pair.Read()),
+            nlohmann::json::parse(R"({"v":1,"type":"checkpoint","step":12,"error":"no room"})"));
   EXPECT_TRUE(channel.SendDone());
   const std::string done = pair.Read();
   EXPECT_EQ(done.back(), '\n');
