@@ -54,12 +54,12 @@ std::string DescribeAction(OnHang on_hang, const watch::HangFound& hang) {
              : absl::StrCat(action, " if it lasts for ", watch::TextOf(hang.act_after), option);
 }
 
-JobWatch::JobWatch(EventLoop& loop, const JobMachine& machine, NodeAsides& asides, Options options,
-                   Hooks hooks)
+JobWatch::JobWatch(EventLoop& loop, const JobMachine& machine, NodeAsides& asides,
+                   const Options& options, Hooks hooks)
     : loop_(loop),
       machine_(machine),
       asides_(asides),
-      options_(std::move(options)),
+      options_(options),
       hooks_(std::move(hooks)),
       watch_(options_.watch) {}
 

@@ -44,7 +44,7 @@ class JobWatch {
   static constexpr int kVitalsPerSecond = 256;
 
   /// `machine` and `asides` must outlive it.
-  JobWatch(EventLoop& loop, const JobMachine& machine, NodeAsides& asides, Options options,
+  JobWatch(EventLoop& loop, const JobMachine& machine, NodeAsides& asides, const Options& options,
            Hooks hooks);
   ~JobWatch();
   JobWatch(const JobWatch&) = delete;
