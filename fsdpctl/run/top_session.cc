@@ -191,6 +191,7 @@ void TopSession::OnSignal(int signal) {
       Suspend();
       break;
     case SIGCONT:
+      link_.Asked(MonoNow());  // Nobody has listened meanwhile.
       if (screen_ != nullptr) {
         screen_->Return();
       }

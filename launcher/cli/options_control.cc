@@ -81,32 +81,40 @@ OptionSpec Json(const char* help) {
           .help = help};
 }
 
+std::vector<OptionSpec> StatusOptions() {
+  return {Follow("Go on, and show the state anew when it changes, until the job is over."),
+          Json("Print JSON objects, one in a line, see docs/CONTROL.md."),
+          {.name = "workers",
+           .family = F::kOwn,
+           .group = G::kOutput,
+           .reads_variable = false,
+           .value = V::kSwitch,
+           .default_text = "off",
+           .help = "Also show each worker: its process, what it does, its step and its memory; "
+                   "with --follow about once a second."}};
+}
+
+std::vector<OptionSpec> TopOptions() {
+  return {{.name = "once",
+           .family = F::kOwn,
+           .group = G::kOutput,
+           .reads_variable = false,
+           .value = V::kSwitch,
+           .default_text = "off",
+           .help = "Print what the screen would show, with all workers, and end. Needs no "
+                   "terminal."},
+          Json("Print one JSON object with what the screen would show, and end: that of "
+               "fsdpctl status --workers, see docs/CONTROL.md.")};
+}
+
 std::vector<OptionSpec> OwnOptions(CliProgram program) {
   switch (program) {
     case CliProgram::kJobList:
       return {Json("Print one JSON object, see docs/CONTROL.md.")};
     case CliProgram::kJobStatus:
-      return {Follow("Go on, and show the state anew when it changes, until the job is over."),
-              {.name = "workers",
-               .family = F::kOwn,
-               .group = G::kOutput,
-               .reads_variable = false,
-               .value = V::kSwitch,
-               .default_text = "off",
-               .help = "Also show each worker: its process, what it does, its step and its memory; "
-                       "with --follow about once a second."},
-              Json("Print JSON objects, one in a line, see docs/CONTROL.md.")};
+      return StatusOptions();
     case CliProgram::kJobTop:
-      return {{.name = "once",
-               .family = F::kOwn,
-               .group = G::kOutput,
-               .reads_variable = false,
-               .value = V::kSwitch,
-               .default_text = "off",
-               .help = "Print what the screen would show, with all workers, and end. Needs no "
-                       "terminal."},
-              Json("Print one JSON object with what the screen would show, and end: that of "
-                   "fsdpctl status --workers, see docs/CONTROL.md.")};
+      return TopOptions();
     case CliProgram::kJobEvents:
       return {Follow("Go on, and show new events as they come, until the job is over."),
               Json("Print the lines of events.jsonl, see docs/EVENTS.md.")};
