@@ -1,9 +1,12 @@
 """The page that each worker shares with its agent: where it is, what becomes of it, a worker in Python that writes it."""
 
 import contextlib
+import json
+import os
 import pathlib
 import re
 import signal
+import time
 
 from job_case import JobCase, processes_with, wait_until
 from unittest_main import main
@@ -15,6 +18,63 @@ TELL = """
     note("page", os.environ["FSDPRUN_VITALS_FILE"])
     live_on()
 """
+
+
+SPIN = """
+    import mmap, struct
+    note("pid", os.getpid())
+    if len(sys.argv) > 1:  # It writes its page.
+        page = mmap.mmap(os.open(os.environ["FSDPRUN_VITALS_FILE"], os.O_RDWR), 4096)
+        def put(word, value):
+            struct.pack_into("<q", page, 8 * word, value)
+        put(1, os.getpid()); put(3, -1); put(4, time.monotonic_ns()); put(8, 3); put(0, 1)
+    step = 0
+    while True:
+        step += 1
+        if len(sys.argv) > 1:
+            put(2, step // 1000)
+"""
+
+
+class WrappedTest(JobCase):
+    """The worker is a script that starts the program and waits for it."""
+
+    def start_wrapped(self, limit_s, *arguments):
+        self.env["LOGLEVEL"] = "WARNING"
+        self.logs = self.dir / "logs"
+        words = " ".join([self.env["PYTHON_EXEC"], str(self.script(SPIN)), *arguments])
+        launcher = self.start("--standalone", "--no-python", "--log-dir", self.logs, f"--hang-timeout={limit_s}",
+                              "/bin/bash", "-c", f"{words}; true")
+        self.wait_for_notes("pid", 1, [0])
+        return launcher, int(self.notes("pid")[1, 0])
+
+    def hangs(self):
+        found = []
+        for path in self.logs.glob("*/events.jsonl"):
+            found += [json.loads(line) for line in path.read_text().splitlines()]
+        return [event for event in found if event["event"] == "hang"]
+
+    def end(self, launcher, pid):
+        os.kill(pid, signal.SIGCONT)
+        launcher.send_signal(signal.SIGTERM)
+        self.finish(launcher)
+
+    def test_a_program_that_computes_below_a_script_is_not_idle(self):
+        launcher, pid = self.start_wrapped(10)
+        time.sleep(20)  # Twice as long as the script may be idle.
+        self.assertEqual(self.hangs(), [])
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(self.hangs, "the program to be found stopped")
+        self.assertEqual(self.hangs()[0]["kind"], "stopped")
+        self.end(launcher, pid)
+
+    def test_who_writes_the_page_is_named(self):
+        launcher, pid = self.start_wrapped(6, "page")
+        time.sleep(2)
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(self.hangs, "the program to be found stopped")
+        self.assertEqual((self.hangs()[0]["kind"], self.hangs()[0]["culprits"][0]["pid"]), ("stopped", pid))
+        self.end(launcher, pid)
 
 
 class VitalsTest(JobCase):

@@ -153,6 +153,13 @@ TEST_F(VitalsPageTest, GarbageHarmsNobody) {
   EXPECT_EQ(own->tokens(), 0);
   EXPECT_EQ(own->phase(), "collective");
   EXPECT_EQ(own->collective().substr(0, 6), "\xef\xbf\xbd\xef\xbf\xbd");  // U+FFFD each
+  EXPECT_EQ(view->Writer(copy_), 0);
+  page.pid = 77;
+  EXPECT_EQ(view->Writer(copy_), 77);
+  page.step_began_ns = 1;
+  page.step = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(view->Read(copy_, 2500)->step(), int64_t{1} << 62);  // differences are taken of it
+  page.step_began_ns = ~uint64_t{0};
   page.step = static_cast<uint64_t>(int64_t{-5});
   page.tokens_per_second = Bits(-std::numeric_limits<double>::infinity());
   Put(page.collective, "a\x1b[31mb\nc");
