@@ -81,7 +81,8 @@ TEST(DocumentsTest, CompletionsOfFsdpctlAreThoseOfItsCommands) {
     EXPECT_THAT(script, HasSubstr("submit grow"));
     EXPECT_THAT(
         script,
-        HasSubstr("ps status events logs stacks checkpoint restart drain scale stop slurm doctor"));
+        HasSubstr(
+            "ps status top events logs stacks checkpoint restart drain scale stop slurm doctor"));
     for (const char* left :
          {"FIRST", "GROUP", "NAMES", "IDENTIFIER", "SKIPPED", "STOP", "CHECK", "NEXT"}) {
       EXPECT_THAT(script, Not(HasSubstr(left)));
