@@ -211,10 +211,10 @@ class CompatCase(JobCase):
         return path.read_text().splitlines() if path.exists() else []
 
     def log_tree(self, folder):
-        """{path below the run directory: bytes} of the only run directory in the folder; without fsdprun's events.jsonl."""
+        """{path below the run directory: bytes} of the only run directory in the folder; without fsdprun's events.jsonl and ledger.json."""
         (run,) = [path for path in pathlib.Path(folder).iterdir() if path.is_dir()]
         return {str(path.relative_to(run)): path.read_bytes() for path in sorted(run.rglob("*"))
-                if path.is_file() and path != run / "events.jsonl"}
+                if path.is_file() and path not in (run / "events.jsonl", run / "ledger.json")}
 
 
 def c10d(port, *words, run_id="test"):

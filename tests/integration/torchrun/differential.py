@@ -152,7 +152,7 @@ def _outcome(folder, results):
     runs = list((folder / "logs").iterdir()) if (folder / "logs").is_dir() else []
     for run_dir in runs:
         for path in run_dir.rglob("*"):
-            if path.is_file() and path != run_dir / "events.jsonl":
+            if path.is_file() and path not in (run_dir / "events.jsonl", run_dir / "ledger.json"):
                 files[str(path.relative_to(run_dir))] = "\n".join(sorted(path.read_text(errors="replace").split("\n")))
     error_file = folder / "error.json"
     return Outcome([rc for rc, _, _ in results], environments, arguments, files, out, err,
