@@ -31,7 +31,8 @@ std::string TimeText(int64_t ns) {
     return absl::StrFormat("%.0fms", static_cast<double>(ns) / 1e6);
   }
   if (seconds < 60) {
-    return absl::StrFormat("%.1fs", static_cast<double>(ns / 100'000'000) / 10);
+    const int64_t tenths = ns / 100'000'000;
+    return absl::StrFormat("%d.%ds", tenths / 10, tenths % 10);
   }
   if (seconds < 3600) {
     return absl::StrFormat("%dm%02ds", seconds / 60, seconds % 60);

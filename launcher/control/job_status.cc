@@ -61,6 +61,7 @@ void DescribeCoordinator(const JobFacts& facts, v1::CoordinatorStatus* out) {
 
 std::vector<int> RanksOf(const std::vector<watch::RankPlace>& places) {
   std::vector<int> ranks;
+  ranks.reserve(places.size());
   for (const watch::RankPlace& place : places) {
     ranks.push_back(place.rank);
   }
