@@ -22,11 +22,11 @@ class OutputTest(JobCase):
                             **kwargs)
 
     def tree(self):
-        """{path below the run's directory: bytes} of all logs, and of nothing else but events.jsonl."""
+        """{path below the run's directory: bytes} of all logs, and of nothing else but events.jsonl and ledger.json."""
         found = {}
         for run in self.logs.iterdir() if self.logs.exists() else ():
             found.update({str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*")
-                          if p.is_file() and p != run / "events.jsonl"})
+                          if p.is_file() and p not in (run / "events.jsonl", run / "ledger.json")})
         return found
 
     def kept(self):
