@@ -197,7 +197,8 @@ void ProgressWatch::NoteSilence(Duration since, MonoTime now) {
 }
 
 void ProgressWatch::Look(MonoTime now, Findings* found) {
-  const Duration since = now - std::exchange(looked_at_, now);
+  const MonoTime before = std::exchange(looked_at_, now);
+  const Duration since = now - before;
   const Duration seen = std::min<Duration>(since, 3 * kLookEvery);
   unreported_ += seen;
   NoteSilence(seen, now);
@@ -207,6 +208,9 @@ void ProgressWatch::Look(MonoTime now, Findings* found) {
       every_, now,     IsIncomplete(now), reports_ > 0 ? unreported_ : Duration::max()};
   NoteWarmUp(scene);
   LearnFrom(scene);
+  if (stopped_at_ == before) {  // And not any more: the others could not move either.
+    std::for_each(ranks_.begin(), ranks_.end(), [](WatchedRank& rank) { rank.StandAnew(); });
+  }
   if (options_.looks_for_hangs) {
     LookForHang(scene, found);
   }

@@ -53,7 +53,7 @@ WatchedRank::Moved WatchedRank::NoteMovement(const Sample& sample, Duration seen
   }
   if (IsStopped() || IsStoppedState(sample.state)) {
     // Who has stopped it did that: it says nothing of how long the work takes.
-    stood_ = real_stood_ = cpu_stood_ = Duration{};
+    StandAnew();
     return {};
   }
   if (!HasMoved(*last_.own, *sample.own)) {

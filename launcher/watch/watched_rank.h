@@ -32,6 +32,9 @@ class WatchedRank {
 
   Moved Take(Sample sample, MonoTime now, Duration every);
 
+  /// What it has stood until now had another reason: it counts from now on.
+  void StandAnew() { stood_ = real_stood_ = cpu_stood_ = Duration{}; }
+
   bool is_seen() const { return is_seen_; }
   const Sample& last() const { return last_; }
   MonoTime seen_at() const { return seen_at_; }

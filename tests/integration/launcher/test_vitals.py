@@ -69,7 +69,7 @@ class WrappedTest(JobCase):
         self.end(launcher, pid)
 
     def test_who_writes_the_page_is_named(self):
-        launcher, pid = self.start_wrapped(6, "page")
+        launcher, pid = self.start_wrapped(10, "page")
         time.sleep(2)
         os.kill(pid, signal.SIGSTOP)
         wait_until(self.hangs, "the program to be found stopped")

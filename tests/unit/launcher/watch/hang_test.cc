@@ -206,11 +206,28 @@ TEST(HangTest, RankThatComputesWithACollectiveUnderWayHasLonger) {
 
 TEST(HangTest, StoppedTimeIsNobodysAndIsNotLearnt) {
   SimulatedTraining job = RunningJob({.step = seconds(20), .collectives_per_step = 0});
+  job.Run(seconds(5));  // In the middle of a step: it goes on where it was.
   const Duration limit = job.watch().StepLimit(job.now());
   job.Begin({.length = minutes(60), .ranks = {2}, .activity = Activity::kForward, .state = 'T'});
   job.Run(minutes(70));
   EXPECT_EQ(job.found().size(), 2u) << job.Texts();  // Stopped, and over.
   EXPECT_LE(job.watch().StepLimit(job.now()), limit + kFactor * seconds(2));
+}
+
+TEST(HangTest, NobodyElseIsNamedWhileOneIsTraced) {
+  SimulatedTraining job = RunningJob({.collectives_per_step = 0});
+  job.Begin({.length = seconds(23), .ranks = {2}, .activity = Activity::kForward, .state = 't'});
+  job.Run(minutes(2));
+  EXPECT_EQ(job.Texts(), "");
+}
+
+TEST(HangTest, WhatWasJustToldIsNotToldAgainAtOnce) {
+  SimulatedTraining job = RunningJob();
+  for (int stop = 0; stop < 5; ++stop) {
+    job.Begin({.length = seconds(11), .ranks = {2}, .activity = Activity::kForward, .state = 'T'});
+    job.Run(seconds(14));
+  }
+  EXPECT_LE(job.found().size(), 4u) << job.Texts();
 }
 
 TEST(HangTest, OutageThatEndsByItselfIsForgottenWithinADay) {
