@@ -28,7 +28,7 @@ inline v1::WorkerStatus* AddWorker(int rank, int64_t step, v1::JobStatus* status
   own->set_total(1000);
   own->set_loss(2.5);
   own->set_tokens_per_second(12345);
-  own->set_step_ns(800'000'000 + rank * 1'000'000);
+  own->set_step_ns(800'000'000 + int64_t{rank} * 1'000'000);
   own->set_collective_wait_ns(200'000'000);
   own->set_data_wait_ns(8'000'000);
   own->set_device_bytes(40 * kGiB);
