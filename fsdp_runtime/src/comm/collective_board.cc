@@ -21,8 +21,7 @@ thread_local int waits_of_thread = 0;
 /// As much of `text` as there is room for.
 char* append(char* at, const char* end, std::string_view text) {
   const size_t length = std::min(text.size(), static_cast<size_t>(end - at));
-  std::memcpy(at, text.data(), length);
-  return at + length;
+  return std::copy_n(text.data(), length, at);
 }
 
 /// Of a word that nobody else writes meanwhile: cheaper than an atomic addition.
