@@ -39,6 +39,7 @@ std::string NodesOf(const std::vector<int>& ranks, const Places& places) {
     return std::to_string(indices.size()) + " nodes";
   }
   std::vector<std::string> names;
+  names.reserve(indices.size());
   for (const size_t index : indices) {
     names.push_back(places.nodes()[index].name);
   }
@@ -230,6 +231,7 @@ std::string DescribeHang(const Scene& scene, const Suspicion& suspicion, const P
 
 std::string DescribeRanks(const std::vector<int>& ranks, const Places& places) {
   std::vector<std::string> names;
+  names.reserve(ranks.size());
   for (const int rank : ranks) {
     names.push_back(std::to_string(rank));
   }
