@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -198,7 +199,7 @@ class FamilyTest : public WorkerVitalsTest {
       ::setsid();
       const pid_t program = ::fork();
       if (program == 0) {
-        for (volatile int i = 0;; i = i + 1) {
+        for (std::atomic<int> turns{0};; ++turns) {
         }
       }
       EXPECT_EQ(::write(ends[1], &program, sizeof(program)), ssize_t{sizeof(program)});

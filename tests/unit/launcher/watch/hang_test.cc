@@ -215,7 +215,7 @@ TEST(HangTest, StoppedTimeIsNobodysAndIsNotLearnt) {
 }
 
 TEST(HangTest, NobodyElseIsNamedWhileOneIsTraced) {
-  SimulatedTraining job = RunningJob({.collectives_per_step = 0});
+  SimulatedTraining job = RunningJob({.collectives_per_step = 0, .warm_step = seconds(1)});
   job.Begin({.length = seconds(23), .ranks = {2}, .activity = Activity::kForward, .state = 't'});
   job.Run(minutes(2));
   EXPECT_EQ(job.Texts(), "");
