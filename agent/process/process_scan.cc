@@ -221,7 +221,7 @@ void MarkDescendants(const std::vector<ProcessInfo>& processes, std::vector<char
   }
 }
 
-bool KillExactly(const ProcessInfo& target) {
+bool SignalExactly(const ProcessInfo& target, int signal) {
   // The descriptor pins the process it was opened for; the start time tells whether that is
   // `target`.
   const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, target.pid, 0));
@@ -231,9 +231,11 @@ bool KillExactly(const ProcessInfo& target) {
   ProcessInfo now;
   const bool is_same =
       ReadProcess(target.pid, now) && now.start_time_ticks == target.start_time_ticks;
-  const bool sent = is_same && ::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0) == 0;
+  const bool sent = is_same && ::syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
   ::close(pidfd);
   return sent;
 }
+
+bool KillExactly(const ProcessInfo& target) { return SignalExactly(target, SIGKILL); }
 
 }  // namespace fsdprun

@@ -53,7 +53,9 @@ void MarkDescendants(const std::vector<ProcessInfo>& processes, std::vector<char
 /// means that it has no descendants.
 bool HasAnyChild();
 
-/// SIGKILLs `target` if it is still the same process; whether a signal was sent.
+/// Sends `signal` to `target` if it is still the same process; whether it was sent.
+bool SignalExactly(const ProcessInfo& target, int signal);
+/// The same with SIGKILL.
 bool KillExactly(const ProcessInfo& target);
 
 }  // namespace fsdprun

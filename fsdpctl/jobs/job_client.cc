@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -32,8 +33,8 @@ std::shared_ptr<grpc::Channel> NewChannel(const JobAddress& address,
 
 bool IsStopped(const CallStop* stop) { return stop != nullptr && stop->is_stopped(); }
 
-bool Connect(grpc::Channel& channel, const CallStop* stop) {
-  const auto end = std::chrono::system_clock::now() + kConnectTimeout;
+bool Connect(grpc::Channel& channel, std::chrono::milliseconds timeout, const CallStop* stop) {
+  const auto end = std::chrono::system_clock::now() + timeout;
   bool is_connected = false;
   while (!is_connected && !IsStopped(stop) && std::chrono::system_clock::now() < end) {
     is_connected = channel.WaitForConnected(std::chrono::system_clock::now() + kConnectLook);
@@ -89,15 +90,17 @@ absl::Status AskJob(const JobAddress& address, const v1::ControlQuestion& questi
                     std::optional<std::chrono::milliseconds> limit, CallStop* stop) {
   const auto verdict = std::make_shared<TlsVerdict>();
   const std::shared_ptr<grpc::Channel> channel = NewChannel(address, verdict);
-  if (!Connect(*channel, stop)) {
+  const auto connect_timeout =
+      std::min<std::chrono::milliseconds>(kConnectTimeout, limit.value_or(kConnectTimeout));
+  if (!Connect(*channel, connect_timeout, stop)) {
     if (IsStopped(stop)) {
       return absl::CancelledError("nobody wants to know any more");
     }
     const absl::Status why = verdict->Get();
-    return why.ok()
-               ? absl::UnavailableError(absl::StrCat("nobody answers at ", address.target,
-                                                     " within ", kConnectTimeout.count(), " s"))
-               : why;
+    return why.ok() ? absl::UnavailableError(absl::StrCat("nobody answers at ", address.target,
+                                                          " within ",
+                                                          connect_timeout.count() / 1000.0, " s"))
+                    : why;
   }
   const std::unique_ptr<v1::JobControl::Stub> stub = v1::JobControl::NewStub(channel);
   grpc::ClientContext context;

@@ -43,8 +43,9 @@ class CallStop {
 };
 
 /// Asks a running job, and calls `on_answer` for each answer until the job has said all. Blocks,
-/// for `limit` at most once it is connected. Errors: the job's own, UNAVAILABLE with where it was
-/// looked for, DEADLINE_EXCEEDED, and CANCELLED by `stop`, which may be null.
+/// for `limit` at most until it is connected (10 s without one), and for `limit` after that.
+/// Errors: the job's own, UNAVAILABLE with where it was looked for, DEADLINE_EXCEEDED, and
+/// CANCELLED by `stop`, which may be null.
 absl::Status AskJob(const JobAddress& address, const v1::ControlQuestion& question,
                     const std::function<void(const v1::ControlAnswer&)>& on_answer,
                     std::optional<std::chrono::milliseconds> limit = std::nullopt,

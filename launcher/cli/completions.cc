@@ -11,9 +11,42 @@
 namespace fsdprun {
 namespace {
 
+// The shell completes what follows `fsdprun chaos` with the options of that command.
+constexpr char kBashOfLauncher[] = R"(_fsdprun() {
+  local line=${COMP_LINE:0:COMP_POINT} words
+  read -ra words <<<"$line"
+  if [[ ${words[1]} == chaos && ( ${#words[@]} -gt 2 || $line == *[[:blank:]] ) ]]; then
+    _fsdprun_chaos
+  else
+    _fsdprun_launch
+  fi
+}
+)";
+
+constexpr char kZshOfLauncher[] = R"(_fsdprun() {
+  if [[ $CURRENT -gt 2 && $words[2] == chaos ]]; then
+    shift words
+    (( CURRENT -= 1 ))
+    _fsdprun_chaos
+  else
+    _fsdprun_launch
+  fi
+}
+)";
+
+/// The function `_fsdprun`, and what it calls.
+std::string OfLauncher(std::string (*function)(CliProgram program), const char* dispatcher) {
+  return absl::StrCat(
+      absl::StrReplaceAll(function(CliProgram::kFsdprun), {{"_fsdprun()", "_fsdprun_launch()"}}),
+      function(CliProgram::kChaos), dispatcher);
+}
+
 std::string Bash(CliProgram program) {
-  return absl::StrCat(BashFunction(program), "complete -o default -F _", ProgramIdentifier(program),
-                      " ", ProgramName(program), "\n");
+  const std::string functions = program == CliProgram::kFsdprun
+                                    ? OfLauncher(BashFunction, kBashOfLauncher)
+                                    : BashFunction(program);
+  return absl::StrCat(functions, "complete -o default -F _", ProgramIdentifier(program), " ",
+                      ProgramName(program), "\n");
 }
 
 // As a file of fpath it is the function itself, the first time it is called.
@@ -128,10 +161,13 @@ std::string CompletionScript(CliProgram program, Shell shell) {
     case Shell::kBash:
       return absl::StrCat(Begin(name, shell), Bash(program));
     case Shell::kZsh:
-      return absl::StrCat(Begin(name, shell), ZshFunction(program),
+      return absl::StrCat(Begin(name, shell),
+                          program == CliProgram::kFsdprun ? OfLauncher(ZshFunction, kZshOfLauncher)
+                                                          : ZshFunction(program),
                           ZshEnd(name, ProgramIdentifier(program)));
     case Shell::kFish:
-      return absl::StrCat(Begin(name, shell), FishFunction(program));
+      return absl::StrCat(Begin(name, shell), FishFunction(program),
+                          program == CliProgram::kFsdprun ? FishFunction(CliProgram::kChaos) : "");
   }
   return "";
 }

@@ -33,6 +33,8 @@ std::vector<OptionSpec> BatchJobOptions();
 std::vector<OptionSpec> QueueOptions();
 /// Of a command about a running job.
 std::vector<OptionSpec> JobCommandOptions(CliProgram program);
+/// Of `fsdprun chaos`.
+std::vector<OptionSpec> ChaosOptionSpecs();
 /// Of fsdpctl doctor.
 std::vector<OptionSpec> DoctorOptionSpecs();
 

@@ -35,6 +35,10 @@ std::vector<OptionSpec> MakeOptions(CliProgram program) {
   if (IsJobCommand(program)) {
     Append(program, JobCommandOptions(program), &all);
   }
+  if (program == CliProgram::kChaos) {
+    Append(program, ChaosOptionSpecs(), &all);
+    return all;
+  }
   if (program == CliProgram::kDoctor) {
     Append(program, DoctorOptionSpecs(), &all);
   }
@@ -77,6 +81,8 @@ const char* ProgramName(CliProgram program) {
       return "fsdpctl slurm submit";
     case CliProgram::kSlurmGrow:
       return "fsdpctl slurm grow";
+    case CliProgram::kChaos:
+      return "fsdprun chaos";
     case CliProgram::kDoctor:
       return "fsdpctl doctor";
   }
@@ -113,7 +119,8 @@ const std::vector<OptionSpec>& OptionTable() {
 const std::vector<OptionSpec>& OptionsOf(CliProgram program) {
   static const std::map<CliProgram, std::vector<OptionSpec>> all = [] {
     std::map<CliProgram, std::vector<OptionSpec>> options;
-    for (const CliProgram each : {CliProgram::kFsdprun, CliProgram::kFsdpAgent}) {
+    for (const CliProgram each :
+         {CliProgram::kFsdprun, CliProgram::kFsdpAgent, CliProgram::kChaos}) {
       options[each] = MakeOptions(each);
     }
     for (const CliProgram each : kControlPrograms) {
@@ -127,6 +134,7 @@ const std::vector<OptionSpec>& OptionsOf(CliProgram program) {
 const std::vector<OptionGroupTitle>& OptionGroupTitles() {
   static const std::vector<OptionGroupTitle> titles = {
       {G::kWhichJob, "Which job"},
+      {G::kFaults, "Faults"},
       {G::kBatchJob, "The batch job, as for sbatch"},
       {G::kQueue, "Its life in the queue"},
       {G::kNodes, "Nodes and workers"},
@@ -170,6 +178,10 @@ bool Offers(CliProgram program, const OptionSpec& option) {
   // A shell completes the words of fsdpctl, not those of one of its commands.
   if (TakesOptionsOnly(program)) {
     return name != "completion" && name != "dry-run";
+  }
+  // The shell completes the words of fsdprun.
+  if (program == CliProgram::kChaos) {
+    return name != "completion";
   }
   // A batch job has workers.
   if (IsSlurmCommand(program)) {

@@ -12,8 +12,8 @@ using Environment = std::map<std::string, std::string>;
 /// torchrun's, of --signals-to-handle.
 inline constexpr char kDefaultSignals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-/// The programs whose options are described here; the others than the first two are commands of
-/// fsdpctl.
+/// The programs whose options are described here; the others than the first two and kChaos, which
+/// is a command of fsdprun, are commands of fsdpctl.
 enum class CliProgram {
   kFsdprun,
   kFsdpAgent,
@@ -30,6 +30,7 @@ enum class CliProgram {
   kJobStop,
   kSlurmSubmit,
   kSlurmGrow,
+  kChaos,
   kDoctor
 };
 inline constexpr CliProgram kControlPrograms[] = {
@@ -52,6 +53,7 @@ enum class OptionFamily { kTorchrun, kOwn, kSbatch };
 
 enum class OptionGroup {
   kWhichJob,
+  kFaults,
   kBatchJob,
   kQueue,
   kNodes,

@@ -12,7 +12,7 @@ const ProgramTexts& LauncherTexts() {
       .description =
           "Starts PROGRAM as the workers of one distributed job, monitors them, restarts them "
           "after a failure and leaves no process behind. Command line and environment are "
-          "torchrun's.",
+          "torchrun's. `fsdprun chaos` injects faults into a job, see fsdprun chaos --help.",
       .examples = {"fsdprun --standalone --nproc-per-node 4 train.py",
                    "fsdprun --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 "
                    "train.py",
@@ -74,6 +74,28 @@ const ProgramTexts& GrowTexts() {
           "batch file runs fsdprun itself, not srun fsdprun. The other job ends with JOBID; "
           "scancel takes its nodes away again.",
       .examples = {"fsdpctl slurm grow 4711 --nodes 2"}};
+  return texts;
+}
+
+const ProgramTexts& ChaosTexts() {
+  static const ProgramTexts texts = {
+      .summary = "inject faults into a job, and show that it comes through them",
+      .synopsis = "[options] [-- COMMAND [arguments of COMMAND]]",
+      .description =
+          "Kills and stops processes of a job, cuts its agents off, delays what they say, fills a "
+          "disk, damages a checkpoint: at random, or by a schedule. Each fault is followed until "
+          "all workers run again; at the end stands a verdict. COMMAND is started as the job: an "
+          "fsdprun for several nodes once for each node, all on this machine, with a coordinator "
+          "of its own, and again whenever it was killed. Without COMMAND it is a job that already "
+          "has its coordinator on this machine, and only its processes on this machine, of this "
+          "user, are touched. Ctrl-C lifts all faults first.",
+      .examples = {
+          "fsdprun chaos --faults 200 --every 2s -- fsdprun --nnodes 2 --max-restarts 200 "
+          "train.py",
+          "fsdprun chaos --job run7 --kinds kill,stop --duration 10min",
+          "fsdprun chaos --corrupt checkpoints --verify 'python compare.py' -- fsdprun --nnodes 2 "
+          "--max-restarts 50 train.py",
+          "fsdprun chaos --schedule faults.txt --dry-run"}};
   return texts;
 }
 
@@ -231,6 +253,8 @@ const ProgramTexts& TextsOf(CliProgram program) {
       return SubmitTexts();
     case CliProgram::kSlurmGrow:
       return GrowTexts();
+    case CliProgram::kChaos:
+      return ChaosTexts();
     case CliProgram::kDoctor:
       return DoctorTexts();
     default:
@@ -246,6 +270,11 @@ const char* SpellingRules(CliProgram program) {
   if (program == CliProgram::kSlurmGrow) {
     return "Options may be written with dashes or underscores, as --option value or "
            "--option=value, and shortened while unambiguous; before JOBID or after it.";
+  }
+  if (program == CliProgram::kChaos) {
+    return "Options may be written with dashes or underscores, as --option value or "
+           "--option=value, and shortened while unambiguous. They end at COMMAND. Times are "
+           "seconds, or 200ms, 1.5s, 10min, 1h.";
   }
   return "Options may be written with dashes or underscores, as --option value or --option=value, "
          "and shortened while unambiguous. They end at PROGRAM: what follows is passed to it "
@@ -279,7 +308,7 @@ const std::vector<TextEntry>& ConfTexts(CliProgram program) {
       {"close_timeout=SECONDS, heartbeat_timeout=SECONDS",
        "Checked and without effect: nothing here waits for a store that way."},
   };
-  return IsCommand(program) ? none : texts;
+  return IsCommand(program) || program == CliProgram::kChaos ? none : texts;
 }
 
 const std::vector<TextEntry>& SignalTexts(CliProgram program) {
@@ -313,11 +342,18 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "The keeper kills the workers of this node and all their descendants. Of a daemon: its jobs "
        "run on, and one that is started with the same --runtime-dir takes them over."},
   };
+  static const std::vector<TextEntry> chaos = {
+      {"SIGINT, SIGTERM, SIGHUP",
+       "First: all faults are lifted, a job that was started here is ended as by the same signal, "
+       "and the report is printed. Second: what was started here is killed."},
+      {"SIGKILL",
+       "What was filled is free again. What is stopped stays stopped until somebody sends SIGCONT, "
+       "and what was started here runs on."}};
   static const std::vector<TextEntry> none;
   if (IsCommand(program)) {
     return none;
   }
-  return program == CliProgram::kFsdprun ? launcher : agent;
+  return program == CliProgram::kChaos ? chaos : program == CliProgram::kFsdprun ? launcher : agent;
 }
 
 const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
@@ -351,6 +387,18 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
        "option has a value that means nothing."},
       {"2", "The command line cannot be read."},
   };
+  static const std::vector<TextEntry> chaos = {
+      {"0",
+       "At least one fault was injected and the job has come through all of them; it has ended "
+       "with 0, or runs on where its end was not waited for; --verify has ended with 0."},
+      {"1",
+       "A fault was not survived, the job or --verify has failed, a signal came, there is no such "
+       "job, or an option has a value that means nothing. The report says which."},
+      {"2", "The command line cannot be read."},
+  };
+  if (program == CliProgram::kChaos) {
+    return chaos;
+  }
   static const std::vector<TextEntry> doctor = {
       {"0", "Nothing was found that keeps a job from running; warnings and notes are allowed."},
       {"1", "There are problems, or the nodes did not meet; or an option's value means nothing."},
@@ -387,7 +435,7 @@ const std::vector<TextEntry>& VariableTexts(CliProgram program) {
       {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
        "1: rank 0 serves the workers' store, not its agent (not with static rendezvous)."},
   };
-  return IsCommand(program) ? none : texts;
+  return IsCommand(program) || program == CliProgram::kChaos ? none : texts;
 }
 
 }  // namespace fsdprun

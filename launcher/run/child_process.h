@@ -62,6 +62,8 @@ class ChildProcess {
   bool is_starting() const { return birth_ != nullptr; }
   /// It was started, and has not ended.
   bool is_running() const { return child_.pidfd.valid(); }
+  /// Of one that is running.
+  pid_t pid() const { return child_.pid; }
 
  private:
   struct Child {

@@ -32,6 +32,8 @@ class Names:
             return self._ctest(words)
         if words[0] == "ninja":
             return self._ninja(words)
+        if words[:2] == ["fsdprun", "chaos"]:
+            return self._chaos(words[2:])
         if words[0] in ("fsdprun", "fsdp-train", "fsdp-agent"):
             shown = subprocess.run([self.build / "bin" / words[0], "--help"], capture_output=True, text=True, check=True)
             return [f"{words[0]} --help says nothing of {word}" for word in words[1:]
@@ -46,6 +48,14 @@ class Names:
             script = next(number for number, word in enumerate(words) if word.endswith(".py"))
             return self._python_script(words[script], words[script + 1 :])
         return self._script(words[0], words[1:])
+
+    def _chaos(self, words: list[str]) -> list[str]:
+        """Its own flags, and after `--` a command."""
+        own = list(itertools.takewhile(lambda word: word != "--", words))
+        shown = subprocess.run([self.build / "bin/fsdprun", "chaos", "--help"], capture_output=True, text=True, check=True)
+        complaints = [f"fsdprun chaos --help says nothing of {word}" for word in own
+                      if word.startswith("--") and word.split("=")[0] not in shown.stdout]
+        return complaints + (self.complaints(words[len(own) + 1 :]) if len(words) > len(own) else [])
 
     def _fsdpctl(self, words: list[str]) -> list[str]:
         """A command, and flags of it."""

@@ -50,6 +50,12 @@ class BashCompletionTest(JobCase):
             with self.subTest(line):
                 self.assertEqual(self.offered(line), [])
 
+    def test_the_command_chaos(self):
+        for line, offers in (("chaos --faul", ["--faults"]), ("chaos --faults 3 --kinds k", ["kill"]), ("chaos -- fsdprun --faul", []),
+                             ("chaos --nnod", []), ("cha", []), ("--nnodes 2 --faul", [])):
+            with self.subTest(line):
+                self.assertEqual(self.offered(line), offers)
+
     def test_shells_that_are_not_known_are_named(self):
         self.assert_one_line_error(self.run_job("--completion", "csh"), 2, "--completion", "'csh'", "bash, zsh or fish")
         done = subprocess.run([BIN / "fsdpctl", "--completion=csh"], text=True, capture_output=True)
@@ -80,6 +86,8 @@ class FishCompletionTest(JobCase):
             with self.subTest(before):
                 self.assertEqual(self.offered(f"{before} --max-r"), ["--max-restarts"])
         self.assertEqual(self.offered("--rdzv-backend "), ["c10d", "etcd", "etcd-v2", "static"])
+        self.assertEqual(self.offered("chaos --faul"), ["--faults"])
+        self.assertEqual(self.offered("chaos --nnod"), [])
 
     def test_nothing_of_ours_after_the_program(self):
         self.assertNotIn("--rdzv-backend", self.offered("train.py --rdzv-b"))
@@ -125,6 +133,7 @@ class ZshCompletionTest(JobCase):
         self.assertIn("--rdzv-backend", self.completed("--rdzv-b"))
         self.assertIn("static", self.completed("--rdzv-backend=st"))
         self.assertIn("--max-restarts", self.completed("--nnodes 1:2 --max-r"))
+        self.assertIn("--faults", self.completed("chaos --faul"))
 
     def test_nothing_of_ours_after_the_program(self):
         self.assertNotIn("--rdzv-backend", self.completed("train.py --rdzv-b"))

@@ -47,7 +47,8 @@ TEST(DocumentsTest, EveryOptionIsInAllOfThem) {
 }
 
 TEST(DocumentsTest, ManPageHasNoLineThatTroffWouldTakeForARequest) {
-  for (const CliProgram program : {CliProgram::kFsdprun, CliProgram::kFsdpAgent}) {
+  for (const CliProgram program :
+       {CliProgram::kFsdprun, CliProgram::kFsdpAgent, CliProgram::kChaos}) {
     for (absl::string_view line : absl::StrSplit(ManPage(program), '\n')) {
       if (absl::StartsWith(line, ".") || absl::StartsWith(line, "'")) {
         EXPECT_THAT(std::string(line), ::testing::MatchesRegex("\\.(TH|SH|SS|TP|PP|EX|EE)( .*)?"));
@@ -60,6 +61,15 @@ TEST(DocumentsTest, CompletionsSayTheFirstSentenceOfTheHelp) {
   const std::string script = CompletionScript(CliProgram::kFsdprun, Shell::kFish);
   EXPECT_THAT(script, HasSubstr("-l standalone -d 'One node, a random run id, free ports'\n"));
   EXPECT_THAT(script, HasSubstr("{stdout.log,stderr.log,error.json} are written'\n"));
+}
+
+TEST(DocumentsTest, CompletionsOfFsdprunHaveThoseOfItsCommand) {
+  for (const Shell shell : {Shell::kBash, Shell::kZsh, Shell::kFish}) {
+    const std::string script = CompletionScript(CliProgram::kFsdprun, shell);
+    for (const OptionSpec& option : OptionsOf(CliProgram::kChaos)) {
+      EXPECT_THAT(script, HasSubstr(option.name));
+    }
+  }
 }
 
 TEST(DocumentsTest, CompletionsOfTheAgentAreItsOwn) {

@@ -1,0 +1,215 @@
+#include "launcher/chaos/plan/campaign.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdprun::chaos {
+namespace {
+
+using State = FaultRecord::State;
+using Kind = Campaign::Action::Kind;
+
+/// After a fault is over, what was sent before has to arrive until the job can be believed.
+constexpr Duration kSettling = std::chrono::milliseconds(300);
+/// How long it is tried to begin a fault.
+constexpr Duration kTrying = std::chrono::seconds(3);
+constexpr size_t kFailuresKept = 3;
+constexpr size_t kUnexplainedKept = 20;
+
+}  // namespace
+
+Campaign::Campaign(Options options) : options_(std::move(options)) {
+  for (const PlannedFault& fault : options_.plan.faults) {
+    records_.push_back({.planned = fault});
+  }
+}
+
+std::vector<Campaign::Action> Campaign::Step(MonoTime now, const JobView& view) {
+  std::vector<Action> actions;
+  if (end_ != End::kNotYet) {
+    return actions;
+  }
+  asked_first_ = asked_first_.value_or(now);
+  if (!began_at_.has_value()) {
+    if (!view.Runs()) {
+      return now - *asked_first_ > options_.patience ? Finish(End::kNeverRan) : actions;
+    }
+    began_at_ = now;
+    free_since_ = now;
+    full_world_ = view.world_size;
+  }
+  LiftDue(now, &actions);
+  Judge(now, view);
+  const bool is_lost = std::any_of(records_.begin(), records_.end(), [](const FaultRecord& r) {
+    return r.state == State::kUnanswered;
+  });
+  if (is_lost) {
+    return Finish(End::kNotSurvived);
+  }
+  BeginDue(now, view, &actions);
+  if (!HasNext(now) && !HasOpen() && !is_beginning_) {
+    return Finish(End::kDone);
+  }
+  return actions;
+}
+
+bool Campaign::RunsAgain(const JobView& view) const {
+  return view.Runs() && (!options_.needs_full_world || view.world_size >= full_world_);
+}
+
+bool Campaign::IsAnswered(const FaultRecord& record, const JobView& view) const {
+  if (!RunsAgain(view) || view.asked_at < record.over_at) {
+    return false;
+  }
+  const bool is_new =
+      (!record.expects.new_world || view.generation > record.generation_before) &&
+      (!record.expects.new_coordinator || view.coordinator_pid != record.coordinator_before);
+  // What expects nothing new looks answered before anybody can have noticed it.
+  const bool has_proof = record.expects.new_world || record.expects.new_coordinator;
+  return is_new && (has_proof || view.asked_at >= record.over_at + kSettling);
+}
+
+void Campaign::Judge(MonoTime now, const JobView& view) {
+  for (FaultRecord& record : records_) {
+    if (record.state != State::kOver) {
+      continue;
+    }
+    if (IsAnswered(record, view)) {
+      record.state = State::kAnswered;
+      record.answered_at = view.asked_at;
+      record.generation_after = view.generation;
+      record.restarts_after = view.restarts_used;
+      free_since_ = now;
+    } else if (now - record.over_at > options_.patience) {
+      record.state = State::kUnanswered;
+    }
+  }
+}
+
+void Campaign::LiftDue(MonoTime now, std::vector<Action>* actions) const {
+  for (size_t i = 0; i < records_.size(); ++i) {
+    const FaultRecord& record = records_[i];
+    if (record.state == State::kUnderWay && now >= record.begun_at + record.planned.length) {
+      actions->push_back({Kind::kLift, i});
+    }
+  }
+}
+
+bool Campaign::HasOpen() const {
+  return std::any_of(records_.begin(), records_.end(),
+                     [](const FaultRecord& record) { return record.IsOpen(); });
+}
+
+MonoTime Campaign::DueAt(const FaultRecord& record) const {
+  return (options_.plan.has_fixed_times ? *began_at_ : free_since_) + record.planned.at;
+}
+
+bool Campaign::HasNext(MonoTime now) const {
+  return next_ < records_.size() &&
+         (!options_.duration.has_value() || now <= *began_at_ + *options_.duration);
+}
+
+bool Campaign::MayBegin(MonoTime now, const JobView& view) const {
+  if (is_beginning_ || !HasNext(now) || now < DueAt(records_[next_])) {
+    return false;
+  }
+  return options_.overlaps || options_.plan.has_fixed_times || (!HasOpen() && RunsAgain(view));
+}
+
+void Campaign::BeginDue(MonoTime now, const JobView& view, std::vector<Action>* actions) {
+  if (MayBegin(now, view)) {
+    is_beginning_ = true;
+    before_ = view;
+    actions->push_back({Kind::kBegin, next_++});
+  }
+}
+
+void Campaign::OnBegun(size_t index, MonoTime now, std::string what, Expectation expects) {
+  FaultRecord& record = records_[index];
+  is_beginning_ = false;
+  tried_since_.reset();
+  record.state = Lasts(record.planned.kind) ? State::kUnderWay : State::kOver;
+  record.what = std::move(what);
+  record.expects = expects;
+  record.begun_at = now;
+  record.over_at = now;
+  record.generation_before = before_.generation;
+  record.coordinator_before = before_.coordinator_pid;
+  record.restarts_before = before_.restarts_used;
+  free_since_ = now;
+}
+
+void Campaign::OnSkipped(size_t index, MonoTime now, std::string why) {
+  is_beginning_ = false;
+  tried_since_ = tried_since_.value_or(now);
+  if (now - *tried_since_ < kTrying) {
+    next_ = index;
+    return;
+  }
+  tried_since_.reset();
+  records_[index].state = State::kSkipped;
+  records_[index].what = std::move(why);
+  free_since_ = now;
+}
+
+void Campaign::OnLifted(size_t index, MonoTime now) {
+  FaultRecord& record = records_[index];
+  if (record.state == State::kUnderWay) {
+    record.state = State::kOver;
+  }
+  record.over_at = now;
+}
+
+void Campaign::OnFailure(const std::string& what) {
+  for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
+    if (record->IsOpen()) {
+      if (record->failures.size() < kFailuresKept) {
+        record->failures.push_back(what);
+      }
+      return;
+    }
+  }
+  if (unexplained_.size() < kUnexplainedKept) {
+    unexplained_.push_back(what);
+  }
+}
+
+std::vector<Campaign::Action> Campaign::OnJobOver(MonoTime now, int exit_code) {
+  std::vector<Action> actions;
+  for (size_t i = 0; i < records_.size(); ++i) {
+    FaultRecord& record = records_[i];
+    if (record.state == State::kUnderWay) {
+      actions.push_back({Kind::kLift, i});
+    }
+    // Whoever has ended it on purpose was not answered, and does not ask.
+    if (record.IsOpen() && end_ == End::kNotYet) {
+      record.state = exit_code == 0 ? State::kAnswered : State::kUnanswered;
+      record.answered_at = now;
+      record.generation_after = record.generation_before;
+      record.restarts_after = record.restarts_before;
+    }
+  }
+  end_ = end_ == End::kNotYet ? End::kJobOver : end_;
+  return actions;
+}
+
+std::vector<Campaign::Action> Campaign::Stop(MonoTime) {
+  if (end_ != End::kNotYet) {
+    return {};
+  }
+  return Finish(End::kStopped);
+}
+
+std::vector<Campaign::Action> Campaign::Finish(End end) {
+  end_ = end;
+  std::vector<Action> actions;
+  for (size_t i = 0; i < records_.size(); ++i) {
+    if (records_[i].state == State::kUnderWay) {
+      actions.push_back({Kind::kLift, i});
+    }
+  }
+  actions.push_back({.kind = Kind::kEnd});
+  return actions;
+}
+
+}  // namespace fsdprun::chaos

@@ -1,0 +1,146 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mono_time.h"
+#include "launcher/chaos/plan/fault.h"
+#include "launcher/chaos/plan/job_view.h"
+
+namespace fsdprun::chaos {
+
+/// What tells that the job has answered a fault: in any case, that all workers run.
+struct Expectation {
+  /// In another world than before.
+  bool new_world = false;
+  /// Of another coordinator.
+  bool new_coordinator = false;
+};
+
+struct FaultRecord {
+  enum class State {
+    kPlanned,
+    kUnderWay,  ///< It was done, and is to be lifted.
+    kOver,      ///< It was lifted, or took no time; the job has not answered yet.
+    kAnswered,
+    kUnanswered,
+    kSkipped,  ///< There was nobody to do it to.
+  };
+
+  PlannedFault planned;
+  State state = State::kPlanned;
+  /// Whom it met, or why it was left out.
+  std::string what;
+  Expectation expects;
+  MonoTime begun_at{};
+  MonoTime over_at{};
+  /// When all workers were found to run again.
+  MonoTime answered_at{};
+  uint64_t generation_before = 0;
+  uint64_t generation_after = 0;
+  int64_t coordinator_before = 0;
+  int restarts_before = 0;
+  int restarts_after = 0;
+  /// What the job called failures meanwhile, the first few.
+  std::vector<std::string> failures;
+
+  bool IsOpen() const { return state == State::kUnderWay || state == State::kOver; }
+  /// It was done to somebody.
+  bool IsDone() const { return state != State::kPlanned && state != State::kSkipped; }
+};
+
+/// Decides when which fault of a plan is done and lifted, and whether the job has answered it.
+/// Pure: no clock, no processes.
+class Campaign {
+ public:
+  struct Options {
+    FaultPlan plan;
+    /// How long a job may take to answer a fault that is over.
+    Duration patience{};
+    /// No fault begins later than that after the first; unset: no bound.
+    std::optional<Duration> duration;
+    /// Faults come although earlier ones are open; those at fixed times do anyhow.
+    bool overlaps = false;
+    /// All workers that there were at first are to run again, not only as many as the job needs.
+    bool needs_full_world = false;
+  };
+
+  struct Action {
+    enum class Kind { kBegin, kLift, kEnd };
+    Kind kind = Kind::kEnd;
+    /// Of records().
+    size_t index = 0;
+
+    bool operator==(const Action&) const = default;
+  };
+
+  /// Why no more faults come.
+  enum class End {
+    kNotYet,
+    kDone,     ///< All were answered, or left out.
+    kJobOver,  ///< The job has ended meanwhile.
+    kNotSurvived,
+    kNeverRan,  ///< The workers did not run in time.
+    kStopped,   ///< By the user.
+  };
+
+  explicit Campaign(Options options);
+
+  /// What is to be done now. Call whenever something is known anew, and often.
+  std::vector<Action> Step(MonoTime now, const JobView& view);
+  /// A kBegin was carried out.
+  void OnBegun(size_t index, MonoTime now, std::string what, Expectation expects);
+  /// A kBegin could not be: there may be nobody yet in a world that has just been formed. It is
+  /// tried again for a while, and then left out.
+  void OnSkipped(size_t index, MonoTime now, std::string why);
+  /// A kLift was carried out.
+  void OnLifted(size_t index, MonoTime now);
+  /// The job calls something a failure.
+  void OnFailure(const std::string& what);
+  /// The job's last process has ended. Returns what is to be lifted.
+  std::vector<Action> OnJobOver(MonoTime now, int exit_code);
+  /// The user has had enough. Returns what is to be lifted.
+  std::vector<Action> Stop(MonoTime now);
+
+  const std::vector<FaultRecord>& records() const { return records_; }
+  End end() const { return end_; }
+  /// When all workers ran for the first time.
+  std::optional<MonoTime> began_at() const { return began_at_; }
+  /// Failures while no fault was open.
+  const std::vector<std::string>& unexplained() const { return unexplained_; }
+
+ private:
+  bool RunsAgain(const JobView& view) const;
+  bool IsAnswered(const FaultRecord& record, const JobView& view) const;
+  void Judge(MonoTime now, const JobView& view);
+  void LiftDue(MonoTime now, std::vector<Action>* actions) const;
+  bool MayBegin(MonoTime now, const JobView& view) const;
+  void BeginDue(MonoTime now, const JobView& view, std::vector<Action>* actions);
+  std::vector<Action> Finish(End end);
+  bool HasOpen() const;
+  /// The next fault that has not begun, if its time has not run out.
+  bool HasNext(MonoTime now) const;
+  MonoTime DueAt(const FaultRecord& record) const;
+
+  const Options options_;
+  std::vector<FaultRecord> records_;
+  size_t next_ = 0;
+  /// A kBegin was asked for, and is not known to be carried out.
+  bool is_beginning_ = false;
+  /// Since when the next one is tried.
+  std::optional<MonoTime> tried_since_;
+  End end_ = End::kNotYet;
+  std::optional<MonoTime> asked_first_;
+  std::optional<MonoTime> began_at_;
+  /// Since when the next fault is waited for.
+  MonoTime free_since_{};
+  int full_world_ = 0;
+  /// What the job knew before the fault that begins.
+  JobView before_;
+  std::vector<std::string> unexplained_;
+};
+
+}  // namespace fsdprun::chaos

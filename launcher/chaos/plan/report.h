@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/chaos/plan/campaign.h"
+
+namespace fsdprun::chaos {
+
+/// How it has come out.
+struct Outcome {
+  /// A command line that says the same again; empty for a schedule of the user's.
+  std::optional<uint64_t> seed;
+  std::string run_id;
+  /// The job's; unset if it runs on, or nobody knows.
+  std::optional<int> job_exit_code;
+  /// It was not our job to end it, or to wait for its end.
+  bool job_runs_on = false;
+  /// Of --verify.
+  std::optional<int> verify_exit_code;
+  /// The job, as it was seen last.
+  JobView view;
+  std::optional<Duration> lasted;
+};
+
+struct Verdict {
+  bool is_good = false;
+  /// A sentence.
+  std::string text;
+  /// What to look at; empty if there is nothing.
+  std::string advice;
+};
+
+/// Pure.
+Verdict Judge(const Campaign& campaign, const Outcome& outcome);
+
+/// For how long not all workers ran because of faults: each counts from its beginning until the
+/// answer if it cost a world, and overlapping ones count once. Pure.
+Duration TimeLost(const std::vector<FaultRecord>& records);
+
+/// `3/200 kill worker 1 (pid 4711): all workers ran again after 0.84 s, generation 5`. Pure.
+std::string RecordText(const std::vector<FaultRecord>& records, size_t index);
+
+/// Some lines for people, with the verdict. Pure.
+std::string ReportText(const Campaign& campaign, const Outcome& outcome);
+/// One JSON object, without a newline; docs/CHAOS.md is the schema. Pure.
+std::string ReportJson(const Campaign& campaign, const Outcome& outcome);
+
+/// A sentence if the job may run out of restarts; empty if not. Pure.
+std::string RestartWarning(const FaultPlan& plan, const JobView& view);
+
+}  // namespace fsdprun::chaos

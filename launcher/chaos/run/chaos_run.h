@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/event_loop.h"
+#include "launcher/chaos/plan/campaign.h"
+#include "launcher/chaos/plan/chaos_options.h"
+#include "launcher/chaos/plan/report.h"
+#include "launcher/chaos/plan/wrapped_job.h"
+#include "launcher/chaos/run/injector.h"
+#include "launcher/chaos/run/job_processes.h"
+#include "launcher/chaos/run/job_watch.h"
+#include "launcher/chaos/run/launches.h"
+#include "launcher/chaos/run/tcp_link.h"
+#include "launcher/cli/option_table.h"
+#include "launcher/run/signals.h"
+
+namespace fsdprun::chaos {
+
+/// A run of `fsdprun chaos` from the job's start, or where it is found, to the report. Construct on
+/// the main thread before other threads exist.
+class ChaosRun {
+ public:
+  struct Setting {
+    ChaosOptions options;
+    FaultPlan plan;
+    /// Printed, so that the plan can be had again.
+    std::optional<uint64_t> seed;
+    /// What is started; unset: the job runs already.
+    std::optional<WrappedJob> wrapped;
+    /// Where the report goes with --json; standard output is standard error then.
+    int report_fd = 1;
+  };
+
+  ChaosRun(Setting setting, const Environment& environment);
+  ~ChaosRun();
+  ChaosRun(const ChaosRun&) = delete;
+  ChaosRun& operator=(const ChaosRun&) = delete;
+
+  /// Returns the exit code.
+  int Run();
+
+ private:
+  absl::Status Start();
+  absl::Status StartJob();
+  absl::Status StartNodes();
+  absl::Status Attach();
+  JobWatch::Find Finder();
+  void Tick();
+  void OnView(const JobView& view);
+  void OnSignal(int signal);
+  void OnJobEnd(int code);
+  void Carry(const std::vector<Campaign::Action>& actions);
+  void BeginFault(size_t index);
+  void LiftFault(size_t index);
+  void OnCampaignEnd();
+  void TellAnswers();
+  void WarnOfRestarts();
+  /// Of a job that was not started here, whose coordinator may be gone for good.
+  void LookForTheEnd();
+  void EndJob(int signal);
+  void Verify();
+  void Finish();
+  void Say(const std::string& line) const;
+  bool StartsJob() const { return setting_.wrapped.has_value(); }
+
+  // Constant after construction.
+  const Setting setting_;
+  const Environment environment_;
+
+  // Owned by the loop thread.
+  EventLoop loop_;
+  SignalWatcher signals_;
+  Campaign campaign_;
+  std::vector<std::unique_ptr<TcpLink>> links_;
+  std::unique_ptr<Launches> launches_;
+  Injector injector_;
+  std::unique_ptr<JobWatch> watch_;
+  std::unique_ptr<ChildProcess> verify_;
+  /// Of the coordinator; empty: none was made.
+  std::string journal_;
+  std::string run_id_;
+  JobView view_;
+  MonoTime answered_at_{};
+  /// What the job has said, of its own end.
+  std::optional<int> finished_code_;
+  Outcome outcome_;
+  /// How many records, from the first on, were told of.
+  std::vector<bool> told_;
+  int signals_got_ = 0;
+  bool is_warned_ = false;
+  bool is_ending_ = false;
+  bool is_finished_ = false;
+  EventLoop::TimerId kill_timer_ = 0;
+};
+
+}  // namespace fsdprun::chaos

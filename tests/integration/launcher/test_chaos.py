@@ -1,0 +1,189 @@
+"""`fsdprun chaos`: faults in jobs that it starts and in jobs that run already, its verdict, and what it leaves behind."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+
+from fsdpctl_case import FsdpctlCase
+from job_case import BIN, JobCase, wait_until
+from unittest_main import main
+
+# Runs until the test has it end.
+WORKER = """
+    note("pid")
+    wait_for("end")
+"""
+# In 13 faults every kind comes to every target.
+SEED, FAULTS = 2660, 13
+
+
+def state_of(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+class ChaosCase(FsdpctlCase):
+    def start_chaos(self, *words, **popen):
+        return self.start("chaos", *words, **popen)
+
+    def job_of_two_nodes(self, *more, worker=WORKER):
+        return [BIN / "fsdprun", "--nnodes=2", "--nproc-per-node=2", *more, self.script(worker)]
+
+    def job_of_one(self, *more, worker=WORKER):
+        return [BIN / "fsdprun", "--standalone", "--nproc-per-node=1", *more, self.script(worker)]
+
+    def wait_until_stopped(self, chaos, rank):
+        """The worker's pid, once it stands still."""
+        line = self.wait_for_line(chaos, f" stop worker {rank} (pid ")
+        pid = int(re.search(r"\(pid (\d+)\)", line)[1])
+        wait_until(lambda: state_of(pid) == "T", "the worker to stand still")
+        return pid
+
+    def let_end(self):
+        (self.dir / "end").touch()
+
+    def run_to_end(self, *words):
+        """(exit code, stdout, stderr): the job is let go when the last fault is over."""
+        chaos = self.start_chaos(*words)
+        said = self.wait_for_line(chaos, "waiting for the job's end")
+        self.let_end()
+        rc, out, err = self.finish(chaos)
+        return rc, out, said + err
+
+
+class StartedJobTest(ChaosCase):
+    def filled(self):
+        """The options that take some MiB of the test's own disk, and no more."""
+        room = os.statvfs(self.dir)
+        return [f"--fill={self.dir}", f"--fill-leave={max(0, room.f_bavail * room.f_frsize - (8 << 20))}"]
+
+    def test_two_nodes_come_through_every_kind_of_fault(self):
+        checkpoints = self.dir / "checkpoints"
+        for step in range(1, 6):
+            (checkpoints / f"step-{step}").mkdir(parents=True)
+            (checkpoints / f"step-{step}" / "weights").write_bytes(b"w" * 5000)
+        rc, out, err = self.run_to_end(
+            f"--faults={FAULTS}", f"--seed={SEED}", "--every=200ms", "--length=100ms:4s", "--json", "--verify=echo verified",
+            *self.filled(), f"--corrupt={checkpoints}", "--",
+            *self.job_of_two_nodes(f"--max-restarts={FAULTS}", "--quarantine-after=0"))
+        self.assertEqual(rc, 0, err)
+        report = json.loads(out)
+        faults = report["faults"]
+        self.assertTrue(report["survived"])
+        self.assertEqual([fault["state"] for fault in faults], ["answered"] * FAULTS, err)
+        self.assertEqual({fault["fault"] for fault in faults}, {"kill", "stop", "partition", "delay", "fill", "corrupt"})
+        self.assertEqual({fault["target"] for fault in faults}, {"", "worker", "keeper", "agent", "coordinator"})
+        self.assertEqual((report["job_exit_code"], report["verify_exit_code"], report["seed"]), (0, 0, SEED))
+        self.assertGreater(report["generations"], sum(fault["fault"] in ("kill", "corrupt") for fault in faults) // 2)
+        weights = [(checkpoints / f"step-{step}" / "weights").read_bytes() for step in range(1, 6)]
+        damaged = [step for step, content in enumerate(weights, 1) if content != b"w" * 5000]
+        corrupt = sum(fault["fault"] == "corrupt" for fault in faults)
+        self.assertEqual(damaged, list(range(6 - corrupt, 6)))
+
+    def test_a_job_without_restarts_is_warned_of_and_not_survived(self):
+        chaos = self.start_chaos("--faults=3", "--kinds=kill", "--targets=worker", "--every=0", "--",
+                                 *self.job_of_two_nodes("--max-restarts=0"))
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("warning: 3 faults may use up as many restarts, and the job has 0 left", err)
+        self.assertRegex(err, r"verdict: not survived: fault 1, kill worker \d \(pid \d+\): ")
+        self.assertIn("--max-restarts", err[err.index("verdict"):])
+
+    def test_ctrl_c_lifts_the_fault_and_ends_the_job(self):
+        schedule = self.dir / "faults.txt"
+        schedule.write_text("0 stop worker:1 1h\n0 partition agent:0 1h\n")
+        chaos = self.start_chaos(f"--schedule={schedule}", "--", *self.job_of_two_nodes())
+        self.wait_until_stopped(chaos, 1)
+        self.wait_for_line(chaos, "2/2 partition agent 0")
+        chaos.send_signal(signal.SIGINT)
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("verdict: interrupted after 2 faults of 2", err)
+
+    def test_any_command_may_start_the_job(self):
+        rc, _, err = self.run_to_end("--faults=2", "--kinds=kill,stop", "--length=100ms", "--every=0", "--", "/bin/sh", "-c",
+                                     'exec "$@"', "sh", *self.job_of_one("--max-restarts=2"))
+        self.assertEqual(rc, 0, err)
+        self.assertIn("verdict: survived 2 faults, and ended with 0", err)
+
+    def test_the_verdict_asks_the_last_command(self):
+        rc, _, err = self.run_to_end("--faults=1", "--kinds=stop", "--length=100ms", "--every=0", "--verify=exit 3", "--",
+                                     *self.job_of_one())
+        self.assertEqual(rc, 1, err)
+        self.assertIn("--verify says 3", err)
+
+    def test_a_job_that_ends_badly_is_no_success(self):
+        rc, _, err = self.run_to_end("--faults=1", "--kinds=stop", "--length=100ms", "--every=0", "--",
+                                     *self.job_of_one(worker=WORKER + "    sys.exit(7)\n"))
+        self.assertEqual(rc, 1, err)
+        self.assertIn("verdict: the job has ended with 1 after 1 fault", err)
+
+
+class RunningJobTest(ChaosCase):
+    def test_a_job_that_runs_already_is_attached_to_and_left_running(self):
+        nodes = self.start_job()
+        rc, out, err = self.finish(self.start_chaos("--job=kept", "--faults=2", "--kinds=kill", "--every=0", "--json"))
+        self.assertEqual(rc, 0, err)
+        report = json.loads(out)
+        self.assertEqual((report["job"], report["job_exit_code"], report["restarts_used"]), ("kept", None, 2))
+        self.assertEqual([node.poll() for node in nodes], [None, None])
+        self.let_end()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_its_end_is_waited_for_when_asked(self):
+        nodes = self.start_job()
+        chaos = self.start_chaos("--faults=1", "--kinds=stop", "--targets=agent", "--length=100ms", "--every=0", "--until-end")
+        self.wait_for_line(chaos, "waiting for the job's end")
+        self.let_end()
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 0, err)
+        self.assertIn("verdict: survived 1 fault, and ended with 0", err)
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_ctrl_c_leaves_the_job_as_it_was(self):
+        nodes = self.start_job()
+        schedule = self.dir / "faults.json"
+        schedule.write_text(json.dumps([{"at": 0, "fault": "stop", "target": "worker:3", "length": "1h"}]))
+        chaos = self.start_chaos(f"--schedule={schedule}")
+        pid = self.wait_until_stopped(chaos, 3)
+        chaos.send_signal(signal.SIGTERM)
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("interrupted", err)
+        wait_until(lambda: state_of(pid) != "T", "the worker to go on")
+        self.let_end()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def start_job(self):
+        """Its workers run until the test has them end."""
+        nodes = super().start_job(worker=WORKER)
+        self.wait_for_notes("pid", 1, self.ranks)
+        return nodes
+
+
+class CommandLineTest(ChaosCase):
+    def test_what_cannot_be_done_is_refused_before_anything_starts(self):
+        two = self.job_of_two_nodes()
+        for code, words, line in ((1, ["kinds", "fill"], ["--kinds=fill", "--", *two]), (1, ["partition", "--nnodes 2"], ["--kinds=partition"]),
+                                  (1, ["'5:2'"], ["--length=5:2"]), (2, ["--nothing"], ["--nothing"]),
+                                  (1, ["no job of this user"], []), (1, ["cannot read"], ["--schedule=/nowhere/at/all"]),
+                                  (1, ["c10d"], ["--", BIN / "fsdprun", "--nnodes=2", "--node-rank=0", "x.py"])):
+            with self.subTest(line):
+                self.assert_one_line_error(self.finish_chaos(*line), code, *words)
+
+    def finish_chaos(self, *line):
+        return self.finish(self.start_chaos(*line))
+
+    def test_the_same_seed_is_the_same_plan(self):
+        def plan(seed):
+            rc, out, err = self.finish_chaos("--dry-run", f"--seed={seed}", "--faults=30", "--", *self.job_of_two_nodes())
+            self.assertEqual((rc, err), (0, ""))
+            return out.splitlines()[3:]
+        self.assertEqual(len(plan(1)), 30)
+        self.assertEqual(plan(1), plan(1))
+        self.assertNotEqual(plan(1), plan(2))
+
+
+if __name__ == "__main__":
+    main()

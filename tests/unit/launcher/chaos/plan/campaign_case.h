@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/chaos/plan/campaign.h"
+
+namespace fsdprun::chaos {
+
+/// A campaign against a job that does what the test says, in virtual time.
+class CampaignCase {
+ public:
+  explicit CampaignCase(Campaign::Options options) : campaign(std::move(options)) {
+    view = {.answers = true,
+            .coordinator_pid = 100,
+            .phase = "running",
+            .generation = 1,
+            .world_size = 4,
+            .is_whole = true,
+            .max_restarts = 9};
+  }
+
+  /// A while later the job is asked, and the campaign steps.
+  std::vector<Campaign::Action> After(Duration time) {
+    now += time;
+    view.asked_at = now;
+    return campaign.Step(now, view);
+  }
+
+  MonoTime now{std::chrono::hours(1)};
+  JobView view;
+  Campaign campaign;
+};
+
+inline constexpr Expectation kNewWorld{.new_world = true};
+
+inline PlannedFault KillWorker(Duration at) {
+  return {.at = at, .kind = FaultKind::kKill, .target = FaultTarget::kWorker};
+}
+inline PlannedFault StopAgent(Duration at, Duration length) {
+  return {.at = at, .kind = FaultKind::kStop, .target = FaultTarget::kAgent, .length = length};
+}
+
+}  // namespace fsdprun::chaos

@@ -1,0 +1,217 @@
+#include "launcher/chaos/plan/campaign.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/launcher/chaos/plan/campaign_case.h"
+
+namespace fsdprun::chaos {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Action = Campaign::Action;
+using State = FaultRecord::State;
+
+constexpr Action kBeginFirst{Action::Kind::kBegin, 0};
+constexpr Action kBeginSecond{Action::Kind::kBegin, 1};
+constexpr Action kLiftFirst{Action::Kind::kLift, 0};
+constexpr Action kEnd{.kind = Action::Kind::kEnd};
+Campaign::Options Of(std::vector<PlannedFault> faults) {
+  return {.plan = {.faults = std::move(faults)}, .patience = seconds(60), .needs_full_world = true};
+}
+
+TEST(CampaignTest, AJobThatNeverRunsIsGivenUp) {
+  CampaignCase c(Of({KillWorker(seconds(1))}));
+  c.view.phase = "rendezvous";
+  EXPECT_THAT(c.After(seconds(0)), IsEmpty());
+  EXPECT_THAT(c.After(seconds(60)), IsEmpty());
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kEnd));
+  EXPECT_EQ(c.campaign.end(), Campaign::End::kNeverRan);
+}
+
+TEST(CampaignTest, AFaultThatIsNotAnsweredInTimeIsTheEnd) {
+  CampaignCase c(Of({KillWorker(seconds(1)), KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kBeginFirst));
+  c.campaign.OnBegun(0, c.now, "worker 1", kNewWorld);
+  EXPECT_THAT(c.After(seconds(60)), IsEmpty());
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kEnd));
+  EXPECT_EQ(c.campaign.end(), Campaign::End::kNotSurvived);
+  EXPECT_EQ(c.campaign.records()[0].state, State::kUnanswered);
+  EXPECT_EQ(c.campaign.records()[1].state, State::kPlanned);
+}
+
+TEST(CampaignTest, ADeathIsAnsweredByAnotherWorldAndNotBeforeItIsNoticed) {
+  CampaignCase c(Of({KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "worker 1", kNewWorld);
+  EXPECT_THAT(c.After(milliseconds(900)), IsEmpty());
+  EXPECT_EQ(c.campaign.records()[0].state, State::kOver);
+  c.view.generation = 2;
+  c.view.phase = "preparing";
+  EXPECT_THAT(c.After(milliseconds(50)), IsEmpty());
+  c.view.phase = "running";
+  c.view.restarts_used = 1;
+  EXPECT_THAT(c.After(milliseconds(50)), ElementsAre(kEnd));
+  const FaultRecord& record = c.campaign.records()[0];
+  EXPECT_EQ(record.state, State::kAnswered);
+  EXPECT_EQ(record.answered_at - record.begun_at, seconds(1));
+  EXPECT_EQ(record.generation_after, 2u);
+  EXPECT_EQ(record.restarts_after - record.restarts_before, 1);
+  EXPECT_EQ(c.campaign.end(), Campaign::End::kDone);
+}
+
+TEST(CampaignTest, AWorldThatLacksWorkersIsNoAnswerWhereAllComeBack) {
+  CampaignCase c(Of({KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "agent 1", kNewWorld);
+  c.view.generation = 2;
+  c.view.world_size = 2;
+  EXPECT_THAT(c.After(seconds(1)), IsEmpty());
+  c.view.world_size = 4;
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kEnd));
+}
+
+TEST(CampaignTest, ANewCoordinatorIsAnotherProcess) {
+  CampaignCase c(Of({KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "coordinator", {.new_coordinator = true});
+  EXPECT_THAT(c.After(seconds(1)), IsEmpty());
+  c.view.coordinator_pid = 101;
+  c.view.is_whole = false;
+  EXPECT_THAT(c.After(seconds(1)), IsEmpty());
+  c.view.is_whole = true;
+  EXPECT_THAT(c.After(milliseconds(1)), ElementsAre(kEnd));
+}
+
+TEST(CampaignTest, WhatLastsIsLiftedAndThenHasToSettle) {
+  CampaignCase c(Of({StopAgent(seconds(1), seconds(4))}));
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "agent 1", {});
+  EXPECT_THAT(c.After(milliseconds(3999)), IsEmpty());
+  EXPECT_THAT(c.After(milliseconds(1)), ElementsAre(kLiftFirst));
+  c.campaign.OnLifted(0, c.now);
+  EXPECT_THAT(c.After(milliseconds(299)), IsEmpty());
+  EXPECT_THAT(c.After(milliseconds(1)), ElementsAre(kEnd));
+  EXPECT_EQ(c.campaign.records()[0].generation_after, 1u);
+}
+
+TEST(CampaignTest, WhatWasAskedBeforeAFaultIsNoAnswer) {
+  CampaignCase c(Of({KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "worker 1", kNewWorld);
+  c.view.generation = 2;
+  EXPECT_THAT(c.campaign.Step(c.now + seconds(1),
+                              [&] {
+                                JobView old = c.view;
+                                old.asked_at = c.now - milliseconds(1);
+                                return old;
+                              }()),
+              IsEmpty());
+}
+
+TEST(CampaignTest, TheNextFaultWaitsForTheAnswerAndThenItsPause) {
+  CampaignCase c(Of({KillWorker(seconds(1)), KillWorker(seconds(2))}));
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "worker 1", kNewWorld);
+  EXPECT_THAT(c.After(seconds(10)), IsEmpty());
+  c.view.generation = 2;
+  EXPECT_THAT(c.After(seconds(1)), IsEmpty());
+  EXPECT_THAT(c.After(milliseconds(1999)), IsEmpty());
+  EXPECT_THAT(c.After(milliseconds(1)), ElementsAre(kBeginSecond));
+}
+
+TEST(CampaignTest, NothingIsDoneToAJobThatDoesNotRun) {
+  CampaignCase c(Of({KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  c.view.phase = "stopping";
+  EXPECT_THAT(c.After(seconds(5)), IsEmpty());
+  c.view.phase = "running";
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kBeginFirst));
+}
+
+TEST(CampaignTest, FixedTimesAreKeptAlthoughFaultsAreOpen) {
+  Campaign::Options options = Of({KillWorker(seconds(1)), KillWorker(seconds(2))});
+  options.plan.has_fixed_times = true;
+  CampaignCase c(options);
+  c.After(seconds(0));
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kBeginFirst));
+  c.campaign.OnBegun(0, c.now, "worker 1", kNewWorld);
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kBeginSecond));
+}
+
+TEST(CampaignTest, NoFaultBeginsAfterTheDuration) {
+  Campaign::Options options = Of({KillWorker(seconds(10))});
+  options.duration = seconds(5);
+  CampaignCase c(options);
+  EXPECT_THAT(c.After(seconds(0)), IsEmpty());
+  EXPECT_THAT(c.After(seconds(5)), IsEmpty());
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kEnd));
+}
+
+TEST(CampaignTest, WhatCannotBeDoneIsTriedForAWhileAndLeftOut) {
+  CampaignCase c(Of({KillWorker(seconds(1)), KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kBeginFirst));
+  EXPECT_THAT(c.After(seconds(1)), IsEmpty());  // It is not known yet whether it can be done.
+  c.campaign.OnSkipped(0, c.now, "nobody is there");
+  EXPECT_EQ(c.campaign.records()[0].state, State::kPlanned);
+  EXPECT_THAT(c.After(milliseconds(2900)), ElementsAre(kBeginFirst));
+  c.campaign.OnSkipped(0, c.now, "nobody is there");
+  EXPECT_THAT(c.After(milliseconds(100)), ElementsAre(kBeginFirst));
+  c.campaign.OnSkipped(0, c.now, "nobody is there");
+  EXPECT_THAT(c.After(milliseconds(900)), IsEmpty());
+  EXPECT_THAT(c.After(milliseconds(100)), ElementsAre(kBeginSecond));
+  EXPECT_EQ(c.campaign.records()[0].state, State::kSkipped);
+}
+
+TEST(CampaignTest, StoppedItLiftsWhatIsThere) {
+  CampaignCase c(Of({StopAgent(seconds(1), seconds(4)), KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "agent 1", {});
+  EXPECT_THAT(c.campaign.Stop(c.now), ElementsAre(kLiftFirst, kEnd));
+  EXPECT_THAT(c.campaign.Stop(c.now), IsEmpty());
+  EXPECT_THAT(c.After(seconds(9)), IsEmpty());
+  EXPECT_EQ(c.campaign.end(), Campaign::End::kStopped);
+  c.campaign.OnLifted(0, c.now);
+  EXPECT_THAT(c.campaign.OnJobOver(c.now, 1), IsEmpty());
+  EXPECT_EQ(c.campaign.records()[0].state, State::kOver);
+  EXPECT_EQ(c.campaign.end(), Campaign::End::kStopped);
+}
+
+TEST(CampaignTest, TheEndOfTheJobAnswersWhatIsOpenByItsCode) {
+  for (const int code : {0, 1}) {
+    CampaignCase c(Of({StopAgent(seconds(1), seconds(4))}));
+    c.After(seconds(0));
+    c.After(seconds(1));
+    c.campaign.OnBegun(0, c.now, "agent 1", {});
+    EXPECT_THAT(c.campaign.OnJobOver(c.now, code), ElementsAre(kLiftFirst));
+    c.campaign.OnLifted(0, c.now);
+    EXPECT_EQ(c.campaign.records()[0].state, code == 0 ? State::kAnswered : State::kUnanswered);
+    EXPECT_EQ(c.campaign.end(), Campaign::End::kJobOver);
+  }
+}
+
+TEST(CampaignTest, FailuresBelongToTheLatestOpenFault) {
+  CampaignCase c(Of({KillWorker(seconds(1))}));
+  c.campaign.OnFailure("before");
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "worker 1", kNewWorld);
+  c.campaign.OnFailure("killed");
+  EXPECT_THAT(c.campaign.records()[0].failures, ElementsAre("killed"));
+  EXPECT_THAT(c.campaign.unexplained(), ElementsAre("before"));
+}
+
+}  // namespace
+}  // namespace fsdprun::chaos

@@ -1,0 +1,137 @@
+#include "launcher/chaos/plan/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/launcher/chaos/plan/campaign_case.h"
+
+namespace fsdprun::chaos {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+/// Two kills, of which the job has answered so many.
+CampaignCase AfterTwoKills(int answered) {
+  CampaignCase c({.plan = {.faults = {KillWorker(seconds(1)), KillWorker(seconds(1))}},
+                  .patience = seconds(60)});
+  c.After(seconds(0));
+  for (size_t i = 0; i < 2; ++i) {
+    c.After(seconds(1));
+    c.campaign.OnBegun(i, c.now, "worker 1 (pid 7)", kNewWorld);
+    if (static_cast<int>(i) >= answered) {
+      c.After(seconds(61));
+      break;
+    }
+    ++c.view.generation;
+    ++c.view.restarts_used;
+    c.After(seconds(2));
+  }
+  return c;
+}
+
+Outcome OutcomeOf(const CampaignCase& c, int code) {
+  return {
+      .seed = 42, .run_id = "run7", .job_exit_code = code, .view = c.view, .lasted = seconds(30)};
+}
+
+TEST(ReportTest, TheFirstFaultThatWasNotSurvivedIsNamed) {
+  CampaignCase c = AfterTwoKills(1);
+  c.view.last_failure = "worker 1 ran out of memory";
+  const Verdict verdict = Judge(c.campaign, OutcomeOf(c, 1));
+  EXPECT_FALSE(verdict.is_good);
+  EXPECT_THAT(verdict.text, HasSubstr("not survived: fault 2, kill worker 1 (pid 7)"));
+  EXPECT_THAT(verdict.advice, HasSubstr("worker 1 ran out of memory"));
+  EXPECT_THAT(verdict.advice, HasSubstr("fsdpctl events --job run7"));
+}
+
+TEST(ReportTest, AJobWithoutRestartsIsToldTheOption) {
+  CampaignCase c = AfterTwoKills(1);
+  c.view.max_restarts = c.view.restarts_used;
+  EXPECT_THAT(Judge(c.campaign, OutcomeOf(c, 1)).advice, HasSubstr("--max-restarts"));
+}
+
+TEST(ReportTest, AnsweredFaultsAreNotEnough) {
+  const CampaignCase c = AfterTwoKills(2);
+  EXPECT_FALSE(Judge(c.campaign, OutcomeOf(c, 3)).is_good);
+  Outcome unverified = OutcomeOf(c, 0);
+  unverified.verify_exit_code = 4;
+  EXPECT_FALSE(Judge(c.campaign, unverified).is_good);
+  EXPECT_THAT(Judge(c.campaign, unverified).text, HasSubstr("--verify says 4"));
+}
+
+TEST(ReportTest, AJobThatCameThroughAllIsGood) {
+  const CampaignCase c = AfterTwoKills(2);
+  Outcome outcome = OutcomeOf(c, 0);
+  EXPECT_TRUE(Judge(c.campaign, outcome).is_good);
+  EXPECT_EQ(Judge(c.campaign, outcome).text, "survived 2 faults, and ended with 0");
+  outcome.job_exit_code.reset();
+  outcome.job_runs_on = true;
+  EXPECT_TRUE(Judge(c.campaign, outcome).is_good);
+  const std::string text = ReportText(c.campaign, outcome);
+  EXPECT_THAT(text, HasSubstr("kill worker"));
+  EXPECT_THAT(text, HasSubstr("2 of 9 restarts"));
+  EXPECT_THAT(text, HasSubstr("4 s of 30 s"));
+  EXPECT_THAT(text, HasSubstr("--seed 42"));
+}
+
+TEST(ReportTest, NoFaultIsNoProof) {
+  CampaignCase c({.plan = {.faults = {KillWorker(seconds(1))}}, .patience = seconds(60)});
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnSkipped(0, c.now, "nobody is there");
+  c.After(seconds(3));
+  c.campaign.OnSkipped(0, c.now, "nobody is there");
+  c.After(seconds(1));
+  const Verdict verdict = Judge(c.campaign, OutcomeOf(c, 0));
+  EXPECT_FALSE(verdict.is_good);
+  EXPECT_EQ(verdict.text, "no fault was injected");
+  EXPECT_EQ(verdict.advice, "nobody is there");
+}
+
+TEST(ReportTest, AnInterruptedRunIsNoProof) {
+  CampaignCase c({.plan = {.faults = {KillWorker(seconds(1))}}, .patience = seconds(60)});
+  c.After(seconds(0));
+  c.campaign.Stop(c.now);
+  EXPECT_THAT(Judge(c.campaign, OutcomeOf(c, 1)).text,
+              HasSubstr("interrupted after 0 faults of 1"));
+}
+
+TEST(ReportTest, OverlappingFaultsLoseTheirTimeOnce) {
+  const MonoTime start{seconds(100)};
+  const auto record = [start](int from, int to, uint64_t generation) {
+    FaultRecord r{.state = FaultRecord::State::kAnswered};
+    r.begun_at = start + seconds(from);
+    r.answered_at = start + seconds(to);
+    r.generation_after = generation;
+    return r;
+  };
+  EXPECT_EQ(TimeLost({record(0, 5, 1), record(2, 4, 1), record(3, 8, 1), record(20, 30, 0)}),
+            seconds(8));
+}
+
+TEST(ReportTest, JsonHasEachFault) {
+  const CampaignCase c = AfterTwoKills(1);
+  const auto report = nlohmann::json::parse(ReportJson(c.campaign, OutcomeOf(c, 1)));
+  EXPECT_EQ(report["v"], 1);
+  EXPECT_EQ(report["survived"], false);
+  EXPECT_EQ(report["seed"], 42);
+  EXPECT_EQ(report["faults"].size(), 2u);
+  EXPECT_EQ(report["faults"][0]["state"], "answered");
+  EXPECT_EQ(report["faults"][0]["answered_after_s"], 2.0);
+  EXPECT_EQ(report["faults"][0]["restarts"], 1);
+  EXPECT_EQ(report["faults"][1]["state"], "not answered");
+  EXPECT_TRUE(report["faults"][1]["answered_after_s"].is_null());
+}
+
+TEST(ReportTest, TooFewRestartsAreWarnedOf) {
+  const FaultPlan plan{.faults = {KillWorker(seconds(1)), KillWorker(seconds(1))}};
+  EXPECT_EQ(RestartWarning(plan, {.max_restarts = 2}), "");
+  EXPECT_THAT(RestartWarning(plan, {.restarts_used = 1, .max_restarts = 2}),
+              HasSubstr("--max-restarts 3 or more"));
+}
+
+}  // namespace
+}  // namespace fsdprun::chaos
