@@ -246,10 +246,16 @@ def _names_in_tmp(case, theirs, ours):
     return fired
 
 
+def _asks_for_logs(case):
+    """No stream, as in `--redirects 0`, is none."""
+    words = " ".join([*map(str, case.words), *(f"{name}={value}" for name, value in case.env.items())])
+    words = re.sub(r"(?:^| )(?:--redirects|--tee|-[rt]|PET_(?:REDIRECTS|TEE))[ =]?0(?= |$)", "", words)
+    return case.log_dir or re.search(r"(?:^| )(?:--log|--redirect|--tee|-[rt]|PET_(?:LOG_DIR|REDIRECTS|TEE))", words)
+
+
 def _error_files_side_by_side(case, theirs, ours):
     """Where nobody asked for logs, until the worker has ended."""
-    asks = re.compile(r"--log|--redirect|--tee|-[rt]|PET_(LOG_DIR|REDIRECTS|TEE)")
-    if case.log_dir or any(asks.match(str(word)) for word in [*case.words, *case.env]):
+    if _asks_for_logs(case):
         return False
     fired = False
     for key, environment in ours.environments.items():
