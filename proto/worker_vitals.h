@@ -50,7 +50,7 @@ struct VitalsPage {
   Word step;
   Word total;
   Word step_began_ns;
-  /// The bits of a double each; NaN, like 0: not known.
+  /// The bits of a double each; 0: not known. A NaN is a loss that has become one.
   Word loss;
   Word tokens_per_second;
   Word tokens;

@@ -114,8 +114,9 @@ void FillSteps(const PageWords& words, uint64_t now_ns, v1::OwnVitals* own) {
   own->set_total(total == 0 ? -1 : total);
   own->set_step_age_ns(words.Age(offsetof(Page, step_began_ns), now_ns));
   const double loss = words.Number(offsetof(Page, loss));
-  const bool says_loss = words.At(offsetof(Page, loss)) != 0 && std::isfinite(loss);
-  own->set_loss(says_loss ? loss : std::numeric_limits<double>::quiet_NaN());
+  const bool says_loss = words.At(offsetof(Page, loss)) != 0;
+  own->set_loss(says_loss && std::isfinite(loss) ? loss : std::numeric_limits<double>::quiet_NaN());
+  own->set_has_bad_loss(says_loss && !std::isfinite(loss));
   const double speed = words.Number(offsetof(Page, tokens_per_second));
   own->set_tokens_per_second(std::isfinite(speed) && speed > 0 ? speed : 0);
   own->set_tokens(words.Count(offsetof(Page, tokens)));

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/rpc/bidi_stream.h"
 #include "agent/rpc/call_proof.h"
@@ -18,6 +19,22 @@ namespace {
 constexpr std::chrono::seconds kConnectTimeout{10};
 /// Between two looks whether somebody has stopped it meanwhile.
 constexpr std::chrono::milliseconds kConnectLook{100};
+/// A connection whose other end has vanished without a word is noticed after both together, ms.
+constexpr int kKeepaliveMs = 15'000;
+constexpr int kKeepaliveTimeoutMs = 10'000;
+/// The state of some hundred thousand workers.
+constexpr int kMaxAnswerBytes = 64 << 20;
+
+/// Who only listens would otherwise wait for ever on a machine that has lost its power. The
+/// coordinator takes pings as they come; a socket of this machine needs none.
+void NoticeSilence(const std::string& target, grpc::ChannelArguments* arguments) {
+  if (absl::StartsWith(target, "unix:")) {
+    return;
+  }
+  arguments->SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments->SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments->SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+}
 
 std::shared_ptr<grpc::Channel> NewChannel(const JobAddress& address,
                                           const std::shared_ptr<TlsVerdict>& verdict) {
@@ -26,6 +43,8 @@ std::shared_ptr<grpc::Channel> NewChannel(const JobAddress& address,
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetServiceConfigJSON("{}");
+  arguments.SetMaxReceiveMessageSize(kMaxAnswerBytes);
+  NoticeSilence(address.target, &arguments);
   return grpc::CreateCustomChannel(
       address.target,
       ChannelCredentials(address.tls.get(), address.target, address.tls_name, verdict), arguments);

@@ -1,5 +1,6 @@
 #include "fsdpctl/jobs/status_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -70,6 +71,7 @@ json FindingsJson(const v1::JobStatus& status) {
                         {"kind", finding.kind()},
                         {"what", finding.what()},
                         {"ranks", std::vector<int>(finding.ranks().begin(), finding.ranks().end())},
+                        {"rank_count", std::max(finding.rank_count(), finding.ranks_size())},
                         {"age_s", JsonSeconds(finding.age_ns())}});
   }
   return findings;

@@ -1,6 +1,7 @@
 #include "fsdpctl/jobs/status_text.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "agent/output/line_format.h"
 
 namespace fsdprun {
 namespace {
@@ -32,9 +34,15 @@ std::string Age(int64_t ns) {
 
 /// No byte of another's text may steer the terminal.
 std::string Clean(absl::string_view text) {
-  std::string clean(text);
+  std::string clean = ReplaceInvalidUtf8(text);
   std::replace_if(
       clean.begin(), clean.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  // U+0080 to U+009F, such as CSI.
+  for (size_t at = 0; (at = clean.find('\xc2', at)) != std::string::npos; ++at) {
+    if (static_cast<unsigned char>(clean[at + 1]) < 0xa0) {
+      clean.replace(at, 2, "?");
+    }
+  }
   return clean;
 }
 
@@ -61,15 +69,9 @@ std::string Table(const std::vector<Row>& rows) {
 
 std::string NodeTable(const v1::JobStatus& status) {
   std::vector<Row> rows = {{"NODE", "ADDRESS", "RANKS", "HEARD", "STATE"}};
-  std::vector<v1::NodeStatus> nodes(status.nodes().begin(), status.nodes().end());
-  const auto order = [](const v1::NodeStatus& node) {
-    return std::pair(node.first_rank() < 0, node.first_rank());
-  };
-  std::stable_sort(nodes.begin(), nodes.end(),
-                   [&](const auto& a, const auto& b) { return order(a) < order(b); });
-  for (const v1::NodeStatus& node : nodes) {
-    rows.push_back({Clean(node.name()), node.address(), RanksText(node),
-                    absl::StrCat(Age(node.heard_age_ns()), " ago"), NodeStateText(node)});
+  for (const v1::NodeStatus* node : NodesInOrder(status)) {
+    rows.push_back({Clean(node->name()), node->address(), RanksText(*node),
+                    absl::StrCat(Age(node->heard_age_ns()), " ago"), NodeStateText(*node)});
   }
   return Table(rows);
 }
@@ -86,6 +88,19 @@ std::string ProgressText(const v1::JobStatus& status) {
 }
 
 }  // namespace
+
+std::vector<const v1::NodeStatus*> NodesInOrder(const v1::JobStatus& status) {
+  std::vector<const v1::NodeStatus*> nodes;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    nodes.push_back(&node);
+  }
+  const auto order = [](const v1::NodeStatus* node) {
+    return std::pair(node->first_rank() < 0, node->first_rank());
+  };
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [&](const auto* a, const auto* b) { return order(a) < order(b); });
+  return nodes;
+}
 
 std::string RanksText(const v1::NodeStatus& node) {
   if (node.first_rank() < 0) {
@@ -107,7 +122,7 @@ std::string NodeStateText(const v1::NodeStatus& node) {
                                         : "");
 }
 
-std::string LedgerText(const v1::TimeLedger& ledger) {
+std::string LedgerText(const v1::TimeLedger& ledger, absl::string_view wall) {
   std::vector<v1::TimeLedger::Entry> entries(ledger.entries().begin(), ledger.entries().end());
   std::stable_sort(entries.begin(), entries.end(),
                    [](const auto& a, const auto& b) { return a.ns() > b.ns(); });
@@ -118,7 +133,7 @@ std::string LedgerText(const v1::TimeLedger& ledger) {
       parts.push_back(absl::StrFormat("%s %.1f %%", entry.bucket(), 100 * part));
     }
   }
-  return absl::StrCat(absl::StrJoin(parts, ", "), " of ", Age(ledger.wall_ns()),
+  return absl::StrCat(absl::StrJoin(parts, ", "), " of ", wall,
                       ledger.repeated_steps() == 0
                           ? ""
                           : absl::StrCat("; ", ledger.repeated_steps(), " steps done again"));
@@ -140,7 +155,7 @@ std::string StatusText(const v1::JobStatus& status) {
                     Age(status.age_ns()), " (fsdprun ", coordinator.build().release(), ")")},
   };
   if (status.ledger().wall_ns() > 0) {
-    rows.push_back({"time", LedgerText(status.ledger())});
+    rows.push_back({"time", LedgerText(status.ledger(), Age(status.ledger().wall_ns()))});
   }
   if (status.has_kill_in_ns()) {
     rows.push_back({"stopping", absl::StrCat("what still runs is killed in ",
@@ -176,7 +191,7 @@ std::string EventText(absl::string_view line) {
   if (!event.is_object() || !event.contains("event") || !event.contains("time") ||
       !event.at("time").is_string() ||
       !absl::ParseTime(absl::RFC3339_full, event.at("time").get<std::string>(), &time, nullptr)) {
-    return std::string(line);
+    return Clean(line);
   }
   std::string text = absl::FormatTime("%H:%M:%E3S", time, absl::LocalTimeZone());
   absl::StrAppend(&text, "  ",

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -133,10 +134,15 @@ int RunControl(int argc, char** argv, char** environ_pointer) {
   for (const Command& command : kCommands) {
     const std::vector<std::string> name = absl::StrSplit(command.name, ' ');
     if (words.size() >= name.size() && std::equal(name.begin(), name.end(), words.begin())) {
-      return command.run({{words.begin() + static_cast<std::ptrdiff_t>(name.size()), words.end()},
-                          ReadEnvironment(environ_pointer),
-                          Beside("fsdpctl"),
-                          Beside("fsdprun")});
+      const ControlContext context{
+          {words.begin() + static_cast<std::ptrdiff_t>(name.size()), words.end()},
+          ReadEnvironment(environ_pointer),
+          Beside("fsdpctl"),
+          Beside("fsdprun")};
+      // gRPC's own log lines name its source files; we report what matters ourselves. Not for the
+      // programs that are started, which get the environment as it was read.
+      ::setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+      return command.run(context);
     }
   }
   return Unknown(words);

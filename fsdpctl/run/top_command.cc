@@ -1,7 +1,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,17 +22,32 @@
 namespace fsdprun {
 namespace {
 
+/// A coordinator that does not answer for so long will not.
+constexpr std::chrono::seconds kOnceLimit{30};
+
+absl::Status AskInTime(const JobOptions& options, const Environment& environment,
+                       const v1::ControlQuestion& question,
+                       const std::function<void(const v1::ControlAnswer&)>& on_answer) {
+  const absl::Status status = AskChosenJob(options, environment, question, on_answer, kOnceLimit);
+  return absl::IsDeadlineExceeded(status)
+             ? absl::DeadlineExceededError(
+                   absl::StrCat("the job's coordinator has not answered for ", kOnceLimit.count(),
+                                " s; it may be stopped or very busy: ask again"))
+             : status;
+}
+
 /// One state with workers, as of now.
 absl::StatusOr<top::Snapshot> AskOnce(const JobOptions& options, const Environment& environment) {
-  top::Snapshot snapshot;
+  std::optional<v1::JobStatus> status;
   v1::ControlQuestion question;
   question.mutable_status()->set_with_workers(true);
-  RETURN_IF_ERROR(
-      AskChosenJob(options, environment, question,
-                   [&](const v1::ControlAnswer& answer) { snapshot.status = answer.status(); }));
-  if (!snapshot.status.has_value()) {
+  RETURN_IF_ERROR(AskInTime(options, environment, question,
+                            [&](const v1::ControlAnswer& answer) { status = answer.status(); }));
+  if (!status.has_value()) {
     return absl::UnavailableError("the coordinator has not answered; ask again");
   }
+  top::Snapshot snapshot;
+  snapshot.status = *std::move(status);
   return snapshot;
 }
 
@@ -36,7 +55,7 @@ absl::Status AddEvents(const JobOptions& options, const Environment& environment
                        top::Snapshot* snapshot) {
   v1::ControlQuestion question;
   question.mutable_events();
-  return AskChosenJob(options, environment, question, [&](const v1::ControlAnswer& answer) {
+  return AskInTime(options, environment, question, [&](const v1::ControlAnswer& answer) {
     for (const std::string& line : answer.events().lines()) {
       snapshot->events.push_back(EventText(line));
     }
@@ -44,13 +63,13 @@ absl::Status AddEvents(const JobOptions& options, const Environment& environment
 }
 
 absl::Status ShowOnce(const JobOptions& options, const Environment& environment) {
+  top::UseTerminalsCharacters();
   ASSIGN_OR_RETURN(top::Snapshot snapshot, AskOnce(options, environment));
   if (options.is_json) {
-    Show(StatusJson(*snapshot.status, /*with_workers=*/true) + "\n");
+    Show(StatusJson(snapshot.status, /*with_workers=*/true) + "\n");
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(AddEvents(options, environment, &snapshot));
-  top::UseTerminalsCharacters();
   Show(top::PlainText(top::MakeFrame(snapshot, {}, {0, TextColumns(environment)})));
   return absl::OkStatus();
 }

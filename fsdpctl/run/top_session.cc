@@ -11,6 +11,7 @@
 #include "fsdpctl/jobs/status_text.h"
 #include "fsdpctl/run/command_end.h"
 #include "fsdpctl/run/job_command.h"
+#include "fsdpctl/top/aging.h"
 #include "fsdpctl/top/make_frame.h"
 #include "fsdpctl/top/screen_text.h"
 
@@ -35,28 +36,6 @@ void LetAct(int signal) {
 
 }  // namespace
 
-// --- Which job
-
-std::string ChosenJob::name() const {
-  const MutexLock lock(mu_);
-  return name_;
-}
-
-void ChosenJob::Answered(const v1::JobStatus& status) {
-  const MutexLock lock(mu_);
-  run_id_ = status.job();
-  if (name_.empty()) {
-    name_ = absl::StrCat(status.coordinator().pid());
-  }
-}
-
-void ChosenJob::NotFound() {
-  const MutexLock lock(mu_);
-  if (!run_id_.empty()) {
-    name_ = run_id_;
-  }
-}
-
 // --- The session
 
 TopSession::TopSession(const JobOptions& options, const Environment& environment)
@@ -66,7 +45,7 @@ TopSession::TopSession(const JobOptions& options, const Environment& environment
                {.signals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH},
                 .on_signal = [this](int signal) { OnSignal(signal); }},
                {}),
-      chosen_(std::make_shared<ChosenJob>(options.job)) {}
+      pin_(options.job, options.endpoint.empty()) {}
 
 TopSession::~TopSession() { loop_.Cancel(timer_); }
 
@@ -75,14 +54,15 @@ absl::Status TopSession::Run() {
   if (absl::Status status = top::CheckTerminal(environment_); !status.ok()) {
     return status;
   }
-  BeginFeeds();
+  BeginStates();
   Tick();
   loop_.Run();
   const bool was_shown = screen_ != nullptr;
   if (was_shown) {
     loop_.Unwatch(STDIN_FILENO);
+    AwaitTerminal(false);
     screen_.reset();
-    Show(absl::StrCat("fsdpctl top: ", top::ScreenText(link_.LastWords()), "\n"));
+    Show(absl::StrCat("fsdpctl top: ", top::ScreenText(link_.LastWords(MonoNow())), "\n"));
   }
   if (ending_signal_ != 0) {
     LetAct(ending_signal_);
@@ -90,54 +70,74 @@ absl::Status TopSession::Run() {
   return result_;
 }
 
-JobFeed::Ask TopSession::Asking(const v1::ControlQuestion& question) const {
-  return [options = options_, &environment = environment_, chosen = chosen_, question](
+JobFeed::Ask TopSession::Asking(const v1::ControlQuestion& question, const std::string& job) const {
+  JobOptions options = options_;
+  options.job = job;
+  return [options, &environment = environment_, question](
              const std::function<void(const v1::ControlAnswer&)>& on_answer, CallStop* stop) {
-    JobOptions present = options;
-    present.job = chosen->name();
-    absl::Status status =
-        AskChosenJob(present, environment, question, on_answer, std::nullopt, stop);
-    if (absl::IsNotFound(status)) {
-      chosen->NotFound();
-    }
-    return status;
+    return AskChosenJob(options, environment, question, on_answer, std::nullopt, stop);
   };
 }
 
-void TopSession::BeginFeeds() {
+void TopSession::BeginStates() {
   v1::ControlQuestion question;
   question.mutable_status()->set_follow(true);
   question.mutable_status()->set_with_workers(true);
   states_ = std::make_unique<JobFeed>(
-      loop_, Asking(question),
+      loop_,
       JobFeed::Callbacks{
-          .on_asked = [this] { link_.Asked(MonoNow()); },
+          .on_begin =
+              [this, question] {
+                link_.Asked(MonoNow());
+                return Asking(question, pin_.name());
+              },
           .on_answer = [this](const v1::ControlAnswer& answer) { OnStatus(answer.status()); },
           .on_ended = [this](const absl::Status& status) { return OnEnded(status); }});
+}
+
+/// Of whoever has answered last: lines do not say which job they are of.
+void TopSession::BeginEvents() {
+  v1::ControlQuestion question;
+  question.mutable_events()->set_follow(true);
+  events_ = std::make_unique<JobFeed>(
+      loop_,
+      JobFeed::Callbacks{
+          .on_begin =
+              [this, question] {
+                are_events_new_ = true;
+                return Asking(question, pin_.answerer());
+              },
+          .on_answer = [this](const v1::ControlAnswer& answer) { OnEvents(answer.events()); },
+          .on_ended = [this](const absl::Status& /*status*/) { return !link_.is_over(); }});
 }
 
 // --- What the job says
 
 void TopSession::OnStatus(const v1::JobStatus& status) {
-  const bool is_first = !link_.has_answered();
-  const MonoTime now = MonoNow();
-  chosen_->Answered(status);
-  link_.Answered(status, now);
-  rate_.See(status.generation(), status.has_progress_age_ns() ? status.progress().step() : -1, now);
-  snapshot_.status = status;
-  snapshot_.steps_per_second = rate_.per_second();
-  if (is_first) {
-    v1::ControlQuestion question;
-    question.mutable_events()->set_follow(true);
-    events_ = std::make_unique<JobFeed>(
-        loop_, Asking(question),
-        JobFeed::Callbacks{
-            .on_asked = [this] { are_events_new_ = true; },
-            .on_answer = [this](const v1::ControlAnswer& answer) { OnEvents(answer.events()); },
-            .on_ended = [this](const absl::Status& /*status*/) { return !link_.is_over(); }});
-    OpenScreen();
+  if (pin_.Takes(status)) {
+    TakeStatus(status, MonoNow());
+  } else {
+    link_.Refused(pin_.WhyNot(status));
+    states_->Again();
   }
   Draw();
+}
+
+void TopSession::TakeStatus(const v1::JobStatus& status, MonoTime now) {
+  const bool is_first = !link_.has_answered();
+  const bool was_lost = !is_first && !link_.Trouble(now).empty();
+  link_.Answered(status, now);
+  rate_.See(status.generation(), status.has_progress_age_ns() ? status.progress().step() : -1,
+            now - Duration(status.progress_age_ns()));
+  world_.See(status, now);
+  snapshot_.status = status;
+  aged_to_ = now;
+  if (is_first) {
+    BeginEvents();
+    OpenScreen();
+  } else if (was_lost) {
+    events_->Again();  // That call may be lost, too.
+  }
 }
 
 /// Another call tells all that are still known again.
@@ -156,13 +156,18 @@ void TopSession::OnEvents(const v1::EventLines& lines) {
 
 bool TopSession::OnEnded(const absl::Status& status) {
   if (!link_.has_answered()) {
-    Quit(status.ok() ? absl::UnavailableError("the coordinator has not answered") : status);
+    Quit(status.ok() || absl::IsCancelled(status)
+             ? absl::UnavailableError("the job's coordinator is there and does not answer; it may "
+                                      "be stopped or very busy: ask again")
+             : status);
     return false;
   }
-  link_.Ended(absl::IsCancelled(status) ? absl::UnavailableError("the coordinator did not answer")
-                                        : status);
+  link_.Ended(status);
+  if (absl::IsNotFound(status)) {
+    pin_.NotFound();
+  }
   if (link_.is_over()) {
-    snapshot_.status->set_phase(link_.last().phase());
+    snapshot_.status.set_phase(link_.last().phase());
   }
   Draw();
   return !link_.is_over();
@@ -175,12 +180,15 @@ void TopSession::OnKeys(uint32_t events) {
     Quit(absl::OkStatus());
     return;
   }
-  for (top::Key key; (key = screen_->Read()) != top::Key::kNone;) {
-    if (key == top::Key::kQuit && !view_.shows_help) {
+  for (top::Press press; (press = screen_->Read()).key != top::Key::kNone;) {
+    if (top::IsQuit(view_, press)) {
       Quit(absl::OkStatus());
       return;
     }
-    view_ = top::After(view_, key, page_);
+    if (press.key == top::Key::kRedraw) {
+      screen_->Redraw();
+    }
+    view_ = top::After(view_, press, page_);
     Draw();  // Says how far it can be scrolled.
   }
 }
@@ -189,7 +197,7 @@ void TopSession::OnSignal(int signal) {
   switch (signal) {
     case SIGTSTP:
       Suspend();
-      break;
+      return;
     case SIGCONT:
       link_.Asked(MonoNow());  // Nobody has listened meanwhile.
       if (screen_ != nullptr) {
@@ -209,14 +217,16 @@ void TopSession::OnSignal(int signal) {
   Draw();
 }
 
-/// Goes on where it is continued, or at once where nobody could continue it.
+/// Goes on at SIGCONT, or at once where nobody could continue it.
 void TopSession::Suspend() {
   if (screen_ != nullptr) {
     screen_->Leave();
   }
   LetAct(SIGTSTP);
-  if (screen_ != nullptr) {
-    screen_->Return();
+  sigset_t pending;
+  ::sigpending(&pending);
+  if (::sigismember(&pending, SIGCONT) == 0) {
+    OnSignal(SIGCONT);
   }
 }
 
@@ -240,22 +250,56 @@ void TopSession::OpenScreen() {
 void TopSession::Tick() {
   if (link_.IsStuck(MonoNow())) {
     states_->Again();
+    if (events_ != nullptr) {
+      events_->Again();
+    }
   }
   Draw();
   timer_ = loop_.At(MonoNow() + kTick, [this] { Tick(); });
+}
+
+void TopSession::Refresh(MonoTime now) {
+  snapshot_.trouble = link_.Trouble(now);
+  if (link_.is_over()) {
+    return;
+  }
+  top::AddAge((now - aged_to_).count(), &snapshot_.status);
+  aged_to_ = now;
+  snapshot_.sight = {link_.Since(now).count(), world_.RunningFor(now).count()};
+  snapshot_.steps_per_second = rate_.PerSecond(now);
 }
 
 void TopSession::Draw() {
   if (screen_ == nullptr) {
     return;
   }
-  snapshot_.trouble = link_.Trouble(MonoNow());
+  Refresh(MonoNow());
   const top::Frame frame = top::MakeFrame(snapshot_, view_, screen_->size());
-  if (!view_.shows_help && frame.page > 0) {
-    view_.first_row = frame.first_row;
-    page_ = frame.page;
+  view_ = frame.view;
+  page_ = view_.shows_help || frame.page == 0 ? page_ : frame.page;
+  is_outdated_ = !screen_->Draw(frame);
+  AwaitTerminal(screen_->has_unwritten());
+}
+
+void TopSession::AwaitTerminal(bool awaits) {
+  if (awaits && !awaits_terminal_) {
+    loop_.Watch(screen_->fd(), EPOLLOUT, [this](uint32_t events) { OnWritable(events); });
+  } else if (!awaits && awaits_terminal_) {
+    loop_.Unwatch(screen_->fd());
   }
-  screen_->Draw(frame);
+  awaits_terminal_ = awaits;
+}
+
+void TopSession::OnWritable(uint32_t events) {
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+    Quit(absl::OkStatus());
+    return;
+  }
+  screen_->Flush();
+  AwaitTerminal(screen_->has_unwritten());
+  if (!awaits_terminal_ && is_outdated_) {
+    Draw();
+  }
 }
 
 }  // namespace fsdprun

@@ -3,39 +3,22 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "base/event_loop.h"
-#include "base/mutex.h"
 #include "fsdpctl/jobs/job_options.h"
 #include "fsdpctl/run/job_feed.h"
 #include "fsdpctl/screen/screen.h"
+#include "fsdpctl/top/job_pin.h"
 #include "fsdpctl/top/link.h"
 #include "fsdpctl/top/snapshot.h"
 #include "fsdpctl/top/step_rate.h"
 #include "fsdpctl/top/view.h"
+#include "fsdpctl/top/world_clock.h"
 #include "launcher/cli/option_table.h"
 #include "launcher/run/signals.h"
 
 namespace fsdprun {
-
-/// Which job is asked: once it has answered, no other one that takes its place. Any thread.
-class ChosenJob {
- public:
-  /// As --job says.
-  explicit ChosenJob(std::string name) : name_(std::move(name)) {}
-
-  std::string name() const;
-  void Answered(const v1::JobStatus& status);
-  /// There is no such job. Its coordinator may have another pid now.
-  void NotFound();
-
- private:
-  mutable Mutex mu_;
-  std::string name_ ABSL_GUARDED_BY(mu_);
-  std::string run_id_ ABSL_GUARDED_BY(mu_);
-};
 
 /// Shows a job on the whole screen until somebody quits. Thread: main thread.
 class TopSession {
@@ -50,17 +33,23 @@ class TopSession {
   absl::Status Run();
 
  private:
-  JobFeed::Ask Asking(const v1::ControlQuestion& question) const;
-  void BeginFeeds();
+  JobFeed::Ask Asking(const v1::ControlQuestion& question, const std::string& job) const;
+  void BeginStates();
+  void BeginEvents();
   void OnStatus(const v1::JobStatus& status);
+  void TakeStatus(const v1::JobStatus& status, MonoTime now);
   void OnEvents(const v1::EventLines& lines);
   bool OnEnded(const absl::Status& status);
   void OnSignal(int signal);
   void OnKeys(uint32_t events);
+  void OnWritable(uint32_t events);
+  void AwaitTerminal(bool awaits);
   void Suspend();
   void OpenScreen();
   void Tick();
   void Draw();
+  /// What is known, as of now.
+  void Refresh(MonoTime now);
   void Quit(absl::Status status);
 
   const JobOptions options_;
@@ -70,9 +59,13 @@ class TopSession {
 
   // Owned by the loop thread.
   std::unique_ptr<top::Screen> screen_;
+  top::JobPin pin_;
   top::Link link_;
+  top::WorldClock world_;
   top::StepRate rate_;
   top::Snapshot snapshot_;
+  /// What its ages are as of.
+  MonoTime aged_to_{};
   top::View view_;
   /// Rows of the table at once.
   int page_ = 1;
@@ -80,7 +73,10 @@ class TopSession {
   absl::Status result_;
   int ending_signal_ = 0;
   bool are_events_new_ = true;
-  const std::shared_ptr<ChosenJob> chosen_;
+  /// The terminal has yet to take what was drawn last.
+  bool awaits_terminal_ = false;
+  /// Nor has a newer frame been drawn.
+  bool is_outdated_ = false;
   std::unique_ptr<JobFeed> states_;
   std::unique_ptr<JobFeed> events_;
 };

@@ -13,4 +13,9 @@ void RestoreTerminalInCrash(const termios& mode, const std::string& restoring);
 /// Not any more.
 void CrashAsUsual();
 
+/// Before that it copies what is in the file `kept` to `terminal`; -1: nothing.
+void ShowErrorsInCrash(int kept, int terminal);
+/// The beginning of it. Safe in a signal handler.
+void CopyErrors(int kept, int terminal);
+
 }  // namespace fsdprun::top

@@ -1,15 +1,19 @@
 #include "fsdpctl/screen/screen.h"
 
+#include <fcntl.h>
 #include <langinfo.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "fsdpctl/screen/crash_restore.h"
@@ -26,6 +30,8 @@ namespace {
 
 /// How long the bytes of one key may be apart, ms.
 constexpr int kKeyBytesApart = 25;
+/// For a terminal that takes no output.
+constexpr Duration kLeaveWait = std::chrono::milliseconds(500);
 
 std::string ValueOf(const Environment& environment, const char* name) {
   const auto it = environment.find(name);
@@ -76,6 +82,8 @@ attr_t AttributesOf(Style style, bool has_colours) {
       return A_REVERSE | A_BOLD | A_UNDERLINE;
     case Style::kFaint:
       return A_DIM;
+    case Style::kFound:
+      return A_REVERSE;
     case Style::kWarning:
       return has_colours ? pair(2) : attr_t{A_UNDERLINE};
     case Style::kBad:
@@ -105,6 +113,34 @@ Key KeyOfCode(int code) {
   }
 }
 
+/// 0: none of ASCII.
+int LetterOfCode(int code) {
+  constexpr int kLetters = 128;
+  switch (code) {
+    case '\r':
+    case '\n':
+    case KEY_ENTER:
+      return kEnter;
+    case '\b':
+    case KEY_BACKSPACE:
+      return kBackspace;
+    default:
+      return code > 0 && code < kLetters ? code : 0;
+  }
+}
+
+/// What ncurses would do with it is not safe where it interrupts ncurses. What was ignored before
+/// stays so.
+void TakeSignalsFromCurses() {
+  for (const int signal : {SIGTSTP, SIGINT, SIGTERM, SIGWINCH}) {
+    struct sigaction current {};
+    ::sigaction(signal, nullptr, &current);
+    if (current.sa_handler != SIG_IGN) {
+      ::signal(signal, SIG_DFL);
+    }
+  }
+}
+
 /// Of the terminal that is set; what is written to it only follows with Draw().
 void SetModes() {
   ::cbreak();
@@ -114,10 +150,7 @@ void SetModes() {
   ::nodelay(stdscr, true);
   ::set_escdelay(kKeyBytesApart);
   ::curs_set(0);
-  // What ncurses would do with it is not safe where it interrupts ncurses.
-  for (const int signal : {SIGTSTP, SIGINT, SIGTERM, SIGWINCH}) {
-    ::signal(signal, SIG_DFL);
-  }
+  TakeSignalsFromCurses();
 }
 
 }  // namespace
@@ -145,6 +178,28 @@ absl::Status CheckTerminal(const Environment& environment) {
   return absl::OkStatus();
 }
 
+struct Screen::Parts {
+  std::FILE* output = nullptr;
+  UniqueFd sink;
+  UniqueFd tty;
+  void* terminal = nullptr;
+  bool has_colours = false;
+};
+
+/// While it lives, ncurses has the terminal itself.
+class Screen::OnTerminal {
+ public:
+  explicit OnTerminal(const Screen& screen) : screen_(screen) {
+    ::dup2(screen_.tty_.get(), ::fileno(screen_.output_));
+  }
+  ~OnTerminal() { ::dup2(screen_.sink_.get(), ::fileno(screen_.output_)); }
+  OnTerminal(const OnTerminal&) = delete;
+  OnTerminal& operator=(const OnTerminal&) = delete;
+
+ private:
+  const Screen& screen_;
+};
+
 absl::StatusOr<std::unique_ptr<Screen>> Screen::Open(const Environment& environment) {
   if (absl::Status status = CheckTerminal(environment); !status.ok()) {
     return status;
@@ -153,30 +208,54 @@ absl::StatusOr<std::unique_ptr<Screen>> Screen::Open(const Environment& environm
   ::tcgetattr(STDOUT_FILENO, &mode);
   RestoreTerminalInCrash(mode, absl::StrCat(Capability("sgr0"), Capability("rmkx"),
                                             Capability("cnorm"), Capability("rmcup")));
-  SCREEN* const terminal = ::newterm(nullptr, stdout, stdin);
-  if (terminal == nullptr) {
+  Parts parts;
+  parts.sink.reset(::memfd_create("screen", MFD_CLOEXEC));
+  parts.tty.reset(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
+  const int output = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+  parts.output = output < 0 ? nullptr : ::fdopen(output, "w");
+  if (parts.sink.valid() && parts.output != nullptr) {
+    parts.terminal = ::newterm(nullptr, parts.output, stdin);
+  }
+  if (parts.terminal == nullptr) {
     CrashAsUsual();
     return NoScreen("the terminal cannot be used");
   }
   SetModes();
-  const bool has_colours = WantsColours(environment);
-  if (has_colours) {
+  parts.has_colours = WantsColours(environment);
+  if (parts.has_colours) {
     BeginColours();
   }
-  return std::unique_ptr<Screen>(new Screen(terminal, has_colours));
+  return std::unique_ptr<Screen>(new Screen(std::move(parts)));
 }
 
-Screen::Screen(void* terminal, bool has_colours) : terminal_(terminal), has_colours_(has_colours) {}
+Screen::Screen(Parts parts)
+    : output_(parts.output),
+      sink_(std::move(parts.sink)),
+      tty_(std::move(parts.tty)),
+      terminal_(parts.terminal),
+      has_colours_(parts.has_colours),
+      writer_(STDOUT_FILENO),
+      errors_(std::make_unique<KeptErrors>()) {
+  ::dup2(sink_.get(), ::fileno(output_));
+}
 
 Screen::~Screen() {
-  ::endwin();
+  Leave();
   ::delscreen(static_cast<SCREEN*>(terminal_));
+  std::fclose(output_);
   CrashAsUsual();
 }
 
 Size Screen::size() const { return {::getmaxy(stdscr), ::getmaxx(stdscr)}; }
 
-void Screen::Draw(const Frame& frame) {
+bool Screen::Draw(const Frame& frame) {
+  writer_.Flush();
+  if (writer_.has_unwritten()) {
+    return false;
+  }
+  if (::isendwin()) {
+    return true;
+  }
   ::werase(stdscr);
   for (size_t row = 0; row < frame.lines.size(); ++row) {
     ::wmove(stdscr, static_cast<int>(row), 0);
@@ -187,9 +266,30 @@ void Screen::Draw(const Frame& frame) {
   }
   ::wattrset(stdscr, A_NORMAL);
   ::wrefresh(stdscr);
+  Collect();
+  return true;
 }
 
-Key Screen::Read() { return KeyOfCode(::wgetch(stdscr)); }
+void Screen::Collect() {
+  const off_t size = ::lseek(sink_.get(), 0, SEEK_CUR);
+  std::string bytes(static_cast<size_t>(std::max<off_t>(0, size)), '\0');
+  const ssize_t read = ::pread(sink_.get(), bytes.data(), bytes.size(), 0);
+  bytes.resize(static_cast<size_t>(std::max<ssize_t>(0, read)));
+  ::lseek(sink_.get(), 0, SEEK_SET);
+  writer_.Add(std::move(bytes));
+  writer_.Flush();
+}
+
+Press Screen::Read() {
+  if (::isendwin()) {
+    return {};
+  }
+  const int code = ::wgetch(stdscr);
+  Collect();  // It draws what has changed.
+  return {KeyOfCode(code), LetterOfCode(code)};
+}
+
+void Screen::Redraw() { ::clearok(stdscr, true); }
 
 void Screen::Resize() {
   winsize size{};
@@ -198,13 +298,20 @@ void Screen::Resize() {
   }
 }
 
-void Screen::Leave() { ::endwin(); }
+void Screen::Leave() {
+  writer_.Finish(kLeaveWait);
+  const OnTerminal terminal(*this);
+  ::endwin();
+}
 
 void Screen::Return() {
-  ::endwin();  // Somebody else may have set the terminal's modes.
-  ::wrefresh(stdscr);
+  {
+    const OnTerminal terminal(*this);
+    ::endwin();  // Somebody else may have set the terminal's modes.
+    ::wrefresh(stdscr);
+  }
   Resize();
-  ::clearok(stdscr, true);
+  Redraw();
 }
 
 }  // namespace fsdprun::top

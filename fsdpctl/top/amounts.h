@@ -19,7 +19,10 @@ std::string BytesText(int64_t bytes);
 std::string CountText(double count);
 /// `63%` of the whole; kUnknown of none.
 std::string ShareText(int64_t part, int64_t whole);
-/// Four significant digits: at most 7 columns for what is between 1e-4 and 1e6.
+/// `2.531`, `12346`, `1.23e-4`, `nan`: four significant digits, or as many as 7 columns have room
+/// for, which are never exceeded.
 std::string NumberText(double number);
+/// A sum of amounts that others say, which stays within its type.
+int64_t AddUp(int64_t a, int64_t b);
 
 }  // namespace fsdprun::top

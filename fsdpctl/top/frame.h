@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "fsdpctl/top/view.h"
+
 namespace fsdprun::top {
 
 enum class Style {
@@ -14,6 +16,8 @@ enum class Style {
   /// The title of the column that is sorted by.
   kSorted,
   kFaint,
+  /// What was looked for.
+  kFound,
   /// May need somebody.
   kWarning,
   /// Does.
@@ -38,10 +42,11 @@ struct Size {
 struct Frame {
   /// From the top, none wider than the screen.
   std::vector<Line> lines;
-  /// Of the table: the first row that is shown, how many are at most, and how many there are.
-  int first_row = 0;
+  /// Of the table: how many rows are shown at most, 0 if there is none, and how many there are.
   int page = 0;
   int rows = 0;
+  /// What is really seen: there is no row beyond the end, and a goal has been found, or not.
+  View view;
 };
 
 }  // namespace fsdprun::top

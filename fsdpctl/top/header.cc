@@ -49,22 +49,51 @@ void Add(Rank rank, const char* label, absl::string_view text, Style style, int 
   }
 }
 
-/// The job at the left, its age at the right.
 Line TitleOf(const v1::JobStatus& status, int columns) {
-  const std::string age = absl::StrCat(" ", TimeText(status.age_ns()));
-  const std::string what = ScreenText(
-      absl::StrCat("fsdpctl top  ", status.job(), "  ", status.phase(), ": ", status.reason()));
-  const int room = columns - ColumnsOf(age);
-  return {{Style::kTitle, Fit(absl::StrCat(Fit(what, std::max(0, room)), age), columns)}};
+  return {{Style::kTitle, Fit(ScreenText(absl::StrCat("fsdpctl top  ", status.job(), "  ",
+                                                      status.phase(), ": ", status.reason())),
+                              columns)}};
 }
 
 std::string Counted(int count, const char* what) {
   return count == 0 ? "" : absl::StrCat(", ", count, " ", what);
 }
 
+bool IsHang(const v1::Finding& finding) { return finding.kind() == "hang"; }
+
+bool Hangs(const v1::JobStatus& status) {
+  return std::any_of(status.findings().begin(), status.findings().end(), IsHang);
+}
+
+/// Hangs first.
+void AddFindings(const v1::JobStatus& status, int columns, Parts* parts) {
+  std::vector<const v1::Finding*> findings;
+  for (const v1::Finding& finding : status.findings()) {
+    findings.push_back(&finding);
+  }
+  std::stable_partition(findings.begin(), findings.end(),
+                        [](const v1::Finding* finding) { return IsHang(*finding); });
+  int shown = 0;
+  for (const v1::Finding* finding : findings) {
+    if (shown++ == kFindingsShown) {
+      Add(kFinding, "", absl::StrCat("and ", status.findings_size() - kFindingsShown, " more"),
+          Style::kBad, columns, parts);
+      break;
+    }
+    std::string label = IsHang(*finding) ? "HANG" : "SLOW";
+    const std::string text =
+        ScreenText(absl::StrCat(finding->what(), " (", TimeText(finding->age_ns()), " ago)"));
+    for (const std::string& line : Wrap(text, columns - kLabelColumns, kLinesOfFinding)) {
+      Add(kFinding, label.c_str(), line, IsHang(*finding) ? Style::kBad : Style::kWarning, columns,
+          parts);
+      label.clear();
+    }
+  }
+}
+
 /// What becomes of it, and what goes wrong.
 void AddTroubles(const Snapshot& snapshot, int columns, Parts* parts) {
-  const v1::JobStatus& status = *snapshot.status;
+  const v1::JobStatus& status = snapshot.status;
   if (status.has_exit_code()) {
     const bool is_over = status.phase() == "finished";
     Add(kTrouble, "END",
@@ -78,26 +107,11 @@ void AddTroubles(const Snapshot& snapshot, int columns, Parts* parts) {
         absl::StrCat("what still runs is killed in ", TimeText(status.kill_in_ns())),
         Style::kWarning, columns, parts);
   }
-  int shown = 0;
-  for (const v1::Finding& finding : status.findings()) {
-    if (shown++ == kFindingsShown) {
-      Add(kFinding, "", absl::StrCat("and ", status.findings_size() - kFindingsShown, " more"),
-          Style::kBad, columns, parts);
-      break;
-    }
-    const bool is_hang = finding.kind() == "hang";
-    std::string label = is_hang ? "HANG" : "SLOW";
-    const std::string text =
-        ScreenText(absl::StrCat(finding.what(), " (", TimeText(finding.age_ns()), " ago)"));
-    for (const std::string& line : Wrap(text, columns - kLabelColumns, kLinesOfFinding)) {
-      Add(kFinding, label.c_str(), line, is_hang ? Style::kBad : Style::kWarning, columns, parts);
-      label.clear();
-    }
-  }
+  AddFindings(status, columns, parts);
 }
 
 std::string StepText(const Snapshot& snapshot, const Totals& totals) {
-  const v1::JobStatus& status = *snapshot.status;
+  const v1::JobStatus& status = snapshot.status;
   if (totals.step < 0) {
     return "none told in this world";
   }
@@ -109,10 +123,13 @@ std::string StepText(const Snapshot& snapshot, const Totals& totals) {
   if (status.has_progress_age_ns()) {
     absl::StrAppend(&text, ", ", TimeText(status.progress_age_ns()), " ago");
   }
-  if (const auto rest = RestNs(totals, snapshot.steps_per_second); rest.has_value()) {
+  const auto rest = RestNs(totals, snapshot.steps_per_second);
+  if (rest.has_value() && !Hangs(status)) {
     absl::StrAppend(&text, ", ", TimeText(*rest), " to go");
   }
-  if (totals.loss.has_value()) {
+  if (totals.has_bad_loss) {
+    absl::StrAppend(&text, ", loss nan");
+  } else if (totals.loss.has_value()) {
     absl::StrAppend(&text, ", loss ", NumberText(*totals.loss));
   } else if (!status.progress().text().empty() && status.has_progress_age_ns()) {
     absl::StrAppend(&text, ", ", status.progress().text());
@@ -141,7 +158,7 @@ std::string TroublesText(const Totals& totals) {
 
 std::string SpeedText(const Snapshot& snapshot, const Totals& totals) {
   std::vector<std::string> parts;
-  if (totals.tokens_per_second > 0) {
+  if (totals.tokens_per_second > 0 && !Hangs(snapshot.status)) {  // As it was.
     parts.push_back(absl::StrCat(CountText(totals.tokens_per_second), " tokens/s"));
   }
   if (snapshot.steps_per_second.has_value()) {
@@ -150,7 +167,7 @@ std::string SpeedText(const Snapshot& snapshot, const Totals& totals) {
   if (totals.median_step_ns > 0) {
     parts.push_back(absl::StrCat(TimeText(totals.median_step_ns), " a step"));
   }
-  const v1::TimeLedger& ledger = snapshot.status->ledger();
+  const v1::TimeLedger& ledger = snapshot.status.ledger();
   if (ledger.has_goodput_ratio()) {
     parts.push_back(absl::StrFormat("goodput %.1f %%", 100 * ledger.goodput_ratio()));
   }
@@ -178,12 +195,12 @@ std::string MemoryText(const Totals& totals) {
 std::string PlaceText(const v1::JobStatus& status) {
   const v1::CoordinatorStatus& place = status.coordinator();
   return absl::StrCat("coordinator pid ", place.pid(), " on ", place.node(),
-                      place.endpoint().empty() ? "" : " at ", place.endpoint(), " (fsdprun ",
-                      place.build().release(), ")");
+                      place.endpoint().empty() ? "" : " at ", place.endpoint(), " for ",
+                      TimeText(status.age_ns()), " (fsdprun ", place.build().release(), ")");
 }
 
 Parts PartsOf(const Snapshot& snapshot, const std::vector<RankRow>& ranks, int columns) {
-  const v1::JobStatus& status = *snapshot.status;
+  const v1::JobStatus& status = snapshot.status;
   const Totals totals = TotalsOf(status, ranks);
   Parts parts = {{kAlways, TitleOf(status, columns)}};
   AddTroubles(snapshot, columns, &parts);
@@ -193,11 +210,13 @@ Parts PartsOf(const Snapshot& snapshot, const std::vector<RankRow>& ranks, int c
         absl::StrCat(TimeText(status.last_failure_age_ns()), " ago: ", status.last_failure()),
         Style::kWarning, columns, &parts);
   }
-  Add(kStep, "step", StepText(snapshot, totals), Style::kPlain, columns, &parts);
+  Add(kStep, "step", StepText(snapshot, totals), totals.has_bad_loss ? Style::kBad : Style::kPlain,
+      columns, &parts);
   Add(kWorld, "world", WorldText(status, totals), Style::kPlain, columns, &parts);
   Add(kSpeed, "speed", SpeedText(snapshot, totals), Style::kPlain, columns, &parts);
   if (status.ledger().wall_ns() > 0) {
-    Add(kPlace, "time", LedgerText(status.ledger()), Style::kPlain, columns, &parts);
+    Add(kPlace, "time", LedgerText(status.ledger(), TimeText(status.ledger().wall_ns())),
+        Style::kPlain, columns, &parts);
   }
   Add(kMemory, "memory", MemoryText(totals), Style::kPlain, columns, &parts);
   Add(kPlace, "host", PlaceText(status), Style::kPlain, columns, &parts);
@@ -211,11 +230,6 @@ Parts PartsOf(const Snapshot& snapshot, const std::vector<RankRow>& ranks, int c
 
 std::vector<Line> HeaderLines(const Snapshot& snapshot, const std::vector<RankRow>& ranks,
                               int lines_max, int columns) {
-  if (!snapshot.status.has_value()) {
-    const std::string what = ScreenText(absl::StrCat(
-        "fsdpctl top  ", snapshot.trouble.empty() ? "asking the job" : snapshot.trouble));
-    return {{{snapshot.trouble.empty() ? Style::kTitle : Style::kBad, Fit(what, columns)}}};
-  }
   Parts parts = PartsOf(snapshot, ranks, columns);
   while (static_cast<int>(parts.size()) > std::max(1, lines_max)) {
     // The last of the least important ones.

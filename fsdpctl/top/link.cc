@@ -1,5 +1,7 @@
 #include "fsdpctl/top/link.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "fsdpctl/top/amounts.h"
 
@@ -12,7 +14,14 @@ void Link::Answered(const v1::JobStatus& status, MonoTime now) {
   last_.clear_workers();
   last_.clear_nodes();
   active_at_ = now;
+  answered_at_ = now;
   why_ended_.clear();
+  is_refused_ = false;
+}
+
+void Link::Refused(std::string why) {
+  why_ended_ = std::move(why);
+  is_refused_ = true;
 }
 
 void Link::Ended(const absl::Status& status) {
@@ -20,6 +29,11 @@ void Link::Ended(const absl::Status& status) {
     last_.set_phase(kFinished);
     return;
   }
+  if (absl::IsCancelled(status)) {  // By who watches.
+    why_ended_ = is_refused_ ? why_ended_ : "the coordinator did not answer";
+    return;
+  }
+  is_refused_ = false;
   why_ended_ = status.ok() ? "the coordinator has ended the call" : std::string(status.message());
 }
 
@@ -33,14 +47,14 @@ std::string Link::Trouble(MonoTime now) const {
     return "";
   }
   if (!why_ended_.empty()) {
-    return absl::StrCat("connection lost, asking again: ", why_ended_);
+    return is_refused_ ? why_ended_ : absl::StrCat("connection lost, asking again: ", why_ended_);
   }
-  return now - active_at_ > Quiet() ? absl::StrCat("no answer of the coordinator for ",
-                                                   TimeText((now - active_at_).count()))
-                                    : "";
+  return IsQuiet(now)
+             ? absl::StrCat("no answer of the coordinator for ", TimeText(Since(now).count()))
+             : "";
 }
 
-std::string Link::LastWords() const {
+std::string Link::LastWords(MonoTime now) const {
   const std::string job = absl::StrCat("job ", last_.job());
   if (is_over()) {
     return absl::StrCat(job, " ended with exit code ", last_.exit_code());
@@ -48,8 +62,9 @@ std::string Link::LastWords() const {
   if (!why_ended_.empty()) {
     return absl::StrCat(job, ": connection lost: ", why_ended_);
   }
-  return absl::StrCat(job, " goes on: generation ", last_.generation(), ", ", last_.phase(), ": ",
-                      last_.reason());
+  return absl::StrCat(
+      job, IsQuiet(now) ? absl::StrCat(": ", Trouble(now), "; before that") : " goes on",
+      ": generation ", last_.generation(), ", ", last_.phase(), ": ", last_.reason());
 }
 
 }  // namespace fsdprun::top

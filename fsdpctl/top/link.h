@@ -21,6 +21,8 @@ class Link {
   /// A call begins.
   void Asked(MonoTime now);
   void Answered(const v1::JobStatus& status, MonoTime now);
+  /// Somebody has who is not the job: what is wrong with that, as a sentence.
+  void Refused(std::string why);
   /// The call has ended.
   void Ended(const absl::Status& status);
 
@@ -33,7 +35,9 @@ class Link {
   /// What is wrong, as a sentence; empty: nothing.
   std::string Trouble(MonoTime now) const;
   /// For who leaves: what was known of the job last.
-  std::string LastWords() const;
+  std::string LastWords(MonoTime now) const;
+  /// How long ago that was.
+  Duration Since(MonoTime now) const { return now - answered_at_; }
   /// What the job has told last, without its workers.
   const v1::JobStatus& last() const { return last_; }
 
@@ -41,12 +45,16 @@ class Link {
   static constexpr char kFinished[] = "finished";
 
   Duration Quiet() const;
+  bool IsQuiet(MonoTime now) const { return Since(now) > Quiet(); }
 
   v1::JobStatus last_;
   /// When it was asked, or has answered.
   MonoTime active_at_{};
+  MonoTime answered_at_{};
   /// Why there is no answer; empty: the last call goes on, or nothing has been asked.
   std::string why_ended_;
+  /// That is because of who has answered.
+  bool is_refused_ = false;
 };
 
 }  // namespace fsdprun::top

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -38,12 +38,12 @@ void Add(const RankRow& row, Sum* sum) {
   }
   sum->has_cpus = sum->has_cpus || row.worker->has_cpus();
   sum->cpus += row.worker->cpus();
-  sum->memory +=
-      row.vitals()->pss_bytes() > 0 ? row.vitals()->pss_bytes() : row.vitals()->rss_bytes();
+  sum->memory = AddUp(sum->memory, row.vitals()->pss_bytes() > 0 ? row.vitals()->pss_bytes()
+                                                                 : row.vitals()->rss_bytes());
   if (row.own == nullptr) {
     return;
   }
-  sum->device += row.own->device_bytes();
+  sum->device = AddUp(sum->device, row.own->device_bytes());
   sum->longest_step_ns = std::max(sum->longest_step_ns, row.own->step_ns());
   if (row.own->step() >= 0) {
     sum->lowest_step =
@@ -80,7 +80,8 @@ Style NodeStyle(const v1::NodeStatus& node, const Sum& sum) {
 
 NodeRow RowOf(const v1::NodeStatus& node, const Sum& sum) {
   const auto bytes = [](int64_t count) { return count == 0 ? kUnknown : BytesText(count); };
-  return {{ScreenText(node.name()), ScreenText(node.address()), RanksText(node),
+  return {&node,
+          {ScreenText(node.name()), ScreenText(node.address()), RanksText(node),
            sum.lowest_step < 0 ? kUnknown : absl::StrCat(sum.lowest_step),
            sum.longest_step_ns == 0 ? kUnknown : TimeText(sum.longest_step_ns),
            sum.has_cpus ? absl::StrFormat("%.0f%%", 100 * sum.cpus) : kUnknown, bytes(sum.memory),
@@ -89,9 +90,30 @@ NodeRow RowOf(const v1::NodeStatus& node, const Sum& sum) {
           NodeStyle(node, sum)};
 }
 
+/// As of a rank.
+std::optional<double> NodeSortValue(const v1::NodeStatus& node, const Sum& sum, SortKey key) {
+  const auto highest = [](double value, bool is_known) {
+    return is_known ? std::optional(-value) : std::nullopt;
+  };
+  switch (key) {
+    case SortKey::kRank:
+      return node.first_rank() >= 0 ? std::optional<double>(node.first_rank()) : std::nullopt;
+    case SortKey::kStep:
+      return sum.lowest_step >= 0 ? std::optional<double>(static_cast<double>(sum.lowest_step))
+                                  : std::nullopt;
+    case SortKey::kStepTime:
+      return highest(static_cast<double>(sum.longest_step_ns), sum.longest_step_ns > 0);
+    case SortKey::kCpu:
+      return highest(sum.cpus, sum.has_cpus);
+    case SortKey::kMemory:
+      return highest(static_cast<double>(sum.memory), sum.memory > 0);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-std::vector<Column> NodeColumns(const v1::JobStatus& status) {
+std::vector<Column> NodeColumns(const v1::JobStatus& status, SortKey sort) {
   int name = 4;
   int address = 7;
   int ranks = 5;
@@ -100,29 +122,39 @@ std::vector<Column> NodeColumns(const v1::JobStatus& status) {
     address = std::max(address, std::min(kNameColumns, ColumnsOf(ScreenText(node.address()))));
     ranks = std::max(ranks, ColumnsOf(RanksText(node)));
   }
-  return {{"NODE", name, false, 0}, {"ADDRESS", address, false, 8}, {"RANKS", ranks, true, 1},
-          {"STEP", 7, true, 2},     {"TIME", 6, true, 6},           {"CPU", 6, true, 7},
-          {"MEMORY", 6, true, 4},   {"DEVICE", 6, true, 5},         {"TROUBLE", 7, true, 3},
-          {"HEARD", 6, true, 9},    {"STATE", 10, false, 0}};
+  return {{"NODE", name, false, 0},
+          {"ADDRESS", address, false, 8},
+          {"RANKS", ranks, true, 1, sort == SortKey::kRank},
+          {"STEP", 7, true, 2, sort == SortKey::kStep},
+          {"TIME", 6, true, 6, sort == SortKey::kStepTime},
+          {"CPU", 6, true, 7, sort == SortKey::kCpu},
+          {"MEMORY", 6, true, 4, sort == SortKey::kMemory},
+          {"DEVICE", 6, true, 5},
+          {"TROUBLE", 7, true, 3},
+          {"HEARD", 6, true, 9},
+          {"STATE", 10, false, 0}};
 }
 
 std::vector<NodeRow> NodeRows(const v1::JobStatus& status, const std::vector<RankRow>& ranks,
                               const View& view) {
-  std::vector<const v1::NodeStatus*> nodes;
-  for (const v1::NodeStatus& node : status.nodes()) {
-    nodes.push_back(&node);
-  }
-  const auto order = [](const v1::NodeStatus* node) {
-    return std::pair(node->first_rank() < 0, node->first_rank());
+  struct Sorted {
+    std::optional<double> value;
+    NodeRow row;
   };
-  std::stable_sort(nodes.begin(), nodes.end(),
-                   [&](const auto* a, const auto* b) { return order(a) < order(b); });
-  std::vector<NodeRow> rows;
-  for (const v1::NodeStatus* node : nodes) {
+  std::vector<Sorted> sorted;
+  for (const v1::NodeStatus* node : NodesInOrder(status)) {
     const Sum sum = SumOf(*node, ranks);
     if (!view.only_problems || IsAmiss(*node) || sum.troubles > 0) {
-      rows.push_back(RowOf(*node, sum));
+      sorted.push_back({NodeSortValue(*node, sum, view.sort), RowOf(*node, sum)});
     }
+  }
+  std::stable_sort(sorted.begin(), sorted.end(), [&](const Sorted& a, const Sorted& b) {
+    return ComesBefore(a.value, b.value, view.is_reversed);
+  });
+  std::vector<NodeRow> rows;
+  rows.reserve(sorted.size());
+  for (Sorted& one : sorted) {
+    rows.push_back(std::move(one.row));
   }
   return rows;
 }

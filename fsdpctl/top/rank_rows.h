@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@ namespace fsdprun::top {
 /// What is wrong with a worker; the worse, the greater.
 enum class Trouble {
   kNone,
-  /// More than one step behind the first.
+  /// Further behind the first than it can have come since it was looked at.
   kBehind,
   /// The watch finds it slow.
   kSlow,
@@ -25,6 +26,14 @@ enum class Trouble {
   kHang
 };
 
+/// How a state has come to be seen.
+struct Sight {
+  /// How long ago it was told; its ages have that in them.
+  int64_t told_ns = 0;
+  /// For how long its world is known to run.
+  int64_t running_ns = std::numeric_limits<int64_t>::max();
+};
+
 /// A rank of the present world.
 struct RankRow {
   int rank = 0;
@@ -34,6 +43,8 @@ struct RankRow {
   const v1::WorkerStatus* worker = nullptr;
   const v1::OwnVitals* own = nullptr;
   Trouble trouble = Trouble::kNone;
+  /// Its node has not told of it for long.
+  bool is_old = false;
 
   bool HasEnded() const { return worker != nullptr && worker->has_ended(); }
   /// Null: nothing is known.
@@ -43,7 +54,10 @@ struct RankRow {
 };
 
 /// All ranks, in order; they point into `status`. Pure.
-std::vector<RankRow> RowsOf(const v1::JobStatus& status);
+std::vector<RankRow> RowsOf(const v1::JobStatus& status, const Sight& sight = {});
+
+/// By value, the lower first; what has none comes last, even reversed. Pure.
+bool ComesBefore(const std::optional<double>& a, const std::optional<double>& b, bool is_reversed);
 
 /// Sorted as `view` says, and without those that it does not show. Rows that say nothing of what is
 /// sorted by come last. Pure.

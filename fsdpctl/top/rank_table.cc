@@ -54,7 +54,9 @@ OwnCells OwnCellsOf(const RankRow& row) {
     cells.data = ShareText(own.data_wait_ns(), own.step_ns());
   }
   cells.device = BytesCell(own.device_bytes());
-  cells.loss = std::isfinite(own.loss()) ? NumberText(own.loss()) : kUnknown;
+  cells.loss = own.has_bad_loss()          ? "nan"
+               : std::isfinite(own.loss()) ? NumberText(own.loss())
+                                           : kUnknown;
   cells.speed = own.tokens_per_second() > 0 ? CountText(own.tokens_per_second()) : kUnknown;
   return cells;
 }
@@ -80,7 +82,7 @@ std::vector<Column> RankColumns(const std::vector<RankRow>& rows, SortKey sort) 
           {"TIME", 6, true, 3, sort == SortKey::kStepTime},
           {"COLL", 4, true, 7},
           {"DATA", 4, true, 8},
-          {"CPU", 5, true, 6, sort == SortKey::kCpu},
+          {"CPU", 6, true, 6, sort == SortKey::kCpu},
           {"RSS", 5, true, 4, sort == SortKey::kMemory},
           {"PSS", 5, true, 10},
           {"DEVICE", 6, true, 5},
@@ -121,7 +123,9 @@ Style StyleOf(const RankRow& row) {
     case Trouble::kBehind:
       return Style::kWarning;
     case Trouble::kNone:
-      return row.HasEnded() ? Style::kFaint : Style::kPlain;
+      return row.HasEnded()                                  ? Style::kFaint
+             : row.own != nullptr && row.own->has_bad_loss() ? Style::kBad
+                                                             : Style::kPlain;
   }
   return Style::kPlain;
 }

@@ -15,10 +15,11 @@ class StepRate {
   /// Older steps count only if there are fewer than two newer ones.
   static constexpr Duration kWindow = std::chrono::minutes(2);
 
-  /// The step that has been reached at `now`, in this generation; -1: none is known.
-  void See(uint64_t generation, int64_t step, MonoTime now);
-  /// Absent until two steps of a generation have been seen.
-  std::optional<double> per_second() const;
+  /// The step that was reached at `at`, in this generation; -1: none is known.
+  void See(uint64_t generation, int64_t step, MonoTime at);
+  /// Absent until two steps of a generation have been seen. Where the next one is overdue, no more
+  /// than if it came now.
+  std::optional<double> PerSecond(MonoTime now) const;
 
  private:
   struct Seen {

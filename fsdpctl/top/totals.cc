@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "fsdpctl/top/amounts.h"
+
 namespace fsdprun::top {
 namespace {
 
@@ -33,7 +35,8 @@ void CountTrouble(const RankRow& row, Totals* totals) {
 }
 
 void AddOwn(const v1::OwnVitals& own, Totals* totals) {
-  totals->device += own.device_bytes();
+  totals->device = AddUp(totals->device, own.device_bytes());
+  totals->has_bad_loss = totals->has_bad_loss || own.has_bad_loss();
   totals->device_peak = std::max(totals->device_peak, own.device_peak_bytes());
   if (!totals->loss.has_value() && std::isfinite(own.loss())) {
     totals->loss = own.loss();
@@ -44,6 +47,14 @@ void AddOwn(const v1::OwnVitals& own, Totals* totals) {
   if (own.step() >= 0) {
     totals->step = totals->step < 0 ? own.step() : std::min(totals->step, own.step());
     totals->total = std::max(totals->total, own.total());
+  }
+}
+
+/// Findings name only the first of their ranks.
+void CountUnnamed(const v1::JobStatus& status, Totals* totals) {
+  for (const v1::Finding& finding : status.findings()) {
+    const int unnamed = std::max(0, finding.rank_count() - finding.ranks_size());
+    (finding.kind() == "hang" ? totals->hanging : totals->slow) += unnamed;
   }
 }
 
@@ -59,8 +70,8 @@ Totals TotalsOf(const v1::JobStatus& status, const std::vector<RankRow>& ranks) 
       continue;
     }
     totals.cpus += row.worker->cpus();
-    totals.rss += row.vitals()->rss_bytes();
-    totals.pss += row.vitals()->pss_bytes();
+    totals.rss = AddUp(totals.rss, row.vitals()->rss_bytes());
+    totals.pss = AddUp(totals.pss, row.vitals()->pss_bytes());
     if (row.own != nullptr) {
       AddOwn(*row.own, &totals);
     }
@@ -68,6 +79,7 @@ Totals TotalsOf(const v1::JobStatus& status, const std::vector<RankRow>& ranks) 
       step_times.push_back(row.own->step_ns());
     }
   }
+  CountUnnamed(status, &totals);
   if (!step_times.empty()) {
     const auto middle = step_times.begin() + static_cast<std::ptrdiff_t>(step_times.size() / 2);
     std::nth_element(step_times.begin(), middle, step_times.end());

@@ -12,6 +12,7 @@ namespace fsdprun::top {
 /// What the workers of a job add up to. 0, and -1 of a step: nobody says so.
 struct Totals {
   int ended = 0;
+  /// Also those that findings count and do not name.
   int hanging = 0;
   int stopped = 0;
   int silent = 0;
@@ -25,6 +26,8 @@ struct Totals {
   int64_t device_peak = 0;
   /// Of the first rank that says it.
   std::optional<double> loss;
+  /// Some rank's is infinite or no number.
+  bool has_bad_loss = false;
   double tokens_per_second = 0;
   /// Half of the ranks take longer.
   int64_t median_step_ns = 0;

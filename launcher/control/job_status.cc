@@ -78,6 +78,7 @@ void DescribeFindings(const JobFacts& facts, MonoTime now, v1::JobStatus* out) {
     for (const int rank : found.ranks) {
       finding->add_ranks(rank);
     }
+    finding->set_rank_count(found.rank_count);
   }
 }
 
@@ -85,9 +86,11 @@ void DescribeFindings(const JobFacts& facts, MonoTime now, v1::JobStatus* out) {
 
 void NoteFinding(const watch::Finding& finding, MonoTime now, JobFacts* facts) {
   if (const auto* hang = std::get_if<watch::HangFound>(&finding)) {
-    facts->findings[hang->id] = {"hang", hang->what, RanksOf(hang->culprits), now};
+    facts->findings[hang->id] = {"hang", hang->what, RanksOf(hang->culprits), hang->culprit_count,
+                                 now};
   } else if (const auto* slow = std::get_if<watch::SlowFound>(&finding)) {
-    facts->findings[slow->id] = {"straggler", slow->what, RanksOf(slow->ranks), now};
+    facts->findings[slow->id] = {"straggler", slow->what, RanksOf(slow->ranks), slow->rank_count,
+                                 now};
   } else if (const auto* over = std::get_if<watch::HangEnded>(&finding)) {
     facts->findings.erase(over->id);
   } else if (const auto* fast = std::get_if<watch::SlowEnded>(&finding)) {
@@ -98,6 +101,7 @@ void NoteFinding(const watch::Finding& finding, MonoTime now, JobFacts* facts) {
 v1::JobStatus DescribeJob(const JobMachine& machine, const JobFacts& facts, MonoTime now) {
   v1::JobStatus status;
   status.set_job(facts.run_id);
+  status.set_launch_id(machine.launch_id());
   status.set_phase(std::string(job::PhaseName(machine.phase())));
   status.set_reason(machine.reason());
   status.set_generation(machine.generation().value());

@@ -34,6 +34,8 @@ struct JobFacts {
     std::string what;
     /// The first ranks it is about.
     std::vector<int> ranks;
+    /// How many it is about.
+    int rank_count = 0;
     MonoTime at{};
   };
   std::map<uint64_t, Finding> findings;

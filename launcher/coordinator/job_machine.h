@@ -57,6 +57,7 @@ class JobMachine {
   /// Set once decided.
   const std::optional<JobOutcome>& outcome() const { return ending_.outcome(); }
   const NodeTable& nodes() const { return membership_.nodes(); }
+  const std::string& launch_id() const { return spec_.launch_id; }
   /// As the spec says, or as an operator has changed it since.
   int min_nodes() const { return spec_.min_nodes; }
   int max_nodes() const { return spec_.max_nodes; }

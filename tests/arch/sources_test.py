@@ -16,7 +16,7 @@ PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "worker/", "fsd
 CONTROL = ("base/", "launcher/", "fsdpctl/", "agent/")
 RUNTIME = ("worker/", "fsdp_runtime/")
 # Folders whose code decides and does nothing else.
-PURE = ("launcher/cli/", "launcher/slurm/", "launcher/ssh/", "fsdpctl/slurm/", "launcher/chaos/plan/", "fsdpctl/doctor/checks/", "launcher/coordinator/", "launcher/watch/", "launcher/directory/rules.", "launcher/ledger/", "launcher/metrics/", "agent/node/",
+PURE = ("launcher/cli/", "launcher/slurm/", "launcher/ssh/", "fsdpctl/slurm/", "fsdpctl/top/", "launcher/chaos/plan/", "fsdpctl/doctor/checks/", "launcher/coordinator/", "launcher/watch/", "launcher/directory/rules.", "launcher/ledger/", "launcher/metrics/", "agent/node/",
         "proto/cluster/", "agent/output/", "fsdp_runtime/plan/")
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 70

@@ -1,5 +1,6 @@
 """A terminal of a test's own, in tmux: what is typed, and what is on its screen."""
 
+import re
 import shutil
 import subprocess
 
@@ -38,16 +39,16 @@ class Terminal:
         self.press("-l", line)
         self.press("Enter")
 
-    def wait_for(self, *words, but=()):
-        """The screen once it has all of these words and none of the others."""
+    def wait_for(self, *words, but=(), found=""):
+        """The screen once it has all of these words and none of the others, and this pattern is found in it."""
         text = ""
 
         def is_there():
             nonlocal text
             text = self.text()
-            return all(word in text for word in words) and not any(word in text for word in but)
+            return all(word in text for word in words) and not any(word in text for word in but) and re.search(found, text)
         try:
-            wait_until(is_there, f"a screen with {words} and without {but}")
+            wait_until(is_there, f"a screen with {words} {found} and without {but}")
         except AssertionError as error:
             raise AssertionError(f"{error}\nThe screen was last:\n{text}") from None
         return text

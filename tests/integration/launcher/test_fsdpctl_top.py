@@ -1,9 +1,14 @@
 """fsdpctl top in a real terminal: what is on the screen, what keys do, and that the terminal is given back, however it ends."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
+import subprocess
+import termios
 import unittest
 
 from fsdpctl_case import FsdpctlCase
@@ -75,7 +80,7 @@ class ScreenTest(TopCase):
         text = terminal.wait_for("generation 1, 4 ranks on 2 nodes of 2:2", "restarts 0 of 2 (2 left)", "ranks 1-4 of 4")
         self.assertIn("fsdpctl top  kept  running: ", text.splitlines()[0])
         self.assertEqual(sorted(rows_of(text)), [0, 1, 2, 3])
-        wait_until(lambda: "asleep" in rows_of(terminal.text()).get(3, ""), "what rank 3 does")
+        wait_until(lambda: terminal.text().count(" asleep") == 4, "what all ranks do")
         pids = self.pids(1)
         for rank, row in rows_of(terminal.text()).items():
             self.assertEqual(int(row.split()[2]), pids[rank])
@@ -93,6 +98,11 @@ class ScreenTest(TopCase):
         terminal.wait_for("reverse the order")
         terminal.press("q")
         terminal.wait_for("RANK NODE")
+        with open(terminal.tmux("display-message", "-p", "-t", "test", "#{pane_tty}").strip(), "w") as tty:
+            tty.write("\0337\033[20;1Hsomebody's line\0338")
+        terminal.wait_for("somebody's line")
+        terminal.press("C-l")
+        terminal.wait_for("RANK NODE", but=("somebody's line",))
         terminal.press("q")
         text = terminal.wait_for("fsdpctl top: job kept goes on: generation 1, running")
         self.assertIn("$ fsdpctl top\n", text)  # What was there before.
@@ -102,10 +112,10 @@ class ScreenTest(TopCase):
 
     def test_what_workers_say_and_nothing_that_they_say_to_the_terminal(self):
         launchers = self.start_job(worker=TELLS)
-        terminal = self.open_top(size=(120, 30))
-        text = terminal.wait_for("step     40 of 1000 (4.0 %)", "[2J ]0;evil kept", "12.3k tokens/s", "forward")
-        self.assertEqual({rank: row.split()[4:6] for rank, row in rows_of(text).items()},
-                         {rank: [str(41 + rank), "250ms"] for rank in range(4)})
+        terminal = self.open_top(size=(160, 30))
+        terminal.wait_for("step     40 of 1000 (4.0 %)", "[2J ]0;evil kept", " 12.3k ", "forward")
+        wait_until(lambda: {rank: row.split()[4:6] for rank, row in rows_of(terminal.text()).items()}
+                   == {rank: [str(41 + rank), "250ms"] for rank in range(4)}, "the steps of all ranks")
         self.assertEqual(terminal.tmux("display-message", "-p", "-t", "test", "#{pane_title}").count("evil"), 0)
         workers = json.loads(self.answer("top", "--json"))["workers"]
         self.assertEqual([(worker["rank"], worker["pid"], worker["own"]["step"], worker["own"]["tokens_per_s"]) for worker in workers],
@@ -166,12 +176,18 @@ class SixtyFourRanksTest(TopCase):
         terminal.wait_for("-63 of 64")
         terminal.press("Home")
         terminal.wait_for("ranks 1-")
+        terminal.press("4", "0", "Enter")
+        self.assertEqual(list(rows_of(terminal.wait_for("ranks 41-")))[0], 40)
+        terminal.press("/", "6", "4", "Enter")
+        terminal.wait_for("there is no rank or node 64")
+        terminal.press("Home")
+        terminal.wait_for("ranks 1-")
         terminal.press("NPage")
         first = list(rows_of(terminal.wait_for("of 64", but=("ranks 1-",))))[0]
         self.assertIn(first, range(page - 3, page + 1))  # Lines may have come above the table since.
         terminal.resize(120, 50)
-        text = terminal.wait_for("PSS", "DOING")
-        self.assertGreater(len(rows_of(text)), page)
+        terminal.wait_for("PSS", "DOING")
+        wait_until(lambda: len(rows_of(terminal.text())) > page, "more rows than before")
         terminal.resize(40, 10)
         self.assertEqual(len(terminal.wait_for("RANK NODE", "ranks ").splitlines()), 10)
         terminal.resize(20, 4)
@@ -191,10 +207,10 @@ class SixtyFourRanksTest(TopCase):
 class EndTest(TopCase):
     def end_of_top(self, *words):
         """The screen once the shell has said the exit code, which asks for it."""
-        self.terminal.run("echo rc=$?")
-        text = self.terminal.wait_for("rc=", *words)
+        self.terminal.run("echo rc=$?.")
+        text = self.terminal.wait_for(*words, found=r"rc=\d+\.")  # Not what is typed.
         self.assertTrue(self.terminal.is_as_before())
-        return re.search(r"rc=(\d+)", text)[1]
+        return re.search(r"rc=(\d+)\.", text)[1]
 
     def test_the_end_of_the_job_stays_on_the_screen(self):
         launchers = self.start_job()
@@ -212,15 +228,37 @@ class EndTest(TopCase):
         terminal.wait_for("Stopped", "$ fsdpctl top")
         wait_until(terminal.is_as_before, "the terminal as it was")
         terminal.run("fg")
-        terminal.wait_for("RANK NODE", "q:quit")
+        terminal.wait_for("RANK NODE", "q:quit", but=("Stopped",))
         pid = self.top_pid()
         os.kill(pid, signal.SIGSTOP)  # Nothing could be put right before.
         terminal.wait_for("Stopped")
         terminal.run("fg")
-        terminal.wait_for("RANK NODE", "q:quit")
+        terminal.wait_for("RANK NODE", "q:quit", but=("Stopped",))
         terminal.press("C-c")
         terminal.wait_for("job kept goes on")
         self.assertEqual(self.end_of_top(), "130")
+        self.end_well(launchers)
+
+    def test_signals_that_were_ignored_stay_so(self):
+        launchers = self.start_job()
+        terminal = self.open_terminal()
+        terminal.run("(trap '' INT TSTP; fsdpctl top)")
+        terminal.wait_for("RANK NODE", "q:quit")
+        terminal.press("C-c", "C-z", "e", "C-l")  # With those two the system throws away what is on its way to the screen.
+        terminal.wait_for("EVENTS", "q:quit")
+        terminal.press("q")
+        terminal.wait_for("job kept goes on")
+        self.assertEqual(self.end_of_top(), "0")
+        self.end_well(launchers)
+
+    def test_output_that_is_stopped_holds_up_nobody(self):
+        launchers = self.start_job()
+        terminal = self.open_top()
+        pid = self.top_pid()
+        terminal.press("C-s", "?")
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not is_alive(pid), "its end")
+        self.assertEqual(self.end_of_top(), "143")
         self.end_well(launchers)
 
     def test_signals_and_crashes(self):
@@ -245,6 +283,34 @@ class EndTest(TopCase):
         self.terminal = None
         self.end_well(launchers)
 
+    def test_another_job_of_the_same_id_is_not_the_job(self):
+        words = ["--nnodes=1", "--nproc-per-node=1", "--rdzv-backend=c10d", "--no-python", "sleep", "600"]
+        jobs = [self.start(*words) for _ in range(2)]
+        wait_until(lambda: len(self.job_files()) == 2, "the files of both jobs")
+        terminal = self.open_top("--job", str(jobs[0].pid))
+        terminal.wait_for(f"coordinator pid {jobs[0].pid} ", "running: ")
+        self.end_abruptly(jobs[0])
+        terminal.wait_for("LINK     the job's coordinator", f"pid {jobs[0].pid} on", f"coordinator pid {jobs[0].pid} ")
+        terminal.press("q")
+        terminal.wait_for("fsdpctl top: job none: connection lost")
+        self.answer("stop", "--now", "--job", str(jobs[1].pid))
+        self.finish(jobs[1])
+
+    def test_a_coordinator_that_is_stopped(self):
+        coordinator, nodes = self.start_coordinator(), self.start_nodes()
+        self.pids(1)
+        terminal = self.open_top(size=(160, 24))
+        wait_until(lambda: terminal.text().count(" asleep") == 4, "what all ranks do")
+        os.kill(coordinator.pid, signal.SIGSTOP)
+        text = terminal.wait_for("LINK     no answer of the coordinator for ")
+        ages = [row.split()[-2] for row in rows_of(text).values()]  # 5.1s, 1m02s
+        self.assertTrue(all("m" in age and age[-2:] != "ms" or float(age[:-1]) >= 5 for age in ages), text)  # As of now, not of then.
+        os.kill(coordinator.pid, signal.SIGCONT)
+        terminal.wait_for("RANK NODE", but=("LINK",))
+        self.order("let_go")
+        self.order("end")
+        self.assert_all_end_well(coordinator, nodes)
+
     def test_the_coordinator_goes_and_comes_back(self):
         coordinator, nodes = self.start_coordinator(), self.start_nodes()
         self.pids(1)
@@ -262,6 +328,36 @@ class EndTest(TopCase):
         terminal.wait_for("ended with exit code 0")
         terminal.press("q")
         terminal.wait_for("fsdpctl top: job kept ended with exit code 0")
+
+
+class UnreadTerminalTest(TopCase):
+    def rss_kb(self, pid):
+        with open(f"/proc/{pid}/status") as status:
+            return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
+
+    def test_nobody_reads_the_terminal(self):
+        launchers = self.start_job()
+        master, terminal = pty.openpty()
+        self.addCleanup(os.close, master)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 200, 0, 0))
+        top = subprocess.Popen([BIN / "fsdpctl", "top"], env={**self.env, "TERM": "xterm", "LC_ALL": "C.UTF-8"}, stdin=terminal,
+                               stdout=terminal, stderr=terminal, start_new_session=True)
+        self.addCleanup(top.kill)
+        self.addCleanup(os.close, terminal)
+        shown = b""
+        while b"q:quit" not in shown:
+            shown += os.read(master, 65536)
+        before = self.rss_kb(top.pid)
+        for _ in range(5):  # Far more than a terminal has room for.
+            os.write(master, b"?x" * 100)
+            wait_until(lambda: not self.unread_keys(terminal), "the keys to be read")
+        self.assertLess(self.rss_kb(top.pid), before + 8 * 1024)
+        top.terminate()
+        self.assertEqual(top.wait(timeout=60), -signal.SIGTERM)
+        self.end_well(launchers)
+
+    def unread_keys(self, terminal):
+        return struct.unpack("i", fcntl.ioctl(terminal, termios.FIONREAD, b"\0" * 4))[0]
 
 
 class NoScreenTest(TopCase):

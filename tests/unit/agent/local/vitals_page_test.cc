@@ -102,6 +102,7 @@ TEST_F(VitalsPageTest, WhatTheWorkerSaysIsRead) {
   EXPECT_EQ(own->total(), 100);
   EXPECT_EQ(own->step_age_ns(), 1500);
   EXPECT_EQ(own->loss(), 2.5);
+  EXPECT_FALSE(own->has_bad_loss());
   EXPECT_EQ(own->tokens_per_second(), 1e6);
   EXPECT_EQ(own->tokens(), 77);
   EXPECT_EQ(own->phase(), "backward");
@@ -130,6 +131,13 @@ TEST_F(VitalsPageTest, AWordThatIsNotWrittenSaysNothing) {
   EXPECT_EQ(own->step(), -1);
   EXPECT_EQ(own->total(), -1);
   EXPECT_TRUE(std::isnan(own->loss()));
+  EXPECT_FALSE(own->has_bad_loss());
+  for (const double bad : {NAN, INFINITY}) {
+    Worker().loss = Bits(bad);
+    own = view->Read(copy_, 2500);
+    EXPECT_TRUE(std::isnan(own->loss()));
+    EXPECT_TRUE(own->has_bad_loss());
+  }
   EXPECT_EQ(own->step_age_ns(), 0);
   EXPECT_EQ(own->phase(), "other");
   Worker().collective_began_ns = 1;

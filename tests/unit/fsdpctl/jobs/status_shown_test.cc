@@ -69,6 +69,16 @@ TEST(StatusTextTest, WhatIsSetIsShown) {
   }
 }
 
+TEST(StatusTextTest, NoTextSteersTheTerminal) {
+  v1::JobStatus status = Status();
+  status.set_reason(
+      "one\x1b[2J\xc2\x9b"
+      "3J\xff two \xc3\xb6\xc2\xa9");
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("one [2J?3J\xef\xbf\xbd two \xc3\xb6\xc2\xa9"));
+  EXPECT_EQ(EventText("no\x1b event"), "no  event");
+}
+
 TEST(StatusTextTest, WhatTheWatchHasFoundIsShown) {
   v1::JobStatus status = Status();
   v1::Finding* found = status.add_findings();
@@ -77,9 +87,11 @@ TEST(StatusTextTest, WhatTheWatchHasFoundIsShown) {
   found->set_what("rank 2 is stopped");
   found->set_age_ns(2 * kSecond);
   found->add_ranks(2);
+  found->set_rank_count(64);
   EXPECT_THAT(StatusText(status), HasSubstr("rank 2 is stopped (found 2.0 s ago)"));
   const json shown = json::parse(StatusJson(status));
-  EXPECT_EQ(shown.at("findings"), json::parse(R"([{"id": 3, "kind": "hang", "ranks": [2],
+  EXPECT_EQ(shown.at("findings"),
+            json::parse(R"([{"id": 3, "kind": "hang", "ranks": [2], "rank_count": 64,
                                                   "what": "rank 2 is stopped", "age_s": 2.0}])"));
 }
 

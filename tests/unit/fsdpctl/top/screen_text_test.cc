@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <clocale>
+#include <cmath>
+#include <cstdint>
 
 #include "fsdpctl/top/amounts.h"
 
@@ -93,6 +95,32 @@ TEST(AmountsTest, SharesAndNumbers) {
   EXPECT_EQ(ShareText(200, 100), "100%");  // Read at different times.
   EXPECT_EQ(ShareText(1, 0), "-");
   EXPECT_EQ(NumberText(2.53149), "2.531");
+  EXPECT_EQ(NumberText(12345.678), "12346");
+  EXPECT_EQ(NumberText(0), "0");
+  EXPECT_EQ(NumberText(1e7), "1e7");
+  EXPECT_EQ(NumberText(12345678), "1.235e7");
+  EXPECT_EQ(NumberText(0.001234), "0.00123");
+  EXPECT_EQ(NumberText(0.00012345), "1.23e-4");
+  EXPECT_EQ(NumberText(-1.5e-100), "-2e-100");
+  EXPECT_EQ(NumberText(NAN), "nan");
+  EXPECT_EQ(NumberText(-INFINITY), "-inf");
+}
+
+TEST(AmountsTest, NoNumberIsTooWideOrFarOff) {
+  for (double number = 1e-300; number < 1e300; number *= 1.37) {
+    for (const double signed_number : {number, -number}) {
+      const std::string text = NumberText(signed_number);
+      ASSERT_LE(text.size(), 7U) << signed_number;
+      ASSERT_NEAR(std::stod(text) / signed_number, 1, 0.35) << text;
+      const bool is_common = signed_number >= 1e-3 && signed_number < 1e6;
+      ASSERT_NEAR(std::stod(text) / signed_number, 1, is_common ? 0.005 : 0.35) << text;
+    }
+  }
+}
+
+TEST(AmountsTest, SumsStayWithinTheirType) {
+  EXPECT_EQ(AddUp(2, 3), 5);
+  EXPECT_EQ(AddUp(INT64_MAX, INT64_MAX), INT64_MAX);
 }
 
 }  // namespace

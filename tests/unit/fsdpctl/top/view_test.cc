@@ -1,20 +1,11 @@
 #include "fsdpctl/top/view.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-
-#include "fsdpctl/top/link.h"
-#include "fsdpctl/top/step_rate.h"
-#include "tests/unit/fsdpctl/top/shown_job.h"
+#include <string>
 
 namespace fsdprun::top {
 namespace {
-
-using std::chrono::minutes;
-using std::chrono::seconds;
-using ::testing::HasSubstr;
 
 TEST(ViewTest, KeysScroll) {
   View view;
@@ -56,91 +47,74 @@ TEST(ViewTest, AnyKeyLeavesTheHelp) {
   }
 }
 
-TEST(StepRateTest, StepsOfOneGenerationAreCounted) {
-  StepRate rate;
-  const MonoTime start{};
-  EXPECT_EQ(rate.per_second(), std::nullopt);
-  rate.See(1, 10, start);
-  rate.See(1, 10, start + seconds(1));
-  EXPECT_EQ(rate.per_second(), std::nullopt);
-  rate.See(1, 14, start + seconds(2));
-  EXPECT_EQ(rate.per_second(), 2.0);
-  rate.See(2, 12, start + seconds(3));
-  EXPECT_EQ(rate.per_second(), std::nullopt);
-  rate.See(2, -1, start + seconds(4));
-  rate.See(2, 13, start + seconds(5));
-  EXPECT_EQ(rate.per_second(), 0.5);
-}
-
-TEST(StepRateTest, OldStepsAreForgottenUnlessThereAreFewer) {
-  StepRate rate;
-  const MonoTime start{};
-  rate.See(1, 0, start);
-  rate.See(1, 1, start + minutes(10));
-  EXPECT_EQ(rate.per_second(), 1.0 / 600);
-  rate.See(1, 11, start + minutes(10) + seconds(10));
-  EXPECT_EQ(rate.per_second(), 1.0);
-}
-
-class LinkTest : public ::testing::Test {
- protected:
-  LinkTest() {
-    link_.Asked(now_);
-    link_.Answered(status_, now_);
+TEST(ViewTest, ScrollingKeepsWhereTheTableBegins) {
+  const View view{.header_lines = 7, .found = 3};
+  EXPECT_EQ(After(view, Key::kDown, 10).header_lines, 7);
+  EXPECT_EQ(After(view, Key::kPageUp, 10).found, 3);
+  for (const int letter : {'s', 'r', 'p', 'e', 'x'}) {
+    EXPECT_EQ(After(view, KeyOf(letter), 10).header_lines, 0);
+    EXPECT_EQ(After(view, KeyOf(letter), 10).found, -1);
   }
-
-  Link link_;
-  v1::JobStatus status_ = ShownJob(1, 4);
-  MonoTime now_{seconds(100)};
-};
-
-TEST_F(LinkTest, SilenceIsToldAndThenAskedAnew) {
-  EXPECT_EQ(link_.Trouble(now_ + seconds(5)), "");
-  EXPECT_EQ(link_.Trouble(now_ + seconds(6)), "no answer of the coordinator for 6.0s");
-  EXPECT_FALSE(link_.IsStuck(now_ + seconds(25)));
-  EXPECT_TRUE(link_.IsStuck(now_ + seconds(26)));
-  link_.Asked(now_ + seconds(27));
-  EXPECT_FALSE(link_.IsStuck(now_ + seconds(30)));
 }
 
-TEST_F(LinkTest, ManyWorkersAreAnsweredForLessOften) {
-  status_.set_world_size(10'000);
-  link_.Answered(status_, now_);
-  EXPECT_EQ(link_.Trouble(now_ + seconds(14)), "");
-  EXPECT_NE(link_.Trouble(now_ + seconds(16)), "");
+TEST(ViewTest, TheEndStaysInSightUntilSomebodyGoesUp) {
+  View view = After(View{}, Key::kEnd, 10);
+  EXPECT_TRUE(view.is_at_end);
+  EXPECT_TRUE(After(view, Key::kDown, 10).is_at_end);
+  EXPECT_TRUE(After(view, KeyOf('e'), 10).is_at_end);
+  for (const Key key : {Key::kUp, Key::kPageUp, Key::kHome, Key::kSort, Key::kProblems}) {
+    EXPECT_FALSE(After(view, key, 10).is_at_end);
+  }
 }
 
-TEST_F(LinkTest, ALostConnectionIsToldUntilThereIsAnAnswer) {
-  link_.Ended(absl::UnavailableError("nobody answers"));
-  EXPECT_EQ(link_.Trouble(now_), "connection lost, asking again: nobody answers");
-  EXPECT_THAT(link_.LastWords(), HasSubstr("job run7: connection lost: nobody answers"));
-  link_.Asked(now_ + seconds(1));
-  EXPECT_NE(link_.Trouble(now_ + seconds(1)), "");
-  link_.Answered(status_, now_ + seconds(2));
-  EXPECT_EQ(link_.Trouble(now_ + seconds(2)), "");
-  EXPECT_FALSE(link_.is_over());
-  EXPECT_EQ(link_.LastWords(), "job run7 goes on: generation 2, running: all workers run");
+View Typed(View view, const std::string& text) {
+  for (const char letter : text) {
+    view = After(view, Press{KeyOf(letter), letter}, 10);
+  }
+  return view;
 }
 
-TEST_F(LinkTest, TheEndOfTheJobIsNoLoss) {
-  status_.set_phase("finished");
-  status_.set_exit_code(3);
-  link_.Answered(status_, now_);
-  EXPECT_TRUE(link_.is_over());
-  link_.Ended(absl::OkStatus());
-  EXPECT_EQ(link_.Trouble(now_ + minutes(1)), "");
-  EXPECT_FALSE(link_.IsStuck(now_ + minutes(1)));
-  EXPECT_EQ(link_.LastWords(), "job run7 ended with exit code 3");
+TEST(ViewTest, AGoalIsTyped) {
+  View view = Typed(View{}, "/node q");
+  EXPECT_TRUE(view.is_typing);
+  EXPECT_EQ(view.typed, "node q");
+  EXPECT_FALSE(IsQuit(view, {Key::kQuit, 'q'}));
+  view = After(view, Press{Key::kOther, kBackspace}, 10);
+  view = After(view, Press{Key::kDown, 0}, 10);  // It means nothing there.
+  EXPECT_EQ(view.typed, "node ");
+  EXPECT_EQ(view.first_row, 0);
+  EXPECT_EQ(After(view, Press{Key::kOther, kEscape}, 10), View{});
+  view = After(view, Press{Key::kOther, kEnter}, 10);
+  EXPECT_EQ(view, (View{.goal = "node "}));
+  EXPECT_TRUE(IsQuit(view, {Key::kQuit, 'q'}));
+  EXPECT_EQ(Typed(View{}, "/" + std::string(500, 'x')).typed.size(), 64U);
+  EXPECT_FALSE(IsQuit({.shows_help = true}, {Key::kQuit, 'q'}));
 }
 
-TEST_F(LinkTest, WhoKnewTheExitCodeKnowsTheEnd) {
-  status_.set_phase("releasing");
-  status_.set_exit_code(0);
-  link_.Answered(status_, now_);
-  EXPECT_FALSE(link_.is_over());
-  link_.Ended(absl::UnavailableError("gone"));
-  EXPECT_TRUE(link_.is_over());
-  EXPECT_EQ(link_.LastWords(), "job run7 ended with exit code 0");
+TEST(ViewTest, ADigitBeginsAGoal) {
+  View view = Typed(View{}, "2000");
+  EXPECT_TRUE(view.is_typing);
+  EXPECT_EQ(After(view, Press{Key::kOther, kEnter}, 10).goal, "2000");
+  EXPECT_FALSE(Typed({.shows_help = true}, "2").is_typing);
+}
+
+TEST(ViewTest, TheRanksOfTheNodeThatWasFoundAreShown) {
+  const View view = After(View{.shows_nodes = true, .found = 512}, KeyOf('n'), 10);
+  EXPECT_EQ(view.goal, "512");
+  EXPECT_EQ(After(View{.shows_nodes = true}, KeyOf('n'), 10).goal, "");
+}
+
+TEST(ViewTest, HelpScrolls) {
+  View view = After(View{}, KeyOf('?'), 10);
+  view = After(view, Key::kDown, 10);
+  EXPECT_TRUE(view.shows_help);
+  EXPECT_EQ(view.help_row, 1);
+  EXPECT_EQ(view.first_row, 0);
+}
+
+TEST(ViewTest, CtrlLDrawsAllAnew) {
+  EXPECT_EQ(KeyOf(12), Key::kRedraw);
+  EXPECT_EQ(After(View{.first_row = 4}, Key::kRedraw, 10), View{.first_row = 4});
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ TEST(ControlDeskTest, AStateIsToldOnce) {
   ASSERT_EQ(answers.size(), 1U);
   const v1::JobStatus& status = answers[0].status();
   EXPECT_EQ(status.job(), "run7");
+  EXPECT_FALSE(status.launch_id().empty());
   EXPECT_EQ(status.phase(), "rendezvous");
   EXPECT_THAT(status.reason(), HasSubstr("1 of 2 joined"));
   ASSERT_EQ(status.nodes_size(), 1);
@@ -55,6 +56,21 @@ TEST(ControlDeskTest, WhoFollowsTheStateHearsOfEachNewOne) {
   EXPECT_EQ(call->Next()->status().nodes_size(), 1);
   job.Join(2);
   EXPECT_EQ(call->Next()->status().phase(), "preparing");
+}
+
+TEST(ControlDeskTest, FindingsCountTheRanksThatTheyDoNotName) {
+  AskedJob job;
+  watch::HangFound hang{.id = 1, .culprits = {{3, "b", 77}, {4, "b", 78}}, .culprit_count = 64};
+  watch::SlowFound slow{.id = 2, .ranks = {{5, "b", 79}}, .rank_count = 1};
+  job.Do([&] {
+    job.desk_.Note(watch::Finding(hang));
+    job.desk_.Note(watch::Finding(slow));
+  });
+  const v1::JobStatus status = job.Ask(StatusOf(false))->Next()->status();
+  ASSERT_EQ(status.findings_size(), 2);
+  EXPECT_THAT(status.findings(0).ranks(), ElementsAre(3, 4));
+  EXPECT_EQ(status.findings(0).rank_count(), 64);
+  EXPECT_EQ(status.findings(1).rank_count(), 1);
 }
 
 TEST(ControlDeskTest, WorkersAreToldToWhoAsksForThem) {
