@@ -105,8 +105,9 @@ std::vector<OptionSpec> WhichFaults() {
        .group = G::kFaults,
        .reads_variable = false,
        .metavar = "N",
-       .default_text = "another one each time, which is printed",
-       .help = "The same seed and options are the same plan."},
+       .default_text = "another one each time, which is printed; of a schedule: 0",
+       .help = "The same seed and options are the same plan. In a schedule it chooses whom faults "
+               "without a number meet."},
       {.name = "schedule",
        .family = F::kOwn,
        .group = G::kFaults,
@@ -166,8 +167,16 @@ std::vector<OptionSpec> WhichVerdict() {
        .reads_variable = false,
        .metavar = "TIME",
        .default_text = "120s",
-       .help = "How long the job may take until all workers run, at first and after a fault is "
-               "over: a fault that takes it longer was not survived."},
+       .help = "How long the job may take until all workers run, at first, and until they get on "
+               "after a fault is over: a fault that takes it longer was not survived."},
+      {.name = "settle",
+       .family = F::kOwn,
+       .group = G::kFaults,
+       .reads_variable = false,
+       .metavar = "TIME",
+       .default_text = "2s",
+       .help = "Workers that have reported steps have answered a fault with the next step. Of "
+               "others all have to run for so long, in the same world."},
       {.name = "until-end",
        .family = F::kOwn,
        .group = G::kFaults,

@@ -124,8 +124,9 @@ const ProgramTexts& JobTexts(CliProgram program) {
           "The state of a job and a row for each worker, once a second: its process, what it does, "
           "its step and how long that took, what it waited for, and its memory. What the watch has "
           "found comes first, and such workers are marked. Arrows, j, k, PgUp, PgDn, g and G "
-          "scroll; s and r sort; p shows only workers with problems, n nodes, e the latest events, "
-          "? all keys; q quits. It needs a terminal; --once and --json do not. If the coordinator "
+          "scroll, / finds a rank or a node; s and r sort; p shows only workers with problems, "
+          "n nodes, e the latest events, ? all keys; q quits. It needs a terminal; --once and "
+          "--json do not. If the coordinator "
           "goes away, it asks again until somebody quits.",
       .examples = {"fsdpctl top", "fsdpctl top --job run7 --once",
                    "FSDPRUN_TOKEN=... fsdpctl top --rdzv-endpoint 10.0.0.1:29400 --job run7"}};
@@ -347,8 +348,9 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "First: all faults are lifted, a job that was started here is ended as by the same signal, "
        "and the report is printed. Second: what was started here is killed."},
       {"SIGKILL",
-       "What was filled is free again. What is stopped stays stopped until somebody sends SIGCONT, "
-       "and what was started here runs on."}};
+       "What was filled is free again. What is stopped stays stopped until somebody sends SIGCONT. "
+       "A job with one launcher runs on; one of several nodes, which reach their coordinator "
+       "through this program, ends by itself within a minute."}};
   static const std::vector<TextEntry> none;
   if (IsCommand(program)) {
     return none;
@@ -392,8 +394,10 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
        "At least one fault was injected and the job has come through all of them; it has ended "
        "with 0, or runs on where its end was not waited for; --verify has ended with 0."},
       {"1",
-       "A fault was not survived, the job or --verify has failed, a signal came, there is no such "
-       "job, or an option has a value that means nothing. The report says which."},
+       "A fault was not survived; faults of a schedule, or all of a kind, could not be done, or "
+       "the "
+       "job has ended before they came; the job or --verify has failed; a signal came; there is no "
+       "such job; or an option has a value that means nothing. The report says which."},
       {"2", "The command line cannot be read."},
   };
   if (program == CliProgram::kChaos) {

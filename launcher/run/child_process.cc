@@ -130,7 +130,9 @@ absl::Status StartError(const std::string& program, int error) {
 
 /// What its thread and the loop know of a start.
 struct ChildProcess::Birth {
-  explicit Birth(ChildProcess* o) : owner(o) {}
+  Birth(ChildProcess* o, Reach r) : reach(r), owner(o) {}
+
+  const Reach reach;
 
   /// Loop thread only. Null if nobody waits for it any more.
   ChildProcess* owner;
@@ -140,8 +142,8 @@ struct ChildProcess::Birth {
   std::optional<absl::StatusOr<Child>> child ABSL_GUARDED_BY(mu);
 };
 
-ChildProcess::ChildProcess(EventLoop& loop, Hooks hooks)
-    : loop_(loop), hooks_(std::move(hooks)), gate_(loop) {}
+ChildProcess::ChildProcess(EventLoop& loop, Hooks hooks, Reach reach)
+    : loop_(loop), hooks_(std::move(hooks)), reach_(reach), gate_(loop) {}
 
 ChildProcess::~ChildProcess() {
   if (birth_ != nullptr) {
@@ -154,7 +156,7 @@ ChildProcess::~ChildProcess() {
 
 void ChildProcess::Start(const std::vector<std::string>& command, const Environment& environment,
                          const Streams& streams) {
-  birth_ = std::make_shared<Birth>(this);
+  birth_ = std::make_shared<Birth>(this, reach_);
   const LoopGate::Post post = gate_.poster();
   const auto start = [birth = birth_, command, environment, streams, post] {
     Deliver(birth, StartChild(command, environment, streams), post);
@@ -203,7 +205,7 @@ void ChildProcess::Deliver(const std::shared_ptr<Birth>& birth, absl::StatusOr<C
       }
     });
   } else if (unwanted->ok()) {
-    EndChild(**unwanted, -1);
+    EndChild(**unwanted, birth->reach, -1);
   }
 }
 
@@ -215,9 +217,18 @@ std::optional<absl::StatusOr<ChildProcess::Child>> ChildProcess::TakeChild(Birth
   return std::exchange(birth.child, std::nullopt);
 }
 
+// Nobody has waited for it yet, so the number of its group is not another's.
+void ChildProcess::SendTo(const Child& child, Reach reach, int signal) {
+  if (reach == Reach::kGroup) {
+    ::kill(-child.pid, signal);
+  } else {
+    ::syscall(SYS_pidfd_send_signal, child.pidfd.get(), signal, nullptr, 0);
+  }
+}
+
 // `wait_ms`: negative without a bound.
-void ChildProcess::EndChild(const Child& child, int wait_ms) {
-  ::syscall(SYS_pidfd_send_signal, child.pidfd.get(), SIGKILL, nullptr, 0);
+void ChildProcess::EndChild(const Child& child, Reach reach, int wait_ms) {
+  SendTo(child, reach, SIGKILL);
   pollfd end{.fd = child.pidfd.get(), .events = POLLIN, .revents = 0};
   ::poll(&end, 1, wait_ms);
   ::waitpid(child.pid, nullptr, WNOHANG);
@@ -243,7 +254,7 @@ void ChildProcess::Signal(int signal) {
   if (birth_ != nullptr) {
     early_signal_ = signal;
   } else if (is_running()) {
-    ::syscall(SYS_pidfd_send_signal, child_.pidfd.get(), signal, nullptr, 0);
+    SendTo(child_, reach_, signal);
   }
 }
 
@@ -253,12 +264,12 @@ void ChildProcess::Kill() {
     const auto child = TakeChild(*birth_, /*is_last=*/true);
     birth_.reset();
     if (child.has_value() && child->ok()) {
-      EndChild(**child, kKillWaitMs);
+      EndChild(**child, reach_, kKillWaitMs);
     }
   }
   if (is_running()) {
     loop_.Unwatch(child_.pidfd.get());
-    EndChild(child_, kKillWaitMs);
+    EndChild(child_, reach_, kKillWaitMs);
     child_.pidfd.reset();
   }
 }

@@ -30,6 +30,11 @@ class ChildProcess {
     kPipe,         ///< one whose other end is here
     kPipeOfError,  ///< that of standard error: what is written to both comes in order
   };
+  /// Whom signals reach.
+  enum class Reach {
+    kProcess,
+    kGroup,  ///< All in its process group, as from a terminal.
+  };
   /// Standard input, output and error.
   using Streams = std::array<Stream, 3>;
   /// Our ends, of the same; they do not block. Invalid where there is no pipe of its own.
@@ -44,7 +49,7 @@ class ChildProcess {
     std::function<void(const absl::Status& why)> on_failure;
   };
 
-  ChildProcess(EventLoop& loop, Hooks hooks);
+  ChildProcess(EventLoop& loop, Hooks hooks, Reach reach = Reach::kProcess);
   /// One that is being started is ended as soon as it runs; one that runs is left alone.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
@@ -77,14 +82,16 @@ class ChildProcess {
                                           const Environment& environment, const Streams& streams);
   static void Deliver(const std::shared_ptr<Birth>& birth, absl::StatusOr<Child> child,
                       const LoopGate::Post& post);
+  static void SendTo(const Child& child, Reach reach, int signal);
   static std::optional<absl::StatusOr<Child>> TakeChild(Birth& birth, bool is_last);
-  static void EndChild(const Child& child, int wait_ms);
+  static void EndChild(const Child& child, Reach reach, int wait_ms);
   void OnStarted();
   void OnEnd();
 
   // Constant after construction.
   EventLoop& loop_;
   const Hooks hooks_;
+  const Reach reach_;
   const LoopGate gate_;
 
   // Owned by the loop thread.

@@ -10,7 +10,7 @@ using State = FaultRecord::State;
 using Kind = Campaign::Action::Kind;
 
 /// After a fault is over, what was sent before has to arrive until the job can be believed.
-constexpr Duration kSettling = std::chrono::milliseconds(300);
+constexpr Duration kArrival = std::chrono::milliseconds(300);
 /// How long it is tried to begin a fault.
 constexpr Duration kTrying = std::chrono::seconds(3);
 constexpr size_t kFailuresKept = 3;
@@ -29,6 +29,8 @@ std::vector<Campaign::Action> Campaign::Step(MonoTime now, const JobView& view) 
   if (end_ != End::kNotYet) {
     return actions;
   }
+  view_ = view;
+  has_steps_ |= view.Runs() && view.step >= 0;
   asked_first_ = asked_first_.value_or(now);
   if (!began_at_.has_value()) {
     if (!view.Runs()) {
@@ -47,7 +49,7 @@ std::vector<Campaign::Action> Campaign::Step(MonoTime now, const JobView& view) 
     return Finish(End::kNotSurvived);
   }
   BeginDue(now, view, &actions);
-  if (!HasNext(now) && !HasOpen() && !is_beginning_) {
+  if (!HasMore(now) && !HasOpen()) {
     return Finish(End::kDone);
   }
   return actions;
@@ -57,16 +59,32 @@ bool Campaign::RunsAgain(const JobView& view) const {
   return view.Runs() && (!options_.needs_full_world || view.world_size >= full_world_);
 }
 
-bool Campaign::IsAnswered(const FaultRecord& record, const JobView& view) const {
-  if (!RunsAgain(view) || view.asked_at < record.over_at) {
+bool Campaign::MayBeAnswered(const FaultRecord& record, const JobView& view) const {
+  return RunsAgain(view) && view.asked_at >= record.over_at + kArrival &&
+         (!record.expects.new_world || view.generation > record.generation_before) &&
+         (!record.expects.new_coordinator || view.coordinator_pid != record.coordinator_before);
+}
+
+/// Since it has run again.
+bool Campaign::GetsOn(const FaultRecord& record, const JobView& view) const {
+  if (!has_steps_) {
+    return view.asked_at - *record.runs_since >= options_.settle;
+  }
+  const bool is_new_world = view.generation > record.generation_before;
+  return view.step > (is_new_world ? -1 : record.step_then);
+}
+
+bool Campaign::IsAnswered(FaultRecord* record, const JobView& view) const {
+  if (!MayBeAnswered(*record, view)) {
+    record->runs_since.reset();
     return false;
   }
-  const bool is_new =
-      (!record.expects.new_world || view.generation > record.generation_before) &&
-      (!record.expects.new_coordinator || view.coordinator_pid != record.coordinator_before);
-  // What expects nothing new looks answered before anybody can have noticed it.
-  const bool has_proof = record.expects.new_world || record.expects.new_coordinator;
-  return is_new && (has_proof || view.asked_at >= record.over_at + kSettling);
+  if (!record->runs_since.has_value() || record->runs_in != view.generation) {
+    record->runs_since = view.asked_at;
+    record->runs_in = view.generation;
+    record->step_then = view.step;
+  }
+  return GetsOn(*record, view);
 }
 
 void Campaign::Judge(MonoTime now, const JobView& view) {
@@ -74,9 +92,9 @@ void Campaign::Judge(MonoTime now, const JobView& view) {
     if (record.state != State::kOver) {
       continue;
     }
-    if (IsAnswered(record, view)) {
+    if (IsAnswered(&record, view)) {
       record.state = State::kAnswered;
-      record.answered_at = view.asked_at;
+      record.answered_at = has_steps_ ? view.asked_at : *record.runs_since;
       record.generation_after = view.generation;
       record.restarts_after = view.restarts_used;
       free_since_ = now;
@@ -104,30 +122,40 @@ MonoTime Campaign::DueAt(const FaultRecord& record) const {
   return (options_.plan.has_fixed_times ? *began_at_ : free_since_) + record.planned.at;
 }
 
-bool Campaign::HasNext(MonoTime now) const {
-  return next_ < records_.size() &&
-         (!options_.duration.has_value() || now <= *began_at_ + *options_.duration);
+bool Campaign::HasMore(MonoTime now) const {
+  const bool is_too_late = options_.duration.has_value() && now > *began_at_ + *options_.duration;
+  return std::any_of(records_.begin(), records_.end(), [&](const FaultRecord& record) {
+    return record.state == State::kPlanned && (record.is_beginning || !is_too_late);
+  });
 }
 
-bool Campaign::MayBegin(MonoTime now, const JobView& view) const {
-  if (is_beginning_ || !HasNext(now) || now < DueAt(records_[next_])) {
+bool Campaign::MayBegin(const FaultRecord& record, MonoTime now, const JobView& view) const {
+  if (record.is_beginning || now < DueAt(record) || !HasMore(now)) {
     return false;
   }
   return options_.overlaps || options_.plan.has_fixed_times || (!HasOpen() && RunsAgain(view));
 }
 
 void Campaign::BeginDue(MonoTime now, const JobView& view, std::vector<Action>* actions) {
-  if (MayBegin(now, view)) {
-    is_beginning_ = true;
-    before_ = view;
-    actions->push_back({Kind::kBegin, next_++});
+  for (size_t i = 0; i < records_.size(); ++i) {
+    FaultRecord& record = records_[i];
+    if (record.state != State::kPlanned) {
+      continue;
+    }
+    if (MayBegin(record, now, view)) {
+      record.is_beginning = true;
+      before_ = view;
+      actions->push_back({Kind::kBegin, i});
+    }
+    if (!options_.plan.has_fixed_times) {
+      return;  // One after the other.
+    }
   }
 }
 
 void Campaign::OnBegun(size_t index, MonoTime now, std::string what, Expectation expects) {
   FaultRecord& record = records_[index];
-  is_beginning_ = false;
-  tried_since_.reset();
+  record.is_beginning = false;
   record.state = Lasts(record.planned.kind) ? State::kUnderWay : State::kOver;
   record.what = std::move(what);
   record.expects = expects;
@@ -140,16 +168,14 @@ void Campaign::OnBegun(size_t index, MonoTime now, std::string what, Expectation
 }
 
 void Campaign::OnSkipped(size_t index, MonoTime now, std::string why) {
-  is_beginning_ = false;
-  tried_since_ = tried_since_.value_or(now);
-  if (now - *tried_since_ < kTrying) {
-    next_ = index;
-    return;
+  FaultRecord& record = records_[index];
+  record.is_beginning = false;
+  record.tried_since = record.tried_since.value_or(now);
+  if (now - *record.tried_since >= kTrying) {
+    record.state = State::kSkipped;
+    record.what = std::move(why);
+    free_since_ = now;
   }
-  tried_since_.reset();
-  records_[index].state = State::kSkipped;
-  records_[index].what = std::move(why);
-  free_since_ = now;
 }
 
 void Campaign::OnLifted(size_t index, MonoTime now) {
@@ -161,6 +187,10 @@ void Campaign::OnLifted(size_t index, MonoTime now) {
 }
 
 void Campaign::OnFailure(const std::string& what) {
+  // From then on it is being ended.
+  if (end_ == End::kNotSurvived || end_ == End::kNeverRan || end_ == End::kStopped) {
+    return;
+  }
   for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
     if (record->IsOpen()) {
       if (record->failures.size() < kFailuresKept) {
@@ -189,19 +219,34 @@ std::vector<Campaign::Action> Campaign::OnJobOver(MonoTime now, int exit_code) {
       record.restarts_after = record.restarts_before;
     }
   }
-  end_ = end_ == End::kNotYet ? End::kJobOver : end_;
+  if (end_ == End::kNotYet) {
+    end_ = End::kJobOver;
+    view_at_end_ = view_;
+    DropWhatDidNotCome();
+  }
   return actions;
 }
 
-std::vector<Campaign::Action> Campaign::Stop(MonoTime) {
+std::vector<Campaign::Action> Campaign::Stop() {
   if (end_ != End::kNotYet) {
     return {};
   }
   return Finish(End::kStopped);
 }
 
+// With a duration the plan has more faults than can come.
+void Campaign::DropWhatDidNotCome() {
+  if (options_.duration.has_value()) {
+    while (!records_.empty() && records_.back().state == State::kPlanned) {
+      records_.pop_back();
+    }
+  }
+}
+
 std::vector<Campaign::Action> Campaign::Finish(End end) {
   end_ = end;
+  view_at_end_ = view_;
+  DropWhatDidNotCome();
   std::vector<Action> actions;
   for (size_t i = 0; i < records_.size(); ++i) {
     if (records_[i].state == State::kUnderWay) {

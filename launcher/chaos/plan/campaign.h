@@ -12,7 +12,8 @@
 
 namespace fsdprun::chaos {
 
-/// What tells that the job has answered a fault: in any case, that all workers run.
+/// What tells that the job has answered a fault, beside that all its workers run and get on: see
+/// Campaign.
 struct Expectation {
   /// In another world than before.
   bool new_world = false;
@@ -32,12 +33,21 @@ struct FaultRecord {
 
   PlannedFault planned;
   State state = State::kPlanned;
+  /// A kBegin was asked for, and is not known to be carried out.
+  bool is_beginning = false;
+  /// Since when it is tried in vain.
+  std::optional<MonoTime> tried_since;
   /// Whom it met, or why it was left out.
   std::string what;
   Expectation expects;
   MonoTime begun_at{};
   MonoTime over_at{};
-  /// When all workers were found to run again.
+  /// Since when all workers run again, in which world, and at which step they were then; unset:
+  /// they do not, as far as is known.
+  std::optional<MonoTime> runs_since;
+  uint64_t runs_in = 0;
+  int64_t step_then = -1;
+  /// When it was answered: by a step, or by the workers that ran from then on.
   MonoTime answered_at{};
   uint64_t generation_before = 0;
   uint64_t generation_after = 0;
@@ -52,15 +62,20 @@ struct FaultRecord {
   bool IsDone() const { return state != State::kPlanned && state != State::kSkipped; }
 };
 
-/// Decides when which fault of a plan is done and lifted, and whether the job has answered it.
-/// Pure: no clock, no processes.
+/// Decides when which fault of a plan is done and lifted, and whether the job has answered it: all
+/// its workers run, and get on. That they do is shown by a step that they report, where they have
+/// reported any before; else by the same world that holds for a while, since a world runs before
+/// its workers have done anything. Pure: no clock, no processes.
 class Campaign {
  public:
   struct Options {
     FaultPlan plan;
     /// How long a job may take to answer a fault that is over.
     Duration patience{};
-    /// No fault begins later than that after the first; unset: no bound.
+    /// How long a world without steps has to hold.
+    Duration settle{};
+    /// No fault begins later than that after all workers ran for the first time, and how many there
+    /// are is not known before; unset: all faults of the plan come.
     std::optional<Duration> duration;
     /// Faults come although earlier ones are open; those at fixed times do anyhow.
     bool overlaps = false;
@@ -103,10 +118,14 @@ class Campaign {
   /// The job's last process has ended. Returns what is to be lifted.
   std::vector<Action> OnJobOver(MonoTime now, int exit_code);
   /// The user has had enough. Returns what is to be lifted.
-  std::vector<Action> Stop(MonoTime now);
+  std::vector<Action> Stop();
 
+  /// Of the plan; once the duration is over, of the faults that came.
   const std::vector<FaultRecord>& records() const { return records_; }
+  const Options& options() const { return options_; }
   End end() const { return end_; }
+  /// The job, as it was known when no more faults came.
+  const JobView& view_at_end() const { return view_at_end_; }
   /// When all workers ran for the first time.
   std::optional<MonoTime> began_at() const { return began_at_; }
   /// Failures while no fault was open.
@@ -114,31 +133,33 @@ class Campaign {
 
  private:
   bool RunsAgain(const JobView& view) const;
-  bool IsAnswered(const FaultRecord& record, const JobView& view) const;
+  bool MayBeAnswered(const FaultRecord& record, const JobView& view) const;
+  bool GetsOn(const FaultRecord& record, const JobView& view) const;
+  bool IsAnswered(FaultRecord* record, const JobView& view) const;
   void Judge(MonoTime now, const JobView& view);
   void LiftDue(MonoTime now, std::vector<Action>* actions) const;
-  bool MayBegin(MonoTime now, const JobView& view) const;
+  bool MayBegin(const FaultRecord& record, MonoTime now, const JobView& view) const;
   void BeginDue(MonoTime now, const JobView& view, std::vector<Action>* actions);
   std::vector<Action> Finish(End end);
+  void DropWhatDidNotCome();
   bool HasOpen() const;
-  /// The next fault that has not begun, if its time has not run out.
-  bool HasNext(MonoTime now) const;
+  /// Faults that have not begun, and whose time has not run out.
+  bool HasMore(MonoTime now) const;
   MonoTime DueAt(const FaultRecord& record) const;
 
   const Options options_;
   std::vector<FaultRecord> records_;
-  size_t next_ = 0;
-  /// A kBegin was asked for, and is not known to be carried out.
-  bool is_beginning_ = false;
-  /// Since when the next one is tried.
-  std::optional<MonoTime> tried_since_;
   End end_ = End::kNotYet;
   std::optional<MonoTime> asked_first_;
   std::optional<MonoTime> began_at_;
   /// Since when the next fault is waited for.
   MonoTime free_since_{};
   int full_world_ = 0;
-  /// What the job knew before the fault that begins.
+  /// Its workers report steps.
+  bool has_steps_ = false;
+  JobView view_;
+  JobView view_at_end_;
+  /// The job before the fault that begins.
   JobView before_;
   std::vector<std::string> unexplained_;
 };

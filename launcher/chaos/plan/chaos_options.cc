@@ -17,8 +17,9 @@ namespace fsdprun::chaos {
 namespace {
 
 constexpr int64_t kDefaultFillLeave = 1 << 20;
-/// More than come in any time that somebody waits for.
-constexpr int kFaultsOfDuration = 100'000;
+/// Two faults are at least that far from each other, or as many come as nobody reads of.
+constexpr Duration kLeastPause = std::chrono::milliseconds(300);
+constexpr int kMostFaultsOfDuration = 10'000;
 constexpr char kTime[] = "a time such as 5, 1.5s, 200ms or 10min";
 constexpr char kTimes[] = "a time, or two as MIN:MAX, such as 200ms:5s";
 
@@ -132,6 +133,12 @@ absl::Status CheckTogether(const RawOptions& options, const ChaosOptions& result
   return absl::OkStatus();
 }
 
+/// As many as can come in that time.
+int FaultsOf(Duration duration, Duration every) {
+  const auto most = duration / std::max(every / 2, kLeastPause) + 1;
+  return static_cast<int>(std::min<int64_t>(most, kMostFaultsOfDuration));
+}
+
 absl::Status CheckSchedule(const FaultPlan& plan, const Powers& powers) {
   for (const PlannedFault& fault : plan.faults) {
     if (const std::string why = WhyNot(fault.kind, fault.target, powers); !why.empty()) {
@@ -192,10 +199,13 @@ absl::StatusOr<ChaosOptions> ReadChaosOptions(const std::vector<std::string>& ar
   RETURN_IF_ERROR(ReadNames(options, &result));
   RETURN_IF_ERROR(ReadTime(options, "every", &result.every));
   RETURN_IF_ERROR(ReadTime(options, "patience", &result.patience));
+  RETURN_IF_ERROR(ReadTime(options, "settle", &result.settle));
   if (options.Find("duration") != nullptr) {
     RETURN_IF_ERROR(ReadTime(options, "duration", &result.duration.emplace()));
     // Without a number of its own, the time alone ends it.
-    result.faults = options.Find("faults") == nullptr ? kFaultsOfDuration : result.faults;
+    if (options.Find("faults") == nullptr) {
+      result.faults = FaultsOf(*result.duration, result.every);
+    }
   }
   RETURN_IF_ERROR(ReadTimes(options, "length", &result.length));
   RETURN_IF_ERROR(ReadTimes(options, "latency", &result.latency));

@@ -40,6 +40,7 @@ struct ChaosOptions {
   std::string corrupt;
   bool overlaps = false;
   Duration patience = std::chrono::seconds(120);
+  Duration settle = std::chrono::seconds(2);
   bool until_end = false;
   /// For a shell.
   std::string verify;

@@ -1,5 +1,9 @@
 #include "launcher/chaos/plan/checkpoint_name.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 
@@ -8,6 +12,28 @@ namespace {
 
 bool IsDigit(char letter) { return absl::ascii_isdigit(static_cast<unsigned char>(letter)); }
 bool IsLetter(char letter) { return absl::ascii_isalpha(static_cast<unsigned char>(letter)); }
+
+/// What is no checkpoint yet, or not any more.
+bool IsOfUnfinished(absl::string_view word) {
+  constexpr absl::string_view kWords[] = {"tmp", "temp", "part", "partial", "incomplete",
+                                          "old", "bak",  "lock", "new"};
+  return std::find(std::begin(kWords), std::end(kWords), absl::AsciiStrToLower(word)) !=
+         std::end(kWords);
+}
+
+bool HasWordOfUnfinished(absl::string_view name) {
+  std::string word;
+  for (const char letter : name) {
+    if (IsLetter(letter)) {
+      word.push_back(letter);
+    } else if (IsOfUnfinished(word)) {
+      return true;
+    } else {
+      word.clear();
+    }
+  }
+  return IsOfUnfinished(word);
+}
 
 }  // namespace
 
@@ -31,7 +57,8 @@ std::optional<int64_t> CheckpointNumber(absl::string_view name) {
     }
   }
   int64_t number = 0;
-  return !head.empty() && absl::SimpleAtoi(stem.substr(head.size()), &number)
+  return !head.empty() && !HasWordOfUnfinished(name) &&
+                 absl::SimpleAtoi(stem.substr(head.size()), &number)
              ? std::optional(number)
              : std::nullopt;
 }

@@ -14,7 +14,11 @@ struct JobView {
   MonoTime asked_at{};
   /// It has answered the latest question.
   bool answers = false;
+  /// The process of its coordinator lives, whether it answers or not.
+  bool is_there = false;
   std::string run_id;
+  /// FSDPRUN_JOB_ID of its workers, which no other job has.
+  std::string job_id;
   int64_t coordinator_pid = 0;
   /// As in the JSON of fsdpctl status.
   std::string phase;
@@ -23,11 +27,10 @@ struct JobView {
   int world_size = 0;
   /// Every node with a part in the world is connected and not suspected.
   bool is_whole = false;
-  int min_nodes = 1;
   int restarts_used = 0;
   int max_restarts = 0;
   int membership_changes = 0;
-  /// -1: none was reported in this world.
+  /// That its workers have reported in this world; -1: none.
   int64_t step = -1;
   /// Once it is decided how the job ends.
   std::optional<int> exit_code;

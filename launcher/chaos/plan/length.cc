@@ -53,11 +53,11 @@ std::string LengthText(Duration length) {
     return absl::StrFormat("%.3g s", seconds);
   }
   const auto whole = static_cast<int64_t>(seconds);
-  if (whole < kSecondsOfHour) {
-    return absl::StrCat(whole / kSecondsOfMinute, " min ", whole % kSecondsOfMinute, " s");
-  }
-  return absl::StrCat(whole / kSecondsOfHour, " h ", whole / kSecondsOfMinute % kSecondsOfMinute,
-                      " min");
+  const bool has_hours = whole >= kSecondsOfHour;
+  const int64_t of_unit = has_hours ? kSecondsOfHour : kSecondsOfMinute;
+  const int64_t rest = has_hours ? whole % kSecondsOfHour / kSecondsOfMinute : whole % of_unit;
+  return absl::StrCat(whole / of_unit, has_hours ? " h" : " min",
+                      rest == 0 ? "" : absl::StrCat(" ", rest, has_hours ? " min" : " s"));
 }
 
 }  // namespace fsdprun::chaos

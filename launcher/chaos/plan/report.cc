@@ -46,20 +46,31 @@ size_t CountDone(const std::vector<FaultRecord>& records) {
 
 std::string Faults(size_t count) { return absl::StrCat(count, count == 1 ? " fault" : " faults"); }
 
-/// The first fault that the job has not come through; nullptr without one.
-const FaultRecord* FirstLost(const std::vector<FaultRecord>& records) {
-  const auto lost = std::find_if(records.begin(), records.end(), [](const FaultRecord& record) {
-    return record.state == State::kUnanswered;
-  });
-  return lost == records.end() ? nullptr : &*lost;
+/// The first fault in that state; nullptr without one.
+const FaultRecord* FirstIn(const std::vector<FaultRecord>& records, State state) {
+  const auto found = std::find_if(records.begin(), records.end(),
+                                  [state](const auto& record) { return record.state == state; });
+  return found == records.end() ? nullptr : &*found;
+}
+
+std::string PhaseOf(const JobView& view) {
+  if (!view.answers) {
+    return view.is_there ? "not answering" : "not to be found";
+  }
+  return view.reason.empty() ? view.phase : absl::StrCat(view.phase, " (", view.reason, ")");
 }
 
 std::string Advice(const Outcome& outcome) {
   std::string advice;
   const JobView& view = outcome.view;
+  if (view.run_id.empty()) {
+    return "what was started has not become a job that this program can ask; what it has said is "
+           "above";
+  }
   if (view.max_restarts <= view.restarts_used) {
-    absl::StrAppend(&advice, "all ", view.max_restarts,
-                    " restarts are used up: start the job with a larger --max-restarts. ");
+    absl::StrAppend(&advice, "restarts: ", view.restarts_used, " of ", view.max_restarts,
+                    " are used up; if that is why it has ended, start it with a larger "
+                    "--max-restarts. ");
   }
   if (!view.last_failure.empty()) {
     absl::StrAppend(&advice, "the latest failure: ", view.last_failure, ". ");
@@ -71,21 +82,51 @@ std::string Advice(const Outcome& outcome) {
   return advice;
 }
 
-Verdict Bad(std::string text, std::string advice) {
+Verdict Bad(std::string text, std::string advice = "") {
   return {.is_good = false, .text = std::move(text), .advice = std::move(advice)};
 }
 
-Verdict JudgeLost(const FaultRecord& lost, size_t number, const Outcome& outcome) {
-  std::string why = outcome.job_exit_code.has_value()
-                        ? absl::StrCat("the job has ended with ", *outcome.job_exit_code)
-                        : absl::StrCat("the job is ",
-                                       outcome.view.answers ? outcome.view.phase : "not answering");
-  if (!outcome.view.reason.empty()) {
-    absl::StrAppend(&why, " (", outcome.view.reason, ")");
-  }
+Verdict JudgeLost(const Campaign& campaign, const FaultRecord& lost, const Outcome& outcome) {
+  const auto number = static_cast<size_t>(&lost - campaign.records().data()) + 1;
+  const bool has_ended = campaign.end() == Campaign::End::kJobOver;
+  const std::string why =
+      has_ended
+          ? absl::StrCat(
+                "the job has ended with ", outcome.job_exit_code.value_or(1),
+                outcome.view.reason.empty() ? "" : absl::StrCat(" (", outcome.view.reason, ")"))
+          : absl::StrCat("no answer within ", LengthText(campaign.options().patience),
+                         " (--patience): the job is ", PhaseOf(campaign.view_at_end()));
   return Bad(absl::StrCat("not survived: fault ", number, ", ", NameOf(lost.planned.kind), " ",
                           lost.what, ": ", why),
              Advice(outcome));
+}
+
+/// Good but for what was not done at all; nothing if that is well.
+std::optional<Verdict> JudgeWhatWasLeftOut(const Campaign& campaign) {
+  const std::vector<FaultRecord>& records = campaign.records();
+  const size_t all = records.size();
+  const size_t not_begun = CountOf(records, State::kPlanned);
+  const size_t left_out = CountOf(records, State::kSkipped);
+  const FaultRecord* first = FirstIn(records, State::kSkipped);
+  if (not_begun > 0) {
+    return Bad(absl::StrCat("the job has ended before ", Faults(not_begun), " of ", all),
+               "let it run longer, or let faults come sooner (--every), or fewer (--faults)");
+  }
+  if (left_out == all || (left_out > 0 && campaign.options().plan.has_fixed_times)) {
+    return Bad(absl::StrCat(Faults(left_out), " of ", all, " could not be done"),
+               absl::StrCat(TextOf(first->planned), ": ", first->what));
+  }
+  for (const FaultKind kind : kFaultKinds) {
+    const auto is_of_kind = [kind](const FaultRecord& r) { return r.planned.kind == kind; };
+    const bool is_done = std::any_of(records.begin(), records.end(), [&](const FaultRecord& r) {
+      return is_of_kind(r) && r.IsDone();
+    });
+    const auto one = std::find_if(records.begin(), records.end(), is_of_kind);
+    if (one != records.end() && !is_done) {
+      return Bad(absl::StrCat("no fault of kind ", NameOf(kind), " could be done"), one->what);
+    }
+  }
+  return std::nullopt;
 }
 
 std::string Answer(const FaultRecord& record) {
@@ -93,8 +134,7 @@ std::string Answer(const FaultRecord& record) {
   if (record.generation_after == record.generation_before) {
     return absl::StrCat("the job went on, seen after ", after);
   }
-  return absl::StrCat("all workers ran again after ", after, ", generation ",
-                      record.generation_after,
+  return absl::StrCat("all workers got on after ", after, ", generation ", record.generation_after,
                       record.restarts_after > record.restarts_before
                           ? absl::StrCat(", restart ", record.restarts_after)
                           : ", no restart charged");
@@ -151,40 +191,42 @@ json OrNull(const std::optional<T>& value) {
 Verdict Judge(const Campaign& campaign, const Outcome& outcome) {
   const std::vector<FaultRecord>& records = campaign.records();
   const size_t done = CountDone(records);
-  if (const FaultRecord* lost = FirstLost(records)) {
-    return JudgeLost(*lost, static_cast<size_t>(lost - records.data()) + 1, outcome);
+  if (!outcome.could_not.empty()) {
+    return Bad(absl::StrCat("fsdprun chaos could not go on: ", outcome.could_not));
   }
-  if (campaign.end() == Campaign::End::kStopped) {
-    return Bad(absl::StrCat("interrupted after ", Faults(done), " of ", records.size(),
-                            "; all that were still there are lifted"),
-               "");
+  if (const FaultRecord* lost = FirstIn(records, State::kUnanswered)) {
+    return JudgeLost(campaign, *lost, outcome);
+  }
+  if (outcome.is_interrupted) {
+    return Bad(
+        absl::StrCat("interrupted after ", Faults(done), "; all that were still there are lifted"));
   }
   if (campaign.end() == Campaign::End::kNeverRan) {
-    return Bad(absl::StrCat("the workers never all ran: the job is ",
-                            outcome.view.answers ? outcome.view.phase : "not to be found",
-                            outcome.view.reason.empty() ? "" : " (", outcome.view.reason,
-                            outcome.view.reason.empty() ? "" : ")"),
-               Advice(outcome));
+    return Bad(
+        absl::StrCat("the workers did not all run within ", LengthText(campaign.options().patience),
+                     " (--patience): the job is ", PhaseOf(campaign.view_at_end())),
+        Advice(outcome));
   }
   if (outcome.job_exit_code.value_or(0) != 0) {
     return Bad(
         absl::StrCat("the job has ended with ", *outcome.job_exit_code, " after ", Faults(done)),
         Advice(outcome));
   }
-  if (done == 0) {
-    return Bad("no fault was injected", records.empty() ? "" : records.front().what);
+  if (records.empty()) {
+    return Bad("no fault came within the --duration");
+  }
+  if (std::optional<Verdict> verdict = JudgeWhatWasLeftOut(campaign)) {
+    return *std::move(verdict);
   }
   if (outcome.verify_exit_code.value_or(0) != 0) {
     return Bad(absl::StrCat("the job has ended with 0 after ", Faults(done), ", but --verify says ",
-                            *outcome.verify_exit_code),
-               "");
+                            *outcome.verify_exit_code));
   }
   const size_t left = records.size() - done;
-  return {
-      .is_good = true,
-      .text = absl::StrCat("survived ", Faults(done),
-                           left > 0 ? absl::StrCat(" (", left, " of the plan were not done)") : "",
-                           outcome.job_runs_on ? ", and runs on" : ", and ended with 0")};
+  return {.is_good = true,
+          .text = absl::StrCat("survived ", Faults(done),
+                               left > 0 ? absl::StrCat(" (", left, " could not be done)") : "",
+                               outcome.job_runs_on ? ", and runs on" : ", and ended with 0")};
 }
 
 Duration TimeLost(const std::vector<FaultRecord>& records) {
@@ -205,9 +247,12 @@ Duration TimeLost(const std::vector<FaultRecord>& records) {
   return lost;
 }
 
-std::string RecordText(const std::vector<FaultRecord>& records, size_t index) {
-  const FaultRecord& record = records[index];
-  const std::string head = absl::StrCat(index + 1, "/", records.size(), " ");
+std::string RecordText(const Campaign& campaign, size_t index) {
+  const FaultRecord& record = campaign.records()[index];
+  const std::string head = campaign.options().duration.has_value()
+                               ? absl::StrCat(index + 1, " ")
+                               : absl::StrCat(index + 1, "/", campaign.records().size(), " ");
+  const std::string whom = absl::StrCat(chaos::NameOf(record.planned.kind), " ", record.what);
   switch (record.state) {
     case State::kPlanned:
       return absl::StrCat(head, TextOf(record.planned));
@@ -215,16 +260,14 @@ std::string RecordText(const std::vector<FaultRecord>& records, size_t index) {
       return absl::StrCat(head, TextOf(record.planned), ": left out, ", record.what);
     case State::kUnderWay:
     case State::kOver:
-      return absl::StrCat(head, chaos::NameOf(record.planned.kind), " ", record.what,
+      return absl::StrCat(head, whom,
                           Lasts(record.planned.kind)
                               ? absl::StrCat(" for ", LengthText(record.planned.length))
                               : "");
     case State::kAnswered:
-      return absl::StrCat(head, chaos::NameOf(record.planned.kind), " ", record.what, ": ",
-                          Answer(record));
+      return absl::StrCat(head, whom, ": ", Answer(record));
     case State::kUnanswered:
-      return absl::StrCat(head, chaos::NameOf(record.planned.kind), " ", record.what,
-                          ": not answered");
+      return absl::StrCat(head, whom, ": not answered");
   }
   return "";
 }
@@ -237,9 +280,9 @@ std::string ReportText(const Campaign& campaign, const Outcome& outcome) {
     absl::StrAppend(&text, "  ", verdict.advice, "\n");
   }
   absl::StrAppend(&text, Summary(records));
-  absl::StrAppend(&text, "  job ", outcome.run_id, ": ", outcome.view.generation, " generations, ",
+  absl::StrAppend(&text, "  job ", outcome.run_id, ": generation ", outcome.view.generation, ", ",
                   outcome.view.restarts_used, " of ", outcome.view.max_restarts, " restarts, ",
-                  outcome.view.membership_changes, " membership changes\n");
+                  outcome.view.membership_changes, " changes of membership\n");
   if (outcome.lasted.has_value()) {
     absl::StrAppend(&text, "  ", LengthText(TimeLost(records)), " of ", LengthText(*outcome.lasted),
                     " without all workers because of faults\n");
@@ -283,14 +326,19 @@ std::string ReportJson(const Campaign& campaign, const Outcome& outcome) {
 
 std::string RestartWarning(const FaultPlan& plan, const JobView& view) {
   const int left = view.max_restarts - view.restarts_used;
-  const auto faults = static_cast<int64_t>(plan.faults.size());
-  if (left >= faults) {
+  // Others may, if the job takes their victims for lost.
+  const auto costly =
+      std::count_if(plan.faults.begin(), plan.faults.end(), [](const PlannedFault& fault) {
+        return fault.kind == FaultKind::kKill || fault.kind == FaultKind::kCorrupt;
+      });
+  if (left >= costly) {
     return "";
   }
-  return absl::StrCat(faults, " faults may use up as many restarts, and the job has ", left,
+  return absl::StrCat(costly, costly == 1 ? " kill" : " kills",
+                      " may use up as many restarts, and the job has ", left,
                       " left of --max-restarts ", view.max_restarts,
                       ": when they are used up, it ends; start it with --max-restarts ",
-                      view.restarts_used + faults, " or more");
+                      view.restarts_used + costly, " or more");
 }
 
 }  // namespace fsdprun::chaos

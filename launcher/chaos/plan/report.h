@@ -18,6 +18,10 @@ struct Outcome {
   std::optional<int> job_exit_code;
   /// It was not our job to end it, or to wait for its end.
   bool job_runs_on = false;
+  /// A signal has ended the run.
+  bool is_interrupted = false;
+  /// What this program could not do itself, so that the run had to end; a sentence, or empty.
+  std::string could_not;
   /// Of --verify.
   std::optional<int> verify_exit_code;
   /// The job, as it was seen last.
@@ -40,8 +44,9 @@ Verdict Judge(const Campaign& campaign, const Outcome& outcome);
 /// answer if it cost a world, and overlapping ones count once. Pure.
 Duration TimeLost(const std::vector<FaultRecord>& records);
 
-/// `3/200 kill worker 1 (pid 4711): all workers ran again after 0.84 s, generation 5`. Pure.
-std::string RecordText(const std::vector<FaultRecord>& records, size_t index);
+/// `3/200 kill worker 1 (pid 4711): all workers got on after 0.84 s, generation 5`. Pure.
+/// Without the number of all if that is not known before.
+std::string RecordText(const Campaign& campaign, size_t index);
 
 /// Some lines for people, with the verdict. Pure.
 std::string ReportText(const Campaign& campaign, const Outcome& outcome);

@@ -19,6 +19,8 @@ struct JobProcess {
   int number = -1;
   /// An agent whose process hosts the job's coordinator, too, and the other way round.
   bool is_both = false;
+  /// An agent that a daemon may start again: the next one adopts the workers as they are.
+  bool is_session = false;
 
   bool operator==(const JobProcess&) const = default;
 };

@@ -32,24 +32,33 @@ absl::Status CheckMeeting(const RawOptions& options) {
       ": what is started here for several nodes meets by c10d, so leave it out, or start the nodes "
       "and attach with --job";
   for (const char* name : {"node-rank", "master-addr", "master-port"}) {
-    if (options.Find(name) != nullptr) {
-      return absl::OutOfRangeError(absl::StrCat("--", name, " of the command", kElse));
+    if (const RawValue* value = options.Find(name)) {
+      return absl::OutOfRangeError(absl::StrCat(value->source, " of the command", kElse));
     }
   }
   const RawValue* backend = options.Find("rdzv-backend");
   if (backend != nullptr && backend->text != "c10d") {
     return absl::OutOfRangeError(
-        absl::StrCat("--rdzv-backend ", backend->text, " of the command", kElse));
+        absl::StrCat(backend->source, " ", backend->text, " of the command", kElse));
   }
   return absl::OkStatus();
 }
 
-/// The options as they were given, but for those that say where the nodes meet.
+/// The command's options over what variables say.
+RawOptions SaidOf(const RawOptions& options, const Environment& environment) {
+  RawOptions said = options;
+  const RawOptions variables = OptionsOfEnvironment(CliProgram::kFsdprun, environment);
+  said.values.insert(variables.values.begin(), variables.values.end());
+  return said;
+}
+
+/// The options as they were given, but for those that say where the nodes meet, and what only the
+/// coordinator is to know.
 std::vector<std::string> CommonWords(const WrappedJob& job) {
   std::vector<std::string> words{job.command.front()};
   for (const auto& [name, value] : job.options.values) {
     if (name == "rdzv-endpoint" || name == "rdzv-backend" || name == "rdzv-id" ||
-        name == "rdzv-conf") {
+        name == "rdzv-conf" || name == "journal") {
       continue;
     }
     const auto option = FindOption(CliProgram::kFsdprun, name);
@@ -62,9 +71,9 @@ std::vector<std::string> CommonWords(const WrappedJob& job) {
   return words;
 }
 
-std::string ConfOf(const WrappedJob& job) {
-  const RawValue* conf = job.options.Find("rdzv-conf");
-  return conf == nullptr ? std::string() : conf->text;
+std::string TextOf(const WrappedJob& job, const char* option, const std::string& otherwise = "") {
+  const RawValue* value = job.said.Find(option);
+  return value == nullptr || value->text.empty() ? otherwise : value->text;
 }
 
 std::string Endpoint(uint16_t port) { return absl::StrCat("--rdzv-endpoint=127.0.0.1:", port); }
@@ -72,19 +81,21 @@ std::string Endpoint(uint16_t port) { return absl::StrCat("--rdzv-endpoint=127.0
 }  // namespace
 
 absl::StatusOr<WrappedJob> ReadWrappedJob(const std::vector<std::string>& command, int nodes,
-                                          const std::string& run_id) {
+                                          const std::string& run_id,
+                                          const Environment& environment) {
   WrappedJob job{.command = command, .run_id = run_id};
   const bool is_launcher = IsLauncher(command.front());
   if (is_launcher) {
     ASSIGN_OR_RETURN(job.options, OptionsOfArguments(CliProgram::kFsdprun,
                                                      {command.begin() + 1, command.end()}));
+    job.said = SaidOf(job.options, environment);
   }
-  const RawValue* nnodes = job.options.Find("nnodes");
+  const RawValue* nnodes = job.said.Find("nnodes");
   NodeNumbers numbers;
   if (nnodes != nullptr) {
     ASSIGN_OR_RETURN(numbers, ToNodeNumbers(*nnodes));
   }
-  if (!is_launcher || numbers.max == 1 || IsWholeJob(job.options)) {
+  if (!is_launcher || numbers.max == 1 || IsWholeJob(job.said)) {
     if (nodes > 1) {
       return absl::OutOfRangeError(
           absl::StrCat("--nodes ", nodes,
@@ -93,15 +104,13 @@ absl::StatusOr<WrappedJob> ReadWrappedJob(const std::vector<std::string>& comman
     }
     return job;
   }
-  RETURN_IF_ERROR(CheckMeeting(job.options));
+  RETURN_IF_ERROR(CheckMeeting(job.said));
   job.form = Form::kNodes;
   job.nodes = nodes > 0 ? nodes : numbers.max;
   if (job.nodes < numbers.min) {
     return absl::OutOfRangeError(absl::StrCat("--nodes ", nodes, ": the job needs ", numbers.min));
   }
-  if (const RawValue* id = job.options.Find("rdzv-id"); id != nullptr && !id->text.empty()) {
-    job.run_id = id->text;
-  }
+  job.run_id = TextOf(job, "rdzv-id", run_id);
   return job;
 }
 
@@ -110,8 +119,8 @@ std::vector<std::string> CoordinatorCommand(const WrappedJob& job, uint16_t port
   std::vector<std::string> words = CommonWords(job);
   words.push_back(Endpoint(port));
   words.emplace_back("--coordinator");
-  words.push_back(absl::StrCat("--journal=", journal));
-  if (const std::string conf = ConfOf(job); !conf.empty()) {
+  words.push_back(absl::StrCat("--journal=", TextOf(job, "journal", journal)));
+  if (const std::string conf = TextOf(job, "rdzv-conf"); !conf.empty()) {
     words.push_back(absl::StrCat("--rdzv-conf=", conf));
   }
   return words;
@@ -120,7 +129,7 @@ std::vector<std::string> CoordinatorCommand(const WrappedJob& job, uint16_t port
 std::vector<std::string> NodeCommand(const WrappedJob& job, uint16_t port) {
   std::vector<std::string> words = CommonWords(job);
   words.push_back(Endpoint(port));
-  const std::string conf = ConfOf(job);
+  const std::string conf = TextOf(job, "rdzv-conf");
   words.push_back(absl::StrCat("--rdzv-conf=", conf, conf.empty() ? "" : ",", "is_host=0"));
   words.emplace_back("--");
   words.insert(words.end(), job.options.program.begin(), job.options.program.end());

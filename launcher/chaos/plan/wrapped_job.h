@@ -21,18 +21,23 @@ namespace fsdprun::chaos {
 struct WrappedJob {
   Form form = Form::kOneLauncher;
   std::vector<std::string> command;
-  /// Of kNodes: what the command says, and how many launchers there are.
+  /// Of kNodes: what the command says; the same with what PET_* variables say where it says
+  /// nothing; and how many launchers there are.
   RawOptions options;
+  RawOptions said;
   int nodes = 1;
   std::string run_id;
 };
 
-/// `nodes`: of --nodes, 0 without. `run_id`: for a job that names none. Pure. Errors: of the
-/// launcher's command line; OUT_OF_RANGE for a job whose nodes do not meet by c10d.
+/// `nodes`: of --nodes, 0 without. `run_id`: for a job that names none. `environment`: of what is
+/// started. Pure. Errors: of the launcher's command line; OUT_OF_RANGE for a job whose nodes do not
+/// meet by c10d.
 absl::StatusOr<WrappedJob> ReadWrappedJob(const std::vector<std::string>& command, int nodes,
-                                          const std::string& run_id);
+                                          const std::string& run_id,
+                                          const Environment& environment = {});
 
-/// Of a job of kNodes: the coordinator's process, which listens on `port` of this machine.
+/// Of a job of kNodes: the coordinator's process, which listens on `port` of this machine. Its
+/// journal is the one that the command names, else `journal`.
 std::vector<std::string> CoordinatorCommand(const WrappedJob& job, uint16_t port,
                                             const std::string& journal);
 /// The launcher of one of its nodes, which finds the coordinator at `port`.

@@ -55,15 +55,18 @@ absl::StatusOr<std::optional<std::string>> ReadScheduleFile(const std::string& p
 }
 
 /// Everything about the run that follows from the command line and the schedule's file.
-absl::StatusOr<chaos::ChaosRun::Setting> MakeSetting(const chaos::ChaosOptions& options) {
+absl::StatusOr<chaos::ChaosRun::Setting> MakeSetting(const chaos::ChaosOptions& options,
+                                                     const Environment& environment) {
   chaos::ChaosRun::Setting setting{.options = options};
   std::random_device random;
-  const uint64_t seed = options.seed.value_or(random() % kSeedMax);
+  // A schedule without a seed is the same each time.
+  const uint64_t seed = options.seed.value_or(options.schedule.empty() ? random() % kSeedMax : 0);
   chaos::Form form = chaos::Form::kAttached;
   if (!options.command.empty()) {
-    ASSIGN_OR_RETURN(setting.wrapped,
-                     chaos::ReadWrappedJob(options.command, options.nodes,
-                                           absl::StrCat("chaos-", ::getpid(), "-", seed)));
+    ASSIGN_OR_RETURN(setting.wrapped, chaos::ReadWrappedJob(options.command, options.nodes,
+                                                            absl::StrCat("chaos-", ::getpid(), "-",
+                                                                         random() % kSeedMax),
+                                                            environment));
     form = setting.wrapped->form;
   }
   ASSIGN_OR_RETURN(const std::optional<std::string> schedule, ReadScheduleFile(options.schedule));
@@ -127,7 +130,7 @@ int RunChaosCommand(int argc, char** argv, char** environ_pointer) {
     default:
       break;
   }
-  absl::StatusOr<chaos::ChaosRun::Setting> setting = MakeSetting(*options);
+  absl::StatusOr<chaos::ChaosRun::Setting> setting = MakeSetting(*options, environment);
   if (!setting.ok()) {
     return FailChaos(setting.status());
   }

@@ -5,17 +5,16 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
 #include "base/status_macros.h"
 #include "fsdpctl/jobs/job_choice.h"
+#include "launcher/chaos/plan/device_shares.h"
 #include "launcher/directory/listener.h"
 #include "launcher/directory/private_folder.h"
-#include "launcher/run/machine.h"
+#include "launcher/run/devices.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -24,19 +23,17 @@ constexpr Duration kTick = std::chrono::milliseconds(20);
 /// A job is taken to have ended when its coordinator has been nowhere for so long; a standby is
 /// there much sooner.
 constexpr Duration kGonePatience = std::chrono::seconds(35);
-/// What is told to end has its grace, and is killed after that.
-constexpr Duration kEndPatience = std::chrono::seconds(60);
-constexpr int kSecondSignal = 2;
 
-/// All written, or what cannot be.
-void WriteAll(int fd, const std::string& text) {
+/// Whether all was written.
+bool WriteAll(int fd, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
     const ssize_t size = ::write(fd, text.data() + done, text.size() - done);
     if (size < 0 && errno != EINTR) {
-      return;
+      return false;
     }
     done += size > 0 ? static_cast<size_t>(size) : 0;
   }
+  return true;
 }
 
 absl::StatusOr<uint16_t> FreePort() {
@@ -49,24 +46,22 @@ absl::StatusOr<uint16_t> FreePort() {
 ChaosRun::ChaosRun(Setting setting, const Environment& environment)
     : setting_(std::move(setting)),
       environment_(environment),
-      signals_(loop_, {{SIGINT, SIGTERM, SIGHUP}, [this](int signal) { OnSignal(signal); }},
+      signals_(loop_,
+               {{SIGINT, SIGTERM, SIGHUP}, [this](int signal) { Carry(course_.OnSignal(signal)); }},
                {{}, [](int) {}}),
       campaign_({.plan = setting_.plan,
                  .patience = setting_.options.patience,
+                 .settle = setting_.options.settle,
                  .duration = setting_.options.duration,
                  .overlaps = setting_.options.overlaps,
                  .needs_full_world = setting_.wrapped.has_value()}),
+      course_({.starts_job = setting_.wrapped.has_value(),
+               .until_end = setting_.options.until_end,
+               .has_verify = !setting_.options.verify.empty()}),
       injector_({.fill = setting_.options.fill,
                  .fill_leave = setting_.options.fill_leave,
                  .corrupt = setting_.options.corrupt,
-                 .find =
-                     [this] {
-                       return FindJobProcesses({.run_id = view_.run_id,
-                                                .coordinator_pid = view_.coordinator_pid,
-                                                .launchers = launches_ != nullptr
-                                                                 ? launches_->launchers()
-                                                                 : std::map<int64_t, int>()});
-                     },
+                 .find = [this] { return FindProcesses(); },
                  .on_killed =
                      [this](int64_t pid) {
                        if (launches_ != nullptr) {
@@ -75,12 +70,7 @@ ChaosRun::ChaosRun(Setting setting, const Environment& environment)
                      }}),
       told_(setting_.plan.faults.size()) {}
 
-ChaosRun::~ChaosRun() {
-  if (!journal_.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove_all(journal_, ignored);
-  }
-}
+ChaosRun::~ChaosRun() = default;
 
 int ChaosRun::Run() {
   if (const absl::Status status = Start(); !status.ok()) {
@@ -95,18 +85,32 @@ int ChaosRun::Run() {
   Tick();
   loop_.Run();
   watch_.reset();
-  outcome_.seed = setting_.seed;
-  const std::string text = ReportText(campaign_, outcome_);
-  if (setting_.options.is_json) {
-    WriteAll(setting_.report_fd, ReportJson(campaign_, outcome_) + "\n");
-  } else {
-    WriteAll(STDERR_FILENO, absl::StrCat("fsdprun chaos: ", text));
+  return Report() && Judge(campaign_, OutcomeNow()).is_good ? 0 : 1;
+}
+
+Outcome ChaosRun::OutcomeNow() const {
+  Outcome outcome = outcome_;
+  outcome.is_interrupted = course_.is_interrupted();
+  outcome.job_runs_on = course_.job_runs_on();
+  return outcome;
+}
+
+bool ChaosRun::Report() const {
+  const Outcome outcome = OutcomeNow();
+  if (!setting_.options.is_json) {
+    return WriteAll(STDERR_FILENO, absl::StrCat("fsdprun chaos: ", ReportText(campaign_, outcome)));
   }
-  return Judge(campaign_, outcome_).is_good ? 0 : 1;
+  if (WriteAll(setting_.report_fd, ReportJson(campaign_, outcome) + "\n")) {
+    return true;
+  }
+  Say(absl::StrCat("cannot write the report to standard output: ", ErrorText(errno), "; ",
+                   ReportText(campaign_, outcome)));
+  return false;
 }
 
 absl::Status ChaosRun::Start() {
   RETURN_IF_ERROR(StartsJob() ? StartJob() : Attach());
+  outcome_.seed = setting_.seed;
   if (setting_.seed.has_value() && setting_.options.schedule.empty()) {
     Say(setting_.options.duration.has_value()
             ? absl::StrCat("seed ", *setting_.seed)
@@ -116,13 +120,13 @@ absl::Status ChaosRun::Start() {
 }
 
 absl::Status ChaosRun::StartJob() {
+  ASSIGN_OR_RETURN(scratch_, ScratchFolder::Make(environment_));
+  Environment environment = environment_;
+  environment["TMPDIR"] = scratch_->path();
   launches_ =
-      std::make_unique<Launches>(loop_, environment_,
+      std::make_unique<Launches>(loop_, environment,
                                  Launches::Hooks{[this](int code) { OnJobEnd(code); },
-                                                 [this](const absl::Status& why) {
-                                                   Say(std::string(why.message()));
-                                                   OnJobEnd(1);
-                                                 },
+                                                 [this](const absl::Status& why) { OnCannot(why); },
                                                  [this](const std::string& line) { Say(line); }});
   if (setting_.wrapped->form == Form::kNodes) {
     return StartNodes();
@@ -133,11 +137,9 @@ absl::Status ChaosRun::StartJob() {
 
 absl::Status ChaosRun::StartNodes() {
   const WrappedJob& job = *setting_.wrapped;
-  run_id_ = job.run_id;
-  const auto temporary = environment_.find("TMPDIR");
-  ASSIGN_OR_RETURN(
-      journal_,
-      MakeFreshDir(temporary == environment_.end() ? "/tmp" : temporary->second, "fsdprun_chaos_"));
+  outcome_.run_id = job.run_id;
+  ASSIGN_OR_RETURN(const std::vector<Environment> shares,
+                   ShareDevices(job, CountGpus("", environment_), environment_));
   ASSIGN_OR_RETURN(const uint16_t port, FreePort());
   std::vector<std::vector<std::string>> nodes;
   std::vector<TcpLink*> links;
@@ -148,31 +150,47 @@ absl::Status ChaosRun::StartNodes() {
     nodes.push_back(NodeCommand(job, own));
   }
   injector_.UseLinks(links);
-  launches_->StartNodes(CoordinatorCommand(job, port, journal_), nodes);
+  launches_->StartNodes(CoordinatorCommand(job, port, scratch_->path() + "/journal"), nodes,
+                        shares);
   return absl::OkStatus();
 }
 
 absl::Status ChaosRun::Attach() {
-  ASSIGN_OR_RETURN(const JobEntry job, ChooseJob(ListJobs(JobsFolder(RuntimeFolder(environment_))),
-                                                 setting_.options.job));
-  run_id_ = job.run_id;
+  const std::vector<JobEntry> jobs = ListJobs(JobsFolder(RuntimeFolder(environment_)));
+  if (jobs.empty()) {
+    return absl::NotFoundError(
+        "no job of this user has its coordinator on this machine: start one first, or give the "
+        "command that starts it, as in fsdprun chaos -- fsdprun --nnodes 2 train.py");
+  }
+  ASSIGN_OR_RETURN(const JobEntry job, ChooseJob(jobs, setting_.options.job));
+  outcome_.run_id = job.run_id;
+  attached_ = std::make_shared<JobFollower>(job);
   return absl::OkStatus();
 }
 
-// A command that is started once may be anything that starts a job: it is one of a process below.
+// What is started here may be anything that starts a job: that is one of a process below.
 JobWatch::Find ChaosRun::Finder() {
-  if (!run_id_.empty()) {
-    return
-        [environment = environment_, run_id = run_id_] { return FindByRunId(environment, run_id); };
+  const auto list = [environment = environment_] {
+    return ListJobs(JobsFolder(RuntimeFolder(environment)));
+  };
+  if (attached_ != nullptr) {
+    return [list, follower = attached_] { return follower->Find(list()); };
   }
-  return [environment = environment_, own = ::getpid()]() -> std::optional<JobEntry> {
-    for (const JobEntry& job : ListJobs(JobsFolder(RuntimeFolder(environment)))) {
+  return [list, own = ::getpid()]() -> std::optional<JobEntry> {
+    for (const JobEntry& job : list()) {
       if (DescendsFrom(job.pid, own)) {
         return job;
       }
     }
     return std::nullopt;
   };
+}
+
+std::vector<JobProcess> ChaosRun::FindProcesses() const {
+  return FindJobProcesses(
+      {.job_id = view_.job_id,
+       .coordinator_pid = view_.coordinator_pid,
+       .launchers = launches_ != nullptr ? launches_->launchers() : std::map<int64_t, int>()});
 }
 
 void ChaosRun::Tick() {
@@ -186,14 +204,17 @@ void ChaosRun::Tick() {
 }
 
 void ChaosRun::OnView(const JobView& view) {
+  if (view.is_there) {
+    seen_at_ = view.asked_at;
+  }
   if (view.answers) {
     view_ = view;
     outcome_.view = view;
     outcome_.run_id = view.run_id;
-    answered_at_ = view.asked_at;
     WarnOfRestarts();
   } else {
     view_.answers = false;
+    view_.is_there = view.is_there;
   }
 }
 
@@ -207,10 +228,11 @@ void ChaosRun::WarnOfRestarts() {
 }
 
 void ChaosRun::LookForTheEnd() {
-  if (StartsJob() || is_finished_ || !campaign_.began_at().has_value()) {
+  if (StartsJob() || is_finished_) {
     return;
   }
-  const bool is_gone = !view_.answers && MonoNow() - answered_at_ > kGonePatience;
+  const bool is_gone =
+      campaign_.began_at().has_value() && !view_.is_there && MonoNow() - seen_at_ > kGonePatience;
   if (finished_code_.has_value() || view_.exit_code.has_value() || is_gone) {
     OnJobEnd(finished_code_.value_or(view_.exit_code.value_or(1)));
   }
@@ -226,7 +248,41 @@ void ChaosRun::Carry(const std::vector<Campaign::Action>& actions) {
         LiftFault(action.index);
         break;
       case Campaign::Action::Kind::kEnd:
-        OnCampaignEnd();
+        TellAnswers();
+        if (campaign_.end() == Campaign::End::kDone &&
+            (StartsJob() || setting_.options.until_end)) {
+          Say("the last fault is over; waiting for the job's end");
+        }
+        Carry(course_.OnCampaignEnd(campaign_.end()));
+        break;
+    }
+  }
+}
+
+void ChaosRun::Carry(const std::vector<Course::Action>& actions) {
+  for (const Course::Action& action : actions) {
+    switch (action.kind) {
+      case Course::Action::Kind::kStopCampaign:
+        Carry(campaign_.Stop());
+        break;
+      case Course::Action::Kind::kEndJob:
+        launches_->End(action.signal);
+        break;
+      case Course::Action::Kind::kKillJob:
+        launches_->KillAll();
+        break;
+      case Course::Action::Kind::kVerify:
+        Verify();
+        break;
+      case Course::Action::Kind::kEndVerify:
+        verify_->Signal(action.signal);
+        break;
+      case Course::Action::Kind::kKillVerify:
+        verify_->Kill();
+        OnVerifyEnd(128 + SIGKILL);
+        break;
+      case Course::Action::Kind::kFinish:
+        Finish();
         break;
     }
   }
@@ -240,7 +296,7 @@ void ChaosRun::BeginFault(size_t index) {
     campaign_.OnBegun(index, MonoNow(), std::move(done->what), done->expects);
   }
   if (campaign_.records()[index].state != FaultRecord::State::kPlanned) {
-    Say(RecordText(campaign_.records(), index));
+    Say(RecordText(campaign_, index));
   }
 }
 
@@ -250,64 +306,22 @@ void ChaosRun::LiftFault(size_t index) {
 }
 
 void ChaosRun::TellAnswers() {
-  for (size_t i = 0; i < told_.size(); ++i) {
+  for (size_t i = 0; i < campaign_.records().size(); ++i) {
     const FaultRecord::State state = campaign_.records()[i].state;
     const bool is_judged =
         state == FaultRecord::State::kAnswered || state == FaultRecord::State::kUnanswered;
     if (is_judged && !told_[i]) {
       told_[i] = true;
-      Say(RecordText(campaign_.records(), i));
+      Say(RecordText(campaign_, i));
     }
   }
 }
 
-void ChaosRun::OnCampaignEnd() {
-  TellAnswers();
-  if (campaign_.began_at().has_value()) {
-    outcome_.lasted = MonoNow() - *campaign_.began_at();
-  }
-  switch (campaign_.end()) {
-    case Campaign::End::kDone:
-      if (!StartsJob() && !setting_.options.until_end) {
-        outcome_.job_runs_on = true;
-        Finish();
-      } else {
-        Say("the last fault is over; waiting for the job's end");
-      }
-      return;
-    case Campaign::End::kNotSurvived:
-    case Campaign::End::kNeverRan:
-      EndJob(SIGTERM);
-      return;
-    default:
-      return;
-  }
-}
-
-// What was not started here is left alone.
-void ChaosRun::EndJob(int signal) {
-  if (!StartsJob()) {
-    outcome_.job_runs_on = true;
-    Finish();
-    return;
-  }
-  launches_->End(signal);
-  if (!std::exchange(is_ending_, true)) {
-    kill_timer_ = loop_.At(MonoNow() + kEndPatience, [this] { launches_->KillAll(); });
-  }
-}
-
-void ChaosRun::OnSignal(int signal) {
-  if (++signals_got_ >= kSecondSignal && launches_ != nullptr) {
-    launches_->KillAll();
-    return;
-  }
-  Carry(campaign_.Stop(MonoNow()));
-  if (verify_ != nullptr) {
-    verify_->Signal(signal);
-  } else if (!is_finished_) {
-    EndJob(signal);
-  }
+// Whoever waits for the end of what it has started still gets that.
+void ChaosRun::OnCannot(const absl::Status& why) {
+  outcome_.could_not = std::string(why.message());
+  Say(outcome_.could_not);
+  Carry(course_.OnCannot());
 }
 
 void ChaosRun::OnJobEnd(int code) {
@@ -315,37 +329,36 @@ void ChaosRun::OnJobEnd(int code) {
     return;
   }
   outcome_.job_exit_code = code;
-  if (campaign_.began_at().has_value() && !outcome_.lasted.has_value()) {
-    outcome_.lasted = MonoNow() - *campaign_.began_at();
-  }
   Carry(campaign_.OnJobOver(MonoNow(), code));
   TellAnswers();
-  if (setting_.options.verify.empty() || !Judge(campaign_, outcome_).is_good) {
-    Finish();
-  } else {
-    Verify();
-  }
+  Carry(course_.OnJobEnd(code, Judge(campaign_, OutcomeNow()).is_good));
 }
 
 void ChaosRun::Verify() {
-  const auto end = [this](int code) {
-    outcome_.verify_exit_code = code;
-    Finish();
-  };
-  verify_ = std::make_unique<ChildProcess>(
-      loop_, ChildProcess::Hooks{[](const ChildProcess::Pipes&) {}, end,
-                                 [this, end](const absl::Status& why) {
-                                   Say(std::string(why.message()));
-                                   end(1);
-                                 }});
+  verify_ =
+      std::make_unique<ChildProcess>(loop_,
+                                     ChildProcess::Hooks{[](const ChildProcess::Pipes&) {},
+                                                         [this](int code) { OnVerifyEnd(code); },
+                                                         [this](const absl::Status& why) {
+                                                           Say(std::string(why.message()));
+                                                           OnVerifyEnd(1);
+                                                         }},
+                                     ChildProcess::Reach::kGroup);
   using Stream = ChildProcess::Stream;
   verify_->Start({"/bin/sh", "-c", setting_.options.verify}, environment_,
                  {Stream::kNothing, Stream::kOfLauncher, Stream::kOfLauncher});
 }
 
+void ChaosRun::OnVerifyEnd(int code) {
+  outcome_.verify_exit_code = code;
+  Carry(course_.OnVerifyEnd());
+}
+
 void ChaosRun::Finish() {
+  if (campaign_.began_at().has_value()) {
+    outcome_.lasted = MonoNow() - *campaign_.began_at();
+  }
   is_finished_ = true;
-  loop_.Cancel(kill_timer_);
   loop_.Stop();
 }
 

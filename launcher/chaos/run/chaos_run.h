@@ -10,12 +10,14 @@
 #include "base/event_loop.h"
 #include "launcher/chaos/plan/campaign.h"
 #include "launcher/chaos/plan/chaos_options.h"
+#include "launcher/chaos/plan/course.h"
 #include "launcher/chaos/plan/report.h"
 #include "launcher/chaos/plan/wrapped_job.h"
 #include "launcher/chaos/run/injector.h"
 #include "launcher/chaos/run/job_processes.h"
 #include "launcher/chaos/run/job_watch.h"
 #include "launcher/chaos/run/launches.h"
+#include "launcher/chaos/run/scratch_folder.h"
 #include "launcher/chaos/run/tcp_link.h"
 #include "launcher/cli/option_table.h"
 #include "launcher/run/signals.h"
@@ -51,21 +53,24 @@ class ChaosRun {
   absl::Status StartNodes();
   absl::Status Attach();
   JobWatch::Find Finder();
+  std::vector<JobProcess> FindProcesses() const;
   void Tick();
   void OnView(const JobView& view);
-  void OnSignal(int signal);
   void OnJobEnd(int code);
+  void OnCannot(const absl::Status& why);
   void Carry(const std::vector<Campaign::Action>& actions);
+  void Carry(const std::vector<Course::Action>& actions);
   void BeginFault(size_t index);
   void LiftFault(size_t index);
-  void OnCampaignEnd();
   void TellAnswers();
   void WarnOfRestarts();
   /// Of a job that was not started here, whose coordinator may be gone for good.
   void LookForTheEnd();
-  void EndJob(int signal);
   void Verify();
+  void OnVerifyEnd(int code);
   void Finish();
+  Outcome OutcomeNow() const;
+  bool Report() const;
   void Say(const std::string& line) const;
   bool StartsJob() const { return setting_.wrapped.has_value(); }
 
@@ -77,26 +82,25 @@ class ChaosRun {
   EventLoop loop_;
   SignalWatcher signals_;
   Campaign campaign_;
+  Course course_;
   std::vector<std::unique_ptr<TcpLink>> links_;
+  /// Set if the job is started here.
+  std::unique_ptr<ScratchFolder> scratch_;
   std::unique_ptr<Launches> launches_;
   Injector injector_;
   std::unique_ptr<JobWatch> watch_;
   std::unique_ptr<ChildProcess> verify_;
-  /// Of the coordinator; empty: none was made.
-  std::string journal_;
-  std::string run_id_;
+  /// Of a job that was not started here.
+  std::shared_ptr<JobFollower> attached_;
   JobView view_;
-  MonoTime answered_at_{};
+  MonoTime seen_at_{};
   /// What the job has said, of its own end.
   std::optional<int> finished_code_;
   Outcome outcome_;
-  /// How many records, from the first on, were told of.
+  /// Which records were told of, since they were answered or not.
   std::vector<bool> told_;
-  int signals_got_ = 0;
   bool is_warned_ = false;
-  bool is_ending_ = false;
   bool is_finished_ = false;
-  EventLoop::TimerId kill_timer_ = 0;
 };
 
 }  // namespace fsdprun::chaos

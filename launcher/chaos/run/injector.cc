@@ -13,6 +13,7 @@ namespace fsdprun::chaos {
 namespace {
 
 constexpr int64_t kMebibyte = 1 << 20;
+constexpr char kEndedAlready[] = " has just ended by itself";
 
 bool Send(const JobProcess& process, int signal) {
   return SignalExactly(
@@ -22,7 +23,8 @@ bool Send(const JobProcess& process, int signal) {
 /// What the job has to do after the death of one of its processes.
 Expectation AfterDeath(const JobProcess& process) {
   const bool is_coordinator = process.role == FaultTarget::kCoordinator;
-  return {.new_world = !is_coordinator || process.is_both,
+  const bool may_be_adopted = is_coordinator || process.is_session;
+  return {.new_world = !may_be_adopted || process.is_both,
           .new_coordinator = is_coordinator || process.is_both};
 }
 
@@ -67,17 +69,24 @@ absl::StatusOr<JobProcess> Injector::Victim(const PlannedFault& fault) const {
 
 absl::StatusOr<Injector::Done> Injector::Kill(const PlannedFault& fault) {
   ASSIGN_OR_RETURN(const JobProcess victim, Victim(fault));
-  options_.on_killed(victim.pid);
-  if (!Send(victim, SIGKILL)) {
-    return absl::NotFoundError(absl::StrCat(TextOf(victim), " has just ended by itself"));
+  if (!SendKill(victim)) {
+    return absl::NotFoundError(absl::StrCat(TextOf(victim), kEndedAlready));
   }
   return Done{TextOf(victim), AfterDeath(victim)};
+}
+
+bool Injector::SendKill(const JobProcess& victim) const {
+  const bool is_sent = Send(victim, SIGKILL);
+  if (is_sent) {
+    options_.on_killed(victim.pid);
+  }
+  return is_sent;
 }
 
 absl::StatusOr<Injector::Done> Injector::Stop(size_t index, const PlannedFault& fault) {
   ASSIGN_OR_RETURN(const JobProcess victim, Victim(fault));
   if (!Send(victim, SIGSTOP)) {
-    return absl::NotFoundError(absl::StrCat(TextOf(victim), " has just ended by itself"));
+    return absl::NotFoundError(absl::StrCat(TextOf(victim), kEndedAlready));
   }
   stopped_[index] = victim;
   return Done{TextOf(victim), {}};
@@ -106,13 +115,16 @@ absl::StatusOr<Injector::Done> Injector::Fill(size_t index) {
   return Done{absl::StrCat(options_.fill, " (", bytes / kMebibyte, " MiB)"), {}};
 }
 
+// The victim comes first: nothing is damaged in vain. What is damaged stays so, also if the victim
+// has ended by itself meanwhile.
 absl::StatusOr<Injector::Done> Injector::Corrupt(const PlannedFault& fault) {
-  const PlannedFault kill{.target = FaultTarget::kWorker, .pick = fault.pick};
-  RETURN_IF_ERROR(Victim(kill).status());  // Nothing is damaged in vain.
+  ASSIGN_OR_RETURN(const JobProcess victim,
+                   Victim({.target = FaultTarget::kWorker, .pick = fault.pick}));
   ASSIGN_OR_RETURN(const std::string file, damage_.Flip(options_.corrupt, fault.pick));
-  ASSIGN_OR_RETURN(Done done, Kill(kill));
-  done.what = absl::StrCat(file, " and kill ", done.what);
-  return done;
+  const bool is_killed = SendKill(victim);
+  return Done{is_killed ? absl::StrCat(file, " and kill ", TextOf(victim))
+                        : absl::StrCat(file, "; ", TextOf(victim), kEndedAlready),
+              AfterDeath(victim)};
 }
 
 void Injector::Lift(size_t index) {

@@ -48,6 +48,7 @@ class Injector {
 
  private:
   absl::StatusOr<JobProcess> Victim(const PlannedFault& fault) const;
+  bool SendKill(const JobProcess& victim) const;
   absl::StatusOr<Done> Kill(const PlannedFault& fault);
   absl::StatusOr<Done> Stop(size_t index, const PlannedFault& fault);
   absl::StatusOr<Done> Disturb(size_t index, const PlannedFault& fault);

@@ -1,12 +1,13 @@
 #include "launcher/chaos/run/job_watch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/process/worker_environment.h"
 #include "fsdpctl/jobs/job_client.h"
-#include "launcher/directory/private_folder.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -21,14 +22,15 @@ constexpr std::chrono::milliseconds kEventsLimit{1000};
 JobView ViewOf(const v1::JobStatus& status, MonoTime asked_at) {
   JobView view{.asked_at = asked_at,
                .answers = true,
+               .is_there = true,
                .run_id = status.job(),
+               .job_id = WorkerJobId(status.job(), status.launch_id()),
                .coordinator_pid = status.coordinator().pid(),
                .phase = status.phase(),
                .reason = status.reason(),
                .generation = status.generation(),
                .world_size = status.world_size(),
                .is_whole = true,
-               .min_nodes = status.min_nodes(),
                .restarts_used = status.restarts_used(),
                .max_restarts = status.max_restarts(),
                .membership_changes = status.membership_changes(),
@@ -69,6 +71,7 @@ struct JobWatch::Shared {
 void JobWatch::Shared::AskState() {
   JobView view{.asked_at = MonoNow()};
   if (const std::optional<JobEntry> job = find()) {
+    view.is_there = true;
     view.run_id = job->run_id;
     v1::ControlQuestion question;
     question.mutable_status();
@@ -133,12 +136,23 @@ JobWatch::JobWatch(EventLoop& loop, Find find, Hooks hooks)
 
 JobWatch::~JobWatch() = default;
 
-std::optional<JobEntry> FindByRunId(const Environment& environment, const std::string& run_id) {
-  const std::vector<JobEntry> jobs = ListJobs(JobsFolder(RuntimeFolder(environment)));
-  const auto job = std::find_if(jobs.rbegin(), jobs.rend(), [&run_id](const JobEntry& entry) {
-    return entry.run_id == run_id;
+std::optional<JobEntry> JobFollower::Find(const std::vector<JobEntry>& jobs) {
+  const MutexLock lock(mu_);
+  const auto is_same = [this](const JobEntry& job) {
+    return job.pid == job_.pid && job.began_ms == job_.began_ms;
+  };
+  if (std::any_of(jobs.begin(), jobs.end(), is_same)) {
+    return job_;
+  }
+  std::vector<JobEntry> later;
+  std::copy_if(jobs.begin(), jobs.end(), std::back_inserter(later), [this](const JobEntry& job) {
+    return job.run_id == job_.run_id && job.began_ms > job_.began_ms;
   });
-  return job == jobs.rend() ? std::nullopt : std::optional(*job);
+  if (later.size() != 1) {
+    return std::nullopt;
+  }
+  job_ = later.front();
+  return job_;
 }
 
 }  // namespace fsdprun::chaos

@@ -3,14 +3,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
+#include <utility>
+#include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/base/thread_annotations.h"
 #include "base/event_loop.h"
 #include "base/loop_gate.h"
+#include "base/mutex.h"
 #include "base/repeater.h"
 #include "launcher/chaos/plan/job_view.h"
-#include "launcher/cli/option_table.h"
 #include "launcher/control/job_file.h"
 
 namespace fsdprun::chaos {
@@ -44,7 +45,18 @@ class JobWatch {
   Repeater events_;
 };
 
-/// This user's jobs with that run id: the one whose coordinator began last.
-std::optional<JobEntry> FindByRunId(const Environment& environment, const std::string& run_id);
+/// Finds a job again whose coordinator may die and be started again. Thread-safe.
+class JobFollower {
+ public:
+  explicit JobFollower(JobEntry job) : job_(std::move(job)) {}
+
+  /// The entry that was known last, if it is among `jobs`; else the only one of the same run id
+  /// that began later: with several nobody knows which one it is.
+  std::optional<JobEntry> Find(const std::vector<JobEntry>& jobs);
+
+ private:
+  Mutex mu_;
+  JobEntry job_ ABSL_GUARDED_BY(mu_);
+};
 
 }  // namespace fsdprun::chaos

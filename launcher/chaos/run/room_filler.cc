@@ -15,9 +15,13 @@
 namespace fsdprun::chaos {
 namespace {
 
+constexpr int64_t kRoomUnit = 1 << 20;
 /// What is left when not even a block of a file system can be had.
 constexpr int64_t kSmallestPiece = 4096;
-constexpr int kRoundsMax = 64;
+/// The kernel is not to be busy with one for long.
+constexpr int64_t kLargestPiece = 1024 * kRoomUnit;
+/// Less is no fault.
+constexpr int64_t kLeastTaken = kRoomUnit;
 
 UniqueFd OpenNameless(const std::string& folder) {
   UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
@@ -31,13 +35,34 @@ UniqueFd OpenNameless(const std::string& folder) {
   return file;
 }
 
-/// Bytes that may be taken. What the file system needs for itself shows only while it is taken.
-int64_t RoomIn(int fd, int64_t leave_bytes) {
+/// What this user may take: nobody but root gets what is reserved.
+int64_t RoomIn(int fd) {
   struct statvfs room {};
   if (::fstatvfs(fd, &room) != 0) {
     return 0;
   }
-  return static_cast<int64_t>(room.f_bavail * room.f_frsize) - leave_bytes;
+  const auto blocks = ::geteuid() == 0 ? room.f_bfree : room.f_bavail;
+  return static_cast<int64_t>(blocks * room.f_frsize);
+}
+
+// posix_fallocate() would write zeros where the file system has no such call: for hours, and to no
+// avail where they are compressed. Returns an errno.
+int Take(int fd, int64_t at, int64_t bytes) {
+  int error = 0;
+  do {
+    error = ::fallocate(fd, 0, at, bytes) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  return error;
+}
+
+absl::Status TakeError(const std::string& folder, int error) {
+  if (error == EOPNOTSUPP || error == ENOSYS) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("fill ", folder,
+                     ": its file system cannot give room to a file without writing it "
+                     "(fallocate); name a folder of another one"));
+  }
+  return absl::UnavailableError(absl::StrCat("fill ", folder, ": ", ErrorText(error)));
 }
 
 }  // namespace
@@ -48,18 +73,37 @@ absl::StatusOr<int64_t> RoomFiller::Fill(const std::string& folder, int64_t leav
     return absl::UnavailableError(
         absl::StrCat("make a file in ", folder, " to fill it: ", ErrorText(errno)));
   }
+  const int64_t room = RoomIn(file_.get());
+  absl::StatusOr<int64_t> taken = TakeAllBut(folder, leave_bytes);
+  if (taken.ok() && *taken < kLeastTaken) {
+    taken = absl::FailedPreconditionError(absl::StrCat(
+        folder, " has ", room / kRoomUnit, " MiB of free room, of which ", leave_bytes / kRoomUnit,
+        " are to be left: nothing can be taken; give a smaller --fill-leave, or "
+        "make room"));
+  }
+  if (!taken.ok()) {
+    file_.reset();
+  }
+  return taken;
+}
+
+// What the file system needs for itself shows only while room is taken.
+absl::StatusOr<int64_t> RoomFiller::TakeAllBut(const std::string& folder, int64_t leave_bytes) {
+  const int fd = file_.get();
+  const int64_t most = RoomIn(fd) - leave_bytes;
   int64_t taken = 0;
-  int64_t piece = RoomIn(file_.get(), leave_bytes);
-  for (int round = 0; round < kRoundsMax && piece >= kSmallestPiece; ++round) {
-    const int error = ::posix_fallocate(file_.get(), taken, piece);
+  for (int64_t largest = kLargestPiece; taken < most;) {
+    const int64_t piece = std::min({largest, most - taken, RoomIn(fd) - leave_bytes});
+    if (piece < kSmallestPiece) {
+      break;
+    }
+    const int error = Take(fd, taken, piece);
     if (error == 0) {
       taken += piece;
-      piece = std::min(piece, RoomIn(file_.get(), leave_bytes));
-    } else if (error == ENOSPC) {
-      piece /= 2;
+    } else if (error == ENOSPC || error == EFBIG || error == EDQUOT) {
+      largest = piece / 2;
     } else {
-      file_.reset();
-      return absl::UnavailableError(absl::StrCat("fill ", folder, ": ", ErrorText(error)));
+      return TakeError(folder, error);
     }
   }
   return taken;

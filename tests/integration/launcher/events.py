@@ -76,6 +76,11 @@ def patience():
     return min(PATIENCE_S, max(0.0, _begin + _limit_s - time.monotonic()) / 2)
 
 
+def left_s(share):
+    """That share of what is left of ctest's limit, for what takes most of it; without a limit, for ever."""
+    return share * max(0.0, _begin + _limit_s - KILL_BEFORE_S - time.monotonic())
+
+
 def watch(job):
     """From now on waits are for what this JobCase's processes do, in this thread; None: for nobody's any more. Reads of
     their output, which ask no patience(), end in time, too: with the processes."""

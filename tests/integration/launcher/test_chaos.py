@@ -17,6 +17,15 @@ WORKER = """
 """
 # In 13 faults every kind comes to every target.
 SEED, FAULTS = 2660, 13
+# Comes up again, and crashes then.
+CRASHES_AFTER_A_RESTART = """
+    note("pid")
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+        time.sleep(0.3)
+        sys.exit(3)
+    wait_for("end")
+"""
+QUICK = ("--every=0", "--settle=300ms")
 
 
 def state_of(pid):
@@ -54,9 +63,10 @@ class ChaosCase(FsdpctlCase):
 
 class StartedJobTest(ChaosCase):
     def filled(self):
-        """The options that take some MiB of the test's own disk, and no more."""
+        """The options that take some 64 MiB of the test's own disk, and no more."""
         room = os.statvfs(self.dir)
-        return [f"--fill={self.dir}", f"--fill-leave={max(0, room.f_bavail * room.f_frsize - (8 << 20))}"]
+        blocks = room.f_bfree if os.geteuid() == 0 else room.f_bavail  # root may have all
+        return [f"--fill={self.dir}", f"--fill-leave={max(0, blocks * room.f_frsize - (64 << 20))}"]
 
     def test_two_nodes_come_through_every_kind_of_fault(self):
         checkpoints = self.dir / "checkpoints"
@@ -64,7 +74,7 @@ class StartedJobTest(ChaosCase):
             (checkpoints / f"step-{step}").mkdir(parents=True)
             (checkpoints / f"step-{step}" / "weights").write_bytes(b"w" * 5000)
         rc, out, err = self.run_to_end(
-            f"--faults={FAULTS}", f"--seed={SEED}", "--every=200ms", "--length=100ms:4s", "--json", "--verify=echo verified",
+            f"--faults={FAULTS}", f"--seed={SEED}", "--every=200ms", "--settle=300ms", "--length=100ms:4s", "--json", "--verify=echo verified",
             *self.filled(), f"--corrupt={checkpoints}", "--",
             *self.job_of_two_nodes(f"--max-restarts={FAULTS}", "--quarantine-after=0"))
         self.assertEqual(rc, 0, err)
@@ -82,39 +92,66 @@ class StartedJobTest(ChaosCase):
         self.assertEqual(damaged, list(range(6 - corrupt, 6)))
 
     def test_a_job_without_restarts_is_warned_of_and_not_survived(self):
-        chaos = self.start_chaos("--faults=3", "--kinds=kill", "--targets=worker", "--every=0", "--",
+        chaos = self.start_chaos("--faults=3", "--kinds=kill", "--targets=worker", *QUICK, "--",
                                  *self.job_of_two_nodes("--max-restarts=0"))
         rc, _, err = self.finish(chaos)
         self.assertEqual(rc, 1, err)
-        self.assertIn("warning: 3 faults may use up as many restarts, and the job has 0 left", err)
+        self.assertIn("warning: 3 kills may use up as many restarts, and the job has 0 left", err)
         self.assertRegex(err, r"verdict: not survived: fault 1, kill worker \d \(pid \d+\): ")
         self.assertIn("--max-restarts", err[err.index("verdict"):])
 
-    def test_ctrl_c_lifts_the_fault_and_ends_the_job(self):
+    def test_ctrl_c_lifts_the_faults_and_ends_the_job(self):
         schedule = self.dir / "faults.txt"
-        schedule.write_text("0 stop worker:1 1h\n0 partition agent:0 1h\n")
+        schedule.write_text("0 stop worker:1 1h\n0 delay agent:0 1h 50ms\n")
         chaos = self.start_chaos(f"--schedule={schedule}", "--", *self.job_of_two_nodes())
-        self.wait_until_stopped(chaos, 1)
-        self.wait_for_line(chaos, "2/2 partition agent 0")
+        lines = [self.wait_for_line(chaos, " for 1 h") for _ in range(2)]  # The worker may not be there at first.
+        self.assertEqual({line.split()[2] for line in lines}, {"1/2", "2/2"})
         chaos.send_signal(signal.SIGINT)
         rc, _, err = self.finish(chaos)
         self.assertEqual(rc, 1, err)
-        self.assertIn("verdict: interrupted after 2 faults of 2", err)
+        self.assertIn("verdict: interrupted after 2 faults", err)
+
+    def test_workers_that_crash_when_they_are_back_have_not_come_through(self):
+        chaos = self.start_chaos("--faults=1", "--kinds=kill", "--targets=worker", "--every=0", "--settle=1h", "--",
+                                 *self.job_of_one("--max-restarts=2", worker=CRASHES_AFTER_A_RESTART))
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("verdict: not survived: fault 1, kill worker 0", err)
+
+    def test_a_script_is_ended_with_the_job_that_it_has_started(self):
+        script = self.dir / "run.sh"
+        script.write_text("#!/bin/sh\n\"$@\"\necho over\n")
+        script.chmod(0o755)
+        chaos = self.start_chaos("--faults=1", "--kinds=kill", "--targets=worker", "--every=1h", "--", script, *self.job_of_one())
+        self.wait_for_notes("pid", 1, [0])
+        chaos.send_signal(signal.SIGTERM)
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("verdict: interrupted after 0 faults", err)
+
+    def test_another_job_of_the_same_name_is_not_touched(self):
+        other = self.start("--nproc-per-node=1", "--max-restarts=3", self.script(WORKER.replace("pid", "other"), "other.py"))
+        self.wait_for_notes("other", 1, [0])
+        rc, _, err = self.run_to_end("--faults=3", "--kinds=kill", "--targets=worker,keeper", *QUICK, "--", BIN / "fsdprun",
+                                     "--nproc-per-node=1", "--max-restarts=3", self.script(WORKER))
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(self.finish(other)[0], 0)
+        self.assertEqual(list(self.notes("other")), [(1, 0)])
 
     def test_any_command_may_start_the_job(self):
-        rc, _, err = self.run_to_end("--faults=2", "--kinds=kill,stop", "--length=100ms", "--every=0", "--", "/bin/sh", "-c",
+        rc, _, err = self.run_to_end("--faults=2", "--kinds=kill,stop", "--length=100ms", *QUICK, "--", "/bin/sh", "-c",
                                      'exec "$@"', "sh", *self.job_of_one("--max-restarts=2"))
         self.assertEqual(rc, 0, err)
         self.assertIn("verdict: survived 2 faults, and ended with 0", err)
 
     def test_the_verdict_asks_the_last_command(self):
-        rc, _, err = self.run_to_end("--faults=1", "--kinds=stop", "--length=100ms", "--every=0", "--verify=exit 3", "--",
+        rc, _, err = self.run_to_end("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--verify=exit 3", "--",
                                      *self.job_of_one())
         self.assertEqual(rc, 1, err)
         self.assertIn("--verify says 3", err)
 
     def test_a_job_that_ends_badly_is_no_success(self):
-        rc, _, err = self.run_to_end("--faults=1", "--kinds=stop", "--length=100ms", "--every=0", "--",
+        rc, _, err = self.run_to_end("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--",
                                      *self.job_of_one(worker=WORKER + "    sys.exit(7)\n"))
         self.assertEqual(rc, 1, err)
         self.assertIn("verdict: the job has ended with 1 after 1 fault", err)
@@ -123,7 +160,7 @@ class StartedJobTest(ChaosCase):
 class RunningJobTest(ChaosCase):
     def test_a_job_that_runs_already_is_attached_to_and_left_running(self):
         nodes = self.start_job()
-        rc, out, err = self.finish(self.start_chaos("--job=kept", "--faults=2", "--kinds=kill", "--every=0", "--json"))
+        rc, out, err = self.finish(self.start_chaos("--job=kept", "--faults=2", "--kinds=kill", *QUICK, "--json"))
         self.assertEqual(rc, 0, err)
         report = json.loads(out)
         self.assertEqual((report["job"], report["job_exit_code"], report["restarts_used"]), ("kept", None, 2))
@@ -133,12 +170,23 @@ class RunningJobTest(ChaosCase):
 
     def test_its_end_is_waited_for_when_asked(self):
         nodes = self.start_job()
-        chaos = self.start_chaos("--faults=1", "--kinds=stop", "--targets=agent", "--length=100ms", "--every=0", "--until-end")
+        chaos = self.start_chaos("--faults=1", "--kinds=stop", "--targets=agent", "--length=100ms", *QUICK, "--until-end")
         self.wait_for_line(chaos, "waiting for the job's end")
         self.let_end()
         rc, _, err = self.finish(chaos)
         self.assertEqual(rc, 0, err)
         self.assertIn("verdict: survived 1 fault, and ended with 0", err)
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_who_does_not_wait_for_the_end_knows_nothing_of_it(self):
+        nodes = self.start_job()
+        chaos = self.start_chaos("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--until-end", "--verify=exit 3")
+        self.wait_for_line(chaos, "waiting for the job's end")
+        chaos.send_signal(signal.SIGINT)
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("verdict: interrupted after 1 fault", err)
+        self.let_end()
         self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
 
     def test_ctrl_c_leaves_the_job_as_it_was(self):

@@ -10,6 +10,8 @@ namespace fsdprun::chaos {
 /// A campaign against a job that does what the test says, in virtual time.
 class CampaignCase {
  public:
+  static constexpr Duration kSettle = std::chrono::seconds(2);
+
   explicit CampaignCase(Campaign::Options options) : campaign(std::move(options)) {
     view = {.answers = true,
             .coordinator_pid = 100,
@@ -20,6 +22,14 @@ class CampaignCase {
             .max_restarts = 9};
   }
 
+  /// The fault is begun, a world is lost and another one formed, and the job gets on.
+  void Answer(size_t index) {
+    campaign.OnBegun(index, now, "worker 1 (pid 7)", {.new_world = true});
+    ++view.generation;
+    ++view.restarts_used;
+    After(std::chrono::seconds(1));
+    After(kSettle);
+  }
   /// A while later the job is asked, and the campaign steps.
   std::vector<Campaign::Action> After(Duration time) {
     now += time;

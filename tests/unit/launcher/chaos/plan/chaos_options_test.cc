@@ -51,7 +51,8 @@ TEST(ChaosOptionsTest, WhatACommandLineSays) {
 
 TEST(ChaosOptionsTest, ADurationHasNoBoundOfNumber) {
   EXPECT_EQ(ReadChaosOptions({})->faults, 20);
-  EXPECT_GT(ReadChaosOptions({"--duration", "1h"})->faults, 3600);
+  EXPECT_EQ(ReadChaosOptions({"--duration", "1h"})->faults, 3601);
+  EXPECT_EQ(ReadChaosOptions({"--duration", "1h", "--every", "0"})->faults, 10'000);
   EXPECT_EQ(ReadChaosOptions({"--duration", "1h", "--faults", "3"})->faults, 3);
 }
 

@@ -15,5 +15,15 @@ TEST(CheckpointNameTest, OnlyCompleteCheckpointsHaveANumber) {
   }
 }
 
+TEST(CheckpointNameTest, WhatIsBeingWrittenOrRemovedHasNone) {
+  for (const char* name :
+       {"step-12.tmp", "step-12.partial", "tmp-checkpoint-500", "step_part_7", "step-12.OLD",
+        "temp_step3.pt", "epoch3.pt.incomplete", "bak-3", "new-step-4", "step-5.lock"}) {
+    EXPECT_EQ(CheckpointNumber(name), std::nullopt) << name;
+  }
+  EXPECT_EQ(CheckpointNumber("folder-12"), 12);
+  EXPECT_EQ(CheckpointNumber("newest-3.pt"), 3);
+}
+
 }  // namespace
 }  // namespace fsdprun::chaos

@@ -38,6 +38,8 @@ TEST(LengthTest, TextsAreForPeople) {
   EXPECT_EQ(LengthText(milliseconds(1250)), "1.25 s");
   EXPECT_EQ(LengthText(seconds(200)), "3 min 20 s");
   EXPECT_EQ(LengthText(minutes(125)), "2 h 5 min");
+  EXPECT_EQ(LengthText(minutes(1)), "1 min");
+  EXPECT_EQ(LengthText(minutes(60)), "1 h");
 }
 
 }  // namespace

@@ -16,18 +16,21 @@ using ::testing::HasSubstr;
 /// Two kills, of which the job has answered so many.
 CampaignCase AfterTwoKills(int answered) {
   CampaignCase c({.plan = {.faults = {KillWorker(seconds(1)), KillWorker(seconds(1))}},
-                  .patience = seconds(60)});
+                  .patience = seconds(60),
+                  .settle = CampaignCase::kSettle});
+  c.view.run_id = "run7";
   c.After(seconds(0));
   for (size_t i = 0; i < 2; ++i) {
     c.After(seconds(1));
-    c.campaign.OnBegun(i, c.now, "worker 1 (pid 7)", kNewWorld);
-    if (static_cast<int>(i) >= answered) {
-      c.After(seconds(61));
-      break;
+    if (static_cast<int>(i) < answered) {
+      c.Answer(i);
+      continue;
     }
-    ++c.view.generation;
-    ++c.view.restarts_used;
-    c.After(seconds(2));
+    c.campaign.OnBegun(i, c.now, "worker 1 (pid 7)", kNewWorld);
+    c.view.phase = "rendezvous";
+    c.view.reason = "waiting for nodes";
+    c.After(seconds(61));
+    break;
   }
   return c;
 }
@@ -42,7 +45,10 @@ TEST(ReportTest, TheFirstFaultThatWasNotSurvivedIsNamed) {
   c.view.last_failure = "worker 1 ran out of memory";
   const Verdict verdict = Judge(c.campaign, OutcomeOf(c, 1));
   EXPECT_FALSE(verdict.is_good);
-  EXPECT_THAT(verdict.text, HasSubstr("not survived: fault 2, kill worker 1 (pid 7)"));
+  EXPECT_EQ(
+      verdict.text,
+      "not survived: fault 2, kill worker 1 (pid 7): no answer within 1 min (--patience): the "
+      "job is rendezvous (waiting for nodes)");
   EXPECT_THAT(verdict.advice, HasSubstr("worker 1 ran out of memory"));
   EXPECT_THAT(verdict.advice, HasSubstr("fsdpctl events --job run7"));
 }
@@ -73,7 +79,7 @@ TEST(ReportTest, AJobThatCameThroughAllIsGood) {
   const std::string text = ReportText(c.campaign, outcome);
   EXPECT_THAT(text, HasSubstr("kill worker"));
   EXPECT_THAT(text, HasSubstr("2 of 9 restarts"));
-  EXPECT_THAT(text, HasSubstr("4 s of 30 s"));
+  EXPECT_THAT(text, HasSubstr("2 s of 30 s"));
   EXPECT_THAT(text, HasSubstr("--seed 42"));
 }
 
@@ -87,16 +93,72 @@ TEST(ReportTest, NoFaultIsNoProof) {
   c.After(seconds(1));
   const Verdict verdict = Judge(c.campaign, OutcomeOf(c, 0));
   EXPECT_FALSE(verdict.is_good);
-  EXPECT_EQ(verdict.text, "no fault was injected");
-  EXPECT_EQ(verdict.advice, "nobody is there");
+  EXPECT_EQ(verdict.text, "1 fault of 1 could not be done");
+  EXPECT_EQ(verdict.advice, "kill worker: nobody is there");
+}
+
+TEST(ReportTest, FaultsThatDidNotComeAreNoProof) {
+  CampaignCase c({.plan = {.faults = {KillWorker(seconds(1)), KillWorker(seconds(1))}},
+                  .patience = seconds(60),
+                  .settle = CampaignCase::kSettle});
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.Answer(0);
+  c.campaign.OnJobOver(c.now, 0);
+  const Verdict verdict = Judge(c.campaign, OutcomeOf(c, 0));
+  EXPECT_FALSE(verdict.is_good);
+  EXPECT_EQ(verdict.text, "the job has ended before 1 fault of 2");
+  EXPECT_THAT(verdict.advice, HasSubstr("--every"));
+}
+
+/// A kill that the job has answered, and a fault of another kind that could not be done.
+Verdict AfterOneThatWasLeftOut(FaultPlan plan) {
+  CampaignCase c(
+      {.plan = std::move(plan), .patience = seconds(60), .settle = CampaignCase::kSettle});
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.Answer(0);
+  for (size_t i = 1; i < c.campaign.records().size(); ++i) {
+    c.After(seconds(1));
+    c.campaign.OnSkipped(i, c.now, "no checkpoint is there");
+    c.After(seconds(3));
+    c.campaign.OnSkipped(i, c.now, "no checkpoint is there");
+  }
+  c.After(seconds(1));
+  return Judge(c.campaign, OutcomeOf(c, 0));
+}
+
+TEST(ReportTest, AKindThatCouldNeverBeDoneIsNoProof) {
+  const PlannedFault corrupt{.at = seconds(1), .kind = FaultKind::kCorrupt};
+  const Verdict verdict = AfterOneThatWasLeftOut({.faults = {KillWorker(seconds(1)), corrupt}});
+  EXPECT_FALSE(verdict.is_good);
+  EXPECT_EQ(verdict.text, "no fault of kind corrupt could be done");
+  EXPECT_EQ(verdict.advice, "no checkpoint is there");
+}
+
+TEST(ReportTest, RandomFaultsMayMeetNobodyNowAndThenAndThoseOfAScheduleNot) {
+  FaultPlan plan{.faults = {KillWorker(seconds(1)), KillWorker(seconds(1))}};
+  EXPECT_EQ(AfterOneThatWasLeftOut(plan).text,
+            "survived 1 fault (1 could not be done), and ended with 0");
+  plan.has_fixed_times = true;
+  plan.faults[1].at = seconds(5);
+  EXPECT_EQ(AfterOneThatWasLeftOut(plan).text, "1 fault of 2 could not be done");
 }
 
 TEST(ReportTest, AnInterruptedRunIsNoProof) {
-  CampaignCase c({.plan = {.faults = {KillWorker(seconds(1))}}, .patience = seconds(60)});
-  c.After(seconds(0));
-  c.campaign.Stop(c.now);
-  EXPECT_THAT(Judge(c.campaign, OutcomeOf(c, 1)).text,
-              HasSubstr("interrupted after 0 faults of 1"));
+  const CampaignCase c = AfterTwoKills(2);
+  Outcome outcome = OutcomeOf(c, 0);
+  outcome.is_interrupted = true;
+  EXPECT_FALSE(Judge(c.campaign, outcome).is_good);
+  EXPECT_THAT(Judge(c.campaign, outcome).text, HasSubstr("interrupted after 2 faults"));
+}
+
+TEST(ReportTest, WhatThisProgramCannotDoIsNotTheJobsFault) {
+  const CampaignCase c = AfterTwoKills(1);
+  Outcome outcome = OutcomeOf(c, 1);
+  outcome.could_not = "cannot start fsdprun: no such file";
+  EXPECT_EQ(Judge(c.campaign, outcome).text,
+            "fsdprun chaos could not go on: cannot start fsdprun: no such file");
 }
 
 TEST(ReportTest, OverlappingFaultsLoseTheirTimeOnce) {
@@ -120,7 +182,7 @@ TEST(ReportTest, JsonHasEachFault) {
   EXPECT_EQ(report["seed"], 42);
   EXPECT_EQ(report["faults"].size(), 2u);
   EXPECT_EQ(report["faults"][0]["state"], "answered");
-  EXPECT_EQ(report["faults"][0]["answered_after_s"], 2.0);
+  EXPECT_EQ(report["faults"][0]["answered_after_s"], 1.0);
   EXPECT_EQ(report["faults"][0]["restarts"], 1);
   EXPECT_EQ(report["faults"][1]["state"], "not answered");
   EXPECT_TRUE(report["faults"][1]["answered_after_s"].is_null());
@@ -129,6 +191,7 @@ TEST(ReportTest, JsonHasEachFault) {
 TEST(ReportTest, TooFewRestartsAreWarnedOf) {
   const FaultPlan plan{.faults = {KillWorker(seconds(1)), KillWorker(seconds(1))}};
   EXPECT_EQ(RestartWarning(plan, {.max_restarts = 2}), "");
+  EXPECT_EQ(RestartWarning({.faults = {StopAgent(seconds(1), seconds(1))}}, {}), "");
   EXPECT_THAT(RestartWarning(plan, {.restarts_used = 1, .max_restarts = 2}),
               HasSubstr("--max-restarts 3 or more"));
 }

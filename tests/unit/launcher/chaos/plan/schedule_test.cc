@@ -52,10 +52,10 @@ TEST(ScheduleTest, LinesAreFaultsInOrderOfTime) {
   EXPECT_EQ(TextOf(*plan),
             "1. at 5 s: kill worker 3\n"
             "2. at 20 s: stop agent 1 for 4 s\n"
-            "3. at 1 min 0 s: delay agent by 0.2 s for 10 s\n"
+            "3. at 1 min: delay agent by 0.2 s for 10 s\n"
             "4. at 1 min 30 s: fill for 5 s\n"
             "5. at 1 min 40 s: partition agent for 3 s\n"
-            "6. at 2 min 0 s: corrupt\n");
+            "6. at 2 min: corrupt\n");
 }
 
 TEST(ScheduleTest, JsonSaysTheSame) {

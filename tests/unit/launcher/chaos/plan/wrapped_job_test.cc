@@ -61,5 +61,33 @@ TEST(WrappedJobTest, AnElasticJobGetsAsManyAsItTakesOrAsItIsGiven) {
   EXPECT_EQ(Read({"fsdprun", "--nnodes=2", "--rdzv-id=mine", "t.py"})->run_id, "mine");
 }
 
+TEST(WrappedJobTest, VariablesSayWhatTheCommandDoesNot) {
+  const std::vector<std::string> command{"fsdprun", "t.py"};
+  const Environment environment{{"PET_NNODES", "2"}, {"PET_RDZV_CONF", "join_timeout=5"}};
+  const absl::StatusOr<WrappedJob> job = ReadWrappedJob(command, 0, "chaos-1", environment);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->nodes, 2);
+  EXPECT_THAT(NodeCommand(*job, 8),
+              ElementsAre("fsdprun", "--rdzv-backend=c10d", "--rdzv-id=chaos-1",
+                          "--rdzv-endpoint=127.0.0.1:8", "--rdzv-conf=join_timeout=5,is_host=0",
+                          "--", "t.py"));
+  EXPECT_EQ(ReadWrappedJob({"fsdprun", "--nnodes=1", "t.py"}, 0, "chaos-1", environment)->form,
+            Form::kOneLauncher);
+  EXPECT_THAT(std::string(ReadWrappedJob(command, 0, "chaos-1",
+                                         {{"PET_NNODES", "2"}, {"PET_MASTER_ADDR", "h"}})
+                              .status()
+                              .message()),
+              HasSubstr("PET_MASTER_ADDR"));
+}
+
+TEST(WrappedJobTest, TheJournalOfTheCommandIsTheCoordinatorsAlone) {
+  const absl::StatusOr<WrappedJob> job = Read({"fsdprun", "--nnodes=2", "--journal=/mine", "t.py"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(CoordinatorCommand(*job, 7, "/j"),
+              ElementsAre("fsdprun", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=chaos-1",
+                          "--rdzv-endpoint=127.0.0.1:7", "--coordinator", "--journal=/mine"));
+  EXPECT_THAT(NodeCommand(*job, 8), testing::Not(testing::Contains(HasSubstr("journal"))));
+}
+
 }  // namespace
 }  // namespace fsdprun::chaos

@@ -6,12 +6,16 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "agent/process/process_scan.h"
 
 namespace fsdprun::chaos {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -70,6 +74,7 @@ TEST_F(InjectorTest, AnotherProcessThatHasGotThePidIsLeftAlone) {
   const auto done = injector.Begin(0, {.kind = FaultKind::kKill, .target = FaultTarget::kWorker});
   EXPECT_THAT(std::string(done.status().message()), HasSubstr("has just ended"));
   EXPECT_TRUE(victim.Lives());
+  EXPECT_THAT(killed_, ElementsAre());
 }
 
 TEST_F(InjectorTest, NobodyToMeetIsSaid) {
@@ -96,6 +101,50 @@ TEST_F(InjectorTest, AKillSaysWhatIsToFollow) {
   EXPECT_FALSE(done->expects.new_world);
   EXPECT_TRUE(done->expects.new_coordinator);
   EXPECT_THAT(killed_, ElementsAre(processes_[0].pid, processes_[1].pid));
+}
+
+TEST_F(InjectorTest, ASessionOfADaemonMayBeAdopted) {
+  const Victim session;
+  processes_ = {session.As(FaultTarget::kAgent)};
+  processes_[0].is_session = true;
+  Injector injector(Options());
+  const auto done = injector.Begin(0, {.kind = FaultKind::kKill, .target = FaultTarget::kAgent});
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_FALSE(done->expects.new_world);
+  EXPECT_FALSE(done->expects.new_coordinator);
+}
+
+TEST_F(InjectorTest, WhatIsDamagedIsNamedAlsoIfTheVictimHasEnded) {
+  const std::filesystem::path folder = absl::StrCat(::testing::TempDir(), "injector_", ::getpid());
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"step-1", "step-2", "step-3"}) {
+    std::ofstream(folder / name) << std::string(5000, 'x');
+  }
+  const Victim victim;
+  processes_ = {victim.As(FaultTarget::kWorker)};
+  Injector::Options options = Options();
+  options.corrupt = folder.string();
+  Injector injector(options);
+  const PlannedFault corrupt{.kind = FaultKind::kCorrupt};
+  auto done = injector.Begin(0, corrupt);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_THAT(done->what, HasSubstr("step-3 and kill worker 0"));
+  EXPECT_TRUE(WIFSIGNALED(victim.NextChange()));
+  done = injector.Begin(1, corrupt);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_THAT(done->what, AllOf(HasSubstr("step-2; worker 0"), HasSubstr("ended by itself")));
+  EXPECT_TRUE(done->expects.new_world);
+  EXPECT_THAT(killed_, ElementsAre(processes_[0].pid));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(InjectorTest, AFillThatTakesNothingIsNotDone) {
+  Injector::Options options = Options();
+  options.fill = ::testing::TempDir();
+  options.fill_leave = INT64_MAX / 2;
+  Injector injector(options);
+  EXPECT_THAT(std::string(injector.Begin(0, {.kind = FaultKind::kFill}).status().message()),
+              HasSubstr("nothing can be taken"));
 }
 
 TEST_F(InjectorTest, WhoIsStoppedTwiceGoesOnWhenBothAreOver) {

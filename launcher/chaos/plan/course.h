@@ -1,0 +1,67 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "launcher/chaos/plan/campaign.h"
+
+namespace fsdprun::chaos {
+
+/// Decides what comes after the faults: waiting for the job's end, ending it, --verify, the report;
+/// and what a signal means meanwhile. Pure.
+class Course {
+ public:
+  struct Options {
+    /// The job was started here: it is ended if it fails, or if somebody has had enough.
+    bool starts_job = false;
+    /// Of a job that was not started here.
+    bool until_end = false;
+    bool has_verify = false;
+  };
+
+  struct Action {
+    enum class Kind {
+      kStopCampaign,  ///< What is still there is lifted.
+      kEndJob,        ///< In order, by the signal; OnJobEnd() follows.
+      kKillJob,
+      kVerify,
+      kEndVerify,  ///< By the signal.
+      kKillVerify,
+      kFinish,
+    };
+    Kind kind = Kind::kFinish;
+    int signal = 0;
+
+    bool operator==(const Action&) const = default;
+  };
+
+  explicit Course(Options options) : options_(options) {}
+
+  /// No more faults come.
+  std::vector<Action> OnCampaignEnd(Campaign::End end);
+  /// SIGINT and its like.
+  std::vector<Action> OnSignal(int signal);
+  /// This program cannot go on.
+  std::vector<Action> OnCannot();
+  /// The job's last process has ended. `is_good`: by all that is known, but for --verify.
+  std::vector<Action> OnJobEnd(int code, bool is_good);
+  /// --verify has ended, or could not be started.
+  std::vector<Action> OnVerifyEnd();
+
+  bool is_interrupted() const { return signals_ > 0; }
+  /// Nobody has ended the job, or waited for its end.
+  bool job_runs_on() const { return job_runs_on_; }
+
+ private:
+  enum class Phase { kFaults, kWaiting, kEnding, kVerifying, kFinished };
+
+  std::vector<Action> EndJob(int signal);
+  std::vector<Action> Finish();
+
+  const Options options_;
+  Phase phase_ = Phase::kFaults;
+  int signals_ = 0;
+  bool job_runs_on_ = false;
+};
+
+}  // namespace fsdprun::chaos
