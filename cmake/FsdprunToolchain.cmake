@@ -12,6 +12,7 @@ target_include_directories(fsdprun_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(fsdprun_options INTERFACE
   -Wall -Wextra -Wno-missing-field-initializers
   $<$<BOOL:${FSDPRUN_WERROR}>:-Werror>
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 
 find_program(FSDPRUN_MOLD mold)

@@ -2,10 +2,12 @@
 """Says what a change reaches: which tests, and which C++ files the linters look at.
 
 usage: select_tests.py BUILD... < changed paths
+       select_tests.py --sources < changed paths
 
 Prints "all", or lines "test NAME", "file PATH" and "target BUILD TARGET". A BUILD is a configured folder in which CMake
 has written who depends on whom (fsdprun_graph.txt, fsdprun_tests.txt). What is not known to reach only some tests
-reaches all. The FILEs are product sources for the linters: those that changed and those that include them.
+reaches all. The FILEs are product sources for the linters: those that changed and those that include them. --sources
+prints those alone, without "file", or "all" if the linters' own settings changed.
 """
 
 import re
@@ -14,7 +16,9 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-PRODUCT = ("proto/", "base/", "launcher/", "agent/", "worker/", "fsdp_runtime/")
+PRODUCT = ("proto/", "base/", "launcher/", "fsdpctl/", "agent/", "worker/", "fsdp_runtime/")
+# What says how sources are compiled and looked at.
+SETTINGS = (".clang-tidy", "CMakeLists.txt", "cmake/", "scripts/lint", "scripts/lib/tidy_database.py")
 # What no program and no test is made of: the checks of texts and rules look at it.
 TEXTS = ("docs/", "README.md", "LICENSE", "deploy/", "scripts/bench", "scripts/quickstart", "scripts/soak", "tests/fuzz/")
 # Tests that look at the tree as a whole, whatever changed.
@@ -77,6 +81,23 @@ def with_includers(paths: list[str], texts: dict[str, str]) -> list[str]:
     return reached
 
 
+def generated_from(path: str, texts: dict[str, str]) -> list[str]:
+    """The headers that are made of a message file, and of those that import it, as sources include them."""
+    protos = [path]
+    for proto in protos:
+        name = proto.removeprefix("proto/")
+        protos += [other for other, text in texts.items() if f'import "{name}"' in text and other not in protos]
+    return [proto.removeprefix("proto/").removesuffix("proto") + ending for proto in protos for ending in ("pb.h", "grpc.pb.h")]
+
+
+def product_sources(paths: list[str], texts: dict[str, str]) -> list[str] | None:
+    """The product's sources that the paths reach; None means all."""
+    if any(path.startswith(SETTINGS) for path in paths):
+        return None
+    generated = [header for path in paths if path.endswith(".proto") for header in generated_from(path, texts)]
+    return [path for path in with_includers(paths + generated, texts) if path.startswith(PRODUCT) and path.endswith((".cc", ".h"))]
+
+
 def dependents(names: set[str], nodes: list[Node]) -> set[str]:
     """The names and all that depend on them, directly or not."""
     reached = set(names)
@@ -102,7 +123,7 @@ def select(paths: list[str], nodes: list[Node]) -> set[str] | None:
 
 
 def project_texts() -> dict[str, str]:
-    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.h", "*.cc", "*.py"], check=True,
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.h", "*.cc", "*.py", "*.proto"], check=True,
                            capture_output=True, text=True).stdout.split()
     return {name: Path(name).read_text(errors="replace") for name in names if Path(name).is_file()}
 
@@ -112,9 +133,13 @@ def read_build(build: Path) -> list[Node]:
 
 
 def main() -> None:
-    builds = [Path(name) for name in sys.argv[1:]]
     paths = sys.stdin.read().split()
     texts = project_texts()
+    if sys.argv[1:] == ["--sources"]:
+        sources = product_sources(paths, texts)
+        print("\n".join(["all"] if sources is None else sources))
+        return
+    builds = [Path(name) for name in sys.argv[1:]]
     # Product libraries are followed by the graph; between the tests' folders nothing is declared.
     reached = with_includers(paths, texts)
     touched = paths + [path for path in reached if path.startswith("tests/")]
@@ -126,9 +151,8 @@ def main() -> None:
         return
     for name in sorted(selected):
         print("test", name)
-    for path in reached:
-        if path.startswith(PRODUCT) and path.endswith((".cc", ".h")):
-            print("file", path)
+    for path in product_sources(paths, texts) or []:
+        print("file", path)
     for build, nodes in zip(builds, graphs):
         chosen = [node for node in nodes if node.name in selected and node.tier == "change"]
         for target in sorted({target for node in chosen for target in node.targets}):

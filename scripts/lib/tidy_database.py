@@ -2,9 +2,11 @@
 """Writes a compile database that clang-tidy can read, and prints what to check of the sources that do without LibTorch.
 
 usage: tidy_database.py ROOT COMPILE_COMMANDS OUTPUT [FILE...]
+       tidy_database.py ROOT COMPILE_COMMANDS OUTPUT --batches-of FILE...
 
 Without FILEs the database has the batches in which a unity build compiles the sources: the headers that they share are
-parsed once. With FILEs, each of them alone; a FILE that is no such source is left out.
+parsed once. With FILEs, each of them alone; a FILE that is no such source is left out. With --batches-of, the batches
+that have any of the FILEs.
 """
 
 import json
@@ -53,12 +55,16 @@ def with_file(entry: dict, file: Path) -> dict:
 
 def main() -> None:
     root, source, output = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-    only = {(root / name).resolve() for name in sys.argv[4:]}
+    names = sys.argv[4:]
+    by_batch = names[:1] == ["--batches-of"]
+    only = {(root / name).resolve() for name in names[by_batch:]}
     known: dict[Path, bool] = {}
     chosen = []
     for entry in json.loads(source.read_text()):
         sources = sources_of(entry)
-        if only:
+        if by_batch and not only & set(sources):
+            continue
+        if only and not by_batch:
             chosen += [with_file(entry, path) for path in sources if path in only and is_checked(path, root, known)]
         elif sources and all(is_checked(path, root, known) for path in sources):
             chosen.append(with_file(entry, Path(entry["file"])))

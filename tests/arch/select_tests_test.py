@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts/lib"))
-from select_tests import parse_graph, select, with_includers  # noqa: E402
+from select_tests import parse_graph, product_sources, select, with_includers  # noqa: E402
 
 GRAPH = """contract|proto|shared|0|
 base|base|control|1|
@@ -53,6 +53,16 @@ class SelectTest(unittest.TestCase):
 
     def test_texts_reach_only_what_looks_at_the_tree(self):
         self.assertEqual(self.selected("docs/STYLE.md", "README.md"), {"arch_words"})
+
+    def test_the_linters_look_at_what_a_change_reaches(self):
+        texts = {"proto/low.proto": "", "proto/high.proto": 'import "low.proto";\n',
+                 "agent/codec.cc": '#include "high.pb.h"\n', "agent/link.cc": '#include "low.grpc.pb.h"\n',
+                 "base/loop.h": "", "base/loop.cc": '#include "base/loop.h"\n', "tests/loop_test.cc": '#include "base/loop.h"\n'}
+        self.assertEqual(product_sources(["base/loop.h", "docs/STYLE.md"], texts), ["base/loop.h", "base/loop.cc"])
+        self.assertEqual(sorted(product_sources(["proto/low.proto"], texts)), ["agent/codec.cc", "agent/link.cc"])
+        self.assertEqual(product_sources(["proto/high.proto"], texts), ["agent/codec.cc"])
+        self.assertEqual(product_sources(["docs/STYLE.md"], texts), [])
+        self.assertIsNone(product_sources(["base/loop.cc", ".clang-tidy"], texts))
 
     def test_includers_are_followed_across_folders(self):
         texts = {"tests/unit/agent/a_test.cc": '#include "tests/unit/base/waiter.h"\n',
