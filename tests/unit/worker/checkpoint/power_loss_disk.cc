@@ -45,8 +45,9 @@ Tree ReadTree(const std::string& directory) {
     std::optional<std::string>& content =
         tree[std::filesystem::relative(entry.path(), directory).string()];
     if (!entry.is_directory()) {
-      std::ifstream in(entry.path(), std::ios::binary);
-      content.emplace(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+      content.emplace(entry.file_size(), '\0');
+      std::ifstream(entry.path(), std::ios::binary)
+          .read(content->data(), static_cast<std::streamsize>(content->size()));
     }
   }
   return tree;
