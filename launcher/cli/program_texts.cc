@@ -349,8 +349,9 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "and the report is printed. Second: what was started here is killed."},
       {"SIGKILL",
        "What was filled is free again. What is stopped stays stopped until somebody sends SIGCONT. "
-       "A job with one launcher runs on; one of several nodes, which reach their coordinator "
-       "through this program, ends by itself within a minute."}};
+       "A job with one launcher runs on. Of one of several nodes, which reach their coordinator "
+       "through this program, the launchers end within a minute, and the coordinator waits for them "
+       "until `fsdpctl stop`."}};
   static const std::vector<TextEntry> none;
   if (IsCommand(program)) {
     return none;

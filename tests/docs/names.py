@@ -32,7 +32,7 @@ class Names:
             return self._ctest(words)
         if words[0] == "ninja":
             return self._ninja(words)
-        if words[:2] == ["fsdprun", "chaos"]:
+        if words[0].endswith("fsdprun") and words[1:2] == ["chaos"]:
             return self._chaos(words[2:])
         if words[0] in ("fsdprun", "fsdp-train", "fsdp-agent"):
             shown = subprocess.run([self.build / "bin" / words[0], "--help"], capture_output=True, text=True, check=True)
@@ -55,7 +55,8 @@ class Names:
         shown = subprocess.run([self.build / "bin/fsdprun", "chaos", "--help"], capture_output=True, text=True, check=True)
         complaints = [f"fsdprun chaos --help says nothing of {word}" for word in own
                       if word.startswith("--") and word.split("=")[0] not in shown.stdout]
-        return complaints + (self.complaints(words[len(own) + 1 :]) if len(words) > len(own) else [])
+        started = [words[len(own) + 1].removeprefix("build/bin/"), *words[len(own) + 2 :]] if len(words) > len(own) else []
+        return complaints + (self.complaints(started) if started else [])
 
     def _fsdpctl(self, words: list[str]) -> list[str]:
         """A command, and flags of it."""

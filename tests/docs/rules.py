@@ -39,7 +39,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"fsdp(run|-train|-agent)( [a-z]+)?", Named("a name in a sentence")),
     (r"fsdpctl( [a-z]+)*", Named("a name in a sentence")),
     (r"fsdpctl (ps|status|events|restart|stop|logs|stacks|checkpoint) .*", Named("launcher_fsdpctl and launcher_fsdpctl_nodes ask real jobs")),
-    (r"fsdprun chaos.*", Named("launcher_chaos starts it, on jobs of its own")),
+    (r"(build/bin/)?fsdprun chaos.*", Named("launcher_chaos starts it, on jobs of its own")),
     (r"fsdprun \./chaos", Named("a name in a sentence")),
     (r"kill -CONT", Named("a name in a sentence")),
     (r"fsdp-stacks .*", Named("local_agent_parts_test runs it")),
