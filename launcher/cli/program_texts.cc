@@ -350,7 +350,8 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
       {"SIGKILL",
        "What was filled is free again. What is stopped stays stopped until somebody sends SIGCONT. "
        "A job with one launcher runs on. Of one of several nodes, which reach their coordinator "
-       "through this program, the launchers end within a minute, and the coordinator waits for them "
+       "through this program, the launchers end within a minute, and the coordinator waits for "
+       "them "
        "until `fsdpctl stop`."}};
   static const std::vector<TextEntry> none;
   if (IsCommand(program)) {
