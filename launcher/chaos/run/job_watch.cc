@@ -1,7 +1,6 @@
 #include "launcher/chaos/run/job_watch.h"
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -138,16 +137,15 @@ JobWatch::~JobWatch() = default;
 
 std::optional<JobEntry> JobFollower::Find(const std::vector<JobEntry>& jobs) {
   const MutexLock lock(mu_);
-  const auto is_same = [this](const JobEntry& job) {
-    return job.pid == job_.pid && job.began_ms == job_.began_ms;
-  };
-  if (std::any_of(jobs.begin(), jobs.end(), is_same)) {
-    return job_;
-  }
   std::vector<JobEntry> later;
-  std::copy_if(jobs.begin(), jobs.end(), std::back_inserter(later), [this](const JobEntry& job) {
-    return job.run_id == job_.run_id && job.began_ms > job_.began_ms;
-  });
+  for (const JobEntry& job : jobs) {
+    if (job.pid == job_.pid && job.began_ms == job_.began_ms) {
+      return job_;
+    }
+    if (job.run_id == job_.run_id && job.began_ms > job_.began_ms) {
+      later.push_back(job);
+    }
+  }
   if (later.size() != 1) {
     return std::nullopt;
   }
