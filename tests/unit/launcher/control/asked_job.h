@@ -24,6 +24,7 @@ class AskedJob {
   struct Options {
     JobSpec spec = [] {
       JobSpec spec;
+      spec.launch_id = "12ab34cd";
       spec.min_nodes = 2;
       spec.max_nodes = 2;
       spec.node_ranks_bind = false;

@@ -40,7 +40,7 @@ TEST(ControlDeskTest, AStateIsToldOnce) {
   ASSERT_EQ(answers.size(), 1U);
   const v1::JobStatus& status = answers[0].status();
   EXPECT_EQ(status.job(), "run7");
-  EXPECT_FALSE(status.launch_id().empty());
+  EXPECT_EQ(status.launch_id(), "12ab34cd");
   EXPECT_EQ(status.phase(), "rendezvous");
   EXPECT_THAT(status.reason(), HasSubstr("1 of 2 joined"));
   ASSERT_EQ(status.nodes_size(), 1);
