@@ -7,6 +7,7 @@
 # LAYER   a library may depend on project libraries of its own layer or below.
 # DEPS    project libraries; EXTERNAL third-party targets (never LibTorch:: on the control side, never gRPC, protobuf or
 #         Abseil on the runtime side, none of them on the shared side).
+# COMPUTES  of the control plane: what simulated clusters spend their time in.
 
 # `programs` is what a user runs; scripts/quickstart builds nothing else.
 if(PROJECT_IS_TOP_LEVEL)
@@ -87,7 +88,7 @@ function(_fsdprun_check_edges name side layer)
 endfunction()
 
 function(fsdprun_library)
-  cmake_parse_arguments(ARG "SHARED" "NAME;SIDE;LAYER" "SRCS;HDRS;DEPS;EXTERNAL" ${ARGN})
+  cmake_parse_arguments(ARG "SHARED;COMPUTES" "NAME;SIDE;LAYER" "SRCS;HDRS;DEPS;EXTERNAL" ${ARGN})
   _fsdprun_check_arguments(fsdprun_library)
   _fsdprun_check_side(fsdprun_library "${ARG_NAME}" "${ARG_SIDE}")
   if(NOT ARG_LAYER MATCHES "^[0-9]+$")
@@ -114,28 +115,34 @@ function(fsdprun_library)
   if(torch AND ARG_SRCS)
     _fsdprun_reuse_torch_headers(${ARG_NAME})
   elseif(rpc AND ARG_SRCS)
-    _fsdprun_compile_as_rpc(${ARG_NAME})
+    _fsdprun_compile_as_control(${ARG_NAME} fsdprun_rpc_headers ${ARG_COMPUTES})
+  elseif(ARG_SIDE STREQUAL "control" AND ARG_SRCS)
+    _fsdprun_compile_as_control(${ARG_NAME} fsdprun_base_headers ${ARG_COMPUTES})
   endif()
 endfunction()
 
-# gRPC's headers are half of what there is to parse, and are precompiled once. What speaks gRPC waits for the network and for
-# other processes: with a sanitizer, optimising it would take as long as all the rest of its compilation.
-function(fsdprun_precompile_for_rpc name header source)
+# Headers of the control plane that are precompiled: in `header`, which needs the targets that follow `source`. What is
+# compiled with a sanitizer waits for the network, for other processes and for files: to optimise it would take as long as all
+# the rest of its compilation. What COMPUTES is optimised, and so can share no precompiled header there.
+function(fsdprun_precompile_for_control name header source)
   add_library(${name} OBJECT ${source})
-  target_link_libraries(${name} PRIVATE fsdprun_options protobuf::libprotobuf gRPC::grpc++)
+  target_link_libraries(${name} PRIVATE fsdprun_options ${ARGN})
   target_precompile_headers(${name} PRIVATE ${header})
-  _fsdprun_agree_as_rpc(${name})
+  _fsdprun_agree_as_control(${name})
 endfunction()
 
-function(_fsdprun_compile_as_rpc name)
-  if(TARGET fsdprun_rpc_headers)
-    target_precompile_headers(${name} REUSE_FROM fsdprun_rpc_headers)
-    _fsdprun_agree_as_rpc(${name})
+# _fsdprun_compile_as_control(<name> <target of the headers> <computes>)
+function(_fsdprun_compile_as_control name headers computes)
+  if(FSDPRUN_SANITIZE AND computes)
+    target_compile_options(${name} PRIVATE -O1)
+  elseif(TARGET ${headers})
+    target_precompile_headers(${name} REUSE_FROM ${headers})
+    _fsdprun_agree_as_control(${name})
   endif()
 endfunction()
 
 # What a precompiled header and its users must agree in.
-function(_fsdprun_agree_as_rpc name)
+function(_fsdprun_agree_as_control name)
   target_compile_options(${name} PRIVATE -fPIC)
   if(FSDPRUN_SANITIZE)
     target_compile_options(${name} PRIVATE -O0)
@@ -189,7 +196,7 @@ function(fsdprun_binary)
   if(torch)
     _fsdprun_reuse_torch_headers(${ARG_NAME})
   elseif(rpc)
-    _fsdprun_compile_as_rpc(${ARG_NAME})
+    _fsdprun_compile_as_control(${ARG_NAME} fsdprun_rpc_headers OFF)
   endif()
   if(TARGET programs AND NOT ARG_FOR_TESTS)
     add_dependencies(programs ${ARG_NAME})

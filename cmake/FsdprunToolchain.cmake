@@ -1,8 +1,9 @@
 # Compiler launcher, linker, warnings and sanitizers, attached to targets through fsdprun_options.
 find_program(FSDPRUN_CCACHE ccache)
 if(FSDPRUN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Precompiled headers need these two relaxations; see ccache's manual, "Precompiled headers".
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+  # Precompiled headers need these relaxations; see ccache's manual, "Precompiled headers". In its depend mode nothing is
+  # preprocessed before it is compiled, which is a tenth of the time where nothing is cached.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       ${FSDPRUN_CCACHE})
 endif()
@@ -12,8 +13,7 @@ target_include_directories(fsdprun_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(fsdprun_options INTERFACE
   -Wall -Wextra -Wno-missing-field-initializers
   $<$<BOOL:${FSDPRUN_WERROR}>:-Werror>
-  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
-  $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 
 find_program(FSDPRUN_MOLD mold)
 if(FSDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")

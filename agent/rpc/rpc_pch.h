@@ -6,14 +6,4 @@
 #include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "base/base_pch.h"

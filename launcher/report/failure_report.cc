@@ -23,7 +23,7 @@ constexpr size_t kOthersShown = 3;
 constexpr char kNoTraceback[] =
     "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 
-std::string Rule(char c) { return std::string(kRuleWidth, c) + "\n"; }
+std::string Rule(char c) { return std::string(kRuleWidth, c).append(1, '\n'); }
 
 std::string CountOf(int count, absl::string_view singular, absl::string_view plural) {
   return absl::StrCat(count, " ", count == 1 ? singular : plural);

@@ -46,6 +46,15 @@ within() {
   return $status
 }
 
+# end_tree PID: ends a process and all that it started.
+end_tree() {
+  local child
+  for child in $(pgrep -P "$1"); do
+    end_tree "$child"
+  done
+  kill -TERM "$1" 2>/dev/null || true
+}
+
 # The sanitizers of g++ 12 and clang 14 cannot map their shadow where the kernel randomises addresses over more than 28
 # bits: ThreadSanitizer never, AddressSanitizer now and then.
 fix_addresses=()

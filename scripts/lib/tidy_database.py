@@ -18,7 +18,7 @@ PRODUCT = re.compile(r"^(proto|base|launcher|fsdpctl|agent|worker|fsdp_runtime)/
 TORCH = re.compile(r"#\s*include\s*<(torch|ATen|c10)/")
 PROJECT_INCLUDE = re.compile(r'#\s*include\s*[<"]([\w./-]+\.h)[>"]')
 BATCH_INCLUDE = re.compile(r'^#include "([^"]+\.cc)"', re.M)
-ONLY_GCC = re.compile(r"-fpch-preprocess|-Winvalid-pch|-include \S+cmake_pch\.hxx")
+ONLY_GCC = re.compile(r"-Winvalid-pch|-include \S+cmake_pch\.hxx")
 
 
 def reaches_torch(path: Path, root: Path, known: dict[Path, bool]) -> bool:
