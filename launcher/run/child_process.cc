@@ -245,16 +245,17 @@ void ChildProcess::OnStarted() {
   child_ = *std::move(child);
   loop_.Watch(child_.pidfd.get(), EPOLLIN, [this](uint32_t) { OnEnd(); });
   if (early_signal_ != 0) {
-    Signal(early_signal_);
+    Signal(early_signal_, early_reach_);
   }
   hooks_.on_start(std::move(child_.pipes));
 }
 
-void ChildProcess::Signal(int signal) {
+void ChildProcess::Signal(int signal, Reach reach) {
   if (birth_ != nullptr) {
     early_signal_ = signal;
+    early_reach_ = reach;
   } else if (is_running()) {
-    SendTo(child_, reach_, signal);
+    SendTo(child_, reach, signal);
   }
 }
 

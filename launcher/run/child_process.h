@@ -60,7 +60,8 @@ class ChildProcess {
   void Start(const std::vector<std::string>& command, const Environment& environment,
              const Streams& streams);
   /// One that is being started gets the latest as soon as it runs.
-  void Signal(int signal);
+  void Signal(int signal) { Signal(signal, reach_); }
+  void Signal(int signal, Reach reach);
   /// Ends it at once, if it has not ended; no hook is called any more. With a short wait. One that
   /// is being started is ended as soon as it runs.
   void Kill();
@@ -98,6 +99,7 @@ class ChildProcess {
   /// Until it was started, or could not be.
   std::shared_ptr<Birth> birth_;
   int early_signal_ = 0;
+  Reach early_reach_ = Reach::kProcess;
   Child child_;
 };
 

@@ -153,19 +153,15 @@ void LaunchMachine::End(MonoTime now, int signal) {
   signal_ = signal;
   Tell(now);
   if (!launches_.empty() && launches_.front().IsThere()) {
-    actions_.push_back({.kind = Kind::kSignal, .index = 0, .signal = signal});
-    if (signal == SIGINT) {
-      SignalGroup();
-    }
+    // As from a terminal: all at once, so that no shell starts another program in between.
+    has_told_group_ = signal == SIGINT;
+    actions_.push_back({.kind = has_told_group_ ? Kind::kSignalGroup : Kind::kSignal,
+                        .index = 0,
+                        .signal = signal});
   } else {
     over_at_ = over_at_.value_or(now);
     SignalLaunches(now);
   }
-}
-
-void LaunchMachine::SignalGroup() {
-  has_told_group_ = true;
-  actions_.push_back({.kind = Kind::kSignalGroup, .index = 0, .signal = signal_});
 }
 
 void LaunchMachine::SignalLaunches(MonoTime now) {
@@ -221,7 +217,8 @@ void LaunchMachine::StartDue(MonoTime now) {
 void LaunchMachine::EndLaunches(MonoTime now) {
   if (!over_at_.has_value()) {
     if (now - told_at_ >= kGroupPatience && !has_told_group_) {
-      SignalGroup();
+      has_told_group_ = true;
+      actions_.push_back({.kind = Kind::kSignalMembers, .index = 0, .signal = signal_});
     }
     if (now - told_at_ >= kGrace) {
       Kill(now);

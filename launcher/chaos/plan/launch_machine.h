@@ -33,10 +33,11 @@ class LaunchMachine {
   struct Action {
     enum class Kind {
       kStart,
-      kSignal,       ///< The process itself.
-      kSignalGroup,  ///< The others of its process group.
-      kSignalRest,   ///< What they have started and left, whoever has not had the signal yet.
-      kKillAll,      ///< Them, and all below them.
+      kSignal,         ///< The process itself.
+      kSignalGroup,    ///< It and all of its process group, at once.
+      kSignalMembers,  ///< The others of its process group.
+      kSignalRest,     ///< What they have started and left, whoever has not had the signal yet.
+      kKillAll,        ///< Them, and all below them.
       kSay,
       kGiveUp,  ///< `text` says why. Comes once, and before kOver.
       kOver,    ///< With the job's exit code.
@@ -99,7 +100,6 @@ class LaunchMachine {
   void GiveUp(MonoTime now, std::string why);
   void EndFirst(MonoTime now, int code);
   void Tell(MonoTime now);
-  void SignalGroup();
   void SignalLaunches(MonoTime now);
   void Kill(MonoTime now);
   void StartDue(MonoTime now);

@@ -142,7 +142,9 @@ void Launches::Carry(const LaunchMachine::Action& action) {
     case Kind::kSignal:
       return launches_[action.index].process->Signal(action.signal);
     case Kind::kSignalGroup:
-      return SignalGroup(action.index, action.signal);
+      return launches_[action.index].process->Signal(action.signal, ChildProcess::Reach::kGroup);
+    case Kind::kSignalMembers:
+      return SignalMembers(action.index, action.signal);
     case Kind::kSignalRest:
       return SignalRest(action.signal);
     case Kind::kKillAll:
@@ -189,7 +191,7 @@ int Launches::ReapRest() {
 }
 
 // It leads its own.
-void Launches::SignalGroup(size_t index, int signal) const {
+void Launches::SignalMembers(size_t index, int signal) const {
   if (!launches_[index].IsRunning()) {
     return;
   }

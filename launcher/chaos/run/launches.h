@@ -74,7 +74,7 @@ class Launches {
   void StepSoon();
   void Tick();
   void Carry(const LaunchMachine::Action& action);
-  void SignalGroup(size_t index, int signal) const;
+  void SignalMembers(size_t index, int signal) const;
   void SignalRest(int signal);
   void KillEverything();
   int ReapRest();

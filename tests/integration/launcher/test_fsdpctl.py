@@ -50,7 +50,8 @@ class LocalTest(FsdpctlCase):
         alone = self.start("--standalone", "--nproc-per-node=1", self.script("wait_for('end')"))
         wait_until(self.job_files, "the job's file")
         self.end_abruptly(alone)
-        self.assertEqual(json.loads(self.answer("ps", "--json"))["jobs"], [])
+        # A process that it was about to start has the file's lock until it executes its program.
+        wait_until(lambda: not json.loads(self.answer("ps", "--json"))["jobs"], "the job's end in the list")
         self.assertEqual(list(self.runtime.glob("fsdprun/jobs/*")), [])
         self.assert_refused(self.fsdpctl("status"), 1, "no job of this user", "--rdzv-endpoint")
 

@@ -162,7 +162,8 @@ class MetricsTest(MetricsCase):
         launcher = self.start(*self.meeting(), "--nproc-per-node=2", self.script(WORKER), env=self.probed(0))
         self.wait_for_value(0, lambda value: value == 2, "fsdprun_workers", state="running")
         self.wait_for_value(0, lambda value: value > 0, "fsdprun_worker_step", rank="1", local_rank="1")
-        wait_until(lambda: self.value(0, "fsdprun_worker_proportional_memory_bytes", rank="0", local_rank="0"), "memory")
+        for rank in ("0", "1"):
+            wait_until(lambda: self.value(0, "fsdprun_worker_proportional_memory_bytes", rank=rank, local_rank=rank), "memory")
         rows = self.scrape(0)
         rank = (("local_rank", "1"), ("rank", "1"))
         pid = int(self.notes("pid")[1, 1])

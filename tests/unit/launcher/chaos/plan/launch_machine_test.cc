@@ -27,6 +27,8 @@ std::string TextOf(const LaunchMachine::Action& action) {
       return absl::StrCat("signal ", action.index, " ", action.signal);
     case Kind::kSignalGroup:
       return absl::StrCat("signal group ", action.index, " ", action.signal);
+    case Kind::kSignalMembers:
+      return absl::StrCat("signal members ", action.index, " ", action.signal);
     case Kind::kSignalRest:
       return absl::StrCat("signal rest ", action.signal);
     case Kind::kKillAll:
@@ -262,7 +264,7 @@ TEST_F(LaunchMachineJobTest, AProgramThatIsNotThereIsGivenUpAtOnce) {
 TEST_F(LaunchMachineJobTest, WhatAScriptLeavesIsToldAndThenKilled) {
   StartAll();
   machine_.End(now_, SIGINT);
-  EXPECT_THAT(Step(), ElementsAre("signal 0 2", "signal group 0 2"));
+  EXPECT_THAT(Step(), ElementsAre("signal group 0 2"));
   EXPECT_FALSE(machine_.LooksForRest());
   End(0, 130);
   EXPECT_TRUE(machine_.LooksForRest());
@@ -282,10 +284,10 @@ TEST_F(LaunchMachineJobTest, AScriptThatWaitsGetsTheSignalToItsGroupLater) {
   StartAll();
   machine_.End(now_, SIGTERM);
   EXPECT_THAT(Step(), ElementsAre("signal 0 15"));
-  EXPECT_THAT(Step(seconds(10)), ElementsAre("signal group 0 15"));
+  EXPECT_THAT(Step(seconds(10)), ElementsAre("signal members 0 15"));
   EXPECT_THAT(Step(seconds(10)), IsEmpty());
   machine_.End(now_, SIGINT);
-  EXPECT_THAT(Step(), ElementsAre("signal 0 2", "signal group 0 2"));
+  EXPECT_THAT(Step(), ElementsAre("signal group 0 2"));
   EXPECT_THAT(Step(seconds(40)), ElementsAre("kill all"));
 }
 
