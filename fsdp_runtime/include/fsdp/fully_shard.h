@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace torch::nn {
@@ -107,6 +108,22 @@ class FSDP_API FSDPModule {
   /// FSDP2.
   void set_gradient_divide_factor(double factor);
 
+  /// For any optimizer of torch::optim, or one of your own:
+  ///
+  ///   torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+  ///
+  /// This rank's parts of all parameters under this unit, nested units included, in registration
+  /// order of the root, as flat leaves of autograd: [elements that this rank holds], which may be
+  /// none. After backward each has this rank's part of the gradient in `.grad`, reduced over all
+  /// ranks, or none if no rank has used the parameter. step() updates the shards. Set to None by
+  /// zero_grad(), gradients begin anew; zeroed in place, or kept, they are added to. So it is right
+  /// for what computes element by element. What needs norms of whole tensors or gradients (LAMB,
+  /// clip_grad_norm_ of torch::nn::utils) sees a part only: use fsdp::clip_grad_norm_.
+  /// To be written between the end of a backward and the next forward, as sharded_parameters();
+  /// the same tensors each time.
+  std::vector<at::Tensor> parameters() const;
+  /// The same with their names, for groups with options of their own.
+  std::vector<std::pair<std::string, at::Tensor>> named_parameters() const;
   /// This rank's shards of all parameters under this unit, nested units included, in registration
   /// order of the root. May be read at any time, and written after prepare_to_write(), or between
   /// the end of a backward that reduces and reshards all units, or of a forward of the root without
@@ -143,9 +160,12 @@ class FSDP_API FSDPModule {
 /// Parameter names are unchanged; a parameter registered under several names stays one. Parameters
 /// may be unmaterialized (fsdp::unmaterialized_parameter); then no full copy ever exists and
 /// init_parameters or a checkpoint fills the shards. Otherwise each rank keeps its shard of its own
-/// values. Afterwards the module must be called through fsdp::Unit (or fsdp::call). Accessing a
-/// resharded parameter on the CPU crashes the process; on CUDA the kernel gets a null pointer and
-/// the device reports an illegal access at the next synchronisation. If a unit's backward runs on
+/// values. Afterwards the module must be called through fsdp::Unit (or fsdp::call, or as an
+/// fsdp::Sharded). A parameter whose unit is sharded has no data: whoever reads or writes it gets a
+/// c10::Error with its name, as do a forward() that is called directly, to(), clone() and
+/// torch::save(). A view of it that was made while it was whole does not know of this: accessing
+/// that crashes the process on the CPU, and on CUDA the kernel gets a null pointer, which the
+/// device reports as an illegal access at the next synchronisation. If a unit's backward runs on
 /// one rank it must run on every rank, because each takes part in its reduce-scatter; parameters
 /// that only some ranks use are reduced as zeros by the others, and those that no rank used have no
 /// gradient, as in FSDP2. Gradients are never left in `.grad`; they are reduced into

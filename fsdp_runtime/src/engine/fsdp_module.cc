@@ -89,6 +89,22 @@ std::vector<LocalShard> FSDPModule::sharded_parameters() const {
   return parts;
 }
 
+std::vector<std::pair<std::string, at::Tensor>> FSDPModule::named_parameters() const {
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  for (const ParamRef& param : params_below(*checked(state_))) {
+    named.emplace_back(param.fqn, param.group->leaves()[param.index]);
+  }
+  return named;
+}
+
+std::vector<at::Tensor> FSDPModule::parameters() const {
+  std::vector<at::Tensor> tensors;
+  for (auto& [fqn, tensor] : named_parameters()) {
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
 void FSDPModule::prepare_to_write() {
   for_units(checked(state_), /*recurse=*/true, [](ModuleState& unit) { unit.prepare_to_write(); });
 }

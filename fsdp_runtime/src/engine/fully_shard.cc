@@ -143,7 +143,7 @@ void install_gradient_hooks(const std::vector<NamedParameter>& params,
 /// Sets every parameter's and unit's name to its fqn below the root, for messages.
 void rename_from(const ModuleState& root) {
   for (const ParamRef& param : params_below(root)) {
-    param.group->store().set_fqn(param.index, param.fqn);
+    param.group->set_fqn(param.index, param.fqn);
     Registry::get().rename_claim(param.group->key(param.index), param.fqn);
   }
   walk_modules(root.module(), "", [](const std::string& name, const ModulePtr& visited) {
@@ -225,22 +225,4 @@ at::Tensor unmaterialized_parameter(at::IntArrayRef sizes, at::ScalarType dtype,
   return tensor;
 }
 
-namespace detail {
-
-std::shared_ptr<ModuleState> find_state(const torch::nn::Module& module) {
-  return Registry::get().find(module);
-}
-
-std::vector<InputVersion> pre_forward(ModuleState& state, std::vector<at::Tensor*>& inputs) {
-  return state.pre_forward(inputs);
-}
-
-void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs,
-                  const std::vector<InputVersion>& inputs) {
-  state.post_forward(outputs, inputs);
-}
-
-void abandon_forward(ModuleState& state) noexcept { state.abandon_forward(); }
-
-}  // namespace detail
 }  // namespace fsdp

@@ -117,6 +117,8 @@ class GradientReducer {
   /// [shard_numel] in the parameters' own dtype, zeros for parameters without gradient; undefined
   /// until a reduction has finished.
   at::Tensor gradient() const { return has_gradient_ ? gradient_ : at::Tensor(); }
+  /// Forgets the gradient, but not the sum of the row. Only while nothing is reduced.
+  void forget_gradient() { has_gradient_ = false; }
   /// Forgets the gradient and what start() has been given, whether it has arrived or not.
   void drop();
 

@@ -68,7 +68,8 @@ void ParamGroup::retarget(const std::vector<NamedParameter>& params) {
     tensor.mutable_grad().reset();
     tensor.set_data(unsharded_.view(i));
     params_.push_back({c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
-                       tensor.unsafeGetTensorImpl()});
+                       tensor.unsafeGetTensorImpl(), ParameterSeal(tensor, params[i].fqn)});
+    params_.back().seal.close();
   }
 }
 
@@ -81,6 +82,11 @@ void ParamGroup::check_unused() const {
 void ParamGroup::set_context(std::shared_ptr<RunContext> context) {
   check_unused();
   context_ = std::move(context);
+}
+
+void ParamGroup::set_fqn(size_t index, const std::string& fqn) {
+  store_.set_fqn(index, fqn);
+  params_[index].seal.set_fqn(fqn);
 }
 
 void ParamGroup::set_unit_name(const std::string& name) {
@@ -99,6 +105,22 @@ void ParamGroup::start_unshard() { unsharded_.start(*context_, purpose_); }
 void ParamGroup::wait_for_unshard() {
   start_unshard();
   unsharded_.wait();
+  if (!are_open_) {
+    are_open_ = true;
+    for (Param& param : params_) {
+      param.seal.open();
+    }
+  }
+}
+
+void ParamGroup::reshard() {
+  unsharded_.reshard();
+  if (are_open_) {
+    are_open_ = false;
+    for (Param& param : params_) {
+      param.seal.close();
+    }
+  }
 }
 
 at::Tensor ParamGroup::all_gather_copy() const {
@@ -118,6 +140,9 @@ bool ParamGroup::is_trainable() const {
 void ParamGroup::begin_gradients() {
   if (!gradients_.is_collecting()) {
     context_->finish_reductions_through(reducer_);
+    if (leaves_) {
+      leaves_->take_back(reducer_, uses_);
+    }
     reducer_.begin();
     if (reducer_.is_local()) {
       // What earlier backwards have given is there and is added to.
@@ -158,6 +183,25 @@ void ParamGroup::drop_gradient() {
   reducer_.drop();
   uses_.clear();
   gradients_.drop();
+  if (leaves_) {
+    leaves_->clear();
+  }
+}
+
+const std::vector<at::Tensor>& ParamGroup::leaves() {
+  if (!leaves_) {
+    settle_gradient();
+    leaves_.emplace(store_, is_trainable());
+    show_gradients();
+  }
+  return leaves_->tensors();
+}
+
+void ParamGroup::show_gradients() {
+  if (leaves_) {
+    leaves_->take_back(reducer_, uses_);  // if this backward has not come to the group
+    leaves_->show(reducer_, uses_);
+  }
 }
 
 }  // namespace fsdp

@@ -13,8 +13,10 @@
 #include "fsdp_runtime/src/engine/gather_buffer.h"
 #include "fsdp_runtime/src/engine/gradient_buffer.h"
 #include "fsdp_runtime/src/engine/gradient_reducer.h"
+#include "fsdp_runtime/src/engine/parameter_seal.h"
 #include "fsdp_runtime/src/engine/parameter_uses.h"
 #include "fsdp_runtime/src/engine/shard_store.h"
+#include "fsdp_runtime/src/engine/sharded_leaves.h"
 
 namespace fsdp {
 
@@ -61,7 +63,7 @@ class ParamGroup {
   // Parameters.
   void start_unshard();     // issues the all-gather; no-op unless sharded
   void wait_for_unshard();  // the parameters can be used afterwards
-  void reshard() { unsharded_.reshard(); }
+  void reshard();
   bool is_sharded() const { return unsharded_.is_sharded(); }
   /// To be called before the shard is written: what is unsharded would be stale, and peers may
   /// still read it. See ShardStore::prepare_to_write.
@@ -111,8 +113,13 @@ class ParamGroup {
   /// Whether some rank has used the parameter since drop_gradient(), which is when `.grad` is not
   /// None in PyTorch.
   bool has_gradient(size_t index) const {
-    return reducer_.gradient().defined() && uses_.is_used(index);
+    return reducer_.gradient().defined() && uses_.is_used(index) &&
+           !(leaves_ && leaves_->is_dropped(index));
   }
+  /// See ShardedLeaves.
+  const std::vector<at::Tensor>& leaves();
+  /// To be called at the end of a backward.
+  void show_gradients();
   /// All-gathers the whole group into new memory, in the parameters' own dtype. Collective.
   at::Tensor all_gather_copy() const;
 
@@ -128,6 +135,8 @@ class ParamGroup {
   size_t size() const { return store_.size(); }
   /// Identity of the module's tensor; valid as a key only while the tensor is alive.
   const c10::TensorImpl* key(size_t index) const { return params_[index].key; }
+  /// Of a parameter, below the root.
+  void set_fqn(size_t index, const std::string& fqn);
   /// Of its unit, below the root: "layers.0", or "" of the root itself.
   void set_unit_name(const std::string& name);
 
@@ -136,6 +145,7 @@ class ParamGroup {
   struct Param {
     c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
     const c10::TensorImpl* key = nullptr;
+    ParameterSeal seal;
   };
 
   void retarget(const std::vector<NamedParameter>& params);
@@ -144,6 +154,7 @@ class ParamGroup {
   const std::shared_ptr<Collectives> replicas_;
   std::string purpose_;  // of its collectives
   std::vector<Param> params_;
+  bool are_open_ = false;  // the parameters' seals
   // The parts give their slots back to it in their destructors.
   std::shared_ptr<RunContext> context_;
   ShardStore store_;
@@ -151,6 +162,7 @@ class ParamGroup {
   GradientBuffer gradients_;
   GradientReducer reducer_;
   ParameterUses uses_;
+  std::optional<ShardedLeaves> leaves_;  // once somebody has asked for them
 };
 
 }  // namespace fsdp

@@ -26,6 +26,8 @@ class ParameterUses {
   }
   /// Whether some rank has used it in a round since clear().
   bool is_used(size_t index) const { return all_[index] != 0; }
+  /// As if nobody had used it since clear(), in the rounds that have ended.
+  void forget(size_t index) { all_[index] = 0; }
   void clear() {
     own_.assign(own_.size(), 0);
     all_.assign(all_.size(), 0);

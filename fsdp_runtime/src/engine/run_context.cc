@@ -144,6 +144,7 @@ void RunContext::reset_failed_backward() {
       unit->abandon_backward();
     }
   }
+  show_gradients();
   backward_queued_ = false;
   hook_error_ = nullptr;  // what the backward has thrown is its error
 }
@@ -173,11 +174,22 @@ void RunContext::finalize_backward() {
   finish_all_reductions();
   uses.finish();
   wait_for_marks();
+  show_gradients();
   ++write_epoch_;
   backward_queued_ = false;
   // All that peers take part in has been done: this rank has lost gradients, but not its place.
   if (const std::exception_ptr error = std::exchange(hook_error_, nullptr)) {
     std::rethrow_exception(error);
+  }
+}
+
+void RunContext::show_gradients() {
+  for (const std::weak_ptr<ModuleState>& weak : units_) {
+    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
+      for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
+        group->show_gradients();
+      }
+    }
   }
 }
 

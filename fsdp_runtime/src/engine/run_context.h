@@ -87,6 +87,8 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   struct BackwardMark {};
 
   void finalize_backward();
+  /// To those who have asked for leaves.
+  void show_gradients();
   void finish_oldest_reduction();
   /// Returns false if no reduction has its input.
   bool release_oldest_input();

@@ -1,5 +1,6 @@
 // What a unit's forward may take, and what it may do with it.
 
+#include <fsdp/sharded.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -213,6 +214,179 @@ TEST(UnitCallTest, ForwardMayTakeAnInferenceTensor) {
     }
     odd(x).sum().backward();
     EXPECT_TRUE(at::equal(root.sharded_gradients()[0].local.view({2}), at::ones({2})));
+  });
+}
+
+// A unit of one weight, 3 each, whose shape everything here has.
+struct Weighted : torch::nn::Module {
+  at::Tensor weight = register_parameter("weight", at::full({2}, 3.0));
+};
+
+template <class M>
+Unit<M> sharded_unit(Rank& rank) {
+  Unit<M> unit(std::make_shared<M>());
+  fully_shard(unit.ptr(), {rank.mesh, {}, {}});
+  return unit;
+}
+
+std::string refusal(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+TEST(UnitCallTest, TensorsInStructsAreFound) {
+  struct Inner {
+    std::optional<at::Tensor> maybe;
+    std::string name;
+  };
+  struct Batch {
+    at::Tensor x;
+    Inner inner;
+    std::vector<at::Tensor> more;
+    bool doubles = false;
+  };
+  struct Output {
+    at::Tensor loss;
+    std::map<std::string, at::Tensor> others;
+  };
+  struct Model : Weighted {
+    Output forward(const Batch& batch) {
+      const at::Tensor y = (batch.x + *batch.inner.maybe + batch.more[0]) * weight;
+      return {(batch.doubles ? y * 2 : y).sum(), {{"y", y}}};
+    }
+  };
+  run_ranks(2, [](Rank& rank) {
+    const Unit<Model> unit = sharded_unit<Model>(rank);
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    const at::Tensor y = at::ones({2}).requires_grad_();
+    const Output output = unit(Batch{x, {y, "batch"}, {at::ones({2})}, true});
+    EXPECT_TRUE(output.others.at("y").requires_grad());
+    output.loss.backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 6.0)));
+    EXPECT_TRUE(at::equal(y.grad(), at::full({2}, 6.0)));
+    // Found as inputs, they are cast; the caller's own stay.
+    EXPECT_EQ(x.scalar_type(), at::kFloat);
+  });
+}
+
+TEST(UnitCallTest, ForwardMayWriteToWhatItIsLent) {
+  struct Cache {
+    std::vector<at::Tensor> keys;
+    int64_t length = 0;
+  };
+  struct Model : Weighted {
+    void forward(const at::Tensor& x, Cache& cache) {
+      cache.keys.push_back(x * weight);
+      ++cache.length;
+    }
+  };
+  run_ranks(2, [](Rank& rank) {
+    const Unit<Model> unit = sharded_unit<Model>(rank);
+    const auto same = std::make_shared<fsdp::Sharded<Model>>();
+    const FSDPModule sharded = fully_shard(same, {rank.mesh, {}, {}});
+    Cache cache;
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    unit(x, cache);
+    same->forward(x, cache);
+    call(
+        *same,
+        [](Cache& lent) {
+          lent.length += 10;
+          lent.keys.push_back(lent.keys[1] * 1);
+        },
+        std::ref(cache));
+    EXPECT_EQ(cache.length, 12);
+    at::stack(cache.keys).sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 9.0)));
+    EXPECT_TRUE(sharded.sharded_gradients()[0].local.defined());
+  });
+}
+
+TEST(UnitCallTest, WhatIsNotKnownPassesThrough) {
+  class Closed {
+   public:
+    explicit Closed(int64_t times) : times_(times) {}
+    int64_t times() const { return times_; }
+
+   private:
+    int64_t times_;
+  };
+  struct Model : Weighted {
+    at::Tensor forward(const at::Tensor& x, const Closed& closed, std::unique_ptr<int> moved,
+                       const std::shared_ptr<Closed>& held, const std::function<int()>& function,
+                       at::TensorList list) {
+      return x * weight * closed.times() * *moved * held->times() * function() + list[0];
+    }
+  };
+  run_ranks(2, [](Rank& rank) {
+    const Unit<Model> unit = sharded_unit<Model>(rank);
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    const std::vector<at::Tensor> list{x};
+    unit(
+        x, Closed(2), std::make_unique<int>(5), std::make_shared<Closed>(7), [] { return 11; },
+        at::TensorList(list))
+        .sum()
+        .backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::full({2}, 3.0 * 2 * 5 * 7 * 11 + 1)));
+  });
+}
+
+TEST(UnitCallTest, AResultWithoutTensorsIsRefusedWhereThereWillBeABackward) {
+  class Hidden {
+   public:
+    explicit Hidden(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+    const at::Tensor& tensor() const { return tensor_; }
+
+   private:
+    at::Tensor tensor_;
+  };
+  struct Model : Weighted {
+    Hidden forward(const at::Tensor& x) { return Hidden(x * weight); }
+  };
+  struct Silent : Weighted {
+    void forward(const at::Tensor& x) { kept = x * weight; }
+    at::Tensor kept;
+  };
+  run_ranks(2, [](Rank& rank) {
+    const Unit<Model> unit = sharded_unit<Model>(rank);
+    const at::Tensor x = at::ones({2});
+    const std::string hidden = refusal([&] { unit(x); });
+    EXPECT_NE(hidden.find("Model has returned a "), std::string::npos) << hidden;
+    EXPECT_NE(hidden.find("Hidden"), std::string::npos) << hidden;
+    const Unit<Silent> silent = sharded_unit<Silent>(rank);
+    EXPECT_NE(refusal([&] { silent(x); }).find("has returned nothing"), std::string::npos);
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::equal(unit(x).tensor(), at::full({2}, 3.0)));
+    silent(x);
+    EXPECT_TRUE(at::equal(silent->kept, at::full({2}, 3.0)));
+  });
+}
+
+TEST(UnitCallTest, ForwardMayBeOverloadedAndHaveDefaultArguments) {
+  struct Model : Weighted {
+    at::Tensor forward(const at::Tensor& x, double factor = 2.0) const noexcept {
+      return x * weight * factor;
+    }
+    at::Tensor forward(const std::string& name) {
+      return weight * static_cast<int64_t>(name.size());
+    }
+  };
+  struct Quiet : Weighted {
+    at::Tensor forward(at::Tensor x) const noexcept { return x * weight; }
+  };
+  run_ranks(1, [](Rank& rank) {
+    const Unit<Model> unit = sharded_unit<Model>(rank);
+    EXPECT_TRUE(at::equal(unit(at::ones({2})), at::full({2}, 6.0)));
+    EXPECT_TRUE(at::equal(unit(at::ones({2}), 3.0), at::full({2}, 9.0)));
+    EXPECT_TRUE(at::equal(unit("four"), at::full({2}, 12.0)));
+    const auto quiet = std::make_shared<fsdp::Sharded<Quiet>>();
+    fully_shard(quiet, {rank.mesh, {}, {}});
+    EXPECT_TRUE(at::equal(quiet->forward(at::ones({2})), at::full({2}, 3.0)));
   });
 }
 

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Scalar.h>
+#include <c10/util/ArrayRef.h>
+#include <fsdp/struct_members.h>
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace fsdp::detail {
+
+/// Collects the tensors inside an argument or a result: tensors, and optionals, pairs, arrays,
+/// vectors, tuples, variants, maps, references and structs of such, however nested. A struct is one
+/// whose members are public, without bases and C arrays, at most kMostMembers. Overload it (found
+/// by ADL) for other types that hold tensors: what is not known has none.
+inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out);
+template <class T>
+void visit_tensors(std::optional<T>& value, std::vector<at::Tensor*>& out);
+template <class T>
+void visit_tensors(std::vector<T>& values, std::vector<at::Tensor*>& out);
+template <class... T>
+void visit_tensors(std::tuple<T...>& values, std::vector<at::Tensor*>& out);
+template <class A, class B>
+void visit_tensors(std::pair<A, B>& values, std::vector<at::Tensor*>& out);
+template <class T, size_t N>
+void visit_tensors(std::array<T, N>& values, std::vector<at::Tensor*>& out);
+template <class... T>
+void visit_tensors(std::variant<T...>& value, std::vector<at::Tensor*>& out);
+template <class K, class T>
+void visit_tensors(std::map<K, T>& values, std::vector<at::Tensor*>& out);
+template <class K, class T>
+void visit_tensors(std::unordered_map<K, T>& values, std::vector<at::Tensor*>& out);
+template <class T>
+void visit_tensors(std::reference_wrapper<T>& value, std::vector<at::Tensor*>& out);
+template <class T>
+requires(std::is_arithmetic_v<T> ||
+         std::is_enum_v<T>) void visit_tensors(T&, std::vector<at::Tensor*>&);
+template <class T>
+requires(std::is_arithmetic_v<T>) void visit_tensors(c10::ArrayRef<T>&, std::vector<at::Tensor*>&);
+inline void visit_tensors(c10::Scalar&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(c10::Device&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(at::Generator&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::nullptr_t&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::monostate&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::string&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::string_view&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(const char*&, std::vector<at::Tensor*>&) {}
+inline void visit_tensors(std::nullopt_t&, std::vector<at::Tensor*>&) {}
+
+/// What no other overload takes: this conversion is the last choice.
+struct Other {
+  template <class T>
+  Other(T& value)  // NOLINT(google-explicit-constructor)
+      : value(const_cast<std::remove_const_t<T>*>(std::addressof(value))),
+        visit(&visit_members<std::remove_const_t<T>>) {}
+  template <class T>
+  static void visit_members(void* value, std::vector<at::Tensor*>& out);
+
+  void* value;
+  void (*visit)(void* value, std::vector<at::Tensor*>& out);
+};
+/// What visit_tensors() returns for a type that it does not know.
+struct IsOther {};
+inline IsOther visit_tensors(Other other, std::vector<at::Tensor*>& out) {
+  other.visit(other.value, out);
+  return {};
+}
+
+/// Whether all tensors inside a T are found: not those behind pointers, and in classes that have
+/// neither public members alone nor an overload of their own.
+template <class T>
+inline constexpr bool kIsTransparent =
+    kHasPlainMembers<T> ||
+    !std::is_same_v<IsOther, decltype(visit_tensors(std::declval<T&>(),
+                                                    std::declval<std::vector<at::Tensor*>&>()))>;
+
+template <class T>
+void Other::visit_members(void* value, std::vector<at::Tensor*>& out) {
+  if constexpr (kHasPlainMembers<T>) {
+    for_each_member(*static_cast<T*>(value), [&out](auto& member) { visit_tensors(member, out); });
+  }
+}
+
+inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out) {
+  if (tensor.defined()) {
+    out.push_back(&tensor);
+  }
+}
+template <class T>
+void visit_tensors(std::optional<T>& value, std::vector<at::Tensor*>& out) {
+  if (value) {
+    visit_tensors(*value, out);
+  }
+}
+template <class T>
+void visit_tensors(std::vector<T>& values, std::vector<at::Tensor*>& out) {
+  if constexpr (!std::is_same_v<T, bool>) {  // whose elements are bits
+    for (T& value : values) {
+      visit_tensors(value, out);
+    }
+  }
+}
+template <class... T>
+void visit_tensors(std::tuple<T...>& values, std::vector<at::Tensor*>& out) {
+  std::apply([&out](auto&... value) { (visit_tensors(value, out), ...); }, values);
+}
+template <class A, class B>
+void visit_tensors(std::pair<A, B>& values, std::vector<at::Tensor*>& out) {
+  visit_tensors(values.first, out);
+  visit_tensors(values.second, out);
+}
+template <class T, size_t N>
+void visit_tensors(std::array<T, N>& values, std::vector<at::Tensor*>& out) {
+  for (T& value : values) {
+    visit_tensors(value, out);
+  }
+}
+template <class... T>
+void visit_tensors(std::variant<T...>& value, std::vector<at::Tensor*>& out) {
+  std::visit([&out](auto& held) { visit_tensors(held, out); }, value);
+}
+template <class K, class T>
+void visit_tensors(std::map<K, T>& values, std::vector<at::Tensor*>& out) {
+  for (auto& [key, value] : values) {
+    visit_tensors(value, out);
+  }
+}
+// In an order that is the same wherever the map was filled in the same way, and no other is needed.
+template <class K, class T>
+void visit_tensors(std::unordered_map<K, T>& values, std::vector<at::Tensor*>& out) {
+  for (auto& [key, value] : values) {
+    visit_tensors(value, out);
+  }
+}
+template <class T>
+void visit_tensors(std::reference_wrapper<T>& value, std::vector<at::Tensor*>& out) {
+  visit_tensors(value.get(), out);
+}
+template <class T>
+requires(std::is_arithmetic_v<T> ||
+         std::is_enum_v<T>) void visit_tensors(T&, std::vector<at::Tensor*>&) {}
+template <class T>
+requires(std::is_arithmetic_v<T>) void visit_tensors(c10::ArrayRef<T>&, std::vector<at::Tensor*>&) {
+}
+
+}  // namespace fsdp::detail

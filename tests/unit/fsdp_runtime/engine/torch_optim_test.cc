@@ -1,0 +1,209 @@
+// Optimizers of torch::optim on the shards' leaves do what they do without sharding.
+
+#include <gtest/gtest.h>
+#include <torch/optim.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/fsdp_runtime/engine/sharded_model.h"
+
+namespace fsdp::testing {
+namespace {
+
+using Optimizer = std::shared_ptr<torch::optim::Optimizer>;
+using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
+using MakeOptimizer = std::function<Optimizer(const NamedParameters& parameters)>;
+
+std::vector<at::Tensor> tensors_of(const NamedParameters& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) {
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+template <class O, class Options>
+MakeOptimizer with(Options options) {
+  return [options](const NamedParameters& parameters) -> Optimizer {
+    return std::make_shared<O>(tensors_of(parameters), options);
+  };
+}
+
+/// Each parameter of the model once, by its first name.
+NamedParameters unique_parameters(const torch::nn::Module& module) {
+  NamedParameters named;
+  std::map<const void*, bool> seen;
+  for (const auto& param : module.named_parameters()) {
+    if (!std::exchange(seen[param.value().unsafeGetTensorImpl()], true)) {
+      named.emplace_back(param.key(), param.value());
+    }
+  }
+  return named;
+}
+
+struct Course {
+  std::string name;
+  MakeOptimizer make;
+  bool sets_to_none = true;    // zero_grad(); false: zeros in place
+  int64_t micro_batches = 1;   // whose gradients are added in `.grad`
+  bool skips_a_block = false;  // in some steps, which leaves its parameters without gradient
+};
+
+int64_t skipped_in(const Course& course, int64_t step) {
+  return course.skips_a_block && step % 2 == 1 ? 1 : -1;
+}
+
+/// The parameters after four steps without sharding.
+std::map<std::string, at::Tensor> train_plain(const Course& course, int64_t ranks) {
+  PlainTraining plain(ToyConfig{}, ranks, {});
+  const NamedParameters parameters = unique_parameters(*plain.model);
+  const Optimizer optimizer = course.make(parameters);
+  for (int64_t step = 0; step < 4; ++step) {
+    plain.model->skipped = skipped_in(course, step);
+    std::map<std::string, at::Tensor> sum;
+    for (int64_t micro = 0; micro < course.micro_batches; ++micro) {
+      for (const auto& [name, gradient] : plain.gradients([&](int64_t rank) {
+             return loss(plain.model, step * course.micro_batches + micro, rank);
+           })) {
+        sum[name] = sum[name].defined() ? sum[name] + gradient : gradient;
+      }
+    }
+    for (const auto& [name, parameter] : parameters) {
+      // Zeroed in place, a gradient stays there, once there has been one.
+      const bool stays =
+          !course.sets_to_none && step > 0 && name.find("spare") == std::string::npos;
+      parameter.mutable_grad() =
+          sum[name].defined() || !stays ? sum[name] : at::zeros_like(parameter);
+    }
+    optimizer->step();
+  }
+  std::map<std::string, at::Tensor> result;
+  for (const auto& [name, parameter] : parameters) {
+    result[name] = parameter.detach();
+  }
+  return result;
+}
+
+void train_sharded(const Course& course, const Rank& rank,
+                   const std::map<std::string, at::Tensor>& expected) {
+  Sharded setup = make(rank);
+  const Optimizer optimizer = course.make(setup.root.named_parameters());
+  for (int64_t step = 0; step < 4; ++step) {
+    setup.model->skipped = skipped_in(course, step);
+    for (int64_t micro = 0; micro < course.micro_batches; ++micro) {
+      loss(setup.model, step * course.micro_batches + micro, rank.rank).backward();
+    }
+    optimizer->step();
+    optimizer->zero_grad(course.sets_to_none);
+  }
+  for (const LocalShard& shard : setup.root.sharded_parameters()) {
+    EXPECT_TRUE(at::equal(shard.local, part_of(expected.at(shard.fqn), shard))) << shard.fqn;
+  }
+}
+
+class TorchOptimTest : public ::testing::TestWithParam<std::tuple<int64_t, Course>> {};
+
+TEST_P(TorchOptimTest, DoesWhatItDoesWithoutSharding) {
+  const auto& [ranks, course] = GetParam();
+  const std::map<std::string, at::Tensor> expected = train_plain(course, ranks);
+  run_ranks(ranks, [&, &course = course](Rank& rank) { train_sharded(course, rank, expected); });
+}
+
+/// Matrices with decay and a rate of their own, the rest without.
+Optimizer in_groups(const NamedParameters& parameters) {
+  std::vector<at::Tensor> matrices;
+  std::vector<at::Tensor> rest;
+  for (const auto& [name, tensor] : parameters) {
+    (name.find("up") != std::string::npos || name.find("down") != std::string::npos ? matrices
+                                                                                    : rest)
+        .push_back(tensor);
+  }
+  using Options = torch::optim::AdamWOptions;
+  return std::make_shared<torch::optim::AdamW>(std::vector<torch::optim::OptimizerParamGroup>{
+      {matrices, std::make_unique<Options>(Options(1e-2).weight_decay(0.1).betas({0.8, 0.9}))},
+      {rest, std::make_unique<Options>(Options(3e-3).weight_decay(0))}});
+}
+
+std::vector<Course> courses() {
+  using namespace torch::optim;  // NOLINT(google-build-using-namespace)
+  const MakeOptimizer momentum = with<SGD>(SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+  const MakeOptimizer adam = with<Adam>(AdamOptions(1e-2));
+  return {{"sgd", with<SGD>(SGDOptions(0.1))},
+          {"momentum", momentum},
+          {"adam", adam},
+          {"adamw", with<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2))},
+          {"rmsprop", with<RMSprop>(RMSpropOptions(1e-3).momentum(0.5).centered(true))},
+          {"adagrad", with<Adagrad>(AdagradOptions(1e-2))},
+          {"groups", in_groups},
+          {"zeroed_in_place", momentum, /*sets_to_none=*/false},
+          {"accumulated", adam, true, /*micro_batches=*/3},
+          {"accumulated_in_place", adam, false, 2},
+          {"unused", adam, true, 1, /*skips_a_block=*/true},
+          {"unused_in_place", momentum, false, 1, true}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, TorchOptimTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3),
+                                            ::testing::ValuesIn(courses())),
+                         [](const auto& info) {
+                           return std::get<1>(info.param).name + "_" +
+                                  std::to_string(std::get<0>(info.param)) + "ranks";
+                         });
+
+TEST(ShardedLeavesTest, AreTheSameEachTimeAndHaveNoGradientBeforeABackward) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    const NamedParameters named = setup.root.named_parameters();
+    const std::vector<at::Tensor> again = setup.root.parameters();
+    const std::vector<LocalShard> shards = setup.root.sharded_parameters();
+    ASSERT_EQ(named.size(), shards.size());
+    for (size_t i = 0; i < named.size(); ++i) {
+      EXPECT_EQ(named[i].first, shards[i].fqn);
+      EXPECT_TRUE(named[i].second.is_same(again[i]));
+      EXPECT_TRUE(named[i].second.is_leaf());
+      EXPECT_TRUE(named[i].second.requires_grad());
+      EXPECT_FALSE(named[i].second.grad().defined());
+      EXPECT_EQ(named[i].second.const_data_ptr(), shards[i].local.const_data_ptr());
+    }
+  });
+}
+
+TEST(ShardedLeavesTest, ShowWhatIsClippedAndForgetWhatIsDropped) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    const std::vector<at::Tensor> leaves = setup.root.parameters();
+    loss(setup.model, 0, rank.rank).backward();
+    const at::Tensor before = leaves[0].grad().clone();
+    const double norm = clip_grad_norm_(setup.root, 1e-3).item<double>();
+    EXPECT_GT(norm, 1e-3);
+    EXPECT_LT(leaves[0].grad().norm().item<double>(), before.norm().item<double>());
+    for (const at::Tensor& leaf : leaves) {
+      leaf.mutable_grad().reset();
+    }
+    for (const LocalShard& gradient : setup.root.sharded_gradients()) {
+      EXPECT_FALSE(gradient.local.defined()) << gradient.fqn;
+    }
+    loss(setup.model, 0, rank.rank).backward();
+    EXPECT_TRUE(at::equal(leaves[0].grad(), before));
+  });
+}
+
+TEST(ShardedLeavesTest, TakeAGradientThatSomebodyHasPutThere) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    const std::vector<at::Tensor> leaves = setup.root.parameters();
+    loss(setup.model, 0, rank.rank).backward();
+    const at::Tensor once = leaves[0].grad().clone();
+    leaves[0].mutable_grad() = once * 2;
+    loss(setup.model, 0, rank.rank).backward();
+    EXPECT_TRUE(at::allclose(leaves[0].grad(), once * 3));
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::testing
