@@ -74,6 +74,10 @@ at::Tensor activation_checkpoint(Body body, Args... args) {
                 "backward calls the body again with the same arguments: pass sizes as a "
                 "std::vector<int64_t>, text as a std::string, and let the body use the default "
                 "random generator");
+  static_assert((detail::kIsTransparent<std::decay_t<Args>> && ...),
+                "a tensor that cannot be found in an argument would have no gradient; declare void "
+                "visit_tensors(YourType&, std::vector<at::Tensor*>&) in the type's namespace (see "
+                "<fsdp/visit_tensors.h>)");
   using detail::visit_tensors;
   auto arguments = std::make_tuple(std::decay_t<Args>(std::move(args))...);
   std::vector<at::Tensor*> found;

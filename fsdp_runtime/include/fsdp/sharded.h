@@ -25,11 +25,6 @@ class ShardedBase : public M {
   }
 };
 
-/// How forward() passes on what it has declared as an Arg: as call() does, but what is declared as
-/// a reference that may be written is lent.
-template <class Arg>
-using Declared = LentOrCopied<Arg>;
-
 /// M with a forward() of the same signature. One specialisation for each kind of member function.
 template <class M, class Forward>
 class ShardedForward;
@@ -40,10 +35,10 @@ class ShardedForward<M, Result (Owner::*)(Args...)> : public ShardedBase<M> {
   using ShardedBase<M>::ShardedBase;
 
   std::decay_t<Result> forward(Args... args) {
-    const auto body = [this](Declared<Args>... passed) -> Result {
-      return M::forward(std::forward<Declared<Args>>(passed)...);
+    const auto body = [this](LentOrCopied<Args>... passed) -> Result {
+      return M::forward(std::forward<LentOrCopied<Args>>(passed)...);
     };
-    return call_with<Declared<Args>...>(*this, body, std::forward<Args>(args)...);
+    return call_with<LentOrCopied<Args>...>(*this, body, std::forward<Args>(args)...);
   }
 };
 
@@ -53,10 +48,10 @@ class ShardedForward<M, Result (Owner::*)(Args...) const> : public ShardedBase<M
   using ShardedBase<M>::ShardedBase;
 
   std::decay_t<Result> forward(Args... args) const {
-    const auto body = [this](Declared<Args>... passed) -> Result {
-      return M::forward(std::forward<Declared<Args>>(passed)...);
+    const auto body = [this](LentOrCopied<Args>... passed) -> Result {
+      return M::forward(std::forward<LentOrCopied<Args>>(passed)...);
     };
-    return call_with<Declared<Args>...>(*this, body, std::forward<Args>(args)...);
+    return call_with<LentOrCopied<Args>...>(*this, body, std::forward<Args>(args)...);
   }
 };
 

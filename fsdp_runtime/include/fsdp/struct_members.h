@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -67,28 +68,28 @@ constexpr bool has_plain_members() {
   return false;
 }
 
-/// Whether for_each_member() can go through a T: a struct of 1 to kMostMembers public members
+/// Whether tie_members() can go through a T: a struct of 1 to kMostMembers public members
 /// that can be made from {}, without a base and without a C array.
 template <class T>
 inline constexpr bool kHasPlainMembers = has_plain_members<T>();
 
-/// Calls `visit(member)` for each member of a struct with kHasPlainMembers, in their order.
-template <class T, class Visit>
-void for_each_member(T& value, Visit&& visit) {
+/// References to the members of a struct with kHasPlainMembers, in their order.
+template <class T>
+auto tie_members(T& value) {
   constexpr size_t kCount = count_initializers<T>();
   // clang-format off
-  if constexpr (kCount == 1) { auto& [m1] = value; visit(m1); }
-  else if constexpr (kCount == 2) { auto& [m1, m2] = value; visit(m1); visit(m2); }
-  else if constexpr (kCount == 3) { auto& [m1, m2, m3] = value; visit(m1); visit(m2); visit(m3); }
-  else if constexpr (kCount == 4) { auto& [m1, m2, m3, m4] = value; visit(m1); visit(m2); visit(m3); visit(m4); }
-  else if constexpr (kCount == 5) { auto& [m1, m2, m3, m4, m5] = value; visit(m1); visit(m2); visit(m3); visit(m4); visit(m5); }
-  else if constexpr (kCount == 6) { auto& [m1, m2, m3, m4, m5, m6] = value; visit(m1); visit(m2); visit(m3); visit(m4); visit(m5); visit(m6); }
-  else if constexpr (kCount == 7) { auto& [m1, m2, m3, m4, m5, m6, m7] = value; visit(m1); visit(m2); visit(m3); visit(m4); visit(m5); visit(m6); visit(m7); }
-  else if constexpr (kCount == 8) { auto& [m1, m2, m3, m4, m5, m6, m7, m8] = value; visit(m1); visit(m2); visit(m3); visit(m4); visit(m5); visit(m6); visit(m7); visit(m8); }
-  else if constexpr (kCount == 9) { auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9] = value; visit(m1); visit(m2); visit(m3); visit(m4); visit(m5); visit(m6); visit(m7); visit(m8); visit(m9); }
-  else if constexpr (kCount == 10) { auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10] = value; visit(m1); visit(m2); visit(m3); visit(m4); visit(m5); visit(m6); visit(m7); visit(m8); visit(m9); visit(m10); }
-  else if constexpr (kCount == 11) { auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11] = value; visit(m1); visit(m2); visit(m3); visit(m4); visit(m5); visit(m6); visit(m7); visit(m8); visit(m9); visit(m10); visit(m11); }
-  else if constexpr (kCount == 12) { auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12] = value; visit(m1); visit(m2); visit(m3); visit(m4); visit(m5); visit(m6); visit(m7); visit(m8); visit(m9); visit(m10); visit(m11); visit(m12); }
+  if constexpr (kCount == 1) { auto& [m1] = value; return std::tie(m1); }
+  else if constexpr (kCount == 2) { auto& [m1, m2] = value; return std::tie(m1, m2); }
+  else if constexpr (kCount == 3) { auto& [m1, m2, m3] = value; return std::tie(m1, m2, m3); }
+  else if constexpr (kCount == 4) { auto& [m1, m2, m3, m4] = value; return std::tie(m1, m2, m3, m4); }
+  else if constexpr (kCount == 5) { auto& [m1, m2, m3, m4, m5] = value; return std::tie(m1, m2, m3, m4, m5); }
+  else if constexpr (kCount == 6) { auto& [m1, m2, m3, m4, m5, m6] = value; return std::tie(m1, m2, m3, m4, m5, m6); }
+  else if constexpr (kCount == 7) { auto& [m1, m2, m3, m4, m5, m6, m7] = value; return std::tie(m1, m2, m3, m4, m5, m6, m7); }
+  else if constexpr (kCount == 8) { auto& [m1, m2, m3, m4, m5, m6, m7, m8] = value; return std::tie(m1, m2, m3, m4, m5, m6, m7, m8); }
+  else if constexpr (kCount == 9) { auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9] = value; return std::tie(m1, m2, m3, m4, m5, m6, m7, m8, m9); }
+  else if constexpr (kCount == 10) { auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10] = value; return std::tie(m1, m2, m3, m4, m5, m6, m7, m8, m9, m10); }
+  else if constexpr (kCount == 11) { auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11] = value; return std::tie(m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11); }
+  else if constexpr (kCount == 12) { auto& [m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12] = value; return std::tie(m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12); }
   // clang-format on
 }
 

@@ -84,14 +84,37 @@ inline IsOther visit_tensors(Other other, std::vector<at::Tensor*>& out) {
 /// neither public members alone nor an overload of their own.
 template <class T>
 inline constexpr bool kIsTransparent =
-    kHasPlainMembers<T> ||
     !std::is_same_v<IsOther, decltype(visit_tensors(std::declval<T&>(),
                                                     std::declval<std::vector<at::Tensor*>&>()))>;
+template <class T>
+requires kHasPlainMembers<T>
+inline constexpr bool kIsTransparent<T> = kIsTransparent<decltype(tie_members(std::declval<T&>()))>;
+template <class T>
+inline constexpr bool kIsTransparent<T&> = kIsTransparent<T>;
+template <class T>
+inline constexpr bool kIsTransparent<std::reference_wrapper<T>> = kIsTransparent<T>;
+template <class T>
+inline constexpr bool kIsTransparent<std::optional<T>> = kIsTransparent<T>;
+template <class T>
+inline constexpr bool kIsTransparent<std::vector<T>> = kIsTransparent<T>;
+template <class T, size_t N>
+inline constexpr bool kIsTransparent<std::array<T, N>> = kIsTransparent<T>;
+template <class A, class B>
+inline constexpr bool kIsTransparent<std::pair<A, B>> = kIsTransparent<A>&& kIsTransparent<B>;
+template <class... T>
+inline constexpr bool kIsTransparent<std::tuple<T...>> = (kIsTransparent<T> && ...);
+template <class... T>
+inline constexpr bool kIsTransparent<std::variant<T...>> = (kIsTransparent<T> && ...);
+template <class K, class T>
+inline constexpr bool kIsTransparent<std::map<K, T>> = kIsTransparent<T>;
+template <class K, class T>
+inline constexpr bool kIsTransparent<std::unordered_map<K, T>> = kIsTransparent<T>;
 
 template <class T>
 void Other::visit_members(void* value, std::vector<at::Tensor*>& out) {
   if constexpr (kHasPlainMembers<T>) {
-    for_each_member(*static_cast<T*>(value), [&out](auto& member) { visit_tensors(member, out); });
+    std::apply([&out](auto&... member) { (visit_tensors(member, out), ...); },
+               tie_members(*static_cast<T*>(value)));
   }
 }
 

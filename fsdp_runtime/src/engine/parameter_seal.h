@@ -13,7 +13,7 @@ namespace fsdp {
 /// needs no data (shape, dtype, requires_grad) is there. Tensors that forward has made as views of
 /// the parameter have its old storage, and none of this.
 ///
-/// Thread: the rank's. Costs two reference counts.
+/// Thread: the rank's. Costs a few reference counts each time.
 class ParameterSeal {
  public:
   /// `parameter` has its storage for as long as this lives. Held weakly.

@@ -2,17 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace fsdp {
-namespace {
-
-bool is_same_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.defined() && b.defined() && a.const_data_ptr() == b.const_data_ptr();
-}
-
-}  // namespace
-
 ShardedLeaves::ShardedLeaves(ShardStore& store, bool requires_grad) : store_(store) {
   const at::Tensor shard = store.handed_out();
   leaves_.reserve(store.size());
@@ -21,24 +14,24 @@ ShardedLeaves::ShardedLeaves(ShardStore& store, bool requires_grad) : store_(sto
   }
 }
 
-at::Tensor ShardedLeaves::gradient_of(const GradientReducer& reducer, size_t index) const {
-  // Not a view for autograd, which zero_grad() could not detach in place.
-  const at::Tensor part = store_.part_of(reducer.gradient(), index).local;
-  at::Tensor gradient = at::empty({0}, part.options());
-  gradient.set_(part.storage(), part.storage_offset(), part.sizes());
-  return gradient;
+void ShardedLeaves::make_gradients(const at::Tensor& flat) {
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    // Not a view for autograd, which zero_grad() could not detach in place.
+    const at::Tensor part = store_.part_of(flat, i).local;
+    gradients_.push_back(at::empty({0}, part.options()));
+    gradients_.back().set_(part.storage(), part.storage_offset(), part.sizes());
+  }
 }
 
 void ShardedLeaves::show(const GradientReducer& reducer, const ParameterUses& uses) {
   is_shown_ = true;
   at::NoGradGuard no_grad;
+  const at::Tensor flat = reducer.gradient();
+  if (flat.defined() && gradients_.empty()) {
+    make_gradients(flat);
+  }
   for (size_t i = 0; i < leaves_.size(); ++i) {
-    at::Tensor& shown = leaves_[i].mutable_grad();
-    if (!reducer.gradient().defined() || !uses.is_used(i)) {
-      shown.reset();
-    } else if (at::Tensor own = gradient_of(reducer, i); !is_same_memory(shown, own)) {
-      shown = std::move(own);
-    }
+    leaves_[i].mutable_grad() = flat.defined() && uses.is_used(i) ? gradients_[i] : at::Tensor();
   }
 }
 
@@ -46,21 +39,23 @@ void ShardedLeaves::take_back(GradientReducer& reducer, ParameterUses& uses) {
   if (!std::exchange(is_shown_, false) || !reducer.gradient().defined()) {
     return;
   }
-  at::NoGradGuard no_grad;
-  bool is_any_left = false;
-  for (size_t i = 0; i < leaves_.size(); ++i) {
-    const at::Tensor& shown = leaves_[i].mutable_grad();
-    at::Tensor own = gradient_of(reducer, i);
-    if (!shown.defined()) {
-      own.zero_();
-      uses.forget(i);
-    } else if (!is_same_memory(shown, own)) {
-      own.copy_(shown);
-    }
-    is_any_left = is_any_left || uses.is_used(i);
-  }
-  if (!is_any_left) {
+  if (std::none_of(leaves_.begin(), leaves_.end(),
+                   [](const at::Tensor& leaf) { return leaf.grad().defined(); })) {
     reducer.forget_gradient();
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      uses.forget(i);
+    }
+    return;
+  }
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    const at::Tensor& shown = leaves_[i].grad();
+    if (!shown.defined()) {
+      gradients_[i].zero_();
+      uses.forget(i);
+    } else if (!shown.is_same(gradients_[i])) {
+      gradients_[i].copy_(shown);
+    }
   }
 }
 

@@ -39,11 +39,12 @@ class ShardedLeaves {
   void clear();
 
  private:
-  at::Tensor gradient_of(const GradientReducer& reducer, size_t index) const;
+  void make_gradients(const at::Tensor& flat);
 
   const ShardStore& store_;
   std::vector<at::Tensor> leaves_;
-  bool is_shown_ = false;  // since the last take_back()
+  std::vector<at::Tensor> gradients_;  // parts of the reducer's memory; none before the first
+  bool is_shown_ = false;              // since the last take_back()
 };
 
 }  // namespace fsdp

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <fsdp/device_mesh.h>
+#include <gtest/gtest.h>
 
 #include <exception>
 #include <functional>
@@ -59,6 +61,17 @@ inline void run_ranks(int64_t size, const std::function<void(Rank&)>& body,
       std::rethrow_exception(error);
     }
   }
+}
+
+/// What `run` is refused with.
+inline std::string refusal(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
 }
 
 }  // namespace fsdp::testing

@@ -229,16 +229,6 @@ Unit<M> sharded_unit(Rank& rank) {
   return unit;
 }
 
-std::string refusal(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  ADD_FAILURE() << "accepted";
-  return "";
-}
-
 TEST(UnitCallTest, TensorsInStructsAreFound) {
   struct Inner {
     std::optional<at::Tensor> maybe;
@@ -365,6 +355,24 @@ TEST(UnitCallTest, AResultWithoutTensorsIsRefusedWhereThereWillBeABackward) {
     silent(x);
     EXPECT_TRUE(at::equal(silent->kept, at::full({2}, 3.0)));
   });
+}
+
+TEST(UnitCallTest, WhatHidesTensorsIsKnownHoweverDeep) {
+  using detail::kIsTransparent;
+  struct Open {
+    at::Tensor tensor;
+    std::vector<int64_t> sizes;
+  };
+  struct Around {
+    std::map<std::string, std::shared_ptr<Open>> hidden;
+    Open open;
+  };
+  EXPECT_TRUE((kIsTransparent<std::map<std::string, std::optional<Open>>>));
+  EXPECT_TRUE((kIsTransparent<std::tuple<Open, std::variant<std::monostate, at::Tensor>>>));
+  EXPECT_FALSE(kIsTransparent<std::shared_ptr<Open>>);
+  EXPECT_FALSE(kIsTransparent<std::vector<std::function<int()>>>);
+  EXPECT_FALSE(kIsTransparent<Around>);
+  EXPECT_FALSE(kIsTransparent<at::TensorList>);
 }
 
 TEST(UnitCallTest, ForwardMayBeOverloadedAndHaveDefaultArguments) {
