@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "base/event_loop.h"
 #include "fsdpctl/jobs/job_options.h"
+#include "fsdpctl/jobs/job_pin.h"
 #include "fsdpctl/run/job_feed.h"
 #include "fsdpctl/screen/screen.h"
-#include "fsdpctl/top/job_pin.h"
 #include "fsdpctl/top/link.h"
 #include "fsdpctl/top/snapshot.h"
 #include "fsdpctl/top/step_rate.h"
@@ -59,7 +59,7 @@ class TopSession {
 
   // Owned by the loop thread.
   std::unique_ptr<top::Screen> screen_;
-  top::JobPin pin_;
+  JobPin pin_;
   top::Link link_;
   top::WorldClock world_;
   top::StepRate rate_;

@@ -213,6 +213,10 @@ absl::StatusOr<std::unique_ptr<Screen>> Screen::Open(const Environment& environm
   parts.tty.reset(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
   const int output = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
   parts.output = output < 0 ? nullptr : ::fdopen(output, "w");
+  // The terminal knows its size. COLUMNS and LINES may be those of another one, or of earlier, and
+  // ncurses would put them first.
+  ::use_env(false);
+  ::use_tioctl(true);
   if (parts.sink.valid() && parts.output != nullptr) {
     parts.terminal = ::newterm(nullptr, parts.output, stdin);
   }
@@ -284,8 +288,12 @@ Press Screen::Read() {
   if (::isendwin()) {
     return {};
   }
-  const int code = ::wgetch(stdscr);
-  Collect();  // It draws what has changed.
+  int code = ERR;
+  do {
+    code = ::wgetch(stdscr);
+    Collect();  // It draws what has changed.
+    // Nobody has pressed what Resize() leaves.
+  } while (code == KEY_RESIZE);
   return {KeyOfCode(code), LetterOfCode(code)};
 }
 

@@ -17,6 +17,7 @@ void Link::Answered(const v1::JobStatus& status, MonoTime now) {
   answered_at_ = now;
   why_ended_.clear();
   is_refused_ = false;
+  breaks_ = 0;
 }
 
 void Link::Refused(std::string why) {
@@ -25,7 +26,8 @@ void Link::Refused(std::string why) {
 }
 
 void Link::Ended(const absl::Status& status) {
-  if (last_.has_exit_code()) {
+  // A coordinator that dies while the job ends may have a successor, which goes on with the end.
+  if (last_.has_exit_code() && (status.ok() || ++breaks_ > kBreaksMax)) {
     last_.set_phase(kFinished);
     return;
   }

@@ -43,6 +43,8 @@ class Link {
 
  private:
   static constexpr char kFinished[] = "finished";
+  /// After the first one the job is asked by the pid that has answered last, and then by its id.
+  static constexpr int kBreaksMax = 2;
 
   Duration Quiet() const;
   bool IsQuiet(MonoTime now) const { return Since(now) > Quiet(); }
@@ -55,6 +57,8 @@ class Link {
   std::string why_ended_;
   /// That is because of who has answered.
   bool is_refused_ = false;
+  /// How many calls broke off since the last answer, after it was decided how the job ends.
+  int breaks_ = 0;
 };
 
 }  // namespace fsdprun::top

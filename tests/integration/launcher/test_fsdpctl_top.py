@@ -125,6 +125,28 @@ class ScreenTest(TopCase):
         self.assertIn("250ms", self.answer("status", "--workers"))
         self.end_well(launchers)
 
+    def test_the_window_counts_not_what_the_environment_says_of_its_size(self):
+        launchers = self.start_job()
+        terminal = self.open_terminal()
+        terminal.run("COLUMNS=200 LINES=50 fsdpctl top")
+        text = terminal.wait_for("RANK NODE", "q:quit")
+        self.assertIn("q:quit", text.splitlines()[23])
+        self.assertIn("fsdpctl top  kept", text.splitlines()[0])
+        terminal.resize(100, 30)
+        wait_until(lambda: len(terminal.lines()) == 30 and "q:quit" in terminal.lines()[29], "the last line of the larger window")
+        self.end_well(launchers)
+
+    def test_a_new_size_is_no_key(self):
+        launchers = self.start_job()
+        terminal = self.open_top()
+        terminal.press("?")
+        terminal.wait_for("reverse the order")
+        terminal.resize(80, 10)
+        terminal.wait_for("Up and Down scroll")
+        terminal.press("Down")
+        self.assertIn("fsdpctl top: keys", terminal.wait_for("fsdpctl top", but=("Up Down k j",)))
+        self.end_well(launchers)
+
     def test_who_is_stopped_is_seen_at_once(self):
         launchers = self.start_job()
         terminal = self.open_top()

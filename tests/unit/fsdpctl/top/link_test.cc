@@ -5,7 +5,6 @@
 
 #include <chrono>
 
-#include "fsdpctl/top/job_pin.h"
 #include "tests/unit/fsdpctl/top/shown_job.h"
 
 namespace fsdprun::top {
@@ -75,9 +74,28 @@ TEST_F(LinkTest, WhoKnewTheExitCodeKnowsTheEnd) {
   status_.set_exit_code(0);
   link_.Answered(status_, now_);
   EXPECT_FALSE(link_.is_over());
-  link_.Ended(absl::UnavailableError("gone"));
+  link_.Ended(absl::OkStatus());
   EXPECT_TRUE(link_.is_over());
   EXPECT_EQ(link_.LastWords(now_), "job run7 ended with exit code 0");
+}
+
+// Its successor may take minutes for the workers that are left.
+TEST_F(LinkTest, WhoBreaksOffWhileTheJobEndsMayHaveASuccessor) {
+  status_.set_phase("stopping");
+  status_.set_exit_code(1);
+  link_.Answered(status_, now_);
+  link_.Ended(absl::UnavailableError("gone"));
+  EXPECT_FALSE(link_.is_over());
+  EXPECT_EQ(link_.Trouble(now_), "connection lost, asking again: gone");
+  link_.Answered(status_, now_ + seconds(1));
+  EXPECT_EQ(link_.Trouble(now_ + seconds(1)), "");
+  link_.Ended(absl::UnavailableError("gone"));
+  EXPECT_FALSE(link_.is_over());
+  link_.Ended(absl::NotFoundError("no job here is called '100'"));
+  EXPECT_FALSE(link_.is_over());
+  link_.Ended(absl::NotFoundError("no job here is called 'run7'"));
+  EXPECT_TRUE(link_.is_over());
+  EXPECT_EQ(link_.LastWords(now_ + seconds(2)), "job run7 ended with exit code 1");
 }
 
 TEST_F(LinkTest, SilenceIsThatOfTheJobWhoeverAsksIt) {
@@ -96,46 +114,6 @@ TEST_F(LinkTest, WhoIsNotTheJobIsTold) {
   link_.Answered(status_, now_);
   link_.Ended(absl::CancelledError("by who watches"));
   EXPECT_EQ(link_.Trouble(now_), "connection lost, asking again: the coordinator did not answer");
-}
-
-v1::JobStatus Told(const std::string& run_id, int64_t coordinator, const std::string& launch_id) {
-  v1::JobStatus status = ShownJob(1, 4);
-  status.set_job(run_id);
-  status.mutable_coordinator()->set_pid(coordinator);
-  status.set_launch_id(launch_id);
-  return status;
-}
-
-TEST(JobPinTest, TheProcessThatHasAnsweredIsAskedAgain) {
-  JobPin pin("run7", /*is_here=*/true);
-  EXPECT_EQ(pin.name(), "run7");
-  EXPECT_TRUE(pin.Takes(Told("run7", 100, "a")));
-  EXPECT_EQ(pin.name(), "100");  // Whoever else has that id.
-  pin.NotFound();
-  EXPECT_EQ(pin.name(), "run7");
-  EXPECT_EQ(pin.answerer(), "100");
-  EXPECT_TRUE(pin.Takes(Told("run7", 200, "a")));
-  EXPECT_EQ(pin.name(), "200");
-  EXPECT_EQ(pin.answerer(), "200");
-}
-
-TEST(JobPinTest, OfAnotherMachineItIsAskedByItsRunId) {
-  JobPin pin("run7", /*is_here=*/false);
-  EXPECT_TRUE(pin.Takes(Told("run7", 100, "a")));
-  EXPECT_EQ(pin.name(), "run7");
-}
-
-TEST(JobPinTest, AnotherJobIsNotTaken) {
-  JobPin pin("100", /*is_here=*/true);
-  EXPECT_TRUE(pin.Takes(Told("none", 100, "a")));
-  EXPECT_FALSE(pin.Takes(Told("run8", 200, "a")));
-  const v1::JobStatus other = Told("none", 200, "b");
-  EXPECT_FALSE(pin.Takes(other));
-  EXPECT_EQ(pin.WhyNot(other),
-            "the job's coordinator (pid 100 on node0) is gone; pid 200 on node0 runs another job "
-            "of id 'none'");
-  EXPECT_FALSE(pin.Takes(Told("none", 100, "c")));  // The pid is used again.
-  EXPECT_TRUE(pin.Takes(Told("none", 300, "a")));
 }
 
 }  // namespace

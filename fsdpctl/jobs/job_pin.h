@@ -5,7 +5,7 @@
 
 #include "fsdprun/v1/control.pb.h"
 
-namespace fsdprun::top {
+namespace fsdprun {
 
 /// Which job is asked: once it has answered, no other one that takes its place. Its coordinator may
 /// get a successor, which goes on with the same launch. Pure.
@@ -39,4 +39,4 @@ class JobPin {
   int64_t pid_ = 0;
 };
 
-}  // namespace fsdprun::top
+}  // namespace fsdprun

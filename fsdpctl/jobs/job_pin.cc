@@ -1,10 +1,11 @@
-#include "fsdpctl/top/job_pin.h"
+#include "fsdpctl/jobs/job_pin.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-namespace fsdprun::top {
+namespace fsdprun {
+
 JobPin::JobPin(std::string given, bool is_here)
     : is_here_(is_here), name_(std::move(given)), answerer_(name_) {}
 
@@ -44,4 +45,4 @@ std::string JobPin::WhyNot(const v1::JobStatus& status) const {
                       " runs another job of id '", status.job(), "'");
 }
 
-}  // namespace fsdprun::top
+}  // namespace fsdprun
