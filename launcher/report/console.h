@@ -55,8 +55,15 @@ class Console {
     return error_.has_failed() || (out_.has_value() && out_->has_failed());
   }
 
+  /// Something of the stream was dropped, for whatever reason.
+  bool HasDropped(ConsoleStream stream) { return ChannelOf(stream).has_dropped(); }
+
   /// Waits until everything queued so far is written; false if it is not by `deadline`.
   bool WaitWritten(MonoTime deadline);
+  /// The same of one stream, whoever reads the other. What was dropped counts as written.
+  bool WaitWritten(ConsoleStream stream, MonoTime deadline) {
+    return ChannelOf(stream).WaitWritten(deadline);
+  }
 
   /// Waits until everything is written or `deadline` has passed, then ends the threads; what can be
   /// written without blocking is still written. Idempotent; one thread only. The destructor does

@@ -202,13 +202,14 @@ void ConsoleChannel::WriteAll(absl::string_view data) {
       data.remove_prefix(static_cast<size_t>(n));
     } else if (n == 0 || errno == EAGAIN) {
       if (gives_up_) {
-        return;
+        break;
       }
       WaitForMoreRoom();
     } else if (errno != EINTR) {
       GiveUpOn(errno);
     }
   }
+  has_dropped_ = has_dropped_ || !data.empty();
 }
 
 // Who reads may go at any time, and a terminal may hang up.

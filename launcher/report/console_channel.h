@@ -56,6 +56,8 @@ class ConsoleChannel {
   Progress progress() ABSL_LOCKS_EXCLUDED(mu_);
   /// A write has failed.
   bool has_failed() const { return has_failed_; }
+  /// Something was dropped, for whatever reason: a failure, a reader that has gone, the end.
+  bool has_dropped() const { return has_dropped_; }
   /// Waits for room; false if there is none by `deadline`.
   bool WaitForRoom(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
   /// Waits until everything queued so far is written; false if it is not by `deadline`.
@@ -88,6 +90,7 @@ class ConsoleChannel {
 
   std::atomic<bool> gives_up_{false};
   std::atomic<bool> has_failed_{false};
+  std::atomic<bool> has_dropped_{false};
   Mutex mu_;
   CondVar changed_;
   std::deque<std::string> queue_ ABSL_GUARDED_BY(mu_);

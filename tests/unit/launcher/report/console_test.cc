@@ -212,9 +212,24 @@ TEST(ConsoleTest, ClosedPipeIsNoError) {
   Console console({.out_fd = out.write.get(), .error_fd = error.write.get()});
   console.WriteLines(ConsoleStream::kOut, "lost");
   console.WriteLines(ConsoleStream::kError, "kept");
+  EXPECT_TRUE(console.WaitWritten(ConsoleStream::kOut, MonoNow() + kLong));
+  EXPECT_TRUE(console.HasDropped(ConsoleStream::kOut)) << "though that is no failure";
   console.Close(MonoNow() + kLong);
   EXPECT_EQ(error.ReadAll(), "kept\n");
   EXPECT_FALSE(console.has_failed());
+  EXPECT_FALSE(console.HasDropped(ConsoleStream::kError));
+}
+
+TEST(ConsoleTest, AStreamIsWaitedForWhoeverReadsTheOther) {
+  Pipe out;
+  Pipe error;
+  Console console({.out_fd = out.write.get(), .error_fd = error.write.get()});
+  console.WriteLines(ConsoleStream::kError, std::string(2 << 20, 'x'));  // Nobody reads it.
+  console.WriteLines(ConsoleStream::kOut, "heard");
+  EXPECT_TRUE(console.WaitWritten(ConsoleStream::kOut, MonoNow() + kLong));
+  EXPECT_FALSE(console.HasDropped(ConsoleStream::kOut));
+  console.Close(MonoNow());
+  EXPECT_TRUE(console.HasDropped(ConsoleStream::kError));
 }
 
 TEST(ConsoleTest, AFullDiskIsToldOfOnceAndIsAnError) {
