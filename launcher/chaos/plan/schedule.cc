@@ -154,7 +154,7 @@ absl::StatusOr<Entry> EntryOf(const plain_json& object, size_t number) {
     if (!value.is_string() && !value.is_number()) {
       return Wrong(entry, "value of", name, "a text or a number");
     }
-    *field = value.is_string() ? value.get<std::string>() : absl::StrCat(value.get<double>());
+    *field = value.is_string() ? value.get<std::string>() : value.dump();
   }
   return entry;
 }

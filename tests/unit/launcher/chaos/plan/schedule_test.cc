@@ -70,6 +70,13 @@ TEST(ScheduleTest, JsonSaysTheSame) {
   EXPECT_EQ(*lines, *objects);
 }
 
+TEST(ScheduleTest, NumbersOfJsonKeepAllTheirDigits) {
+  const absl::StatusOr<FaultPlan> plan =
+      ParseSchedule(R"([{"at": 12345.678, "fault": "kill", "target": "worker"}])", 1);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(std::chrono::round<std::chrono::milliseconds>(plan->faults[0].at).count(), 12345678);
+}
+
 TEST(ScheduleTest, WhoIsNotNamedFollowsFromTheSeed) {
   const auto pick = [](uint64_t seed) {
     return ParseSchedule("5 kill worker", seed)->faults.front().pick;
