@@ -344,9 +344,12 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "run on, and one that is started with the same --runtime-dir takes them over."},
   };
   static const std::vector<TextEntry> chaos = {
-      {"SIGINT, SIGTERM, SIGHUP",
+      {"SIGINT, SIGTERM, SIGHUP, SIGQUIT",
        "First: all faults are lifted, a job that was started here is ended as by the same signal, "
        "and the report is printed. Second: what was started here is killed."},
+      {"SIGTSTP",
+       "Changes nothing: suspended, it could lift no fault, and nodes that were started here would "
+       "lose their coordinator."},
       {"SIGKILL",
        "What was filled is free again. What is stopped stays stopped until somebody sends SIGCONT. "
        "A job with one launcher runs on. Of one of several nodes, which reach their coordinator "
@@ -396,10 +399,11 @@ const std::vector<TextEntry>& ExitCodeTexts(CliProgram program) {
        "At least one fault was injected and the job has come through all of them; it has ended "
        "with 0, or runs on where its end was not waited for; --verify has ended with 0."},
       {"1",
-       "A fault was not survived; faults of a schedule, or all of a kind, could not be done, or "
-       "the "
-       "job has ended before they came; the job or --verify has failed; a signal came; there is no "
-       "such job; or an option has a value that means nothing. The report says which."},
+       "A fault was not survived; faults of a schedule, or all of a kind to a target, could not be "
+       "done, or the job has ended before they came; the job or --verify has failed, or nobody "
+       "knows how the job has ended; a signal came; there is no such job; the report of --json "
+       "could not be written; or an option has a value that means nothing. The report says "
+       "which."},
       {"2", "The command line cannot be read."},
   };
   if (program == CliProgram::kChaos) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "launcher/chaos/plan/length.h"
+
 namespace fsdprun::chaos {
 namespace {
 
@@ -15,6 +18,13 @@ constexpr Duration kArrival = std::chrono::milliseconds(300);
 constexpr Duration kTrying = std::chrono::seconds(3);
 constexpr size_t kFailuresKept = 3;
 constexpr size_t kUnexplainedKept = 20;
+
+void JudgeByEnd(FaultRecord* record, MonoTime now, std::optional<int> exit_code) {
+  record->state = exit_code == 0 ? State::kAnswered : State::kUnanswered;
+  record->answered_at = now;
+  record->generation_after = record->generation_before;
+  record->restarts_after = record->restarts_before;
+}
 
 }  // namespace
 
@@ -41,6 +51,7 @@ std::vector<Campaign::Action> Campaign::Step(MonoTime now, const JobView& view) 
     full_world_ = view.world_size;
   }
   LiftDue(now, &actions);
+  LeaveOutWhatHangs(now, &actions);
   Judge(now, view);
   const bool is_lost = std::any_of(records_.begin(), records_.end(), [](const FaultRecord& r) {
     return r.state == State::kUnanswered;
@@ -70,7 +81,7 @@ bool Campaign::GetsOn(const FaultRecord& record, const JobView& view) const {
   if (!has_steps_) {
     return view.asked_at - *record.runs_since >= options_.settle;
   }
-  const bool is_new_world = view.generation > record.generation_before;
+  const bool is_new_world = view.generation > record.generation_when_over;
   return view.step > (is_new_world ? -1 : record.step_then);
 }
 
@@ -92,6 +103,9 @@ void Campaign::Judge(MonoTime now, const JobView& view) {
     if (record.state != State::kOver) {
       continue;
     }
+    if (view.asked_at <= record.over_at) {
+      record.generation_when_over = view.generation;
+    }
     if (IsAnswered(&record, view)) {
       record.state = State::kAnswered;
       record.answered_at = has_steps_ ? view.asked_at : *record.runs_since;
@@ -108,6 +122,21 @@ void Campaign::LiftDue(MonoTime now, std::vector<Action>* actions) const {
   for (size_t i = 0; i < records_.size(); ++i) {
     const FaultRecord& record = records_[i];
     if (record.state == State::kUnderWay && now >= record.begun_at + record.planned.length) {
+      actions->push_back({Kind::kLift, i});
+    }
+  }
+}
+
+// A file system may not answer while a fault is to be done to it.
+void Campaign::LeaveOutWhatHangs(MonoTime now, std::vector<Action>* actions) {
+  for (size_t i = 0; i < records_.size(); ++i) {
+    FaultRecord& record = records_[i];
+    if (record.is_beginning && now - record.asked_at > options_.patience) {
+      record.is_beginning = false;
+      record.state = State::kSkipped;
+      record.what = absl::StrCat("it could not be done within ", LengthText(options_.patience),
+                                 " (--patience): its file system may hang");
+      free_since_ = now;
       actions->push_back({Kind::kLift, i});
     }
   }
@@ -144,7 +173,7 @@ void Campaign::BeginDue(MonoTime now, const JobView& view, std::vector<Action>* 
     }
     if (MayBegin(record, now, view)) {
       record.is_beginning = true;
-      before_ = view;
+      record.asked_at = now;
       actions->push_back({Kind::kBegin, i});
     }
     if (!options_.plan.has_fixed_times) {
@@ -161,9 +190,10 @@ void Campaign::OnBegun(size_t index, MonoTime now, std::string what, Expectation
   record.expects = expects;
   record.begun_at = now;
   record.over_at = now;
-  record.generation_before = before_.generation;
-  record.coordinator_before = before_.coordinator_pid;
-  record.restarts_before = before_.restarts_used;
+  record.generation_before = view_.generation;
+  record.generation_when_over = view_.generation;
+  record.coordinator_before = view_.coordinator_pid;
+  record.restarts_before = view_.restarts_used;
   free_since_ = now;
 }
 
@@ -184,6 +214,7 @@ void Campaign::OnLifted(size_t index, MonoTime now) {
     record.state = State::kOver;
   }
   record.over_at = now;
+  record.generation_when_over = view_.generation;
 }
 
 void Campaign::OnFailure(const std::string& what) {
@@ -204,20 +235,27 @@ void Campaign::OnFailure(const std::string& what) {
   }
 }
 
-std::vector<Campaign::Action> Campaign::OnJobOver(MonoTime now, int exit_code) {
+std::vector<Campaign::Action> Campaign::LiftAll() const {
   std::vector<Action> actions;
   for (size_t i = 0; i < records_.size(); ++i) {
-    FaultRecord& record = records_[i];
-    if (record.state == State::kUnderWay) {
+    if (records_[i].state == State::kUnderWay) {
       actions.push_back({Kind::kLift, i});
     }
-    // Whoever has ended it on purpose was not answered, and does not ask.
-    if (record.IsOpen() && end_ == End::kNotYet) {
-      record.state = exit_code == 0 ? State::kAnswered : State::kUnanswered;
-      record.answered_at = now;
-      record.generation_after = record.generation_before;
-      record.restarts_after = record.restarts_before;
+  }
+  return actions;
+}
+
+std::vector<Campaign::Action> Campaign::OnJobOver(MonoTime now, std::optional<int> exit_code) {
+  std::vector<Action> actions = LiftAll();
+  // Whoever has ended it on purpose was not answered, and does not ask.
+  if (end_ == End::kNotYet || gone_at_.has_value()) {
+    for (FaultRecord& record : records_) {
+      if (record.IsOpen()) {
+        JudgeByEnd(&record, gone_at_.value_or(now), exit_code);
+      }
     }
+    job_exit_code_ = exit_code;
+    gone_at_.reset();
   }
   if (end_ == End::kNotYet) {
     end_ = End::kJobOver;
@@ -227,7 +265,19 @@ std::vector<Campaign::Action> Campaign::OnJobOver(MonoTime now, int exit_code) {
   return actions;
 }
 
+std::vector<Campaign::Action> Campaign::OnJobGone(MonoTime now) {
+  if (end_ != End::kNotYet) {
+    return {};
+  }
+  gone_at_ = now;
+  end_ = End::kJobOver;
+  view_at_end_ = view_;
+  DropWhatDidNotCome();
+  return LiftAll();
+}
+
 std::vector<Campaign::Action> Campaign::Stop() {
+  gone_at_.reset();  // How it ends now tells nothing.
   if (end_ != End::kNotYet) {
     return {};
   }
@@ -247,12 +297,7 @@ std::vector<Campaign::Action> Campaign::Finish(End end) {
   end_ = end;
   view_at_end_ = view_;
   DropWhatDidNotCome();
-  std::vector<Action> actions;
-  for (size_t i = 0; i < records_.size(); ++i) {
-    if (records_[i].state == State::kUnderWay) {
-      actions.push_back({Kind::kLift, i});
-    }
-  }
+  std::vector<Action> actions = LiftAll();
   actions.push_back({.kind = Kind::kEnd});
   return actions;
 }

@@ -33,8 +33,9 @@ struct FaultRecord {
 
   PlannedFault planned;
   State state = State::kPlanned;
-  /// A kBegin was asked for, and is not known to be carried out.
+  /// A kBegin was asked for, at that time, and is not known to be carried out.
   bool is_beginning = false;
+  MonoTime asked_at{};
   /// Since when it is tried in vain.
   std::optional<MonoTime> tried_since;
   /// Whom it met, or why it was left out.
@@ -50,6 +51,8 @@ struct FaultRecord {
   /// When it was answered: by a step, or by the workers that ran from then on.
   MonoTime answered_at{};
   uint64_t generation_before = 0;
+  /// The world in which it was over: what its workers had done by then is no answer.
+  uint64_t generation_when_over = 0;
   uint64_t generation_after = 0;
   int64_t coordinator_before = 0;
   int restarts_before = 0;
@@ -106,7 +109,7 @@ class Campaign {
 
   /// What is to be done now. Call whenever something is known anew, and often.
   std::vector<Action> Step(MonoTime now, const JobView& view);
-  /// A kBegin was carried out.
+  /// A kBegin was carried out, at once or later.
   void OnBegun(size_t index, MonoTime now, std::string what, Expectation expects);
   /// A kBegin could not be: there may be nobody yet in a world that has just been formed. It is
   /// tried again for a while, and then left out.
@@ -115,8 +118,11 @@ class Campaign {
   void OnLifted(size_t index, MonoTime now);
   /// The job calls something a failure.
   void OnFailure(const std::string& what);
-  /// The job's last process has ended. Returns what is to be lifted.
-  std::vector<Action> OnJobOver(MonoTime now, int exit_code);
+  /// The job has ended. `exit_code`: unset if nobody knows it. Returns what is to be lifted.
+  std::vector<Action> OnJobOver(MonoTime now, std::optional<int> exit_code);
+  /// The job has ended, and the command that has started it, which goes on, will tell how: until
+  /// OnJobOver() what is open stays so. Returns what is to be lifted.
+  std::vector<Action> OnJobGone(MonoTime now);
   /// The user has had enough. Returns what is to be lifted.
   std::vector<Action> Stop();
 
@@ -124,6 +130,8 @@ class Campaign {
   const std::vector<FaultRecord>& records() const { return records_; }
   const Options& options() const { return options_; }
   End end() const { return end_; }
+  /// With kJobOver, where it is known.
+  const std::optional<int>& job_exit_code() const { return job_exit_code_; }
   /// The job, as it was known when no more faults came.
   const JobView& view_at_end() const { return view_at_end_; }
   /// When all workers ran for the first time.
@@ -138,9 +146,11 @@ class Campaign {
   bool IsAnswered(FaultRecord* record, const JobView& view) const;
   void Judge(MonoTime now, const JobView& view);
   void LiftDue(MonoTime now, std::vector<Action>* actions) const;
+  void LeaveOutWhatHangs(MonoTime now, std::vector<Action>* actions);
   bool MayBegin(const FaultRecord& record, MonoTime now, const JobView& view) const;
   void BeginDue(MonoTime now, const JobView& view, std::vector<Action>* actions);
   std::vector<Action> Finish(End end);
+  std::vector<Action> LiftAll() const;
   void DropWhatDidNotCome();
   bool HasOpen() const;
   /// Faults that have not begun, and whose time has not run out.
@@ -159,8 +169,9 @@ class Campaign {
   bool has_steps_ = false;
   JobView view_;
   JobView view_at_end_;
-  /// The job before the fault that begins.
-  JobView before_;
+  std::optional<int> job_exit_code_;
+  /// When the job had ended, while it is not known how.
+  std::optional<MonoTime> gone_at_;
   std::vector<std::string> unexplained_;
 };
 

@@ -60,7 +60,7 @@ std::vector<Course::Action> Course::OnCannot() {
   return {{Action::Kind::kStopCampaign}};
 }
 
-std::vector<Course::Action> Course::OnJobEnd(int code, bool is_good) {
+std::vector<Course::Action> Course::OnJobEnd(std::optional<int> code, bool is_good) {
   if (phase_ == Phase::kVerifying || phase_ == Phase::kFinished) {
     return {};
   }

@@ -43,8 +43,9 @@ class Course {
   std::vector<Action> OnSignal(int signal);
   /// This program cannot go on.
   std::vector<Action> OnCannot();
-  /// The job's last process has ended. `is_good`: by all that is known, but for --verify.
-  std::vector<Action> OnJobEnd(int code, bool is_good);
+  /// The job's last process has ended; `code`: unset if nobody knows it. `is_good`: by all that is
+  /// known, but for --verify.
+  std::vector<Action> OnJobEnd(std::optional<int> code, bool is_good);
   /// --verify has ended, or could not be started.
   std::vector<Action> OnVerifyEnd();
 

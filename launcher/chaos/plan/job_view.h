@@ -16,6 +16,8 @@ struct JobView {
   bool answers = false;
   /// The process of its coordinator lives, whether it answers or not.
   bool is_there = false;
+  /// Its coordinator is gone, and among those of which it was one there is another job by now.
+  bool is_replaced = false;
   std::string run_id;
   /// FSDPRUN_JOB_ID of its workers, which no other job has.
   std::string job_id;

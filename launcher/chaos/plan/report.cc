@@ -46,6 +46,12 @@ size_t CountDone(const std::vector<FaultRecord>& records) {
 
 std::string Faults(size_t count) { return absl::StrCat(count, count == 1 ? " fault" : " faults"); }
 
+/// `kill worker`, `fill`.
+std::string KindOf(const FaultRecord& record) {
+  const std::string target = chaos::NameOf(record.planned.target);
+  return absl::StrCat(chaos::NameOf(record.planned.kind), target.empty() ? "" : " ", target);
+}
+
 /// The first fault in that state; nullptr without one.
 const FaultRecord* FirstIn(const std::vector<FaultRecord>& records, State state) {
   const auto found = std::find_if(records.begin(), records.end(),
@@ -86,18 +92,31 @@ Verdict Bad(std::string text, std::string advice = "") {
   return {.is_good = false, .text = std::move(text), .advice = std::move(advice)};
 }
 
+std::string Unfound(const Outcome& outcome) {
+  return absl::StrCat(
+      "its coordinator is nowhere to be found",
+      outcome.gone_for.has_value() ? absl::StrCat(" for ", LengthText(*outcome.gone_for)) : "",
+      ", and nobody knows how it has ended");
+}
+
+/// What the job did in place of an answer.
+std::string WhyLost(const Campaign& campaign, const Outcome& outcome) {
+  if (campaign.end() != Campaign::End::kJobOver) {
+    return absl::StrCat("no answer within ", LengthText(campaign.options().patience),
+                        " (--patience): the job is ", PhaseOf(campaign.view_at_end()));
+  }
+  if (!campaign.job_exit_code().has_value()) {
+    return Unfound(outcome);
+  }
+  const std::string& reason = outcome.view.reason;
+  return absl::StrCat("the job has ended with ", *campaign.job_exit_code(),
+                      reason.empty() ? "" : absl::StrCat(" (", reason, ")"));
+}
+
 Verdict JudgeLost(const Campaign& campaign, const FaultRecord& lost, const Outcome& outcome) {
   const auto number = static_cast<size_t>(&lost - campaign.records().data()) + 1;
-  const bool has_ended = campaign.end() == Campaign::End::kJobOver;
-  const std::string why =
-      has_ended
-          ? absl::StrCat(
-                "the job has ended with ", outcome.job_exit_code.value_or(1),
-                outcome.view.reason.empty() ? "" : absl::StrCat(" (", outcome.view.reason, ")"))
-          : absl::StrCat("no answer within ", LengthText(campaign.options().patience),
-                         " (--patience): the job is ", PhaseOf(campaign.view_at_end()));
   return Bad(absl::StrCat("not survived: fault ", number, ", ", NameOf(lost.planned.kind), " ",
-                          lost.what, ": ", why),
+                          lost.what, ": ", WhyLost(campaign, outcome)),
              Advice(outcome));
 }
 
@@ -116,14 +135,12 @@ std::optional<Verdict> JudgeWhatWasLeftOut(const Campaign& campaign) {
     return Bad(absl::StrCat(Faults(left_out), " of ", all, " could not be done"),
                absl::StrCat(TextOf(first->planned), ": ", first->what));
   }
-  for (const FaultKind kind : kFaultKinds) {
-    const auto is_of_kind = [kind](const FaultRecord& r) { return r.planned.kind == kind; };
+  for (const FaultRecord& one : records) {
     const bool is_done = std::any_of(records.begin(), records.end(), [&](const FaultRecord& r) {
-      return is_of_kind(r) && r.IsDone();
+      return KindOf(r) == KindOf(one) && r.IsDone();
     });
-    const auto one = std::find_if(records.begin(), records.end(), is_of_kind);
-    if (one != records.end() && !is_done) {
-      return Bad(absl::StrCat("no fault of kind ", NameOf(kind), " could be done"), one->what);
+    if (!is_done) {
+      return Bad(absl::StrCat("no fault of kind ", KindOf(one), " could be done"), one.what);
     }
   }
   return std::nullopt;
@@ -145,9 +162,7 @@ std::string Summary(const std::vector<FaultRecord>& records) {
   std::map<std::string, std::vector<Duration>> answers;
   for (const FaultRecord& record : records) {
     if (record.state == State::kAnswered) {
-      const PlannedFault kind{.kind = record.planned.kind, .target = record.planned.target};
-      answers[absl::StrCat(chaos::NameOf(kind.kind), " ", chaos::NameOf(kind.target))].push_back(
-          record.answered_at - record.over_at);
+      answers[KindOf(record)].push_back(record.answered_at - record.over_at);
     }
   }
   std::string text;
@@ -207,6 +222,9 @@ Verdict Judge(const Campaign& campaign, const Outcome& outcome) {
                      " (--patience): the job is ", PhaseOf(campaign.view_at_end())),
         Advice(outcome));
   }
+  if (outcome.gone_for.has_value()) {
+    return Bad(absl::StrCat("after ", Faults(done), " ", Unfound(outcome)), Advice(outcome));
+  }
   if (outcome.job_exit_code.value_or(0) != 0) {
     return Bad(
         absl::StrCat("the job has ended with ", *outcome.job_exit_code, " after ", Faults(done)),
@@ -233,7 +251,7 @@ Duration TimeLost(const std::vector<FaultRecord>& records) {
   std::vector<std::pair<MonoTime, MonoTime>> spans;
   for (const FaultRecord& record : records) {
     if (record.state == State::kAnswered && record.generation_after > record.generation_before) {
-      spans.emplace_back(record.begun_at, record.answered_at);
+      spans.emplace_back(record.begun_at, record.runs_since.value_or(record.answered_at));
     }
   }
   std::sort(spans.begin(), spans.end());

@@ -16,6 +16,8 @@ struct Outcome {
   std::string run_id;
   /// The job's; unset if it runs on, or nobody knows.
   std::optional<int> job_exit_code;
+  /// Its coordinator was nowhere to be found for so long, so that nobody knows how it has ended.
+  std::optional<Duration> gone_for;
   /// It was not our job to end it, or to wait for its end.
   bool job_runs_on = false;
   /// A signal has ended the run.
@@ -40,8 +42,8 @@ struct Verdict {
 /// Pure.
 Verdict Judge(const Campaign& campaign, const Outcome& outcome);
 
-/// For how long not all workers ran because of faults: each counts from its beginning until the
-/// answer if it cost a world, and overlapping ones count once. Pure.
+/// For how long not all workers ran because of faults: each counts, if it cost a world, from its
+/// beginning until all of them run again, and overlapping ones count once. Pure.
 Duration TimeLost(const std::vector<FaultRecord>& records);
 
 /// `3/200 kill worker 1 (pid 4711): all workers got on after 0.84 s, generation 5`. Pure.

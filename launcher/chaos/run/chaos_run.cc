@@ -2,44 +2,22 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/error_text.h"
-#include "base/status_macros.h"
-#include "fsdpctl/jobs/job_choice.h"
-#include "launcher/chaos/plan/device_shares.h"
-#include "launcher/directory/listener.h"
-#include "launcher/directory/private_folder.h"
-#include "launcher/run/devices.h"
 
 namespace fsdprun::chaos {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(20);
-/// A job is taken to have ended when its coordinator has been nowhere for so long; a standby is
-/// there much sooner.
-constexpr Duration kGonePatience = std::chrono::seconds(35);
-
-/// Whether all was written.
-bool WriteAll(int fd, const std::string& text) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t size = ::write(fd, text.data() + done, text.size() - done);
-    if (size < 0 && errno != EINTR) {
-      return false;
-    }
-    done += size > 0 ? static_cast<size_t>(size) : 0;
-  }
-  return true;
-}
-
-absl::StatusOr<uint16_t> FreePort() {
-  ASSIGN_OR_RETURN(const UniqueFd socket, BindListener({.address = "127.0.0.1", .port = 0}));
-  return PortOf(socket);
-}
+/// For what was said last, if nobody reads it.
+constexpr Duration kLastWords = std::chrono::seconds(2);
+/// Whoever waits for the report may be ended by a signal.
+constexpr Duration kSignalInterval = std::chrono::milliseconds(100);
+constexpr char kNoSuspending[] =
+    "cannot be suspended: nobody would lift its faults, or pass on what nodes say to their "
+    "coordinator; Ctrl-C ends it";
 
 }  // namespace
 
@@ -47,8 +25,10 @@ ChaosRun::ChaosRun(Setting setting, const Environment& environment)
     : setting_(std::move(setting)),
       environment_(environment),
       signals_(loop_,
-               {{SIGINT, SIGTERM, SIGHUP}, [this](int signal) { Carry(course_.OnSignal(signal)); }},
-               {{}, [](int) {}}),
+               {{SIGINT, SIGTERM, SIGHUP, SIGQUIT},
+                [this](int signal) { Carry(course_.OnSignal(signal)); }},
+               {{SIGTSTP}, [this](int) { Say(kNoSuspending); }}),
+      console_({.out_fd = setting_.options.is_json ? setting_.report_fd : STDERR_FILENO}),
       campaign_({.plan = setting_.plan,
                  .patience = setting_.options.patience,
                  .settle = setting_.options.settle,
@@ -58,27 +38,32 @@ ChaosRun::ChaosRun(Setting setting, const Environment& environment)
       course_({.starts_job = setting_.wrapped.has_value(),
                .until_end = setting_.options.until_end,
                .has_verify = !setting_.options.verify.empty()}),
-      injector_({.fill = setting_.options.fill,
-                 .fill_leave = setting_.options.fill_leave,
-                 .corrupt = setting_.options.corrupt,
-                 .find = [this] { return FindProcesses(); },
-                 .on_killed =
-                     [this](int64_t pid) {
-                       if (launches_ != nullptr) {
-                         launches_->OnKilled(pid);
-                       }
-                     }}),
+      injector_(loop_, {.fill = setting_.options.fill,
+                        .fill_leave = setting_.options.fill_leave,
+                        .corrupt = setting_.options.corrupt,
+                        .find = [this] { return FindProcesses(); },
+                        .on_killed =
+                            [this](int64_t pid) {
+                              if (launches_ != nullptr) {
+                                launches_->OnKilled(pid);
+                              }
+                            }}),
       told_(setting_.plan.faults.size()) {}
 
 ChaosRun::~ChaosRun() = default;
 
 int ChaosRun::Run() {
   if (const absl::Status status = Start(); !status.ok()) {
-    Say(std::string(status.message()));
+    outcome_.could_not = std::string(status.message());
+    Say(outcome_.could_not);
+    if (setting_.options.is_json) {
+      ReportAsJson(OutcomeNow());
+    }
+    console_.Close(MonoNow() + kLastWords);
     return 1;
   }
   watch_ = std::make_unique<JobWatch>(
-      loop_, Finder(),
+      loop_, WhichJob(),
       JobWatch::Hooks{[this](const JobView& view) { OnView(view); },
                       [this](const std::string& what) { campaign_.OnFailure(what); },
                       [this](int code) { finished_code_ = code; }});
@@ -95,102 +80,33 @@ Outcome ChaosRun::OutcomeNow() const {
   return outcome;
 }
 
-bool ChaosRun::Report() const {
+bool ChaosRun::Report() {
   const Outcome outcome = OutcomeNow();
-  if (!setting_.options.is_json) {
-    return WriteAll(STDERR_FILENO, absl::StrCat("fsdprun chaos: ", ReportText(campaign_, outcome)));
+  bool is_delivered = true;
+  if (setting_.options.is_json) {
+    is_delivered = ReportAsJson(outcome);
+  } else {
+    Say(ReportText(campaign_, outcome));
   }
-  if (WriteAll(setting_.report_fd, ReportJson(campaign_, outcome) + "\n")) {
+  console_.Close(MonoNow() + kLastWords);
+  return is_delivered;
+}
+
+// All faults are lifted, and whoever pages through it takes their time.
+bool ChaosRun::ReportAsJson(const Outcome& outcome) {
+  bool is_written = setting_.report_fd >= 0;
+  if (is_written) {
+    console_.WriteLines(ConsoleStream::kOut, ReportJson(campaign_, outcome));
+    do {
+      is_written = console_.WaitWritten(ConsoleStream::kOut, MonoNow() + kSignalInterval);
+    } while (!is_written && signals_.TakePending() == 0);
+  }
+  if (is_written && !console_.HasDropped(ConsoleStream::kOut)) {
     return true;
   }
-  Say(absl::StrCat("cannot write the report to standard output: ", ErrorText(errno), "; ",
+  Say(absl::StrCat("the report could not be written to standard output: ",
                    ReportText(campaign_, outcome)));
   return false;
-}
-
-absl::Status ChaosRun::Start() {
-  RETURN_IF_ERROR(StartsJob() ? StartJob() : Attach());
-  outcome_.seed = setting_.seed;
-  if (setting_.seed.has_value() && setting_.options.schedule.empty()) {
-    Say(setting_.options.duration.has_value()
-            ? absl::StrCat("seed ", *setting_.seed)
-            : absl::StrCat("seed ", *setting_.seed, ", ", setting_.plan.faults.size(), " faults"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ChaosRun::StartJob() {
-  ASSIGN_OR_RETURN(scratch_, ScratchFolder::Make(environment_));
-  Environment environment = environment_;
-  environment["TMPDIR"] = scratch_->path();
-  launches_ =
-      std::make_unique<Launches>(loop_, environment,
-                                 Launches::Hooks{[this](int code) { OnJobEnd(code); },
-                                                 [this](const absl::Status& why) { OnCannot(why); },
-                                                 [this](const std::string& line) { Say(line); }});
-  if (setting_.wrapped->form == Form::kNodes) {
-    return StartNodes();
-  }
-  launches_->StartJob(setting_.wrapped->command);
-  return absl::OkStatus();
-}
-
-absl::Status ChaosRun::StartNodes() {
-  const WrappedJob& job = *setting_.wrapped;
-  outcome_.run_id = job.run_id;
-  ASSIGN_OR_RETURN(const std::vector<Environment> shares,
-                   ShareDevices(job, CountGpus("", environment_), environment_));
-  ASSIGN_OR_RETURN(const uint16_t port, FreePort());
-  std::vector<std::vector<std::string>> nodes;
-  std::vector<TcpLink*> links;
-  for (int i = 0; i < job.nodes; ++i) {
-    links_.push_back(std::make_unique<TcpLink>(loop_, port));
-    ASSIGN_OR_RETURN(const uint16_t own, links_.back()->Listen());
-    links.push_back(links_.back().get());
-    nodes.push_back(NodeCommand(job, own));
-  }
-  injector_.UseLinks(links);
-  launches_->StartNodes(CoordinatorCommand(job, port, scratch_->path() + "/journal"), nodes,
-                        shares);
-  return absl::OkStatus();
-}
-
-absl::Status ChaosRun::Attach() {
-  const std::vector<JobEntry> jobs = ListJobs(JobsFolder(RuntimeFolder(environment_)));
-  if (jobs.empty()) {
-    return absl::NotFoundError(
-        "no job of this user has its coordinator on this machine: start one first, or give the "
-        "command that starts it, as in fsdprun chaos -- fsdprun --nnodes 2 train.py");
-  }
-  ASSIGN_OR_RETURN(const JobEntry job, ChooseJob(jobs, setting_.options.job));
-  outcome_.run_id = job.run_id;
-  attached_ = std::make_shared<JobFollower>(job);
-  return absl::OkStatus();
-}
-
-// What is started here may be anything that starts a job: that is one of a process below.
-JobWatch::Find ChaosRun::Finder() {
-  const auto list = [environment = environment_] {
-    return ListJobs(JobsFolder(RuntimeFolder(environment)));
-  };
-  if (attached_ != nullptr) {
-    return [list, follower = attached_] { return follower->Find(list()); };
-  }
-  return [list, own = ::getpid()]() -> std::optional<JobEntry> {
-    for (const JobEntry& job : list()) {
-      if (DescendsFrom(job.pid, own)) {
-        return job;
-      }
-    }
-    return std::nullopt;
-  };
-}
-
-std::vector<JobProcess> ChaosRun::FindProcesses() const {
-  return FindJobProcesses(
-      {.job_id = view_.job_id,
-       .coordinator_pid = view_.coordinator_pid,
-       .launchers = launches_ != nullptr ? launches_->launchers() : std::map<int64_t, int>()});
 }
 
 void ChaosRun::Tick() {
@@ -215,6 +131,7 @@ void ChaosRun::OnView(const JobView& view) {
   } else {
     view_.answers = false;
     view_.is_there = view.is_there;
+    view_.is_replaced = view.is_replaced;
   }
 }
 
@@ -228,13 +145,31 @@ void ChaosRun::WarnOfRestarts() {
 }
 
 void ChaosRun::LookForTheEnd() {
-  if (StartsJob() || is_finished_) {
+  if (is_finished_) {
     return;
   }
-  const bool is_gone =
-      campaign_.began_at().has_value() && !view_.is_there && MonoNow() - seen_at_ > kGonePatience;
-  if (finished_code_.has_value() || view_.exit_code.has_value() || is_gone) {
-    OnJobEnd(finished_code_.value_or(view_.exit_code.value_or(1)));
+  const std::optional<JobOver> over =
+      OverByTrace(form(),
+                  {.is_there = view_.is_there,
+                   .is_replaced = view_.is_replaced,
+                   .seen_at = seen_at_,
+                   .exit_code = finished_code_.has_value() ? finished_code_ : view_.exit_code,
+                   .has_run = campaign_.began_at().has_value()},
+                  setting_.options.patience, MonoNow());
+  if (over.has_value()) {
+    StartsJob() ? OnJobOfCommandOver(*over) : OnJobEnd(*over);
+  }
+}
+
+// What the command does then is its own affair: its end is waited for.
+void ChaosRun::OnJobOfCommandOver(const JobOver& over) {
+  injector_.GiveUpBeginnings();
+  Carry(over.exit_code.has_value() ? campaign_.OnJobOver(MonoNow(), over.exit_code)
+                                   : campaign_.OnJobGone(MonoNow()));
+  TellAnswers();
+  if (view_.is_replaced && !std::exchange(has_told_of_other_, true)) {
+    Say("the job is over, and another one has begun, which is not disturbed; waiting for the "
+        "command's end");
   }
 }
 
@@ -248,6 +183,7 @@ void ChaosRun::Carry(const std::vector<Campaign::Action>& actions) {
         LiftFault(action.index);
         break;
       case Campaign::Action::Kind::kEnd:
+        injector_.GiveUpBeginnings();
         TellAnswers();
         if (campaign_.end() == Campaign::End::kDone &&
             (StartsJob() || setting_.options.until_end)) {
@@ -289,7 +225,12 @@ void ChaosRun::Carry(const std::vector<Course::Action>& actions) {
 }
 
 void ChaosRun::BeginFault(size_t index) {
-  absl::StatusOr<Injector::Done> done = injector_.Begin(index, campaign_.records()[index].planned);
+  injector_.Begin(
+      index, campaign_.records()[index].planned,
+      [this, index](absl::StatusOr<Injector::Done> done) { OnFaultBegun(index, std::move(done)); });
+}
+
+void ChaosRun::OnFaultBegun(size_t index, absl::StatusOr<Injector::Done> done) {
   if (!done.ok()) {
     campaign_.OnSkipped(index, MonoNow(), std::string(done.status().message()));
   } else {
@@ -303,6 +244,9 @@ void ChaosRun::BeginFault(size_t index) {
 void ChaosRun::LiftFault(size_t index) {
   injector_.Lift(index);
   campaign_.OnLifted(index, MonoNow());
+  if (campaign_.records()[index].state == FaultRecord::State::kSkipped) {
+    Say(RecordText(campaign_, index));
+  }
 }
 
 void ChaosRun::TellAnswers() {
@@ -324,14 +268,16 @@ void ChaosRun::OnCannot(const absl::Status& why) {
   Carry(course_.OnCannot());
 }
 
-void ChaosRun::OnJobEnd(int code) {
+void ChaosRun::OnJobEnd(const JobOver& over) {
   if (is_finished_ || outcome_.job_exit_code.has_value()) {
     return;
   }
-  outcome_.job_exit_code = code;
-  Carry(campaign_.OnJobOver(MonoNow(), code));
+  outcome_.job_exit_code = over.exit_code;
+  outcome_.gone_for = over.gone_for;
+  injector_.GiveUpBeginnings();
+  Carry(campaign_.OnJobOver(MonoNow(), over.exit_code));
   TellAnswers();
-  Carry(course_.OnJobEnd(code, Judge(campaign_, OutcomeNow()).is_good));
+  Carry(course_.OnJobEnd(over.exit_code, Judge(campaign_, OutcomeNow()).is_good));
 }
 
 void ChaosRun::Verify() {
@@ -362,8 +308,8 @@ void ChaosRun::Finish() {
   loop_.Stop();
 }
 
-void ChaosRun::Say(const std::string& line) const {
-  WriteAll(STDERR_FILENO, absl::StrCat("fsdprun chaos: ", line, "\n"));
+void ChaosRun::Say(const std::string& line) {
+  console_.WriteLines(ConsoleStream::kError, absl::StrCat("fsdprun chaos: ", line));
 }
 
 }  // namespace fsdprun::chaos

@@ -11,6 +11,7 @@
 #include "launcher/chaos/plan/campaign.h"
 #include "launcher/chaos/plan/chaos_options.h"
 #include "launcher/chaos/plan/course.h"
+#include "launcher/chaos/plan/job_over.h"
 #include "launcher/chaos/plan/report.h"
 #include "launcher/chaos/plan/wrapped_job.h"
 #include "launcher/chaos/run/injector.h"
@@ -20,6 +21,7 @@
 #include "launcher/chaos/run/scratch_folder.h"
 #include "launcher/chaos/run/tcp_link.h"
 #include "launcher/cli/option_table.h"
+#include "launcher/report/console.h"
 #include "launcher/run/signals.h"
 
 namespace fsdprun::chaos {
@@ -48,31 +50,38 @@ class ChaosRun {
   int Run();
 
  private:
+  // chaos_run_job.cc: where the job comes from, and where it is.
   absl::Status Start();
   absl::Status StartJob();
   absl::Status StartNodes();
   absl::Status Attach();
-  JobWatch::Find Finder();
+  JobWatch::Which WhichJob() const;
   std::vector<JobProcess> FindProcesses() const;
+
   void Tick();
   void OnView(const JobView& view);
-  void OnJobEnd(int code);
+  void OnJobEnd(const JobOver& over);
   void OnCannot(const absl::Status& why);
   void Carry(const std::vector<Campaign::Action>& actions);
   void Carry(const std::vector<Course::Action>& actions);
   void BeginFault(size_t index);
+  void OnFaultBegun(size_t index, absl::StatusOr<Injector::Done> done);
   void LiftFault(size_t index);
   void TellAnswers();
   void WarnOfRestarts();
-  /// Of a job that was not started here, whose coordinator may be gone for good.
+  /// Of a job of which no process that was started here tells.
   void LookForTheEnd();
+  void OnJobOfCommandOver(const JobOver& over);
   void Verify();
   void OnVerifyEnd(int code);
   void Finish();
   Outcome OutcomeNow() const;
-  bool Report() const;
-  void Say(const std::string& line) const;
+  /// False if somebody has asked for it as JSON and has not got it.
+  bool Report();
+  bool ReportAsJson(const Outcome& outcome);
+  void Say(const std::string& line);
   bool StartsJob() const { return setting_.wrapped.has_value(); }
+  Form form() const { return StartsJob() ? setting_.wrapped->form : Form::kAttached; }
 
   // Constant after construction.
   const Setting setting_;
@@ -81,6 +90,8 @@ class ChaosRun {
   // Owned by the loop thread.
   EventLoop loop_;
   SignalWatcher signals_;
+  /// Nobody who does not read it holds up faults, or the ways of the nodes to their coordinator.
+  Console console_;
   Campaign campaign_;
   Course course_;
   std::vector<std::unique_ptr<TcpLink>> links_;
@@ -90,8 +101,8 @@ class ChaosRun {
   Injector injector_;
   std::unique_ptr<JobWatch> watch_;
   std::unique_ptr<ChildProcess> verify_;
-  /// Of a job that was not started here.
-  std::shared_ptr<JobFollower> attached_;
+  /// A job that was not started here.
+  std::optional<JobEntry> attached_;
   JobView view_;
   MonoTime seen_at_{};
   /// What the job has said, of its own end.
@@ -100,6 +111,8 @@ class ChaosRun {
   /// Which records were told of, since they were answered or not.
   std::vector<bool> told_;
   bool is_warned_ = false;
+  /// Another job was told of, which is none of ours.
+  bool has_told_of_other_ = false;
   bool is_finished_ = false;
 };
 

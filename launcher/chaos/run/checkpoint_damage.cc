@@ -59,14 +59,28 @@ absl::Status FlipBytes(const std::string& path, uint64_t pick) {
                  : absl::UnavailableError(absl::StrCat("damage ", path, ": ", ErrorText(errno)));
 }
 
+bool IsSame(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
+         a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> CheckpointDamage::Flip(const std::string& folder, uint64_t pick) {
+// A job that has fallen back writes the same checkpoint again, which is sound then.
+bool CheckpointDamage::IsDamaged(const std::string& checkpoint) const {
+  const auto found = damaged_.find(checkpoint);
+  struct stat now {};
+  return found != damaged_.end() && ::stat(found->second.file.c_str(), &now) == 0 &&
+         IsSame(now, found->second.info);
+}
+
+absl::StatusOr<std::string> CheckpointDamage::Flip(const std::string& folder, uint64_t pick,
+                                                   const std::atomic<bool>& is_wanted) {
   std::map<int64_t, std::string> sound;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const auto number = CheckpointNumber(it->path().filename().string());
-    if (number.has_value() && damaged_.count(it->path().string()) == 0) {
+    if (number.has_value() && !IsDamaged(it->path().string())) {
       sound[*number] = it->path().string();
     }
   }
@@ -80,10 +94,15 @@ absl::StatusOr<std::string> CheckpointDamage::Flip(const std::string& folder, ui
   if (file.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(newest, " has no file that can be damaged"));
   }
+  if (!is_wanted) {
+    return absl::CancelledError(absl::StrCat("damage ", file, ": not wanted any more"));
+  }
   if (const absl::Status status = FlipBytes(file, pick); !status.ok()) {
     return status;
   }
-  damaged_.insert(newest);
+  Damaged& damaged = damaged_[newest];
+  damaged.file = file;
+  ::stat(file.c_str(), &damaged.info);
   return file;
 }
 

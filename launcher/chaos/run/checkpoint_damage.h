@@ -1,7 +1,10 @@
 #pragma once
 
+#include <sys/stat.h>
+
+#include <atomic>
 #include <cstdint>
-#include <set>
+#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -9,17 +12,29 @@
 namespace fsdprun::chaos {
 
 /// Flips bytes of the newest checkpoint in a folder, of those with a number in their names
-/// (CheckpointNumber()). A checkpoint is damaged once, and only if another one in the folder is
-/// not: a job without any has nothing to fall back to.
+/// (CheckpointNumber()). A checkpoint is damaged once, until the job writes it anew, and only if
+/// another one in the folder is not: a job without any has nothing to fall back to. Thread: any,
+/// one at a time.
 class CheckpointDamage {
  public:
-  /// `pick` chooses the bytes. Returns the path of the file. May block on the file system. Errors:
-  /// FAILED_PRECONDITION if there is no such checkpoint now, UNAVAILABLE with the file and why.
-  absl::StatusOr<std::string> Flip(const std::string& folder, uint64_t pick);
+  /// `pick` chooses the bytes. `is_wanted` is asked before they are flipped: another thread may
+  /// change its mind. Returns the path of the file. May block on the file system. Errors:
+  /// CANCELLED; FAILED_PRECONDITION if there is no such checkpoint now, UNAVAILABLE with the file
+  /// and why.
+  absl::StatusOr<std::string> Flip(const std::string& folder, uint64_t pick,
+                                   const std::atomic<bool>& is_wanted);
 
  private:
-  /// Paths of damaged checkpoints.
-  std::set<std::string> damaged_;
+  /// A file as it was left.
+  struct Damaged {
+    std::string file;
+    struct stat info {};
+  };
+
+  bool IsDamaged(const std::string& checkpoint) const;
+
+  /// By the path of the checkpoint.
+  std::map<std::string, Damaged> damaged_;
 };
 
 }  // namespace fsdprun::chaos

@@ -1,6 +1,7 @@
 #include "launcher/chaos/run/injector.h"
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <utility>
 
@@ -30,9 +31,11 @@ Expectation AfterDeath(const JobProcess& process) {
 
 }  // namespace
 
-Injector::Injector(Options options) : options_(std::move(options)) {}
+Injector::Injector(EventLoop& loop, Options options)
+    : options_(std::move(options)), fill_thread_(loop), damage_thread_(loop) {}
 
 Injector::~Injector() {
+  GiveUpBeginnings();
   while (!stopped_.empty()) {
     Continue(stopped_.begin()->first);
   }
@@ -41,21 +44,29 @@ Injector::~Injector() {
   }
 }
 
-absl::StatusOr<Injector::Done> Injector::Begin(size_t index, const PlannedFault& fault) {
+void Injector::Begin(size_t index, const PlannedFault& fault, const Then& then) {
   switch (fault.kind) {
     case FaultKind::kKill:
-      return Kill(fault);
+      return then(Kill(fault));
     case FaultKind::kStop:
-      return Stop(index, fault);
+      return then(Stop(index, fault));
     case FaultKind::kPartition:
     case FaultKind::kDelay:
-      return Disturb(index, fault);
+      return then(Disturb(index, fault));
     case FaultKind::kFill:
-      return Fill(index);
+      return Fill(index, then);
     case FaultKind::kCorrupt:
-      return Corrupt(fault);
+      return Corrupt(index, fault, then);
   }
-  return absl::InternalError("no such kind of fault");
+}
+
+void Injector::BeginOn(FileThread& thread, size_t index, Work work, std::function<void()> then) {
+  beginning_[index] = std::move(work.stop);
+  thread.Run(std::move(work.run), [this, index, then = std::move(then)] {
+    if (beginning_.erase(index) > 0) {
+      then();
+    }
+  });
 }
 
 absl::StatusOr<JobProcess> Injector::Victim(const PlannedFault& fault) const {
@@ -108,29 +119,83 @@ absl::StatusOr<Injector::Done> Injector::Disturb(size_t index, const PlannedFaul
   return Done{absl::StrCat("agent ", *number), {}};
 }
 
-absl::StatusOr<Injector::Done> Injector::Fill(size_t index) {
-  RoomFiller filler;
-  ASSIGN_OR_RETURN(const int64_t bytes, filler.Fill(options_.fill, options_.fill_leave));
-  filled_[index] = std::move(filler);
-  return Done{absl::StrCat(options_.fill, " (", bytes / kMebibyte, " MiB)"), {}};
+void Injector::Fill(size_t index, const Then& then) {
+  const auto filler = std::make_shared<RoomFiller>();
+  const auto bytes = std::make_shared<absl::StatusOr<int64_t>>(absl::UnknownError(""));
+  filled_[index] = filler;
+  BeginOn(fill_thread_, index,
+          {[filler, bytes, folder = options_.fill, leave = options_.fill_leave] {
+             *bytes = filler->Fill(folder, leave);
+           },
+           [filler] { filler->Stop(); }},
+          [this, index, bytes, then] {
+            if (!bytes->ok()) {
+              filled_.erase(index);
+              return then(bytes->status());
+            }
+            then(Done{absl::StrCat(options_.fill, " (", **bytes / kMebibyte, " MiB)"), {}});
+          });
 }
 
-// The victim comes first: nothing is damaged in vain. What is damaged stays so, also if the victim
-// has ended by itself meanwhile.
-absl::StatusOr<Injector::Done> Injector::Corrupt(const PlannedFault& fault) {
-  ASSIGN_OR_RETURN(const JobProcess victim,
-                   Victim({.target = FaultTarget::kWorker, .pick = fault.pick}));
-  ASSIGN_OR_RETURN(const std::string file, damage_.Flip(options_.corrupt, fault.pick));
-  const bool is_killed = SendKill(victim);
-  return Done{is_killed ? absl::StrCat(file, " and kill ", TextOf(victim))
-                        : absl::StrCat(file, "; ", TextOf(victim), kEndedAlready),
-              AfterDeath(victim)};
+// Nothing is damaged in vain, where there is no victim.
+void Injector::Corrupt(size_t index, const PlannedFault& fault, const Then& then) {
+  const PlannedFault kill{.target = FaultTarget::kWorker, .pick = fault.pick};
+  if (const absl::Status status = Victim(kill).status(); !status.ok()) {
+    return then(status);
+  }
+  const auto file = std::make_shared<absl::StatusOr<std::string>>(absl::UnknownError(""));
+  const auto is_wanted = std::make_shared<std::atomic<bool>>(true);
+  BeginOn(damage_thread_, index,
+          {[file, is_wanted, damage = damage_, folder = options_.corrupt, pick = fault.pick] {
+             *file = damage->Flip(folder, pick, *is_wanted);
+           },
+           [is_wanted] { *is_wanted = false; }},
+          [this, file, kill, then] { then(KillAfterDamage(kill, *file)); });
+}
+
+// What is damaged stays so, also if workers have ended by themselves meanwhile. The victim is
+// chosen anew: the damage may have taken long.
+absl::StatusOr<Injector::Done> Injector::KillAfterDamage(
+    const PlannedFault& kill, const absl::StatusOr<std::string>& file) const {
+  if (!file.ok()) {
+    return file.status();
+  }
+  const absl::StatusOr<JobProcess> victim = Victim(kill);
+  if (!victim.ok()) {
+    return Done{absl::StrCat(*file, "; ", std::string(victim.status().message())), {}};
+  }
+  const bool is_killed = SendKill(*victim);
+  return Done{is_killed ? absl::StrCat(*file, " and kill ", TextOf(*victim))
+                        : absl::StrCat(*file, "; ", TextOf(*victim), kEndedAlready),
+              AfterDeath(*victim)};
 }
 
 void Injector::Lift(size_t index) {
   Continue(index);
   Restore(index);
-  filled_.erase(index);
+  StopBeginning(index);
+  GiveBack(index);
+}
+
+void Injector::StopBeginning(size_t index) {
+  const auto beginning = beginning_.extract(index);
+  if (!beginning.empty()) {
+    beginning.mapped()();
+  }
+}
+
+// What was taken is freed on the thread, after what is under way there.
+void Injector::GiveBack(size_t index) {
+  auto filled = filled_.extract(index);
+  if (!filled.empty()) {
+    fill_thread_.Run([filler = std::move(filled.mapped())]() mutable { filler.reset(); }, [] {});
+  }
+}
+
+void Injector::GiveUpBeginnings() {
+  while (!beginning_.empty()) {
+    Lift(beginning_.begin()->first);
+  }
 }
 
 void Injector::Continue(size_t index) {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "agent/local/file_thread.h"
+#include "base/event_loop.h"
 #include "launcher/chaos/plan/campaign.h"
 #include "launcher/chaos/plan/victims.h"
 #include "launcher/chaos/run/checkpoint_damage.h"
@@ -16,7 +18,8 @@
 
 namespace fsdprun::chaos {
 
-/// Carries faults out, and lifts them. Destroyed, it lifts what is left. Thread: the loop's.
+/// Carries faults out, and lifts them. What touches files is done on threads, since a file
+/// system may hang, or take long. Destroyed, it lifts what is left. Thread: the loop's.
 class Injector {
  public:
   struct Options {
@@ -34,7 +37,10 @@ class Injector {
     Expectation expects;
   };
 
-  explicit Injector(Options options);
+  /// Errors: NOT_FOUND and others, with why it could not be done.
+  using Then = std::function<void(absl::StatusOr<Done> done)>;
+
+  Injector(EventLoop& loop, Options options);
   ~Injector();
   Injector(const Injector&) = delete;
   Injector& operator=(const Injector&) = delete;
@@ -42,9 +48,12 @@ class Injector {
   /// The ways from the nodes' launchers to the coordinator, by number.
   void UseLinks(std::vector<TcpLink*> links) { links_ = std::move(links); }
 
-  /// `index` names it for Lift(). Errors: NOT_FOUND and others, with why it could not be done.
-  absl::StatusOr<Done> Begin(size_t index, const PlannedFault& fault);
+  /// `index` names it for Lift(). `then` is called once it is done or cannot be: before this
+  /// returns, or later on the loop, unless it is lifted or given up meanwhile.
+  void Begin(size_t index, const PlannedFault& fault, const Then& then);
   void Lift(size_t index);
+  /// Lifts what has not begun yet.
+  void GiveUpBeginnings();
 
  private:
   absl::StatusOr<JobProcess> Victim(const PlannedFault& fault) const;
@@ -52,10 +61,20 @@ class Injector {
   absl::StatusOr<Done> Kill(const PlannedFault& fault);
   absl::StatusOr<Done> Stop(size_t index, const PlannedFault& fault);
   absl::StatusOr<Done> Disturb(size_t index, const PlannedFault& fault);
-  absl::StatusOr<Done> Fill(size_t index);
-  absl::StatusOr<Done> Corrupt(const PlannedFault& fault);
+  void Fill(size_t index, const Then& then);
+  void Corrupt(size_t index, const PlannedFault& fault, const Then& then);
+  absl::StatusOr<Done> KillAfterDamage(const PlannedFault& kill,
+                                       const absl::StatusOr<std::string>& file) const;
+  struct Work {
+    FileThread::Closure run;
+    /// Has it end soon, and do no more.
+    std::function<void()> stop;
+  };
+  void BeginOn(FileThread& thread, size_t index, Work work, std::function<void()> then);
   void Continue(size_t index);
   void Restore(size_t index);
+  void StopBeginning(size_t index);
+  void GiveBack(size_t index);
 
   const Options options_;
   std::vector<TcpLink*> links_;
@@ -67,8 +86,14 @@ class Injector {
     Duration latency{};
   };
   std::map<size_t, Disturbance> disturbed_;
-  std::map<size_t, RoomFiller> filled_;
-  CheckpointDamage damage_;
+  std::map<size_t, std::shared_ptr<RoomFiller>> filled_;
+  /// Of its thread.
+  const std::shared_ptr<CheckpointDamage> damage_ = std::make_shared<CheckpointDamage>();
+  /// What a thread is at, or will be, and how to stop that.
+  std::map<size_t, std::function<void()>> beginning_;
+  /// One for each folder: they may be of different file systems.
+  FileThread fill_thread_;
+  FileThread damage_thread_;
 };
 
 }  // namespace fsdprun::chaos

@@ -1,17 +1,18 @@
 #include "launcher/chaos/run/job_watch.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "agent/process/worker_environment.h"
+#include "base/mutex.h"
 #include "fsdpctl/jobs/job_client.h"
+#include "launcher/chaos/plan/job_news.h"
+#include "launcher/chaos/run/job_follower.h"
 
 namespace fsdprun::chaos {
 namespace {
-
-using json = nlohmann::json;
 
 constexpr Duration kStateInterval = std::chrono::milliseconds(50);
 constexpr Duration kEventsInterval = std::chrono::milliseconds(100);
@@ -55,40 +56,73 @@ JobAddress AddressOf(const JobEntry& job) {
 
 /// What the threads use.
 struct JobWatch::Shared {
-  Find find;
-  Hooks hooks;
-  LoopGate::Post post;
-  /// Of the thread of events: which coordinator has told how many.
-  int64_t teller = 0;
-  uint64_t told = 0;
+  Shared(Which w, Hooks h, LoopGate::Post p)
+      : which(std::move(w)), hooks(std::move(h)), post(std::move(p)), follower(which.job) {}
 
   void AskState();
   void AskEvents();
+
+  const Which which;
+  const Hooks hooks;
+  const LoopGate::Post post;
+
+  // Of the thread of states.
+  JobFollower follower;
+  bool Ask(const JobEntry& job, JobView* view);
+
+  // Of the thread of events.
+  /// Which coordinator has told how many.
+  std::pair<int64_t, int64_t> teller{};
+  uint64_t told = 0;
   void Tell(const std::string& line) const;
+
+  Mutex mu;
+  /// Who has answered for the job last.
+  std::optional<JobEntry> answerer ABSL_GUARDED_BY(mu);
 };
 
 void JobWatch::Shared::AskState() {
   JobView view{.asked_at = MonoNow()};
-  if (const std::optional<JobEntry> job = find()) {
-    view.is_there = true;
-    view.run_id = job->run_id;
-    v1::ControlQuestion question;
-    question.mutable_status();
-    const absl::Status status = AskJob(
-        AddressOf(*job), question,
-        [&view](const v1::ControlAnswer& answer) { view = ViewOf(answer.status(), view.asked_at); },
-        kStateLimit);
-    view.answers = view.answers && status.ok();
+  const std::vector<JobEntry> jobs = which.list();
+  view.is_there = follower.IsThere(jobs);
+  for (const JobEntry& job : follower.WhomToAsk(jobs)) {
+    if (Ask(job, &view)) {
+      break;
+    }
   }
+  view.is_replaced = !view.is_there && follower.IsReplaced(jobs);
   post([this_hooks = hooks, view] { this_hooks.on_view(view); });
 }
 
+/// Whether the job itself has answered.
+bool JobWatch::Shared::Ask(const JobEntry& job, JobView* view) {
+  v1::ControlQuestion question;
+  question.mutable_status();
+  std::optional<v1::JobStatus> answer;
+  const absl::Status status = AskJob(
+      AddressOf(job), question,
+      [&answer](const v1::ControlAnswer& told) { answer = told.status(); }, kStateLimit);
+  if (!answer.has_value() || !follower.Takes(job, *answer)) {
+    return false;
+  }
+  *view = ViewOf(*answer, view->asked_at);
+  view->answers = status.ok();
+  const MutexLock lock(mu);
+  answerer = job;
+  return true;
+}
+
 void JobWatch::Shared::AskEvents() {
-  const std::optional<JobEntry> job = find();
+  std::optional<JobEntry> job;
+  {
+    const MutexLock lock(mu);
+    job = answerer;
+  }
   if (!job.has_value()) {
     return;
   }
-  if (std::exchange(teller, job->pid) != job->pid) {
+  const std::pair key(job->pid, job->began_ms);
+  if (std::exchange(teller, key) != key) {
     told = 0;
   }
   v1::ControlQuestion question;
@@ -113,44 +147,21 @@ void JobWatch::Shared::AskEvents() {
 }
 
 void JobWatch::Shared::Tell(const std::string& line) const {
-  const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!event.is_object()) {
-    return;
+  const JobNews news = NewsIn(line, which.since_ms);
+  if (news.failure.has_value()) {
+    post([this_hooks = hooks, what = *news.failure] { this_hooks.on_failure(what); });
   }
-  const std::string name = event.value("event", "");
-  if (name == "failure") {
-    post([this_hooks = hooks, what = event.value("what", "")] { this_hooks.on_failure(what); });
-  } else if (name == "job_finished") {
-    post(
-        [this_hooks = hooks, code = event.value("exit_code", 1)] { this_hooks.on_finished(code); });
+  if (news.exit_code.has_value()) {
+    post([this_hooks = hooks, code = *news.exit_code] { this_hooks.on_finished(code); });
   }
 }
 
-JobWatch::JobWatch(EventLoop& loop, Find find, Hooks hooks)
+JobWatch::JobWatch(EventLoop& loop, Which which, Hooks hooks)
     : gate_(loop),
-      shared_(std::make_shared<Shared>(
-          Shared{.find = std::move(find), .hooks = std::move(hooks), .post = gate_.poster()})),
+      shared_(std::make_shared<Shared>(std::move(which), std::move(hooks), gate_.poster())),
       states_(kStateInterval, [shared = shared_] { shared->AskState(); }),
       events_(kEventsInterval, [shared = shared_] { shared->AskEvents(); }) {}
 
 JobWatch::~JobWatch() = default;
-
-std::optional<JobEntry> JobFollower::Find(const std::vector<JobEntry>& jobs) {
-  const MutexLock lock(mu_);
-  std::vector<JobEntry> later;
-  for (const JobEntry& job : jobs) {
-    if (job.pid == job_.pid && job.began_ms == job_.began_ms) {
-      return job_;
-    }
-    if (job.run_id == job_.run_id && job.began_ms > job_.began_ms) {
-      later.push_back(job);
-    }
-  }
-  if (later.size() != 1) {
-    return std::nullopt;
-  }
-  job_ = later.front();
-  return job_;
-}
 
 }  // namespace fsdprun::chaos

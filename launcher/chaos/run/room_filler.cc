@@ -62,8 +62,17 @@ absl::Status TakeError(const std::string& folder, int error) {
                      ": its file system cannot give room to a file without writing it "
                      "(fallocate); name a folder of another one"));
   }
+  if (error == EFBIG) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("fill ", folder,
+                     ": no file here may get as large as the room is (ulimit -f, or a limit of its "
+                     "file system); raise that limit, or give a larger --fill-leave"));
+  }
   return absl::UnavailableError(absl::StrCat("fill ", folder, ": ", ErrorText(error)));
 }
+
+/// It gives no more, or not that much at once.
+bool IsLimit(int error) { return error == ENOSPC || error == EFBIG || error == EDQUOT; }
 
 }  // namespace
 
@@ -92,7 +101,8 @@ absl::StatusOr<int64_t> RoomFiller::TakeAllBut(const std::string& folder, int64_
   const int fd = file_.get();
   const int64_t most = RoomIn(fd) - leave_bytes;
   int64_t taken = 0;
-  for (int64_t largest = kLargestPiece; taken < most;) {
+  int limit = 0;
+  for (int64_t largest = kLargestPiece; taken < most && !is_stopped_;) {
     const int64_t piece = std::min({largest, most - taken, RoomIn(fd) - leave_bytes});
     if (piece < kSmallestPiece) {
       break;
@@ -100,11 +110,20 @@ absl::StatusOr<int64_t> RoomFiller::TakeAllBut(const std::string& folder, int64_
     const int error = Take(fd, taken, piece);
     if (error == 0) {
       taken += piece;
-    } else if (error == ENOSPC || error == EFBIG || error == EDQUOT) {
+    } else if (IsLimit(error)) {
+      limit = error;
       largest = piece / 2;
     } else {
       return TakeError(folder, error);
     }
+  }
+  if (is_stopped_) {
+    return absl::CancelledError(absl::StrCat("fill ", folder, ": not wanted any more"));
+  }
+  const bool is_full = RoomIn(fd) - leave_bytes < kLeastTaken;
+  // A quota that is used up is a full disk for its user.
+  if ((limit == EFBIG && !is_full) || (limit == EDQUOT && taken < kLeastTaken)) {
+    return TakeError(folder, limit);
   }
   return taken;
 }

@@ -1,9 +1,11 @@
 """`fsdprun chaos`: faults in jobs that it starts and in jobs that run already, its verdict, and what it leaves behind."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 
 from fsdpctl_case import FsdpctlCase
@@ -26,6 +28,14 @@ CRASHES_AFTER_A_RESTART = """
     wait_for("end")
 """
 QUICK = ("--every=0", "--settle=300ms")
+# Rank 0 starts a job of its own, as an evaluation.
+NESTS = """
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("FSDPRUN_", "TORCHELASTIC_"))}
+    nested = subprocess.Popen(sys.argv[1:], env=mine) if RANK == 0 else None
+    note("pid")
+    wait_for("end")
+    sys.exit(nested.wait() if nested else 0)
+"""
 
 
 def state_of(pid):
@@ -39,8 +49,27 @@ class ChaosCase(FsdpctlCase):
     def job_of_two_nodes(self, *more, worker=WORKER):
         return [BIN / "fsdprun", "--nnodes=2", "--nproc-per-node=2", *more, self.script(worker)]
 
-    def job_of_one(self, *more, worker=WORKER):
-        return [BIN / "fsdprun", "--standalone", "--nproc-per-node=1", *more, self.script(worker)]
+    def job_of_one(self, *more, worker=WORKER, name="worker.py"):
+        return [BIN / "fsdprun", "--standalone", "--nproc-per-node=1", *more, self.script(worker, name)]
+
+    def shell_script(self, *lines):
+        script = self.dir / "run.sh"
+        script.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        script.chmod(0o755)
+        return script
+
+    def unread(self):
+        """A pipe that takes no byte more, since nobody reads it."""
+        ours, its = os.pipe()
+        self.addCleanup(os.close, ours)
+        self.addCleanup(os.close, its)
+        os.set_blocking(its, False)
+        for size in (65536, 1):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(its, b"x" * size)
+        os.set_blocking(its, True)
+        return its
 
     def wait_until_stopped(self, chaos, rank):
         """The worker's pid, once it stands still."""
@@ -100,7 +129,7 @@ class StartedJobTest(ChaosCase):
         self.assertRegex(err, r"verdict: not survived: fault 1, kill worker \d \(pid \d+\): ")
         self.assertIn("--max-restarts", err[err.index("verdict"):])
 
-    def test_ctrl_c_lifts_the_faults_and_ends_the_job(self):
+    def test_ctrl_c_ends_the_job_whatever_is_under_way(self):
         schedule = self.dir / "faults.txt"
         schedule.write_text("0 stop worker:1 1h\n0 delay agent:0 1h 50ms\n")
         chaos = self.start_chaos(f"--schedule={schedule}", "--", *self.job_of_two_nodes())
@@ -119,15 +148,38 @@ class StartedJobTest(ChaosCase):
         self.assertIn("verdict: not survived: fault 1, kill worker 0", err)
 
     def test_a_script_is_ended_with_the_job_that_it_has_started(self):
-        script = self.dir / "run.sh"
-        script.write_text("#!/bin/sh\n\"$@\"\necho over\n")
-        script.chmod(0o755)
+        script = self.shell_script('"$@"', "echo over")
         chaos = self.start_chaos("--faults=1", "--kinds=kill", "--targets=worker", "--every=1h", "--", script, *self.job_of_one())
         self.wait_for_notes("pid", 1, [0])
         chaos.send_signal(signal.SIGTERM)
         rc, _, err = self.finish(chaos)
         self.assertEqual(rc, 1, err)
         self.assertIn("verdict: interrupted after 0 faults", err)
+
+    def test_a_script_may_start_another_job_after_its_first(self):
+        evaluation = self.job_of_one(worker='note("other")\nwait_for("end_of_other")\n', name="evaluation.py")
+        script = self.shell_script('"$@" || exit 1', "exec " + shlex.join(map(str, evaluation)))
+        chaos = self.start_chaos("--faults=2", "--kinds=kill", "--targets=worker", "--every=0", "--settle=1h", "--overlap", "--", script,
+                                 *self.job_of_one("--max-restarts=2"))
+        self.wait_for_line(chaos, " 2/2 kill worker 0 (pid ")  # No world is old enough to be an answer.
+        self.wait_for_notes("pid", 3, [0])
+        self.let_end()
+        self.wait_for_line(chaos, "another one has begun, which is not disturbed")
+        self.wait_for_notes("other", 1, [0])
+        (self.dir / "end_of_other").touch()
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 0, err)
+        self.assertIn("verdict: survived 2 faults, and ended with 0", err)
+        self.assertEqual(list(self.notes("other")), [(1, 0)])
+
+    def test_jobs_that_workers_start_are_not_the_job(self):
+        schedule = self.dir / "faults.txt"
+        schedule.write_text("5 kill coordinator\n8 kill worker:3\n")
+        nested = self.job_of_one(worker='note("nested")\nwait_for("end")\n', name="nested.py")
+        rc, _, err = self.run_to_end(f"--schedule={schedule}", "--settle=300ms", "--", *self.job_of_two_nodes("--max-restarts=2", worker=NESTS),
+                                     *nested)
+        self.assertEqual(rc, 0, err)
+        self.assertIn("verdict: survived 2 faults, and ended with 0", err)
 
     def test_another_job_of_the_same_name_is_not_touched(self):
         other = self.start("--nproc-per-node=1", "--max-restarts=3", self.script(WORKER.replace("pid", "other"), "other.py"))
@@ -168,6 +220,53 @@ class RunningJobTest(ChaosCase):
         self.let_end()
         self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
 
+    def test_what_failed_before_is_not_told(self):
+        nodes = self.start_job()
+        os.kill(int(self.notes("pid")[1, 0]), signal.SIGKILL)
+        self.wait_for_notes("pid", 2, self.ranks)
+        rc, out, err = self.finish(self.start_chaos("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--json"))
+        self.assertEqual(rc, 0, err)
+        self.assertEqual(json.loads(out)["unexplained_failures"], [])
+        self.let_end()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_who_reads_nothing_of_what_it_says_holds_up_no_fault(self):
+        nodes = self.start_job()
+        rc, out, _ = self.finish(self.start_chaos("--faults=2", "--kinds=stop", "--length=100ms", *QUICK, "--json", stderr=self.unread()))
+        self.assertEqual(rc, 0)
+        self.assertTrue(json.loads(out)["survived"])
+        self.let_end()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_who_closes_standard_output_has_not_got_the_report(self):
+        nodes = self.start_job()
+        ours, its = os.pipe()
+        chaos = self.start_chaos("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--json", stdout=its)
+        os.close(its)
+        os.close(ours)
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 1)
+        self.assertIn("could not be written to standard output: verdict: survived 1 fault", err)
+        self.let_end()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
+    def test_another_job_of_the_same_id_is_not_the_job(self):
+        jobs = []
+        for kind in ("pid", "other"):
+            worker = self.script(WORKER.replace("pid", kind), f"{kind}.py")
+            jobs.append(self.start("--nproc-per-node=1", "--max-restarts=1000", worker))
+            self.wait_for_notes(kind, 1, [0])
+        chaos = self.start_chaos(f"--job={jobs[0].pid}", "--faults=1000", "--kinds=kill", "--targets=worker", "--every=300ms", "--overlap")
+        self.wait_for_line(chaos, " kill worker 0 (pid ")
+        self.end_abruptly(jobs[0])
+        self.wait_for_line(chaos, ": left out, ")
+        chaos.send_signal(signal.SIGTERM)
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 1, err)
+        self.let_end()
+        self.assertEqual(self.finish(jobs[1])[0], 0)
+        self.assertEqual(list(self.notes("other")), [(1, 0)])
+
     def test_its_end_is_waited_for_when_asked(self):
         nodes = self.start_job()
         chaos = self.start_chaos("--faults=1", "--kinds=stop", "--targets=agent", "--length=100ms", *QUICK, "--until-end")
@@ -180,26 +279,30 @@ class RunningJobTest(ChaosCase):
 
     def test_who_does_not_wait_for_the_end_knows_nothing_of_it(self):
         nodes = self.start_job()
-        chaos = self.start_chaos("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--until-end", "--verify=exit 3")
+        chaos = self.start_chaos("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--until-end", f"--verify=touch {self.dir}/verified")
         self.wait_for_line(chaos, "waiting for the job's end")
         chaos.send_signal(signal.SIGINT)
         rc, _, err = self.finish(chaos)
         self.assertEqual(rc, 1, err)
         self.assertIn("verdict: interrupted after 1 fault", err)
+        self.assertFalse((self.dir / "verified").exists())
         self.let_end()
         self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
 
-    def test_ctrl_c_leaves_the_job_as_it_was(self):
+    def test_what_ends_it_leaves_the_job_as_it_was(self):
         nodes = self.start_job()
         schedule = self.dir / "faults.json"
         schedule.write_text(json.dumps([{"at": 0, "fault": "stop", "target": "worker:3", "length": "1h"}]))
-        chaos = self.start_chaos(f"--schedule={schedule}")
-        pid = self.wait_until_stopped(chaos, 3)
-        chaos.send_signal(signal.SIGTERM)
-        rc, _, err = self.finish(chaos)
-        self.assertEqual(rc, 1, err)
-        self.assertIn("interrupted", err)
-        wait_until(lambda: state_of(pid) != "T", "the worker to go on")
+        for number in (signal.SIGTERM, signal.SIGQUIT):
+            chaos = self.start_chaos(f"--schedule={schedule}")
+            pid = self.wait_until_stopped(chaos, 3)
+            chaos.send_signal(signal.SIGTSTP)  # Ctrl-Z
+            self.wait_for_line(chaos, "cannot be suspended")
+            chaos.send_signal(number)
+            rc, _, err = self.finish(chaos)
+            self.assertEqual(rc, 1, err)
+            self.assertIn("interrupted", err)
+            wait_until(lambda pid=pid: state_of(pid) != "T", "the worker to go on")
         self.let_end()
         self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
 
@@ -219,6 +322,13 @@ class CommandLineTest(ChaosCase):
                                   (1, ["c10d"], ["--", BIN / "fsdprun", "--nnodes=2", "--node-rank=0", "x.py"])):
             with self.subTest(line):
                 self.assert_one_line_error(self.finish_chaos(*line), code, *words)
+
+    def test_a_report_in_json_comes_also_if_nothing_could_be_begun(self):
+        rc, out, err = self.finish_chaos("--json")
+        self.assertEqual((rc, err.count("\n")), (1, 1), err)
+        report = json.loads(out)
+        self.assertFalse(report["survived"])
+        self.assertIn("no job of this user", report["verdict"])
 
     def finish_chaos(self, *line):
         return self.finish(self.start_chaos(*line))

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/chaos/plan/campaign.h"
@@ -41,6 +42,13 @@ class CampaignCase {
   JobView view;
   Campaign campaign;
 };
+
+inline Campaign::Options OptionsFor(std::vector<PlannedFault> faults) {
+  return {.plan = {.faults = std::move(faults)},
+          .patience = std::chrono::seconds(60),
+          .settle = CampaignCase::kSettle,
+          .needs_full_world = true};
+}
 
 inline constexpr Expectation kNewWorld{.new_world = true};
 

@@ -44,6 +44,12 @@ TEST(CourseTest, NothingIsVerifiedAfterAJobThatHasNotComeThrough) {
   EXPECT_THAT(bad.OnJobEnd(0, false), ElementsAre(kDoneWith));
 }
 
+TEST(CourseTest, NothingIsVerifiedAfterAnEndThatNobodyKnows) {
+  Course attached({.until_end = true, .has_verify = true});
+  attached.OnCampaignEnd(End::kDone);
+  EXPECT_THAT(attached.OnJobEnd(std::nullopt, false), ElementsAre(kDoneWith));
+}
+
 TEST(CourseTest, AJobThatDoesNotComeThroughIsEndedIfItWasStartedHere) {
   Course started({.starts_job = true});
   EXPECT_THAT(started.OnCampaignEnd(End::kNotSurvived), ElementsAre(EndJobBy(SIGTERM)));

@@ -68,6 +68,37 @@ TEST(ReportTest, AnsweredFaultsAreNotEnough) {
   EXPECT_THAT(Judge(c.campaign, unverified).text, HasSubstr("--verify says 4"));
 }
 
+TEST(ReportTest, AnEndThatNobodyKnowsHasNoCode) {
+  CampaignCase c(
+      {.plan = {.faults = {StopAgent(seconds(1), seconds(600))}}, .patience = seconds(60)});
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "coordinator (pid 7)", {});
+  c.campaign.OnJobOver(c.now, std::nullopt);
+  const Outcome outcome{.run_id = "run7", .gone_for = seconds(120), .view = c.view};
+  EXPECT_EQ(Judge(c.campaign, outcome).text,
+            "not survived: fault 1, stop coordinator (pid 7): its coordinator is nowhere to be "
+            "found for 2 min, and nobody knows how it has ended");
+  EXPECT_TRUE(nlohmann::json::parse(ReportJson(c.campaign, outcome))["job_exit_code"].is_null());
+}
+
+TEST(ReportTest, FaultsThatWereAnsweredProveNothingOfAnEndThatNobodyKnows) {
+  const CampaignCase c = AfterTwoKills(2);
+  const Outcome outcome{.run_id = "run7", .gone_for = seconds(120), .view = c.view};
+  EXPECT_FALSE(Judge(c.campaign, outcome).is_good);
+  EXPECT_THAT(Judge(c.campaign, outcome).text,
+              HasSubstr("after 2 faults its coordinator is nowhere to be found for 2 min"));
+}
+
+TEST(ReportTest, TheJobsOwnCodeTellsWhyAFaultWasNotSurvived) {
+  CampaignCase c({.plan = {.faults = {KillWorker(seconds(1))}}, .patience = seconds(60)});
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.campaign.OnBegun(0, c.now, "worker 1 (pid 7)", kNewWorld);
+  c.campaign.OnJobOver(c.now, 3);
+  EXPECT_THAT(Judge(c.campaign, OutcomeOf(c, 0)).text, HasSubstr("the job has ended with 3"));
+}
+
 TEST(ReportTest, AJobThatCameThroughAllIsGood) {
   const CampaignCase c = AfterTwoKills(2);
   Outcome outcome = OutcomeOf(c, 0);
@@ -136,6 +167,13 @@ TEST(ReportTest, AKindThatCouldNeverBeDoneIsNoProof) {
   EXPECT_EQ(verdict.advice, "no checkpoint is there");
 }
 
+TEST(ReportTest, ATargetThatWasNeverThereIsNoProof) {
+  const PlannedFault agent{
+      .at = seconds(1), .kind = FaultKind::kKill, .target = FaultTarget::kAgent};
+  EXPECT_EQ(AfterOneThatWasLeftOut({.faults = {KillWorker(seconds(1)), agent}}).text,
+            "no fault of kind kill agent could be done");
+}
+
 TEST(ReportTest, RandomFaultsMayMeetNobodyNowAndThenAndThoseOfAScheduleNot) {
   FaultPlan plan{.faults = {KillWorker(seconds(1)), KillWorker(seconds(1))}};
   EXPECT_EQ(AfterOneThatWasLeftOut(plan).text,
@@ -172,6 +210,15 @@ TEST(ReportTest, OverlappingFaultsLoseTheirTimeOnce) {
   };
   EXPECT_EQ(TimeLost({record(0, 5, 1), record(2, 4, 1), record(3, 8, 1), record(20, 30, 0)}),
             seconds(8));
+}
+
+TEST(ReportTest, TimeIsLostUntilAllRunAgainNotUntilTheirNextStep) {
+  FaultRecord record{.state = FaultRecord::State::kAnswered};
+  record.begun_at = MonoTime{seconds(100)};
+  record.runs_since = MonoTime{seconds(103)};
+  record.answered_at = MonoTime{seconds(160)};
+  record.generation_after = 2;
+  EXPECT_EQ(TimeLost({record}), seconds(3));
 }
 
 TEST(ReportTest, JsonHasEachFault) {

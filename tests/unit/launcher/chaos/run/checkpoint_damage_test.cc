@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -35,15 +36,17 @@ class CheckpointDamageTest : public ::testing::Test {
 
   fs::path folder_;
   CheckpointDamage damage_;
+  std::atomic<bool> is_wanted_{true};
   const std::string sound_ = std::string(5000, 'x');
 };
 
 TEST_F(CheckpointDamageTest, AJobThatCouldNotFallBackIsLeftAlone) {
-  EXPECT_THAT(std::string(damage_.Flip((folder_ / "none").string(), 1).status().message()),
-              HasSubstr("no two sound checkpoints"));
+  EXPECT_THAT(
+      std::string(damage_.Flip((folder_ / "none").string(), 1, is_wanted_).status().message()),
+      HasSubstr("no two sound checkpoints"));
   Put("step-4/weights", sound_);
   Put("step-5.tmp-1-2/weights", sound_);
-  EXPECT_FALSE(damage_.Flip(folder_.string(), 1).ok());
+  EXPECT_FALSE(damage_.Flip(folder_.string(), 1, is_wanted_).ok());
   EXPECT_EQ(TextOf("step-4/weights"), sound_);
 }
 
@@ -51,7 +54,7 @@ TEST_F(CheckpointDamageTest, TheLargestFileOfTheNewestIsDamaged) {
   Put("step-9/weights", sound_);
   Put("step-10/weights", sound_);
   Put("step-10/names", "a");
-  const absl::StatusOr<std::string> file = damage_.Flip(folder_.string(), 1);
+  const absl::StatusOr<std::string> file = damage_.Flip(folder_.string(), 1, is_wanted_);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(*file, (folder_ / "step-10" / "weights").string());
   EXPECT_NE(TextOf("step-10/weights"), sound_);
@@ -63,12 +66,39 @@ TEST_F(CheckpointDamageTest, TheLargestFileOfTheNewestIsDamaged) {
 TEST_F(CheckpointDamageTest, TheLastSoundOneIsNeverDamaged) {
   Put("step-1.pt", sound_);
   Put("step-2.pt", sound_);
-  EXPECT_TRUE(damage_.Flip(folder_.string(), 1).ok());
-  EXPECT_FALSE(damage_.Flip(folder_.string(), 2).ok());
+  EXPECT_TRUE(damage_.Flip(folder_.string(), 1, is_wanted_).ok());
+  EXPECT_FALSE(damage_.Flip(folder_.string(), 2, is_wanted_).ok());
   EXPECT_EQ(TextOf("step-1.pt"), sound_);
   Put("step-3.pt", sound_);
-  EXPECT_TRUE(damage_.Flip(folder_.string(), 3).ok());
+  EXPECT_TRUE(damage_.Flip(folder_.string(), 3, is_wanted_).ok());
   EXPECT_NE(TextOf("step-3.pt"), sound_);
+}
+
+TEST_F(CheckpointDamageTest, WhatIsNotWantedAnyMoreIsNotDone) {
+  Put("step-1.pt", sound_);
+  Put("step-2.pt", sound_);
+  is_wanted_ = false;
+  EXPECT_EQ(damage_.Flip(folder_.string(), 1, is_wanted_).status().code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_EQ(TextOf("step-2.pt"), sound_);
+  is_wanted_ = true;
+  EXPECT_TRUE(damage_.Flip(folder_.string(), 1, is_wanted_).ok());
+}
+
+TEST_F(CheckpointDamageTest, ACheckpointThatIsWrittenAnewIsSound) {
+  Put("step-1/weights", sound_);
+  Put("step-2/weights", sound_);
+  const std::string newest = (folder_ / "step-2" / "weights").string();
+  ASSERT_EQ(damage_.Flip(folder_.string(), 1, is_wanted_).value_or(""), newest);
+  fs::remove_all(folder_ / "step-2");
+  Put("step-2.new/weights", sound_);
+  // The number of the file may be used again, and its time may be one of a coarse clock.
+  fs::last_write_time(folder_ / "step-2.new" / "weights",
+                      fs::last_write_time(folder_ / "step-1" / "weights") - std::chrono::hours(1));
+  fs::rename(folder_ / "step-2.new", folder_ / "step-2");
+  EXPECT_EQ(damage_.Flip(folder_.string(), 2, is_wanted_).value_or(""), newest);
+  EXPECT_NE(TextOf("step-2/weights"), sound_);
+  EXPECT_EQ(TextOf("step-1/weights"), sound_);
 }
 
 }  // namespace

@@ -5,12 +5,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/process/process_scan.h"
+#include "tests/unit/base/loop_waiter.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -55,6 +61,17 @@ class Victim {
   ProcessInfo info_;
 };
 
+/// Of this process, with names or without.
+int OpenFilesIn(const std::filesystem::path& folder) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    count += target.rfind(folder.string() + "/", 0) == 0 ? 1 : 0;
+  }
+  return count;
+}
+
 class InjectorTest : public ::testing::Test {
  protected:
   Injector::Options Options() {
@@ -62,6 +79,20 @@ class InjectorTest : public ::testing::Test {
             .on_killed = [this](int64_t pid) { killed_.push_back(pid); }};
   }
 
+  /// Waits until it is known what came of it.
+  absl::StatusOr<Injector::Done> Begin(Injector& injector, size_t index,
+                                       const PlannedFault& fault) {
+    std::optional<absl::StatusOr<Injector::Done>> result;
+    injector.Begin(index, fault, [&](absl::StatusOr<Injector::Done> done) {
+      result = std::move(done);
+      waiter_.Notice();
+    });
+    EXPECT_TRUE(waiter_.RunUntil([&] { return result.has_value(); }));
+    return result.value_or(absl::UnknownError("nothing came of it"));
+  }
+
+  EventLoop loop_;
+  LoopWaiter waiter_{loop_};
   std::vector<JobProcess> processes_;
   std::vector<int64_t> killed_;
 };
@@ -70,33 +101,34 @@ TEST_F(InjectorTest, AnotherProcessThatHasGotThePidIsLeftAlone) {
   const Victim victim;
   processes_ = {victim.As(FaultTarget::kWorker)};
   --processes_[0].start_ticks;
-  Injector injector(Options());
-  const auto done = injector.Begin(0, {.kind = FaultKind::kKill, .target = FaultTarget::kWorker});
+  Injector injector(loop_, Options());
+  const auto done = Begin(injector, 0, {.kind = FaultKind::kKill, .target = FaultTarget::kWorker});
   EXPECT_THAT(std::string(done.status().message()), HasSubstr("has just ended"));
   EXPECT_TRUE(victim.Lives());
   EXPECT_THAT(killed_, ElementsAre());
 }
 
 TEST_F(InjectorTest, NobodyToMeetIsSaid) {
-  Injector injector(Options());
-  EXPECT_EQ(
-      injector.Begin(0, {.kind = FaultKind::kKill, .target = FaultTarget::kKeeper}).status().code(),
-      absl::StatusCode::kNotFound);
+  Injector injector(loop_, Options());
+  EXPECT_EQ(Begin(injector, 0, {.kind = FaultKind::kKill, .target = FaultTarget::kKeeper})
+                .status()
+                .code(),
+            absl::StatusCode::kNotFound);
   EXPECT_FALSE(
-      injector.Begin(0, {.kind = FaultKind::kPartition, .target = FaultTarget::kAgent}).ok());
+      Begin(injector, 0, {.kind = FaultKind::kPartition, .target = FaultTarget::kAgent}).ok());
 }
 
 TEST_F(InjectorTest, AKillSaysWhatIsToFollow) {
   const Victim worker;
   const Victim coordinator;
   processes_ = {worker.As(FaultTarget::kWorker), coordinator.As(FaultTarget::kCoordinator)};
-  Injector injector(Options());
-  auto done = injector.Begin(0, {.kind = FaultKind::kKill, .target = FaultTarget::kWorker});
+  Injector injector(loop_, Options());
+  auto done = Begin(injector, 0, {.kind = FaultKind::kKill, .target = FaultTarget::kWorker});
   ASSERT_TRUE(done.ok()) << done.status();
   EXPECT_TRUE(WIFSIGNALED(worker.NextChange()));
   EXPECT_TRUE(done->expects.new_world);
   EXPECT_FALSE(done->expects.new_coordinator);
-  done = injector.Begin(1, {.kind = FaultKind::kKill, .target = FaultTarget::kCoordinator});
+  done = Begin(injector, 1, {.kind = FaultKind::kKill, .target = FaultTarget::kCoordinator});
   ASSERT_TRUE(done.ok()) << done.status();
   EXPECT_FALSE(done->expects.new_world);
   EXPECT_TRUE(done->expects.new_coordinator);
@@ -107,8 +139,8 @@ TEST_F(InjectorTest, ASessionOfADaemonMayBeAdopted) {
   const Victim session;
   processes_ = {session.As(FaultTarget::kAgent)};
   processes_[0].is_session = true;
-  Injector injector(Options());
-  const auto done = injector.Begin(0, {.kind = FaultKind::kKill, .target = FaultTarget::kAgent});
+  Injector injector(loop_, Options());
+  const auto done = Begin(injector, 0, {.kind = FaultKind::kKill, .target = FaultTarget::kAgent});
   ASSERT_TRUE(done.ok()) << done.status();
   EXPECT_FALSE(done->expects.new_world);
   EXPECT_FALSE(done->expects.new_coordinator);
@@ -124,13 +156,13 @@ TEST_F(InjectorTest, WhatIsDamagedIsNamedAlsoIfTheVictimHasEnded) {
   processes_ = {victim.As(FaultTarget::kWorker)};
   Injector::Options options = Options();
   options.corrupt = folder.string();
-  Injector injector(options);
+  Injector injector(loop_, options);
   const PlannedFault corrupt{.kind = FaultKind::kCorrupt};
-  auto done = injector.Begin(0, corrupt);
+  auto done = Begin(injector, 0, corrupt);
   ASSERT_TRUE(done.ok()) << done.status();
   EXPECT_THAT(done->what, HasSubstr("step-3 and kill worker 0"));
   EXPECT_TRUE(WIFSIGNALED(victim.NextChange()));
-  done = injector.Begin(1, corrupt);
+  done = Begin(injector, 1, corrupt);
   ASSERT_TRUE(done.ok()) << done.status();
   EXPECT_THAT(done->what, AllOf(HasSubstr("step-2; worker 0"), HasSubstr("ended by itself")));
   EXPECT_TRUE(done->expects.new_world);
@@ -142,19 +174,82 @@ TEST_F(InjectorTest, AFillThatTakesNothingIsNotDone) {
   Injector::Options options = Options();
   options.fill = ::testing::TempDir();
   options.fill_leave = INT64_MAX / 2;
-  Injector injector(options);
-  EXPECT_THAT(std::string(injector.Begin(0, {.kind = FaultKind::kFill}).status().message()),
+  Injector injector(loop_, options);
+  EXPECT_THAT(std::string(Begin(injector, 0, {.kind = FaultKind::kFill}).status().message()),
               HasSubstr("nothing can be taken"));
+}
+
+// A file system may take long, and links, timers and signals must not wait for it.
+TEST_F(InjectorTest, AFillIsDoneOnAThreadAndCanBeGivenUp) {
+  Injector::Options options = Options();
+  options.fill = ::testing::TempDir();
+  options.fill_leave = INT64_MAX / 2;
+  Injector injector(loop_, options);
+  bool is_answered = false;
+  const auto then = [&](const absl::StatusOr<Injector::Done>&) { is_answered = true; };
+  injector.Begin(0, {.kind = FaultKind::kFill}, then);
+  EXPECT_FALSE(is_answered) << "only the loop tells";
+  injector.GiveUpBeginnings();
+  EXPECT_FALSE(Begin(injector, 1, {.kind = FaultKind::kFill}).ok()) << "after the first one";
+  EXPECT_FALSE(is_answered);
+}
+
+TEST_F(InjectorTest, WhatWasFilledIsGivenBackWhenThatIsLifted) {
+  constexpr int64_t kTaken = 64 << 20;
+  const std::filesystem::path folder =
+      std::filesystem::canonical(::testing::TempDir()) / absl::StrCat("filled_", ::getpid());
+  std::filesystem::create_directories(folder);
+  Injector::Options options = Options();
+  options.fill = folder.string();
+  absl::StatusOr<Injector::Done> done = absl::UnknownError("");
+  // Others may take room meanwhile: then it is tried again.
+  for (int i = 0; i < 100 && !done.ok(); ++i) {
+    const std::filesystem::space_info space = std::filesystem::space(folder);
+    const auto room = static_cast<int64_t>(::geteuid() == 0 ? space.free : space.available);
+    options.fill_leave = std::max<int64_t>(0, room - kTaken);
+    Injector injector(loop_, options);
+    done = Begin(injector, 0, {.kind = FaultKind::kFill});
+    EXPECT_EQ(OpenFilesIn(folder), done.ok() ? 1 : 0);
+    injector.Lift(0);
+    std::filesystem::remove_all(folder);
+    EXPECT_FALSE(Begin(injector, 1, {.kind = FaultKind::kFill}).ok()) << "after all before";
+    EXPECT_EQ(OpenFilesIn(folder), 0);
+    std::filesystem::create_directories(folder);
+  }
+  EXPECT_TRUE(done.ok()) << done.status();
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(InjectorTest, NobodyIsKilledForADamageThatWasGivenUp) {
+  const std::filesystem::path folder = absl::StrCat(::testing::TempDir(), "injector_", ::getpid());
+  std::filesystem::create_directories(folder);
+  const Victim victim;
+  processes_ = {victim.As(FaultTarget::kWorker)};
+  Injector::Options options = Options();
+  options.corrupt = folder.string();
+  Injector injector(loop_, options);
+  for (const char* name : {"step-1", "step-2", "step-3"}) {
+    std::ofstream(folder / name) << std::string(5000, 'x');
+  }
+  injector.Begin(0, {.kind = FaultKind::kCorrupt},
+                 [](const absl::StatusOr<Injector::Done>&) { ADD_FAILURE(); });
+  injector.Lift(0);
+  processes_.clear();
+  EXPECT_FALSE(Begin(injector, 1, {.kind = FaultKind::kCorrupt}).ok());
+  EXPECT_FALSE(Begin(injector, 2, {.kind = FaultKind::kFill}).ok()) << "after all before";
+  EXPECT_TRUE(victim.Lives());
+  EXPECT_THAT(killed_, ElementsAre());
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(InjectorTest, WhoIsStoppedTwiceGoesOnWhenBothAreOver) {
   const Victim victim;
   processes_ = {victim.As(FaultTarget::kAgent)};
   const PlannedFault stop{.kind = FaultKind::kStop, .target = FaultTarget::kAgent};
-  Injector injector(Options());
-  ASSERT_TRUE(injector.Begin(0, stop).ok());
+  Injector injector(loop_, Options());
+  ASSERT_TRUE(Begin(injector, 0, stop).ok());
   EXPECT_TRUE(WIFSTOPPED(victim.NextChange()));
-  ASSERT_TRUE(injector.Begin(1, stop).ok());
+  ASSERT_TRUE(Begin(injector, 1, stop).ok());
   injector.Lift(0);
   EXPECT_EQ(victim.State(), 'T');
   injector.Lift(1);
@@ -165,8 +260,9 @@ TEST_F(InjectorTest, ItsEndLiftsWhatIsLeft) {
   const Victim victim;
   processes_ = {victim.As(FaultTarget::kWorker)};
   {
-    Injector injector(Options());
-    ASSERT_TRUE(injector.Begin(0, {.kind = FaultKind::kStop, .target = FaultTarget::kWorker}).ok());
+    Injector injector(loop_, Options());
+    ASSERT_TRUE(
+        Begin(injector, 0, {.kind = FaultKind::kStop, .target = FaultTarget::kWorker}).ok());
     EXPECT_TRUE(WIFSTOPPED(victim.NextChange()));
   }
   EXPECT_TRUE(WIFCONTINUED(victim.NextChange()));

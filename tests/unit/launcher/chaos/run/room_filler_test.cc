@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <system_error>
 
@@ -31,6 +33,17 @@ TEST(RoomFillerTest, AFolderThatIsNotThereIsNamed) {
               HasSubstr("/nowhere/at/all"));
 }
 
+bool HasFileLimit(const absl::Status& status) {
+  return std::string(status.message()).find("ulimit -f") != std::string::npos;
+}
+
+std::string MakeFolder() {
+  std::string folder =
+      absl::StrCat(fs::canonical(::testing::TempDir()).string(), "/room_filler_", ::getpid());
+  fs::create_directories(folder);
+  return folder;
+}
+
 /// Of the files without a name in the folder that this process has open: what they take.
 int64_t BytesOfNameless(const std::string& folder) {
   int64_t bytes = 0;
@@ -50,9 +63,7 @@ int64_t BytesOfNameless(const std::string& folder) {
 TEST(RoomFillerTest, WhatWasTakenHasNoNameAndIsGivenBack) {
   constexpr int64_t kTaken = 64 << 20;
   constexpr int kAttempts = 100;
-  const std::string folder =
-      absl::StrCat(fs::canonical(::testing::TempDir()).string(), "/room_filler_", ::getpid());
-  fs::create_directories(folder);
+  const std::string folder = MakeFolder();
   {
     RoomFiller filler;
     absl::StatusOr<int64_t> taken = absl::UnknownError("");
@@ -75,6 +86,37 @@ TEST(RoomFillerTest, WhereNothingCanBeTakenThatIsAnError) {
   EXPECT_THAT(std::string(status.message()),
               testing::AllOf(HasSubstr("MiB of free room"), HasSubstr("--fill-leave"),
                              HasSubstr(::testing::TempDir())));
+}
+
+TEST(RoomFillerTest, AFillThatIsNotWantedAnyMoreTakesNothing) {
+  const std::string folder = MakeFolder();
+  RoomFiller filler;
+  filler.Stop();
+  EXPECT_EQ(filler.Fill(folder, 0).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(BytesOfNameless(folder), 0);
+  fs::remove_all(folder);
+}
+
+// The disk would have room, and the job would notice nothing.
+TEST(RoomFillerTest, AFileThatMayNotGetLargeEnoughIsNoFill) {
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = 4 << 20, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  constexpr int64_t kWanted = 64 << 20;
+  absl::Status status = absl::UnknownError("");
+  // Others may take the room first: then it is tried again.
+  for (int i = 0; i < 100 && !HasFileLimit(status); ++i) {
+    RoomFiller filler;
+    status = filler
+                 .Fill(::testing::TempDir(),
+                       std::max<int64_t>(0, RoomIn(::testing::TempDir()) - kWanted))
+                 .status();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(HasFileLimit(status)) << status;
 }
 
 TEST(RoomFillerTest, AFileSystemThatHasNoRoomToGiveIsNamed) {
