@@ -113,8 +113,8 @@ bool IsSessionId(absl::string_view text) {
          });
 }
 
-std::string RuntimeFolder::PathFor(const std::string& given, uint16_t port,
-                                   const Environment& environment) {
+std::string DaemonFolder::PathFor(const std::string& given, uint16_t port,
+                                  const Environment& environment) {
   if (!given.empty()) {
     return std::filesystem::absolute(given).lexically_normal().string();
   }
@@ -125,7 +125,7 @@ std::string RuntimeFolder::PathFor(const std::string& given, uint16_t port,
   return absl::StrCat("/tmp/fsdprun-daemon-", ::geteuid(), "-", port);
 }
 
-absl::StatusOr<RuntimeFolder> RuntimeFolder::Open(const std::string& path) {
+absl::StatusOr<DaemonFolder> DaemonFolder::Open(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::InvalidArgumentError(
         absl::StrCat("--runtime-dir: cannot make ", path, ": ", ErrorText(errno)));
@@ -151,17 +151,17 @@ absl::StatusOr<RuntimeFolder> RuntimeFolder::Open(const std::string& path) {
     return absl::AlreadyExistsError(absl::StrCat("--runtime-dir: another daemon uses ", path,
                                                  "; end that one, or name another folder"));
   }
-  return RuntimeFolder(path, std::move(lock));
+  return DaemonFolder(path, std::move(lock));
 }
 
-RuntimeFolder::~RuntimeFolder() {
+DaemonFolder::~DaemonFolder() {
   if (lock_.valid()) {
     ::unlink((path_ + "/lock").c_str());
     ::rmdir(path_.c_str());
   }
 }
 
-std::vector<std::string> RuntimeFolder::Sessions() const {
+std::vector<std::string> DaemonFolder::Sessions() const {
   std::vector<std::string> found;
   std::error_code error;
   for (auto entry = std::filesystem::directory_iterator(path_, error);

@@ -32,19 +32,19 @@ namespace fsdprun {
 bool IsSessionId(absl::string_view text);
 
 /// A daemon's folder, for as long as it lives. Thread: one.
-class RuntimeFolder {
+class DaemonFolder {
  public:
   /// `given`, else a folder of this user for a daemon at `port`.
   static std::string PathFor(const std::string& given, uint16_t port,
                              const Environment& environment);
   /// Makes it, if need be. Errors: PERMISSION_DENIED if it is not this user's alone,
   /// ALREADY_EXISTS if another daemon has it, INVALID_ARGUMENT if it cannot be made.
-  static absl::StatusOr<RuntimeFolder> Open(const std::string& path);
+  static absl::StatusOr<DaemonFolder> Open(const std::string& path);
 
   /// Removes what a daemon has there beside sessions.
-  ~RuntimeFolder();
-  RuntimeFolder(RuntimeFolder&&) = default;
-  RuntimeFolder& operator=(RuntimeFolder&&) = default;
+  ~DaemonFolder();
+  DaemonFolder(DaemonFolder&&) = default;
+  DaemonFolder& operator=(DaemonFolder&&) = default;
 
   std::string PathOf(const std::string& session) const { return path_ + "/" + session; }
   /// Ids of those that are there.
@@ -52,7 +52,7 @@ class RuntimeFolder {
   const std::string& path() const { return path_; }
 
  private:
-  RuntimeFolder(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  DaemonFolder(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
 
   std::string path_;
   UniqueFd lock_;

@@ -180,9 +180,8 @@ void DaemonRun::CountSlots() {
 // The folder first: a daemon that is there already shall keep its port and its sessions.
 absl::Status DaemonRun::Listen() {
   const HostPort& listen = plan_.daemon->listen;
-  ASSIGN_OR_RETURN(RuntimeFolder folder,
-                   RuntimeFolder::Open(RuntimeFolder::PathFor(plan_.daemon->runtime_dir,
-                                                              listen.port, environment_)));
+  ASSIGN_OR_RETURN(DaemonFolder folder, DaemonFolder::Open(DaemonFolder::PathFor(
+                                            plan_.daemon->runtime_dir, listen.port, environment_)));
   folder_ = std::move(folder);
   ASSIGN_OR_RETURN(listeners_, BindListenersOrSay(listen));
   RETURN_IF_ERROR(service_->Start());

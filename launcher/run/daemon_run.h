@@ -102,7 +102,7 @@ class DaemonRun {
   // Set by Start().
   std::string token_;
   std::string program_;
-  std::optional<RuntimeFolder> folder_;
+  std::optional<DaemonFolder> folder_;
   std::optional<SlotLedger> ledger_;
   std::unique_ptr<DaemonService> service_;
   std::vector<UniqueFd> listeners_;

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 constexpr int kSchema = 1;
 constexpr char kChecksumField[] = "manifest_xxh3";
-constexpr int kDepthMax = 64;  // the destructor of deeper JSON recurses deeply
+constexpr int kManifestDepthMax = 64;  // the destructor of deeper JSON recurses deeply
 
 json FileToJson(const ManifestFile& file) {
   json items = json::array();
@@ -95,9 +95,9 @@ std::string EncodeManifest(const Manifest& manifest) {
 
 Manifest DecodeManifest(std::string_view text, const std::string& what) {
   const auto keep = [&what](int depth, json::parse_event_t, json&) {
-    if (depth > kDepthMax) {
+    if (depth > kManifestDepthMax) {
       throw CheckpointError(what + " is damaged: it is nested deeper than " +
-                            std::to_string(kDepthMax));
+                            std::to_string(kManifestDepthMax));
     }
     return true;
   };

@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kAlignment = 64;
-constexpr int kDepthMax = 64;
+constexpr int kBlobDepthMax = 64;
 constexpr int64_t kPickleBytesMax = int64_t{64} << 20;
 
 // torch uses the id only to tell archives apart in its logs; a constant makes the bytes depend on
@@ -107,9 +107,9 @@ void EmitScalar(PickleWriter& out, const json& value) {
 }
 
 void EmitJson(PickleWriter& out, const json& value, int depth) {
-  if (depth > kDepthMax) {
+  if (depth > kBlobDepthMax) {
     throw CheckpointError("cannot store a JSON value that is nested deeper than " +
-                          std::to_string(kDepthMax));
+                          std::to_string(kBlobDepthMax));
   }
   if (value.is_object()) {
     out.EmptyDict();
@@ -180,7 +180,7 @@ class JsonBuilder {
 
  private:
   void Visit(int depth, size_t bytes_copied) {
-    if (depth > kDepthMax || visits_left_ <= bytes_copied) {
+    if (depth > kBlobDepthMax || visits_left_ <= bytes_copied) {
       throw CheckpointError(what_ + " is nested too deeply or refers to itself");
     }
     visits_left_ -= 1 + bytes_copied;

@@ -63,19 +63,19 @@ TEST_F(SessionFolderTest, AFolderOfOthersIsRefused) {
   const std::string open = path_ + "/open";
   ASSERT_EQ(::mkdir(open.c_str(), 0700), 0);
   ASSERT_EQ(::chmod(open.c_str(), 0750), 0);
-  EXPECT_TRUE(absl::IsPermissionDenied(RuntimeFolder::Open(open).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(DaemonFolder::Open(open).status()));
   const std::string link = path_ + "/link";
   std::filesystem::create_directory_symlink(path_, link);
-  EXPECT_TRUE(absl::IsPermissionDenied(RuntimeFolder::Open(link).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(RuntimeFolder::Open(path_ + "/no/such").status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(DaemonFolder::Open(link).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(DaemonFolder::Open(path_ + "/no/such").status()));
 }
 
 TEST_F(SessionFolderTest, OneDaemonHasAFolderAndLeavesNoneBehind) {
   const std::string path = path_ + "/daemon";
   {
-    const auto first = RuntimeFolder::Open(path);
+    const auto first = DaemonFolder::Open(path);
     ASSERT_TRUE(first.ok()) << first.status();
-    EXPECT_TRUE(absl::IsAlreadyExists(RuntimeFolder::Open(path).status()));
+    EXPECT_TRUE(absl::IsAlreadyExists(DaemonFolder::Open(path).status()));
     std::filesystem::create_directory(path + "/" + kId);
     std::filesystem::create_directory(path + "/of somebody");
     EXPECT_THAT(first->Sessions(), ElementsAre(kId));
