@@ -157,6 +157,9 @@ void ParamGroup::begin_gradients() {
 void ParamGroup::start_reduction(bool all_reduces) {
   TORCH_INTERNAL_ASSERT(gradients_.is_collecting() && !reducer_.is_reducing());
   at::NoGradGuard no_grad;
+  if (leaves_) {
+    leaves_->take_back(reducer_, uses_);  // if an earlier backward has begun to collect
+  }
   gradients_.hold_memory(*context_);
   gradients_.write(*context_);
   for (size_t i = 0; i < size(); ++i) {

@@ -193,6 +193,30 @@ TEST(ShardedLeavesTest, ShowWhatIsClippedAndForgetWhatIsDropped) {
   });
 }
 
+TEST(ShardedLeavesTest, ShowWhatWasCollectedInSeveralBackwards) {
+  for (const int64_t ranks : {1, 2}) {
+    run_ranks(ranks, [](Rank& rank) {
+      Sharded setup = make(rank);
+      const NamedParameters named = setup.root.named_parameters();
+      PlainTraining plain(ToyConfig{}, rank.size, {});
+      for (const int64_t step : {0, 2}) {  // the second finds nothing of the first
+        for (const bool syncs : {false, true}) {
+          setup.root.set_requires_gradient_sync(syncs);
+          loss(setup.model, step + (syncs ? 1 : 0), rank.rank).backward();
+        }
+        expect_gradients(rank, setup.root, plain.gradients([&](int64_t r) {
+          return loss(plain.model, step, r) + loss(plain.model, step + 1, r);
+        }),
+                         1e-7);
+        for (const auto& [fqn, leaf] : named) {
+          EXPECT_EQ(leaf.grad().defined(), !fqn.ends_with("spare")) << fqn;
+          leaf.mutable_grad().reset();
+        }
+      }
+    });
+  }
+}
+
 TEST(ShardedLeavesTest, TakeAGradientThatSomebodyHasPutThere) {
   run_ranks(2, [](Rank& rank) {
     Sharded setup = make(rank);
