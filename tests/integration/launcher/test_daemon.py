@@ -268,7 +268,7 @@ class EndTest(DaemonCase):
         code, _, err = self.finish(job)
         self.assertEqual(code, 1, err)
         self.assertEqual(set(self.notes("saved").values()), {str(int(signal.SIGINT))})
-        self.assertEqual([self.sessions_of(port) for port in ports], [[], []])
+        self.wait_until_forgotten(*ports)
 
     def test_a_second_ctrl_c_ends_the_grace(self):
         port = self.start_daemon()
