@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/error_text.h"
 
 namespace fsdprun {
 namespace {
@@ -85,7 +86,9 @@ bool ConsoleChannel::HasRoom() {
 
 ConsoleChannel::Progress ConsoleChannel::progress() {
   MutexLock lock(mu_);
-  return {.queued = written_bytes_ + queued_bytes_, .written = written_bytes_};
+  return {.queued = written_bytes_ + queued_bytes_,
+          .written = written_bytes_,
+          .dropped = dropped_bytes_};
 }
 
 bool ConsoleChannel::WaitForRoom(MonoTime deadline) {
@@ -146,11 +149,12 @@ void ConsoleChannel::WriterMain() {
     size_t written = 0;
     for (const std::string& lines : batch) {
       EraseProgress();
-      WriteAll(lines);
+      WriteText(lines);
       written += lines.size();
     }
     if (is_last) {
       EraseProgress();
+      WriteText("");
     } else if (redraw && !progress.empty()) {
       DrawProgress(progress);
     }
@@ -186,12 +190,30 @@ void ConsoleChannel::EraseProgress() {
   }
 }
 
+// Where there was no room, that is said before what comes next; at the end, before nothing.
+void ConsoleChannel::WriteText(absl::string_view lines) {
+  if (no_room_error_ != 0 && WriteAll(GapText()) == 0) {
+    no_room_error_ = 0;
+    missing_bytes_ = 0;
+  }
+  const size_t left = no_room_error_ != 0 ? lines.size() : WriteAll(lines);
+  missing_bytes_ += no_room_error_ != 0 ? left : 0;
+  dropped_bytes_ += left;
+}
+
+std::string ConsoleChannel::GapText() const {
+  return absl::StrCat(ends_line_ ? "" : "\n", "[", missing_bytes_,
+                      " bytes of output are missing here: ", ErrorText(no_room_error_), "]\n");
+}
+
+// Returns how many bytes could not be written.
+//
 // The descriptors are shared with other programs, so they are not made non-blocking: poll first,
 // then write at most PIPE_BUF bytes, which a writable pipe accepts. A terminal may be writable and
 // yet accept less, so it is written to through a separate non-blocking description. Where that may
 // not be opened (after su), and where another program fills the pipe in between, the write blocks
 // and Close() interrupts it.
-void ConsoleChannel::WriteAll(absl::string_view data) {
+size_t ConsoleChannel::WriteAll(absl::string_view data) {
   const int fd = terminal_.valid() ? terminal_.get() : inherited_;
   while (!data.empty() && !is_gone_ && WaitWritable(fd)) {
     const auto chunk = static_cast<ssize_t>(std::min<size_t>(data.size(), PIPE_BUF));
@@ -199,6 +221,7 @@ void ConsoleChannel::WriteAll(absl::string_view data) {
     if (gives_up_ && n < chunk && !terminal_.valid()) {
       is_gone_ = true;  // It blocked, and would block again.
     } else if (n > 0) {
+      ends_line_ = data[static_cast<size_t>(n) - 1] == '\n';
       data.remove_prefix(static_cast<size_t>(n));
     } else if (n == 0 || errno == EAGAIN) {
       if (gives_up_) {
@@ -206,22 +229,24 @@ void ConsoleChannel::WriteAll(absl::string_view data) {
       }
       WaitForMoreRoom();
     } else if (errno != EINTR) {
-      GiveUpOn(errno);
+      OnWriteError(errno);
+      break;
     }
   }
-  has_dropped_ = has_dropped_ || !data.empty();
+  return data.size();
 }
 
 // Who reads may go at any time, and a terminal may hang up.
-void ConsoleChannel::GiveUpOn(int error) {
-  is_gone_ = true;
+void ConsoleChannel::OnWriteError(int error) {
+  const bool has_no_room = error == ENOSPC || error == EDQUOT;
+  no_room_error_ = has_no_room ? error : 0;
+  is_gone_ = !has_no_room;
   const bool has_reader_left =
       error == EPIPE || error == ECONNRESET || (is_terminal_ && error == EIO);
   const bool was_closed = error == EBADF;  // From the start: nothing is wanted.
-  if (has_reader_left || was_closed) {
+  if (has_reader_left || was_closed || has_failed_.exchange(true)) {
     return;
   }
-  has_failed_ = true;
   if (callbacks_.on_failure) {
     callbacks_.on_failure(error);
   }

@@ -18,8 +18,9 @@ namespace fsdprun {
 /// Text for a stream whose reader may be slow or blocked: a queue and a thread that writes it. A
 /// stream that is a terminal may have a progress line at the bottom, which is redrawn after other
 /// text. If the reader has closed its end, the rest is dropped; if a write fails for another
-/// reason, such as a full disk, it is dropped as well, which is an error. Thread: any, except where
-/// noted.
+/// reason, it is dropped as well, which is an error. A full disk may get room again: it costs what
+/// is written meanwhile, and the text that comes then begins with a line that says so. Thread: any,
+/// except where noted.
 class ConsoleChannel {
  public:
   struct Options {
@@ -48,16 +49,17 @@ class ConsoleChannel {
   /// Replaces the progress line.
   void SetProgress(std::string text) ABSL_LOCKS_EXCLUDED(mu_);
   bool HasRoom() ABSL_LOCKS_EXCLUDED(mu_);
-  /// Bytes so far; what could not be written, and was dropped, counts as written.
+  /// Bytes so far; what could not be written, and was dropped, counts as written, too.
   struct Progress {
     uint64_t queued = 0;
     uint64_t written = 0;
+    uint64_t dropped = 0;
   };
   Progress progress() ABSL_LOCKS_EXCLUDED(mu_);
   /// A write has failed.
   bool has_failed() const { return has_failed_; }
   /// Something was dropped, for whatever reason: a failure, a reader that has gone, the end.
-  bool has_dropped() const { return has_dropped_; }
+  bool has_dropped() const { return dropped_bytes_ > 0; }
   /// Waits for room; false if there is none by `deadline`.
   bool WaitForRoom(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
   /// Waits until everything queued so far is written; false if it is not by `deadline`.
@@ -70,8 +72,10 @@ class ConsoleChannel {
   void WriterMain() ABSL_LOCKS_EXCLUDED(mu_);
   void DrawProgress(const std::string& text);
   void EraseProgress();
-  void WriteAll(absl::string_view data);
-  void GiveUpOn(int error);
+  void WriteText(absl::string_view lines);
+  size_t WriteAll(absl::string_view data);
+  std::string GapText() const;
+  void OnWriteError(int error);
   bool WaitWritable(int fd);
   bool WaitFinished(MonoTime deadline) ABSL_LOCKS_EXCLUDED(mu_);
   void WaitForMoreRoom() ABSL_LOCKS_EXCLUDED(mu_);
@@ -87,10 +91,15 @@ class ConsoleChannel {
   // Owned by the writer thread.
   bool progress_is_drawn_ = false;
   bool is_gone_ = false;
+  /// An errno: there was no room for what was to be written last.
+  int no_room_error_ = 0;
+  /// Dropped since then.
+  uint64_t missing_bytes_ = 0;
+  bool ends_line_ = true;
 
   std::atomic<bool> gives_up_{false};
   std::atomic<bool> has_failed_{false};
-  std::atomic<bool> has_dropped_{false};
+  std::atomic<uint64_t> dropped_bytes_{0};
   Mutex mu_;
   CondVar changed_;
   std::deque<std::string> queue_ ABSL_GUARDED_BY(mu_);

@@ -251,6 +251,89 @@ TEST(ConsoleTest, AFullDiskIsToldOfOnceAndIsAnError) {
   EXPECT_EQ(error.ReadAll(), "kept\n");
 }
 
+/// A stream that a test fills up and makes room for.
+class FillableStream {
+ public:
+  FillableStream() : full_(::open("/dev/full", O_WRONLY | O_CLOEXEC)) {
+    MakeRoom();
+    EXPECT_TRUE(full_.valid());
+  }
+  /// Nobody must be writing.
+  void FillUp() const { EXPECT_EQ(::dup2(full_.get(), fd_.get()), fd_.get()); }
+  void MakeRoom() {
+    if (!fd_.valid()) {
+      fd_.reset(::fcntl(pipe_.write.get(), F_DUPFD_CLOEXEC, 0));
+    } else {
+      EXPECT_EQ(::dup2(pipe_.write.get(), fd_.get()), fd_.get());
+    }
+  }
+  int fd() const { return fd_.get(); }
+  std::string ReadAll() {
+    fd_.reset();
+    return pipe_.ReadAll();
+  }
+
+ private:
+  Pipe pipe_;
+  UniqueFd full_;
+  UniqueFd fd_;
+};
+
+TEST(ConsoleTest, ADiskThatHasRoomAgainIsWrittenToAndHasALineAboutTheGap) {
+  FillableStream log;
+  std::vector<int> failures;
+  Pipe error;
+  Console console({.out_fd = log.fd(), .error_fd = error.write.get()}, nullptr,
+                  [&failures](int code) { failures.push_back(code); });
+  const auto say = [&console](const char* line) {
+    console.WriteLines(ConsoleStream::kOut, line);
+    EXPECT_TRUE(console.WaitWritten(ConsoleStream::kOut, MonoNow() + kLong));
+  };
+  for (int i = 0; i < 2; ++i) {
+    say("before");
+    log.FillUp();
+    say("lost");
+    say("lost, too");
+    log.MakeRoom();
+  }
+  say("after");
+  EXPECT_EQ(console.ProgressOf(ConsoleStream::kOut).dropped, 2u * 15);
+  EXPECT_TRUE(console.has_failed()) << "something is lost for good";
+  console.Close(MonoNow() + kLong);
+  const std::string gap = "[15 bytes of output are missing here: No space left on device]\n";
+  EXPECT_EQ(log.ReadAll(), "before\n" + gap + "before\n" + gap + "after\n");
+  EXPECT_EQ(failures, std::vector<int>{ENOSPC}) << "told of once";
+}
+
+TEST(ConsoleChannelTest, AGapIsOnALineOfItsOwnAlsoAtTheEnd) {
+  FillableStream log;
+  ConsoleChannel channel(log.fd(), {}, {});
+  channel.Write("half a li");
+  ASSERT_TRUE(channel.WaitWritten(MonoNow() + kLong));
+  log.FillUp();
+  channel.Write("ne\n");
+  ASSERT_TRUE(channel.WaitWritten(MonoNow() + kLong));
+  log.MakeRoom();
+  channel.Close(MonoNow() + kLong);
+  EXPECT_EQ(log.ReadAll(),
+            "half a li\n[3 bytes of output are missing here: No space left on device]\n");
+}
+
+TEST(ConsoleTest, AReaderThatHasGoneDoesNotComeBack) {
+  ::signal(SIGPIPE, SIG_IGN);
+  Pipe gone;
+  gone.read.reset();
+  FillableStream log;
+  ASSERT_EQ(::dup2(gone.write.get(), log.fd()), log.fd());
+  Console console({.out_fd = log.fd(), .error_fd = log.fd()});
+  console.WriteLines(ConsoleStream::kOut, "lost");
+  EXPECT_TRUE(console.WaitWritten(MonoNow() + kLong));
+  log.MakeRoom();
+  console.WriteLines(ConsoleStream::kOut, "lost, too");
+  console.Close(MonoNow() + kLong);
+  EXPECT_EQ(log.ReadAll(), "");
+}
+
 TEST(ConsoleTest, AFullDiskOfBothStreamsIsAnErrorThatNobodyCanBeToldOf) {
   const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   Console console({.out_fd = full.get(), .error_fd = full.get()}, nullptr,
