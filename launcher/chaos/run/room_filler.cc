@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -43,6 +44,13 @@ int64_t RoomIn(int fd) {
   }
   const auto blocks = ::geteuid() == 0 ? room.f_bfree : room.f_bavail;
   return static_cast<int64_t>(blocks * room.f_frsize);
+}
+
+/// Of this process; a file system may have a lower one, which only shows.
+bool MayFilesBe(int64_t bytes) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
+         static_cast<rlim_t>(std::max<int64_t>(bytes, 0)) <= limit.rlim_cur;
 }
 
 // posix_fallocate() would write zeros where the file system has no such call: for hours, and to no
@@ -100,6 +108,9 @@ absl::StatusOr<int64_t> RoomFiller::Fill(const std::string& folder, int64_t leav
 absl::StatusOr<int64_t> RoomFiller::TakeAllBut(const std::string& folder, int64_t leave_bytes) {
   const int fd = file_.get();
   const int64_t most = RoomIn(fd) - leave_bytes;
+  if (!MayFilesBe(most)) {
+    return TakeError(folder, EFBIG);
+  }
   int64_t taken = 0;
   int limit = 0;
   for (int64_t largest = kLargestPiece; taken < most && !is_stopped_;) {

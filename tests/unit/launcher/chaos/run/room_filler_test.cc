@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <system_error>
@@ -97,9 +98,11 @@ TEST(RoomFillerTest, AFillThatIsNotWantedAnyMoreTakesNothing) {
   fs::remove_all(folder);
 }
 
-// The disk would have room, and the job would notice nothing.
-TEST(RoomFillerTest, AFileThatMayNotGetLargeEnoughIsNoFill) {
-  ::signal(SIGXFSZ, SIG_IGN);
+std::atomic<bool> is_too_large{false};
+
+// The disk would have room, and the job would notice nothing; and it must not be full for a moment.
+TEST(RoomFillerTest, AFileThatMayNotGetLargeEnoughIsNotBegun) {
+  ::signal(SIGXFSZ, [](int) { is_too_large = true; });
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small{.rlim_cur = 4 << 20, .rlim_max = before.rlim_max};
@@ -117,6 +120,7 @@ TEST(RoomFillerTest, AFileThatMayNotGetLargeEnoughIsNoFill) {
   ::setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(HasFileLimit(status)) << status;
+  EXPECT_FALSE(is_too_large) << "it was taken up to the limit";
 }
 
 TEST(RoomFillerTest, AFileSystemThatHasNoRoomToGiveIsNamed) {
