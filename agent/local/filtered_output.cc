@@ -11,6 +11,7 @@
 #include "base/error_text.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 
 namespace fsdprun {
 namespace {
@@ -24,15 +25,7 @@ int Append(const std::string& path, absl::string_view text, size_t* written) {
   if (!file.valid()) {
     return errno;
   }
-  while (*written < text.size()) {
-    const ssize_t n = ::write(file.get(), text.data() + *written, text.size() - *written);
-    if (n > 0) {
-      *written += static_cast<size_t>(n);
-    } else if (n == 0 || errno != EINTR) {
-      return n == 0 ? ENOSPC : errno;
-    }
-  }
-  return 0;
+  return WriteAll(file.get(), text, written);
 }
 
 uint64_t CountLines(absl::string_view text) {

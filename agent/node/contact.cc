@@ -118,13 +118,9 @@ Duration Contact::Redial(Broken broken, bool nothing_listens, MonoTime now) {
   return Jittered(redial_delay_);
 }
 
-/// Between half of it and all, by a generator (SplitMix64) that begins elsewhere on each agent.
+/// Between half of it and all, by numbers that begin elsewhere on each agent.
 Duration Contact::Jittered(Duration delay) {
-  uint64_t z = (jitter_ += 0x9e3779b97f4a7c15);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  z ^= z >> 31;
-  return delay / 2 + delay / 2 * static_cast<int64_t>(z % 1024) / 1023;
+  return delay / 2 + delay / 2 * static_cast<int64_t>(jitter_.Next() % 1024) / 1023;
 }
 
 /// A coordinator that is silent may only be stopped, and its nodes must not suffer for that; one

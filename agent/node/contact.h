@@ -9,6 +9,7 @@
 
 #include "agent/node/node_spec.h"
 #include "base/mono_time.h"
+#include "base/split_mix64.h"
 
 namespace fsdprun {
 
@@ -113,7 +114,7 @@ class Contact {
   MonoTime refused_since_ = MonoTime::max();
   Duration redial_delay_{};
   int patience_ = 1;
-  uint64_t jitter_;
+  SplitMix64 jitter_;
   std::string last_error_;
 };
 

@@ -12,6 +12,7 @@
 #include "base/error_text.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 #include "launcher/run/exec_words.h"
 
 namespace fsdprun {
@@ -23,10 +24,8 @@ constexpr int kSignalBase = 128;
 // A file rather than a pipe: nobody has to feed it while the output is read.
 absl::StatusOr<UniqueFd> FileWith(const std::string& text) {
   UniqueFd file(::memfd_create("input", MFD_CLOEXEC));
-  const bool is_written =
-      file.valid() &&
-      ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-      ::lseek(file.get(), 0, SEEK_SET) == 0;
+  const bool is_written = file.valid() && (errno = WriteAll(file.get(), text)) == 0 &&
+                          ::lseek(file.get(), 0, SEEK_SET) == 0;
   if (!is_written) {
     return absl::InternalError(absl::StrCat("keep ", text.size(), " bytes: ", ErrorText(errno)));
   }

@@ -16,6 +16,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
+#include "base/write_all.h"
 
 namespace fsdprun {
 namespace {
@@ -77,7 +78,7 @@ absl::StatusOr<JobFile> JobFile::Create(const std::string& folder, const JobEntr
   const std::string text = Encode(entry);
   // Locked before it has its name, and whole.
   if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 ||
-      ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      (errno = WriteAll(file.get(), text)) != 0 ||
       ::rename(made.c_str(), (stem + kEnding).c_str()) != 0) {
     const int error = errno;
     ::unlink(made.c_str());

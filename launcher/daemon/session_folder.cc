@@ -23,6 +23,7 @@
 #include "base/error_text.h"
 #include "base/spawn.h"
 #include "base/status_macros.h"
+#include "base/write_all.h"
 
 namespace fsdprun {
 namespace {
@@ -43,12 +44,8 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   if (!file.valid()) {
     return Failed("cannot make", temporary, errno);
   }
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(file.get(), text.data() + done, text.size() - done);
-    if (n < 0 && errno != EINTR) {
-      return Failed("cannot write", temporary, errno);
-    }
-    done += n > 0 ? static_cast<size_t>(n) : 0;
+  if (const int error = WriteAll(file.get(), text); error != 0) {
+    return Failed("cannot write", temporary, error);
   }
   return ::rename(temporary.c_str(), path.c_str()) == 0 ? absl::OkStatus()
                                                         : Failed("cannot name", path, errno);

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 #include "launcher/directory/job_token.h"
 
 namespace fsdprun {
@@ -227,7 +228,7 @@ absl::StatusOr<std::string> FileClaims::WriteTemporary(const Claim& claim, Lasti
   if (!file.valid()) {
     return Failed("write", temporary, errno);
   }
-  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+  if ((errno = WriteAll(file.get(), text)) != 0 ||
       (lasting == Lasting::kYes && ::fsync(file.get()) != 0)) {
     const int error = errno;
     ::unlink(temporary.c_str());

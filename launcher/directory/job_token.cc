@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 #include "launcher/directory/private_folder.h"
 #include "launcher/directory/user_secret.h"
 
@@ -106,8 +107,7 @@ absl::StatusOr<TokenFile> TokenFile::Create(const std::string& path) {
   const UniqueFd file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   TokenFile result(path, RandomHex(kTokenBytes));
-  const auto size = static_cast<ssize_t>(result.token_.size());
-  if (!file.valid() || ::write(file.get(), result.token_.data(), result.token_.size()) != size) {
+  if (!file.valid() || (errno = WriteAll(file.get(), result.token_)) != 0) {
     return absl::UnavailableError(
         absl::StrCat("cannot write the job token to ", path, ": ", ErrorText(errno)));
   }

@@ -18,6 +18,7 @@
 #include "base/error_text.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/directory/user_folder.h"
 
@@ -44,15 +45,10 @@ std::string PathOf(const std::vector<std::string>& folders, const std::string& c
 }
 
 // A network file system tells of a full quota when the file is closed.
-absl::Status WriteAll(const std::string& path, absl::string_view text) {
+absl::Status WriteNewFile(const std::string& path, absl::string_view text) {
   UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  bool is_written = file.valid();
-  while (is_written && !text.empty()) {
-    const ssize_t n = ::write(file.get(), text.data(), text.size());
-    is_written = n > 0;
-    text.remove_prefix(n > 0 ? static_cast<size_t>(n) : 0);
-  }
-  is_written = is_written && ::close(file.release()) == 0;
+  const bool is_written =
+      file.valid() && (errno = WriteAll(file.get(), text)) == 0 && ::close(file.release()) == 0;
   return is_written ? absl::OkStatus()
                     : absl::InternalError(absl::StrCat("write ", path, ": ", ErrorText(errno)));
 }
@@ -138,7 +134,7 @@ absl::StatusOr<std::unique_ptr<JoinRecordFile>> JoinRecordFile::Write(
   RemoveTemporaries(folders.back());
   const std::string temporary = absl::StrCat(folders.back(), "/", TemporaryName());
   std::string text = EncodeJoinRecord(record);
-  absl::Status written = WriteAll(temporary, text);
+  absl::Status written = WriteNewFile(temporary, text);
   if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
     written = absl::InternalError(absl::StrCat("write ", path, ": ", ErrorText(errno)));
   }

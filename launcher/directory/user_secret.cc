@@ -13,6 +13,7 @@
 #include "base/error_text.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/directory/user_folder.h"
 
@@ -75,9 +76,7 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
 absl::Status WriteSecret(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const std::string text = absl::StrCat(RandomHex(kSecretBytes), "\n");
-  if (!file.valid() ||
-      ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(file.get()) != 0) {
+  if (!file.valid() || (errno = WriteAll(file.get(), text)) != 0 || ::fsync(file.get()) != 0) {
     return NoPlace(path, ErrorText(errno));
   }
   return absl::OkStatus();

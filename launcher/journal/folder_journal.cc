@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
 #include "base/status_macros.h"
+#include "base/write_all.h"
 #include "launcher/journal/holder.h"
 
 namespace fsdprun {
@@ -28,18 +29,6 @@ constexpr size_t kMaxRecordBytes = 256u << 20;
 absl::Status Failed(absl::string_view what, const std::string& path, int error) {
   return absl::UnavailableError(
       absl::StrCat("--journal: cannot ", what, " ", path, ": ", ErrorText(error)));
-}
-
-/// Returns an errno.
-int WriteAll(int fd, absl::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno != EINTR) {
-      return errno;
-    }
-    text.remove_prefix(n > 0 ? static_cast<size_t>(n) : 0);
-  }
-  return 0;
 }
 
 /// Returns an errno; ENOENT if there is no such file.

@@ -12,6 +12,7 @@
 #include "base/error_text.h"
 #include "base/log.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 
 namespace fsdprun {
 
@@ -64,10 +65,9 @@ struct EventFile::File {
     }
     const std::string all = is_torn ? absl::StrCat("\n", text) : text;
     size_t done = 0;
-    while (done < all.size() && problem.empty()) {
-      const ssize_t n = ::write(fd.get(), all.data() + done, all.size() - done);
-      done += n > 0 ? static_cast<size_t>(n) : 0;
-      problem = n < 0 && errno != EINTR ? ErrorText(errno) : "";
+    if (problem.empty()) {
+      const int error = WriteAll(fd.get(), all, &done);
+      problem = error != 0 ? ErrorText(error) : "";
     }
     is_torn = done == 0 ? is_torn : all[done - 1] != '\n';
   }

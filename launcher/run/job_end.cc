@@ -13,6 +13,7 @@
 #include "agent/local/file_thread.h"
 #include "base/error_text.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 #include "launcher/report/failure_report.h"
 
 namespace fsdprun {
@@ -33,14 +34,7 @@ int WriteFile(const std::string& path, absl::string_view text) {
   if (!file.valid()) {
     return errno;
   }
-  while (!text.empty()) {
-    const ssize_t n = ::write(file.get(), text.data(), text.size());
-    if (n < 0 && errno != EINTR) {
-      return errno;
-    }
-    text.remove_prefix(static_cast<size_t>(std::max<ssize_t>(n, 0)));
-  }
-  return 0;
+  return WriteAll(file.get(), text);
 }
 
 // Atomically: readers see the old content or the new one. Returns an errno.

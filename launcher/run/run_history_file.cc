@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 #include "launcher/directory/user_folder.h"
 
 namespace fsdprun {
@@ -80,9 +81,8 @@ bool ReplaceRun(const std::string& path, const std::string& text) {
   if (!file.valid()) {
     return false;
   }
-  const bool is_written =
-      ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-      ::close(file.release()) == 0 && ::rename(temporary.c_str(), path.c_str()) == 0;
+  const bool is_written = WriteAll(file.get(), text) == 0 && ::close(file.release()) == 0 &&
+                          ::rename(temporary.c_str(), path.c_str()) == 0;
   if (!is_written) {
     ::unlink(temporary.c_str());
   }

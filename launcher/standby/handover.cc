@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "base/error_text.h"
 #include "base/status_macros.h"
+#include "base/write_all.h"
 #include "fsdprun/v1/standby.pb.h"
 
 namespace fsdprun {
@@ -73,12 +74,9 @@ absl::StatusOr<UniqueFd> FileWith(absl::string_view text) {
   if (!file.valid()) {
     return Failed("make a file in memory");
   }
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(file.get(), text.data() + done, text.size() - done);
-    if (n < 0 && errno != EINTR) {
-      return Failed("write to a file in memory");
-    }
-    done += n > 0 ? static_cast<size_t>(n) : 0;
+  errno = WriteAll(file.get(), text);
+  if (errno != 0) {
+    return Failed("write to a file in memory");
   }
   return file;
 }

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/split_mix64.h"
+
 namespace fsdprun::sim {
 
 /// Nanoseconds of virtual time since the start of the run.
@@ -17,17 +19,11 @@ inline constexpr Nanos kMicro = 1000;
 inline constexpr Nanos kMilli = 1000 * kMicro;
 inline constexpr Nanos kSecond = 1000 * kMilli;
 
-/// SplitMix64: small, fast, equal on every platform.
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
+  explicit Random(uint64_t seed) : numbers_(seed) {}
 
-  uint64_t Next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
+  uint64_t Next() { return numbers_.Next(); }
   /// Uniform in [0, n).
   uint64_t Below(uint64_t n) { return Next() % n; }
   /// Uniform in [low, high].
@@ -37,7 +33,7 @@ class Random {
   bool Chance(double p) { return static_cast<double>(Next() >> 11) * 0x1.0p-53 < p; }
 
  private:
-  uint64_t state_;
+  SplitMix64 numbers_;
 };
 
 enum class ItemKind : uint32_t { kNodeTimer, kJobTimer, kDeliverUp, kDeliverDown, kCall };

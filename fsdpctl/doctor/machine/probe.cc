@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/error_text.h"
 #include "base/unique_fd.h"
+#include "base/write_all.h"
 #include "launcher/run/exec_words.h"
 
 namespace fsdprun::doctor {
@@ -134,13 +135,8 @@ absl::StatusOr<std::string> Ask(const std::function<void(int)>& act, Duration pa
 absl::StatusOr<std::string> RunProbe(const std::function<std::string()>& look, Duration patience) {
   return Ask(
       [&look](int fd) {
-        const std::string text = look();
-        for (size_t done = 0; done < text.size();) {
-          const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-          if (n <= 0) {
-            ::_exit(1);
-          }
-          done += static_cast<size_t>(n);
+        if (WriteAll(fd, look()) != 0) {
+          ::_exit(1);
         }
       },
       patience);

@@ -3,21 +3,16 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/split_mix64.h"
+
 namespace fsdprun::chaos {
 namespace {
 
-/// SplitMix64. The library's distributions give other numbers with another library.
 class Dice {
  public:
-  explicit Dice(uint64_t seed) : state_(seed) {}
+  explicit Dice(uint64_t seed) : numbers_(seed) {}
 
-  uint64_t Roll() {
-    state_ += 0x9e3779b97f4a7c15;
-    uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
+  uint64_t Roll() { return numbers_.Next(); }
   /// Both ends can come. In whole milliseconds.
   Duration Between(Duration min, Duration max) {
     const auto from = std::chrono::duration_cast<std::chrono::milliseconds>(min).count();
@@ -31,7 +26,7 @@ class Dice {
   }
 
  private:
-  uint64_t state_;
+  SplitMix64 numbers_;
 };
 
 std::vector<FaultTarget> TargetsFor(FaultKind kind, const RandomPlanOptions& options) {
