@@ -93,9 +93,11 @@ void JobMachine::On(const AgentStarted&, const FromAgent& envelope, Out& out) {
   World::Member* member = FindSender(envelope);
   if (member != nullptr && !IsRecordBehind(*member, out) &&
       world_.Started(*member) == World::Answered::kAll) {
+    const int workers = world_.world_size();
+    const size_t nodes = world_.members().size();
     SetReason("running generation " + std::to_string(generation().value()) + ": " +
-              std::to_string(world_.world_size()) + " workers on " +
-              std::to_string(world_.members().size()) + " nodes");
+              std::to_string(workers) + (workers == 1 ? " worker on " : " workers on ") +
+              std::to_string(nodes) + (nodes == 1 ? " node" : " nodes"));
   }
 }
 
