@@ -15,20 +15,20 @@ class NodesCase(FsdpctlCase):
     restarts = 0  # What is charged ends the job.
 
     def start_elastic(self, nodes, count, *more, worker=WORKER):
-        """So many launchers; the first hosts."""
-        self.words = [*self.meeting(), *more, f"--nnodes={nodes}", f"--nproc-per-node={self.per_node}", f"--max-restarts={self.restarts}",
-                      "--rdzv-conf=last_call_timeout=0", self.script(worker)]
+        """So many launchers, which meet in generation 1: the job may be smaller only after that. The first hosts."""
+        self.words = [*self.meeting(), *more, f"--nnodes={count}:{nodes.rpartition(':')[2]}", f"--nproc-per-node={self.per_node}",
+                      f"--max-restarts={self.restarts}", "--rdzv-conf=last_call_timeout=0", self.script(worker)]
         launchers = [self.start(*self.words)]
         wait_until(self.job_files, "the job's file")
         launchers += [self.start(*self.words) for _ in range(count - 1)]
+        self.allow_fewer(nodes, count)
         return launchers
 
-    def wait_for_members(self, generation, count):
-        def is_so():
-            status = self.status()
-            members = [node for node in status["nodes"] if node["state"] == "member"]
-            return status["phase"] == "running" and status["generation"] >= generation and len(members) == count
-        wait_until(is_so, f"{count} members")
+    def allow_fewer(self, nodes, count):
+        """Workers of a smaller world that came before would be stopped for the larger one, and these stop when a test says so."""
+        self.wait_for_generation(1, count)
+        if int(nodes.partition(":")[0]) < count:
+            self.answer("scale", nodes)
 
     def wait_for_generation(self, generation, count):
         """All its workers run."""
@@ -88,36 +88,30 @@ class DrainTest(NodesCase):
 
     def test_while_the_world_is_being_stopped(self):
         launchers = self.start_elastic("1:3", 3)
-        self.wait_for_members(1, 3)
-        generation = self.status()["generation"]
-        self.wait_for_notes("pid", generation, range(3))
         self.answer("restart")
-        self.wait_for_notes("stopped", generation, range(3))
-        rank, leaver = self.other_than_host(generation, launchers)
+        self.wait_for_notes("stopped", 1, range(3))
+        rank, leaver = self.other_than_host(1, launchers)
         self.assertIn("is being drained", self.answer("drain", f"@{rank}"))
         self.assertIn("is being drained already", self.answer("drain", f"@{rank}"))
         self.order("let_go")
         self.assert_drained(leaver)
-        self.wait_for_generation(generation + 1, 2)
+        self.wait_for_generation(2, 2)
         self.assert_free_of_charge()
         self.order("end")
         self.assert_all_end_well(launchers[0], [launcher for launcher in launchers[1:] if launcher is not leaver])
 
     def test_the_launcher_that_hosts_stays_without_workers(self):
         host, other = self.start_elastic("1:2", 2)
-        self.wait_for_members(1, 2)
-        generation = self.status()["generation"]
-        self.wait_for_notes("pid", generation, range(2))
-        rank = next(rank for rank in range(2) if self.launcher_of(generation, rank, [host, other]) is host)
+        rank = next(rank for rank in range(2) if self.launcher_of(1, rank, [host, other]) is host)
         self.order("let_go")
         self.answer("drain", f"@{rank}")
-        self.wait_for_generation(generation + 1, 1)
+        self.wait_for_generation(2, 1)
         self.wait_for_gone(1)
         self.assertEqual(host.poll(), None)
-        self.assertIs(self.launcher_of(generation + 1, 0, [host, other]), other)
+        self.assertIs(self.launcher_of(2, 0, [host, other]), other)
         self.assertEqual(self.status()["coordinator"]["pid"], host.pid)
         again = self.start(*self.words)  # At the same endpoint.
-        self.wait_for_generation(generation + 2, 2)
+        self.wait_for_generation(3, 2)
         self.assert_free_of_charge()
         self.order("end")
         self.assert_all_end_well(other, [again])
@@ -146,38 +140,33 @@ class DrainTest(NodesCase):
         """That is the loss of a node; its standby goes on with the drain, too."""
         self.restarts = 1
         launchers = self.start_elastic("1:3", 3)
-        self.wait_for_members(1, 3)
-        generation = self.status()["generation"]
-        self.wait_for_notes("pid", generation, range(3))
         wait_until(self.standbys, "the standby")
-        rank, leaver = self.other_than_host(generation, launchers)
+        rank, leaver = self.other_than_host(1, launchers)
         self.answer("drain", f"@{rank}")
         self.end_abruptly(launchers[0])
         self.order("let_go")
         self.assert_drained(leaver)
         (left,) = [launcher for launcher in launchers[1:] if launcher is not leaver]
-        self.wait_for_generation(generation + 1, 1)
-        self.assertIs(self.launcher_of(generation + 1, 0, launchers), left)
+        self.wait_for_generation(2, 1)
+        self.assertIs(self.launcher_of(2, 0, launchers), left)
         self.order("end")
         self.assert_all_end_well(left, [])
 
     def test_order_survives_a_coordinator_that_is_started_again(self):
         self.nodes = 2
-        coordinator = self.start(*self.coordinator_words("--shutdown-timeout=30", nodes="1:2"))
+        coordinator = self.start(*self.coordinator_words("--shutdown-timeout=30", nodes="2"))
         self.wait_for_line(coordinator, "coordinator of run id 'kept' at ")
         script = self.script(WORKER)
         nodes = [self.start_node(script) for _ in range(2)]
-        self.wait_for_members(1, 2)
-        generation = self.status()["generation"]
-        self.wait_for_notes("pid", generation, range(2))
-        owners = [self.launcher_of(generation, rank, nodes) for rank in range(2)]
+        self.allow_fewer("1:2", 2)
+        owners = [self.launcher_of(1, rank, nodes) for rank in range(2)]
         self.answer("drain", "@1")
         self.answer("scale", "1:1")
         self.end_abruptly(coordinator)
         self.order("let_go")
-        coordinator = self.start(*self.coordinator_words("--shutdown-timeout=30", nodes="1:2"))
+        coordinator = self.start(*self.coordinator_words("--shutdown-timeout=30", nodes="2"))
         self.assert_drained(owners[1])
-        self.wait_for_generation(generation + 1, 1)
+        self.wait_for_generation(2, 1)
         status = self.status()
         self.assertEqual((status["min_nodes"], status["max_nodes"], status["restarts_used"]), (1, 1, 0))
         self.order("end")
@@ -205,41 +194,37 @@ class DrainTest(NodesCase):
 class AgentsTest(NodesCase, DaemonCase):
     def test_a_part_that_is_drained_is_not_started_again(self):
         ports = [self.start_daemon(), self.start_daemon()]
-        launcher = DaemonCase.start_job(self, ports, "--nnodes=1:2", "--rdzv-conf=last_call_timeout=0", "--max-restarts=3",
+        launcher = DaemonCase.start_job(self, ports, "--nnodes=2", "--rdzv-conf=last_call_timeout=0", "--max-restarts=3",
                                         "--nproc-per-node=1", self.script(WORKER))
         wait_until(self.job_files, "the job's file")
-        self.wait_for_members(1, 2)
-        generation = self.status()["generation"]
-        self.wait_for_notes("pid", generation, range(2))
+        self.allow_fewer("1:2", 2)
         self.order("let_go")
         self.answer("drain", "@1")
-        self.wait_for_generation(generation + 1, 1)
+        self.wait_for_generation(2, 1)
         self.wait_for_gone(1)
         wait_until(lambda: sorted(len(self.sessions_of(port)) for port in ports) == [0, 1], "the end of the part")
         self.order("end")
         rc, _, err = self.finish(launcher)
         self.assertEqual(rc, 0, err)
         self.assertNotIn("starting it again", err)
-        self.assertEqual(max(number for number, _ in self.notes("pid")), generation + 1)
+        self.assertEqual(max(number for number, _ in self.notes("pid")), 2)
 
 
 class ScaleTest(NodesCase):
     def test_down_and_up_again(self):
         launchers = self.start_elastic("1:3", 3)
-        self.wait_for_members(1, 3)
-        generation = self.status()["generation"]
         self.order("let_go")
         self.assertIn("the next has 2 of its 3 nodes", self.answer("scale", "1:2"))
-        self.wait_for_generation(generation + 1, 2)
+        self.wait_for_generation(2, 2)
         status = self.status()
         self.assertEqual((status["min_nodes"], status["max_nodes"], status["restarts_used"]), (1, 2, 0))
         self.assertEqual(sorted(node["state"] for node in status["nodes"]), ["member", "member", "spare"])
         self.assertEqual([launcher.poll() for launcher in launchers], [None] * 3)
         self.assertIn("already", self.answer("scale", "1:2"))
         self.assertIn("of 1 node that waits", self.answer("scale", "1:3"))
-        self.wait_for_generation(generation + 2, 3)
+        self.wait_for_generation(3, 3)
         self.assert_free_of_charge()
-        self.assertEqual(self.kinds().count("job_scaled"), 2)
+        self.assertEqual(self.kinds().count("job_scaled"), 3)
         self.order("end")
         self.assert_all_end_well(launchers[0], launchers[1:])
 
