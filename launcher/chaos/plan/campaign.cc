@@ -16,6 +16,8 @@ using Kind = Campaign::Action::Kind;
 constexpr Duration kArrival = std::chrono::milliseconds(300);
 /// How long it is tried to begin a fault.
 constexpr Duration kTrying = std::chrono::seconds(3);
+/// All processes of the machine are looked at for it.
+constexpr Duration kTryingPause = std::chrono::milliseconds(200);
 constexpr size_t kFailuresKept = 3;
 constexpr size_t kUnexplainedKept = 20;
 
@@ -23,7 +25,16 @@ void JudgeByEnd(FaultRecord* record, MonoTime now, std::optional<int> exit_code)
   record->state = exit_code == 0 ? State::kAnswered : State::kUnanswered;
   record->answered_at = now;
   record->generation_after = record->generation_before;
+  record->world_after = record->world_before;
   record->restarts_after = record->restarts_before;
+}
+
+std::string WhyItHangs(FaultKind kind, Duration patience) {
+  const std::string limit = absl::StrCat("within ", LengthText(patience), " (--patience): ");
+  return kind == FaultKind::kFill
+             ? absl::StrCat("no end of it ", limit,
+                            "its file system is slow, or hangs; what was taken is given back")
+             : absl::StrCat("it could not be done ", limit, "its file system may hang");
 }
 
 }  // namespace
@@ -50,18 +61,19 @@ std::vector<Campaign::Action> Campaign::Step(MonoTime now, const JobView& view) 
     free_since_ = now;
     full_world_ = view.world_size;
   }
-  LiftDue(now, &actions);
+  NoteWhatIsHeardLate(view);
   LeaveOutWhatHangs(now, &actions);
   Judge(now, view);
   const bool is_lost = std::any_of(records_.begin(), records_.end(), [](const FaultRecord& r) {
     return r.state == State::kUnanswered;
   });
   if (is_lost) {
-    return Finish(End::kNotSurvived);
+    return Finish(End::kNotSurvived, std::move(actions));
   }
+  LiftDue(now, &actions);
   BeginDue(now, view, &actions);
   if (!HasMore(now) && !HasOpen()) {
-    return Finish(End::kDone);
+    return Finish(End::kDone, std::move(actions));
   }
   return actions;
 }
@@ -85,6 +97,11 @@ bool Campaign::GetsOn(const FaultRecord& record, const JobView& view) const {
   return view.step > (is_new_world ? -1 : record.step_then);
 }
 
+bool Campaign::IsBeyondDoubt(const FaultRecord& record, const JobView& view) {
+  return view.world_size >= record.world_before &&
+         (!record.expects.new_world || view.generation > record.generation_in_doubt);
+}
+
 bool Campaign::IsAnswered(FaultRecord* record, const JobView& view) const {
   if (!MayBeAnswered(*record, view)) {
     record->runs_since.reset();
@@ -98,21 +115,33 @@ bool Campaign::IsAnswered(FaultRecord* record, const JobView& view) const {
   return GetsOn(*record, view);
 }
 
+// What the job is asked before something is done may be heard after that. It may have been said
+// before or after, too.
+void Campaign::NoteWhatIsHeardLate(const JobView& view) {
+  for (FaultRecord& record : records_) {
+    if (record.IsOpen() && view.asked_at <= record.begun_at) {
+      record.generation_in_doubt = view.generation;
+    }
+    if (record.state == State::kOver && view.asked_at <= record.over_at) {
+      record.generation_when_over = view.generation;
+    }
+  }
+}
+
 void Campaign::Judge(MonoTime now, const JobView& view) {
   for (FaultRecord& record : records_) {
     if (record.state != State::kOver) {
       continue;
     }
-    if (view.asked_at <= record.over_at) {
-      record.generation_when_over = view.generation;
-    }
-    if (IsAnswered(&record, view)) {
+    const bool is_impatient = now - record.over_at > options_.patience;
+    if (IsAnswered(&record, view) && (is_impatient || IsBeyondDoubt(record, view))) {
       record.state = State::kAnswered;
       record.answered_at = has_steps_ ? view.asked_at : *record.runs_since;
       record.generation_after = view.generation;
+      record.world_after = view.world_size;
       record.restarts_after = view.restarts_used;
       free_since_ = now;
-    } else if (now - record.over_at > options_.patience) {
+    } else if (is_impatient) {
       record.state = State::kUnanswered;
     }
   }
@@ -134,8 +163,7 @@ void Campaign::LeaveOutWhatHangs(MonoTime now, std::vector<Action>* actions) {
     if (record.is_beginning && now - record.asked_at > options_.patience) {
       record.is_beginning = false;
       record.state = State::kSkipped;
-      record.what = absl::StrCat("it could not be done within ", LengthText(options_.patience),
-                                 " (--patience): its file system may hang");
+      record.what = WhyItHangs(record.planned.kind, options_.patience);
       free_since_ = now;
       actions->push_back({Kind::kLift, i});
     }
@@ -159,7 +187,8 @@ bool Campaign::HasMore(MonoTime now) const {
 }
 
 bool Campaign::MayBegin(const FaultRecord& record, MonoTime now, const JobView& view) const {
-  if (record.is_beginning || now < DueAt(record) || !HasMore(now)) {
+  const bool pauses = record.tried_since.has_value() && now - record.asked_at < kTryingPause;
+  if (record.is_beginning || pauses || now < DueAt(record) || !HasMore(now)) {
     return false;
   }
   return options_.overlaps || options_.plan.has_fixed_times || (!HasOpen() && RunsAgain(view));
@@ -191,7 +220,9 @@ void Campaign::OnBegun(size_t index, MonoTime now, std::string what, Expectation
   record.begun_at = now;
   record.over_at = now;
   record.generation_before = view_.generation;
+  record.generation_in_doubt = view_.generation;
   record.generation_when_over = view_.generation;
+  record.world_before = view_.world_size;
   record.coordinator_before = view_.coordinator_pid;
   record.restarts_before = view_.restarts_used;
   free_since_ = now;
@@ -201,7 +232,7 @@ void Campaign::OnSkipped(size_t index, MonoTime now, std::string why) {
   FaultRecord& record = records_[index];
   record.is_beginning = false;
   record.tried_since = record.tried_since.value_or(now);
-  if (now - *record.tried_since >= kTrying) {
+  if (record.planned.kind == FaultKind::kFill || now - *record.tried_since >= kTrying) {
     record.state = State::kSkipped;
     record.what = std::move(why);
     free_since_ = now;
@@ -217,13 +248,22 @@ void Campaign::OnLifted(size_t index, MonoTime now) {
   record.generation_when_over = view_.generation;
 }
 
+// With a duration it may have been dropped.
+void Campaign::OnDoneTooLate(size_t index, const std::string& what) {
+  if (index < records_.size()) {
+    std::string& told = records_[index].what;
+    absl::StrAppend(&told, told.empty() ? "" : "; ", what);
+  }
+}
+
 void Campaign::OnFailure(const std::string& what) {
   // From then on it is being ended.
   if (end_ == End::kNotSurvived || end_ == End::kNeverRan || end_ == End::kStopped) {
     return;
   }
   for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
-    if (record->IsOpen()) {
+    // What takes long to be done may be felt sooner.
+    if (record->IsOpen() || record->is_beginning) {
       if (record->failures.size() < kFailuresKept) {
         record->failures.push_back(what);
       }
@@ -293,11 +333,13 @@ void Campaign::DropWhatDidNotCome() {
   }
 }
 
-std::vector<Campaign::Action> Campaign::Finish(End end) {
+std::vector<Campaign::Action> Campaign::Finish(End end, std::vector<Action> actions) {
   end_ = end;
   view_at_end_ = view_;
   DropWhatDidNotCome();
-  std::vector<Action> actions = LiftAll();
+  for (const Action& lift : LiftAll()) {
+    actions.push_back(lift);
+  }
   actions.push_back({.kind = Kind::kEnd});
   return actions;
 }

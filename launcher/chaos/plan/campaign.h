@@ -51,6 +51,12 @@ struct FaultRecord {
   /// When it was answered: by a step, or by the workers that ran from then on.
   MonoTime answered_at{};
   uint64_t generation_before = 0;
+  /// The newest world of which an answer tells that was asked for before the fault, and heard after
+  /// it: nobody knows which of them was first.
+  uint64_t generation_in_doubt = 0;
+  /// How many workers.
+  int world_before = 0;
+  int world_after = 0;
   /// The world in which it was over: what its workers had done by then is no answer.
   uint64_t generation_when_over = 0;
   uint64_t generation_after = 0;
@@ -68,7 +74,9 @@ struct FaultRecord {
 /// Decides when which fault of a plan is done and lifted, and whether the job has answered it: all
 /// its workers run, and get on. That they do is shown by a step that they report, where they have
 /// reported any before; else by the same world that holds for a while, since a world runs before
-/// its workers have done anything. Pure: no clock, no processes.
+/// its workers have done anything. A world that lacks workers, or may be from before the fault, is
+/// an answer only if no other one comes as long as there is patience: that one may not get on.
+/// Pure: no clock, no processes.
 class Campaign {
  public:
   struct Options {
@@ -112,10 +120,13 @@ class Campaign {
   /// A kBegin was carried out, at once or later.
   void OnBegun(size_t index, MonoTime now, std::string what, Expectation expects);
   /// A kBegin could not be: there may be nobody yet in a world that has just been formed. It is
-  /// tried again for a while, and then left out.
+  /// tried again for a while, and then left out; what fills a disk at once, since it would have to
+  /// be filled and freed each time.
   void OnSkipped(size_t index, MonoTime now, std::string why);
   /// A kLift was carried out.
   void OnLifted(size_t index, MonoTime now);
+  /// What was left out was done all the same.
+  void OnDoneTooLate(size_t index, const std::string& what);
   /// The job calls something a failure.
   void OnFailure(const std::string& what);
   /// The job has ended. `exit_code`: unset if nobody knows it. Returns what is to be lifted.
@@ -143,13 +154,15 @@ class Campaign {
   bool RunsAgain(const JobView& view) const;
   bool MayBeAnswered(const FaultRecord& record, const JobView& view) const;
   bool GetsOn(const FaultRecord& record, const JobView& view) const;
+  static bool IsBeyondDoubt(const FaultRecord& record, const JobView& view);
   bool IsAnswered(FaultRecord* record, const JobView& view) const;
+  void NoteWhatIsHeardLate(const JobView& view);
   void Judge(MonoTime now, const JobView& view);
   void LiftDue(MonoTime now, std::vector<Action>* actions) const;
   void LeaveOutWhatHangs(MonoTime now, std::vector<Action>* actions);
   bool MayBegin(const FaultRecord& record, MonoTime now, const JobView& view) const;
   void BeginDue(MonoTime now, const JobView& view, std::vector<Action>* actions);
-  std::vector<Action> Finish(End end);
+  std::vector<Action> Finish(End end, std::vector<Action> actions = {});
   std::vector<Action> LiftAll() const;
   void DropWhatDidNotCome();
   bool HasOpen() const;

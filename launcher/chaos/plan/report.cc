@@ -148,6 +148,10 @@ std::optional<Verdict> JudgeWhatWasLeftOut(const Campaign& campaign) {
 
 std::string Answer(const FaultRecord& record) {
   const std::string after = LengthText(record.answered_at - record.begun_at);
+  if (record.world_after < record.world_before) {
+    return absl::StrCat("the job got on with ", record.world_after, " of ", record.world_before,
+                        " workers, seen after ", after, ", generation ", record.generation_after);
+  }
   if (record.generation_after == record.generation_before) {
     return absl::StrCat("the job went on, seen after ", after);
   }
@@ -340,6 +344,18 @@ std::string ReportJson(const Campaign& campaign, const Outcome& outcome) {
       {"unexplained_failures", campaign.unexplained()},
       {"faults", faults}};
   return report.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string DamageWarning(const FaultPlan& plan, bool has_verify) {
+  const bool is_damaging =
+      std::any_of(plan.faults.begin(), plan.faults.end(),
+                  [](const PlannedFault& fault) { return fault.kind == FaultKind::kCorrupt; });
+  if (!is_damaging || has_verify) {
+    return "";
+  }
+  return "a checkpoint is damaged, and that the job goes on does not tell that it has noticed: it "
+         "may train on the damaged weights; a --verify that compares its result with that of an "
+         "undisturbed run tells (of a job that runs already, with --until-end)";
 }
 
 std::string RestartWarning(const FaultPlan& plan, const JobView& view) {

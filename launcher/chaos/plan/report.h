@@ -57,5 +57,8 @@ std::string ReportJson(const Campaign& campaign, const Outcome& outcome);
 
 /// A sentence if the job may run out of restarts; empty if not. Pure.
 std::string RestartWarning(const FaultPlan& plan, const JobView& view);
+/// A sentence if checkpoints are damaged and nothing tells what the job makes of that; empty if
+/// not. Pure.
+std::string DamageWarning(const FaultPlan& plan, bool has_verify);
 
 }  // namespace fsdprun::chaos

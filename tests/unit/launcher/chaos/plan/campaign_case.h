@@ -55,6 +55,9 @@ inline constexpr Expectation kNewWorld{.new_world = true};
 inline PlannedFault KillWorker(Duration at) {
   return {.at = at, .kind = FaultKind::kKill, .target = FaultTarget::kWorker};
 }
+inline PlannedFault FillDisk(Duration at) {
+  return {.at = at, .kind = FaultKind::kFill, .length = std::chrono::seconds(5)};
+}
 inline PlannedFault StopAgent(Duration at, Duration length) {
   return {.at = at, .kind = FaultKind::kStop, .target = FaultTarget::kAgent, .length = length};
 }

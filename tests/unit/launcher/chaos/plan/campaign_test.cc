@@ -292,13 +292,48 @@ TEST(CampaignTest, WhatCannotBeDoneIsTriedForAWhileAndLeftOut) {
   EXPECT_THAT(c.After(seconds(1)), IsEmpty());  // It is not known yet whether it can be done.
   c.campaign.OnSkipped(0, c.now, "nobody is there");
   EXPECT_EQ(c.campaign.records()[0].state, State::kPlanned);
-  EXPECT_THAT(c.After(milliseconds(2900)), ElementsAre(kBeginFirst));
+  EXPECT_THAT(c.After(milliseconds(2800)), ElementsAre(kBeginFirst));
   c.campaign.OnSkipped(0, c.now, "nobody is there");
-  EXPECT_THAT(c.After(milliseconds(100)), ElementsAre(kBeginFirst));
+  EXPECT_THAT(c.After(milliseconds(199)), IsEmpty()) << "to look for it takes time";
+  EXPECT_THAT(c.After(milliseconds(1)), ElementsAre(kBeginFirst));
   c.campaign.OnSkipped(0, c.now, "nobody is there");
   EXPECT_THAT(c.After(milliseconds(900)), IsEmpty());
   EXPECT_THAT(c.After(milliseconds(100)), ElementsAre(kBeginSecond));
   EXPECT_EQ(c.campaign.records()[0].state, State::kSkipped);
+}
+
+// It would be full and free in turn, which is another fault.
+TEST(CampaignTest, ADiskThatCannotBeFilledIsNotTriedAgain) {
+  CampaignCase c(OptionsFor({FillDisk(seconds(1)), KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kBeginFirst));
+  c.campaign.OnSkipped(0, c.now, "no file may get so large");
+  EXPECT_EQ(c.campaign.records()[0].state, State::kSkipped);
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kBeginSecond));
+}
+
+// It fills up slowly, and is full long before the last block of it is taken.
+TEST(CampaignTest, FailuresBelongToAFaultThatIsBeingDone) {
+  CampaignCase c(OptionsFor({FillDisk(seconds(1))}));
+  c.After(seconds(0));
+  EXPECT_THAT(c.After(seconds(1)), ElementsAre(kBeginFirst));
+  c.campaign.OnFailure("no space left");
+  EXPECT_THAT(c.After(seconds(61)), ElementsAre(kLiftFirst, kEnd));
+  EXPECT_THAT(c.campaign.records()[0].failures, ElementsAre("no space left"));
+  EXPECT_THAT(c.campaign.unexplained(), IsEmpty());
+  EXPECT_THAT(c.campaign.records()[0].what, ::testing::HasSubstr("slow, or hangs"));
+  c.campaign.OnFailure("another");
+  EXPECT_THAT(c.campaign.unexplained(), ElementsAre("another"));
+}
+
+TEST(CampaignTest, WhatWasDoneTooLateIsToldWithWhyItWasLeftOut) {
+  CampaignCase c(OptionsFor({KillWorker(seconds(1))}));
+  c.After(seconds(0));
+  c.After(seconds(1));
+  c.After(seconds(61));
+  c.campaign.OnDoneTooLate(0, "step-9 was damaged after that");
+  EXPECT_THAT(c.campaign.records()[0].what, ::testing::HasSubstr("; step-9 was damaged"));
+  c.campaign.OnDoneTooLate(1, "of a fault that was dropped");
 }
 
 TEST(CampaignTest, StoppedItLiftsWhatIsThere) {

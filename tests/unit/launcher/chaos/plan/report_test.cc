@@ -53,6 +53,13 @@ TEST(ReportTest, TheFirstFaultThatWasNotSurvivedIsNamed) {
   EXPECT_THAT(verdict.advice, HasSubstr("fsdpctl events --job run7"));
 }
 
+TEST(ReportTest, ADamageOfWhichNobodyTellsIsWarnedOf) {
+  const FaultPlan damage{.faults = {KillWorker(seconds(1)), {.kind = FaultKind::kCorrupt}}};
+  EXPECT_THAT(DamageWarning(damage, /*has_verify=*/false), HasSubstr("--verify"));
+  EXPECT_EQ(DamageWarning(damage, /*has_verify=*/true), "");
+  EXPECT_EQ(DamageWarning({.faults = {KillWorker(seconds(1))}}, /*has_verify=*/false), "");
+}
+
 TEST(ReportTest, AJobWithoutRestartsIsToldTheOption) {
   CampaignCase c = AfterTwoKills(1);
   c.view.max_restarts = c.view.restarts_used;
