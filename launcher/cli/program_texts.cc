@@ -344,12 +344,20 @@ const std::vector<TextEntry>& SignalTexts(CliProgram program) {
        "run on, and one that is started with the same --runtime-dir takes them over."},
   };
   static const std::vector<TextEntry> chaos = {
-      {"SIGINT, SIGTERM, SIGHUP, SIGQUIT",
-       "First: all faults are lifted, a job that was started here is ended as by the same signal, "
-       "and the report is printed. Second: what was started here is killed."},
+      {"SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGALRM, SIGXCPU",
+       "First: all faults are lifted, a job that was started here is ended as by the same signal "
+       "(the last two: by SIGTERM), and the report is printed. One of the first three, a second "
+       "later or more: what was started here is killed. Slurm sends SIGTERM several times: in its "
+       "jobs no second one kills."},
+      {"SIGUSR1, SIGUSR2",
+       "Passed to the launchers of a job that was started here. In a job of Slurm: as SIGTERM, but "
+       "that job is ended by the same signal."},
       {"SIGTSTP",
        "Changes nothing: suspended, it could lift no fault, and nodes that were started here would "
        "lose their coordinator."},
+      {"SIGSTOP",
+       "Faults stay in place. The time counts for nothing: neither for their lengths nor for "
+       "--patience."},
       {"SIGKILL",
        "What was filled is free again. What is stopped stays stopped until somebody sends SIGCONT. "
        "A job with one launcher runs on. Of one of several nodes, which reach their coordinator "

@@ -3,6 +3,18 @@
 #include <csignal>
 
 namespace fsdprun::chaos {
+namespace {
+
+/// timeout(1) tells its child and then its group, a shell and the kernel both tell of a terminal
+/// that closes, and a service manager sends SIGTERM and SIGHUP.
+constexpr Duration kOfOneSender = std::chrono::seconds(1);
+
+bool IsNotice(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
+
+/// Of a limit, a launcher does not know that it is to end.
+int ToEndBy(int signal) { return signal == SIGALRM || signal == SIGXCPU ? SIGTERM : signal; }
+
+}  // namespace
 
 std::vector<Course::Action> Course::OnCampaignEnd(Campaign::End end) {
   if (phase_ != Phase::kFaults) {
@@ -33,23 +45,44 @@ std::vector<Course::Action> Course::EndJob(int signal) {
   return {{Action::Kind::kEndJob, signal}};
 }
 
-std::vector<Course::Action> Course::OnSignal(int signal) {
+std::vector<Course::Action> Course::OnSignal(int signal, MonoTime now) {
   if (phase_ == Phase::kFinished) {
     return {};
   }
-  const bool is_first = ++signals_ == 1;
+  if (IsNotice(signal) && !options_.is_in_slurm) {
+    return OnNotice(signal);
+  }
+  const bool is_first = !signalled_at_.has_value();
+  if (!is_first && !IsSecond(signal, now)) {
+    return {};
+  }
+  signalled_at_ = now;
   if (phase_ == Phase::kVerifying) {
-    return {is_first ? Action{Action::Kind::kEndVerify, signal}
+    return {is_first ? Action{Action::Kind::kEndVerify, ToEndBy(signal)}
                      : Action{Action::Kind::kKillVerify}};
   }
   if (!is_first) {
     return {{Action::Kind::kKillJob}};
   }
   std::vector<Action> actions{{Action::Kind::kStopCampaign}};
-  for (const Action& action : EndJob(signal)) {
+  for (const Action& action : EndJob(ToEndBy(signal))) {
     actions.push_back(action);
   }
   return actions;
+}
+
+bool Course::IsSecond(int signal, MonoTime now) const {
+  const bool is_wanted =
+      signal == SIGINT || signal == SIGQUIT || (signal == SIGTERM && !options_.is_in_slurm);
+  return is_wanted && now - *signalled_at_ >= kOfOneSender;
+}
+
+// What a launcher does about it is for whoever has started it to say.
+std::vector<Course::Action> Course::OnNotice(int signal) const {
+  if (!options_.starts_job || phase_ == Phase::kVerifying) {
+    return {};
+  }
+  return {{Action::Kind::kPassSignal, signal}};
 }
 
 std::vector<Course::Action> Course::OnCannot() {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/mono_time.h"
 #include "launcher/chaos/plan/campaign.h"
 
 namespace fsdprun::chaos {
@@ -17,6 +18,8 @@ class Course {
     /// Of a job that was not started here.
     bool until_end = false;
     bool has_verify = false;
+    /// A job of Slurm, which sends SIGTERM several times, and SIGUSR1 or SIGUSR2 before that.
+    bool is_in_slurm = false;
   };
 
   struct Action {
@@ -24,6 +27,7 @@ class Course {
       kStopCampaign,  ///< What is still there is lifted.
       kEndJob,        ///< In order, by the signal; OnJobEnd() follows.
       kKillJob,
+      kPassSignal,  ///< To the job's launchers, and nothing else.
       kVerify,
       kEndVerify,  ///< By the signal.
       kKillVerify,
@@ -39,8 +43,10 @@ class Course {
 
   /// No more faults come.
   std::vector<Action> OnCampaignEnd(Campaign::End end);
-  /// SIGINT and its like.
-  std::vector<Action> OnSignal(int signal);
+  /// SIGINT and its like, which end all of it, and a second one at once; SIGUSR1 and SIGUSR2, which
+  /// are the job's, but in a job of Slurm. Senders double a signal, and some come by themselves: a
+  /// second one is SIGINT, SIGQUIT or SIGTERM, and comes a while after the first.
+  std::vector<Action> OnSignal(int signal, MonoTime now);
   /// This program cannot go on.
   std::vector<Action> OnCannot();
   /// The job's last process has ended; `code`: unset if nobody knows it. `is_good`: by all that is
@@ -49,7 +55,7 @@ class Course {
   /// --verify has ended, or could not be started.
   std::vector<Action> OnVerifyEnd();
 
-  bool is_interrupted() const { return signals_ > 0; }
+  bool is_interrupted() const { return signalled_at_.has_value(); }
   /// Nobody has ended the job, or waited for its end.
   bool job_runs_on() const { return job_runs_on_; }
 
@@ -57,11 +63,14 @@ class Course {
   enum class Phase { kFaults, kWaiting, kEnding, kVerifying, kFinished };
 
   std::vector<Action> EndJob(int signal);
+  bool IsSecond(int signal, MonoTime now) const;
+  std::vector<Action> OnNotice(int signal) const;
   std::vector<Action> Finish();
 
   const Options options_;
   Phase phase_ = Phase::kFaults;
-  int signals_ = 0;
+  /// When the latest one came that meant something.
+  std::optional<MonoTime> signalled_at_;
   bool job_runs_on_ = false;
 };
 

@@ -165,9 +165,12 @@ std::vector<JobProcess> JobProcessesAmong(const std::vector<SeenProcess>& seen,
     }
   }
   const auto coordinator = by_pid.find(marks.coordinator_pid);
-  if (coordinator != by_pid.end() && IsAgentName(coordinator->second.name)) {
-    found.push_back(Process(FaultTarget::kCoordinator, coordinator->second, -1));
+  // Another process may have got its pid, and be a launcher of another job.
+  if (coordinator == by_pid.end() ||
+      coordinator->second.start_ticks != marks.coordinator_start_ticks) {
+    return found;
   }
+  found.push_back(Process(FaultTarget::kCoordinator, coordinator->second, -1));
   for (JobProcess& process : found) {
     process.is_both = process.pid == marks.coordinator_pid && agents.count(process.pid) > 0;
   }

@@ -16,8 +16,9 @@ struct JobMarks {
   /// FSDPRUN_JOB_ID of its workers. Empty: not known yet, so nobody is found. A run id would not
   /// do: jobs that name none have the same.
   std::string job_id;
-  /// 0: not known.
+  /// The process that has answered for the job last, which may have ended since; 0: not known.
   int64_t coordinator_pid = 0;
+  uint64_t coordinator_start_ticks = 0;
   /// Launchers of its nodes that were started here: pid to number.
   std::map<int64_t, int> launchers;
 };

@@ -22,6 +22,8 @@ struct JobView {
   /// FSDPRUN_JOB_ID of its workers, which no other job has.
   std::string job_id;
   int64_t coordinator_pid = 0;
+  /// Of that process; 0: not known.
+  uint64_t coordinator_start_ticks = 0;
   /// As in the JSON of fsdpctl status.
   std::string phase;
   std::string reason;

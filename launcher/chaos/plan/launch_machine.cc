@@ -180,6 +180,14 @@ void LaunchMachine::KillAll(MonoTime now) {
   Kill(now);
 }
 
+void LaunchMachine::Pass(int signal) {
+  for (size_t i = form_ == Form::kJob ? 0 : 1; i < launches_.size(); ++i) {
+    if (launches_[i].IsThere()) {
+      actions_.push_back({.kind = Kind::kSignal, .index = i, .signal = signal});
+    }
+  }
+}
+
 std::vector<LaunchMachine::Action> LaunchMachine::Step(MonoTime now, int rest) {
   if (is_over_) {
     return {};

@@ -66,6 +66,8 @@ class LaunchMachine {
   void End(MonoTime now, int signal);
   /// At once.
   void KillAll(MonoTime now);
+  /// A signal that is meant for those who have workers: launchers, or the command.
+  void Pass(int signal);
 
   /// All of them have ended, and nothing is started any more: Step() is to be told of what is left.
   bool LooksForRest() const { return IsEnding() && HaveAllEnded(); }

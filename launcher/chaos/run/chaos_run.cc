@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/chaos/plan/length.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -15,6 +16,8 @@ constexpr Duration kTick = std::chrono::milliseconds(20);
 constexpr Duration kLastWords = std::chrono::seconds(2);
 /// Whoever waits for the report may be ended by a signal.
 constexpr Duration kSignalInterval = std::chrono::milliseconds(100);
+/// Of a job of Slurm, whatever is started in it.
+constexpr char kSlurmJob[] = "SLURM_JOB_ID";
 constexpr char kNoSuspending[] =
     "cannot be suspended: nobody would lift its faults, or pass on what nodes say to their "
     "coordinator; Ctrl-C ends it";
@@ -24,10 +27,12 @@ constexpr char kNoSuspending[] =
 ChaosRun::ChaosRun(Setting setting, const Environment& environment)
     : setting_(std::move(setting)),
       environment_(environment),
-      signals_(loop_,
-               {{SIGINT, SIGTERM, SIGHUP, SIGQUIT},
-                [this](int signal) { Carry(course_.OnSignal(signal)); }},
-               {{SIGTSTP}, [this](int) { Say(kNoSuspending); }}),
+      signals_(
+          loop_,
+          {{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGXCPU},
+           [this](int signal) { Carry(course_.OnSignal(signal, Now())); }},
+          // SIGTTOU never comes: a terminal with tostop lets whoever blocks it write.
+          {{SIGTSTP, SIGTTOU, SIGUSR1, SIGUSR2}, [this](int signal) { OnOtherSignal(signal); }}),
       console_({.out_fd = setting_.options.is_json ? setting_.report_fd : STDERR_FILENO}),
       campaign_({.plan = setting_.plan,
                  .patience = setting_.options.patience,
@@ -37,7 +42,8 @@ ChaosRun::ChaosRun(Setting setting, const Environment& environment)
                  .needs_full_world = setting_.wrapped.has_value()}),
       course_({.starts_job = setting_.wrapped.has_value(),
                .until_end = setting_.options.until_end,
-               .has_verify = !setting_.options.verify.empty()}),
+               .has_verify = !setting_.options.verify.empty(),
+               .is_in_slurm = environment.count(kSlurmJob) > 0}),
       injector_(loop_, {.fill = setting_.options.fill,
                         .fill_leave = setting_.options.fill_leave,
                         .corrupt = setting_.options.corrupt,
@@ -47,6 +53,11 @@ ChaosRun::ChaosRun(Setting setting, const Environment& environment)
                               if (launches_ != nullptr) {
                                 launches_->OnKilled(pid);
                               }
+                            },
+                        .on_late =
+                            [this](size_t index, const std::string& what) {
+                              campaign_.OnDoneTooLate(index, what);
+                              Say(absl::StrCat("fault ", index + 1, " was given up, but ", what));
                             }}),
       told_(setting_.plan.faults.size()) {}
 
@@ -80,7 +91,9 @@ Outcome ChaosRun::OutcomeNow() const {
   return outcome;
 }
 
+// What a disk has been filled with may have to go before it takes a line.
 bool ChaosRun::Report() {
+  injector_.Settle(MonoNow() + kLastWords);
   const Outcome outcome = OutcomeNow();
   bool is_delivered = true;
   if (setting_.options.is_json) {
@@ -94,6 +107,9 @@ bool ChaosRun::Report() {
 
 // All faults are lifted, and whoever pages through it takes their time.
 bool ChaosRun::ReportAsJson(const Outcome& outcome) {
+  // It may be where all else is said, too.
+  console_.WaitWritten(ConsoleStream::kOut, MonoNow() + kSignalInterval);
+  const uint64_t dropped = console_.ProgressOf(ConsoleStream::kOut).dropped;
   bool is_written = setting_.report_fd >= 0;
   if (is_written) {
     console_.WriteLines(ConsoleStream::kOut, ReportJson(campaign_, outcome));
@@ -101,7 +117,7 @@ bool ChaosRun::ReportAsJson(const Outcome& outcome) {
       is_written = console_.WaitWritten(ConsoleStream::kOut, MonoNow() + kSignalInterval);
     } while (!is_written && signals_.TakePending() == 0);
   }
-  if (is_written && !console_.HasDropped(ConsoleStream::kOut)) {
+  if (is_written && console_.ProgressOf(ConsoleStream::kOut).dropped == dropped) {
     return true;
   }
   Say(absl::StrCat("the report could not be written to standard output: ",
@@ -109,17 +125,28 @@ bool ChaosRun::ReportAsJson(const Outcome& outcome) {
   return false;
 }
 
+MonoTime ChaosRun::Now() {
+  const MonoTime now = MonoNow();
+  if (const Duration slept = awake_.Advance(now); slept > Duration::zero()) {
+    Say(absl::StrCat("stood still for ", LengthText(slept),
+                     " (stopped, or with its machine): that time does not count"));
+  }
+  return awake_.At(now);
+}
+
 void ChaosRun::Tick() {
   if (is_finished_) {
     return;
   }
   loop_.At(MonoNow() + kTick, [this] { Tick(); });
-  Carry(campaign_.Step(MonoNow(), view_));
+  Carry(campaign_.Step(Now(), view_));
   TellAnswers();
   LookForTheEnd();
 }
 
-void ChaosRun::OnView(const JobView& view) {
+void ChaosRun::OnView(JobView view) {
+  Now();
+  view.asked_at = awake_.At(view.asked_at);
   if (view.is_there) {
     seen_at_ = view.asked_at;
   }
@@ -136,11 +163,8 @@ void ChaosRun::OnView(const JobView& view) {
 }
 
 void ChaosRun::WarnOfRestarts() {
-  if (!view_.Runs() || std::exchange(is_warned_, true) || setting_.options.duration.has_value()) {
-    return;
-  }
-  if (const std::string warning = RestartWarning(setting_.plan, view_); !warning.empty()) {
-    Say(absl::StrCat("warning: ", warning));
+  if (view_.Runs() && !std::exchange(is_warned_, true) && !setting_.options.duration.has_value()) {
+    SayWarning(RestartWarning(setting_.plan, view_));
   }
 }
 
@@ -155,7 +179,7 @@ void ChaosRun::LookForTheEnd() {
                    .seen_at = seen_at_,
                    .exit_code = finished_code_.has_value() ? finished_code_ : view_.exit_code,
                    .has_run = campaign_.began_at().has_value()},
-                  setting_.options.patience, MonoNow());
+                  setting_.options.patience, Now());
   if (over.has_value()) {
     StartsJob() ? OnJobOfCommandOver(*over) : OnJobEnd(*over);
   }
@@ -164,8 +188,8 @@ void ChaosRun::LookForTheEnd() {
 // What the command does then is its own affair: its end is waited for.
 void ChaosRun::OnJobOfCommandOver(const JobOver& over) {
   injector_.GiveUpBeginnings();
-  Carry(over.exit_code.has_value() ? campaign_.OnJobOver(MonoNow(), over.exit_code)
-                                   : campaign_.OnJobGone(MonoNow()));
+  Carry(over.exit_code.has_value() ? campaign_.OnJobOver(Now(), over.exit_code)
+                                   : campaign_.OnJobGone(Now()));
   TellAnswers();
   if (view_.is_replaced && !std::exchange(has_told_of_other_, true)) {
     Say("the job is over, and another one has begun, which is not disturbed; waiting for the "
@@ -207,6 +231,9 @@ void ChaosRun::Carry(const std::vector<Course::Action>& actions) {
       case Course::Action::Kind::kKillJob:
         launches_->KillAll();
         break;
+      case Course::Action::Kind::kPassSignal:
+        launches_->Pass(action.signal);
+        break;
       case Course::Action::Kind::kVerify:
         Verify();
         break;
@@ -232,9 +259,9 @@ void ChaosRun::BeginFault(size_t index) {
 
 void ChaosRun::OnFaultBegun(size_t index, absl::StatusOr<Injector::Done> done) {
   if (!done.ok()) {
-    campaign_.OnSkipped(index, MonoNow(), std::string(done.status().message()));
+    campaign_.OnSkipped(index, Now(), std::string(done.status().message()));
   } else {
-    campaign_.OnBegun(index, MonoNow(), std::move(done->what), done->expects);
+    campaign_.OnBegun(index, Now(), std::move(done->what), done->expects);
   }
   if (campaign_.records()[index].state != FaultRecord::State::kPlanned) {
     Say(RecordText(campaign_, index));
@@ -243,7 +270,7 @@ void ChaosRun::OnFaultBegun(size_t index, absl::StatusOr<Injector::Done> done) {
 
 void ChaosRun::LiftFault(size_t index) {
   injector_.Lift(index);
-  campaign_.OnLifted(index, MonoNow());
+  campaign_.OnLifted(index, Now());
   if (campaign_.records()[index].state == FaultRecord::State::kSkipped) {
     Say(RecordText(campaign_, index));
   }
@@ -261,6 +288,14 @@ void ChaosRun::TellAnswers() {
   }
 }
 
+void ChaosRun::OnOtherSignal(int signal) {
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    Carry(course_.OnSignal(signal, Now()));
+  } else {
+    Say(kNoSuspending);
+  }
+}
+
 // Whoever waits for the end of what it has started still gets that.
 void ChaosRun::OnCannot(const absl::Status& why) {
   outcome_.could_not = std::string(why.message());
@@ -275,7 +310,7 @@ void ChaosRun::OnJobEnd(const JobOver& over) {
   outcome_.job_exit_code = over.exit_code;
   outcome_.gone_for = over.gone_for;
   injector_.GiveUpBeginnings();
-  Carry(campaign_.OnJobOver(MonoNow(), over.exit_code));
+  Carry(campaign_.OnJobOver(Now(), over.exit_code));
   TellAnswers();
   Carry(course_.OnJobEnd(over.exit_code, Judge(campaign_, OutcomeNow()).is_good));
 }
@@ -302,10 +337,16 @@ void ChaosRun::OnVerifyEnd(int code) {
 
 void ChaosRun::Finish() {
   if (campaign_.began_at().has_value()) {
-    outcome_.lasted = MonoNow() - *campaign_.began_at();
+    outcome_.lasted = Now() - *campaign_.began_at();
   }
   is_finished_ = true;
   loop_.Stop();
+}
+
+void ChaosRun::SayWarning(const std::string& warning) {
+  if (!warning.empty()) {
+    Say(absl::StrCat("warning: ", warning));
+  }
 }
 
 void ChaosRun::Say(const std::string& line) {

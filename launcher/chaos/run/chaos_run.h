@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/event_loop.h"
+#include "launcher/chaos/plan/awake_time.h"
 #include "launcher/chaos/plan/campaign.h"
 #include "launcher/chaos/plan/chaos_options.h"
 #include "launcher/chaos/plan/course.h"
@@ -58,9 +59,11 @@ class ChaosRun {
   JobWatch::Which WhichJob() const;
   std::vector<JobProcess> FindProcesses() const;
 
+  MonoTime Now();
   void Tick();
-  void OnView(const JobView& view);
+  void OnView(JobView view);
   void OnJobEnd(const JobOver& over);
+  void OnOtherSignal(int signal);
   void OnCannot(const absl::Status& why);
   void Carry(const std::vector<Campaign::Action>& actions);
   void Carry(const std::vector<Course::Action>& actions);
@@ -80,6 +83,7 @@ class ChaosRun {
   bool Report();
   bool ReportAsJson(const Outcome& outcome);
   void Say(const std::string& line);
+  void SayWarning(const std::string& warning);
   bool StartsJob() const { return setting_.wrapped.has_value(); }
   Form form() const { return StartsJob() ? setting_.wrapped->form : Form::kAttached; }
 
@@ -92,6 +96,8 @@ class ChaosRun {
   SignalWatcher signals_;
   /// Nobody who does not read it holds up faults, or the ways of the nodes to their coordinator.
   Console console_;
+  /// Of what Now() returns; the loop's timers and the console go by the clock.
+  AwakeTime awake_;
   Campaign campaign_;
   Course course_;
   std::vector<std::unique_ptr<TcpLink>> links_;

@@ -1,6 +1,7 @@
 // Where the job comes from: it is started here, or runs already.
 #include <unistd.h>
 
+#include <csignal>
 #include <map>
 #include <utility>
 
@@ -25,7 +26,10 @@ absl::StatusOr<uint16_t> FreePort() {
 
 }  // namespace
 
+// What is started is in a group of its own, in the background of a terminal. With `stty tostop` its
+// first line would stop it, but for what it inherits.
 absl::Status ChaosRun::Start() {
+  ::signal(SIGTTOU, SIG_IGN);
   RETURN_IF_ERROR(StartsJob() ? StartJob() : Attach());
   outcome_.seed = setting_.seed;
   if (setting_.seed.has_value() && setting_.options.schedule.empty()) {
@@ -33,6 +37,7 @@ absl::Status ChaosRun::Start() {
     const std::string faults = absl::StrCat(", ", count, count == 1 ? " fault" : " faults");
     Say(absl::StrCat("seed ", *setting_.seed, setting_.options.duration.has_value() ? "" : faults));
   }
+  SayWarning(DamageWarning(setting_.plan, !setting_.options.verify.empty()));
   return absl::OkStatus();
 }
 
@@ -113,6 +118,7 @@ std::vector<JobProcess> ChaosRun::FindProcesses() const {
   return FindJobProcesses(
       {.job_id = view_.job_id,
        .coordinator_pid = view_.coordinator_pid,
+       .coordinator_start_ticks = view_.coordinator_start_ticks,
        .launchers = launches_ != nullptr ? launches_->launchers() : std::map<int64_t, int>()});
 }
 

@@ -43,20 +43,44 @@ std::string LargestFile(const std::string& checkpoint) {
   return largest;
 }
 
-absl::Status FlipBytes(const std::string& path, uint64_t pick) {
+absl::Status DamageError(const std::string& path, int error) {
+  return absl::UnavailableError(absl::StrCat("damage ", path, ": ", ErrorText(error)));
+}
+
+/// CANCELLED if nobody wants it any more once it is read.
+absl::Status FlipByte(const std::string& path, int fd, off_t at, unsigned bit,
+                      const std::function<bool()>& is_wanted) {
+  unsigned char byte = 0;
+  if (::pread(fd, &byte, 1, at) != 1) {
+    return DamageError(path, errno);
+  }
+  byte = static_cast<unsigned char>(byte ^ (1u << bit));
+  if (!is_wanted()) {
+    return absl::CancelledError(absl::StrCat("damage ", path, ": not wanted any more"));
+  }
+  return ::pwrite(fd, &byte, 1, at) == 1 ? absl::OkStatus() : DamageError(path, errno);
+}
+
+// A file of which some bytes are flipped is damaged, whatever has stopped it then.
+absl::Status FlipBytes(const std::string& path, uint64_t pick,
+                       const std::function<bool()>& is_wanted) {
   const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   struct stat info {};
-  bool is_done = file.valid() && ::fstat(file.get(), &info) == 0 && info.st_size > 0;
-  for (int i = 0; is_done && i < kFlippedBytes; ++i) {
+  if (!file.valid() || ::fstat(file.get(), &info) != 0) {
+    return DamageError(path, errno);
+  }
+  if (info.st_size == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is empty"));
+  }
+  absl::Status status;
+  int flipped = 0;
+  while (status.ok() && flipped < kFlippedBytes) {
     pick = pick * kPickStep + 1;
     const auto at = static_cast<off_t>((pick >> 8) % static_cast<uint64_t>(info.st_size));
-    unsigned char byte = 0;
-    is_done = ::pread(file.get(), &byte, 1, at) == 1;
-    byte = static_cast<unsigned char>(byte ^ (1u << (pick % 8)));
-    is_done = is_done && ::pwrite(file.get(), &byte, 1, at) == 1;
+    status = FlipByte(path, file.get(), at, pick % 8, is_wanted);
+    flipped += status.ok() ? 1 : 0;
   }
-  return is_done ? absl::OkStatus()
-                 : absl::UnavailableError(absl::StrCat("damage ", path, ": ", ErrorText(errno)));
+  return flipped > 0 ? absl::OkStatus() : status;
 }
 
 bool IsSame(const struct stat& a, const struct stat& b) {
@@ -75,7 +99,7 @@ bool CheckpointDamage::IsDamaged(const std::string& checkpoint) const {
 }
 
 absl::StatusOr<std::string> CheckpointDamage::Flip(const std::string& folder, uint64_t pick,
-                                                   const std::atomic<bool>& is_wanted) {
+                                                   const std::function<bool()>& is_wanted) {
   std::map<int64_t, std::string> sound;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -94,10 +118,7 @@ absl::StatusOr<std::string> CheckpointDamage::Flip(const std::string& folder, ui
   if (file.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(newest, " has no file that can be damaged"));
   }
-  if (!is_wanted) {
-    return absl::CancelledError(absl::StrCat("damage ", file, ": not wanted any more"));
-  }
-  if (const absl::Status status = FlipBytes(file, pick); !status.ok()) {
+  if (const absl::Status status = FlipBytes(file, pick, is_wanted); !status.ok()) {
     return status;
   }
   Damaged& damaged = damaged_[newest];

@@ -2,8 +2,8 @@
 
 #include <sys/stat.h>
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -17,12 +17,12 @@ namespace fsdprun::chaos {
 /// one at a time.
 class CheckpointDamage {
  public:
-  /// `pick` chooses the bytes. `is_wanted` is asked before they are flipped: another thread may
-  /// change its mind. Returns the path of the file. May block on the file system. Errors:
-  /// CANCELLED; FAILED_PRECONDITION if there is no such checkpoint now, UNAVAILABLE with the file
-  /// and why.
+  /// `pick` chooses the bytes. `is_wanted` is asked before each of them is flipped: the file system
+  /// may have taken so long that nobody wants it any more. Returns the path of the file, also if
+  /// not all were flipped. May block on the file system. Errors, with nothing flipped: CANCELLED;
+  /// FAILED_PRECONDITION if there is no such checkpoint now, UNAVAILABLE with the file and why.
   absl::StatusOr<std::string> Flip(const std::string& folder, uint64_t pick,
-                                   const std::atomic<bool>& is_wanted);
+                                   const std::function<bool()>& is_wanted);
 
  private:
   /// A file as it was left.

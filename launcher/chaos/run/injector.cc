@@ -62,11 +62,14 @@ void Injector::Begin(size_t index, const PlannedFault& fault, const Then& then) 
 
 void Injector::BeginOn(FileThread& thread, size_t index, Work work, std::function<void()> then) {
   beginning_[index] = std::move(work.stop);
-  thread.Run(std::move(work.run), [this, index, then = std::move(then)] {
-    if (beginning_.erase(index) > 0) {
-      then();
-    }
-  });
+  thread.Run(std::move(work.run),
+             [this, index, then = std::move(then), late = std::move(work.late)] {
+               if (beginning_.erase(index) > 0) {
+                 then();
+               } else if (late) {
+                 late();
+               }
+             });
 }
 
 absl::StatusOr<JobProcess> Injector::Victim(const PlannedFault& fault) const {
@@ -127,7 +130,8 @@ void Injector::Fill(size_t index, const Then& then) {
           {[filler, bytes, folder = options_.fill, leave = options_.fill_leave] {
              *bytes = filler->Fill(folder, leave);
            },
-           [filler] { filler->Stop(); }},
+           [filler] { filler->Stop(); },
+           {}},
           [this, index, bytes, then] {
             if (!bytes->ok()) {
               filled_.erase(index);
@@ -147,14 +151,19 @@ void Injector::Corrupt(size_t index, const PlannedFault& fault, const Then& then
   const auto is_wanted = std::make_shared<std::atomic<bool>>(true);
   BeginOn(damage_thread_, index,
           {[file, is_wanted, damage = damage_, folder = options_.corrupt, pick = fault.pick] {
-             *file = damage->Flip(folder, pick, *is_wanted);
+             *file = damage->Flip(folder, pick, [is_wanted] { return is_wanted->load(); });
            },
-           [is_wanted] { *is_wanted = false; }},
+           [is_wanted] { *is_wanted = false; },
+           [this, index, file] {
+             if (file->ok()) {
+               options_.on_late(index, absl::StrCat(**file, " was damaged after that"));
+             }
+           }},
           [this, file, kill, then] { then(KillAfterDamage(kill, *file)); });
 }
 
-// What is damaged stays so, also if workers have ended by themselves meanwhile. The victim is
-// chosen anew: the damage may have taken long.
+// What is damaged stays so, also if workers have ended by themselves meanwhile: it is the next
+// world that reads it. The victim is chosen anew: the damage may have taken long.
 absl::StatusOr<Injector::Done> Injector::KillAfterDamage(
     const PlannedFault& kill, const absl::StatusOr<std::string>& file) const {
   if (!file.ok()) {
@@ -162,7 +171,8 @@ absl::StatusOr<Injector::Done> Injector::KillAfterDamage(
   }
   const absl::StatusOr<JobProcess> victim = Victim(kill);
   if (!victim.ok()) {
-    return Done{absl::StrCat(*file, "; ", std::string(victim.status().message())), {}};
+    return Done{absl::StrCat(*file, "; ", std::string(victim.status().message())),
+                {.new_world = true}};
   }
   const bool is_killed = SendKill(*victim);
   return Done{is_killed ? absl::StrCat(*file, " and kill ", TextOf(*victim))
@@ -195,6 +205,15 @@ void Injector::GiveBack(size_t index) {
 void Injector::GiveUpBeginnings() {
   while (!beginning_.empty()) {
     Lift(beginning_.begin()->first);
+  }
+}
+
+void Injector::Settle(MonoTime deadline) {
+  for (FileThread* thread : {&fill_thread_, &damage_thread_}) {
+    const auto has_ended = std::make_shared<bool>(false);
+    thread->Run([] {}, [has_ended] { *has_ended = true; });
+    while (!*has_ended && thread->Await(deadline)) {
+    }
   }
 }
 

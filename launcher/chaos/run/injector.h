@@ -30,6 +30,8 @@ class Injector {
     std::function<std::vector<JobProcess>()> find;
     /// One of them was sent SIGKILL.
     std::function<void(int64_t pid)> on_killed;
+    /// What was given up was done all the same: it had begun, and cannot be undone.
+    std::function<void(size_t index, const std::string& what)> on_late;
   };
   struct Done {
     /// Whom it met.
@@ -54,6 +56,9 @@ class Injector {
   void Lift(size_t index);
   /// Lifts what has not begun yet.
   void GiveUpBeginnings();
+  /// Waits until all that was lifted or given up has come to its end, but not longer than to
+  /// `deadline`: a file system may hang. For when the loop does not run any more.
+  void Settle(MonoTime deadline);
 
  private:
   absl::StatusOr<JobProcess> Victim(const PlannedFault& fault) const;
@@ -69,6 +74,8 @@ class Injector {
     FileThread::Closure run;
     /// Has it end soon, and do no more.
     std::function<void()> stop;
+    /// On the loop, once it has ended although it was given up; may be empty.
+    std::function<void()> late;
   };
   void BeginOn(FileThread& thread, size_t index, Work work, std::function<void()> then);
   void Continue(size_t index);

@@ -5,6 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "agent/process/process_scan.h"
 #include "agent/process/worker_environment.h"
 #include "base/mutex.h"
 #include "fsdpctl/jobs/job_client.h"
@@ -46,6 +47,12 @@ JobView ViewOf(const v1::JobStatus& status, MonoTime asked_at) {
     view.exit_code = status.exit_code();
   }
   return view;
+}
+
+/// 0 if it is not there.
+uint64_t StartTicksOf(int64_t pid) {
+  ProcessInfo info;
+  return ReadProcess(static_cast<pid_t>(pid), info) ? info.start_time_ticks : 0;
 }
 
 JobAddress AddressOf(const JobEntry& job) {
@@ -96,6 +103,8 @@ void JobWatch::Shared::AskState() {
 
 /// Whether the job itself has answered.
 bool JobWatch::Shared::Ask(const JobEntry& job, JobView* view) {
+  // Of the process that answers then, since it lives until it has: nobody else has its pid sooner.
+  const uint64_t start_ticks = StartTicksOf(job.pid);
   v1::ControlQuestion question;
   question.mutable_status();
   std::optional<v1::JobStatus> answer;
@@ -107,6 +116,7 @@ bool JobWatch::Shared::Ask(const JobEntry& job, JobView* view) {
   }
   *view = ViewOf(*answer, view->asked_at);
   view->answers = status.ok();
+  view->coordinator_start_ticks = view->coordinator_pid == job.pid ? start_ticks : 0;
   const MutexLock lock(mu);
   answerer = job;
   return true;

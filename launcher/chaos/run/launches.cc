@@ -237,6 +237,11 @@ void Launches::End(int signal) {
   StepSoon();
 }
 
+void Launches::Pass(int signal) {
+  machine_->Pass(signal);
+  StepSoon();
+}
+
 void Launches::KillAll() {
   machine_->KillAll(MonoNow());
   StepSoon();

@@ -53,6 +53,8 @@ class Launches {
   void OnKilled(int64_t pid);
   /// The job is to end: whoever decides about it gets the signal.
   void End(int signal);
+  /// Whoever has workers gets the signal.
+  void Pass(int signal);
   /// All that runs gets SIGKILL.
   void KillAll();
 

@@ -1,12 +1,18 @@
 """`fsdprun chaos`: faults in jobs that it starts and in jobs that run already, its verdict, and what it leaves behind."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
+import select
 import shlex
 import signal
+import subprocess
+import termios
+import time
 
 from fsdpctl_case import FsdpctlCase
 from job_case import BIN, JobCase, wait_until
@@ -174,12 +180,20 @@ class StartedJobTest(ChaosCase):
 
     def test_jobs_that_workers_start_are_not_the_job(self):
         schedule = self.dir / "faults.txt"
-        schedule.write_text("5 kill coordinator\n8 kill worker:3\n")
+        schedule.write_text("6 kill coordinator\n8 stop worker:0 100ms\n")
         nested = self.job_of_one(worker='note("nested")\nwait_for("end")\n', name="nested.py")
-        rc, _, err = self.run_to_end(f"--schedule={schedule}", "--settle=300ms", "--", *self.job_of_two_nodes("--max-restarts=2", worker=NESTS),
-                                     *nested)
-        self.assertEqual(rc, 0, err)
+        chaos = self.start_chaos(f"--schedule={schedule}", "--settle=300ms", "--", *self.job_of_two_nodes(worker=NESTS), *nested)
+        self.wait_for_line(chaos, " 1/2 kill coordinator (pid ")
+        if not self.notes("nested"):
+            self.let_end()
+            self.skipTest("this machine is too slow: the job that a worker starts is not there when faults begin")
+        self.assertIn(f"(pid {self.notes('pid')[1, 0]})", self.wait_for_line(chaos, " 2/2 stop worker 0 (pid "))
+        self.wait_for_line(chaos, "waiting for the job's end")
+        self.let_end()
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 0, err)  # Rank 0 ends as what it has started.
         self.assertIn("verdict: survived 2 faults, and ended with 0", err)
+        self.assertEqual(list(self.notes("nested")), [(1, 0)])
 
     def test_another_job_of_the_same_name_is_not_touched(self):
         other = self.start("--nproc-per-node=1", "--max-restarts=3", self.script(WORKER.replace("pid", "other"), "other.py"))
@@ -201,6 +215,61 @@ class StartedJobTest(ChaosCase):
                                      *self.job_of_one())
         self.assertEqual(rc, 1, err)
         self.assertIn("--verify says 3", err)
+
+    def test_what_it_says_on_the_disk_that_it_fills_is_there_when_that_has_room_again(self):
+        disk = self.dir / "disk"
+        disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True).returncode != 0:
+            self.skipTest("a file system cannot be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", disk])
+        schedule = self.dir / "faults.txt"
+        schedule.write_text("0 fill 5s\n3 stop worker:0 100ms\n")
+        log = disk / "log"
+        log.write_text("Has a block.\n")
+        with open(log, "a") as said:
+            chaos = self.start_chaos(f"--schedule={schedule}", f"--fill={disk}", "--fill-leave=0", "--settle=300ms", "--", *self.job_of_one(),
+                                     stderr=said)
+            wait_until(lambda: " 1/2 fill " in log.read_text(), "a full disk")
+            os.write(said.fileno(), b"x" * 4096)  # All of that block.
+        wait_until(lambda: "waiting for the job's end" in log.read_text(), "the last fault to be over")
+        self.let_end()
+        rc, _, _ = self.finish(chaos)
+        self.assertEqual(rc, 0, log.read_text())
+        self.assertIn("verdict: survived 2 faults, and ended with 0", log.read_text())
+
+    def test_a_terminal_that_stops_who_writes_in_the_background_stops_nothing_that_is_started(self):
+        ours, its = pty.openpty()
+        self.addCleanup(os.close, ours)
+        self.addCleanup(os.close, its)
+        modes = termios.tcgetattr(its)
+        modes[3] |= termios.TOSTOP
+        termios.tcsetattr(its, termios.TCSANOW, modes)
+        job = self.job_of_one(worker='    print("heard", flush=True)' + WORKER)
+        chaos = self.start_chaos("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--", *job, stdin=its, stdout=its, stderr=its,
+                                 start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        said = ""
+
+        def has_said(words):
+            nonlocal said
+            while select.select([ours], [], [], 0)[0]:
+                said += os.read(ours, 65536).decode(errors="replace")
+            return words in said
+        wait_until(lambda: has_said("waiting for the job's end"), "the last fault to be over")
+        self.let_end()
+        wait_until(lambda: has_said("verdict: survived 1 fault, and ended with 0"), "the verdict")
+        self.assertEqual(self.finish(chaos)[0], 0, said)
+        self.assertIn("heard", said)
+
+    def test_notices_are_the_jobs(self):
+        worker = '    signal.signal(signal.SIGUSR1, lambda *_: note("notice"))' + WORKER
+        chaos = self.start_chaos("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--",
+                                 *self.job_of_one("--forward-signals=SIGUSR1", worker=worker))
+        self.wait_for_line(chaos, "waiting for the job's end")
+        chaos.send_signal(signal.SIGUSR1)
+        self.wait_for_notes("notice", 1, [0])
+        self.let_end()
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 0, err)
 
     def test_a_job_that_ends_badly_is_no_success(self):
         rc, _, err = self.run_to_end("--faults=1", "--kinds=stop", "--length=100ms", *QUICK, "--",
@@ -289,13 +358,33 @@ class RunningJobTest(ChaosCase):
         self.let_end()
         self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
 
+    def test_a_time_in_which_it_stands_still_itself_is_no_fault_of_the_job(self):
+        nodes = self.start_job()
+        schedule = self.dir / "faults.txt"
+        schedule.write_text("0 kill worker:0\n1h stop worker:0 1s\n")
+        chaos = self.start_chaos(f"--schedule={schedule}", "--patience=5s", "--settle=300ms")
+        self.wait_for_line(chaos, " 1/2 kill worker 0 (pid ")
+        chaos.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + 6
+        wait_until(lambda: time.monotonic() > end, "more than there is patience")
+        self.wait_for_notes("pid", 2, self.ranks)
+        chaos.send_signal(signal.SIGCONT)
+        self.wait_for_line(chaos, " 1/2 kill worker 0 (pid ", ": all workers got on")
+        chaos.send_signal(signal.SIGTERM)
+        rc, _, err = self.finish(chaos)
+        self.assertEqual(rc, 1, err)
+        self.assertIn("verdict: interrupted after 1 fault", err)
+        self.let_end()
+        self.assertEqual([self.finish(node)[0] for node in nodes], [0, 0])
+
     def test_what_ends_it_leaves_the_job_as_it_was(self):
         nodes = self.start_job()
         schedule = self.dir / "faults.json"
         schedule.write_text(json.dumps([{"at": 0, "fault": "stop", "target": "worker:3", "length": "1h"}]))
-        for number in (signal.SIGTERM, signal.SIGQUIT):
+        for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGALRM, signal.SIGXCPU):
             chaos = self.start_chaos(f"--schedule={schedule}")
             pid = self.wait_until_stopped(chaos, 3)
+            chaos.send_signal(signal.SIGUSR1)  # Nothing to a job that was not started here.
             chaos.send_signal(signal.SIGTSTP)  # Ctrl-Z
             self.wait_for_line(chaos, "cannot be suspended")
             chaos.send_signal(number)

@@ -13,12 +13,13 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 constexpr int64_t kServiceManager = 7;
+constexpr uint64_t kStartTicks = 1;
 
 /// A machine with jobs.
 class HouseholdsTest : public ::testing::Test {
  protected:
   void Put(int64_t pid, int64_t parent, const std::string& name) {
-    seen_.push_back({.pid = pid, .parent = parent, .start_ticks = 1, .name = name});
+    seen_.push_back({.pid = pid, .parent = parent, .start_ticks = kStartTicks, .name = name});
   }
   void PutWorker(int64_t pid, int64_t parent, const std::string& job, int rank) {
     Put(pid, parent, "python3");
@@ -45,9 +46,10 @@ class HouseholdsTest : public ::testing::Test {
 TEST_F(HouseholdsTest, OnlyOneJobsProcessesAreFound) {
   PutNode(10, "fsdprun", "mine", 0);
   PutNode(20, "fsdprun", "another", 0);
-  EXPECT_THAT(Found({.job_id = "mine", .coordinator_pid = 10}),
-              ElementsAre("keeper 0 (pid 11)", "agent 0 (pid 10)", "worker 0 (pid 12)",
-                          "worker 1 (pid 13)", "coordinator (pid 10)"));
+  EXPECT_THAT(
+      Found({.job_id = "mine", .coordinator_pid = 10, .coordinator_start_ticks = kStartTicks}),
+      ElementsAre("keeper 0 (pid 11)", "agent 0 (pid 10)", "worker 0 (pid 12)", "worker 1 (pid 13)",
+                  "coordinator (pid 10)"));
   EXPECT_THAT(Found({.coordinator_pid = 10}), IsEmpty());
 }
 
@@ -125,15 +127,32 @@ TEST_F(HouseholdsTest, ASessionThatHasAdoptedAKeeperIsItsAgent) {
 
 TEST_F(HouseholdsTest, ACoordinatorThatIsAnAgentIsBoth) {
   PutNode(10, "fsdprun", "mine", 0);
-  for (const JobProcess& process :
-       JobProcessesAmong(seen_, {.job_id = "mine", .coordinator_pid = 10})) {
+  for (const JobProcess& process : JobProcessesAmong(
+           seen_,
+           {.job_id = "mine", .coordinator_pid = 10, .coordinator_start_ticks = kStartTicks})) {
     EXPECT_EQ(process.is_both, process.pid == 10) << TextOf(process);
   }
 }
 
-TEST_F(HouseholdsTest, APidThatAnotherProgramHasGotIsNoCoordinator) {
-  Put(10, 1, "bash");
-  EXPECT_THAT(Found({.job_id = "mine", .coordinator_pid = 10}), IsEmpty());
+// The user may have many launchers.
+TEST_F(HouseholdsTest, APidThatAnotherLauncherHasGotIsNoCoordinator) {
+  PutNode(10, "fsdprun", "another", 0);
+  EXPECT_THAT(
+      Found({.job_id = "mine", .coordinator_pid = 10, .coordinator_start_ticks = kStartTicks + 1}),
+      IsEmpty());
+  EXPECT_THAT(
+      Found({.job_id = "mine", .coordinator_pid = 10, .coordinator_start_ticks = kStartTicks}),
+      ElementsAre("coordinator (pid 10)"));
+}
+
+TEST_F(HouseholdsTest, AnAgentThatHasGotThePidOfACoordinatorIsNotBoth) {
+  PutNode(10, "fsdprun", "mine", 0);
+  for (const JobProcess& process : JobProcessesAmong(
+           seen_,
+           {.job_id = "mine", .coordinator_pid = 10, .coordinator_start_ticks = kStartTicks + 1})) {
+    EXPECT_FALSE(process.is_both) << TextOf(process);
+    EXPECT_NE(process.role, FaultTarget::kCoordinator);
+  }
 }
 
 TEST(SessionFolderTest, ItFollowsItsOption) {

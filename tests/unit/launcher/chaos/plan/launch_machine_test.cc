@@ -238,6 +238,18 @@ TEST_F(LaunchMachineTest, LaunchersHaveAWhileOnceTheJobIsOver) {
   EXPECT_THAT(Step(), ElementsAre("over 0"));
 }
 
+TEST_F(LaunchMachineTest, WhatIsPassedReachesLaunchersAndEndsNothing) {
+  machine_.Pass(SIGUSR1);
+  EXPECT_THAT(Step(), ElementsAre("start 0", "start 1", "start 2")) << "nobody is there yet";
+  for (size_t i = 0; i < 3; ++i) {
+    machine_.OnStarted(i, now_);
+  }
+  machine_.Pass(SIGUSR1);
+  EXPECT_THAT(Step(),
+              ElementsAre(absl::StrCat("signal 1 ", SIGUSR1), absl::StrCat("signal 2 ", SIGUSR1)));
+  EXPECT_THAT(Step(seconds(1000)), IsEmpty());
+}
+
 TEST_F(LaunchMachineTest, WhatCannotBeKilledIsLeftAndSaid) {
   StartAll();
   machine_.KillAll(now_);
@@ -252,6 +264,12 @@ TEST_F(LaunchMachineJobTest, ItsEndIsTheJobs) {
   machine_.OnKilled(0);
   End(0, kKilled);
   EXPECT_THAT(Step(), ElementsAre("over 137"));
+}
+
+TEST_F(LaunchMachineJobTest, WhatIsPassedReachesTheCommand) {
+  StartAll();
+  machine_.Pass(SIGUSR2);
+  EXPECT_THAT(Step(), ElementsAre(absl::StrCat("signal 0 ", SIGUSR2)));
 }
 
 TEST_F(LaunchMachineJobTest, AProgramThatIsNotThereIsGivenUpAtOnce) {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -36,7 +36,9 @@ class CheckpointDamageTest : public ::testing::Test {
 
   fs::path folder_;
   CheckpointDamage damage_;
-  std::atomic<bool> is_wanted_{true};
+  /// So often.
+  int wanted_ = 1000;
+  const std::function<bool()> is_wanted_ = [this] { return wanted_-- > 0; };
   const std::string sound_ = std::string(5000, 'x');
 };
 
@@ -77,12 +79,28 @@ TEST_F(CheckpointDamageTest, TheLastSoundOneIsNeverDamaged) {
 TEST_F(CheckpointDamageTest, WhatIsNotWantedAnyMoreIsNotDone) {
   Put("step-1.pt", sound_);
   Put("step-2.pt", sound_);
-  is_wanted_ = false;
+  wanted_ = 0;
   EXPECT_EQ(damage_.Flip(folder_.string(), 1, is_wanted_).status().code(),
             absl::StatusCode::kCancelled);
   EXPECT_EQ(TextOf("step-2.pt"), sound_);
-  is_wanted_ = true;
+  wanted_ = 1000;
   EXPECT_TRUE(damage_.Flip(folder_.string(), 1, is_wanted_).ok());
+}
+
+// The file system may hang at any of them.
+TEST_F(CheckpointDamageTest, NoByteIsFlippedAfterItIsNotWantedAnyMore) {
+  Put("step-1.pt", sound_);
+  Put("step-2.pt", sound_);
+  wanted_ = 3;
+  const absl::StatusOr<std::string> file = damage_.Flip(folder_.string(), 1, is_wanted_);
+  ASSERT_TRUE(file.ok()) << "what is damaged is told: " << file.status();
+  int flipped = 0;
+  for (const char byte : TextOf("step-2.pt")) {
+    flipped += byte != 'x' ? 1 : 0;
+  }
+  EXPECT_EQ(flipped, 3);
+  wanted_ = 1000;
+  EXPECT_FALSE(damage_.Flip(folder_.string(), 1, is_wanted_).ok()) << "only one is sound";
 }
 
 TEST_F(CheckpointDamageTest, ACheckpointThatIsWrittenAnewIsSound) {

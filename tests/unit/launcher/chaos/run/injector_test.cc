@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -76,7 +77,12 @@ class InjectorTest : public ::testing::Test {
  protected:
   Injector::Options Options() {
     return {.find = [this] { return processes_; },
-            .on_killed = [this](int64_t pid) { killed_.push_back(pid); }};
+            .on_killed = [this](int64_t pid) { killed_.push_back(pid); },
+            .on_late =
+                [this](size_t index, const std::string& what) {
+                  late_.push_back(absl::StrCat(index, " ", what));
+                  waiter_.Notice();
+                }};
   }
 
   /// Waits until it is known what came of it.
@@ -95,6 +101,30 @@ class InjectorTest : public ::testing::Test {
   LoopWaiter waiter_{loop_};
   std::vector<JobProcess> processes_;
   std::vector<int64_t> killed_;
+  std::vector<std::string> late_;
+};
+
+/// Three checkpoints.
+class Checkpoints {
+ public:
+  Checkpoints() : folder_(absl::StrCat(::testing::TempDir(), "injector_", ::getpid())) {
+    std::filesystem::create_directories(folder_);
+    for (const char* name : {"step-1", "step-2", "step-3"}) {
+      std::ofstream(folder_ / name) << sound_;
+    }
+  }
+  ~Checkpoints() { std::filesystem::remove_all(folder_); }
+
+  std::string folder() const { return folder_.string(); }
+  /// Of the newest.
+  bool IsSound() const {
+    std::ifstream file(folder_ / "step-3");
+    return std::string(std::istreambuf_iterator<char>(file), {}) == sound_;
+  }
+
+ private:
+  const std::filesystem::path folder_;
+  const std::string sound_ = std::string(5000, 'x');
 };
 
 TEST_F(InjectorTest, AnotherProcessThatHasGotThePidIsLeftAlone) {
@@ -147,15 +177,11 @@ TEST_F(InjectorTest, ASessionOfADaemonMayBeAdopted) {
 }
 
 TEST_F(InjectorTest, WhatIsDamagedIsNamedAlsoIfTheVictimHasEnded) {
-  const std::filesystem::path folder = absl::StrCat(::testing::TempDir(), "injector_", ::getpid());
-  std::filesystem::create_directories(folder);
-  for (const char* name : {"step-1", "step-2", "step-3"}) {
-    std::ofstream(folder / name) << std::string(5000, 'x');
-  }
+  const Checkpoints checkpoints;
   const Victim victim;
   processes_ = {victim.As(FaultTarget::kWorker)};
   Injector::Options options = Options();
-  options.corrupt = folder.string();
+  options.corrupt = checkpoints.folder();
   Injector injector(loop_, options);
   const PlannedFault corrupt{.kind = FaultKind::kCorrupt};
   auto done = Begin(injector, 0, corrupt);
@@ -167,7 +193,22 @@ TEST_F(InjectorTest, WhatIsDamagedIsNamedAlsoIfTheVictimHasEnded) {
   EXPECT_THAT(done->what, AllOf(HasSubstr("step-2; worker 0"), HasSubstr("ended by itself")));
   EXPECT_TRUE(done->expects.new_world);
   EXPECT_THAT(killed_, ElementsAre(processes_[0].pid));
-  std::filesystem::remove_all(folder);
+}
+
+// Nobody has read it yet: this world goes on without.
+TEST_F(InjectorTest, WhatIsDamagedIsForTheNextWorldAlsoIfThereIsNoVictim) {
+  const Checkpoints checkpoints;
+  const Victim victim;
+  Injector::Options options = Options();
+  options.corrupt = checkpoints.folder();
+  processes_ = {victim.As(FaultTarget::kWorker)};
+  options.find = [this] { return std::exchange(processes_, {}); };
+  Injector injector(loop_, options);
+  const auto done = Begin(injector, 0, {.kind = FaultKind::kCorrupt});
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_THAT(done->what, HasSubstr("no such worker"));
+  EXPECT_FALSE(checkpoints.IsSound());
+  EXPECT_TRUE(done->expects.new_world);
 }
 
 TEST_F(InjectorTest, AFillThatTakesNothingIsNotDone) {
@@ -220,26 +261,40 @@ TEST_F(InjectorTest, WhatWasFilledIsGivenBackWhenThatIsLifted) {
   std::filesystem::remove_all(folder);
 }
 
-TEST_F(InjectorTest, NobodyIsKilledForADamageThatWasGivenUp) {
-  const std::filesystem::path folder = absl::StrCat(::testing::TempDir(), "injector_", ::getpid());
-  std::filesystem::create_directories(folder);
+// Given up before its thread has come to it, or after.
+TEST_F(InjectorTest, NobodyIsKilledForADamageThatWasGivenUpAndOneThatWasDoneIsTold) {
+  const Checkpoints checkpoints;
   const Victim victim;
   processes_ = {victim.As(FaultTarget::kWorker)};
   Injector::Options options = Options();
-  options.corrupt = folder.string();
+  options.corrupt = checkpoints.folder();
   Injector injector(loop_, options);
-  for (const char* name : {"step-1", "step-2", "step-3"}) {
-    std::ofstream(folder / name) << std::string(5000, 'x');
-  }
-  injector.Begin(0, {.kind = FaultKind::kCorrupt},
+  injector.Begin(7, {.kind = FaultKind::kCorrupt},
                  [](const absl::StatusOr<Injector::Done>&) { ADD_FAILURE(); });
-  injector.Lift(0);
-  processes_.clear();
-  EXPECT_FALSE(Begin(injector, 1, {.kind = FaultKind::kCorrupt}).ok());
-  EXPECT_FALSE(Begin(injector, 2, {.kind = FaultKind::kFill}).ok()) << "after all before";
+  injector.Lift(7);
+  injector.Settle(MonoNow() + std::chrono::seconds(60));
+  EXPECT_EQ(late_.size(), checkpoints.IsSound() ? 0u : 1u);
   EXPECT_TRUE(victim.Lives());
   EXPECT_THAT(killed_, ElementsAre());
-  std::filesystem::remove_all(folder);
+}
+
+TEST_F(InjectorTest, ADamageThatWasDoneWhenItWasGivenUpIsTold) {
+  const Checkpoints checkpoints;
+  const Victim victim;
+  processes_ = {victim.As(FaultTarget::kWorker)};
+  Injector::Options options = Options();
+  options.corrupt = checkpoints.folder();
+  Injector injector(loop_, options);
+  injector.Begin(7, {.kind = FaultKind::kCorrupt},
+                 [](const absl::StatusOr<Injector::Done>&) { ADD_FAILURE(); });
+  const MonoTime end = MonoNow() + std::chrono::seconds(60);
+  while (checkpoints.IsSound() && MonoNow() < end) {
+  }  // The loop does not run, so nobody has heard of it.
+  injector.GiveUpBeginnings();
+  EXPECT_TRUE(waiter_.RunUntil([this] { return !late_.empty(); }));
+  EXPECT_THAT(late_, ElementsAre(AllOf(HasSubstr("7 "), HasSubstr("step-3 was damaged"))));
+  EXPECT_TRUE(victim.Lives());
+  EXPECT_THAT(killed_, ElementsAre());
 }
 
 TEST_F(InjectorTest, WhoIsStoppedTwiceGoesOnWhenBothAreOver) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "agent/process/process_scan.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -104,7 +105,11 @@ TEST(JobProcessesTest, TwoJobsOfOneUserAreToldApart) {
   const FakeNode other("fsdprun", job + "/b", 3);
   EXPECT_THAT(PidsOf({.job_id = job + "/a"}),
               ElementsAre(mine.keeper(), mine.agent(), mine.worker()));
-  EXPECT_THAT(PidsOf({.job_id = job + "/b", .coordinator_pid = other.agent()}),
+  ProcessInfo agent;
+  ASSERT_TRUE(ReadProcess(other.agent(), agent));
+  EXPECT_THAT(PidsOf({.job_id = job + "/b",
+                      .coordinator_pid = other.agent(),
+                      .coordinator_start_ticks = agent.start_time_ticks}),
               ElementsAre(other.keeper(), other.agent(), other.worker(), other.agent()));
   EXPECT_THAT(PidsOf({.job_id = job}), IsEmpty());
 }
