@@ -2,6 +2,8 @@
 # Looked for in TORCH_DIR (cache or environment), then in the PyPI wheel of .venv.
 #   LibTorch::torch   headers, libtorch_cpu, libc10 (all that CPU training needs)
 #   LibTorch::cuda    adds libtorch_cuda, libc10_cuda and the CUDA and NCCL headers; only if LibTorch_CUDA_FOUND
+#   LibTorch_VERSION, LibTorch_CXX11_ABI   its version, and 1 or 0: with which _GLIBCXX_USE_CXX11_ABI it was built
+#   LibTorch_DEFINITIONS   macros that its headers need to be used with
 set(TORCH_DIR "$ENV{TORCH_DIR}" CACHE PATH "LibTorch root (the folder with include/ and lib/)")
 # What was found is cached, and must be looked for again when TORCH_DIR names another one.
 if(NOT "${TORCH_DIR}" STREQUAL "${LibTorch_FOUND_FOR}")
@@ -20,18 +22,37 @@ get_filename_component(LibTorch_ROOT "${LibTorch_INCLUDE_DIR}" DIRECTORY)
 find_library(LibTorch_CPU_LIBRARY torch_cpu HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
 find_library(LibTorch_C10_LIBRARY c10 HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
 
+# What installed libfsdp demands of a LibTorch (fsdpConfig.cmake.in): the version of the headers, and whether the library's
+# functions take the strings of the C++11 ABI.
+if(LibTorch_INCLUDE_DIR AND LibTorch_C10_LIBRARY)
+  set(_version_header ${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h)
+  if(NOT EXISTS ${_version_header})  # before 2.9
+    set(_version_header ${LibTorch_INCLUDE_DIR}/torch/csrc/api/include/torch/version.h)
+  endif()
+  file(READ ${_version_header} _version_text)
+  string(REGEX MATCH "define TORCH_VERSION[ \\\n]+\"([0-9.]+)" _ "${_version_text}")
+  set(LibTorch_VERSION ${CMAKE_MATCH_1})
+  file(STRINGS ${LibTorch_C10_LIBRARY} _cxx11_names REGEX "_ZNK?3c10.*NSt7__cxx1112basic_string" LIMIT_COUNT 1)
+  set(LibTorch_DEFINITIONS USE_DISTRIBUTED USE_C10D_GLOO)
+  set(LibTorch_CXX11_ABI 1)
+  if(NOT _cxx11_names)
+    set(LibTorch_CXX11_ABI 0)
+    list(APPEND LibTorch_DEFINITIONS _GLIBCXX_USE_CXX11_ABI=0)
+  endif()
+endif()
+
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
-  REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR
+  REQUIRED_VARS LibTorch_CPU_LIBRARY LibTorch_C10_LIBRARY LibTorch_INCLUDE_DIR LibTorch_VERSION
+  VERSION_VAR LibTorch_VERSION
   REASON_FAILURE_MESSAGE "run scripts/setup, or pass -DTORCH_DIR=<a LibTorch root>")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
   add_library(LibTorch::torch INTERFACE IMPORTED GLOBAL)
   target_include_directories(LibTorch::torch SYSTEM INTERFACE
     ${LibTorch_INCLUDE_DIR} ${LibTorch_INCLUDE_DIR}/torch/csrc/api/include)
-  target_compile_definitions(LibTorch::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+  target_compile_definitions(LibTorch::torch INTERFACE ${LibTorch_DEFINITIONS})
   target_link_libraries(LibTorch::torch INTERFACE ${LibTorch_CPU_LIBRARY} ${LibTorch_C10_LIBRARY})
-  target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${LibTorch_ROOT}/lib)
 
   find_library(LibTorch_CUDA_LIBRARY torch_cuda HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)
   find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda HINTS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH)

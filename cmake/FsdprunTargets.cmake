@@ -7,6 +7,8 @@
 # LAYER   a library may depend on project libraries of its own layer or below.
 # DEPS    project libraries; EXTERNAL third-party targets (never LibTorch:: on the control side, never gRPC, protobuf or
 #         Abseil on the runtime side, none of them on the shared side).
+# SHARED  a shared library, which is what others link: what it is made of does not reach them. Who uses a part of it beside it
+#         names that under DEPS.
 # COMPUTES  of the control plane: what simulated clusters spend their time in.
 
 # `programs` is what a user runs; scripts/quickstart builds nothing else.
@@ -100,12 +102,14 @@ function(fsdprun_library)
     add_library(${ARG_NAME} INTERFACE)
     target_link_libraries(${ARG_NAME} INTERFACE fsdprun_options ${ARG_DEPS} ${ARG_EXTERNAL})
   else()
+    set(kind STATIC)
+    set(scope PUBLIC)
     if(ARG_SHARED)
-      add_library(${ARG_NAME} SHARED ${ARG_SRCS} ${ARG_HDRS})
-    else()
-      add_library(${ARG_NAME} STATIC ${ARG_SRCS} ${ARG_HDRS})
+      set(kind SHARED)
+      set(scope PRIVATE)
     endif()
-    target_link_libraries(${ARG_NAME} PUBLIC fsdprun_options ${ARG_DEPS} ${ARG_EXTERNAL})
+    add_library(${ARG_NAME} ${kind} ${ARG_SRCS} ${ARG_HDRS})
+    target_link_libraries(${ARG_NAME} ${scope} fsdprun_options ${ARG_DEPS} ${ARG_EXTERNAL})
   endif()
   _fsdprun_record(${ARG_NAME} ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_SIDE} ${ARG_LAYER} ${ARG_DEPS})
   _fsdprun_needs_torch(torch ${ARG_DEPS} ${ARG_EXTERNAL})
@@ -119,6 +123,12 @@ function(fsdprun_library)
   elseif(ARG_SIDE STREQUAL "control" AND ARG_SRCS)
     _fsdprun_compile_as_control(${ARG_NAME} fsdprun_base_headers ${ARG_COMPUTES})
   endif()
+endfunction()
+
+# Restricts what a shared library exports to what the version script names (and the compiler does not hide).
+function(fsdprun_export_only name script)
+  target_link_options(${name} PRIVATE -Wl,--version-script=${script})
+  set_target_properties(${name} PROPERTIES LINK_DEPENDS ${script})
 endfunction()
 
 # Headers of the control plane that are precompiled: in `header`, which needs the targets that follow `source`. What is

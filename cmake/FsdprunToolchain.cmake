@@ -15,6 +15,10 @@ target_compile_options(fsdprun_options INTERFACE
   $<$<BOOL:${FSDPRUN_WERROR}>:-Werror>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 
+# Messages name a source by its path in the project: what is installed does not know the folder where it was built.
+target_compile_options(fsdprun_options INTERFACE
+  -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/= -fmacro-prefix-map=${PROJECT_BINARY_DIR}/=)
+
 find_program(FSDPRUN_MOLD mold)
 if(FSDPRUN_MOLD AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   target_link_options(fsdprun_options INTERFACE -fuse-ld=mold)

@@ -89,7 +89,9 @@ std::vector<OptionSpec> ProgramOptions() {
        .group = G::kProgram,
        .value = V::kSwitch,
        .default_text = "off",
-       .help = "The program is an executable, not a Python script."},
+       .help =
+           "The program is an executable, not a Python script. An ELF file is one without this, "
+           "too."},
       {.name = "run-path",
        .group = G::kProgram,
        .value = V::kSwitch,

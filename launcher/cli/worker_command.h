@@ -12,7 +12,7 @@ namespace fsdprun {
 std::string SubstituteLocalRank(absl::string_view argument, int local_rank);
 
 /// The command line of the worker with this local rank. `python` is the interpreter's path (unused
-/// for executables).
+/// for executables); empty: the script is a program that runs itself.
 std::vector<std::string> WorkerCommand(const LaunchPlan& plan, absl::string_view python,
                                        int local_rank);
 

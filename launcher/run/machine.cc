@@ -14,15 +14,18 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/output/stream_plan.h"
 #include "base/error_text.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/cli/worker_command.h"
 #include "launcher/directory/job_token.h"
 #include "launcher/run/devices.h"
+#include "launcher/run/script_file.h"
 #include "launcher/run/worker_cpus.h"
 
 namespace fsdprun {
@@ -124,22 +127,42 @@ absl::Status CheckVisibleDevices(const LaunchPlan& plan, const Environment& envi
 
 namespace {
 
-// Each worker's script: its path may hold ${local_rank}.
-absl::Status CheckScripts(const LaunchPlan& plan, const Environment& environment) {
-  const bool is_template = plan.program.front().find('$') != std::string::npos;
-  for (int local_rank = 0; local_rank < (is_template ? plan.nproc_per_node : 1); ++local_rank) {
-    const std::string script = SubstituteLocalRank(plan.program.front(), local_rank);
-    if (::access(script.c_str(), R_OK) == 0) {
-      continue;
-    }
-    const int error = errno;
-    const bool is_command = error == ENOENT && script.find('/') == std::string::npos &&
-                            FindOnPath(script, environment).ok();
-    return absl::NotFoundError(
-        absl::StrCat("cannot read the script '", script, "': ", ErrorText(error),
-                     is_command ? "; it is a command on PATH: give --no-python to run it" : ""));
+absl::Status CheckReadable(const std::string& script, const Environment& environment) {
+  if (::access(script.c_str(), R_OK) == 0) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  const int error = errno;
+  const bool is_command = error == ENOENT && script.find('/') == std::string::npos &&
+                          FindOnPath(script, environment).ok();
+  return absl::NotFoundError(
+      absl::StrCat("cannot read the script '", script, "': ", ErrorText(error),
+                   is_command ? "; it is a command on PATH: give --no-python to run it" : ""));
+}
+
+// Each worker's script: its path may hold ${local_rank}. Whether all are ELF programs, which are
+// run without Python.
+absl::StatusOr<bool> CheckScripts(const LaunchPlan& plan, const Environment& environment) {
+  const bool is_template = plan.program.front().find('$') != std::string::npos;
+  const int scripts = is_template ? plan.nproc_per_node : 1;
+  int programs = 0;
+  for (int local_rank = 0; local_rank < scripts; ++local_rank) {
+    const std::string script = SubstituteLocalRank(plan.program.front(), local_rank);
+    const ScriptFile file = ReadScriptFile(script);
+    RETURN_IF_ERROR(file.is_elf ? CheckExecutable(script) : CheckReadable(script, environment));
+    programs += file.is_elf ? 1 : 0;
+    if (local_rank == 0 && !file.shell_line.empty() && !absl::EndsWith(script, ".py")) {
+      Log(LogLevel::kWarning,
+          absl::StrCat(
+              "'", script, "' begins with '", file.shell_line,
+              "' and is run by Python, as by torchrun; give --no-python to run it itself"));
+    }
+  }
+  if (programs != 0 && programs != scripts) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("of '", plan.program.front(), "' some are ELF programs and others are not: ",
+                     "give --no-python and one program that starts the right one"));
+  }
+  return programs != 0;
 }
 
 }  // namespace
@@ -150,15 +173,18 @@ absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environme
     const absl::Status status = FindOnPath(program, environment);
     return status.ok() ? absl::StatusOr<std::string>(std::string()) : status;
   }
+  if (plan.program_kind == ProgramKind::kPythonScript) {
+    ASSIGN_OR_RETURN(const bool is_elf, CheckScripts(plan, environment));
+    if (is_elf) {
+      return std::string();
+    }
+  }
   std::string python = ValueOr(environment, "PYTHON_EXEC", "python3");
   if (const absl::Status status = FindOnPath(python, environment); !status.ok()) {
     return absl::NotFoundError(
         absl::StrCat(status.message(),
                      "; it is needed to run the script: install Python, set PYTHON_EXEC, or "
                      "give --no-python for a program that is not a script"));
-  }
-  if (plan.program_kind == ProgramKind::kPythonScript) {
-    RETURN_IF_ERROR(CheckScripts(plan, environment));
   }
   return python;
 }

@@ -24,8 +24,9 @@ absl::StatusOr<std::string> OwnProgram();
 absl::Status CheckVisibleDevices(const LaunchPlan& plan, const Environment& environment);
 
 /// Checks that the program of `plan` can be started here, by every worker, and returns the
-/// interpreter to use (empty for executables). Errors: NOT_FOUND or PERMISSION_DENIED naming the
-/// path and what to do.
+/// interpreter to use: none (empty) for executables, and for an ELF file that was given as a
+/// script, which Python could not read. Warns of a shell script that Python is to run. Errors:
+/// NOT_FOUND or PERMISSION_DENIED naming the path and what to do.
 absl::StatusOr<std::string> CheckProgram(const LaunchPlan& plan, const Environment& environment);
 
 /// Fresh directories for one run, mode 0700: `<log_dir>/<run id>_<8 random>` for its logs, or

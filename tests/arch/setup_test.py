@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What tests would be skipped for is told at once: skips are an error only at the end of a long run. scripts/setup --tests
-looks for an etcd, a promtool and a Slurm, --soak for Slurm's accounting too, scripts/test (and scripts/soak) for what a user may do. Tried on a copy of scripts/, which has neither
+looks for an etcd, a promtool, a Slurm and a clean Debian, --soak for Slurm's accounting too, scripts/test (and scripts/soak) for what a user may do. Tried on a copy of scripts/, which has neither
 .venv nor .cache."""
 
 import os
@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("bash", "cat", "dirname", "grep", "mkdir", "touch", "flock", "sed", "rm", "tr", "mktemp", "dpkg-query")
+NEEDED = ("bash", "cat", "dirname", "grep", "mkdir", "touch", "flock", "sed", "rm", "tr", "mktemp", "dpkg-query", "mv", "tail")
 
 
 class SetupTest(unittest.TestCase):
@@ -55,16 +55,20 @@ class SetupTest(unittest.TestCase):
     def test_skips_may_be_allowed(self):
         self.assertNotIn("etcd", self.run_setup("--tests", "--no-apt", "--check", FSDPRUN_ALLOW_SKIPS="1")[1])
 
-    def test_a_download_that_fails(self):
-        """apt-get says why; nothing is left of the attempt."""
-        # Whatever this machine is: on another than Debian 12 nothing is fetched.
+    def be_debian(self, **programs):
+        """Whatever this machine is: on another than Debian 12 nothing is fetched. All packages are installed; these programs are
+        there, as scripts."""
         release, setup = self.root / "os-release", self.root / "scripts/setup"
         release.write_text("ID=debian\nVERSION_ID=12\n")
         setup.write_text(setup.read_text().replace("/etc/os-release", str(release)))
-        for name, text in (("apt-get", 'echo "E: no route to the mirror" >&2; exit 100'), ("dpkg-query", "echo installed")):
+        for name, text in {"dpkg-query": "echo installed", **programs}.items():
             (self.path / name).unlink(missing_ok=True)
             (self.path / name).write_text(f"#!{shutil.which('bash')}\n{text}\n")
             (self.path / name).chmod(0o755)
+
+    def test_a_download_that_fails(self):
+        """apt-get says why; nothing is left of the attempt."""
+        self.be_debian(**{"apt-get": 'echo "E: no route to the mirror" >&2; exit 100'})
         code, said = self.run_setup("--tests")
         self.assertEqual(code, 1, said)
         for word in ("apt-get download etcd-server", "/etc/apt", "E: no route to the mirror", "FSDPRUN_ALLOW_SKIPS=1"):
@@ -99,8 +103,63 @@ class SetupTest(unittest.TestCase):
             (slurm / name).parent.mkdir(parents=True, exist_ok=True)
             (slurm / name).write_text("libc.so.6 => /lib/libc.so.6")
 
+    def make_clean_root(self):
+        programs = self.root / ".cache/clean-root/usr/bin"
+        programs.mkdir(parents=True)
+        for name in ("g++", "cmake", "ninja"):
+            (programs / name).symlink_to(shutil.which("true"))
+
+    def all_but_a_clean_root(self):
+        """The environment in which nothing else is missing."""
+        (self.path / "promtool").symlink_to(shutil.which("true"))
+        slurm = self.root / "slurm"
+        self.unpack(slurm, *(f"usr/{name}" for name in ("sbin/slurmctld-wlm", "sbin/slurmd-wlm", "sbin/slurmstepd-wlm", "bin/srun", "bin/scontrol")))
+        return {"TORCHELASTIC_ETCD_BINARY_PATH": shutil.which("true"), "FSDPRUN_SLURM": str(slurm)}
+
+    def test_no_clean_root(self):
+        env = self.all_but_a_clean_root()
+        self.assertIn("missing for install_consumer", self.run_setup("--tests", "--no-apt", "--check", **env)[1])
+        code, said = self.run_setup("--tests", "--no-apt", **env)
+        self.assertEqual(code, 1, said)
+        for word in ("there is no clean Debian", "install_example_*", "--no-apt", "FSDPRUN_ALLOW_SKIPS=1"):
+            self.assertIn(word, said)
+        self.make_clean_root()
+        self.assertNotIn("clean Debian", self.run_setup("--tests", "--no-apt", "--check", **env)[1])
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may make one")
+    def test_a_clean_root_is_made_from_the_mirror_of_apt(self):
+        env = self.all_but_a_clean_root()
+        clean = self.root / ".cache/clean-root"
+        # As apt names it, and what is asked: an address that only apt understands is not handed on.
+        for found, mirror in (("https://mirror.example/debian", "https://mirror.example/debian"),
+                              ("mirror+file:/etc/apt/mirrors/debian.list", "http://deb.debian.org/debian"), ("", "http://deb.debian.org/debian")):
+            make = (f'folder=${{@: -2:1}}; mkdir -p "$folder/usr/bin"; echo "${{@: -1}}" >"$folder/mirror"\n'
+                    f'for name in g++ cmake ninja; do >"$folder/usr/bin/$name"; {shutil.which("chmod")} +x "$folder/usr/bin/$name"; done')
+            self.be_debian(**{"apt-get": f"echo '{found}'", "mmdebstrap": make})
+            code, said = self.run_setup("--tests", "--packages", **env)
+            self.assertEqual(code, 0, said)
+            self.assertEqual((clean / "mirror").read_text(), f"{mirror}\n")
+            shutil.rmtree(clean)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may make one")
+    def test_a_clean_root_that_cannot_be_made(self):
+        """mmdebstrap's last lines say why; nothing is left of the attempt."""
+        env = self.all_but_a_clean_root()
+        lines = 'for i in {1..90}; do echo "I: step $i"; done; mkdir -p "${@: -2:1}/usr"; echo "E: no route to the mirror" >&2; exit 1'
+        self.be_debian(**{"apt-get": "", "mmdebstrap": lines})
+        code, said = self.run_setup("--tests", **env)
+        self.assertEqual(code, 1, said)
+        for word in ("from http://deb.debian.org/debian, said", "I: step 90", "E: no route", "install_example_*", "FSDPRUN_ALLOW_SKIPS=1"):
+            self.assertIn(word, said)
+        self.assertNotIn("I: step 10\n", said)
+        self.assertEqual([path.name for path in (self.root / ".cache").iterdir()], ["setup.lock"])
+        code, said = self.run_setup("--tests", "--packages", FSDPRUN_ALLOW_SKIPS="1", **env)
+        self.assertEqual(code, 0, said)
+        self.assertIn("install_example_* will be skipped", said)
+
     def test_accounting(self):
         """Only soak needs it: --tests does not look for it."""
+        self.make_clean_root()
         (self.path / "promtool").symlink_to(shutil.which("true"))
         slurm = self.root / "slurm"
         programs = ("sbin/slurmctld-wlm", "sbin/slurmd-wlm", "sbin/slurmstepd-wlm", "bin/srun", "bin/scontrol", "bin/sacct")

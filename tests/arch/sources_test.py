@@ -153,7 +153,7 @@ def long_functions(path: str, text: str) -> list[str]:
         table_lines += is_in_table
         if opening is None:
             match = re.match(r"^( {0,2})\S.*\{$", line)
-            is_scope = re.match(r"^\s*(namespace|class|struct|enum|union|extern|#|\}|using)", line) or " = {" in line
+            is_scope = re.match(r"^\s*(//|namespace|class|struct|enum|union|extern|#|\}|using)", line) or " = {" in line
             if match and not is_scope:
                 opening, table_lines = (number, match.group(1)), 0
         elif line.rstrip(";,") in (opening[1] + "}", opening[1] + "})"):

@@ -41,7 +41,7 @@ void note(const std::string& folder, const fsdp::Collectives& group, int64_t beg
 }
 
 int run(const std::string& folder, int deaths, int64_t began_ns) {
-  fsdp::ProcessGroupOptions options = fsdp::ProcessGroupOptions::from_environment();
+  fsdp::ProcessGroupOptions options = fsdp::ProcessGroupOptions::from_environment(at::kCPU);
   options.backend = "gloo";
   const auto group = fsdp::init_process_group(options);
   reduce(*group);

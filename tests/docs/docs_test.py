@@ -6,6 +6,7 @@ commands  Every command line: those of fenced blocks and of inline code. rules.p
 example   The C++ program (compiled and linked by this build) on two ranks, and the CMake lines in a project of its own.
 help      What the documentation says of --help: every key, every flag with its default and its variable.
 report    A failure report that is shown has the lines of a real one.
+changes   Every diff turns tests/install/consumer/before.cc, as far as it shows it, into after.cc.
 """
 
 import argparse
@@ -93,6 +94,7 @@ def self_test(known: names.Names) -> None:
     for words in (["scripts/nothing"], ["scripts/test", "--nothing"], ["scripts/test", "--label", "nothing"],
                   ["scripts/test", "--preset", "nothing"], ["scripts/build", "nothing"], ["ctest", "-R", "^nothing$"],
                   ["ctest", "--test-dir", "build/nothing"], ["ninja", "-C", "build/release", "nothing"],
+                  ["cmake", "--install", "build/release", "--component", "nothing"], ["cmake", "--install", "build/nothing"],
                   [".venv/bin/python", "tests/nothing.py"], ["fsdp-train", "nothing"], ["fsdpctl", "slurm", "nothing"],
                   ["fsdpctl", "slurm", "submit", "--nothing"],
                   [".venv/bin/python", "tests/parity/recovery_test.py", "nothing"],
@@ -105,7 +107,7 @@ def check_commands(build: Path) -> list[str]:
     self_test(known)
     blocks = snippets.blocks_of(ROOT)
     complaints = [f"{block.place}: no rule for a block of {block.language or 'no language'}; see tests/docs/rules.py"
-                  for block in blocks if rules.kind_of_block(block.language, block.text) is None]
+                  for block in blocks if rules.kind_of_block(block.language, block.text) is None and not snippets.is_piece(block)]
     commands = [command for block in blocks if rules.kind_of_block(block.language, block.text) == "commands"
                 for command in snippets.commands_of_block(block)]
     run, seen = 0, set()
@@ -132,7 +134,7 @@ def check_commands(build: Path) -> list[str]:
 
 def check_example(build: Path, source: Path, program: Path) -> list[str]:
     """The C++ program of the README is what this build compiled; it runs on two ranks."""
-    blocks = snippets.blocks_of(ROOT)
+    blocks = [block for block in snippets.blocks_of(ROOT) if not snippets.is_piece(block)]
     by_kind = {rules.kind_of_block(block.language, block.text): block for block in blocks}
     if [block.text for block in blocks if block.language == "cpp"] != [source.read_text()]:
         return ["the C++ blocks of the documentation are not the one program that was compiled: build again"]
@@ -204,9 +206,22 @@ def check_report(build: Path) -> list[str]:
             for label in sorted(labels_of(block.text) - real)]
 
 
+def check_changes() -> list[str]:
+    """install_consumer compiles and runs both files, and finds that they differ in nothing else that matters."""
+    before, after = ((ROOT / f"tests/install/consumer/{name}.cc").read_text() for name in ("before", "after"))
+    diffs = [block for block in snippets.blocks_of(ROOT) if block.language == "diff"]
+    complaints = [] if diffs else ["README.md and docs/ show no diff"]
+    for block in diffs:
+        lines = block.text.splitlines(keepends=True)
+        removed, added = ("".join(line[1:] for line in lines if line[0] != other) for other in "+-")
+        if removed == added or f"\n{removed}" not in before or f"\n{added}" not in after:
+            complaints.append(f"{block.place}: does not make after.cc of before.cc, in tests/install/consumer")
+    return complaints
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("check", choices=["commands", "example", "help", "report"])
+    parser.add_argument("check", choices=["commands", "example", "help", "report", "changes"])
     parser.add_argument("--build", type=Path, required=True, help="the build whose programs are run")
     parser.add_argument("--source", type=Path, help="example: the C++ program as this build extracted it")
     parser.add_argument("--program", type=Path, help="example: and as it linked it")
@@ -216,6 +231,8 @@ def main() -> int:
         complaints = check_commands(options.build)
     elif options.check == "example":
         complaints = check_example(options.build, options.source, options.program)
+    elif options.check == "changes":
+        complaints = check_changes()
     else:
         check = {"help": check_help, "report": check_report}[options.check]
         complaints = check(options.build)

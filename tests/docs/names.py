@@ -44,6 +44,8 @@ class Names:
             return self._fsdpctl(words[1:])
         if words[0] in ("sbatch", "jq"):
             return []
+        if words[0] == "cmake":
+            return self._cmake(words)
         if words[0] == ".venv/bin/python" or words[0].endswith("fsdprun"):
             script = next(number for number, word in enumerate(words) if word.endswith(".py"))
             return self._python_script(words[script], words[script + 1 :])
@@ -107,6 +109,13 @@ class Names:
             if option == "--test-dir" and Path(value).name not in self.presets:
                 found.append(f"no preset builds into {value}")
         return found
+
+    def _cmake(self, words: list[str]) -> list[str]:
+        """Build folders and components; what it configures is a project of the reader's."""
+        known = set(re.findall(r"COMPONENT (\w+)", (self.root / "cmake/FsdprunInstall.cmake").read_text()))
+        options = list(zip(words, words[1:]))
+        return ([f"nothing is installed as the component {value}" for option, value in options if option == "--component" and value not in known] +
+                [f"no preset builds into {value}" for option, value in options if option == "--install" and Path(value).name not in self.presets])
 
     def _ninja(self, words: list[str]) -> list[str]:
         targets = [word for number, word in enumerate(words[1:], 1) if not word.startswith("-") and words[number - 1] != "-C"]

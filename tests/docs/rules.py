@@ -63,6 +63,7 @@ COMMANDS: list[tuple[str, Run | Named]] = [
     (r"\.venv/bin/python .*", Named("ctest runs the same scripts, the benchmarks only scripts/bench")),
     (r"ctest .*", Named("it would start the tests again")),
     (r"ninja .*", Named("it would build")),
+    (r"cmake .*", Named("install_package, install_programs and install_consumer run it")),
 ]
 
 
@@ -77,6 +78,8 @@ BLOCKS: list[tuple[str, str, str]] = [
     ("python", r"FSDPRUN_VITALS_FILE", "worker, which launcher_vitals runs"),
     ("python", r"FSDPRUN_CONTROL_FD.*makefile", "worker that saves when asked, which launcher_fsdpctl_nodes has, too"),
     ("cmake", r"add_subdirectory\(fsdprun", "CMake project"),
+    ("cmake", r"find_package\(fsdp", "CMake project, which install_consumer has"),
+    ("diff", r"fsdp::fully_shard", "change, which install_consumer makes"),
     ("sbatch", r"^#!/bin/bash\n#SBATCH ", "batch file, which slurm_templates runs in a real Slurm"),
     ("", r"fsdp-keeper\n.*worker 0", "picture"),
     ("", r"ShardStore --all-gather--> GatherBuffer", "picture"),

@@ -8,6 +8,9 @@ from pathlib import Path
 # A span of inline code is a command if it begins with one of these.
 COMMAND = re.compile(r"(scripts/\S|\.ci/\S|build/bin/\S|\.venv/bin/\S|fsdprun |fsdp-train |fsdpctl |ctest |ninja |cmake )")
 
+# Pages whose blocks of C++ make one program, and those of Python another.
+IN_PIECES = ("docs/FSDP2.md",)
+
 
 @dataclass(frozen=True)
 class Block:
@@ -45,6 +48,23 @@ def blocks_of(root: Path) -> list[Block]:
         for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M):
             found.append(Block(str(page.relative_to(root)), text[: match.start()].count("\n") + 1, match[1], match[2]))
     return found
+
+
+def is_piece(block: Block) -> bool:
+    """Of a program that a page shows in pieces; fsdp2_page_test.py runs it."""
+    return block.file in IN_PIECES and block.language in ("cpp", "python")
+
+
+def pieces(root: Path, page: str, language: str) -> list[Block]:
+    return [block for block in blocks_of(root) if block.file == page and block.language == language]
+
+
+def cpp_of_pieces(blocks: list[Block]) -> str:
+    """Includes and types, and then a main() of all statements, in the page's order."""
+    is_outside = [re.match(r"#include|struct|using", block.text) is not None for block in blocks]
+    outside = [block.text for block, is_it in zip(blocks, is_outside) if is_it]
+    inside = [block.text for block, is_it in zip(blocks, is_outside) if not is_it]
+    return "\n".join([*outside, "int main() {", *inside, "}", ""])
 
 
 def commands_of_block(block: Block) -> list[Command]:

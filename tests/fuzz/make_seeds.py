@@ -88,6 +88,23 @@ def archives() -> None:
     write("zip", "pickle_of_tensor", b"p" + pickle_of(saved(torch.arange(6, dtype=torch.int16).reshape(2, 3))))
 
 
+def state_dicts() -> None:
+    model = OrderedDict(w=torch.arange(6.0).reshape(2, 3).t(), n=torch.tensor(7), b=torch.ones(2, dtype=torch.bfloat16))
+    model["tied"] = model["w"]
+    model._metadata = OrderedDict({"": {"version": 1}})  # as Module.state_dict() has it
+    whole = saved(model)
+    write("state_dict", "model", b"a" + whole)
+    write("state_dict", "model_pickle", b"m" + pickle_of(whole))
+    newer = {"f": torch.zeros(2, dtype=torch.float8_e5m2), "p": torch.nn.Parameter(torch.ones(1))}
+    write("state_dict", "model_of_newer_types", b"m" + pickle_of(saved(newer)))
+    group = {"lr": torch.tensor(0.1), "betas": (0.9, 0.999), "fused": None, "amsgrad": False, "name": "all"}
+    optimizer = {"state": {"w": {"step": torch.tensor(3.0), "exp_avg": torch.ones(2, 3)}, "b": {"step": 2}},
+                 "param_groups": [group | {"params": ["w"]}, group | {"params": ["b"], "lr": 1}]}
+    write("state_dict", "optimizer", b"a" + saved(optimizer))
+    write("state_dict", "optimizer_pickle", b"o" + pickle_of(saved(optimizer)))
+    write("state_dict", "protocol_4", b"o" + pickle.dumps({"state": {}, "param_groups": [{"params": ["w"]}]}, protocol=4))
+
+
 def safetensors() -> None:
     header = {"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
               "b": {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]},
@@ -220,5 +237,5 @@ def monitoring() -> None:
 
 
 if __name__ == "__main__":
-    for make in (pickles, metadata, archives, safetensors, documents, store, keeper, messages, command_lines, monitoring):
+    for make in (pickles, metadata, archives, state_dicts, safetensors, documents, store, keeper, messages, command_lines, monitoring):
         make()

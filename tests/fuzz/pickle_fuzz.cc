@@ -5,12 +5,12 @@
 #include <string>
 
 #include "base/check.h"
+#include "fsdp_runtime/archive/error.h"
+#include "fsdp_runtime/archive/pickle_reader.h"
+#include "fsdp_runtime/archive/pickle_writer.h"
 #include "tests/fuzz/fuzz_support.h"
-#include "worker/checkpoint/error.h"
-#include "worker/checkpoint/pickle_reader.h"
-#include "worker/checkpoint/pickle_writer.h"
 
-namespace fsdprun::worker::checkpoint {
+namespace fsdp::archive {
 namespace {
 
 constexpr PickleGlobal kAllowed[] = {{"collections", "OrderedDict"},
@@ -35,28 +35,28 @@ class Rewriter {
       case PickleKind::kBytes:
         return false;
       case PickleKind::kTuple:
-        return WriteItems(node, depth) && (out_.Tuple(), true);
+        return WriteItems(node, depth) && (out_.tuple(), true);
       case PickleKind::kList:
-        out_.EmptyList();
-        return WriteItems(node, depth) && (out_.Appends(), true);
+        out_.empty_list();
+        return WriteItems(node, depth) && (out_.appends(), true);
       case PickleKind::kDict:
-        out_.EmptyDict();
-        return WriteItems(node, depth) && (out_.SetItems(), true);
+        out_.empty_dict();
+        return WriteItems(node, depth) && (out_.set_items(), true);
       case PickleKind::kReduce:
       case PickleKind::kObject:
         return WriteCall(node, depth);
       case PickleKind::kPersistentId:
-        return Write(tree_.item(node, 0), depth + 1) && (out_.PersistentId(), true);
+        return Write(tree_.item(node, 0), depth + 1) && (out_.persistent_id(), true);
       default:
         WriteScalar(node);
         return true;
     }
   }
-  std::string Finish() { return out_.Finish(); }
+  std::string Finish() { return out_.finish(); }
 
  private:
   bool WriteItems(const PickleNode& node, int depth) {
-    out_.Mark();
+    out_.mark();
     for (size_t i = 0; i < node.items.size(); ++i) {
       if (!Write(tree_.item(node, i), depth + 1)) {
         return false;
@@ -70,28 +70,28 @@ class Rewriter {
     if (!Write(tree_.item(node, 0), depth + 1) || !Write(tree_.item(node, 1), depth + 1)) {
       return false;
     }
-    node.kind == PickleKind::kReduce ? out_.Reduce() : out_.NewObject();
+    node.kind == PickleKind::kReduce ? out_.reduce() : out_.new_object();
     if (node.items.size() == 3) {
-      return Write(tree_.item(node, 2), depth + 1) && (out_.Build(), true);
+      return Write(tree_.item(node, 2), depth + 1) && (out_.build(), true);
     }
     return true;
   }
   void WriteScalar(const PickleNode& node) {
     switch (node.kind) {
       case PickleKind::kNone:
-        return out_.None();
+        return out_.none();
       case PickleKind::kBool:
-        return out_.Bool(node.integer != 0);
+        return out_.boolean(node.integer != 0);
       case PickleKind::kInt:
-        return out_.Int(node.integer);
+        return out_.integer(node.integer);
       case PickleKind::kUInt:
-        return out_.UInt(static_cast<uint64_t>(node.integer));
+        return out_.unsigned_integer(static_cast<uint64_t>(node.integer));
       case PickleKind::kFloat:
-        return out_.Float(node.real);
+        return out_.real(node.real);
       case PickleKind::kString:
-        return out_.String(node.text);
+        return out_.string(node.text);
       case PickleKind::kGlobal:
-        return out_.Global(node.text, node.name);
+        return out_.global(node.text, node.name);
       default:
         FSDPRUN_CHECK(false, "unhandled node kind");
     }
@@ -126,25 +126,25 @@ void CheckIndices(const PickleTree& tree) {
 void Fuzz(std::string_view input) {
   PickleTree tree;
   try {
-    const fuzz::MemoryBound bound((64 << 10) + 512 * input.size());
-    tree = ReadPickle(input, kAllowed, "the file");
-  } catch (const CheckpointError& error) {
-    FSDPRUN_CHECK(fuzz::IsOneLine(error.what()), "error message is not one line");
+    const fsdprun::fuzz::MemoryBound bound((64 << 10) + 512 * input.size());
+    tree = read_pickle(input, kAllowed, "the file");
+  } catch (const Error& error) {
+    FSDPRUN_CHECK(fsdprun::fuzz::IsOneLine(error.what()), "error message is not one line");
     return;
   }
   CheckIndices(tree);
   Rewriter rewriter(tree);
   if (rewriter.Write(tree.root())) {
     const std::string written = rewriter.Finish();
-    const PickleTree again = ReadPickle(written, kAllowed, "the rewritten file");
+    const PickleTree again = read_pickle(written, kAllowed, "the rewritten file");
     CheckSame(tree, tree.root(), again, again.root());
   }
 }
 
 }  // namespace
-}  // namespace fsdprun::worker::checkpoint
+}  // namespace fsdp::archive
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  fsdprun::worker::checkpoint::Fuzz(fsdprun::fuzz::AsText(data, size));
+  fsdp::archive::Fuzz(fsdprun::fuzz::AsText(data, size));
   return 0;
 }

@@ -7,22 +7,25 @@
 #include <string>
 
 #include "base/check.h"
+#include "fsdp_runtime/archive/zip_archive.h"
 #include "fsdp_runtime/plan/box.h"
 #include "tests/fuzz/fuzz_support.h"
 #include "worker/checkpoint/error.h"
 #include "worker/checkpoint/torch_blob.h"
-#include "worker/checkpoint/zip_archive.h"
 
 namespace fsdprun::worker::checkpoint {
 namespace {
 
+using fsdp::archive::ByteSource;
+using fsdp::archive::ZipRecord;
+using fsdp::archive::ZipWriter;
 using nlohmann::json;
 
-class MemorySource : public BlobSource {
+class MemorySource : public ByteSource {
  public:
   explicit MemorySource(std::string bytes) : bytes_(std::move(bytes)) {}
   int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
-  void Read(int64_t offset, void* out, int64_t byte_count) const override {
+  void read(int64_t offset, void* out, int64_t byte_count) const override {
     FSDPRUN_CHECK(
         offset >= 0 && byte_count >= 0 && offset <= size() && byte_count <= size() - offset,
         "read outside the blob");
@@ -35,10 +38,10 @@ class MemorySource : public BlobSource {
 
 std::string ArchiveAround(std::string_view pickle) {
   ZipWriter zip;
-  zip.Add("archive/data.pkl", pickle);
-  zip.Add("archive/byteorder", "little");
-  zip.Add("archive/data/0", std::string(64, '\7'));
-  return zip.Finish();
+  zip.add("archive/data.pkl", pickle);
+  zip.add("archive/byteorder", "little");
+  zip.add("archive/data/0", std::string(64, '\7'));
+  return zip.finish();
 }
 
 /// Makes each directory entry's two sizes equal and drops its CRC.
@@ -65,20 +68,20 @@ bool IsAccepted(size_t input_bytes, Read&& read) {
   }
 }
 
-void CheckRecords(const BlobSource& source) {
+void CheckRecords(const ByteSource& source) {
   std::map<std::string, ZipRecord> records;
-  if (!IsAccepted(source.size(), [&] { records = ReadZip(source, "it"); })) {
+  if (!IsAccepted(source.size(), [&] { records = read_zip(source, "it"); })) {
     return;
   }
   for (const auto& [name, record] : records) {
     FSDPRUN_CHECK(record.data_offset >= 0 && record.byte_count >= 0 &&
                       record.data_offset <= source.size() - record.byte_count,
                   "record outside the archive");
-    IsAccepted(source.size(), [&, &record = record] { CheckCrc(source, record, "it"); });
+    IsAccepted(source.size(), [&, &record = record] { check_crc(source, record, "it"); });
   }
 }
 
-void CheckTensor(const BlobSource& source) {
+void CheckTensor(const ByteSource& source) {
   TensorBlob blob;
   if (IsAccepted(source.size(), [&] { blob = ReadTensorFrame(source, "it"); })) {
     const int64_t bytes = fsdp::plan::numel_of(blob.sizes) * InfoOf(blob.dtype).element_bytes;
@@ -87,7 +90,7 @@ void CheckTensor(const BlobSource& source) {
   }
 }
 
-void CheckObject(const BlobSource& source) {
+void CheckObject(const ByteSource& source) {
   json object;
   if (!IsAccepted(source.size(), [&] { object = UnpackObject(source, "it"); })) {
     return;

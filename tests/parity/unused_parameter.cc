@@ -1,5 +1,6 @@
-// Trains a model in which some blocks leave a parameter unused in some steps, and writes what has
-// become of the parameters: the other side of unused_parameter_test.py, step by step alike.
+// Trains a model in which some blocks leave a parameter unused in some steps, in two param groups,
+// and writes what has become of the parameters: the other side of unused_parameter_test.py, step by
+// step alike.
 //
 //   unused_parameter <output>   (one process per rank, started by a launcher)
 
@@ -63,6 +64,17 @@ void choose_spares(const Model& model, int64_t step) {
   model.blocks[2]->uses_spare = step >= 2;
 }
 
+/// The blocks' weights with options of their own, and the rest.
+std::vector<fsdp::AdamWParamGroup> param_groups(const fsdp::FSDPModule& root) {
+  std::vector<fsdp::AdamWParamGroup> groups = {
+      {.params = {}, .lr = 2e-2, .beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.1},
+      {.params = {}, .eps = 1e-6}};
+  for (const fsdp::LocalShard& shard : root.sharded_parameters()) {
+    groups[shard.fqn.ends_with("weight") ? 0 : 1].params.push_back(shard.fqn);
+  }
+  return groups;
+}
+
 void write(const fsdp::FSDPModule& root, const fsdp::AdamW& optimizer, std::ostream* out) {
   const std::vector<int64_t> steps = optimizer.parameter_steps();
   size_t index = 0;
@@ -83,7 +95,8 @@ void write(const fsdp::FSDPModule& root, const fsdp::AdamW& optimizer, std::ostr
 }
 
 void train(const char* path) {
-  const auto group = fsdp::init_process_group(fsdp::ProcessGroupOptions::from_environment());
+  const auto group =
+      fsdp::init_process_group(fsdp::ProcessGroupOptions::from_environment(at::kCPU));
   const auto mesh = fsdp::init_device_mesh(c10::kCPU, {group->size()}, {"dp_shard"}, group);
   const fsdp::FullyShardOptions options{
       .mesh = mesh, .reshard_after_forward = std::nullopt, .mp_policy = {}};
@@ -92,8 +105,11 @@ void train(const char* path) {
     fsdp::fully_shard(block.ptr(), options);
   }
   const fsdp::FSDPModule root = fsdp::fully_shard(model.ptr(), options);
-  fsdp::AdamW optimizer(root, {.lr = 1e-2, .weight_decay = 0.1, .no_decay = nullptr});
+  fsdp::AdamW optimizer(root, param_groups(root), {.lr = 1e-2, .weight_decay = 0});
   for (int64_t step = 0; step < kSteps; ++step) {
+    if (step == 3) {
+      optimizer.set_lr(1, 5e-3);
+    }
     choose_spares(*model, step);
     const auto seed = static_cast<double>(1000 * group->rank() + 100 * step);
     model(values({8, kWidth}, seed)).square().mean().backward();

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Trains a model with parameters that some steps leave unused, with libfsdp and with PyTorch's FSDP2, and compares the
-bits of all parameters and their step counts: an optimizer leaves a parameter alone whose gradient is None.
+bits of all parameters and their step counts: an optimizer leaves a parameter alone whose gradient is None. The parameters are
+in two param groups, and a schedule changes the rate of one.
 
 Run by a launcher with --python-side it is PyTorch's side, which unused_parameter.cc mirrors.
 """
@@ -55,8 +56,13 @@ def python_side(output: Path) -> None:
     for number in range(BLOCKS):
         fully_shard(getattr(model, f"block{number}"), mesh=mesh)
     fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+    weights = [parameter for name, parameter in model.named_parameters() if name.endswith("weight")]
+    rest = [parameter for name, parameter in model.named_parameters() if not name.endswith("weight")]
+    optimizer = torch.optim.AdamW([{"params": weights, "lr": 2e-2, "betas": (0.8, 0.95), "weight_decay": 0.1},
+                                   {"params": rest, "eps": 1e-6}], lr=1e-2, weight_decay=0.0)
     for step in range(STEPS):
+        if step == 3:
+            optimizer.param_groups[1]["lr"] = 5e-3
         for number, uses in enumerate((False, step % 2 == 0, step >= 2)):
             getattr(model, f"block{number}").uses_spare = uses
         model(values((8, WIDTH), 1000.0 * rank + 100.0 * step)).square().mean().backward()

@@ -10,6 +10,8 @@ namespace fsdprun::worker::checkpoint {
 namespace {
 
 using fsdp::Box;
+using fsdp::archive::ByteSource;
+using fsdp::archive::ZipRecord;
 using nlohmann::json;
 
 constexpr int64_t kMetadataBytesMax = int64_t{256} << 20;
@@ -128,11 +130,11 @@ void VerifyFile(const std::string& path, const std::string& name, const Manifest
 }
 
 /// One blob of an open file.
-class CheckpointReader::FileSource : public BlobSource {
+class CheckpointReader::FileSource : public ByteSource {
  public:
   FileSource(const InputFile& file, const BlobLocation& blob) : file_(file), blob_(blob) {}
   int64_t size() const override { return blob_.length; }
-  void Read(int64_t offset, void* out, int64_t byte_count) const override {
+  void read(int64_t offset, void* out, int64_t byte_count) const override {
     file_.Read(blob_.offset + offset, out, byte_count);
   }
 
@@ -171,10 +173,10 @@ CheckpointReader::FileSource CheckpointReader::Source(const std::string& key,
   return {file, blob};
 }
 
-void CheckpointReader::VerifyRecord(const BlobSource& source, const BlobLocation& blob,
+void CheckpointReader::VerifyRecord(const ByteSource& source, const BlobLocation& blob,
                                     const ZipRecord& record, const std::string& what) {
   if (!opened_.manifest && verified_.emplace(blob.file, blob.offset).second) {
-    CheckCrc(source, record, what);
+    check_crc(source, record, what);
   }
 }
 
@@ -204,7 +206,7 @@ void CheckpointReader::ReadChunk(const std::string& key, const StoredTensor& ten
   }
   const int64_t bytes = dtype.element_bytes;
   fsdp::plan::for_each_run(part, chunk.box, wanted, [&](int64_t from, int64_t to, int64_t numel) {
-    source.Read(blob.data_offset + from * bytes, out + to * bytes, numel * bytes);
+    source.read(blob.data_offset + from * bytes, out + to * bytes, numel * bytes);
   });
 }
 

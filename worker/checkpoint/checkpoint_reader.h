@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "fsdp_runtime/archive/zip_archive.h"
 #include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/file_system.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/torch_blob.h"
-#include "worker/checkpoint/zip_archive.h"
 
 namespace fsdprun::worker::checkpoint {
 
@@ -56,8 +56,8 @@ class CheckpointReader {
  private:
   class FileSource;
   FileSource Source(const std::string& key, const BlobLocation& blob);
-  void VerifyRecord(const BlobSource& source, const BlobLocation& blob, const ZipRecord& record,
-                    const std::string& what);
+  void VerifyRecord(const fsdp::archive::ByteSource& source, const BlobLocation& blob,
+                    const fsdp::archive::ZipRecord& record, const std::string& what);
   void ReadChunk(const std::string& key, const StoredTensor& tensor, const StoredChunk& chunk,
                  const fsdp::Box& part, const fsdp::Box& wanted, char* out);
 

@@ -4,12 +4,17 @@
 #include <set>
 #include <utility>
 
+#include "fsdp_runtime/archive/pickle_reader.h"
 #include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/error.h"
-#include "worker/checkpoint/pickle_reader.h"
 
 namespace fsdprun::worker::checkpoint {
 namespace {
+
+using fsdp::archive::PickleGlobal;
+using fsdp::archive::PickleKind;
+using fsdp::archive::PickleNode;
+using fsdp::archive::PickleTree;
 
 constexpr int64_t kDimensionsMax = 16;
 constexpr size_t kTextBytesMax = 4096;  // of a key, a file name, a part of a path
@@ -57,7 +62,7 @@ class Decoder {
  public:
   Decoder(std::string_view bytes, const std::string& what)
       : what_(what),
-        tree_(ReadPickle(bytes, kAllowed, what)),
+        tree_(read_pickle(bytes, kAllowed, what)),
         visits_left_(16 * bytes.size() + (1 << 20)) {}
 
   DcpMetadata Run() {
@@ -92,8 +97,8 @@ class Decoder {
 
   void Expect(const PickleNode& node, PickleKind kind, const std::string& place) const {
     if (node.kind != kind) {
-      Fail("has " + std::string(KindName(node.kind)) + " as " + place + ", expected " +
-           KindName(kind));
+      Fail("has " + std::string(kind_name(node.kind)) + " as " + place + ", expected " +
+           kind_name(kind));
     }
   }
 
@@ -103,7 +108,7 @@ class Decoder {
 
   void ExpectObject(const PickleNode& node, std::string_view name) const {
     if (!IsObject(node, name)) {
-      Fail("has " + std::string(KindName(node.kind)) + " where a " + std::string(name) +
+      Fail("has " + std::string(kind_name(node.kind)) + " where a " + std::string(name) +
            " belongs");
     }
   }
@@ -161,7 +166,7 @@ class Decoder {
       tuple = &tree_.item(tree_.item(node, 1), 0);
     }
     if (tuple->kind != PickleKind::kTuple && tuple->kind != PickleKind::kList) {
-      Fail("has " + std::string(KindName(tuple->kind)) + " as " + place + ", expected a size");
+      Fail("has " + std::string(kind_name(tuple->kind)) + " as " + place + ", expected a size");
     }
     if (tuple->items.size() > static_cast<size_t>(kDimensionsMax)) {
       Fail("has more than " + std::to_string(kDimensionsMax) + " dimensions as " + place);

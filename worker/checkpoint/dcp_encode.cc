@@ -1,131 +1,133 @@
+#include "fsdp_runtime/archive/pickle_writer.h"
 #include "worker/checkpoint/dcp_metadata.h"
-#include "worker/checkpoint/pickle_writer.h"
 
 namespace fsdprun::worker::checkpoint {
 namespace {
 
+using fsdp::archive::PickleWriter;
+
 constexpr std::string_view kStorageModule = "torch.distributed.checkpoint.filesystem";
 
 void EmitObject(PickleWriter& out, std::string_view module, std::string_view name) {
-  out.Global(module, name);
-  out.EmptyTuple();
-  out.NewObject();
+  out.global(module, name);
+  out.empty_tuple();
+  out.new_object();
 }
 
 void EmitSize(PickleWriter& out, const std::vector<int64_t>& sizes) {
-  out.Global("torch", "Size");
-  out.Mark();
-  out.Mark();
+  out.global("torch", "Size");
+  out.mark();
+  out.mark();
   for (const int64_t size : sizes) {
-    out.Int(size);
+    out.integer(size);
   }
-  out.Tuple();
-  out.Tuple();
-  out.Reduce();
+  out.tuple();
+  out.tuple();
+  out.reduce();
 }
 
 void EmitProperties(PickleWriter& out, const std::string& dtype) {
   EmitObject(out, kMetadataModule, "TensorProperties");
-  out.Mark();
-  out.Global("torch", dtype);
-  out.Global("torch.serialization", "_get_layout");
-  out.Mark();
-  out.String("torch.strided");
-  out.Tuple();
-  out.Reduce();
-  out.Bool(false);  // requires_grad
-  out.Global(kMetadataModule, "_MEM_FORMAT_ENCODING");
-  out.Mark();
-  out.Int(0);  // TORCH_CONTIGUOUS_FORMAT
-  out.Tuple();
-  out.Reduce();
-  out.Bool(false);  // pin_memory
-  out.Tuple();
-  out.Build();
+  out.mark();
+  out.global("torch", dtype);
+  out.global("torch.serialization", "_get_layout");
+  out.mark();
+  out.string("torch.strided");
+  out.tuple();
+  out.reduce();
+  out.boolean(false);  // requires_grad
+  out.global(kMetadataModule, "_MEM_FORMAT_ENCODING");
+  out.mark();
+  out.integer(0);  // TORCH_CONTIGUOUS_FORMAT
+  out.tuple();
+  out.reduce();
+  out.boolean(false);  // pin_memory
+  out.tuple();
+  out.build();
 }
 
 void EmitTensor(PickleWriter& out, const StoredTensor& tensor) {
   EmitObject(out, kMetadataModule, "TensorStorageMetadata");
-  out.EmptyDict();
-  out.Mark();
-  out.String("properties");
+  out.empty_dict();
+  out.mark();
+  out.string("properties");
   EmitProperties(out, tensor.dtype);
-  out.String("size");
+  out.string("size");
   EmitSize(out, tensor.shape);
-  out.String("chunks");
-  out.EmptyList();
-  out.Mark();
+  out.string("chunks");
+  out.empty_list();
+  out.mark();
   for (const StoredChunk& chunk : tensor.chunks) {
     EmitObject(out, kMetadataModule, "ChunkStorageMetadata");
-    out.EmptyDict();
-    out.Mark();
-    out.String("offsets");
+    out.empty_dict();
+    out.mark();
+    out.string("offsets");
     EmitSize(out, chunk.box.offsets);
-    out.String("sizes");
+    out.string("sizes");
     EmitSize(out, chunk.box.sizes);
-    out.SetItems();
-    out.Build();
+    out.set_items();
+    out.build();
   }
-  out.Appends();
-  out.SetItems();
-  out.Build();
+  out.appends();
+  out.set_items();
+  out.build();
 }
 
 void EmitLocation(PickleWriter& out, const BlobLocation& blob) {
   EmitObject(out, kStorageModule, "_StorageInfo");
-  out.EmptyDict();
-  out.Mark();
-  out.String("relative_path");
-  out.String(blob.file);
-  out.String("offset");
-  out.Int(blob.offset);
-  out.String("length");
-  out.Int(blob.length);
-  out.SetItems();
-  out.Build();
+  out.empty_dict();
+  out.mark();
+  out.string("relative_path");
+  out.string(blob.file);
+  out.string("offset");
+  out.integer(blob.offset);
+  out.string("length");
+  out.integer(blob.length);
+  out.set_items();
+  out.build();
 }
 
 /// `box` is null for an object, which has no place within a tensor.
 void EmitIndex(PickleWriter& out, const std::string& key, const fsdp::plan::Box* box,
                size_t position) {
   EmitObject(out, kMetadataModule, "MetadataIndex");
-  out.EmptyDict();
-  out.Mark();
-  out.String("fqn");
-  out.String(key);
-  out.String("index");
+  out.empty_dict();
+  out.mark();
+  out.string("fqn");
+  out.string(key);
+  out.string("index");
   if (box == nullptr) {
-    out.None();
+    out.none();
   } else {
-    out.Int(static_cast<int64_t>(position));
-    out.String("offset");
+    out.integer(static_cast<int64_t>(position));
+    out.string("offset");
     EmitSize(out, box->offsets);
   }
-  out.SetItems();
-  out.Build();
+  out.set_items();
+  out.build();
 }
 
 void EmitPaths(PickleWriter& out, const DcpMetadata& metadata) {
-  out.EmptyDict();
-  out.Mark();
+  out.empty_dict();
+  out.mark();
   for (const auto& [key, path] : metadata.paths) {
-    out.String(key);
-    out.Mark();
+    out.string(key);
+    out.mark();
     for (const PathPart& part : path) {
       if (const auto* name = std::get_if<std::string>(&part)) {
-        out.String(*name);
+        out.string(*name);
       } else {
-        out.Int(std::get<int64_t>(part));
+        out.integer(std::get<int64_t>(part));
       }
     }
-    out.Tuple();
+    out.tuple();
   }
-  out.SetItems();
+  out.set_items();
 }
 
 void EmitStorage(PickleWriter& out, const DcpMetadata& metadata) {
-  out.EmptyDict();
-  out.Mark();
+  out.empty_dict();
+  out.mark();
   for (const auto& [key, blob] : metadata.objects) {
     EmitIndex(out, key, nullptr, 0);
     EmitLocation(out, blob);
@@ -139,7 +141,7 @@ void EmitStorage(PickleWriter& out, const DcpMetadata& metadata) {
       EmitLocation(out, tensor.chunks[i].blob);
     }
   }
-  out.SetItems();
+  out.set_items();
 }
 
 }  // namespace
@@ -162,32 +164,32 @@ std::vector<PathPart> PathOfKey(std::string_view key) {
 std::string EncodeDcpMetadata(const DcpMetadata& metadata) {
   PickleWriter out;
   EmitObject(out, kMetadataModule, "Metadata");
-  out.EmptyDict();
-  out.Mark();
-  out.String("state_dict_metadata");
-  out.EmptyDict();
-  out.Mark();
+  out.empty_dict();
+  out.mark();
+  out.string("state_dict_metadata");
+  out.empty_dict();
+  out.mark();
   for (const auto& [key, blob] : metadata.objects) {
-    out.String(key);
+    out.string(key);
     EmitObject(out, kMetadataModule, "BytesStorageMetadata");
   }
   for (const auto& [key, tensor] : metadata.tensors) {
-    out.String(key);
+    out.string(key);
     EmitTensor(out, tensor);
   }
-  out.SetItems();
-  out.String("planner_data");
+  out.set_items();
+  out.string("planner_data");
   EmitPaths(out, metadata);
-  out.String("storage_data");
+  out.string("storage_data");
   EmitStorage(out, metadata);
   // A StorageMeta would carry a pathlib object; DCP does without.
-  out.String("storage_meta");
-  out.None();
-  out.String("version");
-  out.String("1.0.0");
-  out.SetItems();
-  out.Build();
-  return out.Finish();
+  out.string("storage_meta");
+  out.none();
+  out.string("version");
+  out.string("1.0.0");
+  out.set_items();
+  out.build();
+  return out.finish();
 }
 
 }  // namespace fsdprun::worker::checkpoint

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fsdp_runtime/archive/zip_archive.h"
 #include "fsdp_runtime/plan/box.h"
 #include "worker/checkpoint/torch_blob.h"
 
@@ -36,7 +37,8 @@ class Appender {
       Write(blob.object.data(), blob.object.size(), hash);
     } else {
       const auto data_bytes = static_cast<size_t>(DataBytes(blob));
-      const BlobFrame frame = FrameTensor(blob.dtype, blob.sizes, Crc32(0, blob.data, data_bytes));
+      const BlobFrame frame = FrameTensor(blob.dtype, blob.sizes,
+                                          fsdp::archive::update_crc32(0, blob.data, data_bytes));
       Write(frame.prefix.data(), frame.prefix.size(), hash);
       Write(blob.data, data_bytes, hash);
       Write(frame.suffix.data(), frame.suffix.size(), hash);

@@ -1,21 +1,29 @@
 #include "worker/checkpoint/torch_blob.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
 
+#include "fsdp_runtime/archive/pickle_reader.h"
+#include "fsdp_runtime/archive/pickle_writer.h"
+#include "fsdp_runtime/archive/saved_tensor.h"
+#include "fsdp_runtime/archive/zip_archive.h"
 #include "fsdp_runtime/plan/box.h"
 #include "worker/checkpoint/error.h"
-#include "worker/checkpoint/pickle_reader.h"
-#include "worker/checkpoint/pickle_writer.h"
-#include "worker/checkpoint/zip_archive.h"
 
 namespace fsdprun::worker::checkpoint {
 namespace {
 
+using fsdp::archive::ByteSource;
+using fsdp::archive::PickleGlobal;
+using fsdp::archive::PickleKind;
+using fsdp::archive::PickleNode;
+using fsdp::archive::PickleTree;
+using fsdp::archive::PickleWriter;
+using fsdp::archive::SavedTensor;
+using fsdp::archive::ZipRecord;
+using fsdp::archive::ZipWriter;
 using nlohmann::json;
 
 constexpr size_t kAlignment = 64;
@@ -26,82 +34,66 @@ constexpr int64_t kPickleBytesMax = int64_t{64} << 20;
 // the data alone.
 constexpr std::string_view kSerializationId = "0000000000000000000000000000000000000000";
 
-constexpr PickleGlobal kTensorGlobals[] = {
-    {"torch._utils", "_rebuild_tensor_v2"},
-    {"collections", "OrderedDict"},
-    {"torch", "Size"},
-    {"torch", "FloatStorage"},
-    {"torch", "DoubleStorage"},
-    {"torch", "HalfStorage"},
-    {"torch", "BFloat16Storage"},
-    {"torch", "LongStorage"},
-    {"torch", "IntStorage"},
-    {"torch", "ShortStorage"},
-    {"torch", "CharStorage"},
-    {"torch", "ByteStorage"},
-    {"torch", "BoolStorage"},
-};
-
 constexpr PickleGlobal kObjectGlobals[] = {{"collections", "OrderedDict"}};
 
 std::string TensorPickle(DType dtype, const std::vector<int64_t>& sizes) {
   PickleWriter out;
-  out.Global("torch._utils", "_rebuild_tensor_v2");
-  out.Mark();
-  out.Mark();
-  out.String("storage");
-  out.Global("torch", InfoOf(dtype).storage);
-  out.String("0");
-  out.String("cpu");
-  out.Int(fsdp::plan::numel_of(sizes));
-  out.Tuple();
-  out.PersistentId();
-  out.Int(0);  // storage offset
-  out.Mark();
+  out.global("torch._utils", "_rebuild_tensor_v2");
+  out.mark();
+  out.mark();
+  out.string("storage");
+  out.global("torch", InfoOf(dtype).storage);
+  out.string("0");
+  out.string("cpu");
+  out.integer(fsdp::plan::numel_of(sizes));
+  out.tuple();
+  out.persistent_id();
+  out.integer(0);  // storage offset
+  out.mark();
   for (const int64_t size : sizes) {
-    out.Int(size);
+    out.integer(size);
   }
-  out.Tuple();
+  out.tuple();
   std::vector<int64_t> strides(sizes.size(), 1);
   for (size_t d = sizes.size(); d-- > 1;) {
     strides[d - 1] = strides[d] * std::max<int64_t>(sizes[d], 1);
   }
-  out.Mark();
+  out.mark();
   for (const int64_t stride : strides) {
-    out.Int(stride);
+    out.integer(stride);
   }
-  out.Tuple();
-  out.Bool(false);  // requires_grad
-  out.Global("collections", "OrderedDict");
-  out.EmptyTuple();
-  out.Reduce();
-  out.Tuple();
-  out.Reduce();
-  return out.Finish();
+  out.tuple();
+  out.boolean(false);  // requires_grad
+  out.global("collections", "OrderedDict");
+  out.empty_tuple();
+  out.reduce();
+  out.tuple();
+  out.reduce();
+  return out.finish();
 }
 
 void EmitScalar(PickleWriter& out, const json& value) {
   switch (value.type()) {
     case json::value_t::string:
-      out.String(value.get_ref<const std::string&>());
+      out.string(value.get_ref<const std::string&>());
       return;
     case json::value_t::boolean:
-      out.Bool(value.get<bool>());
+      out.boolean(value.get<bool>());
       return;
     case json::value_t::number_integer:
-      out.Int(value.get<int64_t>());
+      out.integer(value.get<int64_t>());
       return;
     case json::value_t::number_unsigned:
-      out.UInt(value.get<uint64_t>());
+      out.unsigned_integer(value.get<uint64_t>());
       return;
     case json::value_t::number_float:
       if (!std::isfinite(value.get<double>())) {
         throw CheckpointError("cannot store NaN or infinity in the training state");
       }
-      out.Float(value.get<double>());
+      out.real(value.get<double>());
       return;
     default:
-      out.None();
+      out.none();
       return;
   }
 }
@@ -112,20 +104,20 @@ void EmitJson(PickleWriter& out, const json& value, int depth) {
                           std::to_string(kBlobDepthMax));
   }
   if (value.is_object()) {
-    out.EmptyDict();
-    out.Mark();
+    out.empty_dict();
+    out.mark();
     for (const auto& [key, item] : value.items()) {
-      out.String(key);
+      out.string(key);
       EmitJson(out, item, depth + 1);
     }
-    out.SetItems();
+    out.set_items();
   } else if (value.is_array()) {
-    out.EmptyList();
-    out.Mark();
+    out.empty_list();
+    out.mark();
     for (const json& item : value) {
       EmitJson(out, item, depth + 1);
     }
-    out.Appends();
+    out.appends();
   } else {
     EmitScalar(out, value);
   }
@@ -173,7 +165,7 @@ class JsonBuilder {
         return object;
       }
       default:
-        throw CheckpointError(what_ + " holds " + KindName(node.kind) +
+        throw CheckpointError(what_ + " holds " + kind_name(node.kind) +
                               "; only plain data are read");
     }
   }
@@ -191,80 +183,23 @@ class JsonBuilder {
   size_t visits_left_;
 };
 
-std::string ReadRecord(const BlobSource& source, const std::map<std::string, ZipRecord>& records,
+std::string ReadRecord(const ByteSource& source, const std::map<std::string, ZipRecord>& records,
                        const std::string& name, const std::string& what) {
   const auto found = records.find(name);
   if (found == records.end() || found->second.byte_count > kPickleBytesMax) {
     throw CheckpointError(what + ": the archive has no record " + name + " of a plausible size");
   }
-  CheckCrc(source, found->second, what + ", record " + name + ",");
   std::string bytes(static_cast<size_t>(found->second.byte_count), '\0');
-  source.Read(found->second.data_offset, bytes.data(), found->second.byte_count);
+  read_record(source, found->second, bytes.data(), what + ", record " + name + ",");
   return bytes;
 }
 
-std::vector<int64_t> Integers(const PickleTree& tree, const PickleNode& tuple,
-                              const std::string& what) {
-  std::vector<int64_t> values;
-  bool is_good = tuple.kind == PickleKind::kTuple && tuple.items.size() <= 16;
-  for (size_t i = 0; is_good && i < tuple.items.size(); ++i) {
-    const PickleNode& item = tree.item(tuple, i);
-    is_good = item.kind == PickleKind::kInt && item.integer >= 0;
-    values.push_back(item.integer);
-  }
-  if (!is_good) {
-    throw CheckpointError(what + " has a damaged tensor description");
-  }
-  return values;
-}
-
-struct TensorDescription {
-  const DTypeInfo* dtype = nullptr;
-  std::string record;
-  int64_t storage_offset = 0;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-};
-
-TensorDescription Describe(const PickleTree& tree, const std::string& what) {
-  const auto require = [&](bool is_good) {
-    if (!is_good) {
-      throw CheckpointError(what + " is not a plain tensor (torch._utils._rebuild_tensor_v2)");
-    }
-  };
-  const PickleNode& call = tree.root();
-  require(call.kind == PickleKind::kReduce && tree.item(call, 0).name == "_rebuild_tensor_v2");
-  const PickleNode& arguments = tree.item(call, 1);
-  require(arguments.items.size() >= 4);
-  const PickleNode& id = tree.item(arguments, 0);
-  require(id.kind == PickleKind::kPersistentId);
-  const PickleNode& storage = tree.item(id, 0);
-  require(storage.kind == PickleKind::kTuple && storage.items.size() == 5);
-  const PickleNode& type = tree.item(storage, 1);
-  const PickleNode& record = tree.item(storage, 2);
-  const PickleNode& offset = tree.item(arguments, 1);
-  require(type.kind == PickleKind::kGlobal && record.kind == PickleKind::kString &&
-          offset.kind == PickleKind::kInt && offset.integer >= 0);
-  TensorDescription description;
-  description.dtype = FindStorage(type.name);
-  require(description.dtype != nullptr);
-  description.record = std::string(record.text);
-  description.storage_offset = offset.integer;
-  description.sizes = Integers(tree, tree.item(arguments, 2), what);
-  description.strides = Integers(tree, tree.item(arguments, 3), what);
-  require(description.sizes.size() == description.strides.size());
-  return description;
-}
-
-/// Number of elements; throws unless the strides are row-major.
-int64_t CheckContiguous(const TensorDescription& tensor, const std::string& what) {
+/// Throws unless the strides are row-major.
+void CheckContiguous(const SavedTensor& tensor, const std::string& what) {
   int64_t expected = 1;
   bool is_contiguous = true;
   for (size_t d = tensor.sizes.size(); d-- > 0;) {
     is_contiguous = is_contiguous && (tensor.sizes[d] <= 1 || tensor.strides[d] == expected);
-    if (tensor.sizes[d] != 0 && expected > (int64_t{1} << 56) / tensor.sizes[d]) {
-      throw CheckpointError(what + " has an impossible size");
-    }
     expected *= tensor.sizes[d];
   }
   if (!is_contiguous && expected != 0) {
@@ -272,14 +207,9 @@ int64_t CheckContiguous(const TensorDescription& tensor, const std::string& what
                           " is stored with strides that are not row-major; save it again "
                           "after .contiguous()");
   }
-  return expected;
 }
 
 }  // namespace
-
-uint32_t Crc32(uint32_t crc, const void* data, size_t byte_count) {
-  return static_cast<uint32_t>(crc32_z(crc, static_cast<const unsigned char*>(data), byte_count));
-}
 
 BlobFrame FrameTensor(DType dtype, const std::vector<int64_t>& sizes, uint32_t data_crc32) {
   const int64_t data_bytes = fsdp::plan::numel_of(sizes) * InfoOf(dtype).element_bytes;
@@ -288,16 +218,16 @@ BlobFrame FrameTensor(DType dtype, const std::vector<int64_t>& sizes, uint32_t d
                           " bytes; pieces are cut below 4 GiB");
   }
   ZipWriter zip;
-  zip.Add("archive/data.pkl", TensorPickle(dtype, sizes));
-  zip.Add("archive/.format_version", "1");
-  zip.Add("archive/.storage_alignment", "64");
-  zip.Add("archive/byteorder", "little");
-  zip.AddExternal("archive/data/0", static_cast<uint32_t>(data_bytes), data_crc32, kAlignment);
+  zip.add("archive/data.pkl", TensorPickle(dtype, sizes));
+  zip.add("archive/.format_version", "1");
+  zip.add("archive/.storage_alignment", "64");
+  zip.add("archive/byteorder", "little");
+  zip.add_external("archive/data/0", static_cast<uint32_t>(data_bytes), data_crc32, kAlignment);
   BlobFrame frame;
-  frame.prefix = zip.TakePrefix();
-  zip.Add("archive/version", "3\n");
-  zip.Add("archive/.data/serialization_id", kSerializationId);
-  frame.suffix = zip.Finish();
+  frame.prefix = zip.take_prefix();
+  zip.add("archive/version", "3\n");
+  zip.add("archive/.data/serialization_id", kSerializationId);
+  frame.suffix = zip.finish();
   return frame;
 }
 
@@ -305,38 +235,42 @@ std::string PackObject(const json& value) {
   PickleWriter pickle;
   EmitJson(pickle, value, 0);
   ZipWriter zip;
-  zip.Add("archive/data.pkl", pickle.Finish());
-  zip.Add("archive/.format_version", "1");
-  zip.Add("archive/.storage_alignment", "64");
-  zip.Add("archive/byteorder", "little");
-  zip.Add("archive/version", "3\n");
-  zip.Add("archive/.data/serialization_id", kSerializationId);
-  return zip.Finish();
+  zip.add("archive/data.pkl", pickle.finish());
+  zip.add("archive/.format_version", "1");
+  zip.add("archive/.storage_alignment", "64");
+  zip.add("archive/byteorder", "little");
+  zip.add("archive/version", "3\n");
+  zip.add("archive/.data/serialization_id", kSerializationId);
+  return zip.finish();
 }
 
-TensorBlob ReadTensorFrame(const BlobSource& source, const std::string& what) {
-  const std::map<std::string, ZipRecord> records = ReadZip(source, what);
+TensorBlob ReadTensorFrame(const ByteSource& source, const std::string& what) {
+  const std::map<std::string, ZipRecord> records = read_zip(source, what);
   if (records.contains("byteorder") && ReadRecord(source, records, "byteorder", what) != "little") {
     throw CheckpointError(what + " was written on a big-endian machine, which is not read here");
   }
   const std::string pickle = ReadRecord(source, records, "data.pkl", what);
-  const PickleTree tree = ReadPickle(pickle, kTensorGlobals, what);
-  const TensorDescription tensor = Describe(tree, what);
-  const int64_t elements = CheckContiguous(tensor, what);
-  const auto data = records.find("data/" + tensor.record);
-  const int64_t element_bytes = tensor.dtype->element_bytes;
-  if (data == records.end() || tensor.storage_offset > (int64_t{1} << 56) ||
-      (tensor.storage_offset + elements) * element_bytes > data->second.byte_count) {
-    throw CheckpointError(what + " lacks the bytes of its tensor");
+  const PickleTree tree = read_pickle(pickle, fsdp::archive::kTensorGlobals, what);
+  const SavedTensor tensor = saved_tensor(tree, tree.root(), what);
+  CheckContiguous(tensor, what);
+  const DTypeInfo* dtype = FindDType(tensor.type->name);
+  if (dtype == nullptr) {
+    throw CheckpointError(what + " has elements of type " + std::string(tensor.type->name) +
+                          ", which checkpoints do not use");
   }
-  return {tensor.dtype->dtype, tensor.sizes,
-          data->second.data_offset + tensor.storage_offset * element_bytes, data->second};
+  const auto data = records.find(tensor.record);
+  if (data == records.end()) {
+    throw CheckpointError(what + ": the archive has no record " + tensor.record);
+  }
+  check_within(tensor, data->second.byte_count, what);
+  return {dtype->dtype, tensor.sizes,
+          data->second.data_offset + tensor.offset * dtype->element_bytes, data->second};
 }
 
-json UnpackObject(const BlobSource& source, const std::string& what) {
-  const std::map<std::string, ZipRecord> records = ReadZip(source, what);
+json UnpackObject(const ByteSource& source, const std::string& what) {
+  const std::map<std::string, ZipRecord> records = read_zip(source, what);
   const std::string pickle = ReadRecord(source, records, "data.pkl", what);
-  const PickleTree tree = ReadPickle(pickle, kObjectGlobals, what);
+  const PickleTree tree = read_pickle(pickle, kObjectGlobals, what);
   return JsonBuilder(tree, pickle.size(), what).Build(tree.root());
 }
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "fsdp_runtime/archive/zip_archive.h"
 #include "worker/checkpoint/dtype.h"
-#include "worker/checkpoint/zip_archive.h"
 
 namespace fsdprun::worker::checkpoint {
 
@@ -29,37 +29,25 @@ inline constexpr int64_t kBlobDataBytesMax = (int64_t{1} << 32) - (int64_t{1} <<
 /// `data_crc32`: CRC-32 of the element bytes (the lengths do not depend on it).
 BlobFrame FrameTensor(DType dtype, const std::vector<int64_t>& sizes, uint32_t data_crc32);
 
-/// zlib's CRC-32, continued from `crc` (0 at the start), of any length.
-uint32_t Crc32(uint32_t crc, const void* data, size_t byte_count);
-
 /// A blob of one Python object made of dicts, lists, strings, ints, floats, bools and None.
 /// Errors: CheckpointError on NaN, infinity or nesting deeper than 64.
 std::string PackObject(const nlohmann::json& value);
-
-/// Positional reads of one blob.
-class BlobSource {
- public:
-  virtual ~BlobSource() = default;
-  virtual int64_t size() const = 0;
-  /// Fills `out` from [offset, offset + byte_count), which lies within the blob, or throws.
-  virtual void Read(int64_t offset, void* out, int64_t byte_count) const = 0;
-};
 
 /// Where the elements of a tensor blob lie.
 struct TensorBlob {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> sizes;
-  int64_t data_offset = 0;  // bytes from the blob's start to the tensor's first element
-  ZipRecord record;         // the storage, which may be larger than the tensor
+  int64_t data_offset = 0;          // bytes from the blob's start to the tensor's first element
+  fsdp::archive::ZipRecord record;  // the storage, which may be larger than the tensor
 };
 
 /// Reads the frame, not the data. `what` names the item in errors.
 /// Errors: CheckpointError on anything that is not a stored, contiguous, row-major tensor whose
 /// bytes all lie within the blob.
-TensorBlob ReadTensorFrame(const BlobSource& source, const std::string& what);
+TensorBlob ReadTensorFrame(const fsdp::archive::ByteSource& source, const std::string& what);
 
 /// The object of a blob that PackObject or Python's torch.save wrote; tuples come back as arrays.
 /// Errors: CheckpointError if it holds anything but plain data.
-nlohmann::json UnpackObject(const BlobSource& source, const std::string& what);
+nlohmann::json UnpackObject(const fsdp::archive::ByteSource& source, const std::string& what);
 
 }  // namespace fsdprun::worker::checkpoint

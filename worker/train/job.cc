@@ -54,9 +54,9 @@ at::Device ChooseDevice(const fsdp::ProcessGroupOptions& options) {
         "a CPU build of LibTorch); choose auto, gloo or shm to train on CPUs");
     return at::kCPU;
   }
-  TORCH_CHECK(
-      options.local_rank < gpus, "local rank ", options.local_rank, " but ", gpus,
-      " GPUs are visible; start one worker per GPU, or set parallel.backend to gloo or shm");
+  TORCH_CHECK(options.local_rank < gpus, "local rank ", options.local_rank, " but ", gpus,
+              " GPUs are visible; start one worker per GPU, each of which sees all of them (Slurm: "
+              "--gpus-per-node, not --gpus-per-task), or set parallel.backend to gloo or shm");
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(options.local_rank));
   c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
   return device;
@@ -91,7 +91,7 @@ std::shared_ptr<fsdp::DeviceMesh> MakeMesh(int64_t copies, const Job& job) {
 }  // namespace
 
 Job JoinRanks(const TrainConfig& config) {
-  auto options = fsdp::ProcessGroupOptions::from_environment();
+  auto options = fsdp::ProcessGroupOptions::from_environment(at::kCPU);  // chosen below
   options.backend = config.parallel.backend;
   options.timeout = std::chrono::seconds(config.parallel.timeout_seconds);
   Job job;

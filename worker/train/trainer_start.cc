@@ -208,12 +208,9 @@ void Trainer::MakeOptimizer() {
                         parameters.back().fqn + "\"");
     }
   }
-  fsdp::AdamWOptions adamw{options.lr,  options.beta1,        options.beta2,
-                           options.eps, options.weight_decay, nullptr};
-  if (!options.no_decay.empty()) {
-    adamw.no_decay = [options](const std::string& fqn) { return IsExemptFromDecay(options, fqn); };
-  }
-  optimizer_ = std::make_unique<fsdp::AdamW>(job_.root, adamw);
+  const fsdp::AdamWOptions defaults{options.lr, options.beta1, options.beta2, options.eps,
+                                    options.weight_decay};
+  optimizer_ = std::make_unique<fsdp::AdamW>(job_.root, MakeParamGroups(job_, options), defaults);
 }
 
 // Note [Own checkpoints first]

@@ -204,29 +204,30 @@ checkpoint::State CheckpointTensors(const Job& job, const fsdp::AdamW& optimizer
   return state;
 }
 
-bool IsExemptFromDecay(const TrainConfig::Optimizer& options, const std::string& fqn) {
-  return std::any_of(options.no_decay.begin(), options.no_decay.end(),
-                     [&fqn](const std::string& pattern) { return MatchesPattern(fqn, pattern); });
+std::vector<fsdp::AdamWParamGroup> MakeParamGroups(const Job& job,
+                                                   const TrainConfig::Optimizer& options) {
+  fsdp::AdamWParamGroup decayed;
+  fsdp::AdamWParamGroup exempt{.params = {}, .weight_decay = 0.0};
+  for (const fsdp::LocalShard& parameter : job.root.sharded_parameters()) {
+    const bool is_exempt = std::any_of(
+        options.no_decay.begin(), options.no_decay.end(),
+        [&](const std::string& pattern) { return MatchesPattern(parameter.fqn, pattern); });
+    (is_exempt ? exempt : decayed).params.push_back(parameter.fqn);
+  }
+  std::vector<fsdp::AdamWParamGroup> groups = {std::move(decayed), std::move(exempt)};
+  std::erase_if(groups, [](const fsdp::AdamWParamGroup& group) { return group.params.empty(); });
+  return groups;
 }
 
 std::string FormatParamGroups(const Job& job, const TrainConfig::Optimizer& options, double lr) {
-  Json decayed = Json::array();
-  Json exempt = Json::array();
-  for (const fsdp::LocalShard& parameter : job.root.sharded_parameters()) {
-    (IsExemptFromDecay(options, parameter.fqn) ? exempt : decayed).push_back(parameter.fqn);
-  }
   Json groups = Json::array();
-  const auto add = [&](double weight_decay, const Json& names) {
-    if (!names.empty()) {
-      groups.push_back({{"lr", lr},
-                        {"betas", {options.beta1, options.beta2}},
-                        {"eps", options.eps},
-                        {"weight_decay", weight_decay},
-                        {"params", names}});
-    }
-  };
-  add(options.weight_decay, decayed);
-  add(0.0, exempt);
+  for (const fsdp::AdamWParamGroup& group : MakeParamGroups(job, options)) {
+    groups.push_back({{"lr", lr},
+                      {"betas", {options.beta1, options.beta2}},
+                      {"eps", options.eps},
+                      {"weight_decay", group.weight_decay.value_or(options.weight_decay)},
+                      {"params", group.params}});
+  }
   return groups.dump();
 }
 

@@ -55,15 +55,17 @@ checkpoint::State CheckpointTensors(const Job& job, const fsdp::AdamW& optimizer
 /// The same without optimizer state, for reading weights only.
 checkpoint::State WeightTensors(const Job& job);
 
-/// AdamW's options in PyTorch's terms, one group with and, where patterns match, one without decay.
+/// One group of parameters with and, where the patterns of optimizer.no_decay match, one without
+/// decay.
+std::vector<fsdp::AdamWParamGroup> MakeParamGroups(const Job& job,
+                                                   const TrainConfig::Optimizer& options);
+
+/// These groups with all their options in PyTorch's terms.
 std::string FormatParamGroups(const Job& job, const TrainConfig::Optimizer& options, double lr);
 
 /// One line for each of betas, eps and weight_decay that differs between `stored` and `current` for
 /// some parameter in both. Pure.
 std::vector<std::string> DescribeChangedGroups(const std::string& stored,
                                                const std::string& current);
-
-/// Whether optimizer.no_decay exempts `fqn`.
-bool IsExemptFromDecay(const TrainConfig::Optimizer& options, const std::string& fqn);
 
 }  // namespace fsdprun::worker

@@ -1,73 +1,44 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <fsdp/export.h>
-#include <fsdp/unit.h>
+/// @file
+/// Recomputing activations in backward instead of keeping them.
 
-#include <array>
+#include <ATen/core/Tensor.h>
+#include <fsdp/detail/recomputation.h>
+#include <fsdp/visit_tensors.h>
+
 #include <cstddef>
-#include <functional>
-#include <map>
-#include <optional>
-#include <string_view>
 #include <tuple>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace fsdp {
-namespace detail {
 
-using CheckpointBody =
-    std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
-
-FSDP_API std::vector<at::Tensor> run_checkpointed(CheckpointBody body,
-                                                  std::vector<at::Tensor> inputs);
-
-/// False for what is only borrowed, and may be gone by the time that backward computes again, and
-/// for a generator, from which other numbers would be drawn then.
-template <class T>
-inline constexpr bool kIsReplayable = true;
-template <class T>
-inline constexpr bool kIsReplayable<c10::ArrayRef<T>> = false;
-template <>
-inline constexpr bool kIsReplayable<std::string_view> = false;
-template <>
-inline constexpr bool kIsReplayable<const char*> = false;
-template <>
-inline constexpr bool kIsReplayable<char*> = false;
-template <>
-inline constexpr bool kIsReplayable<at::Generator> = false;
-template <class T>
-inline constexpr bool kIsReplayable<std::optional<T>> = kIsReplayable<T>;
-template <class T>
-inline constexpr bool kIsReplayable<std::vector<T>> = kIsReplayable<T>;
-template <class T, size_t N>
-inline constexpr bool kIsReplayable<std::array<T, N>> = kIsReplayable<T>;
-template <class A, class B>
-inline constexpr bool kIsReplayable<std::pair<A, B>> = kIsReplayable<A>&& kIsReplayable<B>;
-template <class... T>
-inline constexpr bool kIsReplayable<std::tuple<T...>> = (kIsReplayable<T> && ...);
-template <class... T>
-inline constexpr bool kIsReplayable<std::variant<T...>> = (kIsReplayable<T> && ...);
-template <class K, class T>
-inline constexpr bool kIsReplayable<std::map<K, T>> = kIsReplayable<K>&& kIsReplayable<T>;
-template <class K, class T>
-inline constexpr bool kIsReplayable<std::unordered_map<K, T>> = kIsReplayable<K>&& kIsReplayable<T>;
-
-}  // namespace detail
+/// @addtogroup train
+/// @{
 
 /// Runs `body(args...)`, which returns one tensor, without saving its activations; backward
-/// recomputes them. Exact: same kernels, same inputs, and the default random generators of the CPU
-/// and of the inputs' CUDA devices and the state of autocast for these devices are restored for the
+/// recomputes them:
+///
+/// ```cpp
+/// x = fsdp::activation_checkpoint([&block](at::Tensor h) { return block(h); }, x);
+/// ```
+///
+/// Exact: same kernels, same inputs, and the default random generators of the CPU and of the
+/// inputs' CUDA devices and the state of autocast for these devices are restored for the
 /// recomputation. Where autocast is enabled, weights that it has cast before are cast anew. Tensors
 /// in `args` (also inside optionals, vectors, tuples and so on) get gradients; parameters that
-/// `body` uses get theirs as usual. Whatever `body` refers to must live until backward. Works
-/// around a unit and inside one; around a unit is better, because the unit is then gathered once
-/// for recomputation and backward together. Without an argument that requires grad it is a plain
-/// call. Reentrant: a backward that is restricted to some inputs or creates a graph throws.
+/// `body` uses get theirs as usual. `body` and `args` are kept until backward; what `body` refers
+/// to must live until then. Works around a unit and inside one; around a unit is better, because
+/// the unit is then gathered once for recomputation and backward together. Without an argument that
+/// requires grad it is a plain call.
+///
+/// Memory: the arguments, and the activations of one `body` at a time in backward. Thread: the
+/// caller's, and autograd's in backward. Errors: does not compile with an argument that may be gone
+/// by then (a view of a string or an array, a generator), or in which tensors cannot be found
+/// (`fsdp/visit_tensors.h`). Reentrant: a backward that is restricted to some inputs or creates a
+/// graph throws c10::Error.
 template <class Body, class... Args>
 at::Tensor activation_checkpoint(Body body, Args... args) {
   static_assert((detail::kIsReplayable<std::decay_t<Args>> && ...),
@@ -100,5 +71,7 @@ at::Tensor activation_checkpoint(Body body, Args... args) {
   };
   return detail::run_checkpointed(std::move(run), std::move(inputs)).front();
 }
+
+/// @}
 
 }  // namespace fsdp

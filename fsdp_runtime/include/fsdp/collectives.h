@@ -1,5 +1,8 @@
 #pragma once
 
+/// @file
+/// Process groups: collectives on tensors, errors of lost peers, and groups made from groups.
+
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 #include <fsdp/export.h>
@@ -16,7 +19,15 @@
 
 namespace fsdp {
 
-enum class ReduceOp { kSum, kAvg, kMax };
+/// @addtogroup communicate
+/// @{
+
+/// How a reduction joins the elements of all ranks.
+enum class ReduceOp {
+  kSum,  ///< Their sum.
+  kAvg,  ///< The sum, divided by the number of ranks. Floating-point dtypes only.
+  kMax   ///< The largest.
+};
 
 /// A peer died or left the group: this rank is a victim, not the root cause.
 class FSDP_API PeerError : public c10::Error {
@@ -39,15 +50,22 @@ class FSDP_API Agreement {
   /// cannot tell. The same on all ranks. Throws like Work::wait() on the CPU.
   virtual bool wait() = 0;
 };
+/// Never null.
 using AgreementPtr = std::shared_ptr<Agreement>;
 
-/// How an operation is issued.
+/// How an operation is issued. A lane alone is one, too:
+///
+/// ```cpp
+/// group.all_reduce(loss, fsdp::ReduceOp::kAvg)->wait();  // on the default lane
+/// group.broadcast(bytes, 0, {fsdp::Lane::kReduce, "the tokenizer"})->wait();
+/// ```
 struct FSDP_API Issue {
+  /// On lane `on`, as `purpose` and `after` say.
   // NOLINTNEXTLINE(google-explicit-constructor): most operations need no more than a lane
-  Issue(Lane lane, std::string purpose = {}, WorkPtr after = nullptr)
-      : lane(lane), purpose(std::move(purpose)), after(std::move(after)) {}
+  Issue(Lane on, std::string what_for = {}, WorkPtr behind = nullptr)
+      : lane(on), purpose(std::move(what_for)), after(std::move(behind)) {}
 
-  Lane lane;
+  Lane lane;  ///< The same on all ranks.
   /// What the operation is for, such as "unit layers.0". The same on all ranks, which compare it.
   std::string purpose;
   /// A work of any group and lane, which must end before the operation begins. CPU: the lane waits
@@ -69,10 +87,11 @@ struct FSDP_API Issue {
 class FSDP_API GatherWindow {
  public:
   virtual ~GatherWindow() = default;
-  /// [numel]: this rank's part. To be written from wait_for_readers() to the next issue().
+  /// Shape [numel], on the group's device: this rank's part. To be written from wait_for_readers()
+  /// to the next issue().
   virtual at::Tensor own() = 0;
-  /// [size * numel]: all parts in rank order. Valid from Work::wait() to release(). What is written
-  /// there is seen by this rank alone, until release().
+  /// Shape [size * numel]: all parts in rank order. Valid from Work::wait() to release(). What is
+  /// written there is seen by this rank alone, until release().
   virtual at::Tensor whole() = 0;
   /// Issues an all-gather: the peers may read own(). Blocks the host for Issue::after, and while
   /// many gathers are in flight; the lane does not matter. Errors come from the work. The window
@@ -89,19 +108,26 @@ class FSDP_API GatherWindow {
 /// The collectives of one process group, ordered after all work that the caller's current stream
 /// (CUDA) or thread (CPU) has issued before, and after Issue::after. Every rank must issue the same
 /// operations with the same sizes in the same order per lane. Tensors are contiguous and must stay
-/// alive and unmodified until wait() has returned (CPU) or the stream has passed it. dtypes:
+/// alive and unmodified until Work::wait() has returned (CPU) or the stream has passed it. dtypes:
 /// float32, float64, bfloat16, float16 for reductions, int32 and int64 too for kSum and kMax; any
 /// for gathers and broadcasts. Thread: issue from one thread at a time.
+///
+/// Errors of all operations: TORCH_CHECK at once, on this rank alone, on a tensor that is
+/// undefined, not contiguous, on another type of device, or of another size or dtype than the
+/// operation needs. What fails later comes from Work::wait(): PeerError if a peer died or left,
+/// else c10::Error. All groups of a world fail together, and for good: see shrink().
 class FSDP_API Collectives {
  public:
   virtual ~Collectives() = default;
 
+  /// This process's number in the group, from 0.
   virtual int64_t rank() const = 0;
+  /// How many ranks there are.
   virtual int64_t size() const = 0;
   /// What the ranks of this group are called in the world it was split from, by rank; 0, 1, 2, ...
   /// if it was not split.
   virtual std::vector<int64_t> world_ranks() const;
-  /// "shm", "gloo", "nccl", "single" or "recording(<inner>)".
+  /// "shm", "gloo", "nccl" or "single"; "recording(...)" around one of them.
   virtual std::string name() const = 0;
   /// The device of the tensors; CUDA with its index.
   virtual c10::Device device() const { return c10::kCPU; }
@@ -109,25 +135,30 @@ class FSDP_API Collectives {
   /// host, and work is cheaper in large batches. Default: unless the tensors are on the CPU.
   virtual bool is_stream_ordered() const { return !device().is_cpu(); }
 
-  /// output: [size * n], input: [n]. `input` may be output's own slice [rank * n, (rank + 1) * n)
-  /// (in place: no copy).
+  /// Gathers the parts of all ranks, in rank order. Shapes: `input` has n elements, `output` size *
+  /// n of the same dtype. `input` may be output's own slice `[rank * n, (rank + 1) * n)` (in place:
+  /// no copy).
   virtual WorkPtr all_gather_into(at::Tensor output, at::Tensor input,
                                   Issue issue = Lane::kGather) = 0;
-  /// output: [n], input: [size * n]. CPU: the sum runs over ranks 0, 1, 2, ... in this order, so
-  /// every run gives the same bits; NCCL chooses its own order. kAvg divides the sum by size.
-  /// `input` may be overwritten.
+  /// Reduces over all ranks and gives each rank its part, in rank order. Shapes: `input` has size *
+  /// n elements, `output` n of the same dtype. CPU: the sum runs over ranks 0, 1, 2, ... in this
+  /// order, so every run gives the same bits; NCCL chooses its own order. kAvg divides the sum by
+  /// size. `input` may be overwritten.
   virtual WorkPtr reduce_scatter_into(at::Tensor output, at::Tensor input, ReduceOp op,
                                       Issue issue = Lane::kReduce) = 0;
-  /// The same, with output += the sum (or average) in one pass over memory, with the bits of a
-  /// separate addition. What `output` is after a failure is not defined. For dtypes of which
-  /// has_reduce_scatter_onto() is true; others: TORCH_CHECK.
+  /// As reduce_scatter_into(), with `output` += the sum (or average) in one pass over memory, with
+  /// the bits of a separate addition. What `output` is after a failure is not defined. For dtypes
+  /// of which has_reduce_scatter_onto() is true; others: TORCH_CHECK.
   virtual WorkPtr reduce_scatter_onto(at::Tensor output, at::Tensor input, ReduceOp op,
                                       Issue issue = Lane::kReduce);
-  /// Default: none. The same on all ranks.
+  /// Whether reduce_scatter_onto() can do this dtype. The same on all ranks. Default: none.
   virtual bool has_reduce_scatter_onto(at::ScalarType dtype) const;
+  /// Reduces `tensor` over all ranks in place; it has the same size on all. The order of sums is
+  /// that of reduce_scatter_into().
   virtual WorkPtr all_reduce(at::Tensor tensor, ReduceOp op, Issue issue = Lane::kReduce) = 0;
+  /// Makes `tensor` what it is on rank `root`, in place; it has the same size on all ranks.
   virtual WorkPtr broadcast(at::Tensor tensor, int64_t root, Issue issue = Lane::kReduce) = 0;
-  /// Host-blocking: returns when every rank has entered.
+  /// Blocks the host until every rank has entered. Throws like Work::wait() on the CPU.
   virtual void barrier() = 0;
 
   /// Runs `stage`, work of this rank alone, in the order of a lane: behind what was issued there
@@ -145,12 +176,13 @@ class FSDP_API Collectives {
   /// thrown. Does not block.
   virtual void check_results(const std::string& operation) const;
 
-  // Ranks that have left the common order would wait for each other, or exchange one unit for
-  // another of the same size. The CPU backends compare what every operation is for, and fail on all
-  // ranks with who has issued what. A mark is an operation without data: it ends a part of the
-  // program on a lane, so that a rank that waits there for a peer, which has gone on to the other
-  // lane, hears of it.
-
+  /// An operation without data: it ends a part of the program on a lane, so that a rank that waits
+  /// there for a peer, which has gone on to the other lane, hears of it. All ranks issue it.
+  ///
+  /// Ranks that have left the common order would wait for each other, or exchange one unit for
+  /// another of the same size. The CPU backends compare what every operation is for, and fail on
+  /// all ranks with who has issued what; nccl compares in agree(), and at marks that are waited
+  /// for. Default: nothing.
   virtual WorkPtr mark(Issue issue);
   /// Asks whether all ranks, which all call it, pass the same value. In the order of the reduce
   /// lane, and a mark on the other. Default: nobody can tell.
@@ -199,17 +231,20 @@ class FSDP_API Collectives {
 
 /// One collective issued through RecordingCollectives.
 struct FSDP_API CollectiveRecord {
-  std::string operation;  // "all_gather", "reduce_scatter", "all_reduce", "broadcast", "barrier"
-  Lane lane = Lane::kGather;
-  int64_t numel = 0;  // of the larger tensor
-  std::string dtype;
+  /// "all_gather", "reduce_scatter", "all_reduce", "broadcast" or "barrier".
+  std::string operation;
+  Lane lane = Lane::kGather;  ///< On which it was issued.
+  int64_t numel = 0;          ///< Elements of the larger tensor; 0 of a barrier.
+  std::string dtype;          ///< "Float", "BFloat16", ...; empty of a barrier.
+  /// Member by member.
   bool operator==(const CollectiveRecord&) const = default;
 };
 
 /// Forwards every call to `inner` and records those that move data, to check that all ranks issue
-/// the same sequence.
+/// the same sequence, or how much a program communicates. Thread: as Collectives.
 class FSDP_API RecordingCollectives : public Collectives {
  public:
+  /// Errors: TORCH_CHECK if `inner` is null.
   explicit RecordingCollectives(std::shared_ptr<Collectives> inner);
   int64_t rank() const override;
   int64_t size() const override;
@@ -243,12 +278,16 @@ class FSDP_API RecordingCollectives : public Collectives {
                                                    std::string purpose) override;
   int64_t window_alignment() const override;
 
+  /// Since the beginning or the last clear(), in the order in which they were issued.
   const std::vector<CollectiveRecord>& records() const { return *records_; }
+  /// Forgets the records.
   void clear() { records_->clear(); }
 
  private:
   std::shared_ptr<Collectives> inner_;
   std::shared_ptr<std::vector<CollectiveRecord>> records_;  // windows may outlive this
 };
+
+/// @}
 
 }  // namespace fsdp

@@ -1,5 +1,8 @@
 #pragma once
 
+/// @file
+/// Sharding a module: fully_shard(), its options, and the handle that it returns.
+
 #include <ATen/core/Tensor.h>
 #include <fsdp/device_mesh.h>
 #include <fsdp/export.h>
@@ -15,112 +18,141 @@
 
 namespace torch::nn {
 class Module;
-}
+template <typename Contained>
+class ModuleHolder;
+}  // namespace torch::nn
 
 namespace fsdp {
+
+/// @addtogroup shard
+/// @{
 
 /// FSDP2's MixedPrecisionPolicy: the dtypes in which a unit computes and reduces.
 struct FSDP_API MixedPrecisionPolicy {
   /// Of the gathered parameters. Unset: the parameters' own.
-  std::optional<at::ScalarType> param_dtype;
+  std::optional<at::ScalarType> param_dtype = std::nullopt;
   /// Of the gradient reduction. Unset: param_dtype, or the parameters' own without that.
-  std::optional<at::ScalarType> reduce_dtype;
+  std::optional<at::ScalarType> reduce_dtype = std::nullopt;
   /// To which forward's floating-point results are cast. Unset: no cast.
-  std::optional<at::ScalarType> output_dtype;
+  std::optional<at::ScalarType> output_dtype = std::nullopt;
   /// Whether forward's floating-point arguments are cast to param_dtype, if that is set.
   bool cast_forward_inputs = true;
 };
 
+/// How fully_shard() shards a module. Fields are named, in this order:
+///
+/// ```cpp
+/// fsdp::fully_shard(module, {.mesh = mesh, .reshard_after_forward = false, .mp_policy = policy});
+/// ```
 struct FSDP_API FullyShardOptions {
   /// One axis: its ranks divide the parameters. Two (hybrid sharding, HSDP): the ranks along the
-  /// second divide them, those along the first hold copies.
-  std::shared_ptr<DeviceMesh> mesh;
+  /// second divide them, those along the first hold copies. Null, as FSDP2's None: all ranks of
+  /// default_process_group() divide them, on its device; the axis is called "dp_shard".
+  std::shared_ptr<DeviceMesh> mesh = nullptr;
   /// true: free after forward and gather again in backward (FULL_SHARD). false: keep until after
   /// backward. Unset: true for every unit but the root.
-  std::optional<bool> reshard_after_forward;
-  MixedPrecisionPolicy mp_policy;
+  std::optional<bool> reshard_after_forward = std::nullopt;
+  MixedPrecisionPolicy mp_policy = {};  ///< As it is: everything in the parameters' own dtypes.
 };
 
 /// This rank's shard of one parameter, or of a tensor that is divided like it (gradient, optimizer
 /// state), with its data.
 struct FSDP_API LocalShard : Shard {
-  /// [elements of all boxes], contiguous: one box behind the other. A view of the group's shard, so
-  /// that writing it sets the parameter. Undefined if there is no such tensor.
-  at::Tensor local;
+  /// [elements of all boxes], contiguous: one box behind the other, in the parameter's own dtype.
+  /// A view of what the rank keeps, so that writing it sets the parameter, gradient or state;
+  /// except that a state dict with cpu_offload has copies, on the CPU. Undefined if there is no
+  /// such tensor.
+  at::Tensor local{};  // with `=`, Doxygen would take the name for a keyword
 };
 
 /// Copies this rank's part of `whole`, of shape `shard.global_shape` and on any device, to
-/// `shard.local`, box by box and without memory of its own. Errors: TORCH_CHECK on another shape,
-/// or if `local` is undefined.
+/// `shard.local`, box by box, with a cast where dtypes differ and without memory of its own. Local.
+/// CUDA: on the current stream. Errors: TORCH_CHECK on another shape, or if `local` is undefined.
 FSDP_API void copy_part_of(const at::Tensor& whole, const LocalShard& shard);
 
 class ModuleState;
 class ParamGroup;
 
-/// Handle of a sharded module, with the methods of FSDP2's FSDPModule. Cheap to copy, shared
-/// ownership.
+/// Handle of a sharded module, with the methods of FSDP2's FSDPModule. Cheap to copy. It keeps what
+/// the unit knows alive, but not the module.
+///
+/// Thread: the rank's, outside of forward and backward. Settings are local; all ranks make the same
+/// ones. Errors: TORCH_CHECK of every method on an empty handle, and of those that look for nested
+/// units or parameters if the module is gone.
 class FSDP_API FSDPModule {
  public:
+  /// Empty: of no module.
   FSDPModule() = default;
+  /// For libfsdp's own parts: a user's handle comes from fully_shard() or fsdp_module().
   explicit FSDPModule(std::shared_ptr<ModuleState> state) : state_(std::move(state)) {}
+  /// Whether this is a handle of a module.
   explicit operator bool() const { return state_ != nullptr; }
 
-  /// All-gathers this unit's parameters and waits until they can be used. No-op when unsharded.
-  void unshard();
-  /// Frees the unsharded parameters now. No collective. No-op when sharded.
-  void reshard();
+  /// All-gathers this unit's parameters, not those of nested units, and waits until they can be
+  /// used. No-op when unsharded. All ranks call it. CPU: blocks the host; CUDA: the current stream
+  /// waits. Throws like Work::wait().
+  void unshard() const;
+  /// Frees this unit's unsharded parameters now. No collective. No-op when sharded.
+  void reshard() const;
   /// false: backward accumulates unsharded gradients without reducing them (FSDP2's no_sync); the
   /// next backward with true reduces the sum. Applies to nested units when `recurse`.
-  void set_requires_gradient_sync(bool requires_gradient_sync, bool recurse = true);
+  void set_requires_gradient_sync(bool requires_gradient_sync, bool recurse = true) const;
   /// With hybrid sharding, false: backward reduces in the row only, and keeps the sum, of the size
   /// of a shard, to itself; the next backward with true adds it to its own and all-reduces both
   /// over the copies, also for units that it does not pass through. So micro batches communicate
   /// between rows once, and the others exchange nothing between rows. Without copies it has no
   /// effect.
-  void set_requires_all_reduce(bool requires_all_reduce, bool recurse = true);
-  /// `hook(gradient)` is called once per reduction with this unit's reduced gradients, flat, in the
-  /// reduction dtype, not yet divided by a divide factor: behind the reduce-scatter and, with
-  /// hybrid sharding, behind the all-reduce, and not where that is put off. It may write them, for
-  /// example all-reduce over a group of its own and wait for that, in which case all ranks of that
-  /// group need such a hook, which does the same on all copies, or these drift apart. What it
-  /// writes to padding is undone. Takes effect at the next backward that starts a new accumulation;
-  /// an empty one removes it. If it throws, the unit's gradient stays what it was before this
-  /// backward, less what its row has summed without all-reduce; backward goes on, so that no peer
-  /// waits, and throws the first such exception at its end; the group can be used further. If it
-  /// throws on some ranks only, the others have a new gradient of this unit, so nobody must step
-  /// with it: zero_grad() on all ranks, and try again, or end. Without grad mode. Thread: CPU: that
-  /// of the last collective's lane, of which units on different meshes have different ones, at the
-  /// same time. CUDA: the caller's, with the lane's stream as the current one.
-  void set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook);
-  void set_reshard_after_forward(bool reshard_after_forward, bool recurse = true);
+  void set_requires_all_reduce(bool requires_all_reduce, bool recurse = true) const;
+  /// `hook(gradient)` is called once per reduction with this unit's reduced gradients (those of one
+  /// dtype at a time), flat, [elements of this rank's shard with padding], in the reduction dtype,
+  /// not yet divided by a divide factor: behind the reduce-scatter and, with hybrid sharding,
+  /// behind the all-reduce, and not where that is put off. It may write them, for example
+  /// all-reduce over a group of its own and wait for that, in which case all ranks of that group
+  /// need such a hook, which does the same on all copies, or these drift apart. What it writes to
+  /// padding is undone. Takes effect at the next backward that starts a new accumulation; an empty
+  /// one removes it. If it throws, the unit's gradient stays what it was before this backward, less
+  /// what its row has summed without all-reduce; backward goes on, so that no peer waits, and
+  /// throws the first such exception at its end; the group can be used further. If it throws on
+  /// some ranks only, the others have a new gradient of this unit, so nobody must step with it:
+  /// zero_grad() on all ranks, and try again, or end. Without grad mode. Thread: CPU: that of the
+  /// last collective's lane, of which units on different meshes have different ones, at the same
+  /// time. CUDA: the caller's, with the lane's stream as the current one.
+  void set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook) const;
+  /// As FullyShardOptions::reshard_after_forward, from the next forward on.
+  void set_reshard_after_forward(bool reshard_after_forward, bool recurse = true) const;
   /// false: this unit's parameters stay gathered after backward, until reshard() or the end of the
   /// next forward that reshards. Needed for second derivatives: a backward with create_graph makes
   /// a graph that reads the gathered parameters again, and reading what has been freed ends the
   /// process.
-  void set_reshard_after_backward(bool reshard_after_backward, bool recurse = true);
-  /// Units to prefetch when this one runs, instead of the next in the recorded order.
-  void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules);
-  void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules);
-  /// Gradient sums are divided by `factor` instead of by the number of ranks, replicas included.
-  /// Takes effect at the next backward that starts a new accumulation; sums of rows that wait for
-  /// their all-reduce are part of the old one. The sum is computed in the reduction dtype and then
+  void set_reshard_after_backward(bool reshard_after_backward, bool recurse = true) const;
+  /// Units to prefetch when this one begins its forward, instead of the next in the recorded order;
+  /// none: the recorded order again. The same on all ranks.
+  void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules) const;
+  /// The same when this one begins its backward.
+  void set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules) const;
+  /// This unit's gradient sums are divided by `factor` instead of by the number of ranks, replicas
+  /// included; nested units keep theirs. Errors: TORCH_CHECK unless `factor` is positive. Takes
+  /// effect at the next backward that starts a new accumulation; sums of rows that wait for their
+  /// all-reduce are part of the old one. The sum is computed in the reduction dtype and then
   /// divided; in float16, which overflows easily, part of the division precedes the sum, as in
   /// FSDP2.
-  void set_gradient_divide_factor(double factor);
+  void set_gradient_divide_factor(double factor) const;
 
   /// For any optimizer of torch::optim, or one of your own:
   ///
-  ///   torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+  /// ```cpp
+  /// torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+  /// ```
   ///
   /// This rank's parts of all parameters under this unit, nested units included, in registration
   /// order of the root, as flat leaves of autograd: [elements that this rank holds], which may be
-  /// none. After backward each has this rank's part of the gradient in `.grad`, reduced over all
-  /// ranks, or none if no rank has used the parameter. step() updates the shards. Set to None by
-  /// zero_grad(), gradients begin anew; zeroed in place, or kept, they are added to. So it is right
-  /// for what computes element by element. What needs norms of whole tensors or gradients (LAMB,
-  /// clip_grad_norm_ of torch::nn::utils) sees a part only: use fsdp::clip_grad_norm_.
-  /// To be written between the end of a backward and the next forward, as sharded_parameters();
-  /// the same tensors each time.
+  /// none, in the parameters' own dtypes. After backward each has this rank's part of the gradient
+  /// in `.grad`, reduced over all ranks, or none if no rank has used the parameter. step() updates
+  /// the shards. Set to None by zero_grad(), gradients begin anew; zeroed in place, or kept, they
+  /// are added to. So it is right for what computes element by element. What needs norms of whole
+  /// tensors or gradients (LAMB, clip_grad_norm_ of torch::nn::utils) sees a part only: use
+  /// fsdp::clip_grad_norm_. To be written between the end of a backward and the next forward, as
+  /// sharded_parameters(); the same tensors each time.
   std::vector<at::Tensor> parameters() const;
   /// The same with their names, for groups with options of their own.
   std::vector<std::pair<std::string, at::Tensor>> named_parameters() const;
@@ -135,19 +167,27 @@ class FSDP_API FSDPModule {
   /// alone or in no_sync: reshards all units under this one and waits until no peer on this host
   /// reads the shards in place. AdamW::step() and init_parameters() do it. All ranks must call it;
   /// blocks the host. Throws like Work::wait().
-  void prepare_to_write();
-  /// Sharded gradients (same order); entries of parameters that no rank has used since zero_grad()
-  /// have an undefined `local`, as `.grad` is None in PyTorch.
+  void prepare_to_write() const;
+  /// This rank's parts of the gradients, reduced over all ranks, in the parameters' own dtypes and
+  /// in the order of sharded_parameters(). Views, which clip_grad_norm_() and others write in
+  /// place. Waits for reductions in flight; throws like Work::wait(). Entries of parameters that no
+  /// rank has used since zero_grad() have an undefined `local`, as `.grad` is None in PyTorch.
   std::vector<LocalShard> sharded_gradients() const;
   /// Calls `init(fqn, full)` once per parameter in registration order with a full-size scratch
-  /// tensor and keeps this rank's shard. Peak memory: the shards plus one parameter. Every rank
-  /// sees the same calls, so equally seeded generators give the same model at any world size.
-  void init_parameters(const std::function<void(const std::string& fqn, at::Tensor full)>& init);
-  /// The full parameter on every rank (collective: all ranks must call). For sampling, export and
-  /// tests.
-  at::Tensor full_parameter(const std::string& fqn);
+  /// tensor, uninitialised, in the parameter's own shape and dtype and on its device, and keeps
+  /// this rank's shard. Without grad mode. Peak memory: the shards plus one parameter. Every rank
+  /// sees the same calls, so equally seeded generators give the same model at any world size. All
+  /// ranks call it, as prepare_to_write().
+  void init_parameters(
+      const std::function<void(const std::string& fqn, at::Tensor full)>& init) const;
+  /// The full parameter on every rank (collective: all ranks must call), a copy in its own shape,
+  /// dtype and device. For sampling, export and tests: it gathers, for a moment, all parameters of
+  /// the same unit and dtype. `fqn`: as sharded_parameters() names it. Errors: TORCH_CHECK on an
+  /// unknown name; those of Work::wait().
+  at::Tensor full_parameter(const std::string& fqn) const;
   /// This unit and all units nested in it, this one first.
   std::vector<FSDPModule> units() const;
+  /// For libfsdp's own parts: what it points to is not in the public headers. Null if empty.
   const std::shared_ptr<ModuleState>& state() const { return state_; }
 
  private:
@@ -155,33 +195,76 @@ class FSDP_API FSDPModule {
 };
 
 /// Shards the parameters of `module` that no earlier call has sharded, as one group: one
-/// all-gather, one reduce-scatter. Parameters that differ in dtype or requires_grad form separate
-/// groups. Call it bottom-up (blocks, then the root): the topmost sharded module is the root.
-/// Parameter names are unchanged; a parameter registered under several names stays one. Parameters
-/// may be unmaterialized (fsdp::unmaterialized_parameter); then no full copy ever exists and
-/// init_parameters or a checkpoint fills the shards. Otherwise each rank keeps its shard of its own
-/// values. Afterwards the module must be called through fsdp::Unit (or fsdp::call, or as an
-/// fsdp::Sharded). A parameter whose unit is sharded has no data: whoever reads or writes it gets a
-/// c10::Error with its name, as do a forward() that is called directly, to(), clone() and
-/// torch::save(). A view of it that was made while it was whole does not know of this: accessing
-/// that crashes the process on the CPU, and on CUDA the kernel gets a null pointer, which the
-/// device reports as an illegal access at the next synchronisation. If a unit's backward runs on
-/// one rank it must run on every rank, because each takes part in its reduce-scatter; parameters
-/// that only some ranks use are reduced as zeros by the others, and those that no rank used have no
-/// gradient, as in FSDP2. Gradients are never left in `.grad`; they are reduced into
-/// sharded_gradients(). Errors: TORCH_CHECK on an already sharded module or one inside a module
-/// that was sharded before it, on one around units that have a root outside it, on a parameter that
-/// is 0-dim, non-contiguous, not a leaf or on another device than the mesh's group, and on a
-/// parameter shared with a unit that is sharded separately (names both).
+/// all-gather, one reduce-scatter. Call it bottom-up (blocks, then the root): the topmost sharded
+/// module is the root.
+///
+/// ```cpp
+/// for (const auto& block : *model->blocks) {
+///   fsdp::fully_shard(block);  // over all ranks; {.mesh = mesh} names others
+/// }
+/// fsdp::FSDPModule sharded = fsdp::fully_shard(model);
+/// ```
+///
+/// All ranks of the mesh call it, for the same modules in the same order; it may block the host for
+/// that. Parameters that differ in dtype or requires_grad form separate groups. Parameter names are
+/// unchanged; a parameter registered under several names stays one. Parameters may be
+/// unmaterialized (unmaterialized_parameter()); then no full copy ever exists and
+/// FSDPModule::init_parameters() or a state dict fills the shards, which are zeros until then.
+/// Otherwise each rank keeps its shard of its own values, so the model must be the same on all
+/// ranks before.
+///
+/// Afterwards the module must be called through a Unit (or call(), or as a Sharded). A parameter
+/// whose unit is sharded has no data: whoever reads or writes it gets a c10::Error with its name,
+/// as do a forward() that is called directly, to(), clone() and torch::save(). A view of it that
+/// was made while it was whole does not know of this: accessing that crashes the process on the
+/// CPU, and on CUDA the kernel gets a null pointer, which the device reports as an illegal access
+/// at the next synchronisation.
+///
+/// If a unit's backward runs on one rank it must run on every rank, because each takes part in its
+/// reduce-scatter; parameters that only some ranks use are reduced as zeros by the others, and
+/// those that no rank used have no gradient, as in FSDP2. The module's own parameters never keep a
+/// `.grad`: gradients are reduced into FSDPModule::sharded_gradients(), which are also the `.grad`
+/// of FSDPModule::parameters().
+///
+/// Errors: TORCH_CHECK without a module, without a mesh where there is not one process group (see
+/// default_process_group()), on a mesh with more than two axes, on an already
+/// sharded module or one inside a module that was sharded before it, on one around units that have
+/// a root outside it or have run already, on a parameter that is 0-dim, non-contiguous, not a leaf
+/// or on another device than the mesh's group, on one whose gradient would be reduced in a dtype
+/// that no group can, and on a parameter shared with a unit that is sharded separately (names
+/// both). Nothing has changed then.
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
-                                const FullyShardOptions& options);
+                                const FullyShardOptions& options = {});
 
-/// The handle of a module that was fully_shard'ed; an empty handle otherwise.
+/// The same of the module that a torch::nn::ModuleHolder has, such as one of TORCH_MODULE. Errors:
+/// as there; c10::Error if it is empty.
+template <class M>
+FSDPModule fully_shard(const torch::nn::ModuleHolder<M>& module,
+                       const FullyShardOptions& options = {}) {
+  return fully_shard(std::shared_ptr<torch::nn::Module>(module.ptr()), options);
+}
+
+/// The handle of a module that fully_shard() was called with; an empty handle otherwise. Local.
 FSDP_API FSDPModule fsdp_module(const torch::nn::Module& module);
 
 /// A parameter with shape, dtype and device but without memory, for what FSDP2 uses the meta
-/// device: the model is sharded before it is materialized. Reading it before fully_shard and
-/// initialisation is an error.
+/// device: the model is sharded before it is materialized. It must not be read or written before
+/// fully_shard(): LibTorch does not always notice, and then the process crashes. Local. Errors:
+/// TORCH_CHECK on a negative size.
+///
+/// It is for modules of your own. Those of torch::nn allocate their parameters and draw them in
+/// their constructors: LibTorch has nothing like Python's `with torch.device("meta")`. A model of
+/// them that does not fit into memory is made and sharded unit by unit, with the values that the
+/// constructors draw, and one unit is whole at a time (on a GPU: moved there by to() before it is
+/// sharded):
+///
+/// ```cpp
+/// for (int64_t i = 0; i < depth; ++i) {
+///   model->blocks->push_back(Block(width));
+///   fsdp::fully_shard(model->blocks->ptr(i));
+/// }
+/// fsdp::fully_shard(model);
+/// ```
 FSDP_API at::Tensor unmaterialized_parameter(at::IntArrayRef sizes, at::ScalarType dtype,
                                              c10::Device device);
 
@@ -193,6 +276,14 @@ FSDP_API at::Tensor unmaterialized_parameter(at::IntArrayRef sizes, at::ScalarTy
 /// share, count once for each set of ranks, but copies of hybrid sharding once in all. Units on
 /// several communicators of one size need an all-reduce for each, and the same ranks in all of
 /// them.
+///
+/// Collective: all ranks call it, between the end of a backward and the optimizer's step. CPU:
+/// blocks the host; CUDA: on the current stream, without a wait of the host. A norm that is not
+/// finite reaches every gradient, as in PyTorch. Errors: TORCH_CHECK on an empty handle, or without
+/// parameters; those of Work::wait().
+/// @ingroup train
 FSDP_API at::Tensor clip_grad_norm_(const FSDPModule& root, double max_norm);
+
+/// @}
 
 }  // namespace fsdp

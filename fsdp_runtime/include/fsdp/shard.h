@@ -1,5 +1,8 @@
 #pragma once
 
+/// @file
+/// Where a rank's part of a tensor lies in the whole. Without LibTorch.
+
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -7,12 +10,17 @@
 
 namespace fsdp {
 
+/// @addtogroup shard
+/// @{
+
 /// An axis-aligned piece of a tensor: element (i0, i1, ...) belongs to it when offsets[d] <= i_d <
 /// offsets[d] + sizes[d]. A 0-dim tensor has one box without offsets and sizes.
 struct Box {
-  std::vector<int64_t> offsets;
-  std::vector<int64_t> sizes;
+  std::vector<int64_t> offsets;  ///< Of the first element, by dimension.
+  std::vector<int64_t> sizes;    ///< By dimension.
+  /// Member by member.
   bool operator==(const Box&) const = default;
+  /// By offsets, then by sizes.
   // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the 0 that it compares with for one
   auto operator<=>(const Box&) const = default;
 };
@@ -20,8 +28,8 @@ struct Box {
 /// What one rank holds of one tensor that is spread over a mesh, however it is divided: in flat
 /// ranges, by rows, by columns or along several axes of the mesh.
 struct Shard {
-  std::string fqn;
-  std::vector<int64_t> global_shape;
+  std::string fqn;                    ///< Name of the tensor below the root: "layers.0.weight".
+  std::vector<int64_t> global_shape;  ///< Of the whole tensor.
   /// Disjoint, and the elements of the first come first in the shard's data, each box in row-major
   /// order. None if the rank holds nothing of the tensor.
   std::vector<Box> boxes;
@@ -30,7 +38,10 @@ struct Shard {
   /// Nothing in this library reads it but its tests: it is for whoever puts shards of several ranks
   /// together.
   std::vector<std::string> mesh_axes;
+  /// Member by member.
   bool operator==(const Shard&) const = default;
 };
+
+/// @}
 
 }  // namespace fsdp

@@ -1,132 +1,30 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
-#include <c10/core/TensorImpl.h>
-#include <c10/util/Exception.h>
-#include <fsdp/export.h>
-#include <fsdp/visit_tensors.h>
+/// @file
+/// Calling a module's forward as that of a unit.
 
-#include <cstdint>
-#include <functional>
+#include <fsdp/detail/unit_call.h>
+
 #include <memory>
-#include <optional>
 #include <type_traits>
-#include <typeinfo>
 #include <utility>
-#include <vector>
-
-namespace torch::nn {
-class Module;
-}
 
 namespace fsdp {
 
-class ModuleState;
-
-namespace detail {
-
-/// nullptr when the module is not sharded.
-FSDP_API std::shared_ptr<ModuleState> find_state(const torch::nn::Module& module);
-/// How often a tensor's memory had been modified when a unit was given it.
-struct InputVersion {
-  c10::VariableVersion counter;
-  uint32_t version;
-  bool is_modified() const { return counter.current_version() != version; }
-};
-
-/// Runs before forward; may replace the tensors (input cast, identity node for post-backward).
-/// Order is the order of the call's tensor arguments, flattened. Returns the versions of those that
-/// forward must not modify.
-FSDP_API std::vector<InputVersion> pre_forward(ModuleState& state,
-                                               std::vector<at::Tensor*>& inputs);
-/// Runs after forward, with what pre_forward has returned; hooks the outputs for pre-backward.
-FSDP_API void post_forward(ModuleState& state, std::vector<at::Tensor*>& outputs,
-                           const std::vector<InputVersion>& inputs);
-/// Runs if forward, pre_forward or post_forward throws: reshards the unit.
-FSDP_API void abandon_forward(ModuleState& state) noexcept;
-
-/// The histories of tensors, to tell afterwards which are new.
-class FSDP_API Histories {
- public:
-  explicit Histories(const std::vector<at::Tensor*>& tensors);
-  /// Of `tensors`, those that were made since.
-  std::vector<at::Tensor*> made_since(const std::vector<at::Tensor*>& tensors) const;
-
- private:
-  std::vector<std::shared_ptr<void>> nodes_;
-};
-
-/// Of what forward has returned nothing, or a type that is not known. Errors: TORCH_CHECK, with
-/// the name of the module and the type, if there will be a backward.
-FSDP_API void check_has_outputs(const ModuleState& state, const std::vector<at::Tensor*>& outputs,
-                                const std::type_info& result);
-
-/// How an argument travels if variables are lent.
-template <class Arg>
-using LentOrCopied = std::conditional_t<std::is_lvalue_reference_v<Arg> &&
-                                            !std::is_const_v<std::remove_reference_t<Arg>>,
-                                        Arg, std::decay_t<Arg>>;
-
-template <class T>
-inline constexpr bool kIsLent = std::is_lvalue_reference_v<T>;
-template <class T>
-inline constexpr bool kIsLent<std::reference_wrapper<T>> = true;
-
-template <bool kWanted, class T>
-void visit_if(T& value, std::vector<at::Tensor*>& out) {
-  if constexpr (kWanted) {
-    visit_tensors(value, out);
-  }
-}
-
-/// fsdp::call() with arguments of the types Passed: T& is lent, T is this call's own.
-template <class... Passed, class Body>
-auto call_with(const torch::nn::Module& module, Body& body, std::type_identity_t<Passed>... args) {
-  using Result = std::invoke_result_t<Body&, Passed...>;
-  const std::shared_ptr<ModuleState> state = find_state(module);
-  if (!state) {
-    return static_cast<std::decay_t<Result>>(body(std::forward<Passed>(args)...));
-  }
-  std::vector<at::Tensor*> inputs;
-  (visit_if<!kIsLent<Passed>>(args, inputs), ...);
-  std::vector<at::Tensor*> lent;
-  (visit_if<kIsLent<Passed>>(args, lent), ...);
-  const Histories before(lent);
-  const auto finish = [&](std::vector<at::Tensor*>& outputs, const auto& versions, bool is_known) {
-    lent.clear();
-    (visit_if<kIsLent<Passed>>(args, lent), ...);
-    for (at::Tensor* made : before.made_since(lent)) {
-      outputs.push_back(made);
-    }
-    if (!is_known) {
-      check_has_outputs(*state, outputs, typeid(Result));
-    }
-    post_forward(*state, outputs, versions);
-  };
-  try {
-    const std::vector<InputVersion> versions = pre_forward(*state, inputs);
-    std::vector<at::Tensor*> outputs;
-    if constexpr (std::is_void_v<Result>) {
-      body(std::forward<Passed>(args)...);
-      finish(outputs, versions, /*is_known=*/false);
-    } else {
-      std::decay_t<Result> result = body(std::forward<Passed>(args)...);
-      visit_tensors(result, outputs);
-      finish(outputs, versions, kIsTransparent<std::decay_t<Result>>);
-      return result;
-    }
-  } catch (...) {
-    abandon_forward(*state);
-    throw;
-  }
-}
-
-}  // namespace detail
+/// @addtogroup modules
+/// @{
 
 /// Calls `body(args...)` as the forward of `module`: unshards before, reshards after, registers the
-/// backward hooks. For modules whose forward cannot be called through Unit<M>. Without fully_shard
-/// it is a plain call.
+/// backward hooks; returns what `body` returns, by value. For modules whose forward cannot be
+/// called through a Unit, and for methods other than forward:
+///
+/// ```cpp
+/// at::Tensor hidden = fsdp::call(*model, [&](at::Tensor x) { return model->encode(x); }, x);
+/// ```
+///
+/// Without fully_shard() it is a plain call. All ranks that share the unit's parameters call it, in
+/// the same order relative to other units. CPU: blocks the host until the parameters have arrived;
+/// CUDA: the current stream waits for them.
 ///
 /// Arguments are copied, as the hooks put other tensors in their place, and moved into `body`. If
 /// `body` cannot take them so, those that were given as variables are lent: it gets the caller's
@@ -134,9 +32,16 @@ auto call_with(const torch::nn::Module& module, Body& body, std::type_identity_t
 /// has made them, and otherwise left alone: they are not cast, and the gradients that backward
 /// hands back for them may come before the unit's parameters have theirs.
 ///
-/// Tensors are found as visit_tensors() finds them (<fsdp/visit_tensors.h>). Backward begins at the
-/// results: a `body` that returns nothing, or a type that is not known, and has made no tensor that
-/// can be found, is an error where there will be a backward.
+/// Tensors are found as `fsdp/visit_tensors.h` says. Backward begins at the results: a `body` that
+/// returns nothing, or a type that is not known, and has made no tensor that can be found, is an
+/// error where there will be a backward.
+///
+/// In mixed precision floating-point tensors of the arguments that are not lent are cast to
+/// MixedPrecisionPolicy::param_dtype, and those of the result to its output_dtype.
+///
+/// Errors: TORCH_CHECK, with the module's name, on a forward that calls itself, on an argument that
+/// `body` modifies in place although its caller still has the tensor, and as above; what `body`
+/// throws, after the unit has been resharded; those of Work::wait().
 template <class Body, class... Args>
 auto call(const torch::nn::Module& module, Body&& body, Args&&... args) {
   if constexpr (std::is_invocable_v<Body, std::decay_t<Args>...>) {
@@ -147,38 +52,67 @@ auto call(const torch::nn::Module& module, Body&& body, Args&&... args) {
   }
 }
 
-/// Typed, shared handle of a module whose call operator runs M::forward with FSDP's hooks. Register
-/// the module itself (`register_module(name, unit.ptr())`), so that parameter names are unchanged:
+/// Typed, shared handle of a module whose call operator runs M::forward with FSDP's hooks. What is
+/// registered is the module itself, so that parameter names are what they are without it
+/// ("layers.0.weight"):
 ///
-///   layers.emplace_back(std::make_shared<Block>(config));
-///   register_module("layers." ..., layers.back().ptr());
-///   ...
-///   x = layers[i](x, cos, sin);
+/// ```cpp
+/// struct Model : torch::nn::Module {
+///   explicit Model(const Config& config) {
+///     register_module("layers", registered);
+///     for (int64_t i = 0; i < config.layers; ++i) {
+///       layers.emplace_back(std::make_shared<Block>(config));
+///       registered->push_back(layers.back().ptr());
+///     }
+///   }
+///   at::Tensor forward(at::Tensor x, const at::Tensor& cos, const at::Tensor& sin) {
+///     for (const fsdp::Unit<Block>& layer : layers) {
+///       x = layer(x, cos, sin);
+///     }
+///     return x;
+///   }
+///   torch::nn::ModuleList registered;
+///   std::vector<fsdp::Unit<Block>> layers;
+/// };
+/// ```
+///
+/// Cheap to copy, shared ownership. Where LibTorch itself calls forward, see Sharded; M may be one.
 template <class M>
 class Unit {
  public:
+  /// Empty: not to be called.
   Unit() = default;
+  /// A handle of `module`, whether it is sharded or not.
   explicit Unit(std::shared_ptr<M> module) : module_(std::move(module)) {}
 
-  /// See call().
+  /// Runs M::forward with these arguments as call() does, and returns what it returns, by value.
   template <class... Args>
   auto operator()(Args&&... args) const {
     M& module = *module_;
-    return call(
-        module,
-        [&module](auto&&... forwarded) -> decltype(module.forward(
-                                           std::forward<decltype(forwarded)>(forwarded)...)) {
-          return module.forward(std::forward<decltype(forwarded)>(forwarded)...);
-        },
-        std::forward<Args>(args)...);
+    if constexpr (detail::kRunsHooks<M>) {
+      return module.forward(std::forward<Args>(args)...);
+    } else {
+      return call(
+          module,
+          [&module](auto&&... forwarded) -> decltype(module.forward(
+                                             std::forward<decltype(forwarded)>(forwarded)...)) {
+            return module.forward(std::forward<decltype(forwarded)>(forwarded)...);
+          },
+          std::forward<Args>(args)...);
+    }
   }
 
+  /// The module's members, such as its submodules; not for calling forward.
   M* operator->() const { return module_.get(); }
+  /// The module.
   M& operator*() const { return *module_; }
+  /// The module, to register it or to pass it to fully_shard(); null if this is empty.
   const std::shared_ptr<M>& ptr() const { return module_; }
 
  private:
   std::shared_ptr<M> module_;
 };
+
+/// @}
 
 }  // namespace fsdp

@@ -1,16 +1,49 @@
 #pragma once
 
+/// @file
+/// @ingroup modules
+/// How units find the tensors inside the arguments and results of a forward.
+///
+/// Found are tensors, and those in std::optional, std::pair, std::array, std::vector, std::tuple,
+/// std::variant, std::reference_wrapper, the values of std::map and std::unordered_map, and structs
+/// of such, however nested. A struct is one whose members are public, 12 at most, without bases and
+/// without C arrays. Numbers, enums, strings, c10::Scalar, c10::Device, at::Generator and
+/// c10::ArrayRef of numbers pass through. Of any other type nothing is known, and tensors in it are
+/// not found: a unit whose result is one is refused where there will be a backward, and so, by the
+/// compiler, is such an argument of activation_checkpoint().
+///
+/// For a class of your own, declare `visit_tensors` in its namespace, where argument-dependent
+/// lookup finds it. It appends the address of each tensor that is defined, always in the same
+/// order; what is there is then read, cast, and replaced:
+///
+/// ```cpp
+/// namespace mine {
+/// class Batch {
+///   // ...
+///   friend void visit_tensors(Batch& batch, std::vector<at::Tensor*>& out) {
+///     if (batch.tokens_.defined()) {
+///       out.push_back(&batch.tokens_);
+///     }
+///   }
+///
+///  private:
+///   at::Tensor tokens_;
+/// };
+/// }  // namespace mine
+/// ```
+
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Scalar.h>
 #include <c10/util/ArrayRef.h>
-#include <fsdp/struct_members.h>
+#include <fsdp/detail/struct_members.h>
 
 #include <array>
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,10 +56,7 @@
 
 namespace fsdp::detail {
 
-/// Collects the tensors inside an argument or a result: tensors, and optionals, pairs, arrays,
-/// vectors, tuples, variants, maps, references and structs of such, however nested. A struct is one
-/// whose members are public, without bases and C arrays, at most kMostMembers. Overload it (found
-/// by ADL) for other types that hold tensors: what is not known has none.
+/// Collects the tensors inside an argument or a result; what is not known has none.
 inline void visit_tensors(at::Tensor& tensor, std::vector<at::Tensor*>& out);
 template <class T>
 void visit_tensors(std::optional<T>& value, std::vector<at::Tensor*>& out);
@@ -64,8 +94,8 @@ inline void visit_tensors(std::nullopt_t&, std::vector<at::Tensor*>&) {}
 /// What no other overload takes: this conversion is the last choice.
 struct Other {
   template <class T>
-  Other(T& value)  // NOLINT(google-explicit-constructor)
-      : value(const_cast<std::remove_const_t<T>*>(std::addressof(value))),
+  Other(T& any)  // NOLINT(google-explicit-constructor)
+      : value(const_cast<std::remove_const_t<T>*>(std::addressof(any))),
         visit(&visit_members<std::remove_const_t<T>>) {}
   template <class T>
   static void visit_members(void* value, std::vector<at::Tensor*>& out);

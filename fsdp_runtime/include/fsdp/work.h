@@ -1,11 +1,17 @@
 #pragma once
 
+/// @file
+/// Operations in flight, and the lanes on which they run.
+
 #include <fsdp/export.h>
 
 #include <memory>
 
 // Without LibTorch: what watches operations is compiled, and tested, without it.
 namespace fsdp {
+
+/// @addtogroup communicate
+/// @{
 
 /// A collective in flight. Dropping it does not cancel it.
 class FSDP_API Work {
@@ -21,11 +27,17 @@ class FSDP_API Work {
   /// Does not block. Any thread.
   virtual bool is_done() = 0;
 };
+/// Never null where an operation returns it.
 using WorkPtr = std::shared_ptr<Work>;
 
 /// Two independent queues, like two CUDA streams. Operations of one lane run in issue order; the
 /// lanes overlap each other and compute. Parameters are all-gathered on one, gradients
 /// reduce-scattered on the other.
-enum class Lane { kGather, kReduce };
+enum class Lane {
+  kGather,  ///< Lane 0: all-gathers of parameters.
+  kReduce   ///< Lane 1: reductions, broadcasts and barriers.
+};
+
+/// @}
 
 }  // namespace fsdp

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "fsdp_runtime/src/comm/worlds.h"
+
 namespace fsdp {
 namespace {
 
@@ -113,7 +115,9 @@ std::shared_ptr<DeviceMesh> init_device_mesh(c10::DeviceType device_type,
                                              std::vector<int64_t> shape,
                                              std::vector<std::string> axis_names,
                                              std::shared_ptr<Collectives> world) {
-  TORCH_CHECK(world != nullptr, "init_device_mesh: world is null; call init_process_group first");
+  if (world == nullptr) {
+    world = Worlds::get().only("init_device_mesh without a group");
+  }
   TORCH_CHECK(world->device().type() == device_type, "init_device_mesh: a mesh of ", device_type,
               " over the group '", world->name(), "', whose tensors are on ", world->device(),
               "; set ProcessGroupOptions::device_type to the mesh's");

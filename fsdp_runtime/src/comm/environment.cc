@@ -6,6 +6,8 @@
 #include <cstring>
 #include <optional>
 
+#include "fsdp_runtime/src/comm/device_choice.h"
+
 namespace fsdp {
 namespace {
 
@@ -48,17 +50,32 @@ std::string prefix_of_this_world() {
 
 }  // namespace
 
-ProcessGroupOptions ProcessGroupOptions::from_environment() {
+c10::DeviceType choose_device_type(int64_t gpus, int64_t local_rank) {
+  if (gpus == 0) {
+    return c10::DeviceType::CPU;
+  }
+  TORCH_CHECK(local_rank < gpus, "environment: LOCAL_RANK is ", local_rank, ", and this host has ",
+              gpus, gpus == 1 ? " GPU" : " GPUs",
+              " that can be used; start one process per GPU, each of which sees all of them "
+              "(Slurm: --gpus-per-node, not --gpus-per-task), or train on the CPU: "
+              "ProcessGroupOptions::from_environment(torch::kCPU), or CUDA_VISIBLE_DEVICES set to "
+              "nothing");
+  return c10::DeviceType::CUDA;
+}
+
+ProcessGroupOptions ProcessGroupOptions::from_environment(
+    std::optional<c10::DeviceType> device_type) {
   ProcessGroupOptions options;
   options.store_prefix = prefix_of_this_world();
-  if (const auto local_rank = variable("LOCAL_RANK")) {
-    options.local_rank = parse("LOCAL_RANK", *local_rank, 0, 4095);
+  if (variable("RANK")) {
+    options.world_size = required("WORLD_SIZE", 1, 1 << 20);
+    options.rank = required("RANK", 0, options.world_size - 1);
   }
-  if (!variable("RANK")) {
-    return options;
-  }
-  options.world_size = required("WORLD_SIZE", 1, 1 << 20);
-  options.rank = required("RANK", 0, options.world_size - 1);
+  const auto local_rank = variable("LOCAL_RANK");
+  options.local_rank = local_rank ? parse("LOCAL_RANK", *local_rank, 0, 4095) : options.rank;
+  // Counted only if it matters: that loads CUDA.
+  options.device_type =
+      device_type ? *device_type : choose_device_type(cuda_device_count(), options.local_rank);
   if (options.world_size == 1) {
     return options;
   }

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <fsdp/process_group.h>
+#include <link.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -23,18 +24,39 @@ bool has_nvidia_driver() {
   return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
 }
 
+/// Where the LibTorch of this process is, which programs find by a search path of their own.
+std::filesystem::path libtorch_folder() {
+  void* const loaded = ::dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  const link_map* place = nullptr;
+  TORCH_CHECK(loaded != nullptr && ::dlinfo(loaded, RTLD_DI_LINKMAP, &place) == 0,
+              "init_process_group: cannot find LibTorch's own directory");
+  const std::filesystem::path folder = std::filesystem::path(place->l_name).parent_path();
+  ::dlclose(loaded);
+  return folder;
+}
+
 struct NcclLibrary {
   void* handle = nullptr;
   std::string failure;
 };
+
+NcclLibrary open_library(const std::filesystem::path& file) {
+  void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  return {handle, handle == nullptr ? ::dlerror() : ""};
+}
+
+/// That of our backend names LibTorch's, but not where it is.
+NcclLibrary open_with_libtorch() {
+  const std::filesystem::path own = own_folder() / kNcclLibrary;
+  if (::access(own.c_str(), F_OK) != 0) {
+    return {nullptr, "there is no " + own.string()};
+  }
+  const NcclLibrary cuda = open_library(libtorch_folder() / "libtorch_cuda.so");
+  return cuda.handle == nullptr ? cuda : open_library(own);
+}
+
 const NcclLibrary& nccl_library() {
-  static const NcclLibrary library = [] {
-    NcclLibrary loaded;
-    const std::string path = own_folder() / kNcclLibrary;
-    loaded.handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    loaded.failure = loaded.handle == nullptr ? ::dlerror() : "";
-    return loaded;
-  }();
+  static const NcclLibrary library = open_with_libtorch();
   return library;
 }
 

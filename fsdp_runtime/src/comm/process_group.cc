@@ -22,6 +22,7 @@
 #include "fsdp_runtime/src/comm/single_collectives.h"
 #include "fsdp_runtime/src/comm/store_agreement.h"
 #include "fsdp_runtime/src/comm/survivors.h"
+#include "fsdp_runtime/src/comm/worlds.h"
 #include "fsdp_runtime/store/store_client.h"
 #include "fsdp_runtime/store/tcp.h"
 
@@ -244,9 +245,13 @@ FormedCollectives::FormShrunk former_of_survivors(const Formation& formation,
                 ", which was given up or came too late");
     next.rank = found - survivors.begin();
     next.world_size = static_cast<int64_t>(survivors.size());
-    return form_or_say(next, {.served = served, .check = [before, survivors] {
-                                check_none_gone(*before, survivors);
-                              }});
+    const auto membership = std::make_shared<Membership>(next.rank);
+    CollectivesPtr world = form_or_say(
+        next, {.served = served, .membership = membership, .check = [before, survivors] {
+                 check_none_gone(*before, survivors);
+               }});
+    Worlds::get().replace(before, world, membership);
+    return world;
   };
 }
 
@@ -341,7 +346,10 @@ CollectivesPtr form_or_say(const ProcessGroupOptions& options, Origin origin) {
 
 CollectivesPtr init_process_group(const ProcessGroupOptions& options) {
   check_options(options);
-  return form_or_say(options, {});
+  const auto membership = std::make_shared<Membership>(options.rank);
+  CollectivesPtr world = form_or_say(options, {.served = {}, .membership = membership});
+  Worlds::get().add(world, membership);
+  return world;
 }
 
 }  // namespace fsdp

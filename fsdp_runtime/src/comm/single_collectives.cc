@@ -7,6 +7,7 @@
 
 #include "fsdp_runtime/src/comm/arguments.h"
 #include "fsdp_runtime/src/comm/collective_board.h"
+#include "fsdp_runtime/src/comm/worlds.h"
 
 namespace fsdp {
 namespace {
@@ -75,7 +76,11 @@ class SingleCollectives : public Collectives {
     TORCH_CHECK(
         std::find(ranks_to_exclude.begin(), ranks_to_exclude.end(), own) == ranks_to_exclude.end(),
         "shrink: rank ", own, " excludes itself");
-    return std::make_shared<SingleCollectives>(name_, device_, GroupPlace{});
+    const auto membership = std::make_shared<Membership>(0);
+    auto alone =
+        std::make_shared<SingleCollectives>(name_, device_, GroupPlace{.membership = membership});
+    Worlds::get().replace(place_.membership, alone, membership);
+    return alone;
   }
 
  private:

@@ -36,45 +36,45 @@ std::vector<std::weak_ptr<ModuleState>> states_of(const std::vector<FSDPModule>&
 
 }  // namespace
 
-void FSDPModule::unshard() { checked(state_)->wait_for_unshard(); }
+void FSDPModule::unshard() const { checked(state_)->wait_for_unshard(); }
 
-void FSDPModule::reshard() { checked(state_)->reshard(); }
+void FSDPModule::reshard() const { checked(state_)->reshard(); }
 
-void FSDPModule::set_requires_gradient_sync(bool requires_gradient_sync, bool recurse) {
+void FSDPModule::set_requires_gradient_sync(bool requires_gradient_sync, bool recurse) const {
   for_units(state_, recurse,
             [=](ModuleState& unit) { unit.requires_gradient_sync = requires_gradient_sync; });
 }
 
-void FSDPModule::set_requires_all_reduce(bool requires_all_reduce, bool recurse) {
+void FSDPModule::set_requires_all_reduce(bool requires_all_reduce, bool recurse) const {
   for_units(state_, recurse,
             [=](ModuleState& unit) { unit.requires_all_reduce = requires_all_reduce; });
 }
 
-void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook) {
+void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook) const {
   for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
     group->reducer().set_all_reduce_hook(hook);
   }
 }
 
-void FSDPModule::set_reshard_after_forward(bool reshard_after_forward, bool recurse) {
+void FSDPModule::set_reshard_after_forward(bool reshard_after_forward, bool recurse) const {
   for_units(state_, recurse,
             [=](ModuleState& unit) { unit.reshard_after_forward = reshard_after_forward; });
 }
 
-void FSDPModule::set_reshard_after_backward(bool reshard_after_backward, bool recurse) {
+void FSDPModule::set_reshard_after_backward(bool reshard_after_backward, bool recurse) const {
   for_units(state_, recurse,
             [=](ModuleState& unit) { unit.reshard_after_backward = reshard_after_backward; });
 }
 
-void FSDPModule::set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules) {
+void FSDPModule::set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules) const {
   checked(state_)->forward_prefetch = states_of(modules);
 }
 
-void FSDPModule::set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules) {
+void FSDPModule::set_modules_to_backward_prefetch(const std::vector<FSDPModule>& modules) const {
   checked(state_)->backward_prefetch = states_of(modules);
 }
 
-void FSDPModule::set_gradient_divide_factor(double factor) {
+void FSDPModule::set_gradient_divide_factor(double factor) const {
   TORCH_CHECK(factor > 0, "set_gradient_divide_factor: expected a positive factor, got ", factor);
   for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
     group->set_gradient_divide_factor(factor);
@@ -105,7 +105,7 @@ std::vector<at::Tensor> FSDPModule::parameters() const {
   return tensors;
 }
 
-void FSDPModule::prepare_to_write() {
+void FSDPModule::prepare_to_write() const {
   for_units(checked(state_), /*recurse=*/true, [](ModuleState& unit) { unit.prepare_to_write(); });
 }
 
@@ -120,7 +120,7 @@ std::vector<LocalShard> FSDPModule::sharded_gradients() const {
 }
 
 void FSDPModule::init_parameters(
-    const std::function<void(const std::string& fqn, at::Tensor full)>& init) {
+    const std::function<void(const std::string& fqn, at::Tensor full)>& init) const {
   at::NoGradGuard no_grad;
   prepare_to_write();
   for (const ParamRef& param : params_below(*state_)) {
@@ -131,7 +131,7 @@ void FSDPModule::init_parameters(
   }
 }
 
-at::Tensor FSDPModule::full_parameter(const std::string& fqn) {
+at::Tensor FSDPModule::full_parameter(const std::string& fqn) const {
   for (const ParamRef& param : params_below(*checked(state_))) {
     if (param.fqn == fqn) {
       const plan::ParamPlacement& place = param.group->store().layout().params[param.index];

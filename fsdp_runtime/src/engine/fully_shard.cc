@@ -10,6 +10,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "fsdp_runtime/src/comm/worlds.h"
 #include "fsdp_runtime/src/engine/autograd_hooks.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
@@ -26,7 +27,8 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor, const Dev
   const c10::Device device = mesh.group()->device();
   TORCH_CHECK(tensor.device() == device, "fully_shard: parameter ", fqn, " is on ", tensor.device(),
               ", the mesh's group is on ", device,
-              "; create it there, or without memory with fsdp::unmaterialized_parameter");
+              "; move the model there before, model->to(world->device()), or make it without "
+              "memory with fsdp::unmaterialized_parameter");
   TORCH_CHECK(tensor.is_contiguous(), "fully_shard: parameter ", fqn, " of shape ", tensor.sizes(),
               " and strides ", tensor.strides(), " is not contiguous");
   TORCH_CHECK(tensor.is_leaf(), "fully_shard: parameter ", fqn, " is not a leaf of autograd");
@@ -171,11 +173,19 @@ void check_nested_units(const ModulePtr& module) {
   }
 }
 
+std::shared_ptr<DeviceMesh> default_mesh() {
+  const std::shared_ptr<Collectives> world = Worlds::get().only("fully_shard without a mesh");
+  return init_device_mesh(world->device().type(), {world->size()}, {"dp_shard"}, world);
+}
+
 }  // namespace
 
-FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& options) {
+FSDPModule fully_shard(const ModulePtr& module, const FullyShardOptions& given) {
   TORCH_CHECK(module, "fully_shard: module is null");
-  TORCH_CHECK(options.mesh, "fully_shard: options.mesh is null; make one by init_device_mesh");
+  FullyShardOptions options = given;
+  if (!options.mesh) {
+    options.mesh = default_mesh();
+  }
   TORCH_CHECK(options.mesh->ndim() <= 2, "fully_shard: a mesh of ", options.mesh->ndim(),
               " axes; one that shards, or one that replicates and one that shards, expected: take "
               "them by DeviceMesh::slice");

@@ -224,6 +224,16 @@ void GradientBuffer::drop() {
   }
 }
 
+void GradientBuffer::drop(size_t index) {
+  if (is_collecting_) {
+    Param& param = params_[index];
+    end_loan(param);
+    param.waits.reset();
+    param.has_sum = false;
+    param.is_added_to = false;
+  }
+}
+
 void GradientBuffer::stop_collecting() {
   storage_.poison();
   in_place_.reset();

@@ -66,6 +66,8 @@ class GradientBuffer {
   UnshardedGradients take();
   /// Forgets the sum. No-op while idle.
   void drop();
+  /// The same of one parameter.
+  void drop(size_t index);
 
   bool is_collecting() const { return is_collecting_; }
   /// Whether the parameter has been given a gradient since begin().

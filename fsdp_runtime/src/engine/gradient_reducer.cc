@@ -252,4 +252,26 @@ void GradientReducer::drop() {
   is_dropped_ = true;
 }
 
+void GradientReducer::zero(const std::vector<size_t>& params) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> parts;
+  const auto add_parts_of = [&](const at::Tensor& flat) {
+    for (const size_t param : params) {
+      const plan::ParamSlice& slice = store_.slice(param);
+      if (slice.numel() > 0) {
+        parts.push_back(flat.narrow(0, slice.shard_offset, slice.numel()));
+      }
+    }
+  };
+  if (has_gradient_) {
+    add_parts_of(gradient_);
+  }
+  if (has_row_sum_) {
+    add_parts_of(row_sum_);
+  }
+  if (!parts.empty()) {
+    at::_foreach_zero_(parts);
+  }
+}
+
 }  // namespace fsdp

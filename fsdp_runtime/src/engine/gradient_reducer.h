@@ -121,6 +121,9 @@ class GradientReducer {
   void forget_gradient() { has_gradient_ = false; }
   /// Forgets the gradient and what start() has been given, whether it has arrived or not.
   void drop();
+  /// Zeros these parameters' parts of the gradient and of the sum of the row. Only while nothing is
+  /// reduced.
+  void zero(const std::vector<size_t>& params);
 
  private:
   /// A stage without communication, one pass: tensor /= divisor, target = tensor or += tensor.

@@ -70,6 +70,7 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// TORCH_CHECK if the module is gone.
   std::shared_ptr<torch::nn::Module> module() const;
   const std::vector<std::shared_ptr<ParamGroup>>& groups() const { return groups_; }
+  const std::shared_ptr<DeviceMesh>& mesh() const { return options_.mesh; }
   /// This unit and those below it, in registration order. Looks for them only when modules have
   /// been sharded since the last call, since it is called in every step. TORCH_CHECK as module().
   std::vector<std::shared_ptr<ModuleState>> units();

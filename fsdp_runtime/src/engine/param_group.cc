@@ -191,6 +191,18 @@ void ParamGroup::drop_gradient() {
   }
 }
 
+void ParamGroup::drop_gradients(const std::vector<size_t>& indices) {
+  context_->finish_reductions_through(reducer_);
+  for (const size_t index : indices) {
+    gradients_.drop(index);  // before its memory is zeroed: somebody may have it on loan
+    uses_.drop(index);
+    if (leaves_) {
+      leaves_->tensors()[index].mutable_grad().reset();
+    }
+  }
+  reducer_.zero(indices);
+}
+
 const std::vector<at::Tensor>& ParamGroup::leaves() {
   if (!leaves_) {
     settle_gradient();

@@ -103,6 +103,9 @@ class ParamGroup {
   void settle_backward();
   /// Drops the shard's gradient and what has been collected for the next reduction.
   void drop_gradient();
+  /// The same of some parameters, behind settle_backward(). Waits until the gradient has arrived;
+  /// throws like Work::wait().
+  void drop_gradients(const std::vector<size_t>& indices);
   void set_gradient_divide_factor(std::optional<double> factor) {
     reducer_.set_divide_factor(factor);
   }
@@ -110,8 +113,8 @@ class ParamGroup {
   /// Like store().shard(); undefined until a reduction has finished. Zeros for parameters without
   /// gradient.
   at::Tensor gradient() const { return reducer_.gradient(); }
-  /// Whether some rank has used the parameter since drop_gradient(), which is when `.grad` is not
-  /// None in PyTorch.
+  /// Whether some rank has used the parameter since its gradient was dropped, which is when `.grad`
+  /// is not None in PyTorch.
   bool has_gradient(size_t index) const {
     return reducer_.gradient().defined() && uses_.is_used(index) &&
            !(leaves_ && leaves_->is_dropped(index));

@@ -19,8 +19,9 @@ void ParameterSeal::set_fqn(const std::string& fqn) {
   sealed_.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
       "fsdp: parameter " + fqn +
       " is sharded now, and its data was read or written. The whole of it is there only while its "
-      "unit runs: call the module through fsdp::Unit, fsdp::call or fsdp::Sharded, not its "
-      "forward(). Elsewhere: sharded_parameters() and full_parameter() read it, unshard() gathers "
+      "unit runs: call the module through fsdp::Unit, fsdp::call or fsdp::Sharded, not its own "
+      "forward() (of a child that is an fsdp::Sharded<M>: as<fsdp::Sharded<M>>(), as<M>() is not "
+      "enough). Elsewhere: sharded_parameters() and full_parameter() read it, unshard() gathers "
       "it. A sharded module can be neither moved or cast by to(), nor copied by clone(), nor "
       "written by torch::save().");
 }

@@ -28,6 +28,11 @@ class ParameterUses {
   bool is_used(size_t index) const { return all_[index] != 0; }
   /// As if nobody had used it since clear(), in the rounds that have ended.
   void forget(size_t index) { all_[index] = 0; }
+  /// As if nobody had used it since clear().
+  void drop(size_t index) {
+    own_[index] = 0;
+    all_[index] = 0;
+  }
   void clear() {
     own_.assign(own_.size(), 0);
     all_.assign(all_.size(), 0);

@@ -2,150 +2,125 @@
 #include <fsdp/optim.h>
 
 #include <algorithm>
-#include <map>
 
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
 #include "fsdp_runtime/src/optim/adamw_kernel.h"
+#include "fsdp_runtime/src/optim/adamw_state.h"
+#include "fsdp_runtime/src/optim/param_groups.h"
 #include "fsdp_runtime/src/optim/step_counters.h"
 
 namespace fsdp {
 
-/// Elements [begin, end) of a flat shard.
-struct ShardSegment {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
-struct AdamW::GroupState {
-  /// A parameter of the group.
-  struct Param {
-    ShardSegment segment;  // its elements of the shard, with the padding behind them, which is zero
-    bool decays = true;
-  };
-  std::shared_ptr<ParamGroup> group;
-  at::Tensor exp_avg;
-  at::Tensor exp_avg_sq;
-  std::vector<Param> params;  // in the group's order
-  size_t first = 0;           // number of the first one, counted over all groups
-};
-
 /// What a step updates. Made when other parameters than in the last step have a gradient, and used
 /// until that happens again.
 struct AdamW::Updates {
-  std::vector<uint8_t> takes_part;    // by parameter, in the order of the groups
-  std::vector<at::Tensor> gradients;  // by group; undefined if no parameter takes part
+  std::vector<uint8_t> takes_part;    // by parameter, in the order of the units
+  std::vector<at::Tensor> gradients;  // by unit's group; undefined if no parameter takes part
   std::vector<at::Tensor> counters;   // of the parameters that take part
   std::vector<AdamWList> lists;
 };
 
 namespace {
 
-// Of each parameter of the group.
-std::vector<ShardSegment> segments_of(const ParamGroup& group) {
-  std::vector<ShardSegment> segments(group.size());
-  int64_t end = group.store().layout().shard_numel;
-  for (size_t i = group.size(); i-- > 0;) {
-    const bool is_elsewhere = group.store().slice(i).numel() == 0;
-    segments[i] = {is_elsewhere ? end : group.store().slice(i).shard_offset, end};
-    end = segments[i].begin;
+AdamWList& list_for(std::vector<AdamWList>& lists, at::ScalarType dtype, size_t param_group) {
+  const auto found = std::find_if(lists.begin(), lists.end(), [=](const AdamWList& list) {
+    return list.dtype() == dtype && list.param_group() == param_group;
+  });
+  return found == lists.end() ? lists.emplace_back(dtype, param_group) : *found;
+}
+
+std::vector<AdamWParamGroup> all_in_one_group(const FSDPModule& root) {
+  TORCH_CHECK(root, "AdamW: empty FSDPModule handle; pass what fully_shard returned for the root");
+  AdamWParamGroup group;
+  for (const ParamRef& param : params_below(*root.state())) {
+    group.params.push_back(param.fqn);
   }
-  return segments;
-}
-
-// Whether each parameter of the group decays.
-std::vector<bool> decays_of(const ParamGroup& group, const std::vector<ParamRef>& params,
-                            const std::function<bool(const std::string&)>& no_decay) {
-  std::vector<bool> decays(group.size(), true);
-  for (const ParamRef& param : params) {
-    if (param.group == &group) {
-      decays[param.index] = !no_decay || !no_decay(param.fqn);
-    }
-  }
-  return decays;
-}
-
-AdamWList& list_for(std::vector<AdamWList>& lists, at::ScalarType dtype, bool decays) {
-  const auto found = std::find_if(lists.begin(), lists.end(),
-                                  [=](const AdamWList& list) { return list.holds(dtype, decays); });
-  return found == lists.end() ? lists.emplace_back(dtype, decays) : *found;
-}
-
-at::Tensor zero_counter(c10::Device device) {
-  // What LibTorch's fused kernel expects; the CPU counts exactly.
-  const at::ScalarType dtype = device.is_cpu() ? at::kLong : at::kFloat;
-  return at::zeros({}, at::TensorOptions().dtype(dtype).device(device));
-}
-
-std::vector<LocalShard> state_slices(const ModuleState& root,
-                                     const std::function<at::Tensor(const ParamGroup*)>& flat) {
-  std::vector<LocalShard> parts;
-  for (const ParamRef& param : params_below(root)) {
-    if (const at::Tensor state = flat(param.group); state.defined()) {
-      parts.push_back(part_of(param, state));
-    }
-  }
-  return parts;
+  return {group};
 }
 
 }  // namespace
 
-AdamW::AdamW(FSDPModule root, AdamWOptions options)
-    : root_(std::move(root)), options_(std::move(options)) {
+AdamW::AdamW(const FSDPModule& root, const AdamWOptions& options)
+    : AdamW(root, all_in_one_group(root), options) {}
+
+AdamW::AdamW(FSDPModule root, const std::vector<AdamWParamGroup>& groups,
+             const AdamWOptions& defaults)
+    : root_(std::move(root)) {
   TORCH_CHECK(root_, "AdamW: empty FSDPModule handle; pass what fully_shard returned for the root");
-  TORCH_CHECK(options_.eps >= 0 && options_.weight_decay >= 0 && options_.lr >= 0,
-              "AdamW: lr, eps and weight_decay are at least 0, got ", options_.lr, ", ",
-              options_.eps, " and ", options_.weight_decay);
-  for (double beta : {options_.beta1, options_.beta2}) {
-    TORCH_CHECK(beta >= 0 && beta < 1, "AdamW: betas must be in [0, 1), got ", beta);
-  }
   at::NoGradGuard no_grad;
   const std::vector<ParamRef> params = params_below(*root_.state());
+  std::vector<std::string> fqns;
+  for (const ParamRef& param : params) {
+    fqns.push_back(param.fqn);
+  }
+  ResolvedParamGroups resolved = resolve_param_groups(groups, defaults, fqns);
+  options_ = std::move(resolved.options);
+  for (const AdamWParamGroup& group : groups) {
+    params_.push_back(group.params);
+  }
   for (const FSDPModule& unit : root_.units()) {
     for (const std::shared_ptr<ParamGroup>& group : unit.state()->groups()) {
       if (group->is_trainable()) {
-        add_group(group, params);
+        add_unit_group(group, params, resolved.group_of);
       }
     }
   }
-  if (!groups_.empty()) {
-    const c10::Device device = groups_.front()->exp_avg.device();
+  if (!units_.empty()) {
+    const c10::Device device = units_.front()->exp_avg.device();
     counters_.push_back(zero_counter(device));
-    lr_ = at::full({}, options_.lr, at::TensorOptions().dtype(at::kFloat).device(device));
+    for (const AdamWOptions& options : options_) {
+      lrs_.push_back(
+          at::full({}, options.lr, at::TensorOptions().dtype(at::kFloat).device(device)));
+    }
   }
 }
 
-void AdamW::add_group(const std::shared_ptr<ParamGroup>& group,
-                      const std::vector<ParamRef>& params) {
-  auto state = std::make_shared<GroupState>();
-  state->group = group;
-  state->exp_avg = at::zeros_like(group->store().shard());
-  state->exp_avg_sq = at::zeros_like(group->store().shard());
-  state->first = counter_of_.size();
-  const std::vector<ShardSegment> segments = segments_of(*group);
-  const std::vector<bool> decays = decays_of(*group, params, options_.no_decay);
-  for (size_t i = 0; i < group->size(); ++i) {
-    state->params.push_back({segments[i], decays[i]});
+const AdamWOptions& AdamW::options(size_t group) const {
+  check_group(group);
+  return options_[group];
+}
+
+const std::vector<std::string>& AdamW::params(size_t group) const {
+  check_group(group);
+  return params_[group];
+}
+
+void AdamW::set_options(size_t group, const AdamWOptions& options) {
+  check_group(group);
+  check_options(group, options);
+  options_[group] = options;
+  if (!lrs_.empty()) {
+    lrs_[group].fill_(options.lr);
   }
-  counter_of_.resize(counter_of_.size() + group->size(), 0);
-  groups_.push_back(std::move(state));
+}
+
+void AdamW::set_lr(size_t group, double lr) {
+  AdamWOptions options = this->options(group);
+  options.lr = lr;
+  set_options(group, options);
 }
 
 void AdamW::set_lr(double lr) {
-  options_.lr = lr;
-  if (lr_.defined()) {
-    lr_.fill_(lr);
+  for (size_t group = 0; group < options_.size(); ++group) {
+    set_lr(group, lr);
   }
 }
 
+void AdamW::check_group(size_t group) const {
+  TORCH_CHECK(group < options_.size(), "AdamW: there is no param group ", group,
+              "; they are counted from 0, and there are ", options_.size());
+}
+
 bool AdamW::is_current(const Updates& updates) const {
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    const GroupState& state = *groups_[g];
-    if (!updates.gradients[g].is_same(state.group->gradient())) {
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const UnitState& state = *units_[u];
+    if (!updates.gradients[u].is_same(state.group->gradient())) {
       return false;
     }
-    for (size_t i = 0; i < state.params.size(); ++i) {
-      if ((updates.takes_part[state.first + i] != 0) != state.group->has_gradient(i)) {
+    for (size_t p = 0; p < state.params.size(); ++p) {
+      if ((updates.takes_part[state.first + p] != 0) !=
+          state.group->has_gradient(state.indices[p])) {
         return false;
       }
     }
@@ -153,29 +128,32 @@ bool AdamW::is_current(const Updates& updates) const {
   return true;
 }
 
-void AdamW::list_group(const GroupState& state, Updates& updates) {
+void AdamW::list_unit(const UnitState& state, Updates& updates) {
+  const auto takes_part = [&](size_t p) { return updates.takes_part[state.first + p] != 0; };
+  const auto counter = [&](size_t p) { return counter_of_[state.first + p]; };
+  const std::vector<UnitState::Param>& params = state.params;
   size_t next = 0;
-  while (next < state.params.size()) {
-    const size_t first = next++;
-    const auto counter = [&](size_t i) { return counter_of_[state.first + i]; };
-    if (updates.takes_part[state.first + first] == 0) {
+  while (next < params.size()) {
+    const size_t p = next++;
+    if (!takes_part(p)) {
       continue;
     }
     // Neighbours that are updated alike become one part.
-    while (next < state.params.size() && updates.takes_part[state.first + next] != 0 &&
-           counter(next) == counter(first) &&
-           state.params[next].decays == state.params[first].decays) {
+    while (next < params.size() && takes_part(next) && counter(next) == counter(p) &&
+           params[next].param_group == params[p].param_group &&
+           params[next].segment.begin == params[next - 1].segment.end) {
       ++next;
     }
-    const int64_t begin = state.params[first].segment.begin;
-    const int64_t numel = state.params[next - 1].segment.end - begin;
+    const int64_t begin = params[p].segment.begin;
+    const int64_t numel = params[next - 1].segment.end - begin;
+    const int64_t state_begin = params[p].state_begin;
     if (numel > 0) {
       const at::Tensor& shard = state.group->store().shard();
       const at::Tensor copy = state.group->store().copy_for_peers();
-      list_for(updates.lists, shard.scalar_type(), state.params[first].decays)
+      list_for(updates.lists, shard.scalar_type(), params[p].param_group)
           .add({shard.narrow(0, begin, numel), state.group->gradient().narrow(0, begin, numel),
-                state.exp_avg.narrow(0, begin, numel), state.exp_avg_sq.narrow(0, begin, numel),
-                counters_[counter(first)],
+                state.exp_avg.narrow(0, state_begin, numel),
+                state.exp_avg_sq.narrow(0, state_begin, numel), counters_[counter(p)],
                 copy.defined() ? copy.narrow(0, begin, numel) : at::Tensor()});
     }
   }
@@ -184,10 +162,10 @@ void AdamW::list_group(const GroupState& state, Updates& updates) {
 void AdamW::renew_updates() {
   updates_.reset();
   auto updates = std::make_shared<Updates>();
-  for (const std::shared_ptr<GroupState>& state : groups_) {
+  for (const std::shared_ptr<UnitState>& state : units_) {
     updates->gradients.push_back(state->group->gradient());
-    for (size_t i = 0; i < state->params.size(); ++i) {
-      updates->takes_part.push_back(state->group->has_gradient(i) ? 1 : 0);
+    for (const size_t index : state->indices) {
+      updates->takes_part.push_back(state->group->has_gradient(index) ? 1 : 0);
     }
   }
   std::vector<size_t> counter_of = counter_of_;
@@ -204,8 +182,8 @@ void AdamW::renew_updates() {
       updates->counters.push_back(counters_[counter_of_[i]]);
     }
   }
-  for (const std::shared_ptr<GroupState>& state : groups_) {
-    list_group(*state, *updates);
+  for (const std::shared_ptr<UnitState>& state : units_) {
+    list_unit(*state, *updates);
   }
   updates_ = std::move(updates);
 }
@@ -217,11 +195,29 @@ void AdamW::check_whole() const {
       "load parameters and state, from a checkpoint for one, and set their step counts");
 }
 
-void AdamW::step() {
+void AdamW::check_scaling(const GradScaling& scaling) const {
+  const auto check = [this](const char* name, const at::Tensor& value) {
+    TORCH_CHECK(!value.defined() || lrs_.empty() ||
+                    (value.numel() == 1 && value.scalar_type() == at::kFloat &&
+                     value.device() == lrs_.front().device()),
+                "AdamW: ", name, " is a tensor of ", value.sizes(), ", ", value.scalar_type(),
+                " on ", value.device(), "; expected one element, Float, on ",
+                lrs_.front().device());
+  };
+  check("grad_scale", scaling.grad_scale);
+  check("found_inf", scaling.found_inf);
+}
+
+void AdamW::step(const GradScaling& scaling) {
   check_whole();
+  check_scaling(scaling);
   at::NoGradGuard no_grad;
-  for (const std::shared_ptr<GroupState>& state : groups_) {
+  for (const std::shared_ptr<UnitState>& state : units_) {
     state->group->settle_gradient();
+  }
+  if (scaling.found_inf.defined() && scaling.found_inf.is_cpu() &&
+      scaling.found_inf.item<float>() != 0) {
+    return;
   }
   const std::vector<FSDPModule> units = root_.units();
   for (const FSDPModule& unit : units) {
@@ -234,101 +230,43 @@ void AdamW::step() {
     renew_updates();
   }
   is_torn_ = true;
-  if (!updates_->counters.empty()) {
-    at::_foreach_add_(updates_->counters, 1);
-  }
-  for (AdamWList& list : updates_->lists) {
-    if (lr_.is_cpu()) {
-      list.apply_in_pieces(options_);
-    } else {
-      list.apply_fused(options_, lr_);
-    }
-  }
+  update(scaling);
   for (const FSDPModule& unit : units) {
     unit.state()->end_update();
   }
   is_torn_ = false;
-  ++step_count_;
+}
+
+void AdamW::update(const GradScaling& scaling) {
+  if (updates_->counters.empty()) {
+    return;
+  }
+  if (lrs_.front().is_cpu()) {
+    at::_foreach_add_(updates_->counters, 1);
+    const double grad_scale = scaling.grad_scale.defined() ? scaling.grad_scale.item<float>() : 1.0;
+    for (AdamWList& list : updates_->lists) {
+      list.apply_in_pieces(options_[list.param_group()], grad_scale);
+    }
+    return;
+  }
+  const FusedScaling fused(scaling);
+  fused.count(updates_->counters);
+  for (AdamWList& list : updates_->lists) {
+    list.apply_fused(options_[list.param_group()], lrs_[list.param_group()], fused);
+  }
 }
 
 void AdamW::zero_grad() {
-  for (const std::shared_ptr<GroupState>& state : groups_) {
+  for (const std::shared_ptr<UnitState>& state : units_) {
     state->group->settle_backward();
   }
-  for (const std::shared_ptr<GroupState>& state : groups_) {
-    state->group->drop_gradient();
-  }
-}
-
-void AdamW::set_counters(const std::vector<int64_t>& steps) {
-  at::NoGradGuard no_grad;
-  std::map<int64_t, size_t> numbers;
-  counters_.clear();
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const auto [found, is_new] = numbers.try_emplace(steps[i], counters_.size());
-    if (is_new) {
-      counters_.push_back(zero_counter(lr_.device()).fill_(steps[i]));
-    }
-    counter_of_[i] = found->second;
-  }
-  updates_.reset();
-  is_torn_ = false;
-}
-
-void AdamW::set_step_count(int64_t step_count) {
-  step_count_ = step_count;
-  set_counters(std::vector<int64_t>(counter_of_.size(), step_count));
-}
-
-std::vector<int64_t> AdamW::parameter_steps() const {
-  check_whole();
-  std::vector<int64_t> counts;
-  for (const at::Tensor& counter : counters_) {
-    counts.push_back(counter.item().to<int64_t>());
-  }
-  std::vector<int64_t> steps;
-  for (const ParamRef& param : params_below(*root_.state())) {
-    const std::shared_ptr<GroupState> state = state_of(param.group);
-    steps.push_back(state ? counts[counter_of_[state->first + param.index]] : 0);
-  }
-  return steps;
-}
-
-void AdamW::set_parameter_steps(const std::vector<int64_t>& steps) {
-  const std::vector<ParamRef> params = params_below(*root_.state());
-  TORCH_CHECK(steps.size() == params.size(), "AdamW: step counts of ", steps.size(),
-              " parameters given, there are ", params.size());
-  for (size_t i = 0; i < params.size(); ++i) {
-    TORCH_CHECK(steps[i] >= 0 || !state_of(params[i].group), "AdamW: ", params[i].fqn,
-                " cannot have done ", steps[i], " steps");
-  }
-  step_count_ = 0;
-  std::vector<int64_t> by_number(counter_of_.size(), 0);
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (const std::shared_ptr<GroupState> state = state_of(params[i].group)) {
-      by_number[state->first + params[i].index] = steps[i];
-      step_count_ = std::max(step_count_, steps[i]);
+  for (const std::shared_ptr<UnitState>& state : units_) {
+    if (state->has_all()) {
+      state->group->drop_gradient();
+    } else {
+      state->group->drop_gradients(state->indices);
     }
   }
-  set_counters(by_number);
 }
-
-std::shared_ptr<AdamW::GroupState> AdamW::state_of(const ParamGroup* group) const {
-  const auto found = std::find_if(groups_.begin(), groups_.end(), [group](const auto& state) {
-    return state->group.get() == group;
-  });
-  return found == groups_.end() ? nullptr : *found;
-}
-
-std::vector<LocalShard> AdamW::slices_of(at::Tensor GroupState::*tensor) const {
-  return state_slices(*root_.state(), [&](const ParamGroup* group) {
-    const std::shared_ptr<GroupState> state = state_of(group);
-    return state ? (*state).*tensor : at::Tensor();
-  });
-}
-
-std::vector<LocalShard> AdamW::exp_avg() const { return slices_of(&GroupState::exp_avg); }
-
-std::vector<LocalShard> AdamW::exp_avg_sq() const { return slices_of(&GroupState::exp_avg_sq); }
 
 }  // namespace fsdp

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace fsdp {
 namespace {
@@ -14,6 +15,24 @@ namespace {
 constexpr int64_t kPieceNumel = 32 * 1024;
 
 }  // namespace
+
+FusedScaling::FusedScaling(const GradScaling& scaling) {
+  if (scaling.grad_scale.defined()) {
+    grad_scale_ = scaling.grad_scale;
+  }
+  if (scaling.found_inf.defined()) {
+    // 0-dim, as the counters are: _foreach_add_ takes nothing else.
+    found_inf_ = scaling.found_inf.ne(0).to(at::kFloat).reshape({});
+  }
+}
+
+void FusedScaling::count(const std::vector<at::Tensor>& counters) const {
+  if (found_inf_) {
+    at::_foreach_add_(counters, 1 - *found_inf_);
+  } else {
+    at::_foreach_add_(counters, 1);
+  }
+}
 
 void AdamWList::add(const Part& part) {
   const int64_t numel = part.param.numel();
@@ -28,11 +47,12 @@ void AdamWList::add(const Part& part) {
   copies_.push_back(part.copy);
 }
 
-AdamWList::Scalars AdamWList::scalars_of(const AdamWOptions& options, const at::Tensor& steps) {
+AdamWList::Scalars AdamWList::scalars_of(const AdamWOptions& options, const at::Tensor& steps,
+                                         double grad_scale) {
   const auto t = steps.item<double>();
   // pow, not sqrt, to be bit-equal to Python's `** 0.5`.
   return {options.lr / (1 - std::pow(options.beta1, t)),
-          std::pow(1 - std::pow(options.beta2, t), 0.5)};
+          std::pow(1 - std::pow(options.beta2, t), 0.5), grad_scale};
 }
 
 void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
@@ -42,7 +62,10 @@ void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
   at::Tensor gradient = gradients_[piece.part].narrow(0, piece.begin, numel);
   at::Tensor exp_avg = exp_avgs_[piece.part].narrow(0, piece.begin, numel);
   at::Tensor exp_avg_sq = exp_avg_sqs_[piece.part].narrow(0, piece.begin, numel);
-  if (decays_ && options.weight_decay != 0) {
+  if (scalars.grad_scale != 1) {
+    gradient.div_(scalars.grad_scale);
+  }
+  if (options.weight_decay != 0) {
     param.mul_(1 - options.lr * options.weight_decay);
   }
   exp_avg.lerp_(gradient, 1 - options.beta1);
@@ -56,11 +79,11 @@ void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
   }
 }
 
-void AdamWList::apply_in_pieces(const AdamWOptions& options) {
+void AdamWList::apply_in_pieces(const AdamWOptions& options, double grad_scale) {
   std::vector<Scalars> scalars;
   scalars.reserve(steps_.size());
   for (const at::Tensor& steps : steps_) {
-    scalars.push_back(scalars_of(options, steps));
+    scalars.push_back(scalars_of(options, steps, grad_scale));
   }
   at::parallel_for(0, static_cast<int64_t>(pieces_.size()), 1, [&](int64_t begin, int64_t end) {
     c10::InferenceMode no_autograd;  // per thread, and cheaper than no_grad
@@ -72,10 +95,12 @@ void AdamWList::apply_in_pieces(const AdamWOptions& options) {
   });
 }
 
-void AdamWList::apply_fused(const AdamWOptions& options, const at::Tensor& lr) {
+void AdamWList::apply_fused(const AdamWOptions& options, const at::Tensor& lr,
+                            const FusedScaling& scaling) {
   at::_fused_adamw_(params_, gradients_, exp_avgs_, exp_avg_sqs_, /*max_exp_avg_sqs=*/{}, steps_,
-                    lr, options.beta1, options.beta2, decays_ ? options.weight_decay : 0.0,
-                    options.eps, /*amsgrad=*/false, /*maximize=*/false);
+                    lr, options.beta1, options.beta2, options.weight_decay, options.eps,
+                    /*amsgrad=*/false, /*maximize=*/false, scaling.grad_scale(),
+                    scaling.found_inf());
 }
 
 }  // namespace fsdp

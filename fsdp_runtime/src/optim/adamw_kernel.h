@@ -4,16 +4,33 @@
 #include <fsdp/export.h>
 #include <fsdp/optim.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace fsdp {
 
-/// Parts of flat shards that are updated in one call: all of one dtype, all with or all without
-/// weight decay. Entry i of each vector is about part i, flat and contiguous.
+/// A scaler's tensors as the fused kernel takes them, made on the device.
+class FSDP_API FusedScaling {
+ public:
+  explicit FusedScaling(const GradScaling& scaling);
+  /// Counts an update that takes place.
+  void count(const std::vector<at::Tensor>& counters) const;
+
+  const std::optional<at::Tensor>& grad_scale() const { return grad_scale_; }
+  const std::optional<at::Tensor>& found_inf() const { return found_inf_; }
+
+ private:
+  std::optional<at::Tensor> grad_scale_;
+  std::optional<at::Tensor> found_inf_;  // 0 or 1: the kernel compares with 1
+};
+
+/// Parts of flat shards that are updated in one call: all of one dtype and param group. Entry i of
+/// each vector is about part i, flat and contiguous.
 class FSDP_API AdamWList {
  public:
-  AdamWList(at::ScalarType dtype, bool decays) : dtype_(dtype), decays_(decays) {}
+  AdamWList(at::ScalarType dtype, size_t param_group) : dtype_(dtype), param_group_(param_group) {}
 
   struct Part {
     at::Tensor param;
@@ -25,18 +42,18 @@ class FSDP_API AdamWList {
   };
   void add(const Part& part);
 
-  bool holds(at::ScalarType dtype, bool decays) const {
-    return dtype == dtype_ && decays == decays_;
-  }
+  at::ScalarType dtype() const { return dtype_; }
+  size_t param_group() const { return param_group_; }
 
   /// One update, whose number `steps` is already. The ATen kernels of torch.optim.AdamW's default
   /// path in the same order, on cache-sized pieces, which the threads share: bit-equal to Python's
-  /// on the CPU. Results do not depend on the piece boundaries.
-  void apply_in_pieces(const AdamWOptions& options);
+  /// on the CPU. Results do not depend on the piece boundaries. The gradients are divided by
+  /// `grad_scale` first, in place.
+  void apply_in_pieces(const AdamWOptions& options, double grad_scale = 1);
   /// One update by LibTorch's fused kernel, of parts without copies. `lr`: 0-dim, on the device of
-  /// the parts. Neither the rate nor the step counts are read by the host, so that it can be
+  /// the parts. The host reads neither this nor a step count nor `scaling`, so that it can be
   /// captured in a CUDA graph.
-  void apply_fused(const AdamWOptions& options, const at::Tensor& lr);
+  void apply_fused(const AdamWOptions& options, const at::Tensor& lr, const FusedScaling& scaling);
 
  private:
   /// Elements [begin, end) of a part.
@@ -49,14 +66,16 @@ class FSDP_API AdamWList {
   struct Scalars {
     double step_size;              // lr / (1 - beta1^t)
     double bias_correction2_sqrt;  // sqrt(1 - beta2^t)
+    double grad_scale;
   };
 
-  static Scalars scalars_of(const AdamWOptions& options, const at::Tensor& steps);
+  static Scalars scalars_of(const AdamWOptions& options, const at::Tensor& steps,
+                            double grad_scale);
   void update_piece(const Piece& piece, const AdamWOptions& options, const Scalars& scalars,
                     at::Tensor& scratch);
 
   at::ScalarType dtype_;
-  bool decays_;
+  size_t param_group_;
   std::vector<at::Tensor> params_;
   std::vector<at::Tensor> gradients_;
   std::vector<at::Tensor> exp_avgs_;

@@ -2,15 +2,12 @@
 #include <fsdp/fully_shard.h>
 
 #include <algorithm>
-#include <map>
 
 #include "fsdp_runtime/src/engine/module_state.h"
+#include "fsdp_runtime/src/optim/gradient_lists.h"
 
 namespace fsdp {
 namespace {
-
-/// Gradients of one dtype: lists of them are worked on by a few kernels in all, not by one each.
-using GradientsByType = std::map<at::ScalarType, std::vector<at::Tensor>>;
 
 /// The groups whose shards are on the ranks of one communicator, with copies on those of another.
 struct Shards {
@@ -119,11 +116,7 @@ at::Tensor clip_grad_norm_(const FSDPModule& root, double max_norm) {
   std::vector<Shards> all;
   for (const FSDPModule& unit : root.units()) {
     for (const std::shared_ptr<ParamGroup>& group : unit.state()->groups()) {
-      group->settle_gradient();
-      Shards& shards = shards_of(*group, all);
-      if (const at::Tensor gradient = group->gradient(); gradient.defined()) {
-        shards.gradients[gradient.scalar_type()].push_back(gradient);
-      }
+      add_gradients(*group, shards_of(*group, all).gradients);
     }
   }
   TORCH_CHECK(!all.empty(), "clip_grad_norm_: no parameters below the given module");

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import shutil
 
 from job_case import JobCase, free_port
 from unittest_main import main
@@ -82,6 +83,27 @@ class EnvironmentTest(JobCase):
     def test_row_08_run_path_runs_a_script(self):
         rc, _, err = self.run_job("--standalone", "--run-path", "--no-python", self.script("note('ran')"))
         self.assertEqual((rc, list(self.notes("ran"))), (0, [(1, 0)]), err)
+
+    def test_row_08_a_program_that_is_no_script_runs_itself(self):
+        """An ELF file without --no-python, by its path and by its name alone, where there is no Python."""
+        program = self.dir / "worker"
+        shutil.copy("/bin/sh", program)
+        for given in (program, "worker"):
+            rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", given, "-c", 'echo "$1" >"$D/ran.1.$RANK"', "sh",
+                                      "${local_rank}", cwd=self.dir, env={"PYTHON_EXEC": "/no/python"})
+            self.assertEqual((rc, self.notes("ran")), (0, {(1, 0): "0\n", (1, 1): "1\n"}), err)
+            for note in self.dir.glob("ran.*"):
+                note.unlink()
+        program.chmod(0o600)
+        self.assert_one_line_error(self.run_job("--standalone", program), 1, program, "chmod +x")
+
+    def test_row_08_a_shell_script_is_pythons_and_that_is_said(self):
+        script = self.dir / "train.sh"
+        script.write_text("#!/bin/sh\nprint('read by Python')\n")
+        rc, out, err = self.run_job("--standalone", script, env={"LOGLEVEL": "WARNING", "OMP_NUM_THREADS": "1"})
+        self.assertEqual((rc, out), (0, "read by Python\n"), err)
+        for word in ("WARNING", str(script), "#!/bin/sh", "--no-python"):
+            self.assertIn(word, err)
 
     def test_row_12_exported_threads_are_kept(self):
         rc, _, err = self.run_job("--standalone", "--nproc-per-node=2", self.script(DUMP),

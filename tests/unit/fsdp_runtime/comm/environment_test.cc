@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include "fsdp_runtime/src/comm/device_choice.h"
+
 namespace fsdp {
 namespace {
 
@@ -51,6 +53,44 @@ TEST_F(EnvironmentTest, ReadsAWorldOfTwo) {
   EXPECT_EQ(options.local_rank, 1);
   EXPECT_EQ(options.master_addr, "10.0.0.7");
   EXPECT_EQ(options.master_port, 29501);
+}
+
+// As started by hand on one host: two processes must not take one GPU.
+TEST_F(EnvironmentTest, WithoutALocalRankItIsTheRank) {
+  set_two_ranks();
+  set("RANK", "1");
+  EXPECT_EQ(ProcessGroupOptions::from_environment().local_rank, 1);
+  set("LOCAL_RANK", "0");
+  EXPECT_EQ(ProcessGroupOptions::from_environment().local_rank, 0);
+}
+
+TEST_F(EnvironmentTest, WhoeverNamesTheDeviceGetsIt) {
+  set_two_ranks();
+  set("LOCAL_RANK", "4095");  // more than there are GPUs
+  EXPECT_EQ(ProcessGroupOptions::from_environment(c10::kCPU).device_type, c10::kCPU);
+  EXPECT_EQ(ProcessGroupOptions::from_environment(c10::kCUDA).device_type, c10::kCUDA);
+}
+
+TEST(DeviceChoiceTest, IsTheCpuWhereThereIsNoGpuForAnyNumberOfProcesses) {
+  EXPECT_EQ(choose_device_type(0, 0), c10::kCPU);
+  EXPECT_EQ(choose_device_type(0, 63), c10::kCPU);
+}
+
+TEST(DeviceChoiceTest, IsTheProcesssOwnGpu) {
+  EXPECT_EQ(choose_device_type(1, 0), c10::kCUDA);
+  EXPECT_EQ(choose_device_type(8, 7), c10::kCUDA);
+}
+
+// Not the CPU: its neighbours have chosen their GPUs.
+TEST(DeviceChoiceTest, AProcessWithoutAGpuAmongOthersWithOneIsRefused) {
+  try {
+    choose_device_type(1, 1);
+    ADD_FAILURE() << "accepted";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what_without_backtrace(),
+                HasSubstr("LOCAL_RANK is 1, and this host has 1 GPU "));
+    EXPECT_THAT(error.what_without_backtrace(), HasSubstr("from_environment(torch::kCPU)"));
+  }
 }
 
 TEST_F(EnvironmentTest, RankZeroServesTheStoreUnlessTheAgentDoes) {

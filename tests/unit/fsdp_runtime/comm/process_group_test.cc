@@ -26,7 +26,7 @@ using testing::serve_store;
 
 std::string error_of(const ProcessGroupOptions& options) {
   try {
-    init_process_group(options);
+    (void)init_process_group(options);
   } catch (const c10::Error& error) {
     return error.what_without_backtrace();
   }
@@ -173,7 +173,7 @@ TEST(ProcessGroupTest, RanksThatAreLeftFormASmallerGroup) {
         options.master_port = store->getPort();
         options.timeout = seconds(60);
         options.store_prefix = prefix;
-        init_process_group(options);
+        (void)init_process_group(options);
         if (rank == 1) {
           return init_process_group({});
         }

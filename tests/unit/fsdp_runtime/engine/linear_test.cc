@@ -185,30 +185,50 @@ TEST(LinearTest, AWeightThatIsUsedOutsideItsUnitGetsTheSum) {
   }
 }
 
+/// A backward in which a hook of the node keeps the weight's gradient.
+void keep_gradient(const OneLayer& one, double phase, std::vector<at::Tensor>& kept) {
+  struct Keep : torch::autograd::FunctionPostHook {
+    explicit Keep(std::vector<at::Tensor>& kept) : kept(kept) {}
+    torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                              const torch::autograd::variable_list&) override {
+      kept.push_back(outputs.at(1));
+      return outputs;
+    }
+    std::vector<at::Tensor>& kept;
+  };
+  const at::Tensor output = one.layer(batch({6, 24}, phase));
+  output.grad_fn()->add_post_hook(std::make_unique<Keep>(kept));
+  output.square().sum().backward();
+}
+
 TEST(LinearTest, AHookOfANodeMayKeepTheGradient) {
   run_ranks(2, [](Rank& rank) {
-    OneLayer one(rank, linear);
+    const OneLayer one(rank, linear);
     std::vector<at::Tensor> kept;
-    const auto backward = [&](double phase) {
-      const at::Tensor output = one.layer(batch({6, 24}, phase));
-      struct Keep : torch::autograd::FunctionPostHook {
-        explicit Keep(std::vector<at::Tensor>& kept) : kept(kept) {}
-        torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                                  const torch::autograd::variable_list&) override {
-          kept.push_back(outputs.at(1));
-          return outputs;
-        }
-        std::vector<at::Tensor>& kept;
-      };
-      output.grad_fn()->add_post_hook(std::make_unique<Keep>(kept));
-      output.square().sum().backward();
-    };
-    backward(1);
+    keep_gradient(one, 1, kept);
     const at::Tensor first = kept.at(0).clone();
     EXPECT_GT(first.abs().max().item<float>(), 0);
-    backward(2);
+    keep_gradient(one, 2, kept);
     EXPECT_TRUE(at::equal(kept.at(0), first));
     EXPECT_FALSE(at::equal(kept.at(1), first));
+  });
+}
+
+// One rank, which collects gradients where the shard's is; the bias keeps its own.
+TEST(LinearTest, WhatAHookOfANodeKeepsOutlivesTheDropOfTheGradient) {
+  run_ranks(1, [](Rank& rank) {
+    OneLayer one(rank, linear, 24, 40, /*has_bias=*/true);
+    AdamW of_weight(one.root, {{.params = {"weight"}}}, {});
+    std::vector<at::Tensor> kept;
+    keep_gradient(one, 0, kept);
+    one.root.set_requires_gradient_sync(false);
+    keep_gradient(one, 1, kept);
+    of_weight.zero_grad();
+    keep_gradient(one, 2, kept);
+    const at::Tensor last = kept.at(2).clone();
+    EXPECT_GT(last.abs().max().item<float>(), 0);
+    of_weight.zero_grad();
+    EXPECT_TRUE(at::equal(kept.at(2), last));
   });
 }
 

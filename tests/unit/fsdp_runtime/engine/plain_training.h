@@ -3,7 +3,12 @@
 #include <fsdp/optim.h>
 
 #include <cmath>
+#include <functional>
+#include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/fsdp_runtime/engine/toy_model.h"
 
@@ -14,7 +19,9 @@ namespace fsdp::testing {
 class PlainTraining {
  public:
   PlainTraining(const ToyConfig& config, int64_t ranks, AdamWOptions options)
-      : model(make_plain(config)), ranks_(ranks), options_(std::move(options)) {
+      : model(make_plain(config)),
+        options_of([options](const std::string&) { return options; }),
+        ranks_(ranks) {
     std::map<const void*, bool> seen;
     for (auto& param : model->named_parameters()) {
       if (!seen[param.value().unsafeGetTensorImpl()]) {
@@ -56,20 +63,30 @@ class PlainTraining {
     at::NoGradGuard no_grad;
     for (State& state : states_) {
       const auto found = gradients.find(state.fqn);
-      if (found == gradients.end()) {
+      const std::optional<AdamWOptions> options = options_of(state.fqn);
+      if (found == gradients.end() || !options) {
         continue;
       }
       const at::Tensor& gradient = found->second;
       ++state.step;
-      const double correction1 = 1 - std::pow(options_.beta1, state.step);
-      const double correction2 = 1 - std::pow(options_.beta2, state.step);
-      state.param.mul_(1 - options_.lr * options_.weight_decay);
-      state.exp_avg.lerp_(gradient, 1 - options_.beta1);
-      state.exp_avg_sq.mul_(options_.beta2).addcmul_(gradient, gradient, 1 - options_.beta2);
+      const double correction1 = 1 - std::pow(options->beta1, state.step);
+      const double correction2 = 1 - std::pow(options->beta2, state.step);
+      state.param.mul_(1 - options->lr * options->weight_decay);
+      state.exp_avg.lerp_(gradient, 1 - options->beta1);
+      state.exp_avg_sq.mul_(options->beta2).addcmul_(gradient, gradient, 1 - options->beta2);
       const at::Tensor denominator =
-          (state.exp_avg_sq.sqrt() / std::pow(correction2, 0.5)).add_(options_.eps);
-      state.param.addcdiv_(state.exp_avg, denominator, -options_.lr / correction1);
+          (state.exp_avg_sq.sqrt() / std::pow(correction2, 0.5)).add_(options->eps);
+      state.param.addcdiv_(state.exp_avg, denominator, -options->lr / correction1);
     }
+  }
+
+  /// Those that are trained, each by its first name.
+  std::vector<std::pair<std::string, at::Tensor>> unique_parameters() const {
+    std::vector<std::pair<std::string, at::Tensor>> named;
+    for (const State& state : states_) {
+      named.emplace_back(state.fqn, state.param);
+    }
+    return named;
   }
 
   at::Tensor parameter(const std::string& fqn) const {
@@ -77,6 +94,8 @@ class PlainTraining {
   }
 
   Unit<ToyModel> model;
+  /// Of a parameter; none: it is not optimized. At first those of the constructor, for all.
+  std::function<std::optional<AdamWOptions>(const std::string& fqn)> options_of;
 
  private:
   struct State {
@@ -85,7 +104,6 @@ class PlainTraining {
     int step = 0;
   };
   int64_t ranks_;
-  AdamWOptions options_;
   std::vector<State> states_;
 };
 

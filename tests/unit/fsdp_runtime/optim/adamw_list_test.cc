@@ -3,6 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
 #include "fsdp_runtime/src/optim/adamw_kernel.h"
 
 namespace fsdp {
@@ -23,8 +28,8 @@ struct State {
         exp_avg_sq(at::zeros_like(param)),
         steps{at::zeros({}, at::kFloat), at::full({}, 100, at::kFloat)} {}
 
-  AdamWList list(const at::Tensor& gradient, bool decays) const {
-    AdamWList list(param.scalar_type(), decays);
+  AdamWList list(const at::Tensor& gradient) const {
+    AdamWList list(param.scalar_type(), 0);
     const int64_t cut = 40000;
     const auto add = [&](int64_t begin, int64_t numel, const at::Tensor& counter) {
       list.add({param.narrow(0, begin, numel), gradient.narrow(0, begin, numel),
@@ -34,7 +39,6 @@ struct State {
     add(cut, param.numel() - cut, steps[1]);
     return list;
   }
-  void count() const { at::_foreach_add_(steps, 1); }
 
   at::Tensor param;
   at::Tensor exp_avg;
@@ -51,18 +55,20 @@ TEST(AdamWListTest, FusedKernelUpdatesAsThePiecesDo) {
   at::NoGradGuard no_grad;
   at::manual_seed(1);
   const int64_t numel = 45000;
-  for (const bool decays : {true, false}) {
+  for (const double weight_decay : {0.1, 0.0}) {
     const at::Tensor params = at::randn({numel});
     const State in_pieces(params);
     const State fused(params);
     AdamWOptions rate = options();
+    rate.weight_decay = weight_decay;
     const at::Tensor lr = at::full({}, rate.lr, at::kFloat);
     for (int step = 0; step < 4; ++step) {
       const at::Tensor gradient = at::randn({numel});
-      in_pieces.count();
-      in_pieces.list(gradient, decays).apply_in_pieces(rate);
-      fused.count();
-      fused.list(gradient, decays).apply_fused(rate, lr);
+      at::_foreach_add_(in_pieces.steps, 1);
+      in_pieces.list(gradient).apply_in_pieces(rate);
+      const FusedScaling scaling(GradScaling{});
+      scaling.count(fused.steps);
+      fused.list(gradient).apply_fused(rate, lr, scaling);
       expect_close(fused.param, in_pieces.param);
       expect_close(fused.exp_avg, in_pieces.exp_avg);
       expect_close(fused.exp_avg_sq, in_pieces.exp_avg_sq);
@@ -83,21 +89,63 @@ TEST(AdamWListTest, WritesCopiesInTheirDtype) {
   const at::Tensor gradient = at::randn({numel});
   const at::Tensor copy = at::zeros({numel}, at::kBFloat16);
   const at::Tensor steps = at::ones({}, at::kLong);
-  AdamWList list(at::kFloat, true);
+  AdamWList list(at::kFloat, 0);
   list.add({param, gradient, zeros(), zeros(), steps, copy});
   list.apply_in_pieces(options());
   EXPECT_TRUE(at::equal(copy, param.to(at::kBFloat16)));
-  AdamWList plain(at::kFloat, true);
+  AdamWList plain(at::kFloat, 0);
   plain.add({without, gradient, zeros(), zeros(), steps, {}});
   plain.apply_in_pieces(options());
   EXPECT_TRUE(at::equal(param, without));
 }
 
-TEST(AdamWListTest, IsForOneDtypeAndKindOfDecay) {
-  const AdamWList list(at::kFloat, true);
-  EXPECT_TRUE(list.holds(at::kFloat, true));
-  EXPECT_FALSE(list.holds(at::kFloat, false));
-  EXPECT_FALSE(list.holds(at::kBFloat16, true));
+at::Tensor scalar(double value) { return at::full({}, value, at::kFloat); }
+
+TEST(AdamWListTest, UnscalesTheGradientsBeforeItUsesThem) {
+  at::NoGradGuard no_grad;
+  at::manual_seed(3);
+  const at::Tensor params = at::randn({45000});
+  const at::Tensor gradient = at::randn({45000});
+  const State plain(params);
+  const State in_pieces(params);
+  const State fused(params);
+  for (const State* state : {&plain, &in_pieces, &fused}) {
+    at::_foreach_add_(state->steps, 1);
+  }
+  plain.list(gradient).apply_in_pieces(options());
+  const at::Tensor scaled = gradient * 1024;
+  in_pieces.list(scaled).apply_in_pieces(options(), 1024);
+  EXPECT_TRUE(at::equal(scaled, gradient));
+  EXPECT_TRUE(at::equal(in_pieces.param, plain.param));
+  EXPECT_TRUE(at::equal(in_pieces.exp_avg_sq, plain.exp_avg_sq));
+  scaled.mul_(1024);
+  fused.list(scaled).apply_fused(options(), scalar(options().lr),
+                                 FusedScaling({.grad_scale = scalar(1024)}));
+  EXPECT_TRUE(at::equal(scaled, gradient));
+  expect_close(fused.param, plain.param);
+}
+
+// 2: of a scaler that adds the answers of two devices.
+TEST(AdamWListTest, FusedKernelStopsAndCountsNothingForAnyFoundInf) {
+  at::NoGradGuard no_grad;
+  at::manual_seed(4);
+  for (const auto& [found, sizes] : std::vector<std::pair<double, std::vector<int64_t>>>{
+           {0, {}}, {1, {}}, {2, {}}, {std::nan(""), {}}, {0, {1}}, {1, {1}}}) {
+    const at::Tensor params = at::randn({45000});
+    const at::Tensor gradient = at::randn({45000});
+    const at::Tensor scaled = gradient * 8;
+    const State state(params);
+    const FusedScaling scaling(
+        {.grad_scale = scalar(8).reshape(sizes), .found_inf = scalar(found).reshape(sizes)});
+    scaling.count(state.steps);
+    state.list(scaled).apply_fused(options(), scalar(options().lr), scaling);
+    const bool stops = found != 0;
+    EXPECT_EQ(at::equal(state.param, params), stops) << found;
+    EXPECT_EQ(at::equal(state.exp_avg, at::zeros_like(params)), stops) << found;
+    EXPECT_EQ(at::equal(scaled, gradient), !stops) << found;
+    EXPECT_EQ(state.steps[0].item<float>(), stops ? 0 : 1) << found;
+    EXPECT_EQ(state.steps[1].item<float>(), stops ? 100 : 101) << found;
+  }
 }
 
 }  // namespace

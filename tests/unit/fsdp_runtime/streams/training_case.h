@@ -26,6 +26,7 @@ struct Case {
   bool uses_differ = false;  // so that ranks exchange them
   bool evaluates = false;    // before each step, without grad mode
   bool prefetches_by_list = false;
+  bool has_two_optimizers = false;  // each of which has every second parameter
   bool reshards_after_backward = true;
 };
 
@@ -80,7 +81,21 @@ inline void forward_and_backward(const Case& test_case, Sharded& setup, int64_t 
   }
 }
 
-inline void train_step(const Case& test_case, Sharded& setup, AdamW& optimizer, int64_t step) {
+inline std::vector<AdamW> optimizers_for(const Case& test_case, const FSDPModule& root) {
+  std::vector<AdamWParamGroup> parts(test_case.has_two_optimizers ? 2 : 1);
+  size_t next = 0;
+  for (const LocalShard& shard : root.sharded_parameters()) {
+    parts[next++ % parts.size()].params.push_back(shard.fqn);
+  }
+  std::vector<AdamW> optimizers;
+  for (const AdamWParamGroup& part : parts) {
+    optimizers.emplace_back(root, std::vector<AdamWParamGroup>{part}, AdamWOptions{});
+  }
+  return optimizers;
+}
+
+inline void train_step(const Case& test_case, Sharded& setup, std::vector<AdamW>& optimizers,
+                       int64_t step) {
   FakeDevice& device = FakeDevice::get();
   if (test_case.evaluates) {
     const at::NoGradGuard no_grad;
@@ -95,16 +110,18 @@ inline void train_step(const Case& test_case, Sharded& setup, AdamW& optimizer, 
   device.set_phase("clipping");
   clip_grad_norm_(setup.root, 0.01);
   device.set_phase("the optimizer");
-  optimizer.step();
-  optimizer.zero_grad();
+  for (AdamW& optimizer : optimizers) {
+    optimizer.step();
+    optimizer.zero_grad();
+  }
 }
 
 /// Trains for some steps, looks at the result and destroys everything.
 inline void train(const Case& test_case, int64_t steps) {
   Sharded setup = sharded_for(test_case);
-  AdamW optimizer(setup.root, {});
+  std::vector<AdamW> optimizers = optimizers_for(test_case, setup.root);
   for (int64_t step = 0; step < steps; ++step) {
-    train_step(test_case, setup, optimizer, step);
+    train_step(test_case, setup, optimizers, step);
   }
   FakeDevice::get().set_phase("the end");
   for (const LocalShard& shard : setup.root.sharded_parameters()) {
@@ -141,6 +158,7 @@ inline std::vector<Case> training_cases() {
   add("uses_differ").uses_differ = true;
   add("evaluation").evaluates = true;
   add("prefetch_by_list").prefetches_by_list = true;
+  add("two_optimizers").has_two_optimizers = true;
   add_hybrid("hybrid");
   // Reduced in slots of their own.
   add_hybrid("hybrid_bfloat16_sums").options.mp_policy = {at::kBFloat16, std::nullopt,

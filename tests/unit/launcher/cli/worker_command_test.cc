@@ -39,6 +39,18 @@ TEST(WorkerCommandTest, TheScriptIsATemplateAndTheExecutableIsNone) {
   EXPECT_EQ(WorkerCommand(plan, "py", 1), (std::vector<std::string>{"train_$local_rank.py"}));
 }
 
+// As the file that it was given as, never as a command on PATH.
+TEST(WorkerCommandTest, AScriptThatIsAProgramRunsItself) {
+  LaunchPlan plan;
+  plan.program = {"train", "--rank=$local_rank"};
+  EXPECT_EQ(WorkerCommand(plan, "", 1), (std::vector<std::string>{"./train", "--rank=1"}));
+  plan.program = {"bin/train_$local_rank"};
+  EXPECT_EQ(WorkerCommand(plan, "", 1), (std::vector<std::string>{"bin/train_1"}));
+  plan.program_kind = ProgramKind::kExecutable;
+  plan.program = {"train"};
+  EXPECT_EQ(WorkerCommand(plan, "", 1), (std::vector<std::string>{"train"}));
+}
+
 TEST(WorkerCommandTest, TheOldLaunchersFirstArgument) {
   LaunchPlan plan;
   plan.program = {"train.py", "--lr", "1"};

@@ -22,11 +22,11 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class MemorySource : public BlobSource {
+class MemorySource : public fsdp::archive::ByteSource {
  public:
   explicit MemorySource(std::string bytes) : bytes_(std::move(bytes)) {}
   int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
-  void Read(int64_t offset, void* out, int64_t byte_count) const override {
+  void read(int64_t offset, void* out, int64_t byte_count) const override {
     ASSERT_LE(offset + byte_count, size());
     std::memcpy(out, bytes_.data() + offset, static_cast<size_t>(byte_count));
   }
@@ -36,7 +36,8 @@ class MemorySource : public BlobSource {
 };
 
 std::string TensorBlobOf(const std::vector<int64_t>& sizes, const std::string& data) {
-  const BlobFrame frame = FrameTensor(DType::kInt16, sizes, Crc32(0, data.data(), data.size()));
+  const BlobFrame frame =
+      FrameTensor(DType::kInt16, sizes, fsdp::archive::update_crc32(0, data.data(), data.size()));
   return frame.prefix + data + frame.suffix;
 }
 

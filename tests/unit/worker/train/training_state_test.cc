@@ -186,6 +186,27 @@ TEST_F(JobStateTest, ParameterGroupsSplitByDecay) {
             job_.root.sharded_parameters().size());
 }
 
+TEST_F(JobStateTest, OptimizerHasTheGroupsThatCheckpointsName) {
+  const auto weight_decays = [this](const std::vector<std::string>& no_decay) {
+    TrainConfig::Optimizer options = config_.optimizer;
+    options.no_decay = no_decay;
+    const auto groups = MakeParamGroups(job_, options);
+    const fsdp::AdamW optimizer(job_.root, groups, {.weight_decay = options.weight_decay});
+    const auto named = nlohmann::json::parse(FormatParamGroups(job_, options, 0.5));
+    EXPECT_EQ(named.size(), optimizer.group_count());
+    std::vector<double> decays;
+    for (size_t g = 0; g < optimizer.group_count(); ++g) {
+      EXPECT_EQ(named[g]["params"], nlohmann::json(optimizer.params(g)));
+      EXPECT_EQ(named[g]["weight_decay"], optimizer.options(g).weight_decay);
+      decays.push_back(optimizer.options(g).weight_decay);
+    }
+    return decays;
+  };
+  EXPECT_EQ(weight_decays({}), std::vector<double>{0.01});
+  EXPECT_EQ(weight_decays({"*norm.weight"}), (std::vector<double>{0.01, 0}));
+  EXPECT_EQ(weight_decays({"*"}), std::vector<double>{0});
+}
+
 TEST_F(JobStateTest, OneInfiniteWeightIsSeen) {
   EXPECT_TRUE(HasFiniteWeights(job_));
   for (const double bad : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {

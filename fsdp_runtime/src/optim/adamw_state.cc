@@ -1,0 +1,158 @@
+// What AdamW keeps of the parameters, and how it is saved and loaded.
+
+#include "fsdp_runtime/src/optim/adamw_state.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "fsdp_runtime/src/engine/module_state.h"
+#include "fsdp_runtime/src/engine/module_walk.h"
+
+namespace fsdp {
+namespace {
+
+// Of each parameter of the group.
+std::vector<ShardSegment> segments_of(const ParamGroup& group) {
+  std::vector<ShardSegment> segments(group.size());
+  int64_t end = group.store().layout().shard_numel;
+  for (size_t i = group.size(); i-- > 0;) {
+    const bool is_elsewhere = group.store().slice(i).numel() == 0;
+    segments[i] = {is_elsewhere ? end : group.store().slice(i).shard_offset, end};
+    end = segments[i].begin;
+  }
+  return segments;
+}
+
+}  // namespace
+
+at::Tensor zero_counter(c10::Device device) {
+  // What LibTorch's fused kernel expects; the CPU counts exactly.
+  const at::ScalarType dtype = device.is_cpu() ? at::kLong : at::kFloat;
+  return at::zeros({}, at::TensorOptions().dtype(dtype).device(device));
+}
+
+void AdamW::add_unit_group(const std::shared_ptr<ParamGroup>& group,
+                           const std::vector<ParamRef>& params,
+                           const std::vector<std::optional<size_t>>& group_of) {
+  std::vector<std::optional<size_t>> param_group(group->size());
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (params[i].group == group.get()) {
+      param_group[params[i].index] = group_of[i];
+    }
+  }
+  auto state = std::make_shared<UnitState>();
+  const std::vector<ShardSegment> segments = segments_of(*group);
+  int64_t numel = 0;
+  for (size_t i = 0; i < group->size(); ++i) {
+    if (param_group[i]) {
+      state->params.push_back({segments[i], numel, *param_group[i]});
+      state->indices.push_back(i);
+      numel += segments[i].end - segments[i].begin;
+    }
+  }
+  if (state->params.empty()) {
+    return;
+  }
+  state->group = group;
+  state->exp_avg = at::zeros({numel}, group->store().shard().options());
+  state->exp_avg_sq = at::zeros_like(state->exp_avg);
+  state->first = counter_of_.size();
+  counter_of_.resize(counter_of_.size() + state->params.size(), 0);
+  units_.push_back(std::move(state));
+}
+
+void AdamW::set_counters(const std::vector<int64_t>& steps) {
+  at::NoGradGuard no_grad;
+  std::map<int64_t, size_t> numbers;
+  counters_.clear();
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const auto [found, is_new] = numbers.try_emplace(steps[i], counters_.size());
+    if (is_new) {
+      counters_.push_back(zero_counter(lrs_.front().device()).fill_(steps[i]));
+    }
+    counter_of_[i] = found->second;
+  }
+  updates_.reset();
+  is_torn_ = false;
+}
+
+void AdamW::set_step_count(int64_t step_count) {
+  set_counters(std::vector<int64_t>(counter_of_.size(), step_count));
+}
+
+std::vector<int64_t> AdamW::updates_done() const {
+  check_whole();
+  std::vector<int64_t> counts;
+  for (const at::Tensor& counter : counters_) {
+    counts.push_back(counter.item().to<int64_t>());
+  }
+  std::vector<int64_t> done;
+  for (const size_t counter : counter_of_) {
+    done.push_back(counts[counter]);
+  }
+  return done;
+}
+
+int64_t AdamW::step_count() const {
+  const std::vector<int64_t> done = updates_done();
+  return done.empty() ? 0 : *std::max_element(done.begin(), done.end());
+}
+
+std::vector<int64_t> AdamW::parameter_steps() const {
+  const std::vector<int64_t> done = updates_done();
+  std::vector<int64_t> steps;
+  for (const ParamRef& param : params_below(*root_.state())) {
+    const Place place = place_of(param);
+    steps.push_back(place.unit ? done[place.number()] : 0);
+  }
+  return steps;
+}
+
+void AdamW::set_parameter_steps(const std::vector<int64_t>& steps) {
+  const std::vector<ParamRef> params = params_below(*root_.state());
+  TORCH_CHECK(steps.size() == params.size(), "AdamW: step counts of ", steps.size(),
+              " parameters given, there are ", params.size());
+  std::vector<int64_t> by_number(counter_of_.size(), 0);
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (const Place place = place_of(params[i]); place.unit) {
+      TORCH_CHECK(steps[i] >= 0, "AdamW: ", params[i].fqn, " cannot have done ", steps[i],
+                  " steps");
+      by_number[place.number()] = steps[i];
+    }
+  }
+  set_counters(by_number);
+}
+
+AdamW::Place AdamW::place_of(const ParamRef& param) const {
+  const auto unit = std::find_if(units_.begin(), units_.end(), [&param](const auto& state) {
+    return state->group.get() == param.group;
+  });
+  if (unit == units_.end()) {
+    return {};
+  }
+  const std::vector<size_t>& indices = (*unit)->indices;
+  const auto found = std::find(indices.begin(), indices.end(), param.index);
+  return found == indices.end() ? Place{}
+                                : Place{unit->get(), static_cast<size_t>(found - indices.begin())};
+}
+
+std::vector<LocalShard> AdamW::slices_of(at::Tensor UnitState::*tensor) const {
+  std::vector<LocalShard> slices;
+  for (const ParamRef& param : params_below(*root_.state())) {
+    if (const Place place = place_of(param); place.unit) {
+      slices.push_back(part_of(param, at::Tensor()));
+      slices.back().local = (place.unit->*tensor)
+                                .narrow(0, place.unit->params[place.index].state_begin,
+                                        param.group->store().slice(param.index).numel());
+    }
+  }
+  return slices;
+}
+
+std::vector<LocalShard> AdamW::exp_avg() const { return slices_of(&UnitState::exp_avg); }
+
+std::vector<LocalShard> AdamW::exp_avg_sq() const { return slices_of(&UnitState::exp_avg_sq); }
+
+}  // namespace fsdp

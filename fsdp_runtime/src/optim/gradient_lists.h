@@ -1,0 +1,19 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <vector>
+
+#include "fsdp_runtime/src/engine/param_group.h"
+
+namespace fsdp {
+
+/// Gradients of one dtype: lists of them are worked on by a few kernels in all, not by one each.
+using GradientsByType = std::map<at::ScalarType, std::vector<at::Tensor>>;
+
+/// Adds this rank's part of the group's gradients, flat: whole, or in parts if an optimizer has
+/// dropped some of them. Waits until they have arrived; throws like ParamGroup::settle_gradient().
+void add_gradients(ParamGroup& group, GradientsByType& to);
+
+}  // namespace fsdp

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <fsdp/export.h>
+#include <fsdp/optim.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+/// Errors: TORCH_CHECK, with the param group's number, on an option out of its range.
+FSDP_API void check_options(size_t group, const AdamWOptions& options);
+
+struct ResolvedParamGroups {
+  std::vector<AdamWOptions> options;            // by param group
+  std::vector<std::optional<size_t>> group_of;  // by parameter, none if no group names it
+};
+
+/// `fqns`: of all parameters there are, in their order. Errors: see AdamW::AdamW. Pure.
+FSDP_API ResolvedParamGroups resolve_param_groups(const std::vector<AdamWParamGroup>& groups,
+                                                  const AdamWOptions& defaults,
+                                                  const std::vector<std::string>& fqns);
+
+}  // namespace fsdp

@@ -1,0 +1,383 @@
+// State dicts of optimizers: training goes on from them as if it had not been interrupted.
+
+#include <gmock/gmock.h>
+#include <torch/optim.h>
+
+#include "tests/unit/fsdp_runtime/state_dict/stateful_model.h"
+
+namespace fsdp::testing {
+namespace {
+
+/// An optimizer of either library.
+struct AnyOptimizer {
+  std::shared_ptr<AdamW> ours;
+  std::shared_ptr<torch::optim::Optimizer> theirs;
+
+  OptimizerRef ref() const { return ours ? OptimizerRef(*ours) : OptimizerRef(*theirs); }
+  void step() const { ours ? ours->step() : void(theirs->step()); }
+  void zero_grad() const { ours ? ours->zero_grad() : theirs->zero_grad(); }
+};
+
+struct OptimizerCase {
+  std::string name;
+  std::function<AnyOptimizer(const FSDPModule& root, double lr)> make;
+  std::vector<std::string> states;  // of a parameter that is used
+};
+
+template <class O, class Options>
+std::function<AnyOptimizer(const FSDPModule&, double)> torchs(Options options) {
+  return [options](const FSDPModule& root, double lr) {
+    Options with_lr = options;
+    with_lr.set_lr(lr);
+    return AnyOptimizer{nullptr, std::make_shared<O>(root.parameters(), with_lr)};
+  };
+}
+
+AnyOptimizer ours_in_groups(const FSDPModule& root, double lr) {
+  AdamWParamGroup wide{.params = {}, .weight_decay = 0.3};
+  AdamWParamGroup rest{.params = {}, .lr = lr / 2, .beta1 = 0.8};
+  for (const LocalShard& shard : root.sharded_parameters()) {
+    (shard.fqn.find("down") != std::string::npos ? wide : rest).params.push_back(shard.fqn);
+  }
+  return {std::make_shared<AdamW>(root, std::vector<AdamWParamGroup>{wide, rest},
+                                  AdamWOptions{.lr = lr}),
+          nullptr};
+}
+
+AnyOptimizer in_two_groups(const FSDPModule& root, double lr) {
+  using Options = torch::optim::AdamWOptions;
+  std::vector<at::Tensor> wide;
+  std::vector<at::Tensor> rest;
+  for (const auto& [name, tensor] : root.named_parameters()) {
+    (name.find("down") != std::string::npos ? wide : rest).push_back(tensor);
+  }
+  return {nullptr,
+          std::make_shared<torch::optim::AdamW>(std::vector<torch::optim::OptimizerParamGroup>{
+              {wide, std::make_unique<Options>(Options(lr).weight_decay(0.1))},
+              {rest, std::make_unique<Options>(Options(lr / 2).betas({0.8, 0.95}))}})};
+}
+
+std::vector<OptimizerCase> optimizer_cases() {
+  using namespace torch::optim;  // NOLINT(google-build-using-namespace)
+  return {{"ours",
+           [](const FSDPModule& root, double lr) {
+             return AnyOptimizer{std::make_shared<fsdp::AdamW>(root, fsdp::AdamWOptions{.lr = lr}),
+                                 nullptr};
+           },
+           {"step", "exp_avg", "exp_avg_sq"}},
+          {"ours_in_groups", ours_in_groups, {"step", "exp_avg", "exp_avg_sq"}},
+          {"sgd", torchs<SGD>(SGDOptions(0.1)), {}},
+          {"momentum", torchs<SGD>(SGDOptions(0.1).momentum(0.9)), {"momentum_buffer"}},
+          {"adam", torchs<Adam>(AdamOptions()), {"step", "exp_avg", "exp_avg_sq"}},
+          {"adamw",
+           torchs<torch::optim::AdamW>(torch::optim::AdamWOptions().amsgrad(true)),
+           {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}},
+          {"groups", in_two_groups, {"step", "exp_avg", "exp_avg_sq"}},
+          {"rmsprop",
+           torchs<RMSprop>(RMSpropOptions().momentum(0.5).centered(true)),
+           {"step", "square_avg", "momentum_buffer", "grad_avg"}},
+          {"adagrad", torchs<Adagrad>(AdagradOptions()), {"step", "sum"}}};
+}
+
+class OptimizerStateTest : public ::testing::TestWithParam<std::tuple<int64_t, OptimizerCase>> {
+ protected:
+  static const OptimizerCase& optimizer() { return std::get<1>(GetParam()); }
+  static int64_t ranks() { return std::get<0>(GetParam()); }
+  /// -2: hybrid sharding, two by two.
+  static void run(const std::function<void(Rank&)>& body) {
+    run_ranks(ranks() == -2 ? 4 : ranks(), body);
+  }
+  static Stateful make_model(const Rank& rank) {
+    Stateful setup = make_stateful(rank, {}, ranks() == -2 ? 2 : 1);
+    set_model_state_dict(setup.root, whole_dict());
+    return setup;
+  }
+  static void train(const Rank& rank, const Stateful& setup, const AnyOptimizer& optimizer,
+                    int64_t first, int64_t last) {
+    for (int64_t step = first; step < last; ++step) {
+      loss(setup, step, rank.rank).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OptimizerStateTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3, -2),
+                                            ::testing::ValuesIn(optimizer_cases())),
+                         [](const auto& info) {
+                           const int64_t ranks = std::get<0>(info.param);
+                           return std::get<1>(info.param).name +
+                                  (ranks == -2 ? "_2x2" : "_" + std::to_string(ranks));
+                         });
+
+TEST_P(OptimizerStateTest, HasPythonsNamesForParametersThatWereUpdated) {
+  run([](Rank& rank) {
+    const Stateful setup = make_model(rank);
+    const AnyOptimizer made = optimizer().make(setup.root, 1e-2);
+    train(rank, setup, made, 0, 2);
+    const OptimizerStateDict dict = get_optimizer_state_dict(setup.root, made.ref(), kWhole);
+    std::vector<std::string> listed;
+    for (const OptimizerParamGroup& group : dict.param_groups) {
+      listed.insert(listed.end(), group.params.begin(), group.params.end());
+      EXPECT_TRUE(std::holds_alternative<double>(group.options.at("lr")));
+    }
+    for (const char* name : {"toy.embedding", "norm.weight", "toy.block2.spare"}) {
+      EXPECT_EQ(std::count(listed.begin(), listed.end(), name), 1) << name;
+    }
+    if (optimizer().states.empty()) {
+      EXPECT_TRUE(dict.state.is_empty());
+      return;
+    }
+    EXPECT_EQ(keys_of(dict.state["toy.block1.down"]), optimizer().states);
+    EXPECT_FALSE(dict.state.contains("toy.head"));
+    EXPECT_FALSE(dict.state.contains("anchor") && optimizer().name != "adagrad") << "is frozen";
+    if (optimizer().name != "adagrad") {
+      EXPECT_FALSE(dict.state.contains("toy.block0.spare")) << "no step has used it";
+    }
+    for (const auto& state : dict.state["toy.block1.down"]) {
+      const auto& value = std::get<at::Tensor>(state.value());
+      if (state.key() == "step") {
+        EXPECT_TRUE(at::equal(value, at::full({}, 2.0F)));
+      } else {
+        EXPECT_EQ(value.sizes(), at::IntArrayRef({15, 33})) << state.key();
+      }
+    }
+  });
+}
+
+TEST_P(OptimizerStateTest, TrainingGoesOnBitEqualInANewModel) {
+  run([](Rank& rank) {
+    const Stateful setup = make_model(rank);
+    const AnyOptimizer made = optimizer().make(setup.root, 1e-2);
+    train(rank, setup, made, 0, 2);
+    const auto [shards, shard_states] =
+        get_state_dict(setup.root, made.ref(), {.cpu_offload = true});
+    const auto [whole, whole_states] = get_state_dict(setup.root, made.ref(), kWhole);
+    const auto [sent, sent_states] = get_state_dict(setup.root, made.ref(), kWholeOnRank0);
+    EXPECT_EQ(sent.is_empty(), rank.rank != 0);
+    EXPECT_EQ(sent_states.param_groups.empty(), rank.rank != 0);
+    train(rank, setup, made, 2, 4);
+    const ModelStateDict expected = get_model_state_dict(setup.root);
+    const OptimizerStateDict expected_states = get_optimizer_state_dict(setup.root, made.ref());
+
+    const auto expect_goes_on = [&](const ModelStateDict& model, const OptimizerStateDict& states,
+                                    const StateDictOptions& options) {
+      const Stateful again = make_model(rank);
+      const AnyOptimizer other = optimizer().make(again.root, 0.5);
+      train(rank, again, other, 7, 8);  // what it has of its own is replaced
+      EXPECT_EQ(set_state_dict(again.root, other.ref(), model, states, options),
+                IncompatibleKeys());
+      train(rank, again, other, 2, 4);
+      expect_equal(get_model_state_dict(again.root), expected);
+      expect_equal(get_optimizer_state_dict(again.root, other.ref()), expected_states);
+    };
+    expect_goes_on(shards, shard_states, {});
+    expect_goes_on(whole, whole_states, kWhole);
+    expect_goes_on(sent, sent_states, kFromRank0);
+  });
+}
+
+TEST_P(OptimizerStateTest, IsLoadedByAnotherNumberOfRanks) {
+  ModelStateDict model;
+  OptimizerStateDict states;
+  run([&](Rank& rank) {
+    const Stateful setup = make_model(rank);
+    const AnyOptimizer made = optimizer().make(setup.root, 1e-2);
+    train(rank, setup, made, 0, 2);
+    auto [whole, whole_states] = get_state_dict(setup.root, made.ref(), kWholeOnRank0);
+    if (rank.rank == 0) {
+      model = std::move(whole);
+      states = std::move(whole_states);
+    }
+  });
+  const int64_t others = ranks() == 2 ? 3 : 2;
+  run_ranks(others, [&](Rank& rank) {
+    const Stateful setup = make_stateful(rank);
+    const AnyOptimizer made = optimizer().make(setup.root, 0.5);
+    set_state_dict(setup.root, made.ref(), model, states, kWhole);
+    expect_equal(get_optimizer_state_dict(setup.root, made.ref(), kWhole), states);
+    expect_equal(get_model_state_dict(setup.root, kWhole), model);
+    train(rank, setup, made, 2, 3);
+  });
+}
+
+TEST_P(OptimizerStateTest, EachGroupIsGatheredOncePerState) {
+  run([](Rank& rank) {
+    const Stateful setup = make_model(rank);
+    if (ranks() == -2) {
+      return;  // rank.comm is not the group of a row
+    }
+    const AnyOptimizer made = optimizer().make(setup.root, 1e-2);
+    train(rank, setup, made, 0, 1);
+    const auto names = static_cast<int64_t>(optimizer().states.size());
+    const bool counts = names > 0 && optimizer().states.front() == "step";
+    rank.comm->clear();
+    get_optimizer_state_dict(setup.root, made.ref(), kWhole);
+    // Of trainable parameters there are five groups; Adagrad has states of frozen ones too.
+    const int64_t groups = optimizer().name == "adagrad" ? 9 : 5;
+    EXPECT_EQ(std::ssize(rank.comm->records()), 1 + groups * (names - (counts ? 1 : 0)));
+  });
+}
+
+/// `change(dict)` is refused on both ranks, though only rank 1 has it, with `words`, and neither
+/// model nor optimizer has changed.
+void expect_states_refused(const OptimizerCase& optimizer,
+                           const std::function<void(OptimizerStateDict&)>& change,
+                           const std::string& words) {
+  run_ranks(2, [&](Rank& rank) {
+    Stateful setup = make_stateful(rank);
+    set_model_state_dict(setup.root, whole_dict());
+    const AnyOptimizer made = optimizer.make(setup.root, 1e-2);
+    loss(setup, 0, rank.rank).backward();
+    made.step();
+    made.zero_grad();
+    const ModelStateDict model = get_model_state_dict(setup.root, kWhole);
+    OptimizerStateDict states = get_optimizer_state_dict(setup.root, made.ref(), kWhole);
+    loss(setup, 1, rank.rank).backward();
+    made.step();
+    const StateDictOptions copies{.cpu_offload = true};
+    const auto [model_before, states_before] = get_state_dict(setup.root, made.ref(), copies);
+    if (rank.rank == 1) {
+      change(states);
+    }
+    const std::string said =
+        refusal([&] { set_state_dict(setup.root, made.ref(), model, states, kWhole); });
+    EXPECT_NE(said.find(words), std::string::npos) << words << " is not in: " << said;
+    EXPECT_EQ(said.find("rank 1: ") != std::string::npos, rank.rank == 0) << said;
+    expect_equal(get_model_state_dict(setup.root), model_before);
+    expect_equal(get_optimizer_state_dict(setup.root, made.ref()), states_before);
+  });
+}
+
+OptimizerCase case_named(const std::string& name) {
+  for (const OptimizerCase& each : optimizer_cases()) {
+    if (each.name == name) {
+      return each;
+    }
+  }
+  throw std::invalid_argument(name);
+}
+
+struct Refusal {
+  std::string name;
+  std::string optimizer;
+  std::function<void(OptimizerStateDict&)> change;
+  std::string words;
+};
+
+class RefusedOptimizerStateTest : public ::testing::TestWithParam<Refusal> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RefusedOptimizerStateTest,
+    ::testing::Values(
+        Refusal{
+            "ParameterInNoGroup", "adam",
+            [](OptimizerStateDict& dict) { std::erase(dict.param_groups[0].params, "toy.gain"); },
+            "no group of the optimizer's dict has parameter(s): \"toy.gain\""},
+        Refusal{
+            "StateOfNoParameter", "ours",
+            [](OptimizerStateDict& dict) { dict.state.insert("stranger", dict.state["toy.gain"]); },
+            "the optimizer has no parameter(s): \"stranger\""},
+        Refusal{"StateThatIsNotKnown", "momentum",
+                [](OptimizerStateDict& dict) {
+                  dict.state["toy.gain"].insert("exp_avg", at::zeros({15}));
+                },
+                "toy.gain: a torch::optim::SGD has no state exp_avg"},
+        Refusal{"StateThatIsNeeded", "adamw",
+                [](OptimizerStateDict& dict) { dict.state["toy.gain"].erase("max_exp_avg_sq"); },
+                "toy.gain: the dict has no max_exp_avg_sq of it"},
+        Refusal{"NoStep", "ours",
+                [](OptimizerStateDict& dict) { dict.state["toy.gain"].erase("step"); },
+                "toy.gain: the dict has no step of it"},
+        Refusal{
+            "HalfAStep", "rmsprop",
+            [](OptimizerStateDict& dict) { dict.state["toy.gain"]["step"] = at::full({}, 1.5); },
+            "toy.gain: its step is not one whole number"},
+        Refusal{"Shape", "adagrad",
+                [](OptimizerStateDict& dict) { dict.state["toy.gain"]["sum"] = at::zeros({14}); },
+                "size mismatch for toy.gain.sum: the dict has shape [14], expected [15]"},
+        Refusal{"Dtype", "ours",
+                [](OptimizerStateDict& dict) {
+                  dict.state["toy.gain"]["exp_avg"] = at::zeros({15}, at::kDouble);
+                },
+                "dtype mismatch for toy.gain.exp_avg: the dict has Double, expected Float"},
+        Refusal{"Groups", "adam",
+                [](OptimizerStateDict& dict) {
+                  dict.param_groups.push_back(dict.param_groups[0]);
+                  dict.param_groups[1].params = {"toy.gain"};
+                  std::erase(dict.param_groups[0].params, "toy.gain");
+                },
+                "group 0 of the optimizer has parameters of several groups of the dict"},
+        Refusal{"OptionThatIsNotKnown", "adam",
+                [](OptimizerStateDict& dict) { dict.param_groups[0].options["speed"] = 1.0; },
+                "group 0 of the torch::optim::Adam: option speed is not known to it"},
+        Refusal{"OptionOfPython", "adam",
+                [](OptimizerStateDict& dict) { dict.param_groups[0].options["maximize"] = true; },
+                "option maximize: LibTorch has only the default of Python"},
+        Refusal{"OptionOutOfRange", "momentum",
+                [](OptimizerStateDict& dict) { dict.param_groups[0].options["lr"] = -1.0; },
+                "option lr: a number that is at least 0 expected, got -1"},
+        Refusal{"OptionOfAnotherType", "groups",
+                [](OptimizerStateDict& dict) { dict.param_groups[1].options["betas"] = 0.9; },
+                "group 1 of the torch::optim::AdamW: option betas: two numbers expected"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(RefusedOptimizerStateTest, NothingOfItIsLoaded) {
+  expect_states_refused(case_named(GetParam().optimizer), GetParam().change, GetParam().words);
+}
+
+TEST(OptimizerStateDictTest, WithoutStrictWhatIsNotThereStays) {
+  for (const char* name : {"ours", "adam", "adagrad"}) {
+    run_ranks(2, [name](Rank& rank) {
+      Stateful setup = make_stateful(rank);
+      set_model_state_dict(setup.root, whole_dict());
+      const AnyOptimizer made = case_named(name).make(setup.root, 1e-2);
+      loss(setup, 0, rank.rank).backward();
+      made.step();
+      const StateDictOptions copies{.cpu_offload = true};
+      OptimizerStateDict dict = get_optimizer_state_dict(setup.root, made.ref(), copies);
+      made.step();
+      const OptimizerStateDict later = get_optimizer_state_dict(setup.root, made.ref(), copies);
+      std::erase(dict.param_groups[0].params, "toy.gain");  // stays
+      dict.state.erase("norm.weight");                      // is as if it had never been updated
+      dict.state.insert("stranger", dict.state["toy.gain"]);
+      dict.param_groups[0].options["speed"] = 1.0;
+      set_optimizer_state_dict(setup.root, made.ref(), dict, {.strict = false});
+      const OptimizerStateDict now = get_optimizer_state_dict(setup.root, made.ref(), copies);
+      for (const auto& state : now.state["toy.gain"]) {
+        expect_equal(state.value(), later.state["toy.gain"][state.key()], state.key());
+      }
+      for (const auto& state : now.state["toy.embedding"]) {
+        expect_equal(state.value(), dict.state["toy.embedding"][state.key()], state.key());
+      }
+      if (std::string(name) == "adagrad") {  // whose state is there before the first step
+        EXPECT_EQ(std::get<at::Tensor>(now.state["norm.weight"]["step"]).item<float>(), 0);
+      } else {
+        EXPECT_FALSE(now.state.contains("norm.weight"));
+      }
+      made.step();
+    });
+  }
+}
+
+TEST(OptimizerStateDictTest, RanksThatHaveDoneDifferentStepsAreToldAndMendedByLoading) {
+  run_ranks(2, [](Rank& rank) {
+    Stateful setup = make_stateful(rank);
+    set_model_state_dict(setup.root, whole_dict());
+    AdamW optimizer(setup.root, {});
+    loss(setup, 0, rank.rank).backward();
+    optimizer.step();
+    const OptimizerStateDict dict = get_optimizer_state_dict(setup.root, optimizer, kWhole);
+    optimizer.set_parameter_steps(
+        std::vector<int64_t>(setup.root.parameters().size(), 1 + rank.rank));
+    const std::string said =
+        refusal([&] { get_optimizer_state_dict(setup.root, optimizer, kWhole); });
+    EXPECT_NE(said.find("ranks 0 and 1 differ"), std::string::npos) << said;
+    set_optimizer_state_dict(setup.root, optimizer, dict);
+    expect_equal(get_optimizer_state_dict(setup.root, optimizer, kWhole), dict);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::testing
