@@ -137,7 +137,8 @@ FSDP_API ModelStateDict get_model_state_dict(const FSDPModule& model,
 /// problems of the rank: missing and unexpected keys (strict), another shape or dtype with the key
 /// and both, a shard that is none of this rank's; parameters that the ranks do not have alike.
 /// Throws like Work::wait(). If it does so in the middle, for a lost peer, the model is half
-/// written.
+/// written. A rank that cannot go on in the middle, as for lack of memory, ends the world, as by
+/// Collectives::abort().
 FSDP_API IncompatibleKeys set_model_state_dict(const FSDPModule& model,
                                                const ModelStateDict& state_dict,
                                                const StateDictOptions& options = {});

@@ -180,6 +180,9 @@ void ParamGroup::settle_gradient() {
   if (replicas_) {
     replicas_->check_results("the gradients");
   }
+  if (leaves_) {
+    leaves_->take_replaced();
+  }
 }
 
 void ParamGroup::drop_gradient() {

@@ -59,6 +59,20 @@ void ShardedLeaves::take_back(GradientReducer& reducer, ParameterUses& uses) {
   }
 }
 
+void ShardedLeaves::take_replaced() {
+  if (!is_shown_ || gradients_.empty()) {
+    return;
+  }
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    at::Tensor& shown = leaves_[i].mutable_grad();
+    if (shown.defined() && !shown.is_same(gradients_[i])) {
+      gradients_[i].copy_(shown);
+      shown = gradients_[i];
+    }
+  }
+}
+
 void ShardedLeaves::clear() {
   is_shown_ = false;
   for (const at::Tensor& leaf : leaves_) {

@@ -33,6 +33,9 @@ class ShardedLeaves {
   /// Before gradients are added: drops those that have been taken out of `.grad` since show(), and
   /// takes those that somebody has put there. No-op until the next show().
   void take_back(GradientReducer& reducer, ParameterUses& uses);
+  /// Takes what somebody has put into `.grad` instead of what was shown, for whoever reads the
+  /// gradient from the reducer, and shows that again.
+  void take_replaced();
   /// Whether the optimizer has been shown the gradients and has not dropped this one.
   bool is_dropped(size_t index) const { return is_shown_ && !leaves_[index].grad().defined(); }
   /// The gradients are dropped.

@@ -1,6 +1,7 @@
 #include "fsdp_runtime/src/state_dict/model_ranks.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstring>
@@ -89,6 +90,13 @@ void ModelRanks::agree(const std::string& problem, uint64_t digest) const {
   }
   TORCH_CHECK(problem.empty(), purpose_, ": ", problem);
   TORCH_CHECK(word.problem[0] == '\0', purpose_, ": ", word.problem);
+}
+
+void ModelRanks::end_world(const std::exception& error) const {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  axes_.front()->abort(purpose_ + ": rank " + std::to_string(axes_.front()->rank()) +
+                       " cannot go on: " +
+                       (of_torch != nullptr ? of_torch->what_without_backtrace() : error.what()));
 }
 
 void ModelRanks::send_from_first(at::Tensor bytes) const {

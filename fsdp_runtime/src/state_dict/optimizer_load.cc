@@ -176,6 +176,9 @@ uint64_t OptimizerLoad::digest() const {
       digest.mix(name);
     }
   }
+  for (const OptionValues& options : new_options_) {
+    digest.mix(json_of(options).dump());
+  }
   return digest.value();
 }
 

@@ -36,7 +36,7 @@ int64_t bytes_of(int fd, const std::string& path) {
 }  // namespace
 
 SavedFile::SavedFile(const std::string& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   if (!fd_.valid()) {
     fail_to("open it", path_, errno);
   }

@@ -152,9 +152,11 @@ std::pair<ModelStateDict, OptimizerStateDict> get_states(const char* function,
   const ModelRanks ranks(*root.mesh(), function);
   ranks.agree(problem, digest_of_call(digest_of(tensors), read ? read->digest() : 0, options));
   const bool keeps = !options.cpu_offload || ranks.is_first();
-  return {has_model ? whole_of(root, tensors, options.cpu_offload, ranks, keeps)
-                    : ModelStateDict("Tensor"),
-          read ? read->whole(ranks, options.cpu_offload, keeps) : OptimizerStateDict()};
+  return ranks.together([&]() -> std::pair<ModelStateDict, OptimizerStateDict> {
+    return {has_model ? whole_of(root, tensors, options.cpu_offload, ranks, keeps)
+                      : ModelStateDict("Tensor"),
+            read ? read->whole(ranks, options.cpu_offload, keeps) : OptimizerStateDict()};
+  });
 }
 
 // --- set ---
@@ -201,19 +203,21 @@ IncompatibleKeys set_states(const char* function, const FSDPModule& model, const
     return joined(problems);
   });
   ranks.agree(problem, digest_of_call(digest_of(tensors), digest.value(), options));
-  if (given.model != nullptr) {
-    if (options.broadcast_from_rank0) {
-      model_load.take_plan_of_first(ranks);
+  ranks.together([&] {
+    if (given.model != nullptr) {
+      if (options.broadcast_from_rank0) {
+        model_load.take_plan_of_first(ranks);
+      }
+      FSDPModule(model).prepare_to_write();
+      model_load.write(ranks);
     }
-    FSDPModule(model).prepare_to_write();
-    model_load.write(ranks);
-  }
-  if (optimizer_load) {
-    if (options.broadcast_from_rank0) {
-      optimizer_load->take_plan_of_first(ranks);
+    if (optimizer_load) {
+      if (options.broadcast_from_rank0) {
+        optimizer_load->take_plan_of_first(ranks);
+      }
+      optimizer_load->write(ranks);
     }
-    optimizer_load->write(ranks);
-  }
+  });
   return model_load.keys();
 }
 

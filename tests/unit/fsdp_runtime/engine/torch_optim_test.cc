@@ -231,5 +231,23 @@ TEST(ShardedLeavesTest, TakeAGradientThatSomebodyHasPutThere) {
   });
 }
 
+// As a gradient scaler does that divides by its scale out of place.
+TEST(ShardedLeavesTest, AGradientThatSomebodyHasPutThereIsClipped) {
+  run_ranks(2, [](Rank& rank) {
+    Sharded setup = make(rank);
+    const std::vector<at::Tensor> leaves = setup.root.parameters();
+    loss(setup.model, 0, rank.rank).backward();
+    const double norm = clip_grad_norm_(setup.root, 1e9).item<double>();
+    for (const at::Tensor& leaf : leaves) {
+      if (leaf.grad().defined()) {
+        leaf.mutable_grad() = leaf.grad() * 2;
+      }
+    }
+    EXPECT_NEAR(clip_grad_norm_(setup.root, 1e-3).item<double>(), 2 * norm, 1e-5 * norm);
+    EXPECT_GT(leaves[0].grad().norm().item<double>(), 0);
+    EXPECT_LE(leaves[0].grad().norm().item<double>(), 1.001e-3);
+  });
+}
+
 }  // namespace
 }  // namespace fsdp::testing

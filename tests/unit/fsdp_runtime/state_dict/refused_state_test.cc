@@ -137,6 +137,19 @@ TEST(RefusedStateTest, OptionsThatDoNotGoTogetherOrDiffer) {
   });
 }
 
+// A tensor without data has all that is asked for before the first is sent.
+TEST(RefusedStateTest, WhoCannotGoOnInTheMiddleEndsTheWorld) {
+  run_ranks(2, [](Rank& rank) {
+    Stateful setup = make_stateful(rank);
+    ModelStateDict dict = whole_dict();
+    at::Tensor& anchor = std::get<at::Tensor>(dict["anchor"]);
+    anchor = anchor.to(at::kMeta);
+    const std::string said = refusal([&] { set_model_state_dict(setup.root, dict, kFromRank0); });
+    EXPECT_NE(said.find("meta tensor"), std::string::npos) << said;
+    EXPECT_EQ(said.find("rank 0 cannot go on") != std::string::npos, rank.rank == 1) << said;
+  });
+}
+
 TEST(RefusedStateTest, RanksOfAMeshHearOfEachOther) {
   run_ranks(4, [](Rank& rank) {
     Stateful setup = make_stateful(rank, {}, /*replicas=*/2);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -127,6 +128,11 @@ TEST_F(StateFileTest, WhatTheFileSystemSaysIsSaidWithThePath) {
   EXPECT_NE(refusal([&] { load(path()); }).find("load: " + path() + " is no file"),
             std::string::npos);
   EXPECT_EQ(files(), std::vector<std::string>{"model.pt"});
+}
+
+TEST_F(StateFileTest, APipeThatNobodyWritesIsNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  EXPECT_NE(refusal([&] { load(path()); }).find(path() + " is no file"), std::string::npos);
 }
 
 /// No file grows beyond `bytes`, as if the disk were full.
