@@ -1,5 +1,6 @@
 #include "launcher/run/job_output.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,10 +34,12 @@ JobOutput::JobOutput(EventLoop& loop, CliProgram program, const LaunchPlan& plan
           OptionsForProcess(ValueIn(environment, "TERM"), ValueIn(environment, "COLUMNS")),
           [this] { loop_.Post([this] { ResumeOutput(); }); },
           [this](int error) {
+            const bool may_pass = error == ENOSPC || error == EDQUOT;
             Print(absl::StrCat(
-                "cannot write the workers' output to standard output: ", ErrorText(error),
-                "; the rest of it is lost there, and the exit code will not be 0. Log files, if "
-                "there are any, go on"));
+                "cannot write the workers' output to standard output: ", ErrorText(error), "; ",
+                may_pass ? "what comes while that lasts" : "the rest of it",
+                " is lost there, and the exit code will not be 0. Log files, if there are any, "
+                "go on"));
           }) {
   RouteLogTo(&console_);
 }
