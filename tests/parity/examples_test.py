@@ -162,13 +162,13 @@ def check_resume(programs: Programs, scratch: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=Path, required=True, help="the folder with fsdprun")
-    parser.add_argument("--examples", type=Path, required=True)
-    parser.add_argument("--libtorch", type=Path, required=True, help="the folder with its lib/")
+    parser.add_argument("--examples", type=Path, help="default: beside that of fsdprun")
+    parser.add_argument("--libtorch", type=Path, default=Path(torch.__file__).parent, help="the folder with its lib/")
     parser.add_argument("only", nargs="*", choices=[[], *sorted({case.name for case in CASES})], help="all, unless some are named")
     options = parser.parse_args()
     parity_test.self_test()
     check_sources()
-    programs = Programs(options.bin.resolve() / "fsdprun", options.examples.resolve(), options.libtorch.resolve())
+    programs = Programs(options.bin.resolve() / "fsdprun", (options.examples or options.bin / "../examples").resolve(), options.libtorch.resolve())
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         write_digits(scratch)

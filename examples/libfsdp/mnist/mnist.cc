@@ -64,8 +64,8 @@ Digits load(const std::string& folder, bool is_train, int64_t limit) {
   return {(set.images().slice(0, 0, limit) - 0.1307) / 0.3081, set.targets().slice(0, 0, limit)};
 }
 
-// Mean loss and accuracy on a test set. Each call of the model gathers its weights, so every rank
-// makes as many: each takes a part of some 500 images, which may be empty, in turn.
+// Mean loss and accuracy on a test set. All ranks gather the weights for each call of the model, so
+// each of them makes as many: the ranks take turns at parts of at most 500 images.
 void test(Net& model, const Digits& digits, fsdp::Collectives& world) {
   const torch::NoGradGuard no_grad;
   model->eval();
