@@ -7,6 +7,9 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <functional>
+#include <memory>
+
 #include "tests/unit/fsdp_runtime/engine/sharded_model.h"
 
 namespace fsdp::testing {
@@ -185,19 +188,20 @@ TEST(LinearTest, AWeightThatIsUsedOutsideItsUnitGetsTheSum) {
   }
 }
 
-/// A backward in which a hook of the node keeps the weight's gradient.
-void keep_gradient(const OneLayer& one, double phase, std::vector<at::Tensor>& kept) {
-  struct Keep : torch::autograd::FunctionPostHook {
-    explicit Keep(std::vector<at::Tensor>& kept) : kept(kept) {}
+/// A backward in which a hook of the node sees the weight's gradient.
+void backward(const OneLayer& one, double phase,
+              const std::function<void(const at::Tensor& gradient)>& hook) {
+  struct Hook : torch::autograd::FunctionPostHook {
+    explicit Hook(const std::function<void(const at::Tensor&)>& call) : call(call) {}
     torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                               const torch::autograd::variable_list&) override {
-      kept.push_back(outputs.at(1));
+      call(outputs.at(1));
       return outputs;
     }
-    std::vector<at::Tensor>& kept;
+    const std::function<void(const at::Tensor&)> call;
   };
   const at::Tensor output = one.layer(batch({6, 24}, phase));
-  output.grad_fn()->add_post_hook(std::make_unique<Keep>(kept));
+  output.grad_fn()->add_post_hook(std::make_unique<Hook>(hook));
   output.square().sum().backward();
 }
 
@@ -205,30 +209,32 @@ TEST(LinearTest, AHookOfANodeMayKeepTheGradient) {
   run_ranks(2, [](Rank& rank) {
     const OneLayer one(rank, linear);
     std::vector<at::Tensor> kept;
-    keep_gradient(one, 1, kept);
+    const auto keep = [&kept](const at::Tensor& gradient) { kept.push_back(gradient); };
+    backward(one, 1, keep);
     const at::Tensor first = kept.at(0).clone();
     EXPECT_GT(first.abs().max().item<float>(), 0);
-    keep_gradient(one, 2, kept);
+    backward(one, 2, keep);
     EXPECT_TRUE(at::equal(kept.at(0), first));
     EXPECT_FALSE(at::equal(kept.at(1), first));
   });
 }
 
-// One rank, which collects gradients where the shard's is; the bias keeps its own.
-TEST(LinearTest, WhatAHookOfANodeKeepsOutlivesTheDropOfTheGradient) {
+// One rank, which computes gradients where the shard's is; the bias keeps its own.
+TEST(LinearTest, WhatIsOnItsWayWhenAGradientIsDroppedArrives) {
   run_ranks(1, [](Rank& rank) {
+    const auto nothing = [](const at::Tensor&) {};
     OneLayer one(rank, linear, 24, 40, /*has_bias=*/true);
     AdamW of_weight(one.root, {{.params = {"weight"}}}, {});
-    std::vector<at::Tensor> kept;
-    keep_gradient(one, 0, kept);
+    backward(one, 0, nothing);
     one.root.set_requires_gradient_sync(false);
-    keep_gradient(one, 1, kept);
+    backward(one, 1, nothing);
     of_weight.zero_grad();
-    keep_gradient(one, 2, kept);
-    const at::Tensor last = kept.at(2).clone();
-    EXPECT_GT(last.abs().max().item<float>(), 0);
-    of_weight.zero_grad();
-    EXPECT_TRUE(at::equal(kept.at(2), last));
+    one.root.set_requires_gradient_sync(true);
+    backward(one, 2, [&of_weight](const at::Tensor&) { of_weight.zero_grad(); });
+    const OneLayer fresh(rank, linear, 24, 40, /*has_bias=*/true);
+    backward(fresh, 2, nothing);
+    EXPECT_TRUE(at::equal(one.gradients().at(0), fresh.gradients().at(0)));
+    EXPECT_FALSE(at::equal(one.gradients().at(1), fresh.gradients().at(1)));
   });
 }
 
