@@ -101,10 +101,6 @@ TEST_P(ModelStateTest, WholeTensorsAreGatheredGroupByGroup) {
     if (GetParam().replicas > 1) {
       return;  // rank.comm is not the group of a row
     }
-    int64_t groups = 0;
-    for (const FSDPModule& unit : setup.root.units()) {
-      groups += unit.sharded_parameters().empty() ? 0 : 1;
-    }
     rank.comm->clear();
     get_model_state_dict(setup.root, kWholeOnRank0);
     int64_t gathers = 0;
