@@ -42,6 +42,9 @@ MODES = {
 }
 NAMES = {"FSDP2": "PyTorch FSDP2 + Gloo", "DDP": "PyTorch DDP + Gloo", "alone": "fsdp-train, no communication",
          "shm": "fsdp-train, shared memory", "gloo": "fsdp-train, Gloo"}
+# What "alone" would reach if each of its steps took as long as that of the slower job: an upper bound for ranks that wait for one
+# another. Where it is far below "alone", the machine scatters, and that is what the ratio beside "alone" shows.
+IN_STEP = "in step"
 BASES = ("FSDP2", "DDP", "alone")  # beside which our sides are judged
 
 
@@ -89,9 +92,9 @@ def write_case(folder: Path, case: Case) -> Path:
     return path
 
 
-def seconds_per_step(metrics: Path) -> float:
+def step_seconds(metrics: Path) -> list[float]:
     records = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return statistics.median([record["step_seconds"] for record in records if "step_seconds" in record][WARM_UP_STEPS:])
+    return [record["step_seconds"] for record in records if "step_seconds" in record][WARM_UP_STEPS:]
 
 
 def run(command: list[str], folder: Path) -> None:
@@ -105,8 +108,8 @@ def launcher_of(side: str) -> list[str]:
     return [measure.TORCHRUN if side in ("FSDP2", "DDP") else measure.FSDPRUN, "--standalone"]
 
 
-def train(side: str, case: Case, ranks: int) -> float:
-    """Seconds per step."""
+def train(side: str, case: Case, ranks: int) -> list[float]:
+    """Seconds of each step."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         config = write_case(folder, case)
@@ -119,15 +122,19 @@ def train(side: str, case: Case, ranks: int) -> float:
             command += ["--no-python", str(measure.BIN / "fsdp-train"), "--config", str(config),
                         "--set", f"parallel.backend={'auto' if side == 'alone' else side}"]
         run(command, folder)
-        return seconds_per_step(metrics)
+        return step_seconds(metrics)
 
 
-def tokens_per_second(side: str, case: Case) -> float:
+def tokens_per_second(side: str, case: Case) -> dict[str, float]:
+    """By side; "alone" gives what "in step" would make of its steps, too."""
     if side != "alone":
-        return case.tokens_per_step() / train(side, case, 2)
+        return {side: case.tokens_per_step() / statistics.median(train(side, case, 2))}
     with concurrent.futures.ThreadPoolExecutor() as pool:
         jobs = [pool.submit(train, side, case, 1) for _ in range(2)]
-        return sum(case.tokens_per_step() / 2 / job.result() for job in jobs)
+        steps = [job.result() for job in jobs]
+    slower = statistics.median(max(both) for both in zip(*steps, strict=True))
+    return {side: sum(case.tokens_per_step() / 2 / statistics.median(one) for one in steps),
+            IN_STEP: case.tokens_per_step() / slower}
 
 
 def head(case: Case) -> list[str]:
@@ -175,12 +182,17 @@ def main() -> int:
     parser.add_argument("--sides", nargs="+", default=list(NAMES), choices=list(NAMES))
     options = parser.parse_args()
     case = Case(options.steps, options.micro_batch, options.length, options.mode)
-    speeds: dict[str, list[float]] = {side: [] for side in options.sides}
+    speeds: dict[str, list[float]] = {}
     for _ in range(options.repeats):
-        for side, values in speeds.items():
-            values.append(tokens_per_second(side, case))
+        for side in options.sides:
+            for measured, speed in tokens_per_second(side, case).items():
+                speeds.setdefault(measured, []).append(speed)
+    in_step = speeds.pop(IN_STEP, None)
     rows = [row(side, case, speeds) for side in speeds]
     print(measure.table(head(case), [cells for cells, _ in rows]))
+    if in_step:
+        share = statistics.median(in_step) / statistics.median(speeds["alone"])
+        print(f"without communication, each step as long as that of the slower job: {measure.summary(in_step)}, {share:.2f} of its jobs' own")
     return int(any(failed for _, failed in rows))
 
 

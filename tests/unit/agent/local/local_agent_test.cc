@@ -20,6 +20,7 @@
 #include "agent/process/orphans.h"
 #include "agent/process/process_scan.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -140,7 +141,7 @@ class LocalAgentTest : public testing::Test {
   ~LocalAgentTest() override {
     agent_.reset();
     waiter_.PollUntil([] { return KillOrphans({}) == 0; });
-    std::filesystem::remove_all(folder_);
+    RemoveFolder(folder_);
   }
 
   /// Runs the loop until `condition` holds; it is evaluated again when the agent has sent a

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -38,7 +39,7 @@ class LogTailTest : public testing::Test {
   LogTailTest() : folder_(testing::TempDir() + "log_tail_" + std::to_string(::getpid())) {
     std::filesystem::create_directories(folder_);
   }
-  ~LogTailTest() override { std::filesystem::remove_all(folder_); }
+  ~LogTailTest() override { RemoveFolder(folder_); }
 
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
   void Write(const std::string& name, const std::string& text,

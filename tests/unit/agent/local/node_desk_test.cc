@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -22,7 +23,7 @@ class NodeDeskTest : public testing::Test {
   NodeDeskTest() : folder_(testing::TempDir() + "node_desk_" + std::to_string(::getpid())) {
     std::filesystem::create_directories(folder_);
   }
-  ~NodeDeskTest() override { std::filesystem::remove_all(folder_); }
+  ~NodeDeskTest() override { RemoveFolder(folder_); }
 
   void AskLogs(uint64_t id, bool follow, const std::vector<int>& ranks = {}) {
     v1::ToNodeAside aside;

@@ -17,6 +17,7 @@
 #include "agent/process/process_scan.h"
 #include "base/spawn.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -45,7 +46,7 @@ class StackReaderTest : public testing::Test {
   ~StackReaderTest() override {
     ::kill(worker_, SIGKILL);
     ::waitpid(worker_, nullptr, 0);
-    std::filesystem::remove_all(folder_);
+    RemoveFolder(folder_);
   }
 
   /// In the kernel.

@@ -15,6 +15,8 @@
 #include <string>
 #include <thread>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun {
 namespace {
 
@@ -30,7 +32,7 @@ class VitalsPageTest : public ::testing::Test {
     if (page_ != nullptr) {
       ::munmap(page_, Page::kBytes);
     }
-    std::filesystem::remove_all(folder_);
+    RemoveFolder(folder_);
   }
   /// As the worker has it.
   Page& Worker() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "agent/local/process_use.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -64,7 +65,7 @@ class WorkerVitalsTest : public ::testing::Test {
     EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
     dirs_.vitals = folder_ + "/pages";
   }
-  ~WorkerVitalsTest() override { std::filesystem::remove_all(folder_); }
+  ~WorkerVitalsTest() override { RemoveFolder(folder_); }
 
   Page* Mapped(Generation generation, int local_rank) const {
     const UniqueFd fd(

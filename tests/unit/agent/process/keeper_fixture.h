@@ -27,6 +27,7 @@
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 
@@ -41,7 +42,7 @@ class KeeperFixture : public testing::Test {
   ~KeeperFixture() override {
     client_.reset();
     RunUntilNoOrphanIsLeft({});
-    std::filesystem::remove_all(folder_);
+    RemoveFolder(folder_);
   }
 
   void StartKeeper(const std::string& path = FSDPRUN_KEEPER_BINARY,

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun {
 namespace {
 
@@ -22,7 +24,7 @@ class JobFileTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     folder_ = name;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   std::vector<std::string> Listed() const {
     std::vector<std::string> ids;

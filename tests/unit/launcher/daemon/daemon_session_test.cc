@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun {
 namespace {
 
@@ -23,7 +25,7 @@ class DaemonSessionTest : public ::testing::Test {
     std::ofstream(folder_ + "/stdout") << text_;
     std::ofstream(folder_ + "/exit") << "3\n";
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   DaemonSession Find(
       DaemonSession::Output output, std::function<void()> on_more = [] {}) {

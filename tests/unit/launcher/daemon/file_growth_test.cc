@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/unit/base/failing_system_call.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -23,7 +24,7 @@ class FileGrowthTest : public ::testing::Test {
     folder_ = pattern;
     Write("file");
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   void Write(const std::string& name) { std::ofstream(folder_ + "/" + name, std::ios::app) << "x"; }
 

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "tests/unit/base/failing_system_call.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -32,7 +33,7 @@ class SessionFolderTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(pattern), nullptr);
     path_ = pattern;
   }
-  void TearDown() override { std::filesystem::remove_all(path_); }
+  void TearDown() override { RemoveFolder(path_); }
 
   // A program in the place of fsdp-agent, which does as a session does.
   std::string Program(const std::string& body) {

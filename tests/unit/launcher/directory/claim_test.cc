@@ -16,6 +16,7 @@
 
 #include "launcher/directory/file_claims.h"
 #include "launcher/directory/unchanged_for.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -145,7 +146,7 @@ class FileClaimsTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
     path_ = folder_ + "/rendezvous.run7";
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   size_t FileCount() const {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));

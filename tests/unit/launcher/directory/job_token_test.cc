@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun {
 namespace {
 
@@ -17,7 +19,7 @@ class JobTokenTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
     environment_["XDG_RUNTIME_DIR"] = folder_;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   std::string folder_;
   Environment environment_;

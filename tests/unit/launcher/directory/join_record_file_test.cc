@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tests/unit/base/failing_system_call.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -28,7 +29,7 @@ class JoinRecordFileTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
     environment_["XDG_CONFIG_HOME"] = folder_;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   std::unique_ptr<JoinRecordFile> Write(const std::string& job, const std::string& restarts = "",
                                         const std::string& cluster = "test") {

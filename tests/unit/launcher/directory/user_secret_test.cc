@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launcher/directory/job_token.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -27,7 +28,7 @@ class UserSecretTest : public ::testing::Test {
     environment_["HOME"] = folder_;
     path_ = folder_ + "/.config/fsdprun/secret";
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   absl::Status Refusal() { return LoadUserSecret(environment_).status(); }
 
@@ -71,7 +72,7 @@ TEST_F(UserSecretTest, ThoseWhoMakeItAtOnceAgree) {
     // Nothing but the secret is left.
     const std::filesystem::path place = folder_ + "/.config/fsdprun";
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(place), {}), 1);
-    std::filesystem::remove_all(place);
+    RemoveFolder(place);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/base/remove_folder.h"
 #include "tests/unit/launcher/journal/record_sample.h"
 
 namespace fsdprun {
@@ -27,7 +28,7 @@ class FolderJournalTest : public ::testing::Test {
     parent_ = name;
     folder_ = name + "/job";
   }
-  void TearDown() override { std::filesystem::remove_all(parent_); }
+  void TearDown() override { RemoveFolder(parent_); }
 
   std::unique_ptr<FolderJournal> Open() {
     absl::StatusOr<std::unique_ptr<FolderJournal>> journal =

@@ -13,6 +13,7 @@
 
 #include "base/event_loop.h"
 #include "base/unique_fd.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -23,7 +24,7 @@ class EventFileTest : public testing::Test {
     char name[] = "/tmp/fsdprun_test_XXXXXX";
     folder_ = ::mkdtemp(name);
   }
-  ~EventFileTest() override { std::filesystem::remove_all(folder_); }
+  ~EventFileTest() override { RemoveFolder(folder_); }
 
   std::string Path() const { return folder_ / "events.jsonl"; }
   std::string Content() const {

@@ -12,6 +12,7 @@
 
 #include "base/error_text.h"
 #include "base/unique_fd.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 
@@ -30,7 +31,7 @@ class HangingProgram {
     leased_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
     EXPECT_EQ(::fcntl(leased_.get(), F_SETLEASE, F_WRLCK), 0) << ErrorText(errno);
   }
-  ~HangingProgram() { std::filesystem::remove_all(folder_); }
+  ~HangingProgram() { RemoveFolder(folder_); }
   HangingProgram(const HangingProgram&) = delete;
   HangingProgram& operator=(const HangingProgram&) = delete;
 

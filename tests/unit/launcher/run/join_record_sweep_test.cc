@@ -15,6 +15,7 @@
 #include "agent/local/file_thread.h"
 #include "launcher/directory/join_record_file.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -39,7 +40,7 @@ class JoinRecordSweepTest : public ::testing::Test {
   }
   void TearDown() override {
     records_.clear();
-    std::filesystem::remove_all(folder_);
+    RemoveFolder(folder_);
   }
 
   static SlurmJoinRecord Record(const std::string& job) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun {
 namespace {
 
@@ -15,9 +17,9 @@ class RunDirsTest : public ::testing::Test {
  protected:
   RunDirsTest() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
   ~RunDirsTest() override {
-    std::filesystem::remove_all(folder_);
+    RemoveFolder(folder_);
     for (const std::string& vitals : vitals_) {
-      std::filesystem::remove_all(vitals);
+      RemoveFolder(vitals);
     }
   }
   RunDirs Make(const LaunchPlan& plan, const std::string& temporary = "") {

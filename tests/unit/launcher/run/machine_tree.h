@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun {
 
 /// A made-up machine: files as in /dev, /proc and /sys below a folder of their own.
@@ -26,7 +28,7 @@ class MachineTree {
   MachineTree& operator=(MachineTree&&) = delete;
   ~MachineTree() {
     if (!root_.empty()) {
-      std::filesystem::remove_all(root_);
+      RemoveFolder(root_);
     }
   }
 

@@ -11,6 +11,7 @@
 
 #include "agent/local/file_thread.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -26,7 +27,7 @@ class OwnJoinRecordTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
     environment_ = {{"XDG_CONFIG_HOME", folder_}, {"PATH", folder_}};
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   /// Whose end waits for so long at most.
   void Leave(Duration timeout) {

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -37,7 +38,7 @@ class LocateProgramTest : public ::testing::Test {
     environment_["PATH"] =
         absl::StrCat(folder_, "/none:", folder_, "/a:", folder_, "/b:", folder_, "/c");
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   std::string Make(const std::string& name, std::filesystem::perms mode) {
     std::string path = absl::StrCat(folder_, "/", name);

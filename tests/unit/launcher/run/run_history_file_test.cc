@@ -20,6 +20,7 @@
 #include "agent/local/file_thread.h"
 #include "tests/unit/base/failing_system_call.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -35,7 +36,7 @@ class RunHistoryFileTest : public testing::Test {
     home_ = ::mkdtemp(name);
     environment_ = {{"XDG_CONFIG_HOME", home_.string()}, {"SLURM_CLUSTER_NAME", "test"}};
   }
-  ~RunHistoryFileTest() override { std::filesystem::remove_all(home_); }
+  ~RunHistoryFileTest() override { RemoveFolder(home_); }
 
   static LaunchPlan Program(const std::string& program) {
     LaunchPlan plan;

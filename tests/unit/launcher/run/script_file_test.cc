@@ -9,6 +9,7 @@
 #include <string>
 
 #include "launcher/run/machine.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun {
 namespace {
@@ -50,7 +51,7 @@ TEST(ScriptFileTest, WhatPythonMayBeAbleToReadIsNoShellScript) {
 class GivenScriptTest : public ::testing::Test {
  protected:
   GivenScriptTest() { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
-  ~GivenScriptTest() override { std::filesystem::remove_all(folder_); }
+  ~GivenScriptTest() override { RemoveFolder(folder_); }
 
   std::string File(const std::string& name, const std::string& text, mode_t mode) {
     const std::string path = folder_ + "/" + name;

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/run/slurm_queue.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 #include "tests/unit/launcher/coordinator/job_driver.h"
 
 namespace fsdprun {
@@ -66,7 +67,7 @@ esac
   }
   ~SlurmQueueCase() override {
     queue_.reset();
-    std::filesystem::remove_all(folder_);
+    RemoveFolder(folder_);
   }
 
   void Write(const std::string& name, const std::string& text) {

@@ -12,6 +12,7 @@
 
 #include "agent/process/orphans.h"
 #include "base/log.h"
+#include "tests/unit/base/remove_folder.h"
 #include "tests/unit/launcher/journal/record_sample.h"
 
 namespace fsdprun {
@@ -31,7 +32,7 @@ class StandbyTest : public ::testing::Test {
   }
   ~StandbyTest() override {
     SetLogSink(nullptr);
-    std::filesystem::remove_all(folder_);
+    RemoveFolder(folder_);
   }
 
   std::unique_ptr<Standby> Make(const std::string& body) {

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun::worker::checkpoint {
 
 /// Where files stay in memory and a sync costs nothing, if the machine has such a place.
@@ -24,10 +26,7 @@ class TemporaryDirectory {
     std::string pattern = (parent / "fsdprun-ckpt-XXXXXX").string();
     path_ = mkdtemp(pattern.data());
   }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+  ~TemporaryDirectory() { RemoveFolder(path_); }
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 

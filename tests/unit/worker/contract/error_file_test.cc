@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun::worker {
 namespace {
 
@@ -18,7 +20,7 @@ class ErrorFileTest : public testing::Test {
   ErrorFileTest() : folder_(testing::TempDir() + "error_file_" + std::to_string(::getpid())) {
     std::filesystem::create_directories(folder_);
   }
-  ~ErrorFileTest() override { std::filesystem::remove_all(folder_); }
+  ~ErrorFileTest() override { RemoveFolder(folder_); }
   const std::string folder_;
 };
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/base/remove_folder.h"
 #include "worker/json/strict_json.h"
 
 namespace fsdprun::worker {
@@ -19,7 +20,7 @@ class TokenStreamTest : public testing::Test {
                testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
   }
-  ~TokenStreamTest() override { std::filesystem::remove_all(folder_); }
+  ~TokenStreamTest() override { RemoveFolder(folder_); }
 
   std::string Write(const std::string& name, const std::string& content) {
     const std::string path = (folder_ / name).string();

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun::worker {
 namespace {
 
@@ -112,7 +114,7 @@ TEST(StrictJsonTest, FilesAreReadWholeOrRefusedByName) {
             "cannot read " + (folder / "none").string() + ": No such file or directory");
   EXPECT_EQ(ReadRefusal(file / "below"),
             "cannot read " + (file / "below").string() + ": Not a directory");
-  std::filesystem::remove_all(folder);
+  RemoveFolder(folder);
 }
 
 }  // namespace

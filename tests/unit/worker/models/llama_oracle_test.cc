@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fsdp_runtime/plan/box.h"
+#include "tests/unit/base/remove_folder.h"
 #include "worker/models/llama.h"
 #include "worker/weights/load_weights.h"
 #include "worker/weights/safetensors.h"
@@ -89,7 +90,7 @@ class LlamaOracleTest : public testing::Test {
   }
   static void TearDownTestSuite() {
     if (folder_) {
-      std::filesystem::remove_all(*folder_);
+      RemoveFolder(*folder_);
     }
   }
   void SetUp() override {

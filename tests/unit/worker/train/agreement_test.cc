@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/unit/base/remove_folder.h"
 #include "worker/train/config_schema.h"
 
 namespace fsdprun::worker {
@@ -50,7 +51,7 @@ class InputTest : public testing::Test {
     resolved_["model"]["config"] = "/model";
     resolved_["data"]["train"] = {"/data"};
   }
-  ~InputTest() override { std::filesystem::remove_all(folder_); }
+  ~InputTest() override { RemoveFolder(folder_); }
 
   std::string Write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name, std::ios::binary) << text;

@@ -21,6 +21,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun::worker {
 namespace {
 
@@ -100,7 +102,7 @@ TEST(MetricsTest, WarningIsARecordToo) {
 
 class MetricsLogTest : public testing::Test {
  protected:
-  ~MetricsLogTest() override { std::filesystem::remove_all(folder_); }
+  ~MetricsLogTest() override { RemoveFolder(folder_); }
   const std::string folder_ = testing::TempDir() + "metrics_" + std::to_string(getpid());
   const std::string path_ = folder_ + "/deep/metrics.jsonl";
 };

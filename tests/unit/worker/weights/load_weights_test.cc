@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/unit/base/remove_folder.h"
 #include "worker/json/strict_json.h"
 
 namespace fsdprun::worker {
@@ -32,7 +33,7 @@ class LoadWeightsTest : public testing::Test {
     tensors_["model.layers.0.weight"] = Counting({3, 5}, 100);
     tensors_["model.norm.weight"] = Counting({5}, 200);
   }
-  ~LoadWeightsTest() override { std::filesystem::remove_all(folder_); }
+  ~LoadWeightsTest() override { RemoveFolder(folder_); }
 
   /// Distinct small whole numbers, exact in every dtype.
   static at::Tensor Counting(const std::vector<int64_t>& shape, int64_t first) {

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 
+#include "tests/unit/base/remove_folder.h"
 #include "worker/weights/safetensors.h"
 
 namespace fsdprun::worker {
@@ -68,7 +69,7 @@ std::string Reason(const Document& refusal) {
 class SafetensorsOracleTest : public testing::Test {
  protected:
   SafetensorsOracleTest() { std::filesystem::create_directories(folder_); }
-  ~SafetensorsOracleTest() override { std::filesystem::remove_all(folder_); }
+  ~SafetensorsOracleTest() override { RemoveFolder(folder_); }
 
   void SetUp() override {
     const char* python = std::getenv("FSDPRUN_PYTHON");

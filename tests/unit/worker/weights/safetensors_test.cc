@@ -7,6 +7,8 @@
 #include <fstream>
 #include <random>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun::worker {
 namespace {
 
@@ -29,7 +31,7 @@ std::string Encode(const std::string& header, size_t data_bytes) {
 class SafetensorsTest : public testing::Test {
  protected:
   SafetensorsTest() { std::filesystem::create_directories(folder_); }
-  ~SafetensorsTest() override { std::filesystem::remove_all(folder_); }
+  ~SafetensorsTest() override { RemoveFolder(folder_); }
 
   std::filesystem::path Write(const std::string& name, const std::string& content) {
     std::ofstream(folder_ / name, std::ios::binary) << content;

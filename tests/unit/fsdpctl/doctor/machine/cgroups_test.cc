@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun::doctor {
 namespace {
 
@@ -16,7 +18,7 @@ class CgroupsTest : public ::testing::Test {
     std::string name = ::testing::TempDir() + "cgroups-XXXXXX";
     root_ = ::mkdtemp(name.data());
   }
-  ~CgroupsTest() override { std::filesystem::remove_all(root_); }
+  ~CgroupsTest() override { RemoveFolder(root_); }
 
   void Write(const std::string& path, const std::string& text) const {
     const std::filesystem::path file = root_ + path;

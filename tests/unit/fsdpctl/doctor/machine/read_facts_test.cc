@@ -11,6 +11,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/unit/base/remove_folder.h"
+
 namespace fsdprun::doctor {
 namespace {
 
@@ -20,7 +22,7 @@ class ReadFactsTest : public ::testing::Test {
     std::string name = ::testing::TempDir() + "facts-XXXXXX";
     root_ = ::mkdtemp(name.data());
   }
-  ~ReadFactsTest() override { std::filesystem::remove_all(root_); }
+  ~ReadFactsTest() override { RemoveFolder(root_); }
 
   void Write(const std::string& path, const std::string& text) const {
     const std::filesystem::path file = root_ + path;

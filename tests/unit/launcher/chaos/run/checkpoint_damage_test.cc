@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -23,7 +24,7 @@ class CheckpointDamageTest : public ::testing::Test {
     folder_ = fs::path(::testing::TempDir()) / absl::StrCat("checkpoint_damage_", ::getpid());
     fs::create_directories(folder_);
   }
-  void TearDown() override { fs::remove_all(folder_); }
+  void TearDown() override { RemoveFolder(folder_); }
 
   void Put(const std::string& name, const std::string& text) {
     fs::create_directories((folder_ / name).parent_path());

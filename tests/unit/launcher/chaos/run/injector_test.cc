@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/process/process_scan.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -113,7 +114,7 @@ class Checkpoints {
       std::ofstream(folder_ / name) << sound_;
     }
   }
-  ~Checkpoints() { std::filesystem::remove_all(folder_); }
+  ~Checkpoints() { RemoveFolder(folder_); }
 
   std::string folder() const { return folder_.string(); }
   /// Of the newest.
@@ -258,7 +259,7 @@ TEST_F(InjectorTest, WhatWasFilledIsGivenBackWhenThatIsLifted) {
     std::filesystem::create_directories(folder);
   }
   EXPECT_TRUE(done.ok()) << done.status();
-  std::filesystem::remove_all(folder);
+  RemoveFolder(folder);
 }
 
 // Given up before its thread has come to it, or after.

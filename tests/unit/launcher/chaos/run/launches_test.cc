@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/process/process_scan.h"
 #include "tests/unit/base/loop_waiter.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -35,7 +36,7 @@ class LaunchesTest : public ::testing::Test {
   }
   void TearDown() override {
     launches_.reset();
-    fs::remove_all(folder_);
+    RemoveFolder(folder_);
   }
 
   void Make() {

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -77,7 +78,7 @@ TEST(RoomFillerTest, WhatWasTakenHasNoNameAndIsGivenBack) {
     EXPECT_TRUE(fs::is_empty(folder));
   }
   EXPECT_EQ(BytesOfNameless(folder), 0);
-  fs::remove_all(folder);
+  RemoveFolder(folder);
 }
 
 TEST(RoomFillerTest, WhereNothingCanBeTakenThatIsAnError) {
@@ -95,7 +96,7 @@ TEST(RoomFillerTest, AFillThatIsNotWantedAnyMoreTakesNothing) {
   filler.Stop();
   EXPECT_EQ(filler.Fill(folder, 0).status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(BytesOfNameless(folder), 0);
-  fs::remove_all(folder);
+  RemoveFolder(folder);
 }
 
 std::atomic<bool> is_too_large{false};

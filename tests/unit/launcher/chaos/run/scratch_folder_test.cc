@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/base/remove_folder.h"
 
 namespace fsdprun::chaos {
 namespace {
@@ -32,7 +33,7 @@ class ScratchFolderTest : public ::testing::Test {
     if (user_ > 0) {
       EndUser();
     }
-    fs::remove_all(parent_);
+    RemoveFolder(parent_);
   }
 
   std::unique_ptr<ScratchFolder> Make() const {
