@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Runs the rows of table.py with libfsdp and with PyTorch, and compares what both have noted: a test for each case.
+
+All cases of a number of ranks run in one start of PyTorch, and one of libfsdp for each backend, before the first test. Without
+--long only the ranks of every change.
+
+To see one: rows_test.py --program PROGRAM Rows.test_T06_one_unit_even
+"""
+
+import argparse
+import collections
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+# Before LibTorch is loaded. A second compute thread would add up in another order.
+os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "support")]
+import reference  # noqa: E402
+import table  # noqa: E402
+import torch  # noqa: E402
+from free_port import free_port  # noqa: E402
+
+LIMIT_S = 240
+BACKENDS = ("shm", "gloo")
+Noted = dict[str, torch.Tensor | list[str]]
+
+
+def ranks_of(case: table.Case, is_long: bool) -> list[int]:
+    return sorted({*case.ranks, *(case.long_ranks if is_long else ())})
+
+
+def backends_of(ranks: int) -> tuple[str, ...]:
+    return BACKENDS if ranks > 1 else ("single",)
+
+
+def run_libfsdp(program: Path, backend: str, ranks: int, cases: Path, output: Path) -> None:
+    common = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    started = [subprocess.Popen([program, backend, cases, output], env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(ranks)]
+    try:
+        outputs = [process.communicate(timeout=LIMIT_S)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    if any(process.returncode != 0 for process in started):
+        raise SystemExit(f"libfsdp with {backend} at {ranks} ranks ends with {[p.returncode for p in started]}:\n" + "\n".join(outputs)[-4000:])
+
+
+class Results:
+    """What both sides have noted, by who ran it, case, number of ranks and rank."""
+
+    def __init__(self, program: Path, cases: list[table.Case], is_long: bool):
+        self.noted: dict[tuple[str, str, int, int], Noted] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for ranks in sorted({ranks for case in cases for ranks in ranks_of(case, is_long)}):
+                chosen = [table.case_for(case, ranks) for case in cases if ranks in ranks_of(case, is_long)]
+                path = Path(folder) / f"cases{ranks}.json"
+                path.write_text(json.dumps(chosen))
+                output = Path(folder) / f"pytorch{ranks}"
+                # As libfsdp reads it: a tuple is a list.
+                reference.run(ranks, free_port(), json.loads(path.read_text()), output)
+                for rank in range(ranks):
+                    tensors, texts = torch.load(f"{output}.{rank}.pt", weights_only=True)
+                    for case in chosen:
+                        self.noted["pytorch", case["name"], ranks, rank] = {**tensors.get(case["name"], {}), **texts[case["name"]]}
+                for backend in backends_of(ranks):
+                    output = Path(folder) / f"{backend}{ranks}"
+                    run_libfsdp(program, backend, ranks, path, output)
+                    self.read(output, backend, ranks)
+
+    def read(self, output: Path, backend: str, ranks: int) -> None:
+        for rank in range(ranks):
+            for name, texts in json.loads(Path(f"{output}.{rank}.json").read_text()).items():
+                self.noted[backend, name, ranks, rank] = dict(texts)
+            for key, value in torch.load(f"{output}.{rank}.pt", weights_only=True).items():
+                name, what = key.split("|")
+                self.noted[backend, name, ranks, rank][what] = value
+
+
+def events_as(compare: str | None, events: list[str]) -> object:
+    """What of the events has to be the same."""
+    parts = [event.split() for event in events]
+    if compare == table.COUNTS:
+        return dict(collections.Counter(kind for kind, *_ in parts))
+    if compare == table.ORDER:
+        return [f"{kind} {unit}" for kind, unit, *_ in parts]
+    if compare == table.DTYPES:
+        return [f"{kind} {unit} {dtype}" for kind, unit, _, dtype in parts]
+    if compare == table.VOLUME:
+        volume: collections.Counter[str] = collections.Counter()
+        for kind, unit, numel, _ in parts:
+            if kind == "reduce":
+                volume[unit] += int(numel)
+        return dict(volume)
+    return None
+
+
+class Rows(unittest.TestCase):
+    results: Results
+    is_long: bool
+
+    def check(self, case: table.Case) -> None:
+        for ranks in ranks_of(case, self.is_long):
+            for backend in backends_of(ranks):
+                for rank in range(ranks):
+                    with self.subTest(ranks=ranks, backend=backend, rank=rank):
+                        self.compare(case, ranks, self.results.noted[backend, case.name, ranks, rank],
+                                     self.results.noted["pytorch", case.name, ranks, rank])
+
+    def compare(self, case: table.Case, ranks: int, ours: Noted, theirs: Noted) -> None:
+        for who, noted in (("PyTorch", theirs), ("libfsdp", ours)):
+            if "error" in noted:
+                self.fail(f"{who} fails: {noted['error']}")
+        self.assertEqual(sorted(ours), sorted(theirs), "not the same has been noted")
+        tolerance = case.tolerance or (table.CLOSE if ranks > 2 else None)
+        wrong = [message for key in sorted(theirs) if (message := self.difference(case, key, ours[key], theirs[key], tolerance))]
+        if wrong:
+            self.fail("\n".join([f"{len(wrong)} of {len(theirs)} results differ:", *wrong[:6]]))
+
+    def difference(self, case: table.Case, key: str, ours, theirs, tolerance: dict | None) -> str | None:
+        if isinstance(theirs, list):
+            if key.endswith(" events"):
+                ours, theirs = events_as(case.compare, ours), events_as(case.compare, theirs)
+            return None if ours == theirs else f"{key}: {ours}, with PyTorch {theirs}"
+        if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
+            return f"{key}: {ours.dtype} {tuple(ours.shape)}, with PyTorch {theirs.dtype} {tuple(theirs.shape)}"
+        # Losses are kept in float64, whatever they were computed in.
+        rtol, atol = (0, 0) if tolerance is None else tolerance["float32" if key.endswith("losses") else str(theirs.dtype).removeprefix("torch.")]
+        if torch.equal(ours, theirs) or torch.allclose(ours, theirs, rtol, atol):
+            return None
+        return f"{key}: differs by {(ours.double() - theirs.double()).abs().max():.2e} of {theirs.abs().max():.2e}"
+
+
+def add_tests() -> None:
+    for case in table.CASES:
+        name = f"test_{case.name}"
+        assert not hasattr(Rows, name), f"two cases {case.name}"
+        setattr(Rows, name, functools.partialmethod(Rows.check, case))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=Path, required=True, help="parity_rows")
+    parser.add_argument("--long", action="store_true", help="at all numbers of ranks")
+    parser.add_argument("only", nargs="*", help="tests, such as Rows.test_T06_one_unit_even")
+    options = parser.parse_args()
+    chosen = [case for case in table.CASES if not options.only or any(case.name in name for name in options.only)]
+    add_tests()
+    Rows.is_long = options.long
+    Rows.results = Results(options.program.resolve(), chosen, options.long)
+    unittest.main(argv=[sys.argv[0], *options.only])
+
+
+if __name__ == "__main__":
+    main()

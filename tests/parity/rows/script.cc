@@ -1,0 +1,371 @@
+#include "tests/parity/rows/script.h"
+
+#include <ATen/ATen.h>
+#include <fsdp/unit.h>
+#include <torch/optim/sgd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+namespace parity_rows {
+namespace {
+
+using nlohmann::json;
+
+at::ScalarType dtype_of(const std::string& name) {
+  static const std::map<std::string, at::ScalarType> dtypes = {{"float16", at::kHalf},
+                                                               {"bfloat16", at::kBFloat16},
+                                                               {"float32", at::kFloat},
+                                                               {"float64", at::kDouble}};
+  return dtypes.at(name);
+}
+
+std::optional<at::ScalarType> optional_dtype(const json& policy, const char* name) {
+  return policy.contains(name) ? std::optional(dtype_of(policy.at(name).get<std::string>()))
+                               : std::nullopt;
+}
+
+fsdp::MixedPrecisionPolicy policy_of(const json& policy) {
+  return {.param_dtype = optional_dtype(policy, "param"),
+          .reduce_dtype = optional_dtype(policy, "reduce"),
+          .output_dtype = optional_dtype(policy, "output"),
+          .cast_forward_inputs = policy.value("cast_forward_inputs", true)};
+}
+
+/// The parts of all ranks of the group, of which each has its own.
+at::Tensor whole_of(const fsdp::LocalShard& shard, fsdp::Collectives& group) {
+  at::Tensor whole = at::zeros(shard.global_shape, shard.local.options());
+  int64_t begin = 0;
+  for (const fsdp::Box& box : shard.boxes) {
+    at::Tensor piece = whole;
+    for (size_t d = 0; d < box.sizes.size(); ++d) {
+      piece = piece.narrow(static_cast<int64_t>(d), box.offsets[d], box.sizes[d]);
+    }
+    const int64_t numel = piece.numel();
+    piece.copy_(shard.local.narrow(0, begin, numel).view(box.sizes));
+    begin += numel;
+  }
+  group.all_reduce(whole, fsdp::ReduceOp::kSum)->wait();
+  return whole;
+}
+
+class Case {
+ public:
+  Case(const json& row_case, World& world)
+      : world_(world), spec_(row_case.at("model")), script_(row_case.at("script")) {}
+
+  Results run() {
+    world_.log->events.clear();
+    build({{"seed", 42}});
+    for (const json& operation : script_) {
+      const std::string name = operation.at(0).get<std::string>();
+      const auto found = operations().find(name);
+      TORCH_CHECK(found != operations().end(), "no operation ", name);
+      (this->*found->second)(operation.at(1));
+    }
+    return std::move(results_);
+  }
+
+ private:
+  using Operation = void (Case::*)(const json&);
+  static const std::map<std::string, Operation>& operations() {
+    static const std::map<std::string, Operation> all = {
+        {"build", &Case::build},
+        {"shard", &Case::shard},
+        {"optimizer", &Case::make_optimizer},
+        {"forward", &Case::forward},
+        {"backward", &Case::backward},
+        {"step", &Case::step},
+        {"zero_grad", &Case::zero_grad},
+        {"clip", &Case::clip},
+        {"set", &Case::set},
+        {"prefetch", &Case::prefetch},
+        {"unshard", &Case::unshard},
+        {"reshard", &Case::reshard},
+        {"save", &Case::save},
+        {"load", &Case::load},
+        {"forget", &Case::forget},
+        {"losses", &Case::note_losses},
+        {"gradients", &Case::note_gradients},
+        {"parameters", &Case::note_parameters},
+        {"unsharded", &Case::note_unsharded},
+        {"events", &Case::note_events},
+        {"dtypes", &Case::note_dtypes},
+    };
+    return all;
+  }
+
+  // --- the model
+
+  void build(const json& options) {
+    model_ = make_model(spec_);
+    draw_parameters(*model_, options.at("seed").get<uint64_t>());
+    if (spec_.contains("dtype")) {
+      model_->to(dtype_of(spec_.at("dtype").get<std::string>()));
+    }
+  }
+
+  void shard(const json& options) {
+    if (options.contains("then_to")) {  // a sharded module refuses to(): what is cast is sharded
+      model_->to(dtype_of(options.at("then_to").get<std::string>()));
+    }
+    mesh_ = world_.mesh_of(options.at("mesh").get<std::vector<int64_t>>());
+    units_.clear();
+    for (const json& unit : options.at("units")) {
+      const std::string name = unit.at("name").get<std::string>();
+      fsdp::FullyShardOptions how{.mesh = mesh_,
+                                  .reshard_after_forward = std::nullopt,
+                                  .mp_policy = policy_of(unit.value("precision", json::object()))};
+      if (unit.contains("reshard")) {
+        how.reshard_after_forward = unit.at("reshard").get<bool>();
+      }
+      units_[name] = fsdp::fully_shard(module_named(name), how);
+    }
+    root_ = units_.at("");
+  }
+
+  std::shared_ptr<torch::nn::Module> module_named(const std::string& name) {
+    return name.empty() ? std::static_pointer_cast<torch::nn::Module>(model_)
+                        : model_->named_modules()[name];
+  }
+
+  const fsdp::FSDPModule& unit(const json& options) const {
+    return units_.at(options.value("unit", ""));
+  }
+
+  std::vector<fsdp::FSDPModule> units_named(const json& names) const {
+    std::vector<fsdp::FSDPModule> found;
+    for (const json& name : names) {
+      found.push_back(units_.at(name.get<std::string>()));
+    }
+    return found;
+  }
+
+  // --- training
+
+  void make_optimizer(const json& options) {
+    const double lr = options.at("lr").get<double>();
+    if (options.at("kind") == "sgd") {
+      sgd_.emplace(root_.parameters(), torch::optim::SGDOptions(lr).momentum(0.9));
+    } else {
+      adamw_.emplace(root_, fsdp::AdamWOptions{.lr = lr, .weight_decay = 0.1});
+    }
+  }
+
+  void forward(const json& options) {
+    const auto seed = options.at("seed").get<uint64_t>();
+    at::manual_seed(1000 * seed + static_cast<uint64_t>(world_.group->rank()) + 1);
+    at::Tensor input = model_->draw_input(options.value("batch", int64_t{3}));
+    if (input.is_floating_point() && options.contains("input")) {
+      input = input.to(dtype_of(options.at("input").get<std::string>()));
+    }
+    input.set_requires_grad(options.value("input_requires_grad", false));
+    const at::AutoGradMode grad_mode(options.value("grad", true));
+    at::Tensor output = call(options, input);
+    output = c10::isReducedFloatingType(output.scalar_type()) ? output.to(at::kFloat) : output;
+    const at::Tensor loss = output.square().mean();
+    losses_[options.value("as", "loss")] = loss;
+    all_losses_.push_back(loss.detach().to(at::kDouble));
+  }
+
+  at::Tensor call(const json& options, at::Tensor input) {
+    if (options.contains("of")) {
+      return model_->call_child(options.at("of").get<std::string>(), std::move(input));
+    }
+    if (options.value("no_input", false)) {
+      return fsdp::call(*model_, [this] { return model_->forward({}); });
+    }
+    return fsdp::call(
+        *model_, [this](at::Tensor x) { return model_->forward(std::move(x)); }, std::move(input));
+  }
+
+  void backward(const json& options) {
+    at::Tensor sum;
+    for (const json& name : options.value("of", json::array({"loss"}))) {
+      const at::Tensor& loss = losses_.at(name.get<std::string>());
+      sum = sum.defined() ? sum + loss : loss;
+    }
+    (sum * options.value("scale", 1.0)).backward();
+    losses_.clear();
+  }
+
+  void step(const json& /*options*/) {
+    if (sgd_) {
+      sgd_->step();
+    } else {
+      adamw_->step();
+    }
+  }
+
+  void zero_grad(const json& options) {
+    if (sgd_) {
+      sgd_->zero_grad(!options.value("in_place", false));
+    } else {
+      adamw_->zero_grad();
+    }
+  }
+
+  void clip(const json& options) {
+    note("norm", fsdp::clip_grad_norm_(root_, options.at("max_norm").get<double>()));
+  }
+
+  // --- settings
+
+  void set(const json& options) {
+    const std::string what = options.at("what").get<std::string>();
+    const fsdp::FSDPModule& of = unit(options);
+    const bool recurse = options.value("recurse", true);
+    if (what == "gradient_divide_factor") {
+      of.set_gradient_divide_factor(options.at("value").get<double>());
+      return;
+    }
+    using Setting = void (fsdp::FSDPModule::*)(bool, bool) const;
+    static const std::map<std::string, Setting> settings = {
+        {"requires_gradient_sync", &fsdp::FSDPModule::set_requires_gradient_sync},
+        {"requires_all_reduce", &fsdp::FSDPModule::set_requires_all_reduce},
+        {"reshard_after_forward", &fsdp::FSDPModule::set_reshard_after_forward},
+        {"reshard_after_backward", &fsdp::FSDPModule::set_reshard_after_backward},
+    };
+    (of.*settings.at(what))(options.at("value").get<bool>(), recurse);
+  }
+
+  void prefetch(const json& options) {
+    const std::vector<fsdp::FSDPModule> modules = units_named(options.at("units"));
+    if (options.at("pass") == "forward") {
+      unit(options).set_modules_to_forward_prefetch(modules);
+    } else {
+      unit(options).set_modules_to_backward_prefetch(modules);
+    }
+  }
+
+  void unshard(const json& options) { unit(options).unshard(); }
+  void reshard(const json& options) { unit(options).reshard(); }
+
+  // --- state dicts
+
+  static fsdp::StateDictOptions state_options(const json& options) {
+    return {.full_state_dict = options.value("full", false),
+            .cpu_offload = options.value("cpu_offload", false),
+            .broadcast_from_rank0 = options.value("broadcast_from_rank0", false)};
+  }
+
+  void save(const json& options) {
+    const bool was_noting = std::exchange(world_.log->is_noting, false);
+    saved_ = fsdp::get_model_state_dict(root_, state_options(options));
+    world_.log->is_noting = was_noting;
+    std::vector<std::string> names;
+    for (const auto& item : saved_) {
+      names.push_back(item.key());
+      if (std::holds_alternative<at::Tensor>(item.value())) {
+        note("state " + item.key(), std::get<at::Tensor>(item.value()));
+      }
+    }
+    note("names of the state", std::move(names));
+  }
+
+  void load(const json& options) {
+    fsdp::set_model_state_dict(root_, saved_, state_options(options));
+  }
+
+  /// Drops everything; notes how many units are left.
+  void forget(const json& /*options*/) {
+    std::vector<std::weak_ptr<fsdp::ModuleState>> states;
+    for (const auto& [name, handle] : units_) {
+      states.emplace_back(handle.state());
+    }
+    adamw_.reset();
+    sgd_.reset();
+    losses_.clear();
+    units_.clear();
+    root_ = {};
+    model_.reset();
+    const auto alive = std::count_if(states.begin(), states.end(),
+                                     [](const auto& state) { return !state.expired(); });
+    note("units alive", {std::to_string(alive) + " of " + std::to_string(states.size())});
+  }
+
+  // --- results
+
+  std::string key(const std::string& what) {
+    char number[8];
+    std::snprintf(number, sizeof number, "%03d ", notes_++);
+    return number + what;
+  }
+  void note(const std::string& what, const at::Tensor& value) {
+    results_.tensors[key(what)] = value.detach().clone();
+  }
+  void note(const std::string& what, std::vector<std::string> value) {
+    results_.texts[key(what)] = std::move(value);
+  }
+
+  void note_losses(const json& /*options*/) {
+    note("losses", at::stack(all_losses_));
+    all_losses_.clear();
+  }
+
+  void note_gradients(const json& /*options*/) {
+    const bool was_noting = std::exchange(world_.log->is_noting, false);
+    for (const fsdp::LocalShard& shard : root_.sharded_gradients()) {
+      if (shard.local.defined()) {
+        note("gradient " + shard.fqn, whole_of(shard, *mesh_->group(mesh_->ndim() - 1)));
+      }
+    }
+    world_.log->is_noting = was_noting;
+  }
+
+  void note_parameters(const json& /*options*/) {
+    const bool was_noting = std::exchange(world_.log->is_noting, false);
+    for (const fsdp::LocalShard& shard : root_.sharded_parameters()) {
+      note("parameter " + shard.fqn, root_.full_parameter(shard.fqn));
+    }
+    world_.log->is_noting = was_noting;
+  }
+
+  /// What the module's own parameters are while they are whole.
+  void note_unsharded(const json& /*options*/) {
+    for (const auto& [name, parameter] : unique_parameters(*model_)) {
+      note("unsharded " + name, parameter);
+    }
+  }
+
+  void note_events(const json& /*options*/) {
+    note("events", std::exchange(world_.log->events, {}));
+  }
+
+  void note_dtypes(const json& /*options*/) { note("dtypes", std::exchange(model_->seen, {})); }
+
+  World& world_;
+  const json& spec_;
+  const json& script_;
+  std::shared_ptr<RowModel> model_;
+  std::shared_ptr<fsdp::DeviceMesh> mesh_;
+  std::map<std::string, fsdp::FSDPModule> units_;
+  fsdp::FSDPModule root_;
+  std::optional<fsdp::AdamW> adamw_;
+  std::optional<torch::optim::SGD> sgd_;
+  std::map<std::string, at::Tensor> losses_;  // by name, until their backward
+  std::vector<at::Tensor> all_losses_;
+  fsdp::ModelStateDict saved_;
+  Results results_;
+  int notes_ = 0;
+};
+
+}  // namespace
+
+const std::shared_ptr<fsdp::DeviceMesh>& World::mesh_of(const std::vector<int64_t>& shape) {
+  std::shared_ptr<fsdp::DeviceMesh>& mesh = meshes[shape];
+  if (!mesh) {
+    std::vector<std::string> names = {"dp_replicate", "dp_shard"};
+    names.erase(names.begin(), names.end() - static_cast<int64_t>(shape.size()));
+    mesh = fsdp::init_device_mesh(c10::kCPU, shape, names, group);
+  }
+  return mesh;
+}
+
+Results run_case(const nlohmann::json& row_case, World& world) {
+  return Case(row_case, world).run();
+}
+
+}  // namespace parity_rows
