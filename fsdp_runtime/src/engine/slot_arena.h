@@ -9,8 +9,11 @@
 
 namespace fsdp {
 
+class SlotArena;
+
 /// A reusable buffer with a stable address for the arena's lifetime.
 struct Slot {
+  SlotArena* arena = nullptr;
   at::Tensor memory;  // bytes
   int64_t bytes = 0;
   bool is_leased = false;
@@ -24,7 +27,7 @@ struct Slot {
 
 /// Makes a slot free for the next lease.
 struct SlotReturn {
-  void operator()(Slot* slot) const { slot->is_leased = false; }
+  void operator()(Slot* slot) const;
 };
 /// Exclusive use of a slot until it is destroyed or reset; the slot's arena must outlive it.
 using SlotLease = std::unique_ptr<Slot, SlotReturn>;
@@ -35,7 +38,9 @@ class SlotArena {
  public:
   enum class Memory { kPlain, kComm };  // kComm: from Collectives::empty_for_comm
 
-  SlotArena(std::shared_ptr<Collectives> comm, c10::Device device, Memory memory);
+  /// `content`: what traces call it; static.
+  SlotArena(std::shared_ptr<Collectives> comm, c10::Device device, Memory memory,
+            const char* content);
 
   /// A free slot of this size; null if there is none.
   SlotLease try_acquire(int64_t bytes);
@@ -47,11 +52,19 @@ class SlotArena {
   int64_t bytes() const { return bytes_; }
 
  private:
+  friend SlotReturn;
+
+  void set_leased(Slot& slot, bool is_leased);
+
   std::shared_ptr<Collectives> comm_;
   c10::Device device_;
   Memory memory_;
   std::vector<std::unique_ptr<Slot>> slots_;
   int64_t bytes_ = 0;
+  int64_t leased_bytes_ = 0;
+  const char* content_;
 };
+
+inline void SlotReturn::operator()(Slot* slot) const { slot->arena->set_leased(*slot, false); }
 
 }  // namespace fsdp

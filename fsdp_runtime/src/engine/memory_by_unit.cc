@@ -1,0 +1,68 @@
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+#include <fsdp/memory.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "fsdp_runtime/src/engine/module_state.h"
+
+namespace fsdp {
+namespace {
+
+int64_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+}
+
+void add_group(UnitMemory& memory, const ParamGroup& group) {
+  const ShardStore& store = group.store();
+  for (size_t i = 0; i < store.size(); ++i) {
+    memory.whole += c10::multiply_integers(store.shape(i)) * store.shard().element_size();
+  }
+  memory.shard += bytes_of(store.shard()) + bytes_of(store.copy_for_peers());
+  memory.gathered += group.unsharded().slot_bytes();
+  memory.unreduced += group.unreduced_bytes();
+  memory.gradient += bytes_of(group.gradient());
+}
+
+std::string line_of(const std::string& unit, const UnitMemory& memory) {
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  char numbers[128];
+  std::snprintf(numbers, sizeof(numbers), "%10.2f %10.2f %10.2f %10.2f %10.2f %10.2f",
+                mib(memory.whole), mib(memory.shard), mib(memory.gathered), mib(memory.unreduced),
+                mib(memory.gradient), mib(memory.total()));
+  return std::string(numbers) + "  " + unit + "\n";
+}
+
+}  // namespace
+
+std::vector<UnitMemory> memory_by_unit(const FSDPModule& root) {
+  TORCH_CHECK(root, "memory_by_unit: the handle is empty");
+  std::vector<UnitMemory> all;
+  for (const std::shared_ptr<ModuleState>& unit : root.state()->units()) {
+    UnitMemory memory;
+    memory.unit = unit->name();
+    for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
+      add_group(memory, *group);
+    }
+    all.push_back(std::move(memory));
+  }
+  return all;
+}
+
+std::string memory_table(const std::vector<UnitMemory>& units) {
+  std::string text =
+      "     whole      shard   gathered  unreduced   gradient      total  MiB of unit\n";
+  UnitMemory sum;
+  for (const UnitMemory& unit : units) {
+    text += line_of(unit.unit.empty() ? "(root)" : unit.unit, unit);
+    sum.whole += unit.whole;
+    sum.shard += unit.shard;
+    sum.gathered += unit.gathered;
+    sum.unreduced += unit.unreduced;
+    sum.gradient += unit.gradient;
+  }
+  return text + line_of("(all)", sum);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,68 @@
+#include <fsdp/memory.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/unit/fsdp_runtime/engine/ranks.h"
+#include "tests/unit/fsdp_runtime/engine/toy_model.h"
+
+namespace fsdp::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kFloat = 4;
+
+TEST(MemoryByUnitTest, FollowsAStep) {
+  const ToyConfig config{.blocks = 1};
+  run_ranks(2, [&](Rank& rank) {
+    Unit<ToyModel> model = make_sharded(config, {.mesh = rank.mesh});
+    const FSDPModule root = fsdp_module(*model);
+    root.init_parameters(initialise);
+    const int64_t block = kFloat * (2 * config.hidden * config.width + config.hidden + 15);
+    std::vector<UnitMemory> before = memory_by_unit(root);
+    ASSERT_EQ(before.size(), 2u);
+    EXPECT_EQ(before[0].unit, "");
+    EXPECT_EQ(before[0].whole, kFloat * (config.vocab + 1) * config.width) << "tied tensors count once";
+    EXPECT_EQ(before[1].unit, "block0");
+    EXPECT_EQ(before[1].whole, block);
+    EXPECT_GE(2 * before[1].shard, block);
+    EXPECT_EQ(before[1].total(), before[1].shard) << "nothing is gathered, and there is no gradient";
+
+    const FSDPModule unit = fsdp_module(*model->blocks[0]);
+    unit.unshard();
+    EXPECT_GE(memory_by_unit(root)[1].gathered, block);
+    unit.reshard();
+    EXPECT_EQ(memory_by_unit(root)[1].gathered, 0);
+
+    const at::Tensor tokens = tokens_of(config, 0, rank.rank);
+    root.set_requires_gradient_sync(false);
+    loss_of(model(tokens), tokens).backward();
+    EXPECT_GE(memory_by_unit(root)[1].unreduced, block);
+    EXPECT_EQ(memory_by_unit(root)[1].gradient, 0);
+    root.set_requires_gradient_sync(true);
+    loss_of(model(tokens), tokens).backward();
+    root.sharded_gradients();
+    const UnitMemory after = memory_by_unit(root)[1];
+    EXPECT_EQ(after.unreduced, 0);
+    EXPECT_EQ(after.gradient, after.shard);
+  });
+}
+
+TEST(MemoryByUnitTest, TableHasEachUnitAndTheSum) {
+  const std::string table =
+      memory_table({{.unit = "", .whole = 4 << 20, .shard = 2 << 20},
+                    {.unit = "layers.0", .whole = 8 << 20, .shard = 4 << 20, .gradient = 1 << 20}});
+  EXPECT_THAT(table, HasSubstr("      4.00       2.00       0.00       0.00       0.00       2.00  (root)\n"));
+  EXPECT_THAT(table, HasSubstr("      8.00       4.00       0.00       0.00       1.00       5.00  layers.0\n"));
+  EXPECT_THAT(table, HasSubstr("     12.00       6.00       0.00       0.00       1.00       7.00  (all)\n"));
+}
+
+TEST(MemoryByUnitTest, EmptyHandleIsRefused) {
+  EXPECT_THAT(refusal([] { memory_by_unit({}); }), HasSubstr("the handle is empty"));
+}
+
+}  // namespace
+}  // namespace fsdp::testing
