@@ -142,13 +142,17 @@ class Stack : public RowModel {
     TORCH_CHECK(found != blocks_.end(), "no block ", name);
     return (*found)(input);
   }
+  at::Tensor encode(at::Tensor x) override {
+    for (const size_t number : order_) {
+      x = run(blocks_.at(number), x);
+    }
+    return x;
+  }
   at::Tensor forward(at::Tensor x) override {
     if (makes_input_) {
       x = at::ones({3, width_});
     }
-    for (const size_t number : order_) {
-      x = run(blocks_.at(number), x);
-    }
+    x = encode(x);
     if (unused_block_ >= 0) {
       blocks_.at(static_cast<size_t>(unused_block_))(x);  // what it returns has no use
     }
@@ -195,8 +199,11 @@ struct Attention : torch::nn::Module {
     const auto heads = [&x](const at::Tensor& t) {
       return t.view({x.size(0), x.size(1), kHeads, kWidth / kHeads}).transpose(1, 2);
     };
-    const at::Tensor y = at::scaled_dot_product_attention(heads(wq(x)), heads(wk(x)), heads(wv(x)),
-                                                          {}, 0.0, /*is_causal=*/true);
+    // One after the other: the order in which gradients of x are added is the reverse of this.
+    const at::Tensor q = heads(wq(x));
+    const at::Tensor k = heads(wk(x));
+    const at::Tensor v = heads(wv(x));
+    const at::Tensor y = at::scaled_dot_product_attention(q, k, v, {}, 0.0, /*is_causal=*/true);
     return wo(y.transpose(1, 2).contiguous().view({x.size(0), x.size(1), -1}));
   }
   fsdp::Unit<Linear> wq, wk, wv, wo;
@@ -297,6 +304,10 @@ class Parameters : public RowModel {
 
 at::Tensor RowModel::call_child(const std::string& name, at::Tensor /*input*/) {
   TORCH_CHECK(false, "this model has no unit ", name, " that can be called alone");
+}
+
+at::Tensor RowModel::encode(at::Tensor /*input*/) {
+  TORCH_CHECK(false, "this model has no other method than forward");
 }
 
 std::vector<std::pair<std::string, at::Tensor>> unique_parameters(const RowModel& model) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace parity_rows {
@@ -20,6 +21,8 @@ class RowModel : public torch::nn::Module {
   virtual at::Tensor draw_input(int64_t batch) const = 0;
   /// To be called as a unit's.
   virtual at::Tensor forward(at::Tensor input) = 0;
+  /// Another method, which runs all blocks.
+  virtual at::Tensor encode(at::Tensor input);
   /// Calls one of its units alone.
   virtual at::Tensor call_child(const std::string& name, at::Tensor input);
 

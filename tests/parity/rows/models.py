@@ -68,11 +68,15 @@ class Stack(nn.Module):
     def forward(self, x: torch.Tensor | None = None) -> torch.Tensor:
         if self.spec.get("makes_input", False):
             x = torch.ones(3, self.spec["width"])
-        for number in self.spec["order"]:
-            x = self.run(self.blocks[number], x)
+        x = self.encode(x)
         if (unused := self.spec.get("unused_block", -1)) >= 0:
             self.blocks[unused](x)
         return self.head(x)
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        for number in self.spec["order"]:
+            x = self.run(self.blocks[number], x)
+        return x
 
     def run(self, block: nn.Module, x: torch.Tensor) -> torch.Tensor:
         carried = self.spec.get("carried", "tensor")

@@ -22,7 +22,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (FSDPModule, FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy,
-                                    ShardingStrategy, fully_shard)
+                                    ShardingStrategy, fully_shard, register_fsdp_forward_method)
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
@@ -79,6 +79,9 @@ class EventLog:
 
 
 class Fsdp2:
+    def __init__(self):
+        self.ignored: list[str] = []
+
     def shard(self, model: nn.Module, options: dict, mesh: DeviceMesh) -> nn.Module:
         for unit in options["units"]:
             policy = unit.get("precision", {})
@@ -86,7 +89,13 @@ class Fsdp2:
                 *(DTYPES.get(policy.get(name)) for name in ("param", "reduce", "output")), policy.get("cast_forward_inputs", True))}
             if "reshard" in unit:
                 how["reshard_after_forward"] = unit["reshard"]
-            fully_shard(model.get_submodule(unit["name"]), **how)
+            self.ignored += unit.get("ignored", [])
+            if ignored := {parameter for name, parameter in model.named_parameters() if name.startswith(tuple(unit.get("ignored", [])))}:
+                how["ignored_params"] = ignored
+            if "modules" in unit:
+                fully_shard([model.get_submodule(name) for name in unit["modules"]], **how)
+            else:
+                fully_shard(model.get_submodule(unit["name"]), **how)
         return model
 
     def set(self, model: nn.Module, options: dict) -> None:
@@ -95,12 +104,15 @@ class Fsdp2:
             # Gloo has no sum that multiplies.
             unit.set_force_sum_reduction_for_comms(True)
             unit.set_gradient_divide_factor(options["value"])
+        elif what in ("is_last_backward", "unshard_in_backward", "force_sum_reduction_for_comms"):
+            getattr(unit, f"set_{what}")(options["value"])
         else:
             getattr(unit, f"set_{what}")(options["value"], recurse=options.get("recurse", True))
 
     @contextlib.contextmanager
     def whole(self, model: nn.Module) -> Iterator[list[tuple[str, torch.Tensor, torch.Tensor | None]]]:
-        yield [(name, full(parameter.detach()), full(parameter.grad)) for name, parameter in model.named_parameters()]
+        yield [(name, full(parameter.detach()), full(parameter.grad)) for name, parameter in model.named_parameters()
+               if not name.startswith(tuple(self.ignored))]
 
     def clip(self, model: nn.Module, max_norm: float, log: EventLog) -> torch.Tensor:
         with CommDebugMode() as comm:
@@ -183,6 +195,7 @@ class Case:
         self.all_losses: list[torch.Tensor] = []
         self.tensors: dict[str, torch.Tensor] = {}
         self.texts: dict[str, list[str]] = {}
+        self.handles: list = []
         self.notes = 0
 
     def run(self) -> None:
@@ -215,7 +228,10 @@ class Case:
         if options["kind"] == "sgd":
             self.torch_optimizer = torch.optim.SGD(self.model.parameters(), options["lr"], momentum=0.9)
         else:
-            self.torch_optimizer = torch.optim.AdamW(self.model.parameters(), options["lr"], weight_decay=0.1)
+            # Of FSDP2, what is sharded.
+            chosen = [parameter for parameter in self.model.parameters()
+                      if isinstance(parameter, DTensor) or not isinstance(self.engine, Fsdp2)]
+            self.torch_optimizer = torch.optim.AdamW(chosen, options["lr"], weight_decay=0.1)
 
     def forward(self, options: dict) -> None:
         torch.manual_seed(1000 * options["seed"] + dist.get_rank() + 1)
@@ -225,6 +241,9 @@ class Case:
         x.requires_grad_(options.get("input_requires_grad", False))
         module = self.model.get_submodule(options["of"]) if "of" in options else self.model
         with torch.set_grad_enabled(options.get("grad", True)):
+            if "method" in options:
+                register_fsdp_forward_method(module, options["method"])
+                module = getattr(module, options["method"])
             output = module() if options.get("no_input", False) else module(x)
             output = output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
             loss = output.square().mean()
@@ -258,7 +277,13 @@ class Case:
         getattr(unit, f"set_modules_to_{options['pass']}_prefetch")(modules)
 
     def unshard(self, options: dict) -> None:
-        self.model.get_submodule(options.get("unit", "")).unshard()
+        handle = self.model.get_submodule(options.get("unit", "")).unshard(async_op=options.get("async", False))
+        if handle is not None:
+            self.handles.append(handle)
+
+    def wait(self, options: dict) -> None:
+        while self.handles:
+            self.handles.pop(0).wait()
 
     def reshard(self, options: dict) -> None:
         self.model.get_submodule(options.get("unit", "")).reshard()
@@ -318,6 +343,12 @@ class Case:
 
     def unsharded(self, options: dict) -> None:
         self.note_each("unsharded", [(name, parameter.detach()) for name, parameter in self.model.named_parameters()])
+
+    def local(self, options: dict) -> None:
+        for name, parameter in self.model.named_parameters():
+            if name.startswith(tuple(options["of"])):
+                self.note(f"local {name}", parameter)
+                self.note(f"local gradient {name}", parameter.grad)
 
     def events(self, options: dict) -> None:
         self.note("events", list(self.log.events))

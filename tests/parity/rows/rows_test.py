@@ -120,19 +120,23 @@ class Rows(unittest.TestCase):
                 self.fail(f"{who} fails: {noted['error']}")
         self.assertEqual(sorted(ours), sorted(theirs), "not the same has been noted")
         tolerance = case.tolerance or (table.CLOSE if ranks > 2 else None)
-        wrong = [message for key in sorted(theirs) if (message := self.difference(case, key, ours[key], theirs[key], tolerance))]
+        wrong = [message for key in sorted(theirs) if (message := self.difference(case, ranks, key, ours[key], theirs[key], tolerance))]
         if wrong:
             self.fail("\n".join([f"{len(wrong)} of {len(theirs)} results differ:", *wrong[:6]]))
 
-    def difference(self, case: table.Case, key: str, ours, theirs, tolerance: dict | None) -> str | None:
+    def difference(self, case: table.Case, ranks: int, key: str, ours, theirs, tolerance: dict | None) -> str | None:
         if isinstance(theirs, list):
             if key.endswith(" events"):
                 ours, theirs = events_as(case.compare, ours), events_as(case.compare, theirs)
+                if case.compare == table.VOLUME and set(ours) == set(theirs):
+                    # A shard fills whole pages here, and each parameter 256 bytes: that much more, and no less.
+                    ours = {unit: theirs[unit] if 0 <= ours[unit] - theirs[unit] <= 1024 * ranks + 256 else ours[unit] for unit in ours}
             return None if ours == theirs else f"{key}: {ours}, with PyTorch {theirs}"
         if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
             return f"{key}: {ours.dtype} {tuple(ours.shape)}, with PyTorch {theirs.dtype} {tuple(theirs.shape)}"
         # Losses are kept in float64, whatever they were computed in.
-        rtol, atol = (0, 0) if tolerance is None else tolerance["float32" if key.endswith("losses") else str(theirs.dtype).removeprefix("torch.")]
+        what = "losses" if key.endswith(" losses") else str(theirs.dtype).removeprefix("torch.")
+        rtol, atol = (0, 0) if tolerance is None else tolerance.get(what, tolerance["float32"])
         if torch.equal(ours, theirs) or torch.allclose(ours, theirs, rtol, atol):
             return None
         return f"{key}: differs by {(ours.double() - theirs.double()).abs().max():.2e} of {theirs.abs().max():.2e}"

@@ -83,6 +83,7 @@ class Case {
         {"set", &Case::set},
         {"prefetch", &Case::prefetch},
         {"unshard", &Case::unshard},
+        {"wait", &Case::wait},
         {"reshard", &Case::reshard},
         {"save", &Case::save},
         {"load", &Case::load},
@@ -91,6 +92,7 @@ class Case {
         {"gradients", &Case::note_gradients},
         {"parameters", &Case::note_parameters},
         {"unsharded", &Case::note_unsharded},
+        {"local", &Case::note_local},
         {"events", &Case::note_events},
         {"dtypes", &Case::note_dtypes},
     };
@@ -115,20 +117,47 @@ class Case {
     units_.clear();
     for (const json& unit : options.at("units")) {
       const std::string name = unit.at("name").get<std::string>();
-      fsdp::FullyShardOptions how{.mesh = mesh_,
-                                  .reshard_after_forward = std::nullopt,
-                                  .mp_policy = policy_of(unit.value("precision", json::object()))};
-      if (unit.contains("reshard")) {
-        how.reshard_after_forward = unit.at("reshard").get<bool>();
-      }
-      units_[name] = fsdp::fully_shard(module_named(name), how);
+      const fsdp::FullyShardOptions how = options_of(unit);
+      units_[name] = unit.contains("modules")
+                         ? fsdp::fully_shard(modules_named(unit.at("modules")), how)
+                         : fsdp::fully_shard(module_named(name), how);
     }
     root_ = units_.at("");
   }
 
-  std::shared_ptr<torch::nn::Module> module_named(const std::string& name) {
+  fsdp::FullyShardOptions options_of(const json& unit) const {
+    fsdp::FullyShardOptions how;
+    how.mesh = mesh_;
+    how.mp_policy = policy_of(unit.value("precision", json::object()));
+    if (unit.contains("reshard")) {
+      how.reshard_after_forward = reshard_of(unit.at("reshard"));
+    }
+    for (const json& prefix : unit.value("ignored", json::array())) {
+      for (const auto& [name, parameter] : unique_parameters(*model_)) {
+        if (name.starts_with(prefix.get<std::string>())) {
+          how.ignored_params.push_back(parameter);
+        }
+      }
+    }
+    return how;
+  }
+
+  static fsdp::ReshardAfterForward reshard_of(const json& value) {
+    return value.is_boolean() ? fsdp::ReshardAfterForward(value.get<bool>())
+                              : fsdp::ReshardAfterForward(value.get<int64_t>());
+  }
+
+  std::shared_ptr<torch::nn::Module> module_named(const std::string& name) const {
     return name.empty() ? std::static_pointer_cast<torch::nn::Module>(model_)
                         : model_->named_modules()[name];
+  }
+
+  std::vector<std::shared_ptr<torch::nn::Module>> modules_named(const json& names) const {
+    std::vector<std::shared_ptr<torch::nn::Module>> modules;
+    for (const json& name : names) {
+      modules.push_back(module_named(name.get<std::string>()));
+    }
+    return modules;
   }
 
   const fsdp::FSDPModule& unit(const json& options) const {
@@ -174,6 +203,10 @@ class Case {
     if (options.contains("of")) {
       return model_->call_child(options.at("of").get<std::string>(), std::move(input));
     }
+    if (options.contains("method")) {
+      return fsdp::call(
+          *model_, [this](at::Tensor x) { return model_->encode(std::move(x)); }, std::move(input));
+    }
     if (options.value("no_input", false)) {
       return fsdp::call(*model_, [this] { return model_->forward({}); });
     }
@@ -214,21 +247,41 @@ class Case {
   // --- settings
 
   void set(const json& options) {
-    const std::string what = options.at("what").get<std::string>();
-    const fsdp::FSDPModule& of = unit(options);
-    const bool recurse = options.value("recurse", true);
-    if (what == "gradient_divide_factor") {
-      of.set_gradient_divide_factor(options.at("value").get<double>());
-      return;
-    }
-    using Setting = void (fsdp::FSDPModule::*)(bool, bool) const;
+    using Setting = void (*)(const fsdp::FSDPModule& of, const json& value, bool recurse);
     static const std::map<std::string, Setting> settings = {
-        {"requires_gradient_sync", &fsdp::FSDPModule::set_requires_gradient_sync},
-        {"requires_all_reduce", &fsdp::FSDPModule::set_requires_all_reduce},
-        {"reshard_after_forward", &fsdp::FSDPModule::set_reshard_after_forward},
-        {"reshard_after_backward", &fsdp::FSDPModule::set_reshard_after_backward},
+        {"requires_gradient_sync",
+         [](const fsdp::FSDPModule& of, const json& value, bool recurse) {
+           of.set_requires_gradient_sync(value.get<bool>(), recurse);
+         }},
+        {"requires_all_reduce",
+         [](const fsdp::FSDPModule& of, const json& value, bool recurse) {
+           of.set_requires_all_reduce(value.get<bool>(), recurse);
+         }},
+        {"reshard_after_forward",
+         [](const fsdp::FSDPModule& of, const json& value, bool recurse) {
+           of.set_reshard_after_forward(reshard_of(value), recurse);
+         }},
+        {"reshard_after_backward",
+         [](const fsdp::FSDPModule& of, const json& value, bool recurse) {
+           of.set_reshard_after_backward(value.get<bool>(), recurse);
+         }},
+        {"gradient_divide_factor",
+         [](const fsdp::FSDPModule& of, const json& value, bool /*recurse*/) {
+           of.set_gradient_divide_factor(value.get<double>());
+         }},
+        {"is_last_backward", [](const fsdp::FSDPModule& of, const json& value,
+                                bool /*recurse*/) { of.set_is_last_backward(value.get<bool>()); }},
+        {"unshard_in_backward",
+         [](const fsdp::FSDPModule& of, const json& value, bool /*recurse*/) {
+           of.set_unshard_in_backward(value.get<bool>());
+         }},
+        {"force_sum_reduction_for_comms",
+         [](const fsdp::FSDPModule& of, const json& value, bool /*recurse*/) {
+           of.set_force_sum_reduction_for_comms(value.get<bool>());
+         }},
     };
-    (of.*settings.at(what))(options.at("value").get<bool>(), recurse);
+    settings.at(options.at("what").get<std::string>())(unit(options), options.at("value"),
+                                                       options.value("recurse", true));
   }
 
   void prefetch(const json& options) {
@@ -240,7 +293,19 @@ class Case {
     }
   }
 
-  void unshard(const json& options) { unit(options).unshard(); }
+  void unshard(const json& options) {
+    if (options.value("async", false)) {
+      handles_.push_back(unit(options).unshard_async());
+    } else {
+      unit(options).unshard();
+    }
+  }
+  /// For all gathers that were issued without waiting.
+  void wait(const json& /*options*/) {
+    for (const fsdp::UnshardHandle& handle : std::exchange(handles_, {})) {
+      handle.wait();
+    }
+  }
   void reshard(const json& options) { unit(options).reshard(); }
 
   // --- state dicts
@@ -330,6 +395,18 @@ class Case {
     }
   }
 
+  /// What is ignored, and its gradients, which are this rank's.
+  void note_local(const json& options) {
+    for (const auto& [name, parameter] : unique_parameters(*model_)) {
+      for (const json& prefix : options.at("of")) {
+        if (name.starts_with(prefix.get<std::string>())) {
+          note("local " + name, parameter);
+          note("local gradient " + name, parameter.grad());
+        }
+      }
+    }
+  }
+
   void note_events(const json& /*options*/) {
     note("events", std::exchange(world_.log->events, {}));
   }
@@ -342,6 +419,7 @@ class Case {
   std::shared_ptr<RowModel> model_;
   std::shared_ptr<fsdp::DeviceMesh> mesh_;
   std::map<std::string, fsdp::FSDPModule> units_;
+  std::vector<fsdp::UnshardHandle> handles_;
   fsdp::FSDPModule root_;
   std::optional<fsdp::AdamW> adamw_;
   std::optional<torch::optim::SGD> sgd_;

@@ -162,20 +162,51 @@ def training() -> list[Case]:
                               transformer(checkpointed=True, is_tied=False), [
                                   shard(*units_of(names, reshard=reshard)), ADAMW, *train(3)]))
     cases.append(Case("T16", "tied_weights_with_checkpoints", transformer(checkpointed=True), [
-        shard(*layers_and_root()), ADAMW, *train(3)], tolerance=CLOSE))
+        shard(*layers_and_root()), ADAMW, *train(3)]))
     for reshard in (True, False):
         cases.append(Case("T20", f"tied_weights_{'resharded' if reshard else 'kept'}", transformer(), [
-            shard(*layers_and_root(reshard=reshard)), ADAMW, *train(3)], ranks=(2, 3) if reshard else (2,), tolerance=CLOSE))
+            shard(*layers_and_root(reshard=reshard)), ADAMW, *train(3)], ranks=(2, 3) if reshard else (2,)))
     return cases
+
+
+def unit_options() -> list[Case]:
+    """Units of other shapes, and gathers by hand."""
+    names = ["", "blocks.0", "blocks.1", "blocks.2"]
+    tail = {"modules": ["norm", "output"]}
+    gather_all = [("unshard", {"unit": name, "async": True}) for name in names]
+    sums = [setting("force_sum_reduction_for_comms", True, unit=name) for name in names]
+    return [
+        Case("T08", "units_resharded_to_two", stack(width=16), [shard(*blocks_and_root(reshard=2)), ADAMW, *observed_step(0), *train(3, 1)],
+             ranks=(4,), long_ranks=(), compare=COUNTS),
+        Case("T10", "gathered_without_waiting", stack(), [
+            shard(*blocks_and_root()), ADAMW, *gather_all, *train(1), *gather_all, ("wait", {}), *train(2, 1)]),
+        Case("T16", "several_modules_in_one_unit", transformer(is_tied=False), [
+            shard(*layers_and_root()[:-1], unit("tail", **tail), unit("")), ADAMW, *observed_step(0), *train(3, 1)], compare=COUNTS),
+        Case("T16", "several_modules_with_casts", transformer(is_tied=False, checkpointed=True), [
+            shard(*layers_and_root(precision=BF16)[:-1], unit("tail", precision=BF16, **tail), unit("", precision=BF16)), ADAMW, *train(3)]),
+        Case("T22", "not_the_last_backward", stack(), [
+            shard(*blocks_and_root()), ADAMW, setting("is_last_backward", False), forward(0), BACKWARD, forward(1), BACKWARD,
+            setting("is_last_backward", True), forward(2), BACKWARD, GRADIENTS, STEP, ZERO_GRAD, *train(1, 3)]),
+        Case("T26", "another_method_than_forward", stack(), [shard(*blocks_and_root()), ADAMW, *train(3, method="encode")]),
+        Case("C06", "gathered_without_waiting", stack(), [
+            shard(*blocks_and_root()), *gather_all, EVENTS, ("wait", {}), ("unsharded", {}), *(("reshard", {"unit": name}) for name in names),
+            PARAMETERS], compare=ORDER),
+        Case("C06", "unit_without_parameters", {"kind": "mlp", "shapes": MLPS["uneven"]}, [
+            shard("layers.0", "layers.1", ""), ADAMW, ("unshard", {"async": True}), ("wait", {}), EVENTS, *train(3)], compare=ORDER),
+        Case("C08", "sums_only", stack(), [shard(*blocks_and_root()), ADAMW, *sums, *train(3)], ranks=(2, 3)),
+        Case("C08", "sums_only_hybrid", stack(), [shard(*blocks_and_root(), mesh=(2, 0)), ADAMW, *sums, *train(3)], ranks=(4,), long_ranks=()),
+        Case("X03", "ignored_parameters", stack(), [
+            shard(*blocks_and_root(ignored=["blocks.1.in_proj", "head.bias"])), ADAMW, *train(3), ("local", {"of": ["blocks.1.in_proj", "head.bias"]})]),
+    ]
 
 
 # --- gradients of several micro batches
 
 
-def micro_batches(count: int, before: dict[int, list[Operation]] | None = None, seed: int = 0) -> list[Operation]:
+def micro_batches(count: int, before: dict[int, list[Operation]] | None = None, seed: int = 0, **how) -> list[Operation]:
     script = []
     for number in range(count):
-        script += [*(before or {}).get(number, []), forward(seed + number), BACKWARD, EVENTS]
+        script += [*(before or {}).get(number, []), forward(seed + number, **how), BACKWARD, EVENTS]
     return script
 
 
@@ -257,7 +288,8 @@ def communication() -> list[Case]:
 
 def prefetching() -> list[Case]:
     """Orders of what units communicate."""
-    three_steps = [*observed_step(0), *observed_step(1), *observed_step(2)]
+    # Of a unit whose input needs no gradient, PyTorch does not notice that its backward has ended before the root's has.
+    three_steps = [operation for number in range(3) for operation in observed_step(number, input_requires_grad=True)]
     names = [f"blocks.{number}" for number in range(3)]
     cases = [
         Case("C05", f"{which}_{'checkpointed' if checkpointed else 'plain'}", stack(checkpointed=checkpointed), [
@@ -271,12 +303,12 @@ def prefetching() -> list[Case]:
             *three_steps], compare=ORDER),
         Case("C05", "backward_lists", stack(), [
             shard(*blocks_and_root()), ADAMW, prefetch("blocks.2", "backward", ["blocks.1", "blocks.0"]), *three_steps], compare=ORDER),
-        Case("C05", "block_used_twice", stack(order=[0, 1, 0]), [shard(*blocks_and_root()), ADAMW, *three_steps], compare=ORDER),
         Case("C05", "block_without_backward", stack(unused_block=1, order=[0, 2]), [shard(*blocks_and_root()), ADAMW, *three_steps],
              compare=ORDER),
         Case("C05", "two_forwards", stack(), [
-            shard(*blocks_and_root()), ADAMW, forward(0, **{"as": "a"}), EVENTS, forward(1, **{"as": "b"}), EVENTS,
-            ("backward", {"of": ["a", "b"]}), EVENTS, GRADIENTS], compare=ORDER, tolerance=CLOSE),
+            shard(*blocks_and_root()), ADAMW, forward(0, input_requires_grad=True, **{"as": "a"}), EVENTS,
+            forward(1, input_requires_grad=True, **{"as": "b"}), EVENTS, ("backward", {"of": ["a", "b"]}), EVENTS, GRADIENTS],
+             compare=ORDER, tolerance=CLOSE),
     ]
 
 
@@ -285,41 +317,45 @@ def prefetching() -> list[Case]:
 
 def precision() -> list[Case]:
     cases = []
+    first_step = observed_step(0, input_requires_grad=True)
     for what, param in (("bfloat16", "bfloat16"), ("float16", "float16")):
         for reshard in (True, False):
             cases.append(Case("M01", f"compute_in_{what}_{'resharded' if reshard else 'kept'}", stack(), [
-                shard(*blocks_and_root(reshard=reshard, precision={"param": param})), ADAMW, *observed_step(0), SEEN_DTYPES, *train(3, 1)],
+                shard(*blocks_and_root(reshard=reshard, precision={"param": param})), ADAMW, *first_step, SEEN_DTYPES, *train(3, 1)],
                 compare=DTYPES, tolerance=CLOSE if param == "float16" else None))
     for reduce in ("float32", "bfloat16"):
         cases.append(Case("M02", f"reduce_bfloat16_in_{reduce}", stack(), [
-            shard(*blocks_and_root(precision={"param": "bfloat16", "reduce": reduce})), ADAMW, *observed_step(0), *train(3, 1)],
+            shard(*blocks_and_root(precision={"param": "bfloat16", "reduce": reduce})), ADAMW, *first_step, *train(3, 1)],
             compare=DTYPES))
     cases.append(Case("M02", "reduce_float32_in_bfloat16", stack(), [
-        shard(*blocks_and_root(precision={"reduce": "bfloat16"})), ADAMW, *observed_step(0), *train(3, 1)], compare=DTYPES))
+        shard(*blocks_and_root(precision={"reduce": "bfloat16"})), ADAMW, *first_step, *train(3, 1)], compare=DTYPES))
     cases.append(Case("M03", "accumulate_in_float32", stack(), [
-        shard(*blocks_and_root(precision=BF16)), ADAMW, *micro_batches(3, {0: [setting("requires_gradient_sync", False)],
-                                                                        2: [setting("requires_gradient_sync", True)]}),
+        shard(*blocks_and_root(precision=BF16)), ADAMW, *micro_batches(
+            3, {0: [setting("requires_gradient_sync", False)], 2: [setting("requires_gradient_sync", True)]}, input_requires_grad=True),
         GRADIENTS, STEP, ZERO_GRAD, LOSSES, PARAMETERS], compare=DTYPES))
     cases.append(Case("M03", "accumulate_in_bfloat16", stack(), [
         shard(*blocks_and_root(precision={"param": "bfloat16", "reduce": "bfloat16"})), ADAMW,
-        *micro_batches(3, {0: [setting("requires_gradient_sync", False)], 2: [setting("requires_gradient_sync", True)]}),
+        *micro_batches(
+            3, {0: [setting("requires_gradient_sync", False)], 2: [setting("requires_gradient_sync", True)]}, input_requires_grad=True),
         GRADIENTS, STEP, ZERO_GRAD, LOSSES, PARAMETERS], compare=DTYPES))
     return [
         *cases,
         Case("M04", "one_block_in_float16", stack(), [
             shard(unit("blocks.0"), unit("blocks.1"), unit("blocks.2", precision={**FP16, "output": "float32"}), unit("")), ADAMW,
-            *observed_step(0), SEEN_DTYPES, *train(2, 1)], compare=DTYPES, tolerance=CLOSE),
+            *first_step, SEEN_DTYPES, *train(2, 1)], compare=DTYPES, tolerance=CLOSE),
         Case("M04", "input_from_outside", stack(external_input=True), [
             shard(*blocks_and_root(precision=BF16)), ADAMW, forward(0), SEEN_DTYPES, BACKWARD, GRADIENTS, *train(2, 1)]),
         Case("M04", "norms_in_float32", stack(has_norm=True), [
             shard(*units_of([f"blocks.{i}.norm" for i in range(3)], precision={"param": "float32", "output": "bfloat16"}),
                   *blocks_and_root(precision=BF16)), ADAMW, forward(0), SEEN_DTYPES, BACKWARD, GRADIENTS, *train(2, 1)]),
         Case("M04", "tensors_in_dicts", stack(carried="dict"), [
-            shard(*blocks_and_root(precision={**BF16, "output": "float32"})), ADAMW, forward(0), SEEN_DTYPES, *train(2, 1)]),
+            shard(*blocks_and_root(precision=BF16)[:-1], unit("", precision={**BF16, "output": "float32"})), ADAMW, forward(0), SEEN_DTYPES,
+            *train(2, 1)]),
         Case("M04", "no_cast_of_inputs", stack(), [
             shard(*blocks_and_root(precision={**BF16, "cast_forward_inputs": False})), ADAMW, *train(2, input="bfloat16")]),
         Case("M04", "results_in_float32", stack(), [
-            shard(*blocks_and_root(precision={**BF16, "output": "float32"})), ADAMW, forward(0), SEEN_DTYPES, *train(2, 1)]),
+            shard(*blocks_and_root(precision=BF16)[:-1], unit("", precision={**BF16, "output": "float32"})), ADAMW, forward(0), SEEN_DTYPES,
+            *train(2, 1)]),
     ]
 
 
@@ -371,7 +407,7 @@ def older() -> list[Case]:
         Case("L01", "as_ddp", stack(), [shard(*blocks_and_root()), ADAMW, *train()], reference=DDP, ranks=(2, 3)),
         Case("L01", "delayed_step", stack(), [
             shard(*blocks_and_root()), ADAMW, forward(0), BACKWARD, forward(1, grad=False, **{"as": "eval"}), STEP, ZERO_GRAD, *train(1, 2)],
-             reference=FSDP1),
+             reference=DDP),
         Case("L04", "full_shard", stack(), [shard(*blocks_and_root()), ADAMW, *observed_step(0), *observed_step(1)], reference=FSDP1,
              compare=COUNTS),
         Case("L04", "shard_grad_op", stack(), [
@@ -394,8 +430,8 @@ def older() -> list[Case]:
              ranks=(2, 3)),
         Case("L20", "block_used_twice", stack(order=[0, 0, 1, 2]), [shard(*blocks_and_root()), ADAMW, *train()], reference=FSDP1,
              tolerance=CLOSE),
-        Case("L20", "pure_float16", stack(dtype="float16"), [shard(*blocks_and_root()), SGD, *train(input="float16")], reference=FSDP1,
-             tolerance=CLOSE),
+        Case("L20", "pure_float16", stack(dtype="float16"), [shard(*blocks_and_root()), SGD, *train(2, input="float16")], reference=FSDP1,
+             tolerance={**CLOSE, "losses": CLOSE["float16"]}),
     ]
     for name, first, second, third in (("inside_out", no_sync, sync, no_sync), ("outside_in", sync, no_sync, sync)):
         for reshard in (True, False):
@@ -406,7 +442,7 @@ def older() -> list[Case]:
     return cases
 
 
-CASES = [*training(), *accumulation(), *hybrid(), *communication(), *precision(), *parts(), *older()]
+CASES = [*training(), *unit_options(), *accumulation(), *hybrid(), *communication(), *precision(), *parts(), *older()]
 
 
 def case_for(case: Case, ranks: int) -> dict:
