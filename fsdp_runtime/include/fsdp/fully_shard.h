@@ -1,11 +1,12 @@
 #pragma once
 
 /// @file
-/// Sharding a module: fully_shard(), its options, and the handle that it returns.
+/// Sharding a module: fully_shard(), and the handle that it returns.
 
 #include <ATen/core/Tensor.h>
-#include <fsdp/device_mesh.h>
+#include <fsdp/clip_grad.h>
 #include <fsdp/export.h>
+#include <fsdp/fully_shard_options.h>
 #include <fsdp/shard.h>
 
 #include <cstdint>
@@ -15,6 +16,10 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace c10 {
+struct Event;
+}  // namespace c10
 
 namespace torch::nn {
 class Module;
@@ -26,34 +31,6 @@ namespace fsdp {
 
 /// @addtogroup shard
 /// @{
-
-/// FSDP2's MixedPrecisionPolicy: the dtypes in which a unit computes and reduces.
-struct FSDP_API MixedPrecisionPolicy {
-  /// Of the gathered parameters. Unset: the parameters' own.
-  std::optional<at::ScalarType> param_dtype = std::nullopt;
-  /// Of the gradient reduction. Unset: param_dtype, or the parameters' own without that.
-  std::optional<at::ScalarType> reduce_dtype = std::nullopt;
-  /// To which forward's floating-point results are cast. Unset: no cast.
-  std::optional<at::ScalarType> output_dtype = std::nullopt;
-  /// Whether forward's floating-point arguments are cast to param_dtype, if that is set.
-  bool cast_forward_inputs = true;
-};
-
-/// How fully_shard() shards a module. Fields are named, in this order:
-///
-/// ```cpp
-/// fsdp::fully_shard(module, {.mesh = mesh, .reshard_after_forward = false, .mp_policy = policy});
-/// ```
-struct FSDP_API FullyShardOptions {
-  /// One axis: its ranks divide the parameters. Two (hybrid sharding, HSDP): the ranks along the
-  /// second divide them, those along the first hold copies. Null, as FSDP2's None: all ranks of
-  /// default_process_group() divide them, on its device; the axis is called "dp_shard".
-  std::shared_ptr<DeviceMesh> mesh = nullptr;
-  /// true: free after forward and gather again in backward (FULL_SHARD). false: keep until after
-  /// backward. Unset: true for every unit but the root.
-  std::optional<bool> reshard_after_forward = std::nullopt;
-  MixedPrecisionPolicy mp_policy = {};  ///< As it is: everything in the parameters' own dtypes.
-};
 
 /// This rank's shard of one parameter, or of a tensor that is divided like it (gradient, optimizer
 /// state), with its data.
@@ -70,8 +47,25 @@ struct FSDP_API LocalShard : Shard {
 /// CUDA: on the current stream. Errors: TORCH_CHECK on another shape, or if `local` is undefined.
 FSDP_API void copy_part_of(const at::Tensor& whole, const LocalShard& shard);
 
+class AllGather;
 class ModuleState;
 class ParamGroup;
+class ReduceScatter;
+
+/// An all-gather of a unit's parameters that FSDPModule::unshard_async() has issued: FSDP2's
+/// UnshardHandle. Cheap to copy; dropping it cancels nothing.
+class FSDP_API UnshardHandle {
+ public:
+  /// For libfsdp's own parts.
+  explicit UnshardHandle(std::shared_ptr<ModuleState> state) : state_(std::move(state)) {}
+  /// Waits until the parameters can be used. CPU: blocks the host; CUDA: the current stream waits.
+  /// No-op if the unit has been resharded since, and if it has been called. Throws like
+  /// Work::wait(). Thread: the rank's.
+  void wait() const;
+
+ private:
+  std::shared_ptr<ModuleState> state_;
+};
 
 /// Handle of a sharded module, with the methods of FSDP2's FSDPModule. Cheap to copy. It keeps what
 /// the unit knows alive, but not the module.
@@ -92,6 +86,10 @@ class FSDP_API FSDPModule {
   /// used. No-op when unsharded. All ranks call it. CPU: blocks the host; CUDA: the current stream
   /// waits. Throws like Work::wait().
   void unshard() const;
+  /// As unshard(), without waiting: to be overlapped with what the rank does next. The unit's
+  /// forward waits, too. No forward need have run before. All ranks call it, in the same order
+  /// relative to other gathers.
+  UnshardHandle unshard_async() const;
   /// Frees this unit's unsharded parameters now. No collective. No-op when sharded.
   void reshard() const;
   /// false: backward accumulates unsharded gradients without reducing them (FSDP2's no_sync); the
@@ -118,13 +116,25 @@ class FSDP_API FSDPModule {
   /// last collective's lane, of which units on different meshes have different ones, at the same
   /// time. CUDA: the caller's, with the lane's stream as the current one.
   void set_all_reduce_hook(std::function<void(at::Tensor gradient)> hook) const;
-  /// As FullyShardOptions::reshard_after_forward, from the next forward on.
-  void set_reshard_after_forward(bool reshard_after_forward, bool recurse = true) const;
+  /// As FullyShardOptions::reshard_after_forward, from the next forward on. With an integer that
+  /// makes groups of neighbours, all ranks call it, and it blocks the host. Errors: TORCH_CHECK if
+  /// an integer does not divide the number of ranks.
+  void set_reshard_after_forward(ReshardAfterForward reshard_after_forward,
+                                 bool recurse = true) const;
   /// false: this unit's parameters stay gathered after backward, until reshard() or the end of the
   /// next forward that reshards. Needed for second derivatives: a backward with create_graph makes
   /// a graph that reads the gathered parameters again, and reading what has been freed ends the
   /// process.
   void set_reshard_after_backward(bool reshard_after_backward, bool recurse = true) const;
+  /// false: backward does not gather this unit's parameters, for one whose gradients do not need
+  /// them, such as an embedding: nested units keep theirs. A backward that reads them all the same
+  /// crashes the process, as reading freed parameters does. A recomputation gathers.
+  void set_unshard_in_backward(bool unshard_in_backward) const;
+  /// false: for all micro batches of a step but the last. Backward then ends without waiting for
+  /// its reductions, which the next backward overlaps; gradients are complete, and shards may be
+  /// written, after a backward with true only. For all units under the same root, until it is set
+  /// again. As the other settings, the same on all ranks.
+  void set_is_last_backward(bool is_last_backward) const;
   /// Units to prefetch when this one begins its forward, instead of the next in the recorded order;
   /// none: the recorded order again. The same on all ranks.
   void set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules) const;
@@ -137,6 +147,33 @@ class FSDP_API FSDPModule {
   /// divided; in float16, which overflows easily, part of the division precedes the sum, as in
   /// FSDP2.
   void set_gradient_divide_factor(double factor) const;
+
+  /// true: gradients are reduced as sums, and divided afterwards by themselves: for communicators
+  /// that cannot average. This unit's, not those of nested units. float16, of which part of the
+  /// division precedes the sum, is summed anyway. Takes effect like set_gradient_divide_factor().
+  void set_force_sum_reduction_for_comms(bool enable) const;
+  /// The next forward of the root, under which this unit is, waits with its first gathers for
+  /// `event`, not for all that the current stream has been given: so what was issued behind the
+  /// optimizer's step overlaps them. `event` is recorded behind the step, on the stream of the
+  /// training, and is used once:
+  ///
+  /// ```cpp
+  /// optimizer.step();
+  /// auto event = std::make_shared<c10::Event>(c10::DeviceType::CUDA);
+  /// event->record(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(device));
+  /// sharded.set_post_optim_event(std::move(event));
+  /// ```
+  ///
+  /// On the CPU the step has ended when the forward begins, and nothing waits.
+  void set_post_optim_event(std::shared_ptr<c10::Event> event) const;
+  /// How this unit's parameters, not those of nested units, are gathered from the next time on, by
+  /// one rank alone that does not cast not at all; null: by the mesh's group again. Takes its own
+  /// memory, also where the ranks of a host would read each other's shards in place.
+  void set_custom_all_gather(std::shared_ptr<AllGather> comm) const;
+  /// How its gradients are reduced over the ranks that divide its parameters, if there are several,
+  /// from the next backward on that starts a new accumulation. An all-reduce over copies is not
+  /// replaced. Null: by the mesh's group again.
+  void set_custom_reduce_scatter(std::shared_ptr<ReduceScatter> comm) const;
 
   /// For any optimizer of torch::optim, or one of your own:
   ///
@@ -231,9 +268,29 @@ class FSDP_API FSDPModule {
 /// sharded module or one inside a module that was sharded before it, on one around units that have
 /// a root outside it or have run already, on a parameter that is 0-dim, non-contiguous, not a leaf
 /// or on another device than the mesh's group, on one whose gradient would be reduced in a dtype
-/// that no group can, and on a parameter shared with a unit that is sharded separately (names
-/// both). Nothing has changed then.
+/// that no group can, on a parameter shared with a unit that is sharded separately (names both), on
+/// a container without forward (torch::nn::ModuleList, ModuleDict), on a
+/// reshard_after_forward that does not divide the number of ranks, and on a limit below 1. Nothing
+/// has changed then.
 FSDP_API FSDPModule fully_shard(const std::shared_ptr<torch::nn::Module>& module,
+                                const FullyShardOptions& options = {});
+
+/// Several modules as one unit: their parameters are one group, which is gathered when the first of
+/// them runs and resharded when all have run, in forward as in backward. For small modules that run
+/// together, such as the last norm and the head:
+///
+/// ```cpp
+/// fsdp::fully_shard({model->norm.ptr(), model->head.ptr()}, {.mesh = mesh});
+/// fsdp::FSDPModule sharded = fsdp::fully_shard(model, {.mesh = mesh});
+/// ```
+///
+/// The handle is that of all of them, and names their parameters by their places in the list:
+/// "0.weight", "1.weight"; the root's handle names them as ever. A unit of several modules is no
+/// root: a module around all of them is to be sharded as well, before the first forward. If some
+/// have not run when the root's forward or the next backward begins or ends, the unit is resharded
+/// then, and the first time a warning names them. Errors: as above, of each of them, and
+/// TORCH_CHECK on an empty list and on a module that is in it twice. Nothing has changed then.
+FSDP_API FSDPModule fully_shard(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
                                 const FullyShardOptions& options = {});
 
 /// The same of the module that a torch::nn::ModuleHolder has, such as one of TORCH_MODULE. Errors:
@@ -267,22 +324,6 @@ FSDP_API FSDPModule fsdp_module(const torch::nn::Module& module);
 /// ```
 FSDP_API at::Tensor unmaterialized_parameter(at::IntArrayRef sizes, at::ScalarType dtype,
                                              c10::Device device);
-
-/// torch.nn.utils.clip_grad_norm_ for sharded gradients: computes the global 2-norm of all
-/// gradients under `root` (one all-reduce) and scales them by max_norm / (norm + 1e-6) if the norm
-/// exceeds max_norm. max_norm <= 0: no scaling. Returns the norm before scaling, 0-dim float32 on
-/// the parameters' device, equal on all ranks of the largest communicator, which must have all
-/// ranks of the others. The shards of units on smaller communicators, which only their own ranks
-/// share, count once for each set of ranks, but copies of hybrid sharding once in all. Units on
-/// several communicators of one size need an all-reduce for each, and the same ranks in all of
-/// them.
-///
-/// Collective: all ranks call it, between the end of a backward and the optimizer's step. CPU:
-/// blocks the host; CUDA: on the current stream, without a wait of the host. A norm that is not
-/// finite reaches every gradient, as in PyTorch. Errors: TORCH_CHECK on an empty handle, or without
-/// parameters; those of Work::wait().
-/// @ingroup train
-FSDP_API at::Tensor clip_grad_norm_(const FSDPModule& root, double max_norm);
 
 /// @}
 

@@ -5,6 +5,7 @@
 
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/module_walk.h"
+#include "fsdp_runtime/src/engine/part_groups.h"
 
 namespace fsdp {
 namespace {
@@ -38,6 +39,13 @@ std::vector<std::weak_ptr<ModuleState>> states_of(const std::vector<FSDPModule>&
 
 void FSDPModule::unshard() const { checked(state_)->wait_for_unshard(); }
 
+UnshardHandle FSDPModule::unshard_async() const {
+  checked(state_)->start_unshard();
+  return UnshardHandle(state_);
+}
+
+void UnshardHandle::wait() const { checked(state_)->finish_unshard(); }
+
 void FSDPModule::reshard() const { checked(state_)->reshard(); }
 
 void FSDPModule::set_requires_gradient_sync(bool requires_gradient_sync, bool recurse) const {
@@ -56,14 +64,49 @@ void FSDPModule::set_all_reduce_hook(std::function<void(at::Tensor gradient)> ho
   }
 }
 
-void FSDPModule::set_reshard_after_forward(bool reshard_after_forward, bool recurse) const {
+void FSDPModule::set_reshard_after_forward(ReshardAfterForward reshard_after_forward,
+                                           bool recurse) const {
+  for_units(state_, recurse, [&](ModuleState& unit) {
+    const DeviceMesh& mesh = *unit.mesh();
+    check_reshard_after_forward(reshard_after_forward, mesh.size(mesh.ndim() - 1));
+  });
   for_units(state_, recurse,
-            [=](ModuleState& unit) { unit.reshard_after_forward = reshard_after_forward; });
+            [&](ModuleState& unit) { unit.set_reshard_after_forward(reshard_after_forward); });
 }
 
 void FSDPModule::set_reshard_after_backward(bool reshard_after_backward, bool recurse) const {
   for_units(state_, recurse,
             [=](ModuleState& unit) { unit.reshard_after_backward = reshard_after_backward; });
+}
+
+void FSDPModule::set_unshard_in_backward(bool unshard_in_backward) const {
+  checked(state_)->unshard_in_backward = unshard_in_backward;
+}
+
+void FSDPModule::set_is_last_backward(bool is_last_backward) const {
+  checked(state_)->context().set_is_last_backward(is_last_backward);
+}
+
+void FSDPModule::set_force_sum_reduction_for_comms(bool enable) const {
+  for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
+    group->reducer().set_force_sum(enable);
+  }
+}
+
+void FSDPModule::set_post_optim_event(std::shared_ptr<c10::Event> event) const {
+  checked(state_)->context().set_post_optim_event(std::move(event));
+}
+
+void FSDPModule::set_custom_all_gather(std::shared_ptr<AllGather> comm) const {
+  for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
+    group->set_custom_all_gather(comm);
+  }
+}
+
+void FSDPModule::set_custom_reduce_scatter(std::shared_ptr<ReduceScatter> comm) const {
+  for (const std::shared_ptr<ParamGroup>& group : checked(state_)->groups()) {
+    group->reducer().set_custom(comm);
+  }
 }
 
 void FSDPModule::set_modules_to_forward_prefetch(const std::vector<FSDPModule>& modules) const {

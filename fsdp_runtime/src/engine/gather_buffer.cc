@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "fsdp_runtime/src/engine/custom_memory.h"
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
@@ -39,7 +40,9 @@ void GatherBuffer::start(RunContext& context, const std::string& purpose) {
   }
   at::NoGradGuard no_grad;
   const Issue issue(Lane::kGather, purpose);
-  if (store_.window()) {
+  if (custom_) {
+    start_in_custom_memory(issue);
+  } else if (store_.window()) {
     start_in_window(context, issue);
   } else {
     start_in_slot(context, issue);
@@ -53,7 +56,22 @@ void GatherBuffer::start(RunContext& context, const std::string& purpose) {
 void GatherBuffer::start_in_slot(RunContext& context, const Issue& issue) {
   slot_ = context.acquire_parameter_slot(storage_.bytes());
   storage_.point_to(slot_->data());
-  gather_.add(comm_->all_gather_into(output_, store_.prepare_gather(own_range_), issue));
+  gather_.add(gathering().all_gather_into(output_, input_of_gather(own_range_), issue));
+}
+
+void GatherBuffer::start_in_custom_memory(const Issue& issue) {
+  const int64_t numel = store_.layout().numel();
+  const int64_t part = store_.layout().shard_numel;
+  custom_memory_ = checked_memory(custom_->allocate(numel, dtype_, store_.device()), numel,
+                                  output_.options(), "AllGather");
+  storage_.point_to(custom_memory_.data_ptr());
+  const at::Tensor range = custom_memory_.view({numel}).narrow(0, comm_->rank() * part, part);
+  gather_.add(checked_work(custom_->run(custom_memory_, input_of_gather(range), gathering(), issue),
+                           "AllGather"));
+}
+
+at::Tensor GatherBuffer::input_of_gather(const at::Tensor& range) const {
+  return part_ ? part_->as(dtype_) : store_.prepare_gather(range);
 }
 
 void GatherBuffer::start_in_window(RunContext& context, const Issue& issue) {
@@ -72,13 +90,35 @@ void GatherBuffer::wait() {
 
 void GatherBuffer::reshard() {
   wait();
-  if (state_ == State::kUnsharded) {
-    storage_.poison();
-    slot_.reset();
-    state_ = State::kSharded;  // whatever follows, nobody may take it for gathered
-    if (store_.window()) {
-      store_.window()->release();
-    }
+  part_.reset();
+  free_whole();
+}
+
+void GatherBuffer::reshard_to_part(RunContext& context,
+                                   const std::shared_ptr<Collectives>& part_comm) {
+  wait();
+  if (state_ == State::kUnsharded && !takes_no_memory() && (!part_ || part_comm_ != part_comm)) {
+    at::NoGradGuard no_grad;
+    part_.reset();
+    SlotLease part = context.acquire_parameter_slot(storage_.bytes() / part_comm->size());
+    const int64_t numel = store_.layout().numel() / part_comm->size();
+    part->as(dtype_).copy_(output_.narrow(0, part_comm->rank() * numel, numel));
+    part_ = std::move(part);
+    part_comm_ = part_comm;
+  }
+  free_whole();
+}
+
+void GatherBuffer::free_whole() {
+  if (state_ != State::kUnsharded) {
+    return;
+  }
+  storage_.poison();
+  slot_.reset();
+  custom_memory_.reset();
+  state_ = State::kSharded;  // whatever follows, nobody may take it for gathered
+  if (store_.window()) {
+    store_.window()->release();
   }
 }
 

@@ -2,10 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <fsdp/collectives.h>
+#include <fsdp/custom_comm.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "fsdp_runtime/src/engine/pending_work.h"
 #include "fsdp_runtime/src/engine/retargetable_storage.h"
@@ -28,6 +30,9 @@ class RunContext;
 /// out. Sharded, it points nowhere, and access faults. One rank that does not cast needs neither
 /// slot nor all-gather: its shard is the parameters.
 ///
+/// Where an all-gather takes memory, reshard_to_part() keeps a part of the parameters, which lasts
+/// until reshard(): meanwhile all-gathers are of the parts, over fewer ranks.
+///
 /// Streams: the all-gather runs on the gather lane, after what the current stream has done before
 /// start(). Thread: the rank's.
 class GatherBuffer {
@@ -46,19 +51,32 @@ class GatherBuffer {
   /// Ends the use of the parameters and gives the slot back, after an all-gather in flight has
   /// ended. No-op when sharded. Throws like Work::wait().
   void reshard();
+  /// The same, but keeps this rank's part of `part_comm.size()`, unless it takes no memory to
+  /// gather. Every rank of `part_comm` does the same.
+  void reshard_to_part(RunContext& context, const std::shared_ptr<Collectives>& part_comm);
   bool is_sharded() const { return state_ == State::kSharded; }
+  bool is_in_flight() const { return state_ == State::kInFlight; }
+  /// Null: the all-gather is that of the group. Takes effect at the next start().
+  void set_custom(std::shared_ptr<AllGather> custom) { custom_ = std::move(custom); }
 
   at::ScalarType dtype() const { return dtype_; }
   /// One rank that does not cast.
   bool is_shard_itself() const;
   /// Whether they take none but that of the shards.
-  bool takes_no_memory() const { return is_shard_itself() || store_.window() != nullptr; }
+  bool takes_no_memory() const {
+    return is_shard_itself() || (store_.window() != nullptr && custom_ == nullptr);
+  }
 
  private:
   enum class State { kSharded, kInFlight, kUnsharded };
 
   void start_in_slot(RunContext& context, const Issue& issue);
+  void start_in_custom_memory(const Issue& issue);
   void start_in_window(RunContext& context, const Issue& issue);
+  /// What this rank gives to an all-gather, of which `range` is its range of the output.
+  at::Tensor input_of_gather(const at::Tensor& range) const;
+  Collectives& gathering() const { return part_ ? *part_comm_ : *comm_; }
+  void free_whole();
 
   ShardStore& store_;
   const std::shared_ptr<Collectives> comm_;
@@ -68,6 +86,10 @@ class GatherBuffer {
   at::Tensor own_range_;  // this rank's of output_
   State state_ = State::kSharded;
   SlotLease slot_;
+  std::shared_ptr<AllGather> custom_;  // may be null
+  at::Tensor custom_memory_;           // that the storage points to, if it is the user's
+  std::shared_ptr<Collectives> part_comm_;
+  SlotLease part_;  // of part_comm_, if there is one
   PendingWork gather_;
 };
 

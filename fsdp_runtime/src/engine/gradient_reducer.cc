@@ -9,6 +9,7 @@
 #include <cmath>
 #include <utility>
 
+#include "fsdp_runtime/src/engine/custom_memory.h"
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
@@ -30,7 +31,7 @@ void in_pieces(int64_t total, c10::Device device, Use use) {
 }  // namespace
 
 GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
-                                  at::ScalarType reduce_dtype) {
+                                  at::ScalarType reduce_dtype, bool forces_sum) {
   const double divisor = factor.value_or(static_cast<double>(ranks));
   if (reduce_dtype == at::kHalf) {
     double before = 1;
@@ -39,7 +40,7 @@ GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
     }
     return {ReduceOp::kSum, before, divisor / before};
   }
-  if (divisor == static_cast<double>(ranks)) {
+  if (divisor == static_cast<double>(ranks) && !forces_sum) {
     return {ReduceOp::kAvg, 1, 1};
   }
   return {ReduceOp::kSum, 1, divisor};
@@ -59,6 +60,7 @@ void GradientReducer::begin() {
   }
   division_ = next_division();
   hook_ = next_hook_;
+  custom_ = next_custom_;
   is_local_ = next_is_local();
 }
 
@@ -67,7 +69,7 @@ int64_t GradientReducer::ranks() const {
 }
 
 GradientDivision GradientReducer::next_division() const {
-  return divide_gradients(divide_factor_, ranks(), dtype_);
+  return divide_gradients(divide_factor_, ranks(), dtype_, forces_sum_);
 }
 
 bool GradientReducer::next_is_local() const {
@@ -106,25 +108,34 @@ bool GradientReducer::can_reduce_onto_gradient() const {
 }
 
 bool GradientReducer::next_reduces_onto_gradient() const {
-  return !next_hook_ && next_division().after == 1 && can_reduce_onto_gradient();
+  return !next_hook_ && !next_custom_ && next_division().after == 1 && can_reduce_onto_gradient();
 }
 
 bool GradientReducer::reduces_onto_gradient() const {
-  return has_gradient_ && !hook_ && division_.after == 1 && can_reduce_onto_gradient();
+  return has_gradient_ && !hook_ && !custom_ && division_.after == 1 && can_reduce_onto_gradient();
+}
+
+at::Tensor GradientReducer::memory_for_output(RunContext& context) {
+  const int64_t numel = store_.layout().shard_numel;
+  if (custom_) {
+    custom_output_ = checked_memory(custom_->allocate(numel, dtype_, store_.device()), numel,
+                                    store_.shard().options().dtype(dtype_), "ReduceScatter");
+    return custom_output_;
+  }
+  output_slot_ =
+      context.acquire_reduced_slot(numel * static_cast<int64_t>(c10::elementSize(dtype_)));
+  return output_slot_->as(dtype_);
 }
 
 GradientReducer::LocalStage GradientReducer::last_stage(RunContext& context,
                                                         const at::Tensor& input) {
   at::Tensor output = input;
   if (comm_->size() > 1) {
-    const bool is_first = !keeps_row_ && !has_gradient_ && dtype_ == store_.dtype();
+    const bool is_first = !keeps_row_ && !has_gradient_ && dtype_ == store_.dtype() && !custom_;
     if (is_first || reduces_onto_gradient()) {
       return {memory(), division_.after};
     }
-    const int64_t numel = store_.layout().shard_numel;
-    output_slot_ =
-        context.acquire_reduced_slot(numel * static_cast<int64_t>(c10::elementSize(dtype_)));
-    output = output_slot_->as(dtype_);
+    output = memory_for_output(context);
   }
   if (!keeps_row_) {
     return {std::move(output), division_.after, memory(), has_gradient_};
@@ -153,6 +164,10 @@ void GradientReducer::issue_hook(Collectives& comm, Issue issue, const at::Tenso
 
 WorkPtr GradientReducer::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                         Issue issue) {
+  if (custom_) {
+    return checked_work(custom_->run(output, input, division_.op, *comm_, std::move(issue)),
+                        "ReduceScatter");
+  }
   return reduces_onto_gradient()
              ? comm_->reduce_scatter_onto(output, input, division_.op, std::move(issue))
              : comm_->reduce_scatter_into(output, input, division_.op, std::move(issue));
@@ -243,6 +258,7 @@ void GradientReducer::finish() {
   }
   input_end_.reset();
   output_slot_.reset();
+  custom_output_.reset();
   input_slot_.reset();
 }
 

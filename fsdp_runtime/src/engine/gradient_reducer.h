@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <fsdp/collectives.h>
+#include <fsdp/custom_comm.h>
 #include <fsdp/export.h>
 
 #include <cstdint>
@@ -32,9 +33,9 @@ struct GradientDivision {
 
 /// `factor`: divisor of the sum; unset: `ranks`. float16, whose sums overflow easily, is divided by
 /// a power of two near the factor's square root before the reduction and by the rest afterwards, as
-/// FSDP2 does. Pure.
+/// FSDP2 does. `forces_sum`: the op is a sum. Pure.
 FSDP_API GradientDivision divide_gradients(std::optional<double> factor, int64_t ranks,
-                                           at::ScalarType reduce_dtype);
+                                           at::ScalarType reduce_dtype, bool forces_sum = false);
 
 struct ReductionOptions {
   std::string purpose;      // as peers see it
@@ -77,6 +78,10 @@ class GradientReducer {
   at::ScalarType dtype() const { return dtype_; }
   /// Takes effect at the next begin(). Unset: the number of ranks, replicas included.
   void set_divide_factor(std::optional<double> factor) { divide_factor_ = factor; }
+  /// Takes effect at the next begin().
+  void set_force_sum(bool forces_sum) { forces_sum_ = forces_sum; }
+  /// Null: the reduce-scatter is that of the group. Takes effect at the next begin().
+  void set_custom(std::shared_ptr<ReduceScatter> custom) { next_custom_ = std::move(custom); }
   /// Called in the order of the lane with what the collectives have left, before it is divided and
   /// written; padding that it writes becomes zero again. Takes effect at the next begin().
   using AllReduceHook = std::function<void(at::Tensor gradient)>;
@@ -143,6 +148,8 @@ class GradientReducer {
   int64_t ranks() const;
   GradientDivision next_division() const;
   bool can_reduce_onto_gradient() const;
+  /// Memory for the output of the reduce-scatter, [shard_numel].
+  at::Tensor memory_for_output(RunContext& context);
   bool reduces_onto_gradient() const;
   /// What follows the collectives, whose output is its tensor.
   LocalStage last_stage(RunContext& context, const at::Tensor& input);
@@ -157,8 +164,11 @@ class GradientReducer {
   const at::ScalarType dtype_;
   const std::vector<plan::Range> padding_;  // of the shard
   std::optional<double> divide_factor_;
+  bool forces_sum_ = false;
+  std::shared_ptr<ReduceScatter> next_custom_;  // may be null
   AllReduceHook next_hook_;
-  GradientDivision division_;  // fixed by begin(), as are is_local_ and hook_
+  GradientDivision division_;  // fixed by begin(), as are is_local_, custom_ and hook_
+  std::shared_ptr<ReduceScatter> custom_;
   AllReduceHook hook_;
   bool is_local_ = false;
   at::Tensor gradient_;
@@ -169,8 +179,9 @@ class GradientReducer {
   bool is_dropped_ = false;                  // what is being reduced
   std::shared_ptr<HookResult> hook_result_;  // of what is being reduced; null without hook
   SlotLease input_slot_;
-  SlotLease output_slot_;  // unless the output is gradient_ or the input itself
-  WorkPtr input_end_;      // the work in work_ behind which the input is not used
+  SlotLease output_slot_;  // unless the output is gradient_, the input itself, or the user's
+  at::Tensor custom_output_;
+  WorkPtr input_end_;  // the work in work_ behind which the input is not used
   PendingWork work_;
 };
 

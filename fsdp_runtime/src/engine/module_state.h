@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fsdp_runtime/src/engine/autograd_hooks.h"
+#include "fsdp_runtime/src/engine/modules_to_run.h"
 #include "fsdp_runtime/src/engine/param_group.h"
 #include "fsdp_runtime/src/engine/run_context.h"
 #include "fsdp_runtime/src/engine/unit_uses.h"
@@ -26,13 +27,20 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
  public:
   enum class Training { kIdle, kForward, kPreBackward };
 
-  ModuleState(const std::shared_ptr<torch::nn::Module>& module, FullyShardOptions options,
-              std::vector<std::shared_ptr<ParamGroup>> groups);
+  /// Of one module, or of several that are one unit. Collective over the mesh's group that divides
+  /// the parameters.
+  ModuleState(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
+              FullyShardOptions options, std::vector<std::shared_ptr<ParamGroup>> groups);
 
-  std::vector<detail::InputVersion> pre_forward(std::vector<at::Tensor*>& inputs);
-  void post_forward(std::vector<at::Tensor*>& outputs,
+  // Of a call of `called`, one of modules().
+  std::vector<detail::InputVersion> pre_forward(const torch::nn::Module& called,
+                                                std::vector<at::Tensor*>& inputs);
+  void post_forward(const torch::nn::Module& called, std::vector<at::Tensor*>& outputs,
                     const std::vector<detail::InputVersion>& inputs);
   void abandon_forward() noexcept;
+  /// Ends the forward of a unit of several modules of which some have not been called. No-op
+  /// otherwise.
+  void end_open_forward();
   void pre_backward();
   /// The backward of one use ends, that of PostBackwardNode `use`.
   void end_use(const torch::autograd::Node& use);
@@ -49,6 +57,9 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
 
   void start_unshard();
   void wait_for_unshard();
+  /// Waits for what start_unshard() has issued; no-op when sharded.
+  void finish_unshard();
+  bool is_gather_in_flight() const;
   void reshard();
   /// See ParamGroup::prepare_to_write.
   void prepare_to_write();
@@ -67,8 +78,11 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
 
   UnitUses& uses() { return uses_; }
 
-  /// TORCH_CHECK if the module is gone.
+  /// At least one. TORCH_CHECK if they are gone.
+  std::vector<std::shared_ptr<torch::nn::Module>> modules() const;
+  /// The first of them.
   std::shared_ptr<torch::nn::Module> module() const;
+  ModulesToRun& modules_to_run() { return forward_; }
   const std::vector<std::shared_ptr<ParamGroup>>& groups() const { return groups_; }
   const std::shared_ptr<DeviceMesh>& mesh() const { return options_.mesh; }
   /// This unit and those below it, in registration order. Looks for them only when modules have
@@ -78,17 +92,27 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   int64_t index() const { return index_; }
   bool is_root() const { return index_ == 0; }
   Training training() const { return training_; }
-  bool reshards_after_forward() const { return reshard_after_forward.value_or(!is_root()); }
+  bool reshards_after_forward() const { return reshard_after_forward_.value_or(!is_root()); }
+  /// Checked before. Collective, as part_group().
+  void set_reshard_after_forward(const std::optional<ReshardAfterForward>& asked);
 
   bool requires_gradient_sync = true;
   bool requires_all_reduce = true;
   bool reshard_after_backward = true;
-  std::optional<bool> reshard_after_forward;
+  bool unshard_in_backward = true;
+  /// By summon_full_params(): the module's parameters are somebody's copies, not what is gathered.
+  bool is_summoned = false;
   /// Prefetched instead of the predicted unit if not empty.
   std::vector<std::weak_ptr<ModuleState>> forward_prefetch;
   std::vector<std::weak_ptr<ModuleState>> backward_prefetch;
 
  private:
+  /// Returns whether it is the first call of the unit's forward.
+  bool begin_forward_of(const torch::nn::Module& called);
+  void end_forward();
+  void reshard_until_backward();
+  void reshard_after_gradients();
+  void check_not_summoned() const;
   void cast(std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) const;
   /// If an input needs a gradient, autograd reports the end of this use.
   std::vector<detail::InputVersion> register_post_backward_hook(std::vector<at::Tensor*>& inputs);
@@ -97,8 +121,11 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// Notifies the context, once per use, that this unit's backward has begun.
   void announce_backward();
 
-  const std::weak_ptr<torch::nn::Module> module_;
+  ModulesToRun forward_;
+  bool is_open_forward_reported_ = false;
   const FullyShardOptions options_;
+  std::optional<bool> reshard_after_forward_;
+  std::shared_ptr<Collectives> part_comm_;  // of reshard_until_backward(); null: keeps nothing
   // The groups release their slots to the context in their destructors, so it must be destroyed
   // after them.
   std::shared_ptr<RunContext> context_;

@@ -1,11 +1,14 @@
 #include "fsdp_runtime/src/engine/param_group.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "fsdp_runtime/src/engine/leaf_owners.h"
 #include "fsdp_runtime/src/engine/run_context.h"
 
 namespace fsdp {
@@ -115,6 +118,15 @@ void ParamGroup::wait_for_unshard() {
 
 void ParamGroup::reshard() {
   unsharded_.reshard();
+  close_seals();
+}
+
+void ParamGroup::reshard_to_part(const std::shared_ptr<Collectives>& part_comm) {
+  unsharded_.reshard_to_part(*context_, part_comm);
+  close_seals();
+}
+
+void ParamGroup::close_seals() {
   if (are_open_) {
     are_open_ = false;
     for (Param& param : params_) {
@@ -134,6 +146,23 @@ bool ParamGroup::is_trainable() const {
   return std::any_of(params_.begin(), params_.end(), [](const Param& param) {
     const auto tensor = param.tensor.lock();
     return tensor && tensor->requires_grad();
+  });
+}
+
+bool ParamGroup::is_accumulated() const {
+  const auto* inputs = torch::autograd::get_current_graph_task_exec_info();
+  if (inputs == nullptr || inputs->empty()) {
+    return is_trainable();
+  }
+  return std::any_of(params_.begin(), params_.end(), [inputs](const Param& param) {
+    const auto tensor = param.tensor.lock();
+    if (!tensor || !tensor->requires_grad()) {
+      return false;
+    }
+    // Those that autograd hands to its caller instead are captured, but not needed.
+    const auto found =
+        inputs->find(torch::autograd::impl::try_get_grad_accumulator(at::Tensor(tensor)).get());
+    return found != inputs->end() && found->second.needed_;
   });
 }
 
@@ -210,6 +239,9 @@ const std::vector<at::Tensor>& ParamGroup::leaves() {
   if (!leaves_) {
     settle_gradient();
     leaves_.emplace(store_, is_trainable());
+    for (const at::Tensor& leaf : leaves_->tensors()) {
+      LeafOwners::get().add(leaf, weak_from_this());
+    }
     show_gradients();
   }
   return leaves_->tensors();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fsdp_runtime/src/engine/gather_buffer.h"
@@ -46,7 +47,7 @@ at::ScalarType reduce_dtype(const std::vector<NamedParameter>& params, const Gro
 ///
 /// Thread: the rank's. Ownership: the unit; holds the parameters weakly, because their gradient
 /// hooks refer to it.
-class ParamGroup {
+class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
  public:
   /// `params`: as for ShardStore. The module's own parameter tensors become views of the gather
   /// buffer; what they held is freed but for this rank's shard.
@@ -59,12 +60,19 @@ class ParamGroup {
   void check_unused() const;
   /// Only while unused.
   void set_context(std::shared_ptr<RunContext> context);
+  /// Null until its unit has been sharded.
+  const std::shared_ptr<RunContext>& context() const { return context_; }
 
   // Parameters.
   void start_unshard();     // issues the all-gather; no-op unless sharded
   void wait_for_unshard();  // the parameters can be used afterwards
   void reshard();
+  /// See GatherBuffer::reshard_to_part.
+  void reshard_to_part(const std::shared_ptr<Collectives>& part_comm);
   bool is_sharded() const { return unsharded_.is_sharded(); }
+  void set_custom_all_gather(std::shared_ptr<AllGather> custom) {
+    unsharded_.set_custom(std::move(custom));
+  }
   /// To be called before the shard is written: what is unsharded would be stale, and peers may
   /// still read it. See ShardStore::prepare_to_write.
   void prepare_to_write();
@@ -75,6 +83,9 @@ class ParamGroup {
   // Gradients: begin_gradients(), accumulate_gradient() for each, end_gradients() or
   // start_reduction().
   bool is_trainable() const;
+  /// In a backward: whether it accumulates gradients of the group; not if it was restricted to
+  /// other inputs, as by torch::autograd::grad(). The same on all ranks.
+  bool is_accumulated() const;
   /// No-op while gradients are collected, but for release_empty_gradients().
   void begin_gradients();
   /// Until the next begin_gradients() or start_reduction(), if nothing has been accumulated yet.
@@ -152,6 +163,7 @@ class ParamGroup {
   };
 
   void retarget(const std::vector<NamedParameter>& params);
+  void close_seals();
 
   const std::shared_ptr<Collectives> comm_;
   const std::shared_ptr<Collectives> replicas_;

@@ -39,8 +39,8 @@ plan::MemoryPlan planned_memory(const FSDPModule& root, const TrainingMode& mode
   TORCH_CHECK(root, "planned_memory: empty FSDPModule handle; pass what fully_shard has returned");
   std::vector<plan::GroupMemory> groups;
   int64_t number = 0;
-  for (const std::shared_ptr<ModuleState>& unit : units_below(root.state()->module())) {
-    const bool has_units_inside = units_below(unit->module()).size() > 1;
+  for (const std::shared_ptr<ModuleState>& unit : units_below(root.state()->modules())) {
+    const bool has_units_inside = units_below(unit->modules()).size() > 1;
     for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
       plan::GroupMemory memory = memory_of(*group, mode);
       memory.unit = number;

@@ -1,6 +1,7 @@
 #include "fsdp_runtime/src/engine/run_context.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -13,19 +14,13 @@
 #include "fsdp_runtime/src/engine/uses_exchange.h"
 
 namespace fsdp {
-namespace {
 
-/// How many gathers are issued ahead of the unit that runs, while they take no memory: a rank that
-/// is slow for a moment then holds up no other. Half of what the ranks of a host can have in flight
-/// (GatherWindow::issue would wait for the others).
-constexpr size_t kFreeGathersAhead = 8;
-
-}  // namespace
-
-RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device)
-    : parameter_slots_(comm, device, SlotArena::Memory::kPlain),
-      gradient_slots_(comm, device, SlotArena::Memory::kComm),
-      reduced_slots_(comm, device, SlotArena::Memory::kPlain) {}
+RunContext::RunContext(std::shared_ptr<Collectives> comm, c10::Device device,
+                       const PrefetchOptions& prefetch_options)
+    : parameter_slots_(comm, device, SlotArena::Memory::kPlain, "gathered parameters"),
+      gradient_slots_(comm, device, SlotArena::Memory::kComm, "unreduced gradients"),
+      reduced_slots_(comm, device, SlotArena::Memory::kPlain, "reduced gradients"),
+      prefetch_options_(prefetch_options) {}
 
 RunContext::~RunContext() {
   if (std::uncaught_exceptions() > 0) {
@@ -40,10 +35,21 @@ RunContext::~RunContext() {
 void RunContext::set_units(const std::vector<std::shared_ptr<ModuleState>>& units) {
   units_.assign(units.begin(), units.end());
   for (const std::shared_ptr<ModuleState>& unit : units) {
+    if (unit->modules_to_run().are_several()) {
+      lists_.push_back(unit);
+    }
     for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
       if (std::find(comms_.begin(), comms_.end(), group->comm()) == comms_.end()) {
         comms_.push_back(group->comm());
       }
+    }
+  }
+}
+
+void RunContext::end_open_forwards() {
+  for (const std::weak_ptr<ModuleState>& weak : lists_) {
+    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
+      unit->end_open_forward();
     }
   }
 }
@@ -65,63 +71,46 @@ void RunContext::wait_for_marks() {
 }
 
 void RunContext::begin_forward() {
+  end_open_forwards();
   wait_for_marks();
   ++forward_id_;
   ++write_epoch_;
   order_.begin_forward();
 }
 
-void RunContext::prefetch(const plan::Upcoming& units) {
-  size_t gathers = 0;
-  for (size_t i = 0; i < units.size(); ++i) {
-    const std::shared_ptr<ModuleState> unit = units_[static_cast<size_t>(units[i])].lock();
-    gathers += unit ? unit->groups().size() : 0;
-    const bool is_free = unit && unit->takes_no_memory_to_unshard() && gathers <= kFreeGathersAhead;
-    if (!unit || (i > 0 && !is_free)) {
-      return;
-    }
-    unit->start_unshard();
+std::optional<c10::Stream> RunContext::take_stream_behind_update() {
+  const std::shared_ptr<c10::Event> update = std::exchange(update_, nullptr);
+  if (!update || update->device_type() == c10::kCPU) {
+    return std::nullopt;
   }
+  const c10::Device device(update->device_type(), update->device_index());
+  const c10::Stream stream =
+      c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  update->block(stream);
+  return stream;
 }
 
 namespace {
 
-// Returns whether there was an explicit list.
-bool prefetch_listed(const std::vector<std::weak_ptr<ModuleState>>& listed) {
-  for (const std::weak_ptr<ModuleState>& weak : listed) {
-    if (std::shared_ptr<ModuleState> unit = weak.lock()) {
-      unit->start_unshard();
-    }
-  }
-  return !listed.empty();
+/// See ParamGroup::is_accumulated.
+bool accumulates_any(const std::vector<std::weak_ptr<ModuleState>>& units) {
+  return std::any_of(units.begin(), units.end(), [](const std::weak_ptr<ModuleState>& weak) {
+    const std::shared_ptr<ModuleState> unit = weak.lock();
+    return unit && std::any_of(unit->groups().begin(), unit->groups().end(),
+                               [](const auto& group) { return group->is_accumulated(); });
+  });
 }
 
 }  // namespace
-
-void RunContext::on_unit_forward(const ModuleState& unit) {
-  const plan::Upcoming next = order_.on_forward(unit.index());
-  if (!prefetch_listed(unit.forward_prefetch)) {
-    prefetch(next);
-  }
-}
-
-void RunContext::on_unit_forward_end(const ModuleState& unit) {
-  order_.on_forward_end(unit.index());
-}
-
-void RunContext::on_unit_backward(const ModuleState& unit) {
-  const plan::Upcoming next = order_.on_backward(unit.index());
-  if (!prefetch_listed(unit.backward_prefetch)) {
-    prefetch(next);
-  }
-}
 
 void RunContext::enter_backward() {
   if (backward_queued_ && !backward_mark_.expired()) {
     return;
   }
   reset_failed_backward();
+  end_open_forwards();
   backward_queued_ = true;
+  accumulates_gradients_ = accumulates_any(units_);
   order_.begin_backward();
   const auto mark = std::make_shared<BackwardMark>();
   backward_mark_ = mark;
@@ -169,18 +158,25 @@ void RunContext::finalize_backward() {
       unit->reshard();
     }
   }
-  // After that, so that who has the others' answers knows that they do not read its shards.
+  if (is_last_backward_) {
+    end_gradients();
+  }
+  backward_queued_ = false;
+  // All that peers take part in has been done: this rank has lost gradients, but not its place.
+  if (const std::exception_ptr error = std::exchange(hook_error_, nullptr)) {
+    std::rethrow_exception(error);
+  }
+}
+
+void RunContext::end_gradients() {
+  // When all is resharded, so that who has the others' answers knows that they do not read its
+  // shards.
   UsesExchange uses(std::exchange(reduced_, {}));
   finish_all_reductions();
   uses.finish();
   wait_for_marks();
   show_gradients();
   ++write_epoch_;
-  backward_queued_ = false;
-  // All that peers take part in has been done: this rank has lost gradients, but not its place.
-  if (const std::exception_ptr error = std::exchange(hook_error_, nullptr)) {
-    std::rethrow_exception(error);
-  }
 }
 
 void RunContext::show_gradients() {

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 #include <fsdp/collectives.h>
 #include <fsdp/counters.h>
+#include <fsdp/fully_shard_options.h>
 
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "fsdp_runtime/plan/execution_order.h"
@@ -18,12 +23,20 @@ class GradientReducer;
 class ModuleState;
 class ParamGroup;
 
+/// What is gathered ahead: the root's options.
+struct PrefetchOptions {
+  std::optional<BackwardPrefetch> backward = BackwardPrefetch::kBackwardPre;
+  bool in_forward = true;
+  std::optional<int64_t> limit;
+};
+
 /// State shared by all units under one root: the arenas, the execution order, the reductions in
 /// flight and the state of the running backward. Owned by the units; refers to them weakly.
 class RunContext : public std::enable_shared_from_this<RunContext> {
  public:
   /// `comm`: whose collectives read unsharded gradients.
-  RunContext(std::shared_ptr<Collectives> comm, c10::Device device);
+  RunContext(std::shared_ptr<Collectives> comm, c10::Device device,
+             const PrefetchOptions& prefetch_options);
   ~RunContext();
 
   /// All units under the root in registration order, root first; a unit's index is its position.
@@ -43,18 +56,29 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   void end_forward(bool has_backward);
   /// `unit` begins its backward; prefetches units whose forward ended before its own.
   void on_unit_backward(const ModuleState& unit);
+  /// The gradients of `unit` have been computed, and it has been resharded.
+  void on_unit_backward_end(const ModuleState& unit);
   /// Called by every unit whose backward begins: the first one queues finalize_backward(), after
   /// cleaning up an earlier failed backward.
   void enter_backward();
   /// A backward that queued finalize_backward() is running on this thread, so a forward now is an
   /// activation recomputation.
   bool in_backward() const;
+  /// Whether the running backward accumulates gradients of some unit; not if it was restricted to
+  /// other inputs.
+  bool accumulates_gradients() const { return accumulates_gradients_; }
   /// Cleans up after a backward that threw and therefore never ran finalize_backward(): parameters
   /// are resharded; gradients stay.
   void reset_failed_backward();
   /// Outside a backward, cleans up after one that threw: else its reductions would still arrive in
   /// gradients that somebody is about to read, scale or drop.
   void settle_gradients();
+  /// See FSDPModule.
+  void set_is_last_backward(bool is_last) { is_last_backward_ = is_last; }
+  void set_post_optim_event(std::shared_ptr<c10::Event> event) { update_ = std::move(event); }
+  /// Where gathers are to be issued that wait for the event and nothing else, if there is one,
+  /// which is forgotten.
+  std::optional<c10::Stream> take_stream_behind_update();
   /// Reshards all units.
   void reshard_all();
   /// Counts forwards of the root; tells uses of a unit in one forward from uses in another.
@@ -93,15 +117,28 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   /// Returns false if no reduction has its input.
   bool release_oldest_input();
   void wait_for_marks();
+  enum class Pass { kForward, kBackward };
+  using Units = std::vector<std::weak_ptr<ModuleState>>;
   /// The next unit, and those behind it whose parameters take no memory unsharded. The same on all
   /// ranks.
-  void prefetch(const plan::Upcoming& units);
+  void prefetch(const plan::Upcoming& units, Pass pass);
+  void prefetch_listed(const Units& listed, Pass pass);
+  /// Unless `limit` units are gathered ahead.
+  void start_ahead(const std::shared_ptr<ModuleState>& unit, size_t limit);
+  /// What `unit` has been gathered for has come.
+  void begin_use(const ModuleState& unit);
+  /// Ends the forward of units of which some modules have not run.
+  void end_open_forwards();
+  void end_gradients();
 
   SlotArena parameter_slots_;
   SlotArena gradient_slots_;
   SlotArena reduced_slots_;
+  const PrefetchOptions prefetch_options_;
   plan::ExecutionOrder order_;
-  std::vector<std::weak_ptr<ModuleState>> units_;
+  Units units_;
+  Units lists_;  // those of several modules
+  Units ahead_;  // gathered ahead; some may be in use by now
   std::deque<GradientReducer*> reducing_;
   std::vector<std::shared_ptr<Collectives>> comms_;  // that gather the units, each once
   std::vector<WorkPtr> marks_;                       // of the last forward's end
@@ -110,7 +147,10 @@ class RunContext : public std::enable_shared_from_this<RunContext> {
   RuntimeCounters counters_;
   int64_t forward_id_ = 0;
   int64_t write_epoch_ = 0;
+  bool is_last_backward_ = true;
+  std::shared_ptr<c10::Event> update_;  // after the optimizer; may be null
   bool backward_queued_ = false;
+  bool accumulates_gradients_ = false;
   // Owned by the queued callback, so it expires with its backward even if that throws.
   std::weak_ptr<BackwardMark> backward_mark_;
 };
