@@ -45,7 +45,7 @@ struct FSDP_API GradScaling {
   /// By which the loss was multiplied: the step divides the gradients by it, in place.
   at::Tensor grad_scale = {};
   /// If it is not 0, the step changes nothing: parameters, moments, step counts and gradients stay
-  /// as they are. See fsdp::found_inf().
+  /// as they are. See GradScaler and fsdp::found_inf().
   at::Tensor found_inf = {};
 };
 
@@ -146,9 +146,12 @@ class FSDP_API AdamW {
   void set_parameter_steps(const std::vector<int64_t>& steps);
 
  private:
+  friend class GradScaler;
   struct UnitState;
   struct Place;
   struct Updates;
+  /// `inv_scale`: by which gradients are multiplied, on the CPU alone.
+  void step(const GradScaling& scaling, double inv_scale);
   void add_unit_group(const std::shared_ptr<ParamGroup>& group, const std::vector<ParamRef>& params,
                       const std::vector<std::optional<size_t>>& group_of);
   Place place_of(const ParamRef& param) const;
@@ -156,7 +159,7 @@ class FSDP_API AdamW {
   bool is_current(const Updates& updates) const;
   void renew_updates();
   void list_unit(const UnitState& state, Updates& updates);
-  void update(const GradScaling& scaling);
+  void update(const GradScaling& scaling, double inv_scale);
   void set_counters(const std::vector<int64_t>& steps);
   /// Of each parameter that is optimized.
   std::vector<int64_t> updates_done() const;
@@ -178,17 +181,17 @@ class FSDP_API AdamW {
 };
 
 /// Whether a gradient under `root`, on any rank, has an element that is infinite or NaN: 1 or 0,
-/// 0-dim float32 on the parameters' device, for AdamW::step() and `at::_amp_update_scale_`.
+/// 0-dim float32 on the parameters' device, for AdamW::step() and `at::_amp_update_scale_`. For a
+/// scaler of your own: GradScaler does all of it. Reads each gradient once and writes none.
 /// Collective over the unit on most ranks, those with copies included, which must be all ranks of
-/// the others; they get the same answer. CUDA: the host does not wait; no gradients in bfloat16, as
-/// with torch.amp.GradScaler. Gradients that have been dropped do not count. Throws like
-/// clip_grad_norm_.
+/// the others; they get the same answer. CUDA: the host does not wait. Gradients that have been
+/// dropped do not count. Throws like clip_grad_norm_.
 FSDP_API at::Tensor found_inf(const FSDPModule& root);
 
 /// The same, of the gradients as they are, which it multiplies by `inv_scale`, in place: what
 /// GradScaler.unscale_ does, for whoever clips or looks at gradients of a scaled loss. The step
 /// then gets no `grad_scale`. `inv_scale`: 1 / scale, one element, float32, on the parameters'
-/// device.
+/// device. CUDA: no gradients in bfloat16, as with torch.amp.GradScaler.
 FSDP_API at::Tensor unscale_gradients_(const FSDPModule& root, const at::Tensor& inv_scale);
 
 /// @}

@@ -208,7 +208,9 @@ void AdamW::check_scaling(const GradScaling& scaling) const {
   check("found_inf", scaling.found_inf);
 }
 
-void AdamW::step(const GradScaling& scaling) {
+void AdamW::step(const GradScaling& scaling) { step(scaling, /*inv_scale=*/1); }
+
+void AdamW::step(const GradScaling& scaling, double inv_scale) {
   check_whole();
   check_scaling(scaling);
   at::NoGradGuard no_grad;
@@ -230,22 +232,22 @@ void AdamW::step(const GradScaling& scaling) {
     renew_updates();
   }
   is_torn_ = true;
-  update(scaling);
+  update(scaling, inv_scale);
   for (const FSDPModule& unit : units) {
     unit.state()->end_update();
   }
   is_torn_ = false;
 }
 
-void AdamW::update(const GradScaling& scaling) {
+void AdamW::update(const GradScaling& scaling, double inv_scale) {
   if (updates_->counters.empty()) {
     return;
   }
   if (lrs_.front().is_cpu()) {
     at::_foreach_add_(updates_->counters, 1);
-    const double grad_scale = scaling.grad_scale.defined() ? scaling.grad_scale.item<float>() : 1.0;
+    const double divisor = scaling.grad_scale.defined() ? scaling.grad_scale.item<float>() : 1.0;
     for (AdamWList& list : updates_->lists) {
-      list.apply_in_pieces(options_[list.param_group()], grad_scale);
+      list.apply_in_pieces(options_[list.param_group()], {divisor, inv_scale});
     }
     return;
   }

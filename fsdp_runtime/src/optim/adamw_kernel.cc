@@ -48,11 +48,11 @@ void AdamWList::add(const Part& part) {
 }
 
 AdamWList::Scalars AdamWList::scalars_of(const AdamWOptions& options, const at::Tensor& steps,
-                                         double grad_scale) {
+                                         const GradientFactor& scaling) {
   const auto t = steps.item<double>();
   // pow, not sqrt, to be bit-equal to Python's `** 0.5`.
   return {options.lr / (1 - std::pow(options.beta1, t)),
-          std::pow(1 - std::pow(options.beta2, t), 0.5), grad_scale};
+          std::pow(1 - std::pow(options.beta2, t), 0.5), scaling};
 }
 
 void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
@@ -62,8 +62,11 @@ void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
   at::Tensor gradient = gradients_[piece.part].narrow(0, piece.begin, numel);
   at::Tensor exp_avg = exp_avgs_[piece.part].narrow(0, piece.begin, numel);
   at::Tensor exp_avg_sq = exp_avg_sqs_[piece.part].narrow(0, piece.begin, numel);
-  if (scalars.grad_scale != 1) {
-    gradient.div_(scalars.grad_scale);
+  if (scalars.scaling.divisor != 1) {
+    gradient.div_(scalars.scaling.divisor);
+  }
+  if (scalars.scaling.factor != 1) {
+    gradient.mul_(scalars.scaling.factor);
   }
   if (options.weight_decay != 0) {
     param.mul_(1 - options.lr * options.weight_decay);
@@ -79,11 +82,11 @@ void AdamWList::update_piece(const Piece& piece, const AdamWOptions& options,
   }
 }
 
-void AdamWList::apply_in_pieces(const AdamWOptions& options, double grad_scale) {
+void AdamWList::apply_in_pieces(const AdamWOptions& options, const GradientFactor& scaling) {
   std::vector<Scalars> scalars;
   scalars.reserve(steps_.size());
   for (const at::Tensor& steps : steps_) {
-    scalars.push_back(scalars_of(options, steps, grad_scale));
+    scalars.push_back(scalars_of(options, steps, scaling));
   }
   at::parallel_for(0, static_cast<int64_t>(pieces_.size()), 1, [&](int64_t begin, int64_t end) {
     c10::InferenceMode no_autograd;  // per thread, and cheaper than no_grad

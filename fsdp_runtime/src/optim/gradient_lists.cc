@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <numeric>
+
 namespace fsdp {
 namespace {
 
@@ -26,9 +28,17 @@ void add_gradients(ParamGroup& group, GradientsByType& to) {
     to[gradient.scalar_type()].push_back(gradient);
     return;
   }
-  for (size_t i = 0; i < group.size(); ++i) {
-    if (group.has_gradient(i)) {
-      to[gradient.scalar_type()].push_back(group.store().part_of(gradient, i).local);
+  std::vector<size_t> all(group.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  add_gradients_of(group, all, to);
+}
+
+void add_gradients_of(ParamGroup& group, const std::vector<size_t>& indices, GradientsByType& to) {
+  group.settle_gradient();
+  const at::Tensor gradient = group.gradient();
+  for (const size_t index : indices) {
+    if (group.has_gradient(index)) {
+      to[gradient.scalar_type()].push_back(group.store().part_of(gradient, index).local);
     }
   }
 }
