@@ -18,13 +18,13 @@ namespace fsdp {
 /// What libfsdp holds for one unit on this rank, now. Bytes. Optimizer states, activations and
 /// buffers are not its.
 struct FSDP_API UnitMemory {
-  std::string unit = {};    ///< Below the root: "layers.0"; "" of the root itself.
-  int64_t whole = 0;        ///< All of its parameters, in their own dtypes: for comparison.
-  int64_t shard = 0;        ///< This rank's part, with padding, and its copy in another dtype for
-                            ///< peers that read it in place.
-  int64_t gathered = 0;     ///< The gathered parameters, where they are a copy of their own.
-  int64_t unreduced = 0;    ///< Gradients that wait for their reduction.
-  int64_t gradient = 0;     ///< This rank's part of the gradients.
+  std::string unit = {};  ///< Below the root: "layers.0"; "" of the root itself.
+  int64_t whole = 0;      ///< All of its parameters, in their own dtypes: for comparison.
+  int64_t shard = 0;      ///< This rank's part, with padding, and its copy in another dtype for
+                          ///< peers that read it in place.
+  int64_t gathered = 0;   ///< The gathered parameters, where they are a copy of their own.
+  int64_t unreduced = 0;  ///< Gradients that wait for their reduction.
+  int64_t gradient = 0;   ///< This rank's part of the gradients.
   int64_t total() const { return shard + gathered + unreduced + gradient; }
 };
 

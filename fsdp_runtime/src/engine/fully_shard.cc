@@ -158,9 +158,7 @@ void rename_from(const ModuleState& root) {
         known->second += ", " + name;
       }
       unit->modules_to_run().set_name(*visited, name);
-      for (const std::shared_ptr<ParamGroup>& group : unit->groups()) {
-        group->set_unit_name(known->second);
-      }
+      unit->set_name(known->second);
     }
     return true;
   });

@@ -25,6 +25,16 @@ at::Tensor GatherBuffer::view(size_t index) const {
   return storage_.view(dtype_, store_.layout().params[index].offset, store_.shape(index));
 }
 
+int64_t GatherBuffer::bytes_in_use() const {
+  return (slot_ ? slot_->bytes : 0) + (part_ ? part_->bytes : 0) +
+         (custom_memory_.defined() ? static_cast<int64_t>(custom_memory_.nbytes()) : 0);
+}
+
+void GatherBuffer::set_fqn(size_t index, const std::string& fqn) {
+  storage_.set_name(dtype_, store_.layout().params[index].offset,
+                    c10::multiply_integers(store_.shape(index)), "parameter " + fqn);
+}
+
 bool GatherBuffer::is_shard_itself() const {
   return comm_->size() == 1 && dtype_ == store_.dtype();
 }

@@ -56,6 +56,10 @@ class GatherBuffer {
   void reshard_to_part(RunContext& context, const std::shared_ptr<Collectives>& part_comm);
   bool is_sharded() const { return state_ == State::kSharded; }
   bool is_in_flight() const { return state_ == State::kInFlight; }
+  /// Of its own, for the parameters that are gathered now.
+  int64_t bytes_in_use() const;
+  /// For the message of an access while sharded.
+  void set_fqn(size_t index, const std::string& fqn);
   /// Null: the all-gather is that of the group. Takes effect at the next start().
   void set_custom(std::shared_ptr<AllGather> custom) { custom_ = std::move(custom); }
 

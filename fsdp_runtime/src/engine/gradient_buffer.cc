@@ -47,6 +47,11 @@ GradientBuffer::GradientBuffer(const ShardStore& store, at::ScalarType dtype, De
   }
 }
 
+void GradientBuffer::set_fqn(size_t index, const std::string& fqn) {
+  const at::Tensor& view = params_[index].gradient;
+  storage_.set_name(dtype_, view.storage_offset(), view.numel(), "the gradient of " + fqn);
+}
+
 void GradientBuffer::begin(RunContext& context) {
   prepare(context);
   start_collecting(/*holds_sum=*/false);

@@ -70,6 +70,10 @@ class GradientBuffer {
   void drop(size_t index);
 
   bool is_collecting() const { return is_collecting_; }
+  /// Of its own, for what is collected now.
+  int64_t bytes_in_use() const { return slot_ ? slot_->bytes : 0; }
+  /// For the message of an access to a gradient that is not there.
+  void set_fqn(size_t index, const std::string& fqn);
   /// Whether the parameter has been given a gradient since begin().
   bool is_added_to(size_t index) const { return params_[index].is_added_to; }
 

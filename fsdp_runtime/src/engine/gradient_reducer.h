@@ -111,6 +111,7 @@ class GradientReducer {
   bool has_row_sum() const { return is_reducing() ? keeps_row_ && !is_dropped_ : has_row_sum_; }
   /// Whether the reduction in flight has the memory that it was given.
   bool holds_input() const { return input_slot_ != nullptr; }
+  int64_t input_bytes() const { return input_slot_ ? input_slot_->bytes : 0; }
   /// Waits until it is not needed, and gives it back. Throws like Work::wait(), each time.
   void release_input();
   /// Afterwards gradient() has what was given to start(), unless that has been dropped, or the hook

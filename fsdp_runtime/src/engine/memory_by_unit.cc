@@ -20,7 +20,7 @@ void add_group(UnitMemory& memory, const ParamGroup& group) {
     memory.whole += c10::multiply_integers(store.shape(i)) * store.shard().element_size();
   }
   memory.shard += bytes_of(store.shard()) + bytes_of(store.copy_for_peers());
-  memory.gathered += group.unsharded().slot_bytes();
+  memory.gathered += group.unsharded().bytes_in_use();
   memory.unreduced += group.unreduced_bytes();
   memory.gradient += bytes_of(group.gradient());
 }

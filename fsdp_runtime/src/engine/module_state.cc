@@ -53,6 +53,14 @@ std::vector<std::shared_ptr<ModuleState>> ModuleState::units() {
   return units;
 }
 
+void ModuleState::set_name(const std::string& name) {
+  name_ = name;
+  trace_.set_unit(name);
+  for (const auto& group : groups_) {
+    group->set_unit_name(name);
+  }
+}
+
 void ModuleState::set_context(std::shared_ptr<RunContext> context, int64_t index) {
   for (const auto& group : groups_) {
     group->set_context(context);

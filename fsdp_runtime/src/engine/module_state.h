@@ -13,6 +13,7 @@
 #include "fsdp_runtime/src/engine/modules_to_run.h"
 #include "fsdp_runtime/src/engine/param_group.h"
 #include "fsdp_runtime/src/engine/run_context.h"
+#include "fsdp_runtime/src/engine/unit_trace.h"
 #include "fsdp_runtime/src/engine/unit_uses.h"
 
 namespace fsdp {
@@ -76,6 +77,10 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   /// Attaches the unit to `context` as number `index`; 0 is the root.
   void set_context(std::shared_ptr<RunContext> context, int64_t index);
 
+  /// Below the root: "layers.0", or "" of the root itself.
+  void set_name(const std::string& name);
+  const std::string& name() const { return name_; }
+
   UnitUses& uses() { return uses_; }
 
   /// At least one. TORCH_CHECK if they are gone.
@@ -135,6 +140,8 @@ class ModuleState : public std::enable_shared_from_this<ModuleState> {
   bool is_backward_announced_ = false;
   bool is_use_reported_ = false;  // of the call that is running
   UnitUses uses_;
+  std::string name_;
+  UnitTrace trace_;
   std::vector<std::weak_ptr<ModuleState>> units_;  // of the registry's version below
   int64_t units_version_ = -1;
 };

@@ -10,6 +10,7 @@
 
 #include "fsdp_runtime/src/engine/leaf_owners.h"
 #include "fsdp_runtime/src/engine/run_context.h"
+#include "fsdp_runtime/src/trace/trace_log.h"
 
 namespace fsdp {
 namespace {
@@ -90,6 +91,8 @@ void ParamGroup::set_context(std::shared_ptr<RunContext> context) {
 void ParamGroup::set_fqn(size_t index, const std::string& fqn) {
   store_.set_fqn(index, fqn);
   params_[index].seal.set_fqn(fqn);
+  unsharded_.set_fqn(index, fqn);
+  gradients_.set_fqn(index, fqn);
 }
 
 void ParamGroup::set_unit_name(const std::string& name) {
@@ -107,7 +110,10 @@ void ParamGroup::start_unshard() { unsharded_.start(*context_, purpose_); }
 
 void ParamGroup::wait_for_unshard() {
   start_unshard();
-  unsharded_.wait();
+  if (unsharded_.is_in_flight()) {
+    const trace::Span waits("wait", "wait for the gather of", purpose_);
+    unsharded_.wait();
+  }
   if (!are_open_) {
     are_open_ = true;
     for (Param& param : params_) {

@@ -103,6 +103,8 @@ class ParamGroup : public std::enable_shared_from_this<ParamGroup> {
   /// `all_reduces`: see FSDPModule::set_requires_all_reduce.
   void start_reduction(bool all_reduces);
   bool collects_gradients() const { return gradients_.is_collecting(); }
+  /// Of gradients that wait for a reduction, or are in one.
+  int64_t unreduced_bytes() const { return gradients_.bytes_in_use() + reducer_.input_bytes(); }
   /// Whether a sum of the row waits for start_reduction(true), which needs begin_gradients() but no
   /// gradient.
   bool has_row_sum() const { return reducer_.has_row_sum(); }

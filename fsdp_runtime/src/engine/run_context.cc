@@ -12,6 +12,7 @@
 #include "fsdp_runtime/plan/memory_plan.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 #include "fsdp_runtime/src/engine/uses_exchange.h"
+#include "fsdp_runtime/src/trace/trace_log.h"
 
 namespace fsdp {
 
@@ -232,6 +233,7 @@ bool RunContext::release_oldest_input() {
 }
 
 void RunContext::finish_oldest_reduction() {
+  const trace::Span waits("wait", "wait for the oldest reduction", {});
   // A failed reduction stays in the queue, so that later calls throw the same error.
   reducing_.front()->finish();
   if (hook_error_ == nullptr) {

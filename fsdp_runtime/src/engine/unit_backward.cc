@@ -22,6 +22,7 @@ void ModuleState::pre_backward() {
     return;
   }
   training_ = Training::kPreBackward;
+  trace_.begin_backward();
   if (unshard_in_backward) {
     start_unshard();
   }
@@ -83,6 +84,7 @@ void ModuleState::end_use(const torch::autograd::Node& use) {
       }
       is_backward_announced_ = false;
       training_ = Training::kIdle;
+      trace_.end_backward();
       return;
   }
 }
@@ -111,9 +113,11 @@ void ModuleState::post_backward() {
   }
   is_backward_announced_ = false;
   training_ = Training::kIdle;
+  trace_.end_backward();
 }
 
 void ModuleState::abandon_backward() {
+  trace_.end_backward();
   if (reshard_after_backward) {
     reshard();
   }

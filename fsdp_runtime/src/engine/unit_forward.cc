@@ -5,6 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/nn/module.h>
 
+#include "fsdp_runtime/src/activation/is_replaying.h"
 #include "fsdp_runtime/src/engine/module_state.h"
 
 namespace fsdp {
@@ -21,7 +22,11 @@ bool ModuleState::begin_forward_of(const torch::nn::Module& called) {
     context_->begin_forward();
   }
   training_ = Training::kForward;
-  return forward_.begin(called);
+  const bool is_first = forward_.begin(called);
+  if (is_first) {
+    trace_.begin_forward();
+  }
+  return is_first;
 }
 
 std::vector<detail::InputVersion> ModuleState::pre_forward(const torch::nn::Module& called,
@@ -46,15 +51,16 @@ std::vector<detail::InputVersion> ModuleState::pre_forward(const torch::nn::Modu
   }
   // For a recomputation inside this unit's own backward the hooks of the first forward are still
   // registered. The module that runs first in forward is the last one in backward.
-  return is_first && training_ != Training::kPreBackward ? register_post_backward_hook(inputs)
-                                                         : std::vector<detail::InputVersion>();
+  const bool has_hooks = training_ == Training::kPreBackward || detail::is_replaying();
+  return is_first && !has_hooks ? register_post_backward_hook(inputs)
+                                : std::vector<detail::InputVersion>();
 }
 
 void ModuleState::post_forward(const torch::nn::Module& called, std::vector<at::Tensor*>& outputs,
                                const std::vector<detail::InputVersion>& inputs) {
   check_unmodified(inputs);
   cast(outputs, options_.mp_policy.output_dtype);
-  if (training_ != Training::kPreBackward) {
+  if (training_ != Training::kPreBackward && !detail::is_replaying()) {
     register_pre_backward_hooks(outputs);
   }
   if (context_->in_backward()) {
@@ -76,6 +82,7 @@ void ModuleState::end_forward() {
   if (is_root()) {
     context_->end_forward(/*has_backward=*/at::GradMode::is_enabled());
   }
+  trace_.end_forward();
 }
 
 void ModuleState::end_open_forward() {
@@ -110,6 +117,7 @@ void ModuleState::abandon_forward() noexcept {
     }
     training_ = Training::kIdle;
     forward_.clear();
+    trace_.end_forward();
     if (is_root()) {
       context_->reshard_all();
     } else {

@@ -18,13 +18,13 @@ json named(const char* what, int64_t rank, std::optional<int> thread, const std:
 }
 
 json in_chromes_terms(const Event& event, const Subject& subject) {
-  json out = {{"name", event.name},
-              {"cat", event.category},
-              {"pid", subject.rank},
-              {"tid", event.thread},
-              {"ts", static_cast<double>(static_cast<int64_t>(event.at_ns) +
-                                         subject.clock_offset_ns) /
-                         1e3}};
+  json out = {
+      {"name", event.name},
+      {"cat", event.category},
+      {"pid", subject.rank},
+      {"tid", event.thread},
+      {"ts",
+       static_cast<double>(static_cast<int64_t>(event.at_ns) + subject.clock_offset_ns) / 1e3}};
   switch (event.kind) {
     case Event::Kind::kSpan:
       out["ph"] = "X";

@@ -135,8 +135,8 @@ void start_from_environment(int64_t rank) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   TORCH_CHECK(!error, "FSDP_TRACE_DIR: cannot make the folder ", folder, ": ", error.message());
-  start_trace({.path = std::string(folder) + "/rank-" + std::to_string(rank) + ".json",
-               .rank = rank});
+  start_trace(
+      {.path = std::string(folder) + "/rank-" + std::to_string(rank) + ".json", .rank = rank});
   static const bool will_be_written = [] { return std::atexit(stop_and_say) == 0; }();
   TORCH_CHECK(will_be_written, "FSDP_TRACE_DIR: no room for another function at the process' end");
 }

@@ -18,7 +18,7 @@ namespace {
 
 struct Log {
   std::mutex mu;
-  Recording recording;     // guarded by mu, as is all below
+  Recording recording;  // guarded by mu, as is all below
   size_t max_events = 0;
 };
 

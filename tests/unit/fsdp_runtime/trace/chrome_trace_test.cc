@@ -32,12 +32,18 @@ std::vector<json> events_of(const json& trace) {
 }
 
 TEST(ChromeTraceTest, SaysWhoseItIs) {
-  const json trace = written({}, {.rank = 3, .pid = 77, .host = "node-1", .threads = {{78, "lane"}}});
+  const json trace =
+      written({}, {.rank = 3, .pid = 77, .host = "node-1", .threads = {{78, "lane"}}});
   ASSERT_THAT(trace["traceEvents"], SizeIs(2));
-  EXPECT_EQ(trace["traceEvents"][0],
-            (json{{"ph", "M"}, {"name", "process_name"}, {"pid", 3}, {"args", {{"name", "rank 3 on node-1"}}}}));
-  EXPECT_EQ(trace["traceEvents"][1],
-            (json{{"ph", "M"}, {"name", "thread_name"}, {"pid", 3}, {"tid", 78}, {"args", {{"name", "lane"}}}}));
+  EXPECT_EQ(trace["traceEvents"][0], (json{{"ph", "M"},
+                                           {"name", "process_name"},
+                                           {"pid", 3},
+                                           {"args", {{"name", "rank 3 on node-1"}}}}));
+  EXPECT_EQ(trace["traceEvents"][1], (json{{"ph", "M"},
+                                           {"name", "thread_name"},
+                                           {"pid", 3},
+                                           {"tid", 78},
+                                           {"args", {{"name", "lane"}}}}));
   EXPECT_EQ(trace["otherData"]["host"], "node-1");
   EXPECT_EQ(trace["otherData"]["pid"], 77);
 }
@@ -60,14 +66,15 @@ TEST(ChromeTraceTest, SpanIsACompleteEventInMicrosecondsOfTheWallClock) {
 }
 
 TEST(ChromeTraceTest, BeginningAndEndHaveTheSameId) {
-  const Recording recording{{{.kind = Event::Kind::kBegin,
-                              .category = "collective",
-                              .name = "all_gather for unit layers.0",
-                              .group = "ranks 0-1",
-                              .at_ns = 1'000,
-                              .id = 4,
-                              .bytes = 64},
-                             {.kind = Event::Kind::kEnd, .category = "collective", .at_ns = 3'000, .id = 4}}};
+  const Recording recording{
+      {{.kind = Event::Kind::kBegin,
+        .category = "collective",
+        .name = "all_gather for unit layers.0",
+        .group = "ranks 0-1",
+        .at_ns = 1'000,
+        .id = 4,
+        .bytes = 64},
+       {.kind = Event::Kind::kEnd, .category = "collective", .at_ns = 3'000, .id = 4}}};
   const std::vector<json> events = events_of(written(recording));
   ASSERT_THAT(events, SizeIs(2));
   EXPECT_EQ(events[0]["ph"], "b");
@@ -78,8 +85,10 @@ TEST(ChromeTraceTest, BeginningAndEndHaveTheSameId) {
 }
 
 TEST(ChromeTraceTest, AmountIsACounter) {
-  const Recording recording{
-      {{.kind = Event::Kind::kAmount, .category = "memory", .name = "gathered parameters", .bytes = 128}}};
+  const Recording recording{{{.kind = Event::Kind::kAmount,
+                              .category = "memory",
+                              .name = "gathered parameters",
+                              .bytes = 128}}};
   const std::vector<json> events = events_of(written(recording));
   ASSERT_THAT(events, SizeIs(1));
   EXPECT_EQ(events[0]["ph"], "C");
@@ -87,7 +96,8 @@ TEST(ChromeTraceTest, AmountIsACounter) {
 }
 
 TEST(ChromeTraceTest, NamesMayBeAnything) {
-  const Recording recording{{{.category = "user", .name = "a \"quote\"\n\\ and \xff"}}, /*dropped=*/2};
+  const Recording recording{{{.category = "user", .name = "a \"quote\"\n\\ and \xff"}},
+                            /*dropped=*/2};
   const json trace = written(recording);
   EXPECT_EQ(events_of(trace)[0]["name"], "a \"quote\"\n\\ and \xef\xbf\xbd");
   EXPECT_EQ(trace["otherData"]["events that there was no room for"], 2);

@@ -25,11 +25,13 @@ TEST(MemoryByUnitTest, FollowsAStep) {
     std::vector<UnitMemory> before = memory_by_unit(root);
     ASSERT_EQ(before.size(), 2u);
     EXPECT_EQ(before[0].unit, "");
-    EXPECT_EQ(before[0].whole, kFloat * (config.vocab + 1) * config.width) << "tied tensors count once";
+    EXPECT_EQ(before[0].whole, kFloat * (config.vocab + 1) * config.width)
+        << "tied tensors count once";
     EXPECT_EQ(before[1].unit, "block0");
     EXPECT_EQ(before[1].whole, block);
     EXPECT_GE(2 * before[1].shard, block);
-    EXPECT_EQ(before[1].total(), before[1].shard) << "nothing is gathered, and there is no gradient";
+    EXPECT_EQ(before[1].total(), before[1].shard)
+        << "nothing is gathered, and there is no gradient";
 
     const FSDPModule unit = fsdp_module(*model->blocks[0]);
     unit.unshard();
@@ -55,9 +57,15 @@ TEST(MemoryByUnitTest, TableHasEachUnitAndTheSum) {
   const std::string table =
       memory_table({{.unit = "", .whole = 4 << 20, .shard = 2 << 20},
                     {.unit = "layers.0", .whole = 8 << 20, .shard = 4 << 20, .gradient = 1 << 20}});
-  EXPECT_THAT(table, HasSubstr("      4.00       2.00       0.00       0.00       0.00       2.00  (root)\n"));
-  EXPECT_THAT(table, HasSubstr("      8.00       4.00       0.00       0.00       1.00       5.00  layers.0\n"));
-  EXPECT_THAT(table, HasSubstr("     12.00       6.00       0.00       0.00       1.00       7.00  (all)\n"));
+  EXPECT_THAT(
+      table,
+      HasSubstr("      4.00       2.00       0.00       0.00       0.00       2.00  (root)\n"));
+  EXPECT_THAT(
+      table,
+      HasSubstr("      8.00       4.00       0.00       0.00       1.00       5.00  layers.0\n"));
+  EXPECT_THAT(
+      table,
+      HasSubstr("     12.00       6.00       0.00       0.00       1.00       7.00  (all)\n"));
 }
 
 TEST(MemoryByUnitTest, EmptyHandleIsRefused) {
