@@ -68,8 +68,9 @@ class FSDP_API NoSync {
   /// For ReplicateModule::no_sync().
   explicit NoSync(std::shared_ptr<ReplicaState> state);
   ~NoSync();
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
+  /// So that a std::optional can hold it.
+  NoSync(NoSync&&) noexcept = default;
+  NoSync& operator=(NoSync&&) = delete;
 
  private:
   std::shared_ptr<ReplicaState> state_;
@@ -220,11 +221,6 @@ class DistributedDataParallel : public ReplicateModule {
   std::shared_ptr<M> module_;
 };
 
-template <class M>
-DistributedDataParallel(std::shared_ptr<M>) -> DistributedDataParallel<M>;
-template <class M>
-DistributedDataParallel(std::shared_ptr<M>, DistributedDataParallelOptions)
-    -> DistributedDataParallel<M>;
 template <class Holder>
 requires requires(const Holder& holder) { holder.ptr(); }
 DistributedDataParallel(const Holder&)

@@ -263,8 +263,11 @@ void BucketReducer::settle() {
 void BucketReducer::end_round() {
   const std::vector<size_t> left = progress_->missing();
   std::vector<uint8_t> missing(params_.size(), 0);
-  for (const size_t index : left) {
-    missing[index] = 1;
+  // A static graph of which this rank has not seen a backward yet has all of them left.
+  if (!options_.static_graph || !expected_.empty()) {
+    for (const size_t index : left) {
+      missing[index] = 1;
+    }
   }
   collect_and_issue(left);
   const bool allows = allows_missing();

@@ -14,7 +14,11 @@ NoSync::NoSync(std::shared_ptr<ReplicaState> state)
   state_->reducer().set_synced(false);
 }
 
-NoSync::~NoSync() { state_->reducer().set_synced(was_synced_); }
+NoSync::~NoSync() {
+  if (state_) {  // it has not been moved from
+    state_->reducer().set_synced(was_synced_);
+  }
+}
 
 NoSync ReplicateModule::no_sync() const { return NoSync(state_); }
 

@@ -20,9 +20,12 @@ ReplicaState::RollCall ReplicaState::call_roll(bool is_active, bool has_round) {
   all = all.cpu();
   comm_->check_results("ranks that have inputs");
   const auto* heard = all.data_ptr<int32_t>();
-  const auto* first = std::find(heard, heard + size, 1);
+  int64_t last = size - 1;
+  while (last > 0 && heard[last] == 0) {
+    --last;
+  }
   return {.active = std::count(heard, heard + size, 1),
-          .first = first - heard,
+          .last = last,
           .has_round = std::find(heard + size, heard + 2 * size, 1) != heard + 2 * size};
 }
 
@@ -32,7 +35,7 @@ void ReplicaState::announce_forward(bool has_round) {
               "DistributedDataParallel: ", comm_->size() - roll.active, " of ", comm_->size(),
               " ranks have run out of inputs, and join() has throw_on_early_termination");
   was_anybody_active_ = true;
-  root_ = roll.first;
+  root_ = roll.last;
   reducer_->set_ranks(join_options_.divide_by_initial_world_size ? comm_->size() : roll.active,
                       root_);
   if (has_round) {
@@ -51,7 +54,7 @@ void ReplicaState::shadow_others() {
                 " has run out of inputs, ", roll.active,
                 " ranks have not, and join() has throw_on_early_termination");
     was_anybody_active_ = true;
-    root_ = roll.first;
+    root_ = roll.last;
     if (sends_buffers_ && !buffers_.is_empty()) {
       buffers_.send(*comm_, root_);
     }

@@ -31,7 +31,7 @@ class ReplicaState {
   /// What ranks tell each other in join() before each forward.
   struct RollCall {
     int64_t active = 0;      // ranks that have inputs
-    int64_t first = 0;       // the first of them
+    int64_t last = 0;        // the last of them: as in PyTorch, its buffers count
     bool has_round = false;  // their backward will reduce gradients
   };
   RollCall call_roll(bool is_active, bool has_round);
